@@ -1,0 +1,57 @@
+// What launcher, agent and (later) the worker library must agree on: names of environment variables
+// and exit codes. Names and meanings of the worker variables are torchrun's; see the README's
+// "Environment of a worker". Plain constants only, so that every layer may include this file.
+#pragma once
+
+#include <string_view>
+
+namespace muster {
+
+// The exit codes of muster itself. A failed job ends with the culprit's own code (1..255, signal n
+// as 128+n), so muster's own errors stay in a small range that programs rarely use. 126 and 127
+// have the meaning that shells give them.
+enum class ExitCode : int {
+  success = 0,
+  usage = 2,             // unknown flag, junk value, contradicting flags
+  internal = 120,        // a bug of ours, or the agent process was killed
+  environment = 121,     // the machine refuses: log folder, port, descriptors, cwd, no such GPU
+  rendezvous = 122,      // the nodes did not meet
+  unkillable = 123,      // a worker could not be stopped (uninterruptible sleep)
+  cannot_execute = 126,  // the program exists but cannot be executed
+  not_found = 127,       // the program, module interpreter or script does not exist
+};
+
+namespace env {
+inline constexpr std::string_view kRank = "RANK";
+inline constexpr std::string_view kLocalRank = "LOCAL_RANK";
+inline constexpr std::string_view kGroupRank = "GROUP_RANK";
+inline constexpr std::string_view kGroupWorldSize = "GROUP_WORLD_SIZE";
+inline constexpr std::string_view kLocalWorldSize = "LOCAL_WORLD_SIZE";
+inline constexpr std::string_view kWorldSize = "WORLD_SIZE";
+inline constexpr std::string_view kRoleName = "ROLE_NAME";
+inline constexpr std::string_view kRoleRank = "ROLE_RANK";
+inline constexpr std::string_view kRoleWorldSize = "ROLE_WORLD_SIZE";
+inline constexpr std::string_view kMasterAddr = "MASTER_ADDR";
+inline constexpr std::string_view kMasterPort = "MASTER_PORT";
+inline constexpr std::string_view kRestartCount = "TORCHELASTIC_RESTART_COUNT";
+inline constexpr std::string_view kMaxRestarts = "TORCHELASTIC_MAX_RESTARTS";
+inline constexpr std::string_view kRunId = "TORCHELASTIC_RUN_ID";
+inline constexpr std::string_view kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
+inline constexpr std::string_view kErrorFile = "TORCHELASTIC_ERROR_FILE";
+inline constexpr std::string_view kSignalsToHandle = "TORCHELASTIC_SIGNALS_TO_HANDLE";
+inline constexpr std::string_view kTimerFile = "TORCHELASTIC_TIMER_FILE";
+inline constexpr std::string_view kEnableFileTimer = "TORCHELASTIC_ENABLE_FILE_TIMER";
+inline constexpr std::string_view kLogLinePrefixTemplate = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
+inline constexpr std::string_view kShutdownTimeout = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+inline constexpr std::string_view kUninterruptibleTimeout =
+    "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT";
+inline constexpr std::string_view kHealthCheckPort = "TORCHELASTIC_HEALTH_CHECK_PORT";
+inline constexpr std::string_view kNcclAsyncErrorHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+inline constexpr std::string_view kOmpNumThreads = "OMP_NUM_THREADS";
+inline constexpr std::string_view kPythonExec = "PYTHON_EXEC";
+inline constexpr std::string_view kCudaVisibleDevices = "CUDA_VISIBLE_DEVICES";
+inline constexpr std::string_view kHipVisibleDevices = "HIP_VISIBLE_DEVICES";
+inline constexpr std::string_view kCudaDeviceOrder = "CUDA_DEVICE_ORDER";
+}  // namespace env
+
+}  // namespace muster

@@ -1,0 +1,81 @@
+// Where a machine meets a clock: the only place that reads the time for a machine, and the only one
+// that steps it. Events come in through post(), from any callback of the loop; effects go to
+// `perform`, in the order in which the machine gave them; the machine's next deadline is a timer
+// whose expiry is a Tick. What an effect causes at once may be posted from inside `perform`: it is
+// queued, so a machine never sees an event while it is being stepped. Callbacks, not coroutines:
+// there is nothing linear here to tell.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/base/time.h"
+
+namespace muster {
+
+inline Instant to_instant(std::chrono::steady_clock::time_point time) {
+  return Instant(std::chrono::duration_cast<Duration>(time.time_since_epoch()));
+}
+
+template <typename Machine, typename TickEvent>
+class Drive {
+ public:
+  using Event = typename Machine::Event;
+  using Effect = typename Machine::Effect;
+
+  // `machine` is borrowed and outlives this object.
+  Drive(boost::asio::io_context& io, Machine& machine, std::function<void(const Effect&)> perform)
+      : machine_(machine), perform_(std::move(perform)), timer_(io) {}
+
+  void post(Event event) {
+    inbox_.push_back(std::move(event));
+    if (pumping_) return;
+    pumping_ = true;
+    while (!inbox_.empty())
+      step_once();
+    pumping_ = false;
+    arm();
+  }
+
+ private:
+  void step_once() {
+    const Event event = std::move(inbox_.front());
+    inbox_.pop_front();
+    std::vector<Effect> effects;
+    machine_.step(to_instant(std::chrono::steady_clock::now()), event, effects);
+    for (const Effect& effect : effects)
+      perform_(effect);
+  }
+
+  void arm() {
+    const Instant deadline = machine_.next_deadline();
+    if (deadline == armed_for_) return;
+    armed_for_ = deadline;
+    if (deadline == kNever) {
+      timer_.cancel();
+      return;
+    }
+    timer_.expires_at(std::chrono::steady_clock::time_point(
+        std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+            deadline.time_since_epoch())));
+    timer_.async_wait([this](boost::system::error_code error) {
+      if (error) return;
+      armed_for_ = kNever;
+      post(TickEvent{});
+    });
+  }
+
+  Machine& machine_;
+  std::function<void(const Effect&)> perform_;
+  boost::asio::steady_timer timer_;
+  std::deque<Event> inbox_;
+  Instant armed_for_ = kNever;
+  bool pumping_ = false;
+};
+
+}  // namespace muster

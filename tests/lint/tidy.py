@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Checks the repository's own rules by script and prints the measures it aims at.
+
+    tidy.py [ROOT]      prints FILE:LINE: what is wrong, then the measures; exit status 1 if anything is
+
+Rules: no C++ file over 800 lines and nine in ten under 400; nine in ten functions under 25 lines and
+at most one in a hundred over 70 (line width is clang-format's business); pure files (those of the library
+muster_core, see CMakeLists.txt) read no clock, environment or random device and include no Boost;
+headers begin with `#pragma once` under a comment that says what they are; one namespace; links
+lead to public documentation only; no notes to self.
+"""
+import os
+import re
+import sys
+
+LINES_MAX, LINES_P90 = 800, 400
+FUNCTION_LINES_LONG, FUNCTION_LINES_P90, FUNCTIONS_LONG_SHARE = 70, 25, 0.01
+HEADER_COMMENT_LINES_MIN = 2
+
+CPP = (".cc", ".h")
+TEXT = CPP + (".py", ".sh", ".md", ".txt", ".cmake", ".json", ".yml", ".1")
+SKIPPED_FOLDERS = {".git", "build", "__pycache__"}
+
+PURE_FORBIDDEN = [
+    (re.compile(r"\bnow\s*\("), "reads a clock; take an Instant instead"),
+    (re.compile(r"\bgetenv\b|\benviron\b"), "reads the environment; take it as a parameter"),
+    (re.compile(r"\bs?rand(?:om)?\s*\(|\brandom_device\b"), "makes its own random numbers; take a Prng"),
+    (re.compile(r"\bunordered_"), "iterates in no fixed order; use the ordered container"),
+    (re.compile(r"#include\s*<(?:boost/|thread|mutex|fstream|filesystem|unistd)"), "does I/O or threads"),
+]
+# Hosts that a link may lead to. Everything else is somebody's private mirror until proven public.
+PUBLIC_HOSTS = re.compile(
+    r"(?:^|\.)(?:github\.com|gnu\.org|kernel\.org|man7\.org|apache\.org|cmake\.org|boost\.org|"
+    r"nvidia\.com|pytorch\.org|python\.org|uci\.edu|creativecommons\.org|doi\.org|scikit-learn\.org|"
+    r"example\.(?:org|com)|localhost)$|^127\.|^\[?::1"
+)
+LINK = re.compile(r"\bhttps?://([\w.-]+\.[a-z]{2,}|[\d.]+)(?![\w.-])")
+NOTE_TO_SELF = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
+BANNER = re.compile(r"^\s*(?://|#)\s*[-=*#/]{8,}")
+NAMESPACE = re.compile(r"^namespace\s+([\w:]+)\s*\{")
+ALLOWED_NAMESPACES = re.compile(r"^(?:muster(?:::\w+)?|env|nvml|rc|std)$")
+CONTROL = re.compile(r"\s*(?:if|else|for|while|switch|do|try|catch|case|default)\b")
+TYPE = re.compile(r"\s*(?:template\s*<.*>\s*)?(?:namespace|class|struct|enum|union|extern)\b")
+ONE_LINE_FUNCTION = re.compile(r"^ {0,4}[\w~].*\)\s*(?:const|noexcept|override|\s)*\{.*\}$")
+
+
+def files_below(root):
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(f for f in folders if f not in SKIPPED_FOLDERS)
+        for name in sorted(names):
+            if name.endswith(TEXT):
+                yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def pure_files(root):
+    """The sources of muster_core and the headers of the same names."""
+    path = os.path.join(root, "CMakeLists.txt")
+    if not os.path.exists(path):
+        return set()
+    with open(path, encoding="utf-8") as file:
+        library = re.search(r"add_library\(muster_core\s+STATIC(.*?)\)", file.read(), re.S)
+    sources = re.findall(r"\S+\.cc", library[1]) if library else []
+    return set(sources) | {source[:-3] + ".h" for source in sources}
+
+
+def without_comment(line):
+    return re.sub(r'"(?:\\.|[^"\\])*"', '""', line).split("//")[0]
+
+
+def function_lengths(lines):
+    """Pairs of the first line number and the length of each function.
+
+    The code is formatted by clang-format, so a function ends at a line that is nothing but a brace,
+    and begins at the nearest line above it with the same indentation.
+    """
+    for end, line in enumerate(lines):
+        if ONE_LINE_FUNCTION.match(line) and not CONTROL.match(line) and not TYPE.match(line):
+            yield end + 1, 1
+        closing = re.match(r"^( {0,4})\}$", line)
+        if not closing:
+            continue
+        indent = len(closing[1])
+        start = end - 1
+        while start >= 0 and (
+            not lines[start].strip()
+            or lines[start].startswith("#")
+            or len(lines[start]) - len(lines[start].lstrip()) > indent
+        ):
+            start -= 1
+        if start < 0 or CONTROL.match(lines[start]) or TYPE.match(lines[start]):
+            continue
+        head = " ".join(lines[start : end + 1]).split("{")[0]
+        if "(" in head and not lines[start].lstrip().startswith(("}", "//")):
+            yield start + 1, end - start + 1
+
+
+def line_complaints(path, lines, pure):
+    cpp = path.endswith(CPP)
+    for number, line in enumerate(lines, 1):
+        if line != line.rstrip():
+            yield number, "white space at the end of the line"
+        if NOTE_TO_SELF.search(line) and not path.endswith("tidy.py"):
+            yield number, "a note to self; do it, or say in words what is missing"
+        if BANNER.match(line):
+            yield number, "a banner; a sentence says more"
+        for host in LINK.findall(line):
+            if not PUBLIC_HOSTS.search(host):
+                yield number, f"a link to {host}, which is not on the list of public hosts"
+        namespace = NAMESPACE.match(line)
+        if cpp and namespace and not ALLOWED_NAMESPACES.match(namespace[1]):
+            yield number, f"namespace {namespace[1]}; there is one, muster"
+        if pure:
+            code = without_comment(line)
+            for pattern, message in PURE_FORBIDDEN:
+                if pattern.search(code):
+                    yield number, f"a pure file {message}"
+
+
+def header_complaints(lines):
+    comment = 0
+    while comment < len(lines) and lines[comment].startswith("//"):
+        comment += 1
+    if comment < HEADER_COMMENT_LINES_MIN:
+        yield 1, "a header opens with a comment on what it is, who owns what and why"
+    if lines[comment : comment + 1] != ["#pragma once"]:
+        yield comment + 1, "#pragma once belongs right under the opening comment"
+
+
+def own_header_complaints(root, path, lines):
+    header = path[:-3] + ".h"
+    if not os.path.exists(os.path.join(root, header)):
+        return
+    for number, line in enumerate(lines, 1):
+        if line.startswith("#include"):
+            if line != f'#include "{header}"':
+                yield number, f"the first include is the file's own header, {header}"
+            return
+
+
+def percentile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0
+
+
+def measure_complaints(file_lengths, functions):
+    lengths = [length for _, _, length in functions]
+    file_p90 = percentile(file_lengths, 0.9)
+    function_p90 = percentile(lengths, 0.9)
+    long_ones = [f for f in functions if f[2] > FUNCTION_LINES_LONG]
+    print(f"files: {len(file_lengths)}, median {percentile(file_lengths, 0.5)} lines, p90 {file_p90}, "
+          f"longest {max(file_lengths, default=0)}")
+    print(f"functions: {len(lengths)}, median {percentile(lengths, 0.5)} lines, p90 {function_p90}, "
+          f"{len(long_ones)} over {FUNCTION_LINES_LONG}")
+    if file_p90 >= LINES_P90:
+        yield f"nine files in ten should be under {LINES_P90} lines"
+    if function_p90 >= FUNCTION_LINES_P90:
+        yield f"nine functions in ten should be under {FUNCTION_LINES_P90} lines"
+    if len(long_ones) > FUNCTIONS_LONG_SHARE * max(1, len(lengths)):
+        named = ", ".join(f"{path}:{line} ({length})" for path, line, length in long_ones)
+        yield f"more than one function in a hundred is over {FUNCTION_LINES_LONG} lines: {named}"
+
+
+def main(root):
+    pure = pure_files(root)
+    file_lengths, functions, complaints = [], [], []
+    code_lines = test_lines = 0
+    for path in files_below(root):
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            lines = file.read().split("\n")
+        lines = lines[:-1] if lines and not lines[-1] else lines
+        found = list(line_complaints(path, lines, path in pure))
+        if path.endswith(CPP):
+            found += header_complaints(lines) if path.endswith(".h") else []
+            found += own_header_complaints(root, path, lines) if path.endswith(".cc") else []
+            if len(lines) > LINES_MAX:
+                found.append((1, f"{len(lines)} lines; the limit is {LINES_MAX}"))
+            if path.startswith("tests" + os.sep):
+                test_lines += len(lines)
+            else:
+                code_lines += len(lines)
+                file_lengths.append(len(lines))
+                functions += [(path, line, length) for line, length in function_lengths(lines)]
+        elif path.startswith("tests" + os.sep) and path.endswith(".py"):
+            test_lines += len(lines)
+        complaints += [f"{path}:{number}: {message}" for number, message in sorted(found)]
+    complaints += measure_complaints(file_lengths, functions)
+    ratio = test_lines / max(1, code_lines)
+    print(f"lines: {code_lines} of code, {test_lines} of tests, {ratio:.2f} to 1")
+    for complaint in complaints:
+        print(complaint)
+    print(f"tidy: {len(complaints)} complaints")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    default_root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    sys.exit(main(os.path.normpath(sys.argv[1] if len(sys.argv) > 1 else default_root)))
