@@ -1,0 +1,46 @@
+// How a process ended, as the kernel tells it, and the words for it. A plain value: the shell makes
+// it from what waitid or waitpid returned, the machines and reports only read it.
+#pragma once
+
+#include <string>
+
+namespace muster {
+
+struct ExitStatus {
+  enum class Kind { exited, signaled };
+
+  Kind kind = Kind::exited;
+  int value = 0;  // The exit code (0..255), or the number of the signal.
+  bool core_dumped = false;
+
+  static ExitStatus exited(int code) { return {Kind::exited, code, false}; }
+  static ExitStatus signaled(int signal, bool core = false) {
+    return {Kind::signaled, signal, core};
+  }
+
+  bool success() const { return kind == Kind::exited && value == 0; }
+  bool killed_by(int signal) const { return kind == Kind::signaled && value == signal; }
+
+  // What a shell would show as $?: the exit code, or 128 + n for signal n.
+  int code() const { return kind == Kind::exited ? value : 128 + value; }
+  // Python's and torchrun's way: the exit code, or -n for signal n.
+  int signed_code() const { return kind == Kind::exited ? value : -value; }
+
+  friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
+};
+
+// From the status word of wait(2), waitpid(2), wait4(2).
+// REQUIRES: the process has ended (not stopped, not continued).
+ExitStatus exit_status_from_wait(int wait_status);
+
+// From si_code and si_status of waitid(2). REQUIRES: child_code is CLD_EXITED, CLD_KILLED or
+// CLD_DUMPED.
+ExitStatus exit_status_from_siginfo(int child_code, int child_status);
+
+// "exited with 3", "killed by SIGTERM", "killed by SIGSEGV (core dumped)".
+std::string describe(const ExitStatus& status);
+
+// "SIGTERM", "SIGRTMIN+3", "signal 77" for a number that has no name.
+std::string signal_name(int signal);
+
+}  // namespace muster

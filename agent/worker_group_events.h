@@ -1,0 +1,260 @@
+// What the worker-group machine hears (events) and what it asks for (effects). Plain values,
+// compared with ==, so that tests and the simulator can state whole transcripts.
+//
+// Every event that speaks of a started group carries its attempt. Attempts are numbered from 0 by
+// the machine, one for every start; the restart count (what TORCHELASTIC_RESTART_COUNT shows)
+// counts only the starts that a failure paid for, so a change of membership makes it lag behind.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "agent/exit_status.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::group {
+
+// ---- Values that several events and effects share.
+
+// The first worker of an attempt that failed by itself. Once fixed it is never replaced within the
+// attempt, and a worker that ended after our stop signal is never one.
+struct Culprit {
+  int attempt = 0;
+  int local_rank = 0;
+  int pid = 0;
+  std::optional<ExitStatus> status;  // None: it was named by FailWorker, see `why`.
+  std::string why;                   // Only from FailWorker; empty for a plain exit.
+  friend bool operator==(const Culprit&, const Culprit&) = default;
+};
+
+// How one started worker of an attempt ended.
+struct WorkerEnd {
+  enum class How {
+    succeeded,  // exited with 0, before or after a stop signal
+    failed,     // by itself: the culprit, and everyone who did not end by a signal of ours
+    stopped,    // killed by a signal that we had sent in this stop, or exited with 128 + it
+    running,    // has not been reaped (only in an outcome of kind unkillable)
+  };
+  int local_rank = 0;
+  int pid = 0;
+  How how = How::running;
+  std::optional<ExitStatus> status;  // None exactly when `running`.
+  friend bool operator==(const WorkerEnd&, const WorkerEnd&) = default;
+};
+
+struct Failure {
+  Culprit culprit;
+  std::vector<WorkerEnd> workers;  // Every started worker of that attempt, in order of local rank.
+  friend bool operator==(const Failure&, const Failure&) = default;
+};
+
+// Why a group is being stopped.
+enum class StopReason {
+  failure,       // a worker failed: restart if the budget allows
+  regroup,       // the membership changed: start anew, free of charge
+  spawn_failed,  // a worker could not be started: end
+  leftovers,     // all workers succeeded, what they left running outlived the grace
+  requested,     // a signal to muster, or the end of the front
+};
+
+struct Outcome {
+  enum class Kind { success, failed, stopped, spawn_failed, round_failed, unkillable };
+  Kind kind = Kind::success;
+  // The newest failure of a worker in this job, whatever the kind (never for success); its attempt
+  // says when. For kind `failed` it is the reason.
+  std::optional<Failure> failure;
+  std::vector<WorkerEnd> workers;         // The last attempt's started workers.
+  int signal = 0;                         // Of kind stopped (and unkillable after a stop request).
+  std::optional<Error> error;             // Of kinds spawn_failed and round_failed.
+  std::optional<StopReason> stopped_for;  // Of kind unkillable: what the stop was for.
+  int attempts = 0;                       // Rounds requested in all.
+  int restarts = 0;                       // Restarts taken from the budget.
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+// ---- Events.
+
+struct Begin {
+  friend bool operator==(const Begin&, const Begin&) = default;
+};
+// The answer to RequestRound: the log folder, the port and the ranks of this attempt are there.
+struct RoundReady {
+  int attempt = 0;
+  friend bool operator==(const RoundReady&, const RoundReady&) = default;
+};
+struct RoundFailed {
+  int attempt = 0;
+  Error error;
+  friend bool operator==(const RoundFailed&, const RoundFailed&) = default;
+};
+// The answer to Spawn; always before the same worker's Exited.
+struct Spawned {
+  int attempt = 0;
+  int local_rank = 0;
+  int pid = 0;
+  friend bool operator==(const Spawned&, const Spawned&) = default;
+};
+struct SpawnFailed {
+  int attempt = 0;
+  int local_rank = 0;
+  Error error;
+  friend bool operator==(const SpawnFailed&, const SpawnFailed&) = default;
+};
+// The worker itself is reaped. Its descendants may still be there.
+struct Exited {
+  int attempt = 0;
+  int local_rank = 0;
+  ExitStatus status;
+  friend bool operator==(const Exited&, const Exited&) = default;
+};
+// A worker that has not ended is to be treated as failed (uninterruptible sleep, a hang verdict).
+struct FailWorker {
+  int attempt = 0;
+  int local_rank = 0;
+  std::string why;
+  friend bool operator==(const FailWorker&, const FailWorker&) = default;
+};
+// Every worker is reaped and no descendant of any is left. Stop, Kill and WatchLeftovers oblige the
+// shell to say it once, as soon as it is true (at once if it is already). May be said twice. It
+// must not overtake a Spawned: one that comes first speaks of that worker too. It may overtake an
+// Exited.
+struct GroupEmpty {
+  int attempt = 0;
+  friend bool operator==(const GroupEmpty&, const GroupEmpty&) = default;
+};
+// The membership changed, the group is to be started anew without paying from the budget. The seam
+// for more than one node: `attempt` is the one whose round is out of date.
+struct Regroup {
+  int attempt = 0;
+  friend bool operator==(const Regroup&, const Regroup&) = default;
+};
+struct StopRequested {
+  int signal = 0;
+  friend bool operator==(const StopRequested&, const StopRequested&) = default;
+};
+// Second Ctrl-C, or the front is gone.
+struct KillRequested {
+  friend bool operator==(const KillRequested&, const KillRequested&) = default;
+};
+struct Suspend {
+  friend bool operator==(const Suspend&, const Suspend&) = default;
+};
+struct Resume {
+  friend bool operator==(const Resume&, const Resume&) = default;
+};
+struct Forward {
+  int signal = 0;
+  friend bool operator==(const Forward&, const Forward&) = default;
+};
+struct Tick {
+  friend bool operator==(const Tick&, const Tick&) = default;
+};
+
+using Event =
+    std::variant<Begin, RoundReady, RoundFailed, Spawned, SpawnFailed, Exited, FailWorker,
+                 GroupEmpty, Regroup, StopRequested, KillRequested, Suspend, Resume, Forward, Tick>;
+
+// ---- Effects.
+
+// Make ready what this attempt needs and answer with RoundReady or RoundFailed.
+struct RequestRound {
+  int attempt = 0;
+  int restart_count = 0;
+  friend bool operator==(const RequestRound&, const RequestRound&) = default;
+};
+// Start this worker and answer with Spawned or SpawnFailed. At most one is unanswered at a time.
+struct Spawn {
+  int attempt = 0;
+  int local_rank = 0;
+  friend bool operator==(const Spawn&, const Spawn&) = default;
+};
+// The culprit is fixed; the stop begins. For the line "rank 1 exited with 3; restarting, 2 of 3
+// restarts left", and for evidence that must be gathered at once. A stop request or a failed spawn
+// that comes later still prevents the restart.
+struct WorkerFailed {
+  Culprit culprit;
+  bool will_restart = false;
+  int restarts_left = 0;  // After that restart.
+  friend bool operator==(const WorkerFailed&, const WorkerFailed&) = default;
+};
+// Send `signal`, then CONT, to each live worker's process group and to all other descendants. May
+// come twice for one attempt, when a worker was being started while the stop began; then only those
+// that have not had the signal yet need it.
+struct Stop {
+  int attempt = 0;
+  int signal = 0;
+  friend bool operator==(const Stop&, const Stop&) = default;
+};
+// KILL and CONT to all workers and descendants, again and again until GroupEmpty.
+struct Kill {
+  int attempt = 0;
+  friend bool operator==(const Kill&, const Kill&) = default;
+};
+// For the countdown line, at the beginning of a stop and every few seconds in it. `live` are the
+// local ranks that are not reaped; when it is empty, only descendants are left.
+struct ReportStopping {
+  int attempt = 0;
+  StopReason reason = StopReason::failure;
+  int signal = 0;        // What the group got first.
+  bool killing = false;  // KILL was sent; `left` is the time until we give up.
+  Duration left{};       // Else: the time until KILL.
+  std::vector<int> live;
+  friend bool operator==(const ReportStopping&, const ReportStopping&) = default;
+};
+// All workers succeeded. Say GroupEmpty as soon as no descendant is left.
+struct WatchLeftovers {
+  int attempt = 0;
+  friend bool operator==(const WatchLeftovers&, const WatchLeftovers&) = default;
+};
+// Descendants are still there a moment after the last worker: name them in one line.
+struct ReportLeftovers {
+  int attempt = 0;
+  Duration left{};  // Until they get TERM.
+  friend bool operator==(const ReportLeftovers&, const ReportLeftovers&) = default;
+};
+struct SuspendWorkers {
+  int attempt = 0;
+  friend bool operator==(const SuspendWorkers&, const SuspendWorkers&) = default;
+};
+struct ResumeWorkers {
+  int attempt = 0;
+  friend bool operator==(const ResumeWorkers&, const ResumeWorkers&) = default;
+};
+// Send it once to every live worker.
+struct ForwardSignal {
+  int attempt = 0;
+  int signal = 0;
+  friend bool operator==(const ForwardSignal&, const ForwardSignal&) = default;
+};
+// The next start waits for `delay`: for the line "the last 3 attempts died within 1 s; next in 2
+// s".
+struct BackOff {
+  int attempt = 0;  // The one that will be started.
+  int quick_deaths = 0;
+  Duration delay{};
+  friend bool operator==(const BackOff&, const BackOff&) = default;
+};
+// An event that led to nothing now, and why. For the debug log.
+struct Note {
+  std::string text;
+  friend bool operator==(const Note&, const Note&) = default;
+};
+// The last effect. A round or spawn that is still under way is to be abandoned.
+struct Finish {
+  Outcome outcome;
+  friend bool operator==(const Finish&, const Finish&) = default;
+};
+
+using Effect = std::variant<RequestRound, Spawn, WorkerFailed, Stop, Kill, ReportStopping,
+                            WatchLeftovers, ReportLeftovers, SuspendWorkers, ResumeWorkers,
+                            ForwardSignal, BackOff, Note, Finish>;
+
+// For transcripts: "Exited{attempt 0, rank 1, exited with 3}". One line.
+std::string to_text(const Event& event);
+std::string to_text(const Effect& effect);
+std::string to_text(const Outcome& outcome);
+
+}  // namespace muster::group

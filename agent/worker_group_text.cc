@@ -1,0 +1,198 @@
+// The transcript text of the worker group's events and effects.
+#include <fmt/format.h>
+
+#include "agent/worker_group_events.h"
+
+namespace muster::group {
+
+namespace {
+
+std::string seconds_of(Duration duration) {
+  return fmt::format("{:g} s", std::chrono::duration<double>(duration).count());
+}
+
+std::string_view reason_name(StopReason reason) {
+  switch (reason) {
+    case StopReason::failure:
+      return "failure";
+    case StopReason::regroup:
+      return "regroup";
+    case StopReason::spawn_failed:
+      return "spawn_failed";
+    case StopReason::leftovers:
+      return "leftovers";
+    case StopReason::requested:
+      return "requested";
+  }
+  return "";
+}
+
+std::string_view kind_name(Outcome::Kind kind) {
+  switch (kind) {
+    case Outcome::Kind::success:
+      return "success";
+    case Outcome::Kind::failed:
+      return "failed";
+    case Outcome::Kind::stopped:
+      return "stopped";
+    case Outcome::Kind::spawn_failed:
+      return "spawn_failed";
+    case Outcome::Kind::round_failed:
+      return "round_failed";
+    case Outcome::Kind::unkillable:
+      return "unkillable";
+  }
+  return "";
+}
+
+std::string_view how_name(WorkerEnd::How how) {
+  switch (how) {
+    case WorkerEnd::How::succeeded:
+      return "succeeded";
+    case WorkerEnd::How::failed:
+      return "failed";
+    case WorkerEnd::How::stopped:
+      return "stopped";
+    case WorkerEnd::How::running:
+      return "running";
+  }
+  return "";
+}
+
+std::string culprit_text(const Culprit& c) {
+  const std::string what = c.status ? describe(*c.status) : c.why;
+  return fmt::format("attempt {} rank {} pid {} {}", c.attempt, c.local_rank, c.pid, what);
+}
+
+std::string of_worker(std::string_view name, int attempt, int local_rank) {
+  return fmt::format("{}{{attempt {}, rank {}}}", name, attempt, local_rank);
+}
+
+std::string of_attempt(std::string_view name, int attempt) {
+  return fmt::format("{}{{attempt {}}}", name, attempt);
+}
+
+std::string with_signal(std::string_view name, int signal) {
+  return fmt::format("{}{{{}}}", name, signal_name(signal));
+}
+
+std::string text(const Begin&) {
+  return "Begin";
+}
+std::string text(const RoundReady& e) {
+  return of_attempt("RoundReady", e.attempt);
+}
+std::string text(const RoundFailed& e) {
+  return fmt::format("RoundFailed{{attempt {}, {}}}", e.attempt, e.error.message);
+}
+std::string text(const Spawned& e) {
+  return fmt::format("Spawned{{attempt {}, rank {}, pid {}}}", e.attempt, e.local_rank, e.pid);
+}
+std::string text(const SpawnFailed& e) {
+  return fmt::format("SpawnFailed{{attempt {}, rank {}, {}}}", e.attempt, e.local_rank,
+                     e.error.message);
+}
+std::string text(const Exited& e) {
+  return fmt::format("Exited{{attempt {}, rank {}, {}}}", e.attempt, e.local_rank,
+                     describe(e.status));
+}
+std::string text(const FailWorker& e) {
+  return fmt::format("FailWorker{{attempt {}, rank {}, {}}}", e.attempt, e.local_rank, e.why);
+}
+std::string text(const GroupEmpty& e) {
+  return of_attempt("GroupEmpty", e.attempt);
+}
+std::string text(const Regroup& e) {
+  return of_attempt("Regroup", e.attempt);
+}
+std::string text(const StopRequested& e) {
+  return with_signal("StopRequested", e.signal);
+}
+std::string text(const KillRequested&) {
+  return "KillRequested";
+}
+std::string text(const Suspend&) {
+  return "Suspend";
+}
+std::string text(const Resume&) {
+  return "Resume";
+}
+std::string text(const Forward& e) {
+  return with_signal("Forward", e.signal);
+}
+std::string text(const Tick&) {
+  return "Tick";
+}
+
+std::string text(const RequestRound& e) {
+  return fmt::format("RequestRound{{attempt {}, restart {}}}", e.attempt, e.restart_count);
+}
+std::string text(const Spawn& e) {
+  return of_worker("Spawn", e.attempt, e.local_rank);
+}
+std::string text(const WorkerFailed& e) {
+  return fmt::format("WorkerFailed{{{}, {}, {} left}}", culprit_text(e.culprit),
+                     e.will_restart ? "restart" : "no restart", e.restarts_left);
+}
+std::string text(const Stop& e) {
+  return fmt::format("Stop{{attempt {}, {}}}", e.attempt, signal_name(e.signal));
+}
+std::string text(const Kill& e) {
+  return of_attempt("Kill", e.attempt);
+}
+std::string text(const ReportStopping& e) {
+  return fmt::format("ReportStopping{{attempt {}, {}, {}, {} in {}, live [{}]}}", e.attempt,
+                     reason_name(e.reason), e.signal == 0 ? "KILL only" : signal_name(e.signal),
+                     e.killing ? "give up" : "KILL", seconds_of(e.left), fmt::join(e.live, ","));
+}
+std::string text(const WatchLeftovers& e) {
+  return of_attempt("WatchLeftovers", e.attempt);
+}
+std::string text(const ReportLeftovers& e) {
+  return fmt::format("ReportLeftovers{{attempt {}, TERM in {}}}", e.attempt, seconds_of(e.left));
+}
+std::string text(const SuspendWorkers& e) {
+  return of_attempt("SuspendWorkers", e.attempt);
+}
+std::string text(const ResumeWorkers& e) {
+  return of_attempt("ResumeWorkers", e.attempt);
+}
+std::string text(const ForwardSignal& e) {
+  return fmt::format("ForwardSignal{{attempt {}, {}}}", e.attempt, signal_name(e.signal));
+}
+std::string text(const BackOff& e) {
+  return fmt::format("BackOff{{attempt {}, {} quick deaths, {}}}", e.attempt, e.quick_deaths,
+                     seconds_of(e.delay));
+}
+std::string text(const Note& e) {
+  return fmt::format("Note{{{}}}", e.text);
+}
+std::string text(const Finish& e) {
+  return fmt::format("Finish{{{}}}", to_text(e.outcome));
+}
+
+}  // namespace
+
+std::string to_text(const Event& event) {
+  return std::visit([](const auto& e) { return text(e); }, event);
+}
+
+std::string to_text(const Effect& effect) {
+  return std::visit([](const auto& e) { return text(e); }, effect);
+}
+
+std::string to_text(const Outcome& outcome) {
+  std::string line = fmt::format("{}, {} attempts, {} restarts", kind_name(outcome.kind),
+                                 outcome.attempts, outcome.restarts);
+  if (outcome.signal != 0) line += ", " + signal_name(outcome.signal);
+  if (outcome.stopped_for)
+    line += fmt::format(", stopped for {}", reason_name(*outcome.stopped_for));
+  if (outcome.error) line += ", " + outcome.error->message;
+  if (outcome.failure) line += ", culprit " + culprit_text(outcome.failure->culprit);
+  for (const WorkerEnd& end : outcome.workers) {
+    line += fmt::format("; rank {} {}", end.local_rank, how_name(end.how));
+  }
+  return line;
+}
+
+}  // namespace muster::group

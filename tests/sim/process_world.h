@@ -1,0 +1,99 @@
+// The processes of the simulated machine, with the part of the shell that starts, signals and reaps
+// them. It knows the truth that the machine under test only hears of.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/exit_status.h"
+#include "rendezvous/base/prng.h"
+#include "rendezvous/base/time.h"
+#include "tests/sim/worker_group_sim.h"
+
+namespace muster::sim {
+
+// What will happen, in order of time; equal times in the order of scheduling.
+class Agenda {
+ public:
+  using Id = std::pair<Instant, uint64_t>;
+
+  Id at(Instant when, std::function<void()> action) {
+    return actions_.emplace(Id{when, next_++}, std::move(action)).first->first;
+  }
+  void cancel(const Id& id) { actions_.erase(id); }
+  Instant next() const { return actions_.empty() ? kNever : actions_.begin()->first.first; }
+  // REQUIRES: next() != kNever.
+  std::function<void()> take() {
+    auto action = std::move(actions_.begin()->second);
+    actions_.erase(actions_.begin());
+    return action;
+  }
+
+ private:
+  std::map<Id, std::function<void()>> actions_;
+  uint64_t next_ = 0;
+};
+
+struct Process {
+  int pid = 0;
+  int attempt = 0;
+  int local_rank = 0;
+  bool is_worker = false;
+  bool alive = true;
+  bool ignores_term = false;
+  bool signaled_by_us = false;  // Its death comes from a signal of the machine.
+  bool natural = false;         // It will end by itself, with `ending`.
+  ExitStatus ending;
+  Duration remaining{};  // Until then, while suspended.
+  Instant ends_at = kNever;
+  std::optional<Agenda::Id> end;  // Its scheduled death, natural or not.
+  bool suspended = false;
+  bool dying = false;   // A signal has decided its end.
+  bool doomed = false;  // KILL was sent.
+};
+
+class ProcessWorld {
+ public:
+  // Called when a process has died (of a worker: it is reaped).
+  using OnDeath = std::function<void(const Process&)>;
+
+  ProcessWorld(const Plan& plan, Prng& prng, Agenda& agenda, OnDeath on_death)
+      : plan_(plan), prng_(prng), agenda_(agenda), on_death_(std::move(on_death)) {}
+
+  int start_worker(Instant now, int attempt, int local_rank);
+  void send(Instant now, int attempt, int signal);  // To all, then CONT.
+  void kill(Instant now, int attempt);              // KILL and CONT to all, and to late comers.
+  void forward(Instant now, int attempt, int signal);
+  void suspend(Instant now, int attempt);
+  void resume(Instant now, int attempt);
+
+  int alive(int attempt) const;
+  int alive_in_all() const;
+  int workers_alive(int attempt) const;
+  Instant last_death() const { return last_death_; }
+  const Process* worker(int attempt, int local_rank) const;
+
+ private:
+  Process& add(int attempt, int local_rank, bool is_worker);
+  void plan_natural_end(Instant now, Process& process, Duration life, ExitStatus ending);
+  void wake(Instant now, Process& process);
+  void end_in(Instant now, Process& process, Duration delay, ExitStatus ending);
+  void die(Instant now, int pid);
+  void leave_descendants(Instant now, const Process& parent);
+  void kill_one(Instant now, Process& process);
+
+  const Plan& plan_;
+  Prng& prng_;
+  Agenda& agenda_;
+  OnDeath on_death_;
+  std::map<int, Process> processes_;  // By pid, the dead included.
+  std::set<int> killed_attempts_;
+  int next_pid_ = 1000;
+  Instant last_death_{};
+};
+
+}  // namespace muster::sim

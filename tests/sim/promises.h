@@ -1,0 +1,72 @@
+// The promises of the worker-group machine, checked against the truth of the simulated world. Each
+// check is told of what the machine was handed and what it asked for, in that order, and returns
+// the promise that was broken.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "agent/worker_group.h"
+#include "tests/sim/process_world.h"
+
+namespace muster::sim {
+
+class Promises {
+ public:
+  Promises(const Plan& plan, const ProcessWorld& world) : plan_(plan), world_(world) {}
+
+  void heard(Instant now, const group::Event& event);
+  void asked(Instant now, const group::Effect& effect);
+  // The agent stands still for so long, and hears of everything later than it happens.
+  void froze(Duration length) { frozen_ += length; }
+
+  const std::optional<std::string>& broken() const { return broken_; }
+
+ private:
+  void check(bool holds, const std::string& promise) {
+    if (!holds && !broken_) broken_ = promise;
+  }
+  void on(Instant now, const group::RequestRound& effect);
+  void on(Instant now, const group::Spawn& effect);
+  void on(Instant now, const group::WorkerFailed& effect);
+  void on(Instant now, const group::Stop& effect);
+  void on(Instant now, const group::Kill& effect);
+  void on(Instant now, const group::ForwardSignal& effect);
+  void on(Instant now, const group::Finish& effect);
+  void on(Instant, const group::ReportStopping&) {}
+  void on(Instant now, const group::WatchLeftovers& effect);
+  void on(Instant, const group::ReportLeftovers&) {}
+  void on(Instant now, const group::SuspendWorkers& effect);
+  void on(Instant now, const group::ResumeWorkers& effect);
+  void on(Instant, const group::BackOff&) {}
+  void on(Instant, const group::Note& effect);
+
+  void check_culprit(const group::Culprit& culprit);
+  void check_outcome(const group::Outcome& outcome);
+  void check_left_behind(Instant now, const group::Outcome& outcome);
+
+  const Plan& plan_;
+  const ProcessWorld& world_;
+  std::optional<std::string> broken_;
+
+  int attempt_ = -1;
+  bool round_ready_ = false;
+  std::optional<int> spawning_;
+  std::set<std::pair<int, int>> asked_;              // (attempt, local rank)
+  std::map<std::pair<int, int>, ExitStatus> exits_;  // That the machine has heard of.
+  std::map<int, group::Culprit> culprits_;           // By attempt.
+  std::set<std::pair<int, int>> fail_worker_;
+  std::map<int, Instant> stopped_at_;  // By attempt: the first Stop or Kill.
+  int paid_restarts_ = 0;
+  bool end_requested_ = false;
+  bool kill_requested_ = false;
+  bool spawn_failed_ = false;
+  bool suspended_ = false;
+  bool finished_ = false;
+  Duration frozen_{};
+};
+
+}  // namespace muster::sim
