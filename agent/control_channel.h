@@ -1,0 +1,41 @@
+// What front and agent say to each other: one fixed-size datagram a message over a SOCK_SEQPACKET
+// pair, so that nothing is ever torn and the death of either end is an end-of-file at the other.
+//
+//   front -> agent   stop(signal)      first TERM, INT, QUIT or HUP: stop the job, with grace
+//                    kill              second one: no grace
+//                    forward(signal)   USR1 and the like: once to each worker
+//                    suspend, resume   terminal job control
+//                    window_size       the terminal has another size now
+//   agent -> front   suspended          every worker is stopped: the front may stop itself
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <sys/socket.h>
+
+namespace muster {
+
+enum class ControlKind : uint32_t { stop, kill, forward, suspend, resume, window_size, suspended };
+
+struct ControlMessage {
+  ControlKind kind = ControlKind::stop;
+  int32_t signal = 0;
+};
+
+// Sends without blocking; false when the other end is gone or its queue is full.
+inline bool send_control(int fd, ControlMessage message) {
+  return ::send(fd, &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(sizeof message);
+}
+
+enum class ControlRead { message, nothing, closed };
+
+// Receives without blocking.
+inline ControlRead receive_control(int fd, ControlMessage& message) {
+  const ssize_t n = ::recv(fd, &message, sizeof message, MSG_DONTWAIT);
+  if (n == static_cast<ssize_t>(sizeof message)) return ControlRead::message;
+  return n == 0 ? ControlRead::closed : ControlRead::nothing;
+}
+
+}  // namespace muster

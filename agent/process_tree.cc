@@ -1,0 +1,146 @@
+#include "agent/process_tree.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <map>
+#include <string_view>
+#include <thread>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace muster {
+namespace {
+
+std::optional<ProcessEntry> read_process_stat(pid_t pid) {
+  std::array<char, 32> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/stat", pid);
+  const int fd = open(path.data(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  std::array<char, 1024> text;
+  const ssize_t n = read(fd, text.data(), text.size());
+  close(fd);
+  if (n <= 0) return std::nullopt;
+  return parse_process_stat({text.data(), static_cast<size_t>(n)});
+}
+
+std::vector<ProcessEntry> all_processes() {
+  std::vector<ProcessEntry> processes;
+  DIR* const proc = opendir("/proc");
+  if (proc == nullptr) return processes;
+  while (const dirent* entry = readdir(proc)) {
+    const std::string_view name = entry->d_name;
+    pid_t pid = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (error != std::errc{} || end != name.data() + name.size()) continue;
+    if (auto process = read_process_stat(pid)) processes.push_back(std::move(*process));
+  }
+  closedir(proc);
+  return processes;
+}
+
+// Reaps every child that has ended, except those in `except`, which belong to somebody else.
+void reap_orphans(const std::vector<ProcessEntry>& tree, const std::set<pid_t>& except) {
+  const pid_t self = getpid();
+  for (const ProcessEntry& process : tree) {
+    if (process.parent != self || except.contains(process.pid)) continue;
+    siginfo_t info{};
+    waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED | WNOHANG);
+  }
+}
+
+}  // namespace
+
+std::optional<ProcessEntry> parse_process_stat(std::string_view line) {
+  const size_t open = line.find('(');
+  const size_t close = line.rfind(')');  // The name itself may contain ')'.
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open)
+    return std::nullopt;
+  ProcessEntry process;
+  std::from_chars(line.data(), line.data() + open, process.pid);
+  process.name = line.substr(open + 1, close - open - 1);
+
+  // After the name: state ppid pgrp session tty tpgid flags minflt cminflt majflt cmajflt utime
+  // stime cutime cstime priority nice threads itrealvalue starttime ...
+  std::string_view rest = line.substr(close + 1);
+  for (int field = 3; field <= 22; ++field) {
+    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    if (word.empty()) return std::nullopt;
+    const char* const end = word.data() + word.size();
+    if (field == 3) process.state = word[0];
+    if (field == 4) std::from_chars(word.data(), end, process.parent);
+    if (field == 5) std::from_chars(word.data(), end, process.group);
+    if (field == 22) std::from_chars(word.data(), end, process.start_ticks);
+    rest.remove_prefix(word.size());
+  }
+  return process;
+}
+
+std::vector<ProcessEntry> descendants_of(pid_t root, const std::set<pid_t>& except) {
+  std::multimap<pid_t, ProcessEntry> by_parent;
+  for (ProcessEntry& process : all_processes())
+    by_parent.emplace(process.parent, std::move(process));
+  std::vector<ProcessEntry> found;
+  std::vector<pid_t> frontier{root};
+  while (!frontier.empty()) {
+    std::vector<pid_t> next;
+    for (pid_t parent : frontier) {
+      const auto [first, last] = by_parent.equal_range(parent);
+      for (auto it = first; it != last; ++it) {
+        if (except.contains(it->second.pid)) continue;
+        next.push_back(it->second.pid);
+        found.push_back(it->second);
+      }
+    }
+    frontier = std::move(next);
+  }
+  return found;
+}
+
+bool signal_process(const ProcessEntry& process, int signal) {
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0));
+  if (pidfd < 0) return false;
+  // The pid may have been reused between the look at /proc and pidfd_open. After it, the descriptor
+  // holds one process for good, so an equal start time now means that it is the one that was seen.
+  const auto now = read_process_stat(process.pid);
+  const bool same = now && now->start_ticks == process.start_ticks;
+  const bool sent = same && syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0;
+  close(pidfd);
+  return sent;
+}
+
+std::vector<ProcessEntry> kill_descendants(const std::set<pid_t>& except, Duration patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  Duration pause = std::chrono::milliseconds(1);
+  while (true) {
+    std::vector<ProcessEntry> tree = descendants_of(getpid(), except);
+    for (const ProcessEntry& process : tree) {
+      if (process.state == 'Z') continue;
+      signal_process(process, SIGKILL);
+      signal_process(process, SIGCONT);
+    }
+    reap_orphans(tree, except);
+    if (tree.empty() || std::chrono::steady_clock::now() >= deadline) return tree;
+    std::this_thread::sleep_for(pause);
+    pause = std::min<Duration>(pause * 2, std::chrono::milliseconds(20));
+  }
+}
+
+std::set<pid_t> children_of_self() {
+  std::set<pid_t> children;
+  const pid_t self = getpid();
+  for (const ProcessEntry& process : all_processes()) {
+    if (process.parent == self) children.insert(process.pid);
+  }
+  return children;
+}
+
+}  // namespace muster

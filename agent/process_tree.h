@@ -1,0 +1,51 @@
+// Finds and signals the descendants of a process. A child subreaper adopts every orphan below it,
+// so the tree under the agent (and, when the agent is gone, under the front) is exactly the job:
+// whoever calls setsid, forks twice or clears its environment is still in it. Nothing here
+// remembers pids: each call looks anew, and every signal goes through a pidfd whose process has
+// been checked again after opening.
+//
+// Cost: one pass over /proc, about 10 us a process. Blocking, but only on procfs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "rendezvous/base/time.h"
+
+namespace muster {
+
+struct ProcessEntry {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  pid_t group = 0;           // Process group.
+  char state = '?';          // As in /proc/PID/stat: R, S, D, Z, T, ...
+  uint64_t start_ticks = 0;  // With the pid, the identity of a process.
+  std::string name;          // comm, at most 15 bytes
+};
+
+// Parses one line of /proc/PID/stat; nothing if it is not one. The name may hold spaces and
+// parentheses.
+std::optional<ProcessEntry> parse_process_stat(std::string_view line);
+
+// The processes below `root` (not itself), parents before children, zombies included. Subtrees
+// under a pid in `except` are left out.
+std::vector<ProcessEntry> descendants_of(pid_t root, const std::set<pid_t>& except);
+
+// Sends `signal` to that very process; false if it has gone (or become another one) meanwhile.
+bool signal_process(const ProcessEntry& process, int signal);
+
+// Kills (SIGKILL, then SIGCONT for the stopped) everything below the calling process but `except`,
+// and reaps it, again and again until nothing is left or `patience` is over. Returns what could not
+// be killed.
+std::vector<ProcessEntry> kill_descendants(const std::set<pid_t>& except, Duration patience);
+
+// Pids of the calling process's children at this moment.
+std::set<pid_t> children_of_self();
+
+}  // namespace muster

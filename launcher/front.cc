@@ -1,0 +1,266 @@
+#include "launcher/front.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/control_channel.h"
+#include "agent/process_tree.h"
+#include "rendezvous/base/contract.h"
+
+namespace muster {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+// timeout(1) sends its signal to the process and then to the group, so the same kill() arrives
+// twice within microseconds. That is one request. A second key press comes from the kernel and is
+// never filtered.
+constexpr auto kRepeatedKillWindow = std::chrono::milliseconds(100);
+// How long workers may take to be stopped before the front suspends itself without their word.
+constexpr int kSuspendPatienceMs = 1000;
+constexpr auto kTreePatience = std::chrono::seconds(10);
+
+bool is_user_stop(int signal) {
+  return signal == SIGTERM || signal == SIGINT || signal == SIGQUIT;
+}
+
+// Writes straight to the descriptor: the front has no output thread and this happens at most a few
+// times.
+void tell(const std::string& text) {
+  const std::string line = "muster: " + text + "\n";
+  [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line.data(), line.size());
+}
+
+class Front {
+ public:
+  Front(const FrontOptions& options, int control_fd, int signal_fd, pid_t agent, int agent_pidfd,
+        std::set<pid_t> foreign_children, bool hangup_ignored)
+      : options_(options),
+        control_fd_(control_fd),
+        signal_fd_(signal_fd),
+        agent_(agent),
+        agent_pidfd_(agent_pidfd),
+        foreign_children_(std::move(foreign_children)),
+        hangup_ignored_(hangup_ignored) {}
+
+  int supervise();
+
+ private:
+  void on_signal(const signalfd_siginfo& info);
+  void on_stop_signal(const signalfd_siginfo& info);
+  void suspend();
+  void reap_adopted();
+  int finish();
+
+  bool ends_the_job(int signal) const {
+    if (signal == SIGHUP && hangup_ignored_) return false;
+    return is_user_stop(signal) || signal == SIGHUP ||
+           std::ranges::count(options_.stop_signals, signal) > 0;
+  }
+
+  const FrontOptions& options_;
+  const int control_fd_;
+  const int signal_fd_;
+  const pid_t agent_;
+  const int agent_pidfd_;
+  const std::set<pid_t> foreign_children_;  // Children that this pid had before it became muster.
+  const bool hangup_ignored_;
+  std::optional<SteadyClock::time_point> stop_requested_at_;
+  int signal_of_kill_ = 0;  // The first stop signal, if it came from kill(2).
+};
+
+int Front::supervise() {
+  while (true) {
+    pollfd fds[] = {{signal_fd_, POLLIN, 0}, {agent_pidfd_, POLLIN, 0}};
+    if (poll(fds, std::size(fds), -1) < 0) continue;  // Only EINTR is possible here.
+    if ((fds[1].revents & POLLIN) != 0) return finish();
+    signalfd_siginfo info{};
+    if ((fds[0].revents & POLLIN) != 0 && read(signal_fd_, &info, sizeof info) == sizeof info) {
+      on_signal(info);
+    }
+  }
+}
+
+void Front::on_signal(const signalfd_siginfo& info) {
+  const int signal = static_cast<int>(info.ssi_signo);
+  if (ends_the_job(signal)) {
+    on_stop_signal(info);
+  } else if (signal == SIGTSTP) {
+    suspend();
+  } else if (signal == SIGCONT) {
+    send_control(control_fd_, {ControlKind::resume, 0});
+  } else if (signal == SIGWINCH) {
+    send_control(control_fd_, {ControlKind::window_size, 0});
+  } else if (signal == SIGCHLD) {
+    reap_adopted();
+  } else if (is_forwardable(signal, options_.stop_signals)) {
+    send_control(control_fd_, {ControlKind::forward, signal});
+  }
+}
+
+void Front::on_stop_signal(const signalfd_siginfo& info) {
+  const int signal = static_cast<int>(info.ssi_signo);
+  const bool from_kill = info.ssi_code == SI_USER;
+  const auto now = SteadyClock::now();
+  if (!stop_requested_at_) {
+    stop_requested_at_ = now;
+    if (from_kill) signal_of_kill_ = signal;
+    send_control(control_fd_, {ControlKind::stop, signal});
+    return;
+  }
+  const bool echo =
+      from_kill && signal == signal_of_kill_ && now - *stop_requested_at_ < kRepeatedKillWindow;
+  if (is_user_stop(signal) && !echo) send_control(control_fd_, {ControlKind::kill, signal});
+}
+
+void Front::suspend() {
+  send_control(control_fd_, {ControlKind::suspend, 0});
+  pollfd fds[] = {{control_fd_, POLLIN, 0}, {agent_pidfd_, POLLIN, 0}};
+  poll(fds, std::size(fds), kSuspendPatienceMs);
+  ControlMessage answer;
+  receive_control(control_fd_, answer);
+  if ((fds[1].revents & POLLIN) != 0) return;  // The agent has ended meanwhile: no time to stop.
+  kill(getpid(), SIGSTOP);
+  // Running again: SIGCONT is pending in the signal descriptor and resumes the workers.
+}
+
+// Orphans from outside the job reach us only as PID 1, or below children that this pid had before.
+// The agent is left to finish(), which needs its status.
+void Front::reap_adopted() {
+  siginfo_t info{};
+  while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid > 0) {
+    if (info.si_pid == agent_) return;
+    waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
+    info.si_pid = 0;
+  }
+}
+
+int Front::finish() {
+  siginfo_t info{};
+  waitid(P_PIDFD, static_cast<id_t>(agent_pidfd_), &info, WEXITED);
+  const std::vector<ProcessEntry> left = kill_descendants(foreign_children_, kTreePatience);
+  for (const ProcessEntry& process : left) {
+    tell(fmt::format("process {} ({}) cannot be killed (state {}); it may hold a GPU or a mount",
+                     process.pid, process.name, process.state));
+  }
+  if (info.si_code == CLD_EXITED) return info.si_status;
+  tell(fmt::format(
+      "the agent (pid {}) was killed by SIG{}; every process of the job has been killed", agent_,
+      sigabbrev_np(info.si_status)));
+  return static_cast<int>(ExitCode::internal);
+}
+
+// A pid that becomes muster by exec keeps the children it had: they are not the job's.
+std::set<pid_t> children_before_the_job() {
+  siginfo_t info{};
+  if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD) return {};
+  return children_of_self();
+}
+
+bool inherited_as_ignored(int signal) {
+  struct sigaction action{};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// Everything but what a fault of our own raises: those must end us at once, with a core where one
+// is wanted.
+sigset_t supervised_signals() {
+  sigset_t set;
+  sigfillset(&set);
+  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
+    sigdelset(&set, fault);
+  return set;
+}
+
+}  // namespace
+
+bool is_forwardable(int signal, const std::vector<int>& stop_signals) {
+  if (std::ranges::count(stop_signals, signal) > 0) return false;
+  switch (signal) {
+    case SIGKILL:
+    case SIGSTOP:
+    case SIGCONT:
+    case SIGTSTP:
+    case SIGTTIN:
+    case SIGTTOU:  // job control
+    case SIGCHLD:
+    case SIGWINCH:
+    case SIGPIPE:
+    case SIGURG:  // ours, or noise
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+    case SIGTRAP:
+    case SIGABRT:
+    case SIGSYS:
+    case SIGTERM:
+    case SIGINT:
+    case SIGQUIT:
+    case SIGHUP:
+      return false;
+    default:
+      return true;
+  }
+}
+
+int run_front(const FrontOptions& options,
+              const std::function<int(const AgentContext&)>& agent_main) {
+  const bool hangup_ignored = inherited_as_ignored(SIGHUP);
+  const sigset_t signals = supervised_signals();
+  sigprocmask(SIG_SETMASK, &signals, nullptr);
+  ::signal(SIGCHLD, SIG_DFL);  // Inherited as ignored, children would be reaped behind our back.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  std::set<pid_t> foreign_children = children_before_the_job();
+
+  int pair[2];
+  const int own_pidfd = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
+  const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0 || own_pidfd < 0 ||
+      signal_fd < 0) {
+    tell(fmt::format("cannot start: no descriptors left ({}); raise the limit with `ulimit -n`",
+                     std::strerror(errno)));
+    return static_cast<int>(ExitCode::environment);
+  }
+  const pid_t agent = fork();
+  if (agent < 0) {
+    tell(fmt::format(
+        "cannot start the agent: fork failed: {} (see `ulimit -u` and the cgroup's pids.max)",
+        std::strerror(errno)));
+    return static_cast<int>(ExitCode::environment);
+  }
+  if (agent == 0) {
+    // A process group of its own: what is sent to the front's group, from a terminal or by kill -9,
+    // leaves the agent alive to clean up.
+    setpgid(0, 0);
+    close(pair[0]);
+    close(signal_fd);
+    _exit(agent_main({pair[1], own_pidfd, hangup_ignored}));
+  }
+  setpgid(agent, agent);
+  close(pair[1]);
+  close(own_pidfd);
+  const int agent_pidfd = static_cast<int>(syscall(SYS_pidfd_open, agent, 0));
+  Front front(options, pair[0], signal_fd, agent, agent_pidfd, std::move(foreign_children),
+              hangup_ignored);
+  return front.supervise();
+}
+
+}  // namespace muster

@@ -1,0 +1,36 @@
+// The front is the process that the user started: it owns the pid that shells and schedulers see,
+// does terminal job control, turns signals into messages for the agent, and is the last to leave.
+// It starts the agent by fork, leads nothing itself and holds no state of the job, so that there is
+// little to go wrong here: if the agent dies, in whatever way, the front kills everything that the
+// agent left behind.
+//
+// Signals at the front               what happens
+//   TERM INT QUIT HUP (and --signals-to-handle)   first: the agent stops the job with grace; second
+//                                    TERM, INT or QUIT: it kills the job at once
+//   HUP when inherited as ignored    nothing (nohup)
+//   TSTP                             workers are stopped, then the front; CONT resumes both; the
+//   agent lives on WINCH                            pseudo-terminals of the workers get the new
+//   size USR1 USR2 and other forwardable  once to each worker; ends nothing
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "agent/agent.h"
+
+namespace muster {
+
+struct FrontOptions {
+  std::vector<int> stop_signals;  // TERM, INT, QUIT and HUP end the job whether listed or not.
+};
+
+// Forks the agent, which runs `agent_main` and exits with its value, and supervises it. Returns the
+// exit code for the whole program. REQUIRES: the calling process has one thread.
+int run_front(const FrontOptions& options,
+              const std::function<int(const AgentContext&)>& agent_main);
+
+// Whether `signal` is passed on to the workers: catchable, not one of `stop_signals`, no part of
+// job control, and not raised by a fault of the receiver itself.
+bool is_forwardable(int signal, const std::vector<int>& stop_signals);
+
+}  // namespace muster
