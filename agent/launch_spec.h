@@ -1,0 +1,115 @@
+// What the user asked for, after parsing and checking and before anything has been looked up or
+// opened. launcher/options fills it without side effects; the agent turns it into a running job.
+// Plain data: every field has torchrun's default unless the comment says otherwise.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace muster {
+
+enum class RunMode {
+  script,    // .py: PY -u SCRIPT args; anything else that can be executed: directly
+  module,    // -m: PY -u -m MODULE args
+  direct,    // --no-python: PROGRAM args, looked up on PATH
+  run_path,  // --run-path: PY -u, runpy.run_path(SCRIPT, run_name="__main__")
+};
+
+enum class ExitCodePolicy { culprit, torchrun };
+
+// Which of a worker's streams are meant: bit 0 stdout, bit 1 stderr (torchrun's 0, 1, 2, 3).
+enum class Streams : uint8_t { none = 0, out = 1, err = 2, both = 3 };
+
+// torchrun's "-r 3" or "-r 0:1,1:3": one value for all, or per local rank (missing ranks: none).
+struct StreamsByRank {
+  Streams all = Streams::none;
+  std::map<int, Streams> by_rank;  // If not empty, `all` is not used.
+
+  Streams of(int local_rank) const {
+    if (by_rank.empty()) return all;
+    const auto it = by_rank.find(local_rank);
+    return it == by_rank.end() ? Streams::none : it->second;
+  }
+  friend bool operator==(const StreamsByRank&, const StreamsByRank&) = default;
+};
+
+enum class GpuBinding { shared, exclusive };
+
+enum class NumaBinding { none, node, socket, exclusive, core_complex };
+
+enum class EventLogHandler { null, console };
+
+struct RendezvousSpec {
+  bool single_node_default = false;  // Mode rule 2 of the contract: nothing given, so standalone.
+  bool standalone = false;           // --standalone was given.
+  std::string backend =
+      "static";               // After mode selection: "static" or "c10d" (others: see options).
+  std::string endpoint_host;  // Brackets removed. Empty: not given.
+  std::optional<int> endpoint_port;
+  std::string id = "none";                                // Empty: make one up (a random UUID).
+  std::vector<std::pair<std::string, std::string>> conf;  // --rdzv-conf in order.
+  int nnodes_min = 1;
+  int nnodes_max = 1;
+  int node_rank = 0;
+  std::optional<std::string> local_addr;
+
+  friend bool operator==(const RendezvousSpec&, const RendezvousSpec&) = default;
+};
+
+struct LogSpec {
+  std::optional<std::string> dir;  // --log-dir. Not given: a fresh folder under $TMPDIR.
+  StreamsByRank redirects;
+  StreamsByRank tee;
+  std::string prefix_template;  // --log-line-prefix-template, torchrun's ${...} syntax.
+  std::string prefix;           // --log-prefix, ours: {time} {host} {rank} {local_rank} {role}.
+  std::optional<std::vector<int>> local_ranks_filter;  // --local-ranks-filter
+  std::vector<std::pair<int, int>> ranks;              // --ranks 0,8-15: inclusive global ranges.
+  std::vector<std::string> duplicate_stdout_filters;
+  std::vector<std::string> duplicate_stderr_filters;
+
+  friend bool operator==(const LogSpec&, const LogSpec&) = default;
+};
+
+struct PlacementSpec {
+  std::vector<std::string> gpus;  // --gpus 0,2 or UUIDs. Empty: not given.
+  GpuBinding gpu_binding = GpuBinding::shared;
+  bool virtual_local_rank = false;
+  bool keep_local_rank = false;
+  NumaBinding numa_binding = NumaBinding::none;
+  bool report_bindings = false;
+
+  friend bool operator==(const PlacementSpec&, const PlacementSpec&) = default;
+};
+
+struct LaunchSpec {
+  RunMode mode = RunMode::script;
+  std::string program;                // Script, module or executable, as typed.
+  std::vector<std::string> args;      // Everything after it, verbatim.
+  std::optional<std::string> python;  // --python
+  bool pass_local_rank = false;       // --pass-local-rank: insert --local-rank=N before args.
+
+  std::string nproc_per_node = "1";  // A positive number, "cpu", "gpu", "auto" or "xpu".
+  RendezvousSpec rendezvous;
+  std::string role = "default";
+
+  int max_restarts = 0;
+  double shutdown_timeout_s = 30;  // TERM to KILL.
+  std::string signals_to_handle =
+      "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  // As typed, for the workers' environment.
+  std::vector<int>
+      stop_signals;  // The numbers of those that exist; TERM, INT, QUIT, HUP by default.
+  std::optional<int> stdin_rank = 0;  // --stdin RANK (global); none: every worker gets /dev/null.
+  ExitCodePolicy exit_code = ExitCodePolicy::culprit;
+  EventLogHandler event_log = EventLogHandler::null;
+
+  LogSpec log;
+  PlacementSpec placement;
+
+  friend bool operator==(const LaunchSpec&, const LaunchSpec&) = default;
+};
+
+}  // namespace muster

@@ -1,0 +1,29 @@
+// Where the flags end and the program begins. CLI11's own parser is not used for this: it has no
+// abbreviations, refuses empty values, rewrites values like "[1,2]", and would see the program's
+// arguments. The walk keeps argparse's rules: both spellings (--a-b, --a_b), unambiguous prefixes,
+// clusters (-mt 3), the last value wins, a negative number is a value, and everything from the
+// program on is verbatim, less one "--" directly after the program. Pure.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+struct WalkedArguments {
+  std::map<std::string, std::string> values;  // By name without dashes; flags have "1".
+  std::vector<std::string> rest;              // Program and its arguments; empty: no program.
+  // The name of the flag that asks for a text (help, version, print-completion, print-man); it ends
+  // the walk at once.
+  std::string information;
+
+  friend bool operator==(const WalkedArguments&, const WalkedArguments&) = default;
+};
+
+Result<WalkedArguments> walk_arguments(std::span<const std::string> args);
+
+}  // namespace muster

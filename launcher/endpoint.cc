@@ -1,0 +1,206 @@
+#include "launcher/endpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdint>
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+namespace muster {
+namespace {
+
+enum class ConfType { positive_int, non_negative_number, boolean, store_type };
+
+// Bits, since a key may belong to several backends.
+enum ConfBackend : uint8_t { kStatic = 1, kC10d = 2, kEtcdV2 = 4, kEtcd = 8 };
+
+struct ConfKey {
+  std::string_view name;
+  ConfType type;
+  uint8_t backends;
+};
+
+constexpr std::array<ConfKey, 11> kConfKeys{{
+    {"join_timeout", ConfType::positive_int, kC10d | kEtcdV2},
+    {"last_call_timeout", ConfType::positive_int, kC10d | kEtcdV2 | kEtcd},
+    {"close_timeout", ConfType::positive_int, kC10d | kEtcdV2},
+    {"heartbeat_timeout", ConfType::positive_int, kC10d | kEtcdV2},
+    {"keep_alive_interval", ConfType::positive_int, kC10d | kEtcdV2},
+    {"keep_alive_max_attempt", ConfType::positive_int, kC10d | kEtcdV2},
+    {"cas_backoff_max_seconds", ConfType::non_negative_number, kC10d | kEtcdV2},
+    {"is_host", ConfType::boolean, kC10d},
+    {"read_timeout", ConfType::positive_int, kC10d | kEtcdV2},
+    {"store_type", ConfType::store_type, kC10d},
+    {"timeout", ConfType::positive_int, kStatic | kEtcd},
+}};
+
+// What the launcher fills in from flags of their own.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kReservedKeys{{
+    {"backend", "--rdzv-backend"},
+    {"endpoint", "--rdzv-endpoint"},
+    {"run_id", "--rdzv-id"},
+    {"min_nodes", "--nnodes"},
+    {"max_nodes", "--nnodes"},
+    {"local_addr", "--local-addr"},
+}};
+
+uint8_t backend_bit(std::string_view backend) {
+  if (backend == "static") return kStatic;
+  if (backend == "c10d") return kC10d;
+  if (backend == "etcd-v2") return kEtcdV2;
+  if (backend == "etcd") return kEtcd;
+  return 0;
+}
+
+std::string conf_lower_case(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) {
+    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  });
+  return lower;
+}
+
+Parsed<void> check_conf_value(ConfType type, const std::string& value) {
+  static constexpr std::array<std::string_view, 10> kBooleans{"1", "true",  "t", "yes", "y",
+                                                              "0", "false", "f", "no",  "n"};
+  const std::string lower = conf_lower_case(value);
+  switch (type) {
+    case ConfType::positive_int:
+      if (const auto number = parse_int(value, 1); !number) return problem(number.error());
+      return {};
+    case ConfType::non_negative_number:
+      if (const auto number = parse_number(value); !number || *number < 0) {
+        return problem("not a number of 0 or more");
+      }
+      return {};
+    case ConfType::boolean:
+      if (std::find(kBooleans.begin(), kBooleans.end(), lower) != kBooleans.end()) return {};
+      return problem("neither true nor false; give true or false");
+    case ConfType::store_type:
+      if (lower == "tcp" || lower == "file") return {};
+      return problem("unknown; give tcp or file");
+  }
+  return {};
+}
+
+bool is_host_character(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+         (static_cast<unsigned char>(c) & 0x80) || c == '_' || c == '.' || c == ':' || c == '-';
+}
+
+// A host with colons is an IPv6 address; "::1" without brackets would be host ":" and port 1.
+bool is_address_if_it_has_colons(const std::string& host) {
+  in6_addr address{};
+  return host.find(':') == std::string::npos || inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+Parsed<void> check_host(const std::string& host) {
+  if (host.empty()) return problem("there is no host; give HOST[:PORT]");
+  if (!std::all_of(host.begin(), host.end(), is_host_character)) {
+    return problem(fmt::format("{} is no host name or address; give HOST[:PORT]", shown(host)));
+  }
+  if (!is_address_if_it_has_colons(host)) {
+    return problem(
+        fmt::format("{} is no IPv6 address; put the address in brackets, as in "
+                    "[::1]:29400",
+                    shown(host)));
+  }
+  return {};
+}
+
+Parsed<int> parse_port(std::string_view text) {
+  const bool digits = !text.empty() && text.size() <= 5 &&
+                      text.find_first_not_of("0123456789") == std::string_view::npos;
+  const Parsed<int> port = digits ? parse_int(text, 0, 65535) : problem("");
+  if (!port) return problem(fmt::format("port {} is no number from 0 to 65535", shown(text)));
+  return port;
+}
+
+}  // namespace
+
+Parsed<NodeRange> parse_node_range(std::string_view text) {
+  const std::vector<std::string_view> parts = split(text, ':');
+  if (parts.size() > 2) return problem("too many colons; give N or MIN:MAX");
+  const Parsed<int> min = parse_int(parts.front(), 1);
+  const Parsed<int> max = parse_int(parts.back(), 1);
+  if (!min || !max) {
+    const std::string& reason = min ? max.error() : min.error();
+    return problem(reason + ", as N or MIN:MAX");
+  }
+  if (*min > *max) {
+    return problem(fmt::format("the minimum {} is above the maximum {}; give MIN:MAX", *min, *max));
+  }
+  return NodeRange{*min, *max};
+}
+
+Parsed<Endpoint> parse_endpoint(std::string_view text) {
+  text = trim(text);
+  if (text.empty()) return Endpoint{};
+  Endpoint endpoint;
+  std::string_view host = text;
+  const std::size_t colon = text.rfind(':');
+  const bool bare_address = text.front() == '[' && text.back() == ']';
+  if (!bare_address && colon != std::string_view::npos) {
+    host = text.substr(0, colon);
+    const Parsed<int> port = parse_port(text.substr(colon + 1));
+    if (!port) return problem(port.error());
+    endpoint.port = *port;
+  }
+  if (host.size() > 1 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  endpoint.host = std::string(host);
+  if (const Parsed<void> fine = check_host(endpoint.host); !fine) return problem(fine.error());
+  return endpoint;
+}
+
+Parsed<RendezvousConf> parse_rendezvous_conf(std::string_view text) {
+  RendezvousConf conf;
+  if (trim(text).empty()) return conf;
+  for (const std::string_view item : split(trim(text), ',')) {
+    const std::size_t equals = item.find('=');
+    const std::string key(trim(item.substr(0, equals)));
+    const std::string value(equals == std::string_view::npos ? std::string_view{}
+                                                             : trim(item.substr(equals + 1)));
+    if (key.empty()) return problem("an entry has no key; give KEY=VALUE,KEY=VALUE");
+    if (value.empty()) {
+      return problem(fmt::format("key {} has no value; give KEY=VALUE,KEY=VALUE", shown(key)));
+    }
+    const auto known = std::find_if(conf.begin(), conf.end(),
+                                    [&](const auto& entry) { return entry.first == key; });
+    if (known == conf.end()) {
+      conf.emplace_back(key, value);
+    } else {
+      known->second = value;
+    }
+  }
+  return conf;
+}
+
+Parsed<void> check_rendezvous_conf(std::string_view backend, const RendezvousConf& conf) {
+  const uint8_t bit = backend_bit(backend);
+  for (const auto& [key, value] : conf) {
+    for (const auto& [reserved, flag] : kReservedKeys) {
+      if (key == reserved) return problem(fmt::format("key {} is set by {} instead", key, flag));
+    }
+    const auto known = std::find_if(kConfKeys.begin(), kConfKeys.end(), [&](const ConfKey& row) {
+      return row.name == key && (row.backends & bit) != 0;
+    });
+    if (known == kConfKeys.end()) continue;
+    if (const Parsed<void> fine = check_conf_value(known->type, value); !fine) {
+      return problem(fmt::format("{}={} is {}", key, shown(value), fine.error()));
+    }
+  }
+  return {};
+}
+
+std::optional<std::string> conf_value(const RendezvousConf& conf, std::string_view key) {
+  for (const auto& [name, value] : conf) {
+    if (name == key) return value;
+  }
+  return std::nullopt;
+}
+
+}  // namespace muster

@@ -1,0 +1,102 @@
+// muster, read from top to bottom: parse, check what is to be run, become the front, fork the
+// agent.
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "agent/placement/nvml.h"
+#include "agent/spawn.h"
+#include "launcher/front.h"
+#include "launcher/options.h"
+#include "launcher/program.h"
+#include "launcher/version.h"
+
+namespace muster {
+namespace {
+
+int complain(const Error& error) {
+  fmt::print(stderr, "muster: {}\n", error.message);
+  return static_cast<int>(error.code);
+}
+
+// Started with a closed standard stream, the next file that we open would become it, and a worker's
+// output would land in that file.
+void fill_standard_descriptors() {
+  int fd = 0;
+  do {
+    fd = open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd > STDERR_FILENO) close(fd);
+}
+
+std::string directory_of_this_executable() {
+  std::array<char, PATH_MAX> path{};
+  const ssize_t n = readlink("/proc/self/exe", path.data(), path.size() - 1);
+  const std::string text(path.data(), n > 0 ? static_cast<size_t>(n) : 0);
+  return text.substr(0, text.rfind('/'));
+}
+
+// Workers start where the user stands; a folder that has been removed, or may not be read, is said
+// at once.
+Result<std::string> current_directory() {
+  std::array<char, PATH_MAX> path{};
+  if (getcwd(path.data(), path.size()) != nullptr) return std::string(path.data());
+  return fail(
+      ExitCode::environment,
+      fmt::format(
+          "cannot read the current directory: {} (it may have been removed: cd to another one)",
+          std::strerror(errno)));
+}
+
+std::string program_name(const LaunchSpec& spec) {
+  return spec.mode == RunMode::module ? "-m " + spec.program : spec.program;
+}
+
+int launch(const LaunchSpec& spec, const Environment& environment,
+           const std::vector<std::string>& warnings) {
+  const Result<std::string> cwd = current_directory();
+  if (!cwd) return complain(cwd.error());
+  const Result<Command> command =
+      resolve_command(spec, {environment, *cwd, directory_of_this_executable()});
+  if (!command) return complain(command.error());
+
+  AgentInput input;
+  input.spec = spec;
+  input.program = {command->executable, program_name(spec),
+                   [&command](int local_rank) { return worker_argv(*command, local_rank); }};
+  input.environment = environment;
+  input.warnings = warnings;
+  return run_front({spec.stop_signals},
+                   [&input](const AgentContext& context) { return run_agent(input, context); });
+}
+
+int run(const std::vector<std::string>& args) {
+  // Hidden: what DeviceProbe runs in a child that can be killed.
+  if (args == std::vector<std::string>{"--internal-devices"}) return devices_child_main();
+  if (args == std::vector<std::string>{"--internal-device-users"}) return device_users_child_main();
+
+  fill_standard_descriptors();
+  const Environment environment = current_environment();
+  const Result<ParsedCommandLine> parsed = parse_command_line(args, environment, version_line());
+  if (!parsed) return complain(parsed.error());
+  if (const auto* text = std::get_if<TextToPrint>(&parsed->what)) {
+    fmt::print("{}", text->text);
+    return 0;
+  }
+  return launch(std::get<LaunchSpec>(parsed->what), environment, parsed->warnings);
+}
+
+}  // namespace
+}  // namespace muster
+
+int main(int argc, char** argv) {
+  return muster::run(std::vector<std::string>(argv + 1, argv + argc));
+}

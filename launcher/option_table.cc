@@ -1,0 +1,237 @@
+#include "launcher/option_table.h"
+
+#include <algorithm>
+#include <cctype>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "launcher/values.h"
+#include "rendezvous/base/error.h"
+
+namespace muster {
+namespace {
+
+// torchrun reads these from the command line only, and so do we; --use-env and the requests for a
+// text have no use for a variable.
+constexpr std::string_view kCommandLineOnly[] = {
+    "help", "version", "print-completion", "print-man", "logs-specs", "numa-binding", "use-env"};
+
+std::string variable_of(std::string_view name) {
+  std::string variable = "PET_";
+  for (const char c : name) {
+    variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return variable;
+}
+
+bool reads_variable(std::string_view name) {
+  return std::find(std::begin(kCommandLineOnly), std::end(kCommandLineOnly), name) ==
+         std::end(kCommandLineOnly);
+}
+
+// One heading of the help. `names` is CLI11's: "-r,--redirects".
+struct Section {
+  CLI::App& app;
+  const char* heading;
+
+  CLI::Option* flag(const char* names, const char* help) const {
+    return app.add_flag(names)->description(help)->group(heading);
+  }
+
+  CLI::Option* value(const char* names, const char* value_text, const char* default_text,
+                     const char* help) const {
+    CLI::Option* option = app.add_option(names)->description(help)->group(heading);
+    return option->type_name(value_text)->default_str(default_text);
+  }
+};
+
+void add_program_options(CLI::App& app) {
+  const Section section{app, "What to run"};
+  section.flag("-m,--module",
+               "PROGRAM is a Python module: run PYTHON -u -m PROGRAM. Excludes --no-python.");
+  section.flag("--no-python",
+               "PROGRAM is an executable, looked up on PATH; a .py file is not given to Python.");
+  section.flag("--run-path",
+               "Run the Python script PROGRAM by runpy and record an uncaught exception in the "
+               "worker's error file. Wins over --module and --no-python.");
+  section.value("--python", "PATH", "$PYTHON_EXEC, else see PYTHON below",
+                "The Python interpreter; a bare name is looked up on PATH.");
+  section.flag("--pass-local-rank",
+               "Insert --local-rank=N before the program's own arguments, as the old "
+               "torch.distributed.launch did.");
+  section.flag("--use-env",
+               "Accepted for torch.distributed.launch: do not pass --local-rank, which is the "
+               "default here.");
+  section.value("--start-method", "spawn|fork|forkserver", "spawn",
+                "Accepted for torchrun; workers are always started anew.");
+}
+
+void add_worker_options(CLI::App& app) {
+  const Section section{app, "Workers"};
+  section.value(
+      "--nproc-per-node", "N|auto|gpu|cpu|xpu", "1",
+      "Workers on this machine: a number, one per GPU (gpu), one per usable CPU (cpu), or "
+      "one per accelerator where there is one and else per CPU (auto).");
+  section.value("--role", "NAME", "default",
+                "Role of the workers: ROLE_NAME, and the prefix of tee'd lines.");
+  section.value("--stdin", "RANK|none", "0",
+                "The global rank that reads muster's standard input; the others read nothing.");
+}
+
+void add_restart_options(CLI::App& app) {
+  const Section section{app, "Restarting and stopping"};
+  section.value("--max-restarts", "N", "0",
+                "How often the workers are all started anew after one of them failed.");
+  section.value("--shutdown-timeout", "SECONDS", "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30",
+                "Time between SIGTERM and SIGKILL when workers are stopped; fractions and 0 are "
+                "fine.");
+  section.value("--signals-to-handle", "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+                "Comma-separated signals that end the job in order; other signals are forwarded.");
+  section.value("--exit-code", "culprit|torchrun", "culprit",
+                "Exit code of a failed job: that of the first worker that failed (signal n as "
+                "128+n), or always 1 as torchrun has it.");
+  section.value("--monitor-interval", "SECONDS", "0.1",
+                "Accepted for torchrun; muster notices exits at once and never polls.");
+  section.value("--event-log-handler", "null|console|dynamic_rendezvous", "null",
+                "console writes one JSON object per event to stderr; the others write nothing.");
+}
+
+void add_output_options(CLI::App& app) {
+  const Section section{app, "Output"};
+  section.value("--log-dir", "DIR", "a fresh folder in $TMPDIR",
+                "Folder for logs, result.json and events.jsonl; /dev/null: no files.");
+  section.value("-r,--redirects", "STREAMS", "0",
+                "Streams that go to a file instead of the console: 0 none, 1 stdout, 2 stderr, 3 "
+                "both, or by local rank as in 0:1,1:3.");
+  section.value("-t,--tee", "STREAMS", "0",
+                "Streams that go to a file and, with a prefix, to the console; written as for "
+                "--redirects.");
+  section.value(
+      "--log-line-prefix-template", "TEMPLATE", "[ROLE LOCAL_RANK]:",
+      "Prefix of tee'd lines, with ${role_name}, ${local_rank}, ${rank} and ${hostname}.");
+  section.value(
+      "--log-prefix", "FORMAT", "",
+      "Prefix of every line on the console, with {time}, {host}, {rank}, {local_rank} and "
+      "{role}.");
+  section.value("--local-ranks-filter", "RANKS", "all",
+                "Only these local ranks write to the console, as in 0,2.");
+  section.value("--ranks", "RANKS", "all",
+                "Only these global ranks write to the console, as in 0,8-15.");
+  section.value("--duplicate-stdout-filters", "WORDS", "",
+                "tee'd stdout lines with one of these comma-separated words also go to "
+                "filtered_stdout.log; ,, is a comma.");
+  section.value("--duplicate-stderr-filters", "WORDS", "", "The same for stderr.");
+  section.value("--logs-specs", "default", "default",
+                "Accepted for torchrun, whose other layouts are Python plug-ins.");
+}
+
+void add_placement_options(CLI::App& app) {
+  const Section section{app, "GPUs and CPUs"};
+  section.value("--gpus", "LIST", "$CUDA_VISIBLE_DEVICES, else all",
+                "The GPUs to use, as indices or UUIDs: 0,2 or GPU-8f3a...,MIG-51b2....");
+  section.value("--gpu-binding", "shared|exclusive", "shared",
+                "Every worker sees all GPUs of the job and takes number LOCAL_RANK (shared), or "
+                "only its own one (exclusive; LOCAL_RANK is then 0).");
+  section.flag(
+      "--virtual-local-rank",
+      "torchrun's name for --gpu-binding exclusive: LOCAL_RANK is 0 and only the own GPU is "
+      "visible.");
+  section.flag("--keep-local-rank", "Keep the real LOCAL_RANK where each worker has its own GPU.");
+  section.value("--numa-binding", "node|socket|exclusive|core-complex", "",
+                "Bind each worker to CPU cores near its GPU: of the NUMA node, the socket, a share "
+                "of the node, or one last-level cache.");
+  section.flag("--report-bindings", "Print one table: rank, GPU, NUMA node, cores, threads.");
+}
+
+void add_rendezvous_options(CLI::App& app) {
+  const Section section{app, "Nodes and rendezvous"};
+  section.value("--nnodes", "N|MIN:MAX", "1", "Number of nodes, or its limits.");
+  section.flag("--standalone",
+               "One node on a free port of its own, whatever endpoint and backend say.");
+  section.value("--rdzv-backend", "static|c10d|etcd|etcd-v2", "static",
+                "How nodes find each other.");
+  section.value("--rdzv-endpoint", "HOST[:PORT]", "",
+                "Where nodes meet; c10d's default is localhost:29400.");
+  section.value("--rdzv-id", "ID", "a random one; none with --master-port or c10d",
+                "Name of the job, equal on all nodes.");
+  section.value("--rdzv-conf", "KEY=VALUE,...", "",
+                "Settings of the rendezvous, in seconds: join_timeout, last_call_timeout, "
+                "read_timeout, timeout and others.");
+  section.value("--node-rank", "N", "0", "Rank of this node.");
+  section.value("--master-addr", "HOST", "127.0.0.1", "Address of rank 0 for the static backend.");
+  section.value("--master-port", "PORT", "29500",
+                "Port of rank 0 for the static backend; giving it selects that backend.");
+  section.value("--local-addr", "HOST", "the host's name",
+                "Address under which other nodes reach this one.");
+}
+
+void add_information_options(CLI::App& app) {
+  const Section section{app, "Information"};
+  section.flag("-h,--help", "Print this text.");
+  section.flag("--version", "Print the version.");
+  section.value("--print-completion", "bash|zsh|tcsh", "",
+                "Print a completion script for that shell.");
+  Section{app, ""}.flag("--print-man", "Print the manual page.");
+}
+
+// Lives as long as the program: rows refer to nothing in it, and it is cheap to build once.
+const CLI::App& option_table() {
+  static const std::unique_ptr<CLI::App> table = [] {
+    auto app = std::make_unique<CLI::App>();
+    app->set_help_flag("");
+    add_worker_options(*app);
+    add_program_options(*app);
+    add_restart_options(*app);
+    add_output_options(*app);
+    add_placement_options(*app);
+    add_rendezvous_options(*app);
+    add_information_options(*app);
+    return app;
+  }();
+  return *table;
+}
+
+OptionRow row_of(const CLI::Option& option) {
+  OptionRow row;
+  row.name = option.get_lnames().front();
+  if (!option.get_snames().empty()) row.letter = option.get_snames().front().front();
+  if (option.get_items_expected_max() > 0) row.value = option.get_type_name();
+  row.default_text = option.get_default_str();
+  row.group = option.get_group();
+  row.help = option.get_description();
+  row.variable = variable_of(row.name);
+  row.reads_variable = reads_variable(row.name);
+  return row;
+}
+
+}  // namespace
+
+const std::vector<OptionRow>& option_rows() {
+  static const std::vector<OptionRow> rows = [] {
+    std::vector<OptionRow> result;
+    for (const CLI::Option* option : option_table().get_options())
+      result.push_back(row_of(*option));
+    return result;
+  }();
+  return rows;
+}
+
+const OptionRow& option_row(std::string_view name) {
+  for (const OptionRow& row : option_rows()) {
+    if (row.name == name) return row;
+  }
+  check_failed("the option table has this row", __FILE__, __LINE__);
+}
+
+std::vector<std::string_view> words_to_type(const OptionRow& row) {
+  std::vector<std::string_view> words;
+  for (const std::string_view word : split(row.value, '|')) {
+    if (!word.empty() && std::islower(static_cast<unsigned char>(word.front())) != 0) {
+      words.push_back(word);
+    }
+  }
+  return words;
+}
+
+}  // namespace muster

@@ -1,0 +1,35 @@
+// Every flag of muster in one table: names, value, default, heading, help and variable. CLI11 holds
+// it and refuses names that are malformed or taken; option_table.cc is the only file that includes
+// CLI11. The argument walk, the help, the completions and the man page all read the plain rows, so
+// none of them can go stale.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace muster {
+
+struct OptionRow {
+  std::string name;   // Without dashes: "nproc-per-node".
+  char letter = 0;    // 'r' for -r; 0: none.
+  std::string value;  // "N|cpu|gpu|auto"; lower-case alternatives are words to type. Empty: a flag.
+  std::string default_text;
+  std::string group;  // Heading in the help. Empty: not shown.
+  std::string help;
+  std::string variable;  // "PET_NPROC_PER_NODE"
+  bool reads_variable = true;
+
+  bool takes_value() const { return !value.empty(); }
+};
+
+// In the order of the help, groups together.
+const std::vector<OptionRow>& option_rows();
+
+// The row with this name. REQUIRES: there is one.
+const OptionRow& option_row(std::string_view name);
+
+// The words among the alternatives of `value`: "N|cpu|gpu" has "cpu" and "gpu".
+std::vector<std::string_view> words_to_type(const OptionRow& row);
+
+}  // namespace muster

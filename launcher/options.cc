@@ -1,0 +1,276 @@
+#include "launcher/options.h"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+
+#include <fmt/format.h>
+
+#include "launcher/argument_walk.h"
+#include "launcher/completion.h"
+#include "launcher/help.h"
+#include "launcher/manpage.h"
+#include "launcher/rank_lists.h"
+#include "launcher/rendezvous_options.h"
+#include "launcher/settings.h"
+#include "launcher/signal_names.h"
+
+namespace muster {
+namespace {
+
+template <std::size_t N>
+auto choice_of(const std::array<std::string_view, N>& choices) {
+  return [&choices](const std::string& text) { return parse_choice(text, choices); };
+}
+
+Parsed<std::string> parse_nproc(const std::string& text) {
+  static constexpr std::array<std::string_view, 4> kWords{"auto", "gpu", "cpu", "xpu"};
+  if (std::find(kWords.begin(), kWords.end(), text) != kWords.end()) return text;
+  const Parsed<int> number = parse_int(text, 1);
+  if (!number) return problem(number.error() + ", or auto, gpu or cpu");
+  return std::to_string(*number);
+}
+
+Parsed<std::optional<int>> parse_stdin(const std::string& text) {
+  if (text == "none") return std::optional<int>{};
+  const Parsed<int> rank = parse_int(text, 0);
+  if (!rank) return problem(rank.error() + ", or none");
+  return std::optional<int>(*rank);
+}
+
+bool is_device(std::string_view item) {
+  return item.starts_with("GPU-") || item.starts_with("MIG-") ||
+         (!item.empty() && item.find_first_not_of("0123456789") == std::string_view::npos);
+}
+
+Parsed<std::vector<std::string>> parse_devices(const std::string& text) {
+  std::vector<std::string> devices;
+  for (const std::string_view item : split(text, ',')) {
+    const std::string device(trim(item));
+    if (!is_device(device)) {
+      return problem(
+          fmt::format("{} is neither an index nor a UUID; give for example 0,2 or "
+                      "GPU-UUID,MIG-UUID",
+                      shown(device)));
+    }
+    if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
+      return problem(fmt::format("{} is named twice; name each GPU once", device));
+    }
+    devices.push_back(device);
+  }
+  return devices;
+}
+
+// "{time} {host}:{rank}": every brace pair names something we know.
+Parsed<std::string> parse_log_prefix(const std::string& text) {
+  static constexpr std::array<std::string_view, 5> kFields{"time", "host", "rank", "local_rank",
+                                                           "role"};
+  for (std::size_t open = text.find('{'); open != std::string::npos; open = text.find('{', open)) {
+    const std::size_t close = text.find('}', open);
+    const std::string_view field = std::string_view(text).substr(
+        open + 1, close == std::string::npos ? close : close - open - 1);
+    if (close == std::string::npos ||
+        std::find(kFields.begin(), kFields.end(), field) == kFields.end()) {
+      return problem(
+          fmt::format("{} is no field; there are {{{}}}", shown(field), join(kFields, "}, {")));
+    }
+    open = close;
+  }
+  return text;
+}
+
+void read_program(Settings& settings, const std::vector<std::string>& rest, LaunchSpec& spec) {
+  const bool module = settings.on("module");
+  const bool no_python = settings.on("no-python");
+  if (settings.on("run-path")) {
+    spec.mode = RunMode::run_path;
+  } else if (module && no_python) {
+    settings.refuse("--module and --no-python contradict each other; give one of them");
+  } else if (module || no_python) {
+    spec.mode = module ? RunMode::module : RunMode::direct;
+  }
+  if (settings.given("python")) {
+    spec.python = settings.text("python", "");
+    if (spec.python->empty()) {
+      settings.refuse(fmt::format("{}: no interpreter is named; give a path or a name on PATH",
+                                  settings.find("python")->shown));
+    }
+  }
+  spec.pass_local_rank = settings.on("pass-local-rank");
+  if (spec.pass_local_rank && settings.on("use-env")) {
+    settings.refuse("--pass-local-rank and --use-env contradict each other; give one of them");
+  }
+  if (rest.empty() || rest.front().empty()) {
+    settings.refuse("no program is given; usage: muster [FLAGS] PROGRAM [ARGS...], see --help");
+    return;
+  }
+  spec.program = rest.front();
+  spec.args.assign(rest.begin() + 1, rest.end());
+}
+
+std::string unknown_signal(std::string_view name) {
+  const std::string full = fmt::format("SIG{}", name);
+  return fmt::format("there is no signal {}, it is left out{}", shown(name),
+                     signal_number(full) ? fmt::format("; did you mean {}?", full) : "");
+}
+
+void read_signals(Settings& settings, LaunchSpec& spec) {
+  const std::optional<Setting> setting = settings.find("signals-to-handle");
+  if (setting) spec.signals_to_handle = setting->value;
+  for (const std::string_view item : split(spec.signals_to_handle, ',')) {
+    const std::string_view name = trim(item);
+    const std::optional<int> number = signal_number(name);
+    if (!number) {
+      settings.warn(fmt::format("{}: {}", setting->shown, unknown_signal(name)));
+    } else if (*number == SIGKILL || *number == SIGSTOP) {
+      settings.refuse(
+          fmt::format("{}: no program can handle {}; leave it out", setting->shown, name));
+    } else if (std::find(spec.stop_signals.begin(), spec.stop_signals.end(), *number) ==
+               spec.stop_signals.end()) {
+      spec.stop_signals.push_back(*number);
+    }
+  }
+}
+
+void read_shutdown_timeout(Settings& settings, LaunchSpec& spec) {
+  const auto parse = [](const std::string& text) { return parse_seconds(text, true); };
+  settings.read("shutdown-timeout", spec.shutdown_timeout_s, parse);
+  const auto fallback = settings.variable(env::kShutdownTimeout);
+  if (settings.given("shutdown-timeout") || !fallback) return;
+  const Parsed<double> seconds = parse(*fallback);
+  if (!seconds) {
+    settings.refuse(
+        fmt::format("{}={}: {}", env::kShutdownTimeout, shown(*fallback), seconds.error()));
+    return;
+  }
+  spec.shutdown_timeout_s = *seconds;
+}
+
+void read_supervision(Settings& settings, LaunchSpec& spec) {
+  static constexpr std::array<std::string_view, 2> kExitCodes{"culprit", "torchrun"};
+  static constexpr std::array<std::string_view, 3> kHandlers{"null", "console",
+                                                             "dynamic_rendezvous"};
+  settings.read("max-restarts", spec.max_restarts,
+                [](const std::string& text) { return parse_int(text, 0); });
+  double ignored = 0;
+  settings.read("monitor-interval", ignored,
+                [](const std::string& text) { return parse_seconds(text, false); });
+  read_shutdown_timeout(settings, spec);
+  read_signals(settings, spec);
+  std::string exit_code;
+  settings.read("exit-code", exit_code, choice_of(kExitCodes));
+  if (exit_code == "torchrun") spec.exit_code = ExitCodePolicy::torchrun;
+  std::string handler;
+  settings.read("event-log-handler", handler, choice_of(kHandlers));
+  if (handler == "console") spec.event_log = EventLogHandler::console;
+}
+
+// torchrun does not check this variable, only the flag; neither has a meaning here.
+void check_start_method(Settings& settings) {
+  static constexpr std::array<std::string_view, 3> kMethods{"spawn", "fork", "forkserver"};
+  std::string ignored;
+  if (settings.on_command_line("start-method")) {
+    settings.read("start-method", ignored, choice_of(kMethods));
+  }
+}
+
+void check_prefixes(Settings& settings, const LogSpec& log) {
+  const bool template_typed = settings.on_command_line("log-line-prefix-template");
+  if (template_typed && log.tee == StreamsByRank{}) {
+    settings.warn("--log-line-prefix-template has no effect without --tee");
+  } else if (template_typed && settings.on_command_line("log-prefix")) {
+    settings.warn("--log-line-prefix-template has no effect beside --log-prefix");
+  }
+}
+
+void read_output(Settings& settings, LogSpec& log) {
+  static constexpr std::array<std::string_view, 1> kLayouts{"default"};
+  std::string ignored;
+  settings.read("logs-specs", ignored, choice_of(kLayouts));
+  if (const std::string dir = settings.text("log-dir", ""); !dir.empty()) log.dir = dir;
+  settings.read("redirects", log.redirects, parse_streams);
+  settings.read("tee", log.tee, parse_streams);
+  log.prefix_template = settings.text("log-line-prefix-template", "");
+  if (log.prefix_template.empty()) {
+    log.prefix_template = settings.variable(env::kLogLinePrefixTemplate).value_or("");
+  }
+  settings.read("log-prefix", log.prefix, parse_log_prefix);
+  if (!settings.text("local-ranks-filter", "").empty()) {
+    settings.read("local-ranks-filter", log.local_ranks_filter, parse_local_ranks);
+  }
+  settings.read("ranks", log.ranks, parse_rank_ranges);
+  log.duplicate_stdout_filters = parse_escaped_list(settings.text("duplicate-stdout-filters", ""));
+  log.duplicate_stderr_filters = parse_escaped_list(settings.text("duplicate-stderr-filters", ""));
+  check_prefixes(settings, log);
+}
+
+NumaBinding numa_binding_named(std::string_view name) {
+  if (name == "node") return NumaBinding::node;
+  if (name == "socket") return NumaBinding::socket;
+  if (name == "exclusive") return NumaBinding::exclusive;
+  return name == "core-complex" ? NumaBinding::core_complex : NumaBinding::none;
+}
+
+void read_placement(Settings& settings, PlacementSpec& placement) {
+  static constexpr std::array<std::string_view, 2> kBindings{"shared", "exclusive"};
+  static constexpr std::array<std::string_view, 4> kNuma{"node", "socket", "exclusive",
+                                                         "core-complex"};
+  settings.read("gpus", placement.gpus, parse_devices);
+  std::string binding;
+  settings.read("gpu-binding", binding, choice_of(kBindings));
+  if (binding == "exclusive") placement.gpu_binding = GpuBinding::exclusive;
+  placement.virtual_local_rank = settings.on("virtual-local-rank");
+  placement.keep_local_rank = settings.on("keep-local-rank");
+  std::string numa;
+  settings.read("numa-binding", numa, choice_of(kNuma));
+  placement.numa_binding = numa_binding_named(numa);
+  placement.report_bindings = settings.on("report-bindings");
+  if (placement.keep_local_rank && binding != "exclusive" && !placement.virtual_local_rank) {
+    settings.warn("--keep-local-rank has no effect without --gpu-binding exclusive");
+  }
+}
+
+LaunchSpec read_spec(Settings& settings, const std::vector<std::string>& rest) {
+  LaunchSpec spec;
+  read_program(settings, rest, spec);
+  settings.read("nproc-per-node", spec.nproc_per_node, parse_nproc);
+  spec.role = settings.text("role", spec.role);
+  settings.read("stdin", spec.stdin_rank, parse_stdin);
+  spec.rendezvous = read_rendezvous(settings);
+  read_supervision(settings, spec);
+  check_start_method(settings);
+  read_output(settings, spec.log);
+  read_placement(settings, spec.placement);
+  return spec;
+}
+
+Result<ParsedCommandLine> print_information(const WalkedArguments& walked,
+                                            std::string_view version) {
+  const auto text = [](std::string content) {
+    return ParsedCommandLine{TextToPrint{std::move(content)}, {}};
+  };
+  if (walked.information == "help") return text(help_text());
+  if (walked.information == "version") return text(fmt::format("{}\n", version));
+  if (walked.information == "print-man") return text(man_page());
+  const std::string& shell = walked.values.at("print-completion");
+  if (const auto script = completion_script(shell)) return text(*script);
+  return fail(
+      ExitCode::usage,
+      fmt::format("--print-completion {}: unknown shell; give bash, zsh or tcsh", shown(shell)));
+}
+
+}  // namespace
+
+Result<ParsedCommandLine> parse_command_line(std::span<const std::string> args,
+                                             const Environment& environment,
+                                             std::string_view version) {
+  const Result<WalkedArguments> walked = walk_arguments(args);
+  if (!walked) return tl::unexpected(walked.error());
+  if (!walked->information.empty()) return print_information(*walked, version);
+  Settings settings(walked->values, environment);
+  LaunchSpec spec = read_spec(settings, walked->rest);
+  if (settings.error()) return tl::unexpected(*settings.error());
+  return ParsedCommandLine{std::move(spec), settings.take_warnings()};
+}
+
+}  // namespace muster

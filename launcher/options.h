@@ -1,0 +1,43 @@
+// The command line and its environment overrides, turned into a LaunchSpec (or into a text to
+// print). Pure: the arguments and the environment are handed in, nothing is opened or looked up,
+// and every complaint is one line that names the flag or variable, its value and the remedy. The
+// flags and their meanings are torchrun's wherever torchrun has them; option_table.h lists them
+// all.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "agent/launch_spec.h"
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+// Sorted, so that whoever walks it does so in the same order everywhere.
+using Environment = std::map<std::string, std::string>;
+
+// --help, --version, --print-completion, --print-man: goes to stdout as it is, then exit 0.
+struct TextToPrint {
+  std::string text;
+
+  friend bool operator==(const TextToPrint&, const TextToPrint&) = default;
+};
+
+struct ParsedCommandLine {
+  std::variant<LaunchSpec, TextToPrint> what;
+  std::vector<std::string> warnings;  // For stderr, one line each, without the program's name.
+
+  friend bool operator==(const ParsedCommandLine&, const ParsedCommandLine&) = default;
+};
+
+// `args` are the arguments after the program's own name; `version` is the line that --version
+// prints (without newline). Fails with ExitCode::usage only.
+Result<ParsedCommandLine> parse_command_line(std::span<const std::string> args,
+                                             const Environment& environment,
+                                             std::string_view version = "muster");
+
+}  // namespace muster

@@ -1,0 +1,332 @@
+#include "launcher/program.h"
+
+#include <cctype>
+#include <optional>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "launcher/program_file.h"
+#include "launcher/values.h"
+
+namespace muster {
+namespace {
+
+constexpr std::string_view kDefaultPath = "/bin:/usr/bin";
+constexpr std::string_view kHowToNamePython =
+    "install Python, or name an interpreter by --python or PYTHON_EXEC";
+
+// What torchrun's --run-path does inside its own process: run the script as __main__ with its
+// folder on sys.path, and record an uncaught exception as torch's @record would. It must hold no
+// dollar sign, since worker arguments undergo substitution.
+constexpr std::string_view kRunPathProgram = R"(import json, os, runpy, sys, time, traceback
+sys.argv = sys.argv[1:]
+sys.path[0] = os.path.dirname(os.path.realpath(sys.argv[0]))
+try:
+    import faulthandler
+    faulthandler.enable()
+except Exception:
+    pass
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except Exception as error:
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path:
+        extra = {"py_callstack": traceback.format_exc(), "timestamp": str(int(time.time()))}
+        text = "%s: %s" % (type(error).__name__, error)
+        try:
+            with open(path, "w") as file:
+                json.dump({"message": {"message": text, "extraInfo": extra}}, file)
+        except OSError:
+            pass
+    raise
+)";
+
+std::string_view variable_or(const HostView& host, const char* name, std::string_view fallback) {
+  const auto found = host.environment.find(name);
+  return found == host.environment.end() ? fallback : std::string_view(found->second);
+}
+
+std::string_view path_list(const HostView& host) {
+  return variable_or(host, "PATH", kDefaultPath);
+}
+
+// Where to look at a path that the user typed; what is executed stays as typed.
+std::string seen_from(const HostView& host, std::string_view path) {
+  if (path.starts_with('/') || host.cwd.empty()) return std::string(path);
+  return fmt::format("{}/{}", host.cwd, path);
+}
+
+bool is_program(const HostView& host, const std::string& path) {
+  const ProgramFile file = inspect_program(seen_from(host, path));
+  return file.executable;
+}
+
+// An interpreter that somebody named: a path, or a name on PATH.
+Result<std::string> named_python(const HostView& host, const std::string& name,
+                                 std::string_view named_by) {
+  if (name.find('/') == std::string::npos) {
+    const std::string found = find_on_path(name, path_list(host));
+    if (!found.empty()) return found;
+    return fail(ExitCode::not_found, fmt::format("{} {}: there is no such program on PATH; {}",
+                                                 named_by, shown(name), kHowToNamePython));
+  }
+  if (is_program(host, name)) return name;
+  const bool missing = inspect_program(seen_from(host, name)).kind == FileKind::missing;
+  return fail(missing ? ExitCode::not_found : ExitCode::cannot_execute,
+              fmt::format("{} {}: {}; {}", named_by, shown(name),
+                          missing ? "there is no such file" : "it is no executable file",
+                          kHowToNamePython));
+}
+
+Result<std::string> find_python(const LaunchSpec& spec, const HostView& host) {
+  if (spec.python) return named_python(host, *spec.python, "--python");
+  if (const std::string_view name = variable_or(host, "PYTHON_EXEC", ""); !name.empty()) {
+    return named_python(host, std::string(name), "PYTHON_EXEC");
+  }
+  std::vector<std::string> candidates;
+  if (!host.muster_directory.empty()) {
+    candidates.push_back(host.muster_directory + "/python");
+    candidates.push_back(host.muster_directory + "/python3");
+  }
+  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    const std::string_view prefix = variable_or(host, variable, "");
+    if (!prefix.empty()) candidates.push_back(fmt::format("{}/bin/python", prefix));
+  }
+  for (const std::string& candidate : candidates) {
+    if (is_program(host, candidate)) return candidate;
+  }
+  for (const std::string_view name : {"python3", "python"}) {
+    const std::string found = find_on_path(name, path_list(host));
+    if (!found.empty()) return found;
+  }
+  return fail(ExitCode::not_found,
+              fmt::format("no Python found for {}: none beside muster, in VIRTUAL_ENV, in "
+                          "CONDA_PREFIX or on PATH; {}",
+                          shown(spec.program), kHowToNamePython));
+}
+
+Result<Command> with_python(const LaunchSpec& spec, const HostView& host,
+                            std::vector<std::string> between) {
+  const Result<std::string> python = find_python(spec, host);
+  if (!python) return tl::unexpected(python.error());
+  Command command;
+  command.executable = *python;
+  command.argv = {*python, "-u"};
+  command.argv.insert(command.argv.end(), between.begin(), between.end());
+  command.argv.push_back(spec.program);
+  return command;
+}
+
+Command directly(const LaunchSpec& spec, std::string executable) {
+  Command command;
+  command.executable = std::move(executable);
+  command.argv = {spec.program};
+  return command;
+}
+
+std::string with_slash(const std::string& path) {
+  return path.find('/') == std::string::npos ? "./" + path : path;
+}
+
+tl::unexpected<Error> missing_program(const LaunchSpec& spec) {
+  const bool bare = spec.program.find('/') == std::string::npos;
+  const bool script = spec.mode == RunMode::run_path || spec.program.ends_with(".py");
+  const std::string_view where = spec.mode == RunMode::direct
+                                     ? (bare ? "no such program on PATH" : "no such file")
+                                 : bare && !script ? "no such file here and no such program on PATH"
+                                                   : "no such file";
+  return fail(ExitCode::not_found, fmt::format("cannot run {}: {}; check the name and the folder",
+                                               shown(spec.program), where));
+}
+
+tl::unexpected<Error> unreadable_program(const LaunchSpec& spec) {
+  return fail(ExitCode::cannot_execute,
+              fmt::format("cannot run {}: it cannot be read as a file; check its permissions and "
+                          "those of its folders",
+                          shown(spec.program)));
+}
+
+tl::unexpected<Error> folder_as_program(const LaunchSpec& spec) {
+  return fail(ExitCode::cannot_execute,
+              fmt::format("cannot run {}: it is a folder without __main__.py; name the program "
+                          "within it",
+                          shown(spec.program)));
+}
+
+tl::unexpected<Error> not_executable(const LaunchSpec& spec) {
+  return fail(ExitCode::cannot_execute,
+              fmt::format("cannot run {}: it is not executable; make it so by chmod +x{}",
+                          shown(spec.program),
+                          spec.mode == RunMode::direct ? "" : ", or name it .py if it is Python"));
+}
+
+tl::unexpected<Error> no_known_format(const LaunchSpec& spec, bool text) {
+  return fail(ExitCode::cannot_execute,
+              fmt::format("cannot run {}: {}", shown(spec.program),
+                          text ? "it is text without a #! line; add one, or name it .py if it is "
+                                 "Python"
+                               : "it is no executable that this system knows; rebuild it, or give "
+                                 "its interpreter as the program"));
+}
+
+// The kernel's view of a file that is to be executed itself.
+Result<Command> executed(const LaunchSpec& spec, const HostView& host, const std::string& path,
+                         const ProgramFile& file) {
+  if (!file.executable) return not_executable(spec);
+  Result<void> fine;
+  if (file.kind == FileKind::elf) {
+    fine = check_elf(spec.program, file.head);
+  } else if (file.kind == FileKind::hash_bang) {
+    fine = check_hash_bang(spec.program, parse_hash_bang(file.head), path_list(host));
+  } else if (file.kind != FileKind::unreadable) {  // Executable but not readable: let execve judge.
+    return no_known_format(spec, file.kind == FileKind::text);
+  }
+  if (!fine) return tl::unexpected(fine.error());
+  return directly(spec, with_slash(path));
+}
+
+bool has_extension(std::string_view path) {
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  return name.find('.', 1) != std::string_view::npos;
+}
+
+bool is_python_name(std::string_view path) {
+  return path.ends_with(".py") || path.ends_with(".pyw") || path.ends_with(".pyc");
+}
+
+bool names_python(const HashBang& line) {
+  const std::string_view word =
+      line.interpreter.ends_with("/env") ? std::string_view(line.argument) : line.interpreter;
+  return word.substr(word.rfind('/') + 1).starts_with("python");
+}
+
+// torchrun gives Python whatever it is named; we do so where nothing speaks against it.
+bool is_for_python(const LaunchSpec& spec, const ProgramFile& file) {
+  if (is_python_name(spec.program)) return true;
+  if (file.kind == FileKind::zip) return !file.executable || spec.program.ends_with(".pyz");
+  if (file.kind == FileKind::text) return !has_extension(spec.program);
+  return file.kind == FileKind::hash_bang && !file.executable &&
+         names_python(parse_hash_bang(file.head));
+}
+
+Result<Command> found_on_path(const LaunchSpec& spec, const HostView& host) {
+  const std::string path = find_on_path(spec.program, path_list(host));
+  if (path.empty()) return missing_program(spec);
+  return executed(spec, host, path, inspect_program(path));
+}
+
+Result<Command> resolve_script(const LaunchSpec& spec, const HostView& host) {
+  const std::string path = seen_from(host, spec.program);
+  const ProgramFile file = inspect_program(path);
+  const bool bare = spec.program.find('/') == std::string::npos;
+  const bool may_be_on_path = bare && !is_python_name(spec.program);
+  if (file.kind == FileKind::directory) {
+    if (inspect_program(path + "/__main__.py").kind != FileKind::missing) {
+      return with_python(spec, host, {});
+    }
+    const bool elsewhere = may_be_on_path && !find_on_path(spec.program, path_list(host)).empty();
+    return elsewhere ? found_on_path(spec, host) : folder_as_program(spec);
+  }
+  if (file.kind == FileKind::missing) {
+    return may_be_on_path ? found_on_path(spec, host) : Result<Command>(missing_program(spec));
+  }
+  if (is_for_python(spec, file)) {
+    if (file.kind == FileKind::unreadable) return unreadable_program(spec);
+    return with_python(spec, host, {});
+  }
+  if (file.kind == FileKind::unreadable && !file.executable) return unreadable_program(spec);
+  return executed(spec, host, spec.program, file);
+}
+
+Result<Command> resolve_direct(const LaunchSpec& spec, const HostView& host) {
+  const ProgramFile file = inspect_program(seen_from(host, spec.program));
+  if (spec.program.find('/') == std::string::npos) {
+    const bool only_here = file.executable && find_on_path(spec.program, path_list(host)).empty();
+    if (!only_here) return found_on_path(spec, host);
+    return fail(ExitCode::not_found,
+                fmt::format("cannot run {0}: no such program on PATH; for the file in this folder "
+                            "give ./{0}",
+                            shown(spec.program)));
+  }
+  if (file.kind == FileKind::missing) return missing_program(spec);
+  if (file.kind == FileKind::directory) return folder_as_program(spec);
+  return executed(spec, host, spec.program, file);
+}
+
+Result<Command> resolve_run_path(const LaunchSpec& spec, const HostView& host) {
+  const FileKind kind = inspect_program(seen_from(host, spec.program)).kind;
+  if (kind == FileKind::missing) return missing_program(spec);
+  if (kind == FileKind::unreadable) return unreadable_program(spec);
+  return with_python(spec, host, {"-c", std::string(kRunPathProgram)});
+}
+
+Result<Command> resolve_by_mode(const LaunchSpec& spec, const HostView& host) {
+  switch (spec.mode) {
+    case RunMode::script:
+      return resolve_script(spec, host);
+    case RunMode::module:
+      return with_python(spec, host, {"-m"});
+    case RunMode::direct:
+      return resolve_direct(spec, host);
+    case RunMode::run_path:
+      return resolve_run_path(spec, host);
+  }
+  return fail(ExitCode::internal, "no such run mode");
+}
+
+bool is_name_character(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+}
+
+// Python's string.Template with the one name local_rank: the longest name after `$` counts, so
+// "$local_ranks" stays.
+std::string substituted(std::string_view text, std::string_view rank) {
+  constexpr std::string_view kBraced = "${local_rank}";
+  constexpr std::string_view kPlain = "$local_rank";
+  std::string result;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::string_view rest = text.substr(i);
+    if (rest.starts_with("$$")) {
+      result += '$';
+      i += 2;
+    } else if (rest.starts_with(kBraced)) {
+      result += rank;
+      i += kBraced.size();
+    } else if (rest.starts_with(kPlain) &&
+               (rest.size() == kPlain.size() || !is_name_character(rest[kPlain.size()]))) {
+      result += rank;
+      i += kPlain.size();
+    } else {
+      result += text[i++];
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Result<Command> resolve_command(const LaunchSpec& spec, const HostView& host) {
+  Result<Command> command = resolve_by_mode(spec, host);
+  if (!command) return command;
+  command->first_arg = command->argv.size();
+  command->argv.insert(command->argv.end(), spec.args.begin(), spec.args.end());
+  command->pass_local_rank = spec.pass_local_rank;
+  return command;
+}
+
+std::vector<std::string> worker_argv(const Command& command, int local_rank) {
+  const std::string rank = std::to_string(local_rank);
+  std::vector<std::string> argv;
+  for (std::size_t i = 0; i < command.argv.size(); ++i) {
+    if (command.pass_local_rank && i == command.first_arg) argv.push_back("--local-rank=" + rank);
+    argv.push_back(i == 0 ? command.argv[i] : substituted(command.argv[i], rank));
+  }
+  if (command.pass_local_rank && command.first_arg >= command.argv.size()) {
+    argv.push_back("--local-rank=" + rank);
+  }
+  return argv;
+}
+
+}  // namespace muster

@@ -1,0 +1,210 @@
+#include "launcher/program_file.h"
+
+#include <cstring>
+
+#include <elf.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launcher/values.h"
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kHeadBytes = 4096;
+
+bool is_executable_file(const std::string& path) {
+  struct stat status{};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         ::access(path.c_str(), X_OK) == 0;
+}
+
+// False if the file cannot be opened or read.
+bool read_head(const std::string& path, std::string& head) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return false;
+  head.resize(kHeadBytes);
+  const ssize_t count = ::pread(fd, head.data(), head.size(), 0);
+  ::close(fd);
+  head.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  return count >= 0;
+}
+
+FileKind kind_of(std::string_view head) {
+  using namespace std::string_view_literals;
+  if (head.starts_with("\x7f"
+                       "ELF")) {
+    return FileKind::elf;
+  }
+  if (head.starts_with("#!")) return FileKind::hash_bang;
+  if (head.starts_with("PK\x03\x04"sv)) return FileKind::zip;
+  return head.find('\0') == std::string_view::npos ? FileKind::text : FileKind::binary;
+}
+
+// What execve of a machine like this one takes.
+bool machine_runs_here(unsigned machine) {
+#if defined(__x86_64__)
+  return machine == EM_X86_64 || machine == EM_386;
+#elif defined(__aarch64__)
+  return machine == EM_AARCH64 || machine == EM_ARM;
+#else
+  return machine != EM_NONE;
+#endif
+}
+
+std::string machine_name(unsigned machine) {
+  switch (machine) {
+    case EM_X86_64:
+      return "x86-64";
+    case EM_386:
+      return "x86";
+    case EM_AARCH64:
+      return "64-bit ARM";
+    case EM_ARM:
+      return "ARM";
+    case EM_PPC64:
+      return "POWER";
+    case EM_RISCV:
+      return "RISC-V";
+    case EM_S390:
+      return "s390";
+    default:
+      return fmt::format("machine type {}", machine);
+  }
+}
+
+template <typename T>
+bool copy_from(std::string_view bytes, std::size_t offset, T& target) {
+  if (offset > bytes.size() || bytes.size() - offset < sizeof(T)) return false;
+  std::memcpy(&target, bytes.data() + offset, sizeof(T));
+  return true;
+}
+
+// The loader that a dynamic executable names; empty: none named within the head.
+template <typename Header, typename Segment>
+std::string loader_of(std::string_view head) {
+  Header header{};
+  if (!copy_from(head, 0, header)) return {};
+  for (unsigned i = 0; i < header.e_phnum; ++i) {
+    Segment segment{};
+    const std::size_t at = header.e_phoff + std::size_t{i} * header.e_phentsize;
+    if (!copy_from(head, at, segment)) return {};
+    if (segment.p_type != PT_INTERP) continue;
+    if (segment.p_offset >= head.size()) return {};
+    const std::string_view name = head.substr(segment.p_offset, segment.p_filesz);
+    return std::string(name.substr(0, name.find('\0')));
+  }
+  return {};
+}
+
+tl::unexpected<Error> bad_elf(const std::string& path, std::string_view why) {
+  return fail(ExitCode::cannot_execute,
+              fmt::format("cannot run {}: {}; rebuild it for this machine", shown(path), why));
+}
+
+}  // namespace
+
+ProgramFile inspect_program(const std::string& path) {
+  ProgramFile file;
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) {
+    file.kind = errno == ENOENT || errno == ENOTDIR ? FileKind::missing : FileKind::unreadable;
+    return file;
+  }
+  file.kind = S_ISDIR(status.st_mode) ? FileKind::directory : FileKind::unreadable;
+  if (!S_ISREG(status.st_mode)) return file;
+  file.executable = ::access(path.c_str(), X_OK) == 0;
+  if (read_head(path, file.head)) file.kind = kind_of(file.head);
+  return file;
+}
+
+HashBang parse_hash_bang(std::string_view head) {
+  head.remove_prefix(2);
+  std::string_view line = head.substr(0, head.find('\n'));
+  const std::size_t first = line.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  line.remove_prefix(first);
+  const std::size_t end = line.find_first_of(" \t");
+  HashBang result{std::string(line.substr(0, end)), {}};
+  if (end == std::string_view::npos) return result;
+  const std::size_t argument = line.find_first_not_of(" \t", end);
+  if (argument == std::string_view::npos) return result;
+  const std::size_t last = line.find_last_not_of(" \t");
+  result.argument = line.substr(argument, last - argument + 1);
+  return result;
+}
+
+Result<void> check_hash_bang(const std::string& shown_path, const HashBang& line,
+                             std::string_view path_list) {
+  const std::string script = shown(shown_path);
+  if (line.interpreter.ends_with('\r') || line.argument.ends_with('\r')) {
+    return fail(
+        ExitCode::cannot_execute,
+        fmt::format("cannot run {}: its #! line ends in a carriage return; convert the file "
+                    "to Unix line ends, as by dos2unix",
+                    script));
+  }
+  struct stat status{};
+  if (line.interpreter.empty() || ::stat(line.interpreter.c_str(), &status) != 0) {
+    return fail(ExitCode::not_found,
+                fmt::format("cannot run {}: its #! line names the interpreter {}, which does not "
+                            "exist; correct the line or install it",
+                            script, shown(line.interpreter)));
+  }
+  if (!is_executable_file(line.interpreter)) {
+    return fail(ExitCode::cannot_execute,
+                fmt::format("cannot run {}: its #! line names the interpreter {}, which is not "
+                            "executable; correct the line",
+                            script, shown(line.interpreter)));
+  }
+  const bool env = line.interpreter.ends_with("/env");
+  const bool bare = !line.argument.empty() && line.argument.find_first_of("-=/ \t") != 0 &&
+                    line.argument.find_first_of("=/ \t") == std::string::npos;
+  if (env && bare && find_on_path(line.argument, path_list).empty()) {
+    return fail(ExitCode::not_found,
+                fmt::format("cannot run {}: its #! line asks env for {}, which is not on PATH; "
+                            "correct the line or install it",
+                            script, shown(line.argument)));
+  }
+  return {};
+}
+
+Result<void> check_elf(const std::string& shown_path, std::string_view head) {
+  Elf64_Ehdr header{};  // Up to e_machine both classes are alike.
+  const bool wide = head.size() > EI_CLASS && head[EI_CLASS] == ELFCLASS64;
+  const std::size_t size = wide ? sizeof(Elf64_Ehdr) : sizeof(Elf32_Ehdr);
+  if (head.size() < size) return bad_elf(shown_path, "its ELF header is cut off");
+  std::memcpy(&header, head.data(), size);
+  if (!wide && head[EI_CLASS] != ELFCLASS32) {
+    return bad_elf(shown_path, "its ELF header is damaged");
+  }
+  if (head[EI_DATA] != ELFDATA2LSB) return bad_elf(shown_path, "it is for a big-endian machine");
+  if (!machine_runs_here(header.e_machine)) {
+    return bad_elf(shown_path, fmt::format("it is for {}", machine_name(header.e_machine)));
+  }
+  if (header.e_type != ET_EXEC && header.e_type != ET_DYN) {
+    return bad_elf(shown_path, "it is an object or core file and no executable");
+  }
+  const std::string loader =
+      wide ? loader_of<Elf64_Ehdr, Elf64_Phdr>(head) : loader_of<Elf32_Ehdr, Elf32_Phdr>(head);
+  if (!loader.empty() && ::access(loader.c_str(), F_OK) != 0) {
+    return fail(ExitCode::not_found,
+                fmt::format("cannot run {}: its loader {} does not exist; install it or rebuild "
+                            "the program for this system",
+                            shown(shown_path), shown(loader)));
+  }
+  return {};
+}
+
+std::string find_on_path(std::string_view name, std::string_view path_list) {
+  if (name.empty()) return {};
+  for (const std::string_view folder : split(path_list, ':')) {
+    const std::string path = fmt::format("{}/{}", folder.empty() ? "." : folder, name);
+    if (is_executable_file(path)) return path;
+  }
+  return {};
+}
+
+}  // namespace muster

@@ -1,0 +1,52 @@
+// What kind of program a file is, and whether the kernel could start it: the first bytes, the mode,
+// and what they refer to (the interpreter of a `#!` line, the loader of an ELF file). A shell part:
+// reads the file system through stat, access and read, changes nothing, keeps nothing open.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+enum class FileKind {
+  missing,
+  directory,
+  unreadable,  // Not to be read by us, or neither a file nor a folder.
+  elf,
+  hash_bang,
+  zip,     // Python runs it where it has a __main__.py.
+  text,    // No NUL byte in its first block; an empty file too.
+  binary,  // Anything else.
+};
+
+struct ProgramFile {
+  FileKind kind = FileKind::missing;
+  bool executable = false;
+  std::string head;  // The first 4 KiB.
+};
+
+ProgramFile inspect_program(const std::string& path);
+
+// The words of the `#!` line: interpreter and at most one argument, as the kernel splits them.
+struct HashBang {
+  std::string interpreter;
+  std::string argument;
+};
+
+HashBang parse_hash_bang(std::string_view head);
+
+// Whether the interpreter is there, and, where that is env, the program that env would start.
+// `path_list` is $PATH. `shown_path` names the script in messages.
+Result<void> check_hash_bang(const std::string& shown_path, const HashBang& line,
+                             std::string_view path_list);
+
+// Whether the header is one of an executable for this machine and its loader exists.
+Result<void> check_elf(const std::string& shown_path, std::string_view head);
+
+// The first executable regular file called `name` on `path_list`; empty: none. An empty entry is
+// the current folder, as for a shell. The result always has a slash.
+std::string find_on_path(std::string_view name, std::string_view path_list);
+
+}  // namespace muster

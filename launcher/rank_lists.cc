@@ -1,0 +1,84 @@
+#include "launcher/rank_lists.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace muster {
+namespace {
+
+constexpr std::string_view kStreamsRemedy =
+    "give 0 (none), 1 (stdout), 2 (stderr) or 3 (both), or RANK:0..3,RANK:0..3";
+
+bool all_digits(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// Negative: not one of the four.
+int streams_digit(std::string_view text) {
+  return text.size() == 1 && text[0] >= '0' && text[0] <= '3' ? text[0] - '0' : -1;
+}
+
+Parsed<std::pair<int, int>> parse_rank_range(std::string_view text) {
+  const std::size_t dash = text.find('-');
+  const std::string_view from = trim(text.substr(0, dash));
+  const std::string_view to = dash == std::string_view::npos ? from : trim(text.substr(dash + 1));
+  const Parsed<int> first = all_digits(from) ? parse_int(from, 0) : problem("");
+  const Parsed<int> last = all_digits(to) ? parse_int(to, 0) : problem("");
+  if (!first || !last) {
+    return problem(
+        fmt::format("{} is neither a rank nor a range; give for example 0,8-15", shown(text)));
+  }
+  if (*first > *last) {
+    return problem(
+        fmt::format("the range {} ends before it begins; give {}-{}", shown(text), *last, *first));
+  }
+  return std::pair<int, int>{*first, *last};
+}
+
+}  // namespace
+
+Parsed<StreamsByRank> parse_streams(std::string_view text) {
+  StreamsByRank streams;
+  if (const int digit = streams_digit(text); digit >= 0) {
+    streams.all = static_cast<Streams>(digit);
+    return streams;
+  }
+  for (const std::string_view pair : split(text, ',')) {
+    const std::size_t colon = pair.find(':');
+    const std::string_view rank_text = pair.substr(0, colon);
+    const int digit = colon == std::string_view::npos ? -1 : streams_digit(pair.substr(colon + 1));
+    const Parsed<int> rank = all_digits(rank_text) ? parse_int(rank_text, 0) : problem("");
+    if (digit < 0 || !rank) {
+      return problem(fmt::format("{} is not understood; {}", shown(pair), kStreamsRemedy));
+    }
+    streams.by_rank[*rank] = static_cast<Streams>(digit);
+  }
+  return streams;
+}
+
+Parsed<std::vector<int>> parse_local_ranks(std::string_view text) {
+  std::vector<int> ranks;
+  for (const std::string_view item : split(text, ',')) {
+    const Parsed<int> rank = parse_int(item, 0);
+    if (!rank) {
+      return problem(fmt::format("{} is no local rank; give for example 0,2", shown(item)));
+    }
+    ranks.push_back(*rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+Parsed<std::vector<std::pair<int, int>>> parse_rank_ranges(std::string_view text) {
+  std::vector<std::pair<int, int>> ranges;
+  for (const std::string_view item : split(text, ',')) {
+    const Parsed<std::pair<int, int>> range = parse_rank_range(trim(item));
+    if (!range) return problem(range.error());
+    ranges.push_back(*range);
+  }
+  return ranges;
+}
+
+}  // namespace muster

@@ -1,0 +1,25 @@
+// Which ranks and which of their streams: the grammars of --redirects and --tee ("3" or
+// "0:1,1:3"), --local-ranks-filter ("0,2") and --ranks ("0,8-15"). Pure; problems are phrases as in
+// values.h.
+#pragma once
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "agent/launch_spec.h"
+#include "launcher/values.h"
+
+namespace muster {
+
+// One digit 0..3 for all local ranks, or RANK:DIGIT pairs where the last pair of a rank wins. Ranks
+// of several digits are an extension of ours; torchrun cannot name them.
+Parsed<StreamsByRank> parse_streams(std::string_view text);
+
+// Sorted, each rank once.
+Parsed<std::vector<int>> parse_local_ranks(std::string_view text);
+
+// Inclusive ranges, in the order given.
+Parsed<std::vector<std::pair<int, int>>> parse_rank_ranges(std::string_view text);
+
+}  // namespace muster

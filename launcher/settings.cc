@@ -1,0 +1,86 @@
+#include "launcher/settings.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "launcher/option_table.h"
+
+namespace muster {
+namespace {
+
+// Further than this and the variable is somebody else's.
+constexpr std::size_t kMisspelledDistance = 2;
+
+}  // namespace
+
+Settings::Settings(const std::map<std::string, std::string>& values,
+                   const std::map<std::string, std::string>& environment)
+    : values_(values), environment_(environment) {
+  warn_of_unknown_variables();
+}
+
+std::optional<Setting> Settings::find(std::string_view name) const {
+  if (const auto given = values_.find(std::string(name)); given != values_.end()) {
+    return Setting{given->second, fmt::format("--{} {}", name, shown(given->second)), true};
+  }
+  const OptionRow& row = option_row(name);
+  const std::optional<std::string> value =
+      row.reads_variable ? variable(row.variable) : std::nullopt;
+  if (!value) return std::nullopt;
+  return Setting{*value, fmt::format("{}={}", row.variable, shown(*value)), false};
+}
+
+bool Settings::on_command_line(std::string_view name) const {
+  return values_.contains(std::string(name));
+}
+
+bool Settings::on(std::string_view name) {
+  const OptionRow& row = option_row(name);
+  const std::optional<std::string> value =
+      row.reads_variable ? variable(row.variable) : std::nullopt;
+  if (!value) return on_command_line(name);
+  const Parsed<int> number = parse_int(*value, std::numeric_limits<int>::min());
+  if (!number) {
+    refuse(fmt::format("{}={}: not a whole number; give 1 (on) or 0 (off), or unset it",
+                       row.variable, shown(*value)));
+    return false;
+  }
+  return on_command_line(name) || *number != 0;
+}
+
+std::string Settings::text(std::string_view name, std::string fallback) const {
+  const std::optional<Setting> setting = find(name);
+  return setting ? setting->value : std::move(fallback);
+}
+
+std::optional<std::string> Settings::variable(std::string_view name) const {
+  const auto found = environment_.find(std::string(name));
+  if (found == environment_.end()) return std::nullopt;
+  return found->second;
+}
+
+void Settings::refuse(std::string message) {
+  if (!error_) error_ = Error{ExitCode::usage, std::move(message)};
+}
+
+// PET_* names that are close to a flag's; the others may be somebody else's.
+void Settings::warn_of_unknown_variables() {
+  std::vector<std::string_view> known;
+  for (const OptionRow& row : option_rows())
+    known.emplace_back(row.variable);
+  for (auto it = environment_.lower_bound("PET_");
+       it != environment_.end() && it->first.starts_with("PET_"); ++it) {
+    const std::string& name = it->first;
+    const auto row = std::find_if(option_rows().begin(), option_rows().end(),
+                                  [&](const OptionRow& r) { return r.variable == name; });
+    const Nearest guess = nearest(name, known);
+    if (row != option_rows().end()) {
+      if (row->reads_variable) continue;
+      warn(fmt::format("{} is ignored: --{} is read from the command line only", name, row->name));
+    } else if (guess.distance <= kMisspelledDistance) {
+      warn(fmt::format("{} belongs to no flag and is ignored; did you mean {}?", name, guess.word));
+    }
+  }
+}
+
+}  // namespace muster

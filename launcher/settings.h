@@ -1,0 +1,75 @@
+// The value of every flag, wherever it comes from: the command line, else the flag's PET_*
+// variable. An empty variable counts as set; a flag without value reads its variable as a whole
+// number, always, and any other variable matters only where the command line is silent. The first
+// complaint is kept and ends the parse, so that the readers of single flags stay straight lines.
+// Pure.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "launcher/values.h"
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+struct Setting {
+  std::string value;
+  std::string shown;  // "--nnodes 2:x" or "PET_NNODES=2:x", for messages.
+  bool from_command_line = false;
+};
+
+class Settings {
+ public:
+  // REQUIRES: both outlive this object. `values` is by name without dashes.
+  Settings(const std::map<std::string, std::string>& values,
+           const std::map<std::string, std::string>& environment);
+
+  std::optional<Setting> find(std::string_view name) const;
+  bool given(std::string_view name) const { return find(name).has_value(); }
+  bool on_command_line(std::string_view name) const;
+
+  // A flag without a value.
+  bool on(std::string_view name);
+
+  // The value as typed, or `fallback`.
+  std::string text(std::string_view name, std::string fallback) const;
+
+  // Where the flag is set, `parse(value)` goes into `target`, its problem into a complaint.
+  template <typename T, typename Parser>
+  void read(std::string_view name, T& target, Parser parse) {
+    const std::optional<Setting> setting = find(name);
+    if (!setting) return;
+    auto parsed = parse(setting->value);
+    if (!parsed) {
+      refuse(fmt::format("{}: {}", setting->shown, parsed.error()));
+    } else {
+      target = *std::move(parsed);
+    }
+  }
+
+  // The variable itself, not PET_*.
+  std::optional<std::string> variable(std::string_view name) const;
+
+  void refuse(std::string message);
+  void warn(std::string message) { warnings_.push_back(std::move(message)); }
+
+  const std::optional<Error>& error() const { return error_; }
+  std::vector<std::string> take_warnings() { return std::move(warnings_); }
+
+ private:
+  void warn_of_unknown_variables();
+
+  const std::map<std::string, std::string>& values_;
+  const std::map<std::string, std::string>& environment_;
+  std::optional<Error> error_;  // The first one.
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace muster

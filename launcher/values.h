@@ -1,0 +1,58 @@
+// The words that flags and PET_* variables are made of: numbers as Python's int() and float() read
+// them (torchrun's users rely on that), lists, choices, and how a value is shown in a message.
+// A problem is a phrase that follows "--flag value: " and ends with the remedy. Pure.
+#pragma once
+
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <tl/expected.hpp>
+
+namespace muster {
+
+template <typename T>
+using Parsed = tl::expected<T, std::string>;
+
+inline tl::unexpected<std::string> problem(std::string phrase) {
+  return tl::unexpected<std::string>(std::move(phrase));
+}
+
+inline constexpr int kIntMax = std::numeric_limits<int>::max();
+
+// Space around the number, a sign and single underscores between digits are allowed, as in Python.
+Parsed<int> parse_int(std::string_view text, int min, int max = kIntMax);
+
+// A finite decimal number.
+Parsed<double> parse_number(std::string_view text);
+
+// Seconds, up to a thousand million; zero only where it is allowed.
+Parsed<double> parse_seconds(std::string_view text, bool zero_allowed);
+
+// One of `choices`, exactly.
+Parsed<std::string> parse_choice(std::string_view text, std::span<const std::string_view> choices);
+
+// "a, b,,c" is {"a", "b,c"}: items are trimmed, empty ones dropped, `,,` is a comma within an item.
+std::vector<std::string> parse_escaped_list(std::string_view text);
+
+std::string_view trim(std::string_view text);
+std::vector<std::string_view> split(std::string_view text, char separator);
+std::string join(std::span<const std::string_view> items, std::string_view separator);
+
+// The value as it goes into a one-line message: control characters escaped, cut after 80 bytes, in
+// quotes where it is empty or has a space.
+std::string shown(std::string_view value);
+
+struct Nearest {
+  std::string_view word;  // Empty if there are no candidates.
+  std::size_t distance = 0;
+};
+
+// The candidate with the smallest edit distance; a candidate that begins with `word` counts as one
+// edit away, since people shorten more than they mistype. The first one wins a tie.
+Nearest nearest(std::string_view word, std::span<const std::string_view> candidates);
+
+}  // namespace muster

@@ -1,0 +1,12 @@
+// Which muster this is. The text is made at build time from the project's version and the git
+// commit.
+#pragma once
+
+#include <string_view>
+
+namespace muster {
+
+// "muster 0.1.0 (1a2b3c4d5e6f)", with "-dirty" behind the hash for uncommitted changes.
+std::string_view version_line();
+
+}  // namespace muster

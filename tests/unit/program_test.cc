@@ -1,0 +1,538 @@
+#include "launcher/program.h"
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <elf.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launcher/program_file.h"
+#include "tests/fakes/temp_tree.h"
+
+namespace muster {
+
+void PrintTo(const Command& command, std::ostream* out) {
+  *out << command.executable << ":";
+  for (const std::string& word : command.argv)
+    *out << " '" << word << "'";
+  *out << " first_arg " << command.first_arg << (command.pass_local_rank ? " passes rank" : "");
+}
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+// A machine made of one folder: here/ is the current folder, bin/ the whole PATH and has a python3.
+class Programs : public ::testing::Test {
+ protected:
+  Programs() {
+    add("bin/python3", "#!/bin/sh\n", 0755);
+    std::filesystem::create_directories(tree_.root() / "here");
+    host_.environment["PATH"] = at("bin");
+    host_.cwd = at("here");
+  }
+
+  std::string at(const std::string& path) const { return (tree_.root() / path).string(); }
+
+  void add(const std::string& path, const std::string& content, mode_t mode = 0644) const {
+    tree_.write(path, "");
+    std::ofstream(tree_.root() / path, std::ios::trunc | std::ios::binary) << content;
+    ASSERT_EQ(chmod(at(path).c_str(), mode), 0);
+  }
+
+  static LaunchSpec spec(RunMode mode, std::string program, Words args = {}) {
+    LaunchSpec result;
+    result.mode = mode;
+    result.program = std::move(program);
+    result.args = std::move(args);
+    return result;
+  }
+
+  Result<Command> resolved(const std::string& program, RunMode mode = RunMode::script) const {
+    return resolve_command(spec(mode, program), host_);
+  }
+
+  // What the program `name` in the current folder would be run as.
+  Command python_runs(const std::string& name) const {
+    return Command{at("bin/python3"), {at("bin/python3"), "-u", name}, 3, false};
+  }
+
+  void expect_error(const std::string& program, ExitCode code, const std::string& message,
+                    RunMode mode = RunMode::script) const {
+    const Result<Command> command = resolved(program, mode);
+    ASSERT_FALSE(command.has_value()) << program;
+    EXPECT_EQ(command.error(), (Error{code, message}));
+  }
+
+  TempTree tree_;
+  HostView host_;
+};
+
+std::string elf_image(unsigned char elf_class, uint16_t machine, uint16_t type,
+                      const std::string& loader = "") {
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = elf_class;
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_type = type;
+  header.e_machine = machine;
+  Elf64_Phdr segment{};
+  if (!loader.empty()) {
+    header.e_phoff = sizeof(header);
+    header.e_phentsize = sizeof(segment);
+    header.e_phnum = 1;
+    segment.p_type = PT_INTERP;
+    segment.p_offset = sizeof(header) + sizeof(segment);
+    segment.p_filesz = loader.size() + 1;
+  }
+  std::string image(reinterpret_cast<const char*>(&header), sizeof(header));
+  image.append(reinterpret_cast<const char*>(&segment), sizeof(segment));
+  return image + loader + '\0';
+}
+
+#if defined(__aarch64__)
+constexpr uint16_t kMachine = EM_AARCH64;
+#else
+constexpr uint16_t kMachine = EM_X86_64;
+#endif
+
+TEST_F(Programs, OfPythonAreRunUnbuffered) {
+  add("here/train.py", "print(1)\n");
+  add("here/tool.pyw", "print(1)\n");
+  EXPECT_EQ(resolved("train.py"), Result<Command>(python_runs("train.py")));
+  EXPECT_EQ(resolved("tool.pyw"), Result<Command>(python_runs("tool.pyw")));
+  EXPECT_EQ(resolved(at("here/train.py")), Result<Command>(python_runs(at("here/train.py"))));
+}
+
+TEST_F(Programs, OfPythonNeedNoModeBitNorHashBang) {
+  add("here/train.py", "#!/no/such/interpreter\n", 0755);
+  EXPECT_EQ(resolved("train.py"), Result<Command>(python_runs("train.py")));
+}
+
+TEST_F(Programs, GetTheirArgumentsVerbatim) {
+  add("here/train.py", "");
+  const Words args{"--lr", "", "[1,2]", "--", "$x"};
+  EXPECT_EQ(resolve_command(spec(RunMode::script, "train.py", args), host_),
+            Result<Command>(
+                Command{at("bin/python3"),
+                        {at("bin/python3"), "-u", "train.py", "--lr", "", "[1,2]", "--", "$x"},
+                        3,
+                        false}));
+}
+
+TEST_F(Programs, ThatAreModulesGoThroughPython) {
+  LaunchSpec module = spec(RunMode::module, "pkg.train", {"a"});
+  module.pass_local_rank = true;
+  EXPECT_EQ(resolve_command(module, host_),
+            Result<Command>(Command{
+                at("bin/python3"), {at("bin/python3"), "-u", "-m", "pkg.train", "a"}, 4, true}));
+}
+
+TEST_F(Programs, WithoutExtensionAreTakenForPythonAsInTorchrun) {
+  add("here/train", "print(1)\n");
+  add("here/train_executable", "print(1)\n", 0755);
+  add("here/empty", "");
+  for (const char* name : {"train", "train_executable", "empty"}) {
+    EXPECT_EQ(resolved(name), Result<Command>(python_runs(name)));
+  }
+}
+
+TEST_F(Programs, WhoseHashBangNamesPythonNeedNotBeExecutable) {
+  add("here/direct", "#!/opt/python3.11 -O\n");
+  add("here/by_env.sh", "#!/usr/bin/env python\n");
+  EXPECT_EQ(resolved("direct"), Result<Command>(python_runs("direct")));
+  EXPECT_EQ(resolved("by_env.sh"), Result<Command>(python_runs("by_env.sh")));
+}
+
+TEST_F(Programs, InFoldersAndArchivesArePythons) {
+  add("here/package/__main__.py", "");
+  add("here/app.pyz", std::string("PK\x03\x04\0\0", 6), 0755);
+  add("here/app.zip", std::string("PK\x03\x04\0\0", 6));
+  for (const char* name : {"package", "app.pyz", "app.zip"}) {
+    EXPECT_EQ(resolved(name), Result<Command>(python_runs(name)));
+  }
+}
+
+TEST_F(Programs, WithAHashBangRunDirectly) {
+  add("here/run.sh", "#!/bin/sh\nexit 0\n", 0755);
+  add("here/run", "#! /bin/sh -e\nexit 0\n", 0755);
+  EXPECT_EQ(resolved("run.sh"), Result<Command>(Command{"./run.sh", {"run.sh"}, 1, false}));
+  EXPECT_EQ(resolved("./run"), Result<Command>(Command{"./run", {"./run"}, 1, false}));
+  EXPECT_EQ(resolved(at("here/run")),
+            Result<Command>(Command{at("here/run"), {at("here/run")}, 1, false}));
+}
+
+TEST_F(Programs, InElfFormRunDirectly) {
+  add("here/solver", elf_image(ELFCLASS64, kMachine, ET_DYN), 0755);
+  EXPECT_EQ(resolved("solver"), Result<Command>(Command{"./solver", {"solver"}, 1, false}));
+  EXPECT_EQ(resolved("/proc/self/exe").value().executable, "/proc/self/exe");
+}
+
+TEST_F(Programs, ThatAreNoFilesHereAreLookedUpOnPath) {
+  add("bin/tool", "#!/bin/sh\n", 0755);
+  EXPECT_EQ(resolved("tool"), Result<Command>(Command{at("bin/tool"), {"tool"}, 1, false}));
+  add("here/tool", "#!/bin/sh\n", 0755);
+  EXPECT_EQ(resolved("tool"), Result<Command>(Command{"./tool", {"tool"}, 1, false}));
+}
+
+TEST_F(Programs, OnPathAreNotHiddenByAFolderOfTheirName) {
+  std::filesystem::create_directories(at("here/python3"));
+  EXPECT_EQ(resolved("python3"),
+            Result<Command>(Command{at("bin/python3"), {"python3"}, 1, false}));
+}
+
+TEST_F(Programs, ThatAreMissingAreNotFound) {
+  expect_error("train.py", ExitCode::not_found,
+               "cannot run train.py: no such file; check the name and the folder");
+  expect_error("./tool", ExitCode::not_found,
+               "cannot run ./tool: no such file; check the name and the folder");
+  expect_error("tool", ExitCode::not_found,
+               "cannot run tool: no such file here and no such program on PATH; check the name and "
+               "the folder");
+  expect_error("a/b\nc", ExitCode::not_found,
+               "cannot run a/b\\nc: no such file; check the name and the folder");
+  expect_error("x.py", ExitCode::not_found,
+               "cannot run x.py: no such file; check the name and the folder", RunMode::run_path);
+}
+
+TEST_F(Programs, BelowAFileAreMissing) {
+  add("here/file", "");
+  expect_error("file/train.py", ExitCode::not_found,
+               "cannot run file/train.py: no such file; check the name and the folder");
+}
+
+TEST_F(Programs, ThatAreFoldersCannotBeExecuted) {
+  std::filesystem::create_directories(at("here/folder"));
+  const std::string message =
+      "cannot run folder/: it is a folder without __main__.py; name the program within it";
+  expect_error("folder/", ExitCode::cannot_execute, message);
+  expect_error("folder/", ExitCode::cannot_execute, message, RunMode::direct);
+  expect_error("folder", ExitCode::cannot_execute,
+               "cannot run folder: it is a folder without __main__.py; name the program within it");
+}
+
+TEST_F(Programs, WithoutTheirModeBitNameTheRemedy) {
+  add("here/run.sh", "#!/bin/sh\n");
+  add("here/notes.txt", "hello\n");
+  add("here/solver", elf_image(ELFCLASS64, kMachine, ET_DYN));
+  for (const char* name : {"run.sh", "notes.txt", "solver"}) {
+    expect_error(name, ExitCode::cannot_execute,
+                 std::string("cannot run ") + name +
+                     ": it is not executable; make it so by chmod +x, or name it .py if it is "
+                     "Python");
+  }
+  expect_error("./run.sh", ExitCode::cannot_execute,
+               "cannot run ./run.sh: it is not executable; make it so by chmod +x",
+               RunMode::direct);
+}
+
+TEST_F(Programs, InTextNeedAHashBang) {
+  add("here/run.sh", "exit 0\n", 0755);
+  const std::string remedy =
+      "it is text without a #! line; add one, or name it .py if it is Python";
+  expect_error("run.sh", ExitCode::cannot_execute, "cannot run run.sh: " + remedy);
+  expect_error("./run.sh", ExitCode::cannot_execute, "cannot run ./run.sh: " + remedy,
+               RunMode::direct);
+}
+
+TEST_F(Programs, OfAnUnknownFormatAreRefused) {
+  add("here/data", std::string("\x00\x01\x02", 3), 0755);
+  expect_error("data", ExitCode::cannot_execute,
+               "cannot run data: it is no executable that this system knows; rebuild it, or give "
+               "its interpreter as the program");
+}
+
+TEST_F(Programs, WithABadElfHeaderSayWhy) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"\x7f"
+       "ELF",
+       "its ELF header is cut off"},
+      {elf_image(ELFCLASS64, kMachine, ET_EXEC).substr(0, 63), "its ELF header is cut off"},
+      {elf_image(7, kMachine, ET_EXEC), "its ELF header is damaged"},
+      {elf_image(ELFCLASS64, EM_S390, ET_EXEC), "it is for s390"},
+      {elf_image(ELFCLASS64, EM_RISCV, ET_DYN), "it is for RISC-V"},
+      {elf_image(ELFCLASS64, 4711, ET_DYN), "it is for machine type 4711"},
+      {elf_image(ELFCLASS64, kMachine, ET_REL), "it is an object or core file and no executable"},
+      {elf_image(ELFCLASS64, kMachine, ET_CORE), "it is an object or core file and no executable"},
+  };
+  for (const auto& [image, why] : cases) {
+    add("here/solver", image, 0755);
+    expect_error("solver", ExitCode::cannot_execute,
+                 "cannot run solver: " + why + "; rebuild it for this machine");
+  }
+  std::string big_endian = elf_image(ELFCLASS64, kMachine, ET_EXEC);
+  big_endian[EI_DATA] = ELFDATA2MSB;
+  add("here/solver", big_endian, 0755);
+  expect_error("solver", ExitCode::cannot_execute,
+               "cannot run solver: it is for a big-endian machine; rebuild it for this machine");
+}
+
+TEST_F(Programs, NeedTheirLoader) {
+  add("here/solver", elf_image(ELFCLASS64, kMachine, ET_DYN, "/lib/ld-nowhere.so.1"), 0755);
+  expect_error("solver", ExitCode::not_found,
+               "cannot run solver: its loader /lib/ld-nowhere.so.1 does not exist; install it or "
+               "rebuild the program for this system");
+  add("here/solver", elf_image(ELFCLASS64, kMachine, ET_DYN, at("bin/python3")), 0755);
+  EXPECT_TRUE(resolved("solver").has_value());
+}
+
+TEST_F(Programs, NameTheInterpreterThatIsMissing) {
+  add("here/run", "#!/no/such/shell -e\n", 0755);
+  expect_error("run", ExitCode::not_found,
+               "cannot run run: its #! line names the interpreter /no/such/shell, which does not "
+               "exist; correct the line or install it");
+  add("here/run", "#!\n", 0755);
+  expect_error("run", ExitCode::not_found,
+               "cannot run run: its #! line names the interpreter '', which does not exist; "
+               "correct the line or install it");
+  add("here/run", "#!/usr/bin/env no_such_tool\n", 0755);
+  expect_error("run", ExitCode::not_found,
+               "cannot run run: its #! line asks env for no_such_tool, which is not on PATH; "
+               "correct the line or install it");
+}
+
+TEST_F(Programs, NameTheInterpreterThatCannotBeExecuted) {
+  add("here/shell", "text");
+  add("here/run", "#!" + at("here/shell") + "\n", 0755);
+  expect_error("run", ExitCode::cannot_execute,
+               "cannot run run: its #! line names the interpreter " + at("here/shell") +
+                   ", which is not executable; correct the line");
+}
+
+TEST_F(Programs, WithWindowsLineEndsNameTheRemedy) {
+  const std::string message =
+      "cannot run run: its #! line ends in a carriage return; convert the file to Unix line ends, "
+      "as by dos2unix";
+  add("here/run", "#!/bin/sh\r\nexit\r\n", 0755);
+  expect_error("run", ExitCode::cannot_execute, message);
+  add("here/run", "#!/bin/sh -e\r\n", 0755);
+  expect_error("run", ExitCode::cannot_execute, message);
+}
+
+TEST_F(Programs, AskedOfEnvAreLookedUpOnPath) {
+  add("here/run", "#!/usr/bin/env python3\n", 0755);
+  EXPECT_EQ(resolved("run"), Result<Command>(Command{"./run", {"run"}, 1, false}));
+  add("here/run", "#!/usr/bin/env -S whatever --flag\n", 0755);
+  EXPECT_EQ(resolved("run"), Result<Command>(Command{"./run", {"run"}, 1, false}));
+  add("here/run", "#!/usr/bin/env A=1 whatever\n", 0755);
+  EXPECT_EQ(resolved("run"), Result<Command>(Command{"./run", {"run"}, 1, false}));
+}
+
+TEST_F(Programs, ThatAreDevicesAreRefused) {
+  expect_error("/dev/null", ExitCode::cannot_execute,
+               "cannot run /dev/null: it cannot be read as a file; check its permissions and those "
+               "of its folders");
+}
+
+TEST_F(Programs, NamedDirectlyAreLookedUpOnPathOnly) {
+  add("bin/tool", "#!/bin/sh\n", 0755);
+  EXPECT_EQ(resolved("tool", RunMode::direct),
+            Result<Command>(Command{at("bin/tool"), {"tool"}, 1, false}));
+  expect_error("other", ExitCode::not_found,
+               "cannot run other: no such program on PATH; check the name and the folder",
+               RunMode::direct);
+  add("here/other", "#!/bin/sh\n", 0755);
+  expect_error("other", ExitCode::not_found,
+               "cannot run other: no such program on PATH; for the file in this folder give "
+               "./other",
+               RunMode::direct);
+  EXPECT_EQ(resolved("./other", RunMode::direct),
+            Result<Command>(Command{"./other", {"./other"}, 1, false}));
+}
+
+TEST_F(Programs, NamedDirectlyAreNotGivenToPython) {
+  add("here/train.py", "#!/bin/sh\n", 0755);
+  EXPECT_EQ(resolved("./train.py", RunMode::direct),
+            Result<Command>(Command{"./train.py", {"./train.py"}, 1, false}));
+}
+
+TEST_F(Programs, RunByPathGoThroughASmallPythonProgram) {
+  add("here/x.py", "");
+  LaunchSpec run_path = spec(RunMode::run_path, "x.py", {"a"});
+  const Command command = resolve_command(run_path, host_).value();
+  ASSERT_EQ(command.argv.size(), 6u);
+  EXPECT_EQ(Words(command.argv.begin(), command.argv.begin() + 3),
+            Words({at("bin/python3"), "-u", "-c"}));
+  EXPECT_NE(command.argv[3].find("runpy.run_path"), std::string::npos);
+  EXPECT_EQ(command.argv[3].find('$'), std::string::npos);
+  EXPECT_EQ(command.argv[4], "x.py");
+  EXPECT_EQ(command.argv[5], "a");
+  EXPECT_EQ(command.first_arg, 5u);
+}
+
+// Which python runs a script, the nearest first.
+class PythonChoice : public Programs {
+ protected:
+  PythonChoice() { add("here/x.py", ""); }
+
+  void add_python(const std::string& path) { add(path, "#!/bin/sh\n", 0755); }
+
+  std::string chosen() const {
+    const Result<Command> command = resolved("x.py");
+    return command ? command->executable : command.error().message;
+  }
+};
+
+TEST_F(PythonChoice, GoesFromTheFlagToPath) {
+  EXPECT_EQ(chosen(), at("bin/python3"));
+  add_python("conda/bin/python");
+  host_.environment["CONDA_PREFIX"] = at("conda");
+  EXPECT_EQ(chosen(), at("conda/bin/python"));
+  add_python("venv/bin/python");
+  host_.environment["VIRTUAL_ENV"] = at("venv");
+  EXPECT_EQ(chosen(), at("venv/bin/python"));
+  add_python("beside/python3");
+  host_.muster_directory = at("beside");
+  EXPECT_EQ(chosen(), at("beside/python3"));
+  add_python("beside/python");
+  EXPECT_EQ(chosen(), at("beside/python"));
+  add_python("own/python");
+  host_.environment["PYTHON_EXEC"] = at("own/python");
+  EXPECT_EQ(chosen(), at("own/python"));
+  LaunchSpec flagged = spec(RunMode::script, "x.py");
+  flagged.python = at("bin/python3");
+  EXPECT_EQ(resolve_command(flagged, host_).value().executable, at("bin/python3"));
+}
+
+TEST_F(PythonChoice, SkipsEnvironmentsWithoutPython) {
+  host_.environment["VIRTUAL_ENV"] = at("gone");
+  host_.environment["CONDA_PREFIX"] = "";
+  host_.environment["PYTHON_EXEC"] = "";
+  add("beside/python", "not executable");
+  host_.muster_directory = at("beside");
+  EXPECT_EQ(chosen(), at("bin/python3"));
+}
+
+TEST_F(PythonChoice, TakesPlainPythonFromPathLast) {
+  ASSERT_TRUE(std::filesystem::remove(at("bin/python3")));
+  add_python("bin/python");
+  EXPECT_EQ(chosen(), at("bin/python"));
+}
+
+TEST_F(PythonChoice, LooksBareNamesUpOnPath) {
+  add_python("bin/pypy");
+  host_.environment["PYTHON_EXEC"] = "pypy";
+  EXPECT_EQ(chosen(), at("bin/pypy"));
+}
+
+TEST_F(PythonChoice, TakesPathsRelativeToTheCurrentFolder) {
+  add_python("here/venv/bin/python");
+  host_.environment["PYTHON_EXEC"] = "venv/bin/python";
+  EXPECT_EQ(chosen(), "venv/bin/python");
+}
+
+TEST_F(PythonChoice, NamesTheInterpreterThatWasAskedFor) {
+  const std::string remedy = "; install Python, or name an interpreter by --python or PYTHON_EXEC";
+  LaunchSpec flagged = spec(RunMode::script, "x.py");
+  flagged.python = "nopython";
+  EXPECT_EQ(
+      resolve_command(flagged, host_).error(),
+      (Error{ExitCode::not_found, "--python nopython: there is no such program on PATH" + remedy}));
+  flagged.python = "/no/python";
+  EXPECT_EQ(resolve_command(flagged, host_).error(),
+            (Error{ExitCode::not_found, "--python /no/python: there is no such file" + remedy}));
+  add("here/text", "");
+  host_.environment["PYTHON_EXEC"] = "./text";
+  EXPECT_EQ(
+      resolved("x.py").error(),
+      (Error{ExitCode::cannot_execute, "PYTHON_EXEC ./text: it is no executable file" + remedy}));
+}
+
+TEST_F(PythonChoice, SaysWhereItLooked) {
+  ASSERT_TRUE(std::filesystem::remove(at("bin/python3")));
+  expect_error("x.py", ExitCode::not_found,
+               "no Python found for x.py: none beside muster, in VIRTUAL_ENV, in CONDA_PREFIX or "
+               "on PATH; install Python, or name an interpreter by --python or PYTHON_EXEC");
+}
+
+TEST_F(PythonChoice, DoesNotMatterToExecutables) {
+  ASSERT_TRUE(std::filesystem::remove(at("bin/python3")));
+  add("here/run", "#!/bin/sh\n", 0755);
+  EXPECT_TRUE(resolved("run").has_value());
+}
+
+TEST(HashBangLine, IsAnInterpreterAndOneArgument) {
+  const std::vector<std::pair<std::string, std::pair<std::string, std::string>>> lines{
+      {"#!/bin/sh\n", {"/bin/sh", ""}},
+      {"#!/bin/sh", {"/bin/sh", ""}},
+      {"#! \t/bin/sh  -e -x \nmore", {"/bin/sh", "-e -x"}},
+      {"#!/usr/bin/env python3\n", {"/usr/bin/env", "python3"}},
+      {"#!\n", {"", ""}},
+      {"#!", {"", ""}},
+      {"#!   \n/bin/sh", {"", ""}},
+      {"#!/bin/sh  \n", {"/bin/sh", ""}},
+  };
+  for (const auto& [text, expected] : lines) {
+    const HashBang line = parse_hash_bang(text);
+    EXPECT_EQ(std::pair(line.interpreter, line.argument), expected) << text;
+  }
+}
+
+Words argv_of(Words argv, int local_rank) {
+  return worker_argv(Command{"/bin/x", std::move(argv), 1, false}, local_rank);
+}
+
+TEST(WorkerArgv, ReplacesTheLocalRankAfterTheProgram) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"${local_rank}", "12"},
+      {"$local_rank", "12"},
+      {"--out=log.${local_rank}.txt", "--out=log.12.txt"},
+      {"$local_rank.txt", "12.txt"},
+      {"$local_rank/$local_rank", "12/12"},
+      {"$$local_rank", "$local_rank"},
+      {"$$$local_rank", "$12"},
+      {"$$", "$"},
+      {"$$$$", "$$"},
+      {"cost $5", "cost $5"},
+      {"$", "$"},
+      {"a$", "a$"},
+      {"$local_rank_x", "$local_rank_x"},
+      {"$local_ranks", "$local_ranks"},
+      {"$local_rank0", "$local_rank0"},
+      {"$LOCAL_RANK", "$LOCAL_RANK"},
+      {"${LOCAL_RANK}", "${LOCAL_RANK}"},
+      {"${local_rank", "${local_rank"},
+      {"${ local_rank }", "${ local_rank }"},
+      {"$rank ${rank}", "$rank ${rank}"},
+      {"", ""},
+  };
+  for (const auto& [argument, expected] : cases) {
+    EXPECT_EQ(argv_of({"x", argument}, 12), Words({"x", expected})) << argument;
+  }
+}
+
+TEST(WorkerArgv, LeavesTheProgramAlone) {
+  EXPECT_EQ(argv_of({"$local_rank$$", "$local_rank"}, 0), Words({"$local_rank$$", "0"}));
+}
+
+TEST(WorkerArgv, ReplacesTheLocalRankInAScriptName) {
+  EXPECT_EQ(argv_of({"python", "-u", "train_${local_rank}.py"}, 3),
+            Words({"python", "-u", "train_3.py"}));
+}
+
+TEST(WorkerArgv, InsertsTheLocalRankBeforeTheArguments) {
+  Command command{"/bin/python", {"/bin/python", "-u", "x.py", "--lr", "1"}, 3, true};
+  EXPECT_EQ(worker_argv(command, 2),
+            Words({"/bin/python", "-u", "x.py", "--local-rank=2", "--lr", "1"}));
+  command.argv.resize(3);
+  EXPECT_EQ(worker_argv(command, 0), Words({"/bin/python", "-u", "x.py", "--local-rank=0"}));
+}
+
+RC_GTEST_PROP(WorkerArgv, ChangesNothingWithoutADollar, (const Words& tail)) {
+  Words argv{"x"};
+  for (std::string word : tail) {
+    std::erase(word, '$');
+    argv.push_back(word);
+  }
+  RC_ASSERT(argv_of(argv, 7) == argv);
+}
+
+}  // namespace
+}  // namespace muster
