@@ -1,0 +1,201 @@
+#include "agent/output/log_tree.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+namespace muster {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr mode_t kAskUmask = 0777;
+
+std::string random_suffix() {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_";
+  std::array<unsigned char, 8> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    const auto seed = static_cast<unsigned>(::getpid());  // Uniqueness comes from mkdir below.
+    for (size_t i = 0; i < bytes.size(); i++)
+      bytes[i] = static_cast<unsigned char>(seed >> i);
+  }
+  std::string name;
+  for (const unsigned char byte : bytes)
+    name.push_back(kLetters[byte % kLetters.size()]);
+  return name;
+}
+
+tl::unexpected<Error> folder_error(const std::string& path, int error) {
+  const char* remedy = "choose a folder that you can write with --log-dir";
+  if (error == ENOTDIR || error == EEXIST)
+    remedy = "a file is in the way; choose another --log-dir";
+  if (error == ENOSPC || error == EDQUOT) remedy = "free some space or choose another --log-dir";
+  return fail(ExitCode::environment, fmt::format("cannot create log folder {}: {}; {}", path,
+                                                 std::strerror(error), remedy));
+}
+
+// <parent>/<prefix><8 characters>, mode 0700 whatever the umask.
+Result<std::string> make_unique_folder(const std::string& parent, const std::string& prefix) {
+  for (int attempt = 0; attempt < 100; attempt++) {
+    const std::string path = parent + "/" + prefix + random_suffix();
+    if (::mkdir(path.c_str(), 0700) == 0) return path;
+    if (errno != EEXIST) return folder_error(path, errno);
+  }
+  return folder_error(parent + "/" + prefix, EEXIST);
+}
+
+Result<void> make_parents(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  struct stat status{};
+  if (!error && ::stat(path.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) {
+    return folder_error(path, ENOTDIR);
+  }
+  if (error) return folder_error(path, error.value());
+  return {};
+}
+
+Result<void> make_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), kAskUmask) == 0) return {};
+  const int error = errno;
+  struct stat status{};
+  if (error == EEXIST && ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return {};
+  return folder_error(path, error);
+}
+
+std::string folder_prefix(std::string run_id) {
+  std::replace(run_id.begin(), run_id.end(), '/', '_');
+  return run_id + "_";
+}
+
+std::string log_failure(const char* what, const std::string& path, int error) {
+  return fmt::format("cannot {} {}: {}", what, path, std::strerror(error));
+}
+
+// 0, or the error.
+int write_log_text(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n < 0 ? errno : EIO;
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool wants_files(const LogSpec& log) {
+  return !log.dir || *log.dir != kNoLogDir;
+}
+
+Result<RunFolders> make_run_folders(const OutputOptions& options) {
+  const LogSpec& log = options.log;
+  if (!wants_files(log)) {
+    if (log.duplicate_stdout_filters.empty() && log.duplicate_stderr_filters.empty()) {
+      return RunFolders{};
+    }
+    return fail(ExitCode::usage,
+                "--duplicate-stdout-filters and --duplicate-stderr-filters write files, and "
+                "--log-dir /dev/null allows none; give another --log-dir");
+  }
+  RunFolders folders;
+  folders.temporary = !log.dir;
+  if (folders.temporary) {
+    auto made = make_unique_folder(options.temp_dir, "torchelastic_");
+    if (!made) return tl::unexpected(made.error());
+    folders.log_dir = *made;
+  } else {
+    std::error_code error;
+    folders.log_dir = fs::absolute(*log.dir, error).string();
+    if (auto made = make_parents(folders.log_dir); !made) return tl::unexpected(made.error());
+  }
+  auto made = make_unique_folder(folders.log_dir, folder_prefix(options.run_id));
+  if (!made) return tl::unexpected(made.error());
+  folders.run_dir = *made;
+  return folders;
+}
+
+Result<std::string> make_attempt_folder(const std::string& run_dir, int restart_count,
+                                        int workers) {
+  const std::string attempt = fmt::format("{}/attempt_{}", run_dir, restart_count);
+  if (auto made = make_folder(attempt); !made) return tl::unexpected(made.error());
+  for (int worker = 0; worker < workers; worker++) {
+    const std::string path = fmt::format("{}/{}", attempt, worker);
+    if (auto made = make_folder(path); !made) return tl::unexpected(made.error());
+  }
+  return attempt;
+}
+
+Result<UniqueFd> open_log(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666));
+  if (fd) return fd;
+  const int error = errno;
+  const bool limit = error == EMFILE || error == ENFILE;
+  return fail(ExitCode::environment,
+              fmt::format("{}; {}", log_failure("open log file", path, error),
+                          limit ? "raise the descriptor limit (ulimit -n)"
+                                : "check the folder, or choose another --log-dir"));
+}
+
+std::optional<std::string> append_to_file(const std::string& path, const std::string& text) {
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (!fd) return log_failure("open", path, errno);
+  if (const int error = write_log_text(fd.get(), text); error != 0)
+    return log_failure("write", path, error);
+  return std::nullopt;
+}
+
+std::optional<std::string> replace_file(const std::string& path, const std::string& content) {
+  const std::string fresh = path + ".tmp";
+  const UniqueFd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!fd) return log_failure("open", fresh, errno);
+  int error = write_log_text(fd.get(), content);
+  if (error == 0 && std::rename(fresh.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0) return std::nullopt;
+  ::unlink(fresh.c_str());
+  return log_failure("write", path, error);
+}
+
+std::string file_tail(const std::string& path, size_t bytes_max) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status{};
+  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return "";
+  const off_t start = std::max<off_t>(0, status.st_size - static_cast<off_t>(bytes_max));
+  std::string tail(static_cast<size_t>(status.st_size - start), '\0');
+  size_t have = 0;
+  while (have < tail.size()) {
+    const ssize_t n =
+        ::pread(fd.get(), tail.data() + have, tail.size() - have, start + static_cast<off_t>(have));
+    if (n <= 0) break;
+    have += static_cast<size_t>(n);
+  }
+  tail.resize(have);
+  return tail;
+}
+
+void remove_if_empty(const RunFolders& folders) {
+  if (!folders.temporary || folders.log_dir.empty()) return;
+  std::vector<std::string> inner_last{folders.log_dir};
+  std::error_code error;
+  fs::recursive_directory_iterator it(folders.log_dir, error);
+  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+    std::error_code ignored;
+    if (it->is_symlink(ignored) || !it->is_directory(ignored)) return;
+    inner_last.push_back(it->path().string());
+  }
+  for (auto path = inner_last.rbegin(); path != inner_last.rend(); ++path)
+    ::rmdir(path->c_str());
+}
+
+}  // namespace muster

@@ -1,0 +1,39 @@
+// The folders of a run: <log dir>/<run id>_<8 characters>/attempt_<n>/<local rank>/, as torchrun
+// lays them out. Plain file system calls, so output thread only.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "agent/launch_spec.h"
+#include "agent/output/output.h"
+#include "agent/output/unique_fd.h"
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+inline constexpr const char* kNoLogDir = "/dev/null";
+
+// True unless the user chose --log-dir /dev/null.
+bool wants_files(const LogSpec& log);
+
+// Creates log folder (with parents) and run folder. All empty if no files are wanted.
+Result<RunFolders> make_run_folders(const OutputOptions& options);
+
+// Creates attempt_<restart_count> with a folder per worker, or keeps what is there of them.
+Result<std::string> make_attempt_folder(const std::string& run_dir, int restart_count, int workers);
+
+// For appending; created if missing. No truncation: a restart with the same count adds to it.
+Result<UniqueFd> open_log(const std::string& path);
+
+// Empty if all went well, else why not.
+std::optional<std::string> append_to_file(const std::string& path, const std::string& text);
+std::optional<std::string> replace_file(const std::string& path, const std::string& content);
+
+// The last `bytes_max` bytes, or nothing if it cannot be read.
+std::string file_tail(const std::string& path, size_t bytes_max);
+
+// Removes a temporary log folder if there is no file in it, only folders.
+void remove_if_empty(const RunFolders& folders);
+
+}  // namespace muster

@@ -1,0 +1,320 @@
+#include "agent/output/output_loop.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+
+#include "agent/output/log_tree.h"
+#include "agent/output/pty.h"
+
+namespace muster {
+
+namespace {
+
+constexpr uint64_t kRequestsToken = 0;
+constexpr size_t kReadMax = size_t{256} << 10;  // Stays in the second-level cache.
+constexpr size_t kTerminalRest = size_t{1} << 20;
+
+Instant output_now() {
+  return Instant(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+int epoll_timeout(Instant now, Instant deadline) {
+  if (deadline == kNever) return -1;
+  if (deadline <= now) return 0;
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count());
+}
+
+// The most that can wait in a stream whose writers have stopped.
+size_t capacity_of(const WorkerStream& stream) {
+  const int capacity = ::fcntl(stream.fd(), F_GETPIPE_SZ);
+  return capacity > 0 ? static_cast<size_t>(capacity) : kTerminalRest;
+}
+
+// Bytes read; 0 at the end (for a terminal that is EIO); -1 if there is nothing now.
+ssize_t read_stream(int fd, char* buffer, size_t size) {
+  for (;;) {
+    const ssize_t n = ::read(fd, buffer, size);
+    if (n >= 0) return n;
+    if (errno == EAGAIN) return -1;
+    if (errno != EINTR) return 0;
+  }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<OutputLoop>> OutputLoop::create(OutputOptions options) {
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll || !event) {
+    return fail(ExitCode::environment,
+                fmt::format("cannot open descriptors for the workers' output: {}; raise the "
+                            "descriptor limit (ulimit -n)",
+                            std::strerror(errno)));
+  }
+  return std::make_shared<OutputLoop>(std::move(options), std::move(epoll), std::move(event));
+}
+
+OutputLoop::OutputLoop(OutputOptions options, UniqueFd epoll, UniqueFd event)
+    : options_(std::move(options)),
+      epoll_(std::move(epoll)),
+      requests_(std::move(event)),
+      buffer_(new char[kReadMax]),
+      ended_(end_.get_future()) {
+  consoles_.reserve(2);  // Streams point to them.
+  const bool shared = same_file(options_.console_out, options_.console_err);
+  consoles_.emplace_back(options_.console_out, shared ? "the console" : "standard output");
+  if (!shared) consoles_.emplace_back(options_.console_err, "standard error");
+  own_stream_ = err_console().open();
+  watch(kRequestsToken, requests_.event_fd());
+}
+
+void OutputLoop::run() {
+  while (!stopping_) {
+    events_.resize(streams_.size() + 1);
+    const Instant before = output_now();
+    const int count = ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
+                                   epoll_timeout(before, next_deadline()));
+    handle_events(static_cast<size_t>(std::max(count, 0)));
+    // A write may have taken long. A stream is quiet only if it had nothing when we looked.
+    tick(count > 0 ? before : output_now());
+    settle();
+  }
+  end_.set_value();
+}
+
+Instant OutputLoop::next_deadline() const {
+  Instant first = kNever;
+  for (const Console& console : consoles_)
+    first = std::min(first, console.next_deadline());
+  return first;
+}
+
+void OutputLoop::handle_events(size_t count) {
+  bool requested = false;
+  for (size_t i = 0; i < count; i++) {
+    const uint64_t token = events_[i].data.u64;
+    if (token == kRequestsToken) {
+      requested = true;
+    } else {
+      read_once(token);
+    }
+  }
+  if (requested) refused_ += requests_.perform_all();
+}
+
+void OutputLoop::tick(Instant seen) {
+  for (Console& console : consoles_) {
+    if (console.next_deadline() <= seen) notices_.add_console(console.tick(seen));
+  }
+}
+
+void OutputLoop::settle() {
+  end_useless();
+  resume_paused();
+  say_notices();
+  if (refused_ == 0 || !err_console().wants(own_stream_)) return;
+  say(fmt::format("muster: {} of its own messages were dropped while the output was blocked",
+                  std::exchange(refused_, 0)));
+}
+
+// A disk that is full fails every log file on it: the first one is named, all are counted.
+void OutputLoop::say_notices() {
+  Notices notices;
+  std::swap(notices, notices_);
+  for (const std::string& message : notices.console)
+    say(message);
+  if (notices.files.empty() || file_failure_said_) return;
+  file_failure_said_ = true;
+  say(notices.files.front());
+}
+
+void OutputLoop::watch(uint64_t token, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = token;
+  // Fails only for lack of kernel memory or watches; such a stream is read when it is drained.
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+void OutputLoop::adopt(WorkerStream* stream) {
+  if (stream == nullptr) return;
+  const uint64_t token = next_token_++;
+  streams_.emplace(token, stream);
+  watch(token, stream->fd());
+}
+
+void OutputLoop::read_once(uint64_t token) {
+  const auto it = streams_.find(token);
+  if (it == streams_.end()) return;
+  WorkerStream& stream = *it->second;
+  if (!stream.wants()) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stream.fd(), nullptr);
+    paused_.insert(token);
+    return;
+  }
+  const ssize_t n = read_stream(stream.fd(), buffer_.get(), kReadMax);
+  if (n == 0) return end_stream(token, stream);
+  if (n > 0) stream.take({buffer_.get(), static_cast<size_t>(n)}, output_now(), notices_);
+}
+
+// What is there now, and no more: somebody who still writes cannot keep us here.
+void OutputLoop::read_rest(WorkerStream& stream) {
+  const size_t most = capacity_of(stream);
+  for (size_t have = 0; have < most;) {
+    const ssize_t n = read_stream(stream.fd(), buffer_.get(), kReadMax);
+    if (n <= 0) return;
+    have += static_cast<size_t>(n);
+    stream.take({buffer_.get(), static_cast<size_t>(n)}, output_now(), notices_);
+  }
+}
+
+void OutputLoop::end_stream(uint64_t token, WorkerStream& stream) {
+  // A process that is being spawned may hold a copy for a moment, so closing alone does not do.
+  if (!paused_.contains(token)) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stream.fd(), nullptr);
+  paused_.erase(token);
+  streams_.erase(token);
+  stream.end(output_now(), notices_);
+}
+
+void OutputLoop::resume_paused() {
+  for (auto it = paused_.begin(); it != paused_.end();) {
+    WorkerStream& stream = *streams_.at(*it);
+    if (!stream.wants()) {
+      ++it;
+      continue;
+    }
+    watch(*it, stream.fd());
+    it = paused_.erase(it);
+  }
+}
+
+void OutputLoop::end_useless() {
+  if (std::none_of(consoles_.begin(), consoles_.end(), [](auto& each) { return each.gone(); })) {
+    return;
+  }
+  const auto streams = streams_;
+  for (const auto& [token, stream] : streams) {
+    if (stream->useless()) end_stream(token, *stream);
+  }
+}
+
+void OutputLoop::open_run(const Output::RunDone& done) {
+  auto folders = make_run_folders(options_);
+  if (folders) folders_ = *folders;
+  done(std::move(folders));
+}
+
+void OutputLoop::open_attempt(const AttemptPlan& plan, const Output::AttemptDone& done) {
+  CHECK(!attempt_open_);
+  AttemptPlace place{&options_, "", &consoles_.front(), &err_console()};
+  if (!folders_.run_dir.empty()) {
+    const auto workers = static_cast<int>(plan.ranks.size());
+    auto folder = make_attempt_folder(folders_.run_dir, plan.restart_count, workers);
+    if (!folder) return done(tl::unexpected(folder.error()));
+    place.folder = *folder;
+  }
+  auto opened = open_attempt_streams(place, plan.ranks);
+  if (!opened) return done(tl::unexpected(opened.error()));
+  attempt_open_ = true;
+  file_failure_said_ = false;
+  workers_ = std::move(opened->ours);
+  for (WorkerEnds& worker : workers_) {
+    adopt(worker.out.get());
+    adopt(worker.err.get());
+  }
+  done(std::move(opened->theirs));
+}
+
+void OutputLoop::drain(const Output::DrainDone& done) {
+  // Who owns a console ends first: then nothing of the others has to be held.
+  std::deque<std::pair<uint64_t, WorkerStream*>> open;
+  for (const auto& entry : streams_) {
+    entry.second->owns_console() ? open.push_front(entry) : open.push_back(entry);
+  }
+  for (const auto& [token, stream] : open) {
+    read_rest(*stream);
+    end_stream(token, *stream);
+  }
+  DrainReport report;
+  for (const WorkerEnds& worker : workers_) {
+    report.err_tails.push_back(worker.err ? worker.err->tail()
+                                          : file_tail(worker.err_log, TailBuffer::kBytesMax));
+  }
+  say_notices();
+  say_dropped_by_files();
+  workers_.clear();
+  attempt_open_ = false;
+  done(std::move(report));
+}
+
+void OutputLoop::say_dropped_by_files() {
+  uint64_t bytes = 0;
+  int files = 0;
+  const auto count = [&](const std::unique_ptr<WorkerStream>& stream) {
+    if (!stream || stream->file_dropped() == 0) return;
+    bytes += stream->file_dropped();
+    files++;
+  };
+  for (const WorkerEnds& worker : workers_) {
+    count(worker.out);
+    count(worker.err);
+  }
+  if (files == 0) return;
+  say(fmt::format("muster: {} bytes of output are missing in {} log file{} in {}", bytes, files,
+                  files == 1 ? "" : "s", folders_.run_dir));
+}
+
+void OutputLoop::say(std::string text) {
+  if (!err_console().wants(own_stream_)) {
+    refused_++;
+    return;
+  }
+  if (text.empty() || text.back() != '\n') text.push_back('\n');
+  notices_.add_console(err_console().feed(own_stream_, text, output_now()));
+}
+
+std::string OutputLoop::path_of(const std::string& name) const {
+  if (name.starts_with('/')) return name;
+  if (folders_.run_dir.empty() || folders_.temporary) return "";
+  return folders_.run_dir + "/" + name;
+}
+
+void OutputLoop::note_file(const std::string& name, std::optional<std::string> failure) {
+  if (!failure || !failed_files_.insert(name).second) return;
+  say("muster: " + *failure + "; the job goes on without it");
+}
+
+void OutputLoop::append(const std::string& name, const std::string& text) {
+  const std::string path = path_of(name);
+  if (!path.empty()) note_file(name, append_to_file(path, text));
+}
+
+void OutputLoop::write_file(const std::string& name, const std::string& content) {
+  const std::string path = path_of(name);
+  if (!path.empty()) note_file(name, replace_file(path, content));
+}
+
+void OutputLoop::resize() {
+  for (const auto& [token, stream] : streams_) {
+    if (stream->is_terminal()) copy_window_size(stream->console()->fd(), stream->fd());
+  }
+}
+
+void OutputLoop::finish(const Output::Done& done) {
+  say_notices();
+  for (const Console& console : consoles_) {
+    if (auto line = console.sink().dropped_line()) say(*line);
+  }
+  remove_if_empty(folders_);
+  done();
+}
+
+}  // namespace muster

@@ -1,0 +1,88 @@
+// The body of the output thread: an epoll loop around the streams of one attempt, the consoles and
+// the request queue. Class Output is its only user. Everything but requests() and wait_ended() runs
+// on the output thread.
+//
+// It sleeps until bytes or requests come; it wakes by time only while a partial line is pending.
+// Writing blocks, and while it does nothing is read: that is the back-pressure.
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <sys/epoll.h>
+
+#include "agent/output/attempt_streams.h"
+#include "agent/output/console.h"
+#include "agent/output/output.h"
+#include "agent/output/request_queue.h"
+
+namespace muster {
+
+class OutputLoop {
+ public:
+  static Result<std::shared_ptr<OutputLoop>> create(OutputOptions options);
+  OutputLoop(OutputOptions options, UniqueFd epoll, UniqueFd event);
+
+  RequestQueue& requests() { return requests_; }
+  bool wait_ended(Duration at_most) {
+    return ended_.wait_for(at_most) == std::future_status::ready;
+  }
+
+  void run();  // Until stop().
+  void stop() { stopping_ = true; }
+
+  void open_run(const Output::RunDone& done);
+  void open_attempt(const AttemptPlan& plan, const Output::AttemptDone& done);
+  void drain(const Output::DrainDone& done);
+  void say(std::string text);
+  void append(const std::string& name, const std::string& text);
+  void write_file(const std::string& name, const std::string& content);
+  void resize();
+  void finish(const Output::Done& done);
+
+ private:
+  Console& err_console() { return consoles_.back(); }
+  Instant next_deadline() const;
+  void handle_events(size_t count);
+  void tick(Instant seen);
+  void settle();  // After every batch: what the batch may have changed.
+  void say_notices();
+  void watch(uint64_t token, int fd);
+  void adopt(WorkerStream* stream);
+  void read_once(uint64_t token);
+  void read_rest(WorkerStream& stream);
+  void end_stream(uint64_t token, WorkerStream& stream);
+  void resume_paused();
+  void end_useless();
+  std::string path_of(const std::string& name) const;
+  void note_file(const std::string& name, std::optional<std::string> failure);
+  void say_dropped_by_files();
+
+  OutputOptions options_;
+  UniqueFd epoll_;
+  RequestQueue requests_;
+  std::vector<Console> consoles_;  // stdout's and stderr's; one if they are the same file.
+  int own_stream_;                 // muster's own messages, in the last console.
+  RunFolders folders_;
+  std::vector<WorkerEnds> workers_;            // Of the attempt that is open.
+  std::map<uint64_t, WorkerStream*> streams_;  // Those of them that have not ended.
+  std::set<uint64_t> paused_;                  // Not in epoll until the console wants them.
+  uint64_t next_token_ = 1;                    // 0 is the request queue.
+  std::vector<epoll_event> events_;
+  std::unique_ptr<char[]> buffer_;
+  Notices notices_;
+  bool file_failure_said_ = false;
+  uint64_t refused_ = 0;  // Own messages that found no room.
+  std::set<std::string> failed_files_;
+  bool attempt_open_ = false;
+  bool stopping_ = false;
+  std::promise<void> end_;
+  std::future<void> ended_;
+};
+
+}  // namespace muster

@@ -1,0 +1,23 @@
+// A pseudo-terminal for one stream of a worker whose launcher end is a terminal, so that the worker
+// keeps its colours and progress bars. Raw: no output processing, no echo, no signals, so that
+// bytes reach the user's terminal as they were written. It never becomes anyone's controlling
+// terminal.
+#pragma once
+
+#include "agent/output/unique_fd.h"
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+struct Pty {
+  UniqueFd master;  // Ours.
+  UniqueFd slave;   // The worker's.
+};
+
+// With the window size of the terminal `like_fd`. Fails with ExitCode::environment.
+Result<Pty> open_pty(int like_fd);
+
+// Does nothing when `from_fd` is no terminal.
+void copy_window_size(int from_fd, int to_fd);
+
+}  // namespace muster

@@ -1,0 +1,48 @@
+// Requests from any thread to the output thread: closures, performed in order. Putting one in never
+// blocks for longer than another caller's push. Text (messages, events) is bounded by bytes, since
+// it may come while the console or the disk is stuck; the other requests are few, because their
+// caller awaits one before it makes the next.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "agent/output/unique_fd.h"
+
+namespace muster {
+
+class RequestQueue {
+ public:
+  static constexpr size_t kTextMax = size_t{1} << 20;
+  using Request = std::function<void()>;
+
+  explicit RequestQueue(UniqueFd event) : event_(std::move(event)) {}
+
+  void push(Request request);
+  // False, and counted, if more than kTextMax bytes of text would wait then.
+  bool push_text(size_t bytes, Request request);
+
+  // Readable while requests wait.
+  int event_fd() const { return event_.get(); }
+
+  // Output thread: performs all that waits. Returns how many texts were refused since the last
+  // call.
+  uint64_t perform_all();
+
+ private:
+  struct Entry {
+    size_t text_bytes = 0;
+    Request request;
+  };
+  void wake();
+
+  UniqueFd event_;
+  std::mutex mutex_;
+  std::vector<Entry> entries_;  // Guarded by mutex_, like the two below.
+  size_t text_bytes_ = 0;       // Of entries that are not yet performed.
+  uint64_t refused_ = 0;
+};
+
+}  // namespace muster

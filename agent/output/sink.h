@@ -1,0 +1,44 @@
+// One descriptor that output is written to: a console or a log file. Blocking writes; what cannot
+// be written is counted and dropped, so that a full disk loses output and never a worker. Writing
+// is tried again with the next bytes. Output thread only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/output/unique_fd.h"
+
+namespace muster {
+
+class Sink {
+ public:
+  Sink(int borrowed_fd, std::string name) : fd_(borrowed_fd), name_(std::move(name)) {}
+  Sink(UniqueFd fd, std::string name)
+      : fd_(fd.get()), owned_(std::move(fd)), name_(std::move(name)) {}
+
+  // Returns a message for the user with the first failure of this sink, later ones only count.
+  std::optional<std::string> write(const std::vector<std::string_view>& pieces);
+  std::optional<std::string> write(std::string_view bytes) { return write(std::vector{bytes}); }
+
+  int fd() const { return fd_; }
+  bool reader_gone() const { return reader_gone_; }  // EPIPE: it will never work again.
+  uint64_t dropped() const { return dropped_; }
+  std::optional<std::string> dropped_line() const;  // A message if something was dropped.
+
+ private:
+  std::optional<std::string> failed(int error);
+
+  int fd_;
+  UniqueFd owned_;
+  std::string name_;
+  uint64_t dropped_ = 0;
+  bool reader_gone_ = false;
+  bool said_ = false;
+  bool torn_ = false;  // The last write stopped in the middle of a line.
+  char last_byte_ = '\n';
+};
+
+}  // namespace muster

@@ -1,0 +1,66 @@
+#include "agent/output/worker_stream.h"
+
+#include <chrono>
+#include <ctime>
+
+#include <fmt/format.h>
+
+namespace muster {
+
+namespace {
+
+// Local time of day, to the millisecond: 16:27:48.051
+std::string log_time_of_day() {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto since = now.time_since_epoch();
+  const auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(since).count() % 1000;
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  return fmt::format("{:02}:{:02}:{:02}.{:03}", local.tm_hour, local.tm_min, local.tm_sec, millis);
+}
+
+}  // namespace
+
+WorkerStream::WorkerStream(StreamParts parts) : parts_(std::move(parts)), filter_(parts_.needles) {
+  if (console() != nullptr) mux_stream_ = console()->open();
+}
+
+void WorkerStream::take(std::string_view bytes, Instant now, Notices& notices) {
+  if (parts_.is_err) tail_.add(bytes);
+  if (parts_.file) notices.add_file(parts_.file->write(bytes));
+  if (console() == nullptr) return;
+  const std::string prefix = current_prefix();
+  if (parts_.filtered) {
+    scratch_.clear();
+    filter_.feed(prefix, bytes, scratch_);
+    notices.add_file(parts_.filtered->write(scratch_));
+  }
+  if (prefix.empty()) {
+    notices.add_console(console()->feed(mux_stream_, bytes, now));
+    return;
+  }
+  scratch_.clear();
+  prefixer_.apply(prefix, bytes, scratch_);
+  notices.add_console(console()->feed(mux_stream_, scratch_, now));
+}
+
+void WorkerStream::end(Instant now, Notices& notices) {
+  ended_ = true;
+  parts_.read_end.reset();
+  scratch_ = std::string();
+  if (console() == nullptr) return;
+  if (parts_.filtered) {
+    filter_.finish(current_prefix(), scratch_);
+    notices.add_file(parts_.filtered->write(scratch_));
+  }
+  notices.add_console(console()->close(mux_stream_, now));
+}
+
+std::string WorkerStream::current_prefix() const {
+  if (parts_.plan.prefix == ConsolePrefix::none) return "";
+  if (parts_.plan.prefix == ConsolePrefix::tee) return parts_.prefix;
+  return parts_.log_prefix.at(parts_.log_prefix.needs_time() ? log_time_of_day() : "");
+}
+
+}  // namespace muster

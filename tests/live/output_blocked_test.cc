@@ -1,0 +1,204 @@
+// The console or the log disk is stuck: no call of the control loop waits for it, memory stays
+// bounded, and what was held back comes when it moves again.
+#include <atomic>
+
+#include <sys/stat.h>
+
+#include "tests/live/output_harness.h"
+
+namespace muster {
+
+namespace {
+
+constexpr auto kMegabyteLine = size_t{1} << 20;
+
+// Fills a pipe that nobody reads, so that the next write to it blocks.
+void fill(int fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  ::fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+  const std::string block(4096, '.');
+  while (::write(fd, block.data(), block.size()) > 0) {
+  }
+  ::fcntl(fd, F_SETFL, flags);
+}
+
+// All calls that the control loop makes. Returning at all is the promise under test: the thread
+// that would serve them is stuck.
+std::future<void> make_every_call(Output& output) {
+  auto finished = std::make_shared<std::promise<void>>();
+  for (int i = 0; i < 5000; i++)
+    output.say("muster: line " + std::to_string(i));
+  output.append("events.jsonl", "{}\n");
+  output.write_file("result.json", "{}");
+  output.resize();
+  output.drain([](const DrainReport&) {});
+  output.finish([finished] { finished->set_value(); });
+  return finished->get_future();
+}
+
+bool is_ready(const std::future<void>& future) {
+  return future.wait_for(std::chrono::milliseconds(100)) == std::future_status::ready;
+}
+
+// The letter of proc(5) for a process or thread that runs as `name`; empty for another name.
+std::string state_of(int id, const std::string& name) {
+  const std::string stat = file_content("/proc/" + std::to_string(id) + "/stat");
+  const size_t at = stat.find("(" + name + ") ");
+  return at == std::string::npos ? "" : stat.substr(at + name.size() + 3, 1);
+}
+
+// 0 if there is none.
+int output_thread_id() {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    const std::string comm = file_content(task.path().string() + "/comm");
+    if (comm == "muster-output\n") return std::stoi(task.path().filename().string());
+  }
+  return 0;
+}
+
+// Number of times that a thread went to sleep.
+std::string sleeps_of(int id) {
+  for (const std::string& line :
+       lines_of(file_content("/proc/" + std::to_string(id) + "/status"))) {
+    if (line.starts_with("voluntary_ctxt_switches")) return line;
+  }
+  return "no thread";
+}
+
+TEST(OutputBlocked, AStuckConsoleHoldsNoCallerAndLosesNothing) {
+  ConsolePipe console;
+  OutputHarness harness(options_for(console));
+  harness.open(1);
+  fill(console.write_end.get());
+  harness.spawn(0, "echo from the worker");
+  harness.wait_all();
+  harness.output().say("muster: first");
+  const std::future<void> finished = make_every_call(harness.output());
+  EXPECT_FALSE(is_ready(finished));
+  ConsoleReader reader(console.read_end.get());
+  finished.wait();
+  harness.destroy();
+  console.write_end.reset();
+  const std::string text = reader.text();
+  EXPECT_NE(text.find("from the worker\n"), std::string::npos);
+  EXPECT_NE(text.find("muster: first\n"), std::string::npos);
+  EXPECT_TRUE(text.ends_with("muster: line 4999\n"));
+}
+
+TEST(OutputBlocked, AWorkerIsHeldBackByAStuckConsole) {
+  ConsolePipe console;
+  OutputHarness harness(options_for(console));
+  harness.open(1);
+  fill(console.write_end.get());
+  const pid_t pid = harness.spawn(0, "exec seq 1 2000000");
+  // seq sleeps only when its output takes no more; 14 MB do not fit into what may be held.
+  std::string state;
+  while (state != "S" && state != "Z")
+    state = state_of(pid, "seq");
+  EXPECT_EQ(state, "S");
+  std::thread reader([&] {
+    std::vector<char> buffer(65536);
+    while (::read(console.read_end.get(), buffer.data(), buffer.size()) > 0) {
+    }
+  });
+  EXPECT_EQ(harness.wait_all(), std::vector<int>{0});
+  harness.drain();
+  harness.destroy();
+  console.write_end.reset();
+  reader.join();
+}
+
+TEST(OutputBlocked, OwnMessagesAreBoundedAndTheLossIsSaid) {
+  ConsolePipe console;
+  OutputHarness harness(options_for(console));
+  fill(console.write_end.get());
+  harness.output().say("muster: stuck");
+  for (int i = 0; i < 3; i++)
+    harness.output().say(std::string(kMegabyteLine - 100, 'x'));
+  ConsoleReader reader(console.read_end.get());
+  harness.finish();
+  harness.destroy();
+  console.write_end.reset();
+  const std::string& text = reader.text();
+  EXPECT_LT(text.size(), 3 * kMegabyteLine);
+  EXPECT_NE(text.find(" of its own messages were dropped while the output was blocked\n"),
+            std::string::npos);
+}
+
+// A log file on a file system that stopped: a FIFO with a reader that does not read.
+TEST(OutputBlocked, AFrozenLogFileHoldsNoCaller) {
+  ConsolePipe console;
+  const TempFolder folder;
+  OutputOptions options = options_for(console);
+  options.log.dir = folder.path();
+  options.log.tee.all = Streams::out;
+  OutputHarness harness(options);
+  std::filesystem::create_directories(harness.attempt() + "/0");
+  const std::string log = harness.attempt() + "/0/stdout.log";
+  ASSERT_EQ(::mkfifo(log.c_str(), 0600), 0);
+  const UniqueFd frozen(::open(log.c_str(), O_RDWR | O_CLOEXEC));
+  fill(frozen.get());
+  harness.open(1);
+  harness.spawn(0, "echo hello");
+  harness.wait_all();
+  const std::future<void> finished = make_every_call(harness.output());
+  EXPECT_FALSE(is_ready(finished));
+  std::atomic<bool> stop = false;
+  std::thread thaw([&] {
+    std::vector<char> buffer(65536);
+    ::fcntl(frozen.get(), F_SETFL, O_RDWR | O_NONBLOCK);
+    while (!stop) {
+      if (::read(frozen.get(), buffer.data(), buffer.size()) < 0) std::this_thread::yield();
+    }
+  });
+  ConsoleReader reader(console.read_end.get());
+  finished.wait();
+  stop = true;
+  thaw.join();
+  harness.destroy();
+  console.write_end.reset();
+  EXPECT_NE(reader.text().find("[default0]:hello\n"), std::string::npos);
+}
+
+// The thread that is left behind still uses the console, so these tests leave it open.
+TEST(OutputBlocked, AnAbandonedOutputIsLeft) {
+  ConsolePipe console;
+  OutputHarness harness(options_for(console));
+  fill(console.write_end.get());
+  harness.output().say("muster: stuck");
+  harness.output().abandon();
+  harness.destroy();  // Would wait for the console for ever.
+  EXPECT_TRUE(read_until(console.read_end.get(), "stuck\n").ends_with(".muster: stuck\n"));
+  console.write_end.release();
+}
+
+TEST(OutputBlocked, TheEndDoesNotWaitForAStuckConsole) {
+  ConsolePipe console;
+  OutputHarness harness(options_for(console));
+  fill(console.write_end.get());
+  harness.output().say("muster: stuck");
+  harness.destroy();
+  EXPECT_TRUE(read_until(console.read_end.get(), "stuck\n").ends_with(".muster: stuck\n"));
+  console.write_end.release();
+}
+
+TEST(OutputBlocked, AnIdleOutputDoesNotWakeUp) {
+  ConsolePipe console;
+  OutputHarness harness(options_for(console));
+  harness.open(2);
+  harness.spawn(0, "printf 'waiting '; exec sleep 1");
+  harness.spawn(1, "exec sleep 1");
+  EXPECT_EQ(read_until(console.read_end.get(), " "), "waiting ");
+  const int thread = output_thread_id();
+  while (state_of(thread, "muster-output") != "S")
+    std::this_thread::yield();
+  const std::string before = sleeps_of(thread);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // The time that is observed.
+  EXPECT_EQ(sleeps_of(thread), before);
+  harness.wait_all();
+  harness.drain();
+}
+
+}  // namespace
+
+}  // namespace muster

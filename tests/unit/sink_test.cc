@@ -1,0 +1,131 @@
+#include "agent/output/sink.h"
+
+#include <csignal>
+#include <thread>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include "agent/output/console.h"
+
+namespace muster {
+
+namespace {
+
+struct TestPipe {
+  explicit TestPipe(int flags = 0) {
+    int fds[2];
+    if (::pipe2(fds, O_CLOEXEC | flags) != 0) std::abort();
+    read_end.reset(fds[0]);
+    write_end.reset(fds[1]);
+  }
+  UniqueFd read_end;
+  UniqueFd write_end;
+};
+
+// Until end of file.
+std::string read_all(int fd) {
+  std::string all;
+  char buffer[65536];
+  for (ssize_t n = 0; (n = ::read(fd, buffer, sizeof buffer)) > 0;) {
+    all.append(buffer, static_cast<size_t>(n));
+  }
+  return all;
+}
+
+// The output thread runs with SIGPIPE blocked; so do these tests.
+class SinkTest : public testing::Test {
+ protected:
+  SinkTest() { ::signal(SIGPIPE, SIG_IGN); }
+  ~SinkTest() override { ::signal(SIGPIPE, SIG_DFL); }
+};
+
+TEST_F(SinkTest, WritesManyPiecesInOrder) {
+  TestPipe pipe;
+  std::vector<std::string_view> pieces;
+  std::string expected;
+  for (int i = 0; i < 1500; i++) {
+    pieces.push_back(i % 3 == 0 ? "abc\n" : i % 3 == 1 ? "" : "d");
+    expected += pieces.back();
+  }
+  Sink sink(std::move(pipe.write_end), "test");
+  EXPECT_EQ(sink.write(pieces), std::nullopt);
+  sink = Sink(-1, "closed");
+  EXPECT_EQ(read_all(pipe.read_end.get()), expected);
+}
+
+TEST_F(SinkTest, WaitsForRoomInADescriptorThatSomebodyMadeNonBlocking) {
+  TestPipe pipe;
+  ::fcntl(pipe.write_end.get(), F_SETFL, O_NONBLOCK);
+  std::string received;
+  std::thread reader([&] { received = read_all(pipe.read_end.get()); });
+  const std::string large(size_t{4} << 20, 'x');
+  {
+    Sink sink(std::move(pipe.write_end), "test");
+    EXPECT_EQ(sink.write(large), std::nullopt);
+    EXPECT_EQ(sink.dropped(), 0u);
+  }
+  reader.join();
+  EXPECT_EQ(received, large);
+}
+
+TEST_F(SinkTest, AFullDiskIsSaidOnceAndCounted) {
+  Sink sink(UniqueFd(::open("/dev/full", O_WRONLY | O_CLOEXEC)), "/logs/stdout.log");
+  EXPECT_EQ(
+      sink.write("12345\n"),
+      "muster: cannot write /logs/stdout.log: No space left on device; what the workers print "
+      "there is dropped, the workers go on; free some space and it continues");
+  EXPECT_EQ(sink.write("more\n"), std::nullopt);
+  EXPECT_EQ(sink.dropped(), 11u);
+  EXPECT_EQ(sink.dropped_line(), "muster: 11 bytes of output to /logs/stdout.log were dropped");
+}
+
+TEST_F(SinkTest, AReaderThatIsGoneIsNoMessage) {
+  TestPipe pipe;
+  pipe.read_end.reset();
+  Sink sink(std::move(pipe.write_end), "test");
+  EXPECT_EQ(sink.write("x\n"), std::nullopt);
+  EXPECT_TRUE(sink.reader_gone());
+  EXPECT_EQ(sink.dropped_line(), std::nullopt);
+}
+
+// A file size limit fails a write in its middle, as a disk that fills up does.
+TEST_F(SinkTest, WritesAgainWhenThereIsRoomAndBeginsANewLine) {
+  char name[] = "/tmp/sink_test_XXXXXX";
+  const int fd = ::mkstemp(name);
+  ASSERT_GE(fd, 0);
+  ::unlink(name);
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 8;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  Sink sink(UniqueFd(fd), "log");
+  const auto message = sink.write("one\ntwo three\n");
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, SIG_DFL);
+  EXPECT_EQ(
+      message,
+      "muster: cannot write log: File too large; what the workers print there is dropped, the "
+      "workers go on");
+  EXPECT_EQ(sink.dropped(), 6u);
+  EXPECT_EQ(sink.write("four\n"), std::nullopt);
+  char content[64];
+  const ssize_t n = ::pread(fd, content, sizeof content, 0);
+  EXPECT_EQ(std::string(content, static_cast<size_t>(n)), "one\ntwo \nfour\n");
+}
+
+TEST_F(SinkTest, SameFileIsFoundByWhatItIsNotByNumber) {
+  TestPipe one;
+  TestPipe two;
+  const UniqueFd copy(::fcntl(one.write_end.get(), F_DUPFD_CLOEXEC, 0));
+  EXPECT_TRUE(same_file(one.write_end.get(), copy.get()));
+  EXPECT_FALSE(same_file(one.write_end.get(), two.write_end.get()));
+  EXPECT_FALSE(same_file(one.write_end.get(), -1));
+}
+
+}  // namespace
+
+}  // namespace muster
