@@ -1,0 +1,258 @@
+#include "agent/report/cause.h"
+
+#include <array>
+#include <csignal>
+#include <optional>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "agent/report/error_file.h"
+#include "agent/report/last_words.h"
+#include "agent/report/remedies.h"
+#include "agent/report/text.h"
+
+namespace muster {
+namespace {
+
+struct SignalNote {
+  int signal;
+  std::string_view note;
+};
+
+// Signals whose name alone does not tell a reader what happened.
+constexpr std::array kSignalNotes = {
+    SignalNote{SIGILL, "an instruction that this CPU does not have, or a trap in the program"},
+    SignalNote{SIGPIPE, "it wrote to a pipe or socket that nobody reads any more"},
+    SignalNote{SIGXCPU, "the CPU time limit, ulimit -t"},
+    SignalNote{SIGXFSZ, "the file size limit, ulimit -f"},
+    SignalNote{SIGSYS, "a system call that a seccomp filter forbids"},
+};
+
+std::string first_line(std::string_view text) {
+  return clean_line(text.substr(0, text.find('\n')));
+}
+
+struct Exception {
+  std::string text;
+  bool is_recorded = false;  // In an error file: then it is what ended the worker.
+};
+
+Exception exception_of(const WorkerFailure& failure) {
+  if (failure.error_file_content) {
+    const std::optional<WorkerError> error = parse_error_file(*failure.error_file_content);
+    if (error && !error->message.empty()) return {first_line(error->message), true};
+  }
+  return {last_words(failure.stderr_tail), false};
+}
+
+// Where to look for a known message: the exception if there is one, else the last few lines, since
+// anything further up may have been dealt with long before the end.
+std::string searched_text(const WorkerFailure& failure, const std::string& exception) {
+  if (!exception.empty()) return exception;
+  std::string text;
+  for (const std::string& line : last_lines(failure.stderr_tail, 10))
+    text += line + '\n';
+  return text;
+}
+
+std::string core_text(const WorkerFailure& failure, const HostEvidence& evidence) {
+  if (!evidence.core_path.empty()) return ", core at " + evidence.core_path;
+  if (failure.status.core_dumped) {
+    return evidence.core_handler.empty() ? ", core dumped"
+                                         : ", core taken by a handler: " + evidence.core_handler;
+  }
+  return evidence.core_limit_bytes == 0 ? " (no core: ulimit -c is 0)" : "";
+}
+
+bool dumps_core(int signal) {
+  constexpr std::array kCoreSignals = {SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
+                                       SIGFPE,  SIGSEGV, SIGXCPU, SIGXFSZ, SIGSYS};
+  for (const int core_signal : kCoreSignals) {
+    if (core_signal == signal) return true;
+  }
+  return false;
+}
+
+std::string out_of_memory_text(const WorkerFailure& failure, const HostEvidence& evidence) {
+  std::string facts;
+  if (failure.max_rss_kib > 0) {
+    facts = "its peak was " + bytes_text(int64_t{failure.max_rss_kib} * 1024);
+  }
+  if (evidence.memory_limit_bytes > 0) {
+    facts += fmt::format("{}the limit of the memory cgroup is {}", facts.empty() ? "" : ", ",
+                         bytes_text(evidence.memory_limit_bytes));
+  }
+  return facts.empty() ? "" : " (" + facts + ")";
+}
+
+Cause classify_kill(const WorkerFailure& failure, const HostEvidence& evidence) {
+  if (!evidence.expired_timer.empty()) {
+    return {FailureClass::timer,
+            fmt::format("killed by SIGKILL: its timer \"{}\" expired", evidence.expired_timer), "",
+            "the program did not finish what it had set that timer for; its last lines show where "
+            "it was"};
+  }
+  const std::string facts = out_of_memory_text(failure, evidence);
+  if (evidence.oom_kills > 0) {
+    return {FailureClass::oom, "killed by the kernel's out-of-memory killer" + facts, "",
+            std::string(kMemoryRemedy)};
+  }
+  if (evidence.machine_oom_kills > 0) {
+    return {FailureClass::oom,
+            fmt::format("killed by SIGKILL, probably by the kernel's out-of-memory killer, which "
+                        "was at work on this machine at the time{}",
+                        facts),
+            "", std::string(kMemoryRemedy)};
+  }
+  return {FailureClass::signal, "killed by SIGKILL from outside (not by muster)", "", ""};
+}
+
+Cause classify_bus_error(const WorkerFailure& failure, const HostEvidence& evidence) {
+  const int64_t total = evidence.shm_total_bytes;
+  const bool known = evidence.shm_free_bytes >= 0 && total > 0;
+  if (known && evidence.shm_free_bytes <= total / 64) {
+    return {FailureClass::shm,
+            fmt::format("killed by SIGBUS: bus error and /dev/shm is full ({} of {})",
+                        bytes_text(total - evidence.shm_free_bytes), bytes_text(total)),
+            "", std::string(kShmRemedy)};
+  }
+  // What the dead process had there is free again, so a small one is suspect even when it has room.
+  if (known && total <= int64_t{64} << 20) {
+    return {FailureClass::shm,
+            fmt::format("killed by SIGBUS: bus error, probably because /dev/shm holds only {}",
+                        bytes_text(total)),
+            "", std::string(kShmRemedy)};
+  }
+  return {FailureClass::signal, "killed by SIGBUS (bus error)" + core_text(failure, evidence), "",
+          ""};
+}
+
+Cause classify_signal(const WorkerFailure& failure, const HostEvidence& evidence) {
+  const int signal = failure.status.value;
+  if (signal == SIGKILL) return classify_kill(failure, evidence);
+  if (signal == SIGBUS) return classify_bus_error(failure, evidence);
+  std::string sentence = "killed by " + signal_name(signal);
+  for (const SignalNote& known : kSignalNotes) {
+    if (known.signal == signal) sentence += fmt::format(" ({})", known.note);
+  }
+  if (!evidence.expired_timer.empty()) {
+    return {FailureClass::timer,
+            sentence + ": its timer \"" + evidence.expired_timer + "\" expired", "", ""};
+  }
+  if (dumps_core(signal)) {
+    sentence += core_text(failure, evidence);
+  } else if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) {
+    sentence += " from outside (not by muster)";
+  }
+  return {FailureClass::signal, sentence, "", ""};
+}
+
+// A shell, and many wrappers, report the death of their command by signal n as 128 + n.
+int signal_behind_code(int code) {
+  constexpr std::array kUsual = {SIGINT, SIGQUIT, SIGILL,  SIGABRT, SIGBUS,
+                                 SIGFPE, SIGKILL, SIGSEGV, SIGPIPE, SIGTERM};
+  for (const int signal : kUsual) {
+    if (code == 128 + signal) return signal;
+  }
+  return 0;
+}
+
+Cause classify_exit(const WorkerFailure& failure, const HostEvidence& evidence) {
+  const int code = failure.status.value;
+  Cause cause;
+  cause.sentence = fmt::format("exited with {}", code);
+  const int signal = signal_behind_code(code);
+  if (signal != 0) {
+    cause.sentence += fmt::format(", as after a command that {} killed", signal_name(signal));
+  }
+  if (evidence.oom_kills > 0) {
+    cause.kind = signal == SIGKILL ? FailureClass::oom : FailureClass::user;
+    cause.remedy = fmt::format(
+        "the kernel's out-of-memory killer struck {} of this job: {}",
+        evidence.oom_kills == 1 ? "a process" : fmt::format("{} processes", evidence.oom_kills),
+        kMemoryRemedy);
+  }
+  return cause;
+}
+
+Cause classify_bare(const WorkerFailure& failure, const HostEvidence& evidence) {
+  if (!failure.declared.empty()) {
+    return {FailureClass::stuck, first_line(failure.declared), "", ""};
+  }
+  if (failure.stopped_by_muster) {
+    return {FailureClass::signal, "stopped by muster (" + describe(failure.status) + ")", "", ""};
+  }
+  return failure.status.kind == ExitStatus::Kind::signaled ? classify_signal(failure, evidence)
+                                                           : classify_exit(failure, evidence);
+}
+
+// Python ends with 1 after an uncaught exception, C++ with SIGABRT: there the message is the
+// reason. With any other end somebody may have caught it and gone on.
+bool is_reason(const Exception& exception, const ExitStatus& status) {
+  return exception.is_recorded || status == ExitStatus::exited(1) || status.killed_by(SIGABRT);
+}
+
+// Whether the messages on stderr may say more than the exit status does.
+bool is_open(const Cause& cause, const ExitStatus& status) {
+  if (!cause.remedy.empty()) return false;
+  return cause.kind == FailureClass::user ||
+         (cause.kind == FailureClass::signal &&
+          (status.killed_by(SIGABRT) || status.killed_by(SIGBUS)));
+}
+
+}  // namespace
+
+Cause classify(const WorkerFailure& failure, const HostEvidence& evidence) {
+  const Exception exception = exception_of(failure);
+  Cause cause = classify_bare(failure, evidence);
+  cause.exception = exception.text;
+  if (!exception.text.empty()) {
+    cause.sentence += is_reason(exception, failure.status)
+                          ? ": " + exception.text
+                          : " (last error on its stderr: " + exception.text + ")";
+  }
+  if (is_open(cause, failure.status)) {
+    if (std::optional<Remedy> known = known_remedy(searched_text(failure, exception.text))) {
+      cause.kind = known->kind;
+      cause.remedy = std::move(known->text);
+    }
+  }
+  if (cause.kind == FailureClass::disk && !evidence.full_log_disk.empty()) {
+    cause.remedy = "the disk of the log folder " + evidence.full_log_disk + " is full";
+  }
+  return cause;
+}
+
+const char* failure_class_name(FailureClass kind) {
+  switch (kind) {
+    case FailureClass::user:
+      return "user";
+    case FailureClass::oom:
+      return "oom";
+    case FailureClass::gpu:
+      return "gpu";
+    case FailureClass::network:
+      return "network";
+    case FailureClass::signal:
+      return "signal";
+    case FailureClass::shm:
+      return "shm";
+    case FailureClass::disk:
+      return "disk";
+    case FailureClass::stuck:
+      return "stuck";
+    case FailureClass::timer:
+      return "timer";
+  }
+  CHECK(false);
+}
+
+bool explained_by_stop(const ExitStatus& status, int stop_signal) {
+  if (status.kind == ExitStatus::Kind::signaled) {
+    return status.value == stop_signal || status.value == SIGKILL;
+  }
+  return status.value == 128 + stop_signal || status.value == 128 + SIGKILL;
+}
+
+}  // namespace muster

@@ -1,0 +1,49 @@
+// events.jsonl: one JSON object per line for each thing that happened to a job, in order, for
+// programs that watch it. The schema is in schema.md. Pure: the caller appends the line.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "agent/report/job_report.h"
+
+namespace muster {
+
+enum class JobEventKind {
+  job_started,       // text: the program
+  round_ready,       // text: MASTER_ADDR:MASTER_PORT
+  worker_started,    // rank, local_rank, pid
+  worker_exited,     // rank, local_rank, pid, status, seconds (it ran)
+  attempt_failed,    // rank of the culprit, text: the cause
+  restarting,        // seconds: the back-off
+  stopping,          // signal: the one being sent, seconds: the grace
+  killing,           // text: whom
+  stopped,           // seconds: how long it took
+  leftovers,         // text: names of what the ranks left running
+  signal_received,   // signal
+  signal_forwarded,  // signal
+  suspended,
+  resumed,
+  timer_expired,  // rank, pid, signal, text: its scope
+  note,           // text
+  job_ended,      // text: the outcome's name, exit_code
+};
+
+struct JobEvent {
+  WallTime time;
+  JobEventKind kind = JobEventKind::note;
+  std::optional<int> attempt;
+  std::optional<int> rank;
+  std::optional<int> local_rank;
+  std::optional<pid_t> pid;
+  std::optional<ExitStatus> status;
+  std::optional<int> signal;
+  std::optional<double> seconds;
+  std::optional<int> exit_code;
+  std::string text;
+};
+
+// One line with its newline. Bytes that are not UTF-8 become U+FFFD.
+std::string event_line(const JobEvent& event);
+
+}  // namespace muster

@@ -1,0 +1,224 @@
+#include "agent/report/evidence.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <string_view>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <glob.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "agent/report/core_pattern.h"
+
+namespace muster {
+namespace {
+
+// The files read here are small; 64 KiB is more than any of them has.
+std::optional<std::string> read_small_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
+  if (fd < 0) return {};
+  std::string text(64 * 1024, '\0');
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t got = ::read(fd, text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    size += static_cast<size_t>(got);
+  }
+  ::close(fd);
+  text.resize(size);
+  return text;
+}
+
+std::string without_last_newline(std::string text) {
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+template <typename Visit>
+void for_each_line(std::string_view text, Visit visit) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    visit(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+std::optional<int64_t> parse_count(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end != text.data() ? std::optional(value) : std::nullopt;
+}
+
+// The number after "oom_kill " in memory.events, memory.oom_control or vmstat.
+std::optional<int64_t> oom_kill_count(const std::string& path) {
+  constexpr std::string_view kKey = "oom_kill ";
+  const std::optional<std::string> text = read_small_file(path);
+  std::optional<int64_t> count;
+  if (!text) return count;
+  for_each_line(*text, [&](std::string_view line) {
+    if (line.starts_with(kKey)) count = parse_count(line.substr(kKey.size()));
+  });
+  return count;
+}
+
+struct MemoryCgroup {
+  std::string folder;  // Relative to the cgroup root, with a leading slash.
+  bool is_v1 = false;
+};
+
+// /proc/self/cgroup has "0::/path" for v2 and "4:memory:/path" for v1's controller, which wins in a
+// hybrid set-up since the memory controller is bound to one of the two.
+std::optional<MemoryCgroup> memory_cgroup(const std::string& proc_root) {
+  const std::optional<std::string> text = read_small_file(proc_root + "/self/cgroup");
+  std::optional<MemoryCgroup> found;
+  if (!text) return found;
+  for_each_line(*text, [&](std::string_view line) {
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (first == std::string_view::npos || second == std::string_view::npos) return;
+    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
+    const std::string folder(line.substr(second + 1));
+    if (controllers.find(",memory,") != std::string::npos) {
+      found = MemoryCgroup{folder, true};
+    } else if (controllers == ",," && !found) {
+      found = MemoryCgroup{folder, false};
+    }
+  });
+  return found;
+}
+
+// The nearest folder that has the counter: in a container the path may be that of the host, and a
+// v2 root has none.
+std::string nearest_with(const std::string& root, std::string folder, const std::string& file) {
+  while (true) {
+    const std::string candidate = root + (folder == "/" ? "" : folder);
+    if (::access((candidate + "/" + file).c_str(), R_OK) == 0) return candidate;
+    if (folder.empty() || folder == "/") return {};
+    folder.resize(folder.rfind('/') == std::string::npos ? 0 : folder.rfind('/'));
+  }
+}
+
+void look_at_shm(const EvidenceRequest& request, HostEvidence& evidence) {
+  struct statvfs disk{};
+  if (::statvfs(request.shm_dir.c_str(), &disk) != 0) return;
+  evidence.shm_free_bytes = static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
+  evidence.shm_total_bytes = static_cast<int64_t>(disk.f_blocks * disk.f_frsize);
+}
+
+// Full as a program sees it: no block left for an ordinary user, or no inode.
+void look_at_log_disk(const EvidenceRequest& request, HostEvidence& evidence) {
+  struct statvfs disk{};
+  if (request.log_dir.empty() || ::statvfs(request.log_dir.c_str(), &disk) != 0) return;
+  const bool no_inodes = disk.f_files > 0 && disk.f_favail == 0;
+  if (disk.f_bavail == 0 || no_inodes) evidence.full_log_disk = request.log_dir;
+}
+
+std::string newest_match(const std::string& pattern) {
+  glob_t matches{};
+  std::string newest;
+  timespec newest_time{};
+  if (::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &matches) == 0) {
+    for (size_t i = 0; i < matches.gl_pathc; ++i) {
+      struct stat info{};
+      if (::stat(matches.gl_pathv[i], &info) != 0 || !S_ISREG(info.st_mode)) continue;
+      const timespec& time = info.st_mtim;
+      const bool newer = time.tv_sec != newest_time.tv_sec ? time.tv_sec > newest_time.tv_sec
+                                                           : time.tv_nsec > newest_time.tv_nsec;
+      if (newest.empty() || newer) {
+        newest = matches.gl_pathv[i];
+        newest_time = time;
+      }
+    }
+  }
+  ::globfree(&matches);
+  return newest;
+}
+
+void look_for_core(const EvidenceRequest& request, HostEvidence& evidence) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    evidence.core_limit_bytes = static_cast<int64_t>(limit.rlim_cur);
+  }
+  if (!request.core_dumped) return;
+  const std::string kernel = request.proc_root + "/sys/kernel";
+  const std::string pattern = read_small_file(kernel + "/core_pattern").value_or("");
+  CoreFacts facts;
+  facts.pid = request.pid;
+  facts.signal = request.signal;
+  facts.comm = request.comm;
+  facts.cwd = request.cwd;
+  facts.hostname = without_last_newline(read_small_file(kernel + "/hostname").value_or(""));
+  facts.append_pid = read_small_file(kernel + "/core_uses_pid").value_or("0").starts_with('1');
+  if (const std::optional<std::string> glob_pattern = core_glob(pattern, facts)) {
+    evidence.core_path = newest_match(*glob_pattern);
+  }
+  evidence.core_handler = core_handler_hint(pattern, request.pid);
+}
+
+}  // namespace
+
+OomWatch::OomWatch(const std::string& proc_root, const std::string& cgroup_root)
+    : vmstat_path_(proc_root + "/vmstat") {
+  if (const std::optional<MemoryCgroup> cgroup = memory_cgroup(proc_root)) {
+    const std::string root = cgroup->is_v1 ? cgroup_root + "/memory" : cgroup_root;
+    const char* counter = cgroup->is_v1 ? "memory.oom_control" : "memory.events";
+    const std::string folder = nearest_with(root, cgroup->folder, counter);
+    if (!folder.empty()) {
+      counter_path_ = folder + "/" + counter;
+      limit_path_ = folder + (cgroup->is_v1 ? "/memory.limit_in_bytes" : "/memory.max");
+    }
+  }
+  snapshot();
+}
+
+void OomWatch::snapshot() {
+  kills_before_ = counter_path_.empty() ? 0 : oom_kill_count(counter_path_).value_or(0);
+  machine_kills_before_ = oom_kill_count(vmstat_path_).value_or(0);
+}
+
+void OomWatch::fill(HostEvidence& evidence) const {
+  const int64_t machine_kills = oom_kill_count(vmstat_path_).value_or(machine_kills_before_);
+  evidence.machine_oom_kills = std::max<int64_t>(0, machine_kills - machine_kills_before_);
+  if (counter_path_.empty()) return;
+  const int64_t kills = oom_kill_count(counter_path_).value_or(kills_before_);
+  evidence.oom_kills = std::max<int64_t>(0, kills - kills_before_);
+  const std::optional<int64_t> limit = parse_count(read_small_file(limit_path_).value_or(""));
+  // v1 says "unlimited" with a number near 2^63, v2 with the word "max".
+  constexpr int64_t kUnlimited = int64_t{1} << 60;
+  evidence.memory_limit_bytes = limit && *limit < kUnlimited ? *limit : 0;
+}
+
+HostEvidence gather_evidence(const EvidenceRequest& request) {
+  HostEvidence evidence;
+  look_at_shm(request, evidence);
+  look_at_log_disk(request, evidence);
+  if (request.signal != 0) look_for_core(request, evidence);
+  return evidence;
+}
+
+std::optional<StuckProcess> look_at_process(pid_t pid, const std::string& proc_root) {
+  const std::string folder = fmt::format("{}/{}", proc_root, pid);
+  const std::optional<std::string> stat = read_small_file(folder + "/stat");
+  if (!stat) return {};
+  // "pid (name) S ...": the name may hold spaces and brackets, so the last bracket counts.
+  const size_t open = stat->find('(');
+  const size_t close = stat->rfind(')');
+  if (open == std::string::npos || close == std::string::npos || close + 2 >= stat->size()) {
+    return {};
+  }
+  StuckProcess process;
+  process.pid = pid;
+  process.name = stat->substr(open + 1, close - open - 1);
+  process.state = (*stat)[close + 2];
+  process.wchan = without_last_newline(read_small_file(folder + "/wchan").value_or(""));
+  if (process.wchan == "0") process.wchan.clear();
+  return process;
+}
+
+}  // namespace muster

@@ -1,0 +1,38 @@
+#include "agent/report/job_report.h"
+
+namespace muster {
+namespace {
+
+int culprit_code(const JobReport& report) {
+  if (!report.culprit) return static_cast<int>(ExitCode::internal);
+  CHECK(*report.culprit < report.failures.size());
+  const int code = report.failures[*report.culprit].status.code();
+  // A worker that the agent declared failed may still end with 0; the job has failed all the same.
+  return code == 0 ? 1 : code;
+}
+
+int own_code(const JobReport& report) {
+  switch (report.end) {
+    case JobEnd::success:
+      return static_cast<int>(ExitCode::success);
+    case JobEnd::failed:
+      return culprit_code(report);
+    case JobEnd::stopped:
+      return 128 + report.stop_signal;
+    case JobEnd::spawn_failed:
+    case JobEnd::round_failed:
+      return static_cast<int>(report.error.code);
+    case JobEnd::unkillable:
+      return static_cast<int>(ExitCode::unkillable);
+  }
+  CHECK(false);
+}
+
+}  // namespace
+
+int exit_code_of(const JobReport& report, ExitCodePolicy policy) {
+  const int code = own_code(report);
+  return policy == ExitCodePolicy::torchrun && code != 0 ? 1 : code;
+}
+
+}  // namespace muster

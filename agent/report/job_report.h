@@ -1,0 +1,142 @@
+// What is known when a worker fails and when a job ends: plain data, filled by the agent's shell
+// and read by everything in agent/report (the verdict on the screen, result.json, the error file of
+// the launcher). The rest of agent/report is pure; only evidence.h looks at the machine. Times are
+// wall clock because people and log collectors compare them with other logs; the supervision itself
+// never reads them.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "agent/exit_status.h"
+#include "agent/launch_spec.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
+
+namespace muster {
+
+using WallTime = std::chrono::sys_time<std::chrono::nanoseconds>;
+
+// One worker that ended with something other than success. Order in a list is order of observation.
+struct WorkerFailure {
+  int rank = 0;
+  int local_rank = 0;
+  pid_t pid = 0;
+  int attempt = 0;
+  std::string host;
+  std::string role = "default";
+  std::string device;   // A label such as "GPU 2 (0000:3b:00.0)"; empty when there is none.
+  std::string program;  // As people know it: "train.py", "-m pkg.mod", "./solver".
+  std::string binary;   // What was executed: "/usr/bin/python3". Empty: same as program.
+  ExitStatus status;
+  std::string declared;  // Why the agent itself declared it failed ("stuck in uninterruptible sleep
+                         // for 60 s"); empty for a plain exit.
+  bool stopped_by_muster = false;  // It died after, and of, our own TERM or KILL. Never a culprit.
+  WallTime time;                   // When the exit was observed.
+  Duration ran{0};                 // From its start to its exit.
+  long max_rss_kib = 0;            // From the rusage of its wait; 0: unknown.
+  double cpu_s = 0;
+  std::string stderr_tail;  // Raw bytes, at most 64 KiB, possibly starting in mid-line.
+  std::string stdout_log_path;
+  std::string stderr_log_path;
+  std::string error_file_path;
+  std::optional<std::string> error_file_content;
+};
+
+// What the machine showed right after a death. Every field has a value for "not looked at".
+struct HostEvidence {
+  int64_t oom_kills = 0;  // By the kernel in our own memory cgroup since the attempt's start.
+  int64_t machine_oom_kills = 0;   // The same for the whole machine (or container VM).
+  int64_t memory_limit_bytes = 0;  // Of that cgroup; 0: unknown or unlimited.
+  int64_t shm_free_bytes = -1;     // /dev/shm; -1: not looked at.
+  int64_t shm_total_bytes = 0;
+  std::string core_path;     // An existing core file of this worker.
+  std::string core_handler;  // How to get at a core that a handler took: "coredumpctl info 4711".
+  int64_t core_limit_bytes = -1;  // RLIMIT_CORE of the worker; -1: unlimited or not looked at.
+  std::string full_log_disk;      // Path of the log folder if its disk has no space left.
+  std::string expired_timer;      // Scope of the file timer that had this worker killed.
+};
+
+// A process that did not die of SIGKILL.
+struct StuckProcess {
+  pid_t pid = 0;
+  int rank = -1;  // Of the worker that it is or descends from; -1: unknown.
+  std::string name;
+  char state = '?';   // As in /proc/PID/stat; 'D' is uninterruptible sleep.
+  std::string wchan;  // Kernel function that it sleeps in; empty: unknown.
+
+  friend bool operator==(const StuckProcess&, const StuckProcess&) = default;
+};
+
+// The coarse class of a failure: what a scheduler's requeue rule wants to know. The names are the
+// values in result.json.
+enum class FailureClass { user, oom, gpu, network, signal, shm, disk, stuck, timer };
+
+struct Cause {
+  FailureClass kind = FailureClass::user;
+  std::string sentence;   // "exited with 1: ValueError: boom"; follows "rank 3 ".
+  std::string exception;  // "ValueError: boom" or empty: the program's own last words.
+  std::string remedy;     // What to do, where that is certain; else empty.
+
+  friend bool operator==(const Cause&, const Cause&) = default;
+};
+
+enum class JobEnd {
+  success,
+  failed,        // A worker failed and no restart was left.
+  stopped,       // By a signal to the launcher.
+  spawn_failed,  // The program could not be executed.
+  round_failed,  // Log folder, port, devices or rendezvous.
+  unkillable,    // Processes outlived SIGKILL.
+};
+
+struct AttemptRecord {
+  int attempt = 0;
+  WallTime started;
+  Duration lasted{0};
+  std::string why_ended;  // "rank 1 exited with 3"; "all workers succeeded".
+};
+
+struct JobReport {
+  JobEnd end = JobEnd::success;
+
+  std::string run_id;
+  std::string program;
+  std::string host;
+  std::string role = "default";
+  std::string log_dir;  // The run's folder; empty: none.
+  int world_size = 1;
+  int local_world_size = 1;
+  int nnodes = 1;
+  int node_rank = 0;
+  int max_restarts = 0;
+  int restarts_used = 0;
+  WallTime started;
+  WallTime ended;
+  std::vector<AttemptRecord> attempts;
+
+  // failed (and unkillable or stopped, if a worker had failed before): the last attempt's failures
+  // in order of observation; the culprit is an index into them.
+  std::vector<WorkerFailure> failures;
+  std::optional<size_t> culprit;
+  Cause cause;
+
+  // stopped
+  int stop_signal = 0;
+  Duration stop_took{0};
+  std::vector<int> killed_ranks;  // Ranks that outlived the grace.
+
+  Error error;                      // spawn_failed, round_failed
+  std::vector<StuckProcess> stuck;  // unkillable
+};
+
+// The code that the launcher exits with. The torchrun policy turns every failure into 1.
+int exit_code_of(const JobReport& report, ExitCodePolicy policy);
+
+}  // namespace muster

@@ -1,0 +1,81 @@
+#include "agent/report/others.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "agent/report/text.h"
+
+namespace muster {
+namespace {
+
+struct SameEnd {
+  std::string words;
+  std::vector<int> ranks;
+};
+
+std::string end_in_words(const WorkerFailure& failure) {
+  return failure.declared.empty() ? describe(failure.status) : clean_line(failure.declared);
+}
+
+// Groups ranks by how they ended; the most frequent end first, then by lowest rank.
+std::vector<SameEnd> group_by_end(const std::vector<const WorkerFailure*>& failures) {
+  std::vector<SameEnd> groups;
+  for (const WorkerFailure* failure : failures) {
+    const std::string words = end_in_words(*failure);
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const SameEnd& known) { return known.words == words; });
+    if (group == groups.end()) group = groups.insert(groups.end(), SameEnd{words, {}});
+    group->ranks.push_back(failure->rank);
+  }
+  for (SameEnd& group : groups)
+    std::sort(group.ranks.begin(), group.ranks.end());
+  std::sort(groups.begin(), groups.end(), [](const SameEnd& a, const SameEnd& b) {
+    return a.ranks.size() != b.ranks.size() ? a.ranks.size() > b.ranks.size()
+                                            : a.ranks.front() < b.ranks.front();
+  });
+  return groups;
+}
+
+std::string ends_text(const std::vector<const WorkerFailure*>& failures) {
+  constexpr size_t kGroupsMax = 6;
+  const std::vector<SameEnd> groups = group_by_end(failures);
+  std::string text;
+  size_t told = 0;
+  for (size_t i = 0; i < groups.size() && i < kGroupsMax; ++i) {
+    if (i > 0) text += "; ";
+    text += ranks_text(groups[i].ranks) + " " + groups[i].words;
+    told += groups[i].ranks.size();
+  }
+  if (told < failures.size()) text += fmt::format("; {} more", failures.size() - told);
+  return text;
+}
+
+std::string others_line(const std::vector<const WorkerFailure*>& failures, const char* one,
+                        const char* many) {
+  if (failures.empty()) return {};
+  return fmt::format("{} {}: {}\n", failures.size(), failures.size() == 1 ? one : many,
+                     ends_text(failures));
+}
+
+}  // namespace
+
+std::string others_text(const std::vector<WorkerFailure>& failures, size_t culprit) {
+  std::vector<const WorkerFailure*> failed;
+  std::vector<const WorkerFailure*> stopped;
+  for (size_t i = 0; i < failures.size(); ++i) {
+    if (i != culprit) (failures[i].stopped_by_muster ? stopped : failed).push_back(&failures[i]);
+  }
+  return others_line(failed, "other failed afterwards", "others failed afterwards") +
+         others_line(stopped, "other was stopped by muster", "others were stopped by muster");
+}
+
+std::string failed_line(const WorkerFailure& failure) {
+  const std::string& binary = failure.binary.empty() ? failure.program : failure.binary;
+  return fmt::format("failed (exitcode: {}) local_rank: {} (pid: {}) of binary: {}",
+                     failure.status.signed_code(), failure.local_rank, failure.pid,
+                     clean_line(binary));
+}
+
+}  // namespace muster

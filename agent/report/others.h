@@ -1,0 +1,21 @@
+// The verdict's one line for everybody but the culprit: "7 others failed afterwards: ranks 1-3,5
+// exited with 1; rank 6 killed by SIGABRT", and the torchrun-shaped line for one failure. Pure.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "agent/report/job_report.h"
+
+namespace muster {
+
+// One line each for those that failed by themselves and those that muster stopped, with their
+// newlines; empty if there are none.
+std::string others_text(const std::vector<WorkerFailure>& failures, size_t culprit);
+
+// "failed (exitcode: 7) local_rank: 1 (pid: 10303) of binary: /usr/bin/python3": log parsers look
+// for this line of torchrun's.
+std::string failed_line(const WorkerFailure& failure);
+
+}  // namespace muster

@@ -1,0 +1,78 @@
+#include "agent/report/remedies.h"
+
+#include <array>
+
+namespace muster {
+namespace {
+
+struct KnownMessage {
+  std::string_view needle;
+  FailureClass kind;
+  std::string_view remedy;
+};
+
+constexpr std::string_view kGpuMemoryRemedy =
+    "the GPU's memory is full: use a smaller batch or model part; nvidia-smi shows who else is on "
+    "it";
+constexpr std::string_view kGpuKernelRemedy =
+    "GPU errors surface late: run again with CUDA_LAUNCH_BLOCKING=1 to see the call that is guilty";
+constexpr std::string_view kNcclRemedy =
+    "run again with NCCL_DEBUG=INFO: NCCL prints its reason on the rank that failed first";
+constexpr std::string_view kPortRemedy =
+    "another process has that port: `ss -ltnp` names it; without --master-port muster takes a free "
+    "one";
+
+// Special cases stand before the general ones that contain them.
+constexpr std::array kKnownMessages = {
+    KnownMessage{"out of shared memory", FailureClass::shm, kShmRemedy},
+    KnownMessage{"unable to write to file </torch_", FailureClass::shm, kShmRemedy},
+    KnownMessage{"CUDA out of memory", FailureClass::gpu, kGpuMemoryRemedy},
+    KnownMessage{"CUDA error: out of memory", FailureClass::gpu, kGpuMemoryRemedy},
+    KnownMessage{"HIP out of memory", FailureClass::gpu, kGpuMemoryRemedy},
+    KnownMessage{"CUDA error: device-side assert", FailureClass::gpu, kGpuKernelRemedy},
+    KnownMessage{"CUDA error: an illegal memory access", FailureClass::gpu, kGpuKernelRemedy},
+    KnownMessage{"CUDA error: invalid device ordinal", FailureClass::gpu,
+                 "fewer GPUs are visible than the program uses: compare --nproc-per-node with "
+                 "`nvidia-smi -L` and CUDA_VISIBLE_DEVICES"},
+    KnownMessage{"CUDA error: no kernel image is available", FailureClass::gpu,
+                 "the program's CUDA code was not built for this GPU: install a build that names "
+                 "its architecture"},
+    KnownMessage{"CUDA driver version is insufficient", FailureClass::gpu,
+                 "the NVIDIA driver is older than the CUDA runtime needs: update the driver or use "
+                 "an older CUDA build"},
+    KnownMessage{"Found no NVIDIA driver", FailureClass::gpu,
+                 "no NVIDIA driver is here; in a container start it with --gpus all"},
+    KnownMessage{"NCCL error", FailureClass::network, kNcclRemedy},
+    KnownMessage{"ncclSystemError", FailureClass::network, kNcclRemedy},
+    KnownMessage{"ncclRemoteError", FailureClass::network, kNcclRemedy},
+    KnownMessage{"ncclInternalError", FailureClass::network, kNcclRemedy},
+    KnownMessage{"EADDRINUSE", FailureClass::network, kPortRemedy},
+    KnownMessage{"Address already in use", FailureClass::network, kPortRemedy},
+    KnownMessage{"No space left on device", FailureClass::disk,
+                 "a disk is full: `df -h` and `df -i` show which"},
+    KnownMessage{"Disk quota exceeded", FailureClass::disk,
+                 "your quota is used up: `quota -s` shows where"},
+    KnownMessage{"Too many open files", FailureClass::user,
+                 "raise the descriptor limit before muster starts: ulimit -n 65536"},
+    KnownMessage{"Cannot allocate memory", FailureClass::oom,
+                 "the machine or a limit (ulimit -v) refuses more memory: use fewer or smaller "
+                 "workers"},
+    KnownMessage{"std::bad_alloc", FailureClass::oom,
+                 "the machine or a limit (ulimit -v) refuses more memory: use fewer or smaller "
+                 "workers"},
+    KnownMessage{"ModuleNotFoundError: ", FailureClass::user,
+                 "that package is not installed for the Python that ran; --python chooses another"},
+};
+
+}  // namespace
+
+std::optional<Remedy> known_remedy(std::string_view message) {
+  for (const KnownMessage& known : kKnownMessages) {
+    if (message.find(known.needle) != std::string_view::npos) {
+      return Remedy{known.kind, std::string(known.remedy)};
+    }
+  }
+  return {};
+}
+
+}  // namespace muster

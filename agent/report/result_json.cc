@@ -1,0 +1,212 @@
+#include "agent/report/result_json.h"
+
+#include <chrono>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/report/cause.h"
+#include "agent/report/text.h"
+
+namespace muster {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr int kResultVersion = 1;
+constexpr size_t kStderrLinesKept = 30;
+
+double json_seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+OrderedJson or_null(const std::string& text) {
+  return text.empty() ? OrderedJson() : OrderedJson(text);
+}
+
+// A terminal sends INT, QUIT and HUP; TERM and the listed others come from a scheduler.
+const char* class_of_stop(int signal) {
+  const std::string name = signal_name(signal);
+  const bool person = name == "SIGINT" || name == "SIGQUIT" || name == "SIGHUP";
+  return person ? "interrupted" : "preempted";
+}
+
+const char* class_of(const JobReport& report) {
+  switch (report.end) {
+    case JobEnd::success:
+      return "success";
+    case JobEnd::failed:
+      return failure_class_name(report.cause.kind);
+    case JobEnd::stopped:
+      return class_of_stop(report.stop_signal);
+    case JobEnd::spawn_failed:
+    case JobEnd::round_failed:
+      return "setup";
+    case JobEnd::unkillable:
+      return "stuck";
+  }
+  CHECK(false);
+}
+
+std::string summary_of(const JobReport& report) {
+  switch (report.end) {
+    case JobEnd::success:
+      return "all workers succeeded";
+    case JobEnd::failed:
+      if (!report.culprit) return "a worker failed";
+      CHECK(*report.culprit < report.failures.size());
+      return "rank " + std::to_string(report.failures[*report.culprit].rank) + " " +
+             report.cause.sentence;
+    case JobEnd::stopped:
+      return "stopped by " + signal_name(report.stop_signal);
+    case JobEnd::spawn_failed:
+    case JobEnd::round_failed:
+      return report.error.message;
+    case JobEnd::unkillable:
+      return std::to_string(report.stuck.size()) + " processes outlived SIGKILL";
+  }
+  CHECK(false);
+}
+
+void put_status(OrderedJson& json, const ExitStatus& status) {
+  const bool exited = status.kind == ExitStatus::Kind::exited;
+  json["exit_code"] = exited ? OrderedJson(status.value) : OrderedJson();
+  json["signal"] = exited ? OrderedJson() : OrderedJson(signal_name(status.value));
+  json["core_dumped"] = status.core_dumped;
+}
+
+OrderedJson worker_json(const WorkerFailure& failure) {
+  OrderedJson json;
+  json["rank"] = failure.rank;
+  json["local_rank"] = failure.local_rank;
+  json["pid"] = failure.pid;
+  json["attempt"] = failure.attempt;
+  json["host"] = failure.host;
+  json["device"] = or_null(failure.device);
+  put_status(json, failure.status);
+  json["stopped_by_muster"] = failure.stopped_by_muster;
+  json["time"] = wall_time_iso(failure.time);
+  json["seconds"] = json_seconds(failure.ran);
+  json["max_rss_kib"] = failure.max_rss_kib;
+  json["cpu_seconds"] = failure.cpu_s;
+  json["stdout_log"] = or_null(failure.stdout_log_path);
+  json["stderr_log"] = or_null(failure.stderr_log_path);
+  return json;
+}
+
+OrderedJson culprit_json(const WorkerFailure& failure, const Cause& cause) {
+  OrderedJson json = worker_json(failure);
+  json["role"] = failure.role;
+  json["program"] = failure.program;
+  json["binary"] = failure.binary.empty() ? failure.program : failure.binary;
+  json["exception"] = or_null(cause.exception);
+  json["stderr"] = last_lines(failure.stderr_tail, kStderrLinesKept);
+  json["error_file"] = or_null(failure.error_file_content ? failure.error_file_path : "");
+  json["error_file_content"] =
+      failure.error_file_content ? OrderedJson(*failure.error_file_content) : OrderedJson();
+  return json;
+}
+
+void put_workers(OrderedJson& json, const JobReport& report) {
+  json["culprit"] = OrderedJson();
+  json["others"] = OrderedJson::array();
+  for (size_t i = 0; i < report.failures.size(); ++i) {
+    if (report.culprit == i) {
+      json["culprit"] = culprit_json(report.failures[i], report.cause);
+    } else {
+      json["others"].push_back(worker_json(report.failures[i]));
+    }
+  }
+}
+
+OrderedJson attempts_json(const JobReport& report) {
+  OrderedJson attempts = OrderedJson::array();
+  for (const AttemptRecord& record : report.attempts) {
+    OrderedJson json;
+    json["attempt"] = record.attempt;
+    json["started"] = wall_time_iso(record.started);
+    json["seconds"] = json_seconds(record.lasted);
+    json["why_ended"] = record.why_ended;
+    attempts.push_back(std::move(json));
+  }
+  return attempts;
+}
+
+OrderedJson stop_json(const JobReport& report) {
+  if (report.stop_signal == 0) return {};
+  OrderedJson json;
+  json["signal"] = signal_name(report.stop_signal);
+  json["seconds"] = json_seconds(report.stop_took);
+  json["killed_ranks"] = report.killed_ranks;
+  return json;
+}
+
+OrderedJson stuck_json(const JobReport& report) {
+  OrderedJson processes = OrderedJson::array();
+  for (const StuckProcess& process : report.stuck) {
+    OrderedJson json;
+    json["pid"] = process.pid;
+    json["rank"] = process.rank < 0 ? OrderedJson() : OrderedJson(process.rank);
+    json["name"] = process.name;
+    json["state"] = std::string(1, process.state);
+    json["wchan"] = or_null(process.wchan);
+    processes.push_back(std::move(json));
+  }
+  return processes;
+}
+
+OrderedJson world_json(const JobReport& report) {
+  OrderedJson json;
+  json["size"] = report.world_size;
+  json["local_size"] = report.local_world_size;
+  json["nnodes"] = report.nnodes;
+  json["node_rank"] = report.node_rank;
+  return json;
+}
+
+}  // namespace
+
+const char* outcome_name(JobEnd end) {
+  switch (end) {
+    case JobEnd::success:
+      return "success";
+    case JobEnd::failed:
+      return "failed";
+    case JobEnd::stopped:
+      return "stopped";
+    case JobEnd::spawn_failed:
+      return "spawn_failed";
+    case JobEnd::round_failed:
+      return "round_failed";
+    case JobEnd::unkillable:
+      return "unkillable";
+  }
+  CHECK(false);
+}
+
+std::string result_json(const JobReport& report, ExitCodePolicy policy) {
+  OrderedJson json;
+  json["version"] = kResultVersion;
+  json["outcome"] = outcome_name(report.end);
+  json["exit_code"] = exit_code_of(report, policy);
+  json["class"] = class_of(report);
+  json["summary"] = summary_of(report);
+  json["remedy"] = or_null(report.cause.remedy);
+  json["run_id"] = report.run_id;
+  json["program"] = report.program;
+  json["host"] = report.host;
+  json["role"] = report.role;
+  json["log_dir"] = or_null(report.log_dir);
+  json["world"] = world_json(report);
+  json["started"] = wall_time_iso(report.started);
+  json["ended"] = wall_time_iso(report.ended);
+  json["seconds"] = json_seconds(report.ended - report.started);
+  json["restarts"]["used"] = report.restarts_used;
+  json["restarts"]["max"] = report.max_restarts;
+  json["attempts"] = attempts_json(report);
+  put_workers(json, report);
+  json["stop"] = stop_json(report);
+  json["stuck"] = stuck_json(report);
+  return json.dump(2, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+}  // namespace muster

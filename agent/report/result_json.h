@@ -1,0 +1,18 @@
+// result.json: how a job ended, for programs (requeue rules, dashboards). The schema is in
+// schema.md and carries a version; fields are added, never changed in meaning, within one version.
+// Pure.
+#pragma once
+
+#include <string>
+
+#include "agent/report/job_report.h"
+
+namespace muster {
+
+// The whole file, pretty-printed, ending in a newline. Bytes that are not UTF-8 become U+FFFD.
+std::string result_json(const JobReport& report, ExitCodePolicy policy);
+
+// "success", "failed", "stopped", "spawn_failed", "round_failed", "unkillable".
+const char* outcome_name(JobEnd end);
+
+}  // namespace muster

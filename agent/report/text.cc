@@ -1,0 +1,225 @@
+#include "agent/report/text.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+namespace muster {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+struct CodePoint {
+  uint32_t value = 0;
+  size_t size = 1;
+  bool valid = false;
+};
+
+// The smallest value that needs as many bytes: anything below is an overlong form.
+constexpr std::array<uint32_t, 5> kSmallest = {0, 0, 0x80, 0x800, 0x10000};
+
+size_t sequence_size(unsigned char lead) {
+  if (lead < 0x80) return 1;
+  if ((lead & 0xE0) == 0xC0) return 2;
+  if ((lead & 0xF0) == 0xE0) return 3;
+  if ((lead & 0xF8) == 0xF0) return 4;
+  return 0;
+}
+
+// Decodes the code point that starts at `at`. A wrong byte stands for itself, so that decoding
+// resumes at the next one.
+CodePoint decode(std::string_view text, size_t at) {
+  const auto lead = static_cast<unsigned char>(text[at]);
+  const size_t size = sequence_size(lead);
+  if (size == 1) return {lead, 1, true};
+  if (size == 0 || at + size > text.size()) return {};
+  uint32_t value = lead & (0xFFu >> (size + 1));
+  for (size_t i = 1; i < size; ++i) {
+    const auto byte = static_cast<unsigned char>(text[at + i]);
+    if ((byte & 0xC0) != 0x80) return {};
+    value = (value << 6) | (byte & 0x3Fu);
+  }
+  const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
+  if (value < kSmallest[size] || value > 0x10FFFF || surrogate) return {};
+  return {value, size, true};
+}
+
+// C0 and C1 controls, and the marks that reorder text around them.
+bool is_hidden(uint32_t c) {
+  if (c == '\t') return false;
+  return c < 0x20 || (c >= 0x7F && c <= 0x9F) || (c >= 0x2028 && c <= 0x202E) ||
+         (c >= 0x2066 && c <= 0x2069);
+}
+
+size_t skip_while_between(std::string_view text, size_t at, char low, char high) {
+  while (at < text.size() && text[at] >= low && text[at] <= high)
+    ++at;
+  return at;
+}
+
+// OSC, DCS and their kin run until BEL or ESC \; a torn one swallows the rest of its line.
+size_t skip_control_string(std::string_view text, size_t at) {
+  for (; at < text.size(); ++at) {
+    if (text[at] == '\a') return at + 1;
+    if (text[at] == '\x1b') return at + 1 < text.size() && text[at + 1] == '\\' ? at + 2 : at;
+  }
+  return at;
+}
+
+// The end of the escape sequence (ECMA-48) whose ESC is at `at`.
+size_t skip_escape(std::string_view text, size_t at) {
+  ++at;
+  if (at >= text.size()) return at;
+  const char kind = text[at];
+  if (kind == '[') {
+    at = skip_while_between(text, at + 1, '\x30', '\x3f');
+    at = skip_while_between(text, at, '\x20', '\x2f');
+    return at < text.size() && text[at] >= '\x40' && text[at] <= '\x7e' ? at + 1 : at;
+  }
+  if (kind == ']' || kind == 'P' || kind == 'X' || kind == '^' || kind == '_') {
+    return skip_control_string(text, at + 1);
+  }
+  at = skip_while_between(text, at, '\x20', '\x2f');
+  return at < text.size() && text[at] >= '\x30' && text[at] <= '\x7e' ? at + 1 : at;
+}
+
+struct Cleaned {
+  std::string text;
+  size_t characters_cut = 0;
+};
+
+Cleaned clean_segment(std::string_view raw, size_t characters_max) {
+  Cleaned result;
+  size_t characters = 0;
+  for (size_t at = 0; at < raw.size();) {
+    if (raw[at] == '\x1b') {
+      at = skip_escape(raw, at);
+      continue;
+    }
+    const CodePoint point = decode(raw, at);
+    if (!point.valid || !is_hidden(point.value)) {
+      if (characters++ < characters_max) {
+        result.text += point.valid ? raw.substr(at, point.size) : kReplacement;
+      } else {
+        ++result.characters_cut;
+      }
+    }
+    at += point.size;
+  }
+  return result;
+}
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t") == std::string_view::npos;
+}
+
+std::string with_unit(double value, const char* unit) {
+  const bool whole = value >= 100 || value == static_cast<double>(static_cast<int64_t>(value));
+  return whole ? fmt::format("{:.0f} {}", value, unit) : fmt::format("{:.1f} {}", value, unit);
+}
+
+struct CalendarTime {
+  std::chrono::year_month_day day;
+  std::chrono::hh_mm_ss<std::chrono::milliseconds> time;
+};
+
+CalendarTime calendar_time(WallTime time) {
+  const auto ms = std::chrono::floor<std::chrono::milliseconds>(time);
+  const auto day = std::chrono::floor<std::chrono::days>(ms);
+  return {std::chrono::year_month_day{day}, std::chrono::hh_mm_ss{ms - day}};
+}
+
+std::string date_and_time(const CalendarTime& at, char separator) {
+  return fmt::format("{:04}-{:02}-{:02}{}{:02}:{:02}:{:02}", static_cast<int>(at.day.year()),
+                     static_cast<unsigned>(at.day.month()), static_cast<unsigned>(at.day.day()),
+                     separator, at.time.hours().count(), at.time.minutes().count(),
+                     at.time.seconds().count());
+}
+
+}  // namespace
+
+std::string clean_line(std::string_view raw, size_t characters_max) {
+  Cleaned shown;
+  // From the last state of a progress bar back to the first one that shows anything.
+  while (true) {
+    const size_t begin = raw.rfind('\r');
+    const size_t from = begin == std::string_view::npos ? 0 : begin + 1;
+    shown = clean_segment(raw.substr(from), characters_max);
+    if (from == 0 || !is_blank(shown.text)) break;
+    raw = raw.substr(0, begin);
+  }
+  if (shown.characters_cut > 0) {
+    shown.text += fmt::format(" ... ({} more characters)", shown.characters_cut);
+  }
+  return shown.text;
+}
+
+std::vector<std::string> last_lines(std::string_view raw, size_t lines_max) {
+  std::vector<std::string> lines;
+  while (!raw.empty() && lines.size() < lines_max) {
+    if (raw.back() == '\n') raw.remove_suffix(1);
+    const size_t newline = raw.rfind('\n');
+    const size_t from = newline == std::string_view::npos ? 0 : newline + 1;
+    std::string line = clean_line(raw.substr(from));
+    raw = raw.substr(0, from);
+    if (lines.empty() && is_blank(line)) continue;
+    lines.push_back(std::move(line));
+  }
+  std::reverse(lines.begin(), lines.end());
+  return lines;
+}
+
+std::string rank_ranges(const std::vector<int>& ranks, size_t ranges_max) {
+  std::string text;
+  size_t ranges = 0;
+  for (size_t i = 0; i < ranks.size(); ++ranges) {
+    if (ranges == ranges_max) {
+      return text + fmt::format(",... ({} more)", ranks.size() - i);
+    }
+    size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1)
+      ++last;
+    if (!text.empty()) text += ',';
+    text += last == i ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + rank_ranges(ranks);
+}
+
+std::string duration_text(Duration duration) {
+  using namespace std::chrono;
+  const int64_t ms = std::max<int64_t>(0, duration_cast<milliseconds>(duration).count());
+  if (ms < 1000) return fmt::format("{} ms", ms);
+  if (ms < 60'000) return fmt::format("{}.{} s", ms / 1000, ms % 1000 / 100);
+  const int64_t s = ms / 1000;
+  if (s < 3600) return fmt::format("{} min {} s", s / 60, s % 60);
+  if (s < 86'400) return fmt::format("{} h {} min", s / 3600, s % 3600 / 60);
+  return fmt::format("{} d {} h", s / 86'400, s % 86'400 / 3600);
+}
+
+std::string bytes_text(int64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return with_unit(value, kUnits[unit]);
+}
+
+std::string wall_time_text(WallTime time, std::chrono::seconds utc_offset) {
+  return date_and_time(calendar_time(time + utc_offset), '_');
+}
+
+std::string wall_time_iso(WallTime time) {
+  const CalendarTime at = calendar_time(time);
+  return date_and_time(at, 'T') + fmt::format(".{:03}Z", at.time.subseconds().count());
+}
+
+}  // namespace muster

@@ -1,0 +1,41 @@
+// Text for a person's terminal from bytes that a program wrote: nothing that comes out of here can
+// move the cursor, change colours or the title, or reorder what follows. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/report/job_report.h"
+
+namespace muster {
+
+// One line without its newline: escape sequences and control characters are removed, a progress bar
+// ('\r') shows its last state only, valid UTF-8 is kept, other bytes become U+FFFD. Cut after
+// `characters_max` characters with a note of how many are missing.
+std::string clean_line(std::string_view raw, size_t characters_max = 400);
+
+// The last `lines_max` cleaned lines of a tail, without empty ones at its end.
+std::vector<std::string> last_lines(std::string_view raw, size_t lines_max);
+
+// "0-3,7,9-10"; at most `ranges_max` ranges, then ",... (12 more)". REQUIRES: sorted, no repeats.
+std::string rank_ranges(const std::vector<int>& ranks, size_t ranges_max = 12);
+
+// "rank 3" or "ranks 0-3,7".
+std::string ranks_text(const std::vector<int>& ranks);
+
+// "450 ms", "2.1 s", "3 min 5 s", "2 h 7 min".
+std::string duration_text(Duration duration);
+
+// "512 KiB", "64 MiB", "7.6 GiB".
+std::string bytes_text(int64_t bytes);
+
+// "2026-11-20_22:56:48", torchrun's form.
+std::string wall_time_text(WallTime time, std::chrono::seconds utc_offset);
+
+// "2026-11-20T22:56:48.123Z".
+std::string wall_time_iso(WallTime time);
+
+}  // namespace muster

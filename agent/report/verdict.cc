@@ -1,0 +1,243 @@
+#include "agent/report/verdict.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "agent/report/error_file.h"
+#include "agent/report/others.h"
+#include "agent/report/text.h"
+
+namespace muster {
+namespace {
+
+constexpr size_t kStderrLines = 30;
+constexpr size_t kHeadlineCharacters = 400;
+
+int64_t unix_seconds(WallTime time) {
+  return std::chrono::floor<std::chrono::seconds>(time).time_since_epoch().count();
+}
+
+// Whole seconds: the time in the error file, else that of the exit. An error file that is older
+// than its worker (a stale one, or a clock that was set) says nothing.
+int64_t failed_at(const WorkerFailure& failure) {
+  const int64_t observed = unix_seconds(failure.time);
+  if (!failure.error_file_content) return observed;
+  const std::optional<WorkerError> error = parse_error_file(*failure.error_file_content);
+  if (!error || !error->unix_time_s) return observed;
+  const bool start_known = failure.ran > Duration{0};
+  const bool stale = start_known && *error->unix_time_s < unix_seconds(failure.time - failure.ran);
+  return stale ? observed : std::min(observed, *error->unix_time_s);
+}
+
+const WorkerFailure& culprit_of(const JobReport& report) {
+  CHECK(report.culprit && *report.culprit < report.failures.size());
+  return report.failures[*report.culprit];
+}
+
+std::string coloured(const RenderOptions& options, const char* sgr, const std::string& text) {
+  return options.colour ? fmt::format("\x1b[{}m{}\x1b[0m", sgr, text) : text;
+}
+
+std::string headline(const JobReport& report, const WorkerFailure& culprit) {
+  const std::string world =
+      report.world_size > 1 ? fmt::format(" of {}", report.world_size) : std::string();
+  return clean_line(fmt::format("{} FAILED: rank {}{} {}", report.program, culprit.rank, world,
+                                report.cause.sentence),
+                    kHeadlineCharacters);
+}
+
+std::string attempts_text(const JobReport& report, const WorkerFailure& culprit) {
+  if (report.max_restarts == 0) return {};
+  const int left = report.max_restarts - report.restarts_used;
+  return fmt::format(", in attempt {} ({} of {} restarts left)", culprit.attempt + 1, left,
+                     report.max_restarts);
+}
+
+std::string who_line(const JobReport& report, const WorkerFailure& culprit) {
+  std::string line = fmt::format("on {}, pid {}", culprit.host, culprit.pid);
+  if (!culprit.device.empty()) line += ", " + culprit.device;
+  line += ", " + duration_text(culprit.ran) + " after its start" + attempts_text(report, culprit);
+  return clean_line(line, kHeadlineCharacters);
+}
+
+void append_quoted(std::string& text, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines)
+    text += line.empty() ? "  |\n" : "  | " + line + "\n";
+}
+
+bool shows(const std::vector<std::string>& lines, std::string_view wanted) {
+  return std::any_of(lines.begin(), lines.end(), [&](const std::string& line) {
+    return line.find(wanted) != std::string::npos;
+  });
+}
+
+// What the error file adds to a stderr that does not show the exception (it was redirected inside
+// the program, or scrolled out of the tail).
+std::vector<std::string> recorded_lines(const WorkerFailure& culprit, const Cause& cause,
+                                        const std::vector<std::string>& stderr_lines) {
+  if (!culprit.error_file_content) return {};
+  const std::optional<WorkerError> error = parse_error_file(*culprit.error_file_content);
+  if (!error || (!cause.exception.empty() && shows(stderr_lines, cause.exception))) return {};
+  return last_lines(error->callstack.empty() ? error->message : error->callstack, kStderrLines / 2);
+}
+
+void append_own_words(std::string& text, const WorkerFailure& culprit, const Cause& cause) {
+  std::vector<std::string> lines = last_lines(culprit.stderr_tail, kStderrLines);
+  const std::vector<std::string> recorded = recorded_lines(culprit, cause, lines);
+  if (!recorded.empty()) {
+    text += "From its error file:\n";
+    append_quoted(text, recorded);
+    const size_t room = kStderrLines - recorded.size();
+    if (lines.size() > room) {
+      lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(room));
+    }
+  }
+  if (lines.empty()) {
+    text += "It wrote nothing on stderr.\n";
+    return;
+  }
+  text += lines.size() == 1 ? "The last line of its stderr:\n"
+                            : fmt::format("The last {} lines of its stderr:\n", lines.size());
+  append_quoted(text, lines);
+}
+
+// The keys, their order and their spelling are torchrun's.
+void append_root_cause(std::string& text, const WorkerFailure& culprit, const Cause& cause,
+                       const RenderOptions& options) {
+  const ExitStatus& status = culprit.status;
+  const int code = status.signed_code();
+  const std::string signal = status.kind == ExitStatus::Kind::signaled
+                                 ? fmt::format("  ({})", signal_name(status.value))
+                                 : std::string();
+  text += "Root Cause (first observed failure):\n";
+  text += fmt::format("  time      : {}\n", wall_time_text(culprit.time, options.utc_offset));
+  text += fmt::format("  host      : {}\n", clean_line(culprit.host));
+  text += fmt::format("  rank      : {} (local_rank: {})\n", culprit.rank, culprit.local_rank);
+  text += fmt::format("  exitcode  : {} (pid: {}){}\n", code, culprit.pid, signal);
+  if (culprit.error_file_content) {
+    text += fmt::format("  error_file: {}\n", clean_line(culprit.error_file_path));
+  }
+  text += fmt::format("  traceback : {}\n",
+                      clean_line(cause.exception.empty() ? cause.sentence : cause.exception));
+  text += "  " + failed_line(culprit) + "\n";
+}
+
+void append_logs(std::string& text, const WorkerFailure& culprit) {
+  if (culprit.stderr_log_path.empty() && culprit.stdout_log_path.empty()) {
+    text += "Log: none was kept (--log-dir DIR --tee 3 keeps both streams of every rank)\n";
+    return;
+  }
+  if (!culprit.stderr_log_path.empty()) {
+    text += "Log: " + clean_line(culprit.stderr_log_path) + "\n";
+  }
+  if (!culprit.stdout_log_path.empty()) {
+    text += "Log: " + clean_line(culprit.stdout_log_path) + "\n";
+  }
+}
+
+std::string render_failure(const JobReport& report, const RenderOptions& options) {
+  // A worker that was declared failed and never ended leaves nothing to show.
+  if (!report.culprit) return "muster: " + report.program + " FAILED: no worker's end was seen\n";
+  const WorkerFailure& culprit = culprit_of(report);
+  const auto width = static_cast<size_t>(std::clamp(options.width, 20, 80));
+  const std::string rule = std::string(width, '=') + "\n";
+  std::string text = rule;
+  text += coloured(options, "1;31", headline(report, culprit)) + "\n";
+  text += who_line(report, culprit) + "\n";
+  if (!report.cause.remedy.empty()) {
+    text += coloured(options, "33", "What to do: " + clean_line(report.cause.remedy)) + "\n";
+  }
+  append_own_words(text, culprit, report.cause);
+  append_root_cause(text, culprit, report.cause, options);
+  append_logs(text, culprit);
+  text += others_text(report.failures, *report.culprit);
+  return text + rule;
+}
+
+// A failure that an end of another kind overtook, in one line.
+std::string earlier_failure_line(const JobReport& report) {
+  if (!report.culprit) return {};
+  const WorkerFailure& culprit = culprit_of(report);
+  return clean_line(fmt::format("muster: before that, rank {} (pid {}) {}; {}", culprit.rank,
+                                culprit.pid, report.cause.sentence, failed_line(culprit))) +
+         "\n";
+}
+
+std::string render_stopped(const JobReport& report) {
+  const std::string tail =
+      report.killed_ranks.empty()
+          ? std::string("all workers ended within the grace")
+          : ranks_text(report.killed_ranks) + " did not end within the grace and had to be killed";
+  return fmt::format("muster: stopped by {} after {}; {}\n", signal_name(report.stop_signal),
+                     duration_text(report.stop_took), tail) +
+         earlier_failure_line(report);
+}
+
+std::string stuck_text(const StuckProcess& process) {
+  std::string text = fmt::format("  pid {} ({}", process.pid, clean_line(process.name));
+  if (process.rank >= 0) text += fmt::format(", rank {}", process.rank);
+  text += ") ";
+  text += process.state == 'D' ? std::string("in uninterruptible sleep (state D)")
+                               : fmt::format("in state {}", process.state);
+  if (!process.wchan.empty()) text += " in the kernel's " + clean_line(process.wchan);
+  return text + "\n";
+}
+
+std::string render_unkillable(const JobReport& report) {
+  const size_t count = report.stuck.size();
+  const bool one = count == 1;
+  std::string text = fmt::format(
+      "muster: {} {} did not die of SIGKILL and will stay until the kernel lets go; look at the "
+      "disk, file server or GPU that {} for:\n",
+      count, one ? "process" : "processes", one ? "it waits" : "they wait");
+  for (const StuckProcess& process : report.stuck)
+    text += stuck_text(process);
+  return text + earlier_failure_line(report);
+}
+
+}  // namespace
+
+size_t choose_culprit(const std::vector<WorkerFailure>& failures) {
+  CHECK(!failures.empty());
+  std::optional<size_t> best;
+  for (size_t i = 0; i < failures.size(); ++i) {
+    if (failures[i].stopped_by_muster) continue;
+    if (!best || failed_at(failures[i]) < failed_at(failures[*best])) best = i;
+  }
+  return best.value_or(0);
+}
+
+std::string render_end(const JobReport& report, const RenderOptions& options) {
+  switch (report.end) {
+    case JobEnd::success:
+      return {};
+    case JobEnd::failed:
+      return render_failure(report, options);
+    case JobEnd::stopped:
+      return render_stopped(report);
+    case JobEnd::spawn_failed:
+    case JobEnd::round_failed:
+      return "muster: " + clean_line(report.error.message, 2000) + "\n" +
+             earlier_failure_line(report);
+    case JobEnd::unkillable:
+      return render_unkillable(report);
+  }
+  CHECK(false);
+}
+
+std::string render_restart(const WorkerFailure& culprit, const Cause& cause, int restarts_left,
+                           int max_restarts, Duration delay) {
+  const std::string when =
+      delay > Duration{0} ? "restarting in " + duration_text(delay) : std::string("restarting");
+  return clean_line(
+      fmt::format("rank {} {}; {}; {}, {} of {} restarts left", culprit.rank, cause.sentence,
+                  failed_line(culprit), when, restarts_left, max_restarts),
+      2000);
+}
+
+}  // namespace muster

@@ -1,0 +1,36 @@
+// The last screen of a job that did not succeed: one block for a person at 3 a.m. Its first two
+// lines are the answer; the rest is the evidence (the culprit's own last lines of stderr, where the
+// logs are) and one line for everybody else. A few strings of torchrun's summary stay in it for
+// those who grep: "Root Cause (first observed failure)", "exitcode  : ", "failed (exitcode: ".
+// Pure: the caller prints the text on stderr in one piece.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "agent/report/job_report.h"
+
+namespace muster {
+
+struct RenderOptions {
+  int width = 80;                      // Of the terminal; the rules are never wider than 80.
+  bool colour = false;                 // SGR colours for the headline.
+  std::chrono::seconds utc_offset{0};  // Of local time, for the time shown.
+};
+
+// Which failure explains the others: the first observed one, unless the error file of another
+// worker that failed on its own is older by whole seconds (torch writes its time as a whole
+// number). A worker that died of our own stop is never chosen. REQUIRES: failures is not empty.
+// Returns 0 if all of them were stopped by us, since something has to be shown.
+size_t choose_culprit(const std::vector<WorkerFailure>& failures);
+
+// The block for any end of a job; ends in a newline; empty for success.
+std::string render_end(const JobReport& report, const RenderOptions& options);
+
+// The line printed when a failed attempt is followed by another one. No newline and no
+// "muster: " in front, unlike render_end. `delay` is the back-off before the restart.
+std::string render_restart(const WorkerFailure& culprit, const Cause& cause, int restarts_left,
+                           int max_restarts, Duration delay = Duration{0});
+
+}  // namespace muster

@@ -1,0 +1,275 @@
+#include "agent/report/cause.h"
+
+#include <gtest/gtest.h>
+
+#include "agent/report/remedies.h"
+#include "tests/unit/report_samples.h"
+
+namespace muster {
+namespace {
+
+const char* const kTraceback =
+    "Traceback (most recent call last):\n  File \"a.py\", line 2\nValueError: boom\n";
+
+Cause classify_status(ExitStatus status, const HostEvidence& evidence = {},
+                      const std::string& tail = {}) {
+  WorkerFailure failure = sample_failure(0, status);
+  failure.stderr_tail = tail;
+  return classify(failure, evidence);
+}
+
+TEST(Cause, OfAPlainExitIsTheCode) {
+  EXPECT_EQ(classify_status(ExitStatus::exited(3)),
+            (Cause{FailureClass::user, "exited with 3", "", ""}));
+}
+
+TEST(Cause, OfAnUncaughtPythonExceptionNamesIt) {
+  EXPECT_EQ(classify_status(ExitStatus::exited(1), {}, kTraceback),
+            (Cause{FailureClass::user, "exited with 1: ValueError: boom", "ValueError: boom", ""}));
+}
+
+TEST(Cause, DoesNotBlameAnExceptionThatMayHaveBeenCaught) {
+  EXPECT_EQ(classify_status(ExitStatus::exited(3), {}, kTraceback).sentence,
+            "exited with 3 (last error on its stderr: ValueError: boom)");
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGSEGV), {}, kTraceback).sentence,
+            "killed by SIGSEGV (last error on its stderr: ValueError: boom)");
+}
+
+TEST(Cause, PrefersTheErrorFileToStderr) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::exited(3));
+  failure.stderr_tail = kTraceback;
+  failure.error_file_content = recorded_error("KeyError: 'x'", "tb", "10");
+  EXPECT_EQ(classify(failure, {}),
+            (Cause{FailureClass::user, "exited with 3: KeyError: 'x'", "KeyError: 'x'", ""}));
+}
+
+TEST(Cause, UsesStderrWhenTheErrorFileSaysNothing) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
+  failure.stderr_tail = kTraceback;
+  for (const char* content : {"", R"({"message": "", "timestamp": 1})"}) {
+    failure.error_file_content = content;
+    EXPECT_EQ(classify(failure, {}).exception, "ValueError: boom") << content;
+  }
+}
+
+TEST(Cause, ShowsTheFirstLineOfAMalformedErrorFile) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
+  failure.error_file_content = "{\"message\": \x1b[31mtorn\nsecond";
+  EXPECT_EQ(classify(failure, {}).sentence, "exited with 1: {\"message\": torn");
+}
+
+TEST(Cause, OfAShellsCodeNamesTheSignalBehindIt) {
+  EXPECT_EQ(classify_status(ExitStatus::exited(139)).sentence,
+            "exited with 139, as after a command that SIGSEGV killed");
+  EXPECT_EQ(classify_status(ExitStatus::exited(200)).sentence, "exited with 200");
+}
+
+TEST(Cause, OfACrashSaysWhereTheCoreIs) {
+  HostEvidence evidence;
+  evidence.core_path = "/w/core.1000";
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGSEGV, true), evidence),
+            (Cause{FailureClass::signal, "killed by SIGSEGV, core at /w/core.1000", "", ""}));
+}
+
+TEST(Cause, OfACrashSaysWhoTookTheCore) {
+  HostEvidence evidence;
+  evidence.core_handler = "coredumpctl info 1000";
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGFPE, true), evidence).sentence,
+            "killed by SIGFPE, core taken by a handler: coredumpctl info 1000");
+}
+
+TEST(Cause, OfACrashWithoutACoreSaysWhy) {
+  HostEvidence evidence;
+  evidence.core_limit_bytes = 0;
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGSEGV), evidence).sentence,
+            "killed by SIGSEGV (no core: ulimit -c is 0)");
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGSEGV, true)).sentence,
+            "killed by SIGSEGV, core dumped");
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGSEGV)).sentence, "killed by SIGSEGV");
+}
+
+TEST(Cause, OfAnUncaughtCppExceptionNamesIt) {
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGABRT), {},
+                            "terminate called after throwing an instance of 'std::logic_error'\n"
+                            "  what():  boom\n")
+                .sentence,
+            "killed by SIGABRT: std::logic_error: boom");
+}
+
+TEST(Cause, OfAKillByTheKernelShowsPeakAndLimit) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::signaled(SIGKILL));
+  failure.max_rss_kib = 8 * 1024 * 1024;
+  HostEvidence evidence;
+  evidence.oom_kills = 1;
+  evidence.memory_limit_bytes = int64_t{16} << 30;
+  EXPECT_EQ(classify(failure, evidence),
+            (Cause{FailureClass::oom,
+                   "killed by the kernel's out-of-memory killer (its peak was 8 GiB, the limit of "
+                   "the memory cgroup is 16 GiB)",
+                   "", std::string(kMemoryRemedy)}));
+}
+
+TEST(Cause, OfAKillDuringAnOutOfMemoryElsewhereIsOnlyProbable) {
+  HostEvidence evidence;
+  evidence.machine_oom_kills = 2;
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), evidence),
+            (Cause{FailureClass::oom,
+                   "killed by SIGKILL, probably by the kernel's out-of-memory killer, which was at "
+                   "work on this machine at the time",
+                   "", std::string(kMemoryRemedy)}));
+}
+
+TEST(Cause, OfAnotherKillSaysThatItWasNotUs) {
+  EXPECT_EQ(
+      classify_status(ExitStatus::signaled(SIGKILL)),
+      (Cause{FailureClass::signal, "killed by SIGKILL from outside (not by muster)", "", ""}));
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGTERM)).sentence,
+            "killed by SIGTERM from outside (not by muster)");
+}
+
+TEST(Cause, OfAnExpiredTimerNamesItsScope) {
+  HostEvidence evidence;
+  evidence.expired_timer = "forward";
+  const Cause killed = classify_status(ExitStatus::signaled(SIGKILL), evidence);
+  EXPECT_EQ(killed.kind, FailureClass::timer);
+  EXPECT_EQ(killed.sentence, "killed by SIGKILL: its timer \"forward\" expired");
+  EXPECT_EQ(
+      classify_status(ExitStatus::signaled(SIGUSR1), evidence),
+      (Cause{FailureClass::timer, "killed by SIGUSR1: its timer \"forward\" expired", "", ""}));
+}
+
+TEST(Cause, OfAChildKilledForMemoryIsToldAsARemedy) {
+  HostEvidence evidence;
+  evidence.oom_kills = 1;
+  const Cause exited = classify_status(ExitStatus::exited(1), evidence);
+  EXPECT_EQ(exited.kind, FailureClass::user);
+  EXPECT_EQ(exited.remedy,
+            std::string("the kernel's out-of-memory killer struck a process of this job: ") +
+                std::string(kMemoryRemedy));
+  evidence.oom_kills = 2;
+  const Cause shell = classify_status(ExitStatus::exited(137), evidence);
+  EXPECT_EQ(shell.kind, FailureClass::oom);
+  EXPECT_EQ(shell.remedy,
+            std::string("the kernel's out-of-memory killer struck 2 processes of this job: ") +
+                std::string(kMemoryRemedy));
+}
+
+TEST(Cause, OfABusErrorWithAFullShmSaysSo) {
+  HostEvidence evidence;
+  evidence.shm_total_bytes = int64_t{64} << 20;
+  evidence.shm_free_bytes = 0;
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGBUS), evidence),
+            (Cause{FailureClass::shm,
+                   "killed by SIGBUS: bus error and /dev/shm is full (64 MiB of 64 MiB)", "",
+                   std::string(kShmRemedy)}));
+}
+
+TEST(Cause, OfABusErrorWithASmallShmIsProbable) {
+  HostEvidence evidence;
+  evidence.shm_total_bytes = int64_t{64} << 20;
+  evidence.shm_free_bytes = evidence.shm_total_bytes;
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGBUS), evidence),
+            (Cause{FailureClass::shm,
+                   "killed by SIGBUS: bus error, probably because /dev/shm holds only 64 MiB", "",
+                   std::string(kShmRemedy)}));
+}
+
+TEST(Cause, OfABusErrorWithRoomInShmBlamesNobody) {
+  HostEvidence evidence;
+  evidence.shm_total_bytes = int64_t{64} << 30;
+  evidence.shm_free_bytes = int64_t{32} << 30;
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGBUS), evidence),
+            (Cause{FailureClass::signal, "killed by SIGBUS (bus error)", "", ""}));
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGBUS)).sentence, "killed by SIGBUS (bus error)");
+}
+
+TEST(Cause, ExplainsSignalsWhoseNamesDoNot) {
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGXCPU)).sentence,
+            "killed by SIGXCPU (the CPU time limit, ulimit -t)");
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGPIPE)).sentence,
+            "killed by SIGPIPE (it wrote to a pipe or socket that nobody reads any more)");
+}
+
+TEST(Cause, OfADeclaredFailureIsTheDeclaration) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::signaled(SIGKILL));
+  failure.declared = "stuck in uninterruptible sleep for 60 s";
+  EXPECT_EQ(classify(failure, {}),
+            (Cause{FailureClass::stuck, "stuck in uninterruptible sleep for 60 s", "", ""}));
+}
+
+TEST(Cause, OfAStoppedWorkerIsUs) {
+  EXPECT_EQ(classify(sample_stopped(2), {}),
+            (Cause{FailureClass::signal, "stopped by muster (killed by SIGTERM)", "", ""}));
+}
+
+TEST(Cause, ClassifiesKnownMessages) {
+  const Cause cause =
+      classify_status(ExitStatus::exited(1), {},
+                      "Traceback (most recent call last):\n  File \"a\"\n"
+                      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n");
+  EXPECT_EQ(cause.kind, FailureClass::gpu);
+  EXPECT_EQ(cause.remedy,
+            "the GPU's memory is full: use a smaller batch or model part; nvidia-smi shows who "
+            "else is on it");
+}
+
+TEST(Cause, LooksForKnownMessagesInTheLastLinesIfThereIsNoException) {
+  const std::string message = "bind(): Address already in use\n";
+  EXPECT_EQ(classify_status(ExitStatus::exited(2), {}, message).kind, FailureClass::network);
+  std::string old = message;
+  for (int i = 0; i < 10; ++i)
+    old += "later line\n";
+  EXPECT_EQ(classify_status(ExitStatus::exited(2), {}, old).kind, FailureClass::user);
+}
+
+TEST(Cause, DoesNotReadMessagesIntoAKillFromOutside) {
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), {}, "NCCL error\n").kind,
+            FailureClass::signal);
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGABRT), {}, "NCCL error\n").kind,
+            FailureClass::network);
+}
+
+TEST(Cause, OfAFullDiskNamesTheLogFolderIfThatIsTheOne) {
+  HostEvidence evidence;
+  evidence.full_log_disk = "/logs";
+  const std::string tail = "OSError: [Errno 28] No space left on device\n";
+  EXPECT_EQ(classify_status(ExitStatus::exited(1), evidence, tail).remedy,
+            "the disk of the log folder /logs is full");
+  EXPECT_EQ(classify_status(ExitStatus::exited(1), {}, tail).remedy,
+            "a disk is full: `df -h` and `df -i` show which");
+  EXPECT_EQ(classify_status(ExitStatus::exited(1), evidence).remedy, "");
+}
+
+TEST(KnownRemedy, PrefersTheSpecialCase) {
+  const auto remedy = known_remedy(
+      "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that "
+      "dataloader's workers are out of shared memory. No space left on device");
+  ASSERT_TRUE(remedy.has_value());
+  EXPECT_EQ(remedy->kind, FailureClass::shm);
+  EXPECT_EQ(known_remedy("ValueError: boom"), std::nullopt);
+}
+
+TEST(FailureClassName, IsTheSpellingOfTheSchema) {
+  EXPECT_STREQ(failure_class_name(FailureClass::user), "user");
+  EXPECT_STREQ(failure_class_name(FailureClass::oom), "oom");
+  EXPECT_STREQ(failure_class_name(FailureClass::gpu), "gpu");
+  EXPECT_STREQ(failure_class_name(FailureClass::network), "network");
+  EXPECT_STREQ(failure_class_name(FailureClass::signal), "signal");
+  EXPECT_STREQ(failure_class_name(FailureClass::shm), "shm");
+  EXPECT_STREQ(failure_class_name(FailureClass::disk), "disk");
+  EXPECT_STREQ(failure_class_name(FailureClass::stuck), "stuck");
+  EXPECT_STREQ(failure_class_name(FailureClass::timer), "timer");
+}
+
+TEST(ExplainedByStop, CoversTheSignalTheKillAndTheShellsCodes) {
+  EXPECT_TRUE(explained_by_stop(ExitStatus::signaled(SIGTERM), SIGTERM));
+  EXPECT_TRUE(explained_by_stop(ExitStatus::signaled(SIGKILL), SIGTERM));
+  EXPECT_TRUE(explained_by_stop(ExitStatus::exited(143), SIGTERM));
+  EXPECT_TRUE(explained_by_stop(ExitStatus::exited(137), SIGTERM));
+  EXPECT_FALSE(explained_by_stop(ExitStatus::signaled(SIGTERM), SIGINT));
+  EXPECT_FALSE(explained_by_stop(ExitStatus::signaled(SIGSEGV), SIGTERM));
+  EXPECT_FALSE(explained_by_stop(ExitStatus::exited(1), SIGTERM));
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,98 @@
+// Messages as the libraries print them; each must lead to its own remedy.
+#include "agent/report/remedies.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace muster {
+namespace {
+
+struct Example {
+  std::string message;
+  FailureClass kind;
+  std::string word_of_remedy;
+};
+
+const std::vector<Example>& examples() {
+  static const std::vector<Example> list = {
+      {"RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible "
+       "that dataloader's workers are out of shared memory.",
+       FailureClass::shm, "--shm-size"},
+      {"RuntimeError: unable to write to file </torch_123_456_0>: No space left on device (28)",
+       FailureClass::shm, "--shm-size"},
+      {"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total "
+       "capacity of 79.14 GiB",
+       FailureClass::gpu, "batch"},
+      {"RuntimeError: CUDA error: out of memory", FailureClass::gpu, "batch"},
+      {"torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.", FailureClass::gpu,
+       "batch"},
+      {"torch.AcceleratorError: CUDA error: device-side assert triggered", FailureClass::gpu,
+       "CUDA_LAUNCH_BLOCKING"},
+      {"RuntimeError: CUDA error: an illegal memory access was encountered", FailureClass::gpu,
+       "CUDA_LAUNCH_BLOCKING"},
+      {"RuntimeError: CUDA error: invalid device ordinal", FailureClass::gpu, "--nproc-per-node"},
+      {"RuntimeError: CUDA error: no kernel image is available for execution on the device",
+       FailureClass::gpu, "architecture"},
+      {"CUDA driver version is insufficient for CUDA runtime version", FailureClass::gpu, "driver"},
+      {"RuntimeError: Found no NVIDIA driver on your system.", FailureClass::gpu, "--gpus all"},
+      {"torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:268, unhandled "
+       "system error",
+       FailureClass::network, "NCCL_DEBUG"},
+      {"ncclSystemError: System call (e.g. socket, malloc) or external library call failed",
+       FailureClass::network, "NCCL_DEBUG"},
+      {"ncclRemoteError: A call failed possibly due to a network error", FailureClass::network,
+       "NCCL_DEBUG"},
+      {"ncclInternalError: Internal check failed.", FailureClass::network, "NCCL_DEBUG"},
+      {"torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
+       "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: "
+       "address already in use",
+       FailureClass::network, "ss -ltnp"},
+      {"OSError: [Errno 98] Address already in use", FailureClass::network, "ss -ltnp"},
+      {"OSError: [Errno 28] No space left on device: '/data/ckpt.pt'", FailureClass::disk, "df -h"},
+      {"OSError: [Errno 122] Disk quota exceeded", FailureClass::disk, "quota"},
+      {"OSError: [Errno 24] Too many open files", FailureClass::user, "ulimit -n"},
+      {"OSError: [Errno 12] Cannot allocate memory", FailureClass::oom, "memory"},
+      {"std::bad_alloc: std::bad_alloc", FailureClass::oom, "memory"},
+      {"ModuleNotFoundError: No module named 'torch'", FailureClass::user, "--python"},
+  };
+  return list;
+}
+
+TEST(KnownRemedy, KnowsEveryExample) {
+  for (const Example& example : examples()) {
+    const std::optional<Remedy> remedy = known_remedy(example.message);
+    ASSERT_TRUE(remedy.has_value()) << example.message;
+    EXPECT_EQ(remedy->kind, example.kind) << example.message;
+    EXPECT_NE(remedy->text.find(example.word_of_remedy), std::string::npos)
+        << example.message << "\n"
+        << remedy->text;
+  }
+}
+
+TEST(KnownRemedy, FindsTheMessageAnywhere) {
+  for (const Example& example : examples()) {
+    EXPECT_EQ(known_remedy("before " + example.message + " after"), known_remedy(example.message));
+  }
+}
+
+TEST(KnownRemedy, IsOneLineWithoutAFullStop) {
+  for (const Example& example : examples()) {
+    const std::string text = known_remedy(example.message)->text;
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+    EXPECT_NE(text.back(), '.') << text;
+  }
+}
+
+TEST(KnownRemedy, DoesNotGuess) {
+  for (const char* message :
+       {"", "ValueError: boom", "RuntimeError: CUDA error", "Connection reset by peer",
+        "RuntimeError: Expected all tensors to be on the same device", "Killed",
+        "TimeoutError: timed out", "KeyError: 'NCCL'"}) {
+    EXPECT_EQ(known_remedy(message), std::nullopt) << message;
+  }
+}
+
+}  // namespace
+}  // namespace muster
