@@ -1,0 +1,36 @@
+// The answer to --report-bindings: one table for the node, one row per worker, that shows who runs
+// where before anything has run. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/placement/cpu_topology.h"
+#include "agent/placement/placement.h"
+
+namespace muster {
+
+struct BindingRow {
+  int rank = 0;
+  std::string device;            // Empty is shown as "-".
+  std::optional<int> numa_node;  // nullopt is shown as "-".
+  CpuSet cpus;                   // What the worker may run on.
+  int cores = 0;                 // How many physical cores these are.
+  std::string threads;           // The OMP_NUM_THREADS it gets; empty is shown as "-".
+
+  friend bool operator==(const BindingRow&, const BindingRow&) = default;
+};
+
+// Several lines, each ended by a newline:
+//   rank  device                                   NUMA node  cores                  threads
+//   0     GPU 0 (GPU-8932f937…, 0000:3b:00.0)      0          0-15,64-79 (16 cores)  16
+std::string bindings_table(const std::vector<BindingRow>& rows);
+
+// The rows of one node. `threads` holds one text per worker. A worker that is not bound runs on all
+// allowed CPUs. REQUIRES: threads.size() == placement.workers.size().
+std::vector<BindingRow> binding_rows(const Placement& placement, const CpuTopology& topology,
+                                     const CpuSet& allowed, const std::vector<std::string>& threads,
+                                     int first_rank);
+
+}  // namespace muster

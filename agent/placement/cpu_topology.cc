@@ -1,0 +1,151 @@
+#include "agent/placement/cpu_topology.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <set>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/format.h>
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The first line; nullopt if the file cannot be read.
+std::optional<std::string> first_line_of(const fs::path& file) {
+  std::ifstream in(file);
+  std::string line;
+  if (!std::getline(in, line)) return std::nullopt;
+  return line;
+}
+
+std::optional<int> integer_in(const fs::path& file) {
+  const std::optional<std::string> line = first_line_of(file);
+  if (!line) return std::nullopt;
+  int value = 0;
+  const auto [end, error] = std::from_chars(line->data(), line->data() + line->size(), value);
+  if (error != std::errc() || end == line->data()) return std::nullopt;
+  return value;
+}
+
+CpuSet cpu_list_in(const fs::path& file) {
+  const std::optional<std::string> line = first_line_of(file);
+  if (!line) return {};
+  return parse_cpu_list(*line).value_or(CpuSet());
+}
+
+// The number in "cpu17" or "node3"; nullopt for any other name, "cpufreq" say.
+std::optional<int> number_after(std::string_view prefix, const std::string& name) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  int value = 0;
+  const char* const last = name.data() + name.size();
+  const auto [end, error] = std::from_chars(name.data() + prefix.size(), last, value);
+  if (error != std::errc() || end != last || value < 0) return std::nullopt;
+  return value;
+}
+
+// The numbered sub-folders of `folder`, sorted; empty if it cannot be read.
+std::vector<int> numbered_folders(const fs::path& folder, std::string_view prefix) {
+  std::vector<int> numbers;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (const std::optional<int> number = number_after(prefix, it->path().filename().string())) {
+      numbers.push_back(*number);
+    }
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+int lowest_or(const CpuSet& cpus, int fallback) {
+  return cpus.empty() ? fallback : cpus.front();
+}
+
+// The lowest CPU that shares the highest level of data cache with this one.
+int last_level_cache_of(const fs::path& cpu_folder, int cpu) {
+  int highest_level = -1;
+  int lowest_cpu = cpu;
+  for (const int index : numbered_folders(cpu_folder / "cache", "index")) {
+    const fs::path cache = cpu_folder / "cache" / fmt::format("index{}", index);
+    if (first_line_of(cache / "type").value_or("") == "Instruction") continue;
+    const int level = integer_in(cache / "level").value_or(-1);
+    if (level <= highest_level) continue;
+    highest_level = level;
+    lowest_cpu = lowest_or(cpu_list_in(cache / "shared_cpu_list"), cpu);
+  }
+  return lowest_cpu;
+}
+
+CpuPlace read_cpu_place(const fs::path& cpus_folder, int cpu) {
+  const fs::path folder = cpus_folder / fmt::format("cpu{}", cpu);
+  CpuPlace place;
+  place.cpu = cpu;
+  place.core = lowest_or(cpu_list_in(folder / "topology/thread_siblings_list"), cpu);
+  place.package = std::max(0, integer_in(folder / "topology/physical_package_id").value_or(0));
+  place.cache = last_level_cache_of(folder, cpu);
+  return place;
+}
+
+}  // namespace
+
+const CpuPlace* CpuTopology::find_cpu(int cpu) const {
+  const auto it =
+      std::lower_bound(cpus.begin(), cpus.end(), cpu,
+                       [](const CpuPlace& place, int wanted) { return place.cpu < wanted; });
+  return it != cpus.end() && it->cpu == cpu ? &*it : nullptr;
+}
+
+const NumaNode* CpuTopology::find_node(int node) const {
+  const auto it =
+      std::find_if(nodes.begin(), nodes.end(), [&](const NumaNode& n) { return n.node == node; });
+  return it == nodes.end() ? nullptr : &*it;
+}
+
+int CpuTopology::physical_cores(const CpuSet& set) const {
+  std::set<int> cores;
+  for (const int cpu : set) {
+    const CpuPlace* place = find_cpu(cpu);
+    cores.insert(place == nullptr ? cpu : place->core);
+  }
+  return static_cast<int>(cores.size());
+}
+
+Result<CpuTopology> read_cpu_topology(const fs::path& sysfs) {
+  const fs::path cpus_folder = sysfs / "devices/system/cpu";
+  const fs::path nodes_folder = sysfs / "devices/system/node";
+  CpuTopology topology;
+  CpuSet online = cpu_list_in(cpus_folder / "online");
+  if (online.empty()) online = numbered_folders(cpus_folder, "cpu");
+  if (online.empty()) {
+    return fail(ExitCode::environment,
+                fmt::format("cannot read the CPU topology from {}: no CPUs there; mount sysfs, or "
+                            "leave --numa-binding and --report-bindings out",
+                            cpus_folder.string()));
+  }
+  for (const int cpu : online)
+    topology.cpus.push_back(read_cpu_place(cpus_folder, cpu));
+  for (const int node : numbered_folders(nodes_folder, "node")) {
+    topology.nodes.push_back(
+        {node, cpu_list_in(nodes_folder / fmt::format("node{}", node) / "cpulist")});
+  }
+  if (topology.nodes.empty()) topology.nodes.push_back({0, online});
+  return topology;
+}
+
+std::optional<int> pci_numa_node(const std::string& pci_bus_id, const fs::path& sysfs) {
+  // The name becomes part of a path, and it comes from a driver.
+  if (pci_bus_id.empty() || pci_bus_id.find('/') != std::string::npos) return std::nullopt;
+  const std::optional<int> node = integer_in(sysfs / "bus/pci/devices" / pci_bus_id / "numa_node");
+  if (!node) return std::nullopt;
+  return std::max(0, *node);
+}
+
+void add_locality(DeviceReport& report, const fs::path& sysfs) {
+  for (Gpu& gpu : report.gpus)
+    gpu.numa_node = pci_numa_node(gpu.pci_bus_id, sysfs);
+}
+
+}  // namespace muster

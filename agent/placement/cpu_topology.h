@@ -1,0 +1,59 @@
+// Which CPU belongs to which core, socket, NUMA node and last-level cache, and which NUMA node a
+// PCI device is close to: read from sysfs, whose files are tiny and never block. hwloc would
+// add 2.5 ms to every start. The root is handed in so that tests can use a made-up tree. Reads
+// files, holds no state.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/placement/cpu_list.h"
+#include "agent/placement/devices.h"
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+struct CpuPlace {
+  int cpu = 0;
+  int core = 0;     // The lowest CPU among the hardware threads of the same physical core.
+  int package = 0;  // The socket.
+  int cache = 0;    // The lowest CPU that shares the last-level cache.
+
+  friend bool operator==(const CpuPlace&, const CpuPlace&) = default;
+};
+
+struct NumaNode {
+  int node = 0;
+  CpuSet cpus;
+
+  friend bool operator==(const NumaNode&, const NumaNode&) = default;
+};
+
+struct CpuTopology {
+  std::vector<CpuPlace> cpus;   // Sorted by CPU number.
+  std::vector<NumaNode> nodes;  // Sorted by node number; nodes without CPUs included.
+
+  const CpuPlace* find_cpu(int cpu) const;
+  const NumaNode* find_node(int node) const;
+  // How many physical cores the set touches. A CPU that is not known counts as a core of its own.
+  int physical_cores(const CpuSet& set) const;
+
+  friend bool operator==(const CpuTopology&, const CpuTopology&) = default;
+};
+
+// Fails with ExitCode::environment if the tree has no CPUs. A kernel without NUMA support has no
+// node folder: all its CPUs are node 0. Where a detail is missing (a hidden cache folder in a
+// virtual machine) the CPU is a core, or has a cache, of its own.
+Result<CpuTopology> read_cpu_topology(const std::filesystem::path& sysfs = "/sys");
+
+// The NUMA node that the PCI device is attached to; the kernel's -1 (one node only) is 0. nullopt
+// if there is no such device.
+std::optional<int> pci_numa_node(const std::string& pci_bus_id,
+                                 const std::filesystem::path& sysfs = "/sys");
+
+// Fills Gpu::numa_node of every GPU.
+void add_locality(DeviceReport& report, const std::filesystem::path& sysfs = "/sys");
+
+}  // namespace muster

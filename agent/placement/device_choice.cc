@@ -1,0 +1,255 @@
+#include "agent/placement/device_choice.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace muster {
+namespace {
+
+std::string numbers_up_to(size_t count) {
+  return count == 1 ? "0" : fmt::format("0-{}", count - 1);
+}
+
+// "this machine has GPUs 0-3"
+std::string what_exists(size_t gpu_count) {
+  return fmt::format("this machine has GPU{} {}", gpu_count == 1 ? "" : "s",
+                     numbers_up_to(gpu_count));
+}
+
+std::string why_no_devices(const std::optional<DeviceReport>& devices) {
+  if (!devices) return "the GPUs were not looked up";
+  if (!devices->problem.empty()) return devices->problem;
+  if (devices->source == DeviceSource::none) {
+    return "no NVIDIA driver was found (no libnvidia-ml.so.1 and no /proc/driver/nvidia/gpus)";
+  }
+  return "the NVIDIA driver reports no GPU that can be used";
+}
+
+std::vector<DeviceSlot> slots_of_text(const VisibleList& list) {
+  std::vector<DeviceSlot> slots;
+  for (const std::string& entry : list.entries)
+    slots.push_back({entry, -1, {}, false});
+  return slots;
+}
+
+std::string why_inherited_ends(const DeviceChoice& choice, const std::string& value,
+                               const std::string& ended_by, size_t gpu_count) {
+  if (choice.repeated) return choice.variable + " names a device twice, so CUDA shows none";
+  if (value.find_first_not_of(" \t") == std::string::npos) return choice.variable + " is empty";
+  if (ended_by.empty()) return choice.variable;
+  std::string why = fmt::format("{} ends at {}", choice.variable, ended_by);
+  if (choice.known) why += fmt::format(" ({})", what_exists(gpu_count));
+  return why;
+}
+
+bool any_device_twice(const std::vector<DeviceSlot>& slots) {
+  std::set<std::pair<int, std::string>> seen;
+  for (const DeviceSlot& slot : slots) {
+    if (!seen.emplace(slot.gpu, slot.gpu < 0 ? slot.token : slot.mig_uuid).second) return true;
+  }
+  return false;
+}
+
+DeviceChoice inherited_choice(const std::string& name, const std::string& value,
+                              const std::vector<Gpu>* gpus, bool mig_visible) {
+  DeviceChoice choice;
+  choice.inherited = true;
+  choice.variable = fmt::format("{}={}", name, value);
+  const VisibleList list = parse_visible_devices(value);
+  std::string ended_by = list.ended_by;
+  // Names of MIG devices can be checked against NVML only.
+  if (gpus != nullptr && (mig_visible || list.form != DeviceForm::mig_uuid)) {
+    const ResolvedList resolved = resolve_visible_devices(value, *gpus);
+    choice.known = true;
+    choice.slots = resolved.slots;
+    choice.repeated = resolved.repeated;
+    ended_by = resolved.ended_by;
+  } else {
+    choice.slots = slots_of_text(list);
+    choice.repeated = list.repeated;
+  }
+  choice.why_short =
+      why_inherited_ends(choice, value, ended_by, gpus == nullptr ? 0 : gpus->size());
+  return choice;
+}
+
+DeviceChoice available_devices(const InheritedDevices& inherited,
+                               const std::optional<DeviceReport>& devices) {
+  if (hip_list_counts(inherited, devices)) {
+    return inherited_choice("HIP_VISIBLE_DEVICES", *inherited.hip_visible_devices, nullptr, false);
+  }
+  const bool known = devices_known(devices);
+  if (inherited.cuda_visible_devices) {
+    return inherited_choice("CUDA_VISIBLE_DEVICES", *inherited.cuda_visible_devices,
+                            known ? &devices->gpus : nullptr,
+                            known && devices->source == DeviceSource::nvml);
+  }
+  DeviceChoice choice;
+  choice.known = known;
+  if (known) choice.slots = all_device_slots(devices->gpus);
+  choice.why_short =
+      choice.slots.empty() ? why_no_devices(devices) : what_exists(devices->gpus.size());
+  return choice;
+}
+
+// --gpus against the available devices, one item at a time.
+class GpusFlag {
+ public:
+  GpusFlag(const DeviceChoice& available, const std::optional<DeviceReport>& devices)
+      : available_(available), devices_(devices) {}
+
+  Result<std::vector<DeviceSlot>> select(const std::vector<std::string>& items) const {
+    std::vector<DeviceSlot> selected;
+    for (const std::string& item : items) {
+      Result<std::vector<size_t>> positions = positions_of(item);
+      if (!positions) return tl::unexpected<Error>(positions.error());
+      for (const size_t position : *positions) {
+        const DeviceSlot& slot = available_.slots[position];
+        if (std::find(selected.begin(), selected.end(), slot) != selected.end()) {
+          return fail(ExitCode::usage,
+                      fmt::format("--gpus: '{}' names a device that is already in the list; name "
+                                  "each device once",
+                                  item));
+        }
+        selected.push_back(slot);
+      }
+    }
+    return in_one_form(std::move(selected), items);
+  }
+
+ private:
+  static bool is_name(const std::string& item) {
+    return item.starts_with("GPU-") || item.starts_with("MIG-");
+  }
+
+  Result<std::vector<size_t>> positions_of(const std::string& item) const {
+    if (is_name(item)) return by_name(item);
+    size_t index = 0;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), index);
+    if (error != std::errc() || end != item.data() + item.size()) {
+      return fail(ExitCode::usage,
+                  fmt::format("--gpus: '{}' is neither a device number nor a name that begins with "
+                              "GPU- or MIG-",
+                              item));
+    }
+    return by_index(index, item);
+  }
+
+  // In an inherited list the number counts its entries; else it is the GPU in PCI order, which
+  // stands for all its MIG devices where it has any.
+  Result<std::vector<size_t>> by_index(size_t index, const std::string& item) const {
+    std::vector<size_t> positions;
+    for (size_t i = 0; i < available_.slots.size(); ++i) {
+      const bool fits =
+          available_.inherited ? i == index : static_cast<size_t>(available_.slots[i].gpu) == index;
+      if (fits) positions.push_back(i);
+    }
+    if (positions.empty()) return missing(item);
+    return positions;
+  }
+
+  Result<std::vector<size_t>> by_name(const std::string& item) const {
+    std::vector<size_t> positions;
+    std::set<std::string> names;
+    for (size_t i = 0; i < available_.slots.size(); ++i) {
+      const std::string name = name_that_fits(available_.slots[i], item);
+      if (name.empty()) continue;
+      if (name == item && names.count(name) == 0) {
+        // The whole name beats names that merely begin with it.
+        positions.clear();
+        names.clear();
+      }
+      positions.push_back(i);
+      names.insert(name);
+    }
+    if (positions.empty()) return missing(item);
+    if (names.size() > 1) {
+      return fail(
+          ExitCode::usage,
+          fmt::format("--gpus: '{}' fits {} devices; give more of the name", item, names.size()));
+    }
+    return positions;
+  }
+
+  // The full name of the GPU or MIG device that begins with `item`; empty if this slot has none.
+  std::string name_that_fits(const DeviceSlot& slot, const std::string& item) const {
+    const std::string gpu_uuid =
+        slot.gpu < 0 ? std::string() : devices_->gpus[static_cast<size_t>(slot.gpu)].uuid;
+    for (const std::string& name : {gpu_uuid, slot.mig_uuid, slot.token}) {
+      if (name.starts_with(item)) return name;
+    }
+    return {};
+  }
+
+  tl::unexpected<Error> missing(const std::string& item) const {
+    std::string exists = available_.why_short;
+    if (available_.inherited && !available_.slots.empty()) {
+      exists = fmt::format("{} has entr{} {}", available_.variable,
+                           available_.slots.size() == 1 ? "y" : "ies",
+                           numbers_up_to(available_.slots.size()));
+    } else if (available_.known && !available_.inherited) {
+      exists = what_exists(devices_->gpus.size()) + without_mig_devices();
+    }
+    return fail(ExitCode::environment,
+                fmt::format("--gpus: there is no device '{}': {}", item, exists));
+  }
+
+  std::string without_mig_devices() const {
+    for (const Gpu& gpu : devices_->gpus) {
+      if (!gpu.mig_enabled || !gpu.mig.empty()) continue;
+      return fmt::format(", of which GPU {} is in MIG mode without a MIG device", gpu.nvml_index);
+    }
+    return {};
+  }
+
+  // Numbers and names do not mix in one CUDA_VISIBLE_DEVICES, so where the user mixed them, or
+  // asked by name, our numbers become names.
+  std::vector<DeviceSlot> in_one_form(std::vector<DeviceSlot> selected,
+                                      const std::vector<std::string>& items) const {
+    if (std::none_of(items.begin(), items.end(), is_name)) return selected;
+    for (DeviceSlot& slot : selected) {
+      if (!slot.our_index) continue;
+      const std::string& uuid = devices_->gpus[static_cast<size_t>(slot.gpu)].uuid;
+      if (uuid.empty()) continue;
+      slot.token = uuid;
+      slot.our_index = false;
+    }
+    return selected;
+  }
+
+  const DeviceChoice& available_;
+  const std::optional<DeviceReport>& devices_;
+};
+
+}  // namespace
+
+bool devices_known(const std::optional<DeviceReport>& devices) {
+  return devices && !devices->gpus.empty();
+}
+
+bool hip_list_counts(const InheritedDevices& inherited,
+                     const std::optional<DeviceReport>& devices) {
+  return inherited.hip_visible_devices && !inherited.hip_visible_devices->empty() &&
+         !devices_known(devices);
+}
+
+Result<DeviceChoice> choose_devices(const PlacementSpec& spec, const InheritedDevices& inherited,
+                                    const std::optional<DeviceReport>& devices) {
+  DeviceChoice choice = available_devices(inherited, devices);
+  if (spec.gpus.empty()) return choice;
+  Result<std::vector<DeviceSlot>> selected = GpusFlag(choice, devices).select(spec.gpus);
+  if (!selected) return tl::unexpected<Error>(selected.error());
+  choice.slots = std::move(*selected);
+  choice.chosen = true;
+  choice.why_short = "--gpus names no more";
+  // select() refuses the same entry twice, but an inherited list can hold one device in two
+  // entries.
+  choice.repeated = any_device_twice(choice.slots);
+  return choice;
+}
+
+}  // namespace muster

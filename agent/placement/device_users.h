@@ -1,0 +1,34 @@
+// Before a restart the memory that the old processes held on the GPUs must be free again, or the
+// new ones fail with "out of memory" on a machine that looks idle. This is the pure part: given the
+// pids that belonged to the last attempt and what the driver reports, who still holds what, and the
+// line that says so.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/placement/devices.h"
+
+namespace muster {
+
+struct GpuHolder {
+  int nvml_index = 0;
+  int pid = 0;
+  uint64_t used_bytes = 0;
+
+  friend bool operator==(const GpuHolder&, const GpuHolder&) = default;
+};
+
+// Those of `old_pids` (workers of the last attempt and all their descendants) that the driver still
+// lists, by GPU and pid. The driver lists a dead process until its memory is given back, so an
+// empty answer means free. In a container without the host's PID namespace the driver may report
+// numbers of the host; these match nothing and nothing is waited for.
+std::vector<GpuHolder> remaining_holders(const std::set<int>& old_pids,
+                                         const DeviceUseReport& report);
+
+// "GPU memory of the last attempt is still held: GPU 0 by pid 12 (3.1 GiB), GPU 1 by pid 13".
+// Empty for no holders.
+std::string describe_holders(const std::vector<GpuHolder>& holders);
+
+}  // namespace muster

@@ -1,0 +1,91 @@
+// What the GPU driver says about this node, as plain values, and their JSON form. The driver can
+// hang in the kernel for minutes, so a short-lived child process asks it (nvml.h) and prints one
+// line of JSON; the agent parses that line here. Everything in this file is pure and any thread may
+// use it. JSON comes from our own child, but a driver library prints what it likes on the same
+// stdout, so the parser takes the line apart with suspicion.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+// One slice of a GPU in MIG mode. CUDA addresses it by this name only, never by an index.
+struct MigDevice {
+  std::string uuid;  // "MIG-…"
+
+  friend bool operator==(const MigDevice&, const MigDevice&) = default;
+};
+
+struct Gpu {
+  int nvml_index = 0;            // The number that nvidia-smi shows.
+  std::string uuid;              // "GPU-…"; empty if unknown.
+  std::string pci_bus_id;        // As sysfs spells it: "0000:3b:00.0".
+  std::string name;              // "NVIDIA H100 80GB HBM3"
+  bool mig_enabled = false;      // Then the GPU is usable through `mig` only.
+  std::vector<MigDevice> mig;    // In the order of NVML.
+  std::optional<int> numa_node;  // Filled by add_locality() (cpu_topology.h), not by the driver.
+
+  friend bool operator==(const Gpu&, const Gpu&) = default;
+};
+
+enum class DeviceSource {
+  none,  // No driver on this machine. That is normal.
+  nvml,  // The driver's management library answered.
+  proc,  // Only /proc/driver/nvidia/gpus was there: no MIG devices can be seen.
+};
+
+struct DeviceReport {
+  DeviceSource source = DeviceSource::none;
+  std::vector<Gpu> gpus;  // In PCI order, which is CUDA_DEVICE_ORDER=PCI_BUS_ID.
+  std::string problem;    // Why NVML did not answer; empty if it did.
+
+  friend bool operator==(const DeviceReport&, const DeviceReport&) = default;
+};
+
+struct GpuProcess {
+  int pid = 0;
+  uint64_t used_bytes = 0;  // 0 if the driver does not know.
+
+  friend bool operator==(const GpuProcess&, const GpuProcess&) = default;
+};
+
+// Who computes on one GPU at the moment of asking.
+struct GpuUse {
+  int nvml_index = 0;
+  std::string uuid;
+  uint64_t memory_used_bytes = 0;
+  uint64_t memory_total_bytes = 0;
+  std::vector<GpuProcess> processes;  // Sorted by pid; one entry per pid, MIG slices added up.
+
+  friend bool operator==(const GpuUse&, const GpuUse&) = default;
+};
+
+struct DeviceUseReport {
+  std::vector<GpuUse> gpus;
+  std::string problem;  // Why NVML did not answer; empty if it did or if there is no driver.
+
+  friend bool operator==(const DeviceUseReport&, const DeviceUseReport&) = default;
+};
+
+// One line without a newline.
+std::string format_device_report(const DeviceReport& report);
+std::string format_device_use_report(const DeviceUseReport& report);
+
+// Takes the last non-empty line of `text`. Fails with ExitCode::internal on anything else than what
+// the two functions above write.
+Result<DeviceReport> parse_device_report(std::string_view text);
+Result<DeviceUseReport> parse_device_use_report(std::string_view text);
+
+// "00000000:3B:00.0" as NVML spells it becomes "0000:3b:00.0" as sysfs spells it.
+std::string normalized_pci_bus_id(std::string_view bus_id);
+
+// "GPU 2 (GPU-8932f937…, 0000:3b:00.0)", for people. `mig_uuid` may be empty.
+std::string device_label(const Gpu& gpu, std::string_view mig_uuid);
+
+}  // namespace muster

@@ -1,0 +1,150 @@
+#include "agent/placement/numa_binding.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+namespace muster {
+namespace {
+
+tl::unexpected<Error> cannot_bind(NumaBinding mode, std::string_view why) {
+  return fail(
+      ExitCode::environment,
+      fmt::format("--numa-binding {}: {}; leave the flag out, choose other GPUs, or give the "
+                  "job more CPUs",
+                  numa_binding_name(mode), why));
+}
+
+// CPUs by group, each named by its lowest CPU among all CPUs, allowed or not, so that the order of
+// groups does not depend on what is allowed.
+std::map<int, CpuSet> grouped_cpus(const CpuTopology& topology, const CpuSet& cpus,
+                                   int CpuPlace::* group) {
+  std::map<int, CpuSet> groups;
+  for (const int cpu : cpus) {
+    const CpuPlace* place = topology.find_cpu(cpu);
+    groups[place == nullptr ? cpu : place->*group].push_back(cpu);
+  }
+  return groups;
+}
+
+// The socket of a node is that of its lowest CPU; -1 for a node without known CPUs.
+int package_of_node(const CpuTopology& topology, const NumaNode& node) {
+  for (const int cpu : node.cpus) {
+    if (const CpuPlace* place = topology.find_cpu(cpu)) return place->package;
+  }
+  return -1;
+}
+
+CpuSet socket_cpus(const CpuTopology& topology, const NumaNode& node) {
+  const int package = package_of_node(topology, node);
+  CpuSet cpus;
+  for (const NumaNode& other : topology.nodes) {
+    if (package_of_node(topology, other) != package) continue;
+    cpus.insert(cpus.end(), other.cpus.begin(), other.cpus.end());
+  }
+  std::sort(cpus.begin(), cpus.end());
+  return cpus;
+}
+
+// The share of device `k` of `count` on this node.
+Result<CpuSet> exclusive_cpus(const CpuTopology& topology, const CpuSet& allowed, int node,
+                              size_t k, size_t count) {
+  const std::map<int, CpuSet> cores = grouped_cpus(topology, allowed, &CpuPlace::core);
+  const size_t each = cores.size() / count;
+  const size_t extra = cores.size() % count;
+  if (each == 0) {
+    return cannot_bind(
+        NumaBinding::exclusive,
+        fmt::format("NUMA node {} has {} usable cores for {} devices", node, cores.size(), count));
+  }
+  const size_t first = k * each + std::min(k, extra);
+  const size_t last = first + each + (k < extra ? 1 : 0);
+  CpuSet cpus;
+  size_t position = 0;
+  for (const auto& [core, threads] : cores) {
+    if (position >= first && position < last) {
+      cpus.insert(cpus.end(), threads.begin(), threads.end());
+    }
+    ++position;
+  }
+  std::sort(cpus.begin(), cpus.end());
+  return cpus;
+}
+
+CpuSet core_complex_cpus(const CpuTopology& topology, const CpuSet& allowed, size_t k) {
+  std::vector<CpuSet> groups;
+  for (auto& [cache, cpus] : grouped_cpus(topology, allowed, &CpuPlace::cache)) {
+    groups.push_back(cpus);
+  }
+  std::sort(groups.begin(), groups.end(), [](const CpuSet& a, const CpuSet& b) {
+    return a.size() != b.size() ? a.size() > b.size() : a < b;
+  });
+  return groups[k % groups.size()];
+}
+
+struct DevicePosition {
+  int node = 0;
+  size_t k = 0;      // Which device of its node, in the order of the devices.
+  size_t count = 0;  // How many devices the node has.
+};
+
+Result<CpuSet> bind_one(NumaBinding mode, const CpuTopology& topology, const CpuSet& allowed,
+                        const DevicePosition& device) {
+  const NumaNode* node = topology.find_node(device.node);
+  if (node == nullptr) {
+    return cannot_bind(mode, fmt::format("sysfs shows no NUMA node {}", device.node));
+  }
+  const CpuSet local = intersect_cpus(
+      mode == NumaBinding::socket ? socket_cpus(topology, *node) : node->cpus, allowed);
+  if (local.empty()) {
+    return cannot_bind(
+        mode, fmt::format("a GPU is on NUMA node {} with CPUs {}, but the job may "
+                          "use {} only",
+                          device.node, node->cpus.empty() ? "none" : format_cpu_list(node->cpus),
+                          format_cpu_list(allowed)));
+  }
+  if (mode == NumaBinding::exclusive) {
+    return exclusive_cpus(topology, local, device.node, device.k, device.count);
+  }
+  if (mode == NumaBinding::core_complex) return core_complex_cpus(topology, local, device.k);
+  return local;
+}
+
+}  // namespace
+
+std::string numa_binding_name(NumaBinding mode) {
+  switch (mode) {
+    case NumaBinding::node:
+      return "node";
+    case NumaBinding::socket:
+      return "socket";
+    case NumaBinding::exclusive:
+      return "exclusive";
+    case NumaBinding::core_complex:
+      return "core-complex";
+    case NumaBinding::none:
+      break;
+  }
+  return "none";
+}
+
+Result<std::vector<CpuSet>> bind_devices(NumaBinding mode, const CpuTopology& topology,
+                                         const CpuSet& allowed,
+                                         const std::vector<int>& device_nodes) {
+  CHECK(mode != NumaBinding::none);
+  std::map<int, size_t> devices_on_node;
+  for (const int node : device_nodes)
+    ++devices_on_node[node];
+  std::map<int, size_t> next_on_node;
+  std::vector<CpuSet> sets;
+  for (const int node : device_nodes) {
+    Result<CpuSet> cpus =
+        bind_one(mode, topology, allowed, {node, next_on_node[node]++, devices_on_node[node]});
+    if (!cpus) return tl::unexpected<Error>(cpus.error());
+    sets.push_back(std::move(*cpus));
+  }
+  return sets;
+}
+
+}  // namespace muster

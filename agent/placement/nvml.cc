@@ -1,0 +1,308 @@
+#include "agent/placement/nvml.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "agent/placement/proc_devices.h"
+
+namespace muster {
+namespace {
+
+// The part of NVIDIA's NVML API that we need, declared by hand from its reference manual: the
+// header is not on most machines, and the interface of a versioned function never changes.
+namespace nvml {
+using Return = int;
+using Device = struct OpaqueDevice*;
+
+constexpr Return kSuccess = 0;
+constexpr Return kInsufficientSize = 7;
+constexpr Return kDriverNotLoaded = 9;
+constexpr unsigned long long kNotAvailable = ~0ull;
+
+struct PciInfo {  // nvmlPciInfo_t as of nvmlDeviceGetPciInfo_v3
+  char bus_id_legacy[16];
+  unsigned domain;
+  unsigned bus;
+  unsigned device;
+  unsigned device_id;
+  unsigned subsystem_id;
+  char bus_id[32];
+};
+
+struct Memory {  // nvmlMemory_t
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
+};
+
+struct ProcessInfo {  // nvmlProcessInfo_v2_t, which _v2 and _v3 of the function fill
+  unsigned pid;
+  unsigned long long used_bytes;
+  unsigned gpu_instance;
+  unsigned compute_instance;
+};
+
+struct Api {
+  Return (*init)() = nullptr;
+  Return (*shutdown)() = nullptr;
+  const char* (*error_string)(Return) = nullptr;
+  Return (*count)(unsigned*) = nullptr;
+  Return (*device_at)(unsigned, Device*) = nullptr;
+  Return (*uuid)(Device, char*, unsigned) = nullptr;
+  Return (*name)(Device, char*, unsigned) = nullptr;
+  Return (*pci_info)(Device, PciInfo*) = nullptr;
+  Return (*memory)(Device, Memory*) = nullptr;
+  // Missing in old drivers:
+  Return (*mig_mode)(Device, unsigned*, unsigned*) = nullptr;
+  Return (*mig_count_max)(Device, unsigned*) = nullptr;
+  Return (*mig_device_at)(Device, unsigned, Device*) = nullptr;
+  Return (*compute_processes)(Device, unsigned*, ProcessInfo*) = nullptr;
+};
+}  // namespace nvml
+
+constexpr unsigned kNvmlTextBytes = 96;  // NVML's own largest buffer for names and UUIDs
+
+// The open library, initialised; closed again by the destructor.
+class Nvml {
+ public:
+  // True if the driver is there. If not, `problem()` is empty when there simply is none.
+  bool open() {
+    for (const char* name : {"libnvidia-ml.so.1", "libnvidia-ml.so"}) {
+      library_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+      if (library_ != nullptr) break;
+    }
+    if (library_ == nullptr) return false;
+    if (!load_functions()) {
+      problem_ = "libnvidia-ml.so.1 lacks functions that every driver since 2012 has";
+      return false;
+    }
+    const nvml::Return result = api_.init();
+    initialised_ = result == nvml::kSuccess;
+    if (!initialised_ && result != nvml::kDriverNotLoaded) {
+      problem_ = fmt::format("NVML does not start: {}", reason(result));
+    }
+    return initialised_;
+  }
+
+  Nvml() = default;
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+  ~Nvml() {
+    // The library stays mapped: unloading a driver library at exit has crashed more than it saved.
+    if (initialised_) api_.shutdown();
+  }
+
+  const nvml::Api& api() const { return api_; }
+  const std::string& problem() const { return problem_; }
+
+  // Remembers the first problem with one GPU; the others are still reported.
+  void add_problem(unsigned index, nvml::Return result) {
+    if (problem_.empty()) problem_ = fmt::format("GPU {}: {}", index, reason(result));
+  }
+
+ private:
+  template <typename Function>
+  bool load(Function& function, std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      function = reinterpret_cast<Function>(dlsym(library_, name));
+      if (function != nullptr) return true;
+    }
+    return false;
+  }
+
+  bool load_functions() {
+    load(api_.mig_mode, {"nvmlDeviceGetMigMode"});
+    load(api_.mig_count_max, {"nvmlDeviceGetMaxMigDeviceCount"});
+    load(api_.mig_device_at, {"nvmlDeviceGetMigDeviceHandleByIndex"});
+    load(api_.compute_processes,
+         {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"});
+    load(api_.pci_info, {"nvmlDeviceGetPciInfo_v3"});
+    return load(api_.init, {"nvmlInit_v2"}) && load(api_.shutdown, {"nvmlShutdown"}) &&
+           load(api_.error_string, {"nvmlErrorString"}) &&
+           load(api_.count, {"nvmlDeviceGetCount_v2"}) &&
+           load(api_.device_at, {"nvmlDeviceGetHandleByIndex_v2"}) &&
+           load(api_.uuid, {"nvmlDeviceGetUUID"}) && load(api_.name, {"nvmlDeviceGetName"}) &&
+           load(api_.memory, {"nvmlDeviceGetMemoryInfo"});
+  }
+
+  std::string reason(nvml::Return result) const {
+    const char* text = api_.error_string(result);
+    return fmt::format("{} (NVML error {})", text == nullptr ? "unknown error" : text, result);
+  }
+
+  void* library_ = nullptr;
+  nvml::Api api_;
+  bool initialised_ = false;
+  std::string problem_;
+};
+
+std::string nvml_text(nvml::Return (*function)(nvml::Device, char*, unsigned),
+                      nvml::Device device) {
+  char text[kNvmlTextBytes] = {};
+  if (function(device, text, kNvmlTextBytes) != nvml::kSuccess) return {};
+  text[kNvmlTextBytes - 1] = '\0';
+  return text;
+}
+
+std::string nvml_bus_id(const nvml::Api& api, nvml::Device device) {
+  nvml::PciInfo info{};
+  if (api.pci_info == nullptr || api.pci_info(device, &info) != nvml::kSuccess) return {};
+  info.bus_id[sizeof info.bus_id - 1] = '\0';
+  return info.bus_id;
+}
+
+bool mig_enabled(const nvml::Api& api, nvml::Device device) {
+  unsigned current = 0;
+  unsigned pending = 0;
+  return api.mig_mode != nullptr && api.mig_mode(device, &current, &pending) == nvml::kSuccess &&
+         current == 1;
+}
+
+std::vector<nvml::Device> mig_devices(const nvml::Api& api, nvml::Device device) {
+  std::vector<nvml::Device> slices;
+  unsigned count = 0;
+  if (api.mig_count_max == nullptr || api.mig_device_at == nullptr) return slices;
+  if (api.mig_count_max(device, &count) != nvml::kSuccess) return slices;
+  for (unsigned i = 0; i < count; ++i) {
+    // Places without a slice answer "not found".
+    nvml::Device slice = nullptr;
+    if (api.mig_device_at(device, i, &slice) == nvml::kSuccess) slices.push_back(slice);
+  }
+  return slices;
+}
+
+// Calls `use(index, device)` for every GPU that answers.
+template <typename Use>
+void for_each_gpu(Nvml& library, Use use) {
+  unsigned count = 0;
+  const nvml::Return counted = library.api().count(&count);
+  if (counted != nvml::kSuccess) return library.add_problem(0, counted);
+  for (unsigned i = 0; i < count; ++i) {
+    nvml::Device device = nullptr;
+    const nvml::Return result = library.api().device_at(i, &device);
+    if (result != nvml::kSuccess) {
+      library.add_problem(i, result);
+      continue;
+    }
+    use(static_cast<int>(i), device);
+  }
+}
+
+Gpu describe_gpu(const nvml::Api& api, int index, nvml::Device device) {
+  Gpu gpu;
+  gpu.nvml_index = index;
+  gpu.uuid = nvml_text(api.uuid, device);
+  gpu.name = nvml_text(api.name, device);
+  gpu.pci_bus_id = normalized_pci_bus_id(nvml_bus_id(api, device));
+  gpu.mig_enabled = mig_enabled(api, device);
+  if (!gpu.mig_enabled) return gpu;
+  for (const nvml::Device slice : mig_devices(api, device)) {
+    gpu.mig.push_back({nvml_text(api.uuid, slice)});
+  }
+  return gpu;
+}
+
+void add_compute_processes(const nvml::Api& api, nvml::Device device,
+                           std::map<int, uint64_t>& by_pid) {
+  if (api.compute_processes == nullptr) return;
+  std::vector<nvml::ProcessInfo> infos(64);
+  // Processes come and go between two calls, so the list may have grown again.
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    auto count = static_cast<unsigned>(infos.size());
+    const nvml::Return result = api.compute_processes(device, &count, infos.data());
+    if (result == nvml::kInsufficientSize) {
+      infos.resize(std::max<size_t>(count, infos.size()) * 2);
+      continue;
+    }
+    if (result != nvml::kSuccess) return;
+    infos.resize(std::min<size_t>(count, infos.size()));
+    for (const nvml::ProcessInfo& info : infos) {
+      const bool known = info.used_bytes != nvml::kNotAvailable;
+      by_pid[static_cast<int>(info.pid)] += known ? info.used_bytes : 0;
+    }
+    return;
+  }
+}
+
+GpuUse describe_use(const nvml::Api& api, int index, nvml::Device device) {
+  GpuUse use;
+  use.nvml_index = index;
+  use.uuid = nvml_text(api.uuid, device);
+  nvml::Memory memory{};
+  if (api.memory(device, &memory) == nvml::kSuccess) {
+    use.memory_used_bytes = memory.used;
+    use.memory_total_bytes = memory.total;
+  }
+  std::map<int, uint64_t> by_pid;
+  if (mig_enabled(api, device)) {
+    for (const nvml::Device slice : mig_devices(api, device))
+      add_compute_processes(api, slice, by_pid);
+  } else {
+    add_compute_processes(api, device, by_pid);
+  }
+  for (const auto& [pid, bytes] : by_pid)
+    use.processes.push_back({pid, bytes});
+  return use;
+}
+
+// Domains have four or more digits; padded, text order is bus order.
+std::string bus_order_key(const Gpu& gpu) {
+  const size_t domain_digits = std::min<size_t>(gpu.pci_bus_id.find(':'), 16);
+  return std::string(16 - domain_digits, '0') + gpu.pci_bus_id;
+}
+
+int print_report_line(const std::string& line) {
+  // A driver library may have left half a line of its own on stdout.
+  const bool written = std::fputs(("\n" + line + "\n").c_str(), stdout) >= 0;
+  return written && std::fflush(stdout) == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+DeviceReport query_devices_in_process(const std::filesystem::path& proc_root) {
+  DeviceReport report;
+  Nvml library;
+  if (library.open()) {
+    report.source = DeviceSource::nvml;
+    for_each_gpu(library, [&](int index, nvml::Device device) {
+      report.gpus.push_back(describe_gpu(library.api(), index, device));
+    });
+    std::sort(report.gpus.begin(), report.gpus.end(),
+              [](const Gpu& a, const Gpu& b) { return bus_order_key(a) < bus_order_key(b); });
+  } else if (std::optional<std::vector<Gpu>> gpus = read_proc_devices(proc_root)) {
+    report.source = DeviceSource::proc;
+    report.gpus = std::move(*gpus);
+  }
+  report.problem = library.problem();
+  return report;
+}
+
+DeviceUseReport query_device_uses_in_process() {
+  DeviceUseReport report;
+  Nvml library;
+  if (library.open()) {
+    for_each_gpu(library, [&](int index, nvml::Device device) {
+      report.gpus.push_back(describe_use(library.api(), index, device));
+    });
+  }
+  report.problem = library.problem();
+  return report;
+}
+
+int devices_child_main() {
+  return print_report_line(format_device_report(query_devices_in_process()));
+}
+
+int device_users_child_main() {
+  return print_report_line(format_device_use_report(query_device_uses_in_process()));
+}
+
+}  // namespace muster

@@ -1,0 +1,263 @@
+#include "agent/placement/placement.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "agent/placement/numa_binding.h"
+#include "agent/placement/visible_devices.h"
+#include "rendezvous/base/contract.h"
+
+namespace muster {
+namespace {
+
+std::string counted_noun(size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+// Builds one Placement. Holds references for the length of one place() call.
+class Placer {
+ public:
+  explicit Placer(const PlacementInput& input)
+      : input_(input),
+        exclusive_(input.spec.gpu_binding == GpuBinding::exclusive),
+        one_device_each_(exclusive_ || input.spec.virtual_local_rank) {
+    CHECK(input.workers > 0);
+    placement_.workers.resize(static_cast<size_t>(input.workers));
+    for (size_t i = 0; i < placement_.workers.size(); ++i) {
+      const bool zero = one_device_each_ && !input.spec.keep_local_rank;
+      placement_.workers[i].local_rank = zero ? 0 : static_cast<int>(i);
+    }
+  }
+
+  Result<Placement> run() {
+    if (!asked_for_anything()) return placement_;
+    Result<DeviceChoice> choice = choose_devices(input_.spec, input_.inherited, input_.devices);
+    if (!choice) return tl::unexpected<Error>(choice.error());
+    choice_ = std::move(*choice);
+    if (input_.devices && !input_.devices->problem.empty()) {
+      placement_.warnings.push_back("the GPU driver reports a problem: " + input_.devices->problem);
+    }
+    const Result<void> devices = one_device_each_ ? give_one_each() : share();
+    if (!devices) return tl::unexpected<Error>(devices.error());
+    describe_devices();
+    warn_about_order();
+    const Result<void> cpus = bind_cpus();
+    if (!cpus) return tl::unexpected<Error>(cpus.error());
+    return placement_;
+  }
+
+ private:
+  bool asked_for_anything() const {
+    return input_.devices || one_device_each_ || !input_.spec.gpus.empty() ||
+           input_.spec.numa_binding != NumaBinding::none;
+  }
+
+  std::string_view own_device_flag() const {
+    return exclusive_ ? "--gpu-binding exclusive" : "--virtual-local-rank";
+  }
+
+  Result<void> give_one_each() {
+    if (!exclusive_ && input_.spec.gpus.empty() && !choice_.known) return give_text();
+    // torchrun's single worker with an empty list gets the empty list: no device, on purpose.
+    if (!exclusive_ && choice_.inherited && choice_.slots.empty() && hidden_on_purpose()) {
+      return give_text();
+    }
+    if (exclusive_ && choice_.repeated) {
+      return fail(ExitCode::environment,
+                  fmt::format("--gpu-binding exclusive: {} names a device twice; name each once",
+                              choice_.variable));
+    }
+    if (choice_.slots.size() < placement_.workers.size()) return too_few(choice_.slots.size());
+    for (size_t i = 0; i < placement_.workers.size(); ++i)
+      give(i, {choice_.slots[i]});
+    return {};
+  }
+
+  // --virtual-local-rank without a driver to ask: torchrun's way, by text alone.
+  Result<void> give_text() {
+    const bool hip = hip_list_counts(input_.inherited, input_.devices);
+    const std::optional<std::string>& list =
+        hip ? input_.inherited.hip_visible_devices : input_.inherited.cuda_visible_devices;
+    if (!list) {
+      for (size_t i = 0; i < placement_.workers.size(); ++i) {
+        give(i, {DeviceSlot{fmt::format("{}", i), -1, {}, true}});
+      }
+      return {};
+    }
+    const std::vector<std::string> items = split_visible_devices(*list);
+    if (items.size() < placement_.workers.size()) return too_few(items.size());
+    for (size_t i = 0; i < placement_.workers.size(); ++i) {
+      give(i, {DeviceSlot{items[i], -1, {}, false}});
+    }
+    return {};
+  }
+
+  tl::unexpected<Error> too_few(size_t available) const {
+    const std::string why =
+        choice_.why_short.empty() ? std::string() : fmt::format(" ({})", choice_.why_short);
+    return fail(
+        ExitCode::environment,
+        fmt::format("{}: {} need{} a device each, but there {} {}{}; start fewer workers or "
+                    "make more devices visible",
+                    own_device_flag(), counted_noun(placement_.workers.size(), "worker"),
+                    placement_.workers.size() == 1 ? "s" : "", available == 1 ? "is" : "are",
+                    available, why));
+  }
+
+  Result<void> share() {
+    warn_about_sharing();
+    const bool any_mig = std::any_of(choice_.slots.begin(), choice_.slots.end(),
+                                     [](const DeviceSlot& slot) { return !slot.mig_uuid.empty(); });
+    // The user's own value stays where there is nothing better to say: no driver to check it
+    // against, or a list that CUDA would show nothing of. MIG devices that nobody chose are left to
+    // CUDA, which takes the first one.
+    const bool leave = !choice_.known || choice_.slots.empty() || choice_.repeated ||
+                       (any_mig && !choice_.inherited);
+    if (leave && !choice_.chosen) return {};
+    for (size_t i = 0; i < placement_.workers.size(); ++i)
+      give(i, choice_.slots);
+    return {};
+  }
+
+  void warn_about_sharing() {
+    const size_t workers = placement_.workers.size();
+    const bool shows_none = choice_.slots.empty() || choice_.repeated;
+    if (choice_.inherited && choice_.known && shows_none && !hidden_on_purpose()) {
+      placement_.warnings.push_back(
+          fmt::format("the workers will see no GPU: {}", choice_.why_short));
+    }
+    if (shows_none || !(choice_.known || choice_.chosen)) return;
+    if (workers > choice_.slots.size()) {
+      placement_.warnings.push_back(fmt::format(
+          "{} for {}: workers that use device LOCAL_RANK will find none from local rank {} on; "
+          "start {} or choose devices in the program",
+          counted_noun(workers, "worker"), counted_noun(choice_.slots.size(), "GPU"),
+          choice_.slots.size(), counted_noun(choice_.slots.size(), "worker")));
+    } else if (workers > 1 && !choice_.slots.front().mig_uuid.empty()) {
+      placement_.warnings.push_back(
+          "CUDA shows a process one MIG device only; give each worker its own with --gpu-binding "
+          "exclusive");
+    }
+  }
+
+  // How users hide all GPUs from a job.
+  bool hidden_on_purpose() const {
+    const std::optional<std::string>& list = input_.inherited.cuda_visible_devices;
+    return list && (list->empty() || *list == "-1");
+  }
+
+  // Writes the devices of one worker into its environment.
+  void give(size_t worker, const std::vector<DeviceSlot>& slots) {
+    auto& env = placement_.workers[worker].env;
+    const std::string tokens = join_tokens(slots);
+    env.emplace_back(std::string(env::kCudaVisibleDevices), tokens);
+    if (hip_list_counts(input_.inherited, input_.devices)) {
+      env.emplace_back(std::string(env::kHipVisibleDevices), tokens);
+    }
+    if (std::any_of(slots.begin(), slots.end(), [](const auto& slot) { return slot.our_index; })) {
+      env.emplace_back(std::string(env::kCudaDeviceOrder), "PCI_BUS_ID");
+    }
+  }
+
+  // The device that a worker uses if it does as torch programs do; nullptr if that is not known.
+  const DeviceSlot* slot_of(size_t worker) const {
+    if (choice_.slots.empty() || !choice_.known) return nullptr;
+    if (choice_.repeated && !one_device_each_) return nullptr;
+    return &choice_.slots[worker % choice_.slots.size()];
+  }
+
+  void describe_devices() {
+    for (size_t i = 0; i < placement_.workers.size(); ++i) {
+      const DeviceSlot* slot = slot_of(i);
+      if (slot == nullptr) continue;
+      const Gpu& gpu = gpu_of(*slot);
+      placement_.workers[i].device = device_label(gpu, slot->mig_uuid);
+      placement_.workers[i].numa_node = gpu.numa_node;
+    }
+  }
+
+  const Gpu& gpu_of(const DeviceSlot& slot) const {
+    return input_.devices->gpus[static_cast<size_t>(slot.gpu)];
+  }
+
+  // With unlike GPUs CUDA's default order is by speed, and then numbers of an inherited list mean
+  // other devices than we think.
+  void warn_about_order() {
+    if (!choice_.known || !choice_.inherited || choice_.slots.empty()) return;
+    if (input_.inherited.cuda_device_order == "PCI_BUS_ID") return;
+    const std::string& list = *input_.inherited.cuda_visible_devices;
+    if (parse_visible_devices(list).form != DeviceForm::index) return;
+    const std::vector<Gpu>& gpus = input_.devices->gpus;
+    const bool unlike = std::any_of(gpus.begin(), gpus.end(),
+                                    [&](const Gpu& gpu) { return gpu.name != gpus.front().name; });
+    if (!unlike) return;
+    placement_.warnings.push_back(
+        "the GPUs of this machine differ and CUDA_DEVICE_ORDER is not PCI_BUS_ID, so CUDA may "
+        "number "
+        "them in another order than shown here; set CUDA_DEVICE_ORDER=PCI_BUS_ID or use UUIDs");
+  }
+
+  Result<void> bind_cpus() {
+    if (input_.spec.numa_binding == NumaBinding::none) return {};
+    CHECK(input_.topology.has_value());
+    const std::string flag = "--numa-binding " + numa_binding_name(input_.spec.numa_binding);
+    if (slot_of(0) == nullptr) {
+      return fail(ExitCode::environment,
+                  fmt::format("{}: there is no GPU to be close to: {}; leave the flag out, or bind "
+                              "the program itself with taskset or numactl",
+                              flag, choice_.why_short));
+    }
+    std::vector<int> nodes;
+    for (const DeviceSlot& slot : choice_.slots) {
+      const Gpu& gpu = gpu_of(slot);
+      if (!gpu.numa_node) {
+        return fail(ExitCode::environment,
+                    fmt::format("{}: the NUMA node of {} is not known, as sysfs does not show "
+                                "bus/pci/devices/{}/numa_node; leave the flag out",
+                                flag, device_label(gpu, {}), gpu.pci_bus_id));
+      }
+      nodes.push_back(*gpu.numa_node);
+    }
+    Result<std::vector<CpuSet>> sets =
+        bind_devices(input_.spec.numa_binding, *input_.topology, input_.allowed_cpus, nodes);
+    if (!sets) return tl::unexpected<Error>(sets.error());
+    for (size_t i = 0; i < placement_.workers.size(); ++i) {
+      placement_.workers[i].cpus = (*sets)[i % sets->size()];
+    }
+    return {};
+  }
+
+  const PlacementInput& input_;
+  const bool exclusive_;
+  const bool one_device_each_;
+  DeviceChoice choice_;
+  Placement placement_;
+};
+
+}  // namespace
+
+Result<Placement> place(const PlacementInput& input) {
+  return Placer(input).run();
+}
+
+std::string oversubscription_warning(int workers, const InheritedDevices& inherited,
+                                     std::optional<int> gpu_count) {
+  if (!gpu_count || *gpu_count < 1 || workers <= 1) return {};
+  int visible = *gpu_count;
+  std::string list;
+  if (inherited.cuda_visible_devices) {
+    const VisibleList parsed = parse_visible_devices(*inherited.cuda_visible_devices);
+    // Nothing to see is how users hide their GPUs from a job; MIG devices are not in the count.
+    if (parsed.entries.empty() || parsed.form == DeviceForm::mig_uuid) return {};
+    visible = std::min(visible, static_cast<int>(parsed.entries.size()));
+    list = fmt::format(" (CUDA_VISIBLE_DEVICES={})", *inherited.cuda_visible_devices);
+  }
+  if (workers <= visible) return {};
+  return fmt::format(
+      "{} for {}{}: workers that use device LOCAL_RANK will find none from local rank {} on",
+      counted_noun(static_cast<size_t>(workers), "worker"),
+      counted_noun(static_cast<size_t>(visible), "GPU"), list, visible);
+}
+
+}  // namespace muster

@@ -1,0 +1,64 @@
+// What CUDA_VISIBLE_DEVICES means, without CUDA: a comma-separated list in one of three forms
+// (indices, "GPU-…" or "MIG-…" names), read as the driver reads it. The first entry fixes the form.
+// The list ends before its first invalid entry: another form, a negative or missing number, an
+// index that does not exist, a name that fits no device or several. A device named twice makes CUDA
+// show no device at all. Source: the CUDA C++ Programming Guide, "CUDA Environment Variables", and
+// the behaviour that PyTorch's device counting reproduces. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/placement/devices.h"
+
+namespace muster {
+
+enum class DeviceForm { index, gpu_uuid, mig_uuid };
+
+// The list as text, with no knowledge of devices.
+struct VisibleList {
+  DeviceForm form = DeviceForm::index;
+  std::vector<std::string> entries;  // The valid ones in order, as the user wrote them, trimmed.
+  std::string ended_by;              // What ended the list early, in words; empty if nothing did.
+  bool repeated = false;             // An entry occurs twice: CUDA shows nothing.
+
+  friend bool operator==(const VisibleList&, const VisibleList&) = default;
+};
+
+VisibleList parse_visible_devices(std::string_view value);
+
+// Every item, trimmed, valid or not: torchrun's view of the list for --virtual-local-rank. An empty
+// value is one empty item.
+std::vector<std::string> split_visible_devices(std::string_view value);
+
+// One device that a worker may get.
+struct DeviceSlot {
+  std::string token;       // What goes into CUDA_VISIBLE_DEVICES.
+  int gpu = -1;            // Position in DeviceReport::gpus; -1 if devices are not known.
+  std::string mig_uuid;    // Set for a MIG device.
+  bool our_index = false;  // The token is an index that we chose, so PCI order must go with it.
+
+  friend bool operator==(const DeviceSlot&, const DeviceSlot&) = default;
+};
+
+struct ResolvedList {
+  std::vector<DeviceSlot> slots;  // In the user's order and form.
+  std::string ended_by;
+  bool repeated = false;
+
+  friend bool operator==(const ResolvedList&, const ResolvedList&) = default;
+};
+
+// The list against the devices of this machine. Repeated devices stay in `slots`; the caller
+// decides whether one process is going to see them together. REQUIRES: gpus in PCI order.
+ResolvedList resolve_visible_devices(std::string_view value, const std::vector<Gpu>& gpus);
+
+// All devices of the machine in PCI order: indices, or names for MIG devices and for everything on
+// a machine that has any MIG device, since indices and names do not mix.
+std::vector<DeviceSlot> all_device_slots(const std::vector<Gpu>& gpus);
+
+// The tokens joined by commas.
+std::string join_tokens(const std::vector<DeviceSlot>& slots);
+
+}  // namespace muster

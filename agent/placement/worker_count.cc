@@ -1,0 +1,100 @@
+#include "agent/placement/worker_count.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+namespace muster {
+namespace {
+
+// More workers than this on one node is a slip of the finger, and a fork bomb if obeyed.
+constexpr int kWorkersMax = 1 << 16;
+
+std::string without_blank_ends(const std::string& text) {
+  constexpr const char* kBlank = " \t\r\n";
+  const size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+// As Python's int(): an optional sign, digits, single underscores between digits.
+std::optional<long> python_integer(std::string text) {
+  if (text.starts_with('+')) text.erase(0, 1);
+  if (text.starts_with('_') || text.ends_with('_')) return std::nullopt;
+  if (text.find("__") != std::string::npos) return std::nullopt;
+  text.erase(std::remove(text.begin(), text.end(), '_'), text.end());
+  long value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+Result<int> counted_by_number(const std::string& text) {
+  const std::optional<long> number = python_integer(text);
+  if (!number) {
+    return fail(ExitCode::usage,
+                fmt::format("--nproc-per-node '{}' is not understood; give a number, cpu, gpu or "
+                            "auto",
+                            text));
+  }
+  if (*number < 1 || *number > kWorkersMax) {
+    return fail(ExitCode::usage,
+                fmt::format("--nproc-per-node {} is out of range; give a number from 1 to {}",
+                            *number, kWorkersMax));
+  }
+  return static_cast<int>(*number);
+}
+
+// The devices that the workers will be able to use. A list without a driver behind it counts for
+// nothing, unless it is AMD's, whose driver we do not ask.
+Result<DeviceChoice> usable_devices(const LaunchSpec& spec, const InheritedDevices& inherited,
+                                    const std::optional<DeviceReport>& devices) {
+  Result<DeviceChoice> choice = choose_devices(spec.placement, inherited, devices);
+  if (!choice) return choice;
+  if (!devices_known(devices) && !hip_list_counts(inherited, devices)) {
+    choice->slots.clear();
+    if (!choice->inherited) return choice;
+    InheritedDevices nothing;
+    choice->why_short = choose_devices({}, nothing, devices)->why_short;
+  }
+  const bool one_each =
+      spec.placement.virtual_local_rank && spec.placement.gpu_binding != GpuBinding::exclusive;
+  if (choice->repeated && !one_each) choice->slots.clear();
+  return choice;
+}
+
+}  // namespace
+
+bool needs_devices(const LaunchSpec& spec) {
+  const std::string nproc = without_blank_ends(spec.nproc_per_node);
+  const PlacementSpec& placement = spec.placement;
+  return nproc == "gpu" || nproc == "auto" || !placement.gpus.empty() ||
+         placement.gpu_binding == GpuBinding::exclusive || placement.virtual_local_rank ||
+         placement.numa_binding != NumaBinding::none || placement.report_bindings;
+}
+
+bool needs_topology(const LaunchSpec& spec) {
+  return spec.placement.numa_binding != NumaBinding::none || spec.placement.report_bindings;
+}
+
+Result<int> worker_count(const LaunchSpec& spec, const InheritedDevices& inherited,
+                         const std::optional<DeviceReport>& devices, int allowed_cpu_count) {
+  const std::string nproc = without_blank_ends(spec.nproc_per_node);
+  if (nproc == "cpu") return std::max(1, allowed_cpu_count);
+  if (nproc == "xpu") {
+    return fail(ExitCode::environment,
+                "--nproc-per-node xpu: Intel GPUs cannot be counted here; give their number");
+  }
+  if (nproc != "gpu" && nproc != "auto") return counted_by_number(nproc);
+  const Result<DeviceChoice> choice = usable_devices(spec, inherited, devices);
+  if (!choice) return tl::unexpected<Error>(choice.error());
+  if (!choice->slots.empty()) return static_cast<int>(choice->slots.size());
+  if (nproc == "auto") return std::max(1, allowed_cpu_count);
+  return fail(ExitCode::environment,
+              fmt::format("--nproc-per-node gpu: no GPU can be used: {}; give a number of workers, "
+                          "or cpu",
+                          choice->why_short));
+}
+
+}  // namespace muster

@@ -1,0 +1,25 @@
+// --nproc-per-node as a number, and which look-ups a job needs at all: asking a GPU driver can take
+// seconds, so it happens only for the flags that cannot do without. Pure.
+#pragma once
+
+#include <optional>
+
+#include "agent/launch_spec.h"
+#include "agent/placement/device_choice.h"
+#include "agent/placement/devices.h"
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+// Whether any flag needs the list of devices, or the CPU topology.
+bool needs_devices(const LaunchSpec& spec);
+bool needs_topology(const LaunchSpec& spec);
+
+// `devices` is nullopt when needs_devices() said no.
+//   gpu: the devices that workers would see; none is ExitCode::environment with the reason
+//   auto: the same, or the allowed CPUs if there is no device;  cpu: the allowed CPUs
+// Anything else that is not a positive number is ExitCode::usage.
+Result<int> worker_count(const LaunchSpec& spec, const InheritedDevices& inherited,
+                         const std::optional<DeviceReport>& devices, int allowed_cpu_count);
+
+}  // namespace muster

@@ -1,0 +1,201 @@
+// A stand-in for libnvidia-ml.so.1 on machines without a GPU. Its devices come from the text file
+// that the environment variable FAKE_NVML names, one fact per line:
+//   gpu PCI UUID NAME…          a GPU; they are numbered in this order
+//   mig GPU_NUMBER UUID         GPU is in MIG mode and has this slice; "-" for the mode alone
+//   process GPU_NUMBER PID BYTES [SLICE_NUMBER]
+//   memory GPU_NUMBER USED TOTAL
+//   lost GPU_NUMBER             its handle cannot be had
+//   init_error CODE             what nvmlInit_v2 returns
+//   hang FUNCTION               that function sleeps for ever
+//   noise TEXT                  nvmlInit_v2 prints this on stdout, without a newline
+// Without the variable there are no GPUs.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+namespace {
+
+struct FakeProcess {
+  unsigned pid;
+  unsigned long long used_bytes;
+};
+
+struct FakeDevice {
+  std::string pci;
+  std::string uuid;
+  std::string name;
+  bool mig_enabled = false;
+  bool lost = false;
+  unsigned long long used = 0;
+  unsigned long long total = 0;
+  std::vector<FakeProcess> processes;
+  std::vector<FakeDevice> slices;
+};
+
+struct FakeMachine {
+  std::vector<FakeDevice> gpus;
+  int init_error = 0;
+  std::string hang;
+  std::string noise;
+};
+
+void read_fact(FakeMachine& machine, std::istringstream& line) {
+  std::string kind;
+  line >> kind;
+  size_t number = 0;
+  if (kind == "gpu") {
+    FakeDevice gpu;
+    line >> gpu.pci >> gpu.uuid >> std::ws;
+    std::getline(line, gpu.name);
+    machine.gpus.push_back(gpu);
+  } else if (kind == "hang") {
+    line >> machine.hang;
+  } else if (kind == "init_error") {
+    line >> machine.init_error;
+  } else if (kind == "noise") {
+    std::getline(line >> std::ws, machine.noise);
+  } else if (line >> number) {
+    FakeDevice& gpu = machine.gpus.at(number);
+    if (kind == "lost") gpu.lost = true;
+    if (kind == "memory") line >> gpu.used >> gpu.total;
+    if (kind == "mig") {
+      std::string uuid;
+      line >> uuid;
+      gpu.mig_enabled = true;
+      if (uuid != "-") gpu.slices.push_back({{}, uuid, {}, false, false, 0, 0, {}, {}});
+    }
+    if (kind == "process") {
+      FakeProcess process{};
+      size_t slice = 0;
+      line >> process.pid >> process.used_bytes;
+      (line >> slice ? gpu.slices.at(slice) : gpu).processes.push_back(process);
+    }
+  }
+}
+
+FakeMachine& machine() {
+  static FakeMachine instance = [] {
+    FakeMachine read;
+    const char* path = std::getenv("FAKE_NVML");
+    std::ifstream in(path == nullptr ? "/dev/null" : path);
+    for (std::string line; std::getline(in, line);) {
+      std::istringstream words(line);
+      read_fact(read, words);
+    }
+    return read;
+  }();
+  return instance;
+}
+
+void maybe_hang(const char* function) {
+  while (machine().hang == function)
+    pause();
+}
+
+int copy_text(const std::string& text, char* out, unsigned size) {
+  if (text.size() + 1 > size) return 7;
+  std::memcpy(out, text.c_str(), text.size() + 1);
+  return 0;
+}
+
+struct PciInfo {
+  char bus_id_legacy[16];
+  unsigned numbers[5];
+  char bus_id[32];
+};
+
+struct Memory {
+  unsigned long long total, free, used;
+};
+
+struct ProcessInfo {
+  unsigned pid;
+  unsigned long long used_bytes;
+  unsigned gpu_instance, compute_instance;
+};
+
+}  // namespace
+
+extern "C" {
+
+int nvmlInit_v2() {
+  std::fputs(machine().noise.c_str(), stdout);
+  maybe_hang("nvmlInit_v2");
+  return machine().init_error;
+}
+
+int nvmlShutdown() {
+  return 0;
+}
+
+const char* nvmlErrorString(int result) {
+  return result == 18 ? "Driver/library version mismatch" : "GPU is lost";
+}
+
+int nvmlDeviceGetCount_v2(unsigned* count) {
+  maybe_hang("nvmlDeviceGetCount_v2");
+  *count = static_cast<unsigned>(machine().gpus.size());
+  return 0;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, FakeDevice** device) {
+  if (index >= machine().gpus.size()) return 2;
+  *device = &machine().gpus[index];
+  return (*device)->lost ? 15 : 0;
+}
+
+int nvmlDeviceGetUUID(FakeDevice* device, char* text, unsigned size) {
+  return copy_text(device->uuid, text, size);
+}
+
+int nvmlDeviceGetName(FakeDevice* device, char* text, unsigned size) {
+  return copy_text(device->name, text, size);
+}
+
+int nvmlDeviceGetPciInfo_v3(FakeDevice* device, PciInfo* info) {
+  return copy_text(device->pci, info->bus_id, sizeof info->bus_id);
+}
+
+int nvmlDeviceGetMemoryInfo(FakeDevice* device, Memory* memory) {
+  *memory = {device->total, device->total - device->used, device->used};
+  return 0;
+}
+
+int nvmlDeviceGetMigMode(FakeDevice* device, unsigned* current, unsigned* pending) {
+  *current = *pending = device->mig_enabled ? 1 : 0;
+  return 0;
+}
+
+// As with the real one, the largest number of slices is more than there are.
+int nvmlDeviceGetMaxMigDeviceCount(FakeDevice*, unsigned* count) {
+  *count = 7;
+  return 0;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(FakeDevice* device, unsigned index, FakeDevice** slice) {
+  if (index >= device->slices.size()) return 6;
+  *slice = &device->slices[index];
+  return 0;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(FakeDevice* device, unsigned* count,
+                                            ProcessInfo* infos) {
+  maybe_hang("nvmlDeviceGetComputeRunningProcesses_v3");
+  const unsigned room = *count;
+  *count = static_cast<unsigned>(device->processes.size());
+  if (*count > room) return 7;
+  for (size_t i = 0; i < device->processes.size(); ++i) {
+    infos[i] = {device->processes[i].pid, device->processes[i].used_bytes, ~0u, ~0u};
+  }
+  return 0;
+}
+
+}  // extern "C"

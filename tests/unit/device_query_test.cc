@@ -1,0 +1,202 @@
+// The device query end to end, against the fake driver library: child process, dlopen, NVML calls,
+// JSON, and the time limit.
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include "tests/fakes/device_child.h"
+#include "agent/placement/devices.h"
+#include "agent/placement/nvml.h"
+#include "tests/fakes/temp_tree.h"
+
+namespace muster {
+namespace {
+
+// So long that a loaded machine does not reach it; nothing waits for it but a failing test.
+constexpr Duration kPlenty = std::chrono::seconds(120);
+
+class DeviceQuery : public testing::Test {
+ protected:
+  DeviceQuery() { setenv("LD_LIBRARY_PATH", MUSTER_FAKE_NVML_DIR, 1); }
+  ~DeviceQuery() override {
+    unsetenv("LD_LIBRARY_PATH");
+    unsetenv("FAKE_NVML");
+  }
+
+  void machine(const std::string& facts) {
+    tree_.write("facts", facts);
+    setenv("FAKE_NVML", (tree_.root() / "facts").c_str(), 1);
+  }
+
+  static DeviceReport devices() {
+    const Result<std::string> text =
+        run_device_child({MUSTER_DEVICE_QUERY, "--internal-devices"}, kPlenty);
+    if (!text) ADD_FAILURE() << text.error().message;
+    const Result<DeviceReport> report = parse_device_report(text.value_or(""));
+    if (!report) ADD_FAILURE() << report.error().message;
+    return report.value_or(DeviceReport());
+  }
+
+  static DeviceUseReport uses() {
+    const Result<std::string> text =
+        run_device_child({MUSTER_DEVICE_QUERY, "--internal-device-users"}, kPlenty);
+    if (!text) ADD_FAILURE() << text.error().message;
+    const Result<DeviceUseReport> report = parse_device_use_report(text.value_or(""));
+    if (!report) ADD_FAILURE() << report.error().message;
+    return report.value_or(DeviceUseReport());
+  }
+
+  TempTree tree_;
+};
+
+TEST_F(DeviceQuery, GpusAreListedInPciOrderUnderTheirNvmlNumbers) {
+  machine(
+      "gpu 00000000:AF:00.0 GPU-aaaa NVIDIA A100-SXM4-80GB\n"
+      "gpu 00000000:3B:00.0 GPU-bbbb NVIDIA H100\n"
+      "gpu 00010000:01:00.0 GPU-cccc NVIDIA H100\n");
+  EXPECT_EQ(devices(),
+            (DeviceReport{DeviceSource::nvml,
+                          {{1, "GPU-bbbb", "0000:3b:00.0", "NVIDIA H100", false, {}, {}},
+                           {0, "GPU-aaaa", "0000:af:00.0", "NVIDIA A100-SXM4-80GB", false, {}, {}},
+                           {2, "GPU-cccc", "10000:01:00.0", "NVIDIA H100", false, {}, {}}},
+                          ""}));
+}
+
+TEST_F(DeviceQuery, MigDevicesAreListed) {
+  machine(
+      "gpu 00000000:07:00.0 GPU-aaaa A100\n"
+      "gpu 00000000:0B:00.0 GPU-bbbb A100\n"
+      "mig 0 MIG-1\n"
+      "mig 0 MIG-2\n"
+      "mig 1 -\n");
+  EXPECT_EQ(
+      devices().gpus,
+      (std::vector<Gpu>{{0, "GPU-aaaa", "0000:07:00.0", "A100", true, {{"MIG-1"}, {"MIG-2"}}, {}},
+                        {1, "GPU-bbbb", "0000:0b:00.0", "A100", true, {}, {}}}));
+}
+
+TEST_F(DeviceQuery, DriverWithoutGpusIsNoProblem) {
+  EXPECT_EQ(devices(), (DeviceReport{DeviceSource::nvml, {}, ""}));
+}
+
+TEST_F(DeviceQuery, DriverThatIsNotLoadedCountsAsNoDriver) {
+  machine("init_error 9");
+  EXPECT_EQ(devices().problem, "");
+  EXPECT_NE(devices().source, DeviceSource::nvml);
+}
+
+TEST_F(DeviceQuery, BrokenDriverIsNamed) {
+  machine("init_error 18");
+  EXPECT_EQ(devices().problem,
+            "NVML does not start: Driver/library version mismatch (NVML error 18)");
+  EXPECT_EQ(uses().problem, "NVML does not start: Driver/library version mismatch (NVML error 18)");
+}
+
+TEST_F(DeviceQuery, LostGpuDoesNotHideTheOthers) {
+  machine(
+      "gpu 00000000:07:00.0 GPU-aaaa A100\n"
+      "gpu 00000000:0B:00.0 GPU-bbbb A100\n"
+      "lost 0\n");
+  const DeviceReport report = devices();
+  EXPECT_EQ(report.gpus,
+            (std::vector<Gpu>{{1, "GPU-bbbb", "0000:0b:00.0", "A100", false, {}, {}}}));
+  EXPECT_EQ(report.problem, "GPU 0: GPU is lost (NVML error 15)");
+}
+
+TEST_F(DeviceQuery, NoiseOfTheLibraryDoesNotSpoilTheReport) {
+  machine("gpu 00000000:07:00.0 GPU-aaaa A100\nnoise hello from the driver");
+  EXPECT_EQ(devices().gpus.size(), 1u);
+}
+
+TEST_F(DeviceQuery, UsersAreListedPerGpuByPid) {
+  machine(
+      "gpu 00000000:07:00.0 GPU-aaaa A100\n"
+      "gpu 00000000:0B:00.0 GPU-bbbb A100\n"
+      "memory 0 3000 80000\n"
+      "process 0 77 2000\n"
+      "process 0 12 1000\n"
+      "process 1 12 18446744073709551615\n");
+  EXPECT_EQ(uses(), (DeviceUseReport{{{0, "GPU-aaaa", 3000, 80000, {{12, 1000}, {77, 2000}}},
+                                      {1, "GPU-bbbb", 0, 0, {{12, 0}}}},
+                                     ""}));
+}
+
+TEST_F(DeviceQuery, UsersOfMigSlicesAreAddedUp) {
+  machine(
+      "gpu 00000000:07:00.0 GPU-aaaa A100\n"
+      "mig 0 MIG-1\n"
+      "mig 0 MIG-2\n"
+      "process 0 12 1000 0\n"
+      "process 0 12 500 1\n"
+      "process 0 13 7 1\n");
+  EXPECT_EQ(uses().gpus.at(0).processes, (std::vector<GpuProcess>{{12, 1500}, {13, 7}}));
+}
+
+TEST_F(DeviceQuery, MoreUsersThanTheFirstGuessFit) {
+  std::string facts = "gpu 00000000:07:00.0 GPU-aaaa A100\n";
+  std::vector<GpuProcess> expected;
+  for (int pid = 1000; pid < 1300; ++pid) {
+    facts += "process 0 " + std::to_string(pid) + " 1\n";
+    expected.push_back({pid, 1});
+  }
+  machine(facts);
+  EXPECT_EQ(uses().gpus.at(0).processes, expected);
+}
+
+TEST_F(DeviceQuery, HungDriverCostsTheLimitAndIsNamed) {
+  machine("hang nvmlInit_v2");
+  const Result<std::string> text =
+      run_device_child({MUSTER_DEVICE_QUERY, "--internal-devices"}, std::chrono::milliseconds(200));
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error(), (Error{ExitCode::environment,
+                                 "asking the GPU driver failed: no complete answer within 0.2 s; "
+                                 "see whether nvidia-smi works"}));
+}
+
+TEST_F(DeviceQuery, NothingIsLeftOfAHungQuery) {
+  machine("hang nvmlInit_v2");
+  EXPECT_FALSE(run_device_child({MUSTER_DEVICE_QUERY, "--internal-devices"},
+                                std::chrono::milliseconds(200)));
+  // The killed child was reaped, so this process has no children.
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+}
+
+TEST(DeviceChild, OutputOfASuccessfulCommandComesBackWhole) {
+  const Result<std::string> text =
+      run_device_child({"/bin/sh", "-c", "head -c 300000 /dev/zero; echo end >&2"}, kPlenty);
+  ASSERT_TRUE(text);
+  EXPECT_EQ(*text, std::string(300000, '\0'));
+}
+
+TEST(DeviceChild, FailingSignalledAndMissingCommandsAreErrors) {
+  EXPECT_EQ(run_device_child({"/bin/sh", "-c", "exit 3"}, kPlenty).error().message,
+            "asking the GPU driver failed: exit status 3; see whether nvidia-smi works");
+  EXPECT_EQ(run_device_child({"/bin/sh", "-c", "kill -SEGV $$"}, kPlenty).error().message,
+            "asking the GPU driver failed: the query died of signal 11; see whether nvidia-smi "
+            "works");
+  EXPECT_EQ(run_device_child({"/nonexistent"}, kPlenty).error().code, ExitCode::environment);
+}
+
+TEST(DeviceChild, OutputClosedEarlyDoesNotEscapeTheLimit) {
+  EXPECT_FALSE(
+      run_device_child({"/bin/sh", "-c", "exec >&-; sleep 600"}, std::chrono::milliseconds(200)));
+}
+
+TEST(NvmlInProcess, NoLibraryFallsBackToProcAndThenToNothing) {
+  const TempTree tree;
+  if (query_devices_in_process(tree.root()).source == DeviceSource::nvml) {
+    GTEST_SKIP() << "this machine has a real NVML";
+  }
+  EXPECT_EQ(query_devices_in_process(tree.root()), DeviceReport());
+  tree.write("driver/nvidia/gpus/0000:3b:00.0/information", "GPU UUID: \t GPU-8932");
+  EXPECT_EQ(
+      query_devices_in_process(tree.root()),
+      (DeviceReport{DeviceSource::proc, {{0, "GPU-8932", "0000:3b:00.0", "", false, {}, {}}}, ""}));
+}
+
+}  // namespace
+}  // namespace muster
