@@ -1,0 +1,307 @@
+// One attempt of the job on this node, from the request for a round to the last byte of its output.
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "agent/agent_loop.h"
+#include "agent/placement/device_users.h"
+#include "agent/placement/proc_devices.h"
+#include "rendezvous/base/contract.h"
+
+namespace muster {
+namespace {
+
+constexpr auto kDeviceMemoryPatience = std::chrono::seconds(20);
+constexpr auto kDeviceMemoryPause = std::chrono::milliseconds(200);
+constexpr auto kDriverAnswer = std::chrono::seconds(5);
+// A console that takes nothing must not hold up a restart for ever: after this the attempt counts
+// as drained.
+constexpr auto kDrainPatience = std::chrono::seconds(2);
+constexpr auto kStuckPoll = std::chrono::milliseconds(200);
+constexpr size_t kErrorFileBytesMax = 1 << 20;
+
+// Runs on the output thread, which may wait for a disk.
+std::optional<std::string> read_error_file(const std::string& path) {
+  if (path.empty()) return std::nullopt;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  std::string content(kErrorFileBytesMax, '\0');
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  content.resize(static_cast<size_t>(file.gcount()));
+  return content;
+}
+
+double positive_seconds(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size() && value > 0 ? value : 0;
+}
+
+std::string temp_timer_path(const std::string& temp_dir) {
+  return fmt::format("{}/watchdog_timer_{}_{}", temp_dir.empty() ? "/tmp" : temp_dir, getpid(),
+                     std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+}  // namespace
+
+// The driver lists a dead process until its memory is given back; a new one started before that
+// dies of "out of memory" on a GPU that looks free. Only machines with GPUs and attempts after the
+// first pay for the question.
+void AgentLoop::wait_for_device_memory(group::RequestRound request,
+                                       std::chrono::steady_clock::time_point give_up) {
+  probe_.ask(
+      "--internal-device-users", kDriverAnswer, [this, request, give_up](Result<std::string> text) {
+        const Result<DeviceUseReport> uses =
+            text ? parse_device_use_report(*text) : tl::unexpected<Error>(text.error());
+        if (!uses) {
+          say(uses.error().message);
+          return open_round(request);
+        }
+        const std::vector<GpuHolder> holders = remaining_holders(processes_.seen_pids(), *uses);
+        if (holders.empty()) return open_round(request);
+        if (std::chrono::steady_clock::now() >= give_up) {
+          say(describe_holders(holders) + "; starting anyway");
+          return open_round(request);
+        }
+        pause_.expires_after(kDeviceMemoryPause);
+        pause_.async_wait([this, request, give_up](boost::system::error_code error) {
+          if (!error) wait_for_device_memory(request, give_up);
+        });
+      });
+}
+
+void AgentLoop::on(const group::RequestRound& effect) {
+  say_restart(Duration{0});
+  round_requested_ = std::chrono::steady_clock::now();
+  if (effect.attempt > 0 && quick_gpu_count().value_or(0) > 0) {
+    return wait_for_device_memory(effect, round_requested_ + kDeviceMemoryPatience);
+  }
+  open_round(effect);
+}
+
+void AgentLoop::open_round(const group::RequestRound& request) {
+  if (group_->finished()) return;
+  attempt_ = request.attempt;
+  // A port that the user chose is kept over the attempts; any other is fresh for each of them, so
+  // that nothing of a dead generation can be met there.
+  const int wanted =
+      spec_.rendezvous.backend == "static" ? spec_.rendezvous.endpoint_port.value_or(0) : 0;
+  if (wanted == 0 || !master_port_) {
+    Result<MasterPort> port = MasterPort::reserve(wanted);
+    if (!port) {
+      boost::asio::post(io_, [this, attempt = attempt_, error = port.error()] {
+        drive_->post(group::RoundFailed{attempt, error});
+      });
+      return;
+    }
+    master_port_ = std::move(*port);
+  }
+  if (const Error error = open_file_timer(); !error.message.empty()) {
+    boost::asio::post(io_, [this, attempt = attempt_, error] {
+      drive_->post(group::RoundFailed{attempt, error});
+    });
+    return;
+  }
+  round_ = round_view(request.restart_count);
+  processes_.begin_attempt(setup_.workers);
+  stuck_polls_.assign(static_cast<size_t>(setup_.workers), 0);
+  AttemptPlan plan;
+  plan.restart_count = request.restart_count;
+  for (int i = 0; i < setup_.workers; ++i)
+    plan.ranks.push_back(round_.base_rank + i);
+  output_->open_attempt(std::move(plan), [this, attempt = attempt_](
+                                             Result<std::vector<WorkerStreams>> streams) {
+    auto shared = std::make_shared<Result<std::vector<WorkerStreams>>>(std::move(streams));
+    boost::asio::post(io_, [this, attempt, shared] { on_streams(attempt, std::move(*shared)); });
+  });
+}
+
+RoundView AgentLoop::round_view(int restart_count) const {
+  const RendezvousSpec& rendezvous = spec_.rendezvous;
+  RoundView round;
+  round.local_world_size = setup_.workers;
+  round.world_size = setup_.workers;
+  round.role_world_size = setup_.workers;
+  round.role = spec_.role;
+  round.master_addr = rendezvous.backend == "static"
+                          ? rendezvous.endpoint_host
+                          : rendezvous.local_addr.value_or(local_master_addr());
+  round.master_port = master_port_->port();
+  round.agent_store = false;  // The one place that says so: see MasterPort.
+  round.restart_count = restart_count;
+  round.max_restarts = spec_.max_restarts;
+  round.run_id = run_id_;
+  return round;
+}
+
+Error AgentLoop::open_file_timer() {
+  if (file_timer_ || lookup(env::kEnableFileTimer) != "1") return {};
+  std::string path = lookup(env::kTimerFile);
+  if (path.empty()) path = temp_timer_path(lookup("TMPDIR"));
+  auto server = FileTimerServer::open(
+      io_, path, [this](const FileTimerExpiry& expiry) { on_timer_expired(expiry); });
+  if (!server) return server.error();
+  file_timer_ = std::move(*server);
+  return {};
+}
+
+void AgentLoop::on_streams(int attempt, Result<std::vector<WorkerStreams>> streams) {
+  if (ending_ || attempt != attempt_) return;
+  if (!streams) return drive_->post(group::RoundFailed{attempt, streams.error()});
+  streams_ = std::move(*streams);
+  std::vector<WorkerTraces> traces;
+  error_file_paths_.clear();
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    traces.push_back({streams_[i].out_log, streams_[i].err_log, streams_[i].error_file,
+                      setup_.placement.workers[i].device});
+    error_file_paths_.push_back(streams_[i].error_file);
+  }
+  oom_.snapshot();
+  const Duration took = std::chrono::steady_clock::now() - round_requested_;
+  record_->round_ready(attempt, round_, took, std::move(traces));
+  drive_->post(group::RoundReady{attempt});
+}
+
+SpawnRequest AgentLoop::spawn_request(int local_rank) {
+  const auto index = static_cast<size_t>(local_rank);
+  const WorkerPlacement& placement = setup_.placement.workers[index];
+  WorkerVariables variables;
+  variables.local_rank = local_rank;
+  variables.shown_local_rank = placement.local_rank;
+  variables.error_file = streams_[index].error_file;
+  variables.signals_to_handle = spec_.signals_to_handle;
+  if (file_timer_) variables.timer_file = file_timer_->path();
+  variables.omp_num_threads = setup_.omp_num_threads;
+  variables.device_variables = placement.env;
+
+  SpawnRequest request;
+  request.executable = program_.executable;
+  request.argv = program_.argv(local_rank);
+  request.environment = environment_strings(worker_environment(environment_, round_, variables));
+  const bool has_stdin = spec_.stdin_rank && *spec_.stdin_rank == round_.base_rank + local_rank;
+  request.stdin_fd = has_stdin ? STDIN_FILENO : null_fd_.get();
+  request.stdout_fd = streams_[index].out.get();
+  request.stderr_fd = streams_[index].err.get();
+  request.cpus = placement.cpus;
+  request.descriptor_limit = descriptor_limit_;
+  request.keep_hangup_ignored = context_.hangup_ignored;
+  return request;
+}
+
+void AgentLoop::spawn_worker(int attempt, int local_rank) {
+  spawn_pending_ = false;
+  if (group_->finished() || attempt != attempt_) return;
+  const Result<pid_t> pid = processes_.start(local_rank, spawn_request(local_rank));
+  WorkerStreams& streams = streams_[static_cast<size_t>(local_rank)];
+  streams.out.reset();
+  streams.err.reset();
+  if (pid) {
+    record_->worker_started(local_rank, *pid);
+    drive_->post(group::Spawned{attempt, local_rank, *pid});
+  } else {
+    drive_->post(group::SpawnFailed{attempt, local_rank, pid.error()});
+  }
+  if (std::exchange(empty_while_spawning_, false)) processes_.watch_empty();
+}
+
+void AgentLoop::on_worker_exit(const WorkerExit& exit) {
+  HostEvidence evidence;
+  if (!exit.status.success()) {
+    EvidenceRequest request;
+    request.pid = exit.pid;
+    request.signal = exit.status.kind == ExitStatus::Kind::signaled ? exit.status.value : 0;
+    request.core_dumped = exit.status.core_dumped;
+    request.comm = program_.executable.substr(program_.executable.rfind('/') + 1).substr(0, 15);
+    request.cwd = cwd_;
+    evidence = gather_evidence(request);
+    oom_.fill(evidence);
+  }
+  record_->worker_exited(exit, std::move(evidence));
+  if (file_timer_) file_timer_->forget(exit.pid);
+  drive_->post(group::Exited{attempt_, exit.local_rank, exit.status});
+}
+
+// A stop between the machine's Spawn and its performance finds nothing alive: that is no empty
+// group yet, and the machine relies on hearing of the spawn first.
+void AgentLoop::on_group_empty() {
+  if (spawn_pending_) {
+    empty_while_spawning_ = true;
+    return;
+  }
+  streams_.clear();  // Streams of workers that were never started would keep the drain from its end
+                     // of file.
+  const int attempt = attempt_;
+  output_->drain(
+      [this, attempt, paths = error_file_paths_, run_dir = folders_.run_dir](DrainReport report) {
+        // On the output thread, which may wait for a disk.
+        AttemptRemains remains;
+        remains.err_tails = std::move(report.err_tails);
+        for (const std::string& path : paths)
+          remains.error_files.push_back(read_error_file(path));
+        EvidenceRequest disk;
+        disk.log_dir = run_dir;
+        remains.full_log_disk = gather_evidence(disk).full_log_disk;
+        boost::asio::post(
+            io_, [this, attempt, remains = std::move(remains)] { on_drained(attempt, remains); });
+      });
+  drain_limit_.expires_after(kDrainPatience);
+  drain_limit_.async_wait([this, attempt](boost::system::error_code error) {
+    if (!error) on_drained(attempt, {});
+  });
+}
+
+void AgentLoop::on_drained(int attempt, const AttemptRemains& remains) {
+  if (attempt != attempt_ || ending_) return;
+  drain_limit_.cancel();
+  record_->attempt_drained(remains);
+  drive_->post(group::GroupEmpty{attempt});
+}
+
+// The pid in a timer comes from whoever can write to the FIFO: it is believed only if it is one of
+// the job's.
+void AgentLoop::on_timer_expired(const FileTimerExpiry& expiry) {
+  for (const ProcessEntry& process : processes_.descendants()) {
+    if (process.pid != expiry.pid) continue;
+    say(fmt::format(
+        "timer '{}' of process {} has expired: {}", expiry.scope, expiry.pid,
+        expiry.signal > 0 ? "sending " + signal_name(expiry.signal) : "nothing was asked for"));
+    record_->note(JobEventKind::timer_expired, expiry.scope, expiry.signal);
+    record_->timer_expired(expiry.pid, expiry.scope);
+    if (expiry.signal > 0) signal_process(process, expiry.signal);
+    return;
+  }
+}
+
+// Uninterruptible sleep has no notification, so this is the one poll there is, and only where the
+// user asked for it (TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT).
+void AgentLoop::watch_uninterruptible() {
+  const double limit_s = positive_seconds(lookup(env::kUninterruptibleTimeout));
+  if (limit_s <= 0) return;
+  stuck_timer_.expires_after(kStuckPoll);
+  stuck_timer_.async_wait([this, limit_s](boost::system::error_code error) {
+    if (error || group_->finished()) return;
+    for (const ProcessEntry& process : processes_.descendants()) {
+      for (size_t rank = 0; rank < stuck_polls_.size(); ++rank) {
+        if (processes_.pid(static_cast<int>(rank)) != process.pid) continue;
+        stuck_polls_[rank] = process.state == 'D' ? stuck_polls_[rank] + 1 : 0;
+        const double stuck_s =
+            stuck_polls_[rank] * std::chrono::duration<double>(kStuckPoll).count();
+        if (stuck_s < limit_s) continue;
+        stuck_polls_[rank] = 0;
+        drive_->post(
+            group::FailWorker{attempt_, static_cast<int>(rank),
+                              fmt::format("in uninterruptible sleep for {:.1f} s", stuck_s)});
+      }
+    }
+    watch_uninterruptible();
+  });
+}
+
+}  // namespace muster

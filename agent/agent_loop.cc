@@ -1,0 +1,231 @@
+#include "agent/agent_loop.h"
+
+#include <array>
+#include <filesystem>
+#include <system_error>
+
+#include <boost/asio/post.hpp>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "rendezvous/base/contract.h"
+
+namespace muster {
+namespace {
+
+constexpr auto kDriverPatience = std::chrono::seconds(20);
+constexpr auto kKillPatience = std::chrono::seconds(10);
+
+std::string own_hostname() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// A random UUID, version 4 (RFC 9562): what torchrun uses as the run id of a single-node job.
+std::string random_uuid() {
+  std::array<unsigned char, 16> b{};
+  [[maybe_unused]] const ssize_t n = getrandom(b.data(), b.size(), 0);
+  b[6] = static_cast<unsigned char>((b[6] & 0x0f) | 0x40);
+  b[8] = static_cast<unsigned char>((b[8] & 0x3f) | 0x80);
+  std::string text;
+  for (size_t i = 0; i < b.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", b[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
+    : spec_(input.spec),
+      program_(input.program),
+      environment_(input.environment),
+      warnings_(input.warnings),
+      context_(context),
+      control_(io_, context.control_fd),
+      front_(io_, context.front_pidfd),
+      pause_(io_),
+      drain_limit_(io_),
+      stuck_timer_(io_),
+      leave_limit_(io_),
+      processes_(io_, {[this](const WorkerExit& exit) { on_worker_exit(exit); },
+                       [this] { on_group_empty(); }, [this](int signal) { request_stop(signal); }}),
+      probe_(io_, processes_),
+      run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
+      null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)) {}
+
+std::string AgentLoop::lookup(std::string_view name) const {
+  const auto it = environment_.find(std::string(name));
+  return it == environment_.end() ? std::string() : it->second;
+}
+
+int AgentLoop::run() {
+  if (start()) io_.run();
+  return exit_code_;
+}
+
+bool AgentLoop::start() {
+  std::error_code no_folder;
+  cwd_ = std::filesystem::current_path(no_folder).string();
+  OutputOptions options;
+  options.log = spec_.log;
+  options.run_id = run_id_;
+  options.role = spec_.role;
+  options.hostname = own_hostname();
+  if (const std::string tmp = lookup("TMPDIR"); !tmp.empty()) options.temp_dir = tmp;
+  Result<std::unique_ptr<Output>> output = Output::start(std::move(options));
+  if (!output) {
+    fmt::print(stderr, "muster: {}\n", output.error().message);
+    exit_code_ = static_cast<int>(output.error().code);
+    return false;
+  }
+  output_ = std::move(*output);
+  record_ = std::make_unique<JobRecord>(record_options());
+  for (const std::string& warning : warnings_)
+    say(warning);
+  if (!lookup(env::kHealthCheckPort).empty())
+    say("No health check server started: TORCHELASTIC_HEALTH_CHECK_PORT has no effect");
+  listen_to_front();
+  output_->open_run([this](Result<RunFolders> folders) {
+    boost::asio::post(io_, [this, folders = std::move(folders)] { on_run_open(folders); });
+  });
+  return true;
+}
+
+JobRecord::Options AgentLoop::record_options() {
+  JobRecord::Options options;
+  options.run_id = run_id_;
+  options.program = program_.name;
+  options.binary = program_.executable;
+  options.host = own_hostname();
+  options.rdzv_backend = spec_.rendezvous.backend;
+  options.max_restarts = spec_.max_restarts;
+  options.role = spec_.role;
+  options.torch_events = spec_.event_log == EventLogHandler::console;
+  options.say_raw = [this](std::string line) { output_->say(std::move(line)); };
+  options.append_event = [this](std::string line) {
+    output_->append("events.jsonl", std::move(line));
+  };
+  return options;
+}
+
+void AgentLoop::on_run_open(Result<RunFolders> folders) {
+  if (ending_) return;
+  if (!folders) return fail_early(folders.error());
+  folders_ = std::move(*folders);
+  record_->set_log_dir(folders_.temporary ? std::string() : folders_.run_dir);
+  if (!needs_devices(spec_)) return set_up(std::nullopt);
+  probe_.ask("--internal-devices", kDriverPatience, [this](Result<std::string> text) {
+    const Result<DeviceReport> devices =
+        text ? parse_device_report(*text) : tl::unexpected<Error>(text.error());
+    if (!devices) return fail_early(devices.error());
+    set_up(*devices);
+  });
+}
+
+void AgentLoop::set_up(std::optional<DeviceReport> devices) {
+  Result<NodeSetup> setup = set_up_node(spec_, environment_, std::move(devices));
+  if (!setup) return fail_early(setup.error());
+  const Result<unsigned long> limit = make_room_for_descriptors(setup->workers);
+  if (!limit) return fail_early(limit.error());
+  descriptor_limit_ = *limit;
+  begin(std::move(*setup));
+}
+
+void AgentLoop::begin(NodeSetup setup) {
+  setup_ = std::move(setup);
+  for (const std::string& line : setup_.lines)
+    say(line);
+  WorkerGroup::Options options;
+  options.workers = setup_.workers;
+  options.max_restarts = spec_.max_restarts;
+  options.grace =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(spec_.shutdown_timeout_s));
+  options.leftovers_grace = std::min(options.leftovers_grace, options.grace);
+  group_.emplace(options);
+  drive_.emplace(io_, *group_, [this](const group::Effect& effect) { perform(effect); });
+  record_->job_started(setup_.workers);
+  watch_uninterruptible();
+  drive_->post(group::Begin{});
+}
+
+// ---- the front
+
+void AgentLoop::listen_to_front() {
+  front_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                    [this](boost::system::error_code error) {
+                      if (!error) die_with_the_front();
+                    });
+  listen_for_control();
+}
+
+void AgentLoop::listen_for_control() {
+  control_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                      [this](boost::system::error_code error) {
+                        if (error) return;
+                        ControlMessage message;
+                        ControlRead read = ControlRead::nothing;
+                        while ((read = receive_control(control_.native_handle(), message)) ==
+                               ControlRead::message) {
+                          on_control(message);
+                        }
+                        if (read == ControlRead::closed) die_with_the_front();
+                        listen_for_control();
+                      });
+}
+
+void AgentLoop::on_control(const ControlMessage& message) {
+  switch (message.kind) {
+    case ControlKind::stop:
+      return request_stop(message.signal);
+    case ControlKind::kill:
+      return request_kill();
+    case ControlKind::forward:
+      record_->note(JobEventKind::signal_forwarded, {}, message.signal);
+      if (drive_) drive_->post(group::Forward{message.signal});
+      return;
+    case ControlKind::suspend:
+      record_->note(JobEventKind::suspended);
+      if (drive_) drive_->post(group::Suspend{});
+      send_control(control_.native_handle(), {ControlKind::suspended, 0});
+      return;
+    case ControlKind::resume:
+      if (drive_) drive_->post(group::Resume{});
+      return;
+    case ControlKind::window_size:
+      return output_->resize();
+    case ControlKind::suspended:
+      return;  // Only we say that.
+  }
+}
+
+// Nobody is left to tell the user anything, and nothing of the job may outlive the pid that the
+// user knows.
+void AgentLoop::die_with_the_front() {
+  kill_descendants({}, kKillPatience);
+  _exit(static_cast<int>(ExitCode::internal));
+}
+
+void AgentLoop::request_stop(int signal) {
+  record_->note(JobEventKind::signal_received, {}, signal);
+  if (drive_) return drive_->post(group::StopRequested{signal});
+  if (ending_) return;
+  // Nothing has been started yet: there is nobody to be asked and nothing to wait for.
+  group::Outcome outcome;
+  outcome.kind = group::Outcome::Kind::stopped;
+  outcome.signal = signal;
+  end(outcome);
+}
+
+void AgentLoop::request_kill() {
+  killed_ = true;
+  if (drive_ && !group_->finished()) return drive_->post(group::KillRequested{});
+  leave(exit_code_);
+}
+
+}  // namespace muster

@@ -1,0 +1,148 @@
+// The agent's one loop and everything on it. Internal to agent/: agent.h is the door. The order of
+// a job:
+//
+//   start        run folder on the output thread; GPU driver asked in a child, if a flag needs it;
+//   node set up each attempt RequestRound: old GPU memory free, port reserved, streams opened ->
+//   RoundReady
+//                Spawn, one worker a turn of the loop -> Spawned ... Exited -> (Stop, Kill) ->
+//                nothing left -> output drained -> GroupEmpty
+//   end          record, verdict, result.json, output finished, exit code
+//
+// A signal is honoured at every point of it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/agent.h"
+#include "agent/control_channel.h"
+#include "agent/device_probe.h"
+#include "agent/file_timer_server.h"
+#include "agent/job_record.h"
+#include "agent/master_port.h"
+#include "agent/node_setup.h"
+#include "agent/output/output.h"
+#include "agent/report/evidence.h"
+#include "agent/worker_group.h"
+#include "agent/worker_processes.h"
+#include "rendezvous/net/drive.h"
+
+namespace muster {
+
+class AgentLoop {
+ public:
+  AgentLoop(const AgentInput& input, const AgentContext& context);
+
+  // Runs the job; returns the exit code.
+  int run();
+
+ private:
+  // ---- start (agent_loop.cc)
+  bool start();
+  void on_run_open(Result<RunFolders> folders);
+  void set_up(std::optional<DeviceReport> devices);
+  void begin(NodeSetup setup);
+  JobRecord::Options record_options();
+
+  // ---- the front (agent_loop.cc)
+  void listen_to_front();
+  void listen_for_control();
+  void on_control(const ControlMessage& message);
+  [[noreturn]] void die_with_the_front();
+  void request_stop(int signal);
+  void request_kill();
+
+  // ---- effects of the machine (agent_effects.cc)
+  void perform(const group::Effect& effect);
+  void on(const group::RequestRound& effect);
+  void on(const group::Spawn& effect);
+  void on(const group::WorkerFailed& effect);
+  void on(const group::Stop& effect);
+  void on(const group::Kill& effect);
+  void on(const group::ReportStopping& effect);
+  void on(const group::WatchLeftovers& effect);
+  void on(const group::ReportLeftovers& effect);
+  void on(const group::SuspendWorkers& effect);
+  void on(const group::ResumeWorkers& effect);
+  void on(const group::ForwardSignal& effect);
+  void on(const group::BackOff& effect);
+  void on(const group::Note& effect);
+  void on(const group::Finish& effect);
+
+  // ---- an attempt (agent_attempt.cc)
+  void wait_for_device_memory(group::RequestRound request,
+                              std::chrono::steady_clock::time_point give_up);
+  void open_round(const group::RequestRound& request);
+  void on_streams(int attempt, Result<std::vector<WorkerStreams>> streams);
+  RoundView round_view(int restart_count) const;
+  Error open_file_timer();
+  void spawn_worker(int attempt, int local_rank);
+  SpawnRequest spawn_request(int local_rank);
+  void on_worker_exit(const WorkerExit& exit);
+  void on_group_empty();
+  void on_drained(int attempt, const AttemptRemains& remains);
+  void on_timer_expired(const FileTimerExpiry& expiry);
+  void watch_uninterruptible();
+
+  // ---- the end (agent_effects.cc)
+  void say_restart(Duration delay);
+  void end(const group::Outcome& outcome);
+  void fail_early(const Error& error);
+  void leave(int exit_code);
+
+  void say(const std::string& text) { output_->say("muster: " + text); }
+  std::string lookup(std::string_view name) const;
+
+  const LaunchSpec& spec_;
+  const WorkerProgram& program_;
+  const Environment& environment_;
+  const std::vector<std::string>& warnings_;
+  const AgentContext context_;
+
+  boost::asio::io_context io_{1};
+  boost::asio::posix::stream_descriptor control_;
+  boost::asio::posix::stream_descriptor front_;
+  boost::asio::steady_timer pause_;  // Between two looks at the GPU memory.
+  boost::asio::steady_timer drain_limit_;
+  boost::asio::steady_timer stuck_timer_;  // Uninterruptible sleep, where the user asked for it.
+  boost::asio::steady_timer leave_limit_;
+  WorkerProcesses processes_;
+  DeviceProbe probe_;
+  std::unique_ptr<Output> output_;
+  std::unique_ptr<JobRecord> record_;
+  std::unique_ptr<FileTimerServer> file_timer_;
+  OomWatch oom_;
+
+  NodeSetup setup_;
+  std::string run_id_;
+  std::string cwd_;
+  RunFolders folders_;
+  unsigned long descriptor_limit_ = 0;
+  UniqueFd null_fd_;
+  std::optional<MasterPort> master_port_;
+  RoundView round_;
+  std::chrono::steady_clock::time_point round_requested_;
+  std::vector<WorkerStreams> streams_;  // Of the attempt; emptied rank by rank as workers start.
+  std::vector<std::string> error_file_paths_;
+  std::vector<int> stuck_polls_;  // How often each worker was seen in state D, in a row.
+  std::optional<group::WorkerFailed>
+      failed_;  // Told to the user when the attempt's output is complete.
+  int attempt_ = -1;
+  bool spawn_pending_ = false;         // Spawn was asked for and is not yet performed.
+  bool empty_while_spawning_ = false;  // Nothing was left meanwhile: to be looked at again.
+
+  std::optional<WorkerGroup> group_;
+  std::optional<Drive<WorkerGroup, group::Tick>> drive_;
+  bool killed_ = false;  // The user wants out now.
+  bool ending_ = false;
+  int exit_code_ = 0;
+};
+
+}  // namespace muster

@@ -1,0 +1,111 @@
+#include "agent/node_setup.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include "agent/placement/bindings_table.h"
+#include "agent/placement/cpu_limit.h"
+#include "agent/placement/proc_devices.h"
+#include "rendezvous/base/contract.h"
+
+namespace muster {
+namespace {
+
+constexpr unsigned long kDescriptorsPerWorker = 5;
+constexpr unsigned long kDescriptorsOfOurOwn = 40;
+
+std::optional<std::string> lookup(const Environment& environment, std::string_view name) {
+  const auto it = environment.find(std::string(name));
+  return it == environment.end() ? std::nullopt : std::optional(it->second);
+}
+
+InheritedDevices inherited_devices(const Environment& environment) {
+  return {lookup(environment, env::kCudaVisibleDevices),
+          lookup(environment, env::kHipVisibleDevices), lookup(environment, env::kCudaDeviceOrder)};
+}
+
+void decide_threads(const Environment& environment, const CpuSet& allowed, NodeSetup& setup) {
+  if (setup.workers <= 1 || environment.contains(std::string(env::kOmpNumThreads))) return;
+  const int usable = usable_cores(allowed, cgroup_cpu_quota());
+  const int bound = static_cast<int>(setup.placement.workers.front().cpus.size());
+  setup.omp_num_threads = threads_per_worker(usable, setup.workers, bound);
+  setup.lines.push_back(
+      fmt::format("OMP_NUM_THREADS={} for each of {} workers ({} usable cores); set it yourself "
+                  "to choose another number",
+                  *setup.omp_num_threads, setup.workers, usable));
+}
+
+std::string table_of_bindings(const NodeSetup& setup, const CpuTopology& topology,
+                              const CpuSet& allowed, const Environment& environment) {
+  const std::string threads = setup.omp_num_threads
+                                  ? std::to_string(*setup.omp_num_threads)
+                                  : lookup(environment, env::kOmpNumThreads).value_or("");
+  const std::vector<std::string> column(static_cast<size_t>(setup.workers), threads);
+  return bindings_table(binding_rows(setup.placement, topology, allowed, column, 0));
+}
+
+}  // namespace
+
+Result<NodeSetup> set_up_node(const LaunchSpec& spec, const Environment& environment,
+                              std::optional<DeviceReport> devices) {
+  const InheritedDevices inherited = inherited_devices(environment);
+  const CpuSet allowed = allowed_cpus();
+  if (devices) add_locality(*devices);
+  const bool asked_for_devices = devices.has_value();
+
+  NodeSetup setup;
+  const Result<int> workers =
+      worker_count(spec, inherited, devices, static_cast<int>(allowed.size()));
+  if (!workers) return tl::unexpected<Error>(workers.error());
+  setup.workers = *workers;
+
+  std::optional<CpuTopology> topology;
+  if (needs_topology(spec)) {
+    Result<CpuTopology> read = read_cpu_topology();
+    if (!read) return tl::unexpected<Error>(read.error());
+    topology = std::move(*read);
+  }
+  Result<Placement> placement =
+      place({spec.placement, inherited, std::move(devices), topology, allowed, setup.workers});
+  if (!placement) return tl::unexpected<Error>(placement.error());
+  setup.placement = std::move(*placement);
+  setup.lines = setup.placement.warnings;
+  if (!asked_for_devices) {
+    const std::string warning =
+        oversubscription_warning(setup.workers, inherited, quick_gpu_count());
+    if (!warning.empty()) setup.lines.push_back(warning);
+  }
+  decide_threads(environment, allowed, setup);
+  if (spec.placement.report_bindings && topology) {
+    setup.table = table_of_bindings(setup, *topology, allowed, environment);
+  }
+  return setup;
+}
+
+Result<unsigned long> make_room_for_descriptors(int workers) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return fail(ExitCode::environment,
+                fmt::format("cannot read the descriptor limit: {}", std::strerror(errno)));
+  }
+  const unsigned long inherited = limit.rlim_cur;
+  const unsigned long needed =
+      kDescriptorsOfOurOwn + kDescriptorsPerWorker * static_cast<unsigned long>(workers);
+  if (limit.rlim_cur >= needed) return inherited;
+  if (limit.rlim_max < needed) {
+    return fail(
+        ExitCode::environment,
+        fmt::format(
+            "{} workers need {} open files, but the limit is {} (hard limit {}): raise it with "
+            "`ulimit -n {}`, or start fewer workers",
+            workers, needed, inherited, limit.rlim_max, needed));
+  }
+  limit.rlim_cur = needed;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  return inherited;
+}
+
+}  // namespace muster

@@ -1,0 +1,35 @@
+// What this node contributes to a job, computed once before the first attempt: how many workers,
+// which devices and CPUs each gets, OMP_NUM_THREADS, and what the user has to be told about it.
+// Reads affinity, cgroup limits and sysfs, none of which blocks; the devices were asked for by
+// DeviceProbe.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/launch_spec.h"
+#include "agent/placement/placement.h"
+#include "agent/worker_environment.h"
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+struct NodeSetup {
+  int workers = 1;
+  Placement placement;
+  std::optional<int> omp_num_threads;  // To be set where the user set none.
+  std::vector<std::string> lines;      // For stderr: warnings and the OMP line.
+  std::string table;                   // --report-bindings: the whole table.
+};
+
+// `devices` is nullopt where needs_devices(spec) said no.
+Result<NodeSetup> set_up_node(const LaunchSpec& spec, const Environment& environment,
+                              std::optional<DeviceReport> devices);
+
+// Descriptors: each worker costs up to five (two streams, two ends for a moment, a pidfd). Raises
+// the soft limit where that is needed and allowed, and returns the limit that workers shall get
+// back. Fails, naming the number to ask for, when the hard limit is too low.
+Result<unsigned long> make_room_for_descriptors(int workers);
+
+}  // namespace muster

@@ -1,0 +1,156 @@
+"""What the live tests share: starting the real launcher, watching real processes, waiting for facts.
+
+Every test runs the binary named by $MUSTER. Waiting is always for a condition with a generous limit, never a
+sleep; processes of a job are recognised by a marker in their environment or argument list, which serves the
+tests only (the launcher itself never looks at such things).
+"""
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+MUSTER = os.environ.get("MUSTER", "")
+LIMIT_S = 30.0
+
+
+def require_muster():
+    if not MUSTER or not os.access(MUSTER, os.X_OK):
+        sys.exit(f"MUSTER={MUSTER!r}: set it to the launcher to be tested")
+
+
+def wait_for(condition, what, limit_s=LIMIT_S):
+    """Returns the first true value of condition(); fails the test after the limit."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {limit_s} s: {what}")
+        time.sleep(0.005)
+
+
+def processes():
+    """{pid: (ppid, state, cmdline)} of everything that /proc shows, zombies included."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat") as f:
+                rest = f.read().rpartition(")")[2].split()
+            with open(f"/proc/{name}/cmdline", "rb") as f:
+                cmdline = f.read().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        found[int(name)] = (int(rest[1]), rest[0], cmdline)
+    return found
+
+
+def alive_with(marker):
+    """Pids of living processes (not zombies) that carry the marker on their command line."""
+    return [p for p, (_, state, cmdline) in processes().items() if state not in "ZX" and marker in cmdline]
+
+
+def children_of(pid):
+    return [p for p, (parent, _, _) in processes().items() if parent == pid]
+
+
+def is_gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+class Job:
+    """One launcher process under test, its output in files so that nothing ever blocks on us."""
+
+    def __init__(self, *args, env=None, stdin=subprocess.DEVNULL, cwd=None, **popen):
+        self.out = tempfile.TemporaryFile()
+        self.err = tempfile.TemporaryFile()
+        full = dict(os.environ)
+        full.update(env or {})
+        self.process = subprocess.Popen([MUSTER, *map(str, args)], stdin=stdin, stdout=popen.pop("stdout", self.out),
+                                        stderr=popen.pop("stderr", self.err), env=full, cwd=cwd, **popen)
+        self.pid = self.process.pid
+
+    def agent(self):
+        return wait_for(lambda: children_of(self.pid), "the front has an agent")[0]
+
+    def signal(self, number):
+        os.kill(self.pid, number)
+
+    def wait(self, limit_s=LIMIT_S):
+        return self.process.wait(limit_s)
+
+    def stdout(self):
+        return self._read(self.out)
+
+    def stderr(self):
+        return self._read(self.err)
+
+    @staticmethod
+    def _read(file):
+        return os.pread(file.fileno(), 1 << 26, 0).decode(errors="replace")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+        self.out.close()
+        self.err.close()
+
+
+def run(*args, limit_s=LIMIT_S, **options):
+    """Runs a job to its end: (exit code, stdout, stderr)."""
+    with Job(*args, **options) as job:
+        code = job.wait(limit_s)
+        return code, job.stdout(), job.stderr()
+
+
+class LiveTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.marker = f"marker-{uuid.uuid4().hex}"
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def write(self, name, content, mode=0o755):
+        with open(self.path(name), "w") as f:
+            f.write(content)
+        os.chmod(self.path(name), mode)
+        return self.path(name)
+
+    def read(self, name):
+        with open(self.path(name)) as f:
+            return f.read()
+
+    def exists(self, name):
+        return os.path.exists(self.path(name))
+
+    def wait_for_files(self, *names):
+        wait_for(lambda: all(self.exists(n) for n in names), f"files {names}")
+
+    def assert_nothing_left(self, limit_s=1.0):
+        deadline = time.monotonic() + limit_s
+        while alive_with(self.marker):
+            if time.monotonic() > deadline:
+                all_of_them = processes()
+                self.fail(f"left after {limit_s} s: {[(p, all_of_them.get(p)) for p in alive_with(self.marker)]}")
+            time.sleep(0.005)
+
+
+def main():
+    require_muster()
+    unittest.main(verbosity=2)

@@ -1,0 +1,155 @@
+"""Attempts: budget, counters, fresh port, back-off, verdict, exit codes."""
+import json
+import os
+import re
+import signal
+import time
+
+from harness import Job, LiveTest, children_of, main, run, wait_for
+
+
+class Restarts(LiveTest):
+    def test_all_stop_and_start_anew_until_it_works(self):
+        script = self.write("w.sh", f"""#!/bin/bash
+            echo "$RANK $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS $MASTER_PORT" >>{self.path('log')}.$RANK
+            [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT -lt 2 ] && exit 9
+            [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0
+            exec -a {self.marker} sleep 1000
+            """)
+        code, _, err = run("--nproc-per-node", 3, "--max-restarts", 3, "--no-python", script)
+        self.assertEqual(code, 0, err)
+        rows = [self.read(f"log.{rank}").split("\n")[:-1] for rank in range(3)]
+        ports = []
+        for count in range(3):
+            line = rows[1][count].split()
+            self.assertEqual(line[:3], ["1", str(count), "3"])
+            ports.append(line[3])
+        self.assertEqual(len(set(ports)), 3, "a fresh port serves each attempt")
+        self.assertEqual(err.count("failed (exitcode: 9)"), 2)
+        self.assert_nothing_left(0.2)
+
+    def test_budget(self):
+        for restarts in (0, 1, 3):
+            code, out, _ = run("--max-restarts", restarts, "--no-python", "sh", "-c", "echo started; exit 5")
+            self.assertEqual((code, out), (5, "started\n" * (restarts + 1)))
+
+    def test_the_old_group_is_gone_before_the_new_one_starts(self):
+        """Each attempt's worker looks for processes of the attempt before it, which ignore TERM and left a session."""
+        script = self.write("w.sh", f"""#!/bin/bash
+            pgrep -f 'old-{self.marker}' >>{self.path('seen')}
+            [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0
+            setsid bash -c 'trap "" TERM; exec -a old-{self.marker} sleep 1000' >/dev/null 2>&1 &
+            while ! pgrep -f 'old-{self.marker}' >/dev/null; do sleep 0.01; done
+            exit 1
+            """)
+        code, _, err = run("--max-restarts", 2, "--shutdown-timeout", "0.3", "--no-python", script)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(self.read("seen"), "")
+
+    def test_death_to_replacement_does_not_wait_for_a_poll(self):
+        script = self.write("w.sh", f"#!/bin/bash\ndate +%s.%N >>{self.path('starts')}\nexec sleep 1000\n")
+        job = Job("--max-restarts", 1, "--monitor-interval", "60", "--no-python", script)
+        self.addCleanup(job.__exit__)
+        wait_for(lambda: self.exists("starts") and self.read("starts").count("\n") == 1, "first start")
+        worker = wait_for(lambda: self._workers(job), "the worker")[0]
+        killed = time.time()
+        os.kill(worker, signal.SIGKILL)
+        wait_for(lambda: self.read("starts").count("\n") == 2, "second start")
+        self.assertLess(float(self.read("starts").split()[1]) - killed, 1.0)
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+
+    @staticmethod
+    def _workers(job):
+        return [p for agent in children_of(job.pid) for p in children_of(agent)]
+
+    def test_quick_deaths_back_off(self):
+        before = time.monotonic()
+        code, _, err = run("--max-restarts", 4, "--no-python", "false")
+        self.assertEqual(code, 1)
+        # 0, 0.5, 1 and 2 s before the restarts.
+        self.assertGreater(time.monotonic() - before, 3.4)
+        self.assertEqual(err.count("restarting"), 4)
+
+
+class Verdict(LiveTest):
+    def test_exit_codes(self):
+        for command, code in {"exit 1": 1, "exit 42": 42, "exit 255": 255, "kill -SEGV $$$$": 139, "kill -KILL $$$$": 137,
+                              "kill -ABRT $$$$": 134}.items():
+            with self.subTest(command=command):  # "$$" is how a "$" reaches a worker.
+                got, _, err = run("--nproc-per-node", 2, "--no-python", "sh", "-c", command)
+                self.assertEqual(got, code, err)
+        got, _, _ = run("--exit-code", "torchrun", "--no-python", "sh", "-c", "exit 42")
+        self.assertEqual(got, 1)
+
+    def test_the_culprit_is_named_and_the_others_are_one_line(self):
+        code, _, err = run("--nproc-per-node", 4, "--no-python", "bash", "-c",
+                           "if [ $RANK = 2 ]; then sleep 0.3; echo no more data >&2; exit 42; fi; sleep 1000")
+        self.assertEqual(code, 42)
+        for text in ("rank 2", "exited with 42", "no more data", "Root Cause (first observed failure)",
+                     "exitcode  : 42", "failed (exitcode: 42)"):
+            self.assertIn(text, err)
+        self.assertEqual(len([line for line in err.splitlines() if "3 others" in line]), 1, err)
+        self.assertLess(len(err.splitlines()), 40)
+
+    def test_a_python_traceback_is_in_the_headline(self):
+        script = self.write("x.py", "def f():\n    raise ValueError('wrong shape (3, 4)')\nf()\n")
+        code, _, err = run(script)
+        self.assertEqual(code, 1)
+        headline = next(line for line in err.splitlines() if "FAILED" in line)
+        self.assertIn("ValueError: wrong shape (3, 4)", headline)
+
+    def test_result_and_events(self):
+        code, _, _ = run("--log-dir", self.path("logs"), "--nproc-per-node", 2, "--max-restarts", 1, "--rdzv-id", "job1",
+                         "--no-python", "sh", "-c", "[ $RANK = 1 ] && exit 6; sleep 1000")
+        self.assertEqual(code, 6)
+        run_dir = os.path.join(self.path("logs"), os.listdir(self.path("logs"))[0])
+        self.assertRegex(os.path.basename(run_dir), r"^job1_\w{8}$")
+        with open(os.path.join(run_dir, "result.json")) as f:
+            result = json.load(f)
+        self.assertEqual(result["outcome"], "failed")
+        self.assertEqual(result["exit_code"], 6)
+        self.assertEqual(result["culprit"]["rank"], 1)
+        with open(os.path.join(run_dir, "events.jsonl")) as f:
+            events = [json.loads(line) for line in f]
+        names = [event["event"] for event in events]
+        self.assertEqual(names[0], "job_started")
+        self.assertEqual(names[-1], "job_ended")
+        self.assertEqual(names.count("worker_started"), 4)
+        self.assertEqual(names.count("worker_exited"), 4)
+        self.assertEqual(names.count("restarting"), 1)
+
+    def test_out_of_memory_is_named_when_the_kernel_did_it(self):
+        """Inside a memory cgroup of our own; where none can be made this test says so."""
+        folder = None
+        for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
+            candidate = os.path.join(root, f"muster-test-{os.getpid()}")
+            try:
+                os.mkdir(candidate)
+                limit = os.path.join(candidate, "memory.limit_in_bytes" if root.endswith("memory") else "memory.max")
+                with open(limit, "w") as f:
+                    f.write(str(64 << 20))
+                folder = candidate
+                break
+            except OSError:
+                if os.path.isdir(candidate):
+                    os.rmdir(candidate)
+        if folder is None:
+            self.skipTest("no memory cgroup can be created here")
+        self.addCleanup(os.rmdir, folder)
+        enter = lambda: open(os.path.join(folder, "cgroup.procs"), "w").write(str(os.getpid()))
+        code, _, err = run("--no-python", "python3", "-c",
+                           "x = []\nwhile True: x.append(bytearray(1 << 20))", preexec_fn=enter)
+        self.assertEqual(code, 137, err)
+        self.assertIn("out-of-memory killer", err)
+
+
+class Core(LiveTest):
+    def test_signal_names_and_no_core(self):
+        code, _, err = run("--no-python", "bash", "-c", "ulimit -c 0; kill -SEGV $$$$")
+        self.assertEqual(code, 139)
+        self.assertTrue(re.search(r"killed by SIGSEGV", err), err)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,255 @@
+"""Signals to the launcher: orderly ends at every moment, forwarding, nohup, terminal job control, PID 1."""
+import os
+import pty
+import signal
+import subprocess
+import time
+
+from harness import MUSTER, Job, LiveTest, alive_with, is_gone, main, processes, run, wait_for
+
+# Says which signals it got, in a file per signal; ends by TERM/INT/... only after `ending` seconds.
+COUNTING = """#!/usr/bin/env python3
+import os, signal, sys, time
+rank = os.environ["RANK"]
+folder, marker = sys.argv[1:3]
+def got(number, _):
+    with open(f"{folder}/got.{rank}", "a") as f:
+        f.write(signal.Signals(number).name + "\\n")
+    if number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        time.sleep(float(os.environ.get("ENDING", "0")))
+        sys.exit(int(os.environ.get("END_CODE", "0")))
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2,
+               signal.SIGALRM, signal.SIGRTMIN):
+    if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+        continue
+    signal.signal(number, got)
+open(f"{folder}/up.{rank}", "w").close()
+while True:
+    time.sleep(0.05)
+"""
+
+
+class Base(LiveTest):
+    def start(self, *flags, workers=2, env=None, **popen):
+        script = self.write("counting.py", COUNTING)
+        job = Job("--nproc-per-node", workers, *flags, "--no-python", script, self.folder.name, self.marker,
+                  env=env, **popen)
+        self.addCleanup(job.__exit__)
+        self.wait_for_files(*[f"up.{rank}" for rank in range(workers)])
+        return job
+
+    def got(self, rank):
+        return self.read(f"got.{rank}").split() if self.exists(f"got.{rank}") else []
+
+
+class Ending(Base):
+    def check(self, number):
+        job = self.start()
+        job.signal(number)
+        self.assertEqual(job.wait(), 128 + number)
+        for rank in range(2):
+            self.assertEqual(self.got(rank), [number.name])
+        self.assertIn(f"{number.name}: stopping ranks 0-1", job.stderr())
+        self.assert_nothing_left(0.2)
+
+    def test_term(self):
+        self.check(signal.SIGTERM)
+
+    def test_int(self):
+        self.check(signal.SIGINT)
+
+    def test_quit(self):
+        self.check(signal.SIGQUIT)
+
+    def test_hup(self):
+        self.check(signal.SIGHUP)
+
+    def test_a_worker_that_dies_of_our_signal_is_no_culprit(self):
+        job = Job("--nproc-per-node", 2, "--max-restarts", 3, "--no-python", "bash", "-c",
+                  f"touch {self.folder.name}/up.$RANK; exec -a {self.marker} sleep 1000")
+        self.addCleanup(job.__exit__)
+        self.wait_for_files("up.0", "up.1")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+        self.assertNotIn("FAILED", job.stderr())
+        self.assertNotIn("Root Cause", job.stderr())
+
+    def test_grace_then_kill(self):
+        job = self.start("--shutdown-timeout", "0.5", env={"ENDING": "1000"})
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+        self.assertEqual(self.got(0), ["SIGTERM"])
+        self.assert_nothing_left(0.2)
+
+    def test_a_save_within_the_grace_is_finished(self):
+        job = self.start("--shutdown-timeout", "20", env={"ENDING": "1.5"})
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+        self.assertNotIn("SIGKILL;", job.stderr())
+
+    def test_second_int_kills_at_once(self):
+        job = self.start(env={"ENDING": "1000"})
+        job.signal(signal.SIGINT)
+        wait_for(lambda: self.got(0) and self.got(1), "the first INT arrived")
+        time.sleep(0.15)  # A repetition within 100 ms is taken for the same request (see the next test).
+        before = time.monotonic()
+        job.signal(signal.SIGINT)
+        self.assertEqual(job.wait(), 130)
+        self.assertLess(time.monotonic() - before, 10)  # The grace is 30 s.
+        self.assert_nothing_left(0.2)
+
+    def test_timeout_1_sends_its_signal_twice_and_the_grace_still_holds(self):
+        script = self.write("counting.py", COUNTING)
+        done = subprocess.run(["timeout", "-s", "TERM", "1.5", MUSTER, "--no-python", script, self.folder.name,
+                               self.marker], env={**os.environ, "ENDING": "1"}, stderr=subprocess.PIPE, text=True, timeout=30,
+                              check=False)
+        self.assertEqual(done.returncode, 124)
+        self.assertEqual(self.got(0), ["SIGTERM"])
+        self.assertNotIn("SIGKILL;", done.stderr)
+
+    def test_before_the_workers_run(self):
+        """At every moment: signals from the first millisecond on end the job, and nothing is left."""
+        for delay_ms in (0, 1, 2, 3, 4, 6, 10, 20):
+            with Job("--nproc-per-node", 4, "--no-python", "bash", "-c", f"exec -a {self.marker} sleep 1000") as job:
+                wait_for(lambda j=job: os.path.realpath(f"/proc/{j.pid}/exe") == os.path.realpath(MUSTER), "exec")
+                time.sleep(delay_ms / 1000)
+                job.signal(signal.SIGTERM)
+                code = job.wait()
+                # Before main blocks signals the default action ends it: a shell shows the same 143.
+                self.assertIn(code, (143, -signal.SIGTERM))
+            self.assert_nothing_left()
+
+    def test_the_agent_may_be_signalled_too(self):
+        """pkill hits both processes: still one orderly stop, not a kill."""
+        job = self.start(env={"ENDING": "0.5"})
+        agent = job.agent()
+        os.kill(agent, signal.SIGTERM)
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+        self.assertEqual(self.got(0), ["SIGTERM"])
+
+    def test_during_the_back_off(self):
+        job = Job("--max-restarts", 10, "--no-python", "false")
+        self.addCleanup(job.__exit__)
+        wait_for(lambda: job.stderr().count("restart") >= 4, "a few quick deaths")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+
+
+class Forwarding(Base):
+    def test_user_signals_reach_every_worker_once_and_end_nothing(self):
+        job = self.start()
+        expected = []
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.Signals(signal.SIGRTMIN)):
+            job.signal(number)
+            expected.append(number.name)
+            for rank in range(2):
+                wait_for(lambda r=rank: self.got(r) == expected, f"rank {rank} got {expected}")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+        self.assertEqual(self.got(0), expected + ["SIGTERM"])
+
+    def test_signals_to_handle_makes_a_signal_end_the_job(self):
+        job = self.start("--signals-to-handle", "SIGUSR1,SIGTERM")
+        job.signal(signal.SIGUSR1)
+        wait_for(lambda: self.got(0) == ["SIGUSR1"], "the signal itself is passed on")
+        # The workers go on after USR1: the ladder ends them.
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 128 + signal.SIGUSR1)
+
+
+class Nohup(Base):
+    def test_hup_stays_ignored_for_launcher_and_workers(self):
+        job = self.start(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        job.signal(signal.SIGHUP)
+        for pid in alive_with(self.marker):
+            os.kill(pid, signal.SIGHUP)
+        job.signal(signal.SIGUSR1)
+        wait_for(lambda: self.got(0) == ["SIGUSR1"] and self.got(1) == ["SIGUSR1"], "alive after HUP")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+
+    def test_other_dispositions_are_reset(self):
+        code, out, _ = run("--no-python", "bash", "-c", "grep SigIgn /proc/self/status; grep SigBlk /proc/self/status",
+                           preexec_fn=lambda: (signal.signal(signal.SIGUSR1, signal.SIG_IGN),
+                                               signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])))
+        self.assertEqual(code, 0)
+        self.assertEqual([int(line.split()[1], 16) for line in out.splitlines()], [0, 0])
+
+
+class JobControl(Base):
+    def state(self, pid):
+        return processes()[pid][1]
+
+    def test_stop_and_continue(self):
+        job = self.start()
+        agent = job.agent()
+        workers = [p for p in alive_with(self.marker) if p not in (job.pid, agent)]
+        self.assertEqual(len(workers), 2)
+        job.signal(signal.SIGTSTP)
+        wait_for(lambda: self.state(job.pid) == "T", "the front is stopped")
+        for worker in workers:
+            self.assertEqual(self.state(worker), "T")
+        self.assertNotEqual(self.state(agent), "T")
+        job.signal(signal.SIGCONT)
+        wait_for(lambda: all(self.state(p) != "T" for p in [job.pid, *workers]), "all run again")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+
+    def test_in_a_shell_with_job_control(self):
+        """Ctrl-Z, fg and Ctrl-C at a real terminal, in an interactive shell."""
+        script = self.write("counting.py", COUNTING)
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.environ["PS1"] = "$ "
+            os.execvp("bash", ["bash", "--norc", "--noprofile", "-i"])
+        self.addCleanup(lambda: (os.kill(pid, signal.SIGKILL), os.waitpid(pid, 0)))
+        screen = bytearray()
+        os.set_blocking(terminal, False)
+
+        def shows(text):
+            try:
+                screen.extend(os.read(terminal, 65536))
+            except (BlockingIOError, OSError):
+                pass
+            return text in screen
+
+        os.write(terminal, f"{MUSTER} --nproc-per-node 2 --no-python {script} {self.folder.name} {self.marker}\n"
+                 .encode())
+        self.wait_for_files("up.0", "up.1")
+        os.write(terminal, b"\x1a")
+        wait_for(lambda: shows(b"Stopped"), "the shell says Stopped")
+        os.write(terminal, b"fg\n")
+        wait_for(lambda: not [p for p in alive_with(self.marker) if self.state(p) == "T"], "all run again")
+        os.write(terminal, b"\x03")
+        wait_for(lambda: shows(b"SIGINT: stopping"), "the countdown line")
+        os.write(terminal, b"echo code=$?\n")
+        wait_for(lambda: shows(b"code=130"), "the exit code")
+        self.assertEqual(self.got(0), ["SIGINT"])
+
+
+class AsPid1(Base):
+    def test_reaps_everything_and_forwards(self):
+        """In a PID namespace of its own, as in a container without an init."""
+        script = self.write("orphans.sh", "#!/bin/bash\n"
+                            "for i in 1 2 3; do (setsid bash -c 'sleep 0.05' &) ; done\nsleep 0.5\n"
+                            "ps -eo stat= | grep -c Z\nexit 5\n")
+        done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", MUSTER, "--no-python", script],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertEqual(done.stdout, "0\n", done.stderr)
+
+    def test_term_reaches_the_job(self):
+        script = self.write("counting.py", COUNTING)
+        unshare = subprocess.Popen(["unshare", "--pid", "--fork", "--mount-proc", MUSTER, "--no-python", script,
+                                    self.folder.name, self.marker], stderr=subprocess.DEVNULL)
+        self.wait_for_files("up.0")
+        front = wait_for(lambda: [p for p, (parent, _, _) in processes().items() if parent == unshare.pid], "PID 1")[0]
+        os.kill(front, signal.SIGTERM)
+        self.assertEqual(unshare.wait(30), 143)
+        self.assertEqual(self.got(0), ["SIGTERM"])
+        wait_for(lambda: is_gone(front), "gone")
+
+
+if __name__ == "__main__":
+    main()
