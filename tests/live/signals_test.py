@@ -169,12 +169,14 @@ class Nohup(Base):
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)
 
-    def test_other_dispositions_are_reset(self):
-        code, out, _ = run("--no-python", "bash", "-c", "grep SigIgn /proc/self/status; grep SigBlk /proc/self/status",
+    def test_what_the_user_ignores_stays_ignored_and_the_mask_is_empty(self):
+        code, out, _ = run("--no-python", "bash", "-c", "grep -E 'Sig(Ign|Blk)' /proc/self/status",
                            preexec_fn=lambda: (signal.signal(signal.SIGUSR1, signal.SIG_IGN),
+                                               signal.signal(signal.SIGINT, signal.SIG_IGN),
                                                signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])))
         self.assertEqual(code, 0)
-        self.assertEqual([int(line.split()[1], 16) for line in out.splitlines()], [0, 0])
+        masks = {line.split(":")[0]: int(line.split()[1], 16) for line in out.splitlines()}
+        self.assertEqual(masks, {"SigBlk": 0, "SigIgn": 1 << (signal.SIGUSR1 - 1)})
 
 
 class JobControl(Base):

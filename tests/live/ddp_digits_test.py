@@ -1,0 +1,100 @@
+"""An unmodified DDP script gives the same result under muster as under torchrun, also after a worker was killed.
+
+For 2 and for 4 workers there are four runs: each launcher, undisturbed and with rank 1 killing itself in epoch 5 of
+the first attempt. All four must end with bit-equal losses: the number of threads is fixed (it decides how sums are
+cut), gloo adds in a fixed order, and a resumed job repeats the epochs since the last checkpoint exactly.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "differential"))
+import launchers  # noqa: E402  (the harness lives in a folder beside this file)
+
+SCRIPT = HERE.parents[1] / "examples" / "digits_ddp.py"
+EPOCHS = 8
+KILL_EPOCH = 5
+
+
+def run_once(launcher, workers, killed, folder):
+    """Runs the example; returns (exit code, stdout, stderr, seconds)."""
+    environment = launchers.base_environment() | {
+        "OMP_NUM_THREADS": "1",
+        "TMPDIR": str(folder),
+        # torchrun's agent keeps one store over restarts, where gloo then reads addresses of dead workers.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
+    command = [*launcher.command, "--nproc-per-node", str(workers), "--max-restarts", "1", str(SCRIPT)]
+    command += ["--epochs", str(EPOCHS), "--checkpoint", str(folder / "digits.pt")]
+    if killed:
+        command += ["--kill-rank", "1", "--kill-epoch", str(KILL_EPOCH)]
+    began = time.monotonic()
+    done = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180, cwd=folder
+    )
+    return done.returncode, done.stdout, done.stderr, time.monotonic() - began
+
+
+def problems_of(killed, code, stdout):
+    """What is wrong with one run on its own; the loss is compared by the caller."""
+    starts = [int(epoch) for epoch in re.findall(r"starting at epoch (\d+) of", stdout)]
+    # Rank 0 saves epoch 4 before rank 1 can die in epoch 5 only if it is not slower; so one epoch is allowed.
+    wanted = [[0, KILL_EPOCH], [0, KILL_EPOCH - 1]] if killed else [[0]]
+    if code != 0:
+        yield f"exit code {code}"
+    if starts not in wanted:
+        yield f"attempts started at epochs {starts}, wanted one of {wanted}"
+    if len(re.findall(r"final loss \S+", stdout)) != 1:
+        yield "no final loss, or several"
+
+
+def check_world(workers, chosen, scratch):
+    """Runs all cases of one world size; returns (cases, failures)."""
+    losses, cases, failures = {}, 0, 0
+    for launcher in chosen:
+        for killed in (False, True):
+            name = f"{workers} workers, {launcher.name}, {'rank 1 killed' if killed else 'undisturbed'}"
+            folder = scratch / name.replace(" ", "_")
+            folder.mkdir()
+            code, stdout, stderr, seconds = run_once(launcher, workers, killed, folder)
+            problems = list(problems_of(killed, code, stdout))
+            loss = re.search(r"final loss (\S+)", stdout)
+            losses[name] = loss.group(1) if loss else None
+            cases += 1
+            failures += bool(problems)
+            print(f"{'FAIL' if problems else 'ok'}: {name}: loss {losses[name]} in {seconds:.1f} s", flush=True)
+            for problem in problems:
+                print(f"  {problem}\n  stdout: {stdout!r}\n  stderr: {stderr[-3000:]}", flush=True)
+    cases += 1
+    if len(set(losses.values())) != 1:
+        failures += 1
+        print(f"FAIL: {workers} workers: the losses differ: {losses}")
+    else:
+        print(f"ok: {workers} workers: all {len(losses)} losses are the same")
+    return cases, failures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--launchers", default="torchrun,muster")
+    parser.add_argument("--workers", default="2,4")
+    options = parser.parse_args()
+    known = {"torchrun": launchers.torchrun, "muster": launchers.muster}
+    chosen = [known[name]() for name in options.launchers.split(",")]
+    cases = failures = 0
+    with tempfile.TemporaryDirectory(prefix="digits_") as scratch:
+        for workers in map(int, options.workers.split(",")):
+            world = check_world(workers, chosen, pathlib.Path(scratch))
+            cases, failures = cases + world[0], failures + world[1]
+    print(f"{cases - failures} of {cases} checks passed, launchers: {options.launchers}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""Starts a launcher for one scenario and leaves behind what can be observed of it, and no process.
+
+A Run owns one folder: reports and marks of the probe, the launcher's stdout and stderr as files, the working folder,
+the temporary folder and the log folder. Each runs in the thread that made it.
+"""
+
+import glob
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import launchers
+
+PROBE = pathlib.Path(__file__).resolve().parent / "probe.py"
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def environment_of(pid):
+    """The environment that a process started with; empty for one that is gone or a zombie."""
+    try:
+        data = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (item.split("=", 1) for item in data.decode(errors="replace").split("\0") if "=" in item)
+    return dict(pairs)
+
+
+def processes_of(folder):
+    """What still runs with PROBE_DIR = folder: pid → a word for what it is."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        environment = environment_of(entry) if entry.isdigit() else {}
+        if environment.get("PROBE_DIR") != str(folder):
+            continue
+        worker = f"worker {environment['RANK']}" if "RANK" in environment else "launcher"
+        found[int(entry)] = environment.get("PROBE_ROLE", worker)
+    return found
+
+
+class Run:
+    def __init__(self, launcher, scenario, folder):
+        self.launcher, self.scenario, self.folder = launcher, scenario, pathlib.Path(folder)
+        self.work, self.reports_folder = self.folder / "work", self.folder / "probe"
+        self.logs, self.temporary = self.folder / "logs", self.folder / "tmp"
+        for path in (self.work, self.reports_folder, self.temporary):
+            path.mkdir(parents=True)
+        for name, text in scenario.files.items():
+            path = self.work / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self.fill_in(text))
+            path.chmod(0o755 if text.startswith("#!") else 0o644)
+        self.process, self.exit, self.left, self.seconds = None, None, [], 0.0
+
+    @property
+    def port(self):
+        """One port for the whole run, chosen when it is first needed."""
+        if not hasattr(self, "_port"):
+            self._port = free_port()
+        return self._port
+
+    def fill_in(self, text):
+        values = {
+            "@PROBE@": PROBE,
+            "@PY@": launchers.torch_venv() / "bin" / "python",
+            "@BASE@": self.folder,
+            "@WORK@": self.work,
+            "@LOGS@": self.logs,
+        }
+        for name, value in values.items():
+            text = text.replace(name, str(value))
+        return text.replace("@PORT@", str(self.port)) if "@PORT@" in text else text
+
+    def command(self):
+        scenario, launcher = self.scenario, self.launcher
+        start = launcher.old_command if scenario.old_launch else launcher.command
+        special = launcher.name == "muster" and scenario.muster_args is not None
+        args = scenario.muster_args if special else scenario.args
+        return [*start, *(self.fill_in(arg) for arg in args)]
+
+    def environment(self):
+        given = dict(self.scenario.env)
+        if self.launcher.name == "muster":
+            given |= self.scenario.muster_env
+        return launchers.base_environment() | {
+            "TMPDIR": str(self.temporary),
+            "PROBE_DIR": str(self.reports_folder),
+            "PROBE_PLAN": json.dumps(self.scenario.plan),
+            "SENTINEL": "inherited",
+            **{name: self.fill_in(value) for name, value in given.items()},
+        }
+
+    def prepare_child(self):
+        for number in self.scenario.ignored_signals:
+            signal.signal(number, signal.SIG_IGN)
+        if self.scenario.cores:
+            os.sched_setaffinity(0, self.scenario.cores)
+
+    def start(self):
+        (self.folder / "stdin").write_text(self.scenario.stdin or "")
+        stdin_path = self.folder / "stdin" if self.scenario.stdin is not None else "/dev/null"
+        with (
+            open(stdin_path, "rb") as stdin,
+            open(self.folder / "stdout", "wb") as stdout,
+            open(self.folder / "stderr", "wb") as stderr,
+        ):
+            self.began = time.monotonic()
+            self.process = subprocess.Popen(
+                self.command(),
+                env=self.environment(),
+                cwd=self.work,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                preexec_fn=self.prepare_child,
+            )
+
+    def send(self, number):
+        self.process.send_signal(number)
+
+    def await_files(self, pattern, count):
+        """Waits for reports or marks; an action that waits in vain says so by the exit "stuck"."""
+        deadline = time.monotonic() + self.scenario.timeout / 2
+        while len(glob.glob(str(self.reports_folder / pattern))) < count:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise TimeoutError(f"waited for {count} × {pattern}")
+            time.sleep(0.005)
+
+    def await_reports(self, count, attempt=0):
+        self.await_files(f"report.{attempt}.*.json", count)
+
+    def await_mark(self, name, count, attempt=0):
+        self.await_files(f"mark.{name}.{attempt}.*", count)
+
+    def finish(self):
+        """Acts, waits for the end of the launcher, notes who is left, and ends those."""
+        problem = None
+        try:
+            if self.scenario.act:
+                self.scenario.act(self)
+            self.exit = self.process.wait(timeout=self.scenario.timeout)
+        except (TimeoutError, subprocess.TimeoutExpired) as error:
+            problem = f"stuck: {error}"
+        self.seconds = time.monotonic() - self.began
+        self.left = self.who_is_left() if problem is None else []
+        self.end_all()
+        if problem:
+            self.process.wait()
+            self.exit = problem
+
+    def who_is_left(self):
+        deadline = time.monotonic() + self.scenario.settle
+        while processes_of(self.reports_folder) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return sorted(processes_of(self.reports_folder).values())
+
+    def end_all(self):
+        """Ends what carries this run's own folder in its environment, which only we gave it."""
+        while found := processes_of(self.reports_folder):
+            for pid in found:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.01)
+
+    def remove(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def run_to_end(launcher, scenario, folder):
+    run = Run(launcher, scenario, folder)
+    run.start()
+    run.finish()
+    return run
