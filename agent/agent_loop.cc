@@ -87,7 +87,7 @@ bool AgentLoop::start() {
   output_ = std::move(*output);
   record_ = std::make_unique<JobRecord>(record_options());
   for (const std::string& warning : warnings_)
-    say(warning);
+    warn(warning);
   if (!lookup(env::kHealthCheckPort).empty())
     say("No health check server started: TORCHELASTIC_HEALTH_CHECK_PORT has no effect");
   listen_to_front();
@@ -137,10 +137,18 @@ void AgentLoop::set_up(std::optional<DeviceReport> devices) {
   begin(std::move(*setup));
 }
 
+// torch's LOGLEVEL: ERROR and above (40 in Python's numbers) silence what is no failure.
+void AgentLoop::warn(const std::string& text) {
+  const std::string level = lookup("LOGLEVEL");
+  const bool quiet =
+      level == "ERROR" || level == "CRITICAL" || level == "FATAL" || level == "40" || level == "50";
+  if (!quiet) say(text);
+}
+
 void AgentLoop::begin(NodeSetup setup) {
   setup_ = std::move(setup);
   for (const std::string& line : setup_.lines)
-    say(line);
+    warn(line);
   WorkerGroup::Options options;
   options.workers = setup_.workers;
   options.max_restarts = spec_.max_restarts;

@@ -98,6 +98,7 @@ class AgentLoop {
   void leave(int exit_code);
 
   void say(const std::string& text) { output_->say("muster: " + text); }
+  void warn(const std::string& text);
   std::string lookup(std::string_view name) const;
 
   const LaunchSpec& spec_;

@@ -1,5 +1,6 @@
 #include "agent/master_port.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -133,6 +134,20 @@ bool is_local_address(const std::string& text) {
   return bound == 0;
 }
 
+// The lines of a hosts file (hosts(5)) as words: an address and at least one name.
+std::vector<std::vector<std::string>> hosts_lines(std::string_view text) {
+  std::vector<std::vector<std::string>> result;
+  std::istringstream lines{std::string(text)};
+  std::string line;
+  while (std::getline(lines, line)) {
+    line.erase(std::min(line.find('#'), line.size()));
+    std::istringstream words(line);
+    std::vector<std::string> word{std::istream_iterator<std::string>(words), {}};
+    if (word.size() >= 2) result.push_back(std::move(word));
+  }
+  return result;
+}
+
 }  // namespace
 
 Result<MasterPort> MasterPort::reserve(int port) {
@@ -186,22 +201,20 @@ std::optional<std::string> port_owner(int port) {
 }
 
 std::optional<HostsEntry> find_in_hosts(std::string_view hosts_text, std::string_view hostname) {
-  std::istringstream lines{std::string(hosts_text)};
-  std::string line;
-  while (std::getline(lines, line)) {
-    line.erase(std::min(line.find('#'), line.size()));
-    std::istringstream words(line);
-    const std::vector<std::string> word{std::istream_iterator<std::string>(words), {}};
-    bool matches = false;
-    for (size_t i = 1; i < word.size(); ++i)
-      matches = matches || word[i] == hostname;
-    if (!matches) continue;
-    for (size_t i = 1; i < word.size(); ++i) {
-      if (word[i].find('.') != std::string::npos) return HostsEntry{word[0], word[i]};
-    }
-    return HostsEntry{word[0], word[1]};
-  }
-  return std::nullopt;
+  const std::vector<std::vector<std::string>> lines = hosts_lines(hosts_text);
+  const auto own = std::ranges::find_if(lines, [hostname](const auto& line) {
+    return std::find(line.begin() + 1, line.end(), hostname) != line.end();
+  });
+  if (own == lines.end()) return std::nullopt;
+  // Back from the address: the first line that has it, which may be another one ("127.0.0.1
+  // localhost").
+  const std::string& address = own->front();
+  const auto named =
+      std::ranges::find_if(lines, [&address](const auto& line) { return line.front() == address; });
+  const auto dotted = std::find_if(named->begin() + 1, named->end(), [](const std::string& name) {
+    return name.find('.') != std::string::npos;
+  });
+  return HostsEntry{address, dotted == named->end() ? (*named)[1] : *dotted};
 }
 
 std::string local_master_addr() {

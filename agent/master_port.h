@@ -35,10 +35,10 @@ class MasterPort {
 // /proc/net/tcp and /proc/PID/fd. Nothing when it cannot be seen.
 std::optional<std::string> port_owner(int port);
 
-// The name that torchrun would publish for a machine without a rendezvous: the fully qualified name
-// of this host as /etc/hosts has it (the first name with a dot, else the canonical one), provided
-// its address is one of ours. Otherwise 127.0.0.1. No DNS: reverse look-ups stall a start for
-// seconds and name addresses nobody listens on.
+// The name that torchrun would publish for a machine without a rendezvous, Python's getfqdn(): from
+// the host name to its address and back, the first name with a dot, else the canonical one; here by
+// /etc/hosts alone, and only where the address is one of ours. Otherwise 127.0.0.1. No DNS: reverse
+// look-ups stall a start for seconds and name addresses that nobody listens on.
 std::string local_master_addr();
 
 // The pure half of the above: the name for `hostname` in the text of a hosts file, and its address.

@@ -40,6 +40,24 @@ struct ChildPlan {
   int failed_errno = 0;
 };
 
+// What a launcher changes for itself must not leak into the program; what the user ignored on
+// purpose (trap '' USR1) is inherited, as exec does it and as torchrun's workers see it. Handlers
+// of this process would run in memory that belongs to the parent: none survives.
+bool must_be_default(int signal) {
+  switch (signal) {
+    case SIGTERM:
+    case SIGINT:
+    case SIGQUIT:
+    case SIGHUP:
+    case SIGCHLD:
+    case SIGPIPE:
+    case SIGXFSZ:
+      return true;
+    default:
+      return false;
+  }
+}
+
 void reset_signal_handlers(bool keep_hangup_ignored) {
   struct sigaction dfl{};
   dfl.sa_handler = SIG_DFL;
@@ -47,6 +65,7 @@ void reset_signal_handlers(bool keep_hangup_ignored) {
     if (sig == SIGHUP && keep_hangup_ignored) continue;
     struct sigaction now{};
     if (sigaction(sig, nullptr, &now) != 0 || now.sa_handler == SIG_DFL) continue;
+    if (now.sa_handler == SIG_IGN && !must_be_default(sig)) continue;
     sigaction(sig, &dfl, nullptr);
   }
 }

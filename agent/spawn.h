@@ -29,8 +29,8 @@ struct SpawnRequest {
   int stderr_fd = 2;
   std::vector<int> cpus;                          // Affinity to set; empty: inherited.
   std::optional<unsigned long> descriptor_limit;  // Soft RLIMIT_NOFILE to give back to the program.
-  bool keep_hangup_ignored = false;  // nohup: SIGHUP stays ignored. All other signals are reset.
-  int cgroup_procs_fd = -1;          // An open cgroup.procs to enter; -1: stay.
+  bool keep_hangup_ignored = false;               // nohup: SIGHUP stays ignored.
+  int cgroup_procs_fd = -1;                       // An open cgroup.procs to enter; -1: stay.
 };
 
 struct SpawnedProcess {

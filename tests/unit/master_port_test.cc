@@ -86,6 +86,13 @@ TEST(Hosts, WithoutADotTheCanonicalNameServes) {
   EXPECT_EQ(find_in_hosts("10.0.0.5 first second\n", "second"), (HostsEntry{"10.0.0.5", "first"}));
 }
 
+TEST(Hosts, TheNameComesFromTheFirstLineWithTheAddress) {
+  EXPECT_EQ(find_in_hosts("127.0.0.1 localhost\n127.0.0.1 vm\n", "vm"),
+            (HostsEntry{"127.0.0.1", "localhost"}));
+  EXPECT_EQ(find_in_hosts("127.0.0.1 localhost\n127.0.1.1 vm.example vm\n", "vm"),
+            (HostsEntry{"127.0.1.1", "vm.example"}));
+}
+
 TEST(Hosts, AHostThatIsNotThereIsNotFound) {
   EXPECT_EQ(find_in_hosts("10.0.0.5 first\n", "node5"), std::nullopt);
   EXPECT_EQ(find_in_hosts("10.0.0.5 first # node5\n", "node5"), std::nullopt);
