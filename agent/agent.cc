@@ -1,6 +1,7 @@
 #include "agent/agent.h"
 
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include "agent/agent_loop.h"
 
@@ -10,7 +11,11 @@ int run_agent(const AgentInput& input, const AgentContext& context) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   prctl(PR_SET_NAME, "muster-agent");
   AgentLoop loop(input, context);
-  return loop.run();
+  const int exit_code = loop.run();
+  // A thread that is stuck in a console or a disk may wake at any time: nothing that it knows may
+  // go before it.
+  if (loop.abandoned()) _exit(exit_code);
+  return exit_code;
 }
 
 }  // namespace muster

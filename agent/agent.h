@@ -22,6 +22,7 @@ struct AgentContext {
   int front_pidfd = -1;  // Readable when the front has died.
   bool hangup_ignored =
       false;  // SIGHUP was inherited as ignored (nohup), and stays so for the workers.
+  unsigned long descriptor_limit = 0;  // The soft limit that workers get back.
 };
 
 // What a worker executes, resolved and checked by the launcher.

@@ -21,9 +21,6 @@ namespace {
 constexpr auto kDeviceMemoryPatience = std::chrono::seconds(20);
 constexpr auto kDeviceMemoryPause = std::chrono::milliseconds(200);
 constexpr auto kDriverAnswer = std::chrono::seconds(5);
-// A console that takes nothing must not hold up a restart for ever: after this the attempt counts
-// as drained.
-constexpr auto kDrainPatience = std::chrono::seconds(2);
 constexpr auto kStuckPoll = std::chrono::milliseconds(200);
 constexpr size_t kErrorFileBytesMax = 1 << 20;
 
@@ -65,7 +62,7 @@ void AgentLoop::wait_for_device_memory(group::RequestRound request,
           return open_round(request);
         }
         const std::vector<GpuHolder> holders = remaining_holders(processes_.seen_pids(), *uses);
-        if (holders.empty()) return open_round(request);
+        if (holders.empty()) return open_file_timer(request);
         if (std::chrono::steady_clock::now() >= give_up) {
           say(describe_holders(holders) + "; starting anyway");
           return open_round(request);
@@ -78,12 +75,40 @@ void AgentLoop::wait_for_device_memory(group::RequestRound request,
 }
 
 void AgentLoop::on(const group::RequestRound& effect) {
-  say_restart(Duration{0});
+  when_drained([this, effect] {
+    say_restart(Duration{0});
+    prepare_round(effect);
+  });
+}
+
+void AgentLoop::prepare_round(const group::RequestRound& request) {
   round_requested_ = std::chrono::steady_clock::now();
-  if (effect.attempt > 0 && quick_gpu_count().value_or(0) > 0) {
-    return wait_for_device_memory(effect, round_requested_ + kDeviceMemoryPatience);
+  if (request.attempt > 0 && (has_gpus_ || quick_gpu_count().value_or(0) > 0)) {
+    return wait_for_device_memory(request, round_requested_ + kDeviceMemoryPatience);
   }
-  open_round(effect);
+  open_file_timer(request);
+}
+
+// Once for the job: the path is the same for all attempts. The output thread may wait for the disk
+// under it.
+void AgentLoop::open_file_timer(const group::RequestRound& request) {
+  if (file_timer_ || lookup(env::kEnableFileTimer) != "1") return open_round(request);
+  std::string path = lookup(env::kTimerFile);
+  if (path.empty()) path = temp_timer_path(lookup("TMPDIR"));
+  output_->perform([this, path, request] {
+    const Result<int> fifo = FileTimerServer::make_fifo(path);
+    boost::asio::post(io_, [this, path, request, fifo] {
+      if (!fifo) return refuse_round(request.attempt, fifo.error());
+      file_timer_ = std::make_unique<FileTimerServer>(
+          io_, path, *fifo, [this](const FileTimerExpiry& expiry) { on_timer_expired(expiry); });
+      open_round(request);
+    });
+  });
+}
+
+void AgentLoop::refuse_round(int attempt, const Error& error) {
+  boost::asio::post(io_,
+                    [this, attempt, error] { drive_->post(group::RoundFailed{attempt, error}); });
 }
 
 void AgentLoop::open_round(const group::RequestRound& request) {
@@ -95,19 +120,8 @@ void AgentLoop::open_round(const group::RequestRound& request) {
       spec_.rendezvous.backend == "static" ? spec_.rendezvous.endpoint_port.value_or(0) : 0;
   if (wanted == 0 || !master_port_) {
     Result<MasterPort> port = MasterPort::reserve(wanted);
-    if (!port) {
-      boost::asio::post(io_, [this, attempt = attempt_, error = port.error()] {
-        drive_->post(group::RoundFailed{attempt, error});
-      });
-      return;
-    }
+    if (!port) return refuse_round(attempt_, port.error());
     master_port_ = std::move(*port);
-  }
-  if (const Error error = open_file_timer(); !error.message.empty()) {
-    boost::asio::post(io_, [this, attempt = attempt_, error] {
-      drive_->post(group::RoundFailed{attempt, error});
-    });
-    return;
   }
   round_ = round_view(request.restart_count);
   processes_.begin_attempt(setup_.workers);
@@ -141,21 +155,11 @@ RoundView AgentLoop::round_view(int restart_count) const {
   return round;
 }
 
-Error AgentLoop::open_file_timer() {
-  if (file_timer_ || lookup(env::kEnableFileTimer) != "1") return {};
-  std::string path = lookup(env::kTimerFile);
-  if (path.empty()) path = temp_timer_path(lookup("TMPDIR"));
-  auto server = FileTimerServer::open(
-      io_, path, [this](const FileTimerExpiry& expiry) { on_timer_expired(expiry); });
-  if (!server) return server.error();
-  file_timer_ = std::move(*server);
-  return {};
-}
-
 void AgentLoop::on_streams(int attempt, Result<std::vector<WorkerStreams>> streams) {
-  if (ending_ || attempt != attempt_) return;
+  if (group_->finished() || attempt != attempt_) return;
   if (!streams) return drive_->post(group::RoundFailed{attempt, streams.error()});
   streams_ = std::move(*streams);
+  undrained_ = true;
   std::vector<WorkerTraces> traces;
   error_file_paths_.clear();
   for (size_t i = 0; i < streams_.size(); ++i) {
@@ -190,7 +194,7 @@ SpawnRequest AgentLoop::spawn_request(int local_rank) {
   request.stdout_fd = streams_[index].out.get();
   request.stderr_fd = streams_[index].err.get();
   request.cpus = placement.cpus;
-  request.descriptor_limit = descriptor_limit_;
+  request.descriptor_limit = context_.descriptor_limit;
   request.keep_hangup_ignored = context_.hangup_ignored;
   return request;
 }
@@ -213,19 +217,28 @@ void AgentLoop::spawn_worker(int attempt, int local_rank) {
 
 void AgentLoop::on_worker_exit(const WorkerExit& exit) {
   HostEvidence evidence;
-  if (!exit.status.success()) {
-    EvidenceRequest request;
-    request.pid = exit.pid;
-    request.signal = exit.status.kind == ExitStatus::Kind::signaled ? exit.status.value : 0;
-    request.core_dumped = exit.status.core_dumped;
-    request.comm = program_.executable.substr(program_.executable.rfind('/') + 1).substr(0, 15);
-    request.cwd = cwd_;
-    evidence = gather_evidence(request);
-    oom_.fill(evidence);
-  }
+  if (!exit.status.success()) oom_.fill(evidence);
   record_->worker_exited(exit, std::move(evidence));
+  if (!exit.status.success()) gather(exit);
   if (file_timer_) file_timer_->forget(exit.pid);
   drive_->post(group::Exited{attempt_, exit.local_rank, exit.status});
+}
+
+// Now, while the evidence is fresh, but on the output thread: a core folder may lie on a disk that
+// hangs. The answer comes before that to any later request, so before the attempt counts as
+// drained.
+void AgentLoop::gather(const WorkerExit& exit) {
+  EvidenceRequest request;
+  request.pid = exit.pid;
+  request.signal = exit.status.kind == ExitStatus::Kind::signaled ? exit.status.value : 0;
+  request.core_dumped = exit.status.core_dumped;
+  request.comm = program_.executable.substr(program_.executable.rfind('/') + 1).substr(0, 15);
+  request.cwd = cwd_;
+  output_->perform([this, request] {
+    boost::asio::post(io_, [this, pid = request.pid, evidence = gather_evidence(request)] {
+      record_->add_evidence(pid, evidence);
+    });
+  });
 }
 
 // A stop between the machine's Spawn and its performance finds nothing alive: that is no empty
@@ -235,33 +248,41 @@ void AgentLoop::on_group_empty() {
     empty_while_spawning_ = true;
     return;
   }
+  drain();
+  drive_->post(group::GroupEmpty{attempt_});
+}
+
+// Everything that the attempt has printed is on its way before the next step is taken or the
+// verdict said; the machine does not wait for it, since a console that nobody reads is no process
+// that will not die.
+void AgentLoop::drain() {
   streams_.clear();  // Streams of workers that were never started would keep the drain from its end
                      // of file.
-  const int attempt = attempt_;
-  output_->drain(
-      [this, attempt, paths = error_file_paths_, run_dir = folders_.run_dir](DrainReport report) {
-        // On the output thread, which may wait for a disk.
-        AttemptRemains remains;
-        remains.err_tails = std::move(report.err_tails);
-        for (const std::string& path : paths)
-          remains.error_files.push_back(read_error_file(path));
-        EvidenceRequest disk;
-        disk.log_dir = run_dir;
-        remains.full_log_disk = gather_evidence(disk).full_log_disk;
-        boost::asio::post(
-            io_, [this, attempt, remains = std::move(remains)] { on_drained(attempt, remains); });
-      });
-  drain_limit_.expires_after(kDrainPatience);
-  drain_limit_.async_wait([this, attempt](boost::system::error_code error) {
-    if (!error) on_drained(attempt, {});
+  if (std::exchange(draining_, true)) return;
+  output_->drain([this, paths = error_file_paths_, run_dir = folders_.run_dir](DrainReport report) {
+    AttemptRemains remains;
+    remains.err_tails = std::move(report.err_tails);
+    for (const std::string& path : paths)
+      remains.error_files.push_back(read_error_file(path));
+    EvidenceRequest disk;
+    disk.log_dir = run_dir;
+    remains.full_log_disk = gather_evidence(disk).full_log_disk;
+    boost::asio::post(io_, [this, remains = std::move(remains)] { on_drained(remains); });
   });
 }
 
-void AgentLoop::on_drained(int attempt, const AttemptRemains& remains) {
-  if (attempt != attempt_ || ending_) return;
-  drain_limit_.cancel();
+void AgentLoop::on_drained(const AttemptRemains& remains) {
+  if (!std::exchange(undrained_, false)) return;
+  draining_ = false;
   record_->attempt_drained(remains);
-  drive_->post(group::GroupEmpty{attempt});
+  const auto next = std::exchange(after_drain_, {});
+  for (const auto& step : next)
+    step();
+}
+
+void AgentLoop::when_drained(std::function<void()> next) {
+  if (!undrained_) return next();
+  after_drain_.push_back(std::move(next));
 }
 
 // The pid in a timer comes from whoever can write to the FIFO: it is believed only if it is one of
@@ -295,9 +316,9 @@ void AgentLoop::watch_uninterruptible() {
             stuck_polls_[rank] * std::chrono::duration<double>(kStuckPoll).count();
         if (stuck_s < limit_s) continue;
         stuck_polls_[rank] = 0;
-        drive_->post(
-            group::FailWorker{attempt_, static_cast<int>(rank),
-                              fmt::format("in uninterruptible sleep for {:.1f} s", stuck_s)});
+        drive_->post(group::FailWorker{
+            attempt_, static_cast<int>(rank),
+            fmt::format("in uninterruptible sleep for {:.1f} s", stuck_s), false});
       }
     }
     watch_uninterruptible();

@@ -128,7 +128,7 @@ void AgentLoop::on(const group::ForwardSignal& effect) {
 }
 
 void AgentLoop::on(const group::BackOff& effect) {
-  say_restart(effect.delay);
+  when_drained([this, delay = effect.delay] { say_restart(delay); });
 }
 
 void AgentLoop::on(const group::Note& effect) {
@@ -146,9 +146,20 @@ void AgentLoop::say_restart(Duration delay) {
 }
 
 void AgentLoop::on(const group::Finish& effect) {
+  if (undrained_)
+    drain();  // What could not be killed still holds streams: what they hold now is taken.
   // Not from inside the machine's step: the end posts nothing to it, but the loop's state is
   // simpler so.
-  boost::asio::post(io_, [this, outcome = effect.outcome] { end(outcome); });
+  boost::asio::post(io_, [this, outcome = effect.outcome] {
+    if (undrained_)
+      drain();  // What could not be killed still holds streams: what they hold now is taken.
+    when_drained([this, outcome] { end(outcome); });
+    if (!killed_) return;
+    leave_limit_.expires_after(kLastOutputPatience);
+    leave_limit_.async_wait([this](boost::system::error_code error) {
+      if (!error) on_drained({});
+    });
+  });
 }
 
 void AgentLoop::fail_early(const Error& error) {
@@ -164,12 +175,14 @@ void AgentLoop::end(const group::Outcome& outcome) {
   probe_.cancel();
   pause_.cancel();
   stuck_timer_.cancel();
-  drain_limit_.cancel();
-  file_timer_.reset();
+  if (file_timer_) {
+    file_timer_->close();
+    output_->perform([path = file_timer_->path()] { unlink(path.c_str()); });
+  }
   JobReport report = record_->finish(outcome);
   if (report.end == JobEnd::unkillable) {
     for (const ProcessEntry& process : processes_.descendants()) {
-      if (process.state == 'Z') continue;
+      if (is_over(process)) continue;
       if (auto stuck = look_at_process(process.pid)) report.stuck.push_back(*stuck);
     }
   }

@@ -7,6 +7,7 @@
 #include <boost/asio/post.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -50,7 +51,6 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       control_(io_, context.control_fd),
       front_(io_, context.front_pidfd),
       pause_(io_),
-      drain_limit_(io_),
       stuck_timer_(io_),
       leave_limit_(io_),
       processes_(io_, {[this](const WorkerExit& exit) { on_worker_exit(exit); },
@@ -124,16 +124,17 @@ void AgentLoop::on_run_open(Result<RunFolders> folders) {
     const Result<DeviceReport> devices =
         text ? parse_device_report(*text) : tl::unexpected<Error>(text.error());
     if (!devices) return fail_early(devices.error());
+    has_gpus_ = !devices->gpus.empty();
     set_up(*devices);
   });
 }
 
 void AgentLoop::set_up(std::optional<DeviceReport> devices) {
+  if (ending_) return;
   Result<NodeSetup> setup = set_up_node(spec_, environment_, std::move(devices));
   if (!setup) return fail_early(setup.error());
-  const Result<unsigned long> limit = make_room_for_descriptors(setup->workers);
-  if (!limit) return fail_early(limit.error());
-  descriptor_limit_ = *limit;
+  const Result<unsigned long> room = make_room_for_descriptors(setup->workers);
+  if (!room) return fail_early(room.error());
   begin(std::move(*setup));
 }
 
@@ -192,7 +193,7 @@ void AgentLoop::on_control(const ControlMessage& message) {
     case ControlKind::stop:
       return request_stop(message.signal);
     case ControlKind::kill:
-      return request_kill();
+      return request_kill(message.signal);
     case ControlKind::forward:
       record_->note(JobEventKind::signal_forwarded, {}, message.signal);
       if (drive_) drive_->post(group::Forward{message.signal});
@@ -206,7 +207,10 @@ void AgentLoop::on_control(const ControlMessage& message) {
       if (drive_) drive_->post(group::Resume{});
       return;
     case ControlKind::window_size:
-      return output_->resize();
+      output_->resize();
+      // Workers have no controlling terminal, so the kernel tells them nothing.
+      if (drive_) drive_->post(group::Forward{SIGWINCH});
+      return;
     case ControlKind::suspended:
       return;  // Only we say that.
   }
@@ -216,6 +220,7 @@ void AgentLoop::on_control(const ControlMessage& message) {
 // user knows.
 void AgentLoop::die_with_the_front() {
   kill_descendants({}, kKillPatience);
+  processes_.release_cgroup();
   _exit(static_cast<int>(ExitCode::internal));
 }
 
@@ -230,10 +235,12 @@ void AgentLoop::request_stop(int signal) {
   end(outcome);
 }
 
-void AgentLoop::request_kill() {
+void AgentLoop::request_kill(int signal) {
   killed_ = true;
-  if (drive_ && !group_->finished()) return drive_->post(group::KillRequested{});
-  leave(exit_code_);
+  if (!drive_) return ending_ ? leave(exit_code_) : request_stop(signal);
+  if (!group_->finished()) return drive_->post(group::KillRequested{});
+  if (ending_) return leave(exit_code_);
+  on_drained({});  // The end waits for the output, and the user does not.
 }
 
 }  // namespace muster

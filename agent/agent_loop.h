@@ -11,6 +11,7 @@
 // A signal is honoured at every point of it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -43,6 +44,9 @@ class AgentLoop {
   // Runs the job; returns the exit code.
   int run();
 
+  // Whether output was left behind in a write that hangs.
+  bool abandoned() const { return killed_; }
+
  private:
   // ---- start (agent_loop.cc)
   bool start();
@@ -57,7 +61,7 @@ class AgentLoop {
   void on_control(const ControlMessage& message);
   [[noreturn]] void die_with_the_front();
   void request_stop(int signal);
-  void request_kill();
+  void request_kill(int signal);
 
   // ---- effects of the machine (agent_effects.cc)
   void perform(const group::Effect& effect);
@@ -79,15 +83,20 @@ class AgentLoop {
   // ---- an attempt (agent_attempt.cc)
   void wait_for_device_memory(group::RequestRound request,
                               std::chrono::steady_clock::time_point give_up);
+  void prepare_round(const group::RequestRound& request);
+  void open_file_timer(const group::RequestRound& request);
   void open_round(const group::RequestRound& request);
+  void refuse_round(int attempt, const Error& error);
   void on_streams(int attempt, Result<std::vector<WorkerStreams>> streams);
   RoundView round_view(int restart_count) const;
-  Error open_file_timer();
   void spawn_worker(int attempt, int local_rank);
   SpawnRequest spawn_request(int local_rank);
   void on_worker_exit(const WorkerExit& exit);
   void on_group_empty();
-  void on_drained(int attempt, const AttemptRemains& remains);
+  void drain();
+  void on_drained(const AttemptRemains& remains);
+  void when_drained(std::function<void()> next);
+  void gather(const WorkerExit& exit);
   void on_timer_expired(const FileTimerExpiry& expiry);
   void watch_uninterruptible();
 
@@ -110,8 +119,7 @@ class AgentLoop {
   boost::asio::io_context io_{1};
   boost::asio::posix::stream_descriptor control_;
   boost::asio::posix::stream_descriptor front_;
-  boost::asio::steady_timer pause_;  // Between two looks at the GPU memory.
-  boost::asio::steady_timer drain_limit_;
+  boost::asio::steady_timer pause_;        // Between two looks at the GPU memory.
   boost::asio::steady_timer stuck_timer_;  // Uninterruptible sleep, where the user asked for it.
   boost::asio::steady_timer leave_limit_;
   WorkerProcesses processes_;
@@ -125,7 +133,6 @@ class AgentLoop {
   std::string run_id_;
   std::string cwd_;
   RunFolders folders_;
-  unsigned long descriptor_limit_ = 0;
   UniqueFd null_fd_;
   std::optional<MasterPort> master_port_;
   RoundView round_;
@@ -136,12 +143,16 @@ class AgentLoop {
   std::optional<group::WorkerFailed>
       failed_;  // Told to the user when the attempt's output is complete.
   int attempt_ = -1;
+  bool undrained_ = false;  // Streams of an attempt are open.
+  bool draining_ = false;
+  std::vector<std::function<void()>> after_drain_;
   bool spawn_pending_ = false;         // Spawn was asked for and is not yet performed.
   bool empty_while_spawning_ = false;  // Nothing was left meanwhile: to be looked at again.
 
   std::optional<WorkerGroup> group_;
   std::optional<Drive<WorkerGroup, group::Tick>> drive_;
-  bool killed_ = false;  // The user wants out now.
+  bool has_gpus_ = false;  // As far as anybody has asked.
+  bool killed_ = false;    // The user wants out now.
   bool ending_ = false;
   int exit_code_ = 0;
 };

@@ -68,8 +68,8 @@ void DeviceProbe::ask(const std::string& flag, Duration limit, Done done) {
 
 void DeviceProbe::read_more() {
   pipe_->async_read_some(boost::asio::buffer(buffer_),
-                         [this](boost::system::error_code error, size_t n) {
-                           if (error == boost::asio::error::operation_aborted) return;
+                         [this, question = question_](boost::system::error_code error, size_t n) {
+                           if (question != question_) return;  // Cancelled; what comes now is late.
                            text_.append(buffer_.data(), n);
                            if (!error) return read_more();
                            finish(text_);
@@ -77,20 +77,18 @@ void DeviceProbe::read_more() {
 }
 
 void DeviceProbe::cancel() {
+  ++question_;
   limit_timer_.cancel();
   pipe_.reset();
   if (child_.pid < 0) return;
   // Killed in any case: a child that has answered may still hang in the driver's own clean-up.
   syscall(SYS_pidfd_send_signal, child_.pidfd, SIGKILL, nullptr, 0);
-  siginfo_t info{};
-  waitid(P_PIDFD, static_cast<id_t>(child_.pidfd), &info, WEXITED | WNOHANG);
   close(child_.pidfd);
   processes_.remove_helper(std::exchange(child_, {}).pid);
 }
 
 void DeviceProbe::finish(Result<std::string> result) {
   cancel();
-  ++question_;  // A timer that has expired in the same turn of the loop is too late.
   // Moved out first: the callback may ask the next question.
   const Done done = std::move(done_);
   done(std::move(result));

@@ -48,7 +48,7 @@ class DeviceProbe {
   std::array<char, 4096> buffer_{};
   SpawnedProcess child_;
   Done done_;
-  int question_ = 0;  // Tells a late timer from the question that it belonged to.
+  int question_ = 0;  // Tells late news from the question that it belonged to.
 };
 
 }  // namespace muster

@@ -1,5 +1,6 @@
 #include "agent/file_timer_server.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <climits>
@@ -16,6 +17,7 @@ namespace {
 
 // A request is written in one piece of at most PIPE_BUF bytes, so anything longer is not one.
 constexpr size_t kLineBytesMax = PIPE_BUF;
+constexpr double kLongestWaitSeconds = 3600;
 
 double unix_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -23,8 +25,7 @@ double unix_now() {
 
 }  // namespace
 
-Result<std::unique_ptr<FileTimerServer>> FileTimerServer::open(boost::asio::io_context& io,
-                                                               std::string path, Expired expired) {
+Result<int> FileTimerServer::make_fifo(const std::string& path) {
   unlink(path.c_str());
   if (mkfifo(path.c_str(), 0666) != 0) {
     return fail(
@@ -35,13 +36,10 @@ Result<std::unique_ptr<FileTimerServer>> FileTimerServer::open(boost::asio::io_c
             path, std::strerror(errno)));
   }
   // Read-write, so that there is always a writer and never an end of file (fifo(7)).
-  const int fd = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) {
-    return fail(ExitCode::environment, fmt::format("cannot open the file timer's FIFO {}: {}", path,
-                                                   std::strerror(errno)));
-  }
-  return std::unique_ptr<FileTimerServer>(
-      new FileTimerServer(io, std::move(path), fd, std::move(expired)));
+  const int fd = open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  if (fd >= 0) return fd;
+  return fail(ExitCode::environment,
+              fmt::format("cannot open the file timer's FIFO {}: {}", path, std::strerror(errno)));
 }
 
 FileTimerServer::FileTimerServer(boost::asio::io_context& io, std::string path, int fd,
@@ -50,8 +48,11 @@ FileTimerServer::FileTimerServer(boost::asio::io_context& io, std::string path, 
   read_more();
 }
 
-FileTimerServer::~FileTimerServer() {
-  unlink(path_.c_str());
+void FileTimerServer::close() {
+  closed_ = true;
+  boost::system::error_code ignored;
+  fifo_.close(ignored);
+  timer_.cancel();
 }
 
 void FileTimerServer::forget(int pid) {
@@ -62,7 +63,7 @@ void FileTimerServer::forget(int pid) {
 void FileTimerServer::read_more() {
   fifo_.async_read_some(boost::asio::buffer(buffer_),
                         [this](boost::system::error_code error, size_t n) {
-                          if (error) return;
+                          if (error || closed_) return;
                           pending_.append(buffer_.data(), n);
                           take_lines();
                           read_more();
@@ -88,11 +89,12 @@ void FileTimerServer::arm() {
     timer_.cancel();
     return;
   }
-  const double wait_s = std::max(0.0, *deadline - unix_now());
+  // A timer years away must not overflow the clock: look again after an hour.
+  const double wait_s = std::clamp(*deadline - unix_now(), 0.0, kLongestWaitSeconds);
   timer_.expires_after(
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(wait_s)));
   timer_.async_wait([this](boost::system::error_code error) {
-    if (error) return;
+    if (error || closed_) return;
     for (const FileTimerExpiry& expiry : timers_.expired(unix_now()))
       expired_(expiry);
     arm();

@@ -21,21 +21,23 @@ class FileTimerServer {
  public:
   using Expired = std::function<void(const FileTimerExpiry&)>;
 
-  // Creates the FIFO (an existing path is replaced, mode 0666 less the umask) and serves it.
-  // Fails with ExitCode::environment.
-  static Result<std::unique_ptr<FileTimerServer>> open(boost::asio::io_context& io,
-                                                       std::string path, Expired expired);
+  // Creates the FIFO (an existing path is replaced, mode 0666 less the umask) and returns it open.
+  // May wait for a disk: not on the control loop. Fails with ExitCode::environment.
+  static Result<int> make_fifo(const std::string& path);
 
-  // Removes the FIFO.
-  ~FileTimerServer();
+  // Serves `fd`, which it owns from now on.
+  FileTimerServer(boost::asio::io_context& io, std::string path, int fd, Expired expired);
   FileTimerServer(const FileTimerServer&) = delete;
   FileTimerServer& operator=(const FileTimerServer&) = delete;
+
+  // Nothing expires any more. The object itself lives on until the loop has ended, since a handler
+  // may be under way; removing the path is the caller's.
+  void close();
 
   const std::string& path() const { return path_; }
   void forget(int pid);
 
  private:
-  FileTimerServer(boost::asio::io_context& io, std::string path, int fd, Expired expired);
   void read_more();
   void take_lines();
   void arm();
@@ -47,6 +49,7 @@ class FileTimerServer {
   FileTimers timers_;
   std::string pending_;  // The beginning of a line; bounded by kLineBytesMax.
   std::array<char, 4096> buffer_{};
+  bool closed_ = false;
 };
 
 }  // namespace muster

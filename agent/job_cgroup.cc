@@ -40,6 +40,8 @@ std::optional<std::string> own_cgroup(const std::string& proc_root) {
 bool is_delegated(const std::string& folder) {
   struct stat info{};
   if (stat(folder.c_str(), &info) != 0 || access(folder.c_str(), W_OK) != 0) return false;
+  // Moving a process needs the right to write here too (cgroups(7), "delegation containment").
+  if (access((folder + "/cgroup.procs").c_str(), W_OK) != 0) return false;
   if (geteuid() != 0 && info.st_uid == geteuid()) return true;
   char mark[4] = {};
   for (const char* name : {"trusted.delegate", "user.delegate"}) {
@@ -50,13 +52,19 @@ bool is_delegated(const std::string& folder) {
 
 }  // namespace
 
-std::unique_ptr<JobCgroup> JobCgroup::create(const std::string& proc_root) {
+std::optional<std::string> JobCgroup::path_for(pid_t pid, const std::string& proc_root) {
   const auto mount = cgroup2_mount(proc_root);
   const auto own = own_cgroup(proc_root);
-  if (!mount || !own) return nullptr;
+  if (!mount || !own) return std::nullopt;
   const std::string parent = *own == "/" ? *mount : *mount + *own;
-  if (!is_delegated(parent)) return nullptr;
-  const std::string path = parent + "/muster-" + std::to_string(getpid());
+  if (!is_delegated(parent)) return std::nullopt;
+  return parent + "/muster-" + std::to_string(pid);
+}
+
+std::unique_ptr<JobCgroup> JobCgroup::create(const std::string& proc_root) {
+  const auto wanted = path_for(getpid(), proc_root);
+  if (!wanted) return nullptr;
+  const std::string& path = *wanted;
   if (mkdir(path.c_str(), 0755) != 0) return nullptr;
   const int procs = open((path + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC);
   const int kill = open((path + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC);

@@ -5,7 +5,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+
+#include <sys/types.h>
 
 namespace muster {
 
@@ -14,6 +17,10 @@ class JobCgroup {
   // Creates a child cgroup below that of the calling process; nullptr where there is none to be
   // had.
   static std::unique_ptr<JobCgroup> create(const std::string& proc_root = "/proc");
+
+  // Where the cgroup of an agent with this pid would be; nothing where none can be had. For the
+  // front, which clears up after an agent that was killed.
+  static std::optional<std::string> path_for(pid_t pid, const std::string& proc_root = "/proc");
 
   // Removes the folder if it is empty.
   ~JobCgroup();

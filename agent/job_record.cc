@@ -143,7 +143,8 @@ void JobRecord::worker_exited(const WorkerExit& exit, HostEvidence evidence) {
   line.status = exit.status;
   line.seconds = std::chrono::duration<double>(exit.ran).count();
   emit(line);
-  if (exit.status.success()) return;
+  // A worker that we declared failed stays the culprit even if it ends well after all.
+  if (exit.status.success() && !declared_.contains(exit.local_rank)) return;
 
   Ended ended;
   WorkerFailure& failure = ended.failure;
@@ -168,6 +169,18 @@ void JobRecord::worker_exited(const WorkerExit& exit, HostEvidence evidence) {
   const auto timer = expired_timers_.find(exit.pid);
   if (timer != expired_timers_.end()) ended.evidence.expired_timer = timer->second;
   ended_.push_back(std::move(ended));
+}
+
+void JobRecord::add_evidence(pid_t pid, const HostEvidence& evidence) {
+  for (Ended& ended : ended_) {
+    if (ended.failure.pid != pid) continue;
+    HostEvidence merged = evidence;
+    merged.oom_kills = ended.evidence.oom_kills;
+    merged.machine_oom_kills = ended.evidence.machine_oom_kills;
+    merged.memory_limit_bytes = ended.evidence.memory_limit_bytes;
+    merged.expired_timer = ended.evidence.expired_timer;
+    ended.evidence = merged;
+  }
 }
 
 void JobRecord::stop_sent(int signal) {

@@ -58,6 +58,8 @@ class JobRecord {
   void worker_started(int local_rank, pid_t pid);
   // `evidence` as found right after the death.
   void worker_exited(const WorkerExit& exit, HostEvidence evidence);
+  // What was found later of a worker that has ended: core file, disks.
+  void add_evidence(pid_t pid, const HostEvidence& evidence);
   void stop_sent(int signal);
   void kill_sent() { killed_ = true; }
   void timer_expired(pid_t pid, const std::string& scope) { expired_timers_[pid] = scope; }

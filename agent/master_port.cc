@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -17,6 +18,7 @@
 #include <pwd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 namespace muster {
@@ -118,6 +120,51 @@ int bound_port(int fd) {
   return ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
+// The name exists in the network namespace, as ports do, and goes with its holder (unix(7),
+// "abstract").
+sockaddr_un lock_address(int port, socklen_t& length) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = fmt::format("muster-port-{}", port);
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
+int lock_port(int port) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  socklen_t length = 0;
+  const sockaddr_un address = lock_address(port, length);
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0 && listen(fd, 1) == 0)
+    return fd;
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return -1;
+}
+
+// Whoever listens on the lock, by the credentials that the kernel keeps of listen(2).
+std::string lock_owner(int port) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  socklen_t length = 0;
+  const sockaddr_un address = lock_address(port, length);
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  const bool known = connect(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+                     getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  close(fd);
+  return known ? describe_process(std::to_string(peer.pid)) : "its process cannot be seen";
+}
+
+std::string occupied(int port, const std::string& owner) {
+  return fmt::format(
+      "port {} is in use by {}: stop that process, choose another --master-port, or leave the flag "
+      "out "
+      "to get a free one",
+      port, owner);
+}
+
 // An address is ours when a socket can be bound to it.
 bool is_local_address(const std::string& text) {
   sockaddr_in6 six{};
@@ -155,32 +202,38 @@ Result<MasterPort> MasterPort::reserve(int port) {
   const int error = errno;
   if (fd < 0 && error == EADDRINUSE) {
     const auto owner = port_owner(port);
-    return fail(
-        ExitCode::environment,
-        fmt::format(
-            "port {} is in use by {}: stop that process, choose another --master-port, or leave "
-            "the flag out to get a free one",
-            port, owner ? *owner : "a process that this user may not see"));
+    return fail(ExitCode::environment,
+                occupied(port, owner ? *owner : "a process that this user may not see"));
   }
   if (fd < 0) {
     return fail(ExitCode::environment,
                 fmt::format("cannot bind port {} for the workers' MASTER_PORT: {}", port,
                             std::strerror(error)));
   }
-  return MasterPort(fd, bound_port(fd));
+  const int got = bound_port(fd);
+  const int lock_fd = lock_port(got);
+  if (lock_fd < 0 && errno == EADDRINUSE) {
+    close(fd);
+    return fail(ExitCode::environment, occupied(port, "another muster job: " + lock_owner(port)));
+  }
+  return MasterPort(fd, lock_fd, got);
 }
 
 MasterPort::MasterPort(MasterPort&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), port_(std::exchange(other.port_, 0)) {}
+    : fd_(std::exchange(other.fd_, -1)),
+      lock_fd_(std::exchange(other.lock_fd_, -1)),
+      port_(std::exchange(other.port_, 0)) {}
 
 MasterPort& MasterPort::operator=(MasterPort&& other) noexcept {
   std::swap(fd_, other.fd_);
+  std::swap(lock_fd_, other.lock_fd_);
   std::swap(port_, other.port_);
   return *this;
 }
 
 MasterPort::~MasterPort() {
   if (fd_ >= 0) close(fd_);
+  if (lock_fd_ >= 0) close(lock_fd_);
 }
 
 std::optional<std::string> port_owner(int port) {

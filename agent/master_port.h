@@ -25,9 +25,10 @@ class MasterPort {
   int port() const { return port_; }
 
  private:
-  MasterPort(int fd, int port) : fd_(fd), port_(port) {}
+  MasterPort(int fd, int lock_fd, int port) : fd_(fd), lock_fd_(lock_fd), port_(port) {}
 
   int fd_ = -1;
+  int lock_fd_ = -1;
   int port_ = 0;
 };
 

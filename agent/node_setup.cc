@@ -14,7 +14,8 @@
 namespace muster {
 namespace {
 
-constexpr unsigned long kDescriptorsPerWorker = 5;
+// With tee: two read ends, two files, the worker's two ends until it has started; then a pidfd.
+constexpr unsigned long kDescriptorsPerWorker = 8;
 constexpr unsigned long kDescriptorsOfOurOwn = 40;
 
 std::optional<std::string> lookup(const Environment& environment, std::string_view name) {
@@ -99,9 +100,10 @@ Result<unsigned long> make_room_for_descriptors(int workers) {
     return fail(
         ExitCode::environment,
         fmt::format(
-            "{} workers need {} open files, but the limit is {} (hard limit {}): raise it with "
+            "{} worker{} {} {} open files, but the limit is {} (hard limit {}): raise it with "
             "`ulimit -n {}`, or start fewer workers",
-            workers, needed, inherited, limit.rlim_max, needed));
+            workers, workers == 1 ? "" : "s", workers == 1 ? "needs" : "need", needed, inherited,
+            limit.rlim_max, needed));
   }
   limit.rlim_cur = needed;
   setrlimit(RLIMIT_NOFILE, &limit);

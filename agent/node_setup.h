@@ -27,7 +27,7 @@ struct NodeSetup {
 Result<NodeSetup> set_up_node(const LaunchSpec& spec, const Environment& environment,
                               std::optional<DeviceReport> devices);
 
-// Descriptors: each worker costs up to five (two streams, two ends for a moment, a pidfd). Raises
+// Raises
 // the soft limit where that is needed and allowed, and returns the limit that workers shall get
 // back. Fails, naming the number to ask for, when the hard limit is too low.
 Result<unsigned long> make_room_for_descriptors(int workers);

@@ -78,6 +78,7 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view line) {
     if (field == 3) process.state = word[0];
     if (field == 4) std::from_chars(word.data(), end, process.parent);
     if (field == 5) std::from_chars(word.data(), end, process.group);
+    if (field == 20) std::from_chars(word.data(), end, process.threads);
     if (field == 22) std::from_chars(word.data(), end, process.start_ticks);
     rest.remove_prefix(word.size());
   }
@@ -123,7 +124,7 @@ std::vector<ProcessEntry> kill_descendants(const std::set<pid_t>& except, Durati
   while (true) {
     std::vector<ProcessEntry> tree = descendants_of(getpid(), except);
     for (const ProcessEntry& process : tree) {
-      if (process.state == 'Z') continue;
+      if (is_over(process)) continue;
       signal_process(process, SIGKILL);
       signal_process(process, SIGCONT);
     }

@@ -25,9 +25,15 @@ struct ProcessEntry {
   pid_t parent = 0;
   pid_t group = 0;           // Process group.
   char state = '?';          // As in /proc/PID/stat: R, S, D, Z, T, ...
+  int threads = 1;           // A leader may be 'Z' while its other threads run.
   uint64_t start_ticks = 0;  // With the pid, the identity of a process.
   std::string name;          // comm, at most 15 bytes
 };
+
+// Whether nothing of it runs any more: a zombie that waits to be reaped.
+inline bool is_over(const ProcessEntry& process) {
+  return process.state == 'Z' && process.threads <= 1;
+}
 
 // Parses one line of /proc/PID/stat; nothing if it is not one. The name may hold spaces and
 // parentheses.

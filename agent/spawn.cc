@@ -89,6 +89,16 @@ bool place_standard_descriptors(int (&source)[3]) {
   return true;
 }
 
+// Second line of defence: our own descriptors are close-on-exec already, what we inherited may not
+// be. Kernels before 5.11 and some sandboxes lack the call.
+void close_on_exec_from_three() {
+  if (syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  for (int fd = 3; fd < static_cast<int>(limit.rlim_cur); ++fd)
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
 int fail_step(ChildPlan* plan, const char* step) {
   plan->failed_step = step;
   plan->failed_errno = errno;
@@ -105,9 +115,8 @@ __attribute__((no_sanitize("address"))) int child_main(void* argument) {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return fail_step(plan, "prctl(PR_SET_PDEATHSIG)");
   if (getppid() != plan->parent)
     _exit(127);  // The parent died before the line above: nobody is listening.
-  if (plan->cgroup_procs_fd >= 0 && write(plan->cgroup_procs_fd, "0", 1) != 1) {
-    return fail_step(plan, "entering the job's cgroup");
-  }
+  // Best effort: without it the process tree still finds everything.
+  if (plan->cgroup_procs_fd >= 0 && write(plan->cgroup_procs_fd, "0", 1) < 0) errno = 0;
   if (plan->cpus != nullptr && sched_setaffinity(0, plan->cpus_bytes, plan->cpus) != 0) {
     return fail_step(plan, "sched_setaffinity");
   }
@@ -115,9 +124,7 @@ __attribute__((no_sanitize("address"))) int child_main(void* argument) {
     return fail_step(plan, "setrlimit(RLIMIT_NOFILE)");
   }
   if (!place_standard_descriptors(plan->source_fds)) return fail_step(plan, "dup2");
-  if (syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) != 0) {
-    return fail_step(plan, "close_range");
-  }
+  close_on_exec_from_three();
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -182,6 +182,7 @@ void WorkerGroup::on(Instant now, const group::FailWorker& event) {
     return ignore("FailWorker", "the group is not running");
   }
   if (!failed.spawned || failed.status) return ignore("FailWorker", "the worker is not running");
+  if (!event.restart) options_.max_restarts = restarts_;
   fail_attempt(now, {attempt_, event.local_rank, failed.pid, std::nullopt, event.why});
 }
 

@@ -115,6 +115,8 @@ struct FailWorker {
   int attempt = 0;
   int local_rank = 0;
   std::string why;
+  bool restart =
+      true;  // false: the job ends with it, whatever the budget (a process that the kernel holds).
   friend bool operator==(const FailWorker&, const FailWorker&) = default;
 };
 // Every worker is reaped and no descendant of any is left. Stop, Kill and WatchLeftovers oblige the

@@ -1,6 +1,7 @@
 #include "agent/worker_processes.h"
 
 #include <cerrno>
+#include <utility>
 
 #include <boost/asio/post.hpp>
 #include <signal.h>
@@ -16,6 +17,7 @@ namespace {
 // Only a look at the tree after SIGKILL: most of it happens on SIGCHLD, this catches what was
 // forked between two looks by a process that is not our child.
 constexpr auto kKillAgainAfter = std::chrono::milliseconds(50);
+constexpr auto kTracedAgainAfter = std::chrono::milliseconds(50);
 
 // SIGCHLD for the orphans that we adopt; the others in case somebody signals this process instead
 // of the front.
@@ -86,10 +88,7 @@ void WorkerProcesses::on_pidfd_readable(int local_rank) {
   rusage usage{};
   const long waited =
       syscall(SYS_waitid, P_PIDFD, worker.pidfd->native_handle(), &info, WEXITED | WNOHANG, &usage);
-  if (waited != 0 || info.si_pid == 0) {
-    wait_for(local_rank);
-    return;
-  }
+  if (waited != 0 || info.si_pid == 0) return look_again_later(local_rank);
   worker.exited = true;
   worker.pidfd.reset();
   WorkerExit exit{local_rank,
@@ -99,8 +98,19 @@ void WorkerProcesses::on_pidfd_readable(int local_rank) {
                   usage.ru_maxrss,
                   seconds(usage.ru_utime) + seconds(usage.ru_stime)};
   callbacks_.exited(exit);
-  if (stop_signal_) signal_rest();
+  if (stop_signal_) signal_rest_soon();
   check_empty();
+}
+
+// The descriptor says that the process has ended, and yet it cannot be reaped: a tracer holds it
+// (ptrace(2)). Another wait would return at once, for ever.
+void WorkerProcesses::look_again_later(int local_rank) {
+  Worker& worker = workers_[static_cast<size_t>(local_rank)];
+  worker.again = std::make_unique<boost::asio::steady_timer>(io_, kTracedAgainAfter);
+  worker.again->async_wait([this, local_rank, pid = worker.pid](boost::system::error_code error) {
+    if (error || workers_[static_cast<size_t>(local_rank)].pid != pid) return;
+    on_pidfd_readable(local_rank);
+  });
 }
 
 void WorkerProcesses::wait_for_signals() {
@@ -128,7 +138,12 @@ void WorkerProcesses::reap_orphans() {
   siginfo_t info{};
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
     const pid_t pid = info.si_pid;
-    if (helpers_.contains(pid)) return;
+    if (abandoned_helpers_.contains(pid)) {
+      abandoned_helpers_.erase(pid);
+      helpers_.erase(pid);
+    } else if (helpers_.contains(pid)) {
+      return;
+    }
     for (size_t rank = 0; rank < workers_.size(); ++rank) {
       if (workers_[rank].pid != pid || workers_[rank].exited) continue;
       boost::asio::post(io_, [this, rank, pid] {
@@ -142,8 +157,15 @@ void WorkerProcesses::reap_orphans() {
   }
 }
 
+// A helper that hangs in a driver cannot be reaped now. It stays known, so that it never counts as
+// part of the job.
 void WorkerProcesses::remove_helper(pid_t pid) {
-  helpers_.erase(pid);
+  siginfo_t info{};
+  if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG) == 0 && info.si_pid == 0) {
+    abandoned_helpers_.insert(pid);
+  } else {
+    helpers_.erase(pid);
+  }
   reap_orphans();
   check_empty();
 }
@@ -164,6 +186,15 @@ void WorkerProcesses::stop(int signal) {
   watch_empty();
 }
 
+// Many workers end in the same turn of the loop: one look at the tree serves them all.
+void WorkerProcesses::signal_rest_soon() {
+  if (std::exchange(rest_pending_, true)) return;
+  boost::asio::post(io_, [this] {
+    rest_pending_ = false;
+    if (stop_signal_) signal_rest();
+  });
+}
+
 void WorkerProcesses::signal_rest() {
   std::set<pid_t> spared = helpers_;
   for (const Worker& worker : workers_) {
@@ -172,9 +203,12 @@ void WorkerProcesses::signal_rest() {
   for (const ProcessEntry& process : descendants_of(getpid(), spared)) {
     seen_pids_.insert(process.pid);
     // Workers' groups have had it already: orphans of a live worker's group are not told twice.
-    if (process.state == 'Z' || spared.contains(process.group)) continue;
+    if (is_over(process) || spared.contains(process.group)) continue;
     if (!already_signalled_.insert({process.pid, process.start_ticks}).second) continue;
     signal_process(process, *stop_signal_);
+    // A shell without job control starts its background jobs with INT and QUIT ignored: an orphan
+    // of it would make every Ctrl-C last the whole grace.
+    if (*stop_signal_ != SIGTERM) signal_process(process, SIGTERM);
     signal_process(process, SIGCONT);
   }
 }
@@ -190,7 +224,7 @@ void WorkerProcesses::kill_round() {
   if (cgroup_) cgroup_->kill();
   for (const ProcessEntry& process : descendants()) {
     seen_pids_.insert(process.pid);
-    if (process.state == 'Z') continue;
+    if (is_over(process)) continue;
     signal_process(process, SIGKILL);
     signal_process(process, SIGCONT);
   }

@@ -59,6 +59,9 @@ class WorkerProcesses {
   void suspend();
   void resume();
 
+  // Gives the cgroup up, where there is one. For the way out that runs no destructors.
+  void release_cgroup() { cgroup_.reset(); }
+
   // What is left below us, workers included.
   std::vector<ProcessEntry> descendants() const { return descendants_of(getpid(), helpers_); }
   bool is_live(int local_rank) const { return !workers_[static_cast<size_t>(local_rank)].exited; }
@@ -67,7 +70,7 @@ class WorkerProcesses {
   // Pids of every process that was seen below us in this attempt: those who may hold device memory.
   const std::set<pid_t>& seen_pids() const { return seen_pids_; }
 
-  // Our own helper children are neither signalled nor reaped here.
+  // Our own helper children are neither signalled nor, before remove_helper, reaped here.
   void add_helper(pid_t pid) { helpers_.insert(pid); }
   void remove_helper(pid_t pid);
 
@@ -77,6 +80,7 @@ class WorkerProcesses {
     bool exited = true;
     std::chrono::steady_clock::time_point started;
     std::unique_ptr<boost::asio::posix::stream_descriptor> pidfd;
+    std::unique_ptr<boost::asio::steady_timer> again;
   };
 
   void wait_for(int local_rank);
@@ -84,6 +88,8 @@ class WorkerProcesses {
   void wait_for_signals();
   void on_signals();
   void reap_orphans();
+  void look_again_later(int local_rank);
+  void signal_rest_soon();
   void signal_rest();
   void kill_round();
   void check_empty();
@@ -97,10 +103,12 @@ class WorkerProcesses {
   std::unique_ptr<JobCgroup> cgroup_;
   std::vector<Worker> workers_;
   std::set<pid_t> helpers_;
+  std::set<pid_t> abandoned_helpers_;  // Killed, not yet reaped by anybody; also in helpers_.
   std::set<pid_t> seen_pids_;
   std::set<std::pair<pid_t, uint64_t>>
       already_signalled_;           // In this stop, outside the workers' groups.
   std::optional<int> stop_signal_;  // Of the stop under way.
+  bool rest_pending_ = false;
   bool killing_ = false;
   bool watching_ = false;
 };

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "agent/control_channel.h"
+#include "agent/job_cgroup.h"
 #include "agent/process_tree.h"
 #include "rendezvous/base/contract.h"
 
@@ -36,6 +37,10 @@ constexpr auto kRepeatedKillWindow = std::chrono::milliseconds(100);
 // How long workers may take to be stopped before the front suspends itself without their word.
 constexpr int kSuspendPatienceMs = 1000;
 constexpr auto kTreePatience = std::chrono::seconds(10);
+constexpr auto kOrderlyPatience = std::chrono::seconds(2);
+// After the user has asked twice the agent gets this long before it is killed itself.
+constexpr auto kAgentPatienceAfterKill = std::chrono::seconds(3);
+constexpr int kDeathPatienceMs = 2000;
 
 bool is_user_stop(int signal) {
   return signal == SIGTERM || signal == SIGINT || signal == SIGQUIT;
@@ -63,6 +68,7 @@ class Front {
   int supervise();
 
  private:
+  int patience_ms() const;
   void on_signal(const signalfd_siginfo& info);
   void on_stop_signal(const signalfd_siginfo& info);
   void suspend();
@@ -80,22 +86,37 @@ class Front {
   const int signal_fd_;
   const pid_t agent_;
   const int agent_pidfd_;
-  const std::set<pid_t> foreign_children_;  // Children that this pid had before it became muster.
+  std::set<pid_t> foreign_children_;  // Children that this pid had before it became muster.
   const bool hangup_ignored_;
   std::optional<SteadyClock::time_point> stop_requested_at_;
+  std::optional<SteadyClock::time_point> kill_requested_at_;
+  int stop_signal_ = 0;     // The first one.
   int signal_of_kill_ = 0;  // The first stop signal, if it came from kill(2).
 };
 
 int Front::supervise() {
   while (true) {
     pollfd fds[] = {{signal_fd_, POLLIN, 0}, {agent_pidfd_, POLLIN, 0}};
-    if (poll(fds, std::size(fds), -1) < 0) continue;  // Only EINTR is possible here.
+    const int ready = poll(fds, std::size(fds), patience_ms());
     if ((fds[1].revents & POLLIN) != 0) return finish();
+    if (ready == 0) {
+      // The agent was told to kill everything and has not: it is stopped, or hangs in the kernel.
+      syscall(SYS_pidfd_send_signal, agent_pidfd_, SIGKILL, nullptr, 0);
+      return finish();
+    }
     signalfd_siginfo info{};
-    if ((fds[0].revents & POLLIN) != 0 && read(signal_fd_, &info, sizeof info) == sizeof info) {
+    if (ready > 0 && (fds[0].revents & POLLIN) != 0 &&
+        read(signal_fd_, &info, sizeof info) == sizeof info) {
       on_signal(info);
     }
   }
+}
+
+// How long to wait for the next thing: for ever, until the user has said "now".
+int Front::patience_ms() const {
+  if (!kill_requested_at_) return -1;
+  const auto left = *kill_requested_at_ + kAgentPatienceAfterKill - SteadyClock::now();
+  return std::max(0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
 }
 
 void Front::on_signal(const signalfd_siginfo& info) {
@@ -121,13 +142,16 @@ void Front::on_stop_signal(const signalfd_siginfo& info) {
   const auto now = SteadyClock::now();
   if (!stop_requested_at_) {
     stop_requested_at_ = now;
+    stop_signal_ = signal;
     if (from_kill) signal_of_kill_ = signal;
     send_control(control_fd_, {ControlKind::stop, signal});
     return;
   }
   const bool echo =
       from_kill && signal == signal_of_kill_ && now - *stop_requested_at_ < kRepeatedKillWindow;
-  if (is_user_stop(signal) && !echo) send_control(control_fd_, {ControlKind::kill, signal});
+  if (!is_user_stop(signal) || echo) return;
+  if (!kill_requested_at_) kill_requested_at_ = now;
+  send_control(control_fd_, {ControlKind::kill, signal});
 }
 
 void Front::suspend() {
@@ -147,24 +171,31 @@ void Front::reap_adopted() {
   siginfo_t info{};
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid > 0) {
     if (info.si_pid == agent_) return;
+    foreign_children_.erase(info.si_pid);  // Its number may come back, in the job.
     waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
     info.si_pid = 0;
   }
 }
 
 int Front::finish() {
+  pollfd ended{agent_pidfd_, POLLIN, 0};
+  poll(&ended, 1, kDeathPatienceMs);
   siginfo_t info{};
-  waitid(P_PIDFD, static_cast<id_t>(agent_pidfd_), &info, WEXITED);
-  const std::vector<ProcessEntry> left = kill_descendants(foreign_children_, kTreePatience);
+  waitid(P_PIDFD, static_cast<id_t>(agent_pidfd_), &info, WEXITED | WNOHANG);
+  const bool orderly = info.si_pid != 0 && info.si_code == CLD_EXITED;
+  const std::vector<ProcessEntry> left =
+      kill_descendants(foreign_children_, orderly ? kOrderlyPatience : kTreePatience);
   for (const ProcessEntry& process : left) {
     tell(fmt::format("process {} ({}) cannot be killed (state {}); it may hold a GPU or a mount",
                      process.pid, process.name, process.state));
   }
-  if (info.si_code == CLD_EXITED) return info.si_status;
+  if (const auto cgroup = JobCgroup::path_for(agent_)) rmdir(cgroup->c_str());
+  if (orderly) return info.si_status;
+  if (info.si_pid == 0) return static_cast<int>(ExitCode::unkillable);
   tell(fmt::format(
       "the agent (pid {}) was killed by SIG{}; every process of the job has been killed", agent_,
       sigabbrev_np(info.si_status)));
-  return static_cast<int>(ExitCode::internal);
+  return stop_requested_at_ ? 128 + stop_signal_ : static_cast<int>(ExitCode::internal);
 }
 
 // A pid that becomes muster by exec keeps the children it had: they are not the job's.
@@ -221,8 +252,7 @@ bool is_forwardable(int signal, const std::vector<int>& stop_signals) {
   }
 }
 
-int run_front(const FrontOptions& options,
-              const std::function<int(const AgentContext&)>& agent_main) {
+int run_front(const FrontOptions& options, const std::function<int(AgentContext)>& agent_main) {
   const bool hangup_ignored = inherited_as_ignored(SIGHUP);
   const sigset_t signals = supervised_signals();
   sigprocmask(SIG_SETMASK, &signals, nullptr);

@@ -26,8 +26,7 @@ struct FrontOptions {
 
 // Forks the agent, which runs `agent_main` and exits with its value, and supervises it. Returns the
 // exit code for the whole program. REQUIRES: the calling process has one thread.
-int run_front(const FrontOptions& options,
-              const std::function<int(const AgentContext&)>& agent_main);
+int run_front(const FrontOptions& options, const std::function<int(AgentContext)>& agent_main);
 
 // Whether `signal` is passed on to the workers: catchable, not one of `stop_signals`, no part of
 // job control, and not raised by a fault of the receiver itself.

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/node_setup.h"
 #include "agent/placement/nvml.h"
 #include "agent/spawn.h"
 #include "launcher/front.h"
@@ -64,6 +65,8 @@ int launch(const LaunchSpec& spec, const Environment& environment,
            const std::vector<std::string>& warnings) {
   const Result<std::string> cwd = current_directory();
   if (!cwd) return complain(cwd.error());
+  const Result<unsigned long> descriptor_limit = make_room_for_descriptors(1);
+  if (!descriptor_limit) return complain(descriptor_limit.error());
   const Result<Command> command =
       resolve_command(spec, {environment, *cwd, directory_of_this_executable()});
   if (!command) return complain(command.error());
@@ -74,8 +77,10 @@ int launch(const LaunchSpec& spec, const Environment& environment,
                    [&command](int local_rank) { return worker_argv(*command, local_rank); }};
   input.environment = environment;
   input.warnings = warnings;
-  return run_front({spec.stop_signals},
-                   [&input](const AgentContext& context) { return run_agent(input, context); });
+  return run_front({spec.stop_signals}, [&input, &descriptor_limit](AgentContext context) {
+    context.descriptor_limit = *descriptor_limit;
+    return run_agent(input, context);
+  });
 }
 
 int run(const std::vector<std::string>& args) {

@@ -99,6 +99,10 @@ void Output::write_file(std::string name, std::string content) {
                           content = std::move(content)] { loop->write_file(name, content); });
 }
 
+void Output::perform(std::function<void()> work) {
+  loop_->requests().push(std::move(work));
+}
+
 void Output::resize() {
   loop_->requests().push([loop = loop_.get()] { loop->resize(); });
 }

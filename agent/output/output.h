@@ -99,6 +99,9 @@ class Output {
   void append(std::string name, std::string text);
   void write_file(std::string name, std::string content);
 
+  // Anything else that may have to wait for a disk, in order with the rest. Its results are posted by itself.
+  void perform(std::function<void()> work);
+
   // The window size of the user's terminal changed: copies it to the workers' terminals.
   void resize();
 

@@ -1,0 +1,119 @@
+"""GPUs through the real binary. There is none on the machines that run this, so the driver's management library is a
+stand-in that answers from a file (tests/fakes/fake_nvml.cc); everything above it is the real thing."""
+import os
+import signal
+
+from harness import Job, LiveTest, alive_with, main, run, wait_for
+
+FAKE_LIBRARY = os.path.join(os.environ["MUSTER_BUILD"], "tests", "fake_nvml")
+SHOW = 'echo "$LOCAL_RANK|$CUDA_VISIBLE_DEVICES|$CUDA_DEVICE_ORDER"'
+TWO = """gpu 00000000:3B:00.0 GPU-aaaa1111-0000-0000-0000-000000000000 NVIDIA Test
+gpu 00000000:5E:00.0 GPU-bbbb2222-0000-0000-0000-000000000000 NVIDIA Test
+"""
+SLICED = TWO + "mig 0 MIG-cccc3333-0000-0000-0000-000000000000\nmig 0 MIG-dddd4444-0000-0000-0000-000000000000\n"
+
+
+class Devices(LiveTest):
+    def environment(self, machine, **more):
+        facts = self.write("machine", machine)
+        env = {"FAKE_NVML": facts, "LD_LIBRARY_PATH": FAKE_LIBRARY, **more}
+        return env
+
+    def shown(self, machine, *flags, env=None):
+        code, out, err = run(*flags, "--no-python", "sh", "-c", SHOW, env=self.environment(machine, **(env or {})))
+        self.assertEqual(code, 0, err)
+        return sorted(out.split()), err
+
+    def refused(self, machine, *flags, env=None):
+        code, out, err = run(*flags, "--no-python", "true", env=self.environment(machine, **(env or {})))
+        self.assertEqual((code, out), (121, ""), err)
+        self.assertEqual(len(err.splitlines()), 1, err)
+        return err
+
+    def test_one_worker_for_each_gpu(self):
+        for word in ("gpu", "auto"):
+            lines, _ = self.shown(TWO, "--nproc-per-node", word)
+            self.assertEqual(lines, ["0|0,1|PCI_BUS_ID", "1|0,1|PCI_BUS_ID"])
+
+    def test_slices_are_devices(self):
+        lines, _ = self.shown(SLICED, "--nproc-per-node", "gpu", "--gpu-binding", "exclusive", "--keep-local-rank")
+        self.assertEqual([line.split("|")[1] for line in lines],
+                         ["MIG-cccc3333-0000-0000-0000-000000000000", "MIG-dddd4444-0000-0000-0000-000000000000",
+                          "GPU-bbbb2222-0000-0000-0000-000000000000"])
+
+    def test_each_its_own(self):
+        lines, _ = self.shown(TWO, "--nproc-per-node", 2, "--gpu-binding", "exclusive")
+        self.assertEqual(lines, ["0|0|PCI_BUS_ID", "0|1|PCI_BUS_ID"])
+        lines, _ = self.shown(TWO, "--nproc-per-node", 2, "--gpu-binding", "exclusive", "--keep-local-rank")
+        self.assertEqual(lines, ["0|0|PCI_BUS_ID", "1|1|PCI_BUS_ID"])
+
+    def test_an_inherited_list_keeps_form_and_order(self):
+        lines, _ = self.shown(TWO, "--nproc-per-node", "gpu", env={"CUDA_VISIBLE_DEVICES": "1,0"})
+        self.assertEqual(lines, ["0|1,0|", "1|1,0|"])
+        lines, _ = self.shown(TWO, "--nproc-per-node", "gpu", env={"CUDA_VISIBLE_DEVICES": "1,7,0"})
+        self.assertEqual(lines, ["0|1|"])
+
+    def test_chosen_by_the_user(self):
+        lines, _ = self.shown(TWO, "--nproc-per-node", 1, "--gpus", "1")
+        self.assertEqual(lines, ["0|1|PCI_BUS_ID"])
+        lines, _ = self.shown(TWO, "--nproc-per-node", 1, "--gpus", "GPU-bbbb2222-0000-0000-0000-000000000000")
+        self.assertEqual(lines, ["0|GPU-bbbb2222-0000-0000-0000-000000000000|"])
+
+    def test_no_flag_asks_nobody(self):
+        """A driver that hangs is not even noticed when no flag needs it."""
+        code, out, _ = run("--no-python", "sh", "-c", 'echo "<$CUDA_VISIBLE_DEVICES>"',
+                           env=self.environment(TWO + "hang nvmlInit_v2\n", CUDA_VISIBLE_DEVICES="1, 0"))
+        self.assertEqual((code, out), (0, "<1, 0>\n"))
+
+    def test_a_driver_that_hangs_is_given_up_and_a_signal_does_not_wait_for_it(self):
+        job = Job("--nproc-per-node", "gpu", "--no-python", "true", env=self.environment(TWO + "hang nvmlInit_v2\n"))
+        self.addCleanup(job.__exit__)
+        wait_for(lambda: alive_with("--internal-devices"), "the question is put")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(10), 143)
+
+    def test_too_few(self):
+        self.assertIn("2", self.refused(TWO, "--nproc-per-node", 3, "--gpu-binding", "exclusive"))
+        self.assertIn("--gpus", self.refused(TWO, "--gpus", "5"))
+        _, err = self.shown(TWO, "--nproc-per-node", 3, "--gpus", "0,1")
+        self.assertTrue([line for line in err.splitlines() if "3 workers" in line and "2" in line], err)
+
+    def test_the_table_of_bindings(self):
+        _, err = self.shown(TWO, "--nproc-per-node", 2, "--gpu-binding", "exclusive", "--report-bindings")
+        table = [line for line in err.splitlines() if line.startswith(("rank", "0 ", "1 "))]
+        self.assertEqual(len(table), 3, err)
+        for word in ("device", "NUMA node", "cores", "threads"):
+            self.assertIn(word, table[0])
+        self.assertIn("GPU 1 (GPU-bbbb2222", table[2])
+
+    def test_the_verdict_names_the_device(self):
+        code, _, err = run("--nproc-per-node", 2, "--gpu-binding", "exclusive", "--no-python", "sh", "-c",
+                           "[ $RANK = 1 ] && exit 4; sleep 1000", env=self.environment(TWO))
+        self.assertEqual(code, 4)
+        self.assertIn("GPU 1 (GPU-bbbb2222", err)
+
+    def test_a_restart_waits_until_the_old_processes_have_left_the_gpu(self):
+        """The driver lists the dead worker for a while; the second attempt starts when it no longer does."""
+        env = self.environment(TWO)
+        script = self.write("w.sh", f"""#!/bin/bash
+            if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then
+              echo "process 0 $$ 1000000" >>{self.path('machine')}
+              exit 1
+            fi
+            grep -c process {self.path('machine')} >{self.path('seen')}
+            exit 0
+            """)
+        job = Job("--nproc-per-node", 1, "--gpus", "0", "--max-restarts", 1, "--no-python", script, env=env)
+        self.addCleanup(job.__exit__)
+        wait_for(lambda: "restarting" in job.stderr(), "the first attempt has failed")
+        for _ in range(3):
+            wait_for(lambda: alive_with("--internal-device-users"), "the driver is asked")
+            wait_for(lambda: not alive_with("--internal-device-users"), "and has answered")
+        self.assertFalse(self.exists("seen"))
+        self.write("machine", TWO)
+        self.assertEqual(job.wait(), 0)
+        self.assertEqual(self.read("seen"), "0\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""Cases that were once wrong, or that a careful reader would doubt: each is named after what must hold."""
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+
+from harness import MUSTER, Job, LiveTest, alive_with, children_of, main, run, wait_for
+
+BUILD = os.environ["MUSTER_BUILD"]
+
+
+def cpu_ticks(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+class Stopping(LiveTest):
+    def test_a_kill_right_after_a_stop_keeps_the_exit_code(self):
+        """INT and TERM back to back while the job waits between two attempts, or has just begun."""
+        codes = set()
+        for _ in range(20):
+            with Job("--max-restarts", 9, "--no-python", "false") as job:
+                wait_for(lambda j=job: "restarting in" in j.stderr(), "a back-off")
+                job.signal(signal.SIGINT)
+                job.signal(signal.SIGTERM)
+                codes.add(job.wait())
+        self.assertEqual(codes, {130})
+
+    def test_a_process_whose_main_thread_has_ended_is_no_zombie(self):
+        leader = os.path.join(BUILD, "tests", "zombie_leader")
+        job = Job("--no-python", "bash", "-c", f"{leader} {self.path('up')} {self.marker} & wait; sleep 1000")
+        self.addCleanup(job.__exit__)
+        self.wait_for_files("up")
+        # pgrep and ps show it as defunct: its threads tell the truth.
+        pids = [int(p) for p in os.listdir("/proc") if p.isdigit() and self._runs(p)]
+        self.assertEqual(len(pids), 1)
+        os.kill(job.pid, signal.SIGKILL)
+        wait_for(lambda: not self._runs(pids[0]), "it is killed", limit_s=5)
+
+    @staticmethod
+    def _runs(pid):
+        try:
+            with open(f"/proc/{pid}/comm") as comm:
+                return comm.read() == "zombie_leader\n" and len(os.listdir(f"/proc/{pid}/task")) > 1
+        except OSError:
+            return False
+
+    def test_a_stopped_agent_does_not_keep_the_user(self):
+        job = Job("--no-python", "bash", "-c", f"touch {self.path('up')}; exec -a {self.marker} sleep 1000")
+        self.addCleanup(job.__exit__)
+        self.wait_for_files("up")
+        os.kill(job.agent(), signal.SIGSTOP)
+        job.signal(signal.SIGINT)
+        time.sleep(0.15)  # Beyond the window in which two kill() are one request.
+        job.signal(signal.SIGINT)
+        self.assertEqual(job.wait(20), 130)
+        self.assert_nothing_left(0.2)
+
+    def test_background_jobs_of_a_shell_do_not_make_ctrl_c_last_the_grace(self):
+        script = self.write("w.sh", f"#!/bin/sh\nsleep 1000 {self.marker} 2>/dev/null || sleep 1000 &\n"
+                            f"touch {self.path('up')}\nsleep 1000\n")
+        job = Job("--shutdown-timeout", "60", "--no-python", script)
+        self.addCleanup(job.__exit__)
+        self.wait_for_files("up")
+        job.signal(signal.SIGINT)
+        self.assertEqual(job.wait(20), 130)
+
+    def test_two_jobs_cannot_have_the_same_master_port(self):
+        first = Job("--master-port", "29871", "--no-python", "sh", "-c", f"touch {self.path('up')}; sleep 1000")
+        self.addCleanup(first.__exit__)
+        self.wait_for_files("up")
+        code, _, err = run("--master-port", "29871", "--no-python", "true")
+        self.assertEqual(code, 121)
+        self.assertIn(f"port 29871 is in use by another muster job: pid {first.agent()}", err)
+
+
+class Verdicts(LiveTest):
+    def test_a_slow_console_takes_nothing_from_the_verdict(self):
+        script = self.write("w.sh", "#!/bin/bash\nhead -c 3000000 /dev/zero | tr '\\0' 'x' | fold\n"
+                            "echo the real reason >&2\nexit 3\n")
+        with open(self.path("err"), "w") as err:
+            pipeline = subprocess.run(f"{MUSTER} --no-python {script} | (sleep 3; cat >/dev/null)", shell=True,
+                                      stderr=err, timeout=60, check=False)
+        self.assertEqual(pipeline.returncode, 0)
+        text = self.read("err")
+        self.assertIn("| the real reason", text)
+        self.assertIn("exited with 3", text)
+
+    def test_a_worker_in_uninterruptible_sleep_fails_the_job(self):
+        """A real one: it writes to a frozen file system. It cannot die before the thaw, and no restart follows."""
+        if os.geteuid() != 0 or not shutil.which("fsfreeze") or not shutil.which("mkfs.ext4"):
+            self.skipTest("freezing a file system needs root, fsfreeze and mkfs.ext4")
+        image, disk = self.path("image"), self.path("disk")
+        with open(image, "wb") as f:
+            f.truncate(16 << 20)
+        os.mkdir(disk)
+        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+        if subprocess.run(["mount", "-o", "loop", image, disk], check=False).returncode != 0:
+            self.skipTest("no loop device can be mounted here")
+        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
+        subprocess.run(["fsfreeze", "-f", disk], check=True)
+        thaw = lambda: subprocess.run(["fsfreeze", "-u", disk], check=False, stderr=subprocess.DEVNULL)
+        self.addCleanup(thaw)
+        job = Job("--max-restarts", 2, "--shutdown-timeout", 1, "--no-python", "bash", "-c", f"exec mkdir {disk}/x",
+                  env={"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT": "1"})
+        self.addCleanup(job.__exit__)
+        wait_for(lambda: "SIGKILL" in job.stderr(), "the ladder has come to KILL")
+        thaw()
+        self.assertNotEqual(job.wait(), 0)
+        self.assertIn("uninterruptible sleep", job.stderr())
+        self.assertNotIn("restarting", job.stderr())
+
+
+class Limits(LiveTest):
+    def test_many_workers_with_tee_fit_the_usual_limit(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 8192))
+        code, _, err = run("--nproc-per-node", 180, "--tee", 3, "--log-dir", self.path("logs"), "--no-python", "true",
+                           preexec_fn=limit)
+        self.assertEqual(code, 0, err)
+
+    def test_hardly_any_descriptors(self):
+        for count in (5, 6, 7, 8, 9, 12, 20, 30):
+            limit = lambda n=count: resource.setrlimit(resource.RLIMIT_NOFILE, (n, n))
+            code, _, err = run("--no-python", "true", preexec_fn=limit)
+            self.assertEqual(code, 121, err)
+            self.assertEqual(len(err.splitlines()), 1, err)
+            self.assertIn("ulimit -n", err)
+
+
+class FileTimer(LiveTest):
+    ENABLED = {"TORCHELASTIC_ENABLE_FILE_TIMER": "1"}
+
+    def request(self, pid, expires, number):
+        return json.dumps({"version": 1, "pid": pid, "scope_id": "s", "expiration_time": expires, "signal": number})
+
+    def test_an_expired_timer_kills_the_worker_and_the_usual_rules_follow(self):
+        script = self.write("w.py", f"""#!/usr/bin/env python3
+import json, os, time
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    with open(os.environ["TORCHELASTIC_TIMER_FILE"], "w") as f:
+        f.write(json.dumps({{"version": 1, "pid": os.getpid(), "scope_id": "step", "expiration_time": time.time() + 0.3,
+                            "signal": 9}}) + "\\n")
+    time.sleep(1000)
+print("second attempt")
+""")
+        code, out, err = run("--max-restarts", 1, "--no-python", script, env=self.ENABLED)
+        self.assertEqual((code, out), (0, "second attempt\n"), err)
+        self.assertIn("timer 'step'", err)
+
+    def test_a_released_timer_does_nothing(self):
+        script = self.write("w.py", """#!/usr/bin/env python3
+import json, os, time
+def say(when):
+    with open(os.environ["TORCHELASTIC_TIMER_FILE"], "w") as f:
+        f.write(json.dumps({"version": 1, "pid": os.getpid(), "scope_id": "s", "expiration_time": when, "signal": 9}) + "\\n")
+say(time.time() + 0.5)
+say(-1)
+time.sleep(1.2)
+""")
+        code, _, err = run("--no-python", script, env=self.ENABLED)
+        self.assertEqual(code, 0, err)
+
+    def test_a_flood_at_the_end_harms_nobody(self):
+        script = self.write("w.py", """#!/usr/bin/env python3
+import os
+fd = os.open(os.environ["TORCHELASTIC_TIMER_FILE"], os.O_WRONLY | os.O_NONBLOCK)
+try:
+    for _ in range(300):
+        os.write(fd, b"x" * 4096)
+except BlockingIOError:
+    pass
+""")
+        for _ in range(5):
+            code, _, err = run("--no-python", script, env=self.ENABLED)
+            self.assertEqual(code, 0, err)
+
+    def test_a_timer_for_ever_costs_nothing(self):
+        path = self.path("timer")
+        job = Job("--no-python", "sh", "-c", f"touch {self.path('up')}; sleep 1000",
+                  env={**self.ENABLED, "TORCHELASTIC_TIMER_FILE": path})
+        self.addCleanup(job.__exit__)
+        self.wait_for_files("up")
+        with open(path, "w") as f:
+            f.write(self.request(children_of(job.agent())[0], 8.6e13, 9) + "\n")
+        before = cpu_ticks(job.agent())
+        time.sleep(1)
+        self.assertLess(cpu_ticks(job.agent()) - before, 20)
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+        self.assertFalse(os.path.exists(path))
+
+    def test_strangers_are_not_signalled(self):
+        path = self.path("timer")
+        stranger = subprocess.Popen(["sleep", "1000"])
+        self.addCleanup(stranger.wait)
+        self.addCleanup(stranger.kill)
+        job = Job("--no-python", "sh", "-c", f"touch {self.path('up')}; sleep 1.5",
+                  env={**self.ENABLED, "TORCHELASTIC_TIMER_FILE": path})
+        self.addCleanup(job.__exit__)
+        self.wait_for_files("up")
+        with open(path, "w") as f:
+            f.write(self.request(stranger.pid, 1.0, 9) + "\n")
+        self.assertEqual(job.wait(), 0)
+        self.assertIsNone(stranger.poll())
+
+
+class Cgroup(LiveTest):
+    def delegated(self):
+        """A cgroup v2 folder with systemd's mark of delegation."""
+        with open("/proc/self/mountinfo") as f:
+            mounts = [line.split()[4] for line in f if " - cgroup2 " in line]
+        if not mounts or os.geteuid() != 0:
+            self.skipTest("needs root and a mounted cgroup2")
+        folder = os.path.join(mounts[0], f"delegated-{uuid.uuid4().hex}")
+        try:
+            os.mkdir(folder)
+            os.setxattr(folder, "trusted.delegate", b"1")
+        except OSError as error:
+            self.skipTest(f"no cgroup can be delegated here: {error}")
+        self.addCleanup(lambda: wait_for(lambda: self._removed(folder), "the cgroup is empty"))
+        return folder
+
+    @staticmethod
+    def _removed(folder):
+        try:
+            os.rmdir(folder)
+            return True
+        except OSError:
+            return not os.path.isdir(folder)
+
+    def start(self, folder):
+        enter = lambda: open(os.path.join(folder, "cgroup.procs"), "w").write(str(os.getpid()))
+        job = Job("--no-python", "bash", "-c", f"touch {self.path('up')}; exec -a {self.marker} sleep 1000",
+                  preexec_fn=enter)
+        self.addCleanup(job.__exit__)
+        self.wait_for_files("up")
+        return job, os.path.join(folder, f"muster-{job.agent()}")
+
+    def test_workers_live_in_a_delegated_one_and_it_is_removed(self):
+        job, inner = self.start(self.delegated())
+        worker = wait_for(lambda: [p for p in alive_with(self.marker) if p not in (job.pid, job.agent())], "worker")[0]
+        with open(os.path.join(inner, "cgroup.procs")) as f:
+            self.assertEqual(f.read().split(), [str(worker)])
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+        self.assertFalse(os.path.exists(inner))
+
+    def test_it_is_removed_after_a_kill_too(self):
+        for victim in ("agent", "front"):
+            job, inner = self.start(self.delegated())
+            os.kill(job.agent() if victim == "agent" else job.pid, signal.SIGKILL)
+            job.wait()
+            self.assert_nothing_left()
+            wait_for(lambda i=inner: not os.path.exists(i), f"cgroup removed after the death of the {victim}")
+            os.unlink(self.path("up"))
+
+
+if __name__ == "__main__":
+    main()
