@@ -150,6 +150,7 @@ void AgentLoop::begin(NodeSetup setup) {
   setup_ = std::move(setup);
   for (const std::string& line : setup_.lines)
     warn(line);
+  if (!setup_.table.empty()) output_->say(setup_.table);
   WorkerGroup::Options options;
   options.workers = setup_.workers;
   options.max_restarts = spec_.max_restarts;
