@@ -21,7 +21,8 @@ struct AgentContext {
   int control_fd = -1;   // The agent's end of the control channel (control_channel.h).
   int front_pidfd = -1;  // Readable when the front has died.
   bool hangup_ignored =
-      false;  // SIGHUP was inherited as ignored (nohup), and stays so for the workers.
+      false;            // SIGHUP was inherited as ignored (nohup), and stays so for the workers.
+  int front_group = 0;  // The front's process group: the one that a shell puts into the foreground.
   unsigned long descriptor_limit = 0;  // The soft limit that workers get back.
 };
 

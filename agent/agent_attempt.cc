@@ -1,13 +1,12 @@
 // One attempt of the job on this node, from the request for a round to the last byte of its output.
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include <boost/asio/post.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/agent_loop.h"
@@ -24,14 +23,21 @@ constexpr auto kDriverAnswer = std::chrono::seconds(5);
 constexpr auto kStuckPoll = std::chrono::milliseconds(200);
 constexpr size_t kErrorFileBytesMax = 1 << 20;
 
-// Runs on the output thread, which may wait for a disk.
+// Runs on the output thread, which may wait for a disk, but not for ever: what a worker puts in the
+// place of its error file may be a FIFO, or a link to something that is nobody's business.
 std::optional<std::string> read_error_file(const std::string& path) {
   if (path.empty()) return std::nullopt;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info{};
+  if (!fd || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
   std::string content(kErrorFileBytesMax, '\0');
-  file.read(content.data(), static_cast<std::streamsize>(content.size()));
-  content.resize(static_cast<size_t>(file.gcount()));
+  size_t size = 0;
+  ssize_t n = 0;
+  while (size < content.size() &&
+         (n = read(fd.get(), content.data() + size, content.size() - size)) > 0) {
+    size += static_cast<size_t>(n);
+  }
+  content.resize(size);
   return content;
 }
 
@@ -42,7 +48,7 @@ double positive_seconds(const std::string& text) {
 }
 
 std::string temp_timer_path(const std::string& temp_dir) {
-  return fmt::format("{}/watchdog_timer_{}_{}", temp_dir.empty() ? "/tmp" : temp_dir, getpid(),
+  return fmt::format("{}/watchdog_timer_{}_{}", temp_dir, getpid(),
                      std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
@@ -94,7 +100,7 @@ void AgentLoop::prepare_round(const group::RequestRound& request) {
 void AgentLoop::open_file_timer(const group::RequestRound& request) {
   if (file_timer_ || lookup(env::kEnableFileTimer) != "1") return open_round(request);
   std::string path = lookup(env::kTimerFile);
-  if (path.empty()) path = temp_timer_path(lookup("TMPDIR"));
+  if (path.empty()) path = temp_timer_path(temp_dir_);
   output_->perform([this, path, request] {
     const Result<int> fifo = FileTimerServer::make_fifo(path);
     boost::asio::post(io_, [this, path, request, fifo] {
@@ -173,6 +179,14 @@ void AgentLoop::on_streams(int attempt, Result<std::vector<WorkerStreams>> strea
   drive_->post(group::RoundReady{attempt});
 }
 
+// A job in the background of a terminal must not read it. The kernel would stop such a reader
+// (SIGTTIN), but workers live in sessions of their own, where its job control does not reach: they
+// would take the shell's input away.
+bool AgentLoop::stdin_belongs_to_others() const {
+  const pid_t foreground = isatty(STDIN_FILENO) == 1 ? tcgetpgrp(STDIN_FILENO) : -1;
+  return foreground > 0 && foreground != context_.front_group;
+}
+
 SpawnRequest AgentLoop::spawn_request(int local_rank) {
   const auto index = static_cast<size_t>(local_rank);
   const WorkerPlacement& placement = setup_.placement.workers[index];
@@ -189,8 +203,8 @@ SpawnRequest AgentLoop::spawn_request(int local_rank) {
   request.executable = program_.executable;
   request.argv = program_.argv(local_rank);
   request.environment = environment_strings(worker_environment(environment_, round_, variables));
-  const bool has_stdin = spec_.stdin_rank && *spec_.stdin_rank == round_.base_rank + local_rank;
-  request.stdin_fd = has_stdin ? STDIN_FILENO : null_fd_.get();
+  const bool gets_stdin = spec_.stdin_rank && *spec_.stdin_rank == round_.base_rank + local_rank;
+  request.stdin_fd = gets_stdin && !stdin_belongs_to_others() ? STDIN_FILENO : null_fd_.get();
   request.stdout_fd = streams_[index].out.get();
   request.stderr_fd = streams_[index].err.get();
   request.cpus = placement.cpus;

@@ -3,7 +3,9 @@
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -214,6 +216,9 @@ void AgentLoop::end(const group::Outcome& outcome) {
 // The output may hang in a console that nobody reads: after a second Ctrl-C it is left behind.
 void AgentLoop::leave(int exit_code) {
   exit_code_ = exit_code;
+  // It may have suspended itself in this very moment: nobody else would tell it that the job is
+  // over.
+  syscall(SYS_pidfd_send_signal, context_.front_pidfd, SIGCONT, nullptr, 0);
   if (killed_ && output_) output_->abandon();
   io_.stop();
 }

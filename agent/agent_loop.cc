@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "rendezvous/base/contract.h"
@@ -69,18 +70,35 @@ int AgentLoop::run() {
   return exit_code_;
 }
 
+// Where temporary files go, as Python's tempfile chooses: the first of these that is a folder we
+// can write.
+std::string AgentLoop::usable_temp_dir() const {
+  for (const std::string& candidate :
+       {lookup("TMPDIR"), lookup("TEMP"), lookup("TMP"), std::string("/tmp"),
+        std::string("/var/tmp"), std::string("/usr/tmp")}) {
+    struct stat info{};
+    if (candidate.starts_with('/') && stat(candidate.c_str(), &info) == 0 &&
+        S_ISDIR(info.st_mode) && access(candidate.c_str(), W_OK | X_OK) == 0) {
+      return candidate;
+    }
+  }
+  return cwd_;
+}
+
 bool AgentLoop::start() {
   std::error_code no_folder;
   cwd_ = std::filesystem::current_path(no_folder).string();
+  temp_dir_ = usable_temp_dir();
   OutputOptions options;
   options.log = spec_.log;
   options.run_id = run_id_;
   options.role = spec_.role;
   options.hostname = own_hostname();
-  if (const std::string tmp = lookup("TMPDIR"); !tmp.empty()) options.temp_dir = tmp;
+  options.temp_dir = temp_dir_;
   Result<std::unique_ptr<Output>> output = Output::start(std::move(options));
   if (!output) {
-    fmt::print(stderr, "muster: {}\n", output.error().message);
+    const std::string line = "muster: " + output.error().message + "\n";
+    std::fwrite(line.data(), 1, line.size(), stderr);
     exit_code_ = static_cast<int>(output.error().code);
     return false;
   }
@@ -147,6 +165,13 @@ void AgentLoop::warn(const std::string& text) {
 }
 
 void AgentLoop::begin(NodeSetup setup) {
+  if (spec_.stdin_rank && *spec_.stdin_rank >= setup.workers) {
+    return fail_early(
+        {ExitCode::usage,
+         fmt::format("--stdin {}: there is no such rank among {} worker{}; use 0 to {}, or none",
+                     *spec_.stdin_rank, setup.workers, setup.workers == 1 ? "" : "s",
+                     setup.workers - 1)});
+  }
   setup_ = std::move(setup);
   for (const std::string& line : setup_.lines)
     warn(line);

@@ -50,6 +50,7 @@ class AgentLoop {
  private:
   // ---- start (agent_loop.cc)
   bool start();
+  std::string usable_temp_dir() const;
   void on_run_open(Result<RunFolders> folders);
   void set_up(std::optional<DeviceReport> devices);
   void begin(NodeSetup setup);
@@ -91,6 +92,7 @@ class AgentLoop {
   RoundView round_view(int restart_count) const;
   void spawn_worker(int attempt, int local_rank);
   SpawnRequest spawn_request(int local_rank);
+  bool stdin_belongs_to_others() const;
   void on_worker_exit(const WorkerExit& exit);
   void on_group_empty();
   void drain();
@@ -132,6 +134,7 @@ class AgentLoop {
   NodeSetup setup_;
   std::string run_id_;
   std::string cwd_;
+  std::string temp_dir_;
   RunFolders folders_;
   UniqueFd null_fd_;
   std::optional<MasterPort> master_port_;

@@ -206,9 +206,11 @@ Result<MasterPort> MasterPort::reserve(int port) {
                 occupied(port, owner ? *owner : "a process that this user may not see"));
   }
   if (fd < 0) {
+    const char* const remedy =
+        error == EACCES ? " (ports below 1024 need root: choose a higher --master-port)" : "";
     return fail(ExitCode::environment,
-                fmt::format("cannot bind port {} for the workers' MASTER_PORT: {}", port,
-                            std::strerror(error)));
+                fmt::format("cannot bind port {} for the workers' MASTER_PORT: {}{}", port,
+                            std::strerror(error), remedy));
   }
   const int got = bound_port(fd);
   const int lock_fd = lock_port(got);

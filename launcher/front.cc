@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "agent/control_channel.h"
@@ -53,6 +54,22 @@ void tell(const std::string& text) {
   [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line.data(), line.size());
 }
 
+// A worker that is killed leaves the terminal as it was using it: without echo, say. A shell
+// notices only in part.
+class TerminalModes {
+ public:
+  TerminalModes() : saved_(tcgetattr(STDIN_FILENO, &modes_) == 0) {}
+
+  // Only from the foreground: in the background the terminal is somebody else's.
+  void restore() const {
+    if (saved_ && tcgetpgrp(STDIN_FILENO) == getpgrp()) tcsetattr(STDIN_FILENO, TCSANOW, &modes_);
+  }
+
+ private:
+  termios modes_{};
+  bool saved_;
+};
+
 class Front {
  public:
   Front(const FrontOptions& options, int control_fd, int signal_fd, pid_t agent, int agent_pidfd,
@@ -71,6 +88,7 @@ class Front {
   int patience_ms() const;
   void on_signal(const signalfd_siginfo& info);
   void on_stop_signal(const signalfd_siginfo& info);
+  void tell_agent(ControlMessage message);
   void suspend();
   void reap_adopted();
   int finish();
@@ -88,6 +106,7 @@ class Front {
   const int agent_pidfd_;
   std::set<pid_t> foreign_children_;  // Children that this pid had before it became muster.
   const bool hangup_ignored_;
+  const TerminalModes terminal_;
   std::optional<SteadyClock::time_point> stop_requested_at_;
   std::optional<SteadyClock::time_point> kill_requested_at_;
   int stop_signal_ = 0;     // The first one.
@@ -144,14 +163,20 @@ void Front::on_stop_signal(const signalfd_siginfo& info) {
     stop_requested_at_ = now;
     stop_signal_ = signal;
     if (from_kill) signal_of_kill_ = signal;
-    send_control(control_fd_, {ControlKind::stop, signal});
+    tell_agent({ControlKind::stop, signal});
     return;
   }
   const bool echo =
       from_kill && signal == signal_of_kill_ && now - *stop_requested_at_ < kRepeatedKillWindow;
   if (!is_user_stop(signal) || echo) return;
   if (!kill_requested_at_) kill_requested_at_ = now;
-  send_control(control_fd_, {ControlKind::kill, signal});
+  tell_agent({ControlKind::kill, signal});
+}
+
+// An agent that somebody has stopped hears nothing.
+void Front::tell_agent(ControlMessage message) {
+  send_control(control_fd_, message);
+  syscall(SYS_pidfd_send_signal, agent_pidfd_, SIGCONT, nullptr, 0);
 }
 
 void Front::suspend() {
@@ -161,6 +186,11 @@ void Front::suspend() {
   ControlMessage answer;
   receive_control(control_fd_, answer);
   if ((fds[1].revents & POLLIN) != 0) return;  // The agent has ended meanwhile: no time to stop.
+  // SIGSTOP discards a SIGCONT that is pending (signal(7)): one that has come meanwhile is the last
+  // word.
+  sigset_t pending;
+  sigpending(&pending);
+  if (sigismember(&pending, SIGCONT) == 1) return;
   kill(getpid(), SIGSTOP);
   // Running again: SIGCONT is pending in the signal descriptor and resumes the workers.
 }
@@ -190,6 +220,7 @@ int Front::finish() {
                      process.pid, process.name, process.state));
   }
   if (const auto cgroup = JobCgroup::path_for(agent_)) rmdir(cgroup->c_str());
+  terminal_.restore();
   if (orderly) return info.si_status;
   if (info.si_pid == 0) return static_cast<int>(ExitCode::unkillable);
   tell(fmt::format(
@@ -269,6 +300,7 @@ int run_front(const FrontOptions& options, const std::function<int(AgentContext)
                      std::strerror(errno)));
     return static_cast<int>(ExitCode::environment);
   }
+  const pid_t group = getpgrp();
   const pid_t agent = fork();
   if (agent < 0) {
     tell(fmt::format(
@@ -282,7 +314,12 @@ int run_front(const FrontOptions& options, const std::function<int(AgentContext)
     setpgid(0, 0);
     close(pair[0]);
     close(signal_fd);
-    _exit(agent_main({pair[1], own_pidfd, hangup_ignored}));
+    AgentContext context;
+    context.control_fd = pair[1];
+    context.front_pidfd = own_pidfd;
+    context.hangup_ignored = hangup_ignored;
+    context.front_group = group;
+    _exit(agent_main(context));
   }
   setpgid(agent, agent);
   close(pair[1]);

@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -24,7 +25,8 @@ namespace muster {
 namespace {
 
 int complain(const Error& error) {
-  fmt::print(stderr, "muster: {}\n", error.message);
+  const std::string line = "muster: " + error.message + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);  // Nobody is left to be told if this fails.
   return static_cast<int>(error.code);
 }
 
@@ -93,8 +95,11 @@ int run(const std::vector<std::string>& args) {
   const Result<ParsedCommandLine> parsed = parse_command_line(args, environment, version_line());
   if (!parsed) return complain(parsed.error());
   if (const auto* text = std::get_if<TextToPrint>(&parsed->what)) {
-    fmt::print("{}", text->text);
-    return 0;
+    const bool written =
+        std::fwrite(text->text.data(), 1, text->text.size(), stdout) == text->text.size();
+    if (written && std::fflush(stdout) == 0) return 0;
+    return complain({ExitCode::environment,
+                     fmt::format("cannot write to standard output: {}", std::strerror(errno))});
   }
   return launch(std::get<LaunchSpec>(parsed->what), environment, parsed->warnings);
 }

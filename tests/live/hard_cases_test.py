@@ -1,6 +1,7 @@
 """Cases that were once wrong, or that a careful reader would doubt: each is named after what must hold."""
 import json
 import os
+import pty
 import resource
 import shutil
 import signal
@@ -61,6 +62,24 @@ class Stopping(LiveTest):
         self.assertEqual(job.wait(20), 130)
         self.assert_nothing_left(0.2)
 
+    def test_a_stopped_agent_is_woken_by_the_first_signal(self):
+        """A worker may do that to its parent: kill -STOP $PPID."""
+        job = Job("--no-python", "sh", "-c", f"kill -STOP $PPID; touch {self.path('up')}; sleep 1000")
+        self.addCleanup(job.__exit__)
+        self.wait_for_files("up")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(20), 143)
+
+    def test_cont_right_behind_tstp_is_the_last_word(self):
+        for _ in range(40):
+            with Job("--no-python", "sh", "-c", f"touch {self.path('up')}; sleep 1000") as job:
+                self.wait_for_files("up")
+                job.signal(signal.SIGTSTP)
+                job.signal(signal.SIGCONT)
+                job.signal(signal.SIGTERM)
+                self.assertEqual(job.wait(20), 143)
+            os.unlink(self.path("up"))
+
     def test_background_jobs_of_a_shell_do_not_make_ctrl_c_last_the_grace(self):
         script = self.write("w.sh", f"#!/bin/sh\nsleep 1000 {self.marker} 2>/dev/null || sleep 1000 &\n"
                             f"touch {self.path('up')}\nsleep 1000\n")
@@ -114,6 +133,91 @@ class Verdicts(LiveTest):
         self.assertNotEqual(job.wait(), 0)
         self.assertIn("uninterruptible sleep", job.stderr())
         self.assertNotIn("restarting", job.stderr())
+
+
+class Surroundings(LiveTest):
+    def test_a_fifo_in_place_of_the_error_file_hangs_nobody(self):
+        code, _, err = run("--no-python", "sh", "-c", "mkfifo $TORCHELASTIC_ERROR_FILE; exit 3")
+        self.assertEqual(code, 3)
+        self.assertIn("exited with 3", err)
+
+    def test_a_link_in_place_of_the_error_file_is_not_followed(self):
+        secret = self.write("secret", "nobody else's business\n")
+        code, _, err = run("--no-python", "sh", "-c", f"ln -s {secret} $TORCHELASTIC_ERROR_FILE; exit 3")
+        self.assertEqual(code, 3)
+        self.assertNotIn("nobody else's", err)
+
+    def test_a_bad_tmpdir_falls_back(self):
+        for bad in ("/nonexistent", "relative", "/dev/null", ""):
+            code, out, err = run("--no-python", "echo", "hi", env={"TMPDIR": bad})
+            self.assertEqual((code, out, err), (0, "hi\n", ""))
+
+    def test_a_cleaner_of_tmp_costs_no_restart(self):
+        temp = self.path("tmp")
+        os.mkdir(temp)
+        script = self.write("w.sh", f"#!/bin/sh\nrm -rf {temp}/torchelastic_*\ntest $TORCHELASTIC_RESTART_COUNT = 1\n")
+        code, _, err = run("--max-restarts", 1, "--no-python", script, env={"TMPDIR": temp})
+        self.assertEqual(code, 0, err)
+
+    def test_help_that_cannot_be_written_is_said(self):
+        done = subprocess.run(f"{MUSTER} --help >/dev/full", shell=True, stderr=subprocess.PIPE, text=True, check=False,
+                              timeout=30)
+        self.assertEqual(done.returncode, 121)
+        self.assertEqual(done.stderr, "muster: cannot write to standard output: No space left on device\n")
+
+    def test_stdin_of_a_rank_that_is_not_there(self):
+        code, _, err = run("--stdin", 7, "--nproc-per-node", 2, "--no-python", "true", env={"OMP_NUM_THREADS": "1"})
+        self.assertEqual(code, 2)
+        self.assertIn("--stdin 7", err)
+
+    def test_in_the_background_of_a_terminal_it_takes_nobodys_input(self):
+        screen = self.terminal(f"{MUSTER} --no-python cat &\n")
+        wait_for(lambda: screen("[1]"), "the job is in the background")
+        screen.type("echo typed-$((40 + 2))\n")
+        wait_for(lambda: screen("typed-42"), "the shell has its input")
+        screen.type("wait; echo code=$?\n")
+        wait_for(lambda: screen("code=0"), "cat had an empty input")
+
+    def test_the_terminals_modes_come_back_when_the_agent_is_killed(self):
+        screen = self.terminal(f"{MUSTER} --no-python sh -c 'stty -echo -icanon; touch {self.path('up')}; exec sleep 1000'\n")
+        self.wait_for_files("up")
+        agent = wait_for(lambda: [p for p in alive_with(self.path("up")) if os.path.realpath(f"/proc/{p}/exe") ==
+                                  os.path.realpath(MUSTER) and children_of(p)
+                                  and any(os.path.realpath(f"/proc/{c}/exe") != os.path.realpath(MUSTER)
+                                          for c in children_of(p))], "the agent")[0]
+        os.kill(agent, signal.SIGKILL)
+        wait_for(lambda: screen("was killed by SIGKILL"), "the front has seen it")
+        screen.type("stty -a | grep -o '.icanon\\|.echo '; echo shown\n")
+        wait_for(lambda: screen("\nshown"), "the shell goes on")
+        self.assertNotIn("-icanon", screen.text.split("stty -a")[-1])
+        self.assertNotIn("-echo ", screen.text.split("stty -a")[-1])
+
+    def terminal(self, command):
+        """A shell without line editing (which would set the modes itself) at a terminal of its own."""
+        pid, master = pty.fork()
+        if pid == 0:
+            os.environ["PS1"] = "$ "
+            os.execvp("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"])
+        self.addCleanup(lambda: (os.kill(pid, signal.SIGKILL), os.waitpid(pid, 0)))
+        os.set_blocking(master, False)
+
+        class Screen:
+            text = ""
+
+            def __call__(self, wanted):
+                try:
+                    self.text += os.read(master, 65536).decode(errors="replace").replace("\r\n", "\n")
+                except (BlockingIOError, OSError):
+                    pass
+                return wanted in self.text
+
+            @staticmethod
+            def type(text):
+                os.write(master, text.encode())
+
+        screen = Screen()
+        screen.type(command)
+        return screen
 
 
 class Limits(LiveTest):
