@@ -52,6 +52,11 @@ std::string_view habit(std::string_view name) {
   return name == "n" || name == "np" || name == "nproc_per_host" ? "nproc-per-node" : "";
 }
 
+// Two edits of five characters: beyond that the guess would be no help.
+bool is_close(const Nearest& guess, std::string_view name) {
+  return guess.distance * 5 <= std::max(name.size(), guess.word.size()) * 2;
+}
+
 tl::unexpected<Error> unknown_flag(std::string_view token) {
   std::string_view name = token.substr(0, token.find('='));
   name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
@@ -61,10 +66,14 @@ tl::unexpected<Error> unknown_flag(std::string_view token) {
   for (const OptionRow& row : option_rows())
     names.emplace_back(row.name);
   std::string_view guess = habit(name);
-  if (guess.empty()) guess = nearest(normalised, names).word;
-  return fail(ExitCode::usage,
-              fmt::format("unknown flag {}; the nearest known one is --{}, muster --help lists all",
-                          shown(token.substr(0, token.find('='))), guess));
+  if (guess.empty()) {
+    const Nearest found = nearest(normalised, names);
+    if (is_close(found, normalised)) guess = found.word;
+  }
+  const std::string hint =
+      guess.empty() ? "" : fmt::format(" the nearest known one is --{},", guess);
+  return fail(ExitCode::usage, fmt::format("unknown flag {};{} muster --help lists all",
+                                           shown(token.substr(0, token.find('='))), hint));
 }
 
 std::vector<const OptionRow*> rows_beginning_with(std::string_view prefix, bool own) {
@@ -100,6 +109,26 @@ const OptionRow* row_with_letter(char letter) {
   return nullptr;
 }
 
+// How many bytes at the start of `token` are a dash that is not '-': what text processors and web
+// pages make of one or two of them (U+2010 to U+2015 and the minus sign U+2212).
+std::size_t foreign_dash(std::string_view token) {
+  if (token.size() < 3 || token.front() != '\xe2') return 0;
+  const bool dash = token[1] == '\x80' && token[2] >= '\x90' && token[2] <= '\x95';
+  return dash || token.substr(1, 2) == "\x88\x92" ? 3 : 0;
+}
+
+tl::unexpected<Error> foreign_flag(const std::string& token) {
+  std::string_view rest = token;
+  while (const std::size_t size = rest.starts_with('-') ? 1 : foreign_dash(rest))
+    rest.remove_prefix(size);
+  const bool letter =
+      rest.size() < 2 || rest[1] == '=' ||
+      (row_with_letter(rest.front()) != nullptr && !resolve_long("--" + std::string(rest)));
+  return fail(ExitCode::usage,
+              fmt::format("{} begins with a dash character that is not '-'; type {}", shown(token),
+                          shown((letter ? "-" : "--") + std::string(rest))));
+}
+
 // One pass from left to right; position_ is the token after the one being looked at.
 class ArgumentWalk {
  public:
@@ -108,6 +137,7 @@ class ArgumentWalk {
   Result<WalkedArguments> run() {
     while (position_ < args_.size() && walked_.information.empty()) {
       const std::string& token = args_[position_];
+      if (foreign_dash(token) != 0) return foreign_flag(token);
       if (token == "--" || !looks_like_flag(token)) break;
       ++position_;
       const Result<void> taken = token.starts_with("--") ? take_long(token) : take_cluster(token);

@@ -130,22 +130,31 @@ std::string with_slash(const std::string& path) {
   return path.find('/') == std::string::npos ? "./" + path : path;
 }
 
-tl::unexpected<Error> missing_program(const LaunchSpec& spec) {
+bool is_python_name(std::string_view path) {
+  return path.ends_with(".py") || path.ends_with(".pyw") || path.ends_with(".pyc");
+}
+
+// For the reason that looking at the file gave.
+tl::unexpected<Error> no_program(const LaunchSpec& spec, const ProgramFile& file) {
+  return fail(file.kind == FileKind::missing ? ExitCode::not_found : ExitCode::cannot_execute,
+              fmt::format("cannot run {}: {}", shown(spec.program), file.reason));
+}
+
+tl::unexpected<Error> missing_program(const LaunchSpec& spec, const ProgramFile& file) {
   const bool bare = spec.program.find('/') == std::string::npos;
-  const bool script = spec.mode == RunMode::run_path || spec.program.ends_with(".py");
+  const bool script = spec.mode == RunMode::run_path || is_python_name(spec.program);
+  if (!file.reason.empty() && bare && !script) {
+    return fail(ExitCode::not_found,
+                fmt::format("cannot run {}: no such program on PATH, nor here: {}",
+                            shown(spec.program), file.reason));
+  }
+  if (!file.reason.empty()) return no_program(spec, file);
   const std::string_view where = spec.mode == RunMode::direct
                                      ? (bare ? "no such program on PATH" : "no such file")
                                  : bare && !script ? "no such file here and no such program on PATH"
                                                    : "no such file";
   return fail(ExitCode::not_found, fmt::format("cannot run {}: {}; check the name and the folder",
                                                shown(spec.program), where));
-}
-
-tl::unexpected<Error> unreadable_program(const LaunchSpec& spec) {
-  return fail(ExitCode::cannot_execute,
-              fmt::format("cannot run {}: it cannot be read as a file; check its permissions and "
-                          "those of its folders",
-                          shown(spec.program)));
 }
 
 tl::unexpected<Error> folder_as_program(const LaunchSpec& spec) {
@@ -192,10 +201,6 @@ bool has_extension(std::string_view path) {
   return name.find('.', 1) != std::string_view::npos;
 }
 
-bool is_python_name(std::string_view path) {
-  return path.ends_with(".py") || path.ends_with(".pyw") || path.ends_with(".pyc");
-}
-
 bool names_python(const HashBang& line) {
   const std::string_view word =
       line.interpreter.ends_with("/env") ? std::string_view(line.argument) : line.interpreter;
@@ -204,6 +209,7 @@ bool names_python(const HashBang& line) {
 
 // torchrun gives Python whatever it is named; we do so where nothing speaks against it.
 bool is_for_python(const LaunchSpec& spec, const ProgramFile& file) {
+  if (file.kind == FileKind::stream) return true;
   if (is_python_name(spec.program)) return true;
   if (file.kind == FileKind::zip) return !file.executable || spec.program.ends_with(".pyz");
   if (file.kind == FileKind::text) return !has_extension(spec.program);
@@ -211,13 +217,16 @@ bool is_for_python(const LaunchSpec& spec, const ProgramFile& file) {
          names_python(parse_hash_bang(file.head));
 }
 
-Result<Command> found_on_path(const LaunchSpec& spec, const HostView& host) {
+// `here` is what the name means in the current folder.
+Result<Command> found_on_path(const LaunchSpec& spec, const HostView& host,
+                              const ProgramFile& here) {
   const std::string path = find_on_path(spec.program, path_list(host));
-  if (path.empty()) return missing_program(spec);
+  if (path.empty()) return missing_program(spec, here);
   return executed(spec, host, path, inspect_program(path));
 }
 
 Result<Command> resolve_script(const LaunchSpec& spec, const HostView& host) {
+  if (spec.program == "-") return with_python(spec, host, {});  // The program comes from stdin.
   const std::string path = seen_from(host, spec.program);
   const ProgramFile file = inspect_program(path);
   const bool bare = spec.program.find('/') == std::string::npos;
@@ -227,16 +236,17 @@ Result<Command> resolve_script(const LaunchSpec& spec, const HostView& host) {
       return with_python(spec, host, {});
     }
     const bool elsewhere = may_be_on_path && !find_on_path(spec.program, path_list(host)).empty();
-    return elsewhere ? found_on_path(spec, host) : folder_as_program(spec);
+    return elsewhere ? found_on_path(spec, host, file) : folder_as_program(spec);
   }
-  if (file.kind == FileKind::missing) {
-    return may_be_on_path ? found_on_path(spec, host) : Result<Command>(missing_program(spec));
+  if (file.kind == FileKind::missing || file.kind == FileKind::out_of_reach) {
+    if (may_be_on_path) return found_on_path(spec, host, file);
+    return missing_program(spec, file);
   }
   if (is_for_python(spec, file)) {
-    if (file.kind == FileKind::unreadable) return unreadable_program(spec);
+    if (file.kind == FileKind::unreadable) return no_program(spec, file);
     return with_python(spec, host, {});
   }
-  if (file.kind == FileKind::unreadable && !file.executable) return unreadable_program(spec);
+  if (file.kind == FileKind::unreadable && !file.executable) return no_program(spec, file);
   return executed(spec, host, spec.program, file);
 }
 
@@ -244,21 +254,22 @@ Result<Command> resolve_direct(const LaunchSpec& spec, const HostView& host) {
   const ProgramFile file = inspect_program(seen_from(host, spec.program));
   if (spec.program.find('/') == std::string::npos) {
     const bool only_here = file.executable && find_on_path(spec.program, path_list(host)).empty();
-    if (!only_here) return found_on_path(spec, host);
+    if (!only_here) return found_on_path(spec, host, {});
     return fail(ExitCode::not_found,
                 fmt::format("cannot run {0}: no such program on PATH; for the file in this folder "
                             "give ./{0}",
                             shown(spec.program)));
   }
-  if (file.kind == FileKind::missing) return missing_program(spec);
+  if (file.kind == FileKind::missing) return missing_program(spec, file);
   if (file.kind == FileKind::directory) return folder_as_program(spec);
+  if (!file.reason.empty() && !file.executable) return no_program(spec, file);
   return executed(spec, host, spec.program, file);
 }
 
 Result<Command> resolve_run_path(const LaunchSpec& spec, const HostView& host) {
-  const FileKind kind = inspect_program(seen_from(host, spec.program)).kind;
-  if (kind == FileKind::missing) return missing_program(spec);
-  if (kind == FileKind::unreadable) return unreadable_program(spec);
+  const ProgramFile file = inspect_program(seen_from(host, spec.program));
+  if (file.kind == FileKind::missing) return missing_program(spec, file);
+  if (!file.reason.empty()) return no_program(spec, file);
   return with_python(spec, host, {"-c", std::string(kRunPathProgram)});
 }
 

@@ -8,8 +8,10 @@
 //   executable ELF, executable with `#!`    directly
 //   no `#!` and no extension, text          PYTHON -u PROGRAM args (torchrun gives Python anything)
 //   not executable, `#!` names a python     PYTHON -u PROGRAM args
-//   anything else                           an error that says why
-// A name without a slash that is no file here is looked up on PATH (`muster hostname`).
+//   `-`, a pipe, a character device         PYTHON -u PROGRAM args (/dev/stdin, a named pipe)
+//   anything else, a terminal too           an error that says why
+// A name without a slash that is no file here, or that this folder does not let us look at, is
+// looked up on PATH (`muster hostname`).
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,8 @@
 #include "launcher/program_file.h"
 
+#include <array>
+#include <cerrno>
+#include <climits>
 #include <cstring>
 
 #include <elf.h>
@@ -14,6 +17,7 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kHeadBytes = 4096;
+constexpr std::string_view kNotReadable = "no permission to read it; check its permissions";
 
 bool is_executable_file(const std::string& path) {
   struct stat status{};
@@ -21,15 +25,71 @@ bool is_executable_file(const std::string& path) {
          ::access(path.c_str(), X_OK) == 0;
 }
 
-// False if the file cannot be opened or read.
-bool read_head(const std::string& path, std::string& head) {
+// Why the system refused us, as the tail of "cannot run X: ".
+std::string refusal(int error, std::string_view on_no_permission) {
+  if (error == EACCES) return std::string(on_no_permission);
+  if (error == ENAMETOOLONG) return "its name is too long; give a shorter path";
+  if (error == ELOOP) return "its symbolic links lead in a circle; correct the links";
+  return fmt::format("it cannot be read ({}); name another file", std::strerror(error));
+}
+
+// Zero, or the errno of the failure to open or read the file.
+int read_head(const std::string& path, std::string& head) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return false;
+  if (fd < 0) return errno;
   head.resize(kHeadBytes);
   const ssize_t count = ::pread(fd, head.data(), head.size(), 0);
+  const int error = count < 0 ? errno : 0;
   ::close(fd);
   head.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
-  return count >= 0;
+  return error;
+}
+
+// What stat said instead of a status.
+ProgramFile unseen_file(const std::string& path, int error) {
+  ProgramFile file;
+  if (error != ENOENT && error != ENOTDIR) {
+    file.kind = FileKind::out_of_reach;
+    file.reason =
+        refusal(error, "no permission to look at it; check the permissions of its folders");
+    return file;
+  }
+  std::array<char, PATH_MAX> target{};
+  const ssize_t size = ::readlink(path.c_str(), target.data(), target.size());
+  if (size > 0) {
+    file.reason =
+        fmt::format("it is a symbolic link to {}, where nothing is; correct the link",
+                    shown(std::string_view(target.data(), static_cast<std::size_t>(size))));
+  }
+  return file;
+}
+
+// A character device is opened, since only that tells whether it is a terminal. A pipe is not: a
+// writer that waits for its reader would take us for it.
+ProgramFile special_file(const std::string& path, unsigned mode) {
+  ProgramFile file;
+  file.kind = FileKind::unreadable;
+  if (!S_ISFIFO(mode) && !S_ISCHR(mode)) {
+    file.reason = fmt::format("it is {}; name a file", file_type(mode));
+    return file;
+  }
+  bool terminal = false;
+  int error = ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
+  if (error == 0 && S_ISCHR(mode)) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    error = fd < 0 ? errno : 0;
+    terminal = fd >= 0 && ::isatty(fd) == 1;
+    if (fd >= 0) ::close(fd);
+  }
+  if (error != 0) {
+    file.reason = refusal(error, kNotReadable);
+  } else if (terminal) {
+    file.reason = "it is a terminal; name a file, or give - to type a program for Python";
+  } else {
+    file.kind = FileKind::stream;
+    file.reason = fmt::format("it is {}; name a file", file_type(mode));
+  }
+  return file;
 }
 
 FileKind kind_of(std::string_view head) {
@@ -106,17 +166,38 @@ tl::unexpected<Error> bad_elf(const std::string& path, std::string_view why) {
 
 }  // namespace
 
+std::string_view file_type(unsigned mode) {
+  switch (mode & S_IFMT) {
+    case S_IFREG:
+      return "a file";
+    case S_IFDIR:
+      return "a folder";
+    case S_IFIFO:
+      return "a pipe";
+    case S_IFCHR:
+      return "a character device";
+    case S_IFBLK:
+      return "a block device";
+    case S_IFSOCK:
+      return "a socket";
+    default:
+      return "no file";
+  }
+}
+
 ProgramFile inspect_program(const std::string& path) {
   ProgramFile file;
   struct stat status{};
-  if (::stat(path.c_str(), &status) != 0) {
-    file.kind = errno == ENOENT || errno == ENOTDIR ? FileKind::missing : FileKind::unreadable;
+  if (::stat(path.c_str(), &status) != 0) return unseen_file(path, errno);
+  if (S_ISDIR(status.st_mode)) {
+    file.kind = FileKind::directory;
     return file;
   }
-  file.kind = S_ISDIR(status.st_mode) ? FileKind::directory : FileKind::unreadable;
-  if (!S_ISREG(status.st_mode)) return file;
+  if (!S_ISREG(status.st_mode)) return special_file(path, status.st_mode);
   file.executable = ::access(path.c_str(), X_OK) == 0;
-  if (read_head(path, file.head)) file.kind = kind_of(file.head);
+  const int error = read_head(path, file.head);
+  file.kind = error == 0 ? kind_of(file.head) : FileKind::unreadable;
+  if (error != 0) file.reason = refusal(error, kNotReadable);
   return file;
 }
 

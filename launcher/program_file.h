@@ -12,8 +12,10 @@ namespace muster {
 
 enum class FileKind {
   missing,
+  out_of_reach,  // Something may be there, but its path does not lead us to it.
   directory,
-  unreadable,  // Not to be read by us, or neither a file nor a folder.
+  stream,      // A pipe or a character device that is no terminal: Python reads it to its end.
+  unreadable,  // Not to be read by us, or nothing that holds a program.
   elf,
   hash_bang,
   zip,     // Python runs it where it has a __main__.py.
@@ -24,8 +26,12 @@ enum class FileKind {
 struct ProgramFile {
   FileKind kind = FileKind::missing;
   bool executable = false;
-  std::string head;  // The first 4 KiB.
+  std::string head;    // The first 4 KiB.
+  std::string reason;  // Why it is no readable file, with the remedy; empty: nothing to add.
 };
+
+// "a socket", "a block device" and so on, by the file type bits of a mode.
+std::string_view file_type(unsigned mode);
 
 ProgramFile inspect_program(const std::string& path);
 

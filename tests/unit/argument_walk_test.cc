@@ -168,12 +168,54 @@ TEST(ArgumentWalk, NamesTheNearestFlagForAnUnknownOne) {
       {"-np", "--nproc-per-node"},
       {"-n", "--nproc-per-node"},
       {"--rnaks", "--ranks"},
+      {"--master-host", "--master-port"},
   };
   for (const auto& [token, name] : nearest) {
     EXPECT_EQ(complaint({token, "p"}), "unknown flag " + token.substr(0, token.find('=')) +
                                            "; the nearest known one is " + name +
                                            ", muster --help lists all")
         << token;
+  }
+}
+
+TEST(ArgumentWalk, NamesNoFlagForOneThatResemblesNone) {
+  for (const std::string token :
+       {"--frobnicate", "-x", "--verbose", "--hostfile", "--bogus", "--foo", "-1", "---", "-mx"}) {
+    EXPECT_EQ(complaint({token, "p"}), "unknown flag " + token + "; muster --help lists all");
+  }
+}
+
+TEST(ArgumentWalk, KnowsDashesThatAreNoHyphens) {
+  const std::map<std::string, std::string> meant{
+      {"\u2013nproc-per-node=2", "--nproc-per-node=2"},  // An en dash.
+      {"\u2014standalone", "--standalone"},              // An em dash.
+      {"\u2212\u2212max_restarts", "--max_restarts"},    // Two minus signs.
+      {"\u2013-tee", "--tee"},
+      {"\u2010m", "-m"},
+      {"\u2013r=3", "-r=3"},
+      {"\u2013r3", "-r3"},
+      {"\u2013mt3", "-mt3"},
+      {"\u2015unknown", "--unknown"},
+      {"\u2013unknown a", "'--unknown a'"},
+      {"\u2013", "-"},
+  };
+  for (const auto& [token, flag] : meant) {
+    const std::string shown_token =
+        token.find(' ') == std::string::npos ? token : "'" + token + "'";
+    const std::string message =
+        shown_token + " begins with a dash character that is not '-'; type " + flag;
+    EXPECT_EQ(complaint({token, "p"}), message);
+    EXPECT_EQ(complaint({"--nnodes", "1", token, "p"}), message);
+  }
+}
+
+TEST(ArgumentWalk, TakesDashesThatAreNoHyphensWhereNoFlagIsMeant) {
+  const Words tail{"s.py", "\u2013x", "\u2014"};
+  EXPECT_EQ(walk(tail), (WalkedArguments{{}, tail, ""}));
+  EXPECT_EQ(walk({"--", "\u2013x"}), (WalkedArguments{{}, {"\u2013x"}, ""}));
+  EXPECT_EQ(flags({"--role", "\u2013x"}), Values({{"role", "\u2013x"}}));
+  for (const char* other : {"\u2018x", "\u200f", "\u2192x", "\xe2", "\xe2\x80", "\u00e9"}) {
+    EXPECT_EQ(walk({other}).rest, Words({other}));
   }
 }
 

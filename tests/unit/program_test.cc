@@ -1,5 +1,6 @@
 #include "launcher/program.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -8,9 +9,12 @@
 #include <vector>
 
 #include <elf.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "launcher/program_file.h"
@@ -325,10 +329,162 @@ TEST_F(Programs, AskedOfEnvAreLookedUpOnPath) {
   EXPECT_EQ(resolved("run"), Result<Command>(Command{"./run", {"run"}, 1, false}));
 }
 
-TEST_F(Programs, ThatAreDevicesAreRefused) {
-  expect_error("/dev/null", ExitCode::cannot_execute,
-               "cannot run /dev/null: it cannot be read as a file; check its permissions and those "
-               "of its folders");
+TEST_F(Programs, FromStandardInputArePythons) {
+  add("here/-", "#!/bin/sh\n", 0755);
+  add("bin/-", "#!/bin/sh\n", 0755);
+  Command command = python_runs("-");
+  EXPECT_EQ(resolved("-"), Result<Command>(command));
+  command.argv.insert(command.argv.end(), {"--lr", "-"});
+  EXPECT_EQ(resolve_command(spec(RunMode::script, "-", {"--lr", "-"}), host_),
+            Result<Command>(command));
+}
+
+TEST_F(Programs, InPipesAndDevicesArePythons) {
+  ASSERT_EQ(mkfifo(at("here/pipe").c_str(), 0600), 0);
+  ASSERT_EQ(mkfifo(at("here/pipe.sh").c_str(), 0700), 0);
+  for (const char* name : {"pipe", "pipe.sh", "./pipe", "/dev/null"}) {
+    EXPECT_EQ(resolved(name), Result<Command>(python_runs(name)));
+  }
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const std::string name = "/dev/fd/" + std::to_string(ends[0]);
+  EXPECT_EQ(resolved(name), Result<Command>(python_runs(name)));
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST_F(Programs, InPipesKeepTheirWriterWaiting) {
+  ASSERT_EQ(mkfifo(at("here/pipe").c_str(), 0600), 0);
+  const int reader = open(at("here/pipe").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  const int writer = open(at("here/pipe").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_EQ(write(writer, "print(1)", 8), 8);
+  ASSERT_TRUE(resolved("pipe").has_value());
+  char text[8];
+  EXPECT_EQ(read(reader, text, sizeof(text)), 8);
+  EXPECT_EQ(std::string(text, 8), "print(1)");
+  close(reader);
+  close(writer);
+}
+
+TEST_F(Programs, InPipesAndDevicesRunInScriptModeOnly) {
+  ASSERT_EQ(mkfifo(at("here/pipe").c_str(), 0700), 0);
+  for (const RunMode mode : {RunMode::direct, RunMode::run_path}) {
+    expect_error("./pipe", ExitCode::cannot_execute, "cannot run ./pipe: it is a pipe; name a file",
+                 mode);
+    expect_error("/dev/null", ExitCode::cannot_execute,
+                 "cannot run /dev/null: it is a character device; name a file", mode);
+  }
+}
+
+TEST_F(Programs, AreNotReadFromATerminalByItsName) {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  ASSERT_GE(terminal, 0);
+  ASSERT_EQ(unlockpt(terminal), 0);
+  const std::string name = ptsname(terminal);
+  expect_error(name, ExitCode::cannot_execute,
+               "cannot run " + name +
+                   ": it is a terminal; name a file, or give - to type a program for Python");
+  close(terminal);
+}
+
+TEST_F(Programs, ThatAreSocketsAreRefused) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = at("here/socket");
+  ASSERT_LT(path.size(), sizeof(address.sun_path));
+  path.copy(address.sun_path, path.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  for (const RunMode mode : {RunMode::script, RunMode::direct, RunMode::run_path}) {
+    expect_error("./socket", ExitCode::cannot_execute,
+                 "cannot run ./socket: it is a socket; name a file", mode);
+  }
+  close(fd);
+}
+
+TEST_F(Programs, WithANameThatIsTooLongSaySo) {
+  const std::string name = "./" + std::string(300, 'x');
+  for (const RunMode mode : {RunMode::script, RunMode::direct, RunMode::run_path}) {
+    expect_error(
+        name, ExitCode::cannot_execute,
+        "cannot run " + name.substr(0, 80) + "...: its name is too long; give a shorter path",
+        mode);
+  }
+  expect_error(std::string(300, 'x'), ExitCode::not_found,
+               "cannot run " + std::string(80, 'x') +
+                   "...: no such program on PATH, nor here: its name is too long; give a shorter "
+                   "path");
+}
+
+TEST_F(Programs, WhoseLinksLeadInACircleSaySo) {
+  std::filesystem::create_symlink("second.py", at("here/first.py"));
+  std::filesystem::create_symlink("first.py", at("here/second.py"));
+  for (const RunMode mode : {RunMode::script, RunMode::direct, RunMode::run_path}) {
+    expect_error("./first.py", ExitCode::cannot_execute,
+                 "cannot run ./first.py: its symbolic links lead in a circle; correct the links",
+                 mode);
+  }
+}
+
+TEST_F(Programs, ThatAreLinksToNothingSayWhereTheyPoint) {
+  std::filesystem::create_symlink("../old/train.py", at("here/train.py"));
+  std::filesystem::create_symlink("/no/such/tool", at("here/tool"));
+  const std::string where =
+      "it is a symbolic link to ../old/train.py, where nothing is; correct the link";
+  expect_error("train.py", ExitCode::not_found, "cannot run train.py: " + where);
+  for (const RunMode mode : {RunMode::script, RunMode::direct, RunMode::run_path}) {
+    expect_error("./train.py", ExitCode::not_found, "cannot run ./train.py: " + where, mode);
+  }
+  expect_error("tool", ExitCode::not_found,
+               "cannot run tool: no such program on PATH, nor here: it is a symbolic link to "
+               "/no/such/tool, where nothing is; correct the link");
+  add("bin/tool", "#!/bin/sh\n", 0755);
+  EXPECT_EQ(resolved("tool"), Result<Command>(Command{at("bin/tool"), {"tool"}, 1, false}));
+}
+
+TEST(FileType, IsNamedInWords) {
+  EXPECT_EQ(file_type(S_IFBLK | 0660), "a block device");
+  EXPECT_EQ(file_type(S_IFSOCK | 0755), "a socket");
+  EXPECT_EQ(file_type(S_IFIFO), "a pipe");
+  EXPECT_EQ(file_type(S_IFCHR), "a character device");
+  EXPECT_EQ(file_type(S_IFREG), "a file");
+  EXPECT_EQ(file_type(S_IFDIR), "a folder");
+  EXPECT_EQ(file_type(0), "no file");
+}
+
+// The current folder belongs to somebody else, who lets nobody in.
+class ProgramsOfAStranger : public Programs {
+ protected:
+  ProgramsOfAStranger() {
+    add("here/train.py", "");
+    chmod(at("").c_str(), 0755);
+    chmod(at("here").c_str(), 0000);
+    // Root may look everywhere, so be nobody in particular.
+    if (was_ == 0 && seteuid(65534) != 0) ADD_FAILURE() << "cannot become another user";
+  }
+  ~ProgramsOfAStranger() override {
+    if (seteuid(was_) != 0) ADD_FAILURE() << "cannot become user " << was_;
+    chmod(at("here").c_str(), 0755);
+  }
+
+  uid_t was_ = geteuid();
+};
+
+TEST_F(ProgramsOfAStranger, AreLookedUpOnPath) {
+  EXPECT_EQ(resolved("python3"),
+            Result<Command>(Command{at("bin/python3"), {"python3"}, 1, false}));
+  EXPECT_EQ(resolved("python3", RunMode::direct),
+            Result<Command>(Command{at("bin/python3"), {"python3"}, 1, false}));
+}
+
+TEST_F(ProgramsOfAStranger, NameTheFoldersAsTheReason) {
+  const std::string why = "no permission to look at it; check the permissions of its folders";
+  expect_error("tool", ExitCode::not_found,
+               "cannot run tool: no such program on PATH, nor here: " + why);
+  expect_error("train.py", ExitCode::cannot_execute, "cannot run train.py: " + why);
+  for (const RunMode mode : {RunMode::script, RunMode::direct, RunMode::run_path}) {
+    expect_error("./train.py", ExitCode::cannot_execute, "cannot run ./train.py: " + why, mode);
+  }
 }
 
 TEST_F(Programs, NamedDirectlyAreLookedUpOnPathOnly) {
