@@ -65,7 +65,7 @@ def train_epoch(epoch, batch, images, digits, model, optimizer):
 
 
 def evaluate(images, digits, model):
-    """Mean loss and share of digits that are recognised, over all of them."""
+    """Sum of the losses and number of digits that are recognised, over all of them."""
     mine = slice(dist.get_rank(), None, dist.get_world_size())
     with torch.no_grad():
         scores = model.module(images[mine])
@@ -73,7 +73,7 @@ def evaluate(images, digits, model):
     right = (scores.argmax(dim=1) == digits[mine]).sum()
     total = torch.stack([loss.double(), right.double()])
     dist.all_reduce(total)
-    return (total / len(digits)).tolist()
+    return total
 
 
 def parse_options():
@@ -109,8 +109,11 @@ def main():
         if rank == 0 and options.checkpoint:
             save(options.checkpoint, epoch, net, optimizer)
 
-    loss, accuracy = evaluate(images, digits, model)
+    # Kept until the end: gloo's own thread may let go of a tensor after us, and must not be the last to do so while
+    # the interpreter is going away.
+    total = evaluate(images, digits, model)
     if rank == 0:
+        loss, accuracy = (total / len(digits)).tolist()
         print(f"final loss {loss!r} accuracy {accuracy:.4f}", flush=True)
     dist.destroy_process_group()
 

@@ -48,10 +48,10 @@ std::string state_of(int id, const std::string& name) {
 }
 
 // 0 if there is none.
-int output_thread_id() {
+int thread_id(const std::string& name) {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     const std::string comm = file_content(task.path().string() + "/comm");
-    if (comm == "muster-output\n") return std::stoi(task.path().filename().string());
+    if (comm == name + "\n") return std::stoi(task.path().filename().string());
   }
   return 0;
 }
@@ -106,6 +106,89 @@ TEST(OutputBlocked, AWorkerIsHeldBackByAStuckConsole) {
   harness.destroy();
   console.write_end.reset();
   reader.join();
+}
+
+struct TwoConsoles {
+  OutputOptions options() const {
+    OutputOptions options;
+    options.console_out = out.write_end.get();
+    options.console_err = err.write_end.get();
+    return options;
+  }
+  ConsolePipe out;
+  ConsolePipe err;
+};
+
+TEST(OutputBlocked, AStuckStdoutStopsNeitherStderrNorTheEndOfAnAttempt) {
+  TwoConsoles console;
+  OutputHarness harness(console.options());
+  fill(console.out.write_end.get());
+  for (int attempt = 0; attempt < 2; attempt++) {
+    harness.open(1, attempt);
+    harness.spawn(0, "seq 1 20000; echo err >&2");
+    EXPECT_EQ(read_until(console.err.read_end.get(), "err\n"), "err\n");
+    harness.wait_all();
+    EXPECT_EQ(harness.drain().err_tails, std::vector<std::string>{"err\n"});
+    harness.output().say("muster: next");
+    EXPECT_EQ(read_until(console.err.read_end.get(), "next\n"), "muster: next\n");
+  }
+  std::promise<void> promise;
+  const std::future<void> finished = promise.get_future();
+  harness.output().finish([&] { promise.set_value(); });
+  EXPECT_FALSE(is_ready(finished));
+  ConsoleReader reader(console.out.read_end.get());
+  finished.wait();
+  harness.destroy();
+  console.out.write_end.reset();
+  std::string expected;
+  for (int i = 0; i < 40000; i++)
+    expected += std::to_string(i % 20000 + 1) + "\n";
+  const std::string& text = reader.text();
+  EXPECT_TRUE(text.substr(text.find("1\n")) == expected);
+}
+
+TEST(OutputBlocked, AStuckStderrStopsNotStdout) {
+  TwoConsoles console;
+  OutputHarness harness(console.options());
+  fill(console.err.write_end.get());
+  harness.output().say("muster: stuck");
+  for (int i = 0; i < 5; i++)
+    harness.output().say(std::string(kMegabyteLine / 2, 'x'));
+  EXPECT_EQ(harness.try_open(1).has_value(), true);
+  harness.spawn(0, "echo err >&2; echo out");
+  EXPECT_EQ(read_until(console.out.read_end.get(), "out\n"), "out\n");
+  harness.wait_all();
+  EXPECT_EQ(harness.drain().err_tails, std::vector<std::string>{"err\n"});
+  ConsoleReader reader(console.err.read_end.get());
+  harness.finish();
+  harness.destroy();
+  console.err.write_end.reset();
+  EXPECT_NE(reader.text().find("muster: stuck\n"), std::string::npos);
+}
+
+TEST(OutputBlocked, WhoPrintsToAStuckStdoutIsHeldBackAndNobodyElse) {
+  TwoConsoles console;
+  OutputHarness harness(console.options());
+  harness.open(2);
+  fill(console.out.write_end.get());
+  const pid_t pid = harness.spawn(0, "exec seq 1 2000000");
+  std::string state;
+  while (state != "S" && state != "Z")
+    state = state_of(pid, "seq");
+  EXPECT_EQ(state, "S");
+  harness.spawn(1, "seq 1 100000 >&2; echo end >&2");
+  EXPECT_TRUE(read_until(console.err.read_end.get(), "end\n").ends_with("\n100000\nend\n"));
+  EXPECT_EQ(state_of(pid, "seq"), "S");
+  ConsoleReader reader(console.out.read_end.get());
+  EXPECT_EQ(harness.wait_all(), (std::vector<int>{0, 0}));
+  harness.drain();
+  harness.destroy();
+  console.out.write_end.reset();
+  const std::string& text = reader.text();
+  std::vector<std::string> lines = lines_of(text.substr(text.find("1\n")));
+  ASSERT_EQ(lines.size(), 2000000u);
+  for (size_t i = 0; i < lines.size(); i++)
+    ASSERT_EQ(lines[i], std::to_string(i + 1));
 }
 
 TEST(OutputBlocked, OwnMessagesAreBoundedAndTheLossIsSaid) {
@@ -189,12 +272,17 @@ TEST(OutputBlocked, AnIdleOutputDoesNotWakeUp) {
   harness.spawn(0, "printf 'waiting '; exec sleep 1");
   harness.spawn(1, "exec sleep 1");
   EXPECT_EQ(read_until(console.read_end.get(), " "), "waiting ");
-  const int thread = output_thread_id();
-  while (state_of(thread, "muster-output") != "S")
-    std::this_thread::yield();
-  const std::string before = sleeps_of(thread);
+  const std::vector<std::string> names{"muster-output", "muster-console"};
+  std::vector<std::string> before;
+  for (const std::string& name : names) {
+    const int thread = thread_id(name);
+    while (state_of(thread, name) != "S")
+      std::this_thread::yield();
+    before.push_back(sleeps_of(thread));
+  }
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // The time that is observed.
-  EXPECT_EQ(sleeps_of(thread), before);
+  for (size_t i = 0; i < names.size(); i++)
+    EXPECT_EQ(sleeps_of(thread_id(names[i])), before[i]);
   harness.wait_all();
   harness.drain();
 }

@@ -223,6 +223,79 @@ TEST_F(OutputLogs, AnEventFileThatFailsIsSaidOnce) {
                                        "without it\n");
 }
 
+TEST_F(OutputLogs, AFifoInPlaceOfALogIsAnErrorOfTheNextStart) {
+  for (const bool tee : {false, true}) {
+    (tee ? options_.log.tee : options_.log.redirects).all = Streams::out;
+    OutputHarness harness(options_);
+    harness.run_workers(
+        {"mkdir -p " + harness.attempt(1) + "/0; mkfifo " + harness.attempt(1) + "/0/stdout.log"});
+    const auto opened = harness.try_open(1, 1);
+    ASSERT_FALSE(opened.has_value());
+    EXPECT_EQ(opened.error(),
+              (Error{ExitCode::environment,
+                     "cannot open log file " + harness.attempt(1) +
+                         "/0/stdout.log: No such device or address; it is a FIFO that nobody "
+                         "reads; remove it"}));
+  }
+}
+
+TEST_F(OutputLogs, AFifoInPlaceOfARecordIsSaidOnce) {
+  OutputHarness harness(options_);
+  harness.run_workers({"cd " + harness.run.run_dir + "; mkfifo events.jsonl result.json.tmp"});
+  for (int i = 0; i < 3; i++)
+    harness.output().append("events.jsonl", "{}\n");
+  harness.output().write_file("result.json", "{}");
+  harness.finish();
+  EXPECT_EQ(file_content(harness.run.run_dir + "/result.json"), "{}");
+  EXPECT_EQ(console_text(harness), "muster: cannot open " + harness.run.run_dir +
+                                       "/events.jsonl: No such device or address; the job goes on "
+                                       "without it\n");
+}
+
+TEST_F(OutputLogs, ARestartMakesRemovedFoldersAgain) {
+  options_.log.redirects.all = Streams::out;
+  OutputHarness harness(options_);
+  harness.run_workers({"rm -r " + folder_.path() + "/logs"});
+  harness.open(1, 1);
+  harness.spawn(0, "echo again");
+  harness.wait_all();
+  harness.drain();
+  EXPECT_EQ(file_content(harness.attempt(1) + "/0/stdout.log"), "again\n");
+  EXPECT_EQ(fs::status(harness.run.run_dir).permissions(), fs::perms::owner_all);
+}
+
+TEST_F(OutputLogs, AFolderThatCannotBeMadeAgainIsAnErrorIfFilesWereAskedFor) {
+  options_.log.redirects.all = Streams::out;
+  OutputHarness harness(options_);
+  harness.run_workers({"rm -r " + folder_.path() + "/logs; touch " + folder_.path() + "/logs"});
+  const auto opened = harness.try_open(1, 1);
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error(), (Error{ExitCode::environment,
+                                   "cannot create log folder " + folder_.path() +
+                                       "/logs: Not a directory; a file is in the way; choose "
+                                       "another --log-dir"}));
+}
+
+TEST_F(OutputLogs, WithoutALogFolderARestartGoesOnWithoutFiles) {
+  options_.log.dir.reset();
+  options_.log.local_ranks_filter = {0};
+  OutputHarness harness(options_);
+  const std::string gone = harness.run.log_dir;
+  harness.run_workers({"rm -r " + gone + "; touch " + gone, "true"});
+  for (const int attempt : {1, 2}) {
+    harness.open(2, attempt);
+    EXPECT_EQ(harness.streams[0].error_file, "");
+    harness.spawn(0, "echo on we go");
+    harness.spawn(1, "echo hidden");
+    EXPECT_EQ(harness.wait_all(), (std::vector<int>{0, 0}));
+    harness.drain();
+  }
+  EXPECT_EQ(console_text(harness),
+            "muster: cannot create log folder " + gone +
+                ": File exists; a file is in the way; choose another --log-dir; the job goes on "
+                "without it\non we go\non we go\n");
+}
+
 TEST_F(OutputLogs, ADescriptorLimitThatIsTooLowIsAnErrorOfTheStart) {
   OutputHarness harness(options_);
   rlimit before{};

@@ -6,6 +6,7 @@
 #include <regex>
 #include <sstream>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -166,6 +167,90 @@ TEST_F(LogTree, AppendingAddsAndFailsInWords) {
   EXPECT_EQ(append_to_file(root_ + "/e", "2\n"), std::nullopt);
   EXPECT_EQ(content(root_ + "/e"), "1\n2\n");
   EXPECT_EQ(append_to_file("/dev/full", "x"), "cannot write /dev/full: No space left on device");
+}
+
+TEST_F(LogTree, AFifoThatNobodyReadsIsAnErrorAndNoWait) {
+  const std::string fifo = root_ + "/fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const auto log = open_log(fifo);
+  ASSERT_FALSE(log.has_value());
+  EXPECT_EQ(log.error(),
+            (Error{ExitCode::environment, "cannot open log file " + fifo +
+                                              ": No such device or address; it is a FIFO that "
+                                              "nobody reads; remove it"}));
+  EXPECT_EQ(append_to_file(fifo, "x\n"), "cannot open " + fifo + ": No such device or address");
+}
+
+TEST_F(LogTree, AFullFifoIsAnErrorOfARecordAndNoWait) {
+  const std::string fifo = root_ + "/fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const UniqueFd reader(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+  EXPECT_EQ(append_to_file(fifo, std::string(size_t{1} << 20, 'x')),
+            "cannot write " + fifo + ": Resource temporarily unavailable");
+}
+
+TEST_F(LogTree, ALogIsOpenedForBlockingWrites) {
+  const std::string fifo = root_ + "/fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const UniqueFd reader(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+  for (const std::string& path : {fifo, root_ + "/log"}) {
+    const auto log = open_log(path);
+    ASSERT_TRUE(log.has_value()) << path;
+    EXPECT_EQ(::fcntl(log->get(), F_GETFL) & O_NONBLOCK, 0) << path;
+  }
+}
+
+TEST_F(LogTree, WhatIsInPlaceOfTheTemporaryNameIsNoObstacle) {
+  const std::string path = root_ + "/result.json";
+  ASSERT_EQ(::mkfifo((path + ".tmp").c_str(), 0600), 0);
+  EXPECT_EQ(replace_file(path, "1"), std::nullopt);
+  fs::create_symlink(root_ + "/other", path + ".tmp");
+  EXPECT_EQ(replace_file(path, "2"), std::nullopt);
+  EXPECT_EQ(content(path), "2");
+  EXPECT_EQ(list(root_), std::vector<std::string>{"result.json"});
+}
+
+TEST_F(LogTree, FoldersThatWereRemovedAreMadeAgain) {
+  options_.log.dir = root_ + "/a/b";
+  for (const bool temporary : {false, true}) {
+    if (temporary) options_.log.dir.reset();
+    if (temporary) options_.temp_dir = root_ + "/a";
+    const RunFolders folders = make();
+    fs::remove_all(root_ + "/a");
+    ASSERT_TRUE(restore_run_folders(folders).has_value());
+    EXPECT_EQ(mode(folders.run_dir), 0700u);
+    ASSERT_TRUE(restore_run_folders(folders).has_value());
+    EXPECT_TRUE(!temporary || mode(folders.log_dir) == 0700u);
+    fs::create_directories(root_ + "/a");
+  }
+}
+
+TEST_F(LogTree, ATemporaryNameThatSomebodyTookIsNotUsed) {
+  const RunFolders folders = make();
+  fs::remove_all(folders.log_dir);
+  fs::create_directory_symlink(root_, folders.log_dir);
+  const auto restored = restore_run_folders(folders);
+  ASSERT_FALSE(restored.has_value());
+  EXPECT_EQ(restored.error(),
+            (Error{ExitCode::environment, "cannot create log folder " + folders.log_dir +
+                                              ": File exists; a file is in the way; choose "
+                                              "another --log-dir"}));
+}
+
+TEST_F(LogTree, FilesAreAskedForByAFolderOrByTheFlagsThatWriteThem) {
+  LogSpec log;
+  EXPECT_FALSE(asks_for_files(log));
+  log.local_ranks_filter = {0};
+  log.prefix = "{rank}";
+  EXPECT_FALSE(asks_for_files(log));
+  std::vector<LogSpec> asking(5);
+  asking[0].dir = "/logs";
+  asking[1].redirects.all = Streams::out;
+  asking[2].tee.by_rank = {{0, Streams::err}};
+  asking[3].duplicate_stdout_filters = {"x"};
+  asking[4].duplicate_stderr_filters = {"x"};
+  for (const LogSpec& each : asking)
+    EXPECT_TRUE(asks_for_files(each));
 }
 
 TEST_F(LogTree, TheTailOfAFileIsItsEnd) {

@@ -1,6 +1,9 @@
 #include "agent/output/sink.h"
 
+#include <condition_variable>
 #include <csignal>
+#include <functional>
+#include <mutex>
 #include <thread>
 
 #include <fcntl.h>
@@ -115,6 +118,109 @@ TEST_F(SinkTest, WritesAgainWhenThereIsRoomAndBeginsANewLine) {
   char content[64];
   const ssize_t n = ::pread(fd, content, sizeof content, 0);
   EXPECT_EQ(std::string(content, static_cast<size_t>(n)), "one\ntwo \nfour\n");
+}
+
+constexpr Instant kStart{std::chrono::seconds(100)};
+
+// What the writer's thread tells its user.
+class Wakes {
+ public:
+  std::function<void()> function() {
+    return [this] {
+      const std::lock_guard lock(mutex_);
+      count_++;
+      changed_.notify_all();
+    };
+  }
+  void wait_for_one() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return count_ > 0; });
+    count_--;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int count_ = 0;
+};
+
+TEST_F(SinkTest, AConsoleThatTakesNothingIsWrittenInTheBackgroundInOrder) {
+  TestPipe pipe;
+  std::string expected;
+  std::thread reader;
+  std::string received;
+  {
+    Console console(pipe.write_end.get(), "test", [] {});
+    const int stream = console.open();
+    for (int i = 0; i < 20; i++) {
+      const std::string line(size_t{100} << 10, static_cast<char>('a' + i));
+      console.feed(stream, line + "\n", kStart);  // Nobody reads: to come back is the promise.
+      expected += line + "\n";
+    }
+    reader = std::thread([&] { received = read_all(pipe.read_end.get()); });
+    console.wait_written();
+    console.finish();
+    EXPECT_EQ(::fcntl(pipe.write_end.get(), F_GETFL) & O_NONBLOCK, 0);
+  }
+  pipe.write_end.reset();
+  reader.join();
+  EXPECT_TRUE(received == expected);
+}
+
+// The owner of the console is not read while there is no room: it must not look quiet, or another
+// one would get into its line.
+TEST_F(SinkTest, TheClockStandsStillWhileAStreamIsLeftUnreadForLackOfRoom) {
+  TestPipe pipe;
+  Wakes wakes;
+  Console console(pipe.write_end.get(), "test", wakes.function());
+  const int owner = console.open();
+  const int other = console.open();
+  console.feed(owner, "prompt ", kStart);
+  console.tick(kStart + LineMux::kPartialQuiet);
+  ASSERT_EQ(console.owner(), owner);
+  console.feed(other, "whole line\n", kStart);
+  EXPECT_NE(console.next_deadline(), kNever);
+  while (console.wants(owner))
+    console.feed(owner, std::string(size_t{64} << 10, 'x'), kStart);
+  EXPECT_EQ(console.next_deadline(), kNever);
+  std::thread reader([&] { read_all(pipe.read_end.get()); });
+  wakes.wait_for_one();
+  EXPECT_EQ(console.next_deadline(), kNever);
+  console.release_clock();
+  EXPECT_TRUE(console.wants(owner));
+  EXPECT_NE(console.next_deadline(), kNever);
+  console.finish();
+  pipe.write_end.reset();
+  reader.join();
+}
+
+TEST_F(SinkTest, TheUserOfAConsoleIsWokenWhenItsReaderIsGone) {
+  TestPipe pipe;
+  pipe.read_end.reset();
+  Wakes wakes;
+  Console console(pipe.write_end.get(), "test", wakes.function());
+  const int stream = console.open();
+  EXPECT_EQ(console.feed(stream, "x\n", kStart), std::nullopt);
+  wakes.wait_for_one();
+  EXPECT_TRUE(console.gone());
+  EXPECT_TRUE(console.wants(stream));
+  EXPECT_EQ(console.news(), std::nullopt);
+  console.finish();
+}
+
+TEST_F(SinkTest, AFailureInTheBackgroundIsNewsOnce) {
+  const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  Wakes wakes;
+  Console console(full.get(), "standard output", wakes.function());
+  const int stream = console.open();
+  EXPECT_EQ(console.feed(stream, "12345\n", kStart), std::nullopt);
+  wakes.wait_for_one();
+  EXPECT_EQ(console.news(),
+            "muster: cannot write standard output: No space left on device; what the workers "
+            "print there is dropped, the workers go on; free some space and it continues");
+  EXPECT_EQ(console.news(), std::nullopt);
+  EXPECT_EQ(console.dropped_line(), "muster: 6 bytes of output to standard output were dropped");
+  console.finish();
 }
 
 TEST_F(SinkTest, SameFileIsFoundByWhatItIsNotByNumber) {
