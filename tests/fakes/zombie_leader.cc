@@ -1,5 +1,6 @@
-// A process whose main thread has ended while another one runs on: /proc shows it as a zombie, and it is none. It
-// ignores TERM, leads a session of its own, and touches the file named by its first argument when it is up.
+// A process whose main thread has ended while another one runs on: /proc shows it as a zombie, and
+// it is none. It ignores TERM, leads a session of its own, and touches the file named by its first
+// argument when it is up.
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -9,7 +10,8 @@ namespace {
 
 void* run_on(void* path) {
   close(open(static_cast<const char*>(path), O_CREAT | O_WRONLY, 0600));
-  while (true) pause();
+  while (true)
+    pause();
   return nullptr;
 }
 

@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
-#include "tests/fakes/device_child.h"
 #include "agent/placement/devices.h"
 #include "agent/placement/nvml.h"
+#include "tests/fakes/device_child.h"
 #include "tests/fakes/temp_tree.h"
 
 namespace muster {
