@@ -138,9 +138,9 @@ class StreamOpener {
                            std::string& log) {
     const bool is_err = stream == Streams::err;
     Console& console = is_err ? *place_.err : *place_.out;
-    const StreamPlan plan = plan_stream(
-        place_.options->log,
-        {stream, facts_.local_rank, facts_.rank, console.is_terminal(), !place_.folder.empty()});
+    const StreamPlan plan =
+        plan_stream(place_.options->log, {stream, facts_.local_rank, facts_.rank,
+                                          console.is_terminal(), wants_files(place_.options->log)});
     if (plan.to_file) log = worker_path(is_err ? "stderr.log" : "stdout.log");
     auto ends = open_ends(plan, log, console, workers_);
     if (!ends) return tl::unexpected(ends.error());

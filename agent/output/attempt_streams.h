@@ -27,7 +27,7 @@ struct OpenedAttempt {
 
 struct AttemptPlace {
   const OutputOptions* options = nullptr;
-  std::string folder;  // attempt_<n>; empty with --log-dir /dev/null.
+  std::string folder;  // attempt_<n>; empty if there are no files.
   Console* out = nullptr;
   Console* err = nullptr;
 };

@@ -65,12 +65,23 @@ Result<void> make_parents(const std::string& path) {
   return {};
 }
 
-Result<void> make_folder(const std::string& path) {
-  if (::mkdir(path.c_str(), kAskUmask) == 0) return {};
+Result<void> make_folder(const std::string& path, mode_t mode = kAskUmask) {
+  if (::mkdir(path.c_str(), mode) == 0) return {};
   const int error = errno;
   struct stat status{};
   if (error == EEXIST && ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return {};
   return folder_error(path, error);
+}
+
+// In a folder that everybody can write, somebody else may have taken the name in the meantime.
+Result<void> make_own_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) == 0) return {};
+  const int error = errno;
+  struct stat status{};
+  const bool found = error == EEXIST && ::lstat(path.c_str(), &status) == 0;
+  if (!found || !S_ISDIR(status.st_mode)) return folder_error(path, error);
+  if (status.st_uid != ::geteuid()) return folder_error(path, EPERM);
+  return {};
 }
 
 std::string folder_prefix(std::string run_id) {
@@ -80,6 +91,13 @@ std::string folder_prefix(std::string run_id) {
 
 std::string log_failure(const char* what, const std::string& path, int error) {
   return fmt::format("cannot {} {}: {}", what, path, std::strerror(error));
+}
+
+// A worker can put a FIFO in the place of any file of the run; without O_NONBLOCK opening one that
+// nobody reads would wait for ever. Now it fails with ENXIO.
+UniqueFd open_to_append(const std::string& path) {
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  return UniqueFd(::open(path.c_str(), kFlags, 0666));
 }
 
 // 0, or the error.
@@ -97,6 +115,11 @@ int write_log_text(int fd, std::string_view text) {
 
 bool wants_files(const LogSpec& log) {
   return !log.dir || *log.dir != kNoLogDir;
+}
+
+bool asks_for_files(const LogSpec& log) {
+  return log.dir || log.redirects != StreamsByRank{} || log.tee != StreamsByRank{} ||
+         !log.duplicate_stdout_filters.empty() || !log.duplicate_stderr_filters.empty();
 }
 
 Result<RunFolders> make_run_folders(const OutputOptions& options) {
@@ -126,6 +149,17 @@ Result<RunFolders> make_run_folders(const OutputOptions& options) {
   return folders;
 }
 
+Result<void> restore_run_folders(const RunFolders& folders) {
+  if (!folders.temporary) {
+    if (auto made = make_parents(folders.log_dir); !made) return made;
+    return make_folder(folders.run_dir, 0700);
+  }
+  const std::string parent = fs::path(folders.log_dir).parent_path().string();
+  if (auto made = make_parents(parent); !made) return made;
+  if (auto made = make_own_folder(folders.log_dir); !made) return made;
+  return make_own_folder(folders.run_dir);
+}
+
 Result<std::string> make_attempt_folder(const std::string& run_dir, int restart_count,
                                         int workers) {
   const std::string attempt = fmt::format("{}/attempt_{}", run_dir, restart_count);
@@ -138,18 +172,22 @@ Result<std::string> make_attempt_folder(const std::string& run_dir, int restart_
 }
 
 Result<UniqueFd> open_log(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666));
-  if (fd) return fd;
+  UniqueFd fd = open_to_append(path);
+  if (fd) {
+    // The worker that writes it, or a reader who is slow, must meet an ordinary blocking file.
+    ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK);
+    return fd;
+  }
   const int error = errno;
-  const bool limit = error == EMFILE || error == ENFILE;
+  const char* remedy = "check the folder, or choose another --log-dir";
+  if (error == EMFILE || error == ENFILE) remedy = "raise the descriptor limit (ulimit -n)";
+  if (error == ENXIO) remedy = "it is a FIFO that nobody reads; remove it";
   return fail(ExitCode::environment,
-              fmt::format("{}; {}", log_failure("open log file", path, error),
-                          limit ? "raise the descriptor limit (ulimit -n)"
-                                : "check the folder, or choose another --log-dir"));
+              fmt::format("{}; {}", log_failure("open log file", path, error), remedy));
 }
 
 std::optional<std::string> append_to_file(const std::string& path, const std::string& text) {
-  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  const UniqueFd fd = open_to_append(path);
   if (!fd) return log_failure("open", path, errno);
   if (const int error = write_log_text(fd.get(), text); error != 0)
     return log_failure("write", path, error);
@@ -158,7 +196,9 @@ std::optional<std::string> append_to_file(const std::string& path, const std::st
 
 std::optional<std::string> replace_file(const std::string& path, const std::string& content) {
   const std::string fresh = path + ".tmp";
-  const UniqueFd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  ::unlink(fresh.c_str());  // What is left of a run that was killed, or anything in the way.
+  const UniqueFd fd(
+      ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!fd) return log_failure("open", fresh, errno);
   int error = write_log_text(fd.get(), content);
   if (error == 0 && std::rename(fresh.c_str(), path.c_str()) != 0) error = errno;

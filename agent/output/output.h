@@ -1,7 +1,9 @@
 // Everything the workers print, on its way to the console and to log files, and everything muster
 // itself says. One thread of its own does all of it: it reads the workers' pipes and terminals, and
-// writes consoles and files with plain blocking calls. The pipes are the bounded queues, so a slow
-// disk or a stopped terminal holds back the workers that print and nobody else.
+// writes files with plain blocking calls. Only a console that can get stuck, a pipe or a terminal,
+// is written by a further thread, likewise blocking. The pipes are the bounded queues, so a slow
+// disk or a stopped terminal holds back the workers that print there; a stopped terminal holds back
+// nobody else.
 //
 // The caller's thread never opens, creates or writes anything in these calls, and never waits:
 // results come as callbacks, which run on the output thread; post them on to where they belong and
@@ -52,7 +54,7 @@ struct WorkerStreams {
   UniqueFd err;
   std::string out_log;     // Path of stdout.log; empty if there is none.
   std::string err_log;     // Path of stderr.log; empty if there is none.
-  std::string error_file;  // Value for TORCHELASTIC_ERROR_FILE; empty with --log-dir /dev/null.
+  std::string error_file;  // Value for TORCHELASTIC_ERROR_FILE; empty if there are no files.
 };
 
 struct DrainReport {
@@ -79,14 +81,16 @@ class Output {
   // that is impossible. REQUIRES: once, before the first open_attempt.
   void open_run(RunDone done);
 
-  // Creates the attempt's folders, and pipe, terminal or file for every stream of every worker.
-  // Fails with ExitCode::environment (unwritable folder, descriptor limit) and opens nothing then.
+  // Creates the attempt's folders, with what somebody removed above them, and pipe, terminal or
+  // file for every stream of every worker. Fails with ExitCode::environment (unwritable folder,
+  // descriptor limit) and opens nothing then; if nobody asked for files, it goes on without a
+  // folder after a message.
   // REQUIRES: the attempt before was drained.
   void open_attempt(AttemptPlan plan, AttemptDone done);
 
   // Ends the attempt: reads what the streams hold now, shows every partial line, closes the read
   // ends and the log files. Call it when no process of the attempt is left; one that is left anyway
-  // cannot delay it.
+  // cannot delay it, nor can a console that is stuck: what was read for it waits in memory.
   void drain(DrainDone done);
 
   // One or several whole lines of muster's own on stderr; a missing last newline is added. Over
@@ -99,7 +103,8 @@ class Output {
   void append(std::string name, std::string text);
   void write_file(std::string name, std::string content);
 
-  // Anything else that may have to wait for a disk, in order with the rest. Its results are posted by itself.
+  // Anything else that may have to wait for a disk, in order with the rest. Its results are posted
+  // by itself.
   void perform(std::function<void()> work);
 
   // The window size of the user's terminal changed: copies it to the workers' terminals.

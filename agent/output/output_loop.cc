@@ -70,8 +70,9 @@ OutputLoop::OutputLoop(OutputOptions options, UniqueFd epoll, UniqueFd event)
       ended_(end_.get_future()) {
   consoles_.reserve(2);  // Streams point to them.
   const bool shared = same_file(options_.console_out, options_.console_err);
-  consoles_.emplace_back(options_.console_out, shared ? "the console" : "standard output");
-  if (!shared) consoles_.emplace_back(options_.console_err, "standard error");
+  const auto wake = [this] { requests_.push([] {}); };
+  consoles_.emplace_back(options_.console_out, shared ? "the console" : "standard output", wake);
+  if (!shared) consoles_.emplace_back(options_.console_err, "standard error", wake);
   own_stream_ = err_console().open();
   watch(kRequestsToken, requests_.event_fd());
 }
@@ -87,6 +88,10 @@ void OutputLoop::run() {
     tick(count > 0 ? before : output_now());
     settle();
   }
+  if (refused_ > 0) err_console().wait_written();
+  settle();
+  for (Console& console : consoles_)
+    console.finish();
   end_.set_value();
 }
 
@@ -119,10 +124,17 @@ void OutputLoop::tick(Instant seen) {
 void OutputLoop::settle() {
   end_useless();
   resume_paused();
+  take_news();
   say_notices();
   if (refused_ == 0 || !err_console().wants(own_stream_)) return;
   say(fmt::format("muster: {} of its own messages were dropped while the output was blocked",
                   std::exchange(refused_, 0)));
+}
+
+// What the consoles' own threads found.
+void OutputLoop::take_news() {
+  for (Console& console : consoles_)
+    notices_.add_console(console.news());
 }
 
 // A disk that is full fails every log file on it: the first one is named, all are counted.
@@ -185,6 +197,8 @@ void OutputLoop::end_stream(uint64_t token, WorkerStream& stream) {
 }
 
 void OutputLoop::resume_paused() {
+  for (Console& console : consoles_)
+    console.release_clock();
   for (auto it = paused_.begin(); it != paused_.end();) {
     WorkerStream& stream = *streams_.at(*it);
     if (!stream.wants()) {
@@ -212,15 +226,24 @@ void OutputLoop::open_run(const Output::RunDone& done) {
   done(std::move(folders));
 }
 
+// Empty if there are to be no files, or if there cannot be and nobody asked for any.
+Result<std::string> OutputLoop::attempt_folder(const AttemptPlan& plan) {
+  if (folders_.run_dir.empty()) return std::string();
+  auto folder = restore_run_folders(folders_).and_then([&] {
+    return make_attempt_folder(folders_.run_dir, plan.restart_count,
+                               static_cast<int>(plan.ranks.size()));
+  });
+  if (folder || asks_for_files(options_.log)) return folder;
+  note_file(folders_.run_dir, folder.error().message);
+  return std::string();
+}
+
 void OutputLoop::open_attempt(const AttemptPlan& plan, const Output::AttemptDone& done) {
   CHECK(!attempt_open_);
   AttemptPlace place{&options_, "", &consoles_.front(), &err_console()};
-  if (!folders_.run_dir.empty()) {
-    const auto workers = static_cast<int>(plan.ranks.size());
-    auto folder = make_attempt_folder(folders_.run_dir, plan.restart_count, workers);
-    if (!folder) return done(tl::unexpected(folder.error()));
-    place.folder = *folder;
-  }
+  auto folder = attempt_folder(plan);
+  if (!folder) return done(tl::unexpected(folder.error()));
+  place.folder = *folder;
   auto opened = open_attempt_streams(place, plan.ranks);
   if (!opened) return done(tl::unexpected(opened.error()));
   attempt_open_ = true;
@@ -309,10 +332,15 @@ void OutputLoop::resize() {
 }
 
 void OutputLoop::finish(const Output::Done& done) {
-  say_notices();
-  for (const Console& console : consoles_) {
-    if (auto line = console.sink().dropped_line()) say(*line);
+  std::vector<std::string> lines;
+  for (Console& console : consoles_) {
+    if (auto line = console.dropped_line()) lines.push_back(std::move(*line));
   }
+  take_news();
+  say_notices();
+  for (const std::string& line : lines)
+    say(line);
+  err_console().wait_written();
   remove_if_empty(folders_);
   done();
 }

@@ -3,7 +3,8 @@
 // on the output thread.
 //
 // It sleeps until bytes or requests come; it wakes by time only while a partial line is pending.
-// Writing blocks, and while it does nothing is read: that is the back-pressure.
+// Writing a file blocks, and while it does nothing is read; a console that is full is not waited
+// for, but the streams that are shown on it are not read: that is the back-pressure.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +52,7 @@ class OutputLoop {
   void handle_events(size_t count);
   void tick(Instant seen);
   void settle();  // After every batch: what the batch may have changed.
+  void take_news();
   void say_notices();
   void watch(uint64_t token, int fd);
   void adopt(WorkerStream* stream);
@@ -59,6 +61,7 @@ class OutputLoop {
   void end_stream(uint64_t token, WorkerStream& stream);
   void resume_paused();
   void end_useless();
+  Result<std::string> attempt_folder(const AttemptPlan& plan);
   std::string path_of(const std::string& name) const;
   void note_file(const std::string& name, std::optional<std::string> failure);
   void say_dropped_by_files();
