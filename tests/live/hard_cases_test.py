@@ -3,7 +3,6 @@ import json
 import os
 import pty
 import resource
-import shutil
 import signal
 import subprocess
 import time
@@ -112,19 +111,8 @@ class Verdicts(LiveTest):
 
     def test_a_worker_in_uninterruptible_sleep_fails_the_job(self):
         """A real one: it writes to a frozen file system. It cannot die before the thaw, and no restart follows."""
-        if os.geteuid() != 0 or not shutil.which("fsfreeze") or not shutil.which("mkfs.ext4"):
-            self.skipTest("freezing a file system needs root, fsfreeze and mkfs.ext4")
-        image, disk = self.path("image"), self.path("disk")
-        with open(image, "wb") as f:
-            f.truncate(16 << 20)
-        os.mkdir(disk)
-        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
-        if subprocess.run(["mount", "-o", "loop", image, disk], check=False).returncode != 0:
-            self.skipTest("no loop device can be mounted here")
-        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
-        subprocess.run(["fsfreeze", "-f", disk], check=True)
-        thaw = lambda: subprocess.run(["fsfreeze", "-u", disk], check=False, stderr=subprocess.DEVNULL)
-        self.addCleanup(thaw)
+        disk, freeze, thaw = self.frozen_disk()
+        freeze()
         job = Job("--max-restarts", 2, "--shutdown-timeout", 1, "--no-python", "bash", "-c", f"exec mkdir {disk}/x",
                   env={"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT": "1"})
         self.addCleanup(job.__exit__)

@@ -5,6 +5,7 @@ sleep; processes of a job are recognised by a marker in their environment or arg
 tests only (the launcher itself never looks at such things).
 """
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,6 +142,22 @@ class LiveTest(unittest.TestCase):
 
     def wait_for_files(self, *names):
         wait_for(lambda: all(self.exists(n) for n in names), f"files {names}")
+
+    def frozen_disk(self):
+        """(folder, freeze, thaw) of a real file system, loop-mounted, that can be made to take no write. Skips aloud."""
+        if os.geteuid() != 0 or not shutil.which("fsfreeze") or not shutil.which("mkfs.ext4"):
+            self.skipTest("freezing a file system needs root, fsfreeze and mkfs.ext4")
+        image, disk = self.path("image"), self.path("disk")
+        with open(image, "wb") as f:
+            f.truncate(64 << 20)
+        os.mkdir(disk)
+        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+        if subprocess.run(["mount", "-o", "loop", image, disk], check=False).returncode != 0:
+            self.skipTest("no loop device can be mounted here")
+        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
+        thaw = lambda: subprocess.run(["fsfreeze", "-u", disk], check=False, stderr=subprocess.DEVNULL)
+        self.addCleanup(thaw)
+        return disk, lambda: subprocess.run(["fsfreeze", "-f", disk], check=True), thaw
 
     def assert_nothing_left(self, limit_s=1.0):
         deadline = time.monotonic() + limit_s

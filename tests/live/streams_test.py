@@ -3,7 +3,6 @@ import json
 import os
 import pty
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -183,31 +182,19 @@ class Disks(LiveTest):
 
     def test_a_frozen_file_system_stops_no_timer(self):
         """A real freeze (fsfreeze) of a loop-mounted ext4 with the logs on it, for longer than the grace."""
-        if os.geteuid() != 0 or not shutil.which("fsfreeze") or not shutil.which("mkfs.ext4"):
-            self.skipTest("freezing a file system needs root, fsfreeze and mkfs.ext4")
-        image, disk = self.path("image"), self.path("disk")
-        with open(image, "wb") as f:
-            f.truncate(64 << 20)
-        os.mkdir(disk)
-        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
-        if subprocess.run(["mount", "-o", "loop", image, disk], check=False).returncode != 0:
-            self.skipTest("no loop device can be mounted here")
-        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
+        disk, freeze, thaw = self.frozen_disk()
         job = Job("--tee", "3", "--log-dir", disk, "--shutdown-timeout", "1", "--nproc-per-node", 2, "--no-python", "bash",
                   "-c", f"trap '' TERM; touch {self.folder.name}/up.$RANK; while :; do echo line; sleep 0.01; done")
         self.addCleanup(job.__exit__)
         self.wait_for_files("up.0", "up.1")
         wait_for(lambda: "line" in job.stdout(), "output")
-        subprocess.run(["fsfreeze", "-f", disk], check=True)
-        thawed = []
-        self.addCleanup(lambda: thawed or subprocess.run(["fsfreeze", "-u", disk], check=True))
+        freeze()
         job.signal(signal.SIGTERM)
         # TERM, a grace of 1 s and KILL happen although no byte can be written to the log.
         wait_for(lambda: not [p for p in os.listdir("/proc") if p.isdigit() and self._is_worker(p)],
                  "the workers are killed during the freeze", limit_s=15)
         self.assertIsNone(job.process.poll(), "the log is still frozen: the launcher waits to write it")
-        subprocess.run(["fsfreeze", "-u", disk], check=True)
-        thawed.append(True)
+        thaw()
         self.assertEqual(job.wait(), 143)
 
     def _is_worker(self, pid):
