@@ -3,6 +3,7 @@
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -21,6 +22,18 @@ namespace {
 
 // After a second Ctrl-C the output gets this long before it is given up.
 constexpr auto kLastOutputPatience = std::chrono::milliseconds(300);
+// Whoever looks at a launcher that does not end is told why.
+constexpr auto kSilentOutputPatience = std::chrono::seconds(3);
+
+// For the one line that cannot go through the output thread, because that is what is being waited
+// for. A pipe that is ready takes a line of this length without blocking (pipe(7), PIPE_BUF); one
+// that is not is left alone.
+void say_past_the_output(const std::string& text) {
+  pollfd ready{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
+  const std::string line = "muster: " + text + "\n";
+  [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line.data(), line.size());
+}
 
 RenderOptions terminal_options() {
   RenderOptions options;
@@ -206,10 +219,18 @@ void AgentLoop::end(const group::Outcome& outcome) {
     if (content) output_->write_file(path, *content);
   }
   output_->finish([this] { boost::asio::post(io_, [this] { leave(exit_code_); }); });
-  if (!killed_) return;
-  leave_limit_.expires_after(kLastOutputPatience);
+  if (killed_) {
+    leave_limit_.expires_after(kLastOutputPatience);
+    leave_limit_.async_wait([this](boost::system::error_code error) {
+      if (!error) leave(exit_code_);
+    });
+    return;
+  }
+  leave_limit_.expires_after(kSilentOutputPatience);
   leave_limit_.async_wait([this](boost::system::error_code error) {
-    if (!error) leave(exit_code_);
+    if (!error)
+      say_past_the_output(
+          "the job has ended; waiting for its last output to be taken, Ctrl-C leaves");
   });
 }
 

@@ -251,9 +251,13 @@ void AgentLoop::die_with_the_front() {
 }
 
 void AgentLoop::request_stop(int signal) {
+  if (ending_) {
+    // All is said and done, only a console has not taken it yet.
+    killed_ = true;
+    return leave(exit_code_);
+  }
   record_->note(JobEventKind::signal_received, {}, signal);
   if (drive_) return drive_->post(group::StopRequested{signal});
-  if (ending_) return;
   // Nothing has been started yet: there is nobody to be asked and nothing to wait for.
   group::Outcome outcome;
   outcome.kind = group::Outcome::Kind::stopped;

@@ -38,10 +38,10 @@ constexpr auto kRepeatedKillWindow = std::chrono::milliseconds(100);
 // How long workers may take to be stopped before the front suspends itself without their word.
 constexpr int kSuspendPatienceMs = 1000;
 constexpr auto kTreePatience = std::chrono::seconds(10);
-constexpr auto kOrderlyPatience = std::chrono::seconds(2);
+constexpr auto kShortPatience = std::chrono::seconds(2);
 // After the user has asked twice the agent gets this long before it is killed itself.
-constexpr auto kAgentPatienceAfterKill = std::chrono::seconds(3);
-constexpr int kDeathPatienceMs = 2000;
+constexpr auto kAgentPatienceAfterKill = std::chrono::seconds(2);
+constexpr int kDeathPatienceMs = 1000;
 
 bool is_user_stop(int signal) {
   return signal == SIGTERM || signal == SIGINT || signal == SIGQUIT;
@@ -120,6 +120,9 @@ int Front::supervise() {
     if ((fds[1].revents & POLLIN) != 0) return finish();
     if (ready == 0) {
       // The agent was told to kill everything and has not: it is stopped, or hangs in the kernel.
+      tell(fmt::format(
+          "the agent (pid {}) does not answer (a disk that hangs?): killing the job without it",
+          agent_));
       syscall(SYS_pidfd_send_signal, agent_pidfd_, SIGKILL, nullptr, 0);
       return finish();
     }
@@ -213,8 +216,9 @@ int Front::finish() {
   siginfo_t info{};
   waitid(P_PIDFD, static_cast<id_t>(agent_pidfd_), &info, WEXITED | WNOHANG);
   const bool orderly = info.si_pid != 0 && info.si_code == CLD_EXITED;
+  const bool reaped = info.si_pid != 0;
   const std::vector<ProcessEntry> left =
-      kill_descendants(foreign_children_, orderly ? kOrderlyPatience : kTreePatience);
+      kill_descendants(foreign_children_, orderly || !reaped ? kShortPatience : kTreePatience);
   for (const ProcessEntry& process : left) {
     tell(fmt::format("process {} ({}) cannot be killed (state {}); it may hold a GPU or a mount",
                      process.pid, process.name, process.state));
@@ -222,7 +226,7 @@ int Front::finish() {
   if (const auto cgroup = JobCgroup::path_for(agent_)) rmdir(cgroup->c_str());
   terminal_.restore();
   if (orderly) return info.si_status;
-  if (info.si_pid == 0) return static_cast<int>(ExitCode::unkillable);
+  if (!reaped) return static_cast<int>(ExitCode::unkillable);
   tell(fmt::format(
       "the agent (pid {}) was killed by SIG{}; every process of the job has been killed", agent_,
       sigabbrev_np(info.si_status)));

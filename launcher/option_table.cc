@@ -86,8 +86,10 @@ void add_restart_options(CLI::App& app) {
   section.value("--shutdown-timeout", "SECONDS", "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30",
                 "Time between SIGTERM and SIGKILL when workers are stopped; fractions and 0 are "
                 "fine.");
-  section.value("--signals-to-handle", "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-                "Comma-separated signals that end the job in order; other signals are forwarded.");
+  section.value(
+      "--signals-to-handle", "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+      "Comma-separated signals that end the job in order, besides SIGTERM, SIGINT, SIGQUIT and "
+      "SIGHUP, which always do; others are forwarded to the workers.");
   section.value("--exit-code", "culprit|torchrun", "culprit",
                 "Exit code of a failed job: that of the first worker that failed (signal n as "
                 "128+n), or always 1 as torchrun has it.");

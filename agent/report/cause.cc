@@ -218,8 +218,15 @@ Cause classify(const WorkerFailure& failure, const HostEvidence& evidence) {
       cause.remedy = std::move(known->text);
     }
   }
-  if (cause.kind == FailureClass::disk && !evidence.full_log_disk.empty()) {
+  if (evidence.full_log_disk.empty()) return cause;
+  if (cause.kind == FailureClass::disk) {
     cause.remedy = "the disk of the log folder " + evidence.full_log_disk + " is full";
+  } else if (is_open(cause, failure.status) && cause.exception.empty() && cause.remedy.empty()) {
+    // With its streams in files there, a program that cannot write dies without a word that anybody
+    // could read.
+    cause.kind = FailureClass::disk;
+    cause.remedy = "the disk of the log folder " + evidence.full_log_disk +
+                   " is full: what it wrote last is lost, and that may be what it died of";
   }
   return cause;
 }

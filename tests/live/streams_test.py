@@ -180,6 +180,25 @@ class Disks(LiveTest):
         self.assertIn("done", out)
         self.assertIn("No space left on device", err)
 
+    def test_a_full_log_disk_is_named_when_a_worker_with_redirects_dies_of_it(self):
+        disk = self.mount("100k")
+        code, _, err = run("-r", "3", "--log-dir", disk, "--no-python", "python3", "-c", "print('x' * 10_000_000)")
+        self.assertEqual(code, 1)
+        self.assertIn(f"the disk of the log folder {disk}", err)
+
+    def test_a_stuck_console_hides_no_verdict_and_one_signal_leaves(self):
+        read_end, write_end = os.pipe()
+        job = Job("--nproc-per-node", 2, "--no-python", "bash", "-c",
+                  "head -c 1000000 /dev/zero | tr '\\0' 'x' | fold & [ $RANK = 1 ] || sleep 1000; sleep 0.5; exit 9",
+                  stdout=write_end)
+        self.addCleanup(job.__exit__)
+        os.close(write_end)
+        wait_for(lambda: "rank 1 of 2 exited with 9" in job.stderr(), "the verdict")
+        wait_for(lambda: "waiting for its last output to be taken" in job.stderr(), "the reason for staying")
+        job.signal(signal.SIGINT)
+        self.assertEqual(job.wait(), 9)
+        os.close(read_end)
+
     def test_a_frozen_file_system_stops_no_timer(self):
         """A real freeze (fsfreeze) of a loop-mounted ext4 with the logs on it, for longer than the grace."""
         disk, freeze, thaw = self.frozen_disk()

@@ -229,6 +229,22 @@ TEST(Cause, DoesNotReadMessagesIntoAKillFromOutside) {
             FailureClass::network);
 }
 
+TEST(Cause, ASilentDeathBesideAFullLogDiskPointsAtTheDisk) {
+  HostEvidence evidence;
+  evidence.full_log_disk = "/logs";
+  const Cause cause = classify_status(ExitStatus::exited(1), evidence);
+  EXPECT_EQ(cause.kind, FailureClass::disk);
+  EXPECT_EQ(cause.sentence, "exited with 1");
+  EXPECT_EQ(cause.remedy,
+            "the disk of the log folder /logs is full: what it wrote last is lost, and that may be "
+            "what it died of");
+  // A program that gave its reason is believed.
+  const std::string reason =
+      "Traceback (most recent call last):\n  File \"x.py\", line 1, in f\nValueError: boom\n";
+  EXPECT_EQ(classify_status(ExitStatus::exited(1), evidence, reason).remedy, "");
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), evidence).remedy, "");
+}
+
 TEST(Cause, OfAFullDiskNamesTheLogFolderIfThatIsTheOne) {
   HostEvidence evidence;
   evidence.full_log_disk = "/logs";
@@ -237,7 +253,6 @@ TEST(Cause, OfAFullDiskNamesTheLogFolderIfThatIsTheOne) {
             "the disk of the log folder /logs is full");
   EXPECT_EQ(classify_status(ExitStatus::exited(1), {}, tail).remedy,
             "a disk is full: `df -h` and `df -i` show which");
-  EXPECT_EQ(classify_status(ExitStatus::exited(1), evidence).remedy, "");
 }
 
 TEST(KnownRemedy, PrefersTheSpecialCase) {
