@@ -227,7 +227,7 @@ void AgentLoop::end(const group::Outcome& outcome) {
     return;
   }
   leave_limit_.expires_after(kSilentOutputPatience);
-  leave_limit_.async_wait([this](boost::system::error_code error) {
+  leave_limit_.async_wait([](boost::system::error_code error) {
     if (!error)
       say_past_the_output(
           "the job has ended; waiting for its last output to be taken, Ctrl-C leaves");
