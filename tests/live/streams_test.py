@@ -183,7 +183,7 @@ class Disks(LiveTest):
     def test_a_full_log_disk_is_named_when_a_worker_with_redirects_dies_of_it(self):
         disk = self.mount("100k")
         code, _, err = run("-r", "3", "--log-dir", disk, "--no-python", "python3", "-c", "print('x' * 10_000_000)")
-        self.assertEqual(code, 1)
+        self.assertIn(code, (1, 120))  # 120: Python could not flush its buffer at the end.
         self.assertIn(f"the disk of the log folder {disk}", err)
 
     def test_a_stuck_console_hides_no_verdict_and_one_signal_leaves(self):
