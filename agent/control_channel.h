@@ -6,7 +6,7 @@
 //                    forward(signal)   USR1 and the like: once to each worker
 //                    suspend, resume   terminal job control
 //                    window_size       the terminal has another size now
-//   agent -> front   suspended          every worker is stopped: the front may stop itself
+//   agent -> front   suspended          SIGSTOP is sent to every worker: the front may stop itself
 #pragma once
 
 #include <cstdint>

@@ -190,8 +190,7 @@ class JobControl(Base):
         self.assertEqual(len(workers), 2)
         job.signal(signal.SIGTSTP)
         wait_for(lambda: self.state(job.pid) == "T", "the front is stopped")
-        for worker in workers:
-            self.assertEqual(self.state(worker), "T")
+        wait_for(lambda: all(self.state(worker) == "T" for worker in workers), "so are the workers")
         self.assertNotEqual(self.state(agent), "T")
         job.signal(signal.SIGCONT)
         wait_for(lambda: all(self.state(p) != "T" for p in [job.pid, *workers]), "all run again")
