@@ -65,13 +65,13 @@ void AgentLoop::wait_for_device_memory(group::RequestRound request,
             text ? parse_device_use_report(*text) : tl::unexpected<Error>(text.error());
         if (!uses) {
           say(uses.error().message);
-          return open_round(request);
+          return open_file_timer(request);
         }
         const std::vector<GpuHolder> holders = remaining_holders(processes_.seen_pids(), *uses);
         if (holders.empty()) return open_file_timer(request);
         if (std::chrono::steady_clock::now() >= give_up) {
           say(describe_holders(holders) + "; starting anyway");
-          return open_round(request);
+          return open_file_timer(request);
         }
         pause_.expires_after(kDeviceMemoryPause);
         pause_.async_wait([this, request, give_up](boost::system::error_code error) {

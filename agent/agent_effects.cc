@@ -52,10 +52,6 @@ RenderOptions terminal_options() {
   return options;
 }
 
-std::string seconds_text(Duration duration) {
-  return duration_text(duration);
-}
-
 }  // namespace
 
 void AgentLoop::perform(const group::Effect& effect) {
@@ -97,16 +93,16 @@ void AgentLoop::on(const group::ReportStopping& effect) {
   if (effect.killing) {
     if (effect.left > Duration{0}) {
       say(fmt::format("{} got SIGKILL; given up in {} if still there", who,
-                      seconds_text(effect.left)));
+                      duration_text(effect.left)));
     }
   } else if (effect.left >= grace) {
     // The first line of the countdown. After a failure it comes only when somebody takes long.
     if (!asked) return;
     say(fmt::format("{}: stopping {}; SIGKILL in {} (repeat to kill now)",
-                    signal_name(effect.signal), who, seconds_text(effect.left)));
+                    signal_name(effect.signal), who, duration_text(effect.left)));
   } else {
     say(fmt::format("waiting for {} to end after {}; SIGKILL in {}", who,
-                    signal_name(effect.signal), seconds_text(effect.left)));
+                    signal_name(effect.signal), duration_text(effect.left)));
   }
 }
 
@@ -125,7 +121,7 @@ void AgentLoop::on(const group::ReportLeftovers& effect) {
   say(
       fmt::format("all ranks have succeeded, but left processes running: {}; waiting up to {}, "
                   "then stopping them",
-                  names, seconds_text(effect.left)));
+                  names, duration_text(effect.left)));
   record_->note(JobEventKind::leftovers, names);
 }
 

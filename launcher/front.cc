@@ -220,6 +220,7 @@ int Front::finish() {
   const std::vector<ProcessEntry> left =
       kill_descendants(foreign_children_, orderly || !reaped ? kShortPatience : kTreePatience);
   for (const ProcessEntry& process : left) {
+    if (process.pid == agent_) continue;  // It has been named already.
     tell(fmt::format("process {} ({}) cannot be killed (state {}); it may hold a GPU or a mount",
                      process.pid, process.name, process.state));
   }
