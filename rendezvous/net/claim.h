@@ -1,0 +1,89 @@
+// Who hosts the rendezvous: whoever can bind the endpoint's port and reach itself there. Names say
+// nothing about it (they resolve to loopback, to a service's address, to an address of another
+// network), so a node that may be the host listens, connects to the endpoint as any client would,
+// and sends 16 random bytes. If they come in at its own listener, it is the host. If the connection
+// reaches somebody else, or the port is taken, it is not, and its listener closes again.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/net/address.h"
+#include "rendezvous/net/listener.h"
+#include "rendezvous/net/resolve.h"
+
+namespace muster {
+
+// Where to listen for an endpoint. Pure.
+struct ListenPlan {
+  std::vector<SocketAddress> addresses;
+  bool everywhere = false;  // all addresses: callers have to be filtered
+  friend bool operator==(const ListenPlan&, const ListenPlan&) = default;
+};
+
+struct EndpointFacts {
+  std::string host;
+  std::vector<SocketAddress> resolved;
+  std::vector<IpAddress> own;  // of this machine's interfaces
+};
+
+// Only the endpoint's addresses if all are ours and not loopback, or if loopback is what was asked
+// for ("localhost", "127.0.0.1", "::1"); else everywhere: the name means loopback on its own host
+// (Debian's 127.0.1.1) or an address in front of us (a Kubernetes service).
+ListenPlan plan_listening(const EndpointFacts& facts);
+
+struct Claim {
+  std::unique_ptr<Listener> listener;  // open, not started
+  SocketAddress reached;               // where our probe found us: what other nodes will use
+  bool everywhere = false;             // as in ListenPlan
+};
+
+struct NotHost {
+  enum class Why {
+    name_missing,   // the endpoint's name does not resolve (yet)
+    port_taken,     // somebody on this machine listens there: most likely the host's agent
+    cannot_listen,  // another reason not to bind it; error_number says which
+    somebody_else,  // the endpoint is another machine, and something there answers
+    unreachable,    // nothing accepts connections there (yet)
+  };
+  Why why = Why::unreachable;
+  int error_number = 0;
+  std::string message;  // one line
+};
+
+struct ClaimOptions {
+  Duration limit = std::chrono::seconds(5);  // for everything together
+  ListenOptions listen;
+  LookUp look_up = look_up_by_getaddrinfo;
+};
+
+// One election in progress; when it goes, the election is over and the callback is not called.
+class Claiming {
+ public:
+  struct State;
+  Claiming() = default;
+  explicit Claiming(std::shared_ptr<State> state);
+  Claiming(Claiming&&) noexcept;
+  Claiming& operator=(Claiming&&) noexcept;
+  ~Claiming();
+
+ private:
+  void cancel();
+  std::shared_ptr<State> state_;
+};
+
+using ClaimCallback = std::function<void(std::variant<Claim, NotHost>)>;
+
+// Calls back once, from the loop and never from inside this call. Trying again is the caller's.
+[[nodiscard]] Claiming claim_endpoint(boost::asio::io_context& io, const std::string& host,
+                                      uint16_t port, ClaimOptions options, ClaimCallback callback);
+
+}  // namespace muster

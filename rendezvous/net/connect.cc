@@ -1,0 +1,301 @@
+#include "rendezvous/net/connect.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace muster {
+namespace {
+
+using boost::asio::ip::tcp;
+
+tcp::endpoint endpoint_of(const SocketAddress& address) {
+  sockaddr_storage raw{};
+  const socklen_t length = address.to_sockaddr(raw);
+  tcp::endpoint endpoint;
+  endpoint.resize(length);
+  std::memcpy(endpoint.data(), &raw, length);
+  return endpoint;
+}
+
+SocketAddress address_of(const tcp::endpoint& endpoint) {
+  sockaddr_storage raw{};
+  std::memcpy(&raw, endpoint.data(), endpoint.size());
+  return SocketAddress::from_sockaddr(raw).value_or(SocketAddress{});
+}
+
+struct Attempt {
+  explicit Attempt(boost::asio::io_context& io, const SocketAddress& to)
+      : address(to), socket(io) {}
+  SocketAddress address;
+  TcpSocket socket;
+  bool pending = true;
+  int error = 0;
+};
+
+// A connect to a free local port can meet itself (simultaneous open, RFC 9293 §3.5): then nobody
+// listens there.
+bool met_itself(const TcpSocket& socket) {
+  return local_address_of(socket) == remote_address_of(socket);
+}
+
+NetFailure overall_failure(const std::vector<std::unique_ptr<Attempt>>& attempts) {
+  const auto any = [&](auto condition) {
+    return std::any_of(attempts.begin(), attempts.end(),
+                       [&](const auto& one) { return condition(*one); });
+  };
+  if (any([](const Attempt& one) { return one.error == ECONNREFUSED; })) return NetFailure::refused;
+  if (any([](const Attempt& one) { return one.pending || one.error == ETIMEDOUT; }))
+    return NetFailure::timed_out;
+  return NetFailure::unreachable;
+}
+
+std::string outcomes(const std::vector<std::unique_ptr<Attempt>>& attempts) {
+  std::string text;
+  for (const auto& one : attempts) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", one->address.to_string(),
+                        one->pending ? "did not answer in time" : std::strerror(one->error));
+  }
+  return text;
+}
+
+const char* next_step(NetFailure failure) {
+  if (failure == NetFailure::refused) return "check that the other side is running and the port";
+  return "check the address, the routes and the firewalls between";
+}
+
+}  // namespace
+
+struct Connecting::State : std::enable_shared_from_this<State> {
+  State(boost::asio::io_context& loop, std::string what, Deadline until, ConnectOptions how,
+        ConnectCallback done)
+      : io(loop),
+        name(std::move(what)),
+        options(std::move(how)),
+        callback(std::move(done)),
+        deadline(until),
+        next(loop),
+        limit(loop),
+        resolver(loop, options.look_up) {}
+
+  void start(const std::vector<SocketAddress>& addresses) {
+    for (const SocketAddress& address : interleave_families(addresses)) {
+      if (!options.source || options.source->is_v6() == address.ip.is_v6()) todo.push_back(address);
+    }
+    limit.expires_at(deadline);
+    limit.async_wait([self = shared_from_this()](boost::system::error_code error) {
+      if (!error) self->give_up();
+    });
+    try_next();
+  }
+
+  // Begins with the next address, or gives up when there is none and nothing is under way.
+  void try_next() {
+    if (!callback) return;
+    next.cancel();
+    if (todo.empty()) {
+      const bool waiting = std::any_of(attempts.begin(), attempts.end(),
+                                       [](const auto& one) { return one->pending; });
+      if (!waiting) give_up();
+      return;
+    }
+    attempts.push_back(std::make_unique<Attempt>(io, todo.front()));
+    todo.erase(todo.begin());
+    Attempt& attempt = *attempts.back();
+    if (const int error = prepare(attempt.socket, attempt.address)) {
+      ended(attempt, error);
+      return;
+    }
+    attempt.socket.async_connect(
+        endpoint_of(attempt.address),
+        [self = shared_from_this(), &attempt](boost::system::error_code error) {
+          self->ended(attempt, error.value());
+        });
+    if (todo.empty()) return;
+    next.expires_after(options.attempt_delay);
+    next.async_wait([self = shared_from_this()](boost::system::error_code error) {
+      if (!error) self->try_next();
+    });
+  }
+
+  int prepare(TcpSocket& socket, const SocketAddress& to) const {
+    // Asio's own open() would leave the descriptor to every program that we start.
+    const int fd =
+        ::socket(to.ip.is_v6() ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return errno;
+    boost::system::error_code error;
+    socket.assign(to.ip.is_v6() ? tcp::v6() : tcp::v4(), fd, error);
+    if (error) ::close(fd);
+    if (!error && options.source) {
+      // The kernel then picks the port at connect, when it knows the peer: no port is used up.
+      const int one = 1;
+      setsockopt(socket.native_handle(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+      socket.bind(endpoint_of({*options.source, 0}), error);
+    }
+    return error.value();
+  }
+
+  void ended(Attempt& attempt, int error) {
+    attempt.pending = false;
+    if (!callback) return;
+    if (error == 0 && met_itself(attempt.socket)) error = ECONNREFUSED;
+    if (error != 0) {
+      attempt.error = error;
+      boost::system::error_code ignored;
+      attempt.socket.close(ignored);
+      try_next();
+      return;
+    }
+    set_connection_options(attempt.socket.native_handle(), options.dead_peer_after);
+    TcpSocket winner = std::move(attempt.socket);
+    finish(std::move(winner));
+  }
+
+  void give_up() {
+    if (attempts.empty()) {
+      finish(tl::unexpected(NetError{
+          NetFailure::unreachable,
+          fmt::format("could not connect to {}: it has no address of the family of {}", name,
+                      options.source ? options.source->to_string() : "this machine")}));
+      return;
+    }
+    const NetFailure failure = overall_failure(attempts);
+    finish(tl::unexpected(NetError{failure, fmt::format("could not connect to {}: {}; {}", name,
+                                                        outcomes(attempts), next_step(failure))}));
+  }
+
+  void finish(NetResult<TcpSocket> result) {
+    const ConnectCallback call = std::exchange(callback, nullptr);
+    stop();
+    if (call) call(std::move(result));
+  }
+
+  // Cancelled operations still complete, with `callback` empty, and hold this state until then.
+  void stop() {
+    callback = nullptr;
+    next.cancel();
+    limit.cancel();
+    boost::system::error_code ignored;
+    for (const auto& attempt : attempts)
+      attempt->socket.close(ignored);
+  }
+
+  boost::asio::io_context& io;
+  std::string name;
+  ConnectOptions options;
+  ConnectCallback callback;
+  Deadline deadline;
+  boost::asio::steady_timer next;
+  boost::asio::steady_timer limit;
+  Resolver resolver;
+  std::vector<SocketAddress> todo;
+  std::vector<std::unique_ptr<Attempt>> attempts;
+};
+
+Connecting::Connecting(std::shared_ptr<State> state) : state_(std::move(state)) {}
+Connecting::Connecting(Connecting&&) noexcept = default;
+Connecting& Connecting::operator=(Connecting&& other) noexcept {
+  if (this != &other) {
+    cancel();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+Connecting::~Connecting() {
+  cancel();
+}
+
+void Connecting::cancel() {
+  if (state_) state_->stop();
+}
+
+Connecting connect_any(boost::asio::io_context& io, const std::string& host, uint16_t port,
+                       Deadline deadline, ConnectOptions options, ConnectCallback callback) {
+  const bool bare_v6 = host.find(':') != std::string::npos && !host.starts_with('[');
+  const std::string name =
+      bare_v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+  const auto state = std::make_shared<Connecting::State>(io, name, deadline, std::move(options),
+                                                         std::move(callback));
+  state->resolver.resolve(host, port, deadline, [weak = std::weak_ptr(state)](auto addresses) {
+    const auto self = weak.lock();
+    if (!self || !self->callback) return;
+    if (addresses)
+      self->start(*addresses);
+    else
+      self->finish(tl::unexpected(addresses.error()));
+  });
+  return Connecting(state);
+}
+
+Connecting connect_any(boost::asio::io_context& io, const std::string& name,
+                       const std::vector<SocketAddress>& addresses, Deadline deadline,
+                       ConnectOptions options, ConnectCallback callback) {
+  const auto state = std::make_shared<Connecting::State>(io, name, deadline, std::move(options),
+                                                         std::move(callback));
+  boost::asio::post(io, [state, addresses] {
+    if (state->callback) state->start(addresses);
+  });
+  return Connecting(state);
+}
+
+NetResult<int> connect_blocking(const std::string& host, uint16_t port, Deadline deadline,
+                                ConnectOptions options) {
+  boost::asio::io_context io(1);
+  NetResult<int> result = -1;
+  const Connecting connecting = connect_any(io, host, port, deadline, std::move(options),
+                                            [&](NetResult<TcpSocket> connected) {
+                                              if (!connected) {
+                                                result = tl::unexpected(connected.error());
+                                                return;
+                                              }
+                                              connected->native_non_blocking(true);
+                                              result = connected->release();
+                                            });
+  io.run();
+  CHECK(!result || *result >= 0);
+  return result;
+}
+
+SocketAddress local_address_of(const TcpSocket& socket) {
+  boost::system::error_code gone;
+  const tcp::endpoint endpoint = socket.local_endpoint(gone);
+  return gone ? SocketAddress{} : address_of(endpoint);
+}
+
+SocketAddress remote_address_of(const TcpSocket& socket) {
+  boost::system::error_code gone;
+  const tcp::endpoint endpoint = socket.remote_endpoint(gone);
+  return gone ? SocketAddress{} : address_of(endpoint);
+}
+
+void set_connection_options(int fd, Duration dead_peer_after) {
+  const int one = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  if (dead_peer_after <= Duration::zero()) return;
+  using std::chrono::ceil;
+  const auto milliseconds =
+      static_cast<unsigned>(ceil<std::chrono::milliseconds>(dead_peer_after).count());
+  // The first probe after about half of the time, two more in the rest; whole seconds are the
+  // kernel's unit.
+  const int seconds = std::max(1, static_cast<int>(milliseconds / 1000));
+  const int idle = std::max(1, seconds / 2);
+  const int interval = std::max(1, seconds / 6);
+  const int probes = 3;
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
+}
+
+}  // namespace muster

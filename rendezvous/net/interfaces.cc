@@ -1,0 +1,122 @@
+#include "rendezvous/net/interfaces.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+namespace muster {
+namespace {
+
+Interface& entry_for(std::vector<Interface>& interfaces, const ifaddrs& raw) {
+  for (Interface& known : interfaces) {
+    if (known.name == raw.ifa_name) return known;
+  }
+  Interface added;
+  added.name = raw.ifa_name;
+  added.index = if_nametoindex(raw.ifa_name);
+  added.up = (raw.ifa_flags & IFF_UP) != 0 && (raw.ifa_flags & IFF_RUNNING) != 0;
+  added.loopback = (raw.ifa_flags & IFF_LOOPBACK) != 0;
+  return interfaces.emplace_back(std::move(added));
+}
+
+std::optional<IpAddress> address_in(const sockaddr* raw) {
+  if (raw == nullptr || (raw->sa_family != AF_INET && raw->sa_family != AF_INET6))
+    return std::nullopt;
+  sockaddr_storage storage{};
+  std::memcpy(&storage, raw,
+              raw->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+  return SocketAddress::from_sockaddr(storage)->ip;
+}
+
+Result<IpAddress> no_route(const SocketAddress& peer, int error) {
+  return fail(ExitCode::rendezvous,
+              fmt::format("no way from this machine to {}: {}; check its address and the routes",
+                          peer.to_string(), std::strerror(error)));
+}
+
+}  // namespace
+
+std::vector<Interface> read_interfaces() {
+  ifaddrs* raw = nullptr;
+  if (getifaddrs(&raw) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(raw, &freeifaddrs);
+  std::vector<Interface> interfaces;
+  for (const ifaddrs* one = raw; one != nullptr; one = one->ifa_next) {
+    Interface& entry = entry_for(interfaces, *one);
+    if (const std::optional<IpAddress> address = address_in(one->ifa_addr))
+      entry.addresses.push_back(*address);
+  }
+  return interfaces;
+}
+
+std::vector<IpAddress> read_own_addresses() {
+  std::vector<IpAddress> own;
+  for (const Interface& interface : read_interfaces())
+    own.insert(own.end(), interface.addresses.begin(), interface.addresses.end());
+  return own;
+}
+
+bool is_own_address(const IpAddress& address) {
+  return is_own_address(address, read_own_addresses());
+}
+
+bool is_own_address(const IpAddress& address, const std::vector<IpAddress>& own) {
+  if (address.is_loopback() && !address.is_v6()) return true;
+  return std::find(own.begin(), own.end(), address) != own.end();
+}
+
+std::optional<std::string> interface_of(const IpAddress& address) {
+  for (const Interface& interface : read_interfaces()) {
+    for (const IpAddress& own : interface.addresses) {
+      if (own == address ||
+          (interface.loopback && !own.is_v6() && !address.is_v6() && address.is_loopback()))
+        return interface.name;
+    }
+  }
+  return std::nullopt;
+}
+
+Result<IpAddress> source_towards(const SocketAddress& peer) {
+  sockaddr_storage raw{};
+  const socklen_t length = peer.to_sockaddr(raw);
+  const int fd = socket(raw.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return no_route(peer, errno);
+  // For UDP, connect only looks the route up.
+  sockaddr_storage own{};
+  socklen_t own_length = sizeof own;
+  const bool known = connect(fd, reinterpret_cast<const sockaddr*>(&raw), length) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0;
+  const int error = errno;
+  close(fd);
+  if (!known) return no_route(peer, error);
+  return SocketAddress::from_sockaddr(own)->ip;
+}
+
+Result<IpAddress> address_of_interface(const std::string& name, const IpAddress& like) {
+  std::optional<IpAddress> best;
+  bool exists = false;
+  for (const Interface& interface : read_interfaces()) {
+    if (interface.name != name) continue;
+    exists = true;
+    for (const IpAddress& address : interface.addresses) {
+      if (address.is_link_local()) continue;
+      if (!best || (address.is_v6() == like.is_v6() && best->is_v6() != like.is_v6()))
+        best = address;
+    }
+  }
+  if (best) return *best;
+  return fail(ExitCode::usage, exists
+                                   ? fmt::format("--iface {}: the interface has no address", name)
+                                   : fmt::format("--iface {}: there is no such interface; "
+                                                 "`ip address` lists them",
+                                                 name));
+}
+
+}  // namespace muster

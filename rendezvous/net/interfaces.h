@@ -1,0 +1,34 @@
+// What the kernel says about this machine's interfaces and routes. Reads only: no packet is sent.
+// Each call asks again, since interfaces come and go; it costs tens of microseconds.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/net/address.h"
+#include "rendezvous/net/interface_choice.h"
+
+namespace muster {
+
+// In the kernel's order. An empty list where the kernel does not tell.
+std::vector<Interface> read_interfaces();
+std::vector<IpAddress> read_own_addresses();
+
+// All of 127.0.0.0/8 is ours; ::1 only where the kernel has IPv6 switched on.
+bool is_own_address(const IpAddress& address);
+bool is_own_address(const IpAddress& address, const std::vector<IpAddress>& own);
+
+// The name of the interface that has this address.
+std::optional<std::string> interface_of(const IpAddress& address);
+
+// The address of this machine that the kernel would put on a packet to `peer`. Fails without a
+// route.
+Result<IpAddress> source_towards(const SocketAddress& peer);
+
+// The address to advertise for --iface NAME: of the family of `like` if there is one, otherwise the
+// first that is not link-local.
+Result<IpAddress> address_of_interface(const std::string& name, const IpAddress& like);
+
+}  // namespace muster

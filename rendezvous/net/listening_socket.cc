@@ -1,0 +1,118 @@
+#include "rendezvous/net/listening_socket.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "rendezvous/base/error.h"
+
+namespace muster {
+namespace {
+
+// How often a free port for the first address may turn out to be taken for another one.
+constexpr int kPortTries = 8;
+
+int close_with(int fd, int error) {
+  close(fd);
+  return -error;
+}
+
+// The listening descriptor, or -errno.
+int listening_fd_at(const SocketAddress& address) {
+  sockaddr_storage raw{};
+  const socklen_t length = address.to_sockaddr(raw);
+  const int fd = socket(raw.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -errno;
+  // A restarted host takes its port again although connections of its last life are in TIME_WAIT;
+  // two listeners are refused all the same (socket(7)).
+  const int one = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  if (address.ip.is_v6()) {
+    const int only_v6 = address.ip.is_any() ? 0 : 1;
+    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
+  }
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&raw), length) != 0) return close_with(fd, errno);
+  // The kernel cuts the backlog down to net.core.somaxconn.
+  if (listen(fd, 1 << 16) != 0) return close_with(fd, errno);
+  return fd;
+}
+
+bool lacks_family(int error) {
+  return error == EAFNOSUPPORT || error == EPROTONOSUPPORT;
+}
+
+// As listening_fd_at, with IPv4 standing in for an IPv6 that the kernel lacks or has switched off.
+int listen_at_or_v4(SocketAddress& address) {
+  const int fd = listening_fd_at(address);
+  if (fd >= 0 || address.ip != IpAddress::any_v6()) return fd;
+  if (!lacks_family(-fd) && -fd != EADDRNOTAVAIL) return fd;
+  address.ip = IpAddress::any_v4();
+  return listening_fd_at(address);
+}
+
+uint16_t port_of(int fd) {
+  sockaddr_storage raw{};
+  socklen_t length = sizeof raw;
+  const bool known = getsockname(fd, reinterpret_cast<sockaddr*>(&raw), &length) == 0;
+  CHECK(known);
+  return SocketAddress::from_sockaddr(raw)->port;
+}
+
+std::string listen_refusal(const SocketAddress& address, int error) {
+  const std::string where = address.to_string();
+  if (error == EADDRINUSE)
+    return fmt::format("could not listen on {}: the port is taken; choose another one", where);
+  if (error == EADDRNOTAVAIL)
+    return fmt::format("could not listen on {}: that is no address of this machine", where);
+  if (error == EACCES)
+    return fmt::format("could not listen on {}: not permitted; choose a port above 1023", where);
+  return fmt::format("could not listen on {}: {}", where, std::strerror(error));
+}
+
+void close_all(const std::vector<ListeningSocket>& sockets) {
+  for (const ListeningSocket& one : sockets)
+    close(one.fd);
+}
+
+tl::expected<std::vector<ListeningSocket>, ListenError> listen_once(
+    std::vector<SocketAddress> addresses) {
+  std::vector<ListeningSocket> sockets;
+  ListenError missing_family;
+  for (SocketAddress& address : addresses) {
+    if (!sockets.empty()) address.port = sockets.front().address.port;
+    const int fd = listen_at_or_v4(address);
+    if (fd >= 0) {
+      address.port = port_of(fd);
+      sockets.push_back({fd, address});
+      continue;
+    }
+    ListenError error{-fd, address, listen_refusal(address, -fd)};
+    if (!lacks_family(-fd)) {
+      close_all(sockets);
+      return tl::unexpected(std::move(error));
+    }
+    missing_family = std::move(error);
+  }
+  if (sockets.empty()) return tl::unexpected(std::move(missing_family));
+  return sockets;
+}
+
+}  // namespace
+
+tl::expected<std::vector<ListeningSocket>, ListenError> listen_on(
+    std::vector<SocketAddress> addresses) {
+  CHECK(!addresses.empty());
+  const bool any_port = addresses.front().port == 0;
+  for (int i = 1;; ++i) {
+    auto sockets = listen_once(addresses);
+    const bool again = !sockets && any_port && sockets.error().error_number == EADDRINUSE;
+    if (!again || i >= kPortTries) return sockets;
+  }
+}
+
+}  // namespace muster

@@ -1,0 +1,214 @@
+#include "rendezvous/net/resolve.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <fmt/format.h>
+#include <netdb.h>
+
+namespace muster {
+namespace {
+
+std::atomic<int> lookups_running{0};
+
+NetError resolver_error(std::string message) {
+  return {NetFailure::resolver, std::move(message)};
+}
+
+NetError lookup_error(const std::string& host, int code, int system_error) {
+  const bool unknown = code == EAI_NONAME || code == EAI_NODATA || code == EAI_ADDRFAMILY;
+  if (unknown)
+    return {NetFailure::name_unknown,
+            fmt::format("the name '{}' has no address; check its spelling, or wait until it is "
+                        "registered",
+                        host)};
+  const char* const reason = code == EAI_SYSTEM ? std::strerror(system_error) : gai_strerror(code);
+  return resolver_error(fmt::format(
+      "the name '{}' could not be looked up: {}; check /etc/resolv.conf and the name server", host,
+      reason));
+}
+
+struct AddressList {
+  addrinfo* head = nullptr;
+  AddressList() = default;
+  AddressList(const AddressList&) = delete;
+  AddressList& operator=(const AddressList&) = delete;
+  ~AddressList() {
+    if (head != nullptr) freeaddrinfo(head);
+  }
+};
+
+std::vector<IpAddress> addresses_in(const AddressList& list) {
+  std::vector<IpAddress> addresses;
+  for (const addrinfo* one = list.head; one != nullptr; one = one->ai_next) {
+    sockaddr_storage raw{};
+    std::memcpy(&raw, one->ai_addr, std::min<size_t>(one->ai_addrlen, sizeof raw));
+    if (const auto address = SocketAddress::from_sockaddr(raw)) addresses.push_back(address->ip);
+  }
+  return addresses;
+}
+
+NetResult<std::vector<IpAddress>> ask_getaddrinfo(const std::string& host, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  AddressList list;
+  const int code = getaddrinfo(host.c_str(), nullptr, &hints, &list.head);
+  if (code != 0) return tl::unexpected(lookup_error(host, code, errno));
+  std::vector<IpAddress> addresses = addresses_in(list);
+  if (addresses.empty()) return tl::unexpected(lookup_error(host, EAI_NODATA, 0));
+  return addresses;
+}
+
+std::string without_brackets(const std::string& host) {
+  const bool bracketed = host.size() > 2 && host.starts_with('[') && host.ends_with(']');
+  return bracketed ? host.substr(1, host.size() - 2) : host;
+}
+
+// Signals are the loop's: the thread takes none. Empty when the thread runs, else what was wrong.
+std::string start_detached(std::function<void()> work) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::string problem;
+  try {
+    std::thread(std::move(work)).detach();
+  } catch (const std::system_error& error) {
+    problem = error.what();
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return problem;
+}
+
+std::vector<SocketAddress> with_port(const std::vector<IpAddress>& ips, uint16_t port) {
+  std::vector<SocketAddress> addresses;
+  for (const IpAddress& ip : ips)
+    addresses.push_back({ip, port});
+  return addresses;
+}
+
+}  // namespace
+
+NetResult<std::vector<IpAddress>> look_up_by_getaddrinfo(const std::string& host) {
+  // Without AI_ADDRCONFIG, which hides ::1 on machines whose only IPv6 address that is: a family
+  // that does not work fails at once and happy eyeballs goes on to the other.
+  return ask_getaddrinfo(host, 0);
+}
+
+std::optional<IpAddress> numeric_address(const std::string& host) {
+  if (const std::optional<IpAddress> address = IpAddress::parse(host)) return address;
+  // A scope by name is the one thing that parse() cannot know.
+  const std::string bare = without_brackets(host);
+  if (bare.find('%') == std::string::npos) return std::nullopt;
+  const auto scoped = ask_getaddrinfo(bare, AI_NUMERICHOST);
+  return scoped ? std::optional(scoped->front()) : std::nullopt;
+}
+
+// The only thing that the thread shares with the loop. `io` is null once nobody waits for the
+// answer; the mutex keeps the loop alive while the thread posts to it.
+struct LookUpSlot {
+  std::mutex mutex;
+  boost::asio::io_context* io = nullptr;  // guarded by mutex
+};
+
+// The loop's alone. The wait of the timer is what keeps the loop running meanwhile.
+struct Resolver::Pending {
+  Pending(boost::asio::io_context& io, std::string name, uint16_t number, Callback done)
+      : timer(io), host(std::move(name)), port(number), callback(std::move(done)) {
+    slot->io = &io;
+  }
+
+  void finish(const NetResult<std::vector<IpAddress>>& answer) {
+    if (!callback) return;
+    const Callback call = std::exchange(callback, nullptr);
+    abandon();
+    if (answer)
+      call(with_port(*answer, port));
+    else
+      call(tl::unexpected(answer.error()));
+  }
+
+  void abandon() {
+    callback = nullptr;
+    timer.cancel();
+    const std::lock_guard lock(slot->mutex);
+    slot->io = nullptr;
+  }
+
+  std::shared_ptr<LookUpSlot> slot = std::make_shared<LookUpSlot>();
+  boost::asio::steady_timer timer;
+  std::string host;
+  uint16_t port;
+  Callback callback;
+};
+
+Resolver::Resolver(boost::asio::io_context& io, LookUp look_up)
+    : io_(io), look_up_(std::move(look_up)) {}
+
+Resolver::~Resolver() {
+  for (const std::shared_ptr<Pending>& pending : pending_)
+    pending->abandon();
+}
+
+void Resolver::resolve(const std::string& host, uint16_t port, Deadline deadline,
+                       Callback callback) {
+  std::erase_if(pending_, [](const auto& one) { return one->callback == nullptr; });
+  const auto pending = std::make_shared<Pending>(io_, host, port, std::move(callback));
+  pending_.push_back(pending);
+  if (const std::optional<IpAddress> address = numeric_address(host)) {
+    boost::asio::post(io_, [pending, ip = *address] { pending->finish(std::vector{ip}); });
+    return;
+  }
+  pending->timer.expires_at(deadline);
+  pending->timer.async_wait([pending](boost::system::error_code error) {
+    if (error) return;
+    pending->finish(tl::unexpected(resolver_error(
+        fmt::format("the name '{}' could not be looked up in time; check /etc/resolv.conf and "
+                    "the name server",
+                    pending->host))));
+  });
+  start_thread(pending);
+}
+
+void Resolver::start_thread(const std::shared_ptr<Pending>& pending) {
+  const auto refuse = [&](std::string message) {
+    lookups_running.fetch_sub(1);
+    boost::asio::post(io_, [pending, error = resolver_error(std::move(message))] {
+      pending->finish(tl::unexpected(error));
+    });
+  };
+  if (lookups_running.fetch_add(1) >= kLookupsMax) {
+    refuse(
+        fmt::format("the name '{}' was not looked up: {} earlier look-ups are still without an "
+                    "answer; check the name server",
+                    pending->host, kLookupsMax));
+    return;
+  }
+  auto work = [slot = pending->slot, host = pending->host, look_up = look_up_,
+               asker = std::weak_ptr(pending)] {
+    const NetResult<std::vector<IpAddress>> answer = look_up(host);
+    lookups_running.fetch_sub(1);
+    const std::lock_guard lock(slot->mutex);
+    if (slot->io == nullptr) return;
+    boost::asio::post(*slot->io, [asker, answer] {
+      if (const std::shared_ptr<Pending> waiting = asker.lock()) waiting->finish(answer);
+    });
+  };
+  if (const std::string problem = start_detached(std::move(work)); !problem.empty())
+    refuse(
+        fmt::format("no thread for looking up '{}': {}; raise the limit of processes (ulimit -u)",
+                    pending->host, problem));
+}
+
+}  // namespace muster

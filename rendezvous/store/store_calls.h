@@ -1,0 +1,91 @@
+// The operations of the store as values: what to send, what the answer looks like, and what it
+// means. Both clients (StoreClient blocks, AsyncStoreClient pipelines) perform these, so each
+// operation is written once. Pure.
+//
+//   StoreKeys keys("job/round");           // "x" is "/job/round/x" in the store
+//   StoreCall<int64_t> call = calls::add(keys, "arrived", 1);
+//
+// A key is stored with "/" in front, and a prefix with "/" behind it, as PyTorch's TCPStore and
+// PrefixStore do, so that its programs and ours see the same keys. A key or value that the server
+// would hang up on makes a call with an error, which the clients return without sending anything.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/store/tcpstore_reply.h"
+
+namespace muster {
+
+// How a handle's keys are spelled in the store.
+class StoreKeys {
+ public:
+  StoreKeys() = default;
+  explicit StoreKeys(std::string_view prefix) : StoreKeys(StoreKeys().nested(prefix)) {}
+
+  // Keys below these: nested("a").nested("b") has "x" as "/a/b/x".
+  StoreKeys nested(std::string_view prefix) const;
+  std::string full(std::string_view key) const { return prefix_ + std::string(key); }
+  // Nothing for a name that is not below this prefix.
+  std::optional<std::string> stripped(const std::string& name) const;
+
+ private:
+  std::string prefix_ = "/";
+};
+
+struct StoreRequest {
+  std::string bytes;
+  tcpstore::Shape shape = tcpstore::Shape::none;
+  size_t strings = 0;          // For Shape::strings.
+  bool waits = false;          // Answered when others have done something: WAIT and BARRIER.
+  std::string what;            // For messages: "WAIT for job/x"
+  std::optional<Error> error;  // Not to be sent.
+};
+
+template <typename T>
+struct StoreCall {
+  StoreRequest request;
+  T (*meaning)(tcpstore::Reply&& reply);
+};
+
+struct Nothing {
+  friend bool operator==(Nothing, Nothing) = default;
+};
+
+namespace calls {
+
+using Keys = std::vector<std::string>;
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+StoreCall<Nothing> validate();
+StoreCall<uint32_t> ping(uint32_t nonce);
+StoreCall<Nothing> set(const StoreKeys& keys, std::string_view key, std::string_view value);
+// The value that the key has then; `desired` if it was replaced. An absent key equals "".
+StoreCall<std::string> compare_set(const StoreKeys& keys, std::string_view key,
+                                   std::string_view expected, std::string_view desired);
+StoreCall<std::string> get(const StoreKeys& keys, std::string_view key);  // "" if absent.
+StoreCall<int64_t> add(const StoreKeys& keys, std::string_view key, int64_t delta);
+StoreCall<bool> check(const StoreKeys& keys, const Keys& names);
+StoreCall<Nothing> wait(const StoreKeys& keys, const Keys& names);
+StoreCall<int64_t> num_keys();
+StoreCall<bool> delete_key(const StoreKeys& keys, std::string_view key);
+StoreCall<Nothing> append(const StoreKeys& keys, std::string_view key, std::string_view value);
+StoreCall<std::vector<std::string>> multi_get(const StoreKeys& keys, const Keys& names);
+StoreCall<Nothing> multi_set(const StoreKeys& keys, const Pairs& pairs);
+StoreCall<Nothing> queue_push(const StoreKeys& keys, std::string_view key, std::string_view value);
+StoreCall<std::optional<std::string>> queue_pop(const StoreKeys& keys, std::string_view key);
+StoreCall<int64_t> queue_len(const StoreKeys& keys, std::string_view key);
+StoreCall<std::vector<std::string>> list_keys();  // As they are spelled in the store.
+StoreCall<Nothing> barrier(const StoreKeys& keys, std::string_view key, int64_t world_size);
+
+// CANCEL_WAIT, which belongs to no call of its own: its answer follows that of the WAIT.
+std::string_view cancel_wait_bytes();
+
+}  // namespace calls
+
+}  // namespace muster

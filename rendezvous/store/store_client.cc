@@ -1,0 +1,322 @@
+#include "rendezvous/store/store_client.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "rendezvous/net/connect.h"
+#include "rendezvous/store/tcpstore_codec.h"
+
+namespace muster {
+
+using SteadyClock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr Duration kStoreFirstRetry = milliseconds{20};
+constexpr Duration kStoreLastRetry = std::chrono::seconds{1};
+// What one try may wait for the answer to VALIDATE and PING: a port that swallows everything must
+// not use up the whole time if another try would meet the store.
+constexpr Duration kStoreHandshake = std::chrono::seconds{10};
+// For the answer to CANCEL_WAIT.
+constexpr Duration kStoreCancel = std::chrono::seconds{5};
+
+// Saturates: "for ever" is a legal time-out.
+Deadline store_deadline(Duration timeout) {
+  const auto now = SteadyClock::now();
+  return timeout >= Deadline::max() - now ? Deadline::max() : now + timeout;
+}
+
+// Rounded up, so that a wait never ends before its deadline; in pieces of at most an hour.
+int poll_time_until(Deadline deadline) {
+  const auto left = deadline - SteadyClock::now();
+  if (left <= Duration::zero()) return 0;
+  const auto bounded = std::min<Duration>(left, std::chrono::hours{1});
+  return static_cast<int>(std::chrono::ceil<milliseconds>(bounded).count());
+}
+
+std::string store_seconds(Duration duration) {
+  return fmt::format("{:g} s", std::chrono::duration<double>(duration).count());
+}
+
+}  // namespace
+
+// One connection and what is known about it.
+class StoreClient::Channel {
+ public:
+  Channel(int fd, std::string server) : fd_(fd), server_(std::move(server)) {}
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  ~Channel() { ::close(fd_); }
+
+  bool broken() const { return broken_.has_value(); }
+
+  Result<tcpstore::Reply> perform(const StoreRequest& request, Duration timeout) {
+    if (request.error) return tl::unexpected(*request.error);
+    if (broken_) return tl::unexpected(*broken_);
+    const Deadline deadline = store_deadline(timeout);
+    if (!send(request.bytes, deadline)) return give_up(request, timeout);
+    tcpstore::ReplyDecoder decoder(request.shape, request.strings);
+    if (receive(decoder, deadline)) return decoder.take();
+    if (failure_ == Failure::late && request.waits) return cancel(request, decoder, timeout);
+    return give_up(request, timeout);
+  }
+
+ private:
+  enum class Failure { late, ended, error, malformed };
+
+  bool fail_with(Failure failure) {
+    failure_ = failure;
+    error_number_ = errno;
+    return false;
+  }
+
+  // False, with failure_ set, if the socket is not ready for `events` in time.
+  bool ready(short events, Deadline deadline) {
+    for (;;) {
+      pollfd entry{fd_, events, 0};
+      const int n = ::poll(&entry, 1, poll_time_until(deadline));
+      if (n > 0) return true;
+      if (n < 0 && errno != EINTR) return fail_with(Failure::error);
+      if (SteadyClock::now() >= deadline) return fail_with(Failure::late);
+    }
+  }
+
+  bool send(std::string_view bytes, Deadline deadline) {
+    while (!bytes.empty()) {
+      const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n > 0) bytes.remove_prefix(static_cast<size_t>(n));
+      if (n >= 0) continue;
+      if (errno != EAGAIN && errno != EINTR) return fail_with(Failure::error);
+      if (!ready(POLLOUT, deadline)) return false;
+    }
+    return true;
+  }
+
+  bool receive(tcpstore::ReplyDecoder& decoder, Deadline deadline, size_t room = sizeof buffer_) {
+    using Outcome = tcpstore::ReplyDecoder::Outcome;
+    std::string_view none;
+    Outcome outcome = decoder.next(none);
+    while (outcome == Outcome::more) {
+      const ssize_t n = ::recv(fd_, buffer_, room, 0);
+      if (n == 0) return fail_with(Failure::ended);
+      if (n > 0) {
+        std::string_view input(buffer_, static_cast<size_t>(n));
+        outcome = decoder.next(input);
+        // Nothing else was asked for.
+        if (!input.empty()) return fail_with(Failure::malformed);
+        continue;
+      }
+      if (errno != EAGAIN && errno != EINTR) return fail_with(Failure::error);
+      if (!ready(POLLIN, deadline)) return false;
+    }
+    return outcome == Outcome::reply || fail_with(Failure::malformed);
+  }
+
+  // The wait may be answered in the very moment in which it is taken back: then it has succeeded,
+  // and two bytes come, which must be told apart.
+  Result<tcpstore::Reply> cancel(const StoreRequest& request, tcpstore::ReplyDecoder& wait,
+                                 Duration timeout) {
+    const Deadline deadline = store_deadline(kStoreCancel);
+    if (!send(calls::cancel_wait_bytes(), deadline) || !receive(wait, deadline, 1))
+      return give_up(request, kStoreCancel);
+    tcpstore::Reply reply = wait.take();
+    if (reply.number != tcpstore::kReady) return fail(ExitCode::rendezvous, late(request, timeout));
+    tcpstore::ReplyDecoder cancelled(tcpstore::Shape::flag, 0);
+    if (!receive(cancelled, deadline, 1)) return give_up(request, kStoreCancel);
+    return reply;
+  }
+
+  std::string late(const StoreRequest& request, Duration timeout) const {
+    return fmt::format("{} at the store {} timed out after {}; {}", request.what, server_,
+                       store_seconds(timeout),
+                       request.waits ? "look for the process that should have set it"
+                                     : "the server does not answer, look at the node it runs on");
+  }
+
+  tl::unexpected<Error> give_up(const StoreRequest& request, Duration timeout) {
+    broken_ = Error{ExitCode::rendezvous, reason(request, timeout)};
+    ::shutdown(fd_, SHUT_RDWR);
+    return tl::unexpected(*broken_);
+  }
+
+  std::string reason(const StoreRequest& request, Duration timeout) const {
+    const auto failed = [&](std::string_view why) {
+      return fmt::format("{} at the store {} failed: {}", request.what, server_, why);
+    };
+    switch (failure_) {
+      case Failure::late:
+        return fmt::format(
+            "{} at the store {} got no answer within {}; look at the node it runs on", request.what,
+            server_, store_seconds(timeout));
+      case Failure::ended:
+        return failed("the server closed the connection; the job's round has probably ended");
+      case Failure::malformed:
+        return failed("the answer is no store's; check that the address is that of the store");
+      case Failure::error:
+        break;
+    }
+    return failed(
+        fmt::format("{}; the job's round has probably ended", std::strerror(error_number_)));
+  }
+
+  int fd_;
+  std::string server_;
+  std::optional<Error> broken_;
+  Failure failure_ = Failure::error;
+  int error_number_ = 0;
+  char buffer_[16384];
+};
+
+StoreClient::StoreClient(std::shared_ptr<Channel> channel, StoreKeys keys, Duration timeout)
+    : channel_(std::move(channel)), keys_(std::move(keys)), timeout_(timeout) {}
+
+Result<StoreClient> StoreClient::connect(const Options& options) {
+  const Deadline deadline = store_deadline(options.connect_timeout);
+  const std::string server = fmt::format("{}:{}", options.host, options.port);
+  const auto nonce = static_cast<uint32_t>(::getpid());
+  Error last;
+  for (Duration pause = kStoreFirstRetry;; pause = std::min(2 * pause, kStoreLastRetry)) {
+    const NetResult<int> fd = connect_blocking(options.host, options.port, deadline);
+    if (fd) {
+      StoreClient client(std::make_shared<Channel>(*fd, server), StoreKeys(), options.timeout);
+      const Duration left = deadline - SteadyClock::now();
+      client.perform(calls::validate());
+      const Result<uint32_t> echo =
+          client.perform(calls::ping(nonce), std::clamp(left, Duration::zero(), kStoreHandshake));
+      if (echo && *echo == nonce) return client;
+      last =
+          echo ? Error{ExitCode::rendezvous,
+                       fmt::format("what listens on {} is not a store; check the address", server)}
+               : echo.error();
+    } else {
+      last = fd.error().error();
+    }
+    if (SteadyClock::now() + pause >= deadline) break;
+    ::poll(nullptr, 0, static_cast<int>(std::chrono::ceil<milliseconds>(pause).count()));
+  }
+  return fail(last.code, fmt::format("cannot reach the store {} within {}: {}", server,
+                                     store_seconds(options.connect_timeout), last.message));
+}
+
+StoreClient StoreClient::with_prefix(std::string_view prefix) const {
+  return {channel_, keys_.nested(prefix), timeout_};
+}
+
+bool StoreClient::connected() const {
+  return !channel_->broken();
+}
+
+template <typename T>
+Result<T> StoreClient::perform(const StoreCall<T>& call, Duration timeout) {
+  Result<tcpstore::Reply> reply = channel_->perform(call.request, timeout);
+  if (!reply) return tl::unexpected(std::move(reply.error()));
+  return call.meaning(std::move(*reply));
+}
+
+Result<Nothing> StoreClient::set(std::string_view key, std::string_view value) {
+  return perform(calls::set(keys_, key, value));
+}
+
+Result<std::string> StoreClient::get(std::string_view key) {
+  if (auto there = wait({std::string(key)}); !there) return tl::unexpected(there.error());
+  return perform(calls::get(keys_, key));
+}
+
+Result<int64_t> StoreClient::add(std::string_view key, int64_t delta) {
+  return perform(calls::add(keys_, key, delta));
+}
+
+Result<bool> StoreClient::check(const std::vector<std::string>& names) {
+  return perform(calls::check(keys_, names));
+}
+
+Result<Nothing> StoreClient::wait(const std::vector<std::string>& names) {
+  return wait(names, timeout_);
+}
+
+Result<Nothing> StoreClient::wait(const std::vector<std::string>& names, Duration timeout) {
+  return perform(calls::wait(keys_, names), timeout);
+}
+
+Result<std::string> StoreClient::compare_set(std::string_view key, std::string_view expected,
+                                             std::string_view desired) {
+  return perform(calls::compare_set(keys_, key, expected, desired));
+}
+
+Result<bool> StoreClient::delete_key(std::string_view key) {
+  return perform(calls::delete_key(keys_, key));
+}
+
+Result<int64_t> StoreClient::num_keys() {
+  return perform(calls::num_keys());
+}
+
+Result<Nothing> StoreClient::append(std::string_view key, std::string_view value) {
+  return perform(calls::append(keys_, key, value));
+}
+
+Result<std::vector<std::string>> StoreClient::multi_get(const std::vector<std::string>& names) {
+  if (auto there = wait(names); !there) return tl::unexpected(there.error());
+  return perform(calls::multi_get(keys_, names));
+}
+
+Result<Nothing> StoreClient::multi_set(const calls::Pairs& pairs) {
+  return perform(calls::multi_set(keys_, pairs));
+}
+
+Result<uint32_t> StoreClient::ping(uint32_t nonce) {
+  return perform(calls::ping(nonce));
+}
+
+Result<Nothing> StoreClient::queue_push(std::string_view key, std::string_view value) {
+  return perform(calls::queue_push(keys_, key, value));
+}
+
+Result<std::string> StoreClient::queue_pop(std::string_view key) {
+  const Deadline deadline = store_deadline(timeout_);
+  for (;;) {
+    const Duration left = std::max<Duration>(deadline - SteadyClock::now(), Duration::zero());
+    if (auto there = wait({std::string(key)}, left); !there) return tl::unexpected(there.error());
+    Result<std::optional<std::string>> item = try_queue_pop(key);
+    if (!item) return tl::unexpected(item.error());
+    if (*item) return std::move(**item);
+  }
+}
+
+Result<std::optional<std::string>> StoreClient::try_queue_pop(std::string_view key) {
+  return perform(calls::queue_pop(keys_, key));
+}
+
+Result<int64_t> StoreClient::queue_len(std::string_view key) {
+  return perform(calls::queue_len(keys_, key));
+}
+
+Result<std::vector<std::string>> StoreClient::list_keys() {
+  Result<std::vector<std::string>> names = perform(calls::list_keys());
+  if (!names) return names;
+  std::vector<std::string> mine;
+  for (const std::string& name : *names) {
+    if (std::optional<std::string> stripped = keys_.stripped(name)) mine.push_back(*stripped);
+  }
+  return mine;
+}
+
+Result<Nothing> StoreClient::barrier(std::string_view key, int64_t world_size) {
+  return barrier(key, world_size, timeout_);
+}
+
+Result<Nothing> StoreClient::barrier(std::string_view key, int64_t world_size, Duration timeout) {
+  return perform(calls::barrier(keys_, key, world_size), timeout);
+}
+
+}  // namespace muster

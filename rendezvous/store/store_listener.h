@@ -1,0 +1,50 @@
+// A port that serves the store and nothing else: for a store with a port of its own, and for tests.
+// Accepts in batches and looks up no names, so a thousand clients that arrive at once cost the
+// established ones less than a millisecond; when descriptors run out it pauses instead of spinning.
+// One thread: the io_context's. The server outlives it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/net/address.h"
+#include "rendezvous/store/store_server.h"
+
+namespace muster {
+
+class StoreListener {
+ public:
+  // Binds `address` (port 0: a free one; [::] takes IPv4 as well) and listens. Fails if the port is
+  // taken or the address is not this machine's.
+  static Result<std::unique_ptr<StoreListener>> open(boost::asio::io_context& io,
+                                                     StoreServer& server,
+                                                     const SocketAddress& address);
+  StoreListener(const StoreListener&) = delete;
+  StoreListener& operator=(const StoreListener&) = delete;
+  ~StoreListener();
+
+  uint16_t port() const { return port_; }
+  // How often accepting had to pause for want of descriptors or memory.
+  uint64_t pauses() const { return pauses_; }
+
+ private:
+  StoreListener(boost::asio::io_context& io, StoreServer& server, int fd, uint16_t port);
+
+  void arm();
+  void accept_batch();
+  void pause();
+
+  StoreServer& server_;
+  boost::asio::posix::stream_descriptor socket_;
+  boost::asio::steady_timer pause_timer_;
+  uint16_t port_;
+  uint64_t pauses_ = 0;
+  std::shared_ptr<bool> alive_;
+};
+
+}  // namespace muster

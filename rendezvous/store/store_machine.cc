@@ -1,0 +1,400 @@
+#include "rendezvous/store/store_machine.h"
+
+#include <charconv>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+using tcpstore::Breach;
+using tcpstore::Op;
+using tcpstore::Request;
+
+namespace {
+
+// What a key or a queue costs beside its bytes, roughly: counted, so that empty ones are not free.
+constexpr size_t kEntryBytes = 128;
+
+// As C's strtoll reads a number: blanks before it and rubbish behind it are tolerated, because
+// PyTorch's server tolerates them. Nothing: no number there, or one out of range.
+std::optional<int64_t> leading_number(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\n\v\f\r");
+  if (begin == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(begin);
+  if (text[0] == '+') {
+    text.remove_prefix(1);
+    if (text.empty() || text[0] == '-') return std::nullopt;
+  }
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{}) return std::nullopt;
+  return number;
+}
+
+// As the counter of a machine does: the largest number is followed by the smallest.
+int64_t wrapping_sum(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+
+std::string_view to_decimal(int64_t number, char (&buffer)[24]) {
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, number);
+  CHECK(error == std::errc{});
+  return {buffer, static_cast<size_t>(end - buffer)};
+}
+
+}  // namespace
+
+StoreMachine::StoreMachine(const Options& options)
+    : options_(options),
+      keys_(0, KeyedHash(options.hash_seed)),
+      queues_(0, KeyedHash(options.hash_seed)),
+      waiters_(options.hash_seed) {}
+
+StoreMachine::~StoreMachine() = default;
+
+void StoreMachine::opened(Instant now, ConnectionId id) {
+  if (sessions_.size() <= id) sessions_.resize(id + 1);
+  CHECK(!sessions_[id].open);
+  sessions_[id] = {++serial_, true, false};
+  handshakes_.push_back({now + options_.handshake_timeout, id, serial_});
+}
+
+void StoreMachine::closed(ConnectionId id) {
+  CHECK(sessions_[id].open);
+  sessions_[id].open = false;
+  waiters_.forget(id);
+}
+
+// Entries of those who are validated or gone are dropped when their time comes, so this may be
+// early; never late.
+Instant StoreMachine::next_deadline() const {
+  return handshakes_.empty() ? kNever : handshakes_.front().deadline;
+}
+
+void StoreMachine::expire(Instant now, std::vector<ConnectionId>& late) {
+  while (!handshakes_.empty() && handshakes_.front().deadline <= now) {
+    const Handshake& handshake = handshakes_.front();
+    const Session& session = sessions_[handshake.id];
+    if (session.open && session.serial == handshake.serial && !session.validated)
+      late.push_back(handshake.id);
+    handshakes_.pop_front();
+  }
+}
+
+std::optional<Breach> StoreMachine::request(ConnectionId id, const Request& request,
+                                            StoreEffects& out) {
+  Session& session = sessions_[id];
+  CHECK(session.open);
+  if (request.op == Op::validate) {
+    session.validated = true;
+    return std::nullopt;
+  }
+  if (!session.validated) return Breach::not_validated;
+  return perform(id, request, out);
+}
+
+StoreMachine::MaybeBreach StoreMachine::perform(ConnectionId id, const Request& request,
+                                                StoreEffects& out) {
+  switch (request.op) {
+    case Op::set:
+      return set(request, id, out);
+    case Op::compare_set:
+      return compare_set(request, id, out);
+    case Op::get:
+      return get(request, out);
+    case Op::add:
+      return add(request, id, out);
+    case Op::check:
+      check(request, out);
+      return {};
+    case Op::wait:
+      return wait(request, id, out);
+    case Op::num_keys:
+      tcpstore::put_u64(out.reply, keys_.size());
+      return {};
+    case Op::delete_key:
+      delete_key(request, out);
+      return {};
+    case Op::append:
+      return append(request, id, out);
+    case Op::multi_get:
+      return multi_get(request, out);
+    case Op::multi_set:
+      return multi_set(request, id, out);
+    case Op::cancel_wait:
+      waiters_.forget(id);
+      out.reply.push_back(tcpstore::kCancelled);
+      return {};
+    case Op::ping:
+      tcpstore::put_u32(out.reply, static_cast<uint32_t>(request.number));
+      return {};
+    case Op::queue_push:
+      return queue_push(request, id, out);
+    case Op::queue_pop:
+      queue_pop(request, out);
+      return {};
+    case Op::queue_len:
+      queue_len(request, out);
+      return {};
+    case Op::list_keys:
+      return list_keys(out);
+    case Op::barrier:
+      return barrier(request, id, out);
+    case Op::validate:
+      break;
+  }
+  return Breach::second_validate;
+}
+
+StoreMachine::Entry& StoreMachine::entry(std::string_view key) {
+  const auto found = keys_.find(key);
+  if (found != keys_.end()) return found->second;
+  const auto made = keys_.emplace(std::string(key), Entry{}).first;
+  Entry& entry = made->second;
+  entry.name = &made->first;
+  entry.before = newest_;
+  (newest_ != nullptr ? newest_->after : oldest_) = &entry;
+  newest_ = &entry;
+  stored_bytes_ += kEntryBytes + key.size();
+  return entry;
+}
+
+void StoreMachine::assign(std::string_view key, std::string_view value) {
+  Entry& stored = entry(key);
+  stored_bytes_ += value.size();
+  stored_bytes_ -= stored.value.size();
+  // A string keeps its room when it shrinks; a large one must not.
+  if (stored.value.capacity() > 2 * value.size() + 64) stored.value = std::string();
+  stored.value.assign(value);
+}
+
+bool StoreMachine::is_there(std::string_view key) const {
+  return keys_.contains(key) || (!queues_.empty() && queues_.contains(key));
+}
+
+// An upper bound: a value that is replaced is not taken off.
+bool StoreMachine::fits(size_t more_bytes) const {
+  return stored_bytes() + more_bytes + kEntryBytes <= options_.stored_bytes_max;
+}
+
+// One who wakes itself (a SET behind its own parked WAIT) reads the byte in the order of its
+// requests.
+void StoreMachine::wake(std::string_view key, WakeKind kind, ConnectionId asker,
+                        StoreEffects& out) {
+  if (waiters_.empty()) return;
+  const size_t before = out.woken.size();
+  waiters_.wake(key, kind, out.woken);
+  for (size_t i = before; i < out.woken.size(); i++) {
+    if (out.woken[i] != asker) continue;
+    out.woken.erase(out.woken.begin() + static_cast<std::ptrdiff_t>(i));
+    out.reply.push_back(tcpstore::kReady);
+    return;
+  }
+}
+
+StoreMachine::MaybeBreach StoreMachine::set(const Request& request, ConnectionId id,
+                                            StoreEffects& out) {
+  if (!fits(request.key().size() + request.value().size())) return Breach::store_full;
+  assign(request.key(), request.value());
+  wake(request.key(), WakeKind::all, id, out);
+  return {};
+}
+
+// Replies with what is stored afterwards; for a missing key that was expected to have a value, with
+// that expectation, which is how PyTorch's clients know it.
+StoreMachine::MaybeBreach StoreMachine::compare_set(const Request& request, ConnectionId id,
+                                                    StoreEffects& out) {
+  const std::string_view expected = request.fields[1];
+  const std::string_view desired = request.fields[2];
+  const auto found = keys_.find(request.key());
+  const bool exists = found != keys_.end();
+  if (exists ? found->second.value != expected : !expected.empty()) {
+    tcpstore::put_string(out.reply, exists ? std::string_view(found->second.value) : expected);
+    return {};
+  }
+  if (!fits(request.key().size() + desired.size())) return Breach::store_full;
+  assign(request.key(), desired);
+  tcpstore::put_string(out.reply, desired);
+  wake(request.key(), WakeKind::all, id, out);
+  return {};
+}
+
+StoreMachine::MaybeBreach StoreMachine::get(const Request& request, StoreEffects& out) const {
+  const auto found = keys_.find(request.key());
+  const std::string_view value =
+      found == keys_.end() ? std::string_view() : std::string_view(found->second.value);
+  if (value.size() > options_.reply_bytes_max) return Breach::reply_too_large;
+  tcpstore::put_string(out.reply, value);
+  return {};
+}
+
+StoreMachine::MaybeBreach StoreMachine::add(const Request& request, ConnectionId id,
+                                            StoreEffects& out) {
+  const auto found = keys_.find(request.key());
+  int64_t sum = request.number;
+  if (found != keys_.end()) {
+    const std::optional<int64_t> stored = leading_number(found->second.value);
+    if (!stored) return Breach::not_a_number;
+    sum = wrapping_sum(*stored, sum);
+  } else if (!fits(request.key().size() + sizeof(int64_t))) {
+    return Breach::store_full;
+  }
+  char digits[24];
+  assign(request.key(), to_decimal(sum, digits));
+  tcpstore::put_i64(out.reply, sum);
+  wake(request.key(), WakeKind::all, id, out);
+  return {};
+}
+
+StoreMachine::MaybeBreach StoreMachine::append(const Request& request, ConnectionId id,
+                                               StoreEffects& out) {
+  if (!fits(request.key().size() + request.value().size())) return Breach::store_full;
+  entry(request.key()).value.append(request.value());
+  stored_bytes_ += request.value().size();
+  wake(request.key(), WakeKind::all, id, out);
+  return {};
+}
+
+void StoreMachine::check(const Request& request, StoreEffects& out) const {
+  for (const std::string_view key : request.fields) {
+    if (is_there(key)) continue;
+    out.reply.push_back(tcpstore::kNotReady);
+    return;
+  }
+  out.reply.push_back(tcpstore::kReady);
+}
+
+// Only one WAIT of a connection can be parked; one that is answered at once leaves it parked.
+StoreMachine::MaybeBreach StoreMachine::wait(const Request& request, ConnectionId id,
+                                             StoreEffects& out) {
+  std::vector<std::string_view> missing;
+  size_t bytes = 0;
+  for (const std::string_view key : request.fields) {
+    if (is_there(key)) continue;
+    missing.push_back(key);
+    bytes += key.size() + kEntryBytes;
+  }
+  if (missing.empty()) {
+    out.reply.push_back(tcpstore::kReady);
+    return {};
+  }
+  if (!fits(bytes)) return Breach::store_full;
+  waiters_.park(id, missing);
+  return {};
+}
+
+void StoreMachine::delete_key(const Request& request, StoreEffects& out) {
+  const auto found = keys_.find(request.key());
+  tcpstore::put_i64(out.reply, found == keys_.end() ? 0 : 1);
+  if (found == keys_.end()) return;
+  Entry& gone = found->second;
+  (gone.before != nullptr ? gone.before->after : oldest_) = gone.after;
+  (gone.after != nullptr ? gone.after->before : newest_) = gone.before;
+  stored_bytes_ -= kEntryBytes + found->first.size() + gone.value.size();
+  keys_.erase(found);
+}
+
+StoreMachine::MaybeBreach StoreMachine::multi_get(const Request& request, StoreEffects& out) const {
+  std::vector<std::string_view> values;
+  values.reserve(request.fields.size());
+  size_t bytes = 0;
+  for (const std::string_view key : request.fields) {
+    const auto found = keys_.find(key);
+    values.push_back(found == keys_.end() ? std::string_view()
+                                          : std::string_view(found->second.value));
+    bytes += 8 + values.back().size();
+  }
+  if (bytes > options_.reply_bytes_max) return Breach::reply_too_large;
+  for (const std::string_view value : values)
+    tcpstore::put_string(out.reply, value);
+  return {};
+}
+
+// All values are there before anyone is woken.
+StoreMachine::MaybeBreach StoreMachine::multi_set(const Request& request, ConnectionId id,
+                                                  StoreEffects& out) {
+  size_t bytes = 0;
+  for (const std::string_view field : request.fields)
+    bytes += field.size();
+  if (!fits(bytes + request.fields.size() / 2 * kEntryBytes)) return Breach::store_full;
+  for (size_t i = 0; i < request.fields.size(); i += 2)
+    assign(request.fields[i], request.fields[i + 1]);
+  for (size_t i = 0; i < request.fields.size(); i += 2)
+    wake(request.fields[i], WakeKind::all, id, out);
+  return {};
+}
+
+StoreMachine::MaybeBreach StoreMachine::list_keys(StoreEffects& out) const {
+  size_t bytes = 8;
+  for (const Entry* entry = oldest_; entry != nullptr; entry = entry->after)
+    bytes += 8 + entry->name->size();
+  if (bytes > options_.reply_bytes_max) return Breach::reply_too_large;
+  tcpstore::put_u64(out.reply, keys_.size());
+  for (const Entry* entry = oldest_; entry != nullptr; entry = entry->after)
+    tcpstore::put_string(out.reply, *entry->name);
+  return {};
+}
+
+StoreMachine::MaybeBreach StoreMachine::queue_push(const Request& request, ConnectionId id,
+                                                   StoreEffects& out) {
+  const size_t bytes = request.key().size() + request.value().size() + kEntryBytes;
+  if (!fits(bytes)) return Breach::store_full;
+  auto found = queues_.find(request.key());
+  if (found == queues_.end()) {
+    found = queues_.emplace(std::string(request.key()), std::deque<std::string>()).first;
+  }
+  found->second.emplace_back(request.value());
+  stored_bytes_ += bytes;
+  wake(request.key(), WakeKind::one, id, out);
+  return {};
+}
+
+void StoreMachine::queue_pop(const Request& request, StoreEffects& out) {
+  const auto found = queues_.find(request.key());
+  if (found == queues_.end()) return tcpstore::put_i64(out.reply, 0);
+  std::deque<std::string>& items = found->second;
+  tcpstore::put_u64(out.reply, items.size());
+  tcpstore::put_string(out.reply, items.front());
+  stored_bytes_ -= request.key().size() + items.front().size() + kEntryBytes;
+  items.pop_front();
+  if (items.empty()) queues_.erase(found);
+}
+
+void StoreMachine::queue_len(const Request& request, StoreEffects& out) const {
+  const auto found = queues_.find(request.key());
+  tcpstore::put_u64(out.reply, found == queues_.end() ? 0 : found->second.size());
+}
+
+// The counter is an ordinary value and is never reset: those who come after the last pass at once.
+StoreMachine::MaybeBreach StoreMachine::barrier(const Request& request, ConnectionId id,
+                                                StoreEffects& out) {
+  const auto found = keys_.find(request.key());
+  int64_t arrived = 1;
+  if (found != keys_.end()) {
+    const std::optional<int64_t> before = leading_number(found->second.value);
+    if (!before) return Breach::not_a_number;
+    arrived = wrapping_sum(*before, 1);
+  } else if (!fits(request.key().size() + sizeof(int64_t))) {
+    return Breach::store_full;
+  }
+  char digits[24];
+  assign(request.key(), to_decimal(arrived, digits));
+  if (arrived >= request.number) {
+    wake(request.key(), WakeKind::all, id, out);
+    out.reply.push_back(tcpstore::kReady);
+  } else {
+    wake(request.key(), WakeKind::existing, id, out);
+    waiters_.park_at_barrier(id, request.key());
+  }
+  return {};
+}
+
+std::string StoreMachine::status() const {
+  return fmt::format("{} keys, {} bytes, {} waiting", keys_.size(), stored_bytes(),
+                     waiters_.waiting());
+}
+
+}  // namespace muster

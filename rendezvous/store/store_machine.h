@@ -1,0 +1,139 @@
+// One life of the key-value store: keys, queues, who waits for what, and who has not said VALIDATE
+// yet. Pure: it is told of connections, requests and the time, and says which bytes go to whom.
+// Its owner makes a new one for each epoch, so nothing of an old one can reach a new one. One
+// thread. Semantics are those of PyTorch's server without its defects: a waiter has a set of
+// missing keys and is woken only by keys that exist; a waiter that was served is forgotten
+// everywhere; MULTI_SET is applied whole; after CANCEL_WAIT's answer no wake-up follows.
+//
+// Hot: a request costs about 0.1 us here, hence a call with an output to append to and no
+// variants. Hash maps are only looked up, never walked: LIST_KEYS follows the order of creation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/store/keyed_hash.h"
+#include "rendezvous/store/tcpstore_codec.h"
+#include "rendezvous/store/waiters.h"
+
+namespace muster {
+
+// What a request causes. `reply` goes to the connection that asked, in order; each of `woken` gets
+// one byte tcpstore::kReady. The machine appends to both and the owner empties them.
+struct StoreEffects {
+  std::string reply;
+  std::vector<ConnectionId> woken;
+};
+
+class StoreMachine {
+ public:
+  struct Options {
+    // From its arrival to its VALIDATE.
+    Duration handshake_timeout = std::chrono::seconds{5};
+    size_t reply_bytes_max = size_t{256} << 20;
+    size_t stored_bytes_max = size_t{8} << 30;
+    // Keeps strangers from choosing keys that collide; drawn at random by the owner.
+    uint64_t hash_seed = 0;
+  };
+
+  explicit StoreMachine(const Options& options);
+  StoreMachine(const StoreMachine&) = delete;
+  StoreMachine& operator=(const StoreMachine&) = delete;
+  ~StoreMachine();
+
+  // `id` is small and dense (a slot number): it indexes a table here. REQUIRES: id is not open.
+  void opened(Instant now, ConnectionId id);
+
+  // Performs one request. A breach: nothing of this request has been applied, hang up (and then
+  // say closed()). REQUIRES: id is open; the request came from a RequestDecoder.
+  std::optional<tcpstore::Breach> request(ConnectionId id, const tcpstore::Request& request,
+                                          StoreEffects& out);
+
+  // Forgets what it waits for. REQUIRES: id is open.
+  void closed(ConnectionId id);
+
+  // When expire() would name someone.
+  Instant next_deadline() const;
+  // Those whose VALIDATE is overdue, each once: hang up on them.
+  void expire(Instant now, std::vector<ConnectionId>& late);
+
+  size_t keys() const { return keys_.size(); }
+  // Names, contents and waiters, roughly as the memory has them.
+  size_t stored_bytes() const { return stored_bytes_ + waiters_.bytes(); }
+  size_t waiting() const { return waiters_.waiting(); }
+
+  // One line for people.
+  std::string status() const;
+
+ private:
+  struct Entry {
+    std::string value;
+    const std::string* name = nullptr;
+    Entry* before = nullptr;
+    Entry* after = nullptr;
+  };
+  using Keys = std::unordered_map<std::string, Entry, KeyedHash, std::equal_to<>>;
+  using Queues =
+      std::unordered_map<std::string, std::deque<std::string>, KeyedHash, std::equal_to<>>;
+  using MaybeBreach = std::optional<tcpstore::Breach>;
+
+  struct Session {
+    uint32_t serial = 0;  // Of its opening: an entry of handshakes_ may be about a former one.
+    bool open = false;
+    bool validated = false;
+  };
+  struct Handshake {
+    Instant deadline;
+    ConnectionId id;
+    uint32_t serial;
+  };
+
+  MaybeBreach perform(ConnectionId id, const tcpstore::Request& request, StoreEffects& out);
+  MaybeBreach set(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
+  MaybeBreach compare_set(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
+  MaybeBreach get(const tcpstore::Request& request, StoreEffects& out) const;
+  MaybeBreach add(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
+  MaybeBreach append(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
+  MaybeBreach multi_set(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
+  MaybeBreach multi_get(const tcpstore::Request& request, StoreEffects& out) const;
+  MaybeBreach list_keys(StoreEffects& out) const;
+  MaybeBreach queue_push(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
+  MaybeBreach barrier(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
+  void check(const tcpstore::Request& request, StoreEffects& out) const;
+  MaybeBreach wait(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
+  void delete_key(const tcpstore::Request& request, StoreEffects& out);
+  void queue_pop(const tcpstore::Request& request, StoreEffects& out);
+  void queue_len(const tcpstore::Request& request, StoreEffects& out) const;
+
+  // The value under `key`, made empty if there was none.
+  Entry& entry(std::string_view key);
+  void assign(std::string_view key, std::string_view value);
+  bool is_there(std::string_view key) const;
+  bool fits(size_t more_bytes) const;
+  void wake(std::string_view key, WakeKind kind, ConnectionId asker, StoreEffects& out);
+
+  // Invariants. (1) Every entry of keys_ is in the list oldest_ … newest_, once. (2) A queue in
+  // queues_ is not empty. (3) A waiter in waiters_ misses at least one key; a barrier's waits for
+  // the barrier. (4) stored_bytes_ counts names and contents of keys_ and queues_ and a flat cost
+  // for each.
+  Options options_;
+  Keys keys_;
+  Entry* oldest_ = nullptr;
+  Entry* newest_ = nullptr;
+  Queues queues_;
+  size_t stored_bytes_ = 0;
+  Waiters waiters_;
+  std::vector<Session> sessions_;     // By ConnectionId.
+  std::deque<Handshake> handshakes_;  // In order of deadline: all have the same time.
+  uint32_t serial_ = 0;
+};
+
+}  // namespace muster

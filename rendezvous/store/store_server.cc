@@ -1,0 +1,402 @@
+#include "rendezvous/store/store_server.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/net/drive.h"
+
+namespace muster {
+
+using tcpstore::Breach;
+using tcpstore::RequestDecoder;
+
+namespace {
+
+constexpr size_t kStoreReadBytes = size_t{64} << 10;
+constexpr size_t kStoreEventsMax = 256;
+// How long a turn may last before others on the loop are served: one request that lists 131,072
+// keys takes longer, but nothing else does.
+constexpr auto kStoreTurn = std::chrono::milliseconds{1};
+// A batch this small is probably all there is, so asking the kernel again is not worth its price.
+constexpr int kBatchWorthAnother = 4;
+// The room of the shared answer buffer that is kept for the next turn.
+constexpr size_t kReplyKept = size_t{16} << 20;
+constexpr size_t kStrangersMax = 1000;
+
+// A silent peer is noticed after 60 s + 5 x 10 s; the kernel does the asking.
+void set_store_socket_options(int fd) {
+  const auto set = [fd](int level, int name, int value) {
+    ::setsockopt(fd, level, name, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 60);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 5);
+}
+
+std::optional<IpAddress> store_peer_address(int fd) {
+  sockaddr_storage raw{};
+  socklen_t length = sizeof raw;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&raw), &length) != 0) return std::nullopt;
+  const std::optional<SocketAddress> address = SocketAddress::from_sockaddr(raw);
+  return address ? std::optional(address->ip) : std::nullopt;
+}
+
+uint64_t new_hash_seed() {
+  uint64_t seed = 0;
+  CHECK(::getrandom(&seed, sizeof seed, 0) == sizeof seed);
+  return seed;
+}
+
+int new_epoll() {
+  const int fd = ::epoll_create1(EPOLL_CLOEXEC);
+  CHECK(fd >= 0);
+  return fd;
+}
+
+Instant store_now() {
+  return to_instant(std::chrono::steady_clock::now());
+}
+
+uint64_t epoll_tag(uint32_t slot, uint32_t generation) {
+  return static_cast<uint64_t>(generation) << 32 | slot;
+}
+
+}  // namespace
+
+// What a connection that does not read its answers owes and is owed.
+struct StoreServer::Backlog {
+  std::string out;
+  size_t sent = 0;    // Of `out`.
+  std::string input;  // Read, but not served until `out` is gone.
+};
+
+struct StoreServer::Connection {
+  int fd = -1;  // -1: the slot is free.
+  uint32_t slot = 0;
+  uint32_t generation = 0;  // Tells a late event of the slot's former connection.
+  RequestDecoder decoder;
+  std::unique_ptr<Backlog> backlog;
+  size_t held = 0;  // Of held_bytes_.
+};
+
+struct StoreServer::Events {
+  std::array<epoll_event, kStoreEventsMax> list{};
+  int count = 0;
+  int next = 0;
+};
+
+StoreServer::StoreServer(boost::asio::io_context& io, Options options)
+    : io_(io),
+      options_(std::move(options)),
+      epoll_(io, new_epoll()),
+      handshake_timer_(io),
+      events_(std::make_unique<Events>()),
+      scratch_(std::make_unique_for_overwrite<char[]>(kStoreReadBytes)),
+      alive_(std::make_shared<bool>(true)) {
+  arm();
+}
+
+StoreServer::~StoreServer() {
+  close();
+  *alive_ = false;
+}
+
+void StoreServer::open(uint64_t epoch) {
+  close();
+  epoch_ = epoch;
+  StoreMachine::Options machine = options_.machine;
+  machine.hash_seed = new_hash_seed();
+  machine_ = std::make_unique<StoreMachine>(machine);
+}
+
+void StoreServer::close() {
+  for (Connection& connection : connections_) {
+    if (connection.fd >= 0) drop(connection);
+  }
+  connections_.clear();
+  free_slots_.clear();
+  *events_ = Events{};
+  machine_.reset();
+  epoch_.reset();
+  handshake_timer_.cancel();
+  handshake_armed_ = kNever;
+}
+
+void StoreServer::set_allowed(std::optional<std::vector<Network>> allowed) {
+  allowed_ = std::move(allowed);
+  for (Connection& connection : connections_) {
+    if (connection.fd >= 0 && !may_come(connection.fd)) drop(connection);
+  }
+}
+
+bool StoreServer::may_come(int fd) {
+  if (!allowed_) return true;
+  const std::optional<IpAddress> address = store_peer_address(fd);
+  if (!address) return false;  // Gone already.
+  const auto holds_it = [&](const Network& network) { return network.contains(*address); };
+  if (std::any_of(allowed_->begin(), allowed_->end(), holds_it)) return true;
+  counters_.refused++;
+  report_stranger(*address);
+  return false;
+}
+
+void StoreServer::report_stranger(const IpAddress& address) {
+  if (strangers_.size() >= kStrangersMax || !strangers_.insert(address).second) return;
+  if (options_.on_refused) options_.on_refused(address);
+}
+
+void StoreServer::adopt(int fd, std::string_view already_read) {
+  if (!machine_) counters_.refused_closed++;
+  if (!machine_ || !may_come(fd)) {
+    ::close(fd);
+    return;
+  }
+  set_store_socket_options(fd);
+  Connection& connection = free_slot();
+  connection.fd = fd;
+  connection.generation++;
+  connection.decoder = RequestDecoder(options_.request_bytes_max);
+  machine_->opened(store_now(), connection.slot);
+  counters_.adopted++;
+  counters_.connections++;
+  if (!watch(connection, EPOLL_CTL_ADD, EPOLLIN)) return drop(connection);
+  arm_handshake_timer();
+  settle(connection, already_read.empty() ? Fate::keep : serve(connection, already_read));
+}
+
+StoreServer::Connection& StoreServer::free_slot() {
+  if (free_slots_.empty()) {
+    Connection& made = connections_.emplace_back();
+    made.slot = static_cast<uint32_t>(connections_.size() - 1);
+    return made;
+  }
+  Connection& reused = connections_[free_slots_.back()];
+  free_slots_.pop_back();
+  return reused;
+}
+
+void StoreServer::drop(Connection& connection) {
+  // Taken out by hand: a process that is being started may hold a copy of the descriptor.
+  ::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_DEL, connection.fd, nullptr);
+  ::close(connection.fd);
+  connection.fd = -1;
+  connection.decoder = RequestDecoder();
+  connection.backlog.reset();
+  held_bytes_ -= std::exchange(connection.held, 0);
+  machine_->closed(connection.slot);
+  free_slots_.push_back(connection.slot);
+  counters_.connections--;
+}
+
+bool StoreServer::watch(const Connection& connection, int operation, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = epoll_tag(connection.slot, connection.generation);
+  return ::epoll_ctl(epoll_.native_handle(), operation, connection.fd, &event) == 0;
+}
+
+void StoreServer::arm() {
+  epoll_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                    [this, alive = alive_](boost::system::error_code error) {
+                      if (!error && *alive) turn();
+                    });
+}
+
+void StoreServer::turn() {
+  const auto until = std::chrono::steady_clock::now() + kStoreTurn;
+  Events& events = *events_;
+  for (;;) {
+    while (events.next < events.count) {
+      const epoll_event& event = events.list[static_cast<size_t>(events.next++)];
+      handle(event.data.u64, event.events);
+      if (std::chrono::steady_clock::now() < until) continue;
+      boost::asio::post(io_, [this, alive = alive_] {
+        if (*alive) turn();
+      });
+      return;
+    }
+    const bool another = events.count == 0 || events.count >= kBatchWorthAnother;
+    events.count = events.next = 0;
+    if (!another) break;
+    events.count = std::max(
+        0, ::epoll_wait(epoll_.native_handle(), events.list.data(), int{kStoreEventsMax}, 0));
+    if (events.count == 0) break;
+  }
+  arm();
+}
+
+void StoreServer::handle(uint64_t tag, uint32_t events) {
+  const auto slot = static_cast<uint32_t>(tag);
+  if (slot >= connections_.size()) return;
+  Connection& connection = connections_[slot];
+  if (connection.fd < 0 || epoll_tag(slot, connection.generation) != tag) return;
+  settle(connection, (events & EPOLLOUT) != 0 ? on_writable(connection) : on_readable(connection));
+}
+
+void StoreServer::settle(Connection& connection, Fate fate) {
+  if (fate == Fate::close) {
+    drop(connection);
+  } else {
+    account(connection);
+  }
+  if (!effects_.woken.empty()) wake_others();
+}
+
+StoreServer::Fate StoreServer::on_readable(Connection& connection) {
+  if (connection.backlog) return Fate::close;  // Watched for room only: this is an error.
+  const ssize_t n = ::recv(connection.fd, scratch_.get(), kStoreReadBytes, 0);
+  if (n > 0) return serve(connection, {scratch_.get(), static_cast<size_t>(n)});
+  const bool later = n < 0 && (errno == EAGAIN || errno == EINTR);
+  return later ? Fate::keep : Fate::close;
+}
+
+StoreServer::Fate StoreServer::on_writable(Connection& connection) {
+  Backlog& backlog = *connection.backlog;
+  const ssize_t n = ::send(connection.fd, backlog.out.data() + backlog.sent,
+                           backlog.out.size() - backlog.sent, MSG_NOSIGNAL);
+  if (n < 0) return errno == EAGAIN || errno == EINTR ? Fate::keep : Fate::close;
+  backlog.sent += static_cast<size_t>(n);
+  if (backlog.sent < backlog.out.size()) return Fate::keep;
+  const std::string input = std::move(backlog.input);
+  connection.backlog.reset();
+  watch(connection, EPOLL_CTL_MOD, EPOLLIN);
+  return serve(connection, input);
+}
+
+// Everything in `input` is answered with one write, unless the answers grow beyond measure: then
+// they are written before more is made, and if the client does not take them the rest waits.
+StoreServer::Fate StoreServer::serve(Connection& connection, std::string_view input) {
+  for (;;) {
+    const RequestDecoder::Outcome outcome = connection.decoder.next(input, request_);
+    if (outcome == RequestDecoder::Outcome::more) return flush(connection);
+    std::optional<Breach> breach;
+    if (outcome == RequestDecoder::Outcome::breach) {
+      breach = connection.decoder.breach();
+    } else {
+      counters_.requests++;
+      breach = machine_->request(connection.slot, request_, effects_);
+    }
+    if (breach) {
+      counters_.breaches[static_cast<size_t>(*breach)]++;
+      flush(connection);
+      return Fate::close;
+    }
+    if (effects_.reply.size() < options_.unsent_bytes_max) continue;
+    if (flush(connection) == Fate::close) return Fate::close;
+    if (!connection.backlog) continue;
+    connection.backlog->input = input;
+    return Fate::keep;
+  }
+}
+
+// Leaves effects_.reply empty.
+StoreServer::Fate StoreServer::flush(Connection& connection) {
+  std::string& reply = effects_.reply;
+  if (reply.empty()) return Fate::keep;
+  const ssize_t n = ::send(connection.fd, reply.data(), reply.size(), MSG_NOSIGNAL);
+  const bool failed = n < 0 && errno != EAGAIN && errno != EINTR;
+  const size_t sent = n > 0 ? static_cast<size_t>(n) : 0;
+  if (!failed && sent < reply.size()) {
+    connection.backlog = std::make_unique<Backlog>(Backlog{std::move(reply), sent, {}});
+    watch(connection, EPOLL_CTL_MOD, EPOLLOUT);
+    reply = std::string();
+  }
+  if (reply.capacity() > kReplyKept) {
+    reply = std::string();
+  } else {
+    reply.clear();
+  }
+  return failed ? Fate::close : Fate::keep;
+}
+
+// A wake-up is one byte in a write of its own: its connection waits and expects nothing else.
+void StoreServer::wake_others() {
+  waking_.swap(effects_.woken);
+  for (const ConnectionId id : waking_) {
+    Connection& connection = connections_[id];
+    if (connection.fd < 0) continue;  // Evicted meanwhile.
+    if (connection.backlog) {
+      connection.backlog->out.push_back(tcpstore::kReady);
+      continue;
+    }
+    effects_.reply.push_back(tcpstore::kReady);
+    if (flush(connection) == Fate::close) drop(connection);
+  }
+  waking_.clear();
+}
+
+void StoreServer::account(Connection& connection) {
+  size_t held = connection.decoder.buffered();
+  if (const Backlog* backlog = connection.backlog.get()) {
+    held += sizeof *backlog + backlog->out.capacity() + backlog->input.capacity();
+  }
+  if (held == connection.held) return;
+  held_bytes_ += held - connection.held;
+  connection.held = held;
+  while (held_bytes_ > options_.held_bytes_max)
+    evict_largest();
+}
+
+// REQUIRES: somebody holds something.
+void StoreServer::evict_largest() {
+  const auto holds_less = [](const Connection& a, const Connection& b) { return a.held < b.held; };
+  Connection& largest = *std::max_element(connections_.begin(), connections_.end(), holds_less);
+  CHECK(largest.fd >= 0 && largest.held > 0);
+  counters_.evicted++;
+  drop(largest);
+}
+
+void StoreServer::arm_handshake_timer() {
+  const Instant deadline = machine_ ? machine_->next_deadline() : kNever;
+  if (deadline == kNever || deadline >= handshake_armed_) return;
+  handshake_armed_ = deadline;
+  handshake_timer_.expires_at(std::chrono::steady_clock::time_point(deadline.time_since_epoch()));
+  handshake_timer_.async_wait([this, alive = alive_](boost::system::error_code error) {
+    if (error || !*alive) return;
+    handshake_armed_ = kNever;
+    if (machine_) drop_late();
+  });
+}
+
+void StoreServer::drop_late() {
+  std::vector<ConnectionId> late;
+  machine_->expire(store_now(), late);
+  for (const ConnectionId id : late) {
+    counters_.handshake_timeouts++;
+    drop(connections_[id]);
+  }
+  arm_handshake_timer();
+}
+
+StoreServer::Counters StoreServer::counters() const {
+  Counters counters = counters_;
+  counters.held_bytes = held_bytes_;
+  if (machine_) {
+    counters.keys = machine_->keys();
+    counters.waiting = machine_->waiting();
+    counters.stored_bytes = machine_->stored_bytes();
+  }
+  return counters;
+}
+
+std::string StoreServer::status() const {
+  if (!machine_) return "store closed";
+  return fmt::format("store of epoch {}: {} connections, {}", *epoch_, counters_.connections,
+                     machine_->status());
+}
+
+}  // namespace muster

@@ -1,0 +1,138 @@
+// The store's sockets: reads what is there, answers all of it, writes once. Serves connections that
+// somebody else accepted (one port is shared with the membership protocol), or a StoreListener's.
+// Everything happens on the owner's io_context, which one thread runs. The connections hang on an
+// epoll set of their own, and that set on Asio by its one descriptor: an idle connection costs
+// about a hundred bytes here (no buffer, no pending operation), and a read is a system call only
+// when there is something to read.
+//
+// A store lives from open(epoch) to close(): then all connections are closed and all keys dropped,
+// and whoever comes before the next open() is closed at once.
+//
+// What a bad client can cost others: nothing it sends is held beyond request_bytes_max; while it
+// does not read its answers it is not read either; all that is held for unfinished requests and
+// unread answers together is bounded, and the connection that holds most of it goes first; a turn
+// serves each connection at most one buffer and lasts about a millisecond.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/net/address.h"
+#include "rendezvous/store/store_machine.h"
+
+namespace muster {
+
+class StoreServer {
+ public:
+  struct Options {
+    StoreMachine::Options machine;  // Its hash_seed is drawn anew for each epoch.
+    size_t request_bytes_max = tcpstore::kRequestBytesMax;
+    // Above this much unread answer a connection's further requests wait.
+    size_t unsent_bytes_max = size_t{256} << 10;
+    // Unfinished requests and unread answers of all connections together.
+    size_t held_bytes_max = size_t{1} << 30;
+    // A stranger came, once for each address (of the first thousand).
+    std::function<void(const IpAddress&)> on_refused;
+  };
+
+  struct Counters {
+    uint64_t adopted = 0;
+    uint64_t requests = 0;
+    uint64_t refused = 0;             // By address.
+    uint64_t refused_closed = 0;      // Came while no store was open.
+    uint64_t handshake_timeouts = 0;  // Never said VALIDATE.
+    uint64_t evicted = 0;             // Held the most when held_bytes_max was reached.
+    std::array<uint64_t, tcpstore::kBreaches> breaches{};
+    size_t connections = 0;  // Now, and so the following.
+    size_t keys = 0;
+    size_t waiting = 0;
+    size_t stored_bytes = 0;
+    size_t held_bytes = 0;
+  };
+
+  StoreServer(boost::asio::io_context& io, Options options);
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+  ~StoreServer();
+
+  // Starts a new, empty store; closes the one before, if there is one.
+  void open(uint64_t epoch);
+  void close();
+  std::optional<uint64_t> epoch() const { return epoch_; }
+
+  // Who may come: none = anybody. Those who are here already and may not are closed.
+  void set_allowed(std::optional<std::vector<Network>> allowed);
+
+  // Takes the descriptor over, a connected non-blocking TCP socket, with what was read from it so
+  // far. Sets TCP_NODELAY and keepalive. Closes it at once if no store is open or its address is
+  // not allowed.
+  void adopt(int fd, std::string_view already_read = {});
+
+  Counters counters() const;
+  // One line for people.
+  std::string status() const;
+
+ private:
+  struct Connection;
+  struct Backlog;
+  struct Events;
+  enum class Fate { keep, close };
+
+  void arm();
+  void turn();
+  void handle(uint64_t tag, uint32_t events);
+  void settle(Connection& connection, Fate fate);
+  Fate on_readable(Connection& connection);
+  Fate on_writable(Connection& connection);
+  Fate serve(Connection& connection, std::string_view input);
+  Fate flush(Connection& connection);
+  void wake_others();
+  void account(Connection& connection);
+  void evict_largest();
+  bool watch(const Connection& connection, int operation, uint32_t events);
+  void drop(Connection& connection);
+  Connection& free_slot();
+  bool may_come(int fd);
+  void report_stranger(const IpAddress& address);
+  void arm_handshake_timer();
+  void drop_late();
+
+  boost::asio::io_context& io_;
+  Options options_;
+  boost::asio::posix::stream_descriptor epoll_;
+  boost::asio::steady_timer handshake_timer_;
+  Instant handshake_armed_ = kNever;
+  std::optional<uint64_t> epoch_;
+  std::optional<std::vector<Network>> allowed_;
+  std::set<IpAddress> strangers_;
+  std::unique_ptr<StoreMachine> machine_;  // Not null iff epoch_.
+
+  std::deque<Connection> connections_;  // By slot, which is the machine's ConnectionId.
+  std::vector<uint32_t> free_slots_;
+  size_t held_bytes_ = 0;
+  Counters counters_;
+
+  // Of the turn under way. Events that a turn had no time for come first in the next: asking the
+  // kernel again would let the busy ones overtake the others for ever.
+  std::unique_ptr<Events> events_;
+  std::unique_ptr<char[]> scratch_;
+  tcpstore::Request request_;
+  StoreEffects effects_;
+  std::vector<ConnectionId> waking_;
+  std::shared_ptr<bool> alive_;  // False once destroyed: handlers may still be queued.
+};
+
+}  // namespace muster

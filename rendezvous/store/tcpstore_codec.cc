@@ -1,0 +1,284 @@
+#include "rendezvous/store/tcpstore_codec.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::tcpstore {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+// A field of a request that is not complete yet, or not known to be: relative to its opcode.
+struct Span {
+  uint32_t begin;
+  uint32_t length;
+};
+
+// The fields of each operation: k key, v value, n i64, u u32, K list of keys, P list of key and
+// value pairs.
+constexpr std::array<const char*, kLastOp + 1> kLayouts = {
+    "u",    // VALIDATE
+    "kv",   // SET
+    "kvv",  // COMPARE_SET
+    "k",    // GET
+    "kn",   // ADD
+    "K",    // CHECK
+    "K",    // WAIT
+    "",     // GETNUMKEYS
+    "k",    // DELETE_KEY
+    "kv",   // APPEND
+    "K",    // MULTI_GET
+    "P",    // MULTI_SET
+    "",     // CANCEL_WAIT
+    "u",    // PING
+    "kv",   // QUEUE_PUSH
+    "k",    // QUEUE_POP
+    "k",    // QUEUE_LEN
+    "",     // LIST_KEYS
+    "kn",   // BARRIER
+};
+
+constexpr std::array<std::string_view, kBreaches> kBreachTexts = {
+    "spoke before VALIDATE",
+    "wrong magic in VALIDATE",
+    "VALIDATE twice",
+    "unknown operation",
+    "key longer than 8192 bytes",
+    "value longer than 8 MiB",
+    "more than 131072 keys in one request",
+    "request too large",
+    "a number was asked of a value that is none",
+    "answer too large",
+    "the store is full",
+};
+
+}  // namespace
+
+std::string_view to_text(Breach breach) {
+  return kBreachTexts.at(static_cast<size_t>(breach));
+}
+
+// How far a request has been understood. `position` is behind the last complete field, so a field
+// that was cut is read again from its length on: a constant, however often the bytes are cut.
+struct RequestDecoder::Parse {
+  Op op = Op::validate;
+  const char* step = nullptr;  // The rest of the layout; null before the opcode.
+  uint32_t strings_left = 0;   // Of a list.
+  bool pairs = false;          // The list is one of keys and values.
+  uint32_t position = 0;
+  int64_t number = 0;
+  std::vector<Span>* spans = nullptr;  // The complete strings.
+  uint32_t request_bytes_max = 0;
+  Breach breach = Breach::not_validated;
+
+  using Stop = std::optional<Outcome>;  // Empty: go on.
+
+  Outcome fail(Breach why) {
+    breach = why;
+    return Outcome::breach;
+  }
+
+  Stop take_opcode(std::string_view bytes, bool validated) {
+    if (bytes.empty()) return Outcome::more;
+    const auto code = static_cast<uint8_t>(bytes[0]);
+    op = static_cast<Op>(code);
+    if (!validated && op != Op::validate) return fail(Breach::not_validated);
+    if (validated && op == Op::validate) return fail(Breach::second_validate);
+    if (code > kLastOp) return fail(Breach::unknown_operation);
+    step = kLayouts[code];
+    position = 1;
+    return {};
+  }
+
+  Stop take_string(std::string_view bytes, size_t length_max, Breach too_long) {
+    if (bytes.size() - position < 8) return Outcome::more;
+    const uint64_t length = read_u64(bytes.data() + position);
+    if (length > length_max) return fail(too_long);
+    if (position + 8 + length > request_bytes_max) return fail(Breach::request_too_large);
+    if (bytes.size() - position < 8 + length) return Outcome::more;
+    spans->push_back({position + 8, static_cast<uint32_t>(length)});
+    position += static_cast<uint32_t>(8 + length);
+    return {};
+  }
+
+  Stop take_key(std::string_view bytes) {
+    return take_string(bytes, kKeyBytesMax, Breach::key_too_long);
+  }
+  Stop take_value(std::string_view bytes) {
+    return take_string(bytes, kValueBytesMax, Breach::value_too_long);
+  }
+
+  Stop take_number(std::string_view bytes, size_t width) {
+    if (bytes.size() - position < width) return Outcome::more;
+    number = width == 4 ? static_cast<int64_t>(read_u32(bytes.data() + position))
+                        : static_cast<int64_t>(read_u64(bytes.data() + position));
+    position += static_cast<uint32_t>(width);
+    return {};
+  }
+
+  Stop take_count(std::string_view bytes, bool of_pairs) {
+    if (const Stop stop = take_number(bytes, 8)) return stop;
+    const auto count = static_cast<uint64_t>(number);
+    if (count > kListMax) return fail(Breach::too_many_keys);
+    pairs = of_pairs;
+    strings_left = static_cast<uint32_t>(of_pairs ? 2 * count : count);
+    return {};
+  }
+
+  Stop take_list(std::string_view bytes) {
+    for (; strings_left > 0; --strings_left) {
+      const bool value = pairs && strings_left % 2 == 1;
+      if (const Stop stop = value ? take_value(bytes) : take_key(bytes)) return stop;
+    }
+    return {};
+  }
+
+  Stop take_step(std::string_view bytes) {
+    switch (*step) {
+      case 'k':
+        return take_key(bytes);
+      case 'v':
+        return take_value(bytes);
+      case 'u':
+        return take_number(bytes, 4);
+      case 'n':
+        return take_number(bytes, 8);
+      default:
+        return take_count(bytes, *step == 'P');
+    }
+  }
+
+  // `bytes` begin with the opcode and hold all that has come of the request and perhaps more.
+  Outcome advance(std::string_view bytes, bool validated) {
+    if (step == nullptr) {
+      if (const Stop stop = take_opcode(bytes, validated)) return *stop;
+    }
+    for (;;) {
+      if (const Stop stop = take_list(bytes)) return *stop;
+      if (*step == '\0') break;
+      if (const Stop stop = take_step(bytes)) return *stop;
+      ++step;
+    }
+    if (op == Op::validate && number != kMagic) return fail(Breach::bad_magic);
+    return Outcome::request;
+  }
+
+  void fill(Request& request, const char* base) const {
+    request.op = op;
+    request.number = number;
+    request.fields.clear();
+    for (const Span& span : *spans)
+      request.fields.emplace_back(base + span.begin, span.length);
+  }
+};
+
+struct RequestDecoder::Partial {
+  Parse parse;
+  std::vector<Span> spans;
+  std::string bytes;
+  bool served = false;  // Its request was handed out: `bytes` live on for the views into them.
+};
+
+RequestDecoder::RequestDecoder(size_t request_bytes_max)
+    : request_bytes_max_(static_cast<uint32_t>(request_bytes_max)) {
+  CHECK(request_bytes_max < UINT32_MAX);
+}
+RequestDecoder::RequestDecoder(RequestDecoder&&) noexcept = default;
+RequestDecoder& RequestDecoder::operator=(RequestDecoder&&) noexcept = default;
+RequestDecoder::~RequestDecoder() = default;
+
+RequestDecoder::Outcome RequestDecoder::next(std::string_view& input, Request& request) {
+  if (partial_ && partial_->served) partial_.reset();
+  return partial_ ? resume(input, request) : direct(input, request);
+}
+
+// The common case: the request lies in `input` as a whole and is not copied.
+RequestDecoder::Outcome RequestDecoder::direct(std::string_view& input, Request& request) {
+  // Kept between calls, because a vector made for each request would be half of its cost.
+  thread_local std::vector<Span> spans;
+  spans.clear();
+  Parse parse;
+  parse.spans = &spans;
+  parse.request_bytes_max = request_bytes_max_;
+  const Outcome outcome = parse.advance(input, validated_);
+  if (outcome == Outcome::request) {
+    parse.fill(request, input.data());
+    input.remove_prefix(parse.position);
+  } else if (outcome == Outcome::more && !input.empty()) {
+    partial_ = std::make_unique<Partial>();
+    partial_->parse = parse;
+    partial_->spans = spans;
+    partial_->parse.spans = &partial_->spans;
+    partial_->bytes = input;
+    input = {};
+  }
+  return finish(outcome, parse);
+}
+
+// Appends all of `input`, which may hold later requests too, and hands back what was not needed:
+// each byte is copied once, and the later requests are read in place again.
+RequestDecoder::Outcome RequestDecoder::resume(std::string_view& input, Request& request) {
+  Partial& partial = *partial_;
+  const size_t before = partial.bytes.size();
+  partial.bytes.append(input);
+  const Outcome outcome = partial.parse.advance(partial.bytes, validated_);
+  if (outcome == Outcome::request) {
+    partial.parse.fill(request, partial.bytes.data());
+    partial.served = true;
+    input.remove_prefix(partial.parse.position - before);
+  } else {
+    input = {};
+  }
+  return finish(outcome, partial.parse);
+}
+
+RequestDecoder::Outcome RequestDecoder::finish(Outcome outcome, const Parse& parse) {
+  if (outcome == Outcome::breach) breach_ = parse.breach;
+  if (outcome == Outcome::request) validated_ = true;
+  return outcome;
+}
+
+size_t RequestDecoder::buffered() const {
+  if (!partial_) return 0;
+  return partial_->bytes.capacity() + partial_->spans.capacity() * sizeof(Span);
+}
+
+void put_u8(std::string& out, uint8_t value) {
+  out.push_back(static_cast<char>(value));
+}
+
+void put_u32(std::string& out, uint32_t value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void put_u64(std::string& out, uint64_t value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void put_i64(std::string& out, int64_t value) {
+  put_u64(out, static_cast<uint64_t>(value));
+}
+
+void put_string(std::string& out, std::string_view value) {
+  put_u64(out, value.size());
+  out.append(value);
+}
+
+uint32_t read_u32(const char* bytes) {
+  uint32_t value = 0;
+  std::memcpy(&value, bytes, sizeof value);
+  return value;
+}
+
+uint64_t read_u64(const char* bytes) {
+  uint64_t value = 0;
+  std::memcpy(&value, bytes, sizeof value);
+  return value;
+}
+
+}  // namespace muster::tcpstore

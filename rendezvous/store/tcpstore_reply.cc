@@ -1,0 +1,98 @@
+#include "rendezvous/store/tcpstore_reply.h"
+
+#include <algorithm>
+
+#include "rendezvous/store/tcpstore_codec.h"
+
+namespace muster::tcpstore {
+
+namespace {
+
+size_t number_width(Shape shape) {
+  switch (shape) {
+    case Shape::none:
+    case Shape::strings:
+      return 0;
+    case Shape::flag:
+      return 1;
+    case Shape::nonce:
+      return 4;
+    case Shape::number:
+    case Shape::popped:
+    case Shape::names:
+      return 8;
+  }
+  return 0;
+}
+
+}  // namespace
+
+ReplyDecoder::ReplyDecoder(Shape shape, size_t strings, size_t reply_bytes_max)
+    : shape_(shape),
+      strings_left_(shape == Shape::strings ? strings : 0),
+      bytes_left_(reply_bytes_max),
+      stage_(number_width(shape) > 0 ? Stage::number
+             : strings_left_ > 0     ? Stage::length
+                                     : Stage::done) {}
+
+// True once `width` bytes are in small_.
+bool ReplyDecoder::gather(std::string_view& input, size_t width) {
+  const size_t taken = std::min(width - small_.size(), input.size());
+  small_.append(input.substr(0, taken));
+  input.remove_prefix(taken);
+  return small_.size() == width;
+}
+
+ReplyDecoder::Outcome ReplyDecoder::next(std::string_view& input) {
+  while (stage_ != Stage::done) {
+    if (stage_ == Stage::body) {
+      const size_t taken = std::min<uint64_t>(body_left_, input.size());
+      reply_.strings.back().append(input.substr(0, taken));
+      input.remove_prefix(taken);
+      body_left_ -= taken;
+      if (body_left_ > 0) return Outcome::more;
+      next_string();
+      continue;
+    }
+    const bool number = stage_ == Stage::number;
+    if (!gather(input, number ? number_width(shape_) : 8)) return Outcome::more;
+    const Outcome outcome = number ? after_number() : begin_string();
+    small_.clear();
+    if (outcome == Outcome::malformed) return outcome;
+  }
+  return Outcome::reply;
+}
+
+ReplyDecoder::Outcome ReplyDecoder::after_number() {
+  small_.resize(8, '\0');
+  reply_.number = static_cast<int64_t>(read_u64(small_.data()));
+  if (shape_ == Shape::popped && reply_.number > 0) strings_left_ = 1;
+  if (shape_ == Shape::names) {
+    // Each name costs eight bytes at least.
+    if (reply_.number < 0 || static_cast<uint64_t>(reply_.number) > bytes_left_ / 8)
+      return Outcome::malformed;
+    strings_left_ = static_cast<size_t>(reply_.number);
+  }
+  stage_ = strings_left_ > 0 ? Stage::length : Stage::done;
+  return Outcome::more;
+}
+
+ReplyDecoder::Outcome ReplyDecoder::begin_string() {
+  body_left_ = read_u64(small_.data());
+  if (bytes_left_ < 8 || body_left_ > bytes_left_ - 8) return Outcome::malformed;
+  bytes_left_ -= 8 + body_left_;
+  reply_.strings.emplace_back();
+  if (body_left_ > 0) {
+    stage_ = Stage::body;
+    return Outcome::more;
+  }
+  return next_string();
+}
+
+ReplyDecoder::Outcome ReplyDecoder::next_string() {
+  --strings_left_;
+  stage_ = strings_left_ > 0 ? Stage::length : Stage::done;
+  return Outcome::more;
+}
+
+}  // namespace muster::tcpstore

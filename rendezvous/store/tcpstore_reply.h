@@ -1,0 +1,62 @@
+// The wire format of PyTorch's TCPStore, the client's half: what the answer to a request looks like
+// (an answer has no header, so the client must know) and a decoder for it. Pure. Bytes may be cut
+// anywhere; each is looked at once. A server is not trusted either: an answer longer than the limit
+// is malformed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace muster::tcpstore {
+
+enum class Shape : uint8_t {
+  none,     // No answer.
+  flag,     // u8
+  nonce,    // u32
+  number,   // i64
+  strings,  // As many as were asked for.
+  popped,   // i64, and a string if it is positive.
+  names,    // i64 n, then n strings.
+};
+
+// `number` is the flag, nonce or number; the strings are whatever strings came.
+struct Reply {
+  int64_t number = 0;
+  std::vector<std::string> strings;
+
+  friend bool operator==(const Reply&, const Reply&) = default;
+};
+
+class ReplyDecoder {
+ public:
+  enum class Outcome { reply, more, malformed };
+  static constexpr size_t kReplyBytesMax = size_t{1} << 30;
+
+  // `strings`: how many, for Shape::strings.
+  ReplyDecoder(Shape shape, size_t strings, size_t reply_bytes_max = kReplyBytesMax);
+
+  // Takes what belongs to the answer off the front of `input`. After `reply`, take() has it.
+  Outcome next(std::string_view& input);
+  Reply take() { return std::move(reply_); }
+
+ private:
+  enum class Stage { number, length, body, done };
+
+  bool gather(std::string_view& input, size_t width);
+  Outcome after_number();
+  Outcome begin_string();
+  Outcome next_string();
+
+  Shape shape_;
+  size_t strings_left_;
+  size_t bytes_left_;  // Of the limit.
+  Stage stage_;
+  std::string small_;  // A number or length that was cut.
+  uint64_t body_left_ = 0;
+  Reply reply_;
+};
+
+}  // namespace muster::tcpstore

@@ -1,0 +1,182 @@
+// The modes of store_load in which it is the number of connections that matters.
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/bench/store_load.h"
+
+namespace muster {
+namespace {
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+double largest(const std::vector<double>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+std::vector<Connection> connect_many(uint16_t port, size_t count) {
+  std::vector<Connection> lines;
+  lines.reserve(count);
+  for (size_t i = 0; i < count; ++i)
+    lines.emplace_back(port);
+  return lines;
+}
+
+class Poller {
+ public:
+  Poller() : epoll_(epoll_create1(EPOLL_CLOEXEC)), events_(1024) {}
+  ~Poller() { ::close(epoll_); }
+  Poller(const Poller&) = delete;
+  Poller& operator=(const Poller&) = delete;
+
+  void add(int fd, uint32_t what, size_t index) {
+    epoll_event event{.events = what, .data = {.u64 = index}};
+    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) give_up_errno("epoll_ctl");
+  }
+
+  void change(int fd, uint32_t what, size_t index) {
+    epoll_event event{.events = what, .data = {.u64 = index}};
+    if (epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event) != 0) give_up_errno("epoll_ctl");
+  }
+
+  // Calls handle(index) for all that are ready.
+  template <typename Handle>
+  void turn(const Handle& handle) {
+    const int ready = epoll_wait(epoll_, events_.data(), static_cast<int>(events_.size()), 30'000);
+    if (ready <= 0) give_up("nothing within 30 s");
+    for (int i = 0; i < ready; ++i)
+      handle(static_cast<size_t>(events_[static_cast<size_t>(i)].data.u64));
+  }
+
+ private:
+  int epoll_;
+  std::vector<epoll_event> events_;
+};
+
+double wake_once(Connection& setter, std::vector<Connection>& lines, Poller& poller,
+                 const std::string& key) {
+  const std::string request = keys_request(Op::kWait, {key}) + ping(9);
+  for (Connection& line : lines)
+    line.send_all(request);
+  for (Connection& line : lines)  // The pong behind it says that the waiter is parked.
+    if (line.read_exactly(4) != ping_reply(9)) give_up("a waiter was not parked");
+  size_t woken = 0;
+  const int64_t began = now_ns();
+  setter.send_all(set(key, "1"));
+  while (woken < lines.size()) {
+    poller.turn([&](size_t index) {
+      if (lines[index].read_exactly(1)[0] != 0) give_up("a waiter was woken with a wrong byte");
+      ++woken;
+    });
+  }
+  return static_cast<double>(now_ns() - began) / 1e6;
+}
+
+// Pings one after the other until told to stop, and notes how long each took.
+class Pinger {
+ public:
+  explicit Pinger(uint16_t port) : line_(port), thread_([this] { run(); }) {}
+  ~Pinger() { stop(); }
+
+  std::vector<double> stop() {
+    stopped_ = true;
+    if (thread_.joinable()) thread_.join();
+    return std::move(took_ms_);
+  }
+
+ private:
+  void run() {
+    for (uint32_t nonce = 0; !stopped_; ++nonce) {
+      const int64_t began = now_ns();
+      if (line_.ask(ping(nonce), 4) != ping_reply(nonce)) give_up("the old client's pong is wrong");
+      took_ms_.push_back(static_cast<double>(now_ns() - began) / 1e6);
+    }
+  }
+
+  Connection line_;
+  std::atomic<bool> stopped_ = false;
+  std::vector<double> took_ms_;
+  std::thread thread_;
+};
+
+// All connect at once, and each validates and pings as soon as it can. Returns the time to the last
+// pong in ms.
+double arrive(uint16_t port, size_t count) {
+  Poller poller;
+  std::vector<Connection> lines;
+  lines.reserve(count);
+  std::vector<bool> greeted(count, false);
+  const int64_t began = now_ns();
+  for (size_t i = 0; i < count; ++i) {
+    lines.push_back(Connection::arriving(port));
+    poller.add(lines.back().fd(), EPOLLOUT, i);
+  }
+  const std::string greeting = handshake(10);
+  for (size_t done = 0; done < count;) {
+    poller.turn([&](size_t index) {
+      if (!greeted[index]) {
+        lines[index].send_all(greeting);
+        greeted[index] = true;
+        poller.change(lines[index].fd(), EPOLLIN, index);
+      } else {
+        if (lines[index].read_exactly(4) != ping_reply(10)) give_up("a newcomer's pong is wrong");
+        poller.change(lines[index].fd(), 0, index);
+        ++done;
+      }
+    });
+  }
+  return static_cast<double>(now_ns() - began) / 1e6;
+}
+
+}  // namespace
+
+Figures wake_waiters(const LoadOptions& options) {
+  Connection setter(options.port);
+  std::vector<Connection> lines = connect_many(options.port, options.count);
+  Poller poller;
+  for (size_t i = 0; i < lines.size(); ++i)
+    poller.add(lines[i].fd(), EPOLLIN, i);
+  std::vector<double> took;
+  for (size_t round = 0; round < options.rounds; ++round)
+    took.push_back(
+        wake_once(setter, lines, poller, "/wake" + options.suffix + "/" + std::to_string(round)));
+  return {{"ms", median(took)}, {"worst_ms", largest(took)}};
+}
+
+Figures hold_idle(const LoadOptions& options) {
+  const int64_t before = memory_bytes_of(options.server);
+  std::vector<Connection> lines = connect_many(options.port, options.count);
+  const int64_t after = memory_bytes_of(options.server);
+  for (Connection& line : lines)
+    line.send_all(ping(11));
+  for (Connection& line : lines)
+    if (line.read_exactly(4) != ping_reply(11)) give_up("a held connection's pong is wrong");
+  return {{"held", static_cast<double>(lines.size())},
+          {"bytes_each", static_cast<double>(after - before) / static_cast<double>(options.count)}};
+}
+
+Figures storm(const LoadOptions& options) {
+  std::vector<double> worst, calm, served;
+  for (size_t round = 0; round < options.rounds; ++round) {
+    Pinger quiet(options.port);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    calm.push_back(largest(quiet.stop()));
+    Pinger pinger(options.port);
+    served.push_back(arrive(options.port, options.count));
+    worst.push_back(largest(pinger.stop()));
+  }
+  return {{"ping_max_ms", median(worst)},
+          {"ping_worst_ms", largest(worst)},
+          {"calm_max_ms", median(calm)},
+          {"served_ms", median(served)}};
+}
+
+}  // namespace muster

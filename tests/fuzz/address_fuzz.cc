@@ -1,0 +1,29 @@
+// Addresses and networks as users and agents write them. Checked: what was understood prints as
+// something that means the same, and a network contains the address that it is named after.
+#include <string>
+
+#include "rendezvous/net/address.h"
+#include "tests/fuzz/fuzz_input.h"
+
+namespace muster::fuzz {
+namespace {
+
+void run(std::string_view input) {
+  if (const auto address = IpAddress::parse(input)) {
+    CHECK(IpAddress::parse(address->to_string()) == address);
+    const Result<Network> alone = Network::parse(input);
+    CHECK(!alone || alone->contains(*address));
+  }
+  if (const auto address = SocketAddress::parse(input))
+    CHECK(SocketAddress::parse(address->to_string()) == address);
+  if (const Result<Network> network = Network::parse(input); !network)
+    CHECK(network.error().message.find('\n') == std::string::npos);
+}
+
+}  // namespace
+}  // namespace muster::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  muster::fuzz::run(muster::fuzz::as_text(data, size));
+  return 0;
+}

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Runs fuzz targets for so many seconds in all, and fails if any finds anything.
+
+    run.py SECONDS PROGRAM... [--keep]
+
+Each PROGRAM is fuzz_NAME and starts from corpus/NAME. A crash, a leak, a time-out or too much memory fails the run; the
+input that did it is left in the current folder and named. --keep adds what was found to reach new code to the corpus,
+as long as it is small.
+"""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+CORPUS = pathlib.Path(__file__).resolve().parent / "corpus"
+INPUT_BYTES_MAX = 4096
+KEPT_BYTES_MAX = 128
+MEMORY_MIB_MAX = 2048  # Of which AddressSanitizer keeps up to 256 in quarantine.
+SECONDS_PER_INPUT = 10
+AT_ONCE = 2  # Of a machine that has other things to do.
+
+
+def run(program, seconds, keep):
+    """Returns (name, executions, new inputs, None or the end of what libFuzzer said)."""
+    name = pathlib.Path(program).name.removeprefix("fuzz_")
+    seeds = CORPUS / name
+    with tempfile.TemporaryDirectory(prefix=f"fuzz_{name}_") as found:
+        command = [os.path.abspath(program), found, *([str(seeds)] if seeds.is_dir() else [])]
+        command += [f"-max_total_time={seconds}", f"-max_len={INPUT_BYTES_MAX}", f"-rss_limit_mb={MEMORY_MIB_MAX}"]
+        command += [f"-timeout={SECONDS_PER_INPUT}", "-print_final_stats=1", f"-artifact_prefix=found_by_{name}_"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+        count = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)
+        executions = int(count.group(1)) if count else 0
+        new = len(os.listdir(found))
+        if keep:
+            keep_small(program, pathlib.Path(found), seeds)
+    failed = done.returncode != 0 or executions == 0
+    return name, executions, new, done.stderr[-4000:] if failed else None
+
+
+def keep_small(program, found, seeds):
+    """Adds to the seeds those found inputs that are small and reach code which the seeds do not."""
+    for path in found.iterdir():
+        if path.stat().st_size > KEPT_BYTES_MAX:
+            path.unlink()
+    seeds.mkdir(parents=True, exist_ok=True)
+    merging = [os.path.abspath(program), "-merge=1", str(seeds), str(found)]
+    subprocess.run(merging, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seconds", type=int, help="for all together")
+    parser.add_argument("programs", nargs="+")
+    parser.add_argument("--keep", action="store_true")
+    options = parser.parse_args()
+    missing = [program for program in options.programs if not shutil.which(os.path.abspath(program))]
+    if missing:
+        sys.exit(f"not there, or not executable: {', '.join(missing)}")
+    each = max(1, options.seconds * AT_ONCE // len(options.programs))
+    total = failures = 0
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        for name, executions, new, problem in pool.map(lambda one: run(one, each, options.keep), options.programs):
+            total, failures = total + executions, failures + bool(problem)
+            verdict = "FAIL" if problem else "ok"
+            print(f"{verdict}: {name}: {executions} inputs in {each} s, {new} reached new code", flush=True)
+            if problem:
+                print(problem, flush=True)
+    print(f"{total} inputs for {len(options.programs)} targets, {failures} of which failed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""2,000 hostile connections while well-behaved clients work: their answers stay right and quick, the server small.
+
+    MUSTER_STORE_HOST=build/release/tests/store_host hostile_test.py
+
+Prints what was done, how long the clients' requests took, and the server's memory. All from one seed.
+"""
+
+import multiprocessing
+import os
+import random
+import selectors
+import socket
+import struct
+import time
+import unittest
+
+import serving
+
+HOSTILE = 2000
+SEED = int(os.environ.get("SEED", "20240229"))
+SECONDS = 8
+MIB = 1 << 20
+# What hostile clients may make it hold: 2,000 of them send 1.5 GiB for requests that they never finish.
+MEMORY_MAX = 1536 * MIB
+LATENCY_MAX_S = 5.0  # Of one request, on a machine that is busy with other tests, too.
+
+
+def half_a_request(rng):
+    value = rng.choice((100, 70_000, 8 * MIB))
+    frame = bytes([serving.SET]) + serving.text(b"/hostile") + struct.pack("<Q", value)
+    return serving.VALIDATE + frame + bytes(min(value - 1, rng.choice((1, 99, 60_000, 800_000))))
+
+
+def huge_lengths(rng):
+    size = struct.pack("<Q", rng.choice((1 << 62, (1 << 64) - 1, 1 << 32, 8 * MIB + 1)))
+    op = rng.choice((serving.SET, serving.GET, serving.CHECK, serving.WAIT, serving.MULTI_SET, serving.QUEUE_PUSH))
+    return serving.VALIDATE + bytes([op]) + size + bytes(50)
+
+
+def endless_list(rng):
+    keys = serving.text(b"x") * rng.randrange(5000)
+    return serving.VALIDATE + bytes([serving.WAIT]) + struct.pack("<Q", 131072) + keys
+
+
+def random_bytes(rng):
+    return rng.randbytes(rng.randrange(1, 4000))
+
+
+def random_operations(rng):
+    return serving.VALIDATE + bytes(rng.randrange(19) for _ in range(rng.randrange(1, 2000)))
+
+
+def http(_):
+    return b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nUser-Agent: scanner\r\n\r\n"
+
+
+def nothing(_):
+    return b""
+
+
+def reader_that_does_not_read(_):
+    """Asks for a large value for ever, and never takes an answer."""
+    return serving.VALIDATE + serving.request(serving.GET, b"/large") * 2000
+
+
+def pings_without_end(_):
+    return serving.VALIDATE + serving.ping() * 20000
+
+
+KINDS = (
+    half_a_request,
+    huge_lengths,
+    endless_list,
+    random_bytes,
+    random_operations,
+    http,
+    nothing,
+    reader_that_does_not_read,
+    pings_without_end,
+)
+
+
+class Attacker:
+    """One hostile connection: sends what it has, in pieces or at once, and seldom reads."""
+
+    def __init__(self, port, rng):
+        self.kind = rng.choice(KINDS)
+        self.data = memoryview(self.kind(rng))
+        self.slow = rng.random() < 0.3
+        self.leaves_at_once = self.kind is nothing and rng.random() < 0.5  # A port scan.
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        self.socket.connect_ex(("127.0.0.1", port))
+
+    def turn(self):
+        """True while it has something left to send."""
+        if self.leaves_at_once:
+            self.socket.close()
+            return False
+        try:
+            sent = self.socket.send(self.data[: 1 if self.slow else 65536])
+            self.data = self.data[sent:]
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return len(self.data) > 0
+
+
+def attack(port, seed, count, stop, done):
+    """A process: keeps `count` hostile connections open at a time; each one that is finished with is replaced."""
+    rng = random.Random(seed)
+    attackers, made, sent_all = [Attacker(port, rng) for _ in range(count)], count, 0
+    while not stop.is_set():
+        for i, attacker in enumerate(attackers):
+            if not attacker.turn() and rng.random() < 0.02:
+                attacker.socket.close()
+                sent_all += 1
+                attackers[i] = Attacker(port, rng)
+                made += 1
+    for attacker in attackers:
+        attacker.socket.close()
+    done.put((made, sent_all))
+
+
+class Worker:
+    """A well-behaved client that checks each answer: counts, sets and gets, and waits for its neighbour."""
+
+    def __init__(self, port, number):
+        self.line = serving.RawClient(port)
+        self.number = number
+        self.turns = 0
+        self.latencies = []
+
+    def turn(self):
+        began = time.monotonic()
+        self.turns += 1
+        count = self.line.ask(serving.request(serving.ADD, b"/n%d" % self.number, number=1), 8)
+        assert struct.unpack("<q", count) == (self.turns,), f"{count} in turn {self.turns}"
+        value = b"value %d of %d" % (self.turns, self.number)
+        key = b"/w%d" % self.number
+        self.line.say(serving.request(serving.SET, key, value) + serving.keys_request(serving.WAIT, key))
+        answer = self.line.ask(serving.request(serving.GET, key), 9 + len(value))
+        assert answer == b"\0" + serving.text(value), answer
+        self.latencies.append((time.monotonic() - began) / 2)
+
+
+def quantile(values, part):
+    return sorted(values)[int(part * (len(values) - 1))] * 1e3
+
+
+class Hostile(unittest.TestCase):
+    def test_two_thousand_hostile_connections_change_nothing_for_the_others(self):
+        server = serving.MusterServer()
+        self.addCleanup(server.stop)
+        workers = [Worker(server.port, number) for number in range(8)]
+        workers[0].line.say(serving.request(serving.SET, b"/large", bytes(MIB)))
+        calm = self.work(workers, time.monotonic() + 1, server)
+        stop, done = multiprocessing.Event(), multiprocessing.Queue()
+        crowds = [
+            multiprocessing.Process(target=attack, args=(server.port, SEED + i, HOSTILE // 2, stop, done))
+            for i in range(2)
+        ]
+        for crowd in crowds:
+            crowd.start()
+        try:
+            storm = self.work(workers, time.monotonic() + SECONDS, server)
+        finally:
+            stop.set()
+            made, finished = map(sum, zip(*(done.get(timeout=serving.LIMIT_S) for _ in crowds)))
+            for crowd in crowds:
+                crowd.join()
+        after = self.work(workers, time.monotonic() + 1, server)
+        print(f"\nseed {SEED}: {made} hostile connections, {HOSTILE} at a time, {finished} replaced, in {SECONDS} s")
+        for name, (latencies, memory) in {"before": calm, "during": storm, "after": after}.items():
+            worst, half, most = (quantile(latencies, part) for part in (1, 0.5, 0.99))
+            print(
+                f"{name}: {len(latencies)} turns of 8 clients; {half:.2f} ms median, {most:.2f} ms 99 %, {worst:.1f} ms"
+                f" longest; server at most {memory / MIB:.1f} MiB"
+            )
+        self.assertGreaterEqual(made, HOSTILE)
+        self.assertLess(max(storm[0]), LATENCY_MAX_S)
+        self.assertLess(storm[1], MEMORY_MAX)
+        for worker in workers:
+            worker.line.close()
+        self.assertEqual(server.stop(), 0)
+
+    def work(self, workers, deadline, server):
+        """Turns of all workers until then: (latencies, the server's largest memory)."""
+        memory = 0
+        while time.monotonic() < deadline:
+            for worker in workers:
+                worker.turn()
+            memory = max(memory, server.memory_bytes())
+        latencies = [latency for worker in workers for latency in worker.latencies]
+        for worker in workers:
+            worker.latencies = []
+        return latencies, memory
+
+
+class SlowReader(unittest.TestCase):
+    def test_answers_that_nobody_reads_are_not_piled_up(self):
+        """One client asks for 4 GiB in all and reads nothing; the server stops reading it, and serves the other."""
+        server = serving.MusterServer()
+        self.addCleanup(server.stop)
+        with serving.RawClient(server.port) as good, serving.RawClient(server.port) as greedy:
+            good.say(serving.request(serving.SET, b"/large", bytes(8 * MIB)) + serving.ping())
+            self.assertEqual(good.hear(4), serving.PONG)
+            before = server.memory_bytes()
+            greedy.socket.setblocking(False)
+            wanted = serving.request(serving.GET, b"/large") * 512
+            with selectors.DefaultSelector() as selector:
+                selector.register(greedy.socket, selectors.EVENT_WRITE)
+                while wanted and selector.select(1):
+                    try:
+                        wanted = wanted[greedy.socket.send(wanted) :]
+                    except OSError:
+                        break
+            for _ in range(200):
+                self.assertEqual(good.ping(), serving.PONG)
+            grown = server.memory_bytes() - before
+            print(f"\na client that asks for 4 GiB and reads nothing costs {grown / MIB:.1f} MiB")
+            self.assertLess(grown, 128 * MIB)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

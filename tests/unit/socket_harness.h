@@ -1,0 +1,136 @@
+// What the tests of rendezvous/net share: turning the loop until something has happened, and plain
+// sockets that speak to the code under test from outside of it. Single thread.
+#pragma once
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "rendezvous/net/address.h"
+
+namespace muster {
+
+inline std::chrono::steady_clock::time_point in(std::chrono::milliseconds time) {
+  return std::chrono::steady_clock::now() + time;
+}
+
+// Generous: a failing test ends by it, a passing one never waits for it.
+inline constexpr std::chrono::seconds kLimit{30};
+
+inline void turn_until(boost::asio::io_context& io, const std::function<bool()>& done,
+                       const char* what) {
+  const auto deadline = std::chrono::steady_clock::now() + kLimit;
+  io.restart();
+  while (!done()) {
+    if (io.run_one_until(deadline) == 0) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "never happened: " << what;
+      ADD_FAILURE() << "the loop ran out of work before: " << what;
+      return;
+    }
+  }
+}
+
+// Runs `body` on a thread with a network of its own, in which nothing but loopback exists and
+// sysctls may be set. False, and nothing run, without the right to make one.
+inline bool in_own_network(const std::function<void()>& body) {
+  bool made = false;
+  std::thread([&] {
+    if (unshare(CLONE_NEWNET) != 0) return;
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ifreq lo{};
+    std::strcpy(lo.ifr_name, "lo");
+    lo.ifr_flags = IFF_UP;
+    made = ioctl(fd, SIOCSIFFLAGS, &lo) == 0;
+    ::close(fd);
+    if (made) body();
+  }).join();
+  return made;
+}
+
+inline void set_sysctl(const std::string& name, const std::string& value) {
+  std::ofstream file("/proc/sys/" + name);
+  file << value;
+  file.close();
+  ASSERT_TRUE(file.good()) << name;
+}
+
+class PlainSocket {
+ public:
+  explicit PlainSocket(int fd) : fd_(fd) {}
+  PlainSocket(PlainSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  PlainSocket& operator=(PlainSocket&&) = delete;
+  ~PlainSocket() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  // Blocking; -1 inside and errno set if it fails.
+  static PlainSocket connected_to(const SocketAddress& address) {
+    sockaddr_storage raw{};
+    const socklen_t length = address.to_sockaddr(raw);
+    const int fd = socket(raw.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, reinterpret_cast<sockaddr*>(&raw), length) == 0) return PlainSocket(fd);
+    ::close(fd);
+    return PlainSocket(-1);
+  }
+
+  // Bound to a free port, listening unless `backlog` is negative.
+  static PlainSocket bound_to(const SocketAddress& address, int backlog = 16) {
+    sockaddr_storage raw{};
+    const socklen_t length = address.to_sockaddr(raw);
+    const int fd = socket(raw.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&raw), length), 0) << std::strerror(errno);
+    EXPECT_TRUE(backlog < 0 || listen(fd, backlog) == 0);
+    return PlainSocket(fd);
+  }
+
+  SocketAddress own_address() const {
+    sockaddr_storage raw{};
+    socklen_t length = sizeof raw;
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&raw), &length);
+    return SocketAddress::from_sockaddr(raw).value_or(SocketAddress{});
+  }
+
+  PlainSocket accept_one() const { return PlainSocket(accept(fd_, nullptr, nullptr)); }
+
+  void send_text(std::string_view text) const {
+    ASSERT_EQ(send(fd_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  }
+
+  // What has arrived or arrives within the limit; "" at the end of the stream.
+  std::string receive() const {
+    pollfd waiting{fd_, POLLIN, 0};
+    EXPECT_EQ(poll(&waiting, 1, 30'000), 1) << "nothing came";
+    char buffer[4096];
+    const ssize_t n = recv(fd_, buffer, sizeof buffer, 0);
+    return n > 0 ? std::string(buffer, static_cast<size_t>(n)) : "";
+  }
+
+  bool has_ended() const {
+    pollfd waiting{fd_, POLLIN, 0};
+    char byte;
+    return poll(&waiting, 1, 0) == 1 && recv(fd_, &byte, 1, MSG_PEEK) <= 0;
+  }
+
+  int fd() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+}  // namespace muster
