@@ -1,23 +1,31 @@
-// Runs the worker-group simulator by hand:
-//   sim --seed=N [--count=M] [--bug=NAME] [--trace]
+// Runs the simulators by hand:
+//   sim [--machine workers] --seed N [--count M] [--bug NAME] [--trace]
+//   sim --machine membership --seed N [--count M] [--bug NAME] [--trace]
+//   sim --machine membership --nodes N
 // One seed prints its transcript; several print the first that breaks a promise, and a summary.
+// --nodes forms one round of so many agents and prints what that costs.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "tests/sim/membership_planted_bugs.h"
+#include "tests/sim/membership_sim.h"
 #include "tests/sim/planted_bugs.h"
 #include "tests/sim/worker_group_sim.h"
 
 namespace {
 
+using muster::MembershipBug;
 using muster::PlantedBug;
 
-const std::map<std::string_view, PlantedBug> kBugs = {
+const std::map<std::string_view, PlantedBug> kWorkerBugs = {
     {"none", PlantedBug::none},
     {"double_start", PlantedBug::double_start},
     {"lost_exit", PlantedBug::lost_exit},
@@ -25,47 +33,101 @@ const std::map<std::string_view, PlantedBug> kBugs = {
     {"budget_off_by_one", PlantedBug::budget_off_by_one},
     {"restart_before_reaped", PlantedBug::restart_before_reaped},
 };
+const std::map<std::string_view, MembershipBug> kMembershipBugs = {
+    {"none", MembershipBug::none},
+    {"skipped_epoch_check", MembershipBug::skipped_epoch_check},
+    {"double_start", MembershipBug::double_start},
+    {"lease_off_by_one", MembershipBug::lease_off_by_one},
+    {"failure_counted_twice", MembershipBug::failure_counted_twice},
+    {"lost_resend", MembershipBug::lost_resend},
+};
 
 struct Arguments {
+  bool membership = false;
   uint64_t seed = 1;
   uint64_t count = 1;
+  int nodes = 0;
+  std::string bug = "none";
   bool trace = false;
 };
 
 int usage() {
-  fmt::print(stderr, "usage: sim --seed=N [--count=M] [--bug=NAME] [--trace]\nbugs:");
-  for (const auto& [name, bug] : kBugs)
+  fmt::print(stderr,
+             "usage: sim [--machine workers|membership] [--seed N] [--count M] [--bug NAME] "
+             "[--trace]\n       sim --machine membership --nodes N\nbugs of workers:");
+  for (const auto& [name, bug] : kWorkerBugs)
+    fmt::print(stderr, " {}", name);
+  fmt::print(stderr, "\nbugs of membership:");
+  for (const auto& [name, bug] : kMembershipBugs)
     fmt::print(stderr, " {}", name);
   fmt::print(stderr, "\n");
   return 2;
 }
 
-bool take(std::string_view argument, Arguments& arguments) {
-  const auto value_of = [&](std::string_view flag) -> const char* {
-    return argument.starts_with(flag) ? argument.data() + flag.size() : nullptr;
-  };
-  if (const char* seed = value_of("--seed=")) {
-    arguments.seed = std::strtoull(seed, nullptr, 10);
-  } else if (const char* count = value_of("--count=")) {
-    arguments.count = std::strtoull(count, nullptr, 10);
-  } else if (const char* bug = value_of("--bug=")) {
-    if (!kBugs.contains(bug)) return false;
-    muster::planted_bug_switch() = kBugs.at(bug);
-  } else if (argument == "--trace") {
-    arguments.trace = true;
+bool take(std::string_view flag, const std::string& value, Arguments& arguments) {
+  if (flag == "--machine") {
+    arguments.membership = value == "membership";
+    return arguments.membership || value == "workers";
+  }
+  if (flag == "--bug") {
+    arguments.bug = value;
+    return true;
+  }
+  const uint64_t number = std::strtoull(value.c_str(), nullptr, 10);
+  if (flag == "--seed") {
+    arguments.seed = number;
+  } else if (flag == "--count") {
+    arguments.count = number;
+  } else if (flag == "--nodes") {
+    arguments.nodes = static_cast<int>(number);
   } else {
     return false;
   }
   return true;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+// Takes --flag=value and --flag value.
+std::optional<Arguments> parse(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i < argc; ++i) {
-    if (!take(argv[i], arguments)) return usage();
+    const std::string_view argument = argv[i];
+    if (argument == "--trace") {
+      arguments.trace = true;
+      continue;
+    }
+    const size_t equals = std::min(argument.find('='), argument.size());
+    std::string value;
+    if (equals < argument.size()) {
+      value = argument.substr(equals + 1);
+    } else if (i + 1 < argc) {
+      value = argv[++i];
+    }
+    if (!take(argument.substr(0, equals), value, arguments)) return std::nullopt;
   }
+  if (arguments.membership) {
+    const auto bug = kMembershipBugs.find(arguments.bug);
+    if (bug == kMembershipBugs.end() || (arguments.nodes != 0 && arguments.nodes < 2)) {
+      return std::nullopt;
+    }
+    muster::membership_bug_switch() = bug->second;
+    return arguments;
+  }
+  const auto bug = kWorkerBugs.find(arguments.bug);
+  if (bug == kWorkerBugs.end() || arguments.nodes != 0) return std::nullopt;
+  muster::planted_bug_switch() = bug->second;
+  return arguments;
+}
+
+int summarise(const Arguments& arguments, uint64_t events,
+              const std::map<std::string, uint64_t>& outcomes) {
+  fmt::print("{} schedules from seed {}, {} events, no promise broken\n", arguments.count,
+             arguments.seed, events);
+  for (const auto& [kind, count] : outcomes)
+    fmt::print("  {:>6} {}\n", count, kind);
+  return 0;
+}
+
+int run_workers(const Arguments& arguments) {
   std::map<std::string, uint64_t> outcomes;
   uint64_t steps = 0;
   for (uint64_t seed = arguments.seed; seed < arguments.seed + arguments.count; ++seed) {
@@ -79,9 +141,44 @@ int main(int argc, char** argv) {
     const std::string text = muster::group::to_text(*report.outcome);
     ++outcomes[text.substr(0, text.find(','))];
   }
-  fmt::print("{} schedules from seed {}, {} events, no promise broken\n", arguments.count,
-             arguments.seed, steps);
-  for (const auto& [kind, count] : outcomes)
-    fmt::print("  {:>6} {}\n", count, kind);
+  return summarise(arguments, steps, outcomes);
+}
+
+int run_membership(const Arguments& arguments) {
+  std::map<std::string, uint64_t> outcomes;
+  uint64_t steps = 0;
+  for (uint64_t seed = arguments.seed; seed < arguments.seed + arguments.count; ++seed) {
+    const muster::roundsim::Plan plan = muster::roundsim::plan_for(seed);
+    const muster::roundsim::Outcome outcome = muster::roundsim::simulate(plan);
+    steps += outcome.steps;
+    if (outcome.violation || arguments.trace || arguments.count == 1) {
+      fmt::print("{}", muster::roundsim::describe_failure(plan));
+    }
+    if (outcome.violation) return 1;
+    ++outcomes[outcome.succeeded ? "reached one epoch, and its success" : "ended before"];
+  }
+  return summarise(arguments, steps, outcomes);
+}
+
+int run_at_scale(int nodes) {
+  const muster::roundsim::ScaleFigures figures = muster::roundsim::form_at_scale(nodes);
+  if (figures.violation) {
+    fmt::print("broken promise: {}\n", *figures.violation);
+    return 1;
+  }
+  fmt::print(
+      "{} agents: one round after {:.3f} s of virtual time, {:.0f} bytes per agent, {} events, "
+      "{:.3f} s of processor time for all of it\n",
+      nodes, std::chrono::duration<double>(figures.formed_after).count(), figures.bytes_per_agent,
+      figures.steps, figures.cpu_seconds);
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::optional<Arguments> arguments = parse(argc, argv);
+  if (!arguments) return usage();
+  if (!arguments->membership) return run_workers(*arguments);
+  return arguments->nodes > 0 ? run_at_scale(arguments->nodes) : run_membership(*arguments);
 }

@@ -1,0 +1,181 @@
+#include "rendezvous/backends/endpoint_finder.h"
+
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "rendezvous/net/interfaces.h"
+
+namespace muster {
+namespace {
+
+// Silence on a connection is the leases' matter; this is for a peer that is gone for good.
+constexpr auto kDeadPeerAfter = std::chrono::seconds(30);
+
+ConnectOptions connect_options(const LookUp& look_up) {
+  ConnectOptions options;
+  options.dead_peer_after = kDeadPeerAfter;
+  options.look_up = look_up;
+  return options;
+}
+
+// Where a process reaches its own listener.
+SocketAddress own_way_to(const Listener& listener) {
+  SocketAddress address = listener.local_endpoint();
+  if (address.ip == IpAddress::any_v4() || address.ip == IpAddress::any_v6())
+    address.ip = IpAddress::loopback_v4();
+  return address;
+}
+
+}  // namespace
+
+EndpointFinder::EndpointFinder(boost::asio::io_context& io, Options options, OnHost on_host)
+    : io_(io),
+      options_(std::move(options)),
+      on_host_(std::move(on_host)),
+      resolver_(io, options_.look_up),
+      retry_(io) {
+  CHECK(options_.port != 0 || options_.is_host.value_or(false));
+}
+
+EndpointFinder::~EndpointFinder() {
+  cancel();
+}
+
+void EndpointFinder::dial(std::function<void(DialOutcome)> done) {
+  cancel();
+  done_ = std::move(done);
+  dial_ = std::make_shared<int>(0);
+  called_again_ = false;
+  if (own_host_) {
+    call_own_host();
+  } else if (options_.is_host.value_or(false)) {
+    listen_as_told();
+  } else {
+    call();
+  }
+}
+
+void EndpointFinder::cancel() {
+  done_ = nullptr;
+  dial_.reset();
+  connecting_ = Connecting();
+  claiming_ = Claiming();
+  retry_.cancel();
+}
+
+void EndpointFinder::finish(DialOutcome outcome) {
+  const std::function<void(DialOutcome)> done = std::exchange(done_, nullptr);
+  if (done) done(std::move(outcome));
+}
+
+// ---- somebody else hosts
+
+void EndpointFinder::call() {
+  const auto deadline =
+      std::chrono::steady_clock::now() +
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
+  connecting_ = connect_any(io_, options_.host, static_cast<uint16_t>(options_.port), deadline,
+                            connect_options(options_.look_up),
+                            [this](NetResult<TcpSocket> socket) { on_called(std::move(socket)); });
+}
+
+void EndpointFinder::on_called(NetResult<TcpSocket> socket) {
+  if (socket) return finish(Dialled{std::move(*socket), std::nullopt, false});
+  const NetError& error = socket.error();
+  if (options_.is_host.has_value() || error.name_is_missing() || called_again_) {
+    return finish(
+        tl::unexpected(DialFailed{error.error(), error.failure == NetFailure::refused, false}));
+  }
+  claim(error);
+}
+
+// ---- we may
+
+void EndpointFinder::claim(const NetError& why_not) {
+  ClaimOptions how;
+  how.limit = options_.claim_limit;
+  how.look_up = options_.look_up;
+  claiming_ =
+      claim_endpoint(io_, options_.host, static_cast<uint16_t>(options_.port), how,
+                     [this, why_not](std::variant<Claim, NotHost> outcome) {
+                       if (auto* claim = std::get_if<Claim>(&outcome))
+                         return host(std::move(claim->listener), claim->reached);
+                       const NotHost::Why why = std::get<NotHost>(outcome).why;
+                       if (why == NotHost::Why::port_taken || why == NotHost::Why::somebody_else) {
+                         // Somebody was faster, and may be reached now.
+                         called_again_ = true;
+                         return call();
+                       }
+                       finish(tl::unexpected(DialFailed{
+                           why_not.error(), why_not.failure == NetFailure::refused, false}));
+                     });
+}
+
+// ---- we do, says the user
+
+void EndpointFinder::listen_as_told() {
+  const auto deadline =
+      std::chrono::steady_clock::now() +
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
+  const std::weak_ptr<int> dial = dial_;
+  resolver_.resolve(options_.host, static_cast<uint16_t>(options_.port), deadline,
+                    [this, dial](NetResult<std::vector<SocketAddress>> addresses) {
+                      if (dial.lock()) on_resolved(std::move(addresses));
+                    });
+}
+
+// A name that means nothing here (yet) is no reason not to listen: on all addresses then.
+void EndpointFinder::on_resolved(NetResult<std::vector<SocketAddress>> addresses) {
+  EndpointFacts facts;
+  facts.host = options_.host;
+  if (addresses) facts.resolved = std::move(*addresses);
+  facts.own = read_own_addresses();
+  const auto port = static_cast<uint16_t>(options_.port);
+  listen_at(facts.resolved.empty() ? ListenPlan{{SocketAddress{IpAddress::any_v6(), port}}, true}
+                                   : plan_listening(facts));
+}
+
+void EndpointFinder::listen_at(const ListenPlan& plan) {
+  auto listener = Listener::open(io_, plan.addresses);
+  if (listener) {
+    const SocketAddress reached = own_way_to(**listener);
+    return host(std::move(*listener), reached);
+  }
+  const ListenError& error = listener.error();
+  const auto now = std::chrono::steady_clock::now();
+  if (!taken_since_) taken_since_ = now;
+  if (error.error_number == EADDRINUSE && now - *taken_since_ < options_.taken_patience) {
+    retry_.expires_after(std::chrono::milliseconds(20));
+    retry_.async_wait(
+        [this, plan, dial = std::weak_ptr<int>(dial_)](boost::system::error_code stopped) {
+          if (!stopped && dial.lock()) listen_at(plan);
+        });
+    return;
+  }
+  finish(tl::unexpected(DialFailed{{ExitCode::environment, error.message}, false, true}));
+}
+
+// ---- we do
+
+void EndpointFinder::host(std::unique_ptr<Listener> listener, const SocketAddress& reached) {
+  own_host_ = reached;
+  on_host_(std::move(listener));
+  call_own_host();
+}
+
+void EndpointFinder::call_own_host() {
+  const auto deadline =
+      std::chrono::steady_clock::now() +
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
+  connecting_ =
+      connect_any(io_, own_host_->to_string(), {*own_host_}, deadline,
+                  connect_options(options_.look_up), [this](NetResult<TcpSocket> socket) {
+                    if (socket) return finish(Dialled{std::move(*socket), std::nullopt, true});
+                    finish(tl::unexpected(DialFailed{socket.error().error(), false, false}));
+                  });
+}
+
+}  // namespace muster

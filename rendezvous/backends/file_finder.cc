@@ -1,0 +1,232 @@
+#include "rendezvous/backends/file_finder.h"
+
+#include <fstream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include "rendezvous/net/interfaces.h"
+
+namespace muster {
+namespace {
+
+constexpr auto kRetirePatience = std::chrono::milliseconds(500);
+constexpr auto kDeadHostAfter = std::chrono::seconds(30);
+
+// This boot of this machine, and the network namespace: where both are the same, 127.0.0.1 is.
+std::string machine_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat info{};
+  const bool known = stat("/proc/self/ns/net", &info) == 0;
+  return fmt::format("{}/{}", boot, known ? info.st_ino : 0);
+}
+
+std::optional<IpAddress> chosen_address(const FileFinder::Options& options) {
+  if (options.local_addr) return IpAddress::parse(*options.local_addr);
+  if (options.interface.empty()) return std::nullopt;
+  const Result<IpAddress> address = address_of_interface(options.interface, IpAddress::any_v4());
+  return address ? std::optional(*address) : std::nullopt;
+}
+
+// What other nodes may reach us at; loopback only where there is nothing else.
+std::vector<IpAddress> reachable_addresses(const FileFinder::Options& options) {
+  if (const auto chosen = chosen_address(options)) return {*chosen};
+  std::vector<IpAddress> addresses;
+  for (const Interface& interface : read_interfaces()) {
+    if (!is_candidate(interface)) continue;
+    for (const IpAddress& address : interface.addresses) {
+      if (!address.is_link_local() && !address.is_loopback()) addresses.push_back(address);
+    }
+  }
+  if (addresses.empty()) addresses.push_back(IpAddress::loopback_v4());
+  return addresses;
+}
+
+}  // namespace
+
+FileFinder::FileFinder(boost::asio::io_context& io, Options options, OnHost on_host)
+    : io_(io),
+      options_(std::move(options)),
+      on_host_(std::move(on_host)),
+      machine_(machine_identity()),
+      file_(std::make_shared<RecordFile>(options_.path)),
+      helper_(io),
+      beat_timer_(io),
+      retire_timer_(io) {}
+
+FileFinder::~FileFinder() {
+  cancel();
+}
+
+void FileFinder::dial(std::function<void(DialOutcome)> done) {
+  cancel();
+  done_ = std::move(done);
+  dial_ = std::make_shared<int>(0);
+  looked_again_ = false;
+  own_host_ ? call_own_host() : look();
+}
+
+void FileFinder::cancel() {
+  done_ = nullptr;
+  dial_.reset();
+  connecting_ = Connecting();
+}
+
+void FileFinder::distrust() {
+  distrusted_instance_ = called_instance_;
+}
+
+void FileFinder::finish(DialOutcome outcome) {
+  const std::function<void(DialOutcome)> done = std::exchange(done_, nullptr);
+  if (done) done(std::move(outcome));
+}
+
+void FileFinder::fail_dial(Error error, bool refused) {
+  const bool fatal = error.code == ExitCode::environment;
+  finish(tl::unexpected(DialFailed{std::move(error), refused, fatal}));
+}
+
+void FileFinder::on_disk(std::function<void()> work, std::function<void()> done) {
+  const std::weak_ptr<int> dial = dial_;
+  helper_.run(std::move(work), [dial, done = std::move(done)] {
+    if (dial.lock()) done();
+  });
+}
+
+// ---- somebody else hosts
+
+void FileFinder::look() {
+  const auto found = std::make_shared<Result<RecordFound>>();
+  on_disk([file = file_, found] { *found = file->look(); }, [this, found] { on_look(*found); });
+}
+
+void FileFinder::on_look(const Result<RecordFound>& found) {
+  if (!found) return fail_dial(found.error(), false);
+  if (found->record) return call(*found);
+  if (options_.is_host.value_or(true)) return take(*found);
+  fail_dial({ExitCode::rendezvous,
+             fmt::format("no host has written its address to {} yet", options_.path)},
+            false);
+}
+
+void FileFinder::call(const RecordFound& found) {
+  const HostRecord& record = *found.record;
+  called_instance_ = record.instance;
+  const std::string name = fmt::format("the host {} named in {}", record.host_name, options_.path);
+  std::vector<SocketAddress> addresses;
+  for (const SocketAddress& address : record.addresses) {
+    if (!address.ip.is_loopback() || record.machine == machine_) addresses.push_back(address);
+  }
+  if (addresses.empty() || record.instance == distrusted_instance_) {
+    return on_unreachable(found,
+                          {{ExitCode::rendezvous, name + " does not answer there"}, false, false});
+  }
+  const auto deadline =
+      std::chrono::steady_clock::now() +
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
+  ConnectOptions how;
+  how.dead_peer_after = kDeadHostAfter;
+  connecting_ =
+      connect_any(io_, name, addresses, deadline, how, [this, found](NetResult<TcpSocket> socket) {
+        if (socket) return finish(Dialled{std::move(*socket), found.record->instance, false});
+        const bool refused = socket.error().failure == NetFailure::refused;
+        on_unreachable(found, {socket.error().error(), refused, false});
+      });
+}
+
+void FileFinder::on_unreachable(const RecordFound& found, const DialFailed& failed) {
+  const HostRecord& record = *found.record;
+  const bool nobody = failed.refused || record.instance == distrusted_instance_;
+  if (options_.is_host.value_or(true) && is_dead(record, nobody)) return take(found);
+  finish(tl::unexpected(failed));
+}
+
+bool FileFinder::is_dead(const HostRecord& record, bool refused) {
+  if (refused && record.machine == machine_) return true;
+  const auto now = std::chrono::steady_clock::now();
+  if (suspect_.instance != record.instance || suspect_.beat != record.beat)
+    suspect_ = {record.instance, record.beat, now};
+  return now - suspect_.since >= options_.dead_after;
+}
+
+// ---- we may
+
+void FileFinder::take(const RecordFound& found) {
+  const std::optional<IpAddress> chosen = chosen_address(options_);
+  auto opened = Listener::open(io_, {SocketAddress{chosen.value_or(IpAddress::any_v6()),
+                                                   static_cast<uint16_t>(options_.port)}});
+  if (!opened) return fail_dial({ExitCode::environment, opened.error().message}, false);
+  const auto listener = std::make_shared<std::unique_ptr<Listener>>(std::move(*opened));
+  const auto won = std::make_shared<Result<bool>>();
+  on_disk([file = file_, found, record = own_record(**listener),
+           won] { *won = file->take(found, record); },
+          [this, won, listener] { on_taken(*won, std::move(*listener)); });
+}
+
+HostRecord FileFinder::own_record(const Listener& listener) const {
+  HostRecord record;
+  record.instance = options_.instance;
+  record.machine = machine_;
+  record.host_name = options_.host_name;
+  for (const IpAddress& address : reachable_addresses(options_))
+    record.addresses.push_back({address, listener.port()});
+  return record;
+}
+
+void FileFinder::on_taken(const Result<bool>& won, std::unique_ptr<Listener> listener) {
+  if (!won) return fail_dial(won.error(), false);
+  if (!*won) {
+    // Somebody was faster; its record is there now.
+    if (!std::exchange(looked_again_, true)) return look();
+    return fail_dial({ExitCode::rendezvous,
+                      fmt::format("other nodes are deciding at {} who is the host", options_.path)},
+                     false);
+  }
+  own_host_ = listener->local_endpoint();
+  if (own_host_->ip.is_any()) own_host_->ip = IpAddress::loopback_v4();
+  on_host_(std::move(listener));
+  beat();
+  call_own_host();
+}
+
+// ---- we do
+
+void FileFinder::call_own_host() {
+  const auto deadline =
+      std::chrono::steady_clock::now() +
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
+  connecting_ = connect_any(io_, own_host_->to_string(), {*own_host_}, deadline, {},
+                            [this](NetResult<TcpSocket> socket) {
+                              if (socket)
+                                return finish(Dialled{std::move(*socket), options_.instance, true});
+                              fail_dial(socket.error().error(), false);
+                            });
+}
+
+// A beat that the disk is still busy with stands for the next ones too.
+void FileFinder::beat() {
+  if (!helper_.is_busy())
+    helper_.run([file = file_, beat = ++beats_] { file->write_beat(beat); }, [] {});
+  beat_timer_.expires_after(options_.beat_every);
+  beat_timer_.async_wait([this](boost::system::error_code error) {
+    if (!error) beat();
+  });
+}
+
+void FileFinder::retire(std::function<void()> done) {
+  cancel();
+  beat_timer_.cancel();
+  const auto once = std::make_shared<std::function<void()>>(std::move(done));
+  const auto leave = [once] {
+    if (const auto callback = std::exchange(*once, nullptr)) callback();
+  };
+  helper_.run([file = file_] { file->remove(); }, leave);
+  retire_timer_.expires_after(kRetirePatience);
+  retire_timer_.async_wait([leave](boost::system::error_code error) {
+    if (!error) leave();
+  });
+}
+
+}  // namespace muster

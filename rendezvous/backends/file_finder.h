@@ -1,0 +1,93 @@
+// Finds the host through a file on a file system that all nodes share. The host listens on a port
+// of its own choice and writes its addresses and a random number into the file; the others read it,
+// call there, and take nobody for the host who does not know that number. A record whose host is
+// dead is followed by the record of whoever wins (record_file.h). Dead means: on the same machine,
+// that nobody listens there; on another one, also that its beat has stood still, so that a cut
+// cable makes no second host. One thread, the loop's; the disk is touched by a helper's only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/backends/helper_thread.h"
+#include "rendezvous/backends/host_finder.h"
+#include "rendezvous/backends/record_file.h"
+#include "rendezvous/net/connect.h"
+
+namespace muster {
+
+class FileFinder : public HostFinder {
+ public:
+  struct Options {
+    std::string path;
+    int port = 0;  // 0: a free one.
+    uint64_t instance = 0;
+    std::string host_name;
+    std::optional<bool> is_host;  // Nothing: whoever comes first.
+    std::optional<std::string> local_addr;
+    std::string interface;
+    Duration dial_limit = std::chrono::seconds(3);
+    Duration beat_every = std::chrono::seconds(1);
+    Duration dead_after = std::chrono::seconds(4);  // Without a beat.
+  };
+
+  FileFinder(boost::asio::io_context& io, Options options, OnHost on_host);
+  ~FileFinder() override;
+
+  void dial(std::function<void(DialOutcome)> done) override;
+  void cancel() override;
+  void distrust() override;
+  void retire(std::function<void()> done) override;
+
+ private:
+  using SteadyTime = std::chrono::steady_clock::time_point;
+  // The last sign of life of a host that cannot be reached.
+  struct Suspect {
+    uint64_t instance = 0;
+    uint64_t beat = 0;
+    SteadyTime since{};
+  };
+
+  void look();
+  void on_look(const Result<RecordFound>& found);
+  void call(const RecordFound& found);
+  void on_unreachable(const RecordFound& found, const DialFailed& failed);
+  bool is_dead(const HostRecord& record, bool refused);
+  void take(const RecordFound& found);
+  void on_taken(const Result<bool>& won, std::unique_ptr<Listener> listener);
+  HostRecord own_record(const Listener& listener) const;
+  void call_own_host();
+  void beat();
+  void finish(DialOutcome outcome);
+  void fail_dial(Error error, bool refused);
+  // On the helper, for this dial: an answer to an older one is dropped.
+  void on_disk(std::function<void()> work, std::function<void()> done);
+
+  boost::asio::io_context& io_;
+  Options options_;
+  OnHost on_host_;
+  std::string machine_;
+  std::shared_ptr<RecordFile> file_;  // Shared with the helper.
+  HelperThread helper_;
+  boost::asio::steady_timer beat_timer_;
+  boost::asio::steady_timer retire_timer_;
+  std::optional<SocketAddress> own_host_;  // Once we host.
+  uint64_t beats_ = 0;
+  Suspect suspect_;
+  uint64_t called_instance_ = 0;
+  uint64_t distrusted_instance_ = 0;
+  bool looked_again_ = false;
+  std::function<void(DialOutcome)> done_;
+  Connecting connecting_;
+  std::shared_ptr<int> dial_;
+};
+
+}  // namespace muster

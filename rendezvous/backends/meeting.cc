@@ -1,0 +1,69 @@
+#include "rendezvous/backends/meeting.h"
+
+#include <utility>
+
+#include "rendezvous/backends/endpoint_finder.h"
+#include "rendezvous/backends/file_finder.h"
+#include "rendezvous/backends/joined_meeting.h"
+#include "rendezvous/backends/solo_meeting.h"
+#include "rendezvous/backends/threaded_meeting.h"
+
+namespace muster {
+namespace {
+
+Result<std::unique_ptr<Meeting>> make_endpoint_meeting(boost::asio::io_context& io,
+                                                       const MeetingOptions& options,
+                                                       Meeting::Handlers handlers) {
+  if (options.port == 0 && !options.is_host.value_or(false)) {
+    return fail(ExitCode::usage,
+                "an endpoint that several nodes share needs a port, for instance " + options.host +
+                    ":29400");
+  }
+  return JoinedMeeting::make(
+      io, options, std::move(handlers),
+      [&options](boost::asio::io_context& loop, uint64_t, HostFinder::OnHost on_host) {
+        EndpointFinder::Options finder;
+        finder.host = options.host;
+        finder.port = options.port;
+        finder.is_host = options.is_host;
+        return std::make_unique<EndpointFinder>(loop, std::move(finder), std::move(on_host));
+      });
+}
+
+Result<std::unique_ptr<Meeting>> make_file_meeting(boost::asio::io_context& io,
+                                                   const MeetingOptions& options,
+                                                   Meeting::Handlers handlers) {
+  return JoinedMeeting::make(
+      io, options, std::move(handlers),
+      [&options](boost::asio::io_context& loop, uint64_t instance, HostFinder::OnHost on_host) {
+        FileFinder::Options finder;
+        finder.path = options.host;
+        finder.port = options.port;
+        finder.instance = instance;
+        finder.host_name = options.join.host_name;
+        finder.is_host = options.is_host;
+        finder.local_addr = options.local_addr;
+        finder.interface = options.interface;
+        return std::make_unique<FileFinder>(loop, std::move(finder), std::move(on_host));
+      });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Meeting>> make_meeting(boost::asio::io_context& loop, MeetingOptions options,
+                                              Meeting::Handlers handlers) {
+  return ThreadedMeeting::start(
+      loop, std::move(handlers), [&options](boost::asio::io_context& io, Meeting::Handlers on) {
+        switch (options.way) {
+          case MeetingOptions::Way::solo:
+            return SoloMeeting::make(io, options, std::move(on));
+          case MeetingOptions::Way::endpoint:
+            return make_endpoint_meeting(io, options, std::move(on));
+          case MeetingOptions::Way::file:
+            return make_file_meeting(io, options, std::move(on));
+        }
+        return Result<std::unique_ptr<Meeting>>(fail(ExitCode::internal, "no such way to meet"));
+      });
+}
+
+}  // namespace muster

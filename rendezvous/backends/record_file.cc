@@ -1,0 +1,167 @@
+#include "rendezvous/backends/record_file.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace muster {
+namespace {
+
+// Hosts that died one after the other before they could rename their record; more is a bug.
+constexpr int kChainMax = 64;
+
+tl::unexpected<Error> file_trouble(const char* what, const std::string& path, int error) {
+  const bool hopeless = error == ENOENT || error == ENOTDIR || error == EACCES || error == EPERM ||
+                        error == EISDIR || error == EROFS || error == ENAMETOOLONG;
+  return fail(hopeless ? ExitCode::environment : ExitCode::rendezvous,
+              fmt::format("cannot {} the rendezvous file {}: {}; all nodes need a path that they "
+                          "share and can write",
+                          what, path, std::error_code(error, std::generic_category()).message()));
+}
+
+bool write_whole(int fd, const std::string& text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = write(fd, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    done += static_cast<size_t>(n);
+  }
+  return true;
+}
+
+// True: `to` is a new name of `from`. Where the file system knows no hard links, by a rename that
+// replaces nothing, after which `from` is gone.
+bool link_exclusively(const std::string& from, const std::string& to) {
+  if (link(from.c_str(), to.c_str()) == 0) return true;
+  const int error = errno;
+  if (error != EPERM && error != EOPNOTSUPP && error != ENOSYS && error != EMLINK) {
+    // A reply that NFS lost: the link was made if the file has two names now.
+    struct stat info{};
+    if (error == EEXIST && stat(from.c_str(), &info) == 0 && info.st_nlink == 2) return true;
+    errno = error;
+    return false;
+  }
+  return renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0;
+}
+
+}  // namespace
+
+RecordFile::~RecordFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+// Opening a file anew makes NFS ask its server, so this is never an old copy.
+Result<std::string> RecordFile::read_text(const std::string& path, bool& is_there) const {
+  is_there = false;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0 && errno == ENOENT) return std::string();
+  if (fd < 0) return file_trouble("read", path, errno);
+  std::string text;
+  std::array<char, 4096> buffer;
+  ssize_t n = 0;
+  while (text.size() <= kRecordBytesMax && (n = read(fd, buffer.data(), buffer.size())) > 0)
+    text.append(buffer.data(), static_cast<size_t>(n));
+  const int error = errno;
+  close(fd);
+  if (n < 0) return file_trouble("read", path, error);
+  is_there = true;
+  return text;
+}
+
+Result<RecordFound> RecordFile::look() const {
+  RecordFound found;
+  found.next = path_;
+  for (int i = 0; i < kChainMax; ++i) {
+    bool is_there = false;
+    const Result<std::string> text = read_text(found.next, is_there);
+    if (!text) return tl::unexpected(text.error());
+    if (!is_there) return found;
+    std::optional<HostRecord> record = decode_record(*text);
+    if (!record && !text->empty()) {
+      return fail(
+          ExitCode::environment,
+          fmt::format("{} is no rendezvous file of muster: remove it, or choose another path",
+                      found.next));
+    }
+    const uint64_t instance = record ? record->instance : 0;
+    if (!found.is_there) found.head = instance;
+    found.is_there = true;
+    found.record = std::move(record);
+    found.next = path_ + ".after-" + sixteen_digits(instance);
+  }
+  return fail(ExitCode::environment,
+              fmt::format("too many files {}.after-…: remove them and {}", path_, path_));
+}
+
+Result<bool> RecordFile::take(const RecordFound& found, HostRecord record) {
+  record.claim = found.is_there ? found.next.substr(found.next.find_last_of('/') + 1) : "";
+  const std::string draft = path_ + ".new-" + sixteen_digits(record.instance);
+  const int fd = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return file_trouble("write", draft, errno);
+  const bool written = write_whole(fd, encode(record)) && fsync(fd) == 0;
+  const int error = errno;
+  if (!written) {
+    close(fd);
+    unlink(draft.c_str());
+    return file_trouble("write", draft, error);
+  }
+  const Result<bool> won = take_with(draft, found, record);
+  unlink(draft.c_str());
+  if (won && *won) {
+    fd_ = fd;
+    mine_ = std::move(record);
+  } else {
+    close(fd);
+  }
+  return won;
+}
+
+Result<bool> RecordFile::take_with(const std::string& draft, const RecordFound& found,
+                                   const HostRecord& record) {
+  if (!link_exclusively(draft, found.next)) {
+    if (errno == EEXIST) return false;
+    return file_trouble("link", found.next, errno);
+  }
+  if (!found.is_there) return true;
+  const Result<RecordFound> now = look();
+  if (!now || !now->is_there || now->head != found.head || !now->record ||
+      now->record->instance != record.instance) {
+    unlink(found.next.c_str());
+    return false;
+  }
+  // From here on newcomers read us at once; whoever is on its way along the chain finds us too.
+  // Without hard links the draft is gone, and the chain is how we are found.
+  const std::string old_claim =
+      found.record && !found.record->claim.empty()
+          ? path_.substr(0, path_.find_last_of('/') + 1) + found.record->claim
+          : std::string();
+  if (rename(draft.c_str(), path_.c_str()) == 0 && !old_claim.empty() && old_claim != found.next)
+    unlink(old_claim.c_str());
+  return true;
+}
+
+void RecordFile::write_beat(uint64_t beat) {
+  const std::string digits = sixteen_digits(beat);
+  if (pwrite(fd_, digits.data(), digits.size(), static_cast<off_t>(kRecordHead.size())) > 0)
+    fdatasync(fd_);
+}
+
+void RecordFile::remove() {
+  if (fd_ < 0) return;
+  bool is_there = false;
+  const Result<std::string> text = read_text(path_, is_there);
+  const std::optional<HostRecord> record = text ? decode_record(*text) : std::nullopt;
+  if (record && record->instance == mine_.instance) unlink(path_.c_str());
+  if (!mine_.claim.empty())
+    unlink((path_.substr(0, path_.find_last_of('/') + 1) + mine_.claim).c_str());
+}
+
+}  // namespace muster

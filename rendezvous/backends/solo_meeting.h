@@ -1,0 +1,55 @@
+// One node alone: nobody to meet, so every round is formed the instant it is wanted. All it does is
+// to keep the workers' store: a new one for each round, at a port of its own unless the user chose
+// one. No timers, no heartbeats: between two rounds this costs nothing. The worker group decides
+// alone what follows a failure.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+
+#include "rendezvous/backends/meeting.h"
+#include "rendezvous/membership/job_store.h"
+
+namespace muster {
+
+class SoloMeeting : public Meeting {
+ public:
+  // Fails when the store's address or a port that was asked for cannot be had.
+  static Result<std::unique_ptr<Meeting>> make(boost::asio::io_context& io,
+                                               const MeetingOptions& options, Handlers handlers);
+
+  void ready() override;
+  void workers_done(membership::Epoch epoch) override;
+  void worker_failed(membership::Epoch epoch, membership::Failure failure) override;
+  void leaving(int signal, bool reaped) override;
+  std::string status() override;
+  void close(std::function<void()> closed) override;
+
+ private:
+  struct Place {
+    std::vector<SocketAddress> addresses;
+    JobStore::Allowed allowed;
+    std::string master_addr;
+  };
+  static Result<Place> place_of(const MeetingOptions& options);
+  static JobStore::Options store_options(const MeetingOptions& options, const Place& place,
+                                         const Handlers& handlers);
+  SoloMeeting(boost::asio::io_context& io, const MeetingOptions& options, Place place,
+              Handlers handlers);
+  void end_round();
+
+  MeetingOptions options_;
+  Place place_;
+  Handlers handlers_;
+  JobStore store_;
+  membership::Epoch epoch_ = 0;
+  int restarts_ = 0;
+  bool round_runs_ = false;
+  bool failed_ = false;  // In the round that runs.
+  bool leaving_ = false;
+};
+
+}  // namespace muster

@@ -1,0 +1,161 @@
+#include "rendezvous/backends/threaded_meeting.h"
+
+#include <chrono>
+#include <future>
+#include <mutex>
+#include <utility>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <pthread.h>
+#include <signal.h>
+
+namespace muster {
+namespace {
+
+constexpr auto kStatusPatience = std::chrono::milliseconds(100);
+constexpr auto kJoinPatience = std::chrono::seconds(1);
+
+}  // namespace
+
+// `handlers` and `alive` are used on the agent's thread only. The mutex is for a thread that was
+// left behind: it may try to deliver when the agent's loop is no more.
+struct ThreadedMeeting::Mailbox : std::enable_shared_from_this<Mailbox> {
+  Mailbox(boost::asio::io_context& io, Meeting::Handlers given)
+      : agent_loop(&io), handlers(std::move(given)) {}
+
+  // From the meeting's thread.
+  void deliver(std::function<void(const Meeting::Handlers&)> call) {
+    const std::lock_guard held(mutex);
+    if (agent_loop == nullptr) return;
+    boost::asio::post(*agent_loop, [self = shared_from_this(), call = std::move(call)] {
+      if (self->alive) call(self->handlers);
+    });
+  }
+
+  Meeting::Handlers forwarding() {
+    const auto self = shared_from_this();
+    Meeting::Handlers on;
+    on.round = [self](const membership::Round& round) {
+      self->deliver([round](const Handlers& to) { to.round(round); });
+    };
+    on.stop = [self](const member::StopWorkers& stop) {
+      self->deliver([stop](const Handlers& to) { to.stop(stop); });
+    };
+    on.leave_announced = [self] {
+      self->deliver([](const Handlers& to) { to.leave_announced(); });
+    };
+    on.ended = [self](const membership::End& end) {
+      self->deliver([end](const Handlers& to) { to.ended(end); });
+    };
+    on.failed = [self](const Error& error) {
+      self->deliver([error](const Handlers& to) { to.failed(error); });
+    };
+    on.say = [self](const std::string& text) {
+      self->deliver([text](const Handlers& to) { to.say(text); });
+    };
+    return on;
+  }
+
+  void close() {
+    alive = false;
+    const std::lock_guard held(mutex);
+    agent_loop = nullptr;
+  }
+
+  std::mutex mutex;
+  boost::asio::io_context* agent_loop;
+  Meeting::Handlers handlers;
+  bool alive = true;
+};
+
+struct ThreadedMeeting::Thread {
+  Thread() : io(1), work(io.get_executor()) {}
+
+  void main() {
+    pthread_setname_np(pthread_self(), "muster-rdzv");
+    io.run();
+    inner.reset();
+    ended.set_value();
+  }
+
+  boost::asio::io_context io;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work;
+  std::unique_ptr<Meeting> inner;
+  std::promise<void> ended;
+};
+
+Result<std::unique_ptr<Meeting>> ThreadedMeeting::start(boost::asio::io_context& agent_loop,
+                                                        Meeting::Handlers handlers,
+                                                        const MakeInner& make_inner) {
+  const auto mailbox = std::make_shared<Mailbox>(agent_loop, std::move(handlers));
+  const auto shared = std::make_shared<Thread>();
+  Result<std::unique_ptr<Meeting>> inner = make_inner(shared->io, mailbox->forwarding());
+  if (!inner) return inner;
+  shared->inner = std::move(*inner);
+  return std::unique_ptr<Meeting>(new ThreadedMeeting(mailbox, shared));
+}
+
+// The new thread inherits the mask, so no signal ever finds it.
+ThreadedMeeting::ThreadedMeeting(std::shared_ptr<Mailbox> mailbox, std::shared_ptr<Thread> shared)
+    : mailbox_(std::move(mailbox)), shared_(std::move(shared)) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([shared = shared_] { shared->main(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+ThreadedMeeting::~ThreadedMeeting() {
+  mailbox_->close();
+  shared_->io.stop();
+  if (shared_->ended.get_future().wait_for(kJoinPatience) == std::future_status::ready) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+}
+
+void ThreadedMeeting::run(std::function<void(Meeting&)> action) {
+  Thread* shared = shared_.get();
+  boost::asio::post(shared->io, [shared, action = std::move(action)] { action(*shared->inner); });
+}
+
+void ThreadedMeeting::ready() {
+  run([](Meeting& inner) { inner.ready(); });
+}
+
+void ThreadedMeeting::workers_done(membership::Epoch epoch) {
+  run([epoch](Meeting& inner) { inner.workers_done(epoch); });
+}
+
+void ThreadedMeeting::worker_failed(membership::Epoch epoch, membership::Failure failure) {
+  run([epoch, failure = std::move(failure)](Meeting& inner) {
+    inner.worker_failed(epoch, failure);
+  });
+}
+
+void ThreadedMeeting::leaving(int signal, bool reaped) {
+  run([signal, reaped](Meeting& inner) { inner.leaving(signal, reaped); });
+}
+
+// The thread answers within microseconds; if it ever does not, what it said last will do.
+std::string ThreadedMeeting::status() {
+  const auto answer = std::make_shared<std::promise<std::string>>();
+  std::future<std::string> future = answer->get_future();
+  run([answer](Meeting& inner) { answer->set_value(inner.status()); });
+  if (future.wait_for(kStatusPatience) == std::future_status::ready) last_status_ = future.get();
+  return last_status_;
+}
+
+void ThreadedMeeting::close(std::function<void()> closed) {
+  // The callback belongs to the agent's thread and is called there.
+  const auto callback = std::make_shared<std::function<void()>>(std::move(closed));
+  run([mailbox = mailbox_, callback](Meeting& inner) {
+    inner.close(
+        [mailbox, callback] { mailbox->deliver([callback](const Handlers&) { (*callback)(); }); });
+  });
+}
+
+}  // namespace muster

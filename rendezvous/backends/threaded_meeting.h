@@ -1,0 +1,49 @@
+// Puts a Meeting onto a thread of its own: what the agent says goes over to it, what it answers
+// comes back through the agent's loop. So everything behind this class is single-threaded and may
+// call its handlers whenever it likes. The thread has all signals blocked and never waits for
+// anything but its own loop, so the destructor joins it at once; should it ever be stuck in the
+// kernel, it is left behind after a second instead of holding up the agent's end.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <boost/asio/io_context.hpp>
+
+#include "rendezvous/backends/meeting.h"
+
+namespace muster {
+
+class ThreadedMeeting : public Meeting {
+ public:
+  // Makes the Meeting that lives on the thread's loop; called before the thread starts.
+  using MakeInner = std::function<Result<std::unique_ptr<Meeting>>(boost::asio::io_context& io,
+                                                                   Meeting::Handlers handlers)>;
+  static Result<std::unique_ptr<Meeting>> start(boost::asio::io_context& agent_loop,
+                                                Meeting::Handlers handlers,
+                                                const MakeInner& make_inner);
+  ~ThreadedMeeting() override;
+
+  void ready() override;
+  void workers_done(membership::Epoch epoch) override;
+  void worker_failed(membership::Epoch epoch, membership::Failure failure) override;
+  void leaving(int signal, bool reaped) override;
+  std::string status() override;
+  void close(std::function<void()> closed) override;
+
+ private:
+  struct Mailbox;  // Towards the agent.
+  struct Thread;   // What the thread keeps alive, even when it is left behind.
+
+  ThreadedMeeting(std::shared_ptr<Mailbox> mailbox, std::shared_ptr<Thread> shared);
+  void run(std::function<void(Meeting&)> action);
+
+  std::shared_ptr<Mailbox> mailbox_;
+  std::shared_ptr<Thread> shared_;
+  std::thread thread_;
+  std::string last_status_;
+};
+
+}  // namespace muster

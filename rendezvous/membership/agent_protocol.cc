@@ -1,0 +1,401 @@
+#include "rendezvous/membership/agent_protocol.h"
+
+#include <algorithm>
+#include <concepts>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace muster::membership {
+namespace {
+
+constexpr size_t kLengthBytes = 4;
+constexpr int kAnyInt = std::numeric_limits<int>::max();
+
+// The first byte of a frame. The two directions share no number, so that a message that comes from
+// the wrong side is recognised.
+template <typename Message>
+constexpr uint8_t first_type() {
+  return std::same_as<Message, AgentMessage> ? 1 : 65;
+}
+
+// The longest prefix of at most `bytes_max` bytes that does not end within a UTF-8 character.
+std::string_view cut_to(std::string_view text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  size_t end = bytes_max;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
+    --end;
+  return text.substr(0, end);
+}
+
+// Each message lists its fields once, in `fields` below; a FieldWriter and a FieldReader walk the
+// same list.
+
+class FieldWriter {
+ public:
+  explicit FieldWriter(std::string& out) : out_(out) {}
+
+  template <std::integral T>
+  void integer(T value) {
+    auto bits = static_cast<std::make_unsigned_t<T>>(value);
+    for (size_t i = 0; i < sizeof(T); ++i) {
+      out_.push_back(static_cast<char>(bits & 0xff));
+      bits = static_cast<decltype(bits)>(static_cast<uint64_t>(bits) >> 8);
+    }
+  }
+  void number(int value, int /*least*/, int /*most*/) { integer(value); }
+  void flag(bool value) { integer(uint8_t{value}); }
+  void epoch(Epoch value) { integer(value); }
+  void duration(Duration value) { integer(static_cast<int64_t>(value.count())); }
+  template <size_t n>
+  void raw(const std::array<uint8_t, n>& bytes) {
+    out_.append(bytes.begin(), bytes.end());
+  }
+  void text(std::string_view value, size_t bytes_max) {
+    const std::string_view kept = cut_to(value, bytes_max);
+    integer(static_cast<uint32_t>(kept.size()));
+    out_.append(kept);
+  }
+  template <typename E>
+  void one_of(E value, E /*last*/) {
+    integer(static_cast<uint8_t>(value));
+  }
+  template <typename T, typename Walk>
+  void maybe(const std::optional<T>& value, Walk&& walk) {
+    flag(value.has_value());
+    if (value) walk(*value);
+  }
+  template <typename Variant, typename Walk>
+  void alternative(const Variant& value, Walk&& walk) {
+    integer(static_cast<uint8_t>(value.index()));
+    std::visit(walk, value);
+  }
+  bool foreign(uint16_t /*version*/) const { return false; }
+
+ private:
+  std::string& out_;
+};
+
+// After the first breach everything reads as zero and `why` says what it was.
+class FieldReader {
+ public:
+  explicit FieldReader(std::string_view bytes) : rest_(bytes) {}
+
+  template <std::integral T>
+  void integer(T& value) {
+    const std::string_view bytes = take(sizeof(T));
+    uint64_t bits = 0;
+    for (size_t i = bytes.size(); i > 0; --i)
+      bits = bits << 8 | static_cast<unsigned char>(bytes[i - 1]);
+    value = static_cast<T>(bits);
+  }
+  void number(int& value, int least, int most) {
+    integer(value);
+    if (value < least || value > most) breach("a number out of its range");
+    value = std::clamp(value, least, most);
+  }
+  void flag(bool& value) {
+    uint8_t byte = 0;
+    integer(byte);
+    if (byte > 1) breach("a flag that is neither 0 nor 1");
+    value = byte == 1;
+  }
+  void epoch(Epoch& value) {
+    integer(value);
+    if (value > kEpochMax) breach("an epoch out of its range");
+  }
+  void duration(Duration& value) {
+    int64_t count = 0;
+    integer(count);
+    if (count < 0) breach("a negative duration");
+    value = Duration{std::max<int64_t>(count, 0)};
+  }
+  template <size_t n>
+  void raw(std::array<uint8_t, n>& bytes) {
+    const std::string_view from = take(n);
+    std::ranges::copy(from, bytes.begin());
+  }
+  void text(std::string& value, size_t bytes_max) {
+    uint32_t length = 0;
+    integer(length);
+    if (length > bytes_max) return breach("a text that is too long");
+    value = take(length);
+  }
+  template <typename E>
+  void one_of(E& value, E last) {
+    uint8_t byte = 0;
+    integer(byte);
+    if (byte > static_cast<uint8_t>(last)) return breach("an unknown kind");
+    value = static_cast<E>(byte);
+  }
+  template <typename T, typename Walk>
+  void maybe(std::optional<T>& value, Walk&& walk) {
+    bool has = false;
+    flag(has);
+    if (has) walk(value.emplace());
+  }
+  template <typename Variant, typename Walk>
+  void alternative(Variant& value, Walk&& walk) {
+    uint8_t index = 0;
+    integer(index);
+    if (!emplace(value, index)) return breach("an unknown kind");
+    std::visit(walk, value);
+  }
+  // What another version says after its number is not ours to understand.
+  bool foreign(uint16_t version) {
+    if (version == kProtocolVersion) return false;
+    rest_ = {};
+    return true;
+  }
+
+  const char* end() {
+    if (!rest_.empty()) breach("more bytes than it should have");
+    return why_;
+  }
+
+ private:
+  template <typename Variant, size_t i = 0>
+  static bool emplace(Variant& value, size_t index) {
+    if constexpr (i == std::variant_size_v<Variant>) {
+      return false;
+    } else {
+      if (index != i) return emplace<Variant, i + 1>(value, index);
+      value.template emplace<i>();
+      return true;
+    }
+  }
+  std::string_view take(size_t count) {
+    if (rest_.size() < count) {
+      breach("fewer bytes than it should have");
+      return {};
+    }
+    const std::string_view bytes = rest_.substr(0, count);
+    rest_.remove_prefix(count);
+    return bytes;
+  }
+  void breach(const char* why) {
+    if (!why_) why_ = why;
+    rest_ = {};
+  }
+
+  std::string_view rest_;
+  const char* why_ = nullptr;
+};
+
+template <typename T, typename U>
+concept Like = std::same_as<std::remove_const_t<T>, U>;
+
+void fields(auto& a, Like<Hello> auto& m) {
+  a.integer(m.version);
+  if (a.foreign(m.version)) return;
+  a.text(m.job_id, kJobIdBytesMax);
+  a.raw(m.nonce);
+}
+
+void job_fields(auto& a, Like<Join> auto& m) {
+  a.number(m.nodes_min, 1, kNodesMax);
+  a.number(m.nodes_max, 1, kNodesMax);
+  a.number(m.spares, 0, kNodesMax);
+  a.number(m.max_restarts, 0, kCountMax);
+  a.maybe(m.max_membership_changes, [&](auto& value) { a.number(value, 0, kCountMax); });
+  a.duration(m.last_call);
+  a.duration(m.join_timeout);
+  a.duration(m.lease);
+}
+
+void fields(auto& a, Like<Join> auto& m) {
+  a.integer(m.agent.high);
+  a.integer(m.agent.low);
+  a.raw(m.proof);
+  a.text(m.host_name, kNameBytesMax);
+  a.maybe(m.node_rank, [&](auto& value) { a.number(value, 0, kNodesMax); });
+  a.number(m.slots, 1, kSlotsMax);
+  a.text(m.role, kNameBytesMax);
+  a.text(m.dialled, kNameBytesMax);
+  a.text(m.advertised, kNameBytesMax);
+  a.flag(m.is_host);
+  job_fields(a, m);
+  a.epoch(m.last_epoch);
+  a.number(m.last_rank, -1, kNodesMax);
+  a.number(m.last_nodes, 0, kNodesMax);
+  a.number(m.restarts, 0, kCountMax);
+  a.number(m.changes, 0, kCountMax);
+}
+
+void fields(auto& a, Like<Failure> auto& m) {
+  a.number(m.rank, 0, kAnyInt);
+  a.number(m.local_rank, 0, kSlotsMax);
+  a.number(m.exit_code, 0, 255);
+  a.flag(m.final);
+  a.text(m.sentence, kTextBytesMax);
+  a.text(m.detail, kDetailBytesMax);
+}
+
+void fields(auto& a, Like<Report> auto& m) {
+  a.integer(m.sequence);
+  a.integer(m.order);
+  a.epoch(m.epoch);
+  a.one_of(m.phase, Phase::leaving);
+  a.flag(m.reaped);
+  a.number(m.signal, 0, 255);
+  a.maybe(m.failure, [&](auto& value) { fields(a, value); });
+}
+
+void fields(auto&, Like<Goodbye> auto&) {}
+
+void fields(auto& a, Like<Challenge> auto& m) {
+  a.raw(m.nonce);
+  a.flag(m.token);
+}
+
+void fields(auto& a, Like<Welcome> auto& m) {
+  a.raw(m.proof);
+  a.integer(m.host_instance);
+  a.duration(m.lease);
+  a.duration(m.heartbeat);
+}
+
+void fields(auto& a, Like<Refused> auto& m) {
+  a.one_of(m.kind, RefusalKind::full);
+  a.text(m.text, kTextBytesMax);
+}
+
+void fields(auto& a, Like<Wait> auto& m) {
+  a.flag(m.spare);
+  a.text(m.text, kTextBytesMax);
+}
+
+void fields(auto& a, Like<Round> auto& m) {
+  a.epoch(m.epoch);
+  a.number(m.node_rank, 0, kNodesMax);
+  a.number(m.nodes, 1, kNodesMax);
+  a.number(m.base_rank, 0, kAnyInt);
+  a.number(m.world_size, 1, kAnyInt);
+  a.number(m.base_role_rank, 0, kAnyInt);
+  a.number(m.role_world_size, 1, kAnyInt);
+  a.text(m.master_addr, kNameBytesMax);
+  a.number(m.master_port, 0, 65535);
+  a.number(m.restarts, 0, kCountMax);
+  a.number(m.changes, 0, kCountMax);
+}
+
+void fields(auto& a, Like<Stop> auto& m) {
+  a.epoch(m.epoch);
+  a.one_of(m.why, StopWhy::host);
+  a.text(m.text, kTextBytesMax);
+}
+
+void fields(auto& a, Like<End> auto& m) {
+  a.one_of(m.why, EndWhy::timeout);
+  a.number(m.exit_code, 0, 255);
+  a.number(m.signal, 0, 255);
+  a.number(m.node_rank, -1, kNodesMax);
+  a.text(m.host_name, kNameBytesMax);
+  a.text(m.text, kTextBytesMax);
+  a.maybe(m.failure, [&](auto& value) { fields(a, value); });
+  a.number(m.restarts, 0, kCountMax);
+  a.number(m.changes, 0, kCountMax);
+}
+
+void fields(auto& a, Like<Order> auto& m) {
+  a.integer(m.sequence);
+  a.alternative(m.what, [&](auto& what) { fields(a, what); });
+}
+
+void fields(auto& a, Like<Alive> auto& m) {
+  a.integer(m.report);
+}
+
+template <typename Message>
+void encode_frame(const Message& message, std::string& out) {
+  const size_t begin = out.size();
+  FieldWriter writer(out);
+  writer.integer(uint32_t{0});
+  writer.integer(static_cast<uint8_t>(first_type<Message>() + message.index()));
+  std::visit([&](const auto& m) { fields(writer, m); }, message);
+  const size_t length = out.size() - begin - kLengthBytes;
+  CHECK(length <= kFrameBytesMax);
+  for (size_t i = 0; i < kLengthBytes; ++i)
+    out[begin + i] = static_cast<char>(length >> (8 * i) & 0xff);
+}
+
+template <typename Message, size_t i = 0>
+bool emplace_type(Message& message, uint8_t type) {
+  if constexpr (i == std::variant_size_v<Message>) {
+    return false;
+  } else {
+    if (type != first_type<Message>() + i) return emplace_type<Message, i + 1>(message, type);
+    message.template emplace<i>();
+    return true;
+  }
+}
+
+tl::unexpected<Error> not_ours(std::string_view what) {
+  return fail(ExitCode::rendezvous,
+              fmt::format("the other side does not speak this protocol: {}; all nodes must run the "
+                          "same version of muster",
+                          what));
+}
+
+template <typename Message>
+Result<Message> decode_body(std::string_view body) {
+  const auto type = static_cast<uint8_t>(body.front());
+  Message message;
+  if (!emplace_type(message, type))
+    return not_ours(fmt::format("a frame of unknown type {}", type));
+  FieldReader reader(body.substr(1));
+  std::visit([&](auto& m) { fields(reader, m); }, message);
+  if (const char* why = reader.end())
+    return not_ours(fmt::format("a frame of type {} with {}", type, why));
+  return message;
+}
+
+}  // namespace
+
+void encode(const AgentMessage& message, std::string& out) {
+  encode_frame(message, out);
+}
+
+void encode(const HostMessage& message, std::string& out) {
+  encode_frame(message, out);
+}
+
+template <typename Message>
+void FrameReader<Message>::feed(std::string_view bytes) {
+  if (broken_) return;
+  buffer_.erase(0, consumed_);
+  consumed_ = 0;
+  buffer_.append(bytes);
+}
+
+template <typename Message>
+Result<std::optional<Message>> FrameReader<Message>::next() {
+  if (broken_) return not_ours("it was given up before");
+  const std::string_view held = std::string_view(buffer_).substr(consumed_);
+  if (held.size() < kLengthBytes) return std::nullopt;
+  size_t length = 0;
+  for (size_t i = kLengthBytes; i > 0; --i)
+    length = length << 8 | static_cast<unsigned char>(held[i - 1]);
+  if (length == 0 || length > frame_bytes_max_)
+    return break_off(not_ours(fmt::format("a frame of {} bytes", length)).value());
+  if (held.size() - kLengthBytes < length) return std::nullopt;
+  Result<Message> message = decode_body<Message>(held.substr(kLengthBytes, length));
+  if (!message) return break_off(std::move(message.error()));
+  consumed_ += kLengthBytes + length;
+  return std::optional<Message>(std::move(*message));
+}
+
+template <typename Message>
+tl::unexpected<Error> FrameReader<Message>::break_off(Error error) {
+  broken_ = true;
+  consumed_ = 0;
+  buffer_ = std::string();
+  return tl::unexpected<Error>(std::move(error));
+}
+
+template class FrameReader<AgentMessage>;
+template class FrameReader<HostMessage>;
+
+}  // namespace muster::membership

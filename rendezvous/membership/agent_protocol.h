@@ -1,0 +1,278 @@
+// What agents and the host of the rendezvous say to each other: plain values and their wire format.
+// One page describes the format: rendezvous/membership/PROTOCOL.md. Pure; decoding treats its input
+// as hostile (every length has a limit, nothing is ever interpreted as code).
+//
+// Both directions are level-triggered: a Report says all that the host has to know of an agent now,
+// an Order all that an agent has to do now. Either may be lost, repeated or come late; the newest
+// one (by its sequence number) counts, and whoever has not been answered says it again. That is why
+// a lost connection costs nothing but the time to make a new one.
+//
+//   agent                                   host
+//   magic, Hello{job, nonce}          ─▶
+//                                     ◀─   Challenge{nonce}            (or Refused)
+//   Join{who, slots, proof}           ─▶
+//                                     ◀─   Welcome{lease, proof}       (or Refused)
+//   Report{ready}                     ─▶
+//                                     ◀─   Order{round 7, your ranks, the store}
+//   Report{running 7} ... each heartbeat
+//                                     ◀─   Alive ... each heartbeat
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::membership {
+
+// The first bytes of an agent's connection; the version follows in the Hello.
+inline constexpr std::string_view kMagic = "MSTR";
+inline constexpr uint16_t kProtocolVersion = 1;
+
+inline constexpr size_t kJobIdBytesMax = 1024;
+inline constexpr size_t kNameBytesMax = 1024;  // Host names, addresses, roles.
+inline constexpr size_t kTextBytesMax = 4096;  // Lines for people.
+inline constexpr size_t kDetailBytesMax =
+    262144;  // A failure's details (opaque to the rendezvous).
+inline constexpr size_t kFrameBytesMax = 524288;
+// Enough for a Hello and a Join: what a stranger may say before it has proved who it is.
+inline constexpr size_t kStrangerFrameBytesMax = 8192;
+
+// Sums of slots and of epochs stay far from the ends of their types, whatever an agent says.
+inline constexpr int kNodesMax = 524287;
+inline constexpr int kSlotsMax = 4096;
+inline constexpr int kCountMax = 1'000'000'000;  // Restarts, membership changes.
+inline constexpr uint64_t kEpochMax = uint64_t{1} << 48;
+
+using Epoch = uint64_t;  // Number of a round. 0: none yet.
+using Nonce = std::array<uint8_t, 16>;
+using Proof = std::array<uint8_t, 32>;  // HMAC-SHA256.
+
+// One life of one agent process: random, so that a restarted agent is never taken for the old one.
+struct AgentId {
+  uint64_t high = 0;
+  uint64_t low = 0;
+  friend auto operator<=>(const AgentId&, const AgentId&) = default;
+};
+
+// ---- what an agent is, said once a connection
+
+struct Hello {
+  uint16_t version = kProtocolVersion;
+  std::string job_id;
+  Nonce nonce{};
+  friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+struct Join {
+  AgentId agent;
+  Proof proof{};  // All zero where the job has no token.
+
+  std::string host_name;
+  std::optional<int> node_rank;  // --node-rank, where it was given.
+  int slots = 1;                 // Workers on this node.
+  std::string role;
+  std::string dialled;     // The host's address as this agent reached it.
+  std::string advertised;  // Its own address on that connection (or --local-addr).
+  bool is_host = false;    // It runs in the host's own process.
+
+  // The job as this node was told of it. All nodes must agree on the number of nodes.
+  int nodes_min = 1;
+  int nodes_max = 1;
+  int spares = 0;
+  int max_restarts = 0;
+  std::optional<int> max_membership_changes;
+  Duration last_call{};
+  Duration join_timeout{};
+  Duration lease{};
+
+  // What it knows of the past: how a returning host learns where the job stands.
+  Epoch last_epoch = 0;
+  int last_rank = -1;  // In that epoch.
+  int last_nodes = 0;  // Nodes in that epoch.
+  int restarts = 0;    // Taken from the budget so far.
+  int changes = 0;     // Membership changes so far.
+  friend bool operator==(const Join&, const Join&) = default;
+};
+
+// The first failure of a node in an epoch, in short.
+struct Failure {
+  int rank = 0;  // Global.
+  int local_rank = 0;
+  int exit_code = 1;   // What the launcher would exit with: 1..255.
+  bool final = false;  // Never to be restarted (the program cannot be executed, the user said so).
+  std::string sentence;  // "exited with 1: ValueError: boom"
+  std::string detail;    // Everything the verdict shows, once it is known; opaque here.
+  friend bool operator==(const Failure&, const Failure&) = default;
+};
+
+enum class Phase : uint8_t {
+  ready = 0,     // Nothing of an earlier epoch is alive here; wants a round.
+  running = 1,   // Workers of `epoch` are being started or run.
+  stopping = 2,  // Workers of `epoch` are being stopped.
+  done = 3,      // All workers of `epoch` have exited with 0.
+  leaving = 4,   // This node is going away (a signal); its workers are being stopped or gone.
+};
+
+// All that the host has to know of an agent now. Sent on every change and with each heartbeat.
+struct Report {
+  uint64_t sequence = 0;  // Grows with every report of this agent, over all connections.
+  uint64_t order = 0;     // The newest Order that was taken in.
+  Epoch epoch = 0;        // What `phase` speaks of; for ready: the newest one that has ended here.
+  Phase phase = Phase::ready;
+  bool reaped = true;  // Nothing of any epoch is alive here (always for ready; later for leaving).
+  int signal = 0;      // For leaving: what made it leave.
+  std::optional<Failure> failure;  // Of `epoch`; repeated until the host has ended that epoch.
+  friend bool operator==(const Report&, const Report&) = default;
+};
+
+struct Goodbye {  // The last word of an agent that has taken in the End, or has left for good.
+  friend bool operator==(const Goodbye&, const Goodbye&) = default;
+};
+
+// ---- what the host says
+
+struct Challenge {
+  Nonce nonce{};
+  bool token = false;  // Whether this host asks for one.
+  friend bool operator==(const Challenge&, const Challenge&) = default;
+};
+
+struct Welcome {
+  Proof proof{};
+  uint64_t host_instance = 0;  // Random: a host that returned is another one.
+  Duration lease{};
+  Duration heartbeat{};
+  friend bool operator==(const Welcome&, const Welcome&) = default;
+};
+
+enum class RefusalKind : uint8_t {
+  version = 0,        // Another protocol version.
+  token = 1,          // Wrong or missing token.
+  contradiction = 2,  // Started with other numbers than the job.
+  rank_taken = 3,     // Another node has this --node-rank.
+  closed = 4,         // The job of this id has ended.
+  full = 5,           // Limits of the host.
+};
+struct Refused {
+  RefusalKind kind = RefusalKind::closed;
+  std::string text;  // One line for the user: why, and what to do.
+  friend bool operator==(const Refused&, const Refused&) = default;
+};
+
+// Its own part of a round: constant in size, whatever the number of nodes.
+struct Round {
+  Epoch epoch = 0;
+  int node_rank = 0;
+  int nodes = 1;
+  int base_rank = 0;
+  int world_size = 1;
+  int base_role_rank = 0;
+  int role_world_size = 1;
+  std::string master_addr;
+  int master_port = 0;
+  int restarts = 0;  // Taken from the budget so far: TORCHELASTIC_RESTART_COUNT.
+  int changes = 0;
+  friend bool operator==(const Round&, const Round&) = default;
+};
+
+enum class StopWhy : uint8_t {
+  failure = 0,  // A worker failed somewhere.
+  lost = 1,     // A node was lost.
+  left = 2,     // A node leaves (a signal there).
+  joined = 3,   // A node came.
+  host = 4,     // The host returned and knows nothing of this epoch.
+};
+struct Stop {
+  Epoch epoch = 0;
+  StopWhy why = StopWhy::failure;
+  std::string text;  // One line: who, what, what happens next.
+  friend bool operator==(const Stop&, const Stop&) = default;
+};
+
+// Not in a round. `text` is empty until waiting has become worth a line.
+struct Wait {
+  bool spare = false;
+  std::string text;  // "3 of 4 nodes; missing: node rank 2; gives up in 581 s"
+  friend bool operator==(const Wait&, const Wait&) = default;
+};
+
+enum class EndWhy : uint8_t {
+  success = 0,
+  failed = 1,   // A worker failed and no restart was left: `failure`.
+  stopped = 2,  // Too few nodes were left after a signal: `signal`.
+  lost = 3,     // Too few nodes were left, or the membership budget was spent.
+  timeout = 4,  // The nodes did not meet in time.
+};
+struct End {
+  EndWhy why = EndWhy::success;
+  int exit_code = 0;
+  int signal = 0;
+  int node_rank = -1;     // Of the culprit.
+  std::string host_name;  // Of the culprit.
+  std::string text;       // One line.
+  std::optional<Failure> failure;
+  int restarts = 0;
+  int changes = 0;
+  friend bool operator==(const End&, const End&) = default;
+};
+
+// All that an agent has to do now.
+struct Order {
+  uint64_t sequence = 0;  // Grows with every order of this host instance to this agent.
+  std::variant<Wait, Round, Stop, End> what;
+  friend bool operator==(const Order&, const Order&) = default;
+};
+
+struct Alive {          // The host's heartbeat.
+  uint64_t report = 0;  // The newest Report that was taken in.
+  friend bool operator==(const Alive&, const Alive&) = default;
+};
+
+using AgentMessage = std::variant<Hello, Join, Report, Goodbye>;
+using HostMessage = std::variant<Challenge, Welcome, Refused, Order, Alive>;
+
+// One frame: u32 length of what follows, u8 type, fields. Little-endian.
+// REQUIRES: within the limits above (longer texts and details are cut, on a UTF-8 boundary).
+void encode(const AgentMessage& message, std::string& out);
+void encode(const HostMessage& message, std::string& out);
+
+// Takes bytes as they come and gives whole messages. After an error it gives nothing more: the
+// connection is to be closed. Holds at most one frame.
+template <typename Message>
+class FrameReader {
+ public:
+  explicit FrameReader(size_t frame_bytes_max = kFrameBytesMax)
+      : frame_bytes_max_(frame_bytes_max) {}
+
+  // For a peer that has proved who it is.
+  void allow_frames_of(size_t bytes_max) { frame_bytes_max_ = bytes_max; }
+
+  // The bytes after the magic.
+  void feed(std::string_view bytes);
+  // nullopt: more bytes are needed. An Error: the other side does not speak this protocol.
+  Result<std::optional<Message>> next();
+
+ private:
+  tl::unexpected<Error> break_off(Error error);
+
+  size_t frame_bytes_max_;
+  std::string buffer_;
+  size_t consumed_ = 0;  // Of buffer_: frames that were given.
+  bool broken_ = false;
+};
+extern template class FrameReader<AgentMessage>;
+extern template class FrameReader<HostMessage>;
+
+// For transcripts and logs. One line.
+std::string to_text(const AgentMessage& message);
+std::string to_text(const HostMessage& message);
+
+}  // namespace muster::membership

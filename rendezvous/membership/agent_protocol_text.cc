@@ -1,0 +1,158 @@
+#include <fmt/format.h>
+
+#include "rendezvous/membership/agent_protocol.h"
+
+namespace muster::membership {
+namespace {
+
+// Texts of others go into our transcript as one line each, however they look.
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string seconds_text(Duration duration) {
+  return fmt::format("{:g} s", std::chrono::duration<double>(duration).count());
+}
+
+std::string nodes_text(const Join& m) {
+  if (m.nodes_min == m.nodes_max) return fmt::format("{}", m.nodes_max);
+  return fmt::format("{}:{}", m.nodes_min, m.nodes_max);
+}
+
+std::string_view phase_text(Phase phase) {
+  switch (phase) {
+    case Phase::ready:
+      return "ready";
+    case Phase::running:
+      return "running";
+    case Phase::stopping:
+      return "stopping";
+    case Phase::done:
+      return "done";
+    case Phase::leaving:
+      return "leaving";
+  }
+  return "?";
+}
+
+std::string_view refusal_text(RefusalKind kind) {
+  constexpr std::string_view kNames[] = {"version",    "token",  "contradiction",
+                                         "rank_taken", "closed", "full"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::string_view stop_text(StopWhy why) {
+  constexpr std::string_view kNames[] = {"failure", "lost", "left", "joined", "host"};
+  return kNames[static_cast<size_t>(why)];
+}
+
+std::string_view end_text(EndWhy why) {
+  constexpr std::string_view kNames[] = {"success", "failed", "stopped", "lost", "timeout"};
+  return kNames[static_cast<size_t>(why)];
+}
+
+std::string failure_text(const Failure& m) {
+  return fmt::format("failure{{rank {} local {}, exit {}{}, {}, detail of {} bytes}}", m.rank,
+                     m.local_rank, m.exit_code, m.final ? ", final" : "", quoted(m.sentence),
+                     m.detail.size());
+}
+
+std::string message_text(const Hello& m) {
+  return fmt::format("Hello{{version {}, job {}}}", m.version, quoted(m.job_id));
+}
+
+std::string message_text(const Join& m) {
+  std::string out =
+      fmt::format("Join{{agent {:x}-{:x}, host {}", m.agent.high, m.agent.low, quoted(m.host_name));
+  if (m.node_rank) out += fmt::format(", node rank {}", *m.node_rank);
+  out += fmt::format(", {} slots, role {}, dialled {}, advertised {}{}", m.slots, quoted(m.role),
+                     quoted(m.dialled), quoted(m.advertised), m.is_host ? ", host" : "");
+  out += fmt::format(", nodes {} + {}, {} restarts", nodes_text(m), m.spares, m.max_restarts);
+  if (m.max_membership_changes) out += fmt::format(", {} changes", *m.max_membership_changes);
+  out += fmt::format(", last call {}, join time-out {}, lease {}", seconds_text(m.last_call),
+                     seconds_text(m.join_timeout), seconds_text(m.lease));
+  return out + fmt::format("; was rank {} of {} in epoch {}, {} restarts and {} changes so far}}",
+                           m.last_rank, m.last_nodes, m.last_epoch, m.restarts, m.changes);
+}
+
+std::string message_text(const Report& m) {
+  std::string out = fmt::format("Report{{{}, order {}, epoch {}, {}{}", m.sequence, m.order,
+                                m.epoch, phase_text(m.phase), m.reaped ? ", reaped" : "");
+  if (m.signal != 0) out += fmt::format(", signal {}", m.signal);
+  if (m.failure) out += ", " + failure_text(*m.failure);
+  return out + "}";
+}
+
+std::string message_text(const Goodbye&) {
+  return "Goodbye{}";
+}
+
+std::string message_text(const Challenge& m) {
+  return m.token ? "Challenge{token}" : "Challenge{}";
+}
+
+std::string message_text(const Welcome& m) {
+  return fmt::format("Welcome{{instance {:x}, lease {}, heartbeat {}}}", m.host_instance,
+                     seconds_text(m.lease), seconds_text(m.heartbeat));
+}
+
+std::string message_text(const Refused& m) {
+  return fmt::format("Refused{{{}, {}}}", refusal_text(m.kind), quoted(m.text));
+}
+
+std::string order_text(const Wait& m) {
+  return fmt::format("Wait{{{}{}}}", m.spare ? "spare, " : "", quoted(m.text));
+}
+
+std::string order_text(const Round& m) {
+  return fmt::format(
+      "Round{{epoch {}, node {} of {}, ranks {}+ of {}, role ranks {}+ of {}, master {}:{}, "
+      "{} restarts, {} changes}}",
+      m.epoch, m.node_rank, m.nodes, m.base_rank, m.world_size, m.base_role_rank, m.role_world_size,
+      m.master_addr, m.master_port, m.restarts, m.changes);
+}
+
+std::string order_text(const Stop& m) {
+  return fmt::format("Stop{{epoch {}, {}, {}}}", m.epoch, stop_text(m.why), quoted(m.text));
+}
+
+std::string order_text(const End& m) {
+  std::string out = fmt::format("End{{{}, exit {}", end_text(m.why), m.exit_code);
+  if (m.signal != 0) out += fmt::format(", signal {}", m.signal);
+  if (m.node_rank >= 0)
+    out += fmt::format(", node rank {} on {}", m.node_rank, quoted(m.host_name));
+  out += fmt::format(", {}", quoted(m.text));
+  if (m.failure) out += ", " + failure_text(*m.failure);
+  return out + fmt::format(", {} restarts, {} changes}}", m.restarts, m.changes);
+}
+
+std::string message_text(const Order& m) {
+  return fmt::format("Order{{{}, {}}}", m.sequence,
+                     std::visit([](const auto& what) { return order_text(what); }, m.what));
+}
+
+std::string message_text(const Alive& m) {
+  return fmt::format("Alive{{report {}}}", m.report);
+}
+
+}  // namespace
+
+std::string to_text(const AgentMessage& message) {
+  return std::visit([](const auto& m) { return message_text(m); }, message);
+}
+
+std::string to_text(const HostMessage& message) {
+  return std::visit([](const auto& m) { return message_text(m); }, message);
+}
+
+}  // namespace muster::membership

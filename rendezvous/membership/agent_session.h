@@ -1,0 +1,69 @@
+// The host's end of one agent's connection: the handshake (Hello, Challenge, Join), then whole
+// messages both ways. Knows nothing of jobs: who has proved the token is handed on, everything else
+// is refused or hung up on here. One thread: the loop's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <boost/asio/io_context.hpp>
+
+#include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/membership/byte_stream.h"
+#include "rendezvous/net/address.h"
+#include "rendezvous/net/listener.h"
+
+namespace muster {
+
+class AgentSession : public std::enable_shared_from_this<AgentSession> {
+ public:
+  struct Options {
+    std::string token;
+    uint64_t host_instance = 0;
+    size_t unsent_bytes_max = 0;
+  };
+  struct Handlers {
+    std::function<void(const membership::Join&)> joined;  // Authenticated.
+    std::function<void(const membership::AgentMessage&)> message;
+    // The connection is gone. `refused`: by us, in the handshake.
+    std::function<void(const std::string& why, bool refused)> closed;
+  };
+
+  AgentSession(boost::asio::io_context& io, Arrival arrival, Options options);
+
+  // Handlers may be called from inside this.
+  void start(Handlers handlers);
+  // A Welcome gets the host's proof.
+  void send(const membership::HostMessage& message);
+  void refuse(membership::RefusalKind kind, std::string text);
+  // Hangs up after what was sent; no handler is called any more.
+  void finish();
+
+  bool is_joined() const { return step_ == Step::joined; }
+  const std::string& job_id() const { return hello_.job_id; }
+  const IpAddress& peer() const { return peer_.ip; }
+
+ private:
+  enum class Step { hello, join, joined, over };
+
+  void on_bytes(std::string_view bytes);
+  void on_message(const membership::AgentMessage& message);
+  void on_hello(const membership::Hello& hello);
+  void on_join(const membership::Join& join);
+  void on_closed(const std::string& why, bool refused);
+
+  Options options_;
+  SocketAddress peer_;
+  std::string early_;  // What came with the arrival.
+  ByteStream stream_;
+  Handlers handlers_;
+  Step step_ = Step::hello;
+  membership::FrameReader<membership::AgentMessage> reader_;
+  membership::Hello hello_;
+  membership::Nonce nonce_{};
+};
+
+}  // namespace muster

@@ -1,0 +1,279 @@
+#include "rendezvous/membership/coordinator.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "rendezvous/membership/agent_session.h"
+#include "rendezvous/membership/hosted_job.h"
+
+namespace muster {
+
+using membership::AgentMessage;
+using membership::HostMessage;
+using membership::RefusalKind;
+
+namespace {
+
+constexpr size_t kEndedJobsKept = 64;
+constexpr size_t kEarlyStoreClientsSaid = 8;
+constexpr auto kForsakenAfter = std::chrono::seconds(3);
+constexpr auto kSayStayingAfter = std::chrono::seconds(3);
+constexpr auto kIdleLook = std::chrono::milliseconds(50);
+
+bool is_loopback_only(const std::vector<SocketAddress>& endpoints) {
+  for (const SocketAddress& endpoint : endpoints) {
+    if (!endpoint.ip.is_loopback()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Coordinator::Coordinator(boost::asio::io_context& io, std::unique_ptr<Listener> listener,
+                         Options options)
+    : io_(io),
+      listener_(std::move(listener)),
+      options_(std::move(options)),
+      handshake_timer_(io),
+      idle_timer_(io) {
+  if (options_.multi_node && options_.token.empty() &&
+      !is_loopback_only(listener_->local_endpoints())) {
+    say(
+        fmt::format("no job token: whoever reaches port {} of this machine can join the job; "
+                    "--rdzv-token-file or MUSTER_TOKEN sets one",
+                    listener_->port()));
+  }
+  make_job(options_.job_id);
+  start_listening();
+}
+
+Coordinator::~Coordinator() {
+  listener_->close();
+  for (const auto& [id, session] : sessions_)
+    session->finish();
+}
+
+void Coordinator::start_listening() {
+  ListenHandlers handlers;
+  handlers.agent = [this](Arrival arrival) { on_agent(std::move(arrival)); };
+  handlers.store = [this](const Arrival& arrival) { on_store_client(arrival); };
+  handlers.stranger = [this](const Stranger& stranger) {
+    say(
+        fmt::format("{} connected to the rendezvous port {} from {} and was hung up on: is the "
+                    "port meant for something else?",
+                    stranger.description, listener_->port(), stranger.peer.ip.to_string()));
+  };
+  handlers.trouble = [this](const std::string& message) { say(message); };
+  listener_->start(std::move(handlers));
+}
+
+// ---- agents
+
+void Coordinator::on_agent(Arrival arrival) {
+  const membership::ConnectionId id = ++last_connection_;
+  const auto session = std::make_shared<AgentSession>(
+      io_, std::move(arrival),
+      AgentSession::Options{options_.token, options_.instance, options_.unsent_bytes_max});
+  sessions_[id] = session;
+  handshakes_.emplace_back(std::chrono::steady_clock::now() + options_.handshake_limit, id);
+  arm_handshakes();
+  session->start(
+      {[this, id](const membership::Join& join) { on_joined(id, join); },
+       [this, id](const AgentMessage& message) {
+         if (HostedJob* job = find_job(sessions_.at(id)->job_id())) job->on_message(id, message);
+       },
+       [this, id](const std::string& why, bool refused) { on_closed(id, why, refused); }});
+}
+
+void Coordinator::on_joined(membership::ConnectionId id, const membership::Join& join) {
+  const Session session = sessions_.at(id);
+  HostedJob* job = find_job(session->job_id());
+  if (job == nullptr && jobs_.size() < options_.jobs_max) job = make_job(session->job_id());
+  if (job == nullptr || sessions_.size() > options_.agents_max) {
+    return session->refuse(
+        RefusalKind::full,
+        fmt::format("the host serves {} jobs and {} agents already: use another endpoint",
+                    jobs_.size(), sessions_.size() - 1));
+  }
+  ++counters_.joined;
+  job->on_joined(id, join, session->peer());
+}
+
+void Coordinator::on_closed(membership::ConnectionId id, const std::string& why, bool refused) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  const Session session = found->second;
+  sessions_.erase(found);
+  ++(refused ? counters_.refused : counters_.broken);
+  note(fmt::format("{} an agent from {}: {}", refused ? "refused" : "lost the connection of",
+                   session->peer().to_string(), why));
+  if (HostedJob* job = find_job(session->job_id())) job->on_disconnected(id);
+  look_if_idle();
+}
+
+// ---- the store's clients on the agents' port
+
+void Coordinator::on_store_client(const Arrival& arrival) {
+  JobStore& store = find_job(options_.job_id)->store();
+  const bool too_early = !store.is_shared() || !store.was_ever_open();
+  if (too_early && early_store_clients_.size() < kEarlyStoreClientsSaid &&
+      early_store_clients_.insert(arrival.peer.ip).second) {
+    say(
+        fmt::format("a PyTorch TCPStore client from {} connected to the rendezvous port {}: is a "
+                    "torchrun agent started with the same endpoint? All nodes must run muster",
+                    arrival.peer.ip.to_string(), listener_->port()));
+  }
+  if (store.is_shared()) {
+    store.adopt(arrival.fd, arrival.bytes);
+  } else {
+    ::close(arrival.fd);
+  }
+}
+
+// ---- jobs
+
+HostedJob* Coordinator::find_job(const std::string& id) {
+  const auto found = jobs_.find(id);
+  return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+HostedJob* Coordinator::make_job(const std::string& id) {
+  HostedJob::Options job;
+  job.id = id;
+  job.own_agent = options_.own_agent;
+  job.membership.host_instance = options_.instance;
+  job.store_allow_any = options_.store_allow_any;
+  job.store_allow = options_.store_allow;
+  job.store.addresses = listener_->local_endpoints();
+  job.store.say = [this](const std::string& text) { say(text); };
+  if (id == options_.job_id && options_.worker_port) {
+    job.store.port = *options_.worker_port;
+  } else if (id == options_.job_id) {
+    job.store.shared_port = listener_->port();
+  }
+  HostedJob::Handlers handlers;
+  handlers.send = [this](membership::ConnectionId connection, const HostMessage& message) {
+    const auto found = sessions_.find(connection);
+    if (found != sessions_.end()) found->second->send(message);
+  };
+  handlers.hang_up = [this](membership::ConnectionId connection) {
+    const auto found = sessions_.find(connection);
+    if (found == sessions_.end()) return;
+    const Session session = found->second;
+    sessions_.erase(found);
+    session->finish();
+  };
+  handlers.finished = [this, id] { on_finished(id); };
+  handlers.note = [this](const std::string& text) { note(text); };
+  auto made = std::make_unique<HostedJob>(io_, std::move(job), std::move(handlers));
+  return (jobs_[id] = std::move(made)).get();
+}
+
+// The machine stays, so that a latecomer hears how the job ended; only the oldest go.
+void Coordinator::on_finished(const std::string& id) {
+  ended_.push_back(id);
+  for (size_t i = ended_.size(); i > kEndedJobsKept; --i) {
+    const std::string oldest = ended_.front();
+    ended_.pop_front();
+    const HostedJob* job = find_job(oldest);
+    if (oldest == options_.job_id || oldest == id || job->connections() != 0) {
+      ended_.push_back(oldest);
+    } else {
+      jobs_.erase(oldest);
+    }
+  }
+  if (idle_) look_if_idle();
+}
+
+// ---- handshakes
+
+void Coordinator::arm_handshakes() {
+  if (handshakes_armed_ || handshakes_.empty()) return;
+  handshakes_armed_ = true;
+  handshake_timer_.expires_at(handshakes_.front().first);
+  handshake_timer_.async_wait([this](boost::system::error_code error) {
+    if (error) return;
+    handshakes_armed_ = false;
+    expire_handshakes();
+  });
+}
+
+void Coordinator::expire_handshakes() {
+  const SteadyTime now = std::chrono::steady_clock::now();
+  while (!handshakes_.empty() && handshakes_.front().first <= now) {
+    const auto found = sessions_.find(handshakes_.front().second);
+    handshakes_.pop_front();
+    if (found == sessions_.end() || found->second->is_joined()) continue;
+    const Session session = found->second;
+    sessions_.erase(found);
+    ++counters_.timed_out;
+    session->finish();
+  }
+  arm_handshakes();
+}
+
+// ---- the end
+
+void Coordinator::wait_until_idle(std::function<void()> idle) {
+  idle_ = std::move(idle);
+  closing_since_ = std::chrono::steady_clock::now();
+  look_if_idle();
+}
+
+void Coordinator::look_if_idle() {
+  if (!idle_) return;
+  const SteadyTime now = std::chrono::steady_clock::now();
+  const std::string who = who_needs_us(now);
+  if (!who.empty() && !said_staying_ && now - closing_since_ >= kSayStayingAfter) {
+    said_staying_ = true;
+    say(fmt::format("this node is the host of the rendezvous: it stays until {}", who));
+  }
+  // By way of the loop, so that nobody destroys us from inside one of our functions.
+  idle_timer_.expires_after(who.empty() ? Duration::zero() : Duration(kIdleLook));
+  idle_timer_.async_wait([this, leave = who.empty()](boost::system::error_code error) {
+    if (error) return;
+    if (!leave) return look_if_idle();
+    const std::function<void()> idle = std::exchange(idle_, nullptr);
+    idle();
+  });
+}
+
+// "the 3 agents of job 'a' have gone", or nothing.
+std::string Coordinator::who_needs_us(SteadyTime now) const {
+  size_t jobs = 0;
+  size_t agents = 0;
+  std::string name;
+  for (const auto& [id, job] : jobs_) {
+    if (job->is_finished() || !job->has_others(now - kForsakenAfter)) continue;
+    ++jobs;
+    agents += job->connections();
+    name = id;
+  }
+  if (jobs == 0) return {};
+  if (jobs == 1) return fmt::format("the {} agents of job '{}' have gone", agents, name);
+  return fmt::format("the {} agents of {} jobs have gone", agents, jobs);
+}
+
+Coordinator::Counters Coordinator::counters() const {
+  Counters counters = counters_;
+  counters.sessions = sessions_.size();
+  counters.jobs = jobs_.size();
+  return counters;
+}
+
+std::string Coordinator::status() const {
+  std::string text;
+  for (const auto& [id, job] : jobs_)
+    text += fmt::format("{}job '{}': {}", text.empty() ? "" : "; ", id, job->status());
+  return text;
+}
+
+void Coordinator::say(const std::string& text) const {
+  if (options_.say) options_.say(text);
+}
+
+void Coordinator::note(const std::string& text) const {
+  if (options_.note) options_.note(text);
+}
+
+}  // namespace muster

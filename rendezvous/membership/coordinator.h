@@ -1,0 +1,117 @@
+// The shell of the host: takes the agents' connections of one listening port, lets them prove the
+// job's token, and performs what each job's Membership machine decides. One per host process; jobs
+// are told apart by id. The host's own job (or the first that comes) has its store behind the same
+// port, other jobs get a port of their own for each round. One thread: the loop's.
+//
+// What a bad agent can cost the others: a handshake has a deadline, a frame a limit, what is unsent
+// a limit; whoever breaks one is hung up on. An ended job is remembered (a few hundred bytes and
+// its machine), so that a latecomer hears how it ended.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/membership/membership.h"
+#include "rendezvous/net/address.h"
+#include "rendezvous/net/listener.h"
+
+namespace muster {
+
+class AgentSession;
+class HostedJob;
+
+class Coordinator {
+ public:
+  struct Options {
+    std::string job_id;  // Whose store shares the port.
+    membership::AgentId
+        own_agent;          // The agent of this process: the job's rank 0 unless ranks say else.
+    uint64_t instance = 0;  // Random: a host that returned is another one.
+    std::string token;      // Empty: none is asked for.
+    std::optional<int> worker_port;  // The store of job_id listens there instead (0: a free one).
+    bool store_allow_any = false;
+    std::vector<Network> store_allow;  // Beside the members.
+    bool multi_node = true;            // Whether a missing token is worth a line.
+    Duration handshake_limit = std::chrono::seconds(10);
+    size_t unsent_bytes_max = size_t{4} << 20;
+    size_t jobs_max = 1024;
+    size_t agents_max = 65536;
+    std::function<void(const std::string&)> say;   // For the user.
+    std::function<void(const std::string&)> note;  // For the log; may be empty.
+  };
+
+  struct Counters {
+    uint64_t joined = 0, refused = 0, broken = 0, timed_out = 0;
+    size_t sessions = 0, jobs = 0;  // Now.
+    friend bool operator==(const Counters&, const Counters&) = default;
+  };
+
+  // Starts serving at once.
+  Coordinator(boost::asio::io_context& io, std::unique_ptr<Listener> listener, Options options);
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+  ~Coordinator();
+
+  uint16_t port() const { return listener_->port(); }
+  Counters counters() const;
+
+  // Calls `idle` once nobody needs this host any more: every job is over, or has had no agent of
+  // another process for a few seconds. Says a line where that takes longer than 3 s.
+  void wait_until_idle(std::function<void()> idle);
+
+  // One line for each job.
+  std::string status() const;
+
+ private:
+  using SteadyTime = std::chrono::steady_clock::time_point;
+  using Session = std::shared_ptr<AgentSession>;
+
+  void start_listening();
+  void on_agent(Arrival arrival);
+  void on_joined(membership::ConnectionId id, const membership::Join& join);
+  void on_closed(membership::ConnectionId id, const std::string& why, bool refused);
+  void on_store_client(const Arrival& arrival);
+  HostedJob* find_job(const std::string& id);
+  HostedJob* make_job(const std::string& id);
+  void on_finished(const std::string& id);
+  void arm_handshakes();
+  void expire_handshakes();
+  void look_if_idle();
+  std::string who_needs_us(SteadyTime now) const;
+  void say(const std::string& text) const;
+  void note(const std::string& text) const;
+
+  boost::asio::io_context& io_;
+  std::unique_ptr<Listener> listener_;
+  Options options_;
+  Counters counters_;
+  membership::ConnectionId last_connection_ = 0;
+  std::map<membership::ConnectionId, Session> sessions_;
+  std::map<std::string, std::unique_ptr<HostedJob>> jobs_;
+  std::deque<std::string> ended_;  // Job ids, oldest first.
+  // Of sessions that have not joined, in order of deadline: all have the same time.
+  std::deque<std::pair<SteadyTime, membership::ConnectionId>> handshakes_;
+  bool handshakes_armed_ = false;
+  boost::asio::steady_timer handshake_timer_;
+  boost::asio::steady_timer idle_timer_;
+  std::function<void()> idle_;
+  SteadyTime closing_since_{};
+  bool said_staying_ = false;
+  std::set<IpAddress> early_store_clients_;
+};
+
+}  // namespace muster

@@ -1,0 +1,117 @@
+#include "rendezvous/membership/hosted_job.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "rendezvous/net/interfaces.h"
+
+namespace muster {
+
+using membership::AgentMessage;
+
+HostedJob::HostedJob(boost::asio::io_context& io, Options options, Handlers handlers)
+    : options_(std::move(options)),
+      handlers_(std::move(handlers)),
+      store_(io, options_.store),
+      machine_(options_.membership),
+      drive_(io, machine_, [this](const Membership::Effect& effect) { perform(effect); }) {}
+
+void HostedJob::on_joined(membership::ConnectionId connection, membership::Join join,
+                          const IpAddress& seen) {
+  // Only this process knows which agent is its own; anybody can claim to be.
+  join.is_host = join.agent == options_.own_agent;
+  connections_.insert(connection);
+  if (!join.is_host) others_.insert(connection);
+  seen_[join.agent] = {join.advertised, seen};
+  drive_.post(membership::Joined{connection, std::move(join)});
+}
+
+void HostedJob::on_message(membership::ConnectionId connection, const AgentMessage& message) {
+  if (const auto* report = std::get_if<membership::Report>(&message)) {
+    drive_.post(membership::Reported{connection, *report});
+  } else if (std::holds_alternative<membership::Goodbye>(message)) {
+    drive_.post(membership::Parted{connection});
+  }
+}
+
+void HostedJob::on_disconnected(membership::ConnectionId connection) {
+  if (connections_.erase(connection) == 0) return;
+  if (others_.erase(connection) != 0) others_until_ = std::chrono::steady_clock::now();
+  drive_.post(membership::Disconnected{connection});
+}
+
+bool HostedJob::has_others(std::chrono::steady_clock::time_point since) const {
+  return !others_.empty() || others_until_ > since;
+}
+
+std::string HostedJob::status() const {
+  return machine_.status(to_instant(std::chrono::steady_clock::now()));
+}
+
+void HostedJob::perform(const Membership::Effect& effect) {
+  struct Perform {
+    HostedJob& self;
+    void operator()(const membership::Send& e) const {
+      self.handlers_.send(e.connection, e.message);
+    }
+    void operator()(const membership::Hangup& e) const {
+      self.connections_.erase(e.connection);
+      if (self.others_.erase(e.connection) != 0)
+        self.others_until_ = std::chrono::steady_clock::now();
+      self.handlers_.hang_up(e.connection);
+    }
+    void operator()(const membership::OpenStore& e) const { self.open_store(e); }
+    void operator()(const membership::CloseStore&) const { self.store_.close(); }
+    void operator()(const membership::Finished&) const {
+      self.finished_ = true;
+      self.handlers_.finished();
+    }
+    void operator()(const membership::Note& e) const {
+      if (self.handlers_.note) self.handlers_.note(e.text);
+    }
+  };
+  std::visit(Perform{*this}, effect);
+}
+
+void HostedJob::open_store(const membership::OpenStore& request) {
+  const Result<int> port = store_.open(request.epoch, allowed(request.addresses));
+  if (port) {
+    drive_.post(membership::StoreOpened{request.epoch, *port});
+  } else {
+    drive_.post(membership::StoreFailed{request.epoch, port.error()});
+  }
+}
+
+// The members' addresses as they name them and as we see them. A member on this machine may reach
+// us from any of our own addresses.
+JobStore::Allowed HostedJob::allowed(const std::vector<std::string>& advertised) const {
+  if (options_.store_allow_any) return std::nullopt;
+  std::set<IpAddress> members;
+  for (const std::string& text : advertised) {
+    if (const auto address = IpAddress::parse(text)) members.insert(*address);
+  }
+  const std::set<std::string> names(advertised.begin(), advertised.end());
+  for (const auto& [agent, seen] : seen_) {
+    if (names.contains(seen.advertised)) members.insert(seen.address);
+  }
+  const std::vector<IpAddress> own = read_own_addresses();
+  const bool here = std::any_of(members.begin(), members.end(), [&](const IpAddress& address) {
+    return is_own_address(address, own);
+  });
+  std::vector<Network> networks;
+  if (here) {
+    members.insert(own.begin(), own.end());
+    networks.push_back(Network(IpAddress::loopback_v4(), 8));
+    networks.push_back(Network(IpAddress::loopback_v6()));
+  }
+  for (const IpAddress& address : members) {
+    if (!here || !address.is_loopback()) networks.push_back(Network(address));
+  }
+  networks.insert(networks.end(), options_.store_allow.begin(), options_.store_allow.end());
+  return networks;
+}
+
+}  // namespace muster

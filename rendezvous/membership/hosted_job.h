@@ -1,0 +1,76 @@
+// One job at its host: the Membership machine with its clock, and the job's store. Knows
+// connections by number only; the Coordinator owns them. One thread: the loop's.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+
+#include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/membership/job_store.h"
+#include "rendezvous/membership/membership.h"
+#include "rendezvous/net/address.h"
+#include "rendezvous/net/drive.h"
+
+namespace muster {
+
+class HostedJob {
+ public:
+  struct Options {
+    std::string id;
+    membership::AgentId own_agent;
+    Membership::Options membership;
+    JobStore::Options store;
+    bool store_allow_any = false;
+    std::vector<Network> store_allow;
+  };
+  struct Handlers {
+    std::function<void(membership::ConnectionId, const membership::HostMessage&)> send;
+    std::function<void(membership::ConnectionId)> hang_up;
+    std::function<void()> finished;
+    std::function<void(const std::string&)> note;
+  };
+
+  HostedJob(boost::asio::io_context& io, Options options, Handlers handlers);
+
+  void on_joined(membership::ConnectionId connection, membership::Join join, const IpAddress& seen);
+  void on_message(membership::ConnectionId connection, const membership::AgentMessage& message);
+  void on_disconnected(membership::ConnectionId connection);
+
+  JobStore& store() { return store_; }
+  bool is_finished() const { return finished_; }
+  // Agents of other processes that are connected now, or were until `since`.
+  bool has_others(std::chrono::steady_clock::time_point since) const;
+  size_t connections() const { return connections_.size(); }
+  std::string status() const;
+
+ private:
+  struct Seen {
+    std::string advertised;
+    IpAddress address;  // The other end of its connection: NAT may have changed it.
+  };
+
+  void perform(const Membership::Effect& effect);
+  void open_store(const membership::OpenStore& request);
+  JobStore::Allowed allowed(const std::vector<std::string>& advertised) const;
+
+  Options options_;
+  Handlers handlers_;
+  JobStore store_;
+  Membership machine_;
+  Drive<Membership, membership::Tick> drive_;
+  std::map<membership::AgentId, Seen> seen_;
+  std::set<membership::ConnectionId> connections_;
+  std::set<membership::ConnectionId> others_;  // Those of other processes.
+  std::chrono::steady_clock::time_point others_until_{};
+  bool finished_ = false;
+};
+
+}  // namespace muster

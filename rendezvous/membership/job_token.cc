@@ -1,0 +1,111 @@
+#include "rendezvous/membership/job_token.h"
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <unistd.h>
+
+namespace muster::membership {
+namespace {
+
+// Which side speaks, so that nobody's proof can be sent back to it as the other's.
+constexpr std::string_view kAgentLabel = "muster agent proof 1";
+constexpr std::string_view kHostLabel = "muster host proof 1";
+
+void append_part(std::string& message, std::string_view part) {
+  const uint64_t size = part.size();
+  for (int shift = 0; shift < 64; shift += 8)
+    message.push_back(static_cast<char>(size >> shift & 0xff));
+  message.append(part);
+}
+
+std::string_view bytes_of(const Nonce& nonce) {
+  return {reinterpret_cast<const char*>(nonce.data()), nonce.size()};
+}
+
+// Every part is preceded by its length, so no two different lists of parts look the same.
+Proof proof_of(std::string_view label, std::string_view token, std::string_view job_id,
+               const Nonce& agent_nonce, const Nonce& host_nonce) {
+  Proof proof{};
+  if (token.empty()) return proof;
+  std::string message;
+  for (const std::string_view part : {label, job_id, bytes_of(agent_nonce), bytes_of(host_nonce)})
+    append_part(message, part);
+  unsigned length = 0;
+  CHECK(token.size() <= INT32_MAX);
+  const unsigned char* mac = HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()),
+                                  reinterpret_cast<const unsigned char*>(message.data()),
+                                  message.size(), proof.data(), &length);
+  CHECK(mac != nullptr && length == proof.size());
+  return proof;
+}
+
+tl::unexpected<Error> bad_file(const std::string& path, std::string_view what) {
+  return fail(ExitCode::environment, fmt::format("the token file {} {}", path, what));
+}
+
+struct TokenDescriptor {
+  int fd;
+  explicit TokenDescriptor(int descriptor) : fd(descriptor) {}
+  TokenDescriptor(const TokenDescriptor&) = delete;
+  TokenDescriptor& operator=(const TokenDescriptor&) = delete;
+  ~TokenDescriptor() { ::close(fd); }
+};
+
+std::string errno_words(int error) {
+  return std::generic_category().message(error);
+}
+
+Result<std::string> read_token(int fd, const std::string& path) {
+  std::string bytes(kTokenBytesMax + 2, '\0');
+  size_t size = 0;
+  while (size < bytes.size()) {
+    const ssize_t got = ::read(fd, bytes.data() + size, bytes.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return bad_file(path, "cannot be read: " + errno_words(errno));
+    if (got == 0) break;
+    size += static_cast<size_t>(got);
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+}  // namespace
+
+Proof agent_proof(std::string_view token, std::string_view job_id, const Nonce& agent_nonce,
+                  const Nonce& host_nonce) {
+  return proof_of(kAgentLabel, token, job_id, agent_nonce, host_nonce);
+}
+
+Proof host_proof(std::string_view token, std::string_view job_id, const Nonce& agent_nonce,
+                 const Nonce& host_nonce) {
+  return proof_of(kHostLabel, token, job_id, agent_nonce, host_nonce);
+}
+
+bool same_proof(const Proof& a, const Proof& b) {
+  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+Result<std::string> read_token_file(const std::string& path) {
+  // Not blocking: a FIFO without a writer would hold us for ever.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return bad_file(path, "cannot be opened: " + errno_words(errno));
+  const TokenDescriptor file(fd);
+  Result<std::string> token = read_token(fd, path);
+  if (!token) return token;
+  if (token->ends_with('\n')) token->pop_back();
+  if (token->empty()) return bad_file(path, "is empty: write a token into it");
+  if (token->size() > kTokenBytesMax)
+    return bad_file(path, fmt::format("is longer than {} bytes", kTokenBytesMax));
+  return token;
+}
+
+}  // namespace muster::membership

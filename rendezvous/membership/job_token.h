@@ -1,0 +1,30 @@
+// The job token: what tells the agents of a job from strangers. It is never sent. Each side sends a
+// nonce and proves that it knows the token by an HMAC-SHA256 over its part, the job id and both
+// nonces, so a proof is worth nothing on another connection, for another job, or for the other
+// side. Pure but for reading the token file; any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/membership/agent_protocol.h"
+
+namespace muster::membership {
+
+inline constexpr size_t kTokenBytesMax = 4096;
+
+// What the agent (in its Join) and the host (in its Welcome) show. All zero for an empty token.
+Proof agent_proof(std::string_view token, std::string_view job_id, const Nonce& agent_nonce,
+                  const Nonce& host_nonce);
+Proof host_proof(std::string_view token, std::string_view job_id, const Nonce& agent_nonce,
+                 const Nonce& host_nonce);
+
+// Compares in a time that does not depend on where they differ.
+bool same_proof(const Proof& a, const Proof& b);
+
+// The file's bytes without one trailing newline. Fails when it cannot be read, is empty or longer
+// than kTokenBytesMax.
+Result<std::string> read_token_file(const std::string& path);
+
+}  // namespace muster::membership

@@ -1,0 +1,260 @@
+#include "rendezvous/membership/member.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "rendezvous/membership/member_text.h"
+
+namespace muster {
+
+using membership::Phase;
+using membership::StopWhy;
+
+Member::Member(const Options& options)
+    : options_(options), prng_(options.seed), join_(options.join), lease_(options.lease) {
+  CHECK(options.lease > Duration::zero());
+  CHECK(options.backoff_first > Duration::zero());
+  CHECK(options.backoff_cap >= options.backoff_first);
+  CHECK(options.first_status > Duration::zero());
+  CHECK(options.status_cap >= options.first_status);
+  report_.epoch = join_.last_epoch;
+}
+
+// Every (link, event) pair about the connection. "-" changes nothing: what a connection says late,
+// or twice, is no news.
+//
+//                    idle      connecting  joining     joined       pausing    over
+// Begin              connect   -           -           -            -          -
+// ConnectionUp       -         joining     -           -            -          -
+// ConnectionFailed   -         pause [1]   pause [1]   pause [1]    -          -
+// ConnectionLost     -         pause       pause       pause        -          -
+// Welcome            -         -           joined [2]  -            -          -
+// Refused            -         -           give up [3] give up [3]  -          -
+// Order, Alive       -         -           -           taken in     -          -
+// Tick               -         give up     drop,       drop, beat   connect,   -
+//                                          give up                  give up
+//
+// And every (phase, event) pair about the workers.
+//
+//                    ready          running       stopping     done         leaving
+// Order Round        round [4]      -             -            -            -
+// Order Stop         [5]            stop [6]      -            stop [6]     announced
+// Order End          goodbye        ended         ended        goodbye      ended
+// host is silent     -              stop          -            stop         -
+// host is another    -              stop          -            stop         -
+// ReadyForRound      -              ready         ready        ready        reaped
+// WorkersDone        -              done [6]      -            -            -
+// WorkerFailed       tell [7]       stopping [7]  tell [7]     -            tell [7]
+// Leaving            leaving        leaving       leaving      leaving      reaped
+//
+// [1] A port that nobody listens at means that the host is gone: the workers are stopped at once. A
+// fatal failure gives up. [2] All that is true of us is said at once; a host that is not the one of
+// our round has ended it. [3] A taken rank is asked for again while the old life of this very node
+// may still be held for alive: twice the lease. [4] Of an epoch above all that we know; else "-".
+// [5] The order of that round never came: it has ended here. [6] Of our own epoch; else "-".
+// [7] Of our own epoch; kept until the next round, since ready may be told before the failure has
+// arrived.
+void Member::step(Instant now, const Event& event, std::vector<Effect>& out) {
+  if (over()) return;
+  out_ = &out;
+  std::visit([&](const auto& e) { on(now, e); }, event);
+  out_ = nullptr;
+}
+
+bool Member::in_round() const {
+  return report_.phase == Phase::running || report_.phase == Phase::done;
+}
+
+// Whether the join time-out runs, and lines about waiting for the host are due.
+bool Member::waits_for_host() const {
+  return link_ != Link::idle && link_ != Link::joined && link_ != Link::over && !going();
+}
+
+Instant Member::next_deadline() const {
+  if (over()) return kNever;
+  Instant next = std::min(announce_by_, goodbye_by_);
+  if (link_ == Link::idle) return next;
+  if (link_ == Link::pausing) next = std::min(next, retry_at_);
+  if (link_ == Link::joining) next = std::min(next, link_since_ + lease_);
+  if (link_ == Link::joined) next = std::min({next, beat_at_, silent_at()});
+  if (link_ != Link::joined && in_round()) next = std::min(next, silent_at());
+  if (waits_for_host()) next = std::min({next, give_up_at_, say_at_});
+  return next;
+}
+
+// ---- The connection.
+
+void Member::on(Instant now, const member::Begin&) {
+  if (link_ != Link::idle) return;
+  heard_at_ = now;
+  lose_contact(now, "not answered yet");
+  connect();
+}
+
+void Member::connect() {
+  link_ = Link::connecting;
+  retry_at_ = kNever;
+  out_->push_back(member::Connect{join_});
+}
+
+// From here on the join time-out runs.
+void Member::lose_contact(Instant now, std::string why) {
+  trouble_ = std::move(why);
+  give_up_at_ = now + std::min(options_.join.join_timeout, kNever - now);
+  say_wait_ = options_.first_status;
+  say_at_ = now + say_wait_;
+  backoff_ = options_.backoff_first;
+  beat_at_ = kNever;
+}
+
+// Half to one and a half of the back-off, so that ten thousand do not come back at one instant.
+void Member::pause(Instant now) {
+  const auto whole = static_cast<uint64_t>(backoff_.count());
+  const Duration jittered{static_cast<int64_t>(whole / 2 + prng_.below(whole + 1))};
+  link_ = Link::pausing;
+  retry_at_ = now + jittered;
+  backoff_ = std::min(2 * backoff_, options_.backoff_cap);
+}
+
+void Member::on(Instant now, const member::ConnectionUp& event) {
+  if (link_ != Link::connecting) return;
+  link_ = Link::joining;
+  link_since_ = now;
+  join_.dialled = event.dialled;
+  join_.advertised = event.advertised;
+}
+
+void Member::on(Instant now, const member::ConnectionFailed& event) {
+  if (link_ == Link::idle || link_ == Link::pausing) return;
+  if (event.fatal) return give_up(now, event.error);
+  if (link_ == Link::joined) lose_contact(now, "");
+  trouble_ = event.error.message;
+  pause(now);
+  if (event.refused) {
+    stop_round(now, StopWhy::host,
+               fmt::format("the host of the job at {} is gone: {}", options_.endpoint, trouble_));
+  }
+}
+
+void Member::on(Instant now, const member::ConnectionLost& event) {
+  if (link_ == Link::idle || link_ == Link::pausing) return;
+  if (link_ == Link::joined) lose_contact(now, "");
+  trouble_ = event.why;
+  pause(now);
+}
+
+void Member::on(Instant now, const member::Received& event) {
+  if (link_ != Link::joining && link_ != Link::joined) return;
+  std::visit([&](const auto& message) { hear(now, message); }, event.message);
+}
+
+void Member::hear(Instant, const membership::Challenge&) {}  // The shell's part.
+
+void Member::hear(Instant now, const membership::Welcome& message) {
+  if (link_ != Link::joining) return;
+  link_ = Link::joined;
+  heard_at_ = now;
+  give_up_at_ = say_at_ = kNever;
+  trouble_.clear();
+  rank_refused_at_.reset();
+  backoff_ = options_.backoff_first;
+  if (message.lease > Duration::zero()) lease_ = message.lease;
+  heartbeat_ = message.heartbeat > Duration::zero() ? message.heartbeat : lease_ / 3;
+  if (message.host_instance != host_instance_) {
+    // It knows nothing of what was said to the one before.
+    host_instance_ = message.host_instance;
+    report_.order = 0;
+    detail_arrived_ = false;
+  }
+  if (round_instance_ != host_instance_ && in_round()) {
+    stop_round(now, StopWhy::host,
+               fmt::format("the host of the job at {} was restarted", options_.endpoint));
+  } else {
+    send_report(now);
+  }
+  say_goodbye_if_due();
+}
+
+void Member::hear(Instant now, const membership::Refused& message) {
+  if (message.kind == membership::RefusalKind::rank_taken && !going()) {
+    return refused_rank(now, message.text);
+  }
+  give_up(now, {ExitCode::rendezvous, message.text});
+}
+
+// The old life of this node may be held for alive until its lease is over.
+void Member::refused_rank(Instant now, const std::string& text) {
+  if (!rank_refused_at_) rank_refused_at_ = now;
+  if (now - *rank_refused_at_ >= 2 * lease_) return give_up(now, {ExitCode::rendezvous, text});
+  out_->push_back(member::Disconnect{});
+  if (link_ == Link::joined) lose_contact(now, "");
+  trouble_ = text;
+  pause(now);
+  stop_round(now, StopWhy::host, text);
+}
+
+void Member::hear(Instant now, const membership::Alive& message) {
+  if (link_ != Link::joined) return;
+  heard_at_ = now;
+  if (failure_sent_ != 0 && message.report >= failure_sent_) detail_arrived_ = true;
+  if (leaving_sent_ != 0 && message.report >= leaving_sent_) {
+    leave_told_ = true;
+    announce_leave();
+    say_goodbye_if_due();
+  }
+}
+
+// ---- Time.
+
+void Member::on(Instant now, const member::Tick&) {
+  if (now < next_deadline()) return;
+  forgive_jump(now);
+  tick_patience(now);
+  if (!over()) tick_link(now);
+}
+
+// We stood still ourselves, and what the host said meanwhile is still to be read.
+void Member::forgive_jump(Instant now) {
+  if (now - next_deadline() <= options_.jump) return;
+  heard_at_ = link_since_ = now;
+  if (give_up_at_ != kNever) give_up_at_ = std::max(give_up_at_, now + lease_);
+}
+
+void Member::tick_patience(Instant now) {
+  if (now >= announce_by_) announce_leave();
+  if (now >= goodbye_by_) end();
+}
+
+void Member::tick_link(Instant now) {
+  if (link_ == Link::joined && now >= silent_at()) {
+    out_->push_back(member::Disconnect{});
+    lose_contact(now, fmt::format("no sign of life for {}", member::whole_seconds(lease_)));
+    pause(now);
+  }
+  if (link_ != Link::joined && in_round() && now >= silent_at()) {
+    stop_round(now, StopWhy::host,
+               fmt::format("the host of the job at {} was not heard for {}: {}", options_.endpoint,
+                           member::whole_seconds(lease_), trouble_));
+  }
+  if (link_ == Link::joining && now >= link_since_ + lease_) {
+    out_->push_back(member::Disconnect{});
+    trouble_ = fmt::format("connected, but not welcomed for {}", member::whole_seconds(lease_));
+    pause(now);
+  }
+  if (link_ == Link::joined && now >= beat_at_) send_report(now);
+  if (waits_for_host() && now >= give_up_at_) {
+    return give_up(now, {ExitCode::rendezvous, no_host_text()});
+  }
+  if (waits_for_host() && now >= say_at_) say_waiting(now);
+  if (link_ == Link::pausing && now >= retry_at_) connect();
+}
+
+void Member::say_waiting(Instant now) {
+  out_->push_back(member::Say{waiting_text(now)});
+  say_wait_ = std::min(2 * say_wait_, options_.status_cap);
+  say_at_ = now + say_wait_;
+}
+
+}  // namespace muster

@@ -1,0 +1,271 @@
+// The machine of one agent's side of the rendezvous: connect, hello, resend, back-off, lease, and
+// the translation of the host's orders into what the agent does with its workers. Pure; the shell
+// (MemberClient) connects and authenticates, the agent performs.
+//
+//   connecting ─ConnectionUp─▶ joined ──Order Round──▶ in a round ──Order Stop, host silent──▶
+//   stopping
+//       ▲                        │                                                            │
+//       └── lost, refused ◀──────┴────────────────────── ReadyForRound ◀──────────────────────┘
+//
+// A host that has been silent for a lease, or whose port refuses us, has ended the round: our
+// workers are stopped (the others may already form without us, and two generations must never
+// meet), and we keep trying until the join time-out. A connection that comes back to the same host
+// instance within the lease changes nothing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/prng.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/membership/agent_protocol.h"
+
+namespace muster {
+
+namespace member {
+
+using namespace membership;  // NOLINT: the words of the protocol
+
+// ---- events: the connection
+
+struct Begin {
+  friend bool operator==(const Begin&, const Begin&) = default;
+};
+// Authenticated; the Join is on its way.
+struct ConnectionUp {
+  std::string dialled;     // The host's address as we reached it.
+  std::string advertised;  // Our own on that connection.
+  friend bool operator==(const ConnectionUp&, const ConnectionUp&) = default;
+};
+struct ConnectionFailed {
+  Error error;  // What was tried, and why it failed; for the waiting line.
+  bool refused =
+      false;           // A port where nobody listens: the host process is gone, not merely silent.
+  bool fatal = false;  // Trying again is of no use (a stranger answers, the token is wrong).
+  friend bool operator==(const ConnectionFailed&, const ConnectionFailed&) = default;
+};
+struct ConnectionLost {
+  std::string why;
+  friend bool operator==(const ConnectionLost&, const ConnectionLost&) = default;
+};
+struct Received {
+  HostMessage message;  // Welcome, Refused, Order or Alive.
+  friend bool operator==(const Received&, const Received&) = default;
+};
+
+// ---- events: the agent
+
+// Nothing of an earlier epoch is alive here.
+struct ReadyForRound {
+  friend bool operator==(const ReadyForRound&, const ReadyForRound&) = default;
+};
+struct WorkersDone {  // All exited with 0, and nothing of them is left.
+  Epoch epoch = 0;
+  friend bool operator==(const WorkersDone&, const WorkersDone&) = default;
+};
+// The first failure of the epoch on this node; again when its detail is known.
+struct WorkerFailed {
+  Epoch epoch = 0;
+  Failure failure;
+  friend bool operator==(const WorkerFailed&, const WorkerFailed&) = default;
+};
+// A signal ends this node's part. Again with reaped = true once nothing is alive.
+struct Leaving {
+  int signal = 0;
+  bool reaped = false;
+  friend bool operator==(const Leaving&, const Leaving&) = default;
+};
+struct Tick {
+  friend bool operator==(const Tick&, const Tick&) = default;
+};
+
+// ---- effects
+
+struct Connect {
+  Join join;  // proof, dialled and advertised are filled in by the shell.
+  friend bool operator==(const Connect&, const Connect&) = default;
+};
+// After what was sent there before. Nothing of this connection is told any more.
+struct Disconnect {
+  friend bool operator==(const Disconnect&, const Disconnect&) = default;
+};
+struct Send {
+  AgentMessage message;
+  friend bool operator==(const Send&, const Send&) = default;
+};
+// A round has formed: start the workers.
+struct RoundFormed {
+  Round round;
+  friend bool operator==(const RoundFormed&, const RoundFormed&) = default;
+};
+// Stop the workers of `epoch`, then say ReadyForRound (or Leaving if we are leaving).
+struct StopWorkers {
+  Epoch epoch = 0;
+  StopWhy why = StopWhy::failure;
+  std::string text;
+  friend bool operator==(const StopWorkers&, const StopWorkers&) = default;
+};
+// The announcement of our leaving is out (or cannot be made in time): its grace may start.
+struct LeaveAnnounced {
+  friend bool operator==(const LeaveAnnounced&, const LeaveAnnounced&) = default;
+};
+// The job is over: stop what still runs, print the verdict, leave.
+struct JobEnded {
+  End end;
+  friend bool operator==(const JobEnded&, const JobEnded&) = default;
+};
+// The nodes did not meet, or we were refused. Nothing of ours runs or may go on running.
+struct GaveUp {
+  Error error;
+  friend bool operator==(const GaveUp&, const GaveUp&) = default;
+};
+struct Say {  // A line for the user.
+  std::string text;
+  friend bool operator==(const Say&, const Say&) = default;
+};
+
+}  // namespace member
+
+class Member {
+ public:
+  using Event =
+      std::variant<member::Begin, member::ConnectionUp, member::ConnectionFailed,
+                   member::ConnectionLost, member::Received, member::ReadyForRound,
+                   member::WorkersDone, member::WorkerFailed, member::Leaving, member::Tick>;
+  using Effect = std::variant<member::Connect, member::Disconnect, member::Send,
+                              member::RoundFormed, member::StopWorkers, member::LeaveAnnounced,
+                              member::JobEnded, member::GaveUp, member::Say>;
+
+  struct Options {
+    membership::Join join;  // Who we are; the past is kept up to date by the machine.
+    std::string endpoint;   // For people: "node0:29400".
+    Duration lease = std::chrono::seconds{3};  // Until the host names another.
+    Duration backoff_first = std::chrono::milliseconds{20};
+    Duration backoff_cap = std::chrono::seconds{1};
+    // A leaving node waits this long for the host to pass the news on before its own grace starts.
+    Duration announce_patience = std::chrono::milliseconds{300};
+    // An End that cannot be acknowledged, or a leave that cannot be told, does not keep us longer.
+    Duration goodbye_patience = std::chrono::seconds{1};
+    Duration first_status = std::chrono::seconds{3};
+    Duration status_cap = std::chrono::seconds{60};
+    Duration jump = std::chrono::seconds{1};
+    uint64_t seed = 0;  // Of the jitter.
+  };
+
+  explicit Member(const Options& options);
+
+  // Appends the effects in the order to perform them. Nothing follows a GaveUp, nor the Disconnect
+  // that follows a Goodbye: the machine is over then, and drops every event.
+  void step(Instant now, const Event& event, std::vector<Effect>& out);
+
+  // When a Tick would do something; an earlier Tick does nothing.
+  Instant next_deadline() const;
+
+  // One line for people: where the connection stands, what is being waited for.
+  std::string status(Instant now) const;
+
+  bool over() const { return link_ == Link::over; }
+
+ private:
+  enum class Link { idle, connecting, joining, joined, pausing, over };
+
+  // One overload for each event; the table is in member.cc.
+  void on(Instant now, const member::Begin& event);
+  void on(Instant now, const member::ConnectionUp& event);
+  void on(Instant now, const member::ConnectionFailed& event);
+  void on(Instant now, const member::ConnectionLost& event);
+  void on(Instant now, const member::Received& event);
+  void on(Instant now, const member::ReadyForRound& event);
+  void on(Instant now, const member::WorkersDone& event);
+  void on(Instant now, const member::WorkerFailed& event);
+  void on(Instant now, const member::Leaving& event);
+  void on(Instant now, const member::Tick& event);
+
+  // One overload for each message of the host.
+  void hear(Instant now, const membership::Challenge& message);
+  void hear(Instant now, const membership::Welcome& message);
+  void hear(Instant now, const membership::Refused& message);
+  void hear(Instant now, const membership::Order& message);
+  void hear(Instant now, const membership::Alive& message);
+
+  // One overload for each kind of order.
+  void obey(Instant now, const membership::Wait& what);
+  void obey(Instant now, const membership::Round& what);
+  void obey(Instant now, const membership::Stop& what);
+  void obey(Instant now, const membership::End& what);
+
+  void connect();
+  void pause(Instant now);
+  void lose_contact(Instant now, std::string why);
+  void stop_round(Instant now, membership::StopWhy why, std::string text);
+  void send_report(Instant now);
+  void announce_leave();
+  void all_reaped(Instant now);
+  void say_goodbye_if_due();
+  void give_up(Instant now, Error error);
+  void end();
+  void refused_rank(Instant now, const std::string& text);
+  void tick_link(Instant now);
+  void tick_patience(Instant now);
+  void say_waiting(Instant now);
+  void forgive_jump(Instant now);
+
+  bool in_round() const;
+  bool going() const { return ended_ || report_.phase == membership::Phase::leaving; }
+  bool waits_for_host() const;
+  Instant silent_at() const { return heard_at_ + lease_; }
+  std::string waiting_text(Instant now) const;
+  std::string no_host_text() const;
+  std::string phase_text() const;
+
+  // Invariants. (1) RoundFormed is emitted only in phase ready, for an epoch above every earlier
+  // one. (2) Of every epoch at most one StopWorkers. (3) `report_` is the truth of this node at any
+  // time; sending it is all that is ever resent.
+  Options options_;
+  Prng prng_;
+  membership::Join join_;      // The past in it is kept up to date.
+  membership::Report report_;  // As of now; its sequence is that of the last one sent.
+
+  Link link_ = Link::idle;
+  uint64_t host_instance_ = 0;   // Of the last Welcome.
+  uint64_t round_instance_ = 0;  // That gave our round.
+  Duration lease_;
+  Duration heartbeat_{};
+  Instant heard_at_{};           // When the host was last heard, on any connection.
+  Instant link_since_{};         // Of joining.
+  Instant retry_at_ = kNever;    // Of pausing.
+  Instant beat_at_ = kNever;     // Of joined.
+  Instant give_up_at_ = kNever;  // Unless the host is met before.
+  Duration backoff_{};
+  std::string trouble_;  // Why there is no contact.
+  std::optional<Instant> rank_refused_at_;
+
+  Instant say_at_ = kNever;  // When the next line about waiting for the host is due.
+  Duration say_wait_{};
+  std::string wait_text_;  // What the host last said about waiting.
+
+  bool detail_arrived_ = false;   // The host has the failure's detail.
+  uint64_t failure_sent_ = 0;     // The first report that carried it.
+  uint64_t leaving_sent_ = 0;     // The first report of our leaving.
+  bool leave_told_ = false;       // The host has passed it on.
+  bool leave_announced_ = false;  // LeaveAnnounced was emitted.
+  Instant announce_by_ = kNever;
+  bool ended_ = false;
+  Instant goodbye_by_ = kNever;
+
+  std::vector<Effect>* out_ = nullptr;  // Only within step().
+};
+
+namespace member {
+
+// Transcript lines, for tests and logs.
+std::string to_text(const Member::Event& event);
+std::string to_text(const Member::Effect& effect);
+
+}  // namespace member
+
+}  // namespace muster

@@ -1,0 +1,277 @@
+#include "rendezvous/membership/member_client.h"
+
+#include <chrono>
+#include <variant>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include "rendezvous/membership/byte_stream.h"
+#include "rendezvous/membership/job_token.h"
+#include "rendezvous/membership/random_ids.h"
+#include "rendezvous/membership/store_probe.h"
+
+namespace muster {
+
+using membership::Challenge;
+using membership::FrameReader;
+using membership::Hello;
+using membership::HostMessage;
+using membership::Join;
+using membership::Nonce;
+using membership::Refused;
+using membership::Welcome;
+
+namespace {
+
+// The first bytes of what turns out to be a stranger.
+constexpr size_t kStrangerBytesKept = 256;
+
+std::optional<SocketAddress> end_of(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage raw{};
+  socklen_t length = sizeof raw;
+  if (ask(fd, reinterpret_cast<sockaddr*>(&raw), &length) != 0) return std::nullopt;
+  return SocketAddress::from_sockaddr(raw);
+}
+
+member::ConnectionFailed failed_for_good(std::string message) {
+  return {{ExitCode::rendezvous, std::move(message)}, false, true};
+}
+
+}  // namespace
+
+struct MemberClient::Link {
+  explicit Link(boost::asio::io_context& io) : limit(io) {}
+
+  enum class Step { dialling, hello, join, joined };
+  Step step = Step::dialling;
+  Join join;
+  Nonce agent_nonce{};
+  Nonce host_nonce{};
+  std::optional<uint64_t> wanted_instance;
+  SocketAddress host;
+  std::unique_ptr<ByteStream> stream;
+  FrameReader<HostMessage> reader;
+  std::string heard;  // Until the first whole message.
+  std::unique_ptr<StoreProbe> probe;
+  boost::asio::steady_timer limit;  // Of the handshake.
+};
+
+MemberClient::MemberClient(boost::asio::io_context& io, Dialler& dialler, Options options,
+                           Handlers handlers)
+    : io_(io),
+      dialler_(dialler),
+      options_(std::move(options)),
+      handlers_(std::move(handlers)),
+      stranger_(options_.member.endpoint),
+      machine_(options_.member),
+      drive_(io, machine_, [this](const Member::Effect& effect) { perform(effect); }),
+      alive_(std::make_shared<bool>(true)) {}
+
+MemberClient::~MemberClient() {
+  *alive_ = false;
+  dialler_.cancel();
+}
+
+std::string MemberClient::status() const {
+  return machine_.status(to_instant(std::chrono::steady_clock::now()));
+}
+
+void MemberClient::perform(const Member::Effect& effect) {
+  struct Perform {
+    MemberClient& self;
+    void operator()(const member::Connect& e) const { self.connect(e.join); }
+    // After a Goodbye: what was said is still sent.
+    void operator()(const member::Disconnect&) const {
+      self.dialler_.cancel();
+      const std::shared_ptr<Link> link = std::exchange(self.link_, nullptr);
+      if (link && link->stream) link->stream->finish();
+    }
+    void operator()(const member::Send& e) const {
+      if (!self.link_ || !self.link_->stream) return;
+      std::string bytes;
+      membership::encode(e.message, bytes);
+      self.link_->stream->write(bytes);
+    }
+    void operator()(const member::RoundFormed& e) const { self.handlers_.round(e.round); }
+    void operator()(const member::StopWorkers& e) const { self.handlers_.stop(e); }
+    void operator()(const member::LeaveAnnounced&) const { self.handlers_.leave_announced(); }
+    void operator()(const member::JobEnded& e) const { self.handlers_.ended(e.end); }
+    void operator()(const member::GaveUp& e) const { self.handlers_.gave_up(e.error); }
+    void operator()(const member::Say& e) const { self.handlers_.say(e.text); }
+  };
+  std::visit(Perform{*this}, effect);
+}
+
+void MemberClient::connect(Join join) {
+  link_ = std::make_shared<Link>(io_);
+  link_->join = std::move(join);
+  const std::weak_ptr<Link> weak = link_;
+  dialler_.dial([this, weak, alive = alive_](DialOutcome outcome) {
+    const auto link = weak.lock();
+    if (*alive && link && link == link_) on_dialled(std::move(outcome));
+  });
+}
+
+void MemberClient::on_dialled(DialOutcome outcome) {
+  if (!outcome) {
+    const DialFailed& failed = outcome.error();
+    return fail_link({failed.error, failed.refused, failed.fatal});
+  }
+  Link& link = *link_;
+  const int fd = outcome->socket.release();
+  link.stream = std::make_unique<ByteStream>(io_, fd, options_.unsent_bytes_max);
+  link.host = end_of(fd, getpeername).value_or(SocketAddress{});
+  const SocketAddress own = end_of(fd, getsockname).value_or(SocketAddress{});
+  link.join.dialled = link.host.ip.to_string();
+  link.join.advertised = options_.advertised.empty() ? own.ip.to_string() : options_.advertised;
+  link.join.is_host = outcome->own_host;
+  link.wanted_instance = outcome->host_instance;
+  link.agent_nonce = random_nonce();
+  link.step = Link::Step::hello;
+
+  const std::weak_ptr<Link> weak = link_;
+  link.stream->start({[this, weak](std::string_view bytes) {
+                        if (const auto held = weak.lock(); held && held == link_) on_bytes(bytes);
+                      },
+                      [this, weak](const std::string& why) {
+                        if (const auto held = weak.lock(); held && held == link_) on_closed(why);
+                      }});
+  link.limit.expires_after(options_.handshake_limit);
+  link.limit.async_wait([this, weak](boost::system::error_code error) {
+    if (const auto held = weak.lock(); !error && held && held == link_) on_handshake_limit();
+  });
+  std::string bytes(membership::kMagic);
+  membership::encode(membership::AgentMessage(
+                         Hello{membership::kProtocolVersion, options_.job_id, link.agent_nonce}),
+                     bytes);
+  link.stream->write(bytes);
+}
+
+void MemberClient::on_bytes(std::string_view bytes) {
+  const std::shared_ptr<Link> link = link_;
+  if (link->step == Link::Step::hello && link->heard.size() < kStrangerBytesKept)
+    link->heard += bytes.substr(0, kStrangerBytesKept - link->heard.size());
+  link->reader.feed(bytes);
+  while (link == link_) {
+    const Result<std::optional<HostMessage>> message = link->reader.next();
+    if (!message) {
+      if (link->step == Link::Step::hello) return on_stranger(stranger_.on_bytes(link->heard));
+      return on_closed(message.error().message);
+    }
+    if (!*message) return;
+    on_message(**message);
+  }
+}
+
+void MemberClient::on_message(const HostMessage& message) {
+  if (link_->step == Link::Step::joined) return drive_.post(member::Received{message});
+  stranger_.on_host();
+  if (std::holds_alternative<Refused>(message)) return on_verdict(message);
+  if (link_->step == Link::Step::hello) {
+    if (const auto* challenge = std::get_if<Challenge>(&message)) return on_challenge(*challenge);
+  } else if (const auto* welcome = std::get_if<Welcome>(&message)) {
+    return on_welcome(*welcome);
+  }
+  on_closed("it answers out of turn");
+}
+
+void MemberClient::on_challenge(const Challenge& challenge) {
+  const std::string& endpoint = options_.member.endpoint;
+  if (challenge.token && options_.token.empty()) {
+    return fail_link(failed_for_good(fmt::format(
+        "the host at {} asks for a job token: give this node the same --rdzv-token-file or "
+        "MUSTER_TOKEN as the others",
+        endpoint)));
+  }
+  if (!challenge.token && !options_.token.empty()) {
+    return fail_link(failed_for_good(
+        fmt::format("the host at {} has no job token, but this node has one: give all nodes the "
+                    "same --rdzv-token-file or MUSTER_TOKEN",
+                    endpoint)));
+  }
+  link_->host_nonce = challenge.nonce;
+  if (challenge.token) {
+    link_->join.proof = membership::agent_proof(options_.token, options_.job_id, link_->agent_nonce,
+                                                link_->host_nonce);
+  }
+  link_->step = Link::Step::join;
+  std::string bytes;
+  membership::encode(membership::AgentMessage(link_->join), bytes);
+  link_->stream->write(bytes);
+}
+
+void MemberClient::on_welcome(const Welcome& welcome) {
+  if (!options_.token.empty()) {
+    const membership::Proof wanted = membership::host_proof(options_.token, options_.job_id,
+                                                            link_->agent_nonce, link_->host_nonce);
+    if (!membership::same_proof(wanted, welcome.proof)) {
+      return fail_link(failed_for_good(
+          fmt::format("the host at {} does not know this job's token: give all nodes the same "
+                      "--rdzv-token-file or MUSTER_TOKEN",
+                      options_.member.endpoint)));
+    }
+  }
+  if (link_->wanted_instance && *link_->wanted_instance != welcome.host_instance) {
+    dialler_.distrust();
+    return fail_link(
+        {{ExitCode::rendezvous, fmt::format("another host answers at {}: {} names one that is gone",
+                                            link_->host.to_string(), options_.member.endpoint)},
+         true,
+         false});
+  }
+  on_verdict(welcome);
+}
+
+// Welcome or Refused: from here on the machine hears everything.
+void MemberClient::on_verdict(const HostMessage& message) {
+  const std::shared_ptr<Link> link = link_;
+  link->step = Link::Step::joined;
+  link->limit.cancel();
+  drive_.post(member::ConnectionUp{link->join.dialled, link->join.advertised});
+  if (link == link_) drive_.post(member::Received{message});
+}
+
+void MemberClient::on_closed(const std::string& why) {
+  const std::shared_ptr<Link> link = link_;
+  if (link->step == Link::Step::hello && link->heard.empty()) return ask_for_store();
+  if (link->step == Link::Step::joined) {
+    link_.reset();
+    return drive_.post(member::ConnectionLost{
+        fmt::format("the connection to the host at {} broke: {}", options_.member.endpoint, why)});
+  }
+  fail_link({{ExitCode::rendezvous,
+              fmt::format("the host at {} broke off: {}", options_.member.endpoint, why)},
+             false,
+             false});
+}
+
+void MemberClient::on_handshake_limit() {
+  fail_link(stranger_.on_silence());
+}
+
+// It hung up on us without a word: perhaps another protocol's server, and the one that is likely
+// here can be asked.
+void MemberClient::ask_for_store() {
+  link_->stream.reset();
+  link_->limit.cancel();
+  const std::weak_ptr<Link> weak = link_;
+  link_->probe = std::make_unique<StoreProbe>(io_, link_->host, [this, weak](bool is_store) {
+    if (const auto held = weak.lock(); held && held == link_)
+      on_stranger(stranger_.on_hangup(is_store));
+  });
+}
+
+void MemberClient::on_stranger(member::ConnectionFailed failure) {
+  dialler_.distrust();
+  fail_link(std::move(failure));
+}
+
+void MemberClient::fail_link(member::ConnectionFailed failure) {
+  link_.reset();
+  drive_.post(std::move(failure));
+}
+
+}  // namespace muster

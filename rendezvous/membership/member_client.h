@@ -1,0 +1,111 @@
+// The shell of an agent's side: connects to the host, proves the job's token and lets the host
+// prove it, and performs what the Member machine decides. How a host is found and reached is a
+// Dialler's matter (an endpoint, a file); this class makes sure that what answers is a muster host
+// at all, and names it when it is something else. One thread: the loop's; handlers are called from
+// it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <tl/expected.hpp>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/membership/member.h"
+#include "rendezvous/membership/stranger_watch.h"
+#include "rendezvous/net/connect.h"
+#include "rendezvous/net/drive.h"
+
+namespace muster {
+
+struct Dialled {
+  TcpSocket socket;
+  std::optional<uint64_t> host_instance;  // Only this host is meant.
+  bool own_host = false;                  // It is this process.
+};
+struct DialFailed {
+  Error error;
+  bool refused = false;  // As in member::ConnectionFailed.
+  bool fatal = false;
+};
+using DialOutcome = tl::expected<Dialled, DialFailed>;
+
+// One way to reach the host.
+class Dialler {
+ public:
+  virtual ~Dialler() = default;
+  // Calls back once, from the loop and never from inside this call, unless cancelled before.
+  virtual void dial(std::function<void(DialOutcome)> done) = 0;
+  virtual void cancel() = 0;
+  // What answered the last dial is not the host that was meant.
+  virtual void distrust() {}
+};
+
+class MemberClient {
+ public:
+  struct Options {
+    Member::Options member;
+    std::string job_id;
+    std::string token;
+    std::string advertised;  // Empty: our end of the connection.
+    Duration handshake_limit = std::chrono::seconds(5);
+    size_t unsent_bytes_max = size_t{4} << 20;
+  };
+  struct Handlers {
+    std::function<void(const membership::Round&)> round;
+    std::function<void(const member::StopWorkers&)> stop;
+    std::function<void()> leave_announced;
+    std::function<void(const membership::End&)> ended;
+    std::function<void(const Error&)> gave_up;
+    std::function<void(const std::string&)> say;
+  };
+
+  // `dialler` is borrowed and outlives this object.
+  MemberClient(boost::asio::io_context& io, Dialler& dialler, Options options, Handlers handlers);
+  MemberClient(const MemberClient&) = delete;
+  MemberClient& operator=(const MemberClient&) = delete;
+  ~MemberClient();
+
+  // Begin, ReadyForRound, WorkersDone, WorkerFailed, Leaving.
+  void post(Member::Event event) { drive_.post(std::move(event)); }
+  // Nothing will be said or heard any more.
+  bool is_over() const { return machine_.over(); }
+  std::string status() const;
+
+ private:
+  // One connection, from dialling to its end.
+  struct Link;
+
+  void perform(const Member::Effect& effect);
+  void connect(membership::Join join);
+  void on_dialled(DialOutcome outcome);
+  void on_bytes(std::string_view bytes);
+  void on_message(const membership::HostMessage& message);
+  void on_challenge(const membership::Challenge& challenge);
+  void on_welcome(const membership::Welcome& welcome);
+  void on_verdict(const membership::HostMessage& message);
+  void on_closed(const std::string& why);
+  void on_handshake_limit();
+  void ask_for_store();
+  void on_stranger(member::ConnectionFailed failure);
+  void fail_link(member::ConnectionFailed failure);
+
+  boost::asio::io_context& io_;
+  Dialler& dialler_;
+  Options options_;
+  Handlers handlers_;
+  StrangerWatch stranger_;
+  Member machine_;
+  Drive<Member, member::Tick> drive_;
+  std::shared_ptr<Link> link_;  // Null while there is none.
+  std::shared_ptr<bool> alive_;
+};
+
+}  // namespace muster

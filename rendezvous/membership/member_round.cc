@@ -1,0 +1,180 @@
+// What the agent's side of the rendezvous does with orders, with what its workers do, and with its
+// own going.
+#include <utility>
+
+#include "rendezvous/membership/member.h"
+#include "rendezvous/membership/planted.h"
+
+namespace muster {
+
+using membership::Phase;
+using membership::StopWhy;
+
+// ---- Orders.
+
+void Member::hear(Instant now, const membership::Order& message) {
+  if (link_ != Link::joined) return;
+  heard_at_ = now;
+  if (message.sequence <= report_.order) return;
+  report_.order = message.sequence;
+  std::visit([&](const auto& what) { obey(now, what); }, message.what);
+}
+
+void Member::obey(Instant now, const membership::Wait& what) {
+  wait_text_ = what.text;
+  if (!what.text.empty() && !going()) out_->push_back(member::Say{what.text});
+  send_report(now);
+}
+
+void Member::obey(Instant now, const membership::Round& what) {
+  if (report_.phase != Phase::ready || ended_ || what.epoch <= report_.epoch) {
+    return send_report(now);
+  }
+  report_.phase = Phase::running;
+  report_.epoch = what.epoch;
+  report_.reaped = false;
+  report_.failure.reset();
+  failure_sent_ = 0;
+  wait_text_.clear();
+  round_instance_ = host_instance_;
+  join_.last_epoch = what.epoch;
+  join_.last_rank = what.node_rank;
+  join_.last_nodes = what.nodes;
+  join_.restarts = what.restarts;
+  join_.changes = what.changes;
+  out_->push_back(member::RoundFormed{what});
+  send_report(now);
+}
+
+void Member::obey(Instant now, const membership::Stop& what) {
+  if (report_.phase == Phase::leaving) {
+    leave_told_ = true;
+    announce_leave();
+    send_report(now);
+    return say_goodbye_if_due();
+  }
+  if (report_.phase == Phase::ready && what.epoch > report_.epoch) {
+    report_.epoch = join_.last_epoch = what.epoch;
+  }
+  if (in_round() && what.epoch == report_.epoch) return stop_round(now, what.why, what.text);
+  send_report(now);
+}
+
+void Member::obey(Instant now, const membership::End& what) {
+  if (!ended_) {
+    ended_ = true;
+    out_->push_back(member::JobEnded{what});
+    announce_leave();
+  }
+  if (in_round() && !report_.reaped) report_.phase = Phase::stopping;
+  if (report_.reaped) return all_reaped(now);
+  send_report(now);
+}
+
+// Nothing if no round of ours runs.
+void Member::stop_round(Instant now, StopWhy why, std::string text) {
+  if (!in_round() || ended_) return;
+  report_.phase = Phase::stopping;
+  out_->push_back(member::StopWorkers{report_.epoch, why, std::move(text)});
+  send_report(now);
+}
+
+// ---- The workers.
+
+void Member::on(Instant now, const member::ReadyForRound&) {
+  if (going()) return all_reaped(now);
+  if (report_.phase == Phase::ready) return;
+  report_.phase = Phase::ready;
+  report_.reaped = true;
+  send_report(now);
+}
+
+void Member::on(Instant now, const member::WorkersDone& event) {
+  if (report_.phase != Phase::running || event.epoch != report_.epoch) return;
+  report_.phase = Phase::done;
+  report_.reaped = true;
+  send_report(now);
+}
+
+void Member::on(Instant now, const member::WorkerFailed& event) {
+  if (event.epoch != report_.epoch || report_.phase == Phase::done) return;
+  if (report_.failure == event.failure) return;
+  if (report_.phase == Phase::running) report_.phase = Phase::stopping;
+  report_.failure = event.failure;
+  detail_arrived_ = false;
+  failure_sent_ = 0;
+  send_report(now);
+}
+
+void Member::on(Instant now, const member::Leaving& event) {
+  if (event.reaped) report_.reaped = true;
+  if (report_.phase != Phase::leaving) {
+    report_.phase = Phase::leaving;
+    report_.signal = event.signal;
+    if (!ended_) {
+      send_report(now);
+      announce_by_ = now + options_.announce_patience;
+    }
+    if (ended_ || link_ != Link::joined) announce_leave();
+  }
+  if (event.reaped) all_reaped(now);
+}
+
+// We are going, and nothing of ours is alive any more.
+void Member::all_reaped(Instant now) {
+  report_.reaped = true;
+  if (goodbye_by_ == kNever) goodbye_by_ = now + options_.goodbye_patience;
+  if (!ended_) send_report(now);
+  if (link_ == Link::idle) return end();
+  say_goodbye_if_due();
+}
+
+void Member::announce_leave() {
+  announce_by_ = kNever;
+  if (report_.phase != Phase::leaving || leave_announced_) return;
+  leave_announced_ = true;
+  out_->push_back(member::LeaveAnnounced{});
+}
+
+void Member::say_goodbye_if_due() {
+  if (link_ != Link::joined || goodbye_by_ == kNever) return;
+  if (!ended_ && !leave_told_) return;
+  out_->push_back(member::Send{membership::Goodbye{}});
+  end();
+}
+
+void Member::give_up(Instant now, Error error) {
+  if (going()) {
+    // Nobody wants to hear of our going, so nothing is waited for.
+    announce_leave();
+    if (goodbye_by_ != kNever) return end();
+    trouble_ = std::move(error.message);
+    if (link_ == Link::joining || link_ == Link::joined) out_->push_back(member::Disconnect{});
+    return pause(now);
+  }
+  if (link_ == Link::joining || link_ == Link::joined) out_->push_back(member::Disconnect{});
+  link_ = Link::over;
+  out_->push_back(member::GaveUp{std::move(error)});
+}
+
+void Member::end() {
+  const bool connected = link_ != Link::idle && link_ != Link::pausing;
+  if (connected) out_->push_back(member::Disconnect{});
+  link_ = Link::over;
+}
+
+void Member::send_report(Instant now) {
+  if (link_ != Link::joined) return;
+  ++report_.sequence;
+  membership::Report copy = report_;
+  if (copy.failure && failure_sent_ == 0) failure_sent_ = copy.sequence;
+  if (copy.failure && detail_arrived_) copy.failure->detail.clear();
+  if (copy.phase == Phase::leaving && leaving_sent_ == 0) leaving_sent_ = copy.sequence;
+  if (MEMBERSHIP_PLANTED(lost_resend) && copy.failure && failure_sent_ != copy.sequence) {
+    copy.failure.reset();
+  }
+  beat_at_ = now + heartbeat_;
+  out_->push_back(member::Send{std::move(copy)});
+}
+
+}  // namespace muster

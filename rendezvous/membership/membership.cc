@@ -1,0 +1,172 @@
+#include "rendezvous/membership/membership.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "rendezvous/membership/membership_time.h"
+#include "rendezvous/membership/planted.h"
+
+namespace muster {
+
+using namespace membership;  // NOLINT: the words of the protocol
+
+Membership::Membership(const Options& options) : options_(options) {
+  for (const Duration duration : {options.reconnect_grace, options.lease, options.first_status,
+                                  options.status_cap, options.jump, options.store_linger}) {
+    CHECK(duration >= Duration::zero());
+  }
+  CHECK(options.lease > Duration::zero() && options.first_status > Duration::zero());
+}
+
+// Every (stage, event) pair. "-" changes nothing about rounds. A report of an old sequence only
+// renews the lease; one of a connection that is unknown is dropped with a Note.
+//
+//                     forming        opening [1]   running        stopping           ended
+// Joined, new         waits [2]      waits         waits          waits [3]          refused [4]
+// Joined, known       order again    order again   order again    order again        End again
+// Reported ready [5]  form?          join? [6]     join? [6]      over? [7]          -
+//   running, done     stop it [8]    stop it [8]   all done?      stop it [8]        -
+//   failure           -              -             stop           detail [9]         -
+//   leaving           it goes        stop          stop           over if reaped     -
+// Parted              it goes        stop          stop           over               finished?
+// Disconnected        grace          grace         grace          grace              grace
+//   lost              it goes        stop          stop           over               finished?
+// StoreOpened         -              Round to all  -              -                  -
+// StoreFailed         -              end           -              -                  -
+// Tick                last call,     leases        leases         leases             leases, close
+//                     time-out,                                                      the store
+//                     status, leases
+//
+// [1] Nobody has been told of the round yet, so everyone of it is over as soon as it is stopped.
+// [2] Refused where it contradicts the job or wants the rank of a node that is alive. [3] One that
+// was lost in this epoch and comes back is waited for again. [4] Unless it was in this job's rounds
+// before: then it is told the End. [5] From a member of a running epoch whose workers of that very
+// epoch are gone: it gave the round up, which counts like a loss. [6] A newcomer: a new round where
+// there is room and budget, else it is a spare. [7] When nobody is left to wait for, the epoch is
+// concluded: a new round or the end. [8] Unless it is of this epoch. [9] Of the first failure; a
+// final one takes its place.
+void Membership::step(Instant now, const Event& event, std::vector<Effect>& out) {
+  now_ = now;
+  out_ = &out;
+  // A later machine of this host instance must not repeat the sequences of an earlier one.
+  if (orders_ == 0) orders_ = static_cast<uint64_t>(now.time_since_epoch().count());
+  notice_standstill();
+  std::visit([this](const auto& e) { on(e); }, event);
+  settle();
+  out_ = nullptr;
+}
+
+Instant Membership::next_deadline() const {
+  Instant deadline = close_store_at_;
+  if (nodes_.empty()) return deadline;
+  deadline = std::min({deadline, leases_.begin()->first, watch_at_});
+  if (stage_ == Stage::forming) deadline = std::min({deadline, join_by_, last_call_, status_at_});
+  return deadline;
+}
+
+void Membership::on(const Joined& event) {
+  const auto known = nodes_.find(event.join.agent);
+  if (Node* other = node_of(event.connection); other && other->join.agent != event.join.agent) {
+    note("hung up on " + name_of(*other) + ": a second agent spoke on its connection");
+    out_->push_back(Hangup{event.connection});
+    return detach(*other);
+  }
+  if (known != nodes_.end()) return attach(known->second, event);
+  if (std::optional<Refused> refused = refusal(event.join))
+    return refuse(event.connection, std::move(*refused));
+  learn_job(event.join);
+  Node& node = admit(event.join);
+  attach(node, event);
+  note(name_of(node) + " is here");
+  if (stage_ == Stage::ended) return order(node, End{});
+  if (node.member) order(node, Stop{epoch_, StopWhy::lost, "this node had been given up"});
+}
+
+void Membership::on(const Reported& event) {
+  Node* node = node_of(event.connection);
+  if (!node) return note("dropped a report: nobody is known on its connection");
+  // Planted: what a stopping node says is no sign of life.
+  if (!MEMBERSHIP_PLANTED(lease_off_by_one) || event.report.phase != Phase::stopping) heard(*node);
+  if (event.report.sequence > node->report.sequence) {
+    node->report = event.report;
+    node->report.failure.reset();
+    node->heard = true;
+    seen_epoch_ = std::max(seen_epoch_, event.report.epoch);
+    recount(*node);
+    if (stage_ != Stage::ended) {
+      take_failure(*node, event.report);
+      take_phase(*node);
+    }
+  }
+  send(*node, Alive{node->report.sequence});
+  const bool taken_in = node->report.order >= node->order_sequence;
+  if (!taken_in && now_ - node->order_sent >= heartbeat()) send_order(*node);
+}
+
+void Membership::on(const Parted& event) {
+  Node* node = node_of(event.connection);
+  if (!node) return;
+  const bool in_epoch = node->member && (stage_ == Stage::opening || stage_ == Stage::running);
+  if (stage_ != Stage::ended && !node->left)
+    depart(*node, StopWhy::left, name_of(*node) + " has left");
+  drop(*node, true);
+  if (in_epoch && stage_ != Stage::ended) begin_stop(StopWhy::left, departure_->text);
+}
+
+void Membership::on(const Disconnected& event) {
+  Node* node = node_of(event.connection);
+  if (!node) return;
+  detach(*node);
+  const bool told = stage_ == Stage::ended && node->report.order >= node->order_sequence;
+  if (told || (node->left && node->report.reaped)) drop(*node, false);
+}
+
+void Membership::on(const StoreOpened& event) {
+  if (stage_ != Stage::opening || event.epoch != epoch_)
+    return note(fmt::format("ignored the store of epoch {}: it is not waited for", event.epoch));
+  start_round(event.port);
+}
+
+void Membership::on(const StoreFailed& event) {
+  if (stage_ != Stage::opening || event.epoch != epoch_) return;
+  store_ = 0;
+  end(EndWhy::timeout, event.error.code,
+      fmt::format("the store of epoch {} could not be opened: {}", epoch_, event.error.message));
+}
+
+void Membership::on(const Tick&) {
+  while (!leases_.empty() && leases_.begin()->first <= now_)
+    lose(node_of(leases_.begin()->second));
+  if (close_store_at_ <= now_) close_store();
+  if (stage_ != Stage::forming || nodes_.empty()) return;
+  if (last_call_ <= now_) {
+    last_call_ = kNever;
+    last_call_over_ = true;
+  }
+  if (status_at_ <= now_) tell_waiting();
+}
+
+// What follows from the state, whatever event led to it. Costs nothing where nothing follows.
+void Membership::settle() {
+  if (stage_ == Stage::running && tally_.members > 0 && tally_.done == tally_.members)
+    end(EndWhy::success, ExitCode::success, "all workers of all nodes succeeded");
+  if (stage_ == Stage::stopping && tally_.pending == 0) conclude();
+  if (stage_ == Stage::forming) try_form();
+  if (!nodes_.empty()) {
+    if (watch_at_ <= now_ || watch_at_ == kNever) watch_at_ = instant_after(now_, watch_period());
+    return;
+  }
+  watch_at_ = kNever;
+  if (finished_ || !job_) return;
+  close_store();
+  out_->push_back(Finished{});
+  if (stage_ == Stage::ended) {
+    finished_ = true;
+  } else {
+    job_.reset();  // All went before it began: the next one to come begins anew.
+  }
+}
+
+}  // namespace muster

@@ -1,0 +1,327 @@
+// The machine that decides for one job who is in it: rounds, epochs, ranks, leases, budgets, the
+// one verdict. It runs in the host's process, one machine for each job id. Pure: it is told the
+// time, hears of connections and reports, and asks for messages to be sent and the store to be
+// opened and closed; the coordinator performs that, the simulator runs thousands of agents against
+// the same code.
+//
+//              enough ready              failure, loss, leave, join           all of the epoch
+//              reaped,
+//   forming ───────────────▶ running ───────────────────────────▶ stopping ── left or lost ──┐
+//      ▲                        │ all done                                                   │
+//      │                        ▼                                                            │
+//      │                      ended ◀──────── budget spent, or fewer than MIN left ──────────┤
+//      └─────────────────────────────────────────────────────────────────── else ────────────┘
+//
+// When an epoch ends is decided at once, why it ended when all of it is over: a worker that dies of
+// a lost node's silence is no failure of its own, and the loss is known by then at the latest.
+// A round forms the instant MAX nodes are ready, or MIN when the last call is over (counted from
+// the first join), or, after a round that was stopped, when everyone who is left of it is ready.
+// The store is open exactly while an epoch runs or stops.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/membership/agent_protocol.h"
+
+namespace muster {
+
+namespace membership {
+
+using ConnectionId = uint64_t;
+
+// ---- events
+
+// An authenticated agent asks to be in. A second Join of the same agent on another connection
+// replaces the first connection.
+struct Joined {
+  ConnectionId connection = 0;
+  Join join;
+  friend bool operator==(const Joined&, const Joined&) = default;
+};
+struct Reported {
+  ConnectionId connection = 0;
+  Report report;
+  friend bool operator==(const Reported&, const Reported&) = default;
+};
+struct Parted {  // A Goodbye.
+  ConnectionId connection = 0;
+  friend bool operator==(const Parted&, const Parted&) = default;
+};
+struct Disconnected {
+  ConnectionId connection = 0;
+  friend bool operator==(const Disconnected&, const Disconnected&) = default;
+};
+// The store of `epoch` listens here now (the answer to OpenStore), or could not be opened.
+struct StoreOpened {
+  Epoch epoch = 0;
+  int port = 0;
+  friend bool operator==(const StoreOpened&, const StoreOpened&) = default;
+};
+struct StoreFailed {
+  Epoch epoch = 0;
+  Error error;
+  friend bool operator==(const StoreFailed&, const StoreFailed&) = default;
+};
+struct Tick {
+  friend bool operator==(const Tick&, const Tick&) = default;
+};
+
+// ---- effects
+
+// The proof in a Welcome is the owner's to fill in.
+struct Send {
+  ConnectionId connection = 0;
+  HostMessage message;
+  friend bool operator==(const Send&, const Send&) = default;
+};
+// After what was sent there before.
+struct Hangup {
+  ConnectionId connection = 0;
+  friend bool operator==(const Hangup&, const Hangup&) = default;
+};
+// A new, empty store for the members at `addresses`; answered by StoreOpened or StoreFailed, and no
+// Round is sent before that. A CloseStore of the same epoch may come before the answer.
+struct OpenStore {
+  Epoch epoch = 0;
+  std::vector<std::string> addresses;  // Advertised and seen, sorted, without repetition.
+  friend bool operator==(const OpenStore&, const OpenStore&) = default;
+};
+struct CloseStore {
+  Epoch epoch = 0;
+  friend bool operator==(const CloseStore&, const CloseStore&) = default;
+};
+// Nobody is left: the job is over and everyone who could be told has said goodbye, or all went
+// before it began. The machine may be dropped. One that is kept refuses latecomers of an ended job.
+struct Finished {
+  friend bool operator==(const Finished&, const Finished&) = default;
+};
+struct Note {  // For the log: what was ignored, and why; what was decided, and why.
+  std::string text;
+  friend bool operator==(const Note&, const Note&) = default;
+};
+
+}  // namespace membership
+
+class Membership {
+ public:
+  using Event = std::variant<membership::Joined, membership::Reported, membership::Parted,
+                             membership::Disconnected, membership::StoreOpened,
+                             membership::StoreFailed, membership::Tick>;
+  using Effect = std::variant<membership::Send, membership::Hangup, membership::OpenStore,
+                              membership::CloseStore, membership::Finished, membership::Note>;
+
+  struct Options {
+    // An agent whose connection breaks is lost unless it is back within this time (a middlebox that
+    // resets a connection is no dead node).
+    Duration reconnect_grace = std::chrono::milliseconds{250};
+    // Where no agent brings a lease of its own.
+    Duration lease = std::chrono::seconds{3};
+    // Waiting gets a line after this, then after twice as long, up to the cap.
+    Duration first_status = std::chrono::seconds{3};
+    Duration status_cap = std::chrono::seconds{60};
+    // A Tick that comes later than this after its deadline says that we ourselves stood still:
+    // every lease is renewed once before anybody is called lost.
+    Duration jump = std::chrono::seconds{1};
+    // After a success the store stays open for the last clients until every agent has said goodbye,
+    // but no longer than this.
+    Duration store_linger = std::chrono::seconds{1};
+    uint64_t host_instance = 0;  // Random: goes into every Welcome.
+  };
+
+  explicit Membership(const Options& options);
+
+  // Appends the effects in the order to perform them.
+  void step(Instant now, const Event& event, std::vector<Effect>& out);
+
+  Instant next_deadline() const;
+
+  // One line for people: "epoch 3 runs on 4 nodes", "2 of 4 nodes; missing: node rank 2, 3; ...".
+  std::string status(Instant now) const;
+
+ private:
+  enum class Stage { forming, opening, running, stopping, ended };
+
+  // What a node adds to the sums below.
+  struct Tally {
+    int stays = 0;    // It is not leaving.
+    int ready = 0;    // It could be in a round now.
+    int members = 0;  // Of the epoch.
+    int pending = 0;  // Of the epoch, and something of it may be alive there.
+    int done = 0;     // Of the epoch, and all its workers exited with 0.
+    int away = 0;     // Of the epoch, staying and not ready.
+  };
+
+  struct Node {
+    membership::Join join;
+    uint64_t arrival = 0;  // Smaller for those who came first.
+    std::optional<membership::ConnectionId> connection;
+    Instant expires{};          // Lost then; its place in leases_.
+    Duration silence_limit{};   // What `expires` was set by, for the line.
+    bool heard = false;         // A report came.
+    membership::Report report;  // The newest one; its failure is kept in failure_.
+
+    uint64_t order_sequence = 0;  // Of the newest order; 0: none.
+    std::variant<membership::Wait, membership::Round, membership::Stop, membership::End> order;
+    Instant order_sent{};
+
+    bool member = false;      // Of the epoch (still while the next one forms).
+    bool started = false;     // It was ordered to start this epoch.
+    uint64_t stop_order = 0;  // The Stop of this epoch, once there is one.
+    bool in_line = false;     // Its node rank belongs to one that may come back yet.
+    bool left = false;        // It has said that it leaves.
+    int rank = -1;            // In epoch rank_epoch.
+    membership::Epoch rank_epoch = 0;
+    membership::Round round;  // Its part of the epoch until the store is open.
+    Tally tally;
+  };
+
+  // The first failure of an epoch by arrival.
+  struct Culprit {
+    membership::AgentId agent;
+    std::string host_name;
+    int node_rank = 0;
+    membership::Failure failure;
+  };
+
+  // The first node that an epoch lost, or that left it.
+  struct Departure {
+    membership::StopWhy why = membership::StopWhy::lost;
+    std::string host_name;
+    int node_rank = -1;
+    int signal = 0;
+    std::string text;  // "node b (rank 1) was lost: no sign of life for 3 s"
+  };
+
+  // One overload for each event; see the table in membership.cc.
+  void on(const membership::Joined& event);
+  void on(const membership::Reported& event);
+  void on(const membership::Parted& event);
+  void on(const membership::Disconnected& event);
+  void on(const membership::StoreOpened& event);
+  void on(const membership::StoreFailed& event);
+  void on(const membership::Tick& event);
+  void settle();
+
+  // membership_nodes.cc: who is here, and what each has been told.
+  std::optional<membership::Refused> refusal(const membership::Join& join) const;
+  std::optional<membership::Refused> rank_refusal(const membership::Join& join) const;
+  void refuse(membership::ConnectionId connection, membership::Refused refused);
+  void learn_job(const membership::Join& original);
+  Node& admit(const membership::Join& join);
+  void attach(Node& node, const membership::Joined& event);
+  void detach(Node& node);
+  void evict_from_line(const Node& holder);
+  void heard(Node& node);
+  void lease(Node& node, Instant expires, Duration limit);
+  void drop(Node& node, bool hang_up);
+  void lose(Node& node);
+  void recount(Node& node);
+  Tally tally_of(const Node& node) const;
+  bool is_ready(const Node& node) const;
+  bool is_over(const Node& node) const;
+  template <typename What>
+  void order(Node& node, What what);
+  void send_order(Node& node);
+  void send(const Node& node, membership::HostMessage message);
+  void notice_standstill();
+  Duration watch_period() const;
+  Duration heartbeat() const;
+  Node* node_of(membership::ConnectionId connection);
+  Node& node_of(const membership::AgentId& agent);
+
+  // membership_reports.cc: what a report means.
+  void take_failure(Node& node, const membership::Report& report);
+  void take_phase(Node& node);
+  void take_ready(Node& node);
+  void take_leaving(Node& node);
+  void stop_stray(Node& node);
+  void consider_newcomer(Node& node);
+
+  // membership_rounds.cc: rounds begin, stop and end.
+  void begin_forming(bool after_stop);
+  void try_form();
+  void form();
+  void seat(const std::vector<Node*>& chosen);
+  std::vector<Node*> choose();
+  void start_round(int port);
+  void begin_stop(membership::StopWhy why, std::string text);
+  void depart(const Node& node, membership::StopWhy why, std::string text);
+  void conclude();
+  void change_membership();
+  void end_short_of_nodes();
+  void end_of_failure();
+  void end(membership::EndWhy why, ExitCode code, std::string text);
+  void end(membership::End verdict);
+  void close_store();
+  void tell_waiting();
+  bool change_allowed() const;
+
+  // membership_status.cc: lines for people.
+  std::string name_of(const Node& node) const;
+  std::string forming_text(Instant now) const;
+  std::string who_text() const;
+  std::string here_text() const;
+  std::string missing_text() const;
+  std::string what_comes_text(Instant now) const;
+  std::string what_next_text(membership::StopWhy why) const;
+  std::string lost_text(const Node& node) const;
+  std::string failure_text() const;
+  void note(std::string text);
+
+  // Invariants. (1) Outside step() tally_ is the sum over nodes_, and node.tally is tally_of(node).
+  // (2) by_connection_ and leases_ hold exactly the connections and the leases of nodes_.
+  // (3) epoch_ only grows; a Round is ordered only in start_round(), for the newest epoch, to nodes
+  // that were ready when it was formed. (4) restarts_ <= max_restarts. (5) store_ is the epoch
+  // whose store was asked for and not closed. (6) A node that may have workers alive is ordered
+  // nothing but its Round, Stop and End: a Wait would hide a Stop that was not taken in.
+  Options options_;
+  Stage stage_ = Stage::forming;
+  Instant now_{};
+  std::vector<Effect>* out_ = nullptr;  // Only within step().
+
+  std::map<membership::AgentId, Node> nodes_;
+  std::map<membership::ConnectionId, membership::AgentId> by_connection_;
+  std::set<std::pair<Instant, membership::AgentId>> leases_;
+  std::map<int, std::vector<membership::AgentId>> claims_;  // Who was given which node rank.
+  Tally tally_;
+  uint64_t arrivals_ = 0;
+  uint64_t orders_ = 0;  // The newest order's sequence.
+
+  std::optional<membership::Join> job_;  // The first join: what all agreed on.
+  membership::Epoch epoch_ = 0;
+  membership::Epoch seen_epoch_ = 0;  // The highest that anybody ever spoke of.
+  int seen_nodes_ = 0;                // Nodes in it.
+  bool formed_here_ = false;          // epoch_ is this instance's own.
+  int restarts_ = 0;
+  int changes_ = 0;
+  membership::Epoch store_ = 0;  // 0: no store is open.
+
+  // While forming.
+  bool after_stop_ = false;
+  Instant join_by_ = kNever;
+  Instant last_call_ = kNever;  // kNever: none, or it is over.
+  bool last_call_over_ = false;
+  Instant status_at_ = kNever;
+  Duration status_every_{};
+
+  // Of the epoch.
+  std::optional<Culprit> failure_;
+  std::optional<Departure> departure_;
+
+  std::optional<membership::End> end_;
+  bool finished_ = false;
+  Instant close_store_at_ = kNever;
+  Instant watch_at_ = kNever;  // Our own pulse: a Tick that is late for it shows a standstill.
+};
+
+}  // namespace muster

@@ -1,0 +1,334 @@
+// Who is here: joins, refusals, connections, leases, and the orders that each node was given.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership_text.h"
+#include "rendezvous/membership/membership_time.h"
+#include "rendezvous/membership/planted.h"
+
+namespace muster {
+
+using namespace membership;  // NOLINT: the words of the protocol
+
+namespace {
+
+constexpr size_t kKnownMax = 65536;  // Nodes of one job, spares and strangers included.
+constexpr Duration kDefaultJoinTimeout = std::chrono::minutes{10};
+// A lease is at least this, so that nobody can make the host do nothing but look at it.
+constexpr Duration kLeastLease = std::chrono::milliseconds{30};
+
+std::string nodes_text(const Join& join) {
+  if (join.nodes_min == join.nodes_max) return fmt::format("{} nodes", join.nodes_max);
+  return fmt::format("{}:{} nodes", join.nodes_min, join.nodes_max);
+}
+
+Refused rank_taken(int rank, const Join& holder, const Join& other) {
+  return {RefusalKind::rank_taken,
+          fmt::format("node rank {} belongs to {} already; give {} another --node-rank, or end the "
+                      "other one",
+                      rank, quiet_name(holder.host_name), quiet_name(other.host_name))};
+}
+
+bool same_but_for_nodes(const Join& a, const Join& b) {
+  return a.spares == b.spares && a.max_restarts == b.max_restarts &&
+         a.max_membership_changes == b.max_membership_changes && a.last_call == b.last_call &&
+         a.join_timeout == b.join_timeout && a.lease == b.lease;
+}
+
+}  // namespace
+
+// ---- Joins.
+
+std::optional<Refused> Membership::refusal(const Join& join) const {
+  if (stage_ == Stage::ended && (join.last_epoch == 0 || join.last_epoch > epoch_)) {
+    return Refused{RefusalKind::closed,
+                   fmt::format("the job of this id has ended ({}); start all nodes anew, or give "
+                               "this job an id of its own (--rdzv-id)",
+                               end_->text)};
+  }
+  if (nodes_.size() >= kKnownMax)
+    return Refused{RefusalKind::full,
+                   fmt::format("this job has {} nodes already; start fewer", nodes_.size())};
+  if (join.nodes_min < 1 || join.nodes_max < join.nodes_min) {
+    return Refused{RefusalKind::contradiction,
+                   fmt::format("this node was started for {}; start it with --nnodes=MIN:MAX, "
+                               "1 <= MIN <= MAX",
+                               nodes_text(join))};
+  }
+  if (job_ && (join.nodes_min != job_->nodes_min || join.nodes_max != job_->nodes_max)) {
+    return Refused{RefusalKind::contradiction,
+                   fmt::format("{} was started for {}, the job was started for {} by {}; start all "
+                               "nodes with the same --nnodes",
+                               quiet_name(join.host_name), nodes_text(join), nodes_text(*job_),
+                               quiet_name(job_->host_name))};
+  }
+  return rank_refusal(join);
+}
+
+std::optional<Refused> Membership::rank_refusal(const Join& join) const {
+  if (!join.node_rank) return std::nullopt;
+  if (*join.node_rank < 0 || *join.node_rank >= join.nodes_max) {
+    return Refused{RefusalKind::contradiction,
+                   fmt::format("{} was started with --node-rank={}, the job has {}; the highest "
+                               "node rank is {}",
+                               quiet_name(join.host_name), *join.node_rank, nodes_text(join),
+                               join.nodes_max - 1)};
+  }
+  const auto claims = claims_.find(*join.node_rank);
+  if (claims == claims_.end()) return std::nullopt;
+  for (const AgentId& agent : claims->second) {
+    const Node& holder = nodes_.at(agent);
+    if (!holder.connection) continue;
+    return rank_taken(*join.node_rank, holder.join, join);
+  }
+  return std::nullopt;
+}
+
+void Membership::refuse(ConnectionId connection, Refused refused) {
+  note("refused an agent: " + refused.text);
+  out_->push_back(Send{connection, HostMessage{std::move(refused)}});
+  out_->push_back(Hangup{connection});
+}
+
+void Membership::learn_job(const Join& original) {
+  Join join = original;
+  if (join.lease <= Duration::zero()) join.lease = options_.lease;
+  join.lease = std::max(join.lease, kLeastLease);
+  if (join.join_timeout <= Duration::zero()) join.join_timeout = kDefaultJoinTimeout;
+  if (!job_) {
+    job_ = join;
+    if (stage_ == Stage::forming) begin_forming(false);
+  } else if (!same_but_for_nodes(*job_, join)) {
+    note(fmt::format("{} was started with other settings than {}, whose are used",
+                     quiet_name(join.host_name), quiet_name(job_->host_name)));
+  }
+  // Survivors of another life of this host may come after our first round, too: no epoch is used
+  // twice. The budgets are our own by then.
+  if (join.last_epoch > seen_epoch_) seen_nodes_ = 0;
+  seen_epoch_ = std::max(seen_epoch_, join.last_epoch);
+  if (formed_here_) return;
+  if (join.last_epoch == seen_epoch_) seen_nodes_ = std::max(seen_nodes_, join.last_nodes);
+  restarts_ = std::min(std::max(restarts_, join.restarts), job_->max_restarts);
+  changes_ =
+      std::min(std::max(changes_, join.changes), job_->max_membership_changes.value_or(kCountMax));
+}
+
+Membership::Node& Membership::admit(const Join& join) {
+  Node& node = nodes_[join.agent];
+  node.join = join;
+  node.arrival = ++arrivals_;
+  node.rank = join.last_rank;
+  node.rank_epoch = join.last_epoch;
+  node.member = stage_ == Stage::stopping && formed_here_ && join.last_epoch == epoch_;
+  node.started = node.member;
+  if (join.node_rank) {
+    std::vector<AgentId>& claims = claims_[*join.node_rank];
+    node.in_line = !claims.empty();
+    claims.push_back(join.agent);
+  }
+  return node;
+}
+
+// A known agent on a new connection, or a new one on its first.
+void Membership::attach(Node& node, const Joined& event) {
+  if (node.connection && *node.connection != event.connection) {
+    by_connection_.erase(*node.connection);
+    out_->push_back(Hangup{*node.connection});
+  }
+  node.connection = event.connection;
+  by_connection_[event.connection] = node.join.agent;
+  node.join.dialled = event.join.dialled;
+  node.join.advertised = event.join.advertised;
+  heard(node);
+  recount(node);
+  if (!node.in_line) evict_from_line(node);
+  send(node, Welcome{.host_instance = options_.host_instance,
+                     .lease = job_->lease,
+                     .heartbeat = heartbeat()});
+  if (node.order_sequence > 0) send_order(node);
+}
+
+// It may come back within its grace.
+void Membership::detach(Node& node) {
+  by_connection_.erase(*node.connection);
+  node.connection.reset();
+  lease(node, std::min(node.expires, instant_after(now_, options_.reconnect_grace)),
+        options_.reconnect_grace);
+  recount(node);
+}
+
+// Who waited for this node's rank hears that it is not to be had.
+void Membership::evict_from_line(const Node& holder) {
+  if (!holder.join.node_rank) return;
+  const std::vector<AgentId> claims = claims_.at(*holder.join.node_rank);
+  for (const AgentId& agent : claims) {
+    Node& other = node_of(agent);
+    if (!other.in_line) continue;
+    send(other, rank_taken(*holder.join.node_rank, holder.join, other.join));
+    note(fmt::format("{} is not needed: {} is back", name_of(other), name_of(holder)));
+    drop(other, true);
+  }
+}
+
+// ---- Connections and leases.
+
+Membership::Node* Membership::node_of(ConnectionId connection) {
+  const auto found = by_connection_.find(connection);
+  return found == by_connection_.end() ? nullptr : &node_of(found->second);
+}
+
+Membership::Node& Membership::node_of(const AgentId& agent) {
+  const auto found = nodes_.find(agent);
+  CHECK(found != nodes_.end());
+  return found->second;
+}
+
+void Membership::heard(Node& node) {
+  lease(node, instant_after(now_, job_->lease), job_->lease);
+}
+
+void Membership::lease(Node& node, Instant expires, Duration limit) {
+  leases_.erase({node.expires, node.join.agent});
+  leases_.insert({expires, node.join.agent});
+  node.expires = expires;
+  node.silence_limit = limit;
+}
+
+Duration Membership::heartbeat() const {
+  return std::max(job_->lease / 3, Duration{1});
+}
+
+// With agents that beat every third of a lease, a standstill of ours that is too short to be
+// noticed (up to twice this) leaves each of them a sixth of a lease for the way.
+Duration Membership::watch_period() const {
+  return std::max(job_->lease / 4, Duration{1});
+}
+
+// We may have stood still (a suspended machine, SIGSTOP) while others beat: their words wait in our
+// sockets, so everybody gets a lease anew before anybody is called lost.
+void Membership::notice_standstill() {
+  if (nodes_.empty()) return;
+  const Instant deadline = next_deadline();
+  if (deadline == kNever || now_ <= deadline) return;
+  if (now_ - deadline <= std::min(options_.jump, watch_period())) return;
+  note(fmt::format("this host stood still for {}: all leases are renewed",
+                   whole_seconds(now_ - deadline)));
+  for (auto& [agent, node] : nodes_) {
+    const Duration limit = node.connection ? job_->lease : options_.reconnect_grace;
+    lease(node, instant_after(now_, limit), limit);
+  }
+  join_by_ = std::max(join_by_, instant_after(now_, job_->lease));
+}
+
+void Membership::drop(Node& node, bool hang_up) {
+  if (node.connection) {
+    by_connection_.erase(*node.connection);
+    if (hang_up) out_->push_back(Hangup{*node.connection});
+  }
+  leases_.erase({node.expires, node.join.agent});
+  if (node.join.node_rank) {
+    std::vector<AgentId>& claims = claims_.at(*node.join.node_rank);
+    std::erase(claims, node.join.agent);
+    if (!claims.empty() && !node.in_line) {
+      Node& next = node_of(claims.front());
+      next.in_line = false;
+      recount(next);
+    }
+    if (claims.empty()) claims_.erase(*node.join.node_rank);
+  }
+  node.connection.reset();
+  node.member = false;
+  node.left = true;
+  node.heard = false;
+  recount(node);
+  const AgentId agent = node.join.agent;
+  nodes_.erase(agent);
+}
+
+void Membership::lose(Node& node) {
+  const std::string text = lost_text(node);
+  note(text);
+  const bool was_member = node.member;
+  if (was_member || !node.left) depart(node, StopWhy::lost, text);
+  drop(node, true);
+  if (!was_member) return;
+  if (stage_ == Stage::opening || stage_ == Stage::running) return begin_stop(StopWhy::lost, text);
+  if (stage_ == Stage::stopping && tally_.stays < job_->nodes_min) end_short_of_nodes();
+}
+
+// ---- The sums.
+
+bool Membership::is_ready(const Node& node) const {
+  if (!node.connection || !node.heard || node.in_line || node.left) return false;
+  // Planted: whose workers are being stopped may start again.
+  if (MEMBERSHIP_PLANTED(double_start) && node.report.phase == Phase::stopping) return true;
+  return node.report.phase == Phase::ready && node.report.reaped;
+}
+
+// Whether nothing of this epoch is alive at a member. A `ready` that was said before the round was
+// heard of proves nothing; one that has taken in the Stop, or speaks of this epoch, does.
+bool Membership::is_over(const Node& node) const {
+  const Report& report = node.report;
+  if (report.phase == Phase::leaving) return report.reaped;
+  if (MEMBERSHIP_PLANTED(double_start) && report.phase == Phase::stopping) return true;
+  if (report.phase != Phase::ready || !report.reaped) return false;
+  if (!node.started || MEMBERSHIP_PLANTED(skipped_epoch_check)) return true;
+  return report.epoch >= epoch_ || (node.stop_order > 0 && report.order >= node.stop_order);
+}
+
+Membership::Tally Membership::tally_of(const Node& node) const {
+  const bool ready = is_ready(node);
+  const Report& report = node.report;
+  Tally tally;
+  tally.stays = !node.left;
+  tally.ready = ready;
+  tally.members = node.member;
+  tally.pending = node.member && !is_over(node);
+  tally.done = node.member && report.phase == Phase::done && report.epoch == epoch_;
+  tally.away = node.member && !node.left && !ready;
+  return tally;
+}
+
+void Membership::recount(Node& node) {
+  const Tally was = std::exchange(node.tally, tally_of(node));
+  tally_.stays += node.tally.stays - was.stays;
+  tally_.ready += node.tally.ready - was.ready;
+  tally_.members += node.tally.members - was.members;
+  tally_.pending += node.tally.pending - was.pending;
+  tally_.done += node.tally.done - was.done;
+  tally_.away += node.tally.away - was.away;
+}
+
+// ---- Orders.
+
+template <typename What>
+void Membership::order(Node& node, What what) {
+  node.order_sequence = ++orders_;
+  if constexpr (std::is_same_v<What, Stop>) {
+    if (what.epoch == epoch_ && node.member) node.stop_order = node.order_sequence;
+  }
+  node.order = std::move(what);
+  send_order(node);
+}
+
+template void Membership::order(Node& node, Wait what);
+template void Membership::order(Node& node, Round what);
+template void Membership::order(Node& node, Stop what);
+template void Membership::order(Node& node, End what);
+
+void Membership::send_order(Node& node) {
+  if (!node.connection) return;
+  node.order_sent = now_;
+  // Every node's End is the same, and may hold a long detail: it is kept once.
+  if (std::holds_alternative<End>(node.order)) return send(node, Order{node.order_sequence, *end_});
+  send(node, Order{node.order_sequence, node.order});
+}
+
+void Membership::send(const Node& node, HostMessage message) {
+  if (node.connection) out_->push_back(Send{*node.connection, std::move(message)});
+}
+
+}  // namespace muster

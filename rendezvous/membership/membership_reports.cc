@@ -1,0 +1,113 @@
+// What a report means for the epoch: failures, ends, departures, newcomers.
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership_text.h"
+#include "rendezvous/membership/planted.h"
+
+namespace muster {
+
+using namespace membership;  // NOLINT: the words of the protocol
+
+void Membership::take_failure(Node& node, const Report& report) {
+  if (!report.failure || !node.member || !node.started) return;
+  if (report.epoch != epoch_ && !MEMBERSHIP_PLANTED(skipped_epoch_check)) return;
+  if (stage_ == Stage::running) {
+    failure_ = {node.join.agent, node.join.host_name, node.rank, *report.failure};
+    return begin_stop(StopWhy::failure, failure_text());
+  }
+  if (stage_ != Stage::stopping) return;
+  if (failure_ && failure_->agent == node.join.agent) {
+    // Planted: said again, it is taken for another one.
+    if (MEMBERSHIP_PLANTED(failure_counted_twice)) ++restarts_;
+    // Heartbeats repeat it without the detail that was taken in before.
+    if (!report.failure->detail.empty()) failure_->failure = *report.failure;
+    return;
+  }
+  if (report.failure->final && !(failure_ && failure_->failure.final)) {
+    failure_ = {node.join.agent, node.join.host_name, node.rank, *report.failure};
+    note(failure_text());
+    return;
+  }
+  note(fmt::format("{}: a failure that came after the epoch's end is not its reason",
+                   name_of(node)));
+}
+
+void Membership::take_phase(Node& node) {
+  switch (node.report.phase) {
+    case Phase::ready:
+      return take_ready(node);
+    case Phase::leaving:
+      return take_leaving(node);
+    case Phase::running:
+    case Phase::stopping:
+    case Phase::done:
+      return stop_stray(node);
+  }
+}
+
+void Membership::take_ready(Node& node) {
+  if (node.left || (stage_ != Stage::opening && stage_ != Stage::running)) return;
+  if (!node.member) return consider_newcomer(node);
+  if (!node.started || node.report.epoch < epoch_) return;
+  // It did not wait for our Stop: it had not heard from us for a lease.
+  const std::string text = name_of(node) + " gave the round up: it had lost contact with this host";
+  depart(node, StopWhy::lost, text);
+  begin_stop(StopWhy::lost, text);
+}
+
+void Membership::take_leaving(Node& node) {
+  if (node.left) return;
+  node.left = true;
+  const int signal = node.report.signal;
+  const std::string text = signal == 0
+                               ? name_of(node) + " leaves"
+                               : fmt::format("{} leaves (signal {})", name_of(node), signal);
+  note(text);
+  depart(node, StopWhy::left, text);
+  recount(node);
+  if (node.member && (stage_ == Stage::opening || stage_ == Stage::running))
+    return begin_stop(StopWhy::left, text);
+  // What it waits for before its own grace starts.
+  order(node, Stop{node.member ? epoch_ : node.report.epoch, StopWhy::left, text});
+  recount(node);
+}
+
+// Workers that are not of the epoch that runs must go, whoever started them.
+void Membership::stop_stray(Node& node) {
+  const Epoch epoch = node.report.epoch;
+  if (node.member) {
+    if (epoch != epoch_) note(name_of(node) + " speaks of another epoch than its own");
+    return;
+  }
+  const Stop* const ordered = std::get_if<Stop>(&node.order);
+  if (node.order_sequence > 0 && ordered && ordered->epoch == epoch) return;
+  if (formed_here_) {
+    return order(node, Stop{epoch, StopWhy::lost,
+                            fmt::format("epoch {} is over: this node had been given up", epoch)});
+  }
+  order(node, Stop{epoch, StopWhy::host,
+                   fmt::format("the host of the job was started anew: epoch {} is over", epoch)});
+}
+
+// A node that is ready while others run. REQUIRES: it is not of the epoch.
+void Membership::consider_newcomer(Node& node) {
+  if (!is_ready(node)) return;
+  if (tally_.members < job_->nodes_max && change_allowed()) {
+    const std::string text = name_of(node) + " has come";
+    note(text);
+    return begin_stop(StopWhy::joined, text);
+  }
+  const Wait* const ordered = std::get_if<Wait>(&node.order);
+  if (node.order_sequence > 0 && ordered && ordered->spare) return;
+  std::string text =
+      fmt::format("{} of {} run; this one is a spare", tally_.members, nodes_text(job_->nodes_max));
+  if (tally_.members < job_->nodes_max)
+    text += fmt::format(": the budget of {} membership changes is spent",
+                        *job_->max_membership_changes);
+  order(node, Wait{true, std::move(text)});
+}
+
+}  // namespace muster

@@ -1,0 +1,255 @@
+// How rounds begin, stop and end, and how the job does.
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership_ranks.h"
+#include "rendezvous/membership/membership_text.h"
+#include "rendezvous/membership/membership_time.h"
+
+namespace muster {
+
+using namespace membership;  // NOLINT: the words of the protocol
+
+// ---- Forming.
+
+void Membership::begin_forming(bool after_stop) {
+  stage_ = Stage::forming;
+  after_stop_ = after_stop;
+  failure_.reset();
+  departure_.reset();
+  join_by_ = instant_after(now_, job_->join_timeout);
+  last_call_ = kNever;
+  last_call_over_ = false;
+  if (job_->nodes_min < job_->nodes_max)
+    last_call_ =
+        instant_after(now_, std::clamp(job_->last_call, Duration::zero(), job_->join_timeout));
+  status_every_ = options_.first_status;
+  status_at_ = instant_after(now_, status_every_);
+}
+
+void Membership::try_form() {
+  if (nodes_.empty()) return;
+  if (last_call_ <= now_) {
+    last_call_ = kNever;
+    last_call_over_ = true;
+  }
+  const bool enough = tally_.ready >= job_->nodes_min;
+  const bool survivors_are_ready = after_stop_ && tally_.away == 0;
+  const bool all_of_before = !formed_here_ && seen_nodes_ > 0 && tally_.ready >= seen_nodes_;
+  if (tally_.ready >= job_->nodes_max) return form();
+  if (enough && (survivors_are_ready || all_of_before || last_call_over_)) return form();
+  if (after_stop_ && tally_.stays < job_->nodes_min) return end_short_of_nodes();
+  if (join_by_ > now_) return;
+  end(EndWhy::timeout, ExitCode::rendezvous,
+      fmt::format("the nodes did not meet within {}: {}; see what keeps the missing ones, or raise "
+                  "the join time-out",
+                  whole_seconds(job_->join_timeout), who_text()));
+}
+
+// Who is in the round: the members of the last one first, then the host's own agent, then in the
+// order in which they came. The others are spares.
+std::vector<Membership::Node*> Membership::choose() {
+  std::vector<Node*> ready;
+  for (auto& [agent, node] : nodes_) {
+    if (is_ready(node)) ready.push_back(&node);
+  }
+  std::ranges::sort(ready, {}, [](const Node* node) {
+    return std::tuple(!node->member, !node->join.is_host, node->arrival);
+  });
+  return ready;
+}
+
+void Membership::form() {
+  if (!formed_here_ && seen_epoch_ > 0) {  // The host's return is a change, too.
+    departure_.reset();
+    if (!change_allowed()) return end_short_of_nodes();
+    ++changes_;
+  }
+  std::vector<Node*> chosen = choose();
+  const size_t count = std::min(chosen.size(), static_cast<size_t>(job_->nodes_max));
+  const std::vector<Node*> spares(chosen.begin() + static_cast<std::ptrdiff_t>(count),
+                                  chosen.end());
+  chosen.resize(count);
+  seat(chosen);
+  for (Node* const spare : spares)
+    consider_newcomer(*spare);
+  std::vector<std::string> addresses;
+  for (const Node* const node : chosen) {
+    if (!node->join.advertised.empty()) addresses.push_back(node->join.advertised);
+  }
+  std::ranges::sort(addresses);
+  addresses.erase(std::ranges::unique(addresses).begin(), addresses.end());
+  store_ = epoch_;
+  note(fmt::format("epoch {} is formed by {}", epoch_, nodes_text(static_cast<int>(count))));
+  out_->push_back(OpenStore{epoch_, std::move(addresses)});
+}
+
+// A new epoch, in which these have their ranks.
+void Membership::seat(const std::vector<Node*>& chosen) {
+  const Epoch before = formed_here_ ? epoch_ : seen_epoch_;
+  std::vector<RankClaim> claims;
+  for (const Node* const node : chosen) {
+    const Join& join = node->join;
+    const int last_rank = before > 0 && node->rank_epoch == before ? node->rank : -1;
+    claims.push_back({join.agent, join.host_name, join.node_rank, last_rank, join.is_host,
+                      join.slots, join.role, join.dialled});
+  }
+  epoch_ = seen_epoch_ = std::max(epoch_, seen_epoch_) + 1;
+  formed_here_ = true;
+  stage_ = Stage::opening;
+  failure_.reset();
+  departure_.reset();
+  for (auto& [agent, node] : nodes_) {
+    node.member = node.started = false;
+    node.stop_order = 0;
+  }
+  std::vector<Round> rounds = lay_out(claims);
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    chosen[i]->member = true;
+    chosen[i]->rank = rounds[i].node_rank;
+    chosen[i]->rank_epoch = epoch_;
+    chosen[i]->round = std::move(rounds[i]);
+  }
+  for (auto& [agent, node] : nodes_)
+    recount(node);
+}
+
+void Membership::start_round(int port) {
+  stage_ = Stage::running;
+  for (auto& [agent, node] : nodes_) {
+    if (!node.member) continue;
+    node.started = true;
+    Round round = std::move(node.round);
+    round.epoch = epoch_;
+    round.master_port = port;
+    round.restarts = restarts_;
+    round.changes = changes_;
+    order(node, std::move(round));
+    recount(node);
+  }
+}
+
+// Everyone who waits hears whom for. A node whose workers may be alive has a Stop to take in first.
+void Membership::tell_waiting() {
+  const std::string text = forming_text(now_);
+  note(text);
+  for (auto& [agent, node] : nodes_) {
+    if (node.heard && node.report.phase == Phase::ready && !node.left)
+      order(node, Wait{false, text});
+  }
+  status_every_ = std::min(status_every_ * 2, std::max(options_.status_cap, options_.first_status));
+  status_at_ = instant_after(now_, status_every_);
+}
+
+// ---- Stopping.
+
+void Membership::depart(const Node& node, StopWhy why, std::string text) {
+  if (departure_ || (!node.member && stage_ != Stage::forming)) return;
+  const int signal = why == StopWhy::left ? node.report.signal : 0;
+  departure_ = {why, node.join.host_name, node.member ? node.rank : -1, signal, std::move(text)};
+}
+
+void Membership::begin_stop(StopWhy why, std::string text) {
+  stage_ = Stage::stopping;
+  if (why == StopWhy::lost && tally_.stays < job_->nodes_min) return end_short_of_nodes();
+  text += what_next_text(why);
+  note(fmt::format("epoch {} is stopped: {}", epoch_, text));
+  for (auto& [agent, node] : nodes_) {
+    // Who has not heard of the round has nothing to stop; who leaves waits for an answer.
+    if (node.member && (node.started || node.left)) order(node, Stop{epoch_, why, text});
+    recount(node);
+  }
+}
+
+// Nothing of the epoch is alive any more, or it is on nodes that were lost.
+void Membership::conclude() {
+  close_store();
+  if (failure_ && failure_->failure.final) return end_of_failure();
+  if (departure_ || !failure_) return change_membership();
+  if (restarts_ >= job_->max_restarts) return end_of_failure();
+  ++restarts_;
+  begin_forming(true);
+}
+
+bool Membership::change_allowed() const {
+  return !job_->max_membership_changes || changes_ < *job_->max_membership_changes;
+}
+
+void Membership::change_membership() {
+  if (tally_.stays < job_->nodes_min || !change_allowed()) return end_short_of_nodes();
+  ++changes_;
+  begin_forming(true);
+}
+
+// ---- The end.
+
+void Membership::end_of_failure() {
+  End verdict;
+  verdict.why = EndWhy::failed;
+  verdict.exit_code = failure_->failure.exit_code;
+  verdict.node_rank = failure_->node_rank;
+  verdict.host_name = failure_->host_name;
+  verdict.text = failure_text();
+  verdict.failure = failure_->failure;
+  if (verdict.exit_code < 1 || verdict.exit_code > 255) verdict.exit_code = 1;
+  end(std::move(verdict));
+}
+
+// A node was lost or has left, and those who are left may not go on.
+void Membership::end_short_of_nodes() {
+  if (failure_ && failure_->failure.final) return end_of_failure();
+  End verdict;
+  verdict.why = EndWhy::lost;
+  verdict.exit_code = static_cast<int>(ExitCode::rendezvous);
+  verdict.text = "the host of the job was started anew";
+  if (departure_) {
+    verdict.text = departure_->text;
+    verdict.node_rank = departure_->node_rank;
+    verdict.host_name = departure_->host_name;
+    if (departure_->why == StopWhy::left && departure_->signal > 0) {
+      verdict.why = EndWhy::stopped;
+      verdict.signal = departure_->signal;
+      verdict.exit_code = std::min(128 + departure_->signal, 255);
+    }
+  }
+  if (tally_.stays < job_->nodes_min) {
+    verdict.text +=
+        fmt::format("; {} left, the job needs {}", nodes_text(tally_.stays), job_->nodes_min);
+  } else {
+    verdict.text += fmt::format("; the budget of {} membership changes is spent",
+                                job_->max_membership_changes.value_or(0));
+  }
+  if (failure_) verdict.text += "; before that, " + failure_text();
+  end(std::move(verdict));
+}
+
+void Membership::end(EndWhy why, ExitCode code, std::string text) {
+  End verdict;
+  verdict.why = why;
+  verdict.exit_code = static_cast<int>(code);
+  verdict.text = std::move(text);
+  end(std::move(verdict));
+}
+
+void Membership::end(End verdict) {
+  stage_ = Stage::ended;
+  verdict.restarts = restarts_;
+  verdict.changes = changes_;
+  note("the job has ended: " + verdict.text);
+  if (verdict.why == EndWhy::success && store_ > 0)
+    close_store_at_ = instant_after(now_, options_.store_linger);
+  end_ = std::move(verdict);
+  for (auto& [agent, node] : nodes_)
+    order(node, End());
+}
+
+void Membership::close_store() {
+  close_store_at_ = kNever;
+  if (const Epoch epoch = std::exchange(store_, 0); epoch > 0) out_->push_back(CloseStore{epoch});
+}
+
+}  // namespace muster

@@ -1,0 +1,176 @@
+// The machine's lines for people: who is here, who is missing, what happens when.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership_ranks.h"
+#include "rendezvous/membership/membership_text.h"
+
+namespace muster {
+
+namespace membership {
+
+std::string whole_seconds(Duration duration) {
+  using std::chrono::milliseconds;
+  using std::chrono::seconds;
+  if (duration > Duration::zero() && duration < seconds{1})
+    return fmt::format("{} ms", std::chrono::ceil<milliseconds>(duration).count());
+  return fmt::format("{} s", std::chrono::ceil<seconds>(duration).count());
+}
+
+std::string quiet_name(std::string_view name) {
+  constexpr size_t kShown = 64;
+  std::string out(name.substr(0, kShown));
+  for (char& c : out) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte >= 0x7f) c = '?';
+  }
+  return out.empty() ? "a node without a name" : out;
+}
+
+std::string nodes_text(int count) {
+  return count == 1 ? "1 node" : fmt::format("{} nodes", count);
+}
+
+}  // namespace membership
+
+using namespace membership;  // NOLINT: the words of the protocol
+
+namespace {
+
+constexpr size_t kNamed = 8;
+
+// The first few, and how many more there are.
+std::string list_text(std::vector<std::string> names, size_t count) {
+  if (count > names.size()) names.push_back(fmt::format("{} more", count - names.size()));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+std::string Membership::name_of(const Node& node) const {
+  const std::string name = quiet_name(node.join.host_name);
+  if (node.member) return fmt::format("{} (node rank {})", name, node.rank);
+  if (node.join.node_rank) return fmt::format("{} (--node-rank={})", name, *node.join.node_rank);
+  return name;
+}
+
+std::string Membership::status(Instant now) const {
+  switch (stage_) {
+    case Stage::forming:
+      return job_ ? forming_text(now) : "no node is here yet";
+    case Stage::opening:
+      return fmt::format("epoch {} is formed by {}; its store is being opened", epoch_,
+                         nodes_text(tally_.members));
+    case Stage::running:
+      return fmt::format("epoch {} runs on {}", epoch_, nodes_text(tally_.members)) +
+             (tally_.done > 0 ? fmt::format("; {} done", nodes_text(tally_.done)) : "");
+    case Stage::stopping:
+      return fmt::format("epoch {} is being stopped; workers may be alive on {}", epoch_,
+                         nodes_text(tally_.pending));
+    case Stage::ended:
+      break;
+  }
+  return fmt::format("the job has ended ({}); {} to say goodbye", end_->text,
+                     nodes_text(static_cast<int>(nodes_.size())));
+}
+
+std::string Membership::forming_text(Instant now) const {
+  return who_text() + "; " + what_comes_text(now);
+}
+
+std::string Membership::who_text() const {
+  std::string text = fmt::format("{} of {}", tally_.ready, nodes_text(job_->nodes_max));
+  for (const std::string& part : {here_text(), missing_text()}) {
+    if (!part.empty()) text += "; " + part;
+  }
+  return text;
+}
+
+std::string Membership::here_text() const {
+  if (nodes_.empty() || nodes_.size() > kNamed) return "";
+  std::vector<std::string> ready;
+  std::vector<std::string> late;
+  for (const auto& [agent, node] : nodes_) {
+    if (node.left) continue;
+    const bool counted = is_ready(node);
+    (counted ? ready : late).push_back(quiet_name(node.join.host_name));
+  }
+  std::ranges::sort(ready, natural_less);
+  std::ranges::sort(late, natural_less);
+  std::string text;
+  if (!ready.empty()) text = fmt::format("here: {}", fmt::join(ready, ", "));
+  if (late.empty()) return text;
+  if (!text.empty()) text += "; ";
+  return text + fmt::format("not ready yet: {}", fmt::join(late, ", "));
+}
+
+// Only nodes with a rank of their own can be named when they are not here.
+std::string Membership::missing_text() const {
+  if (claims_.empty()) return "";
+  std::vector<std::string> named;
+  const int missing = job_->nodes_max - static_cast<int>(claims_.size());
+  for (int rank = 0; rank < job_->nodes_max && named.size() < kNamed; ++rank) {
+    if (!claims_.contains(rank)) named.push_back(fmt::format("{}", rank));
+  }
+  if (named.empty()) return "";
+  const std::string_view what = missing == 1 ? "node rank" : "node ranks";
+  return fmt::format("missing: {} {}", what,
+                     list_text(std::move(named), static_cast<size_t>(missing)));
+}
+
+std::string Membership::what_comes_text(Instant now) const {
+  if (last_call_ != kNever && tally_.ready >= job_->nodes_min)
+    return fmt::format("starts with {} in {}", tally_.ready,
+                       whole_seconds(std::max(last_call_ - now, Duration::zero())));
+  std::string text;
+  if (job_->nodes_min < job_->nodes_max && tally_.ready < job_->nodes_min)
+    text = fmt::format("at least {} are needed; ", job_->nodes_min);
+  if (join_by_ == kNever) return text + "waits without limit";
+  return text +
+         fmt::format("gives up in {}", whole_seconds(std::max(join_by_ - now, Duration::zero())));
+}
+
+std::string Membership::what_next_text(StopWhy why) const {
+  if (failure_ && failure_->failure.final) return "; it cannot be repeated, the job ends";
+  if (why == StopWhy::failure) {
+    if (restarts_ >= job_->max_restarts)
+      return job_->max_restarts == 0 ? "; the job ends" : "; no restart is left, the job ends";
+    return fmt::format("; all nodes start anew (restart {} of {})", restarts_ + 1,
+                       job_->max_restarts);
+  }
+  if (tally_.stays < job_->nodes_min)
+    return fmt::format("; {} left, the job needs {}: it ends", nodes_text(tally_.stays),
+                       job_->nodes_min);
+  if (!change_allowed())
+    return fmt::format("; the budget of {} membership changes is spent: the job ends",
+                       *job_->max_membership_changes);
+  if (why == StopWhy::joined) return "; a new round forms with it";
+  return fmt::format("; a new round forms with {}",
+                     nodes_text(std::min(tally_.stays, job_->nodes_max)));
+}
+
+std::string Membership::lost_text(const Node& node) const {
+  if (node.connection) {
+    return fmt::format("{} was lost: no sign of life for {}", name_of(node),
+                       whole_seconds(node.silence_limit));
+  }
+  return fmt::format("{} was lost: its connection broke and it did not come back within {}",
+                     name_of(node), whole_seconds(node.silence_limit));
+}
+
+std::string Membership::failure_text() const {
+  const Failure& failure = failure_->failure;
+  return fmt::format("rank {} on {} (node rank {}) {}", failure.rank,
+                     quiet_name(failure_->host_name), failure_->node_rank, failure.sentence);
+}
+
+void Membership::note(std::string text) {
+  out_->push_back(Note{std::move(text)});
+}
+
+}  // namespace muster

@@ -1,0 +1,21 @@
+// How the host of the rendezvous speaks of time, of nodes and of names that others chose, which may
+// hold anything. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/time.h"
+
+namespace muster::membership {
+
+// "3 s", "250 ms": rounded up to whole seconds from one second on.
+std::string whole_seconds(Duration duration);
+
+// A name that somebody else chose, fit for a line of ours: no control characters, not long.
+std::string quiet_name(std::string_view name);
+
+// "1 node", "3 nodes".
+std::string nodes_text(int count);
+
+}  // namespace muster::membership

@@ -1,0 +1,54 @@
+// The simulator must find what it is there to find: bugs planted in copies of the machines that are
+// compiled for this test alone, each within a thousand seeds.
+#include "tests/sim/membership_planted_bugs.h"
+
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/sim/membership_sim.h"
+
+#ifndef MUSTER_PLANTED_BUGS
+#error "this test needs the copies of the machines that are compiled with MUSTER_PLANTED_BUGS"
+#endif
+
+namespace muster::roundsim {
+namespace {
+
+constexpr uint64_t kSeedsToFindIt = 1000;
+
+struct Planted {
+  MembershipBug bug;
+  const char* name;
+};
+
+class PlantedMembershipBugTest : public testing::TestWithParam<Planted> {
+ protected:
+  void TearDown() override { membership_bug_switch() = MembershipBug::none; }
+};
+
+TEST_P(PlantedMembershipBugTest, IsFoundWithinAThousandSeedsAndIsNotFoundWithoutIt) {
+  membership_bug_switch() = GetParam().bug;
+  const std::optional<uint64_t> seed = first_failing_seed(1, kSeedsToFindIt);
+  ASSERT_TRUE(seed) << GetParam().name << " was not found in " << kSeedsToFindIt << " seeds";
+  const Outcome found = simulate(plan_for(*seed));
+  ASSERT_TRUE(found.violation);
+  fmt::print("{}: seed {}, {}\n", GetParam().name, *seed, *found.violation);
+
+  membership_bug_switch() = MembershipBug::none;
+  const Outcome without = simulate(plan_for(*seed));
+  EXPECT_FALSE(without.violation) << describe_failure(plan_for(*seed));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, PlantedMembershipBugTest,
+    testing::Values(Planted{MembershipBug::skipped_epoch_check, "skipped_epoch_check"},
+                    Planted{MembershipBug::double_start, "double_start"},
+                    Planted{MembershipBug::lease_off_by_one, "lease_off_by_one"},
+                    Planted{MembershipBug::failure_counted_twice, "failure_counted_twice"},
+                    Planted{MembershipBug::lost_resend, "lost_resend"}),
+    [](const auto& tested) { return std::string(tested.param.name); });
+
+}  // namespace
+}  // namespace muster::roundsim

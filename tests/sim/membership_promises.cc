@@ -1,0 +1,277 @@
+#include "tests/sim/membership_promises.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "tests/sim/membership_world.h"
+
+namespace muster::roundsim {
+
+using membership::AgentId;
+using membership::End;
+using membership::EndWhy;
+using membership::Epoch;
+using membership::Phase;
+using membership::StopWhy;
+
+namespace {
+
+constexpr Duration kJump = std::chrono::seconds{1};  // As in Membership::Options.
+
+int node_of(const AgentId& agent) {
+  return static_cast<int>(agent.high) - 1;
+}
+
+}  // namespace
+
+// ---- The host's life.
+
+void MembershipPromises::host_started(uint64_t life) {
+  if (host_life_ != 0) ++reached_.host_returns;
+  host_died();
+  host_life_ = life;
+}
+
+void MembershipPromises::host_died() {
+  agents_.clear();
+  connections_.clear();
+  refused_.clear();
+  formed_.clear();
+  open_store_ = newest_ = 0;
+  newest_checked_ = true;
+  failure_heard_ = false;
+  awake_since_ = last_pause_ = {};
+  end_.reset();
+  finished_ = false;
+}
+
+// Only a pause that no deadline can hide must be noticed by the host itself.
+void MembershipPromises::host_frozen(Instant until) {
+  last_pause_ = until;
+  if (until - world_.now() > kJump + plan_.lease) awake_since_ = until;
+}
+
+// ---- What the host hears.
+
+void MembershipPromises::host_hears(Instant now, const Membership::Event& event) {
+  std::visit([&](const auto& e) { heard(now, e); }, event);
+}
+
+MembershipPromises::Agent* MembershipPromises::agent_on(ConnectionId connection) {
+  const auto found = connections_.find(connection);
+  if (found == connections_.end()) return nullptr;
+  Agent& agent = agents_.at(found->second);
+  return agent.connection == connection ? &agent : nullptr;
+}
+
+void MembershipPromises::heard(Instant now, const membership::Joined& event) {
+  disturb(node_of(event.join.agent));
+  // It may be of an earlier host's round of the same number, and is waited for like the others.
+  const auto newest = formed_.find(newest_);
+  if (newest != formed_.end() && event.join.last_epoch == newest_) newest->second.disturbed = true;
+  Agent& agent = agents_[event.join.agent];
+  agent.node = node_of(event.join.agent);
+  agent.join = event.join;
+  agent.connection = event.connection;
+  agent.heard = now;
+  agent.parted = false;
+  agent.interrupted = true;
+  connections_[event.connection] = event.join.agent;
+}
+
+void MembershipPromises::heard(Instant now, const membership::Reported& event) {
+  Agent* agent = agent_on(event.connection);
+  if (agent == nullptr) return;
+  agent->heard = now;
+  const auto newest = formed_.find(newest_);
+  if (event.report.failure && event.report.epoch == newest_ && newest != formed_.end() &&
+      event.report.sequence > agent->reports && newest->second.rounds.contains(agent->join.agent)) {
+    failure_heard_ = true;
+  }
+  agent->reports = std::max(agent->reports, event.report.sequence);
+  if (event.report.phase == Phase::leaving) {
+    agent->parted = true;
+    disturb(agent->node);
+  }
+}
+
+void MembershipPromises::heard(Instant, const membership::Parted& event) {
+  Agent* agent = agent_on(event.connection);
+  if (agent == nullptr) return;
+  agent->parted = true;
+  disturb(agent->node);
+}
+
+void MembershipPromises::heard(Instant now, const membership::Disconnected& event) {
+  if (Agent* agent = agent_on(event.connection)) {
+    agent->connection = 0;
+    agent->gone = now;
+    disturb(agent->node);
+  }
+  connections_.erase(event.connection);
+}
+
+// Its newest round may end, or go on, for another reason than a worker's failure.
+void MembershipPromises::disturb(int node) {
+  const auto newest = formed_.find(newest_);
+  if (newest != formed_.end() && newest->second.nodes.contains(node)) {
+    newest->second.disturbed = true;
+  }
+}
+
+// ---- What the host asks for.
+
+void MembershipPromises::host_asks(Instant now, const Membership::Effect& effect) {
+  std::visit([&](const auto& e) { asked(now, e); }, effect);
+}
+
+void MembershipPromises::asked(Instant now, const membership::Send& effect) {
+  const auto found = connections_.find(effect.connection);
+  if (found == connections_.end()) return violate("the host speaks only to connections it has");
+  Agent& agent = agents_.at(found->second);
+  if (std::holds_alternative<membership::Refused>(effect.message)) {
+    refused_.insert(effect.connection);
+  } else if (const auto* order = std::get_if<membership::Order>(&effect.message)) {
+    check(agent.connection == effect.connection, "an order goes to an agent's newest connection");
+    ordered(now, agent, *order);
+  } else if (const auto* alive = std::get_if<membership::Alive>(&effect.message)) {
+    check(alive->report <= agent.reports, "only reports that came are acknowledged");
+  }
+}
+
+void MembershipPromises::asked(Instant now, const membership::Hangup& effect) {
+  const auto found = connections_.find(effect.connection);
+  if (found == connections_.end()) return violate("the host hangs up only what it has");
+  Agent& agent = agents_.at(found->second);
+  const bool current = agent.connection == effect.connection;
+  const bool allowed = !current || refused_.contains(effect.connection) || agent.parted || end_ ||
+                       may_be_lost(now, agent);
+  check(allowed, fmt::format("no agent is lost that beats in time (node {})", agent.node));
+  if (current) {
+    agent.connection = 0;
+    agent.gone = now;
+    disturb(agent.node);
+  }
+  connections_.erase(found);
+}
+
+bool MembershipPromises::may_be_lost(Instant now, const Agent& agent) const {
+  if (agent.parted) return true;
+  if (agent.connection == 0) return now - agent.gone >= kGrace || now - agent.heard >= plan_.lease;
+  return now - agent.heard >= plan_.lease && now - awake_since_ >= plan_.lease;
+}
+
+void MembershipPromises::asked(Instant, const membership::OpenStore& effect) {
+  check(open_store_ == 0, "one store at a time");
+  check(!end_, "no round after the end");
+  check(effect.epoch > newest_, "epochs only grow");
+  for (const auto& [id, agent] : agents_) {
+    check(effect.epoch > agent.join.last_epoch, "a new epoch is above all that agents have known");
+  }
+  check(std::ranges::is_sorted(effect.addresses), "addresses are sorted");
+  Formed& formed = formed_[effect.epoch];
+  for (int node = 0; node < world_.nodes(); ++node) {
+    if (!std::ranges::binary_search(effect.addresses, World::address_of(node))) continue;
+    formed.nodes.insert(node);
+    check(!world_.node(node).workers_alive,
+          fmt::format("no old worker is alive where the store of a new epoch is open (node {})",
+                      node));
+  }
+  open_store_ = effect.epoch;
+  newest_ = effect.epoch;
+  newest_checked_ = false;
+  ++reached_.rounds;
+}
+
+void MembershipPromises::asked(Instant, const membership::CloseStore& effect) {
+  check(open_store_ == effect.epoch, "only the open store is closed");
+  open_store_ = 0;
+}
+
+void MembershipPromises::asked(Instant, const membership::Finished&) {
+  check(!finished_, "an ended job finishes once");
+  check(std::ranges::none_of(agents_, [](const auto& a) { return a.second.connection != 0; }),
+        "a job finishes when nobody is there");
+  finished_ = end_.has_value();
+}
+
+void MembershipPromises::asked(Instant, const membership::Note& effect) {
+  check(effect.text.find('\n') == std::string::npos, "a note is one line");
+}
+
+// ---- Orders.
+
+void MembershipPromises::ordered(Instant now, Agent& agent, const membership::Order& order) {
+  check(order.sequence >= agent.orders, "orders are numbered upwards");
+  if (order.sequence == agent.orders) {
+    check(order == agent.order, "an order that is sent again is the same");
+    return;
+  }
+  agent.orders = order.sequence;
+  if (std::holds_alternative<membership::Round>(order.what)) agent.interrupted = false;
+  agent.order = order;
+  std::visit([&](const auto& what) { ordered(now, agent, what); }, order.what);
+}
+
+void MembershipPromises::ordered(Instant, const Agent& agent, const membership::Round& round) {
+  check(!end_, "no round after the end");
+  check(round.epoch == open_store_, "a round is told when its store is open");
+  Formed& formed = formed_[round.epoch];
+  const auto [seen, fresh] = formed.rounds.emplace(agent.join.agent, round);
+  check(fresh || seen->second == round, "a node's part of a round never changes");
+  if (fresh) newest_checked_ = false;
+  if (agent.join.node_rank && *agent.join.node_rank < round.nodes) {
+    check(round.node_rank == *agent.join.node_rank, "a rank that was asked for is given");
+  }
+}
+
+void MembershipPromises::ordered(Instant now, const Agent& agent, const membership::Stop& stop) {
+  reached_.stops.insert(stop.why);
+  const auto found = formed_.find(stop.epoch);
+  if (found == formed_.end()) return;
+  Formed& formed = found->second;
+  // It may speak of another host's round of that number.
+  if (!formed.rounds.contains(agent.join.agent)) return;
+  formed.stopped = true;
+  if (stop.why == StopWhy::failure) {
+    check(formed.failed, "a round is stopped for a failure only if there was one");
+    return;
+  }
+  if (stop.why == StopWhy::lost && formed.lost_checked) return;
+  formed.disturbed = true;
+  if (stop.why != StopWhy::lost) return;
+  formed.lost_checked = true;
+  ++reached_.losses;
+  // One that is back without its workers has lost the round, too.
+  const bool lost = std::ranges::any_of(agents_, [&](const auto& entry) {
+    const Agent& other = entry.second;
+    return formed.nodes.contains(other.node) && (other.interrupted || may_be_lost(now, other));
+  });
+  check(lost, "a round is stopped for a loss only if a node is lost");
+}
+
+void MembershipPromises::ordered(Instant, const Agent&, const membership::End& end) {
+  if (end_) return check(*end_ == end, "a host tells one end to all");
+  end_ = end;
+  ends_[host_life_] = end;
+  reached_.ends.insert(end.why);
+  formed_[newest_].stopped = true;
+  check(end.restarts <= plan_.max_restarts, "restarts stay within the budget");
+  if (end.why == EndWhy::success) check_success();
+  if (end.why == EndWhy::failed) {
+    check(formed_[newest_].failed, "a job fails only when a worker has failed");
+    check(end.exit_code != 0 && end.failure.has_value(), "a failed job names its culprit");
+  }
+}
+
+void MembershipPromises::check_success() {
+  const auto formed = formed_.find(newest_);
+  if (formed == formed_.end()) return violate("success needs a round");
+  for (const auto& [id, round] : formed->second.rounds) {
+    check(done_.contains({id, newest_}),
+          fmt::format("a job succeeds only when all workers have (node {})", node_of(id)));
+  }
+}
+
+}  // namespace muster::roundsim

@@ -1,0 +1,156 @@
+// The promises of the rendezvous, checked against the truth of the simulated world after every step
+// of a machine. What a host promises is promised by one life of it; what a returned host must keep
+// besides is what the agents that joined it knew.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/membership/member.h"
+#include "rendezvous/membership/membership.h"
+#include "tests/sim/membership_plan.h"
+
+namespace muster::roundsim {
+
+class World;
+
+class MembershipPromises {
+ public:
+  MembershipPromises(const Plan& plan, const World& world) : plan_(plan), world_(world) {}
+
+  void host_started(uint64_t life);
+  void host_died();
+  void host_frozen(Instant until);
+  void host_hears(Instant now, const Membership::Event& event);
+  void host_asks(Instant now, const Membership::Effect& effect);
+  void host_stepped(Instant now);
+
+  void agent_started(int node);
+  void agent_hears(Instant now, int node, const Member::Event& event);
+  void agent_asks(Instant now, int node, const Member::Effect& effect);
+  void agent_stepped(Instant now, int node);
+  void worker_failed(int node, membership::Epoch epoch);
+
+  void violate(std::string promise) {
+    if (!broken_) broken_ = std::move(promise);
+  }
+  const std::optional<std::string>& broken() const { return broken_; }
+
+  bool has_ended() const { return end_.has_value(); }
+
+  // Of the whole run, for those who want to know what a seed reached.
+  struct Reached {
+    int rounds = 0;
+    int restarts = 0;
+    int losses = 0;
+    int host_returns = 0;
+    int agents_ended = 0;
+    int agents_gave_up = 0;
+    std::set<membership::EndWhy> ends;
+    std::set<membership::StopWhy> stops;
+  };
+  const Reached& reached() const { return reached_; }
+
+ private:
+  using ConnectionId = membership::ConnectionId;
+  using Epoch = membership::Epoch;
+
+  static constexpr Duration kGrace = std::chrono::milliseconds{250};  // As in Membership::Options.
+
+  struct Agent {
+    int node = 0;
+    membership::Join join;
+    ConnectionId connection = 0;  // 0: none.
+    Instant heard{};
+    Instant gone{};  // When its connection was lost, if it has none.
+    bool parted = false;
+    bool interrupted = false;  // It came back on a new connection since its round was told.
+    uint64_t orders = 0;       // The newest sequence.
+    membership::Order order;
+    uint64_t reports = 0;
+  };
+  // One round of this host.
+  struct Formed {
+    std::set<int> nodes;                                      // All of it, told or not.
+    std::map<membership::AgentId, membership::Round> rounds;  // That were told.
+    bool disturbed = false;  // Something else than a failure may have ended it.
+    bool failed = false;     // A worker of it has failed, and its agent was told.
+    bool lost_checked = false;
+    bool stopped = false;  // Somebody was told to stop it, or of the end.
+    int restarts = 0;
+  };
+
+  void check(bool holds, const std::string& promise) {
+    if (!holds) violate(promise);
+  }
+  void heard(Instant now, const membership::Joined& event);
+  void heard(Instant now, const membership::Reported& event);
+  void heard(Instant now, const membership::Parted& event);
+  void heard(Instant now, const membership::Disconnected& event);
+  void heard(Instant, const membership::StoreOpened&) {}
+  void heard(Instant, const membership::StoreFailed&) {}
+  void heard(Instant, const membership::Tick&) {}
+
+  void asked(Instant now, const membership::Send& effect);
+  void asked(Instant now, const membership::Hangup& effect);
+  void asked(Instant now, const membership::OpenStore& effect);
+  void asked(Instant now, const membership::CloseStore& effect);
+  void asked(Instant now, const membership::Finished& effect);
+  void asked(Instant now, const membership::Note& effect);
+
+  void ordered(Instant now, Agent& agent, const membership::Order& order);
+  void ordered(Instant now, const Agent& agent, const membership::Round& round);
+  void ordered(Instant now, const Agent& agent, const membership::Stop& stop);
+  void ordered(Instant now, const Agent& agent, const membership::End& end);
+  void ordered(Instant, const Agent&, const membership::Wait&) {}
+
+  Agent* agent_on(ConnectionId connection);
+  bool may_be_lost(Instant now, const Agent& agent) const;
+  void check_ranks(const Formed& formed);
+  void check_budget(Epoch epoch, const membership::Round& round);
+  void check_success();
+  void check_prompt(Instant now, const Formed& formed);
+  void disturb(int node);
+
+  const Plan& plan_;
+  const World& world_;
+  std::optional<std::string> broken_;
+  Reached reached_;
+
+  // Of this life of the host.
+  uint64_t host_life_ = 0;
+  std::map<membership::AgentId, Agent> agents_;
+  std::map<ConnectionId, membership::AgentId> connections_;  // That are open at the host.
+  std::set<ConnectionId> refused_;
+  std::map<Epoch, Formed> formed_;
+  Epoch open_store_ = 0;  // 0: none.
+  Epoch newest_ = 0;
+  bool newest_checked_ = true;
+  bool failure_heard_ = false;  // Of the newest round, in this step, before anything else ended it.
+  Instant awake_since_{};       // After a pause that it must have noticed.
+  Instant last_pause_{};        // The end of any.
+  std::optional<membership::End> end_;
+  bool finished_ = false;
+
+  // Of the whole run.
+  std::map<uint64_t, membership::End> ends_;              // By the host's life.
+  std::set<std::pair<uint64_t, Epoch>> failed_rounds_;    // Rounds in which a worker failed.
+  std::set<std::pair<membership::AgentId, Epoch>> done_;  // Whose workers have all succeeded.
+  std::map<int, Epoch> agent_epochs_;                     // By node: the newest of its process.
+  std::map<int, uint64_t> agent_hosts_;  // By node: the host's life that it joined.
+  std::set<int> agents_over_;
+  struct Contact {
+    Instant heard{};            // Anything of a host that had welcomed it.
+    uint64_t instance = 0;      // Of the last Welcome.
+    uint64_t of_the_round = 0;  // Of the host that gave the newest round.
+  };
+  std::map<int, Contact> contacts_;  // By node.
+};
+
+}  // namespace muster::roundsim

@@ -1,0 +1,245 @@
+#include "tests/sim/membership_sim.h"
+
+#include <algorithm>
+#include <csignal>
+#include <ctime>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "tests/sim/membership_world.h"
+
+namespace muster::roundsim {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+constexpr Duration kLook = milliseconds{100};  // Between two looks at whether all is well.
+
+class Simulation {
+ public:
+  Simulation(const Plan& plan, bool tracing) : plan_(plan), world_(plan, tracing) {}
+
+  Outcome run();
+
+ private:
+  void plan_starts();
+  void plan_faults();
+  void fault();
+  void run_until(Instant when);
+  bool settle(Instant limit);
+  bool has_common_epoch() const;
+  bool is_over() const;
+  std::string state() const;
+
+  int any_node() {
+    return static_cast<int>(world_.prng().below(static_cast<uint64_t>(plan_.nodes)));
+  }
+  int any_guest() {
+    return 1 + static_cast<int>(world_.prng().below(static_cast<uint64_t>(plan_.nodes - 1)));
+  }
+  Duration up_to(Duration most) {
+    return milliseconds{world_.prng().below(static_cast<uint64_t>(most / milliseconds{1}) + 1)};
+  }
+  Duration left() const {
+    return std::max(Duration::zero(), Instant{} + plan_.horizon - world_.now());
+  }
+
+  const Plan plan_;
+  World world_;
+};
+
+void Simulation::plan_starts() {
+  for (int node = 0; node < plan_.nodes; ++node) {
+    const bool late = world_.prng().chance(static_cast<uint64_t>(plan_.late_percent), 100);
+    world_.start_later(node, up_to(late ? plan_.horizon : milliseconds{200}));
+  }
+}
+
+void Simulation::plan_faults() {
+  for (int i = 0; i < plan_.faults; ++i)
+    world_.fault_later(Instant{} + up_to(plan_.horizon));
+}
+
+void Simulation::fault() {
+  // One number drawn in each statement, so that a seed is the same schedule with every compiler.
+  switch (world_.prng().below(16)) {
+    case 0:
+    case 1:
+      return world_.reset_connection(any_node());
+    case 2:
+      return world_.black_hole(any_node());
+    case 3:
+    case 4: {
+      const int node = any_guest();
+      const uint64_t way = world_.prng().below(3);
+      world_.cut(node, way != 0, way != 1);
+      return world_.mend_later(node, up_to(std::min(left(), 4 * plan_.lease)));
+    }
+    case 5:
+    case 6:
+    case 7: {
+      const int node = any_guest();
+      world_.crash(node, world_.prng().chance(1, 2));
+      if (world_.prng().chance(2, 3)) world_.start_later(node, up_to(left()));
+      return;
+    }
+    case 8:
+    case 9:
+      world_.crash(0, world_.prng().chance(1, 2));
+      return world_.start_later(0, up_to(std::min(left(), 3 * plan_.lease)));
+    case 10: {
+      const int node = any_guest();
+      return world_.freeze(node, up_to(left()));
+    }
+    case 11:
+      return world_.freeze(0, up_to(left()));
+    case 12: {
+      if (world_.prng().chance(1, 2)) return;
+      const int node = any_node();
+      return world_.leave(node, world_.prng().chance(1, 2) ? SIGTERM : SIGINT);
+    }
+    default:
+      return world_.fail_worker(any_node());
+  }
+}
+
+void Simulation::run_until(Instant when) {
+  while (!world_.broken() && world_.next() <= when) {
+    world_.advance();
+    if (world_.take_fault()) fault();
+  }
+}
+
+// All that is alive runs one epoch, save those for whom there is no room in it.
+bool Simulation::has_common_epoch() const {
+  membership::Epoch epoch = 0;
+  int running = 0;
+  int waiting = 0;
+  for (int index = 0; index < world_.nodes(); ++index) {
+    const World::Node& node = world_.node(index);
+    if (!node.member) continue;
+    if (node.workers_stopping || node.leaving || node.member->over()) return false;
+    if (!node.workers_alive && !node.workers_done) {
+      ++waiting;
+      continue;
+    }
+    if (running++ > 0 && node.round.epoch != epoch) return false;
+    epoch = node.round.epoch;
+  }
+  for (int index = 0; index < world_.nodes(); ++index) {
+    const World::Node& node = world_.node(index);
+    if (node.member && (node.workers_alive || node.workers_done) && node.round.nodes != running) {
+      return false;
+    }
+  }
+  const bool no_room = running == plan_.nodes_max || plan_.max_membership_changes;
+  return running >= plan_.nodes_min && (waiting == 0 || no_room);
+}
+
+bool Simulation::is_over() const {
+  for (int index = 0; index < world_.nodes(); ++index) {
+    if (world_.node(index).member) return false;
+  }
+  return true;
+}
+
+// Until one of the two holds for two leases and a second. False: it did not within the limit.
+bool Simulation::settle(Instant limit) {
+  const Duration steady = 2 * plan_.lease + seconds{1};
+  Instant since = world_.now();
+  for (Instant look = world_.now(); look <= limit + steady; look += kLook) {
+    run_until(look);
+    if (world_.broken()) return false;
+    if (is_over()) return true;
+    if (!has_common_epoch()) since = look;
+    if (look - since >= steady) return true;
+  }
+  return false;
+}
+
+std::string Simulation::state() const {
+  std::string text = world_.host() != nullptr ? world_.host()->status(world_.now()) : "no host";
+  for (int index = 0; index < world_.nodes(); ++index) {
+    const World::Node& node = world_.node(index);
+    if (node.member) text += fmt::format(" | {}: {}", index, node.member->status(world_.now()));
+  }
+  return text;
+}
+
+Outcome Simulation::run() {
+  plan_starts();
+  plan_faults();
+  run_until(Instant{} + plan_.horizon);
+  const Instant healed = Instant{} + plan_.horizon;
+  Outcome outcome;
+  if (!world_.broken()) {
+    world_.heal();
+    if (!settle(healed + plan_.bound())) {
+      world_.break_promise("one common epoch, or one end, in time after all faults: " + state());
+    }
+    outcome.converged_after = world_.now() - healed;
+  }
+  if (!world_.broken() && !is_over()) {
+    world_.finish_all();
+    const Instant limit = world_.now() + plan_.lease + seconds{5};
+    while (!is_over() && world_.now() < limit && world_.next() != kNever)
+      run_until(world_.next());
+    if (!is_over())
+      world_.break_promise("when all workers have succeeded, the job ends: " + state());
+    const auto& ends = world_.promises().reached().ends;
+    outcome.succeeded = ends.contains(membership::EndWhy::success);
+    if (!outcome.succeeded) world_.break_promise("when all workers have succeeded, so has the job");
+  }
+  outcome.violation = world_.broken();
+  outcome.reached = world_.promises().reached();
+  outcome.trace = std::move(world_.lines());
+  outcome.steps = world_.steps();
+  return outcome;
+}
+
+}  // namespace
+
+Outcome simulate(const Plan& plan, bool tracing) {
+  return Simulation(plan, tracing).run();
+}
+
+std::string describe_failure(const Plan& plan) {
+  const Outcome outcome = simulate(plan, true);
+  return fmt::format("{}\n{}\nbroken promise: {}\n", to_text(plan), fmt::join(outcome.trace, "\n"),
+                     outcome.violation.value_or("none"));
+}
+
+std::optional<uint64_t> first_failing_seed(uint64_t first, uint64_t count) {
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    if (simulate(plan_for(seed)).violation) return seed;
+  }
+  return std::nullopt;
+}
+
+ScaleFigures form_at_scale(int nodes) {
+  const std::clock_t begun = std::clock();
+  World world(plan_for_scale(nodes), false);
+  world.count_bytes();
+  for (int node = 0; node < nodes; ++node)
+    world.start_later(node, Duration::zero());
+  ScaleFigures figures;
+  int formed = 0;
+  const Instant limit = Instant{} + seconds{60};
+  while (formed < nodes && world.next() <= limit && !world.broken()) {
+    world.advance();
+    while (formed < nodes && world.node(formed).workers_alive)
+      ++formed;
+  }
+  figures.violation = world.broken();
+  if (formed < nodes && !figures.violation) figures.violation = "a round forms within a minute";
+  figures.formed_after = world.now() - Instant{};
+  figures.bytes_per_agent = static_cast<double>(world.bytes_sent()) / nodes;
+  figures.cpu_seconds = static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC;
+  figures.steps = world.steps();
+  return figures;
+}
+
+}  // namespace muster::roundsim

@@ -1,0 +1,326 @@
+#include "rendezvous/membership/agent_protocol.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+namespace muster::membership {
+namespace {
+
+Join full_join() {
+  Join join;
+  join.agent = {0x0123456789abcdef, 0xfedcba9876543210};
+  for (size_t i = 0; i < join.proof.size(); ++i)
+    join.proof[i] = static_cast<uint8_t>(255 - i);
+  join.host_name = "node-10.cluster";
+  join.node_rank = 3;
+  join.slots = 8;
+  join.role = "trainer";
+  join.dialled = "fe80::1";
+  join.advertised = "10.0.0.7";
+  join.is_host = true;
+  join.nodes_min = 2;
+  join.nodes_max = 16;
+  join.spares = 1;
+  join.max_restarts = 3;
+  join.max_membership_changes = 0;
+  join.last_call = std::chrono::seconds{30};
+  join.join_timeout = std::chrono::seconds{600};
+  join.lease = std::chrono::milliseconds{3000};
+  join.last_epoch = 12;
+  join.last_rank = 0;
+  join.last_nodes = 4;
+  join.restarts = 1;
+  join.changes = 11;
+  return join;
+}
+
+Failure full_failure() {
+  return {.rank = 9,
+          .local_rank = 1,
+          .exit_code = 134,
+          .final = true,
+          .sentence = "killed by SIGABRT (core dumped)",
+          .detail = std::string("opaque\0bytes\xff", 13)};
+}
+
+Report full_report() {
+  Report report;
+  report.sequence = 77;
+  report.order = 5;
+  report.epoch = 12;
+  report.phase = Phase::leaving;
+  report.reaped = false;
+  report.signal = 15;
+  report.failure = full_failure();
+  return report;
+}
+
+End full_end() {
+  End end;
+  end.why = EndWhy::failed;
+  end.exit_code = 134;
+  end.signal = 6;
+  end.node_rank = 2;
+  end.host_name = "node-2";
+  end.text = "rank 9 on node-2 failed";
+  end.failure = full_failure();
+  end.restarts = 3;
+  end.changes = 2;
+  return end;
+}
+
+const std::vector<AgentMessage> kAgentMessages = {Hello{kProtocolVersion, "job 1", Nonce{1, 2, 3}},
+                                                  Hello{},
+                                                  Join{},
+                                                  full_join(),
+                                                  Report{},
+                                                  full_report(),
+                                                  Goodbye{}};
+
+std::vector<HostMessage> host_messages() {
+  const Round round{7, 1, 4, 8, 32, 8, 32, "10.0.0.1", 29400, 2, 5};
+  return {Challenge{Nonce{9}, true},
+          Challenge{},
+          Welcome{Proof{1, 2}, 42, std::chrono::seconds{3}, std::chrono::seconds{1}},
+          Refused{RefusalKind::full, "too many"},
+          Refused{RefusalKind::version, ""},
+          Order{1, Wait{true, "a spare"}},
+          Order{2, round},
+          Order{3, Stop{7, StopWhy::host, "the host is new"}},
+          Order{4, full_end()},
+          Order{},
+          Alive{99}};
+}
+
+template <typename Message>
+std::string bytes_of(const Message& message) {
+  std::string out;
+  encode(message, out);
+  return out;
+}
+
+TEST(AgentProtocol, EveryMessageComesBackAsItWas) {
+  for (const AgentMessage& message : kAgentMessages) {
+    FrameReader<AgentMessage> reader;
+    reader.feed(bytes_of(message));
+    EXPECT_EQ(reader.next().value(), message) << to_text(message);
+    EXPECT_EQ(reader.next().value(), std::nullopt);
+  }
+  for (const HostMessage& message : host_messages()) {
+    FrameReader<HostMessage> reader;
+    reader.feed(bytes_of(message));
+    EXPECT_EQ(reader.next().value(), message) << to_text(message);
+    EXPECT_EQ(reader.next().value(), std::nullopt);
+  }
+}
+
+// The format is what PROTOCOL.md says: these bytes may change with the version only.
+TEST(AgentProtocol, AReportIsTheseBytes) {
+  Report report;
+  report.sequence = 0x0102;
+  report.order = 3;
+  report.epoch = 4;
+  report.phase = Phase::stopping;
+  report.reaped = false;
+  const std::string expected(
+      "\x20\0\0\0\x03"        // 32 bytes follow; a Report
+      "\x02\x01\0\0\0\0\0\0"  // sequence
+      "\x03\0\0\0\0\0\0\0"    // order
+      "\x04\0\0\0\0\0\0\0"    // epoch
+      "\x02\0"                // stopping, not reaped
+      "\0\0\0\0\0",           // no signal, no failure
+      36);
+  EXPECT_EQ(bytes_of(AgentMessage{report}), expected);
+}
+
+TEST(AgentProtocol, AHelloAndAnAliveAreTheseBytes) {
+  const std::string hello = bytes_of(AgentMessage{Hello{1, "ab", Nonce{0xff}}});
+  EXPECT_EQ(hello, std::string("\x19\0\0\0\x01\x01\0\x02\0\0\0ab\xff", 14) + std::string(15, '\0'));
+  EXPECT_EQ(bytes_of(HostMessage{Alive{5}}), std::string("\x09\0\0\0\x45\x05\0\0\0\0\0\0\0", 13));
+}
+
+TEST(AgentProtocol, BytesMayComeInAnyPortions) {
+  std::string stream;
+  for (const AgentMessage& message : kAgentMessages)
+    encode(message, stream);
+  for (const size_t portion : {size_t{1}, size_t{3}, size_t{64}, stream.size()}) {
+    FrameReader<AgentMessage> reader;
+    std::vector<AgentMessage> got;
+    for (size_t at = 0; at < stream.size(); at += portion) {
+      reader.feed(std::string_view(stream).substr(at, portion));
+      while (auto message = reader.next().value())
+        got.push_back(*message);
+    }
+    EXPECT_EQ(got, kAgentMessages) << "portions of " << portion;
+  }
+}
+
+TEST(AgentProtocol, OfAnotherVersionOnlyTheNumberIsRead) {
+  std::string frame = bytes_of(AgentMessage{Hello{kProtocolVersion, "job", {}}});
+  frame[5] = 9;              // The version.
+  frame.append("whatever");  // Fields that we know nothing of.
+  frame[0] = static_cast<char>(frame[0] + 8);
+  FrameReader<AgentMessage> reader;
+  reader.feed(frame);
+  EXPECT_EQ(reader.next().value(), AgentMessage(Hello{9, "", {}}));
+}
+
+TEST(AgentProtocol, ALongTextIsCutBetweenTwoCharacters) {
+  Refused refused{RefusalKind::closed, std::string(kTextBytesMax - 1, 'x') + "\xc3\xa4 and more"};
+  FrameReader<HostMessage> reader;
+  reader.feed(bytes_of(HostMessage{refused}));
+  EXPECT_EQ(reader.next().value(),
+            HostMessage(Refused{RefusalKind::closed, std::string(kTextBytesMax - 1, 'x')}));
+}
+
+TEST(AgentProtocol, TheLargestEndFitsIntoAFrame) {
+  End end = full_end();
+  end.host_name.assign(2 * kNameBytesMax, 'h');
+  end.text.assign(2 * kTextBytesMax, 't');
+  end.failure->sentence.assign(2 * kTextBytesMax, 's');
+  end.failure->detail.assign(2 * kDetailBytesMax, 'd');
+  const std::string frame = bytes_of(HostMessage{Order{1, end}});
+  EXPECT_LE(frame.size(), kFrameBytesMax);
+  FrameReader<HostMessage> reader;
+  reader.feed(frame);
+  const HostMessage got = reader.next().value().value();
+  EXPECT_EQ(std::get<End>(std::get<Order>(got).what).failure->detail,
+            std::string(kDetailBytesMax, 'd'));
+}
+
+TEST(AgentProtocol, AStrangerCannotMakeUsHoldMuch) {
+  FrameReader<AgentMessage> reader(kStrangerFrameBytesMax);
+  reader.feed(bytes_of(AgentMessage{full_join()}));
+  EXPECT_EQ(reader.next().value(), AgentMessage(full_join()));
+  Report large = full_report();
+  large.failure->detail.assign(kStrangerFrameBytesMax, 'd');
+  FrameReader<AgentMessage> trusting(kStrangerFrameBytesMax);
+  trusting.allow_frames_of(kFrameBytesMax);
+  trusting.feed(bytes_of(AgentMessage{large}));
+  EXPECT_EQ(trusting.next().value(), AgentMessage(large));
+  reader.feed(bytes_of(AgentMessage{large}).substr(0, 4));
+  const auto refused = reader.next();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ExitCode::rendezvous);
+}
+
+struct Broken {
+  const char* name;
+  std::string bytes;
+  const char* says;
+};
+
+std::string frame_of(uint8_t type, const std::string& fields) {
+  std::string frame;
+  const size_t length = fields.size() + 1;
+  for (size_t i = 0; i < 4; ++i)
+    frame.push_back(static_cast<char>(length >> (8 * i)));
+  frame.push_back(static_cast<char>(type));
+  return frame + fields;
+}
+
+TEST(AgentProtocol, WhatIsNoFrameOfOursIsNamedAndNothingFollowsIt) {
+  const std::string report = bytes_of(AgentMessage{Report{}}).substr(5);
+  std::string no_flag = report;
+  no_flag[25] = 2;
+  std::string no_phase = report;
+  no_phase[24] = 5;
+  const Broken cases[] = {
+      {"an empty frame", std::string(4, '\0'), "a frame of 0 bytes"},
+      {"a huge frame", std::string("\xff\xff\xff\xff", 4), "a frame of 4294967295 bytes"},
+      {"HTTP", "GET / HTTP/1.1\r\n\r\n", "a frame of 542393671 bytes"},
+      {"an unknown type", frame_of(5, ""), "unknown type 5"},
+      {"a message of the other side", bytes_of(HostMessage{Alive{1}}), "unknown type 69"},
+      {"too short", frame_of(3, report.substr(1)), "fewer bytes than it should have"},
+      {"too long", frame_of(3, report + "x"), "more bytes than it should have"},
+      {"a flag of 2", frame_of(3, no_flag), "a flag that is neither 0 nor 1"},
+      {"an unknown phase", frame_of(3, no_phase), "an unknown kind"},
+      {"a text longer than allowed", frame_of(1, std::string("\x01\0\xff\xff\0\0", 6)),
+       "a text that is too long"},
+      {"a text longer than the frame", frame_of(1, std::string("\x01\0\x09\0\0\0ab", 8)),
+       "fewer bytes than it should have"},
+  };
+  for (const Broken& broken : cases) {
+    FrameReader<AgentMessage> reader;
+    reader.feed(broken.bytes);
+    const auto refused = reader.next();
+    ASSERT_FALSE(refused) << broken.name;
+    EXPECT_NE(refused.error().message.find(broken.says), std::string::npos)
+        << broken.name << ": " << refused.error().message;
+    reader.feed(bytes_of(AgentMessage{Goodbye{}}));
+    EXPECT_FALSE(reader.next()) << broken.name;
+  }
+}
+
+TEST(AgentProtocol, NumbersThatCouldOverflowASumAreRefused) {
+  const auto is_refused = [](const Join& join) {
+    FrameReader<AgentMessage> reader;
+    reader.feed(bytes_of(AgentMessage{join}));
+    return !reader.next().has_value();
+  };
+  EXPECT_FALSE(is_refused(full_join()));
+  const auto with = [](auto change) {
+    Join join = full_join();
+    change(join);
+    return join;
+  };
+  EXPECT_TRUE(is_refused(with([](Join& j) { j.slots = 0; })));
+  EXPECT_TRUE(is_refused(with([](Join& j) { j.slots = kSlotsMax + 1; })));
+  EXPECT_TRUE(is_refused(with([](Join& j) { j.nodes_min = 0; })));
+  EXPECT_TRUE(is_refused(with([](Join& j) { j.nodes_max = kNodesMax + 1; })));
+  EXPECT_TRUE(is_refused(with([](Join& j) { j.node_rank = -1; })));
+  EXPECT_TRUE(is_refused(with([](Join& j) { j.last_rank = -2; })));
+  EXPECT_TRUE(is_refused(with([](Join& j) { j.last_epoch = kEpochMax + 1; })));
+  EXPECT_TRUE(is_refused(with([](Join& j) { j.restarts = -1; })));
+  EXPECT_TRUE(is_refused(with([](Join& j) { j.lease = Duration{-1}; })));
+  EXPECT_TRUE(is_refused(with([](Join& j) { j.max_membership_changes = -1; })));
+}
+
+TEST(AgentProtocol, ATranscriptLineIsOneLine) {
+  Join join = full_join();
+  join.host_name = "bad\nname\x1b[31m";
+  EXPECT_EQ(
+      to_text(AgentMessage{join}),
+      "Join{agent 123456789abcdef-fedcba9876543210, host \"bad\\x0aname\\x1b[31m\", node rank "
+      "3, 8 slots, role \"trainer\", dialled \"fe80::1\", advertised \"10.0.0.7\", host, nodes "
+      "2:16 + 1, 3 restarts, 0 changes, last call 30 s, join time-out 600 s, lease 3 s; was "
+      "rank 0 of 4 in epoch 12, 1 restarts and 11 changes so far}");
+  EXPECT_EQ(to_text(AgentMessage{full_report()}),
+            "Report{77, order 5, epoch 12, leaving, signal 15, failure{rank 9 local 1, exit 134, "
+            "final, \"killed by SIGABRT (core dumped)\", detail of 13 bytes}}");
+  EXPECT_EQ(to_text(HostMessage{Order{3, Stop{7, StopWhy::lost, "b was lost"}}}),
+            "Order{3, Stop{epoch 7, lost, \"b was lost\"}}");
+}
+
+RC_GTEST_PROP(AgentProtocolProperty, ArbitraryBytesNeverGiveMoreThanTheyHold,
+              (const std::string& bytes)) {
+  FrameReader<AgentMessage> reader;
+  reader.feed(bytes);
+  size_t messages = 0;
+  while (true) {
+    const auto message = reader.next();
+    if (!message || !*message) break;
+    ++messages;
+  }
+  RC_ASSERT(messages * 5 <= bytes.size());
+}
+
+// One byte of a good frame is another: an error, or a message that is written as it was read.
+RC_GTEST_PROP(AgentProtocolProperty, WhatIsReadIsWrittenTheSame, ()) {
+  const auto which = *rc::gen::inRange<size_t>(0, host_messages().size());
+  std::string frame = bytes_of(host_messages()[which]);
+  const auto at = *rc::gen::inRange<size_t>(0, frame.size());
+  frame[at] = *rc::gen::arbitrary<char>();
+  FrameReader<HostMessage> reader;
+  reader.feed(frame);
+  const auto message = reader.next();
+  if (!message || !*message) return;
+  const std::string again = bytes_of(**message);
+  RC_ASSERT(frame.substr(0, again.size()) == again);
+}
+
+}  // namespace
+}  // namespace muster::membership

@@ -1,0 +1,121 @@
+#include "rendezvous/membership/job_token.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace muster::membership {
+namespace {
+
+const Nonce kAgent{1, 2, 3};
+const Nonce kHost{4, 5, 6};
+
+std::string hex(const Proof& proof) {
+  std::string out;
+  for (const uint8_t byte : proof) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", byte);
+    out += digits;
+  }
+  return out;
+}
+
+// Computed with Python's hmac: hmac.new(b"secret", m, "sha256"), m as PROTOCOL.md says.
+TEST(JobToken, TheProofsAreThese) {
+  EXPECT_EQ(hex(agent_proof("secret", "job 1", kAgent, kHost)),
+            "549f839f10f49ee31d2f518a0ba95528d3e077e9b3e1def553bc3951471a7338");
+  EXPECT_EQ(hex(host_proof("secret", "job 1", kAgent, kHost)),
+            "fd4ea40748201c66c004e09ef12b431f2cf5342a3f4dce932a90ce01fe458eaf");
+}
+
+TEST(JobToken, AProofIsWorthNothingElsewhere) {
+  const std::set<Proof> all = {
+      agent_proof("secret", "job", kAgent, kHost),  host_proof("secret", "job", kAgent, kHost),
+      agent_proof("Secret", "job", kAgent, kHost),  agent_proof("secret", "job2", kAgent, kHost),
+      agent_proof("secret", "job", Nonce{}, kHost), agent_proof("secret", "job", kAgent, Nonce{}),
+      agent_proof("secret", "job", kHost, kAgent),  host_proof("secret", "job", kHost, kAgent),
+      agent_proof("secret", "", kAgent, kHost),     Proof{}};
+  EXPECT_EQ(all.size(), 10u);
+}
+
+TEST(JobToken, WithoutATokenTheProofIsZero) {
+  EXPECT_EQ(agent_proof("", "job", kAgent, kHost), Proof{});
+  EXPECT_EQ(host_proof("", "job", kAgent, kHost), Proof{});
+}
+
+TEST(JobToken, ProofsAreTheSameOnlyIfEveryByteIs) {
+  const Proof proof = agent_proof("secret", "job", kAgent, kHost);
+  EXPECT_TRUE(same_proof(proof, agent_proof("secret", "job", kAgent, kHost)));
+  for (size_t i = 0; i < proof.size(); ++i) {
+    Proof other = proof;
+    other[i] ^= 0x80;
+    EXPECT_FALSE(same_proof(proof, other)) << "byte " << i;
+  }
+}
+
+class TokenFile : public testing::Test {
+ protected:
+  TokenFile() {
+    std::string pattern = testing::TempDir() + "muster_token_XXXXXX";
+    folder_ = ::mkdtemp(pattern.data());
+    path_ = folder_ + "/token";
+  }
+  ~TokenFile() override { std::filesystem::remove_all(folder_); }
+
+  void write(const std::string& bytes) { std::ofstream(path_, std::ios::binary) << bytes; }
+  std::string error() {
+    const Result<std::string> token = read_token_file(path_);
+    return token ? "read: " + *token : token.error().message;
+  }
+
+  std::string folder_;
+  std::string path_;
+};
+
+TEST_F(TokenFile, LosesOneNewlineAtItsEndAndNothingElse) {
+  write("a token\n");
+  EXPECT_EQ(read_token_file(path_), "a token");
+  write("a token");
+  EXPECT_EQ(read_token_file(path_), "a token");
+  write(" two\nlines\n\n");
+  EXPECT_EQ(read_token_file(path_), " two\nlines\n");
+  write(std::string("\0\xff", 2));
+  EXPECT_EQ(read_token_file(path_), std::string("\0\xff", 2));
+}
+
+TEST_F(TokenFile, IsReadUpToTheLimitAndNotBeyond) {
+  write(std::string(kTokenBytesMax, 'x') + "\n");
+  EXPECT_EQ(read_token_file(path_), std::string(kTokenBytesMax, 'x'));
+  write(std::string(kTokenBytesMax + 1, 'x'));
+  EXPECT_EQ(error(), "the token file " + path_ + " is longer than 4096 bytes");
+  write(std::string(1 << 20, 'x'));
+  EXPECT_EQ(error(), "the token file " + path_ + " is longer than 4096 bytes");
+}
+
+TEST_F(TokenFile, ThatHoldsNothingIsAMistake) {
+  write("");
+  EXPECT_EQ(error(), "the token file " + path_ + " is empty: write a token into it");
+  write("\n");
+  EXPECT_EQ(error(), "the token file " + path_ + " is empty: write a token into it");
+}
+
+TEST_F(TokenFile, ThatIsNotThereIsAnErrorWithItsName) {
+  EXPECT_EQ(error(), "the token file " + path_ + " cannot be opened: No such file or directory");
+  path_ = folder_;
+  EXPECT_EQ(error(), "the token file " + path_ + " cannot be read: Is a directory");
+  EXPECT_EQ(read_token_file(folder_).error().code, ExitCode::environment);
+}
+
+TEST_F(TokenFile, APipeWithoutAWriterHoldsNobody) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(error(), "the token file " + path_ + " is empty: write a token into it");
+}
+
+}  // namespace
+}  // namespace muster::membership

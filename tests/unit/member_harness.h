@@ -1,0 +1,147 @@
+// Drives a Member machine by hand, for its tests: an own clock in milliseconds, and the effects of
+// every step as values.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "rendezvous/membership/member.h"
+
+namespace muster {
+
+using MemberEffects = std::vector<Member::Effect>;
+
+inline Member::Options member_options() {
+  Member::Options options;
+  options.join.agent = {1, 2};
+  options.join.host_name = "node1";
+  options.join.nodes_min = options.join.nodes_max = 2;
+  options.join.join_timeout = std::chrono::seconds{60};
+  options.endpoint = "node0:29400";
+  return options;
+}
+
+inline membership::Round round_of(membership::Epoch epoch) {
+  membership::Round round;
+  round.epoch = epoch;
+  round.node_rank = 1;
+  round.nodes = 2;
+  round.base_rank = 4;
+  round.world_size = 8;
+  round.master_addr = "10.0.0.1";
+  round.master_port = 29400;
+  return round;
+}
+
+inline membership::Failure failure_with(std::string detail) {
+  membership::Failure failure;
+  failure.rank = 5;
+  failure.exit_code = 3;
+  failure.sentence = "exited with 3";
+  failure.detail = std::move(detail);
+  return failure;
+}
+
+class MemberDriver {
+ public:
+  static constexpr uint64_t kHost = 77;  // The instance of the first host.
+
+  explicit MemberDriver(const Member::Options& options = member_options()) : machine_(options) {}
+
+  MemberEffects step(const Member::Event& event) {
+    MemberEffects effects;
+    machine_.step(now(), event, effects);
+    return effects;
+  }
+  MemberEffects hear(membership::HostMessage message) {
+    return step(member::Received{std::move(message)});
+  }
+  template <typename What>
+  MemberEffects order(What what) {
+    return hear(membership::Order{++orders_, std::move(what)});
+  }
+  MemberEffects welcome(uint64_t host = kHost) {
+    if (host != host_) orders_ = 0;
+    host_ = host;
+    return hear(membership::Welcome{.proof = {},
+                                    .host_instance = host,
+                                    .lease = std::chrono::seconds{3},
+                                    .heartbeat = std::chrono::seconds{1}});
+  }
+  MemberEffects alive(uint64_t report) { return hear(membership::Alive{report}); }
+
+  void pass(Duration duration) { now_ms_ += duration / std::chrono::milliseconds{1}; }
+  Duration until_deadline() const { return machine_.next_deadline() - now(); }
+  bool waits_for_ever() const { return machine_.next_deadline() == kNever; }
+  // Lets time pass until the deadline, and ticks. REQUIRES: there is a deadline.
+  MemberEffects tick_at_deadline() {
+    const auto deadline = machine_.next_deadline().time_since_epoch();
+    now_ms_ = std::max(now_ms_, std::chrono::ceil<std::chrono::milliseconds>(deadline).count());
+    return step(member::Tick{});
+  }
+
+  // From nothing to a connection that is up but not welcomed.
+  void dial() {
+    step(member::Begin{});
+    step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  }
+  void reconnect(uint64_t host = kHost) {
+    for (int tries = 0; tries < 10; ++tries) {
+      const MemberEffects effects = tick_at_deadline();
+      if (!effects.empty() && std::holds_alternative<member::Connect>(effects.back())) break;
+    }
+    step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+    welcome(host);
+  }
+  void join() {
+    dial();
+    welcome();
+  }
+  void run(membership::Epoch epoch) {
+    join();
+    order(round_of(epoch));
+  }
+
+  Instant now() const { return Instant{std::chrono::milliseconds{now_ms_}}; }
+  std::string status() const { return machine_.status(now()); }
+  Member& machine() { return machine_; }
+  uint64_t orders() const { return orders_; }
+
+ private:
+  Member machine_;
+  int64_t now_ms_ = 1000;
+  uint64_t orders_ = 0;
+  uint64_t host_ = kHost;
+};
+
+// The report in the last effect; a failed test if there is none.
+inline membership::Report report_in(const MemberEffects& effects) {
+  const auto* send = effects.empty() ? nullptr : std::get_if<member::Send>(&effects.back());
+  const auto* report = send == nullptr ? nullptr : std::get_if<membership::Report>(&send->message);
+  EXPECT_NE(report, nullptr) << "no report is sent";
+  return report == nullptr ? membership::Report{} : *report;
+}
+
+// "StopWorkers Report": what the effects are, without what is in them.
+inline std::string names_of(const MemberEffects& effects) {
+  static constexpr std::string_view kNames[] = {"Connect",     "Disconnect",  "Send",
+                                                "RoundFormed", "StopWorkers", "LeaveAnnounced",
+                                                "JobEnded",    "GaveUp",      "Say"};
+  std::string names;
+  for (const Member::Effect& effect : effects) {
+    std::string_view name = kNames[effect.index()];
+    if (const auto* send = std::get_if<member::Send>(&effect)) {
+      name = std::holds_alternative<membership::Report>(send->message) ? "Report" : "Goodbye";
+    }
+    names += names.empty() ? "" : " ";
+    names += name;
+  }
+  return names;
+}
+
+}  // namespace muster
