@@ -81,7 +81,9 @@ void AgentLoop::wait_for_device_memory(group::RequestRound request,
 }
 
 void AgentLoop::on(const group::RequestRound& effect) {
+  if (undrained_) drain();  // No worker could be started, so nobody has said that all are gone.
   when_drained([this, effect] {
+    report_failure_detail();
     say_restart(Duration{0});
     prepare_round(effect);
   });
@@ -98,7 +100,7 @@ void AgentLoop::prepare_round(const group::RequestRound& request) {
 // Once for the job: the path is the same for all attempts. The output thread may wait for the disk
 // under it.
 void AgentLoop::open_file_timer(const group::RequestRound& request) {
-  if (file_timer_ || lookup(env::kEnableFileTimer) != "1") return open_round(request);
+  if (file_timer_ || lookup(env::kEnableFileTimer) != "1") return request_round(request);
   std::string path = lookup(env::kTimerFile);
   if (path.empty()) path = temp_timer_path(temp_dir_);
   output_->perform([this, path, request] {
@@ -107,7 +109,7 @@ void AgentLoop::open_file_timer(const group::RequestRound& request) {
       if (!fifo) return refuse_round(request.attempt, fifo.error());
       file_timer_ = std::make_unique<FileTimerServer>(
           io_, path, *fifo, [this](const FileTimerExpiry& expiry) { on_timer_expired(expiry); });
-      open_round(request);
+      request_round(request);
     });
   });
 }
@@ -120,20 +122,19 @@ void AgentLoop::refuse_round(int attempt, const Error& error) {
 void AgentLoop::open_round(const group::RequestRound& request) {
   if (group_->finished()) return;
   attempt_ = request.attempt;
-  // A port that the user chose is kept over the attempts; any other is fresh for each of them, so
-  // that nothing of a dead generation can be met there.
-  const int wanted =
-      spec_.rendezvous.backend == "static" ? spec_.rendezvous.endpoint_port.value_or(0) : 0;
-  if (wanted == 0 || !master_port_) {
-    Result<MasterPort> port = MasterPort::reserve(wanted);
+  // torch's own switch: the workers make their store themselves. A port of its own for each
+  // attempt, so that nothing of a dead generation can be met there.
+  if (!coordinated_ && lookup(env::kDisableShareStore) == "1") {
+    Result<MasterPort> port = MasterPort::reserve(0);
     if (!port) return refuse_round(attempt_, port.error());
     master_port_ = std::move(*port);
   }
-  round_ = round_view(request.restart_count);
+  never_again_ = false;
+  round_ = round_view(coordinated_ ? job_round_.restarts : request.restart_count);
   processes_.begin_attempt(setup_.workers);
   stuck_polls_.assign(static_cast<size_t>(setup_.workers), 0);
   AttemptPlan plan;
-  plan.restart_count = request.restart_count;
+  plan.restart_count = round_.restart_count;
   for (int i = 0; i < setup_.workers; ++i)
     plan.ranks.push_back(round_.base_rank + i);
   output_->open_attempt(std::move(plan), [this, attempt = attempt_](
@@ -144,17 +145,18 @@ void AgentLoop::open_round(const group::RequestRound& request) {
 }
 
 RoundView AgentLoop::round_view(int restart_count) const {
-  const RendezvousSpec& rendezvous = spec_.rendezvous;
   RoundView round;
+  round.group_rank = job_round_.node_rank;
+  round.group_world_size = job_round_.nodes;
   round.local_world_size = setup_.workers;
-  round.world_size = setup_.workers;
-  round.role_world_size = setup_.workers;
+  round.base_rank = job_round_.base_rank;
+  round.world_size = job_round_.world_size;
+  round.base_role_rank = job_round_.base_role_rank;
+  round.role_world_size = job_round_.role_world_size;
   round.role = spec_.role;
-  round.master_addr = rendezvous.backend == "static"
-                          ? rendezvous.endpoint_host
-                          : rendezvous.local_addr.value_or(local_master_addr());
-  round.master_port = master_port_->port();
-  round.agent_store = false;  // The one place that says so: see MasterPort.
+  round.master_addr = job_round_.master_addr;
+  round.master_port = master_port_ ? master_port_->port() : job_round_.master_port;
+  round.agent_store = !master_port_;
   round.restart_count = restart_count;
   round.max_restarts = spec_.max_restarts;
   round.run_id = run_id_;
@@ -162,10 +164,12 @@ RoundView AgentLoop::round_view(int restart_count) const {
 }
 
 void AgentLoop::on_streams(int attempt, Result<std::vector<WorkerStreams>> streams) {
+  opening_round_ = false;
   if (group_->finished() || attempt != attempt_) return;
-  if (!streams) return drive_->post(group::RoundFailed{attempt, streams.error()});
+  if (!streams) return refuse_streams(attempt, streams.error());
   streams_ = std::move(*streams);
   undrained_ = true;
+  if (std::exchange(round_dropped_, false)) return drop_round();
   std::vector<WorkerTraces> traces;
   error_file_paths_.clear();
   for (size_t i = 0; i < streams_.size(); ++i) {
@@ -176,7 +180,19 @@ void AgentLoop::on_streams(int attempt, Result<std::vector<WorkerStreams>> strea
   oom_.snapshot();
   const Duration took = std::chrono::steady_clock::now() - round_requested_;
   record_->round_ready(attempt, round_, took, std::move(traces));
-  drive_->post(group::RoundReady{attempt});
+  drive_->post(group::RoundReady{attempt, round_.restart_count});
+}
+
+// The others ended the round before a worker of it was started here.
+void AgentLoop::drop_round() {
+  const group::RequestRound request{attempt_, round_.restart_count};
+  drain();
+  when_drained([this, request] { request_round(request); });
+}
+
+void AgentLoop::refuse_streams(int attempt, const Error& error) {
+  report_failure(error, 0);
+  drive_->post(group::RoundFailed{attempt, error});
 }
 
 // A job in the background of a terminal must not read it. The kernel would stop such a reader
@@ -202,6 +218,10 @@ SpawnRequest AgentLoop::spawn_request(int local_rank) {
   SpawnRequest request;
   request.executable = program_.executable;
   request.argv = program_.argv(local_rank);
+  if (interface_export_) {
+    variables.gloo_interface = interface_export_->gloo;
+    variables.nccl_interface = interface_export_->nccl;
+  }
   request.environment = environment_strings(worker_environment(environment_, round_, variables));
   const bool gets_stdin = spec_.stdin_rank && *spec_.stdin_rank == round_.base_rank + local_rank;
   request.stdin_fd = gets_stdin && !stdin_belongs_to_others() ? STDIN_FILENO : null_fd_.get();
@@ -224,6 +244,7 @@ void AgentLoop::spawn_worker(int attempt, int local_rank) {
     record_->worker_started(local_rank, *pid);
     drive_->post(group::Spawned{attempt, local_rank, *pid});
   } else {
+    report_failure(pid.error(), local_rank);
     drive_->post(group::SpawnFailed{attempt, local_rank, pid.error()});
   }
   if (std::exchange(empty_while_spawning_, false)) processes_.watch_empty();
@@ -330,6 +351,7 @@ void AgentLoop::watch_uninterruptible() {
             stuck_polls_[rank] * std::chrono::duration<double>(kStuckPoll).count();
         if (stuck_s < limit_s) continue;
         stuck_polls_[rank] = 0;
+        never_again_ = true;
         drive_->post(group::FailWorker{
             attempt_, static_cast<int>(rank),
             fmt::format("in uninterruptible sleep for {:.1f} s", stuck_s), false});

@@ -12,6 +12,7 @@
 
 #include "agent/agent_loop.h"
 #include "agent/report/error_file.h"
+#include "agent/report/failure_wire.h"
 #include "agent/report/result_json.h"
 #include "agent/report/text.h"
 #include "agent/report/verdict.h"
@@ -69,6 +70,7 @@ void AgentLoop::on(const group::WorkerFailed& effect) {
   if (!effect.culprit.why.empty()) {
     record_->declared_failed(effect.culprit.local_rank, effect.culprit.why);
   }
+  report_failure(effect.culprit, std::exchange(never_again_, false));
 }
 
 void AgentLoop::on(const group::Stop& effect) {
@@ -151,8 +153,11 @@ void AgentLoop::say_restart(Duration delay) {
   if (!failed_) return;
   const group::WorkerFailed failed = *failed_;
   failed_.reset();
-  const std::string line =
-      record_->restart_line(failed.culprit.local_rank, failed.restarts_left, delay);
+  // With other nodes the budget is the job's; whether it is spent, the verdict says.
+  const int left =
+      coordinated_ ? spec_.max_restarts - job_round_.restarts - 1 : failed.restarts_left;
+  if (left < 0) return;
+  const std::string line = record_->restart_line(failed.culprit.local_rank, left, delay);
   if (!line.empty()) say(line);
 }
 
@@ -186,11 +191,13 @@ void AgentLoop::end(const group::Outcome& outcome) {
   probe_.cancel();
   pause_.cancel();
   stuck_timer_.cancel();
+  close_control();
   if (file_timer_) {
     file_timer_->close();
     output_->perform([path = file_timer_->path()] { unlink(path.c_str()); });
   }
   JobReport report = record_->finish(outcome);
+  if (job_end_) apply_end(report, *job_end_);
   if (report.end == JobEnd::unkillable) {
     for (const ProcessEntry& process : processes_.descendants()) {
       if (is_over(process)) continue;
@@ -214,14 +221,25 @@ void AgentLoop::end(const group::Outcome& outcome) {
     if (!report.error.message.empty()) content = launcher_error_file(report.error, report.ended);
     if (content) output_->write_file(path, *content);
   }
-  output_->finish([this] { boost::asio::post(io_, [this] { leave(exit_code_); }); });
   if (killed_) {
     leave_limit_.expires_after(kLastOutputPatience);
     leave_limit_.async_wait([this](boost::system::error_code error) {
       if (!error) leave(exit_code_);
     });
-    return;
   }
+  say_goodbye();
+}
+
+// A host stays as long as other nodes need it.
+void AgentLoop::say_goodbye() {
+  if (!meeting_) return finish_output();
+  if (leaving_signal_) meeting_->leaving(*leaving_signal_, true);
+  meeting_->close([this] { finish_output(); });
+}
+
+void AgentLoop::finish_output() {
+  output_->finish([this] { boost::asio::post(io_, [this] { leave(exit_code_); }); });
+  if (killed_) return;
   leave_limit_.expires_after(kSilentOutputPatience);
   leave_limit_.async_wait([](boost::system::error_code error) {
     if (!error)

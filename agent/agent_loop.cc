@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/meeting_options.h"
 #include "rendezvous/base/contract.h"
 
 namespace muster {
@@ -20,12 +21,6 @@ namespace {
 
 constexpr auto kDriverPatience = std::chrono::seconds(20);
 constexpr auto kKillPatience = std::chrono::seconds(10);
-
-std::string own_hostname() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 // A random UUID, version 4 (RFC 9562): what torchrun uses as the run id of a single-node job.
 std::string random_uuid() {
@@ -58,7 +53,8 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
                        [this] { on_group_empty(); }, [this](int signal) { request_stop(signal); }}),
       probe_(io_, processes_),
       run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
-      null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)) {}
+      null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),
+      coordinated_(is_coordinated(spec_.rendezvous)) {}
 
 std::string AgentLoop::lookup(std::string_view name) const {
   const auto it = environment_.find(std::string(name));
@@ -136,6 +132,7 @@ void AgentLoop::on_run_open(Result<RunFolders> folders) {
   if (ending_) return;
   if (!folders) return fail_early(folders.error());
   folders_ = std::move(*folders);
+  open_control();
   record_->set_log_dir(folders_.temporary ? std::string() : folders_.run_dir);
   if (!needs_devices(spec_)) return set_up(std::nullopt);
   probe_.ask("--internal-devices", kDriverPatience, [this](Result<std::string> text) {
@@ -165,7 +162,7 @@ void AgentLoop::warn(const std::string& text) {
 }
 
 void AgentLoop::begin(NodeSetup setup) {
-  if (spec_.stdin_rank && *spec_.stdin_rank >= setup.workers) {
+  if (spec_.stdin_rank && *spec_.stdin_rank >= setup.workers && !coordinated_) {
     return fail_early(
         {ExitCode::usage,
          fmt::format("--stdin {}: there is no such rank among {} worker{}; use 0 to {}, or none",
@@ -176,7 +173,14 @@ void AgentLoop::begin(NodeSetup setup) {
   for (const std::string& line : setup_.lines)
     warn(line);
   if (!setup_.table.empty()) output_->say(setup_.table);
+  find_token([this](const std::string& token) {
+    if (open_meeting(token)) begin_group();
+  });
+}
+
+void AgentLoop::begin_group() {
   WorkerGroup::Options options;
+  options.coordinated = coordinated_;
   options.workers = setup_.workers;
   options.max_restarts = spec_.max_restarts;
   options.grace =
@@ -257,6 +261,12 @@ void AgentLoop::request_stop(int signal) {
     return leave(exit_code_);
   }
   record_->note(JobEventKind::signal_received, {}, signal);
+  if (drive_ && coordinated_ && !group_->finished()) {
+    // The others hear of it before anybody's grace begins.
+    if (leaving_signal_) return;
+    leaving_signal_ = signal;
+    return meeting_->leaving(signal, false);
+  }
   if (drive_) return drive_->post(group::StopRequested{signal});
   // Nothing has been started yet: there is nobody to be asked and nothing to wait for.
   group::Outcome outcome;

@@ -2,7 +2,7 @@
 // a job:
 //
 //   start        run folder on the output thread; GPU driver asked in a child, if a flag needs it;
-//   node set up each attempt RequestRound: old GPU memory free, port reserved, streams opened ->
+//   node set up each attempt RequestRound: old GPU memory free, the round formed, streams opened ->
 //   RoundReady
 //                Spawn, one worker a turn of the loop -> Spawned ... Exited -> (Stop, Kill) ->
 //                nothing left -> output drained -> GroupEmpty
@@ -23,6 +23,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/agent.h"
+#include "agent/control/control_server.h"
 #include "agent/control_channel.h"
 #include "agent/device_probe.h"
 #include "agent/file_timer_server.h"
@@ -33,7 +34,9 @@
 #include "agent/report/evidence.h"
 #include "agent/worker_group.h"
 #include "agent/worker_processes.h"
+#include "rendezvous/backends/meeting.h"
 #include "rendezvous/net/drive.h"
+#include "rendezvous/net/interface_choice.h"
 
 namespace muster {
 
@@ -54,6 +57,7 @@ class AgentLoop {
   void on_run_open(Result<RunFolders> folders);
   void set_up(std::optional<DeviceReport> devices);
   void begin(NodeSetup setup);
+  void begin_group();
   JobRecord::Options record_options();
 
   // ---- the front (agent_loop.cc)
@@ -63,6 +67,13 @@ class AgentLoop {
   [[noreturn]] void die_with_the_front();
   void request_stop(int signal);
   void request_kill(int signal);
+
+  // ---- musterctl (agent_control.cc)
+  void open_control();
+  void close_control();
+  control::JobStatus job_status();
+  Result<void> signal_ranks(int signal, const control::RankRanges& ranks);
+  void give_logs(const LogsQuery& query, ControlHandlers::LogsDone done);
 
   // ---- effects of the machine (agent_effects.cc)
   void perform(const group::Effect& effect);
@@ -78,6 +89,7 @@ class AgentLoop {
   void on(const group::ResumeWorkers& effect);
   void on(const group::ForwardSignal& effect);
   void on(const group::BackOff& effect);
+  void on(const group::Succeeded& effect);
   void on(const group::Note& effect);
   void on(const group::Finish& effect);
 
@@ -87,7 +99,9 @@ class AgentLoop {
   void prepare_round(const group::RequestRound& request);
   void open_file_timer(const group::RequestRound& request);
   void open_round(const group::RequestRound& request);
+  void drop_round();
   void refuse_round(int attempt, const Error& error);
+  void refuse_streams(int attempt, const Error& error);
   void on_streams(int attempt, Result<std::vector<WorkerStreams>> streams);
   RoundView round_view(int restart_count) const;
   void spawn_worker(int attempt, int local_rank);
@@ -102,10 +116,26 @@ class AgentLoop {
   void on_timer_expired(const FileTimerExpiry& expiry);
   void watch_uninterruptible();
 
+  // ---- the other nodes (agent_rendezvous.cc)
+  void find_token(std::function<void(std::string)> next);
+  bool open_meeting(const std::string& token);
+  void request_round(const group::RequestRound& request);
+  void report_failure(const group::Culprit& culprit, bool final);
+  void report_failure(const Error& error, int local_rank);
+  void report_failure_detail();
+  void on_round(const membership::Round& round);
+  void export_interface();
+  void on_stop_order(const member::StopWorkers& stop);
+  void on_leave_announced();
+  void on_job_ended(const membership::End& end);
+  void on_meeting_failed(const Error& error);
+
   // ---- the end (agent_effects.cc)
   void say_restart(Duration delay);
   void end(const group::Outcome& outcome);
   void fail_early(const Error& error);
+  void say_goodbye();
+  void finish_output();
   void leave(int exit_code);
 
   void say(const std::string& text) { output_->say("muster: " + text); }
@@ -129,6 +159,9 @@ class AgentLoop {
   std::unique_ptr<Output> output_;
   std::unique_ptr<JobRecord> record_;
   std::unique_ptr<FileTimerServer> file_timer_;
+  std::unique_ptr<ControlServer> control_server_;
+  std::optional<ControlServer::Socket> control_socket_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   OomWatch oom_;
 
   NodeSetup setup_;
@@ -137,7 +170,7 @@ class AgentLoop {
   std::string temp_dir_;
   RunFolders folders_;
   UniqueFd null_fd_;
-  std::optional<MasterPort> master_port_;
+  std::optional<MasterPort> master_port_;  // Only where the workers are to have their own store.
   RoundView round_;
   std::chrono::steady_clock::time_point round_requested_;
   std::vector<WorkerStreams> streams_;  // Of the attempt; emptied rank by rank as workers start.
@@ -151,6 +184,18 @@ class AgentLoop {
   std::vector<std::function<void()>> after_drain_;
   bool spawn_pending_ = false;         // Spawn was asked for and is not yet performed.
   bool empty_while_spawning_ = false;  // Nothing was left meanwhile: to be looked at again.
+
+  bool coordinated_ = false;  // More nodes than this one.
+  std::unique_ptr<Meeting> meeting_;
+  membership::Round job_round_;  // The newest one that formed.
+  std::optional<group::RequestRound> wanted_round_;
+  bool opening_round_ = false;  // A round has formed and its streams are being opened;
+  bool round_dropped_ = false;  // it was ended meanwhile.
+  std::optional<InterfaceExport> interface_export_;
+  std::optional<membership::Failure> failure_;  // Of this node in this epoch, details to follow.
+  bool never_again_ = false;  // The failure that follows is one that no restart can help.
+  std::optional<int> leaving_signal_;
+  std::optional<membership::End> job_end_;
 
   std::optional<WorkerGroup> group_;
   std::optional<Drive<WorkerGroup, group::Tick>> drive_;

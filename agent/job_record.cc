@@ -1,6 +1,7 @@
 #include "agent/job_record.h"
 
 #include <algorithm>
+#include <csignal>
 #include <set>
 
 #include <fmt/format.h>
@@ -31,6 +32,8 @@ JobEnd job_end(group::Outcome::Kind kind) {
       return JobEnd::round_failed;
     case group::Outcome::Kind::unkillable:
       return JobEnd::unkillable;
+    case group::Outcome::Kind::ended:
+      return JobEnd::round_failed;  // Unless the one who ended it says more: job_ended.
   }
   return JobEnd::failed;
 }
@@ -116,6 +119,8 @@ void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
   ended_.clear();
   declared_.clear();
   report_.world_size = round.world_size;
+  report_.nnodes = round.group_world_size;
+  report_.node_rank = round.group_rank;
   report_.attempts.push_back({attempt, wall_now(), Duration{0}, {}});
   note(JobEventKind::round_ready, fmt::format("{}:{}", round.master_addr, round.master_port));
   const double took_ms = std::chrono::duration<double, std::milli>(took).count();
@@ -201,6 +206,30 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
   }
 }
 
+std::optional<JobReport> JobRecord::failure_report(int culprit_local_rank) const {
+  JobReport report = report_;
+  for (const Ended& one : ended_) {
+    WorkerFailure failure = one.failure;
+    const bool is_culprit = failure.local_rank == culprit_local_rank;
+    failure.stopped_by_muster =
+        !is_culprit && stop_began_ && explained_by_stop(failure.status, SIGTERM);
+    report.failures.push_back(std::move(failure));
+  }
+  if (report.failures.empty()) return std::nullopt;
+  report.end = JobEnd::failed;
+  report.restarts_used = round_.restart_count;
+  report.culprit = choose_culprit(report.failures);
+  report.cause = classify(report.failures[*report.culprit], ended_[*report.culprit].evidence);
+  return report;
+}
+
+JobReport JobRecord::error_report(const Error& error) const {
+  JobReport report = report_;
+  report.end = JobEnd::spawn_failed;
+  report.error = error;
+  return report;
+}
+
 void JobRecord::close_attempt(std::string why) {
   if (report_.attempts.empty()) return;
   AttemptRecord& attempt = report_.attempts.back();
@@ -278,8 +307,10 @@ void JobRecord::write_final_events(const JobReport& report, int exit_code) {
   if (attempt_ < 0) return;
   std::map<int, const WorkerFailure*> failures;
   if (report.end == JobEnd::failed) {
-    for (const WorkerFailure& failure : report.failures)
-      failures[failure.local_rank] = &failure;
+    for (const WorkerFailure& failure : report.failures) {
+      const bool is_ours = failure.node_rank < 0 || failure.node_rank == report.node_rank;
+      if (is_ours) failures[failure.local_rank] = &failure;
+    }
   }
   for (size_t i = 0; i < started_.size(); ++i) {
     const int local_rank = static_cast<int>(i);

@@ -69,6 +69,13 @@ class JobRecord {
   void note(JobEventKind kind, std::string text = {}, std::optional<int> signal = {},
             std::optional<double> seconds = {});
 
+  // After attempt_drained: the attempt's failures as far as this node knows them, for the other
+  // nodes. None if the culprit's end was not seen.
+  std::optional<JobReport> failure_report(int culprit_local_rank) const;
+
+  // The same for an error of the node itself: the program cannot be executed.
+  JobReport error_report(const Error& error) const;
+
   // After attempt_drained of a failed attempt that will be followed by another one.
   std::string restart_line(int culprit_local_rank, int restarts_left, Duration delay);
 

@@ -43,19 +43,49 @@ enum class NumaBinding { none, node, socket, exclusive, core_complex };
 
 enum class EventLogHandler { null, console };
 
+// How long each step of a rendezvous may take. torchrun's --rdzv-conf keys and defaults, with
+// --lease and --start-timeout on top.
+struct RendezvousTimes {
+  double join_timeout_s = 600;     // From the first try to a formed round; static: 900 (`timeout`).
+  double last_call_s = 30;         // Wait for more nodes once MIN are there, where MIN < MAX.
+  double close_timeout_s = 30;     // Waiting for the others at the end.
+  double read_timeout_s = 60;      // One connection or one request.
+  double heartbeat_timeout_s = 5;  // One keep-alive may take so long.
+  // Silence after which a node counts as lost: --lease, else keep_alive_interval times
+  // keep_alive_max_attempt where one of them is given (5 s and 3 are torchrun's), else 3 s.
+  double lease_s = 3;
+  double cas_backoff_max_s = 0;  // Accepted for torchrun; nothing here compares and sets.
+
+  friend bool operator==(const RendezvousTimes&, const RendezvousTimes&) = default;
+};
+
 struct RendezvousSpec {
   bool single_node_default = false;  // Mode rule 2 of the contract: nothing given, so standalone.
   bool standalone = false;           // --standalone was given.
-  std::string backend =
-      "static";               // After mode selection: "static" or "c10d" (others: see options).
-  std::string endpoint_host;  // Brackets removed. Empty: not given.
+  std::string backend = "static";    // After mode selection: "static", "c10d" or "file".
+  std::string endpoint_host;         // Brackets removed. Empty: not given, or backend file.
   std::optional<int> endpoint_port;
-  std::string id = "none";                                // Empty: make one up (a random UUID).
-  std::vector<std::pair<std::string, std::string>> conf;  // --rdzv-conf in order.
-  int nnodes_min = 1;
+  std::string file_path;    // Backend file: an absolute path on a file system that all nodes share.
+  std::string id = "none";  // Empty: make one up (a random UUID).
+  std::vector<std::pair<std::string, std::string>> conf;  // --rdzv-conf in order, as typed.
+  int nnodes_min = 1;                                     // Static: equal to nnodes_max.
   int nnodes_max = 1;
-  int node_rank = 0;
+  // Static: always set and below nnodes_max. Otherwise: only where the user gave it, and below
+  // nnodes_max + spares.
+  std::optional<int> node_rank;
   std::optional<std::string> local_addr;
+  RendezvousTimes times;
+  std::optional<bool> is_host;  // --rdzv-conf is_host: this node hosts, or must not.
+
+  std::optional<int> worker_port;             // The workers' store on a port of its own.
+  int spares = 0;                             // Nodes beyond nnodes_max that wait for a place.
+  std::optional<int> max_membership_changes;  // Not given: no limit.
+  std::optional<std::string> iface;           // The network interface that reaches the peers.
+  bool export_iface = true;  // Tell the workers by *_SOCKET_IFNAME where several exist.
+  std::optional<std::string> token_file;  // Holds the job's token; read by the agent.
+  std::optional<std::string> token;      // $MUSTER_TOKEN, never empty; not set beside a token_file.
+  bool store_allow_any = false;          // --store-allow any
+  std::vector<std::string> store_allow;  // Checked: addresses and ADDRESS/BITS, beside the members.
 
   friend bool operator==(const RendezvousSpec&, const RendezvousSpec&) = default;
 };

@@ -1,6 +1,5 @@
 #include "agent/master_port.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -159,40 +158,9 @@ std::string lock_owner(int port) {
 
 std::string occupied(int port, const std::string& owner) {
   return fmt::format(
-      "port {} is in use by {}: stop that process, choose another --master-port, or leave the flag "
-      "out "
-      "to get a free one",
+      "port {} is in use by {}: stop that process, choose another port (--master-port, "
+      "--rdzv-endpoint), or leave the flag out to get a free one",
       port, owner);
-}
-
-// An address is ours when a socket can be bound to it.
-bool is_local_address(const std::string& text) {
-  sockaddr_in6 six{};
-  sockaddr_in four{};
-  six.sin6_family = AF_INET6;
-  four.sin_family = AF_INET;
-  const bool is_six = inet_pton(AF_INET6, text.c_str(), &six.sin6_addr) == 1;
-  if (!is_six && inet_pton(AF_INET, text.c_str(), &four.sin_addr) != 1) return false;
-  const int fd = socket(is_six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
-  const int bound = is_six ? bind(fd, reinterpret_cast<sockaddr*>(&six), sizeof six)
-                           : bind(fd, reinterpret_cast<sockaddr*>(&four), sizeof four);
-  close(fd);
-  return bound == 0;
-}
-
-// The lines of a hosts file (hosts(5)) as words: an address and at least one name.
-std::vector<std::vector<std::string>> hosts_lines(std::string_view text) {
-  std::vector<std::vector<std::string>> result;
-  std::istringstream lines{std::string(text)};
-  std::string line;
-  while (std::getline(lines, line)) {
-    line.erase(std::min(line.find('#'), line.size()));
-    std::istringstream words(line);
-    std::vector<std::string> word{std::istream_iterator<std::string>(words), {}};
-    if (word.size() >= 2) result.push_back(std::move(word));
-  }
-  return result;
 }
 
 }  // namespace
@@ -255,28 +223,10 @@ std::optional<std::string> port_owner(int port) {
   return owner;
 }
 
-std::optional<HostsEntry> find_in_hosts(std::string_view hosts_text, std::string_view hostname) {
-  const std::vector<std::vector<std::string>> lines = hosts_lines(hosts_text);
-  const auto own = std::ranges::find_if(lines, [hostname](const auto& line) {
-    return std::find(line.begin() + 1, line.end(), hostname) != line.end();
-  });
-  if (own == lines.end()) return std::nullopt;
-  // Back from the address: the first line that has it, which may be another one ("127.0.0.1
-  // localhost").
-  const std::string& address = own->front();
-  const auto named =
-      std::ranges::find_if(lines, [&address](const auto& line) { return line.front() == address; });
-  const auto dotted = std::find_if(named->begin() + 1, named->end(), [](const std::string& name) {
-    return name.find('.') != std::string::npos;
-  });
-  return HostsEntry{address, dotted == named->end() ? (*named)[1] : *dotted};
-}
-
-std::string local_master_addr() {
-  char hostname[256] = {};
-  gethostname(hostname, sizeof hostname - 1);
-  const auto entry = find_in_hosts(slurp_file("/etc/hosts"), hostname);
-  return entry && is_local_address(entry->address) ? entry->name : "127.0.0.1";
+Error name_port_owner(const Error& error, int port) {
+  const auto owner = port > 0 && error.code == ExitCode::environment ? port_owner(port)
+                                                                     : std::optional<std::string>();
+  return owner ? Error{ExitCode::environment, occupied(port, *owner)} : error;
 }
 
 }  // namespace muster

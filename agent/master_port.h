@@ -1,8 +1,8 @@
-// The address at which the workers of an attempt meet. The agent binds the port itself and
-// publishes what it got: nothing is probed and then hoped for. Until the agent serves a store
-// there, the socket stays bound but not listening, with SO_REUSEADDR: no other process is given the
-// port by chance, while worker 0, whose store also sets SO_REUSEADDR (libuv, asyncio and gRPC do),
-// can bind and listen on it (socket(7)). The reservation lasts as long as the object.
+// A port for workers that make their store themselves (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1). The
+// agent binds it and publishes what it got: nothing is probed and then hoped for. The socket stays
+// bound but not listening, with SO_REUSEADDR: no other process is given the port by chance, while
+// worker 0, whose store also sets SO_REUSEADDR (libuv, asyncio and gRPC do), can bind and listen on
+// it (socket(7)). The reservation lasts as long as the object. And: who has a port that was wanted.
 #pragma once
 
 #include <optional>
@@ -36,18 +36,7 @@ class MasterPort {
 // /proc/net/tcp and /proc/PID/fd. Nothing when it cannot be seen.
 std::optional<std::string> port_owner(int port);
 
-// The name that torchrun would publish for a machine without a rendezvous, Python's getfqdn(): from
-// the host name to its address and back, the first name with a dot, else the canonical one; here by
-// /etc/hosts alone, and only where the address is one of ours. Otherwise 127.0.0.1. No DNS: reverse
-// look-ups stall a start for seconds and name addresses that nobody listens on.
-std::string local_master_addr();
-
-// The pure half of the above: the name for `hostname` in the text of a hosts file, and its address.
-struct HostsEntry {
-  std::string address;
-  std::string name;
-  friend bool operator==(const HostsEntry&, const HostsEntry&) = default;
-};
-std::optional<HostsEntry> find_in_hosts(std::string_view hosts_text, std::string_view hostname);
+// `error`, or, if somebody can be seen to listen on the port that it was about, one that says who.
+Error name_port_owner(const Error& error, int port);
 
 }  // namespace muster

@@ -1,10 +1,12 @@
 #include "agent/node_setup.h"
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "agent/placement/bindings_table.h"
 #include "agent/placement/cpu_limit.h"
@@ -84,6 +86,12 @@ Result<NodeSetup> set_up_node(const LaunchSpec& spec, const Environment& environ
     setup.table = table_of_bindings(setup, *topology, allowed, environment);
   }
   return setup;
+}
+
+std::string own_hostname() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
 }
 
 Result<unsigned long> make_room_for_descriptors(int workers) {

@@ -27,9 +27,11 @@ struct NodeSetup {
 Result<NodeSetup> set_up_node(const LaunchSpec& spec, const Environment& environment,
                               std::optional<DeviceReport> devices);
 
-// Raises
-// the soft limit where that is needed and allowed, and returns the limit that workers shall get
-// back. Fails, naming the number to ask for, when the hard limit is too low.
+// The name of this machine, as it calls itself (gethostname).
+std::string own_hostname();
+
+// Raises the soft limit where that is needed and allowed, and returns the limit that workers shall
+// get back. Fails, naming the number to ask for, when the hard limit is too low.
 Result<unsigned long> make_room_for_descriptors(int workers);
 
 }  // namespace muster

@@ -9,6 +9,7 @@ namespace muster {
 Environment worker_environment(const Environment& inherited, const RoundView& round,
                                const WorkerVariables& worker) {
   Environment result = inherited;
+  result.erase(std::string(env::kToken));
   const auto set = [&result](std::string_view name, std::string value) {
     result.insert_or_assign(std::string(name), std::move(value));
   };
@@ -39,6 +40,10 @@ Environment worker_environment(const Environment& inherited, const RoundView& ro
   if (worker.omp_num_threads) {
     result.try_emplace(std::string(env::kOmpNumThreads), std::to_string(*worker.omp_num_threads));
   }
+  if (worker.gloo_interface)
+    result.try_emplace(std::string(env::kGlooSocketIfname), *worker.gloo_interface);
+  if (worker.nccl_interface)
+    result.try_emplace(std::string(env::kNcclSocketIfname), *worker.nccl_interface);
   for (const auto& [name, value] : worker.device_variables) {
     if (value) {
       set(name, *value);

@@ -1,5 +1,5 @@
 // The environment of a worker, variable by variable: torchrun's contract (the worker's environment
-// is the launcher's own with these on top). Pure: what it needs is handed in.
+// is the launcher's own with these on top, less the job's token). Pure: what it needs is handed in.
 #pragma once
 
 #include <map>
@@ -38,7 +38,9 @@ struct WorkerVariables {
   std::string error_file;    // Empty: no log folder.
   std::string signals_to_handle;
   std::optional<std::string> timer_file;
-  std::optional<int> omp_num_threads;  // Only where the user set none.
+  std::optional<int> omp_num_threads;         // Only where the user set none.
+  std::optional<std::string> gloo_interface;  // GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME: where the
+  std::optional<std::string> nccl_interface;  // user set none and several reach somebody.
   // Device variables from the placement, in order; nullopt unsets.
   std::vector<std::pair<std::string, std::optional<std::string>>> device_variables;
 };

@@ -34,6 +34,7 @@ WorkerGroup::WorkerGroup(const Options& options) : options_(options) {
 // FailWorker     !          -           stop         stop      -         -            -
 // GroupEmpty     !          -           -            -         success   gone? [5]    -
 // Regroup        !          - [6]       stop         stop      - [7]     - [6]        - [6]
+// JobEnded       finish     finish      stop         stop      stop      outcome [8]  finish
 // StopRequested  finish     finish      stop         stop      stop      outcome [8]  finish
 // KillRequested  finish     finish      kill         kill      kill      kill         finish
 // Suspend, again flag; -    flag; -     suspend [9]  suspend   suspend   flag [9]     flag; -
@@ -42,15 +43,18 @@ WorkerGroup::WorkerGroup(const Options& options) : options_(options) {
 // Tick           -          -           -            -         report,   report, kill round
 //                                                              stop      or give up
 //
+// succeeded (of a coordinated group only): Regroup asks for a round, JobEnded, StopRequested and
+// KillRequested finish, everything else is "-".
+//
 // Events of an attempt that is over are dropped with a Note; those of one that has not begun are
 // "!". [1] Of a worker that was not asked for "!"; said again "-". [2] Not asked for "-". [3] Of a
 // worker that was not started "!"; said again "-". [4] A failure fixes the culprit and begins the
 // stop; the last success begins draining. [5] When no Spawn is unanswered, every started worker is
 // reaped and the group was said to be empty, the stop is concluded: a new round, back-off, or the
-// end. [6] The next round takes the change along. [7] What has succeeded is not started again.
-// [8] The stop that is under way goes on with its signal and its clock; only what follows changes.
-// [9] Suspension holds the start of workers and freezes the clocks of draining and of quick death.
-// It never holds a stop: a stop wakes whom it reaches.
+// end. [6] The next round takes the change along. [7] What has succeeded is not started again; in a
+// coordinated group it is. [8] The stop that is under way goes on with its signal and its clock;
+// only what follows changes. [9] Suspension holds the start of workers and freezes the clocks of
+// draining and of quick death. It never holds a stop: a stop wakes whom it reaches.
 void WorkerGroup::step(Instant now, const Event& event, std::vector<Effect>& out) {
   if (phase_ == Phase::finished) return;
   out_ = &out;
@@ -96,8 +100,9 @@ void WorkerGroup::request_round() {
   out_->push_back(group::RequestRound{attempt_, restarts_});
 }
 
-void WorkerGroup::on(Instant, const group::RoundReady&) {
+void WorkerGroup::on(Instant, const group::RoundReady& event) {
   if (phase_ != Phase::preparing) return ignore("RoundReady", "the round was made already");
+  if (options_.coordinated) restarts_ = event.restarts.value_or(restarts_);
   phase_ = Phase::starting;
   spawn_next();
 }
@@ -153,7 +158,9 @@ void WorkerGroup::on(Instant now, const group::SpawnFailed& event) {
   if (phase_ == Phase::starting) return begin_stop(now, group::StopReason::spawn_failed, SIGTERM);
   CHECK(phase_ == Phase::stopping);
   // What cannot be executed is never restarted, even if the stop was for a restart.
-  if (reason_ != group::StopReason::requested) reason_ = group::StopReason::spawn_failed;
+  if (reason_ != group::StopReason::requested && reason_ != group::StopReason::ended) {
+    reason_ = group::StopReason::spawn_failed;
+  }
   conclude_stop_if_gone(now);
 }
 
@@ -189,8 +196,9 @@ void WorkerGroup::on(Instant now, const group::FailWorker& event) {
 void WorkerGroup::fail_attempt(Instant now, group::Culprit culprit) {
   CHECK(!culprit_);
   const int left = options_.max_restarts - restarts_;
+  const bool again = left > 0 || options_.coordinated;
   culprit_ = std::move(culprit);
-  out_->push_back(group::WorkerFailed{*culprit_, left > 0, std::max(0, left - 1)});
+  out_->push_back(group::WorkerFailed{*culprit_, again, std::max(0, left - 1)});
   begin_stop(now, group::StopReason::failure, SIGTERM);
 }
 

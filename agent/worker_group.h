@@ -9,6 +9,10 @@
 //                  waiting ◀──restart──── stopping ◀───────────────────┴────── grace over ────┤
 //                                             └──────────────────────▶ finished ◀─GroupEmpty──┘
 //
+// A coordinated group is one of several of a job, and others rule: it has no budget of its own,
+// asks for a round after every failure, and when all its workers have succeeded it stays
+// `succeeded`, until JobEnded finishes it or Regroup makes it ask for another round.
+//
 // The table of every (phase, event) pair is in worker_group.cc, above step().
 #pragma once
 
@@ -31,6 +35,7 @@ class WorkerGroup {
   struct Options {
     int workers = 1;
     int max_restarts = 0;
+    bool coordinated = false;  // See above; max_restarts has no meaning then.
     // From the stop signal to KILL, and how long what successful workers left running may go on.
     Duration grace = std::chrono::seconds{30};
     // From KILL to giving up: only uninterruptible sleep survives a KILL.
@@ -69,7 +74,17 @@ class WorkerGroup {
   bool finished() const { return phase_ == Phase::finished; }
 
  private:
-  enum class Phase { idle, preparing, starting, running, draining, stopping, waiting, finished };
+  enum class Phase {
+    idle,
+    preparing,
+    starting,
+    running,
+    draining,
+    stopping,
+    waiting,
+    succeeded,
+    finished
+  };
 
   struct Worker {
     int pid = 0;
@@ -88,6 +103,7 @@ class WorkerGroup {
   void on(Instant now, const group::FailWorker& event);
   void on(Instant now, const group::GroupEmpty& event);
   void on(Instant now, const group::Regroup& event);
+  void on(Instant now, const group::JobEnded& event);
   void on(Instant now, const group::StopRequested& event);
   void on(Instant now, const group::KillRequested& event);
   void on(Instant now, const group::Suspend& event);
@@ -110,6 +126,7 @@ class WorkerGroup {
   void conclude_stop_if_gone(Instant now);
   void restart_after_failure(Instant now);
   void restart();
+  void succeed();
   void finish(group::Outcome::Kind kind);
 
   // `now + wait`, or "never" where that would overflow.

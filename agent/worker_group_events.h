@@ -58,17 +58,20 @@ enum class StopReason {
   spawn_failed,  // a worker could not be started: end
   leftovers,     // all workers succeeded, what they left running outlived the grace
   requested,     // a signal to muster, or the end of the front
+  ended,         // others ended the job
 };
 
 struct Outcome {
-  enum class Kind { success, failed, stopped, spawn_failed, round_failed, unkillable };
+  // `ended`: others ended the job, and say why.
+  enum class Kind { success, failed, stopped, spawn_failed, round_failed, unkillable, ended };
   Kind kind = Kind::success;
   // The newest failure of a worker in this job, whatever the kind (never for success); its attempt
   // says when. For kind `failed` it is the reason.
   std::optional<Failure> failure;
-  std::vector<WorkerEnd> workers;         // The last attempt's started workers.
-  int signal = 0;                         // Of kind stopped (and unkillable after a stop request).
-  std::optional<Error> error;             // Of kinds spawn_failed and round_failed.
+  std::vector<WorkerEnd> workers;  // The last attempt's started workers.
+  int signal = 0;                  // Of kind stopped (and unkillable after a stop request).
+  std::optional<Error>
+      error;  // Of kinds spawn_failed and round_failed; of ended, if there was one.
   std::optional<StopReason> stopped_for;  // Of kind unkillable: what the stop was for.
   int attempts = 0;                       // Rounds requested in all.
   int restarts = 0;                       // Restarts taken from the budget.
@@ -83,6 +86,7 @@ struct Begin {
 // The answer to RequestRound: the log folder, the port and the ranks of this attempt are there.
 struct RoundReady {
   int attempt = 0;
+  std::optional<int> restarts = {};  // Taken from the job's budget so far, where others count.
   friend bool operator==(const RoundReady&, const RoundReady&) = default;
 };
 struct RoundFailed {
@@ -127,11 +131,15 @@ struct GroupEmpty {
   int attempt = 0;
   friend bool operator==(const GroupEmpty&, const GroupEmpty&) = default;
 };
-// The membership changed, the group is to be started anew without paying from the budget. The seam
-// for more than one node: `attempt` is the one whose round is out of date.
+// The membership changed, the group is to be started anew without paying from the budget.
+// `attempt` is the one whose round is out of date.
 struct Regroup {
   int attempt = 0;
   friend bool operator==(const Regroup&, const Regroup&) = default;
+};
+// Others ended the job: stop what still runs and finish. Only of a coordinated group.
+struct JobEnded {
+  friend bool operator==(const JobEnded&, const JobEnded&) = default;
 };
 struct StopRequested {
   int signal = 0;
@@ -155,9 +163,9 @@ struct Tick {
   friend bool operator==(const Tick&, const Tick&) = default;
 };
 
-using Event =
-    std::variant<Begin, RoundReady, RoundFailed, Spawned, SpawnFailed, Exited, FailWorker,
-                 GroupEmpty, Regroup, StopRequested, KillRequested, Suspend, Resume, Forward, Tick>;
+using Event = std::variant<Begin, RoundReady, RoundFailed, Spawned, SpawnFailed, Exited, FailWorker,
+                           GroupEmpty, Regroup, JobEnded, StopRequested, KillRequested, Suspend,
+                           Resume, Forward, Tick>;
 
 // ---- Effects.
 
@@ -239,6 +247,12 @@ struct BackOff {
   Duration delay{};
   friend bool operator==(const BackOff&, const BackOff&) = default;
 };
+// All workers of the attempt succeeded and nothing of them is left; whether the job is over, others
+// say: JobEnded, or Regroup for another round. Only of a coordinated group.
+struct Succeeded {
+  int attempt = 0;
+  friend bool operator==(const Succeeded&, const Succeeded&) = default;
+};
 // An event that led to nothing now, and why. For the debug log.
 struct Note {
   std::string text;
@@ -252,7 +266,7 @@ struct Finish {
 
 using Effect = std::variant<RequestRound, Spawn, WorkerFailed, Stop, Kill, ReportStopping,
                             WatchLeftovers, ReportLeftovers, SuspendWorkers, ResumeWorkers,
-                            ForwardSignal, BackOff, Note, Finish>;
+                            ForwardSignal, BackOff, Succeeded, Note, Finish>;
 
 // For transcripts: "Exited{attempt 0, rank 1, exited with 3}". One line.
 std::string to_text(const Event& event);

@@ -22,6 +22,8 @@ std::string_view stop_reason_text(group::StopReason reason) {
       return "the workers succeeded and left processes running";
     case group::StopReason::requested:
       return "the end was requested";
+    case group::StopReason::ended:
+      return "the job has ended";
   }
   return "";
 }
@@ -114,6 +116,8 @@ std::string WorkerGroup::phase_text(Instant now) const {
     case Phase::waiting:
       return fmt::format("{} attempts in a row died at once; the next starts in {}", quick_deaths_,
                          until(deadline_));
+    case Phase::succeeded:
+      return "all workers succeeded; waiting for the other nodes";
     case Phase::finished:
       return "finished";
   }
@@ -121,8 +125,10 @@ std::string WorkerGroup::phase_text(Instant now) const {
 }
 
 std::string WorkerGroup::status(Instant now) const {
-  return fmt::format("attempt {}, restart {} of {}: {}{}", std::max(attempt_, 0), restarts_,
-                     options_.max_restarts, phase_text(now), suspended_ ? "; suspended" : "");
+  const std::string budget =
+      options_.coordinated ? std::string() : fmt::format(" of {}", options_.max_restarts);
+  return fmt::format("attempt {}, restart {}{}: {}{}", std::max(attempt_, 0), restarts_, budget,
+                     phase_text(now), suspended_ ? "; suspended" : "");
 }
 
 }  // namespace muster

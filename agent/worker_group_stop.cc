@@ -44,6 +44,22 @@ void WorkerGroup::take_request(int signal) {
   if (phase_ == Phase::stopping) reason_ = group::StopReason::requested;
 }
 
+void WorkerGroup::on(Instant now, const group::JobEnded&) {
+  CHECK(options_.coordinated);
+  if (requested_signal_ != 0) return ignore("JobEnded", "the end was requested before");
+  switch (phase_) {
+    case Phase::starting:
+    case Phase::running:
+    case Phase::draining:
+      return begin_stop(now, group::StopReason::ended, SIGTERM);
+    case Phase::stopping:
+      reason_ = group::StopReason::ended;
+      return;
+    default:
+      return finish(group::Outcome::Kind::ended);
+  }
+}
+
 void WorkerGroup::on(Instant now, const group::StopRequested& event) {
   CHECK(event.signal > 0);
   if (requested_signal_ != 0) return ignore("StopRequested", "the end was requested before");
@@ -86,16 +102,22 @@ void WorkerGroup::on(Instant now, const group::Regroup&) {
     case Phase::running:
       return begin_stop(now, group::StopReason::regroup, SIGTERM);
     case Phase::draining:
+      if (options_.coordinated) return begin_stop(now, group::StopReason::regroup, SIGTERM);
       return ignore("Regroup", "the workers have succeeded");
     case Phase::stopping:
+      if (reason_ == group::StopReason::leftovers && options_.coordinated) {
+        reason_ = group::StopReason::regroup;
+      }
       return ignore("Regroup", "the group is being stopped");
+    case Phase::succeeded:
+      return request_round();
     default:
       return ignore("Regroup", "the next round takes the change along");
   }
 }
 
 void WorkerGroup::on(Instant now, const group::GroupEmpty&) {
-  if (phase_ == Phase::draining) return finish(group::Outcome::Kind::success);
+  if (phase_ == Phase::draining) return succeed();
   if (phase_ != Phase::stopping) return ignore("GroupEmpty", "nobody waits for it");
   empty_ = true;
   conclude_stop_if_gone(now);
@@ -117,17 +139,20 @@ void WorkerGroup::conclude_stop_if_gone(Instant now) {
     case group::StopReason::regroup:
       return request_round();
     case group::StopReason::spawn_failed:
+      if (options_.coordinated) return request_round();
       return finish(group::Outcome::Kind::spawn_failed);
     case group::StopReason::leftovers:
-      return finish(group::Outcome::Kind::success);
+      return succeed();
     case group::StopReason::requested:
       return finish(group::Outcome::Kind::stopped);
+    case group::StopReason::ended:
+      return finish(group::Outcome::Kind::ended);
   }
 }
 
 void WorkerGroup::restart_after_failure(Instant now) {
   const int budget = options_.max_restarts + (PLANTED(budget_off_by_one) ? 1 : 0);
-  if (restarts_ >= budget) return finish(group::Outcome::Kind::failed);
+  if (restarts_ >= budget && !options_.coordinated) return finish(group::Outcome::Kind::failed);
   if (quick_deaths_ < 2) return restart();
   Duration delay = options_.backoff_first;
   for (int i = 2; i < quick_deaths_ && delay < options_.backoff_cap; ++i)
@@ -140,8 +165,15 @@ void WorkerGroup::restart_after_failure(Instant now) {
 }
 
 void WorkerGroup::restart() {
-  ++restarts_;
+  if (!options_.coordinated) ++restarts_;
   request_round();
+}
+
+void WorkerGroup::succeed() {
+  if (!options_.coordinated) return finish(group::Outcome::Kind::success);
+  phase_ = Phase::succeeded;
+  deadline_ = report_at_ = kNever;
+  out_->push_back(group::Succeeded{attempt_});
 }
 
 void WorkerGroup::finish(group::Outcome::Kind kind) {
@@ -156,7 +188,8 @@ void WorkerGroup::finish(group::Outcome::Kind kind) {
   if (kind == group::Outcome::Kind::stopped || kind == group::Outcome::Kind::unkillable) {
     outcome.signal = requested_signal_;
   }
-  if (kind == group::Outcome::Kind::spawn_failed || kind == group::Outcome::Kind::round_failed) {
+  if (kind == group::Outcome::Kind::spawn_failed || kind == group::Outcome::Kind::round_failed ||
+      kind == group::Outcome::Kind::ended) {
     outcome.error = error_;
   }
   outcome.attempts = attempt_ + 1;

@@ -23,6 +23,8 @@ std::string_view reason_name(StopReason reason) {
       return "leftovers";
     case StopReason::requested:
       return "requested";
+    case StopReason::ended:
+      return "ended";
   }
   return "";
 }
@@ -41,6 +43,8 @@ std::string_view kind_name(Outcome::Kind kind) {
       return "round_failed";
     case Outcome::Kind::unkillable:
       return "unkillable";
+    case Outcome::Kind::ended:
+      return "ended";
   }
   return "";
 }
@@ -105,6 +109,9 @@ std::string text(const GroupEmpty& e) {
 std::string text(const Regroup& e) {
   return of_attempt("Regroup", e.attempt);
 }
+std::string text(const JobEnded&) {
+  return "JobEnded";
+}
 std::string text(const StopRequested& e) {
   return with_signal("StopRequested", e.signal);
 }
@@ -159,6 +166,9 @@ std::string text(const ResumeWorkers& e) {
 }
 std::string text(const ForwardSignal& e) {
   return fmt::format("ForwardSignal{{attempt {}, {}}}", e.attempt, signal_name(e.signal));
+}
+std::string text(const Succeeded& e) {
+  return of_attempt("Succeeded", e.attempt);
 }
 std::string text(const BackOff& e) {
   return fmt::format("BackOff{{attempt {}, {} quick deaths, {}}}", e.attempt, e.quick_deaths,

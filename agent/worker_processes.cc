@@ -262,10 +262,14 @@ void WorkerProcesses::check_empty() {
 }
 
 void WorkerProcesses::forward(int signal) {
-  for (const Worker& worker : workers_) {
-    if (!worker.exited)
-      syscall(SYS_pidfd_send_signal, worker.pidfd->native_handle(), signal, nullptr, 0);
-  }
+  for (size_t rank = 0; rank < workers_.size(); ++rank)
+    forward_to(static_cast<int>(rank), signal);
+}
+
+bool WorkerProcesses::forward_to(int local_rank, int signal) {
+  const Worker& worker = workers_[static_cast<size_t>(local_rank)];
+  return !worker.exited &&
+         syscall(SYS_pidfd_send_signal, worker.pidfd->native_handle(), signal, nullptr, 0) == 0;
 }
 
 // SIGSTOP, not SIGTSTP: a worker leads an orphaned process group, for which the terminal stop

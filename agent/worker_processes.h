@@ -56,6 +56,8 @@ class WorkerProcesses {
   void kill();  // Again and again until nothing is left; `empty` says so if it is watched for.
   void watch_empty();
   void forward(int signal);
+  // To one worker; false if it is not running.
+  bool forward_to(int local_rank, int signal);
   void suspend();
   void resume();
 

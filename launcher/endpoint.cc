@@ -14,7 +14,7 @@ namespace {
 enum class ConfType { positive_int, non_negative_number, boolean, store_type };
 
 // Bits, since a key may belong to several backends.
-enum ConfBackend : uint8_t { kStatic = 1, kC10d = 2, kEtcdV2 = 4, kEtcd = 8 };
+enum ConfBackend : uint8_t { kStatic = 1, kC10d = 2, kFile = 4 };
 
 struct ConfKey {
   std::string_view name;
@@ -23,17 +23,17 @@ struct ConfKey {
 };
 
 constexpr std::array<ConfKey, 11> kConfKeys{{
-    {"join_timeout", ConfType::positive_int, kC10d | kEtcdV2},
-    {"last_call_timeout", ConfType::positive_int, kC10d | kEtcdV2 | kEtcd},
-    {"close_timeout", ConfType::positive_int, kC10d | kEtcdV2},
-    {"heartbeat_timeout", ConfType::positive_int, kC10d | kEtcdV2},
-    {"keep_alive_interval", ConfType::positive_int, kC10d | kEtcdV2},
-    {"keep_alive_max_attempt", ConfType::positive_int, kC10d | kEtcdV2},
-    {"cas_backoff_max_seconds", ConfType::non_negative_number, kC10d | kEtcdV2},
+    {"join_timeout", ConfType::positive_int, kC10d | kFile},
+    {"last_call_timeout", ConfType::positive_int, kC10d | kFile},
+    {"close_timeout", ConfType::positive_int, kC10d | kFile},
+    {"heartbeat_timeout", ConfType::positive_int, kC10d | kFile},
+    {"keep_alive_interval", ConfType::positive_int, kC10d | kFile},
+    {"keep_alive_max_attempt", ConfType::positive_int, kC10d | kFile},
+    {"cas_backoff_max_seconds", ConfType::non_negative_number, kC10d | kFile},
     {"is_host", ConfType::boolean, kC10d},
-    {"read_timeout", ConfType::positive_int, kC10d | kEtcdV2},
-    {"store_type", ConfType::store_type, kC10d},
-    {"timeout", ConfType::positive_int, kStatic | kEtcd},
+    {"read_timeout", ConfType::positive_int, kC10d | kFile},
+    {"store_type", ConfType::store_type, kC10d | kFile},
+    {"timeout", ConfType::positive_int, kStatic},
 }};
 
 // What the launcher fills in from flags of their own.
@@ -49,8 +49,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kReserved
 uint8_t backend_bit(std::string_view backend) {
   if (backend == "static") return kStatic;
   if (backend == "c10d") return kC10d;
-  if (backend == "etcd-v2") return kEtcdV2;
-  if (backend == "etcd") return kEtcd;
+  if (backend == "file") return kFile;
   return 0;
 }
 
@@ -63,8 +62,6 @@ std::string conf_lower_case(std::string_view text) {
 }
 
 Parsed<void> check_conf_value(ConfType type, const std::string& value) {
-  static constexpr std::array<std::string_view, 10> kBooleans{"1", "true",  "t", "yes", "y",
-                                                              "0", "false", "f", "no",  "n"};
   const std::string lower = conf_lower_case(value);
   switch (type) {
     case ConfType::positive_int:
@@ -76,13 +73,25 @@ Parsed<void> check_conf_value(ConfType type, const std::string& value) {
       }
       return {};
     case ConfType::boolean:
-      if (std::find(kBooleans.begin(), kBooleans.end(), lower) != kBooleans.end()) return {};
+      if (truth_of(value)) return {};
       return problem("neither true nor false; give true or false");
     case ConfType::store_type:
       if (lower == "tcp" || lower == "file") return {};
       return problem("unknown; give tcp or file");
   }
   return {};
+}
+
+// No bit: nobody knows the key.
+uint8_t backends_of(std::string_view key) {
+  const auto known = std::find_if(kConfKeys.begin(), kConfKeys.end(),
+                                  [&](const ConfKey& row) { return row.name == key; });
+  return known == kConfKeys.end() ? uint8_t{0} : known->backends;
+}
+
+std::string quote_hint(std::string_view key) {
+  const bool quoted = key.front() == '\'' || key.front() == '"';
+  return quoted ? "; the quotes came from the command line and are part of it" : "";
 }
 
 bool is_host_character(char c) {
@@ -116,6 +125,20 @@ Parsed<int> parse_port(std::string_view text) {
   const Parsed<int> port = digits ? parse_int(text, 0, 65535) : problem("");
   if (!port) return problem(fmt::format("port {} is no number from 0 to 65535", shown(text)));
   return port;
+}
+
+// "10.0.0.0/8", "fd00::/8" or a bare address.
+bool is_network(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  const std::string address = text.substr(0, slash);
+  std::array<unsigned char, sizeof(in6_addr)> bytes{};
+  const bool v4 = inet_pton(AF_INET, address.c_str(), bytes.data()) == 1;
+  const bool v6 = inet_pton(AF_INET6, address.c_str(), bytes.data()) == 1;
+  if (!v4 && !v6) return false;
+  if (slash == std::string::npos) return true;
+  const std::string_view bits = std::string_view(text).substr(slash + 1);
+  return !bits.empty() && bits.find_first_not_of("0123456789") == std::string_view::npos &&
+         parse_int(bits, 0, v4 ? 32 : 128).has_value();
 }
 
 }  // namespace
@@ -194,6 +217,49 @@ Parsed<void> check_rendezvous_conf(std::string_view backend, const RendezvousCon
     }
   }
   return {};
+}
+
+std::vector<std::string> unknown_conf_keys(const RendezvousConf& conf) {
+  std::vector<std::string> phrases;
+  for (const auto& [key, value] : conf) {
+    if (backends_of(key) != 0) continue;
+    phrases.push_back(fmt::format("key {} is unknown and ignored{}", shown(key), quote_hint(key)));
+  }
+  return phrases;
+}
+
+std::vector<std::string> conf_keys_of_others(std::string_view backend, const RendezvousConf& conf) {
+  std::vector<std::string> phrases;
+  for (const auto& [key, value] : conf) {
+    const uint8_t backends = backends_of(key);
+    if (backends == 0 || (backends & backend_bit(backend)) != 0) continue;
+    phrases.push_back(
+        fmt::format("{} means nothing to the {} backend and is ignored", key, backend));
+  }
+  return phrases;
+}
+
+std::optional<bool> truth_of(std::string_view text) {
+  static constexpr std::array<std::string_view, 5> kTrue{"1", "true", "t", "yes", "y"};
+  static constexpr std::array<std::string_view, 5> kFalse{"0", "false", "f", "no", "n"};
+  const std::string lower = conf_lower_case(text);
+  if (std::find(kTrue.begin(), kTrue.end(), lower) != kTrue.end()) return true;
+  if (std::find(kFalse.begin(), kFalse.end(), lower) != kFalse.end()) return false;
+  return std::nullopt;
+}
+
+Parsed<std::vector<std::string>> parse_networks(std::string_view text) {
+  std::vector<std::string> networks;
+  for (const std::string_view item : split(text, ',')) {
+    const std::string network(trim(item));
+    if (!is_network(network)) {
+      return problem(fmt::format(
+          "{} is no address and no network; give for example 10.0.0.0/8,fd00::/8, or any",
+          shown(network)));
+    }
+    networks.push_back(network);
+  }
+  return networks;
 }
 
 std::optional<std::string> conf_value(const RendezvousConf& conf, std::string_view key) {

@@ -1,6 +1,6 @@
-// How nodes are counted and found: the grammar of --nnodes, --rdzv-endpoint and --rdzv-conf, with
-// torchrun's corners (a bare "[::1]" is a host, the last colon separates the port, quotes stay part
-// of keys and values). Pure; problems are phrases as in values.h.
+// How nodes are counted and found: the grammar of --nnodes, --rdzv-endpoint, --rdzv-conf and
+// --store-allow, with torchrun's corners (a bare "[::1]" is a host, the last colon separates the
+// port, quotes stay part of keys and values). Pure; problems are phrases as in values.h.
 #pragma once
 
 #include <optional>
@@ -40,7 +40,19 @@ Parsed<RendezvousConf> parse_rendezvous_conf(std::string_view text);
 // Whether every key that `backend` knows has a value of its type; unknown keys are ignored.
 Parsed<void> check_rendezvous_conf(std::string_view backend, const RendezvousConf& conf);
 
+// One phrase for each key that no backend knows.
+std::vector<std::string> unknown_conf_keys(const RendezvousConf& conf);
+
+// One phrase for each key that means something to other backends only.
+std::vector<std::string> conf_keys_of_others(std::string_view backend, const RendezvousConf& conf);
+
 // The value of `key`, or nothing.
 std::optional<std::string> conf_value(const RendezvousConf& conf, std::string_view key);
+
+// torchrun's yes and no: 1, true, t, yes, y and 0, false, f, no, n, in any case.
+std::optional<bool> truth_of(std::string_view text);
+
+// Addresses and ADDRESS/BITS, separated by commas, as typed.
+Parsed<std::vector<std::string>> parse_networks(std::string_view text);
 
 }  // namespace muster

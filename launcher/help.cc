@@ -13,11 +13,12 @@ constexpr std::size_t kHelpIndent = 8;
 
 constexpr std::string_view kOpening = R"(Usage: muster [FLAGS] PROGRAM [ARGS...]
 
-Starts a program several times on this machine as the workers of one job, tells
-them their ranks by environment variables (RANK, LOCAL_RANK, WORLD_SIZE,
-MASTER_ADDR, MASTER_PORT, ... as torchrun does), starts all of them anew when
-one fails, stops all of them when told to, leaves nothing behind, and says which
-one failed first and why.
+Starts a program several times, on this machine or with the same command on each
+of several, as the workers of one job, tells them their ranks by environment
+variables (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ... as
+torchrun does), starts all of them anew when one fails or a node is lost, stops
+all of them when told to, leaves nothing behind, and says which one failed first
+and why. musterctl shows running jobs, their logs, and sends signals.
 
 Examples:
   muster --nproc-per-node 4 train.py --lr 0.1
@@ -26,6 +27,9 @@ Examples:
         a module, one worker per GPU, three restarts, logs kept and shown
   muster --nproc-per-node 8 --gpu-binding exclusive ./solver case.toml
         any executable, each worker with a GPU of its own
+  muster --nnodes 4 --nproc-per-node 8 --rdzv-backend c10d \
+         --rdzv-endpoint node0:29400 --rdzv-id job7 train.py
+        four machines, this line on each of them
 )";
 
 constexpr std::string_view kClosing = R"(
@@ -42,7 +46,7 @@ PYTHON:
 Environment:
   --a-flag can be set as PET_A_FLAG (flags without a value: 1 or 0); the command
   line wins. Not so --numa-binding, --logs-specs, --use-env and the flags under
-  Information.
+  Information. MUSTER_TOKEN is the secret that the nodes of a job share.
 
 Flags may be written with dashes or underscores, as --flag VALUE or as
 --flag=VALUE, and be shortened while they stay unambiguous. The last one wins.

@@ -21,14 +21,20 @@ muster \- start, supervise and restart the workers of a distributed job
 .SH DESCRIPTION
 Starts
 .I PROGRAM
-several times on this machine as the workers of one job and tells them their
-ranks by environment variables, as torchrun does: RANK, LOCAL_RANK, WORLD_SIZE,
+several times as the workers of one job and tells them their ranks by
+environment variables, as torchrun does: RANK, LOCAL_RANK, WORLD_SIZE,
 LOCAL_WORLD_SIZE, GROUP_RANK, ROLE_RANK, MASTER_ADDR, MASTER_PORT,
 TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_RUN_ID and others.
 When a worker fails, all are stopped and, within \fB\-\-max\-restarts\fR, started
 anew. When muster is told to end by SIGTERM, SIGINT, SIGQUIT or SIGHUP, the
 workers get SIGTERM, a time of grace, then SIGKILL; a second Ctrl-C kills at
 once. Nothing of the job outlives muster.
+.PP
+The same command on several machines makes one job of them (\fB\-\-nnodes\fR). They
+meet where \fB\-\-rdzv\-endpoint\fR says; when a node is lost or a new one comes, all
+workers are stopped and started anew with those that are there.
+.BR musterctl (1)
+shows a running job.
 .PP
 A .py file is run by Python with \-u; an executable or a script with a #! line is
 run directly; a name that is no file in the current folder is looked up on PATH.
@@ -48,6 +54,13 @@ constexpr std::string_view kManClosing = R"(.SH ENVIRONMENT
 .RI \-\-a\-flag
 can be set as PET_A_FLAG; the command line wins. Flags without a value take 1 or
 0. The variables are named beside the flags above.
+.TP
+.B MUSTER_TOKEN
+The secret that the nodes of a job share, where \-\-rdzv\-token\-file is not given.
+.TP
+.B MUSTER_RUN_DIR
+A folder of this user's where musterctl finds the job. Without it: muster in
+XDG_RUNTIME_DIR, or /tmp/muster\-UID.
 .TP
 .B PYTHON_EXEC
 The Python interpreter where \-\-python is not given. Without either: python or
@@ -106,6 +119,15 @@ Any executable, each worker with a GPU of its own:
 .RS
 muster \-\-nproc\-per\-node 8 \-\-gpu\-binding exclusive ./solver case.toml
 .RE
+.PP
+Four machines, this line on each of them:
+.PP
+.RS
+muster \-\-nnodes 4 \-\-nproc\-per\-node 8 \-\-rdzv\-backend c10d
+\-\-rdzv\-endpoint node0:29400 \-\-rdzv\-id job7 train.py
+.RE
+.SH SEE ALSO
+.BR musterctl (1)
 )";
 
 // Backslashes and dashes are roff's own; a line must not begin with a dot or a quote.

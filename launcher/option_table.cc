@@ -148,24 +148,57 @@ void add_placement_options(CLI::App& app) {
 
 void add_rendezvous_options(CLI::App& app) {
   const Section section{app, "Nodes and rendezvous"};
-  section.value("--nnodes", "N|MIN:MAX", "1", "Number of nodes, or its limits.");
+  section.value("--nnodes", "N|MIN:MAX", "1",
+                "Number of nodes, or its limits; every node gets the same command.");
   section.flag("--standalone",
                "One node on a free port of its own, whatever endpoint and backend say.");
-  section.value("--rdzv-backend", "static|c10d|etcd|etcd-v2", "static",
-                "How nodes find each other.");
-  section.value("--rdzv-endpoint", "HOST[:PORT]", "",
-                "Where nodes meet; c10d's default is localhost:29400.");
+  section.value("--rdzv-backend", "static|c10d|file", "static",
+                "How nodes find each other: by numbers given to each (static), at a host and port "
+                "(c10d, served by muster itself), or by a path that all of them see (file).");
+  section.value(
+      "--rdzv-endpoint", "HOST[:PORT]|/PATH", "",
+      "Where nodes meet; c10d's default is localhost:29400, file needs an absolute path.");
   section.value("--rdzv-id", "ID", "a random one; none with --master-port or c10d",
                 "Name of the job, equal on all nodes.");
   section.value("--rdzv-conf", "KEY=VALUE,...", "",
-                "Settings of the rendezvous, in seconds: join_timeout, last_call_timeout, "
-                "read_timeout, timeout and others.");
-  section.value("--node-rank", "N", "0", "Rank of this node.");
+                "torchrun's settings of the rendezvous, in seconds: join_timeout, "
+                "last_call_timeout, read_timeout, keep_alive_interval, timeout and others.");
+  section.value("--node-rank", "N", "0 for static, else by host name",
+                "Rank of this node, honoured by every backend.");
   section.value("--master-addr", "HOST", "127.0.0.1", "Address of rank 0 for the static backend.");
   section.value("--master-port", "PORT", "29500",
                 "Port of rank 0 for the static backend; giving it selects that backend.");
-  section.value("--local-addr", "HOST", "the host's name",
+  section.value("--local-addr", "HOST", "that of the connection to the endpoint",
                 "Address under which other nodes reach this one.");
+  section.value("--start-timeout", "SECONDS", "600; static 900",
+                "How long to wait for the other nodes; wins over the timeouts in --rdzv-conf.");
+}
+
+void add_elastic_options(CLI::App& app) {
+  const Section section{app, "Losing and replacing nodes"};
+  section.value("--lease", "SECONDS", "3",
+                "A node that says nothing for so long is lost; wins over keep_alive_interval x "
+                "keep_alive_max_attempt of --rdzv-conf.");
+  section.value("--spares", "N", "0",
+                "Nodes beyond --nnodes that check in, wait, and take the place of a lost one.");
+  section.value("--max-membership-changes", "N", "no limit",
+                "How often the workers are started anew because nodes came or went; "
+                "--max-restarts counts failures only.");
+}
+
+void add_network_options(CLI::App& app) {
+  const Section section{app, "Network and security"};
+  section.value("--iface", "NAME", "that of the connection to the endpoint",
+                "Network interface that reaches the other nodes.");
+  section.flag("--no-iface-env",
+               "Do not set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME for the workers where there "
+               "are several interfaces.");
+  section.value("--worker-port", "PORT", "the port of the endpoint",
+                "A port of its own for the workers' store (MASTER_PORT).");
+  section.value("--rdzv-token-file", "PATH", "$MUSTER_TOKEN, else no token",
+                "File with a secret that all nodes share; nodes without it are refused.");
+  section.value("--store-allow", "CIDR[,CIDR]|any", "the addresses of the nodes",
+                "Further addresses from which workers may use the store, as behind NAT.");
 }
 
 void add_information_options(CLI::App& app) {
@@ -188,6 +221,8 @@ const CLI::App& option_table() {
     add_output_options(*app);
     add_placement_options(*app);
     add_rendezvous_options(*app);
+    add_elastic_options(*app);
+    add_network_options(*app);
     add_information_options(*app);
     return app;
   }();

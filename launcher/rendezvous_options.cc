@@ -9,13 +9,25 @@
 namespace muster {
 namespace {
 
-constexpr std::array<std::string_view, 4> kBackends{"static", "c10d", "etcd", "etcd-v2"};
+constexpr std::array<std::string_view, 3> kBackends{"static", "c10d", "file"};
+constexpr std::string_view kTokenVariable = env::kToken;
 constexpr int kC10dPort = 29400;
 constexpr int kStaticPort = 29500;
+constexpr double kStaticTimeoutS = 900;
+constexpr double kKeepAliveIntervalS = 5;
+constexpr int kKeepAliveAttempts = 3;
+constexpr double kLeaseMinS = 0.1;  // Below this a busy machine looks like a lost one.
+constexpr int kSparesMax = 100000;
+constexpr std::size_t kInterfaceNameMax = 15;  // IFNAMSIZ less its zero.
 
 std::optional<std::string> non_empty(const std::optional<Setting>& setting) {
   if (!setting || trim(setting->value).empty()) return std::nullopt;
   return setting->value;
+}
+
+std::string shown_of(const Settings& settings, std::string_view name) {
+  const std::optional<Setting> setting = settings.find(name);
+  return setting ? setting->shown : fmt::format("--{}", name);
 }
 
 void choose_own_store(RendezvousSpec& spec) {
@@ -29,7 +41,13 @@ void read_id(Settings& settings, RendezvousSpec& spec) {
   const std::optional<Setting> id = settings.find("rdzv-id");
   const bool made_up = spec.standalone || spec.single_node_default;
   spec.id = id ? id->value : made_up ? "" : "none";
-  if (id && id->value.empty()) {
+  if (!id || !id->value.empty()) return;
+  if (spec.nnodes_max > 1) {
+    settings.refuse(
+        fmt::format("{}: the job has no name, and one made up here would differ on every node; "
+                    "give an ID",
+                    id->shown));
+  } else {
     settings.warn(fmt::format("{}: the job has no name; muster makes one up", id->shown));
   }
 }
@@ -42,21 +60,28 @@ void read_endpoint(Settings& settings, RendezvousSpec& spec) {
 }
 
 // --master-addr joined with the port is an endpoint and obeys its grammar.
-void read_static_endpoint(Settings& settings, RendezvousSpec& spec, int master_port) {
-  if (non_empty(settings.find("rdzv-endpoint"))) {
-    read_endpoint(settings, spec);
-    if (!settings.error() && !spec.endpoint_port) {
-      settings.refuse(fmt::format("{}: the static backend needs a port; give HOST:PORT",
-                                  settings.find("rdzv-endpoint")->shown));
-    }
-    return;
-  }
+void read_master(Settings& settings, RendezvousSpec& spec, int master_port) {
   Endpoint endpoint{"127.0.0.1", master_port};
   settings.read("master-addr", endpoint, [&](const std::string& address) {
     return parse_endpoint(fmt::format("{}:{}", trim(address), master_port));
   });
   spec.endpoint_host = endpoint.host;
   spec.endpoint_port = endpoint.port;
+  if (spec.nnodes_max > 1 && !settings.find("master-addr")) {
+    settings.warn(
+        fmt::format("{} without --master-addr: 127.0.0.1:{} is taken, which other machines cannot "
+                    "reach",
+                    shown_of(settings, "nnodes"), master_port));
+  }
+}
+
+void read_static_endpoint(Settings& settings, RendezvousSpec& spec, int master_port) {
+  if (!non_empty(settings.find("rdzv-endpoint"))) return read_master(settings, spec, master_port);
+  read_endpoint(settings, spec);
+  if (!settings.error() && !spec.endpoint_port) {
+    settings.refuse(fmt::format("{}: the static backend needs a port; give HOST:PORT",
+                                shown_of(settings, "rdzv-endpoint")));
+  }
 }
 
 void read_c10d_endpoint(Settings& settings, RendezvousSpec& spec) {
@@ -68,35 +93,50 @@ void read_c10d_endpoint(Settings& settings, RendezvousSpec& spec) {
   if (!spec.endpoint_port) spec.endpoint_port = kC10dPort;
 }
 
+void read_file_endpoint(Settings& settings, RendezvousSpec& spec) {
+  const std::optional<std::string> typed = non_empty(settings.find("rdzv-endpoint"));
+  if (!typed) {
+    settings.refuse(
+        "--rdzv-backend file needs a file that all nodes see; give --rdzv-endpoint /PATH");
+    return;
+  }
+  spec.file_path = trim(*typed);
+  if (!spec.file_path.starts_with('/')) {
+    settings.refuse(fmt::format(
+        "{}: the file backend needs an absolute path, the same on all nodes; give /PATH",
+        shown_of(settings, "rdzv-endpoint")));
+  }
+}
+
 bool keeps_store_in_a_file(const RendezvousSpec& spec) {
   return strcasecmp(conf_value(spec.conf, "store_type").value_or("tcp").c_str(), "file") == 0;
 }
 
-void refuse_what_one_machine_cannot_serve(Settings& settings, const RendezvousSpec& spec) {
-  constexpr std::string_view kServes = "this build of muster serves one machine";
-  if (spec.nnodes_max > 1) {
-    settings.refuse(fmt::format("{} asks for more than one node; {}, so give --nnodes 1",
-                                settings.find("nnodes")->shown, kServes));
-  } else if (spec.backend == "etcd" || spec.backend == "etcd-v2") {
-    settings.refuse(fmt::format("{}: {} and has no etcd client; give --rdzv-backend c10d",
-                                settings.find("rdzv-backend")->shown, kServes));
-  } else if (spec.backend == "c10d" && keeps_store_in_a_file(spec)) {
-    settings.refuse(fmt::format("{}: {} and keeps no store in a file; leave out store_type",
-                                settings.find("rdzv-conf")->shown, kServes));
+// torchrun's c10d with store_type=file is our file backend; without a path it is one node's own.
+void take_store_type(Settings& settings, RendezvousSpec& spec) {
+  if (spec.backend == "c10d" && keeps_store_in_a_file(spec)) {
+    if (spec.nnodes_max == 1 && !non_empty(settings.find("rdzv-endpoint"))) {
+      choose_own_store(spec);
+      return;
+    }
+    settings.warn(fmt::format("{}: store_type=file is taken as --rdzv-backend file",
+                              shown_of(settings, "rdzv-conf")));
+    spec.backend = "file";
+  } else if (spec.backend == "file" && conf_value(spec.conf, "store_type") &&
+             !keeps_store_in_a_file(spec)) {
+    settings.refuse(
+        fmt::format("{}: store_type contradicts --rdzv-backend file; leave one of them out",
+                    shown_of(settings, "rdzv-conf")));
   }
 }
 
-// One node has rank 0. torchrun ignores the rank outside of real static mode; so do we, aloud.
-void check_node_rank(Settings& settings, RendezvousSpec& spec) {
-  if (spec.node_rank < spec.nnodes_max) return;
-  const std::string shown = settings.find("node-rank")->shown;
-  if (spec.backend == "static") {
-    settings.refuse(fmt::format("{}: out of range; give a rank below the number of nodes, {}",
-                                shown, spec.nnodes_max));
-  } else if (spec.nnodes_max == 1) {
-    settings.warn(fmt::format("{} is ignored: there is one node, whose rank is 0", shown));
-    spec.node_rank = 0;
-  }
+void read_backend(Settings& settings, RendezvousSpec& spec) {
+  settings.read("rdzv-backend", spec.backend, [](const std::string& text) -> Parsed<std::string> {
+    if (text == "etcd" || text == "etcd-v2") {
+      return problem("this version has no etcd client; give c10d or file");
+    }
+    return parse_choice(text, kBackends);
+  });
 }
 
 void warn_of_ignored_flags(Settings& settings) {
@@ -109,26 +149,203 @@ void warn_of_ignored_flags(Settings& settings) {
   }
 }
 
-void read_backend(Settings& settings, RendezvousSpec& spec) {
-  settings.read("rdzv-backend", spec.backend,
-                [](const std::string& text) { return parse_choice(text, kBackends); });
+void choose_standalone(Settings& settings, RendezvousSpec& spec) {
+  choose_own_store(spec);
+  warn_of_ignored_flags(settings);
+  if (spec.nnodes_max == 1) return;
+  const std::string nnodes = shown_of(settings, "nnodes");
+  if (spec.nnodes_min > 1) {
+    settings.refuse(
+        fmt::format("{} contradicts --standalone, which is one node; leave out one of "
+                    "them",
+                    nnodes));
+    return;
+  }
+  settings.warn(fmt::format("{} is taken as 1: --standalone is one node", nnodes));
+  spec.nnodes_max = 1;
+}
+
+// torchrun's static rendezvous waits for MAX nodes exactly.
+void fix_static_size(Settings& settings, RendezvousSpec& spec) {
+  if (spec.nnodes_min == spec.nnodes_max) return;
+  settings.warn(
+      fmt::format("{}: the static backend waits for all {} nodes; give --rdzv-backend c10d for a "
+                  "number that may change",
+                  shown_of(settings, "nnodes"), spec.nnodes_max));
+  spec.nnodes_min = spec.nnodes_max;
 }
 
 void choose_mode(Settings& settings, RendezvousSpec& spec, std::optional<int> master_port) {
-  if (spec.standalone) {
-    choose_own_store(spec);
-    warn_of_ignored_flags(settings);
-    return;
-  }
+  if (spec.standalone) return choose_standalone(settings, spec);
   read_backend(settings, spec);
+  take_store_type(settings, spec);
   if (spec.backend == "static" && !non_empty(settings.find("rdzv-endpoint")) && !master_port &&
       spec.nnodes_max == 1) {
     spec.single_node_default = true;
     choose_own_store(spec);
   } else if (spec.backend == "static") {
+    fix_static_size(settings, spec);
     read_static_endpoint(settings, spec, master_port.value_or(kStaticPort));
-  } else if (spec.backend == "c10d" && !keeps_store_in_a_file(spec)) {
+  } else if (spec.backend == "file") {
+    read_file_endpoint(settings, spec);
+  } else if (!keeps_store_in_a_file(spec)) {
     read_c10d_endpoint(settings, spec);
+  }
+}
+
+// Port 0 is whatever the system picks, which only this machine learns.
+void check_port(Settings& settings, const RendezvousSpec& spec) {
+  const bool elastic_from_one = spec.backend == "c10d" && spec.nnodes_min == 1;
+  if (settings.error() || spec.nnodes_max == 1 || elastic_from_one || spec.endpoint_port != 0)
+    return;
+  settings.refuse(fmt::format(
+      "{}: port 0 is a port that the other nodes cannot know; give the same free port on "
+      "all nodes",
+      shown_of(settings,
+               non_empty(settings.find("rdzv-endpoint")) ? "rdzv-endpoint" : "master-port")));
+}
+
+// torchrun counts ranks from 0 for static, and ignores those of other backends; we honour them
+// where they can be, and say so where they cannot.
+void check_node_rank(Settings& settings, RendezvousSpec& spec) {
+  const bool is_static = spec.backend == "static";
+  if (is_static && !spec.node_rank) spec.node_rank = 0;
+  const int places = spec.nnodes_max + spec.spares;
+  if (!spec.node_rank || *spec.node_rank < places) return;
+  const std::string rank = shown_of(settings, "node-rank");
+  if (is_static) {
+    settings.refuse(fmt::format("{}: out of range; give a rank below the number of nodes, {}", rank,
+                                spec.nnodes_max));
+    return;
+  }
+  settings.warn(places == 1
+                    ? fmt::format("{} is ignored: there is one node, whose rank is 0", rank)
+                    : fmt::format("{} is ignored: there are at most {} nodes, spares included",
+                                  rank, places));
+  spec.node_rank.reset();
+}
+
+// REQUIRES: the configuration has been checked.
+void take_seconds(const RendezvousSpec& spec, std::string_view key, double& target) {
+  const std::optional<std::string> value = conf_value(spec.conf, key);
+  if (!value) return;
+  const Parsed<int> whole = parse_int(*value, 0);  // Also as Python writes them: 1_000.
+  target = whole ? *whole : *parse_number(*value);
+}
+
+void take_conf(RendezvousSpec& spec) {
+  RendezvousTimes& times = spec.times;
+  if (spec.backend == "static") {
+    times.join_timeout_s = kStaticTimeoutS;
+    take_seconds(spec, "timeout", times.join_timeout_s);
+    return;
+  }
+  take_seconds(spec, "join_timeout", times.join_timeout_s);
+  take_seconds(spec, "last_call_timeout", times.last_call_s);
+  take_seconds(spec, "close_timeout", times.close_timeout_s);
+  take_seconds(spec, "read_timeout", times.read_timeout_s);
+  take_seconds(spec, "heartbeat_timeout", times.heartbeat_timeout_s);
+  take_seconds(spec, "cas_backoff_max_seconds", times.cas_backoff_max_s);
+  if (conf_value(spec.conf, "keep_alive_interval") ||
+      conf_value(spec.conf, "keep_alive_max_attempt")) {
+    double interval = kKeepAliveIntervalS;
+    double attempts = kKeepAliveAttempts;
+    take_seconds(spec, "keep_alive_interval", interval);
+    take_seconds(spec, "keep_alive_max_attempt", attempts);
+    times.lease_s = interval * attempts;
+  }
+  // A job that meets on a port of its own has no other host.
+  if (spec.backend != "c10d" || spec.standalone || spec.single_node_default) return;
+  if (const auto host = conf_value(spec.conf, "is_host")) spec.is_host = truth_of(*host);
+}
+
+// A single node waits for nobody, so that another backend's time-out takes nothing from it.
+void read_conf(Settings& settings, RendezvousSpec& spec) {
+  if (spec.conf.empty()) return;
+  const std::string shown_conf = shown_of(settings, "rdzv-conf");
+  if (const auto fine = check_rendezvous_conf(spec.backend, spec.conf); !fine) {
+    settings.refuse(fmt::format("{}: {}", shown_conf, fine.error()));
+    return;
+  }
+  for (const std::string& phrase : unknown_conf_keys(spec.conf))
+    settings.warn(fmt::format("{}: {}", shown_conf, phrase));
+  if (spec.nnodes_max == 1) return;
+  for (const std::string& phrase : conf_keys_of_others(spec.backend, spec.conf))
+    settings.warn(fmt::format("{}: {}", shown_conf, phrase));
+}
+
+Parsed<double> parse_lease(const std::string& text) {
+  const Parsed<double> seconds = parse_seconds(text, false);
+  if (seconds && *seconds < kLeaseMinS) {
+    return problem("out of range; give at least 0.1 seconds, or a busy node looks like a lost one");
+  }
+  return seconds;
+}
+
+void read_times(Settings& settings, RendezvousSpec& spec) {
+  if (!settings.error()) take_conf(spec);
+  settings.read("start-timeout", spec.times.join_timeout_s,
+                [](const std::string& text) { return parse_seconds(text, false); });
+  settings.read("lease", spec.times.lease_s, parse_lease);
+}
+
+void read_elasticity(Settings& settings, RendezvousSpec& spec) {
+  settings.read("spares", spec.spares,
+                [](const std::string& text) { return parse_int(text, 0, kSparesMax); });
+  settings.read("max-membership-changes", spec.max_membership_changes,
+                [](const std::string& text) { return parse_int(text, 0); });
+  if (spec.spares == 0) return;
+  if (spec.standalone || spec.single_node_default) {
+    settings.refuse(
+        fmt::format("{}: nobody can join a job that meets on a port of its own; give "
+                    "--rdzv-backend c10d",
+                    shown_of(settings, "spares")));
+  } else if (spec.backend == "static") {
+    settings.refuse(
+        fmt::format("{}: the static backend numbers its nodes and has no place for more; give "
+                    "--rdzv-backend c10d",
+                    shown_of(settings, "spares")));
+  }
+}
+
+Parsed<std::string> parse_interface(const std::string& text) {
+  if (text.empty() || text.size() > kInterfaceNameMax || text == "." || text == ".." ||
+      text.find_first_of("/: \t\n,=^") != std::string::npos) {
+    return problem("no interface has such a name; give one of those that ip link shows");
+  }
+  return text;
+}
+
+void read_network(Settings& settings, RendezvousSpec& spec) {
+  settings.read("iface", spec.iface, parse_interface);
+  spec.export_iface = !settings.on("no-iface-env");
+  settings.read("worker-port", spec.worker_port,
+                [](const std::string& text) { return parse_int(text, 1, 65535); });
+  if (spec.worker_port && spec.worker_port == spec.endpoint_port) {
+    settings.refuse(
+        fmt::format("{}: that is the port where the nodes meet, which serves the workers as well; "
+                    "leave it out or give another port",
+                    shown_of(settings, "worker-port")));
+  }
+  const std::optional<Setting> allow = settings.find("store-allow");
+  spec.store_allow_any = allow && trim(allow->value) == "any";
+  if (!spec.store_allow_any) settings.read("store-allow", spec.store_allow, parse_networks);
+}
+
+// The message never shows the token.
+void read_token(Settings& settings, RendezvousSpec& spec) {
+  const std::optional<std::string> token = settings.variable(kTokenVariable);
+  if (const std::optional<Setting> file = settings.find("rdzv-token-file")) {
+    spec.token_file = file->value;
+    if (file->value.empty()) {
+      settings.refuse(fmt::format("{}: no file is named; give its PATH", file->shown));
+    }
+    if (token) settings.warn(fmt::format("{} is ignored: {} wins", kTokenVariable, file->shown));
+  } else if (token && trim(*token).empty()) {
+    settings.refuse(
+        fmt::format("{} is set and empty; unset it or give the job's secret", kTokenVariable));
+  } else {
+    spec.token = token;
   }
 }
 
@@ -149,11 +366,13 @@ RendezvousSpec read_rendezvous(Settings& settings) {
   spec.standalone = settings.on("standalone");
   choose_mode(settings, spec, master_port);
   read_id(settings, spec);
-  if (const auto fine = check_rendezvous_conf(spec.backend, spec.conf); !fine) {
-    settings.refuse(fmt::format("{}: {}", settings.find("rdzv-conf")->shown, fine.error()));
-  }
+  read_conf(settings, spec);
+  read_times(settings, spec);
+  read_elasticity(settings, spec);
   check_node_rank(settings, spec);
-  if (!settings.error()) refuse_what_one_machine_cannot_serve(settings, spec);
+  check_port(settings, spec);
+  read_network(settings, spec);
+  read_token(settings, spec);
   return spec;
 }
 

@@ -22,6 +22,9 @@ constexpr size_t kPipeMax = size_t{1} << 20;
 // that every new pipe of the user gets one or two pages only. Stay far below.
 constexpr size_t kPipesTotal = size_t{16} << 20;
 
+// Small: every byte of stdout passes through it.
+constexpr size_t kBothBytesMax = size_t{16} << 10;
+
 struct FilteredFiles {
   std::shared_ptr<Sink> out;
   std::shared_ptr<Sink> err;
@@ -118,11 +121,13 @@ class StreamOpener {
     facts_ = {options.role, options.hostname, rank, local_rank};
     WorkerEnds ours;
     WorkerStreams theirs;
+    both_ = ours.both = std::make_shared<TailBuffer>(kBothBytesMax);
     if (auto out = open_stream(Streams::out, ours.out, theirs.out, theirs.out_log); !out)
       return out;
     if (auto err = open_stream(Streams::err, ours.err, theirs.err, theirs.err_log); !err)
       return err;
     if (!place_.folder.empty()) theirs.error_file = worker_path("error.json");
+    ours.out_log = theirs.out_log;
     ours.err_log = theirs.err_log;
     all.ours.push_back(std::move(ours));
     all.theirs.push_back(std::move(theirs));
@@ -163,6 +168,7 @@ class StreamOpener {
     StreamParts parts;
     parts.plan = plan;
     parts.is_err = is_err;
+    parts.both = both_;
     if (plan.filtered) {
       parts.filtered = is_err ? filtered_.err : filtered_.out;
       parts.needles = is_err ? log.duplicate_stderr_filters : log.duplicate_stdout_filters;
@@ -176,6 +182,7 @@ class StreamOpener {
   FilteredFiles filtered_;
   size_t workers_;
   PrefixFacts facts_;
+  std::shared_ptr<TailBuffer> both_;  // Of the worker that is being opened.
 };
 
 }  // namespace

@@ -17,7 +17,9 @@ namespace muster {
 struct WorkerEnds {
   std::unique_ptr<WorkerStream> out;  // Null if the worker writes its file itself.
   std::unique_ptr<WorkerStream> err;
+  std::string out_log;
   std::string err_log;
+  std::shared_ptr<TailBuffer> both;
 };
 
 struct OpenedAttempt {

@@ -224,6 +224,13 @@ std::string file_tail(const std::string& path, size_t bytes_max) {
   return tail;
 }
 
+uint64_t file_size(const std::string& path) {
+  struct stat status{};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode)
+             ? static_cast<uint64_t>(status.st_size)
+             : 0;
+}
+
 void remove_if_empty(const RunFolders& folders) {
   if (!folders.temporary || folders.log_dir.empty()) return;
   std::vector<std::string> inner_last{folders.log_dir};

@@ -41,6 +41,9 @@ std::optional<std::string> replace_file(const std::string& path, const std::stri
 // The last `bytes_max` bytes, or nothing if it cannot be read.
 std::string file_tail(const std::string& path, size_t bytes_max);
 
+// 0 if it is no file.
+uint64_t file_size(const std::string& path);
+
 // Removes a temporary log folder if there is no file in it, only folders.
 void remove_if_empty(const RunFolders& folders);
 

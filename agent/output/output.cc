@@ -81,6 +81,10 @@ void Output::drain(DrainDone done) {
   loop_->requests().push([loop = loop_.get(), done = std::move(done)] { loop->drain(done); });
 }
 
+void Output::tails(TailsDone done) {
+  loop_->requests().push([loop = loop_.get(), done = std::move(done)] { done(loop->tails()); });
+}
+
 void Output::say(std::string text) {
   const size_t bytes = text.size();
   loop_->requests().push_text(bytes, [loop = loop_.get(), text = std::move(text)]() mutable {

@@ -61,11 +61,19 @@ struct DrainReport {
   std::vector<std::string> err_tails;  // By local rank: the last 64 KiB of its stderr, any bytes.
 };
 
+// What a worker of the attempt that is open has printed last, on both streams as they came, or what
+// stands at the end of its own log files.
+struct WorkerTail {
+  std::string text;
+  uint64_t position = 0;  // Bytes that it had printed up to the end of the text.
+};
+
 class Output {
  public:
   using RunDone = std::function<void(Result<RunFolders>)>;
   using AttemptDone = std::function<void(Result<std::vector<WorkerStreams>>)>;
   using DrainDone = std::function<void(DrainReport)>;
+  using TailsDone = std::function<void(std::vector<WorkerTail>)>;  // By local rank.
   using Done = std::function<void()>;
 
   // Starts the thread. Fails when the descriptor or thread limit is reached.
@@ -92,6 +100,9 @@ class Output {
   // ends and the log files. Call it when no process of the attempt is left; one that is left anyway
   // cannot delay it, nor can a console that is stuck: what was read for it waits in memory.
   void drain(DrainDone done);
+
+  // What the workers printed last; nothing where no attempt is open.
+  void tails(TailsDone done);
 
   // One or several whole lines of muster's own on stderr; a missing last newline is added. Over
   // 1 MiB of backlog they are dropped, counted, and the count is said when there is room again.

@@ -278,6 +278,22 @@ void OutputLoop::drain(const Output::DrainDone& done) {
   done(std::move(report));
 }
 
+// A worker that writes its log files itself is read from there.
+std::vector<WorkerTail> OutputLoop::tails() const {
+  std::vector<WorkerTail> tails;
+  for (const WorkerEnds& worker : workers_) {
+    WorkerTail tail{worker.both->text(), worker.both->total()};
+    for (const auto& [stream, log] : {std::pair{worker.out.get(), &worker.out_log},
+                                      std::pair{worker.err.get(), &worker.err_log}}) {
+      if (stream != nullptr || log->empty()) continue;
+      tail.text += file_tail(*log, TailBuffer::kBytesMax);
+      tail.position += file_size(*log);
+    }
+    tails.push_back(std::move(tail));
+  }
+  return tails;
+}
+
 void OutputLoop::say_dropped_by_files() {
   uint64_t bytes = 0;
   int files = 0;

@@ -40,6 +40,7 @@ class OutputLoop {
   void open_run(const Output::RunDone& done);
   void open_attempt(const AttemptPlan& plan, const Output::AttemptDone& done);
   void drain(const Output::DrainDone& done);
+  std::vector<WorkerTail> tails() const;
   void say(std::string text);
   void append(const std::string& name, const std::string& text);
   void write_file(const std::string& name, const std::string& content);

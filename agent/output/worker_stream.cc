@@ -28,6 +28,7 @@ WorkerStream::WorkerStream(StreamParts parts) : parts_(std::move(parts)), filter
 
 void WorkerStream::take(std::string_view bytes, Instant now, Notices& notices) {
   if (parts_.is_err) tail_.add(bytes);
+  if (parts_.both) parts_.both->add(bytes);
   if (parts_.file) notices.add_file(parts_.file->write(bytes));
   if (console() == nullptr) return;
   const std::string prefix = current_prefix();

@@ -40,6 +40,7 @@ struct StreamParts {
   std::vector<std::string> needles;
   std::string prefix;  // For ConsolePrefix::tee.
   LogPrefix log_prefix;
+  std::shared_ptr<TailBuffer> both;  // What the worker printed last, on either stream.
 };
 
 class WorkerStream {

@@ -41,6 +41,10 @@ const char* event_name(JobEventKind kind) {
       return "resumed";
     case JobEventKind::timer_expired:
       return "timer_expired";
+    case JobEventKind::waiting:
+      return "waiting";
+    case JobEventKind::membership_changed:
+      return "membership_changed";
     case JobEventKind::note:
       return "note";
     case JobEventKind::job_ended:
@@ -63,6 +67,8 @@ std::string event_line(const JobEvent& event) {
   put_if(json, "attempt", event.attempt);
   put_if(json, "rank", event.rank);
   put_if(json, "local_rank", event.local_rank);
+  if (!event.host.empty()) json["host"] = event.host;
+  put_if(json, "node_rank", event.node_rank);
   put_if(json, "pid", event.pid);
   if (event.status) {
     const bool exited = event.status->kind == ExitStatus::Kind::exited;

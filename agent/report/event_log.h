@@ -14,7 +14,7 @@ enum class JobEventKind {
   round_ready,       // text: MASTER_ADDR:MASTER_PORT
   worker_started,    // rank, local_rank, pid
   worker_exited,     // rank, local_rank, pid, status, seconds (it ran)
-  attempt_failed,    // rank of the culprit, text: the cause
+  attempt_failed,    // rank of the culprit (host and node_rank: on another node), text: the cause
   restarting,        // seconds: the back-off
   stopping,          // signal: the one being sent, seconds: the grace
   killing,           // text: whom
@@ -24,9 +24,11 @@ enum class JobEventKind {
   signal_forwarded,  // signal
   suspended,
   resumed,
-  timer_expired,  // rank, pid, signal, text: its scope
-  note,           // text
-  job_ended,      // text: the outcome's name, exit_code
+  timer_expired,       // rank, pid, signal, text: its scope
+  waiting,             // text: who is here, who is missing, what happens when
+  membership_changed,  // text: which node came, went or was lost; host and node_rank if it is one
+  note,                // text
+  job_ended,           // text: the outcome's name, exit_code
 };
 
 struct JobEvent {
@@ -35,11 +37,13 @@ struct JobEvent {
   std::optional<int> attempt;
   std::optional<int> rank;
   std::optional<int> local_rank;
+  std::optional<int> node_rank;  // With host: a node that is not this one.
   std::optional<pid_t> pid;
   std::optional<ExitStatus> status;
   std::optional<int> signal;
   std::optional<double> seconds;
   std::optional<int> exit_code;
+  std::string host;
   std::string text;
 };
 

@@ -30,6 +30,11 @@ int own_code(const JobReport& report) {
 
 }  // namespace
 
+std::optional<int> node_rank_of(const JobReport& report, const WorkerFailure& failure) {
+  if (failure.node_rank >= 0) return failure.node_rank;
+  return report.nnodes > 1 ? std::optional(report.node_rank) : std::nullopt;
+}
+
 int exit_code_of(const JobReport& report, ExitCodePolicy policy) {
   const int code = own_code(report);
   return policy == ExitCodePolicy::torchrun && code != 0 ? 1 : code;

@@ -30,6 +30,7 @@ struct WorkerFailure {
   pid_t pid = 0;
   int attempt = 0;
   std::string host;
+  int node_rank = -1;  // Of the host; -1: the one of the report that it stands in.
   std::string role = "default";
   std::string device;   // A label such as "GPU 2 (0000:3b:00.0)"; empty when there is none.
   std::string program;  // As people know it: "train.py", "-m pkg.mod", "./solver".
@@ -47,6 +48,9 @@ struct WorkerFailure {
   std::string stderr_log_path;
   std::string error_file_path;
   std::optional<std::string> error_file_content;
+  bool summary_only = false;  // Another node's, which could not tell more than how it ended.
+
+  friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };
 
 // What the machine showed right after a death. Every field has a value for "not looked at".
@@ -117,6 +121,7 @@ struct JobReport {
   int node_rank = 0;
   int max_restarts = 0;
   int restarts_used = 0;
+  int membership_changes = 0;  // Nodes that came, went or were lost while the job ran.
   WallTime started;
   WallTime ended;
   std::vector<AttemptRecord> attempts;
@@ -126,15 +131,20 @@ struct JobReport {
   std::vector<WorkerFailure> failures;
   std::optional<size_t> culprit;
   Cause cause;
+  int others_untold = 0;  // Further failures on the culprit's node, too many to be sent here.
 
   // stopped
   int stop_signal = 0;
+  std::string stopped_by;  // "SIGTERM on node-b (node rank 1)" if another node got the signal.
   Duration stop_took{0};
   std::vector<int> killed_ranks;  // Ranks that outlived the grace.
 
   Error error;                      // spawn_failed, round_failed
   std::vector<StuckProcess> stuck;  // unkillable
 };
+
+// Rank of the node that the worker ran on; none if the job has one node only, where nobody asks.
+std::optional<int> node_rank_of(const JobReport& report, const WorkerFailure& failure);
 
 // The code that the launcher exits with. The torchrun policy turns every failure into 1.
 int exit_code_of(const JobReport& report, ExitCodePolicy policy);

@@ -52,30 +52,41 @@ std::string ends_text(const std::vector<const WorkerFailure*>& failures) {
   return text;
 }
 
-std::string others_line(const std::vector<const WorkerFailure*>& failures, const char* one,
-                        const char* many) {
+struct OthersWords {
+  const char* one;
+  const char* many;
+};
+
+std::string others_line(const std::vector<const WorkerFailure*>& failures, const std::string& where,
+                        const OthersWords& words) {
   if (failures.empty()) return {};
-  return fmt::format("{} {}: {}\n", failures.size(), failures.size() == 1 ? one : many,
-                     ends_text(failures));
+  const bool one = failures.size() == 1;
+  return fmt::format("{} {}{} {}: {}\n", failures.size(), one ? "other" : "others", where,
+                     one ? words.one : words.many, ends_text(failures));
 }
 
 }  // namespace
 
-std::string others_text(const std::vector<WorkerFailure>& failures, size_t culprit) {
+std::string others_text(const std::vector<WorkerFailure>& failures, size_t culprit,
+                        const std::string& where) {
   std::vector<const WorkerFailure*> failed;
   std::vector<const WorkerFailure*> stopped;
   for (size_t i = 0; i < failures.size(); ++i) {
     if (i != culprit) (failures[i].stopped_by_muster ? stopped : failed).push_back(&failures[i]);
   }
-  return others_line(failed, "other failed afterwards", "others failed afterwards") +
-         others_line(stopped, "other was stopped by muster", "others were stopped by muster");
+  return others_line(failed, where, {"failed afterwards", "failed afterwards"}) +
+         others_line(stopped, where, {"was stopped by muster", "were stopped by muster"});
 }
 
 std::string failed_line(const WorkerFailure& failure) {
   const std::string& binary = failure.binary.empty() ? failure.program : failure.binary;
   return fmt::format("failed (exitcode: {}) local_rank: {} (pid: {}) of binary: {}",
-                     failure.status.signed_code(), failure.local_rank, failure.pid,
+                     failure.status.signed_code(), failure.local_rank, pid_text(failure),
                      clean_line(binary));
+}
+
+std::string pid_text(const WorkerFailure& failure) {
+  return failure.pid > 0 ? fmt::format("{}", failure.pid) : "unknown";
 }
 
 }  // namespace muster

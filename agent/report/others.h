@@ -11,11 +11,15 @@
 namespace muster {
 
 // One line each for those that failed by themselves and those that muster stopped, with their
-// newlines; empty if there are none.
-std::string others_text(const std::vector<WorkerFailure>& failures, size_t culprit);
+// newlines; empty if there are none. `where` is " on node-b" where only one node's are known.
+std::string others_text(const std::vector<WorkerFailure>& failures, size_t culprit,
+                        const std::string& where = {});
 
 // "failed (exitcode: 7) local_rank: 1 (pid: 10303) of binary: /usr/bin/python3": log parsers look
-// for this line of torchrun's.
+// for this line of torchrun's. "pid: unknown" if it is.
 std::string failed_line(const WorkerFailure& failure);
+
+// "1003", or "unknown" for a worker on another node that could not tell it.
+std::string pid_text(const WorkerFailure& failure);
 
 }  // namespace muster

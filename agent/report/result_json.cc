@@ -57,7 +57,8 @@ std::string summary_of(const JobReport& report) {
       return "rank " + std::to_string(report.failures[*report.culprit].rank) + " " +
              report.cause.sentence;
     case JobEnd::stopped:
-      return "stopped by " + signal_name(report.stop_signal);
+      return "stopped by " + (report.stopped_by.empty() ? signal_name(report.stop_signal)
+                                                        : clean_line(report.stopped_by));
     case JobEnd::spawn_failed:
     case JobEnd::round_failed:
       return report.error.message;
@@ -74,17 +75,18 @@ void put_status(OrderedJson& json, const ExitStatus& status) {
   json["core_dumped"] = status.core_dumped;
 }
 
-OrderedJson worker_json(const WorkerFailure& failure) {
+OrderedJson worker_json(const JobReport& report, const WorkerFailure& failure) {
   OrderedJson json;
   json["rank"] = failure.rank;
   json["local_rank"] = failure.local_rank;
-  json["pid"] = failure.pid;
+  json["pid"] = failure.pid > 0 ? OrderedJson(failure.pid) : OrderedJson();
   json["attempt"] = failure.attempt;
   json["host"] = failure.host;
+  json["node_rank"] = failure.node_rank >= 0 ? failure.node_rank : report.node_rank;
   json["device"] = or_null(failure.device);
   put_status(json, failure.status);
   json["stopped_by_muster"] = failure.stopped_by_muster;
-  json["time"] = wall_time_iso(failure.time);
+  json["time"] = failure.summary_only ? OrderedJson() : OrderedJson(wall_time_iso(failure.time));
   json["seconds"] = json_seconds(failure.ran);
   json["max_rss_kib"] = failure.max_rss_kib;
   json["cpu_seconds"] = failure.cpu_s;
@@ -93,8 +95,9 @@ OrderedJson worker_json(const WorkerFailure& failure) {
   return json;
 }
 
-OrderedJson culprit_json(const WorkerFailure& failure, const Cause& cause) {
-  OrderedJson json = worker_json(failure);
+OrderedJson culprit_json(const JobReport& report, const WorkerFailure& failure) {
+  const Cause& cause = report.cause;
+  OrderedJson json = worker_json(report, failure);
   json["role"] = failure.role;
   json["program"] = failure.program;
   json["binary"] = failure.binary.empty() ? failure.program : failure.binary;
@@ -111,11 +114,12 @@ void put_workers(OrderedJson& json, const JobReport& report) {
   json["others"] = OrderedJson::array();
   for (size_t i = 0; i < report.failures.size(); ++i) {
     if (report.culprit == i) {
-      json["culprit"] = culprit_json(report.failures[i], report.cause);
+      json["culprit"] = culprit_json(report, report.failures[i]);
     } else {
-      json["others"].push_back(worker_json(report.failures[i]));
+      json["others"].push_back(worker_json(report, report.failures[i]));
     }
   }
+  json["others_untold"] = report.others_untold;
 }
 
 OrderedJson attempts_json(const JobReport& report) {
@@ -135,6 +139,7 @@ OrderedJson stop_json(const JobReport& report) {
   if (report.stop_signal == 0) return {};
   OrderedJson json;
   json["signal"] = signal_name(report.stop_signal);
+  json["by"] = or_null(report.stopped_by);
   json["seconds"] = json_seconds(report.stop_took);
   json["killed_ranks"] = report.killed_ranks;
   return json;
@@ -202,6 +207,7 @@ std::string result_json(const JobReport& report, ExitCodePolicy policy) {
   json["seconds"] = json_seconds(report.ended - report.started);
   json["restarts"]["used"] = report.restarts_used;
   json["restarts"]["max"] = report.max_restarts;
+  json["membership_changes"] = report.membership_changes;
   json["attempts"] = attempts_json(report);
   put_workers(json, report);
   json["stop"] = stop_json(report);

@@ -27,6 +27,10 @@ size_t sequence_size(unsigned char lead) {
   return 0;
 }
 
+bool is_continuation(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
+}
+
 // Decodes the code point that starts at `at`. A wrong byte stands for itself, so that decoding
 // resumes at the next one.
 CodePoint decode(std::string_view text, size_t at) {
@@ -36,9 +40,8 @@ CodePoint decode(std::string_view text, size_t at) {
   if (size == 0 || at + size > text.size()) return {};
   uint32_t value = lead & (0xFFu >> (size + 1));
   for (size_t i = 1; i < size; ++i) {
-    const auto byte = static_cast<unsigned char>(text[at + i]);
-    if ((byte & 0xC0) != 0x80) return {};
-    value = (value << 6) | (byte & 0x3Fu);
+    if (!is_continuation(text[at + i])) return {};
+    value = (value << 6) | (static_cast<unsigned char>(text[at + i]) & 0x3Fu);
   }
   const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
   if (value < kSmallest[size] || value > 0x10FFFF || surrogate) return {};
@@ -155,19 +158,44 @@ std::string clean_line(std::string_view raw, size_t characters_max) {
   return shown.text;
 }
 
-std::vector<std::string> last_lines(std::string_view raw, size_t lines_max) {
+std::vector<std::string> last_lines(std::string_view raw, size_t lines_max, size_t characters_max) {
   std::vector<std::string> lines;
   while (!raw.empty() && lines.size() < lines_max) {
     if (raw.back() == '\n') raw.remove_suffix(1);
     const size_t newline = raw.rfind('\n');
     const size_t from = newline == std::string_view::npos ? 0 : newline + 1;
-    std::string line = clean_line(raw.substr(from));
+    std::string line = clean_line(raw.substr(from), characters_max);
     raw = raw.substr(0, from);
     if (lines.empty() && is_blank(line)) continue;
     lines.push_back(std::move(line));
   }
   std::reverse(lines.begin(), lines.end());
   return lines;
+}
+
+std::string valid_utf8(std::string_view raw) {
+  std::string text;
+  for (size_t at = 0; at < raw.size();) {
+    const CodePoint point = decode(raw, at);
+    text += point.valid ? raw.substr(at, point.size) : kReplacement;
+    at += point.size;
+  }
+  return text;
+}
+
+std::string_view utf8_prefix(std::string_view text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  while (bytes_max > 0 && is_continuation(text[bytes_max]))
+    --bytes_max;
+  return text.substr(0, bytes_max);
+}
+
+std::string_view utf8_suffix(std::string_view text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  size_t from = text.size() - bytes_max;
+  while (from < text.size() && is_continuation(text[from]))
+    ++from;
+  return text.substr(from);
 }
 
 std::string rank_ranges(const std::vector<int>& ranks, size_t ranges_max) {
@@ -189,6 +217,11 @@ std::string rank_ranges(const std::vector<int>& ranks, size_t ranges_max) {
 
 std::string ranks_text(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + rank_ranges(ranks);
+}
+
+std::string node_text(std::string_view host, int node_rank) {
+  const std::string name = clean_line(host);
+  return node_rank < 0 ? name : fmt::format("{} (node rank {})", name, node_rank);
 }
 
 std::string duration_text(Duration duration) {

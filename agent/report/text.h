@@ -15,16 +15,28 @@ namespace muster {
 // One line without its newline: escape sequences and control characters are removed, a progress bar
 // ('\r') shows its last state only, valid UTF-8 is kept, other bytes become U+FFFD. Cut after
 // `characters_max` characters with a note of how many are missing.
-std::string clean_line(std::string_view raw, size_t characters_max = 400);
+inline constexpr size_t kLineCharactersMax = 400;
+std::string clean_line(std::string_view raw, size_t characters_max = kLineCharactersMax);
 
 // The last `lines_max` cleaned lines of a tail, without empty ones at its end.
-std::vector<std::string> last_lines(std::string_view raw, size_t lines_max);
+std::vector<std::string> last_lines(std::string_view raw, size_t lines_max,
+                                    size_t characters_max = kLineCharactersMax);
+
+// The same text with U+FFFD for every byte that is not UTF-8, and all else as it is.
+std::string valid_utf8(std::string_view raw);
+
+// Those as many first (last) bytes of valid UTF-8 as end (begin) at a character.
+std::string_view utf8_prefix(std::string_view text, size_t bytes_max);
+std::string_view utf8_suffix(std::string_view text, size_t bytes_max);
 
 // "0-3,7,9-10"; at most `ranges_max` ranges, then ",... (12 more)". REQUIRES: sorted, no repeats.
 std::string rank_ranges(const std::vector<int>& ranks, size_t ranges_max = 12);
 
 // "rank 3" or "ranks 0-3,7".
 std::string ranks_text(const std::vector<int>& ranks);
+
+// "node-b (node rank 1)"; without the rank if that is negative. Cleaned.
+std::string node_text(std::string_view host, int node_rank);
 
 // "450 ms", "2.1 s", "3 min 5 s", "2 h 7 min".
 std::string duration_text(Duration duration);

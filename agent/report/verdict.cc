@@ -43,11 +43,22 @@ std::string coloured(const RenderOptions& options, const char* sgr, const std::s
   return options.colour ? fmt::format("\x1b[{}m{}\x1b[0m", sgr, text) : text;
 }
 
+// " on node-b" where the job has many nodes, else nothing.
+std::string on_host(const JobReport& report, const WorkerFailure& failure) {
+  return node_rank_of(report, failure) ? " on " + clean_line(failure.host) : std::string();
+}
+
+// All nodes print the same, so the culprit's node says what its program was called.
+const std::string& program_of(const JobReport& report, const WorkerFailure& culprit) {
+  const bool of_a_node = node_rank_of(report, culprit) && !culprit.program.empty();
+  return of_a_node ? culprit.program : report.program;
+}
+
 std::string headline(const JobReport& report, const WorkerFailure& culprit) {
   const std::string world =
       report.world_size > 1 ? fmt::format(" of {}", report.world_size) : std::string();
-  return clean_line(fmt::format("{} FAILED: rank {}{} {}", report.program, culprit.rank, world,
-                                report.cause.sentence),
+  return clean_line(fmt::format("{} FAILED: rank {}{} {}", program_of(report, culprit),
+                                culprit.rank, world, report.cause.sentence),
                     kHeadlineCharacters);
 }
 
@@ -59,7 +70,9 @@ std::string attempts_text(const JobReport& report, const WorkerFailure& culprit)
 }
 
 std::string who_line(const JobReport& report, const WorkerFailure& culprit) {
-  std::string line = fmt::format("on {}, pid {}", culprit.host, culprit.pid);
+  const std::string node = node_text(culprit.host, node_rank_of(report, culprit).value_or(-1));
+  if (culprit.summary_only) return "on " + node + ", which could not tell more";
+  std::string line = fmt::format("on {}, pid {}", node, pid_text(culprit));
   if (!culprit.device.empty()) line += ", " + culprit.device;
   line += ", " + duration_text(culprit.ran) + " after its start" + attempts_text(report, culprit);
   return clean_line(line, kHeadlineCharacters);
@@ -115,10 +128,12 @@ void append_root_cause(std::string& text, const WorkerFailure& culprit, const Ca
                                  ? fmt::format("  ({})", signal_name(status.value))
                                  : std::string();
   text += "Root Cause (first observed failure):\n";
-  text += fmt::format("  time      : {}\n", wall_time_text(culprit.time, options.utc_offset));
+  text += fmt::format("  time      : {}\n", culprit.summary_only
+                                                ? std::string("unknown")
+                                                : wall_time_text(culprit.time, options.utc_offset));
   text += fmt::format("  host      : {}\n", clean_line(culprit.host));
   text += fmt::format("  rank      : {} (local_rank: {})\n", culprit.rank, culprit.local_rank);
-  text += fmt::format("  exitcode  : {} (pid: {}){}\n", code, culprit.pid, signal);
+  text += fmt::format("  exitcode  : {} (pid: {}){}\n", code, pid_text(culprit), signal);
   if (culprit.error_file_content) {
     text += fmt::format("  error_file: {}\n", clean_line(culprit.error_file_path));
   }
@@ -127,16 +142,17 @@ void append_root_cause(std::string& text, const WorkerFailure& culprit, const Ca
   text += "  " + failed_line(culprit) + "\n";
 }
 
-void append_logs(std::string& text, const WorkerFailure& culprit) {
+// `where`: " on node-b" for a job of many nodes, whose screens all show the same path.
+void append_logs(std::string& text, const WorkerFailure& culprit, const std::string& where) {
   if (culprit.stderr_log_path.empty() && culprit.stdout_log_path.empty()) {
     text += "Log: none was kept (--log-dir DIR --tee 3 keeps both streams of every rank)\n";
     return;
   }
   if (!culprit.stderr_log_path.empty()) {
-    text += "Log: " + clean_line(culprit.stderr_log_path) + "\n";
+    text += "Log" + where + ": " + clean_line(culprit.stderr_log_path) + "\n";
   }
   if (!culprit.stdout_log_path.empty()) {
-    text += "Log: " + clean_line(culprit.stdout_log_path) + "\n";
+    text += "Log" + where + ": " + clean_line(culprit.stdout_log_path) + "\n";
   }
 }
 
@@ -152,10 +168,14 @@ std::string render_failure(const JobReport& report, const RenderOptions& options
   if (!report.cause.remedy.empty()) {
     text += coloured(options, "33", "What to do: " + clean_line(report.cause.remedy)) + "\n";
   }
-  append_own_words(text, culprit, report.cause);
+  const std::string where = on_host(report, culprit);
+  if (!culprit.summary_only) append_own_words(text, culprit, report.cause);
   append_root_cause(text, culprit, report.cause, options);
-  append_logs(text, culprit);
-  text += others_text(report.failures, *report.culprit);
+  if (!culprit.summary_only) append_logs(text, culprit, where);
+  text += others_text(report.failures, *report.culprit, where);
+  if (report.others_untold > 0) {
+    text += fmt::format("{} more{} did not succeed\n", report.others_untold, where);
+  }
   return text + rule;
 }
 
@@ -163,18 +183,25 @@ std::string render_failure(const JobReport& report, const RenderOptions& options
 std::string earlier_failure_line(const JobReport& report) {
   if (!report.culprit) return {};
   const WorkerFailure& culprit = culprit_of(report);
-  return clean_line(fmt::format("muster: before that, rank {} (pid {}) {}; {}", culprit.rank,
-                                culprit.pid, report.cause.sentence, failed_line(culprit))) +
+  return clean_line(fmt::format("muster: before that, rank {}{} (pid {}) {}; {}", culprit.rank,
+                                on_host(report, culprit), pid_text(culprit), report.cause.sentence,
+                                failed_line(culprit))) +
          "\n";
 }
 
 std::string render_stopped(const JobReport& report) {
+  const std::string by =
+      report.stopped_by.empty() ? signal_name(report.stop_signal) : clean_line(report.stopped_by);
+  if (report.attempts.empty()) {
+    return fmt::format("muster: stopped by {} before any worker was started\n", by);
+  }
+  const std::string all = report.nnodes > 1 ? "all workers of this node" : "all workers";
   const std::string tail =
       report.killed_ranks.empty()
-          ? std::string("all workers ended within the grace")
+          ? all + " ended within the grace"
           : ranks_text(report.killed_ranks) + " did not end within the grace and had to be killed";
-  return fmt::format("muster: stopped by {} after {}; {}\n", signal_name(report.stop_signal),
-                     duration_text(report.stop_took), tail) +
+  return fmt::format("muster: stopped by {} after {}; {}\n", by, duration_text(report.stop_took),
+                     tail) +
          earlier_failure_line(report);
 }
 
@@ -234,10 +261,26 @@ std::string render_restart(const WorkerFailure& culprit, const Cause& cause, int
                            int max_restarts, Duration delay) {
   const std::string when =
       delay > Duration{0} ? "restarting in " + duration_text(delay) : std::string("restarting");
+  const std::string where =
+      culprit.node_rank >= 0 ? " on " + clean_line(culprit.host) : std::string();
   return clean_line(
-      fmt::format("rank {} {}; {}; {}, {} of {} restarts left", culprit.rank, cause.sentence,
-                  failed_line(culprit), when, restarts_left, max_restarts),
+      fmt::format("rank {}{} {}; {}; {}, {} of {} restarts left", culprit.rank, where,
+                  cause.sentence, failed_line(culprit), when, restarts_left, max_restarts),
       2000);
+}
+
+std::string render_remote_restart(const std::string& host, int rank, const std::string& sentence,
+                                  int restarts_left, int max_restarts) {
+  return clean_line(
+      fmt::format("rank {} on {} {}; restarting, {} of {} restarts left", rank, clean_line(host),
+                  clean_line(sentence), restarts_left, max_restarts),
+      2000);
+}
+
+std::string render_membership_change(const std::string& host, int node_rank,
+                                     const std::string& what, int nodes_left) {
+  return fmt::format("{} {}; going on with {} {}", node_text(host, node_rank), clean_line(what),
+                     nodes_left, nodes_left == 1 ? "node" : "nodes");
 }
 
 }  // namespace muster

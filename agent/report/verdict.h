@@ -33,4 +33,13 @@ std::string render_end(const JobReport& report, const RenderOptions& options);
 std::string render_restart(const WorkerFailure& culprit, const Cause& cause, int restarts_left,
                            int max_restarts, Duration delay = Duration{0});
 
+// The same for a failure on another node, of which only the sentence is known.
+std::string render_remote_restart(const std::string& host, int rank, const std::string& sentence,
+                                  int restarts_left, int max_restarts);
+
+// "node-b (node rank 1) was lost: no sign of life for 3 s; going on with 3 nodes".
+// `what` is what happened to that node. One line, like render_restart.
+std::string render_membership_change(const std::string& host, int node_rank,
+                                     const std::string& what, int nodes_left);
+
 }  // namespace muster

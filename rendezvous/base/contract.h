@@ -47,6 +47,10 @@ inline constexpr std::string_view kUninterruptibleTimeout =
     "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT";
 inline constexpr std::string_view kHealthCheckPort = "TORCHELASTIC_HEALTH_CHECK_PORT";
 inline constexpr std::string_view kNcclAsyncErrorHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+inline constexpr std::string_view kToken = "MUSTER_TOKEN";  // Ours; never passed on to workers.
+inline constexpr std::string_view kGlooSocketIfname = "GLOO_SOCKET_IFNAME";
+inline constexpr std::string_view kNcclSocketIfname = "NCCL_SOCKET_IFNAME";
+inline constexpr std::string_view kDisableShareStore = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
 inline constexpr std::string_view kOmpNumThreads = "OMP_NUM_THREADS";
 inline constexpr std::string_view kPythonExec = "PYTHON_EXEC";
 inline constexpr std::string_view kCudaVisibleDevices = "CUDA_VISIBLE_DEVICES";

@@ -94,7 +94,7 @@ class Stopping(LiveTest):
         self.wait_for_files("up")
         code, _, err = run("--master-port", "29871", "--no-python", "true")
         self.assertEqual(code, 121)
-        self.assertIn(f"port 29871 is in use by another muster job: pid {first.agent()}", err)
+        self.assertIn(f"port 29871 is in use by pid {first.agent()} ", err)
 
 
 class Verdicts(LiveTest):

@@ -50,7 +50,7 @@ class Installed(LiveTest):
             output_of("cmake", "--install", BUILD, "--prefix", prefix)
             found = sorted(os.path.relpath(os.path.join(folder, name), prefix)
                            for folder, _, names in os.walk(prefix) for name in names)
-            for wanted in ("bin/muster", "share/man/man1/muster.1", "share/bash-completion/completions/muster",
+            for wanted in ("bin/muster", "bin/musterctl", "share/man/man1/musterctl.1", "share/man/man1/muster.1", "share/bash-completion/completions/muster",
                            "share/zsh/vendor-completions/_muster"):
                 self.assertIn(wanted, found)
             self.assertTrue([name for name in found if name.endswith("cmake/muster/musterConfig.cmake")], found)

@@ -155,8 +155,20 @@ class WrongInput(LiveTest):
             ("--print-completion", "fish"): ["fish"],
             ("--module=x", "true"): ["--module"],
             ("-m", "--no-python", "true"): ["--no-python"],
-            ("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "h:1", "true"): ["--nnodes"],
-            ("--rdzv-backend", "etcd", "true"): ["etcd"],
+            ("--rdzv-backend", "etcd", "true"): ["etcd", "c10d"],
+            ("--standalone", "--nnodes", "2", "true"): ["--nnodes", "--standalone"],
+            ("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "h:0", "true"): ["h:0", "port 0"],
+            ("--nnodes", "2", "--master-addr", "h", "--node-rank", "2", "true"): ["--node-rank", "2"],
+            ("--nnodes", "2", "--master-addr", "h", "--spares", "1", "true"): ["--spares", "c10d"],
+            ("--rdzv-backend", "file", "true"): ["--rdzv-endpoint", "/PATH"],
+            ("--rdzv-backend", "file", "--rdzv-endpoint", "h:1", "true"): ["h:1", "absolute"],
+            ("--worker-port", "0", "true"): ["--worker-port", "0"],
+            ("--master-port", "7000", "--worker-port", "7000", "true"): ["--worker-port", "7000"],
+            ("--lease", "0", "true"): ["--lease", "0"],
+            ("--start-timeout", "soon", "true"): ["--start-timeout", "soon"],
+            ("--iface", "a/b", "true"): ["--iface", "a/b"],
+            ("--store-allow", "10.0.0.0/40", "true"): ["--store-allow", "10.0.0.0/40"],
+            ("--max-membership-changes", "few", "true"): ["--max-membership-changes", "few"],
             ("--nproc-per-node",): ["--nproc-per-node"],
             (): ["program"],
         }.items():
@@ -171,6 +183,8 @@ class WrongInput(LiveTest):
         self.refused(2, "true", env={"PET_MAX_RESTARTS": "x"}, names=["PET_MAX_RESTARTS", "x"])
         self.refused(2, "true", env={"PET_NO_PYTHON": "yes"}, names=["PET_NO_PYTHON", "yes"])
         self.refused(2, "true", env={"PET_NNODES": ""}, names=["PET_NNODES"])
+        self.refused(2, "true", env={"PET_LEASE": "x"}, names=["PET_LEASE", "x"])
+        self.refused(2, "true", env={"MUSTER_TOKEN": ""}, names=["MUSTER_TOKEN"])
         self.refused(2, "true", env={"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "soon"},
                      names=["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"])
 

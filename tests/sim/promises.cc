@@ -167,6 +167,9 @@ void Promises::check_outcome(const Outcome& outcome) {
     case Outcome::Kind::unkillable:
       check(outcome.stopped_for.has_value(), "unkillable says what the stop was for");
       break;
+    case Outcome::Kind::ended:
+      check(false, "nobody but itself ends a group that stands alone");
+      break;
   }
   if (outcome.failure) {
     const auto named = culprits_.find(outcome.failure->culprit.attempt);

@@ -42,6 +42,9 @@ class Promises {
   void on(Instant now, const group::SuspendWorkers& effect);
   void on(Instant now, const group::ResumeWorkers& effect);
   void on(Instant, const group::BackOff&) {}
+  void on(Instant, const group::Succeeded&) {
+    check(false, "a group that stands alone finishes when it has succeeded");
+  }
   void on(Instant, const group::Note& effect);
 
   void check_culprit(const group::Culprit& culprit);

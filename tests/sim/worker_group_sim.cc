@@ -73,6 +73,7 @@ class Simulation {
   void perform(const group::ReportLeftovers&) {}
   void perform(const group::BackOff&) {}
   void perform(const group::Note&) {}
+  void perform(const group::Succeeded&) {}
 
   bool percent(int chance) { return prng_.chance(static_cast<uint64_t>(chance), 100); }
   Duration latency() {

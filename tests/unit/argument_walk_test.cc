@@ -147,10 +147,12 @@ TEST(ArgumentWalk, LetsPrefixesOfTorchrunKeepTheirMeaning) {
 }
 
 TEST(ArgumentWalk, NamesTheCandidatesOfAnAmbiguousPrefix) {
-  EXPECT_EQ(complaint({"--max", "1", "p"}), "no complaint");
+  EXPECT_EQ(complaint({"--max", "1", "p"}),
+            "--max is ambiguous; it could be --max-restarts, --max-membership-changes");
+  EXPECT_EQ(complaint({"--max-r", "1", "p"}), "no complaint");
   EXPECT_EQ(complaint({"--rdzv", "1", "p"}),
             "--rdzv is ambiguous; it could be --rdzv-backend, --rdzv-endpoint, --rdzv-id, "
-            "--rdzv-conf");
+            "--rdzv-conf, --rdzv-token-file");
   EXPECT_EQ(complaint({"--mo", "p"}),
             "--mo is ambiguous; it could be --module, --monitor-interval");
   EXPECT_EQ(complaint({"--duplicate=x", "p"}),

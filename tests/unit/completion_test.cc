@@ -78,22 +78,25 @@ TEST_F(BashCompletion, OffersEveryFlag) {
 
 TEST_F(BashCompletion, OffersTheFlagsThatBeginLikeTheWord) {
   EXPECT_EQ(offers({"--nn"}), Offers({"--nnodes"}));
+  EXPECT_EQ(offers({"--max-m"}), Offers({"--max-membership-changes"}));
   EXPECT_EQ(offers({"--nnodes", "1", "--rdzv-e"}), Offers({"--rdzv-endpoint"}));
   EXPECT_EQ(offers({"--stand", "--rdzv-e"}), Offers({"--rdzv-endpoint"}));
 }
 
 TEST_F(BashCompletion, OffersTheWordsOfAFlag) {
-  EXPECT_EQ(offers({"--rdzv-backend", ""}), Offers({"static", "c10d", "etcd", "etcd-v2"}));
-  EXPECT_EQ(offers({"--rdzv_backend", "et"}), Offers({"etcd", "etcd-v2"}));
+  EXPECT_EQ(offers({"--rdzv-backend", ""}), Offers({"static", "c10d", "file"}));
+  EXPECT_EQ(offers({"--rdzv_backend", "f"}), Offers({"file"}));
   EXPECT_EQ(offers({"--rdzv-backend", "=", "s"}), Offers({"static"}));
-  EXPECT_EQ(offers({"--rdzv-backend", "="}), Offers({"static", "c10d", "etcd", "etcd-v2"}));
+  EXPECT_EQ(offers({"--rdzv-backend", "="}), Offers({"static", "c10d", "file"}));
   EXPECT_EQ(offers({"--stdin", ""}), Offers({"none"}));
+  EXPECT_EQ(offers({"--store-allow", ""}), Offers({"any"}));
   EXPECT_EQ(offers({"--print-completion", ""}), Offers({"bash", "zsh", "tcsh"}));
 }
 
 TEST_F(BashCompletion, OffersFoldersAndFilesWhereTheyAreMeant) {
   EXPECT_EQ(offers({"--log-dir", "l"}), Offers({"logs"}));
   EXPECT_EQ(offers({"--python", "l"}), Offers({"logs", "logs.txt"}));
+  EXPECT_EQ(offers({"--rdzv-token-file", "l"}), Offers({"logs", "logs.txt"}));
 }
 
 TEST_F(BashCompletion, OffersNothingForFreeValues) {
@@ -132,7 +135,7 @@ TEST(ZshCompletion, DescribesEveryFlagOnce) {
     if (row.group.empty()) continue;
     EXPECT_THAT(script, HasSubstr("    '--" + row.name + (row.takes_value() ? "=[" : "[")));
   }
-  EXPECT_THAT(script, HasSubstr(":(static c10d etcd etcd-v2)'"));
+  EXPECT_THAT(script, HasSubstr(":(static c10d file)'"));
   EXPECT_THAT(script, HasSubstr("'-m["));
   EXPECT_THAT(script, HasSubstr("'-t+["));
   EXPECT_THAT(script, HasSubstr("_files -/'"));
@@ -142,7 +145,7 @@ TEST(ZshCompletion, DescribesEveryFlagOnce) {
 TEST(ZshCompletion, EscapesWhatIsSpecialInDescriptions) {
   const std::string script = completion_script("zsh").value();
   EXPECT_THAT(script, HasSubstr("muster'\\''s standard input"));
-  EXPECT_THAT(script, HasSubstr(":HOST\\[\\:PORT\\]:"));
+  EXPECT_THAT(script, HasSubstr(":HOST\\[\\:PORT\\]|/PATH:"));
 }
 
 TEST(ZshCompletion, IsValidZsh) {
@@ -159,7 +162,7 @@ TEST(TcshCompletion, NamesEveryFlagAndItsWords) {
     if (row.group.empty()) continue;
     EXPECT_THAT(script, HasSubstr(row.name));
   }
-  EXPECT_THAT(script, HasSubstr("'n/--rdzv-backend/(static c10d etcd etcd-v2)/'"));
+  EXPECT_THAT(script, HasSubstr("'n/--rdzv-backend/(static c10d file)/'"));
   EXPECT_THAT(script, HasSubstr("'n/--log-dir/d/'"));
   EXPECT_THAT(script, HasSubstr("'n/--python/f/'"));
   EXPECT_THAT(script, Not(HasSubstr("print-man")));

@@ -186,8 +186,8 @@ TEST(RendezvousConfCheck, IgnoresKeysOfOtherBackendsAndUnknownOnes) {
   EXPECT_EQ(check("c10d", "timeout=x,colour=red"), "no problem");
   EXPECT_EQ(check("static", "join_timeout=x,is_host=maybe"), "no problem");
   EXPECT_EQ(check("static", "timeout=x"), "timeout=x is not a whole number; give 1 or more");
-  EXPECT_EQ(check("etcd", "timeout=0"), "timeout=0 is out of range; give 1 or more");
-  EXPECT_EQ(check("etcd-v2", "is_host=maybe,join_timeout=1"), "no problem");
+  EXPECT_EQ(check("file", "join_timeout=0"), "join_timeout=0 is out of range; give 1 or more");
+  EXPECT_EQ(check("file", "is_host=maybe,join_timeout=1"), "no problem");
   EXPECT_EQ(check("unknown", "timeout=x"), "no problem");
 }
 
@@ -195,6 +195,74 @@ TEST(RendezvousConfCheck, LeavesQuotesInPlace) {
   const std::string quoted = "'join_timeout=x,last_call_timeout=1,timeout=5'";
   EXPECT_EQ(check("c10d", quoted), "no problem");
   EXPECT_EQ(check("static", quoted), "timeout=5' is not a whole number; give 1 or more");
+}
+
+using Phrases = std::vector<std::string>;
+
+TEST(RendezvousConfKeys, AreNamedWhereNobodyKnowsThem) {
+  const auto unknown = [](const std::string& text) {
+    return unknown_conf_keys(parse_rendezvous_conf(text).value());
+  };
+  EXPECT_EQ(unknown("join_timeout=1,is_host=0,store_type=tcp,timeout=1"), Phrases{});
+  EXPECT_EQ(
+      unknown("join_timeuot=1,timeout=2,a b=1"),
+      Phrases({"key join_timeuot is unknown and ignored", "key 'a b' is unknown and ignored"}));
+  EXPECT_EQ(unknown("'join_timeout=1"),
+            Phrases({"key 'join_timeout is unknown and ignored; the quotes came from the command "
+                     "line and are part of it"}));
+}
+
+TEST(RendezvousConfKeys, AreNamedWhereTheyMeanNothing) {
+  const auto of_others = [](const std::string& backend, const std::string& text) {
+    return conf_keys_of_others(backend, parse_rendezvous_conf(text).value());
+  };
+  EXPECT_EQ(of_others("c10d", "join_timeout=1,is_host=0,store_type=tcp,colour=1"), Phrases{});
+  EXPECT_EQ(of_others("static", "timeout=1"), Phrases{});
+  EXPECT_EQ(of_others("c10d", "timeout=1,last_call_timeout=1"),
+            Phrases({"timeout means nothing to the c10d backend and is ignored"}));
+  EXPECT_EQ(of_others("static", "is_host=1"),
+            Phrases({"is_host means nothing to the static backend and is ignored"}));
+  EXPECT_EQ(of_others("file", "is_host=1,join_timeout=1"),
+            Phrases({"is_host means nothing to the file backend and is ignored"}));
+}
+
+TEST(TruthText, IsReadAsTorchrunReadsIt) {
+  for (const char* yes : {"1", "true", "t", "YES", "y", "True"})
+    EXPECT_EQ(truth_of(yes), std::optional<bool>(true)) << yes;
+  for (const char* no : {"0", "False", "f", "no", "N"})
+    EXPECT_EQ(truth_of(no), std::optional<bool>(false)) << no;
+  for (const char* junk : {"", "on", "2", "yes "})
+    EXPECT_EQ(truth_of(junk), std::nullopt) << junk;
+}
+
+TEST(NetworkList, TakesAddressesAndNetworksOfBothFamilies) {
+  using Networks = std::vector<std::string>;
+  const std::map<std::string, Networks> lists{
+      {"10.0.0.0/8", {"10.0.0.0/8"}},
+      {"192.0.2.7", {"192.0.2.7"}},
+      {" 10.0.0.0/8 , fd00::/8 ", {"10.0.0.0/8", "fd00::/8"}},
+      {"0.0.0.0/0,::/0", {"0.0.0.0/0", "::/0"}},
+      {"::1/128,1.2.3.4/32", {"::1/128", "1.2.3.4/32"}},
+  };
+  for (const auto& [text, networks] : lists)
+    EXPECT_EQ(parse_networks(text), Parsed<Networks>(networks)) << text;
+}
+
+TEST(NetworkList, NamesWhatIsNoNetwork) {
+  const std::string remedy =
+      " is no address and no network; give for example 10.0.0.0/8,fd00::/8, or any";
+  for (const char* bad : {"10.0.0.0/33", "::/129", "10.0.0/8", "node0", "10.0.0.1/", "10.0.0.1/x",
+                          "10.0.0.1/8/8", "1.2.3.4/+8", "any"}) {
+    EXPECT_EQ(reason(parse_networks(bad)), bad + remedy);
+    EXPECT_EQ(reason(parse_networks("10.0.0.1," + std::string(bad))), bad + remedy);
+  }
+  EXPECT_EQ(reason(parse_networks("")), "''" + remedy);
+  EXPECT_EQ(reason(parse_networks("10.0.0.1,")), "''" + remedy);
+}
+
+RC_GTEST_PROP(NetworkList, EndsInAnAnswerForAnyText, (const std::string& text)) {
+  const auto networks = parse_networks(text);
+  RC_ASSERT((networks.has_value() || networks.error().find('\n') == std::string::npos));
 }
 
 TEST(RendezvousConfCheck, SendsReservedKeysToTheirFlags) {

@@ -65,6 +65,18 @@ TEST(EventLine, OfTheEndHasTheLaunchersExitCode) {
             "\"text\":\"failed\"}\n");
 }
 
+TEST(EventLine, OfAFailureOnAnotherNodeNamesTheNode) {
+  JobEvent event = sample_event(JobEventKind::attempt_failed);
+  event.rank = 5;
+  event.local_rank = 1;
+  event.host = "node-b";
+  event.node_rank = 1;
+  event.text = "exited with 3";
+  EXPECT_EQ(event_line(event),
+            "{\"time\":\"2026-11-20T22:56:48.123Z\",\"event\":\"attempt_failed\",\"rank\":5,"
+            "\"local_rank\":1,\"host\":\"node-b\",\"node_rank\":1,\"text\":\"exited with 3\"}\n");
+}
+
 TEST(EventLine, StaysOneLineOfValidJsonWhateverTheText) {
   JobEvent event = sample_event(JobEventKind::note);
   event.text = "two\nlines \"quoted\" \xff \x1b[31m";
@@ -83,7 +95,7 @@ TEST(EventLine, KnowsANameForEveryKind) {
   EXPECT_EQ(names,
             "job_started round_ready worker_started worker_exited attempt_failed restarting "
             "stopping killing stopped leftovers signal_received signal_forwarded suspended resumed "
-            "timer_expired note job_ended ");
+            "timer_expired waiting membership_changed note job_ended ");
 }
 
 }  // namespace

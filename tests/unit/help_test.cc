@@ -64,6 +64,17 @@ TEST(OptionTable, HasEveryFlagOfTorchrun) {
   EXPECT_EQ(option_row("help").letter, 'h');
 }
 
+// The flags for several nodes that torchrun has not: each can be set by a variable as well.
+TEST(OptionTable, HasAVariableForEveryFlagAboutNodes) {
+  for (const std::string_view name :
+       {"start-timeout", "lease", "spares", "max-membership-changes", "iface", "no-iface-env",
+        "worker-port", "rdzv-token-file", "store-allow"}) {
+    EXPECT_TRUE(option_row(name).reads_variable) << name;
+  }
+  EXPECT_EQ(option_row("max-membership-changes").variable, "PET_MAX_MEMBERSHIP_CHANGES");
+  EXPECT_FALSE(option_row("no-iface-env").takes_value());
+}
+
 TEST(OptionTable, NamesEachFlagOnce) {
   std::set<std::string> names;
   for (const OptionRow& row : option_rows()) {
@@ -121,13 +132,18 @@ TEST(Help, ShowsEveryFlagWithItsValueAndDefault) {
   EXPECT_THAT(text, Not(HasSubstr("print-man")));
 }
 
-TEST(Help, BeginsWithUsageAndThreeExamples) {
+TEST(Help, NamesTheVariableOfTheToken) {
+  EXPECT_THAT(help_text(), HasSubstr("MUSTER_TOKEN"));
+  EXPECT_THAT(man_page(), HasSubstr(".TP\n.B MUSTER_TOKEN\n"));
+}
+
+TEST(Help, BeginsWithUsageAndFourExamples) {
   const std::string text = help_text();
   EXPECT_EQ(text.substr(0, text.find('\n')), "Usage: muster [FLAGS] PROGRAM [ARGS...]");
   std::size_t examples = 0;
   for (const std::string_view line : split(text, '\n'))
     examples += line.starts_with("  muster --");
-  EXPECT_EQ(examples, 3u);
+  EXPECT_EQ(examples, 4u);
 }
 
 TEST(Help, NamesEveryExitCode) {
@@ -150,8 +166,8 @@ std::string unescaped(std::string text) {
 TEST(ManPage, HasTheSectionsOfAManPage) {
   const std::string page = man_page();
   EXPECT_TRUE(page.starts_with(".TH MUSTER 1\n"));
-  for (const char* section :
-       {"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "ENVIRONMENT", "EXIT STATUS", "EXAMPLES"}) {
+  for (const char* section : {"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "ENVIRONMENT",
+                              "EXIT STATUS", "EXAMPLES", "SEE ALSO"}) {
     EXPECT_THAT(page, HasSubstr(std::string("\n.SH ") + section + "\n"));
   }
 }
@@ -168,8 +184,8 @@ TEST(ManPage, DescribesEveryFlagAndItsVariable) {
 }
 
 TEST(ManPage, HasNoTextThatRoffWouldTakeForARequest) {
-  const std::set<std::string_view> requests{".TH", ".SH", ".SS", ".TP", ".B",
-                                            ".I",  ".RI", ".PP", ".RS", ".RE"};
+  const std::set<std::string_view> requests{".TH", ".SH", ".SS", ".TP", ".B", ".I",
+                                            ".RI", ".PP", ".RS", ".RE", ".BR"};
   const std::string page = man_page();
   for (const std::string_view line : split(page, '\n')) {
     EXPECT_FALSE(line.starts_with('\'')) << line;

@@ -69,39 +69,17 @@ TEST(MasterPort, AnOccupiedPortNamesItsOwner) {
   const std::string start =
       "port " + std::to_string(port) + " is in use by pid " + std::to_string(getpid()) + " (";
   EXPECT_EQ(reserved.error().message.substr(0, start.size()), start);
-  EXPECT_NE(reserved.error().message.find("--master-port"), std::string::npos);
+  EXPECT_EQ(name_port_owner({ExitCode::environment, "cannot listen"}, port), reserved.error());
   close(taken);
   EXPECT_EQ(port_owner(port), std::nullopt);
 }
 
-TEST(Hosts, TheFirstNameWithADotIsTheFullOne) {
-  const char* const hosts =
-      "# comment\n127.0.0.1 localhost\n"
-      "10.0.0.5\tnode5 node5.cluster.example alias # trailing\n";
-  EXPECT_EQ(find_in_hosts(hosts, "node5"), (HostsEntry{"10.0.0.5", "node5.cluster.example"}));
-  EXPECT_EQ(find_in_hosts(hosts, "alias"), (HostsEntry{"10.0.0.5", "node5.cluster.example"}));
-}
-
-TEST(Hosts, WithoutADotTheCanonicalNameServes) {
-  EXPECT_EQ(find_in_hosts("10.0.0.5 first second\n", "second"), (HostsEntry{"10.0.0.5", "first"}));
-}
-
-TEST(Hosts, TheNameComesFromTheFirstLineWithTheAddress) {
-  EXPECT_EQ(find_in_hosts("127.0.0.1 localhost\n127.0.0.1 vm\n", "vm"),
-            (HostsEntry{"127.0.0.1", "localhost"}));
-  EXPECT_EQ(find_in_hosts("127.0.0.1 localhost\n127.0.1.1 vm.example vm\n", "vm"),
-            (HostsEntry{"127.0.1.1", "vm.example"}));
-}
-
-TEST(Hosts, AHostThatIsNotThereIsNotFound) {
-  EXPECT_EQ(find_in_hosts("10.0.0.5 first\n", "node5"), std::nullopt);
-  EXPECT_EQ(find_in_hosts("10.0.0.5 first # node5\n", "node5"), std::nullopt);
-  EXPECT_EQ(find_in_hosts("", "node5"), std::nullopt);
-}
-
-TEST(Hosts, TheAddressToMeetAtCanBeBoundHere) {
-  const std::string name = local_master_addr();
-  EXPECT_FALSE(name.empty());
+TEST(MasterPort, AnErrorAboutAPortThatSomebodyHasNamesWho) {
+  const Result<MasterPort> free_one = MasterPort::reserve(0);
+  ASSERT_TRUE(free_one);
+  const Error error{ExitCode::environment, "cannot listen"};
+  EXPECT_EQ(name_port_owner(error, free_one->port()), error) << "nobody listens there";
+  EXPECT_EQ(name_port_owner(error, 0), error);
 }
 
 }  // namespace

@@ -119,7 +119,21 @@ const std::vector<FlagCase>& flag_cases() {
       {{"--local-addr", "10.0.0.7"}, [](LaunchSpec& s) { s.rendezvous.local_addr = "10.0.0.7"; }},
       {{"--rdzv-id", "job"}, [](LaunchSpec& s) { s.rendezvous.id = "job"; }},
       {{"--rdzv-conf", "join_timeout=5"},
-       [](LaunchSpec& s) { s.rendezvous.conf = {{"join_timeout", "5"}}; }},
+       [](LaunchSpec& s) {
+         s.rendezvous.conf = {{"join_timeout", "5"}};
+         s.rendezvous.times.join_timeout_s = 5;
+       }},
+      {{"--start-timeout", "5"}, [](LaunchSpec& s) { s.rendezvous.times.join_timeout_s = 5; }},
+      {{"--lease", "1.5"}, [](LaunchSpec& s) { s.rendezvous.times.lease_s = 1.5; }},
+      {{"--spares", "0"}, [](LaunchSpec&) {}},
+      {{"--max-membership-changes", "4"},
+       [](LaunchSpec& s) { s.rendezvous.max_membership_changes = 4; }},
+      {{"--iface", "eth0"}, [](LaunchSpec& s) { s.rendezvous.iface = "eth0"; }},
+      {{"--no-iface-env"}, [](LaunchSpec& s) { s.rendezvous.export_iface = false; }},
+      {{"--worker-port", "4000"}, [](LaunchSpec& s) { s.rendezvous.worker_port = 4000; }},
+      {{"--rdzv-token-file", "/t"}, [](LaunchSpec& s) { s.rendezvous.token_file = "/t"; }},
+      {{"--store-allow", "any"}, [](LaunchSpec& s) { s.rendezvous.store_allow_any = true; }},
+      {{"--node-rank", "0"}, [](LaunchSpec& s) { s.rendezvous.node_rank = 0; }},
       {{"--nnodes", "1:1"}, [](LaunchSpec&) {}},
       {{"--standalone"},
        [](LaunchSpec& s) {

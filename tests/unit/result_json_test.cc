@@ -61,6 +61,7 @@ TEST(ResultJson, OfAFailedJobHasTheWholeStory) {
     "used": 1,
     "max": 1
   },
+  "membership_changes": 0,
   "attempts": [
     {
       "attempt": 0,
@@ -81,6 +82,7 @@ TEST(ResultJson, OfAFailedJobHasTheWholeStory) {
     "pid": 1003,
     "attempt": 1,
     "host": "node-7",
+    "node_rank": 0,
     "device": "GPU 3",
     "exit_code": 42,
     "signal": null,
@@ -110,6 +112,7 @@ TEST(ResultJson, OfAFailedJobHasTheWholeStory) {
       "pid": 1000,
       "attempt": 0,
       "host": "node-7",
+      "node_rank": 0,
       "device": null,
       "exit_code": null,
       "signal": "SIGTERM",
@@ -123,6 +126,7 @@ TEST(ResultJson, OfAFailedJobHasTheWholeStory) {
       "stderr_log": null
     }
   ],
+  "others_untold": 0,
   "stop": null,
   "stuck": []
 }
@@ -154,13 +158,39 @@ TEST(ResultJson, TellsAScheduledStopFromAPersons) {
   EXPECT_EQ(parsed(report).at("class"), "preempted");
   EXPECT_EQ(parsed(report).at("summary"), "stopped by SIGTERM");
   EXPECT_EQ(parsed(report).at("stop").dump(),
-            R"({"killed_ranks":[1,3],"seconds":2.1,"signal":"SIGTERM"})");
+            R"({"by":null,"killed_ranks":[1,3],"seconds":2.1,"signal":"SIGTERM"})");
   report.stop_signal = SIGUSR1;
   EXPECT_EQ(parsed(report).at("class"), "preempted");
   for (const int signal : {SIGINT, SIGQUIT, SIGHUP}) {
     report.stop_signal = signal;
     EXPECT_EQ(parsed(report).at("class"), "interrupted") << signal;
   }
+}
+
+TEST(ResultJson, NamesTheNodeThatGotTheSignal) {
+  JobReport report = sample_job(JobEnd::stopped);
+  report.stop_signal = SIGTERM;
+  report.stopped_by = "SIGTERM on node-b (node rank 1)";
+  EXPECT_EQ(parsed(report).at("summary"), "stopped by SIGTERM on node-b (node rank 1)");
+  EXPECT_EQ(parsed(report).at("class"), "preempted");
+  EXPECT_EQ(parsed(report).at("stop").at("by"), "SIGTERM on node-b (node rank 1)");
+}
+
+TEST(ResultJson, TellsTheNodesOfAJobApart) {
+  JobReport report = sample_failed_job();
+  report.nnodes = 3;
+  report.node_rank = 2;
+  report.membership_changes = 4;
+  EXPECT_EQ(parsed(report).at("culprit").at("node_rank"), 2);
+  for (WorkerFailure& failure : report.failures)
+    failure.node_rank = 1;
+  report.others_untold = 7;
+  const auto json = parsed(report);
+  EXPECT_EQ(json.at("world").dump(), R"({"local_size":8,"nnodes":3,"node_rank":2,"size":8})");
+  EXPECT_EQ(json.at("culprit").at("node_rank"), 1);
+  EXPECT_EQ(json.at("others").at(0).at("node_rank"), 1);
+  EXPECT_EQ(json.at("others_untold"), 7);
+  EXPECT_EQ(json.at("membership_changes"), 4);
 }
 
 TEST(ResultJson, ClassifiesSetupErrors) {

@@ -25,6 +25,14 @@ TEST(TailBuffer, KeepsTheEndOfOneLargeChunk) {
   EXPECT_EQ(tail.text(), std::string(TailBuffer::kBytesMax - 3, 'b') + "end");
 }
 
+TEST(TailBuffer, MayBeSmallerAndCountsWhatEverCame) {
+  TailBuffer tail(4);
+  for (const char* part : {"ab", "cde", "fghijk", "l"})
+    tail.add(part);
+  EXPECT_EQ(tail.text(), "ijkl");
+  EXPECT_EQ(tail.total(), 12u);
+}
+
 RC_GTEST_PROP(TailBuffer, IsTheEndOfAllThatWasAdded, ()) {
   TailBuffer tail;
   std::string all;

@@ -120,6 +120,42 @@ TEST(RankRanges, StopsAfterEnoughRanges) {
   EXPECT_EQ(rank_ranges({0, 2}, 2), "0,2");
 }
 
+TEST(ValidUtf8, ReplacesOnlyTheBytesThatAreNot) {
+  EXPECT_EQ(valid_utf8(""), "");
+  EXPECT_EQ(valid_utf8("plain \x1b[2J\n\t"), "plain \x1b[2J\n\t");
+  EXPECT_EQ(valid_utf8("caf\xC3\xA9 \xF0\x9F\x94\xA5"), "caf\xC3\xA9 \xF0\x9F\x94\xA5");
+  EXPECT_EQ(valid_utf8("a\xffz"), "a\xEF\xBF\xBDz");
+  EXPECT_EQ(valid_utf8("\xC3"), "\xEF\xBF\xBD");
+  EXPECT_EQ(valid_utf8("\xC0\xAF"), "\xEF\xBF\xBD\xEF\xBF\xBD");
+}
+
+TEST(Utf8Prefix, EndsAtACharacter) {
+  EXPECT_EQ(utf8_prefix("abc", 3), "abc");
+  EXPECT_EQ(utf8_prefix("abc", 2), "ab");
+  EXPECT_EQ(utf8_prefix("a\xC3\xA9", 2), "a");
+  EXPECT_EQ(utf8_prefix("\xF0\x9F\x94\xA5", 3), "");
+  EXPECT_EQ(utf8_prefix("abc", 0), "");
+}
+
+TEST(Utf8Suffix, BeginsAtACharacter) {
+  EXPECT_EQ(utf8_suffix("abc", 3), "abc");
+  EXPECT_EQ(utf8_suffix("abc", 2), "bc");
+  EXPECT_EQ(utf8_suffix("\xC3\xA9z", 2), "z");
+  EXPECT_EQ(utf8_suffix("\xF0\x9F\x94\xA5", 3), "");
+  EXPECT_EQ(utf8_suffix("abc", 0), "");
+}
+
+TEST(NodeText, NamesHostAndRank) {
+  EXPECT_EQ(node_text("node-b", 1), "node-b (node rank 1)");
+  EXPECT_EQ(node_text("node-b", -1), "node-b");
+  EXPECT_EQ(node_text("node\x1b[2J-b\n", 0), "node-b (node rank 0)");
+}
+
+TEST(LastLines, CutsLinesWhereItIsTold) {
+  EXPECT_EQ(last_lines("one\nabcdef\n", 2, 3),
+            (std::vector<std::string>{"one", "abc ... (3 more characters)"}));
+}
+
 TEST(RanksText, KnowsSingularAndPlural) {
   EXPECT_EQ(ranks_text({3}), "rank 3");
   EXPECT_EQ(ranks_text({3, 4}), "ranks 3-4");

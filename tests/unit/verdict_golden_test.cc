@@ -211,6 +211,53 @@ Log: /logs/stderr.log
 )");
 }
 
+TEST(VerdictScreen, OfAWorkerOnAnotherNode) {
+  JobReport report = sample_job(JobEnd::failed);
+  report.nnodes = 2;
+  report.node_rank = 0;
+  report.host = "node-a";
+  report.max_restarts = 1;
+  report.restarts_used = 1;
+  WorkerFailure culprit = logged_failure(5, ExitStatus::exited(1),
+                                         "Traceback (most recent call last):\n"
+                                         "  File \"train.py\", line 9, in main\n"
+                                         "ValueError: bad sample 77\n");
+  culprit.local_rank = 1;
+  culprit.attempt = 1;
+  culprit.stdout_log_path = "/logs/stdout.log";
+  report.failures = {culprit, sample_failure(4, ExitStatus::signaled(SIGABRT)), sample_stopped(6),
+                     sample_stopped(7)};
+  for (WorkerFailure& failure : report.failures) {
+    failure.host = "node-b";
+    failure.node_rank = 1;
+  }
+  report.culprit = 0;
+  report.cause = classify(culprit, {});
+  RenderOptions options;
+  options.width = 60;
+  EXPECT_EQ(render_end(report, options),
+            R"(============================================================
+train.py FAILED: rank 5 of 8 exited with 1: ValueError: bad sample 77
+on node-b (node rank 1), pid 1005, 2 min 14 s after its start, in attempt 2 (0 of 1 restarts left)
+The last 3 lines of its stderr:
+  | Traceback (most recent call last):
+  |   File "train.py", line 9, in main
+  | ValueError: bad sample 77
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:48
+  host      : node-b
+  rank      : 5 (local_rank: 1)
+  exitcode  : 1 (pid: 1005)
+  traceback : ValueError: bad sample 77
+  failed (exitcode: 1) local_rank: 1 (pid: 1005) of binary: /usr/bin/python3
+Log on node-b: /logs/stderr.log
+Log on node-b: /logs/stdout.log
+1 other on node-b failed afterwards: rank 4 killed by SIGABRT
+2 others on node-b were stopped by muster: ranks 6-7 killed by SIGTERM
+============================================================
+)");
+}
+
 TEST(VerdictScreen, OfAWorkerStuckInTheKernel) {
   WorkerFailure stuck = logged_failure(1, ExitStatus::signaled(SIGKILL), "saving checkpoint\n");
   stuck.declared = "was in uninterruptible sleep (state D) for 60 s";

@@ -220,12 +220,57 @@ TEST(Verdict, KeepsTheStringsThatPeopleGrepFor) {
   }
 }
 
+TEST(Verdict, WithoutANodeRankIsOfAJobWithOneNode) {
+  JobReport report = failed_job({sample_failure(3, ExitStatus::exited(1)), sample_stopped(0)});
+  const std::string alone = render_end(report, {});
+  EXPECT_EQ(alone.find("node rank"), std::string::npos) << alone;
+  EXPECT_NE(alone.find("\n1 other was stopped by muster"), std::string::npos) << alone;
+  report.nnodes = 2;
+  report.node_rank = 1;
+  const std::string with_nodes = render_end(report, {});
+  EXPECT_NE(with_nodes.find("\non node-7 (node rank 1), pid 1003"), std::string::npos);
+  EXPECT_NE(with_nodes.find("\n1 other on node-7 was stopped by muster"), std::string::npos);
+}
+
+TEST(Verdict, OfAnotherNodeIsTheSameAsThere) {
+  JobReport there = failed_job({sample_failure(3, ExitStatus::exited(1)), sample_stopped(0)});
+  there.nnodes = 2;
+  there.node_rank = 1;
+  JobReport here = there;
+  here.node_rank = 0;
+  here.host = "node-6";
+  here.program = "../train.py";
+  for (WorkerFailure& failure : here.failures)
+    failure.node_rank = 1;
+  EXPECT_EQ(render_end(here, {}), render_end(there, {}));
+}
+
+TEST(Verdict, CountsTheOthersThatItCannotList) {
+  JobReport report = failed_job({sample_failure(3, ExitStatus::exited(1))});
+  report.nnodes = 2;
+  report.others_untold = 12;
+  EXPECT_NE(render_end(report, {}).find("\n12 more on node-7 did not succeed\n"),
+            std::string::npos);
+}
+
+TEST(NodeRankOf, IsTheFailuresOwnBeforeTheReports) {
+  JobReport report = sample_job(JobEnd::failed);
+  WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
+  EXPECT_EQ(node_rank_of(report, failure), std::nullopt);
+  report.nnodes = 4;
+  report.node_rank = 3;
+  EXPECT_EQ(node_rank_of(report, failure), 3);
+  failure.node_rank = 0;
+  EXPECT_EQ(node_rank_of(report, failure), 0);
+}
+
 TEST(RenderEnd, OfSuccessIsSilent) {
   EXPECT_EQ(render_end(sample_job(JobEnd::success), {}), "");
 }
 
 TEST(RenderEnd, OfAStopTellsHowItWent) {
   JobReport report = sample_job(JobEnd::stopped);
+  report.attempts.push_back({});
   report.stop_signal = SIGTERM;
   report.stop_took = std::chrono::milliseconds{2149};
   EXPECT_EQ(render_end(report, {}),
@@ -236,9 +281,16 @@ TEST(RenderEnd, OfAStopTellsHowItWent) {
             "had to be killed\n");
 }
 
+TEST(RenderEnd, OfAStopBeforeTheFirstRoundClaimsNothingAboutWorkers) {
+  JobReport report = sample_job(JobEnd::stopped);
+  report.stop_signal = SIGINT;
+  EXPECT_EQ(render_end(report, {}), "muster: stopped by SIGINT before any worker was started\n");
+}
+
 TEST(RenderEnd, OfAStopKeepsAnEarlierFailure) {
   JobReport report = failed_job({sample_failure(1, ExitStatus::exited(3))});
   report.end = JobEnd::stopped;
+  report.attempts.push_back({});
   report.stop_signal = SIGINT;
   report.stop_took = std::chrono::milliseconds{20};
   EXPECT_EQ(render_end(report, {}),
@@ -282,6 +334,28 @@ TEST(RenderRestart, IsOneLine) {
   EXPECT_EQ(render_restart(culprit, cause, 0, 3, std::chrono::milliseconds{500}),
             "rank 1 exited with 3; failed (exitcode: 3) local_rank: 1 (pid: 1001) of "
             "binary: /usr/bin/python3; restarting in 500 ms, 0 of 3 restarts left");
+}
+
+TEST(RenderRestart, NamesTheNodeWhereThereAreMany) {
+  WorkerFailure culprit = sample_failure(1, ExitStatus::exited(3));
+  culprit.node_rank = 0;
+  EXPECT_EQ(render_restart(culprit, classify(culprit, {}), 2, 3),
+            "rank 1 on node-7 exited with 3; failed (exitcode: 3) local_rank: 1 (pid: 1001) of "
+            "binary: /usr/bin/python3; restarting, 2 of 3 restarts left");
+}
+
+TEST(RenderRestart, OfAnotherNodeIsOneCleanLine) {
+  EXPECT_EQ(render_remote_restart("node-b", 5, "exited with 3: ValueError: boom", 2, 3),
+            "rank 5 on node-b exited with 3: ValueError: boom; restarting, 2 of 3 restarts left");
+  EXPECT_EQ(render_remote_restart("node\x1b[2J-b\n", 5, "exited\x1b]0;t\x07 with\n 3", 0, 3),
+            "rank 5 on node-b exited with 3; restarting, 0 of 3 restarts left");
+}
+
+TEST(RenderMembershipChange, SaysWhoWhyAndWhatIsLeft) {
+  EXPECT_EQ(render_membership_change("node-b", 1, "was lost: no sign of life for 3 s", 3),
+            "node-b (node rank 1) was lost: no sign of life for 3 s; going on with 3 nodes");
+  EXPECT_EQ(render_membership_change("node\x1b[2J-b", -1, "left\n: SIGTERM", 1),
+            "node-b left: SIGTERM; going on with 1 node");
 }
 
 TEST(ChooseCulprit, TakesTheFirstObserved) {
@@ -343,6 +417,15 @@ TEST(OthersText, GroupsByEndMostFrequentFirst) {
             "3 others failed afterwards: ranks 7-8 exited with 1; rank 0 killed by SIGABRT\n");
 }
 
+TEST(OthersText, SaysWhereTheyWere) {
+  EXPECT_EQ(
+      others_text({sample_failure(9, ExitStatus::exited(3)),
+                   sample_failure(0, ExitStatus::exited(1)), sample_stopped(1), sample_stopped(2)},
+                  0, " on node-b"),
+      "1 other on node-b failed afterwards: rank 0 exited with 1\n"
+      "2 others on node-b were stopped by muster: ranks 1-2 killed by SIGTERM\n");
+}
+
 TEST(OthersText, IsEmptyForALonelyCulprit) {
   EXPECT_EQ(others_text({sample_failure(0, ExitStatus::exited(3))}, 0), "");
 }
@@ -370,6 +453,13 @@ TEST(FailedLine, FallsBackToTheProgram) {
   failure.binary.clear();
   EXPECT_EQ(failed_line(failure),
             "failed (exitcode: 7) local_rank: 2 (pid: 1002) of binary: train.py");
+}
+
+TEST(FailedLine, AdmitsThatItDoesNotKnowThePid) {
+  WorkerFailure failure = sample_failure(2, ExitStatus::exited(7));
+  failure.pid = 0;
+  EXPECT_EQ(failed_line(failure),
+            "failed (exitcode: 7) local_rank: 2 (pid: unknown) of binary: /usr/bin/python3");
 }
 
 TEST(ExitCodeOf, IsTheCulprits) {

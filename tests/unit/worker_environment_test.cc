@@ -64,6 +64,23 @@ TEST(WorkerEnvironment, KeepsWhatIsInheritedAndOverwritesWhatItOwns) {
   EXPECT_EQ(result.at("EMPTY"), "");
 }
 
+TEST(WorkerEnvironment, TheJobsTokenIsNotForWorkers) {
+  const Environment inherited{{"MUSTER_TOKEN", "secret"}, {"MUSTER_OTHER", "kept"}};
+  const Environment result = worker_environment(inherited, second_node(), local_rank_one());
+  EXPECT_FALSE(result.contains("MUSTER_TOKEN"));
+  EXPECT_EQ(result.at("MUSTER_OTHER"), "kept");
+}
+
+TEST(WorkerEnvironment, InterfacesAreNamedWhereTheUserNamedNone) {
+  WorkerVariables worker = local_rank_one();
+  worker.gloo_interface = "eth1";
+  worker.nccl_interface = "=eth1";
+  const Environment result =
+      worker_environment({{"NCCL_SOCKET_IFNAME", "ib0"}}, second_node(), worker);
+  EXPECT_EQ(result.at("GLOO_SOCKET_IFNAME"), "eth1");
+  EXPECT_EQ(result.at("NCCL_SOCKET_IFNAME"), "ib0");
+}
+
 TEST(WorkerEnvironment, AUsersChoiceOfErrorHandlingAndThreadsStands) {
   const Environment inherited = {{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},
                                  {"OMP_NUM_THREADS", "7"}};

@@ -151,6 +151,9 @@ const std::vector<EventCase> kEvents = {
     {"Regroup",
      [](int a) { return group::Regroup{a}; },
      {"!", "-", kStopRegroup + "[0]}", kStopRegroup + "[0,1]}", "-", "-", "-", "-", ""}},
+    {"JobEnded",  // Only of a coordinated group; see worker_group_coordinated_test.cc.
+     [](int) { return group::JobEnded{}; },
+     {"!", "!", "!", "!", "!", "!", "!", "!", ""}},
     {"StopRequested",
      [](int) { return group::StopRequested{SIGINT}; },
      {kEndedEarly + "SIGINT}", kEndedPreparing + "SIGINT}", kStopInt + "[0]}", kStopInt + "[0,1]}",
@@ -221,7 +224,7 @@ TEST(WorkerGroupTable, EveryCellIsAsTheTableSays) {
       }
     }
   }
-  EXPECT_EQ(cells, 152);
+  EXPECT_EQ(cells, 153);
 }
 
 TEST(WorkerGroupTableDeathTest, EveryImpossibleCellEndsTheProgram) {

@@ -1,0 +1,165 @@
+// The agent's part in the rendezvous: what this node's workers do is told to the job's other nodes,
+// and what the others decide is done here. A node that stands alone goes the same way; its Meeting
+// only opens a store.
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+
+#include "agent/agent_loop.h"
+#include "agent/master_port.h"
+#include "agent/meeting_options.h"
+#include "agent/report/failure_wire.h"
+#include "rendezvous/base/contract.h"
+#include "rendezvous/membership/job_token.h"
+#include "rendezvous/net/interfaces.h"
+
+namespace muster {
+
+// ---- opening
+
+void AgentLoop::find_token(std::function<void(std::string)> next) {
+  const RendezvousSpec& rendezvous = spec_.rendezvous;
+  if (!coordinated_ || !rendezvous.token_file) return next(rendezvous.token.value_or(""));
+  output_->perform([this, path = *rendezvous.token_file, next = std::move(next)] {
+    boost::asio::post(io_, [this, next, token = membership::read_token_file(path)] {
+      if (ending_) return;
+      if (!token) return fail_early(token.error());
+      next(*token);
+    });
+  });
+}
+
+bool AgentLoop::open_meeting(const std::string& token) {
+  Meeting::Handlers handlers;
+  handlers.round = [this](const membership::Round& round) { on_round(round); };
+  handlers.stop = [this](const member::StopWorkers& stop) { on_stop_order(stop); };
+  handlers.leave_announced = [this] { on_leave_announced(); };
+  handlers.ended = [this](const membership::End& end) { on_job_ended(end); };
+  handlers.failed = [this](const Error& error) { on_meeting_failed(error); };
+  handlers.say = [this](const std::string& text) { say(text); };
+  Result<std::unique_ptr<Meeting>> meeting =
+      make_meeting(io_, meeting_options(spec_, {setup_.workers, own_hostname(), run_id_, token}),
+                   std::move(handlers));
+  if (!meeting) {
+    fail_early(name_port_owner(meeting.error(), spec_.rendezvous.endpoint_port.value_or(0)));
+    return false;
+  }
+  meeting_ = std::move(*meeting);
+  return true;
+}
+
+// ---- what the workers do
+
+// Old workers are reaped and their output is complete: only now may a round form with us.
+void AgentLoop::request_round(const group::RequestRound& request) {
+  if (group_->finished()) return;
+  wanted_round_ = request;
+  meeting_->ready();
+}
+
+void AgentLoop::report_failure(const group::Culprit& culprit, bool final) {
+  if (!coordinated_) return;
+  membership::Failure failure;
+  failure.rank = round_.base_rank + culprit.local_rank;
+  failure.local_rank = culprit.local_rank;
+  failure.final = final;
+  failure.exit_code = culprit.status && culprit.status->code() != 0 ? culprit.status->code() : 1;
+  failure.sentence = culprit.status ? describe(*culprit.status) : culprit.why;
+  failure_ = failure;
+  meeting_->worker_failed(job_round_.epoch, failure);
+}
+
+void AgentLoop::report_failure(const Error& error, int local_rank) {
+  if (!coordinated_) return;
+  membership::Failure failure;
+  failure.rank = round_.base_rank + local_rank;
+  failure.local_rank = local_rank;
+  failure.final = true;
+  failure.exit_code = static_cast<int>(error.code);
+  failure.sentence = error.message;
+  failure.detail = encode_failure_detail(record_->error_report(error));
+  meeting_->worker_failed(job_round_.epoch, failure);
+}
+
+// The attempt's output is complete: the others get to know what the culprit's last words were.
+void AgentLoop::report_failure_detail() {
+  if (!failure_) return;
+  const std::optional<JobReport> report = record_->failure_report(failure_->local_rank);
+  if (report) {
+    const WorkerFailure& culprit = report->failures[*report->culprit];
+    failure_->rank = culprit.rank;
+    failure_->local_rank = culprit.local_rank;
+    failure_->exit_code = exit_code_of(*report, ExitCodePolicy::culprit);
+    failure_->sentence = failure_sentence(*report);
+    failure_->detail = encode_failure_detail(*report);
+    meeting_->worker_failed(job_round_.epoch, *failure_);
+  }
+  failure_.reset();
+}
+
+void AgentLoop::on(const group::Succeeded&) {
+  meeting_->workers_done(job_round_.epoch);
+}
+
+// ---- what the others decide
+
+void AgentLoop::on_round(const membership::Round& round) {
+  if (!wanted_round_ || group_->finished()) return;
+  job_round_ = round;
+  opening_round_ = true;
+  export_interface();
+  open_round(*std::exchange(wanted_round_, std::nullopt));
+}
+
+// Once, when it is known which of our addresses reaches the others.
+void AgentLoop::export_interface() {
+  const RendezvousSpec& rendezvous = spec_.rendezvous;
+  if (!coordinated_ || !rendezvous.export_iface || interface_export_) return;
+  const auto address = IpAddress::parse(meeting_->address_towards_peers());
+  if (!address) return;
+  InterfaceQuestion question;
+  question.interfaces = read_interfaces();
+  question.towards_peers = *address;
+  question.wanted = rendezvous.iface;
+  question.gloo_is_set = environment_.contains(std::string(env::kGlooSocketIfname));
+  question.nccl_is_set = environment_.contains(std::string(env::kNcclSocketIfname));
+  interface_export_ = choose_interface_export(question);
+  if (interface_export_ && !interface_export_->note.empty()) say(interface_export_->note);
+}
+
+void AgentLoop::on_stop_order(const member::StopWorkers& stop) {
+  record_->note(JobEventKind::note, stop.text);
+  if (group_->finished()) return;
+  // Of a failure here the user hears more, once its last words are read.
+  if (!failed_ && !stop.text.empty()) say(stop.text);
+  if (stop.epoch != job_round_.epoch) return;
+  if (opening_round_) {
+    round_dropped_ = true;
+    return;
+  }
+  drive_->post(group::Regroup{attempt_});
+}
+
+void AgentLoop::on_leave_announced() {
+  if (leaving_signal_) drive_->post(group::StopRequested{*leaving_signal_});
+}
+
+void AgentLoop::on_job_ended(const membership::End& end) {
+  if (job_end_) return;
+  job_end_ = end;
+  if (!group_->finished()) drive_->post(group::JobEnded{});
+}
+
+void AgentLoop::on_meeting_failed(const Error& error) {
+  const Error shown = name_port_owner(error, spec_.rendezvous.endpoint_port.value_or(0));
+  if (group_->finished() || job_end_) return;
+  if (!coordinated_) return drive_->post(group::RoundFailed{wanted_round_->attempt, shown});
+  membership::End end;
+  end.why = membership::EndWhy::timeout;
+  end.exit_code = static_cast<int>(error.code);
+  end.text = shown.message;
+  on_job_ended(end);
+}
+
+}  // namespace muster

@@ -1,0 +1,221 @@
+#include "agent/control/control_folder.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "agent/output/unique_fd.h"
+
+namespace muster {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kEntryBytesMax = 64 * 1024;
+constexpr std::size_t kSocketPathMax = sizeof(sockaddr_un{}.sun_path) - 1;
+// The longest name in the folder: "/", ten digits, ".sock".
+constexpr std::size_t kSocketNameMax = 16;
+constexpr time_t kConnectSecondsMax = 2;
+
+std::string errno_text() {
+  return std::strerror(errno);
+}
+
+Error folder_error(const std::string& path, const std::string& why) {
+  return Error{ExitCode::environment,
+               fmt::format("cannot use the folder {} for musterctl: {}; remove it or set "
+                           "MUSTER_RUN_DIR to a folder of your own",
+                           path, why)};
+}
+
+// Another user's runtime folder (su, sudo) is not ours to write into.
+bool is_own_folder(const std::string& path) {
+  struct stat status{};
+  return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+}
+
+// The pid in "4711.json"; 0: something else.
+pid_t pid_of_entry(std::string_view name) {
+  constexpr std::string_view kEnding = ".json";
+  if (!name.ends_with(kEnding)) return 0;
+  name.remove_suffix(kEnding.size());
+  pid_t pid = 0;
+  const auto parsed = std::from_chars(name.data(), name.data() + name.size(), pid);
+  return parsed.ec == std::errc{} && parsed.ptr == name.data() + name.size() ? std::max(pid, 0) : 0;
+}
+
+std::string small_file(const std::string& path) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (fd.get() < 0) return {};
+  std::string text(kEntryBytesMax, '\0');
+  const ssize_t n = read(fd.get(), text.data(), text.size());
+  text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+  return text;
+}
+
+JobEntry entry_of_file(const std::string& folder, pid_t pid) {
+  const json object = json::parse(small_file(control_entry_path(folder, pid)), nullptr, false);
+  JobEntry entry{pid, {}, {}, 0, control_socket_path(folder, pid)};
+  if (!object.is_object()) return entry;
+  const auto text = [&](const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  entry.id = text("id");
+  entry.program = text("program");
+  const auto started = object.find("started");
+  if (started != object.end() && started->is_number()) entry.started = started->get<double>();
+  return entry;
+}
+
+std::vector<pid_t> pids_in(const std::string& folder) {
+  std::vector<pid_t> pids;
+  DIR* directory = opendir(folder.c_str());
+  if (directory == nullptr) return pids;
+  while (const dirent* item = readdir(directory)) {
+    if (const pid_t pid = pid_of_entry(item->d_name); pid > 0) pids.push_back(pid);
+  }
+  closedir(directory);
+  std::ranges::sort(pids);
+  return pids;
+}
+
+// Only these say that nobody is there: a busy job may have a full queue.
+bool nobody_listens(int error) {
+  return error == ECONNREFUSED || error == ENOENT;
+}
+
+// -1 with errno set where nobody took the connection.
+int connect_within(const std::string& socket_path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket_path.size() > kSocketPathMax) {
+    errno = ENAMETOOLONG;
+    return -1;
+  }
+  std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size());
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const timeval limit{kConnectSecondsMax, 0};
+  if (fd.get() < 0 || setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 ||
+      connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return -1;
+  }
+  return fd.release();
+}
+
+}  // namespace
+
+std::vector<std::string> control_folders(const ControlPlace& place, uid_t uid) {
+  if (!place.run_dir.empty()) return {place.run_dir};
+  std::vector<std::string> folders;
+  const std::string own = place.runtime_dir + "/muster";
+  if (place.runtime_dir.starts_with('/') && own.size() + kSocketNameMax <= kSocketPathMax) {
+    folders.push_back(own);
+  }
+  folders.push_back(fmt::format("/tmp/muster-{}", uid));
+  return folders;
+}
+
+Result<void> check_control_folder(const std::string& path) {
+  // Opened once and looked at through the descriptor, so that nothing can be put in its place.
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status{};
+  if (fd.get() < 0 || fstat(fd.get(), &status) != 0) {
+    const bool is_link = errno == ELOOP || errno == ENOTDIR;
+    return tl::unexpected(folder_error(path, is_link ? "it is no real folder" : errno_text()));
+  }
+  if (status.st_uid != geteuid()) {
+    return tl::unexpected(folder_error(path, fmt::format("it belongs to user {}", status.st_uid)));
+  }
+  if ((status.st_mode & 0077) != 0 && fchmod(fd.get(), 0700) != 0) {
+    return tl::unexpected(folder_error(path, "others may enter it"));
+  }
+  return {};
+}
+
+Result<std::string> make_control_folder(const ControlPlace& place) {
+  Error last;
+  for (const std::string& folder : control_folders(place, geteuid())) {
+    const bool in_runtime_dir = folder == place.runtime_dir + "/muster";
+    if (in_runtime_dir && !is_own_folder(place.runtime_dir)) continue;
+    if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+      last = folder_error(folder, errno_text());
+      continue;
+    }
+    const Result<void> fine = check_control_folder(folder);
+    if (fine) return folder;
+    last = fine.error();
+  }
+  return tl::unexpected(last);
+}
+
+std::string control_socket_path(const std::string& folder, pid_t pid) {
+  return fmt::format("{}/{}.sock", folder, pid);
+}
+
+std::string control_entry_path(const std::string& folder, pid_t pid) {
+  return fmt::format("{}/{}.json", folder, pid);
+}
+
+Result<void> write_job_entry(const std::string& folder, const JobEntry& entry) {
+  const json object{
+      {"pid", entry.pid}, {"id", entry.id}, {"program", entry.program}, {"started", entry.started}};
+  const std::string text = object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  const std::string path = control_entry_path(folder, entry.pid);
+  const std::string draft = path + ".new";
+  unlink(draft.c_str());
+  const UniqueFd fd(
+      open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const bool written = fd.get() >= 0 && write(fd.get(), text.data(), text.size()) ==
+                                            static_cast<ssize_t>(text.size());
+  if (written && rename(draft.c_str(), path.c_str()) == 0) return {};
+  const std::string why = errno_text();
+  unlink(draft.c_str());
+  return fail(ExitCode::environment,
+              fmt::format("cannot write {}: {}; musterctl will not find this job", path, why));
+}
+
+void remove_job_entry(const std::string& folder, pid_t pid) {
+  unlink(control_entry_path(folder, pid).c_str());
+  unlink(control_socket_path(folder, pid).c_str());
+}
+
+std::vector<JobEntry> running_jobs(const ControlPlace& place) {
+  std::vector<JobEntry> jobs;
+  for (const std::string& folder : control_folders(place, geteuid())) {
+    if (!check_control_folder(folder)) continue;
+    for (const pid_t pid : pids_in(folder)) {
+      const UniqueFd fd(connect_within(control_socket_path(folder, pid)));
+      if (fd.get() >= 0 || !nobody_listens(errno)) {
+        jobs.push_back(entry_of_file(folder, pid));
+      } else {
+        remove_job_entry(folder, pid);
+      }
+    }
+  }
+  std::ranges::sort(jobs, {}, &JobEntry::pid);
+  return jobs;
+}
+
+Result<int> connect_to_job(const std::string& socket_path) {
+  const int fd = connect_within(socket_path);
+  if (fd >= 0) return fd;
+  return fail(ExitCode::environment,
+              fmt::format("cannot reach the job at {}: {}; it may just have ended: see musterctl "
+                          "list",
+                          socket_path, errno_text()));
+}
+
+}  // namespace muster

@@ -1,0 +1,115 @@
+// What musterctl and a running job say to each other: one JSON object a line over a Unix socket,
+// one request a connection, answered by one line, or by many where logs are followed.
+//
+//   {"command":"status"}
+//   {"command":"signal","signal":"USR1","ranks":[0,[8,15]]}
+//   {"command":"logs","ranks":[3],"lines":20,"follow":true}
+//
+//   {"version":1,"ok":true,"status":{...}} or "logs":[{"rank":3,"text":"...","position":512}]
+//   {"version":1,"ok":false,"error":"one line","code":121}
+//
+// A rank list holds ranks and inclusive [FIRST,LAST] ranges; without one, all are meant. Fields
+// that are not known are ignored, so that both ends may grow. Text that is no UTF-8 is shown with
+// replacement characters. Pure: both ends take the other for hostile, and every size is bounded.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::control {
+
+inline constexpr std::size_t kRequestBytesMax = 64 * 1024;
+inline constexpr std::size_t kReplyBytesMax = 16 * 1024 * 1024;
+inline constexpr std::size_t kRangesMax = 4096;
+inline constexpr std::size_t kLogTextBytesMax = 64 * 1024;
+inline constexpr int kLogLinesMax = 100000;
+
+// Inclusive ranges of global ranks. Empty: all ranks.
+using RankRanges = std::vector<std::pair<int, int>>;
+bool selects(const RankRanges& ranges, int rank);
+
+struct StatusRequest {
+  friend bool operator==(const StatusRequest&, const StatusRequest&) = default;
+};
+struct SignalRequest {
+  int signal = 0;  // A name on the wire.
+  RankRanges ranks;
+
+  friend bool operator==(const SignalRequest&, const SignalRequest&) = default;
+};
+struct LogsRequest {
+  RankRanges ranks;
+  int lines = 10;  // The last so many of each rank.
+  bool follow = false;
+
+  friend bool operator==(const LogsRequest&, const LogsRequest&) = default;
+};
+using Request = std::variant<StatusRequest, SignalRequest, LogsRequest>;
+
+// One node as the agent that is asked sees it.
+struct NodeStatus {
+  int node_rank = -1;  // -1: has none yet (a spare, or a node that waits).
+  std::string host;
+  int first_rank = 0;  // Of its workers, which have dense ranks.
+  int workers = 0;
+  std::string state;  // One word or phrase: "running", "spare", "silent for 1.2 s".
+
+  friend bool operator==(const NodeStatus&, const NodeStatus&) = default;
+};
+
+struct JobStatus {
+  std::string job_id;
+  pid_t pid = 0;  // Of the launcher on this node.
+  std::string program;
+  std::string phase;  // One line for people, from the machine that is in charge.
+  int64_t epoch = 0;
+  int world_size = 0;
+  std::vector<NodeStatus> nodes;
+  int restarts_used = 0;
+  int max_restarts = 0;
+  int membership_changes = 0;
+  std::optional<int> max_membership_changes;  // Not set: no limit.
+  double uptime_s = 0;
+  std::string log_dir;  // Empty: no files.
+
+  friend bool operator==(const JobStatus&, const JobStatus&) = default;
+};
+
+struct LogText {
+  int rank = 0;
+  std::string text;
+  uint64_t position = 0;  // Bytes of this rank's output up to the end of `text`.
+
+  friend bool operator==(const LogText&, const LogText&) = default;
+};
+
+struct Done {
+  friend bool operator==(const Done&, const Done&) = default;
+};
+using Reply = std::variant<Done, JobStatus, std::vector<LogText>, Error>;
+
+// One line with its newline.
+std::string encode(const Request& request);
+// The same. Log texts are cut to their last kLogTextBytesMax bytes, and what would make the line
+// longer than kReplyBytesMax becomes an Error that says so.
+std::string encode(const Reply& reply);
+
+// `line` without its newline. Fails with ExitCode::usage and a line for the other end.
+Result<Request> decode_request(std::string_view line);
+// Fails with ExitCode::internal: whatever answered does not speak this protocol.
+Result<Reply> decode_reply(std::string_view line);
+
+// "USR1", "SIGUSR1", "usr1" or "10".
+std::optional<int> signal_by_name(std::string_view name);
+
+}  // namespace muster::control

@@ -1,0 +1,164 @@
+// A job that is only its control socket: it answers musterctl as an agent would, with made-up
+// workers, so that musterctl and the server can be tried without a job.
+//
+//   control_host ID [RANKS]    prints its pid, then "signal N to RANKS" for each signal; ends with
+//                              its standard input. Each line read there is one more line of every
+//                              rank's log; "stuck" makes it leave all further requests for logs
+//                              unanswered.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/read_until.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "agent/control/control_server.h"
+
+namespace muster {
+namespace {
+
+std::string last_lines(const std::string& text, int lines) {
+  std::size_t at = text.size();
+  for (int i = 0; i <= lines; ++i) {
+    if (at == 0) return text;
+    const std::size_t newline = text.rfind('\n', at - 1);
+    if (newline == std::string::npos) return text;
+    if (i == lines) return text.substr(newline + 1);
+    at = newline;
+  }
+  return text;
+}
+
+class ControlHost {
+ public:
+  ControlHost(std::string id, int ranks)
+      : id_(std::move(id)), input_(io_, dup(STDIN_FILENO)), logs_(static_cast<std::size_t>(ranks)) {
+    for (std::size_t rank = 0; rank < logs_.size(); ++rank)
+      logs_[rank] = fmt::format("rank {} begins\n", rank);
+  }
+
+  int run() {
+    const auto variable = [](const char* name) {
+      const char* value = std::getenv(name);
+      return std::string(value == nullptr ? "" : value);
+    };
+    const ControlPlace place{variable("MUSTER_RUN_DIR"), variable("XDG_RUNTIME_DIR")};
+    const JobEntry entry{getpid(), id_, "made_up.py", 1700000000, {}};
+    const auto socket = ControlServer::open(place, entry);
+    if (!socket) {
+      std::fprintf(stderr, "control_host: %s\n", socket.error().message.c_str());
+      return 1;
+    }
+    ControlServer server(io_, *socket, {}, handlers());
+    server_ = &server;
+    read_line();
+    say(fmt::format("{}", getpid()));
+    io_.run();
+    ControlServer::remove(*socket);
+    return 0;
+  }
+
+ private:
+  static void say(const std::string& line) {
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
+  }
+
+  void read_line() {
+    boost::asio::async_read_until(input_, boost::asio::dynamic_buffer(typed_), '\n',
+                                  [this](boost::system::error_code error, std::size_t n) {
+                                    if (error) return server_->close();
+                                    take_line(typed_.substr(0, n));
+                                    typed_.erase(0, n);
+                                    read_line();
+                                  });
+  }
+
+  void take_line(const std::string& line) {
+    if (line == "stuck\n") {
+      stuck_ = true;
+      return;
+    }
+    for (std::string& log : logs_)
+      log += line;
+  }
+
+  ControlHandlers handlers() {
+    ControlHandlers handlers;
+    handlers.status = [this] { return status(); };
+    handlers.signal = [this](int signal, const control::RankRanges& ranks) {
+      return take_signal(signal, ranks);
+    };
+    handlers.logs = [this](const LogsQuery& query, ControlHandlers::LogsDone done) {
+      if (!stuck_) done(logs(query));
+    };
+    return handlers;
+  }
+
+  control::JobStatus status() const {
+    const int ranks = static_cast<int>(logs_.size());
+    control::JobStatus status;
+    status.job_id = id_;
+    status.pid = getpid();
+    status.program = "made_up.py";
+    status.phase = "attempt 0, restart 0 of 3: running";
+    status.epoch = 2;
+    status.world_size = ranks;
+    status.nodes = {{0, "node-a", 0, ranks, "running"}, {-1, "node-b", 0, 0, "spare"}};
+    status.max_restarts = 3;
+    status.uptime_s = 62;
+    return status;
+  }
+
+  Result<void> take_signal(int signal, const control::RankRanges& ranks) {
+    std::string taken;
+    for (int rank = 0; rank < static_cast<int>(logs_.size()); ++rank) {
+      if (control::selects(ranks, rank))
+        taken += fmt::format("{}{}", taken.empty() ? "" : ",", rank);
+    }
+    if (taken.empty()) return fail(ExitCode::usage, "no such rank runs here; see musterctl status");
+    say(fmt::format("signal {} to {}", signal, taken));
+    return {};
+  }
+
+  std::vector<control::LogText> logs(const LogsQuery& query) const {
+    std::vector<control::LogText> found;
+    for (int rank = 0; rank < static_cast<int>(logs_.size()); ++rank) {
+      if (!control::selects(query.ranks, rank)) continue;
+      const std::string& all = logs_[static_cast<std::size_t>(rank)];
+      const auto after = query.after.find(rank);
+      found.push_back(
+          {rank,
+           after == query.after.end() ? last_lines(all, query.lines) : all.substr(after->second),
+           all.size()});
+    }
+    return found;
+  }
+
+  std::string id_;
+  boost::asio::io_context io_{1};
+  boost::asio::posix::stream_descriptor input_;
+  std::string typed_;
+  std::vector<std::string> logs_;
+  ControlServer* server_ = nullptr;
+  bool stuck_ = false;
+};
+
+}  // namespace
+}  // namespace muster
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: control_host ID [RANKS]\n");
+    return 2;
+  }
+  const int ranks = argc > 2 ? std::atoi(argv[2]) : 2;
+  return muster::ControlHost(argv[1], std::clamp(ranks, 0, 1000)).run();
+}

@@ -1,0 +1,369 @@
+"""Many nodes on one machine: meeting, ranks, restarts, losing and gaining nodes, one verdict, the host's return."""
+import os
+import signal
+import socket
+import time
+
+from harness import main, processes, wait_for
+from nodes_harness import NodesTest
+
+
+class Meeting(NodesTest):
+    def test_static_nodes_form_one_world(self):
+        jobs = [self.static(rank, 3, "--nproc-per-node", 2) for rank in (2, 0, 1)]
+        starts = self.wait_starts(6)
+        self.assert_world(starts, 3, 6, restart=0)
+        for s in starts:
+            self.assertEqual(s.node, f"n{s.group_rank}")
+            self.assertEqual((s.rank, s.local_world), (2 * s.group_rank + s.local_rank, 2))
+            self.assertEqual((s.master_addr, s.master_port), ("127.0.0.1", self.port))
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+
+    def test_elastic_nodes_with_different_worker_counts_form_the_instant_all_are_there(self):
+        began = time.monotonic()
+        jobs = [self.elastic(f"n{i}", "1:3", "--nproc-per-node", count) for i, count in enumerate((2, 1, 3))]
+        starts = self.wait_starts(6)
+        self.assertLess(time.monotonic() - began, 15.0, "nobody waited for the last call of 30 s")
+        self.assert_world(starts, 3, 6, restart=0)
+        self.assertEqual({s.node: s.local_world for s in starts}, {"n0": 2, "n1": 1, "n2": 3})
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+
+    def test_node_ranks_that_were_asked_for_are_honoured(self):
+        jobs = [self.elastic(f"n{rank}", 3, "--node-rank", rank) for rank in (1, 2, 0)]
+        for s in self.wait_starts(3):
+            self.assertEqual(s.node, f"n{s.group_rank}")
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+
+    def test_with_fewer_than_all_the_last_call_decides(self):
+        jobs = [self.elastic(f"n{i}", "2:4", "--rdzv-conf", "last_call_timeout=1") for i in range(2)]
+        self.assert_world(self.wait_starts(2), 2, 2, restart=0)
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+
+    def test_waiting_is_visible_and_ends_with_who_is_missing(self):
+        job = self.static(0, 2, "--rdzv-conf", "timeout=5")
+        self.assert_exit(job, 122)
+        self.assertIn("1 of 2 nodes", job.stderr())
+        self.assertIn("missing: node rank 1", job.stderr())
+        self.assertGreaterEqual(job.stderr().count("1 of 2 nodes"), 2, "a line while waiting, and one at the end")
+
+    def test_a_node_that_was_told_other_numbers_is_refused(self):
+        first = self.elastic("first", 2)
+        wait_for(lambda: first.process.poll() is None, "the first node is there")
+        second = self.elastic("second", 3)
+        code = wait_for(lambda: first.process.poll() or second.process.poll(), "one of them is refused")
+        self.assertEqual(code, 122, self.all_errors())
+
+    def test_two_jobs_share_one_endpoint(self):
+        one = [self.elastic(f"a{i}", 2, "--rdzv-id", "job-a") for i in range(2)]
+        two = [self.elastic(f"b{i}", 2, "--rdzv-id", "job-b") for i in range(2)]
+        starts = self.wait_starts(4)
+        for letter in "ab":
+            self.assert_world([s for s in starts if s.node[0] == letter], 2, 2, restart=0)
+        self.assertEqual(len({s.master_port for s in starts}), 2, "each job has a store of its own")
+        self.order("done")
+        for job in one + two:
+            self.assert_exit(job, 0)
+
+    def test_nodes_meet_by_a_file(self):
+        place = self.path("meet")
+        for turn in range(2):  # The second job finds what the first has left.
+            jobs = [self.node(f"n{i}", "--nnodes", 2, "--rdzv-backend", "file", "--rdzv-endpoint", place, "--rdzv-id", "f")
+                    for i in range(2)]
+            self.assert_world(self.wait_starts(2 * (turn + 1))[-2:], 2, 2, restart=0)
+            self.order("done")
+            for job in jobs:
+                self.assert_exit(job, 0)
+            os.unlink(self.path("do"))
+
+    def test_a_crashed_jobs_file_is_recognised(self):
+        place = self.path("meet")
+        flags = ("--nnodes", 2, "--rdzv-backend", "file", "--rdzv-endpoint", place, "--rdzv-id", "f")
+        for job in [self.node(f"old{i}", *flags) for i in range(2)]:
+            self.wait_starts(1)
+        for job in list(self.jobs):
+            self.kill_node(job)
+        before = len(self.starts())
+        jobs = [self.node(f"new{i}", *flags) for i in range(2)]
+        self.assert_world(self.wait_starts(before + 2)[-2:], 2, 2, restart=0)
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+
+
+class Tokens(NodesTest):
+    def test_the_right_token_joins_and_the_wrong_one_is_refused(self):
+        token = self.write("token", "opensesame\n", 0o600)
+        wrong = self.write("wrong", "letmein\n", 0o600)
+        first = self.elastic("first", 2, "--rdzv-token-file", token)
+        stranger = self.elastic("stranger", 2, "--rdzv-token-file", wrong, "--rdzv-conf", "is_host=false")
+        self.assert_exit(stranger, 122)
+        self.assertIn("token", stranger.stderr())
+        second = self.elastic("second", 2, env={"MUSTER_TOKEN": "opensesame"})
+        self.assert_world(self.wait_starts(2), 2, 2)
+        self.order("done")
+        self.assert_exit(first, 0)
+        self.assert_exit(second, 0)
+        self.assertNotIn("opensesame", first.stderr() + second.stderr() + stranger.stderr())
+
+    def test_on_loopback_nobody_is_told_that_there_is_no_token(self):
+        jobs = [self.elastic(f"n{i}", 2) for i in range(2)]
+        self.wait_starts(2)
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+            self.assertNotIn("token", job.stderr())
+
+    def test_a_token_file_that_cannot_be_read_is_named(self):
+        job = self.elastic("n0", 2, "--rdzv-token-file", self.path("nothing"))
+        self.assert_exit(job, 121)
+        self.assertIn(self.path("nothing"), job.stderr())
+
+
+class Failures(NodesTest):
+    def test_a_failure_on_one_node_restarts_all_nodes_and_costs_one_restart(self):
+        jobs = [self.elastic(f"n{i}", 2, "--max-restarts", 1, "--nproc-per-node", 2) for i in range(2)]
+        self.wait_starts(4)
+        self.order("fail3", "n1.0")
+        starts = self.wait_starts(8)
+        self.assert_world(starts[4:], 2, 4, restart=1)
+        self.assertEqual({(s.node, s.group_rank) for s in starts[:4]}, {(s.node, s.group_rank) for s in starts[4:]},
+                         "ranks are kept")
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+            self.assertIn("exited with 3", job.stderr())
+
+    def test_the_budget_is_the_jobs_and_the_verdict_is_one(self):
+        jobs = [self.elastic(f"n{i}", 3, "--max-restarts", 1) for i in range(3)]
+        self.wait_starts(3)
+        self.order("fail3", "n1.0")
+        self.wait_starts(6)
+        self.order("fail17", "n2.0")
+        for job in jobs:
+            self.assert_exit(job, 17)
+        verdicts = {self.verdict(job) for job in jobs}
+        self.assertEqual(len(verdicts), 1, "\n\n".join(verdicts))
+        verdict = verdicts.pop()
+        self.assertIn("exited with 17", verdict)
+        self.assertIn("last words of rank", verdict)
+        self.assertIn("(node rank", verdict)
+        self.assertEqual(len(self.starts()), 6)
+
+    def test_workers_everywhere_are_told_within_a_second(self):
+        jobs = [self.elastic(f"n{i}", 4) for i in range(4)]
+        self.wait_starts(4)
+        began = time.monotonic()
+        self.order("fail5", "n3.0")
+        for job in jobs:
+            self.assert_exit(job, 5)
+        self.assertLess(time.monotonic() - began, 5.0)
+
+    def test_a_program_that_only_one_node_lacks_ends_the_job_with_its_reason(self):
+        good = self.elastic("good", 2, "--max-restarts", 5)
+        self.jobs.append(bad := self.elastic("bad", 2, "--max-restarts", 5))
+        self.wait_starts(2)
+        os.chmod(self.worker, 0o644)  # The next start cannot execute it.
+        self.order("fail3", "bad.0")
+        self.assert_exit(bad, 126)
+        self.assert_exit(good, 126)
+        self.jobs.remove(bad)
+
+    def test_torchruns_exit_code_is_one_everywhere_when_asked_for(self):
+        jobs = [self.elastic(f"n{i}", 2, "--exit-code", "torchrun") for i in range(2)]
+        self.wait_starts(2)
+        self.order("fail9", "n0.0")
+        for job in jobs:
+            self.assert_exit(job, 1)
+
+
+class Losses(NodesTest):
+    def test_survivors_of_a_killed_node_form_a_new_round(self):
+        jobs = [self.elastic(f"n{i}", "2:3", "--node-rank", i) for i in range(3)]
+        self.wait_starts(3)
+        began = time.monotonic()
+        self.kill_node(jobs[1])
+        starts = self.wait_starts(5)[3:]
+        self.assertLess(time.monotonic() - began, 10.0)
+        self.assert_world(starts, 2, 2, restart=0)
+        self.assertEqual({s.node: s.group_rank for s in starts}, {"n0": 0, "n2": 1})
+        self.order("done")
+        self.assert_exit(jobs[0], 0)
+        self.assert_exit(jobs[2], 0)
+
+    def test_too_few_survivors_end_with_a_verdict_that_names_the_lost_node(self):
+        jobs = [self.static(rank, 2) for rank in range(2)]
+        self.wait_starts(2)
+        self.kill_node(jobs[1])
+        self.assert_exit(jobs[0], 122)
+        self.assertIn("node rank 1", jobs[0].stderr())
+        self.assertIn("lost", jobs[0].stderr())
+
+    def test_a_worker_that_dies_of_a_lost_node_costs_no_restart(self):
+        jobs = [self.elastic(f"n{i}", "1:2", "--node-rank", i, "--max-restarts", 0) for i in range(2)]
+        self.wait_starts(2)
+        self.order("fail1", "n0.0")
+        self.kill_node(jobs[1])
+        starts = self.wait_starts(3)[2:]
+        self.assert_world(starts, 1, 1, restart=0)
+        self.order("done")
+        self.assert_exit(jobs[0], 0)
+
+    def test_a_stopped_agent_loses_its_lease_and_its_workers_place(self):
+        jobs = [self.elastic(f"n{i}", "1:2", "--node-rank", i, "--lease", 1) for i in range(2)]
+        self.wait_starts(2)
+        agent = jobs[1].agent()
+        os.kill(agent, signal.SIGSTOP)
+        self.addCleanup(lambda: os.kill(agent, signal.SIGCONT) if jobs[1].process.poll() is None else None)
+        starts = self.wait_starts(3)[2:]
+        self.assert_world(starts, 1, 1, restart=0)
+        self.assertIn("no sign of life", jobs[0].stderr())
+        os.kill(agent, signal.SIGCONT)  # It comes back as a node that waits: there is a place for it.
+        self.assert_world(self.wait_starts(5)[3:], 2, 2, restart=0)
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+
+    def test_a_suspended_job_keeps_its_lease(self):
+        jobs = [self.elastic(f"n{i}", "1:2", "--node-rank", i, "--lease", 1) for i in range(2)]
+        self.wait_starts(2)
+        jobs[1].signal(signal.SIGTSTP)
+        wait_for(lambda: processes()[jobs[1].pid][1] == "T", "it is suspended")
+        time.sleep(4)  # Several leases.
+        jobs[1].signal(signal.SIGCONT)
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+        self.assertEqual(len(self.starts()), 2)
+
+    def test_a_lost_nodes_hole_is_filled_by_a_newcomer(self):
+        jobs = [self.elastic(f"n{i}", "2:3", "--node-rank", i) for i in range(2)]
+        jobs.append(self.elastic("n2", "2:3"))
+        self.wait_starts(3)
+        self.kill_node(jobs[1])
+        self.wait_starts(5)
+        jobs[1] = self.elastic("new", "2:3")
+        starts = self.wait_starts(8)[5:]
+        self.assert_world(starts, 3, 3, restart=0)
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+
+
+class Elastic(NodesTest):
+    def test_a_late_node_joins_by_a_new_round(self):
+        first = self.elastic("first", "1:2", "--rdzv-conf", "last_call_timeout=1")
+        self.assert_world(self.wait_starts(1), 1, 1, restart=0)
+        late = self.elastic("late", "1:2", "--rdzv-conf", "last_call_timeout=1")
+        starts = self.wait_starts(3)[1:]
+        self.assert_world(starts, 2, 2, restart=0)
+        self.assertEqual({s.node: s.group_rank for s in starts}, {"first": 0, "late": 1})
+        self.order("done")
+        self.assert_exit(first, 0)
+        self.assert_exit(late, 0)
+
+    def test_a_spare_waits_and_takes_the_place_of_a_lost_node(self):
+        jobs = [self.elastic(f"n{i}", 2, "--node-rank", i, "--spares", 1) for i in range(2)]
+        self.wait_starts(2)
+        spare = self.elastic("spare", 2, "--spares", 1)
+        wait_for(lambda: "spare" in spare.stderr(), "the spare says what it is", 30)
+        self.assertEqual(len(self.starts()), 2, "nobody was disturbed")
+        self.kill_node(jobs[1])
+        starts = self.wait_starts(4)[2:]
+        self.assert_world(starts, 2, 2, restart=0)
+        self.assertEqual({s.node: s.group_rank for s in starts}, {"n0": 0, "spare": 1})
+        self.order("done")
+        self.assert_exit(jobs[0], 0)
+        self.assert_exit(spare, 0)
+
+    def test_a_spare_that_was_not_needed_exits_with_success(self):
+        jobs = [self.elastic(f"n{i}", 2) for i in range(2)]
+        self.wait_starts(2)
+        extra = self.elastic("extra", 2)
+        wait_for(lambda: "spare" in extra.stderr(), "the extra node says what it is", 30)
+        self.order("done")
+        for job in [*jobs, extra]:
+            self.assert_exit(job, 0)
+
+    def test_a_node_that_leaves_on_term_lets_the_others_go_on(self):
+        jobs = [self.elastic(f"n{i}", "1:2", "--node-rank", i) for i in range(2)]
+        self.wait_starts(2)
+        jobs[1].signal(signal.SIGTERM)
+        self.assert_exit(jobs[1], 143)
+        self.assert_world(self.wait_starts(3)[2:], 1, 1, restart=0)
+        self.order("done")
+        self.assert_exit(jobs[0], 0)
+
+    def test_term_on_one_node_of_a_fixed_job_stops_it_everywhere(self):
+        jobs = [self.static(rank, 2) for rank in range(2)]
+        self.wait_starts(2)
+        jobs[1].signal(signal.SIGTERM)
+        for job in jobs:
+            self.assert_exit(job, 143)
+        self.assertIn("SIGTERM", jobs[0].stderr())
+
+    def test_the_membership_budget_ends_a_job_that_loses_nodes_for_ever(self):
+        jobs = [self.elastic(f"n{i}", "1:3", "--node-rank", i, "--max-membership-changes", 1) for i in range(3)]
+        self.wait_starts(3)
+        self.kill_node(jobs[2])
+        self.wait_starts(5)
+        self.kill_node(jobs[1])
+        self.assert_exit(jobs[0], 122)
+        self.assertIn("membership", jobs[0].stderr())
+
+
+class TheHost(NodesTest):
+    def test_a_killed_host_that_is_started_again_goes_on_with_the_job(self):
+        jobs = [self.elastic(f"n{i}", 3, "--node-rank", i, "--rdzv-conf", f"is_host={i == 0}") for i in range(3)]
+        self.wait_starts(3)
+        self.kill_node(jobs[0])
+        jobs[0] = self.elastic("n0", 3, "--node-rank", 0, "--rdzv-conf", "is_host=True")
+        starts = self.wait_starts(6)[3:]
+        self.assert_world(starts, 3, 3, restart=0)
+        self.assertEqual({s.node: s.group_rank for s in starts}, {"n0": 0, "n1": 1, "n2": 2})
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+
+    def test_agents_whose_host_never_returns_say_so_and_end(self):
+        jobs = [self.elastic(f"n{i}", 2, "--rdzv-conf", f"join_timeout=4,is_host={i == 0}") for i in range(2)]
+        self.wait_starts(2)
+        self.kill_node(jobs[0])
+        self.assert_exit(jobs[1], 122)
+        self.assertIn(f"127.0.0.1:{self.port}", jobs[1].stderr())
+
+    def test_somebody_else_on_the_port_is_recognised(self):
+        server = socket.create_server(("127.0.0.1", self.port))
+        self.addCleanup(server.close)
+        job = self.elastic("n0", 2, "--rdzv-conf", "is_host=false")
+        server.settimeout(0.1)
+        connections = []
+        while job.process.poll() is None:
+            try:
+                connections.append(server.accept()[0])
+                connections[-1].sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+            except OSError:
+                pass
+        for connection in connections:
+            connection.close()
+        self.assert_exit(job, 122)
+        self.assertIn(f"127.0.0.1:{self.port}", job.stderr())
+        self.assertIn("SSH", job.stderr())
+
+    def test_a_port_that_accepts_and_says_nothing_is_named_while_we_wait(self):
+        server = socket.create_server(("127.0.0.1", self.port))
+        self.addCleanup(server.close)
+        job = self.elastic("n0", 2, "--rdzv-conf", "is_host=false,join_timeout=8")
+        self.assert_exit(job, 122)
+        self.assertIn("says nothing", job.stderr())
+
+
+if __name__ == "__main__":
+    main()
