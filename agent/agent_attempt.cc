@@ -20,6 +20,7 @@ namespace {
 constexpr auto kDeviceMemoryPatience = std::chrono::seconds(20);
 constexpr auto kDeviceMemoryPause = std::chrono::milliseconds(200);
 constexpr auto kDriverAnswer = std::chrono::seconds(5);
+constexpr auto kLastWordsPatience = std::chrono::seconds(2);
 constexpr auto kStuckPoll = std::chrono::milliseconds(200);
 constexpr size_t kErrorFileBytesMax = 1 << 20;
 
@@ -82,10 +83,24 @@ void AgentLoop::wait_for_device_memory(group::RequestRound request,
 
 void AgentLoop::on(const group::RequestRound& effect) {
   if (undrained_) drain();  // No worker could be started, so nobody has said that all are gone.
-  when_drained([this, effect] {
+  // A node that has nothing to tell but that its workers are gone says so at once: the others must
+  // not wait for its disk or its console with the next round, or with the verdict.
+  if (coordinated_ && !failure_) return prepare_round(effect);
+  const auto told = std::make_shared<bool>(false);
+  const auto go_on = [this, effect, told] {
+    if (std::exchange(*told, true)) return;
     report_failure_detail();
     say_restart(Duration{0});
     prepare_round(effect);
+  };
+  when_drained(go_on);
+  if (*told || !coordinated_) return;
+  // Nor for the last words of the culprit, if these do not come.
+  last_words_limit_.expires_after(kLastWordsPatience);
+  last_words_limit_.async_wait([this, go_on, told](boost::system::error_code error) {
+    if (error || *told) return;
+    failure_.reset();
+    go_on();
   });
 }
 

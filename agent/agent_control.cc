@@ -56,7 +56,7 @@ void AgentLoop::open_control() {
       control_server_ = std::make_unique<ControlServer>(
           io_, *socket, ControlServer::Options{},
           ControlHandlers{
-              [this] { return job_status(); },
+              [this](auto done) { give_status(std::move(done)); },
               [this](int signal, const auto& ranks) { return signal_ranks(signal, ranks); },
               [this](const LogsQuery& query, auto done) { give_logs(query, std::move(done)); }});
     });
@@ -87,14 +87,20 @@ control::JobStatus AgentLoop::job_status() {
   status.uptime_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   status.log_dir = folders_.temporary ? std::string() : folders_.run_dir;
-  control::NodeStatus node;
-  node.node_rank = attempt_ < 0 ? -1 : round_.group_rank;
-  node.host = own_hostname();
-  node.first_rank = round_.base_rank;
-  node.workers = setup_.workers;
-  node.state = "this node";
-  status.nodes.push_back(node);
   return status;
+}
+
+// What all nodes do, the host of the job says.
+void AgentLoop::give_status(ControlHandlers::StatusDone done) {
+  if (!meeting_) return done(job_status());
+  meeting_->nodes([this, done = std::move(done)](const std::vector<membership::NodeLine>& lines) {
+    control::JobStatus status = job_status();
+    for (const membership::NodeLine& line : lines) {
+      status.nodes.push_back(
+          {line.node_rank, line.host, line.first_rank, line.workers, line.state});
+    }
+    done(std::move(status));
+  });
 }
 
 // A signal that stops jobs stops the job; any other goes once to each worker that was named.

@@ -191,6 +191,7 @@ void AgentLoop::end(const group::Outcome& outcome) {
   probe_.cancel();
   pause_.cancel();
   stuck_timer_.cancel();
+  last_words_limit_.cancel();
   close_control();
   if (file_timer_) {
     file_timer_->close();

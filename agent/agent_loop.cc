@@ -49,6 +49,7 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       pause_(io_),
       stuck_timer_(io_),
       leave_limit_(io_),
+      last_words_limit_(io_),
       processes_(io_, {[this](const WorkerExit& exit) { on_worker_exit(exit); },
                        [this] { on_group_empty(); }, [this](int signal) { request_stop(signal); }}),
       probe_(io_, processes_),

@@ -72,6 +72,7 @@ class AgentLoop {
   void open_control();
   void close_control();
   control::JobStatus job_status();
+  void give_status(ControlHandlers::StatusDone done);
   Result<void> signal_ranks(int signal, const control::RankRanges& ranks);
   void give_logs(const LogsQuery& query, ControlHandlers::LogsDone done);
 
@@ -154,6 +155,7 @@ class AgentLoop {
   boost::asio::steady_timer pause_;        // Between two looks at the GPU memory.
   boost::asio::steady_timer stuck_timer_;  // Uninterruptible sleep, where the user asked for it.
   boost::asio::steady_timer leave_limit_;
+  boost::asio::steady_timer last_words_limit_;
   WorkerProcesses processes_;
   DeviceProbe probe_;
   std::unique_ptr<Output> output_;

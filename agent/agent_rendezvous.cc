@@ -109,7 +109,11 @@ void AgentLoop::on_round(const membership::Round& round) {
   job_round_ = round;
   opening_round_ = true;
   export_interface();
-  open_round(*std::exchange(wanted_round_, std::nullopt));
+  // The output of the old attempt may still be on its way to a slow disk.
+  when_drained([this, request = *std::exchange(wanted_round_, std::nullopt)] {
+    say_restart(Duration{0});
+    open_round(request);
+  });
 }
 
 // Once, when it is known which of our addresses reaches the others.

@@ -159,7 +159,7 @@ std::string lock_owner(int port) {
 std::string occupied(int port, const std::string& owner) {
   return fmt::format(
       "port {} is in use by {}: stop that process, choose another port (--master-port, "
-      "--rdzv-endpoint), or leave the flag out to get a free one",
+      "--rdzv-endpoint; one node alone may leave the flag out)",
       port, owner);
 }
 

@@ -98,7 +98,16 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
     std::visit([this](const auto& wanted) { serve(wanted); }, *request);
   }
 
-  void serve(const control::StatusRequest&) { reply(server_->handlers_.status()); }
+  void serve(const control::StatusRequest&) {
+    wait_with_patience();
+    answering_ = true;
+    const int question = ++asked_;
+    server_->handlers_.status([self = shared_from_this(), question](control::JobStatus status) {
+      if (self->server_ == nullptr || question != self->asked_) return;
+      ++self->asked_;
+      self->reply(std::move(status));
+    });
+  }
 
   void serve(const control::SignalRequest& request) {
     const Result<void> done = server_->handlers_.signal(request.signal, request.ranks);

@@ -32,9 +32,11 @@ struct LogsQuery {
 struct ControlHandlers {
   using LogsDone = std::function<void(Result<std::vector<control::LogText>>)>;
 
-  std::function<control::JobStatus()> status;
+  using StatusDone = std::function<void(control::JobStatus)>;
+
+  // Calls `done` once, on the control loop, at once or later; and so logs.
+  std::function<void(StatusDone done)> status;
   std::function<Result<void>(int signal, const control::RankRanges& ranks)> signal;
-  // Calls `done` once, on the control loop, at once or later.
   std::function<void(const LogsQuery& query, LogsDone done)> logs;
 };
 

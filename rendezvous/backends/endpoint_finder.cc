@@ -11,16 +11,6 @@
 namespace muster {
 namespace {
 
-// Silence on a connection is the leases' matter; this is for a peer that is gone for good.
-constexpr auto kDeadPeerAfter = std::chrono::seconds(30);
-
-ConnectOptions connect_options(const LookUp& look_up) {
-  ConnectOptions options;
-  options.dead_peer_after = kDeadPeerAfter;
-  options.look_up = look_up;
-  return options;
-}
-
 // Where a process reaches its own listener.
 SocketAddress own_way_to(const Listener& listener) {
   SocketAddress address = listener.local_endpoint();
@@ -53,6 +43,8 @@ void EndpointFinder::dial(std::function<void(DialOutcome)> done) {
     call_own_host();
   } else if (options_.is_host.value_or(false)) {
     listen_as_told();
+  } else if (std::exchange(doubted_, false) && !options_.is_host) {
+    claim(std::nullopt);
   } else {
     call();
   }
@@ -71,6 +63,13 @@ void EndpointFinder::finish(DialOutcome outcome) {
   if (done) done(std::move(outcome));
 }
 
+ConnectOptions EndpointFinder::connect_options() const {
+  ConnectOptions how;
+  how.dead_peer_after = options_.dead_peer_after;
+  how.look_up = options_.look_up;
+  return how;
+}
+
 // ---- somebody else hosts
 
 void EndpointFinder::call() {
@@ -78,7 +77,7 @@ void EndpointFinder::call() {
       std::chrono::steady_clock::now() +
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
   connecting_ = connect_any(io_, options_.host, static_cast<uint16_t>(options_.port), deadline,
-                            connect_options(options_.look_up),
+                            connect_options(),
                             [this](NetResult<TcpSocket> socket) { on_called(std::move(socket)); });
 }
 
@@ -94,24 +93,25 @@ void EndpointFinder::on_called(NetResult<TcpSocket> socket) {
 
 // ---- we may
 
-void EndpointFinder::claim(const NetError& why_not) {
+// Without a reason not to call, that is done if the claim comes to nothing.
+void EndpointFinder::claim(std::optional<NetError> why_not) {
   ClaimOptions how;
   how.limit = options_.claim_limit;
   how.look_up = options_.look_up;
-  claiming_ =
-      claim_endpoint(io_, options_.host, static_cast<uint16_t>(options_.port), how,
-                     [this, why_not](std::variant<Claim, NotHost> outcome) {
-                       if (auto* claim = std::get_if<Claim>(&outcome))
-                         return host(std::move(claim->listener), claim->reached);
-                       const NotHost::Why why = std::get<NotHost>(outcome).why;
-                       if (why == NotHost::Why::port_taken || why == NotHost::Why::somebody_else) {
-                         // Somebody was faster, and may be reached now.
-                         called_again_ = true;
-                         return call();
-                       }
-                       finish(tl::unexpected(DialFailed{
-                           why_not.error(), why_not.failure == NetFailure::refused, false}));
-                     });
+  claiming_ = claim_endpoint(
+      io_, options_.host, static_cast<uint16_t>(options_.port), how,
+      [this, why_not](std::variant<Claim, NotHost> outcome) {
+        if (auto* claim = std::get_if<Claim>(&outcome))
+          return host(std::move(claim->listener), claim->reached);
+        const NotHost::Why why = std::get<NotHost>(outcome).why;
+        if (!why_not || why == NotHost::Why::port_taken || why == NotHost::Why::somebody_else) {
+          // Somebody was faster, and may be reached now.
+          called_again_ = true;
+          return call();
+        }
+        finish(tl::unexpected(
+            DialFailed{why_not->error(), why_not->failure == NetFailure::refused, false}));
+      });
 }
 
 // ---- we do, says the user
@@ -171,8 +171,8 @@ void EndpointFinder::call_own_host() {
       std::chrono::steady_clock::now() +
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
   connecting_ =
-      connect_any(io_, own_host_->to_string(), {*own_host_}, deadline,
-                  connect_options(options_.look_up), [this](NetResult<TcpSocket> socket) {
+      connect_any(io_, own_host_->to_string(), {*own_host_}, deadline, connect_options(),
+                  [this](NetResult<TcpSocket> socket) {
                     if (socket) return finish(Dialled{std::move(*socket), std::nullopt, true});
                     finish(tl::unexpected(DialFailed{socket.error().error(), false, false}));
                   });

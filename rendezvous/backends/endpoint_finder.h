@@ -32,6 +32,9 @@ class EndpointFinder : public HostFinder {
     Duration claim_limit = std::chrono::seconds(5);
     // A port that is taken is asked for this long: the process before us may still be dying.
     Duration taken_patience = std::chrono::seconds(1);
+    // Silence on a connection is the leases' matter; this, no shorter than a lease, is for a peer
+    // that is gone for good.
+    Duration dead_peer_after = std::chrono::seconds(30);
     LookUp look_up = look_up_by_getaddrinfo;
   };
 
@@ -40,13 +43,15 @@ class EndpointFinder : public HostFinder {
 
   void dial(std::function<void(DialOutcome)> done) override;
   void cancel() override;
+  void distrust() override { doubted_ = true; }
 
  private:
   using SteadyTime = std::chrono::steady_clock::time_point;
 
+  ConnectOptions connect_options() const;
   void call();
   void on_called(NetResult<TcpSocket> socket);
-  void claim(const NetError& why_not);
+  void claim(std::optional<NetError> why_not);
   void listen_as_told();
   void on_resolved(NetResult<std::vector<SocketAddress>> addresses);
   void listen_at(const ListenPlan& plan);
@@ -61,6 +66,7 @@ class EndpointFinder : public HostFinder {
   boost::asio::steady_timer retry_;
   std::optional<SocketAddress> own_host_;  // Once we host.
   std::optional<SteadyTime> taken_since_;
+  bool doubted_ = false;  // What answered last is no host; a forwarder that leads to us, perhaps.
   bool called_again_ = false;  // After an election that somebody else won.
   std::function<void(DialOutcome)> done_;
   Connecting connecting_;

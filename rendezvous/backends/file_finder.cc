@@ -12,7 +12,6 @@ namespace muster {
 namespace {
 
 constexpr auto kRetirePatience = std::chrono::milliseconds(500);
-constexpr auto kDeadHostAfter = std::chrono::seconds(30);
 
 // This boot of this machine, and the network namespace: where both are the same, 127.0.0.1 is.
 std::string machine_identity() {
@@ -114,6 +113,7 @@ void FileFinder::on_look(const Result<RecordFound>& found) {
 void FileFinder::call(const RecordFound& found) {
   const HostRecord& record = *found.record;
   called_instance_ = record.instance;
+  watch_beat(record);
   const std::string name = fmt::format("the host {} named in {}", record.host_name, options_.path);
   std::vector<SocketAddress> addresses;
   for (const SocketAddress& address : record.addresses) {
@@ -127,7 +127,7 @@ void FileFinder::call(const RecordFound& found) {
       std::chrono::steady_clock::now() +
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
   ConnectOptions how;
-  how.dead_peer_after = kDeadHostAfter;
+  how.dead_peer_after = options_.dead_peer_after;
   connecting_ =
       connect_any(io_, name, addresses, deadline, how, [this, found](NetResult<TcpSocket> socket) {
         if (socket) return finish(Dialled{std::move(*socket), found.record->instance, false});
@@ -143,12 +143,16 @@ void FileFinder::on_unreachable(const RecordFound& found, const DialFailed& fail
   finish(tl::unexpected(failed));
 }
 
-bool FileFinder::is_dead(const HostRecord& record, bool refused) {
-  if (refused && record.machine == machine_) return true;
-  const auto now = std::chrono::steady_clock::now();
+// From the look on: a call that nobody answers takes as long as some beats.
+void FileFinder::watch_beat(const HostRecord& record) {
   if (suspect_.instance != record.instance || suspect_.beat != record.beat)
-    suspect_ = {record.instance, record.beat, now};
-  return now - suspect_.since >= options_.dead_after;
+    suspect_ = {record.instance, record.beat, std::chrono::steady_clock::now()};
+}
+
+// REQUIRES: its beat is watched.
+bool FileFinder::is_dead(const HostRecord& record, bool refused) const {
+  if (refused && record.machine == machine_) return true;
+  return std::chrono::steady_clock::now() - suspect_.since >= options_.dead_after;
 }
 
 // ---- we may

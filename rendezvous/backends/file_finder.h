@@ -36,7 +36,8 @@ class FileFinder : public HostFinder {
     std::string interface;
     Duration dial_limit = std::chrono::seconds(3);
     Duration beat_every = std::chrono::seconds(1);
-    Duration dead_after = std::chrono::seconds(4);  // Without a beat.
+    Duration dead_after = std::chrono::seconds(4);        // Without a beat.
+    Duration dead_peer_after = std::chrono::seconds(30);  // As in EndpointFinder.
   };
 
   FileFinder(boost::asio::io_context& io, Options options, OnHost on_host);
@@ -60,7 +61,8 @@ class FileFinder : public HostFinder {
   void on_look(const Result<RecordFound>& found);
   void call(const RecordFound& found);
   void on_unreachable(const RecordFound& found, const DialFailed& failed);
-  bool is_dead(const HostRecord& record, bool refused);
+  void watch_beat(const HostRecord& record);
+  bool is_dead(const HostRecord& record, bool refused) const;
   void take(const RecordFound& found);
   void on_taken(const Result<bool>& won, std::unique_ptr<Listener> listener);
   HostRecord own_record(const Listener& listener) const;

@@ -96,6 +96,7 @@ MemberClient::Handlers JoinedMeeting::client_handlers() {
   MemberClient::Handlers on;
   on.round = [this](const membership::Round& formed) {
     membership::Round round = formed;
+    master_addr_ = formed.master_addr;
     if (options_.fixed_master_addr) round.master_addr = options_.host;
     handlers_.round(round);
   };
@@ -139,6 +140,17 @@ void JoinedMeeting::leaving(int signal, bool reaped) {
 std::string JoinedMeeting::status() {
   if (coordinator_ == nullptr) return client_.status();
   return fmt::format("{}; this node is the host: {}", client_.status(), coordinator_->status());
+}
+
+void JoinedMeeting::nodes(std::function<void(std::vector<membership::NodeLine>)> done) {
+  client_.nodes(std::move(done));
+}
+
+// A host reaches itself by loopback, perhaps; the others do not.
+std::string JoinedMeeting::address_towards_peers() {
+  const std::optional<IpAddress> master = IpAddress::parse(master_addr_);
+  const bool is_ours = coordinator_ != nullptr && master && is_own_address(*master);
+  return is_ours ? master_addr_ : client_.own_address();
 }
 
 void JoinedMeeting::close(std::function<void()> closed) {

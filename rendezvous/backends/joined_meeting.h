@@ -32,6 +32,8 @@ class JoinedMeeting : public Meeting {
   void worker_failed(membership::Epoch epoch, membership::Failure failure) override;
   void leaving(int signal, bool reaped) override;
   std::string status() override;
+  void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
+  std::string address_towards_peers() override;
   void close(std::function<void()> closed) override;
 
  private:
@@ -54,6 +56,7 @@ class JoinedMeeting : public Meeting {
   MemberClient client_;
   boost::asio::steady_timer goodbye_timer_;
   std::function<void()> closed_;
+  std::string master_addr_;  // Of the newest round: where the members reach the host.
   bool begun_ = false;
 };
 

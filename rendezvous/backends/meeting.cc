@@ -1,5 +1,6 @@
 #include "rendezvous/backends/meeting.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "rendezvous/backends/endpoint_finder.h"
@@ -26,6 +27,7 @@ Result<std::unique_ptr<Meeting>> make_endpoint_meeting(boost::asio::io_context& 
         finder.host = options.host;
         finder.port = options.port;
         finder.is_host = options.is_host;
+        finder.dead_peer_after = std::max(finder.dead_peer_after, options.join.lease);
         return std::make_unique<EndpointFinder>(loop, std::move(finder), std::move(on_host));
       });
 }
@@ -44,6 +46,7 @@ Result<std::unique_ptr<Meeting>> make_file_meeting(boost::asio::io_context& io,
         finder.is_host = options.is_host;
         finder.local_addr = options.local_addr;
         finder.interface = options.interface;
+        finder.dead_peer_after = std::max(finder.dead_peer_after, options.join.lease);
         return std::make_unique<FileFinder>(loop, std::move(finder), std::move(on_host));
       });
 }

@@ -65,6 +65,9 @@ class Meeting {
   virtual void leaving(int signal, bool reaped) = 0;
   // What is being waited for, in one line; any time.
   virtual std::string status() = 0;
+  // All nodes of the job, as its host sees them: those of the round by their rank, then the others.
+  // `done` is called within a second, with nothing where the host is not reached.
+  virtual void nodes(std::function<void(std::vector<membership::NodeLine>)> done) = 0;
   // Our end of the connection to the host, for the choice of a network interface. Empty where there
   // is none, or the host is this machine and nobody else has come.
   virtual std::string address_towards_peers() { return {}; }

@@ -126,6 +126,12 @@ std::string SoloMeeting::status() {
   return fmt::format("epoch {} runs on this node alone; {}", epoch_, store_.status());
 }
 
+void SoloMeeting::nodes(std::function<void(std::vector<membership::NodeLine>)> done) {
+  const membership::Join& join = options_.join;
+  done({{round_runs_ ? 0 : -1, join.host_name, 0, join.slots,
+         leaving_ ? "leaving" : (round_runs_ ? "running" : "between two rounds")}});
+}
+
 void SoloMeeting::close(std::function<void()> closed) {
   leaving_ = true;
   end_round();

@@ -26,6 +26,7 @@ class SoloMeeting : public Meeting {
   void worker_failed(membership::Epoch epoch, membership::Failure failure) override;
   void leaving(int signal, bool reaped) override;
   std::string status() override;
+  void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
   void close(std::function<void()> closed) override;
 
  private:

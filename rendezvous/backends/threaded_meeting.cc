@@ -18,8 +18,24 @@ constexpr auto kJoinPatience = std::chrono::seconds(1);
 
 }  // namespace
 
-// `handlers` and `alive` are used on the agent's thread only. The mutex is for a thread that was
-// left behind: it may try to deliver when the agent's loop is no more.
+struct ThreadedMeeting::Thread {
+  Thread() : io(1), work(io.get_executor()) {}
+
+  void main() {
+    pthread_setname_np(pthread_self(), "muster-rdzv");
+    io.run();
+    inner.reset();
+    ended.set_value();
+  }
+
+  boost::asio::io_context io;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work;
+  std::unique_ptr<Meeting> inner;
+  std::promise<void> ended;
+};
+
+// What is not behind the mutex is used on the agent's thread only. The mutex is for a thread that
+// was left behind: it may try to deliver when the agent's loop is no more.
 struct ThreadedMeeting::Mailbox : std::enable_shared_from_this<Mailbox> {
   Mailbox(boost::asio::io_context& io, Meeting::Handlers given)
       : agent_loop(&io), handlers(std::move(given)) {}
@@ -33,11 +49,16 @@ struct ThreadedMeeting::Mailbox : std::enable_shared_from_this<Mailbox> {
     });
   }
 
-  Meeting::Handlers forwarding() {
+  // For the Meeting that `thread` owns.
+  Meeting::Handlers forwarding(const Thread* thread) {
     const auto self = shared_from_this();
     Meeting::Handlers on;
-    on.round = [self](const membership::Round& round) {
-      self->deliver([round](const Handlers& to) { to.round(round); });
+    on.round = [self, thread](const membership::Round& round) {
+      self->deliver(
+          [self, round, address = thread->inner->address_towards_peers()](const Handlers& to) {
+            self->address_towards_peers = address;
+            to.round(round);
+          });
     };
     on.stop = [self](const member::StopWorkers& stop) {
       self->deliver([stop](const Handlers& to) { to.stop(stop); });
@@ -66,23 +87,8 @@ struct ThreadedMeeting::Mailbox : std::enable_shared_from_this<Mailbox> {
   std::mutex mutex;
   boost::asio::io_context* agent_loop;
   Meeting::Handlers handlers;
+  std::string address_towards_peers;
   bool alive = true;
-};
-
-struct ThreadedMeeting::Thread {
-  Thread() : io(1), work(io.get_executor()) {}
-
-  void main() {
-    pthread_setname_np(pthread_self(), "muster-rdzv");
-    io.run();
-    inner.reset();
-    ended.set_value();
-  }
-
-  boost::asio::io_context io;
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work;
-  std::unique_ptr<Meeting> inner;
-  std::promise<void> ended;
 };
 
 Result<std::unique_ptr<Meeting>> ThreadedMeeting::start(boost::asio::io_context& agent_loop,
@@ -90,7 +96,8 @@ Result<std::unique_ptr<Meeting>> ThreadedMeeting::start(boost::asio::io_context&
                                                         const MakeInner& make_inner) {
   const auto mailbox = std::make_shared<Mailbox>(agent_loop, std::move(handlers));
   const auto shared = std::make_shared<Thread>();
-  Result<std::unique_ptr<Meeting>> inner = make_inner(shared->io, mailbox->forwarding());
+  Result<std::unique_ptr<Meeting>> inner =
+      make_inner(shared->io, mailbox->forwarding(shared.get()));
   if (!inner) return inner;
   shared->inner = std::move(*inner);
   return std::unique_ptr<Meeting>(new ThreadedMeeting(mailbox, shared));
@@ -147,6 +154,20 @@ std::string ThreadedMeeting::status() {
   run([answer](Meeting& inner) { answer->set_value(inner.status()); });
   if (future.wait_for(kStatusPatience) == std::future_status::ready) last_status_ = future.get();
   return last_status_;
+}
+
+void ThreadedMeeting::nodes(std::function<void(std::vector<membership::NodeLine>)> done) {
+  using Lines = std::vector<membership::NodeLine>;
+  const auto callback = std::make_shared<std::function<void(Lines)>>(std::move(done));
+  run([mailbox = mailbox_, callback](Meeting& inner) {
+    inner.nodes([mailbox, callback](const Lines& lines) {
+      mailbox->deliver([callback, lines](const Handlers&) { (*callback)(lines); });
+    });
+  });
+}
+
+std::string ThreadedMeeting::address_towards_peers() {
+  return mailbox_->address_towards_peers;
 }
 
 void ThreadedMeeting::close(std::function<void()> closed) {

@@ -31,6 +31,8 @@ class ThreadedMeeting : public Meeting {
   void worker_failed(membership::Epoch epoch, membership::Failure failure) override;
   void leaving(int signal, bool reaped) override;
   std::string status() override;
+  void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
+  std::string address_towards_peers() override;  // As it was when the newest round formed.
   void close(std::function<void()> closed) override;
 
  private:

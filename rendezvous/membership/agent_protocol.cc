@@ -72,6 +72,12 @@ class FieldWriter {
     integer(static_cast<uint8_t>(value.index()));
     std::visit(walk, value);
   }
+  template <typename T, typename Walk>
+  void list(const std::vector<T>& values, size_t /*count_max*/, Walk&& walk) {
+    integer(static_cast<uint32_t>(values.size()));
+    for (const T& value : values)
+      walk(value);
+  }
   bool foreign(uint16_t /*version*/) const { return false; }
 
  private:
@@ -142,6 +148,14 @@ class FieldReader {
     integer(index);
     if (!emplace(value, index)) return breach("an unknown kind");
     std::visit(walk, value);
+  }
+  template <typename T, typename Walk>
+  void list(std::vector<T>& values, size_t count_max, Walk&& walk) {
+    uint32_t count = 0;
+    integer(count);
+    if (count > count_max) return breach("a list that is too long");
+    for (uint32_t i = 0; i < count && !why_; ++i)
+      walk(values.emplace_back());
   }
   // What another version says after its number is not ours to understand.
   bool foreign(uint16_t version) {
@@ -218,6 +232,7 @@ void fields(auto& a, Like<Join> auto& m) {
   a.flag(m.is_host);
   job_fields(a, m);
   a.epoch(m.last_epoch);
+  a.integer(m.last_instance);
   a.number(m.last_rank, -1, kNodesMax);
   a.number(m.last_nodes, 0, kNodesMax);
   a.number(m.restarts, 0, kCountMax);
@@ -244,6 +259,10 @@ void fields(auto& a, Like<Report> auto& m) {
 }
 
 void fields(auto&, Like<Goodbye> auto&) {}
+
+void fields(auto& a, Like<Query> auto& m) {
+  a.integer(m.id);
+}
 
 void fields(auto& a, Like<Challenge> auto& m) {
   a.raw(m.nonce);
@@ -308,6 +327,21 @@ void fields(auto& a, Like<Alive> auto& m) {
   a.integer(m.report);
 }
 
+void fields(auto& a, Like<NodeLine> auto& m) {
+  a.number(m.node_rank, -1, kNodesMax);
+  a.text(m.host, kNameBytesMax);
+  a.number(m.first_rank, 0, kAnyInt);
+  a.number(m.workers, 0, kSlotsMax);
+  a.text(m.state, kStateBytesMax);
+}
+
+void fields(auto& a, Like<Nodes> auto& m) {
+  a.integer(m.query);
+  a.flag(m.last);
+  a.number(m.left_out, 0, kAnyInt);
+  a.list(m.lines, kLinesInPart, [&](auto& line) { fields(a, line); });
+}
+
 template <typename Message>
 void encode_frame(const Message& message, std::string& out) {
   const size_t begin = out.size();
@@ -360,6 +394,28 @@ void encode(const AgentMessage& message, std::string& out) {
 
 void encode(const HostMessage& message, std::string& out) {
   encode_frame(message, out);
+}
+
+std::vector<Nodes> nodes_answer(uint64_t query, std::vector<NodeLine> lines) {
+  std::vector<Nodes> parts(1);
+  size_t bytes = 0;
+  size_t told = 0;
+  for (NodeLine& line : lines) {
+    std::string encoded;
+    FieldWriter writer(encoded);
+    fields(writer, line);
+    bytes += encoded.size();
+    if (bytes > kNodesBytesMax) break;
+    if (parts.back().lines.size() == kLinesInPart) parts.emplace_back();
+    parts.back().lines.push_back(std::move(line));
+    ++told;
+  }
+  for (Nodes& part : parts) {
+    part.query = query;
+    part.last = &part == &parts.back();
+  }
+  parts.back().left_out = static_cast<int>(lines.size() - told);
+  return parts;
 }
 
 template <typename Message>

@@ -42,6 +42,11 @@ inline constexpr size_t kTextBytesMax = 4096;  // Lines for people.
 inline constexpr size_t kDetailBytesMax =
     262144;  // A failure's details (opaque to the rendezvous).
 inline constexpr size_t kFrameBytesMax = 524288;
+// The answer to a Query stays far below what may be unsent to an agent, or it would cost it its
+// connection.
+inline constexpr size_t kStateBytesMax = 256;
+inline constexpr int kLinesInPart = 256;
+inline constexpr size_t kNodesBytesMax = size_t{1} << 20;
 // Enough for a Hello and a Join: what a stranger may say before it has proved who it is.
 inline constexpr size_t kStrangerFrameBytesMax = 8192;
 
@@ -95,6 +100,9 @@ struct Join {
 
   // What it knows of the past: how a returning host learns where the job stands.
   Epoch last_epoch = 0;
+  // The host that numbered it. One that returned and met nobody who knew counts from 1 again, so a
+  // number alone does not tell which round it was.
+  uint64_t last_instance = 0;
   int last_rank = -1;  // In that epoch.
   int last_nodes = 0;  // Nodes in that epoch.
   int restarts = 0;    // Taken from the budget so far.
@@ -135,6 +143,14 @@ struct Report {
 
 struct Goodbye {  // The last word of an agent that has taken in the End, or has left for good.
   friend bool operator==(const Goodbye&, const Goodbye&) = default;
+};
+
+// Somebody at this agent's node wants to see all nodes of the job. Answered by Nodes. Nothing of
+// the rendezvous depends on it: it renews no lease, and may be answered with nothing when asked too
+// often.
+struct Query {
+  uint64_t id = 0;  // Comes back in the answer.
+  friend bool operator==(const Query&, const Query&) = default;
 };
 
 // ---- what the host says
@@ -236,8 +252,27 @@ struct Alive {          // The host's heartbeat.
   friend bool operator==(const Alive&, const Alive&) = default;
 };
 
-using AgentMessage = std::variant<Hello, Join, Report, Goodbye>;
-using HostMessage = std::variant<Challenge, Welcome, Refused, Order, Alive>;
+// One node as the host knows it, for people.
+struct NodeLine {
+  int node_rank = -1;  // -1: it is in no round.
+  std::string host;    // As the node named itself: may hold anything.
+  int first_rank = 0;  // Of its workers in this round.
+  int workers = 0;
+  std::string state;  // "running", "spare", "silent for 1.2 s"
+  friend bool operator==(const NodeLine&, const NodeLine&) = default;
+};
+
+// A part of the answer to a Query; the parts follow one another.
+struct Nodes {
+  uint64_t query = 0;
+  bool last = true;
+  int left_out = 0;             // Nodes that are not told, said in the last part.
+  std::vector<NodeLine> lines;  // At most kLinesInPart.
+  friend bool operator==(const Nodes&, const Nodes&) = default;
+};
+
+using AgentMessage = std::variant<Hello, Join, Report, Goodbye, Query>;
+using HostMessage = std::variant<Challenge, Welcome, Refused, Order, Alive, Nodes>;
 
 // One frame: u32 length of what follows, u8 type, fields. Little-endian.
 // REQUIRES: within the limits above (longer texts and details are cut, on a UTF-8 boundary).
@@ -274,5 +309,8 @@ extern template class FrameReader<HostMessage>;
 // For transcripts and logs. One line.
 std::string to_text(const AgentMessage& message);
 std::string to_text(const HostMessage& message);
+
+// The answer to a Query in its parts: whole lines, as many as kNodesBytesMax holds.
+std::vector<Nodes> nodes_answer(uint64_t query, std::vector<NodeLine> lines);
 
 }  // namespace muster::membership

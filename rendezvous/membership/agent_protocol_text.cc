@@ -6,8 +6,8 @@ namespace muster::membership {
 namespace {
 
 // Texts of others go into our transcript as one line each, however they look.
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
+std::string escaped(std::string_view text) {
+  std::string out;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7f) {
@@ -17,7 +17,11 @@ std::string quoted(std::string_view text) {
       out += c;
     }
   }
-  return out + "\"";
+  return out;
+}
+
+std::string quoted(std::string_view text) {
+  return '"' + escaped(text) + '"';
 }
 
 std::string seconds_text(Duration duration) {
@@ -81,8 +85,9 @@ std::string message_text(const Join& m) {
   if (m.max_membership_changes) out += fmt::format(", {} changes", *m.max_membership_changes);
   out += fmt::format(", last call {}, join time-out {}, lease {}", seconds_text(m.last_call),
                      seconds_text(m.join_timeout), seconds_text(m.lease));
-  return out + fmt::format("; was rank {} of {} in epoch {}, {} restarts and {} changes so far}}",
-                           m.last_rank, m.last_nodes, m.last_epoch, m.restarts, m.changes);
+  return out + fmt::format(
+                   "; was rank {} of {} in epoch {} of {:x}, {} restarts and {} changes so far}}",
+                   m.last_rank, m.last_nodes, m.last_epoch, m.last_instance, m.restarts, m.changes);
 }
 
 std::string message_text(const Report& m) {
@@ -95,6 +100,10 @@ std::string message_text(const Report& m) {
 
 std::string message_text(const Goodbye&) {
   return "Goodbye{}";
+}
+
+std::string message_text(const Query& m) {
+  return fmt::format("Query{{{}}}", m.id);
 }
 
 std::string message_text(const Challenge& m) {
@@ -119,7 +128,7 @@ std::string order_text(const Round& m) {
       "Round{{epoch {}, node {} of {}, ranks {}+ of {}, role ranks {}+ of {}, master {}:{}, "
       "{} restarts, {} changes}}",
       m.epoch, m.node_rank, m.nodes, m.base_rank, m.world_size, m.base_role_rank, m.role_world_size,
-      m.master_addr, m.master_port, m.restarts, m.changes);
+      escaped(m.master_addr), m.master_port, m.restarts, m.changes);
 }
 
 std::string order_text(const Stop& m) {
@@ -143,6 +152,15 @@ std::string message_text(const Order& m) {
 
 std::string message_text(const Alive& m) {
   return fmt::format("Alive{{report {}}}", m.report);
+}
+
+std::string message_text(const Nodes& m) {
+  std::string out = fmt::format("Nodes{{{}", m.query);
+  for (const NodeLine& line : m.lines)
+    out += fmt::format(", node {} {} ranks {}+{} {}", line.node_rank, quoted(line.host),
+                       line.first_rank, line.workers, quoted(line.state));
+  if (m.left_out > 0) out += fmt::format(", {} left out", m.left_out);
+  return out + (m.last ? "}" : ", more}");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "rendezvous/membership/agent_session.h"
 #include "rendezvous/membership/hosted_job.h"
+#include "rendezvous/membership/store_probe.h"
 
 namespace muster {
 
@@ -114,6 +115,11 @@ void Coordinator::on_closed(membership::ConnectionId id, const std::string& why,
 // ---- the store's clients on the agents' port
 
 void Coordinator::on_store_client(const Arrival& arrival) {
+  // An agent that we let wait asks whether we are a stranger.
+  if (arrival.bytes == store_question()) {
+    ::close(arrival.fd);
+    return;
+  }
   JobStore& store = find_job(options_.job_id)->store();
   const bool too_early = !store.is_shared() || !store.was_ever_open();
   if (too_early && early_store_clients_.size() < kEarlyStoreClientsSaid &&
@@ -226,12 +232,15 @@ void Coordinator::look_if_idle() {
   const std::string who = who_needs_us(now);
   if (!who.empty() && !said_staying_ && now - closing_since_ >= kSayStayingAfter) {
     said_staying_ = true;
-    say(fmt::format("this node is the host of the rendezvous: it stays until {}", who));
+    say(fmt::format(
+        "this node is the host of the rendezvous: it stays until {} (a signal ends it at once)",
+        who));
   }
   // By way of the loop, so that nobody destroys us from inside one of our functions.
   idle_timer_.expires_after(who.empty() ? Duration::zero() : Duration(kIdleLook));
+  // A wait that ended already cannot be called back: after a second look both get here.
   idle_timer_.async_wait([this, leave = who.empty()](boost::system::error_code error) {
-    if (error) return;
+    if (error || !idle_) return;
     if (!leave) return look_if_idle();
     const std::function<void()> idle = std::exchange(idle_, nullptr);
     idle();
@@ -250,8 +259,10 @@ std::string Coordinator::who_needs_us(SteadyTime now) const {
     name = id;
   }
   if (jobs == 0) return {};
-  if (jobs == 1) return fmt::format("the {} agents of job '{}' have gone", agents, name);
-  return fmt::format("the {} agents of {} jobs have gone", agents, jobs);
+  const std::string who = agents == 1 ? "the agent" : fmt::format("the {} agents", agents);
+  const std::string gone = agents == 1 ? "has gone" : "have gone";
+  if (jobs == 1) return fmt::format("{} of job '{}' {}", who, name, gone);
+  return fmt::format("{} of {} jobs {}", who, jobs, gone);
 }
 
 Coordinator::Counters Coordinator::counters() const {
@@ -266,6 +277,10 @@ std::string Coordinator::status() const {
   for (const auto& [id, job] : jobs_)
     text += fmt::format("{}job '{}': {}", text.empty() ? "" : "; ", id, job->status());
   return text;
+}
+
+std::vector<membership::NodeLine> Coordinator::nodes() const {
+  return jobs_.at(options_.job_id)->nodes();
 }
 
 void Coordinator::say(const std::string& text) const {

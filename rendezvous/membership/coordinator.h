@@ -75,6 +75,8 @@ class Coordinator {
 
   // One line for each job.
   std::string status() const;
+  // Of the host's own job.
+  std::vector<membership::NodeLine> nodes() const;
 
  private:
   using SteadyTime = std::chrono::steady_clock::time_point;

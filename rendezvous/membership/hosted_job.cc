@@ -12,6 +12,13 @@ namespace muster {
 
 using membership::AgentMessage;
 
+namespace {
+
+// An answer costs the host as much as all nodes are long.
+constexpr int kQueriesInSecond = 20;
+
+}  // namespace
+
 HostedJob::HostedJob(boost::asio::io_context& io, Options options, Handlers handlers)
     : options_(std::move(options)),
       handlers_(std::move(handlers)),
@@ -34,10 +41,28 @@ void HostedJob::on_message(membership::ConnectionId connection, const AgentMessa
     drive_.post(membership::Reported{connection, *report});
   } else if (std::holds_alternative<membership::Goodbye>(message)) {
     drive_.post(membership::Parted{connection});
+  } else if (const auto* query = std::get_if<membership::Query>(&message)) {
+    answer(connection, *query);
   }
 }
 
+void HostedJob::answer(membership::ConnectionId connection, const membership::Query& query) {
+  if (!connections_.contains(connection)) return;
+  std::vector<membership::NodeLine> lines;
+  if (!is_too_curious(connection)) lines = nodes();
+  for (membership::Nodes& part : membership::nodes_answer(query.id, std::move(lines)))
+    handlers_.send(connection, std::move(part));
+}
+
+bool HostedJob::is_too_curious(membership::ConnectionId connection) {
+  const auto now = std::chrono::steady_clock::now();
+  Curiosity& curiosity = curious_[connection];
+  if (now - curiosity.since >= std::chrono::seconds(1)) curiosity = {now, 0};
+  return ++curiosity.queries > kQueriesInSecond;
+}
+
 void HostedJob::on_disconnected(membership::ConnectionId connection) {
+  curious_.erase(connection);
   if (connections_.erase(connection) == 0) return;
   if (others_.erase(connection) != 0) others_until_ = std::chrono::steady_clock::now();
   drive_.post(membership::Disconnected{connection});
@@ -51,6 +76,10 @@ std::string HostedJob::status() const {
   return machine_.status(to_instant(std::chrono::steady_clock::now()));
 }
 
+std::vector<membership::NodeLine> HostedJob::nodes() const {
+  return machine_.nodes(to_instant(std::chrono::steady_clock::now()));
+}
+
 void HostedJob::perform(const Membership::Effect& effect) {
   struct Perform {
     HostedJob& self;
@@ -59,6 +88,7 @@ void HostedJob::perform(const Membership::Effect& effect) {
     }
     void operator()(const membership::Hangup& e) const {
       self.connections_.erase(e.connection);
+      self.curious_.erase(e.connection);
       if (self.others_.erase(e.connection) != 0)
         self.others_until_ = std::chrono::steady_clock::now();
       self.handlers_.hang_up(e.connection);

@@ -50,6 +50,7 @@ class HostedJob {
   bool has_others(std::chrono::steady_clock::time_point since) const;
   size_t connections() const { return connections_.size(); }
   std::string status() const;
+  std::vector<membership::NodeLine> nodes() const;
 
  private:
   struct Seen {
@@ -57,7 +58,15 @@ class HostedJob {
     IpAddress address;  // The other end of its connection: NAT may have changed it.
   };
 
+  // Queries of one connection within one second.
+  struct Curiosity {
+    std::chrono::steady_clock::time_point since;
+    int queries = 0;
+  };
+
   void perform(const Membership::Effect& effect);
+  void answer(membership::ConnectionId connection, const membership::Query& query);
+  bool is_too_curious(membership::ConnectionId connection);
   void open_store(const membership::OpenStore& request);
   JobStore::Allowed allowed(const std::vector<std::string>& advertised) const;
 
@@ -69,6 +78,7 @@ class HostedJob {
   std::map<membership::AgentId, Seen> seen_;
   std::set<membership::ConnectionId> connections_;
   std::set<membership::ConnectionId> others_;  // Those of other processes.
+  std::map<membership::ConnectionId, Curiosity> curious_;
   std::chrono::steady_clock::time_point others_until_{};
   bool finished_ = false;
 };

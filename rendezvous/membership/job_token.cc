@@ -11,6 +11,7 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <poll.h>
 #include <unistd.h>
 
 namespace muster::membership {
@@ -19,6 +20,7 @@ namespace {
 // Which side speaks, so that nobody's proof can be sent back to it as the other's.
 constexpr std::string_view kAgentLabel = "muster agent proof 1";
 constexpr std::string_view kHostLabel = "muster host proof 1";
+constexpr int kWriterPatienceMs = 10'000;  // For each piece that a pipe gives.
 
 void append_part(std::string& message, std::string_view part) {
   const uint64_t size = part.size();
@@ -64,12 +66,20 @@ std::string errno_words(int error) {
   return std::generic_category().message(error);
 }
 
+// A pipe whose writer is not done, as in --rdzv-token-file <(vault read ...).
+bool is_readable_soon(int fd) {
+  pollfd waited{fd, POLLIN, 0};
+  return ::poll(&waited, 1, kWriterPatienceMs) > 0;
+}
+
 Result<std::string> read_token(int fd, const std::string& path) {
   std::string bytes(kTokenBytesMax + 2, '\0');
   size_t size = 0;
   while (size < bytes.size()) {
     const ssize_t got = ::read(fd, bytes.data() + size, bytes.size() - size);
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN && is_readable_soon(fd)) continue;
+    if (got < 0 && errno == EAGAIN) return bad_file(path, "has a writer that writes nothing");
     if (got < 0) return bad_file(path, "cannot be read: " + errno_words(errno));
     if (got == 0) break;
     size += static_cast<size_t>(got);

@@ -23,8 +23,8 @@ Proof host_proof(std::string_view token, std::string_view job_id, const Nonce& a
 // Compares in a time that does not depend on where they differ.
 bool same_proof(const Proof& a, const Proof& b);
 
-// The file's bytes without one trailing newline. Fails when it cannot be read, is empty or longer
-// than kTokenBytesMax.
+// The file's bytes without one trailing newline; may wait some seconds for the writer of a pipe.
+// Fails when it cannot be read, is empty or longer than kTokenBytesMax.
 Result<std::string> read_token_file(const std::string& path);
 
 }  // namespace muster::membership

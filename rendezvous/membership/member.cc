@@ -99,14 +99,26 @@ void Member::connect() {
   out_->push_back(member::Connect{join_});
 }
 
-// From here on the join time-out runs.
+// From here on the join time-out runs; it runs on if the connection that was lost had hardly begun,
+// so that a host which welcomes us and drops us at once is neither hammered nor tried for ever.
 void Member::lose_contact(Instant now, std::string why) {
+  const bool held = link_ != Link::joined || now - link_since_ >= options_.stable;
   trouble_ = std::move(why);
+  short_lived_ = held ? 0 : short_lived_ + 1;
+  backoff_ = backoff_after_loss();
+  beat_at_ = kNever;
+  if (!held) return;
   give_up_at_ = now + std::min(options_.join.join_timeout, kNever - now);
   say_wait_ = options_.first_status;
   say_at_ = now + say_wait_;
-  backoff_ = options_.backoff_first;
-  beat_at_ = kNever;
+}
+
+// One that breaks young may be bad luck, and what the host grants us for coming back is short.
+Duration Member::backoff_after_loss() const {
+  Duration backoff = options_.backoff_first;
+  for (int i = 1; i < short_lived_ && backoff < options_.backoff_cap; ++i)
+    backoff *= 2;
+  return std::min(backoff, options_.backoff_cap);
 }
 
 // Half to one and a half of the back-off, so that ten thousand do not come back at one instant.
@@ -155,11 +167,8 @@ void Member::hear(Instant, const membership::Challenge&) {}  // The shell's part
 void Member::hear(Instant now, const membership::Welcome& message) {
   if (link_ != Link::joining) return;
   link_ = Link::joined;
-  heard_at_ = now;
-  give_up_at_ = say_at_ = kNever;
+  heard_at_ = link_since_ = now;
   trouble_.clear();
-  rank_refused_at_.reset();
-  backoff_ = options_.backoff_first;
   if (message.lease > Duration::zero()) lease_ = message.lease;
   heartbeat_ = message.heartbeat > Duration::zero() ? message.heartbeat : lease_ / 3;
   if (message.host_instance != host_instance_) {
@@ -184,7 +193,8 @@ void Member::hear(Instant now, const membership::Refused& message) {
   give_up(now, {ExitCode::rendezvous, message.text});
 }
 
-// The old life of this node may be held for alive until its lease is over.
+// The old life of this node may be held for alive until its lease is over. Asked often enough for
+// the host to hear of us before that, so that it does not take the job for one node short.
 void Member::refused_rank(Instant now, const std::string& text) {
   if (!rank_refused_at_) rank_refused_at_ = now;
   if (now - *rank_refused_at_ >= 2 * lease_) return give_up(now, {ExitCode::rendezvous, text});
@@ -192,6 +202,7 @@ void Member::refused_rank(Instant now, const std::string& text) {
   if (link_ == Link::joined) lose_contact(now, "");
   trouble_ = text;
   pause(now);
+  retry_at_ = std::min(retry_at_, now + lease_ / 6);
   stop_round(now, StopWhy::host, text);
 }
 
@@ -218,7 +229,8 @@ void Member::on(Instant now, const member::Tick&) {
 // We stood still ourselves, and what the host said meanwhile is still to be read.
 void Member::forgive_jump(Instant now) {
   if (now - next_deadline() <= options_.jump) return;
-  heard_at_ = link_since_ = now;
+  heard_at_ = now;
+  if (link_ == Link::joining) link_since_ = now;
   if (give_up_at_ != kNever) give_up_at_ = std::max(give_up_at_, now + lease_);
 }
 

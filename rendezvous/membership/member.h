@@ -153,6 +153,8 @@ class Member {
     Duration first_status = std::chrono::seconds{3};
     Duration status_cap = std::chrono::seconds{60};
     Duration jump = std::chrono::seconds{1};
+    // A connection that held this long is a good one: what follows its loss begins anew.
+    Duration stable = std::chrono::seconds{1};
     uint64_t seed = 0;  // Of the jitter.
   };
 
@@ -191,6 +193,7 @@ class Member {
   void hear(Instant now, const membership::Refused& message);
   void hear(Instant now, const membership::Order& message);
   void hear(Instant now, const membership::Alive& message);
+  void hear(Instant, const membership::Nodes&) {}  // The shell's part.
 
   // One overload for each kind of order.
   void obey(Instant now, const membership::Wait& what);
@@ -217,6 +220,7 @@ class Member {
   bool in_round() const;
   bool going() const { return ended_ || report_.phase == membership::Phase::leaving; }
   bool waits_for_host() const;
+  Duration backoff_after_loss() const;
   Instant silent_at() const { return heard_at_ + lease_; }
   std::string waiting_text(Instant now) const;
   std::string no_host_text() const;
@@ -236,11 +240,12 @@ class Member {
   Duration lease_;
   Duration heartbeat_{};
   Instant heard_at_{};           // When the host was last heard, on any connection.
-  Instant link_since_{};         // Of joining.
+  Instant link_since_{};         // Of joining, then of joined.
   Instant retry_at_ = kNever;    // Of pausing.
   Instant beat_at_ = kNever;     // Of joined.
   Instant give_up_at_ = kNever;  // Unless the host is met before.
   Duration backoff_{};
+  int short_lived_ = 0;  // Connections in a row that were welcomed and soon lost.
   std::string trouble_;  // Why there is no contact.
   std::optional<Instant> rank_refused_at_;
 

@@ -20,6 +20,7 @@ using membership::FrameReader;
 using membership::Hello;
 using membership::HostMessage;
 using membership::Join;
+using membership::Nodes;
 using membership::Nonce;
 using membership::Refused;
 using membership::Welcome;
@@ -28,6 +29,10 @@ namespace {
 
 // The first bytes of what turns out to be a stranger.
 constexpr size_t kStrangerBytesKept = 256;
+// A host that says nothing for so long may be another protocol's server: PyTorch's store takes
+// what it does not know without a word.
+constexpr auto kSilenceBeforeProbe = std::chrono::milliseconds(500);
+constexpr auto kAnswerPatience = std::chrono::milliseconds(900);
 
 std::optional<SocketAddress> end_of(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
   sockaddr_storage raw{};
@@ -43,7 +48,7 @@ member::ConnectionFailed failed_for_good(std::string message) {
 }  // namespace
 
 struct MemberClient::Link {
-  explicit Link(boost::asio::io_context& io) : limit(io) {}
+  explicit Link(boost::asio::io_context& io) : limit(io), silence(io) {}
 
   enum class Step { dialling, hello, join, joined };
   Step step = Step::dialling;
@@ -56,7 +61,8 @@ struct MemberClient::Link {
   FrameReader<HostMessage> reader;
   std::string heard;  // Until the first whole message.
   std::unique_ptr<StoreProbe> probe;
-  boost::asio::steady_timer limit;  // Of the handshake.
+  boost::asio::steady_timer limit;    // Of the handshake.
+  boost::asio::steady_timer silence;  // Until the host's first word.
 };
 
 MemberClient::MemberClient(boost::asio::io_context& io, Dialler& dialler, Options options,
@@ -68,6 +74,7 @@ MemberClient::MemberClient(boost::asio::io_context& io, Dialler& dialler, Option
       stranger_(options_.member.endpoint),
       machine_(options_.member),
       drive_(io, machine_, [this](const Member::Effect& effect) { perform(effect); }),
+      question_limit_(io),
       alive_(std::make_shared<bool>(true)) {}
 
 MemberClient::~MemberClient() {
@@ -86,6 +93,7 @@ void MemberClient::perform(const Member::Effect& effect) {
     // After a Goodbye: what was said is still sent.
     void operator()(const member::Disconnect&) const {
       self.dialler_.cancel();
+      self.forget_question();
       const std::shared_ptr<Link> link = std::exchange(self.link_, nullptr);
       if (link && link->stream) link->stream->finish();
     }
@@ -126,7 +134,8 @@ void MemberClient::on_dialled(DialOutcome outcome) {
   link.host = end_of(fd, getpeername).value_or(SocketAddress{});
   const SocketAddress own = end_of(fd, getsockname).value_or(SocketAddress{});
   link.join.dialled = link.host.ip.to_string();
-  link.join.advertised = options_.advertised.empty() ? own.ip.to_string() : options_.advertised;
+  own_address_ = own.ip.to_string();
+  link.join.advertised = options_.advertised.empty() ? own_address_ : options_.advertised;
   link.join.is_host = outcome->own_host;
   link.wanted_instance = outcome->host_instance;
   link.agent_nonce = random_nonce();
@@ -142,6 +151,10 @@ void MemberClient::on_dialled(DialOutcome outcome) {
   link.limit.expires_after(options_.handshake_limit);
   link.limit.async_wait([this, weak](boost::system::error_code error) {
     if (const auto held = weak.lock(); !error && held && held == link_) on_handshake_limit();
+  });
+  link.silence.expires_after(kSilenceBeforeProbe);
+  link.silence.async_wait([this, weak](boost::system::error_code error) {
+    if (const auto held = weak.lock(); !error && held && held == link_) on_silence();
   });
   std::string bytes(membership::kMagic);
   membership::encode(membership::AgentMessage(
@@ -167,6 +180,8 @@ void MemberClient::on_bytes(std::string_view bytes) {
 }
 
 void MemberClient::on_message(const HostMessage& message) {
+  if (const auto* nodes = std::get_if<Nodes>(&message); nodes && link_->step == Link::Step::joined)
+    return on_nodes(*nodes);
   if (link_->step == Link::Step::joined) return drive_.post(member::Received{message});
   stranger_.on_host();
   if (std::holds_alternative<Refused>(message)) return on_verdict(message);
@@ -234,11 +249,56 @@ void MemberClient::on_verdict(const HostMessage& message) {
   if (link == link_) drive_.post(member::Received{message});
 }
 
+// ---- All nodes of the job.
+
+void MemberClient::nodes(std::function<void(std::vector<membership::NodeLine>)> done) {
+  question_.askers.push_back(std::move(done));
+  if (question_.askers.size() == 1) ask();
+}
+
+// Where there is no contact the answer is nothing, and by way of the loop as any other.
+void MemberClient::ask() {
+  ++question_.id;
+  const bool joined = link_ && link_->step == Link::Step::joined && link_->stream;
+  question_limit_.expires_after(joined ? kAnswerPatience : Duration::zero());
+  question_limit_.async_wait([this, id = question_.id](boost::system::error_code error) {
+    if (!error && id == question_.id) forget_question();
+  });
+  if (!joined) return;
+  std::string bytes;
+  membership::encode(membership::AgentMessage(membership::Query{question_.id}), bytes);
+  link_->stream->write(bytes);
+}
+
+void MemberClient::on_nodes(const Nodes& part) {
+  if (question_.askers.empty() || part.query != question_.id) return;
+  std::vector<membership::NodeLine>& lines = question_.lines;
+  lines.insert(lines.end(), part.lines.begin(), part.lines.end());
+  if (part.left_out > 0)
+    lines.push_back({-1, "", 0, 0, fmt::format("and {} more nodes", part.left_out)});
+  if (part.last) answer_askers();
+}
+
+void MemberClient::answer_askers() {
+  question_limit_.cancel();
+  const auto askers = std::exchange(question_.askers, {});
+  const auto lines = std::exchange(question_.lines, {});
+  for (const auto& done : askers)
+    done(lines);
+}
+
+// Half an answer is none.
+void MemberClient::forget_question() {
+  question_.lines.clear();
+  answer_askers();
+}
+
 void MemberClient::on_closed(const std::string& why) {
   const std::shared_ptr<Link> link = link_;
-  if (link->step == Link::Step::hello && link->heard.empty()) return ask_for_store();
+  if (link->step == Link::Step::hello && link->heard.empty()) return on_hangup();
   if (link->step == Link::Step::joined) {
     link_.reset();
+    forget_question();
     return drive_.post(member::ConnectionLost{
         fmt::format("the connection to the host at {} broke: {}", options_.member.endpoint, why)});
   }
@@ -252,16 +312,33 @@ void MemberClient::on_handshake_limit() {
   fail_link(stranger_.on_silence());
 }
 
-// It hung up on us without a word: perhaps another protocol's server, and the one that is likely
-// here can be asked.
-void MemberClient::ask_for_store() {
+// Without a word, perhaps another protocol's server: the one that is likely here can be asked,
+// while a host that is only slow may still answer.
+void MemberClient::on_silence() {
+  const auto is_silent = [this] {
+    return link_->step == Link::Step::hello && link_->heard.empty();
+  };
+  if (!is_silent()) return;
+  ask_for_store([this, is_silent](bool is_store) {
+    if (is_store && is_silent()) on_stranger(stranger_.on_store());
+  });
+}
+
+void MemberClient::on_hangup() {
   link_->stream.reset();
   link_->limit.cancel();
-  const std::weak_ptr<Link> weak = link_;
-  link_->probe = std::make_unique<StoreProbe>(io_, link_->host, [this, weak](bool is_store) {
-    if (const auto held = weak.lock(); held && held == link_)
-      on_stranger(stranger_.on_hangup(is_store));
+  link_->silence.cancel();
+  ask_for_store([this](bool is_store) {
+    on_stranger(is_store ? stranger_.on_store() : stranger_.on_hangup());
   });
+}
+
+void MemberClient::ask_for_store(std::function<void(bool)> answered) {
+  const std::weak_ptr<Link> weak = link_;
+  const auto on_answer = [this, weak, answered = std::move(answered)](bool is_store) {
+    if (const auto held = weak.lock(); held && held == link_) answered(is_store);
+  };
+  link_->probe = std::make_unique<StoreProbe>(io_, link_->host, on_answer);
 }
 
 void MemberClient::on_stranger(member::ConnectionFailed failure) {

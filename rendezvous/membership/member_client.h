@@ -12,8 +12,10 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <tl/expected.hpp>
 
 #include "rendezvous/base/error.h"
@@ -78,10 +80,21 @@ class MemberClient {
   // Nothing will be said or heard any more.
   bool is_over() const { return machine_.over(); }
   std::string status() const;
+  // Our end of the newest connection, whatever is advertised. Empty before the first.
+  const std::string& own_address() const { return own_address_; }
+  // Asks the host for all nodes of the job. Calls back once, from the loop, within a second, with
+  // nothing if there is no contact; not at all after the destructor.
+  void nodes(std::function<void(std::vector<membership::NodeLine>)> done);
 
  private:
   // One connection, from dialling to its end.
   struct Link;
+  // Whoever asks while an answer is on its way gets that one, too.
+  struct Question {
+    uint64_t id = 0;
+    std::vector<membership::NodeLine> lines;
+    std::vector<std::function<void(std::vector<membership::NodeLine>)>> askers;
+  };
 
   void perform(const Member::Effect& effect);
   void connect(membership::Join join);
@@ -91,9 +104,15 @@ class MemberClient {
   void on_challenge(const membership::Challenge& challenge);
   void on_welcome(const membership::Welcome& welcome);
   void on_verdict(const membership::HostMessage& message);
+  void on_nodes(const membership::Nodes& part);
+  void ask();
+  void answer_askers();
+  void forget_question();
   void on_closed(const std::string& why);
   void on_handshake_limit();
-  void ask_for_store();
+  void on_silence();
+  void on_hangup();
+  void ask_for_store(std::function<void(bool)> answered);
   void on_stranger(member::ConnectionFailed failure);
   void fail_link(member::ConnectionFailed failure);
 
@@ -105,6 +124,9 @@ class MemberClient {
   Member machine_;
   Drive<Member, member::Tick> drive_;
   std::shared_ptr<Link> link_;  // Null while there is none.
+  std::string own_address_;
+  Question question_;  // Nobody has asked while there are no askers.
+  boost::asio::steady_timer question_limit_;
   std::shared_ptr<bool> alive_;
 };
 

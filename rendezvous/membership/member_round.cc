@@ -36,8 +36,10 @@ void Member::obey(Instant now, const membership::Round& what) {
   report_.failure.reset();
   failure_sent_ = 0;
   wait_text_.clear();
+  rank_refused_at_.reset();
   round_instance_ = host_instance_;
   join_.last_epoch = what.epoch;
+  join_.last_instance = host_instance_;
   join_.last_rank = what.node_rank;
   join_.last_nodes = what.nodes;
   join_.restarts = what.restarts;
@@ -55,6 +57,7 @@ void Member::obey(Instant now, const membership::Stop& what) {
   }
   if (report_.phase == Phase::ready && what.epoch > report_.epoch) {
     report_.epoch = join_.last_epoch = what.epoch;
+    join_.last_instance = host_instance_;
   }
   if (in_round() && what.epoch == report_.epoch) return stop_round(now, what.why, what.text);
   send_report(now);

@@ -18,7 +18,7 @@ namespace member {
 std::string whole_seconds(Duration duration) {
   using std::chrono::milliseconds;
   using std::chrono::seconds;
-  if (duration > Duration::zero() && duration < seconds{1}) {
+  if (duration > Duration::zero() && duration <= milliseconds{999}) {
     return fmt::format("{} ms", std::chrono::ceil<milliseconds>(duration).count());
   }
   return fmt::format("{} s", std::chrono::ceil<seconds>(duration).count());

@@ -148,6 +148,10 @@ class Membership {
   // One line for people: "epoch 3 runs on 4 nodes", "2 of 4 nodes; missing: node rank 2, 3; ...".
   std::string status(Instant now) const;
 
+  // Every node: those of the epoch by rank, then the others by the natural order of their names.
+  // O(N log N); for a person who asks.
+  std::vector<membership::NodeLine> nodes(Instant now) const;
+
  private:
   enum class Stage { forming, opening, running, stopping, ended };
 
@@ -165,6 +169,7 @@ class Membership {
     membership::Join join;
     uint64_t arrival = 0;  // Smaller for those who came first.
     std::optional<membership::ConnectionId> connection;
+    Instant heard_at{};         // When it last spoke.
     Instant expires{};          // Lost then; its place in leases_.
     Duration silence_limit{};   // What `expires` was set by, for the line.
     bool heard = false;         // A report came.
@@ -181,7 +186,7 @@ class Membership {
     bool left = false;        // It has said that it leaves.
     int rank = -1;            // In epoch rank_epoch.
     membership::Epoch rank_epoch = 0;
-    membership::Round round;  // Its part of the epoch until the store is open.
+    membership::Round round;  // Its part of the epoch, but for what the open store adds.
     Tally tally;
   };
 
@@ -215,6 +220,8 @@ class Membership {
   // membership_nodes.cc: who is here, and what each has been told.
   std::optional<membership::Refused> refusal(const membership::Join& join) const;
   std::optional<membership::Refused> rank_refusal(const membership::Join& join) const;
+  bool may_be_gone(const Node& holder) const;
+  Duration silence(const Node& node) const;
   void refuse(membership::ConnectionId connection, membership::Refused refused);
   void learn_job(const membership::Join& original);
   Node& admit(const membership::Join& join);
@@ -268,6 +275,9 @@ class Membership {
 
   // membership_status.cc: lines for people.
   std::string name_of(const Node& node) const;
+  std::string state_text(const Node& node, Instant now) const;
+  std::string_view part_text(const Node& node) const;
+  std::string_view waiting_text(const Node& node) const;
   std::string forming_text(Instant now) const;
   std::string who_text() const;
   std::string here_text() const;

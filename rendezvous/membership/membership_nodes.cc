@@ -19,6 +19,8 @@ constexpr size_t kKnownMax = 65536;  // Nodes of one job, spares and strangers i
 constexpr Duration kDefaultJoinTimeout = std::chrono::minutes{10};
 // A lease is at least this, so that nobody can make the host do nothing but look at it.
 constexpr Duration kLeastLease = std::chrono::milliseconds{30};
+// How long a host that returned waits at least for the agents of its earlier life.
+constexpr Duration kLeastReturn = std::chrono::seconds{2};
 
 std::string nodes_text(const Join& join) {
   if (join.nodes_min == join.nodes_max) return fmt::format("{} nodes", join.nodes_max);
@@ -81,10 +83,20 @@ std::optional<Refused> Membership::rank_refusal(const Join& join) const {
   if (claims == claims_.end()) return std::nullopt;
   for (const AgentId& agent : claims->second) {
     const Node& holder = nodes_.at(agent);
-    if (!holder.connection) continue;
+    if (may_be_gone(holder)) continue;
     return rank_taken(*join.node_rank, holder.join, join);
   }
   return std::nullopt;
+}
+
+// A node that was restarted comes back under its rank while its old life is not yet known to be
+// over: it may wait in line, and counts as somebody who stays when the old life is lost.
+bool Membership::may_be_gone(const Node& holder) const {
+  return !holder.connection || holder.left || silence(holder) > heartbeat() * 3 / 2;
+}
+
+Duration Membership::silence(const Node& node) const {
+  return std::max(now_ - node.heard_at, Duration::zero());
 }
 
 void Membership::refuse(ConnectionId connection, Refused refused) {
@@ -114,15 +126,24 @@ void Membership::learn_job(const Join& original) {
   restarts_ = std::min(std::max(restarts_, join.restarts), job_->max_restarts);
   changes_ =
       std::min(std::max(changes_, join.changes), job_->max_membership_changes.value_or(kCountMax));
+  // The job runs already: its agents come back within about a second of each other, and whoever
+  // does not is not waited for as if it were to begin.
+  if (seen_nodes_ > 0 && last_call_ != kNever) {
+    last_call_ = std::min(last_call_, instant_after(now_, std::max(job_->lease, kLeastReturn)));
+  }
 }
 
 Membership::Node& Membership::admit(const Join& join) {
   Node& node = nodes_[join.agent];
   node.join = join;
   node.arrival = ++arrivals_;
-  node.rank = join.last_rank;
-  node.rank_epoch = join.last_epoch;
-  node.member = stage_ == Stage::stopping && formed_here_ && join.last_epoch == epoch_;
+  // A round of an earlier host is none of ours, though it may have had the same number.
+  const bool knows_ours = formed_here_ && join.last_instance == options_.host_instance;
+  if (knows_ours || !formed_here_) {
+    node.rank = join.last_rank;
+    node.rank_epoch = join.last_epoch;
+  }
+  node.member = stage_ == Stage::stopping && knows_ours && join.last_epoch == epoch_;
   node.started = node.member;
   if (join.node_rank) {
     std::vector<AgentId>& claims = claims_[*join.node_rank];
@@ -144,7 +165,6 @@ void Membership::attach(Node& node, const Joined& event) {
   node.join.advertised = event.join.advertised;
   heard(node);
   recount(node);
-  if (!node.in_line) evict_from_line(node);
   send(node, Welcome{.host_instance = options_.host_instance,
                      .lease = job_->lease,
                      .heartbeat = heartbeat()});
@@ -162,7 +182,8 @@ void Membership::detach(Node& node) {
 
 // Who waited for this node's rank hears that it is not to be had.
 void Membership::evict_from_line(const Node& holder) {
-  if (!holder.join.node_rank) return;
+  if (!holder.join.node_rank || holder.in_line || holder.left) return;
+  if (claims_.at(*holder.join.node_rank).size() == 1) return;
   const std::vector<AgentId> claims = claims_.at(*holder.join.node_rank);
   for (const AgentId& agent : claims) {
     Node& other = node_of(agent);
@@ -187,7 +208,9 @@ Membership::Node& Membership::node_of(const AgentId& agent) {
 }
 
 void Membership::heard(Node& node) {
+  node.heard_at = now_;
   lease(node, instant_after(now_, job_->lease), job_->lease);
+  evict_from_line(node);
 }
 
 void Membership::lease(Node& node, Instant expires, Duration limit) {

@@ -123,7 +123,7 @@ void Membership::start_round(int port) {
   for (auto& [agent, node] : nodes_) {
     if (!node.member) continue;
     node.started = true;
-    Round round = std::move(node.round);
+    Round round = node.round;
     round.epoch = epoch_;
     round.master_port = port;
     round.restarts = restarts_;

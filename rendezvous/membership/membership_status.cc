@@ -17,7 +17,7 @@ namespace membership {
 std::string whole_seconds(Duration duration) {
   using std::chrono::milliseconds;
   using std::chrono::seconds;
-  if (duration > Duration::zero() && duration < seconds{1})
+  if (duration > Duration::zero() && duration <= milliseconds{999})
     return fmt::format("{} ms", std::chrono::ceil<milliseconds>(duration).count());
   return fmt::format("{} s", std::chrono::ceil<seconds>(duration).count());
 }
@@ -30,6 +30,10 @@ std::string quiet_name(std::string_view name) {
     if (byte < 0x20 || byte >= 0x7f) c = '?';
   }
   return out.empty() ? "a node without a name" : out;
+}
+
+std::string precise_seconds(Duration duration) {
+  return fmt::format("{:.1f} s", std::chrono::duration<double>(duration).count());
 }
 
 std::string nodes_text(int count) {
@@ -152,6 +156,67 @@ std::string Membership::what_next_text(StopWhy why) const {
   if (why == StopWhy::joined) return "; a new round forms with it";
   return fmt::format("; a new round forms with {}",
                      nodes_text(std::min(tally_.stays, job_->nodes_max)));
+}
+
+// ---- All nodes, for people.
+
+std::vector<NodeLine> Membership::nodes(Instant now) const {
+  std::vector<const Node*> order;
+  for (const auto& [agent, node] : nodes_)
+    order.push_back(&node);
+  std::ranges::sort(order, [](const Node* a, const Node* b) {
+    if (a->member != b->member) return a->member;
+    if (a->member) return a->rank < b->rank;
+    if (a->join.host_name == b->join.host_name) return a->arrival < b->arrival;
+    return natural_less(a->join.host_name, b->join.host_name);
+  });
+  std::vector<NodeLine> lines;
+  lines.reserve(order.size());
+  for (const Node* const node : order) {
+    lines.push_back({node->member ? node->rank : -1, node->join.host_name,
+                     node->member ? node->round.base_rank : 0, node->join.slots,
+                     state_text(*node, now)});
+  }
+  return lines;
+}
+
+// What it last said of itself, and for how long it has been silent if that is more than a beat.
+std::string Membership::state_text(const Node& node, Instant now) const {
+  const Duration silent = std::max(now - node.heard_at, Duration::zero());
+  if (!node.connection) return fmt::format("not connected for {}", precise_seconds(silent));
+  if (silent > heartbeat() * 3 / 2) return fmt::format("silent for {}", precise_seconds(silent));
+  return std::string(node.member ? part_text(node) : waiting_text(node));
+}
+
+// Of a node of the epoch.
+std::string_view Membership::part_text(const Node& node) const {
+  const Report& report = node.report;
+  if (node.left) return report.reaped ? "has left" : "leaving";
+  const bool over = stage_ == Stage::stopping || stage_ == Stage::forming;
+  switch (report.phase) {
+    case Phase::ready:
+      return over ? (is_ready(node) && !node.tally.pending ? "ready" : "stopping") : "starting";
+    case Phase::running:
+      return over || stage_ == Stage::ended ? "stopping" : "running";
+    case Phase::stopping:
+      return "stopping";
+    case Phase::done:
+      return over ? "stopping" : "done";
+    case Phase::leaving:
+      break;
+  }
+  return "leaving";
+}
+
+// Of a node that is in no round.
+std::string_view Membership::waiting_text(const Node& node) const {
+  if (node.left) return "leaving";
+  if (!node.heard) return "connected";
+  if (node.report.phase != Phase::ready) return "stopping";
+  if (node.in_line) return "waits for its node rank";
+  if (stage_ == Stage::ended) return "told of the end";
+  if (stage_ == Stage::forming || stage_ == Stage::stopping) return "ready";
+  return "spare";
 }
 
 std::string Membership::lost_text(const Node& node) const {

@@ -12,6 +12,9 @@ namespace muster::membership {
 // "3 s", "250 ms": rounded up to whole seconds from one second on.
 std::string whole_seconds(Duration duration);
 
+// "1.2 s".
+std::string precise_seconds(Duration duration);
+
 // A name that somebody else chose, fit for a line of ours: no control characters, not long.
 std::string quiet_name(std::string_view name);
 

@@ -18,6 +18,8 @@ namespace {
 constexpr auto kProbeLimit = std::chrono::seconds(1);
 constexpr uint32_t kProbeNumber = 0x4d535452;
 
+}  // namespace
+
 std::string store_question() {
   std::string bytes;
   tcpstore::put_u8(bytes, static_cast<uint8_t>(tcpstore::Op::validate));
@@ -26,8 +28,6 @@ std::string store_question() {
   tcpstore::put_u32(bytes, kProbeNumber);
   return bytes;
 }
-
-}  // namespace
 
 struct StoreProbe::State {
   State(boost::asio::io_context& io, std::function<void(bool)> callback)

@@ -43,9 +43,11 @@ member::ConnectionFailed StrangerWatch::on_silence() {
           false};
 }
 
-member::ConnectionFailed StrangerWatch::on_hangup(bool is_store) {
-  if (is_store)
-    return certain("a PyTorch TCPStore server (of torchrun or of a training script)", 2);
+member::ConnectionFailed StrangerWatch::on_store() {
+  return certain("a PyTorch TCPStore server (of torchrun or of a training script)", 2);
+}
+
+member::ConnectionFailed StrangerWatch::on_hangup() {
   on_host();
   return {{ExitCode::rendezvous,
            fmt::format("{} accepts connections and hangs up: a forwarder whose host is not up yet, "

@@ -20,8 +20,10 @@ class StrangerWatch {
   void on_host() { last_ = {}, seen_ = 0; }
   // It accepted, said nothing until the deadline.
   member::ConnectionFailed on_silence();
-  // It hung up without a word; `is_store`: it answers a TCPStore client.
-  member::ConnectionFailed on_hangup(bool is_store);
+  // It hung up without a word.
+  member::ConnectionFailed on_hangup();
+  // It said nothing to us, and answers a TCPStore client.
+  member::ConnectionFailed on_store();
   // It said something that is not ours.
   member::ConnectionFailed on_bytes(std::string_view bytes);
 

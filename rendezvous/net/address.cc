@@ -33,6 +33,16 @@ std::optional<IpAddress> parse_v6(std::string_view text) {
   return IpAddress::v6(bytes, scope);
 }
 
+// As it goes into a message of one line.
+std::string shown_address(std::string_view text) {
+  std::string out;
+  for (const char c : text.substr(0, 80)) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  }
+  return text.size() > 80 ? out + "..." : out;
+}
+
 bool is_v4_mapped(const std::array<uint8_t, 16>& bytes) {
   const std::array<uint8_t, 12> prefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   return std::equal(prefix.begin(), prefix.end(), bytes.begin());
@@ -114,7 +124,7 @@ Result<Network> Network::parse(std::string_view text) {
   return fail(ExitCode::usage,
               fmt::format("'{}' is no network; give an address or a block such as 10.0.0.0/8 or "
                           "fd00::/8",
-                          text));
+                          shown_address(text)));
 }
 
 bool Network::contains(const IpAddress& address) const {

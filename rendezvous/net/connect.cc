@@ -60,10 +60,13 @@ NetFailure overall_failure(const std::vector<std::unique_ptr<Attempt>>& attempts
   return NetFailure::unreachable;
 }
 
-std::string outcomes(const std::vector<std::unique_ptr<Attempt>>& attempts) {
+// The one address that was asked for by number is not said twice.
+std::string outcomes(const std::string& name,
+                     const std::vector<std::unique_ptr<Attempt>>& attempts) {
   std::string text;
   for (const auto& one : attempts) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", one->address.to_string(),
+    const std::string address = one->address.to_string();
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", address == name ? "" : address + " ",
                         one->pending ? "did not answer in time" : std::strerror(one->error));
   }
   return text;
@@ -170,8 +173,9 @@ struct Connecting::State : std::enable_shared_from_this<State> {
       return;
     }
     const NetFailure failure = overall_failure(attempts);
-    finish(tl::unexpected(NetError{failure, fmt::format("could not connect to {}: {}; {}", name,
-                                                        outcomes(attempts), next_step(failure))}));
+    finish(tl::unexpected(
+        NetError{failure, fmt::format("could not connect to {}: {}; {}", name,
+                                      outcomes(name, attempts), next_step(failure))}));
   }
 
   void finish(NetResult<TcpSocket> result) {

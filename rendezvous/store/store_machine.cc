@@ -49,7 +49,7 @@ std::string_view to_decimal(int64_t number, char (&buffer)[24]) {
 
 StoreMachine::StoreMachine(const Options& options)
     : options_(options),
-      keys_(0, KeyedHash(options.hash_seed)),
+      keys_(options.hash_seed),
       queues_(0, KeyedHash(options.hash_seed)),
       waiters_(options.hash_seed) {}
 
@@ -150,29 +150,22 @@ StoreMachine::MaybeBreach StoreMachine::perform(ConnectionId id, const Request& 
 }
 
 StoreMachine::Entry& StoreMachine::entry(std::string_view key) {
-  const auto found = keys_.find(key);
-  if (found != keys_.end()) return found->second;
-  const auto made = keys_.emplace(std::string(key), Entry{}).first;
-  Entry& entry = made->second;
-  entry.name = &made->first;
-  entry.before = newest_;
-  (newest_ != nullptr ? newest_->after : oldest_) = &entry;
-  newest_ = &entry;
-  stored_bytes_ += kEntryBytes + key.size();
+  bool added = false;
+  Entry& entry = keys_.find_or_add(key, added);
+  if (added) stored_bytes_ += kEntryBytes + key.size();
   return entry;
 }
 
-void StoreMachine::assign(std::string_view key, std::string_view value) {
-  Entry& stored = entry(key);
+void StoreMachine::assign(Entry& entry, std::string_view value) {
   stored_bytes_ += value.size();
-  stored_bytes_ -= stored.value.size();
+  stored_bytes_ -= entry.value.size();
   // A string keeps its room when it shrinks; a large one must not.
-  if (stored.value.capacity() > 2 * value.size() + 64) stored.value = std::string();
-  stored.value.assign(value);
+  if (entry.value.capacity() > 2 * value.size() + 64) entry.value = std::string();
+  entry.value.assign(value);
 }
 
-bool StoreMachine::is_there(std::string_view key) const {
-  return keys_.contains(key) || (!queues_.empty() && queues_.contains(key));
+bool StoreMachine::is_queue(std::string_view key) const {
+  return !queues_.empty() && queues_.contains(key);
 }
 
 // An upper bound: a value that is replaced is not taken off.
@@ -198,7 +191,7 @@ void StoreMachine::wake(std::string_view key, WakeKind kind, ConnectionId asker,
 StoreMachine::MaybeBreach StoreMachine::set(const Request& request, ConnectionId id,
                                             StoreEffects& out) {
   if (!fits(request.key().size() + request.value().size())) return Breach::store_full;
-  assign(request.key(), request.value());
+  assign(entry(request.key()), request.value());
   wake(request.key(), WakeKind::all, id, out);
   return {};
 }
@@ -209,41 +202,47 @@ StoreMachine::MaybeBreach StoreMachine::compare_set(const Request& request, Conn
                                                     StoreEffects& out) {
   const std::string_view expected = request.fields[1];
   const std::string_view desired = request.fields[2];
-  const auto found = keys_.find(request.key());
-  const bool exists = found != keys_.end();
-  if (exists ? found->second.value != expected : !expected.empty()) {
-    tcpstore::put_string(out.reply, exists ? std::string_view(found->second.value) : expected);
+  const Entry* const found = keys_.find(request.key());
+  if (found != nullptr ? found->value != expected : !expected.empty()) {
+    tcpstore::put_string(out.reply, found != nullptr ? std::string_view(found->value) : expected);
     return {};
   }
   if (!fits(request.key().size() + desired.size())) return Breach::store_full;
-  assign(request.key(), desired);
+  assign(entry(request.key()), desired);
   tcpstore::put_string(out.reply, desired);
   wake(request.key(), WakeKind::all, id, out);
   return {};
 }
 
 StoreMachine::MaybeBreach StoreMachine::get(const Request& request, StoreEffects& out) const {
-  const auto found = keys_.find(request.key());
-  const std::string_view value =
-      found == keys_.end() ? std::string_view() : std::string_view(found->second.value);
+  const Entry* const found = keys_.find(request.key());
+  const std::string_view value = found != nullptr ? std::string_view(found->value) : "";
   if (value.size() > options_.reply_bytes_max) return Breach::reply_too_large;
   tcpstore::put_string(out.reply, value);
   return {};
 }
 
-StoreMachine::MaybeBreach StoreMachine::add(const Request& request, ConnectionId id,
-                                            StoreEffects& out) {
-  const auto found = keys_.find(request.key());
-  int64_t sum = request.number;
-  if (found != keys_.end()) {
-    const std::optional<int64_t> stored = leading_number(found->second.value);
+// Adds to the number under `key`; one that is not there counts as zero.
+StoreMachine::MaybeBreach StoreMachine::count_up(std::string_view key, int64_t by, int64_t& sum) {
+  Entry* counter = keys_.find(key);
+  sum = by;
+  if (counter != nullptr) {
+    const std::optional<int64_t> stored = leading_number(counter->value);
     if (!stored) return Breach::not_a_number;
-    sum = wrapping_sum(*stored, sum);
-  } else if (!fits(request.key().size() + sizeof(int64_t))) {
-    return Breach::store_full;
+    sum = wrapping_sum(*stored, by);
+  } else {
+    if (!fits(key.size() + sizeof(int64_t))) return Breach::store_full;
+    counter = &entry(key);
   }
   char digits[24];
-  assign(request.key(), to_decimal(sum, digits));
+  assign(*counter, to_decimal(sum, digits));
+  return {};
+}
+
+StoreMachine::MaybeBreach StoreMachine::add(const Request& request, ConnectionId id,
+                                            StoreEffects& out) {
+  int64_t sum = 0;
+  if (const MaybeBreach breach = count_up(request.key(), request.number, sum)) return breach;
   tcpstore::put_i64(out.reply, sum);
   wake(request.key(), WakeKind::all, id, out);
   return {};
@@ -259,12 +258,12 @@ StoreMachine::MaybeBreach StoreMachine::append(const Request& request, Connectio
 }
 
 void StoreMachine::check(const Request& request, StoreEffects& out) const {
-  for (const std::string_view key : request.fields) {
-    if (is_there(key)) continue;
-    out.reply.push_back(tcpstore::kNotReady);
-    return;
-  }
-  out.reply.push_back(tcpstore::kReady);
+  char answer = tcpstore::kReady;
+  keys_.find_all(request.fields, 1, [&](size_t i, const Entry* entry) {
+    if (entry == nullptr && !is_queue(request.fields[i])) answer = tcpstore::kNotReady;
+    return answer == tcpstore::kReady;
+  });
+  out.reply.push_back(answer);
 }
 
 // Only one WAIT of a connection can be parked; one that is answered at once leaves it parked.
@@ -272,11 +271,13 @@ StoreMachine::MaybeBreach StoreMachine::wait(const Request& request, ConnectionI
                                              StoreEffects& out) {
   std::vector<std::string_view> missing;
   size_t bytes = 0;
-  for (const std::string_view key : request.fields) {
-    if (is_there(key)) continue;
+  keys_.find_all(request.fields, 1, [&](size_t i, const Entry* entry) {
+    const std::string_view key = request.fields[i];
+    if (entry != nullptr || is_queue(key)) return true;
     missing.push_back(key);
     bytes += key.size() + kEntryBytes;
-  }
+    return true;
+  });
   if (missing.empty()) {
     out.reply.push_back(tcpstore::kReady);
     return {};
@@ -287,26 +288,22 @@ StoreMachine::MaybeBreach StoreMachine::wait(const Request& request, ConnectionI
 }
 
 void StoreMachine::delete_key(const Request& request, StoreEffects& out) {
-  const auto found = keys_.find(request.key());
-  tcpstore::put_i64(out.reply, found == keys_.end() ? 0 : 1);
-  if (found == keys_.end()) return;
-  Entry& gone = found->second;
-  (gone.before != nullptr ? gone.before->after : oldest_) = gone.after;
-  (gone.after != nullptr ? gone.after->before : newest_) = gone.before;
-  stored_bytes_ -= kEntryBytes + found->first.size() + gone.value.size();
-  keys_.erase(found);
+  Entry* const gone = keys_.find(request.key());
+  tcpstore::put_i64(out.reply, gone == nullptr ? 0 : 1);
+  if (gone == nullptr) return;
+  stored_bytes_ -= kEntryBytes + gone->name().size() + gone->value.size();
+  keys_.erase(*gone);
 }
 
 StoreMachine::MaybeBreach StoreMachine::multi_get(const Request& request, StoreEffects& out) const {
   std::vector<std::string_view> values;
   values.reserve(request.fields.size());
   size_t bytes = 0;
-  for (const std::string_view key : request.fields) {
-    const auto found = keys_.find(key);
-    values.push_back(found == keys_.end() ? std::string_view()
-                                          : std::string_view(found->second.value));
+  keys_.find_all(request.fields, 1, [&](size_t, const Entry* entry) {
+    values.push_back(entry != nullptr ? std::string_view(entry->value) : "");
     bytes += 8 + values.back().size();
-  }
+    return true;
+  });
   if (bytes > options_.reply_bytes_max) return Breach::reply_too_large;
   for (const std::string_view value : values)
     tcpstore::put_string(out.reply, value);
@@ -320,8 +317,12 @@ StoreMachine::MaybeBreach StoreMachine::multi_set(const Request& request, Connec
   for (const std::string_view field : request.fields)
     bytes += field.size();
   if (!fits(bytes + request.fields.size() / 2 * kEntryBytes)) return Breach::store_full;
-  for (size_t i = 0; i < request.fields.size(); i += 2)
-    assign(request.fields[i], request.fields[i + 1]);
+  keys_.reserve_more(request.fields.size() / 2);
+  // Found only so that the memory is there when it is written.
+  keys_.find_all(request.fields, 2, [&](size_t i, const Entry*) {
+    assign(entry(request.fields[i]), request.fields[i + 1]);
+    return true;
+  });
   for (size_t i = 0; i < request.fields.size(); i += 2)
     wake(request.fields[i], WakeKind::all, id, out);
   return {};
@@ -329,12 +330,12 @@ StoreMachine::MaybeBreach StoreMachine::multi_set(const Request& request, Connec
 
 StoreMachine::MaybeBreach StoreMachine::list_keys(StoreEffects& out) const {
   size_t bytes = 8;
-  for (const Entry* entry = oldest_; entry != nullptr; entry = entry->after)
-    bytes += 8 + entry->name->size();
+  for (const Entry* entry = keys_.oldest(); entry != nullptr; entry = entry->after())
+    bytes += 8 + entry->name().size();
   if (bytes > options_.reply_bytes_max) return Breach::reply_too_large;
   tcpstore::put_u64(out.reply, keys_.size());
-  for (const Entry* entry = oldest_; entry != nullptr; entry = entry->after)
-    tcpstore::put_string(out.reply, *entry->name);
+  for (const Entry* entry = keys_.oldest(); entry != nullptr; entry = entry->after())
+    tcpstore::put_string(out.reply, entry->name());
   return {};
 }
 
@@ -371,17 +372,8 @@ void StoreMachine::queue_len(const Request& request, StoreEffects& out) const {
 // The counter is an ordinary value and is never reset: those who come after the last pass at once.
 StoreMachine::MaybeBreach StoreMachine::barrier(const Request& request, ConnectionId id,
                                                 StoreEffects& out) {
-  const auto found = keys_.find(request.key());
-  int64_t arrived = 1;
-  if (found != keys_.end()) {
-    const std::optional<int64_t> before = leading_number(found->second.value);
-    if (!before) return Breach::not_a_number;
-    arrived = wrapping_sum(*before, 1);
-  } else if (!fits(request.key().size() + sizeof(int64_t))) {
-    return Breach::store_full;
-  }
-  char digits[24];
-  assign(request.key(), to_decimal(arrived, digits));
+  int64_t arrived = 0;
+  if (const MaybeBreach breach = count_up(request.key(), 1, arrived)) return breach;
   if (arrived >= request.number) {
     wake(request.key(), WakeKind::all, id, out);
     out.reply.push_back(tcpstore::kReady);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "rendezvous/base/time.h"
+#include "rendezvous/store/key_table.h"
 #include "rendezvous/store/keyed_hash.h"
 #include "rendezvous/store/tcpstore_codec.h"
 #include "rendezvous/store/waiters.h"
@@ -74,13 +75,7 @@ class StoreMachine {
   std::string status() const;
 
  private:
-  struct Entry {
-    std::string value;
-    const std::string* name = nullptr;
-    Entry* before = nullptr;
-    Entry* after = nullptr;
-  };
-  using Keys = std::unordered_map<std::string, Entry, KeyedHash, std::equal_to<>>;
+  using Entry = KeyTable::Entry;
   using Queues =
       std::unordered_map<std::string, std::deque<std::string>, KeyedHash, std::equal_to<>>;
   using MaybeBreach = std::optional<tcpstore::Breach>;
@@ -115,19 +110,17 @@ class StoreMachine {
 
   // The value under `key`, made empty if there was none.
   Entry& entry(std::string_view key);
-  void assign(std::string_view key, std::string_view value);
-  bool is_there(std::string_view key) const;
+  void assign(Entry& entry, std::string_view value);
+  MaybeBreach count_up(std::string_view key, int64_t by, int64_t& sum);
+  bool is_queue(std::string_view key) const;
   bool fits(size_t more_bytes) const;
   void wake(std::string_view key, WakeKind kind, ConnectionId asker, StoreEffects& out);
 
-  // Invariants. (1) Every entry of keys_ is in the list oldest_ … newest_, once. (2) A queue in
-  // queues_ is not empty. (3) A waiter in waiters_ misses at least one key; a barrier's waits for
-  // the barrier. (4) stored_bytes_ counts names and contents of keys_ and queues_ and a flat cost
-  // for each.
+  // Invariants. (1) A queue in queues_ is not empty. (2) A waiter in waiters_ misses at least one
+  // key; a barrier's waits for the barrier. (3) stored_bytes_ counts names and contents of keys_
+  // and queues_ and a flat cost for each.
   Options options_;
-  Keys keys_;
-  Entry* oldest_ = nullptr;
-  Entry* newest_ = nullptr;
+  KeyTable keys_;
   Queues queues_;
   size_t stored_bytes_ = 0;
   Waiters waiters_;

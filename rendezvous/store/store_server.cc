@@ -24,13 +24,10 @@ using tcpstore::RequestDecoder;
 
 namespace {
 
-constexpr size_t kStoreReadBytes = size_t{64} << 10;
-constexpr size_t kStoreEventsMax = 256;
+constexpr size_t kStoreSendBytes = size_t{256} << 10;
 // How long a turn may last before others on the loop are served: one request that lists 131,072
 // keys takes longer, but nothing else does.
 constexpr auto kStoreTurn = std::chrono::milliseconds{1};
-// A batch this small is probably all there is, so asking the kernel again is not worth its price.
-constexpr int kBatchWorthAnother = 4;
 // The room of the shared answer buffer that is kept for the next turn.
 constexpr size_t kReplyKept = size_t{16} << 20;
 constexpr size_t kStrangersMax = 1000;
@@ -77,7 +74,7 @@ uint64_t epoll_tag(uint32_t slot, uint32_t generation) {
 
 }  // namespace
 
-// What a connection that does not read its answers owes and is owed.
+// What a connection owes and is owed that does not read its answers, or asks for many at once.
 struct StoreServer::Backlog {
   std::string out;
   size_t sent = 0;    // Of `out`.
@@ -90,13 +87,9 @@ struct StoreServer::Connection {
   uint32_t generation = 0;  // Tells a late event of the slot's former connection.
   RequestDecoder decoder;
   std::unique_ptr<Backlog> backlog;
-  size_t held = 0;  // Of held_bytes_.
-};
-
-struct StoreServer::Events {
-  std::array<epoll_event, kStoreEventsMax> list{};
-  int count = 0;
-  int next = 0;
+  size_t held = 0;      // Of held_bytes_.
+  bool greedy = false;  // It used up its share when it was served last.
+  bool queued = false;  // It is in queue_.
 };
 
 StoreServer::StoreServer(boost::asio::io_context& io, Options options)
@@ -104,8 +97,7 @@ StoreServer::StoreServer(boost::asio::io_context& io, Options options)
       options_(std::move(options)),
       epoll_(io, new_epoll()),
       handshake_timer_(io),
-      events_(std::make_unique<Events>()),
-      scratch_(std::make_unique_for_overwrite<char[]>(kStoreReadBytes)),
+      scratch_(std::make_unique_for_overwrite<char[]>(ReadyOrder::kShareMax)),
       alive_(std::make_shared<bool>(true)) {
   arm();
 }
@@ -129,7 +121,7 @@ void StoreServer::close() {
   }
   connections_.clear();
   free_slots_.clear();
-  *events_ = Events{};
+  order_ = ReadyOrder();
   machine_.reset();
   epoch_.reset();
   handshake_timer_.cancel();
@@ -169,6 +161,7 @@ void StoreServer::adopt(int fd, std::string_view already_read) {
   Connection& connection = free_slot();
   connection.fd = fd;
   connection.generation++;
+  connection.greedy = connection.queued = false;
   connection.decoder = RequestDecoder(options_.request_bytes_max);
   machine_->opened(store_now(), connection.slot);
   counters_.adopted++;
@@ -218,33 +211,47 @@ void StoreServer::arm() {
 
 void StoreServer::turn() {
   const auto until = std::chrono::steady_clock::now() + kStoreTurn;
-  Events& events = *events_;
-  for (;;) {
-    while (events.next < events.count) {
-      const epoll_event& event = events.list[static_cast<size_t>(events.next++)];
-      handle(event.data.u64, event.events);
-      if (std::chrono::steady_clock::now() < until) continue;
-      boost::asio::post(io_, [this, alive = alive_] {
-        if (*alive) turn();
-      });
-      return;
-    }
-    const bool another = events.count == 0 || events.count >= kBatchWorthAnother;
-    events.count = events.next = 0;
-    if (!another) break;
-    events.count = std::max(
-        0, ::epoll_wait(epoll_.native_handle(), events.list.data(), int{kStoreEventsMax}, 0));
-    if (events.count == 0) break;
+  order_.begin_turn();
+  while (step()) {
+    if (std::chrono::steady_clock::now() < until) continue;
+    boost::asio::post(io_, [this, alive = alive_] {
+      if (*alive) turn();
+    });
+    return;
   }
   arm();
 }
 
-void StoreServer::handle(uint64_t tag, uint32_t events) {
+// One visit, or one look at who is ready. False: there is nothing to do.
+bool StoreServer::step() {
+  const std::optional<ReadyOrder::Visit> visit = order_.next();
+  if (!visit) return order_.worth_asking(counters_.requests) && look_who_is_ready();
+  Connection* const connection = find(visit->tag);
+  if (connection == nullptr) return true;
+  if (visit->from_batch && connection->greedy) {
+    if (!std::exchange(connection->queued, true)) order_.queue_up(visit->tag);
+    return true;
+  }
+  connection->greedy = connection->queued = false;
+  settle(*connection,
+         connection->backlog ? on_writable(*connection) : on_readable(*connection, visit->share));
+  return true;
+}
+
+bool StoreServer::look_who_is_ready() {
+  std::array<epoll_event, ReadyOrder::kBatchMax> events;
+  const int ready =
+      ::epoll_wait(epoll_.native_handle(), events.data(), int{ReadyOrder::kBatchMax}, 0);
+  return order_.take_batch(events, static_cast<size_t>(std::max(0, ready)), counters_.requests);
+}
+
+// Null: it is gone.
+StoreServer::Connection* StoreServer::find(uint64_t tag) {
   const auto slot = static_cast<uint32_t>(tag);
-  if (slot >= connections_.size()) return;
+  if (slot >= connections_.size()) return nullptr;
   Connection& connection = connections_[slot];
-  if (connection.fd < 0 || epoll_tag(slot, connection.generation) != tag) return;
-  settle(connection, (events & EPOLLOUT) != 0 ? on_writable(connection) : on_readable(connection));
+  if (connection.fd < 0 || epoll_tag(slot, connection.generation) != tag) return nullptr;
+  return &connection;
 }
 
 void StoreServer::settle(Connection& connection, Fate fate) {
@@ -256,21 +263,24 @@ void StoreServer::settle(Connection& connection, Fate fate) {
   if (!effects_.woken.empty()) wake_others();
 }
 
-StoreServer::Fate StoreServer::on_readable(Connection& connection) {
-  if (connection.backlog) return Fate::close;  // Watched for room only: this is an error.
-  const ssize_t n = ::recv(connection.fd, scratch_.get(), kStoreReadBytes, 0);
+StoreServer::Fate StoreServer::on_readable(Connection& connection, size_t share) {
+  const ssize_t n = ::recv(connection.fd, scratch_.get(), share, 0);
+  connection.greedy = n == static_cast<ssize_t>(share);
   if (n > 0) return serve(connection, {scratch_.get(), static_cast<size_t>(n)});
   const bool later = n < 0 && (errno == EAGAIN || errno == EINTR);
   return later ? Fate::keep : Fate::close;
 }
 
 StoreServer::Fate StoreServer::on_writable(Connection& connection) {
+  connection.greedy = true;
   Backlog& backlog = *connection.backlog;
-  const ssize_t n = ::send(connection.fd, backlog.out.data() + backlog.sent,
-                           backlog.out.size() - backlog.sent, MSG_NOSIGNAL);
-  if (n < 0) return errno == EAGAIN || errno == EINTR ? Fate::keep : Fate::close;
-  backlog.sent += static_cast<size_t>(n);
-  if (backlog.sent < backlog.out.size()) return Fate::keep;
+  if (const size_t unsent = backlog.out.size() - backlog.sent; unsent > 0) {
+    const ssize_t n = ::send(connection.fd, backlog.out.data() + backlog.sent,
+                             std::min(unsent, kStoreSendBytes), MSG_NOSIGNAL);
+    if (n < 0) return errno == EAGAIN || errno == EINTR ? Fate::keep : Fate::close;
+    backlog.sent += static_cast<size_t>(n);
+    if (backlog.sent < backlog.out.size()) return Fate::keep;
+  }
   const std::string input = std::move(backlog.input);
   connection.backlog.reset();
   watch(connection, EPOLL_CTL_MOD, EPOLLIN);
@@ -278,7 +288,7 @@ StoreServer::Fate StoreServer::on_writable(Connection& connection) {
 }
 
 // Everything in `input` is answered with one write, unless the answers grow beyond measure: then
-// they are written before more is made, and if the client does not take them the rest waits.
+// they are written before more is made, and the rest of the input waits for another visit.
 StoreServer::Fate StoreServer::serve(Connection& connection, std::string_view input) {
   for (;;) {
     const RequestDecoder::Outcome outcome = connection.decoder.next(input, request_);
@@ -295,12 +305,20 @@ StoreServer::Fate StoreServer::serve(Connection& connection, std::string_view in
       flush(connection);
       return Fate::close;
     }
-    if (effects_.reply.size() < options_.unsent_bytes_max) continue;
-    if (flush(connection) == Fate::close) return Fate::close;
-    if (!connection.backlog) continue;
-    connection.backlog->input = input;
-    return Fate::keep;
+    if (effects_.reply.size() >= options_.unsent_bytes_max) return defer(connection, input);
   }
+}
+
+StoreServer::Fate StoreServer::defer(Connection& connection, std::string_view input) {
+  connection.greedy = true;
+  if (flush(connection) == Fate::close) return Fate::close;
+  if (input.empty()) return Fate::keep;
+  if (!connection.backlog) {
+    connection.backlog = std::make_unique<Backlog>();
+    watch(connection, EPOLL_CTL_MOD, EPOLLOUT);
+  }
+  connection.backlog->input = input;
+  return Fate::keep;
 }
 
 // Leaves effects_.reply empty.
@@ -325,18 +343,28 @@ StoreServer::Fate StoreServer::flush(Connection& connection) {
 
 // A wake-up is one byte in a write of its own: its connection waits and expects nothing else.
 void StoreServer::wake_others() {
-  waking_.swap(effects_.woken);
-  for (const ConnectionId id : waking_) {
+  wakes_.clear();
+  for (const ConnectionId id : effects_.woken) {
     Connection& connection = connections_[id];
     if (connection.fd < 0) continue;  // Evicted meanwhile.
     if (connection.backlog) {
       connection.backlog->out.push_back(tcpstore::kReady);
-      continue;
+    } else {
+      wakes_.push_back({connection.fd, id, WakeFanOut::Result::sent});
     }
-    effects_.reply.push_back(tcpstore::kReady);
-    if (flush(connection) == Fate::close) drop(connection);
   }
-  waking_.clear();
+  effects_.woken.clear();
+  WakeFanOut::send(wakes_, tcpstore::kReady);
+  for (const WakeFanOut::Wake& wake : wakes_) {
+    if (wake.result == WakeFanOut::Result::sent) continue;
+    Connection& connection = connections_[wake.slot];
+    if (wake.result == WakeFanOut::Result::broken) {
+      drop(connection);
+    } else {
+      connection.backlog = std::make_unique<Backlog>(Backlog{{tcpstore::kReady}, 0, {}});
+      watch(connection, EPOLL_CTL_MOD, EPOLLOUT);
+    }
+  }
 }
 
 void StoreServer::account(Connection& connection) {

@@ -11,7 +11,8 @@
 // What a bad client can cost others: nothing it sends is held beyond request_bytes_max; while it
 // does not read its answers it is not read either; all that is held for unfinished requests and
 // unread answers together is bounded, and the connection that holds most of it goes first; a turn
-// serves each connection at most one buffer and lasts about a millisecond.
+// lasts about a millisecond. The more are ready at once the less is read of each, and those who use
+// their share up are served two for every batch of the others (ReadyOrder).
 #pragma once
 
 #include <array>
@@ -31,7 +32,9 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/net/address.h"
+#include "rendezvous/store/ready_order.h"
 #include "rendezvous/store/store_machine.h"
+#include "rendezvous/store/wake_fan_out.h"
 
 namespace muster {
 
@@ -88,16 +91,18 @@ class StoreServer {
  private:
   struct Connection;
   struct Backlog;
-  struct Events;
   enum class Fate { keep, close };
 
   void arm();
   void turn();
-  void handle(uint64_t tag, uint32_t events);
+  bool step();
+  bool look_who_is_ready();
+  Connection* find(uint64_t tag);
   void settle(Connection& connection, Fate fate);
-  Fate on_readable(Connection& connection);
+  Fate on_readable(Connection& connection, size_t share);
   Fate on_writable(Connection& connection);
   Fate serve(Connection& connection, std::string_view input);
+  Fate defer(Connection& connection, std::string_view input);
   Fate flush(Connection& connection);
   void wake_others();
   void account(Connection& connection);
@@ -125,13 +130,13 @@ class StoreServer {
   size_t held_bytes_ = 0;
   Counters counters_;
 
-  // Of the turn under way. Events that a turn had no time for come first in the next: asking the
-  // kernel again would let the busy ones overtake the others for ever.
-  std::unique_ptr<Events> events_;
+  ReadyOrder order_;  // Of tags: slot and generation.
+
+  // Of the visit under way.
   std::unique_ptr<char[]> scratch_;
   tcpstore::Request request_;
   StoreEffects effects_;
-  std::vector<ConnectionId> waking_;
+  std::vector<WakeFanOut::Wake> wakes_;
   std::shared_ptr<bool> alive_;  // False once destroyed: handlers may still be queued.
 };
 

@@ -71,6 +71,7 @@ struct RequestDecoder::Parse {
   uint32_t strings_left = 0;   // Of a list.
   bool pairs = false;          // The list is one of keys and values.
   uint32_t position = 0;
+  size_t wanted = 0;  // The end of the newest string, come or not.
   int64_t number = 0;
   std::vector<Span>* spans = nullptr;  // The complete strings.
   uint32_t request_bytes_max = 0;
@@ -100,7 +101,8 @@ struct RequestDecoder::Parse {
     const uint64_t length = read_u64(bytes.data() + position);
     if (length > length_max) return fail(too_long);
     if (position + 8 + length > request_bytes_max) return fail(Breach::request_too_large);
-    if (bytes.size() - position < 8 + length) return Outcome::more;
+    wanted = position + 8 + static_cast<size_t>(length);
+    if (bytes.size() < wanted) return Outcome::more;
     spans->push_back({position + 8, static_cast<uint32_t>(length)});
     position += static_cast<uint32_t>(8 + length);
     return {};
@@ -227,6 +229,11 @@ RequestDecoder::Outcome RequestDecoder::resume(std::string_view& input, Request&
   const size_t before = partial.bytes.size();
   partial.bytes.append(input);
   const Outcome outcome = partial.parse.advance(partial.bytes, validated_);
+  // A large value that has really begun to come is not moved over and over as it grows; one that
+  // was only announced gets nothing.
+  if (outcome == Outcome::more && partial.bytes.size() >= partial.parse.wanted / 4) {
+    partial.bytes.reserve(partial.parse.wanted);
+  }
   if (outcome == Outcome::request) {
     partial.parse.fill(request, partial.bytes.data());
     partial.served = true;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -27,6 +28,7 @@
 #include <linux/futex.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -159,6 +161,7 @@ double run_processes(Board& board, const Plan& plan, int port) {
     const pid_t child = fork();
     if (child < 0) std::abort();
     if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // A run that fails leaves nobody behind.
       live(board, agent_options(plan, i, port));
       _exit(0);
     }

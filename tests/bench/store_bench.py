@@ -85,6 +85,7 @@ ROWS = {
     "multi_set": Row("MULTI_SET of 20,000 pairs", "ms", "multi_set --count 20000", "ms", "50 ×", 10),
     "check_many": Row("CHECK of 131,072 keys", "ms", "check --count 131072", "ms", "50 ×", 5,
                       quick="check --count 50000"),
+    "check_short": Row("CHECK of 131,072 short keys", "ms", "check --count 131072 --key /bench/k/", "ms", "50 ×", 5),
     "waiters": Row("SET to the last of 4,000 waiters", "ms", "waiters --count 4000 --rounds 3", "ms", "2 ×", 0.7),
     "idle": Row("memory of an idle connection, of 10,000", "bytes", "idle --count 10000", "bytes_each",
                 "under 1,126", 1, fresh=True),

@@ -1,17 +1,17 @@
 // Loads a store server that speaks PyTorch's protocol, whoever wrote it, and prints one line of
 // JSON.
+//
 //   store_load closed    --op OP -c CONNECTIONS -s SECONDS   each has one request outstanding
 //   store_load pipelined --op OP -c CONNECTIONS --depth D    two writes of D requests outstanding
-//   store_load multi_set --count PAIRS                       one request; until the ping behind it
-//   is answered store_load check     --count KEYS                        one request for keys that
-//   are all there store_load waiters   --count W --rounds R                one SET to the last of W
-//   connections woken store_load idle      --count N                           the server's memory
-//   for N validated connections store_load storm     --count N --rounds R                pings of
-//   an old client while N new ones arrive
+//   store_load multi_set --count PAIRS      one request; until the ping behind it is answered
+//   store_load check --count KEYS [--key PREFIX]             one request for keys that are all
+//   there store_load waiters --count W --rounds R     one SET to the last of W connections woken
+//   store_load idle --count N               the server's memory for N validated connections
+//   store_load storm --count N --rounds R   pings of an old client while N new ones arrive
+//
 // OP: ping get add check wait cas set setget torch_get. All: --port, --server PID (to be charged
-// with CPU and memory),
-// --bytes of a value, --suffix that makes the keys new. One thread; only `storm` pings from a
-// second one.
+// with CPU and memory), --bytes of a value, --suffix that makes the keys new. One thread; only
+// `storm` pings from a second one.
 #include "tests/bench/store_load.h"
 
 #include <algorithm>
@@ -267,7 +267,7 @@ Figures check(const LoadOptions& options) {
   std::vector<std::string> keys;
   std::string sets;
   for (size_t i = 0; i < options.count; ++i) {
-    keys.push_back("/default_pg/0//cpu//0/" + std::to_string(i));  // As gloo's ranks are called.
+    keys.push_back(options.key + std::to_string(i));
     sets += set(keys.back(), "1");
   }
   line.ask(sets + ping(6), 4);
@@ -293,6 +293,8 @@ LoadOptions parse(int argc, char** argv) {
       options.op = value;
     else if (name == "--suffix")
       options.suffix = value;
+    else if (name == "--key")
+      options.key = value;
     else if (name == "--port")
       options.port = static_cast<uint16_t>(as_size());
     else if (name == "--server")

@@ -20,11 +20,12 @@ struct LoadOptions {
   int server = 0;  // Process to be charged; 0 charges none.
   size_t connections = 1;
   double seconds = 1;
-  size_t depth = 1;    // Requests in one write.
-  size_t count = 1;    // Keys, waiters, idle connections or arrivals.
-  size_t bytes = 1;    // Of a value.
-  size_t rounds = 1;   // Repetitions over the same connections.
-  std::string suffix;  // Makes keys of this run new ones.
+  size_t depth = 1;                            // Requests in one write.
+  size_t count = 1;                            // Keys, waiters, idle connections or arrivals.
+  size_t bytes = 1;                            // Of a value.
+  size_t rounds = 1;                           // Repetitions over the same connections.
+  std::string key = "/default_pg/0//cpu//0/";  // Of many keys; as gloo's ranks are called.
+  std::string suffix;                          // Makes keys of this run new ones.
 };
 
 // Name and number, in the order in which they are printed.

@@ -92,7 +92,7 @@ class ControlHost {
 
   ControlHandlers handlers() {
     ControlHandlers handlers;
-    handlers.status = [this] { return status(); };
+    handlers.status = [this](auto done) { done(status()); };
     handlers.signal = [this](int signal, const control::RankRanges& ranks) {
       return take_signal(signal, ranks);
     };

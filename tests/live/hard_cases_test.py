@@ -81,7 +81,7 @@ class Stopping(LiveTest):
 
     def test_background_jobs_of_a_shell_do_not_make_ctrl_c_last_the_grace(self):
         script = self.write("w.sh", f"#!/bin/sh\nsleep 1000 {self.marker} 2>/dev/null || sleep 1000 &\n"
-                            f"touch {self.path('up')}\nsleep 1000\n")
+                            f": >{self.path('up')}\nsleep 1000\n")  # A shell waits with INT for a touch.
         job = Job("--shutdown-timeout", "60", "--no-python", script)
         self.addCleanup(job.__exit__)
         self.wait_for_files("up")

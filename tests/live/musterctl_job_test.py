@@ -95,6 +95,9 @@ class RealJob(NodesTest):
         for i, job in enumerate(jobs):
             status = self.status(job.pid)
             self.assertEqual((status["job_id"], status["world_size"]), ("job", 2))
+            nodes = status["nodes"]
+            self.assertEqual([(n["node_rank"], n["first_rank"], n["workers"], n["state"]) for n in nodes],
+                             [(0, 0, 1, "running"), (1, 1, 1, "running")])
         self.order("done")
         for job in jobs:
             self.assert_exit(job, 0)

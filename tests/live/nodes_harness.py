@@ -72,6 +72,27 @@ class NodesTest(LiveTest):
         return self.node(name, "--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
                          "--rdzv-id", "job", *flags, env=env)
 
+    def ranked(self, rank, nodes, *flags):
+        """An elastic node that asks for a rank; rank 0 is the host, so that tests know whom they hit."""
+        return self.elastic(f"n{rank}", nodes, "--node-rank", rank, "--rdzv-conf", f"is_host={rank == 0}", *flags)
+
+    def listens(self, job):
+        """Whether this node's agent holds the endpoint's port."""
+        sockets = set()
+        with open("/proc/net/tcp") as table:
+            for line in table:
+                words = line.split()
+                if words[1].endswith(f":{self.port:04X}") and words[3] == "0A":
+                    sockets.add(f"socket:[{words[9]}]")
+        for agent in children_of(job.pid):
+            for name in os.listdir(f"/proc/{agent}/fd"):
+                try:
+                    if os.readlink(f"/proc/{agent}/fd/{name}") in sockets:
+                        return True
+                except OSError:
+                    pass
+        return False
+
     def starts(self):
         return [Start(line) for line in self.read("log").splitlines()]
 

@@ -186,7 +186,7 @@ class Failures(NodesTest):
 
 class Losses(NodesTest):
     def test_survivors_of_a_killed_node_form_a_new_round(self):
-        jobs = [self.elastic(f"n{i}", "2:3", "--node-rank", i) for i in range(3)]
+        jobs = [self.ranked(i, "2:3") for i in range(3)]
         self.wait_starts(3)
         began = time.monotonic()
         self.kill_node(jobs[1])
@@ -207,7 +207,7 @@ class Losses(NodesTest):
         self.assertIn("lost", jobs[0].stderr())
 
     def test_a_worker_that_dies_of_a_lost_node_costs_no_restart(self):
-        jobs = [self.elastic(f"n{i}", "1:2", "--node-rank", i, "--max-restarts", 0) for i in range(2)]
+        jobs = [self.ranked(i, "1:2", "--max-restarts", 0) for i in range(2)]
         self.wait_starts(2)
         self.order("fail1", "n0.0")
         self.kill_node(jobs[1])
@@ -217,7 +217,7 @@ class Losses(NodesTest):
         self.assert_exit(jobs[0], 0)
 
     def test_a_stopped_agent_loses_its_lease_and_its_workers_place(self):
-        jobs = [self.elastic(f"n{i}", "1:2", "--node-rank", i, "--lease", 1) for i in range(2)]
+        jobs = [self.ranked(i, "1:2", "--lease", 1) for i in range(2)]
         self.wait_starts(2)
         agent = jobs[1].agent()
         os.kill(agent, signal.SIGSTOP)
@@ -232,7 +232,7 @@ class Losses(NodesTest):
             self.assert_exit(job, 0)
 
     def test_a_suspended_job_keeps_its_lease(self):
-        jobs = [self.elastic(f"n{i}", "1:2", "--node-rank", i, "--lease", 1) for i in range(2)]
+        jobs = [self.ranked(i, "1:2", "--lease", 1) for i in range(2)]
         self.wait_starts(2)
         jobs[1].signal(signal.SIGTSTP)
         wait_for(lambda: processes()[jobs[1].pid][1] == "T", "it is suspended")
@@ -244,7 +244,7 @@ class Losses(NodesTest):
         self.assertEqual(len(self.starts()), 2)
 
     def test_a_lost_nodes_hole_is_filled_by_a_newcomer(self):
-        jobs = [self.elastic(f"n{i}", "2:3", "--node-rank", i) for i in range(2)]
+        jobs = [self.ranked(i, "2:3") for i in range(2)]
         jobs.append(self.elastic("n2", "2:3"))
         self.wait_starts(3)
         self.kill_node(jobs[1])
@@ -270,7 +270,7 @@ class Elastic(NodesTest):
         self.assert_exit(late, 0)
 
     def test_a_spare_waits_and_takes_the_place_of_a_lost_node(self):
-        jobs = [self.elastic(f"n{i}", 2, "--node-rank", i, "--spares", 1) for i in range(2)]
+        jobs = [self.ranked(i, 2, "--spares", 1) for i in range(2)]
         self.wait_starts(2)
         spare = self.elastic("spare", 2, "--spares", 1)
         wait_for(lambda: "spare" in spare.stderr(), "the spare says what it is", 30)
@@ -284,7 +284,7 @@ class Elastic(NodesTest):
         self.assert_exit(spare, 0)
 
     def test_a_spare_that_was_not_needed_exits_with_success(self):
-        jobs = [self.elastic(f"n{i}", 2) for i in range(2)]
+        jobs = [self.ranked(i, 2) for i in range(2)]
         self.wait_starts(2)
         extra = self.elastic("extra", 2)
         wait_for(lambda: "spare" in extra.stderr(), "the extra node says what it is", 30)
@@ -293,7 +293,7 @@ class Elastic(NodesTest):
             self.assert_exit(job, 0)
 
     def test_a_node_that_leaves_on_term_lets_the_others_go_on(self):
-        jobs = [self.elastic(f"n{i}", "1:2", "--node-rank", i) for i in range(2)]
+        jobs = [self.ranked(i, "1:2") for i in range(2)]
         self.wait_starts(2)
         jobs[1].signal(signal.SIGTERM)
         self.assert_exit(jobs[1], 143)
@@ -310,7 +310,7 @@ class Elastic(NodesTest):
         self.assertIn("SIGTERM", jobs[0].stderr())
 
     def test_the_membership_budget_ends_a_job_that_loses_nodes_for_ever(self):
-        jobs = [self.elastic(f"n{i}", "1:3", "--node-rank", i, "--max-membership-changes", 1) for i in range(3)]
+        jobs = [self.ranked(i, "1:3", "--max-membership-changes", 1) for i in range(3)]
         self.wait_starts(3)
         self.kill_node(jobs[2])
         self.wait_starts(5)
@@ -320,6 +320,17 @@ class Elastic(NodesTest):
 
 
 class TheHost(NodesTest):
+    def test_survivors_on_the_hosts_machine_take_its_place_and_go_on(self):
+        host = self.elastic("host", "2:3", "--lease", 1)
+        wait_for(lambda: self.listens(host), "the first node hosts")
+        jobs = [self.elastic(f"n{i}", "2:3", "--lease", 1) for i in range(2)]
+        self.wait_starts(3)
+        self.kill_node(host)
+        self.assert_world(self.wait_starts(5)[3:], 2, 2, restart=0)
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+
     def test_a_killed_host_that_is_started_again_goes_on_with_the_job(self):
         jobs = [self.elastic(f"n{i}", 3, "--node-rank", i, "--rdzv-conf", f"is_host={i == 0}") for i in range(3)]
         self.wait_starts(3)

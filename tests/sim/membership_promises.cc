@@ -67,9 +67,6 @@ MembershipPromises::Agent* MembershipPromises::agent_on(ConnectionId connection)
 
 void MembershipPromises::heard(Instant now, const membership::Joined& event) {
   disturb(node_of(event.join.agent));
-  // It may be of an earlier host's round of the same number, and is waited for like the others.
-  const auto newest = formed_.find(newest_);
-  if (newest != formed_.end() && event.join.last_epoch == newest_) newest->second.disturbed = true;
   Agent& agent = agents_[event.join.agent];
   agent.node = node_of(event.join.agent);
   agent.join = event.join;
@@ -187,6 +184,8 @@ void MembershipPromises::asked(Instant, const membership::OpenStore& effect) {
 void MembershipPromises::asked(Instant, const membership::CloseStore& effect) {
   check(open_store_ == effect.epoch, "only the open store is closed");
   open_store_ = 0;
+  // Nobody may have been there to be told.
+  formed_[effect.epoch].stopped = true;
 }
 
 void MembershipPromises::asked(Instant, const membership::Finished&) {

@@ -82,7 +82,7 @@ class MembershipPromises {
     bool disturbed = false;  // Something else than a failure may have ended it.
     bool failed = false;     // A worker of it has failed, and its agent was told.
     bool lost_checked = false;
-    bool stopped = false;  // Somebody was told to stop it, or of the end.
+    bool stopped = false;  // Somebody was told to stop it, or of the end, or its store is closed.
     int restarts = 0;
   };
 

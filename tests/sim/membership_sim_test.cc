@@ -67,6 +67,12 @@ TEST(MembershipSim, ReachesEveryEndAndEveryReasonToStop) {
   EXPECT_GT(many_rounds, 50);
 }
 
+// A host returned, met nobody who knew of its first round, and numbered from 1 again; then an agent
+// of the old round 1 came while the new one was being stopped.
+TEST(MembershipSim, ARoundOfAnEarlierHostIsNeverTakenForOurs) {
+  EXPECT_FALSE(simulate(plan_for(169183)).violation) << describe_failure(plan_for(169183));
+}
+
 TEST(MembershipSim, OneSeedIsOneTranscript) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     EXPECT_EQ(simulate(plan_for(seed), true).trace, simulate(plan_for(seed), true).trace)

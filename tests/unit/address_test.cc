@@ -123,6 +123,14 @@ TEST(Network, RefusesJunkWithAnExample) {
   }
 }
 
+TEST(Network, JunkIsShownInOneLineOfBoundedLength) {
+  EXPECT_EQ(
+      Network::parse("10.0.0.0\n/8\x7f").error().message,
+      "'10.0.0.0\\x0a/8\\x7f' is no network; give an address or a block such as 10.0.0.0/8 or "
+      "fd00::/8");
+  EXPECT_LT(Network::parse(std::string(1000, '\0')).error().message.size(), 500u);
+}
+
 TEST(Network, ContainsExactlyTheAddressesThatAgreeInItsPrefix) {
   rc::check([](std::array<uint8_t, 4> a, std::array<uint8_t, 4> b) {
     const unsigned prefix = *rc::gen::inRange(0u, 33u);

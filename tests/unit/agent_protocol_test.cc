@@ -30,6 +30,7 @@ Join full_join() {
   join.join_timeout = std::chrono::seconds{600};
   join.lease = std::chrono::milliseconds{3000};
   join.last_epoch = 12;
+  join.last_instance = 0xfedcba;
   join.last_rank = 0;
   join.last_nodes = 4;
   join.restarts = 1;
@@ -78,7 +79,9 @@ const std::vector<AgentMessage> kAgentMessages = {Hello{kProtocolVersion, "job 1
                                                   full_join(),
                                                   Report{},
                                                   full_report(),
-                                                  Goodbye{}};
+                                                  Goodbye{},
+                                                  Query{},
+                                                  Query{0x0123456789abcdef}};
 
 std::vector<HostMessage> host_messages() {
   const Round round{7, 1, 4, 8, 32, 8, 32, "10.0.0.1", 29400, 2, 5};
@@ -92,7 +95,9 @@ std::vector<HostMessage> host_messages() {
           Order{3, Stop{7, StopWhy::host, "the host is new"}},
           Order{4, full_end()},
           Order{},
-          Alive{99}};
+          Alive{99},
+          Nodes{},
+          Nodes{8, false, 3, {{0, "node-0", 0, 8, "running"}, {-1, "", 0, 1, "spare"}}}};
 }
 
 template <typename Message>
@@ -232,7 +237,7 @@ TEST(AgentProtocol, WhatIsNoFrameOfOursIsNamedAndNothingFollowsIt) {
       {"an empty frame", std::string(4, '\0'), "a frame of 0 bytes"},
       {"a huge frame", std::string("\xff\xff\xff\xff", 4), "a frame of 4294967295 bytes"},
       {"HTTP", "GET / HTTP/1.1\r\n\r\n", "a frame of 542393671 bytes"},
-      {"an unknown type", frame_of(5, ""), "unknown type 5"},
+      {"an unknown type", frame_of(6, ""), "unknown type 6"},
       {"a message of the other side", bytes_of(HostMessage{Alive{1}}), "unknown type 69"},
       {"too short", frame_of(3, report.substr(1)), "fewer bytes than it should have"},
       {"too long", frame_of(3, report + "x"), "more bytes than it should have"},
@@ -287,7 +292,7 @@ TEST(AgentProtocol, ATranscriptLineIsOneLine) {
       "Join{agent 123456789abcdef-fedcba9876543210, host \"bad\\x0aname\\x1b[31m\", node rank "
       "3, 8 slots, role \"trainer\", dialled \"fe80::1\", advertised \"10.0.0.7\", host, nodes "
       "2:16 + 1, 3 restarts, 0 changes, last call 30 s, join time-out 600 s, lease 3 s; was "
-      "rank 0 of 4 in epoch 12, 1 restarts and 11 changes so far}");
+      "rank 0 of 4 in epoch 12 of fedcba, 1 restarts and 11 changes so far}");
   EXPECT_EQ(to_text(AgentMessage{full_report()}),
             "Report{77, order 5, epoch 12, leaving, signal 15, failure{rank 9 local 1, exit 134, "
             "final, \"killed by SIGABRT (core dumped)\", detail of 13 bytes}}");

@@ -146,7 +146,7 @@ TEST(ConnectAny, EndsAtTheDeadlineWithASilentPeer) {
   const Outcome outcome = connect_to("127.0.0.2", port, {}, std::chrono::milliseconds(50));
   EXPECT_EQ(outcome.error.failure, NetFailure::timed_out);
   EXPECT_THAT(outcome.error.message,
-              HasSubstr("127.0.0.2:" + std::to_string(port) + " did not answer in time"));
+              HasSubstr("127.0.0.2:" + std::to_string(port) + ": did not answer in time"));
 }
 
 TEST(ConnectAny, PassesOnThatANameIsMissing) {

@@ -83,7 +83,7 @@ class Client {
 class ControlServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    handlers_.status = [] { return small_status(); };
+    handlers_.status = [](auto done) { done(small_status()); };
     handlers_.signal = [this](int signal, const control::RankRanges& ranks) -> Result<void> {
       if (control::selects(ranks, 99)) return fail(ExitCode::usage, "rank 99 is not here");
       signals_.emplace_back(signal, ranks);

@@ -8,6 +8,7 @@
 #include "raw_agent.h"
 #include "rendezvous/membership/job_token.h"
 #include "rendezvous/membership/random_ids.h"
+#include "rendezvous/membership/store_probe.h"
 #include "rendezvous/store/tcpstore_codec.h"
 
 namespace muster {
@@ -175,6 +176,26 @@ TEST(Coordinator, AStoreClientBeforeTheFirstRoundIsHungUpOnAndNamedOnce) {
   EXPECT_NE(host.said[0].find("127.0.0.1"), std::string::npos);
 }
 
+TEST(Coordinator, AnAgentThatAsksWhetherWeAreAStoreIsHungUpOnWithoutALine) {
+  boost::asio::io_context loop;
+  const Host host(loop);
+  const auto ask = [&] {
+    RawAgent asker(loop, host.port());
+    asker.send(store_question());
+    EXPECT_TRUE(asker.wait_closed());
+    EXPECT_EQ(asker.received, "");
+  };
+  ask();
+  const auto agent = joined_agent(loop, host.port(), join_of(1));
+  agent->send(AgentMessage(ready_report()));
+  ASSERT_TRUE(run_until(loop, [&] {
+    const auto* order = std::get_if<Order>(&agent->messages.back());
+    return order != nullptr && std::holds_alternative<membership::Round>(order->what);
+  }));
+  ask();  // Now there is a store behind this port.
+  EXPECT_EQ(host.said, std::vector<std::string>{});
+}
+
 TEST(Coordinator, AStrangerIsNamedAndHungUpOn) {
   boost::asio::io_context loop;
   const Host host(loop);
@@ -299,7 +320,7 @@ TEST(Coordinator, TheHostStaysWhileAnAgentOfAnotherProcessNeedsItAndSaysSo) {
   bool idle = false;
   host.coordinator->wait_until_idle([&] { idle = true; });
   EXPECT_TRUE(run_until(loop, [&] { return !host.said.empty(); }));
-  EXPECT_NE(host.said[0].find("it stays until the 1 agents of job 'job'"), std::string::npos);
+  EXPECT_NE(host.said[0].find("it stays until the agent of job 'job'"), std::string::npos);
   EXPECT_FALSE(idle);
   agent.reset();
   EXPECT_TRUE(run_until(loop, [&] { return idle; }));

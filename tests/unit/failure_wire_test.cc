@@ -498,6 +498,7 @@ TEST(ApplyEnd, OfAStopNamesTheNodeThatGotTheSignal) {
   end.node_rank = 1;
   end.host_name = "node-b";
   JobReport before = report_of("node-a", 0);
+  before.attempts.push_back({});
   before.stop_took = std::chrono::milliseconds{2100};
   const JobReport elsewhere = ended(before, end);
   EXPECT_EQ(render_end(elsewhere, {}),

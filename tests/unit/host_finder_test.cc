@@ -81,6 +81,34 @@ TEST(EndpointFinder, ANameThatDoesNotExistYetIsNoReasonToGiveUp) {
   EXPECT_TRUE(exists);
 }
 
+// As by a forwarder in front of a host that is not up yet: the next dial begins with an election.
+TEST(EndpointFinder, WhoDistrustsAnAnswerMayBecomeTheHostOrCallsAgain) {
+  boost::asio::io_context loop;
+  const int port = free_port();
+  std::unique_ptr<Listener> listener;
+  EndpointFinder first(loop, at_port(port),
+                       [&](std::unique_ptr<Listener> made) { listener = std::move(made); });
+  first.distrust();
+  const auto own = dial(loop, first);
+  ASSERT_TRUE(own && *own);
+  EXPECT_TRUE((*own)->own_host);
+  EndpointFinder second(loop, at_port(port), [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  second.distrust();
+  const auto other = dial(loop, second);
+  ASSERT_TRUE(other && *other);
+  EXPECT_FALSE((*other)->own_host);
+}
+
+TEST(EndpointFinder, WhoMustNotHostDoesNotForAllItsDistrust) {
+  boost::asio::io_context loop;
+  EndpointFinder finder(loop, at_port(free_port(), false),
+                        [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  finder.distrust();
+  const auto outcome = dial(loop, finder);
+  ASSERT_TRUE(outcome && !*outcome);
+  EXPECT_TRUE(outcome->error().refused);
+}
+
 TEST(EndpointFinder, AFreePortIsTakenWhereTheHostAsksForIt) {
   boost::asio::io_context loop;
   int port = 0;

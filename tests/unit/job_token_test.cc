@@ -1,10 +1,12 @@
 #include "rendezvous/membership/job_token.h"
 
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -115,6 +117,22 @@ TEST_F(TokenFile, ThatIsNotThereIsAnErrorWithItsName) {
 TEST_F(TokenFile, APipeWithoutAWriterHoldsNobody) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   EXPECT_EQ(error(), "the token file " + path_ + " is empty: write a token into it");
+}
+
+TEST_F(TokenFile, APipeIsReadUntilItsWriterHasDone) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  path_ = "/proc/self/fd/" + std::to_string(ends[0]);
+  Result<std::string> token;
+  std::thread reader([&] { token = read_token_file(path_); });
+  for (const std::string piece : {"half a ", "token\n"}) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // So that it finds nothing.
+    EXPECT_EQ(::write(ends[1], piece.data(), piece.size()), static_cast<ssize_t>(piece.size()));
+  }
+  ::close(ends[1]);
+  reader.join();
+  ::close(ends[0]);
+  EXPECT_EQ(token, "half a token");
 }
 
 }  // namespace

@@ -307,6 +307,7 @@ TEST(Member, TellsAReturningHostWhereTheJobStands) {
   expected.dialled = "10.0.0.1";
   expected.advertised = "10.0.0.2";
   expected.last_epoch = 7;
+  expected.last_instance = MemberDriver::kHost;
   expected.last_rank = 1;
   expected.last_nodes = 2;
   expected.restarts = 2;

@@ -496,7 +496,7 @@ TEST(MembershipReturn, TakesTheJobUpInANewEpochWithTheOldRanksAndBudgets) {
   EXPECT_EQ(m.round("b").node_rank, 1);
 }
 
-TEST(MembershipReturn, WithSomeMissingFormsAtTheLastCall) {
+TEST(MembershipReturn, WaitsALeaseAndNotTheLastCallForThoseWhoAreMissing) {
   MembershipDriver m(2, 4);
   past(m, 1);
   m.join("b");
@@ -504,7 +504,7 @@ TEST(MembershipReturn, WithSomeMissingFormsAtTheLastCall) {
   past(m, 2);
   m.join("c");
   EXPECT_EQ(m.ready("c", 7), "");
-  EXPECT_THAT(m.live(milliseconds{29999}, {"b", "c"}), Not(HasSubstr("OpenStore")));
+  EXPECT_THAT(m.live(milliseconds{2999}, {"b", "c"}), Not(HasSubstr("OpenStore")));
   EXPECT_THAT(m.live(milliseconds{1}, {"b", "c"}), HasSubstr("OpenStore{8"));
 }
 

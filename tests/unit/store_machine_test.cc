@@ -48,6 +48,35 @@ TEST_F(StoreMachineTest, AnswersAsPyTorchDoes) {
   EXPECT_EQ(store.say(a, barrier("/b1", 1)), hex("00"));
 }
 
+// Names are looked up a few dozen at a time: the one that counts may stand anywhere.
+TEST_F(StoreMachineTest, OneMissingKeyAmongManyIsFoundWhereverItStands) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  std::vector<std::string> keys;
+  for (int i = 0; i < 100; i++) {
+    keys.push_back("/k" + std::to_string(i));
+    pairs.emplace_back(keys.back(), std::to_string(i));
+  }
+  store.say(a, multi_set(pairs));
+  EXPECT_EQ(store.say(a, check(keys) + wait(keys)), kZero + kZero);
+  for (size_t i = 0; i < keys.size(); i++) {
+    std::vector<std::string> wanted = keys;
+    wanted[i] = "/missing";
+    EXPECT_EQ(store.say(a, check(wanted)), kOne) << i;
+    EXPECT_EQ(store.say(b, wait(wanted)), "") << i;
+    EXPECT_EQ(store.machine.waiting(), 1u);
+    EXPECT_EQ(store.say(b, cancel_wait()), kOne);
+  }
+  std::string values;
+  for (const auto& [key, value] : pairs)
+    values += str(value);
+  EXPECT_EQ(store.say(a, multi_get(keys)), values);
+}
+
+TEST_F(StoreMachineTest, TheLastValueOfAKeyThatComesTwiceInAMultiSetStays) {
+  store.say(a, multi_set({{"/k", "first"}, {"/other", ""}, {"/k", "last"}}));
+  EXPECT_EQ(store.say(a, get("/k") + num_keys()), str("last") + i64(2));
+}
+
 TEST_F(StoreMachineTest, EmptyMultiRequestsAreNotAnswered) {
   EXPECT_EQ(store.say(a, multi_set({}) + multi_get({})), "");
   EXPECT_EQ(store.say(a, ping(1)), little_endian(1, 4));

@@ -161,6 +161,64 @@ TEST(StoreServer, OneWhoDoesNotReadIsNotServedUntilItDoes) {
   store.wait_until([](const auto& counters) { return counters.held_bytes == 0; });
 }
 
+// Far more than it gets for one visit, although it reads all the time.
+TEST(StoreServer, OneWhoAsksForMuchGetsItInOrderAndTheOthersGoOn) {
+  StoreServer::Options options;
+  options.unsent_bytes_max = size_t{4} << 10;
+  RunningStore store(options);
+  const RawClient eager(store.port());
+  const RawClient modest(store.port());
+  eager.say(set("/k", std::string(700, 'v')));
+  std::string requests;
+  std::string answers;
+  for (uint64_t i = 0; i < 3000; i++) {
+    requests += get("/k") + ping(static_cast<uint32_t>(i));
+    answers += str(std::string(700, 'v')) + little_endian(i, 4);
+  }
+  std::thread writer([&] { eager.say(requests); });
+  std::thread pinger([&] {
+    for (int i = 0; i < 200; i++)
+      EXPECT_EQ(modest.ask(ping(9), 4), little_endian(9, 4));
+  });
+  EXPECT_TRUE(eager.hear(answers.size()) == answers);
+  writer.join();
+  pinger.join();
+  EXPECT_EQ(eager.hear_now(), "");
+  store.wait_until([](const auto& counters) { return counters.held_bytes == 0; });
+}
+
+// More than there are places in a batch; each has more to say than its share.
+TEST(StoreServer, ManyWhoAskForMuchAllGetIt) {
+  RunningStore store;
+  std::vector<RawClient> clients;
+  std::string requests;
+  std::string answers;
+  for (uint64_t i = 0; i < 2000; i++) {
+    requests += ping(static_cast<uint32_t>(i));
+    answers += little_endian(i, 4);
+  }
+  for (int i = 0; i < 300; i++)
+    clients.emplace_back(store.port());
+  for (const RawClient& client : clients)
+    client.say(requests);
+  for (const RawClient& client : clients)
+    ASSERT_TRUE(client.hear(answers.size()) == answers);
+}
+
+TEST(StoreServer, ACrowdIsWokenByOneSet) {
+  RunningStore store;
+  std::vector<RawClient> waiters;
+  for (int i = 0; i < 400; i++) {
+    waiters.emplace_back(store.port());
+    waiters.back().say(wait({"/k"}));
+  }
+  store.wait_until([](const auto& counters) { return counters.waiting == 400; });
+  EXPECT_EQ(RawClient(store.port()).ask(set("/k", "v") + ping(1), 4), little_endian(1, 4));
+  for (const RawClient& waiter : waiters)
+    EXPECT_EQ(waiter.hear(1), kZero);
+  EXPECT_EQ(store.counters().waiting, 0u);
+}
+
 TEST(StoreServer, AWaiterWhoDoesNotReadIsWokenInOrder) {
   StoreServer::Options options;
   options.unsent_bytes_max = size_t{64} << 10;

@@ -22,7 +22,7 @@ SECONDS = 8
 MIB = 1 << 20
 # What hostile clients may make it hold: 2,000 of them send 1.5 GiB for requests that they never finish.
 MEMORY_MAX = 1536 * MIB
-LATENCY_MAX_S = 5.0  # Of one request, on a machine that is busy with other tests, too.
+LATENCY_MAX_S = 1.0  # Of one request, on a machine that is busy with other tests, too: ten times what was measured.
 
 
 def half_a_request(rng):
@@ -64,6 +64,7 @@ def reader_that_does_not_read(_):
 
 
 def pings_without_end(_):
+    """Half of them read the answers, too: they keep the server as busy as it lets them."""
     return serving.VALIDATE + serving.ping() * 20000
 
 
@@ -87,6 +88,7 @@ class Attacker:
         self.kind = rng.choice(KINDS)
         self.data = memoryview(self.kind(rng))
         self.slow = rng.random() < 0.3
+        self.reads = self.kind is pings_without_end and rng.random() < 0.5
         self.leaves_at_once = self.kind is nothing and rng.random() < 0.5  # A port scan.
         self.socket = socket.socket()
         self.socket.setblocking(False)
@@ -100,8 +102,10 @@ class Attacker:
         try:
             sent = self.socket.send(self.data[: 1 if self.slow else 65536])
             self.data = self.data[sent:]
+            if self.reads and self.socket.recv(65536) == b"":
+                return False
         except BlockingIOError:
-            return True
+            pass
         except OSError:
             return False
         return len(self.data) > 0

@@ -1,0 +1,183 @@
+// The names of the store and their values: a hash table with open addressing whose slots hold the
+// whole hash, so a look-up reads one line of the table and one entry, and an entry is one block
+// with its name behind it. Names that are looked up together are fetched together: a CHECK of
+// 131,072 keys waits for memory a few times at once instead of one time after the other. Entries
+// never move; they are listed in the order of their creation, since hash order must not show.
+// Pure; owned by the StoreMachine.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/store/keyed_hash.h"
+
+namespace muster {
+
+class KeyTable {
+ public:
+  class Entry {
+   public:
+    std::string value;
+
+    std::string_view name() const { return {reinterpret_cast<const char*>(this + 1), name_bytes_}; }
+    // Created after this one; null: none was.
+    const Entry* after() const { return after_; }
+
+   private:
+    friend class KeyTable;
+    explicit Entry(size_t name_bytes) : name_bytes_(name_bytes) {}
+
+    Entry* before_ = nullptr;
+    Entry* after_ = nullptr;
+    size_t name_bytes_;
+  };
+
+  explicit KeyTable(uint64_t hash_seed) : hash_(hash_seed), slots_(kSlotsMin) {}
+  KeyTable(const KeyTable&) = delete;
+  KeyTable& operator=(const KeyTable&) = delete;
+  ~KeyTable() {
+    while (oldest_ != nullptr) {
+      Entry* const gone = oldest_;
+      oldest_ = gone->after_;
+      destroy(gone);
+    }
+  }
+
+  size_t size() const { return size_; }
+  const Entry* oldest() const { return oldest_; }
+
+  // Null: not there.
+  Entry* find(std::string_view name) const { return slots_[place_of(name, hash_(name))].entry; }
+
+  // Calls each(i, entry or null) for every `stride`th of `names`, until it says false. It may add
+  // names, not erase any.
+  template <typename Each>
+  void find_all(const std::vector<std::string_view>& names, size_t stride, const Each& each) const {
+    for (size_t begin = 0; begin < names.size(); begin += kTogether * stride) {
+      const size_t end = std::min(names.size(), begin + kTogether * stride);
+      size_t hashes[kTogether];
+      fetch(names, begin, end, stride, hashes);
+      for (size_t i = begin; i < end; i += stride)
+        if (!each(i, slots_[place_of(names[i], hashes[(i - begin) / stride])].entry)) return;
+    }
+  }
+
+  // The entry of that name, made with an empty value if there was none.
+  Entry& find_or_add(std::string_view name, bool& added) {
+    const size_t hash = hash_(name);
+    Slot& slot = slots_[place_of(name, hash)];
+    added = slot.entry == nullptr;
+    return added ? add(name, hash) : *slot.entry;
+  }
+
+  void erase(Entry& entry) {
+    size_t hole = place_of(entry.name(), hash_(entry.name()));
+    CHECK(slots_[hole].entry == &entry);
+    close_hole(hole);
+    (entry.before_ != nullptr ? entry.before_->after_ : oldest_) = entry.after_;
+    (entry.after_ != nullptr ? entry.after_->before_ : newest_) = entry.before_;
+    destroy(&entry);
+    --size_;
+  }
+
+  // Makes room for that many more at once.
+  void reserve_more(size_t names) {
+    size_t slots = slots_.size();
+    while ((size_ + names) * 4 > slots * 3)
+      slots *= 2;
+    if (slots != slots_.size()) resize(slots);
+  }
+
+ private:
+  static constexpr size_t kSlotsMin = 16;
+  static constexpr size_t kTogether = 32;  // As many as memory can be asked for at once, and more.
+
+  struct Slot {
+    size_t hash = 0;
+    Entry* entry = nullptr;  // Null: free.
+  };
+
+  // Has the processor read what the search for these names will look at.
+  void fetch(const std::vector<std::string_view>& names, size_t begin, size_t end, size_t stride,
+             size_t* hashes) const {
+    for (size_t i = begin, n = 0; i < end; i += stride, n++) {
+      hashes[n] = hash_(names[i]);
+      __builtin_prefetch(&slots_[hashes[n] & mask()]);
+    }
+    for (size_t i = begin, n = 0; i < end; i += stride, n++) {
+      const Entry* const candidate = slots_[hashes[n] & mask()].entry;
+      if (candidate != nullptr) __builtin_prefetch(candidate);
+    }
+  }
+
+  size_t mask() const { return slots_.size() - 1; }
+
+  // Where the name is, or the free slot where it belongs. There always is one.
+  size_t place_of(std::string_view name, size_t hash) const {
+    for (size_t place = hash & mask();; place = (place + 1) & mask()) {
+      const Slot& slot = slots_[place];
+      if (slot.entry == nullptr) return place;
+      if (slot.hash == hash && slot.entry->name() == name) return place;
+    }
+  }
+
+  Entry& add(std::string_view name, size_t hash) {
+    reserve_more(1);
+    Entry* const made = new (::operator new(sizeof(Entry) + name.size())) Entry(name.size());
+    if (!name.empty()) std::memcpy(static_cast<void*>(made + 1), name.data(), name.size());
+    slots_[place_of(name, hash)] = {hash, made};
+    made->before_ = newest_;
+    (newest_ != nullptr ? newest_->after_ : oldest_) = made;
+    newest_ = made;
+    ++size_;
+    return *made;
+  }
+
+  static void destroy(Entry* entry) {
+    entry->~Entry();
+    ::operator delete(entry);
+  }
+
+  // Those behind a hole who could not be nearer to their own place move up, so that no search ends
+  // too early and nothing has to mark what was erased (Knuth, vol. 3, 6.4, algorithm R).
+  void close_hole(size_t hole) {
+    for (size_t next = (hole + 1) & mask(); slots_[next].entry != nullptr;
+         next = (next + 1) & mask()) {
+      const size_t home = slots_[next].hash & mask();
+      if (((next - home) & mask()) < ((next - hole) & mask())) continue;
+      slots_[hole] = slots_[next];
+      hole = next;
+    }
+    slots_[hole] = {};
+  }
+
+  void resize(size_t slots) {
+    std::vector<Slot> old(slots);
+    old.swap(slots_);
+    for (const Slot& slot : old) {
+      if (slot.entry == nullptr) continue;
+      size_t place = slot.hash & mask();
+      while (slots_[place].entry != nullptr)
+        place = (place + 1) & mask();
+      slots_[place] = slot;
+    }
+  }
+
+  // Invariants. (1) slots_ is a power of two and a quarter of it is free at least. (2) Between the
+  // place of a hash and the slot that holds it none is free. (3) Every entry in a slot is in the
+  // list oldest_ … newest_, once, and the other way round.
+  KeyedHash hash_;
+  std::vector<Slot> slots_;
+  size_t size_ = 0;
+  Entry* oldest_ = nullptr;
+  Entry* newest_ = nullptr;
+};
+
+}  // namespace muster

@@ -1,0 +1,522 @@
+"""Hostile neighbours, wrong command lines, and killing whatever can be killed, with jobs on several nodes.
+
+    MUSTER=build/release/muster nodes_hostile_test.py     all from one seed: SEED=N repeats a run
+
+Nothing that comes over the port of a running job may change anything for it, whatever a user gets wrong is answered
+by one line that names it, and whoever is killed, nothing is left.
+"""
+import multiprocessing
+import os
+import random
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "store"))
+import serving
+from harness import children_of, main, wait_for
+from nodes_harness import NodesTest, free_port
+
+SEED = int(os.environ.get("SEED", "20240229"))
+HOSTILE = 2000
+STORM_S = 8
+MIB = 1 << 20
+# Ten times what is measured, on a machine that is busy with other tests, too.
+LATENCY_MAX_S = 3.0
+MEMORY_MAX = 1024 * MIB
+
+# A worker that counts in the job's store, again and again, and notes how long the store takes.
+STORE_WORKER = """#!/usr/bin/env python3
+import os, struct, sys, time
+sys.path.insert(0, {store!r})
+import serving
+env = os.environ
+with open({log!r}, "a") as log:
+    print(*(env[name] for name in (
+        "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+        "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "NODE")), file=log)
+client = serving.RawClient(int(env["MASTER_PORT"]))
+latencies, turns = open({folder!r} + "/latency." + env["RANK"], "a", buffering=1), 0
+while not os.path.exists({folder!r} + "/do"):
+    began, turns = time.monotonic(), turns + 1
+    count = client.ask(serving.request(serving.ADD, b"/n" + env["RANK"].encode(), number=1), 8)
+    assert struct.unpack("<q", count) == (turns,), count
+    print(began, time.monotonic() - began, file=latencies)
+    time.sleep(0.002)
+# {marker}
+"""
+
+
+class Recorder:
+    """Passes one node's connections on to the host and keeps what the node said on its first one."""
+
+    def __init__(self, port):
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port = self.server.getsockname()[1]
+        self.target = port
+        self.said = None
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self.server.accept()
+            except OSError:
+                return
+            try:
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:  # The host is not up yet.
+                near.close()
+                continue
+            first, self.said = self.said is None, self.said or b""
+            threading.Thread(target=self._pass_on, args=(near, far, first), daemon=True).start()
+
+    def _pass_on(self, near, far, record):
+        try:
+            while True:
+                for source in select.select([near, far], [], [])[0]:
+                    data = source.recv(65536)
+                    if record and source is near:
+                        self.said += data
+                    (far if source is near else near).sendall(data)
+                    if not data:
+                        return
+        except OSError:
+            pass
+        finally:
+            near.close()
+            far.close()
+
+    def handshake(self):
+        """(magic and Hello, Join) as the node sent them."""
+        def cut():
+            frames, rest = [], (self.said or b"")[4:]
+            while len(rest) >= 4 and len(rest) >= 4 + struct.unpack("<I", rest[:4])[0]:
+                size = 4 + struct.unpack("<I", rest[:4])[0]
+                frames, rest = frames + [rest[:size]], rest[size:]
+            return frames if len(frames) >= 2 else None
+        frames = wait_for(cut, "the node's handshake was recorded")
+        return self.said[:4] + frames[0], frames[1]
+
+    def close(self):
+        self.server.close()
+
+
+# What one hostile connection sends: (what it is called, its bytes from a random generator and a recorded handshake).
+JOIN_PROOF_AT = 4 + 1 + 16  # Behind length, type and the agent's id.
+
+
+def wrong_proof(rng, hello, join):
+    at = JOIN_PROOF_AT + rng.randrange(32)
+    return hello + join[:at] + bytes([join[at] ^ 0x55]) + join[at + 1:]
+
+
+def half_handshake(rng, hello, join):
+    both = hello + join
+    return both[:rng.randrange(1, len(both))]
+
+
+def torn_handshake(rng, hello, join):
+    both = bytearray(hello + join)
+    for _ in range(rng.randrange(1, 20)):
+        both[rng.randrange(4, len(both))] = rng.randrange(256)
+    return bytes(both)
+
+
+def huge_agent_frame(rng, hello, _):
+    length = rng.choice((0, 8193, 1 << 20, (1 << 31) - 1, (1 << 32) - 1))
+    return rng.choice((b"MSTR", hello)) + struct.pack("<I", length) + rng.randbytes(5000)
+
+
+def half_store_request(rng, *_):
+    size = rng.choice((100, 70_000, 8 * MIB))
+    head = serving.VALIDATE + bytes([serving.SET]) + serving.text(b"/hostile") + struct.pack("<Q", size)
+    return head + bytes(min(size - 1, rng.choice((1, 99, 60_000, 800_000))))
+
+
+def huge_store_length(rng, *_):
+    op = rng.choice((serving.SET, serving.GET, serving.CHECK, serving.WAIT, serving.MULTI_SET, serving.QUEUE_PUSH))
+    return serving.VALIDATE + bytes([op]) + struct.pack("<Q", rng.choice((1 << 62, (1 << 64) - 1, 1 << 32))) + bytes(50)
+
+
+KINDS = {
+    "random bytes": lambda rng, *_: rng.randbytes(rng.randrange(1, 4000)),
+    "huge agent frames": huge_agent_frame,
+    "half handshakes": half_handshake,
+    "torn handshakes": torn_handshake,
+    "a Hello, then silence": lambda rng, hello, join: hello,
+    "a wrong proof": wrong_proof,
+    "replays": lambda rng, hello, join: hello + join,
+    "probes": lambda rng, *_: b"MSPROBE1" + rng.randbytes(16),
+    "half probes": lambda rng, *_: b"MSPROBE1"[:rng.randrange(1, 9)],
+    "half store requests": half_store_request,
+    "huge store lengths": huge_store_length,
+    "pings without end": lambda rng, *_: serving.VALIDATE + serving.ping() * 20000,
+    "readers that do not read": lambda rng, *_: serving.VALIDATE + serving.request(serving.GET, b"/large") * 2000,
+    "HTTP": lambda rng, *_: b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "TLS": lambda rng, *_: bytes.fromhex("16030102000100") + rng.randbytes(500),
+    "silence": lambda rng, *_: b"",
+}
+
+
+class Attacker:
+    """One hostile connection: sends what it has, at once or a byte at a time, and never reads."""
+
+    def __init__(self, port, rng, recorded):
+        self.kind = rng.choice(list(KINDS))
+        self.data = memoryview(KINDS[self.kind](rng, *recorded))
+        self.slow = rng.random() < 0.3
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        self.socket.connect_ex(("127.0.0.1", port))
+
+    def turn(self):
+        """True while it has something left to send."""
+        try:
+            sent = self.socket.send(self.data[:1 if self.slow else 65536])
+            self.data = self.data[sent:]
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return len(self.data) > 0
+
+
+def attack(port, seed, count, recorded, stop, done):
+    """A process: keeps `count` hostile connections open; each one that is finished with is replaced sooner or later."""
+    rng = random.Random(seed)
+    attackers = [Attacker(port, rng, recorded) for _ in range(count)]
+    made = {}
+    for attacker in attackers:
+        made[attacker.kind] = made.get(attacker.kind, 0) + 1
+    while not stop.is_set():
+        for i, attacker in enumerate(attackers):
+            if not attacker.turn() and rng.random() < 0.02:
+                attacker.socket.close()
+                attackers[i] = Attacker(port, rng, recorded)
+                made[attackers[i].kind] = made.get(attackers[i].kind, 0) + 1
+    for attacker in attackers:
+        attacker.socket.close()
+    done.put(made)
+
+
+def rss_bytes(pid):
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+
+
+class HostileConnections(NodesTest):
+    def setUp(self):
+        super().setUp()
+        self.worker = self.write(f"s-{self.marker}.py", STORE_WORKER.format(
+            store=os.path.dirname(serving.__file__), log=self.path("log"), folder=self.folder.name, marker=self.marker))
+        self.token = self.write("token", "opensesame\n", 0o600)
+
+    def guarded(self, name, port, is_host):
+        return self.node(name, "--nnodes", "2:3", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}",
+                         "--rdzv-id", "job", "--rdzv-conf", f"last_call_timeout=1,is_host={is_host}",
+                         "--rdzv-token-file", self.token)
+
+    def latencies(self, began, ended):
+        found = []
+        for rank in (0, 1):
+            for line in self.read(f"latency.{rank}").splitlines(keepends=True):
+                if line.endswith("\n"):
+                    at, took = map(float, line.split())
+                    if began <= at + took and at <= ended:
+                        found.append(took)
+        return sorted(found)
+
+    def watch(self, agent, seconds):
+        """(latencies, largest memory of the host's agent) of that time."""
+        began, memory = time.monotonic(), 0
+        while time.monotonic() < began + seconds:
+            memory = max(memory, rss_bytes(agent))
+            time.sleep(0.02)
+        return self.latencies(began, time.monotonic()), memory
+
+    def test_two_thousand_hostile_connections_change_nothing_for_the_job(self):
+        host = self.guarded("n0", self.port, True)
+        recorder = Recorder(self.port)
+        self.addCleanup(recorder.close)
+        second = self.guarded("n1", recorder.port, False)
+        self.wait_starts(2)
+        agent, recorded = host.agent(), recorder.handshake()
+        with serving.RawClient(self.port) as client:
+            client.say(serving.request(serving.SET, b"/large", bytes(MIB)) + serving.ping())
+            self.assertEqual(client.hear(4), serving.PONG)
+        calm = self.watch(agent, 1)
+        stop, done = multiprocessing.Event(), multiprocessing.Queue()
+        crowds = [multiprocessing.Process(target=attack, args=(self.port, SEED + i, HOSTILE // 2, recorded, stop, done))
+                  for i in range(2)]
+        for crowd in crowds:
+            crowd.start()
+        try:
+            storm = self.watch(agent, STORM_S)
+        finally:
+            stop.set()
+            made = [done.get(timeout=30) for _ in crowds]
+            for crowd in crowds:
+                crowd.join()
+        after = self.watch(agent, 2)
+        total = {kind: sum(m.get(kind, 0) for m in made) for kind in KINDS}
+        print(f"\nseed {SEED}: {sum(total.values())} hostile connections, {HOSTILE} at a time, in {STORM_S} s: {total}")
+        for name, (took, memory) in {"before": calm, "during": storm, "after": after}.items():
+            print(f"{name}: {len(took)} turns of 2 workers; {took[len(took) // 2] * 1e3:.2f} ms median, "
+                  f"{took[int(len(took) * 0.99)] * 1e3:.2f} ms 99 %, {took[-1] * 1e3:.1f} ms longest; "
+                  f"host's agent at most {memory / MIB:.1f} MiB")
+        print(f"host's agent at last: {rss_bytes(agent) / MIB:.1f} MiB")
+        self.assertEqual(len(self.starts()), 2, "no new round:\n" + self.all_errors())
+        self.assertGreaterEqual(sum(total.values()), HOSTILE)
+        self.assertLess(storm[0][-1], LATENCY_MAX_S)
+        self.assertLess(storm[1], MEMORY_MAX)
+        self.assertLess(len(host.stderr().splitlines()), 200, host.stderr())
+        third = self.guarded("n2", self.port, False)
+        self.assert_world(self.wait_starts(5)[2:], 3, 3, restart=0)
+        self.order("done")
+        for job in (host, second, third):
+            self.assert_exit(job, 0)
+
+
+def is_listening(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class WrongCommands(NodesTest):
+    """What people get wrong on one of several nodes: it is named there, and the others are not harmed."""
+
+    def test_a_second_node_of_one_rank_is_told_who_has_it(self):
+        first = self.elastic("first", 2, "--node-rank", 0, "--lease", 0.5)
+        wait_for(lambda: is_listening(self.port), "the first node is up")
+        second = self.elastic("second", 2, "--node-rank", 0, "--lease", 0.5, "--rdzv-conf", "is_host=false")
+        self.assert_exit(second, 122)
+        self.assertIn("node rank 0 belongs to", second.stderr())
+        self.assertIn("--node-rank", second.stderr())
+        self.meet_and_end(first, self.elastic("right", 2, "--node-rank", 1, "--rdzv-conf", "is_host=false"))
+
+    def test_a_token_on_one_node_only_is_named_both_ways(self):
+        token = self.write("token", "opensesame\n", 0o600)
+        for host_has_it in (True, False):
+            with self.subTest(host_has_it=host_has_it):
+                self.port = free_port()
+                with_it = ("--rdzv-token-file", token)
+                host = self.elastic("host", 2, *with_it[:2 * host_has_it])
+                wait_for(lambda: is_listening(self.port), "the host is up")
+                other = self.elastic("other", 2, "--rdzv-conf", "is_host=false", *with_it[2 * host_has_it:])
+                self.assert_exit(other, 122)
+                self.assertIn("--rdzv-token-file", other.stderr())
+                self.assertNotIn("opensesame", other.stderr() + host.stderr())
+                host.signal(signal.SIGTERM)
+                self.assert_exit(host, 143)
+
+    def test_other_numbers_of_nodes_are_refused_and_the_right_ones_meet(self):
+        first = self.elastic("first", 2)
+        wait_for(lambda: is_listening(self.port), "the first node is up")
+        wrong = self.elastic("wrong", 3, "--rdzv-conf", "is_host=false")
+        self.assert_exit(wrong, 122)
+        self.assertIn("3 nodes", wrong.stderr())
+        self.assertIn("2 nodes", wrong.stderr())
+        self.meet_and_end(first, self.elastic("right", 2, "--rdzv-conf", "is_host=false"))
+
+    def test_a_port_that_a_stranger_holds_is_named_with_its_holder(self):
+        with socket.create_server(("127.0.0.1", self.port)):
+            job = self.elastic("n0", 2, "--rdzv-conf", "is_host=true")
+            self.assert_exit(job, 121)
+        self.assertRegex(job.stderr(), rf"port {self.port}\b|:{self.port}\b")
+        self.assertIn(f"pid {os.getpid()} ", job.stderr())
+
+    def test_an_endpoint_of_a_torch_store_is_recognised(self):
+        """A server that answers a client of a TCPStore, as a torchrun host does, and hangs up on everybody else."""
+        server = socket.create_server(("127.0.0.1", self.port))
+        self.addCleanup(server.close)
+        threading.Thread(target=self.serve_as_torch, args=(server,), daemon=True).start()
+        job = self.elastic("n0", 2, "--rdzv-conf", "is_host=false")
+        self.assert_exit(job, 122)
+        self.assertIn("TCPStore", job.stderr())
+
+    @staticmethod
+    def serve_as_torch(server):
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(5)
+                try:
+                    if connection.recv(5, socket.MSG_WAITALL) == serving.VALIDATE:
+                        op = connection.recv(5, socket.MSG_WAITALL)
+                        if op[:1] == bytes([serving.PING]):
+                            connection.sendall(op[1:])
+                            connection.recv(1)
+                except OSError:
+                    pass
+
+    def test_a_name_that_does_not_exist_is_waited_for_and_named(self):
+        job = self.node("n0", "--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                        f"no-such-host.invalid:{self.port}", "--rdzv-conf", "join_timeout=4")
+        self.assert_exit(job, 122)
+        self.assertEqual(job.stderr().count("no-such-host.invalid' has no address"), 2, "while waiting, and at the end")
+
+    def test_another_id_is_another_job(self):
+        jobs = [self.node(name, "--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
+                          "--rdzv-id", name, "--rdzv-conf", "join_timeout=4") for name in "ab"]
+        for job in jobs:
+            self.assert_exit(job, 122)
+            self.assertIn("1 of 2 nodes", job.stderr())
+        self.assertEqual(self.starts(), [])
+
+    def meet_and_end(self, *jobs):
+        self.assert_world(self.wait_starts(len(jobs)), len(jobs), len(jobs), restart=0)
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+
+
+class Leaving(NodesTest):
+    """A user who has had enough leaves at once, with a line, whatever is being waited for."""
+
+    AT_ONCE_S = 10.0  # Measured: 0.03 s, and 1 s where no host ever answered.
+
+    def leave(self, job, number):
+        began = time.monotonic()
+        job.signal(number)
+        self.assert_exit(job, 128 + number)
+        self.assertLess(time.monotonic() - began, self.AT_ONCE_S)
+        self.assertIn(signal.Signals(number).name, job.stderr())
+        for words in ("terminate", "killed by"):
+            self.assertNotIn(words, job.stderr())
+
+    def test_the_host_that_waits_for_the_others(self):
+        for turn in range(20):
+            self.port = free_port()
+            job = self.elastic("n0", 2)
+            wait_for(lambda: is_listening(self.port), "it waits")
+            self.leave(job, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)[turn % 4])
+            self.assertIn("before any worker was started", job.stderr())
+
+    def test_a_node_whose_host_is_down(self):
+        job = self.elastic("n0", 2, "--rdzv-conf", "is_host=false")
+        wait_for(lambda: "waiting for the host" in job.stderr(), "it says what it waits for")
+        self.leave(job, signal.SIGINT)
+
+    def test_a_node_that_waits_with_others_and_then_the_host(self):
+        host = self.elastic("host", 3, "--rdzv-conf", "is_host=true")
+        other = self.elastic("other", 3, "--rdzv-conf", "is_host=false")
+        wait_for(lambda: "2 of 3 nodes" in host.stderr(), "both wait")
+        self.leave(other, signal.SIGINT)
+        self.leave(host, signal.SIGINT)
+
+    def test_a_second_signal_frees_a_host_that_others_still_need(self):
+        host = self.elastic("host", 3, "--rdzv-conf", "is_host=true")
+        other = self.elastic("other", 3, "--rdzv-conf", "is_host=false")
+        wait_for(lambda: "2 of 3 nodes" in host.stderr(), "both wait")
+        host.signal(signal.SIGINT)
+        wait_for(lambda: "it stays until" in host.stderr(), "it says why it stays")
+        self.leave(host, signal.SIGINT)
+        self.leave(other, signal.SIGINT)
+
+    def test_all_nodes_at_once(self):
+        for nodes in (3, "1:3"):
+            for number in (signal.SIGTERM, signal.SIGINT):
+                with self.subTest(nodes=nodes, signal=number):
+                    self.port, before = free_port(), len(self.starts())
+                    jobs = [self.elastic(f"n{i}", nodes) for i in range(3)]
+                    self.wait_starts(before + 3)
+                    for job in jobs:
+                        job.signal(number)
+                    for job in jobs:
+                        self.assert_exit(job, 128 + number)
+                    self.assertEqual(len(self.starts()), before + 3, "nobody started anew:\n" + self.all_errors())
+
+    def test_all_nodes_while_they_form(self):
+        rng = random.Random(SEED)
+        for _ in range(6):
+            self.port = free_port()
+            jobs = [self.elastic(f"n{i}", "2:3") for i in range(3)]
+            time.sleep(rng.random() * 0.1)  # The point of it: any moment.
+            for job in jobs:
+                job.signal(signal.SIGTERM)
+            for job in jobs:
+                # The latter where the signal came before anybody could catch it.
+                self.assertIn(job.wait(30), (143, -signal.SIGTERM), self.all_errors())
+
+
+class Storms(NodesTest):
+    def test_workers_that_fail_at_once_everywhere_end_in_one_verdict(self):
+        script = self.write(f"f-{self.marker}.sh",
+                            "#!/bin/bash\necho last words of rank $RANK >&2\nexit $((RANK + 3))\n")
+        for restarts in (0, 3):
+            with self.subTest(restarts=restarts):
+                self.port, self.worker = free_port(), script
+                jobs = [self.elastic(f"n{i}", 3, "--node-rank", i, "--max-restarts", restarts) for i in range(3)]
+                codes = {job.wait(60) for job in jobs}
+                self.assertEqual(len({self.verdict(job) for job in jobs}), 1, self.all_errors())
+                self.assertEqual(len(codes), 1, self.all_errors())
+                self.assertIn(codes.pop(), (3, 4, 5))
+
+    def test_a_stopped_front_costs_nothing(self):
+        jobs = [self.elastic(f"n{i}", 2, "--lease", 1) for i in range(2)]
+        self.wait_starts(2)
+        jobs[1].signal(signal.SIGSTOP)
+        time.sleep(3)  # Several leases.
+        jobs[1].signal(signal.SIGCONT)
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+        self.assertEqual(len(self.starts()), 2)
+
+
+class Kills(NodesTest):
+    """Somebody is killed at a random moment of a job on three nodes; then the rest is. Nothing is ever left."""
+
+    TRIALS = int(os.environ.get("TRIALS", "30"))
+
+    def test_whoever_is_killed_nothing_is_left(self):
+        rng = random.Random(SEED)
+        print(f"\nseed {SEED}")
+        for trial in range(self.TRIALS):
+            self.port = free_port()
+            jobs = [self.elastic(f"n{i}", "1:3", "--max-restarts", 1, "--lease", 1, "--shutdown-timeout", 2,
+                                 "--rdzv-conf", "last_call_timeout=1") for i in range(3)]
+            time.sleep(rng.choice((0.0, 0.02, 0.05, 0.1, 0.3, 1.2)) * rng.random())
+            story = [self.kill_somebody(rng, job) for job in rng.sample(jobs, rng.randrange(1, 4))]
+            time.sleep(rng.choice((0.0, 0.05, 0.4)) * rng.random())
+            for job in jobs:
+                job.signal(signal.SIGTERM)
+            codes = [self.end_of(job, trial, story) for job in jobs]
+            try:
+                self.assert_nothing_left(10.0)
+            except AssertionError as e:
+                raise AssertionError(f"trial {trial}: {story} {codes}: {e}\n{self.all_errors()}") from None
+            for job in jobs:
+                for words in ("terminate called", "SIGABRT", "SIGSEGV", "CHECK"):
+                    self.assertNotIn(words, job.stderr(), f"trial {trial}: {story}")
+                job.__exit__()
+            self.jobs.clear()
+
+    @staticmethod
+    def kill_somebody(rng, job):
+        whom = rng.choice(("front", "agent", "both"))
+        pids = ([job.pid] if whom != "agent" else []) + (children_of(job.pid) if whom != "front" else [])
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        return f"{whom} of {job.name}"
+
+    def end_of(self, job, trial, story):
+        try:
+            return job.wait(20)
+        except Exception as e:
+            raise AssertionError(f"trial {trial}: {story}: {job.name} {e}\n{self.all_errors()}") from None
+
+
+if __name__ == "__main__":
+    main()
