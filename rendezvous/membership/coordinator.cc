@@ -16,6 +16,7 @@ using membership::RefusalKind;
 namespace {
 
 constexpr size_t kEndedJobsKept = 64;
+constexpr size_t kRefusalsSaid = 64;
 constexpr size_t kEarlyStoreClientsSaid = 8;
 constexpr auto kForsakenAfter = std::chrono::seconds(3);
 constexpr auto kSayStayingAfter = std::chrono::seconds(3);
@@ -106,10 +107,19 @@ void Coordinator::on_closed(membership::ConnectionId id, const std::string& why,
   const Session session = found->second;
   sessions_.erase(found);
   ++(refused ? counters_.refused : counters_.broken);
+  if (refused) say_refusal(*session, why);
   note(fmt::format("{} an agent from {}: {}", refused ? "refused" : "lost the connection of",
                    session->peer().to_string(), why));
   if (HostedJob* job = find_job(session->job_id())) job->on_disconnected(id);
   look_if_idle();
+}
+
+// The refused node says it on its own screen; whoever waits for that node looks at this one.
+void Coordinator::say_refusal(const AgentSession& session, const std::string& told) {
+  const std::string address = session.peer().to_string();
+  if (refusals_said_.size() >= kRefusalsSaid || !refusals_said_.insert(address + told).second)
+    return;
+  say(fmt::format("refused a node at {}; it was told: {}", address, told));
 }
 
 // ---- the store's clients on the agents' port
@@ -160,7 +170,10 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   HostedJob::Handlers handlers;
   handlers.send = [this](membership::ConnectionId connection, const HostMessage& message) {
     const auto found = sessions_.find(connection);
-    if (found != sessions_.end()) found->second->send(message);
+    if (found == sessions_.end()) return;
+    if (const auto* refused = std::get_if<membership::Refused>(&message))
+      say_refusal(*found->second, refused->text);
+    found->second->send(message);
   };
   handlers.hang_up = [this](membership::ConnectionId connection) {
     const auto found = sessions_.find(connection);

@@ -86,6 +86,7 @@ class Coordinator {
   void on_agent(Arrival arrival);
   void on_joined(membership::ConnectionId id, const membership::Join& join);
   void on_closed(membership::ConnectionId id, const std::string& why, bool refused);
+  void say_refusal(const AgentSession& session, const std::string& told);
   void on_store_client(const Arrival& arrival);
   HostedJob* find_job(const std::string& id);
   HostedJob* make_job(const std::string& id);
@@ -113,6 +114,7 @@ class Coordinator {
   std::function<void()> idle_;
   SteadyTime closing_since_{};
   bool said_staying_ = false;
+  std::set<std::string> refusals_said_;
   std::set<IpAddress> early_store_clients_;
 };
 

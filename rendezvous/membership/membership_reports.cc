@@ -1,4 +1,5 @@
 // What a report means for the epoch: failures, ends, departures, newcomers.
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -62,9 +63,11 @@ void Membership::take_leaving(Node& node) {
   if (node.left) return;
   node.left = true;
   const int signal = node.report.signal;
-  const std::string text = signal == 0
-                               ? name_of(node) + " leaves"
-                               : fmt::format("{} leaves (signal {})", name_of(node), signal);
+  const char* const short_name = sigabbrev_np(signal);
+  const std::string why =
+      short_name == nullptr ? fmt::format("signal {}", signal) : fmt::format("SIG{}", short_name);
+  const std::string text =
+      signal == 0 ? name_of(node) + " leaves" : fmt::format("{} leaves ({})", name_of(node), why);
   note(text);
   depart(node, StopWhy::left, text);
   recount(node);

@@ -209,8 +209,8 @@ StoreMachine::MaybeBreach StoreMachine::compare_set(const Request& request, Conn
   }
   if (!fits(request.key().size() + desired.size())) return Breach::store_full;
   assign(entry(request.key()), desired);
-  tcpstore::put_string(out.reply, desired);
   wake(request.key(), WakeKind::all, id, out);
+  tcpstore::put_string(out.reply, desired);
   return {};
 }
 
@@ -243,8 +243,8 @@ StoreMachine::MaybeBreach StoreMachine::add(const Request& request, ConnectionId
                                             StoreEffects& out) {
   int64_t sum = 0;
   if (const MaybeBreach breach = count_up(request.key(), request.number, sum)) return breach;
+  wake(request.key(), WakeKind::all, id, out);  // Who waits itself is woken in front of the sum.
   tcpstore::put_i64(out.reply, sum);
-  wake(request.key(), WakeKind::all, id, out);
   return {};
 }
 

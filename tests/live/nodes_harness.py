@@ -1,5 +1,6 @@
 """Several launchers that form one job, each a node of its own, on loopback."""
 import os
+import random
 import re
 import signal
 import socket
@@ -36,9 +37,15 @@ class Start:
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """One that the kernel does not give to outgoing connections: these would keep a host from binding it."""
+    while True:
+        port = random.randrange(20000, 30000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 class NodesTest(LiveTest):

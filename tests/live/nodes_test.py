@@ -106,6 +106,7 @@ class Tokens(NodesTest):
         stranger = self.elastic("stranger", 2, "--rdzv-token-file", wrong, "--rdzv-conf", "is_host=false")
         self.assert_exit(stranger, 122)
         self.assertIn("token", stranger.stderr())
+        self.assertIn("refused a node at 127.0.0.1", first.stderr())
         second = self.elastic("second", 2, env={"MUSTER_TOKEN": "opensesame"})
         self.assert_world(self.wait_starts(2), 2, 2)
         self.order("done")
@@ -245,11 +246,11 @@ class Losses(NodesTest):
 
     def test_a_lost_nodes_hole_is_filled_by_a_newcomer(self):
         jobs = [self.ranked(i, "2:3") for i in range(2)]
-        jobs.append(self.elastic("n2", "2:3"))
+        jobs.append(self.elastic("n2", "2:3", "--rdzv-conf", "is_host=false"))
         self.wait_starts(3)
         self.kill_node(jobs[1])
         self.wait_starts(5)
-        jobs[1] = self.elastic("new", "2:3")
+        jobs[1] = self.elastic("new", "2:3", "--rdzv-conf", "is_host=false")
         starts = self.wait_starts(8)[5:]
         self.assert_world(starts, 3, 3, restart=0)
         self.order("done")

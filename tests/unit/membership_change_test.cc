@@ -260,7 +260,7 @@ TEST(MembershipLeave, IsToldToAllAtOnceAndAnsweredToTheLeaver) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
   const std::string text = stop(1, "left",
-                                "b (node rank 1) leaves (signal 15); a new round forms "
+                                "b (node rank 1) leaves (SIGTERM); a new round forms "
                                 "with 1 node");
   EXPECT_EQ(m.leaving("b", 1, SIGTERM, false), "a: " + text + " | b: " + text);
   EXPECT_EQ(m.ready("a", 1), "");
@@ -273,12 +273,12 @@ TEST(MembershipLeave, WithTooFewLeftEndsTheJobWithItsSignal) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   EXPECT_THAT(m.leaving("b", 1, SIGTERM, false),
-              HasSubstr("a: Stop{epoch 1, left, \"b (node rank 1) leaves (signal 15); 1 node left, "
+              HasSubstr("a: Stop{epoch 1, left, \"b (node rank 1) leaves (SIGTERM); 1 node left, "
                         "the job needs 2: it ends\"}"));
   m.leaving("b", 1, SIGTERM, true);
   EXPECT_THAT(m.ready("a", 1),
               HasSubstr("a: End{stopped, exit 143, signal 15, node rank 1 on \"b\""));
-  EXPECT_EQ(m.end("a").text, "b (node rank 1) leaves (signal 15); 1 node left, the job needs 2");
+  EXPECT_EQ(m.end("a").text, "b (node rank 1) leaves (SIGTERM); 1 node left, the job needs 2");
   EXPECT_EQ(m.goodbye("b"), "b: Hangup");
   EXPECT_EQ(m.goodbye("a"), "a: Hangup | Finished");
 }
@@ -288,7 +288,7 @@ TEST(MembershipLeave, OfAllNodesFinishesTheJob) {
   m.run({"a", "b"});
   m.leaving("a", 1, SIGINT, false);
   EXPECT_EQ(m.leaving("b", 1, SIGINT, false),
-            "b: " + stop(1, "left", "b (node rank 1) leaves (signal 2)"));
+            "b: " + stop(1, "left", "b (node rank 1) leaves (SIGINT)"));
   m.leaving("a", 1, SIGINT, true);
   m.goodbye("a");
   EXPECT_THAT(m.leaving("b", 1, SIGINT, true), HasSubstr("b: End{stopped, exit 130, signal 2"));
@@ -321,7 +321,7 @@ TEST(MembershipLeave, BeforeTheRoundIsAnsweredToo) {
   EXPECT_EQ(m.leaving("b", 0, SIGTERM, true),
             "b: " +
                 stop(1, "left",
-                     "b (node rank 1) leaves (signal 15); a new round forms with 1 "
+                     "b (node rank 1) leaves (SIGTERM); a new round forms with 1 "
                      "node") +
                 " | CloseStore{1} | OpenStore{2, 10.0.1.a}");
 }
@@ -373,7 +373,7 @@ TEST(MembershipJoin, ALostOrLeavingSpareChangesNothingForTheOthers) {
     m.join(name);
     m.ready(name);
   }
-  EXPECT_EQ(m.leaving("c", 0, SIGTERM, true), "c: " + stop(0, "left", "c leaves (signal 15)"));
+  EXPECT_EQ(m.leaving("c", 0, SIGTERM, true), "c: " + stop(0, "left", "c leaves (SIGTERM)"));
   EXPECT_EQ(m.goodbye("c"), "c: Hangup");
   m.disconnect("b");
   EXPECT_EQ(m.live(seconds{1}, {"a"}), "");

@@ -242,7 +242,7 @@ TEST(MembershipLeave, AfterAFailureOfTheSameRoundIsAMembershipChange) {
   m.run({"a", "b"});
   EXPECT_THAT(m.fail("a", 1, burst(0)), HasSubstr("failure"));
   EXPECT_EQ(m.leaving("b", 1, SIGTERM, true),
-            "b: Stop{epoch 1, left, \"b (node rank 1) leaves (signal 15)\"}");
+            "b: Stop{epoch 1, left, \"b (node rank 1) leaves (SIGTERM)\"}");
   EXPECT_EQ(m.ready("a", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a}");
   m.open_store(2);
   EXPECT_EQ(m.round("a").restarts, 0);
@@ -257,7 +257,7 @@ TEST(MembershipLeave, WithTooFewLeftAfterAFailureNamesBoth) {
   m.leaving("b", 1, SIGTERM, true);
   m.ready("a", 1);
   EXPECT_EQ(m.end("a").text,
-            "b (node rank 1) leaves (signal 15); 1 node left, the job needs 2; before that, rank 0 "
+            "b (node rank 1) leaves (SIGTERM); 1 node left, the job needs 2; before that, rank 0 "
             "on a (node rank 0) exited with 3");
   EXPECT_EQ(m.end("a").exit_code, 128 + SIGTERM);
 }

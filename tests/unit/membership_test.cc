@@ -116,7 +116,7 @@ TEST(Membership, WhoIsConnectedAndNotReadyDoesNotCount) {
   m.ready("a");
   m.join("b");
   EXPECT_EQ(m.status(), "1 of 2 nodes; here: a; not ready yet: b; gives up in 600 s");
-  EXPECT_EQ(m.leaving("b", 0, SIGTERM, true), "b: Stop{epoch 0, left, \"b leaves (signal 15)\"}");
+  EXPECT_EQ(m.leaving("b", 0, SIGTERM, true), "b: Stop{epoch 0, left, \"b leaves (SIGTERM)\"}");
   EXPECT_EQ(m.goodbye("b"), "b: Hangup");
   EXPECT_EQ(m.status(), "1 of 2 nodes; here: a; gives up in 600 s");
 }

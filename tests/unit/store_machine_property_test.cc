@@ -115,7 +115,7 @@ class Model {
   std::vector<Waiter> waiters_;
 };
 
-// The answer comes before the byte of one who wakes itself.
+// The byte of one who wakes itself comes before the answer.
 void Model::compare(std::string& out, const std::string& key, const std::string& expected,
                     const std::string& desired) {
   const bool exists = keys.contains(key);
@@ -124,8 +124,8 @@ void Model::compare(std::string& out, const std::string& key, const std::string&
     return;
   }
   write(key, desired);
-  out += str(desired);
   wake(key, true, false);
+  out += str(desired);
 }
 
 void Model::on_wait(size_t id, const std::vector<std::string>& fields) {
@@ -206,8 +206,8 @@ bool Model::perform(size_t id, const Command& command) {
     case Op::add:
       if (!count(fields[0], command.number, sum)) return false;
       write(fields[0], std::to_string(sum));
-      out += i64(sum);
       wake(fields[0], true, false);
+      out += i64(sum);
       return true;
     case Op::check:
       out += std::all_of(fields.begin(), fields.end(), [&](const auto& key) { return there(key); })

@@ -220,6 +220,13 @@ TEST_F(StoreMachineTest, AWakeUpBeforeTheCancelComesFirst) {
   EXPECT_EQ(store.heard(a), kZero + kOne);
 }
 
+TEST_F(StoreMachineTest, OneWhoWakesItselfHearsThatInFrontOfTheAnswer) {
+  store.say(a, wait({"/n"}));
+  EXPECT_EQ(store.say(a, add("/n", 5)), kZero + i64(5));
+  store.say(a, wait({"/c"}));
+  EXPECT_EQ(store.say(a, compare_set("/c", "", "v")), kZero + str("v"));
+}
+
 TEST_F(StoreMachineTest, CancelIsAlwaysAnswered) {
   EXPECT_EQ(store.say(a, cancel_wait() + cancel_wait()), kOne + kOne);
 }
