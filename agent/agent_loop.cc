@@ -1,6 +1,5 @@
 #include "agent/agent_loop.h"
 
-#include <array>
 #include <filesystem>
 #include <system_error>
 
@@ -9,12 +8,12 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/meeting_options.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/membership/random_ids.h"
 
 namespace muster {
 namespace {
@@ -24,8 +23,7 @@ constexpr auto kKillPatience = std::chrono::seconds(10);
 
 // A random UUID, version 4 (RFC 9562): what torchrun uses as the run id of a single-node job.
 std::string random_uuid() {
-  std::array<unsigned char, 16> b{};
-  [[maybe_unused]] const ssize_t n = getrandom(b.data(), b.size(), 0);
+  membership::Nonce b = random_nonce();
   b[6] = static_cast<unsigned char>((b[6] & 0x0f) | 0x40);
   b[8] = static_cast<unsigned char>((b[8] & 0x3f) | 0x80);
   std::string text;

@@ -10,6 +10,7 @@
 
 namespace muster {
 
+// Sorted, so that whoever walks it does so in the same order everywhere.
 using Environment = std::map<std::string, std::string>;
 
 // One attempt of the job as this node sees it. On one node group_rank is 0 and the sums are

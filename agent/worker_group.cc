@@ -69,10 +69,6 @@ void WorkerGroup::step(Instant now, const Event& event, std::vector<Effect>& out
   out_ = nullptr;
 }
 
-Instant WorkerGroup::instant_after(Instant now, Duration wait) {
-  return now > kNever - wait ? kNever : now + wait;
-}
-
 bool WorkerGroup::is_old(int attempt) {
   CHECK(attempt <= attempt_);
   if (attempt < attempt_)

@@ -129,8 +129,6 @@ class WorkerGroup {
   void succeed();
   void finish(group::Outcome::Kind kind);
 
-  // `now + wait`, or "never" where that would overflow.
-  static Instant instant_after(Instant now, Duration wait);
   bool is_old(int attempt);
   void ignore(std::string_view what, std::string_view why);
   Worker& worker(int local_rank);

@@ -5,7 +5,6 @@
 // all.
 #pragma once
 
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,12 +12,10 @@
 #include <vector>
 
 #include "agent/launch_spec.h"
+#include "agent/worker_environment.h"
 #include "rendezvous/base/error.h"
 
 namespace muster {
-
-// Sorted, so that whoever walks it does so in the same order everywhere.
-using Environment = std::map<std::string, std::string>;
 
 // --help, --version, --print-completion, --print-man: goes to stdout as it is, then exit 0.
 struct TextToPrint {

@@ -22,4 +22,10 @@ using Instant = Clock::time_point;
 // "No deadline": the value of next_deadline() when a Tick would never do anything.
 inline constexpr Instant kNever = Instant::max();
 
+// `now + wait`, or kNever where that would overflow: a wait may be whatever a user or another
+// machine named. REQUIRES: wait >= 0.
+inline Instant instant_after(Instant now, Duration wait) {
+  return now > kNever - wait ? kNever : now + wait;
+}
+
 }  // namespace muster

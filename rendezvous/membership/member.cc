@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "rendezvous/membership/member_text.h"
+#include "rendezvous/membership/membership_text.h"
 
 namespace muster {
 
@@ -242,17 +242,17 @@ void Member::tick_patience(Instant now) {
 void Member::tick_link(Instant now) {
   if (link_ == Link::joined && now >= silent_at()) {
     out_->push_back(member::Disconnect{});
-    lose_contact(now, fmt::format("no sign of life for {}", member::whole_seconds(lease_)));
+    lose_contact(now, fmt::format("no sign of life for {}", membership::whole_seconds(lease_)));
     pause(now);
   }
   if (link_ != Link::joined && in_round() && now >= silent_at()) {
     stop_round(now, StopWhy::host,
                fmt::format("the host of the job at {} was not heard for {}: {}", options_.endpoint,
-                           member::whole_seconds(lease_), trouble_));
+                           membership::whole_seconds(lease_), trouble_));
   }
   if (link_ == Link::joining && now >= link_since_ + lease_) {
     out_->push_back(member::Disconnect{});
-    trouble_ = fmt::format("connected, but not welcomed for {}", member::whole_seconds(lease_));
+    trouble_ = fmt::format("connected, but not welcomed for {}", membership::whole_seconds(lease_));
     pause(now);
   }
   if (link_ == Link::joined && now >= beat_at_) send_report(now);

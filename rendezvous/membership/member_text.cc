@@ -1,6 +1,4 @@
 // The words of Member: its status, its lines for people, and its transcript.
-#include "rendezvous/membership/member_text.h"
-
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -8,37 +6,25 @@
 #include <fmt/format.h>
 
 #include "rendezvous/membership/member.h"
+#include "rendezvous/membership/membership_text.h"
 
 namespace muster {
 
 using membership::Phase;
-
-namespace member {
-
-std::string whole_seconds(Duration duration) {
-  using std::chrono::milliseconds;
-  using std::chrono::seconds;
-  if (duration > Duration::zero() && duration <= milliseconds{999}) {
-    return fmt::format("{} ms", std::chrono::ceil<milliseconds>(duration).count());
-  }
-  return fmt::format("{} s", std::chrono::ceil<seconds>(duration).count());
-}
-
-}  // namespace member
 
 std::string Member::waiting_text(Instant now) const {
   std::string text =
       fmt::format("waiting for the host of the job at {}: {}", options_.endpoint, trouble_);
   if (going() || give_up_at_ == kNever) return text;
   const Duration left = std::max(Duration::zero(), give_up_at_ - now);
-  return text + fmt::format("; gives up in {}", member::whole_seconds(left));
+  return text + fmt::format("; gives up in {}", membership::whole_seconds(left));
 }
 
 std::string Member::no_host_text() const {
   return fmt::format(
       "no contact with the host of the job at {} for {} (the join time-out): {}; see that the node "
       "which hosts the job runs, and that this endpoint is its address as seen from here",
-      options_.endpoint, member::whole_seconds(options_.join.join_timeout), trouble_);
+      options_.endpoint, membership::whole_seconds(options_.join.join_timeout), trouble_);
 }
 
 std::string Member::phase_text() const {

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "rendezvous/membership/membership_time.h"
 #include "rendezvous/membership/planted.h"
 
 namespace muster {

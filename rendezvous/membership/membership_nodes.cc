@@ -6,7 +6,6 @@
 
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/membership/membership_text.h"
-#include "rendezvous/membership/membership_time.h"
 #include "rendezvous/membership/planted.h"
 
 namespace muster {

@@ -8,7 +8,6 @@
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/membership/membership_ranks.h"
 #include "rendezvous/membership/membership_text.h"
-#include "rendezvous/membership/membership_time.h"
 
 namespace muster {
 

@@ -1,5 +1,5 @@
-// How the host of the rendezvous speaks of time, of nodes and of names that others chose, which may
-// hold anything. Pure.
+// How both sides of the rendezvous speak of time, and its host of nodes and of names that others
+// chose, which may hold anything. Pure.
 #pragma once
 
 #include <string>
