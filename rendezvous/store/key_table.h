@@ -54,7 +54,12 @@ class KeyTable {
   const Entry* oldest() const { return oldest_; }
 
   // Null: not there.
-  Entry* find(std::string_view name) const { return slots_[place_of(name, hash_(name))].entry; }
+  Entry* find(std::string_view name) const {
+    if (is_recent(name)) return recent_;
+    Entry* const found = slots_[place_of(name, hash_(name))].entry;
+    if (found != nullptr) recent_ = found;
+    return found;
+  }
 
   // Calls each(i, entry or null) for every `stride`th of `names`, until it says false. It may add
   // names, not erase any.
@@ -71,6 +76,8 @@ class KeyTable {
 
   // The entry of that name, made with an empty value if there was none.
   Entry& find_or_add(std::string_view name, bool& added) {
+    added = false;
+    if (is_recent(name)) return *recent_;
     const size_t hash = hash_(name);
     Slot& slot = slots_[place_of(name, hash)];
     added = slot.entry == nullptr;
@@ -78,6 +85,7 @@ class KeyTable {
   }
 
   void erase(Entry& entry) {
+    if (recent_ == &entry) recent_ = nullptr;
     size_t hole = place_of(entry.name(), hash_(entry.name()));
     CHECK(slots_[hole].entry == &entry);
     close_hole(hole);
@@ -115,6 +123,11 @@ class KeyTable {
       const Entry* const candidate = slots_[hashes[n] & mask()].entry;
       if (candidate != nullptr) __builtin_prefetch(candidate);
     }
+  }
+
+  // Who counts or polls asks for one name again and again.
+  bool is_recent(std::string_view name) const {
+    return recent_ != nullptr && recent_->name() == name;
   }
 
   size_t mask() const { return slots_.size() - 1; }
@@ -178,6 +191,7 @@ class KeyTable {
   size_t size_ = 0;
   Entry* oldest_ = nullptr;
   Entry* newest_ = nullptr;
+  mutable Entry* recent_ = nullptr;  // Found last; null or in a slot.
 };
 
 }  // namespace muster

@@ -110,6 +110,7 @@ class StoreMachine {
 
   // The value under `key`, made empty if there was none.
   Entry& entry(std::string_view key);
+  void take(Entry& entry, const tcpstore::Request& request);
   void assign(Entry& entry, std::string_view value);
   MaybeBreach count_up(std::string_view key, int64_t by, int64_t& sum);
   bool is_queue(std::string_view key) const;

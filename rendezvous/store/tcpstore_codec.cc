@@ -73,7 +73,10 @@ struct RequestDecoder::Parse {
   uint32_t position = 0;
   size_t wanted = 0;  // The end of the newest string, come or not.
   int64_t number = 0;
-  std::vector<Span>* spans = nullptr;  // The complete strings.
+  // The complete strings, in one of two ways: where all of a request is at hand and stays where it
+  // is they are its fields at once.
+  std::vector<Span>* spans = nullptr;
+  std::vector<std::string_view>* fields = nullptr;
   uint32_t request_bytes_max = 0;
   Breach breach = Breach::not_validated;
 
@@ -103,7 +106,11 @@ struct RequestDecoder::Parse {
     if (position + 8 + length > request_bytes_max) return fail(Breach::request_too_large);
     wanted = position + 8 + static_cast<size_t>(length);
     if (bytes.size() < wanted) return Outcome::more;
-    spans->push_back({position + 8, static_cast<uint32_t>(length)});
+    if (fields != nullptr) {
+      fields->emplace_back(bytes.data() + position + 8, static_cast<size_t>(length));
+    } else {
+      spans->push_back({position + 8, static_cast<uint32_t>(length)});
+    }
     position += static_cast<uint32_t>(8 + length);
     return {};
   }
@@ -201,25 +208,34 @@ RequestDecoder::Outcome RequestDecoder::next(std::string_view& input, Request& r
 
 // The common case: the request lies in `input` as a whole and is not copied.
 RequestDecoder::Outcome RequestDecoder::direct(std::string_view& input, Request& request) {
-  // Kept between calls, because a vector made for each request would be half of its cost.
-  thread_local std::vector<Span> spans;
-  spans.clear();
+  request.fields.clear();
   Parse parse;
-  parse.spans = &spans;
+  parse.fields = &request.fields;
   parse.request_bytes_max = request_bytes_max_;
   const Outcome outcome = parse.advance(input, validated_);
   if (outcome == Outcome::request) {
-    parse.fill(request, input.data());
+    request.op = parse.op;
+    request.number = parse.number;
+    request.storage = nullptr;
     input.remove_prefix(parse.position);
   } else if (outcome == Outcome::more && !input.empty()) {
-    partial_ = std::make_unique<Partial>();
-    partial_->parse = parse;
-    partial_->spans = spans;
-    partial_->parse.spans = &partial_->spans;
-    partial_->bytes = input;
+    keep(input, parse);
     input = {};
   }
   return finish(outcome, parse);
+}
+
+// What has come of a request, for resume().
+void RequestDecoder::keep(std::string_view input, const Parse& parse) {
+  partial_ = std::make_unique<Partial>();
+  partial_->bytes = input;
+  for (const std::string_view field : *parse.fields) {
+    partial_->spans.push_back(
+        {static_cast<uint32_t>(field.data() - input.data()), static_cast<uint32_t>(field.size())});
+  }
+  partial_->parse = parse;
+  partial_->parse.spans = &partial_->spans;
+  partial_->parse.fields = nullptr;
 }
 
 // Appends all of `input`, which may hold later requests too, and hands back what was not needed:
@@ -231,11 +247,12 @@ RequestDecoder::Outcome RequestDecoder::resume(std::string_view& input, Request&
   const Outcome outcome = partial.parse.advance(partial.bytes, validated_);
   // A large value that has really begun to come is not moved over and over as it grows; one that
   // was only announced gets nothing.
-  if (outcome == Outcome::more && partial.bytes.size() >= partial.parse.wanted / 4) {
+  if (outcome == Outcome::more && partial.bytes.size() >= partial.parse.wanted / 16) {
     partial.bytes.reserve(partial.parse.wanted);
   }
   if (outcome == Outcome::request) {
     partial.parse.fill(request, partial.bytes.data());
+    request.storage = &partial.bytes;
     partial.served = true;
     input.remove_prefix(partial.parse.position - before);
   } else {

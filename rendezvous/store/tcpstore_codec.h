@@ -73,6 +73,9 @@ struct Request {
   Op op = Op::validate;
   int64_t number = 0;  // VALIDATE's magic, PING's nonce, ADD's delta, BARRIER's world size.
   std::vector<std::string_view> fields;
+  // What the fields point into, where the request came in pieces (null else): whoever serves it may
+  // take it, since the decoder has no more use for it.
+  std::string* storage = nullptr;
 
   std::string_view key() const { return fields[0]; }
   std::string_view value() const { return fields[1]; }
@@ -105,6 +108,7 @@ class RequestDecoder {
   struct Partial;
 
   Outcome direct(std::string_view& input, Request& request);
+  void keep(std::string_view input, const Parse& parse);
   Outcome resume(std::string_view& input, Request& request);
   Outcome finish(Outcome outcome, const Parse& parse);
 

@@ -1,10 +1,12 @@
 // One byte to each of many sockets: how a SET reaches all who wait for it. Nearly all of the time
 // is the kernel's (some 7 us for each on loopback, where the sender does the receiver's work too),
-// so a large crowd gets a second thread for as long as it takes; both take from the same list, and
-// the caller goes on when it is done. Nothing else is shared with that thread.
+// so a large crowd gets further threads, as the machine has cores, for as long as it takes; all
+// take from the same list, and the caller goes on when it is done. Nothing else is shared with
+// them.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -29,6 +31,7 @@ class WakeFanOut {
 
   // Below it a thread costs more than it gains.
   static constexpr size_t kWorthAThread = 512;
+  static constexpr size_t kHelpersMax = 3;
 
   // Sends `byte` to each and fills in the results.
   static void send(std::vector<Wake>& wakes, char byte) {
@@ -38,10 +41,13 @@ class WakeFanOut {
         for (size_t i = begin; i < std::min(begin + kPiece, wakes.size()); i++)
           wakes[i].result = send_one(wakes[i].fd, byte);
     };
-    if (wakes.size() < kWorthAThread) return work();
-    std::thread helper = start(work);
+    const size_t cores = std::max(1U, std::thread::hardware_concurrency());
+    std::array<std::thread, kHelpersMax> helpers;
+    for (size_t i = 0; i < std::min({kHelpersMax, cores - 1, wakes.size() / kWorthAThread}); i++)
+      helpers[i] = start(work);
     work();
-    if (helper.joinable()) helper.join();
+    for (std::thread& helper : helpers)
+      if (helper.joinable()) helper.join();
   }
 
  private:

@@ -53,6 +53,17 @@ TEST(KeyTable, SaysWhetherItHadToAdd) {
   EXPECT_FALSE(added);
 }
 
+TEST(KeyTable, WhatWasFoundLastAndErasedIsGone) {
+  KeyTable table(1);
+  bool added = false;
+  table.find_or_add("a", added);
+  ASSERT_NE(table.find("a"), nullptr);
+  table.erase(*table.find("a"));
+  EXPECT_EQ(table.find("a"), nullptr);
+  table.find_or_add("a", added);
+  EXPECT_TRUE(added);
+}
+
 TEST(KeyTable, EntriesStayWhereTheyAreWhileItGrows) {
   KeyTable table(2);
   put(table, table_key(0), "first");

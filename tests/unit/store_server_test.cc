@@ -82,6 +82,47 @@ TEST(StoreServer, ALargeValueComesBackWhole) {
 
 // ---- clients that misbehave
 
+TEST(StoreServer, ALargeValueThatCameInPiecesLeavesTheRequestsBehindItWhole) {
+  RunningStore store;
+  const RawClient client(store.port());
+  const RawClient waiter(store.port());
+  EXPECT_EQ(waiter.ask(wait({"/large"}) + ping(1), 4), little_endian(1, 4));
+  for (const size_t size :
+       {size_t{65535}, size_t{65536}, size_t{1} << 20, tcpstore::kValueBytesMax}) {
+    const std::string value = std::string(size - 3, 'v') + "end";
+    const std::string request = set("/large", value) + add("/n", 1);
+    client.say(std::string_view(request).substr(0, 100));  // Read for itself: it fits in no packet.
+    client.say(std::string_view(request).substr(100));
+    ASSERT_EQ(client.hear(8).size(), 8u);
+    EXPECT_EQ(client.ask(get("/large"), 8 + size), str(value));
+    const uint64_t stored = 2 * 128 + 6 + size + 2 + 1;
+    EXPECT_EQ(store.counters().stored_bytes, stored);
+  }
+  EXPECT_EQ(waiter.hear(1), kZero);
+  EXPECT_EQ(client.ask(set("/large", "small") + get("/large"), 13), str("small"));
+  EXPECT_EQ(store.counters().held_bytes, 0u);
+}
+
+TEST(StoreServer, OneWhoPipelinesWithoutEndLeavesTimeForOthers) {
+  RunningStore store;
+  const RawClient quiet(store.port());
+  std::atomic<bool> stop = false;
+  std::thread busy([&] {
+    const RawClient client(store.port());
+    std::string requests;
+    for (int i = 0; i < 16; i++)
+      requests += add("/busy", 1);
+    client.say(requests);
+    while (!stop)
+      client.ask(requests, 16 * 8);
+    client.hear(16 * 8);
+  });
+  for (int i = 0; i < 500; i++)
+    ASSERT_EQ(quiet.ask(add("/quiet", 1), 8), i64(i + 1));
+  stop = true;
+  busy.join();
+}
+
 TEST(StoreServer, ABreachCostsTheConnectionAndNobodyElse) {
   RunningStore store;
   const RawClient good(store.port());
