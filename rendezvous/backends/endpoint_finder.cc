@@ -38,7 +38,7 @@ void EndpointFinder::dial(std::function<void(DialOutcome)> done) {
   cancel();
   done_ = std::move(done);
   dial_ = std::make_shared<int>(0);
-  called_again_ = false;
+  called_again_ = port_is_held_here_ = false;
   if (own_host_) {
     call_own_host();
   } else if (options_.is_host.value_or(false)) {
@@ -83,7 +83,14 @@ void EndpointFinder::call() {
 
 void EndpointFinder::on_called(NetResult<TcpSocket> socket) {
   if (socket) return finish(Dialled{std::move(*socket), std::nullopt, false});
-  const NetError& error = socket.error();
+  NetError error = std::move(socket.error());
+  if (port_is_held_here_ && error.failure == NetFailure::refused) {
+    error.message += fmt::format(
+        "; this machine cannot be the host either: something on it holds port {} without listening "
+        "there, most likely an outgoing connection: choose a port below 32768 (`ss -tanp` shows "
+        "it)",
+        options_.port);
+  }
   if (options_.is_host.has_value() || error.name_is_missing() || called_again_) {
     return finish(
         tl::unexpected(DialFailed{error.error(), error.failure == NetFailure::refused, false}));
@@ -107,6 +114,7 @@ void EndpointFinder::claim(std::optional<NetError> why_not) {
         if (!why_not || why == NotHost::Why::port_taken || why == NotHost::Why::somebody_else) {
           // Somebody was faster, and may be reached now.
           called_again_ = true;
+          port_is_held_here_ = why == NotHost::Why::port_taken;
           return call();
         }
         finish(tl::unexpected(

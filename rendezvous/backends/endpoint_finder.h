@@ -67,7 +67,8 @@ class EndpointFinder : public HostFinder {
   std::optional<SocketAddress> own_host_;  // Once we host.
   std::optional<SteadyTime> taken_since_;
   bool doubted_ = false;  // What answered last is no host; a forwarder that leads to us, perhaps.
-  bool called_again_ = false;  // After an election that somebody else won.
+  bool called_again_ = false;       // After an election that somebody else won.
+  bool port_is_held_here_ = false;  // The election found the port taken on this machine.
   std::function<void(DialOutcome)> done_;
   Connecting connecting_;
   Claiming claiming_;

@@ -59,6 +59,34 @@ TEST(EndpointFinder, WhoMustNotHostOnlyReportsThatNobodyListens) {
   EXPECT_FALSE(outcome->error().fatal);
 }
 
+// As when the kernel gave the endpoint's port to somebody's outgoing connection.
+TEST(EndpointFinder, SaysThatThePortIsHeldHereByOneWhoDoesNotListen) {
+  boost::asio::io_context loop;
+  const int holder = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_storage raw{};
+  SocketAddress address{IpAddress::loopback_v4(), 0};
+  socklen_t length = address.to_sockaddr(raw);
+  ASSERT_EQ(::bind(holder, reinterpret_cast<sockaddr*>(&raw), length), 0);
+  ASSERT_EQ(::getsockname(holder, reinterpret_cast<sockaddr*>(&raw), &length), 0);
+  const int port = SocketAddress::from_sockaddr(raw)->port;
+  EndpointFinder finder(loop, at_port(port), [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  const auto outcome = dial(loop, finder);
+  ::close(holder);
+  ASSERT_TRUE(outcome && !*outcome);
+  EXPECT_FALSE(outcome->error().fatal);
+  EXPECT_NE(outcome->error().error.message.find("holds port " + std::to_string(port) +
+                                                " without listening"),
+            std::string::npos)
+      << outcome->error().error.message;
+  // And not any longer when it is free: then this one hosts.
+  std::unique_ptr<Listener> listener;
+  EndpointFinder again(loop, at_port(port),
+                       [&](std::unique_ptr<Listener> made) { listener = std::move(made); });
+  const auto own = dial(loop, again);
+  ASSERT_TRUE(own && *own);
+  EXPECT_TRUE((*own)->own_host);
+}
+
 TEST(EndpointFinder, ANameThatDoesNotExistYetIsNoReasonToGiveUp) {
   boost::asio::io_context loop;
   bool exists = false;
