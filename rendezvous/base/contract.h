@@ -21,6 +21,11 @@ enum class ExitCode : int {
   not_found = 127,       // the program, module interpreter or script does not exist
 };
 
+// Where the host of the workers' store writes why it ends a round, before it has any worker told to
+// stop: one line for people, then "failed" or "stopped", and the global rank where one failed:
+// "rank 3 on node7 (node rank 1) exited with 1; the job ends\nfailed 3".
+inline constexpr std::string_view kFailureNoticeKey = "muster/failure";
+
 namespace env {
 inline constexpr std::string_view kRank = "RANK";
 inline constexpr std::string_view kLocalRank = "LOCAL_RANK";

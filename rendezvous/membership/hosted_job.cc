@@ -84,6 +84,7 @@ void HostedJob::perform(const Membership::Effect& effect) {
   struct Perform {
     HostedJob& self;
     void operator()(const membership::Send& e) const {
+      self.leave_notice(e.message);
       self.handlers_.send(e.connection, e.message);
     }
     void operator()(const membership::Hangup& e) const {
@@ -104,6 +105,22 @@ void HostedJob::perform(const Membership::Effect& effect) {
     }
   };
   std::visit(Perform{*this}, effect);
+}
+
+// Workers can read why before any of them hears that it is to end.
+void HostedJob::leave_notice(const membership::HostMessage& message) {
+  const auto* const order = std::get_if<membership::Order>(&message);
+  if (order == nullptr) return;
+  if (const auto* stop = std::get_if<membership::Stop>(&order->what)) {
+    const bool is_failure =
+        stop->why == membership::StopWhy::failure || stop->why == membership::StopWhy::lost;
+    store_.leave_notice({stop->text, is_failure, machine_.failed_rank()});
+  } else if (const auto* end = std::get_if<membership::End>(&order->what)) {
+    if (end->why == membership::EndWhy::success) return;
+    const bool is_failure =
+        end->why == membership::EndWhy::failed || end->why == membership::EndWhy::lost;
+    store_.leave_notice({end->text, is_failure, machine_.failed_rank()});
+  }
 }
 
 void HostedJob::open_store(const membership::OpenStore& request) {

@@ -67,6 +67,7 @@ class HostedJob {
   void perform(const Membership::Effect& effect);
   void answer(membership::ConnectionId connection, const membership::Query& query);
   bool is_too_curious(membership::ConnectionId connection);
+  void leave_notice(const membership::HostMessage& message);
   void open_store(const membership::OpenStore& request);
   JobStore::Allowed allowed(const std::vector<std::string>& advertised) const;
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "rendezvous/base/contract.h"
 #include "rendezvous/store/store_listener.h"
 
 namespace muster {
@@ -54,6 +55,7 @@ Result<int> JobStore::open(uint64_t epoch, Allowed allowed) {
   allowed_text_ = allowed ? list_networks(*allowed) : std::string();
   server_.set_allowed(std::move(allowed));
   server_.open(epoch);
+  has_notice_ = false;
   was_ever_open_ = true;
   return options_.shared_port ? *options_.shared_port : static_cast<int>(listeners_[0]->port());
 }
@@ -61,6 +63,14 @@ Result<int> JobStore::open(uint64_t epoch, Allowed allowed) {
 void JobStore::close() {
   server_.close();
   if (options_.port == 0) listeners_.clear();
+}
+
+void JobStore::leave_notice(const FailureNotice& notice) {
+  if (!is_open() || std::exchange(has_notice_, true)) return;
+  std::string value = notice.text.substr(0, notice.text.find('\n'));
+  value += notice.is_failure ? "\nfailed" : "\nstopped";
+  if (notice.rank) value += fmt::format(" {}", *notice.rank);
+  server_.put(kFailureNoticeKey, value);
 }
 
 void JobStore::on_refused(const IpAddress& address) {

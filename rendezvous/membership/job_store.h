@@ -31,6 +31,13 @@ class JobStore {
     std::function<void(const std::string&)> say;  // A stranger was refused; a port was in use.
   };
 
+  // Why a round ends.
+  struct FailureNotice {
+    std::string text;         // Its first line is what workers read.
+    bool is_failure = false;  // Rather than a wish: somebody failed or was lost.
+    std::optional<int> rank;  // Global: who failed.
+  };
+
   // Who may connect: nothing = anybody.
   using Allowed = std::optional<std::vector<Network>>;
 
@@ -46,6 +53,9 @@ class JobStore {
   // A new, empty store; returns the port. Fails when the port cannot be bound.
   Result<int> open(uint64_t epoch, Allowed allowed);
   void close();
+  // Says why the round that runs is to end, for workers that will be told to; the first reason
+  // counts. Does nothing where no store is open. See kFailureNoticeKey.
+  void leave_notice(const FailureNotice& notice);
   bool is_open() const { return server_.epoch().has_value(); }
   bool is_shared() const { return options_.shared_port.has_value(); }
   bool was_ever_open() const { return was_ever_open_; }
@@ -67,6 +77,7 @@ class JobStore {
   StoreServer server_;
   std::vector<std::unique_ptr<StoreListener>> listeners_;  // All on one port.
   bool was_ever_open_ = false;
+  bool has_notice_ = false;  // In the store that is open.
 };
 
 }  // namespace muster

@@ -145,6 +145,11 @@ class Membership {
 
   Instant next_deadline() const;
 
+  // The global rank whose failure ends the epoch, where a worker's does.
+  std::optional<int> failed_rank() const {
+    return failure_ ? std::optional(failure_->failure.rank) : std::nullopt;
+  }
+
   // One line for people: "epoch 3 runs on 4 nodes", "2 of 4 nodes; missing: node rank 2, 3; ...".
   std::string status(Instant now) const;
 

@@ -208,6 +208,12 @@ Result<StoreClient> StoreClient::connect(const Options& options) {
                                      store_seconds(options.connect_timeout), last.message));
 }
 
+StoreClient StoreClient::over(int fd, std::string server, Duration timeout) {
+  StoreClient client(std::make_shared<Channel>(fd, std::move(server)), StoreKeys(), timeout);
+  client.perform(calls::validate());
+  return client;
+}
+
 StoreClient StoreClient::with_prefix(std::string_view prefix) const {
   return {channel_, keys_.nested(prefix), timeout_};
 }

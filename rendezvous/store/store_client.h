@@ -39,6 +39,10 @@ class StoreClient {
   // Connects and checks by VALIDATE and PING that a store is on the other end.
   static Result<StoreClient> connect(const Options& options);
 
+  // Over a connection that is there already, a non-blocking stream socket of any kind, which it
+  // takes over. `server` is for messages.
+  static StoreClient over(int fd, std::string server, Duration timeout);
+
   // A handle on the same connection whose keys all begin with `prefix` + "/". Nests.
   StoreClient with_prefix(std::string_view prefix) const;
 

@@ -1,6 +1,7 @@
 #include "rendezvous/store/store_machine.h"
 
 #include <charconv>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +15,9 @@ using tcpstore::Op;
 using tcpstore::Request;
 
 namespace {
+
+// Who wakes others without being a client.
+constexpr ConnectionId kNoConnection = std::numeric_limits<ConnectionId>::max();
 
 // What a key or a queue costs beside its bytes, roughly: counted, so that empty ones are not free.
 constexpr size_t kEntryBytes = 128;
@@ -213,6 +217,14 @@ StoreMachine::MaybeBreach StoreMachine::set(const Request& request, ConnectionId
   }
   wake(changed.name(), WakeKind::all, id, out);
   return {};
+}
+
+bool StoreMachine::put(std::string_view key, std::string_view value, StoreEffects& out) {
+  if (!fits(key.size() + value.size())) return false;
+  Entry& changed = entry(key);
+  assign(changed, value);
+  wake(changed.name(), WakeKind::all, kNoConnection, out);
+  return true;
 }
 
 // Replies with what is stored afterwards; for a missing key that was expected to have a value, with

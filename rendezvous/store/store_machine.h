@@ -58,6 +58,9 @@ class StoreMachine {
   std::optional<tcpstore::Breach> request(ConnectionId id, const tcpstore::Request& request,
                                           StoreEffects& out);
 
+  // A SET by the owner itself. False: there is no room.
+  bool put(std::string_view key, std::string_view value, StoreEffects& out);
+
   // Forgets what it waits for. REQUIRES: id is open.
   void closed(ConnectionId id);
 

@@ -16,6 +16,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/net/drive.h"
+#include "rendezvous/store/store_calls.h"
 
 namespace muster {
 
@@ -132,6 +133,10 @@ void StoreServer::close() {
   epoch_.reset();
   handshake_timer_.cancel();
   handshake_armed_ = kNever;
+}
+
+void StoreServer::put(std::string_view key, std::string_view value) {
+  if (machine_ && machine_->put(StoreKeys().full(key), value, effects_)) wake_others();
 }
 
 void StoreServer::set_allowed(std::optional<std::vector<Network>> allowed) {

@@ -76,6 +76,10 @@ class StoreServer {
   void close();
   std::optional<uint64_t> epoch() const { return epoch_; }
 
+  // Sets a key of the open store, named as a client without a prefix names it, and wakes who waits
+  // for it. Does nothing where none is open.
+  void put(std::string_view key, std::string_view value);
+
   // Who may come: none = anybody. Those who are here already and may not are closed.
   void set_allowed(std::optional<std::vector<Network>> allowed);
 

@@ -57,6 +57,21 @@ TEST(StoreServer, AWaiterIsWokenByAnotherConnection) {
   EXPECT_EQ(waiter.ask(get("/k"), 9), str("v"));
 }
 
+TEST(StoreServer, WhatItsOwnerPutsWakesWaitersAndIsThereForAll) {
+  RunningStore store;
+  const RawClient waiter(store.port());
+  EXPECT_EQ(waiter.ask(wait({"/k"}) + ping(1), 4), little_endian(1, 4));
+  store.with([](StoreServer& server) { server.put("k", "v"); });
+  EXPECT_EQ(waiter.hear(1), kZero);
+  EXPECT_EQ(waiter.ask(get("/k"), 9), str("v"));
+  store.with([](StoreServer& server) {
+    server.close();
+    server.put("k", "to nobody");
+    server.open(2);
+  });
+  EXPECT_EQ(RawClient(store.port()).ask(num_keys(), 8), little_endian(0, 8));
+}
+
 TEST(StoreServer, FourHundredWaitersAreAllWoken) {
   RunningStore store;
   std::vector<RawClient> waiters;
