@@ -1,0 +1,67 @@
+// A file that appears whole or not at all: written beside its place under another name, forced to
+// its disk, then renamed there (rename(2) replaces in one step) and the folder forced too, since
+// only that makes the name last (fsync(2)). Owned by whoever writes, one thread.
+#pragma once
+
+#include <memory>
+#include <ostream>
+#include <streambuf>
+#include <string>
+#include <vector>
+
+#include "worker_lib/failure.h"
+
+namespace muster::worker {
+
+// A stream buffer over a descriptor that remembers why a write was refused, which std::filebuf does
+// not tell.
+class DescriptorBuffer final : public std::streambuf {
+ public:
+  explicit DescriptorBuffer(int fd);
+  // The errno of the first write that failed, 0 for none.
+  int error() const { return error_; }
+
+ protected:
+  int_type overflow(int_type c) override;
+  std::streamsize xsputn(const char* data, std::streamsize size) override;
+  int sync() override;
+
+ private:
+  bool write_out(const char* data, size_t size);
+  bool empty_buffer();
+
+  int fd_;
+  int error_ = 0;
+  std::vector<char> buffer_;
+};
+
+class AtomicFile {
+ public:
+  // Opens the new file beside `path`, and removes what killed processes left there of such files.
+  static Outcome<std::unique_ptr<AtomicFile>> create(const std::string& path);
+
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();  // Removes the new file unless commit() went well.
+
+  std::ostream& stream() { return stream_; }
+
+  // Puts the file in its place; fails, and leaves what was there, if anything written to the stream
+  // was refused. Once.
+  Outcome<> commit();
+
+ private:
+  AtomicFile(std::string path, std::string unfinished, int fd);
+  Outcome<> close_forced();
+
+  std::string path_;
+  std::string unfinished_;  // Empty once renamed.
+  int fd_;
+  DescriptorBuffer buffer_;
+  std::ostream stream_;
+};
+
+// The whole file; a failure of code system where it cannot be read, nothing where there is none.
+Outcome<std::optional<std::string>> read_file(const std::string& path);
+
+}  // namespace muster::worker

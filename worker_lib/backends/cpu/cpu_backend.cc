@@ -1,0 +1,179 @@
+#include "worker_lib/backends/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "worker_lib/backends/cpu/cpu_limits.h"
+#include "worker_lib/backends/cpu/shm_links.h"
+#include "worker_lib/backends/cpu/shm_meeting.h"
+#include "worker_lib/backends/cpu/tcp_inquiry.h"
+
+namespace muster::worker {
+namespace {
+
+// How long to try before sleeping on sockets, where every rank of the node has a core: about what
+// waking a thread up costs.
+constexpr std::chrono::microseconds kSocketPatience{50};
+
+// A connection that ends is known at once; why (a rank died, gave the group up, was stopped) takes
+// the watch some milliseconds longer, and says more.
+constexpr std::chrono::milliseconds kReasonGrace{150};
+
+// How long a time-out looks for the one that everybody waited for.
+constexpr std::chrono::milliseconds kInquiryLimit{250};
+
+std::chrono::nanoseconds socket_patience(int local_ranks) {
+  return usable_cores() >= local_ranks ? kSocketPatience : std::chrono::microseconds{0};
+}
+
+}  // namespace
+
+Outcome<std::unique_ptr<GroupBackend>> make_cpu_backend(GroupSetup setup) {
+  return CpuBackend::make(std::move(setup));
+}
+
+Outcome<std::unique_ptr<CpuBackend>> CpuBackend::make(GroupSetup setup) {
+  std::unique_ptr<CpuBackend> backend(new CpuBackend(setup.members));
+  const bool shares = backend->is_on_one_node() || backend->layout_.is_even();
+  if (shares) {
+    const Outcome<> made = backend->make_shared(setup);
+    if (!made) return tl::unexpected(made.error());
+  }
+  if (!backend->is_on_one_node()) {
+    const Outcome<> made = backend->make_sockets(setup);
+    if (!made) return tl::unexpected(made.error());
+  }
+  return backend;
+}
+
+CpuBackend::CpuBackend(Members members)
+    : members_(std::move(members)),
+      layout_(NodeLayout::of(members_)),
+      local_(layout_.members_of(members_, layout_.node_at(members_.me))) {}
+
+CpuBackend::~CpuBackend() = default;
+
+Outcome<> CpuBackend::make_shared(GroupSetup& setup) {
+  SegmentShape shape{.ranks = local_.size()};
+  if (is_on_one_node()) shape.extra_bytes = ShmLinks::bytes_for(local_.size());
+  auto segment = meet_in_segment({.local = local_,
+                                  .store = setup.store,
+                                  .shape = shape,
+                                  .deadline = setup.deadline,
+                                  .interrupted = setup.interrupted});
+  if (!segment) return tl::unexpected(segment.error());
+  shm_ = std::make_unique<ShmGroup>(*segment, local_);
+  if (is_on_one_node())
+    transfers_ =
+        std::make_unique<TransferEngine>(std::make_unique<ShmLinks>(*segment, local_.me), members_);
+  return Done{};
+}
+
+Outcome<> CpuBackend::make_sockets(GroupSetup& setup) {
+  Outcome<OpenDoor> open = open_door(members_.self());
+  if (!open) return tl::unexpected(open.error());
+  Outcome<std::vector<Door>> doors = exchange_doors(setup, open->door);
+  if (!doors) return tl::unexpected(doors.error());
+  doors_ = std::move(*doors);
+
+  auto links = SocketLinks::make(Purpose::collectives, members_, doors_);
+  auto transfer_links = SocketLinks::make(Purpose::transfers, members_, doors_);
+  if (!links) return tl::unexpected(links.error());
+  if (!transfer_links) return tl::unexpected(transfer_links.error());
+  links_ = std::move(*links);
+  links_->patience = (*transfer_links)->patience = socket_patience(local_.size());
+
+  auto reception = Reception::start(
+      {.size = members_.size(),
+       .open = std::move(*open),
+       .whereabouts = &whereabouts_,
+       .deliver = {
+           [to = links_.get()](int from, Socket s) { to->deliver(from, std::move(s)); },
+           [to = transfer_links->get()](int from, Socket s) { to->deliver(from, std::move(s)); }}});
+  if (!reception) return tl::unexpected(reception.error());
+  transfers_ = std::make_unique<TransferEngine>(std::move(*transfer_links), members_);
+  reception_ = std::move(*reception);
+  exchange_ = std::make_unique<Exchange>(*links_, members_, abort_, &whereabouts_);
+  if (shm_) {
+    hierarchy_ = std::make_unique<Hierarchy>(*shm_, *exchange_, layout_, members_.me);
+  } else {
+    std::vector<int> ranks(static_cast<size_t>(members_.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    flat_ = std::make_unique<FlatGroup>(*exchange_, std::move(ranks), members_.me);
+  }
+  return Done{};
+}
+
+Outcome<> CpuBackend::run(const Operation& operation, Deadline deadline) {
+  if (abort_.is_set()) return tl::unexpected(abort_.failure());
+  if (is_on_one_node()) return shm_->run(operation, deadline);
+  whereabouts_.enter(operation.sequence, static_cast<uint8_t>(operation.kind));
+  Outcome<> done = Done{};
+  if (hierarchy_) {
+    done = hierarchy_->run(operation, deadline);
+  } else {
+    exchange_->begin(operation, deadline);
+    done = run_flat(*flat_, operation);
+  }
+  if (done) return done;
+  const Failure failure = settle(done.error(), &operation);
+  if (shm_) shm_->abort(failure);  // So that no rank of the node goes on waiting.
+  return tl::unexpected(failure);
+}
+
+// The best account of a failure that the links met.
+Failure CpuBackend::settle(const Failure& failure, const Operation* collective) {
+  if (failure.code == ErrorCode::peer_failed)
+    abort_.wait_until(std::chrono::steady_clock::now() + kReasonGrace);
+  if (abort_.is_set()) return abort_.failure();
+  if (failure.code != ErrorCode::timeout || collective == nullptr) return failure;
+  std::vector<int> suspects;
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    if (std::binary_search(failure.ranks.begin(), failure.ranks.end(), members_[rank].rank))
+      suspects.push_back(rank);
+  }
+  const Inquiry inquiry{.members = members_,
+                        .layout = layout_,
+                        .doors = doors_,
+                        .sequence = collective->sequence,
+                        .kind = collective->kind,
+                        .suspects = std::move(suspects)};
+  const std::vector<Absentee> absentees =
+      find_absentees(inquiry, std::chrono::steady_clock::now() + kInquiryLimit);
+  if (abort_.is_set()) return abort_.failure();
+  return absentees.empty() ? failure : absentees_failure(inquiry, absentees);
+}
+
+Outcome<int> CpuBackend::transfer(const Transfer& transfer, Deadline deadline) {
+  Outcome<int> done = transfers_->transfer(transfer, deadline);
+  if (!done && !is_on_one_node()) return tl::unexpected(settle(done.error(), nullptr));
+  return done;
+}
+
+Outcome<std::vector<std::shared_ptr<WorkState>>> CpuBackend::begin(
+    const std::vector<Transfer>& transfers, Deadline deadline) {
+  return transfers_->begin(transfers, deadline);
+}
+
+void CpuBackend::abort(const Failure& failure) {
+  if (!abort_.set(failure)) return;
+  if (shm_) shm_->abort(failure);
+  if (links_) links_->wake();
+  transfers_->abort(failure);
+}
+
+Outcome<SharedBlock> CpuBackend::allocate_shared(size_t bytes, Deadline deadline) {
+  if (shm_) return shm_->allocate_shared(bytes, deadline);
+  return GroupBackend::allocate_shared(bytes, deadline);
+}
+
+std::string CpuBackend::describe() const {
+  if (is_on_one_node()) return "shared memory";
+  if (hierarchy_) return fmt::format("{} nodes of {} ranks", layout_.count(), local_.size());
+  return fmt::format("sockets between {} ranks", members_.size());
+}
+
+}  // namespace muster::worker

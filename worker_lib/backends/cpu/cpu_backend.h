@@ -1,0 +1,69 @@
+// The cpu backend: our own carrier of operations on host memory. Which parts it is made of depends
+// on where the members are:
+//
+//   all on one node            collectives through shared memory (ShmGroup), transfers through
+//   rings
+//                              in it (ShmLinks)
+//   several nodes, even        collectives within nodes through shared memory, between them over
+//   TCP
+//                              (Hierarchy); transfers over sockets
+//   several nodes, uneven      everything over sockets (FlatGroup)
+//
+// Collectives and transfers are performed on the caller's thread; on several nodes one more thread
+// answers the door (Reception), and one drives transfers that nobody waits for.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "worker_lib/backend.h"
+#include "worker_lib/backends/cpu/exchange.h"
+#include "worker_lib/backends/cpu/flat_group.h"
+#include "worker_lib/backends/cpu/hierarchy.h"
+#include "worker_lib/backends/cpu/p2p_engine.h"
+#include "worker_lib/backends/cpu/shm_group.h"
+#include "worker_lib/backends/cpu/tcp_links.h"
+#include "worker_lib/backends/cpu/tcp_reception.h"
+
+namespace muster::worker {
+
+class CpuBackend final : public GroupBackend {
+ public:
+  static Outcome<std::unique_ptr<CpuBackend>> make(GroupSetup setup);
+  ~CpuBackend() override;
+
+  Outcome<> run(const Operation& operation, Deadline deadline) override;
+  Outcome<int> transfer(const Transfer& transfer, Deadline deadline) override;
+  Outcome<std::vector<std::shared_ptr<WorkState>>> begin(const std::vector<Transfer>& transfers,
+                                                         Deadline deadline) override;
+  void abort(const Failure& failure) override;
+  Outcome<SharedBlock> allocate_shared(size_t bytes, Deadline deadline) override;
+
+  // "shared memory", "2 nodes of 4 ranks", "sockets between 5 ranks": what it is made of.
+  std::string describe() const;
+
+ private:
+  explicit CpuBackend(Members members);
+  Outcome<> make_shared(GroupSetup& setup);
+  Outcome<> make_sockets(GroupSetup& setup);
+  // `collective`: the call that failed; null: a transfer.
+  Failure settle(const Failure& failure, const Operation* collective);
+  bool is_on_one_node() const { return layout_.count() == 1; }
+
+  const Members members_;
+  const NodeLayout layout_;
+  const Members local_;
+  AbortSwitch abort_;
+  Whereabouts whereabouts_;
+  std::unique_ptr<ShmGroup> shm_;  // None: uneven.
+  std::vector<Door> doors_;
+  std::unique_ptr<SocketLinks> links_;  // Of collectives; none on one node, as the next three.
+  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<FlatGroup> flat_;
+  std::unique_ptr<Hierarchy> hierarchy_;
+  std::unique_ptr<TransferEngine> transfers_;
+  std::unique_ptr<Reception> reception_;  // Last: it hands connections to the links.
+};
+
+}  // namespace muster::worker

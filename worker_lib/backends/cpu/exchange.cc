@@ -1,0 +1,330 @@
+#include "worker_lib/backends/cpu/exchange.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/error.h"
+#include "worker_lib/backends/cpu/reduce_kernels.h"
+
+namespace muster::worker {
+namespace {
+
+bool has_root(uint8_t kind) {
+  switch (static_cast<OpKind>(kind)) {
+    case OpKind::broadcast:
+    case OpKind::reduce:
+    case OpKind::gather:
+    case OpKind::scatter:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool reduces(uint8_t kind) {
+  switch (static_cast<OpKind>(kind)) {
+    case OpKind::reduce:
+    case OpKind::all_reduce:
+    case OpKind::reduce_scatter:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_same_call(const Frame& a, const Frame& b) {
+  Frame without_part = b;
+  without_part.part = a.part;
+  without_part.bytes = a.bytes;
+  return a == without_part;
+}
+
+}  // namespace
+
+Frame frame_of(const Operation& operation) {
+  Frame frame;
+  frame.kind = static_cast<uint8_t>(operation.kind);
+  frame.sequence = operation.sequence;
+  if (operation.kind == OpKind::barrier) return frame;
+  frame.dtype = static_cast<uint8_t>(operation.dtype);
+  frame.is_v = operation.is_v ? 1 : 0;
+  frame.count = operation.is_v ? 0 : operation.count;
+  if (reduces(frame.kind)) frame.reduce = static_cast<uint8_t>(operation.reduce);
+  if (has_root(frame.kind)) frame.root = operation.root;
+  return frame;
+}
+
+std::string describe(const Frame& frame) {
+  std::string text = fmt::format("{}{} {}", name_of(static_cast<OpKind>(frame.kind)),
+                                 frame.is_v != 0 ? "_v" : "", frame.sequence);
+  if (static_cast<OpKind>(frame.kind) == OpKind::barrier) return text;
+  text += " (";
+  if (reduces(frame.kind))
+    text += fmt::format("{} of ", name_of(static_cast<ReduceOp>(frame.reduce)));
+  if (frame.is_v == 0) text += fmt::format("{} ", frame.count);
+  text += name_of(static_cast<DType>(frame.dtype));
+  if (has_root(frame.kind)) text += fmt::format(", root {}", frame.root);
+  return text + ")";
+}
+
+void combine(const Reduction& reduction, std::byte* out, const std::byte* a, const std::byte* b,
+             size_t count) {
+  const std::array<const std::byte*, 2> in{a, b};
+  reduce_buffers(reduction.dtype, reduction.op, out, in.data(), in.size(), count);
+}
+
+Exchange::Exchange(ByteLinks& links, const Members& members, const AbortSwitch& abort,
+                   Whereabouts* whereabouts)
+    : links_(links),
+      members_(members),
+      abort_(abort),
+      whereabouts_(whereabouts),
+      stream_of_(2 * static_cast<size_t>(members.size()), -1) {}
+
+void Exchange::begin(const Operation& operation, Deadline deadline) {
+  for (const int index : active_) {
+    Stream& stream = *streams_[static_cast<size_t>(index)];
+    stream.pieces.clear();
+    stream.next = 0;
+  }
+  active_.clear();
+  combinations_.clear();
+  label_ = frame_of(operation);
+  deadline_ = deadline;
+}
+
+Exchange::Stream& Exchange::stream_to(int peer, bool is_send) {
+  int& index = stream_of_[2 * static_cast<size_t>(peer) + (is_send ? 1 : 0)];
+  if (index < 0) {
+    index = static_cast<int>(streams_.size());
+    streams_.push_back(std::make_unique<Stream>());
+    streams_.back()->peer = peer;
+    streams_.back()->is_send = is_send;
+  }
+  Stream& stream = *streams_[static_cast<size_t>(index)];
+  if (stream.pieces.empty()) active_.push_back(index);
+  return stream;
+}
+
+Ticket Exchange::add(Stream& stream, const Piece& piece) {
+  stream.pieces.push_back(piece);
+  return {stream_of_[2 * static_cast<size_t>(stream.peer) + (stream.is_send ? 1 : 0)],
+          static_cast<uint32_t>(stream.pieces.size() - 1)};
+}
+
+Ticket Exchange::send(int peer, const void* data, size_t bytes, Ticket after) {
+  CHECK(peer != members_.me);
+  return add(stream_to(peer, true),
+             {.from = static_cast<const std::byte*>(data), .bytes = bytes, .after = after});
+}
+
+Ticket Exchange::receive(int peer, void* to, size_t bytes, Ticket after) {
+  CHECK(peer != members_.me);
+  return add(stream_to(peer, false),
+             {.to = static_cast<std::byte*>(to), .bytes = bytes, .after = after});
+}
+
+Ticket Exchange::receive_combined(int peer, const Reduction& reduction,
+                                  const Combination& combination, Ticket after) {
+  combinations_.push_back({reduction, combination});
+  return add(stream_to(peer, false), {.bytes = combination.count * reduction.element(),
+                                      .after = after,
+                                      .combination = static_cast<int>(combinations_.size() - 1)});
+}
+
+bool Exchange::may_go(const Piece& piece) const {
+  return piece.after.stream < 0 ||
+         streams_[static_cast<size_t>(piece.after.stream)]->next > piece.after.index;
+}
+
+bool Exchange::all_done() const {
+  return std::all_of(active_.begin(), active_.end(),
+                     [&](int index) { return streams_[static_cast<size_t>(index)]->done(); });
+}
+
+Outcome<> Exchange::finish() {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point idle_since = Clock::time_point::max();  // Not idle.
+  while (true) {
+    links_.observe();
+    const Outcome<bool> moved = pass();
+    if (!moved) return tl::unexpected(moved.error());
+    if (all_done()) {
+      if (whereabouts_ != nullptr) whereabouts_->wait_for(-1);
+      return Done{};
+    }
+    if (abort_.is_set()) return tl::unexpected(abort_.failure());
+    if (*moved) {
+      idle_since = Clock::time_point::max();
+      continue;
+    }
+    const Clock::time_point now = Clock::now();
+    if (now >= deadline_) return tl::unexpected(timeout_failure());
+    idle_since = std::min(idle_since, now);
+    if (now - idle_since < links_.patience) {
+      ByteLinks::linger(now - idle_since);
+      continue;
+    }
+    wait_for_links();
+  }
+}
+
+// Moves what can be moved now; whether anything was.
+Outcome<bool> Exchange::pass() {
+  bool moved = false;
+  for (const int index : active_) {
+    Stream& stream = *streams_[static_cast<size_t>(index)];
+    if (stream.done()) continue;
+    const Outcome<bool> one = stream.is_send ? push(stream) : pull(stream);
+    if (!one) return one;
+    moved = moved || *one;
+  }
+  return moved;
+}
+
+Outcome<bool> Exchange::push(Stream& stream) {
+  const Piece& piece = stream.pieces[stream.next];
+  if (!may_go(piece)) return false;
+  if (!stream.announced) {
+    stream.frame = label_;
+    stream.frame.part = stream.next;
+    stream.frame.bytes = piece.bytes;
+    stream.announced = true;
+  }
+  std::array<iovec, 2> parts;
+  size_t used = 0;
+  size_t skip = stream.moved;
+  if (skip < sizeof(Frame)) {
+    parts[used++] = {reinterpret_cast<char*>(&stream.frame) + skip, sizeof(Frame) - skip};
+    skip = 0;
+  } else {
+    skip -= sizeof(Frame);
+  }
+  if (piece.bytes > skip)
+    parts[used++] = {const_cast<std::byte*>(piece.from) + skip, piece.bytes - skip};
+  const Outcome<size_t> written = links_.write(stream.peer, {parts.data(), used});
+  if (!written) return tl::unexpected(written.error());
+  stream.moved += *written;
+  if (stream.moved == sizeof(Frame) + piece.bytes) complete(stream, piece);
+  return *written > 0;
+}
+
+Outcome<bool> Exchange::pull(Stream& stream) {
+  const Piece& piece = stream.pieces[stream.next];
+  if (!may_go(piece)) return false;
+  std::byte* to = piece.to;
+  if (piece.combination >= 0) {
+    if (stream.scratch.size() < piece.bytes) stream.scratch.resize(piece.bytes);
+    to = stream.scratch.data();
+  }
+  std::array<iovec, 2> parts;
+  size_t used = 0;
+  size_t skip = stream.moved;
+  if (skip < sizeof(Frame)) {
+    parts[used++] = {reinterpret_cast<char*>(&stream.frame) + skip, sizeof(Frame) - skip};
+    skip = 0;
+  } else {
+    skip -= sizeof(Frame);
+  }
+  // Frame and bytes in one call. Where the frame turns out to be another call's, what lies in `to`
+  // is as undefined as the failed operation's buffers are said to be.
+  if (piece.bytes > skip) parts[used++] = {to + skip, piece.bytes - skip};
+  const Outcome<size_t> got = links_.read(stream.peer, {parts.data(), used});
+  if (!got) return tl::unexpected(got.error());
+  if (*got == 0) {
+    if (links_.ended(stream.peer)) return tl::unexpected(ended_failure(stream));
+    return false;
+  }
+  const bool had_frame = stream.moved >= sizeof(Frame);
+  stream.moved += *got;
+  if (!had_frame && stream.moved >= sizeof(Frame)) {
+    const Outcome<> same = check_frame(stream, piece);
+    if (!same) return tl::unexpected(same.error());
+  }
+  if (stream.moved == sizeof(Frame) + piece.bytes) complete(stream, piece);
+  return true;
+}
+
+void Exchange::complete(Stream& stream, const Piece& piece) {
+  if (piece.combination >= 0) {
+    const auto& [reduction, what] = combinations_[static_cast<size_t>(piece.combination)];
+    const std::byte* received = stream.scratch.data();
+    combine(reduction, what.out, what.mine_first ? what.mine : received,
+            what.mine_first ? received : what.mine, what.count);
+    if (what.is_last && reduction.divisor != 1)
+      divide(reduction.dtype, what.out, what.count, reduction.divisor);
+  }
+  ++stream.next;
+  stream.moved = 0;
+  stream.announced = false;
+}
+
+Outcome<> Exchange::check_frame(const Stream& stream, const Piece& piece) const {
+  const Frame& frame = stream.frame;
+  const Peer& peer = members_[stream.peer];
+  if (frame.magic != Frame::kMagic)
+    return failed(
+        ErrorCode::peer_failed,
+        fmt::format("{} sends something else than messages of a collective", describe(peer)),
+        {peer.rank});
+  if (!is_same_call(frame, label_))
+    return failed(ErrorCode::mismatch,
+                  fmt::format("{} called {} where this rank called {}; all members of a group must "
+                              "make the same calls in the same order",
+                              describe(peer), describe(frame), describe(label_)),
+                  {peer.rank});
+  if (frame.bytes != piece.bytes || frame.part != stream.next)
+    return failed(ErrorCode::mismatch,
+                  fmt::format("{} sends {} bytes where this rank expects {}; the counts that the "
+                              "ranks pass do not fit each other",
+                              describe(peer), frame.bytes, piece.bytes),
+                  {peer.rank});
+  return Done{};
+}
+
+void Exchange::wait_for_links() {
+  reading_.clear();
+  writing_.clear();
+  for (const int index : active_) {
+    const Stream& stream = *streams_[static_cast<size_t>(index)];
+    if (stream.done() || !may_go(stream.pieces[stream.next])) continue;
+    (stream.is_send ? writing_ : reading_).push_back(stream.peer);
+  }
+  CHECK(!reading_.empty() || !writing_.empty());  // Else messages depend on each other in a circle.
+  const int first = !reading_.empty() ? reading_.front() : writing_.front();
+  if (whereabouts_ != nullptr) whereabouts_->wait_for(first);
+  links_.arm({reading_, writing_});
+  links_.sleep(deadline_, true);
+}
+
+Failure Exchange::ended_failure(const Stream& stream) const {
+  const Peer& peer = members_[stream.peer];
+  return {ErrorCode::peer_failed,
+          fmt::format("{} closed its connection (end of stream)", describe(peer)),
+          {peer.rank}};
+}
+
+// Those whose messages or room did not come: receives tell most, since a send is only stuck behind
+// what the peer has not read.
+Failure Exchange::timeout_failure() const {
+  Failure failure{ErrorCode::timeout, "", {}};
+  std::string names;
+  for (const bool sends : {false, true}) {
+    for (const int index : active_) {
+      const Stream& stream = *streams_[static_cast<size_t>(index)];
+      if (stream.is_send != sends || stream.done() || !may_go(stream.pieces[stream.next])) continue;
+      failure.ranks.push_back(members_[stream.peer].rank);
+      names += (names.empty() ? "" : ", ") + describe(members_[stream.peer]);
+    }
+    if (!failure.ranks.empty()) break;
+  }
+  std::sort(failure.ranks.begin(), failure.ranks.end());
+  failure.message = fmt::format("{} did not come in time", names.empty() ? "a peer" : names);
+  return failure;
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,159 @@
+// The messages of one collective on one rank, progressed together on the caller's thread: a set of
+// sends and receives, in order for each pair of ranks, that may depend on one another. A ring, a
+// tree, an all_to_all are lists of these.
+//
+//   exchange.begin(operation, deadline);
+//   auto got = exchange.receive(left, block, bytes);
+//   exchange.send(right, block, bytes, got);      // leaves when `got` is there
+//   Outcome<> done = exchange.finish();
+//
+// Every message carries a frame that says which call it belongs to, and the receiver compares it
+// with its own call: ranks that called different things find out before data is used. Messages of a
+// dependent chain should be no larger than kChunk, so that forwarding begins with the first of them
+// and reductions find their data in the cache.
+//
+// Owned by one rank's backend; one thread at a time. The abort switch ends finish() from any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "worker_lib/backends/cpu/links.h"
+#include "worker_lib/backends/cpu/tcp_reception.h"
+#include "worker_lib/failure.h"
+#include "worker_lib/members.h"
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+inline constexpr size_t kChunk = 128 * 1024;
+
+// In front of every message, in the order of the machine.
+struct Frame {
+  static constexpr uint32_t kMagic = 0x464c554d;  // "MULF"
+  uint32_t magic = kMagic;
+  uint8_t kind = 0;
+  uint8_t dtype = 0;
+  uint8_t reduce = 0;
+  uint8_t is_v = 0;
+  int32_t root = 0;
+  uint32_t part = 0;  // Of this call, between this pair of ranks.
+  uint64_t sequence = 0;
+  uint64_t count = 0;
+  uint64_t bytes = 0;  // That follow.
+
+  friend bool operator==(const Frame&, const Frame&) = default;
+};
+static_assert(sizeof(Frame) == 40);
+
+// What all messages of this call carry; `part` and `bytes` are each one's own.
+Frame frame_of(const Operation& operation);
+// "all_reduce 17 (sum of 100 float32)".
+std::string describe(const Frame& frame);
+
+// A reduction of elements as the algorithms see it.
+struct Reduction {
+  DType dtype = DType::uint8;
+  ReduceOp op = ReduceOp::sum;  // Never average: see `divisor`.
+  int divisor = 1;              // What the result of all ranks is divided by.
+
+  size_t element() const { return size_of(dtype); }
+};
+
+// out = a op b, element by element. `out` may be one of them.
+void combine(const Reduction& reduction, std::byte* out, const std::byte* a, const std::byte* b,
+             size_t count);
+
+// A message that was asked for.
+struct Ticket {
+  int stream = -1;  // None.
+  uint32_t index = 0;
+};
+
+// What is done with elements that came.
+struct Combination {
+  std::byte* out = nullptr;
+  const std::byte* mine = nullptr;  // May be `out`.
+  size_t count = 0;
+  bool mine_first = true;  // out = mine op received; else received op mine.
+  bool is_last = false;    // Divides by the divisor.
+};
+
+class Exchange {
+ public:
+  // All of these outlive it. `whereabouts` may be null.
+  Exchange(ByteLinks& links, const Members& members, const AbortSwitch& abort,
+           Whereabouts* whereabouts);
+
+  // Forgets what was asked before. REQUIRES: that was finished.
+  void begin(const Operation& operation, Deadline deadline);
+
+  // Asks for a message; nothing moves before finish(). `after`: a receive (or, of a receive: a
+  // send) of this exchange that has to be done before.
+  Ticket send(int peer, const void* data, size_t bytes, Ticket after = {});
+  Ticket receive(int peer, void* to, size_t bytes, Ticket after = {});
+
+  // Receives `count` elements and combines them into `out`. REQUIRES: no more than kChunk bytes for
+  // messages that others depend on.
+  Ticket receive_combined(int peer, const Reduction& reduction, const Combination& combination,
+                          Ticket after = {});
+
+  // Moves it all. May be followed by more sends and receives of the same call, and finish() again.
+  Outcome<> finish();
+
+  Deadline deadline() const { return deadline_; }
+
+ private:
+  struct Piece {
+    const std::byte* from = nullptr;  // Of a send.
+    std::byte* to = nullptr;          // Of a receive; null: into the stream's scratch.
+    size_t bytes = 0;
+    Ticket after;
+    int combination = -1;  // An index into combinations_.
+  };
+  struct Stream {
+    int peer = -1;
+    bool is_send = false;
+    std::vector<Piece> pieces;
+    uint32_t next = 0;       // The piece under way.
+    size_t moved = 0;        // Of its frame and bytes together.
+    bool announced = false;  // A send: `frame` is that of the piece under way.
+    Frame frame;
+    std::vector<std::byte> scratch;
+
+    bool done() const { return next == pieces.size(); }
+  };
+  struct Combining {
+    Reduction reduction;
+    Combination what;
+  };
+
+  Stream& stream_to(int peer, bool is_send);
+  Ticket add(Stream& stream, const Piece& piece);
+  bool may_go(const Piece& piece) const;
+  Outcome<bool> pass();
+  Outcome<bool> push(Stream& stream);
+  Outcome<bool> pull(Stream& stream);
+  void complete(Stream& stream, const Piece& piece);
+  bool all_done() const;
+  void wait_for_links();
+  Failure ended_failure(const Stream& stream) const;
+  Failure timeout_failure() const;
+  Outcome<> check_frame(const Stream& stream, const Piece& piece) const;
+
+  ByteLinks& links_;
+  const Members& members_;
+  const AbortSwitch& abort_;
+  Whereabouts* whereabouts_;
+  Frame label_;
+  Deadline deadline_;
+  std::vector<std::unique_ptr<Stream>> streams_;  // Made once for a peer and direction; kept.
+  std::vector<int> stream_of_;                    // By 2 * peer + is_send; -1: none yet.
+  std::vector<int> active_;                       // Indices of streams_ with pieces, as asked.
+  std::vector<Combining> combinations_;
+  std::vector<int> reading_, writing_;
+};
+
+}  // namespace muster::worker

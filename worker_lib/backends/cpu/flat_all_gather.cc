@@ -1,0 +1,81 @@
+// all_gather: directly to everybody where that is few and little, Bruck's algorithm where it is
+// many and little (log2 n messages), a ring where it is much.
+#include <cstring>
+
+#include "worker_lib/backends/cpu/flat_group.h"
+#include "worker_lib/backends/cpu/flat_ring.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr int kDirectRanksMax = 8;
+constexpr size_t kLittleBytes = 64 * 1024;  // Of all blocks together.
+
+void copy_own(std::byte* to, const std::byte* from, size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+Outcome<> FlatGroup::all_gather(const std::byte* in, std::byte* out, const Blocks& blocks) {
+  if (size() <= kDirectRanksMax && blocks.total() <= kLittleBytes)
+    return direct_all_gather(in, out, blocks);
+  if (blocks.uniform() && blocks.total() <= kLittleBytes)
+    return bruck_all_gather(in, out, blocks.bytes(0));
+  return ring_all_gather(in, out, blocks);
+}
+
+Outcome<> FlatGroup::direct_all_gather(const std::byte* in, std::byte* out, const Blocks& blocks) {
+  for (int i = 1; i < size(); ++i) {
+    exchange_.send(peer(around(me_, i)), in, blocks.bytes(me_));
+    const int from = around(me_, -i);
+    exchange_.receive(peer(from), out + blocks.offset(from), blocks.bytes(from));
+  }
+  copy_own(out + blocks.offset(me_), in, blocks.bytes(me_));
+  return exchange_.finish();
+}
+
+// After round k a rank holds the blocks of itself and the 2^(k+1) - 1 ranks to its right; in each
+// it passes on what it has to the left. At the end they are turned into their places.
+Outcome<> FlatGroup::bruck_all_gather(const std::byte* in, std::byte* out, size_t bytes) {
+  const auto n = static_cast<size_t>(size());
+  std::byte* held = scratch_.at_least(n * bytes);
+  copy_own(held, in, bytes);
+  Ticket heard;
+  for (int distance = 1; distance < size(); distance *= 2) {
+    const auto have = static_cast<size_t>(distance);
+    const size_t part = std::min(have, n - have) * bytes;
+    exchange_.send(peer(around(me_, -distance)), held, part, heard);
+    heard = exchange_.receive(peer(around(me_, distance)), held + have * bytes, part, heard);
+  }
+  const Outcome<> done = exchange_.finish();
+  if (!done) return done;
+  for (int i = 0; i < size(); ++i)
+    copy_own(out + static_cast<size_t>(around(me_, i)) * bytes,
+             held + static_cast<size_t>(i) * bytes, bytes);
+  return done;
+}
+
+Outcome<> FlatGroup::ring_all_gather(const std::byte* in, std::byte* out, const Blocks& blocks) {
+  if (blocks.total() == 0) return barrier();
+  const int right = peer(around(me_, 1));
+  const int left = peer(around(me_, -1));
+  std::vector<std::vector<Ticket>> heard(ring_segments(blocks));
+  each_ring_step(heard.size(), size() - 1, [&](size_t segment, int step) {
+    std::vector<Ticket>& tickets = heard[segment];
+    each_ring_chunk(
+        blocks, around(me_, -step), segment, [&](size_t index, size_t offset, size_t bytes) {
+          const std::byte* from = step == 0 ? in + (offset - blocks.offset(me_)) : out + offset;
+          exchange_.send(right, from, bytes, step == 0 ? Ticket{} : tickets[index]);
+        });
+    tickets.clear();
+    each_ring_chunk(blocks, around(me_, -step - 1), segment,
+                    [&](size_t, size_t offset, size_t bytes) {
+                      tickets.push_back(exchange_.receive(left, out + offset, bytes));
+                    });
+  });
+  copy_own(out + blocks.offset(me_), in, blocks.bytes(me_));
+  return exchange_.finish();
+}
+
+}  // namespace muster::worker

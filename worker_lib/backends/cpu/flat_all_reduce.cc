@@ -1,0 +1,95 @@
+// all_reduce: recursive doubling where it is small (log2 n messages of everything), a ring where it
+// is large (each rank sends 2 (n-1)/n of the data, the least that is possible).
+#include <algorithm>
+#include <cstring>
+
+#include "worker_lib/backends/cpu/flat_group.h"
+#include "worker_lib/backends/cpu/flat_ring.h"
+#include "worker_lib/backends/cpu/reduce_kernels.h"
+
+namespace muster::worker {
+namespace {
+
+// Below it a ring's 2 (n-1) steps cost more than the bytes that it saves.
+constexpr size_t kDoublingBytes = 32 * 1024;
+
+}  // namespace
+
+Outcome<> FlatGroup::all_reduce(const std::byte* in, std::byte* out, size_t count,
+                                const Reduction& reduction) {
+  const size_t bytes = count * reduction.element();
+  if (size() > 1 && bytes > kDoublingBytes) return ring_all_reduce(in, out, count, reduction);
+  if (in != out && bytes > 0) std::memcpy(out, in, bytes);
+  return doubling_all_reduce(out, count, reduction);
+}
+
+// With p the largest power of two that is not above n: the last n - p ranks first hand what they
+// have to one of the others each, and get the result at the end. Both partners of a round compute
+// lower rank op higher rank, so all get the same bits.
+Outcome<> FlatGroup::doubling_all_reduce(std::byte* data, size_t count,
+                                         const Reduction& reduction) {
+  const size_t bytes = count * reduction.element();
+  int power = 1;
+  while (power * 2 <= size())
+    power *= 2;
+  const int spare = size() - power;
+  if (me_ >= power) {
+    exchange_.send(peer(me_ - power), data, bytes);
+    exchange_.receive(peer(me_ - power), data, bytes);
+    return exchange_.finish();
+  }
+  if (me_ < spare) {
+    exchange_.receive_combined(peer(me_ + power), reduction,
+                               {.out = data, .mine = data, .count = count});
+    const Outcome<> done = exchange_.finish();
+    if (!done) return done;
+  }
+  std::byte* theirs = scratch_.at_least(bytes);
+  for (int bit = 1; bit < power; bit *= 2) {
+    const int partner = me_ ^ bit;
+    exchange_.send(peer(partner), data, bytes);
+    exchange_.receive(peer(partner), theirs, bytes);
+    const Outcome<> done = exchange_.finish();
+    if (!done) return done;
+    combine(reduction, data, me_ < partner ? data : theirs, me_ < partner ? theirs : data, count);
+  }
+  if (reduction.divisor != 1) divide(reduction.dtype, data, count, reduction.divisor);
+  if (me_ < spare) exchange_.send(peer(me_ + power), data, bytes);
+  return exchange_.finish();
+}
+
+// In step s a rank sends block me - s to the right, and adds its own to the block me - s - 1 that
+// comes from the left; after n - 1 steps it holds the sum of block me + 1, and in n - 1 more steps
+// the sums go around. Chunk by chunk, in segments that stay in the cache: a chunk leaves as soon as
+// its sum is there, whatever the step.
+Outcome<> FlatGroup::ring_all_reduce(const std::byte* in, std::byte* out, size_t count,
+                                     const Reduction& reduction) {
+  const int n = size();
+  const Blocks blocks = Blocks::split(count, reduction.element(), n);
+  const int right = peer(around(me_, 1));
+  const int left = peer(around(me_, -1));
+  std::vector<std::vector<Ticket>> heard(ring_segments(blocks));
+  each_ring_step(heard.size(), 2 * (n - 1), [&](size_t segment, int step) {
+    const bool adds = step < n - 1;
+    const std::byte* from = step == 0 ? in : out;
+    std::vector<Ticket>& tickets = heard[segment];  // Of the step before, then of this one.
+    each_ring_chunk(
+        blocks, around(me_, -step), segment, [&](size_t index, size_t offset, size_t bytes) {
+          exchange_.send(right, from + offset, bytes, step == 0 ? Ticket{} : tickets[index]);
+        });
+    tickets.clear();
+    each_ring_chunk(
+        blocks, around(me_, -step - 1), segment, [&](size_t, size_t offset, size_t bytes) {
+          tickets.push_back(adds ? exchange_.receive_combined(left, reduction,
+                                                              {.out = out + offset,
+                                                               .mine = in + offset,
+                                                               .count = bytes / reduction.element(),
+                                                               .mine_first = false,
+                                                               .is_last = step == n - 2})
+                                 : exchange_.receive(left, out + offset, bytes));
+        });
+  });
+  return exchange_.finish();
+}
+
+}  // namespace muster::worker

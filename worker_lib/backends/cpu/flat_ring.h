@@ -1,0 +1,46 @@
+// How the rings cut blocks: into segments, which go around one after the other so that what was
+// added a step ago is still in the cache, and those into chunks, the messages.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "worker_lib/backends/cpu/exchange.h"
+#include "worker_lib/backends/cpu/flat_group.h"
+
+namespace muster::worker {
+
+inline constexpr size_t kSegment = 4 * kChunk;
+
+// Of the largest block.
+inline size_t ring_segments(const Blocks& blocks) {
+  size_t largest = 0;
+  for (int i = 0; i < blocks.n(); ++i)
+    largest = std::max(largest, blocks.bytes(i));
+  return (largest + kSegment - 1) / kSegment;
+}
+
+// visit(segment, step) for all of them, in the order in which every rank sends and receives. Two
+// segments are under way at a time, by turns: while one waits for what a neighbour has to add, the
+// other moves. REQUIRES: segments >= 1.
+template <typename Visit>
+void each_ring_step(size_t segments, int steps, const Visit& visit) {
+  const auto count = static_cast<size_t>(steps);
+  const size_t lag = std::max<size_t>(1, (count + 1) / 2);
+  for (size_t tick = 0; tick < (segments - 1) * lag + count; ++tick) {
+    const size_t oldest = tick < count ? 0 : (tick - count) / lag + 1;
+    for (size_t segment = std::min(tick / lag, segments - 1) + 1; segment-- > oldest;)
+      visit(segment, static_cast<int>(tick - segment * lag));
+  }
+}
+
+// visit(index within the segment, offset in the whole, bytes) for each chunk; none of an empty one.
+template <typename Visit>
+void each_ring_chunk(const Blocks& blocks, int block, size_t segment, const Visit& visit) {
+  const size_t end = std::min(blocks.bytes(block), (segment + 1) * kSegment);
+  size_t index = 0;
+  for (size_t at = segment * kSegment; at < end; at += kChunk, ++index)
+    visit(index, blocks.offset(block) + at, std::min(kChunk, end - at));
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,122 @@
+// Broadcast and reduce: a binomial tree where latency counts (log2 n messages one after the other),
+// a chain where bytes do: every rank passes each chunk on while the next one comes, so the whole
+// takes the time of one copy and not of log2 n.
+#include <algorithm>
+#include <cstring>
+
+#include "worker_lib/backends/cpu/flat_group.h"
+#include "worker_lib/backends/cpu/reduce_kernels.h"
+
+namespace muster::worker {
+namespace {
+
+// A chain of n is filled after n chunks: it pays where there are several times as many. Of two it
+// is the tree, but in chunks that are added while they are in the cache.
+constexpr size_t kChainBytesPerRank = 64 * 1024;
+constexpr size_t kChainChunkMin = 16 * 1024;
+// Chunks of a chain's sums under way; more than the kernel buffers of a socket hold.
+constexpr size_t kChainWindow = 16;
+
+bool pays_as_chain(size_t bytes, int n) {
+  return bytes >= kChainBytesPerRank * static_cast<size_t>(n);
+}
+
+size_t chain_chunk(size_t bytes, int n) {
+  const size_t wanted = bytes / (4 * static_cast<size_t>(n));
+  return std::clamp(wanted / kChainChunkMin * kChainChunkMin, kChainChunkMin, kChunk);
+}
+
+}  // namespace
+
+Outcome<> FlatGroup::broadcast(std::byte* data, size_t bytes, int root) {
+  return pays_as_chain(bytes, size()) ? chain_broadcast(data, bytes, root)
+                                      : binomial_broadcast(data, bytes, root);
+}
+
+// Seen from the root, rank v hears from v without its lowest bit, and passes on to v plus each
+// lower power of two: the farthest first, since most have to hear through it.
+Outcome<> FlatGroup::binomial_broadcast(std::byte* data, size_t bytes, int root) {
+  const int v = around(me_, -root);
+  Ticket heard;
+  int bit = 1;
+  while (bit < size() && (v & bit) == 0)
+    bit *= 2;
+  if (v != 0) heard = exchange_.receive(peer(around(root, v - bit)), data, bytes);
+  for (bit /= 2; bit >= 1; bit /= 2) {
+    if (v + bit < size()) exchange_.send(peer(around(root, v + bit)), data, bytes, heard);
+  }
+  return exchange_.finish();
+}
+
+Outcome<> FlatGroup::chain_broadcast(std::byte* data, size_t bytes, int root) {
+  const int v = around(me_, -root);
+  const size_t chunk = chain_chunk(bytes, size());
+  for (size_t offset = 0; offset < bytes; offset += chunk) {
+    const size_t part = std::min(chunk, bytes - offset);
+    Ticket heard;
+    if (v > 0) heard = exchange_.receive(peer(around(me_, -1)), data + offset, part);
+    if (v + 1 < size()) exchange_.send(peer(around(me_, 1)), data + offset, part, heard);
+  }
+  return exchange_.finish();
+}
+
+Outcome<> FlatGroup::reduce(const std::byte* in, std::byte* out, size_t count,
+                            const Reduction& reduction, int root) {
+  if (size() == 1) {
+    if (in != out && count > 0) std::memcpy(out, in, count * reduction.element());
+    return Done{};
+  }
+  return pays_as_chain(count * reduction.element(), size())
+             ? chain_reduce(in, out, count, reduction, root)
+             : binomial_reduce(in, out, count, reduction, root);
+}
+
+// The broadcast's tree backwards. Children are heard in a fixed order, the nearest first, so that
+// the sum is the same in every run.
+Outcome<> FlatGroup::binomial_reduce(const std::byte* in, std::byte* out, size_t count,
+                                     const Reduction& reduction, int root) {
+  const int v = around(me_, -root);
+  const size_t bytes = count * reduction.element();
+  std::byte* sum = v == 0 ? out : scratch_.at_least(bytes);
+  const std::byte* mine = in;
+  Ticket heard;
+  int bit = 1;
+  for (; bit < size() && (v & bit) == 0; bit *= 2) {
+    if (v + bit >= size()) continue;
+    heard = exchange_.receive_combined(peer(around(root, v + bit)), reduction,
+                                       {.out = sum, .mine = mine, .count = count}, heard);
+    mine = sum;
+  }
+  if (v != 0) exchange_.send(peer(around(root, v - bit)), mine, bytes, heard);
+  const Outcome<> done = exchange_.finish();
+  if (done && v == 0 && reduction.divisor != 1)
+    divide(reduction.dtype, out, count, reduction.divisor);
+  return done;
+}
+
+Outcome<> FlatGroup::chain_reduce(const std::byte* in, std::byte* out, size_t count,
+                                  const Reduction& reduction, int root) {
+  const int v = around(me_, -root);
+  const size_t bytes = count * reduction.element();
+  const size_t chunk = chain_chunk(bytes, size());
+  std::byte* window = v == 0 ? nullptr : scratch_.at_least(kChainWindow * chunk);
+  std::vector<Ticket> passed_on(kChainWindow);
+  for (size_t offset = 0; offset < bytes; offset += chunk) {
+    const size_t part = std::min(chunk, bytes - offset);
+    const size_t slot = offset / chunk % kChainWindow;
+    std::byte* sum = v == 0 ? out + offset : window + slot * chunk;
+    const std::byte* mine = in + offset;
+    Ticket heard;
+    if (v + 1 < size()) {
+      heard = exchange_.receive_combined(
+          peer(around(me_, 1)), reduction,
+          {.out = sum, .mine = mine, .count = part / reduction.element(), .is_last = v == 0},
+          passed_on[slot]);
+      mine = sum;
+    }
+    if (v > 0) passed_on[slot] = exchange_.send(peer(around(me_, -1)), mine, part, heard);
+  }
+  return exchange_.finish();
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,64 @@
+// Collectives of a group with equally many members on each of several nodes: what can stay within a
+// node goes through shared memory, and every byte crosses between two nodes once. The ranks with
+// the same index on their nodes form a column; each column carries its own slice over TCP, all at
+// the same time.
+//
+//   all_reduce      reduce_scatter in the node, all_reduce in the columns, all_gather in the node;
+//                   small: reduce to the first of the node, all_reduce of the firsts, broadcast
+//   reduce          reduce_scatter in the node, reduce in the columns, gather on the root's node
+//   broadcast       scatter on the root's node, broadcast in the columns, all_gather in the node
+//   all_gather      all_gather in the columns, then in the node     (contiguous ranks only)
+//   reduce_scatter  reduce_scatter in the node, then in the columns (contiguous ranks only)
+//   barrier         the node, its firsts, the node
+//   the others      flat over all links: nothing is saved by going another way
+//
+// One thread at a time. After a failure of either half the owner aborts the segment, so that no
+// rank of the node goes on waiting.
+#pragma once
+
+#include <memory>
+
+#include "worker_lib/backends/cpu/flat_group.h"
+#include "worker_lib/backends/cpu/hierarchy_layout.h"
+#include "worker_lib/backends/cpu/shm_group.h"
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+class Hierarchy {
+ public:
+  // `shm`, `exchange`, `layout` outlive it. REQUIRES: layout.is_even().
+  Hierarchy(ShmGroup& shm, Exchange& exchange, const NodeLayout& layout, int me);
+
+  Outcome<> run(const Operation& operation, Deadline deadline);
+
+ private:
+  Outcome<> barrier(const Operation& operation);
+  Outcome<> broadcast(const Operation& operation);
+  Outcome<> large_broadcast(const Operation& operation);
+  Outcome<> reduce(const Operation& operation);
+  Outcome<> large_reduce(const Operation& operation);
+  Outcome<> all_reduce(const Operation& operation);
+  Outcome<> large_all_reduce(const Operation& operation);
+  Outcome<> all_gather(const Operation& operation);
+  Outcome<> reduce_scatter(const Operation& operation);
+
+  // One step in shared memory: `operation`'s kind, counts, root and buffers are those of the step,
+  // its dtype and reduction (average: sum) those of the call.
+  Outcome<> in_node(const Operation& call, Operation step);
+  bool is_first() const { return local_ == 0; }
+  int local_size() const { return shm_.local().size(); }
+
+  ShmGroup& shm_;
+  Exchange& exchange_;
+  const NodeLayout& layout_;
+  int me_;
+  int node_;
+  int local_;
+  FlatGroup column_;
+  FlatGroup all_;
+  Scratch scratch_;
+  Deadline deadline_;
+};
+
+}  // namespace muster::worker

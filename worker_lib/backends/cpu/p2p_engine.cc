@@ -1,0 +1,305 @@
+#include "worker_lib/backends/cpu/p2p_engine.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/error.h"
+#include "worker_lib/quiet_thread.h"
+
+namespace muster::worker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Failure late_failure(const TransferRequest& request, const Members& members) {
+  const int peer = request.transfer.peer;
+  if (peer < 0)
+    return {ErrorCode::timeout,
+            fmt::format("no message with tag {} came from anybody in time", request.transfer.tag),
+            {}};
+  const char* text = request.is_send() ? "{} did not take the message with tag {} in time"
+                     : request.matched
+                         ? "{} did not send the rest of its message with tag {} in time"
+                         : "{} did not send a message with tag {} in time";
+  return {ErrorCode::timeout,
+          fmt::format(fmt::runtime(text), describe(members[peer]), request.transfer.tag),
+          {members[peer].rank}};
+}
+
+}  // namespace
+
+TransferEngine::TransferEngine(std::unique_ptr<ByteLinks> links, const Members& members)
+    : links_(std::move(links)),
+      members_(members),
+      outs_(static_cast<size_t>(members.size())),
+      ins_(static_cast<size_t>(members.size())) {}
+
+TransferEngine::~TransferEngine() {
+  abort({ErrorCode::aborted, "the group was let go of while a transfer was under way", {}});
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+  }
+  changed_.notify_all();
+  links_->wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+// ---- calls
+
+Outcome<int> TransferEngine::transfer(const Transfer& transfer, Deadline deadline) {
+  Lock lock(mutex_);
+  if (failure_) return tl::unexpected(*failure_);
+  const RequestPtr request = enter(transfer, deadline);
+  if (!is_driven_) {
+    drive(lock, true, [&] { return request->done; });
+  } else {
+    pass();
+    if (!request->done) links_->wake();  // Whoever drives has to look for this one, too.
+  }
+  while (!request->done) {
+    changed_.wait_until(lock, deadline, [&] { return request->done || !is_driven_; });
+    if (!request->done && !is_driven_) drive(lock, true, [&] { return request->done; });
+    if (!request->done) check_deadlines(Clock::now());
+  }
+  if (request->failure) return tl::unexpected(*request->failure);
+  return request->source;
+}
+
+Outcome<std::vector<std::shared_ptr<WorkState>>> TransferEngine::begin(
+    const std::vector<Transfer>& transfers, Deadline deadline) {
+  std::vector<std::shared_ptr<WorkState>> states;
+  const Lock lock(mutex_);
+  if (failure_) return tl::unexpected(*failure_);
+  for (const Transfer& transfer : transfers) {
+    auto work = std::make_shared<HostWork>();
+    states.push_back(work);
+    if (failure_) {
+      work->complete(tl::unexpected(*failure_));
+      continue;
+    }
+    ++unattended_;
+    const RequestPtr request = enter(transfer, deadline);
+    request->work = std::move(work);
+    if (request->done) {
+      --unattended_;
+      request->work->complete(Done{}, request->source);
+    }
+  }
+  if (!failure_) pass();
+  if (unattended_ == 0) return states;
+  if (!thread_.joinable()) thread_ = quiet_thread([this] { serve(); });
+  changed_.notify_all();
+  links_->wake();
+  return states;
+}
+
+void TransferEngine::abort(const Failure& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) fail(failure);
+  }
+  links_->wake();
+}
+
+std::optional<Failure> TransferEngine::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+// ---- who drives
+
+// Moves bytes and sleeps on the links until done() or the failure of all.
+template <typename Done>
+void TransferEngine::drive(Lock& lock, bool patient, const Done& done) {
+  is_driven_ = true;
+  Clock::time_point idle_since = Clock::time_point::max();  // Not idle.
+  while (!done() && !failure_) {
+    links_->observe();
+    pass();
+    if (done() || failure_) break;
+    if (moved_) {
+      idle_since = Clock::time_point::max();
+      lock.unlock();  // So that others get a word in while much is moved.
+      lock.lock();
+      continue;
+    }
+    if (const std::optional<Failure> broken = links_->broken()) {
+      fail(*broken);
+      break;
+    }
+    const Clock::time_point now = Clock::now();
+    check_deadlines(now);
+    if (failure_) break;
+    idle_since = std::min(idle_since, now);
+    const bool tries_on = patient && now - idle_since < links_->patience;
+    const Deadline until = earliest_deadline();
+    if (!tries_on) arm();
+    lock.unlock();
+    if (tries_on) {
+      ByteLinks::linger(now - idle_since);
+    } else {
+      links_->sleep(until, patient);
+    }
+    lock.lock();
+  }
+  is_driven_ = false;
+  changed_.notify_all();
+}
+
+// The thread for what nobody waits for.
+void TransferEngine::serve() {
+  Lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stops_ || (unattended_ > 0 && !is_driven_); });
+    if (stops_) return;
+    drive(lock, false, [&] { return stops_ || unattended_ == 0; });
+  }
+}
+
+void TransferEngine::arm() {
+  reading_.clear();
+  writing_.clear();
+  for (const RequestPtr& request : under_way_) {
+    const int peer =
+        request->is_send() || !request->matched ? request->transfer.peer : request->source;
+    if (request->is_send()) {
+      writing_.push_back(peer);
+    } else if (peer >= 0) {
+      reading_.push_back(peer);
+    } else {
+      for (int any = 0; any < members_.size(); ++any) {
+        if (any != members_.me) reading_.push_back(any);
+      }
+    }
+  }
+  for (std::vector<int>* peers : {&reading_, &writing_}) {
+    std::sort(peers->begin(), peers->end());
+    peers->erase(std::unique(peers->begin(), peers->end()), peers->end());
+    std::erase(*peers, members_.me);
+  }
+  links_->arm({reading_, writing_});
+}
+
+// ---- requests
+
+RequestPtr TransferEngine::enter(const Transfer& transfer, Deadline deadline) {
+  auto request = std::make_shared<TransferRequest>();
+  request->transfer = transfer;
+  request->deadline = deadline;
+  under_way_.push_back(request);
+  if (!request->is_send()) {
+    post_receive(request);
+  } else if (transfer.peer == members_.me) {
+    send_to_self(request);
+  } else {
+    outs_[static_cast<size_t>(transfer.peer)].queue.push_back(request);
+  }
+  std::erase_if(under_way_, [](const RequestPtr& one) { return one->done; });
+  return request;
+}
+
+void TransferEngine::post_receive(const RequestPtr& request) {
+  EarlyMessage* early = matching_.find_early(request->transfer.peer, request->transfer.tag);
+  if (early == nullptr) {
+    matching_.post(request);
+    return;
+  }
+  request->matched = true;
+  request->source = early->from;
+  if (early->complete()) {
+    deliver(request, early->from, *early);
+    matching_.drop_early(early);
+  } else {
+    early->claimed = request;
+  }
+}
+
+void TransferEngine::send_to_self(const RequestPtr& request) {
+  const Transfer& sent = request->transfer;
+  EarlyMessage message;
+  message.from = members_.me;
+  message.head = {
+      .tag = sent.tag, .dtype = static_cast<uint8_t>(sent.dtype), .bytes = request->bytes()};
+  if (sent.count > 0) message.data.assign(sent.data, sent.data + request->bytes());
+  message.got = message.data.size();
+  if (const RequestPtr receive = matching_.take_posted(members_.me, sent.tag)) {
+    deliver(receive, members_.me, message);
+  } else {
+    *matching_.add_early(members_.me, message.head) = message;
+  }
+  if (!failure_) finish(request);
+}
+
+void TransferEngine::deliver(const RequestPtr& request, int from, const EarlyMessage& early) {
+  if (!check_head(*request, from, early.head)) return;
+  if (!early.data.empty())
+    std::memcpy(request->transfer.data, early.data.data(), early.data.size());
+  request->source = from;
+  finish(request);
+}
+
+// False: all has failed.
+bool TransferEngine::check_head(const TransferRequest& request, int from, const MessageHead& head) {
+  const Transfer& wanted = request.transfer;
+  if (head.bytes == request.bytes() && head.dtype == static_cast<uint8_t>(wanted.dtype))
+    return true;
+  const auto theirs = static_cast<DType>(head.dtype);
+  fail(
+      {ErrorCode::mismatch,
+       fmt::format("{} sent {} {} with tag {} where this rank receives {} {}; both ends must agree",
+                   describe(members_[from]), head.bytes / size_of(theirs), name_of(theirs),
+                   head.tag, wanted.count, name_of(wanted.dtype)),
+       {members_[from].rank}});
+  return false;
+}
+
+void TransferEngine::finish(const RequestPtr& request) {
+  request->done = true;
+  if (request->is_send()) request->source = members_.me;
+  if (request->work) {
+    --unattended_;
+    request->work->complete(Done{}, request->source);
+  }
+  if (is_driven_) changed_.notify_all();
+}
+
+// Nobody looks at a buffer after this: whoever is in the middle of something holds the mutex.
+void TransferEngine::fail(const Failure& failure) {
+  failure_ = failure;
+  for (const RequestPtr& request : under_way_) {
+    if (request->done) continue;
+    request->done = true;
+    request->failure = failure;
+    if (request->work) request->work->complete(tl::unexpected(failure));
+  }
+  unattended_ = 0;
+  under_way_.clear();
+  matching_.forget_posted();
+  for (Outgoing& out : outs_)
+    out.queue.clear();
+  for (Incoming& in : ins_)
+    in.request.reset();
+  changed_.notify_all();
+}
+
+void TransferEngine::check_deadlines(Deadline now) {
+  for (const RequestPtr& request : under_way_) {
+    if (now < request->deadline) continue;
+    fail(late_failure(*request, members_));
+    return;
+  }
+}
+
+Deadline TransferEngine::earliest_deadline() const {
+  Deadline earliest = Deadline::max();
+  for (const RequestPtr& request : under_way_)
+    earliest = std::min(earliest, request->deadline);
+  return earliest;
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,101 @@
+// Point to point on one rank: sends and receives of any thread, with tags, from any source, any
+// number at the same time, over links of their own.
+//
+// A call that waits performs the work itself: whichever thread waits first drives (moves bytes,
+// sleeps on the links), the others sleep until their request is done or the driving is theirs.
+// Requests that were begun and that nobody waits for are driven by one thread, made when first
+// needed. All state is guarded by one mutex, which nobody holds while sleeping.
+//
+// A message whose receive has not been called stays in the sender's hands and the kernel's buffers
+// (or the ring), unless a later message is wanted: then it is kept here. Any failure ends all
+// requests, for good.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "worker_lib/backends/cpu/links.h"
+#include "worker_lib/backends/cpu/p2p_matching.h"
+#include "worker_lib/failure.h"
+#include "worker_lib/members.h"
+#include "worker_lib/operation.h"
+#include "worker_lib/work_state.h"
+
+namespace muster::worker {
+
+class TransferEngine {
+ public:
+  // `members` outlives it.
+  TransferEngine(std::unique_ptr<ByteLinks> links, const Members& members);
+  TransferEngine(const TransferEngine&) = delete;
+  TransferEngine& operator=(const TransferEngine&) = delete;
+  // Ends what is under way with ErrorCode::aborted.
+  ~TransferEngine();
+
+  Outcome<int> transfer(const Transfer& transfer, Deadline deadline);
+  Outcome<std::vector<std::shared_ptr<WorkState>>> begin(const std::vector<Transfer>& transfers,
+                                                         Deadline deadline);
+  void abort(const Failure& failure);
+  std::optional<Failure> failure() const;
+
+ private:
+  struct Outgoing {
+    std::deque<RequestPtr> queue;
+    MessageHead head;  // Of the first one.
+    size_t moved = 0;  // Of the first one's head and bytes.
+  };
+  struct Incoming {
+    MessageHead head;
+    size_t moved = 0;               // Of head and bytes.
+    RequestPtr request;             // Whose buffer the bytes go to, or
+    EarlyMessage* early = nullptr;  // where they are kept.
+    bool ended = false;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  // All REQUIRE mutex_ held.
+  RequestPtr enter(const Transfer& transfer, Deadline deadline);
+  void post_receive(const RequestPtr& request);
+  void send_to_self(const RequestPtr& request);
+  void pass();
+  bool push(int peer);
+  bool pull(int peer);
+  bool wants(int peer) const;
+  bool pull_head(int peer, Incoming& in);
+  void begin_message(int peer, Incoming& in);
+  void end_message(int peer, Incoming& in);
+  void peer_ended(int peer);
+  void deliver(const RequestPtr& request, int from, const EarlyMessage& early);
+  bool check_head(const TransferRequest& request, int from, const MessageHead& head);
+  void finish(const RequestPtr& request);
+  void fail(const Failure& failure);
+  void check_deadlines(Deadline now);
+  Deadline earliest_deadline() const;
+  void arm();
+  template <typename Done>
+  void drive(Lock& lock, bool patient, const Done& done);
+  void serve();
+
+  std::unique_ptr<ByteLinks> links_;
+  const Members& members_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  // A request is done, or nobody drives.
+  std::vector<Outgoing> outs_;
+  std::vector<Incoming> ins_;
+  TransferMatching matching_;
+  std::vector<RequestPtr> under_way_;
+  std::optional<Failure> failure_;
+  bool moved_ = false;  // In this pass.
+  bool is_driven_ = false;
+  bool stops_ = false;
+  size_t unattended_ = 0;  // Requests that were begun and are not done.
+  std::vector<int> reading_, writing_;
+  std::thread thread_;
+};
+
+}  // namespace muster::worker

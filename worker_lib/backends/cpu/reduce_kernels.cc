@@ -1,0 +1,72 @@
+#include "worker_lib/backends/cpu/reduce_kernels.h"
+
+#include "rendezvous/base/error.h"
+#include "worker_lib/backends/cpu/reduce_variants.h"
+
+namespace muster::worker::baseline {
+namespace {
+
+void widen_half(float* out, const uint16_t* in, size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    out[i] = static_cast<float>(float16::from_bits(in[i]));
+}
+
+void narrow_half(uint16_t* out, const float* in, size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    out[i] = float16(in[i]).bits();
+}
+
+}  // namespace
+}  // namespace muster::worker::baseline
+
+#define MUSTER_LOOPS baseline
+#define MUSTER_TARGET
+#include "worker_lib/backends/cpu/reduce_loops.h"
+
+namespace muster::worker {
+
+bool has_avx2() {
+#if defined(MUSTER_HAVE_AVX2_LOOPS)
+  static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  return has;
+#else
+  return false;
+#endif
+}
+
+void reduce_buffers_baseline(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
+                             size_t inputs, size_t count) {
+  baseline::find_loop(dtype, op)(out, in, inputs, count);
+}
+
+void divide_baseline(DType dtype, std::byte* data, size_t count, int by) {
+  baseline::run_divide(dtype, data, count, by);
+}
+
+void reduce_buffers(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
+                    size_t inputs, size_t count) {
+  CHECK(inputs >= 1 && is_reducible(dtype, op));
+  if (has_avx2()) return reduce_buffers_avx2(dtype, op, out, in, inputs, count);
+  reduce_buffers_baseline(dtype, op, out, in, inputs, count);
+}
+
+void divide(DType dtype, std::byte* data, size_t count, int by) {
+  CHECK(by >= 1);
+  if (has_avx2()) return divide_avx2(dtype, data, count, by);
+  divide_baseline(dtype, data, count, by);
+}
+
+void reduce_and_divide(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
+                       size_t inputs, size_t count) {
+  reduce_buffers(dtype, op, out, in, inputs, count);
+  if (op == ReduceOp::average) divide(dtype, out, count, static_cast<int>(inputs));
+}
+
+bool is_reducible(DType dtype, ReduceOp op) {
+  const bool is_bitwise = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
+  const bool is_float = dtype == DType::float16 || dtype == DType::bfloat16 ||
+                        dtype == DType::float32 || dtype == DType::float64;
+  return !is_bitwise || !is_float;
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,333 @@
+// The loops of reduce_kernels.h, compiled once for every instruction set: whoever includes this
+// defines
+//
+//   MUSTER_LOOPS   the namespace to put them in (baseline, avx2)
+//   MUSTER_TARGET  an attribute for every function that loops
+//   widen_half(), narrow_half()   in that namespace, before: conversions of float16 blocks
+//
+// A plain loop over plain pointers is what compilers turn into vector code; what keeps them from it
+// is only that `out` may be one of the inputs, which MUSTER_INDEPENDENT tells them does not matter.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "muster/types.h"
+#include "worker_lib/backends/cpu/reduce_kernels.h"
+
+#if defined(__clang__)
+#define MUSTER_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+// Without optimisation, and with sanitizers, loops stay as they are: that is no news.
+#pragma clang diagnostic ignored "-Wpass-failed"
+#else
+#define MUSTER_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+#define MUSTER_INLINE [[gnu::always_inline]] static inline
+
+namespace muster::worker::MUSTER_LOOPS {
+
+// Two's complement for those that would be undefined if they overflowed; unsigned int at least,
+// since smaller types are promoted to int.
+template <typename T>
+using Wrapping = std::conditional_t<
+    std::is_integral_v<T>,
+    std::conditional_t<(sizeof(T) < sizeof(unsigned)), unsigned,
+                       std::make_unsigned_t<std::conditional_t<std::is_integral_v<T>, T, int>>>,
+    T>;
+
+struct Sum {
+  template <typename T>
+  MUSTER_INLINE T apply(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+  }
+};
+struct Product {
+  template <typename T>
+  MUSTER_INLINE T apply(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+  }
+};
+// Comparisons with NaN are false, so that `b` is taken when it is the NaN.
+struct Min {
+  template <typename T>
+  MUSTER_INLINE T apply(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) {
+      return ((a < b) | (a != a)) ? a : b;
+    } else {
+      return a < b ? a : b;
+    }
+  }
+};
+struct Max {
+  template <typename T>
+  MUSTER_INLINE T apply(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) {
+      return ((a > b) | (a != a)) ? a : b;
+    } else {
+      return a > b ? a : b;
+    }
+  }
+};
+struct Band {
+  template <typename T>
+  MUSTER_INLINE T apply(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+struct Bor {
+  template <typename T>
+  MUSTER_INLINE T apply(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+struct Bxor {
+  template <typename T>
+  MUSTER_INLINE T apply(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+// Up to this many inputs are combined in one pass over memory.
+inline constexpr size_t kFused = 4;
+// Elements that are worked on at a time where a pass needs room of its own: 4 KiB of floats.
+inline constexpr size_t kBlock = 1024;
+
+template <typename T, typename Op, size_t N>
+MUSTER_TARGET void fuse(T* out, const T* const* in, size_t count) {
+  const T* a = in[0];
+  const T* b = in[1];
+  const T* c = in[N > 2 ? 2 : 0];
+  const T* d = in[N > 3 ? 3 : 0];
+  MUSTER_INDEPENDENT
+  for (size_t i = 0; i < count; ++i) {
+    T x = Op::apply(a[i], b[i]);
+    if constexpr (N > 2) x = Op::apply(x, c[i]);
+    if constexpr (N > 3) x = Op::apply(x, d[i]);
+    out[i] = x;
+  }
+}
+
+template <typename T, typename Op>
+MUSTER_TARGET void fuse_any(T* out, const T* const* in, size_t inputs, size_t count) {
+  switch (inputs) {
+    case 1:
+      if (out != in[0]) std::memcpy(out, in[0], count * sizeof(T));
+      return;
+    case 2:
+      return fuse<T, Op, 2>(out, in, count);
+    case 3:
+      return fuse<T, Op, 3>(out, in, count);
+    default:
+      return fuse<T, Op, 4>(out, in, count);
+  }
+}
+
+// More inputs than one pass takes: block by block through a partial result of its own, since `out`
+// may be an input that is still to come.
+template <typename T, typename Op>
+MUSTER_TARGET void fuse_many(T* out, const T* const* in, size_t inputs, size_t count) {
+  T partial[kBlock];
+  for (size_t start = 0; start < count; start += kBlock) {
+    const size_t here = count - start < kBlock ? count - start : kBlock;
+    const T* now[kFused];
+    for (size_t k = 0; k < kFused; ++k)
+      now[k] = in[k] + start;
+    fuse<T, Op, kFused>(partial, now, here);
+    for (size_t done = kFused; done < inputs;) {
+      const size_t more = inputs - done < kFused - 1 ? inputs - done : kFused - 1;
+      now[0] = partial;
+      for (size_t k = 0; k < more; ++k)
+        now[k + 1] = in[done + k] + start;
+      done += more;
+      fuse_any<T, Op>(done == inputs ? out + start : partial, now, more + 1, here);
+    }
+  }
+}
+
+struct Bf16 {
+  MUSTER_TARGET static void widen(float* out, const uint16_t* in, size_t count) {
+    for (size_t i = 0; i < count; ++i)
+      out[i] = std::bit_cast<float>(uint32_t{in[i]} << 16);
+  }
+  // Rounds to nearest, ties to even; a NaN stays one (quiet).
+  MUSTER_TARGET static void narrow(uint16_t* out, const float* in, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      const auto bits = std::bit_cast<uint32_t>(in[i]);
+      const uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+      const uint32_t nan = (bits >> 16) | 0x40U;
+      out[i] = static_cast<uint16_t>((bits & 0x7fffffffU) > 0x7f800000U ? nan : rounded);
+    }
+  }
+};
+
+struct Fp16 {
+  MUSTER_TARGET static void widen(float* out, const uint16_t* in, size_t count) {
+    widen_half(out, in, count);
+  }
+  MUSTER_TARGET static void narrow(uint16_t* out, const float* in, size_t count) {
+    narrow_half(out, in, count);
+  }
+};
+
+template <typename Half, typename Op>
+MUSTER_TARGET void fuse_halves(uint16_t* out, const uint16_t* const* in, size_t inputs,
+                               size_t count) {
+  float sum[kBlock];
+  float next[kBlock];
+  uint16_t rounded[kBlock];
+  for (size_t start = 0; start < count; start += kBlock) {
+    const size_t here = count - start < kBlock ? count - start : kBlock;
+    Half::widen(sum, in[0] + start, here);
+    for (size_t k = 1; k < inputs; ++k) {
+      Half::widen(next, in[k] + start, here);
+      for (size_t i = 0; i < here; ++i)
+        sum[i] = Op::apply(sum[i], next[i]);
+      Half::narrow(rounded, sum, here);
+      if (k + 1 < inputs) Half::widen(sum, rounded, here);
+    }
+    std::memcpy(out + start, inputs > 1 ? rounded : in[0] + start, here * sizeof(uint16_t));
+  }
+}
+
+// ---- with the types as values
+
+template <typename T, typename Op>
+void run_loop(std::byte* out, const std::byte* const* in, size_t inputs, size_t count) {
+  const auto* typed_in = reinterpret_cast<const T* const*>(in);
+  auto* typed_out = reinterpret_cast<T*>(out);
+  if (inputs <= kFused) {
+    fuse_any<T, Op>(typed_out, typed_in, inputs, count);
+  } else {
+    fuse_many<T, Op>(typed_out, typed_in, inputs, count);
+  }
+}
+
+template <typename Half, typename Op>
+void run_half_loop(std::byte* out, const std::byte* const* in, size_t inputs, size_t count) {
+  fuse_halves<Half, Op>(reinterpret_cast<uint16_t*>(out),
+                        reinterpret_cast<const uint16_t* const*>(in), inputs, count);
+}
+
+using Loop = void (*)(std::byte*, const std::byte* const*, size_t, size_t);
+
+template <typename T>
+Loop loop_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::average:
+      return run_loop<T, Sum>;
+    case ReduceOp::product:
+      return run_loop<T, Product>;
+    case ReduceOp::min:
+      return run_loop<T, Min>;
+    case ReduceOp::max:
+      return run_loop<T, Max>;
+    default:
+      break;
+  }
+  if constexpr (std::is_integral_v<T>) {
+    if (op == ReduceOp::band) return run_loop<T, Band>;
+    if (op == ReduceOp::bor) return run_loop<T, Bor>;
+    return run_loop<T, Bxor>;
+  } else {
+    return nullptr;
+  }
+}
+
+template <typename Half>
+Loop half_loop_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::average:
+      return run_half_loop<Half, Sum>;
+    case ReduceOp::product:
+      return run_half_loop<Half, Product>;
+    case ReduceOp::min:
+      return run_half_loop<Half, Min>;
+    case ReduceOp::max:
+      return run_half_loop<Half, Max>;
+    default:
+      return nullptr;
+  }
+}
+
+static Loop find_loop(DType dtype, ReduceOp op) {
+  switch (dtype) {
+    case DType::int8:
+      return loop_of<int8_t>(op);
+    case DType::uint8:
+      return loop_of<uint8_t>(op);
+    case DType::int16:
+      return loop_of<int16_t>(op);
+    case DType::int32:
+      return loop_of<int32_t>(op);
+    case DType::int64:
+      return loop_of<int64_t>(op);
+    case DType::float16:
+      return half_loop_of<Fp16>(op);
+    case DType::bfloat16:
+      return half_loop_of<Bf16>(op);
+    case DType::float32:
+      return loop_of<float>(op);
+    case DType::float64:
+      return loop_of<double>(op);
+  }
+  return nullptr;
+}
+
+// ---- division, for averages
+
+template <typename T>
+MUSTER_TARGET void divide_all(std::byte* data, size_t count, int by) {
+  auto* values = reinterpret_cast<T*>(data);
+  if constexpr (std::is_floating_point_v<T>) {
+    const auto divisor = static_cast<T>(by);
+    for (size_t i = 0; i < count; ++i)
+      values[i] /= divisor;
+  } else {
+    for (size_t i = 0; i < count; ++i) {
+      values[i] = static_cast<T>(static_cast<int64_t>(values[i]) / by);
+    }
+  }
+}
+
+template <typename Half>
+MUSTER_TARGET void divide_halves(std::byte* data, size_t count, int by) {
+  auto* values = reinterpret_cast<uint16_t*>(data);
+  float wide[kBlock];
+  for (size_t start = 0; start < count; start += kBlock) {
+    const size_t here = count - start < kBlock ? count - start : kBlock;
+    Half::widen(wide, values + start, here);
+    divide_all<float>(reinterpret_cast<std::byte*>(wide), here, by);
+    Half::narrow(values + start, wide, here);
+  }
+}
+
+static void run_divide(DType dtype, std::byte* data, size_t count, int by) {
+  switch (dtype) {
+    case DType::int8:
+      return divide_all<int8_t>(data, count, by);
+    case DType::uint8:
+      return divide_all<uint8_t>(data, count, by);
+    case DType::int16:
+      return divide_all<int16_t>(data, count, by);
+    case DType::int32:
+      return divide_all<int32_t>(data, count, by);
+    case DType::int64:
+      return divide_all<int64_t>(data, count, by);
+    case DType::float16:
+      return divide_halves<Fp16>(data, count, by);
+    case DType::bfloat16:
+      return divide_halves<Bf16>(data, count, by);
+    case DType::float32:
+      return divide_all<float>(data, count, by);
+    case DType::float64:
+      return divide_all<double>(data, count, by);
+  }
+}
+
+}  // namespace muster::worker::MUSTER_LOOPS

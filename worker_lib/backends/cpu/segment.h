@@ -1,0 +1,122 @@
+// The memory that the ranks of one group on one node share: a sealed memfd, mapped by all of them.
+// It holds the abort word with its reason, the ranks' control lines and slots for collectives (used
+// by ShmGroup), a doorbell for each rank and a plain area for point-to-point rings.
+//
+// A Segment is one mapping of it; shared_ptrs keep it alive. Several ranks that are threads of one
+// process may use the same Segment (tests do, so that thread sanitizers see one address). Its
+// memory begins as zeroes, and pages that nobody touches cost nothing.
+//
+// The abort word is 0, or 1 while a reason is written, or 2 when it can be read; it never goes
+// back.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "worker_lib/backends/cpu/waiting.h"
+#include "worker_lib/failure.h"
+
+namespace muster::worker {
+
+// Sizes that all ranks of a segment must agree on.
+struct SegmentShape {
+  int ranks = 1;
+  size_t small_bytes = 8192;        // Data of a call that needs one meeting only; twice per rank.
+  size_t chunk_bytes = 128 * 1024;  // Of a pipelined call's buffers; kChunkSlots per rank.
+  size_t extra_bytes = 0;           // Of the plain area.
+
+  friend bool operator==(const SegmentShape&, const SegmentShape&) = default;
+};
+
+inline constexpr int kChunkSlots = 3;
+
+// What a rank says of the call that it is in; written by it, read by all. One cache line, with the
+// data itself where it is 8 bytes or less.
+struct alignas(kCacheLine) CallLine {
+  std::atomic<uint64_t> sequence;  // Stored last: the rank has come to this call.
+  uint64_t call;                   // Kind, dtype, reduction, flags, root: see shm_call.h.
+  uint64_t count;
+  uint64_t counts_hash;
+  uint64_t in_place_of;   // Where in memory of allocate_shared() `in` lies; 0: elsewhere.
+  uint64_t out_place_of;  // The same of `out`.
+  uint64_t step_base;     // What `produced` and `consumed` count from in this call.
+  std::byte inlined[8];
+};
+static_assert(sizeof(CallLine) == kCacheLine);
+
+// How far a rank is in a pipelined call; written by it, read by all.
+struct alignas(kCacheLine) ProgressLine {
+  std::atomic<uint64_t> produced;  // Chunks that it has put into its slots.
+  std::atomic<uint64_t> consumed;  // Chunks that it has taken out of (or reduced in) others' slots.
+  std::atomic<uint64_t> finished;  // The last call after which it reads no other's slots.
+};
+
+class Segment {
+ public:
+  // A new one. Fails with ErrorCode::system where the kernel refuses.
+  static Outcome<std::shared_ptr<Segment>> create(const SegmentShape& shape);
+  // That of another process. Checks seals, size, magic, version and shape. Takes over no
+  // descriptor: `fd` may be closed afterwards.
+  static Outcome<std::shared_ptr<Segment>> open(int fd, const SegmentShape& shape);
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  const SegmentShape& shape() const { return shape_; }
+  int ranks() const { return shape_.ranks; }
+
+  // The descriptor to pass on, of a segment made by create(), until close_fd().
+  int fd() const { return fd_; }
+  void close_fd();
+
+  // ---- giving up: any thread of any rank
+
+  // The first one counts; wakes everybody who waits in this segment.
+  void abort(const Failure& failure);
+  const std::atomic<uint32_t>& abort_word() const;
+  // What abort() was called with, by anyone: nothing before. Waits a moment for a reason that is
+  // being written.
+  std::optional<Failure> failure() const;
+
+  // ---- point to point
+
+  // For one rank's receiving and sending threads; nothing here rings it but abort().
+  Doorbell& doorbell(int rank) const;
+  // shape().extra_bytes, aligned to a page.
+  std::span<std::byte> extra() const;
+
+  // ---- collectives: see ShmGroup
+
+  Doorbell& collective_bell() const;
+  CallLine& call_line(int rank, uint64_t sequence) const;  // One of two, by turns.
+  ProgressLine& progress(int rank) const;
+  std::byte* small_data(int rank, uint64_t sequence) const;  // One of two, by turns.
+  std::byte* chunk(int rank, uint64_t index) const;          // One of kChunkSlots, by turns.
+  uint64_t* counts(int rank, uint64_t sequence) const;       // ranks() numbers; one of two.
+
+ private:
+  struct Head;
+  // Where the parts lie, in bytes from the start.
+  struct Layout {
+    size_t bells, lines, progress, counts, small, chunks, extra, end;
+  };
+  Segment(std::byte* base, int fd, const SegmentShape& shape);
+
+  static Layout layout_of(const SegmentShape& shape);
+  static Outcome<std::byte*> map(int fd, size_t bytes);
+  Head& head() const;
+  size_t line_index(int rank, uint64_t sequence) const {
+    return (sequence % 2) * static_cast<size_t>(shape_.ranks) + static_cast<size_t>(rank);
+  }
+
+  std::byte* base_;
+  int fd_;
+  SegmentShape shape_;
+  Layout layout_;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,151 @@
+#include "worker_lib/backends/cpu/shm_call.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace muster::worker {
+namespace {
+
+constexpr uint64_t kSourceBits = uint64_t{0x3} << 24;
+constexpr uint64_t kIsV = uint64_t{0x4} << 24;
+
+bool has_root(OpKind kind) {
+  return kind == OpKind::broadcast || kind == OpKind::reduce || kind == OpKind::gather ||
+         kind == OpKind::scatter;
+}
+
+bool has_reduction(OpKind kind) {
+  return kind == OpKind::reduce || kind == OpKind::all_reduce || kind == OpKind::reduce_scatter;
+}
+
+// Operations with unequal counts in which no rank knows all of them.
+bool counts_differ(const CallWord& word) {
+  return word.is_v && (word.kind == OpKind::gather || word.kind == OpKind::scatter ||
+                       word.kind == OpKind::all_to_all);
+}
+
+// splitmix64's finaliser (Steele, Lea, Flood 2014) over each count.
+uint64_t hash_counts(const std::vector<size_t>& counts) {
+  uint64_t hash = 0x9e3779b97f4a7c15ULL;
+  for (const size_t count : counts) {
+    hash += count + 0x9e3779b97f4a7c15ULL;
+    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebULL;
+    hash ^= hash >> 31;
+  }
+  return hash;
+}
+
+CallWord word_of(const Operation& operation) {
+  CallWord word;
+  word.kind = operation.kind;
+  if (operation.kind == OpKind::barrier) return word;
+  word.dtype = operation.dtype;
+  word.is_v = operation.is_v;
+  if (has_reduction(operation.kind)) word.reduce = operation.reduce;
+  if (has_root(operation.kind)) word.root = static_cast<uint32_t>(operation.root);
+  return word;
+}
+
+// The most frequent signature; of equally frequent ones that of the lowest rank.
+size_t most_common(const std::vector<CallSignature>& calls) {
+  size_t best = 0;
+  auto best_times = std::count(calls.begin(), calls.end(), calls[0]);
+  for (size_t i = 1; i < calls.size(); ++i) {
+    const auto times = std::count(calls.begin(), calls.end(), calls[i]);
+    if (times > best_times) {
+      best = i;
+      best_times = times;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+uint64_t CallWord::pack() const {
+  return static_cast<uint64_t>(kind) | static_cast<uint64_t>(dtype) << 8 |
+         static_cast<uint64_t>(reduce) << 16 | static_cast<uint64_t>(source) << 24 |
+         (is_v ? kIsV : 0) | static_cast<uint64_t>(root) << 32;
+}
+
+CallWord CallWord::unpack(uint64_t word) {
+  CallWord made;
+  made.kind = static_cast<OpKind>(word & 0xff);
+  made.dtype = static_cast<DType>(word >> 8 & 0xff);
+  made.reduce = static_cast<ReduceOp>(word >> 16 & 0xff);
+  made.source = static_cast<Source>(word >> 24 & 0x3);
+  made.is_v = (word & kIsV) != 0;
+  made.root = static_cast<uint32_t>(word >> 32);
+  return made;
+}
+
+CallSignature signature_of(const Operation& operation) {
+  const CallWord word = word_of(operation);
+  CallSignature signature{.word = word.pack()};
+  if (operation.kind == OpKind::barrier || counts_differ(word)) return signature;
+  signature.count = operation.count;
+  const auto& counts =
+      operation.send_counts.empty() ? operation.recv_counts : operation.send_counts;
+  if (!counts.empty()) {
+    signature.count = std::accumulate(counts.begin(), counts.end(), size_t{0});
+    signature.counts_hash = hash_counts(counts);
+  }
+  return signature;
+}
+
+CallSignature signature_of(const CallLine& line) {
+  return {line.call & ~kSourceBits, line.count, line.counts_hash};
+}
+
+std::string describe_call(const CallSignature& signature, const Members& local) {
+  const CallWord word = CallWord::unpack(signature.word);
+  if (word.kind == kAllocation) return fmt::format("allocate_shared of {} bytes", signature.count);
+  std::string text = name_of(word.kind);
+  if (word.kind == OpKind::barrier) return text;
+  if (word.is_v) text += "_v";
+  if (has_reduction(word.kind)) text += fmt::format(" ({})", name_of(word.reduce));
+  if (counts_differ(word)) {
+    text += fmt::format(" of {}", name_of(word.dtype));
+  } else {
+    text += fmt::format(" of {} {}{}", signature.count, name_of(word.dtype),
+                        signature.counts_hash != 0 ? " in all" : "");
+  }
+  if (has_root(word.kind) && word.root < static_cast<uint32_t>(local.size())) {
+    const bool from = word.kind == OpKind::broadcast || word.kind == OpKind::scatter;
+    text +=
+        fmt::format(" {} {}", from ? "from" : "to", describe(local[static_cast<int>(word.root)]));
+  }
+  return text;
+}
+
+std::optional<Failure> find_mismatch(const Segment& segment, uint64_t sequence,
+                                     const Members& local) {
+  std::vector<CallSignature> calls;
+  for (int rank = 0; rank < segment.ranks(); ++rank) {
+    calls.push_back(signature_of(segment.call_line(rank, sequence)));
+  }
+  const size_t most = most_common(calls);
+  Failure failure{ErrorCode::mismatch, {}, {}};
+  for (size_t rank = 0; rank < calls.size(); ++rank) {
+    if (calls[rank] == calls[most]) continue;
+    const Peer& peer = local[static_cast<int>(rank)];
+    failure.ranks.push_back(peer.rank);
+    failure.message += fmt::format("{}{} called {}", failure.message.empty() ? "" : ", ",
+                                   describe(peer), describe_call(calls[rank], local));
+    if (calls[rank].word == calls[most].word && calls[rank].count == calls[most].count) {
+      failure.message += " with other counts";
+    }
+  }
+  if (failure.ranks.empty()) return std::nullopt;
+  std::sort(failure.ranks.begin(), failure.ranks.end());
+  failure.message +=
+      fmt::format(", but {} called {}; all ranks must make the same calls in the same order",
+                  describe(local[static_cast<int>(most)]), describe_call(calls[most], local));
+  return failure;
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,58 @@
+// How a rank tells the others of its node what it calls, and finds out whether all call the same:
+// packing into a CallLine, comparing, and saying it in words. Pure but for reading the lines.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "worker_lib/backends/cpu/segment.h"
+#include "worker_lib/failure.h"
+#include "worker_lib/members.h"
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+// Where a rank's data is, for those who read it. In its CallLine.
+enum class Source : uint8_t {
+  nowhere = 0,  // It sends nothing.
+  small = 1,    // In its small data (or in its line).
+  chunks = 2,   // In its chunk slots, piece by piece; the first is there when the line is.
+  region = 3,   // In memory of allocate_shared().
+};
+
+// What allocate_shared() meets as: no collective is called that.
+inline constexpr OpKind kAllocation = OpKind::send;
+
+struct CallWord {
+  OpKind kind = OpKind::barrier;
+  DType dtype = DType::int8;
+  ReduceOp reduce = ReduceOp::sum;
+  Source source = Source::nowhere;
+  bool is_v = false;
+  uint32_t root = 0;
+
+  uint64_t pack() const;
+  static CallWord unpack(uint64_t word);
+};
+
+// What is compared: fields that a kind has no use for are 0.
+struct CallSignature {
+  uint64_t word = 0;
+  uint64_t count = 0;
+  uint64_t counts_hash = 0;
+
+  friend bool operator==(const CallSignature&, const CallSignature&) = default;
+};
+
+CallSignature signature_of(const Operation& operation);
+CallSignature signature_of(const CallLine& line);
+
+// "all_reduce (sum) of 8 float32", "broadcast of 1 int64 from rank 2 (node7, pid 4711)".
+std::string describe_call(const CallSignature& signature, const Members& local);
+
+// Compares the calls that all ranks have come to. The failure names those that differ from most.
+std::optional<Failure> find_mismatch(const Segment& segment, uint64_t sequence,
+                                     const Members& local);
+
+}  // namespace muster::worker

@@ -1,0 +1,17 @@
+// Copying results out of shared memory.
+// Large ones bypass the cache where nobody reads them again soon.
+#pragma once
+
+#include <cstddef>
+
+namespace muster::worker {
+
+// Results from here on are written past the caches: they would not stay in them, and a store that
+// goes to memory at once saves reading the line first (a quarter of the time of a 64 MB all_gather;
+// nothing at 16 MB).
+inline constexpr size_t kStreamedFrom = size_t{32} << 20;
+
+// Copies a piece of a result that has `whole` bytes in all. REQUIRES: no overlap.
+void copy_result(std::byte* to, const std::byte* from, size_t bytes, size_t whole);
+
+}  // namespace muster::worker

@@ -1,0 +1,345 @@
+#include "worker_lib/backends/cpu/shm_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/error.h"
+#include "worker_lib/backends/cpu/reduce_kernels.h"
+#include "worker_lib/backends/cpu/shm_copy.h"
+
+namespace muster::worker {
+namespace {
+
+uint64_t pieces(size_t bytes, uint64_t piece) {
+  return (bytes + piece - 1) / piece;
+}
+
+class Exchange {
+ public:
+  explicit Exchange(ShmCall& call)
+      : call_(call),
+        operation_(call.operation),
+        routes_(call.routes),
+        element_(size_of(call.operation.dtype)),
+        me_(static_cast<size_t>(call.me())),
+        multicast_(is_multicast(call.operation.kind)),
+        reduces_(call.operation.kind == OpKind::reduce_scatter) {}
+
+  bool run(uint64_t last_staged, SlotUse& use);
+
+ private:
+  bool offer(uint64_t last_staged);
+  void fill_small(size_t bytes);
+  void fill_chunk(uint64_t k);
+  void tell_counts();
+  bool check_counts();
+  bool fail_counts(size_t rank, size_t theirs, size_t mine);
+  void keep_own(uint64_t k, uint64_t parts) const;
+  size_t area() const;
+  uint64_t choose_piece(size_t largest) const;
+
+  const std::byte* offered(size_t rank) const;
+  size_t offset_at(size_t rank) const;
+  bool take_small();
+  bool pipeline();
+  bool produce(uint64_t k);
+  bool consume(uint64_t k);
+  bool await_piece(size_t rank, uint64_t k);
+  const std::byte* piece_at(size_t rank, uint64_t k) const;
+  bool reduce_piece(uint64_t k);
+  void reduce_range(size_t start, size_t bytes);
+  bool wait_until_taken();
+
+  uint64_t send_pieces(size_t rank) const {
+    return rank == me_ ? 0 : pieces(routes_[rank].send_bytes, piece_);
+  }
+  uint64_t recv_pieces(size_t rank) const {
+    if (rank == me_ || routes_[rank].recv_bytes == 0) return 0;
+    const Source source = call_.source_of(static_cast<int>(rank));
+    if (source != Source::chunks && source != Source::region) return 0;
+    return pieces(routes_[rank].recv_bytes, call_.piece_bytes_of(static_cast<int>(rank)));
+  }
+  // Peers in another order on each rank, so that not all read from one at a time.
+  size_t peer(size_t step) const { return (me_ + step) % routes_.size(); }
+
+  ShmCall& call_;
+  const Operation& operation_;
+  std::vector<Route>& routes_;
+  const size_t element_;
+  const size_t me_;
+  const bool multicast_;
+  const bool reduces_;
+  Source source_ = Source::nowhere;
+  uint64_t piece_ = 1;            // Bytes of one to each receiver.
+  uint64_t sent_pieces_ = 0;      // The most to any rank.
+  uint64_t received_pieces_ = 0;  // The most from any rank.
+  size_t received_ = 0;           // Bytes of the whole result.
+};
+
+bool Exchange::run(uint64_t last_staged, SlotUse& use) {
+  fill_routes(operation_, call_.me(), routes_);
+  if (!offer(last_staged) || !call_.meet(source_, piece_) || !check_counts()) return false;
+  if (!take_small()) return false;
+  for (size_t rank = 0; rank < routes_.size(); ++rank) {
+    use.slots = use.slots || call_.source_of(static_cast<int>(rank)) == Source::chunks;
+    received_pieces_ = std::max(received_pieces_, recv_pieces(rank));
+    received_ += routes_[rank].recv_bytes;
+  }
+  use.steps = std::max(sent_pieces_, received_pieces_) + 1;
+  if (!pipeline() || !wait_until_taken()) return false;
+  if (use.slots) call_.publish_finished();
+  return true;
+}
+
+// Decides where this rank's data is to be read, and puts the first of it there.
+bool Exchange::offer(uint64_t last_staged) {
+  size_t total = 0;
+  size_t to_others = 0;
+  size_t largest = 0;
+  for (size_t rank = 0; rank < routes_.size(); ++rank) {
+    const size_t bytes = routes_[rank].send_bytes;
+    total = multicast_ ? std::max(total, bytes) : total + bytes;
+    largest = std::max(largest, bytes);
+    if (rank != me_) to_others = std::max(to_others, bytes);
+  }
+  tell_counts();
+  piece_ = choose_piece(largest);
+  if (to_others == 0) return true;
+  if (total <= call_.segment.shape().small_bytes) {
+    source_ = Source::small;
+    fill_small(total);
+    return true;
+  }
+  sent_pieces_ = pieces(to_others, piece_);
+  const Place place = call_.regions.place_of(operation_.in, total);
+  call_.line(call_.me()).in_place_of = place;
+  source_ = place != 0 ? Source::region : Source::chunks;
+  if (source_ == Source::region) return true;
+  if (!call_.wait_for_slots(last_staged)) return false;
+  fill_chunk(0);
+  return true;
+}
+
+// Of a chunk slot: what lies there for one receiver.
+size_t Exchange::area() const {
+  const size_t chunk = call_.segment.shape().chunk_bytes;
+  return multicast_ ? chunk : chunk / routes_.size() / kCacheLine * kCacheLine;
+}
+
+// A few pieces at least, so that receivers copy while the sender fills the next.
+uint64_t Exchange::choose_piece(size_t largest) const {
+  const size_t quarter = (largest / 4 + kCacheLine - 1) / kCacheLine * kCacheLine;
+  const size_t least = multicast_ ? size_t{32} * 1024 : size_t{16} * 1024;
+  return std::min(area(), std::max(quarter, least));
+}
+
+void Exchange::fill_small(size_t bytes) {
+  const bool in_line = multicast_ && bytes <= sizeof(CallLine::inlined);
+  std::memcpy(in_line ? call_.line(call_.me()).inlined
+                      : call_.segment.small_data(call_.me(), call_.sequence),
+              operation_.in, bytes);
+}
+
+void Exchange::fill_chunk(uint64_t k) {
+  std::byte* slot = call_.segment.chunk(call_.me(), k);
+  const size_t start = k * piece_;
+  for (size_t rank = 0; rank < routes_.size(); ++rank) {
+    if (k >= send_pieces(rank)) continue;
+    const Route& route = routes_[rank];
+    std::memcpy(multicast_ ? slot : slot + rank * area(), operation_.in + route.send_offset + start,
+                std::min<size_t>(piece_, route.send_bytes - start));
+    if (multicast_) return;
+  }
+}
+
+// Where only the sender knows how much it sends, it says so.
+void Exchange::tell_counts() {
+  if (!operation_.is_v) return;
+  uint64_t* told = call_.segment.counts(call_.me(), call_.sequence);
+  for (size_t rank = 0; rank < routes_.size(); ++rank) {
+    told[rank] = routes_[rank].send_bytes / element_;
+  }
+}
+
+bool Exchange::check_counts() {
+  if (!operation_.is_v) return true;
+  for (size_t rank = 0; rank < routes_.size(); ++rank) {
+    const size_t theirs =
+        call_.segment.counts(static_cast<int>(rank), call_.sequence)[me_] * element_;
+    if (theirs != routes_[rank].recv_bytes) {
+      return fail_counts(rank, theirs / element_, routes_[rank].recv_bytes / element_);
+    }
+  }
+  return true;
+}
+
+bool Exchange::fail_counts(size_t rank, size_t theirs, size_t mine) {
+  const Peer& sender = call_.local()[static_cast<int>(rank)];
+  const Peer& receiver = call_.local().self();
+  return call_.fail({ErrorCode::mismatch,
+                     fmt::format("{} sends {} elements to {}, which expects {} from it; make the "
+                                 "counts of both equal",
+                                 describe(sender), theirs, describe(receiver), mine),
+                     {std::min(sender.rank, receiver.rank), std::max(sender.rank, receiver.rank)}});
+}
+
+// Copies a part of what this rank gives to itself: the k-th of `parts`, between the pieces of the
+// others, so that nobody waits for a rank that is busy with itself.
+void Exchange::keep_own(uint64_t k, uint64_t parts) const {
+  const Route& own = routes_[me_];
+  if (reduces_ || own.send_bytes == 0 || own.recv_bytes == 0) return;
+  const std::byte* from = operation_.in + own.send_offset;
+  std::byte* to = operation_.out + own.recv_offset;
+  const size_t part = (own.send_bytes + parts - 1) / parts;
+  const size_t start = std::min(own.send_bytes, k * part);
+  if (from != to) {
+    copy_result(to + start, from + start, std::min(part, own.send_bytes - start), received_);
+  }
+}
+
+// Where this rank's part begins in what `rank` sends.
+size_t Exchange::offset_at(size_t rank) const {
+  if (multicast_) return 0;
+  if (!operation_.is_v) return me_ * routes_[rank].recv_bytes;
+  const uint64_t* counts = call_.segment.counts(static_cast<int>(rank), call_.sequence);
+  size_t before = 0;
+  for (size_t i = 0; i < me_; ++i)
+    before += counts[i];
+  return before * element_;
+}
+
+// What `rank` sends to this one, as a whole; null where it comes in pieces.
+const std::byte* Exchange::offered(size_t rank_index) const {
+  const int rank = static_cast<int>(rank_index);
+  const size_t bytes = routes_[rank_index].recv_bytes;
+  switch (call_.source_of(rank)) {
+    case Source::small:
+      if (multicast_ && bytes <= sizeof(CallLine::inlined)) return call_.line(rank).inlined;
+      return call_.segment.small_data(rank, call_.sequence) + offset_at(rank_index);
+    case Source::region: {
+      const size_t offset = offset_at(rank_index);
+      const std::byte* at = call_.regions.at(call_.line(rank).in_place_of, rank, offset + bytes);
+      CHECK(at != nullptr);
+      return at + offset;
+    }
+    default:
+      return nullptr;
+  }
+}
+
+bool Exchange::take_small() {
+  for (size_t step = 1; step < routes_.size(); ++step) {
+    const size_t rank = peer(step);
+    const Route& route = routes_[rank];
+    if (route.recv_bytes == 0 || call_.source_of(static_cast<int>(rank)) != Source::small) continue;
+    if (reduces_) {
+      reduce_range(0, route.recv_bytes);
+      return true;
+    }
+    std::memcpy(operation_.out + route.recv_offset, offered(rank), route.recv_bytes);
+  }
+  return true;
+}
+
+bool Exchange::pipeline() {
+  const uint64_t filled = source_ == Source::chunks ? sent_pieces_ : 0;
+  const uint64_t rounds = std::max<uint64_t>(1, std::max(filled, received_pieces_));
+  for (uint64_t k = 0; k < rounds; ++k) {
+    if (k + 1 < filled && !produce(k + 1)) return false;
+    keep_own(k, rounds);
+    if (k < received_pieces_ && !consume(k)) return false;
+  }
+  return true;
+}
+
+// Into a slot whose last piece all have taken, which was kChunkSlots before.
+bool Exchange::produce(uint64_t k) {
+  if (k >= kChunkSlots) {
+    for (size_t rank = 0; rank < routes_.size(); ++rank) {
+      const uint64_t taken = std::min<uint64_t>(k + 1 - kChunkSlots, send_pieces(rank));
+      if (taken > 0 && !call_.wait_consumed(static_cast<int>(rank), taken)) return false;
+    }
+  }
+  fill_chunk(k);
+  call_.publish_produced(k + 1);
+  return true;
+}
+
+bool Exchange::await_piece(size_t rank_index, uint64_t k) {
+  const int rank = static_cast<int>(rank_index);
+  if (k == 0 || call_.source_of(rank) != Source::chunks) return !call_.interrupted();
+  return call_.wait_produced(rank, k + 1);
+}
+
+const std::byte* Exchange::piece_at(size_t rank_index, uint64_t k) const {
+  const int rank = static_cast<int>(rank_index);
+  if (rank_index == me_) return nullptr;
+  if (call_.source_of(rank) == Source::region) {
+    return offered(rank_index) + k * call_.piece_bytes_of(rank);
+  }
+  return call_.segment.chunk(rank, k) + (multicast_ ? 0 : me_ * area());
+}
+
+bool Exchange::consume(uint64_t k) {
+  if (reduces_) return reduce_piece(k);
+  for (size_t step = 1; step < routes_.size(); ++step) {
+    const size_t rank = peer(step);
+    if (k >= recv_pieces(rank)) continue;
+    if (!await_piece(rank, k)) return false;
+    const Route& route = routes_[rank];
+    const size_t piece = call_.piece_bytes_of(static_cast<int>(rank));
+    const size_t start = k * piece;
+    copy_result(operation_.out + route.recv_offset + start, piece_at(rank, k),
+                std::min(piece, route.recv_bytes - start), received_);
+  }
+  call_.publish_consumed(k + 1);
+  return true;
+}
+
+// All senders' pieces have the same size here, since all know all counts.
+bool Exchange::reduce_piece(uint64_t k) {
+  for (size_t rank = 0; rank < routes_.size(); ++rank) {
+    if (rank != me_ && !await_piece(rank, k)) return false;
+  }
+  const size_t bytes = routes_[me_].recv_bytes;
+  const size_t start = k * piece_;
+  for (size_t rank = 0; rank < routes_.size(); ++rank) {
+    call_.inputs[rank] =
+        rank == me_ ? operation_.in + routes_[me_].send_offset + start : piece_at(rank, k);
+  }
+  reduce_and_divide(operation_.dtype, operation_.reduce, operation_.out + start,
+                    call_.inputs.data(), call_.inputs.size(),
+                    std::min<size_t>(piece_, bytes - start) / element_);
+  call_.publish_consumed(k + 1);
+  return true;
+}
+
+// Of data that is all there.
+void Exchange::reduce_range(size_t start, size_t bytes) {
+  for (size_t rank = 0; rank < routes_.size(); ++rank) {
+    call_.inputs[rank] = rank == me_ ? operation_.in + routes_[me_].send_offset : offered(rank);
+    call_.inputs[rank] += start;
+  }
+  reduce_and_divide(operation_.dtype, operation_.reduce, operation_.out + start,
+                    call_.inputs.data(), call_.inputs.size(), bytes / element_);
+}
+
+// Memory that others read in place is the caller's again when they have read it.
+bool Exchange::wait_until_taken() {
+  if (source_ != Source::region) return true;
+  for (size_t rank = 0; rank < routes_.size(); ++rank) {
+    const uint64_t taken = send_pieces(rank);
+    if (taken > 0 && !call_.wait_consumed(static_cast<int>(rank), taken)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool exchange(ShmCall& call, uint64_t last_staged, SlotUse& use) {
+  return Exchange(call).run(last_staged, use);
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,171 @@
+#include "worker_lib/backends/cpu/shm_group.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "rendezvous/base/error.h"
+#include "worker_lib/backends/cpu/shm_call.h"
+#include "worker_lib/backends/cpu/shm_exchange.h"
+#include "worker_lib/backends/cpu/shm_progress.h"
+#include "worker_lib/backends/cpu/shm_reduction.h"
+#include "worker_lib/backends/cpu/shm_regions.h"
+#include "worker_lib/backends/cpu/shm_routes.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr size_t kSocketName = 64;
+
+// A group of one: what it sends to itself, and a reduction of one is that one.
+void run_alone(const Operation& operation, std::vector<Route>& routes) {
+  if (operation.kind == OpKind::barrier || operation.kind == OpKind::broadcast) return;
+  fill_routes(operation, 0, routes);
+  const bool whole = operation.kind == OpKind::all_reduce || operation.kind == OpKind::reduce;
+  const size_t bytes = whole ? operation.count * size_of(operation.dtype) : routes[0].send_bytes;
+  if (bytes > 0 && operation.out != operation.in) std::memcpy(operation.out, operation.in, bytes);
+}
+
+Outcome<OwnedFd> make_region(size_t bytes) {
+  OwnedFd fd(memfd_create("muster-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (fd.get() < 0 || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+      fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return failed(ErrorCode::system, fmt::format("cannot make {} bytes of shared memory: {}", bytes,
+                                                 std::strerror(errno)));
+  }
+  return fd;
+}
+
+std::byte* bytes_of(void* data) {
+  return static_cast<std::byte*>(data);
+}
+
+}  // namespace
+
+ShmGroup::ShmGroup(std::shared_ptr<Segment> segment, Members local)
+    : segment_(std::move(segment)),
+      local_(std::move(local)),
+      patience_(patience_for(local_.size())),
+      regions_(std::make_shared<SharedRegions>(local_.size(), local_.me)),
+      routes_(static_cast<size_t>(local_.size())),
+      inputs_(static_cast<size_t>(local_.size())) {
+  CHECK(segment_->ranks() == local_.size() && local_.me >= 0 && local_.me < local_.size());
+}
+
+ShmGroup::~ShmGroup() = default;
+
+ShmCall ShmGroup::begin(const Operation& operation, Deadline deadline) {
+  return ShmCall({*segment_, local_, *regions_, patience_, routes_, inputs_}, operation, deadline,
+                 ++sequence_, step_base_);
+}
+
+Outcome<> ShmGroup::end(ShmCall& call, const SlotUse& use, bool good) {
+  step_base_ += use.steps;
+  if (use.slots) last_staged_ = sequence_;
+  if (good) [[likely]] {
+    return Done{};
+  }
+  return tl::unexpected(call.take_failure());
+}
+
+Outcome<> ShmGroup::run(const Operation& operation, Deadline deadline) {
+  if (segment_->abort_word().load(std::memory_order_relaxed) != 0) {
+    return tl::unexpected(*segment_->failure());
+  }
+  if (local_.size() == 1) {
+    run_alone(operation, routes_);
+    return Done{};
+  }
+  ShmCall call = begin(operation, deadline);
+  SlotUse use;
+  bool good = false;
+  switch (operation.kind) {
+    case OpKind::barrier:
+      good = call.meet(Source::nowhere, 0);
+      break;
+    case OpKind::reduce:
+    case OpKind::all_reduce:
+      good = reduce_call(call, last_staged_, use);
+      break;
+    default:
+      good = exchange(call, last_staged_, use);
+      break;
+  }
+  return end(call, use, good);
+}
+
+Outcome<> ShmGroup::check(const Operation& operation, Deadline deadline) {
+  if (const std::optional<Failure> failure = segment_->failure()) return tl::unexpected(*failure);
+  if (local_.size() == 1) return Done{};
+  ShmCall call = begin(operation, deadline);
+  return end(call, {}, call.meet(Source::nowhere, 0));
+}
+
+// All ranks learn whether all have succeeded.
+Outcome<> ShmGroup::agree(bool good, const std::string& otherwise, Deadline deadline) {
+  uint8_t all = good ? 1 : 0;
+  Operation vote{
+      .kind = OpKind::all_reduce, .count = 1, .dtype = DType::uint8, .reduce = ReduceOp::min};
+  vote.in = vote.out = bytes_of(&all);
+  Outcome<> met = run(vote, deadline);
+  if (!met || all != 0) return met;
+  return failed(ErrorCode::system, otherwise);
+}
+
+// The node's first rank makes the memory and hands it to the others.
+Outcome<OwnedFd> ShmGroup::hand_round(size_t bytes, Deadline deadline) {
+  const Interrupted interrupted = [this] { return segment_->failure(); };
+  char name[kSocketName] = {};
+  Operation tell{.kind = OpKind::broadcast, .count = sizeof name, .dtype = DType::uint8};
+  tell.in = tell.out = bytes_of(name);
+  if (local_.me != 0) {
+    const Outcome<> told = run(tell, deadline);
+    if (!told) return tl::unexpected(told.error());
+    if (name[0] == 0) {
+      return failed(ErrorCode::system, fmt::format("{} cannot make {} bytes of shared memory",
+                                                   describe(local_[0]), bytes));
+    }
+    return take_fd({name, strnlen(name, sizeof name)}, local_, 0, deadline, interrupted);
+  }
+  Outcome<OwnedFd> made = make_region(bytes);
+  Outcome<FdGiver> giver = FdGiver::listen();
+  if (made && giver) giver->name().copy(name, sizeof name - 1);
+  const Outcome<> told = run(tell, deadline);
+  if (!told) return tl::unexpected(told.error());
+  if (!made) return made;
+  if (!giver) return tl::unexpected(giver.error());
+  const Outcome<> given = giver->give(made->get(), local_, deadline, interrupted);
+  if (!given) return tl::unexpected(given.error());
+  return made;
+}
+
+Outcome<SharedBlock> ShmGroup::allocate_shared(size_t bytes, Deadline deadline) {
+  const Outcome<> same = check({.kind = kAllocation, .count = bytes}, deadline);
+  if (!same) return tl::unexpected(same.error());
+  if (bytes > SharedRegions::kMostBytes) {
+    return failed(ErrorCode::system, fmt::format("cannot share {} bytes per rank: the most is {}",
+                                                 bytes, SharedRegions::kMostBytes));
+  }
+  const uint64_t number = ++last_region_;
+  Outcome<OwnedFd> fd = hand_round(SharedRegions::file_bytes(local_.size(), bytes), deadline);
+  Outcome<std::byte*> data = fd ? regions_->map(number, fd->get(), bytes)
+                                : Outcome<std::byte*>(tl::unexpected(fd.error()));
+  const Outcome<> agreed =
+      agree(data.has_value(),
+            data ? "another rank of this node cannot map the shared memory" : data.error().message,
+            deadline);
+  if (!agreed) {
+    if (data) regions_->release(number);
+    return tl::unexpected(agreed.error());
+  }
+  std::shared_ptr<void> owner(*data,
+                              [regions = regions_, number](void*) { regions->release(number); });
+  return SharedBlock{std::move(owner), *data};
+}
+
+}  // namespace muster::worker

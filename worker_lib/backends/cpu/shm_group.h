@@ -1,0 +1,81 @@
+// Collectives between the ranks of a group on one node, through their Segment. Every call is one
+// meeting at least: each rank writes what it calls into its line of the segment and waits for all
+// others' lines, so a mismatch is found and named before data moves, and a time-out knows who did
+// not come. Calls of up to SegmentShape::small_bytes carry their data along and end there; larger
+// ones are pipelined in chunks (shm_exchange.h, shm_reduction.h); buffers in memory of
+// allocate_shared() are read where they are.
+//
+// One ShmGroup per rank and group. run() and allocate_shared() from one thread at a time; abort()
+// and failure() from any. After the first failure the group stays failed: on all its ranks, since
+// the one that finds it aborts the segment.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker_lib/backend.h"
+#include "worker_lib/backends/cpu/segment.h"
+#include "worker_lib/backends/cpu/shm_meeting.h"
+#include "worker_lib/failure.h"
+#include "worker_lib/members.h"
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+class SharedRegions;
+class ShmCall;
+struct Route;
+struct SlotUse;
+
+class ShmGroup {
+ public:
+  // `local`: the ranks of the segment in its order, and which of them this is. Roots, counts and
+  // the like of operations mean indices among them.
+  ShmGroup(std::shared_ptr<Segment> segment, Members local);
+  ~ShmGroup();
+  ShmGroup(const ShmGroup&) = delete;
+  ShmGroup& operator=(const ShmGroup&) = delete;
+
+  // Performs any collective (of host memory). Returns when this rank's result is in place and its
+  // buffers are no longer read by others. No allocation in calls of equal counts.
+  Outcome<> run(const Operation& operation, Deadline deadline);
+
+  // Meets and compares the calls, moves nothing: so that a composed operation is refused as the
+  // user wrote it, before its parts begin.
+  Outcome<> check(const Operation& operation, Deadline deadline);
+
+  // Collective. Operations whose buffers lie in it need no copies.
+  Outcome<SharedBlock> allocate_shared(size_t bytes, Deadline deadline);
+
+  void abort(const Failure& failure) { segment_->abort(failure); }
+  std::optional<Failure> failure() const { return segment_->failure(); }
+
+  const Members& local() const { return local_; }
+  Segment& segment() const { return *segment_; }
+  Patience patience() const { return patience_; }
+  // Instead of the one that fits this machine. Not while a call runs.
+  void set_patience(Patience patience) { patience_ = patience; }
+
+ private:
+  ShmCall begin(const Operation& operation, Deadline deadline);
+  Outcome<> end(ShmCall& call, const SlotUse& use, bool good);
+  Outcome<OwnedFd> hand_round(size_t bytes, Deadline deadline);
+  Outcome<> agree(bool good, const std::string& otherwise, Deadline deadline);
+
+  std::shared_ptr<Segment> segment_;
+  Members local_;
+  Patience patience_;
+  std::shared_ptr<SharedRegions> regions_;
+  uint64_t sequence_ = 0;     // Of the calls in this segment.
+  uint64_t step_base_ = 0;    // Of this rank's next call in chunks.
+  uint64_t last_staged_ = 0;  // The last call in which chunk slots were used.
+  uint64_t last_region_ = 0;  // Numbers allocate_shared().
+  // For calls to use, so that they allocate nothing.
+  std::vector<Route> routes_;
+  std::vector<const std::byte*> inputs_;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,137 @@
+#include "worker_lib/backends/cpu/shm_links.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::worker {
+namespace {
+
+// Bytes after which the other end is told: it copies out while the next ones are copied in.
+constexpr size_t kPortion = 32 * 1024;
+constexpr size_t kRingBytesMax = 256 * 1024;
+constexpr size_t kRingBytesMin = 16 * 1024;
+constexpr size_t kAllRingsBytes = 16 << 20;
+
+}  // namespace
+
+size_t ShmLinks::ring_bytes(int ranks) {
+  const auto pairs = static_cast<size_t>(ranks) * static_cast<size_t>(ranks);
+  size_t bytes = kRingBytesMax;
+  while (bytes > kRingBytesMin && bytes * pairs > kAllRingsBytes)
+    bytes /= 2;
+  return bytes;
+}
+
+size_t ShmLinks::bytes_for(int ranks) {
+  const auto n = static_cast<size_t>(ranks);
+  return n * sizeof(News) + n * n * (sizeof(Ring) + ring_bytes(ranks));
+}
+
+ShmLinks::ShmLinks(std::shared_ptr<Segment> segment, int me)
+    : segment_(std::move(segment)),
+      me_(me),
+      capacity_(ring_bytes(segment_->ranks())),
+      patience_(patience_for(segment_->ranks())) {
+  CHECK(segment_->extra().size() >= bytes_for(segment_->ranks()));
+}
+
+ShmLinks::News& ShmLinks::news(int rank) const {
+  return reinterpret_cast<News*>(segment_->extra().data())[rank];
+}
+
+ShmLinks::Ring& ShmLinks::ring(int from, int to) const {
+  const auto n = static_cast<size_t>(segment_->ranks());
+  const size_t index = static_cast<size_t>(from) * n + static_cast<size_t>(to);
+  std::byte* rings = segment_->extra().data() + n * sizeof(News);
+  return *reinterpret_cast<Ring*>(rings + index * (sizeof(Ring) + capacity_));
+}
+
+// The addition is sequentially consistent and comes after the ring's own counters: see ring() in
+// waiting.h.
+void ShmLinks::tell(int rank) {
+  news(rank).count.fetch_add(1);
+  worker::ring(segment_->doorbell(rank));
+}
+
+Outcome<size_t> ShmLinks::write(int peer, std::span<const iovec> parts) {
+  Ring& to = ring(me_, peer);
+  std::byte* data = ring_data(to);
+  uint64_t written = to.written.load(std::memory_order_relaxed);
+  size_t room = capacity_ - static_cast<size_t>(written - to.taken.load(std::memory_order_acquire));
+  size_t moved = 0;
+  size_t untold = 0;
+  for (const iovec& part : parts) {
+    const auto* from = static_cast<const std::byte*>(part.iov_base);
+    for (size_t left = part.iov_len; left > 0 && room > 0;) {
+      const size_t at = static_cast<size_t>(written % capacity_);
+      const size_t bytes = std::min({left, room, capacity_ - at, kPortion});
+      std::memcpy(data + at, from, bytes);
+      from += bytes;
+      left -= bytes;
+      room -= bytes;
+      moved += bytes;
+      written += bytes;
+      untold += bytes;
+      if (untold < kPortion) continue;
+      to.written.store(written, std::memory_order_release);
+      tell(peer);
+      untold = 0;
+    }
+  }
+  if (untold > 0) {
+    to.written.store(written, std::memory_order_release);
+    tell(peer);
+  }
+  return moved;
+}
+
+Outcome<size_t> ShmLinks::read(int peer, std::span<const iovec> parts) {
+  Ring& from = ring(peer, me_);
+  const std::byte* data = ring_data(from);
+  uint64_t taken = from.taken.load(std::memory_order_relaxed);
+  auto there = static_cast<size_t>(from.written.load(std::memory_order_acquire) - taken);
+  size_t moved = 0;
+  size_t untold = 0;
+  for (const iovec& part : parts) {
+    auto* to = static_cast<std::byte*>(part.iov_base);
+    for (size_t left = part.iov_len; left > 0 && there > 0;) {
+      const size_t at = static_cast<size_t>(taken % capacity_);
+      const size_t bytes = std::min({left, there, capacity_ - at, kPortion});
+      std::memcpy(to, data + at, bytes);
+      to += bytes;
+      left -= bytes;
+      there -= bytes;
+      moved += bytes;
+      taken += bytes;
+      untold += bytes;
+      if (untold < kPortion) continue;
+      from.taken.store(taken, std::memory_order_release);
+      tell(peer);
+      untold = 0;
+    }
+  }
+  if (untold > 0) {
+    from.taken.store(taken, std::memory_order_release);
+    tell(peer);
+  }
+  return moved;
+}
+
+std::optional<Failure> ShmLinks::broken() const {
+  if (segment_->abort_word().load(std::memory_order_acquire) == 0) return std::nullopt;
+  return segment_->failure();
+}
+
+void ShmLinks::observe() {
+  seen_ = news(me_).count.load();
+}
+
+void ShmLinks::sleep(Deadline until, bool patient) {
+  const std::atomic<uint64_t>& count = news(me_).count;
+  wait_until(segment_->doorbell(me_), segment_->abort_word(), patient ? patience_ : Patience{},
+             until, [&] { return count.load() != seen_; });
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,62 @@
+// The links of a group on one node: a ring of bytes in the group's segment for every ordered pair
+// of ranks, written by one and read by the other. A rank sleeps at its doorbell; whoever puts bytes
+// into a ring towards it, or takes bytes out of a ring from it, adds to its news and rings.
+//
+// Rings that nobody uses are pages that nobody touched. Their size shrinks with the square of the
+// ranks; a message of any size streams through.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "worker_lib/backends/cpu/links.h"
+#include "worker_lib/backends/cpu/segment.h"
+#include "worker_lib/backends/cpu/waiting.h"
+
+namespace muster::worker {
+
+class ShmLinks final : public ByteLinks {
+ public:
+  // What to ask the segment for: SegmentShape::extra_bytes.
+  static size_t bytes_for(int ranks);
+
+  // REQUIRES: segment->extra() has bytes_for(ranks).
+  ShmLinks(std::shared_ptr<Segment> segment, int me);
+
+  Outcome<size_t> write(int peer, std::span<const iovec> parts) override;
+  Outcome<size_t> read(int peer, std::span<const iovec> parts) override;
+  // A ring has no end: who died or left is for the watch to say.
+  bool ended(int) const override { return false; }
+  std::optional<Failure> broken() const override;
+
+  void observe() override;
+  void arm(const Interest&) override {}
+  void sleep(Deadline until, bool patient) override;
+  void wake() override { tell(me_); }
+
+ private:
+  // One for each rank.
+  struct alignas(kCacheLine) News {
+    std::atomic<uint64_t> count;
+  };
+  // Both count bytes from the beginning of time; `written` is the writer's, `taken` the reader's.
+  struct Ring {
+    alignas(kCacheLine) std::atomic<uint64_t> written;
+    alignas(kCacheLine) std::atomic<uint64_t> taken;
+  };
+
+  static size_t ring_bytes(int ranks);
+  Ring& ring(int from, int to) const;
+  std::byte* ring_data(Ring& ring) const { return reinterpret_cast<std::byte*>(&ring + 1); }
+  News& news(int rank) const;
+  void tell(int rank);
+
+  std::shared_ptr<Segment> segment_;
+  int me_;
+  size_t capacity_;
+  Patience patience_;
+  uint64_t seen_ = 0;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,74 @@
+// How the ranks of a node come to share memory: the first of them makes a memfd and listens on an
+// abstract Unix socket with a random name; the others connect and are handed the descriptor
+// (SCM_RIGHTS, unix(7)). Both ends look at the other's user (SO_PEERCRED). Blocks the calling
+// thread, up to a deadline; nothing of it stays open.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "rendezvous/store/store_client.h"
+#include "worker_lib/backends/cpu/segment.h"
+#include "worker_lib/failure.h"
+#include "worker_lib/members.h"
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+using Interrupted = std::function<std::optional<Failure>()>;
+
+// A descriptor that closes itself.
+class OwnedFd {
+ public:
+  OwnedFd() = default;
+  explicit OwnedFd(int fd) : fd_(fd) {}
+  OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  OwnedFd& operator=(OwnedFd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~OwnedFd();
+
+  int get() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
+
+// The handing rank's end.
+class FdGiver {
+ public:
+  static Outcome<FdGiver> listen();
+  // What takers connect to.
+  const std::string& name() const { return name_; }
+  // Hands `fd` to every other of `local`; returns when all have it. A time-out names those that did
+  // not come.
+  Outcome<> give(int fd, const Members& local, Deadline deadline, const Interrupted& interrupted);
+
+ private:
+  FdGiver(OwnedFd listener, std::string name)
+      : listener_(std::move(listener)), name_(std::move(name)) {}
+  OwnedFd listener_;
+  std::string name_;
+};
+
+// The other end: who it is from is only for messages.
+Outcome<OwnedFd> take_fd(const std::string& name, const Members& local, int giver,
+                         Deadline deadline, const Interrupted& interrupted);
+
+// Collective over the ranks of `local` (those of a group on this node, in the order of their group
+// ranks; me is an index among them): makes their segment. `store` holds keys of this group alone
+// ("segment/<rank>" is used). All pass the same shape; shape.ranks is local.size().
+struct SegmentMeeting {
+  const Members& local;
+  StoreClient store;
+  SegmentShape shape;
+  Deadline deadline;
+  Interrupted interrupted;
+};
+Outcome<std::shared_ptr<Segment>> meet_in_segment(SegmentMeeting meeting);
+
+}  // namespace muster::worker

@@ -1,0 +1,155 @@
+#include "worker_lib/backends/cpu/shm_progress.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+namespace muster::worker {
+namespace {
+
+Failure did_not_come(const Members& local, const std::vector<int>& missing) {
+  Failure failure{ErrorCode::timeout, {}, {}};
+  for (const int rank : missing) {
+    failure.ranks.push_back(local[rank].rank);
+    failure.message += (failure.message.empty() ? "" : ", ") + describe(local[rank]);
+  }
+  std::sort(failure.ranks.begin(), failure.ranks.end());
+  failure.message +=
+      " did not come within the time-out; look at what it does instead, or give a longer time-out";
+  return failure;
+}
+
+}  // namespace
+
+// `ready` is asked again and again: it goes on where it stopped, since what was reached stays so.
+template <typename Reached>
+bool ShmCall::wait_for(int first, int last, const Reached& reached) {
+  int next = first;
+  const auto ready = [&] {
+    while (next < last && reached(next))
+      ++next;
+    return next == last;
+  };
+  const Waited how =
+      wait_until(segment.collective_bell(), segment.abort_word(), patience_, deadline_, ready);
+  if (how == Waited::ready) [[likely]] {
+    return true;
+  }
+  std::vector<int> missing;
+  for (int rank = first; rank < last; ++rank) {
+    if (!reached(rank)) missing.push_back(rank);
+  }
+  return give_up(how, std::move(missing));
+}
+
+bool ShmCall::give_up(Waited how, std::vector<int> missing) {
+  if (how == Waited::timed_out) {
+    return missing.empty() || fail(did_not_come(local_, missing));  // Empty: they came just now.
+  }
+  failure_ = segment.failure();
+  return false;
+}
+
+bool ShmCall::fail(Failure failure) {
+  segment.abort(failure);
+  failure_ = segment.failure();
+  if (!failure_) failure_ = std::move(failure);
+  return false;
+}
+
+bool ShmCall::interrupted() {
+  if (segment.abort_word().load(std::memory_order_relaxed) == 0) return false;
+  failure_ = segment.failure();
+  return true;
+}
+
+bool ShmCall::wait_for_slots(uint64_t last_staged) {
+  return wait_for(0, ranks(), [&](int rank) {
+    return rank == me() || segment.progress(rank).finished.load() >= last_staged;
+  });
+}
+
+// Who stores its number last finds all others' there, and wakes those who sleep; who does not find
+// them all needs not wake anybody.
+bool ShmCall::meet(Source source, uint64_t piece_bytes) {
+  CallLine& mine = line(me());
+  const CallSignature signature = signature_of(operation);
+  CallWord word = CallWord::unpack(signature.word);
+  word.source = source;
+  mine.call = word.pack();
+  mine.count = signature.count;
+  mine.counts_hash = signature.counts_hash;
+  mine.step_base = step_base;
+  if (source == Source::chunks || source == Source::region) {
+    std::memcpy(mine.inlined, &piece_bytes, sizeof piece_bytes);
+  }
+  mine.sequence.store(sequence);
+  const auto has_come = [&](int rank) { return line(rank).sequence.load() >= sequence; };
+  int come = 0;
+  while (come < ranks() && has_come(come))
+    ++come;
+  if (come == ranks()) {
+    ring(segment.collective_bell());
+  } else if (!wait_for(come, ranks(), has_come)) {
+    return false;
+  }
+  return compare_lines();
+}
+
+bool ShmCall::compare_lines() {
+  const CallSignature mine = signature_of(line(me()));
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (signature_of(line(rank)) == mine) continue;
+    std::optional<Failure> mismatch = find_mismatch(segment, sequence, local_);
+    return fail(std::move(*mismatch));
+  }
+  return true;
+}
+
+uint64_t ShmCall::piece_bytes_of(int rank) const {
+  uint64_t piece = 0;
+  std::memcpy(&piece, line(rank).inlined, sizeof piece);
+  return piece;
+}
+
+void ShmCall::publish_produced(uint64_t chunks) {
+  segment.progress(me()).produced.store(step_base + chunks);
+  ring(segment.collective_bell());
+}
+
+void ShmCall::publish_consumed(uint64_t chunks) {
+  segment.progress(me()).consumed.store(step_base + chunks);
+  ring(segment.collective_bell());
+}
+
+void ShmCall::publish_finished() {
+  segment.progress(me()).finished.store(sequence);
+  ring(segment.collective_bell());
+}
+
+bool ShmCall::wait_produced(int rank, uint64_t chunks) {
+  const uint64_t until = line(rank).step_base + chunks;
+  return wait_for(rank, rank + 1,
+                  [&](int peer) { return segment.progress(peer).produced.load() >= until; });
+}
+
+bool ShmCall::wait_consumed(int rank, uint64_t chunks) {
+  const uint64_t until = line(rank).step_base + chunks;
+  return wait_for(rank, rank + 1,
+                  [&](int peer) { return segment.progress(peer).consumed.load() >= until; });
+}
+
+bool ShmCall::wait_all_produced(uint64_t chunks) {
+  return wait_for(0, ranks(), [&](int rank) {
+    return segment.progress(rank).produced.load() >= line(rank).step_base + chunks;
+  });
+}
+
+bool ShmCall::wait_all_consumed(uint64_t chunks) {
+  return wait_for(0, ranks(), [&](int rank) {
+    return segment.progress(rank).consumed.load() >= line(rank).step_base + chunks;
+  });
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,106 @@
+// One collective under way on this rank: meeting the others, and telling and learning how far each
+// is. Between the calls of a group nothing is reset: numbers only grow.
+//
+// The meeting: each rank writes its line and stores the call's number last; it then waits until the
+// lines of all have that number. A line is written again two calls later, and nobody gets there
+// before all have come to the call between, when they are through with this one.
+//
+// Chunks: a rank's `produced` and `consumed` count from the `step_base` in its line.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "worker_lib/backends/cpu/segment.h"
+#include "worker_lib/backends/cpu/shm_call.h"
+#include "worker_lib/backends/cpu/shm_regions.h"
+#include "worker_lib/backends/cpu/shm_routes.h"
+#include "worker_lib/backends/cpu/waiting.h"
+#include "worker_lib/failure.h"
+#include "worker_lib/members.h"
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+class ShmCall {
+ public:
+  struct Setting {
+    Segment& segment;
+    const Members& local;
+    const SharedRegions& regions;
+    Patience patience;
+    std::vector<Route>& routes;             // For the call to use.
+    std::vector<const std::byte*>& inputs;  // The same.
+  };
+
+  // `number` is the sequence, `base` the step_base.
+  ShmCall(const Setting& setting, const Operation& called, Deadline deadline, uint64_t number,
+          uint64_t base)
+      : operation(called),
+        segment(setting.segment),
+        regions(setting.regions),
+        routes(setting.routes),
+        inputs(setting.inputs),
+        sequence(number),
+        step_base(base),
+        local_(setting.local),
+        patience_(setting.patience),
+        deadline_(deadline) {}
+  ShmCall(const ShmCall&) = delete;
+  ShmCall& operator=(const ShmCall&) = delete;
+
+  int ranks() const { return local_.size(); }
+  int me() const { return local_.me; }
+  const Members& local() const { return local_; }
+
+  // ---- the meeting. All below return false when the call failed: see take_failure().
+
+  // Waits until nobody reads chunk slots for the call `last_staged` any more.
+  bool wait_for_slots(uint64_t last_staged);
+  // Says that this rank has come, with its data in `source`, and waits for the others. Fails where
+  // they call something else. Whatever is in the slots and small data is there for all, from here.
+  bool meet(Source source, uint64_t piece_bytes);
+  CallLine& line(int rank) const { return segment.call_line(rank, sequence); }
+  Source source_of(int rank) const { return CallWord::unpack(line(rank).call).source; }
+  uint64_t piece_bytes_of(int rank) const;
+
+  // ---- how far: counts of chunks of this call
+
+  void publish_produced(uint64_t chunks);
+  void publish_consumed(uint64_t chunks);
+  // After this rank's last look into others' slots. Only where slots were used at all.
+  void publish_finished();
+  bool wait_produced(int rank, uint64_t chunks);
+  bool wait_consumed(int rank, uint64_t chunks);
+  bool wait_all_produced(uint64_t chunks);
+  bool wait_all_consumed(uint64_t chunks);
+
+  // Whether somebody gave the group up: for long stretches of work without a wait.
+  bool interrupted();
+  // Fails on all ranks, with this unless another failure was first.
+  bool fail(Failure failure);
+  Failure take_failure() { return std::move(*failure_); }
+
+  const Operation& operation;
+  Segment& segment;
+  const SharedRegions& regions;
+  std::vector<Route>& routes;
+  std::vector<const std::byte*>& inputs;
+  const uint64_t sequence;
+  const uint64_t step_base;
+
+ private:
+  template <typename Reached>
+  bool wait_for(int first, int last, const Reached& reached);
+  bool give_up(Waited how, std::vector<int> missing);
+  bool compare_lines();
+
+  const Members& local_;
+  const Patience patience_;
+  const Deadline deadline_;
+  std::optional<Failure> failure_;
+};
+
+}  // namespace muster::worker

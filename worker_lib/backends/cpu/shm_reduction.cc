@@ -1,0 +1,252 @@
+#include "worker_lib/backends/cpu/shm_reduction.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "rendezvous/base/error.h"
+#include "worker_lib/backends/cpu/reduce_kernels.h"
+#include "worker_lib/backends/cpu/shm_copy.h"
+
+namespace muster::worker {
+namespace {
+
+// Of a result that is written to several places while it is in the nearest cache.
+constexpr size_t kDirectBlock = size_t{16} * 1024;
+constexpr size_t kLeastChunk = size_t{64} * 1024;
+
+struct Range {
+  size_t start = 0;  // In bytes.
+  size_t end = 0;
+  size_t bytes() const { return end - start; }
+};
+
+// Rounded up to whole cache lines.
+size_t lines(size_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
+class Reduction {
+ public:
+  explicit Reduction(ShmCall& call)
+      : call_(call),
+        operation_(call.operation),
+        element_(size_of(call.operation.dtype)),
+        bytes_(call.operation.count * element_),
+        ranks_(static_cast<size_t>(call.ranks())),
+        me_(static_cast<size_t>(call.me())),
+        to_all_(call.operation.kind == OpKind::all_reduce),
+        keeps_(to_all_ || call.me() == call.operation.root) {}
+
+  bool run(uint64_t last_staged, SlotUse& use);
+
+ private:
+  bool run_small();
+  const std::byte* small_of(size_t rank) const;
+
+  void cut();
+  bool offer(uint64_t last_staged);
+  bool run_chunks(SlotUse& use);
+  void put_in(uint64_t k);
+  bool reduce_own(uint64_t k);
+  void collect(uint64_t k);
+  Range chunk(uint64_t k) const;
+  Range portion(uint64_t k, size_t rank) const;
+  const std::byte* input(size_t rank, uint64_t k, const Range& part) const;
+
+  bool all_in_regions() const;
+  bool run_direct(SlotUse& use);
+
+  ShmCall& call_;
+  const Operation& operation_;
+  const size_t element_;
+  const size_t bytes_;
+  const size_t ranks_;
+  const size_t me_;
+  const bool to_all_;
+  const bool keeps_;  // Whether this rank gets the result.
+  size_t chunk_bytes_ = 1;
+  size_t share_ = 0;  // Of a chunk, for one rank to reduce.
+  uint64_t chunks_ = 0;
+  Source source_ = Source::nowhere;
+};
+
+bool Reduction::run(uint64_t last_staged, SlotUse& use) {
+  if (bytes_ <= call_.segment.shape().small_bytes) return run_small();
+  if (!offer(last_staged) || !call_.meet(source_, chunk_bytes_)) return false;
+  return all_in_regions() ? run_direct(use) : run_chunks(use);
+}
+
+const std::byte* Reduction::small_of(size_t rank) const {
+  if (rank == me_) return operation_.in;
+  const int peer = static_cast<int>(rank);
+  return bytes_ <= sizeof(CallLine::inlined) ? call_.line(peer).inlined
+                                             : call_.segment.small_data(peer, call_.sequence);
+}
+
+bool Reduction::run_small() {
+  std::byte* mine = bytes_ <= sizeof(CallLine::inlined)
+                        ? call_.line(call_.me()).inlined
+                        : call_.segment.small_data(call_.me(), call_.sequence);
+  if (bytes_ > 0) std::memcpy(mine, operation_.in, bytes_);
+  if (!call_.meet(Source::small, 0)) return false;
+  if (!keeps_ || bytes_ == 0) return true;
+  for (size_t rank = 0; rank < ranks_; ++rank)
+    call_.inputs[rank] = small_of(rank);
+  reduce_and_divide(operation_.dtype, operation_.reduce, operation_.out, call_.inputs.data(),
+                    ranks_, operation_.count);
+  return true;
+}
+
+// ---- in chunks
+
+// The chunks' size follows from what all know, so it is the same on all ranks: as many as fill the
+// slots, but four at least where they are not too small then, and all about equal.
+void Reduction::cut() {
+  const size_t largest = call_.segment.shape().chunk_bytes;
+  const size_t wanted = std::min(largest, std::max(lines(bytes_ / 4), kLeastChunk));
+  chunks_ = (bytes_ + wanted - 1) / wanted;
+  chunk_bytes_ = std::min(largest, lines((bytes_ + chunks_ - 1) / chunks_));
+  chunks_ = (bytes_ + chunk_bytes_ - 1) / chunk_bytes_;
+  share_ = lines((chunk_bytes_ + ranks_ - 1) / ranks_);
+}
+
+bool Reduction::offer(uint64_t last_staged) {
+  cut();
+  CallLine& mine = call_.line(call_.me());
+  mine.in_place_of = call_.regions.place_of(operation_.in, bytes_);
+  mine.out_place_of = keeps_ ? call_.regions.place_of(operation_.out, bytes_) : 0;
+  source_ = mine.in_place_of != 0 ? Source::region : Source::chunks;
+  if (!call_.wait_for_slots(last_staged)) return false;
+  put_in(0);
+  return true;
+}
+
+Range Reduction::chunk(uint64_t k) const {
+  const size_t start = k * chunk_bytes_;
+  return {start, std::min(bytes_, start + chunk_bytes_)};
+}
+
+// What `rank` reduces of chunk k: whole cache lines, but for the end. It lies at the same place of
+// every chunk, also of a last and shorter one, so that nothing is put in where a result waits to be
+// collected.
+Range Reduction::portion(uint64_t k, size_t rank) const {
+  const Range whole = chunk(k);
+  const size_t start = std::min(whole.end, whole.start + rank * share_);
+  return {start, std::min(whole.end, start + share_)};
+}
+
+void Reduction::put_in(uint64_t k) {
+  if (source_ == Source::region) return;
+  std::byte* slot = call_.segment.chunk(call_.me(), k);
+  for (size_t rank = 0; rank < ranks_; ++rank) {
+    if (rank == me_) continue;
+    const Range part = portion(k, rank);
+    std::memcpy(slot + rank * share_, operation_.in + part.start, part.bytes());
+  }
+}
+
+const std::byte* Reduction::input(size_t rank, uint64_t k, const Range& part) const {
+  if (rank == me_) return operation_.in + part.start;
+  const int peer = static_cast<int>(rank);
+  if (call_.source_of(peer) == Source::region) {
+    const std::byte* at = call_.regions.at(call_.line(peer).in_place_of, peer, bytes_);
+    CHECK(at != nullptr);
+    return at + part.start;
+  }
+  return call_.segment.chunk(peer, k) + me_ * share_;
+}
+
+bool Reduction::reduce_own(uint64_t k) {
+  if (!(k == 0 ? !call_.interrupted() : call_.wait_all_produced(k + 1))) return false;
+  const Range own = portion(k, me_);
+  for (size_t rank = 0; rank < ranks_; ++rank)
+    call_.inputs[rank] = input(rank, k, own);
+  reduce_and_divide(operation_.dtype, operation_.reduce,
+                    call_.segment.chunk(call_.me(), k) + me_ * share_, call_.inputs.data(), ranks_,
+                    own.bytes() / element_);
+  call_.publish_consumed(k + 1);
+  return true;
+}
+
+// In place the lines that are written have just been read.
+void Reduction::collect(uint64_t k) {
+  if (!keeps_) return;
+  const size_t whole = operation_.in == operation_.out ? 0 : bytes_;
+  for (size_t step = 0; step < ranks_; ++step) {
+    const size_t rank = (me_ + step) % ranks_;
+    const Range part = portion(k, rank);
+    copy_result(operation_.out + part.start,
+                call_.segment.chunk(static_cast<int>(rank), k) + rank * share_, part.bytes(),
+                whole);
+  }
+}
+
+// With three slots: put_in(k + 1) overwrites chunk k - 2, which all have reduced, since this rank
+// waited for that before it collected; reduce_own(k) overwrites the result of k - 3, which all have
+// collected before they put in k.
+bool Reduction::run_chunks(SlotUse& use) {
+  static_assert(kChunkSlots == 3);
+  use.slots = true;
+  use.steps = chunks_ + 1;
+  for (uint64_t k = 0; k < chunks_; ++k) {
+    if (k + 1 < chunks_) {
+      put_in(k + 1);
+      call_.publish_produced(k + 2);
+    }
+    if (!reduce_own(k)) return false;
+    if (k == 0) continue;
+    if (!call_.wait_all_consumed(k)) return false;
+    collect(k - 1);
+  }
+  if (!call_.wait_all_consumed(chunks_)) return false;
+  collect(chunks_ - 1);
+  call_.publish_finished();
+  return true;
+}
+
+// ---- where everything is in shared regions
+
+bool Reduction::all_in_regions() const {
+  for (int rank = 0; rank < call_.ranks(); ++rank) {
+    if (call_.source_of(rank) != Source::region) return false;
+    const bool receives = to_all_ || rank == operation_.root;
+    if (receives && call_.line(rank).out_place_of == 0) return false;
+  }
+  return true;
+}
+
+bool Reduction::run_direct(SlotUse& use) {
+  use.steps = 2;
+  const size_t share = lines((bytes_ + ranks_ - 1) / ranks_);
+  const Range own{std::min(bytes_, me_ * share), std::min(bytes_, (me_ + 1) * share)};
+  const int receiver = to_all_ ? call_.me() : operation_.root;
+  const auto out_of = [&](int rank) {
+    std::byte* at = call_.regions.at(call_.line(rank).out_place_of, rank, bytes_);
+    CHECK(at != nullptr);
+    return at;
+  };
+  std::byte* const result = out_of(receiver);
+  for (size_t start = own.start; start < own.end; start += kDirectBlock) {
+    if (call_.interrupted()) return false;
+    const Range block{start, std::min(own.end, start + kDirectBlock)};
+    for (size_t rank = 0; rank < ranks_; ++rank)
+      call_.inputs[rank] = input(rank, 0, block);
+    reduce_and_divide(operation_.dtype, operation_.reduce, result + block.start,
+                      call_.inputs.data(), ranks_, block.bytes() / element_);
+    for (int rank = 0; to_all_ && rank < call_.ranks(); ++rank) {
+      if (rank != receiver) {
+        std::memcpy(out_of(rank) + block.start, result + block.start, block.bytes());
+      }
+    }
+  }
+  call_.publish_consumed(1);
+  return call_.wait_all_consumed(1);
+}
+
+}  // namespace
+
+bool reduce_call(ShmCall& call, uint64_t last_staged, SlotUse& use) {
+  return Reduction(call).run(last_staged, use);
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,23 @@
+// reduce and all_reduce between the ranks of a node. Every element is reduced by one rank only, in
+// rank order, so the result has the same bits everywhere.
+//
+// - Little: all put theirs into their small data before the meeting, and each (or the root) reduces
+//   all of it for itself.
+// - More: chunk by chunk; each chunk is cut into one portion for each rank (reduce-scatter and
+//   all-gather in memory, as Rabenseifner's algorithm does with messages: Thakur, Rabenseifner,
+//   Gropp 2005). A rank copies the others' portions of its data into its slot, reduces its own
+//   portion from all slots into its slot's part for it, which is free, and copies all results out
+//   of the slots. These three steps of successive chunks overlap.
+// - Data in memory of allocate_shared() is read where it is, and where all results belong there too
+//   each rank writes its portion to all of them.
+#pragma once
+
+#include "worker_lib/backends/cpu/shm_exchange.h"
+#include "worker_lib/backends/cpu/shm_progress.h"
+
+namespace muster::worker {
+
+// As exchange().
+bool reduce_call(ShmCall& call, uint64_t last_staged, SlotUse& use);
+
+}  // namespace muster::worker

@@ -1,0 +1,65 @@
+// The memory of allocate_shared() that a process has mapped: for each region one block per rank,
+// all mapped here, so that a buffer in one's own block can be read by the others in theirs.
+//
+// Who lets go of a block says so in the region itself; the mapping goes when all ranks have. So
+// whatever a rank still owns, all the others have mapped, and nobody must ask.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "worker_lib/failure.h"
+
+namespace muster::worker {
+
+// Where a buffer lies: a region's number and the offset in the block of whoever says it; 0: in
+// none.
+using Place = uint64_t;
+
+class SharedRegions {
+ public:
+  SharedRegions(int ranks, int me) : ranks_(ranks), me_(me) {}
+  ~SharedRegions();
+  SharedRegions(const SharedRegions&) = delete;
+  SharedRegions& operator=(const SharedRegions&) = delete;
+
+  // Of a block; the kernel's own limits are lower.
+  static constexpr size_t kMostBytes = size_t{1} << 43;
+
+  // Bytes of a region's memfd with blocks of `bytes`.
+  static size_t file_bytes(int ranks, size_t bytes);
+  static size_t stride(size_t bytes);
+
+  // Maps a region; `number` is the same on all ranks and new. The start of this rank's block.
+  Outcome<std::byte*> map(uint64_t number, int fd, size_t bytes);
+  // This rank lets go of it. Any thread.
+  void release(uint64_t number);
+
+  // Where [data, data + bytes) lies, if all of it is in this rank's block of a region.
+  Place place_of(const std::byte* data, size_t bytes) const;
+  // The memory here that `rank` called `place`; `bytes` from there are in its block. Null: it is
+  // not a place of this group.
+  std::byte* at(Place place, int rank, size_t bytes) const;
+
+ private:
+  struct Region {
+    uint64_t number;
+    std::byte* base;
+    size_t bytes;  // Of a block.
+  };
+
+  void unmap_where_all_left();
+  std::atomic<uint32_t>* leavers(const Region& region) const;
+
+  const int ranks_;
+  const int me_;
+  mutable std::mutex mutex_;
+  std::atomic<size_t> mapped_{0};  // regions_.size(), to be asked without the lock.
+  std::vector<Region> regions_;
+};
+
+}  // namespace muster::worker

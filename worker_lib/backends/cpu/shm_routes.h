@@ -1,0 +1,31 @@
+// What a collective moves between this rank and each other one: byte ranges of its own buffers.
+// Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+struct Route {
+  size_t send_offset = 0;  // In Operation::in.
+  size_t send_bytes = 0;
+  size_t recv_offset = 0;  // In Operation::out.
+  size_t recv_bytes = 0;
+};
+
+// Between `me` and each of routes.size() ranks; routes[me] is what it gives to itself, where `in`
+// and `out` are two places of one buffer. Of reduce and all_reduce: nothing. Reuses the vector.
+void fill_routes(const Operation& operation, int me, std::vector<Route>& routes);
+
+// Whether the operation sends the same bytes to everyone it sends to (or to one rank only).
+bool is_multicast(OpKind kind);
+
+// The counts by receiver of a call that sends each another part and in which they differ; null: all
+// are equal.
+const std::vector<size_t>* personal_counts(const Operation& operation);
+
+}  // namespace muster::worker

@@ -1,0 +1,174 @@
+#include "worker_lib/backends/cpu/tcp_links.h"
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+namespace muster::worker {
+namespace {
+
+bool is_not_now(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+timespec time_left(Deadline until) {
+  const auto now = std::chrono::steady_clock::now();
+  // Sliced, so that a Deadline::max() fits whatever the clock says.
+  const auto left =
+      std::min<std::chrono::nanoseconds>(until - std::min(until, now), std::chrono::hours{1});
+  return {.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000),
+          .tv_nsec = static_cast<long>(left.count() % 1'000'000'000)};
+}
+
+size_t at(int rank) {
+  return static_cast<size_t>(rank);
+}
+
+}  // namespace
+
+Outcome<std::unique_ptr<SocketLinks>> SocketLinks::make(Purpose purpose, const Members& members,
+                                                        const std::vector<Door>& doors) {
+  std::unique_ptr<SocketLinks> links(new SocketLinks(purpose, members, doors));
+  Outcome<WakeEvent> event = WakeEvent::make();
+  if (!event) return tl::unexpected(event.error());
+  links->event_ = std::move(*event);
+  return links;
+}
+
+SocketLinks::SocketLinks(Purpose purpose, const Members& members, const std::vector<Door>& doors)
+    : purpose_(purpose),
+      members_(members),
+      doors_(doors),
+      outs_(doors.size()),
+      ins_(doors.size()) {}
+
+void SocketLinks::deliver(int from, Socket connection) {
+  {
+    const std::lock_guard lock(mutex_);
+    delivered_.emplace_back(from, std::move(connection));
+  }
+  has_delivered_.store(true, std::memory_order_release);
+  event_.wake();
+}
+
+void SocketLinks::take_delivered() {
+  if (!has_delivered_.exchange(false, std::memory_order_acquire)) return;
+  const std::lock_guard lock(mutex_);
+  for (auto& [from, connection] : delivered_) {
+    In& in = ins_[at(from)];
+    // A peer connects once: a second connection is a confused one's and would mix up the bytes.
+    if (!in.socket) in.socket = std::move(connection);
+  }
+  delivered_.clear();
+}
+
+Failure SocketLinks::lost(int peer, int error) const {
+  if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS)
+    return {ErrorCode::system,
+            fmt::format("no connection to {}: {}", describe(members_[peer]), std::strerror(error)),
+            {}};
+  return {ErrorCode::peer_failed,
+          fmt::format("{} closed its connection ({})", describe(members_[peer]),
+                      error == 0 ? "end of stream" : std::strerror(error)),
+          {members_[peer].rank}};
+}
+
+// False: not yet connected.
+Outcome<bool> SocketLinks::open(int peer, Out& out) {
+  const Door& door = doors_[at(peer)];
+  if (!out.socket) {
+    Outcome<Socket> begun = failed(ErrorCode::system, "");
+    // Its kernel queue may be full (EAGAIN): then TCP does as well.
+    if (members_[peer].node == members_.self().node) begun = begin_connect_local(door.local);
+    if (!begun) begun = begin_connect(door.tcp);
+    if (!begun)
+      return failed(begun.error().code,
+                    fmt::format("{} cannot be reached at {}: {}", describe(members_[peer]),
+                                door.tcp.to_string(), begun.error().message),
+                    {members_[peer].rank});
+    out.socket = std::move(*begun);
+    out.connecting = true;
+  }
+  pollfd state{out.socket.fd(), POLLOUT, 0};
+  if (poll(&state, 1, 0) == 0) return false;
+  int error = 0;
+  socklen_t length = sizeof error;
+  getsockopt(out.socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error != 0)
+    return failed(ErrorCode::peer_failed,
+                  fmt::format("{} cannot be reached at {}: {}", describe(members_[peer]),
+                              door.tcp.to_string(), std::strerror(error)),
+                  {members_[peer].rank});
+  out.connecting = false;
+  fit_buffers(out.socket.fd());
+  return true;
+}
+
+// False: the hello is not all sent.
+Outcome<bool> SocketLinks::greet(int peer, Out& out) {
+  if (!out.socket || out.connecting) {
+    const Outcome<bool> opened = open(peer, out);
+    if (!opened || !*opened) return opened;
+  }
+  const Hello hello = make_hello(purpose_, members_.me, doors_[at(peer)]);
+  const auto* bytes = reinterpret_cast<const char*>(&hello);
+  const ssize_t sent = send(out.socket.fd(), bytes + out.greeted, sizeof hello - out.greeted,
+                            MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE);
+  if (sent < 0 && !is_not_now(errno)) return tl::unexpected(lost(peer, errno));
+  if (sent > 0) out.greeted += static_cast<size_t>(sent);
+  return out.greeted == sizeof hello;
+}
+
+Outcome<size_t> SocketLinks::write(int peer, std::span<const iovec> parts) {
+  Out& out = outs_[at(peer)];
+  if (out.greeted < sizeof(Hello)) [[unlikely]] {
+    const Outcome<bool> greeted = greet(peer, out);
+    if (!greeted) return tl::unexpected(greeted.error());
+    if (!*greeted) return 0;
+  }
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts.data());
+  message.msg_iovlen = parts.size();
+  const ssize_t sent = sendmsg(out.socket.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent >= 0) return static_cast<size_t>(sent);
+  if (is_not_now(errno)) return 0;
+  return tl::unexpected(lost(peer, errno));
+}
+
+Outcome<size_t> SocketLinks::read(int peer, std::span<const iovec> parts) {
+  take_delivered();
+  In& in = ins_[at(peer)];
+  if (!in.socket || in.ended) return 0;
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts.data());
+  message.msg_iovlen = parts.size();
+  const ssize_t got = recvmsg(in.socket.fd(), &message, MSG_DONTWAIT);
+  if (got > 0) return static_cast<size_t>(got);
+  if (got < 0 && is_not_now(errno)) return 0;
+  in.ended = true;
+  if (got == 0) return 0;
+  return tl::unexpected(lost(peer, errno));
+}
+
+void SocketLinks::arm(const Interest& interest) {
+  polled_.assign(1, {event_.fd(), POLLIN, 0});
+  for (const int peer : interest.reading) {
+    const In& in = ins_[at(peer)];
+    if (in.socket && !in.ended) polled_.push_back({in.socket.fd(), POLLIN, 0});
+  }
+  for (const int peer : interest.writing) {
+    const Out& out = outs_[at(peer)];
+    if (out.socket) polled_.push_back({out.socket.fd(), POLLOUT, 0});
+  }
+}
+
+void SocketLinks::sleep(Deadline until, bool) {
+  const timespec left = time_left(until);
+  ppoll(polled_.data(), polled_.size(), &left, nullptr);
+  if (polled_[0].revents != 0) event_.drain();
+}
+
+}  // namespace muster::worker

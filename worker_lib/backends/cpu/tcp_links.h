@@ -1,0 +1,69 @@
+// The links of a group whose members are on several nodes: for every ordered pair that has
+// something to say one connection, made by the sender when it first writes; TCP to other nodes, an
+// abstract Unix socket to ranks of the same one. One set of links carries collectives and another
+// point-to-point transfers, so that the two never wait for each other.
+//
+// Used by one thread at a time; deliver() and wake() from any.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <poll.h>
+
+#include "worker_lib/backends/cpu/links.h"
+#include "worker_lib/backends/cpu/tcp_door.h"
+#include "worker_lib/backends/cpu/tcp_reception.h"
+#include "worker_lib/members.h"
+
+namespace muster::worker {
+
+class SocketLinks final : public ByteLinks {
+ public:
+  // `doors`: by group rank.
+  static Outcome<std::unique_ptr<SocketLinks>> make(Purpose purpose, const Members& members,
+                                                    const std::vector<Door>& doors);
+
+  // A connection that `from` made to write to us.
+  void deliver(int from, Socket connection);
+
+  Outcome<size_t> write(int peer, std::span<const iovec> parts) override;
+  Outcome<size_t> read(int peer, std::span<const iovec> parts) override;
+  bool ended(int peer) const override { return ins_[static_cast<size_t>(peer)].ended; }
+  void arm(const Interest& interest) override;
+  void sleep(Deadline until, bool patient) override;
+  void wake() override { event_.wake(); }
+
+ private:
+  struct Out {
+    Socket socket;
+    bool connecting = false;
+    size_t greeted = 0;  // Bytes of the hello that are sent.
+  };
+  struct In {
+    Socket socket;
+    bool ended = false;
+  };
+
+  SocketLinks(Purpose purpose, const Members& members, const std::vector<Door>& doors);
+  Outcome<bool> open(int peer, Out& out);
+  Outcome<bool> greet(int peer, Out& out);
+  void take_delivered();
+  Failure lost(int peer, int error) const;
+
+  const Purpose purpose_;
+  const Members& members_;
+  const std::vector<Door>& doors_;
+  std::vector<Out> outs_;
+  std::vector<In> ins_;
+  WakeEvent event_;
+  std::vector<pollfd> polled_;
+
+  std::mutex mutex_;
+  std::vector<std::pair<int, Socket>> delivered_;  // Guarded by mutex_.
+  std::atomic<bool> has_delivered_{false};
+};
+
+}  // namespace muster::worker

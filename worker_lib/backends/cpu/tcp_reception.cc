@@ -1,0 +1,120 @@
+#include "worker_lib/backends/cpu/tcp_reception.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "worker_lib/quiet_thread.h"
+
+namespace muster::worker {
+namespace {
+
+// A visitor who has not said who it is by then is sent away: a port scanner, or a peer that died.
+constexpr std::chrono::seconds kHelloLimit{10};
+// Of visitors that have said nothing yet. More wait in the kernel's queue.
+constexpr size_t kVisitorsMax = 256;
+
+}  // namespace
+
+Hello make_hello(Purpose purpose, int from, const Door& to) {
+  Hello hello;
+  hello.purpose = static_cast<uint8_t>(purpose);
+  hello.from = from;
+  std::memcpy(hello.secret, to.secret.data(), kSecretBytes);
+  return hello;
+}
+
+struct Reception::Visitor {
+  Socket socket;
+  std::chrono::steady_clock::time_point until;
+  size_t heard = 0;
+  Hello hello;
+};
+
+Outcome<std::unique_ptr<Reception>> Reception::start(Options options) {
+  Outcome<WakeEvent> stop = WakeEvent::make();
+  if (!stop) return tl::unexpected(stop.error());
+  std::unique_ptr<Reception> made(new Reception(std::move(options)));
+  made->stop_ = std::move(*stop);
+  made->thread_ = quiet_thread([self = made.get()] { self->serve(); });
+  return made;
+}
+
+Reception::Reception(Options options) : options_(std::move(options)) {}
+
+Reception::~Reception() {
+  stop_.wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Reception::serve() {
+  std::vector<pollfd> polled;
+  while (true) {
+    polled.assign(1, {stop_.fd(), POLLIN, 0});
+    const bool full = visitors_.size() >= kVisitorsMax;
+    for (const Socket& listener : options_.open.listeners)
+      polled.push_back({full ? -1 : listener.fd(), POLLIN, 0});
+    for (const Visitor& visitor : visitors_)
+      polled.push_back({visitor.socket.fd(), POLLIN, 0});
+    poll(polled.data(), polled.size(), visitors_.empty() ? -1 : 1000);
+    if (polled[0].revents != 0) return;
+
+    const auto now = std::chrono::steady_clock::now();
+    std::erase_if(visitors_, [&](Visitor& one) { return hear(one) || now >= one.until; });
+    for (const Socket& listener : options_.open.listeners)
+      accept_from(listener.fd());
+  }
+}
+
+void Reception::accept_from(int listener) {
+  while (visitors_.size() < kVisitorsMax) {
+    Socket socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) {
+      // Out of descriptors: poll() would return at once, for nothing, until some are closed.
+      if (errno == EMFILE || errno == ENFILE)
+        std::this_thread::sleep_for(std::chrono::milliseconds{10});
+      return;
+    }
+    if (!is_own_user(socket.fd())) continue;
+    set_no_delay(socket.fd());
+    Visitor visitor{std::move(socket), std::chrono::steady_clock::now() + kHelloLimit, 0, {}};
+    if (!hear(visitor)) visitors_.push_back(std::move(visitor));
+  }
+}
+
+// Whether it is done with: admitted, or sent away.
+bool Reception::hear(Visitor& visitor) {
+  auto* bytes = reinterpret_cast<char*>(&visitor.hello);
+  const ssize_t got =
+      recv(visitor.socket.fd(), bytes + visitor.heard, sizeof(Hello) - visitor.heard, MSG_DONTWAIT);
+  if (got < 0) return errno != EAGAIN && errno != EINTR;
+  if (got == 0) return true;
+  visitor.heard += static_cast<size_t>(got);
+  if (visitor.heard < sizeof(Hello)) return false;
+  admit(visitor);
+  return true;
+}
+
+void Reception::admit(Visitor& visitor) {
+  const Hello& hello = visitor.hello;
+  const Hello expected;
+  const bool known = hello.magic == expected.magic && hello.version == expected.version &&
+                     hello.from >= 0 && hello.from < options_.size &&
+                     std::memcmp(hello.secret, options_.open.door.secret.data(), kSecretBytes) == 0;
+  if (!known) return;
+  if (hello.purpose <= static_cast<uint8_t>(Purpose::transfers)) {
+    const Deliver& deliver = options_.deliver[hello.purpose];
+    if (deliver) deliver(hello.from, std::move(visitor.socket));
+    return;
+  }
+  const InquiryReply reply{.waiting_for = options_.whereabouts->waiting_for(),
+                           .state = options_.whereabouts->state()};
+  send(visitor.socket.fd(), &reply, sizeof reply, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,128 @@
+#include "worker_lib/backends/cpu/tcp_socket.h"
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace muster::worker {
+namespace {
+
+// unix(7): a name that begins with a zero byte is no file, and goes with its last socket.
+socklen_t abstract_address(const std::string& name, sockaddr_un& raw) {
+  raw = {};
+  raw.sun_family = AF_UNIX;
+  CHECK(name.size() < sizeof raw.sun_path);
+  std::memcpy(raw.sun_path + 1, name.data(), name.size());
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
+tl::unexpected<Failure> socket_failure(const char* what, int error) {
+  const bool refused = error == ECONNREFUSED || error == ECONNRESET || error == EHOSTUNREACH;
+  return failed(refused ? ErrorCode::peer_failed : ErrorCode::system,
+                fmt::format("{}: {}", what, std::strerror(error)));
+}
+
+Outcome<Socket> connect_to(int family, const sockaddr* raw, socklen_t length) {
+  Socket made(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!made) return socket_failure("could not make a socket", errno);
+  if (family != AF_UNIX) set_no_delay(made.fd());
+  if (connect(made.fd(), raw, length) == 0 || errno == EINPROGRESS) return made;
+  return socket_failure("could not connect", errno);
+}
+
+}  // namespace
+
+Socket::~Socket() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Outcome<WakeEvent> WakeEvent::make() {
+  WakeEvent event;
+  event.socket_ = Socket(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!event.socket_) return socket_failure("could not make an eventfd", errno);
+  return event;
+}
+
+void WakeEvent::wake() const {
+  const uint64_t one = 1;
+  // Full is readable as well: nothing is lost then.
+  [[maybe_unused]] const ssize_t written = ::write(fd(), &one, sizeof one);
+}
+
+void WakeEvent::drain() const {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(fd(), &count, sizeof count);
+}
+
+Outcome<Socket> begin_connect(const SocketAddress& address) {
+  sockaddr_storage raw{};
+  const socklen_t length = address.to_sockaddr(raw);
+  return connect_to(raw.ss_family, reinterpret_cast<const sockaddr*>(&raw), length);
+}
+
+Outcome<Socket> begin_connect_local(const std::string& abstract_name) {
+  sockaddr_un raw;
+  const socklen_t length = abstract_address(abstract_name, raw);
+  return connect_to(AF_UNIX, reinterpret_cast<const sockaddr*>(&raw), length);
+}
+
+Outcome<Socket> listen_local(const std::string& abstract_name) {
+  sockaddr_un raw;
+  const socklen_t length = abstract_address(abstract_name, raw);
+  Socket made(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!made) return socket_failure("could not make a Unix socket", errno);
+  if (bind(made.fd(), reinterpret_cast<const sockaddr*>(&raw), length) != 0 ||
+      listen(made.fd(), 1 << 16) != 0)
+    return socket_failure("could not listen on an abstract Unix socket", errno);
+  return made;
+}
+
+void set_no_delay(int fd) {
+  const int one = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);  // Refused by Unix sockets: fine.
+}
+
+void fit_buffers(int fd) {
+  constexpr uint32_t kNearUs = 40;
+  // The kernel doubles it. No more than net.core.wmem_max is by default.
+  constexpr int kNearBytes = 212992;
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return;  // A Unix socket.
+  if (length >= offsetof(tcp_info, tcpi_rcv_rtt) && info.tcpi_rtt <= kNearUs)
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kNearBytes, sizeof kNearBytes);
+}
+
+bool is_own_user(int fd) {
+  ucred other{};
+  socklen_t length = sizeof other;
+  int family = 0;
+  socklen_t family_length = sizeof family;
+  if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &family_length) != 0) return false;
+  if (family != AF_UNIX) return true;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &length) != 0) return false;
+  return other.uid == geteuid() || other.uid == 0;
+}
+
+std::string random_bytes(size_t count) {
+  std::string bytes(count, '\0');
+  size_t filled = 0;
+  while (filled < count) {
+    const ssize_t got = getrandom(bytes.data() + filled, count - filled, 0);
+    CHECK(got > 0 || errno == EINTR);
+    if (got > 0) filled += static_cast<size_t>(got);
+  }
+  return bytes;
+}
+
+}  // namespace muster::worker

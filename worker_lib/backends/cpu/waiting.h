@@ -1,0 +1,112 @@
+// How a rank waits for something in shared memory: it looks again and again for a short while
+// (nanoseconds to learn of it), then lets other threads run between looks, then sleeps on a futex.
+// How long each takes depends on whether every rank can have a core of its own (patience_for()).
+// Nothing here waits without a deadline, and every wait ends when the abort word is set.
+//
+// The sleeping part is an event count: whoever waits says so in `sleepers`, looks once more and
+// sleeps while `rung` keeps its value; whoever changes something stores it, and only then looks
+// whether anybody sleeps. Both orders are sequentially consistent, so one of the two sees the other
+// (Dekker's argument). Lives in zeroed shared memory; any thread of any process.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+inline constexpr size_t kCacheLine = 64;
+
+// Where threads sleep until something changed. All zeroes is its first state.
+struct alignas(kCacheLine) Doorbell {
+  std::atomic<uint32_t> rung;
+  std::atomic<uint32_t> sleepers;
+};
+static_assert(sizeof(Doorbell) == kCacheLine);
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+enum class Waited : uint8_t { ready, timed_out, aborted };
+
+struct Patience {
+  uint32_t spins = 0;                    // Looks with a pause between them.
+  std::chrono::nanoseconds yielding{0};  // Then looks with sched_yield() between them.
+};
+
+// For `ranks` ranks that share the cores this process may use.
+Patience patience_for(int ranks);
+Patience patience_for(int ranks, int cores);
+
+// Wakes who sleeps at the bell. REQUIRES: what they wait for was stored by a sequentially
+// consistent store (or exchange, or fetch_add) before. Costs one load where nobody sleeps.
+inline void ring(Doorbell& bell);
+
+// Blocks until `ready()` (called often: cheap, no side effects, loads what it looks at with acquire
+// or stronger; the ones that race with ring() must be sequentially consistent loads). `abort_word`
+// is anything other than 0 once waiting must end: see Segment. Whoever makes ready() true rings
+// `bell`.
+template <typename Ready>
+inline Waited wait_until(Doorbell& bell, const std::atomic<uint32_t>& abort_word, Patience patience,
+                         Deadline deadline, const Ready& ready);
+
+inline void pause_cpu() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");
+#endif
+}
+
+namespace detail {
+
+void wake_all(Doorbell& bell);
+// Sleeps while the bell has rung `seen` times, for 50 ms at most, so that no lost wake-up (of a
+// process that was killed between a store and the call that wakes) lasts longer.
+void sleep_at(Doorbell& bell, uint32_t seen, Deadline deadline);
+void yield_cpu();
+
+template <typename Ready>
+Waited wait_patiently(Doorbell& bell, const std::atomic<uint32_t>& abort_word, Patience patience,
+                      Deadline deadline, const Ready& ready) {
+  const auto start = std::chrono::steady_clock::now();
+  bool sleeping = false;
+  for (;;) {
+    if (ready()) return Waited::ready;
+    if (abort_word.load(std::memory_order_acquire) != 0) return Waited::aborted;
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= deadline) return Waited::timed_out;
+    sleeping = sleeping || now - start >= patience.yielding;
+    if (!sleeping) {
+      yield_cpu();
+      continue;
+    }
+    bell.sleepers.fetch_add(1);
+    const uint32_t seen = bell.rung.load();
+    if (!ready() && abort_word.load() == 0) sleep_at(bell, seen, deadline);
+    bell.sleepers.fetch_sub(1);
+  }
+}
+
+}  // namespace detail
+
+inline void ring(Doorbell& bell) {
+  if (bell.sleepers.load() != 0) [[unlikely]] {
+    detail::wake_all(bell);
+  }
+}
+
+template <typename Ready>
+inline Waited wait_until(Doorbell& bell, const std::atomic<uint32_t>& abort_word, Patience patience,
+                         Deadline deadline, const Ready& ready) {
+  for (uint32_t spin = 0; spin <= patience.spins; ++spin) {
+    if (ready()) return Waited::ready;
+    if (abort_word.load(std::memory_order_relaxed) != 0) return Waited::aborted;
+    pause_cpu();
+  }
+  return detail::wait_patiently(bell, abort_word, patience, deadline, ready);
+}
+
+}  // namespace muster::worker

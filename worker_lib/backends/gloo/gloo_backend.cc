@@ -1,0 +1,286 @@
+// Gloo behind the seam of backend.h. Gloo knows no asynchronous collectives and no abort; see
+// gloo_mesh.h for what stands in for the latter. A message under way has a thread of its own that
+// sleeps in Gloo until it is done, since Gloo can say that a buffer is complete only to a waiting
+// thread, and a wait that runs into its time-out costs the whole group.
+#ifdef MUSTER_HAVE_GLOO
+
+#include <algorithm>
+#include <atomic>
+#include <list>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <gloo/common/error.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include "muster/init.h"
+#include "worker_lib/backend.h"
+#include "worker_lib/backends/gloo/gloo_collectives.h"
+#include "worker_lib/backends/gloo/gloo_mesh.h"
+#include "worker_lib/backends/gloo/gloo_roll_call.h"
+
+namespace muster::worker {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+using GlooBuffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
+
+class GlooBackend final : public GroupBackend {
+ public:
+  GlooBackend(Members members, std::shared_ptr<GlooMesh> mesh)
+      : members_(std::move(members)), mesh_(std::move(mesh)) {}
+  ~GlooBackend() override;
+
+  Outcome<> run(const Operation& operation, Deadline deadline) override;
+  Outcome<int> transfer(const Transfer& transfer, Deadline deadline) override;
+  Outcome<std::vector<std::shared_ptr<WorkState>>> begin(const std::vector<Transfer>& transfers,
+                                                         Deadline deadline) override;
+  std::string refuses(const Transfer& transfer) const override;
+  void abort(const Failure& failure) override;
+
+ private:
+  struct Waiting {
+    std::thread thread;
+    std::atomic<bool> done{false};
+  };
+
+  GlooBuffer post(const Transfer& transfer);
+  Outcome<int> wait(const Transfer& transfer, GlooBuffer buffer, Deadline deadline);
+  Outcome<int> wait_in_gloo(const Transfer& transfer, ::gloo::transport::UnboundBuffer& buffer,
+                            Deadline deadline);
+  std::optional<Failure> aborted() const;
+  tl::unexpected<Failure> explain(const std::exception& error, Deadline deadline);
+  tl::unexpected<Failure> explain_roll(const Failure& failure) const;
+  tl::unexpected<Failure> explain_loss(const std::string& reason);
+  void join_finished();
+
+  const Members members_;
+  const std::shared_ptr<GlooMesh> mesh_;
+
+  mutable std::mutex mutex_;
+  std::optional<Failure> failure_;
+  std::set<::gloo::transport::UnboundBuffer*> receiving_from_any_;
+  std::list<Waiting> waiting_;
+};
+
+GlooBackend::~GlooBackend() {
+  abort({ErrorCode::aborted, "the group is gone"});
+  for (Waiting& one : waiting_)
+    one.thread.join();
+}
+
+Outcome<> GlooBackend::run(const Operation& operation, Deadline deadline) {
+  if (const std::optional<Failure> failure = aborted()) return tl::unexpected(*failure);
+  if (members_.size() == 1) {
+    run_alone(operation);
+    return Done{};
+  }
+  if (gloo_time_left(deadline).count() <= 0)
+    return failed(ErrorCode::timeout, "the time was over before the operation began");
+  try {
+    const Outcome<> roll = call_the_roll(mesh_, members_, operation, deadline);
+    if (!roll) return explain_roll(roll.error());
+    run_on_gloo(mesh_, operation, std::max(gloo_time_left(deadline), milliseconds{1}));
+    return Done{};
+  } catch (const std::exception& error) {
+    return explain(error, deadline);
+  }
+}
+
+std::string GlooBackend::refuses(const Transfer& transfer) const {
+  if (transfer.peer == members_.me) return "Gloo cannot send from a rank to itself";
+  if (members_.size() == 1) return "nobody else is in the group";
+  return {};
+}
+
+// A message that is larger than its receive ends the process (Gloo throws on its own thread), so
+// the size and the dtype are part of what a receive waits for: then unequal ends never meet, and
+// the call times out.
+uint64_t message_slot(const Transfer& transfer) {
+  const uint64_t form = transfer.count * 16 + static_cast<uint64_t>(transfer.dtype);
+  const uint64_t mixed = form * 0x9e3779b97f4a7c15ULL;
+  return gloo_slot(GlooSlots::messages, static_cast<uint32_t>(transfer.tag)) | mixed >> 56 |
+         (mixed >> 40 & 0xffff) << 48;
+}
+
+GlooBuffer GlooBackend::post(const Transfer& transfer) {
+  // Gloo receives nothing from anybody into a buffer of one byte only, not into an empty one.
+  static std::byte nothing;
+  const uint64_t slot = message_slot(transfer);
+  const size_t bytes = transfer.count * size_of(transfer.dtype);
+  GlooBuffer buffer =
+      mesh_->createUnboundBuffer(bytes == 0 ? &nothing : transfer.data, std::max<size_t>(bytes, 1));
+  if (transfer.kind == OpKind::send) {
+    buffer->send(transfer.peer, slot, 0, bytes);
+  } else if (transfer.peer >= 0) {
+    buffer->recv(transfer.peer, slot, 0, bytes);
+  } else {
+    std::vector<int> peers;
+    for (int peer = 0; peer < members_.size(); ++peer)
+      if (peer != members_.me) peers.push_back(peer);
+    buffer->recv(peers, slot, 0, bytes);
+  }
+  return buffer;
+}
+
+// A receive from any hangs on no connection, so interrupt() does not reach it, but it can be called
+// off by itself.
+Outcome<int> GlooBackend::wait(const Transfer& transfer, GlooBuffer buffer, Deadline deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return tl::unexpected(*failure_);
+    if (transfer.peer < 0) receiving_from_any_.insert(buffer.get());
+  }
+  Outcome<int> outcome = wait_in_gloo(transfer, *buffer, deadline);
+  const std::lock_guard lock(mutex_);
+  receiving_from_any_.erase(buffer.get());
+  return outcome;
+}
+
+Outcome<int> GlooBackend::wait_in_gloo(const Transfer& transfer,
+                                       ::gloo::transport::UnboundBuffer& buffer,
+                                       Deadline deadline) {
+  try {
+    const milliseconds left = std::max(gloo_time_left(deadline), milliseconds{1});
+    int peer = transfer.peer;
+    const bool is_done =
+        transfer.kind == OpKind::send ? buffer.waitSend(left) : buffer.waitRecv(&peer, left);
+    if (is_done) return peer;
+    return tl::unexpected(*aborted());
+  } catch (const std::exception& error) {
+    return explain(error, deadline);
+  }
+}
+
+Outcome<int> GlooBackend::transfer(const Transfer& transfer, Deadline deadline) {
+  if (const std::optional<Failure> failure = aborted()) return tl::unexpected(*failure);
+  if (gloo_time_left(deadline).count() <= 0)
+    return failed(ErrorCode::timeout, "the time was over before the operation began");
+  try {
+    return wait(transfer, post(transfer), deadline);
+  } catch (const std::exception& error) {
+    return explain(error, deadline);
+  }
+}
+
+Outcome<std::vector<std::shared_ptr<WorkState>>> GlooBackend::begin(
+    const std::vector<Transfer>& transfers, Deadline deadline) {
+  if (const std::optional<Failure> failure = aborted()) return tl::unexpected(*failure);
+  join_finished();
+  std::vector<std::shared_ptr<WorkState>> works;
+  try {
+    for (const Transfer& transfer : transfers) {
+      auto work = std::make_shared<HostWork>();
+      works.push_back(work);
+      GlooBuffer buffer = post(transfer);
+      const std::lock_guard lock(mutex_);
+      Waiting& waiting = waiting_.emplace_back();
+      waiting.thread = std::thread(
+          [this, transfer, work, deadline, &waiting, posted = std::move(buffer)]() mutable {
+            Outcome<int> outcome = wait(transfer, std::move(posted), deadline);
+            if (outcome)
+              work->complete(Done{}, *outcome);
+            else
+              work->complete(tl::unexpected(outcome.error()));
+            waiting.done = true;
+          });
+    }
+  } catch (const std::exception& error) {
+    return explain(error, deadline);
+  }
+  return works;
+}
+
+void GlooBackend::join_finished() {
+  std::list<Waiting> finished;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto one = waiting_.begin(); one != waiting_.end();) {
+      const auto next = std::next(one);
+      if (one->done) finished.splice(finished.end(), waiting_, one);
+      one = next;
+    }
+  }
+  for (Waiting& one : finished)
+    one.thread.join();
+}
+
+void GlooBackend::abort(const Failure& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_ = failure;
+    for (::gloo::transport::UnboundBuffer* buffer : receiving_from_any_)
+      buffer->abortWaitRecv();
+  }
+  if (mesh_) mesh_->interrupt();
+}
+
+std::optional<Failure> GlooBackend::aborted() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+tl::unexpected<Failure> GlooBackend::explain(const std::exception& error, Deadline deadline) {
+  const std::string reason = gloo_reason(error.what());
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return tl::unexpected(*failure_);
+  }
+  if (is_gloo_timeout(reason) && std::chrono::steady_clock::now() + milliseconds{1} >= deadline)
+    return failed(ErrorCode::timeout,
+                  "not done in time, though all ranks had come; one of them may have been stopped "
+                  "meanwhile, or the network is too slow for the time-out");
+  return explain_loss(reason);
+}
+
+// Whoever aborted meanwhile had the better reason.
+tl::unexpected<Failure> GlooBackend::explain_roll(const Failure& failure) const {
+  if (std::optional<Failure> reason = aborted()) return tl::unexpected(*reason);
+  return tl::unexpected(failure);
+}
+
+// A connection broke: because a rank died, or because a rank that had an error of its own, or was
+// told to abort, left the group.
+tl::unexpected<Failure> GlooBackend::explain_loss(const std::string& reason) {
+  std::string names;
+  std::vector<GlobalRank> ranks;
+  for (const int peer : mesh_->lost_peers()) {
+    names += (names.empty() ? "" : ", ") + describe(members_[peer]);
+    ranks.push_back(members_[peer].rank);
+  }
+  if (ranks.empty()) return failed(ErrorCode::backend, fmt::format("Gloo failed: {}", reason));
+  std::sort(ranks.begin(), ranks.end());
+  return failed(ErrorCode::peer_failed,
+                fmt::format("Gloo lost its connection to {} ({})", names, reason),
+                std::move(ranks));
+}
+
+}  // namespace
+
+Outcome<std::unique_ptr<GroupBackend>> make_gloo_backend(GroupSetup setup) {
+  std::shared_ptr<GlooMesh> mesh;
+  if (setup.members.size() > 1) {
+    Outcome<std::shared_ptr<GlooMesh>> connected = GlooMesh::connect(setup);
+    if (!connected) return tl::unexpected(connected.error());
+    mesh = std::move(*connected);
+  }
+  return std::make_unique<GlooBackend>(std::move(setup.members), std::move(mesh));
+}
+
+}  // namespace muster::worker
+
+namespace muster {
+
+bool is_gloo_available(std::string*) {
+  return true;
+}
+
+}  // namespace muster
+
+#endif

@@ -1,0 +1,312 @@
+#ifdef MUSTER_HAVE_GLOO
+
+#include "worker_lib/backends/gloo/gloo_collectives.h"
+
+#include <cstring>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include <gloo/allgather.h>
+#include <gloo/allgatherv.h>
+#include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
+#include <gloo/alltoallv.h>
+#include <gloo/broadcast.h>
+#include <gloo/gather.h>
+#include <gloo/reduce.h>
+#include <gloo/scatter.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include "rendezvous/base/error.h"
+#include "worker_lib/backends/cpu/reduce_kernels.h"
+
+namespace muster::worker {
+
+namespace {
+
+using std::chrono::milliseconds;
+using Bytes = std::unique_ptr<::gloo::transport::UnboundBuffer>;
+
+// How Gloo combines two arrays: out[i] = a[i] op b[i].
+auto combining(DType dtype, ReduceOp op) {
+  return [dtype, op](void* out, const void* a, const void* b, size_t count) {
+    const std::byte* const both[] = {static_cast<const std::byte*>(a),
+                                     static_cast<const std::byte*>(b)};
+    reduce_buffers(dtype, op, static_cast<std::byte*>(out), both, 2, count);
+  };
+}
+
+// One call, with what all of them need. Counts become bytes: Gloo moves elements of one byte, save
+// where it reduces.
+class GlooCall {
+ public:
+  GlooCall(const std::shared_ptr<GlooMesh>& mesh, const Operation& operation, milliseconds timeout)
+      : mesh_(mesh), op_(operation), timeout_(timeout), width_(size_of(operation.dtype)) {}
+
+  void run();
+
+ private:
+  template <typename Options>
+  Options options() const {
+    Options made{std::shared_ptr<::gloo::Context>(mesh_)};
+    made.setTag(static_cast<uint32_t>(op_.sequence));
+    made.setTimeout(timeout_);
+    return made;
+  }
+  uint8_t* in() const { return const_cast<uint8_t*>(reinterpret_cast<const uint8_t*>(op_.in)); }
+  uint8_t* out() const { return reinterpret_cast<uint8_t*>(op_.out); }
+  Bytes bytes(uint8_t* data, size_t size) const { return mesh_->createUnboundBuffer(data, size); }
+  size_t block() const { return op_.count * width_; }
+  size_t my_block() const { return static_cast<size_t>(me()) * block(); }
+  int me() const { return mesh_->rank; }
+  size_t ranks() const { return static_cast<size_t>(mesh_->size); }
+  bool at_root() const { return me() == op_.root; }
+  void copy(uint8_t* to, const uint8_t* from, size_t size) const {
+    if (size > 0 && to != from) std::memcpy(to, from, size);
+  }
+
+  bool is_empty() const;
+  void broadcast();
+  void reduce();
+  void all_reduce();
+  void gather();
+  void gather_blocks();
+  void all_gather();
+  void all_gather_v();
+  void scatter();
+  void scatter_blocks();
+  void reduce_scatter();
+  void all_to_all();
+  void exchange(uint8_t* from, const std::vector<size_t>& sent, uint8_t* to,
+                const std::vector<size_t>& received);
+
+  const std::shared_ptr<GlooMesh>& mesh_;
+  const Operation& op_;
+  milliseconds timeout_;
+  size_t width_;
+};
+
+void GlooCall::run() {
+  if (is_empty()) return;
+  switch (op_.kind) {
+    case OpKind::barrier:
+      return;
+    case OpKind::broadcast:
+      return broadcast();
+    case OpKind::reduce:
+      return reduce();
+    case OpKind::all_reduce:
+      return all_reduce();
+    case OpKind::gather:
+      return op_.is_v ? gather_blocks() : gather();
+    case OpKind::all_gather:
+      return op_.is_v ? all_gather_v() : all_gather();
+    case OpKind::scatter:
+      return op_.is_v ? scatter_blocks() : scatter();
+    case OpKind::reduce_scatter:
+      return reduce_scatter();
+    case OpKind::all_to_all:
+      return all_to_all();
+    case OpKind::send:
+    case OpKind::recv:
+      break;
+  }
+  CHECK(false);
+}
+
+// Whether nobody moves anything, as far as every rank knows: then the roll call was all there is to
+// it. Gloo's own collectives do not take buffers of no bytes.
+bool GlooCall::is_empty() const {
+  return !op_.is_v && op_.count == 0;
+}
+
+void GlooCall::broadcast() {
+  auto call = options<::gloo::BroadcastOptions>();
+  if (at_root() && op_.in != nullptr && op_.in != op_.out && op_.out != nullptr)
+    copy(out(), in(), block());
+  call.setOutput(op_.out != nullptr ? out() : in(), block());
+  call.setRoot(op_.root);
+  ::gloo::broadcast(call);
+}
+
+// Gloo wants an output on every rank, to work in.
+void GlooCall::reduce() {
+  auto call = options<::gloo::ReduceOptions>();
+  std::vector<uint8_t> scratch(at_root() ? 0 : block());
+  uint8_t* const result = at_root() ? out() : scratch.data();
+  copy(result, in(), block());
+  // Gloo takes the width of an element from a type.
+  const auto set_output = [&](auto type) {
+    call.setOutput(reinterpret_cast<decltype(type)*>(result), op_.count);
+  };
+  width_ == 1   ? set_output(uint8_t{})
+  : width_ == 2 ? set_output(uint16_t{})
+  : width_ == 4 ? set_output(uint32_t{})
+                : set_output(uint64_t{});
+  call.setReduceFunction(combining(op_.dtype, op_.reduce));
+  call.setRoot(op_.root);
+  ::gloo::reduce(call);
+  if (at_root() && op_.reduce == ReduceOp::average)
+    divide(op_.dtype, op_.out, op_.count, mesh_->size);
+}
+
+void GlooCall::all_reduce() {
+  auto call = options<::gloo::AllreduceOptions>();
+  copy(out(), in(), block());
+  const auto set_output = [&](auto type) {
+    call.setOutput(reinterpret_cast<decltype(type)*>(out()), op_.count);
+  };
+  width_ == 1   ? set_output(uint8_t{})
+  : width_ == 2 ? set_output(uint16_t{})
+  : width_ == 4 ? set_output(uint32_t{})
+                : set_output(uint64_t{});
+  call.setReduceFunction(combining(op_.dtype, op_.reduce));
+  ::gloo::allreduce(call);
+  if (op_.reduce == ReduceOp::average) divide(op_.dtype, op_.out, op_.count, mesh_->size);
+}
+
+void GlooCall::gather() {
+  auto call = options<::gloo::GatherOptions>();
+  call.setInput(in(), block());
+  if (at_root()) call.setOutput(out(), block() * ranks());
+  call.setRoot(op_.root);
+  ::gloo::gather(call);
+}
+
+void GlooCall::gather_blocks() {
+  const uint64_t slot = gloo_slot(GlooSlots::gather, op_.sequence);
+  if (!at_root()) {
+    if (op_.count == 0) return;
+    const Bytes mine = bytes(in(), block());
+    mine->send(op_.root, slot);
+    mine->waitSend(timeout_);
+    return;
+  }
+  std::vector<Bytes> arriving;
+  uint8_t* to = out();
+  for (size_t peer = 0; peer < ranks(); ++peer) {
+    const size_t size = op_.recv_counts[peer] * width_;
+    if (static_cast<int>(peer) == me()) {
+      copy(to, in(), size);
+    } else if (size > 0) {
+      arriving.push_back(bytes(to, size));
+      arriving.back()->recv(static_cast<int>(peer), slot);
+    }
+    to += size;
+  }
+  for (const Bytes& one : arriving)
+    one->waitRecv(timeout_);
+}
+
+void GlooCall::all_gather() {
+  auto call = options<::gloo::AllgatherOptions>();
+  copy(out() + my_block(), in(), block());
+  call.setOutput(out(), block() * ranks());
+  ::gloo::allgather(call);
+}
+
+void GlooCall::all_gather_v() {
+  auto call = options<::gloo::AllgathervOptions>();
+  std::vector<size_t> sizes;
+  for (size_t count : op_.recv_counts)
+    sizes.push_back(count * width_);
+  const auto mine = sizes.begin() + me();
+  copy(out() + std::accumulate(sizes.begin(), mine, size_t{0}), in(), *mine);
+  call.setOutput(out(), sizes);
+  ::gloo::allgatherv(call);
+}
+
+void GlooCall::scatter() {
+  auto call = options<::gloo::ScatterOptions>();
+  if (at_root()) {
+    std::vector<uint8_t*> blocks;
+    for (size_t peer = 0; peer < ranks(); ++peer)
+      blocks.push_back(in() + peer * block());
+    call.setInputs(std::move(blocks), block());
+  }
+  call.setOutput(out(), block());
+  call.setRoot(op_.root);
+  ::gloo::scatter(call);
+}
+
+void GlooCall::scatter_blocks() {
+  const uint64_t slot = gloo_slot(GlooSlots::scatter, op_.sequence);
+  if (!at_root()) {
+    if (op_.count == 0) return;
+    const Bytes mine = bytes(out(), block());
+    mine->recv(op_.root, slot);
+    mine->waitRecv(timeout_);
+    return;
+  }
+  std::vector<Bytes> leaving;
+  uint8_t* from = in();
+  for (size_t peer = 0; peer < ranks(); ++peer) {
+    const size_t size = op_.send_counts[peer] * width_;
+    if (static_cast<int>(peer) == me()) {
+      copy(out(), from, size);
+    } else if (size > 0) {
+      leaving.push_back(bytes(from, size));
+      leaving.back()->send(static_cast<int>(peer), slot);
+    }
+    from += size;
+  }
+  for (const Bytes& one : leaving)
+    one->waitSend(timeout_);
+}
+
+// Every rank gets all ranks' versions of its block and reduces them in the order of the ranks:
+// each block crosses the network once, and the result does not depend on who was early.
+void GlooCall::reduce_scatter() {
+  std::vector<size_t> sent(ranks(), op_.count);
+  if (op_.is_v) sent = op_.send_counts;
+  const size_t mine = sent[static_cast<size_t>(me())];
+  std::vector<uint8_t> versions(mine * width_ * ranks());
+  exchange(in(), sent, versions.data(), std::vector<size_t>(ranks(), mine));
+  std::vector<const std::byte*> each;
+  for (size_t peer = 0; peer < ranks(); ++peer)
+    each.push_back(reinterpret_cast<const std::byte*>(versions.data()) + peer * mine * width_);
+  if (mine > 0) reduce_and_divide(op_.dtype, op_.reduce, op_.out, each.data(), each.size(), mine);
+}
+
+void GlooCall::all_to_all() {
+  if (op_.is_v) return exchange(in(), op_.send_counts, out(), op_.recv_counts);
+  auto call = options<::gloo::AlltoallOptions>();
+  call.setInput(in(), block() * ranks());
+  call.setOutput(out(), block() * ranks());
+  ::gloo::alltoall(call);
+}
+
+void GlooCall::exchange(uint8_t* from, const std::vector<size_t>& sent, uint8_t* to,
+                        const std::vector<size_t>& received) {
+  auto call = options<::gloo::AlltoallvOptions>();
+  const auto sizes = [this](const std::vector<size_t>& counts) {
+    std::vector<int64_t> made;
+    for (size_t count : counts)
+      made.push_back(static_cast<int64_t>(count * width_));
+    return made;
+  };
+  call.setInput(from, sizes(sent));
+  call.setOutput(to, sizes(received));
+  ::gloo::alltoallv(call);
+}
+
+}  // namespace
+
+void run_on_gloo(const std::shared_ptr<GlooMesh>& mesh, const Operation& operation,
+                 milliseconds timeout) {
+  GlooCall(mesh, operation, timeout).run();
+}
+
+void run_alone(const Operation& operation) {
+  if (operation.kind == OpKind::barrier || operation.kind == OpKind::broadcast) return;
+  if (operation.in == operation.out) return;
+  size_t count = operation.count;
+  if (!operation.recv_counts.empty()) count = operation.recv_counts[0];
+  if (!operation.send_counts.empty()) count = operation.send_counts[0];
+  if (count > 0) std::memcpy(operation.out, operation.in, count * size_of(operation.dtype));
+}
+
+}  // namespace muster::worker
+
+#endif

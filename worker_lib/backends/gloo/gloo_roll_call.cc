@@ -1,0 +1,179 @@
+#ifdef MUSTER_HAVE_GLOO
+
+#include "worker_lib/backends/gloo/gloo_roll_call.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include "worker_lib/backends/cpu/shm_call.h"
+
+namespace muster::worker {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// From one rank to another, in the order of the machine.
+struct Presence {
+  CallSignature call;
+  // Elements between these two ranks, where only they know how many (gather_v, scatter_v,
+  // all_to_all_v); 0 else.
+  uint64_t sends = 0;
+  uint64_t expects = 0;
+};
+
+uint64_t sent_to(const Operation& op, int peer, int me) {
+  if (!op.is_v) return 0;
+  const auto at = static_cast<size_t>(peer);
+  if (op.kind == OpKind::gather) return peer == op.root ? op.count : 0;
+  if (op.kind == OpKind::scatter) return me == op.root ? op.send_counts[at] : 0;
+  return op.kind == OpKind::all_to_all ? op.send_counts[at] : 0;
+}
+
+uint64_t expected_from(const Operation& op, int peer, int me) {
+  if (!op.is_v) return 0;
+  const auto at = static_cast<size_t>(peer);
+  if (op.kind == OpKind::gather) return me == op.root ? op.recv_counts[at] : 0;
+  if (op.kind == OpKind::scatter) return peer == op.root ? op.count : 0;
+  return op.kind == OpKind::all_to_all ? op.recv_counts[at] : 0;
+}
+
+class RollCall {
+ public:
+  RollCall(const std::shared_ptr<GlooMesh>& mesh, const Members& members, const Operation& op)
+      : mesh_(mesh), members_(members), op_(op), mine_(size()), theirs_(size()) {}
+
+  // Both throw what Gloo throws.
+  void post();
+  Outcome<> finish(Deadline deadline);
+
+ private:
+  using Buffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
+  size_t size() const { return static_cast<size_t>(members_.size()); }
+  bool has_come(size_t peer, milliseconds timeout);
+  std::optional<Failure> find_other_calls() const;
+  std::optional<Failure> find_other_counts() const;
+
+  const std::shared_ptr<GlooMesh>& mesh_;
+  const Members& members_;
+  const Operation& op_;
+  std::vector<Presence> mine_;    // By who is told.
+  std::vector<Presence> theirs_;  // By who tells.
+  std::vector<Buffer> leaving_;
+  std::vector<Buffer> arriving_;
+};
+
+void RollCall::post() {
+  const uint64_t slot = gloo_slot(GlooSlots::roll_call, op_.sequence);
+  const CallSignature call = signature_of(op_);
+  for (int peer = 0; peer < members_.size(); ++peer) {
+    const auto at = static_cast<size_t>(peer);
+    mine_[at] = {call, sent_to(op_, peer, members_.me), expected_from(op_, peer, members_.me)};
+    leaving_.push_back(mesh_->createUnboundBuffer(&mine_[at], sizeof mine_[at]));
+    arriving_.push_back(mesh_->createUnboundBuffer(&theirs_[at], sizeof theirs_[at]));
+    if (peer == members_.me) {
+      theirs_[at] = mine_[at];
+      continue;
+    }
+    arriving_[at]->recv(peer, slot);
+    leaving_[at]->send(peer, slot);
+  }
+}
+
+// False: not in time, and then the mesh is lost, but what has arrived is still there.
+bool RollCall::has_come(size_t peer, milliseconds timeout) {
+  if (static_cast<int>(peer) == members_.me) return true;
+  try {
+    return arriving_[peer]->waitRecv(timeout);
+  } catch (const std::exception& error) {
+    if (is_gloo_timeout(gloo_reason(error.what()))) return false;
+    throw;
+  }
+}
+
+Outcome<> RollCall::finish(Deadline deadline) {
+  Failure failure{ErrorCode::timeout, "", {}};
+  for (size_t peer = 0; peer < size(); ++peer) {
+    const milliseconds left = failure.ranks.empty() ? gloo_time_left(deadline) : milliseconds{1};
+    if (has_come(peer, std::max(left, milliseconds{1}))) continue;
+    failure.message += (failure.ranks.empty() ? "" : ", ");
+    failure.message += describe(members_[static_cast<int>(peer)]);
+    failure.ranks.push_back(members_[static_cast<int>(peer)].rank);
+  }
+  if (!failure.ranks.empty()) {
+    std::sort(failure.ranks.begin(), failure.ranks.end());
+    failure.message += " did not come in time";
+    return tl::unexpected(failure);
+  }
+  for (size_t peer = 0; peer < size(); ++peer) {
+    if (static_cast<int>(peer) != members_.me)
+      leaving_[peer]->waitSend(std::max(gloo_time_left(deadline), milliseconds{1}));
+  }
+  if (std::optional<Failure> other = find_other_calls()) return tl::unexpected(*other);
+  if (std::optional<Failure> other = find_other_counts()) return tl::unexpected(*other);
+  return Done{};
+}
+
+std::optional<Failure> RollCall::find_other_calls() const {
+  std::vector<CallSignature> calls;
+  for (const Presence& one : theirs_)
+    calls.push_back(one.call);
+  const auto times = [&](const CallSignature& call) {
+    return std::count(calls.begin(), calls.end(), call);
+  };
+  const auto most = std::max_element(calls.begin(), calls.end(), [&](const auto& a, const auto& b) {
+    return times(a) < times(b);
+  });
+  Failure failure{ErrorCode::mismatch, "", {}};
+  for (size_t peer = 0; peer < size(); ++peer) {
+    if (calls[peer] == *most) continue;
+    const Peer& other = members_[static_cast<int>(peer)];
+    failure.message += fmt::format("{}{} called {}", failure.ranks.empty() ? "" : ", ",
+                                   describe(other), describe_call(calls[peer], members_));
+    failure.ranks.push_back(other.rank);
+  }
+  if (failure.ranks.empty()) return std::nullopt;
+  std::sort(failure.ranks.begin(), failure.ranks.end());
+  failure.message += fmt::format(
+      ", but {} called {}; all ranks must make the same calls in the same order",
+      describe(members_[static_cast<int>(most - calls.begin())]), describe_call(*most, members_));
+  return failure;
+}
+
+std::optional<Failure> RollCall::find_other_counts() const {
+  for (size_t peer = 0; peer < size(); ++peer) {
+    const Peer& other = members_[static_cast<int>(peer)];
+    if (theirs_[peer].sends != mine_[peer].expects)
+      return Failure{
+          ErrorCode::mismatch,
+          fmt::format("{} sends {} elements to {}, which expects {}", describe(other),
+                      theirs_[peer].sends, describe(members_.self()), mine_[peer].expects),
+          {other.rank}};
+    if (theirs_[peer].expects != mine_[peer].sends)
+      return Failure{
+          ErrorCode::mismatch,
+          fmt::format("{} sends {} elements to {}, which expects {}", describe(members_.self()),
+                      mine_[peer].sends, describe(other), theirs_[peer].expects),
+          {other.rank}};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Outcome<> call_the_roll(const std::shared_ptr<GlooMesh>& mesh, const Members& members,
+                        const Operation& operation, Deadline deadline) {
+  RollCall roll(mesh, members, operation);
+  roll.post();
+  return roll.finish(deadline);
+}
+
+}  // namespace muster::worker
+
+#endif

@@ -1,0 +1,23 @@
+// What comes before every collective on Gloo: each rank tells every other what it calls. Gloo
+// itself compares nothing: calls of different sizes end the process (an exception on its own
+// thread), and a call that times out does not say who was missing. This costs a small message
+// between each pair of ranks, and it is a barrier: nobody returns before all have come.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "worker_lib/backends/gloo/gloo_mesh.h"
+#include "worker_lib/failure.h"
+#include "worker_lib/members.h"
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+// Blocks until all ranks have come with the same call. Fails with mismatch (naming those that
+// differ from most) or timeout (naming those that did not come; the mesh is lost then). Throws what
+// Gloo throws when a connection is lost. REQUIRES: mesh->size > 1.
+Outcome<> call_the_roll(const std::shared_ptr<GlooMesh>& mesh, const Members& members,
+                        const Operation& operation, Deadline deadline);
+
+}  // namespace muster::worker

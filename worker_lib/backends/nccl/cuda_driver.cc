@@ -1,0 +1,158 @@
+#include "worker_lib/backends/nccl/cuda_driver.h"
+
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/contract.h"
+#include "worker_lib/backends/nccl/opened_library.h"
+
+namespace muster::worker {
+
+namespace {
+
+constexpr OpenedLibrary::Names kCudaNames{"cuInit", "MUSTER_CUDA_LIBRARY", "libcuda.so.1"};
+
+// "CUDA_VISIBLE_DEVICES=1,2", for messages.
+std::string visible_devices() {
+  const std::string name(env::kCudaVisibleDevices);
+  const char* const value = std::getenv(name.c_str());
+  return value == nullptr ? name + " is not set" : fmt::format("{}={}", name, value);
+}
+
+// The versions are those that the header of CUDA 12 and 13 maps the plain names to.
+std::string bind_all(const OpenedLibrary& library, CudaApi& cuda) {
+  std::string missing;
+  library.bind("cuInit", cuda.init, missing);
+  library.bind("cuDeviceGetCount", cuda.device_get_count, missing);
+  library.bind("cuDeviceGet", cuda.device_get, missing);
+  library.bind("cuDeviceGetName", cuda.device_get_name, missing);
+  library.bind("cuDeviceGetUuid_v2", cuda.device_get_uuid, missing);
+  library.bind("cuDevicePrimaryCtxRetain", cuda.device_primary_ctx_retain, missing);
+  library.bind("cuDevicePrimaryCtxRelease_v2", cuda.device_primary_ctx_release, missing);
+  library.bind("cuCtxGetCurrent", cuda.ctx_get_current, missing);
+  library.bind("cuCtxPushCurrent_v2", cuda.ctx_push_current, missing);
+  library.bind("cuCtxPopCurrent_v2", cuda.ctx_pop_current, missing);
+  library.bind("cuGetErrorName", cuda.get_error_name, missing);
+  library.bind("cuGetErrorString", cuda.get_error_string, missing);
+  library.bind("cuStreamCreate", cuda.stream_create, missing);
+  library.bind("cuStreamDestroy_v2", cuda.stream_destroy, missing);
+  library.bind("cuStreamWaitEvent", cuda.stream_wait_event, missing);
+  library.bind("cuStreamIsCapturing", cuda.stream_is_capturing, missing);
+  library.bind("cuEventCreate", cuda.event_create, missing);
+  library.bind("cuEventDestroy_v2", cuda.event_destroy, missing);
+  library.bind("cuEventRecord", cuda.event_record, missing);
+  library.bind("cuEventQuery", cuda.event_query, missing);
+  library.bind("cuMemAlloc_v2", cuda.mem_alloc, missing);
+  library.bind("cuMemFree_v2", cuda.mem_free, missing);
+  library.bind("cuThreadExchangeStreamCaptureMode", cuda.thread_exchange_stream_capture_mode,
+               missing);
+  return missing;
+}
+
+}  // namespace
+
+std::string CudaApi::describe(int error) const {
+  const char* name = nullptr;
+  const char* text = nullptr;
+  get_error_name(error, &name);
+  get_error_string(error, &text);
+  return fmt::format("{} ({}): {}", name != nullptr ? name : "unknown CUDA error", error,
+                     text != nullptr ? text : "no description");
+}
+
+Outcome<> CudaApi::check(int error, const char* what) const {
+  if (error == kCudaSuccess) return Done{};
+  return failed(ErrorCode::backend, fmt::format("{} failed with {}", what, describe(error)));
+}
+
+Outcome<CudaApi> open_cuda_driver() {
+  const Outcome<OpenedLibrary> library = OpenedLibrary::open(kCudaNames);
+  if (!library)
+    return failed(ErrorCode::backend,
+                  fmt::format("there is no CUDA driver here ({}); operations on GPU memory need an "
+                              "NVIDIA GPU with its driver, and a container that lets them in",
+                              library.error().message));
+  CudaApi cuda{};
+  if (const std::string missing = bind_all(*library, cuda); !missing.empty())
+    return failed(ErrorCode::backend,
+                  fmt::format("the CUDA driver {} is too old: it has no {}; install one of CUDA "
+                              "11.4 or later",
+                              library->path(), missing));
+  if (const int error = cuda.init(0); error != kCudaSuccess)
+    return failed(
+        ErrorCode::backend,
+        fmt::format("the CUDA driver {} does not start: {}; see what nvidia-smi says ({})",
+                    library->path(), cuda.describe(error), visible_devices()));
+  return cuda;
+}
+
+Outcome<const CudaApi*> cuda_driver() {
+#ifdef MUSTER_WITHOUT_NCCL
+  return failed(
+      ErrorCode::backend,
+      "this build of muster leaves GPUs alone (it was configured with MUSTER_WITH_NCCL=OFF)");
+#else
+  static const Outcome<CudaApi> opened = open_cuda_driver();
+  if (!opened) return tl::unexpected(opened.error());
+  return &*opened;
+#endif
+}
+
+Outcome<int> count_gpus(const CudaApi& cuda) {
+  int count = 0;
+  if (const Outcome<> counted = cuda.check(cuda.device_get_count(&count), "cuDeviceGetCount");
+      !counted)
+    return tl::unexpected(counted.error());
+  if (count == 0)
+    return failed(ErrorCode::backend,
+                  fmt::format("this process sees no GPU ({})", visible_devices()));
+  return count;
+}
+
+Outcome<std::shared_ptr<Gpu>> Gpu::open(const CudaApi& cuda, int index) {
+  const Outcome<int> count = count_gpus(cuda);
+  if (!count) return tl::unexpected(count.error());
+  if (index < 0 || index >= *count)
+    return failed(
+        ErrorCode::backend,
+        fmt::format("GPU {} was asked for (InitOptions::device, else LOCAL_RANK), but this "
+                    "process sees {} ({}); start at most one rank for each GPU, or give "
+                    "more of them to this process",
+                    index, *count, visible_devices()));
+  std::shared_ptr<Gpu> gpu(new Gpu(cuda, index));
+  int device = 0;
+  std::array<char, 256> name{};
+  CudaUuid uuid;
+  const auto fail_on = [&](int error, const char* what) { return cuda.check(error, what); };
+  if (auto ok = fail_on(cuda.device_get(&device, index), "cuDeviceGet"); !ok)
+    return tl::unexpected(ok.error());
+  if (cuda.device_get_name(name.data(), static_cast<int>(name.size()) - 1, device) == kCudaSuccess)
+    gpu->name_ = name.data();
+  if (cuda.device_get_uuid(&uuid, device) == kCudaSuccess)
+    for (const char byte : uuid.bytes)
+      gpu->uuid_ += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  if (auto ok = fail_on(cuda.device_primary_ctx_retain(&gpu->context_, device),
+                        "cuDevicePrimaryCtxRetain");
+      !ok)
+    return tl::unexpected(ok.error());
+  gpu->device_ = device;
+  return gpu;
+}
+
+Gpu::~Gpu() {
+  if (context_ != nullptr) cuda_.device_primary_ctx_release(device_);
+}
+
+Gpu::Current::Current(const Gpu& gpu) : gpu_(gpu) {
+  CudaContext current = nullptr;
+  if (gpu.cuda_.ctx_get_current(&current) == kCudaSuccess && current == gpu.context_) return;
+  pushed_ = gpu.cuda_.ctx_push_current(gpu.context_) == kCudaSuccess;
+}
+
+Gpu::Current::~Current() {
+  CudaContext popped = nullptr;
+  if (pushed_) gpu_.cuda_.ctx_pop_current(&popped);
+}
+
+}  // namespace muster::worker

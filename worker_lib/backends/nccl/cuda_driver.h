@@ -1,0 +1,115 @@
+// The little of CUDA that is needed around NCCL, from the driver itself (libcuda.so.1, opened when
+// needed): contexts, streams, events. Declared here, so that no CUDA header is needed to build; a
+// test compares the declarations with the real header where it finds one. A stream of the CUDA
+// runtime is the driver's stream, and the runtime works in the primary context, which is used here.
+//
+// Sources: "CUDA Driver API" (initialisation, primary context management, stream and event
+// management) and "Interactions with the CUDA Runtime" there.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "worker_lib/failure.h"
+
+namespace muster::worker {
+
+using CudaStream = void*;
+using CudaEvent = void*;
+using CudaContext = void*;
+using CudaPointer = unsigned long long;
+
+inline constexpr int kCudaSuccess = 0;
+inline constexpr int kCudaNotReady = 600;
+inline constexpr int kCudaCapturedEvent = 907;
+inline constexpr unsigned kCudaStreamNonBlocking = 1;
+inline constexpr unsigned kCudaEventDisableTiming = 2;
+inline constexpr int kCudaCaptureNone = 0;
+inline constexpr int kCudaCaptureModeRelaxed = 2;
+
+struct CudaUuid {
+  std::array<char, 16> bytes{};
+};
+
+// By the names of the functions of the driver, without their "cu" and their version.
+struct CudaApi {
+  int (*init)(unsigned flags);
+  int (*device_get_count)(int* count);
+  int (*device_get)(int* device, int index);
+  int (*device_get_name)(char* name, int length, int device);
+  int (*device_get_uuid)(CudaUuid* uuid, int device);
+  int (*device_primary_ctx_retain)(CudaContext* context, int device);
+  int (*device_primary_ctx_release)(int device);
+  int (*ctx_get_current)(CudaContext* context);
+  int (*ctx_push_current)(CudaContext context);
+  int (*ctx_pop_current)(CudaContext* context);
+  int (*get_error_name)(int error, const char** name);
+  int (*get_error_string)(int error, const char** text);
+  int (*stream_create)(CudaStream* stream, unsigned flags);
+  int (*stream_destroy)(CudaStream stream);
+  int (*stream_wait_event)(CudaStream stream, CudaEvent event, unsigned flags);
+  int (*stream_is_capturing)(CudaStream stream, int* status);
+  int (*event_create)(CudaEvent* event, unsigned flags);
+  int (*event_destroy)(CudaEvent event);
+  int (*event_record)(CudaEvent event, CudaStream stream);
+  int (*event_query)(CudaEvent event);
+  int (*mem_alloc)(CudaPointer* pointer, size_t bytes);
+  int (*mem_free)(CudaPointer pointer);
+  int (*thread_exchange_stream_capture_mode)(int* mode);
+
+  // "CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected".
+  std::string describe(int error) const;
+  // Nothing, or a failure of code backend: "cuEventRecord: CUDA_ERROR_...".
+  Outcome<> check(int error, const char* what) const;
+};
+
+// Opened and initialised anew; fails with code backend and one line for people. See cuda_driver().
+Outcome<CudaApi> open_cuda_driver();
+// The one of this process: opened by the first call. Any thread.
+Outcome<const CudaApi*> cuda_driver();
+
+// How many GPUs this process sees; none is a failure.
+Outcome<int> count_gpus(const CudaApi& cuda);
+
+// A GPU with its primary context, which stays there as long as this does. Any thread.
+class Gpu {
+ public:
+  // `index` among those that this process sees.
+  static Outcome<std::shared_ptr<Gpu>> open(const CudaApi& cuda, int index);
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+  ~Gpu();
+
+  // Makes the context this thread's for as long as it lives, where it is not so already.
+  class Current {
+   public:
+    explicit Current(const Gpu& gpu);
+    Current(const Current&) = delete;
+    Current& operator=(const Current&) = delete;
+    ~Current();
+
+   private:
+    const Gpu& gpu_;
+    bool pushed_ = false;
+  };
+
+  const CudaApi& cuda() const { return cuda_; }
+  int index() const { return index_; }
+  const std::string& name() const { return name_; }  // "NVIDIA H100 80GB HBM3"
+  // 32 hexadecimal digits: the same only for the same GPU (or MIG instance).
+  const std::string& uuid() const { return uuid_; }
+
+ private:
+  Gpu(const CudaApi& cuda, int index) : cuda_(cuda), index_(index) {}
+  const CudaApi& cuda_;
+  int index_;
+  int device_ = -1;
+  CudaContext context_ = nullptr;
+  std::string name_;
+  std::string uuid_;
+};
+
+}  // namespace muster::worker

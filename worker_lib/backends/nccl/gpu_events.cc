@@ -1,0 +1,59 @@
+#include "worker_lib/backends/nccl/gpu_events.h"
+
+#include <utility>
+
+namespace muster::worker {
+
+GpuEvents::~GpuEvents() {
+  const Gpu::Current current(*gpu_);
+  for (const CudaEvent event : free_)
+    gpu_->cuda().event_destroy(event);
+}
+
+Outcome<std::shared_ptr<GpuEvents::Mark>> GpuEvents::mark(CudaStream stream) {
+  const CudaApi& cuda = gpu_->cuda();
+  CudaEvent event = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      event = free_.back();
+      free_.pop_back();
+    }
+  }
+  if (event == nullptr) {
+    const Outcome<> made =
+        cuda.check(cuda.event_create(&event, kCudaEventDisableTiming), "cuEventCreate");
+    if (!made) return tl::unexpected(made.error());
+  }
+  auto mark = std::make_shared<Mark>(shared_from_this(), event);
+  const Outcome<> recorded = cuda.check(cuda.event_record(event, stream), "cuEventRecord");
+  if (!recorded) return tl::unexpected(recorded.error());
+  return mark;
+}
+
+void GpuEvents::give_back(CudaEvent event) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(event);
+}
+
+Outcome<bool> GpuEvents::Mark::is_reached() const {
+  if (is_done()) return true;
+  const Gpu::Current current(*events_->gpu_);
+  const CudaApi& cuda = events_->gpu_->cuda();
+  const int state = cuda.event_query(event_);
+  if (state == kCudaNotReady) return false;
+  // In a graph it is a node: whether the graph has run is not asked here.
+  if (state != kCudaCapturedEvent) {
+    if (const Outcome<> fine = cuda.check(state, "cuEventQuery"); !fine)
+      return tl::unexpected(fine.error());
+  }
+  return true;
+}
+
+Outcome<> GpuEvents::Mark::hold(CudaStream stream) const {
+  const Gpu::Current current(*events_->gpu_);
+  const CudaApi& cuda = events_->gpu_->cuda();
+  return cuda.check(cuda.stream_wait_event(stream, event_, 0), "cuStreamWaitEvent");
+}
+
+}  // namespace muster::worker

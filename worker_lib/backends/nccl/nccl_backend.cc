@@ -1,0 +1,139 @@
+#include "worker_lib/backends/nccl/nccl_backend.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "worker_lib/backends/nccl/nccl_calls.h"
+
+namespace muster::worker {
+
+namespace {
+
+// An operation on the GPU: complete when its mark is reached.
+class GpuWork final : public WorkState {
+ public:
+  struct Options {
+    std::shared_ptr<NcclCore> core;
+    NcclCore::MarkPtr mark;
+    CudaStream stream = nullptr;
+    int source = -1;
+    bool is_on_stream = false;  // The stream follows it anyway.
+    bool is_barrier = false;    // It has no buffers: whoever waits for it means his thread.
+  };
+  explicit GpuWork(Options options) : w_(std::move(options)) {}
+
+  std::optional<Outcome<>> wait(Deadline until) override {
+    if (w_.is_barrier) return synchronize(until);
+    if (w_.mark->is_done()) return Done{};
+    if (std::optional<Failure> failure = w_.core->failure()) return tl::unexpected(*failure);
+    if (w_.is_on_stream) return Done{};
+    return w_.mark->hold(w_.stream);
+  }
+  std::optional<Outcome<>> synchronize(Deadline until) override {
+    return w_.core->wait_for(*w_.mark, until);
+  }
+  std::optional<Outcome<>> outcome() const override { return w_.core->outcome_of(*w_.mark); }
+  int source() const override { return w_.source; }
+
+ private:
+  const Options w_;
+};
+
+}  // namespace
+
+NcclBackend::NcclBackend(Members members, std::shared_ptr<NcclCore> core)
+    : members_(std::move(members)), core_(std::move(core)) {}
+
+NcclBackend::~NcclBackend() {
+  core_->close();
+}
+
+Outcome<> NcclBackend::check(Device device) const {
+  if (device == Device::cuda(core_->gpu()->index())) return Done{};
+  return failed(ErrorCode::invalid_argument,
+                device.kind == Device::Kind::cpu
+                    ? std::string("NCCL works on GPU memory, and this is host memory")
+                    : fmt::format("the memory is on GPU {}, and this rank's GPU is {}",
+                                  device.index, core_->gpu()->index()));
+}
+
+Outcome<> NcclBackend::put(CudaStream stream, const Operation& operation) {
+  NcclCommunicator& comm = core_->communicator();
+  return put_on_stream(
+      {comm.nccl(), comm.handle(), stream, members_.me, members_.size(), core_->barrier_word()},
+      operation);
+}
+
+Outcome<> NcclBackend::put(CudaStream stream, const std::vector<Transfer>& transfers) {
+  NcclCommunicator& comm = core_->communicator();
+  return put_on_stream(
+      {comm.nccl(), comm.handle(), stream, members_.me, members_.size(), core_->barrier_word()},
+      transfers);
+}
+
+Outcome<> NcclBackend::run(const Operation& operation, Deadline deadline) {
+  const Outcome<std::shared_ptr<WorkState>> work = start(operation, deadline);
+  if (!work) return tl::unexpected(work.error());
+  // The core ends it at its deadline.
+  return *(*work)->synchronize(Deadline::max());
+}
+
+Outcome<std::shared_ptr<WorkState>> NcclBackend::start(const Operation& operation,
+                                                       Deadline deadline) {
+  const bool is_barrier = operation.kind == OpKind::barrier;
+  if (Outcome<> fine = is_barrier ? Outcome<>(Done{}) : check(operation.device); !fine)
+    return tl::unexpected(fine.error());
+  if (const std::string why = nccl_refuses(operation); !why.empty())
+    return failed(ErrorCode::invalid_argument, why);
+  Outcome<NcclCore::MarkPtr> mark =
+      operation.stream_waits
+          ? core_->launch(operation.stream, operation.kind, operation.sequence, deadline,
+                          [&] { return put(operation.stream, operation); })
+          : core_->launch_aside(operation.stream, operation.kind, operation.sequence, deadline,
+                                [&] { return put(core_->own_stream(), operation); });
+  if (!mark) return tl::unexpected(mark.error());
+  return std::make_shared<GpuWork>(GpuWork::Options{.core = core_,
+                                                    .mark = std::move(*mark),
+                                                    .stream = operation.stream,
+                                                    .is_on_stream = operation.stream_waits,
+                                                    .is_barrier = is_barrier});
+}
+
+std::string NcclBackend::refuses(const Transfer& transfer) const {
+  return nccl_refuses(transfer, members_.me);
+}
+
+Outcome<int> NcclBackend::transfer(const Transfer& transfer, Deadline deadline) {
+  if (Outcome<> fine = check(transfer.device); !fine) return tl::unexpected(fine.error());
+  Outcome<NcclCore::MarkPtr> mark = core_->launch(transfer.stream, transfer.kind, 0, deadline, [&] {
+    return put(transfer.stream, std::vector<Transfer>{transfer});
+  });
+  if (!mark) return tl::unexpected(mark.error());
+  return transfer.peer;
+}
+
+Outcome<std::vector<std::shared_ptr<WorkState>>> NcclBackend::begin(
+    const std::vector<Transfer>& transfers, Deadline deadline) {
+  std::vector<std::shared_ptr<WorkState>> works;
+  if (transfers.empty()) return works;
+  for (const Transfer& one : transfers)
+    if (Outcome<> fine = check(one.device); !fine) return tl::unexpected(fine.error());
+  Outcome<NcclCore::MarkPtr> mark =
+      core_->launch_aside(transfers.front().stream, transfers.front().kind, 0, deadline,
+                          [&] { return put(core_->own_stream(), transfers); });
+  if (!mark) return tl::unexpected(mark.error());
+  for (const Transfer& one : transfers)
+    works.push_back(std::make_shared<GpuWork>(
+        GpuWork::Options{.core = core_,
+                         .mark = *mark,
+                         .stream = one.stream,
+                         .source = one.kind == OpKind::recv ? one.peer : -1}));
+  return works;
+}
+
+void NcclBackend::abort(const Failure& failure) {
+  core_->fail(failure);
+}
+
+}  // namespace muster::worker

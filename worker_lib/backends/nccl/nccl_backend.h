@@ -1,0 +1,56 @@
+// NCCL behind the seam of backend.h. Operations are put on a stream of the GPU and the calling
+// thread goes on: on the call's own stream where that would wait for it at once, which costs one
+// event instead of two and no waits, and else on a stream of the group's, so that the call's stream
+// goes on too.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker_lib/backend.h"
+#include "worker_lib/backends/nccl/nccl_core.h"
+
+namespace muster::worker {
+
+class NcclBackend final : public GroupBackend {
+ public:
+  NcclBackend(Members members, std::shared_ptr<NcclCore> core);
+  ~NcclBackend() override;
+
+  bool is_asynchronous() const override { return true; }
+  // start(), and waits until the result is in memory.
+  Outcome<> run(const Operation& operation, Deadline deadline) override;
+  Outcome<std::shared_ptr<WorkState>> start(const Operation& operation, Deadline deadline) override;
+  Outcome<int> transfer(const Transfer& transfer, Deadline deadline) override;
+  Outcome<std::vector<std::shared_ptr<WorkState>>> begin(const std::vector<Transfer>& transfers,
+                                                         Deadline deadline) override;
+  std::string refuses(const Transfer& transfer) const override;
+  void abort(const Failure& failure) override;
+
+ private:
+  Outcome<> check(Device device) const;
+  Outcome<> put(CudaStream stream, const Operation& operation);
+  Outcome<> put(CudaStream stream, const std::vector<Transfer>& transfers);
+
+  const Members members_;
+  const std::shared_ptr<NcclCore> core_;
+};
+
+// What the ranks tell each other before they meet: "2.30.7 4f.. c0.." in the store.
+struct NcclCard {
+  int version = 0;
+  std::string gpu_uuid;
+  std::string gpu_name;
+  std::string unique_id;  // Of the group, from its rank 0; empty from others.
+
+  std::string encode() const;
+  static std::optional<NcclCard> decode(const std::string& text);
+  friend bool operator==(const NcclCard&, const NcclCard&) = default;
+};
+
+// Why these cannot form a group; by group rank.
+std::optional<Failure> compare_cards(const Members& members, const std::vector<NcclCard>& cards,
+                                     bool may_share_gpus);
+
+}  // namespace muster::worker

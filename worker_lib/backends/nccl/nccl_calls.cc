@@ -1,0 +1,298 @@
+#include "worker_lib/backends/nccl/nccl_calls.h"
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::worker {
+
+namespace {
+
+bool nccl_reduces(OpKind kind) {
+  return kind == OpKind::reduce || kind == OpKind::all_reduce || kind == OpKind::reduce_scatter;
+}
+
+// NCCL has no int16, so what is only moved goes as bytes where it must.
+struct NcclUnit {
+  NcclType type;
+  size_t per_element;
+};
+
+NcclUnit unit_of(DType dtype) {
+  switch (dtype) {
+    case DType::int8:
+      return {NcclType::int8, 1};
+    case DType::uint8:
+      return {NcclType::uint8, 1};
+    case DType::int16:
+      return {NcclType::int8, 2};
+    case DType::int32:
+      return {NcclType::int32, 1};
+    case DType::int64:
+      return {NcclType::int64, 1};
+    case DType::float16:
+      return {NcclType::float16, 1};
+    case DType::bfloat16:
+      return {NcclType::bfloat16, 1};
+    case DType::float32:
+      return {NcclType::float32, 1};
+    case DType::float64:
+      return {NcclType::float64, 1};
+  }
+  CHECK(false);
+}
+
+NcclReduction reduction_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return NcclReduction::sum;
+    case ReduceOp::average:
+      return NcclReduction::average;
+    case ReduceOp::product:
+      return NcclReduction::product;
+    case ReduceOp::min:
+      return NcclReduction::min;
+    case ReduceOp::max:
+      return NcclReduction::max;
+    default:
+      CHECK(false);  // Refused before.
+  }
+}
+
+// One operation under way to the stream. A first error is kept, and nothing is called after it but
+// the end of an open group.
+class NcclCall {
+ public:
+  explicit NcclCall(const NcclTarget& target) : t_(target) {}
+
+  void put(const Operation& op);
+  void put(const std::vector<Transfer>& transfers);
+  Outcome<> outcome() const;
+
+ private:
+  void note(NcclResult result) {
+    if (result_ == NcclResult::success) result_ = result;
+  }
+  bool is_fine() const { return result_ == NcclResult::success; }
+  bool at_root(const Operation& op) const { return t_.rank == op.root; }
+  // The pieces, each of elements of op.dtype; nothing for none.
+  void send(const Operation& op, const std::byte* data, size_t count, int peer);
+  void recv(const Operation& op, std::byte* data, size_t count, int peer);
+
+  void put_barrier();
+  void put_broadcast(const Operation& op);
+  void put_reduce(const Operation& op);
+  void put_all_reduce(const Operation& op);
+  void put_gather(const Operation& op);
+  void put_all_gather(const Operation& op);
+  void put_scatter(const Operation& op);
+  void put_reduce_scatter(const Operation& op);
+  void put_all_to_all(const Operation& op);
+
+  // Calls `each(peer, count, first)` for the blocks of all ranks, inside one group of NCCL's.
+  template <typename Each>
+  void for_blocks(const std::vector<size_t>& counts, size_t count, const Each& each);
+
+  const NcclTarget& t_;
+  NcclResult result_ = NcclResult::success;
+};
+
+template <typename Each>
+void NcclCall::for_blocks(const std::vector<size_t>& counts, size_t count, const Each& each) {
+  note(t_.nccl.group_start());
+  if (!is_fine()) return;
+  size_t first = 0;
+  for (int peer = 0; peer < t_.ranks; ++peer) {
+    const size_t size = counts.empty() ? count : counts[static_cast<size_t>(peer)];
+    if (size > 0 && is_fine()) each(peer, size, first);
+    first += size;
+  }
+  note(t_.nccl.group_end());
+}
+
+Outcome<> NcclCall::outcome() const {
+  if (is_fine()) return Done{};
+  return failed(ErrorCode::backend,
+                fmt::format("NCCL failed: {}", t_.nccl.describe(result_, t_.comm)));
+}
+
+void NcclCall::put(const Operation& op) {
+  switch (op.kind) {
+    case OpKind::barrier:
+      return put_barrier();
+    case OpKind::broadcast:
+      return put_broadcast(op);
+    case OpKind::reduce:
+      return put_reduce(op);
+    case OpKind::all_reduce:
+      return put_all_reduce(op);
+    case OpKind::gather:
+      return put_gather(op);
+    case OpKind::all_gather:
+      return put_all_gather(op);
+    case OpKind::scatter:
+      return put_scatter(op);
+    case OpKind::reduce_scatter:
+      return put_reduce_scatter(op);
+    case OpKind::all_to_all:
+      return put_all_to_all(op);
+    case OpKind::send:
+    case OpKind::recv:
+      break;
+  }
+  CHECK(false);
+}
+
+void NcclCall::send(const Operation& op, const std::byte* data, size_t count, int peer) {
+  const NcclUnit unit = unit_of(op.dtype);
+  note(t_.nccl.send(data, count * unit.per_element, unit.type, peer, t_.comm, t_.stream));
+}
+
+void NcclCall::recv(const Operation& op, std::byte* data, size_t count, int peer) {
+  const NcclUnit unit = unit_of(op.dtype);
+  note(t_.nccl.recv(data, count * unit.per_element, unit.type, peer, t_.comm, t_.stream));
+}
+
+void NcclCall::put_barrier() {
+  note(t_.nccl.all_reduce(t_.barrier_word, t_.barrier_word, 1, NcclType::int32, NcclReduction::sum,
+                          t_.comm, t_.stream));
+}
+
+void NcclCall::put_broadcast(const Operation& op) {
+  const NcclUnit unit = unit_of(op.dtype);
+  std::byte* const data = op.out != nullptr ? op.out : const_cast<std::byte*>(op.in);
+  note(t_.nccl.broadcast(data, data, op.count * unit.per_element, unit.type, op.root, t_.comm,
+                         t_.stream));
+}
+
+void NcclCall::put_reduce(const Operation& op) {
+  note(t_.nccl.reduce(op.in, at_root(op) ? op.out : nullptr, op.count, unit_of(op.dtype).type,
+                      reduction_of(op.reduce), op.root, t_.comm, t_.stream));
+}
+
+void NcclCall::put_all_reduce(const Operation& op) {
+  note(t_.nccl.all_reduce(op.in, op.out, op.count, unit_of(op.dtype).type, reduction_of(op.reduce),
+                          t_.comm, t_.stream));
+}
+
+// Messages to the root; its own block goes as a message to itself, unless it is in place already.
+void NcclCall::put_gather(const Operation& op) {
+  const size_t width = size_of(op.dtype);
+  if (!at_root(op)) {
+    if (op.count > 0) send(op, op.in, op.count, op.root);
+    return;
+  }
+  for_blocks(op.recv_counts, op.count, [&](int peer, size_t count, size_t first) {
+    std::byte* const to = op.out + first * width;
+    if (peer == t_.rank && op.in == to) return;
+    if (peer == t_.rank) send(op, op.in, count, peer);
+    recv(op, to, count, peer);
+  });
+}
+
+// Unequal blocks are as many broadcasts at once, which NCCL fuses.
+void NcclCall::put_all_gather(const Operation& op) {
+  const NcclUnit unit = unit_of(op.dtype);
+  if (!op.is_v) {
+    note(t_.nccl.all_gather(op.in, op.out, op.count * unit.per_element, unit.type, t_.comm,
+                            t_.stream));
+    return;
+  }
+  for_blocks(op.recv_counts, op.count, [&](int root, size_t count, size_t first) {
+    std::byte* const to = op.out + first * size_of(op.dtype);
+    note(t_.nccl.broadcast(root == t_.rank ? op.in : to, to, count * unit.per_element, unit.type,
+                           root, t_.comm, t_.stream));
+  });
+}
+
+void NcclCall::put_scatter(const Operation& op) {
+  const size_t width = size_of(op.dtype);
+  if (!at_root(op)) {
+    if (op.count > 0) recv(op, op.out, op.count, op.root);
+    return;
+  }
+  for_blocks(op.send_counts, op.count, [&](int peer, size_t count, size_t first) {
+    const std::byte* const from = op.in + first * width;
+    if (peer == t_.rank && op.out == from) return;
+    send(op, from, count, peer);
+    if (peer == t_.rank) recv(op, op.out, count, peer);
+  });
+}
+
+void NcclCall::put_reduce_scatter(const Operation& op) {
+  const NcclType type = unit_of(op.dtype).type;
+  if (!op.is_v) {
+    note(t_.nccl.reduce_scatter(op.in, op.out, op.count, type, reduction_of(op.reduce), t_.comm,
+                                t_.stream));
+    return;
+  }
+  for_blocks(op.send_counts, op.count, [&](int root, size_t count, size_t first) {
+    note(t_.nccl.reduce(op.in + first * size_of(op.dtype), root == t_.rank ? op.out : nullptr,
+                        count, type, reduction_of(op.reduce), root, t_.comm, t_.stream));
+  });
+}
+
+void NcclCall::put_all_to_all(const Operation& op) {
+  const size_t width = size_of(op.dtype);
+  note(t_.nccl.group_start());
+  if (!is_fine()) return;
+  size_t sent = 0;
+  size_t received = 0;
+  for (int peer = 0; peer < t_.ranks; ++peer) {
+    const auto at = static_cast<size_t>(peer);
+    const size_t out_count = op.is_v ? op.send_counts[at] : op.count;
+    const size_t in_count = op.is_v ? op.recv_counts[at] : op.count;
+    if (out_count > 0 && is_fine()) send(op, op.in + sent * width, out_count, peer);
+    if (in_count > 0 && is_fine()) recv(op, op.out + received * width, in_count, peer);
+    sent += out_count;
+    received += in_count;
+  }
+  note(t_.nccl.group_end());
+}
+
+void NcclCall::put(const std::vector<Transfer>& transfers) {
+  note(t_.nccl.group_start());
+  if (!is_fine()) return;
+  for (const Transfer& one : transfers) {
+    if (one.count == 0 || !is_fine()) continue;
+    const NcclUnit unit = unit_of(one.dtype);
+    const size_t count = one.count * unit.per_element;
+    note(one.kind == OpKind::send
+             ? t_.nccl.send(one.data, count, unit.type, one.peer, t_.comm, t_.stream)
+             : t_.nccl.recv(one.data, count, unit.type, one.peer, t_.comm, t_.stream));
+  }
+  note(t_.nccl.group_end());
+}
+
+}  // namespace
+
+std::string nccl_refuses(const Operation& operation) {
+  if (!nccl_reduces(operation.kind)) return {};
+  if (operation.dtype == DType::int16) return "NCCL reduces no int16; use int32, or host memory";
+  if (operation.reduce == ReduceOp::band || operation.reduce == ReduceOp::bor ||
+      operation.reduce == ReduceOp::bxor)
+    return fmt::format("NCCL has no {}; use host memory", name_of(operation.reduce));
+  return {};
+}
+
+std::string nccl_refuses(const Transfer& transfer, int my_rank) {
+  if (transfer.tag != 0) return "NCCL knows no tags; use tag 0, or host memory";
+  if (transfer.peer < 0)
+    return "NCCL receives from nobody in particular never; name the sender, or use host memory";
+  if (transfer.peer == my_rank) return "NCCL sends no messages from a rank to itself";
+  return {};
+}
+
+Outcome<> put_on_stream(const NcclTarget& target, const Operation& operation) {
+  NcclCall call(target);
+  call.put(operation);
+  return call.outcome();
+}
+
+Outcome<> put_on_stream(const NcclTarget& target, const std::vector<Transfer>& transfers) {
+  NcclCall call(target);
+  call.put(transfers);
+  return call.outcome();
+}
+
+}  // namespace muster::worker

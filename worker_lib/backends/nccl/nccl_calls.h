@@ -1,0 +1,34 @@
+// Our operations as calls of NCCL: which function, which type, which pieces. Everything is put on a
+// stream; nothing is waited for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "worker_lib/backends/nccl/cuda_driver.h"
+#include "worker_lib/backends/nccl/nccl_library.h"
+#include "worker_lib/failure.h"
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+// Where the calls go.
+struct NcclTarget {
+  const NcclApi& nccl;
+  NcclHandle comm;
+  CudaStream stream;
+  int rank;
+  int ranks;
+  std::byte* barrier_word;  // Four bytes of GPU memory for barriers to reduce.
+};
+
+// Why NCCL cannot do it at all; empty: it can.
+std::string nccl_refuses(const Operation& operation);
+std::string nccl_refuses(const Transfer& transfer, int my_rank);
+
+// Puts the operation on the stream. Fails with code backend. REQUIRES: not refused.
+Outcome<> put_on_stream(const NcclTarget& target, const Operation& operation);
+// All at the same time, so that no order can deadlock.
+Outcome<> put_on_stream(const NcclTarget& target, const std::vector<Transfer>& transfers);
+
+}  // namespace muster::worker

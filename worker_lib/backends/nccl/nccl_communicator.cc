@@ -1,0 +1,132 @@
+#include "worker_lib/backends/nccl/nccl_communicator.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace muster::worker {
+
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kJoinPollMost{5};
+constexpr milliseconds kLetGoPatience{10'000};
+// How long end() lets whoever is inside NCCL come out by himself.
+constexpr milliseconds kCallerPatience{100};
+constexpr milliseconds kRevokedCallerPatience{2000};
+
+// The two communicators while they come about. NCCL writes to them from a thread of its own, so
+// they live on where the caller gives up.
+struct Joining {
+  NcclHandle meeting = nullptr;
+  NcclHandle made = nullptr;
+};
+
+NcclHandle read_handle(NcclHandle& handle) {
+  return std::atomic_ref<NcclHandle>(handle).load(std::memory_order_acquire);
+}
+
+NcclConfig config_of(bool blocking) {
+  NcclConfig config;
+  config.blocking = blocking ? 1 : 0;
+  config.split_share = 0;
+  return config;
+}
+
+// Until what was begun on the meeting communicator is done.
+Outcome<> wait_until_done(const NcclCommunicator::Options& options, Joining& joining,
+                          NcclResult result, const char* what) {
+  const NcclApi& nccl = options.nccl;
+  microseconds pause{50};
+  while (true) {
+    if (result != NcclResult::success && result != NcclResult::in_progress)
+      return failed(ErrorCode::backend,
+                    fmt::format("{} failed: {}", what, nccl.describe(result, joining.meeting)));
+    if (options.interrupted) {
+      if (const std::optional<Failure> reason = options.interrupted())
+        return tl::unexpected(*reason);
+    }
+    const NcclHandle meeting = read_handle(joining.meeting);
+    if (result == NcclResult::success) return Done{};
+    if (std::chrono::steady_clock::now() >= options.deadline)
+      return failed(
+          ErrorCode::timeout,
+          fmt::format("{} was not done in time; NCCL does not say which rank it waits for: "
+                      "see what the others say, and set NCCL_DEBUG=INFO",
+                      what));
+    std::this_thread::sleep_for(pause);
+    pause = std::min<microseconds>(pause * 2, kJoinPollMost);
+    const NcclResult asked = nccl.comm_get_async_error(meeting, &result);
+    if (asked != NcclResult::success) result = asked;
+  }
+}
+
+Outcome<> meet_and_split(const NcclCommunicator::Options& options, Joining& joining) {
+  const NcclApi& nccl = options.nccl;
+  NcclConfig meeting = config_of(false);
+  NcclResult begun = nccl.comm_init_rank_config(&joining.meeting, options.ranks, options.id,
+                                                options.rank, &meeting);
+  if (Outcome<> met = wait_until_done(options, joining, begun, "ncclCommInitRankConfig"); !met)
+    return met;
+  NcclConfig made = config_of(true);
+  begun = nccl.comm_split(joining.meeting, 0, options.rank, &joining.made, &made);
+  return wait_until_done(options, joining, begun, "ncclCommSplit");
+}
+
+// Lets the meeting go, on a thread that NCCL may keep.
+void let_go(const NcclCommunicator::Options& options, const std::shared_ptr<Joining>& joining,
+            milliseconds patience) {
+  auto gone = std::make_shared<std::promise<void>>();
+  std::thread([&nccl = options.nccl, gpu = options.gpu, joining, gone] {
+    const Gpu::Current here(*gpu);
+    if (const NcclHandle meeting = read_handle(joining->meeting)) nccl.comm_abort(meeting);
+    gone->set_value();
+  }).detach();
+  gone->get_future().wait_for(patience);
+}
+
+}  // namespace
+
+Outcome<std::unique_ptr<NcclCommunicator>> NcclCommunicator::join(const Options& options) {
+  const Gpu::Current current(*options.gpu);
+  auto joining = std::make_shared<Joining>();
+  const Outcome<> outcome = meet_and_split(options, *joining);
+  let_go(options, joining, outcome ? kLetGoPatience : milliseconds{0});
+  if (!outcome) return tl::unexpected(outcome.error());
+  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator(options.nccl, options.gpu));
+  made->handle_ = read_handle(joining->made);
+  return made;
+}
+
+Outcome<> NcclCommunicator::check() const {
+  NcclResult state = NcclResult::success;
+  const NcclResult asked = nccl_.comm_get_async_error(handle_, &state);
+  const NcclResult result = asked == NcclResult::success ? state : asked;
+  if (result == NcclResult::success || result == NcclResult::in_progress) return Done{};
+  return failed(ErrorCode::backend,
+                fmt::format("NCCL failed: {}", nccl_.describe(result, handle_)));
+}
+
+void NcclCommunicator::end(bool orderly) {
+  const Gpu::Current current(*gpu_);
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (orderly) {
+    lock.lock();
+    nccl_.comm_destroy(handle_);
+    return;
+  }
+  // Whoever is stuck in there holds the lock: then NCCL is told without it.
+  bool is_free = lock.try_lock_for(kCallerPatience);
+  if (nccl_.comm_revoke != nullptr) nccl_.comm_revoke(handle_, 0);
+  if (!is_free) is_free = lock.try_lock_for(kRevokedCallerPatience);
+  nccl_.comm_abort(handle_);
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,258 @@
+#include "worker_lib/backends/nccl/nccl_core.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace muster::worker {
+
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kNcclTick{10};
+// How long close() lets the thread find out that nothing is under way any more.
+constexpr milliseconds kCloseWait{200};
+// From here on launch() helps to find out what is done, so that a loop of small operations does not
+// heap up events between two ticks.
+constexpr size_t kLongList = 128;
+constexpr microseconds kNcclPollMost{500};
+constexpr microseconds kNcclSpin{50};
+constexpr int kStuckExitCode = 1;
+
+void end_process(const std::string& reason) {
+  std::fprintf(stderr, "%s\n", reason.c_str());
+  std::fflush(stderr);
+  ::_exit(kStuckExitCode);
+}
+
+}  // namespace
+
+NcclCore::NcclCore(Options options)
+    : options_(std::move(options)),
+      gpu_(options_.communicator->gpu()),
+      events_(std::make_shared<GpuEvents>(gpu_)) {
+  if (!options_.on_stuck) options_.on_stuck = end_process;
+}
+
+// Not before: who came too late to see a failure may still be putting something on the stream.
+NcclCore::~NcclCore() {
+  const Gpu::Current current(*gpu_);
+  if (own_stream_ != nullptr) gpu_->cuda().stream_destroy(own_stream_);
+  if (barrier_word_ != 0) gpu_->cuda().mem_free(barrier_word_);
+}
+
+Outcome<std::shared_ptr<NcclCore>> NcclCore::begin(Options options) {
+  auto core = std::make_shared<NcclCore>(std::move(options));
+  if (Outcome<> made = core->make_resources(); !made) {
+    core->fail(made.error());
+    core->end_communicator();
+    return tl::unexpected(made.error());
+  }
+  std::thread([core] { core->watch(); }).detach();
+  return core;
+}
+
+Outcome<> NcclCore::make_resources() {
+  const Gpu::Current current(*gpu_);
+  const CudaApi& cuda = gpu_->cuda();
+  Outcome<> made =
+      cuda.check(cuda.stream_create(&own_stream_, kCudaStreamNonBlocking), "cuStreamCreate");
+  if (made) made = cuda.check(cuda.mem_alloc(&barrier_word_, sizeof(int32_t)), "cuMemAlloc");
+  return made;
+}
+
+bool NcclCore::is_captured(CudaStream stream) const {
+  int status = kCudaCaptureNone;
+  return gpu_->cuda().stream_is_capturing(stream, &status) == kCudaSuccess &&
+         status != kCudaCaptureNone;
+}
+
+Outcome<NcclCore::MarkPtr> NcclCore::launch(CudaStream stream, OpKind kind, uint64_t sequence,
+                                            Deadline deadline,
+                                            const std::function<Outcome<>()>& put) {
+  if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());
+  const Gpu::Current current(*gpu_);
+  Outcome<MarkPtr> mark(nullptr);
+  {
+    const std::lock_guard lock(communicator().mutex());
+    // Again: whoever held the lock may have been the end of the communicator.
+    if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());
+    const Outcome<> done = put();
+    mark = done ? events_->mark(stream) : Outcome<MarkPtr>(tl::unexpected(done.error()));
+  }
+  if (!mark) {
+    // Who aborted it meanwhile knows better why NCCL failed.
+    fail(mark.error());
+    return tl::unexpected(*failure());
+  }
+  if (is_captured(stream)) return mark;
+  std::unique_lock lock(mutex_);
+  under_way_.push_back({*mark, deadline, kind, sequence});
+  const bool is_long = under_way_.size() >= kLongList;
+  lock.unlock();
+  // Errors are left to the thread.
+  if (is_long) look_for_done();
+  return mark;
+}
+
+Outcome<NcclCore::MarkPtr> NcclCore::launch_aside(CudaStream after, OpKind kind, uint64_t sequence,
+                                                  Deadline deadline,
+                                                  const std::function<Outcome<>()>& put) {
+  if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());
+  const Gpu::Current current(*gpu_);
+  Outcome<MarkPtr> before = events_->mark(after);
+  Outcome<> held =
+      before ? (*before)->hold(own_stream_) : Outcome<>(tl::unexpected(before.error()));
+  if (!held) {
+    fail(held.error());
+    return tl::unexpected(*failure());
+  }
+  return launch(own_stream_, kind, sequence, deadline, put);
+}
+
+std::optional<Outcome<>> NcclCore::outcome_of(GpuEvents::Mark& mark) {
+  if (mark.is_done()) return Done{};
+  // In this order: what a failure stopped counts as reached afterwards.
+  const Outcome<bool> reached = mark.is_reached();
+  if (std::optional<Failure> failure = this->failure()) return tl::unexpected(*failure);
+  if (!reached) {
+    fail(reached.error());
+    return tl::unexpected(*failure());
+  }
+  if (!*reached) return std::nullopt;
+  mark.note_done();
+  return Done{};
+}
+
+std::optional<Outcome<>> NcclCore::wait_for(GpuEvents::Mark& mark, Deadline until) {
+  const auto begun = std::chrono::steady_clock::now();
+  microseconds pause{10};
+  while (true) {
+    if (std::optional<Outcome<>> outcome = outcome_of(mark)) return outcome;
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= until) return std::nullopt;
+    if (now - begun < kNcclSpin) continue;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, kNcclPollMost);
+  }
+}
+
+void NcclCore::fail(const Failure& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ || ended_) return;
+    failure_ = failure;
+    has_failed_.store(true, std::memory_order_release);
+  }
+  changed_.notify_all();
+}
+
+std::optional<Failure> NcclCore::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void NcclCore::close() {
+  std::unique_lock lock(mutex_);
+  closing_ = true;
+  changed_.notify_all();
+  changed_.wait_for(lock, kCloseWait, [this] { return finished_ || ended_; });
+  if (!failure_ && !under_way_.empty()) return;
+  changed_.wait_for(lock, options_.end_bound, [this] { return finished_; });
+}
+
+void NcclCore::watch() {
+  // Else a query of an event would spoil a capture that goes on in another thread.
+  int mode = kCudaCaptureModeRelaxed;
+  gpu_->cuda().thread_exchange_stream_capture_mode(&mode);
+  std::unique_lock lock(mutex_);
+  while (!failure_ && !(closing_ && under_way_.empty())) {
+    changed_.wait_for(lock, kNcclTick);
+    if (failure_ || under_way_.empty()) continue;
+    lock.unlock();
+    look();
+    lock.lock();
+  }
+  lock.unlock();
+  end_communicator();
+}
+
+void NcclCore::look() {
+  std::optional<Failure> found = look_for_done();
+  if (!found) found = look_for_late();
+  if (found) return fail(*found);
+  std::unique_lock in_nccl(communicator().mutex(), std::try_to_lock);
+  if (!in_nccl) return;
+  const Outcome<> state = communicator().check();
+  in_nccl.unlock();
+  if (!state) fail(state.error());
+}
+
+// NCCL performs what is put on one communicator in that order, whatever the streams.
+std::optional<Failure> NcclCore::look_for_done() {
+  std::unique_lock lock(mutex_);
+  while (!under_way_.empty()) {
+    const MarkPtr first = under_way_.front().mark;
+    lock.unlock();
+    const Outcome<bool> reached = first->is_reached();
+    lock.lock();
+    if (!reached) return reached.error();
+    if (!*reached || failure_) break;
+    first->note_done();
+    // Another thread may have done so meanwhile.
+    if (!under_way_.empty() && under_way_.front().mark == first) under_way_.pop_front();
+  }
+  return std::nullopt;
+}
+
+std::optional<Failure> NcclCore::look_for_late() const {
+  const auto now = std::chrono::steady_clock::now();
+  const std::lock_guard lock(mutex_);
+  const auto late = std::find_if(under_way_.begin(), under_way_.end(),
+                                 [now](const UnderWay& one) { return now >= one.deadline; });
+  if (late == under_way_.end()) return std::nullopt;
+  const std::string number = late->sequence > 0 ? fmt::format(" {}", late->sequence) : "";
+  return Failure{
+      ErrorCode::timeout,
+      fmt::format("{}{} was not done on the GPU in time; NCCL does not say which rank did "
+                  "not come: see which ranks of the group report nothing",
+                  name_of(late->kind), number),
+      {}};
+}
+
+// NCCL's own end may take as long as it likes, so it has a thread, and this one holds the watch.
+void NcclCore::end_communicator() {
+  const std::optional<Failure> reason = failure();
+  std::thread([self = shared_from_this(), orderly = !reason] {
+    self->communicator().end(orderly);
+    {
+      const std::lock_guard lock(self->mutex_);
+      self->ended_ = true;
+    }
+    self->changed_.notify_all();
+  }).detach();
+  if (!wait_for_end() && reason)
+    options_.on_stuck(fmt::format(
+        "muster: group {}: NCCL did not stop within {} s after: {}; this process ends, so that the "
+        "GPU is free for the next attempt",
+        options_.group, std::chrono::duration<double>(options_.end_bound).count(),
+        reason->message));
+  {
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
+  }
+  changed_.notify_all();
+}
+
+bool NcclCore::wait_for_end() {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, options_.end_bound, [this] { return ended_; });
+}
+
+}  // namespace muster::worker

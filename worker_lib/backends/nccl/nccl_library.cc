@@ -1,0 +1,108 @@
+#include "worker_lib/backends/nccl/nccl_library.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "muster/init.h"
+#include "worker_lib/backends/nccl/opened_library.h"
+
+namespace muster::worker {
+
+namespace {
+
+constexpr OpenedLibrary::Names kNcclNames{"ncclGetVersion", "MUSTER_NCCL_LIBRARY", "libnccl.so.2"};
+
+std::string bind_all(const OpenedLibrary& library, NcclApi& nccl) {
+  std::string missing;
+  library.bind("ncclGetUniqueId", nccl.get_unique_id, missing);
+  library.bind("ncclCommInitRankConfig", nccl.comm_init_rank_config, missing);
+  library.bind("ncclCommSplit", nccl.comm_split, missing);
+  library.bind("ncclCommDestroy", nccl.comm_destroy, missing);
+  library.bind("ncclCommAbort", nccl.comm_abort, missing);
+  library.bind("ncclCommGetAsyncError", nccl.comm_get_async_error, missing);
+  library.bind("ncclGetErrorString", nccl.get_error_string, missing);
+  library.bind("ncclGetLastError", nccl.get_last_error, missing);
+  library.bind("ncclAllReduce", nccl.all_reduce, missing);
+  library.bind("ncclBroadcast", nccl.broadcast, missing);
+  library.bind("ncclReduce", nccl.reduce, missing);
+  library.bind("ncclAllGather", nccl.all_gather, missing);
+  library.bind("ncclReduceScatter", nccl.reduce_scatter, missing);
+  library.bind("ncclSend", nccl.send, missing);
+  library.bind("ncclRecv", nccl.recv, missing);
+  library.bind("ncclGroupStart", nccl.group_start, missing);
+  library.bind("ncclGroupEnd", nccl.group_end, missing);
+  std::string optional;
+  library.bind("ncclCommRevoke", nccl.comm_revoke, optional);
+  return missing;
+}
+
+}  // namespace
+
+std::string nccl_version_text(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+std::string NcclApi::describe(NcclResult result, NcclHandle comm) const {
+  const char* const what = get_error_string(result);
+  const char* const last = get_last_error(comm);
+  std::string text = what != nullptr ? what : "unknown NCCL error";
+  if (last != nullptr && *last != '\0') text += fmt::format(" ({})", last);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+Outcome<NcclApi> open_nccl_library() {
+  const Outcome<OpenedLibrary> library = OpenedLibrary::open(kNcclNames);
+  if (!library)
+    return failed(
+        ErrorCode::backend,
+        fmt::format("NCCL is not here ({}); install it (Debian: libnccl2, PyPI: nvidia-nccl-cu13), "
+                    "and put its folder into LD_LIBRARY_PATH or its file into MUSTER_NCCL_LIBRARY",
+                    library.error().message));
+  NcclApi nccl{};
+  nccl.path = library->path();
+  std::string missing;
+  library->bind("ncclGetVersion", nccl.get_version, missing);
+  if (nccl.get_version(&nccl.version) != NcclResult::success)
+    return failed(ErrorCode::backend, fmt::format("NCCL ({}) does not say its version", nccl.path));
+  // Before 2.9 a version was 2804 for 2.8.4.
+  if (nccl.version < kNcclOldest)
+    return failed(
+        ErrorCode::backend,
+        fmt::format("NCCL {} ({}) is too old: {} or later is needed",
+                    nccl.version < 10000 ? fmt::format("{}.{}.{}", nccl.version / 1000,
+                                                       nccl.version / 100 % 10, nccl.version % 100)
+                                         : nccl_version_text(nccl.version),
+                    nccl.path, nccl_version_text(kNcclOldest)));
+  missing = bind_all(*library, nccl);
+  if (!missing.empty())
+    return failed(ErrorCode::backend,
+                  fmt::format("NCCL {} ({}) has no {}: it is not NVIDIA's",
+                              nccl_version_text(nccl.version), nccl.path, missing));
+  return nccl;
+}
+
+Outcome<const NcclApi*> nccl_library() {
+  static const Outcome<NcclApi> opened = open_nccl_library();
+  if (!opened) return tl::unexpected(opened.error());
+  return &*opened;
+}
+
+}  // namespace muster::worker
+
+namespace muster {
+
+// The GPU first: without one it does not matter whether there is an NCCL.
+bool is_nccl_available(std::string* why) {
+  const worker::Outcome<const worker::CudaApi*> cuda = worker::cuda_driver();
+  const worker::Outcome<int> gpus =
+      cuda ? worker::count_gpus(**cuda) : worker::Outcome<int>(tl::unexpected(cuda.error()));
+  const worker::Outcome<const worker::NcclApi*> nccl = worker::nccl_library();
+  if (gpus && nccl) return true;
+  if (why != nullptr) *why = !gpus ? gpus.error().message : nccl.error().message;
+  return false;
+}
+
+}  // namespace muster

@@ -1,0 +1,112 @@
+// NCCL, opened when needed: our own declarations of what we call, the same in all versions from
+// 2.18.3 on (ncclCommSplit came with 2.18.1 and was mended since), and compared with the real
+// nccl.h by a test where it finds one. What newer versions add is looked for by name.
+//
+// Source: "NCCL API" of the NCCL documentation; the layout of ncclConfig_t is its first version
+// with splitShare, which later ones accept (they look at `size` and `version`).
+#pragma once
+
+#include <climits>
+#include <cstddef>
+#include <string>
+
+#include "muster/types.h"
+#include "worker_lib/backends/nccl/cuda_driver.h"
+#include "worker_lib/failure.h"
+
+namespace muster::worker {
+
+using NcclHandle = void*;  // ncclComm_t
+
+enum class NcclResult : int {
+  success = 0,
+  unhandled_cuda_error = 1,
+  system_error = 2,
+  internal_error = 3,
+  invalid_argument = 4,
+  invalid_usage = 5,
+  remote_error = 6,
+  in_progress = 7,
+};
+
+enum class NcclType : int {
+  int8 = 0,
+  uint8 = 1,
+  int32 = 2,
+  int64 = 4,
+  float16 = 6,
+  float32 = 7,
+  float64 = 8,
+  bfloat16 = 9,
+};
+
+enum class NcclReduction : int { sum = 0, product = 1, max = 2, min = 3, average = 4 };
+
+struct NcclUniqueId {
+  char bytes[128];
+};
+
+struct NcclConfig {
+  static constexpr unsigned kMagic = 0xcafebeef;
+  static constexpr unsigned kVersion = 21800;
+
+  size_t size = sizeof(NcclConfig);
+  unsigned magic = kMagic;
+  unsigned version = kVersion;
+  int blocking = INT_MIN;  // INT_MIN: not set.
+  int cga_cluster_size = INT_MIN;
+  int min_ctas = INT_MIN;
+  int max_ctas = INT_MIN;
+  const char* net_name = nullptr;
+  int split_share = INT_MIN;
+};
+
+inline constexpr int kNcclOldest = 21803;
+
+// By the names of NCCL's functions without their "nccl". Null where this version has none: revoke.
+struct NcclApi {
+  NcclResult (*get_version)(int* version);
+  NcclResult (*get_unique_id)(NcclUniqueId* id);
+  NcclResult (*comm_init_rank_config)(NcclHandle* comm, int ranks, NcclUniqueId id, int rank,
+                                      NcclConfig* config);
+  NcclResult (*comm_split)(NcclHandle comm, int color, int key, NcclHandle* made,
+                           NcclConfig* config);
+  NcclResult (*comm_destroy)(NcclHandle comm);
+  NcclResult (*comm_abort)(NcclHandle comm);
+  NcclResult (*comm_revoke)(NcclHandle comm, int flags);
+  NcclResult (*comm_get_async_error)(NcclHandle comm, NcclResult* error);
+  const char* (*get_error_string)(NcclResult result);
+  const char* (*get_last_error)(NcclHandle comm);
+  NcclResult (*all_reduce)(const void* in, void* out, size_t count, NcclType type, NcclReduction op,
+                           NcclHandle comm, CudaStream stream);
+  NcclResult (*broadcast)(const void* in, void* out, size_t count, NcclType type, int root,
+                          NcclHandle comm, CudaStream stream);
+  NcclResult (*reduce)(const void* in, void* out, size_t count, NcclType type, NcclReduction op,
+                       int root, NcclHandle comm, CudaStream stream);
+  NcclResult (*all_gather)(const void* in, void* out, size_t count, NcclType type, NcclHandle comm,
+                           CudaStream stream);
+  NcclResult (*reduce_scatter)(const void* in, void* out, size_t count, NcclType type,
+                               NcclReduction op, NcclHandle comm, CudaStream stream);
+  NcclResult (*send)(const void* data, size_t count, NcclType type, int peer, NcclHandle comm,
+                     CudaStream stream);
+  NcclResult (*recv)(void* data, size_t count, NcclType type, int peer, NcclHandle comm,
+                     CudaStream stream);
+  NcclResult (*group_start)();
+  NcclResult (*group_end)();
+
+  int version = 0;   // 23007
+  std::string path;  // Where it is from.
+
+  // "ncclRemoteError: ...": what it is called and what NCCL last said about it. `comm` may be null.
+  std::string describe(NcclResult result, NcclHandle comm) const;
+};
+
+// "2.30.7" of 23007.
+std::string nccl_version_text(int version);
+
+// Opened anew; fails with code backend and one line for people. See nccl_library().
+Outcome<NcclApi> open_nccl_library();
+// The one of this process: opened by the first call. Any thread.
+Outcome<const NcclApi*> nccl_library();
+
+}  // namespace muster::worker

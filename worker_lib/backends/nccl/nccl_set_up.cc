@@ -1,0 +1,171 @@
+// How the members of a group come to an NCCL communicator: each says in the store which NCCL and
+// which GPU it has, and rank 0 says where to meet. What cannot work is found out here, where it has
+// a name: NCCL itself would hang or say "invalid usage".
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "worker_lib/backends/cpu/tcp_door.h"
+#include "worker_lib/backends/nccl/nccl_backend.h"
+
+namespace muster::worker {
+
+namespace {
+
+constexpr std::string_view kNcclHex = "0123456789abcdef";
+
+std::string bytes_to_hex(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) {
+    text += kNcclHex[static_cast<unsigned char>(byte) >> 4];
+    text += kNcclHex[static_cast<unsigned char>(byte) & 15];
+  }
+  return text;
+}
+
+std::optional<std::string> hex_to_bytes(std::string_view text) {
+  std::string bytes;
+  if (text.size() % 2 != 0) return std::nullopt;
+  for (size_t i = 0; i < text.size(); i += 2) {
+    const size_t high = kNcclHex.find(text[i]);
+    const size_t low = kNcclHex.find(text[i + 1]);
+    if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
+    bytes += static_cast<char>(high * 16 + low);
+  }
+  return bytes;
+}
+
+// NCCL refuses two ranks on one GPU unless this is set; it is meant for tests.
+bool may_share_gpus() {
+  const char* const value = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+Outcome<NcclCard> make_card(const GroupSetup& setup, const NcclApi& nccl, const Gpu& gpu) {
+  NcclCard card{nccl.version, gpu.uuid(), gpu.name(), {}};
+  if (setup.members.me != 0) return card;
+  NcclUniqueId id{};
+  if (const NcclResult result = nccl.get_unique_id(&id); result != NcclResult::success)
+    return failed(ErrorCode::backend,
+                  fmt::format("ncclGetUniqueId failed: {}; NCCL_SOCKET_IFNAME names the interface "
+                              "to use",
+                              nccl.describe(result, nullptr)));
+  card.unique_id.assign(id.bytes, sizeof id.bytes);
+  return card;
+}
+
+Outcome<std::vector<NcclCard>> exchange_cards(GroupSetup& setup, const NcclCard& mine) {
+  const Outcome<std::vector<std::string>> texts =
+      exchange_through_store(setup, "nccl", mine.encode());
+  if (!texts) return tl::unexpected(texts.error());
+  std::vector<NcclCard> cards;
+  for (size_t rank = 0; rank < texts->size(); ++rank) {
+    const std::optional<NcclCard> card = NcclCard::decode((*texts)[rank]);
+    if (!card || card->unique_id.size() != (rank == 0 ? sizeof(NcclUniqueId) : 0)) {
+      const Peer& peer = setup.members[static_cast<int>(rank)];
+      return failed(ErrorCode::rendezvous,
+                    fmt::format("{} wrote something else than its NCCL and GPU into the store; "
+                                "give every job a store, or a prefix, of its own",
+                                describe(peer)),
+                    {peer.rank});
+    }
+    cards.push_back(*card);
+  }
+  return cards;
+}
+
+}  // namespace
+
+std::string NcclCard::encode() const {
+  return fmt::format("{} {} {} {}", version, gpu_uuid.empty() ? "-" : gpu_uuid,
+                     bytes_to_hex(gpu_name.empty() ? "GPU" : gpu_name),
+                     unique_id.empty() ? "-" : bytes_to_hex(unique_id));
+}
+
+std::optional<NcclCard> NcclCard::decode(const std::string& text) {
+  std::array<std::string_view, 4> words;
+  std::string_view rest(text);
+  for (size_t i = 0; i < words.size(); ++i) {
+    const size_t end = std::min(rest.find(' '), rest.size());
+    if (end == 0 || (i < 3) != (end < rest.size())) return std::nullopt;
+    words[i] = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  NcclCard card;
+  for (const char digit : words[0]) {
+    if (digit < '0' || digit > '9' || card.version > 99'999'999) return std::nullopt;
+    card.version = card.version * 10 + (digit - '0');
+  }
+  const auto name = hex_to_bytes(words[2]);
+  const auto id = words[3] == "-" ? std::string() : hex_to_bytes(words[3]);
+  if (!name || !id) return std::nullopt;
+  card.gpu_uuid = words[1] == "-" ? std::string() : std::string(words[1]);
+  card.gpu_name = *name;
+  card.unique_id = *id;
+  return card;
+}
+
+std::optional<Failure> compare_cards(const Members& members, const std::vector<NcclCard>& cards,
+                                     bool may_share) {
+  std::map<std::string, int> users;
+  for (int rank = 0; rank < members.size(); ++rank) {
+    const NcclCard& card = cards[static_cast<size_t>(rank)];
+    if (card.version != cards[0].version)
+      return Failure{
+          ErrorCode::backend,
+          fmt::format("{} has NCCL {}, and {} has {}; all ranks of a group need the same",
+                      describe(members[0]), nccl_version_text(cards[0].version),
+                      describe(members[rank]), nccl_version_text(card.version)),
+          {members[rank].rank}};
+    if (may_share || card.gpu_uuid.empty()) continue;
+    const auto [user, is_first] = users.emplace(card.gpu_uuid, rank);
+    if (!is_first)
+      return Failure{ErrorCode::backend,
+                     fmt::format("{} and {} use the same GPU ({}, uuid {}); give each rank one of "
+                                 "its own (InitOptions::device, LOCAL_RANK, CUDA_VISIBLE_DEVICES), "
+                                 "or set NCCL_MULTI_RANK_GPU_ENABLE=1 where NCCL knows it",
+                                 describe(members[user->second]), describe(members[rank]),
+                                 card.gpu_name, card.gpu_uuid),
+                     {members[user->second].rank, members[rank].rank}};
+  }
+  return std::nullopt;
+}
+
+Outcome<std::unique_ptr<GroupBackend>> make_nccl_backend(GroupSetup setup) {
+  const Outcome<const CudaApi*> cuda = cuda_driver();
+  if (!cuda) return tl::unexpected(cuda.error());
+  Outcome<std::shared_ptr<Gpu>> gpu = Gpu::open(**cuda, setup.cuda_device);
+  if (!gpu) return tl::unexpected(gpu.error());
+  const Outcome<const NcclApi*> nccl = nccl_library();
+  if (!nccl) return tl::unexpected(nccl.error());
+
+  const Outcome<NcclCard> mine = make_card(setup, **nccl, **gpu);
+  if (!mine) return tl::unexpected(mine.error());
+  const Outcome<std::vector<NcclCard>> cards = exchange_cards(setup, *mine);
+  if (!cards) return tl::unexpected(cards.error());
+  if (std::optional<Failure> why = compare_cards(setup.members, *cards, may_share_gpus()))
+    return tl::unexpected(*why);
+
+  NcclCommunicator::Options options{.nccl = **nccl,
+                                    .gpu = *gpu,
+                                    .id = {},
+                                    .rank = setup.members.me,
+                                    .ranks = setup.members.size(),
+                                    .deadline = setup.deadline,
+                                    .interrupted = setup.interrupted};
+  std::memcpy(options.id.bytes, cards->front().unique_id.data(), sizeof options.id.bytes);
+  Outcome<std::unique_ptr<NcclCommunicator>> communicator = NcclCommunicator::join(options);
+  if (!communicator) return tl::unexpected(communicator.error());
+  Outcome<std::shared_ptr<NcclCore>> core =
+      NcclCore::begin({.group = setup.name, .communicator = std::move(*communicator)});
+  if (!core) return tl::unexpected(core.error());
+  return std::make_unique<NcclBackend>(std::move(setup.members), std::move(*core));
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,127 @@
+// What the C functions of muster.h have in common: handles, the failure that a thread remembers,
+// and options of a stated size. Every C function is one call of guarded(), which lets no exception
+// through. Threads: any; the remembered failure is the thread's own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "muster/init.h"
+#include "muster/muster.h"
+#include "muster/process_group.h"
+
+struct muster_group {
+  muster::ProcessGroup group;
+};
+
+struct muster_work {
+  muster::Work work;
+};
+
+struct muster_shared_memory {
+  muster::SharedMemory memory;
+};
+
+namespace muster::c_abi {
+
+// Remembers the failure for the thread's muster_last_error() and its companions.
+muster_status remember(const DistributedError& error) noexcept;
+// The same for the exception that is being handled, whatever it is.
+muster_status remember_current_exception() noexcept;
+
+template <typename Body>
+muster_status guarded(Body&& body) noexcept {
+  try {
+    body();
+    return MUSTER_OK;
+  } catch (...) {
+    return remember_current_exception();
+  }
+}
+
+// For functions that return a number: -1 is failure.
+template <typename Body>
+int guarded_number(Body&& body) noexcept {
+  int number = -1;
+  guarded([&] { number = body(); });
+  return number;
+}
+
+[[noreturn]] void refuse(const std::string& message);
+
+// Refuses, by the parameter's name, a pointer that must not be null.
+void require(const void* pointer, const char* name);
+
+// The numbers of muster.h as the enumerations of the library; refuse others.
+DType dtype_of_number(int number);
+ReduceOp reduce_op_of_number(int number);
+Backend backend_of_number(int number);
+StopPolicy stop_policy_of_number(int number);
+
+// The caller's options where they are given, else those of the initialiser macro. Refuses a size
+// that this library's version of the structure has not. REQUIRES: Options begins with
+// `struct_size`.
+template <typename Options>
+Options options_or(const Options* given, const Options& initial, const char* type) {
+  if (given == nullptr) return initial;
+  if (given->struct_size != sizeof(Options)) {
+    refuse(std::string(type) + "::struct_size is " + std::to_string(given->struct_size) +
+           " and this library knows " + std::to_string(sizeof(Options)) +
+           "; begin with its initialiser macro, or compile against the muster.h of this library");
+  }
+  return *given;
+}
+
+// Options of one call, and the memory that it is about.
+struct Call {
+  explicit Call(const muster_call_options* options);
+
+  Buffer buffer(void* data, size_t count, DType dtype) const {
+    return {data, count, dtype, device};
+  }
+  ConstBuffer buffer(const void* data, size_t count, DType dtype) const {
+    return {data, count, dtype, device};
+  }
+
+  CallOptions options;
+  Device device;
+};
+
+GroupOptions group_options_of(const muster_group_options* given);
+
+// NULL is the world.
+ProcessGroup group_of(muster_group* handle);
+
+// Whether buffers that only the root needs are to be looked at. A rank that is no member gets its
+// refusal from the operation itself.
+bool is_root(const ProcessGroup& group, int root);
+
+// size() * count; refuses what no memory could hold.
+size_t all_blocks(const ProcessGroup& group, size_t count);
+
+// size() counts. Refuses null.
+std::span<const size_t> counts_of(const ProcessGroup& group, const size_t* counts,
+                                  const char* name);
+
+// Their sum; refuses what no memory could hold.
+size_t sum_of(std::span<const size_t> counts);
+
+// counts[rank()]; 0 for a rank that is no member.
+size_t own_count(const ProcessGroup& group, std::span<const size_t> counts);
+
+// Where `work` is null runs the operation, else begins it and gives out the handle. The handle is
+// made first: an operation that was begun must not lose its Work to a lack of memory.
+template <typename Run, typename Begin>
+void perform(muster_work** work, Run&& run, Begin&& begin) {
+  if (work == nullptr) {
+    run();
+    return;
+  }
+  auto handle = std::make_unique<muster_work>();
+  handle->work = begin();
+  *work = handle.release();
+}
+
+}  // namespace muster::c_abi

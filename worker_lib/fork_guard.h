@@ -1,0 +1,37 @@
+// Why nothing of the library works in a child of fork(): its threads are not there, its sockets
+// are its parent's, and the parent's peers would take the child's copies of them for the parent
+// itself, also after the parent's death. So a fork handler (pthread_atfork) marks the child, every
+// public call looks at the mark, and the descriptors registered here are severed in the child: they
+// become /dev/null, under their numbers, so that whoever closes one later closes nothing else.
+//
+// Armed by the first Job of a process; a child forked before that is free to join a job. Processes
+// made by vfork(), posix_spawn() and the like exec at once and are not seen here. Any thread.
+#pragma once
+
+#include <atomic>
+
+#include "worker_lib/failure.h"
+
+namespace muster::worker {
+
+namespace fork_state {
+extern std::atomic<bool> is_child;
+}
+
+// The first call of a process installs the handler.
+void arm_fork_guard();
+
+// Whether this is a child of a process that had armed the guard. One load: for hot paths.
+inline bool in_forked_child() {
+  return fork_state::is_child.load(std::memory_order_relaxed);
+}
+
+// Of code `forked`, with the reason.
+Failure forked_failure();
+
+// Registers a descriptor to be severed in forked children: a socket whose end of file tells of a
+// death, or a listening one. Before close(), forget it. Those above 65535 are left out.
+void sever_in_forked_child(int fd);
+void forget_severed(int fd);
+
+}  // namespace muster::worker

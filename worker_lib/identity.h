@@ -1,0 +1,57 @@
+// Who this process is in the job and where the ranks meet, as far as it can be known without
+// talking to anybody: from the options and the environment. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+namespace muster::worker {
+
+// A world of one without a launcher: nobody to meet.
+struct MeetNobody {
+  friend bool operator==(const MeetNobody&, const MeetNobody&) = default;
+};
+
+// The store at host:port: an agent serves it, or rank 0 does.
+struct MeetAtAddress {
+  std::string host;
+  uint16_t port = 0;
+  bool agent_serves = false;
+  friend bool operator==(const MeetAtAddress&, const MeetAtAddress&) = default;
+};
+
+// Rank 0 serves the store on a port of its choice and writes the address into this file.
+struct MeetAtFile {
+  std::string path;
+  // Derived from the launcher's job id rather than named by the user: it lies in a folder of this
+  // node, and rank 0 makes the folder.
+  bool derived = false;
+  friend bool operator==(const MeetAtFile&, const MeetAtFile&) = default;
+};
+
+using MeetingPoint = std::variant<MeetNobody, MeetAtAddress, MeetAtFile>;
+
+enum class Launcher : uint8_t {
+  none,      // Started by hand, or with explicit options.
+  contract,  // RANK and WORLD_SIZE: muster, torchrun, or a person.
+  open_mpi,  // mpirun of Open MPI and what descends from it.
+  hydra,     // mpiexec of MPICH and Intel MPI.
+  slurm,     // srun.
+};
+
+struct Identity {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  int node_rank = 0;
+  int restart_count = 0;
+  std::string run_id;
+  Launcher launcher = Launcher::none;
+  MeetingPoint meeting_point = MeetNobody{};
+
+  friend bool operator==(const Identity&, const Identity&) = default;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,75 @@
+// The one exception that the library throws.
+//
+//   try {
+//     muster::world().all_reduce(gradients);
+//   } catch (const muster::DistributedError& error) {
+//     // "all_reduce 17 of group world: rank 2 (node7, pid 4711) died; ..."
+//     std::fprintf(stderr, "%s\n", error.what());
+//     if (error.code() == muster::ErrorCode::peer_failed) return 1;   // the launcher starts us
+//     anew throw;
+//   }
+//
+// Where a call throws, its buffers' contents are undefined unless the code is invalid_argument,
+// not_member or forked: then nothing was sent and nothing changed. After timeout, peer_failed,
+// aborted, stopped, mismatch or backend the group is unusable (its ranks no longer agree on what
+// happened): every further call throws the same error at once. Other groups go on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "muster/types.h"
+
+namespace muster {
+
+// The numbers are part of the C ABI.
+enum class ErrorCode : uint8_t {
+  invalid_argument = 1,  // A wrong size, dtype, root, device or option. Nothing was sent.
+  not_initialized = 2,   // init_process_group() was not called, or destroyed since.
+  not_member = 3,        // This rank does not belong to the group.
+  forked = 4,            // The object was made before a fork(), and this is the child.
+  environment = 5,       // A variable is missing, malformed or contradicts another.
+  rendezvous = 6,        // The ranks did not meet.
+  timeout = 7,           // Not done in time; failed_ranks() are those that did not come.
+  peer_failed = 8,       // Another rank died or left; failed_ranks() names it.
+  aborted = 9,           // abort() was called here or on another rank.
+  stopped = 10,          // The job was told to end (SIGTERM).
+  mismatch = 11,         // The ranks called different operations; failed_ranks() differ from most.
+  backend = 12,          // NCCL, CUDA or Gloo failed, or is not there.
+  system = 13,           // The kernel refused: memory, descriptors, sockets, a file.
+};
+
+// "timeout".
+MUSTER_API const char* name_of(ErrorCode code);
+
+class MUSTER_API DistributedError : public std::runtime_error {
+ public:
+  // `message` says what was tried, on what, and what to do next, in one line.
+  DistributedError(ErrorCode code, const std::string& message, std::string operation = {},
+                   std::string group = {}, std::vector<GlobalRank> failed_ranks = {});
+  DistributedError(const DistributedError&) noexcept = default;
+  DistributedError& operator=(const DistributedError&) noexcept = default;
+  ~DistributedError() override;
+
+  ErrorCode code() const noexcept { return code_; }
+  // "all_reduce"; empty where no operation of a group was under way.
+  const std::string& operation() const noexcept { return details_->operation; }
+  // The group's name: "world", or what new_group() was given or chose.
+  const std::string& group() const noexcept { return details_->group; }
+  // Ranks in the job, ascending: who died, did not come, or called something else. May be empty.
+  const std::vector<GlobalRank>& failed_ranks() const noexcept { return details_->failed_ranks; }
+
+ private:
+  struct Details {
+    std::string operation;
+    std::string group;
+    std::vector<GlobalRank> failed_ranks;
+  };
+  ErrorCode code_;
+  std::shared_ptr<const Details> details_;
+};
+
+}  // namespace muster

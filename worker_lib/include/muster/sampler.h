@@ -1,0 +1,76 @@
+// Which samples of a data set this rank trains on.
+//
+//   muster::DistributedSampler sampler(images.size(), {.seed = 7});
+//   for (int epoch = 0; epoch < epochs; ++epoch) {
+//     sampler.set_epoch(epoch);                    // a new order, the same one on all ranks
+//     for (size_t sample : sampler) train(images[sample]);
+//   }
+//
+// The rule is that of torch.utils.data.DistributedSampler, and so are the numbers: the same size,
+// seed, epoch, rank and world give the same indices in the same order as PyTorch 2 on a CPU, so
+// that programs in both languages may share one job or continue each other's runs. It is this:
+//
+// 1. order = 0 .. size - 1, or with `shuffle` its permutation by Fisher and Yates, drawn from a
+//    Mersenne Twister (MT19937) that is seeded with the low 32 bits of seed + epoch.
+// 2. It is made divisible by the number of ranks: lengthened by its own beginning (repeated where
+//    needed), so that some samples come twice; or with `drop_last` shortened at its end.
+// 3. Rank r takes order[r], order[r + ranks], order[r + 2 * ranks], ...
+//
+// Nothing is sent: each rank computes its own part, which takes memory for `size` numbers while it
+// does. Not for several threads at the same time, unless all only read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "muster/types.h"
+
+namespace muster {
+
+struct SamplerOptions {
+  std::optional<int> rank = {};   // None: rank() of the job.
+  std::optional<int> ranks = {};  // How many parts; none: world_size().
+  bool shuffle = true;
+  uint64_t seed = 0;       // The same on all ranks.
+  bool drop_last = false;  // Leave up to ranks - 1 samples out instead of giving some twice.
+};
+
+class MUSTER_API DistributedSampler {
+ public:
+  // Of a data set with `size` samples, at epoch 0. Throws DistributedError: invalid_argument unless
+  // 0 <= rank < ranks; not_initialized where one of them is to be asked from the job and there is
+  // none.
+  explicit DistributedSampler(size_t size, const SamplerOptions& options = {});
+
+  // Call it before each epoch. Without `shuffle` it changes nothing.
+  void set_epoch(uint64_t epoch);
+  uint64_t epoch() const noexcept { return epoch_; }
+
+  // This rank's samples of the epoch, in order: numbers below the data set's size. Valid until
+  // set_epoch().
+  std::span<const size_t> indices() const noexcept { return indices_; }
+  auto begin() const noexcept { return indices_.begin(); }
+  auto end() const noexcept { return indices_.end(); }
+  size_t operator[](size_t i) const noexcept { return indices_[i]; }
+
+  // How many samples that is: the same on all ranks and in all epochs. size / ranks, rounded up, or
+  // with `drop_last` down.
+  size_t size() const noexcept { return indices_.size(); }
+
+  // The `i`-th batch of this rank, `batch` samples or what is left of them; empty behind the last.
+  // To go on in the middle of an epoch start at a later i. REQUIRES: batch > 0.
+  std::span<const size_t> batch(size_t i, size_t batch) const noexcept;
+
+ private:
+  size_t dataset_size_;
+  size_t rank_;
+  size_t ranks_;
+  SamplerOptions options_;
+  uint64_t epoch_ = 0;
+  std::vector<size_t> indices_;
+};
+
+}  // namespace muster

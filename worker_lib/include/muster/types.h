@@ -1,0 +1,209 @@
+// What the operations of a process group work on: element types, reductions, ranks, and views of
+// memory.
+//
+//   std::vector<float> gradients(1000);
+//   muster::world().all_reduce(gradients, muster::ReduceOp::average);   // a vector is a Buffer
+//   muster::world().broadcast(muster::Buffer{pointer, 1000, muster::DType::bfloat16,
+//                                            muster::Device::cuda(0)}, muster::GroupRank{0});
+//
+// A view owns nothing: what it points to must stay alive and, unless an operation says otherwise,
+// untouched until the operation is complete. Everything here is a plain value: any thread may copy
+// it.
+#pragma once
+
+#include <compare>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <ranges>
+#include <span>
+#include <type_traits>
+
+#if defined(__GNUC__)
+#define MUSTER_API __attribute__((visibility("default")))
+#else
+#define MUSTER_API
+#endif
+
+namespace muster {
+
+// Element types. The numbers are part of the C ABI.
+enum class DType : uint8_t {
+  int8 = 0,
+  uint8 = 1,
+  int16 = 2,
+  int32 = 3,
+  int64 = 4,
+  float16 = 5,   // IEEE 754 binary16.
+  bfloat16 = 6,  // The upper half of a float32.
+  float32 = 7,
+  float64 = 8,
+};
+
+// Bytes of one element: 1, 2, 4 or 8.
+MUSTER_API size_t size_of(DType dtype);
+// "float32".
+MUSTER_API const char* name_of(DType dtype);
+
+// How the elements of all ranks become one. `average` is the sum divided by the number of ranks:
+// of integers it is rounded towards zero. band, bor and bxor are for integer types only; anything
+// else is refused with ErrorCode::invalid_argument. Integer sums and products wrap around (two's
+// complement). Sums of float16 and bfloat16 are rounded to that type after every addition on CPUs,
+// so their error grows with the number of ranks, not with the number of elements.
+enum class ReduceOp : uint8_t {
+  sum = 0,
+  average = 1,
+  product = 2,
+  min = 3,
+  max = 4,
+  band = 5,
+  bor = 6,
+  bxor = 7,
+};
+
+MUSTER_API const char* name_of(ReduceOp op);
+
+// A rank in the job: RANK, from 0 to WORLD_SIZE - 1. It never changes its meaning between groups.
+struct GlobalRank {
+  int value = -1;
+  friend auto operator<=>(const GlobalRank&, const GlobalRank&) = default;
+};
+
+// A rank in one group, from 0 to size - 1. A type of its own, since the rank 1 of a group may be
+// the rank 5 of the job: roots and peers of a group's operations are always ranks of the group.
+struct GroupRank {
+  int value = -1;
+  friend auto operator<=>(const GroupRank&, const GroupRank&) = default;
+};
+
+// The two 16 bit floats as storage, with conversions that round to nearest, ties to even.
+class float16 {
+ public:
+  float16() = default;
+  MUSTER_API explicit float16(float value);
+  MUSTER_API explicit operator float() const;
+  static constexpr float16 from_bits(uint16_t bits) {
+    float16 made;
+    made.bits_ = bits;
+    return made;
+  }
+  constexpr uint16_t bits() const { return bits_; }
+  friend bool operator==(const float16&, const float16&) = default;  // Of the bits.
+
+ private:
+  uint16_t bits_ = 0;
+};
+
+class bfloat16 {
+ public:
+  bfloat16() = default;
+  MUSTER_API explicit bfloat16(float value);
+  MUSTER_API explicit operator float() const;
+  static constexpr bfloat16 from_bits(uint16_t bits) {
+    bfloat16 made;
+    made.bits_ = bits;
+    return made;
+  }
+  constexpr uint16_t bits() const { return bits_; }
+  friend bool operator==(const bfloat16&, const bfloat16&) = default;  // Of the bits.
+
+ private:
+  uint16_t bits_ = 0;
+};
+
+namespace detail {
+
+template <typename T>
+consteval int dtype_number() {
+  if constexpr (std::is_same_v<T, float16>) {
+    return static_cast<int>(DType::float16);
+  } else if constexpr (std::is_same_v<T, bfloat16>) {
+    return static_cast<int>(DType::bfloat16);
+  } else if constexpr (std::is_same_v<T, float>) {
+    return static_cast<int>(DType::float32);
+  } else if constexpr (std::is_same_v<T, double>) {
+    return static_cast<int>(DType::float64);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return -1;
+  } else if constexpr (std::is_same_v<T, std::byte> ||
+                       (std::is_integral_v<T> && sizeof(T) == 1 && std::is_unsigned_v<T>)) {
+    return static_cast<int>(DType::uint8);
+  } else if constexpr (std::is_integral_v<T> && std::is_signed_v<T>) {
+    return static_cast<int>(sizeof(T) == 1   ? DType::int8
+                            : sizeof(T) == 2 ? DType::int16
+                            : sizeof(T) == 4 ? DType::int32
+                                             : DType::int64);
+  } else {
+    return -1;
+  }
+}
+
+}  // namespace detail
+
+// A C++ type that has a DType: float16, bfloat16, float, double, the signed integers, and unsigned
+// bytes (std::byte too). Not bool, and not the larger unsigned integers.
+template <typename T>
+concept Element = detail::dtype_number<std::remove_cv_t<T>>() >= 0;
+
+template <Element T>
+inline constexpr DType dtype_of = static_cast<DType>(detail::dtype_number<std::remove_cv_t<T>>());
+
+// Where memory is.
+struct Device {
+  enum class Kind : uint8_t { cpu = 0, cuda = 1 };
+
+  Kind kind = Kind::cpu;
+  int index = 0;  // Of cuda: among the devices that this process sees (CUDA_VISIBLE_DEVICES).
+
+  static constexpr Device cpu() { return {}; }
+  static constexpr Device cuda(int index) { return {Kind::cuda, index}; }
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+// Memory that an operation reads: `count` elements (not bytes) at `data`, contiguous, aligned for
+// their type. Any contiguous range of elements converts: a std::vector, std::array, std::span.
+struct ConstBuffer {
+  const void* data = nullptr;
+  size_t count = 0;
+  DType dtype = DType::uint8;
+  Device device;
+
+  constexpr ConstBuffer() = default;
+  constexpr ConstBuffer(const void* data_, size_t count_, DType dtype_, Device device_ = {})
+      : data(data_), count(count_), dtype(dtype_), device(device_) {}
+  template <std::ranges::contiguous_range Range>
+    requires std::ranges::sized_range<Range> && Element<std::ranges::range_value_t<Range>>
+  constexpr ConstBuffer(Range&& range)  // NOLINT: converts on purpose.
+      : data(std::ranges::data(range)),
+        count(static_cast<size_t>(std::ranges::size(range))),
+        dtype(dtype_of<std::ranges::range_value_t<Range>>) {}
+
+  size_t bytes() const { return count * size_of(dtype); }
+};
+
+// Memory that an operation writes, or reads and writes.
+struct Buffer {
+  void* data = nullptr;
+  size_t count = 0;
+  DType dtype = DType::uint8;
+  Device device;
+
+  constexpr Buffer() = default;
+  constexpr Buffer(void* data_, size_t count_, DType dtype_, Device device_ = {})
+      : data(data_), count(count_), dtype(dtype_), device(device_) {}
+  template <std::ranges::contiguous_range Range>
+    requires std::ranges::sized_range<Range> && Element<std::ranges::range_value_t<Range>> &&
+                 (!std::is_const_v<
+                     std::remove_reference_t<std::ranges::range_reference_t<Range>>>) &&
+                 (std::is_lvalue_reference_v<Range> ||
+                  std::ranges::view<std::remove_cvref_t<Range>>)
+  constexpr Buffer(Range&& range)  // NOLINT: converts on purpose.
+      : data(std::ranges::data(range)),
+        count(static_cast<size_t>(std::ranges::size(range))),
+        dtype(dtype_of<std::ranges::range_value_t<Range>>) {}
+
+  constexpr operator ConstBuffer() const { return {data, count, dtype, device}; }
+  size_t bytes() const { return count * size_of(dtype); }
+};
+
+}  // namespace muster

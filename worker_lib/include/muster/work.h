@@ -1,0 +1,54 @@
+// An operation that was begun and may still be under way: what the *_async calls return.
+//
+//   muster::Work work = group.all_reduce_async(gradients);
+//   compute_something_else();
+//   work.wait();                     // throws what the operation failed with
+//
+// A Work is a handle: copies mean the same operation, and letting go of it cancels nothing. The
+// operation's buffers must stay alive and untouched until it is complete. Any thread may call
+// anything, at the same time too.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "muster/error.h"
+#include "muster/types.h"
+
+namespace muster {
+
+namespace worker {
+class WorkState;
+}
+
+class MUSTER_API Work {
+ public:
+  // An empty handle; REQUIRES for all the rest: made by an operation.
+  Work() = default;
+  explicit Work(std::shared_ptr<worker::WorkState> state);
+
+  bool valid() const noexcept { return state_ != nullptr; }
+
+  // Blocks until the operation is complete, and throws a DistributedError if it failed. An
+  // operation has the deadline it was begun with (CallOptions::timeout, else the group's), so this
+  // ends. Of an operation on GPU memory: makes the call's stream wait for it (as
+  // torch.distributed's Work.wait() does); the calling thread goes on, and synchronize() waits.
+  void wait();
+  // The same, but gives up waiting after `timeout`: false, and the operation goes on.
+  bool wait(std::chrono::milliseconds timeout);
+  // Blocks the calling thread until the results are in memory, on GPUs too. Throws as wait().
+  void synchronize();
+
+  // Whether it is complete, well or not. Never blocks, never throws.
+  bool is_completed() const noexcept;
+  // What it failed with; nothing while it runs or when it went well. Never blocks.
+  std::optional<DistributedError> error() const;
+  // Of a receive from any source that is complete: who sent it.
+  GroupRank source() const;
+
+ private:
+  std::shared_ptr<worker::WorkState> state_;
+};
+
+}  // namespace muster

@@ -1,0 +1,39 @@
+// Who is in the job and in a group, as every rank knows it after joining.
+// Plain values; they never change once the job or the group is made.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "muster/types.h"
+
+namespace muster::worker {
+
+// One process of the job, as it described itself.
+struct Peer {
+  GlobalRank rank;
+  // Ranks with the same node share memory and abstract Unix sockets: the kernel's boot id and the
+  // network namespace, and a nonce of the IPC reachability where that fails.
+  std::string node;
+  std::string host;     // For messages.
+  int pid = 0;          // As it sees itself.
+  std::string address;  // An IP address at which other nodes reach it.
+
+  friend bool operator==(const Peer&, const Peer&) = default;
+};
+
+// The members of a group in the order of their group ranks.
+struct Members {
+  std::vector<Peer> peers;
+  int me = -1;  // Group rank of this process.
+
+  int size() const { return static_cast<int>(peers.size()); }
+  const Peer& self() const { return peers[static_cast<size_t>(me)]; }
+  const Peer& operator[](int rank) const { return peers[static_cast<size_t>(rank)]; }
+};
+
+// "rank 2 (node7, pid 4711)": how messages call a rank of the job.
+std::string describe(const Peer& peer);
+
+}  // namespace muster::worker

@@ -1,0 +1,45 @@
+// A barrier through the store that knows who has not come. All ranks that came get the same
+// verdict, whatever their own time-outs: the last one to come decides "all are here", and the first
+// whose time is over decides who was late, and whoever is first decides for all, also for those
+// that come later still.
+//
+// Owned by a group. Any thread; one barrier at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "rendezvous/store/store_client.h"
+#include "worker_lib/failure.h"
+#include "worker_lib/members.h"
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+class MonitoredBarrier {
+ public:
+  struct Call {
+    const Members& members;
+    // A connection with keys for this group's barriers alone.
+    std::function<Outcome<StoreClient>(Deadline)> connect;
+    std::function<std::optional<Failure>()> interrupted;
+    Deadline deadline;
+    bool wait_all_ranks;
+  };
+
+  Outcome<> pass(const Call& call);
+  // Lets the connection go, for who hosts the store waits for its clients.
+  void disconnect();
+
+ private:
+  Outcome<StoreClient> connected(const Call& call);
+
+  std::mutex mutex_;
+  std::optional<StoreClient> store_;  // Made by the first call, and anew where it broke.
+  uint64_t number_ = 0;               // Of the barrier: equal on all members.
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,81 @@
+// One operation of a group as the backends see it: checked, with ranks of the group as plain
+// numbers and all counts in elements.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "muster/types.h"
+
+namespace muster::worker {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+// The numbers go over the wire.
+enum class OpKind : uint8_t {
+  barrier = 0,
+  broadcast = 1,
+  reduce = 2,
+  all_reduce = 3,
+  gather = 4,
+  all_gather = 5,
+  scatter = 6,
+  reduce_scatter = 7,
+  all_to_all = 8,
+  send = 9,
+  recv = 10,
+};
+
+const char* name_of(OpKind kind);  // "all_reduce"
+
+// A collective operation. What `count` means, with n members:
+//
+//   kind            in                    out                    counts
+//   barrier         -                     -                      -
+//   broadcast       count at the root     count elsewhere        -        (in == out everywhere)
+//   reduce          count                 count at the root      -
+//   all_reduce      count                 count                  -
+//   gather          counts[me]            sum(counts) at root    recv_counts: by rank, at the root
+//   all_gather      counts[me]            sum(counts)            recv_counts: by rank
+//   scatter         sum(counts) at root   counts[me]             send_counts: by rank, at the root
+//   reduce_scatter  sum(counts)           counts[me]             send_counts: by rank
+//   all_to_all      sum(send_counts)      sum(recv_counts)       both
+//
+// Where all counts are equal the vectors are empty and `count` is the count of one block. So for
+// gather elsewhere than at the root with unequal counts: recv_counts is empty and `count` is what
+// this rank sends (scatter likewise); is_v tells that the counts may differ between ranks.
+// Pointers that the table does not name may be anything and are not looked at. in == out (or the
+// block of one that is the other) is in place.
+struct Operation {
+  OpKind kind = OpKind::barrier;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  size_t count = 0;
+  DType dtype = DType::uint8;
+  ReduceOp reduce = ReduceOp::sum;
+  int root = 0;
+  bool is_v = false;
+  std::vector<size_t> send_counts = {};
+  std::vector<size_t> recv_counts = {};
+  Device device = {};
+  void* stream = nullptr;
+  // Of GPU memory: the call's stream waits for it at once, so it may as well be performed there.
+  bool stream_waits = false;
+  uint64_t sequence = 0;  // Of the collectives of this group, from 1: equal on all members.
+};
+
+// A send or a receive.
+struct Transfer {
+  OpKind kind = OpKind::send;
+  std::byte* data = nullptr;
+  size_t count = 0;
+  DType dtype = DType::uint8;
+  int peer = 0;  // Group rank; -1: a receive from any.
+  int tag = 0;
+  Device device = {};
+  void* stream = nullptr;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,20 @@
+// From failures, which the inside returns, to the exception that the public calls throw.
+// Nothing else in the library throws across a function of ours.
+#pragma once
+
+#include <string>
+
+#include "worker_lib/failure.h"
+
+namespace muster::worker {
+
+// The failure's text is complete already.
+inline DistributedError as_error(const Failure& failure, std::string operation, std::string group) {
+  return {failure.code, failure.message, std::move(operation), std::move(group), failure.ranks};
+}
+
+[[noreturn]] inline void raise(const Failure& failure, std::string operation, std::string group) {
+  throw as_error(failure, std::move(operation), std::move(group));
+}
+
+}  // namespace muster::worker

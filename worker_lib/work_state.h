@@ -1,0 +1,74 @@
+// What a Work holds: an operation under way. HostWork is completed by whoever performs the
+// operation; backends whose operations run on a GPU bring their own.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "worker_lib/failure.h"
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+// Any thread may call anything.
+class WorkState {
+ public:
+  virtual ~WorkState() = default;
+
+  // Waits until it is complete or `until` has come; nothing: not complete by then. For GPU work:
+  // makes its stream wait instead, and is at once done.
+  virtual std::optional<Outcome<>> wait(Deadline until) = 0;
+  // Waits until the results are in memory.
+  virtual std::optional<Outcome<>> synchronize(Deadline until) { return wait(until); }
+  // Nothing: under way.
+  virtual std::optional<Outcome<>> outcome() const = 0;
+  virtual int source() const { return -1; }  // Of a receive.
+
+  // For messages: set before it is handed out.
+  std::string operation;
+  std::string group;
+};
+
+class HostWork final : public WorkState {
+ public:
+  // Once.
+  void complete(Outcome<> outcome, int source = -1) {
+    {
+      const std::lock_guard lock(mutex_);
+      outcome_ = std::move(outcome);
+      source_ = source;
+    }
+    done_.notify_all();
+  }
+
+  std::optional<Outcome<>> wait(Deadline until) override {
+    std::unique_lock lock(mutex_);
+    if (until == Deadline::max()) {
+      done_.wait(lock, [&] { return outcome_.has_value(); });
+    } else {
+      done_.wait_until(lock, until, [&] { return outcome_.has_value(); });
+    }
+    return outcome_;
+  }
+
+  std::optional<Outcome<>> outcome() const override {
+    const std::lock_guard lock(mutex_);
+    return outcome_;
+  }
+
+  int source() const override {
+    const std::lock_guard lock(mutex_);
+    return source_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable done_;
+  std::optional<Outcome<>> outcome_;
+  int source_ = -1;
+};
+
+}  // namespace muster::worker
