@@ -1,0 +1,55 @@
+// The streams and events of the fake: see fake_gpu.h.
+// One process-wide fake device; any thread.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+namespace muster::fake {
+
+// Performs what is put into it in order, on a thread of its own.
+class FakeStream {
+ public:
+  FakeStream();
+  void put(std::function<void()> task);
+  // It ends when everything in it is done.
+  void close();
+
+ private:
+  struct Queue {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::function<void()>> tasks;
+    bool closed = false;
+  };
+  static void work(const std::shared_ptr<Queue>& queue);
+  std::shared_ptr<Queue> queue_;
+};
+
+class FakeEvent {
+ public:
+  void record(FakeStream& stream);
+  bool is_reached() const;
+  // A later record does not matter to it.
+  void hold(FakeStream& stream) const;
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    uint64_t recorded = 0;
+    uint64_t reached = 0;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+// `handle`, or the current GPU's legacy default stream for null. Null: there is no context.
+FakeStream* stream_of(void* handle);
+// The GPU whose context is current on this thread; -1: none.
+int current_gpu();
+
+}  // namespace muster::fake

@@ -1,0 +1,371 @@
+"""Joining a job: by every launcher's variables, by address, by file and by spawn(), on one machine and on two.
+
+The program worker_init_program ($MUSTER_WORKER_INIT) says in one line how each of its ranks joined, after an
+all_reduce over the world.
+"""
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import netns
+from harness import LIMIT_S, LiveTest, children_of, is_gone, main, run, wait_for
+
+PROGRAM = os.environ.get("MUSTER_WORKER_INIT", "")
+TORCH = os.environ.get("MUSTER_TORCH_VENV", "")
+# Nothing that a launcher around this test may have set.
+CLEAN = {name: value for name, value in os.environ.items()
+         if not re.match(r"(OMPI|PMIX|PMI|SLURM|TORCHELASTIC)_|(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_(ADDR|PORT))$", name)}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Line:
+    """One rank's account of how it joined."""
+
+    def __init__(self, text):
+        self.text = text
+        words = dict(word.split("=", 1) for word in text.split())
+        self.addresses = words.pop("addresses").split(",")
+        self.__dict__.update({name: int(value) for name, value in words.items()})
+
+
+def lines_of(out):
+    return sorted((Line(text) for text in out.splitlines() if text.startswith("cycle=")),
+                  key=lambda line: (line.cycle, line.rank))
+
+
+class Rank:
+    """A process of the program, started by hand."""
+
+    def __init__(self, *args, env=None, start=None):
+        argv = [PROGRAM, *map(str, args)]
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        if start:
+            self.process = start(argv, env=env, **options)
+        else:
+            self.process = subprocess.Popen(argv, env=dict(CLEAN, **(env or {})), **options)
+
+    def end(self, limit_s=LIMIT_S):
+        """(exit code, stdout)"""
+        try:
+            out, err = self.process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            out, err = self.process.communicate()
+            raise AssertionError(f"a rank is still there after {limit_s} s: {out!r} {err!r}") from None
+        return self.process.returncode, out
+
+
+class JoiningTest(LiveTest):
+    def by_hand(self, method, n, *args, **options):
+        """n ranks with explicit options, begun in reverse order."""
+        return [Rank("--init-method", method, "--rank", rank, "--world-size", n, *args, **options)
+                for rank in reversed(range(n))]
+
+    def all_lines(self, ranks):
+        ends = [rank.end() for rank in ranks]
+        self.assertEqual([code for code, _ in ends], [0] * len(ranks), ends)
+        return lines_of("".join(out for _, out in ends))
+
+    def assert_world(self, lines, n, cycles=1, **expected):
+        """All n ranks have met in every cycle, and computed one sum."""
+        self.assertEqual([(line.cycle, line.rank) for line in lines], [(c, r) for c in range(cycles) for r in range(n)])
+        for line in lines:
+            self.assertEqual((line.world_size, line.sum), (n, n * (n - 1) // 2), line.text)
+            self.assertEqual(line.addresses, lines[0].addresses)
+            for name, value in expected.items():
+                self.assertEqual(getattr(line, name), value(line) if callable(value) else value, line.text)
+
+    def error_of(self, rank, limit_s=LIMIT_S):
+        code, out = rank.end(limit_s)
+        self.assertEqual(code, 3, out)
+        return out.strip()
+
+
+class LauncherTest(JoiningTest):
+    def muster(self, *args, **options):
+        code, out, err = run(*args, **options)
+        self.assertEqual(code, 0, err)
+        return lines_of(out)
+
+    def test_under_muster(self):
+        lines = self.muster("--nproc-per-node", 4, "--no-python", PROGRAM)
+        self.assert_world(lines, 4, local_rank=lambda line: line.rank, local_world_size=4, nodes=1, restart_count=0)
+
+    def test_many_cycles_under_muster(self):
+        self.assert_world(self.muster("--nproc-per-node", 3, "--no-python", PROGRAM, "--cycles", 10), 3, cycles=10)
+
+    def test_a_world_of_one_under_muster(self):
+        self.assert_world(self.muster("--nproc-per-node", 1, "--no-python", PROGRAM), 1)
+
+    def test_rank_0_serves_the_store_where_the_agent_must_not(self):
+        lines = self.muster("--nproc-per-node", 3, "--no-python", PROGRAM, "--cycles", 3,
+                            env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
+        self.assert_world(lines, 3, cycles=3)
+
+    def test_a_restarted_round_is_a_new_meeting(self):
+        script = self.write("w.sh", f"""#!/bin/sh
+            if [ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ $RANK = 1 ]; then exit 1; fi
+            exec {PROGRAM}
+        """)
+        code, out, err = run("--nproc-per-node", 3, "--max-restarts", 1, "--no-python", script)
+        self.assertEqual(code, 0, err)
+        self.assert_world([line for line in lines_of(out) if line.restart_count == 1], 3)
+
+    def test_under_torchrun(self):
+        if not TORCH:
+            self.skipTest("no PyTorch: set MUSTER_TORCH_VENV to a virtual environment that has it")
+        done = subprocess.run([f"{TORCH}/bin/python", "-m", "torch.distributed.run", "--nproc-per-node", "3",
+                               "--master-port", str(free_port()), "--no-python", PROGRAM, "--cycles", "2"], env=CLEAN,
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assert_world(lines_of(done.stdout), 3, cycles=2, local_rank=lambda line: line.rank, local_world_size=3)
+
+    def test_under_mpirun(self):
+        if not shutil.which("mpirun"):
+            self.skipTest("there is no mpirun (Debian: openmpi-bin)")
+        done = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", PROGRAM, "--cycles", "3"],
+                              env=CLEAN, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assert_world(lines_of(done.stdout), 3, cycles=3, local_rank=lambda line: line.rank, local_world_size=3)
+
+    def test_mpirun_with_an_address(self):
+        if not shutil.which("mpirun"):
+            self.skipTest("there is no mpirun (Debian: openmpi-bin)")
+        done = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", "-x",
+                               "MASTER_ADDR=localhost", "-x", f"MASTER_PORT={free_port()}", PROGRAM],
+                              env=CLEAN, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assert_world(lines_of(done.stdout), 2)
+
+    def test_with_the_variables_of_srun(self):
+        ranks = [Rank("--cycles", 2, env={
+            "SLURM_JOB_ID": self.marker, "SLURM_STEP_ID": "0", "SLURM_PROCID": str(r), "SLURM_NTASKS": "3",
+            "SLURM_LOCALID": str(r), "SLURM_NODEID": "0", "SLURM_NNODES": "1", "SLURM_TASKS_PER_NODE": "3"})
+            for r in range(3)]
+        self.assert_world(self.all_lines(ranks), 3, cycles=2, local_rank=lambda line: line.rank, local_world_size=3)
+        self.assertEqual([name for name in os.listdir(f"/tmp/muster-ranks-{os.geteuid()}") if self.marker in name], [])
+
+    def test_without_a_launcher_it_is_a_world_of_one(self):
+        self.assert_world(self.all_lines([Rank("--cycles", 3)]), 1, cycles=3, local_world_size=1)
+
+    def test_a_world_of_one_needs_no_network_at_all(self):
+        if netns.missing():
+            self.skipTest(netns.missing())
+        # Not even loopback is up in a new network namespace.
+        done = subprocess.run(["unshare", "--net", PROGRAM], env=CLEAN, capture_output=True, text=True, check=True)
+        self.assert_world(lines_of(done.stdout), 1)
+
+
+class ExplicitTest(JoiningTest):
+    def test_by_address(self):
+        ranks = self.by_hand(f"tcp://127.0.0.1:{free_port()}", 4)
+        self.assert_world(self.all_lines(ranks), 4, nodes=1)
+
+    def test_by_address_again_and_again(self):
+        ranks = self.by_hand(f"tcp://localhost:{free_port()}", 3, "--cycles", 20)
+        self.assert_world(self.all_lines(ranks), 3, cycles=20)
+
+    def test_by_file_again_and_again(self):
+        ranks = self.by_hand(f"file://{self.path('meeting')}", 3, "--cycles", 20)
+        self.assert_world(self.all_lines(ranks), 3, cycles=20)
+        self.assertFalse(self.exists("meeting"))
+
+    def test_a_file_of_a_job_that_was_killed_is_stale(self):
+        method = f"file://{self.path('meeting')}"
+        dead = Rank("--init-method", method, "--rank", 0, "--world-size", 2)
+        wait_for(lambda: self.exists("meeting") and self.read("meeting").endswith("end\n"), "rank 0 has written the file")
+        dead.process.kill()
+        dead.end()
+        self.assertTrue(self.exists("meeting"))
+        one = Rank("--init-method", method, "--rank", 1, "--world-size", 2)
+        zero = Rank("--init-method", method, "--rank", 0, "--world-size", 2)
+        self.assert_world(self.all_lines([one, zero]), 2)
+
+    def test_two_jobs_do_not_mix_at_one_file(self):
+        method = f"file://{self.path('meeting')}"
+        first = Rank("--init-method", method, "--rank", 0, "--world-size", 2)
+        wait_for(lambda: self.exists("meeting") and self.read("meeting").endswith("end\n"), "rank 0 has written the file")
+        second = self.error_of(Rank("--init-method", method, "--rank", 0, "--world-size", 2))
+        self.assertIn(f"is in use by pid {first.process.pid} on {socket.gethostname()}", second)
+        one = Rank("--init-method", method, "--rank", 1, "--world-size", 2)
+        self.assert_world(self.all_lines([first, one]), 2)
+
+    def test_a_timeout_names_the_missing(self):
+        method = f"tcp://127.0.0.1:{free_port()}"
+        ranks = [Rank("--init-method", method, "--rank", r, "--world-size", 4, "--timeout-ms", 1500) for r in (0, 2)]
+        for rank in ranks:
+            self.assertRegex(self.error_of(rank),
+                             r"^error timeout \[1,3\]: init_process_group: ranks 1 and 3 of 4 did not come within 1\.\d")
+
+    def test_two_processes_with_one_rank_are_named(self):
+        method = f"tcp://127.0.0.1:{free_port()}"
+        options = ["--init-method", method, "--world-size", 3]
+        zero = Rank("--rank", 0, *options)
+        twins = [Rank("--rank", 1, *options) for _ in range(2)]
+        wait_for(lambda: any(twin.process.poll() is not None for twin in twins), "one of the twins has been refused")
+        refused = [twin for twin in twins if twin.process.poll() is not None]
+        pids = [str(twin.process.pid) for twin in twins]
+        error = self.error_of(refused[0])
+        self.assertRegex(error, rf"rank 1 \(.*, pid ({'|'.join(pids)})\) has joined this job already and is still there")
+        two = Rank("--rank", 2, *options)
+        kept = [twin for twin in twins if twin is not refused[0]]
+        self.assert_world(self.all_lines([zero, kept[0], two]), 3)
+
+    def test_worlds_of_different_sizes_are_told_at_once(self):
+        method = f"tcp://127.0.0.1:{free_port()}"
+        ranks = [Rank("--init-method", method, "--rank", r, "--world-size", n) for r, n in ((0, 3), (1, 4))]
+        for rank in ranks:
+            self.assertIn("WORLD_SIZE must be the same for all", self.error_of(rank))
+
+    def test_errors_name_the_variable(self):
+        contract = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+        cases = [
+            ({"WORLD_SIZE": None}, "WORLD_SIZE is not set"),
+            ({"RANK": "2"}, "RANK=2 is not below WORLD_SIZE=2"),
+            ({"MASTER_PORT": "x"}, "MASTER_PORT=x is not a number from 1 to 65535"),
+            ({"LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "2"}, "LOCAL_RANK=3 is not below LOCAL_WORLD_SIZE=2"),
+            ({"GLOO_SOCKET_IFNAME": "nosuch0"}, "GLOO_SOCKET_IFNAME=nosuch0: "),
+        ]
+        for change, expected in cases:
+            env = {name: value for name, value in {**contract, **change}.items() if value is not None}
+            self.assertIn(f"error environment []: init_process_group: {expected}", self.error_of(Rank(env=env)))
+
+    def test_a_taken_port_is_named_by_rank_0(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+            port = s.getsockname()[1]
+            rank = Rank("--init-method", f"tcp://127.0.0.1:{port}", "--rank", 0, "--world-size", 2)
+            self.assertRegex(self.error_of(rank), rf"^error environment \[\]: .*127\.0\.0\.1:{port}")
+
+    def test_the_port_is_free_when_the_job_is_over(self):
+        port = free_port()
+        for _ in range(3):
+            self.assert_world(self.all_lines(self.by_hand(f"tcp://127.0.0.1:{port}", 2)), 2)
+
+
+class ForkTest(JoiningTest):
+    def test_a_forked_child_is_refused_with_the_reason(self):
+        code, out = Rank("--fork", "--cycles", 2).end()
+        self.assertEqual(code, 0, out)
+        said = [line for line in out.splitlines() if not line.startswith("cycle=")]
+        self.assertEqual(len(said), 12, out)
+        for line in said:
+            self.assertRegex(line, r"^(inside|afterwards) (not initialized$|(rank\(\)|init): forked: .*child of fork\(\))")
+
+
+class SpawnTest(JoiningTest):
+    def test_spawned_ranks_join_without_options(self):
+        code, out = Rank("--spawn", 4, "--cycles", 3).end()
+        self.assertEqual(code, 0, out)
+        self.assert_world(lines_of(out), 4, cycles=3, local_rank=lambda line: line.rank, local_world_size=4)
+        self.assertIn("spawned: 4 ranks ended well", out)
+
+    def test_a_rank_that_dies_is_named_by_all(self):
+        code, out = Rank("--spawn", 3, "--crash", 1).end()
+        self.assertEqual(code, 137, out)
+        self.assertRegex(out, r"spawned: rank 1 \(pid \d+\) was killed by signal 9 \(Killed\)")
+        errors = [line for line in out.splitlines() if line.startswith("error ")]
+        self.assertEqual(len(errors), 2, out)
+        for line in errors:
+            self.assertRegex(line, r"^error peer_failed \[1\]: barrier( \d+)? of group world: rank 1 ")
+
+    def test_ranks_do_not_outlive_their_parent(self):
+        parent = Rank("--spawn", 3, "--init-method", f"file://{self.path('meeting')}", "--rank", 0, "--world-size", 2)
+        ranks = wait_for(lambda: len(children_of(parent.process.pid)) == 3 and children_of(parent.process.pid),
+                         "the ranks were started")
+        parent.process.send_signal(signal.SIGKILL)
+        parent.end()
+        wait_for(lambda: all(is_gone(pid) for pid in ranks), "the ranks are gone")
+
+    def test_under_a_launcher_a_rank_may_spawn_ranks_of_its_own(self):
+        code, out, err = run("--nproc-per-node", 2, "--no-python", PROGRAM, "--spawn", 2)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(sorted(line.rank for line in lines_of(out)), [0, 0, 1, 1])
+
+
+class TwoMachinesTest(JoiningTest):
+    def setUp(self):
+        super().setUp()
+        if netns.missing():
+            self.skipTest(netns.missing())
+
+    def cluster(self, n, **options):
+        cluster = netns.Cluster(n, **options)
+        cluster.__enter__()
+        self.addCleanup(cluster.down)
+        return cluster
+
+    def ranks_on(self, cluster, method, nodes, *args, env=None):
+        """One rank on each of `nodes`, in their order."""
+        def starter(node):
+            return lambda argv, env, **options: cluster.run(node, argv, env=env, **options)
+        return [Rank("--init-method", method, "--rank", rank, "--world-size", len(nodes), *args, env=env,
+                     start=starter(node)) for rank, node in enumerate(nodes)]
+
+    def test_two_namespaces_are_two_nodes(self):
+        cluster = self.cluster(2)
+        lines = self.all_lines(self.ranks_on(cluster, f"tcp://{cluster.address(1)}:29500", [1, 1, 2, 2]))
+        self.assert_world(lines, 4, nodes=2)
+        self.assertEqual(lines[0].addresses, [cluster.address(n) for n in (1, 1, 2, 2)])
+
+    def test_over_ipv6(self):
+        cluster = self.cluster(2, ipv6=True)
+        lines = self.all_lines(self.ranks_on(cluster, f"tcp://[{cluster.address(1)}]:29500", [1, 2]))
+        self.assert_world(lines, 2, nodes=2)
+        self.assertEqual(lines[0].addresses, [cluster.address(1), cluster.address(2)])
+
+    def test_a_host_whose_own_name_is_loopback_gives_its_real_address(self):
+        cluster = self.cluster(2)
+        cluster.own_name_is_loopback(1)
+        lines = self.all_lines(self.ranks_on(cluster, f"tcp://{cluster.name(1)}:29500", [1, 2]))
+        self.assert_world(lines, 2, nodes=2)
+        self.assertEqual(lines[0].addresses, [cluster.address(1), cluster.address(2)])
+
+    def test_by_a_file_that_both_machines_see(self):
+        cluster = self.cluster(2)
+        lines = self.all_lines(self.ranks_on(cluster, f"file://{self.path('meeting')}", [1, 2, 2], "--cycles", 3))
+        self.assert_world(lines, 3, cycles=3, nodes=2)
+        self.assertEqual(lines[0].addresses, [cluster.address(n) for n in (1, 2, 2)])
+
+    def test_the_interface_that_was_named_is_given_to_the_others(self):
+        cluster = self.cluster(2, two_nics=True)
+        ranks = self.ranks_on(cluster, f"file://{self.path('meeting')}", [1, 2], env={"GLOO_SOCKET_IFNAME": "eth1"})
+        lines = self.all_lines(ranks)
+        self.assert_world(lines, 2, nodes=2)
+        self.assertEqual(lines[0].addresses, [cluster.address(1), cluster.address(2)])
+
+    def test_a_host_that_is_cut_off_is_named(self):
+        cluster = self.cluster(2)
+        cluster.cut(1)
+        began = time.monotonic()
+        _, two = self.ranks_on(cluster, f"tcp://{cluster.address(1)}:29500", [1, 2], "--timeout-ms", 2000)
+        self.assertRegex(self.error_of(two), r"^error timeout \[0\]: init_process_group: rank 0 did not come: ")
+        self.assertLess(time.monotonic() - began, 20)
+
+    def test_muster_on_two_machines(self):
+        cluster = self.cluster(2)
+        launchers = [cluster.run(n, [os.environ["MUSTER"], "--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend",
+                                     "c10d", "--rdzv-endpoint", f"{cluster.address(1)}:29400", "--no-python", PROGRAM,
+                                     "--cycles", "2"],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for n in (1, 2)]
+        outs = [launcher.communicate(timeout=60) for launcher in launchers]
+        self.assertEqual([launcher.returncode for launcher in launchers], [0, 0], outs)
+        lines = lines_of("".join(out for out, _ in outs))
+        self.assert_world(lines, 4, cycles=2, nodes=2, local_world_size=2, node_rank=lambda line: line.rank // 2)
+
+
+if __name__ == "__main__":
+    if not os.access(PROGRAM, os.X_OK):
+        sys.exit(f"MUSTER_WORKER_INIT={PROGRAM!r}: set it to the program worker_init_program")
+    main()

@@ -1,0 +1,164 @@
+"""What a program gets from an installed muster: headers that stand alone, a package for CMake and for pkg-config, C and
+C++ programs that build with nothing else and run as ranks, and a library that shows its own names only.
+"""
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+
+from harness import LiveTest, main, run
+
+BUILD = os.environ["MUSTER_BUILD"]
+PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"]
+
+PROJECT = """cmake_minimum_required(VERSION 3.25)
+project(user LANGUAGES {language})
+find_package(muster 0.1 REQUIRED COMPONENTS worker)
+add_executable(user {source})
+target_link_libraries(user PRIVATE muster::worker)
+"""
+
+
+def output_of(*command, **options):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=180, check=False,
+                          **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+def compilers(*names):
+    return [found for found in map(shutil.which, names) if found]
+
+
+class Installed(LiveTest):
+    @classmethod
+    def setUpClass(cls):
+        """Installed once, then moved: nothing may remember where it was installed."""
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.scratch.cleanup)
+        first = os.path.join(cls.scratch.name, "first")
+        output_of("cmake", "--install", BUILD, "--prefix", first)
+        cls.prefix = os.path.join(cls.scratch.name, "moved here")
+        os.rename(first, cls.prefix)
+
+    def find(self, name):
+        for folder, _, names in os.walk(self.prefix):
+            if name in names:
+                return os.path.join(folder, name)
+        self.fail(f"{name} was not installed")
+
+    def headers(self):
+        folder = os.path.dirname(self.find("muster.h"))
+        return folder, sorted(os.listdir(folder))
+
+    def build_with_cmake(self, language, source, *flags):
+        project = self.path(f"project-{language}")
+        os.mkdir(project)
+        with open(os.path.join(project, "CMakeLists.txt"), "w") as f:
+            f.write(PROJECT.format(language=language, source=source))
+        build = os.path.join(project, "build")
+        output_of("cmake", "-G", "Ninja", "-S", project, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}", *flags)
+        output_of("cmake", "--build", build)
+        return os.path.join(build, "user")
+
+    def pkg_config(self, *flags):
+        folder = os.path.dirname(self.find("muster.pc"))
+        text = output_of("pkg-config", *flags, "muster", env={**os.environ, "PKG_CONFIG_PATH": folder})
+        # The moved prefix has a space, which pkg-config escapes.
+        return re.sub(r"\\ ", "\0", text.strip()).replace(" ", "\n").replace("\0", " ").split("\n")
+
+    def assert_runs(self, program, ranks, wanted):
+        code, out, err = run("--nproc-per-node", ranks, "--no-python", program)
+        self.assertEqual(code, 0, err)
+        self.assertIn(wanted, out)
+
+    def test_a_cxx_program_by_cmake(self):
+        program = self.build_with_cmake("CXX", os.path.join(PROGRAMS, "installed_user.cc"))
+        self.assert_runs(program, 4, "average of 4 ranks: 1.5")
+        # And without a launcher: a world of one.
+        self.assertIn("average of 1 ranks: 0", output_of(program))
+
+    def test_a_c_program_by_cmake_in_a_project_without_cxx(self):
+        program = self.build_with_cmake("C", os.path.join(PROGRAMS, "c_tour.c"), "-DCMAKE_C_STANDARD=99",
+                                        "-DCMAKE_C_EXTENSIONS=OFF", f"-DCMAKE_C_FLAGS={' '.join(WARNINGS)}")
+        for ranks in (1, 2, 3, 4):
+            self.assert_runs(program, ranks, f"tour of {ranks} ranks: done")
+
+    def test_both_by_pkg_config(self):
+        self.assertEqual(self.pkg_config("--modversion"), [re.search(r"VERSION (\S+)", self.version_line())[1]])
+        flags = self.pkg_config("--cflags", "--libs")
+        rpath = "-Wl,-rpath," + os.path.dirname(self.find("libmuster.so"))
+        for compiler, standard, source, wanted in (
+                ("c++", "-std=c++20", "installed_user.cc", "average of 2 ranks: 0.5"),
+                ("cc", "-std=c99", "c_tour.c", "tour of 2 ranks: done")):
+            program = self.path(source + ".bin")
+            output_of(compiler, standard, *WARNINGS, os.path.join(PROGRAMS, source), "-o", program, *flags, rpath)
+            self.assert_runs(program, 2, wanted)
+
+    def version_line(self):
+        with open(os.path.join(os.path.dirname(self.find("musterConfigVersion.cmake")), "musterConfigVersion.cmake")) as f:
+            return "VERSION " + re.search(r'PACKAGE_VERSION "([^"]+)"', f.read())[1]
+
+    def test_an_unknown_component_is_named(self):
+        project = self.path("unknown")
+        os.mkdir(project)
+        with open(os.path.join(project, "CMakeLists.txt"), "w") as f:
+            f.write("cmake_minimum_required(VERSION 3.25)\nproject(user NONE)\n"
+                    "find_package(muster REQUIRED COMPONENTS worker trainer)\n")
+        done = subprocess.run(["cmake", "-S", project, "-B", os.path.join(project, "build"),
+                               f"-DCMAKE_PREFIX_PATH={self.prefix}"], capture_output=True, text=True, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("no component `trainer`", " ".join(done.stderr.split()))
+
+    def test_every_header_compiles_alone(self):
+        folder, names = self.headers()
+        self.assertGreaterEqual(len(names), 10)
+        for compiler in compilers("g++", "clang++-19", "clang++"):
+            for name in names:
+                output_of(compiler, "-std=c++20", *WARNINGS, "-fsyntax-only", "-x", "c++", "-I", os.path.dirname(folder), "-",
+                          input=f"#include <muster/{name}>\n#include <muster/{name}>\n")
+        for compiler in compilers("gcc", "clang-19", "clang"):
+            for standard in ("c99", "c11", "gnu17"):
+                output_of(compiler, f"-std={standard}", *WARNINGS, "-fsyntax-only", "-x", "c", "-I",
+                          os.path.dirname(folder), "-", input="#include <muster/muster.h>\n#include <muster/muster.h>\n")
+
+    def test_headers_need_the_standard_library_alone_and_show_an_example_first(self):
+        folder, names = self.headers()
+        for name in names:
+            with open(os.path.join(folder, name)) as f:
+                text = f.read()
+            for include in re.findall(r'#include\s*[<"]([^">]+)', text):
+                self.assertTrue("muster/" in include or "/" not in include and ".h" not in include
+                                or include in ("stddef.h", "stdint.h"), f"{name} includes {include}")
+            opening = text[:text.index("#pragma once")]
+            self.assertRegex(opening, r"(?m)^//   \S", f"{name} has no example in its opening comment")
+
+    def test_the_library_shows_its_own_names_only(self):
+        """A name of somebody else's, seen from outside, would take the place of the program's own."""
+        names = output_of("nm", "-D", "--defined-only", "-C", self.find("libmuster.so"))
+        strangers = []
+        for line in names.splitlines():
+            name = line.split(" ", 2)[2]
+            if not re.match(r"(typeinfo (name )?for |vtable for |guard variable for )?muster(::|_)", name):
+                strangers.append(name)
+        # Templates of the standard library that the program has, too, and that are the same in both.
+        strangers = [s for s in strangers if not re.search(r"\bstd::|__gnu_cxx", s)]
+        self.assertEqual(strangers, [])
+        shown = re.findall(r" T (muster_\w+)", names)
+        folder, _ = self.headers()
+        with open(os.path.join(folder, "muster.h")) as f:
+            declared = re.findall(r"^MUSTER_API[^;]*?\b(muster_\w+)\(", f.read(), re.M)
+        self.assertEqual(sorted(shown), sorted(declared))
+        self.assertGreater(len(declared), 60)
+
+    def test_it_needs_no_library_that_every_system_has_not(self):
+        needed = re.findall(r"NEEDED.*\[(\S+?)\.so", output_of("readelf", "-d", self.find("libmuster.so")))
+        self.assertLessEqual(set(needed), {"libc", "libm", "libstdc++", "libgcc_s", "libcrypto", "ld-linux-x86-64",
+                                           "ld-linux-aarch64", "libgloo", "libpthread", "libdl"})
+
+
+if __name__ == "__main__":
+    main()

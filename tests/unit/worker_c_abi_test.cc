@@ -1,0 +1,349 @@
+// The C functions in a world of one, called from C++: names, refusals, options, handles, and what a
+// thread remembers. With several ranks they are in tests/live/programs/c_tour.c.
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/error.h"
+#include "muster/muster.h"
+#include "muster/types.h"
+
+namespace muster {
+namespace {
+
+using testing::HasSubstr;
+
+muster_init_options alone() {
+  muster_init_options options = MUSTER_INIT_OPTIONS;
+  options.backend = MUSTER_BACKEND_CPU;
+  options.timeout_ms = 30000;
+  return options;
+}
+
+class CAbi : public testing::Test {
+ protected:
+  void SetUp() override {
+    const muster_init_options options = alone();
+    ASSERT_EQ(muster_init(&options), MUSTER_OK) << muster_last_error();
+  }
+  void TearDown() override { muster_destroy(); }
+};
+
+TEST(CAbiNames, StatusNumbersAndNamesAreThoseOfTheErrors) {
+  for (int code = MUSTER_ERROR_INVALID_ARGUMENT; code <= MUSTER_ERROR_SYSTEM; ++code) {
+    EXPECT_STREQ(muster_status_name(code), name_of(static_cast<ErrorCode>(code)));
+  }
+  EXPECT_STREQ(muster_status_name(MUSTER_OK), "ok");
+  EXPECT_STREQ(muster_status_name(MUSTER_IN_PROGRESS), "in_progress");
+  EXPECT_STREQ(muster_status_name(14), "unknown");
+  EXPECT_STREQ(muster_status_name(-2), "unknown");
+  EXPECT_STREQ(muster_status_name(MUSTER_ERROR_TIMEOUT), "timeout");
+}
+
+TEST(CAbiNames, TypesHaveTheNamesAndSizesOfTheLibrary) {
+  const std::array<size_t, 9> sizes{1, 1, 2, 4, 8, 2, 2, 4, 8};
+  for (int dtype = MUSTER_INT8; dtype <= MUSTER_FLOAT64; ++dtype) {
+    EXPECT_STREQ(muster_dtype_name(dtype), name_of(static_cast<DType>(dtype)));
+    EXPECT_EQ(muster_dtype_size(dtype), sizes[static_cast<size_t>(dtype)]);
+  }
+  EXPECT_EQ(muster_dtype_size(9), 0u);
+  EXPECT_EQ(muster_dtype_size(-1), 0u);
+  EXPECT_STREQ(muster_dtype_name(9), "unknown");
+  EXPECT_STREQ(muster_reduce_op_name(MUSTER_BXOR), "bxor");
+  EXPECT_STREQ(muster_reduce_op_name(8), "unknown");
+}
+
+TEST(CAbiNames, TheLibraryIsOfTheHeadersVersion) {
+  EXPECT_EQ(muster_abi_version(), MUSTER_ABI_VERSION);
+}
+
+TEST(CAbiOutside, EverythingSaysThatThereIsNoJob) {
+  ASSERT_EQ(muster_is_initialized(), 0);
+  int word = 0;
+  muster_group* group = nullptr;
+  const std::vector<muster_status> statuses{
+      muster_barrier(nullptr, nullptr, nullptr),
+      muster_broadcast(nullptr, &word, 1, MUSTER_INT32, 0, nullptr, nullptr),
+      muster_send(nullptr, &word, 1, MUSTER_INT32, 0, 0, nullptr, nullptr),
+      muster_world(&group),
+      muster_split(nullptr, 0, 0, nullptr, &group),
+      muster_group_abort(nullptr, nullptr),
+      muster_group_failure(nullptr),
+  };
+  for (const muster_status status : statuses)
+    EXPECT_EQ(status, MUSTER_ERROR_NOT_INITIALIZED);
+  EXPECT_EQ(group, nullptr);
+  for (int (*number)() : {muster_rank, muster_world_size, muster_local_rank, muster_node_rank,
+                          muster_local_world_size, muster_restart_count, muster_cuda_device}) {
+    EXPECT_EQ(number(), -1);
+    EXPECT_EQ(muster_last_error_code(), MUSTER_ERROR_NOT_INITIALIZED);
+  }
+  EXPECT_EQ(muster_group_size(nullptr), -1);
+  EXPECT_EQ(muster_group_is_member(nullptr), 0);
+  EXPECT_STREQ(muster_group_name(nullptr), "");
+  EXPECT_THAT(muster_last_error(), HasSubstr("init_process_group"));
+}
+
+TEST(CAbiOutside, LeavingTwiceAndFreeingNothingAreAllowed) {
+  muster_destroy();
+  muster_group_free(nullptr);
+  muster_work_free(nullptr);
+  muster_shared_memory_free(nullptr);
+  muster_free(nullptr);
+  EXPECT_EQ(muster_shared_memory_data(nullptr), nullptr);
+  EXPECT_EQ(muster_shared_memory_bytes(nullptr), 0u);
+}
+
+struct BadInit {
+  const char* what;
+  void (*change)(muster_init_options&);
+  const char* said;
+};
+
+TEST(CAbiOutside, InitRefusesWhatItDoesNotKnow) {
+  const std::vector<BadInit> table{
+      {"a backend", [](muster_init_options& o) { o.backend = 4; }, "4 is no muster_backend"},
+      {"a negative backend", [](muster_init_options& o) { o.backend = -1; }, "-1 is no"},
+      {"a policy", [](muster_init_options& o) { o.on_sigterm = 3; }, "3 is no muster_stop_policy"},
+      {"no size", [](muster_init_options& o) { o.struct_size = 0; }, "struct_size is 0"},
+      {"a larger size", [](muster_init_options& o) { o.struct_size += 8; }, "initialiser macro"},
+      {"a method", [](muster_init_options& o) { o.init_method = "carrier-pigeon://"; }, "pigeon"},
+  };
+  for (const BadInit& bad : table) {
+    muster_init_options options = alone();
+    bad.change(options);
+    EXPECT_EQ(muster_init(&options), MUSTER_ERROR_INVALID_ARGUMENT) << bad.what;
+    EXPECT_THAT(muster_last_error(), HasSubstr(bad.said)) << bad.what;
+    EXPECT_EQ(muster_is_initialized(), 0);
+  }
+}
+
+TEST(CAbiOutside, ABackendThatIsNotThereSaysWhy) {
+  for (int (*available)() : {muster_is_nccl_available, muster_is_gloo_available}) {
+    if (available() == 1) continue;
+    EXPECT_EQ(muster_last_error_code(), MUSTER_ERROR_BACKEND);
+    EXPECT_STRNE(muster_last_error(), "");
+    std::printf("%s\n", muster_last_error());
+  }
+}
+
+TEST_F(CAbi, AWorldOfOneKnowsItself) {
+  EXPECT_EQ(muster_is_initialized(), 1);
+  EXPECT_EQ(muster_rank(), 0);
+  EXPECT_EQ(muster_world_size(), 1);
+  EXPECT_EQ(muster_group_rank(nullptr), 0);
+  EXPECT_EQ(muster_group_size(nullptr), 1);
+  EXPECT_STREQ(muster_group_name(nullptr), "world");
+  EXPECT_EQ(muster_init(nullptr), MUSTER_ERROR_INVALID_ARGUMENT);
+}
+
+TEST_F(CAbi, ReductionsOfOneCopy) {
+  const std::array<double, 3> in{1.5, -2.0, 1e300};
+  std::array<double, 3> out{};
+  EXPECT_EQ(muster_all_reduce(nullptr, in.data(), out.data(), 3, MUSTER_FLOAT64, MUSTER_AVERAGE,
+                              nullptr, nullptr),
+            MUSTER_OK);
+  EXPECT_EQ(in, out);
+}
+
+// Everything that can be wrong with a number or a pointer in the C layer itself, by what is said.
+struct Refused {
+  muster_status status;
+  const char* said;
+};
+
+TEST_F(CAbi, WrongArgumentsAreNamed) {
+  std::array<int32_t, 4> data{};
+  std::array<size_t, 1> counts{1};
+  const size_t huge = std::numeric_limits<size_t>::max();
+  void* bytes = nullptr;
+  const auto said = [](muster_status status) { return Refused{status, muster_last_error()}; };
+  const auto expect = [&](const char* part, muster_status status) {
+    const Refused refused = said(status);
+    EXPECT_EQ(refused.status, MUSTER_ERROR_INVALID_ARGUMENT) << part;
+    EXPECT_THAT(refused.said, HasSubstr(part));
+  };
+  int32_t* const p = data.data();
+  expect("9 is no muster_dtype", muster_broadcast(nullptr, p, 1, 9, 0, nullptr, nullptr));
+  expect("8 is no muster_reduce_op",
+         muster_all_reduce(nullptr, p, p, 1, MUSTER_INT32, 8, nullptr, nullptr));
+  expect("counts is NULL",
+         muster_all_gather_v(nullptr, p, p, nullptr, MUSTER_INT32, nullptr, nullptr));
+  expect("recv_counts is NULL", muster_all_to_all_v(nullptr, p, counts.data(), p, nullptr,
+                                                    MUSTER_INT32, nullptr, nullptr));
+  expect("out is NULL",
+         muster_broadcast_bytes(nullptr, "x", 1, 0, nullptr, counts.data(), nullptr));
+  expect("lengths is NULL", muster_all_gather_bytes(nullptr, "x", 1, &bytes, nullptr, nullptr));
+  expect("bytes is NULL",
+         muster_all_gather_bytes(nullptr, nullptr, 1, &bytes, counts.data(), nullptr));
+  expect("group is NULL", muster_world(nullptr));
+  expect("work is NULL", muster_work_wait(nullptr, 0));
+  expect("work is NULL", muster_work_status(nullptr));
+  expect("stop is NULL", muster_should_stop(nullptr, nullptr));
+  // What the library itself refuses comes through with the operation's name in front.
+  expect("all_gather",
+         muster_all_gather(nullptr, p, nullptr, huge, MUSTER_INT32, nullptr, nullptr));
+  EXPECT_STREQ(muster_last_error_operation(), "all_gather");
+  expect("broadcast", muster_broadcast(nullptr, p, 1, MUSTER_INT32, 5, nullptr, nullptr));
+  EXPECT_STREQ(muster_last_error_group(), "world");
+  EXPECT_EQ(bytes, nullptr);
+}
+
+TEST_F(CAbi, OptionsOfAnotherSizeAreRefused) {
+  muster_call_options options = MUSTER_CALL_OPTIONS;
+  EXPECT_EQ(muster_barrier(nullptr, &options, nullptr), MUSTER_OK);
+  for (const size_t size : {size_t{0}, sizeof(options) - 8, sizeof(options) + 8}) {
+    options.struct_size = size;
+    EXPECT_EQ(muster_barrier(nullptr, &options, nullptr), MUSTER_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(muster_last_error(), HasSubstr("muster_call_options::struct_size"));
+  }
+}
+
+TEST_F(CAbi, WorkIsWaitedForAndFreed) {
+  std::array<int64_t, 2> data{3, 4};
+  muster_work* work = nullptr;
+  ASSERT_EQ(muster_all_reduce(nullptr, data.data(), data.data(), 2, MUSTER_INT64, MUSTER_SUM,
+                              nullptr, &work),
+            MUSTER_OK);
+  ASSERT_NE(work, nullptr);
+  EXPECT_EQ(muster_work_wait(work, -1), MUSTER_OK);
+  EXPECT_EQ(muster_work_wait(work, 0), MUSTER_OK);
+  EXPECT_EQ(muster_work_synchronize(work), MUSTER_OK);
+  EXPECT_EQ(muster_work_status(work), MUSTER_OK);
+  EXPECT_EQ(muster_work_source(work), -1);
+  muster_work_free(work);
+  EXPECT_EQ(data, (std::array<int64_t, 2>{3, 4}));
+}
+
+TEST_F(CAbi, AFailedBeginGivesOutNoHandle) {
+  int32_t word = 0;
+  muster_work* const untouched = reinterpret_cast<muster_work*>(&word);
+  muster_work* work = untouched;
+  EXPECT_EQ(muster_broadcast(nullptr, &word, 1, MUSTER_INT32, 3, nullptr, &work),
+            MUSTER_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(work, untouched);
+}
+
+TEST_F(CAbi, TheLastFailureIsTheThreadsOwn) {
+  EXPECT_EQ(muster_barrier(nullptr, nullptr, nullptr), MUSTER_OK);
+  EXPECT_EQ(muster_work_wait(nullptr, 0), MUSTER_ERROR_INVALID_ARGUMENT);
+  std::string elsewhere = "not asked";
+  muster_status code = MUSTER_ERROR_SYSTEM;
+  std::thread([&] {
+    elsewhere = muster_last_error();
+    code = muster_last_error_code();
+  }).join();
+  EXPECT_EQ(elsewhere, "");
+  EXPECT_EQ(code, MUSTER_OK);
+  EXPECT_THAT(muster_last_error(), HasSubstr("work is NULL"));
+  // Success does not take the message away, so that it can be read late.
+  EXPECT_EQ(muster_barrier(nullptr, nullptr, nullptr), MUSTER_OK);
+  EXPECT_THAT(muster_last_error(), HasSubstr("work is NULL"));
+}
+
+TEST_F(CAbi, AnAbortedGroupTellsItsReasonAndTheWorldGoesOn) {
+  const int ranks[] = {0};
+  muster_group_options options = MUSTER_GROUP_OPTIONS;
+  options.name = "doomed";
+  muster_group* group = nullptr;
+  ASSERT_EQ(muster_new_group(ranks, 1, &options, &group), MUSTER_OK) << muster_last_error();
+  EXPECT_STREQ(muster_group_name(group), "doomed");
+  EXPECT_EQ(muster_group_failure(group), MUSTER_OK);
+  EXPECT_EQ(muster_group_abort(group, "no more of this"), MUSTER_OK);
+  EXPECT_EQ(muster_barrier(group, nullptr, nullptr), MUSTER_ERROR_ABORTED);
+  EXPECT_THAT(muster_last_error(), HasSubstr("no more of this"));
+  EXPECT_STREQ(muster_last_error_group(), "doomed");
+  EXPECT_EQ(muster_last_error_code(), MUSTER_ERROR_ABORTED);
+  EXPECT_EQ(muster_group_failure(group), MUSTER_ERROR_ABORTED);
+  muster_group_free(group);
+  EXPECT_EQ(muster_barrier(nullptr, nullptr, nullptr), MUSTER_OK);
+}
+
+TEST_F(CAbi, AGroupThatThisRankIsNotInRefusesItsOperations) {
+  muster_group* none = nullptr;
+  ASSERT_EQ(muster_split(nullptr, -1, 0, nullptr, &none), MUSTER_OK) << muster_last_error();
+  EXPECT_EQ(muster_group_is_member(none), 0);
+  EXPECT_EQ(muster_group_rank(none), -1);
+  EXPECT_EQ(muster_last_error_code(), MUSTER_ERROR_NOT_MEMBER);
+  const std::array<size_t, 1> counts{1};
+  int32_t word = 0;
+  EXPECT_EQ(muster_gather(none, &word, nullptr, 1, MUSTER_INT32, 0, nullptr, nullptr),
+            MUSTER_ERROR_NOT_MEMBER);
+  EXPECT_EQ(muster_reduce(none, &word, nullptr, 1, MUSTER_INT32, MUSTER_SUM, 0, nullptr, nullptr),
+            MUSTER_ERROR_NOT_MEMBER);
+  EXPECT_EQ(muster_all_gather_v(none, &word, &word, counts.data(), MUSTER_INT32, nullptr, nullptr),
+            MUSTER_ERROR_NOT_MEMBER);
+  EXPECT_EQ(
+      muster_gather_v(none, &word, 1, &word, counts.data(), MUSTER_INT32, 0, nullptr, nullptr),
+      MUSTER_ERROR_NOT_MEMBER);
+  muster_group_free(none);
+}
+
+TEST_F(CAbi, SharedMemoryLivesUntilItIsFreed) {
+  muster_shared_memory* memory = nullptr;
+  ASSERT_EQ(muster_allocate_shared(nullptr, 10000, nullptr, &memory), MUSTER_OK)
+      << muster_last_error();
+  auto* bytes = static_cast<uint8_t*>(muster_shared_memory_data(memory));
+  EXPECT_GE(muster_shared_memory_bytes(memory), 10000u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(bytes) % 4096, 0u);
+  for (size_t i = 0; i < 10000; ++i)
+    ASSERT_EQ(bytes[i], 0) << i;
+  std::memset(bytes, 7, 10000);
+  EXPECT_EQ(
+      muster_all_reduce(nullptr, bytes, bytes, 10000, MUSTER_UINT8, MUSTER_MAX, nullptr, nullptr),
+      MUSTER_OK);
+  EXPECT_EQ(bytes[9999], 7);
+  muster_shared_memory_free(memory);
+}
+
+TEST_F(CAbi, ByteStringsComeBackAsCopies) {
+  void* out = nullptr;
+  size_t length = 0;
+  const std::string text("with a \0 inside", 15);
+  ASSERT_EQ(muster_broadcast_bytes(nullptr, text.data(), text.size(), 0, &out, &length, nullptr),
+            MUSTER_OK);
+  EXPECT_EQ(std::string(static_cast<char*>(out), length), text);
+  muster_free(out);
+  size_t lengths[1] = {99};
+  ASSERT_EQ(muster_all_gather_bytes(nullptr, nullptr, 0, &out, lengths, nullptr), MUSTER_OK);
+  EXPECT_EQ(lengths[0], 0u);
+  EXPECT_NE(out, nullptr);
+  muster_free(out);
+}
+
+TEST_F(CAbi, AnEmptyBatchIsNothing) {
+  EXPECT_EQ(muster_batch(nullptr, nullptr, 0, nullptr, nullptr), MUSTER_OK);
+}
+
+TEST(CAbiStop, AskingToStopIsSeenAtTheNextStep) {
+  muster_init_options options = alone();
+  options.on_sigterm = MUSTER_STOP_AGREE;
+  ASSERT_EQ(muster_init(&options), MUSTER_OK) << muster_last_error();
+  int stop = -1;
+  EXPECT_EQ(muster_should_stop(&stop, nullptr), MUSTER_OK);
+  EXPECT_EQ(stop, 0);
+  EXPECT_EQ(muster_request_stop(), MUSTER_OK);
+  EXPECT_EQ(muster_should_stop(&stop, nullptr), MUSTER_OK);
+  EXPECT_EQ(stop, 1);
+  muster_destroy();
+}
+
+TEST(CAbiStop, AJobMayBeJoinedAgain) {
+  for (int i = 0; i < 3; ++i) {
+    const muster_init_options options = alone();
+    ASSERT_EQ(muster_init(&options), MUSTER_OK) << muster_last_error();
+    EXPECT_EQ(muster_barrier(nullptr, nullptr, nullptr), MUSTER_OK);
+    muster_destroy();
+    EXPECT_EQ(muster_is_initialized(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace muster

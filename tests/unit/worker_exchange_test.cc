@@ -1,0 +1,309 @@
+// The messages of one collective: order, dependence, frames that tell other calls apart, and every
+// way in which waiting ends.
+#include <atomic>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/worker_memory_links.h"
+#include "worker_lib/backends/cpu/exchange.h"
+#include "worker_lib/backends/cpu/p2p_matching.h"
+
+namespace muster::worker {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Deadline in(milliseconds time) {
+  return std::chrono::steady_clock::now() + time;
+}
+
+Operation call(OpKind kind, size_t count, uint64_t sequence) {
+  return {.kind = kind, .count = count, .dtype = DType::int32, .sequence = sequence};
+}
+
+// One rank's end of an exchange.
+struct End {
+  End(MemoryNetwork& network, int size, int me)
+      : links(network, me, 5),
+        members(memory_members(size, me)),
+        exchange(links, members, abort, &whereabouts) {}
+
+  MemoryLinks links;
+  Members members;
+  AbortSwitch abort;
+  Whereabouts whereabouts;
+  Exchange exchange;
+};
+
+std::vector<int32_t> values(size_t count, int32_t first) {
+  std::vector<int32_t> made(count);
+  std::iota(made.begin(), made.end(), first);
+  return made;
+}
+
+TEST(Exchange, MessagesOfAPairArriveInOrderAndWhole) {
+  MemoryNetwork network;
+  on_each_rank(2, [&](int rank) {
+    End end(network, 2, rank);
+    end.exchange.begin(call(OpKind::all_to_all, 1, 1), in(seconds{60}));
+    std::vector<std::vector<int32_t>> out, got;
+    for (size_t i = 0; i < 50; ++i) {
+      out.push_back(values(i * 37 % 3000, rank * 100 + static_cast<int32_t>(i)));
+      got.emplace_back(out.back().size());
+    }
+    for (size_t i = 0; i < out.size(); ++i) {
+      end.exchange.send(1 - rank, out[i].data(), out[i].size() * 4);
+      end.exchange.receive(1 - rank, got[i].data(), got[i].size() * 4);
+    }
+    ASSERT_TRUE(end.exchange.finish());
+    for (size_t i = 0; i < out.size(); ++i)
+      EXPECT_EQ(got[i], values(i * 37 % 3000, (1 - rank) * 100 + static_cast<int32_t>(i)));
+  });
+}
+
+// A token that every rank passes on, and that only the first one has at the beginning.
+TEST(Exchange, WhatDependsOnAReceiveLeavesAfterIt) {
+  constexpr int kSize = 5;
+  MemoryNetwork network;
+  on_each_rank(kSize, [&](int rank) {
+    End end(network, kSize, rank);
+    end.exchange.begin(call(OpKind::broadcast, 1, 1), in(seconds{60}));
+    int32_t token = rank == 0 ? 77 : 0;
+    Ticket heard;
+    if (rank > 0) heard = end.exchange.receive(rank - 1, &token, sizeof token);
+    if (rank + 1 < kSize) end.exchange.send(rank + 1, &token, sizeof token, heard);
+    ASSERT_TRUE(end.exchange.finish());
+    EXPECT_EQ(token, 77);
+  });
+}
+
+TEST(Exchange, CombinesInTheOrderThatWasAskedFor) {
+  MemoryNetwork network;
+  on_each_rank(2, [&](int rank) {
+    End end(network, 2, rank);
+    end.exchange.begin(call(OpKind::all_reduce, 3, 1), in(seconds{60}));
+    const std::vector<int32_t> mine = values(3, rank == 0 ? 10 : 100);
+    std::vector<int32_t> out(3);
+    end.exchange.send(1 - rank, mine.data(), 12);
+    end.exchange.receive_combined(1 - rank, {.dtype = DType::int32, .divisor = 2},
+                                  {.out = reinterpret_cast<std::byte*>(out.data()),
+                                   .mine = reinterpret_cast<const std::byte*>(mine.data()),
+                                   .count = 3,
+                                   .is_last = true});
+    ASSERT_TRUE(end.exchange.finish());
+    EXPECT_THAT(out, ElementsAre(55, 56, 57));
+  });
+}
+
+TEST(Exchange, MayGoOnWithinOneCall) {
+  MemoryNetwork network;
+  on_each_rank(2, [&](int rank) {
+    End end(network, 2, rank);
+    end.exchange.begin(call(OpKind::all_gather, 1, 1), in(seconds{60}));
+    for (int32_t round = 0; round < 5; ++round) {
+      const int32_t mine = rank * 10 + round;
+      int32_t theirs = -1;
+      end.exchange.send(1 - rank, &mine, sizeof mine);
+      end.exchange.receive(1 - rank, &theirs, sizeof theirs);
+      ASSERT_TRUE(end.exchange.finish());
+      EXPECT_EQ(theirs, (1 - rank) * 10 + round);
+    }
+  });
+}
+
+// What two ranks that call different things say of each other.
+std::string quarrel(const Operation& first, const Operation& second, size_t bytes_sent = 4,
+                    size_t bytes_expected = 4) {
+  MemoryNetwork network;
+  std::string said;
+  on_each_rank(2, [&](int rank) {
+    End end(network, 2, rank);
+    std::vector<std::byte> data(std::max(bytes_sent, bytes_expected));
+    end.exchange.begin(rank == 0 ? first : second, in(seconds{60}));
+    if (rank == 1) {
+      end.exchange.send(0, data.data(), bytes_sent);
+      EXPECT_TRUE(end.exchange.finish());
+    } else {
+      end.exchange.receive(1, data.data(), bytes_expected);
+      const Outcome<> done = end.exchange.finish();
+      if (!done) {
+        EXPECT_EQ(done.error().ranks, std::vector<GlobalRank>{GlobalRank{1}});
+        said = fmt::format("{}: {}", name_of(done.error().code), done.error().message);
+      }
+    }
+  });
+  return said;
+}
+
+TEST(Exchange, OtherCallsAreToldApartInEveryRespect) {
+  const Operation reduce{.kind = OpKind::reduce,
+                         .count = 1,
+                         .dtype = DType::float32,
+                         .reduce = ReduceOp::sum,
+                         .root = 0,
+                         .sequence = 9};
+  EXPECT_EQ(quarrel(reduce, reduce), "");
+  const std::string before = "mismatch: rank 1 (host, pid 101) called ";
+  const std::string after =
+      " where this rank called reduce 9 (sum of 1 float32, root 0); all members of a group must "
+      "make the same calls in the same order";
+  Operation other = reduce;
+  other.kind = OpKind::broadcast;
+  EXPECT_EQ(quarrel(reduce, other), before + "broadcast 9 (1 float32, root 0)" + after);
+  other = reduce;
+  other.count = 2;
+  EXPECT_EQ(quarrel(reduce, other), before + "reduce 9 (sum of 2 float32, root 0)" + after);
+  other = reduce;
+  other.dtype = DType::int32;
+  EXPECT_EQ(quarrel(reduce, other), before + "reduce 9 (sum of 1 int32, root 0)" + after);
+  other = reduce;
+  other.reduce = ReduceOp::max;
+  EXPECT_EQ(quarrel(reduce, other), before + "reduce 9 (max of 1 float32, root 0)" + after);
+  other = reduce;
+  other.root = 1;
+  EXPECT_EQ(quarrel(reduce, other), before + "reduce 9 (sum of 1 float32, root 1)" + after);
+  other = reduce;
+  other.sequence = 10;
+  EXPECT_EQ(quarrel(reduce, other), before + "reduce 10 (sum of 1 float32, root 0)" + after);
+}
+
+TEST(Exchange, CountsOfUnequalBlocksThatDoNotFitAreFoundOut) {
+  Operation v{.kind = OpKind::gather, .count = 3, .is_v = true, .sequence = 2};
+  EXPECT_EQ(quarrel(v, v, 8, 4),
+            "mismatch: rank 1 (host, pid 101) sends 8 bytes where this rank expects 4; the counts "
+            "that the ranks pass do not fit each other");
+}
+
+TEST(Exchange, FieldsThatACallHasNoUseForAreNotCompared) {
+  Operation one = call(OpKind::all_gather, 1, 3);
+  Operation two = one;
+  two.root = 5;
+  two.reduce = ReduceOp::max;
+  EXPECT_EQ(quarrel(one, two), "");
+  Operation barrier{.kind = OpKind::barrier, .sequence = 4};
+  Operation other = barrier;
+  other.count = 7;
+  other.dtype = DType::float64;
+  EXPECT_EQ(quarrel(barrier, other), "");
+}
+
+TEST(Exchange, EndsAtItsDeadlineAndNamesWhoDidNotCome) {
+  MemoryNetwork network;
+  End end(network, 3, 0);
+  int32_t data = 0;
+  end.exchange.begin(call(OpKind::gather, 1, 1), in(milliseconds{50}));
+  end.exchange.receive(2, &data, sizeof data);
+  end.exchange.receive(1, &data, sizeof data);
+  const Outcome<> done = end.exchange.finish();
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, ErrorCode::timeout);
+  EXPECT_THAT(done.error().ranks, ElementsAre(GlobalRank{1}, GlobalRank{2}));
+  EXPECT_GE(end.whereabouts.waiting_for(), 1) << "for others who ask";
+}
+
+TEST(Exchange, ASendThatNobodyTakesIsLateAsWell) {
+  MemoryNetwork network;
+  End end(network, 2, 0);
+  const std::vector<int32_t> data(10'000);
+  end.exchange.begin(call(OpKind::scatter, data.size(), 1), in(milliseconds{50}));
+  end.exchange.send(1, data.data(), data.size() * 4);
+  const Outcome<> done = end.exchange.finish();
+  ASSERT_FALSE(done);
+  EXPECT_THAT(done.error().ranks, ElementsAre(GlobalRank{1}));
+}
+
+TEST(Exchange, EndsWhenItIsAborted) {
+  MemoryNetwork network;
+  End end(network, 2, 0);
+  int32_t data = 0;
+  end.exchange.begin(call(OpKind::gather, 1, 1), in(seconds{60}));
+  end.exchange.receive(1, &data, sizeof data);
+  std::thread other([&] {
+    EXPECT_TRUE(end.abort.set({ErrorCode::aborted, "first", {}}));
+    EXPECT_FALSE(end.abort.set({ErrorCode::aborted, "second", {}}));
+    end.links.wake();
+  });
+  const Outcome<> done = end.exchange.finish();
+  other.join();
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().message, "first");
+}
+
+TEST(Exchange, TheEndOfAStreamThatIsNeededIsAFailure) {
+  MemoryNetwork network;
+  network.ended[{1, 0}] = true;
+  End end(network, 2, 0);
+  int32_t data = 0;
+  end.exchange.begin(call(OpKind::gather, 1, 1), in(seconds{60}));
+  end.exchange.receive(1, &data, sizeof data);
+  const Outcome<> done = end.exchange.finish();
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, ErrorCode::peer_failed);
+  EXPECT_EQ(done.error().message, "rank 1 (host, pid 101) closed its connection (end of stream)");
+}
+
+TEST(Exchange, BytesThatAreNoFrameAreSaidToBe) {
+  MemoryNetwork network;
+  network.queues[{1, 0}].assign(64, std::byte{'x'});
+  End end(network, 2, 0);
+  int32_t data = 0;
+  end.exchange.begin(call(OpKind::gather, 1, 1), in(seconds{60}));
+  end.exchange.receive(1, &data, sizeof data);
+  const Outcome<> done = end.exchange.finish();
+  ASSERT_FALSE(done);
+  EXPECT_THAT(done.error().message, HasSubstr("something else than messages of a collective"));
+}
+
+// ---- which receive gets which message
+
+RequestPtr receive_of(int from, int tag) {
+  auto request = std::make_shared<TransferRequest>();
+  request->transfer.kind = OpKind::recv;
+  request->transfer.peer = from;
+  request->transfer.tag = tag;
+  return request;
+}
+
+TEST(TransferMatching, AMessageGoesToTheFirstReceiveThatItFits) {
+  TransferMatching matching;
+  const RequestPtr other_tag = receive_of(1, 5);
+  const RequestPtr other_rank = receive_of(2, 4);
+  const RequestPtr anybody = receive_of(-1, 4);
+  const RequestPtr exact = receive_of(1, 4);
+  for (const RequestPtr& one : {other_tag, other_rank, anybody, exact})
+    matching.post(one);
+  EXPECT_EQ(matching.take_posted(1, 4), anybody);
+  EXPECT_EQ(matching.take_posted(1, 4), exact);
+  EXPECT_EQ(matching.take_posted(1, 4), nullptr);
+  EXPECT_TRUE(matching.awaits(1));
+  EXPECT_EQ(matching.take_posted(1, 5), other_tag);
+  EXPECT_FALSE(matching.awaits(1));
+  EXPECT_TRUE(matching.awaits(2));
+}
+
+TEST(TransferMatching, AReceiveGetsTheFirstMessageThatItFits) {
+  TransferMatching matching;
+  EarlyMessage* first = matching.add_early(1, {.tag = 4, .bytes = 1});
+  EarlyMessage* second = matching.add_early(2, {.tag = 4, .bytes = 2});
+  EarlyMessage* third = matching.add_early(1, {.tag = 4, .bytes = 3});
+  EXPECT_EQ(matching.find_early(2, 4), second);
+  EXPECT_EQ(matching.find_early(-1, 4), first);
+  EXPECT_EQ(matching.find_early(-1, 5), nullptr);
+  first->claimed = receive_of(1, 4);
+  EXPECT_EQ(matching.find_early(1, 4), third) << "the first one has its receive";
+  matching.drop_early(third);
+  EXPECT_EQ(matching.find_early(1, 4), nullptr);
+  EXPECT_EQ(matching.early().size(), 2U);
+}
+
+}  // namespace
+}  // namespace muster::worker

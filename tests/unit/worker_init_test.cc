@@ -1,0 +1,771 @@
+// How ranks meet: the store that rank 0 hosts, the meeting file, and the meeting itself with
+// threads as ranks. Real sockets on loopback, real files; whole processes are the live test's
+// business.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/fakes/temp_tree.h"
+#include "worker_lib/fields.h"
+#include "worker_lib/file_meeting_point.h"
+#include "worker_lib/fork_guard.h"
+#include "worker_lib/gpu_count.h"
+#include "worker_lib/host_store.h"
+#include "worker_lib/meeting.h"
+#include "worker_lib/own_address.h"
+#include "worker_lib/process_life.h"
+
+namespace muster::worker {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+Deadline in(Duration time) {
+  return std::chrono::steady_clock::now() + time;
+}
+
+// A process that has ended but is known by its number and its start.
+ProcessLife ended_process() {
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  const ProcessLife life = life_of_process(child);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  return life;
+}
+
+// ---- values in the store
+
+TEST(WorkerFields, ComeBackAsTheyWere) {
+  const std::vector<std::vector<std::string>> lists{
+      {}, {""}, {"", ""}, {"a:b", "1:", std::string("\0\n", 2)}, {std::string(5000, 'x'), "end"}};
+  for (const auto& list : lists)
+    EXPECT_EQ(decode_fields(encode_fields(list)), list);
+}
+
+TEST(WorkerFields, AnythingElseIsNothing) {
+  for (const char* text : {":", "1", "x:", "2:a", "-1:a", "1:ab", "18446744073709551616:", " 1:a"})
+    EXPECT_EQ(decode_fields(text), std::nullopt) << text;
+}
+
+// ---- processes
+
+TEST(WorkerProcessLife, AProcessIsItselfAndLives) {
+  const ProcessLife me = life_of_process(getpid());
+  EXPECT_NE(me.started, 0U);
+  EXPECT_EQ(ProcessLife::parse(me.to_string()), me);
+  EXPECT_TRUE(surely_lives(me));
+  EXPECT_TRUE(may_still_live(me));
+}
+
+TEST(WorkerProcessLife, ALaterProcessOfTheSameNumberIsAnother) {
+  ProcessLife earlier = life_of_process(getpid());
+  earlier.started -= 1;
+  EXPECT_FALSE(surely_lives(earlier));
+  EXPECT_FALSE(may_still_live(earlier));
+}
+
+TEST(WorkerProcessLife, AnEndedProcessIsOverAndAZombieToo) {
+  EXPECT_FALSE(may_still_live(ended_process()));
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  const ProcessLife life = life_of_process(child);
+  EXPECT_TRUE(surely_lives(life));
+  kill(child, SIGKILL);
+  siginfo_t info{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_FALSE(may_still_live(life)) << "a zombie";
+  waitpid(child, nullptr, 0);
+}
+
+TEST(WorkerProcessLife, WhereWeCannotLookItMayLive) {
+  ProcessLife elsewhere = life_of_process(getpid());
+  elsewhere.boot = "another machine";
+  EXPECT_TRUE(may_still_live(elsewhere));
+  EXPECT_FALSE(surely_lives(elsewhere));
+  ProcessLife inside = life_of_process(getpid());
+  inside.pid_namespace += 1;
+  EXPECT_TRUE(may_still_live(inside));
+  EXPECT_FALSE(surely_lives(inside));
+}
+
+TEST(WorkerProcessLife, JunkIsNoLife) {
+  for (const char* text : {"", "a", "a/1/2", "a/x/2/3", "/1/2/3", "a/1/2/-3"})
+    EXPECT_EQ(ProcessLife::parse(text), std::nullopt) << text;
+}
+
+TEST(WorkerProcessLife, TheNodeIsTheSameForAllThreadsAndNamesTheNetwork) {
+  const std::string node = node_identity();
+  EXPECT_EQ(std::async(std::launch::async, node_identity).get(), node);
+  EXPECT_EQ(std::count(node.begin(), node.end(), '/'), 2);
+  EXPECT_THAT(node, Not(HasSubstr("/0/")));
+}
+
+// ---- GPUs
+
+TEST(WorkerGpuCount, CountsTheListWithinWhatIsThere) {
+  const TempTree folder;
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm", "null"})
+    folder.write(name, "");
+  const std::string devices = folder.root().string();
+  EXPECT_EQ(count_visible_gpus(std::nullopt, devices), 3);
+  EXPECT_EQ(count_visible_gpus("", devices), 0);
+  EXPECT_EQ(count_visible_gpus("-1", devices), 0);
+  EXPECT_EQ(count_visible_gpus("2", devices), 1);
+  EXPECT_EQ(count_visible_gpus("0,2", devices), 2);
+  EXPECT_EQ(count_visible_gpus("0,-1,2", devices), 1);
+  EXPECT_EQ(count_visible_gpus("GPU-aa,GPU-bb", devices), 2);
+  EXPECT_EQ(count_visible_gpus("0,1,2,3,4", devices), 3);
+  EXPECT_EQ(count_visible_gpus("0", devices + "/none"), 0);
+}
+
+// ---- addresses
+
+TEST(WorkerOwnAddress, LoopbackWhereItWasAskedFor) {
+  EXPECT_EQ(own_address("127.0.0.1", 29500, ""), "127.0.0.1");
+  EXPECT_THAT(own_address("localhost", 29500, "").value_or("failed"),
+              testing::AnyOf("127.0.0.1", "::1"));
+}
+
+TEST(WorkerOwnAddress, AnInterfaceByName) {
+  EXPECT_EQ(own_address("127.0.0.1", 29500, "lo"), "127.0.0.1");
+  EXPECT_EQ(own_address("127.0.0.1", 29500, "lo,eth7"), "127.0.0.1");
+  const Outcome<std::string> missing = own_address("127.0.0.1", 29500, "nosuch0");
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_EQ(missing.error().code, ErrorCode::environment);
+  EXPECT_THAT(missing.error().message, StartsWith("GLOO_SOCKET_IFNAME=nosuch0: "));
+}
+
+TEST(WorkerOwnAddress, RankZeroListensWhereTheOthersCall) {
+  using Addresses = std::vector<SocketAddress>;
+  EXPECT_EQ(listening_addresses("127.0.0.1", 5), (Addresses{{IpAddress::loopback_v4(), 5}}));
+  // Somebody else's address: a service in front of this machine.
+  EXPECT_EQ(listening_addresses("192.0.2.123", 5), (Addresses{{IpAddress::any_v6(), 5}}));
+}
+
+// ---- the store of rank 0
+
+TEST(WorkerHostStore, ServesThisProcessWithoutAPort) {
+  const auto store = HostStore::serve({});
+  ASSERT_TRUE(store.has_value());
+  EXPECT_EQ((*store)->port(), 0);
+  Outcome<StoreClient> one = (*store)->connect(seconds(10));
+  Outcome<StoreClient> other = (*store)->connect(seconds(10));
+  ASSERT_TRUE(one && other);
+  ASSERT_TRUE(one->set("key", "value").has_value());
+  EXPECT_EQ(other->get("key").value_or(""), "value");
+}
+
+TEST(WorkerHostStore, ServesOthersOnAPortOfItsOwn) {
+  const auto store = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(store.has_value());
+  Result<StoreClient> client =
+      StoreClient::connect({.host = "127.0.0.1", .port = (*store)->port()});
+  ASSERT_TRUE(client.has_value()) << client.error().message;
+  Outcome<StoreClient> own = (*store)->connect(seconds(10));
+  ASSERT_TRUE(client->set("key", "value").has_value());
+  EXPECT_EQ(own->get("key").value_or(""), "value");
+}
+
+TEST(WorkerHostStore, TwoStoresAreTwo) {
+  const auto one = HostStore::serve({});
+  const auto other = HostStore::serve({});
+  ASSERT_TRUE(one && other);
+  EXPECT_NE((*one)->nonce(), (*other)->nonce());
+  ASSERT_TRUE((*one)->connect(seconds(10))->set("key", "value").has_value());
+  EXPECT_EQ((*other)->connect(seconds(10))->check({"key"}).value_or(true), false);
+}
+
+TEST(WorkerHostStore, ATakenPortIsNamed) {
+  const auto first = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(first.has_value());
+  const uint16_t port = (*first)->port();
+  const auto second = HostStore::serve({{IpAddress::loopback_v4(), port}});
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code, ErrorCode::environment);
+  EXPECT_THAT(second.error().message, HasSubstr(std::to_string(port)));
+}
+
+// A port that nobody has, so that it can be asked for.
+uint16_t free_port() {
+  const auto store = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  return store ? (*store)->port() : uint16_t{0};
+}
+
+TEST(WorkerHostStore, ARetiredStoreServesThoseWhoAreConnected) {
+  const std::vector<SocketAddress> at{{IpAddress::loopback_v4(), free_port()}};
+  auto store = HostStore::serve(at);
+  ASSERT_TRUE(store.has_value()) << store.error().message;
+  const uint64_t nonce = (*store)->nonce();
+  Result<StoreClient> client = StoreClient::connect({.host = "127.0.0.1", .port = at[0].port});
+  ASSERT_TRUE(client.has_value());
+  HostStore::retire(std::move(*store));
+  ASSERT_TRUE(client->set("key", "value").has_value());
+  EXPECT_EQ(client->get("key").value_or(""), "value");
+  // The next to be asked for at the same place is the same.
+  auto again = HostStore::serve(at);
+  ASSERT_TRUE(again.has_value()) << again.error().message;
+  EXPECT_EQ((*again)->nonce(), nonce);
+}
+
+TEST(WorkerHostStore, ARetiredStoreGoesWithTheLastConnection) {
+  const std::vector<SocketAddress> at{{IpAddress::loopback_v4(), free_port()}};
+  auto store = HostStore::serve(at);
+  ASSERT_TRUE(store.has_value()) << store.error().message;
+  auto client = std::make_unique<Result<StoreClient>>(
+      StoreClient::connect({.host = "127.0.0.1", .port = at[0].port}));
+  ASSERT_TRUE(client->has_value());
+  HostStore::retire(std::move(*store));
+  client.reset();
+  const Deadline deadline = in(seconds(20));
+  while (std::chrono::steady_clock::now() < deadline) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_storage raw{};
+    const socklen_t length = at[0].to_sockaddr(raw);
+    const bool gone = connect(fd, reinterpret_cast<const sockaddr*>(&raw), length) != 0;
+    close(fd);
+    if (gone) return;
+    std::this_thread::yield();
+  }
+  FAIL() << "it still listens";
+}
+
+// ---- the meeting file
+
+class WorkerMeetingFile : public testing::Test {
+ protected:
+  WorkerMeetingFile() : path_(folder_.root().string() + "/meeting") {}
+
+  static MeetingRecord record() {
+    MeetingRecord record;
+    record.nonce = 42;
+    record.port = 4711;
+    record.addresses = {"10.0.0.1", "fd00::1"};
+    record.node = node_identity();
+    record.life = life_of_process(getpid());
+    record.host = "node 7";
+    return record;
+  }
+  void write(const std::string& text) const { std::ofstream(path_) << text; }
+  bool is_there() const { return std::filesystem::exists(path_); }
+
+  TempTree folder_;
+  std::string path_;
+};
+
+TEST_F(WorkerMeetingFile, ARecordComesBackAsItWas) {
+  EXPECT_EQ(MeetingRecord::decode(record().encode()), record());
+}
+
+TEST_F(WorkerMeetingFile, EveryCutRecordIsNone) {
+  const std::string text = record().encode();
+  for (size_t length = 0; length < text.size(); ++length)
+    ASSERT_EQ(MeetingRecord::decode(text.substr(0, length)), std::nullopt) << length;
+  std::printf("%zu cuts\n", text.size());
+}
+
+TEST_F(WorkerMeetingFile, AppearsWhenPublishedAndGoesWithItsOwner) {
+  EXPECT_EQ(look_at_meeting_file(path_, false).value(), std::nullopt) << "there is no file yet";
+  {
+    Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(path_, false);
+    ASSERT_TRUE(mine.has_value()) << mine.error().message;
+    EXPECT_EQ(look_at_meeting_file(path_, false).value(), std::nullopt) << "it is empty";
+    ASSERT_TRUE(mine->publish(record()).has_value());
+    EXPECT_EQ(look_at_meeting_file(path_, false).value(), record());
+  }
+  EXPECT_FALSE(is_there());
+}
+
+TEST_F(WorkerMeetingFile, OfAnEarlierJobIsStaleOnceItsLockIsGone) {
+  write(record().encode());
+  EXPECT_EQ(look_at_meeting_file(path_, false).value(), std::nullopt);
+}
+
+TEST_F(WorkerMeetingFile, OfAProcessThatEndedIsStaleWhateverTheLockSays) {
+  MeetingRecord old = record();
+  old.life = ended_process();
+  Outcome<FileMeetingPoint> holder = FileMeetingPoint::open(path_, false);
+  ASSERT_TRUE(holder && holder->publish(old));
+  EXPECT_EQ(look_at_meeting_file(path_, false).value(), std::nullopt);
+}
+
+TEST_F(WorkerMeetingFile, OfAnotherMachineIsBelievedUntilItsStoreIsAsked) {
+  MeetingRecord far = record();
+  far.life.boot = "another machine";
+  write(far.encode());
+  EXPECT_EQ(look_at_meeting_file(path_, false).value(), far);
+}
+
+TEST_F(WorkerMeetingFile, AStaleOneIsTakenOver) {
+  MeetingRecord old = record();
+  old.nonce = 41;
+  write(old.encode() + "more than the new one will have");
+  {
+    std::ofstream(path_, std::ios::trunc) << old.encode();
+  }
+  Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(path_, false);
+  ASSERT_TRUE(mine.has_value()) << mine.error().message;
+  ASSERT_TRUE(mine->publish(record()).has_value());
+  EXPECT_EQ(look_at_meeting_file(path_, false).value(), record());
+}
+
+TEST_F(WorkerMeetingFile, OfALiveJobIsRefusedByName) {
+  Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(path_, false);
+  ASSERT_TRUE(mine && mine->publish(record()));
+  const Outcome<FileMeetingPoint> second = FileMeetingPoint::open(path_, false);
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code, ErrorCode::environment);
+  EXPECT_THAT(second.error().message,
+              HasSubstr("is in use by pid " + std::to_string(getpid()) + " on node 7"));
+}
+
+TEST_F(WorkerMeetingFile, SomebodysFileIsNotOverwritten) {
+  write("precious\n");
+  const Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(path_, false);
+  ASSERT_FALSE(mine.has_value());
+  EXPECT_THAT(mine.error().message, HasSubstr("is no meeting file"));
+  std::string kept;
+  std::getline(std::ifstream(path_), kept);
+  EXPECT_EQ(kept, "precious");
+}
+
+TEST_F(WorkerMeetingFile, AFolderThatIsNotThereIsAnErrorAtOnce) {
+  const std::string path = folder_.root().string() + "/none/meeting";
+  const Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(path, false);
+  ASSERT_FALSE(mine.has_value());
+  EXPECT_EQ(mine.error().code, ErrorCode::environment);
+  EXPECT_THAT(mine.error().message, HasSubstr("No such file or directory"));
+  EXPECT_FALSE(look_at_meeting_file(path, false).has_value());
+}
+
+TEST_F(WorkerMeetingFile, AFolderOfOurOwnIsMadeForThisUserAlone) {
+  const std::string folder = folder_.root().string() + "/own";
+  EXPECT_EQ(look_at_meeting_file(folder + "/job", true).value(), std::nullopt);
+  const Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(folder + "/job", true);
+  ASSERT_TRUE(mine.has_value()) << mine.error().message;
+  struct stat info{};
+  ASSERT_EQ(stat(folder.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777U, 0700U);
+}
+
+TEST_F(WorkerMeetingFile, AFolderThatOthersCanWriteIsRefused) {
+  const std::string folder = folder_.root().string() + "/open";
+  ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+  ASSERT_EQ(chmod(folder.c_str(), 0777), 0);
+  std::ofstream(folder + "/job") << record().encode();
+  const Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(folder + "/job", true);
+  ASSERT_FALSE(mine.has_value());
+  EXPECT_THAT(mine.error().message, HasSubstr("is not a folder of this user alone"));
+  EXPECT_FALSE(look_at_meeting_file(folder + "/job", true).has_value());
+}
+
+TEST_F(WorkerMeetingFile, AFolderThatIsALinkIsRefused) {
+  const std::string folder = folder_.root().string() + "/link";
+  ASSERT_EQ(mkdir((folder_.root().string() + "/real").c_str(), 0700), 0);
+  ASSERT_EQ(symlink((folder_.root().string() + "/real").c_str(), folder.c_str()), 0);
+  EXPECT_FALSE(FileMeetingPoint::open(folder + "/job", true).has_value());
+}
+
+TEST_F(WorkerMeetingFile, WhoIsLeftWithARemovedFileLeavesTheNextAlone) {
+  Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(path_, false);
+  ASSERT_TRUE(mine.has_value());
+  ASSERT_EQ(unlink(path_.c_str()), 0);
+  Outcome<FileMeetingPoint> next = FileMeetingPoint::open(path_, false);
+  ASSERT_TRUE(next && next->publish(record()));
+  {
+    const FileMeetingPoint gone = std::move(*mine);
+  }
+  EXPECT_EQ(look_at_meeting_file(path_, false).value(), record());
+}
+
+// ---- meetings, with threads as ranks
+
+Identity rank_of(int rank, int world_size, MeetingPoint point) {
+  Identity self;
+  self.rank = rank;
+  self.world_size = world_size;
+  self.meeting_point = std::move(point);
+  return self;
+}
+
+// Every rank's outcome, by rank; `adjust` may change who a rank thinks it is.
+std::vector<Outcome<Met>> meet_all(int world_size, const MeetingPoint& point, Deadline deadline,
+                                   const std::function<void(Identity&)>& adjust = {}) {
+  std::vector<std::future<Outcome<Met>>> pending;
+  for (int rank = 0; rank < world_size; ++rank) {
+    Identity self = rank_of(rank, world_size, point);
+    if (adjust) adjust(self);
+    pending.push_back(std::async(std::launch::async,
+                                 [self, deadline] { return meet(self, {.deadline = deadline}); }));
+  }
+  std::vector<Outcome<Met>> outcomes;
+  for (auto& each : pending)
+    outcomes.push_back(each.get());
+  return outcomes;
+}
+
+void expect_whole_world(const std::vector<Outcome<Met>>& outcomes) {
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    ASSERT_TRUE(outcomes[rank].has_value()) << rank << ": " << outcomes[rank].error().message;
+    const Members& world = outcomes[rank]->world;
+    EXPECT_EQ(world.me, static_cast<int>(rank));
+    ASSERT_EQ(world.peers.size(), outcomes.size());
+    EXPECT_EQ(world.peers, outcomes[0]->world.peers);
+    EXPECT_EQ(world.self().pid, getpid());
+    EXPECT_EQ(world.self().node, node_identity());
+    EXPECT_EQ(outcomes[rank]->access.prefix, outcomes[0]->access.prefix);
+  }
+}
+
+// Lets go as Job does.
+void retire_all(std::vector<Outcome<Met>>& outcomes) {
+  for (Outcome<Met>& met : outcomes) {
+    if (met && met->hosted) HostStore::retire(std::move(met->hosted));
+  }
+  outcomes.clear();
+}
+
+MeetAtAddress loopback_meeting() {
+  return {"127.0.0.1", free_port(), false};
+}
+
+TEST(WorkerMeeting, AWorldOfOneMeetsNobodyAndOpensNothing) {
+  const Outcome<Met> met = meet(rank_of(0, 1, MeetNobody{}), {.deadline = in(seconds(1))});
+  ASSERT_TRUE(met.has_value());
+  EXPECT_EQ(met->world.size(), 1);
+  EXPECT_EQ(met->world.self().rank, GlobalRank{0});
+  EXPECT_FALSE(met->store.has_value());
+  EXPECT_EQ(met->hosted, nullptr);
+}
+
+TEST(WorkerMeeting, RanksMeetAtAnAddressThatRankZeroServes) {
+  for (const int world_size : {1, 2, 5, 16}) {
+    std::vector<Outcome<Met>> outcomes = meet_all(world_size, loopback_meeting(), in(seconds(60)));
+    expect_whole_world(outcomes);
+    EXPECT_NE(outcomes[0]->hosted, nullptr);
+    EXPECT_EQ(outcomes[0]->world[0].address, "127.0.0.1");
+    retire_all(outcomes);
+  }
+}
+
+TEST(WorkerMeeting, RanksMeetAtAnAgentsStore) {
+  const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(agent.has_value());
+  const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
+  std::vector<Outcome<Met>> outcomes = meet_all(4, at, in(seconds(60)));
+  expect_whole_world(outcomes);
+  EXPECT_EQ(outcomes[0]->hosted, nullptr);
+}
+
+TEST(WorkerMeeting, ConnectionsMadeLaterShareTheKeysOfTheMeeting) {
+  std::vector<Outcome<Met>> outcomes = meet_all(2, loopback_meeting(), in(seconds(60)));
+  expect_whole_world(outcomes);
+  Outcome<StoreClient> zero = outcomes[0]->access.connect(in(seconds(10)));
+  Outcome<StoreClient> one = outcomes[1]->access.connect(in(seconds(10)));
+  ASSERT_TRUE(zero && one);
+  ASSERT_TRUE(zero->set("key", "value").has_value());
+  EXPECT_EQ(one->get("key").value_or(""), "value");
+  EXPECT_EQ(outcomes[1]->store->get("key").value_or(""), "value");
+  retire_all(outcomes);
+}
+
+TEST(WorkerMeeting, CyclesAtOneAddressMeetAgainAndAgain) {
+  const MeetAtAddress at = loopback_meeting();
+  constexpr int kCycles = 30;
+  constexpr int kRanks = 3;
+  std::vector<std::future<int>> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.push_back(std::async(std::launch::async, [&at, rank] {
+      // Nobody waits for anybody between two cycles: the fast meet the slow one's former store.
+      for (int cycle = 0; cycle < kCycles; ++cycle) {
+        Outcome<Met> met = meet(rank_of(rank, kRanks, at), {.deadline = in(seconds(60))});
+        if (!met) return cycle;
+        if (met->hosted) HostStore::retire(std::move(met->hosted));
+      }
+      return kCycles;
+    }));
+  }
+  for (auto& rank : ranks)
+    EXPECT_EQ(rank.get(), kCycles);
+  std::printf("%d cycles of %d ranks\n", kCycles, kRanks);
+}
+
+TEST(WorkerMeeting, CyclesAtOneFileMeetAgainAndAgain) {
+  const TempTree folder;
+  const MeetAtFile at{folder.root().string() + "/meeting", false};
+  for (int cycle = 0; cycle < 5; ++cycle) {
+    std::vector<Outcome<Met>> outcomes = meet_all(3, at, in(seconds(60)));
+    expect_whole_world(outcomes);
+    EXPECT_FALSE(std::filesystem::exists(at.path)) << "removed once all have come";
+    retire_all(outcomes);
+  }
+}
+
+TEST(WorkerMeeting, RanksOfOneNodeMeetAtADerivedFile) {
+  const TempTree folder;
+  const MeetAtFile at{folder.root().string() + "/own/job", true};
+  std::vector<Outcome<Met>> outcomes = meet_all(4, at, in(seconds(60)));
+  expect_whole_world(outcomes);
+  EXPECT_EQ(outcomes[0]->world[0].address, "127.0.0.1");
+  retire_all(outcomes);
+}
+
+TEST(WorkerMeeting, AStaleFileIsWaitedOut) {
+  const TempTree folder;
+  const MeetAtFile at{folder.root().string() + "/meeting", false};
+  MeetingRecord stale;
+  stale.nonce = 7;
+  stale.port = free_port();
+  stale.addresses = {"127.0.0.1"};
+  stale.life = life_of_process(getpid());
+  // Of a machine we cannot look into, so only its silence tells.
+  stale.life.boot = "another machine";
+  stale.host = "node9";
+  std::ofstream(at.path) << stale.encode();
+  auto early = std::async(std::launch::async,
+                          [&] { return meet(rank_of(1, 2, at), {.deadline = in(seconds(60))}); });
+  Outcome<Met> zero = meet(rank_of(0, 2, at), {.deadline = in(seconds(60))});
+  ASSERT_TRUE(zero.has_value()) << zero.error().message;
+  const Outcome<Met> one = early.get();
+  ASSERT_TRUE(one.has_value()) << one.error().message;
+  EXPECT_EQ(one->world.peers, zero->world.peers);
+}
+
+TEST(WorkerMeeting, AnotherStoreAtTheRecordedPortIsNotTakenForRankZero) {
+  const TempTree folder;
+  const MeetAtFile at{folder.root().string() + "/meeting", false};
+  const auto stranger = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(stranger.has_value());
+  ASSERT_TRUE((*stranger)->connect(seconds(10))->set("muster/host_nonce", "8").has_value());
+  MeetingRecord stale;
+  stale.nonce = 7;
+  stale.port = (*stranger)->port();
+  stale.addresses = {"127.0.0.1"};
+  stale.life = life_of_process(getpid());
+  stale.life.boot = "another machine";
+  stale.host = "node9";
+  std::ofstream(at.path) << stale.encode();
+  const Outcome<Met> met = meet(rank_of(1, 2, at), {.deadline = in(milliseconds(300))});
+  ASSERT_FALSE(met.has_value());
+  EXPECT_EQ(met.error().code, ErrorCode::timeout);
+  EXPECT_THAT(met.error().message, HasSubstr("its record names port"));
+  EXPECT_THAT(met.error().message, HasSubstr("node9"));
+}
+
+TEST(WorkerMeeting, ATimeoutNamesThoseWhoDidNotCome) {
+  const MeetAtAddress at = loopback_meeting();
+  // Ranks 0 and 2 of 5.
+  auto two = std::async(std::launch::async, [&] {
+    return meet(rank_of(2, 5, at), {.deadline = in(milliseconds(500))});
+  });
+  const Outcome<Met> zero = meet(rank_of(0, 5, at), {.deadline = in(milliseconds(500))});
+  const Outcome<Met> other = two.get();
+  for (const Outcome<Met>* met : {&zero, &other}) {
+    ASSERT_FALSE(met->has_value());
+    EXPECT_EQ(met->error().code, ErrorCode::timeout) << met->error().message;
+    EXPECT_THAT(met->error().message, StartsWith("ranks 1, 3 and 4 of 5 did not come within 0.5"));
+    EXPECT_EQ(met->error().ranks,
+              (std::vector<GlobalRank>{GlobalRank{1}, GlobalRank{3}, GlobalRank{4}}));
+  }
+}
+
+TEST(WorkerMeeting, ATimeoutNamesRankZeroWhereItsStoreIsNotThere) {
+  const MeetAtAddress at = loopback_meeting();
+  Outcome<Met> met = meet(rank_of(1, 2, at), {.deadline = in(milliseconds(200))});
+  ASSERT_FALSE(met.has_value());
+  EXPECT_EQ(met.error().code, ErrorCode::timeout);
+  EXPECT_EQ(met.error().ranks, std::vector<GlobalRank>{GlobalRank{0}});
+  EXPECT_THAT(met.error().message,
+              StartsWith("rank 0 did not come: cannot reach the store 127.0.0.1:"));
+  const TempTree folder;
+  met = meet(rank_of(1, 2, MeetAtFile{folder.root().string() + "/meeting", false}),
+             {.deadline = in(milliseconds(50))});
+  ASSERT_FALSE(met.has_value());
+  EXPECT_EQ(met.error().ranks, std::vector<GlobalRank>{GlobalRank{0}});
+  EXPECT_THAT(met.error().message, StartsWith("rank 0 did not come to the meeting file "));
+}
+
+TEST(WorkerMeeting, AnAgentsStoreThatIsNotThereIsARendezvousFailure) {
+  MeetAtAddress at = loopback_meeting();
+  at.agent_serves = true;
+  const Outcome<Met> met = meet(rank_of(0, 2, at), {.deadline = in(milliseconds(100))});
+  ASSERT_FALSE(met.has_value());
+  EXPECT_EQ(met.error().code, ErrorCode::rendezvous);
+}
+
+TEST(WorkerMeeting, APortThatIsTakenIsAnErrorOfRankZeroAtOnce) {
+  const auto other = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(other.has_value());
+  const Outcome<Met> met = meet(rank_of(0, 2, MeetAtAddress{"127.0.0.1", (*other)->port(), false}),
+                                {.deadline = in(seconds(60))});
+  ASSERT_FALSE(met.has_value());
+  EXPECT_EQ(met.error().code, ErrorCode::environment);
+}
+
+TEST(WorkerMeeting, WorldsOfDifferentSizesAreToldApartAtOnce) {
+  const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(agent.has_value());
+  const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
+  const std::vector<Outcome<Met>> outcomes = meet_all(3, at, in(seconds(60)), [](Identity& self) {
+    if (self.rank == 2) self.world_size = 4;
+  });
+  for (const Outcome<Met>& met : outcomes) {
+    ASSERT_FALSE(met.has_value());
+    EXPECT_EQ(met.error().code, ErrorCode::environment) << met.error().message;
+    EXPECT_THAT(met.error().message, HasSubstr("WORLD_SIZE must be the same for all"));
+  }
+}
+
+TEST(WorkerMeeting, WhoGaveUpIsNotTakenToBeThere) {
+  const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(agent.has_value());
+  const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
+  const Outcome<Met> early = meet(rank_of(1, 2, at), {.deadline = in(milliseconds(50))});
+  ASSERT_FALSE(early.has_value());
+  EXPECT_THAT(early.error().message, StartsWith("rank 0 of 2 did not come"));
+  // Rank 0 comes too late for that, and rank 1 tries again.
+  std::vector<Outcome<Met>> outcomes = meet_all(2, at, in(seconds(60)));
+  expect_whole_world(outcomes);
+  EXPECT_EQ(outcomes[0]->access.prefix, "muster/0/2");
+}
+
+TEST(WorkerMeeting, RestartsDoNotMeetTheRanksOfBefore) {
+  const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(agent.has_value());
+  const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
+  for (const int restart : {0, 1}) {
+    std::vector<Outcome<Met>> outcomes =
+        meet_all(2, at, in(seconds(60)), [&](Identity& self) { self.restart_count = restart; });
+    expect_whole_world(outcomes);
+    EXPECT_EQ(outcomes[0]->access.prefix, "muster/" + std::to_string(restart) + "/1");
+  }
+}
+
+TEST(WorkerMeeting, TwoLiveProcessesWithOneRankAreNamed) {
+  const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(agent.has_value());
+  const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
+  // The first rank 1: a process that lives as long as this test, and has joined.
+  const pid_t other = fork();
+  if (other == 0) {
+    pause();
+    _exit(0);
+  }
+  Outcome<StoreClient> store = (*agent)->connect(seconds(10));
+  ASSERT_TRUE(store.has_value());
+  StoreClient first = store->with_prefix("muster/0");
+  ASSERT_TRUE(first.add("joins/1", 1).has_value());
+  const ProcessLife life = life_of_process(other);
+  const std::string record = encode_fields(
+      {"muster 1", "1", "node", "host9", std::to_string(other), "127.0.0.1", life.to_string()});
+  ASSERT_TRUE(first.with_prefix("1").set("rank/1", record).has_value());
+  const Outcome<Met> met = meet(rank_of(1, 2, at), {.deadline = in(seconds(60))});
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
+  ASSERT_FALSE(met.has_value());
+  EXPECT_EQ(met.error().code, ErrorCode::environment);
+  EXPECT_EQ(met.error().message,
+            "rank 1 (host9, pid " + std::to_string(other) +
+                ") has joined this job already and is still there: two processes were given the "
+                "same rank");
+}
+
+TEST(WorkerMeeting, AnotherVersionIsNamed) {
+  const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(agent.has_value());
+  const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
+  Outcome<StoreClient> store = (*agent)->connect(seconds(10));
+  ASSERT_TRUE(store.has_value());
+  StoreClient round = store->with_prefix("muster/0").with_prefix("1");
+  ASSERT_TRUE(round.set("rank/1", encode_fields({"muster 2", "1"})).has_value());
+  ASSERT_TRUE(round.add("came", 1).has_value());
+  const Outcome<Met> met = meet(rank_of(0, 2, at), {.deadline = in(seconds(60))});
+  ASSERT_FALSE(met.has_value());
+  EXPECT_THAT(met.error().message, StartsWith("rank 1 speaks another version of muster"));
+}
+
+// ---- fork
+
+TEST(WorkerForkGuard, MarksTheChildAndSeversWhatWasRegistered) {
+  arm_fork_guard();
+  std::array<int, 2> watched{};
+  std::array<int, 2> other{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, watched.data()), 0);
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, other.data()), 0);
+  sever_in_forked_child(watched[0]);
+  sever_in_forked_child(other[0]);
+  forget_severed(other[0]);
+  const pid_t child = fork();
+  if (child == 0) {
+    struct stat info{};
+    const bool is_null = fstat(watched[0], &info) == 0 && S_ISCHR(info.st_mode);
+    const bool is_kept = fstat(other[0], &info) == 0 && S_ISSOCK(info.st_mode);
+    if (!is_null || !is_kept || !in_forked_child()) _exit(1);
+    pause();
+    _exit(0);
+  }
+  EXPECT_FALSE(in_forked_child());
+  // The child lives and holds a copy of nothing: the end of file comes.
+  close(watched[0]);
+  char byte = 0;
+  EXPECT_EQ(read(watched[1], &byte, 1), 0);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, WNOHANG), 0) << "it found something else: " << status;
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  forget_severed(watched[0]);
+  for (const int fd : {watched[1], other[0], other[1]})
+    close(fd);
+}
+
+TEST(WorkerForkGuard, NumbersThatAreNoDescriptorsAreLeftOut) {
+  sever_in_forked_child(-1);
+  sever_in_forked_child(65536);
+  forget_severed(-1);
+  forget_severed(1 << 30);
+}
+
+TEST(WorkerForkGuard, AStoreOfTheParentCanBeLetGoInTheChild) {
+  arm_fork_guard();
+  auto store = HostStore::serve({});
+  ASSERT_TRUE(store.has_value());
+  const pid_t child = fork();
+  if (child == 0) {
+    store->reset();
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace muster::worker

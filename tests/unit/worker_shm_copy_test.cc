@@ -1,0 +1,58 @@
+// Results that are written past the caches are the same bytes, whatever their alignment and length.
+#include <cstdio>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "worker_lib/backends/cpu/shm_copy.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr size_t kRoom = 1024;
+constexpr std::byte kUntouched{0xee};
+
+std::vector<std::byte> random_bytes() {
+  std::mt19937 random(7);
+  std::vector<std::byte> bytes(kRoom);
+  for (std::byte& byte : bytes)
+    byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+// Copies to `to` of a buffer and compares every byte of it, also those around.
+bool copies_exactly(const std::vector<std::byte>& source, size_t from, size_t to, size_t bytes,
+                    size_t whole) {
+  std::vector<std::byte> target(kRoom, kUntouched);
+  copy_result(target.data() + to, source.data() + from, bytes, whole);
+  for (size_t i = 0; i < kRoom; ++i) {
+    const bool copied = i >= to && i < to + bytes;
+    if (target[i] != (copied ? source[from + i - to] : kUntouched)) return false;
+  }
+  return true;
+}
+
+TEST(CopyResult, WritesTheBytesAndNoOthers) {
+  const std::vector<std::byte> source = random_bytes();
+  size_t copies = 0;
+  for (const size_t whole : {size_t{0}, kStreamedFrom - 1, kStreamedFrom, 2 * kStreamedFrom}) {
+    for (size_t bytes = 0; bytes < 300; ++bytes) {
+      for (size_t to = 0; to < 130; to += 13) {
+        for (const size_t from : {size_t{0}, size_t{1}, size_t{8}, size_t{64}}) {
+          ASSERT_TRUE(copies_exactly(source, from, to, bytes, whole))
+              << bytes << " bytes from " << from << " to " << to << " of " << whole;
+          ++copies;
+        }
+      }
+    }
+  }
+  std::printf("compared %zu copies\n", copies);
+}
+
+TEST(CopyResult, NothingFromNowhereToNowhereIsFine) {
+  copy_result(nullptr, nullptr, 0, 1);
+}
+
+}  // namespace
+}  // namespace muster::worker

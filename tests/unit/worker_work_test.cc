@@ -1,0 +1,215 @@
+#include "muster/work.h"
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "worker_lib/fork_guard.h"
+#include "worker_lib/group_queue.h"
+#include "worker_lib/group_work.h"
+#include "worker_lib/work_state.h"
+
+namespace muster::worker {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::shared_ptr<HostWork> begun(const char* operation = "all_reduce") {
+  auto state = std::make_shared<HostWork>();
+  state->operation = operation;
+  state->group = "world";
+  return state;
+}
+
+TEST(Work, AnEmptyHandleIsNotValid) {
+  EXPECT_FALSE(Work().valid());
+  EXPECT_TRUE(Work(begun()).valid());
+}
+
+TEST(Work, ItIsUnderWayUntilItIsComplete) {
+  const auto state = begun();
+  Work work(state);
+  EXPECT_FALSE(work.is_completed());
+  EXPECT_EQ(work.error(), std::nullopt);
+  EXPECT_FALSE(work.wait(0ms));
+  EXPECT_FALSE(work.wait(-5ms));
+  EXPECT_FALSE(work.wait(1ms));
+  state->complete(Done{}, 3);
+  EXPECT_TRUE(work.is_completed());
+  EXPECT_TRUE(work.wait(0ms));
+  work.wait();
+  work.synchronize();
+  EXPECT_EQ(work.source(), GroupRank{3});
+  EXPECT_EQ(work.error(), std::nullopt);
+}
+
+TEST(Work, AFailureIsThrownByEveryWaitAndKeptAsAnError) {
+  const auto state = begun("gather");
+  Work work(state);
+  state->complete(failed(ErrorCode::peer_failed, "gather 3 of group world: rank 2 died", {{2}}));
+  const auto expect_thrown = [&](auto call) {
+    try {
+      call();
+      FAIL() << "nothing was thrown";
+    } catch (const DistributedError& error) {
+      EXPECT_STREQ(error.what(), "gather 3 of group world: rank 2 died");
+      EXPECT_EQ(error.code(), ErrorCode::peer_failed);
+      EXPECT_EQ(error.operation(), "gather");
+      EXPECT_EQ(error.group(), "world");
+      EXPECT_EQ(error.failed_ranks(), std::vector<GlobalRank>{{2}});
+    }
+  };
+  EXPECT_TRUE(work.is_completed());
+  expect_thrown([&] { work.wait(); });
+  expect_thrown([&] { work.wait(1h); });
+  expect_thrown([&] { work.wait(std::chrono::milliseconds::max()); });
+  expect_thrown([&] { work.synchronize(); });
+  expect_thrown([&] { throw *work.error(); });
+}
+
+TEST(Work, CopiesAreTheSameOperationAndManyMayWait) {
+  const auto state = begun();
+  std::vector<std::thread> waiters;
+  std::atomic<int> woken{0};
+  for (int i = 0; i < 4; ++i) {
+    waiters.emplace_back([&woken, work = Work(state), i]() mutable {
+      if (i % 2 == 0) {
+        work.wait();
+      } else {
+        EXPECT_TRUE(work.wait(10min));
+      }
+      ++woken;
+    });
+  }
+  state->complete(Done{});
+  for (std::thread& waiter : waiters)
+    waiter.join();
+  EXPECT_EQ(woken, 4);
+}
+
+TEST(Work, AWorkOfABackendFailsItsGroupOnceWhoeverAsksFirst) {
+  const auto standing = std::make_shared<GroupStanding>("world", false);
+  int failures = 0;
+  standing->attach([&](const Failure&, GroupStanding::Source) { ++failures; });
+  const auto inner = begun();
+  Work work(observe(inner, standing, "recv", "recv from rank 1 of group world"));
+  EXPECT_EQ(work.error(), std::nullopt);
+  EXPECT_TRUE(standing->usable());
+  inner->complete(failed(ErrorCode::timeout, "no message within 3 s", {{1}}));
+  ASSERT_TRUE(work.error().has_value());
+  const std::string text = "recv from rank 1 of group world: no message within 3 s";
+  EXPECT_EQ(work.error()->what(), text);
+  EXPECT_THROW(work.wait(), DistributedError);
+  EXPECT_EQ(failures, 1);
+  EXPECT_EQ(standing->refusal().message,
+            "the group has failed: recv from rank 1: no message within 3 s");
+  EXPECT_EQ(work.error()->what(), text);
+}
+
+TEST(Work, InAForkedChildItSaysSo) {
+  arm_fork_guard();
+  const auto state = begun();
+  Work work(state);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    int code = 1;
+    try {
+      work.wait();
+    } catch (const DistributedError& error) {
+      code = error.code() == ErrorCode::forked && error.operation() == "all_reduce" ? 0 : 2;
+    }
+    ::_exit(work.is_completed() ? 3 : code);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(GroupQueue, TasksRunInOrderOnOneThreadAndItIsIdleInBetween) {
+  const auto standing = std::make_shared<GroupStanding>("world", false);
+  GroupQueue queue(standing);
+  EXPECT_TRUE(queue.idle());
+  queue.wait_idle();
+  std::vector<int> order;
+  std::promise<void> gate;
+  auto opened = gate.get_future().share();
+  std::vector<std::shared_ptr<QueuedWork>> works;
+  for (int i = 0; i < 10; ++i) {
+    works.push_back(queue.push(
+        [&order, opened, i]() -> Outcome<> {
+          opened.wait();
+          order.push_back(i);
+          return Done{};
+        },
+        "barrier", Deadline::max()));
+  }
+  EXPECT_FALSE(queue.idle());
+  EXPECT_EQ(works.back()->outcome(), std::nullopt);
+  gate.set_value();
+  for (const auto& work : works)
+    EXPECT_TRUE(work->wait(Deadline::max())->has_value());
+  queue.wait_idle();
+  EXPECT_TRUE(queue.idle());
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
+// What waits for one operation may make its next call at once, and that one is to find the queue
+// empty, so that it stays on the caller's thread.
+TEST(GroupQueue, WhenTheLastWorkIsCompleteTheQueueIsIdle) {
+  const auto standing = std::make_shared<GroupStanding>("world", false);
+  GroupQueue queue(standing);
+  for (int i = 0; i < 1000; ++i) {
+    const auto work = queue.push([]() -> Outcome<> { return Done{}; }, "barrier", Deadline::max());
+    work->wait(Deadline::max());
+    ASSERT_TRUE(queue.idle()) << i;
+  }
+}
+
+TEST(GroupStanding, TheFirstFailureCountsAndIsToldOnce) {
+  GroupStanding standing("pair", false);
+  std::vector<std::string> told;
+  standing.attach(
+      [&](const Failure& failure, GroupStanding::Source) { told.push_back(failure.message); });
+  EXPECT_TRUE(standing.usable());
+  EXPECT_TRUE(
+      standing.fail({ErrorCode::timeout, "a", {}}, GroupStanding::Source::here, "barrier 1"));
+  EXPECT_FALSE(standing.fail({ErrorCode::aborted, "b", {}}, GroupStanding::Source::known));
+  EXPECT_EQ(told, std::vector<std::string>{"a"});
+  EXPECT_TRUE(standing.failed());
+  EXPECT_EQ(standing.settle({ErrorCode::backend, "c", {}}, "send of group pair").message,
+            "send of group pair: the group has failed: barrier 1: a");
+  standing.close();
+  EXPECT_FALSE(standing.failed());
+  EXPECT_EQ(standing.refusal().code, ErrorCode::timeout);
+}
+
+TEST(GroupStanding, ARefusedArgumentFailsNothing) {
+  GroupStanding standing("pair", false);
+  EXPECT_EQ(standing.settle({ErrorCode::invalid_argument, "cuda:9", {}}, "send of group pair"),
+            (Failure{ErrorCode::invalid_argument, "send of group pair: cuda:9", {}}));
+  EXPECT_TRUE(standing.usable());
+}
+
+TEST(GroupStanding, WhatThisRankMetItselfReplacesWhatAnotherSaidOfTheSame) {
+  GroupStanding standing("pair", false);
+  standing.fail({ErrorCode::timeout, "rank 1 gave the group up: late", {}},
+                GroupStanding::Source::told);
+  EXPECT_EQ(standing.settle({ErrorCode::timeout, "late", {}}, "barrier 2 of group pair").message,
+            "barrier 2 of group pair: late");
+  EXPECT_EQ(standing.refusal().message, "the group has failed: barrier 2: late");
+  // But not another kind of failure, which follows from the first.
+  EXPECT_EQ(standing.settle({ErrorCode::backend, "broken", {}}, "send of group pair").message,
+            "send of group pair: the group has failed: barrier 2: late");
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,40 @@
+# Tests of the worker library that need no launcher. With objects, not libmuster.so: the tests look inside.
+set(WORKER muster_worker_objects)
+muster_test(worker_group_front_tests unit
+  SOURCES unit/worker_group_checks_test.cc unit/worker_group_create_test.cc unit/worker_group_departures_test.cc
+          unit/worker_group_failure_test.cc unit/worker_group_mix_test.cc unit/worker_group_order_test.cc
+          unit/worker_group_p2p_test.cc unit/worker_monitored_barrier_test.cc unit/worker_work_test.cc
+  LIBRARIES ${WORKER})
+muster_test(worker_cpu_tests unit
+  SOURCES unit/worker_cpu_backend_failure_test.cc unit/worker_cpu_backend_test.cc unit/worker_exchange_test.cc
+          unit/worker_flat_test.cc unit/worker_p2p_test.cc unit/worker_segment_meeting_test.cc unit/worker_segment_test.cc
+          unit/worker_shm_copy_test.cc unit/worker_shm_failure_test.cc unit/worker_shm_random_test.cc
+          unit/worker_shm_test.cc unit/worker_tcp_test.cc unit/worker_waiting_cores_test.cc unit/worker_waiting_test.cc
+  LIBRARIES ${WORKER})
+muster_test(worker_watch_tests unit
+  SOURCES unit/worker_stop_signal_test.cc unit/worker_watch_test.cc unit/worker_watch_tree_test.cc
+          unit/worker_watch_wire_test.cc
+  LIBRARIES ${WORKER})
+muster_test(worker_training_tests unit
+  SOURCES unit/worker_buckets_test.cc unit/worker_checkpoint_test.cc unit/worker_training_test.cc
+  LIBRARIES ${WORKER})
+if(MUSTER_SANITIZE STREQUAL "thread")
+  return()
+endif()
+
+muster_test(worker_unit_tests unit
+  SOURCES unit/worker_atomic_file_test.cc unit/worker_bucket_plan_test.cc unit/worker_c_abi_test.cc unit/worker_env_test.cc
+          unit/worker_failure_notice_test.cc unit/worker_init_test.cc unit/worker_reduce_kernels_test.cc
+          unit/worker_sampler_test.cc unit/worker_spawn_test.cc unit/worker_types_test.cc
+          matrix/layout_test.cc matrix/pairwise_test.cc
+          matrix/case.cc matrix/layout.cc matrix/pairwise.cc matrix/values.cc matrix/block.cc
+  LIBRARIES ${WORKER})
+muster_test(worker_gloo_tests unit SOURCES unit/worker_gloo_test.cc LIBRARIES ${WORKER})
+
+# A driver and an NCCL that compute in host memory (no GPU is needed anywhere here).
+add_library(fake_gpu SHARED fakes/fake_cuda.cc fakes/fake_nccl.cc)
+target_link_libraries(fake_gpu PRIVATE muster_worker_objects)
+muster_test(worker_nccl_tests unit SOURCES unit/worker_nccl_backend_test.cc unit/worker_nccl_library_test.cc
+  LIBRARIES ${WORKER})
+target_compile_definitions(worker_nccl_tests PRIVATE MUSTER_FAKE_GPU="$<TARGET_FILE:fake_gpu>")
+add_dependencies(worker_nccl_tests fake_gpu)
