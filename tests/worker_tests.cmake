@@ -7,12 +7,14 @@ muster_test(worker_group_front_tests unit
   LIBRARIES ${WORKER})
 muster_test(worker_cpu_tests unit
   SOURCES unit/worker_cpu_backend_failure_test.cc unit/worker_cpu_backend_test.cc unit/worker_exchange_test.cc
+          unit/worker_exchange_values_test.cc
           unit/worker_flat_test.cc unit/worker_p2p_test.cc unit/worker_segment_meeting_test.cc unit/worker_segment_test.cc
           unit/worker_shm_copy_test.cc unit/worker_shm_failure_test.cc unit/worker_shm_random_test.cc
           unit/worker_shm_test.cc unit/worker_tcp_test.cc unit/worker_waiting_cores_test.cc unit/worker_waiting_test.cc
   LIBRARIES ${WORKER})
 muster_test(worker_watch_tests unit
-  SOURCES unit/worker_stop_signal_test.cc unit/worker_watch_test.cc unit/worker_watch_tree_test.cc
+  SOURCES unit/worker_stop_signal_test.cc unit/worker_watch_loop_test.cc unit/worker_watch_test.cc
+          unit/worker_watch_tree_test.cc
           unit/worker_watch_wire_test.cc
   LIBRARIES ${WORKER})
 muster_test(worker_training_tests unit
@@ -24,7 +26,7 @@ endif()
 
 muster_test(worker_unit_tests unit
   SOURCES unit/worker_atomic_file_test.cc unit/worker_bucket_plan_test.cc unit/worker_c_abi_test.cc unit/worker_env_test.cc
-          unit/worker_failure_notice_test.cc unit/worker_init_test.cc unit/worker_reduce_kernels_test.cc
+          unit/worker_failure_notice_test.cc unit/worker_fields_test.cc unit/worker_init_test.cc unit/worker_reduce_kernels_test.cc
           unit/worker_sampler_test.cc unit/worker_spawn_test.cc unit/worker_types_test.cc
           matrix/layout_test.cc matrix/pairwise_test.cc
           matrix/case.cc matrix/layout.cc matrix/pairwise.cc matrix/values.cc matrix/block.cc

@@ -1,176 +1,17 @@
 #include "worker_lib/contract_env.h"
 
-#include <array>
-#include <charconv>
-#include <climits>
 #include <cstdlib>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include "rendezvous/base/contract.h"
-#include "worker_lib/process_life.h"
+#include "worker_lib/foreign_launcher.h"
 
 namespace muster::worker {
 namespace {
-
-// Digits and nothing else, as every launcher writes them.
-std::optional<int> env_digits(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && value >= 0 ? std::optional(value) : std::nullopt;
-}
-
-// Reads numbers, and keeps the first thing that is wrong.
-class EnvReader {
- public:
-  explicit EnvReader(const EnvironmentLookup& lookup) : lookup_(lookup) {}
-
-  std::optional<std::string> text(std::string_view name) const { return lookup_(name); }
-  bool has(std::string_view name) const { return lookup_(name).has_value(); }
-
-  // Nothing: not set, or wrong, which is kept.
-  std::optional<int> number(std::string_view name, int min, int max = INT_MAX) {
-    const std::optional<std::string> value = lookup_(name);
-    if (!value) return std::nullopt;
-    const std::optional<int> digits = env_digits(*value);
-    if (digits && *digits >= min && *digits <= max) return digits;
-    complain(max == INT_MAX
-                 ? fmt::format("{}={} is not a number of at least {}", name, *value, min)
-                 : fmt::format("{}={} is not a number from {} to {}", name, *value, min, max));
-    return std::nullopt;
-  }
-
-  std::optional<bool> truth(std::string_view name) {
-    const std::optional<std::string> value = lookup_(name);
-    if (!value) return std::nullopt;
-    if (*value == "True" || *value == "true" || *value == "1") return true;
-    if (*value == "False" || *value == "false" || *value == "0" || value->empty()) return false;
-    complain(fmt::format("{}={} is neither True nor False", name, *value));
-    return std::nullopt;
-  }
-
-  void complain(std::string what) {
-    if (!complaint_) complaint_ = Failure{ErrorCode::environment, std::move(what)};
-  }
-  // "RANK=4 is not below WORLD_SIZE=4"
-  void demand_below(std::string_view name, int value, std::string_view bound_name, int bound) {
-    if (value >= bound)
-      complain(fmt::format("{}={} is not below {}={}", name, value, bound_name, bound));
-  }
-
-  const std::optional<Failure>& complaint() const { return complaint_; }
-
- private:
-  const EnvironmentLookup& lookup_;
-  std::optional<Failure> complaint_;
-};
-
-// How launchers that are not ours call things. An empty name: they do not say.
-struct LauncherNames {
-  Launcher launcher;
-  std::string_view rank;
-  std::string_view size;
-  std::string_view local_rank;
-  std::string_view local_size;
-  std::string_view node_rank;
-  std::string_view how_to_set;  // Environment variables for all ranks.
-};
-
-constexpr std::array<LauncherNames, 3> kLaunchers{{
-    {Launcher::open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "",
-     "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500"},
-    {Launcher::slurm, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", "SLURM_NODEID",
-     "export MASTER_ADDR=HOST MASTER_PORT=29500 before srun"},
-    {Launcher::hydra, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "",
-     "mpiexec -genv MASTER_ADDR HOST -genv MASTER_PORT 29500"},
-}};
-
-// sbatch runs its script with the variables of a task 0 of all tasks. What srun starts has a step.
-bool is_batch_script(const EnvReader& env) {
-  return env.text("ENVIRONMENT") == "BATCH" && !env.has("SLURM_STEP_ID") &&
-         !env.has("SLURM_STEPID");
-}
-
-const LauncherNames* find_launcher(const EnvReader& env) {
-  if (env.has(env::kRank) || env.has(env::kWorldSize)) return nullptr;
-  for (const LauncherNames& names : kLaunchers) {
-    if (!env.has(names.rank)) continue;
-    if (names.launcher == Launcher::slurm && is_batch_script(env)) continue;
-    return &names;
-  }
-  return nullptr;
-}
-
-// "2(x3),1" is 2,2,2,1.
-std::optional<int> slurm_tasks_of_node(std::string_view list, int node) {
-  while (!list.empty()) {
-    const std::string_view entry = list.substr(0, list.find(','));
-    list.remove_prefix(std::min(list.size(), entry.size() + 1));
-    const size_t bracket = entry.find("(x");
-    const std::optional<int> tasks = env_digits(entry.substr(0, bracket));
-    int times = 1;
-    if (bracket != std::string_view::npos) {
-      const std::string_view digits = entry.substr(bracket + 2);
-      times =
-          digits.ends_with(')') ? env_digits(digits.substr(0, digits.size() - 1)).value_or(0) : 0;
-    }
-    if (!tasks || times < 1) return std::nullopt;
-    if (node < times) return tasks;
-    node -= times;
-  }
-  return std::nullopt;
-}
-
-std::optional<int> slurm_local_size(const EnvReader& env, int node) {
-  for (const char* name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}) {
-    if (const auto list = env.text(name)) return slurm_tasks_of_node(*list, node);
-  }
-  return std::nullopt;
-}
-
-bool is_on_one_node(EnvReader& env, const LauncherNames& names, const Identity& self) {
-  if (names.launcher != Launcher::slurm) return self.local_world_size == self.world_size;
-  for (const char* name : {"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"}) {
-    if (const auto nodes = env.number(name, 1)) return *nodes == 1;
-  }
-  return self.node_rank == 0;
-}
-
-// What all ranks of one start have in common and no other start on this node has.
-std::string job_id_of(const EnvReader& env, Launcher launcher) {
-  const auto join = [&](std::string id, const char* next) {
-    if (const auto value = env.text(next); value && !value->empty())
-      id += (id.empty() ? "" : "-") + value->substr(value->find_last_of('/') + 1);
-    return id;
-  };
-  std::string id;
-  if (launcher == Launcher::slurm) {
-    id = join(join("", "SLURM_JOB_ID"), "SLURM_STEP_ID");
-  } else if (launcher == Launcher::open_mpi) {
-    id = join("", env.has("PMIX_NAMESPACE") ? "PMIX_NAMESPACE" : "OMPI_MCA_ess_base_jobid");
-    if (!id.empty()) id = join(id, "PMIX_SERVER_TMPDIR");
-  }
-  // The ranks of a node are children of one process, whichever launcher it is.
-  if (id.empty()) id = fmt::format("parent-{}", life_of_process(getppid()).to_string());
-  for (char& c : id) {
-    if (c == '/' || c == ' ') c = '_';
-  }
-  return id;
-}
-
-MeetingPoint meeting_file_of(const EnvReader& env, Launcher launcher) {
-  const char* name = launcher == Launcher::slurm      ? "slurm"
-                     : launcher == Launcher::open_mpi ? "openmpi"
-                                                      : "hydra";
-  return MeetAtFile{
-      fmt::format("/tmp/muster-ranks-{}/{}-{}", geteuid(), name, job_id_of(env, launcher)), true};
-}
 
 // MASTER_ADDR and MASTER_PORT, checked; `missing` gets those that are not set.
 MeetAtAddress read_master(EnvReader& env, std::vector<std::string_view>& missing) {
@@ -323,7 +164,7 @@ Outcome<MeetingPoint> parse_tcp(const std::string& method) {
   std::string_view host = rest.substr(0, std::min(colon, rest.size()));
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   const std::optional<int> port =
-      colon == std::string_view::npos ? std::nullopt : env_digits(rest.substr(colon + 1));
+      colon == std::string_view::npos ? std::nullopt : plain_number(rest.substr(colon + 1));
   if (host.empty() || !port || *port < 1 || *port > 65535) {
     return failed(ErrorCode::invalid_argument,
                   fmt::format("init_method {}: it has to be tcp://HOST:PORT with a port from 1 to "

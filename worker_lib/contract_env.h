@@ -4,19 +4,16 @@
 // what contradicts it. Pure but for the environment, which is handed in.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "muster/init.h"
+#include "worker_lib/env_reader.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/identity.h"
 
 namespace muster::worker {
-
-// Nothing: not set. A variable set to nothing ("RANK=") is set, and wrong.
-using EnvironmentLookup = std::function<std::optional<std::string>(std::string_view name)>;
 
 // getenv(3).
 std::optional<std::string> process_environment(std::string_view name);

@@ -25,7 +25,9 @@ namespace {
 // "For ever" is a legal time-out.
 Deadline deadline_after(std::chrono::milliseconds timeout) {
   const auto now = std::chrono::steady_clock::now();
-  return timeout >= Deadline::max() - now ? Deadline::max() : now + timeout;
+  // In the coarser unit: the time-out may be more than the finer one can count.
+  const auto most = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::max() - now);
+  return timeout >= most ? Deadline::max() : now + timeout;
 }
 
 // A world of one has a store only once something asks for it (a GPU backend may).

@@ -1,4 +1,5 @@
 // Small things that the steps of a meeting share: time and failures as they say them.
+// Pure, but for what time it is.
 #pragma once
 
 #include <algorithm>

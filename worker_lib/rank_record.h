@@ -1,4 +1,5 @@
 // What a rank says of itself when the ranks meet. Pure, but for own_record().
+// Never changes after the meeting.
 #pragma once
 
 #include <optional>

@@ -214,6 +214,7 @@ class Performance {
   }
 
   static void reduce(const Table& table, const Call& call, size_t offset) {
+    if (call.count == 0) return;
     std::vector<const std::byte*> inputs;
     for (const auto& [rank, data] : table.brought)
       inputs.push_back(data.data() + offset);

@@ -70,8 +70,8 @@ class Installed(LiveTest):
         # The moved prefix has a space, which pkg-config escapes.
         return re.sub(r"\\ ", "\0", text.strip()).replace(" ", "\n").replace("\0", " ").split("\n")
 
-    def assert_runs(self, program, ranks, wanted):
-        code, out, err = run("--nproc-per-node", ranks, "--no-python", program)
+    def assert_runs(self, program, ranks, wanted, *arguments):
+        code, out, err = run("--nproc-per-node", ranks, "--no-python", program, *arguments, limit_s=120)
         self.assertEqual(code, 0, err)
         self.assertIn(wanted, out)
 
@@ -86,6 +86,7 @@ class Installed(LiveTest):
                                         "-DCMAKE_C_EXTENSIONS=OFF", f"-DCMAKE_C_FLAGS={' '.join(WARNINGS)}")
         for ranks in (1, 2, 3, 4):
             self.assert_runs(program, ranks, f"tour of {ranks} ranks: done")
+        self.assert_runs(program, 2, "tour of 2 ranks: done", "forever")
 
     def test_both_by_pkg_config(self):
         self.assertEqual(self.pkg_config("--modversion"), [re.search(r"VERSION (\S+)", self.version_line())[1]])

@@ -32,6 +32,7 @@
 #include "worker_lib/meeting.h"
 #include "worker_lib/own_address.h"
 #include "worker_lib/process_life.h"
+#include "worker_lib/rank_record.h"
 
 namespace muster::worker {
 namespace {
@@ -57,20 +58,6 @@ ProcessLife ended_process() {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   return life;
-}
-
-// ---- values in the store
-
-TEST(WorkerFields, ComeBackAsTheyWere) {
-  const std::vector<std::vector<std::string>> lists{
-      {}, {""}, {"", ""}, {"a:b", "1:", std::string("\0\n", 2)}, {std::string(5000, 'x'), "end"}};
-  for (const auto& list : lists)
-    EXPECT_EQ(decode_fields(encode_fields(list)), list);
-}
-
-TEST(WorkerFields, AnythingElseIsNothing) {
-  for (const char* text : {":", "1", "x:", "2:a", "-1:a", "1:ab", "18446744073709551616:", " 1:a"})
-    EXPECT_EQ(decode_fields(text), std::nullopt) << text;
 }
 
 // ---- processes
@@ -99,10 +86,12 @@ TEST(WorkerProcessLife, AnEndedProcessIsOverAndAZombieToo) {
   }
   const ProcessLife life = life_of_process(child);
   EXPECT_TRUE(surely_lives(life));
+  EXPECT_FALSE(is_exiting(child));
   kill(child, SIGKILL);
   siginfo_t info{};
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
   EXPECT_FALSE(may_still_live(life)) << "a zombie";
+  EXPECT_TRUE(is_exiting(child));
   waitpid(child, nullptr, 0);
 }
 
@@ -497,6 +486,23 @@ TEST(WorkerMeeting, ConnectionsMadeLaterShareTheKeysOfTheMeeting) {
   retire_all(outcomes);
 }
 
+TEST(WorkerMeeting, AStoreThatIsGoneIsNotWaitedFor) {
+  std::vector<Outcome<Met>> outcomes = meet_all(2, loopback_meeting(), in(seconds(60)));
+  expect_whole_world(outcomes);
+  const StoreAccess zero = outcomes[0]->access;
+  const StoreAccess one = outcomes[1]->access;
+  outcomes.clear();
+  const auto begun = std::chrono::steady_clock::now();
+  const Outcome<StoreClient> remote = one.connect(in(seconds(3600)));
+  ASSERT_FALSE(remote.has_value());
+  EXPECT_EQ(remote.error().code, ErrorCode::rendezvous);
+  EXPECT_THAT(remote.error().message, HasSubstr("is gone"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds(100));
+  const Outcome<StoreClient> own = zero.connect(in(seconds(3600)));
+  ASSERT_FALSE(own.has_value());
+  EXPECT_EQ(own.error().code, ErrorCode::not_initialized);
+}
+
 TEST(WorkerMeeting, CyclesAtOneAddressMeetAgainAndAgain) {
   const MeetAtAddress at = loopback_meeting();
   constexpr int kCycles = 30;
@@ -696,6 +702,7 @@ TEST(WorkerMeeting, TwoLiveProcessesWithOneRankAreNamed) {
             "rank 1 (host9, pid " + std::to_string(other) +
                 ") has joined this job already and is still there: two processes were given the "
                 "same rank");
+  EXPECT_EQ(first.add("joins/1", 0), 1) << "as if the second had not come";
 }
 
 TEST(WorkerMeeting, AnotherVersionIsNamed) {
@@ -710,6 +717,17 @@ TEST(WorkerMeeting, AnotherVersionIsNamed) {
   const Outcome<Met> met = meet(rank_of(0, 2, at), {.deadline = in(seconds(60))});
   ASSERT_FALSE(met.has_value());
   EXPECT_THAT(met.error().message, StartsWith("rank 1 speaks another version of muster"));
+}
+
+TEST(WorkerRankRecord, ComesBackAsItWasAndNothingElseIsOne) {
+  const RankRecord record = own_record(3, "fd00::1");
+  EXPECT_EQ(RankRecord::decode(record.encode()), record);
+  EXPECT_EQ(record.peer.rank, GlobalRank{3});
+  EXPECT_EQ(record.peer.pid, getpid());
+  const std::string text = record.encode();
+  for (size_t length = 0; length < text.size(); ++length)
+    ASSERT_EQ(RankRecord::decode(text.substr(0, length)), std::nullopt) << length;
+  EXPECT_EQ(RankRecord::decode(text + "1:x"), std::nullopt);
 }
 
 // ---- fork

@@ -30,6 +30,8 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+// Buffers of operations that fail are declared before them: the streams may be in them until the
+// communicator is gone, which a backend's destructor waits for.
 using Backends = std::vector<std::unique_ptr<GroupBackend>>;
 
 Deadline soon() {
@@ -144,8 +146,8 @@ TEST_F(NcclBackendTest, ABarrierReturnsWhenAllHaveCome) {
 
 TEST_F(NcclBackendTest, SynchronousCallsAreOnTheCallsStreamAndAsynchronousOnesOnAnother) {
   BackendRanks group(1);
-  const Backends backends = make(group);
   std::vector<float> data(3, 1);
+  const Backends backends = make(group);
   ASSERT_EQ(perform(of(backends, 0), reduce_all(0, data)), "done");
   EXPECT_THAT(fake_machine().take_log(),
               ElementsAre("all_reduce 3 type 7 op 0 on the default stream"));
@@ -214,8 +216,8 @@ TEST_F(NcclBackendTest, EachOperationIsTheRightCallOfNccl) {
 
 TEST_F(NcclBackendTest, WhatIsInPlaceAlreadyIsNotSentToItself) {
   BackendRanks group(1);
-  const Backends backends = make(group);
   std::vector<float> data(4, 1);
+  const Backends backends = make(group);
   for (const OpKind kind : {OpKind::gather, OpKind::scatter}) {
     Operation op = reduce_all(0, data);
     op.kind = kind;
@@ -267,8 +269,8 @@ TEST_F(NcclBackendTest, AnOperationFollowsItsStreamAndItsStreamFollowsIt) {
 
 TEST_F(NcclBackendTest, RefusesWhatNcclHasNotBeforeAnythingIsSent) {
   BackendRanks group(1);
-  const Backends backends = make(group);
   std::vector<float> data(4, 1);
+  const Backends backends = make(group);
   struct Refusal {
     DType dtype;
     ReduceOp reduce;
@@ -356,8 +358,8 @@ TEST_F(NcclBackendTest, MessagesArriveInOrderAndBatchesNeedNone) {
 
 TEST_F(NcclBackendTest, ARankThatDoesNotComeEndsTheCallAtItsDeadline) {
   BackendRanks group(2);
-  const Backends backends = make(group);
   std::vector<float> data(4, 1);
+  const Backends backends = make(group);
   const auto work = of(backends, 0).start(reduce_all(0, data, 7), after(milliseconds{100}));
   ASSERT_TRUE(work);
   EXPECT_EQ(ending((*work)->synchronize(after(milliseconds{5}))), "under way");
@@ -374,9 +376,9 @@ TEST_F(NcclBackendTest, ARankThatDoesNotComeEndsTheCallAtItsDeadline) {
 
 TEST_F(NcclBackendTest, AbortEndsWaitersWithItsReasonAndFreesTheStream) {
   BackendRanks group(2);
+  std::vector<float> data(4, 1);
   const Backends backends = make(group);
   const Failure reason{ErrorCode::peer_failed, "rank 1 (node, pid 7) died", {GlobalRank{1}}};
-  std::vector<float> data(4, 1);
   TestStream stream(gpu(0));
   Operation op = reduce_all(0, data);
   op.stream = stream.handle();
@@ -396,8 +398,8 @@ TEST_F(NcclBackendTest, AbortEndsWaitersWithItsReasonAndFreesTheStream) {
 
 TEST_F(NcclBackendTest, WhatWasDoneBeforeAFailureStaysDone) {
   BackendRanks group(1);
-  const Backends backends = make(group);
   std::vector<float> data(4, 1);
+  const Backends backends = make(group);
   const auto work = of(backends, 0).start(reduce_all(0, data), soon());
   ASSERT_TRUE(work);
   ASSERT_EQ(ending((*work)->synchronize(soon())), "done");
@@ -408,8 +410,8 @@ TEST_F(NcclBackendTest, WhatWasDoneBeforeAFailureStaysDone) {
 
 TEST_F(NcclBackendTest, AnErrorInsideNcclIsFoundWhileAnOperationIsUnderWay) {
   BackendRanks group(2);
-  const Backends backends = make(group);
   std::vector<float> data(4, 1);
+  const Backends backends = make(group);
   const auto work = of(backends, 0).start(reduce_all(0, data), soon());
   ASSERT_TRUE(work);
   fake_machine().async_error = 6;
@@ -422,8 +424,8 @@ TEST_F(NcclBackendTest, AnErrorInsideNcclIsFoundWhileAnOperationIsUnderWay) {
 
 TEST_F(NcclBackendTest, AnErrorOfTheGpuIsFoundWhileAnOperationIsUnderWay) {
   BackendRanks group(2);
-  const Backends backends = make(group);
   std::vector<float> data(4, 1);
+  const Backends backends = make(group);
   const auto work = of(backends, 0).start(reduce_all(0, data), soon());
   ASSERT_TRUE(work);
   fake_machine().event_error = 700;
@@ -434,8 +436,8 @@ TEST_F(NcclBackendTest, AnErrorOfTheGpuIsFoundWhileAnOperationIsUnderWay) {
 
 TEST_F(NcclBackendTest, ACallThatNcclRefusesFailsTheGroupWithNcclsReason) {
   BackendRanks group(1);
-  const Backends backends = make(group);
   std::vector<float> data(4, 1);
+  const Backends backends = make(group);
   fake_machine().next_call_result = 5;
   const std::string end = ending(of(backends, 0).run(reduce_all(0, data), soon()));
   EXPECT_EQ(end, "backend: NCCL failed: invalid usage (the fake was told to fail)");
@@ -445,10 +447,10 @@ TEST_F(NcclBackendTest, ACallThatNcclRefusesFailsTheGroupWithNcclsReason) {
 // As it does when it makes a connection to a peer that is gone.
 TEST_F(NcclBackendTest, AbortGetsACallerOutWhoIsStuckInNccl) {
   BackendRanks group(2);
+  std::vector<float> data(4, 1);
   const Backends backends = make(group);
   const Failure reason{ErrorCode::aborted, "abort() was called", {GlobalRank{0}}};
   fake_machine().calls_hang = true;
-  std::vector<float> data(4, 1);
   std::thread aborting([&] {
     std::this_thread::yield();
     of(backends, 0).abort(reason);
@@ -465,8 +467,8 @@ TEST_F(NcclBackendTest, CallsThatMeetTheEndNeverTouchAGoneCommunicator) {
   int calls = 0;
   BackendRanks group(1);
   for (int round = 0; round < kRounds; ++round) {
-    const Backends backends = make(group);
     std::vector<float> data(4, 1);
+    const Backends backends = make(group);
     std::atomic<bool> begun{false};
     std::thread aborting([&] {
       while (!begun)
@@ -489,8 +491,8 @@ TEST_F(NcclBackendTest, CallsThatMeetTheEndNeverTouchAGoneCommunicator) {
 
 TEST_F(NcclBackendTest, ADroppedGroupFinishesWhatIsUnderWay) {
   BackendRanks group(2);
-  Backends backends = make(group);
   std::vector<float> data(4, 1);
+  Backends backends = make(group);
   const auto work = of(backends, 0).start(reduce_all(0, data), soon());
   ASSERT_TRUE(work);
   backends[0].reset();
@@ -520,8 +522,8 @@ TEST_F(NcclBackendTest, AGroupThatIsDoneIsDestroyedInOrder) {
 
 TEST_F(NcclBackendTest, AnIdleGroupAsksTheGpuNothing) {
   BackendRanks group(1);
-  const Backends backends = make(group);
   std::vector<float> data(4, 1);
+  const Backends backends = make(group);
   ASSERT_TRUE(of(backends, 0).run(reduce_all(0, data), soon()));
   ASSERT_TRUE(of(backends, 0).run(barrier(2), soon()));
   // Its thread has a last look, and then a hundred chances for another.
@@ -535,8 +537,8 @@ TEST_F(NcclBackendTest, AnIdleGroupAsksTheGpuNothing) {
 
 TEST_F(NcclBackendTest, EventsAreUsedAgain) {
   BackendRanks group(1);
-  const Backends backends = make(group);
   std::vector<float> data(4, 0);
+  const Backends backends = make(group);
   for (uint64_t i = 1; i <= 2000; ++i) {
     ASSERT_EQ(perform(of(backends, 0), reduce_all(0, data, i)), "done");
     if (i % 100 == 0) {
@@ -549,8 +551,8 @@ TEST_F(NcclBackendTest, EventsAreUsedAgain) {
 
 TEST_F(NcclBackendTest, WhatIsCapturedIntoAGraphIsNotWaitedFor) {
   BackendRanks group(2);
-  const Backends backends = make(group);
   std::vector<float> data(4, 1);
+  const Backends backends = make(group);
   fake_machine().stream_is_captured = true;
   // The other rank never comes, and the deadline passes: in a graph neither is an error.
   ASSERT_EQ(perform(of(backends, 0), reduce_all(0, data), after(milliseconds{1})), "done");

@@ -90,8 +90,8 @@ struct Count {
 TEST(WatchLoop, ManyTellAtTheSameTimeAndAllHearAll) {
   constexpr int kRanks = 5, kThreads = 3, kGroups = 20;
   for (const int nodes : {1, 2}) {
+    std::vector<Count> counts(kRanks);  // Outlives the loops, who hear of each other's end.
     Loops loops(kRanks, nodes);
-    std::vector<Count> counts(kRanks);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kRanks; ++rank) {
       Count& count = counts[static_cast<size_t>(rank)];
@@ -113,6 +113,7 @@ TEST(WatchLoop, ManyTellAtTheSameTimeAndAllHearAll) {
 }
 
 TEST(WatchLoop, ListenersComeAndGoWhileNewsCome) {
+  Count all;
   Loops loops(3, 1);
   std::atomic<bool> over = false;
   std::thread listeners([&] {
@@ -124,7 +125,6 @@ TEST(WatchLoop, ListenersComeAndGoWhileNewsCome) {
   });
   for (int group = 0; group < 100; ++group)
     loops[0].loop->tell({Kind::aborted, {0}, std::to_string(group), {ErrorCode::aborted, "x"}});
-  Count all;
   loops[1].board.subscribe([&all](const News& news) { all.hear(news); });
   EXPECT_TRUE(Count::reaches(all.aborted, 100));
   over = true;
@@ -135,9 +135,9 @@ TEST(WatchLoop, SomeEndSomeLeaveAndTheRestHearsOfEach) {
   int worlds = 0;
   for (const int nodes : {1, 2, 3}) {
     for (int victim = 0; victim < 6; ++victim) {
+      std::vector<Count> counts(6);
       Loops loops(6, nodes);
       const int leaver = (victim + 1 + nodes) % 6;
-      std::vector<Count> counts(6);
       for (int rank = 0; rank < 6; ++rank)
         loops[rank].board.subscribe(
             [&count = counts[static_cast<size_t>(rank)]](const News& news) { count.hear(news); });

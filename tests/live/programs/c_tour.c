@@ -1,5 +1,6 @@
 // Every operation of muster.h once, with results that are known: a C99 program of any number of
-// ranks. Says what it did on rank 0, and ends with 1 at the first result that is not right.
+// ranks. Says what it did on rank 0, and ends with 1 at the first result that is not right. With
+// the argument "forever" no operation has a limit.
 #include <muster/muster.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -268,12 +269,12 @@ static void refusals(void) {
   EXPECT(muster_barrier(NULL, &options, NULL) == MUSTER_ERROR_INVALID_ARGUMENT);
 }
 
-int main(void) {
+int main(int argc, char** argv) {
   muster_init_options options = MUSTER_INIT_OPTIONS;
   EXPECT(muster_abi_version() == MUSTER_ABI_VERSION && !muster_is_initialized());
   EXPECT(muster_rank() == -1 && muster_last_error_code() == MUSTER_ERROR_NOT_INITIALIZED);
   options.backend = MUSTER_BACKEND_CPU;
-  options.timeout_ms = 60000;
+  options.timeout_ms = argc > 1 && strcmp(argv[1], "forever") == 0 ? INT64_MAX : 60000;
   OK(muster_init(&options));
   me = muster_rank();
   n = muster_world_size();

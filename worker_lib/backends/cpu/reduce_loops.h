@@ -25,6 +25,9 @@
 #pragma clang diagnostic ignored "-Wpass-failed"
 #else
 #define MUSTER_INDEPENDENT _Pragma("GCC ivdep")
+// At -O2 this compiler leaves loops of unknown length alone.
+#pragma GCC push_options
+#pragma GCC optimize("O3")
 #endif
 #define MUSTER_INLINE [[gnu::always_inline]] static inline
 
@@ -331,3 +334,7 @@ static void run_divide(DType dtype, std::byte* data, size_t count, int by) {
 }
 
 }  // namespace muster::worker::MUSTER_LOOPS
+
+#if !defined(__clang__)
+#pragma GCC pop_options
+#endif

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/net/listening_socket.h"
+#include "worker_lib/fields.h"
 
 namespace muster::worker {
 namespace {
@@ -32,18 +33,6 @@ std::optional<std::string> from_hex(std::string_view text) {
     bytes += static_cast<char>(high * 16 + low);
   }
   return bytes;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines(1);
-  for (const char letter : text) {
-    if (letter == '\n') {
-      lines.emplace_back();
-    } else {
-      lines.back() += letter;
-    }
-  }
-  return lines;
 }
 
 std::string door_key(const std::string& topic, int rank) {
@@ -143,8 +132,7 @@ Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
       return tl::unexpected(waited.error());
     Result<std::vector<std::string>> values = setup.store.multi_get(keys);
     if (!values) return store_failure(values.error());
-    if (const auto set = setup.store.set(all_key, fmt::format("{}", fmt::join(*values, "\n")));
-        !set)
+    if (const auto set = setup.store.set(all_key, encode_fields(*values)); !set)
       return store_failure(set.error());
     return std::move(*values);
   }
@@ -152,7 +140,13 @@ Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
     return tl::unexpected(waited.error());
   const Result<std::string> all = setup.store.get(all_key);
   if (!all) return store_failure(all.error());
-  return lines_of(*all);
+  std::optional<std::vector<std::string>> values = decode_fields(*all);
+  if (!values)
+    return failed(ErrorCode::rendezvous,
+                  fmt::format("rank 0 of group {} wrote something else than everybody's {} into "
+                              "the store; give every job a store, or a prefix, of its own",
+                              setup.name, topic));
+  return std::move(*values);
 }
 
 Outcome<std::vector<Door>> exchange_doors(GroupSetup& setup, const Door& mine) {

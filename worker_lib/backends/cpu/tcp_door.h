@@ -35,7 +35,7 @@ struct OpenDoor {
 // is not this machine's own (behind address translation).
 Outcome<OpenDoor> open_door(const Peer& self);
 
-// Writes `value` (one line) under this member's rank and `topic` and reads everybody's, by group
+// Writes `value` (any bytes) under this member's rank and `topic` and reads everybody's, by group
 // rank. A failure of code timeout names those who did not write.
 Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
                                                          const std::string& topic,

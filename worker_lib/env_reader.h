@@ -1,0 +1,75 @@
+// Reading variables that say a number or a truth, and keeping the first thing that is wrong with
+// them. Pure but for the look-up that it is given.
+#pragma once
+
+#include <charconv>
+#include <climits>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "worker_lib/failure.h"
+
+namespace muster::worker {
+
+// Nothing: not set. A variable set to nothing ("RANK=") is set, and wrong.
+using EnvironmentLookup = std::function<std::optional<std::string>(std::string_view name)>;
+
+// Digits and nothing else, as every launcher writes them.
+inline std::optional<int> plain_number(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && value >= 0 ? std::optional(value) : std::nullopt;
+}
+
+// Reads numbers, and keeps the first thing that is wrong.
+class EnvReader {
+ public:
+  explicit EnvReader(const EnvironmentLookup& lookup) : lookup_(lookup) {}
+
+  std::optional<std::string> text(std::string_view name) const { return lookup_(name); }
+  bool has(std::string_view name) const { return lookup_(name).has_value(); }
+
+  // Nothing: not set, or wrong, which is kept.
+  std::optional<int> number(std::string_view name, int min, int max = INT_MAX) {
+    const std::optional<std::string> value = lookup_(name);
+    if (!value) return std::nullopt;
+    const std::optional<int> digits = plain_number(*value);
+    if (digits && *digits >= min && *digits <= max) return digits;
+    complain(max == INT_MAX
+                 ? fmt::format("{}={} is not a number of at least {}", name, *value, min)
+                 : fmt::format("{}={} is not a number from {} to {}", name, *value, min, max));
+    return std::nullopt;
+  }
+
+  std::optional<bool> truth(std::string_view name) {
+    const std::optional<std::string> value = lookup_(name);
+    if (!value) return std::nullopt;
+    if (*value == "True" || *value == "true" || *value == "1") return true;
+    if (*value == "False" || *value == "false" || *value == "0" || value->empty()) return false;
+    complain(fmt::format("{}={} is neither True nor False", name, *value));
+    return std::nullopt;
+  }
+
+  void complain(std::string what) {
+    if (!complaint_) complaint_ = Failure{ErrorCode::environment, std::move(what)};
+  }
+  // "RANK=4 is not below WORLD_SIZE=4"
+  void demand_below(std::string_view name, int value, std::string_view bound_name, int bound) {
+    if (value >= bound)
+      complain(fmt::format("{}={} is not below {}={}", name, value, bound_name, bound));
+  }
+
+  const std::optional<Failure>& complaint() const { return complaint_; }
+
+ private:
+  const EnvironmentLookup& lookup_;
+  std::optional<Failure> complaint_;
+};
+
+}  // namespace muster::worker
