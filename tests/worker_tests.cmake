@@ -31,7 +31,7 @@ muster_test(worker_unit_tests unit
           matrix/layout_test.cc matrix/pairwise_test.cc
           matrix/case.cc matrix/layout.cc matrix/pairwise.cc matrix/values.cc matrix/block.cc
   LIBRARIES ${WORKER})
-muster_test(worker_gloo_tests unit SOURCES unit/worker_gloo_test.cc LIBRARIES ${WORKER})
+muster_test(worker_gloo_tests unit SOURCES unit/gloo_leaks.cc unit/worker_gloo_test.cc LIBRARIES ${WORKER})
 
 # A driver and an NCCL that compute in host memory (no GPU is needed anywhere here).
 add_library(fake_gpu SHARED fakes/fake_cuda.cc fakes/fake_nccl.cc)
