@@ -10,7 +10,6 @@
 namespace muster::worker {
 namespace {
 
-constexpr auto kPatience = std::chrono::milliseconds(50);  // Of connecting and of waiting, each.
 constexpr std::string_view kFailed = "failed";
 
 }  // namespace
@@ -35,10 +34,11 @@ std::optional<Failure> parse_failure_notice(std::string_view value) {
   return failure;
 }
 
-std::function<std::optional<Failure>()> ask_agents_store(std::string host, uint16_t port) {
-  return [host = std::move(host), port]() -> std::optional<Failure> {
+std::function<std::optional<Failure>()> ask_agents_store(std::string host, uint16_t port,
+                                                         std::chrono::milliseconds patience) {
+  return [host = std::move(host), port, patience]() -> std::optional<Failure> {
     const std::string key(kFailureNoticeKey);
-    Result<StoreClient> store = StoreClient::connect({host, port, kPatience, kPatience});
+    Result<StoreClient> store = StoreClient::connect({host, port, patience, patience});
     if (!store || !store->wait({key})) return std::nullopt;
     const Result<std::string> value = store->get(key);
     return value ? parse_failure_notice(*value) : std::nullopt;

@@ -4,6 +4,7 @@
 // failure where several followed.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -19,7 +20,10 @@ namespace muster::worker {
 std::optional<Failure> parse_failure_notice(std::string_view value);
 
 // For Watch::Options::ask_cause. The function makes a connection of its own, so any thread may call
-// it; it takes a tenth of a second at most, and returns nothing where there is no notice by then.
-std::function<std::optional<Failure>()> ask_agents_store(std::string host, uint16_t port);
+// it; it takes twice `patience` at most (to connect, and to wait for the notice), and returns
+// nothing where there is none by then.
+std::function<std::optional<Failure>()> ask_agents_store(
+    std::string host, uint16_t port,
+    std::chrono::milliseconds patience = std::chrono::milliseconds(100));
 
 }  // namespace muster::worker

@@ -15,8 +15,8 @@ namespace {
 
 constexpr size_t kMissingShown = 16;
 
-std::string joins_key(int rank) {
-  return fmt::format("joins/{}", rank);
+std::string owner_key(int rank) {
+  return fmt::format("owner/{}", rank);
 }
 
 std::string rank_key(int rank) {
@@ -58,15 +58,36 @@ Outcome<Met> MeetingRound::run(const RankRecord& me) {
   return wait_for_everyone();
 }
 
+// Makes this process the one that has our rank. It may have been before, or a process that is gone
+// was; else there are two of us.
+Outcome<> MeetingRound::claim_rank(const RankRecord& me) {
+  const std::string mine = me.encode();
+  std::string expected;
+  for (;;) {
+    const Result<std::string> owner = root_.compare_set(owner_key(self_.rank), expected, mine);
+    if (!owner) return store_failure(owner.error());
+    if (*owner == mine) return Done{};
+    const std::optional<RankRecord> other = RankRecord::decode(*owner);
+    if (other && other->life == me.life) return Done{};
+    if (other && surely_lives(other->life)) {
+      return failed(ErrorCode::environment,
+                    fmt::format("{} has joined this job already and is still there: two processes "
+                                "were given the same rank",
+                                describe(other->peer)),
+                    {GlobalRank{self_.rank}});
+    }
+    former_ = other;
+    expected = *owner;
+  }
+}
+
 // Finds a generation that is open to us.
 Outcome<> MeetingRound::enter(const RankRecord& me) {
+  if (Outcome<> claimed = claim_rank(me); !claimed) return claimed;
   const std::string open = fmt::format("open {}", self_.world_size);
   for (;;) {
-    const Result<int64_t> joins = root_.add(joins_key(self_.rank), 1);
+    const Result<int64_t> joins = root_.add(fmt::format("joins/{}", self_.rank), 1);
     if (!joins) return store_failure(joins.error());
-    if (*joins > 1) {
-      if (Outcome<> single = check_single(*joins - 1, me); !single) return single;
-    }
     generation_ = *joins;
     store_ = root_.with_prefix(std::to_string(generation_));
     const Result<std::string> state = store_.compare_set("state", "", open);
@@ -75,31 +96,6 @@ Outcome<> MeetingRound::enter(const RankRecord& me) {
     if (state->starts_with("open ")) return contradict(state->substr(5));
     if (!state->starts_with("over")) return failed(ErrorCode::environment, *state);
   }
-}
-
-// This rank has been here before. It was ourselves, or a process that is gone, or there are two
-// of us.
-Outcome<> MeetingRound::check_single(int64_t generation, const RankRecord& me) {
-  StoreClient before = root_.with_prefix(std::to_string(generation));
-  const std::string key = rank_key(self_.rank);
-  const Result<bool> is_there = before.check({key});
-  if (!is_there) return store_failure(is_there.error());
-  if (!*is_there) return Done{};
-  const Result<std::string> text = before.get(key);
-  if (!text) return store_failure(text.error());
-  former_ = RankRecord::decode(*text);
-  if (!former_ || former_->life == me.life) {
-    former_.reset();
-    return Done{};
-  }
-  if (!surely_lives(former_->life)) return Done{};
-  // As if we had not come.
-  root_.add(joins_key(self_.rank), -1);
-  return failed(ErrorCode::environment,
-                fmt::format("{} has joined this job already and is still there: two processes "
-                            "were given the same rank",
-                            describe(former_->peer)),
-                {GlobalRank{self_.rank}});
 }
 
 Outcome<> MeetingRound::contradict(const std::string& theirs) {

@@ -29,8 +29,8 @@ class MeetingRound {
   bool lost_store() const { return !store_.connected(); }
 
  private:
+  Outcome<> claim_rank(const RankRecord& me);
   Outcome<> enter(const RankRecord& me);
-  Outcome<> check_single(int64_t generation, const RankRecord& me);
   Outcome<> contradict(const std::string& theirs);
   void close_generation(const std::string& state, const std::string& why);
   Outcome<Met> gather();

@@ -36,7 +36,7 @@ TEST(FailureNotice, IsReadAsItWasWritten) {
 
 TEST(FailureNotice, IsFetchedFromTheStore) {
   store_test::RunningStore store;
-  const auto ask = ask_agents_store("127.0.0.1", store.port());
+  const auto ask = ask_agents_store("127.0.0.1", store.port(), std::chrono::seconds(20));
   store.with([](StoreServer& server) { server.put(kFailureNoticeKey, "node7 was lost\nfailed"); });
   EXPECT_EQ(ask(), (Failure{ErrorCode::peer_failed, "node7 was lost"}));
 }

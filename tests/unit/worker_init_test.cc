@@ -675,11 +675,20 @@ TEST(WorkerMeeting, RestartsDoNotMeetTheRanksOfBefore) {
   }
 }
 
+// As the process `life` of a host that is called host9.
+std::string record_of(int rank, const ProcessLife& life) {
+  RankRecord record = own_record(rank, "127.0.0.1");
+  record.peer.host = "host9";
+  record.peer.pid = life.pid;
+  record.life = life;
+  return record.encode();
+}
+
 TEST(WorkerMeeting, TwoLiveProcessesWithOneRankAreNamed) {
   const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(agent.has_value());
   const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
-  // The first rank 1: a process that lives as long as this test, and has joined.
+  // The first rank 1: a process that lives as long as this test, and has come.
   const pid_t other = fork();
   if (other == 0) {
     pause();
@@ -687,12 +696,8 @@ TEST(WorkerMeeting, TwoLiveProcessesWithOneRankAreNamed) {
   }
   Outcome<StoreClient> store = (*agent)->connect(seconds(10));
   ASSERT_TRUE(store.has_value());
-  StoreClient first = store->with_prefix("muster/0");
-  ASSERT_TRUE(first.add("joins/1", 1).has_value());
-  const ProcessLife life = life_of_process(other);
-  const std::string record = encode_fields(
-      {"muster 1", "1", "node", "host9", std::to_string(other), "127.0.0.1", life.to_string()});
-  ASSERT_TRUE(first.with_prefix("1").set("rank/1", record).has_value());
+  StoreClient keys = store->with_prefix("muster/0");
+  ASSERT_TRUE(keys.set("owner/1", record_of(1, life_of_process(other))).has_value());
   const Outcome<Met> met = meet(rank_of(1, 2, at), {.deadline = in(seconds(60))});
   kill(other, SIGKILL);
   waitpid(other, nullptr, 0);
@@ -702,7 +707,39 @@ TEST(WorkerMeeting, TwoLiveProcessesWithOneRankAreNamed) {
             "rank 1 (host9, pid " + std::to_string(other) +
                 ") has joined this job already and is still there: two processes were given the "
                 "same rank");
-  EXPECT_EQ(first.add("joins/1", 0), 1) << "as if the second had not come";
+  EXPECT_EQ(keys.check({"joins/1"}), false) << "it is as if the second had not come";
+}
+
+TEST(WorkerMeeting, ARankWhoseProcessIsGoneMayBeTakenUpByTheNext) {
+  const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(agent.has_value());
+  const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
+  Outcome<StoreClient> store = (*agent)->connect(seconds(10));
+  ASSERT_TRUE(store.has_value());
+  StoreClient keys = store->with_prefix("muster/0");
+  ProcessLife unseen = life_of_process(getpid());
+  unseen.boot = "another machine";
+  ASSERT_TRUE(keys.set("owner/0", record_of(0, ended_process())).has_value());
+  ASSERT_TRUE(keys.set("owner/1", record_of(1, unseen)).has_value());
+  ASSERT_TRUE(keys.set("owner/2", "of another version").has_value());
+  std::vector<Outcome<Met>> outcomes = meet_all(3, at, in(seconds(60)));
+  expect_whole_world(outcomes);
+}
+
+TEST(WorkerMeeting, ATimeoutSaysThatARankWasSomebodyElsesBefore) {
+  const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(agent.has_value());
+  const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
+  Outcome<StoreClient> store = (*agent)->connect(seconds(10));
+  ASSERT_TRUE(store.has_value());
+  ProcessLife unseen = life_of_process(getpid());
+  unseen.boot = "another machine";
+  unseen.pid = 4711;
+  ASSERT_TRUE(store->with_prefix("muster/0").set("owner/1", record_of(1, unseen)).has_value());
+  const Outcome<Met> met = meet(rank_of(1, 2, at), {.deadline = in(milliseconds(100))});
+  ASSERT_FALSE(met.has_value());
+  EXPECT_THAT(met.error().message, HasSubstr("(rank 1 (host9, pid 4711) had come before: were two "
+                                             "processes given that rank?)"));
 }
 
 TEST(WorkerMeeting, AnotherVersionIsNamed) {
@@ -728,61 +765,6 @@ TEST(WorkerRankRecord, ComesBackAsItWasAndNothingElseIsOne) {
   for (size_t length = 0; length < text.size(); ++length)
     ASSERT_EQ(RankRecord::decode(text.substr(0, length)), std::nullopt) << length;
   EXPECT_EQ(RankRecord::decode(text + "1:x"), std::nullopt);
-}
-
-// ---- fork
-
-TEST(WorkerForkGuard, MarksTheChildAndSeversWhatWasRegistered) {
-  arm_fork_guard();
-  std::array<int, 2> watched{};
-  std::array<int, 2> other{};
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, watched.data()), 0);
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, other.data()), 0);
-  sever_in_forked_child(watched[0]);
-  sever_in_forked_child(other[0]);
-  forget_severed(other[0]);
-  const pid_t child = fork();
-  if (child == 0) {
-    struct stat info{};
-    const bool is_null = fstat(watched[0], &info) == 0 && S_ISCHR(info.st_mode);
-    const bool is_kept = fstat(other[0], &info) == 0 && S_ISSOCK(info.st_mode);
-    if (!is_null || !is_kept || !in_forked_child()) _exit(1);
-    pause();
-    _exit(0);
-  }
-  EXPECT_FALSE(in_forked_child());
-  // The child lives and holds a copy of nothing: the end of file comes.
-  close(watched[0]);
-  char byte = 0;
-  EXPECT_EQ(read(watched[1], &byte, 1), 0);
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, WNOHANG), 0) << "it found something else: " << status;
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  forget_severed(watched[0]);
-  for (const int fd : {watched[1], other[0], other[1]})
-    close(fd);
-}
-
-TEST(WorkerForkGuard, NumbersThatAreNoDescriptorsAreLeftOut) {
-  sever_in_forked_child(-1);
-  sever_in_forked_child(65536);
-  forget_severed(-1);
-  forget_severed(1 << 30);
-}
-
-TEST(WorkerForkGuard, AStoreOfTheParentCanBeLetGoInTheChild) {
-  arm_fork_guard();
-  auto store = HostStore::serve({});
-  ASSERT_TRUE(store.has_value());
-  const pid_t child = fork();
-  if (child == 0) {
-    store->reset();
-    _exit(0);
-  }
-  int status = -1;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

@@ -88,15 +88,9 @@ Outcome<CudaApi> open_cuda_driver() {
 }
 
 Outcome<const CudaApi*> cuda_driver() {
-#ifdef MUSTER_WITHOUT_NCCL
-  return failed(
-      ErrorCode::backend,
-      "this build of muster leaves GPUs alone (it was configured with MUSTER_WITH_NCCL=OFF)");
-#else
   static const Outcome<CudaApi> opened = open_cuda_driver();
   if (!opened) return tl::unexpected(opened.error());
   return &*opened;
-#endif
 }
 
 Outcome<int> count_gpus(const CudaApi& cuda) {
