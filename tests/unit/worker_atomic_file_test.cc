@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "worker_lib/atomic_file.h"
+#include "worker_lib/training/atomic_file.h"
 
 namespace muster::worker {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "rendezvous/store/store_client.h"
 #include "tests/unit/store_server_harness.h"
-#include "worker_lib/backend.h"
+#include "worker_lib/backends/backend.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "worker_lib/bucket_plan.h"
+#include "worker_lib/training/bucket_plan.h"
 
 namespace muster::worker {
 namespace {

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "worker_lib/contract_env.h"
+#include "worker_lib/joining/contract_env.h"
 
 namespace muster::worker {
 namespace {

@@ -6,7 +6,7 @@
 #include "rendezvous/store/store_client.h"
 #include "tests/unit/meeting_harness.h"
 #include "tests/unit/store_server_harness.h"
-#include "worker_lib/failure_notice.h"
+#include "worker_lib/joining/failure_notice.h"
 
 namespace muster::worker {
 namespace {

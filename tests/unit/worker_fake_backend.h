@@ -33,10 +33,10 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/store/store_client.h"
 #include "tests/unit/store_server_harness.h"
-#include "worker_lib/backend.h"
-#include "worker_lib/group.h"
-#include "worker_lib/group_host.h"
-#include "worker_lib/watch.h"
+#include "worker_lib/backends/backend.h"
+#include "worker_lib/group/group.h"
+#include "worker_lib/group/group_host.h"
+#include "worker_lib/watch/watch.h"
 
 namespace muster::worker::group_test {
 

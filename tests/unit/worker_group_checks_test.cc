@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "worker_lib/group_checks.h"
+#include "worker_lib/group/group_checks.h"
 
 namespace muster::worker {
 namespace {

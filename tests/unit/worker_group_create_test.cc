@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker_fake_backend.h"
-#include "worker_lib/group_plan.h"
+#include "worker_lib/group/group_plan.h"
 
 namespace muster::worker::group_test {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "worker_lib/group_departures.h"
+#include "worker_lib/group/group_departures.h"
 
 namespace muster::worker {
 namespace {

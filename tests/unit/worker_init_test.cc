@@ -25,14 +25,14 @@
 
 #include "tests/fakes/temp_tree.h"
 #include "worker_lib/fields.h"
-#include "worker_lib/file_meeting_point.h"
 #include "worker_lib/fork_guard.h"
-#include "worker_lib/gpu_count.h"
-#include "worker_lib/host_store.h"
-#include "worker_lib/meeting.h"
-#include "worker_lib/own_address.h"
-#include "worker_lib/process_life.h"
-#include "worker_lib/rank_record.h"
+#include "worker_lib/joining/file_meeting_point.h"
+#include "worker_lib/joining/gpu_count.h"
+#include "worker_lib/joining/host_store.h"
+#include "worker_lib/joining/meeting.h"
+#include "worker_lib/joining/own_address.h"
+#include "worker_lib/joining/process_life.h"
+#include "worker_lib/joining/rank_record.h"
 
 namespace muster::worker {
 namespace {

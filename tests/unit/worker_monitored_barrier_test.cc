@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker_fake_backend.h"
-#include "worker_lib/monitored_barrier.h"
+#include "worker_lib/group/monitored_barrier.h"
 
 namespace muster::worker::group_test {
 namespace {

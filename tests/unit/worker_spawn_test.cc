@@ -19,8 +19,8 @@
 #include "rendezvous/store/store_client.h"
 #include "tests/fakes/temp_tree.h"
 #include "worker_lib/fork_guard.h"
-#include "worker_lib/process_life.h"
-#include "worker_lib/spawn.h"
+#include "worker_lib/joining/process_life.h"
+#include "worker_lib/spawn/spawn.h"
 
 namespace muster {
 namespace {

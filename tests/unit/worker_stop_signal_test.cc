@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "worker_lib/stop_signal.h"
-#include "worker_lib/watch_stop.h"
+#include "worker_lib/watch/stop_signal.h"
+#include "worker_lib/watch/watch_stop.h"
 
 namespace muster::worker {
 namespace {

@@ -26,9 +26,9 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/store/store_client.h"
 #include "tests/unit/store_server_harness.h"
-#include "worker_lib/backend.h"
-#include "worker_lib/group.h"
-#include "worker_lib/group_host.h"
+#include "worker_lib/backends/backend.h"
+#include "worker_lib/group/group.h"
+#include "worker_lib/group/group_host.h"
 
 namespace muster::worker {
 

@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "worker_lib/watch_board.h"
-#include "worker_lib/watch_loop.h"
+#include "worker_lib/watch/watch_board.h"
+#include "worker_lib/watch/watch_loop.h"
 
 namespace muster::worker {
 namespace {

@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/store_server_harness.h"
-#include "worker_lib/watch.h"
+#include "worker_lib/watch/watch.h"
 
 namespace muster::worker::watch_test {
 

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "tests/unit/worker_watch_ranks.h"
-#include "worker_lib/watch.h"
-#include "worker_lib/watch_board.h"
-#include "worker_lib/watch_sockets.h"
+#include "worker_lib/watch/watch.h"
+#include "worker_lib/watch/watch_board.h"
+#include "worker_lib/watch/watch_sockets.h"
 
 namespace muster::worker {
 namespace {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker_watch_world.h"
-#include "worker_lib/watch_tree.h"
+#include "worker_lib/watch/watch_tree.h"
 
 namespace muster::worker {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "rendezvous/base/prng.h"
-#include "worker_lib/watch_wire.h"
+#include "worker_lib/watch/watch_wire.h"
 
 namespace muster::worker::watch {
 namespace {

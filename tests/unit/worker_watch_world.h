@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "rendezvous/base/prng.h"
-#include "worker_lib/watch_tree.h"
+#include "worker_lib/watch/watch_tree.h"
 
 namespace muster::worker::watch_test {
 

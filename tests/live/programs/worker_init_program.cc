@@ -19,7 +19,7 @@
 
 #include "muster/init.h"
 #include "muster/spawn.h"
-#include "worker_lib/job.h"
+#include "worker_lib/joining/job.h"
 
 namespace {
 

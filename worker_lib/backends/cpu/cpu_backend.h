@@ -17,7 +17,7 @@
 #include <optional>
 #include <vector>
 
-#include "worker_lib/backend.h"
+#include "worker_lib/backends/backend.h"
 #include "worker_lib/backends/cpu/exchange.h"
 #include "worker_lib/backends/cpu/flat_group.h"
 #include "worker_lib/backends/cpu/hierarchy.h"

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "worker_lib/backend.h"
+#include "worker_lib/backends/backend.h"
 #include "worker_lib/backends/cpu/segment.h"
 #include "worker_lib/backends/cpu/shm_meeting.h"
 #include "worker_lib/failure.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "rendezvous/net/address.h"
-#include "worker_lib/backend.h"
+#include "worker_lib/backends/backend.h"
 #include "worker_lib/backends/cpu/tcp_socket.h"
 
 namespace muster::worker {

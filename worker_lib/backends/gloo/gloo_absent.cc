@@ -2,7 +2,7 @@
 #ifndef MUSTER_HAVE_GLOO
 
 #include "muster/init.h"
-#include "worker_lib/backend.h"
+#include "worker_lib/backends/backend.h"
 
 namespace muster {
 

@@ -17,7 +17,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "muster/init.h"
-#include "worker_lib/backend.h"
+#include "worker_lib/backends/backend.h"
 #include "worker_lib/backends/gloo/gloo_collectives.h"
 #include "worker_lib/backends/gloo/gloo_mesh.h"
 #include "worker_lib/backends/gloo/gloo_roll_call.h"

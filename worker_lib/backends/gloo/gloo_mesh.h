@@ -18,7 +18,7 @@
 
 #include <gloo/context.h>
 
-#include "worker_lib/backend.h"
+#include "worker_lib/backends/backend.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/operation.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "worker_lib/backend.h"
+#include "worker_lib/backends/backend.h"
 #include "worker_lib/backends/nccl/nccl_core.h"
 
 namespace muster::worker {

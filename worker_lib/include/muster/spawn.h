@@ -40,8 +40,8 @@
 namespace muster {
 
 struct SpawnOptions {
-  // Tells several calls of a program apart where ranks may not make them in the same order; none:
-  // the how many-th call it is.
+  // Tells the calls of a program apart where ranks may make others before it than this process did;
+  // none: its number among the calls.
   std::string name;
   // Added to the environment of the ranks.
   std::vector<std::pair<std::string, std::string>> environment = {};

@@ -1,0 +1,284 @@
+#include "worker_lib/c_abi/c_abi.h"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <optional>
+#include <string>
+
+#include "muster/training.h"
+
+namespace muster::c_abi {
+namespace {
+
+thread_local std::optional<DistributedError> last_failure;
+
+// Made when the library is loaded: when it is needed there is no memory to make it.
+const DistributedError kOutOfMemory(ErrorCode::system, "there is no memory left for the call");
+
+template <typename Enum>
+Enum enum_of_number(int number, Enum last, const char* type) {
+  if (number < 0 || number > static_cast<int>(last)) {
+    refuse(std::to_string(number) + " is no " + type + "; they go from 0 to " +
+           std::to_string(static_cast<int>(last)));
+  }
+  return static_cast<Enum>(number);
+}
+
+constexpr bool same(ErrorCode code, muster_status status) {
+  return static_cast<int>(code) == static_cast<int>(status);
+}
+static_assert(same(ErrorCode::invalid_argument, MUSTER_ERROR_INVALID_ARGUMENT) &&
+              same(ErrorCode::not_initialized, MUSTER_ERROR_NOT_INITIALIZED) &&
+              same(ErrorCode::not_member, MUSTER_ERROR_NOT_MEMBER) &&
+              same(ErrorCode::forked, MUSTER_ERROR_FORKED) &&
+              same(ErrorCode::environment, MUSTER_ERROR_ENVIRONMENT) &&
+              same(ErrorCode::rendezvous, MUSTER_ERROR_RENDEZVOUS) &&
+              same(ErrorCode::timeout, MUSTER_ERROR_TIMEOUT) &&
+              same(ErrorCode::peer_failed, MUSTER_ERROR_PEER_FAILED) &&
+              same(ErrorCode::aborted, MUSTER_ERROR_ABORTED) &&
+              same(ErrorCode::stopped, MUSTER_ERROR_STOPPED) &&
+              same(ErrorCode::mismatch, MUSTER_ERROR_MISMATCH) &&
+              same(ErrorCode::backend, MUSTER_ERROR_BACKEND) &&
+              same(ErrorCode::system, MUSTER_ERROR_SYSTEM));
+static_assert(static_cast<int>(DType::float16) == MUSTER_FLOAT16 &&
+              static_cast<int>(DType::float64) == MUSTER_FLOAT64 &&
+              static_cast<int>(ReduceOp::average) == MUSTER_AVERAGE &&
+              static_cast<int>(ReduceOp::bxor) == MUSTER_BXOR &&
+              static_cast<int>(Backend::gloo) == MUSTER_BACKEND_GLOO &&
+              static_cast<int>(StopPolicy::ignore) == MUSTER_STOP_IGNORE);
+
+}  // namespace
+
+muster_status remember(const DistributedError& error) noexcept {
+  last_failure = error;
+  return static_cast<muster_status>(error.code());
+}
+
+muster_status remember_current_exception() noexcept {
+  try {
+    throw;
+  } catch (const DistributedError& error) {
+    return remember(error);
+  } catch (const std::bad_alloc&) {
+    return remember(kOutOfMemory);
+  } catch (const std::exception& error) {
+    try {
+      return remember(DistributedError(ErrorCode::system, error.what()));
+    } catch (const std::bad_alloc&) {
+      return remember(kOutOfMemory);
+    }
+  }
+}
+
+void refuse(const std::string& message) {
+  throw DistributedError(ErrorCode::invalid_argument, message);
+}
+
+void require(const void* pointer, const char* name) {
+  if (pointer == nullptr) refuse(std::string(name) + " is NULL");
+}
+
+DType dtype_of_number(int number) {
+  return enum_of_number(number, DType::float64, "muster_dtype");
+}
+
+ReduceOp reduce_op_of_number(int number) {
+  return enum_of_number(number, ReduceOp::bxor, "muster_reduce_op");
+}
+
+Backend backend_of_number(int number) {
+  return enum_of_number(number, Backend::gloo, "muster_backend");
+}
+
+StopPolicy stop_policy_of_number(int number) {
+  return enum_of_number(number, StopPolicy::ignore, "muster_stop_policy");
+}
+
+Call::Call(const muster_call_options* given) {
+  const muster_call_options call =
+      options_or(given, muster_call_options MUSTER_CALL_OPTIONS, "muster_call_options");
+  if (call.timeout_ms >= 0) options.timeout = std::chrono::milliseconds(call.timeout_ms);
+  options.stream = call.stream;
+  if (call.cuda_device >= 0) device = Device::cuda(call.cuda_device);
+}
+
+bool is_root(const ProcessGroup& group, int root) {
+  return !group.is_member() || group.rank().value == root;
+}
+
+size_t all_blocks(const ProcessGroup& group, size_t count) {
+  size_t total = 0;
+  if (__builtin_mul_overflow(count, static_cast<size_t>(group.size()), &total)) {
+    refuse("count is " + std::to_string(count) + ", and no memory holds " +
+           std::to_string(group.size()) + " times as many elements");
+  }
+  return total;
+}
+
+std::span<const size_t> counts_of(const ProcessGroup& group, const size_t* counts,
+                                  const char* name) {
+  require(counts, name);
+  return {counts, static_cast<size_t>(group.size())};
+}
+
+size_t sum_of(std::span<const size_t> counts) {
+  size_t total = 0;
+  for (const size_t count : counts) {
+    if (__builtin_add_overflow(total, count, &total)) {
+      refuse("the counts add up to more elements than any memory holds");
+    }
+  }
+  return total;
+}
+
+size_t own_count(const ProcessGroup& group, std::span<const size_t> counts) {
+  return group.is_member() ? counts[static_cast<size_t>(group.rank().value)] : 0;
+}
+
+}  // namespace muster::c_abi
+
+using namespace muster;
+using namespace muster::c_abi;
+
+namespace {
+
+InitOptions init_options_of(const muster_init_options* given) {
+  const muster_init_options init =
+      options_or(given, muster_init_options MUSTER_INIT_OPTIONS, "muster_init_options");
+  InitOptions options;
+  options.backend = backend_of_number(init.backend);
+  options.on_sigterm = stop_policy_of_number(init.on_sigterm);
+  if (init.init_method != nullptr) options.init_method = init.init_method;
+  if (init.timeout_ms >= 0) options.timeout = std::chrono::milliseconds(init.timeout_ms);
+  if (init.rank >= 0) options.rank = init.rank;
+  if (init.world_size >= 0) options.world_size = init.world_size;
+  if (init.local_rank >= 0) options.local_rank = init.local_rank;
+  if (init.device >= 0) options.device = init.device;
+  return options;
+}
+
+int is_available(bool (*available)(std::string*)) {
+  int answer = 0;
+  guarded([&] {
+    std::string why;
+    if (!available(&why)) throw DistributedError(ErrorCode::backend, why);
+    answer = 1;
+  });
+  return answer;
+}
+
+}  // namespace
+
+int muster_abi_version(void) {
+  return MUSTER_ABI_VERSION;
+}
+
+const char* muster_status_name(int status) {
+  if (status == MUSTER_OK) return "ok";
+  if (status == MUSTER_IN_PROGRESS) return "in_progress";
+  const bool known = status >= MUSTER_ERROR_INVALID_ARGUMENT && status <= MUSTER_ERROR_SYSTEM;
+  return known ? name_of(static_cast<ErrorCode>(status)) : "unknown";
+}
+
+const char* muster_dtype_name(int dtype) {
+  const bool known = dtype >= MUSTER_INT8 && dtype <= MUSTER_FLOAT64;
+  return known ? name_of(static_cast<DType>(dtype)) : "unknown";
+}
+
+const char* muster_reduce_op_name(int op) {
+  const bool known = op >= MUSTER_SUM && op <= MUSTER_BXOR;
+  return known ? name_of(static_cast<ReduceOp>(op)) : "unknown";
+}
+
+size_t muster_dtype_size(int dtype) {
+  const bool known = dtype >= MUSTER_INT8 && dtype <= MUSTER_FLOAT64;
+  return known ? size_of(static_cast<DType>(dtype)) : 0;
+}
+
+muster_status muster_last_error_code(void) {
+  return last_failure ? static_cast<muster_status>(last_failure->code()) : MUSTER_OK;
+}
+
+const char* muster_last_error(void) {
+  return last_failure ? last_failure->what() : "";
+}
+
+const char* muster_last_error_operation(void) {
+  return last_failure ? last_failure->operation().c_str() : "";
+}
+
+const char* muster_last_error_group(void) {
+  return last_failure ? last_failure->group().c_str() : "";
+}
+
+size_t muster_last_error_ranks(int* ranks, size_t capacity) {
+  if (!last_failure) return 0;
+  const std::vector<GlobalRank>& failed = last_failure->failed_ranks();
+  const size_t copied = ranks == nullptr ? 0 : std::min(capacity, failed.size());
+  for (size_t i = 0; i < copied; ++i)
+    ranks[i] = failed[i].value;
+  return failed.size();
+}
+
+muster_status muster_init(const muster_init_options* options) {
+  return guarded([&] { init_process_group(init_options_of(options)); });
+}
+
+void muster_destroy(void) {
+  destroy_process_group();
+}
+
+int muster_is_initialized(void) {
+  return is_initialized() ? 1 : 0;
+}
+
+int muster_rank(void) {
+  return guarded_number(rank);
+}
+
+int muster_world_size(void) {
+  return guarded_number(world_size);
+}
+
+int muster_local_rank(void) {
+  return guarded_number(local_rank);
+}
+
+int muster_local_world_size(void) {
+  return guarded_number(local_world_size);
+}
+
+int muster_node_rank(void) {
+  return guarded_number(node_rank);
+}
+
+int muster_restart_count(void) {
+  return guarded_number(restart_count);
+}
+
+int muster_cuda_device(void) {
+  return guarded_number([] {
+    const Device own = device();
+    return own.kind == Device::Kind::cuda ? own.index : -1;
+  });
+}
+
+int muster_is_nccl_available(void) {
+  return is_available(is_nccl_available);
+}
+
+int muster_is_gloo_available(void) {
+  return is_available(is_gloo_available);
+}
+
+muster_status muster_should_stop(int* stop, const muster_call_options* options) {
+  return guarded([&] {
+    require(stop, "stop");
+    *stop = should_stop(Call(options).options) ? 1 : 0;
+  });
+}
+
+muster_status muster_request_stop(void) {
+  return guarded([] { request_stop(); });
+}

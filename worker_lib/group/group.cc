@@ -1,0 +1,276 @@
+#include "worker_lib/group/group.h"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "worker_lib/fork_guard.h"
+#include "worker_lib/group/group_labels.h"
+#include "worker_lib/group/group_work.h"
+
+namespace muster::worker {
+
+namespace {
+
+// What a receive from a rank that has left may still take: the message may be on its way.
+constexpr std::chrono::milliseconds kLastMessage{500};
+
+constexpr size_t carrier_index(const Device& device) {
+  return device.kind == Device::Kind::cpu ? 0 : 1;
+}
+
+// The kernel's clock as of its last tick, at most 10 ms ago: a quarter of the cost of the exact
+// one, which is as much as all the rest of a call that meets nobody.
+Deadline recent_now() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return Deadline(std::chrono::seconds{now.tv_sec} + std::chrono::nanoseconds{now.tv_nsec});
+}
+
+Deadline call_deadline(std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds kTick{10};
+  const bool coarse = timeout >= kTick * 100;
+  const Deadline now = coarse ? recent_now() + kTick : std::chrono::steady_clock::now();
+  const auto most = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::max() - now);
+  return timeout >= most ? Deadline::max() : now + timeout;
+}
+
+}  // namespace
+
+Group::Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members)
+    : host_(std::move(host)),
+      plan_(std::move(plan)),
+      members_(std::move(members)),
+      watch_(host_->watch_now()),
+      standing_(std::make_shared<GroupStanding>(plan_.name, !watch_.expired())),
+      departures_(members_),
+      transfers_(members_.size()) {
+  standing_->attach(
+      [this](const Failure& failure, GroupStanding::Source source) { on_failed(failure, source); });
+}
+
+Group::~Group() {
+  unsubscribe();
+  standing_->detach();
+}
+
+void Group::Retire::operator()(Group* group) const {
+  // The threads that would have to end are in the parent.
+  if (in_forked_child()) return;
+  std::unique_ptr<Group> owned(group);
+  const std::shared_ptr<GroupHost> host = group->host_;
+  if (group->is_member()) host->retire(std::move(owned));
+}
+
+std::optional<Backend> Group::cpu_backend() const {
+  if (plan_.backend == Backend::nccl) return std::nullopt;
+  return plan_.backend == Backend::gloo ? Backend::gloo : Backend::cpu;
+}
+
+std::optional<Backend> Group::cuda_backend() const {
+  if (!check_device(Device::cuda(host_->cuda_device), false).empty()) return std::nullopt;
+  return Backend::nccl;
+}
+
+Deadline Group::deadline_of(const CallOptions& options) const {
+  return call_deadline(options.timeout.value_or(plan_.timeout));
+}
+
+std::string Group::label(std::string_view operation) const {
+  return operation_label(operation, 0, plan_.name);
+}
+
+tl::unexpected<Failure> Group::refuse(std::string_view operation, std::string why) const {
+  return failed(ErrorCode::invalid_argument, label(operation) + ": " + why);
+}
+
+std::optional<Failure> Group::refusal(const char* operation) const {
+  if (in_forked_child()) [[unlikely]]
+    return labelled(forked_failure(), label(operation));
+  if (!is_member()) [[unlikely]] {
+    const Peer& self = host_->world.self();
+    return Failure{ErrorCode::not_member,
+                   fmt::format("{}: {} is not a member of it; only members may call its operations "
+                               "(see is_member())",
+                               label(operation), describe(self)),
+                   {}};
+  }
+  if (!standing_->usable()) [[unlikely]]
+    return labelled(standing_->refusal(), label(operation));
+  return std::nullopt;
+}
+
+std::string Group::check_device(const Device& device, bool is_service) const {
+  if (device.kind == Device::Kind::cpu) {
+    if (is_service || plan_.backend != Backend::nccl) return {};
+    return "the group was made with the backend nccl, which works on GPU memory only; make one "
+           "with "
+           "cpu or automatic for host memory";
+  }
+  if (plan_.backend != Backend::nccl && plan_.backend != Backend::automatic) {
+    return fmt::format(
+        "the group was made with the backend {}, which works on host memory only; "
+        "make one with nccl or automatic for GPU memory",
+        name_of(plan_.backend));
+  }
+  if (device.index != host_->cuda_device) {
+    return fmt::format(
+        "memory on cuda:{}, and this rank's device is cuda:{}; see "
+        "InitOptions::device",
+        device.index, host_->cuda_device);
+  }
+  if (carriers_[carrier_index(device)].load() != nullptr) return {};
+  std::string why = "this build of muster has no NCCL";
+  if (host_->makers.nccl && (!host_->makers.nccl_available || host_->makers.nccl_available(&why)))
+    return {};
+  return "GPU memory cannot be used: " + why;
+}
+
+bool Group::device_is_sound(const Device& device, bool is_service, std::string& why) const {
+  if (device.kind == Device::Kind::cpu && plan_.backend != Backend::nccl) [[likely]]
+    return true;
+  why = check_device(device, is_service);
+  return why.empty();
+}
+
+Outcome<GroupCarrier*> Group::carrier_of(const Device& device, const char* operation,
+                                         Deadline deadline) {
+  const size_t index = carrier_index(device);
+  GroupCarrier* const carrier = carriers_[index].load(std::memory_order_acquire);
+  if (carrier != nullptr) [[likely]]
+    return carrier;
+  return make_carrier(index, operation, deadline);
+}
+
+// False, with `failure` set, where the call is refused.
+bool Group::prepare(const CollectiveCall& call, const CallOptions& options, Prepared& prepared,
+                    Failure& failure) {
+  const char* const name = name_of(call);
+  if (std::optional<Failure> why = refusal(name)) [[unlikely]] {
+    failure = std::move(*why);
+    return false;
+  }
+  Operation& operation = prepared.operation;
+  std::string why;
+  const bool sound = check_collective(call, shape(), operation, why);
+  Device& device = operation.device;
+  // Nothing to look at: whatever the group has.
+  const bool anywhere =
+      call.kind == OpKind::barrier || (operation.in == nullptr && operation.out == nullptr);
+  if (plan_.backend == Backend::nccl && anywhere && device == Device::cpu() && !call.is_service)
+    device = Device::cuda(host_->cuda_device);
+  if (!sound || !device_is_sound(device, call.is_service, why)) [[unlikely]] {
+    failure = refuse(name, std::move(why)).value();
+    return false;
+  }
+  operation.stream = options.stream;
+  prepared.deadline = deadline_of(options);
+  prepared.carrier = carriers_[carrier_index(device)].load(std::memory_order_acquire);
+  if (prepared.carrier != nullptr) [[likely]]
+    return true;
+  Outcome<GroupCarrier*> made = make_carrier(carrier_index(device), name, prepared.deadline);
+  if (made) {
+    prepared.carrier = *made;
+  } else {
+    failure = std::move(made.error());
+  }
+  return made.has_value();
+}
+
+Outcome<> Group::perform(const CollectiveCall& call, const CallOptions& options) {
+  Prepared prepared;
+  Failure failure;
+  if (!prepare(call, options, prepared, failure)) return tl::unexpected(std::move(failure));
+  return prepared.carrier->perform(prepared.operation, name_of(call), prepared.deadline);
+}
+
+Outcome<std::shared_ptr<WorkState>> Group::begin(const CollectiveCall& call,
+                                                 const CallOptions& options) {
+  Prepared prepared;
+  Failure failure;
+  if (!prepare(call, options, prepared, failure)) return tl::unexpected(std::move(failure));
+  return prepared.carrier->begin(std::move(prepared.operation), name_of(call), prepared.deadline);
+}
+
+Outcome<GroupCarrier*> Group::prepare_transfer(const Transfer& transfer,
+                                               const CallOptions& options) {
+  const char* const name = name_of(transfer.kind);
+  if (std::optional<Failure> why = refusal(name)) return tl::unexpected(std::move(*why));
+  std::string why;
+  if (!check_transfer(transfer, shape(), why) || !device_is_sound(transfer.device, false, why))
+    return refuse(name, std::move(why));
+  Outcome<GroupCarrier*> carrier = carrier_of(transfer.device, name, deadline_of(options));
+  if (!carrier) return carrier;
+  why = (*carrier)->backend().refuses(transfer);
+  if (!why.empty()) return refuse(name, std::move(why));
+  if (transfer.kind == OpKind::send && departures_.gone(transfer.peer))
+    return tl::unexpected(transfer_failed(transfer, departures_.failure_of(transfer.peer)));
+  return carrier;
+}
+
+// "recv from rank 2 (node7, pid 4711) of group world"
+std::string Group::transfer_label(const Transfer& transfer) const {
+  std::string name = name_of(transfer.kind);
+  if (transfer.peer >= 0) {
+    name += (transfer.kind == OpKind::send ? " to " : " from ") + describe(members_[transfer.peer]);
+  } else {
+    name += " from any rank";
+  }
+  if (transfer.tag != 0) name += fmt::format(" with tag {}", transfer.tag);
+  return label(name);
+}
+
+Failure Group::transfer_failed(const Transfer& transfer, const Failure& own) {
+  return standing_->settle(own, transfer_label(transfer));
+}
+
+Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& options) {
+  const Outcome<GroupCarrier*> carrier = prepare_transfer(transfer, options);
+  if (!carrier) return tl::unexpected(carrier.error());
+  Deadline deadline = deadline_of(options);
+  const GroupTransfers::Inside inside(transfers_, transfer.peer);
+  // After it is seen to be inside: a rank that leaves from here on ends it.
+  const bool gone = departures_.gone(transfer.peer);
+  if (gone) [[unlikely]]
+    deadline = std::min(deadline, call_deadline(kLastMessage));
+  Outcome<int> sender = (*carrier)->backend().transfer(transfer, deadline);
+  if (sender) [[likely]]
+    return sender;
+  const bool over = gone && sender.error().code == ErrorCode::timeout;
+  return tl::unexpected(
+      transfer_failed(transfer, over ? departures_.failure_of(transfer.peer) : sender.error()));
+}
+
+Outcome<std::vector<std::shared_ptr<WorkState>>> Group::begin(std::vector<Transfer> transfers,
+                                                              const CallOptions& options) {
+  std::array<std::vector<size_t>, kCarriers> of_carrier;
+  for (size_t i = 0; i < transfers.size(); ++i) {
+    const Outcome<GroupCarrier*> carrier = prepare_transfer(transfers[i], options);
+    if (!carrier) return tl::unexpected(carrier.error());
+    of_carrier[carrier_index(transfers[i].device)].push_back(i);
+  }
+  std::vector<std::shared_ptr<WorkState>> works(transfers.size());
+  const Deadline deadline = deadline_of(options);
+  for (size_t c = 0; c < kCarriers; ++c) {
+    if (of_carrier[c].empty()) continue;
+    std::vector<Transfer> together;
+    for (const size_t i : of_carrier[c])
+      together.push_back(transfers[i]);
+    auto states = carriers_[c].load()->backend().begin(together, deadline);
+    if (!states) return tl::unexpected(transfer_failed(together.front(), states.error()));
+    for (size_t k = 0; k < together.size(); ++k)
+      works[of_carrier[c][k]] = adopt(together[k], (*states)[k]);
+  }
+  return works;
+}
+
+std::shared_ptr<WorkState> Group::adopt(const Transfer& transfer,
+                                        std::shared_ptr<WorkState> state) {
+  transfers_.add(transfer.peer, state);
+  if (departures_.gone(transfer.peer)) end_waits_later(transfer.peer);
+  return observe(std::move(state), standing_, name_of(transfer.kind), transfer_label(transfer));
+}
+
+}  // namespace muster::worker

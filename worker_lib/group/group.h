@@ -1,0 +1,166 @@
+// What is behind a ProcessGroup handle: the members, the backends that carry the operations, the
+// order of the calls, and what failed.
+//
+// A synchronous collective runs on the caller's thread where nothing asynchronous is under way;
+// else it takes its turn in the group's queue, whose thread is made by the first asynchronous call
+// (group_carrier.h). The first failure ends the group: it is kept, every backend is aborted with
+// it, and every later call returns it (group_standing.h). Failures come from a backend, from
+// abort(), from a deadline in the queue, and from the watch, on its thread.
+//
+// Owned by the handles; a group that no handle holds stays until the work begun on it is done
+// (GroupHost::linger). Any thread may call anything. The texts of all failures name the operation
+// and the group already.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "muster/process_group.h"
+#include "worker_lib/backends/backend.h"
+#include "worker_lib/failure.h"
+#include "worker_lib/group/group_carrier.h"
+#include "worker_lib/group/group_checks.h"
+#include "worker_lib/group/group_delays.h"
+#include "worker_lib/group/group_departures.h"
+#include "worker_lib/group/group_host.h"
+#include "worker_lib/group/group_p2p.h"
+#include "worker_lib/group/group_plan.h"
+#include "worker_lib/group/group_standing.h"
+#include "worker_lib/group/monitored_barrier.h"
+#include "worker_lib/group/work_state.h"
+#include "worker_lib/members.h"
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+class Group : public std::enable_shared_from_this<Group> {
+ public:
+  // The group of all ranks; blocks until they are there. `host` is what job and groups share.
+  static Outcome<std::shared_ptr<Group>> make_world(std::shared_ptr<GroupHost> host,
+                                                    Deadline deadline);
+  // Any group; blocks until its members are there, and on others not at all.
+  static Outcome<std::shared_ptr<Group>> make(std::shared_ptr<GroupHost> host, GroupPlan plan,
+                                              Deadline deadline);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  // ---- who is in it
+
+  bool is_member() const noexcept { return members_.me >= 0; }
+  const Members& members() const { return members_; }  // me == -1: this rank is not in it.
+  const std::vector<GlobalRank>& ranks() const { return plan_.ranks; }
+  const std::string& name() const { return plan_.name; }
+  const std::string& id() const { return plan_.id; }
+  std::chrono::milliseconds timeout() const { return plan_.timeout; }
+  std::optional<Backend> cpu_backend() const;
+  std::optional<Backend> cuda_backend() const;
+
+  // ---- operations
+
+  Outcome<> perform(const CollectiveCall& call, const CallOptions& options);
+  Outcome<std::shared_ptr<WorkState>> begin(const CollectiveCall& call, const CallOptions& options);
+  // The value: who sent it.
+  Outcome<int> transfer(const Transfer& transfer, const CallOptions& options);
+  Outcome<std::vector<std::shared_ptr<WorkState>>> begin(std::vector<Transfer> transfers,
+                                                         const CallOptions& options);
+  Outcome<SharedBlock> allocate_shared(size_t bytes, const CallOptions& options);
+  Outcome<> monitored_barrier(const CallOptions& options, bool wait_all_ranks);
+
+  // ---- other groups. The result of a rank that is not in it: is_member() == false.
+
+  // Of ranks of the job, whoever of them is in this group.
+  Outcome<std::shared_ptr<Group>> new_group(std::span<const GlobalRank> ranks,
+                                            const GroupOptions& options);
+  Outcome<std::shared_ptr<Group>> split(int color, int key, const GroupOptions& options);
+
+  // ---- the end
+
+  void abort(std::string_view reason);
+  std::optional<Failure> failure() const { return standing_->failure(); }
+  // Why a call is refused before its arguments are looked at.
+  std::optional<Failure> refusal(const char* operation) const;
+
+  // destroy_process_group() does the three for all groups (GroupHost::close_groups): waits for what
+  // is under way on this rank; says what was performed; hears no news and takes no calls any more.
+  void wait_idle();
+  Farewell farewell() const;
+  void close();
+  bool idle();
+
+ private:
+  struct Retire {
+    void operator()(Group* group) const;
+  };
+  // A call that may go to its carrier.
+  struct Prepared {
+    Operation operation = {};
+    GroupCarrier* carrier = nullptr;
+    Deadline deadline = {};
+  };
+
+  Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members);
+
+  GroupShape shape() const { return {members_.size(), members_.me}; }
+  Deadline deadline_of(const CallOptions& options) const;
+  std::string label(std::string_view operation) const;
+  tl::unexpected<Failure> refuse(std::string_view operation, std::string why) const;
+
+  bool prepare(const CollectiveCall& call, const CallOptions& options, Prepared& prepared,
+               Failure& failure);
+  Outcome<GroupCarrier*> prepare_transfer(const Transfer& transfer, const CallOptions& options);
+  std::string transfer_label(const Transfer& transfer) const;
+  Failure transfer_failed(const Transfer& transfer, const Failure& own);
+  std::shared_ptr<WorkState> adopt(const Transfer& transfer, std::shared_ptr<WorkState> state);
+  // Whether memory there can be used here: why not, or empty.
+  std::string check_device(const Device& device, bool is_service) const;
+  bool device_is_sound(const Device& device, bool is_service, std::string& why) const;
+  // That of the memory there, made where it is not there yet.
+  Outcome<GroupCarrier*> carrier_of(const Device& device, const char* operation, Deadline deadline);
+  Outcome<GroupCarrier*> make_carrier(size_t index, const char* operation, Deadline deadline);
+  Outcome<std::unique_ptr<GroupBackend>> make_backend(size_t index, Deadline deadline);
+  void publish(size_t index, std::unique_ptr<GroupBackend> backend);
+  // Why a set-up is to be given up.
+  std::optional<Failure> interruption(size_t index) const;
+  Outcome<std::shared_ptr<Group>> make_other(const char* made_by, std::span<const GlobalRank> ranks,
+                                             const GroupOptions& options);
+  Outcome<> agree_on_bytes(size_t bytes, const CallOptions& options);
+
+  void subscribe();
+  void unsubscribe();
+  void on_failed(const Failure& failure, GroupStanding::Source source);
+  void on_news(const Watch::News& news);
+  void on_left(int member);
+  // In a while, if something is waiting for this member (-1: for anybody) then as it is now.
+  void end_waits_later(int member);
+  // Ends operations that a member who left has not taken part in.
+  void end_missing();
+  OperationCounts begun() const;
+  int member_of(GlobalRank rank) const;
+
+  const std::shared_ptr<GroupHost> host_;
+  const GroupPlan plan_;
+  const Members members_;
+  const std::weak_ptr<Watch> watch_;
+  const std::shared_ptr<GroupStanding> standing_;
+  GroupDepartures departures_;
+  GroupTransfers transfers_;
+  std::mutex making_;  // Held while a carrier is made.
+  std::array<std::atomic<GroupCarrier*>, kCarriers> carriers_{};
+  std::array<std::unique_ptr<GroupCarrier>, kCarriers> carrier_owners_;
+  std::atomic<bool> made_{false};
+  MonitoredBarrier monitored_;
+  std::mutex subscription_mutex_;
+  std::optional<int> subscription_;
+  GroupDelays delays_;  // Last: its thread uses the above.
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,69 @@
+#include "worker_lib/group/group_bytes.h"
+
+#include <array>
+#include <cstdint>
+
+#include "worker_lib/group/group.h"
+#include "worker_lib/group/shared_time.h"
+
+namespace muster::worker {
+
+namespace {
+
+Buffer byte_view(std::string& bytes) {
+  return {bytes.data(), bytes.size(), DType::uint8};
+}
+
+}  // namespace
+
+Outcome<> broadcast_bytes(Group& group, std::string& bytes, int root, const CallOptions& options) {
+  const SharedTime time(group, options);
+  CollectiveCall call{
+      .kind = OpKind::broadcast, .root = root, .name = "broadcast_bytes", .is_service = true};
+  std::array<int64_t, 1> length{static_cast<int64_t>(bytes.size())};
+  call.out = Buffer(length);
+  call.in = call.out;
+  const Outcome<> told = group.perform(call, options);
+  if (!told) return told;
+  if (group.members().me != root) bytes.resize(static_cast<size_t>(length[0]));
+  call.out = byte_view(bytes);
+  call.in = call.out;
+  return group.perform(call, time.left());
+}
+
+Outcome<std::vector<std::string>> all_gather_bytes(Group& group, std::string_view bytes,
+                                                   const CallOptions& options) {
+  const SharedTime time(group, options);
+  const std::array<int64_t, 1> length{static_cast<int64_t>(bytes.size())};
+  std::vector<int64_t> lengths(static_cast<size_t>(group.members().size()));
+  const Outcome<> told = group.perform({.kind = OpKind::all_gather,
+                                        .in = ConstBuffer(length),
+                                        .out = Buffer(lengths),
+                                        .name = "all_gather_bytes",
+                                        .is_service = true},
+                                       options);
+  if (!told) return tl::unexpected(told.error());
+  const std::vector<size_t> counts(lengths.begin(), lengths.end());
+  size_t sum = 0;
+  for (const size_t count : counts)
+    sum += count;
+  std::string all(sum, '\0');
+  const Outcome<> done = group.perform({.kind = OpKind::all_gather,
+                                        .in = {bytes.data(), bytes.size(), DType::uint8},
+                                        .out = byte_view(all),
+                                        .is_v = true,
+                                        .recv_counts = counts,
+                                        .name = "all_gather_bytes",
+                                        .is_service = true},
+                                       time.left());
+  if (!done) return tl::unexpected(done.error());
+  std::vector<std::string> texts;
+  size_t at = 0;
+  for (const size_t count : counts) {
+    texts.push_back(all.substr(at, count));
+    at += count;
+  }
+  return texts;
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,209 @@
+// How a group comes to be: its members meet at the store, agree on the backend, and set it up.
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/error.h"
+#include "worker_lib/fork_guard.h"
+#include "worker_lib/group/group.h"
+#include "worker_lib/group/group_labels.h"
+#include "worker_lib/group/group_plan.h"
+#include "worker_lib/group/group_roll_call.h"
+#include "worker_lib/group/group_solo.h"
+
+namespace muster::worker {
+
+namespace {
+
+constexpr const char* kBackendKey = "backend";
+constexpr const char* kDoneKey = "done";
+constexpr std::array kCarrierKeys = {"host", "device"};
+
+Failure late_members(RollCall& roll_call, const Members& members) {
+  const auto missing = roll_call.missing();
+  if (!missing) return missing.error();
+  if (missing->empty())
+    return {ErrorCode::timeout, "not done in time, although all ranks came; give it more", {}};
+  return {ErrorCode::timeout, did_not_come(members, *missing) + " in time", *missing};
+}
+
+// All members are there, and want the same backend.
+Outcome<> meet_members(StoreClient store, Backend backend, const GroupSetup& setup) {
+  const std::string wanted = name_of(backend);
+  const auto agreed = store.compare_set(kBackendKey, "", wanted);
+  if (!agreed) return tl::unexpected(store_failure(agreed.error()));
+  if (*agreed != wanted) {
+    return failed(ErrorCode::mismatch,
+                  fmt::format("another member asks for the backend {}, and {} for {}; ask for the "
+                              "same on all",
+                              *agreed, describe(setup.members.self()), wanted));
+  }
+  RollCall roll_call(store, setup.members);
+  const Outcome<bool> last = roll_call.enter();
+  if (!last) return tl::unexpected(last.error());
+  if (*last) {
+    const auto opened = roll_call.decide("all");
+    return opened ? Outcome<>(Done{}) : tl::unexpected(opened.error());
+  }
+  const auto opened = roll_call.wait_verdict(setup.deadline, setup.interrupted);
+  if (!opened) return tl::unexpected(opened.error());
+  if (!*opened) return tl::unexpected(late_members(roll_call, setup.members));
+  return Done{};
+}
+
+// The last one to be done with the set-up takes its keys away, since groups may be made for ever.
+// What goes wrong here costs the store some memory and nobody anything else.
+void forget_setup(StoreClient store, int members) {
+  const auto done = store.add(kDoneKey, 1);
+  if (!done || *done != members) return;
+  const auto keys = store.list_keys();
+  if (!keys) return;
+  for (const std::string& key : *keys)
+    static_cast<void>(store.delete_key(key));
+}
+
+const BackendMaker& maker_of(const BackendMakers& makers, Backend backend) {
+  if (backend == Backend::nccl) return makers.nccl;
+  return backend == Backend::gloo ? makers.gloo : makers.cpu;
+}
+
+}  // namespace
+
+std::optional<Failure> Group::interruption(size_t index) const {
+  if (!standing_->usable()) return standing_->refusal();
+  // A member that has left without its first operation here will not come.
+  return made_ ? departures_.missing_in(index, 1) : std::nullopt;
+}
+
+Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadline deadline) {
+  const Backend host_backend = plan_.backend == Backend::gloo ? Backend::gloo : Backend::cpu;
+  const Backend backend = index == 0 ? host_backend : Backend::nccl;
+  if (index == 0 && members_.size() == 1) return make_solo_backend();
+  const BackendMaker& maker = maker_of(host_->makers, backend);
+  if (!maker) {
+    return failed(ErrorCode::backend,
+                  fmt::format("this build of muster has no backend {}", name_of(backend)));
+  }
+  Outcome<StoreClient> store = host_->connect_store(deadline);
+  if (!store) return tl::unexpected(std::move(store.error()));
+  const StoreClient mine =
+      store->with_prefix(fmt::format("group/{}/{}", plan_.id, kCarrierKeys[index]));
+  GroupSetup setup{.name = plan_.name,
+                   .members = members_,
+                   .store = mine.with_prefix("setup"),
+                   .deadline = deadline,
+                   .interrupted = [this, index] { return interruption(index); },
+                   .cuda_device = host_->cuda_device};
+  const Outcome<> met = meet_members(mine, plan_.backend, setup);
+  if (!met) return tl::unexpected(met.error());
+  Outcome<std::unique_ptr<GroupBackend>> made = maker(std::move(setup));
+  if (made) forget_setup(mine, members_.size());
+  return made;
+}
+
+void Group::publish(size_t index, std::unique_ptr<GroupBackend> backend) {
+  carrier_owners_[index] =
+      std::make_unique<GroupCarrier>(std::move(backend), index, standing_, departures_);
+  carriers_[index].store(carrier_owners_[index].get());
+  // A failure that came meanwhile has not found the backend.
+  if (standing_->failed()) carrier_owners_[index]->backend().abort(standing_->refusal());
+}
+
+Outcome<GroupCarrier*> Group::make_carrier(size_t index, const char* operation, Deadline deadline) {
+  const std::lock_guard lock(making_);
+  if (GroupCarrier* const made = carriers_[index].load()) return made;
+  Outcome<std::unique_ptr<GroupBackend>> backend = make_backend(index, deadline);
+  if (!backend) return tl::unexpected(standing_->settle(backend.error(), label(operation)));
+  publish(index, std::move(*backend));
+  return carriers_[index].load();
+}
+
+Outcome<std::shared_ptr<Group>> Group::make(std::shared_ptr<GroupHost> host, GroupPlan plan,
+                                            Deadline deadline) {
+  Members members = members_among(host->world, plan.ranks);
+  const char* const made_by = plan.made_by;
+  const size_t first = plan.backend == Backend::nccl ? 1 : 0;
+  const std::shared_ptr<Group> group(new Group(host, std::move(plan), std::move(members)),
+                                     Retire{});
+  if (!group->is_member()) return group;
+  const std::string why =
+      group->check_device(first == 0 ? Device::cpu() : Device::cuda(host->cuda_device), false);
+  if (!why.empty()) return failed(ErrorCode::backend, group->label(made_by) + ": " + why);
+  host->add(group);
+  group->subscribe();
+  const Outcome<GroupCarrier*> carrier = group->make_carrier(first, made_by, deadline);
+  if (!carrier) return tl::unexpected(carrier.error());
+  group->made_ = true;
+  return group;
+}
+
+Outcome<std::shared_ptr<Group>> Group::make_world(std::shared_ptr<GroupHost> host,
+                                                  Deadline deadline) {
+  GroupPlan plan{.id = "world",
+                 .name = "world",
+                 .ranks = {},
+                 .timeout = host->timeout,
+                 .backend = host->backend,
+                 .made_by = "set-up"};
+  for (int rank = 0; rank < host->world.size(); ++rank)
+    plan.ranks.push_back(GlobalRank{rank});
+  return make(std::move(host), std::move(plan), deadline);
+}
+
+// Every member counts how often it was told to make a group of these ranks, so that all of them
+// know which of those groups this is, without a word.
+Outcome<std::shared_ptr<Group>> Group::new_group(std::span<const GlobalRank> ranks,
+                                                 const GroupOptions& options) {
+  // The failure of this group is no other's: those who are left may form one without the dead.
+  std::optional<Failure> refused = refusal("new_group");
+  if (refused && (in_forked_child() || !standing_->failed()))
+    return tl::unexpected(std::move(*refused));
+  return make_other("new_group", ranks, options);
+}
+
+Outcome<std::shared_ptr<Group>> Group::make_other(const char* made_by,
+                                                  std::span<const GlobalRank> ranks,
+                                                  const GroupOptions& options) {
+  const std::string why = check_group(ranks, host_->world.size(), options);
+  if (!why.empty()) return failed(ErrorCode::invalid_argument, std::string(made_by) + ": " + why);
+  const std::string digest = ranks_digest(ranks);
+  const bool member = members_among(host_->world, ranks).me >= 0;
+  const uint64_t number = member ? host_->next_number(digest) : 0;
+  GroupPlan plan{.id = fmt::format("{}.{}", digest, number),
+                 .name = options.name.empty() ? default_group_name(ranks) : options.name,
+                 .ranks = {ranks.begin(), ranks.end()},
+                 .timeout = options.timeout.value_or(host_->timeout),
+                 .backend = options.backend.value_or(host_->backend),
+                 .made_by = made_by};
+  return make(host_, std::move(plan), deadline_of({.timeout = options.timeout}));
+}
+
+Outcome<std::shared_ptr<Group>> Group::split(int color, int key, const GroupOptions& options) {
+  if (auto refused = refusal("split")) return tl::unexpected(std::move(*refused));
+  const std::array<int64_t, 2> mine{color, key};
+  std::vector<SplitChoice> choices(static_cast<size_t>(members_.size()));
+  static_assert(sizeof(SplitChoice) == sizeof mine);
+  const Outcome<> gathered =
+      perform({.kind = OpKind::all_gather,
+               .in = ConstBuffer(mine),
+               .out = Buffer(choices.data(), choices.size() * mine.size(), DType::int64),
+               .name = "split",
+               .is_service = true},
+              {.timeout = options.timeout});
+  if (!gathered) return tl::unexpected(gathered.error());
+  if (color >= 0) {
+    return make_other("split", ranks_of_color(choices, plan_.ranks, color), options);
+  }
+  GroupPlan nobody{.id = "none",
+                   .name = options.name.empty() ? "group of another color" : options.name,
+                   .ranks = {},
+                   .timeout = plan_.timeout,
+                   .backend = plan_.backend,
+                   .made_by = "split"};
+  return make(host_, std::move(nobody), Deadline::max());
+}
+
+}  // namespace muster::worker

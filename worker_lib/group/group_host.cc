@@ -1,0 +1,98 @@
+#include "worker_lib/group/group_host.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "worker_lib/group/group.h"
+
+namespace muster::worker {
+
+namespace {
+
+// A program may make and drop groups for ever; what others may still want to know is how far this
+// rank came in the last of them.
+constexpr size_t kRetiredMax = 64;
+// The watch cuts longer texts.
+constexpr size_t kFarewellBytes = 4000;
+
+}  // namespace
+
+GroupHost::~GroupHost() = default;
+
+std::shared_ptr<Watch> GroupHost::watch_now() {
+  const std::lock_guard lock(mutex_);
+  return watch;
+}
+
+void GroupHost::add(std::weak_ptr<Group> group) {
+  const auto gone = idle_ones();
+  const std::lock_guard lock(mutex_);
+  std::erase_if(groups_, [](const std::weak_ptr<Group>& known) { return known.expired(); });
+  groups_.push_back(std::move(group));
+}
+
+// Groups are destroyed outside of the lock: that takes their threads' time.
+std::vector<std::unique_ptr<Group>> GroupHost::idle_ones() {
+  std::vector<std::unique_ptr<Group>> gone;
+  const std::lock_guard lock(mutex_);
+  for (std::unique_ptr<Group>& group : lingering_) {
+    if (group->idle()) gone.push_back(std::move(group));
+  }
+  std::erase(lingering_, nullptr);
+  return gone;
+}
+
+void GroupHost::retire(std::unique_ptr<Group> group) {
+  const bool idle = group->idle();
+  const std::lock_guard lock(mutex_);
+  retired_.push_back(group->farewell());
+  if (retired_.size() > kRetiredMax) retired_.pop_front();
+  if (!idle) lingering_.push_back(std::move(group));
+}
+
+uint64_t GroupHost::next_number(const std::string& ranks_digest) {
+  const std::lock_guard lock(mutex_);
+  return ++numbers_[ranks_digest];
+}
+
+// What was performed in those groups and in those that went before.
+std::vector<Farewell> GroupHost::wait_for_all(const std::vector<std::shared_ptr<Group>>& groups) {
+  std::vector<std::unique_ptr<Group>> lingering;
+  std::vector<Farewell> farewells;
+  {
+    const std::lock_guard lock(mutex_);
+    lingering.swap(lingering_);
+    farewells.assign(retired_.begin(), retired_.end());
+  }
+  for (const std::unique_ptr<Group>& group : lingering)
+    group->wait_idle();
+  for (const std::shared_ptr<Group>& group : groups) {
+    group->wait_idle();
+    farewells.push_back(group->farewell());
+  }
+  return farewells;
+}
+
+void GroupHost::close_groups() {
+  std::vector<std::shared_ptr<Group>> groups;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::weak_ptr<Group>& known : groups_) {
+      if (auto group = known.lock()) groups.push_back(std::move(group));
+    }
+  }
+  std::ranges::reverse(groups);
+  const std::vector<Farewell> farewells = wait_for_all(groups);
+  const std::shared_ptr<Watch> told = watch_now();
+  if (told != nullptr) {
+    for (std::string& text : encode_farewells(farewells, kFarewellBytes))
+      told->tell_aborted(kFarewellId, {ErrorCode::peer_failed, std::move(text), {}});
+  }
+  for (const std::shared_ptr<Group>& group : groups)
+    group->close();
+  // Handles may outlive the job; its watch is not to.
+  const std::lock_guard lock(mutex_);
+  watch.reset();
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,163 @@
+// How a group hears that it is over: from abort(), from its own backends, and from the watch.
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "worker_lib/group/group.h"
+
+namespace muster::worker {
+
+namespace {
+
+// The last message of a rank that left is in the kernel or in shared memory when the news come;
+// half a second is ample to take it out.
+constexpr std::chrono::milliseconds kLeftPatience{500};
+
+// The watch says what happened; where it says nothing, that it did.
+Failure failure_of_news(const Watch::News& news, ErrorCode code, std::string otherwise) {
+  if (!news.failure.message.empty()) return news.failure;
+  Failure failure{code, std::move(otherwise), {}};
+  if (code == ErrorCode::peer_failed) failure.ranks = {news.rank};
+  return failure;
+}
+
+}  // namespace
+
+int Group::member_of(GlobalRank rank) const {
+  const auto at = std::ranges::find(plan_.ranks, rank);
+  return at == plan_.ranks.end() ? -1 : static_cast<int>(at - plan_.ranks.begin());
+}
+
+void Group::subscribe() {
+  const std::shared_ptr<Watch> watch = watch_.lock();
+  if (watch == nullptr) return;
+  const int id = watch->subscribe([this](const Watch::News& news) { on_news(news); });
+  const std::lock_guard lock(subscription_mutex_);
+  subscription_ = id;
+}
+
+void Group::unsubscribe() {
+  std::optional<int> id;
+  {
+    const std::lock_guard lock(subscription_mutex_);
+    id.swap(subscription_);
+  }
+  const std::shared_ptr<Watch> watch = watch_.lock();
+  if (id && watch != nullptr) watch->unsubscribe(*id);
+}
+
+void Group::abort(std::string_view reason) {
+  if (!is_member()) return;
+  const Failure failure{ErrorCode::aborted,
+                        fmt::format("{} aborted the group: {}", describe(members_.self()), reason),
+                        {}};
+  // The others first: what is blocked here may end the process as soon as it returns.
+  const std::shared_ptr<Watch> watch = watch_.lock();
+  if (watch != nullptr && !standing_->failure()) watch->tell_aborted(plan_.id, failure);
+  standing_->fail(failure, GroupStanding::Source::known);
+}
+
+// Tells the others what they cannot know by themselves, and ends what is blocked here: in this
+// order, since what was blocked may end the process at once.
+void Group::on_failed(const Failure& failure, GroupStanding::Source source) {
+  const std::shared_ptr<Watch> watch = watch_.lock();
+  if (source == GroupStanding::Source::here && watch != nullptr) {
+    Failure told = failure;
+    told.message =
+        fmt::format("{} gave the group up: {}", describe(members_.self()), failure.message);
+    watch->tell_aborted(plan_.id, told);
+  }
+  for (const std::atomic<GroupCarrier*>& slot : carriers_) {
+    if (GroupCarrier* const carrier = slot.load()) carrier->backend().abort(failure);
+  }
+}
+
+void Group::on_news(const Watch::News& news) {
+  using Kind = Watch::News::Kind;
+  if (news.kind == Kind::stopped) {
+    if (host_->on_sigterm != StopPolicy::end_calls) return;
+    standing_->fail(failure_of_news(news, ErrorCode::stopped, "the job was told to end (SIGTERM)"),
+                    GroupStanding::Source::known);
+    return;
+  }
+  const int member = member_of(news.rank);
+  if (member < 0 || member == members_.me) return;
+  if (news.kind == Kind::died) {
+    standing_->fail(
+        failure_of_news(news, ErrorCode::peer_failed, describe(members_[member]) + " died"),
+        GroupStanding::Source::known);
+  } else if (news.kind == Kind::left) {
+    on_left(member);
+  } else if (news.group_id == kFarewellId) {
+    if (const auto farewell = find_farewell(news.failure.message, plan_.id))
+      departures_.said_farewell(member, farewell->performed);
+    end_missing();
+  } else if (news.group_id == plan_.id) {
+    standing_->fail(
+        failure_of_news(news, ErrorCode::aborted, describe(members_[member]) + " gave up"),
+        GroupStanding::Source::told);
+  }
+}
+
+OperationCounts Group::begun() const {
+  OperationCounts counts{};
+  for (size_t i = 0; i < kCarriers; ++i) {
+    if (const GroupCarrier* const carrier = carriers_[i].load()) counts[i] = carrier->begun();
+  }
+  return counts;
+}
+
+Farewell Group::farewell() const {
+  return {plan_.id, begun()};
+}
+
+void Group::end_missing() {
+  const OperationCounts counts = begun();
+  for (size_t i = 0; i < kCarriers; ++i) {
+    const auto missing = departures_.missing_in(i, counts[i]);
+    if (missing) standing_->fail(*missing, GroupStanding::Source::known);
+  }
+}
+
+void Group::on_left(int member) {
+  const bool came = departures_.left(member, begun());
+  // Who left without having been in this group will not come to its set-up.
+  if (!came && !made_)
+    standing_->fail(departures_.failure_of(member), GroupStanding::Source::known);
+  end_missing();
+  if (transfers_.involves(member)) end_waits_later(member);
+  if (departures_.gone(-1) && transfers_.involves(-1)) end_waits_later(-1);
+}
+
+void Group::end_waits_later(int member) {
+  delays_.after(kLeftPatience, [this, member] {
+    if (!transfers_.involves(member)) return;
+    standing_->fail(departures_.failure_of(member), GroupStanding::Source::known);
+  });
+}
+
+bool Group::idle() {
+  const auto is_idle = [](const std::atomic<GroupCarrier*>& slot) {
+    GroupCarrier* const carrier = slot.load();
+    return carrier == nullptr || carrier->idle();
+  };
+  return transfers_.idle() && std::ranges::all_of(carriers_, is_idle);
+}
+
+void Group::wait_idle() {
+  for (const std::atomic<GroupCarrier*>& slot : carriers_) {
+    if (GroupCarrier* const carrier = slot.load()) carrier->wait_idle();
+  }
+  transfers_.wait_idle();
+}
+
+void Group::close() {
+  unsubscribe();
+  standing_->close();
+  monitored_.disconnect();
+}
+
+}  // namespace muster::worker

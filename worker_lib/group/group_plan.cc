@@ -1,0 +1,90 @@
+#include "worker_lib/group/group_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace muster::worker {
+
+namespace {
+
+constexpr size_t kNameBytesMax = 64;
+
+}  // namespace
+
+std::string check_group(std::span<const GlobalRank> ranks, int world_size,
+                        const GroupOptions& options) {
+  if (ranks.empty()) return "a group needs at least one rank";
+  std::vector<bool> seen(static_cast<size_t>(world_size));
+  for (const GlobalRank rank : ranks) {
+    if (rank.value < 0 || rank.value >= world_size) {
+      return fmt::format("rank {} is not in the job, whose ranks are 0 to {}", rank.value,
+                         world_size - 1);
+    }
+    if (seen[static_cast<size_t>(rank.value)]) return fmt::format("rank {} twice", rank.value);
+    seen[static_cast<size_t>(rank.value)] = true;
+  }
+  if (options.name.size() > kNameBytesMax) {
+    return fmt::format("the name has {} characters; {} are allowed", options.name.size(),
+                       kNameBytesMax);
+  }
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; };
+  if (std::ranges::any_of(options.name, is_control)) return "the name has control characters";
+  if (options.timeout && options.timeout->count() <= 0) {
+    return fmt::format("the time-out of {} ms leaves no time", options.timeout->count());
+  }
+  return {};
+}
+
+std::string default_group_name(std::span<const GlobalRank> ranks) {
+  std::string name = ranks.size() == 1 ? "group of rank " : "group of ranks ";
+  for (size_t i = 0; i < ranks.size();) {
+    size_t end = i + 1;
+    while (end < ranks.size() && ranks[end].value == ranks[end - 1].value + 1)
+      ++end;
+    if (i > 0) name += ',';
+    name += std::to_string(ranks[i].value);
+    if (end - i > 1) name += (end - i == 2 ? ',' : '-') + std::to_string(ranks[end - 1].value);
+    i = end;
+  }
+  if (name.size() <= kNameBytesMax) return name;
+  const std::string tail = fmt::format(",... ({} ranks)", ranks.size());
+  return name.substr(0, kNameBytesMax - tail.size()) + tail;
+}
+
+// FNV-1a, 64 bits, beside the number of ranks: two lists of one job do not meet by chance.
+std::string ranks_digest(std::span<const GlobalRank> ranks) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const GlobalRank rank : ranks) {
+    for (int shift = 0; shift < 32; shift += 8) {
+      hash ^= static_cast<uint64_t>(rank.value >> shift & 0xff);
+      hash *= 0x100000001b3;
+    }
+  }
+  return fmt::format("{}-{:016x}", ranks.size(), hash);
+}
+
+Members members_among(const Members& world, std::span<const GlobalRank> ranks) {
+  Members made;
+  for (const GlobalRank rank : ranks) {
+    if (rank.value == world.me) made.me = made.size();
+    made.peers.push_back(world[rank.value]);
+  }
+  return made;
+}
+
+std::vector<GlobalRank> ranks_of_color(std::span<const SplitChoice> choices,
+                                       std::span<const GlobalRank> ranks, int64_t color) {
+  std::vector<std::pair<int64_t, size_t>> chosen;  // Key and index: no two are equal.
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (choices[i].color == color) chosen.emplace_back(choices[i].key, i);
+  }
+  std::ranges::sort(chosen);
+  std::vector<GlobalRank> made;
+  for (const auto& [key, index] : chosen)
+    made.push_back(ranks[index]);
+  return made;
+}
+
+}  // namespace muster::worker

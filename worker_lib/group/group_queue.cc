@@ -1,0 +1,119 @@
+#include "worker_lib/group/group_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "worker_lib/group/group_labels.h"
+#include "worker_lib/quiet_thread.h"
+
+namespace muster::worker {
+
+QueuedWork::QueuedWork(std::shared_ptr<GroupStanding> standing, std::string label,
+                       Deadline deadline)
+    : standing_(std::move(standing)), label_(std::move(label)), deadline_(deadline) {}
+
+// Where the deadline comes first, the group fails: that ends the operations in front as well, and
+// then this one gets its turn and the failure.
+std::optional<Outcome<>> QueuedWork::wait(Deadline until) {
+  std::unique_lock lock(mutex_);
+  const auto settled = [this] { return outcome_.has_value() || begun_; };
+  const Deadline first = std::min(until, deadline_);
+  if (first == Deadline::max()) {
+    changed_.wait(lock, settled);
+  } else if (!changed_.wait_until(lock, first, settled) && deadline_ <= until) {
+    lock.unlock();
+    const Failure expired{ErrorCode::timeout,
+                          "its time passed while operations before it were under way; give it "
+                          "more, or wait for those first",
+                          {}};
+    const bool was_first = standing_->fail(expired, GroupStanding::Source::here, label_);
+    lock.lock();
+    if (was_first) expired_ = labelled(expired, label_);
+    // Its turn may have come meanwhile, with what the group has failed of: that was this.
+    if (was_first && outcome_ && !*outcome_) outcome_ = tl::unexpected(*expired_);
+  }
+  const auto complete = [this] { return outcome_.has_value(); };
+  if (until == Deadline::max()) {
+    changed_.wait(lock, complete);
+  } else {
+    changed_.wait_until(lock, until, complete);
+  }
+  return outcome_;
+}
+
+std::optional<Outcome<>> QueuedWork::outcome() const {
+  const std::lock_guard lock(mutex_);
+  return outcome_;
+}
+
+void QueuedWork::begin() {
+  {
+    const std::lock_guard lock(mutex_);
+    begun_ = true;
+  }
+  changed_.notify_all();
+}
+
+void QueuedWork::complete(Outcome<> outcome) {
+  {
+    const std::lock_guard lock(mutex_);
+    outcome_ = expired_ && !outcome ? tl::unexpected(*expired_) : std::move(outcome);
+  }
+  changed_.notify_all();
+}
+
+GroupQueue::~GroupQueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::shared_ptr<QueuedWork> GroupQueue::push(Task task, const char* operation, Deadline deadline) {
+  auto work = std::make_shared<QueuedWork>(
+      standing_, operation_label(operation, 0, standing_->group_name()), deadline);
+  work->operation = operation;
+  work->group = standing_->group_name();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) thread_ = quiet_thread([this] { work_off(); });
+    pending_.fetch_add(1, std::memory_order_release);
+    entries_.push_back({std::move(task), work});
+  }
+  changed_.notify_one();
+  return work;
+}
+
+void GroupQueue::wait_idle() {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return idle(); });
+}
+
+bool GroupQueue::is_current_thread() const {
+  const std::lock_guard lock(mutex_);
+  return thread_.get_id() == std::this_thread::get_id();
+}
+
+void GroupQueue::work_off() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return ending_ || !entries_.empty(); });
+    if (entries_.empty()) return;
+    Entry entry = std::move(entries_.front());
+    entries_.pop_front();
+    lock.unlock();
+    entry.work->begin();
+    Outcome<> outcome = entry.task();
+    entry.task = {};
+    // Before it is told: who waits for this one may make its next call on its own thread.
+    pending_.fetch_sub(1, std::memory_order_release);
+    entry.work->complete(std::move(outcome));
+    entry = {};
+    lock.lock();
+    if (entries_.empty()) idle_.notify_all();
+  }
+}
+
+}  // namespace muster::worker

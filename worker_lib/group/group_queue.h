@@ -1,0 +1,84 @@
+// The asynchronous collectives of a group, performed one after the other in the order of the calls
+// by one thread, for backends that work on the calling thread.
+//
+// Owned by a Carrier. The thread is made by the first push() and joined by the destructor, which
+// REQUIRES that nothing is left to do or that the group has failed. Any thread may call anything.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "worker_lib/failure.h"
+#include "worker_lib/group/group_standing.h"
+#include "worker_lib/group/work_state.h"
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+// An operation in the queue. Its wait ends at the operation's own deadline even if those before it
+// take longer: then the group has failed.
+class QueuedWork final : public WorkState {
+ public:
+  QueuedWork(std::shared_ptr<GroupStanding> standing, std::string label, Deadline deadline);
+
+  std::optional<Outcome<>> wait(Deadline until) override;
+  std::optional<Outcome<>> outcome() const override;
+
+ private:
+  friend class GroupQueue;
+
+  void begin();  // Its turn has come: from here on the backend watches the deadline.
+  void complete(Outcome<> outcome);
+
+  const std::shared_ptr<GroupStanding> standing_;
+  const std::string label_;
+  const Deadline deadline_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool begun_ = false;
+  std::optional<Failure> expired_;  // Its deadline came first.
+  std::optional<Outcome<>> outcome_;
+};
+
+class GroupQueue {
+ public:
+  // Performs the operation on the queue's thread.
+  using Task = std::function<Outcome<>()>;
+
+  explicit GroupQueue(std::shared_ptr<GroupStanding> standing) : standing_(std::move(standing)) {}
+  GroupQueue(const GroupQueue&) = delete;
+  GroupQueue& operator=(const GroupQueue&) = delete;
+  ~GroupQueue();
+
+  // `operation` is its name, for messages.
+  std::shared_ptr<QueuedWork> push(Task task, const char* operation, Deadline deadline);
+
+  // Nothing waits and nothing runs. One load.
+  bool idle() const noexcept { return pending_.load(std::memory_order_acquire) == 0; }
+  void wait_idle();
+  bool is_current_thread() const;
+
+ private:
+  struct Entry {
+    Task task;
+    std::shared_ptr<QueuedWork> work;
+  };
+
+  void work_off();
+
+  const std::shared_ptr<GroupStanding> standing_;
+  std::atomic<size_t> pending_{0};
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::condition_variable idle_;
+  std::deque<Entry> entries_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,83 @@
+// The operations of a group that are no plain collectives: shared memory and the barrier at the
+// store.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "worker_lib/group/group.h"
+#include "worker_lib/group/group_labels.h"
+#include "worker_lib/group/shared_time.h"
+
+namespace muster::worker {
+
+// Members that ask for different amounts would get memory that is not symmetric.
+Outcome<> Group::agree_on_bytes(size_t bytes, const CallOptions& options) {
+  const std::array<int64_t, 1> mine{static_cast<int64_t>(bytes)};
+  std::vector<int64_t> all(static_cast<size_t>(members_.size()));
+  const Outcome<> told = perform({.kind = OpKind::all_gather,
+                                  .in = ConstBuffer(mine),
+                                  .out = Buffer(all),
+                                  .name = "allocate_shared"},
+                                 options);
+  if (!told) return told;
+  const int64_t usual =
+      *std::ranges::max_element(all, {}, [&](int64_t one) { return std::ranges::count(all, one); });
+  Failure failure{ErrorCode::mismatch, {}, {}};
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i] != usual) failure.ranks.push_back(plan_.ranks[i]);
+  }
+  if (failure.ranks.empty()) return Done{};
+  std::ranges::sort(failure.ranks);
+  const auto differs = static_cast<size_t>(member_of(failure.ranks.front()));
+  failure.message = fmt::format(
+      "{} asks for {} bytes where most ask for {}; all must ask for the "
+      "same",
+      describe(members_[static_cast<int>(differs)]), all[differs], usual);
+  return tl::unexpected(standing_->settle(failure, label("allocate_shared")));
+}
+
+Outcome<SharedBlock> Group::allocate_shared(size_t bytes, const CallOptions& options) {
+  const SharedTime time(*this, options);
+  const Outcome<> agreed = agree_on_bytes(bytes, options);
+  if (!agreed) return tl::unexpected(agreed.error());
+  GroupCarrier* const carrier = carriers_[0].load();
+  const Deadline deadline = deadline_of(time.left());
+  SharedBlock block;
+  const Outcome<> done = carrier->perform_in_turn("allocate_shared", deadline, [&]() -> Outcome<> {
+    Outcome<SharedBlock> made = carrier->backend().allocate_shared(bytes, deadline);
+    if (!made) return tl::unexpected(std::move(made.error()));
+    block = std::move(*made);
+    return Done{};
+  });
+  if (!done) return tl::unexpected(done.error());
+  return block;
+}
+
+Outcome<> Group::monitored_barrier(const CallOptions& options, bool wait_all_ranks) {
+  constexpr const char* kName = "monitored_barrier";
+  if (auto refused = refusal(kName)) return tl::unexpected(std::move(*refused));
+  if (members_.size() == 1) return Done{};
+  const MonitoredBarrier::Call call{
+      .members = members_,
+      .connect =
+          [this](Deadline until) {
+            return host_->connect_store(until).map([this](const StoreClient& store) {
+              return store.with_prefix("group/" + plan_.id + "/monitored");
+            });
+          },
+      .interrupted = [this]() -> std::optional<Failure> {
+        if (standing_->usable()) return std::nullopt;
+        return standing_->refusal();
+      },
+      .deadline = deadline_of(options),
+      .wait_all_ranks = wait_all_ranks};
+  Outcome<> passed = monitored_.pass(call);
+  if (passed) return passed;
+  return tl::unexpected(labelled(passed.error(), label(kName)));
+}
+
+}  // namespace muster::worker

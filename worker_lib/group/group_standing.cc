@@ -1,0 +1,104 @@
+#include "worker_lib/group/group_standing.h"
+
+#include <chrono>
+#include <utility>
+
+#include "worker_lib/group/group_labels.h"
+
+namespace muster::worker {
+
+namespace {
+
+// A backend sees the end of a connection as soon as the kernel of the dead peer closes it; the
+// watch hears of the death at the same moment and passes it on within milliseconds.
+constexpr std::chrono::milliseconds kNewsPatience{100};
+
+// "all_reduce 17 of group world" without its end, which goes without saying.
+std::string without_group(const std::string& label, const std::string& group_name) {
+  const std::string end = " of " + group_title(group_name);
+  return label.ends_with(end) ? label.substr(0, label.size() - end.size()) : label;
+}
+
+}  // namespace
+
+void GroupStanding::attach(OnFailed on_failed) {
+  const std::lock_guard lock(calling_);
+  on_failed_ = std::move(on_failed);
+}
+
+void GroupStanding::detach() {
+  attach({});
+}
+
+bool GroupStanding::fail(const Failure& failure, Source source, const std::string& during) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::usable) return false;
+    failure_ = failure;
+    during_ = without_group(during, group_name_);
+    second_hand_ = source == Source::told;
+    state_.store(State::failed, std::memory_order_release);
+  }
+  changed_.notify_all();
+  const std::lock_guard lock(calling_);
+  if (on_failed_) on_failed_(failure, source);
+  return true;
+}
+
+std::optional<Failure> GroupStanding::failure() const {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) return std::nullopt;
+  return refusal_locked();
+}
+
+void GroupStanding::close() {
+  const std::lock_guard lock(mutex_);
+  state_.store(State::closed, std::memory_order_release);
+}
+
+Failure GroupStanding::refusal() const {
+  const std::lock_guard lock(mutex_);
+  return refusal_locked();
+}
+
+Failure GroupStanding::refusal_locked() const {
+  if (!failure_) {
+    return {ErrorCode::not_initialized,
+            "the group ended with destroy_process_group(); initialise and make it again",
+            {}};
+  }
+  if (during_.empty()) return *failure_;
+  return {failure_->code, "the group has failed: " + during_ + ": " + failure_->message,
+          failure_->ranks};
+}
+
+bool GroupStanding::wait_failed(Deadline until) const {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, until, [this] { return failure_.has_value(); });
+}
+
+bool GroupStanding::replace_told(const Failure& own, const std::string& label) {
+  const std::lock_guard lock(mutex_);
+  // An aborted backend returns what it was aborted with.
+  if (!second_hand_ || own.code != failure_->code || own == *failure_) return false;
+  failure_ = own;
+  during_ = without_group(label, group_name_);
+  second_hand_ = false;
+  return true;
+}
+
+Failure GroupStanding::settle(const Failure& own, const std::string& label) {
+  if (own.code == ErrorCode::invalid_argument) return labelled(own, label);
+  const bool may_echo = own.code == ErrorCode::peer_failed || own.code == ErrorCode::backend;
+  if (watched_ && may_echo) wait_failed(std::chrono::steady_clock::now() + kNewsPatience);
+  // Memory that ranks share carries another's abort() faster than the watch, which tells everybody.
+  const bool from_another = own.code == ErrorCode::aborted || own.code == ErrorCode::stopped;
+  if (from_another) {
+    fail(own, Source::known);
+    return labelled(failure().value_or(own), label);
+  }
+  if (fail(own, Source::here, label) || replace_told(own, label)) return labelled(own, label);
+  return labelled(failure().value_or(own), label);
+}
+
+}  // namespace muster::worker

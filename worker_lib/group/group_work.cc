@@ -1,0 +1,53 @@
+#include "worker_lib/group/group_work.h"
+
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace muster::worker {
+
+namespace {
+
+class ObservedWork final : public WorkState {
+ public:
+  ObservedWork(std::shared_ptr<WorkState> inner, std::shared_ptr<GroupStanding> standing,
+               std::string label)
+      : inner_(std::move(inner)), standing_(std::move(standing)), label_(std::move(label)) {}
+
+  std::optional<Outcome<>> wait(Deadline until) override { return seen(inner_->wait(until)); }
+  std::optional<Outcome<>> synchronize(Deadline until) override {
+    return seen(inner_->synchronize(until));
+  }
+  std::optional<Outcome<>> outcome() const override { return seen(inner_->outcome()); }
+  int source() const override { return inner_->source(); }
+
+ private:
+  // Settled once, so that everybody who asks gets the same answer.
+  std::optional<Outcome<>> seen(std::optional<Outcome<>> outcome) const {
+    if (!outcome || *outcome) return outcome;
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = standing_->settle(outcome->error(), label_);
+    return Outcome<>(tl::unexpected(*failure_));
+  }
+
+  const std::shared_ptr<WorkState> inner_;
+  const std::shared_ptr<GroupStanding> standing_;
+  const std::string label_;
+  mutable std::mutex mutex_;
+  mutable std::optional<Failure> failure_;
+};
+
+}  // namespace
+
+std::shared_ptr<WorkState> observe(std::shared_ptr<WorkState> inner,
+                                   std::shared_ptr<GroupStanding> standing, std::string operation,
+                                   std::string label) {
+  std::string group = standing->group_name();
+  auto work =
+      std::make_shared<ObservedWork>(std::move(inner), std::move(standing), std::move(label));
+  work->operation = std::move(operation);
+  work->group = std::move(group);
+  return work;
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,27 @@
+// What the public handle of a group does with every call: it looks whether there is a group, and
+// makes exceptions of failures.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "rendezvous/base/error.h"
+#include "worker_lib/failure.h"
+#include "worker_lib/group/group.h"
+#include "worker_lib/raise.h"
+
+namespace muster::worker {
+
+template <typename T>
+T value_or_raise(Outcome<T> outcome, const char* operation, const Group& group) {
+  if (outcome) [[likely]]
+    return std::move(*outcome);
+  worker::raise(outcome.error(), operation, group.name());
+}
+
+inline Group& checked(const std::shared_ptr<Group>& group) {
+  CHECK(group != nullptr);
+  return *group;
+}
+
+}  // namespace muster::worker

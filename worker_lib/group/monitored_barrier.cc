@@ -1,0 +1,94 @@
+#include "worker_lib/group/monitored_barrier.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "worker_lib/group/group_roll_call.h"
+
+namespace muster::worker {
+
+namespace {
+
+constexpr const char* kAllHereVerdict = "all";
+// To reach the store and ask it who is missing, when the caller's time is over already.
+constexpr std::chrono::seconds kAskingTime{2};
+
+std::string late_verdict(std::vector<GlobalRank> missing, bool all) {
+  if (!all) missing.resize(1);
+  std::string text = "late";
+  for (const GlobalRank rank : missing)
+    text += " " + std::to_string(rank.value);
+  return text;
+}
+
+std::vector<GlobalRank> parse_late(std::string_view text) {
+  std::vector<GlobalRank> ranks;
+  for (size_t at = text.find(' '); at != std::string_view::npos; at = text.find(' ', at + 1)) {
+    GlobalRank rank;
+    std::from_chars(text.data() + at + 1, text.data() + text.size(), rank.value);
+    ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+Outcome<> verdict_outcome(const std::string& verdict, const Members& members) {
+  if (verdict == kAllHereVerdict) return Done{};
+  const std::vector<GlobalRank> late = parse_late(verdict);
+  const bool is_me = std::ranges::find(late, members.self().rank) != late.end();
+  return failed(ErrorCode::timeout,
+                did_not_come(members, late) + " in time" +
+                    (is_me ? "; this is one of them, and it came too late" : ""),
+                late);
+}
+
+Outcome<std::string> verdict_at_deadline(RollCall& roll_call, bool wait_all_ranks) {
+  const auto missing = roll_call.missing();
+  if (!missing) return tl::unexpected(missing.error());
+  // The last one is here and about to say so.
+  if (missing->empty()) return roll_call.decide(kAllHereVerdict);
+  return roll_call.decide(late_verdict(*missing, wait_all_ranks));
+}
+
+}  // namespace
+
+Outcome<StoreClient> MonitoredBarrier::connected(const Call& call) {
+  if (store_ && store_->connected()) return *store_;
+  const auto least = std::chrono::steady_clock::now() + kAskingTime;
+  Outcome<StoreClient> store = call.connect(std::max(call.deadline, least));
+  if (store) store_ = *store;
+  return store;
+}
+
+void MonitoredBarrier::disconnect() {
+  const std::lock_guard lock(mutex_);
+  store_.reset();
+}
+
+Outcome<> MonitoredBarrier::pass(const Call& call) {
+  const std::lock_guard lock(mutex_);
+  const uint64_t number = ++number_;
+  const Outcome<StoreClient> store = connected(call);
+  if (!store) return tl::unexpected(store.error());
+  RollCall roll_call(store->with_prefix(std::to_string(number)), call.members);
+  const Outcome<bool> last = roll_call.enter();
+  if (!last) return tl::unexpected(last.error());
+  Outcome<std::string> verdict = std::string();
+  if (*last) {
+    verdict = roll_call.decide(kAllHereVerdict);
+  } else {
+    const auto told = roll_call.wait_verdict(call.deadline, call.interrupted);
+    if (!told) return tl::unexpected(told.error());
+    verdict =
+        *told ? Outcome<std::string>(**told) : verdict_at_deadline(roll_call, call.wait_all_ranks);
+  }
+  if (!verdict) return tl::unexpected(verdict.error());
+  // Nobody can be in the barrier before this one any more.
+  if (*verdict == kAllHereVerdict && *last && number > 1)
+    RollCall(store->with_prefix(std::to_string(number - 1)), call.members).forget();
+  return verdict_outcome(*verdict, call.members);
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,201 @@
+// The public handle: arguments become one CollectiveCall or Transfer, and failures exceptions.
+#include "muster/process_group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "worker_lib/fork_guard.h"
+#include "worker_lib/group/group.h"
+#include "worker_lib/group/group_bytes.h"
+#include "worker_lib/group/group_labels.h"
+#include "worker_lib/group/handle.h"
+
+namespace muster {
+
+namespace {
+
+using worker::checked;
+using worker::Failure;
+using worker::Group;
+using worker::OpKind;
+using worker::Outcome;
+using worker::Transfer;
+using worker::value_or_raise;
+
+int transfer_now(const std::shared_ptr<Group>& group, const Transfer& transfer,
+                 const CallOptions& options) {
+  return value_or_raise(checked(group).transfer(transfer, options), name_of(transfer.kind), *group);
+}
+
+std::vector<Work> begin_transfers(const std::shared_ptr<Group>& group,
+                                  std::vector<Transfer> transfers, const char* operation,
+                                  const CallOptions& options) {
+  auto states =
+      value_or_raise(checked(group).begin(std::move(transfers), options), operation, *group);
+  std::vector<Work> works;
+  works.reserve(states.size());
+  for (auto& state : states)
+    works.emplace_back(std::move(state));
+  return works;
+}
+
+// A send only reads; it shares the type of a receive.
+Transfer send_of(ConstBuffer data, GroupRank to, int tag, const CallOptions& options) {
+  auto* const bytes = static_cast<std::byte*>(const_cast<void*>(data.data));
+  return {OpKind::send, bytes, data.count, data.dtype, to.value, tag, data.device, options.stream};
+}
+
+Transfer recv_of(Buffer data, GroupRank from, int tag, const CallOptions& options) {
+  auto* const bytes = static_cast<std::byte*>(data.data);
+  const int peer = from.value < 0 ? -2 : from.value;  // Inside, -1 means anybody.
+  return {OpKind::recv, bytes, data.count, data.dtype, peer, tag, data.device, options.stream};
+}
+
+Transfer recv_any_of(Buffer data, int tag, const CallOptions& options) {
+  Transfer made = recv_of(data, GroupRank{0}, tag, options);
+  made.peer = -1;
+  return made;
+}
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(std::shared_ptr<worker::Group> group) : group_(std::move(group)) {}
+
+bool ProcessGroup::is_member() const noexcept {
+  return checked(group_).is_member();
+}
+
+GroupRank ProcessGroup::rank() const {
+  const int me = checked(group_).members().me;
+  if (me < 0) {
+    throw DistributedError(ErrorCode::not_member,
+                           "rank of " + worker::group_title(name()) +
+                               ": this rank is not a member of it (see is_member())",
+                           "rank", name());
+  }
+  return GroupRank{me};
+}
+
+int ProcessGroup::size() const noexcept {
+  return checked(group_).members().size();
+}
+
+const std::vector<GlobalRank>& ProcessGroup::ranks() const noexcept {
+  return checked(group_).ranks();
+}
+
+GlobalRank ProcessGroup::global_rank(GroupRank rank) const {
+  const std::string why = worker::check_rank("rank", rank.value, size());
+  if (why.empty()) return ranks()[static_cast<size_t>(rank.value)];
+  throw DistributedError(ErrorCode::invalid_argument,
+                         "global_rank of " + worker::group_title(name()) + ": " + why,
+                         "global_rank", name());
+}
+
+GroupRank ProcessGroup::group_rank(GlobalRank rank) const {
+  const auto at = std::ranges::find(ranks(), rank);
+  if (at != ranks().end()) return GroupRank{static_cast<int>(at - ranks().begin())};
+  throw DistributedError(ErrorCode::invalid_argument,
+                         fmt::format("group_rank of {}: rank {} of the job is not in it",
+                                     worker::group_title(name()), rank.value),
+                         "group_rank", name());
+}
+
+const std::string& ProcessGroup::name() const noexcept {
+  return checked(group_).name();
+}
+
+std::chrono::milliseconds ProcessGroup::timeout() const noexcept {
+  return checked(group_).timeout();
+}
+
+std::optional<Backend> ProcessGroup::cpu_backend() const noexcept {
+  return checked(group_).cpu_backend();
+}
+
+std::optional<Backend> ProcessGroup::cuda_backend() const noexcept {
+  return checked(group_).cuda_backend();
+}
+
+void ProcessGroup::monitored_barrier(const CallOptions& options, bool wait_all_ranks) {
+  value_or_raise(checked(group_).monitored_barrier(options, wait_all_ranks), "monitored_barrier",
+                 *group_);
+}
+
+void ProcessGroup::send(ConstBuffer data, GroupRank to, int tag, const CallOptions& options) {
+  transfer_now(group_, send_of(data, to, tag, options), options);
+}
+
+void ProcessGroup::recv(Buffer data, GroupRank from, int tag, const CallOptions& options) {
+  transfer_now(group_, recv_of(data, from, tag, options), options);
+}
+
+GroupRank ProcessGroup::recv_any(Buffer data, int tag, const CallOptions& options) {
+  return GroupRank{transfer_now(group_, recv_any_of(data, tag, options), options)};
+}
+
+Work ProcessGroup::isend(ConstBuffer data, GroupRank to, int tag, const CallOptions& options) {
+  return begin_transfers(group_, {send_of(data, to, tag, options)}, "send", options).front();
+}
+
+Work ProcessGroup::irecv(Buffer data, GroupRank from, int tag, const CallOptions& options) {
+  return begin_transfers(group_, {recv_of(data, from, tag, options)}, "recv", options).front();
+}
+
+Work ProcessGroup::irecv_any(Buffer data, int tag, const CallOptions& options) {
+  return begin_transfers(group_, {recv_any_of(data, tag, options)}, "recv", options).front();
+}
+
+std::vector<Work> ProcessGroup::batch_isend_irecv(std::span<const P2POp> ops,
+                                                  const CallOptions& options) {
+  std::vector<Transfer> transfers;
+  transfers.reserve(ops.size());
+  for (const P2POp& op : ops) {
+    const Buffer data(op.data, op.count, op.dtype, op.device);
+    transfers.push_back(op.kind == P2POp::Kind::send ? send_of(data, op.peer, op.tag, options)
+                                                     : recv_of(data, op.peer, op.tag, options));
+  }
+  return begin_transfers(group_, std::move(transfers), "batch_isend_irecv", options);
+}
+
+void ProcessGroup::broadcast_bytes(std::string& bytes, GroupRank root, const CallOptions& options) {
+  value_or_raise(worker::broadcast_bytes(checked(group_), bytes, root.value, options),
+                 "broadcast_bytes", *group_);
+}
+
+std::vector<std::string> ProcessGroup::all_gather_bytes(std::string_view bytes,
+                                                        const CallOptions& options) {
+  return value_or_raise(worker::all_gather_bytes(checked(group_), bytes, options),
+                        "all_gather_bytes", *group_);
+}
+
+SharedMemory ProcessGroup::allocate_shared(size_t bytes, const CallOptions& options) {
+  worker::SharedBlock block =
+      value_or_raise(checked(group_).allocate_shared(bytes, options), "allocate_shared", *group_);
+  return {std::move(block.owner), block.data, bytes};
+}
+
+ProcessGroup ProcessGroup::split(int color, int key, const GroupOptions& options) {
+  return ProcessGroup(value_or_raise(checked(group_).split(color, key, options), "split", *group_));
+}
+
+void ProcessGroup::abort(std::string_view reason) {
+  Group& group = checked(group_);
+  const std::optional<Failure> refused = group.refusal("abort");
+  const bool cannot =
+      refused && (refused->code == ErrorCode::not_member || refused->code == ErrorCode::forked);
+  if (cannot) worker::raise(*refused, "abort", group.name());
+  group.abort(reason);
+}
+
+std::optional<DistributedError> ProcessGroup::failure() const {
+  const Group& group = checked(group_);
+  if (worker::in_forked_child()) worker::raise(*group.refusal("failure"), "failure", group.name());
+  const std::optional<Failure> failure = group.failure();
+  if (!failure) return std::nullopt;
+  return worker::as_error(worker::labelled(*failure, worker::group_title(name())), {}, name());
+}
+
+}  // namespace muster

@@ -1,0 +1,260 @@
+// The collectives of the public handle: arguments become one CollectiveCall.
+
+#include <memory>
+#include <span>
+
+#include "muster/process_group.h"
+#include "worker_lib/group/group.h"
+#include "worker_lib/group/handle.h"
+
+namespace muster {
+
+namespace {
+
+using worker::checked;
+using worker::CollectiveCall;
+using worker::Group;
+using worker::OpKind;
+using worker::value_or_raise;
+
+void perform_call(const std::shared_ptr<Group>& group, const CollectiveCall& call,
+                  const CallOptions& options) {
+  value_or_raise(checked(group).perform(call, options), name_of(call), *group);
+}
+
+Work begin_call(const std::shared_ptr<Group>& group, const CollectiveCall& call,
+                const CallOptions& options) {
+  return Work(value_or_raise(checked(group).begin(call, options), name_of(call), *group));
+}
+
+CollectiveCall broadcast_call(Buffer data, GroupRank root) {
+  return {.kind = OpKind::broadcast, .in = data, .out = data, .root = root.value};
+}
+
+CollectiveCall reduce_call(ConstBuffer in, Buffer out, GroupRank root, ReduceOp op) {
+  return {.kind = OpKind::reduce, .in = in, .out = out, .root = root.value, .reduce = op};
+}
+
+CollectiveCall all_reduce_call(ConstBuffer in, Buffer out, ReduceOp op) {
+  return {.kind = OpKind::all_reduce, .in = in, .out = out, .reduce = op};
+}
+
+CollectiveCall gather_call(ConstBuffer in, Buffer out, GroupRank root) {
+  return {.kind = OpKind::gather, .in = in, .out = out, .root = root.value};
+}
+
+CollectiveCall gather_v_call(ConstBuffer in, Buffer out, std::span<const size_t> counts,
+                             GroupRank root) {
+  return {.kind = OpKind::gather,
+          .in = in,
+          .out = out,
+          .root = root.value,
+          .is_v = true,
+          .recv_counts = counts,
+          .name = "gather_v"};
+}
+
+CollectiveCall scatter_call(ConstBuffer in, Buffer out, GroupRank root) {
+  return {.kind = OpKind::scatter, .in = in, .out = out, .root = root.value};
+}
+
+CollectiveCall scatter_v_call(ConstBuffer in, std::span<const size_t> counts, Buffer out,
+                              GroupRank root) {
+  return {.kind = OpKind::scatter,
+          .in = in,
+          .out = out,
+          .root = root.value,
+          .is_v = true,
+          .send_counts = counts,
+          .name = "scatter_v"};
+}
+
+CollectiveCall all_gather_call(ConstBuffer in, Buffer out) {
+  return {.kind = OpKind::all_gather, .in = in, .out = out};
+}
+
+CollectiveCall all_gather_v_call(ConstBuffer in, Buffer out, std::span<const size_t> counts) {
+  return {.kind = OpKind::all_gather,
+          .in = in,
+          .out = out,
+          .is_v = true,
+          .recv_counts = counts,
+          .name = "all_gather_v"};
+}
+
+CollectiveCall reduce_scatter_call(ConstBuffer in, Buffer out, ReduceOp op) {
+  return {.kind = OpKind::reduce_scatter, .in = in, .out = out, .reduce = op};
+}
+
+CollectiveCall reduce_scatter_v_call(ConstBuffer in, Buffer out, std::span<const size_t> counts,
+                                     ReduceOp op) {
+  return {.kind = OpKind::reduce_scatter,
+          .in = in,
+          .out = out,
+          .reduce = op,
+          .is_v = true,
+          .send_counts = counts,
+          .name = "reduce_scatter_v"};
+}
+
+CollectiveCall all_to_all_call(ConstBuffer in, Buffer out) {
+  return {.kind = OpKind::all_to_all, .in = in, .out = out};
+}
+
+CollectiveCall all_to_all_v_call(ConstBuffer in, std::span<const size_t> send_counts, Buffer out,
+                                 std::span<const size_t> recv_counts) {
+  return {.kind = OpKind::all_to_all,
+          .in = in,
+          .out = out,
+          .is_v = true,
+          .send_counts = send_counts,
+          .recv_counts = recv_counts,
+          .name = "all_to_all_v"};
+}
+
+}  // namespace
+
+void ProcessGroup::broadcast(Buffer data, GroupRank root, const CallOptions& options) {
+  perform_call(group_, broadcast_call(data, root), options);
+}
+
+Work ProcessGroup::broadcast_async(Buffer data, GroupRank root, const CallOptions& options) {
+  return begin_call(group_, broadcast_call(data, root), options);
+}
+
+void ProcessGroup::reduce(ConstBuffer in, Buffer out, GroupRank root, ReduceOp op,
+                          const CallOptions& options) {
+  perform_call(group_, reduce_call(in, out, root, op), options);
+}
+
+void ProcessGroup::reduce(Buffer data, GroupRank root, ReduceOp op, const CallOptions& options) {
+  perform_call(group_, reduce_call(data, data, root, op), options);
+}
+
+Work ProcessGroup::reduce_async(ConstBuffer in, Buffer out, GroupRank root, ReduceOp op,
+                                const CallOptions& options) {
+  return begin_call(group_, reduce_call(in, out, root, op), options);
+}
+
+void ProcessGroup::gather(ConstBuffer in, Buffer out, GroupRank root, const CallOptions& options) {
+  perform_call(group_, gather_call(in, out, root), options);
+}
+
+Work ProcessGroup::gather_async(ConstBuffer in, Buffer out, GroupRank root,
+                                const CallOptions& options) {
+  return begin_call(group_, gather_call(in, out, root), options);
+}
+
+void ProcessGroup::gather_v(ConstBuffer in, Buffer out, std::span<const size_t> counts,
+                            GroupRank root, const CallOptions& options) {
+  perform_call(group_, gather_v_call(in, out, counts, root), options);
+}
+
+Work ProcessGroup::gather_v_async(ConstBuffer in, Buffer out, std::span<const size_t> counts,
+                                  GroupRank root, const CallOptions& options) {
+  return begin_call(group_, gather_v_call(in, out, counts, root), options);
+}
+
+void ProcessGroup::scatter(ConstBuffer in, Buffer out, GroupRank root, const CallOptions& options) {
+  perform_call(group_, scatter_call(in, out, root), options);
+}
+
+Work ProcessGroup::scatter_async(ConstBuffer in, Buffer out, GroupRank root,
+                                 const CallOptions& options) {
+  return begin_call(group_, scatter_call(in, out, root), options);
+}
+
+void ProcessGroup::scatter_v(ConstBuffer in, std::span<const size_t> counts, Buffer out,
+                             GroupRank root, const CallOptions& options) {
+  perform_call(group_, scatter_v_call(in, counts, out, root), options);
+}
+
+Work ProcessGroup::scatter_v_async(ConstBuffer in, std::span<const size_t> counts, Buffer out,
+                                   GroupRank root, const CallOptions& options) {
+  return begin_call(group_, scatter_v_call(in, counts, out, root), options);
+}
+
+void ProcessGroup::all_reduce(ConstBuffer in, Buffer out, ReduceOp op, const CallOptions& options) {
+  perform_call(group_, all_reduce_call(in, out, op), options);
+}
+
+void ProcessGroup::all_reduce(Buffer data, ReduceOp op, const CallOptions& options) {
+  perform_call(group_, all_reduce_call(data, data, op), options);
+}
+
+Work ProcessGroup::all_reduce_async(ConstBuffer in, Buffer out, ReduceOp op,
+                                    const CallOptions& options) {
+  return begin_call(group_, all_reduce_call(in, out, op), options);
+}
+
+Work ProcessGroup::all_reduce_async(Buffer data, ReduceOp op, const CallOptions& options) {
+  return begin_call(group_, all_reduce_call(data, data, op), options);
+}
+
+void ProcessGroup::all_gather(ConstBuffer in, Buffer out, const CallOptions& options) {
+  perform_call(group_, all_gather_call(in, out), options);
+}
+
+Work ProcessGroup::all_gather_async(ConstBuffer in, Buffer out, const CallOptions& options) {
+  return begin_call(group_, all_gather_call(in, out), options);
+}
+
+void ProcessGroup::all_gather_v(ConstBuffer in, Buffer out, std::span<const size_t> counts,
+                                const CallOptions& options) {
+  perform_call(group_, all_gather_v_call(in, out, counts), options);
+}
+
+Work ProcessGroup::all_gather_v_async(ConstBuffer in, Buffer out, std::span<const size_t> counts,
+                                      const CallOptions& options) {
+  return begin_call(group_, all_gather_v_call(in, out, counts), options);
+}
+
+void ProcessGroup::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op,
+                                  const CallOptions& options) {
+  perform_call(group_, reduce_scatter_call(in, out, op), options);
+}
+
+Work ProcessGroup::reduce_scatter_async(ConstBuffer in, Buffer out, ReduceOp op,
+                                        const CallOptions& options) {
+  return begin_call(group_, reduce_scatter_call(in, out, op), options);
+}
+
+void ProcessGroup::reduce_scatter_v(ConstBuffer in, Buffer out, std::span<const size_t> counts,
+                                    ReduceOp op, const CallOptions& options) {
+  perform_call(group_, reduce_scatter_v_call(in, out, counts, op), options);
+}
+
+Work ProcessGroup::reduce_scatter_v_async(ConstBuffer in, Buffer out,
+                                          std::span<const size_t> counts, ReduceOp op,
+                                          const CallOptions& options) {
+  return begin_call(group_, reduce_scatter_v_call(in, out, counts, op), options);
+}
+
+void ProcessGroup::all_to_all(ConstBuffer in, Buffer out, const CallOptions& options) {
+  perform_call(group_, all_to_all_call(in, out), options);
+}
+
+Work ProcessGroup::all_to_all_async(ConstBuffer in, Buffer out, const CallOptions& options) {
+  return begin_call(group_, all_to_all_call(in, out), options);
+}
+
+void ProcessGroup::all_to_all_v(ConstBuffer in, std::span<const size_t> send_counts, Buffer out,
+                                std::span<const size_t> recv_counts, const CallOptions& options) {
+  perform_call(group_, all_to_all_v_call(in, send_counts, out, recv_counts), options);
+}
+
+Work ProcessGroup::all_to_all_v_async(ConstBuffer in, std::span<const size_t> send_counts,
+                                      Buffer out, std::span<const size_t> recv_counts,
+                                      const CallOptions& options) {
+  return begin_call(group_, all_to_all_v_call(in, send_counts, out, recv_counts), options);
+}
+
+void ProcessGroup::barrier(const CallOptions& options) {
+  perform_call(group_, {.kind = OpKind::barrier}, options);
+}
+
+Work ProcessGroup::barrier_async(const CallOptions& options) {
+  return begin_call(group_, {.kind = OpKind::barrier}, options);
+}
+
+}  // namespace muster

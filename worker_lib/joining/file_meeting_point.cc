@@ -1,0 +1,244 @@
+#include "worker_lib/joining/file_meeting_point.h"
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace muster::worker {
+namespace {
+
+constexpr std::string_view kMeetingHead = "muster-store 1\n";
+constexpr std::string_view kMeetingEnd = "end\n";
+constexpr size_t kMeetingBytesMax = 65536;
+// A lock of a process that is being torn down.
+constexpr int kLockTries = 100;
+constexpr int kLockPauseMs = 10;
+
+tl::unexpected<Failure> meeting_trouble(const char* what, const std::string& path, int error) {
+  return failed(ErrorCode::environment,
+                fmt::format("cannot {} the meeting file {}: {}", what, path, std::strerror(error)));
+}
+
+std::string read_meeting_text(int fd) {
+  std::string text(kMeetingBytesMax, '\0');
+  const ssize_t n = pread(fd, text.data(), text.size(), 0);
+  text.resize(n > 0 ? static_cast<size_t>(n) : 0);
+  return text;
+}
+
+struct flock whole_file(short type) {
+  struct flock lock{};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+enum class Lock { mine, others, unknown };
+
+Lock try_meeting_lock(int fd) {
+  struct flock lock = whole_file(F_WRLCK);
+  if (fcntl(fd, F_OFD_SETLK, &lock) == 0) return Lock::mine;
+  return errno == EAGAIN || errno == EACCES ? Lock::others : Lock::unknown;
+}
+
+// Without taking it: rank 0 must never find it taken by somebody who only looked.
+bool is_surely_unlocked(int fd) {
+  struct flock lock = whole_file(F_WRLCK);
+  return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+}
+
+bool is_still_at(const std::string& path, int fd) {
+  struct stat opened{};
+  struct stat named{};
+  return fstat(fd, &opened) == 0 && stat(path.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+std::string folder_of(const std::string& path) {
+  return path.substr(0, path.rfind('/'));
+}
+
+// In /tmp anybody could have made it, to make us write through a link or to read what we write.
+Outcome<> check_own_folder(const std::string& folder) {
+  struct stat info{};
+  if (lstat(folder.c_str(), &info) != 0)
+    return meeting_trouble("look at the folder of", folder, errno);
+  if (S_ISDIR(info.st_mode) && info.st_uid == geteuid() && (info.st_mode & 077) == 0) return Done{};
+  return failed(ErrorCode::environment,
+                fmt::format("{} is not a folder of this user alone: remove it, or set MASTER_ADDR "
+                            "and MASTER_PORT",
+                            folder));
+}
+
+Outcome<> make_own_folder(const std::string& folder) {
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return failed(ErrorCode::environment,
+                  fmt::format("cannot make the folder {} in which the ranks of this node would "
+                              "meet: {}; set MASTER_ADDR and MASTER_PORT",
+                              folder, std::strerror(errno)));
+  }
+  return check_own_folder(folder);
+}
+
+tl::unexpected<Failure> in_use(const std::string& path, const std::optional<MeetingRecord>& by) {
+  const std::string who =
+      by ? fmt::format("pid {} on {}", by->life.pid, by->host) : std::string("another process");
+  return failed(
+      ErrorCode::environment,
+      fmt::format("the meeting file {} is in use by {}: choose another path, or remove it "
+                  "if that job is gone",
+                  path, who));
+}
+
+// With the lock held, or where the file system knows no locks: may what is in it be overwritten?
+Outcome<> check_contents(const std::string& path, int fd, Lock lock) {
+  const std::string text = read_meeting_text(fd);
+  const std::optional<MeetingRecord> record = MeetingRecord::decode(text);
+  const bool ours = text.empty() || text.starts_with(kMeetingHead);
+  if (!ours) {
+    return failed(ErrorCode::environment,
+                  fmt::format("{} is no meeting file: remove it, or choose another path", path));
+  }
+  if (lock == Lock::unknown && record && surely_lives(record->life)) return in_use(path, record);
+  return Done{};
+}
+
+template <typename Number>
+std::optional<Number> meeting_number(std::string_view text) {
+  Number value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole ? std::optional(value) : std::nullopt;
+}
+
+// False: a line that is wrong. Names that are unknown are left out, for later versions.
+bool read_meeting_line(std::string_view name, std::string_view value, MeetingRecord& record) {
+  if (name == "nonce") {
+    record.nonce = meeting_number<uint64_t>(value).value_or(0);
+    return record.nonce != 0;
+  }
+  if (name == "port") {
+    record.port = meeting_number<uint16_t>(value).value_or(0);
+    return record.port != 0;
+  }
+  if (name == "process") {
+    const std::optional<ProcessLife> life = ProcessLife::parse(value);
+    if (life) record.life = *life;
+    return life.has_value();
+  }
+  if (name == "address") record.addresses.emplace_back(value);
+  if (name == "node") record.node = value;
+  if (name == "host") record.host = value;
+  return true;
+}
+
+}  // namespace
+
+std::string MeetingRecord::encode() const {
+  std::string text = fmt::format("{}nonce {}\nport {}\nnode {}\nprocess {}\nhost {}\n",
+                                 kMeetingHead, nonce, port, node, life.to_string(), host);
+  for (const std::string& address : addresses)
+    text += fmt::format("address {}\n", address);
+  return text.append(kMeetingEnd);
+}
+
+std::optional<MeetingRecord> MeetingRecord::decode(std::string_view text) {
+  if (!text.starts_with(kMeetingHead) || !text.ends_with(kMeetingEnd)) return std::nullopt;
+  text.remove_prefix(kMeetingHead.size());
+  text.remove_suffix(kMeetingEnd.size());
+  MeetingRecord record;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    const size_t space = text.find(' ');
+    if (end == std::string_view::npos || space >= end) return std::nullopt;
+    if (!read_meeting_line(text.substr(0, space), text.substr(space + 1, end - space - 1), record))
+      return std::nullopt;
+    text.remove_prefix(end + 1);
+  }
+  const bool whole = record.nonce != 0 && record.port != 0 && !record.life.boot.empty();
+  return whole ? std::optional(std::move(record)) : std::nullopt;
+}
+
+Outcome<FileMeetingPoint> FileMeetingPoint::open(const std::string& path, bool make_folder) {
+  if (make_folder) {
+    if (Outcome<> made = make_own_folder(folder_of(path)); !made)
+      return tl::unexpected(made.error());
+  }
+  for (int i = 0; i < kLockTries; ++i) {
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
+                          make_folder ? 0600 : 0644);
+    if (fd < 0) return meeting_trouble("open", path, errno);
+    FileMeetingPoint point("", fd);
+    const Lock lock = try_meeting_lock(fd);
+    // Removed by its owner between our two looks: it is another file that counts.
+    if (lock == Lock::mine && !is_still_at(path, fd)) continue;
+    if (lock == Lock::others) {
+      poll(nullptr, 0, kLockPauseMs);
+      continue;
+    }
+    if (Outcome<> good = check_contents(path, fd, lock); !good) return tl::unexpected(good.error());
+    if (ftruncate(fd, 0) != 0) return meeting_trouble("empty", path, errno);
+    point.path_ = path;
+    return point;
+  }
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const FileMeetingPoint look("", fd);
+  return in_use(path, MeetingRecord::decode(read_meeting_text(fd)));
+}
+
+FileMeetingPoint::FileMeetingPoint(FileMeetingPoint&& other) noexcept
+    : path_(std::exchange(other.path_, {})), fd_(std::exchange(other.fd_, -1)) {}
+
+FileMeetingPoint& FileMeetingPoint::operator=(FileMeetingPoint&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+FileMeetingPoint::~FileMeetingPoint() {
+  if (!path_.empty() && is_still_at(path_, fd_)) unlink(path_.c_str());
+  if (fd_ >= 0) close(fd_);
+}
+
+Outcome<> FileMeetingPoint::publish(const MeetingRecord& record) {
+  const std::string text = record.encode();
+  const ssize_t n = pwrite(fd_, text.data(), text.size(), 0);
+  if (n == static_cast<ssize_t>(text.size()) && fsync(fd_) == 0) return Done{};
+  return meeting_trouble("write", path_, n < 0 ? errno : ENOSPC);
+}
+
+Outcome<std::optional<MeetingRecord>> look_at_meeting_file(const std::string& path,
+                                                           bool own_folder) {
+  const std::optional<MeetingRecord> none;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0) {
+    const int error = errno;
+    // Rank 0 makes the folder as well, if it is ours.
+    const bool folder_is_there = own_folder || access((folder_of(path) + "/").c_str(), F_OK) == 0;
+    if (error != ENOENT || !folder_is_there) return meeting_trouble("open", path, error);
+    return none;
+  }
+  if (own_folder) {
+    if (Outcome<> good = check_own_folder(folder_of(path)); !good) {
+      close(fd);
+      return tl::unexpected(good.error());
+    }
+  }
+  std::optional<MeetingRecord> record = MeetingRecord::decode(read_meeting_text(fd));
+  // A lock of another machine may be invisible here.
+  const bool same_machine = record && record->life.boot == life_of_process(getpid()).boot;
+  const bool abandoned = same_machine && is_surely_unlocked(fd);
+  close(fd);
+  if (!record || abandoned || !may_still_live(record->life)) return none;
+  return record;
+}
+
+}  // namespace muster::worker

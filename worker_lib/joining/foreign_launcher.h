@@ -1,0 +1,36 @@
+// What mpirun, mpiexec and srun tell the processes that they start, under names of their own.
+// Pure: their variables are handed in.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "worker_lib/joining/env_reader.h"
+#include "worker_lib/joining/identity.h"
+
+namespace muster::worker {
+
+// How launchers that are not ours call things. An empty name: they do not say.
+struct LauncherNames {
+  Launcher launcher;
+  std::string_view rank;
+  std::string_view size;
+  std::string_view local_rank;
+  std::string_view local_size;
+  std::string_view node_rank;
+  std::string_view how_to_set;  // Environment variables for all ranks.
+};
+
+// The one that started this process; null where the contract's own variables are set, or none.
+const LauncherNames* find_launcher(const EnvReader& env);
+
+// From Slurm's list of tasks for each node: "2(x3),1" is 2,2,2,1.
+std::optional<int> slurm_local_size(const EnvReader& env, int node);
+
+// Whether all ranks are on this node, as far as the launcher tells.
+bool is_on_one_node(EnvReader& env, const LauncherNames& names, const Identity& self);
+
+// A file that the ranks of one start on one node, and no others, arrive at by themselves.
+MeetingPoint meeting_file_of(const EnvReader& env, Launcher launcher);
+
+}  // namespace muster::worker

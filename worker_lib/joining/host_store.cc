@@ -1,0 +1,220 @@
+#include "worker_lib/joining/host_store.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include "rendezvous/store/store_listener.h"
+#include "rendezvous/store/store_server.h"
+#include "worker_lib/fork_guard.h"
+#include "worker_lib/quiet_thread.h"
+
+namespace muster::worker {
+namespace {
+
+// How often a retired store looks whether it is still needed, and how long it keeps an exit.
+constexpr auto kRetiredLook = std::chrono::milliseconds{5};
+constexpr auto kExitWait = std::chrono::seconds{1};
+// A free port of the first address may be taken on the second.
+constexpr int kHostPortTries = 8;
+
+uint64_t host_store_nonce() {
+  uint64_t nonce = 0;
+  CHECK(getrandom(&nonce, sizeof nonce, 0) == sizeof nonce);
+  return nonce | 1;
+}
+
+}  // namespace
+
+struct HostStore::Server {
+  enum class Phase { serving, retired, closed };
+
+  Server() : store(io, StoreServer::Options{}), look(io) {}
+
+  // Before the thread runs.
+  Outcome<> listen(const std::vector<SocketAddress>& on) {
+    addresses = on;
+    Result<void> done;
+    for (int i = 0; i < kHostPortTries; ++i) {
+      done = listen_once();
+      if (done || on.empty() || on.front().port != 0) break;
+    }
+    if (!done) return failed(ErrorCode::environment, done.error().message);
+    return Done{};
+  }
+
+  Result<void> listen_once() {
+    listeners.clear();
+    uint16_t port = addresses.empty() ? uint16_t{0} : addresses.front().port;
+    for (SocketAddress address : addresses) {
+      address.port = port;
+      Result<std::unique_ptr<StoreListener>> opened = StoreListener::open(io, store, address);
+      if (!opened) return tl::unexpected(opened.error());
+      port = (*opened)->port();
+      listeners.push_back(std::move(*opened));
+    }
+    return {};
+  }
+
+  void start() {
+    store.open(1);
+    thread = quiet_thread([this] {
+      const auto keep = boost::asio::make_work_guard(io);
+      io.run();
+    });
+  }
+
+  void look_whether_needed() {
+    const std::lock_guard lock(mutex);
+    if (phase != Phase::retired) return;
+    if (store.counters().connections == 0) {
+      listeners.clear();
+      store.close();
+      phase = Phase::closed;
+      changed.notify_all();
+      return;
+    }
+    look.expires_after(kRetiredLook);
+    look.async_wait([this](boost::system::error_code error) {
+      if (!error) look_whether_needed();
+    });
+  }
+
+  bool take_up_again() {
+    const std::lock_guard lock(mutex);
+    if (phase == Phase::retired) phase = Phase::serving;
+    return phase == Phase::serving;
+  }
+
+  bool is_closed() {
+    const std::lock_guard lock(mutex);
+    return phase == Phase::closed;
+  }
+
+  std::vector<SocketAddress> addresses;  // As asked for.
+  const uint64_t nonce = host_store_nonce();
+  boost::asio::io_context io{1};
+  StoreServer store;
+  std::vector<std::unique_ptr<StoreListener>> listeners;
+  boost::asio::steady_timer look;
+  std::mutex mutex;  // For phase.
+  std::condition_variable changed;
+  Phase phase = Phase::serving;
+  std::thread thread;
+};
+
+namespace {
+
+// Those that go on by themselves. Never destroyed: their threads run until the process ends.
+struct RetiredStores {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<HostStore>> stores;
+};
+
+RetiredStores& retired_stores() {
+  static auto* const stores = new RetiredStores;
+  return *stores;
+}
+
+}  // namespace
+
+HostStore::HostStore(std::unique_ptr<Server> server) : server_(std::move(server)) {}
+
+HostStore::~HostStore() {
+  if (in_forked_child()) {
+    // Its thread is not here to be joined, and whatever it had locked stays locked.
+    static_cast<void>(server_.release());
+    return;
+  }
+  server_->io.stop();
+  server_->thread.join();
+}
+
+Outcome<std::shared_ptr<HostStore>> HostStore::serve(const std::vector<SocketAddress>& addresses) {
+  RetiredStores& retired = retired_stores();
+  {
+    const std::lock_guard lock(retired.mutex);
+    for (auto store = retired.stores.begin(); store != retired.stores.end(); ++store) {
+      const bool same = !addresses.empty() && (*store)->server_->addresses == addresses &&
+                        addresses.front().port != 0;
+      if (!same || !(*store)->server_->take_up_again()) continue;
+      std::shared_ptr<HostStore> found = std::move(*store);
+      retired.stores.erase(store);
+      return found;
+    }
+    std::erase_if(retired.stores, [](const auto& store) { return store->server_->is_closed(); });
+  }
+  try {
+    auto server = std::make_unique<Server>();
+    if (Outcome<> listening = server->listen(addresses); !listening)
+      return tl::unexpected(listening.error());
+    server->start();
+    return std::shared_ptr<HostStore>(new HostStore(std::move(server)));
+  } catch (const std::system_error& error) {
+    return failed(ErrorCode::system, fmt::format("cannot host the job's store: {}", error.what()));
+  }
+}
+
+uint16_t HostStore::port() const {
+  return server_->listeners.empty() ? uint16_t{0} : server_->listeners.front()->port();
+}
+
+uint64_t HostStore::nonce() const {
+  return server_->nonce;
+}
+
+Outcome<StoreClient> HostStore::connect(Duration timeout) {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    return failed(ErrorCode::system, fmt::format("cannot connect to the store of this process: {}",
+                                                 std::strerror(errno)));
+  }
+  boost::asio::post(server_->io,
+                    [server = server_.get(), fd = ends[1]] { server->store.adopt(fd); });
+  return StoreClient::over(ends[0], "of rank 0 (this process)", timeout);
+}
+
+void HostStore::retire(std::shared_ptr<HostStore> store) {
+  static std::once_flag once;
+  std::call_once(once, [] { std::atexit(wait_for_retired); });
+  Server* const server = store->server_.get();
+  {
+    const std::lock_guard lock(server->mutex);
+    server->phase = Server::Phase::retired;
+  }
+  RetiredStores& retired = retired_stores();
+  const std::lock_guard lock(retired.mutex);
+  retired.stores.push_back(std::move(store));
+  boost::asio::post(server->io, [server] { server->look_whether_needed(); });
+}
+
+// The others may be in the middle of an answer: without this the fastest rank's exit would be the
+// slowest one's error.
+void HostStore::wait_for_retired() {
+  if (in_forked_child()) return;
+  const auto until = std::chrono::steady_clock::now() + kExitWait;
+  RetiredStores& retired = retired_stores();
+  const std::lock_guard lock(retired.mutex);
+  for (const std::shared_ptr<HostStore>& store : retired.stores) {
+    Server& server = *store->server_;
+    std::unique_lock phase(server.mutex);
+    server.changed.wait_until(phase, until, [&] { return server.phase == Server::Phase::closed; });
+  }
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,83 @@
+#include "muster/init.h"
+
+#include <exception>
+#include <utility>
+
+#include "worker_lib/fork_guard.h"
+#include "worker_lib/joining/job.h"
+#include "worker_lib/raise.h"
+
+namespace muster {
+namespace {
+
+constexpr const char* kInitCall = "init_process_group";
+
+std::shared_ptr<worker::Job> job_or_throw() {
+  worker::Outcome<std::shared_ptr<worker::Job>> job = worker::require_job();
+  if (!job) worker::throw_failure(job.error());
+  return std::move(*job);
+}
+
+[[noreturn]] void throw_init_failure(worker::Failure failure) {
+  failure.message.insert(0, std::string(kInitCall) + ": ");
+  worker::raise(failure, kInitCall, {});
+}
+
+}  // namespace
+
+void init_process_group(const InitOptions& options) {
+  if (worker::current_job() != nullptr) {
+    throw_init_failure({ErrorCode::invalid_argument,
+                        "this process has a process group already; call destroy_process_group() "
+                        "before the next one"});
+  }
+  worker::Outcome<std::shared_ptr<worker::Job>> job = worker::Job::join(options);
+  if (!job) throw_init_failure(job.error());
+  worker::exchange_current_job(std::move(*job));
+}
+
+void destroy_process_group() noexcept {
+  if (worker::in_forked_child()) return;
+  const std::shared_ptr<worker::Job> job = worker::exchange_current_job(nullptr);
+  if (job == nullptr) return;
+  try {
+    job->leave();
+  } catch (const std::exception&) {
+    // Nothing that went wrong on the way out matters to a rank that is leaving.
+  }
+}
+
+bool is_initialized() noexcept {
+  return worker::current_job() != nullptr;
+}
+
+int rank() {
+  return job_or_throw()->rank();
+}
+
+int world_size() {
+  return job_or_throw()->world_size();
+}
+
+int local_rank() {
+  return job_or_throw()->identity().local_rank;
+}
+
+int local_world_size() {
+  return job_or_throw()->identity().local_world_size;
+}
+
+int node_rank() {
+  return job_or_throw()->identity().node_rank;
+}
+
+int restart_count() {
+  return job_or_throw()->restart_count();
+}
+
+Device device() {
+  const std::shared_ptr<worker::Job> job = job_or_throw();
+  return job->visible_gpus() > 0 ? Device::cuda(job->cuda_device()) : Device::cpu();
+}
+
+}  // namespace muster

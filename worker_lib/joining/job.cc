@@ -1,0 +1,227 @@
+#include "worker_lib/joining/job.h"
+
+#include <algorithm>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/contract.h"
+#include "worker_lib/fork_guard.h"
+#include "worker_lib/group/group.h"
+#include "worker_lib/group/group_host.h"
+#include "worker_lib/joining/contract_env.h"
+#include "worker_lib/joining/failure_notice.h"
+#include "worker_lib/joining/gpu_count.h"
+#include "worker_lib/joining/host_store.h"
+#include "worker_lib/joining/meeting.h"
+#include "worker_lib/raise.h"
+
+namespace muster::worker {
+namespace {
+
+// "For ever" is a legal time-out.
+Deadline deadline_after(std::chrono::milliseconds timeout) {
+  const auto now = std::chrono::steady_clock::now();
+  // In the coarser unit: the time-out may be more than the finer one can count.
+  const auto most = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::max() - now);
+  return timeout >= most ? Deadline::max() : now + timeout;
+}
+
+// A world of one has a store only once something asks for it (a GPU backend may).
+class LazyStore {
+ public:
+  Outcome<StoreClient> connect(Deadline deadline) {
+    const std::lock_guard lock(mutex_);
+    if (!store_) {
+      Outcome<std::shared_ptr<HostStore>> made = HostStore::serve({});
+      if (!made) return tl::unexpected(made.error());
+      store_ = std::move(*made);
+    }
+    return store_->connect(
+        std::max<Duration>(deadline - std::chrono::steady_clock::now(), Duration::zero()));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<HostStore> store_;
+};
+
+using StoreConnector = std::function<Outcome<StoreClient>(Deadline)>;
+
+StoreConnector connector_of(const Met& met) {
+  if (met.store) {
+    return [access = met.access](Deadline deadline) { return access.connect(deadline); };
+  }
+  return
+      [lazy = std::make_shared<LazyStore>()](Deadline deadline) { return lazy->connect(deadline); };
+}
+
+Outcome<std::shared_ptr<Watch>> start_watch(const Identity& self, const Met& met,
+                                            const InitOptions& options, Deadline deadline) {
+  Watch::Options watch;
+  watch.world = met.world;
+  if (met.store) watch.store = met.store->with_prefix("watch");
+  watch.deadline = deadline;
+  watch.on_sigterm = options.on_sigterm;
+  const auto* at = std::get_if<MeetAtAddress>(&self.meeting_point);
+  if (at != nullptr && at->agent_serves) watch.ask_cause = ask_agents_store(at->host, at->port);
+  Outcome<std::unique_ptr<Watch>> started = Watch::start(std::move(watch));
+  if (!started) return tl::unexpected(started.error());
+  return std::shared_ptr<Watch>(std::move(*started));
+}
+
+struct JobSlot {
+  std::mutex mutex;
+  std::shared_ptr<Job> job;
+};
+
+// Never destroyed: a process that ends without destroy_process_group() has failed, and the kernel
+// tells the others, by closing its connections.
+JobSlot& job_slot() {
+  static auto* const slot = new JobSlot;
+  return *slot;
+}
+
+}  // namespace
+
+// In the order of making; destroyed from the last to the first.
+struct Job::Parts {
+  Identity identity;
+  Members world;
+  InitOptions options;
+  std::shared_ptr<HostStore> hosted;
+  StoreConnector connect;
+  std::shared_ptr<Watch> watch;
+  std::shared_ptr<GroupHost> groups;
+  std::shared_ptr<Group> world_group;
+
+  ~Parts() {
+    world_group.reset();
+    groups.reset();
+    watch.reset();
+    // Others may still be reading what they meet for.
+    if (hosted) HostStore::retire(std::move(hosted));
+  }
+};
+
+Job::Job(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+Job::~Job() = default;
+
+Outcome<std::shared_ptr<Job>> Job::join(const InitOptions& options) {
+  if (in_forked_child()) return tl::unexpected(forked_failure());
+  arm_fork_guard();
+  Outcome<Identity> self = find_identity(options);
+  if (!self) return tl::unexpected(self.error());
+  const Deadline deadline = deadline_after(options.timeout);
+  const std::string interface = process_environment(env::kGlooSocketIfname).value_or("");
+  Outcome<Met> met = meet(*self, {.deadline = deadline, .interface = interface});
+  if (!met) return tl::unexpected(met.error());
+
+  auto parts = std::make_unique<Parts>();
+  parts->identity = std::move(*self);
+  parts->world = met->world;
+  parts->options = options;
+  parts->hosted = std::move(met->hosted);
+  parts->connect = connector_of(*met);
+  std::shared_ptr<Job> job(new Job(std::move(parts)));
+  if (Outcome<> ready = job->set_up(*met, deadline); !ready) return tl::unexpected(ready.error());
+  return job;
+}
+
+Outcome<> Job::set_up(const Met& met, Deadline deadline) {
+  Parts& parts = *parts_;
+  Outcome<std::shared_ptr<Watch>> watch = start_watch(parts.identity, met, parts.options, deadline);
+  if (!watch) return tl::unexpected(watch.error());
+  parts.watch = std::move(*watch);
+
+  parts.groups = std::make_shared<GroupHost>();
+  GroupHost& groups = *parts.groups;
+  groups.world = parts.world;
+  groups.connect_store = parts.connect;
+  groups.watch = parts.watch;
+  groups.on_sigterm = parts.options.on_sigterm;
+  groups.timeout = parts.options.timeout;
+  groups.backend = parts.options.backend;
+  groups.cuda_device = cuda_device();
+  groups.makers = real_backends();
+  Outcome<std::shared_ptr<Group>> world = Group::make_world(parts.groups, deadline);
+  if (!world) return tl::unexpected(world.error());
+  parts.world_group = std::move(*world);
+  return Done{};
+}
+
+const Identity& Job::identity() const {
+  return parts_->identity;
+}
+
+const Members& Job::world() const {
+  return parts_->world;
+}
+
+std::chrono::milliseconds Job::timeout() const {
+  return parts_->options.timeout;
+}
+
+Backend Job::backend() const {
+  return parts_->options.backend;
+}
+
+StopPolicy Job::stop_policy() const {
+  return parts_->options.on_sigterm;
+}
+
+int Job::cuda_device() const {
+  if (parts_->options.device) return *parts_->options.device;
+  return visible_gpus() == 1 ? 0 : parts_->identity.local_rank;
+}
+
+int Job::visible_gpus() const {
+  return count_visible_gpus(process_environment(env::kCudaVisibleDevices));
+}
+
+Watch& Job::watch() {
+  return *parts_->watch;
+}
+
+Outcome<StoreClient> Job::connect_store(Deadline deadline) const {
+  return parts_->connect(deadline);
+}
+
+const std::shared_ptr<Group>& Job::world_group() const {
+  return parts_->world_group;
+}
+
+void Job::leave() {
+  parts_->groups->close_groups();
+  parts_->watch->leave();
+}
+
+std::shared_ptr<Job> current_job() noexcept {
+  if (in_forked_child()) return nullptr;
+  JobSlot& slot = job_slot();
+  const std::lock_guard lock(slot.mutex);
+  return slot.job;
+}
+
+std::shared_ptr<Job> exchange_current_job(std::shared_ptr<Job> job) noexcept {
+  JobSlot& slot = job_slot();
+  const std::lock_guard lock(slot.mutex);
+  return std::exchange(slot.job, std::move(job));
+}
+
+Outcome<std::shared_ptr<Job>> require_job() {
+  if (in_forked_child()) return tl::unexpected(forked_failure());
+  if (std::shared_ptr<Job> job = current_job()) return job;
+  return failed(ErrorCode::not_initialized,
+                "there is no process group: call init_process_group() first");
+}
+
+void throw_failure(const Failure& failure) {
+  raise(failure, {}, {});
+}
+
+}  // namespace muster::worker

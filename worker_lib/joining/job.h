@@ -1,0 +1,92 @@
+// The job as this process knows it: who it is, who the others are, and where they meet. One at a
+// time per process (current_job()); init_process_group() makes it and destroy_process_group()
+// lets it go, but whoever holds the pointer (a group) keeps its parts alive.
+//
+// Owns the watch, the connection to the store, and on rank 0 the store itself where no agent
+// serves one. Threads: everything here may be called by any thread; join() and leave() by one at
+// a time.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "muster/init.h"
+#include "rendezvous/store/store_client.h"
+#include "worker_lib/failure.h"
+#include "worker_lib/joining/identity.h"
+#include "worker_lib/members.h"
+#include "worker_lib/operation.h"
+#include "worker_lib/watch/watch.h"
+
+namespace muster::worker {
+
+class Group;
+struct Met;
+
+class Job {
+ public:
+  // Joins: finds out who this is, meets the others at the store, exchanges who is where, starts the
+  // watch, and makes the world group. Returns when all ranks have come so far. Fails with
+  // environment, invalid_argument, rendezvous, timeout (names the ranks that did not come), or
+  // peer_failed.
+  static Outcome<std::shared_ptr<Job>> join(const InitOptions& options);
+
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  ~Job();
+
+  const Identity& identity() const;
+  // By global rank; `me` is this process.
+  const Members& world() const;
+
+  int rank() const { return world().me; }
+  int world_size() const { return world().size(); }
+  int local_rank() const { return identity().local_rank; }
+  int restart_count() const { return identity().restart_count; }
+
+  // Of groups and calls that name none.
+  std::chrono::milliseconds timeout() const;
+  Backend backend() const;
+  // The GPU of this rank: what was asked for, else the rule of InitOptions::device.
+  int cuda_device() const;
+  // How many this process sees, without asking the driver.
+  int visible_gpus() const;
+  StopPolicy stop_policy() const;
+
+  Watch& watch();
+
+  // A connection of its own to the job's store, for one thread; its keys are below those of this
+  // job, restart and init. Costs a tenth of a millisecond on one node. Works in a world of one too.
+  // Fails with rendezvous when the store does not answer by then.
+  Outcome<StoreClient> connect_store(Deadline deadline) const;
+
+  // The group of all ranks; not null once join() has returned.
+  const std::shared_ptr<Group>& world_group() const;
+
+  // Waits for the operations of this rank that are under way, and tells the others that it leaves
+  // on purpose. Once; the destructor does neither.
+  void leave();
+
+ private:
+  struct Parts;
+  explicit Job(std::unique_ptr<Parts> parts);
+  Outcome<> set_up(const Met& met, Deadline deadline);
+
+  std::unique_ptr<Parts> parts_;
+};
+
+// Null before init_process_group() and after destroy_process_group().
+std::shared_ptr<Job> current_job() noexcept;
+
+// Makes `job` the current one, and returns the one that was.
+std::shared_ptr<Job> exchange_current_job(std::shared_ptr<Job> job) noexcept;
+
+// current_job() for public calls: fails with not_initialized, or with forked in a child of fork().
+Outcome<std::shared_ptr<Job>> require_job();
+
+// Throws what a public call throws for a failure outside of any group.
+[[noreturn]] void throw_failure(const Failure& failure);
+
+}  // namespace muster::worker

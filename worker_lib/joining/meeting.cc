@@ -1,0 +1,247 @@
+#include "worker_lib/joining/meeting.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "rendezvous/net/connect.h"
+#include "worker_lib/joining/file_meeting_point.h"
+#include "worker_lib/joining/meeting_round.h"
+#include "worker_lib/joining/meeting_text.h"
+#include "worker_lib/joining/own_address.h"
+#include "worker_lib/joining/process_life.h"
+#include "worker_lib/joining/rank_record.h"
+
+namespace muster::worker {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using SteadyClock = std::chrono::steady_clock;
+// What a try came to: Met, a failure, or nothing: the store went away, look for it again.
+using Attempt = Outcome<std::optional<Met>>;
+
+constexpr std::string_view kNonceKey = "muster/host_nonce";
+constexpr auto kFileLookFirst = milliseconds{5};
+constexpr auto kFileLookLast = milliseconds{200};
+// One try to reach an address that a file names: it may be one of another network.
+constexpr auto kFileDial = seconds{3};
+// To reach again the store at which the ranks have met.
+constexpr auto kReconnect = seconds{10};
+
+// ---- finding the store
+
+Outcome<StoreClient> connect_to_host(const std::string& host, uint16_t port, Duration patience,
+                                     Duration timeout) {
+  Result<StoreClient> store = StoreClient::connect(
+      {.host = host, .port = port, .connect_timeout = patience, .timeout = timeout});
+  if (!store) return store_failure(store.error());
+  return std::move(*store);
+}
+
+Outcome<Met> meet_at_own_store(const Identity& self, const MeetingOptions& options,
+                               std::shared_ptr<HostStore> hosted, StoreAccess access,
+                               std::string address) {
+  Outcome<StoreClient> store = hosted->connect(time_left(options.deadline));
+  if (!store) return tl::unexpected(store.error());
+  if (auto set = store->set(kNonceKey, std::to_string(hosted->nonce())); !set)
+    return store_failure(set.error());
+  access.own = hosted;
+  access.hosted_here = true;
+  MeetingRound round(self, options, std::move(*store), std::move(access), hosted);
+  Outcome<Met> met = round.run(own_record(self.rank, std::move(address)));
+  // Others may still want to read why.
+  if (!met) HostStore::retire(std::move(hosted));
+  return met;
+}
+
+Met meet_nobody() {
+  Members world;
+  world.peers = {own_record(0, "127.0.0.1").peer};
+  world.me = 0;
+  return {std::move(world), {}, std::nullopt, nullptr};
+}
+
+Outcome<Met> host_meeting(const Identity& self, const MeetingOptions& options,
+                          const MeetAtAddress& at, std::string address) {
+  Outcome<std::shared_ptr<HostStore>> hosted =
+      HostStore::serve(listening_addresses(at.host, at.port));
+  if (!hosted) return tl::unexpected(hosted.error());
+  return meet_at_own_store(self, options, std::move(*hosted), {at.host, at.port, {}, {}, false},
+                           std::move(address));
+}
+
+Outcome<Met> attend_meeting(const Identity& self, const MeetingOptions& options,
+                            const MeetAtAddress& at, const std::string& address) {
+  for (;;) {
+    const Duration left = time_left(options.deadline);
+    Outcome<StoreClient> store = connect_to_host(at.host, at.port, left, left);
+    if (!store && at.agent_serves) return tl::unexpected(store.error());
+    if (!store) {
+      return failed(ErrorCode::timeout,
+                    fmt::format("rank 0 did not come: {}", store.error().message), {GlobalRank{0}});
+    }
+    MeetingRound round(self, options, std::move(*store), {at.host, at.port, {}, {}, false},
+                       nullptr);
+    Outcome<Met> met = round.run(own_record(self.rank, address));
+    // Rank 0 had just left its former group, with its store: its next one is where we meet.
+    const bool again =
+        !met && round.lost_store() && !at.agent_serves && SteadyClock::now() < options.deadline;
+    if (!again) return met;
+  }
+}
+
+Outcome<Met> meet_at_address(const Identity& self, const MeetingOptions& options,
+                             const MeetAtAddress& at) {
+  Outcome<std::string> address = own_address(at.host, at.port, options.interface);
+  if (!address) return tl::unexpected(address.error());
+  if (self.rank == 0 && !at.agent_serves) return host_meeting(self, options, at, *address);
+  return attend_meeting(self, options, at, *address);
+}
+
+// ---- by a file
+
+Outcome<Met> host_by_file(const Identity& self, const MeetingOptions& options,
+                          const MeetAtFile& at) {
+  Outcome<FileMeetingPoint> file = FileMeetingPoint::open(at.path, at.derived);
+  if (!file) return tl::unexpected(file.error());
+  const IpAddress where = at.derived ? IpAddress::loopback_v4() : IpAddress::any_v6();
+  Outcome<std::shared_ptr<HostStore>> hosted = HostStore::serve({{where, 0}});
+  if (!hosted) return tl::unexpected(hosted.error());
+  MeetingRecord record;
+  record.nonce = (*hosted)->nonce();
+  record.port = (*hosted)->port();
+  if (!at.derived) record.addresses = reachable_addresses(options.interface);
+  record.node = node_identity();
+  record.life = life_of_process(getpid());
+  record.host = own_host_name();
+  if (Outcome<> written = file->publish(record); !written) return tl::unexpected(written.error());
+  const std::string address = record.addresses.empty() ? "127.0.0.1" : record.addresses.front();
+  return meet_at_own_store(self, options, std::move(*hosted), {}, address);
+}
+
+// The store that the record speaks of, at whichever of its addresses it answers from here.
+std::optional<std::pair<StoreClient, StoreAccess>> reach_recorded(const MeetingRecord& record,
+                                                                  Deadline deadline) {
+  std::vector<std::string> addresses = record.addresses;
+  if (record.node == node_identity()) addresses.insert(addresses.begin(), "127.0.0.1");
+  for (const std::string& address : addresses) {
+    const Duration left = time_left(deadline);
+    Outcome<StoreClient> store =
+        connect_to_host(address, record.port, std::min<Duration>(left, kFileDial), left);
+    if (!store) continue;
+    const std::string key(kNonceKey);
+    const Result<bool> is_there = store->check({key});
+    if (!is_there || !*is_there) continue;
+    const Result<std::string> nonce = store->get(key);
+    if (nonce && *nonce == std::to_string(record.nonce))
+      return std::pair{std::move(*store), StoreAccess{address, record.port, {}, {}, false}};
+  }
+  return std::nullopt;
+}
+
+class FileAttendance {
+ public:
+  FileAttendance(const Identity& self, const MeetingOptions& options, const MeetAtFile& at)
+      : self_(self), options_(options), at_(at) {}
+
+  Outcome<Met> run() {
+    auto pause = kFileLookFirst;
+    for (;;) {
+      const Outcome<std::optional<MeetingRecord>> record =
+          look_at_meeting_file(at_.path, at_.derived);
+      if (!record) return tl::unexpected(record.error());
+      if (*record) {
+        Attempt met = try_record(**record);
+        if (!met) return tl::unexpected(met.error());
+        if (*met) return std::move(**met);
+      }
+      if (SteadyClock::now() + pause >= options_.deadline) return too_late();
+      poll(nullptr, 0, static_cast<int>(pause.count()));
+      pause = std::min(2 * pause, kFileLookLast);
+    }
+  }
+
+ private:
+  Attempt try_record(const MeetingRecord& record) {
+    auto reached = reach_recorded(record, options_.deadline);
+    unreached_ = !reached ? std::optional(record) : std::nullopt;
+    if (!reached) return std::nullopt;
+    const StoreAccess& access = reached->second;
+    Outcome<std::string> address = own_address(access.host, access.port, options_.interface);
+    if (!address) return tl::unexpected(address.error());
+    if (!at_.derived && access.host == "127.0.0.1") {
+      const std::vector<std::string> outward = reachable_addresses(options_.interface);
+      if (!outward.empty()) address = outward.front();
+    }
+    MeetingRound round(self_, options_, std::move(reached->first), access, nullptr);
+    Outcome<Met> met = round.run(own_record(self_.rank, *address));
+    if (met) return std::move(*met);
+    if (round.lost_store()) return std::nullopt;
+    return tl::unexpected(met.error());
+  }
+
+  Outcome<Met> too_late() const {
+    std::string text = fmt::format("rank 0 did not come to the meeting file {} within {}", at_.path,
+                                   seconds_since(options_.begun));
+    if (unreached_) {
+      text +=
+          fmt::format(": its record names port {} of {} ({}), where it does not answer",
+                      unreached_->port, unreached_->host, fmt::join(unreached_->addresses, ", "));
+    }
+    return failed(ErrorCode::timeout, std::move(text), {GlobalRank{0}});
+  }
+
+  const Identity& self_;
+  const MeetingOptions& options_;
+  const MeetAtFile& at_;
+  std::optional<MeetingRecord> unreached_;
+};
+
+}  // namespace
+
+// It was there when the ranks met: if nobody listens now, nobody will.
+Outcome<StoreClient> StoreAccess::connect_again(Deadline deadline) const {
+  const Deadline until = std::min(deadline, SteadyClock::now() + kReconnect);
+  const std::string server = fmt::format("{}:{}", host, port);
+  const NetResult<int> fd = connect_blocking(host, port, until);
+  if (!fd) {
+    return failed(ErrorCode::rendezvous,
+                  fmt::format("the job's store at {} is gone, and its host with it or ahead of us: "
+                              "{}",
+                              server, fd.error().message));
+  }
+  StoreClient store = StoreClient::over(*fd, server, time_left(deadline)).with_prefix(prefix);
+  if (const Result<uint32_t> echo = store.ping(0); !echo) return store_failure(echo.error());
+  return store;
+}
+
+Outcome<StoreClient> StoreAccess::connect(Deadline deadline) const {
+  if (!hosted_here) return connect_again(deadline);
+  const std::shared_ptr<HostStore> store = own.lock();
+  if (!store) {
+    return failed(ErrorCode::not_initialized,
+                  "the job's store is gone: destroy_process_group() was called");
+  }
+  Outcome<StoreClient> client = store->connect(time_left(deadline));
+  if (!client) return client;
+  return client->with_prefix(prefix);
+}
+
+Outcome<Met> meet(const Identity& self, const MeetingOptions& options) {
+  if (std::holds_alternative<MeetNobody>(self.meeting_point)) return meet_nobody();
+  if (const auto* at = std::get_if<MeetAtAddress>(&self.meeting_point))
+    return meet_at_address(self, options, *at);
+  const auto& at = std::get<MeetAtFile>(self.meeting_point);
+  if (self.rank == 0) return host_by_file(self, options, at);
+  return FileAttendance(self, options, at).run();
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,185 @@
+#include "worker_lib/joining/meeting_round.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "worker_lib/fields.h"
+#include "worker_lib/joining/meeting_text.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr size_t kMissingShown = 16;
+
+std::string owner_key(int rank) {
+  return fmt::format("owner/{}", rank);
+}
+
+std::string rank_key(int rank) {
+  return fmt::format("rank/{}", rank);
+}
+
+// "rank 1", "ranks 1, 2 and 3": who did not come.
+std::string list_ranks(const std::vector<GlobalRank>& ranks) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < std::min(ranks.size(), kMissingShown); ++i)
+    texts.push_back(std::to_string(ranks[i].value));
+  if (ranks.size() > kMissingShown)
+    texts.push_back(fmt::format("{} more", ranks.size() - kMissingShown));
+  if (texts.size() == 1) return "rank " + texts.front();
+  const std::string last = texts.back();
+  texts.pop_back();
+  return fmt::format("ranks {} and {}", fmt::join(texts, ", "), last);
+}
+
+}  // namespace
+
+MeetingRound::MeetingRound(const Identity& self, const MeetingOptions& options, StoreClient store,
+                           StoreAccess access, std::shared_ptr<HostStore> hosted)
+    : self_(self),
+      options_(options),
+      prefix_(fmt::format("muster/{}", self.restart_count)),
+      root_(store.with_prefix(prefix_)),
+      store_(root_),
+      access_(std::move(access)),
+      hosted_(std::move(hosted)) {}
+
+Outcome<Met> MeetingRound::run(const RankRecord& me) {
+  if (Outcome<> entered = enter(me); !entered) return tl::unexpected(entered.error());
+  if (auto set = store_.set(rank_key(self_.rank), me.encode()); !set)
+    return store_failure(set.error());
+  const Result<int64_t> came = store_.add("came", 1);
+  if (!came) return store_failure(came.error());
+  if (*came == self_.world_size) return gather();
+  return wait_for_everyone();
+}
+
+// Makes this process the one that has our rank. It may have been before, or a process that is gone
+// was; else there are two of us.
+Outcome<> MeetingRound::claim_rank(const RankRecord& me) {
+  const std::string mine = me.encode();
+  std::string expected;
+  for (;;) {
+    const Result<std::string> owner = root_.compare_set(owner_key(self_.rank), expected, mine);
+    if (!owner) return store_failure(owner.error());
+    if (*owner == mine) return Done{};
+    const std::optional<RankRecord> other = RankRecord::decode(*owner);
+    if (other && other->life == me.life) return Done{};
+    if (other && surely_lives(other->life)) {
+      return failed(ErrorCode::environment,
+                    fmt::format("{} has joined this job already and is still there: two processes "
+                                "were given the same rank",
+                                describe(other->peer)),
+                    {GlobalRank{self_.rank}});
+    }
+    former_ = other;
+    expected = *owner;
+  }
+}
+
+// Finds a generation that is open to us.
+Outcome<> MeetingRound::enter(const RankRecord& me) {
+  if (Outcome<> claimed = claim_rank(me); !claimed) return claimed;
+  const std::string open = fmt::format("open {}", self_.world_size);
+  for (;;) {
+    const Result<int64_t> joins = root_.add(fmt::format("joins/{}", self_.rank), 1);
+    if (!joins) return store_failure(joins.error());
+    generation_ = *joins;
+    store_ = root_.with_prefix(std::to_string(generation_));
+    const Result<std::string> state = store_.compare_set("state", "", open);
+    if (!state) return store_failure(state.error());
+    if (*state == open) return Done{};
+    if (state->starts_with("open ")) return contradict(state->substr(5));
+    if (!state->starts_with("over")) return failed(ErrorCode::environment, *state);
+  }
+}
+
+Outcome<> MeetingRound::contradict(const std::string& theirs) {
+  const std::string text = fmt::format(
+      "rank {} was given a world of {} ranks, and others one of "
+      "{}: WORLD_SIZE must be the same for all",
+      self_.rank, self_.world_size, theirs);
+  close_generation("open " + theirs, text);
+  return failed(ErrorCode::environment, text, {GlobalRank{self_.rank}});
+}
+
+// Tells those who wait, and those who will come. Best effort.
+void MeetingRound::close_generation(const std::string& state, const std::string& why) {
+  store_.compare_set("state", state, why);
+  store_.compare_set("everyone", "", "!" + why);
+}
+
+Outcome<Met> MeetingRound::gather() {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < self_.world_size; ++rank)
+    keys.push_back(rank_key(rank));
+  const Result<bool> complete = store_.check(keys);
+  if (!complete) return store_failure(complete.error());
+  // One rank counted twice is one that is not there.
+  if (!*complete) return wait_for_everyone();
+  const Result<std::vector<std::string>> records = store_.multi_get(keys);
+  if (!records) return store_failure(records.error());
+  const std::string all = encode_fields(*records);
+  const Result<std::string> said = store_.compare_set("everyone", "", all);
+  if (!said) return store_failure(said.error());
+  return read_everyone(*said);
+}
+
+Outcome<Met> MeetingRound::wait_for_everyone() {
+  const Duration left = time_left(options_.deadline);
+  if (auto there = store_.wait({"everyone"}, left); !there) {
+    if (!store_.connected()) return store_failure(there.error());
+    return give_up();
+  }
+  const Result<std::string> said = store_.get("everyone");
+  if (!said) return store_failure(said.error());
+  return read_everyone(*said);
+}
+
+Outcome<Met> MeetingRound::give_up() {
+  std::vector<GlobalRank> missing;
+  for (int rank = 0; rank < self_.world_size; ++rank) {
+    const Result<bool> is_there = store_.check({rank_key(rank)});
+    if (!is_there) return store_failure(is_there.error());
+    if (!*is_there) missing.push_back(GlobalRank{rank});
+  }
+  // Who comes now must not think that we are still here.
+  store_.compare_set("state", fmt::format("open {}", self_.world_size), "over");
+  std::string text =
+      fmt::format("{} of {} did not come within {}: see that they run, with the same meeting point",
+                  missing.empty() ? "nobody else" : list_ranks(missing), self_.world_size,
+                  seconds_since(options_.begun));
+  if (former_) {
+    text += fmt::format(" ({} had come before: were two processes given that rank?)",
+                        describe(former_->peer));
+  }
+  return failed(ErrorCode::timeout, std::move(text), std::move(missing));
+}
+
+Outcome<Met> MeetingRound::read_everyone(const std::string& said) {
+  if (said.starts_with('!')) return failed(ErrorCode::environment, said.substr(1));
+  const std::optional<std::vector<std::string>> records = decode_fields(said);
+  Members world;
+  world.me = self_.rank;
+  for (size_t i = 0; records && i < records->size(); ++i) {
+    const std::optional<RankRecord> record = RankRecord::decode((*records)[i]);
+    if (!record || record->peer.rank.value != static_cast<int>(i)) {
+      return failed(ErrorCode::environment,
+                    fmt::format("rank {} speaks another version of muster: use one version for "
+                                "the whole job",
+                                i),
+                    {GlobalRank{static_cast<int>(i)}});
+    }
+    world.peers.push_back(record->peer);
+  }
+  if (world.size() != self_.world_size)
+    return failed(ErrorCode::rendezvous, "the store holds something else than this job's ranks");
+  access_.prefix = fmt::format("{}/{}", prefix_, generation_);
+  return Met{std::move(world), access_, store_, hosted_};
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,52 @@
+// One round of a meeting, at a store that has been found: this rank says who it is, and learns who
+// the others are. The keys are those that meeting.h lists. Blocking calls on one thread; what it is
+// given must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "rendezvous/store/store_client.h"
+#include "worker_lib/failure.h"
+#include "worker_lib/joining/host_store.h"
+#include "worker_lib/joining/identity.h"
+#include "worker_lib/joining/meeting.h"
+#include "worker_lib/joining/rank_record.h"
+
+namespace muster::worker {
+
+class MeetingRound {
+ public:
+  MeetingRound(const Identity& self, const MeetingOptions& options, StoreClient store,
+               StoreAccess access, std::shared_ptr<HostStore> hosted);
+
+  // Once. As meet().
+  Outcome<Met> run(const RankRecord& me);
+
+  // Whether it failed because the store is gone rather than for what it said.
+  bool lost_store() const { return !store_.connected(); }
+
+ private:
+  Outcome<> claim_rank(const RankRecord& me);
+  Outcome<> enter(const RankRecord& me);
+  Outcome<> contradict(const std::string& theirs);
+  void close_generation(const std::string& state, const std::string& why);
+  Outcome<Met> gather();
+  Outcome<Met> wait_for_everyone();
+  Outcome<Met> give_up();
+  Outcome<Met> read_everyone(const std::string& said);
+
+  const Identity& self_;
+  const MeetingOptions& options_;
+  std::string prefix_;
+  StoreClient root_;
+  StoreClient store_;
+  StoreAccess access_;
+  std::shared_ptr<HostStore> hosted_;
+  int64_t generation_ = 0;
+  std::optional<RankRecord> former_;  // Who had this rank here before us.
+};
+
+}  // namespace muster::worker

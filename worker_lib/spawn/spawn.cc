@@ -1,0 +1,194 @@
+#include "worker_lib/spawn/spawn.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "rendezvous/base/contract.h"
+#include "worker_lib/fields.h"
+#include "worker_lib/fork_guard.h"
+#include "worker_lib/joining/host_store.h"
+#include "worker_lib/joining/process_life.h"
+#include "worker_lib/raise.h"
+
+namespace muster {
+namespace worker {
+namespace {
+
+constexpr const char* kSpawnCall = "spawn";
+constexpr auto kSpawnStorePatience = std::chrono::seconds{1};
+
+// What describes a process that another launcher started, and nothing that spawn() starts.
+constexpr std::array kLaunchersOwn{
+    env::kRoleName,     env::kRoleRank,       env::kRoleWorldSize, env::kRunId,
+    env::kErrorFile,    env::kMaxRestarts,    env::kTimerFile,     env::kSignalsToHandle,
+    env::kRestartCount, env::kGroupWorldSize,
+};
+
+bool is_launchers_own(std::string_view entry) {
+  const std::string_view name = entry.substr(0, entry.find('='));
+  return std::find(kLaunchersOwn.begin(), kLaunchersOwn.end(), name) != kLaunchersOwn.end();
+}
+
+void set_variable(std::vector<std::string>& environment, std::string_view name,
+                  std::string_view value) {
+  std::erase_if(environment, [&](const std::string& entry) {
+    return entry.starts_with(name) && entry.size() > name.size() && entry[name.size()] == '=';
+  });
+  environment.push_back(fmt::format("{}={}", name, value));
+}
+
+std::vector<std::string> own_environment() {
+  std::vector<std::string> entries;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
+    entries.emplace_back(*entry);
+  return entries;
+}
+
+std::vector<std::string> own_arguments() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::vector<std::string> arguments;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\0', begin), text.size());
+    arguments.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return arguments;
+}
+
+std::vector<std::string> rank_arguments(const SpawnOptions& options) {
+  std::vector<std::string> arguments = own_arguments();
+  if (!options.arguments) return arguments;
+  arguments.resize(1);
+  arguments.insert(arguments.end(), options.arguments->begin(), options.arguments->end());
+  return arguments;
+}
+
+std::string call_name(const SpawnOptions& options) {
+  static std::atomic<int> calls = 0;
+  const int call = ++calls;
+  return options.name.empty() ? fmt::format("#{}", call) : options.name;
+}
+
+// The mark of this process, unless it is somebody else's: a program that a rank started inherits
+// the rank's environment. Ends the process where its parent died before it could be noticed.
+std::optional<SpawnMark> own_mark() {
+  const char* text = std::getenv(kSpawnVariable);
+  const std::optional<SpawnMark> mark = text != nullptr ? SpawnMark::decode(text) : std::nullopt;
+  if (!mark) return std::nullopt;
+  const std::optional<ProcessLife> parent = ProcessLife::parse(mark->parent);
+  if (!parent) return std::nullopt;
+  if (life_of_process(getppid()) == *parent) return mark;
+  if (!may_still_live(*parent)) _exit(127);
+  return std::nullopt;
+}
+
+[[noreturn]] void be_a_rank(const std::function<int(int)>& function) {
+  const char* rank = std::getenv(std::string(env::kRank).c_str());
+  unsetenv(kSpawnVariable);
+  std::exit(run_as_rank(rank != nullptr ? std::atoi(rank) : 0, function));
+}
+
+[[noreturn]] void throw_spawn_failure(Failure failure) {
+  failure.message.insert(0, std::string(kSpawnCall) + ": ");
+  raise(failure, kSpawnCall, {});
+}
+
+Outcome<SpawnResult> start_and_wait(int nprocs, const SpawnOptions& options,
+                                    const std::string& call) {
+  Outcome<std::shared_ptr<HostStore>> store = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  if (!store) return tl::unexpected(store.error());
+  const SpawnMark mark{call, life_of_process(getpid()).to_string()};
+  const std::vector<std::string> inherited = own_environment();
+  const std::vector<std::string> arguments = rank_arguments(options);
+  RankKeeper keeper(options);
+  for (int rank = 0; rank < nprocs; ++rank) {
+    Outcome<StartedRank> started = start_rank(
+        arguments,
+        rank_environment(inherited, rank, nprocs, (*store)->port(), mark, options.environment));
+    if (!started) return tl::unexpected(started.error());
+    keeper.add(*started);
+  }
+  return keeper.wait([&](const SpawnResult& result) {
+    // So that the others know why they are told to stop.
+    Outcome<StoreClient> client = (*store)->connect(kSpawnStorePatience);
+    if (!client) return;
+    client->set(kFailureNoticeKey, fmt::format("{}\n{}", result.message(), result.failed->value));
+  });
+}
+
+}  // namespace
+
+std::string SpawnMark::encode() const {
+  return encode_fields({call, parent});
+}
+
+std::optional<SpawnMark> SpawnMark::decode(const std::string& text) {
+  const std::optional<std::vector<std::string>> fields = decode_fields(text);
+  if (!fields || fields->size() != 2) return std::nullopt;
+  return SpawnMark{(*fields)[0], (*fields)[1]};
+}
+
+std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, int rank,
+                                          int nprocs, uint16_t store_port, const SpawnMark& mark,
+                                          const EnvironmentPairs& added) {
+  std::vector<std::string> environment = inherited;
+  std::erase_if(environment, is_launchers_own);
+  const std::string of_rank = std::to_string(rank);
+  const std::string of_world = std::to_string(nprocs);
+  set_variable(environment, env::kRank, of_rank);
+  set_variable(environment, env::kLocalRank, of_rank);
+  set_variable(environment, env::kWorldSize, of_world);
+  set_variable(environment, env::kLocalWorldSize, of_world);
+  set_variable(environment, env::kGroupRank, "0");
+  set_variable(environment, env::kMasterAddr, "127.0.0.1");
+  set_variable(environment, env::kMasterPort, std::to_string(store_port));
+  set_variable(environment, env::kUseAgentStore, "True");
+  for (const auto& [name, value] : added)
+    set_variable(environment, name, value);
+  set_variable(environment, kSpawnVariable, mark.encode());
+  return environment;
+}
+
+int run_as_rank(int rank, const std::function<int(int)>& function) {
+  try {
+    return function(rank);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+  } catch (...) {
+    std::fprintf(stderr, "rank %d: an exception that is no std::exception\n", rank);
+  }
+  return 1;
+}
+
+}  // namespace worker
+
+SpawnResult spawn(int nprocs, const std::function<int(int)>& function,
+                  const SpawnOptions& options) {
+  if (worker::in_forked_child()) worker::throw_spawn_failure(worker::forked_failure());
+  const std::string call = worker::call_name(options);
+  if (const std::optional<worker::SpawnMark> mark = worker::own_mark()) {
+    if (mark->call == call) worker::be_a_rank(function);
+    return {};
+  }
+  if (nprocs < 1) {
+    worker::throw_spawn_failure({ErrorCode::invalid_argument,
+                                 fmt::format("{} ranks were asked for: 1 is the least", nprocs)});
+  }
+  worker::arm_fork_guard();
+  worker::Outcome<SpawnResult> result = worker::start_and_wait(nprocs, options, call);
+  if (!result) worker::throw_spawn_failure(result.error());
+  return std::move(*result);
+}
+
+}  // namespace muster

@@ -1,0 +1,99 @@
+// Starting one rank: clone(CLONE_VM | CLONE_VFORK | CLONE_PIDFD), since posix_spawn(3) can neither
+// set a parent-death signal before the program runs nor return a pidfd.
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "worker_lib/spawn/spawn.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr size_t kRankStackBytes = 64 * 1024;
+
+// Prepared before the clone: between it and execve the child may call only what is safe in a signal
+// handler, and it shares this memory with its suspended parent.
+struct RankPlan {
+  char* const* argv = nullptr;
+  char* const* envp = nullptr;
+  const sigset_t* mask = nullptr;
+  pid_t parent = 0;
+  const char* failed_step = nullptr;  // Written by the child.
+  int failed_errno = 0;
+};
+
+int fail_rank_step(RankPlan* plan, const char* step) {
+  plan->failed_step = step;
+  plan->failed_errno = errno;
+  return 127;
+}
+
+// Handlers of the parent must not run here, in its memory, once signals are let in again. Ignored
+// signals stay ignored, as exec has it.
+void drop_handlers() {
+  struct sigaction standard{};
+  standard.sa_handler = SIG_DFL;
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction now{};
+    if (sigaction(number, nullptr, &now) != 0) continue;
+    if (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN)
+      sigaction(number, &standard, nullptr);
+  }
+}
+
+__attribute__((no_sanitize("address", "thread"))) int rank_main(void* argument) {
+  auto* plan = static_cast<RankPlan*>(argument);
+  drop_handlers();
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return fail_rank_step(plan, "prctl");
+  if (getppid() != plan->parent) _exit(127);  // It died before the line above.
+  sigprocmask(SIG_SETMASK, plan->mask, nullptr);
+  execve("/proc/self/exe", plan->argv, plan->envp);
+  return fail_rank_step(plan, "execve of /proc/self/exe");
+}
+
+std::vector<char*> rank_strings(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (const std::string& text : strings)
+    pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+Outcome<StartedRank> start_rank(const std::vector<std::string>& arguments,
+                                const std::vector<std::string>& environment) {
+  const std::vector<char*> argv = rank_strings(arguments);
+  const std::vector<char*> envp = rank_strings(environment);
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  RankPlan plan{argv.data(), envp.data(), &before, getpid(), nullptr, 0};
+  const auto stack = std::make_unique_for_overwrite<char[]>(kRankStackBytes);
+  int pidfd = -1;
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const pid_t pid = clone(rank_main, stack.get() + kRankStackBytes,
+                          CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &plan, &pidfd);
+  const int clone_errno = errno;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (pid < 0) {
+    return failed(ErrorCode::system,
+                  fmt::format("cannot start a rank: clone failed: {}{}", std::strerror(clone_errno),
+                              clone_errno == EAGAIN ? " (see `ulimit -u`)" : ""));
+  }
+  if (plan.failed_step == nullptr) return StartedRank{pid, pidfd};
+  siginfo_t ignored{};
+  waitid(P_PIDFD, static_cast<id_t>(pidfd), &ignored, WEXITED);
+  close(pidfd);
+  return failed(ErrorCode::system, fmt::format("cannot start a rank: {} failed: {}",
+                                               plan.failed_step, std::strerror(plan.failed_errno)));
+}
+
+}  // namespace muster::worker

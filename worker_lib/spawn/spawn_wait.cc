@@ -1,0 +1,199 @@
+// Waiting for ranks, and stopping those that are left when one fails.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "worker_lib/joining/process_life.h"
+#include "worker_lib/spawn/spawn.h"
+
+namespace muster {
+namespace worker {
+namespace {
+
+using RankClock = std::chrono::steady_clock;
+
+// How long a process that is ending may take to be gone, and how often to look for those.
+constexpr auto kExitPatience = std::chrono::seconds{1};
+constexpr auto kExitLook = std::chrono::milliseconds{5};
+
+RankClock::time_point rank_deadline(std::optional<std::chrono::milliseconds> timeout) {
+  const auto now = RankClock::now();
+  const auto never = RankClock::time_point::max();
+  return !timeout || *timeout >= never - now ? never : now + *timeout;
+}
+
+void signal_rank(int pidfd, int signal) {
+  syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0U);
+}
+
+std::string how_it_ended(const RankExit& exit) {
+  if (exit.signal == 0) return fmt::format("exited with code {}", exit.code);
+  const char* name = sigdescr_np(exit.signal);
+  return fmt::format("was killed by signal {} ({})", exit.signal, name != nullptr ? name : "?");
+}
+
+tl::unexpected<Failure> too_late(std::vector<GlobalRank> left, size_t all,
+                                 std::chrono::milliseconds timeout) {
+  std::vector<int> numbers;
+  for (const GlobalRank rank : left)
+    numbers.push_back(rank.value);
+  std::string text =
+      fmt::format("{} of {} ranks had not ended after {:.3g} s and were stopped: {}", left.size(),
+                  all, std::chrono::duration<double>(timeout).count(), fmt::join(numbers, ", "));
+  return failed(ErrorCode::timeout, std::move(text), std::move(left));
+}
+
+// A rank that a signal ended is more likely the cause than one that says that another is gone.
+bool is_likelier_cause(const RankExit& one, const RankExit& other) {
+  return one.signal != 0 && other.signal == 0;
+}
+
+}  // namespace
+
+RankKeeper::~RankKeeper() {
+  stop_rest(SIGKILL);
+  wait_for_rest();
+}
+
+void RankKeeper::add(StartedRank started) {
+  started_.push_back(started);
+  RankExit exit;
+  exit.pid = started.pid;
+  result_.ranks.push_back(exit);
+}
+
+size_t RankKeeper::running() const {
+  return static_cast<size_t>(std::count_if(
+      started_.begin(), started_.end(), [](const StartedRank& rank) { return rank.pidfd >= 0; }));
+}
+
+// Until one of them ends.
+void RankKeeper::await_change(Instant until) {
+  std::vector<pollfd> entries;
+  for (const StartedRank& rank : started_)
+    entries.push_back({rank.pidfd, POLLIN, 0});
+  const auto left = std::clamp<RankClock::duration>(
+      until - RankClock::now(), RankClock::duration::zero(), std::chrono::hours{1});
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  poll(entries.data(), entries.size(), static_cast<int>(ms));
+}
+
+// True: it has ended.
+bool RankKeeper::reap(size_t rank) {
+  siginfo_t info{};
+  const int pidfd = started_[rank].pidfd;
+  if (pidfd < 0) return false;
+  if (waitid(P_PIDFD, static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG) != 0) {
+    // The program ignores SIGCHLD, so the kernel kept nothing. Nobody knows how it ended.
+    if (errno != ECHILD) return false;
+    info.si_pid = started_[rank].pid;
+    info.si_code = CLD_EXITED;
+  }
+  if (info.si_pid == 0) return false;
+  RankExit& exit = result_.ranks[rank];
+  exit.signal = info.si_code == CLD_EXITED ? 0 : info.si_status;
+  exit.code = exit.signal != 0 ? 128 + exit.signal : info.si_status;
+  close(pidfd);
+  started_[rank].pidfd = -1;
+  return true;
+}
+
+void RankKeeper::reap_ended() {
+  for (size_t rank = 0; rank < started_.size(); ++rank) {
+    if (!reap(rank) || is_stopping_ || result_.ranks[rank].code == 0) continue;
+    const bool is_cause =
+        !result_.failed ||
+        is_likelier_cause(result_.ranks[rank],
+                          result_.ranks[static_cast<size_t>(result_.failed->value)]);
+    if (is_cause) result_.failed = GlobalRank{static_cast<int>(rank)};
+  }
+}
+
+// The connections of a rank that dies are closed before its end can be waited for, so those who
+// fail because of it may be here sooner.
+void RankKeeper::await_those_on_their_way() {
+  const auto is_on_its_way = [](const StartedRank& rank) {
+    return rank.pidfd >= 0 && is_exiting(rank.pid);
+  };
+  const Instant patience = RankClock::now() + kExitPatience;
+  while (RankClock::now() < patience &&
+         std::any_of(started_.begin(), started_.end(), is_on_its_way)) {
+    await_change(RankClock::now() + kExitLook);
+    reap_ended();
+  }
+}
+
+void RankKeeper::stop_rest(int signal) {
+  is_stopping_ = true;
+  for (size_t rank = 0; rank < started_.size(); ++rank) {
+    if (started_[rank].pidfd < 0) continue;
+    result_.ranks[rank].stopped = true;
+    signal_rank(started_[rank].pidfd, signal);
+  }
+}
+
+void RankKeeper::wait_for_rest() {
+  while (running() > 0) {
+    await_change(Instant::max());
+    reap_ended();
+  }
+}
+
+// SIGTERM, and SIGKILL for those who are still there after stop_timeout.
+void RankKeeper::stop_and_wait() {
+  stop_rest(SIGTERM);
+  const Instant patience = rank_deadline(options_.stop_timeout);
+  while (running() > 0 && RankClock::now() < patience) {
+    await_change(patience);
+    reap_ended();
+  }
+  stop_rest(SIGKILL);
+  wait_for_rest();
+}
+
+std::vector<GlobalRank> RankKeeper::running_ranks() const {
+  std::vector<GlobalRank> ranks;
+  for (size_t rank = 0; rank < started_.size(); ++rank) {
+    if (started_[rank].pidfd >= 0) ranks.push_back(GlobalRank{static_cast<int>(rank)});
+  }
+  return ranks;
+}
+
+Outcome<SpawnResult> RankKeeper::wait(const std::function<void(const SpawnResult&)>& on_failure) {
+  const Instant deadline = rank_deadline(options_.timeout);
+  while (running() > 0 && !result_.failed && RankClock::now() < deadline) {
+    await_change(deadline);
+    reap_ended();
+  }
+  if (result_.failed) await_those_on_their_way();
+  const bool is_late = running() > 0 && !result_.failed;
+  std::vector<GlobalRank> left = running_ranks();
+  if (result_.failed && !left.empty() && on_failure) on_failure(result_);
+  if (!left.empty()) stop_and_wait();
+  if (is_late) return too_late(std::move(left), started_.size(), *options_.timeout);
+  return std::move(result_);
+}
+
+}  // namespace worker
+
+std::string SpawnResult::message() const {
+  if (!failed) return fmt::format("{} ranks ended well", ranks.size());
+  const auto is_stopped = [](const RankExit& exit) { return exit.stopped; };
+  const RankExit& culprit = ranks[static_cast<size_t>(failed->value)];
+  std::string text =
+      fmt::format("rank {} (pid {}) {}", failed->value, culprit.pid, worker::how_it_ended(culprit));
+  const auto stopped = std::count_if(ranks.begin(), ranks.end(), is_stopped);
+  if (stopped > 0)
+    text += fmt::format("; {} other{} stopped", stopped, stopped == 1 ? " was" : "s were");
+  return text;
+}
+
+}  // namespace muster

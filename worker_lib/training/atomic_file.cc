@@ -1,0 +1,189 @@
+#include "worker_lib/training/atomic_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <random>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace muster::worker {
+
+namespace {
+
+constexpr size_t kStreamBuffer = size_t{256} << 10;
+constexpr size_t kSuffixDigits = 16;
+constexpr const char* kUnfinished = ".tmp-";
+
+tl::unexpected<Failure> refused(const std::string& what, const std::string& path, int error) {
+  const char* remedy = "";
+  if (error == ENOSPC || error == EDQUOT) remedy = "; free some space";
+  if (error == ENOENT) remedy = "; make its folder first";
+  if (error == EACCES || error == EPERM || error == EROFS) {
+    remedy = "; let this user write there, or name another path";
+  }
+  return failed(ErrorCode::system,
+                fmt::format("cannot {} {}: {}{}", what, path, std::strerror(error), remedy));
+}
+
+std::string folder_of(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  return folder.empty() ? "." : folder.string();
+}
+
+bool is_unfinished_of(const std::string& wanted, const std::string& name) {
+  const std::string start = wanted + kUnfinished;
+  return name.size() == start.size() + kSuffixDigits && name.starts_with(start) &&
+         name.find_first_not_of("0123456789abcdef", start.size()) == std::string::npos;
+}
+
+// One writer at a time has a path (the ranks agree on who), so other unfinished files of it belong
+// to processes that were killed, or to one that lives on where it should not: its rename then finds
+// nothing, which is right.
+void remove_unfinished(const std::string& path) {
+  const std::string wanted = std::filesystem::path(path).filename().string();
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator entry(folder_of(path), ignored), end; entry != end;
+       entry.increment(ignored)) {
+    if (is_unfinished_of(wanted, entry->path().filename().string())) {
+      std::filesystem::remove(entry->path(), ignored);
+    }
+    if (ignored) return;
+  }
+}
+
+std::string random_suffix() {
+  std::random_device random;
+  const uint64_t high = random();
+  return fmt::format("{:0{}x}", high << 32 | random(), kSuffixDigits);
+}
+
+Outcome<> force_folder(const std::string& path) {
+  const std::string folder = folder_of(path);
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return refused("open the folder", folder, errno);
+  // EINVAL: a file system that has nothing to force for a folder (some network ones).
+  const int error = ::fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
+  ::close(fd);
+  if (error != 0) return refused("force to disk the folder", folder, error);
+  return Done{};
+}
+
+}  // namespace
+
+DescriptorBuffer::DescriptorBuffer(int fd) : fd_(fd), buffer_(kStreamBuffer) {
+  setp(buffer_.data(), buffer_.data() + buffer_.size());
+}
+
+bool DescriptorBuffer::write_out(const char* data, size_t size) {
+  while (size > 0 && error_ == 0) {
+    const ssize_t written = ::write(fd_, data, size);
+    if (written < 0) {
+      if (errno != EINTR) error_ = errno;
+      continue;
+    }
+    data += written;
+    size -= static_cast<size_t>(written);
+  }
+  return error_ == 0;
+}
+
+bool DescriptorBuffer::empty_buffer() {
+  const bool written = write_out(pbase(), static_cast<size_t>(pptr() - pbase()));
+  setp(buffer_.data(), buffer_.data() + buffer_.size());
+  return written;
+}
+
+DescriptorBuffer::int_type DescriptorBuffer::overflow(int_type c) {
+  if (!empty_buffer()) return traits_type::eof();
+  if (!traits_type::eq_int_type(c, traits_type::eof())) sputc(traits_type::to_char_type(c));
+  return traits_type::not_eof(c);
+}
+
+std::streamsize DescriptorBuffer::xsputn(const char* data, std::streamsize size) {
+  if (size < epptr() - pptr()) {
+    std::memcpy(pptr(), data, static_cast<size_t>(size));
+    pbump(static_cast<int>(size));
+    return size;
+  }
+  // Large ones pass the buffer by.
+  return empty_buffer() && write_out(data, static_cast<size_t>(size)) ? size : 0;
+}
+
+int DescriptorBuffer::sync() {
+  return empty_buffer() ? 0 : -1;
+}
+
+Outcome<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::string& path) {
+  remove_unfinished(path);
+  const std::string unfinished = path + kUnfinished + random_suffix();
+  const int fd = ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return refused("create", unfinished, errno);
+  struct stat old{};
+  if (::stat(path.c_str(), &old) == 0) ::fchmod(fd, old.st_mode & 07777);
+  return std::unique_ptr<AtomicFile>(new AtomicFile(path, unfinished, fd));
+}
+
+AtomicFile::AtomicFile(std::string path, std::string unfinished, int fd)
+    : path_(std::move(path)),
+      unfinished_(std::move(unfinished)),
+      fd_(fd),
+      buffer_(fd),
+      stream_(&buffer_) {}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!unfinished_.empty()) ::unlink(unfinished_.c_str());
+}
+
+Outcome<> AtomicFile::close_forced() {
+  stream_.flush();
+  if (buffer_.error() != 0) return refused("write", unfinished_, buffer_.error());
+  if (!stream_) {
+    return failed(ErrorCode::system,
+                  fmt::format("cannot write {}: the stream was left in a failed state", path_));
+  }
+  if (::fsync(fd_) != 0) return refused("force to disk", unfinished_, errno);
+  if (::close(std::exchange(fd_, -1)) != 0) return refused("close", unfinished_, errno);
+  return Done{};
+}
+
+Outcome<> AtomicFile::commit() {
+  if (Outcome<> closed = close_forced(); !closed) return closed;
+  if (::rename(unfinished_.c_str(), path_.c_str()) != 0) {
+    return refused("put in its place " + unfinished_ + " as", path_, errno);
+  }
+  unfinished_.clear();
+  return force_folder(path_);
+}
+
+Outcome<std::optional<std::string>> read_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) return std::optional<std::string>();
+  if (fd < 0) return refused("open", path, errno);
+  std::string bytes;
+  struct stat size{};
+  if (::fstat(fd, &size) == 0) bytes.reserve(static_cast<size_t>(std::max<off_t>(size.st_size, 0)));
+  std::vector<char> part(kStreamBuffer);
+  while (true) {
+    const ssize_t got = ::read(fd, part.data(), part.size());
+    if (got > 0) {
+      bytes.append(part.data(), static_cast<size_t>(got));
+      continue;
+    }
+    if (got < 0 && errno == EINTR) continue;
+    const int error = got < 0 ? errno : 0;
+    ::close(fd);
+    if (error != 0) return refused("read", path, error);
+    return std::optional<std::string>(std::move(bytes));
+  }
+}
+
+}  // namespace muster::worker

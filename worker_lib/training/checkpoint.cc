@@ -1,0 +1,118 @@
+#include "muster/checkpoint.h"
+
+#include <exception>
+#include <ostream>
+
+#include <fmt/format.h>
+
+#include "muster/init.h"
+#include "worker_lib/training/atomic_file.h"
+#include "worker_lib/training/helper_error.h"
+
+namespace muster {
+
+namespace {
+
+using worker::AtomicFile;
+using worker::Done;
+using worker::Failure;
+using worker::Outcome;
+
+// Rank 0's answer to all: one of these letters, then for an error its words.
+constexpr char kGood = '+';
+constexpr char kNoFile = '0';
+constexpr char kBad = '-';
+constexpr GroupRank kWriter{0};
+
+ProcessGroup group_of(const CheckpointOptions& options) {
+  return options.group.valid() ? options.group : world();
+}
+
+Outcome<> write_checkpoint(const std::string& path,
+                           const std::function<void(std::ostream&)>& write) {
+  try {
+    auto file = AtomicFile::create(path);
+    if (!file) return tl::unexpected(file.error());
+    write((*file)->stream());
+    return (*file)->commit();
+  } catch (const std::exception& error) {
+    return worker::failed(ErrorCode::system,
+                          fmt::format("cannot write {}: {}", path, error.what()));
+  } catch (...) {
+    return worker::failed(
+        ErrorCode::system,
+        fmt::format("cannot write {}: the program threw what is no std::exception", path));
+  }
+}
+
+// A file that does not fit into memory is a refusal like any other.
+Outcome<std::optional<std::string>> read_checkpoint(const std::string& path) {
+  try {
+    return worker::read_file(path);
+  } catch (const std::exception& error) {
+    return worker::failed(ErrorCode::system, fmt::format("cannot read {}: {}", path, error.what()));
+  }
+}
+
+// The group stays usable: all of its ranks know the same.
+void throw_if_bad(const char* caller, const ProcessGroup& group, const std::string& answer) {
+  if (answer.front() != kBad) return;
+  throw DistributedError(ErrorCode::system,
+                         fmt::format("{} of group {} on rank {}: {}", caller, group.name(),
+                                     group.ranks().front().value, answer.substr(1)),
+                         caller, group.name());
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& path, const std::function<void(std::ostream&)>& write,
+                     const CheckpointOptions& options) {
+  constexpr const char* kCaller = "save_checkpoint";
+  ProcessGroup group = group_of(options);
+  worker::in_the_name_of(kCaller, [&] { group.barrier(options.call); });
+  std::string answer(1, kGood);
+  if (group.rank() == kWriter) {
+    const Outcome<> written = write_checkpoint(path, write);
+    if (!written) answer = kBad + written.error().message;
+  }
+  // The second barrier, and the outcome with it: nobody gets the answer before the writer has it.
+  worker::in_the_name_of(kCaller, [&] { group.broadcast_bytes(answer, kWriter, options.call); });
+  throw_if_bad(kCaller, group, answer);
+}
+
+void save_checkpoint(const std::string& path, std::string_view bytes,
+                     const CheckpointOptions& options) {
+  save_checkpoint(
+      path,
+      [bytes](std::ostream& out) {
+        out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+      },
+      options);
+}
+
+std::optional<std::string> load_checkpoint(const std::string& path,
+                                           const CheckpointOptions& options) {
+  constexpr const char* kCaller = "load_checkpoint";
+  ProcessGroup group = group_of(options);
+  std::string answer(1, kGood);
+  std::string bytes;
+  if (group.rank() == kWriter) {
+    auto read = read_checkpoint(path);
+    if (!read) {
+      answer = kBad + read.error().message;
+    } else if (!*read) {
+      answer = kNoFile;
+    } else {
+      bytes = **std::move(read);
+    }
+  }
+  worker::in_the_name_of(kCaller, [&] {
+    group.broadcast_bytes(answer, kWriter, options.call);
+    if (answer.front() == kGood) group.broadcast_bytes(bytes, kWriter, options.call);
+  });
+  throw_if_bad(kCaller, group, answer);
+  if (answer.front() == kNoFile) return std::nullopt;
+  return bytes;
+}
+
+}  // namespace muster

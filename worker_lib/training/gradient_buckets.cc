@@ -1,0 +1,361 @@
+#include "muster/gradient_buckets.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "muster/error.h"
+#include "worker_lib/training/bucket_plan.h"
+#include "worker_lib/training/helper_error.h"
+
+namespace muster {
+
+namespace {
+
+using worker::BucketPlan;
+
+constexpr const char* kCaller = "GradientBuckets";
+// Parts of the shared memory begin at cache lines, so that no two buckets share one.
+constexpr size_t kAlignment = 64;
+
+[[noreturn]] void refuse(const ProcessGroup& group, const std::string& message) {
+  throw DistributedError(ErrorCode::invalid_argument, fmt::format("{}: {}", kCaller, message),
+                         kCaller, group.name());
+}
+
+// Adds the time until its end to `total`.
+class Stopwatch {
+ public:
+  explicit Stopwatch(std::chrono::nanoseconds& total) : total_(total) {}
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() { total_ += std::chrono::steady_clock::now() - start_; }
+
+ private:
+  std::chrono::nanoseconds& total_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// A bucket at work.
+struct ActiveBucket {
+  BucketPlan plan;
+  std::vector<Buffer> reduced;  // What the operations work on: the pieces, or `staged` alone.
+  std::byte* staged = nullptr;  // Copies of the buffers; null: reduced where they are.
+  size_t missing = 0;           // Buffers that are not ready in this step.
+  std::vector<Work> works;
+};
+
+bool needs_copies(const BucketPlan& plan) {
+  return plan.device.kind == Device::Kind::cpu && plan.pieces.size() > 1;
+}
+
+// FNV-1a (Fowler, Noll, Vo) over whole numbers: tells lists apart that are different by mistake.
+class Digest {
+ public:
+  void add(size_t number) { value_ = (value_ ^ number) * 0x100000001b3u; }
+  int64_t value() const { return static_cast<int64_t>(value_); }
+
+ private:
+  uint64_t value_ = 0xcbf29ce484222325u;
+};
+
+}  // namespace
+
+namespace worker {
+
+class BucketState {
+ public:
+  BucketState(ProcessGroup group, std::span<const Buffer> buffers, const BucketOptions& options);
+  BucketState(const BucketState&) = delete;
+  BucketState& operator=(const BucketState&) = delete;
+  ~BucketState() { end_all(); }
+
+  void ready(size_t index);
+  void ready_all();
+  void flush();
+  void wait();
+
+  size_t bucket_count() const { return buckets_.size(); }
+  size_t bucket_of(size_t index) const;
+
+  std::chrono::nanoseconds last_wait{0};
+  std::chrono::nanoseconds last_copy{0};
+
+ private:
+  void compare_lists();
+  void allocate();
+  void mark_ready(size_t index);
+  void begin_complete_ones();
+  void begin(ActiveBucket& bucket);
+  void set_to_zero(size_t index);
+  std::byte* staged_at(size_t index);
+  void copy_back(const ActiveBucket& bucket);
+  void end_all() noexcept;
+  void new_step();
+
+  ProcessGroup group_;
+  std::vector<Buffer> buffers_;
+  BucketOptions options_;
+  std::vector<ActiveBucket> buckets_;
+  std::vector<size_t> bucket_of_;  // By buffer.
+  std::vector<size_t> place_of_;   // By buffer: where in its bucket's lists.
+  std::vector<bool> ready_;        // By buffer.
+  size_t begun_ = 0;               // Buckets before this one have begun.
+  bool in_step_ = false;           // Between the first ready() and the end of wait().
+  int64_t shared_bytes_ = 0;       // What allocate_shared() is asked for: equal on all ranks.
+  SharedMemory memory_;
+};
+
+BucketState::BucketState(ProcessGroup group, std::span<const Buffer> buffers,
+                         const BucketOptions& options)
+    : group_(std::move(group)),
+      buffers_(buffers.begin(), buffers.end()),
+      options_(options),
+      bucket_of_(buffers.size()),
+      place_of_(buffers.size()),
+      ready_(buffers.size()) {
+  for (BucketPlan& plan : worker::plan_buckets(
+           buffers_, {.bytes = options.bucket_bytes, .first_bytes = options.first_bucket_bytes})) {
+    for (size_t i = 0; i < plan.buffers.size(); ++i) {
+      bucket_of_[plan.buffers[i]] = buckets_.size();
+      place_of_[plan.buffers[i]] = i;
+    }
+    ActiveBucket& made = buckets_.emplace_back();
+    made.reduced = plan.pieces;
+    made.plan = std::move(plan);
+  }
+  worker::in_the_name_of(kCaller, [&] {
+    compare_lists();
+    allocate();
+  });
+  new_step();
+}
+
+// All ranks must perform the same operations: told here, by name, instead of by an operation later.
+void BucketState::compare_lists() {
+  Digest digest;
+  for (const ActiveBucket& bucket : buckets_) {
+    digest.add(bucket.plan.count);
+    digest.add(static_cast<size_t>(bucket.plan.dtype));
+    // Pieces are operations on GPUs; on CPUs a bucket is one operation, however it lies.
+    if (bucket.plan.device.kind == Device::Kind::cuda) digest.add(bucket.plan.pieces.size());
+    for (const size_t index : bucket.plan.buffers) {
+      digest.add(index);
+      digest.add(buffers_[index].count);
+    }
+    if (needs_copies(bucket.plan)) {
+      const size_t parts = (bucket.plan.bytes() + kAlignment - 1) / kAlignment;
+      shared_bytes_ += static_cast<int64_t>(parts * kAlignment);
+    }
+  }
+  digest.add(static_cast<size_t>(options_.op));
+  digest.add(static_cast<size_t>(options_.strategy));
+  if (!group_.cpu_backend()) return;  // Then nothing on host memory can be asked.
+  constexpr size_t kFields = 4;
+  const std::array<int64_t, kFields> mine{digest.value(), static_cast<int64_t>(buffers_.size()),
+                                          static_cast<int64_t>(buckets_.size()), shared_bytes_};
+  std::vector<int64_t> all(kFields * static_cast<size_t>(group_.size()));
+  group_.all_gather(ConstBuffer(mine), Buffer(all), options_.call);
+  std::vector<GlobalRank> different;
+  size_t example = 0;
+  for (size_t rank = 0; rank < all.size() / kFields; ++rank) {
+    shared_bytes_ = std::max(shared_bytes_, all[rank * kFields + 3]);
+    if (std::equal(&all[0], &all[3], &all[rank * kFields])) continue;
+    if (different.empty()) example = rank * kFields;
+    different.push_back(group_.ranks()[rank]);
+  }
+  if (different.empty()) return;
+  throw DistributedError(
+      ErrorCode::mismatch,
+      fmt::format("the lists differ: rank {} has {} buffers in {} buckets, rank {} has {} in {}; "
+                  "give all ranks the same counts, dtypes and options in the same order",
+                  group_.ranks()[0].value, all[1], all[2], different.front().value,
+                  all[example + 1], all[example + 2]),
+      kCaller, group_.name(), different);
+}
+
+void BucketState::allocate() {
+  if (shared_bytes_ == 0) return;
+  memory_ = group_.allocate_shared(static_cast<size_t>(shared_bytes_), options_.call);
+  auto* next = static_cast<std::byte*>(memory_.data());
+  for (ActiveBucket& bucket : buckets_) {
+    if (!needs_copies(bucket.plan)) continue;
+    bucket.staged = next;
+    bucket.reduced = {Buffer(next, bucket.plan.count, bucket.plan.dtype)};
+    next += (bucket.plan.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+}
+
+size_t BucketState::bucket_of(size_t index) const {
+  if (index >= buffers_.size()) {
+    refuse(group_, fmt::format("buffer {} of a list of {}", index, buffers_.size()));
+  }
+  return bucket_of_[index];
+}
+
+std::byte* BucketState::staged_at(size_t index) {
+  const ActiveBucket& bucket = buckets_[bucket_of_[index]];
+  return bucket.staged + bucket.plan.offsets[place_of_[index]];
+}
+
+void BucketState::mark_ready(size_t index) {
+  ready_[index] = true;
+  --buckets_[bucket_of_[index]].missing;
+}
+
+void BucketState::ready(size_t index) {
+  const ActiveBucket& bucket = buckets_[bucket_of(index)];
+  if (ready_[index]) {
+    refuse(group_, fmt::format("buffer {} is ready for the second time in this step; call wait() "
+                               "between two steps",
+                               index));
+  }
+  if (!in_step_) {
+    in_step_ = true;
+    last_wait = last_copy = std::chrono::nanoseconds{0};
+  }
+  const Buffer& buffer = buffers_[index];
+  if (bucket.staged != nullptr && buffer.count > 0) {
+    const Stopwatch watch(last_copy);
+    std::memcpy(staged_at(index), buffer.data, buffer.bytes());
+  }
+  mark_ready(index);
+  begin_complete_ones();
+}
+
+void BucketState::ready_all() {
+  for (size_t i = buffers_.size(); i-- > 0;) {
+    if (!ready_[i]) ready(i);
+  }
+}
+
+// In the order of the buckets, on every rank, whatever order they were completed in here.
+void BucketState::begin_complete_ones() {
+  while (begun_ < buckets_.size() && buckets_[begun_].missing == 0)
+    begin(buckets_[begun_++]);
+}
+
+void BucketState::begin(ActiveBucket& bucket) {
+  for (const Buffer& part : bucket.reduced) {
+    if (options_.strategy == BucketStrategy::all_reduce) {
+      bucket.works.push_back(group_.all_reduce_async(part, options_.op, options_.call));
+      continue;
+    }
+    const GroupRank root{0};
+    const Buffer result = group_.rank() == root ? part : Buffer();
+    bucket.works.push_back(group_.reduce_async(part, result, root, options_.op, options_.call));
+    bucket.works.push_back(group_.broadcast_async(part, root, options_.call));
+  }
+}
+
+// On GPUs it keeps its values: nothing here can write there.
+void BucketState::set_to_zero(size_t index) {
+  const Buffer& buffer = buffers_[index];
+  if (buffer.device.kind != Device::Kind::cpu || buffer.count == 0) return;
+  const bool staged = buckets_[bucket_of_[index]].staged != nullptr;
+  std::memset(staged ? staged_at(index) : buffer.data, 0, buffer.bytes());
+}
+
+void BucketState::flush() {
+  for (size_t i = buffers_.size(); i-- > 0;) {
+    if (ready_[i]) continue;
+    set_to_zero(i);
+    mark_ready(i);
+  }
+  begin_complete_ones();
+}
+
+void BucketState::copy_back(const ActiveBucket& bucket) {
+  if (bucket.staged == nullptr) return;
+  const Stopwatch watch(last_copy);
+  for (size_t i = 0; i < bucket.plan.buffers.size(); ++i) {
+    const Buffer& buffer = buffers_[bucket.plan.buffers[i]];
+    if (buffer.count == 0) continue;
+    std::memcpy(buffer.data, bucket.staged + bucket.plan.offsets[i], buffer.bytes());
+  }
+}
+
+void BucketState::wait() {
+  if (!in_step_) last_wait = last_copy = std::chrono::nanoseconds{0};
+  try {
+    flush();
+    for (const ActiveBucket& bucket : buckets_) {
+      {
+        const Stopwatch watch(last_wait);
+        for (Work work : bucket.works)
+          work.wait();
+      }
+      copy_back(bucket);
+    }
+  } catch (const DistributedError&) {
+    end_all();
+    new_step();
+    throw;
+  }
+  new_step();
+}
+
+// Their buffers are about to go: nothing may be under way on them. Each ends at its deadline at the
+// latest, and all at once where the group has failed.
+void BucketState::end_all() noexcept {
+  for (const ActiveBucket& bucket : buckets_) {
+    for (Work work : bucket.works) {
+      try {
+        work.wait();
+      } catch (const DistributedError&) {  // NOLINT: whoever cares has been told by wait().
+      }
+    }
+  }
+}
+
+void BucketState::new_step() {
+  for (ActiveBucket& bucket : buckets_) {
+    bucket.missing = bucket.plan.buffers.size();
+    bucket.works.clear();
+  }
+  ready_.assign(buffers_.size(), false);
+  begun_ = 0;
+  in_step_ = false;
+}
+
+}  // namespace worker
+
+GradientBuckets::GradientBuckets(ProcessGroup group, std::span<const Buffer> buffers,
+                                 const BucketOptions& options)
+    : state_(std::make_unique<worker::BucketState>(std::move(group), buffers, options)) {}
+
+GradientBuckets::GradientBuckets(GradientBuckets&&) noexcept = default;
+GradientBuckets& GradientBuckets::operator=(GradientBuckets&&) noexcept = default;
+GradientBuckets::~GradientBuckets() = default;
+
+void GradientBuckets::ready(size_t index) {
+  state_->ready(index);
+}
+void GradientBuckets::ready_all() {
+  state_->ready_all();
+}
+void GradientBuckets::flush() {
+  state_->flush();
+}
+void GradientBuckets::wait() {
+  state_->wait();
+}
+size_t GradientBuckets::bucket_count() const noexcept {
+  return state_->bucket_count();
+}
+size_t GradientBuckets::bucket_of(size_t index) const {
+  return state_->bucket_of(index);
+}
+std::chrono::nanoseconds GradientBuckets::last_wait() const noexcept {
+  return state_->last_wait;
+}
+std::chrono::nanoseconds GradientBuckets::last_copy() const noexcept {
+  return state_->last_copy;
+}
+
+}  // namespace muster

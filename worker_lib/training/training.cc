@@ -1,0 +1,99 @@
+#include "muster/training.h"
+
+#include <array>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "muster/init.h"
+#include "worker_lib/joining/job.h"
+#include "worker_lib/training/helper_error.h"
+
+namespace muster {
+
+namespace {
+
+// What a rank tells the others after its turn: nothing when it went well or had none, else this
+// letter and the words, which may be empty.
+constexpr char kThrew = '!';
+
+// Runs the block; returns what to tell, and keeps the exception for this rank itself.
+std::string run_and_report(const std::function<void()>& block, std::exception_ptr& thrown) {
+  try {
+    block();
+    return {};
+  } catch (const std::exception& error) {
+    thrown = std::current_exception();
+    return kThrew + std::string(error.what());
+  } catch (...) {
+    thrown = std::current_exception();
+    return kThrew + std::string("an exception that is no std::exception");
+  }
+}
+
+// Throws when one of the first ranks has failed: on all others the same error.
+void pass_on_failures(const char* caller, const ProcessGroup& everyone,
+                      const std::vector<std::string>& told) {
+  std::vector<GlobalRank> failed;
+  std::string words;
+  for (size_t i = 0; i < told.size(); ++i) {
+    if (told[i].empty()) continue;
+    if (failed.empty()) words = told[i].substr(1);
+    failed.push_back(everyone.ranks()[i]);
+  }
+  if (failed.empty()) return;
+  const size_t more = failed.size() - 1;
+  const std::string others =
+      more == 0 ? "" : fmt::format(" (and {} other{})", more, more == 1 ? "" : "s");
+  throw DistributedError(
+      ErrorCode::peer_failed,
+      fmt::format("{}: the block failed on rank {}, so it was not run here: {}{}", caller,
+                  failed.front().value, words, others),
+      caller, everyone.name(), failed);
+}
+
+}  // namespace
+
+namespace detail {
+
+void take_turns(FirstRanks first, const std::function<void()>& block, const CallOptions& options) {
+  const bool local = first == FirstRanks::local_zero;
+  const char* const caller = local ? "local_zero_first" : "zero_first";
+  ProcessGroup everyone = world();
+  const bool is_first = (local ? local_rank() : rank()) == 0;
+  std::exception_ptr thrown;
+  const std::string mine = is_first ? run_and_report(block, thrown) : std::string();
+  std::vector<std::string> told;
+  try {
+    told = worker::in_the_name_of(caller, [&] { return everyone.all_gather_bytes(mine, options); });
+  } catch (const DistributedError&) {
+    // Where the block itself failed with the world (it may have been ended by SIGTERM, say), its
+    // own exception says more than that the others cannot be told.
+    if (thrown) std::rethrow_exception(thrown);
+    throw;
+  }
+  if (thrown) std::rethrow_exception(thrown);
+  pass_on_failures(caller, everyone, told);
+  if (!is_first) block();
+}
+
+}  // namespace detail
+
+bool should_stop(const CallOptions& options) {
+  const auto job = worker::require_job();
+  if (!job) worker::throw_failure(job.error());
+  std::array<uint8_t, 1> stop{(*job)->watch().stop_requested() ? uint8_t{1} : uint8_t{0}};
+  worker::in_the_name_of("should_stop",
+                         [&] { world().all_reduce(Buffer(stop), ReduceOp::max, options); });
+  return stop[0] != 0;
+}
+
+void request_stop() {
+  const auto job = worker::require_job();
+  if (!job) worker::throw_failure(job.error());
+  (*job)->watch().request_stop();
+}
+
+}  // namespace muster

@@ -1,0 +1,137 @@
+#include "worker_lib/watch/stop_signal.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace muster::worker {
+namespace {
+
+// After SIGTERM; see StopPolicy::end_calls.
+constexpr int kSecondsToLive = 1;
+
+// What the handler touches: made once and kept until the process ends, since a handler may run in
+// another thread while its StopSignal goes.
+struct ProcessStop {
+  std::atomic<int> event_fd = -1;
+  std::atomic<bool> came = false;
+  std::atomic<bool> ends = false;
+  std::atomic<pid_t> owner = 0;
+  std::atomic<bool> is_taken = false;  // By a StopSignal that is installed.
+  timer_t timer{};
+  bool has_timer = false;
+};
+
+ProcessStop process_stop;
+
+void die_of_sigterm() {
+  std::signal(SIGTERM, SIG_DFL);
+  std::raise(SIGTERM);  // Comes when the handler returns.
+}
+
+// Async-signal-safe throughout (signal-safety(7) names timer_settime).
+void on_sigterm(int, siginfo_t* info, void*) {
+  ProcessStop& stop = process_stop;
+  if (info->si_code == SI_TIMER || getpid() != stop.owner.load()) return die_of_sigterm();
+  if (stop.came.exchange(true)) return;
+  const int saved_errno = errno;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(stop.event_fd.load(), &one, sizeof one);
+  if (stop.ends.load()) {
+    itimerspec after{};
+    after.it_value.tv_sec = kSecondsToLive;
+    timer_settime(stop.timer, 0, &after, nullptr);
+  }
+  errno = saved_errno;
+}
+
+bool is_ours(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == &on_sigterm;
+}
+
+bool is_default(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
+}
+
+tl::unexpected<Failure> stop_failure(const char* what) {
+  return failed(ErrorCode::system,
+                fmt::format("cannot {} to hear of SIGTERM: {}", what, std::strerror(errno)));
+}
+
+// What is made once for a process, and again in a child of fork(), which has no timers.
+Outcome<> prepare_process(StopPolicy policy) {
+  ProcessStop& stop = process_stop;
+  if (stop.owner.load() != getpid()) {
+    stop.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (stop.event_fd < 0) return stop_failure("make an eventfd");
+    stop.came = false;
+    stop.has_timer = false;
+  }
+  if (!stop.has_timer) {
+    sigevent event{};
+    event.sigev_notify = SIGEV_SIGNAL;
+    event.sigev_signo = SIGTERM;
+    if (timer_create(CLOCK_MONOTONIC, &event, &stop.timer) != 0)
+      return stop_failure("make a timer");
+    stop.has_timer = true;
+  }
+  stop.ends = policy == StopPolicy::end_calls;
+  stop.owner = getpid();
+  return {};
+}
+
+}  // namespace
+
+Outcome<std::unique_ptr<StopSignal>> StopSignal::install(StopPolicy policy) {
+  struct sigaction now{};
+  sigaction(SIGTERM, nullptr, &now);
+  const bool wanted = policy != StopPolicy::ignore && (is_default(now) || is_ours(now));
+  if (!wanted || process_stop.is_taken.exchange(true)) {
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd < 0) return stop_failure("make an eventfd");
+    return std::unique_ptr<StopSignal>(new StopSignal(fd, false));
+  }
+  if (Outcome<> prepared = prepare_process(policy); !prepared) {
+    process_stop.is_taken = false;
+    return tl::unexpected(prepared.error());
+  }
+  struct sigaction ours{};
+  ours.sa_flags = SA_SIGINFO | SA_RESTART;
+  ours.sa_sigaction = &on_sigterm;
+  sigemptyset(&ours.sa_mask);
+  sigaction(SIGTERM, &ours, nullptr);
+  return std::unique_ptr<StopSignal>(new StopSignal(process_stop.event_fd, true));
+}
+
+StopSignal::~StopSignal() {
+  if (!installed_) {
+    close(event_fd_);
+    return;
+  }
+  struct sigaction now{};
+  sigaction(SIGTERM, nullptr, &now);
+  const bool is_ending = process_stop.came && process_stop.ends;
+  if (is_ours(now) && !is_ending) std::signal(SIGTERM, SIG_DFL);
+  if (!process_stop.came) {
+    eventfd_t drained;
+    eventfd_read(event_fd_, &drained);
+  }
+  process_stop.is_taken = false;
+}
+
+bool StopSignal::came() const {
+  return pretended_.load(std::memory_order_relaxed) ||
+         (installed_ && process_stop.came.load(std::memory_order_relaxed));
+}
+
+void StopSignal::pretend() {
+  pretended_ = true;
+  eventfd_write(event_fd_, 1);
+}
+
+}  // namespace muster::worker

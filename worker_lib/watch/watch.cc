@@ -1,0 +1,213 @@
+#include "worker_lib/watch/watch.h"
+
+#include <charconv>
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "worker_lib/watch/stop_signal.h"
+#include "worker_lib/watch/watch_board.h"
+#include "worker_lib/watch/watch_loop.h"
+#include "worker_lib/watch/watch_sockets.h"
+#include "worker_lib/watch/watch_stop.h"
+#include "worker_lib/watch/watch_tree.h"
+
+namespace muster::worker {
+namespace {
+
+using watch::Nonce;
+using watch::Socket;
+
+// Where the ranks find each other: "up/<rank>" is set when that rank listens; rank 0's holds the
+// nonce and its port.
+std::string up_key(int rank) {
+  return fmt::format("up/{}", rank);
+}
+
+struct RootRecord {
+  Nonce nonce{};
+  uint16_t port = 0;
+};
+
+std::string to_text(const RootRecord& record) {
+  return fmt::format("{} {}", watch::to_hex(record.nonce), record.port);
+}
+
+std::optional<RootRecord> root_record_of(std::string_view text) {
+  const size_t space = text.find(' ');
+  if (space == std::string_view::npos) return std::nullopt;
+  const std::optional<Nonce> nonce = watch::nonce_from_hex(text.substr(0, space));
+  RootRecord record;
+  const char* const end = text.data() + text.size();
+  const auto port = std::from_chars(text.data() + space + 1, end, record.port);
+  if (!nonce || port.ec != std::errc() || port.ptr != end) return std::nullopt;
+  record.nonce = *nonce;
+  return record;
+}
+
+bool has_several_nodes(const Members& world) {
+  for (const Peer& peer : world.peers) {
+    if (peer.node != world.self().node) return true;
+  }
+  return false;
+}
+
+tl::unexpected<Failure> store_failure(const Error& error) {
+  return failed(ErrorCode::rendezvous,
+                "cannot exchange addresses to watch the other ranks: " + error.message);
+}
+
+Failure absence(const Members& world, const std::vector<GlobalRank>& missing) {
+  std::vector<std::string> names;
+  for (const GlobalRank rank : missing)
+    names.push_back(describe(world[rank.value]));
+  return {ErrorCode::timeout,
+          fmt::format("{} did not come to be watched in time; see whether it is stopped or "
+                      "overloaded",
+                      fmt::join(names, ", ")),
+          missing};
+}
+
+// Those that do not listen yet; nothing where the store does not answer.
+std::vector<GlobalRank> not_up(StoreClient& store, const std::vector<GlobalRank>& ranks) {
+  std::vector<GlobalRank> missing;
+  for (const GlobalRank rank : ranks) {
+    const Result<bool> is_up = store.check({up_key(rank.value)});
+    if (!is_up) return {};
+    if (!*is_up) missing.push_back(rank);
+  }
+  return missing;
+}
+
+// Waits until these ranks listen.
+Outcome<> wait_for_ranks(StoreClient& store, const Members& world, const std::vector<int>& ranks,
+                         Deadline deadline) {
+  if (ranks.empty()) return {};
+  std::vector<std::string> keys;
+  std::vector<GlobalRank> all;
+  for (const int rank : ranks) {
+    keys.push_back(up_key(rank));
+    all.push_back({rank});
+  }
+  const auto left = deadline - std::chrono::steady_clock::now();
+  const Result<Nothing> waited =
+      store.wait(keys, std::max<Duration>(left, std::chrono::milliseconds(1)));
+  if (waited) return {};
+  const std::vector<GlobalRank> missing = not_up(store, all);
+  if (missing.empty()) return store_failure(waited.error());
+  return tl::unexpected(absence(world, missing));
+}
+
+// Of those who did not connect in time, some may only have waited for others.
+Failure with_culprits(Failure failure, Watch::Options& options) {
+  if (failure.code != ErrorCode::timeout || !options.store) return failure;
+  const std::vector<GlobalRank> missing = not_up(*options.store, failure.ranks);
+  return missing.empty() ? failure : absence(options.world, missing);
+}
+
+// Listens, says so, and waits for those whom this rank will dial.
+Outcome<> meet(Watch::Options& options, WatchLoop::Options& loop) {
+  const Members& world = options.world;
+  StoreClient& store = *options.store;
+  RootRecord root;
+  if (world.me == 0) {
+    root.nonce = watch::random_nonce();
+  } else {
+    if (Outcome<> up = wait_for_ranks(store, world, {0}, options.deadline); !up) return up;
+    const Result<std::string> text = store.get(up_key(0));
+    if (!text) return store_failure(text.error());
+    const std::optional<RootRecord> read = root_record_of(*text);
+    if (!read) return failed(ErrorCode::rendezvous, "the store holds an unreadable watch record");
+    root = *read;
+  }
+  loop.nonce = root.nonce;
+  Outcome<Socket> local = watch::listen_unix(watch::unix_name(root.nonce, world.me));
+  if (!local) return tl::unexpected(local.error());
+  loop.unix_listener = std::move(*local);
+  if (has_several_nodes(world)) {
+    Outcome<Socket> remote = watch::listen_tcp(world.self().address, loop.port);
+    if (!remote) return tl::unexpected(remote.error());
+    loop.tcp_listener = std::move(*remote);
+  }
+  loop.root_port = root.port;
+  root.port = loop.port;
+  const Result<Nothing> set =
+      store.set(up_key(world.me), world.me == 0 ? to_text(root) : std::string("1"));
+  if (!set) return store_failure(set.error());
+  const WatchTree plan(world, 0, Instant());
+  return wait_for_ranks(store, world, plan.first_dials(), options.deadline);
+}
+
+class RealWatch final : public Watch {
+ public:
+  RealWatch(const Options& options, WatchLoop::Options loop, std::unique_ptr<StopSignal> signal)
+      : me_{options.world.me}, stop_(stop_options(options), std::move(signal)) {
+    loop.world = options.world;
+    loop.deadline = options.deadline;
+    loop.announce = [this](const watch::Announce& told) { announce(told); };
+    loop.extra_fd = stop_.signal().event_fd();
+    loop.extra_deadline = [this] { return stop_.deadline(); };
+    loop.on_extra = [this](Instant now) { stop_.on_extra(now); };
+    loop_ = std::make_unique<WatchLoop>(std::move(loop));
+  }
+
+  ~RealWatch() override { loop_->stop(); }
+
+  Outcome<> begin() { return loop_->start(); }
+
+  int subscribe(Listener listener) override { return board_.subscribe(std::move(listener)); }
+  void unsubscribe(int id) override { board_.unsubscribe(id); }
+  void tell_aborted(const std::string& group_id, const Failure& failure) override {
+    loop_->tell({News::Kind::aborted, me_, group_id, failure});
+  }
+  void leave() override { loop_->leave(); }
+  bool stop_requested() const override { return stop_.signal().came(); }
+  void request_stop() override { stop_.signal().pretend(); }
+
+ private:
+  WatchStop::Options stop_options(const Options& options) {
+    WatchStop::Options stop{me_, options.on_sigterm, options.ask_cause, {}, {}, {}};
+    stop.wake = [this] { loop_->wake(); };
+    stop.tell = [this](const News& news) { loop_->tell(news); };
+    stop.publish = [this](const News& news) {
+      loop_->give_up(news.failure);
+      board_.publish(news);
+    };
+    return stop;
+  }
+
+  void announce(const watch::Announce& told) {
+    const News& news = told.news;
+    const bool died = news.kind == News::Kind::died;
+    const Instant now(
+        std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
+    if (told.told) stop_.on_expected_death(now, *told.told);
+    board_.publish(news);
+    if (died && !told.told) stop_.on_death(now);
+  }
+
+  const GlobalRank me_;
+  WatchBoard board_;
+  std::unique_ptr<WatchLoop> loop_;
+  WatchStop stop_;  // Goes first: a question that is under way wakes the loop.
+};
+
+}  // namespace
+
+Outcome<std::unique_ptr<Watch>> Watch::start(Options options) {
+  WatchLoop::Options loop;
+  if (options.world.size() > 1) {
+    CHECK(options.store.has_value());
+    if (Outcome<> met = meet(options, loop); !met) return tl::unexpected(met.error());
+  }
+  Outcome<std::unique_ptr<StopSignal>> signal = StopSignal::install(options.on_sigterm);
+  if (!signal) return tl::unexpected(signal.error());
+  auto made = std::make_unique<RealWatch>(options, std::move(loop), std::move(*signal));
+  const Outcome<> begun = made->begin();
+  if (!begun) return tl::unexpected(with_culprits(begun.error(), options));
+  return made;
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,261 @@
+#include "worker_lib/watch/watch_loop.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <utility>
+
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::worker {
+
+using namespace watch;  // NOLINT: the words of the machine
+
+namespace {
+
+// Who tells something waits so long at most for it to be sent.
+constexpr auto kTellMax = std::chrono::milliseconds(100);
+
+constexpr uint64_t kWakeTag = 1;
+constexpr uint64_t kUnixTag = 2;
+constexpr uint64_t kTcpTag = 3;
+constexpr uint64_t kExtraTag = 4;
+
+Instant watch_instant(std::chrono::steady_clock::time_point time) {
+  return Instant(std::chrono::duration_cast<Duration>(time.time_since_epoch()));
+}
+
+Instant watch_now() {
+  return watch_instant(std::chrono::steady_clock::now());
+}
+
+// For epoll_wait(2): rounded up, so that it is over then.
+int milliseconds_until(Instant deadline) {
+  if (deadline == kNever) return -1;
+  const auto left = std::max(Duration::zero(), deadline - watch_now());
+  const auto whole = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<int>(std::min<std::chrono::milliseconds::rep>(whole, 60'000));
+}
+
+void watch_for_input(const Socket& epoll, int fd, uint64_t tag) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = tag;
+  CHECK(::epoll_ctl(epoll.fd(), EPOLL_CTL_ADD, fd, &event) == 0);
+}
+
+// The program's handlers run on the program's threads.
+std::thread quiet_thread(std::function<void()> body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::move(body));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+WatchLoop::WatchLoop(Options options)
+    : options_(std::move(options)),
+      tree_(options_.world, options_.port, watch_instant(options_.deadline)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  CHECK(epoll_.is_open() && wake_.is_open());
+  watch_for_input(epoll_, wake_.fd(), kWakeTag);
+  if (options_.unix_listener.is_open())
+    watch_for_input(epoll_, options_.unix_listener.fd(), kUnixTag);
+  if (options_.tcp_listener.is_open()) watch_for_input(epoll_, options_.tcp_listener.fd(), kTcpTag);
+  if (options_.extra_fd >= 0) watch_for_input(epoll_, options_.extra_fd, kExtraTag);
+}
+
+WatchLoop::~WatchLoop() {
+  stop();
+}
+
+void WatchLoop::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    quit_wanted_ = true;
+  }
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+Outcome<> WatchLoop::start() {
+  posted_.emplace_back(std::in_place_type<Begin>);
+  thread_ = quiet_thread([this] { run(); });
+  wake();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return started_.has_value(); });
+  return *started_;
+}
+
+void WatchLoop::give_up(const Failure& failure) {
+  settle(tl::unexpected(failure));
+}
+
+// The first outcome counts.
+void WatchLoop::settle(Outcome<> outcome) {
+  const std::lock_guard lock(mutex_);
+  if (!started_) started_ = std::move(outcome);
+  changed_.notify_all();
+}
+
+void WatchLoop::tell(const Watch::News& news) {
+  if (std::this_thread::get_id() == thread_.get_id()) return step(Tell{news});
+  const uint64_t ticket = post(Tell{news});
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kTellMax, [&] { return done_ >= ticket; });
+}
+
+void WatchLoop::leave() {
+  post(WatchTree::Event(std::in_place_type<Leave>));
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return parted_; });
+}
+
+void WatchLoop::wake() {
+  ::eventfd_write(wake_.fd(), 1);
+}
+
+// Returns what done_ is at least once it has been performed.
+uint64_t WatchLoop::post(WatchTree::Event event) {
+  uint64_t ticket;
+  {
+    const std::lock_guard lock(mutex_);
+    posted_.push_back(std::move(event));
+    ticket = done_ + in_hand_ + posted_.size();
+  }
+  wake();
+  return ticket;
+}
+
+// ---- the thread
+
+void WatchLoop::run() {
+  pthread_setname_np(pthread_self(), "muster-watch");
+  while (!quit_)
+    wait_once();
+  links_.clear();
+}
+
+void WatchLoop::wait_once() {
+  std::array<epoll_event, 64> events;
+  const int count = ::epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()),
+                                 milliseconds_until(next_deadline()));
+  for (int i = 0; i < count; ++i)
+    on_event(events[static_cast<size_t>(i)].data.u64, events[static_cast<size_t>(i)].events);
+  on_time();
+}
+
+Instant WatchLoop::next_deadline() const {
+  Instant next = tree_.next_deadline();
+  if (options_.extra_deadline) next = std::min(next, options_.extra_deadline());
+  for (const auto& [id, link] : links_)
+    next = std::min(next, link.until);
+  for (const auto& [rank, retry] : retries_)
+    next = std::min(next, retry.at);
+  for (const auto& [id, ending] : endings_)
+    next = std::min(next, ending.until);
+  return next;
+}
+
+void WatchLoop::on_time() {
+  const Instant now = watch_now();
+  if (options_.extra_deadline && options_.extra_deadline() <= now) options_.on_extra(now);
+  expire_links(now);
+  if (tree_.next_deadline() <= now) step(Tick{});
+}
+
+void WatchLoop::on_event(uint64_t tag, uint32_t events) {
+  switch (tag) {
+    case kWakeTag:
+      return take_posted();
+    case kUnixTag:
+    case kTcpTag:
+      return accept(tag == kUnixTag);
+    case kExtraTag:
+      // It stays readable for ever: once is enough.
+      ::epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, options_.extra_fd, nullptr);
+      return options_.on_extra(watch_now());
+    default:
+      return on_link(tag, events);
+  }
+}
+
+void WatchLoop::take_posted() {
+  eventfd_t count;
+  ::eventfd_read(wake_.fd(), &count);
+  std::vector<WatchTree::Event> posted;
+  {
+    const std::lock_guard lock(mutex_);
+    posted.swap(posted_);
+    in_hand_ = posted.size();
+    quit_ = quit_wanted_;
+  }
+  for (const WatchTree::Event& event : posted)
+    step(event);
+  {
+    const std::lock_guard lock(mutex_);
+    done_ += std::exchange(in_hand_, 0);
+  }
+  changed_.notify_all();
+  if (options_.on_extra) options_.on_extra(watch_now());
+}
+
+// What an effect causes at once waits its turn: the machine never sees an event while it is
+// stepped.
+void WatchLoop::step(const WatchTree::Event& event) {
+  inbox_.push_back(event);
+  if (!pumping_) pump();
+}
+
+void WatchLoop::pump() {
+  pumping_ = true;
+  for (size_t i = 0; i < inbox_.size(); ++i) {
+    const WatchTree::Event event = std::move(inbox_[i]);
+    std::vector<WatchTree::Effect> effects;
+    tree_.step(watch_now(), event, effects);
+    for (const WatchTree::Effect& effect : effects)
+      perform(effect);
+  }
+  inbox_.clear();
+  pumping_ = false;
+}
+
+void WatchLoop::perform(const WatchTree::Effect& effect) {
+  struct Perform {
+    WatchLoop& self;
+
+    void operator()(const Dial& e) const { self.begin_dial(e); }
+    void operator()(const Send& e) const {
+      const auto link = self.links_.find(e.link);
+      if (link != self.links_.end()) self.send(link->second, e.message);
+      if (link != self.links_.end()) self.flush(e.link, link->second);
+    }
+    void operator()(const Hangup& e) const { self.drop(e.link); }
+    void operator()(const Announce& e) const { self.options_.announce(e); }
+    void operator()(const Started&) const { self.settle({}); }
+    void operator()(const Failed& e) const { self.settle(tl::unexpected(e.failure)); }
+    void operator()(const Parted&) const {
+      self.links_.clear();
+      self.retries_.clear();
+      self.endings_.clear();
+      self.options_.unix_listener = Socket();
+      self.options_.tcp_listener = Socket();
+      const std::lock_guard lock(self.mutex_);
+      self.parted_ = true;
+      self.changed_.notify_all();
+    }
+  };
+  std::visit(Perform{*this}, effect);
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,142 @@
+// The watch's thread: performs what the WatchTree says on sockets, and tells it what they do. Owns
+// all sockets, the thread, and the machine. SIGTERM's part is watch_stop.h's.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+#include "worker_lib/failure.h"
+#include "worker_lib/members.h"
+#include "worker_lib/operation.h"
+#include "worker_lib/watch/watch.h"
+#include "worker_lib/watch/watch_sockets.h"
+#include "worker_lib/watch/watch_tree.h"
+#include "worker_lib/watch/watch_wire.h"
+
+namespace muster::worker {
+
+class WatchLoop {
+ public:
+  struct Options {
+    Members world;
+    watch::Nonce nonce{};
+    watch::Socket unix_listener;  // Not open in a world of one.
+    watch::Socket tcp_listener;   // Open where there are several nodes.
+    uint16_t port = 0;            // Of the TCP listener.
+    uint16_t root_port = 0;       // Of rank 0.
+    Deadline deadline;
+    std::function<void(const watch::Announce&)> announce;  // On the loop's thread.
+    // A further descriptor to wait for, its timer, and what to call for both; see watch_stop.h.
+    int extra_fd = -1;
+    std::function<Instant()> extra_deadline;
+    std::function<void(Instant now)> on_extra;
+  };
+
+  explicit WatchLoop(Options options);
+  WatchLoop(const WatchLoop&) = delete;
+  WatchLoop& operator=(const WatchLoop&) = delete;
+  ~WatchLoop();
+
+  // Starts the thread; returns when all ranks are linked.
+  Outcome<> start();
+  // Ends a start() that has not returned.
+  void give_up(const Failure& failure);
+  // Returns when it was sent, or after a tenth of a second; from the loop's thread at once.
+  void tell(const Watch::News& news);
+  // Returns when the others know.
+  void leave();
+  // Has on_extra called soon; does nothing after stop().
+  void wake();
+  // Ends the thread and closes all links at once, without a word.
+  void stop();
+
+ private:
+  using LinkId = watch::LinkId;
+
+  enum class Stage : uint8_t { connecting, greeting, linked };
+  struct Link {
+    watch::Socket socket;
+    Stage stage = Stage::greeting;
+    int rank = -1;         // Of an accepted link: once it is linked.
+    bool dialled = false;  // By us.
+    uint16_t port = 0;     // Of the Dial.
+    bool over_unix = false;
+    bool wants_to_write = false;
+    watch::Decoder input;
+    std::string output;
+    Instant until = kNever;  // Until it is linked.
+  };
+  // A link that ended, whose process may not have: see end_of().
+  struct Ending {
+    watch::Socket process;
+    Instant until{};
+  };
+  // A dial that could not begin, and is tried again.
+  struct Retry {
+    watch::Dial dial;
+    Instant at{};
+  };
+
+  void run();
+  void settle(Outcome<> outcome);
+  void step(const WatchTree::Event& event);
+  void pump();
+  void perform(const WatchTree::Effect& effect);
+  void wait_once();
+  Instant next_deadline() const;
+  void on_time();
+  void on_event(uint64_t tag, uint32_t events);
+  uint64_t post(WatchTree::Event event);
+  void take_posted();
+
+  // ---- links (watch_loop_links.cc)
+  void begin_dial(const watch::Dial& dial);
+  void dial_ended(int rank, watch::Silence silence);
+  void accept(bool over_unix);
+  LinkId add(Link link);
+  void on_link(LinkId id, uint32_t events);
+  void on_connected(LinkId id, Link& link);
+  void read(LinkId id);
+  void take_messages(LinkId id);
+  bool greet(LinkId id, const watch::Message& message);
+  bool is_acceptable(const Link& link, const watch::Hello& hello) const;
+  void send(Link& link, const watch::Message& message);
+  void flush(LinkId id, Link& link);
+  void drop(LinkId id);
+  void end_of(LinkId id);
+  void conclude_ending(LinkId id);
+  void expire_links(Instant now);
+
+  Options options_;
+  WatchTree tree_;
+  watch::Socket epoll_, wake_;
+  std::map<LinkId, Link> links_;
+  std::map<LinkId, Ending> endings_;
+  std::map<int, Retry> retries_;  // By rank.
+  LinkId next_link_ = 16;         // Lower numbers are the loop's own tags.
+  size_t strangers_ = 0;          // Accepted links that have not shown the nonce.
+  std::vector<WatchTree::Event> inbox_;
+  bool pumping_ = false;
+  bool quit_ = false;
+
+  std::mutex mutex_;  // Of what follows.
+  std::condition_variable changed_;
+  std::vector<WatchTree::Event> posted_;
+  uint64_t in_hand_ = 0;  // Taken from posted_, and under way.
+  uint64_t done_ = 0;
+  bool quit_wanted_ = false;
+  bool parted_ = false;
+  std::optional<Outcome<>> started_;
+
+  std::thread thread_;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,272 @@
+// The links of the watch: dialling, greeting, reading, writing.
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "rendezvous/base/error.h"
+#include "worker_lib/watch/watch_loop.h"
+
+namespace muster::worker {
+
+using namespace watch;  // NOLINT: the words of the machine
+
+namespace {
+
+constexpr Duration kDialAgain = std::chrono::milliseconds(10);
+// For the nonce of who dialled us.
+constexpr Duration kGreetingMax = std::chrono::seconds(5);
+constexpr Duration kReapMax = std::chrono::milliseconds(50);
+constexpr size_t kStrangersMax = 4096;
+
+Instant link_now() {
+  return Instant(
+      std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
+}
+
+bool is_refusal(int error) {
+  return error == ECONNREFUSED || error == ECONNRESET || error == EPIPE;
+}
+
+}  // namespace
+
+// ---- dialling
+
+void WatchLoop::begin_dial(const Dial& dial) {
+  const Members& world = options_.world;
+  const bool local = world[dial.rank].node == world.self().node;
+  uint16_t port = dial.port;
+  if (port == 0 && dial.rank == 0) port = options_.root_port;
+  Dialled made = local ? dial_unix(unix_name(options_.nonce, dial.rank))
+                       : dial_tcp(world[dial.rank].address, port);
+  if (is_refusal(made.error)) return dial_ended(dial.rank, Silence::refused);
+  if (made.error != 0 && made.error != EINPROGRESS) {
+    // A full queue of connections (EAGAIN), a network that is away.
+    if (link_now() >= dial.until) return dial_ended(dial.rank, Silence::none);
+    retries_[dial.rank] = {dial, link_now() + kDialAgain};
+    return;
+  }
+  Link link;
+  link.socket = std::move(made.socket);
+  link.stage = made.error == 0 ? Stage::greeting : Stage::connecting;
+  link.rank = dial.rank;
+  link.dialled = true;
+  link.port = dial.port;
+  link.over_unix = local;
+  link.until = dial.until;
+  link.wants_to_write = link.stage == Stage::connecting;
+  const LinkId id = add(std::move(link));
+  if (made.error == 0) on_connected(id, links_.at(id));
+}
+
+void WatchLoop::dial_ended(int rank, Silence silence) {
+  step(DialFailed{rank, silence});
+}
+
+void WatchLoop::on_connected(LinkId id, Link& link) {
+  link.stage = Stage::greeting;
+  send(link, Hello{options_.nonce, options_.world.me, options_.world.size()});
+  flush(id, link);
+}
+
+void WatchLoop::accept(bool over_unix) {
+  for (;;) {
+    std::optional<Socket> socket =
+        over_unix ? accept_unix(options_.unix_listener) : accept_tcp(options_.tcp_listener);
+    if (!socket) return;
+    if (strangers_ >= kStrangersMax) continue;
+    Link link;
+    link.socket = std::move(*socket);
+    link.over_unix = over_unix;
+    link.until = link_now() + kGreetingMax;
+    ++strangers_;
+    add(std::move(link));
+  }
+}
+
+LinkId WatchLoop::add(Link link) {
+  const LinkId id = next_link_++;
+  epoll_event event{};
+  event.events = EPOLLIN | (link.wants_to_write ? EPOLLOUT : 0u);
+  event.data.u64 = id;
+  CHECK(::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, link.socket.fd(), &event) == 0);
+  links_.emplace(id, std::move(link));
+  return id;
+}
+
+// The kernel closes the sockets of a process that ends before its parent can hear of the end. The
+// death is told only after that (or kReapMax): else those who end because of it might be reaped
+// first, and the launcher take one of them for the culprit.
+void WatchLoop::end_of(LinkId id) {
+  Socket process = links_.at(id).over_unix ? watch_process(links_.at(id).socket) : Socket();
+  drop(id);
+  if (!process.is_open()) return step(Closed{id});
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = id;
+  CHECK(::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, process.fd(), &event) == 0);
+  endings_[id] = {std::move(process), link_now() + kReapMax};
+}
+
+void WatchLoop::conclude_ending(LinkId id) {
+  if (endings_.erase(id) > 0) step(Closed{id});
+}
+
+// Forgets it without a word to the machine.
+void WatchLoop::drop(LinkId id) {
+  const auto found = links_.find(id);
+  if (found == links_.end()) return;
+  const Link& link = found->second;
+  if (link.stage != Stage::linked && !link.dialled) --strangers_;
+  links_.erase(found);
+}
+
+void WatchLoop::expire_links(Instant now) {
+  std::vector<LinkId> late;
+  for (const auto& [id, link] : links_) {
+    if (link.until <= now) late.push_back(id);
+  }
+  for (const LinkId id : late) {
+    const Link& link = links_.at(id);
+    const bool dialled = link.dialled;
+    const int rank = link.rank;
+    const Silence silence = link.stage == Stage::connecting ? Silence::none : Silence::mute;
+    drop(id);
+    if (dialled) dial_ended(rank, silence);
+  }
+  std::vector<LinkId> ended;
+  for (const auto& [id, ending] : endings_) {
+    if (ending.until <= now) ended.push_back(id);
+  }
+  for (const LinkId id : ended)
+    conclude_ending(id);
+  std::vector<Dial> again;
+  for (const auto& [rank, retry] : retries_) {
+    if (retry.at <= now) again.push_back(retry.dial);
+  }
+  for (const Dial& dial : again) {
+    retries_.erase(dial.rank);
+    begin_dial(dial);
+  }
+}
+
+// ---- reading
+
+void WatchLoop::on_link(LinkId id, uint32_t events) {
+  const auto found = links_.find(id);
+  if (found == links_.end()) return conclude_ending(id);
+  Link& link = found->second;
+  if (link.stage == Stage::connecting) {
+    const int error = dial_error(link.socket);
+    if (error == 0 && (events & EPOLLOUT) == 0) return;
+    if (error == 0) return on_connected(id, link);
+    const int rank = link.rank;
+    const Dial dial{rank, link.port, link.until};
+    drop(id);
+    if (is_refusal(error)) return dial_ended(rank, Silence::refused);
+    retries_[rank] = {dial, link_now() + kDialAgain};
+    return;
+  }
+  if ((events & EPOLLOUT) != 0) flush(id, link);
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read(id);
+}
+
+void WatchLoop::read(LinkId id) {
+  std::array<char, 16384> bytes;
+  for (;;) {
+    const auto found = links_.find(id);
+    if (found == links_.end()) return;
+    Link& link = found->second;
+    const ssize_t n = ::recv(link.socket.fd(), bytes.data(), bytes.size(), 0);
+    if (n > 0) {
+      link.input.feed({bytes.data(), static_cast<size_t>(n)});
+      take_messages(id);
+      continue;
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (link.stage == Stage::linked) return end_of(id);
+    const bool dialled = link.dialled;
+    const int rank = link.rank;
+    drop(id);
+    if (dialled) dial_ended(rank, Silence::refused);
+    return;
+  }
+}
+
+void WatchLoop::take_messages(LinkId id) {
+  for (auto found = links_.find(id); found != links_.end(); found = links_.find(id)) {
+    Link& link = found->second;
+    const std::optional<Message> message = link.input.next();
+    if (message && link.stage == Stage::linked) {
+      step(Received{id, *message});
+      continue;
+    }
+    if (message && greet(id, *message)) continue;
+    if (!message && !link.input.broken()) return;
+    // Not one of us, or not what it was.
+    const bool was_linked = link.stage == Stage::linked;
+    const bool dialled = link.dialled;
+    const int rank = link.rank;
+    drop(id);
+    if (was_linked) return step(Closed{id});
+    if (dialled) dial_ended(rank, Silence::refused);
+    return;
+  }
+}
+
+// False: this is no one to be linked to.
+bool WatchLoop::greet(LinkId id, const Message& message) {
+  const auto* const hello = std::get_if<Hello>(&message);
+  Link& link = links_.at(id);
+  if (hello == nullptr || !is_acceptable(link, *hello)) return false;
+  if (!link.dialled) {
+    --strangers_;
+    send(link, Hello{options_.nonce, options_.world.me, options_.world.size()});
+  }
+  link.rank = hello->rank;
+  link.stage = Stage::linked;
+  link.until = kNever;
+  link.input.trust();
+  flush(id, link);
+  step(Linked{id, hello->rank});
+  return true;
+}
+
+bool WatchLoop::is_acceptable(const Link& link, const Hello& hello) const {
+  const Members& world = options_.world;
+  if (!is_equal(hello.nonce, options_.nonce) || hello.world_size != world.size()) return false;
+  if (hello.rank < 0 || hello.rank >= world.size() || hello.rank == world.me) return false;
+  if (link.over_unix && world[hello.rank].node != world.self().node) return false;
+  return !link.dialled || hello.rank == link.rank;
+}
+
+// ---- writing
+
+void WatchLoop::send(Link& link, const Message& message) {
+  link.output += encode(message);
+}
+
+// An error is not looked at here: reading meets it, too.
+void WatchLoop::flush(LinkId id, Link& link) {
+  while (!link.output.empty()) {
+    const ssize_t n =
+        ::send(link.socket.fd(), link.output.data(), link.output.size(), MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno != EAGAIN) link.output.clear();
+    if (n <= 0) break;
+    link.output.erase(0, static_cast<size_t>(n));
+  }
+  const bool wants_to_write = !link.output.empty();
+  if (wants_to_write == link.wants_to_write) return;
+  link.wants_to_write = wants_to_write;
+  epoll_event event{};
+  event.events = EPOLLIN | (wants_to_write ? EPOLLOUT : 0u);
+  event.data.u64 = id;
+  ::epoll_ctl(epoll_.fd(), EPOLL_CTL_MOD, link.socket.fd(), &event);
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,225 @@
+#include "worker_lib/watch/watch_sockets.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/net/address.h"
+#include "worker_lib/fork_guard.h"
+
+namespace muster::worker::watch {
+namespace {
+
+constexpr int kWatchBacklog = 4096;
+constexpr int kFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+
+struct UnixAddress {
+  explicit UnixAddress(const std::string& name) {
+    CHECK(name.size() < sizeof raw.sun_path);
+    raw.sun_family = AF_UNIX;
+    // The first byte stays 0: an abstract name (unix(7)), which no file outlives.
+    std::copy(name.begin(), name.end(), raw.sun_path + 1);
+    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&raw); }
+
+  sockaddr_un raw{};
+  socklen_t size = 0;
+};
+
+struct TcpAddress {
+  TcpAddress(const IpAddress& ip, uint16_t port) : size(SocketAddress{ip, port}.to_sockaddr(raw)) {}
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&raw); }
+
+  sockaddr_storage raw{};
+  socklen_t size;
+};
+
+tl::unexpected<Failure> watch_system_failure(std::string_view what) {
+  return failed(ErrorCode::system,
+                fmt::format("cannot {} to watch the other ranks: {}", what, std::strerror(errno)));
+}
+
+// A silent peer is noticed after 5 s + 3 x 2 s: where the launcher's agents watch the nodes, their
+// lease has run out before that.
+void set_tcp_options(int fd) {
+  const auto set = [fd](int level, int name, int value) {
+    ::setsockopt(fd, level, name, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 11'000);
+}
+
+Socket accept_any(const Socket& listener) {
+  for (;;) {
+    const int fd = ::accept4(listener.fd(), nullptr, nullptr, kFlags);
+    if (fd >= 0) return Socket(fd);
+    // accept(2): errors of a connection that is gone already.
+    if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO) return Socket();
+  }
+}
+
+int connect_error(const Socket& socket, const sockaddr* address, socklen_t size) {
+  int result;
+  do {
+    result = ::connect(socket.fd(), address, size);
+  } while (result != 0 && errno == EINTR);
+  return result == 0 ? 0 : errno;
+}
+
+std::optional<int> hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return std::nullopt;
+}
+
+}  // namespace
+
+Socket::Socket(int fd) : fd_(fd) {
+  if (fd_ >= 0) sever_in_forked_child(fd_);
+}
+
+Socket::~Socket() {
+  if (fd_ < 0) return;
+  forget_severed(fd_);
+  ::close(fd_);
+}
+
+Nonce random_nonce() {
+  Nonce nonce;
+  CHECK(::getrandom(nonce.data(), nonce.size(), 0) == static_cast<ssize_t>(nonce.size()));
+  return nonce;
+}
+
+std::string to_hex(const Nonce& nonce) {
+  std::string text;
+  for (const uint8_t byte : nonce)
+    text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+std::optional<Nonce> nonce_from_hex(std::string_view text) {
+  Nonce nonce;
+  if (text.size() != 2 * nonce.size()) return std::nullopt;
+  for (size_t i = 0; i < nonce.size(); ++i) {
+    const auto high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
+    if (!high || !low) return std::nullopt;
+    nonce[i] = static_cast<uint8_t>(*high * 16 + *low);
+  }
+  return nonce;
+}
+
+bool is_equal(const Nonce& a, const Nonce& b) {
+  unsigned difference = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
+std::string unix_name(const Nonce& nonce, int rank) {
+  return fmt::format("muster-watch-{}-{}", to_hex(nonce), rank);
+}
+
+Outcome<Socket> listen_unix(const std::string& name) {
+  Socket socket(::socket(AF_UNIX, SOCK_STREAM | kFlags, 0));
+  if (!socket.is_open()) return watch_system_failure("make a Unix socket");
+  const UnixAddress address(name);
+  if (::bind(socket.fd(), address.get(), address.size) != 0 ||
+      ::listen(socket.fd(), kWatchBacklog) != 0)
+    return watch_system_failure("listen at an abstract Unix name");
+  return socket;
+}
+
+Outcome<Socket> listen_tcp(const std::string& address, uint16_t& port) {
+  const std::optional<IpAddress> ip = IpAddress::parse(address);
+  if (!ip)
+    return failed(
+        ErrorCode::system,
+        fmt::format("cannot listen at {} to watch the other ranks: not an IP address", address));
+  Socket socket(::socket(ip->is_v6() ? AF_INET6 : AF_INET, SOCK_STREAM | kFlags, 0));
+  if (!socket.is_open()) return watch_system_failure("make a TCP socket");
+  TcpAddress wanted(*ip, 0);
+  int bound = ::bind(socket.fd(), wanted.get(), wanted.size);
+  if (bound != 0 && errno == EADDRNOTAVAIL) {
+    wanted = TcpAddress(ip->is_v6() ? IpAddress::any_v6() : IpAddress::any_v4(), 0);
+    bound = ::bind(socket.fd(), wanted.get(), wanted.size);
+  }
+  if (bound != 0 || ::listen(socket.fd(), kWatchBacklog) != 0)
+    return watch_system_failure("listen at " + address);
+  sockaddr_storage raw{};
+  socklen_t size = sizeof raw;
+  CHECK(::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&raw), &size) == 0);
+  port = SocketAddress::from_sockaddr(raw)->port;
+  return socket;
+}
+
+Socket watch_process(const Socket& unix_connection) {
+  ucred who{};
+  socklen_t size = sizeof who;
+  if (::getsockopt(unix_connection.fd(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0)
+    return Socket();
+  // A process of another PID namespace is 0.
+  if (who.pid <= 0 || who.pid == ::getpid()) return Socket();
+  return Socket(static_cast<int>(::syscall(SYS_pidfd_open, who.pid, 0)));
+}
+
+std::optional<Socket> accept_unix(const Socket& listener) {
+  for (;;) {
+    Socket socket = accept_any(listener);
+    if (!socket.is_open()) return std::nullopt;
+    ucred who{};
+    socklen_t size = sizeof who;
+    const bool known = ::getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0;
+    if (known && who.uid == ::geteuid()) return socket;
+  }
+}
+
+std::optional<Socket> accept_tcp(const Socket& listener) {
+  Socket socket = accept_any(listener);
+  if (!socket.is_open()) return std::nullopt;
+  set_tcp_options(socket.fd());
+  return socket;
+}
+
+Dialled dial_unix(const std::string& name) {
+  Dialled made{Socket(::socket(AF_UNIX, SOCK_STREAM | kFlags, 0)), 0};
+  if (!made.socket.is_open()) return {Socket(), errno};
+  const UnixAddress address(name);
+  made.error = connect_error(made.socket, address.get(), address.size);
+  return made;
+}
+
+Dialled dial_tcp(const std::string& address, uint16_t port) {
+  const std::optional<IpAddress> ip = IpAddress::parse(address);
+  if (!ip) return {Socket(), EINVAL};
+  Dialled made{Socket(::socket(ip->is_v6() ? AF_INET6 : AF_INET, SOCK_STREAM | kFlags, 0)), 0};
+  if (!made.socket.is_open()) return {Socket(), errno};
+  set_tcp_options(made.socket.fd());
+  const TcpAddress target(*ip, port);
+  made.error = connect_error(made.socket, target.get(), target.size);
+  return made;
+}
+
+int dial_error(const Socket& socket) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
+  return error;
+}
+
+}  // namespace muster::worker::watch

@@ -1,0 +1,67 @@
+// The watch's sockets: listening at the abstract Unix name and the TCP port of a rank, and dialling
+// others there. All are non-blocking and CLOEXEC, and severed in forked children: a copy there
+// would hide the death of its owner. Plain functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "worker_lib/failure.h"
+#include "worker_lib/watch/watch_wire.h"
+
+namespace muster::worker::watch {
+
+// A descriptor and its registration with the fork guard.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd);
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Socket();
+
+  int fd() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+Nonce random_nonce();
+std::string to_hex(const Nonce& nonce);
+std::optional<Nonce> nonce_from_hex(std::string_view text);
+// Takes as long wherever they differ.
+bool is_equal(const Nonce& a, const Nonce& b);
+
+// The name that rank `rank` listens at, for processes of its network namespace.
+std::string unix_name(const Nonce& nonce, int rank);
+
+Outcome<Socket> listen_unix(const std::string& name);
+// At `address`, or at all where the kernel knows no such address (NAT). `port` becomes the one it
+// got.
+Outcome<Socket> listen_tcp(const std::string& address, uint16_t& port);
+
+// A descriptor that is readable once the process at the other end of a Unix connection has ended so
+// far that its parent can reap it. Not open: it has, or the kernel does not say.
+Socket watch_process(const Socket& unix_connection);
+
+// Nothing: nobody waits.
+std::optional<Socket> accept_unix(const Socket& listener);  // Of our own user only.
+std::optional<Socket> accept_tcp(const Socket& listener);
+
+struct Dialled {
+  Socket socket;  // Not open: `error`.
+  int error = 0;  // EINPROGRESS: writable once it is decided; see dial_error().
+};
+Dialled dial_unix(const std::string& name);
+Dialled dial_tcp(const std::string& address, uint16_t port);
+// How a dial ended: 0 or an errno.
+int dial_error(const Socket& socket);
+
+}  // namespace muster::worker::watch

@@ -1,0 +1,316 @@
+#include "worker_lib/watch/watch_tree.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::worker {
+
+using namespace watch;  // NOLINT: the words of the machine
+
+namespace {
+
+using NewsKind = Watch::News::Kind;
+
+// By rank: the lowest rank of its node.
+std::vector<int> firsts_by_rank(const Members& world) {
+  std::map<std::string, int> first_of;
+  std::vector<int> firsts;
+  for (int rank = 0; rank < world.size(); ++rank)
+    firsts.push_back(first_of.try_emplace(world[rank].node, rank).first->second);
+  return firsts;
+}
+
+Watch::News news_of_death(const Peer& peer) {
+  return {
+      NewsKind::died,
+      peer.rank,
+      {},
+      {ErrorCode::peer_failed, describe(peer) + " died; its own output may say why", {peer.rank}}};
+}
+
+Watch::News news_of_leave(const Peer& peer) {
+  return {NewsKind::left,
+          peer.rank,
+          {},
+          {ErrorCode::peer_failed, describe(peer) + " left (destroy_process_group)", {peer.rank}}};
+}
+
+}  // namespace
+
+WatchTree::WatchTree(Members world, uint16_t port, Instant deadline)
+    : world_(std::move(world)),
+      deadline_(deadline),
+      node_of_(firsts_by_rank(world_)),
+      node_size_(static_cast<size_t>(world_.size())),
+      ports_(static_cast<size_t>(world_.size())),
+      link_count_(static_cast<size_t>(world_.size())),
+      gone_(static_cast<size_t>(world_.size())),
+      places_{{world_.me, port}} {
+  const int me = world_.me;
+  CHECK(me >= 0 && me < world_.size());
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    ++node_size_[static_cast<size_t>(node(rank))];
+    const bool is_mine = node(rank) == me || (me == 0 && node(rank) == rank);
+    if (is_mine && rank != me) awaited_.insert(rank);
+  }
+  first_dials_ = wanted();
+}
+
+void WatchTree::step(Instant now, const Event& event, std::vector<Effect>& out) {
+  now_ = now;
+  out_ = &out;
+  std::visit([this](const auto& e) { on(e); }, event);
+  out_ = nullptr;
+}
+
+Instant WatchTree::next_deadline() const {
+  if (parted_) return kNever;
+  Instant next = leaving_ ? part_by_ : kNever;
+  next = std::min(next, set_up_deadline());
+  if (leaving_) return next;
+  for (const auto& [rank, doubt] : doubts_)
+    next = std::min(next, doubt.until);
+  return next;
+}
+
+// ---- whom to be linked to
+
+bool WatchTree::is_there(int rank) const {
+  if (knows_gone(rank)) return false;
+  const auto doubt = doubts_.find(rank);
+  return doubt == doubts_.end() || doubt->second.returns;
+}
+
+bool WatchTree::is_linked(int rank) const {
+  return link_count_[static_cast<size_t>(rank)] > 0;
+}
+
+// Of all nodes: -1. Returns -1 where nobody is left.
+int WatchTree::first_of_node(int wanted_node) const {
+  for (int rank = std::max(wanted_node, 0); rank < world_.size(); ++rank) {
+    if ((wanted_node < 0 || node(rank) == wanted_node) && is_there(rank)) return rank;
+  }
+  return -1;
+}
+
+// Who can pass on that this rank left. REQUIRES: leaving_, so this rank is gone itself.
+int WatchTree::heir() const {
+  const int neighbour = first_of_node(node(world_.me));
+  return neighbour >= 0 ? neighbour : first_of_node(-1);
+}
+
+// Ascending.
+std::vector<int> WatchTree::wanted() const {
+  const int me = world_.me;
+  if (leaving_) {
+    const auto stays = [&](const auto& link) { return !knows_gone(link.second); };
+    if (heard_ || heir() < 0 || std::ranges::any_of(links_, stays)) return {};
+    return {heir()};
+  }
+  const int first = first_of_node(node(me));
+  if (first == me) return wanted_of_first();
+  if (node_size_[static_cast<size_t>(node(me))] > kMeshRanksMax) return {first};
+  std::vector<int> below;
+  for (int rank = first; rank < me; ++rank) {
+    if (is_local(rank) && is_there(rank)) below.push_back(rank);
+  }
+  return below;
+}
+
+// Who takes the place of one that is gone does not wait to be dialled: those who should may be
+// gone, too, and nobody else would ever know.
+std::vector<int> WatchTree::wanted_of_first() const {
+  const int me = world_.me;
+  const int root = first_of_node(-1);
+  std::vector<int> ranks;
+  if (root != me) ranks.push_back(root);
+  if (!started_) return ranks;
+  std::set<int> nodes{node(me)};
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    if (rank == me || rank == root || !is_there(rank)) continue;
+    const bool is_first = nodes.insert(node(rank)).second;
+    if (is_local(rank) || (root == me && is_first)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+void WatchTree::reconcile() {
+  if (parted_ || failed_) return;
+  const Instant until = started_ ? instant_after(now_, leaving_ ? kPart : kDoubt)
+                                 : instant_after(deadline_, kHearsay);
+  for (const int rank : wanted()) {
+    if (!is_linked(rank)) dial(rank, until);
+  }
+}
+
+void WatchTree::dial(int rank, Instant until) {
+  if (!dialling_.insert(rank).second) return;
+  const uint16_t port = is_local(rank) ? uint16_t{0} : ports_[static_cast<size_t>(rank)];
+  out_->push_back(Dial{rank, port, until});
+}
+
+// ---- links
+
+void WatchTree::on(const Linked& event) {
+  CHECK(event.rank >= 0 && event.rank < world_.size() && event.rank != world_.me);
+  links_[event.link] = event.rank;
+  ++link_count_[static_cast<size_t>(event.rank)];
+  dialling_.erase(event.rank);
+  doubts_.erase(event.rank);
+  for (const Watch::News& news : log_)
+    out_->push_back(Send{event.link, news});
+  if (failed_) out_->push_back(Send{event.link, GiveUp{*failed_}});
+  if (!started_) report_ready();
+}
+
+void WatchTree::on(const Closed& event) {
+  const auto link = links_.find(event.link);
+  if (link == links_.end()) return;
+  const int rank = link->second;
+  forget(event.link);
+  if (knows_gone(rank) || is_linked(rank)) {
+    reconcile();
+  } else if (leaving_) {
+    doubts_[rank] = {};  // Without a Heard: it died, or leaves, too. Somebody else must know.
+    reconcile();
+  } else if (is_local(rank)) {
+    lose(rank);
+  } else {
+    doubts_[rank] = {instant_after(now_, kReturn), true};
+    dial(rank, instant_after(now_, kReturn));
+  }
+  conclude_leave();
+}
+
+void WatchTree::forget(LinkId link) {
+  --link_count_[static_cast<size_t>(links_.at(link))];
+  links_.erase(link);
+}
+
+void WatchTree::on(const DialFailed& event) {
+  const int rank = event.rank;
+  dialling_.erase(rank);
+  if (!knows_gone(rank) && !is_linked(rank)) {
+    const auto doubt = doubts_.find(rank);
+    const bool was_linked = doubt != doubts_.end() && doubt->second.returns;
+    if (was_linked && event.silence != Silence::mute) return lose(rank);
+    const bool refused = event.silence == Silence::refused;
+    doubts_[rank] = {refused ? instant_after(now_, kDoubt) : kNever, false};
+  }
+  reconcile();
+  conclude_leave();
+}
+
+// ---- news
+
+void WatchTree::on(const Received& event) {
+  if (!links_.contains(event.link)) return;
+  std::visit([&](const auto& message) { take(event.link, message); }, event.message);
+}
+
+void WatchTree::take(LinkId, const Hello&) {}  // Twice: it has been heard.
+
+void WatchTree::take(LinkId link, const Watch::News& news) {
+  publish(news, link);
+  if (news.kind == NewsKind::left && links_.at(link) == news.rank.value) {
+    if (!leaving_) out_->push_back(Send{link, Heard{}});
+    out_->push_back(Hangup{link});
+    forget(link);
+  }
+  reconcile();
+  conclude_leave();
+}
+
+void WatchTree::take(LinkId, const Heard&) {
+  heard_ = heard_ || leaving_;
+  conclude_leave();
+}
+
+void WatchTree::on(const Tell& event) {
+  CHECK(event.news.rank.value == world_.me);
+  publish(event.news, {});
+}
+
+// False: it was known.
+bool WatchTree::publish(const Watch::News& news, std::optional<LinkId> from) {
+  const int rank = news.rank.value;
+  if (rank < 0 || rank >= world_.size()) return false;
+  // Somebody lost sight of us. We know better, and cannot change what the others believe.
+  if (news.kind == NewsKind::died && rank == world_.me) return false;
+  const bool goes = news.kind == NewsKind::died || news.kind == NewsKind::left;
+  if (goes && knows_gone(rank)) return false;
+  if (!goes && !known_.emplace(news.kind, rank, news.group_id, news.failure.message).second)
+    return false;
+  log_.push_back(news);
+  if (goes) {
+    gone_[static_cast<size_t>(rank)] = true;
+    doubts_.erase(rank);
+  }
+  if (news.kind == NewsKind::stopped) told_to_stop_[rank] = news.failure;
+  // The others first: who hears of a death may end its process at once.
+  send_all(news, from);
+  if (rank != world_.me && !leaving_ && news.kind != NewsKind::stopped) announce(news);
+  if (news.kind == NewsKind::died) give_up(news.failure);
+  return true;
+}
+
+// The death of one who was told to stop is no news of its own: the reason for the stop is.
+void WatchTree::announce(Watch::News news) {
+  const auto told = told_to_stop_.find(news.rank.value);
+  if (news.kind != NewsKind::died || told == told_to_stop_.end())
+    return out_->push_back(Announce{std::move(news)});
+  if (told->second.code == ErrorCode::peer_failed) {
+    news.failure = told->second;
+  } else {
+    news.failure.message = describe(world_[news.rank.value]) + " ended: " + told->second.message;
+  }
+  out_->push_back(Announce{std::move(news), told->second});
+}
+
+void WatchTree::lose(int rank) {
+  publish(news_of_death(world_[rank]), {});
+  reconcile();
+}
+
+void WatchTree::send_all(const Message& message, std::optional<LinkId> except) {
+  for (const auto& [link, rank] : links_) {
+    if (link != except) out_->push_back(Send{link, message});
+  }
+}
+
+// ---- leaving, and time
+
+void WatchTree::on(const Leave&) {
+  if (leaving_) return;
+  leaving_ = true;
+  part_by_ = instant_after(now_, kPart);
+  publish(news_of_leave(world_.self()), {});
+  reconcile();
+  conclude_leave();
+}
+
+void WatchTree::conclude_leave() {
+  if (!leaving_ || parted_) return;
+  if (heard_) part_by_ = std::min(part_by_, instant_after(now_, kPartHeard));
+  // Whom we dial may have linked us already: it would take our silence for a death.
+  const bool is_known = heard_ || heir() < 0 || failed_;
+  const bool is_done = links_.empty() && dialling_.empty() && is_known;
+  if (!is_done && now_ < part_by_) return;
+  parted_ = true;
+  out_->push_back(Parted{});
+}
+
+void WatchTree::on(const Tick&) {
+  if (now_ >= set_up_deadline()) give_up(set_up_timeout());
+  if (leaving_) return conclude_leave();
+  std::vector<int> lost;
+  for (const auto& [rank, doubt] : doubts_) {
+    if (doubt.until <= now_) lost.push_back(rank);
+  }
+  for (const int rank : lost)
+    lose(rank);
+}
+
+}  // namespace muster::worker

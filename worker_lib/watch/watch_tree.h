@@ -1,0 +1,229 @@
+// Who is linked to whom, what everybody has heard, and who is dead: the machine behind the watch.
+// Pure: it is told of links and messages and says whom to dial, what to send, and what the process
+// is to hear.
+//
+// Links. Every rank of a node holds a link to the node's first rank, where they are few to all
+// ranks below its own (then no stopped process is in anybody's way); the first rank of a node holds
+// one to the first rank of all. "First" is of those who are still there, so when one goes, those
+// who were linked to it link themselves to its heir.
+//
+// News are flooded: whoever hears one for the first time passes it on over all other links, and a
+// new link begins with all that both sides know. So nothing is lost when the tree changes its shape
+// under way.
+//
+// Deaths. A rank that goes in order says `left` first, so a link that ends without it ends a life:
+// within a node at once, between nodes when nobody answers at the other's address any more (a
+// middlebox that resets a connection is no death). Who is refused by a rank that it had no link to
+// may be late rather than the first to know: that rank may have left, and the news be on their way;
+// so it asks the next one, and believes in a death only after kDoubt.
+//
+// Stopping. A rank that was told to stop says so to the others before its calls end, and why as far
+// as it knows; its death later is then not taken for the beginning of the trouble.
+//
+// Leaving. A rank that leaves stays until a rank that stays has passed it on: then everybody will
+// know.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+#include "worker_lib/failure.h"
+#include "worker_lib/members.h"
+#include "worker_lib/watch/watch.h"
+#include "worker_lib/watch/watch_wire.h"
+
+namespace muster::worker {
+
+namespace watch {
+
+using LinkId = uint64_t;
+
+// ---- events
+
+struct Begin {};
+// Both sides have shown the nonce, and `rank` is the other one. Whoever dialled.
+struct Linked {
+  LinkId link = 0;
+  int rank = -1;
+};
+struct Received {
+  LinkId link = 0;
+  Message message;
+};
+struct Closed {  // By the other side, or broken. Not after a Hangup.
+  LinkId link = 0;
+};
+enum class Silence : uint8_t {
+  refused,  // Nobody listens there any more.
+  mute,     // Somebody is there, but says nothing: stopped, perhaps.
+  none,     // No answer at all.
+};
+struct DialFailed {
+  int rank = -1;
+  Silence silence = Silence::refused;
+};
+struct Tell {  // News of this process.
+  Watch::News news;
+};
+struct Leave {};
+struct Tick {};
+
+// ---- effects
+
+// Answered by Linked or DialFailed. What cannot be decided by `until` is Silence::mute or none.
+struct Dial {
+  int rank = -1;
+  uint16_t port = 0;  // For another node; 0: the one that is known from the set-up's beginning.
+  Instant until{};
+  friend bool operator==(const Dial&, const Dial&) = default;
+};
+struct Send {
+  LinkId link = 0;
+  Message message;
+  friend bool operator==(const Send&, const Send&) = default;
+};
+// After what was sent there before.
+struct Hangup {
+  LinkId link = 0;
+  friend bool operator==(const Hangup&, const Hangup&) = default;
+};
+struct Announce {  // To this process.
+  Watch::News news;
+  std::optional<Failure> told = {};  // Of a death: why it was told to stop, as it said before.
+  friend bool operator==(const Announce&, const Announce&) = default;
+};
+struct Started {  // All ranks are linked.
+  friend bool operator==(const Started&, const Started&) = default;
+};
+struct Failed {  // They will never be. Instead of Started, once.
+  Failure failure;
+  friend bool operator==(const Failed&, const Failed&) = default;
+};
+struct Parted {  // The answer to Leave: all links may be closed.
+  friend bool operator==(const Parted&, const Parted&) = default;
+};
+
+// Up to so many ranks on a node each holds a link to each.
+inline constexpr int kMeshRanksMax = 16;
+// How long a rank that refuses is doubted before it is called dead.
+inline constexpr Duration kDoubt = std::chrono::milliseconds(200);
+// How long a broken connection between nodes may take to come back.
+inline constexpr Duration kReturn = std::chrono::milliseconds(300);
+// How long leaving takes at most: in all, and once somebody has read it.
+inline constexpr Duration kPart = std::chrono::milliseconds(500);
+inline constexpr Duration kPartHeard = std::chrono::milliseconds(50);
+// How much later than the deadline those give up who can only say that they heard nothing, and
+// twice as late as those who only know that somebody else waits.
+inline constexpr Duration kHearsay = std::chrono::milliseconds(250);
+
+}  // namespace watch
+
+class WatchTree {
+ public:
+  using Event = std::variant<watch::Begin, watch::Linked, watch::Received, watch::Closed,
+                             watch::DialFailed, watch::Tell, watch::Leave, watch::Tick>;
+  using Effect = std::variant<watch::Dial, watch::Send, watch::Hangup, watch::Announce,
+                              watch::Started, watch::Failed, watch::Parted>;
+
+  // `port`: where this rank listens for other nodes. `deadline`: of the set-up.
+  WatchTree(Members world, uint16_t port, Instant deadline);
+
+  void step(Instant now, const Event& event, std::vector<Effect>& out);
+  Instant next_deadline() const;
+
+  // Whom this rank dials at Begin, ascending: their addresses must be known by then.
+  const std::vector<int>& first_dials() const { return first_dials_; }
+
+ private:
+  // Of groups that were given up, and of who was told to stop. The same group with another message
+  // is news again.
+  using NewsKey = std::tuple<Watch::News::Kind, int, std::string, std::string>;
+  struct Doubt {
+    Instant until = kNever;  // Then it is dead; kNever: passed over, but not called dead.
+    // It had a link that broke: it is waited for, and not passed over.
+    bool returns = false;
+  };
+
+  void on(const watch::Begin&);
+  void on(const watch::Linked& event);
+  void on(const watch::Received& event);
+  void on(const watch::Closed& event);
+  void on(const watch::DialFailed& event);
+  void on(const watch::Tell& event);
+  void on(const watch::Leave&);
+  void on(const watch::Tick&);
+
+  void take(watch::LinkId link, const watch::Hello&);
+  void take(watch::LinkId link, const Watch::News& news);
+  void take(watch::LinkId link, const watch::Ready& ready);
+  void take(watch::LinkId link, const watch::Go& go);
+  void take(watch::LinkId link, const watch::GiveUp& give_up);
+  void take(watch::LinkId link, const watch::Heard&);
+
+  bool publish(const Watch::News& news, std::optional<watch::LinkId> from);
+  void announce(Watch::News news);
+  void lose(int rank);
+  void forget(watch::LinkId link);
+  void send_all(const watch::Message& message, std::optional<watch::LinkId> except = {});
+  void reconcile();
+  void dial(int rank, Instant until);
+  void report_ready();
+  void start(const std::vector<watch::Place>& places, std::optional<watch::LinkId> from);
+  void give_up(const Failure& failure, std::optional<watch::LinkId> from = {});
+  void conclude_leave();
+
+  std::vector<int> wanted() const;
+  std::vector<int> wanted_of_first() const;
+  int heir() const;
+  int first_of_node(int node) const;
+  bool is_there(int rank) const;
+  bool is_linked(int rank) const;
+  bool is_local(int rank) const { return node(rank) == node(world_.me); }
+  int node(int rank) const { return node_of_[static_cast<size_t>(rank)]; }
+  bool knows_gone(int rank) const { return gone_[static_cast<size_t>(rank)]; }
+  Instant set_up_deadline() const;
+  std::set<int> unlinked() const;
+  Failure set_up_timeout() const;
+
+  const Members world_;
+  const Instant deadline_;
+  std::vector<int> node_of_;  // By rank: the lowest rank of its node.
+  std::vector<int> node_size_;
+  std::vector<uint16_t> ports_;
+
+  // Valid during a step.
+  Instant now_{};
+  std::vector<Effect>* out_ = nullptr;
+
+  std::map<watch::LinkId, int> links_;
+  std::vector<int> link_count_;  // By rank: of links_.
+  std::set<int> dialling_;
+  std::map<int, Doubt> doubts_;
+  std::vector<bool> gone_;  // By rank: died or left.
+  std::vector<Watch::News> log_;
+  std::set<NewsKey> known_;
+  std::map<int, Failure> told_to_stop_;  // By rank: what it said.
+
+  // Of the set-up.
+  std::vector<int> first_dials_;
+  std::set<int> awaited_;             // Those who report to this rank and have not.
+  std::vector<watch::Place> places_;  // Of those who have, and of this rank.
+  bool reported_ = false;
+  bool started_ = false;
+  std::optional<Failure> failed_;
+
+  bool leaving_ = false;
+  bool heard_ = false;  // A rank that stays has passed on that we leave.
+  bool parted_ = false;
+  Instant part_by_ = kNever;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,109 @@
+// How the watch comes to be: ready goes up the tree, go comes down; or it is given up.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "worker_lib/watch/watch_tree.h"
+
+namespace muster::worker {
+
+using namespace watch;  // NOLINT: the words of the machine
+
+namespace {
+
+constexpr size_t kRanksNamed = 8;
+
+}  // namespace
+
+void WatchTree::on(const Begin&) {
+  reconcile();
+  report_ready();
+}
+
+// Once all that this rank dials and all that report to it are there: what is below it is whole.
+void WatchTree::report_ready() {
+  if (reported_ || failed_ || !awaited_.empty()) return;
+  if (!unlinked().empty()) return;
+  reported_ = true;
+  const int me = world_.me;
+  if (me == 0) return start(places_, {});
+  const int above = node(me) == me ? 0 : node(me);
+  for (const auto& [link, rank] : links_) {
+    if (rank == above) return out_->push_back(Send{link, Ready{places_}});
+  }
+}
+
+void WatchTree::take(LinkId link, const Ready& ready) {
+  if (awaited_.erase(links_.at(link)) == 0) return;
+  places_.insert(places_.end(), ready.places.begin(), ready.places.end());
+  report_ready();
+}
+
+void WatchTree::take(LinkId link, const Go& go) {
+  start(go.places, link);
+}
+
+void WatchTree::start(const std::vector<Place>& places, std::optional<LinkId> from) {
+  if (started_ || failed_) return;
+  started_ = true;
+  for (const Place& place : places) {
+    if (place.rank >= 0 && place.rank < world_.size())
+      ports_[static_cast<size_t>(place.rank)] = place.port;
+  }
+  send_all(Go{places}, from);
+  out_->push_back(Started{});
+}
+
+void WatchTree::take(LinkId link, const GiveUp& event) {
+  give_up(event.failure, link);
+}
+
+void WatchTree::give_up(const Failure& failure, std::optional<LinkId> from) {
+  if (started_ || failed_) return;
+  failed_ = failure;
+  send_all(GiveUp{failure}, from);
+  out_->push_back(Failed{failure});
+}
+
+// Who misses somebody itself speaks first, then those whose neighbours miss somebody, then who can
+// only say that it heard nothing.
+Instant WatchTree::set_up_deadline() const {
+  if (started_ || failed_) return kNever;
+  if (!unlinked().empty()) return deadline_;
+  return instant_after(deadline_, awaited_.empty() ? kHearsay : kHearsay / 2);
+}
+
+// Of those who report to this rank or are to be dialled by it.
+std::set<int> WatchTree::unlinked() const {
+  std::set<int> missing;
+  for (const int rank : awaited_) {
+    if (!is_linked(rank)) missing.insert(rank);
+  }
+  for (const int rank : first_dials_) {
+    if (!is_linked(rank)) missing.insert(rank);
+  }
+  return missing;
+}
+
+Failure WatchTree::set_up_timeout() const {
+  std::vector<GlobalRank> missing;
+  std::vector<std::string> names;
+  const std::set<int> absent = unlinked();
+  for (const int rank : absent.empty() ? awaited_ : absent) {
+    missing.push_back({rank});
+    if (names.size() < kRanksNamed) names.push_back(describe(world_[rank]));
+  }
+  if (missing.empty())
+    return {ErrorCode::timeout, "not all ranks connected in time, and nobody said who is missing"};
+  if (missing.size() > names.size())
+    names.push_back(fmt::format("{} more", missing.size() - names.size()));
+  return {ErrorCode::timeout,
+          fmt::format("{} did not connect in time; see whether it is stopped or overloaded",
+                      fmt::join(names, ", ")),
+          missing};
+}
+
+}  // namespace muster::worker
