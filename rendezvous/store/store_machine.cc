@@ -26,10 +26,9 @@ constexpr size_t kWorthTaking = size_t{64} << 10;  // Of a value's bytes.
 // As C's strtoll reads a number: blanks before it and rubbish behind it are tolerated, because
 // PyTorch's server tolerates them. Nothing: no number there, or one out of range.
 std::optional<int64_t> leading_number(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\n\v\f\r");
-  if (begin == std::string_view::npos) return std::nullopt;
-  text.remove_prefix(begin);
-  if (text[0] == '+') {
+  while (!text.empty() && (text[0] == ' ' || (text[0] >= '\t' && text[0] <= '\r')))
+    text.remove_prefix(1);
+  if (text.starts_with('+')) {
     text.remove_prefix(1);
     if (text.empty() || text[0] == '-') return std::nullopt;
   }

@@ -43,6 +43,29 @@ constexpr std::array<const char*, kLastOp + 1> kLayouts = {
     "kn",   // BARRIER
 };
 
+// A request of at most one key and one number behind it.
+struct Brief {
+  bool is = false;
+  bool key = false;
+  uint8_t number_bytes = 0;
+};
+
+constexpr Brief brief(std::string_view layout) {
+  const bool key = layout.starts_with('k');
+  if (key) layout.remove_prefix(1);
+  if (layout.empty()) return {true, key, 0};
+  if (layout == "n") return {true, key, 8};
+  if (layout == "u") return {true, key, 4};
+  return {};
+}
+
+constexpr std::array<Brief, kLastOp + 1> kBriefs = [] {
+  std::array<Brief, kLastOp + 1> briefs;
+  for (size_t code = 0; code <= kLastOp; code++)
+    briefs[code] = brief(kLayouts[code]);
+  return briefs;
+}();
+
 constexpr std::array<std::string_view, kBreaches> kBreachTexts = {
     "spoke before VALIDATE",
     "wrong magic in VALIDATE",
@@ -203,7 +226,37 @@ RequestDecoder::~RequestDecoder() = default;
 
 RequestDecoder::Outcome RequestDecoder::next(std::string_view& input, Request& request) {
   if (partial_ && partial_->served) partial_.reset();
-  return partial_ ? resume(input, request) : direct(input, request);
+  if (partial_) return resume(input, request);
+  return at_a_glance(input, request) ? Outcome::request : direct(input, request);
+}
+
+// What is asked most and in the largest numbers (PING, GET, ADD), in a third of the time that a
+// walk along the layout takes. False: it is not so brief, not whole, or wrong; direct() says which.
+bool RequestDecoder::at_a_glance(std::string_view& input, Request& request) const {
+  if (!validated_ || input.empty()) return false;
+  const auto code = static_cast<uint8_t>(input[0]);
+  if (code == 0 || code > kLastOp) return false;  // 0: a second VALIDATE.
+  const Brief shape = kBriefs[code];
+  if (!shape.is) return false;
+  uint64_t end = 1;
+  std::string_view key;
+  if (shape.key) {
+    if (input.size() < 9) return false;
+    const uint64_t length = read_u64(input.data() + 1);
+    if (length > kKeyBytesMax || length > input.size() - 9) return false;
+    key = input.substr(9, length);
+    end = 9 + length;
+  }
+  if (end > request_bytes_max_ || input.size() - end < shape.number_bytes) return false;
+  request.op = static_cast<Op>(code);
+  request.storage = nullptr;
+  request.fields.clear();
+  if (shape.key) request.fields.push_back(key);
+  const char* const number = input.data() + end;
+  if (shape.number_bytes == 8) request.number = static_cast<int64_t>(read_u64(number));
+  if (shape.number_bytes == 4) request.number = read_u32(number);
+  input.remove_prefix(end + shape.number_bytes);
+  return true;
 }
 
 // The common case: the request lies in `input` as a whole and is not copied.

@@ -107,6 +107,7 @@ class RequestDecoder {
   struct Parse;
   struct Partial;
 
+  bool at_a_glance(std::string_view& input, Request& request) const;
   Outcome direct(std::string_view& input, Request& request);
   void keep(std::string_view input, const Parse& parse);
   Outcome resume(std::string_view& input, Request& request);

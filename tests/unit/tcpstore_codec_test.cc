@@ -210,6 +210,9 @@ TEST(TcpstoreCodec, AKeyMayHave8192Bytes) {
   EXPECT_EQ(decode_one(get(std::string(8192, 'k'))).fields[0].size(), 8192u);
   EXPECT_EQ(breach_of(kValidate + op(3) + i64(8193)), Breach::key_too_long);
   EXPECT_EQ(breach_of(kValidate + op(3) + i64(-1)), Breach::key_too_long);
+  EXPECT_EQ(breach_of(kValidate + get(std::string(8193, 'k'))), Breach::key_too_long);
+  EXPECT_EQ(breach_of(kValidate + op(4) + str(std::string(8193, 'k')) + i64(1)),
+            Breach::key_too_long);
   EXPECT_EQ(breach_of(kValidate + op(5) + i64(2) + str("k") + i64(8193)), Breach::key_too_long);
   EXPECT_EQ(breach_of(kValidate + op(11) + i64(1) + i64(8193)), Breach::key_too_long);
 }
@@ -243,6 +246,13 @@ TEST(TcpstoreCodec, ARequestAsAWholeHasALimit) {
   Feeder over(fits.size());
   over.feed(kValidate + op(1) + str("key") + i64(84));
   EXPECT_EQ(over.breach, Breach::request_too_large);
+  // Neither a key that came whole nor one that is cut is above it.
+  const std::string key = get(std::string(92, 'k'));
+  Feeder whole(key.size() - 1), cut(key.size() - 1);
+  whole.feed(kValidate + key);
+  cut.feed(kValidate + key.substr(0, 9));
+  EXPECT_EQ(whole.breach, Breach::request_too_large);
+  EXPECT_EQ(cut.breach, Breach::request_too_large);
 }
 
 TEST(TcpstoreCodec, AMultiSetOfHugeValuesIsRefusedAtItsLimit) {
