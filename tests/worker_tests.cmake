@@ -41,3 +41,20 @@ muster_test(worker_nccl_tests unit SOURCES unit/worker_nccl_backend_test.cc unit
   LIBRARIES ${WORKER})
 target_compile_definitions(worker_nccl_tests PRIVATE MUSTER_FAKE_GPU="$<TARGET_FILE:fake_gpu>")
 add_dependencies(worker_nccl_tests fake_gpu)
+
+# The matrix and the scenes of groups: programs linked to the shared library as a user's are, under the sanitizers to the
+# objects.
+set(MATRIX_SOURCES matrix/worker_matrix.cc matrix/block.cc matrix/case.cc matrix/cuda_block.cc matrix/layout.cc
+    matrix/pairwise.cc matrix/perform.cc matrix/values.cc)
+if(MUSTER_SANITIZE)
+  add_executable(worker_matrix ${MATRIX_SOURCES} unit/gloo_leaks.cc)
+  add_executable(worker_scenes matrix/worker_scenes.cc)
+  target_link_libraries(worker_matrix PRIVATE ${WORKER} ${CMAKE_DL_LIBS})
+  target_link_libraries(worker_scenes PRIVATE ${WORKER})
+  add_test(NAME ${PREFIX}.live.worker.matrix
+           COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/live/worker_matrix_test.py OneNode Gloo Groups)
+  set(MATRIX_ENVIRONMENT "MUSTER=$<TARGET_FILE:muster>" "MUSTER_WORKER_MATRIX=$<TARGET_FILE:worker_matrix>"
+      "MUSTER_WORKER_SCENES=$<TARGET_FILE:worker_scenes>")
+  set_tests_properties(${PREFIX}.live.worker.matrix PROPERTIES LABELS live TIMEOUT 900 SKIP_RETURN_CODE 77
+                       ENVIRONMENT "${MATRIX_ENVIRONMENT}")
+endif()
