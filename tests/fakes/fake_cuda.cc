@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <future>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -43,6 +45,16 @@ FakeContext* context_of(int gpu) {
 std::vector<FakeContext*>& context_stack() {
   static thread_local std::vector<FakeContext*> stack;
   return stack;
+}
+
+// The streams that are open: for those who wait for all.
+std::mutex& streams_mutex() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+std::set<FakeStream*>& open_streams() {
+  static auto* const streams = new std::set<FakeStream*>;
+  return *streams;
 }
 
 int misuse(int error) {
@@ -99,6 +111,12 @@ void FakeEvent::record(FakeStream& stream) {
     }
     state->changed.notify_all();
   });
+}
+
+void FakeStream::finish() {
+  auto done = std::make_shared<std::promise<void>>();
+  put([done] { done->set_value(); });
+  done->get_future().wait();
 }
 
 bool FakeEvent::is_reached() const {
@@ -183,6 +201,37 @@ FAKE_API int cuCtxPopCurrent_v2(void** context) {
   return 0;
 }
 
+FAKE_API int cuCtxSetCurrent(void* context) {
+  context_stack().assign(context == nullptr ? 0 : 1, static_cast<FakeContext*>(context));
+  return 0;
+}
+
+FAKE_API int cuCtxSynchronize() {
+  if (current_gpu() < 0) return misuse(kInvalidContext);
+  stream_of(nullptr)->finish();
+  const std::lock_guard lock(streams_mutex());
+  for (FakeStream* const stream : open_streams())
+    stream->finish();
+  return 0;
+}
+
+FAKE_API int cuStreamSynchronize(void* stream) {
+  FakeStream* const on = stream_of(stream);
+  if (on == nullptr) return misuse(kInvalidContext);
+  on->finish();
+  return 0;
+}
+
+FAKE_API int cuMemcpyHtoD_v2(unsigned long long to, const void* from, size_t bytes) {
+  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  return 0;
+}
+
+FAKE_API int cuMemcpyDtoH_v2(void* to, unsigned long long from, size_t bytes) {
+  std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  return 0;
+}
+
 FAKE_API int cuGetErrorName(int error, const char** name) {
   *name = error == kNoDevice ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_FAKE";
   return 0;
@@ -196,13 +245,20 @@ FAKE_API int cuGetErrorString(int error, const char** text) {
 FAKE_API int cuStreamCreate(void** stream, unsigned) {
   if (current_gpu() < 0) return misuse(kInvalidContext);
   fake_gpu()->streams += 1;
-  *stream = new FakeStream;
+  auto* const made = new FakeStream;
+  const std::lock_guard lock(streams_mutex());
+  open_streams().insert(made);
+  *stream = made;
   return 0;
 }
 
 FAKE_API int cuStreamDestroy_v2(void* stream) {
   if (current_gpu() < 0) return misuse(kInvalidContext);
   fake_gpu()->streams -= 1;
+  {
+    const std::lock_guard lock(streams_mutex());
+    open_streams().erase(static_cast<FakeStream*>(stream));
+  }
   static_cast<FakeStream*>(stream)->close();
   delete static_cast<FakeStream*>(stream);
   return 0;

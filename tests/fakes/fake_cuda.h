@@ -16,6 +16,8 @@ class FakeStream {
  public:
   FakeStream();
   void put(std::function<void()> task);
+  // Waits until all of it is done.
+  void finish();
   // It ends when everything in it is done.
   void close();
 

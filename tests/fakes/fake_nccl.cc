@@ -377,6 +377,19 @@ FAKE_API NcclResult ncclCommInitRankConfig(void** made, int ranks, NcclUniqueId 
   return NcclResult::in_progress;
 }
 
+FAKE_API NcclResult ncclCommInitRank(void** made, int ranks, NcclUniqueId id, int rank) {
+  NcclConfig config;
+  config.blocking = 0;
+  if (const NcclResult result = ncclCommInitRankConfig(made, ranks, id, rank, &config);
+      result != NcclResult::in_progress)
+    return result;
+  auto* const comm = static_cast<Communicator*>(*made);
+  while (progress_of(*comm) == NcclResult::in_progress)
+    std::this_thread::yield();
+  comm->blocking = true;
+  return NcclResult::success;
+}
+
 FAKE_API NcclResult ncclCommSplit(void* handle, int color, int key, void** made,
                                   NcclConfig* config) {
   auto* const comm = static_cast<Communicator*>(handle);
