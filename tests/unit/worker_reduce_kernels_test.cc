@@ -167,6 +167,19 @@ size_t count_differences(DType dtype, const std::vector<std::byte>& a,
   return count;
 }
 
+// Empty buffers need not be anywhere; the undefined-behaviour sanitizer watches.
+TEST(ReduceKernels, NothingIsReducedWhereNothingIs) {
+  std::byte there{7};
+  for (const size_t inputs : {1u, 2u, 3u, 4u, 5u, 9u}) {
+    const std::vector<const std::byte*> none(inputs, nullptr);
+    for (const DType dtype : {DType::uint8, DType::float16, DType::bfloat16, DType::float64}) {
+      reduce_and_divide(dtype, ReduceOp::average, nullptr, none.data(), inputs, 0);
+      reduce_and_divide(dtype, ReduceOp::max, &there, none.data(), inputs, 0);
+    }
+  }
+  EXPECT_EQ(there, std::byte{7});
+}
+
 TEST(ReduceKernels, BothInstructionSetsGiveTheSameBits) {
   if (!has_avx2()) GTEST_SKIP() << "this processor has no AVX2: there is only the baseline";
   constexpr uint64_t kSeed = 4'711;

@@ -14,8 +14,6 @@ namespace muster {
 namespace {
 
 using worker::AtomicFile;
-using worker::Done;
-using worker::Failure;
 using worker::Outcome;
 
 // Rank 0's answer to all: one of these letters, then for an error its words.

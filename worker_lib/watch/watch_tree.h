@@ -165,7 +165,7 @@ class WatchTree {
   void take(watch::LinkId link, const Watch::News& news);
   void take(watch::LinkId link, const watch::Ready& ready);
   void take(watch::LinkId link, const watch::Go& go);
-  void take(watch::LinkId link, const watch::GiveUp& give_up);
+  void take(watch::LinkId link, const watch::GiveUp& event);
   void take(watch::LinkId link, const watch::Heard&);
 
   bool publish(const Watch::News& news, std::optional<watch::LinkId> from);

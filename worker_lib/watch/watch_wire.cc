@@ -80,8 +80,10 @@ class FrameReader {
     Failure failure;
     const auto code = number<uint8_t>();
     if (code < static_cast<uint8_t>(ErrorCode::invalid_argument) ||
-        code > static_cast<uint8_t>(ErrorCode::system))
+        code > static_cast<uint8_t>(ErrorCode::system)) {
       ok_ = false;
+      return failure;
+    }
     failure.code = static_cast<ErrorCode>(code);
     failure.message = text();
     failure.ranks.resize(count(4));
@@ -147,7 +149,10 @@ Hello read_hello(FrameReader& in) {
 Watch::News read_news(FrameReader& in) {
   Watch::News news;
   const auto kind = in.number<uint8_t>();
-  if (kind > static_cast<uint8_t>(Watch::News::Kind::stopped)) in.refuse();
+  if (kind > static_cast<uint8_t>(Watch::News::Kind::stopped)) {
+    in.refuse();
+    return news;
+  }
   news.kind = static_cast<Watch::News::Kind>(kind);
   news.rank.value = in.number<int32_t>();
   news.group_id = in.text();

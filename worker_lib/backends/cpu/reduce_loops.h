@@ -118,7 +118,7 @@ template <typename T, typename Op>
 MUSTER_TARGET void fuse_any(T* out, const T* const* in, size_t inputs, size_t count) {
   switch (inputs) {
     case 1:
-      if (out != in[0]) std::memcpy(out, in[0], count * sizeof(T));
+      if (out != in[0] && count > 0) std::memcpy(out, in[0], count * sizeof(T));
       return;
     case 2:
       return fuse<T, Op, 2>(out, in, count);

@@ -123,10 +123,9 @@ consteval int dtype_number() {
     return static_cast<int>(DType::float32);
   } else if constexpr (std::is_same_v<T, double>) {
     return static_cast<int>(DType::float64);
-  } else if constexpr (std::is_same_v<T, bool>) {
-    return -1;
   } else if constexpr (std::is_same_v<T, std::byte> ||
-                       (std::is_integral_v<T> && sizeof(T) == 1 && std::is_unsigned_v<T>)) {
+                       (std::is_integral_v<T> && sizeof(T) == 1 && std::is_unsigned_v<T> &&
+                        !std::is_same_v<T, bool>)) {
     return static_cast<int>(DType::uint8);
   } else if constexpr (std::is_integral_v<T> && std::is_signed_v<T>) {
     return static_cast<int>(sizeof(T) == 1   ? DType::int8
