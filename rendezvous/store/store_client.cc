@@ -59,6 +59,7 @@ class StoreClient::Channel {
   ~Channel() { ::close(fd_); }
 
   bool broken() const { return broken_.has_value(); }
+  void hang_up() const { ::shutdown(fd_, SHUT_RDWR); }
 
   Result<tcpstore::Reply> perform(const StoreRequest& request, Duration timeout) {
     if (request.error) return tl::unexpected(*request.error);
@@ -216,6 +217,10 @@ StoreClient StoreClient::over(int fd, std::string server, Duration timeout) {
 
 StoreClient StoreClient::with_prefix(std::string_view prefix) const {
   return {channel_, keys_.nested(prefix), timeout_};
+}
+
+void StoreClient::hang_up() const {
+  channel_->hang_up();
 }
 
 bool StoreClient::connected() const {

@@ -78,6 +78,9 @@ class StoreClient {
   Result<Nothing> barrier(std::string_view key, int64_t world_size);
   Result<Nothing> barrier(std::string_view key, int64_t world_size, Duration timeout);
 
+  // From any thread: whoever waits on this connection fails at once, and so does all that follows.
+  void hang_up() const;
+
   // False: an operation failed for good, and so will all that follow.
   bool connected() const;
 

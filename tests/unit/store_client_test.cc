@@ -325,6 +325,19 @@ class Impostor {
   std::thread thread_;
 };
 
+TEST(StoreClient, HangingUpEndsAWaitOfAnotherThread) {
+  RunningStore store;
+  auto client = StoreClient::connect({.host = "127.0.0.1", .port = store.port()});
+  ASSERT_TRUE(client);
+  std::thread waiting([&] { EXPECT_FALSE(client->wait({"never"}, std::chrono::hours{24})); });
+  while (store.counters().requests < 3)
+    std::this_thread::yield();  // VALIDATE and PING came before the WAIT.
+  client->hang_up();
+  waiting.join();
+  EXPECT_FALSE(client->connected());
+  EXPECT_FALSE(client->set("key", "value"));
+}
+
 TEST(StoreClient, AMuteServerCostsTheTimeOutOnly) {
   const Impostor mute("");
   const auto client = StoreClient::connect(

@@ -51,15 +51,22 @@ class BackendRanks {
   // Changes what each rank is set up with.
   std::function<void(GroupSetup&)> adjust;
 
-  GroupSetup setup_of(int rank, Deadline deadline) const {
+  StoreClient connect(const std::string& prefix) const {
     auto client = StoreClient::connect({.host = "127.0.0.1", .port = store_.port()});
     if (!client) std::abort();
+    return client->with_prefix(prefix);
+  }
+
+  GroupSetup setup_of(int rank, Deadline deadline) const {
     GroupSetup setup{.name = "world",
                      .members = members_,
-                     .store = client->with_prefix(fmt::format("group{}", made_)),
+                     .store = connect(fmt::format("group{}", made_)),
                      .deadline = deadline,
                      .interrupted = {},
-                     .cuda_device = 0};
+                     .cuda_device = 0,
+                     .connect = [this, later = fmt::format("later{}", made_)](Deadline) {
+                       return connect(later);
+                     }};
     setup.members.me = rank;
     if (adjust) adjust(setup);
     return setup;

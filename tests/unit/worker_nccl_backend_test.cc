@@ -365,7 +365,8 @@ TEST_F(NcclBackendTest, ARankThatDoesNotComeEndsTheCallAtItsDeadline) {
   EXPECT_EQ(ending((*work)->synchronize(after(milliseconds{5}))), "under way");
   EXPECT_EQ(ending((*work)->outcome()), "under way");
   const std::string end = ending((*work)->synchronize(soon()));
-  EXPECT_THAT(end, HasSubstr("timeout: all_reduce 7 was not done on the GPU in time"));
+  EXPECT_THAT(end, HasSubstr("timeout: all_reduce 7 was not done on the GPU in time; rank 1 ("));
+  EXPECT_THAT(end, HasSubstr(") did not come to it"));
   EXPECT_EQ(ending((*work)->wait(soon())), end);
   EXPECT_EQ(ending((*work)->outcome()), end);
   EXPECT_EQ(ending(of(backends, 0).run(reduce_all(0, data), soon())), end);

@@ -29,6 +29,8 @@ struct GroupSetup {
   // Whether set-up should be given up (a peer died, abort()); may be asked at any time.
   std::function<std::optional<Failure>()> interrupted;
   int cuda_device = 0;
+  // A connection of its own, for later, whose keys are this group's and backend's alone, too.
+  std::function<Outcome<StoreClient>(Deadline)> connect = {};
 };
 
 // Memory of allocate_shared().

@@ -96,7 +96,13 @@ Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadlin
                    .store = mine.with_prefix("setup"),
                    .deadline = deadline,
                    .interrupted = [this, index] { return interruption(index); },
-                   .cuda_device = host_->cuda_device};
+                   .cuda_device = host_->cuda_device,
+                   .connect =
+                       [host = host_, prefix = fmt::format("group/{}/{}_later", plan_.id,
+                                                           kCarrierKeys[index])](Deadline until) {
+                         return host->connect_store(until).map(
+                             [&](const StoreClient& later) { return later.with_prefix(prefix); });
+                       }};
   const Outcome<> met = meet_members(mine, plan_.backend, setup);
   if (!met) return tl::unexpected(met.error());
   Outcome<std::unique_ptr<GroupBackend>> made = maker(std::move(setup));

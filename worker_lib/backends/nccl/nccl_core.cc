@@ -23,6 +23,8 @@ constexpr milliseconds kCloseWait{200};
 constexpr size_t kLongList = 128;
 constexpr microseconds kNcclPollMost{500};
 constexpr microseconds kNcclSpin{50};
+// For the answers of the ranks of an operation that missed its deadline.
+constexpr milliseconds kAskForLate{500};
 constexpr int kStuckExitCode = 1;
 
 void end_process(const std::string& reason) {
@@ -77,6 +79,7 @@ Outcome<NcclCore::MarkPtr> NcclCore::launch(CudaStream stream, OpKind kind, uint
                                             Deadline deadline,
                                             const std::function<Outcome<>()>& put) {
   if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());
+  if (sequence > 0 && options_.arrivals) options_.arrivals->begin(sequence);
   const Gpu::Current current(*gpu_);
   Outcome<MarkPtr> mark(nullptr);
   {
@@ -185,8 +188,8 @@ void NcclCore::watch() {
 
 void NcclCore::look() {
   std::optional<Failure> found = look_for_done();
-  if (!found) found = look_for_late();
   if (found) return fail(*found);
+  if (const std::optional<UnderWay> late = find_late()) return fail(explain_late(*late));
   std::unique_lock in_nccl(communicator().mutex(), std::try_to_lock);
   if (!in_nccl) return;
   const Outcome<> state = communicator().check();
@@ -211,19 +214,28 @@ std::optional<Failure> NcclCore::look_for_done() {
   return std::nullopt;
 }
 
-std::optional<Failure> NcclCore::look_for_late() const {
+std::optional<NcclCore::UnderWay> NcclCore::find_late() const {
   const auto now = std::chrono::steady_clock::now();
   const std::lock_guard lock(mutex_);
   const auto late = std::find_if(under_way_.begin(), under_way_.end(),
                                  [now](const UnderWay& one) { return now >= one.deadline; });
-  if (late == under_way_.end()) return std::nullopt;
-  const std::string number = late->sequence > 0 ? fmt::format(" {}", late->sequence) : "";
-  return Failure{
-      ErrorCode::timeout,
-      fmt::format("{}{} was not done on the GPU in time; NCCL does not say which rank did "
-                  "not come: see which ranks of the group report nothing",
-                  name_of(late->kind), number),
-      {}};
+  return late == under_way_.end() ? std::nullopt : std::optional(*late);
+}
+
+Failure NcclCore::explain_late(const UnderWay& late) const {
+  Failure failure{ErrorCode::timeout,
+                  "NCCL does not say which rank did not come: see which ranks of the group report "
+                  "nothing",
+                  {}};
+  const bool is_collective = late.sequence > 0;
+  if (is_collective && options_.arrivals) {
+    failure =
+        options_.arrivals->explain(late.sequence, std::chrono::steady_clock::now() + kAskForLate);
+  }
+  failure.message =
+      fmt::format("{}{} was not done on the GPU in time; {}", name_of(late.kind),
+                  is_collective ? fmt::format(" {}", late.sequence) : "", failure.message);
+  return failure;
 }
 
 // NCCL's own end may take as long as it likes, so it has a thread, and this one holds the watch.

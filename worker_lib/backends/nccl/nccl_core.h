@@ -25,6 +25,7 @@
 #include <optional>
 #include <string>
 
+#include "worker_lib/backends/arrivals.h"
 #include "worker_lib/backends/nccl/gpu_events.h"
 #include "worker_lib/backends/nccl/nccl_communicator.h"
 #include "worker_lib/failure.h"
@@ -39,6 +40,8 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
   struct Options {
     std::string group;  // For messages.
     std::unique_ptr<NcclCommunicator> communicator;
+    // Who says which ranks did not come, since NCCL does not; may be null.
+    std::unique_ptr<Arrivals> arrivals = nullptr;
     // How long NCCL may take to stop what is under way.
     std::chrono::milliseconds end_bound = std::chrono::seconds{10};
     // Then: prints the reason and ends the process, unless a test wants to see it.
@@ -93,7 +96,8 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
   void watch();
   void look();
   std::optional<Failure> look_for_done();
-  std::optional<Failure> look_for_late() const;
+  std::optional<UnderWay> find_late() const;
+  Failure explain_late(const UnderWay& late) const;
   void end_communicator();
   bool wait_for_end();
 
