@@ -81,10 +81,11 @@ class Stopping(LiveTest):
 
     def test_background_jobs_of_a_shell_do_not_make_ctrl_c_last_the_grace(self):
         script = self.write("w.sh", f"#!/bin/sh\nsleep 1000 {self.marker} 2>/dev/null || sleep 1000 &\n"
-                            f": >{self.path('up')}\nsleep 1000\n")  # A shell waits with INT for a touch.
+                            f": >{self.path('up')}\ntail -f {self.path('up')}\n")
         job = Job("--shutdown-timeout", "60", "--no-python", script)
         self.addCleanup(job.__exit__)
-        self.wait_for_files("up")
+        # Not before that runs: a shell that is just starting a program takes the signal for it, and goes on waiting.
+        wait_for(lambda: alive_with(f"tail -f {self.path('up')} "), "the program in the foreground")
         job.signal(signal.SIGINT)
         self.assertEqual(job.wait(20), 130)
 
