@@ -58,3 +58,9 @@ if(MUSTER_SANITIZE)
   set_tests_properties(${PREFIX}.live.worker.matrix PROPERTIES LABELS live TIMEOUT 900 SKIP_RETURN_CODE 77
                        ENVIRONMENT "${MATRIX_ENVIRONMENT}")
 endif()
+
+# The worker library's benchmark: its ranks on the shared library, as a user's program.
+if(NOT MUSTER_SANITIZE)
+  add_executable(worker_bench bench/worker_bench.cc bench/worker_bench_rank.cc)
+  target_link_libraries(worker_bench PRIVATE muster_flags muster::worker)
+endif()
