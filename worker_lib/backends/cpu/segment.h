@@ -26,13 +26,17 @@ namespace muster::worker {
 struct SegmentShape {
   int ranks = 1;
   size_t small_bytes = 8192;        // Data of a call that needs one meeting only; twice per rank.
-  size_t chunk_bytes = 128 * 1024;  // Of a pipelined call's buffers; kChunkSlots per rank.
+  size_t chunk_bytes = 512 * 1024;  // Of a pipelined call's buffers; kChunkSlots per rank.
   size_t extra_bytes = 0;           // Of the plain area.
 
   friend bool operator==(const SegmentShape&, const SegmentShape&) = default;
 };
 
 inline constexpr int kChunkSlots = 3;
+// The most of a chunk that one piece for all ranks uses. Pieces for single ranks share the chunk,
+// and where they are small, ranks that lack a core wait for each other more often than they copy;
+// larger ones for all leave the cache.
+inline constexpr size_t kCommonPieceBytes = 256 * 1024;
 
 // What a rank says of the call that it is in; written by it, read by all. One cache line, with the
 // data itself where it is 8 bytes or less.

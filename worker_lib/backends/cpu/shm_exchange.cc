@@ -125,7 +125,8 @@ bool Exchange::offer(uint64_t last_staged) {
 // Of a chunk slot: what lies there for one receiver.
 size_t Exchange::area() const {
   const size_t chunk = call_.segment.shape().chunk_bytes;
-  return multicast_ ? chunk : chunk / routes_.size() / kCacheLine * kCacheLine;
+  if (multicast_) return std::min(chunk, kCommonPieceBytes);
+  return chunk / routes_.size() / kCacheLine * kCacheLine;
 }
 
 // A few pieces at least, so that receivers copy while the sender fills the next.

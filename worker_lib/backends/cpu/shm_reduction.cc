@@ -102,7 +102,7 @@ bool Reduction::run_small() {
 // The chunks' size follows from what all know, so it is the same on all ranks: as many as fill the
 // slots, but four at least where they are not too small then, and all about equal.
 void Reduction::cut() {
-  const size_t largest = call_.segment.shape().chunk_bytes;
+  const size_t largest = std::min(call_.segment.shape().chunk_bytes, kCommonPieceBytes);
   const size_t wanted = std::min(largest, std::max(lines(bytes_ / 4), kLeastChunk));
   chunks_ = (bytes_ + wanted - 1) / wanted;
   chunk_bytes_ = std::min(largest, lines((bytes_ + chunks_ - 1) / chunks_));
