@@ -51,16 +51,19 @@ static void one_and_all(muster::ProcessGroup world) {
   world.broadcast(data, GroupRank{world.size() - 1});
   show("broadcast", data);
 
+  const Numbers two = mine(2);
   Numbers sum = at_root(2);
-  world.reduce(mine(2), sum, GroupRank{0});
+  world.reduce(two, sum, GroupRank{0});
   show("reduce", sum);
 
+  const Numbers one = mine(1);
   Numbers all = at_root(n());
-  world.gather(mine(1), all, GroupRank{0});
+  world.gather(one, all, GroupRank{0});
   show("gather", all);
 
+  const Numbers parts = me() == 0 ? mine(n()) : Numbers();
   Numbers part(1);
-  world.scatter(me() == 0 ? mine(n()) : Numbers(), part, GroupRank{0});
+  world.scatter(parts, part, GroupRank{0});
   show("scatter", part);
 }
 
@@ -69,16 +72,18 @@ static void all_to_everyone(muster::ProcessGroup world) {
   world.all_reduce(data, ReduceOp::max);  // In place.
   show("all_reduce", data);
 
+  const Numbers one = mine(1);
   Numbers all(n());
-  world.all_gather(mine(1), all);
+  world.all_gather(one, all);
   show("all_gather", all);
 
+  const Numbers parts = mine(n());
   Numbers part(1);
-  world.reduce_scatter(mine(n()), part);
+  world.reduce_scatter(parts, part);
   show("reduce_scatter", part);
 
   Numbers swapped(n());
-  world.all_to_all(mine(n()), swapped);
+  world.all_to_all(parts, swapped);
   show("all_to_all", swapped);
 }
 
@@ -88,25 +93,27 @@ static void unequal_counts(muster::ProcessGroup world) {
   std::iota(counts.begin(), counts.end(), size_t{1});
   const size_t total = std::accumulate(counts.begin(), counts.end(), size_t{0});
 
+  const Numbers some = mine(counts[me()]);
+  const Numbers parts = mine(total);
   Numbers collected = at_root(total);
-  world.gather_v(mine(counts[me()]), collected, counts, GroupRank{0});
+  world.gather_v(some, collected, counts, GroupRank{0});
   show("gather_v", collected);
 
   Numbers all(total);
-  world.all_gather_v(mine(counts[me()]), all, counts);
+  world.all_gather_v(some, all, counts);
   show("all_gather_v", all);
 
   Numbers part(counts[me()]);
-  world.scatter_v(me() == 0 ? mine(total) : Numbers(), counts, part, GroupRank{0});
+  world.scatter_v(me() == 0 ? ConstBuffer(parts) : ConstBuffer(), counts, part, GroupRank{0});
   show("scatter_v", part);
 
-  world.reduce_scatter_v(mine(total), part, counts);
+  world.reduce_scatter_v(parts, part, counts);
   show("reduce_scatter_v", part);
 
   // Rank s gives r + 1 numbers to each rank r.
   const std::vector<size_t> from_each(n(), me() + 1);
   Numbers swapped(n() * (me() + 1));
-  world.all_to_all_v(mine(total), counts, swapped, from_each);
+  world.all_to_all_v(parts, counts, swapped, from_each);
   show("all_to_all_v", swapped);
 }
 
@@ -114,10 +121,11 @@ static void unequal_counts(muster::ProcessGroup world) {
 static void point_to_point(muster::ProcessGroup world) {
   const GroupRank next{static_cast<int>((me() + 1) % n())};
   const GroupRank before{static_cast<int>((me() + n() - 1) % n())};
+  const Numbers sent = mine(1);
   Numbers got(1);
   // One after the other: rank 0 begins, the rest passes on.
   if (me() == 0) {
-    if (n() > 1) world.send(mine(1), next);
+    if (n() > 1) world.send(sent, next);
     if (n() > 1) world.recv(got, before);
   } else {
     world.recv(got, before);
@@ -128,7 +136,6 @@ static void point_to_point(muster::ProcessGroup world) {
 
   // All at the same time. The buffers belong to the operations until their Work is done.
   if (n() > 1) {
-    const Numbers sent = mine(1);
     muster::Work sending = world.isend(sent, next);
     muster::Work receiving = world.irecv(got, before);
     receiving.wait();

@@ -75,9 +75,9 @@ TEST(MonitoredBarrier, TheFirstMissingRankIsEnoughWhereThatIsAskedFor) {
 TEST(MonitoredBarrier, TimeThatIsOverIsEnoughWhereAllAreThere) {
   FakeJob job(2);
   job.each([](FakeRank& rank) {
-    if (rank.me == 0) rank.world().send(std::vector<int64_t>{1}, GroupRank{1});
-    if (rank.me == 0) return rank.world().monitored_barrier();
     std::vector<int64_t> data(1);
+    if (rank.me == 0) rank.world().send(data, GroupRank{1});
+    if (rank.me == 0) return rank.world().monitored_barrier();
     rank.world().recv(data, GroupRank{0});
     // The first call may come before the other rank's, so its text is either.
     const std::string text = thrown_by([&] { rank.world().monitored_barrier({.timeout = 60s}); });

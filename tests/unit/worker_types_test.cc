@@ -1,4 +1,5 @@
 // Element types, the 16 bit floats against a slow reference, names, and the error.
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -6,9 +7,13 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <ranges>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -102,9 +107,30 @@ TEST(WorkerTypes, RangesOfElementsAreBuffers) {
   EXPECT_EQ(Buffer(std::span<float>(values).subspan(1)).data, &values[1]);
   static_assert(!std::is_constructible_v<Buffer, const std::vector<float>&>);
   static_assert(!std::is_constructible_v<Buffer, std::vector<float>>, "it would dangle");
+  static_assert(!std::is_constructible_v<ConstBuffer, std::vector<float>>, "so would this");
+  static_assert(!std::is_constructible_v<ConstBuffer, const std::vector<float>>);
+  static_assert(!std::is_constructible_v<ConstBuffer, std::array<int, 3>>);
+  static_assert(!std::is_constructible_v<ConstBuffer, std::string>);
+  static_assert(!std::is_constructible_v<Buffer, std::ranges::owning_view<std::vector<float>>>);
+  static_assert(std::is_convertible_v<std::span<const float>, ConstBuffer>, "views are no owners");
+  static_assert(std::is_convertible_v<std::string_view, ConstBuffer>);
+  static_assert(std::is_convertible_v<const std::array<int, 3>&, ConstBuffer>);
   static_assert(!std::is_constructible_v<Buffer, std::vector<bool>&>);
   static_assert(std::is_convertible_v<Buffer, ConstBuffer>);
   static_assert(!std::is_convertible_v<GlobalRank, GroupRank>);
+}
+
+template <typename Data>
+concept CanBeSentLater = requires(ProcessGroup group, Data&& data) {
+  group.isend(std::forward<Data>(data), GroupRank{1});
+  group.all_reduce_async(std::forward<Data>(data), Buffer{});
+  P2POp::send(std::forward<Data>(data), GroupRank{1});
+};
+
+TEST(WorkerTypes, NothingThatIsGoneAfterTheCallIsSentLater) {
+  static_assert(CanBeSentLater<std::vector<int>&> && CanBeSentLater<const std::vector<int>&>);
+  static_assert(CanBeSentLater<std::span<const int>> && CanBeSentLater<Buffer>);
+  static_assert(!CanBeSentLater<std::vector<int>> && !CanBeSentLater<std::array<int, 3>>);
 }
 
 // ---- 16 bit floats: every value of each there and back, and against a reference that searches

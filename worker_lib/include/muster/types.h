@@ -7,8 +7,8 @@
 //                                            muster::Device::cuda(0)}, muster::GroupRank{0});
 //
 // A view owns nothing: what it points to must stay alive and, unless an operation says otherwise,
-// untouched until the operation is complete. Everything here is a plain value: any thread may copy
-// it.
+// untouched until the operation is complete. So a temporary that owns its elements is no Buffer
+// (a std::span that is one, is). Everything here is a plain value: any thread may copy it.
 #pragma once
 
 #include <compare>
@@ -160,7 +160,8 @@ struct Device {
 };
 
 // Memory that an operation reads: `count` elements (not bytes) at `data`, contiguous, aligned for
-// their type. Any contiguous range of elements converts: a std::vector, std::array, std::span.
+// their type. Any contiguous range of elements converts, a std::vector, std::array or std::span,
+// but for temporaries that would take their elements with them.
 struct ConstBuffer {
   const void* data = nullptr;
   size_t count = 0;
@@ -171,7 +172,8 @@ struct ConstBuffer {
   constexpr ConstBuffer(const void* data_, size_t count_, DType dtype_, Device device_ = {})
       : data(data_), count(count_), dtype(dtype_), device(device_) {}
   template <std::ranges::contiguous_range Range>
-    requires std::ranges::sized_range<Range> && Element<std::ranges::range_value_t<Range>>
+    requires std::ranges::sized_range<Range> && Element<std::ranges::range_value_t<Range>> &&
+                 std::ranges::borrowed_range<Range>
   constexpr ConstBuffer(Range&& range)  // NOLINT: converts on purpose.
       : data(std::ranges::data(range)),
         count(static_cast<size_t>(std::ranges::size(range))),
@@ -194,8 +196,7 @@ struct Buffer {
     requires std::ranges::sized_range<Range> && Element<std::ranges::range_value_t<Range>> &&
                  (!std::is_const_v<
                      std::remove_reference_t<std::ranges::range_reference_t<Range>>>) &&
-                 (std::is_lvalue_reference_v<Range> ||
-                  std::ranges::view<std::remove_cvref_t<Range>>)
+                 std::ranges::borrowed_range<Range>
   constexpr Buffer(Range&& range)  // NOLINT: converts on purpose.
       : data(std::ranges::data(range)),
         count(static_cast<size_t>(std::ranges::size(range))),
