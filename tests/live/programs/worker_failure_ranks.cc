@@ -105,8 +105,8 @@ void wait_for_rank_1(const std::string& operation) {
       {"all_to_all", [&] { world.all_to_all(large, received); }},
       {"recv", [&] { world.recv(small, muster::GroupRank{1}); }},
       {"recv_any", [&] { world.recv_any(small); }},
-      {"async", [&] { world.all_reduce_async(small).wait(); }},
-      {"irecv", [&] { world.irecv(small, muster::GroupRank{1}).wait(); }},
+      {"async", [&] { static_cast<void>(world.all_reduce_async(small).wait()); }},
+      {"irecv", [&] { static_cast<void>(world.irecv(small, muster::GroupRank{1}).wait()); }},
       {"new_group", [&] { muster::new_group({{0}, {1}, {2}, {3}}); }},
   };
   world.barrier();

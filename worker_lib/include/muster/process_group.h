@@ -90,8 +90,9 @@ struct GroupOptions {
 struct P2POp {
   enum class Kind : uint8_t { send, recv };
 
-  static P2POp send(ConstBuffer data, GroupRank to, int tag = 0);
-  static P2POp recv(Buffer data, GroupRank from, int tag = 0);
+  // Performed by batch_isend_irecv() only.
+  [[nodiscard]] static P2POp send(ConstBuffer data, GroupRank to, int tag = 0);
+  [[nodiscard]] static P2POp recv(Buffer data, GroupRank from, int tag = 0);
 
   Kind kind;
   void* data;  // Only read by a send.

@@ -4,9 +4,9 @@
 //   compute_something_else();
 //   work.wait();                     // throws what the operation failed with
 //
-// A Work is a handle: copies mean the same operation, and letting go of it cancels nothing. The
-// operation's buffers must stay alive and untouched until it is complete. Any thread may call
-// anything, at the same time too.
+// A Work is a handle: copies mean the same operation. Letting go of the last one cancels nothing,
+// but a failure may then go unheard. The operation's buffers must stay alive and untouched until it
+// is complete. Any thread may call anything, at the same time too.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,8 @@ namespace worker {
 class WorkState;
 }
 
-class MUSTER_API Work {
+// g++ 12 takes no MUSTER_API, of another syntax, beside [[nodiscard]].
+class [[nodiscard, gnu::visibility("default")]] Work {
  public:
   // An empty handle; REQUIRES for all the rest: made by an operation.
   Work() = default;
