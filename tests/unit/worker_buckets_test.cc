@@ -110,6 +110,18 @@ INSTANTIATE_TEST_SUITE_P(EveryWay, Buckets,
                                                           BucketStrategy::reduce_broadcast),
                                           testing::Bool()));
 
+TEST(Buckets, MayBeMadeOfAListInBraces) {
+  on_table(table_for(2), [](ProcessGroup group) {
+    Floats first{value_of(group.rank().value, 0, 0, 0)};
+    Floats second{value_of(group.rank().value, 1, 0, 0)};
+    GradientBuckets buckets(group, {first, second});
+    buckets.ready_all();
+    buckets.wait();
+    EXPECT_EQ(first, Floats{average_of(2, 0, 0, 0)});
+    EXPECT_EQ(second, Floats{average_of(2, 1, 0, 0)});
+  });
+}
+
 TEST(Buckets, AreReducedInOneOrderWhateverOrderTheyAreReadyIn) {
   const auto table = table_for(2);
   on_table(table, [](ProcessGroup group) {

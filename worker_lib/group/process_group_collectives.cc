@@ -136,6 +136,11 @@ Work ProcessGroup::reduce_async(ConstBuffer in, Buffer out, GroupRank root, Redu
   return begin_call(group_, reduce_call(in, out, root, op), options);
 }
 
+Work ProcessGroup::reduce_async(Buffer data, GroupRank root, ReduceOp op,
+                                const CallOptions& options) {
+  return begin_call(group_, reduce_call(data, data, root, op), options);
+}
+
 void ProcessGroup::gather(ConstBuffer in, Buffer out, GroupRank root, const CallOptions& options) {
   perform_call(group_, gather_call(in, out, root), options);
 }
@@ -145,13 +150,13 @@ Work ProcessGroup::gather_async(ConstBuffer in, Buffer out, GroupRank root,
   return begin_call(group_, gather_call(in, out, root), options);
 }
 
-void ProcessGroup::gather_v(ConstBuffer in, Buffer out, std::span<const size_t> counts,
-                            GroupRank root, const CallOptions& options) {
+void ProcessGroup::gather_v(ConstBuffer in, Buffer out, Counts counts, GroupRank root,
+                            const CallOptions& options) {
   perform_call(group_, gather_v_call(in, out, counts, root), options);
 }
 
-Work ProcessGroup::gather_v_async(ConstBuffer in, Buffer out, std::span<const size_t> counts,
-                                  GroupRank root, const CallOptions& options) {
+Work ProcessGroup::gather_v_async(ConstBuffer in, Buffer out, Counts counts, GroupRank root,
+                                  const CallOptions& options) {
   return begin_call(group_, gather_v_call(in, out, counts, root), options);
 }
 
@@ -164,13 +169,13 @@ Work ProcessGroup::scatter_async(ConstBuffer in, Buffer out, GroupRank root,
   return begin_call(group_, scatter_call(in, out, root), options);
 }
 
-void ProcessGroup::scatter_v(ConstBuffer in, std::span<const size_t> counts, Buffer out,
-                             GroupRank root, const CallOptions& options) {
+void ProcessGroup::scatter_v(ConstBuffer in, Counts counts, Buffer out, GroupRank root,
+                             const CallOptions& options) {
   perform_call(group_, scatter_v_call(in, counts, out, root), options);
 }
 
-Work ProcessGroup::scatter_v_async(ConstBuffer in, std::span<const size_t> counts, Buffer out,
-                                   GroupRank root, const CallOptions& options) {
+Work ProcessGroup::scatter_v_async(ConstBuffer in, Counts counts, Buffer out, GroupRank root,
+                                   const CallOptions& options) {
   return begin_call(group_, scatter_v_call(in, counts, out, root), options);
 }
 
@@ -199,12 +204,12 @@ Work ProcessGroup::all_gather_async(ConstBuffer in, Buffer out, const CallOption
   return begin_call(group_, all_gather_call(in, out), options);
 }
 
-void ProcessGroup::all_gather_v(ConstBuffer in, Buffer out, std::span<const size_t> counts,
+void ProcessGroup::all_gather_v(ConstBuffer in, Buffer out, Counts counts,
                                 const CallOptions& options) {
   perform_call(group_, all_gather_v_call(in, out, counts), options);
 }
 
-Work ProcessGroup::all_gather_v_async(ConstBuffer in, Buffer out, std::span<const size_t> counts,
+Work ProcessGroup::all_gather_v_async(ConstBuffer in, Buffer out, Counts counts,
                                       const CallOptions& options) {
   return begin_call(group_, all_gather_v_call(in, out, counts), options);
 }
@@ -219,13 +224,12 @@ Work ProcessGroup::reduce_scatter_async(ConstBuffer in, Buffer out, ReduceOp op,
   return begin_call(group_, reduce_scatter_call(in, out, op), options);
 }
 
-void ProcessGroup::reduce_scatter_v(ConstBuffer in, Buffer out, std::span<const size_t> counts,
-                                    ReduceOp op, const CallOptions& options) {
+void ProcessGroup::reduce_scatter_v(ConstBuffer in, Buffer out, Counts counts, ReduceOp op,
+                                    const CallOptions& options) {
   perform_call(group_, reduce_scatter_v_call(in, out, counts, op), options);
 }
 
-Work ProcessGroup::reduce_scatter_v_async(ConstBuffer in, Buffer out,
-                                          std::span<const size_t> counts, ReduceOp op,
+Work ProcessGroup::reduce_scatter_v_async(ConstBuffer in, Buffer out, Counts counts, ReduceOp op,
                                           const CallOptions& options) {
   return begin_call(group_, reduce_scatter_v_call(in, out, counts, op), options);
 }
@@ -238,14 +242,13 @@ Work ProcessGroup::all_to_all_async(ConstBuffer in, Buffer out, const CallOption
   return begin_call(group_, all_to_all_call(in, out), options);
 }
 
-void ProcessGroup::all_to_all_v(ConstBuffer in, std::span<const size_t> send_counts, Buffer out,
-                                std::span<const size_t> recv_counts, const CallOptions& options) {
+void ProcessGroup::all_to_all_v(ConstBuffer in, Counts send_counts, Buffer out, Counts recv_counts,
+                                const CallOptions& options) {
   perform_call(group_, all_to_all_v_call(in, send_counts, out, recv_counts), options);
 }
 
-Work ProcessGroup::all_to_all_v_async(ConstBuffer in, std::span<const size_t> send_counts,
-                                      Buffer out, std::span<const size_t> recv_counts,
-                                      const CallOptions& options) {
+Work ProcessGroup::all_to_all_v_async(ConstBuffer in, Counts send_counts, Buffer out,
+                                      Counts recv_counts, const CallOptions& options) {
   return begin_call(group_, all_to_all_v_call(in, send_counts, out, recv_counts), options);
 }
 

@@ -22,9 +22,12 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "muster/process_group.h"
 #include "muster/types.h"
@@ -65,6 +68,10 @@ class MUSTER_API GradientBuckets {
   // GPUs nothing is copied: there each run of neighbours is an operation of its own.
   GradientBuckets(ProcessGroup group, std::span<const Buffer> buffers,
                   const BucketOptions& options = {});
+  GradientBuckets(ProcessGroup group, std::initializer_list<Buffer> buffers,
+                  const BucketOptions& options = {})
+      : GradientBuckets(std::move(group), std::span<const Buffer>(buffers.begin(), buffers.size()),
+                        options) {}
   GradientBuckets(GradientBuckets&&) noexcept;
   GradientBuckets& operator=(GradientBuckets&&) noexcept;
   // Waits for operations that are under way, whatever becomes of them (each has its deadline).

@@ -48,6 +48,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "muster/error.h"
@@ -103,6 +105,24 @@ struct P2POp {
   int tag;
 };
 
+// How many elements go to or come from each rank, in their order: any contiguous range of size_t,
+// or a list in braces ({2, 0, 1}). A view, which is looked at only during the call that takes it.
+class Counts {
+ public:
+  Counts() = default;
+  Counts(std::initializer_list<size_t> counts) : counts_(counts.begin(), counts.size()) {}
+  template <typename Range>
+    requires(!std::is_same_v<std::remove_cvref_t<Range>, Counts> &&
+             std::is_convertible_v<Range, std::span<const size_t>>)
+  Counts(Range&& range)  // NOLINT: converts on purpose.
+      : counts_(std::forward<Range>(range)) {}
+
+  operator std::span<const size_t>() const { return counts_; }  // NOLINT: converts on purpose.
+
+ private:
+  std::span<const size_t> counts_;
+};
+
 class SharedMemory;
 
 class MUSTER_API ProcessGroup {
@@ -129,6 +149,9 @@ class MUSTER_API ProcessGroup {
   std::optional<Backend> cpu_backend() const noexcept;
   std::optional<Backend> cuda_backend() const noexcept;
 
+  // Where `op` or `tag` stand before the options they may be left out:
+  // all_reduce(data, {.timeout = 5s}).
+  //
   // ---- one to all and all to one
 
   // Copies `count` elements from `root` to all.
@@ -144,15 +167,22 @@ class MUSTER_API ProcessGroup {
               const CallOptions& options = {});
   Work reduce_async(ConstBuffer in, Buffer out, GroupRank root, ReduceOp op = ReduceOp::sum,
                     const CallOptions& options = {});
+  Work reduce_async(Buffer data, GroupRank root, ReduceOp op = ReduceOp::sum,
+                    const CallOptions& options = {});
 
   // `out` on `root` (n * count elements) becomes the `in` of all, by group rank. Elsewhere `out`
   // may be empty and is not touched.
   void gather(ConstBuffer in, Buffer out, GroupRank root, const CallOptions& options = {});
   Work gather_async(ConstBuffer in, Buffer out, GroupRank root, const CallOptions& options = {});
   // With counts[r] elements from rank r, which the root knows; elsewhere `counts` may be empty.
-  void gather_v(ConstBuffer in, Buffer out, std::span<const size_t> counts, GroupRank root,
+  //
+  // Where a rank sends another number than is expected of it, here and in the other _v calls that
+  // have a root or two lists, it is the receiving rank that finds it and throws
+  // ErrorCode::mismatch. The sending one may return without an error; the group has failed all the
+  // same, and its next call there throws.
+  void gather_v(ConstBuffer in, Buffer out, Counts counts, GroupRank root,
                 const CallOptions& options = {});
-  Work gather_v_async(ConstBuffer in, Buffer out, std::span<const size_t> counts, GroupRank root,
+  Work gather_v_async(ConstBuffer in, Buffer out, Counts counts, GroupRank root,
                       const CallOptions& options = {});
 
   // Rank r's `out` (count elements) becomes block r of the root's `in` (n * count elements).
@@ -160,9 +190,9 @@ class MUSTER_API ProcessGroup {
   void scatter(ConstBuffer in, Buffer out, GroupRank root, const CallOptions& options = {});
   Work scatter_async(ConstBuffer in, Buffer out, GroupRank root, const CallOptions& options = {});
   // With counts[r] elements for rank r, which the root knows; elsewhere `counts` may be empty.
-  void scatter_v(ConstBuffer in, std::span<const size_t> counts, Buffer out, GroupRank root,
+  void scatter_v(ConstBuffer in, Counts counts, Buffer out, GroupRank root,
                  const CallOptions& options = {});
-  Work scatter_v_async(ConstBuffer in, std::span<const size_t> counts, Buffer out, GroupRank root,
+  Work scatter_v_async(ConstBuffer in, Counts counts, Buffer out, GroupRank root,
                        const CallOptions& options = {});
 
   // ---- all to all
@@ -180,9 +210,8 @@ class MUSTER_API ProcessGroup {
   void all_gather(ConstBuffer in, Buffer out, const CallOptions& options = {});
   Work all_gather_async(ConstBuffer in, Buffer out, const CallOptions& options = {});
   // With counts[r] elements from rank r, the same `counts` on all.
-  void all_gather_v(ConstBuffer in, Buffer out, std::span<const size_t> counts,
-                    const CallOptions& options = {});
-  Work all_gather_v_async(ConstBuffer in, Buffer out, std::span<const size_t> counts,
+  void all_gather_v(ConstBuffer in, Buffer out, Counts counts, const CallOptions& options = {});
+  Work all_gather_v_async(ConstBuffer in, Buffer out, Counts counts,
                           const CallOptions& options = {});
 
   // Rank r's `out` (count elements) becomes block r of the reduction of all `in` (n * count).
@@ -191,9 +220,9 @@ class MUSTER_API ProcessGroup {
   Work reduce_scatter_async(ConstBuffer in, Buffer out, ReduceOp op = ReduceOp::sum,
                             const CallOptions& options = {});
   // With counts[r] elements in block r, the same `counts` on all.
-  void reduce_scatter_v(ConstBuffer in, Buffer out, std::span<const size_t> counts,
-                        ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
-  Work reduce_scatter_v_async(ConstBuffer in, Buffer out, std::span<const size_t> counts,
+  void reduce_scatter_v(ConstBuffer in, Buffer out, Counts counts, ReduceOp op = ReduceOp::sum,
+                        const CallOptions& options = {});
+  Work reduce_scatter_v_async(ConstBuffer in, Buffer out, Counts counts,
                               ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
 
   // Block s of rank r's `out` becomes block r of rank s's `in`; both have n * count elements. Not
@@ -201,11 +230,11 @@ class MUSTER_API ProcessGroup {
   void all_to_all(ConstBuffer in, Buffer out, const CallOptions& options = {});
   Work all_to_all_async(ConstBuffer in, Buffer out, const CallOptions& options = {});
   // send_counts[r] elements go to rank r and recv_counts[r] come from it; rank r's
-  // recv_counts[s] is rank s's send_counts[r].
-  void all_to_all_v(ConstBuffer in, std::span<const size_t> send_counts, Buffer out,
-                    std::span<const size_t> recv_counts, const CallOptions& options = {});
-  Work all_to_all_v_async(ConstBuffer in, std::span<const size_t> send_counts, Buffer out,
-                          std::span<const size_t> recv_counts, const CallOptions& options = {});
+  // recv_counts[s] is rank s's send_counts[r]. See gather_v() for what happens else.
+  void all_to_all_v(ConstBuffer in, Counts send_counts, Buffer out, Counts recv_counts,
+                    const CallOptions& options = {});
+  Work all_to_all_v_async(ConstBuffer in, Counts send_counts, Buffer out, Counts recv_counts,
+                          const CallOptions& options = {});
 
   // ---- barriers
 
@@ -232,7 +261,12 @@ class MUSTER_API ProcessGroup {
   Work irecv_any(Buffer data, int tag = 0, const CallOptions& options = {});
   // All at the same time, so that no order of sends and receives can deadlock. One Work for each,
   // in the order of `ops`.
-  std::vector<Work> batch_isend_irecv(std::span<const P2POp> ops, const CallOptions& options = {});
+  [[nodiscard]] std::vector<Work> batch_isend_irecv(std::span<const P2POp> ops,
+                                                    const CallOptions& options = {});
+  [[nodiscard]] std::vector<Work> batch_isend_irecv(std::initializer_list<P2POp> ops,
+                                                    const CallOptions& options = {}) {
+    return batch_isend_irecv(std::span<const P2POp>(ops.begin(), ops.size()), options);
+  }
 
   // ---- byte strings of any length, unequal too (host memory)
 
@@ -261,6 +295,60 @@ class MUSTER_API ProcessGroup {
 
   // What failed this group, if something did.
   std::optional<DistributedError> failure() const;
+
+  // ---- the calls above with options, and without the `op` or `tag` that would stand before them
+
+  void reduce(ConstBuffer in, Buffer out, GroupRank root, const CallOptions& options) {
+    reduce(in, out, root, ReduceOp::sum, options);
+  }
+  void reduce(Buffer data, GroupRank root, const CallOptions& options) {
+    reduce(data, root, ReduceOp::sum, options);
+  }
+  Work reduce_async(ConstBuffer in, Buffer out, GroupRank root, const CallOptions& options) {
+    return reduce_async(in, out, root, ReduceOp::sum, options);
+  }
+  Work reduce_async(Buffer data, GroupRank root, const CallOptions& options) {
+    return reduce_async(data, root, ReduceOp::sum, options);
+  }
+  void all_reduce(ConstBuffer in, Buffer out, const CallOptions& options) {
+    all_reduce(in, out, ReduceOp::sum, options);
+  }
+  void all_reduce(Buffer data, const CallOptions& options) {
+    all_reduce(data, ReduceOp::sum, options);
+  }
+  Work all_reduce_async(ConstBuffer in, Buffer out, const CallOptions& options) {
+    return all_reduce_async(in, out, ReduceOp::sum, options);
+  }
+  Work all_reduce_async(Buffer data, const CallOptions& options) {
+    return all_reduce_async(data, ReduceOp::sum, options);
+  }
+  void reduce_scatter(ConstBuffer in, Buffer out, const CallOptions& options) {
+    reduce_scatter(in, out, ReduceOp::sum, options);
+  }
+  Work reduce_scatter_async(ConstBuffer in, Buffer out, const CallOptions& options) {
+    return reduce_scatter_async(in, out, ReduceOp::sum, options);
+  }
+  void reduce_scatter_v(ConstBuffer in, Buffer out, Counts counts, const CallOptions& options) {
+    reduce_scatter_v(in, out, counts, ReduceOp::sum, options);
+  }
+  Work reduce_scatter_v_async(ConstBuffer in, Buffer out, Counts counts,
+                              const CallOptions& options) {
+    return reduce_scatter_v_async(in, out, counts, ReduceOp::sum, options);
+  }
+  void send(ConstBuffer data, GroupRank to, const CallOptions& options) {
+    send(data, to, 0, options);
+  }
+  void recv(Buffer data, GroupRank from, const CallOptions& options) {
+    recv(data, from, 0, options);
+  }
+  GroupRank recv_any(Buffer data, const CallOptions& options) { return recv_any(data, 0, options); }
+  Work isend(ConstBuffer data, GroupRank to, const CallOptions& options) {
+    return isend(data, to, 0, options);
+  }
+  Work irecv(Buffer data, GroupRank from, const CallOptions& options) {
+    return irecv(data, from, 0, options);
+  }
+  Work irecv_any(Buffer data, const CallOptions& options) { return irecv_any(data, 0, options); }
 
  private:
   friend class SharedMemory;
