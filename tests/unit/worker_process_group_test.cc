@@ -21,6 +21,45 @@ struct HandleCall {
   std::function<void(ProcessGroup&)> call;
 };
 
+TEST(ProcessGroupHandle, AnEmptyOneSaysWhereToGetOne) {
+  std::array<float, 2> data{};
+  std::string text;
+  const GroupRank root{0};
+  const std::vector<HandleCall> calls{
+      {"is_member", [](ProcessGroup& g) { g.is_member(); }},
+      {"rank", [](ProcessGroup& g) { g.rank(); }},
+      {"size", [](ProcessGroup& g) { g.size(); }},
+      {"ranks", [](ProcessGroup& g) { g.ranks(); }},
+      {"global_rank", [](ProcessGroup& g) { g.global_rank({0}); }},
+      {"group_rank", [](ProcessGroup& g) { g.group_rank({0}); }},
+      {"name", [](ProcessGroup& g) { g.name(); }},
+      {"timeout", [](ProcessGroup& g) { g.timeout(); }},
+      {"cpu_backend", [](ProcessGroup& g) { g.cpu_backend(); }},
+      {"cuda_backend", [](ProcessGroup& g) { g.cuda_backend(); }},
+      {"barrier", [](ProcessGroup& g) { g.barrier(); }},
+      {"all_reduce", [&](ProcessGroup& g) { g.all_reduce(data); }},
+      {"broadcast", [&](ProcessGroup& g) { g.broadcast_async(data, root).wait(); }},
+      {"gather_v", [&](ProcessGroup& g) { g.gather_v(data, {}, {}, root); }},
+      {"send", [&](ProcessGroup& g) { g.send(data, root); }},
+      {"recv", [&](ProcessGroup& g) { g.irecv(data, root).wait(); }},
+      {"batch_isend_irecv", [](ProcessGroup& g) { static_cast<void>(g.batch_isend_irecv({})); }},
+      {"monitored_barrier", [](ProcessGroup& g) { g.monitored_barrier(); }},
+      {"broadcast_bytes", [&](ProcessGroup& g) { g.broadcast_bytes(text, root); }},
+      {"all_gather_bytes", [](ProcessGroup& g) { g.all_gather_bytes("x"); }},
+      {"allocate_shared", [](ProcessGroup& g) { g.allocate_shared(1); }},
+      {"split", [](ProcessGroup& g) { g.split(0); }},
+      {"abort", [](ProcessGroup& g) { g.abort(); }},
+      {"failure", [](ProcessGroup& g) { static_cast<void>(g.failure()); }},
+  };
+  ProcessGroup empty;
+  EXPECT_FALSE(empty.valid());
+  for (const HandleCall& each : calls) {
+    EXPECT_EQ(thrown_by([&] { each.call(empty); }),
+              "invalid_argument: " + std::string(each.name) +
+                  ": empty ProcessGroup: get one from world(), new_group() or split()");
+  }
+}
+
 // The other rank does not come: what does not heed its time-out ends after a minute, with another
 // number in its text.
 TEST(ProcessGroupHandle, OptionsAreHeededWithoutReductionOrTagBeforeThem) {

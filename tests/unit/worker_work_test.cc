@@ -34,6 +34,26 @@ TEST(Work, AnEmptyHandleIsNotValid) {
   EXPECT_TRUE(Work(begun()).valid());
 }
 
+TEST(Work, AnEmptyHandleSaysWhereToGetOne) {
+  Work work;
+  const auto refused = [](const auto& call) {
+    try {
+      call();
+    } catch (const DistributedError& error) {
+      return std::string(name_of(error.code())) + ": " + error.what();
+    }
+    return std::string("no error");
+  };
+  const std::string rest =
+      ": empty Work: get one from an operation that is begun, as all_reduce_async() or isend()";
+  EXPECT_EQ(refused([&] { work.wait(); }), "invalid_argument: wait" + rest);
+  EXPECT_EQ(refused([&] { work.wait(0ms); }), "invalid_argument: wait" + rest);
+  EXPECT_EQ(refused([&] { work.synchronize(); }), "invalid_argument: synchronize" + rest);
+  EXPECT_EQ(refused([&] { work.is_completed(); }), "invalid_argument: is_completed" + rest);
+  EXPECT_EQ(refused([&] { static_cast<void>(work.error()); }), "invalid_argument: error" + rest);
+  EXPECT_EQ(refused([&] { work.source(); }), "invalid_argument: source" + rest);
+}
+
 TEST(Work, ItIsUnderWayUntilItIsComplete) {
   const auto state = begun();
   Work work(state);

@@ -5,7 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "rendezvous/base/error.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/group/group.h"
 #include "worker_lib/raise.h"
@@ -19,8 +18,11 @@ T value_or_raise(Outcome<T> outcome, const char* operation, const Group& group) 
   worker::raise(outcome.error(), operation, group.name());
 }
 
-inline Group& checked(const std::shared_ptr<Group>& group) {
-  CHECK(group != nullptr);
+[[noreturn]] void throw_empty_group(const char* operation);
+
+inline Group& checked(const std::shared_ptr<Group>& group, const char* operation) {
+  if (group == nullptr) [[unlikely]]
+    throw_empty_group(operation);
   return *group;
 }
 

@@ -26,14 +26,15 @@ using worker::value_or_raise;
 
 int transfer_now(const std::shared_ptr<Group>& group, const Transfer& transfer,
                  const CallOptions& options) {
-  return value_or_raise(checked(group).transfer(transfer, options), name_of(transfer.kind), *group);
+  const char* const name = name_of(transfer.kind);
+  return value_or_raise(checked(group, name).transfer(transfer, options), name, *group);
 }
 
 std::vector<Work> begin_transfers(const std::shared_ptr<Group>& group,
                                   std::vector<Transfer> transfers, const char* operation,
                                   const CallOptions& options) {
-  auto states =
-      value_or_raise(checked(group).begin(std::move(transfers), options), operation, *group);
+  auto states = value_or_raise(checked(group, operation).begin(std::move(transfers), options),
+                               operation, *group);
   std::vector<Work> works;
   works.reserve(states.size());
   for (auto& state : states)
@@ -61,14 +62,22 @@ Transfer recv_any_of(Buffer data, int tag, const CallOptions& options) {
 
 }  // namespace
 
+void worker::throw_empty_group(const char* operation) {
+  throw DistributedError(
+      ErrorCode::invalid_argument,
+      fmt::format("{}: empty ProcessGroup: get one from world(), new_group() or split()",
+                  operation),
+      operation);
+}
+
 ProcessGroup::ProcessGroup(std::shared_ptr<worker::Group> group) : group_(std::move(group)) {}
 
-bool ProcessGroup::is_member() const noexcept {
-  return checked(group_).is_member();
+bool ProcessGroup::is_member() const {
+  return checked(group_, "is_member").is_member();
 }
 
 GroupRank ProcessGroup::rank() const {
-  const int me = checked(group_).members().me;
+  const int me = checked(group_, "rank").members().me;
   if (me < 0) {
     throw DistributedError(ErrorCode::not_member,
                            "rank of " + worker::group_title(name()) +
@@ -78,50 +87,52 @@ GroupRank ProcessGroup::rank() const {
   return GroupRank{me};
 }
 
-int ProcessGroup::size() const noexcept {
-  return checked(group_).members().size();
+int ProcessGroup::size() const {
+  return checked(group_, "size").members().size();
 }
 
-const std::vector<GlobalRank>& ProcessGroup::ranks() const noexcept {
-  return checked(group_).ranks();
+const std::vector<GlobalRank>& ProcessGroup::ranks() const {
+  return checked(group_, "ranks").ranks();
 }
 
 GlobalRank ProcessGroup::global_rank(GroupRank rank) const {
-  const std::string why = worker::check_rank("rank", rank.value, size());
-  if (why.empty()) return ranks()[static_cast<size_t>(rank.value)];
+  const Group& group = checked(group_, "global_rank");
+  const std::string why = worker::check_rank("rank", rank.value, group.members().size());
+  if (why.empty()) return group.ranks()[static_cast<size_t>(rank.value)];
   throw DistributedError(ErrorCode::invalid_argument,
                          "global_rank of " + worker::group_title(name()) + ": " + why,
                          "global_rank", name());
 }
 
 GroupRank ProcessGroup::group_rank(GlobalRank rank) const {
-  const auto at = std::ranges::find(ranks(), rank);
-  if (at != ranks().end()) return GroupRank{static_cast<int>(at - ranks().begin())};
+  const std::vector<GlobalRank>& ranks = checked(group_, "group_rank").ranks();
+  const auto at = std::ranges::find(ranks, rank);
+  if (at != ranks.end()) return GroupRank{static_cast<int>(at - ranks.begin())};
   throw DistributedError(ErrorCode::invalid_argument,
                          fmt::format("group_rank of {}: rank {} of the job is not in it",
                                      worker::group_title(name()), rank.value),
                          "group_rank", name());
 }
 
-const std::string& ProcessGroup::name() const noexcept {
-  return checked(group_).name();
+const std::string& ProcessGroup::name() const {
+  return checked(group_, "name").name();
 }
 
-std::chrono::milliseconds ProcessGroup::timeout() const noexcept {
-  return checked(group_).timeout();
+std::chrono::milliseconds ProcessGroup::timeout() const {
+  return checked(group_, "timeout").timeout();
 }
 
-std::optional<Backend> ProcessGroup::cpu_backend() const noexcept {
-  return checked(group_).cpu_backend();
+std::optional<Backend> ProcessGroup::cpu_backend() const {
+  return checked(group_, "cpu_backend").cpu_backend();
 }
 
-std::optional<Backend> ProcessGroup::cuda_backend() const noexcept {
-  return checked(group_).cuda_backend();
+std::optional<Backend> ProcessGroup::cuda_backend() const {
+  return checked(group_, "cuda_backend").cuda_backend();
 }
 
 void ProcessGroup::monitored_barrier(const CallOptions& options, bool wait_all_ranks) {
-  value_or_raise(checked(group_).monitored_barrier(options, wait_all_ranks), "monitored_barrier",
-                 *group_);
+  value_or_raise(checked(group_, "monitored_barrier").monitored_barrier(options, wait_all_ranks),
+                 "monitored_barrier", *group_);
 }
 
 void ProcessGroup::send(ConstBuffer data, GroupRank to, int tag, const CallOptions& options) {
@@ -161,28 +172,32 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(std::span<const P2POp> ops,
 }
 
 void ProcessGroup::broadcast_bytes(std::string& bytes, GroupRank root, const CallOptions& options) {
-  value_or_raise(worker::broadcast_bytes(checked(group_), bytes, root.value, options),
-                 "broadcast_bytes", *group_);
+  value_or_raise(
+      worker::broadcast_bytes(checked(group_, "broadcast_bytes"), bytes, root.value, options),
+      "broadcast_bytes", *group_);
 }
 
 std::vector<std::string> ProcessGroup::all_gather_bytes(std::string_view bytes,
                                                         const CallOptions& options) {
-  return value_or_raise(worker::all_gather_bytes(checked(group_), bytes, options),
-                        "all_gather_bytes", *group_);
+  return value_or_raise(
+      worker::all_gather_bytes(checked(group_, "all_gather_bytes"), bytes, options),
+      "all_gather_bytes", *group_);
 }
 
 SharedMemory ProcessGroup::allocate_shared(size_t bytes, const CallOptions& options) {
   worker::SharedBlock block =
-      value_or_raise(checked(group_).allocate_shared(bytes, options), "allocate_shared", *group_);
+      value_or_raise(checked(group_, "allocate_shared").allocate_shared(bytes, options),
+                     "allocate_shared", *group_);
   return {std::move(block.owner), block.data, bytes};
 }
 
 ProcessGroup ProcessGroup::split(int color, int key, const GroupOptions& options) {
-  return ProcessGroup(value_or_raise(checked(group_).split(color, key, options), "split", *group_));
+  return ProcessGroup(
+      value_or_raise(checked(group_, "split").split(color, key, options), "split", *group_));
 }
 
 void ProcessGroup::abort(std::string_view reason) {
-  Group& group = checked(group_);
+  Group& group = checked(group_, "abort");
   const std::optional<Failure> refused = group.refusal("abort");
   const bool cannot =
       refused && (refused->code == ErrorCode::not_member || refused->code == ErrorCode::forked);
@@ -191,7 +206,7 @@ void ProcessGroup::abort(std::string_view reason) {
 }
 
 std::optional<DistributedError> ProcessGroup::failure() const {
-  const Group& group = checked(group_);
+  const Group& group = checked(group_, "failure");
   if (worker::in_forked_child()) worker::raise(*group.refusal("failure"), "failure", group.name());
   const std::optional<Failure> failure = group.failure();
   if (!failure) return std::nullopt;

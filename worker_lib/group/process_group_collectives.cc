@@ -19,12 +19,13 @@ using worker::value_or_raise;
 
 void perform_call(const std::shared_ptr<Group>& group, const CollectiveCall& call,
                   const CallOptions& options) {
-  value_or_raise(checked(group).perform(call, options), name_of(call), *group);
+  value_or_raise(checked(group, name_of(call)).perform(call, options), name_of(call), *group);
 }
 
 Work begin_call(const std::shared_ptr<Group>& group, const CollectiveCall& call,
                 const CallOptions& options) {
-  return Work(value_or_raise(checked(group).begin(call, options), name_of(call), *group));
+  return Work(
+      value_or_raise(checked(group, name_of(call)).begin(call, options), name_of(call), *group));
 }
 
 CollectiveCall broadcast_call(Buffer data, GroupRank root) {

@@ -1,8 +1,8 @@
 #include "muster/work.h"
 
+#include <string>
 #include <utility>
 
-#include "rendezvous/base/error.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/group/work_state.h"
 #include "worker_lib/raise.h"
@@ -20,11 +20,18 @@ Deadline work_deadline(std::chrono::milliseconds timeout) {
   return timeout >= left ? Deadline::max() : now + timeout;
 }
 
-// The thread that would complete it is in the parent.
-void refuse_forked(const worker::WorkState& state) {
-  if (!worker::in_forked_child()) [[likely]]
-    return;
-  worker::raise(worker::forked_failure(), state.operation, state.group);
+// The operation, unless there is none or the thread that would complete it is in the parent.
+worker::WorkState& live_state(const std::shared_ptr<worker::WorkState>& state, const char* call) {
+  if (state == nullptr) [[unlikely]] {
+    throw DistributedError(ErrorCode::invalid_argument,
+                           std::string(call) +
+                               ": empty Work: get one from an operation that is "
+                               "begun, as all_reduce_async() or isend()",
+                           call);
+  }
+  if (worker::in_forked_child()) [[unlikely]]
+    worker::raise(worker::forked_failure(), state->operation, state->group);
+  return *state;
 }
 
 void throw_failed_work(const worker::WorkState& state, const Outcome<>& outcome) {
@@ -36,43 +43,36 @@ void throw_failed_work(const worker::WorkState& state, const Outcome<>& outcome)
 Work::Work(std::shared_ptr<worker::WorkState> state) : state_(std::move(state)) {}
 
 void Work::wait() {
-  CHECK(valid());
-  refuse_forked(*state_);
-  if (const auto outcome = state_->wait(Deadline::max())) throw_failed_work(*state_, *outcome);
+  worker::WorkState& state = live_state(state_, "wait");
+  if (const auto outcome = state.wait(Deadline::max())) throw_failed_work(state, *outcome);
 }
 
 bool Work::wait(std::chrono::milliseconds timeout) {
-  CHECK(valid());
-  refuse_forked(*state_);
-  const auto outcome = state_->wait(work_deadline(timeout));
-  if (outcome) throw_failed_work(*state_, *outcome);
+  worker::WorkState& state = live_state(state_, "wait");
+  const auto outcome = state.wait(work_deadline(timeout));
+  if (outcome) throw_failed_work(state, *outcome);
   return outcome.has_value();
 }
 
 void Work::synchronize() {
-  CHECK(valid());
-  refuse_forked(*state_);
-  if (const auto outcome = state_->synchronize(Deadline::max()))
-    throw_failed_work(*state_, *outcome);
+  worker::WorkState& state = live_state(state_, "synchronize");
+  if (const auto outcome = state.synchronize(Deadline::max())) throw_failed_work(state, *outcome);
 }
 
-bool Work::is_completed() const noexcept {
-  CHECK(valid());
-  return !worker::in_forked_child() && state_->outcome().has_value();
+bool Work::is_completed() const {
+  if (state_ != nullptr && worker::in_forked_child()) return false;
+  return live_state(state_, "is_completed").outcome().has_value();
 }
 
 std::optional<DistributedError> Work::error() const {
-  CHECK(valid());
-  refuse_forked(*state_);
-  const auto outcome = state_->outcome();
+  const worker::WorkState& state = live_state(state_, "error");
+  const auto outcome = state.outcome();
   if (!outcome || *outcome) return std::nullopt;
-  return worker::as_error(outcome->error(), state_->operation, state_->group);
+  return worker::as_error(outcome->error(), state.operation, state.group);
 }
 
 GroupRank Work::source() const {
-  CHECK(valid());
-  refuse_forked(*state_);
-  return GroupRank{state_->source()};
+  return GroupRank{live_state(state_, "source").source()};
 }
 
 }  // namespace muster

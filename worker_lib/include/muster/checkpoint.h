@@ -23,7 +23,7 @@
 namespace muster {
 
 struct CheckpointOptions {
-  ProcessGroup group = {};  // None: the world.
+  ProcessGroup group = {};  // An empty one (here alone): the world.
   CallOptions call = {};    // The time-out must leave rank 0 time to write all of it.
 };
 

@@ -27,7 +27,7 @@ namespace muster {
 
 // The numbers are part of the C ABI.
 enum class ErrorCode : uint8_t {
-  invalid_argument = 1,  // A wrong size, dtype, root, device or option. Nothing was sent.
+  invalid_argument = 1,  // A wrong size, dtype, root, device or option, or an empty handle.
   not_initialized = 2,   // init_process_group() was not called, or destroyed since.
   not_member = 3,        // This rank does not belong to the group.
   forked = 4,            // The object was made before a fork(), and this is the child.

@@ -127,27 +127,28 @@ class SharedMemory;
 
 class MUSTER_API ProcessGroup {
  public:
-  // An empty handle; REQUIRES for all the rest: made by world(), new_group() or split().
+  // An empty handle: all but valid() throws invalid_argument until one from world(), new_group() or
+  // split() is assigned.
   ProcessGroup() = default;
   explicit ProcessGroup(std::shared_ptr<worker::Group> group);
 
   bool valid() const noexcept { return group_ != nullptr; }
 
-  // ---- who is in it. Never block; the first four throw not_member or nothing.
+  // ---- who is in it. Never block.
 
-  bool is_member() const noexcept;
+  bool is_member() const;
   GroupRank rank() const;  // Throws not_member.
-  int size() const noexcept;
+  int size() const;
   // The members by group rank.
-  const std::vector<GlobalRank>& ranks() const noexcept;
+  const std::vector<GlobalRank>& ranks() const;
   // Throw invalid_argument where there is none.
   GlobalRank global_rank(GroupRank rank) const;
   GroupRank group_rank(GlobalRank rank) const;
-  const std::string& name() const noexcept;
-  std::chrono::milliseconds timeout() const noexcept;
+  const std::string& name() const;
+  std::chrono::milliseconds timeout() const;
   // What carries operations on host memory, and on GPU memory (none: refused).
-  std::optional<Backend> cpu_backend() const noexcept;
-  std::optional<Backend> cuda_backend() const noexcept;
+  std::optional<Backend> cpu_backend() const;
+  std::optional<Backend> cuda_backend() const;
 
   // Where `op` or `tag` stand before the options they may be left out:
   // all_reduce(data, {.timeout = 5s}).

@@ -25,7 +25,7 @@ class WorkState;
 // g++ 12 takes no MUSTER_API, of another syntax, beside [[nodiscard]].
 class [[nodiscard, gnu::visibility("default")]] Work {
  public:
-  // An empty handle; REQUIRES for all the rest: made by an operation.
+  // An empty handle: all but valid() throws invalid_argument until an operation's is assigned.
   Work() = default;
   explicit Work(std::shared_ptr<worker::WorkState> state);
 
@@ -41,8 +41,8 @@ class [[nodiscard, gnu::visibility("default")]] Work {
   // Blocks the calling thread until the results are in memory, on GPUs too. Throws as wait().
   void synchronize();
 
-  // Whether it is complete, well or not. Never blocks, never throws.
-  bool is_completed() const noexcept;
+  // Whether it is complete, well or not. Never blocks.
+  bool is_completed() const;
   // What it failed with; nothing while it runs or when it went well. Never blocks.
   std::optional<DistributedError> error() const;
   // Of a receive from any source that is complete: who sent it.
