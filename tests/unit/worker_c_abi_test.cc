@@ -266,6 +266,25 @@ TEST_F(CAbi, AnAbortedGroupTellsItsReasonAndTheWorldGoesOn) {
   EXPECT_EQ(muster_barrier(nullptr, nullptr, nullptr), MUSTER_OK);
 }
 
+// Whether it was given a name or none, and where there was none to be.
+TEST_F(CAbi, AGroupThatCannotBeMadeIsNamedByItsFailure) {
+  if (muster_is_nccl_available() == 1) GTEST_SKIP() << "it can be made here";
+  const int rank = 0;
+  const int nobody = 7;
+  muster_group_options options = MUSTER_GROUP_OPTIONS;
+  options.backend = MUSTER_BACKEND_NCCL;
+  muster_group* group = nullptr;
+  EXPECT_EQ(muster_new_group(&rank, 1, &options, &group), MUSTER_ERROR_BACKEND);
+  EXPECT_STREQ(muster_last_error_group(), "group of rank 0");
+  EXPECT_STREQ(muster_last_error_operation(), "new_group");
+  options.name = "pair";
+  EXPECT_EQ(muster_new_group(&rank, 1, &options, &group), MUSTER_ERROR_BACKEND);
+  EXPECT_STREQ(muster_last_error_group(), "pair");
+  EXPECT_EQ(muster_new_group(&nobody, 1, nullptr, &group), MUSTER_ERROR_INVALID_ARGUMENT);
+  EXPECT_STREQ(muster_last_error_group(), "");
+  EXPECT_EQ(group, nullptr);
+}
+
 TEST_F(CAbi, AGroupThatThisRankIsNotInRefusesItsOperations) {
   muster_group* none = nullptr;
   ASSERT_EQ(muster_split(nullptr, -1, 0, nullptr, &none), MUSTER_OK) << muster_last_error();

@@ -55,9 +55,10 @@ class MUSTER_API DistributedError : public std::runtime_error {
   ~DistributedError() override;
 
   ErrorCode code() const noexcept { return code_; }
-  // "all_reduce"; empty where no operation of a group was under way.
+  // "all_reduce", or the call that failed ("init_process_group"); empty where there was neither.
   const std::string& operation() const noexcept { return details_->operation; }
-  // The group's name: "world", or what new_group() was given or chose.
+  // The group's name: "world", or what new_group() was given or chose, also where it could not make
+  // the group. Empty where no group was meant.
   const std::string& group() const noexcept { return details_->group; }
   // Ranks in the job, ascending: who died, did not come, or called something else. May be empty.
   const std::vector<GlobalRank>& failed_ranks() const noexcept { return details_->failed_ranks; }
