@@ -10,6 +10,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "muster/error.h"
 #include "muster/muster.h"
@@ -19,6 +21,7 @@ namespace muster {
 namespace {
 
 using testing::HasSubstr;
+using testing::StartsWith;
 
 muster_init_options alone() {
   muster_init_options options = MUSTER_INIT_OPTIONS;
@@ -88,7 +91,8 @@ TEST(CAbiOutside, EverythingSaysThatThereIsNoJob) {
   EXPECT_EQ(muster_group_size(nullptr), -1);
   EXPECT_EQ(muster_group_is_member(nullptr), 0);
   EXPECT_STREQ(muster_group_name(nullptr), "");
-  EXPECT_THAT(muster_last_error(), HasSubstr("init_process_group"));
+  EXPECT_STREQ(muster_last_error(),
+               "muster_group_name: there is no process group: call muster_init() first");
 }
 
 TEST(CAbiOutside, LeavingTwiceAndFreeingNothingAreAllowed) {
@@ -115,6 +119,12 @@ TEST(CAbiOutside, InitRefusesWhatItDoesNotKnow) {
       {"no size", [](muster_init_options& o) { o.struct_size = 0; }, "struct_size is 0"},
       {"a larger size", [](muster_init_options& o) { o.struct_size += 8; }, "initialiser macro"},
       {"a method", [](muster_init_options& o) { o.init_method = "carrier-pigeon://"; }, "pigeon"},
+      {"a rank without a world",
+       [](muster_init_options& o) {
+         o.init_method = "tcp://127.0.0.1:1";
+         o.rank = 0;
+       },
+       "muster_init_options.world_size must be given"},
   };
   for (const BadInit& bad : table) {
     muster_init_options options = alone();
@@ -171,10 +181,11 @@ TEST_F(CAbi, WrongArgumentsAreNamed) {
     EXPECT_THAT(refused.said, HasSubstr(part));
   };
   int32_t* const p = data.data();
-  expect("9 is no muster_dtype", muster_broadcast(nullptr, p, 1, 9, 0, nullptr, nullptr));
-  expect("8 is no muster_reduce_op",
+  expect("muster_broadcast: 9 is no muster_dtype",
+         muster_broadcast(nullptr, p, 1, 9, 0, nullptr, nullptr));
+  expect("muster_all_reduce: 8 is no muster_reduce_op",
          muster_all_reduce(nullptr, p, p, 1, MUSTER_INT32, 8, nullptr, nullptr));
-  expect("counts is NULL",
+  expect("muster_all_gather_v: counts is NULL",
          muster_all_gather_v(nullptr, p, p, nullptr, MUSTER_INT32, nullptr, nullptr));
   expect("recv_counts is NULL", muster_all_to_all_v(nullptr, p, counts.data(), p, nullptr,
                                                     MUSTER_INT32, nullptr, nullptr));
@@ -183,10 +194,16 @@ TEST_F(CAbi, WrongArgumentsAreNamed) {
   expect("lengths is NULL", muster_all_gather_bytes(nullptr, "x", 1, &bytes, nullptr, nullptr));
   expect("bytes is NULL",
          muster_all_gather_bytes(nullptr, nullptr, 1, &bytes, counts.data(), nullptr));
-  expect("group is NULL", muster_world(nullptr));
-  expect("work is NULL", muster_work_wait(nullptr, 0));
-  expect("work is NULL", muster_work_status(nullptr));
-  expect("stop is NULL", muster_should_stop(nullptr, nullptr));
+  // NULL may mean the world, but not here.
+  expect("muster_world: group is NULL: it says where the result goes", muster_world(nullptr));
+  expect("muster_new_group: group is NULL: it says",
+         muster_new_group(nullptr, 0, nullptr, nullptr));
+  expect("muster_split: split is NULL: it says", muster_split(nullptr, 0, 0, nullptr, nullptr));
+  expect("muster_allocate_shared: memory is NULL: it says",
+         muster_allocate_shared(nullptr, 1, nullptr, nullptr));
+  expect("muster_work_wait: work is NULL", muster_work_wait(nullptr, 0));
+  expect("muster_work_status: work is NULL", muster_work_status(nullptr));
+  expect("muster_should_stop: stop is NULL: it says", muster_should_stop(nullptr, nullptr));
   // What the library itself refuses comes through with the operation's name in front.
   expect("all_gather",
          muster_all_gather(nullptr, p, nullptr, huge, MUSTER_INT32, nullptr, nullptr));
@@ -196,13 +213,50 @@ TEST_F(CAbi, WrongArgumentsAreNamed) {
   EXPECT_EQ(bytes, nullptr);
 }
 
+// The C++ names of functions and options would lead a C programmer nowhere.
+TEST_F(CAbi, MessagesSpeakOfCFunctions) {
+  EXPECT_EQ(muster_init(nullptr), MUSTER_ERROR_INVALID_ARGUMENT);
+  EXPECT_STREQ(muster_last_error(),
+               "muster_init: this process has a process group already; call muster_destroy() "
+               "before the next one");
+  EXPECT_STREQ(muster_last_error_operation(), "muster_init");
+  muster_group* none = nullptr;
+  ASSERT_EQ(muster_split(nullptr, -1, 0, nullptr, &none), MUSTER_OK) << muster_last_error();
+  EXPECT_EQ(muster_barrier(none, nullptr, nullptr), MUSTER_ERROR_NOT_MEMBER);
+  // What has an operation's name in front needs no other.
+  EXPECT_THAT(muster_last_error(), StartsWith("barrier of group of another color: "));
+  EXPECT_THAT(muster_last_error(), HasSubstr("(see muster_group_is_member())"));
+  EXPECT_EQ(muster_group_rank(none), -1);
+  EXPECT_THAT(muster_last_error(), HasSubstr("(see muster_group_is_member())"));
+  muster_group_free(none);
+  EXPECT_EQ(muster_group_abort(nullptr, "over"), MUSTER_OK);
+  EXPECT_EQ(muster_group_failure(nullptr), MUSTER_ERROR_ABORTED);
+  EXPECT_THAT(muster_last_error(), StartsWith("muster_group_failure: group world: "));
+}
+
+TEST_F(CAbi, AForkedChildIsToldOfExecAlone) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const bool refused = muster_rank() == -1 && muster_last_error_code() == MUSTER_ERROR_FORKED;
+    const std::string said = muster_last_error();
+    const bool in_c = said.starts_with("muster_rank: this is a child of fork()") &&
+                      said.ends_with("use exec to start ranks");
+    _exit(refused && in_c ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(CAbi, OptionsOfAnotherSizeAreRefused) {
   muster_call_options options = MUSTER_CALL_OPTIONS;
   EXPECT_EQ(muster_barrier(nullptr, &options, nullptr), MUSTER_OK);
   for (const size_t size : {size_t{0}, sizeof(options) - 8, sizeof(options) + 8}) {
     options.struct_size = size;
     EXPECT_EQ(muster_barrier(nullptr, &options, nullptr), MUSTER_ERROR_INVALID_ARGUMENT);
-    EXPECT_THAT(muster_last_error(), HasSubstr("muster_call_options::struct_size"));
+    EXPECT_THAT(muster_last_error(),
+                HasSubstr("muster_barrier: muster_call_options.struct_size is "));
   }
 }
 

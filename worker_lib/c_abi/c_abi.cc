@@ -1,10 +1,12 @@
 #include "worker_lib/c_abi/c_abi.h"
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "muster/training.h"
 
@@ -23,6 +25,43 @@ Enum enum_of_number(int number, Enum last, const char* type) {
            std::to_string(static_cast<int>(last)));
   }
   return static_cast<Enum>(number);
+}
+
+muster_status remember(const DistributedError& error) noexcept {
+  last_failure = error;
+  return static_cast<muster_status>(error.code());
+}
+
+// What the library's messages call by its C++ name.
+struct CName {
+  std::string_view in_cpp;
+  std::string_view in_c;
+};
+constexpr std::array kCNames{
+    CName{"init_process_group", "muster_init"},
+    CName{"destroy_process_group", "muster_destroy"},
+    CName{"is_member()", "muster_group_is_member()"},
+    CName{"recv_any() receives", "muster_recv() with from < 0 receives"},
+    CName{"exec, or spawn() (muster/spawn.h), to", "exec to"},
+    CName{"InitOptions::timeout", "muster_init_options.timeout_ms"},
+    CName{"InitOptions::", "muster_init_options."},
+};
+
+std::string with_c_names(std::string text) {
+  for (const CName& name : kCNames) {
+    for (size_t at = text.find(name.in_cpp); at != std::string::npos;
+         at = text.find(name.in_cpp, at + name.in_c.size())) {
+      text.replace(at, name.in_cpp.size(), name.in_c);
+    }
+  }
+  return text;
+}
+
+DistributedError in_words_of_c(const DistributedError& error, const char* function) {
+  std::string message = with_c_names(error.what());
+  if (error.operation().empty()) message.insert(0, std::string(function) + ": ");
+  return {error.code(), message, with_c_names(error.operation()), error.group(),
+          error.failed_ranks()};
 }
 
 constexpr bool same(ErrorCode code, muster_status status) {
@@ -50,24 +89,20 @@ static_assert(static_cast<int>(DType::float16) == MUSTER_FLOAT16 &&
 
 }  // namespace
 
-muster_status remember(const DistributedError& error) noexcept {
-  last_failure = error;
-  return static_cast<muster_status>(error.code());
-}
-
-muster_status remember_current_exception() noexcept {
+muster_status remember_current_exception(const char* function) noexcept {
   try {
-    throw;
-  } catch (const DistributedError& error) {
-    return remember(error);
-  } catch (const std::bad_alloc&) {
-    return remember(kOutOfMemory);
-  } catch (const std::exception& error) {
     try {
-      return remember(DistributedError(ErrorCode::system, error.what()));
+      throw;
+    } catch (const DistributedError& error) {
+      return remember(in_words_of_c(error, function));
     } catch (const std::bad_alloc&) {
       return remember(kOutOfMemory);
+    } catch (const std::exception& error) {
+      return remember(
+          DistributedError(ErrorCode::system, std::string(function) + ": " + error.what()));
     }
+  } catch (const std::bad_alloc&) {
+    return remember(kOutOfMemory);
   }
 }
 
@@ -77,6 +112,10 @@ void refuse(const std::string& message) {
 
 void require(const void* pointer, const char* name) {
   if (pointer == nullptr) refuse(std::string(name) + " is NULL");
+}
+
+void require_out(const void* pointer, const char* name) {
+  if (pointer == nullptr) refuse(std::string(name) + " is NULL: it says where the result goes");
 }
 
 DType dtype_of_number(int number) {
@@ -158,9 +197,9 @@ InitOptions init_options_of(const muster_init_options* given) {
   return options;
 }
 
-int is_available(bool (*available)(std::string*)) {
+int is_available(const char* function, bool (*available)(std::string*)) {
   int answer = 0;
-  guarded([&] {
+  guarded(function, [&] {
     std::string why;
     if (!available(&why)) throw DistributedError(ErrorCode::backend, why);
     answer = 1;
@@ -222,7 +261,7 @@ size_t muster_last_error_ranks(int* ranks, size_t capacity) {
 }
 
 muster_status muster_init(const muster_init_options* options) {
-  return guarded([&] { init_process_group(init_options_of(options)); });
+  return guarded(__func__, [&] { init_process_group(init_options_of(options)); });
 }
 
 void muster_destroy(void) {
@@ -234,51 +273,51 @@ int muster_is_initialized(void) {
 }
 
 int muster_rank(void) {
-  return guarded_number(rank);
+  return guarded_number(__func__, rank);
 }
 
 int muster_world_size(void) {
-  return guarded_number(world_size);
+  return guarded_number(__func__, world_size);
 }
 
 int muster_local_rank(void) {
-  return guarded_number(local_rank);
+  return guarded_number(__func__, local_rank);
 }
 
 int muster_local_world_size(void) {
-  return guarded_number(local_world_size);
+  return guarded_number(__func__, local_world_size);
 }
 
 int muster_node_rank(void) {
-  return guarded_number(node_rank);
+  return guarded_number(__func__, node_rank);
 }
 
 int muster_restart_count(void) {
-  return guarded_number(restart_count);
+  return guarded_number(__func__, restart_count);
 }
 
 int muster_cuda_device(void) {
-  return guarded_number([] {
+  return guarded_number(__func__, [] {
     const Device own = device();
     return own.kind == Device::Kind::cuda ? own.index : -1;
   });
 }
 
 int muster_is_nccl_available(void) {
-  return is_available(is_nccl_available);
+  return is_available(__func__, is_nccl_available);
 }
 
 int muster_is_gloo_available(void) {
-  return is_available(is_gloo_available);
+  return is_available(__func__, is_gloo_available);
 }
 
 muster_status muster_should_stop(int* stop, const muster_call_options* options) {
-  return guarded([&] {
-    require(stop, "stop");
+  return guarded(__func__, [&] {
+    require_out(stop, "stop");
     *stop = should_stop(Call(options).options) ? 1 : 0;
   });
 }
 
 muster_status muster_request_stop(void) {
-  return guarded([] { request_stop(); });
+  return guarded(__func__, [] { request_stop(); });
 }

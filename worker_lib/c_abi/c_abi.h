@@ -26,26 +26,26 @@ struct muster_shared_memory {
 
 namespace muster::c_abi {
 
-// Remembers the failure for the thread's muster_last_error() and its companions.
-muster_status remember(const DistributedError& error) noexcept;
-// The same for the exception that is being handled, whatever it is.
-muster_status remember_current_exception() noexcept;
+// Remembers the exception that is being handled, whatever it is, for the thread's
+// muster_last_error() and its companions, in the words of C. Where no operation had a part in it
+// `function`, the C function that was called, goes in front.
+muster_status remember_current_exception(const char* function) noexcept;
 
 template <typename Body>
-muster_status guarded(Body&& body) noexcept {
+muster_status guarded(const char* function, Body&& body) noexcept {
   try {
     body();
     return MUSTER_OK;
   } catch (...) {
-    return remember_current_exception();
+    return remember_current_exception(function);
   }
 }
 
 // For functions that return a number: -1 is failure.
 template <typename Body>
-int guarded_number(Body&& body) noexcept {
+int guarded_number(const char* function, Body&& body) noexcept {
   int number = -1;
-  guarded([&] { number = body(); });
+  guarded(function, [&] { number = body(); });
   return number;
 }
 
@@ -53,6 +53,8 @@ int guarded_number(Body&& body) noexcept {
 
 // Refuses, by the parameter's name, a pointer that must not be null.
 void require(const void* pointer, const char* name);
+// The same for where a result is to be put.
+void require_out(const void* pointer, const char* name);
 
 // The numbers of muster.h as the enumerations of the library; refuse others.
 DType dtype_of_number(int number);
@@ -67,7 +69,7 @@ template <typename Options>
 Options options_or(const Options* given, const Options& initial, const char* type) {
   if (given == nullptr) return initial;
   if (given->struct_size != sizeof(Options)) {
-    refuse(std::string(type) + "::struct_size is " + std::to_string(given->struct_size) +
+    refuse(std::string(type) + ".struct_size is " + std::to_string(given->struct_size) +
            " and this library knows " + std::to_string(sizeof(Options)) +
            "; begin with its initialiser macro, or compile against the muster.h of this library");
   }
@@ -76,7 +78,7 @@ Options options_or(const Options* given, const Options& initial, const char* typ
 
 // Options of one call, and the memory that it is about.
 struct Call {
-  explicit Call(const muster_call_options* options);
+  explicit Call(const muster_call_options* given);
 
   Buffer buffer(void* data, size_t count, DType dtype) const {
     return {data, count, dtype, device};

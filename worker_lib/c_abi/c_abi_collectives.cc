@@ -36,7 +36,7 @@ struct Collective {
 
 muster_status muster_barrier(muster_group* group, const muster_call_options* options,
                              muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     ProcessGroup members = group_of(group);
     const Call call(options);
     perform(
@@ -47,13 +47,14 @@ muster_status muster_barrier(muster_group* group, const muster_call_options* opt
 
 muster_status muster_monitored_barrier(muster_group* group, int wait_all_ranks,
                                        const muster_call_options* options) {
-  return guarded(
-      [&] { group_of(group).monitored_barrier(Call(options).options, wait_all_ranks != 0); });
+  return guarded(__func__, [&] {
+    group_of(group).monitored_barrier(Call(options).options, wait_all_ranks != 0);
+  });
 }
 
 muster_status muster_broadcast(muster_group* group, void* data, size_t count, int dtype, int root,
                                const muster_call_options* options, muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     Collective of(group, dtype, options);
     const Buffer all = of.buffer(data, count);
     perform(
@@ -65,7 +66,7 @@ muster_status muster_broadcast(muster_group* group, void* data, size_t count, in
 muster_status muster_reduce(muster_group* group, const void* in, void* out, size_t count, int dtype,
                             int op, int root, const muster_call_options* options,
                             muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     Collective of(group, dtype, options);
     const ReduceOp reduction = reduce_op_of_number(op);
     const ConstBuffer from = of.buffer(in, count);
@@ -81,7 +82,7 @@ muster_status muster_reduce(muster_group* group, const void* in, void* out, size
 muster_status muster_all_reduce(muster_group* group, const void* in, void* out, size_t count,
                                 int dtype, int op, const muster_call_options* options,
                                 muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     Collective of(group, dtype, options);
     const ReduceOp reduction = reduce_op_of_number(op);
     const ConstBuffer from = of.buffer(in, count);
@@ -94,7 +95,7 @@ muster_status muster_all_reduce(muster_group* group, const void* in, void* out, 
 
 muster_status muster_gather(muster_group* group, const void* in, void* out, size_t count, int dtype,
                             int root, const muster_call_options* options, muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     Collective of(group, dtype, options);
     const ConstBuffer from = of.buffer(in, count);
     const Buffer to = of.at_root(root, out, all_blocks(of.group, count));
@@ -107,7 +108,7 @@ muster_status muster_gather(muster_group* group, const void* in, void* out, size
 muster_status muster_gather_v(muster_group* group, const void* in, size_t in_count, void* out,
                               const size_t* counts, int dtype, int root,
                               const muster_call_options* options, muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     Collective of(group, dtype, options);
     const auto blocks = of.counts_at_root(root, counts);
     const ConstBuffer from = of.buffer(in, in_count);
@@ -122,7 +123,7 @@ muster_status muster_gather_v(muster_group* group, const void* in, size_t in_cou
 
 muster_status muster_all_gather(muster_group* group, const void* in, void* out, size_t count,
                                 int dtype, const muster_call_options* options, muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     Collective of(group, dtype, options);
     const ConstBuffer from = of.buffer(in, count);
     const Buffer to = of.buffer(out, all_blocks(of.group, count));
@@ -135,7 +136,7 @@ muster_status muster_all_gather(muster_group* group, const void* in, void* out, 
 muster_status muster_all_gather_v(muster_group* group, const void* in, void* out,
                                   const size_t* counts, int dtype,
                                   const muster_call_options* options, muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     Collective of(group, dtype, options);
     const auto blocks = counts_of(of.group, counts, "counts");
     const ConstBuffer from = of.buffer(in, own_count(of.group, blocks));
@@ -149,7 +150,7 @@ muster_status muster_all_gather_v(muster_group* group, const void* in, void* out
 muster_status muster_scatter(muster_group* group, const void* in, void* out, size_t count,
                              int dtype, int root, const muster_call_options* options,
                              muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     Collective of(group, dtype, options);
     const ConstBuffer from = of.at_root(root, in, all_blocks(of.group, count));
     const Buffer to = of.buffer(out, count);
@@ -162,7 +163,7 @@ muster_status muster_scatter(muster_group* group, const void* in, void* out, siz
 muster_status muster_scatter_v(muster_group* group, const void* in, const size_t* counts, void* out,
                                size_t out_count, int dtype, int root,
                                const muster_call_options* options, muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     Collective of(group, dtype, options);
     const auto blocks = of.counts_at_root(root, counts);
     const ConstBuffer from = of.at_root(root, in, sum_of(blocks));
@@ -178,7 +179,7 @@ muster_status muster_scatter_v(muster_group* group, const void* in, const size_t
 muster_status muster_reduce_scatter(muster_group* group, const void* in, void* out, size_t count,
                                     int dtype, int op, const muster_call_options* options,
                                     muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     Collective of(group, dtype, options);
     const ReduceOp reduction = reduce_op_of_number(op);
     const ConstBuffer from = of.buffer(in, all_blocks(of.group, count));
@@ -192,7 +193,7 @@ muster_status muster_reduce_scatter(muster_group* group, const void* in, void* o
 muster_status muster_reduce_scatter_v(muster_group* group, const void* in, void* out,
                                       const size_t* counts, int dtype, int op,
                                       const muster_call_options* options, muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     Collective of(group, dtype, options);
     const ReduceOp reduction = reduce_op_of_number(op);
     const auto blocks = counts_of(of.group, counts, "counts");
@@ -208,7 +209,7 @@ muster_status muster_reduce_scatter_v(muster_group* group, const void* in, void*
 
 muster_status muster_all_to_all(muster_group* group, const void* in, void* out, size_t count,
                                 int dtype, const muster_call_options* options, muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     Collective of(group, dtype, options);
     const size_t total = all_blocks(of.group, count);
     const ConstBuffer from = of.buffer(in, total);
@@ -222,7 +223,7 @@ muster_status muster_all_to_all(muster_group* group, const void* in, void* out, 
 muster_status muster_all_to_all_v(muster_group* group, const void* in, const size_t* send_counts,
                                   void* out, const size_t* recv_counts, int dtype,
                                   const muster_call_options* options, muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     Collective of(group, dtype, options);
     const auto sent = counts_of(of.group, send_counts, "send_counts");
     const auto received = counts_of(of.group, recv_counts, "recv_counts");

@@ -26,16 +26,16 @@ using namespace muster;
 using namespace muster::c_abi;
 
 muster_status muster_world(muster_group** group) {
-  return guarded([&] {
-    require(group, "group");
+  return guarded(__func__, [&] {
+    require_out(group, "group");
     *group = std::make_unique<muster_group>(world()).release();
   });
 }
 
 muster_status muster_new_group(const int* ranks, size_t count, const muster_group_options* options,
                                muster_group** group) {
-  return guarded([&] {
-    require(group, "group");
+  return guarded(__func__, [&] {
+    require_out(group, "group");
     if (count > 0) require(ranks, "ranks");
     std::vector<GlobalRank> members;
     for (size_t i = 0; i < count; ++i)
@@ -48,8 +48,8 @@ muster_status muster_new_group(const int* ranks, size_t count, const muster_grou
 
 muster_status muster_split(muster_group* group, int color, int key,
                            const muster_group_options* options, muster_group** split) {
-  return guarded([&] {
-    require(split, "split");
+  return guarded(__func__, [&] {
+    require_out(split, "split");
     auto handle = std::make_unique<muster_group>();
     handle->group = group_of(group).split(color, key, group_options_of(options));
     *split = handle.release();
@@ -61,34 +61,36 @@ void muster_group_free(muster_group* group) {
 }
 
 int muster_group_is_member(muster_group* group) {
-  return guarded_number([&] { return group_of(group).is_member() ? 1 : 0; }) == 1 ? 1 : 0;
+  return guarded_number(__func__, [&] { return group_of(group).is_member() ? 1 : 0; }) == 1 ? 1 : 0;
 }
 
 int muster_group_rank(muster_group* group) {
-  return guarded_number([&] { return group_of(group).rank().value; });
+  return guarded_number(__func__, [&] { return group_of(group).rank().value; });
 }
 
 int muster_group_size(muster_group* group) {
-  return guarded_number([&] { return group_of(group).size(); });
+  return guarded_number(__func__, [&] { return group_of(group).size(); });
 }
 
 int muster_group_global_rank(muster_group* group, int group_rank) {
-  return guarded_number([&] { return group_of(group).global_rank(GroupRank{group_rank}).value; });
+  return guarded_number(__func__,
+                        [&] { return group_of(group).global_rank(GroupRank{group_rank}).value; });
 }
 
 int muster_group_from_global_rank(muster_group* group, int global_rank) {
-  return guarded_number([&] { return group_of(group).group_rank(GlobalRank{global_rank}).value; });
+  return guarded_number(__func__,
+                        [&] { return group_of(group).group_rank(GlobalRank{global_rank}).value; });
 }
 
 const char* muster_group_name(muster_group* group) {
   const char* name = "";
   // The group itself owns the string: it outlives the handle that group_of() returns.
-  guarded([&] { name = group_of(group).name().c_str(); });
+  guarded(__func__, [&] { name = group_of(group).name().c_str(); });
   return name;
 }
 
 muster_status muster_group_abort(muster_group* group, const char* reason) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     ProcessGroup aborted = group_of(group);
     if (reason == nullptr) {
       aborted.abort();
@@ -99,7 +101,7 @@ muster_status muster_group_abort(muster_group* group, const char* reason) {
 }
 
 muster_status muster_group_failure(muster_group* group) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     if (const auto failure = group_of(group).failure()) throw DistributedError(*failure);
   });
 }
@@ -107,8 +109,8 @@ muster_status muster_group_failure(muster_group* group) {
 muster_status muster_allocate_shared(muster_group* group, size_t bytes,
                                      const muster_call_options* options,
                                      muster_shared_memory** memory) {
-  return guarded([&] {
-    require(memory, "memory");
+  return guarded(__func__, [&] {
+    require_out(memory, "memory");
     auto handle = std::make_unique<muster_shared_memory>();
     handle->memory = group_of(group).allocate_shared(bytes, Call(options).options);
     *memory = handle.release();
@@ -129,7 +131,7 @@ void muster_shared_memory_free(muster_shared_memory* memory) {
 
 muster_status muster_work_wait(muster_work* work, int64_t timeout_ms) {
   bool complete = true;
-  const muster_status status = guarded([&] {
+  const muster_status status = guarded(__func__, [&] {
     require(work, "work");
     if (timeout_ms < 0) {
       work->work.wait();
@@ -141,7 +143,7 @@ muster_status muster_work_wait(muster_work* work, int64_t timeout_ms) {
 }
 
 muster_status muster_work_synchronize(muster_work* work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     require(work, "work");
     work->work.synchronize();
   });
@@ -149,7 +151,7 @@ muster_status muster_work_synchronize(muster_work* work) {
 
 muster_status muster_work_status(muster_work* work) {
   bool complete = true;
-  const muster_status status = guarded([&] {
+  const muster_status status = guarded(__func__, [&] {
     require(work, "work");
     complete = work->work.is_completed();
     if (!complete) return;
@@ -159,7 +161,7 @@ muster_status muster_work_status(muster_work* work) {
 }
 
 int muster_work_source(muster_work* work) {
-  return guarded_number([&] {
+  return guarded_number(__func__, [&] {
     require(work, "work");
     return work->work.is_completed() ? work->work.source().value : -1;
   });

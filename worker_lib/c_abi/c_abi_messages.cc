@@ -36,7 +36,7 @@ P2POp p2p_of(const muster_p2p& op, const Call& call) {
 
 muster_status muster_send(muster_group* group, const void* data, size_t count, int dtype, int to,
                           int tag, const muster_call_options* options, muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     ProcessGroup members = group_of(group);
     const Call call(options);
     const ConstBuffer sent = call.buffer(data, count, dtype_of_number(dtype));
@@ -49,7 +49,7 @@ muster_status muster_send(muster_group* group, const void* data, size_t count, i
 muster_status muster_recv(muster_group* group, void* data, size_t count, int dtype, int from,
                           int tag, int* source, const muster_call_options* options,
                           muster_work** work) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     ProcessGroup members = group_of(group);
     const Call call(options);
     const Buffer received = call.buffer(data, count, dtype_of_number(dtype));
@@ -72,12 +72,12 @@ muster_status muster_recv(muster_group* group, void* data, size_t count, int dty
 
 muster_status muster_batch(muster_group* group, const muster_p2p* ops, size_t count,
                            const muster_call_options* options, muster_work** works) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     ProcessGroup members = group_of(group);
     const Call call(options);
     if (count > 0) {
       require(ops, "ops");
-      require(works, "works");
+      require_out(works, "works");
     }
     std::vector<P2POp> batch;
     std::vector<std::unique_ptr<muster_work>> handles;
@@ -96,9 +96,9 @@ muster_status muster_batch(muster_group* group, const muster_p2p* ops, size_t co
 muster_status muster_broadcast_bytes(muster_group* group, const void* bytes, size_t length,
                                      int root, void** out, size_t* out_length,
                                      const muster_call_options* options) {
-  return guarded([&] {
-    require(out, "out");
-    require(out_length, "out_length");
+  return guarded(__func__, [&] {
+    require_out(out, "out");
+    require_out(out_length, "out_length");
     ProcessGroup members = group_of(group);
     const Call call(options);
     std::string text;
@@ -112,9 +112,9 @@ muster_status muster_broadcast_bytes(muster_group* group, const void* bytes, siz
 muster_status muster_all_gather_bytes(muster_group* group, const void* bytes, size_t length,
                                       void** out, size_t* lengths,
                                       const muster_call_options* options) {
-  return guarded([&] {
-    require(out, "out");
-    require(lengths, "lengths");
+  return guarded(__func__, [&] {
+    require_out(out, "out");
+    require_out(lengths, "lengths");
     const Call call(options);
     const std::vector<std::string> texts =
         group_of(group).all_gather_bytes(view_of(bytes, length), call.options);

@@ -19,8 +19,9 @@
 //
 // - Every function that returns a muster_status says MUSTER_OK, or why it failed. Then
 //   muster_last_error() and its companions tell the rest, for this thread, until its next failing
-//   call. What a function returns through pointers is untouched when it fails. Nothing is ever
-//   thrown into the caller.
+//   call. The message begins with the operation ("all_reduce 17 of group world: ..."), or with the
+//   C function where none was under way. What a function returns through pointers is untouched when
+//   it fails. Nothing is ever thrown into the caller.
 // - A group is a handle; NULL means the group of all ranks. Ranks are plain integers: roots and
 //   peers are ranks of the group, the lists of muster_new_group() are ranks of the job.
 // - `count` is the number of elements of one block. A buffer that holds a block for each of the n
@@ -126,7 +127,7 @@ typedef struct muster_shared_memory muster_shared_memory;
 MUSTER_API muster_status muster_last_error_code(void);
 // One line; "" before any failure.
 MUSTER_API const char* muster_last_error(void);
-// "all_reduce" and "world"; "" where no operation of a group was under way.
+// "all_reduce", or the call that failed ("muster_init"), and "world"; "" where there was none.
 MUSTER_API const char* muster_last_error_operation(void);
 MUSTER_API const char* muster_last_error_group(void);
 // Ranks of the job, ascending: who died, did not come, or called something else. Copies the first
