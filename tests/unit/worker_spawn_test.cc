@@ -130,11 +130,13 @@ TEST(WorkerSpawn, RanksPassEarlierCallsAndReachTheirOwn) {
   const Notes notes(second);
   first.environment = second.environment;
   const SpawnResult one = spawn(1, [](int) -> int { return 0; }, first);
-  const bool was_passed = one.ranks.empty();
+  const bool was_passed = one.skipped();
   const SpawnResult two =
       spawn(2, [&](int rank) -> int { return was_passed && one.ok() ? 20 + rank : 1; }, second);
   EXPECT_EQ(one.ranks.size(), 1U);
   EXPECT_THAT(two.exit_code(), testing::AnyOf(20, 21)) << two.message();
+  EXPECT_FALSE(one.skipped());
+  EXPECT_FALSE(two.skipped());
 }
 
 TEST(WorkerSpawn, AFailureStopsTheRestAndIsNamed) {

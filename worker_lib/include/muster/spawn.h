@@ -18,8 +18,10 @@
 // the same call of spawn(), which there runs the function and ends the process with its result; it
 // does not return. What comes before spawn() in main() must therefore be the same in all of them
 // and should be little. A program may call spawn() several times: ranks of the third call pass the
-// first two at once (they return an empty result there). Ranks that run on their own machine each,
-// restarts and logs are the launcher's business: see muster(1).
+// first two at once, which do and wait for nothing there and return a result without ranks. So what
+// uses a result before the last call asks first whether there is one:
+// `if (!first.skipped()) report(first);`. Ranks that run on their own machine each, restarts and
+// logs are the launcher's business: see muster(1).
 //
 // The ranks get RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and
 // MASTER_PORT (a store that the calling process serves on loopback), so init_process_group() needs
@@ -42,7 +44,7 @@ namespace muster {
 struct SpawnOptions {
   // Tells the calls of a program apart where ranks may make others before it than this process did;
   // none: its number among the calls.
-  std::string name;
+  std::string name = {};
   // Added to the environment of the ranks.
   std::vector<std::pair<std::string, std::string>> environment = {};
   // What ranks see as argv[1] and so on; none: what this process got.
@@ -64,10 +66,13 @@ struct RankExit {
 };
 
 struct SpawnResult {
-  std::vector<RankExit> ranks;
+  std::vector<RankExit> ranks = {};
   // The rank that failed first; none: all went well.
   std::optional<GlobalRank> failed = {};
 
+  // This process is a rank of a later call and only passed this one.
+  bool skipped() const { return ranks.empty(); }
+  // No rank has failed: true where it was skipped, too.
   bool ok() const { return !failed; }
   // 0, or the code of the rank that failed first.
   int exit_code() const { return failed ? ranks[static_cast<size_t>(failed->value)].code : 0; }
