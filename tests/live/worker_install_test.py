@@ -131,7 +131,7 @@ class Installed(LiveTest):
         for name in names:
             with open(os.path.join(folder, name)) as f:
                 text = f.read()
-            for include in re.findall(r'#include\s*[<"]([^">]+)', text):
+            for include in re.findall(r'(?m)^#include\s*[<"]([^">]+)', text):
                 self.assertTrue("muster/" in include or "/" not in include and ".h" not in include
                                 or include in ("stddef.h", "stdint.h"), f"{name} includes {include}")
             opening = text[:text.index("#pragma once")]

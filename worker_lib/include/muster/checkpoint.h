@@ -1,7 +1,9 @@
 // A checkpoint that is either the old one or the new one, never half of it.
 //
-//   std::optional<std::string> saved = muster::load_checkpoint("run7.ckpt");   // all ranks: same
-//   bytes int epoch = saved ? restore(model, *saved) : 0; for (; epoch < epochs; ++epoch) {
+//   // On all ranks the same bytes, or none.
+//   std::optional<std::string> saved = muster::load_checkpoint("run7.ckpt");
+//   int epoch = saved ? restore(model, *saved) : 0;
+//   for (; epoch < epochs; ++epoch) {
 //     train(epoch, model);
 //     muster::save_checkpoint("run7.ckpt", [&](std::ostream& out) { write(model, out); });
 //   }

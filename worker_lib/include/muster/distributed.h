@@ -1,4 +1,6 @@
-// Everything: #include <muster/distributed.h>.
+// Everything of the library for C++.
+//
+//   #include <muster/distributed.h>
 //
 //   muster::init_process_group();
 //   std::vector<float> gradients(1000, 1.0F);

@@ -1,12 +1,16 @@
 // The one exception that the library throws.
 //
+//   #include <cstdio>
+//   #include <muster/process_group.h>
+//
 //   try {
 //     muster::world().all_reduce(gradients);
 //   } catch (const muster::DistributedError& error) {
 //     // "all_reduce 17 of group world: rank 2 (node7, pid 4711) died; ..."
 //     std::fprintf(stderr, "%s\n", error.what());
-//     if (error.code() == muster::ErrorCode::peer_failed) return 1;   // the launcher starts us
-//     anew throw;
+//     // The launcher starts all ranks anew.
+//     if (error.code() == muster::ErrorCode::peer_failed) return 1;
+//     throw;
 //   }
 //
 // Where a call throws, its buffers' contents are undefined unless the code is invalid_argument,

@@ -1,11 +1,17 @@
 // Averages a list of buffers between the ranks while the backward pass still computes the others.
 //
-//   std::vector<muster::Buffer> gradients{layer1.dw, layer1.db, layer2.dw, layer2.db};  // forward
-//   order muster::GradientBuckets buckets(muster::world(), gradients); for (...) {
-//     backward(layer2, ...);
-//     buckets.ready(3); buckets.ready(2);     // their all_reduce begins here, as soon as a bucket
-//     is full backward(layer1, ...); buckets.ready(1); buckets.ready(0); buckets.wait(); //
-//     gradients now hold the averages, on all ranks step(parameters, gradients);
+//   // In the order of the forward pass.
+//   muster::GradientBuckets buckets(muster::world(),
+//                                   {layer1.dw, layer1.db, layer2.dw, layer2.db});
+//   for (int step = 0; step < steps; ++step) {
+//     backward(layer2);
+//     buckets.ready(3);  // The all_reduce begins as soon as a bucket is full.
+//     buckets.ready(2);
+//     backward(layer1);
+//     buckets.ready(1);
+//     buckets.ready(0);
+//     buckets.wait();    // The gradients now hold the averages, on all ranks.
+//     update(layer1, layer2);
 //   }
 //
 // The method is that of PyTorch's DistributedDataParallel (Li et al., "PyTorch Distributed:

@@ -1,7 +1,10 @@
 // Joining the job: from here on this process is a rank.
 //
+//   #include <cstdio>
+//   #include <muster/init.h>
+//
 //   int main() {
-//     muster::init_process_group();               // RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT ...
+//     muster::init_process_group();  // By RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
 //     std::printf("rank %d of %d\n", muster::rank(), muster::world_size());
 //     muster::world().barrier();
 //     muster::destroy_process_group();

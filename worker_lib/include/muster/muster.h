@@ -1,5 +1,6 @@
 // The library for C, and for languages that call C.
 //
+//   #include <stdio.h>
 //   #include <muster/muster.h>
 //
 //   int main(void) {

@@ -1,12 +1,16 @@
 // A group of ranks and the operations between them.
 //
-//   muster::init_process_group();                        // see init.h
+//   #include <vector>
+//   #include <muster/init.h>
+//   #include <muster/process_group.h>
+//
+//   muster::init_process_group();
 //   muster::ProcessGroup world = muster::world();
 //   std::vector<float> loss{0.25f};
 //   world.all_reduce(loss, muster::ReduceOp::average);
-//   muster::ProcessGroup even = muster::new_group({{0}, {2}});   // global ranks 0 and 2
+//   muster::ProcessGroup even = muster::new_group({{0}, {2}});  // Ranks 0 and 2 of the job.
 //   if (even.is_member()) even.broadcast(loss, muster::GroupRank{0});
-//   world.barrier();
+//   world.barrier({.timeout = std::chrono::seconds(5)});
 //
 // The operations are MPI's and torch.distributed's, with their meanings (MPI 4.0, chapters 3 and 6;
 // the documentation of torch.distributed):

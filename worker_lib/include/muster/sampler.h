@@ -1,8 +1,8 @@
 // Which samples of a data set this rank trains on.
 //
 //   muster::DistributedSampler sampler(images.size(), {.seed = 7});
-//   for (int epoch = 0; epoch < epochs; ++epoch) {
-//     sampler.set_epoch(epoch);                    // a new order, the same one on all ranks
+//   for (unsigned epoch = 0; epoch < epochs; ++epoch) {
+//     sampler.set_epoch(epoch);  // A new order, the same one on all ranks.
 //     for (size_t sample : sampler) train(images[sample]);
 //   }
 //

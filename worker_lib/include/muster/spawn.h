@@ -1,8 +1,13 @@
 // Starting ranks from inside one program.
 //
+//   #include <cstdio>
+//   #include <muster/init.h>
+//   #include <muster/spawn.h>
+//
 //   int train(int rank) {
 //     muster::init_process_group();
 //     muster::world().barrier();
+//     std::printf("rank %d is done\n", rank);
 //     muster::destroy_process_group();
 //     return 0;
 //   }

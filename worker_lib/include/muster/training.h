@@ -1,13 +1,16 @@
 // Two moments in which the ranks of a training job have to agree: who prepares something first, and
 // at which step all of them stop.
 //
+//   #include <muster/distributed.h>
+//
 //   muster::init_process_group({.on_sigterm = muster::StopPolicy::agree});
 //   // One rank of each node downloads and unpacks; the others find it done.
-//   Dataset data = muster::local_zero_first([] { return Dataset::open_or_download("/tmp/digits");
-//   }); for (int step = 0; !muster::should_stop(); ++step) {
+//   Dataset data = muster::local_zero_first([] { return open_or_download("/tmp/digits"); });
+//   for (int step = 0; !muster::should_stop(); ++step) {
 //     train(step, data);
 //   }
-//   muster::save_checkpoint("last.bin", ...);       // SIGTERM came: all ranks are here, same step
+//   // SIGTERM came to one of them: all ranks are here, at the same step.
+//   muster::save_checkpoint("last.bin", parameters());
 //
 // All of these are collective: every member calls them, in the same order as all its operations.
 // They throw DistributedErrors as the operations of a group do, and not_initialized.

@@ -1,10 +1,13 @@
 // What the operations of a process group work on: element types, reductions, ranks, and views of
 // memory.
 //
+//   #include <vector>
+//   #include <muster/process_group.h>
+//
 //   std::vector<float> gradients(1000);
-//   muster::world().all_reduce(gradients, muster::ReduceOp::average);   // a vector is a Buffer
-//   muster::world().broadcast(muster::Buffer{pointer, 1000, muster::DType::bfloat16,
-//                                            muster::Device::cuda(0)}, muster::GroupRank{0});
+//   muster::world().all_reduce(gradients, muster::ReduceOp::average);  // A vector is a Buffer.
+//   muster::Buffer weights{pointer, 1000, muster::DType::bfloat16, muster::Device::cuda(0)};
+//   muster::world().broadcast(weights, muster::GroupRank{0});
 //
 // A view owns nothing: what it points to must stay alive and, unless an operation says otherwise,
 // untouched until the operation is complete. So a temporary that owns its elements is no Buffer

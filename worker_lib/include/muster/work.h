@@ -1,8 +1,10 @@
 // An operation that was begun and may still be under way: what the *_async calls return.
 //
+//   #include <muster/process_group.h>
+//
 //   muster::Work work = group.all_reduce_async(gradients);
 //   compute_something_else();
-//   work.wait();                     // throws what the operation failed with
+//   work.wait();  // Throws what the operation failed with.
 //
 // A Work is a handle: copies mean the same operation. Letting go of the last one cancels nothing,
 // but a failure may then go unheard. The operation's buffers must stay alive and untouched until it
