@@ -13,10 +13,23 @@
 //     throw;
 //   }
 //
-// Where a call throws, its buffers' contents are undefined unless the code is invalid_argument,
-// not_member or forked: then nothing was sent and nothing changed. After timeout, peer_failed,
-// aborted, stopped, mismatch or backend the group is unusable (its ranks no longer agree on what
-// happened): every further call throws the same error at once. Other groups go on.
+// The number in such a message is that of the operation among those that all members of the group
+// perform together, from 1 on (operations on host and on GPU memory are counted apart, some calls
+// are two or three of them, and sends, receives and monitored_barrier() have none). Ranks that
+// speak of different numbers have lost step.
+//
+// invalid_argument, not_initialized, not_member and forked say that nothing was sent and nothing
+// changed: the buffers are as they were and the group stays usable. But where one rank alone was
+// refused, the others are in the operation and wait for it: it makes the call up, with arguments
+// that are right, or they end by their deadline.
+//
+// With every other code the buffers' contents are undefined, and the group whose operation failed
+// is unusable, since its ranks no longer agree on what happened: every further call throws that
+// error at once (ProcessGroup::failure() tells it). Other groups go on. These failures leave the
+// group usable, since no operation of it failed: those of monitored_barrier(); of new_group() and
+// split(), where it is the new group that cannot be made; a checkpoint that cannot be written or
+// read (system); the block of zero_first() that throws (peer_failed); and lists of GradientBuckets
+// that differ (mismatch).
 #pragma once
 
 #include <cstdint>
@@ -36,7 +49,7 @@ enum class ErrorCode : uint8_t {
   not_member = 3,        // This rank does not belong to the group.
   forked = 4,            // The object was made before a fork(), and this is the child.
   environment = 5,       // A variable is missing, malformed or contradicts another.
-  rendezvous = 6,        // The ranks did not meet.
+  rendezvous = 6,        // The store through which the ranks meet fails or is gone.
   timeout = 7,           // Not done in time; failed_ranks() are those that did not come.
   peer_failed = 8,       // Another rank died or left; failed_ranks() names it.
   aborted = 9,           // abort() was called here or on another rank.

@@ -65,8 +65,8 @@ class BucketState;
 class MUSTER_API GradientBuckets {
  public:
   // Collective: all members make it with the same list of counts, dtypes and options; where they
-  // differ, all throw ErrorCode::mismatch. The buffers must stay where they are as long as this
-  // object lives. Buffers of one bucket have one dtype and device.
+  // differ, all throw ErrorCode::mismatch, and the group stays usable. The buffers must stay where
+  // they are as long as this object lives. Buffers of one bucket have one dtype and device.
   //
   // Buffers of a bucket that lie one behind the other in memory (a layout of one vector for all
   // parameters, in their order) are reduced where they are. Others are copied into memory of this

@@ -11,9 +11,20 @@
 //   }
 //
 // Started by muster or torchrun (env://), by mpirun or srun (their variables say rank and world),
-// or by hand: a program that no launcher started is a world of one. Errors are DistributedErrors
-// with code environment (a variable is missing, malformed, or contradicts another), rendezvous (the
-// others did not come), timeout, invalid_argument or system.
+// or by hand: a program that no launcher started is a world of one. A rank that ends without
+// destroy_process_group(), even by returning from main(), is reported to the others as died.
+//
+// Where joining fails it throws a DistributedError with the code
+// - timeout: ranks did not come (failed_ranks() names them; rank 0 too, where its store does not
+//   answer);
+// - environment: a variable is missing, malformed or contradicts another; two processes were given
+//   the same rank, or ranks different worlds or versions; the port or the meeting file cannot be
+//   used, or another job has it;
+// - rendezvous: the store, through which the ranks meet, broke off, or it is the launcher's and
+//   cannot be reached;
+// - invalid_argument: InitOptions, or joining twice; system: the kernel refused; backend: what
+//   InitOptions::backend asks for is not there; peer_failed or stopped: a rank died, or the job was
+//   told to end, meanwhile.
 //
 // One process group at a time in a process; after destroy_process_group() the next may be
 // initialised. Call these from one thread at a time; rank() and the like from any. Nothing of the
@@ -48,14 +59,12 @@ enum class StopPolicy : uint8_t {
 struct InitOptions {
   Backend backend = Backend::automatic;
 
-  // "env://"              RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT as launchers set them; else
-  // the
-  //                       variables of Open MPI or Slurm; else a world of one.
-  // "tcp://host:port"     rank 0 listens there; `rank` and `world_size` must be given.
-  // "file:///path"        a file on a file system that all ranks see, in a folder that is there;
-  // what
-  //                       an earlier job left in it is recognised. `rank` and `world_size` must be
-  //                       given.
+  // - "env://": RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT as launchers set them; else the
+  //   variables of Open MPI or Slurm; else a world of one.
+  // - "tcp://host:port": rank 0 listens there; `rank` and `world_size` must be given.
+  // - "file:///path": a file on a file system that all ranks see, in a folder that is there; `rank`
+  //   and `world_size` must be given. Rank 0 makes it, and removes it when all have come; what an
+  //   earlier job left in it is recognised.
   std::string init_method = "env://";
 
   std::optional<int> rank = {};        // Instead of RANK.
@@ -79,7 +88,7 @@ MUSTER_API void init_process_group(const InitOptions& options = {});
 // Leaves in order: waits for this rank's own operations that are under way, and tells the others
 // that it left on purpose. Whoever waits for it afterwards is told so. Does nothing when not
 // initialised. Never throws; what went wrong (a peer's death meanwhile) does not matter any more.
-// A process that exits without it counts as failed.
+// A process that ends without it counts as failed: the others are told that it died.
 MUSTER_API void destroy_process_group() noexcept;
 
 MUSTER_API bool is_initialized() noexcept;

@@ -195,7 +195,8 @@ typedef struct muster_call_options {
 
 // A handle of its own for the group of all ranks: NULL serves as well.
 MUSTER_API muster_status muster_world(muster_group** group);
-// Called by the members alone, all with the same ranks of the job in the same order.
+// Called by the members, all with the same ranks of the job in the same order. Others need not call
+// it; who does gets, at once, a group in which muster_group_is_member() is 0.
 MUSTER_API muster_status muster_new_group(const int* ranks, size_t count,
                                           const muster_group_options* options,
                                           muster_group** group);

@@ -27,13 +27,13 @@
 // - Sizes are counts of elements. `count` below is that of the smaller buffer; n is size(). An
 //   operation on zero elements is performed (it synchronises as any other).
 // - In place means: in.data == out.data where both have the same count; where the counts differ,
-// the
-//   smaller one lies where this rank's block of the larger one is (as MPI_IN_PLACE): that is found
-//   by the addresses. Any other overlap is refused.
+//   the smaller one lies where this rank's block of the larger one is (as MPI_IN_PLACE): that is
+//   found by the addresses. Any other overlap is refused.
 // - Refused before anything is sent, with ErrorCode::invalid_argument: wrong counts or dtypes, a
-//   root or peer that the group has not, null data with a count, memory on a device that the group
-//   has no backend for, integer-only reductions of floats. With ErrorCode::not_member: every
-//   operation of a group that this rank is not in.
+//   root or peer that the group has not, sending to or receiving from oneself, null data with a
+//   count, memory on a device that the group has no backend for, integer-only reductions of floats.
+//   With ErrorCode::not_member: every operation of a group that this rank is not in. What only
+//   several ranks together can get wrong is found while they exchange.
 // - Everything blocks up to its deadline only: CallOptions::timeout, else the group's. Then it
 //   throws ErrorCode::timeout and names the ranks that did not come. The death of a member, abort()
 //   and SIGTERM (see StopPolicy) end it within a second.
@@ -87,8 +87,8 @@ struct CallOptions {
 
 struct GroupOptions {
   std::string name = {};  // For messages; empty: "group of ranks 0,2". At most 64 characters.
-  std::optional<std::chrono::milliseconds> timeout =
-      {};                               // Of each operation; none: that of the world.
+  // Of each operation; none: that of the world.
+  std::optional<std::chrono::milliseconds> timeout = {};
   std::optional<Backend> backend = {};  // None: that of the world.
 };
 
@@ -246,16 +246,27 @@ class MUSTER_API ProcessGroup {
   // Returns when every member has called it.
   void barrier(const CallOptions& options = {});
   Work barrier_async(const CallOptions& options = {});
-  // The same, but rank 0 of the group finds out who does not come: where the deadline passes it
+  // The same, but it finds out who does not come: where the deadline of one that came passes it
   // throws on every rank that came, and names all missing ones (`wait_all_ranks`), or the first one
-  // at once (else). Passes through the store, one message per rank: slower than barrier(), and it
-  // works when the backend's own connections do not. The group stays usable.
+  // alone (else). Passes through the store, one message per rank: slower than barrier(), and it
+  // works when the backend's own connections do not.
+  //
+  // Throwing leaves the group usable. But the members' calls belong together by their number: a
+  // rank that missed one must make the call up (it throws at once, and says that it came too late),
+  // or its next one is taken for the one it missed.
   void monitored_barrier(const CallOptions& options = {}, bool wait_all_ranks = true);
 
-  // ---- point to point. A send may return before it is received; a receive returns with the data.
-  // Counts and dtypes of both ends must be equal. `tag` (>= 0) tells several messages between the
-  // same pair apart. NCCL knows no tags and receives from nobody in particular never: then a tag
-  // other than 0 and recv_any() are refused.
+  // ---- point to point: from one rank to another, never to oneself. Counts and dtypes of both ends
+  // must be equal. `tag` (>= 0) tells several messages between the same pair apart. NCCL knows no
+  // tags and receives from nobody in particular never: then a tag other than 0 and recv_any() are
+  // refused.
+  //
+  // A receive returns with the data. A send may return before it is received, or wait for the
+  // receive: how much is taken in between is the backend's business (cpu: on one node just under
+  // 256 KiB for each pair of ranks, less in groups of more than 8, down to 16 KiB; between nodes
+  // what the kernel's socket buffers hold), so nothing may depend on it. Two ranks that both send()
+  // first and recv() then wait for each other until their time is over, once messages are large. To
+  // exchange, begin one of the two (isend(), recv(), then wait()) or use batch_isend_irecv().
 
   void send(ConstBuffer data, GroupRank to, int tag = 0, const CallOptions& options = {});
   void recv(Buffer data, GroupRank from, int tag = 0, const CallOptions& options = {});
@@ -386,8 +397,11 @@ class MUSTER_API SharedMemory {
 MUSTER_API ProcessGroup world();
 
 // A group of these global ranks, in this order. Its members call it, all with the same ranks; no
-// one else has to (who does gets a group with is_member() == false). Groups of the same ranks may
-// be made again and again; they are different groups. Blocks until all members are there.
+// one else has to (who does gets a group with is_member() == false, at once). Groups of the same
+// ranks may be made again and again; they are different groups. Blocks until all members are there;
+// where one does not come it throws ErrorCode::timeout, and all other groups stay usable. Calls for
+// the same ranks belong together by their number: a rank that missed one must make the call up (it
+// throws at once) before the next of them.
 MUSTER_API ProcessGroup new_group(std::span<const GlobalRank> ranks,
                                   const GroupOptions& options = {});
 inline ProcessGroup new_group(std::initializer_list<GlobalRank> ranks,

@@ -143,7 +143,9 @@ consteval int dtype_number() {
 }  // namespace detail
 
 // A C++ type that has a DType: float16, bfloat16, float, double, the signed integers, and unsigned
-// bytes (std::byte too). Not bool, and not the larger unsigned integers.
+// bytes (std::byte too). Not bool, and not the larger unsigned integers. Plain char is int8 where
+// it is signed (x86) and uint8 where it is not (ARM): where both kinds of machine take part, say
+// signed char, unsigned char or std::byte.
 template <typename T>
 concept Element = detail::dtype_number<std::remove_cv_t<T>>() >= 0;
 
