@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -59,6 +60,7 @@ TEST(WorkerEnv, ReadsTheWholeContract) {
   expected.local_rank = 1;
   expected.local_world_size = 4;
   expected.node_rank = 1;
+  expected.place_told = {.local_rank = true, .local_world_size = true, .node_rank = true};
   expected.restart_count = 3;
   expected.run_id = "job-7";
   expected.launcher = Launcher::contract;
@@ -81,6 +83,53 @@ TEST(WorkerEnv, NothingAtAllIsAWorldOfOne) {
   ASSERT_TRUE(self.has_value());
   EXPECT_EQ(*self, Identity());
   EXPECT_EQ(self->meeting_point, MeetingPoint(MeetNobody{}));
+}
+
+// The ranks' nodes, each a letter.
+Members world_on(const std::string& nodes) {
+  Members world;
+  for (size_t rank = 0; rank < nodes.size(); ++rank) {
+    world.peers.push_back(
+        {GlobalRank{static_cast<int>(rank)}, std::string(1, nodes[rank]), "host", 100, ""});
+  }
+  return world;
+}
+
+std::string place_of(Identity self, const std::string& nodes) {
+  complete_place(self, world_on(nodes));
+  return fmt::format("{} of {} on {}", self.local_rank, self.local_world_size, self.node_rank);
+}
+
+TEST(WorkerEnv, APlaceThatNobodyToldFollowsFromTheNodes) {
+  const auto places = [](const std::string& nodes) {
+    std::vector<std::string> all;
+    for (int rank = 0; rank < static_cast<int>(nodes.size()); ++rank) {
+      Identity self;
+      self.rank = rank;
+      all.push_back(place_of(self, nodes));
+    }
+    return all;
+  };
+  using Places = std::vector<std::string>;
+  EXPECT_EQ(places("x"), Places{"0 of 1 on 0"});
+  EXPECT_EQ(places("xxx"), (Places{"0 of 3 on 0", "1 of 3 on 0", "2 of 3 on 0"}));
+  // By the lowest rank of each node, whatever the nodes are called.
+  EXPECT_EQ(places("yxyx"), (Places{"0 of 2 on 0", "0 of 2 on 1", "1 of 2 on 0", "1 of 2 on 1"}));
+}
+
+TEST(WorkerEnv, WhatIsToldOfThePlaceStays) {
+  const InitOptions by_hand{
+      .init_method = "tcp://node0:29500", .rank = 2, .world_size = 4, .local_rank = 3};
+  Outcome<Identity> self = identity_of({{"GROUP_RANK", "5"}}, by_hand);
+  ASSERT_TRUE(self.has_value()) << self.error().message;
+  EXPECT_EQ(place_of(*self, "xyyx"), "3 of 2 on 5");
+  self = identity_of({{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}},
+                     {.init_method = "file:///tmp/m", .rank = 2, .world_size = 4});
+  ASSERT_TRUE(self.has_value()) << self.error().message;
+  EXPECT_EQ(place_of(*self, "xyyx"), "0 of 1 on 1");
+  self = identity_of(contract_of_rank_5());
+  ASSERT_TRUE(self.has_value()) << self.error().message;
+  EXPECT_EQ(place_of(*self, "xxxxxxxx"), "1 of 4 on 1");
 }
 
 TEST(WorkerEnv, AWorldOfOneNeedsNoMeetingPoint) {
@@ -358,6 +407,7 @@ TEST(WorkerEnv, SlurmsStepCountsNotItsAllocation) {
   expected.local_rank = 1;
   expected.local_world_size = 3;
   expected.node_rank = 1;
+  expected.place_told = {.local_rank = true, .local_world_size = true, .node_rank = true};
   expected.launcher = Launcher::slurm;
   expected.meeting_point = MeetAtAddress{"node0", 29500, false};
   EXPECT_EQ(*self, expected);

@@ -47,13 +47,17 @@ void read_place(EnvReader& env, const LauncherNames* names, const InitOptions& o
   const LauncherNames& theirs = names != nullptr ? *names : none;
   const std::optional<int> local_rank = read(theirs.local_rank, env::kLocalRank, 0);
   self.local_rank = options.local_rank.value_or(local_rank.value_or(0));
-  self.node_rank = read(theirs.node_rank, env::kGroupRank, 0).value_or(0);
+  const std::optional<int> node_rank = read(theirs.node_rank, env::kGroupRank, 0);
+  self.node_rank = node_rank.value_or(0);
   std::optional<int> local_size = read(theirs.local_size, env::kLocalWorldSize, 1);
   if (!local_size && theirs.launcher == Launcher::slurm) {
     local_size = slurm_local_size(env, self.node_rank);
     if (!local_size && is_on_one_node(env, theirs, self)) local_size = self.world_size;
   }
   self.local_world_size = local_size.value_or(1);
+  self.place_told = {.local_rank = options.local_rank || local_rank,
+                     .local_world_size = local_size.has_value(),
+                     .node_rank = node_rank.has_value()};
   if (!local_size) return;
   const bool foreign = names != nullptr && !theirs.local_rank.empty() && !options.local_rank;
   env.demand_below(foreign ? theirs.local_rank : env::kLocalRank, self.local_rank,

@@ -1,10 +1,13 @@
 // Who this process is in the job and where the ranks meet, as far as it can be known without
-// talking to anybody: from the options and the environment. Plain values.
+// talking to anybody: from the options and the environment; and, once the ranks have met, its place
+// among those of its node where nobody had said it. Plain values.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <variant>
+
+#include "worker_lib/members.h"
 
 namespace muster::worker {
 
@@ -40,12 +43,21 @@ enum class Launcher : uint8_t {
   slurm,     // srun.
 };
 
+// Which parts of a rank's place options or variables have told.
+struct PlaceTold {
+  bool local_rank = false;
+  bool local_world_size = false;
+  bool node_rank = false;
+  friend bool operator==(const PlaceTold&, const PlaceTold&) = default;
+};
+
 struct Identity {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
   int node_rank = 0;
+  PlaceTold place_told;
   int restart_count = 0;
   std::string run_id;
   Launcher launcher = Launcher::none;
@@ -53,5 +65,10 @@ struct Identity {
 
   friend bool operator==(const Identity&, const Identity&) = default;
 };
+
+// Sets what nobody has told of this rank's place: which of the ranks of its node it is, how many
+// these are, and the how many-th node that is, by each one's lowest rank. REQUIRES: `world` are the
+// ranks of the job, and this is self.rank.
+void complete_place(Identity& self, const Members& world);
 
 }  // namespace muster::worker

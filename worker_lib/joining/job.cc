@@ -120,6 +120,7 @@ Outcome<std::shared_ptr<Job>> Job::join(const InitOptions& options) {
   const std::string interface = process_environment(env::kGlooSocketIfname).value_or("");
   Outcome<Met> met = meet(*self, {.deadline = deadline, .interface = interface});
   if (!met) return tl::unexpected(met.error());
+  complete_place(*self, met->world);
 
   auto parts = std::make_unique<Parts>();
   parts->identity = std::move(*self);
