@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "muster/types.h"
+#include "worker_lib/purpose.h"
 
 namespace muster::worker {
 
@@ -64,6 +65,10 @@ struct Operation {
   // Of GPU memory: the call's stream waits for it at once, so it may as well be performed there.
   bool stream_waits = false;
   uint64_t sequence = 0;  // Of the collectives of this group, from 1: equal on all members.
+  CallPurpose purpose = CallPurpose::itself;
+  // For messages: it was called with counts by rank, which turned out to be equal.
+  bool had_counts = false;
+  std::chrono::milliseconds limit{0};  // For messages: the call's time-out; 0: unknown.
 };
 
 // A send or a receive.
@@ -76,6 +81,7 @@ struct Transfer {
   int tag = 0;
   Device device = {};
   void* stream = nullptr;
+  std::chrono::milliseconds limit{0};  // For messages: the call's time-out; 0: unknown.
 };
 
 }  // namespace muster::worker

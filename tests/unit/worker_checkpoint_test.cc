@@ -206,7 +206,7 @@ TEST_F(Checkpoint, IsNotTouchedWhenARankIsGone) {
       EXPECT_EQ(error.code(), ErrorCode::peer_failed);
       EXPECT_EQ(error.operation(), "save_checkpoint");
       EXPECT_EQ(error.failed_ranks(), (std::vector<GlobalRank>{{2}}));
-      EXPECT_TRUE(std::string(error.what()).starts_with("save_checkpoint: barrier 1 of group"))
+      EXPECT_TRUE(std::string(error.what()).starts_with("save_checkpoint 1 of group"))
           << error.what();
     }
   });

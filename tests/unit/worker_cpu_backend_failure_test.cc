@@ -151,7 +151,7 @@ TEST_P(SocketFailures, ATimeoutSaysWhatTheLateOneDidLast) {
     ASSERT_FALSE(done);
     EXPECT_THAT(done.error().message,
                 HasSubstr(fmt::format("rank {} (testhost, pid {}) has not called it "
-                                      "(its last: all_reduce 16)",
+                                      "in time (its last: all_reduce 16)",
                                       last_, ::getpid())));
   });
 }

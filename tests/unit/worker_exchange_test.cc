@@ -154,8 +154,8 @@ TEST(Exchange, OtherCallsAreToldApartInEveryRespect) {
   EXPECT_EQ(quarrel(reduce, reduce), "");
   const std::string before = "mismatch: rank 1 (host, pid 101) called ";
   const std::string after =
-      " where this rank called reduce 9 (sum of 1 float32, root 0); all members of a group must "
-      "make the same calls in the same order";
+      " where rank 0 (host, pid 100) called reduce 9 (sum of 1 float32, root 0); all members of a "
+      "group must make the same calls in the same order";
   Operation other = reduce;
   other.kind = OpKind::broadcast;
   EXPECT_EQ(quarrel(reduce, other), before + "broadcast 9 (1 float32, root 0)" + after);
@@ -174,13 +174,21 @@ TEST(Exchange, OtherCallsAreToldApartInEveryRespect) {
   other = reduce;
   other.sequence = 10;
   EXPECT_EQ(quarrel(reduce, other), before + "reduce 10 (sum of 1 float32, root 0)" + after);
+  other = reduce;
+  other.purpose = CallPurpose::save_checkpoint;
+  EXPECT_EQ(quarrel(reduce, other), before + "save_checkpoint() 9" + after);
+  EXPECT_EQ(quarrel(other, other), "");
+  other = reduce;
+  other.had_counts = true;
+  EXPECT_EQ(quarrel(reduce, other), "") << "not compared";
 }
 
 TEST(Exchange, CountsOfUnequalBlocksThatDoNotFitAreFoundOut) {
   Operation v{.kind = OpKind::gather, .count = 3, .is_v = true, .sequence = 2};
-  EXPECT_EQ(quarrel(v, v, 8, 4),
-            "mismatch: rank 1 (host, pid 101) sends 8 bytes where this rank expects 4; the counts "
-            "that the ranks pass do not fit each other");
+  EXPECT_EQ(
+      quarrel(v, v, 8, 4),
+      "mismatch: rank 1 (host, pid 101) sends 8 bytes where rank 0 (host, pid 100) expects 4; "
+      "the counts that the ranks pass do not fit each other");
 }
 
 TEST(Exchange, FieldsThatACallHasNoUseForAreNotCompared) {
@@ -200,13 +208,18 @@ TEST(Exchange, EndsAtItsDeadlineAndNamesWhoDidNotCome) {
   MemoryNetwork network;
   End end(network, 3, 0);
   int32_t data = 0;
-  end.exchange.begin(call(OpKind::gather, 1, 1), in(milliseconds{50}));
+  Operation gather = call(OpKind::gather, 1, 1);
+  gather.limit = milliseconds{50};
+  end.exchange.begin(gather, in(gather.limit));
   end.exchange.receive(2, &data, sizeof data);
   end.exchange.receive(1, &data, sizeof data);
   const Outcome<> done = end.exchange.finish();
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code, ErrorCode::timeout);
   EXPECT_THAT(done.error().ranks, ElementsAre(GlobalRank{1}, GlobalRank{2}));
+  EXPECT_THAT(done.error().message,
+              testing::EndsWith(" did not come within 50 ms; look at what they do instead, or give "
+                                "a longer time-out"));
   EXPECT_GE(end.whereabouts.waiting_for(), 1) << "for others who ask";
 }
 

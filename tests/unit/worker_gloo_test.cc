@@ -300,6 +300,22 @@ TEST(GlooBackend, AMessageOfAnotherSizeThanExpectedTimesOut) {
   });
 }
 
+TEST(GlooBackend, ALateReceiveSaysWhatDidNotCome) {
+  for (const int peer : {-1, 1}) {
+    BackendRanks group(2);
+    const Backends backends = group.make(make_gloo_backend);
+    std::vector<int32_t> data(4);
+    Transfer receive = message(OpKind::recv, data, peer);
+    receive.limit = milliseconds{200};
+    const Outcome<int> outcome = of(backends, 0).transfer(receive, after(receive.limit));
+    ASSERT_FALSE(outcome);
+    EXPECT_EQ(outcome.error().code, ErrorCode::timeout);
+    EXPECT_THAT(outcome.error().message,
+                HasSubstr(peer < 0 ? "no message with tag 0 came from anybody within 200 ms"
+                                   : "did not send a message with tag 0 within 200 ms"));
+  }
+}
+
 TEST(GlooBackend, ADeadlineThatHasPassedIsATimeOutAtOnce) {
   BackendRanks group(2);
   const Backends backends = group.make(make_gloo_backend);

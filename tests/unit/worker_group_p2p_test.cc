@@ -180,6 +180,18 @@ TEST(GroupShared, EveryMemberGetsZeroedMemoryOfItsOwn) {
   });
 }
 
+TEST(GroupShared, MoreThanThereCanBeIsRefusedAndHarmsNothing) {
+  FakeJob job(2);
+  job.each([](FakeRank& rank) {
+    if (rank.me == 0) {
+      EXPECT_EQ(thrown_by([&] { rank.world().allocate_shared(size_t{1} << 60); }),
+                "invalid_argument: allocate_shared of group world: 1152921504606846976 bytes for "
+                "each rank; the most is 8796093022208");
+    }
+    rank.world().barrier();
+  });
+}
+
 TEST(GroupShared, MembersThatAskForDifferentAmountsAreTold) {
   FakeJob job(3);
   job.each([](FakeRank& rank) {

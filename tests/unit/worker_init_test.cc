@@ -597,7 +597,8 @@ TEST(WorkerMeeting, ATimeoutNamesThoseWhoDidNotCome) {
   for (const Outcome<Met>* met : {&zero, &other}) {
     ASSERT_FALSE(met->has_value());
     EXPECT_EQ(met->error().code, ErrorCode::timeout) << met->error().message;
-    EXPECT_THAT(met->error().message, StartsWith("ranks 1, 3 and 4 of 5 did not come within 0.5"));
+    EXPECT_THAT(met->error().message,
+                StartsWith("ranks 1, 3 and 4 of 5 did not come within 500 ms: "));
     EXPECT_EQ(met->error().ranks,
               (std::vector<GlobalRank>{GlobalRank{1}, GlobalRank{3}, GlobalRank{4}}));
   }

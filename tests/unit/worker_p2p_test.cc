@@ -262,7 +262,8 @@ TEST_P(Transfers, CountsThatDifferAreNamedAtTheReceiver) {
     ASSERT_FALSE(got);
     EXPECT_EQ(got.error().code, ErrorCode::mismatch);
     EXPECT_THAT(got.error().message,
-                HasSubstr("sent 10 int32 with tag 8 where this rank receives 4 int32"));
+                HasSubstr(fmt::format("sent 10 int32 with tag 8 where rank {} (", last_)));
+    EXPECT_THAT(got.error().message, HasSubstr(") receives 4 int32;"));
     EXPECT_EQ(got.error().ranks, std::vector<GlobalRank>{GlobalRank{0}});
   });
 }
@@ -282,12 +283,29 @@ TEST_P(Transfers, AReceiveThatNobodyServesEndsAtItsDeadlineAndNamesThePeer) {
       << "the group is unusable afterwards";
 }
 
+TEST_P(Transfers, ALateReceiveSaysWhichOtherMessageWaits) {
+  std::vector<int32_t> data(3);
+  ranks_.each([&](int rank) {
+    std::vector<int32_t> mine(3);
+    if (rank == last_) expect_done(ranks_[rank].transfer(sending(mine, 0, 1), limit_));
+  });
+  Transfer receive = receiving(data, last_, 2);
+  receive.limit = milliseconds{300};
+  const auto late = ranks_[0].transfer(receive, after(receive.limit));
+  ASSERT_FALSE(late);
+  EXPECT_THAT(late.error().message,
+              HasSubstr("did not send a message with tag 2 within 300 ms; one "
+                        "with tag 1 from rank "));
+  EXPECT_THAT(late.error().message, testing::EndsWith(" waits to be received"));
+}
+
 TEST_P(Transfers, ASendThatNobodyTakesEndsAtItsDeadline) {
   std::vector<int32_t> data(20'000'000);
   const auto late = ranks_[0].transfer(sending(data, last_), after(milliseconds{200}));
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, ErrorCode::timeout);
   EXPECT_THAT(late.error().message, HasSubstr("did not take the message with tag 0 in time"));
+  EXPECT_THAT(late.error().message, HasSubstr("use isend() or batch_isend_irecv()"));
 }
 
 TEST_P(Transfers, WhatWasBegunEndsAtItsDeadline) {

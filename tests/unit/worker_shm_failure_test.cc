@@ -36,6 +36,14 @@ Operation sum_of(size_t count) {
   return {.kind = OpKind::all_reduce, .count = count, .dtype = DType::float32};
 }
 
+Operation helper_of(CallPurpose purpose) {
+  return {.kind = OpKind::all_reduce,
+          .count = 1,
+          .dtype = DType::uint8,
+          .reduce = ReduceOp::max,
+          .purpose = purpose};
+}
+
 const Failure kDied{ErrorCode::peer_failed, "rank 20 (host, pid 4002) died", {GlobalRank{20}}};
 
 // ---- different calls
@@ -52,6 +60,24 @@ const std::vector<Different>& different_calls() {
        {{.kind = OpKind::barrier}, {.kind = OpKind::barrier}, sum_of(4)},
        "mismatch [20]: rank 20 (host, pid 4002) called all_reduce (sum) of 4 float32, but rank 0 "
        "(host, pid 4000) called barrier; all ranks must make the same calls in the same order"},
+      {"purpose",
+       {helper_of(CallPurpose::should_stop), helper_of(CallPurpose::itself),
+        helper_of(CallPurpose::should_stop)},
+       "mismatch [10]: rank 10 (host, pid 4001) called all_reduce (max) of 1 uint8, but rank 0 "
+       "(host, pid 4000) called should_stop(); all ranks must make the same calls in the same "
+       "order"},
+      {"part of a call",
+       {{.kind = OpKind::barrier, .purpose = CallPurpose::save_checkpoint},
+        {.kind = OpKind::barrier, .purpose = CallPurpose::save_checkpoint},
+        helper_of(CallPurpose::save_checkpoint)},
+       "mismatch [20]: rank 20 (host, pid 4002) called save_checkpoint() (its all_reduce (max) of "
+       "1 uint8), but rank 0 (host, pid 4000) called save_checkpoint() (its barrier); all ranks "
+       "must make the same calls in the same order"},
+      {"equal counts",
+       {sum_of(8), {.kind = OpKind::all_gather, .count = 8, .had_counts = true}, sum_of(8)},
+       "mismatch [10]: rank 10 (host, pid 4001) called all_gather_v of 8 uint8, but rank 0 (host, "
+       "pid 4000) called all_reduce (sum) of 8 float32; all ranks must make the same calls in the "
+       "same order"},
       {"count",
        {sum_of(8), sum_of(4), sum_of(8)},
        "mismatch [10]: rank 10 (host, pid 4001) called all_reduce (sum) of 4 float32, but rank 0 "
@@ -184,7 +210,8 @@ TEST(ShmFailure, ATimeoutNamesAllWhoDidNotComeAndFailsTheGroupForThemToo) {
   std::atomic<int> waiting{2};
   const auto outcomes = world.outcomes([&](int rank, ShmGroup& group) -> Outcome<> {
     if (rank % 2 == 0) {
-      const Outcome<> outcome = group.run({.kind = OpKind::barrier}, in(milliseconds{150}));
+      const Outcome<> outcome =
+          group.run({.kind = OpKind::barrier, .limit = milliseconds{150}}, in(milliseconds{150}));
       waiting.fetch_sub(1);
       return outcome;
     }
@@ -194,8 +221,8 @@ TEST(ShmFailure, ATimeoutNamesAllWhoDidNotComeAndFailsTheGroupForThemToo) {
   });
   EXPECT_THAT(outcomes,
               testing::Each("timeout [10 30]: rank 10 (host, pid 4001), rank 30 (host, pid 4003) "
-                            "did not come within the time-out; look at what it does instead, or "
-                            "give a longer time-out"));
+                            "did not come within 150 ms; look at what they do instead, or give a "
+                            "longer time-out"));
   EXPECT_EQ(said(world[0].run({.kind = OpKind::barrier}, soon())), outcomes[0]);
 }
 

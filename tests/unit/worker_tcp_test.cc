@@ -204,8 +204,9 @@ class Asking {
     }
   }
 
-  void is_at(int rank, uint64_t sequence, OpKind kind, int waiting_for = -1) {
-    whereabouts_[static_cast<size_t>(rank)]->enter(sequence, static_cast<uint8_t>(kind));
+  void is_at(int rank, uint64_t sequence, OpKind kind, int waiting_for = -1,
+             CallPurpose purpose = CallPurpose::itself) {
+    whereabouts_[static_cast<size_t>(rank)]->enter(sequence, call_byte(kind, purpose));
     whereabouts_[static_cast<size_t>(rank)]->wait_for(waiting_for);
   }
   void is_gone(int rank) { receptions_[static_cast<size_t>(rank)].reset(); }
@@ -218,7 +219,8 @@ class Asking {
                           .doors = doors_,
                           .sequence = 7,
                           .kind = OpKind::all_reduce,
-                          .suspects = std::move(suspects)};
+                          .suspects = std::move(suspects),
+                          .limit = seconds{2}};
     return absentees_failure(inquiry, find_absentees(inquiry, after(seconds{30})));
   }
 
@@ -236,7 +238,8 @@ TEST(Inquiry, FollowsTheChainToTheOneThatEverybodyWaitsFor) {
   asking.is_at(1, 6, OpKind::barrier);
   const Failure failure = asking.ask({3});
   EXPECT_EQ(failure.code, ErrorCode::timeout);
-  EXPECT_EQ(failure.message, "rank 1 (host1, pid 101) has not called it (its last: barrier 6)");
+  EXPECT_EQ(failure.message,
+            "rank 1 (host1, pid 101) has not called it within 2 s (its last: barrier 6)");
   EXPECT_EQ(failure.ranks, std::vector<GlobalRank>{GlobalRank{1}});
 }
 
@@ -246,7 +249,8 @@ TEST(Inquiry, AsksTheNodeOfOneThatWaitsInIt) {
   asking.is_at(2, 7, OpKind::all_reduce);
   asking.is_at(3, 7, OpKind::all_reduce);
   const Failure failure = asking.ask({2});
-  EXPECT_EQ(failure.message, "rank 4 (host4, pid 104) has not called it (nor anything before)");
+  EXPECT_EQ(failure.message,
+            "rank 4 (host4, pid 104) has not called it within 2 s (nor anything before)");
 }
 
 TEST(Inquiry, NamesAllWhoAreLate) {
@@ -269,8 +273,20 @@ TEST(Inquiry, FindsOutThatSomebodyCalledSomethingElse) {
   asking.is_at(1, 7, OpKind::broadcast);
   const Failure failure = asking.ask({1});
   EXPECT_EQ(failure.code, ErrorCode::mismatch);
+  EXPECT_EQ(
+      failure.message,
+      "rank 1 (host1, pid 101) called broadcast where rank 0 (host0, pid 100) called all_reduce");
+}
+
+TEST(Inquiry, NamesTheCallThatAnOperationBelongsTo) {
+  Asking asking("abc");
+  asking.is_at(1, 7, OpKind::all_reduce, -1, CallPurpose::should_stop);
+  asking.is_at(2, 6, OpKind::barrier, -1, CallPurpose::save_checkpoint);
+  const Failure failure = asking.ask({1, 2});
   EXPECT_EQ(failure.message,
-            "rank 1 (host1, pid 101) called broadcast where this rank called all_reduce");
+            "rank 1 (host1, pid 101) called should_stop() where rank 0 (host0, pid 100) called "
+            "all_reduce, rank 2 (host2, pid 102) has not called it within 2 s (its last: "
+            "save_checkpoint() 6)");
 }
 
 TEST(Inquiry, BlamesNobodyWhoIsInItOrFurther) {

@@ -25,13 +25,17 @@ struct GroupSetup {
   Members members;
   // Keys of this group and backend alone. Used during set-up by the calling thread, never later.
   StoreClient store;
-  Deadline deadline;  // Of the set-up.
+  Deadline deadline;                   // Of the set-up.
+  std::chrono::milliseconds limit{0};  // How long that gives, for messages; 0: unknown.
   // Whether set-up should be given up (a peer died, abort()); may be asked at any time.
   std::function<std::optional<Failure>()> interrupted;
   int cuda_device = 0;
   // A connection of its own, for later, whose keys are this group's and backend's alone, too.
   std::function<Outcome<StoreClient>(Deadline)> connect = {};
 };
+
+// The most that allocate_shared() gives a rank.
+inline constexpr size_t kSharedBytesMax = size_t{1} << 43;
 
 // Memory of allocate_shared().
 struct SharedBlock {

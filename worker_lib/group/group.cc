@@ -75,7 +75,7 @@ std::optional<Backend> Group::cuda_backend() const {
 }
 
 Deadline Group::deadline_of(const CallOptions& options) const {
-  return call_deadline(options.timeout.value_or(plan_.timeout));
+  return call_deadline(limit_of(options));
 }
 
 std::string Group::label(std::string_view operation) const {
@@ -136,23 +136,27 @@ bool Group::device_is_sound(const Device& device, bool is_service, std::string& 
 }
 
 Outcome<GroupCarrier*> Group::carrier_of(const Device& device, const char* operation,
-                                         Deadline deadline) {
+                                         const CallOptions& options) {
   const size_t index = carrier_index(device);
   GroupCarrier* const carrier = carriers_[index].load(std::memory_order_acquire);
   if (carrier != nullptr) [[likely]]
     return carrier;
-  return make_carrier(index, operation, deadline);
+  return make_carrier(index, operation, deadline_of(options), limit_of(options));
 }
 
 // False, with `failure` set, where the call is refused.
 bool Group::prepare(const CollectiveCall& call, const CallOptions& options, Prepared& prepared,
                     Failure& failure) {
-  const char* const name = name_of(call);
+  Operation& operation = prepared.operation;
+  const CallPurpose outer = current_purpose();
+  operation.purpose = outer == CallPurpose::itself ? call.purpose : outer;
+  const char* const name =
+      outer == CallPurpose::itself ? name_of(call) : name_of(operation.purpose);
+  prepared.name = name;
   if (std::optional<Failure> why = refusal(name)) [[unlikely]] {
     failure = std::move(*why);
     return false;
   }
-  Operation& operation = prepared.operation;
   std::string why;
   const bool sound = check_collective(call, shape(), operation, why);
   Device& device = operation.device;
@@ -164,13 +168,15 @@ bool Group::prepare(const CollectiveCall& call, const CallOptions& options, Prep
   if (!sound || !device_is_sound(device, call.is_service, why)) [[unlikely]] {
     failure = refuse(name, std::move(why)).value();
     return false;
+  operation.limit = limit_of(options);
   }
   operation.stream = options.stream;
   prepared.deadline = deadline_of(options);
   prepared.carrier = carriers_[carrier_index(device)].load(std::memory_order_acquire);
   if (prepared.carrier != nullptr) [[likely]]
     return true;
-  Outcome<GroupCarrier*> made = make_carrier(carrier_index(device), name, prepared.deadline);
+  Outcome<GroupCarrier*> made =
+      make_carrier(carrier_index(device), name, prepared.deadline, operation.limit);
   if (made) {
     prepared.carrier = *made;
   } else {
@@ -183,7 +189,7 @@ Outcome<> Group::perform(const CollectiveCall& call, const CallOptions& options)
   Prepared prepared;
   Failure failure;
   if (!prepare(call, options, prepared, failure)) return tl::unexpected(std::move(failure));
-  return prepared.carrier->perform(prepared.operation, name_of(call), prepared.deadline);
+  return prepared.carrier->perform(prepared.operation, prepared.name, prepared.deadline);
 }
 
 Outcome<std::shared_ptr<WorkState>> Group::begin(const CollectiveCall& call,
@@ -191,7 +197,7 @@ Outcome<std::shared_ptr<WorkState>> Group::begin(const CollectiveCall& call,
   Prepared prepared;
   Failure failure;
   if (!prepare(call, options, prepared, failure)) return tl::unexpected(std::move(failure));
-  return prepared.carrier->begin(std::move(prepared.operation), name_of(call), prepared.deadline);
+  return prepared.carrier->begin(std::move(prepared.operation), prepared.name, prepared.deadline);
 }
 
 Outcome<GroupCarrier*> Group::prepare_transfer(const Transfer& transfer,
@@ -201,7 +207,7 @@ Outcome<GroupCarrier*> Group::prepare_transfer(const Transfer& transfer,
   std::string why;
   if (!check_transfer(transfer, shape(), why) || !device_is_sound(transfer.device, false, why))
     return refuse(name, std::move(why));
-  Outcome<GroupCarrier*> carrier = carrier_of(transfer.device, name, deadline_of(options));
+  Outcome<GroupCarrier*> carrier = carrier_of(transfer.device, name, options);
   if (!carrier) return carrier;
   why = (*carrier)->backend().refuses(transfer);
   if (!why.empty()) return refuse(name, std::move(why));
@@ -235,7 +241,9 @@ Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& option
   const bool gone = departures_.gone(transfer.peer);
   if (gone) [[unlikely]]
     deadline = std::min(deadline, call_deadline(kLastMessage));
-  Outcome<int> sender = (*carrier)->backend().transfer(transfer, deadline);
+  Transfer timed = transfer;
+  timed.limit = limit_of(options);
+  Outcome<int> sender = (*carrier)->backend().transfer(timed, deadline);
   if (sender) [[likely]]
     return sender;
   const bool over = gone && sender.error().code == ErrorCode::timeout;
@@ -256,7 +264,9 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> Group::begin(std::vector<Transf
   for (size_t c = 0; c < kCarriers; ++c) {
     if (of_carrier[c].empty()) continue;
     std::vector<Transfer> together;
-    for (const size_t i : of_carrier[c])
+      together.back().limit = limit_of(options);
+    }
+    for (const size_t i : of_carrier[c]) {
       together.push_back(transfers[i]);
     auto states = carriers_[c].load()->backend().begin(together, deadline);
     if (!states) return tl::unexpected(transfer_failed(together.front(), states.error()));

@@ -46,9 +46,10 @@ class Group : public std::enable_shared_from_this<Group> {
   // The group of all ranks; blocks until they are there. `host` is what job and groups share.
   static Outcome<std::shared_ptr<Group>> make_world(std::shared_ptr<GroupHost> host,
                                                     Deadline deadline);
-  // Any group; blocks until its members are there, and on others not at all.
+  // Any group; blocks until its members are there, and on others not at all. `limit`: how long the
+  // deadline gives, for messages.
   static Outcome<std::shared_ptr<Group>> make(std::shared_ptr<GroupHost> host, GroupPlan plan,
-                                              Deadline deadline);
+                                              Deadline deadline, std::chrono::milliseconds limit);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -109,6 +110,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members);
 
+    const char* name = nullptr;  // Of what the user called.
   GroupShape shape() const { return {members_.size(), members_.me}; }
   Deadline deadline_of(const CallOptions& options) const;
   std::string label(std::string_view operation) const;
@@ -116,6 +118,9 @@ class Group : public std::enable_shared_from_this<Group> {
 
   bool prepare(const CollectiveCall& call, const CallOptions& options, Prepared& prepared,
                Failure& failure);
+  std::chrono::milliseconds limit_of(const CallOptions& options) const {
+    return options.timeout.value_or(plan_.timeout);
+  }
   Outcome<GroupCarrier*> prepare_transfer(const Transfer& transfer, const CallOptions& options);
   std::string transfer_label(const Transfer& transfer) const;
   Failure transfer_failed(const Transfer& transfer, const Failure& own);
@@ -124,9 +129,12 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string check_device(const Device& device, bool is_service) const;
   bool device_is_sound(const Device& device, bool is_service, std::string& why) const;
   // That of the memory there, made where it is not there yet.
-  Outcome<GroupCarrier*> carrier_of(const Device& device, const char* operation, Deadline deadline);
-  Outcome<GroupCarrier*> make_carrier(size_t index, const char* operation, Deadline deadline);
-  Outcome<std::unique_ptr<GroupBackend>> make_backend(size_t index, Deadline deadline);
+  Outcome<GroupCarrier*> carrier_of(const Device& device, const char* operation,
+                                    const CallOptions& options);
+  Outcome<GroupCarrier*> make_carrier(size_t index, const char* operation, Deadline deadline,
+                                      std::chrono::milliseconds limit);
+  Outcome<std::unique_ptr<GroupBackend>> make_backend(size_t index, Deadline deadline,
+                                                      std::chrono::milliseconds limit);
   void publish(size_t index, std::unique_ptr<GroupBackend> backend);
   // Why a set-up is to be given up.
   std::optional<Failure> interruption(size_t index) const;

@@ -18,8 +18,10 @@ Buffer byte_view(std::string& bytes) {
 
 Outcome<> broadcast_bytes(Group& group, std::string& bytes, int root, const CallOptions& options) {
   const SharedTime time(group, options);
-  CollectiveCall call{
-      .kind = OpKind::broadcast, .root = root, .name = "broadcast_bytes", .is_service = true};
+  CollectiveCall call{.kind = OpKind::broadcast,
+                      .root = root,
+                      .is_service = true,
+                      .purpose = CallPurpose::broadcast_bytes};
   std::array<int64_t, 1> length{static_cast<int64_t>(bytes.size())};
   call.out = Buffer(length);
   call.in = call.out;
@@ -39,8 +41,8 @@ Outcome<std::vector<std::string>> all_gather_bytes(Group& group, std::string_vie
   const Outcome<> told = group.perform({.kind = OpKind::all_gather,
                                         .in = ConstBuffer(length),
                                         .out = Buffer(lengths),
-                                        .name = "all_gather_bytes",
-                                        .is_service = true},
+                                        .is_service = true,
+                                        .purpose = CallPurpose::all_gather_bytes},
                                        options);
   if (!told) return tl::unexpected(told.error());
   const std::vector<size_t> counts(lengths.begin(), lengths.end());
@@ -53,8 +55,8 @@ Outcome<std::vector<std::string>> all_gather_bytes(Group& group, std::string_vie
                                         .out = byte_view(all),
                                         .is_v = true,
                                         .recv_counts = counts,
-                                        .name = "all_gather_bytes",
-                                        .is_service = true},
+                                        .is_service = true,
+                                        .purpose = CallPurpose::all_gather_bytes},
                                        time.left());
   if (!done) return tl::unexpected(done.error());
   std::vector<std::string> texts;

@@ -217,6 +217,7 @@ bool check_v(const CallView& view, Operation& operation, std::string& why) {
   }
   if (!view.row.has_root && counts_are_equal(counts)) {
     operation.is_v = false;
+    operation.had_counts = true;
     return true;
   }
   (gathers ? operation.recv_counts : operation.send_counts).assign(counts.begin(), counts.end());

@@ -26,9 +26,11 @@ struct CollectiveCall {
   const char* name = nullptr;                // For messages, instead of the kind's name.
   // Part of a composed operation of the library: host memory is welcome in every group.
   bool is_service = false;
+  CallPurpose purpose = CallPurpose::itself;  // Of such a part.
 };
 
 inline const char* name_of(const CollectiveCall& call) {
+  if (call.purpose != CallPurpose::itself) return name_of(call.purpose);
   return call.name != nullptr ? call.name : name_of(call.kind);
 }
 

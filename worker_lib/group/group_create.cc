@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include "worker_lib/group/group_plan.h"
 #include "worker_lib/group/group_roll_call.h"
 #include "worker_lib/group/group_solo.h"
+#include "worker_lib/time_text.h"
 
 namespace muster::worker {
 
@@ -22,16 +24,31 @@ constexpr const char* kBackendKey = "backend";
 constexpr const char* kDoneKey = "done";
 constexpr std::array kCarrierKeys = {"host", "device"};
 
-Failure late_members(RollCall& roll_call, const Members& members) {
+// `advice`: what the members have to do to meet.
+Failure late_members(RollCall& roll_call, const GroupSetup& setup, const char* advice) {
   const auto missing = roll_call.missing();
   if (!missing) return missing.error();
-  if (missing->empty())
-    return {ErrorCode::timeout, "not done in time, although all ranks came; give it more", {}};
-  return {ErrorCode::timeout, did_not_come(members, *missing) + " in time", *missing};
+  const std::string limit = within(setup.limit);
+  if (missing->empty()) {
+    return {ErrorCode::timeout,
+            fmt::format("not done {}, although all ranks came; give a longer time-out", limit),
+            {}};
+  }
+  return {ErrorCode::timeout,
+          fmt::format("{} {}; {}", did_not_come(setup.members, *missing), limit,
+                      *advice != 0 ? advice : look_at(missing->size())),
+          *missing};
+}
+
+const char* meeting_advice(std::string_view made_by) {
+  if (made_by != "new_group") return "";
+  return "all its ranks must call new_group() as often, each time with the same list in the same "
+         "order";
 }
 
 // All members are there, and want the same backend.
-Outcome<> meet_members(StoreClient store, Backend backend, const GroupSetup& setup) {
+Outcome<> meet_members(StoreClient store, Backend backend, const GroupSetup& setup,
+                       const char* advice) {
   const std::string wanted = name_of(backend);
   const auto agreed = store.compare_set(kBackendKey, "", wanted);
   if (!agreed) return tl::unexpected(store_failure(agreed.error()));
@@ -50,7 +67,7 @@ Outcome<> meet_members(StoreClient store, Backend backend, const GroupSetup& set
   }
   const auto opened = roll_call.wait_verdict(setup.deadline, setup.interrupted);
   if (!opened) return tl::unexpected(opened.error());
-  if (!*opened) return tl::unexpected(late_members(roll_call, setup.members));
+  if (!*opened) return tl::unexpected(late_members(roll_call, setup, advice));
   return Done{};
 }
 
@@ -78,7 +95,8 @@ std::optional<Failure> Group::interruption(size_t index) const {
   return made_ ? departures_.missing_in(index, 1) : std::nullopt;
 }
 
-Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadline deadline) {
+Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadline deadline,
+                                                           std::chrono::milliseconds limit) {
   const Backend host_backend = plan_.backend == Backend::gloo ? Backend::gloo : Backend::cpu;
   const Backend backend = index == 0 ? host_backend : Backend::nccl;
   if (index == 0 && members_.size() == 1) return make_solo_backend();
@@ -95,6 +113,7 @@ Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadlin
                    .members = members_,
                    .store = mine.with_prefix("setup"),
                    .deadline = deadline,
+                   .limit = limit,
                    .interrupted = [this, index] { return interruption(index); },
                    .cuda_device = host_->cuda_device,
                    .connect =
@@ -103,7 +122,8 @@ Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadlin
                          return host->connect_store(until).map(
                              [&](const StoreClient& later) { return later.with_prefix(prefix); });
                        }};
-  const Outcome<> met = meet_members(mine, plan_.backend, setup);
+  const Outcome<> met =
+      meet_members(mine, plan_.backend, setup, made_ ? "" : meeting_advice(plan_.made_by));
   if (!met) return tl::unexpected(met.error());
   Outcome<std::unique_ptr<GroupBackend>> made = maker(std::move(setup));
   if (made) forget_setup(mine, members_.size());
@@ -118,17 +138,18 @@ void Group::publish(size_t index, std::unique_ptr<GroupBackend> backend) {
   if (standing_->failed()) carrier_owners_[index]->backend().abort(standing_->refusal());
 }
 
-Outcome<GroupCarrier*> Group::make_carrier(size_t index, const char* operation, Deadline deadline) {
+Outcome<GroupCarrier*> Group::make_carrier(size_t index, const char* operation, Deadline deadline,
+                                           std::chrono::milliseconds limit) {
   const std::lock_guard lock(making_);
   if (GroupCarrier* const made = carriers_[index].load()) return made;
-  Outcome<std::unique_ptr<GroupBackend>> backend = make_backend(index, deadline);
+  Outcome<std::unique_ptr<GroupBackend>> backend = make_backend(index, deadline, limit);
   if (!backend) return tl::unexpected(standing_->settle(backend.error(), label(operation)));
   publish(index, std::move(*backend));
   return carriers_[index].load();
 }
 
 Outcome<std::shared_ptr<Group>> Group::make(std::shared_ptr<GroupHost> host, GroupPlan plan,
-                                            Deadline deadline) {
+                                            Deadline deadline, std::chrono::milliseconds limit) {
   Members members = members_among(host->world, plan.ranks);
   const char* const made_by = plan.made_by;
   const size_t first = plan.backend == Backend::nccl ? 1 : 0;
@@ -140,7 +161,7 @@ Outcome<std::shared_ptr<Group>> Group::make(std::shared_ptr<GroupHost> host, Gro
   if (!why.empty()) return failed(ErrorCode::backend, group->label(made_by) + ": " + why);
   host->add(group);
   group->subscribe();
-  const Outcome<GroupCarrier*> carrier = group->make_carrier(first, made_by, deadline);
+  const Outcome<GroupCarrier*> carrier = group->make_carrier(first, made_by, deadline, limit);
   if (!carrier) return tl::unexpected(carrier.error());
   group->made_ = true;
   return group;
@@ -156,7 +177,8 @@ Outcome<std::shared_ptr<Group>> Group::make_world(std::shared_ptr<GroupHost> hos
                  .made_by = "set-up"};
   for (int rank = 0; rank < host->world.size(); ++rank)
     plan.ranks.push_back(GlobalRank{rank});
-  return make(std::move(host), std::move(plan), deadline);
+  const std::chrono::milliseconds limit = host->timeout;
+  return make(std::move(host), std::move(plan), deadline, limit);
 }
 
 // Every member counts how often it was told to make a group of these ranks, so that all of them
@@ -184,7 +206,8 @@ Outcome<std::shared_ptr<Group>> Group::make_other(const char* made_by,
                  .timeout = options.timeout.value_or(host_->timeout),
                  .backend = options.backend.value_or(host_->backend),
                  .made_by = made_by};
-  return make(host_, std::move(plan), deadline_of({.timeout = options.timeout}));
+  const CallOptions call{.timeout = options.timeout};
+  return make(host_, std::move(plan), deadline_of(call), limit_of(call));
 }
 
 Outcome<std::shared_ptr<Group>> Group::split(int color, int key, const GroupOptions& options) {
@@ -196,8 +219,8 @@ Outcome<std::shared_ptr<Group>> Group::split(int color, int key, const GroupOpti
       perform({.kind = OpKind::all_gather,
                .in = ConstBuffer(mine),
                .out = Buffer(choices.data(), choices.size() * mine.size(), DType::int64),
-               .name = "split",
-               .is_service = true},
+               .is_service = true,
+               .purpose = CallPurpose::split},
               {.timeout = options.timeout});
   if (!gathered) return tl::unexpected(gathered.error());
   if (color >= 0) {
@@ -209,7 +232,7 @@ Outcome<std::shared_ptr<Group>> Group::split(int color, int key, const GroupOpti
                    .timeout = plan_.timeout,
                    .backend = plan_.backend,
                    .made_by = "split"};
-  return make(host_, std::move(nobody), Deadline::max());
+  return make(host_, std::move(nobody), Deadline::max(), plan_.timeout);
 }
 
 }  // namespace muster::worker

@@ -21,7 +21,7 @@ Outcome<> Group::agree_on_bytes(size_t bytes, const CallOptions& options) {
   const Outcome<> told = perform({.kind = OpKind::all_gather,
                                   .in = ConstBuffer(mine),
                                   .out = Buffer(all),
-                                  .name = "allocate_shared"},
+                                  .purpose = CallPurpose::allocate_shared},
                                  options);
   if (!told) return told;
   const int64_t usual =
@@ -41,6 +41,10 @@ Outcome<> Group::agree_on_bytes(size_t bytes, const CallOptions& options) {
 }
 
 Outcome<SharedBlock> Group::allocate_shared(size_t bytes, const CallOptions& options) {
+  if (bytes > kSharedBytesMax) {
+    return refuse("allocate_shared",
+                  fmt::format("{} bytes for each rank; the most is {}", bytes, kSharedBytesMax));
+  }
   const SharedTime time(*this, options);
   const Outcome<> agreed = agree_on_bytes(bytes, options);
   if (!agreed) return tl::unexpected(agreed.error());
@@ -74,10 +78,12 @@ Outcome<> Group::monitored_barrier(const CallOptions& options, bool wait_all_ran
         return standing_->refusal();
       },
       .deadline = deadline_of(options),
+      .limit = limit_of(options),
       .wait_all_ranks = wait_all_ranks};
-  Outcome<> passed = monitored_.pass(call);
+  uint64_t number = 0;
+  Outcome<> passed = monitored_.pass(call, number);
   if (passed) return passed;
-  return tl::unexpected(labelled(passed.error(), label(kName)));
+  return tl::unexpected(labelled(passed.error(), operation_label(kName, number, plan_.name)));
 }
 
 }  // namespace muster::worker

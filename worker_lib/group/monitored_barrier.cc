@@ -6,26 +6,35 @@
 #include <string>
 #include <string_view>
 
+#include <fmt/format.h>
+
 #include "worker_lib/group/group_roll_call.h"
+#include "worker_lib/time_text.h"
 
 namespace muster::worker {
 
 namespace {
 
 constexpr const char* kAllHereVerdict = "all";
+const std::string kLateVerdict = "late";
 // To reach the store and ask it who is missing, when the caller's time is over already.
 constexpr std::chrono::seconds kAskingTime{2};
 
-std::string late_verdict(std::vector<GlobalRank> missing, bool all) {
-  if (!all) missing.resize(1);
-  std::string text = "late";
+// "late100 1 3": after 100 ms, which is the time-out of who decides, ranks 1 and 3 were not there.
+std::string late_verdict(std::vector<GlobalRank> missing, const MonitoredBarrier::Call& call) {
+  if (!call.wait_all_ranks) missing.resize(1);
+  std::string text = kLateVerdict + std::to_string(call.limit.count());
   for (const GlobalRank rank : missing)
     text += " " + std::to_string(rank.value);
   return text;
 }
 
-std::vector<GlobalRank> parse_late(std::string_view text) {
+std::vector<GlobalRank> parse_late(std::string_view text, std::chrono::milliseconds& limit) {
   std::vector<GlobalRank> ranks;
+  int64_t count = 0;
+  std::from_chars(text.data() + std::min(kLateVerdict.size(), text.size()),
+                  text.data() + text.size(), count);
+  limit = std::chrono::milliseconds{count};
   for (size_t at = text.find(' '); at != std::string_view::npos; at = text.find(' ', at + 1)) {
     GlobalRank rank;
     std::from_chars(text.data() + at + 1, text.data() + text.size(), rank.value);
@@ -34,22 +43,25 @@ std::vector<GlobalRank> parse_late(std::string_view text) {
   return ranks;
 }
 
-Outcome<> verdict_outcome(const std::string& verdict, const Members& members) {
+Outcome<> verdict_outcome(const std::string& verdict, const MonitoredBarrier::Call& call) {
   if (verdict == kAllHereVerdict) return Done{};
-  const std::vector<GlobalRank> late = parse_late(verdict);
-  const bool is_me = std::ranges::find(late, members.self().rank) != late.end();
+  std::chrono::milliseconds limit{};
+  const std::vector<GlobalRank> late = parse_late(verdict, limit);
+  const bool is_me = std::ranges::find(late, call.members.self().rank) != late.end();
   return failed(ErrorCode::timeout,
-                did_not_come(members, late) + " in time" +
-                    (is_me ? "; this is one of them, and it came too late" : ""),
+                fmt::format("{} {}; {}", did_not_come(call.members, late), within(limit),
+                            is_me ? "this is one of them, and it came too late or has missed one "
+                                    "before"
+                                  : look_at(late.size())),
                 late);
 }
 
-Outcome<std::string> verdict_at_deadline(RollCall& roll_call, bool wait_all_ranks) {
+Outcome<std::string> verdict_at_deadline(RollCall& roll_call, const MonitoredBarrier::Call& call) {
   const auto missing = roll_call.missing();
   if (!missing) return tl::unexpected(missing.error());
   // The last one is here and about to say so.
   if (missing->empty()) return roll_call.decide(kAllHereVerdict);
-  return roll_call.decide(late_verdict(*missing, wait_all_ranks));
+  return roll_call.decide(late_verdict(*missing, call));
 }
 
 }  // namespace
@@ -67,9 +79,9 @@ void MonitoredBarrier::disconnect() {
   store_.reset();
 }
 
-Outcome<> MonitoredBarrier::pass(const Call& call) {
+Outcome<> MonitoredBarrier::pass(const Call& call, uint64_t& number) {
   const std::lock_guard lock(mutex_);
-  const uint64_t number = ++number_;
+  number = ++number_;
   const Outcome<StoreClient> store = connected(call);
   if (!store) return tl::unexpected(store.error());
   RollCall roll_call(store->with_prefix(std::to_string(number)), call.members);
@@ -81,14 +93,13 @@ Outcome<> MonitoredBarrier::pass(const Call& call) {
   } else {
     const auto told = roll_call.wait_verdict(call.deadline, call.interrupted);
     if (!told) return tl::unexpected(told.error());
-    verdict =
-        *told ? Outcome<std::string>(**told) : verdict_at_deadline(roll_call, call.wait_all_ranks);
+    verdict = *told ? Outcome<std::string>(**told) : verdict_at_deadline(roll_call, call);
   }
   if (!verdict) return tl::unexpected(verdict.error());
   // Nobody can be in the barrier before this one any more.
   if (*verdict == kAllHereVerdict && *last && number > 1)
     RollCall(store->with_prefix(std::to_string(number - 1)), call.members).forget();
-  return verdict_outcome(*verdict, call.members);
+  return verdict_outcome(*verdict, call);
 }
 
 }  // namespace muster::worker

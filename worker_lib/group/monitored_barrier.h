@@ -6,6 +6,7 @@
 // Owned by a group. Any thread; one barrier at a time.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -27,10 +28,13 @@ class MonitoredBarrier {
     std::function<Outcome<StoreClient>(Deadline)> connect;
     std::function<std::optional<Failure>()> interrupted;
     Deadline deadline;
+    std::chrono::milliseconds limit;  // For messages.
     bool wait_all_ranks;
   };
 
-  Outcome<> pass(const Call& call);
+  // `number`: how many-th barrier of this rank it is. Ranks that have passed different numbers of
+  // them do not meet, and see that by it.
+  Outcome<> pass(const Call& call, uint64_t& number);
   // Lets the connection go, for who hosts the store waits for its clients.
   void disconnect();
 

@@ -150,9 +150,9 @@ Outcome<Met> MeetingRound::give_up() {
   // Who comes now must not think that we are still here.
   store_.compare_set("state", fmt::format("open {}", self_.world_size), "over");
   std::string text =
-      fmt::format("{} of {} did not come within {}: see that they run, with the same meeting point",
+      fmt::format("{} of {} did not come {}: see that they run, with the same meeting point",
                   missing.empty() ? "nobody else" : list_ranks(missing), self_.world_size,
-                  seconds_since(options_.begun));
+                  within_limit(options_.begun, options_.deadline));
   if (former_) {
     text += fmt::format(" ({} had come before: were two processes given that rank?)",
                         describe(former_->peer));

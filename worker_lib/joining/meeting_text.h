@@ -6,12 +6,11 @@
 #include <chrono>
 #include <string>
 
-#include <fmt/format.h>
-
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/time_text.h"
 
 namespace muster::worker {
 
@@ -19,10 +18,11 @@ inline Duration time_left(Deadline deadline) {
   return std::max<Duration>(deadline - std::chrono::steady_clock::now(), Duration::zero());
 }
 
-// "1.5 s", of the time since.
-inline std::string seconds_since(std::chrono::steady_clock::time_point begun) {
-  const std::chrono::duration<double> past = std::chrono::steady_clock::now() - begun;
-  return fmt::format("{:.3g} s", past.count());
+// "within 3 s": the time that was given, which began a moment before `begun` was looked at.
+inline std::string within_limit(std::chrono::steady_clock::time_point begun, Deadline deadline) {
+  using Hundredths = std::chrono::duration<int64_t, std::centi>;
+  const auto limit = std::chrono::round<Hundredths>(deadline - begun);
+  return within(std::chrono::duration_cast<std::chrono::milliseconds>(limit));
 }
 
 inline tl::unexpected<Failure> store_failure(const Error& error) {

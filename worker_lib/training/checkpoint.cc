@@ -65,7 +65,7 @@ void throw_if_bad(const char* caller, const ProcessGroup& group, const std::stri
 
 void save_checkpoint(const std::string& path, const std::function<void(std::ostream&)>& write,
                      const CheckpointOptions& options) {
-  constexpr const char* kCaller = "save_checkpoint";
+  constexpr worker::CallPurpose kCaller = worker::CallPurpose::save_checkpoint;
   ProcessGroup group = group_of(options);
   worker::in_the_name_of(kCaller, [&] { group.barrier(options.call); });
   std::string answer(1, kGood);
@@ -75,7 +75,7 @@ void save_checkpoint(const std::string& path, const std::function<void(std::ostr
   }
   // The second barrier, and the outcome with it: nobody gets the answer before the writer has it.
   worker::in_the_name_of(kCaller, [&] { group.broadcast_bytes(answer, kWriter, options.call); });
-  throw_if_bad(kCaller, group, answer);
+  throw_if_bad(name_of(kCaller), group, answer);
 }
 
 void save_checkpoint(const std::string& path, std::string_view bytes,
@@ -90,7 +90,7 @@ void save_checkpoint(const std::string& path, std::string_view bytes,
 
 std::optional<std::string> load_checkpoint(const std::string& path,
                                            const CheckpointOptions& options) {
-  constexpr const char* kCaller = "load_checkpoint";
+  constexpr worker::CallPurpose kCaller = worker::CallPurpose::load_checkpoint;
   ProcessGroup group = group_of(options);
   std::string answer(1, kGood);
   std::string bytes;
@@ -108,7 +108,7 @@ std::optional<std::string> load_checkpoint(const std::string& path,
     group.broadcast_bytes(answer, kWriter, options.call);
     if (answer.front() == kGood) group.broadcast_bytes(bytes, kWriter, options.call);
   });
-  throw_if_bad(kCaller, group, answer);
+  throw_if_bad(name_of(kCaller), group, answer);
   if (answer.front() == kNoFile) return std::nullopt;
   return bytes;
 }

@@ -129,7 +129,7 @@ BucketState::BucketState(ProcessGroup group, std::span<const Buffer> buffers,
     made.reduced = plan.pieces;
     made.plan = std::move(plan);
   }
-  worker::in_the_name_of(kCaller, [&] {
+  worker::in_the_name_of(worker::CallPurpose::gradient_buckets, [&] {
     compare_lists();
     allocate();
   });

@@ -60,14 +60,16 @@ namespace detail {
 
 void take_turns(FirstRanks first, const std::function<void()>& block, const CallOptions& options) {
   const bool local = first == FirstRanks::local_zero;
-  const char* const caller = local ? "local_zero_first" : "zero_first";
+  const worker::CallPurpose purpose =
+      local ? worker::CallPurpose::local_zero_first : worker::CallPurpose::zero_first;
   ProcessGroup everyone = world();
   const bool is_first = (local ? local_rank() : rank()) == 0;
   std::exception_ptr thrown;
   const std::string mine = is_first ? run_and_report(block, thrown) : std::string();
   std::vector<std::string> told;
   try {
-    told = worker::in_the_name_of(caller, [&] { return everyone.all_gather_bytes(mine, options); });
+    told =
+        worker::in_the_name_of(purpose, [&] { return everyone.all_gather_bytes(mine, options); });
   } catch (const DistributedError&) {
     // Where the block itself failed with the world (it may have been ended by SIGTERM, say), its
     // own exception says more than that the others cannot be told.
@@ -75,7 +77,7 @@ void take_turns(FirstRanks first, const std::function<void()>& block, const Call
     throw;
   }
   if (thrown) std::rethrow_exception(thrown);
-  pass_on_failures(caller, everyone, told);
+  pass_on_failures(name_of(purpose), everyone, told);
   if (!is_first) block();
 }
 
@@ -85,7 +87,7 @@ bool should_stop(const CallOptions& options) {
   const auto job = worker::require_job();
   if (!job) worker::throw_failure(job.error());
   std::array<uint8_t, 1> stop{(*job)->watch().stop_requested() ? uint8_t{1} : uint8_t{0}};
-  worker::in_the_name_of("should_stop",
+  worker::in_the_name_of(worker::CallPurpose::should_stop,
                          [&] { world().all_reduce(Buffer(stop), ReduceOp::max, options); });
   return stop[0] != 0;
 }

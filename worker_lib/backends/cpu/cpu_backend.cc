@@ -110,7 +110,7 @@ Outcome<> CpuBackend::make_sockets(GroupSetup& setup) {
 Outcome<> CpuBackend::run(const Operation& operation, Deadline deadline) {
   if (abort_.is_set()) return tl::unexpected(abort_.failure());
   if (is_on_one_node()) return shm_->run(operation, deadline);
-  whereabouts_.enter(operation.sequence, static_cast<uint8_t>(operation.kind));
+  whereabouts_.enter(operation.sequence, call_byte(operation.kind, operation.purpose));
   Outcome<> done = Done{};
   if (hierarchy_) {
     done = hierarchy_->run(operation, deadline);
@@ -140,7 +140,9 @@ Failure CpuBackend::settle(const Failure& failure, const Operation* collective) 
                         .doors = doors_,
                         .sequence = collective->sequence,
                         .kind = collective->kind,
-                        .suspects = std::move(suspects)};
+                        .suspects = std::move(suspects),
+                        .purpose = collective->purpose,
+                        .limit = collective->limit};
   const std::vector<Absentee> absentees =
       find_absentees(inquiry, std::chrono::steady_clock::now() + kInquiryLimit);
   if (abort_.is_set()) return abort_.failure();

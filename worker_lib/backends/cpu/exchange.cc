@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/error.h"
 #include "worker_lib/backends/cpu/reduce_kernels.h"
+#include "worker_lib/time_text.h"
 
 namespace muster::worker {
 namespace {
@@ -37,10 +38,11 @@ bool reduces(uint8_t kind) {
 }
 
 bool is_same_call(const Frame& a, const Frame& b) {
-  Frame without_part = b;
-  without_part.part = a.part;
-  without_part.bytes = a.bytes;
-  return a == without_part;
+  Frame compared = b;
+  compared.part = a.part;
+  compared.bytes = a.bytes;
+  compared.had_counts = a.had_counts;
+  return a == compared;
 }
 
 }  // namespace
@@ -49,9 +51,11 @@ Frame frame_of(const Operation& operation) {
   Frame frame;
   frame.kind = static_cast<uint8_t>(operation.kind);
   frame.sequence = operation.sequence;
+  frame.purpose = static_cast<uint8_t>(operation.purpose) & 0xf;
   if (operation.kind == OpKind::barrier) return frame;
   frame.dtype = static_cast<uint8_t>(operation.dtype);
   frame.is_v = operation.is_v ? 1 : 0;
+  frame.had_counts = operation.had_counts ? 1 : 0;
   frame.count = operation.is_v ? 0 : operation.count;
   if (reduces(frame.kind)) frame.reduce = static_cast<uint8_t>(operation.reduce);
   if (has_root(frame.kind)) frame.root = operation.root;
@@ -59,8 +63,12 @@ Frame frame_of(const Operation& operation) {
 }
 
 std::string describe(const Frame& frame) {
+  const auto purpose = static_cast<CallPurpose>(frame.purpose);
+  if (purpose != CallPurpose::itself)
+    return fmt::format("{}() {}", name_of(purpose), frame.sequence);
+  const bool had_counts = frame.is_v != 0 || frame.had_counts != 0;
   std::string text = fmt::format("{}{} {}", name_of(static_cast<OpKind>(frame.kind)),
-                                 frame.is_v != 0 ? "_v" : "", frame.sequence);
+                                 had_counts ? "_v" : "", frame.sequence);
   if (static_cast<OpKind>(frame.kind) == OpKind::barrier) return text;
   text += " (";
   if (reduces(frame.kind))
@@ -94,6 +102,7 @@ void Exchange::begin(const Operation& operation, Deadline deadline) {
   active_.clear();
   combinations_.clear();
   label_ = frame_of(operation);
+  limit_ = operation.limit;
   deadline_ = deadline;
 }
 
@@ -272,17 +281,19 @@ Outcome<> Exchange::check_frame(const Stream& stream, const Piece& piece) const 
         fmt::format("{} sends something else than messages of a collective", describe(peer)),
         {peer.rank});
   if (!is_same_call(frame, label_))
-    return failed(ErrorCode::mismatch,
-                  fmt::format("{} called {} where this rank called {}; all members of a group must "
-                              "make the same calls in the same order",
-                              describe(peer), describe(frame), describe(label_)),
-                  {peer.rank});
+    return failed(
+        ErrorCode::mismatch,
+        fmt::format("{} called {} where {} called {}; all members of a group must make the "
+                    "same calls in the same order",
+                    describe(peer), describe(frame), describe(members_.self()), describe(label_)),
+        {peer.rank});
   if (frame.bytes != piece.bytes || frame.part != stream.next)
-    return failed(ErrorCode::mismatch,
-                  fmt::format("{} sends {} bytes where this rank expects {}; the counts that the "
-                              "ranks pass do not fit each other",
-                              describe(peer), frame.bytes, piece.bytes),
-                  {peer.rank});
+    return failed(
+        ErrorCode::mismatch,
+        fmt::format("{} sends {} bytes where {} expects {}; the counts that the ranks pass "
+                    "do not fit each other",
+                    describe(peer), frame.bytes, describe(members_.self()), piece.bytes),
+        {peer.rank});
   return Done{};
 }
 
@@ -323,7 +334,8 @@ Failure Exchange::timeout_failure() const {
     if (!failure.ranks.empty()) break;
   }
   std::sort(failure.ranks.begin(), failure.ranks.end());
-  failure.message = fmt::format("{} did not come in time", names.empty() ? "a peer" : names);
+  failure.message = fmt::format("{} did not come {}; {}", names.empty() ? "a peer" : names,
+                                within(limit_), look_at(failure.ranks.size()));
   return failure;
 }
 

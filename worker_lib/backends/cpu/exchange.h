@@ -37,7 +37,10 @@ struct Frame {
   uint8_t kind = 0;
   uint8_t dtype = 0;
   uint8_t reduce = 0;
-  uint8_t is_v = 0;
+  uint8_t is_v : 1 = 0;
+  uint8_t had_counts : 1 = 0;  // For messages; not compared.
+  uint8_t purpose : 4 = 0;
+  uint8_t unused : 2 = 0;
   int32_t root = 0;
   uint32_t part = 0;  // Of this call, between this pair of ranks.
   uint64_t sequence = 0;
@@ -50,7 +53,7 @@ static_assert(sizeof(Frame) == 40);
 
 // What all messages of this call carry; `part` and `bytes` are each one's own.
 Frame frame_of(const Operation& operation);
-// "all_reduce 17 (sum of 100 float32)".
+// "all_reduce 17 (sum of 100 float32)", "should_stop() 17".
 std::string describe(const Frame& frame);
 
 // A reduction of elements as the algorithms see it.
@@ -148,6 +151,7 @@ class Exchange {
   const AbortSwitch& abort_;
   Whereabouts* whereabouts_;
   Frame label_;
+  std::chrono::milliseconds limit_{0};
   Deadline deadline_;
   std::vector<std::unique_ptr<Stream>> streams_;  // Made once for a peer and direction; kept.
   std::vector<int> stream_of_;                    // By 2 * peer + is_send; -1: none yet.

@@ -8,27 +8,13 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/error.h"
+#include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/quiet_thread.h"
 
 namespace muster::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-Failure late_failure(const TransferRequest& request, const Members& members) {
-  const int peer = request.transfer.peer;
-  if (peer < 0)
-    return {ErrorCode::timeout,
-            fmt::format("no message with tag {} came from anybody in time", request.transfer.tag),
-            {}};
-  const char* text = request.is_send() ? "{} did not take the message with tag {} in time"
-                     : request.matched
-                         ? "{} did not send the rest of its message with tag {} in time"
-                         : "{} did not send a message with tag {} in time";
-  return {ErrorCode::timeout,
-          fmt::format(fmt::runtime(text), describe(members[peer]), request.transfer.tag),
-          {members[peer].rank}};
-}
 
 }  // namespace
 
@@ -249,12 +235,11 @@ bool TransferEngine::check_head(const TransferRequest& request, int from, const 
   if (head.bytes == request.bytes() && head.dtype == static_cast<uint8_t>(wanted.dtype))
     return true;
   const auto theirs = static_cast<DType>(head.dtype);
-  fail(
-      {ErrorCode::mismatch,
-       fmt::format("{} sent {} {} with tag {} where this rank receives {} {}; both ends must agree",
-                   describe(members_[from]), head.bytes / size_of(theirs), name_of(theirs),
-                   head.tag, wanted.count, name_of(wanted.dtype)),
-       {members_[from].rank}});
+  fail({ErrorCode::mismatch,
+        fmt::format("{} sent {} {} with tag {} where {} receives {} {}; both ends must agree",
+                    describe(members_[from]), head.bytes / size_of(theirs), name_of(theirs),
+                    head.tag, describe(members_.self()), wanted.count, name_of(wanted.dtype)),
+        {members_[from].rank}});
   return false;
 }
 
@@ -290,9 +275,23 @@ void TransferEngine::fail(const Failure& failure) {
 void TransferEngine::check_deadlines(Deadline now) {
   for (const RequestPtr& request : under_way_) {
     if (now < request->deadline) continue;
-    fail(late_failure(*request, members_));
+    fail(late_failure(*request));
     return;
   }
+}
+
+// A message with another tag that came instead is what was meant, as likely as not.
+Failure TransferEngine::late_failure(const TransferRequest& request) const {
+  const Transfer& late = request.transfer;
+  Failure failure = late_transfer(late, members_, request.matched);
+  if (request.is_send() || request.matched) return failure;
+  for (const EarlyMessage& early : matching_.early()) {
+    if (early.claimed != nullptr || (late.peer >= 0 && early.from != late.peer)) continue;
+    failure.message += fmt::format("; one with tag {} from {} waits to be received", early.head.tag,
+                                   describe(members_[early.from]));
+    break;
+  }
+  return failure;
 }
 
 Deadline TransferEngine::earliest_deadline() const {

@@ -70,6 +70,7 @@ class TransferEngine {
   void end_message(int peer, Incoming& in);
   void peer_ended(int peer);
   void deliver(const RequestPtr& request, int from, const EarlyMessage& early);
+  Failure late_failure(const TransferRequest& request) const;
   bool check_head(const TransferRequest& request, int from, const MessageHead& head);
   void finish(const RequestPtr& request);
   void fail(const Failure& failure);

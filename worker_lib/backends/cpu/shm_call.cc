@@ -11,6 +11,7 @@ namespace {
 
 constexpr uint64_t kSourceBits = uint64_t{0x3} << 24;
 constexpr uint64_t kIsV = uint64_t{0x4} << 24;
+constexpr int kPurposeShift = 28;
 
 bool has_root(OpKind kind) {
   return kind == OpKind::broadcast || kind == OpKind::reduce || kind == OpKind::gather ||
@@ -42,9 +43,11 @@ uint64_t hash_counts(const std::vector<size_t>& counts) {
 CallWord word_of(const Operation& operation) {
   CallWord word;
   word.kind = operation.kind;
+  word.purpose = operation.purpose;
   if (operation.kind == OpKind::barrier) return word;
   word.dtype = operation.dtype;
   word.is_v = operation.is_v;
+  word.had_counts = operation.had_counts;
   if (has_reduction(operation.kind)) word.reduce = operation.reduce;
   if (has_root(operation.kind)) word.root = static_cast<uint32_t>(operation.root);
   return word;
@@ -69,7 +72,8 @@ size_t most_common(const std::vector<CallSignature>& calls) {
 uint64_t CallWord::pack() const {
   return static_cast<uint64_t>(kind) | static_cast<uint64_t>(dtype) << 8 |
          static_cast<uint64_t>(reduce) << 16 | static_cast<uint64_t>(source) << 24 |
-         (is_v ? kIsV : 0) | static_cast<uint64_t>(root) << 32;
+         (is_v ? kIsV : 0) | (had_counts ? CallSignature::kHadCounts : 0) |
+         static_cast<uint64_t>(purpose) << kPurposeShift | static_cast<uint64_t>(root) << 32;
 }
 
 CallWord CallWord::unpack(uint64_t word) {
@@ -79,6 +83,8 @@ CallWord CallWord::unpack(uint64_t word) {
   made.reduce = static_cast<ReduceOp>(word >> 16 & 0xff);
   made.source = static_cast<Source>(word >> 24 & 0x3);
   made.is_v = (word & kIsV) != 0;
+  made.had_counts = (word & CallSignature::kHadCounts) != 0;
+  made.purpose = static_cast<CallPurpose>(word >> kPurposeShift & 0xf);
   made.root = static_cast<uint32_t>(word >> 32);
   return made;
 }
@@ -101,12 +107,13 @@ CallSignature signature_of(const CallLine& line) {
   return {line.call & ~kSourceBits, line.count, line.counts_hash};
 }
 
-std::string describe_call(const CallSignature& signature, const Members& local) {
+// "all_reduce (sum) of 8 float32": whoever's operation it is.
+std::string describe_operation(const CallSignature& signature, const Members& local) {
   const CallWord word = CallWord::unpack(signature.word);
   if (word.kind == kAllocation) return fmt::format("allocate_shared of {} bytes", signature.count);
   std::string text = name_of(word.kind);
   if (word.kind == OpKind::barrier) return text;
-  if (word.is_v) text += "_v";
+  if (word.is_v || word.had_counts) text += "_v";
   if (has_reduction(word.kind)) text += fmt::format(" ({})", name_of(word.reduce));
   if (counts_differ(word)) {
     text += fmt::format(" of {}", name_of(word.dtype));
@@ -122,30 +129,49 @@ std::string describe_call(const CallSignature& signature, const Members& local) 
   return text;
 }
 
-std::optional<Failure> find_mismatch(const Segment& segment, uint64_t sequence,
-                                     const Members& local) {
-  std::vector<CallSignature> calls;
-  for (int rank = 0; rank < segment.ranks(); ++rank) {
-    calls.push_back(signature_of(segment.call_line(rank, sequence)));
-  }
+std::string describe_call(const CallSignature& signature, const Members& local) {
+  const CallPurpose purpose = CallWord::unpack(signature.word).purpose;
+  if (purpose == CallPurpose::itself) return describe_operation(signature, local);
+  return fmt::format("{}()", name_of(purpose));
+}
+
+std::optional<Failure> find_mismatch(const std::vector<CallSignature>& calls,
+                                     const Members& members) {
   const size_t most = most_common(calls);
+  const CallPurpose usual = CallWord::unpack(calls[most].word).purpose;
+  bool inside = false;  // Some are in different parts of the same call.
   Failure failure{ErrorCode::mismatch, {}, {}};
   for (size_t rank = 0; rank < calls.size(); ++rank) {
     if (calls[rank] == calls[most]) continue;
-    const Peer& peer = local[static_cast<int>(rank)];
+    const Peer& peer = members[static_cast<int>(rank)];
     failure.ranks.push_back(peer.rank);
     failure.message += fmt::format("{}{} called {}", failure.message.empty() ? "" : ", ",
-                                   describe(peer), describe_call(calls[rank], local));
+                                   describe(peer), describe_call(calls[rank], members));
+    if (usual != CallPurpose::itself && CallWord::unpack(calls[rank].word).purpose == usual) {
+      inside = true;
+      failure.message += fmt::format(" (its {})", describe_operation(calls[rank], members));
+    }
     if (calls[rank].word == calls[most].word && calls[rank].count == calls[most].count) {
       failure.message += " with other counts";
     }
   }
   if (failure.ranks.empty()) return std::nullopt;
   std::sort(failure.ranks.begin(), failure.ranks.end());
+  std::string usual_call = describe_call(calls[most], members);
+  if (inside) usual_call += fmt::format(" (its {})", describe_operation(calls[most], members));
   failure.message +=
       fmt::format(", but {} called {}; all ranks must make the same calls in the same order",
-                  describe(local[static_cast<int>(most)]), describe_call(calls[most], local));
+                  describe(members[static_cast<int>(most)]), usual_call);
   return failure;
+}
+
+std::optional<Failure> find_mismatch(const Segment& segment, uint64_t sequence,
+                                     const Members& local) {
+  std::vector<CallSignature> calls;
+  for (int rank = 0; rank < segment.ranks(); ++rank) {
+    calls.push_back(signature_of(segment.call_line(rank, sequence)));
+  }
+  return find_mismatch(calls, local);
 }
 
 }  // namespace muster::worker

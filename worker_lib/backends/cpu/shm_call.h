@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "worker_lib/backends/cpu/segment.h"
 #include "worker_lib/failure.h"
@@ -30,6 +31,8 @@ struct CallWord {
   ReduceOp reduce = ReduceOp::sum;
   Source source = Source::nowhere;
   bool is_v = false;
+  bool had_counts = false;
+  CallPurpose purpose = CallPurpose::itself;
   uint32_t root = 0;
 
   uint64_t pack() const;
@@ -38,20 +41,30 @@ struct CallWord {
 
 // What is compared: fields that a kind has no use for are 0.
 struct CallSignature {
+  // Of a CallWord: for messages only.
+  static constexpr uint64_t kHadCounts = uint64_t{0x8} << 24;
+
   uint64_t word = 0;
   uint64_t count = 0;
   uint64_t counts_hash = 0;
 
-  friend bool operator==(const CallSignature&, const CallSignature&) = default;
+  friend bool operator==(const CallSignature& a, const CallSignature& b) {
+    return ((a.word ^ b.word) & ~kHadCounts) == 0 && a.count == b.count &&
+           a.counts_hash == b.counts_hash;
+  }
 };
 
 CallSignature signature_of(const Operation& operation);
 CallSignature signature_of(const CallLine& line);
 
-// "all_reduce (sum) of 8 float32", "broadcast of 1 int64 from rank 2 (node7, pid 4711)".
+// "all_reduce (sum) of 8 float32", "broadcast of 1 int64 from rank 2 (node7, pid 4711)",
+// "should_stop()".
 std::string describe_call(const CallSignature& signature, const Members& local);
 
-// Compares the calls that all ranks have come to. The failure names those that differ from most.
+// Compares what the members call, by rank. The failure names those that differ from most.
+std::optional<Failure> find_mismatch(const std::vector<CallSignature>& calls,
+                                     const Members& members);
+// The same of the calls that all ranks of the segment have come to.
 std::optional<Failure> find_mismatch(const Segment& segment, uint64_t sequence,
                                      const Members& local);
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/error.h"
+#include "worker_lib/time_text.h"
 
 namespace muster::worker {
 namespace {
@@ -138,9 +139,8 @@ tl::unexpected<Failure> did_not_take(const Members& local, const std::vector<boo
   }
   std::sort(missing.begin(), missing.end());
   return failed(ErrorCode::timeout,
-                fmt::format("{} did not come in time to share this node's memory; look at what it "
-                            "does instead, or give a longer time-out",
-                            names),
+                fmt::format("{} did not come in time to share this node's memory; {}", names,
+                            look_at(missing.size())),
                 std::move(missing));
 }
 
@@ -164,9 +164,8 @@ Outcome<std::string> wait_for_key(StoreClient& store, const std::string& key,
     }
     if (left <= std::chrono::nanoseconds{0}) {
       return failed(ErrorCode::timeout,
-                    fmt::format("{} did not come in time to share this node's memory; look at what "
-                                "it does instead, or give a longer time-out",
-                                describe(meeting.local[0])),
+                    fmt::format("{} did not come in time to share this node's memory; {}",
+                                describe(meeting.local[0]), look_at(1)),
                     {meeting.local[0].rank});
     }
   }

@@ -5,10 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "worker_lib/time_text.h"
+
 namespace muster::worker {
 namespace {
 
-Failure did_not_come(const Members& local, const std::vector<int>& missing) {
+Failure did_not_come(const Members& local, const std::vector<int>& missing,
+                     std::chrono::milliseconds limit) {
   Failure failure{ErrorCode::timeout, {}, {}};
   for (const int rank : missing) {
     failure.ranks.push_back(local[rank].rank);
@@ -16,7 +19,7 @@ Failure did_not_come(const Members& local, const std::vector<int>& missing) {
   }
   std::sort(failure.ranks.begin(), failure.ranks.end());
   failure.message +=
-      " did not come within the time-out; look at what it does instead, or give a longer time-out";
+      fmt::format(" did not come {}; {}", within(limit), look_at(failure.ranks.size()));
   return failure;
 }
 
@@ -45,7 +48,8 @@ bool ShmCall::wait_for(int first, int last, const Reached& reached) {
 
 bool ShmCall::give_up(Waited how, std::vector<int> missing) {
   if (how == Waited::timed_out) {
-    return missing.empty() || fail(did_not_come(local_, missing));  // Empty: they came just now.
+    return missing.empty() ||
+           fail(did_not_come(local_, missing, operation.limit));  // Empty: they came just now.
   }
   failure_ = segment.failure();
   return false;

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include "worker_lib/backends/backend.h"
 #include "worker_lib/failure.h"
 
 namespace muster::worker {
@@ -28,7 +29,7 @@ class SharedRegions {
   SharedRegions& operator=(const SharedRegions&) = delete;
 
   // Of a block; the kernel's own limits are lower.
-  static constexpr size_t kMostBytes = size_t{1} << 43;
+  static constexpr size_t kMostBytes = kSharedBytesMax;
 
   // Bytes of a region's memfd with blocks of `bytes`.
   static size_t file_bytes(int ranks, size_t bytes);

@@ -8,6 +8,7 @@
 
 #include "rendezvous/net/listening_socket.h"
 #include "worker_lib/fields.h"
+#include "worker_lib/time_text.h"
 
 namespace muster::worker {
 namespace {
@@ -58,8 +59,9 @@ Failure absent_failure(GroupSetup& setup, const std::string& topic) {
   }
   if (failure.ranks.size() > 8) names += fmt::format(" and {} more", failure.ranks.size() - 8);
   std::sort(failure.ranks.begin(), failure.ranks.end());
-  failure.message = fmt::format("{} did not come to make the group's connections in time",
-                                names.empty() ? "the last rank" : names);
+  failure.message = fmt::format("{} did not come to make the group's connections {}; {}",
+                                names.empty() ? "the last rank" : names, within(setup.limit),
+                                look_at(failure.ranks.size()));
   return failure;
 }
 

@@ -8,6 +8,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "worker_lib/time_text.h"
+
 namespace muster::worker {
 namespace {
 
@@ -65,7 +67,14 @@ void progress(Asked& asked) {
 bool is_in(const Inquiry& inquiry, uint64_t state) {
   const uint64_t last = state >> 8;
   return last > inquiry.sequence ||
-         (last == inquiry.sequence && (state & 0xff) == static_cast<uint64_t>(inquiry.kind));
+         (last == inquiry.sequence && (state & 0xff) == call_byte(inquiry.kind, inquiry.purpose));
+}
+
+// "all_reduce", "should_stop()"
+std::string call_name(uint64_t state) {
+  const auto purpose = static_cast<CallPurpose>(state >> 4 & 0xf);
+  if (purpose != CallPurpose::itself) return fmt::format("{}()", name_of(purpose));
+  return name_of(static_cast<OpKind>(state & 0xf));
 }
 
 // Whom a member that is in the operation waits for.
@@ -129,17 +138,19 @@ Failure absentees_failure(const Inquiry& inquiry, const std::vector<Absentee>& a
     failure.ranks.push_back(peer.rank);
     if (!failure.message.empty()) failure.message += ", ";
     failure.message += describe(peer);
-    const char* kind = name_of(static_cast<OpKind>(one.state & 0xff));
     if (!one.answers) {
       failure.message += " does not answer";
     } else if (one.state == 0) {
-      failure.message += " has not called it (nor anything before)";
+      failure.message +=
+          fmt::format(" has not called it {} (nor anything before)", within(inquiry.limit));
     } else if (one.state >> 8 < inquiry.sequence) {
-      failure.message += fmt::format(" has not called it (its last: {} {})", kind, one.state >> 8);
+      failure.message += fmt::format(" has not called it {} (its last: {} {})",
+                                     within(inquiry.limit), call_name(one.state), one.state >> 8);
     } else {
       failure.code = ErrorCode::mismatch;
-      failure.message +=
-          fmt::format(" called {} where this rank called {}", kind, name_of(inquiry.kind));
+      failure.message += fmt::format(" called {} where {} called {}", call_name(one.state),
+                                     describe(inquiry.members.self()),
+                                     call_name(call_byte(inquiry.kind, inquiry.purpose)));
     }
   }
   std::sort(failure.ranks.begin(), failure.ranks.end());

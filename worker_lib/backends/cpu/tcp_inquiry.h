@@ -26,6 +26,8 @@ struct Inquiry {
   uint64_t sequence = 0;          // Of the operation that timed out,
   OpKind kind = OpKind::barrier;  // and which it is.
   std::vector<int> suspects;      // Group ranks that this one waited for.
+  CallPurpose purpose = CallPurpose::itself;
+  std::chrono::milliseconds limit{0};  // For messages.
 };
 
 // A member that has not come to the operation, or came to another one instead.
@@ -38,8 +40,8 @@ struct Absentee {
 // Ascending; empty: all who were asked are in it.
 std::vector<Absentee> find_absentees(const Inquiry& inquiry, Deadline until);
 
-// "rank 2 (node7, pid 4711) has not called it (its last: all_reduce 16)", a time-out; or a
-// mismatch, where somebody called something else.
+// "rank 2 (node7, pid 4711) has not called it within 2 s (its last: all_reduce 16)", a time-out; or
+// a mismatch, where somebody called something else.
 Failure absentees_failure(const Inquiry& inquiry, const std::vector<Absentee>& absentees);
 
 }  // namespace muster::worker

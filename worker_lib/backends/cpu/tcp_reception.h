@@ -16,6 +16,7 @@
 
 #include "worker_lib/backends/cpu/tcp_door.h"
 #include "worker_lib/members.h"
+#include "worker_lib/operation.h"
 
 namespace muster::worker {
 
@@ -36,13 +37,19 @@ static_assert(sizeof(Hello) == 32);
 
 Hello make_hello(Purpose purpose, int from, const Door& to);
 
+// A call's kind and purpose.
+constexpr uint8_t call_byte(OpKind kind, CallPurpose purpose) {
+  return static_cast<uint8_t>(static_cast<unsigned>(kind) | static_cast<unsigned>(purpose) << 4);
+}
+
 // Which collective this rank has called last, for who asks. Written by the caller's thread.
 class Whereabouts {
  public:
-  void enter(uint64_t sequence, uint8_t kind) {
-    state_.store(sequence << 8 | kind, std::memory_order_relaxed);
+  // `call`: see call_byte().
+  void enter(uint64_t sequence, uint8_t call) {
+    state_.store(sequence << 8 | call, std::memory_order_relaxed);
   }
-  // sequence << 8 | kind of the last one that was called; 0: none was.
+  // sequence << 8 | call of the last one that was called; 0: none was.
   uint64_t state() const { return state_.load(std::memory_order_relaxed); }
   // Whom it waits for over links; -1 inside a collective: for ranks of its node.
   void wait_for(int rank) { waiting_for_.store(rank, std::memory_order_relaxed); }

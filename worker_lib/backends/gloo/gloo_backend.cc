@@ -21,6 +21,8 @@
 #include "worker_lib/backends/gloo/gloo_collectives.h"
 #include "worker_lib/backends/gloo/gloo_mesh.h"
 #include "worker_lib/backends/gloo/gloo_roll_call.h"
+#include "worker_lib/backends/late_transfer.h"
+#include "worker_lib/time_text.h"
 
 namespace muster::worker {
 
@@ -54,7 +56,12 @@ class GlooBackend final : public GroupBackend {
   Outcome<int> wait_in_gloo(const Transfer& transfer, ::gloo::transport::UnboundBuffer& buffer,
                             Deadline deadline);
   std::optional<Failure> aborted() const;
-  tl::unexpected<Failure> explain(const std::exception& error, Deadline deadline);
+  // `late`: what it is if the time is over.
+  tl::unexpected<Failure> explain(const std::exception& error, Deadline deadline,
+                                  const Failure& late);
+  Failure late_failure(const Transfer& transfer) const {
+    return late_transfer(transfer, members_, false);
+  }
   tl::unexpected<Failure> explain_roll(const Failure& failure) const;
   tl::unexpected<Failure> explain_loss(const std::string& reason);
   void join_finished();
@@ -74,6 +81,14 @@ GlooBackend::~GlooBackend() {
     one.thread.join();
 }
 
+Failure late_operation(const Operation& operation) {
+  return {ErrorCode::timeout,
+          fmt::format("not done {}, though all ranks had come; one of them may have been stopped "
+                      "meanwhile, or the network is too slow for the time-out",
+                      within(operation.limit)),
+          {}};
+}
+
 Outcome<> GlooBackend::run(const Operation& operation, Deadline deadline) {
   if (const std::optional<Failure> failure = aborted()) return tl::unexpected(*failure);
   if (members_.size() == 1) {
@@ -88,7 +103,7 @@ Outcome<> GlooBackend::run(const Operation& operation, Deadline deadline) {
     run_on_gloo(mesh_, operation, std::max(gloo_time_left(deadline), milliseconds{1}));
     return Done{};
   } catch (const std::exception& error) {
-    return explain(error, deadline);
+    return explain(error, deadline, late_operation(operation));
   }
 }
 
@@ -153,7 +168,7 @@ Outcome<int> GlooBackend::wait_in_gloo(const Transfer& transfer,
     if (is_done) return peer;
     return tl::unexpected(*aborted());
   } catch (const std::exception& error) {
-    return explain(error, deadline);
+    return explain(error, deadline, late_failure(transfer));
   }
 }
 
@@ -164,7 +179,7 @@ Outcome<int> GlooBackend::transfer(const Transfer& transfer, Deadline deadline) 
   try {
     return wait(transfer, post(transfer), deadline);
   } catch (const std::exception& error) {
-    return explain(error, deadline);
+    return explain(error, deadline, late_failure(transfer));
   }
 }
 
@@ -191,7 +206,7 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> GlooBackend::begin(
           });
     }
   } catch (const std::exception& error) {
-    return explain(error, deadline);
+    return explain(error, deadline, late_failure(transfers.front()));
   }
   return works;
 }
@@ -226,16 +241,15 @@ std::optional<Failure> GlooBackend::aborted() const {
   return failure_;
 }
 
-tl::unexpected<Failure> GlooBackend::explain(const std::exception& error, Deadline deadline) {
+tl::unexpected<Failure> GlooBackend::explain(const std::exception& error, Deadline deadline,
+                                             const Failure& late) {
   const std::string reason = gloo_reason(error.what());
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return tl::unexpected(*failure_);
   }
   if (is_gloo_timeout(reason) && std::chrono::steady_clock::now() + milliseconds{1} >= deadline)
-    return failed(ErrorCode::timeout,
-                  "not done in time, though all ranks had come; one of them may have been stopped "
-                  "meanwhile, or the network is too slow for the time-out");
+    return tl::unexpected(late);
   return explain_loss(reason);
 }
 

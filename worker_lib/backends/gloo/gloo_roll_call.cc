@@ -12,6 +12,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "worker_lib/backends/cpu/shm_call.h"
+#include "worker_lib/time_text.h"
 
 namespace muster::worker {
 
@@ -108,7 +109,8 @@ Outcome<> RollCall::finish(Deadline deadline) {
   }
   if (!failure.ranks.empty()) {
     std::sort(failure.ranks.begin(), failure.ranks.end());
-    failure.message += " did not come in time";
+    failure.message +=
+        fmt::format(" did not come {}; {}", within(op_.limit), look_at(failure.ranks.size()));
     return tl::unexpected(failure);
   }
   for (size_t peer = 0; peer < size(); ++peer) {
@@ -124,26 +126,7 @@ std::optional<Failure> RollCall::find_other_calls() const {
   std::vector<CallSignature> calls;
   for (const Presence& one : theirs_)
     calls.push_back(one.call);
-  const auto times = [&](const CallSignature& call) {
-    return std::count(calls.begin(), calls.end(), call);
-  };
-  const auto most = std::max_element(calls.begin(), calls.end(), [&](const auto& a, const auto& b) {
-    return times(a) < times(b);
-  });
-  Failure failure{ErrorCode::mismatch, "", {}};
-  for (size_t peer = 0; peer < size(); ++peer) {
-    if (calls[peer] == *most) continue;
-    const Peer& other = members_[static_cast<int>(peer)];
-    failure.message += fmt::format("{}{} called {}", failure.ranks.empty() ? "" : ", ",
-                                   describe(other), describe_call(calls[peer], members_));
-    failure.ranks.push_back(other.rank);
-  }
-  if (failure.ranks.empty()) return std::nullopt;
-  std::sort(failure.ranks.begin(), failure.ranks.end());
-  failure.message += fmt::format(
-      ", but {} called {}; all ranks must make the same calls in the same order",
-      describe(members_[static_cast<int>(most - calls.begin())]), describe_call(*most, members_));
-  return failure;
+  return find_mismatch(calls, members_);
 }
 
 std::optional<Failure> RollCall::find_other_counts() const {

@@ -1,0 +1,29 @@
+// How messages say how long was waited: "within 2 s". Pure.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include <fmt/format.h>
+
+namespace muster::worker {
+
+// "1.5 s"; "250 ms" below a second.
+inline std::string time_text(std::chrono::milliseconds time) {
+  if (time.count() < 1000) return fmt::format("{} ms", time.count());
+  return fmt::format("{:.7g} s", static_cast<double>(time.count()) / 1000);
+}
+
+// "within 2 s", and "in time" where nobody said how long that was (none, or less).
+inline std::string within(std::chrono::milliseconds limit) {
+  return limit.count() <= 0 ? std::string("in time") : "within " + time_text(limit);
+}
+
+// What to do about ranks that did not come: "look at what they do instead, or give a longer
+// time-out".
+inline std::string look_at(size_t missing) {
+  return fmt::format("look at what {} instead, or give a longer time-out",
+                     missing == 1 ? "it does" : "they do");
+}
+
+}  // namespace muster::worker
