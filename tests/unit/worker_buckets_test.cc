@@ -346,11 +346,40 @@ TEST(Buckets, TellAllRanksWhoseListDiffers) {
       EXPECT_EQ(error.failed_ranks(), (std::vector<GlobalRank>{{2}}));
       EXPECT_STREQ(error.what(),
                    "GradientBuckets: the lists differ: rank 0 has 2 buffers in 1 buckets, rank 2 "
-                   "has 1 in 1; give all ranks the same counts, dtypes and options in the same "
-                   "order");
+                   "has 1 in 1; buffer 1: rank 0 has 3 float32, rank 2 has none; give all ranks "
+                   "the same counts, dtypes and options in the same order");
     }
     group.barrier();  // The group goes on.
   });
+}
+
+TEST(Buckets, NameTheFirstBufferThatDiffers) {
+  const auto said = [](const std::function<void(std::vector<Buffer>&, BucketOptions&)>& change) {
+    std::string text;
+    on_table(table_for(2), [&](ProcessGroup group) {
+      Gradients gradients({2, 6}, false);
+      BucketOptions options;
+      if (group.rank().value == 1) change(gradients.buffers, options);
+      try {
+        GradientBuckets buckets(group, gradients.buffers, options);
+      } catch (const DistributedError& error) {
+        if (group.rank().value == 0) text = error.what();
+      }
+    });
+    return text;
+  };
+  const std::string end = "; give all ranks the same counts, dtypes and options in the same order";
+  EXPECT_EQ(said([](auto& buffers, BucketOptions&) { buffers[1].count = 5; }),
+            "GradientBuckets: the lists differ: buffer 1: rank 0 has 6 float32, rank 1 has 5 "
+            "float32" +
+                end);
+  EXPECT_EQ(
+      said([](auto& buffers, BucketOptions&) { buffers[0].dtype = DType::int32; }).substr(0, 32),
+      "GradientBuckets: the lists diffe");
+  EXPECT_EQ(said([](auto&, BucketOptions& options) { options.op = ReduceOp::sum; }),
+            "GradientBuckets: the lists differ: the options (op, strategy, sizes of buckets) of "
+            "rank 0 and rank 1" +
+                end);
 }
 
 TEST(Buckets, TellDifferencesThatCountsDoNotShow) {

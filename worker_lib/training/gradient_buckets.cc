@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 #include <exception>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -88,6 +90,7 @@ class BucketState {
 
  private:
   void compare_lists();
+  std::string first_difference(size_t other);
   void allocate();
   void mark_ready(size_t index);
   void begin_complete_ones();
@@ -162,21 +165,55 @@ void BucketState::compare_lists() {
   std::vector<int64_t> all(kFields * static_cast<size_t>(group_.size()));
   group_.all_gather(ConstBuffer(mine), Buffer(all), options_.call);
   std::vector<GlobalRank> different;
-  size_t example = 0;
+  size_t example = 0;  // A group rank.
   for (size_t rank = 0; rank < all.size() / kFields; ++rank) {
     shared_bytes_ = std::max(shared_bytes_, all[rank * kFields + 3]);
     if (std::equal(&all[0], &all[3], &all[rank * kFields])) continue;
-    if (different.empty()) example = rank * kFields;
+    if (different.empty()) example = rank;
     different.push_back(group_.ranks()[rank]);
   }
   if (different.empty()) return;
+  const int64_t* const theirs = &all[example * kFields];
+  // All ranks are here, since all have found a difference.
+  std::string how = first_difference(example);
+  if (all[1] != theirs[1] || all[2] != theirs[2]) {
+    how = fmt::format("rank {} has {} buffers in {} buckets, rank {} has {} in {}{}{}",
+                      group_.ranks()[0].value, all[1], all[2], different.front().value, theirs[1],
+                      theirs[2], how.empty() ? "" : "; ", how);
+  } else if (how.empty()) {
+    how = fmt::format("the options (op, strategy, sizes of buckets) of rank {} and rank {}",
+                      group_.ranks()[0].value, different.front().value);
+  }
   throw DistributedError(
       ErrorCode::mismatch,
-      fmt::format("the lists differ: rank {} has {} buffers in {} buckets, rank {} has {} in {}; "
-                  "give all ranks the same counts, dtypes and options in the same order",
-                  group_.ranks()[0].value, all[1], all[2], different.front().value,
-                  all[example + 1], all[example + 2]),
+      fmt::format("the lists differ: {}; give all ranks the same counts, dtypes and options in the "
+                  "same order",
+                  how),
       kCaller, group_.name(), different);
+}
+
+// "buffer 0: rank 0 has 6 float32, rank 1 has 5 float32": what this rank or the others find, since
+// all compare the same two lists; empty: not the buffers differ.
+std::string BucketState::first_difference(size_t other) {
+  std::string mine;
+  for (const Buffer& buffer : buffers_)
+    mine += fmt::format("{} {},", buffer.count, name_of(buffer.dtype));
+  const std::vector<std::string> lists = group_.all_gather_bytes(mine, options_.call);
+  std::string_view a = lists[0];
+  std::string_view b = lists[other];
+  const auto take = [](std::string_view& list) {
+    const std::string_view one = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), one.size() + 1));
+    return one.empty() ? std::string_view("none") : one;
+  };
+  for (size_t index = 0; !a.empty() || !b.empty(); ++index) {
+    const std::string_view ours = take(a);
+    const std::string_view theirs = take(b);
+    if (ours == theirs) continue;
+    return fmt::format("buffer {}: rank {} has {}, rank {} has {}", index, group_.ranks()[0].value,
+                       ours, group_.ranks()[other].value, theirs);
+  }
+  return {};
 }
 
 void BucketState::allocate() {
