@@ -2,8 +2,9 @@
 set(WORKER muster_worker_objects)
 muster_test(worker_group_front_tests unit
   SOURCES unit/worker_group_checks_test.cc unit/worker_group_create_test.cc unit/worker_group_departures_test.cc
-          unit/worker_group_failure_test.cc unit/worker_group_mix_test.cc unit/worker_group_order_test.cc
-          unit/worker_group_p2p_test.cc unit/worker_monitored_barrier_test.cc unit/worker_process_group_test.cc
+          unit/worker_group_failure_test.cc unit/worker_group_leaving_test.cc unit/worker_group_mix_test.cc
+          unit/worker_group_order_test.cc unit/worker_group_p2p_test.cc unit/worker_monitored_barrier_test.cc
+          unit/worker_process_group_test.cc unit/worker_purpose_test.cc
           unit/worker_work_test.cc
   LIBRARIES ${WORKER})
 muster_test(worker_cpu_tests unit

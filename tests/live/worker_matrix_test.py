@@ -170,6 +170,13 @@ class Groups(LiveTest):
         for line in said:
             self.assertRegex(line, r"^monitored_barrier .*of group world: .*rank 1 .*rank 3 ")
 
+    def test_receives_that_all_have_forgotten_keep_nobody(self):
+        out = self.scene(3, "forgotten")
+        left = [float(s) for s in re.findall(r"left after ([\d.]+) s", out)]
+        say(f"left after {left} s")
+        self.assertEqual(len(left), 3)
+        self.assertLessEqual(max(left), 6)  # The time-out is 60 s.
+
 
 def main():
     require_muster()

@@ -8,6 +8,7 @@
 // together     collectives and messages of one group under way at the same time
 // late S       all leave a barrier when the last rank comes, S seconds after the others
 // monitored    the barrier that names who did not come
+// forgotten    all leave with receives under way that nobody serves
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -312,6 +313,29 @@ void monitored() {
   std::printf("monitored: rank %d done\n", rank());
 }
 
+// ---- forgotten
+
+// As when an exception has unwound what waited for them.
+void forgotten() {
+  ProcessGroup all = world();
+  const int n = all.size();
+  static std::vector<int32_t> data(4);
+  static std::vector<int32_t> large(1'000'000, 7);
+  static std::vector<int32_t> received(large.size());
+  const GroupRank next{(all.rank().value + 1) % n};
+  const GroupRank before{(all.rank().value + n - 1) % n};
+  static_cast<void>(all.irecv(data, next, 1));
+  // What the other end does wait for is done before anybody has left.
+  static_cast<void>(all.isend(large, next, 2));
+  static_cast<void>(all.irecv(received, before, 2));
+  const int me = rank();
+  const Clock::time_point begun = Clock::now();
+  destroy_process_group();
+  const std::chrono::duration<double> left = Clock::now() - begun;
+  expect(received == large, "a message was lost");
+  std::printf("forgotten: rank %d left after %.3f s\n", me, left.count());
+}
+
 int run(int argc, char** argv) {
   const std::string_view scene = argc > 1 ? argv[1] : "";
   const std::map<std::string_view, std::function<void()>> scenes{
@@ -321,6 +345,7 @@ int run(int argc, char** argv) {
       {"together", together},
       {"late", [&] { late(argc > 2 ? std::atof(argv[2]) : 5.0); }},
       {"monitored", monitored},
+      {"forgotten", forgotten},
   };
   const auto found = scenes.find(scene);
   if (found == scenes.end()) {

@@ -71,6 +71,10 @@ class GroupBackend {
   // them too.
   virtual void abort(const Failure& failure) = 0;
 
+  // Ends this rank's own sends and receives that are under way, whose other ends will do nothing
+  // any more; others notice nothing. Only the destructor follows. The default leaves them to it.
+  virtual void end_transfers(const Failure&) {}
+
   // Collective. The default is plain memory, zeroed and page-aligned.
   virtual Outcome<SharedBlock> allocate_shared(size_t bytes, Deadline deadline);
 };

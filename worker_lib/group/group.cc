@@ -14,9 +14,6 @@ namespace muster::worker {
 
 namespace {
 
-// What a receive from a rank that has left may still take: the message may be on its way.
-constexpr std::chrono::milliseconds kLastMessage{500};
-
 constexpr size_t carrier_index(const Device& device) {
   return device.kind == Device::Kind::cpu ? 0 : 1;
 }
@@ -46,7 +43,8 @@ Group::Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members)
       watch_(host_->watch_now()),
       standing_(std::make_shared<GroupStanding>(plan_.name, !watch_.expired())),
       departures_(members_),
-      transfers_(members_.size()) {
+      transfers_(members_.size()),
+      leaving_(members_.size(), members_.me) {
   standing_->attach(
       [this](const Failure& failure, GroupStanding::Source source) { on_failed(failure, source); });
 }
@@ -168,9 +166,9 @@ bool Group::prepare(const CollectiveCall& call, const CallOptions& options, Prep
   if (!sound || !device_is_sound(device, call.is_service, why)) [[unlikely]] {
     failure = refuse(name, std::move(why)).value();
     return false;
-  operation.limit = limit_of(options);
   }
   operation.stream = options.stream;
+  operation.limit = limit_of(options);
   prepared.deadline = deadline_of(options);
   prepared.carrier = carriers_[carrier_index(device)].load(std::memory_order_acquire);
   if (prepared.carrier != nullptr) [[likely]]
@@ -236,11 +234,14 @@ Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& option
   const Outcome<GroupCarrier*> carrier = prepare_transfer(transfer, options);
   if (!carrier) return tl::unexpected(carrier.error());
   Deadline deadline = deadline_of(options);
-  const GroupTransfers::Inside inside(transfers_, transfer.peer);
+  const GroupTransfers::Inside inside(transfers_, transfer.kind, transfer.peer);
   // After it is seen to be inside: a rank that leaves from here on ends it.
   const bool gone = departures_.gone(transfer.peer);
-  if (gone) [[unlikely]]
+  if (gone) [[unlikely]] {
     deadline = std::min(deadline, call_deadline(kLastMessage));
+  } else if (leaving_.is_leaving(transfer.peer)) [[unlikely]] {
+    end_forgotten_later(transfer.peer);
+  }
   Transfer timed = transfer;
   timed.limit = limit_of(options);
   Outcome<int> sender = (*carrier)->backend().transfer(timed, deadline);
@@ -264,10 +265,10 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> Group::begin(std::vector<Transf
   for (size_t c = 0; c < kCarriers; ++c) {
     if (of_carrier[c].empty()) continue;
     std::vector<Transfer> together;
-      together.back().limit = limit_of(options);
-    }
     for (const size_t i : of_carrier[c]) {
       together.push_back(transfers[i]);
+      together.back().limit = limit_of(options);
+    }
     auto states = carriers_[c].load()->backend().begin(together, deadline);
     if (!states) return tl::unexpected(transfer_failed(together.front(), states.error()));
     for (size_t k = 0; k < together.size(); ++k)
@@ -278,8 +279,12 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> Group::begin(std::vector<Transf
 
 std::shared_ptr<WorkState> Group::adopt(const Transfer& transfer,
                                         std::shared_ptr<WorkState> state) {
-  transfers_.add(transfer.peer, state);
-  if (departures_.gone(transfer.peer)) end_waits_later(transfer.peer);
+  transfers_.add(transfer, state);
+  if (departures_.gone(transfer.peer)) {
+    end_waits_later(transfer.peer);
+  } else if (leaving_.is_leaving(transfer.peer)) {
+    end_forgotten_later(transfer.peer);
+  }
   return observe(std::move(state), standing_, name_of(transfer.kind), transfer_label(transfer));
 }
 

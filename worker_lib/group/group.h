@@ -31,6 +31,7 @@
 #include "worker_lib/group/group_delays.h"
 #include "worker_lib/group/group_departures.h"
 #include "worker_lib/group/group_host.h"
+#include "worker_lib/group/group_leaving.h"
 #include "worker_lib/group/group_p2p.h"
 #include "worker_lib/group/group_plan.h"
 #include "worker_lib/group/group_standing.h"
@@ -90,10 +91,15 @@ class Group : public std::enable_shared_from_this<Group> {
   // Why a call is refused before its arguments are looked at.
   std::optional<Failure> refusal(const char* operation) const;
 
-  // destroy_process_group() does the three for all groups (GroupHost::close_groups): waits for what
-  // is under way on this rank; says what was performed; hears no news and takes no calls any more.
-  void wait_idle();
+  // destroy_process_group() does these for all groups (GroupHost::close_groups): waits for this
+  // rank's collectives; says what was performed; waits for its sends and receives, as far as their
+  // other ends still do their part; hears no news and takes no calls any more.
+  void wait_collectives();
   Farewell farewell() const;
+  PendingOfGroup pending() { return {plan_.id, transfers_.pending()}; }
+  // Whether nothing is under way that can still be complete.
+  bool transfers_over();
+  void wait_for_transfers() { transfers_.wait_some(); }
   void close();
   bool idle();
 
@@ -104,23 +110,23 @@ class Group : public std::enable_shared_from_this<Group> {
   // A call that may go to its carrier.
   struct Prepared {
     Operation operation = {};
+    const char* name = nullptr;  // Of what the user called.
     GroupCarrier* carrier = nullptr;
     Deadline deadline = {};
   };
 
   Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members);
 
-    const char* name = nullptr;  // Of what the user called.
   GroupShape shape() const { return {members_.size(), members_.me}; }
+  std::chrono::milliseconds limit_of(const CallOptions& options) const {
+    return options.timeout.value_or(plan_.timeout);
+  }
   Deadline deadline_of(const CallOptions& options) const;
   std::string label(std::string_view operation) const;
   tl::unexpected<Failure> refuse(std::string_view operation, std::string why) const;
 
   bool prepare(const CollectiveCall& call, const CallOptions& options, Prepared& prepared,
                Failure& failure);
-  std::chrono::milliseconds limit_of(const CallOptions& options) const {
-    return options.timeout.value_or(plan_.timeout);
-  }
   Outcome<GroupCarrier*> prepare_transfer(const Transfer& transfer, const CallOptions& options);
   std::string transfer_label(const Transfer& transfer) const;
   Failure transfer_failed(const Transfer& transfer, const Failure& own);
@@ -147,6 +153,9 @@ class Group : public std::enable_shared_from_this<Group> {
   void on_failed(const Failure& failure, GroupStanding::Source source);
   void on_news(const Watch::News& news);
   void on_left(int member);
+  void on_leaving(int member, const LeavingText& text);
+  // In a while, if what is under way with this member, who leaves, waits for nothing any more.
+  void end_forgotten_later(int member);
   // In a while, if something is waiting for this member (-1: for anybody) then as it is now.
   void end_waits_later(int member);
   // Ends operations that a member who left has not taken part in.
@@ -161,7 +170,9 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::shared_ptr<GroupStanding> standing_;
   GroupDepartures departures_;
   GroupTransfers transfers_;
-  std::mutex making_;  // Held while a carrier is made.
+  GroupLeaving leaving_;
+  std::atomic<bool> closing_{false};  // This rank is in destroy_process_group().
+  std::mutex making_;                 // Held while a carrier is made.
   std::array<std::atomic<GroupCarrier*>, kCarriers> carriers_{};
   std::array<std::unique_ptr<GroupCarrier>, kCarriers> carrier_owners_;
   std::atomic<bool> made_{false};

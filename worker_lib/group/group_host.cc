@@ -55,39 +55,58 @@ uint64_t GroupHost::next_number(const std::string& ranks_digest) {
   return ++numbers_[ranks_digest];
 }
 
-// What was performed in those groups and in those that went before.
-std::vector<Farewell> GroupHost::wait_for_all(const std::vector<std::shared_ptr<Group>>& groups) {
-  std::vector<std::unique_ptr<Group>> lingering;
-  std::vector<Farewell> farewells;
-  {
-    const std::lock_guard lock(mutex_);
-    lingering.swap(lingering_);
-    farewells.assign(retired_.begin(), retired_.end());
+// Says what is still under way, again where that has changed, until all of it is done or cannot be.
+void GroupHost::wait_for_transfers(const std::vector<Group*>& groups, Watch* told) {
+  std::string said;
+  for (uint64_t number = 1;; ++number) {
+    std::vector<PendingOfGroup> pending;
+    Group* busy = nullptr;
+    for (Group* const group : groups) {
+      pending.push_back(group->pending());
+      if (busy == nullptr && !group->transfers_over()) busy = group;
+    }
+    if (busy == nullptr) return;
+    // Numbers differ, and what follows them is to be compared.
+    const std::string text = encode_leaving(0, pending, kFarewellBytes);
+    if (told != nullptr && text != said) {
+      said = text;
+      told->tell_aborted(
+          kLeavingId,
+          {ErrorCode::peer_failed, encode_leaving(number, pending, kFarewellBytes), {}});
+    }
+    busy->wait_for_transfers();
   }
-  for (const std::unique_ptr<Group>& group : lingering)
-    group->wait_idle();
-  for (const std::shared_ptr<Group>& group : groups) {
-    group->wait_idle();
-    farewells.push_back(group->farewell());
-  }
-  return farewells;
 }
 
 void GroupHost::close_groups() {
   std::vector<std::shared_ptr<Group>> groups;
+  std::vector<std::unique_ptr<Group>> lingering;
+  std::vector<Farewell> farewells;  // Of those groups that went before, too.
   {
     const std::lock_guard lock(mutex_);
     for (const std::weak_ptr<Group>& known : groups_) {
       if (auto group = known.lock()) groups.push_back(std::move(group));
     }
+    lingering.swap(lingering_);
+    farewells.assign(retired_.begin(), retired_.end());
   }
   std::ranges::reverse(groups);
-  const std::vector<Farewell> farewells = wait_for_all(groups);
+  std::vector<Group*> all;
+  for (const std::unique_ptr<Group>& group : lingering)
+    all.push_back(group.get());
+  for (const std::shared_ptr<Group>& group : groups)
+    all.push_back(group.get());
+  for (Group* const group : all)
+    group->wait_collectives();
+  for (const std::shared_ptr<Group>& group : groups)
+    farewells.push_back(group->farewell());
   const std::shared_ptr<Watch> told = watch_now();
   if (told != nullptr) {
     for (std::string& text : encode_farewells(farewells, kFarewellBytes))
       told->tell_aborted(kFarewellId, {ErrorCode::peer_failed, std::move(text), {}});
   }
+  wait_for_transfers(all, told.get());
+  lingering.clear();
   for (const std::shared_ptr<Group>& group : groups)
     group->close();
   // Handles may outlive the job; its watch is not to.

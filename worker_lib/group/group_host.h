@@ -67,7 +67,8 @@ class GroupHost {
   BackendMakers makers;
 
   // Closes all groups that are still there (Group::close()), the world last. Blocks until their
-  // work under way is done, at most until its deadlines.
+  // work under way is done, at most until its deadlines, and until the other ends of what is not
+  // done are leaving as well.
   void close_groups();
 
   // ---- for groups
@@ -82,7 +83,7 @@ class GroupHost {
 
  private:
   std::vector<std::unique_ptr<Group>> idle_ones();
-  std::vector<Farewell> wait_for_all(const std::vector<std::shared_ptr<Group>>& groups);
+  void wait_for_transfers(const std::vector<Group*>& groups, Watch* told);
 
   std::mutex mutex_;
   std::vector<std::weak_ptr<Group>> groups_;  // In the order in which they were made.

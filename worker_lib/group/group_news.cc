@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -11,10 +12,6 @@
 namespace muster::worker {
 
 namespace {
-
-// The last message of a rank that left is in the kernel or in shared memory when the news come;
-// half a second is ample to take it out.
-constexpr std::chrono::milliseconds kLeftPatience{500};
 
 // The watch says what happened; where it says nothing, that it did.
 Failure failure_of_news(const Watch::News& news, ErrorCode code, std::string otherwise) {
@@ -91,6 +88,8 @@ void Group::on_news(const Watch::News& news) {
         GroupStanding::Source::known);
   } else if (news.kind == Kind::left) {
     on_left(member);
+  } else if (news.group_id == kLeavingId) {
+    if (const auto text = decode_leaving(news.failure.message, plan_.id)) on_leaving(member, *text);
   } else if (news.group_id == kFarewellId) {
     if (const auto farewell = find_farewell(news.failure.message, plan_.id))
       departures_.said_farewell(member, farewell->performed);
@@ -124,6 +123,7 @@ void Group::end_missing() {
 
 void Group::on_left(int member) {
   const bool came = departures_.left(member, begun());
+  leaving_.left(member);
   // Who left without having been in this group will not come to its set-up.
   if (!came && !made_)
     standing_->fail(departures_.failure_of(member), GroupStanding::Source::known);
@@ -133,8 +133,30 @@ void Group::on_left(int member) {
 }
 
 void Group::end_waits_later(int member) {
-  delays_.after(kLeftPatience, [this, member] {
-    if (!transfers_.involves(member)) return;
+  delays_.after(kLastMessage, [this, member] {
+    // Who leaves itself just does not wait for them: others may still be in the middle of theirs.
+    if (closing_ || !transfers_.involves(member)) return;
+    standing_->fail(departures_.failure_of(member), GroupStanding::Source::known);
+  });
+}
+
+void Group::on_leaving(int member, const LeavingText& text) {
+  leaving_.heard(member, text);
+  if (transfers_.involves(member)) end_forgotten_later(member);
+}
+
+// A member that leaves and has nothing to send any more is as good as gone to who waits for its
+// messages: it may itself be waiting for what never comes.
+void Group::end_forgotten_later(int member) {
+  if (closing_ || leaving_.sends(member)) return;
+  delays_.after(kLastMessage, [this, member] {
+    if (closing_ || leaving_.sends(member)) return;
+    const std::vector<PendingTransfer> pending = transfers_.pending();
+    const auto with_it = [&](const PendingTransfer& one) { return one.peer == member; };
+    const auto is_over = [&](const PendingTransfer& one) {
+      return !with_it(one) || !leaving_.can_complete(one);
+    };
+    if (std::ranges::none_of(pending, with_it) || !std::ranges::all_of(pending, is_over)) return;
     standing_->fail(departures_.failure_of(member), GroupStanding::Source::known);
   });
 }
@@ -147,16 +169,30 @@ bool Group::idle() {
   return transfers_.idle() && std::ranges::all_of(carriers_, is_idle);
 }
 
-void Group::wait_idle() {
+void Group::wait_collectives() {
+  closing_ = true;
   for (const std::atomic<GroupCarrier*>& slot : carriers_) {
     if (GroupCarrier* const carrier = slot.load()) carrier->wait_idle();
   }
-  transfers_.wait_idle();
+}
+
+bool Group::transfers_over() {
+  return std::ranges::none_of(
+      transfers_.pending(), [&](const PendingTransfer& one) { return leaving_.can_complete(one); });
 }
 
 void Group::close() {
   unsubscribe();
+  // First, so that what ends below is no failure of the group, which others would be told of.
   standing_->close();
+  if (!transfers_.idle()) {
+    const Failure over{ErrorCode::not_initialized,
+                       "destroy_process_group() was called, and the other end has left as well",
+                       {}};
+    for (const std::atomic<GroupCarrier*>& slot : carriers_) {
+      if (GroupCarrier* const carrier = slot.load()) carrier->backend().end_transfers(over);
+    }
+  }
   monitored_.disconnect();
 }
 

@@ -7,9 +7,9 @@
 
 namespace muster::worker {
 
-void GroupTransfers::add(int peer, std::shared_ptr<WorkState> state) {
+void GroupTransfers::add(const Transfer& transfer, std::shared_ptr<WorkState> state) {
   const std::lock_guard lock(mutex_);
-  begun_.push_back({peer, std::move(state)});
+  begun_.push_back({{transfer.kind, transfer.peer, transfer.tag}, std::move(state)});
   if (begun_.size() < prune_at_) return;
   prune();
   prune_at_ = std::max<size_t>(64, begun_.size() * 2);
@@ -20,10 +20,10 @@ void GroupTransfers::prune() {
 }
 
 bool GroupTransfers::involves(int peer) {
-  if (inside_of(peer) != 0) return true;
+  if (inside_of(OpKind::send, peer) != 0 || inside_of(OpKind::recv, peer) != 0) return true;
   const std::lock_guard lock(mutex_);
   prune();
-  return std::ranges::find(begun_, peer, &Begun::peer) != begun_.end();
+  return std::ranges::any_of(begun_, [&](const Begun& one) { return one.what.peer == peer; });
 }
 
 bool GroupTransfers::idle() {
@@ -34,20 +34,34 @@ bool GroupTransfers::idle() {
   return begun_.empty();
 }
 
+std::vector<PendingTransfer> GroupTransfers::pending() {
+  std::vector<PendingTransfer> all;
+  for (size_t i = 0; i < inside_.size(); ++i) {
+    if (inside_[i] == 0) continue;
+    all.push_back({i % 2 == 1 ? OpKind::send : OpKind::recv, static_cast<int>(i / 2) - 1,
+                   PendingTransfer::kAnyTag});
+  }
+  const std::lock_guard lock(mutex_);
+  prune();
+  for (const Begun& one : begun_)
+    all.push_back(one.what);
+  return all;
+}
+
 // Threads that are inside tell nobody when they leave, which keeps small messages fast; only
 // destroy_process_group() looks, and a millisecond more is nothing to it.
-void GroupTransfers::wait_idle() {
-  while (!idle()) {
-    std::shared_ptr<WorkState> first;
-    {
-      const std::lock_guard lock(mutex_);
-      if (!begun_.empty()) first = begun_.front().state;
-    }
-    if (first != nullptr) {
-      first->synchronize(Deadline::max());
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds{1});
-    }
+void GroupTransfers::wait_some() {
+  constexpr std::chrono::milliseconds kInside{1};
+  constexpr std::chrono::milliseconds kBegun{5};
+  std::shared_ptr<WorkState> first;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!begun_.empty()) first = begun_.front().state;
+  }
+  if (first != nullptr) {
+    first->synchronize(std::chrono::steady_clock::now() + kBegun);
+  } else {
+    std::this_thread::sleep_for(kInside);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "worker_lib/group/group_leaving.h"
 #include "worker_lib/group/work_state.h"
 #include "worker_lib/operation.h"
 
@@ -18,12 +19,15 @@ namespace muster::worker {
 class GroupTransfers {
  public:
   // `size`: of the group. A peer is a group rank, or -1: anybody.
-  explicit GroupTransfers(int size) : inside_(static_cast<size_t>(size) + 1) {}
+  explicit GroupTransfers(int size) : inside_(2 * (static_cast<size_t>(size) + 1)) {}
 
   // A thread is inside of a send or receive as long as this lives.
   class Inside {
    public:
-    Inside(GroupTransfers& transfers, int peer) : count_(transfers.inside_of(peer)) { ++count_; }
+    Inside(GroupTransfers& transfers, OpKind kind, int peer)
+        : count_(transfers.inside_of(kind, peer)) {
+      ++count_;
+    }
     ~Inside() { --count_; }
     Inside(const Inside&) = delete;
     Inside& operator=(const Inside&) = delete;
@@ -33,24 +37,27 @@ class GroupTransfers {
   };
 
   // Keeps the state until it is complete.
-  void add(int peer, std::shared_ptr<WorkState> state);
+  void add(const Transfer& transfer, std::shared_ptr<WorkState> state);
 
   // Whether something waits for this peer itself, or (-1) for anybody.
   bool involves(int peer);
   bool idle();
-  // Until nothing is under way; each has a deadline of its own.
-  void wait_idle();
+  std::vector<PendingTransfer> pending();
+  // A while, and at most until what was begun first is complete.
+  void wait_some();
 
  private:
   struct Begun {
-    int peer;
+    PendingTransfer what;
     std::shared_ptr<WorkState> state;
   };
 
-  std::atomic<int>& inside_of(int peer) { return inside_[static_cast<size_t>(peer + 1)]; }
+  std::atomic<int>& inside_of(OpKind kind, int peer) {
+    return inside_[2 * static_cast<size_t>(peer + 1) + (kind == OpKind::send ? 1 : 0)];
+  }
   void prune();
 
-  std::vector<std::atomic<int>> inside_;  // By peer + 1.
+  std::vector<std::atomic<int>> inside_;  // By 2 * (peer + 1) + is_send.
   std::mutex mutex_;
   std::vector<Begun> begun_;
   size_t prune_at_ = 64;

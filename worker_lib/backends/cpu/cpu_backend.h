@@ -38,6 +38,7 @@ class CpuBackend final : public GroupBackend {
   Outcome<std::vector<std::shared_ptr<WorkState>>> begin(const std::vector<Transfer>& transfers,
                                                          Deadline deadline) override;
   void abort(const Failure& failure) override;
+  void end_transfers(const Failure& failure) override { transfers_->abort(failure); }
   Outcome<SharedBlock> allocate_shared(size_t bytes, Deadline deadline) override;
 
   // "shared memory", "2 nodes of 4 ranks", "sockets between 5 ranks": what it is made of.
