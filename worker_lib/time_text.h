@@ -1,4 +1,5 @@
-// How messages say how long was waited: "within 2 s". Pure.
+// How messages say how long was waited, so that one who reads "within 2 s" knows that it was the
+// limit that he set. Pure.
 #pragma once
 
 #include <chrono>

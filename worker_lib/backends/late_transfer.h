@@ -1,4 +1,5 @@
-// What a send or receive whose time was over fails with, whichever backend carried it. Pure.
+// What a send or receive whose time was over fails with, whichever backend carried it, so that all
+// say the same. Pure.
 #pragma once
 
 #include "worker_lib/failure.h"
