@@ -104,6 +104,38 @@ TEST(Exchange, CombinesInTheOrderThatWasAskedFor) {
   });
 }
 
+TEST(Exchange, CopiesWithinARankAreMadeWholeWhetherMessagesMoveOrNot) {
+  MemoryNetwork network;
+  End a(network, 2, 0), b(network, 2, 1);
+  const size_t bytes = 2 * kChunk + 5;
+  std::vector<std::byte> from(bytes), to(bytes), other(bytes);
+  for (size_t i = 0; i < bytes; ++i)
+    from[i] = static_cast<std::byte>(i * 7);
+  const Operation operation = call(OpKind::scatter, bytes, 1);
+  a.exchange.begin(operation, in(seconds{60}));
+  a.exchange.copy(to.data(), from.data(), bytes);
+  a.exchange.copy(other.data(), from.data(), 3);
+  a.exchange.copy(from.data(), from.data(), bytes);
+  EXPECT_TRUE(a.exchange.finish());  // No message at all.
+  EXPECT_EQ(to, from);
+  EXPECT_EQ(std::vector(other.begin(), other.begin() + 3),
+            std::vector(from.begin(), from.begin() + 3));
+  EXPECT_EQ(other[3], std::byte{0});
+
+  std::thread peer([&] {
+    b.exchange.begin(operation, in(seconds{60}));
+    b.exchange.receive(0, other.data(), bytes);
+    EXPECT_TRUE(b.exchange.finish());
+  });
+  to.assign(bytes, std::byte{0});
+  a.exchange.send(1, from.data(), bytes);
+  a.exchange.copy(to.data(), from.data(), bytes);
+  EXPECT_TRUE(a.exchange.finish());
+  peer.join();
+  EXPECT_EQ(to, from);
+  EXPECT_EQ(other, from);
+}
+
 TEST(Exchange, MayGoOnWithinOneCall) {
   MemoryNetwork network;
   on_each_rank(2, [&](int rank) {

@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/error.h"
 #include "worker_lib/backends/cpu/reduce_kernels.h"
+#include "worker_lib/backends/cpu/shm_copy.h"
 #include "worker_lib/time_text.h"
 
 namespace muster::worker {
@@ -101,6 +102,7 @@ void Exchange::begin(const Operation& operation, Deadline deadline) {
   }
   active_.clear();
   combinations_.clear();
+  copies_.clear();
   label_ = frame_of(operation);
   limit_ = operation.limit;
   deadline_ = deadline;
@@ -163,11 +165,13 @@ Outcome<> Exchange::finish() {
     const Outcome<bool> moved = pass();
     if (!moved) return tl::unexpected(moved.error());
     if (all_done()) {
+      while (copy_some()) {
+      }
       if (whereabouts_ != nullptr) whereabouts_->wait_for(-1);
       return Done{};
     }
     if (abort_.is_set()) return tl::unexpected(abort_.failure());
-    if (*moved) {
+    if (*moved || copy_some()) {
       idle_since = Clock::time_point::max();
       continue;
     }
@@ -180,6 +184,25 @@ Outcome<> Exchange::finish() {
     }
     wait_for_links();
   }
+}
+
+void Exchange::copy(void* to, const void* from, size_t bytes) {
+  if (to == from || bytes == 0) return;
+  copies_.push_back(
+      {static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, bytes});
+}
+
+// False: there is nothing to copy.
+bool Exchange::copy_some() {
+  if (copies_.empty()) return false;
+  Copy& copy = copies_.back();
+  const size_t bytes = std::min(copy.bytes, kChunk);
+  copy_result(copy.to, copy.from, bytes, copy.whole);
+  copy.to += bytes;
+  copy.from += bytes;
+  copy.bytes -= bytes;
+  if (copy.bytes == 0) copies_.pop_back();
+  return true;
 }
 
 // Moves what can be moved now; whether anything was.

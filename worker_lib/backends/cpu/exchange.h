@@ -103,6 +103,10 @@ class Exchange {
   Ticket receive_combined(int peer, const Reduction& reduction, const Combination& combination,
                           Ticket after = {});
 
+  // A copy within this rank, made piece by piece while messages cannot move. Nothing may depend on
+  // it. Nowhere to be copied (`to` is `from`, or no bytes): nothing.
+  void copy(void* to, const void* from, size_t bytes);
+
   // Moves it all. May be followed by more sends and receives of the same call, and finish() again.
   Outcome<> finish();
 
@@ -128,6 +132,12 @@ class Exchange {
 
     bool done() const { return next == pieces.size(); }
   };
+  struct Copy {
+    std::byte* to;
+    const std::byte* from;
+    size_t bytes;  // That are left.
+    size_t whole;
+  };
   struct Combining {
     Reduction reduction;
     Combination what;
@@ -141,6 +151,7 @@ class Exchange {
   Outcome<bool> pull(Stream& stream);
   void complete(Stream& stream, const Piece& piece);
   bool all_done() const;
+  bool copy_some();
   void wait_for_links();
   Failure ended_failure(const Stream& stream) const;
   Failure timeout_failure() const;
@@ -157,6 +168,7 @@ class Exchange {
   std::vector<int> stream_of_;                    // By 2 * peer + is_send; -1: none yet.
   std::vector<int> active_;                       // Indices of streams_ with pieces, as asked.
   std::vector<Combining> combinations_;
+  std::vector<Copy> copies_;
   std::vector<int> reading_, writing_;
 };
 

@@ -31,7 +31,7 @@ Outcome<> FlatGroup::direct_all_gather(const std::byte* in, std::byte* out, cons
     const int from = around(me_, -i);
     exchange_.receive(peer(from), out + blocks.offset(from), blocks.bytes(from));
   }
-  copy_own(out + blocks.offset(me_), in, blocks.bytes(me_));
+  exchange_.copy(out + blocks.offset(me_), in, blocks.bytes(me_));
   return exchange_.finish();
 }
 
@@ -74,7 +74,7 @@ Outcome<> FlatGroup::ring_all_gather(const std::byte* in, std::byte* out, const 
                       tickets.push_back(exchange_.receive(left, out + offset, bytes));
                     });
   });
-  copy_own(out + blocks.offset(me_), in, blocks.bytes(me_));
+  exchange_.copy(out + blocks.offset(me_), in, blocks.bytes(me_));
   return exchange_.finish();
 }
 

@@ -39,7 +39,7 @@ Outcome<> FlatGroup::gather(const std::byte* in, std::byte* out, const Blocks& b
     const int from = around(me_, i);
     exchange_.receive(peer(from), out + blocks.offset(from), blocks.bytes(from));
   }
-  copy_block(out + blocks.offset(me_), in, blocks.bytes(me_));
+  exchange_.copy(out + blocks.offset(me_), in, blocks.bytes(me_));
   return exchange_.finish();
 }
 
@@ -53,7 +53,7 @@ Outcome<> FlatGroup::scatter(const std::byte* in, std::byte* out, const Blocks& 
     const int to = around(me_, i);
     exchange_.send(peer(to), in + blocks.offset(to), blocks.bytes(to));
   }
-  copy_block(out, in + blocks.offset(me_), blocks.bytes(me_));
+  exchange_.copy(out, in + blocks.offset(me_), blocks.bytes(me_));
   return exchange_.finish();
 }
 

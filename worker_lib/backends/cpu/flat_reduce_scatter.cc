@@ -93,8 +93,7 @@ Outcome<> FlatGroup::ring_reduce_scatter(const std::byte* in, std::byte* out, co
 
 Outcome<> FlatGroup::all_to_all(const std::byte* in, const Blocks& sends, std::byte* out,
                                 const Blocks& recvs) {
-  if (recvs.bytes(me_) > 0)
-    std::memcpy(out + recvs.offset(me_), in + sends.offset(me_), recvs.bytes(me_));
+  exchange_.copy(out + recvs.offset(me_), in + sends.offset(me_), recvs.bytes(me_));
   for (int i = 1; i < size(); ++i) {
     const int to = around(me_, i);
     const int from = around(me_, -i);
