@@ -142,6 +142,26 @@ TEST(Waiting, LosesNoWakeUp) {
               static_cast<long long>(std::chrono::duration_cast<milliseconds>(took).count()));
 }
 
+TEST(Waiting, SleepsInsteadOfYieldingWhereOthersWantTheCore) {
+  Place place;
+  std::thread waiting([&] {
+    detail::note_wanted_core(steady_clock::now() + std::chrono::minutes{10});
+    EXPECT_EQ(place.wait(1, kNeverSleep, waiting_for(std::chrono::minutes{1})), Waited::ready);
+  });
+  place.until_somebody_sleeps();
+  place.set(1);
+  waiting.join();
+}
+
+TEST(Waiting, ForgetsAfterAWhileThatOthersWantedTheCore) {
+  const auto now = steady_clock::now();
+  EXPECT_FALSE(detail::is_core_wanted(now));
+  detail::note_wanted_core(now);
+  EXPECT_TRUE(detail::is_core_wanted(now + milliseconds{50}));
+  EXPECT_FALSE(detail::is_core_wanted(now + std::chrono::seconds{1}));
+  detail::note_wanted_core({});  // As a new thread.
+}
+
 TEST(Waiting, SpinsLessWhereRanksOutnumberCores) {
   const Patience roomy = patience_for(4, 4);
   const Patience crowded = patience_for(5, 4);

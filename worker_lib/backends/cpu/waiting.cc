@@ -58,5 +58,20 @@ void yield_cpu() {
   sched_yield();
 }
 
+namespace {
+
+constexpr std::chrono::milliseconds kSleepInstead{100};
+thread_local Deadline core_wanted_until{};
+
+}  // namespace
+
+void note_wanted_core(Deadline now) {
+  core_wanted_until = now + kSleepInstead;
+}
+
+bool is_core_wanted(Deadline now) {
+  return now < core_wanted_until;
+}
+
 }  // namespace detail
 }  // namespace muster::worker

@@ -68,18 +68,28 @@ void wake_all(Doorbell& bell);
 void sleep_at(Doorbell& bell, uint32_t seen, Deadline deadline);
 void yield_cpu();
 
+// Others than the ranks may want the core (compilers, data loaders): a yield then gives it away for
+// a whole slice, milliseconds, while one that sleeps gets it back as soon as it is woken. A yield
+// that took so long shows it, and for a while this thread does not yield but sleeps.
+inline constexpr std::chrono::nanoseconds kTakenFrom = std::chrono::microseconds{500};
+void note_wanted_core(Deadline now);
+bool is_core_wanted(Deadline now);
+
 template <typename Ready>
 Waited wait_patiently(Doorbell& bell, const std::atomic<uint32_t>& abort_word, Patience patience,
                       Deadline deadline, const Ready& ready) {
   const auto start = std::chrono::steady_clock::now();
-  bool sleeping = false;
+  auto yielded = start;  // When this thread gave its core away last.
+  bool sleeping = is_core_wanted(start);
   for (;;) {
     if (ready()) return Waited::ready;
     if (abort_word.load(std::memory_order_acquire) != 0) return Waited::aborted;
     const auto now = std::chrono::steady_clock::now();
     if (now >= deadline) return Waited::timed_out;
-    sleeping = sleeping || now - start >= patience.yielding;
+    if (!sleeping && now - yielded >= kTakenFrom) note_wanted_core(now);
+    sleeping = sleeping || now - start >= patience.yielding || is_core_wanted(now);
     if (!sleeping) {
+      yielded = now;
       yield_cpu();
       continue;
     }
