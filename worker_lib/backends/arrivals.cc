@@ -50,7 +50,9 @@ Outcome<std::unique_ptr<Arrivals>> Arrivals::start(Members members, Connect conn
   if (!store) return tl::unexpected(store.error());
   std::unique_ptr<Arrivals> made(
       new Arrivals(std::move(members), std::move(connect), std::move(*store)));
-  made->thread_ = quiet_thread([arrivals = made.get()] { arrivals->listen(); });
+  Outcome<std::thread> thread = start_quiet_thread([arrivals = made.get()] { arrivals->listen(); });
+  if (!thread) return tl::unexpected(std::move(thread.error()));
+  made->thread_ = std::move(*thread);
   return made;
 }
 
@@ -59,7 +61,7 @@ Arrivals::Arrivals(Members members, Connect connect, StoreClient store)
 
 Arrivals::~Arrivals() {
   store_.hang_up();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Arrivals::listen() {

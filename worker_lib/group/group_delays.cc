@@ -19,7 +19,11 @@ GroupDelays::~GroupDelays() {
 void GroupDelays::after(std::chrono::milliseconds wait, std::function<void()> act) {
   const std::lock_guard lock(mutex_);
   entries_.push_back({std::chrono::steady_clock::now() + wait, std::move(act)});
-  if (!thread_.joinable()) thread_ = quiet_thread([this] { work_off(); });
+  if (!thread_.joinable()) {
+    Outcome<std::thread> thread = start_quiet_thread([this] { work_off(); });
+    // Without it, what would be ended earlier ends at its own deadline.
+    if (thread) thread_ = std::move(*thread);
+  }
   changed_.notify_all();
 }
 

@@ -76,13 +76,22 @@ std::shared_ptr<QueuedWork> GroupQueue::push(Task task, const char* operation, D
       standing_, operation_label(operation, 0, standing_->group_name()), deadline);
   work->operation = operation;
   work->group = standing_->group_name();
-  {
+  const Outcome<> started = [&]() -> Outcome<> {
     const std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) thread_ = quiet_thread([this] { work_off(); });
+    if (!thread_.joinable()) {
+      Outcome<std::thread> thread = start_quiet_thread([this] { work_off(); });
+      if (!thread) return tl::unexpected(std::move(thread.error()));
+      thread_ = std::move(*thread);
+    }
     pending_.fetch_add(1, std::memory_order_release);
     entries_.push_back({std::move(task), work});
+    return Done{};
+  }();
+  if (started) {
+    changed_.notify_one();
+  } else {  // The other members are told, since this one will not come to the operation.
+    work->complete(tl::unexpected(standing_->settle(started.error(), work->label_)));
   }
-  changed_.notify_one();
   return work;
 }
 

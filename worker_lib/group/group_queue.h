@@ -55,7 +55,8 @@ class GroupQueue {
   GroupQueue& operator=(const GroupQueue&) = delete;
   ~GroupQueue();
 
-  // `operation` is its name, for messages.
+  // `operation` is its name, for messages. Where the thread cannot be made, the group has failed
+  // and the work is complete.
   std::shared_ptr<QueuedWork> push(Task task, const char* operation, Deadline deadline);
 
   // Nothing waits and nothing runs. One load.

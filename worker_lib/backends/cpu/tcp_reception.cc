@@ -41,7 +41,9 @@ Outcome<std::unique_ptr<Reception>> Reception::start(Options options) {
   if (!stop) return tl::unexpected(stop.error());
   std::unique_ptr<Reception> made(new Reception(std::move(options)));
   made->stop_ = std::move(*stop);
-  made->thread_ = quiet_thread([self = made.get()] { self->serve(); });
+  Outcome<std::thread> thread = start_quiet_thread([self = made.get()] { self->serve(); });
+  if (!thread) return tl::unexpected(std::move(thread.error()));
+  made->thread_ = std::move(*thread);
   return made;
 }
 
