@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -45,7 +46,7 @@ Outcome<int> TransferEngine::transfer(const Transfer& transfer, Deadline deadlin
     drive(lock, true, [&] { return request->done; });
   } else {
     pass();
-    if (!request->done) links_->wake();  // Whoever drives has to look for this one, too.
+    if (!request->done) wake_driver();  // It has to look for this one, too.
   }
   while (!request->done) {
     changed_.wait_until(lock, deadline, [&] { return request->done || !is_driven_; });
@@ -69,27 +70,26 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> TransferEngine::begin(
       continue;
     }
     ++unattended_;
-    const RequestPtr request = enter(transfer, deadline);
-    request->work = std::move(work);
-    if (request->done) {
-      --unattended_;
-      request->work->complete(Done{}, request->source);
-    }
+    enter(transfer, deadline, std::move(work));
   }
   if (!failure_) pass();
   if (unattended_ == 0) return states;
-  if (!thread_.joinable()) thread_ = quiet_thread([this] { serve(); });
+  if (!thread_.joinable()) {
+    Outcome<std::thread> thread = start_quiet_thread([this] { serve(); });
+    if (!thread) {
+      fail(thread.error());  // So that nobody writes into these buffers after this.
+      return tl::unexpected(*failure_);
+    }
+    thread_ = std::move(*thread);
+  }
   changed_.notify_all();
-  links_->wake();
+  wake_driver();
   return states;
 }
 
 void TransferEngine::abort(const Failure& failure) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!failure_) fail(failure);
-  }
-  links_->wake();
+  const std::lock_guard lock(mutex_);
+  if (!failure_) fail(failure);
 }
 
 std::optional<Failure> TransferEngine::failure() const {
@@ -125,6 +125,7 @@ void TransferEngine::drive(Lock& lock, bool patient, const Done& done) {
     const bool tries_on = patient && now - idle_since < links_->patience;
     const Deadline until = earliest_deadline();
     if (!tries_on) arm();
+    is_asleep_ = !tries_on;
     lock.unlock();
     if (tries_on) {
       ByteLinks::linger(now - idle_since);
@@ -132,6 +133,7 @@ void TransferEngine::drive(Lock& lock, bool patient, const Done& done) {
       links_->sleep(until, patient);
     }
     lock.lock();
+    is_asleep_ = false;
   }
   is_driven_ = false;
   changed_.notify_all();
@@ -141,8 +143,8 @@ void TransferEngine::drive(Lock& lock, bool patient, const Done& done) {
 void TransferEngine::serve() {
   Lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return stops_ || (unattended_ > 0 && !is_driven_); });
-    if (stops_) return;
+    changed_.wait(lock, [&] { return stops_ || failure_ || (unattended_ > 0 && !is_driven_); });
+    if (stops_ || failure_) return;  // After a failure nothing can be begun any more.
     drive(lock, false, [&] { return stops_ || unattended_ == 0; });
   }
 }
@@ -173,8 +175,11 @@ void TransferEngine::arm() {
 
 // ---- requests
 
-RequestPtr TransferEngine::enter(const Transfer& transfer, Deadline deadline) {
+// `work`, if any, is complete when the request is done: which it may be, or failed, on return.
+RequestPtr TransferEngine::enter(const Transfer& transfer, Deadline deadline,
+                                 std::shared_ptr<HostWork> work) {
   auto request = std::make_shared<TransferRequest>();
+  request->work = std::move(work);
   request->transfer = transfer;
   request->deadline = deadline;
   under_way_.push_back(request);
@@ -251,6 +256,7 @@ void TransferEngine::finish(const RequestPtr& request) {
     request->work->complete(Done{}, request->source);
   }
   if (is_driven_) changed_.notify_all();
+  wake_driver();
 }
 
 // Nobody looks at a buffer after this: whoever is in the middle of something holds the mutex.
@@ -270,6 +276,13 @@ void TransferEngine::fail(const Failure& failure) {
   for (Incoming& in : ins_)
     in.request.reset();
   changed_.notify_all();
+  wake_driver();
+}
+
+// Another thread may have moved what the one that drives sleeps for: then nothing on the links
+// wakes it. One that is awake looks at everything before it sleeps.
+void TransferEngine::wake_driver() {
+  if (std::exchange(is_asleep_, false)) links_->wake();
 }
 
 void TransferEngine::check_deadlines(Deadline now) {

@@ -58,7 +58,8 @@ class TransferEngine {
   using Lock = std::unique_lock<std::mutex>;
 
   // All REQUIRE mutex_ held.
-  RequestPtr enter(const Transfer& transfer, Deadline deadline);
+  RequestPtr enter(const Transfer& transfer, Deadline deadline,
+                   std::shared_ptr<HostWork> work = nullptr);
   void post_receive(const RequestPtr& request);
   void send_to_self(const RequestPtr& request);
   void pass();
@@ -74,6 +75,7 @@ class TransferEngine {
   bool check_head(const TransferRequest& request, int from, const MessageHead& head);
   void finish(const RequestPtr& request);
   void fail(const Failure& failure);
+  void wake_driver();
   void check_deadlines(Deadline now);
   Deadline earliest_deadline() const;
   void arm();
@@ -93,6 +95,7 @@ class TransferEngine {
   std::optional<Failure> failure_;
   bool moved_ = false;  // In this pass.
   bool is_driven_ = false;
+  bool is_asleep_ = false;  // Whoever drives sleeps on the links, and nobody has woken it.
   bool stops_ = false;
   size_t unattended_ = 0;  // Requests that were begun and are not done.
   std::vector<int> reading_, writing_;
