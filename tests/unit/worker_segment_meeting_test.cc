@@ -164,6 +164,39 @@ TEST(SegmentMeeting, StrangersAtTheSocketGetNothing) {
   }
 }
 
+std::atomic<int> signals_taken;
+
+// A program's handler runs again and again while a rank has come and says nothing yet.
+TEST(SegmentMeeting, SignalsMakeNoStrangerOfARank) {
+  struct sigaction counting{};
+  struct sigaction before{};
+  counting.sa_handler = [](int) { ++signals_taken; };
+  counting.sa_flags = SA_RESTART;
+  ASSERT_EQ(sigaction(SIGUSR1, &counting, &before), 0);
+  FdGiver giver = *FdGiver::listen();
+  const std::shared_ptr<Segment> segment = *Segment::create({.ranks = 2});
+  std::thread giving(
+      [&] { EXPECT_EQ(said(giver.give(segment->fd(), members_of(2), soon(), {})), "done"); });
+  const int taker = connected_to(giver.name());
+  for (int sent = 0; sent < 50; ++sent) {
+    const int taken = signals_taken;
+    pthread_kill(giving.native_handle(), SIGUSR1);
+    while (signals_taken == taken)
+      std::this_thread::yield();
+  }
+  const int32_t index = 1;
+  char byte = 0;
+  EXPECT_EQ(send(taker, &index, sizeof index, MSG_NOSIGNAL), 4);
+  EXPECT_EQ(recv(taker, &byte, 1, 0), 1);
+  close(taker);
+  if (testing::Test::HasFailure()) {  // So that giving ends.
+    const Outcome<OwnedFd> fd = take_fd(giver.name(), members_of(2, 1), 0, soon(), {});
+    EXPECT_TRUE(fd.has_value());
+  }
+  giving.join();
+  sigaction(SIGUSR1, &before, nullptr);
+}
+
 TEST(SegmentMeeting, SaysWhoCannotBeReached) {
   const Outcome<OwnedFd> fd = take_fd("muster-nobody-is-here", members_of(2, 1), 0, soon(), {});
   ASSERT_FALSE(fd.has_value());

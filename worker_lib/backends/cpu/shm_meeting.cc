@@ -25,6 +25,8 @@ using std::chrono::steady_clock;
 // How often a wait for a peer looks whether it should be given up.
 constexpr milliseconds kLookEvery{50};
 
+constexpr std::chrono::seconds kStrangerLimit{1};
+
 struct AbstractAddress {
   sockaddr_un address{};
   socklen_t size = 0;
@@ -68,6 +70,11 @@ bool same_user(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
+// Whether another connection may still be accepted.
+bool concerns_one_visitor(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ECONNABORTED;
+}
+
 enum class Polled : uint8_t { ready, late };
 
 Outcome<Polled> poll_for(int fd, short events, Deadline deadline, const Interrupted& interrupted) {
@@ -109,6 +116,7 @@ bool send_fd(int socket, int fd) {
   return sendmsg(socket, &message, MSG_NOSIGNAL) == 1;
 }
 
+// None, with EMFILE in errno: this process has no number left for it.
 OwnedFd receive_fd(int socket) {
   char byte = 0;
   iovec payload{&byte, 1};
@@ -118,7 +126,9 @@ OwnedFd receive_fd(int socket) {
   message.msg_iovlen = 1;
   message.msg_control = control.bytes;
   message.msg_controllen = sizeof control.bytes;
+  errno = 0;
   if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) return {};
+  if ((message.msg_flags & MSG_CTRUNC) != 0) errno = EMFILE;
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
       header->cmsg_len != CMSG_LEN(sizeof(int))) {
@@ -186,10 +196,6 @@ Outcome<std::shared_ptr<Segment>> give_segment(SegmentMeeting& meeting, const st
 
 }  // namespace
 
-OwnedFd::~OwnedFd() {
-  if (fd_ >= 0) close(fd_);
-}
-
 Outcome<FdGiver> FdGiver::listen() {
   Outcome<std::string> name = random_name();
   if (!name) return tl::unexpected(std::move(name.error()));
@@ -210,12 +216,15 @@ Outcome<> FdGiver::give(int fd, const Members& local, Deadline deadline,
     if (!polled) return tl::unexpected(std::move(polled.error()));
     if (*polled == Polled::late) return did_not_take(local, have);
     const OwnedFd taker(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (taker.get() < 0 && !concerns_one_visitor(errno)) return socket_failed("accept on");
     if (taker.get() < 0 || !same_user(taker.get())) continue;
     // It sends its index at once; a stranger of the same user that says nothing is not waited for
     // longer than this.
-    pollfd waiting{taker.get(), POLLIN, 0};
+    polled = poll_for(taker.get(), POLLIN, std::min(deadline, steady_clock::now() + kStrangerLimit),
+                      interrupted);
+    if (!polled) return tl::unexpected(std::move(polled.error()));
     int32_t index = -1;
-    if (poll(&waiting, 1, 1000) != 1 ||
+    if (*polled == Polled::late ||
         recv(taker.get(), &index, sizeof index, MSG_DONTWAIT) != sizeof index || index < 0 ||
         index >= local.size() || have[static_cast<size_t>(index)]) {
       continue;
@@ -235,7 +244,11 @@ Outcome<OwnedFd> take_fd(const std::string& name, const Members& local, int give
   if (connection.get() < 0) return socket_failed("make");
   const AbstractAddress address = abstract_address(name);
   // The listener's queue is long enough for a node's ranks, so this does not block.
-  if (connect(connection.get(), as_sockaddr(address), address.size) != 0) {
+  int connected = -1;
+  do {
+    connected = connect(connection.get(), as_sockaddr(address), address.size);
+  } while (connected != 0 && errno == EINTR);
+  if (connected != 0) {
     return failed(ErrorCode::peer_failed,
                   fmt::format("cannot reach {} on this node to share its memory: {}",
                               describe(local[giver]), std::strerror(errno)),
@@ -255,6 +268,7 @@ Outcome<OwnedFd> take_fd(const std::string& name, const Members& local, int give
   OwnedFd fd;
   if (*polled == Polled::ready) fd = receive_fd(connection.get());
   if (fd.get() < 0) {
+    if (*polled == Polled::ready && errno == EMFILE) return socket_failed("take memory from");
     return failed(*polled == Polled::late ? ErrorCode::timeout : ErrorCode::peer_failed,
                   fmt::format("{} did not hand over this node's shared memory; look at whether it "
                               "still runs",

@@ -8,9 +8,9 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "rendezvous/store/store_client.h"
+#include "worker_lib/backends/cpu/owned_fd.h"
 #include "worker_lib/backends/cpu/segment.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
@@ -19,24 +19,6 @@
 namespace muster::worker {
 
 using Interrupted = std::function<std::optional<Failure>()>;
-
-// A descriptor that closes itself.
-class OwnedFd {
- public:
-  OwnedFd() = default;
-  explicit OwnedFd(int fd) : fd_(fd) {}
-  OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  OwnedFd& operator=(OwnedFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~OwnedFd();
-
-  int get() const { return fd_; }
-
- private:
-  int fd_ = -1;
-};
 
 // The handing rank's end.
 class FdGiver {

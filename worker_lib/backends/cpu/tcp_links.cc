@@ -93,7 +93,7 @@ Outcome<bool> SocketLinks::open(int peer, Out& out) {
     out.connecting = true;
   }
   pollfd state{out.socket.fd(), POLLOUT, 0};
-  if (poll(&state, 1, 0) == 0) return false;
+  if (poll(&state, 1, 0) <= 0) return false;  // Or a signal came.
   int error = 0;
   socklen_t length = sizeof error;
   getsockopt(out.socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
