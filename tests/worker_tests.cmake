@@ -13,7 +13,7 @@ muster_test(worker_cpu_tests unit
           unit/worker_flat_test.cc unit/worker_p2p_engine_test.cc unit/worker_p2p_test.cc
           unit/worker_quiet_thread_test.cc unit/worker_segment_meeting_test.cc unit/worker_segment_test.cc
           unit/worker_shm_copy_test.cc unit/worker_shm_failure_test.cc unit/worker_shm_random_test.cc
-          unit/worker_shm_test.cc unit/worker_tcp_test.cc unit/worker_waiting_cores_test.cc unit/worker_waiting_test.cc
+          unit/worker_shm_memory_test.cc unit/worker_shm_test.cc unit/worker_tcp_test.cc unit/worker_waiting_cores_test.cc unit/worker_waiting_test.cc
   LIBRARIES ${WORKER})
 muster_test(worker_watch_tests unit
   SOURCES unit/worker_stop_signal_test.cc unit/worker_watch_loop_test.cc unit/worker_watch_test.cc

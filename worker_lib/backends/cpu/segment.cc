@@ -12,20 +12,16 @@
 #include <unistd.h>
 
 #include "rendezvous/base/error.h"
+#include "worker_lib/backends/cpu/memory_file.h"
 
 namespace muster::worker {
 namespace {
 
 constexpr uint64_t kSegmentMagic = 0x314d48532d54534dULL;  // "MST-SHM1" in the memory of x86.
 constexpr uint32_t kSegmentVersion = 1;
-constexpr size_t kPage = 4096;
 constexpr int kSegmentSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr size_t kReasonBytes = 1536;
 constexpr size_t kReasonRanks = 256;
-
-size_t aligned(size_t bytes, size_t to) {
-  return (bytes + to - 1) / to * to;
-}
 
 std::string errno_text() {
   return std::strerror(errno);
@@ -58,14 +54,14 @@ struct Segment::Head {
 Segment::Layout Segment::layout_of(const SegmentShape& shape) {
   const auto ranks = static_cast<size_t>(shape.ranks);
   Layout layout{};
-  layout.bells = aligned(sizeof(Head), kPage);
+  layout.bells = round_to_pages(sizeof(Head));
   layout.lines = layout.bells + ranks * sizeof(Doorbell);
   layout.progress = layout.lines + 2 * ranks * sizeof(CallLine);
   layout.counts = layout.progress + ranks * sizeof(ProgressLine);
-  layout.small = aligned(layout.counts + 2 * ranks * ranks * sizeof(uint64_t), kPage);
-  layout.chunks = aligned(layout.small + 2 * ranks * shape.small_bytes, kPage);
-  layout.extra = aligned(layout.chunks + ranks * kChunkSlots * shape.chunk_bytes, kPage);
-  layout.end = aligned(layout.extra + shape.extra_bytes, kPage);
+  layout.small = round_to_pages(layout.counts + 2 * ranks * ranks * sizeof(uint64_t));
+  layout.chunks = round_to_pages(layout.small + 2 * ranks * shape.small_bytes);
+  layout.extra = round_to_pages(layout.chunks + ranks * kChunkSlots * shape.chunk_bytes);
+  layout.end = round_to_pages(layout.extra + shape.extra_bytes);
   return layout;
 }
 
@@ -95,20 +91,11 @@ Outcome<std::shared_ptr<Segment>> Segment::create(const SegmentShape& shape) {
   CHECK(shape.ranks >= 1 && shape.small_bytes % kCacheLine == 0 &&
         shape.chunk_bytes % kCacheLine == 0 && shape.chunk_bytes > 0);
   const size_t bytes = layout_of(shape).end;
-  const int fd = memfd_create("muster", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0 ||
-      fcntl(fd, F_ADD_SEALS, kSegmentSeals) != 0) {
-    const std::string why = errno_text();
-    if (fd >= 0) close(fd);
-    return failed(ErrorCode::system,
-                  fmt::format("cannot make {} bytes of shared memory (memfd): {}", bytes, why));
-  }
-  Outcome<std::byte*> base = map(fd, bytes);
-  if (!base) {
-    close(fd);
-    return tl::unexpected(std::move(base.error()));
-  }
-  std::shared_ptr<Segment> made(new Segment(*base, fd, shape));
+  Outcome<OwnedFd> fd = make_memory_file("muster", bytes);
+  if (!fd) return tl::unexpected(std::move(fd.error()));
+  Outcome<std::byte*> base = map(fd->get(), bytes);
+  if (!base) return tl::unexpected(std::move(base.error()));
+  std::shared_ptr<Segment> made(new Segment(*base, fd->release(), shape));
   Head& head = made->head();
   head.version = kSegmentVersion;
   head.ranks = static_cast<uint32_t>(shape.ranks);

@@ -1,15 +1,12 @@
 #include "worker_lib/backends/cpu/shm_group.h"
 
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "rendezvous/base/error.h"
+#include "worker_lib/backends/cpu/memory_file.h"
 #include "worker_lib/backends/cpu/shm_call.h"
 #include "worker_lib/backends/cpu/shm_exchange.h"
 #include "worker_lib/backends/cpu/shm_progress.h"
@@ -29,16 +26,6 @@ void run_alone(const Operation& operation, std::vector<Route>& routes) {
   const bool whole = operation.kind == OpKind::all_reduce || operation.kind == OpKind::reduce;
   const size_t bytes = whole ? operation.count * size_of(operation.dtype) : routes[0].send_bytes;
   if (bytes > 0 && operation.out != operation.in) std::memcpy(operation.out, operation.in, bytes);
-}
-
-Outcome<OwnedFd> make_region(size_t bytes) {
-  OwnedFd fd(memfd_create("muster-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (fd.get() < 0 || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
-      fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return failed(ErrorCode::system, fmt::format("cannot make {} bytes of shared memory: {}", bytes,
-                                                 std::strerror(errno)));
-  }
-  return fd;
 }
 
 std::byte* bytes_of(void* data) {
@@ -106,15 +93,31 @@ Outcome<> ShmGroup::check(const Operation& operation, Deadline deadline) {
   return end(call, {}, call.meet(Source::nowhere, 0));
 }
 
-// All ranks learn whether all have succeeded.
-Outcome<> ShmGroup::agree(bool good, const std::string& otherwise, Deadline deadline) {
-  uint8_t all = good ? 1 : 0;
+// All ranks learn whether all have mapped the memory, or the first that has not.
+Outcome<> ShmGroup::agree(const Outcome<std::byte*>& mapped, Deadline deadline) {
+  int32_t first = mapped ? local_.size() : local_.me;
   Operation vote{
-      .kind = OpKind::all_reduce, .count = 1, .dtype = DType::uint8, .reduce = ReduceOp::min};
-  vote.in = vote.out = bytes_of(&all);
+      .kind = OpKind::all_reduce, .count = 1, .dtype = DType::int32, .reduce = ReduceOp::min};
+  vote.in = vote.out = bytes_of(&first);
   Outcome<> met = run(vote, deadline);
-  if (!met || all != 0) return met;
-  return failed(ErrorCode::system, otherwise);
+  if (!met || first == local_.size()) return met;
+  if (!mapped) return tl::unexpected(mapped.error());
+  return failed(
+      ErrorCode::system,
+      fmt::format("{} cannot map the shared memory; see what it says", describe(local_[first])),
+      {local_[first].rank});
+}
+
+// Others wait for a rank whose part of the hand-over fails; with this they learn of it at once.
+// Before a socket is closed: its end says less. What failed first.
+Failure ShmGroup::end_for_all(Failure failure) {
+  if (failure.code == ErrorCode::system) {
+    failure.message =
+        fmt::format("{} cannot share memory: {}", describe(local_.self()), failure.message);
+    failure.ranks = {local_.self().rank};
+  }
+  segment_->abort(failure);
+  return segment_->failure().value_or(failure);
 }
 
 // The node's first rank makes the memory and hands it to the others.
@@ -130,17 +133,20 @@ Outcome<OwnedFd> ShmGroup::hand_round(size_t bytes, Deadline deadline) {
       return failed(ErrorCode::system, fmt::format("{} cannot make {} bytes of shared memory",
                                                    describe(local_[0]), bytes));
     }
-    return take_fd({name, strnlen(name, sizeof name)}, local_, 0, deadline, interrupted);
+    Outcome<OwnedFd> taken =
+        take_fd({name, strnlen(name, sizeof name)}, local_, 0, deadline, interrupted);
+    if (!taken) return tl::unexpected(end_for_all(std::move(taken.error())));
+    return taken;
   }
-  Outcome<OwnedFd> made = make_region(bytes);
+  Outcome<OwnedFd> made = make_memory_file("muster-shared", bytes);
   Outcome<FdGiver> giver = FdGiver::listen();
   if (made && giver) giver->name().copy(name, sizeof name - 1);
   const Outcome<> told = run(tell, deadline);
   if (!told) return tl::unexpected(told.error());
   if (!made) return made;
   if (!giver) return tl::unexpected(giver.error());
-  const Outcome<> given = giver->give(made->get(), local_, deadline, interrupted);
-  if (!given) return tl::unexpected(given.error());
+  Outcome<> given = giver->give(made->get(), local_, deadline, interrupted);
+  if (!given) return tl::unexpected(end_for_all(std::move(given.error())));
   return made;
 }
 
@@ -155,10 +161,7 @@ Outcome<SharedBlock> ShmGroup::allocate_shared(size_t bytes, Deadline deadline) 
   Outcome<OwnedFd> fd = hand_round(SharedRegions::file_bytes(local_.size(), bytes), deadline);
   Outcome<std::byte*> data = fd ? regions_->map(number, fd->get(), bytes)
                                 : Outcome<std::byte*>(tl::unexpected(fd.error()));
-  const Outcome<> agreed =
-      agree(data.has_value(),
-            data ? "another rank of this node cannot map the shared memory" : data.error().message,
-            deadline);
+  const Outcome<> agreed = agree(data, deadline);
   if (!agreed) {
     if (data) regions_->release(number);
     return tl::unexpected(agreed.error());

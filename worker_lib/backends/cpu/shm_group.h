@@ -63,7 +63,8 @@ class ShmGroup {
   ShmCall begin(const Operation& operation, Deadline deadline);
   Outcome<> end(ShmCall& call, const SlotUse& use, bool good);
   Outcome<OwnedFd> hand_round(size_t bytes, Deadline deadline);
-  Outcome<> agree(bool good, const std::string& otherwise, Deadline deadline);
+  Outcome<> agree(const Outcome<std::byte*>& mapped, Deadline deadline);
+  Failure end_for_all(Failure failure);
 
   std::shared_ptr<Segment> segment_;
   Members local_;

@@ -7,12 +7,12 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include "worker_lib/backends/cpu/memory_file.h"
 #include "worker_lib/operation.h"
 
 namespace muster::worker {
 namespace {
 
-constexpr size_t kRegionPage = 4096;
 constexpr int kOffsetBits = 44;
 constexpr uint64_t kOffsetMask = (uint64_t{1} << kOffsetBits) - 1;
 constexpr uint64_t kNumbers = uint64_t{1} << (64 - kOffsetBits);
@@ -20,7 +20,7 @@ constexpr uint64_t kNumbers = uint64_t{1} << (64 - kOffsetBits);
 }  // namespace
 
 size_t SharedRegions::stride(size_t bytes) {
-  return std::max(kRegionPage, (bytes + kRegionPage - 1) / kRegionPage * kRegionPage);
+  return std::max(page_bytes(), round_to_pages(bytes));
 }
 
 // The blocks, then a page (or more, of a thousand ranks) in which ranks say that they let go.

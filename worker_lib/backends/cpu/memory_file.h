@@ -1,0 +1,21 @@
+// Memory that processes share, as a file without a name (memfd_create(2)), and the pages that it
+// consists of.
+#pragma once
+
+#include <cstddef>
+
+#include "worker_lib/backends/cpu/owned_fd.h"
+#include "worker_lib/failure.h"
+
+namespace muster::worker {
+
+// What the kernel maps and aligns by.
+size_t page_bytes();
+size_t round_to_pages(size_t bytes);
+
+// A new one of zeroes, sealed: nobody can change its size. `name` shows in /proc. Fails with
+// ErrorCode::system where the kernel refuses, or the limit of a file's size (ulimit -f) would:
+// beyond that the kernel sends SIGXFSZ, which ends the process.
+Outcome<OwnedFd> make_memory_file(const char* name, size_t bytes);
+
+}  // namespace muster::worker
