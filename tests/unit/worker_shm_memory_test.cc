@@ -164,5 +164,36 @@ TEST(SharedMemory, BeginsOnPages) {
   EXPECT_EQ(SharedRegions::stride(page_bytes() + 1), 2 * page_bytes());
 }
 
+// ---- fork
+
+bool is_mapped(void* page) {
+  return msync(page, page_bytes(), MS_ASYNC) == 0;
+}
+
+TEST(SharedMemory, AChildOfForkLetsGoOfNothing) {
+  arm_fork_guard();
+  World world(2);
+  std::optional<SharedBlock> blocks[2];
+  const auto allocate = [&](int rank, ShmGroup& group) {
+    const Outcome<SharedBlock> block = group.allocate_shared(100, in(seconds{20}));
+    ASSERT_TRUE(block.has_value());
+    blocks[rank] = *block;
+  };
+  world.each(allocate);
+  void* const held = blocks[0]->data;
+  EXPECT_EQ(in_child([&] {
+              for (auto& block : blocks)
+                block.reset();
+              return 0;
+            }),
+            0);
+  // The other rank lets go; the next allocation unmaps what nobody holds.
+  blocks[1].reset();
+  const std::optional<SharedBlock> kept = blocks[0];
+  world.each(allocate);
+  ASSERT_TRUE(is_mapped(held));
+  std::memset(held, 1, 100);
+}
+
 }  // namespace
 }  // namespace muster::worker

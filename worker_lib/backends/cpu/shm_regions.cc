@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "worker_lib/backends/cpu/memory_file.h"
+#include "worker_lib/fork_guard.h"
 #include "worker_lib/operation.h"
 
 namespace muster::worker {
@@ -49,6 +50,8 @@ Outcome<std::byte*> SharedRegions::map(uint64_t number, int fd, size_t bytes) {
 }
 
 void SharedRegions::release(uint64_t number) {
+  // It is the parent that owns the block, and the mutex may be held by a thread of the parent.
+  if (in_forked_child()) return;
   const std::lock_guard lock(mutex_);
   for (const Region& region : regions_) {
     if (region.number == number) leavers(region)[me_].store(1);

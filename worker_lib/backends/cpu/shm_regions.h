@@ -37,7 +37,7 @@ class SharedRegions {
 
   // Maps a region; `number` is the same on all ranks and new. The start of this rank's block.
   Outcome<std::byte*> map(uint64_t number, int fd, size_t bytes);
-  // This rank lets go of it. Any thread.
+  // This rank lets go of it; nothing in a forked child. Any thread.
   void release(uint64_t number);
 
   // Where [data, data + bytes) lies, if all of it is in this rank's block of a region.
