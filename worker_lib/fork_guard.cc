@@ -26,7 +26,7 @@ std::atomic<int> nothing_to_read = -1;
 
 void sever_word(size_t word, int null) {
   for (uint64_t bits = severed_descriptors[word].load(); bits != 0; bits &= bits - 1)
-    dup2(null, static_cast<int>(word * 64) + __builtin_ctzll(bits));
+    dup3(null, static_cast<int>(word * 64) + __builtin_ctzll(bits), O_CLOEXEC);
 }
 
 void mark_child() {

@@ -2,7 +2,8 @@
 // are its parent's, and the parent's peers would take the child's copies of them for the parent
 // itself, also after the parent's death. So a fork handler (pthread_atfork) marks the child, every
 // public call looks at the mark, and the descriptors registered here are severed in the child: they
-// become /dev/null, under their numbers, so that whoever closes one later closes nothing else.
+// become /dev/null, under their numbers, so that whoever closes one later closes nothing else; they
+// end with an exec.
 //
 // Armed by the first Job of a process; a child forked before that is free to join a job. Processes
 // made by vfork(), posix_spawn() and the like exec at once and are not seen here. Any thread.

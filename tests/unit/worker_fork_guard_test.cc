@@ -66,6 +66,25 @@ TEST(WorkerForkGuard, MarksTheChildAndSeversWhatWasRegistered) {
     close(fd);
 }
 
+TEST(WorkerForkGuard, WhatWasSeveredEndsWithAnExec) {
+  arm_fork_guard();
+  std::array<int, 2> watched{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, watched.data()), 0);
+  sever_in_forked_child(watched[0]);
+  const std::string gone = "test ! -e /proc/self/fd/" + std::to_string(watched[0]);
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/bin/sh", "sh", "-c", gone.c_str(), nullptr);
+    _exit(2);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << "descriptor " << watched[0] << " went along";
+  forget_severed(watched[0]);
+  for (const int fd : watched)
+    close(fd);
+}
+
 TEST(WorkerForkGuard, NumbersThatAreNoDescriptorsAreLeftOut) {
   sever_in_forked_child(-1);
   sever_in_forked_child(65536);
