@@ -165,6 +165,22 @@ TEST(GroupFailure, WhatTheWatchKnowsIsBetterThanWhatABackendSaw) {
   news.join();
 }
 
+// As new_group() meets it when rank 0, whose process serves the store, dies.
+TEST(GroupFailure, WhatTheWatchKnowsIsBetterThanAStoreThatIsGone) {
+  FakeJob job(2);
+  job.tables().named("world").fail_at(
+      1, {ErrorCode::rendezvous, "the server closed the connection", {}});
+  std::thread other([&] { thrown_by([&] { job[0].world().barrier(); }); });
+  std::thread news([&] {
+    job.tables().named("world").wait_inside(1, 2);
+    job.watch().died(0);
+  });
+  EXPECT_EQ(thrown_by([&] { job[1].world().barrier(); }),
+            "peer_failed: barrier 1 of group world: rank 0 (host, pid 100) died");
+  other.join();
+  news.join();
+}
+
 TEST(GroupFailure, AFailureOnOneRankIsToldToTheOthers) {
   FakeJob job(2);
   const std::string text = thrown_by([&] { job[0].world().barrier({.timeout = 5ms}); });

@@ -89,7 +89,9 @@ bool GroupStanding::replace_told(const Failure& own, const std::string& label) {
 
 Failure GroupStanding::settle(const Failure& own, const std::string& label) {
   if (own.code == ErrorCode::invalid_argument) return labelled(own, label);
-  const bool may_echo = own.code == ErrorCode::peer_failed || own.code == ErrorCode::backend;
+  // The store goes with rank 0.
+  const bool may_echo = own.code == ErrorCode::peer_failed || own.code == ErrorCode::backend ||
+                        own.code == ErrorCode::rendezvous;
   if (watched_ && may_echo) wait_failed(std::chrono::steady_clock::now() + kNewsPatience);
   // Memory that ranks share carries another's abort() faster than the watch, which tells everybody.
   const bool from_another = own.code == ErrorCode::aborted || own.code == ErrorCode::stopped;

@@ -50,9 +50,9 @@ class GroupStanding {
 
   // What an operation that failed with `own` on this rank is to return: own, with the label in
   // front, after failing the group with it; or what failed the group before. Where `own` may be
-  // the echo of a death (a closed connection), news of it are waited for a moment, since they know
-  // better what happened; where another member has met the same failure and said so first, `own`
-  // stays. A refused argument fails nothing.
+  // the echo of a death (a closed connection, a store that is gone), news of it are waited for a
+  // moment, since they know better what happened; where another member has met the same failure and
+  // said so first, `own` stays. A refused argument fails nothing.
   Failure settle(const Failure& own, const std::string& label);
 
  private:
