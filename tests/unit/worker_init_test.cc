@@ -465,6 +465,52 @@ TEST(WorkerMeeting, RanksMeetAtAnAddressThatRankZeroServes) {
   }
 }
 
+Identity of_job(Identity self, const std::string& run_id) {
+  self.run_id = run_id;
+  return self;
+}
+
+TEST(WorkerMeeting, ARankOfAnotherJobIsTurnedAwayAndTheJobMeets) {
+  const MeetAtAddress at = loopback_meeting();
+  const auto join = [&](int rank, const std::string& job) {
+    return meet(of_job(rank_of(rank, 2, at), job), {.deadline = in(seconds(60))});
+  };
+  auto zero = std::async(std::launch::async, join, 0, "A");
+  const Outcome<Met> stranger = join(1, "B");
+  ASSERT_FALSE(stranger.has_value());
+  EXPECT_EQ(stranger.error().code, ErrorCode::environment);
+  EXPECT_EQ(stranger.error().message,
+            "the store at 127.0.0.1:" + std::to_string(at.port) +
+                " serves job A, and this rank belongs to job B: give each job a port of its own");
+  std::vector<Outcome<Met>> outcomes;
+  Outcome<Met> one = join(1, "A");
+  outcomes.push_back(zero.get());
+  outcomes.push_back(std::move(one));
+  expect_whole_world(outcomes);
+  retire_all(outcomes);
+}
+
+TEST(WorkerMeeting, RanksWithoutAJobsIdMeetThoseWithOne) {
+  for (const int bearer : {0, 1}) {
+    std::vector<Outcome<Met>> outcomes =
+        meet_all(3, loopback_meeting(), in(seconds(60)), [&](Identity& self) {
+          if (self.rank == bearer) self.run_id = "A";
+        });
+    expect_whole_world(outcomes);
+    retire_all(outcomes);
+  }
+}
+
+TEST(WorkerMeeting, TheSameProcessMayHostAnotherJobAfterItsFirst) {
+  const MeetAtAddress at = loopback_meeting();
+  for (const char* job : {"A", "B", "A"}) {
+    std::vector<Outcome<Met>> outcomes =
+        meet_all(2, at, in(seconds(60)), [&](Identity& self) { self.run_id = job; });
+    expect_whole_world(outcomes);
+    retire_all(outcomes);
+  }
+}
+
 TEST(WorkerMeeting, RanksMeetAtAnAgentsStore) {
   const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(agent.has_value());

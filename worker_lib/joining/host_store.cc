@@ -15,6 +15,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/system/system_error.hpp>
 #include <fmt/format.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -71,12 +72,31 @@ struct HostStore::Server {
     return {};
   }
 
-  void start() {
+  void start(const Contents& given) {
     store.open(1);
+    put_all(given);
     thread = quiet_thread([this] {
       const auto keep = boost::asio::make_work_guard(io);
       io.run();
     });
+  }
+
+  void put_all(const Contents& given) {
+    for (const auto& [key, value] : contents)
+      store.put(key, "");
+    contents = given;
+    for (const auto& [key, value] : contents)
+      store.put(key, value);
+  }
+
+  // Who comes from now on may belong to the next job here.
+  void retired() {
+    {
+      const std::lock_guard lock(mutex);
+      if (phase != Phase::retired) return;
+    }
+    put_all({});
+    look_whether_needed();
   }
 
   void look_whether_needed() {
@@ -107,6 +127,7 @@ struct HostStore::Server {
   }
 
   std::vector<SocketAddress> addresses;  // As asked for.
+  Contents contents;                     // Of the serving store. The thread's.
   const uint64_t nonce = host_store_nonce();
   boost::asio::io_context io{1};
   StoreServer store;
@@ -145,7 +166,8 @@ HostStore::~HostStore() {
   server_->thread.join();
 }
 
-Outcome<std::shared_ptr<HostStore>> HostStore::serve(const std::vector<SocketAddress>& addresses) {
+Outcome<std::shared_ptr<HostStore>> HostStore::serve(const std::vector<SocketAddress>& addresses,
+                                                     const Contents& contents) {
   RetiredStores& retired = retired_stores();
   {
     const std::lock_guard lock(retired.mutex);
@@ -155,6 +177,8 @@ Outcome<std::shared_ptr<HostStore>> HostStore::serve(const std::vector<SocketAdd
       if (!same || !(*store)->server_->take_up_again()) continue;
       std::shared_ptr<HostStore> found = std::move(*store);
       retired.stores.erase(store);
+      boost::asio::post(found->server_->io,
+                        [server = found->server_.get(), contents] { server->put_all(contents); });
       return found;
     }
     std::erase_if(retired.stores, [](const auto& store) { return store->server_->is_closed(); });
@@ -163,9 +187,11 @@ Outcome<std::shared_ptr<HostStore>> HostStore::serve(const std::vector<SocketAdd
     auto server = std::make_unique<Server>();
     if (Outcome<> listening = server->listen(addresses); !listening)
       return tl::unexpected(listening.error());
-    server->start();
+    server->start(contents);
     return std::shared_ptr<HostStore>(new HostStore(std::move(server)));
   } catch (const std::system_error& error) {
+    return failed(ErrorCode::system, fmt::format("cannot host the job's store: {}", error.what()));
+  } catch (const boost::system::system_error& error) {
     return failed(ErrorCode::system, fmt::format("cannot host the job's store: {}", error.what()));
   }
 }
@@ -200,7 +226,7 @@ void HostStore::retire(std::shared_ptr<HostStore> store) {
   RetiredStores& retired = retired_stores();
   const std::lock_guard lock(retired.mutex);
   retired.stores.push_back(std::move(store));
-  boost::asio::post(server->io, [server] { server->look_whether_needed(); });
+  boost::asio::post(server->io, [server] { server->retired(); });
 }
 
 // The others may be in the middle of an answer: without this the fastest rank's exit would be the

@@ -10,6 +10,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/net/address.h"
@@ -20,9 +22,13 @@ namespace muster::worker {
 
 class HostStore {
  public:
+  // Keys and values that are there before anybody can come; empty again once the store is retired.
+  using Contents = std::vector<std::pair<std::string, std::string>>;
+
   // Listens on all of `addresses`, which have one port (0: a free one); none: serves this process
-  // only. Fails with environment where a port is taken.
-  static Outcome<std::shared_ptr<HostStore>> serve(const std::vector<SocketAddress>& addresses);
+  // only. Fails with environment where a port is taken; with system.
+  static Outcome<std::shared_ptr<HostStore>> serve(const std::vector<SocketAddress>& addresses,
+                                                   const Contents& contents = {});
 
   HostStore(const HostStore&) = delete;
   HostStore& operator=(const HostStore&) = delete;

@@ -74,10 +74,16 @@ Met meet_nobody() {
   return {std::move(world), {}, std::nullopt, nullptr};
 }
 
+// Who has come to the wrong store is to see it at once.
+HostStore::Contents job_of(const Identity& self) {
+  if (self.run_id.empty()) return {};
+  return {{std::string(kRunIdKey), self.run_id}};
+}
+
 Outcome<Met> host_meeting(const Identity& self, const MeetingOptions& options,
                           const MeetAtAddress& at, std::string address) {
   Outcome<std::shared_ptr<HostStore>> hosted =
-      HostStore::serve(listening_addresses(at.host, at.port));
+      HostStore::serve(listening_addresses(at.host, at.port), job_of(self));
   if (!hosted) return tl::unexpected(hosted.error());
   return meet_at_own_store(self, options, std::move(*hosted), {at.host, at.port, {}, {}, false},
                            std::move(address));

@@ -2,6 +2,7 @@
 // there who they are, and read who the others are. What they say lies below a prefix that belongs
 // to one initialisation: the restart count, and how often this rank has come to this store.
 //
+//   (muster/run_id, below no prefix, says which job the store belongs to)
 //   owner/R     the process that has rank R, as it describes itself
 //   joins/R     (a counter) how often rank R has come; its value is the generation
 //   G/state     "open WORLD_SIZE", or why this generation can never be complete

@@ -43,7 +43,8 @@ MeetingRound::MeetingRound(const Identity& self, const MeetingOptions& options, 
     : self_(self),
       options_(options),
       prefix_(fmt::format("muster/{}", self.restart_count)),
-      root_(store.with_prefix(prefix_)),
+      everything_(std::move(store)),
+      root_(everything_.with_prefix(prefix_)),
       store_(root_),
       access_(std::move(access)),
       hosted_(std::move(hosted)) {}
@@ -56,6 +57,19 @@ Outcome<Met> MeetingRound::run(const RankRecord& me) {
   if (!came) return store_failure(came.error());
   if (*came == self_.world_size) return gather();
   return wait_for_everyone();
+}
+
+// Before anything is said there: the ranks of two jobs would become one world. Not every launcher
+// gives its jobs an id.
+Outcome<> MeetingRound::check_job() {
+  if (self_.run_id.empty()) return Done{};
+  const Result<std::string> job = everything_.compare_set(kRunIdKey, "", self_.run_id);
+  if (!job) return store_failure(job.error());
+  if (*job == self_.run_id) return Done{};
+  return failed(ErrorCode::environment,
+                fmt::format("the store at {}:{} serves job {}, and this rank belongs to job {}: "
+                            "give each job a port of its own",
+                            access_.host, access_.port, *job, self_.run_id));
 }
 
 // Makes this process the one that has our rank. It may have been before, or a process that is gone
@@ -83,6 +97,7 @@ Outcome<> MeetingRound::claim_rank(const RankRecord& me) {
 
 // Finds a generation that is open to us.
 Outcome<> MeetingRound::enter(const RankRecord& me) {
+  if (Outcome<> same = check_job(); !same) return same;
   if (Outcome<> claimed = claim_rank(me); !claimed) return claimed;
   const std::string open = fmt::format("open {}", self_.world_size);
   for (;;) {

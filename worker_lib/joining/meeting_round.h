@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "rendezvous/store/store_client.h"
 #include "worker_lib/failure.h"
@@ -16,6 +17,9 @@
 #include "worker_lib/joining/rank_record.h"
 
 namespace muster::worker {
+
+// The run id of the job that the store belongs to, as its first rank that has one said.
+inline constexpr std::string_view kRunIdKey = "muster/run_id";
 
 class MeetingRound {
  public:
@@ -29,6 +33,7 @@ class MeetingRound {
   bool lost_store() const { return !store_.connected(); }
 
  private:
+  Outcome<> check_job();
   Outcome<> claim_rank(const RankRecord& me);
   Outcome<> enter(const RankRecord& me);
   Outcome<> contradict(const std::string& theirs);
@@ -41,6 +46,7 @@ class MeetingRound {
   const Identity& self_;
   const MeetingOptions& options_;
   std::string prefix_;
+  StoreClient everything_;  // Without the prefix.
   StoreClient root_;
   StoreClient store_;
   StoreAccess access_;
