@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/store/store_sockets.h"
 
 namespace muster::worker {
 
@@ -39,6 +40,8 @@ void mark_child() {
 }
 
 void install_fork_handler() {
+  static constexpr StoreSocketObserver kSever{sever_in_forked_child, forget_severed};
+  observe_store_sockets(kSever);
   nothing_to_read = open("/dev/null", O_RDWR | O_CLOEXEC);
   CHECK(pthread_atfork(nullptr, nullptr, mark_child) == 0);
 }

@@ -1,9 +1,9 @@
 // Why nothing of the library works in a child of fork(): its threads are not there, its sockets
 // are its parent's, and the parent's peers would take the child's copies of them for the parent
 // itself, also after the parent's death. So a fork handler (pthread_atfork) marks the child, every
-// public call looks at the mark, and the descriptors registered here are severed in the child: they
-// become /dev/null, under their numbers, so that whoever closes one later closes nothing else; they
-// end with an exec.
+// public call looks at the mark, and descriptors are severed in the child: those registered here,
+// and all sockets of the store that rank 0 hosts and of the store's clients. They become /dev/null,
+// under their numbers, so that whoever closes one later closes nothing else, and end with an exec.
 //
 // Armed by the first Job of a process; a child forked before that is free to join a job. Processes
 // made by vfork(), posix_spawn() and the like exec at once and are not seen here. Any thread.

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "rendezvous/net/connect.h"
+#include "rendezvous/store/store_sockets.h"
 #include "rendezvous/store/tcpstore_codec.h"
 
 namespace muster {
@@ -53,10 +54,15 @@ std::string store_seconds(Duration duration) {
 // One connection and what is known about it.
 class StoreClient::Channel {
  public:
-  Channel(int fd, std::string server) : fd_(fd), server_(std::move(server)) {}
+  Channel(int fd, std::string server) : fd_(fd), server_(std::move(server)) {
+    store_socket_opened(fd_);
+  }
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
-  ~Channel() { ::close(fd_); }
+  ~Channel() {
+    store_socket_closing(fd_);
+    ::close(fd_);
+  }
 
   bool broken() const { return broken_.has_value(); }
   void hang_up() const { ::shutdown(fd_, SHUT_RDWR); }

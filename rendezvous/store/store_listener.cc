@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "rendezvous/store/store_sockets.h"
+
 namespace muster {
 
 namespace {
@@ -63,10 +65,12 @@ StoreListener::StoreListener(boost::asio::io_context& io, StoreServer& server, i
       pause_timer_(io),
       port_(port),
       alive_(std::make_shared<bool>(true)) {
+  store_socket_opened(fd);
   arm();
 }
 
 StoreListener::~StoreListener() {
+  store_socket_closing(socket_.native_handle());
   *alive_ = false;
 }
 

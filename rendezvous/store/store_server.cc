@@ -17,6 +17,7 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/net/drive.h"
 #include "rendezvous/store/store_calls.h"
+#include "rendezvous/store/store_sockets.h"
 
 namespace muster {
 
@@ -168,6 +169,7 @@ void StoreServer::adopt(int fd, std::string_view already_read) {
     ::close(fd);
     return;
   }
+  store_socket_opened(fd);
   set_store_socket_options(fd);
   Connection& connection = free_slot();
   connection.fd = fd;
@@ -196,6 +198,7 @@ StoreServer::Connection& StoreServer::free_slot() {
 void StoreServer::drop(Connection& connection) {
   // Taken out by hand: a process that is being started may hold a copy of the descriptor.
   ::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_DEL, connection.fd, nullptr);
+  store_socket_closing(connection.fd);
   ::close(connection.fd);
   connection.fd = -1;
   connection.decoder = RequestDecoder();

@@ -92,6 +92,47 @@ TEST(WorkerForkGuard, NumbersThatAreNoDescriptorsAreLeftOut) {
   forget_severed(1 << 30);
 }
 
+std::vector<int> open_sockets() {
+  std::vector<int> found;
+  struct stat info{};
+  for (int fd = 0; fd < 1024; ++fd) {
+    if (fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode)) found.push_back(fd);
+  }
+  return found;
+}
+
+// Else the job's port stays taken for as long as a child of its rank 0 lives.
+TEST(WorkerForkGuard, AChildHoldsNoSocketOfAStoreOrItsClients) {
+  arm_fork_guard();
+  const std::vector<int> before = open_sockets();
+  auto store = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(store.has_value());
+  const uint16_t port = (*store)->port();
+  Result<StoreClient> client =
+      StoreClient::connect({.host = "127.0.0.1", .port = port, .timeout = std::chrono::seconds(5)});
+  Outcome<StoreClient> inside = (*store)->connect(std::chrono::seconds(5));
+  ASSERT_TRUE(client && inside && inside->ping(1));
+  const std::vector<int> with_store = open_sockets();
+  const pid_t child = fork();
+  if (child == 0) {
+    if (open_sockets() != before) _exit(1);
+    pause();
+    _exit(0);
+  }
+  inside = failed(ErrorCode::system, "not needed any more");
+  store->reset();
+  const Result<uint32_t> echo = client->ping(1);
+  ASSERT_FALSE(echo.has_value());
+  EXPECT_THAT(echo.error().message, testing::HasSubstr("the server closed the connection"));
+  EXPECT_TRUE(HostStore::serve({{IpAddress::loopback_v4(), port}}).has_value());
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, WNOHANG), 0) << "it holds sockets of the store: " << status;
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  std::printf("%zu sockets\n", with_store.size() - before.size());
+  EXPECT_EQ(with_store.size() - before.size(), 5U);
+}
+
 TEST(WorkerForkGuard, AStoreOfTheParentCanBeLetGoInTheChild) {
   arm_fork_guard();
   auto store = HostStore::serve({});
