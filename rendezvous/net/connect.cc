@@ -7,6 +7,7 @@
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/system/system_error.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -49,6 +50,10 @@ bool met_itself(const TcpSocket& socket) {
   return local_address_of(socket) == remote_address_of(socket);
 }
 
+bool is_exhaustion(int error) {
+  return error == EMFILE || error == ENFILE;
+}
+
 NetFailure overall_failure(const std::vector<std::unique_ptr<Attempt>>& attempts) {
   const auto any = [&](auto condition) {
     return std::any_of(attempts.begin(), attempts.end(),
@@ -57,6 +62,8 @@ NetFailure overall_failure(const std::vector<std::unique_ptr<Attempt>>& attempts
   if (any([](const Attempt& one) { return one.error == ECONNREFUSED; })) return NetFailure::refused;
   if (any([](const Attempt& one) { return one.pending || one.error == ETIMEDOUT; }))
     return NetFailure::timed_out;
+  if (any([](const Attempt& one) { return is_exhaustion(one.error); }))
+    return NetFailure::exhausted;
   return NetFailure::unreachable;
 }
 
@@ -74,6 +81,7 @@ std::string outcomes(const std::string& name,
 
 const char* next_step(NetFailure failure) {
   if (failure == NetFailure::refused) return "check that the other side is running and the port";
+  if (failure == NetFailure::exhausted) return "raise the limit of descriptors (ulimit -n)";
   return "check the address, the routes and the firewalls between";
 }
 
@@ -253,7 +261,7 @@ Connecting connect_any(boost::asio::io_context& io, const std::string& name,
 }
 
 NetResult<int> connect_blocking(const std::string& host, uint16_t port, Deadline deadline,
-                                ConnectOptions options) {
+                                ConnectOptions options) try {
   boost::asio::io_context io(1);
   NetResult<int> result = -1;
   const Connecting connecting = connect_any(io, host, port, deadline, std::move(options),
@@ -268,6 +276,13 @@ NetResult<int> connect_blocking(const std::string& host, uint16_t port, Deadline
   io.run();
   CHECK(!result || *result >= 0);
   return result;
+} catch (const boost::system::system_error& error) {
+  // The loop needs descriptors of its own.
+  const NetFailure failure =
+      is_exhaustion(error.code().value()) ? NetFailure::exhausted : NetFailure::unreachable;
+  return tl::unexpected(
+      NetError{failure, fmt::format("could not connect to {}:{}: {}; {}", host, port,
+                                    error.code().message(), next_step(failure))});
 }
 
 SocketAddress local_address_of(const TcpSocket& socket) {

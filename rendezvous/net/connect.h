@@ -66,7 +66,8 @@ using ConnectCallback = std::function<void(NetResult<TcpSocket>)>;
                                      ConnectOptions options, ConnectCallback callback);
 
 // The same, waiting; for clients without a loop. The descriptor belongs to the caller, has
-// O_NONBLOCK and CLOEXEC set, and is to be polled with a deadline.
+// O_NONBLOCK and CLOEXEC set, and is to be polled with a deadline. Never throws for want of
+// descriptors.
 NetResult<int> connect_blocking(const std::string& host, uint16_t port, Deadline deadline,
                                 ConnectOptions options = {});
 

@@ -17,6 +17,7 @@ enum class NetFailure {
   resolver,      // the resolver failed or did not answer in time
   refused,       // every address answered, and at least one refused the connection
   timed_out,     // the deadline came before any answer
+  exhausted,     // this process, or its machine, has no descriptor left
   unreachable,   // everything else: no route, no such family, not permitted
 };
 

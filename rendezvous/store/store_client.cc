@@ -207,6 +207,8 @@ Result<StoreClient> StoreClient::connect(const Options& options) {
                : echo.error();
     } else {
       last = fd.error().error();
+      if (fd.error().failure == NetFailure::exhausted)
+        return fail(ExitCode::environment, last.message);
     }
     if (SteadyClock::now() + pause >= deadline) break;
     ::poll(nullptr, 0, static_cast<int>(std::chrono::ceil<milliseconds>(pause).count()));

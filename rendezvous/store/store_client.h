@@ -36,7 +36,8 @@ class StoreClient {
     Duration timeout = std::chrono::minutes{5};
   };
 
-  // Connects and checks by VALIDATE and PING that a store is on the other end.
+  // Connects and checks by VALIDATE and PING that a store is on the other end. Where this process
+  // has no descriptor left it fails at once, with environment.
   static Result<StoreClient> connect(const Options& options);
 
   // Over a connection that is there already, a non-blocking stream socket of any kind, which it

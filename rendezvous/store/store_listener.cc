@@ -25,6 +25,7 @@ tl::unexpected<Error> store_listen_failure(int fd, const SocketAddress& address)
   const char* hint = error == EADDRINUSE      ? "; choose another port, or 0 for a free one"
                      : error == EADDRNOTAVAIL ? "; choose an address of this machine"
                      : error == EACCES        ? "; choose a port above 1023"
+                     : error == EMFILE        ? "; raise the limit of descriptors (ulimit -n)"
                                               : "";
   return fail(ExitCode::environment, fmt::format("cannot listen on {} for the store: {}{}",
                                                  address.to_string(), std::strerror(error), hint));

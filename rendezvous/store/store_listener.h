@@ -4,6 +4,7 @@
 // One thread: the io_context's. The server outlives it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -29,7 +30,7 @@ class StoreListener {
   ~StoreListener();
 
   uint16_t port() const { return port_; }
-  // How often accepting had to pause for want of descriptors or memory.
+  // How often accepting had to pause for want of descriptors or memory. Any thread.
   uint64_t pauses() const { return pauses_; }
 
  private:
@@ -43,7 +44,7 @@ class StoreListener {
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer pause_timer_;
   uint16_t port_;
-  uint64_t pauses_ = 0;
+  std::atomic<uint64_t> pauses_ = 0;
   std::shared_ptr<bool> alive_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -68,7 +69,7 @@ uint64_t new_hash_seed() {
 
 int new_epoll() {
   const int fd = ::epoll_create1(EPOLL_CLOEXEC);
-  CHECK(fd >= 0);
+  if (fd < 0) throw std::system_error(errno, std::generic_category(), "epoll_create1");
   return fd;
 }
 

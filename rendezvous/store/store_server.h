@@ -66,6 +66,7 @@ class StoreServer {
     size_t held_bytes = 0;
   };
 
+  // Throws where the kernel refuses a descriptor, as Asio's own constructors do.
   StoreServer(boost::asio::io_context& io, Options options);
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;

@@ -40,6 +40,13 @@ uint64_t host_store_nonce() {
   return nonce | 1;
 }
 
+tl::unexpected<Failure> cannot_host(const std::string& why) {
+  return failed(ErrorCode::system,
+                fmt::format("cannot host the job's store: {}; see the limits of descriptors and "
+                            "processes (ulimit -n, -u)",
+                            why));
+}
+
 }  // namespace
 
 struct HostStore::Server {
@@ -190,14 +197,19 @@ Outcome<std::shared_ptr<HostStore>> HostStore::serve(const std::vector<SocketAdd
     server->start(contents);
     return std::shared_ptr<HostStore>(new HostStore(std::move(server)));
   } catch (const std::system_error& error) {
-    return failed(ErrorCode::system, fmt::format("cannot host the job's store: {}", error.what()));
+    return cannot_host(error.code().message());
   } catch (const boost::system::system_error& error) {
-    return failed(ErrorCode::system, fmt::format("cannot host the job's store: {}", error.what()));
+    return cannot_host(error.code().message());
   }
 }
 
 uint16_t HostStore::port() const {
   return server_->listeners.empty() ? uint16_t{0} : server_->listeners.front()->port();
+}
+
+bool HostStore::was_exhausted() const {
+  return std::ranges::any_of(server_->listeners,
+                             [](const auto& listener) { return listener->pauses() > 0; });
 }
 
 uint64_t HostStore::nonce() const {

@@ -37,6 +37,9 @@ class HostStore {
 
   // 0 without addresses.
   uint16_t port() const;
+  // Whether somebody had to wait because this process had no descriptor left. REQUIRES: not
+  // retired.
+  bool was_exhausted() const;
   // Random: tells this store from any other.
   uint64_t nonce() const;
 
