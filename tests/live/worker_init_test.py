@@ -250,6 +250,27 @@ class ExplicitTest(JoiningTest):
             rank = Rank("--init-method", f"tcp://127.0.0.1:{port}", "--rank", 0, "--world-size", 2)
             self.assertRegex(self.error_of(rank), rf"^error environment \[\]: .*127\.0\.0\.1:{port}")
 
+    def test_a_rank_that_runs_out_of_descriptors_says_so(self):
+        """Wherever they run out: in the store, the meeting, the watch or the group."""
+        def limited(count):
+            return lambda argv, env, **options: subprocess.Popen(
+                ["sh", "-c", f'ulimit -n {count}; exec "$@"', "sh", *argv], env=dict(CLEAN, **(env or {})), **options)
+        said = {}
+        for count in range(5, 40):
+            options = ["--init-method", f"tcp://127.0.0.1:{free_port()}", "--world-size", 2, "--timeout-ms", 1500]
+            zero = Rank("--rank", 0, *options, start=limited(count))
+            one = Rank("--rank", 1, *options)
+            code, said[count] = zero.end()
+            one.end()
+            self.assertIn(code, (0, 3), said)
+            if code == 3:
+                self.assertRegex(said[count], r"^error (system|environment|timeout) .*init_process_group: ")
+            # The store takes no more connections in: a group's members do not know why one does not come.
+            if code == 3 and "set-up of group world: rank 1" not in said[count]:
+                self.assertRegex(said[count], r"Too many open files|no descriptor left")
+        print(f"{sum('error' in text for text in said.values())} of {len(said)} limits were too low")
+        self.assertTrue(said[39].startswith("cycle="), said)
+
     def test_the_port_is_free_when_the_job_is_over(self):
         port = free_port()
         for _ in range(3):

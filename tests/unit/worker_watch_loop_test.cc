@@ -61,7 +61,7 @@ class Loops {
     options.deadline = std::chrono::steady_clock::now() + 60s;
     LoopRank& self = (*this)[rank];
     options.announce = [&self](const watch::Announce& told) { self.board.publish(told.news); };
-    self.loop = std::make_unique<WatchLoop>(std::move(options));
+    self.loop = std::move(*WatchLoop::make(std::move(options)));
   }
 
   const watch::Nonce nonce_;
@@ -167,9 +167,9 @@ TEST(WatchLoop, AStartCanBeGivenUpFromOutside) {
   options.unix_listener = std::move(*watch::listen_unix(watch::unix_name(options.nonce, 0)));
   options.deadline = std::chrono::steady_clock::now() + 60s;
   options.announce = [](const watch::Announce&) {};
-  WatchLoop loop(std::move(options));
-  std::thread outside([&loop] { loop.give_up({ErrorCode::stopped, "the job was told to end"}); });
-  const Outcome<> started = loop.start();
+  const auto loop = std::move(*WatchLoop::make(std::move(options)));
+  std::thread outside([&loop] { loop->give_up({ErrorCode::stopped, "the job was told to end"}); });
+  const Outcome<> started = loop->start();
   outside.join();
   ASSERT_FALSE(started.has_value());
   EXPECT_EQ(started.error().code, ErrorCode::stopped);

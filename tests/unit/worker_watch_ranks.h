@@ -80,6 +80,7 @@ class WatchRanks {
     options.store = store->with_prefix("watch");
     options.deadline = std::chrono::steady_clock::now() + limit;
     options.on_sigterm = StopPolicy::ignore;
+    options.lives = lives;
     return options;
   }
 
@@ -113,6 +114,8 @@ class WatchRanks {
     (*this)[rank].watch.reset();
   }
   store_test::RunningStore& store() { return store_; }
+
+  std::vector<ProcessLife> lives;  // By rank, or empty: nobody knows.
 
  private:
   store_test::RunningStore store_;

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/unit/worker_watch_ranks.h"
@@ -163,6 +164,36 @@ TEST(Watch, ARankThatDoesNotComeIsNamedWhenTheTimeIsOver) {
   }
   EXPECT_THAT(ranks[2].failure->ranks, ElementsAre(GlobalRank{3}));
   EXPECT_THAT(ranks[2].failure->message, HasSubstr("rank 3 (node1, pid 103) did not "));
+}
+
+ProcessLife ended_life() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  siginfo_t info{};
+  ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
+  ProcessLife life = life_of_process(::getpid());
+  life.pid = child;
+  ::waitpid(child, nullptr, 0);
+  return life;
+}
+
+// Without this the others would wait for it until their time is over.
+TEST(Watch, ARankThatDiedBeforeItWasLinkedIsNamedAtOnce) {
+  for (const int victim : {0, 1, 2}) {
+    WatchRanks ranks({0, 0, 0});
+    ranks.lives.assign(3, life_of_process(::getpid()));
+    ranks.lives[static_cast<size_t>(victim)] = ended_life();
+    const auto began = std::chrono::steady_clock::now();
+    ranks.start(200s, {victim});
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 20s);
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      if (rank == victim) continue;
+      ASSERT_TRUE(ranks[rank].failure) << rank;
+      EXPECT_EQ(ranks[rank].failure->code, ErrorCode::peer_failed) << rank;
+      EXPECT_THAT(ranks[rank].failure->ranks, ElementsAre(GlobalRank{victim})) << rank;
+      EXPECT_THAT(ranks[rank].failure->message, HasSubstr("died; its own output may say why"));
+    }
+  }
 }
 
 TEST(Watch, AWorldOfOneNeedsNoStore) {

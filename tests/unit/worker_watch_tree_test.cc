@@ -80,6 +80,48 @@ TEST(WatchTree, NobodyStartsWhileOneIsMissing) {
             "overloaded");
 }
 
+// Killed before it was linked to anybody: no link tells of it.
+TEST(WatchTree, WhoIsKnownToHaveEndedIsNamedByAllAtOnce) {
+  for (const int victim : {1, 4, 5}) {
+    WatchWorld world(7, blocks(6, 2), 10s);
+    const Instant before = world.now();
+    world[victim].stopped = true;
+    world.begin();
+    world.run(10);
+    world.kill(victim);
+    world.know_ended(victim == 1 ? 0 : 3, victim);
+    world.settle();
+    EXPECT_LT(world.now() - before, 5s);
+    for (int rank = 0; rank < 6; ++rank) {
+      if (rank == victim) continue;
+      ASSERT_TRUE(world[rank].failed) << rank << " without " << victim;
+      EXPECT_EQ(world[rank].failed->code, ErrorCode::peer_failed);
+      EXPECT_THAT(world[rank].failed->ranks, ElementsAre(GlobalRank{victim}));
+    }
+  }
+}
+
+TEST(WatchTree, WhoIsLinkedIsNotBelievedToHaveEndedWithoutItsLink) {
+  WatchWorld world = started(blocks(4, 1));
+  world.know_ended(0, 2);
+  world.settle();
+  EXPECT_THAT(world[0].heard, IsEmpty());
+}
+
+TEST(WatchTree, WhoCannotTakePartTellsTheOthersWhy) {
+  WatchWorld world(7, blocks(6, 2), 10s);
+  const Failure why{ErrorCode::system, "rank 3 cannot connect: Too many open files", {}};
+  world[5].stopped = true;
+  world.begin();
+  world.run(10);
+  world.surrender(3, why);
+  world.settle();
+  for (const int rank : {0, 1, 2, 3, 4}) {
+    ASSERT_TRUE(world[rank].failed) << rank;
+    EXPECT_EQ(*world[rank].failed, why) << rank;
+  }
+}
+
 TEST(WatchTree, ADeathIsToldToAllOnce) {
   for (const int victim : {0, 1, 3, 5}) {
     WatchWorld world = started(blocks(6, 2));

@@ -84,6 +84,9 @@ class WatchWorld {
   void stop(int rank, const Failure& why) {
     step(rank, watch::Tell{{News::Kind::stopped, {rank}, {}, why}});
   }
+  // `rank` learns from elsewhere that the process of `who` is over.
+  void know_ended(int rank, int who) { step(rank, watch::Ended{who}); }
+  void surrender(int rank, const Failure& why) { step(rank, watch::Surrender{why}); }
   // A middlebox forgets the connections between the two.
   void cut(int a, int b) {
     for (auto& [id, pipe] : pipes_) {

@@ -65,6 +65,7 @@ Outcome<std::shared_ptr<Watch>> start_watch(const Identity& self, const Met& met
   watch.world = met.world;
   if (met.store) watch.store = met.store->with_prefix("watch");
   watch.deadline = deadline;
+  watch.lives = met.lives;
   watch.on_sigterm = options.on_sigterm;
   const auto* at = std::get_if<MeetAtAddress>(&self.meeting_point);
   if (at != nullptr && at->agent_serves) watch.ask_cause = ask_agents_store(at->host, at->port);

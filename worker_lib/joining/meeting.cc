@@ -47,6 +47,9 @@ Outcome<StoreClient> connect_to_host(const std::string& host, uint16_t port, Dur
                             .port = port,
                             .connect_timeout = std::max<Duration>(named, milliseconds{1}),
                             .timeout = timeout});
+  // This process has no descriptor left.
+  if (!store && store.error().code == ExitCode::environment)
+    return failed(ErrorCode::system, store.error().message);
   if (!store) return store_failure(store.error());
   return std::move(*store);
 }
@@ -71,7 +74,7 @@ Met meet_nobody() {
   Members world;
   world.peers = {own_record(0, "127.0.0.1").peer};
   world.me = 0;
-  return {std::move(world), {}, std::nullopt, nullptr};
+  return {std::move(world), {}, {}, std::nullopt, nullptr};
 }
 
 // Who has come to the wrong store is to see it at once.
@@ -94,7 +97,8 @@ Outcome<Met> attend_meeting(const Identity& self, const MeetingOptions& options,
   for (;;) {
     const Duration left = time_left(options.deadline);
     Outcome<StoreClient> store = connect_to_host(at.host, at.port, left, left);
-    if (!store && at.agent_serves) return tl::unexpected(store.error());
+    const bool never_asked = !store && store.error().code == ErrorCode::system;
+    if (!store && (at.agent_serves || never_asked)) return tl::unexpected(store.error());
     if (!store) {
       return failed(ErrorCode::timeout,
                     fmt::format("rank 0 did not come: {}", store.error().message), {GlobalRank{0}});
@@ -138,24 +142,27 @@ Outcome<Met> host_by_file(const Identity& self, const MeetingOptions& options,
   return meet_at_own_store(self, options, std::move(*hosted), {}, address);
 }
 
+using Reached = std::optional<std::pair<StoreClient, StoreAccess>>;
+
 // The store that the record speaks of, at whichever of its addresses it answers from here.
-std::optional<std::pair<StoreClient, StoreAccess>> reach_recorded(const MeetingRecord& record,
-                                                                  Deadline deadline) {
+Outcome<Reached> reach_recorded(const MeetingRecord& record, Deadline deadline) {
   std::vector<std::string> addresses = record.addresses;
   if (record.node == node_identity()) addresses.insert(addresses.begin(), "127.0.0.1");
   for (const std::string& address : addresses) {
     const Duration left = time_left(deadline);
     Outcome<StoreClient> store =
         connect_to_host(address, record.port, std::min<Duration>(left, kFileDial), left);
+    if (!store && store.error().code == ErrorCode::system) return tl::unexpected(store.error());
     if (!store) continue;
     const std::string key(kNonceKey);
     const Result<bool> is_there = store->check({key});
     if (!is_there || !*is_there) continue;
     const Result<std::string> nonce = store->get(key);
     if (nonce && *nonce == std::to_string(record.nonce))
-      return std::pair{std::move(*store), StoreAccess{address, record.port, {}, {}, false}};
+      return Reached(std::in_place, std::move(*store),
+                     StoreAccess{address, record.port, {}, {}, false});
   }
-  return std::nullopt;
+  return Reached();
 }
 
 class FileAttendance {
@@ -182,7 +189,9 @@ class FileAttendance {
 
  private:
   Attempt try_record(const MeetingRecord& record) {
-    auto reached = reach_recorded(record, options_.deadline);
+    Outcome<Reached> found = reach_recorded(record, options_.deadline);
+    if (!found) return tl::unexpected(found.error());
+    Reached& reached = *found;
     unreached_ = !reached ? std::optional(record) : std::nullopt;
     if (!reached) return std::nullopt;
     const StoreAccess& access = reached->second;

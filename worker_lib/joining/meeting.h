@@ -18,11 +18,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rendezvous/store/store_client.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/joining/host_store.h"
 #include "worker_lib/joining/identity.h"
+#include "worker_lib/joining/process_life.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
 
@@ -46,6 +48,7 @@ struct StoreAccess {
 
 struct Met {
   Members world;
+  std::vector<ProcessLife> lives = {};  // By rank; none in a world of one.
   StoreAccess access;
   std::optional<StoreClient> store;   // Connected, below access.prefix; none in a world of one.
   std::shared_ptr<HostStore> hosted;  // Null: somebody else serves it, or nobody has to.

@@ -168,6 +168,8 @@ Outcome<Met> MeetingRound::give_up() {
       fmt::format("{} of {} did not come {}: see that they run, with the same meeting point",
                   missing.empty() ? "nobody else" : list_ranks(missing), self_.world_size,
                   within_limit(options_.begun, options_.deadline));
+  if (hosted_ && hosted_->was_exhausted())
+    text += "; this process had no descriptor left to let others in: raise its limit (ulimit -n)";
   if (former_) {
     text += fmt::format(" ({} had come before: were two processes given that rank?)",
                         describe(former_->peer));
@@ -179,6 +181,7 @@ Outcome<Met> MeetingRound::read_everyone(const std::string& said) {
   if (said.starts_with('!')) return failed(ErrorCode::environment, said.substr(1));
   const std::optional<std::vector<std::string>> records = decode_fields(said);
   Members world;
+  std::vector<ProcessLife> lives;
   world.me = self_.rank;
   for (size_t i = 0; records && i < records->size(); ++i) {
     const std::optional<RankRecord> record = RankRecord::decode((*records)[i]);
@@ -190,11 +193,12 @@ Outcome<Met> MeetingRound::read_everyone(const std::string& said) {
                     {GlobalRank{static_cast<int>(i)}});
     }
     world.peers.push_back(record->peer);
+    lives.push_back(record->life);
   }
   if (world.size() != self_.world_size)
     return failed(ErrorCode::rendezvous, "the store holds something else than this job's ranks");
   access_.prefix = fmt::format("{}/{}", prefix_, generation_);
-  return Met{std::move(world), access_, store_, hosted_};
+  return Met{std::move(world), std::move(lives), access_, store_, hosted_};
 }
 
 }  // namespace muster::worker

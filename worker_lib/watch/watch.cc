@@ -1,7 +1,9 @@
 #include "worker_lib/watch/watch.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,6 +21,12 @@ namespace {
 
 using watch::Nonce;
 using watch::Socket;
+
+// How long to wait for others before looking whether they are still there.
+constexpr Duration kUpSlice = std::chrono::milliseconds(500);
+// How long after its last socket a process may still count as living.
+constexpr auto kHostsEnd = std::chrono::milliseconds(200);
+constexpr auto kHostsEndLook = std::chrono::milliseconds(5);
 
 // Where the ranks find each other: "up/<rank>" is set when that rank listens; rank 0's holds the
 // nonce and its port.
@@ -81,23 +89,55 @@ std::vector<GlobalRank> not_up(StoreClient& store, const std::vector<GlobalRank>
   return missing;
 }
 
-// Waits until these ranks listen.
-Outcome<> wait_for_ranks(StoreClient& store, const Members& world, const std::vector<int>& ranks,
-                         Deadline deadline) {
+bool is_over(const std::vector<ProcessLife>& lives, int rank) {
+  const auto index = static_cast<size_t>(rank);
+  return index < lives.size() && !may_still_live(lives[index]);
+}
+
+// Of those, the lowest that has ended: the others may have ended because of it.
+std::optional<Failure> death_among(const Watch::Options& options,
+                                   const std::vector<GlobalRank>& ranks) {
+  for (const GlobalRank rank : ranks) {
+    if (is_over(options.lives, rank.value)) return WatchTree::death_of(options.world[rank.value]);
+  }
+  return std::nullopt;
+}
+
+// The store of rank 0 goes with it, a moment before the kernel calls its process ended.
+std::optional<Failure> death_of_host(const Watch::Options& options) {
+  const Deadline until = std::chrono::steady_clock::now() + kHostsEnd;
+  for (;;) {
+    if (auto death = death_among(options, {{0}})) return death;
+    if (options.lives.empty() || std::chrono::steady_clock::now() >= until) return std::nullopt;
+    std::this_thread::sleep_for(kHostsEndLook);
+  }
+}
+
+// Waits until these ranks listen; now and then looks whether they are still there.
+Outcome<> wait_for_ranks(Watch::Options& options, const std::vector<int>& ranks) {
   if (ranks.empty()) return {};
+  StoreClient& store = *options.store;
   std::vector<std::string> keys;
   std::vector<GlobalRank> all;
   for (const int rank : ranks) {
     keys.push_back(up_key(rank));
     all.push_back({rank});
   }
-  const auto left = deadline - std::chrono::steady_clock::now();
-  const Result<Nothing> waited =
-      store.wait(keys, std::max<Duration>(left, std::chrono::milliseconds(1)));
-  if (waited) return {};
-  const std::vector<GlobalRank> missing = not_up(store, all);
-  if (missing.empty()) return store_failure(waited.error());
-  return tl::unexpected(absence(world, missing));
+  for (;;) {
+    const Duration left = options.deadline - std::chrono::steady_clock::now();
+    const Duration slice = std::clamp<Duration>(left, std::chrono::milliseconds(1), kUpSlice);
+    const Result<Nothing> waited = store.wait(keys, slice);
+    if (waited) return {};
+    if (!store.connected()) {
+      if (auto death = death_of_host(options)) return tl::unexpected(*death);
+      return store_failure(waited.error());
+    }
+    const std::vector<GlobalRank> missing = not_up(store, all);
+    if (auto death = death_among(options, missing)) return tl::unexpected(*death);
+    if (left > slice) continue;
+    if (missing.empty()) return store_failure(waited.error());
+    return tl::unexpected(absence(options.world, missing));
+  }
 }
 
 // Of those who did not connect in time, some may only have waited for others.
@@ -115,7 +155,7 @@ Outcome<> meet(Watch::Options& options, WatchLoop::Options& loop) {
   if (world.me == 0) {
     root.nonce = watch::random_nonce();
   } else {
-    if (Outcome<> up = wait_for_ranks(store, world, {0}, options.deadline); !up) return up;
+    if (Outcome<> up = wait_for_ranks(options, {0}); !up) return up;
     const Result<std::string> text = store.get(up_key(0));
     if (!text) return store_failure(text.error());
     const std::optional<RootRecord> read = root_record_of(*text);
@@ -137,25 +177,32 @@ Outcome<> meet(Watch::Options& options, WatchLoop::Options& loop) {
       store.set(up_key(world.me), world.me == 0 ? to_text(root) : std::string("1"));
   if (!set) return store_failure(set.error());
   const WatchTree plan(world, 0, Instant());
-  return wait_for_ranks(store, world, plan.first_dials(), options.deadline);
+  return wait_for_ranks(options, plan.first_dials());
 }
 
 class RealWatch final : public Watch {
  public:
-  RealWatch(const Options& options, WatchLoop::Options loop, std::unique_ptr<StopSignal> signal)
-      : me_{options.world.me}, stop_(stop_options(options), std::move(signal)) {
+  RealWatch(const Options& options, std::unique_ptr<StopSignal> signal)
+      : me_{options.world.me}, stop_(stop_options(options), std::move(signal)) {}
+
+  ~RealWatch() override {
+    if (loop_) loop_->stop();
+  }
+
+  Outcome<> begin(const Options& options, WatchLoop::Options loop) {
     loop.world = options.world;
     loop.deadline = options.deadline;
+    if (!options.lives.empty())
+      loop.is_over = [lives = options.lives](int rank) { return is_over(lives, rank); };
     loop.announce = [this](const watch::Announce& told) { announce(told); };
     loop.extra_fd = stop_.signal().event_fd();
     loop.extra_deadline = [this] { return stop_.deadline(); };
     loop.on_extra = [this](Instant now) { stop_.on_extra(now); };
-    loop_ = std::make_unique<WatchLoop>(std::move(loop));
+    Outcome<std::unique_ptr<WatchLoop>> made = WatchLoop::make(std::move(loop));
+    if (!made) return tl::unexpected(made.error());
+    loop_ = std::move(*made);
+    return loop_->start();
   }
-
-  ~RealWatch() override { loop_->stop(); }
-
-  Outcome<> begin() { return loop_->start(); }
 
   int subscribe(Listener listener) override { return board_.subscribe(std::move(listener)); }
   void unsubscribe(int id) override { board_.unsubscribe(id); }
@@ -204,8 +251,8 @@ Outcome<std::unique_ptr<Watch>> Watch::start(Options options) {
   }
   Outcome<std::unique_ptr<StopSignal>> signal = StopSignal::install(options.on_sigterm);
   if (!signal) return tl::unexpected(signal.error());
-  auto made = std::make_unique<RealWatch>(options, std::move(loop), std::move(*signal));
-  const Outcome<> begun = made->begin();
+  auto made = std::make_unique<RealWatch>(options, std::move(*signal));
+  const Outcome<> begun = made->begin(options, std::move(loop));
   if (!begun) return tl::unexpected(with_culprits(begun.error(), options));
   return made;
 }

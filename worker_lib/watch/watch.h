@@ -16,6 +16,7 @@
 #include "muster/init.h"
 #include "rendezvous/store/store_client.h"
 #include "worker_lib/failure.h"
+#include "worker_lib/joining/process_life.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
 
@@ -47,6 +48,8 @@ class Watch {
     // Keys of the watch alone; used during set-up only. A world of one needs none.
     std::optional<StoreClient> store = std::nullopt;
     Deadline deadline;
+    // By rank, where known: a rank of this node whose life is over is not waited for.
+    std::vector<ProcessLife> lives = {};
     StopPolicy on_sigterm = StopPolicy::end_calls;
     // Where to ask for the job's own account of a failure when SIGTERM came (the agent's: see
     // ask_agents_store() in failure_notice.h); may be empty. Called on a thread of its own.

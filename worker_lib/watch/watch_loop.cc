@@ -3,15 +3,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
+#include <cstring>
+#include <system_error>
 #include <utility>
 
+#include <fmt/format.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "rendezvous/base/error.h"
+#include "worker_lib/quiet_thread.h"
 
 namespace muster::worker {
 
@@ -21,11 +23,11 @@ namespace {
 
 // Who tells something waits so long at most for it to be sent.
 constexpr auto kTellMax = std::chrono::milliseconds(100);
+// How often to look whether those who are not linked yet are still there.
+constexpr Duration kEndedLook = std::chrono::milliseconds(500);
 
 constexpr uint64_t kWakeTag = 1;
-constexpr uint64_t kUnixTag = 2;
-constexpr uint64_t kTcpTag = 3;
-constexpr uint64_t kExtraTag = 4;
+constexpr uint64_t kExtraTag = 2;
 
 Instant watch_instant(std::chrono::steady_clock::time_point time) {
   return Instant(std::chrono::duration_cast<Duration>(time.time_since_epoch()));
@@ -43,36 +45,45 @@ int milliseconds_until(Instant deadline) {
   return static_cast<int>(std::min<std::chrono::milliseconds::rep>(whole, 60'000));
 }
 
-void watch_for_input(const Socket& epoll, int fd, uint64_t tag) {
+bool watch_for_input(const Socket& epoll, int fd, uint64_t tag) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = tag;
-  CHECK(::epoll_ctl(epoll.fd(), EPOLL_CTL_ADD, fd, &event) == 0);
+  return ::epoll_ctl(epoll.fd(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-// The program's handlers run on the program's threads.
-std::thread quiet_thread(std::function<void()> body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
+tl::unexpected<Failure> loop_failure(const char* what) {
+  return failed(ErrorCode::system,
+                fmt::format("cannot {} to watch the other ranks: {}", what, std::strerror(errno)));
 }
 
 }  // namespace
 
-WatchLoop::WatchLoop(Options options)
+WatchLoop::WatchLoop(Options options, Socket epoll, Socket wake)
     : options_(std::move(options)),
       tree_(options_.world, options_.port, watch_instant(options_.deadline)),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  CHECK(epoll_.is_open() && wake_.is_open());
-  watch_for_input(epoll_, wake_.fd(), kWakeTag);
-  if (options_.unix_listener.is_open())
-    watch_for_input(epoll_, options_.unix_listener.fd(), kUnixTag);
-  if (options_.tcp_listener.is_open()) watch_for_input(epoll_, options_.tcp_listener.fd(), kTcpTag);
-  if (options_.extra_fd >= 0) watch_for_input(epoll_, options_.extra_fd, kExtraTag);
+      epoll_(std::move(epoll)),
+      wake_(std::move(wake)) {}
+
+Outcome<std::unique_ptr<WatchLoop>> WatchLoop::make(Options options) {
+  Socket epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.is_open()) return loop_failure("make an epoll set");
+  Socket wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.is_open()) return loop_failure("make an eventfd");
+  std::unique_ptr<WatchLoop> loop(
+      new WatchLoop(std::move(options), std::move(epoll), std::move(wake)));
+  if (Outcome<> looking = loop->look_for_input(); !looking) return tl::unexpected(looking.error());
+  return loop;
+}
+
+Outcome<> WatchLoop::look_for_input() {
+  const auto look = [&](int fd, uint64_t tag) {
+    return fd < 0 || watch_for_input(epoll_, fd, tag);
+  };
+  const bool done = look(wake_.fd(), kWakeTag) && look(options_.unix_listener.fd(), kUnixTag) &&
+                    look(options_.tcp_listener.fd(), kTcpTag) && look(options_.extra_fd, kExtraTag);
+  if (!done) return loop_failure("add to an epoll set");
+  return Done{};
 }
 
 WatchLoop::~WatchLoop() {
@@ -90,7 +101,14 @@ void WatchLoop::stop() {
 
 Outcome<> WatchLoop::start() {
   posted_.emplace_back(std::in_place_type<Begin>);
-  thread_ = quiet_thread([this] { run(); });
+  try {
+    thread_ = quiet_thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    return failed(ErrorCode::system,
+                  fmt::format("cannot start a thread to watch the other ranks: {}; see the limit "
+                              "of processes (ulimit -u)",
+                              error.code().message()));
+  }
   wake();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return started_.has_value(); });
@@ -141,6 +159,7 @@ uint64_t WatchLoop::post(WatchTree::Event event) {
 
 void WatchLoop::run() {
   pthread_setname_np(pthread_self(), "muster-watch");
+  if (options_.is_over) next_look_ = instant_after(watch_now(), kEndedLook);
   while (!quit_)
     wait_once();
   links_.clear();
@@ -156,7 +175,7 @@ void WatchLoop::wait_once() {
 }
 
 Instant WatchLoop::next_deadline() const {
-  Instant next = tree_.next_deadline();
+  Instant next = std::min({tree_.next_deadline(), accept_again_, next_look_});
   if (options_.extra_deadline) next = std::min(next, options_.extra_deadline());
   for (const auto& [id, link] : links_)
     next = std::min(next, link.until);
@@ -171,7 +190,18 @@ void WatchLoop::on_time() {
   const Instant now = watch_now();
   if (options_.extra_deadline && options_.extra_deadline() <= now) options_.on_extra(now);
   expire_links(now);
+  if (next_look_ <= now) look_for_ended(now);
   if (tree_.next_deadline() <= now) step(Tick{});
+}
+
+void WatchLoop::look_for_ended(Instant now) {
+  next_look_ = kNever;
+  if (!tree_.is_setting_up()) return;
+  next_look_ = instant_after(now, kEndedLook);
+  // The lowest first: the others may have ended because of it.
+  for (const int rank : tree_.unlinked()) {
+    if (options_.is_over(rank)) return step(Ended{rank});
+  }
 }
 
 void WatchLoop::on_event(uint64_t tag, uint32_t events) {

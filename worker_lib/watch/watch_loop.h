@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -33,6 +34,9 @@ class WatchLoop {
     uint16_t port = 0;            // Of the TCP listener.
     uint16_t root_port = 0;       // Of rank 0.
     Deadline deadline;
+    // Asked now and then for ranks of this node that are not linked yet, so that a death before
+    // that is no riddle; may be empty.
+    std::function<bool(int rank)> is_over;
     std::function<void(const watch::Announce&)> announce;  // On the loop's thread.
     // A further descriptor to wait for, its timer, and what to call for both; see watch_stop.h.
     int extra_fd = -1;
@@ -40,12 +44,14 @@ class WatchLoop {
     std::function<void(Instant now)> on_extra;
   };
 
-  explicit WatchLoop(Options options);
+  // Fails with system: the kernel refuses descriptors.
+  static Outcome<std::unique_ptr<WatchLoop>> make(Options options);
   WatchLoop(const WatchLoop&) = delete;
   WatchLoop& operator=(const WatchLoop&) = delete;
   ~WatchLoop();
 
-  // Starts the thread; returns when all ranks are linked.
+  // Starts the thread; returns when all ranks are linked. Fails with timeout, peer_failed or
+  // system.
   Outcome<> start();
   // Ends a start() that has not returned.
   void give_up(const Failure& failure);
@@ -60,6 +66,9 @@ class WatchLoop {
 
  private:
   using LinkId = watch::LinkId;
+
+  static constexpr uint64_t kUnixTag = 3;
+  static constexpr uint64_t kTcpTag = 4;
 
   enum class Stage : uint8_t { connecting, greeting, linked };
   struct Link {
@@ -85,7 +94,10 @@ class WatchLoop {
     Instant at{};
   };
 
+  WatchLoop(Options options, watch::Socket epoll, watch::Socket wake);
+  Outcome<> look_for_input();
   void run();
+  void look_for_ended(Instant now);
   void settle(Outcome<> outcome);
   void step(const WatchTree::Event& event);
   void pump();
@@ -101,6 +113,9 @@ class WatchLoop {
   void begin_dial(const watch::Dial& dial);
   void dial_ended(int rank, watch::Silence silence);
   void accept(bool over_unix);
+  void pause_accepting(int error);
+  void listen_for(uint32_t events);
+  void surrender(const std::string& attempt, int error);
   LinkId add(Link link);
   void on_link(LinkId id, uint32_t events);
   void on_connected(LinkId id, Link& link);
@@ -120,9 +135,11 @@ class WatchLoop {
   watch::Socket epoll_, wake_;
   std::map<LinkId, Link> links_;
   std::map<LinkId, Ending> endings_;
-  std::map<int, Retry> retries_;  // By rank.
-  LinkId next_link_ = 16;         // Lower numbers are the loop's own tags.
-  size_t strangers_ = 0;          // Accepted links that have not shown the nonce.
+  std::map<int, Retry> retries_;   // By rank.
+  Instant accept_again_ = kNever;  // Nobody is accepted before.
+  Instant next_look_ = kNever;     // For ranks that have ended.
+  LinkId next_link_ = 16;          // Lower numbers are the loop's own tags.
+  size_t strangers_ = 0;           // Accepted links that have not shown the nonce.
   std::vector<WatchTree::Event> inbox_;
   bool pumping_ = false;
   bool quit_ = false;

@@ -2,9 +2,12 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
+#include <fmt/format.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,6 +25,8 @@ constexpr Duration kDialAgain = std::chrono::milliseconds(10);
 constexpr Duration kGreetingMax = std::chrono::seconds(5);
 constexpr Duration kReapMax = std::chrono::milliseconds(50);
 constexpr size_t kStrangersMax = 4096;
+// How long nobody is accepted when descriptors have run out.
+constexpr Duration kAcceptPause = std::chrono::milliseconds(20);
 
 Instant link_now() {
   return Instant(
@@ -44,6 +49,8 @@ void WatchLoop::begin_dial(const Dial& dial) {
   Dialled made = local ? dial_unix(unix_name(options_.nonce, dial.rank))
                        : dial_tcp(world[dial.rank].address, port);
   if (is_refusal(made.error)) return dial_ended(dial.rank, Silence::refused);
+  if (is_out_of_descriptors(made.error) && tree_.is_setting_up())
+    return surrender("connect to " + describe(world[dial.rank]), made.error);
   if (made.error != 0 && made.error != EINPROGRESS) {
     // A full queue of connections (EAGAIN), a network that is away.
     if (link_now() >= dial.until) return dial_ended(dial.rank, Silence::none);
@@ -75,9 +82,10 @@ void WatchLoop::on_connected(LinkId id, Link& link) {
 
 void WatchLoop::accept(bool over_unix) {
   for (;;) {
-    std::optional<Socket> socket =
-        over_unix ? accept_unix(options_.unix_listener) : accept_tcp(options_.tcp_listener);
-    if (!socket) return;
+    int error = 0;
+    std::optional<Socket> socket = over_unix ? accept_unix(options_.unix_listener, error)
+                                             : accept_tcp(options_.tcp_listener, error);
+    if (!socket) return error == 0 ? void() : pause_accepting(error);
     if (strangers_ >= kStrangersMax) continue;
     Link link;
     link.socket = std::move(*socket);
@@ -86,6 +94,35 @@ void WatchLoop::accept(bool over_unix) {
     ++strangers_;
     add(std::move(link));
   }
+}
+
+// The connection stays in the queue, and the listener readable. While the ranks come together
+// nobody could be linked any more; later, descriptors may become free again.
+void WatchLoop::pause_accepting(int error) {
+  if (is_out_of_descriptors(error) && tree_.is_setting_up())
+    return surrender("accept another rank's connection", error);
+  accept_again_ = link_now() + kAcceptPause;
+  listen_for(0);
+}
+
+void WatchLoop::listen_for(uint32_t events) {
+  const auto set = [&](const Socket& listener, uint64_t tag) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = tag;
+    if (listener.is_open()) ::epoll_ctl(epoll_.fd(), EPOLL_CTL_MOD, listener.fd(), &event);
+  };
+  set(options_.unix_listener, kUnixTag);
+  set(options_.tcp_listener, kTcpTag);
+}
+
+void WatchLoop::surrender(const std::string& attempt, int error) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const std::string message =
+      fmt::format("{} cannot {}: {}; raise its limit of descriptors (ulimit -n), which is {}",
+                  describe(options_.world.self()), attempt, std::strerror(error), limit.rlim_cur);
+  step(Surrender{{ErrorCode::system, message, {}}});
 }
 
 LinkId WatchLoop::add(Link link) {
@@ -126,6 +163,10 @@ void WatchLoop::drop(LinkId id) {
 }
 
 void WatchLoop::expire_links(Instant now) {
+  if (accept_again_ <= now) {
+    accept_again_ = kNever;
+    listen_for(EPOLLIN);
+  }
   std::vector<LinkId> late;
   for (const auto& [id, link] : links_) {
     if (link.until <= now) late.push_back(id);

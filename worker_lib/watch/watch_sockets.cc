@@ -65,12 +65,13 @@ void set_tcp_options(int fd) {
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, 11'000);
 }
 
-Socket accept_any(const Socket& listener) {
+Socket accept_any(const Socket& listener, int& error) {
   for (;;) {
     const int fd = ::accept4(listener.fd(), nullptr, nullptr, kFlags);
-    if (fd >= 0) return Socket(fd);
+    error = fd >= 0 || errno == EAGAIN ? 0 : errno;
+    if (fd >= 0 || error == 0) return Socket(fd);
     // accept(2): errors of a connection that is gone already.
-    if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO) return Socket();
+    if (error != EINTR && error != ECONNABORTED && error != EPROTO) return Socket();
   }
 }
 
@@ -178,9 +179,9 @@ Socket watch_process(const Socket& unix_connection) {
   return Socket(static_cast<int>(::syscall(SYS_pidfd_open, who.pid, 0)));
 }
 
-std::optional<Socket> accept_unix(const Socket& listener) {
+std::optional<Socket> accept_unix(const Socket& listener, int& error) {
   for (;;) {
-    Socket socket = accept_any(listener);
+    Socket socket = accept_any(listener, error);
     if (!socket.is_open()) return std::nullopt;
     ucred who{};
     socklen_t size = sizeof who;
@@ -189,11 +190,15 @@ std::optional<Socket> accept_unix(const Socket& listener) {
   }
 }
 
-std::optional<Socket> accept_tcp(const Socket& listener) {
-  Socket socket = accept_any(listener);
+std::optional<Socket> accept_tcp(const Socket& listener, int& error) {
+  Socket socket = accept_any(listener, error);
   if (!socket.is_open()) return std::nullopt;
   set_tcp_options(socket.fd());
   return socket;
+}
+
+bool is_out_of_descriptors(int error) {
+  return error == EMFILE || error == ENFILE;
 }
 
 Dialled dial_unix(const std::string& name) {

@@ -23,11 +23,7 @@ std::vector<int> firsts_by_rank(const Members& world) {
 }
 
 Watch::News news_of_death(const Peer& peer) {
-  return {
-      NewsKind::died,
-      peer.rank,
-      {},
-      {ErrorCode::peer_failed, describe(peer) + " died; its own output may say why", {peer.rank}}};
+  return {NewsKind::died, peer.rank, {}, WatchTree::death_of(peer)};
 }
 
 Watch::News news_of_leave(const Peer& peer) {
@@ -56,6 +52,11 @@ WatchTree::WatchTree(Members world, uint16_t port, Instant deadline)
     if (is_mine && rank != me) awaited_.insert(rank);
   }
   first_dials_ = wanted();
+}
+
+Failure WatchTree::death_of(const Peer& peer) {
+  return {
+      ErrorCode::peer_failed, describe(peer) + " died; its own output may say why", {peer.rank}};
 }
 
 void WatchTree::step(Instant now, const Event& event, std::vector<Effect>& out) {

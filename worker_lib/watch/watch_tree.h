@@ -73,6 +73,14 @@ struct DialFailed {
 struct Tell {  // News of this process.
   Watch::News news;
 };
+// It is known that the process of `rank`, which may never have been linked, is over.
+struct Ended {
+  int rank = -1;
+};
+// This process cannot take part. Nothing once all are linked.
+struct Surrender {
+  Failure failure;
+};
 struct Leave {};
 struct Tick {};
 
@@ -128,8 +136,9 @@ inline constexpr Duration kHearsay = std::chrono::milliseconds(250);
 
 class WatchTree {
  public:
-  using Event = std::variant<watch::Begin, watch::Linked, watch::Received, watch::Closed,
-                             watch::DialFailed, watch::Tell, watch::Leave, watch::Tick>;
+  using Event =
+      std::variant<watch::Begin, watch::Linked, watch::Received, watch::Closed, watch::DialFailed,
+                   watch::Tell, watch::Ended, watch::Surrender, watch::Leave, watch::Tick>;
   using Effect = std::variant<watch::Dial, watch::Send, watch::Hangup, watch::Announce,
                               watch::Started, watch::Failed, watch::Parted>;
 
@@ -139,8 +148,14 @@ class WatchTree {
   void step(Instant now, const Event& event, std::vector<Effect>& out);
   Instant next_deadline() const;
 
+  // What is said of a rank that died.
+  static Failure death_of(const Peer& peer);
+
   // Whom this rank dials at Begin, ascending: their addresses must be known by then.
   const std::vector<int>& first_dials() const { return first_dials_; }
+  bool is_setting_up() const { return !started_ && !failed_; }
+  // Of those who report to this rank or are to be dialled by it. REQUIRES: is_setting_up().
+  std::set<int> unlinked() const;
 
  private:
   // Of groups that were given up, and of who was told to stop. The same group with another message
@@ -158,6 +173,8 @@ class WatchTree {
   void on(const watch::Closed& event);
   void on(const watch::DialFailed& event);
   void on(const watch::Tell& event);
+  void on(const watch::Ended& event);
+  void on(const watch::Surrender& event);
   void on(const watch::Leave&);
   void on(const watch::Tick&);
 
@@ -190,7 +207,6 @@ class WatchTree {
   int node(int rank) const { return node_of_[static_cast<size_t>(rank)]; }
   bool knows_gone(int rank) const { return gone_[static_cast<size_t>(rank)]; }
   Instant set_up_deadline() const;
-  std::set<int> unlinked() const;
   Failure set_up_timeout() const;
 
   const Members world_;

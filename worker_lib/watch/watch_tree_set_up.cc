@@ -57,6 +57,15 @@ void WatchTree::start(const std::vector<Place>& places, std::optional<LinkId> fr
   out_->push_back(Started{});
 }
 
+// One that was linked is missed by the end of its link.
+void WatchTree::on(const Ended& event) {
+  if (!knows_gone(event.rank) && !is_linked(event.rank)) lose(event.rank);
+}
+
+void WatchTree::on(const Surrender& event) {
+  give_up(event.failure);
+}
+
 void WatchTree::take(LinkId link, const GiveUp& event) {
   give_up(event.failure, link);
 }
@@ -76,7 +85,6 @@ Instant WatchTree::set_up_deadline() const {
   return instant_after(deadline_, awaited_.empty() ? kHearsay : kHearsay / 2);
 }
 
-// Of those who report to this rank or are to be dialled by it.
 std::set<int> WatchTree::unlinked() const {
   std::set<int> missing;
   for (const int rank : awaited_) {
