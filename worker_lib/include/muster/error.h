@@ -23,13 +23,14 @@
 // refused, the others are in the operation and wait for it: it makes the call up, with arguments
 // that are right, or they end by their deadline.
 //
-// With every other code the buffers' contents are undefined, and the group whose operation failed
-// is unusable, since its ranks no longer agree on what happened: every further call throws that
-// error at once (ProcessGroup::failure() tells it). Other groups go on. These failures leave the
-// group usable, since no operation of it failed: those of monitored_barrier(); of new_group() and
-// split(), where it is the new group that cannot be made; a checkpoint that cannot be written or
-// read (system); the block of zero_first() that throws (peer_failed); and lists of GradientBuckets
-// that differ (mismatch).
+// With every other code, system too (the kernel refused memory to this rank alone, say), the
+// buffers' contents are undefined, and the group whose operation failed is unusable, since its
+// ranks no longer agree on what happened: every further call throws that error at once
+// (ProcessGroup::failure() tells it). Other groups go on. These failures leave the group usable,
+// since no operation of it failed: those of monitored_barrier(); of new_group() and split(), where
+// it is the new group that cannot be made; a checkpoint that cannot be written or read (system);
+// the block of zero_first() that throws (peer_failed); and lists of GradientBuckets that differ
+// (mismatch).
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,8 @@
 //   answer);
 // - environment: a variable is missing, malformed or contradicts another; two processes were given
 //   the same rank, or ranks different worlds or versions; the port or the meeting file cannot be
-//   used, or another job has it;
+//   used, or another job has it (the store at this rank's address serves another run id,
+//   TORCHELASTIC_RUN_ID, than its own);
 // - rendezvous: the store, through which the ranks meet, broke off, or it is the launcher's and
 //   cannot be reached;
 // - invalid_argument: InitOptions, or joining twice; system: the kernel refused; backend: what
@@ -69,7 +70,8 @@ struct InitOptions {
 
   std::optional<int> rank = {};        // Instead of RANK.
   std::optional<int> world_size = {};  // Instead of WORLD_SIZE.
-  std::optional<int> local_rank = {};  // Instead of LOCAL_RANK; none anywhere: 0.
+  // Instead of LOCAL_RANK; none anywhere: its place among the ranks of its node.
+  std::optional<int> local_rank = {};
 
   // Of joining, and of each operation unless a group or a call names its own. torch.distributed's
   // default.
@@ -85,20 +87,24 @@ struct InitOptions {
 // Blocks until all ranks have joined. Throws invalid_argument when already initialised.
 MUSTER_API void init_process_group(const InitOptions& options = {});
 
-// Leaves in order: waits for this rank's own operations that are under way, and tells the others
-// that it left on purpose. Whoever waits for it afterwards is told so. Does nothing when not
-// initialised. Never throws; what went wrong (a peer's death meanwhile) does not matter any more.
-// A process that ends without it counts as failed: the others are told that it died.
+// Leaves in order: waits for this rank's own operations that are under way, as far as their other
+// ends still do their part (a message that nobody will send or receive any more is not waited for),
+// and tells the others that it left on purpose. Whoever waits for it afterwards is told so. Does
+// nothing when not initialised. Never throws; what went wrong (a peer's death meanwhile) does not
+// matter any more. A process that ends without it counts as failed: the others are told that it
+// died.
 MUSTER_API void destroy_process_group() noexcept;
 
 MUSTER_API bool is_initialized() noexcept;
 
 // All of these throw not_initialized.
-MUSTER_API int rank();              // In the job: RANK.
-MUSTER_API int world_size();        // WORLD_SIZE.
+MUSTER_API int rank();        // In the job: RANK.
+MUSTER_API int world_size();  // WORLD_SIZE.
+// These three are worked out where nobody said: from which ranks of the job are on one node (the
+// same kernel and network namespace), nodes being counted by their lowest ranks.
 MUSTER_API int local_rank();        // LOCAL_RANK: on this node.
-MUSTER_API int local_world_size();  // LOCAL_WORLD_SIZE; 1 where nobody said.
-MUSTER_API int node_rank();         // GROUP_RANK; 0 where nobody said.
+MUSTER_API int local_world_size();  // LOCAL_WORLD_SIZE: how many ranks this node has.
+MUSTER_API int node_rank();         // GROUP_RANK: which node this is.
 MUSTER_API int restart_count();     // TORCHELASTIC_RESTART_COUNT: 0 at first.
 // The GPU of this rank: Device::cuda(i), or Device::cpu() where there is none.
 MUSTER_API Device device();

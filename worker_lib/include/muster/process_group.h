@@ -296,7 +296,8 @@ class MUSTER_API ProcessGroup {
   // Collective: every member asks for `bytes` (the same number) and gets memory of its own, zeroed
   // and aligned to a page, that the other members on its node can reach. Operations on it (any
   // part of it, at the same offset on all ranks) need no copies. Members on other nodes get plain
-  // memory. Throws ErrorCode::system where the kernel refuses (/dev/shm is not used).
+  // memory. Throws invalid_argument above 2^43 bytes, which leaves the group usable, and
+  // ErrorCode::system where the kernel refuses, which does not (/dev/shm is not used).
   SharedMemory allocate_shared(size_t bytes, const CallOptions& options = {});
 
   // ---- other groups

@@ -13,7 +13,9 @@
 //   muster::save_checkpoint("last.bin", parameters());
 //
 // All of these are collective: every member calls them, in the same order as all its operations.
-// They throw DistributedErrors as the operations of a group do, and not_initialized.
+// They throw DistributedErrors as the operations of a group do, and not_initialized. They are
+// compared as themselves: should_stop() on one rank and all_reduce() on another is a mismatch, and
+// never taken for one operation, although both are made of the same.
 #pragma once
 
 #include <functional>
