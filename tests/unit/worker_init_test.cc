@@ -184,6 +184,17 @@ TEST(WorkerHostStore, ServesOthersOnAPortOfItsOwn) {
   EXPECT_EQ(own->get("key").value_or(""), "value");
 }
 
+// A rank that finds it without would take it for another's, and try the next address.
+TEST(WorkerHostStore, HoldsItsNonceBeforeAnybodyCanCome) {
+  const auto store = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(store.has_value());
+  Result<StoreClient> client =
+      StoreClient::connect({.host = "127.0.0.1", .port = (*store)->port()});
+  ASSERT_TRUE(client.has_value());
+  ASSERT_EQ(client->check({std::string(kHostNonceKey)}).value_or(false), true);
+  EXPECT_EQ(client->get(kHostNonceKey).value_or(""), std::to_string((*store)->nonce()));
+}
+
 TEST(WorkerHostStore, TwoStoresAreTwo) {
   const auto one = HostStore::serve({});
   const auto other = HostStore::serve({});

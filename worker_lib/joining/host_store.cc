@@ -81,6 +81,7 @@ struct HostStore::Server {
 
   void start(const Contents& given) {
     store.open(1);
+    store.put(kHostNonceKey, std::to_string(nonce));
     put_all(given);
     thread = quiet_thread([this] {
       const auto keep = boost::asio::make_work_guard(io);

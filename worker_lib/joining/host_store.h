@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,10 @@
 #include "worker_lib/failure.h"
 
 namespace muster::worker {
+
+// Where every such store has its nonce() from the beginning: who finds it at the right port is
+// there.
+inline constexpr std::string_view kHostNonceKey = "muster/host_nonce";
 
 class HostStore {
  public:

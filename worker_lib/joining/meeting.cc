@@ -28,7 +28,6 @@ using SteadyClock = std::chrono::steady_clock;
 // What a try came to: Met, a failure, or nothing: the store went away, look for it again.
 using Attempt = Outcome<std::optional<Met>>;
 
-constexpr std::string_view kNonceKey = "muster/host_nonce";
 constexpr auto kFileLookFirst = milliseconds{5};
 constexpr auto kFileLookLast = milliseconds{200};
 // One try to reach an address that a file names: it may be one of another network.
@@ -59,8 +58,6 @@ Outcome<Met> meet_at_own_store(const Identity& self, const MeetingOptions& optio
                                std::string address) {
   Outcome<StoreClient> store = hosted->connect(time_left(options.deadline));
   if (!store) return tl::unexpected(store.error());
-  if (auto set = store->set(kNonceKey, std::to_string(hosted->nonce())); !set)
-    return store_failure(set.error());
   access.own = hosted;
   access.hosted_here = true;
   MeetingRound round(self, options, std::move(*store), std::move(access), hosted);
@@ -154,7 +151,7 @@ Outcome<Reached> reach_recorded(const MeetingRecord& record, Deadline deadline) 
         connect_to_host(address, record.port, std::min<Duration>(left, kFileDial), left);
     if (!store && store.error().code == ErrorCode::system) return tl::unexpected(store.error());
     if (!store) continue;
-    const std::string key(kNonceKey);
+    const std::string key(kHostNonceKey);
     const Result<bool> is_there = store->check({key});
     if (!is_there || !*is_there) continue;
     const Result<std::string> nonce = store->get(key);
