@@ -1,4 +1,5 @@
-// A time in which no thread can be made, as under a limit of processes.
+// A time in which no thread can be made, as under a limit of processes (pids.max, ulimit -u): the
+// limit itself would strike the whole machine or nothing, since root is not counted.
 #pragma once
 
 #include <cstdlib>

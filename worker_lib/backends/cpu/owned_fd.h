@@ -1,4 +1,5 @@
-// A descriptor that closes itself.
+// A descriptor that closes itself: of memory files on their way between ranks, which every failure
+// on that way must close.
 #pragma once
 
 #include <utility>
