@@ -98,7 +98,7 @@ class Operations(ExampleTest):
             self.assertGreater(left[rank], 300 - 50, lines)
         self.assertEqual(lines[4], "two barriers in the code, one in the job")
         missing = r"rank 3 \(\S+, pid \d+\) did not come"
-        self.assertRegex(lines[5], "^monitored_barrier of group careless: " + missing)
+        self.assertRegex(lines[5], "^monitored_barrier 1 of group careless: " + missing)
         self.assertRegex(lines[6], "^barrier 1 of group careless: " + missing)
         self.assertEqual(len(lines), 7)
 

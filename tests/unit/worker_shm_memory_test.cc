@@ -33,13 +33,26 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// What a process of its own ends with.
+// A process of its own. REQUIRES: no other thread is under way, which could hold what the child
+// needs.
+class Child {
+ public:
+  explicit Child(const std::function<int()>& body) : pid_(fork()) {
+    if (pid_ == 0) _exit(body());
+  }
+  // What it ends with.
+  int wait() {
+    int status = -1;
+    waitpid(pid_, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+
+ private:
+  pid_t pid_;
+};
+
 int in_child(const std::function<int()>& body) {
-  const pid_t child = fork();
-  if (child == 0) _exit(body());
-  int status = -1;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  return Child(body).wait();
 }
 
 std::string allocation(ShmGroup& group) {
@@ -69,12 +82,10 @@ TEST(SharedMemory, ARankWithoutDescriptorsIsNamedOnAllRanks) {
       "system [10]: rank 10 (host, pid 4001) cannot share memory: cannot make a Unix socket "
       "between "
       "the ranks of this node: Too many open files";
-  std::thread child([&] {
-    EXPECT_EQ(in_child([&] { return allocate_with_descriptors(segment, 1, 0, expected); }), 0);
-  });
+  Child child([&] { return allocate_with_descriptors(segment, 1, 0, expected); });
   ShmGroup group(segment, members_of(2));
   EXPECT_EQ(allocation(group), expected);
-  child.join();
+  EXPECT_EQ(child.wait(), 0);
 }
 
 TEST(SharedMemory, ARankThatHasNoDescriptorForTheMemoryIsNamedOnAllRanks) {
@@ -82,12 +93,10 @@ TEST(SharedMemory, ARankThatHasNoDescriptorForTheMemoryIsNamedOnAllRanks) {
   const std::string expected =
       "system [10]: rank 10 (host, pid 4001) cannot share memory: cannot take memory from a Unix "
       "socket between the ranks of this node: Too many open files";
-  std::thread child([&] {
-    EXPECT_EQ(in_child([&] { return allocate_with_descriptors(segment, 1, 1, expected); }), 0);
-  });
+  Child child([&] { return allocate_with_descriptors(segment, 1, 1, expected); });
   ShmGroup group(segment, members_of(2));
   EXPECT_EQ(allocation(group), expected);
-  child.join();
+  EXPECT_EQ(child.wait(), 0);
 }
 
 // Two: the memory and the listening socket, none for a visitor.
@@ -96,12 +105,10 @@ TEST(SharedMemory, AFirstRankWithoutDescriptorsIsNamedOnAllRanks) {
   const std::string expected =
       "system [0]: rank 0 (host, pid 4000) cannot share memory: cannot accept on a Unix socket "
       "between the ranks of this node: Too many open files";
-  std::thread child([&] {
-    EXPECT_EQ(in_child([&] { return allocate_with_descriptors(segment, 0, 2, expected); }), 0);
-  });
+  Child child([&] { return allocate_with_descriptors(segment, 0, 2, expected); });
   ShmGroup group(segment, members_of(2, 1));
   EXPECT_EQ(allocation(group), expected);
-  child.join();
+  EXPECT_EQ(child.wait(), 0);
 }
 
 // To what is in use and `more` bytes.
@@ -123,18 +130,15 @@ TEST(SharedMemory, ARankThatCannotMapItIsNamedAndTheGroupStays) {
     const std::string after = said(group.run({.kind = OpKind::barrier}, in(seconds{20})));
     return what + " / " + after;
   };
-  std::thread child([&] {
-    EXPECT_EQ(in_child([&] {
-                limit_addresses(kBytes);
-                return allocate(1).starts_with("system []: cannot map") ? 0 : 1;
-              }),
-              0);
+  Child child([&] {
+    limit_addresses(kBytes);
+    return allocate(1).starts_with("system []: cannot map") ? 0 : 1;
   });
   EXPECT_EQ(
       allocate(0),
       "system [10]: rank 10 (host, pid 4001) cannot map the shared memory; see what it says / "
       "done");
-  child.join();
+  EXPECT_EQ(child.wait(), 0);
 }
 
 TEST(SharedMemory, TheLimitOfAFilesSizeIsAnErrorAndNoSignal) {
