@@ -25,9 +25,9 @@ namespace muster::worker {
 // Sizes that all ranks of a segment must agree on.
 struct SegmentShape {
   int ranks = 1;
-  size_t small_bytes = 8192;        // Data of a call that needs one meeting only; twice per rank.
-  size_t chunk_bytes = 512 * 1024;  // Of a pipelined call's buffers; kChunkSlots per rank.
-  size_t extra_bytes = 0;           // Of the plain area.
+  size_t small_bytes = 8192;         // Data of a call that needs one meeting only; twice per rank.
+  size_t chunk_bytes = 1024 * 1024;  // Of a pipelined call's buffers; kChunkSlots per rank.
+  size_t extra_bytes = 0;            // Of the plain area.
 
   friend bool operator==(const SegmentShape&, const SegmentShape&) = default;
 };
