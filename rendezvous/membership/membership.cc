@@ -39,7 +39,8 @@ Membership::Membership(const Options& options) : options_(options) {
 //                     status, leases
 //
 // [1] Nobody has been told of the round yet, so everyone of it is over as soon as it is stopped.
-// [2] Refused where it contradicts the job or wants the rank of a node that is alive. [3] One that
+// [2] Refused where it contradicts the job or wants the rank of a node that is alive; but a host's
+// own node, where the job never ran, has those refused that it contradicts. [3] One that
 // was lost in this epoch and comes back is waited for again. [4] Unless it was in this job's rounds
 // before: then it is told the End. [5] From a member of a running epoch whose workers of that very
 // epoch are gone: it gave the round up, which counts like a loss. [6] A newcomer: a new round where
@@ -73,6 +74,7 @@ void Membership::on(const Joined& event) {
     return detach(*other);
   }
   if (known != nodes_.end()) return attach(known->second, event);
+  give_way_to_host(event.join);
   if (std::optional<Refused> refused = refusal(event.join))
     return refuse(event.connection, std::move(*refused));
   learn_job(event.join);

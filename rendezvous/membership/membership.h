@@ -227,6 +227,7 @@ class Membership {
   std::optional<membership::Refused> rank_refusal(const membership::Join& join) const;
   bool may_be_gone(const Node& holder) const;
   Duration silence(const Node& node) const;
+  void give_way_to_host(const membership::Join& host);
   void refuse(membership::ConnectionId connection, membership::Refused refused);
   void learn_job(const membership::Join& original);
   Node& admit(const membership::Join& join);

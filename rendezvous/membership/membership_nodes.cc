@@ -26,6 +26,22 @@ std::string nodes_text(const Join& join) {
   return fmt::format("{}:{} nodes", join.nodes_min, join.nodes_max);
 }
 
+bool has_possible_nodes(const Join& join) {
+  return join.nodes_min >= 1 && join.nodes_max >= join.nodes_min;
+}
+
+bool same_nodes(const Join& a, const Join& b) {
+  return a.nodes_min == b.nodes_min && a.nodes_max == b.nodes_max;
+}
+
+Refused other_nodes(const Join& join, const Join& job) {
+  return {RefusalKind::contradiction,
+          fmt::format("{} was started for {}, the job was started for {} by {}; start all nodes "
+                      "with the same --nnodes",
+                      quiet_name(join.host_name), nodes_text(join), nodes_text(job),
+                      quiet_name(job.host_name))};
+}
+
 Refused rank_taken(int rank, const Join& holder, const Join& other) {
   return {RefusalKind::rank_taken,
           fmt::format("node rank {} belongs to {} already; give {} another --node-rank, or end the "
@@ -53,19 +69,13 @@ std::optional<Refused> Membership::refusal(const Join& join) const {
   if (nodes_.size() >= kKnownMax)
     return Refused{RefusalKind::full,
                    fmt::format("this job has {} nodes already; start fewer", nodes_.size())};
-  if (join.nodes_min < 1 || join.nodes_max < join.nodes_min) {
+  if (!has_possible_nodes(join)) {
     return Refused{RefusalKind::contradiction,
                    fmt::format("this node was started for {}; start it with --nnodes=MIN:MAX, "
                                "1 <= MIN <= MAX",
                                nodes_text(join))};
   }
-  if (job_ && (join.nodes_min != job_->nodes_min || join.nodes_max != job_->nodes_max)) {
-    return Refused{RefusalKind::contradiction,
-                   fmt::format("{} was started for {}, the job was started for {} by {}; start all "
-                               "nodes with the same --nnodes",
-                               quiet_name(join.host_name), nodes_text(join), nodes_text(*job_),
-                               quiet_name(job_->host_name))};
-  }
+  if (job_ && !same_nodes(join, *job_)) return other_nodes(join, *job_);
   return rank_refusal(join);
 }
 
@@ -96,6 +106,29 @@ bool Membership::may_be_gone(const Node& holder) const {
 
 Duration Membership::silence(const Node& node) const {
   return std::max(now_ - node.heard_at, Duration::zero());
+}
+
+// The host's own node may come second. What it was told counts all the same, as everybody can see
+// which node that is; and a host that were refused would stay for nodes that nobody ever joins.
+void Membership::give_way_to_host(const Join& host) {
+  if (!host.is_host || !job_ || stage_ != Stage::forming || seen_epoch_ > 0) return;
+  if (!has_possible_nodes(host) || host.node_rank.value_or(0) >= host.nodes_max) return;
+  std::vector<std::pair<AgentId, Refused>> strangers;
+  for (const auto& [agent, node] : nodes_) {
+    if (agent == host.agent) return;
+    if (!same_nodes(node.join, host)) {
+      strangers.emplace_back(agent, other_nodes(node.join, host));
+    } else if (host.node_rank && node.join.node_rank == host.node_rank) {
+      strangers.emplace_back(agent, rank_taken(*host.node_rank, host, node.join));
+    }
+  }
+  for (auto& [agent, refused] : strangers) {
+    Node& stranger = node_of(agent);
+    note("refused an agent: " + refused.text);
+    send(stranger, std::move(refused));
+    drop(stranger, true);
+  }
+  if (!same_nodes(*job_, host)) job_.reset();
 }
 
 void Membership::refuse(ConnectionId connection, Refused refused) {

@@ -572,6 +572,50 @@ TEST(Membership, NodesThatWereStartedForAnotherJobAreRefused) {
       "highest node rank is 1\"} | d: Hangup");
 }
 
+TEST(Membership, WhatTheHostsOwnNodeWasToldCountsThoughOthersCameFirst) {
+  MembershipDriver m(3, 3);
+  m.join("b");
+  m.job.nodes_min = m.job.nodes_max = 2;
+  m.job.is_host = true;
+  EXPECT_EQ(m.join("a"),
+            "b: Refused{contradiction, \"b was started for 3 nodes, the job was started for 2 "
+            "nodes by a; start all nodes with the same --nnodes\"} | b: Hangup");
+  m.job.is_host = false;
+  m.join("c");
+  m.ready("a");
+  EXPECT_EQ(m.ready("c"), "OpenStore{1, 10.0.1.a 10.0.1.c}");
+}
+
+TEST(Membership, TheHostsOwnNodeGetsItsRankThoughAnotherCameFirst) {
+  MembershipDriver m(2, 2);
+  m.job.node_rank = 0;
+  m.join("b");
+  m.job.is_host = true;
+  EXPECT_EQ(
+      m.join("a"),
+      "b: Refused{rank_taken, \"node rank 0 belongs to a already; give b another --node-rank, "
+      "or end the other one\"} | b: Hangup");
+}
+
+// Whoever comes back from a round knows better what the job is.
+TEST(Membership, AHostThatReturnsWithOtherNumbersIsRefusedByTheJobThatRan) {
+  MembershipDriver m(3, 3);
+  m.job.last_epoch = 4;
+  m.join("b");
+  m.job.last_epoch = 0;
+  m.job.nodes_min = m.job.nodes_max = 2;
+  m.job.is_host = true;
+  EXPECT_THAT(m.join("a"), HasSubstr("a: Refused{contradiction, "));
+}
+
+TEST(Membership, AHostWithImpossibleNumbersTurnsNobodyAway) {
+  MembershipDriver m(2, 2);
+  m.join("b");
+  m.job.is_host = true;
+  m.job.nodes_min = 3;
+  EXPECT_THAT(m.join("a"), HasSubstr("a: Refused{contradiction, "));
+}
+
 TEST(Membership, OtherDifferencesAreNotedAndTheFirstWins) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 1;
