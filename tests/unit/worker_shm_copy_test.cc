@@ -10,7 +10,8 @@
 namespace muster::worker {
 namespace {
 
-constexpr size_t kRoom = 1024;
+constexpr size_t kRoom = size_t{48} * 1024;
+constexpr size_t kAround = 256;
 constexpr std::byte kUntouched{0xee};
 
 std::vector<std::byte> random_bytes() {
@@ -24,9 +25,9 @@ std::vector<std::byte> random_bytes() {
 // Copies to `to` of a buffer and compares every byte of it, also those around.
 bool copies_exactly(const std::vector<std::byte>& source, size_t from, size_t to, size_t bytes,
                     size_t whole) {
-  std::vector<std::byte> target(kRoom, kUntouched);
+  std::vector<std::byte> target(to + bytes + kAround, kUntouched);
   copy_result(target.data() + to, source.data() + from, bytes, whole);
-  for (size_t i = 0; i < kRoom; ++i) {
+  for (size_t i = 0; i < target.size(); ++i) {
     const bool copied = i >= to && i < to + bytes;
     if (target[i] != (copied ? source[from + i - to] : kUntouched)) return false;
   }
@@ -48,6 +49,21 @@ TEST(CopyResult, WritesTheBytesAndNoOthers) {
     }
   }
   std::printf("compared %zu copies\n", copies);
+}
+
+// Several pages at a time, and what is left over behind them.
+TEST(CopyResult, WritesManyPagesToo) {
+  const std::vector<std::byte> source = random_bytes();
+  for (const size_t pages : {size_t{3}, size_t{4}, size_t{5}, size_t{8}, size_t{11}}) {
+    for (const size_t more : {0UL, 1UL, 64UL, 511UL, 512UL, 513UL, 577UL, 2000UL}) {
+      for (const size_t to : {0UL, 1UL, 32UL, 63UL, 64UL, 100UL}) {
+        for (const size_t from : {0UL, 8UL, 64UL}) {
+          ASSERT_TRUE(copies_exactly(source, from, to, pages * 4096 + more, kStreamedFrom))
+              << pages << " pages and " << more << " bytes from " << from << " to " << to;
+        }
+      }
+    }
+  }
 }
 
 TEST(CopyResult, NothingFromNowhereToNowhereIsFine) {
