@@ -10,7 +10,7 @@ muster_test(worker_group_front_tests unit
 muster_test(worker_cpu_tests unit
   SOURCES unit/worker_cpu_backend_failure_test.cc unit/worker_cpu_backend_test.cc unit/worker_exchange_test.cc
           unit/worker_exchange_values_test.cc
-          unit/worker_flat_test.cc unit/worker_p2p_engine_test.cc unit/worker_p2p_test.cc
+          unit/worker_flat_test.cc unit/worker_side_copies_test.cc unit/worker_p2p_engine_test.cc unit/worker_p2p_test.cc
           unit/worker_quiet_thread_test.cc unit/worker_segment_meeting_test.cc unit/worker_segment_test.cc
           unit/worker_shm_copy_test.cc unit/worker_shm_failure_test.cc unit/worker_shm_random_test.cc
           unit/worker_shm_memory_test.cc unit/worker_shm_test.cc unit/worker_tcp_test.cc unit/worker_waiting_cores_test.cc unit/worker_waiting_test.cc

@@ -9,7 +9,6 @@
 
 #include "rendezvous/base/error.h"
 #include "worker_lib/backends/cpu/reduce_kernels.h"
-#include "worker_lib/backends/cpu/shm_copy.h"
 #include "worker_lib/time_text.h"
 
 namespace muster::worker {
@@ -102,7 +101,7 @@ void Exchange::begin(const Operation& operation, Deadline deadline) {
   }
   active_.clear();
   combinations_.clear();
-  copies_.clear();
+  copies_.drop();
   label_ = frame_of(operation);
   limit_ = operation.limit;
   deadline_ = deadline;
@@ -158,20 +157,27 @@ bool Exchange::all_done() const {
 }
 
 Outcome<> Exchange::finish() {
+  copies_.begin(links_.patience > std::chrono::nanoseconds{0});
+  const Outcome<> done = move_all();
+  if (done) {
+    copies_.finish();
+    if (whereabouts_ != nullptr) whereabouts_->wait_for(-1);
+  } else {
+    copies_.drop();
+  }
+  return done;
+}
+
+Outcome<> Exchange::move_all() {
   using Clock = std::chrono::steady_clock;
   Clock::time_point idle_since = Clock::time_point::max();  // Not idle.
   while (true) {
     links_.observe();
     const Outcome<bool> moved = pass();
     if (!moved) return tl::unexpected(moved.error());
-    if (all_done()) {
-      while (copy_some()) {
-      }
-      if (whereabouts_ != nullptr) whereabouts_->wait_for(-1);
-      return Done{};
-    }
+    if (all_done()) return Done{};
     if (abort_.is_set()) return tl::unexpected(abort_.failure());
-    if (*moved || copy_some()) {
+    if (*moved || copies_.copy_some()) {
       idle_since = Clock::time_point::max();
       continue;
     }
@@ -184,25 +190,6 @@ Outcome<> Exchange::finish() {
     }
     wait_for_links();
   }
-}
-
-void Exchange::copy(void* to, const void* from, size_t bytes) {
-  if (to == from || bytes == 0) return;
-  copies_.push_back(
-      {static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, bytes});
-}
-
-// False: there is nothing to copy.
-bool Exchange::copy_some() {
-  if (copies_.empty()) return false;
-  Copy& copy = copies_.back();
-  const size_t bytes = std::min(copy.bytes, kChunk);
-  copy_result(copy.to, copy.from, bytes, copy.whole);
-  copy.to += bytes;
-  copy.from += bytes;
-  copy.bytes -= bytes;
-  if (copy.bytes == 0) copies_.pop_back();
-  return true;
 }
 
 // Moves what can be moved now; whether anything was.

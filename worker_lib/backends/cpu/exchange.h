@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "worker_lib/backends/cpu/links.h"
+#include "worker_lib/backends/cpu/side_copies.h"
 #include "worker_lib/backends/cpu/tcp_reception.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
@@ -103,9 +104,10 @@ class Exchange {
   Ticket receive_combined(int peer, const Reduction& reduction, const Combination& combination,
                           Ticket after = {});
 
-  // A copy within this rank, made piece by piece while messages cannot move. Nothing may depend on
-  // it. Nowhere to be copied (`to` is `from`, or no bytes): nothing.
-  void copy(void* to, const void* from, size_t bytes);
+  // A copy within this rank, made by finish() while messages cannot move; a thread helps with large
+  // ones where the links have patience, since the node's ranks do not lack cores then. Nothing may
+  // depend on it. Nowhere to be copied (`to` is `from`, or no bytes): nothing.
+  void copy(void* to, const void* from, size_t bytes) { copies_.add(to, from, bytes); }
 
   // Moves it all. May be followed by more sends and receives of the same call, and finish() again.
   Outcome<> finish();
@@ -132,12 +134,6 @@ class Exchange {
 
     bool done() const { return next == pieces.size(); }
   };
-  struct Copy {
-    std::byte* to;
-    const std::byte* from;
-    size_t bytes;  // That are left.
-    size_t whole;
-  };
   struct Combining {
     Reduction reduction;
     Combination what;
@@ -146,12 +142,12 @@ class Exchange {
   Stream& stream_to(int peer, bool is_send);
   Ticket add(Stream& stream, const Piece& piece);
   bool may_go(const Piece& piece) const;
+  Outcome<> move_all();
   Outcome<bool> pass();
   Outcome<bool> push(Stream& stream);
   Outcome<bool> pull(Stream& stream);
   void complete(Stream& stream, const Piece& piece);
   bool all_done() const;
-  bool copy_some();
   void wait_for_links();
   Failure ended_failure(const Stream& stream) const;
   Failure timeout_failure() const;
@@ -168,7 +164,7 @@ class Exchange {
   std::vector<int> stream_of_;                    // By 2 * peer + is_send; -1: none yet.
   std::vector<int> active_;                       // Indices of streams_ with pieces, as asked.
   std::vector<Combining> combinations_;
-  std::vector<Copy> copies_;
+  SideCopies copies_;
   std::vector<int> reading_, writing_;
 };
 
