@@ -151,6 +151,14 @@ class Deaths(FailureTest):
                 self.assertEqual([p.wait(30) for p in ranks],
                                  [-signal.SIGKILL if rank == victim else ON_ERROR for rank in range(3)])
 
+    def test_a_monitored_barrier_names_rank_0_though_its_store_dies_with_it(self):
+        port = free_port()
+        for rank in range(3):
+            self.by_hand(rank, 3, port, "wait", "monitored_barrier")
+        self.wait_events(3, "idle", "waits")
+        since = self.kill(0)
+        self.assert_told(since, {2}, "peer_failed", [0], "monitored_barrier ", "rank 0 (", ") died")
+
     def by_hand(self, rank, world, port, *mode):
         env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(world),
                    MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))

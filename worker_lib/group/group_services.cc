@@ -83,7 +83,8 @@ Outcome<> Group::monitored_barrier(const CallOptions& options, bool wait_all_ran
   uint64_t number = 0;
   Outcome<> passed = monitored_.pass(call, number);
   if (passed) return passed;
-  return tl::unexpected(labelled(passed.error(), operation_label(kName, number, plan_.name)));
+  return tl::unexpected(
+      standing_->explain(passed.error(), operation_label(kName, number, plan_.name)));
 }
 
 }  // namespace muster::worker

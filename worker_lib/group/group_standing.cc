@@ -87,12 +87,21 @@ bool GroupStanding::replace_told(const Failure& own, const std::string& label) {
   return true;
 }
 
-Failure GroupStanding::settle(const Failure& own, const std::string& label) {
-  if (own.code == ErrorCode::invalid_argument) return labelled(own, label);
+void GroupStanding::wait_for_news(const Failure& own) const {
   // The store goes with rank 0.
   const bool may_echo = own.code == ErrorCode::peer_failed || own.code == ErrorCode::backend ||
                         own.code == ErrorCode::rendezvous;
   if (watched_ && may_echo) wait_failed(std::chrono::steady_clock::now() + kNewsPatience);
+}
+
+Failure GroupStanding::explain(const Failure& own, const std::string& label) const {
+  wait_for_news(own);
+  return labelled(own.code == ErrorCode::rendezvous ? failure().value_or(own) : own, label);
+}
+
+Failure GroupStanding::settle(const Failure& own, const std::string& label) {
+  if (own.code == ErrorCode::invalid_argument) return labelled(own, label);
+  wait_for_news(own);
   // Memory that ranks share carries another's abort() faster than the watch, which tells everybody.
   const bool from_another = own.code == ErrorCode::aborted || own.code == ErrorCode::stopped;
   if (from_another) {

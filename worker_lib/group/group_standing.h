@@ -54,12 +54,15 @@ class GroupStanding {
   // moment, since they know better what happened; where another member has met the same failure and
   // said so first, `own` stays. A refused argument fails nothing.
   Failure settle(const Failure& own, const std::string& label);
+  // The same for what fails no group, a monitored barrier: only says what is known.
+  Failure explain(const Failure& own, const std::string& label) const;
 
  private:
   enum class State : uint8_t { usable, failed, closed };
 
   Failure refusal_locked() const;
   bool wait_failed(Deadline until) const;
+  void wait_for_news(const Failure& own) const;
   // True: what had failed the group was second hand and of the same kind; now it is this.
   bool replace_told(const Failure& own, const std::string& label);
 
