@@ -115,7 +115,6 @@ void Membership::give_way_to_host(const Join& host) {
   if (!has_possible_nodes(host) || host.node_rank.value_or(0) >= host.nodes_max) return;
   std::vector<std::pair<AgentId, Refused>> strangers;
   for (const auto& [agent, node] : nodes_) {
-    if (agent == host.agent) return;
     if (!same_nodes(node.join, host)) {
       strangers.emplace_back(agent, other_nodes(node.join, host));
     } else if (host.node_rank && node.join.node_rank == host.node_rank) {
@@ -128,7 +127,7 @@ void Membership::give_way_to_host(const Join& host) {
     send(stranger, std::move(refused));
     drop(stranger, true);
   }
-  if (!same_nodes(*job_, host)) job_.reset();
+  if (nodes_.empty()) job_.reset();
 }
 
 void Membership::refuse(ConnectionId connection, Refused refused) {

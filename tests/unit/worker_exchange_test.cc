@@ -136,6 +136,34 @@ TEST(Exchange, CopiesWithinARankAreMadeWholeWhetherMessagesMoveOrNot) {
   EXPECT_EQ(other, from);
 }
 
+// With patience a thread helps with copies of this size; it must not when the call is over.
+TEST(Exchange, LargeCopiesAreMadeWholeOrLeftAloneWhenTheCallFails) {
+  MemoryNetwork network;
+  End a(network, 2, 0), b(network, 2, 1);
+  a.links.patience = seconds{1};
+  const size_t bytes = (size_t{8} << 20) + 3;
+  const Operation operation = call(OpKind::scatter, bytes, 1);
+  const std::vector<std::byte> from(bytes, std::byte{7});
+  for (const bool comes : {true, false}) {
+    std::vector<std::byte> to(bytes);
+    std::byte got{};
+    if (comes) {
+      b.exchange.begin(operation, in(seconds{60}));
+      b.exchange.send(0, from.data(), 1);
+      ASSERT_TRUE(b.exchange.finish());
+    }
+    if (!comes) a.abort.set({ErrorCode::aborted, "the test says so", {}});
+    a.exchange.begin(operation, in(seconds{60}));
+    a.exchange.receive(1, &got, 1);
+    a.exchange.copy(to.data(), from.data(), bytes);
+    EXPECT_EQ(a.exchange.finish().has_value(), comes);
+    const std::vector<std::byte> then = to;
+    EXPECT_TRUE(then == from || !comes);
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    EXPECT_EQ(to, then);
+  }
+}
+
 TEST(Exchange, MayGoOnWithinOneCall) {
   MemoryNetwork network;
   on_each_rank(2, [&](int rank) {

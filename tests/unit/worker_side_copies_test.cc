@@ -82,10 +82,9 @@ TEST(SideCopies, TouchNothingOnceTheyAreDropped) {
     copies.begin(true);
     if (round % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds{50 * round});
     copies.drop();
-    const std::vector<std::byte> empty(kLarge);
-    to = empty;
+    const std::vector<std::byte> then = to;
     std::this_thread::sleep_for(std::chrono::microseconds{200});
-    EXPECT_EQ(to, empty);
+    EXPECT_EQ(to, then);
   }
 }
 

@@ -1,16 +1,15 @@
 // The cpu backend: our own carrier of operations on host memory. Which parts it is made of depends
 // on where the members are:
 //
-//   all on one node            collectives through shared memory (ShmGroup), transfers through
-//   rings
-//                              in it (ShmLinks)
-//   several nodes, even        collectives within nodes through shared memory, between them over
-//   TCP
-//                              (Hierarchy); transfers over sockets
-//   several nodes, uneven      everything over sockets (FlatGroup)
+//   all on one node         collectives through shared memory (ShmGroup), transfers through
+//                           rings in it (ShmLinks)
+//   several nodes, even     collectives within nodes through shared memory, between them over TCP
+//                           (Hierarchy); transfers over sockets
+//   several nodes, uneven   everything over sockets (FlatGroup)
 //
 // Collectives and transfers are performed on the caller's thread; on several nodes one more thread
-// answers the door (Reception), and one drives transfers that nobody waits for.
+// answers the door (Reception), one drives transfers that nobody waits for, and one helps with
+// large copies within the rank (SideCopies).
 #pragma once
 
 #include <memory>

@@ -157,14 +157,16 @@ bool Exchange::all_done() const {
 }
 
 Outcome<> Exchange::finish() {
+  // However this ends, nobody touches the caller's buffers afterwards.
+  struct Dropped {
+    SideCopies& copies;
+    ~Dropped() { copies.drop(); }
+  } const dropped{copies_};
   copies_.begin(links_.patience > std::chrono::nanoseconds{0});
   const Outcome<> done = move_all();
-  if (done) {
-    copies_.finish();
-    if (whereabouts_ != nullptr) whereabouts_->wait_for(-1);
-  } else {
-    copies_.drop();
-  }
+  if (!done) return done;
+  copies_.finish();
+  if (whereabouts_ != nullptr) whereabouts_->wait_for(-1);
   return done;
 }
 

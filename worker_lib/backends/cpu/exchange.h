@@ -105,7 +105,7 @@ class Exchange {
                           Ticket after = {});
 
   // A copy within this rank, made by finish() while messages cannot move; a thread helps with large
-  // ones where the links have patience, since the node's ranks do not lack cores then. Nothing may
+  // ones where the links have patience: the group's ranks do not lack cores then. Nothing may
   // depend on it. Nowhere to be copied (`to` is `from`, or no bytes): nothing.
   void copy(void* to, const void* from, size_t bytes) { copies_.add(to, from, bytes); }
 

@@ -1,6 +1,6 @@
 // Byte streams between the members of a group: one from every rank to every other, made when first
 // used, reliable and in order. Non-blocking: whoever performs an operation moves what can be moved
-// and then waits for more, so all work is done on the caller's thread.
+// and then waits for more, so all bytes are moved by the caller's thread.
 //
 //   links.observe();
 //   ... write() and read() until neither moves anything ...
