@@ -21,10 +21,10 @@
 
 #include "agent/control/control_folder.h"
 #include "agent/control/control_protocol.h"
-#include "agent/output/unique_fd.h"
 #include "launcher/musterctl_text.h"
 #include "launcher/rank_lists.h"
 #include "launcher/version.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 namespace {

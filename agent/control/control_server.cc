@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/output/unique_fd.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 namespace {

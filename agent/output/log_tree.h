@@ -7,8 +7,8 @@
 
 #include "agent/launch_spec.h"
 #include "agent/output/output.h"
-#include "agent/output/unique_fd.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "agent/launch_spec.h"
-#include "agent/output/unique_fd.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 

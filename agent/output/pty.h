@@ -4,8 +4,8 @@
 // terminal.
 #pragma once
 
-#include "agent/output/unique_fd.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 

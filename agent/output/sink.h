@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/output/unique_fd.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 

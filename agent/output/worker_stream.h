@@ -14,7 +14,7 @@
 #include "agent/output/sink.h"
 #include "agent/output/stream_plan.h"
 #include "agent/output/tail_buffer.h"
-#include "agent/output/unique_fd.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 

@@ -15,6 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "rendezvous/base/unique_fd.h"
+
 namespace muster {
 namespace {
 
@@ -50,10 +52,6 @@ bool met_itself(const TcpSocket& socket) {
   return local_address_of(socket) == remote_address_of(socket);
 }
 
-bool is_exhaustion(int error) {
-  return error == EMFILE || error == ENFILE;
-}
-
 NetFailure overall_failure(const std::vector<std::unique_ptr<Attempt>>& attempts) {
   const auto any = [&](auto condition) {
     return std::any_of(attempts.begin(), attempts.end(),
@@ -62,7 +60,7 @@ NetFailure overall_failure(const std::vector<std::unique_ptr<Attempt>>& attempts
   if (any([](const Attempt& one) { return one.error == ECONNREFUSED; })) return NetFailure::refused;
   if (any([](const Attempt& one) { return one.pending || one.error == ETIMEDOUT; }))
     return NetFailure::timed_out;
-  if (any([](const Attempt& one) { return is_exhaustion(one.error); }))
+  if (any([](const Attempt& one) { return is_out_of_descriptors(one.error); }))
     return NetFailure::exhausted;
   return NetFailure::unreachable;
 }
@@ -279,7 +277,7 @@ NetResult<int> connect_blocking(const std::string& host, uint16_t port, Deadline
 } catch (const boost::system::system_error& error) {
   // The loop needs descriptors of its own.
   const NetFailure failure =
-      is_exhaustion(error.code().value()) ? NetFailure::exhausted : NetFailure::unreachable;
+      is_out_of_descriptors(error.code().value()) ? NetFailure::exhausted : NetFailure::unreachable;
   return tl::unexpected(
       NetError{failure, fmt::format("could not connect to {}:{}: {}; {}", host, port,
                                     error.code().message(), next_step(failure))});

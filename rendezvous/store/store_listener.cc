@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "rendezvous/base/unique_fd.h"
 #include "rendezvous/store/store_sockets.h"
 
 namespace muster {
@@ -90,7 +91,7 @@ void StoreListener::accept_batch() {
       server_.adopt(fd);
       continue;
     }
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) return pause();
+    if (is_out_of_descriptors(errno) || errno == ENOBUFS || errno == ENOMEM) return pause();
     // Anything else but "none there" is about one connection that is gone already.
     if (errno == EAGAIN) break;
   }

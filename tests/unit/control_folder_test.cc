@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "agent/control/control_server.h"
-#include "agent/output/unique_fd.h"
+#include "rendezvous/base/unique_fd.h"
 #include "tests/fakes/temp_tree.h"
 
 namespace muster {

@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "agent/output/unique_fd.h"
+#include "rendezvous/base/unique_fd.h"
 #include "tests/fakes/temp_tree.h"
 
 namespace muster {

@@ -151,7 +151,7 @@ TEST(SegmentMeeting, StrangersAtTheSocketGetNothing) {
   close(strangers.back());
   strangers.pop_back();
   std::thread rightful([&] {
-    const Outcome<OwnedFd> fd = take_fd(giver.name(), members_of(2, 1), 0, soon(), {});
+    const Outcome<UniqueFd> fd = take_fd(giver.name(), members_of(2, 1), 0, soon(), {});
     ASSERT_TRUE(fd.has_value()) << fd.error().message;
     EXPECT_TRUE(Segment::open(fd->get(), {.ranks = 2}).has_value());
   });
@@ -190,7 +190,7 @@ TEST(SegmentMeeting, SignalsMakeNoStrangerOfARank) {
   EXPECT_EQ(recv(taker, &byte, 1, 0), 1);
   close(taker);
   if (testing::Test::HasFailure()) {  // So that giving ends.
-    const Outcome<OwnedFd> fd = take_fd(giver.name(), members_of(2, 1), 0, soon(), {});
+    const Outcome<UniqueFd> fd = take_fd(giver.name(), members_of(2, 1), 0, soon(), {});
     EXPECT_TRUE(fd.has_value());
   }
   giving.join();
@@ -198,7 +198,7 @@ TEST(SegmentMeeting, SignalsMakeNoStrangerOfARank) {
 }
 
 TEST(SegmentMeeting, SaysWhoCannotBeReached) {
-  const Outcome<OwnedFd> fd = take_fd("muster-nobody-is-here", members_of(2, 1), 0, soon(), {});
+  const Outcome<UniqueFd> fd = take_fd("muster-nobody-is-here", members_of(2, 1), 0, soon(), {});
   ASSERT_FALSE(fd.has_value());
   EXPECT_EQ(fd.error().ranks, std::vector<GlobalRank>{GlobalRank{0}});
   EXPECT_THAT(fd.error().message,
@@ -217,7 +217,7 @@ TEST(SegmentMeeting, SaysWhoClosedTheSocketWithoutHandingAnythingOver) {
     giver.reset();
   });
   closer.join();
-  const Outcome<OwnedFd> fd = take_fd(name, members_of(2, 1), 0, soon(), {});
+  const Outcome<UniqueFd> fd = take_fd(name, members_of(2, 1), 0, soon(), {});
   ASSERT_FALSE(fd.has_value());
   EXPECT_EQ(fd.error().code, ErrorCode::peer_failed);
 }
@@ -225,7 +225,7 @@ TEST(SegmentMeeting, SaysWhoClosedTheSocketWithoutHandingAnythingOver) {
 // ---- processes
 
 [[noreturn]] void live_until_killed(const std::string& name) {
-  const Outcome<OwnedFd> fd = take_fd(name, members_of(2, 1), 0, soon(), {});
+  const Outcome<UniqueFd> fd = take_fd(name, members_of(2, 1), 0, soon(), {});
   if (!fd) _exit(3);
   const MetSegment segment = Segment::open(fd->get(), {.ranks = 2});
   if (!segment) _exit(4);

@@ -101,7 +101,7 @@ class Receiving : public testing::Test {
 
   static Socket visit(Outcome<Socket> begun) {
     EXPECT_TRUE(begun) << begun.error().message;
-    pollfd state{begun->fd(), POLLOUT, 0};
+    pollfd state{begun->get(), POLLOUT, 0};
     EXPECT_EQ(poll(&state, 1, 30'000), 1);
     return std::move(*begun);
   }
@@ -109,13 +109,13 @@ class Receiving : public testing::Test {
   Socket by_unix() const { return visit(begin_connect_local(door_.local)); }
 
   static void say(const Socket& socket, const void* bytes, size_t count) {
-    EXPECT_EQ(::send(socket.fd(), bytes, count, MSG_NOSIGNAL), static_cast<ssize_t>(count));
+    EXPECT_EQ(::send(socket.get(), bytes, count, MSG_NOSIGNAL), static_cast<ssize_t>(count));
   }
   // Whether the other end hangs up.
   static bool is_sent_away(const Socket& socket) {
-    pollfd state{socket.fd(), POLLIN, 0};
+    pollfd state{socket.get(), POLLIN, 0};
     char byte;
-    return poll(&state, 1, 30'000) == 1 && ::recv(socket.fd(), &byte, 1, MSG_DONTWAIT) <= 0;
+    return poll(&state, 1, 30'000) == 1 && ::recv(socket.get(), &byte, 1, MSG_DONTWAIT) <= 0;
   }
   std::vector<std::pair<int, int>> wait_for_arrivals(int count) {
     while (arrivals_.load() < count)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/unique_fd.h"
 #include "worker_lib/watch/watch_loop.h"
 
 namespace muster::worker {

@@ -197,10 +197,6 @@ std::optional<Socket> accept_tcp(const Socket& listener, int& error) {
   return socket;
 }
 
-bool is_out_of_descriptors(int error) {
-  return error == EMFILE || error == ENFILE;
-}
-
 Dialled dial_unix(const std::string& name) {
   Dialled made{Socket(::socket(AF_UNIX, SOCK_STREAM | kFlags, 0)), 0};
   if (!made.socket.is_open()) return {Socket(), errno};

@@ -54,8 +54,6 @@ Socket watch_process(const Socket& unix_connection);
 // Nothing: nobody waits (`error` is 0), or nobody can be taken in for that reason, an errno.
 std::optional<Socket> accept_unix(const Socket& listener, int& error);  // Of our own user only.
 std::optional<Socket> accept_tcp(const Socket& listener, int& error);
-// Whether the errno says that the process or the kernel has no descriptor left.
-bool is_out_of_descriptors(int error);
 
 struct Dialled {
   Socket socket;  // Not open: `error`.

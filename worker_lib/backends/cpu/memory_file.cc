@@ -13,8 +13,6 @@
 namespace muster::worker {
 namespace {
 
-constexpr int kAllSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-
 tl::unexpected<Failure> no_memory(size_t bytes, const std::string& why) {
   return failed(ErrorCode::system,
                 fmt::format("cannot make {} bytes of shared memory (memfd): {}", bytes, why));
@@ -31,7 +29,7 @@ size_t round_to_pages(size_t bytes) {
   return (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
 }
 
-Outcome<OwnedFd> make_memory_file(const char* name, size_t bytes) {
+Outcome<UniqueFd> make_memory_file(const char* name, size_t bytes) {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       bytes > limit.rlim_cur) {
@@ -39,9 +37,9 @@ Outcome<OwnedFd> make_memory_file(const char* name, size_t bytes) {
                                         "(ulimit -f, RLIMIT_FSIZE)",
                                         limit.rlim_cur));
   }
-  OwnedFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd.get() < 0 || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
-      fcntl(fd.get(), F_ADD_SEALS, kAllSizeSeals) != 0) {
+      fcntl(fd.get(), F_ADD_SEALS, kMemoryFileSeals) != 0) {
     return no_memory(bytes, std::strerror(errno));
   }
   return fd;

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 
-#include "worker_lib/backends/cpu/owned_fd.h"
+#include <fcntl.h>
+
+#include "rendezvous/base/unique_fd.h"
 #include "worker_lib/failure.h"
 
 namespace muster::worker {
@@ -13,9 +15,12 @@ namespace muster::worker {
 size_t page_bytes();
 size_t round_to_pages(size_t bytes);
 
+// What every memory file is sealed with: nobody can change its size, or unseal it.
+inline constexpr int kMemoryFileSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
 // A new one of zeroes, sealed: nobody can change its size. `name` shows in /proc. Fails with
 // ErrorCode::system where the kernel refuses, or the limit of a file's size (ulimit -f) would:
 // beyond that the kernel sends SIGXFSZ, which ends the process.
-Outcome<OwnedFd> make_memory_file(const char* name, size_t bytes);
+Outcome<UniqueFd> make_memory_file(const char* name, size_t bytes);
 
 }  // namespace muster::worker

@@ -19,7 +19,6 @@ namespace {
 
 constexpr uint64_t kSegmentMagic = 0x314d48532d54534dULL;  // "MST-SHM1" in the memory of x86.
 constexpr uint32_t kSegmentVersion = 1;
-constexpr int kSegmentSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr size_t kReasonBytes = 1536;
 constexpr size_t kReasonRanks = 256;
 
@@ -91,7 +90,7 @@ Outcome<std::shared_ptr<Segment>> Segment::create(const SegmentShape& shape) {
   CHECK(shape.ranks >= 1 && shape.small_bytes % kCacheLine == 0 &&
         shape.chunk_bytes % kCacheLine == 0 && shape.chunk_bytes > 0);
   const size_t bytes = layout_of(shape).end;
-  Outcome<OwnedFd> fd = make_memory_file("muster", bytes);
+  Outcome<UniqueFd> fd = make_memory_file("muster", bytes);
   if (!fd) return tl::unexpected(std::move(fd.error()));
   Outcome<std::byte*> base = map(fd->get(), bytes);
   if (!base) return tl::unexpected(std::move(base.error()));
@@ -111,7 +110,7 @@ Outcome<std::shared_ptr<Segment>> Segment::open(int fd, const SegmentShape& shap
   const size_t bytes = layout_of(shape).end;
   struct stat info{};
   const int seals = fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & kSegmentSeals) != kSegmentSeals || fstat(fd, &info) != 0 ||
+  if (seals < 0 || (seals & kMemoryFileSeals) != kMemoryFileSeals || fstat(fd, &info) != 0 ||
       static_cast<size_t>(info.st_size) != bytes) {
     return failed(ErrorCode::system,
                   fmt::format("what the node's first rank handed over is not the group's shared "

@@ -121,7 +121,7 @@ Failure ShmGroup::end_for_all(Failure failure) {
 }
 
 // The node's first rank makes the memory and hands it to the others.
-Outcome<OwnedFd> ShmGroup::hand_round(size_t bytes, Deadline deadline) {
+Outcome<UniqueFd> ShmGroup::hand_round(size_t bytes, Deadline deadline) {
   const Interrupted interrupted = [this] { return segment_->failure(); };
   char name[kSocketName] = {};
   Operation tell{.kind = OpKind::broadcast, .count = sizeof name, .dtype = DType::uint8};
@@ -133,12 +133,12 @@ Outcome<OwnedFd> ShmGroup::hand_round(size_t bytes, Deadline deadline) {
       return failed(ErrorCode::system, fmt::format("{} cannot make {} bytes of shared memory",
                                                    describe(local_[0]), bytes));
     }
-    Outcome<OwnedFd> taken =
+    Outcome<UniqueFd> taken =
         take_fd({name, strnlen(name, sizeof name)}, local_, 0, deadline, interrupted);
     if (!taken) return tl::unexpected(end_for_all(std::move(taken.error())));
     return taken;
   }
-  Outcome<OwnedFd> made = make_memory_file("muster-shared", bytes);
+  Outcome<UniqueFd> made = make_memory_file("muster-shared", bytes);
   Outcome<FdGiver> giver = FdGiver::listen();
   if (made && giver) giver->name().copy(name, sizeof name - 1);
   const Outcome<> told = run(tell, deadline);
@@ -158,7 +158,7 @@ Outcome<SharedBlock> ShmGroup::allocate_shared(size_t bytes, Deadline deadline) 
                                                  bytes, SharedRegions::kMostBytes));
   }
   const uint64_t number = ++last_region_;
-  Outcome<OwnedFd> fd = hand_round(SharedRegions::file_bytes(local_.size(), bytes), deadline);
+  Outcome<UniqueFd> fd = hand_round(SharedRegions::file_bytes(local_.size(), bytes), deadline);
   Outcome<std::byte*> data = fd ? regions_->map(number, fd->get(), bytes)
                                 : Outcome<std::byte*>(tl::unexpected(fd.error()));
   const Outcome<> agreed = agree(data, deadline);

@@ -62,7 +62,7 @@ class ShmGroup {
  private:
   ShmCall begin(const Operation& operation, Deadline deadline);
   Outcome<> end(ShmCall& call, const SlotUse& use, bool good);
-  Outcome<OwnedFd> hand_round(size_t bytes, Deadline deadline);
+  Outcome<UniqueFd> hand_round(size_t bytes, Deadline deadline);
   Outcome<> agree(const Outcome<std::byte*>& mapped, Deadline deadline);
   Failure end_for_all(Failure failure);
 

@@ -117,7 +117,7 @@ bool send_fd(int socket, int fd) {
 }
 
 // None, with EMFILE in errno: this process has no number left for it.
-OwnedFd receive_fd(int socket) {
+UniqueFd receive_fd(int socket) {
   char byte = 0;
   iovec payload{&byte, 1};
   FdControl control{};
@@ -136,7 +136,7 @@ OwnedFd receive_fd(int socket) {
   }
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  return OwnedFd(fd);
+  return UniqueFd(fd);
 }
 
 tl::unexpected<Failure> did_not_take(const Members& local, const std::vector<bool>& have) {
@@ -199,7 +199,7 @@ Outcome<std::shared_ptr<Segment>> give_segment(SegmentMeeting& meeting, const st
 Outcome<FdGiver> FdGiver::listen() {
   Outcome<std::string> name = random_name();
   if (!name) return tl::unexpected(std::move(name.error()));
-  OwnedFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (listener.get() < 0) return socket_failed("make");
   const AbstractAddress address = abstract_address(*name);
   if (bind(listener.get(), as_sockaddr(address), address.size) != 0) return socket_failed("bind");
@@ -215,7 +215,7 @@ Outcome<> FdGiver::give(int fd, const Members& local, Deadline deadline,
     Outcome<Polled> polled = poll_for(listener_.get(), POLLIN, deadline, interrupted);
     if (!polled) return tl::unexpected(std::move(polled.error()));
     if (*polled == Polled::late) return did_not_take(local, have);
-    const OwnedFd taker(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const UniqueFd taker(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (taker.get() < 0 && !concerns_one_visitor(errno)) return socket_failed("accept on");
     if (taker.get() < 0 || !same_user(taker.get())) continue;
     // It sends its index at once; a stranger of the same user that says nothing is not waited for
@@ -234,13 +234,13 @@ Outcome<> FdGiver::give(int fd, const Members& local, Deadline deadline,
   return Done{};
 }
 
-Outcome<OwnedFd> take_fd(const std::string& name, const Members& local, int giver,
-                         Deadline deadline, const Interrupted& interrupted) {
+Outcome<UniqueFd> take_fd(const std::string& name, const Members& local, int giver,
+                          Deadline deadline, const Interrupted& interrupted) {
   if (name.empty() || name.size() > 100) {
     return failed(ErrorCode::rendezvous,
                   fmt::format("{} gave no usable name for its socket", describe(local[giver])));
   }
-  const OwnedFd connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const UniqueFd connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (connection.get() < 0) return socket_failed("make");
   const AbstractAddress address = abstract_address(name);
   // The listener's queue is long enough for a node's ranks, so this does not block.
@@ -265,7 +265,7 @@ Outcome<OwnedFd> take_fd(const std::string& name, const Members& local, int give
   }
   Outcome<Polled> polled = poll_for(connection.get(), POLLIN, deadline, interrupted);
   if (!polled) return tl::unexpected(std::move(polled.error()));
-  OwnedFd fd;
+  UniqueFd fd;
   if (*polled == Polled::ready) fd = receive_fd(connection.get());
   if (fd.get() < 0) {
     if (*polled == Polled::ready && errno == EMFILE) return socket_failed("take memory from");
@@ -288,7 +288,7 @@ Outcome<std::shared_ptr<Segment>> meet_in_segment(SegmentMeeting meeting) {
   }
   Outcome<std::string> name = wait_for_key(meeting.store, key, meeting);
   if (!name) return tl::unexpected(std::move(name.error()));
-  Outcome<OwnedFd> fd = take_fd(*name, meeting.local, 0, meeting.deadline, meeting.interrupted);
+  Outcome<UniqueFd> fd = take_fd(*name, meeting.local, 0, meeting.deadline, meeting.interrupted);
   if (!fd) return tl::unexpected(std::move(fd.error()));
   return Segment::open(fd->get(), meeting.shape);
 }

@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "rendezvous/base/unique_fd.h"
 #include "rendezvous/store/store_client.h"
-#include "worker_lib/backends/cpu/owned_fd.h"
 #include "worker_lib/backends/cpu/segment.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
@@ -31,15 +31,15 @@ class FdGiver {
   Outcome<> give(int fd, const Members& local, Deadline deadline, const Interrupted& interrupted);
 
  private:
-  FdGiver(OwnedFd listener, std::string name)
+  FdGiver(UniqueFd listener, std::string name)
       : listener_(std::move(listener)), name_(std::move(name)) {}
-  OwnedFd listener_;
+  UniqueFd listener_;
   std::string name_;
 };
 
 // The other end: who it is from is only for messages.
-Outcome<OwnedFd> take_fd(const std::string& name, const Members& local, int giver,
-                         Deadline deadline, const Interrupted& interrupted);
+Outcome<UniqueFd> take_fd(const std::string& name, const Members& local, int giver,
+                          Deadline deadline, const Interrupted& interrupted);
 
 // Collective over the ranks of `local` (those of a group on this node, in the order of their group
 // ranks; me is an index among them): makes their segment. `store` holds keys of this group alone

@@ -49,7 +49,7 @@ Asked ask(const Inquiry& inquiry, int rank) {
 void progress(Asked& asked) {
   if (asked.sent < sizeof asked.hello) {
     const auto* bytes = reinterpret_cast<const char*>(&asked.hello);
-    const ssize_t sent = send(asked.socket.fd(), bytes + asked.sent,
+    const ssize_t sent = send(asked.socket.get(), bytes + asked.sent,
                               sizeof asked.hello - asked.sent, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent > 0) asked.sent += static_cast<size_t>(sent);
     asked.over = sent < 0 && errno != EAGAIN && errno != EINTR && errno != ENOTCONN;
@@ -57,7 +57,7 @@ void progress(Asked& asked) {
   }
   auto* bytes = reinterpret_cast<char*>(&asked.reply);
   const ssize_t got =
-      recv(asked.socket.fd(), bytes + asked.heard, sizeof asked.reply - asked.heard, MSG_DONTWAIT);
+      recv(asked.socket.get(), bytes + asked.heard, sizeof asked.reply - asked.heard, MSG_DONTWAIT);
   if (got > 0) asked.heard += static_cast<size_t>(got);
   asked.over = asked.heard == sizeof asked.reply || got == 0 ||
                (got < 0 && errno != EAGAIN && errno != EINTR);
@@ -88,8 +88,8 @@ void wait_for_some(const std::vector<Asked>& round, Deadline until) {
   std::vector<pollfd> polled;
   for (const Asked& one : round) {
     if (!one.over)
-      polled.push_back(
-          {one.socket.fd(), static_cast<short>(one.sent < sizeof one.hello ? POLLOUT : POLLIN), 0});
+      polled.push_back({one.socket.get(),
+                        static_cast<short>(one.sent < sizeof one.hello ? POLLOUT : POLLIN), 0});
   }
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
       until - std::chrono::steady_clock::now());

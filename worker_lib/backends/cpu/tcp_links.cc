@@ -66,7 +66,7 @@ void SocketLinks::take_delivered() {
 }
 
 Failure SocketLinks::lost(int peer, int error) const {
-  if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS)
+  if (is_out_of_descriptors(error) || error == ENOMEM || error == ENOBUFS)
     return {ErrorCode::system,
             fmt::format("no connection to {}: {}", describe(members_[peer]), std::strerror(error)),
             {}};
@@ -92,18 +92,18 @@ Outcome<bool> SocketLinks::open(int peer, Out& out) {
     out.socket = std::move(*begun);
     out.connecting = true;
   }
-  pollfd state{out.socket.fd(), POLLOUT, 0};
+  pollfd state{out.socket.get(), POLLOUT, 0};
   if (poll(&state, 1, 0) <= 0) return false;  // Or a signal came.
   int error = 0;
   socklen_t length = sizeof error;
-  getsockopt(out.socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
+  getsockopt(out.socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
   if (error != 0)
     return failed(ErrorCode::peer_failed,
                   fmt::format("{} cannot be reached at {}: {}", describe(members_[peer]),
                               door.tcp.to_string(), std::strerror(error)),
                   {members_[peer].rank});
   out.connecting = false;
-  fit_buffers(out.socket.fd());
+  fit_buffers(out.socket.get());
   return true;
 }
 
@@ -115,7 +115,7 @@ Outcome<bool> SocketLinks::greet(int peer, Out& out) {
   }
   const Hello hello = make_hello(purpose_, members_.me, doors_[at(peer)]);
   const auto* bytes = reinterpret_cast<const char*>(&hello);
-  const ssize_t sent = send(out.socket.fd(), bytes + out.greeted, sizeof hello - out.greeted,
+  const ssize_t sent = send(out.socket.get(), bytes + out.greeted, sizeof hello - out.greeted,
                             MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE);
   if (sent < 0 && !is_not_now(errno)) return tl::unexpected(lost(peer, errno));
   if (sent > 0) out.greeted += static_cast<size_t>(sent);
@@ -132,7 +132,7 @@ Outcome<size_t> SocketLinks::write(int peer, std::span<const iovec> parts) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(parts.data());
   message.msg_iovlen = parts.size();
-  const ssize_t sent = sendmsg(out.socket.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t sent = sendmsg(out.socket.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent >= 0) return static_cast<size_t>(sent);
   if (is_not_now(errno)) return 0;
   return tl::unexpected(lost(peer, errno));
@@ -145,7 +145,7 @@ Outcome<size_t> SocketLinks::read(int peer, std::span<const iovec> parts) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(parts.data());
   message.msg_iovlen = parts.size();
-  const ssize_t got = recvmsg(in.socket.fd(), &message, MSG_DONTWAIT);
+  const ssize_t got = recvmsg(in.socket.get(), &message, MSG_DONTWAIT);
   if (got > 0) return static_cast<size_t>(got);
   if (got < 0 && is_not_now(errno)) return 0;
   in.ended = true;
@@ -157,11 +157,11 @@ void SocketLinks::arm(const Interest& interest) {
   polled_.assign(1, {event_.fd(), POLLIN, 0});
   for (const int peer : interest.reading) {
     const In& in = ins_[at(peer)];
-    if (in.socket && !in.ended) polled_.push_back({in.socket.fd(), POLLIN, 0});
+    if (in.socket && !in.ended) polled_.push_back({in.socket.get(), POLLIN, 0});
   }
   for (const int peer : interest.writing) {
     const Out& out = outs_[at(peer)];
-    if (out.socket) polled_.push_back({out.socket.fd(), POLLOUT, 0});
+    if (out.socket) polled_.push_back({out.socket.get(), POLLOUT, 0});
   }
 }
 

@@ -60,16 +60,16 @@ void Reception::serve() {
     polled.assign(1, {stop_.fd(), POLLIN, 0});
     const bool full = visitors_.size() >= kVisitorsMax;
     for (const Socket& listener : options_.open.listeners)
-      polled.push_back({full ? -1 : listener.fd(), POLLIN, 0});
+      polled.push_back({full ? -1 : listener.get(), POLLIN, 0});
     for (const Visitor& visitor : visitors_)
-      polled.push_back({visitor.socket.fd(), POLLIN, 0});
+      polled.push_back({visitor.socket.get(), POLLIN, 0});
     poll(polled.data(), polled.size(), visitors_.empty() ? -1 : 1000);
     if (polled[0].revents != 0) return;
 
     const auto now = std::chrono::steady_clock::now();
     std::erase_if(visitors_, [&](Visitor& one) { return hear(one) || now >= one.until; });
     for (const Socket& listener : options_.open.listeners)
-      accept_from(listener.fd());
+      accept_from(listener.get());
   }
 }
 
@@ -78,12 +78,11 @@ void Reception::accept_from(int listener) {
     Socket socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
       // Out of descriptors: poll() would return at once, for nothing, until some are closed.
-      if (errno == EMFILE || errno == ENFILE)
-        std::this_thread::sleep_for(std::chrono::milliseconds{10});
+      if (is_out_of_descriptors(errno)) std::this_thread::sleep_for(std::chrono::milliseconds{10});
       return;
     }
-    if (!is_own_user(socket.fd())) continue;
-    set_no_delay(socket.fd());
+    if (!is_own_user(socket.get())) continue;
+    set_no_delay(socket.get());
     Visitor visitor{std::move(socket), std::chrono::steady_clock::now() + kHelloLimit, 0, {}};
     if (!hear(visitor)) visitors_.push_back(std::move(visitor));
   }
@@ -92,8 +91,8 @@ void Reception::accept_from(int listener) {
 // Whether it is done with: admitted, or sent away.
 bool Reception::hear(Visitor& visitor) {
   auto* bytes = reinterpret_cast<char*>(&visitor.hello);
-  const ssize_t got =
-      recv(visitor.socket.fd(), bytes + visitor.heard, sizeof(Hello) - visitor.heard, MSG_DONTWAIT);
+  const ssize_t got = recv(visitor.socket.get(), bytes + visitor.heard,
+                           sizeof(Hello) - visitor.heard, MSG_DONTWAIT);
   if (got < 0) return errno != EAGAIN && errno != EINTR;
   if (got == 0) return true;
   visitor.heard += static_cast<size_t>(got);
@@ -116,7 +115,7 @@ void Reception::admit(Visitor& visitor) {
   }
   const InquiryReply reply{.waiting_for = options_.whereabouts->waiting_for(),
                            .state = options_.whereabouts->state()};
-  send(visitor.socket.fd(), &reply, sizeof reply, MSG_DONTWAIT | MSG_NOSIGNAL);
+  send(visitor.socket.get(), &reply, sizeof reply, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 }  // namespace muster::worker

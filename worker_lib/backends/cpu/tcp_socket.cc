@@ -35,16 +35,12 @@ tl::unexpected<Failure> socket_failure(const char* what, int error) {
 Outcome<Socket> connect_to(int family, const sockaddr* raw, socklen_t length) {
   Socket made(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!made) return socket_failure("could not make a socket", errno);
-  if (family != AF_UNIX) set_no_delay(made.fd());
-  if (connect(made.fd(), raw, length) == 0 || errno == EINPROGRESS) return made;
+  if (family != AF_UNIX) set_no_delay(made.get());
+  if (connect(made.get(), raw, length) == 0 || errno == EINPROGRESS) return made;
   return socket_failure("could not connect", errno);
 }
 
 }  // namespace
-
-Socket::~Socket() {
-  if (fd_ >= 0) close(fd_);
-}
 
 Outcome<WakeEvent> WakeEvent::make() {
   WakeEvent event;
@@ -81,8 +77,8 @@ Outcome<Socket> listen_local(const std::string& abstract_name) {
   const socklen_t length = abstract_address(abstract_name, raw);
   Socket made(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!made) return socket_failure("could not make a Unix socket", errno);
-  if (bind(made.fd(), reinterpret_cast<const sockaddr*>(&raw), length) != 0 ||
-      listen(made.fd(), 1 << 16) != 0)
+  if (bind(made.get(), reinterpret_cast<const sockaddr*>(&raw), length) != 0 ||
+      listen(made.get(), 1 << 16) != 0)
     return socket_failure("could not listen on an abstract Unix socket", errno);
   return made;
 }

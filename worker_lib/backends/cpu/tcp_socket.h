@@ -6,34 +6,19 @@
 #include <string>
 #include <utility>
 
+#include "rendezvous/base/unique_fd.h"
 #include "rendezvous/net/address.h"
 #include "worker_lib/failure.h"
 
 namespace muster::worker {
 
-class Socket {
- public:
-  Socket() = default;
-  explicit Socket(int fd) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket();
-
-  int fd() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
+using Socket = UniqueFd;
 
 // An eventfd: written by wake(), readable until drain().
 class WakeEvent {
  public:
   static Outcome<WakeEvent> make();
-  int fd() const { return socket_.fd(); }
+  int fd() const { return socket_.get(); }
   void wake() const;
   void drain() const;
 

@@ -1,12 +1,18 @@
 // A file descriptor with one owner: closed when the owner goes. Never closes 0, 1 or 2 by accident,
-// because those are borrowed as plain ints everywhere.
+// because those are borrowed as plain ints everywhere. And how errno says that there are none left.
 #pragma once
 
+#include <cerrno>
 #include <utility>
 
 #include <unistd.h>
 
 namespace muster {
+
+// This process, or its machine, has no descriptor left.
+inline bool is_out_of_descriptors(int error) {
+  return error == EMFILE || error == ENFILE;
+}
 
 class UniqueFd {
  public:
