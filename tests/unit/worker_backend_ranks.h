@@ -27,6 +27,15 @@ inline Deadline after(std::chrono::milliseconds time) {
   return std::chrono::steady_clock::now() + time;
 }
 
+inline Transfer transfer_of(OpKind kind, std::vector<int32_t>& data, int peer, int tag = 0) {
+  return {.kind = kind,
+          .data = reinterpret_cast<std::byte*>(data.data()),
+          .count = data.size(),
+          .dtype = DType::int32,
+          .peer = peer,
+          .tag = tag};
+}
+
 // How something ended, in words: "done", "under way", "timeout: ...".
 inline std::string ending(const std::optional<Outcome<>>& outcome) {
   if (!outcome) return "under way";

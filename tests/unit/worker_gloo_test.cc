@@ -96,15 +96,6 @@ TEST(GlooBackend, NobodyLeavesABarrierBeforeTheLastCame) {
 
 // ---- messages
 
-Transfer message(OpKind kind, std::vector<int32_t>& data, int peer, int tag = 0) {
-  return {.kind = kind,
-          .data = reinterpret_cast<std::byte*>(data.data()),
-          .count = data.size(),
-          .dtype = DType::int32,
-          .peer = peer,
-          .tag = tag};
-}
-
 // Gloo's send is done when the message has been taken, so the sends have to overlap.
 TEST(GlooBackend, MessagesOfOnePairAndTagArriveInOrderAndTagsKeepThemApart) {
   constexpr int kMessages = 20;
@@ -115,7 +106,7 @@ TEST(GlooBackend, MessagesOfOnePairAndTagArriveInOrderAndTagsKeepThemApart) {
     std::vector<Transfer> sends;
     for (int i = 0; i < kMessages; ++i) {
       data.emplace_back(10, i);
-      sends.push_back(message(OpKind::send, data.back(), 1, i % 2));
+      sends.push_back(transfer_of(OpKind::send, data.back(), 1, i % 2));
     }
     if (rank == 0) {
       const auto works = of(backends, 0).begin(sends, soon());
@@ -128,7 +119,7 @@ TEST(GlooBackend, MessagesOfOnePairAndTagArriveInOrderAndTagsKeepThemApart) {
       for (int i = tag; i < kMessages; i += 2) {
         std::vector<int32_t> got(10, -1);
         const Outcome<int> from =
-            of(backends, 1).transfer(message(OpKind::recv, got, 0, tag), soon());
+            of(backends, 1).transfer(transfer_of(OpKind::recv, got, 0, tag), soon());
         ASSERT_TRUE(from);
         ASSERT_EQ(*from, 0);
         ASSERT_EQ(got, std::vector<int32_t>(10, i));
@@ -143,13 +134,13 @@ TEST(GlooBackend, AReceiveFromAnySaysWhoSent) {
   group.each([&](int rank) {
     std::vector<int32_t> data(3, rank);
     if (rank != 1) {
-      ASSERT_TRUE(of(backends, rank).transfer(message(OpKind::send, data, 1, 9), soon()));
+      ASSERT_TRUE(of(backends, rank).transfer(transfer_of(OpKind::send, data, 1, 9), soon()));
       return;
     }
     std::vector<int> senders;
     for (int i = 0; i < 2; ++i) {
       const Outcome<int> from =
-          of(backends, 1).transfer(message(OpKind::recv, data, -1, 9), soon());
+          of(backends, 1).transfer(transfer_of(OpKind::recv, data, -1, 9), soon());
       ASSERT_TRUE(from);
       EXPECT_EQ(data, std::vector<int32_t>(3, *from));
       senders.push_back(*from);
@@ -166,8 +157,8 @@ TEST(GlooBackend, ABatchOfMessagesInARingNeedsNoOrder) {
     std::vector<int32_t> out(100'000, rank);
     std::vector<int32_t> in(100'000, -1);
     const auto works = of(backends, rank)
-                           .begin({message(OpKind::send, out, (rank + 1) % 4),
-                                   message(OpKind::recv, in, (rank + 3) % 4)},
+                           .begin({transfer_of(OpKind::send, out, (rank + 1) % 4),
+                                   transfer_of(OpKind::recv, in, (rank + 3) % 4)},
                                   soon());
     ASSERT_TRUE(works);
     for (const auto& work : *works)
@@ -184,7 +175,7 @@ TEST(GlooBackend, AMessageThatIsNotThereYetLeavesTheGroupUsable) {
   group.each([&](int rank) {
     std::vector<int32_t> data(4, 7);
     if (rank == 0) {
-      const auto works = of(backends, 0).begin({message(OpKind::recv, data, 1)}, soon());
+      const auto works = of(backends, 0).begin({transfer_of(OpKind::recv, data, 1)}, soon());
       ASSERT_TRUE(works);
       // Its own wait gives up; the operation and the group go on.
       EXPECT_EQ(ending(works->front()->wait(after(milliseconds{30}))), "under way");
@@ -193,7 +184,7 @@ TEST(GlooBackend, AMessageThatIsNotThereYetLeavesTheGroupUsable) {
       EXPECT_EQ(ending(works->front()->wait(soon())), "done");
     } else {
       looked.get_future().wait();
-      ASSERT_TRUE(of(backends, 1).transfer(message(OpKind::send, data, 0), soon()));
+      ASSERT_TRUE(of(backends, 1).transfer(transfer_of(OpKind::send, data, 0), soon()));
     }
     ASSERT_TRUE(of(backends, rank).run(Operation{.sequence = 1}, soon()));
   });
@@ -203,10 +194,10 @@ TEST(GlooBackend, RefusesMessagesToItself) {
   BackendRanks group(2);
   const Backends backends = group.make(make_gloo_backend);
   std::vector<int32_t> data(1);
-  EXPECT_EQ(of(backends, 0).refuses(message(OpKind::send, data, 0)),
+  EXPECT_EQ(of(backends, 0).refuses(transfer_of(OpKind::send, data, 0)),
             "Gloo cannot send from a rank to itself");
-  EXPECT_EQ(of(backends, 0).refuses(message(OpKind::send, data, 1, 5)), "");
-  EXPECT_EQ(of(backends, 0).refuses(message(OpKind::recv, data, -1, 5)), "");
+  EXPECT_EQ(of(backends, 0).refuses(transfer_of(OpKind::send, data, 1, 5)), "");
+  EXPECT_EQ(of(backends, 0).refuses(transfer_of(OpKind::recv, data, -1, 5)), "");
 }
 
 // ---- the end
@@ -292,7 +283,7 @@ TEST(GlooBackend, AMessageOfAnotherSizeThanExpectedTimesOut) {
   const Backends backends = group.make(make_gloo_backend);
   group.each([&](int rank) {
     std::vector<int32_t> data(rank == 0 ? 1000 : 10);
-    const Transfer transfer = message(rank == 0 ? OpKind::send : OpKind::recv, data, 1 - rank);
+    const Transfer transfer = transfer_of(rank == 0 ? OpKind::send : OpKind::recv, data, 1 - rank);
     const Outcome<int> outcome = of(backends, rank).transfer(transfer, after(milliseconds{200}));
     ASSERT_FALSE(outcome);
     EXPECT_TRUE(outcome.error().code == ErrorCode::timeout ||
@@ -305,7 +296,7 @@ TEST(GlooBackend, ALateReceiveSaysWhatDidNotCome) {
     BackendRanks group(2);
     const Backends backends = group.make(make_gloo_backend);
     std::vector<int32_t> data(4);
-    Transfer receive = message(OpKind::recv, data, peer);
+    Transfer receive = transfer_of(OpKind::recv, data, peer);
     receive.limit = milliseconds{200};
     const Outcome<int> outcome = of(backends, 0).transfer(receive, after(receive.limit));
     ASSERT_FALSE(outcome);
@@ -365,7 +356,8 @@ TEST(GlooBackend, AbortEndsWaitingMessages) {
   std::vector<int32_t> data(4);
   const auto works =
       of(backends, 0)
-          .begin({message(OpKind::recv, data, 1, 1), message(OpKind::recv, data, -1, 2)}, soon());
+          .begin({transfer_of(OpKind::recv, data, 1, 1), transfer_of(OpKind::recv, data, -1, 2)},
+                 soon());
   ASSERT_TRUE(works);
   const auto begun = std::chrono::steady_clock::now();
   of(backends, 0).abort(reason);
@@ -384,7 +376,7 @@ TEST(GlooBackend, ALostPeerIsNamedWhenNobodySaysWhy) {
     }
     std::vector<int32_t> data(4);
     const Outcome<int> outcome =
-        of(backends, rank).transfer(message(OpKind::recv, data, 1), soon());
+        of(backends, rank).transfer(transfer_of(OpKind::recv, data, 1), soon());
     ASSERT_FALSE(outcome);
     EXPECT_EQ(outcome.error().code, ErrorCode::peer_failed);
     EXPECT_THAT(outcome.error().ranks, ElementsAre(GlobalRank{1}));
@@ -396,7 +388,7 @@ TEST(GlooBackend, DestructionDoesNotWaitForMessagesThatNobodySends) {
   BackendRanks group(2);
   Backends backends = group.make(make_gloo_backend);
   std::vector<int32_t> data(4);
-  const auto works = of(backends, 0).begin({message(OpKind::recv, data, 1)}, soon());
+  const auto works = of(backends, 0).begin({transfer_of(OpKind::recv, data, 1)}, soon());
   ASSERT_TRUE(works);
   backends[0].reset();
   EXPECT_EQ(ending(works->front()->outcome()), "aborted: the group is gone");

@@ -101,12 +101,7 @@ class ScriptedLinks final : public ByteLinks {
 class ScriptedTransfers : public testing::Test {
  protected:
   static Transfer of(OpKind kind, std::vector<int32_t>& data, int tag, int peer = 1) {
-    return {.kind = kind,
-            .data = reinterpret_cast<std::byte*>(data.data()),
-            .count = data.size(),
-            .dtype = DType::int32,
-            .peer = peer,
-            .tag = tag};
+    return transfer_of(kind, data, peer, tag);
   }
   // A thread that sleeps on the links for a message with tag 1.
   std::future<Outcome<int>> asleep_in_a_receive(std::vector<int32_t>& data) {

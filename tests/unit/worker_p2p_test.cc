@@ -20,14 +20,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-Transfer transfer_of(OpKind kind, std::vector<int32_t>& data, int peer, int tag) {
-  return {.kind = kind,
-          .data = reinterpret_cast<std::byte*>(data.data()),
-          .count = data.size(),
-          .dtype = DType::int32,
-          .peer = peer,
-          .tag = tag};
-}
 Transfer sending(std::vector<int32_t>& data, int to, int tag = 0) {
   return transfer_of(OpKind::send, data, to, tag);
 }

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -101,14 +100,9 @@ void WatchLoop::stop() {
 
 Outcome<> WatchLoop::start() {
   posted_.emplace_back(std::in_place_type<Begin>);
-  try {
-    thread_ = quiet_thread([this] { run(); });
-  } catch (const std::system_error& error) {
-    return failed(ErrorCode::system,
-                  fmt::format("cannot start a thread to watch the other ranks: {}; see the limit "
-                              "of processes (ulimit -u)",
-                              error.code().message()));
-  }
+  Outcome<std::thread> thread = start_quiet_thread([this] { run(); });
+  if (!thread) return tl::unexpected(std::move(thread.error()));
+  thread_ = std::move(*thread);
   wake();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return started_.has_value(); });

@@ -37,7 +37,7 @@ void SideCopies::begin(bool may_have_help) {
   {
     const std::lock_guard lock(mutex_);
     size_t bytes = 0;
-    for (const Copy& copy : copies_)
+    for (const Part& copy : copies_)
       bytes += copy.bytes;
     if (bytes < kHelpedFrom) return;
     begun_ = true;
@@ -49,7 +49,7 @@ void SideCopies::begin(bool may_have_help) {
 }
 
 bool SideCopies::copy_some() {
-  std::optional<Piece> piece;
+  std::optional<Part> piece;
   {
     const std::lock_guard lock(mutex_);
     piece = take();
@@ -73,11 +73,11 @@ void SideCopies::drop() {
 }
 
 // REQUIRES: the mutex is held.
-std::optional<SideCopies::Piece> SideCopies::take() {
+std::optional<SideCopies::Part> SideCopies::take() {
   if (copies_.empty()) return std::nullopt;
-  Copy& copy = copies_.back();
+  Part& copy = copies_.back();
   const size_t bytes = std::min(copy.bytes, kPieceBytes);
-  const Piece piece{copy.to, copy.from, bytes, copy.whole};
+  const Part piece{copy.to, copy.from, bytes, copy.whole};
   copy.to += bytes;
   copy.from += bytes;
   copy.bytes -= bytes;
@@ -90,7 +90,7 @@ void SideCopies::help() {
   while (true) {
     wanted_.wait(lock, [this] { return ending_ || (begun_ && !copies_.empty()); });
     if (ending_) return;
-    const std::optional<Piece> piece = take();
+    const std::optional<Part> piece = take();
     in_hand_ = true;
     lock.unlock();
     copy_result(piece->to, piece->from, piece->bytes, piece->whole);

@@ -40,20 +40,15 @@ class SideCopies {
   void drop();
 
  private:
-  struct Copy {
-    std::byte* to;
-    const std::byte* from;
-    size_t bytes;  // That nobody has taken.
-    size_t whole;
-  };
-  struct Piece {
+  // Of a copy: what nobody has taken of it, or what somebody has.
+  struct Part {
     std::byte* to;
     const std::byte* from;
     size_t bytes;
-    size_t whole;
+    size_t whole;  // Bytes of the copy.
   };
 
-  std::optional<Piece> take();
+  std::optional<Part> take();
   void help();
 
   std::thread helper_;
@@ -61,7 +56,7 @@ class SideCopies {
   std::mutex mutex_;
   std::condition_variable wanted_;  // The helper.
   std::condition_variable left_;    // The helper has nothing in hand.
-  std::vector<Copy> copies_;
+  std::vector<Part> copies_;
   bool begun_ = false;    // With help.
   bool in_hand_ = false;  // The helper has a piece.
   bool ending_ = false;
