@@ -123,7 +123,7 @@ TEST(ReduceKernels, AnyCountOfInputsGivesWhatPairsInTheirOrderGive) {
   constexpr uint64_t kSeed = 20'26;
   std::mt19937_64 random(kSeed);
   size_t compared = 0;
-  const std::vector<size_t> counts{0, 1, 2, 7, 8, 9, 31, 64, 1023, 1024, 1025, 3000};
+  const std::vector<size_t> counts{0, 1, 2, 7, 8, 9, 31, 64, 1023, 1024, 1025, 3000, 4351};
   for (const size_t inputs : std::vector<size_t>{1, 2, 3, 4, 5, 7, 8, 9, 17}) {
     for (const size_t count : counts) {
       compared += compare_all(inputs, count, random);

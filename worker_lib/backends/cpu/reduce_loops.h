@@ -99,19 +99,49 @@ inline constexpr size_t kFused = 4;
 // Elements that are worked on at a time where a pass needs room of its own: 4 KiB of floats.
 inline constexpr size_t kBlock = 1024;
 
+// Processors look ahead by themselves, but not beyond a page: data that far away is asked for this
+// long before it is needed. Saves a fifth of the time of an all_reduce of 64 MiB in shared memory.
+inline constexpr size_t kAheadBytes = 2048;
+// From here on: less is near already, and half of what was asked for would lie behind it.
+inline constexpr size_t kAskedForFromBytes = 4096;
+// Asked for at a time. Fewer elements in a row than this makes are not turned into vector code.
+inline constexpr size_t kStepBytes = 256;
+inline constexpr size_t kLineBytes = 64;
+
+template <typename T>
+MUSTER_INLINE void ask_for(const T* step) {
+  for (size_t i = 0; i < kStepBytes; i += kLineBytes)
+    __builtin_prefetch(reinterpret_cast<const char*>(step) + kAheadBytes + i);
+}
+
 template <typename T, typename Op, size_t N>
 MUSTER_TARGET void fuse(T* out, const T* const* in, size_t count) {
   const T* a = in[0];
   const T* b = in[1];
   const T* c = in[N > 2 ? 2 : 0];
   const T* d = in[N > 3 ? 3 : 0];
-  MUSTER_INDEPENDENT
-  for (size_t i = 0; i < count; ++i) {
+  const auto combine = [=](size_t i) __attribute__((always_inline)) {
     T x = Op::apply(a[i], b[i]);
     if constexpr (N > 2) x = Op::apply(x, c[i]);
     if constexpr (N > 3) x = Op::apply(x, d[i]);
-    out[i] = x;
+    return x;
+  };
+  constexpr size_t kStep = kStepBytes / sizeof(T);
+  size_t done = 0;
+  if (count >= kAskedForFromBytes / sizeof(T)) {
+    for (; done + kStep <= count; done += kStep) {
+      ask_for(a + done);
+      ask_for(b + done);
+      if constexpr (N > 2) ask_for(c + done);
+      if constexpr (N > 3) ask_for(d + done);
+      MUSTER_INDEPENDENT
+      for (size_t i = done; i < done + kStep; ++i)
+        out[i] = combine(i);
+    }
   }
+  MUSTER_INDEPENDENT
+  for (size_t i = done; i < count; ++i)
+    out[i] = combine(i);
 }
 
 template <typename T, typename Op>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "rendezvous/base/error.h"
 #include "worker_lib/backends/cpu/reduce_kernels.h"
@@ -10,8 +11,9 @@
 namespace muster::worker {
 namespace {
 
-// Of a result that is written to several places while it is in the nearest cache.
-constexpr size_t kDirectBlock = size_t{16} * 1024;
+// Of a result that is written to several places while it is in the nearest cache. The least that
+// the loops ask for ahead of time; with four times as much the copies evict some of it.
+constexpr size_t kDirectBlock = size_t{4} * 1024;
 constexpr size_t kLeastChunk = size_t{64} * 1024;
 
 struct Range {
@@ -54,6 +56,7 @@ class Reduction {
   const std::byte* input(size_t rank, uint64_t k, const Range& part) const;
 
   bool all_in_regions() const;
+  std::byte* result_of(size_t rank, const Range& part) const;
   bool run_direct(SlotUse& use);
 
   ShmCall& call_;
@@ -215,29 +218,34 @@ bool Reduction::all_in_regions() const {
   return true;
 }
 
+std::byte* Reduction::result_of(size_t rank, const Range& part) const {
+  const int peer = static_cast<int>(rank);
+  std::byte* at = call_.regions.at(call_.line(peer).out_place_of, peer, bytes_);
+  CHECK(at != nullptr);
+  return at + part.start;
+}
+
 bool Reduction::run_direct(SlotUse& use) {
   use.steps = 2;
   const size_t share = lines((bytes_ + ranks_ - 1) / ranks_);
   const Range own{std::min(bytes_, me_ * share), std::min(bytes_, (me_ + 1) * share)};
-  const int receiver = to_all_ ? call_.me() : operation_.root;
-  const auto out_of = [&](int rank) {
-    std::byte* at = call_.regions.at(call_.line(rank).out_place_of, rank, bytes_);
-    CHECK(at != nullptr);
-    return at;
-  };
-  std::byte* const result = out_of(receiver);
-  for (size_t start = own.start; start < own.end; start += kDirectBlock) {
+  std::vector<const std::byte*> from(ranks_);
+  for (size_t rank = 0; rank < ranks_; ++rank)
+    from[rank] = input(rank, 0, own);
+  std::byte* const result = result_of(to_all_ ? me_ : static_cast<size_t>(operation_.root), own);
+  std::vector<std::byte*> copies;
+  for (size_t rank = 0; to_all_ && rank < ranks_; ++rank) {
+    if (rank != me_) copies.push_back(result_of(rank, own));
+  }
+  for (size_t done = 0; done < own.bytes(); done += kDirectBlock) {
     if (call_.interrupted()) return false;
-    const Range block{start, std::min(own.end, start + kDirectBlock)};
+    const size_t block = std::min(kDirectBlock, own.bytes() - done);
     for (size_t rank = 0; rank < ranks_; ++rank)
-      call_.inputs[rank] = input(rank, 0, block);
-    reduce_and_divide(operation_.dtype, operation_.reduce, result + block.start,
-                      call_.inputs.data(), ranks_, block.bytes() / element_);
-    for (int rank = 0; to_all_ && rank < call_.ranks(); ++rank) {
-      if (rank != receiver) {
-        std::memcpy(out_of(rank) + block.start, result + block.start, block.bytes());
-      }
-    }
+      call_.inputs[rank] = from[rank] + done;
+    reduce_and_divide(operation_.dtype, operation_.reduce, result + done, call_.inputs.data(),
+                      ranks_, block / element_);
+    for (std::byte* copy : copies)
+      std::memcpy(copy + done, result + done, block);
   }
   call_.publish_consumed(1);
   return call_.wait_all_consumed(1);
