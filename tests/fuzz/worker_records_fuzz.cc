@@ -1,0 +1,50 @@
+// What ranks read that others wrote for them: records in the store and in meeting files, and what a
+// leaving rank waits for. The first byte says which of them it is. What is understood can be
+// written again and means the same.
+#include "tests/fuzz/fuzz_input.h"
+#include "worker_lib/fields.h"
+#include "worker_lib/group/group_leaving.h"
+#include "worker_lib/joining/file_meeting_point.h"
+#include "worker_lib/joining/rank_record.h"
+
+namespace muster::fuzz {
+namespace {
+
+template <typename Record>
+void check_record(std::string_view text) {
+  const std::optional<Record> record = Record::decode(text);
+  CHECK(!record || Record::decode(record->encode()) == record);
+}
+
+void check_leaving(std::string_view text) {
+  const auto said = worker::decode_leaving(text, "g");
+  if (!said) return;
+  const std::string again = worker::encode_leaving(said->number, {{"g", said->transfers}}, 1 << 20);
+  const auto meant = worker::decode_leaving(again, "g");
+  CHECK(meant && meant->number == said->number);
+  CHECK(meant->transfers.size() <= said->transfers.size());  // The same ones are said once.
+}
+
+void check(std::string_view input) {
+  switch (take_byte(input) % 4) {
+    case 0: {
+      const auto fields = worker::decode_fields(input);
+      CHECK(!fields || worker::decode_fields(worker::encode_fields(*fields)) == fields);
+      return;
+    }
+    case 1:
+      return check_record<worker::RankRecord>(input);
+    case 2:
+      return check_record<worker::MeetingRecord>(input);
+    default:
+      return check_leaving(input);
+  }
+}
+
+}  // namespace
+}  // namespace muster::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  muster::fuzz::check(muster::fuzz::as_text(data, size));
+  return 0;
+}
