@@ -402,7 +402,7 @@ FAKE_API NcclResult ncclCommSplit(void* handle, int color, int key, void** made,
   comm->child_goes_to = made;
   const std::lock_guard child(clique->mutex);
   clique->joined += 1;
-  return NcclResult::in_progress;
+  return NcclResult::success;  // As NCCL: that it is done is for the parent's state to say.
 }
 
 FAKE_API NcclResult ncclCommGetAsyncError(void* handle, NcclResult* state) {
@@ -440,7 +440,7 @@ FAKE_API NcclResult ncclCommDestroy(void* handle) {
   if (!comm->is_alive) return misuse();
   wait_until_idle(*comm);
   comm->is_alive = false;
-  fake_gpu()->destroys += 1;
+  if (comm->blocking) fake_gpu()->destroys += 1;
   fake_gpu()->communicators -= 1;
   return NcclResult::success;
 }

@@ -40,10 +40,13 @@ NcclConfig config_of(bool blocking) {
   return config;
 }
 
-// Until what was begun on the meeting communicator is done.
+// Until what was begun on the meeting communicator is done, and `made` by it. The state of the
+// communicator tells, not what the call returned: ncclCommSplit returns ncclSuccess long before (so
+// do all versions from 2.18.3 to 2.30.7; NCCL's own example asks the parent, too).
 Outcome<> wait_until_done(const NcclCommunicator::Options& options, Joining& joining,
-                          NcclResult result, const char* what) {
+                          NcclHandle& made, NcclResult begun, const char* what) {
   const NcclApi& nccl = options.nccl;
+  NcclResult result = begun == NcclResult::success ? NcclResult::in_progress : begun;
   microseconds pause{50};
   while (true) {
     if (result != NcclResult::success && result != NcclResult::in_progress)
@@ -53,8 +56,7 @@ Outcome<> wait_until_done(const NcclCommunicator::Options& options, Joining& joi
       if (const std::optional<Failure> reason = options.interrupted())
         return tl::unexpected(*reason);
     }
-    const NcclHandle meeting = read_handle(joining.meeting);
-    if (result == NcclResult::success) return Done{};
+    if (result == NcclResult::success && read_handle(made) != nullptr) return Done{};
     if (std::chrono::steady_clock::now() >= options.deadline)
       return failed(
           ErrorCode::timeout,
@@ -63,7 +65,7 @@ Outcome<> wait_until_done(const NcclCommunicator::Options& options, Joining& joi
                       what));
     std::this_thread::sleep_for(pause);
     pause = std::min<microseconds>(pause * 2, kJoinPollMost);
-    const NcclResult asked = nccl.comm_get_async_error(meeting, &result);
+    const NcclResult asked = nccl.comm_get_async_error(read_handle(joining.meeting), &result);
     if (asked != NcclResult::success) result = asked;
   }
 }
@@ -73,23 +75,28 @@ Outcome<> meet_and_split(const NcclCommunicator::Options& options, Joining& join
   NcclConfig meeting = config_of(false);
   NcclResult begun = nccl.comm_init_rank_config(&joining.meeting, options.ranks, options.id,
                                                 options.rank, &meeting);
-  if (Outcome<> met = wait_until_done(options, joining, begun, "ncclCommInitRankConfig"); !met)
+  if (Outcome<> met =
+          wait_until_done(options, joining, joining.meeting, begun, "ncclCommInitRankConfig");
+      !met)
     return met;
   NcclConfig made = config_of(true);
   begun = nccl.comm_split(joining.meeting, 0, options.rank, &joining.made, &made);
-  return wait_until_done(options, joining, begun, "ncclCommSplit");
+  return wait_until_done(options, joining, joining.made, begun, "ncclCommSplit");
 }
 
-// Lets the meeting go, on a thread that NCCL may keep.
+// Lets the meeting go, on a thread that NCCL may keep. An abort after a success could take the
+// other communicator along: they share a flag for it where NCCL_COMM_SPLIT_SHARE_RESOURCES=1, which
+// goes over our configuration.
 void let_go(const NcclCommunicator::Options& options, const std::shared_ptr<Joining>& joining,
-            milliseconds patience) {
+            bool is_made) {
   auto gone = std::make_shared<std::promise<void>>();
-  std::thread([&nccl = options.nccl, gpu = options.gpu, joining, gone] {
+  std::thread([&nccl = options.nccl, gpu = options.gpu, joining, gone, is_made] {
     const Gpu::Current here(*gpu);
-    if (const NcclHandle meeting = read_handle(joining->meeting)) nccl.comm_abort(meeting);
+    if (const NcclHandle meeting = read_handle(joining->meeting))
+      is_made ? nccl.comm_destroy(meeting) : nccl.comm_abort(meeting);
     gone->set_value();
   }).detach();
-  gone->get_future().wait_for(patience);
+  if (is_made) gone->get_future().wait_for(kLetGoPatience);
 }
 
 }  // namespace
@@ -98,7 +105,7 @@ Outcome<std::unique_ptr<NcclCommunicator>> NcclCommunicator::join(const Options&
   const Gpu::Current current(*options.gpu);
   auto joining = std::make_shared<Joining>();
   const Outcome<> outcome = meet_and_split(options, *joining);
-  let_go(options, joining, outcome ? kLetGoPatience : milliseconds{0});
+  let_go(options, joining, outcome.has_value());
   if (!outcome) return tl::unexpected(outcome.error());
   std::unique_ptr<NcclCommunicator> made(new NcclCommunicator(options.nccl, options.gpu));
   made->handle_ = read_handle(joining->made);
