@@ -31,6 +31,9 @@ TEST(WorkerGpuCount, CountsTheListWithinWhatIsThere) {
   EXPECT_EQ(count_visible_gpus("GPU-aa,GPU-bb", devices), 2);
   EXPECT_EQ(count_visible_gpus("0,1,2,3,4", devices), 3);
   EXPECT_EQ(count_visible_gpus("0", devices + "/none"), 0);
+  const TempTree windows;
+  windows.write("dxg", "");
+  EXPECT_EQ(count_visible_gpus(std::nullopt, windows.root().string()), 1);
 }
 
 // ---- addresses

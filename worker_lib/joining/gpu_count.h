@@ -9,7 +9,8 @@
 namespace muster::worker {
 
 // The entries of CUDA_VISIBLE_DEVICES up to the first that ends the list (as CUDA reads it: -1, or
-// nothing at all), else the driver's device files (/dev/nvidia0 ...) below `device_folder`.
+// nothing at all), else the driver's device files (/dev/nvidia0 ..., /dev/dxg) below
+// `device_folder`.
 int count_visible_gpus(const std::optional<std::string>& cuda_visible_devices,
                        const std::string& device_folder = "/dev");
 

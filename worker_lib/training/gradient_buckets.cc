@@ -343,7 +343,7 @@ void BucketState::end_all() noexcept {
   for (const ActiveBucket& bucket : buckets_) {
     for (Work work : bucket.works) {
       try {
-        work.wait();
+        work.synchronize();  // A wait() on GPU memory would leave the waiting to a stream.
       } catch (const DistributedError&) {  // NOLINT: whoever cares has been told by wait().
       }
     }

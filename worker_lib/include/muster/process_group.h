@@ -25,7 +25,8 @@
 //   until its Work is complete. Operations of one group are performed in the order of the calls,
 //   asynchronous ones too; point-to-point ones are ordered for each pair of ranks and tag only.
 // - Sizes are counts of elements. `count` below is that of the smaller buffer; n is size(). An
-//   operation on zero elements is performed (it synchronises as any other).
+//   operation on zero elements is performed (it synchronises as any other, but not on GPUs: NCCL
+//   leaves it out).
 // - In place means: in.data == out.data where both have the same count; where the counts differ,
 //   the smaller one lies where this rank's block of the larger one is (as MPI_IN_PLACE): that is
 //   found by the addresses. Any other overlap is refused.
@@ -40,8 +41,11 @@
 //
 // Threads: different groups may be used by different threads at the same time. Calls of one group
 // from several threads are safe but are performed in an order that nobody promises, which other
-// ranks cannot know: give each thread its own group. A ProcessGroup is a handle; copies mean the
-// same group.
+// ranks cannot know: give each thread its own group. On GPU memory that is not enough: kernels of
+// several groups on one GPU may wait for each other, so all ranks must begin the operations of all
+// their groups in one order, as one thread for all of them does (NCCL's documentation, "Using
+// multiple NCCL communicators concurrently"). A ProcessGroup is a handle; copies mean the same
+// group.
 #pragma once
 
 #include <chrono>
@@ -266,7 +270,11 @@ class MUSTER_API ProcessGroup {
   // 256 KiB for each pair of ranks, less in groups of more than 8, down to 16 KiB; between nodes
   // what the kernel's socket buffers hold), so nothing may depend on it. Two ranks that both send()
   // first and recv() then wait for each other until their time is over, once messages are large. To
-  // exchange, begin one of the two (isend(), recv(), then wait()) or use batch_isend_irecv().
+  // exchange, use batch_isend_irecv(); on host memory isend(), recv(), then wait() is as good. On
+  // GPU memory it is not: there a group's operations, messages too, run one after the other in the
+  // order of the calls. Two ranks that both isend() first wait for each other, and so do a receive
+  // before a collective and its send after it. The first message between two ranks also blocks the
+  // caller there until they are connected.
 
   void send(ConstBuffer data, GroupRank to, int tag = 0, const CallOptions& options = {});
   void recv(Buffer data, GroupRank from, int tag = 0, const CallOptions& options = {});
