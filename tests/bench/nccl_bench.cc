@@ -6,9 +6,8 @@
 //
 // Prints two Markdown tables: the time that the calling thread is busy (median of 1,000 calls of
 // each, and of their differences), and the time until the result is there with the bandwidths of
-// nccl-tests (busbw = algbw * 2 (n - 1) / n). Ranks share a GPU where there is only one; give each
-// its own NCCL_HOSTID then, or NCCL takes them for one rank twice. Without a GPU: says why and ends
-// with 77.
+// nccl-tests (busbw = algbw * 2 (n - 1) / n). Ranks share a GPU where there is only one, each with
+// an NCCL_HOSTID of its own then. Without a GPU: says why and ends with 77.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -209,6 +208,7 @@ int main() {
     std::fprintf(stderr, "SKIPPED: %s\n", why.c_str());
     return 77;
   }
+  muster::matrix::let_ranks_share_gpus();
   muster::init_process_group();
   Bench().run();
   muster::destroy_process_group();

@@ -44,6 +44,7 @@ struct FakeGpu {
   std::atomic<int> allocations{0};    // Alive.
   std::atomic<int> contexts{0};       // Retained.
   std::atomic<int> queries{0};        // Of events.
+  std::atomic<int> in_calls{0};       // Threads that hang in ncclAllReduce.
   std::atomic<int> misuses{0};        // No context, a communicator that is gone, a bad argument.
 
   void note(const std::string& what) {

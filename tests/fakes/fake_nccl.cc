@@ -449,8 +449,10 @@ FAKE_API NcclResult ncclAllReduce(const void* in, void* out, size_t count, NcclT
                                   NcclReduction op, void* comm, void* stream) {
   if (const int result = fake_gpu()->next_call_result.exchange(0))
     return static_cast<NcclResult>(result);
+  fake_gpu()->in_calls += 1;
   while (fake_gpu()->calls_hang && !static_cast<Communicator*>(comm)->is_revoked)
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  fake_gpu()->in_calls -= 1;
   return put(
       comm, stream,
       {Call::Kind::all_reduce, in, out, count, static_cast<int>(type), static_cast<int>(op), 0});

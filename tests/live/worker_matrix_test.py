@@ -11,7 +11,6 @@ import os
 import re
 import sys
 import unittest
-import unittest.mock
 
 import netns
 from harness import LiveTest, require_muster, run
@@ -94,8 +93,7 @@ class Nccl(MatrixTest):
     """As many ranks as are asked for share one GPU, where there is only one."""
 
     def test_all_operations_equal_the_reference(self):
-        with unittest.mock.patch.dict(os.environ, NCCL_MULTI_RANK_GPU_ENABLE="1"):
-            self.all_worlds("--backend", "nccl", worlds=(1, 2, 3, 4))
+        self.all_worlds("--backend", "nccl", worlds=(1, 2, 3, 4))
 
 
 class ThreeNodes(NetnsTest):

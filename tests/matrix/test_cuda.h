@@ -22,6 +22,11 @@ class CudaDriver {
     return driver;
   }
 
+  int devices() {
+    int count = 0;
+    check("cuDeviceGetCount", count_(&count));
+    return count;
+  }
   void use(int device) {
     void* context = nullptr;
     check("cuDevicePrimaryCtxRetain", retain_(&context, device));
@@ -55,6 +60,7 @@ class CudaDriver {
     if (library_ == nullptr) throw std::runtime_error(dlerror());
     int (*init)(unsigned) = nullptr;
     find(init, "cuInit");
+    find(count_, "cuDeviceGetCount");
     find(retain_, "cuDevicePrimaryCtxRetain");
     find(set_current_, "cuCtxSetCurrent");
     find(synchronize_, "cuCtxSynchronize");
@@ -80,6 +86,7 @@ class CudaDriver {
   }
 
   void* library_ = nullptr;
+  int (*count_)(int*) = nullptr;
   int (*retain_)(void**, int) = nullptr;
   int (*set_current_)(void*) = nullptr;
   int (*synchronize_)() = nullptr;
@@ -90,5 +97,15 @@ class CudaDriver {
   int (*write_)(CudaAddress, const void*, size_t) = nullptr;
   int (*read_)(void*, CudaAddress, size_t) = nullptr;
 };
+
+// NCCL refuses two ranks of a host on one GPU: where the ranks are more than the GPUs, each becomes
+// a host of its own to it. Before the ranks meet.
+inline void let_ranks_share_gpus() {
+  const char* const rank = std::getenv("RANK");
+  const char* const ranks = std::getenv("LOCAL_WORLD_SIZE");
+  if (rank == nullptr || ranks == nullptr) return;
+  if (std::atoi(ranks) <= CudaDriver::instance().devices()) return;
+  setenv("NCCL_HOSTID", (std::string("rank") + rank).c_str(), 0);
+}
 
 }  // namespace muster::matrix

@@ -23,6 +23,7 @@
 #include "rendezvous/base/prng.h"
 #include "tests/matrix/case.h"
 #include "tests/matrix/perform.h"
+#include "tests/matrix/test_cuda.h"
 #include "tests/matrix/values.h"
 
 namespace muster::matrix {
@@ -203,6 +204,7 @@ int run(Arguments arguments) {
     std::fprintf(stderr, "SKIPPED: %s\n", why->c_str());
     return kSkipped;
   }
+  if (arguments.setting.backend == Backend::nccl) let_ranks_share_gpus();
   InitOptions options;
   options.backend = arguments.setting.backend;
   options.timeout = std::chrono::seconds{60};

@@ -461,6 +461,33 @@ TEST_F(NcclBackendTest, AbortGetsACallerOutWhoIsStuckInNccl) {
   fake_machine().calls_hang = false;
 }
 
+// NCCL makes connections within the first calls, and waits for peers there.
+TEST_F(NcclBackendTest, ACallThatIsStuckInNcclEndsAtItsDeadline) {
+  BackendRanks group(2);
+  std::vector<float> data(4, 1);
+  const Backends backends = make(group);
+  fake_machine().calls_hang = true;
+  EXPECT_THAT(ending(of(backends, 0).run(reduce_all(0, data), after(milliseconds{100}))),
+              HasSubstr("timeout: all_reduce 1 was not done on the GPU in time"));
+  fake_machine().calls_hang = false;
+}
+
+TEST_F(NcclBackendTest, WhoWaitsBehindACallThatIsStuckInNcclHasItsDeadlineToo) {
+  BackendRanks group(2);
+  std::vector<float> data(4, 1);
+  const Backends backends = make(group);
+  fake_machine().calls_hang = true;
+  std::thread stuck([&] {
+    EXPECT_THAT(ending(of(backends, 0).run(reduce_all(0, data), soon())), HasSubstr("barrier 2"));
+  });
+  while (fake_machine().in_calls == 0)
+    std::this_thread::yield();
+  EXPECT_THAT(ending(of(backends, 0).run(barrier(2), after(milliseconds{100}))),
+              HasSubstr("timeout: barrier 2 was not done on the GPU in time"));
+  stuck.join();
+  fake_machine().calls_hang = false;
+}
+
 // The fake counts calls on communicators that are gone.
 TEST_F(NcclBackendTest, CallsThatMeetTheEndNeverTouchAGoneCommunicator) {
   constexpr int kRounds = 100;
@@ -602,6 +629,37 @@ TEST_F(NcclCoreTest, AnAbortThatHangsIsReportedWithTheReason) {
   fake_machine().abort_hangs = false;
 }
 
+// An abort would free what the caller works on.
+TEST_F(NcclCoreTest, ACallThatDoesNotComeBackIsReportedAndNotAborted) {
+  fake_machine().has_revoke = false;
+  fake_machine().calls_hang = true;
+  std::promise<std::string> told;
+  const auto core =
+      make({.group = "world", .communicator = {}, .on_stuck = [&](const std::string& why) {
+              told.set_value(why);
+            }});
+  std::vector<float> data(4, 1);
+  std::thread calling([&] {
+    const auto mark = core->launch(core->own_stream(), OpKind::all_reduce, 0, soon(), [&] {
+      NcclCommunicator& comm = core->communicator();
+      comm.nccl().all_reduce(data.data(), data.data(), 4, NcclType::float32, NcclReduction::sum,
+                             comm.handle(), core->own_stream());
+      return Outcome<>(Done{});
+    });
+    EXPECT_TRUE(mark || mark.error().code == ErrorCode::peer_failed);
+  });
+  while (fake_machine().in_calls == 0)
+    std::this_thread::yield();
+  core->fail({ErrorCode::peer_failed, "rank 3 (node7, pid 9) died", {GlobalRank{3}}});
+  EXPECT_EQ(told.get_future().get(),
+            "muster: group world: a call does not come back from NCCL after: rank 3 (node7, pid 9) "
+            "died; this process ends, so that the GPU is free for the next attempt");
+  EXPECT_EQ(fake_machine().aborts, 0);
+  fake_machine().calls_hang = false;
+  calling.join();
+  fake_machine().has_revoke = true;
+}
+
 TEST_F(NcclCoreTest, AnAbortThatHangsEndsTheProcess) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
@@ -704,8 +762,9 @@ TEST_F(NcclSetUpTest, AWrongDeviceIsOneClearError) {
 }
 
 TEST(NcclCard, SurvivesTheStore) {
-  const NcclCard first{23007, "00ff", "NVIDIA H100 80GB HBM3", std::string("\0\x7f\xff z", 5)};
-  const NcclCard other{21803, "", "", ""};
+  const NcclCard first{23007, "00ff", "NVIDIA H100 80GB HBM3", std::string("\0\x7f\xff z", 5),
+                       "r 0"};
+  const NcclCard other{21803, "", "", "", ""};
   EXPECT_EQ(NcclCard::decode(first.encode()), first);
   const auto decoded = NcclCard::decode(other.encode());
   ASSERT_TRUE(decoded);
@@ -724,15 +783,39 @@ TEST(NcclCard, AnythingElseIsNotOne) {
 TEST(NcclCards, OfDifferentVersionsAreNamed) {
   Members members{{{GlobalRank{4}, "n", "host4", 1, ""}, {GlobalRank{6}, "n", "host6", 2, ""}}, 0};
   const auto why =
-      compare_cards(members, {{23007, "a", "GPU", ""}, {22809, "b", "GPU", ""}}, false);
+      compare_cards(members, {{23007, "a", "GPU", "", ""}, {22809, "b", "GPU", "", ""}}, false);
   ASSERT_TRUE(why);
   EXPECT_THAT(why->message, HasSubstr("rank 4 (host4, pid 1) has NCCL 2.30.7, and rank 6 (host6, "
                                       "pid 2) has 2.28.9"));
   EXPECT_THAT(why->ranks, ElementsAre(GlobalRank{6}));
-  EXPECT_EQ(compare_cards(members, {{23007, "a", "", ""}, {23007, "b", "", ""}}, false),
+  EXPECT_EQ(compare_cards(members, {{23007, "a", "", "", ""}, {23007, "b", "", "", ""}}, false),
             std::nullopt);
-  EXPECT_EQ(compare_cards(members, {{23007, "", "", ""}, {23007, "", "", ""}}, false),
+  EXPECT_EQ(compare_cards(members, {{23007, "", "", "", ""}, {23007, "", "", "", ""}}, false),
             std::nullopt);
+}
+
+TEST(NcclCards, MayShareAGpuWithHostIdsOfTheirOwn) {
+  const Members members{{{GlobalRank{0}, "n", "host", 1, ""}, {GlobalRank{1}, "n", "host", 2, ""}},
+                        0};
+  const auto compare = [&](const std::string& first, const std::string& second) {
+    return compare_cards(members, {{23007, "a", "GPU", "", first}, {23007, "a", "GPU", "", second}},
+                         false);
+  };
+  EXPECT_EQ(compare("rank0", "rank1"), std::nullopt);
+  ASSERT_TRUE(compare("", ""));
+  EXPECT_THAT(compare("", "")->message, HasSubstr("an NCCL_HOSTID of its own"));
+  EXPECT_TRUE(compare("same", "same"));
+}
+
+TEST(NcclVariables, ThatWouldGoOverOurConfigurationAreRefused) {
+  const auto refused = [](const char* value) {
+    return refuse_nccl_variables([value](const char* name) {
+      return std::string_view(name) == "NCCL_COMM_BLOCKING" ? value : nullptr;
+    });
+  };
+  EXPECT_EQ(refused(nullptr), "");
+  EXPECT_THAT(refused("0"), HasSubstr("NCCL_COMM_BLOCKING is set to \"0\": unset it"));
+  EXPECT_THAT(refused("1"), HasSubstr("NCCL_COMM_BLOCKING is set to \"1\": unset it"));
 }
 
 }  // namespace

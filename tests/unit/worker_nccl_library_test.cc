@@ -126,7 +126,7 @@ SAME_AS_NCCL(send, ncclSend);
 SAME_AS_NCCL(recv, ncclRecv);
 SAME_AS_NCCL(group_start, ncclGroupStart);
 SAME_AS_NCCL(group_end, ncclGroupEnd);
-#if NCCL_VERSION_CODE >= 22800
+#if NCCL_VERSION_CODE >= 22807
 SAME_AS_NCCL(comm_revoke, ncclCommRevoke);
 #endif
 static_assert(static_cast<int>(NcclResult::in_progress) == ncclInProgress);
@@ -152,6 +152,9 @@ static_assert(offsetof(NcclConfig, version) == offsetof(ncclConfig_t, version));
 static_assert(offsetof(NcclConfig, blocking) == offsetof(ncclConfig_t, blocking));
 static_assert(offsetof(NcclConfig, net_name) == offsetof(ncclConfig_t, netName));
 static_assert(offsetof(NcclConfig, split_share) == offsetof(ncclConfig_t, splitShare));
+#if NCCL_VERSION_CODE >= 22600
+static_assert(offsetof(NcclConfig, traffic_class) == offsetof(ncclConfig_t, trafficClass));
+#endif
 
 TEST(NcclHeader, HasTheSameMagicAndUnsetValues) {
   const ncclConfig_t real = NCCL_CONFIG_INITIALIZER;

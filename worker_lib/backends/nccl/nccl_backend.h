@@ -4,6 +4,7 @@
 // goes on too.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,11 +44,16 @@ struct NcclCard {
   std::string gpu_uuid;
   std::string gpu_name;
   std::string unique_id;  // Of the group, from its rank 0; empty from others.
+  std::string host_id;    // NCCL_HOSTID: ranks with different ones may share a GPU.
 
   std::string encode() const;
   static std::optional<NcclCard> decode(const std::string& text);
   friend bool operator==(const NcclCard&, const NcclCard&) = default;
 };
+
+// What NCCL must not be told by its variables, which go over its callers' configurations; empty: it
+// is not. `get`: getenv.
+std::string refuse_nccl_variables(const std::function<const char*(const char*)>& get);
 
 // Why these cannot form a group; by group rank.
 std::optional<Failure> compare_cards(const Members& members, const std::vector<NcclCard>& cards,

@@ -18,8 +18,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kJoinPollMost{5};
 constexpr milliseconds kLetGoPatience{10'000};
-// How long end() lets whoever is inside NCCL come out by himself.
-constexpr milliseconds kCallerPatience{100};
+// How long end() lets whoever is inside NCCL come out by himself. Most calls take microseconds.
+constexpr milliseconds kCallerPatience{250};
 constexpr milliseconds kRevokedCallerPatience{2000};
 
 // The two communicators while they come about. NCCL writes to them from a thread of its own, so
@@ -121,7 +121,7 @@ Outcome<> NcclCommunicator::check() const {
                 fmt::format("NCCL failed: {}", nccl_.describe(result, handle_)));
 }
 
-void NcclCommunicator::end(bool orderly) {
+void NcclCommunicator::end(bool orderly, const std::function<void()>& on_stuck) {
   const Gpu::Current current(*gpu_);
   std::unique_lock lock(mutex_, std::defer_lock);
   if (orderly) {
@@ -131,8 +131,13 @@ void NcclCommunicator::end(bool orderly) {
   }
   // Whoever is stuck in there holds the lock: then NCCL is told without it.
   bool is_free = lock.try_lock_for(kCallerPatience);
-  if (nccl_.comm_revoke != nullptr) nccl_.comm_revoke(handle_, 0);
-  if (!is_free) is_free = lock.try_lock_for(kRevokedCallerPatience);
+  const bool is_revoked =
+      nccl_.comm_revoke != nullptr && nccl_.comm_revoke(handle_, 0) == NcclResult::success;
+  if (!is_free && is_revoked) is_free = lock.try_lock_for(kRevokedCallerPatience);
+  if (!is_free) {
+    on_stuck();
+    lock.lock();
+  }
   nccl_.comm_abort(handle_);
 }
 

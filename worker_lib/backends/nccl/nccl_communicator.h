@@ -53,8 +53,10 @@ class NcclCommunicator {
 
   // Once, the last call. Blocks as long as NCCL does, so it needs a thread that can be spared.
   // `orderly`: nothing is under way. Else what is under way is stopped: revoked where NCCL can
-  // (that also gets a caller out who is stuck in NCCL), then aborted.
-  void end(bool orderly);
+  // (from 2.28.7 on; that also gets a caller out who is stuck in NCCL), then aborted. While
+  // somebody is in NCCL it is not: an abort frees what he works on. Then `on_stuck` is called once,
+  // and he is waited for.
+  void end(bool orderly, const std::function<void()>& on_stuck);
 
  private:
   NcclCommunicator(const NcclApi& nccl, std::shared_ptr<Gpu> gpu)

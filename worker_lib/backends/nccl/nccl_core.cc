@@ -35,6 +35,25 @@ void end_process(const std::string& reason) {
 
 }  // namespace
 
+// While a thread is on its way into NCCL or in there, from before it waits for its turn.
+class NcclCore::Inside {
+ public:
+  Inside(NcclCore& core, const Call& call) : core_(core), call_(call) {
+    const std::lock_guard lock(core_.mutex_);
+    core_.inside_.push_back(&call_);
+  }
+  ~Inside() {
+    const std::lock_guard lock(core_.mutex_);
+    std::erase(core_.inside_, &call_);
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  NcclCore& core_;
+  const Call call_;
+};
+
 NcclCore::NcclCore(Options options)
     : options_(std::move(options)),
       gpu_(options_.communicator->gpu()),
@@ -81,8 +100,10 @@ Outcome<NcclCore::MarkPtr> NcclCore::launch(CudaStream stream, OpKind kind, uint
   if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());
   if (sequence > 0 && options_.arrivals) options_.arrivals->begin(sequence);
   const Gpu::Current current(*gpu_);
+  const Call call{kind, sequence, deadline};
   Outcome<MarkPtr> mark(nullptr);
   {
+    const Inside inside(*this, call);
     const std::lock_guard lock(communicator().mutex());
     // Again: whoever held the lock may have been the end of the communicator.
     if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());
@@ -96,7 +117,7 @@ Outcome<NcclCore::MarkPtr> NcclCore::launch(CudaStream stream, OpKind kind, uint
   }
   if (is_captured(stream)) return mark;
   std::unique_lock lock(mutex_);
-  under_way_.push_back({*mark, deadline, kind, sequence});
+  under_way_.push_back({*mark, call});
   const bool is_long = under_way_.size() >= kLongList;
   lock.unlock();
   // Errors are left to the thread.
@@ -166,7 +187,7 @@ void NcclCore::close() {
   closing_ = true;
   changed_.notify_all();
   changed_.wait_for(lock, kCloseWait, [this] { return finished_ || ended_; });
-  if (!failure_ && !under_way_.empty()) return;
+  if (!failure_ && !is_idle()) return;
   changed_.wait_for(lock, options_.end_bound, [this] { return finished_; });
 }
 
@@ -175,9 +196,9 @@ void NcclCore::watch() {
   int mode = kCudaCaptureModeRelaxed;
   gpu_->cuda().thread_exchange_stream_capture_mode(&mode);
   std::unique_lock lock(mutex_);
-  while (!failure_ && !(closing_ && under_way_.empty())) {
+  while (!failure_ && !(closing_ && is_idle())) {
     changed_.wait_for(lock, kNcclTick);
-    if (failure_ || under_way_.empty()) continue;
+    if (failure_ || is_idle()) continue;
     lock.unlock();
     look();
     lock.lock();
@@ -189,7 +210,7 @@ void NcclCore::watch() {
 void NcclCore::look() {
   std::optional<Failure> found = look_for_done();
   if (found) return fail(*found);
-  if (const std::optional<UnderWay> late = find_late()) return fail(explain_late(*late));
+  if (const std::optional<Call> late = find_late()) return fail(explain_late(*late));
   std::unique_lock in_nccl(communicator().mutex(), std::try_to_lock);
   if (!in_nccl) return;
   const Outcome<> state = communicator().check();
@@ -214,15 +235,17 @@ std::optional<Failure> NcclCore::look_for_done() {
   return std::nullopt;
 }
 
-std::optional<NcclCore::UnderWay> NcclCore::find_late() const {
+std::optional<NcclCore::Call> NcclCore::find_late() const {
   const auto now = std::chrono::steady_clock::now();
   const std::lock_guard lock(mutex_);
-  const auto late = std::find_if(under_way_.begin(), under_way_.end(),
-                                 [now](const UnderWay& one) { return now >= one.deadline; });
-  return late == under_way_.end() ? std::nullopt : std::optional(*late);
+  for (const UnderWay& one : under_way_)
+    if (now >= one.call.deadline) return one.call;
+  for (const Call* call : inside_)
+    if (now >= call->deadline) return *call;
+  return std::nullopt;
 }
 
-Failure NcclCore::explain_late(const UnderWay& late) const {
+Failure NcclCore::explain_late(const Call& late) const {
   Failure failure{ErrorCode::timeout,
                   "NCCL does not say which rank did not come: see which ranks of the group report "
                   "nothing",
@@ -242,19 +265,17 @@ Failure NcclCore::explain_late(const UnderWay& late) const {
 void NcclCore::end_communicator() {
   const std::optional<Failure> reason = failure();
   std::thread([self = shared_from_this(), orderly = !reason] {
-    self->communicator().end(orderly);
-    {
-      const std::lock_guard lock(self->mutex_);
-      self->ended_ = true;
-    }
-    self->changed_.notify_all();
+    const auto note = [&self](bool& what) {
+      {
+        const std::lock_guard lock(self->mutex_);
+        what = true;
+      }
+      self->changed_.notify_all();
+    };
+    self->communicator().end(orderly, [&] { note(self->is_stuck_); });
+    note(self->ended_);
   }).detach();
-  if (!wait_for_end() && reason)
-    options_.on_stuck(fmt::format(
-        "muster: group {}: NCCL did not stop within {} s after: {}; this process ends, so that the "
-        "GPU is free for the next attempt",
-        options_.group, std::chrono::duration<double>(options_.end_bound).count(),
-        reason->message));
+  if (!wait_for_end() && reason) options_.on_stuck(stuck_text(*reason));
   {
     const std::lock_guard lock(mutex_);
     finished_ = true;
@@ -262,9 +283,22 @@ void NcclCore::end_communicator() {
   changed_.notify_all();
 }
 
+std::string NcclCore::stuck_text(const Failure& reason) const {
+  const std::lock_guard lock(mutex_);
+  const std::string what =
+      is_stuck_ ? std::string("a call does not come back from NCCL")
+                : fmt::format("NCCL did not stop within {} s",
+                              std::chrono::duration<double>(options_.end_bound).count());
+  return fmt::format(
+      "muster: group {}: {} after: {}; this process ends, so that the GPU is free for the next "
+      "attempt",
+      options_.group, what, reason.message);
+}
+
 bool NcclCore::wait_for_end() {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, options_.end_bound, [this] { return ended_; });
+  changed_.wait_for(lock, options_.end_bound, [this] { return ended_ || is_stuck_; });
+  return ended_;
 }
 
 }  // namespace muster::worker

@@ -2,7 +2,8 @@
 // yet, and what went wrong. A thread of its own looks at these a hundred times a second: the
 // calling threads do not wait for the GPU, so somebody has to notice that an operation missed its
 // deadline or that NCCL lost a peer, and then to stop the kernels, without which the GPU waits for
-// ever.
+// ever. A call into NCCL may block as well: the first operation of a kind, and the first message
+// to a peer, make connections, for which NCCL waits without a limit.
 //
 //   begin ──▶ usable ──fail()──▶ failed ──▶ the communicator is aborted, within kEndBound,
 //                │                          or the process ends with its reason
@@ -24,6 +25,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "worker_lib/backends/arrivals.h"
 #include "worker_lib/backends/nccl/gpu_events.h"
@@ -84,21 +86,28 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
   void close();
 
  private:
-  struct UnderWay {
-    MarkPtr mark;
-    Deadline deadline;
+  // What was called: for its deadline, and for messages.
+  struct Call {
     OpKind kind;
     uint64_t sequence;
+    Deadline deadline;
   };
+  struct UnderWay {
+    MarkPtr mark;
+    Call call;
+  };
+  class Inside;
 
   Outcome<> make_resources();
   bool is_captured(CudaStream stream) const;
+  bool is_idle() const { return under_way_.empty() && inside_.empty(); }  // REQUIRES: mutex_.
   void watch();
   void look();
   std::optional<Failure> look_for_done();
-  std::optional<UnderWay> find_late() const;
-  Failure explain_late(const UnderWay& late) const;
+  std::optional<Call> find_late() const;
+  Failure explain_late(const Call& late) const;
   void end_communicator();
+  std::string stuck_text(const Failure& reason) const;
   bool wait_for_end();
 
   Options options_;
@@ -111,9 +120,11 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
   std::condition_variable changed_;
   std::atomic<bool> has_failed_{false};
   std::optional<Failure> failure_;
+  std::vector<const Call*> inside_;  // Of threads that are in NCCL, or wait to get there.
   std::deque<UnderWay> under_way_;
   bool closing_ = false;
   bool ended_ = false;     // The communicator is gone.
+  bool is_stuck_ = false;  // It cannot go while somebody is in NCCL, who does not come out.
   bool finished_ = false;  // The thread is done.
 };
 

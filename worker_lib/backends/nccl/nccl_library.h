@@ -59,7 +59,11 @@ struct NcclConfig {
   int max_ctas = INT_MIN;
   const char* net_name = nullptr;
   int split_share = INT_MIN;
+  // trafficClass, which 2.26.2 to 2.26.6 read whatever `version` says: it lies in what would be
+  // padding.
+  int traffic_class = INT_MIN;
 };
+static_assert(sizeof(NcclConfig) == 48);
 
 inline constexpr int kNcclOldest = 21803;
 

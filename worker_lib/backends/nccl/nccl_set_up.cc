@@ -48,7 +48,8 @@ bool may_share_gpus() {
 }
 
 Outcome<NcclCard> make_card(const GroupSetup& setup, const NcclApi& nccl, const Gpu& gpu) {
-  NcclCard card{nccl.version, gpu.uuid(), gpu.name(), {}};
+  const char* const host_id = std::getenv("NCCL_HOSTID");
+  NcclCard card{nccl.version, gpu.uuid(), gpu.name(), {}, host_id != nullptr ? host_id : ""};
   if (setup.members.me != 0) return card;
   NcclUniqueId id{};
   if (const NcclResult result = nccl.get_unique_id(&id); result != NcclResult::success)
@@ -83,17 +84,20 @@ Outcome<std::vector<NcclCard>> exchange_cards(GroupSetup& setup, const NcclCard&
 }  // namespace
 
 std::string NcclCard::encode() const {
-  return fmt::format("{} {} {} {}", version, gpu_uuid.empty() ? "-" : gpu_uuid,
-                     bytes_to_hex(gpu_name.empty() ? "GPU" : gpu_name),
-                     unique_id.empty() ? "-" : bytes_to_hex(unique_id));
+  const auto hex = [](const std::string& bytes) {
+    return bytes.empty() ? std::string("-") : bytes_to_hex(bytes);
+  };
+  return fmt::format("{} {} {} {} {}", version, gpu_uuid.empty() ? "-" : gpu_uuid,
+                     bytes_to_hex(gpu_name.empty() ? "GPU" : gpu_name), hex(unique_id),
+                     hex(host_id));
 }
 
 std::optional<NcclCard> NcclCard::decode(const std::string& text) {
-  std::array<std::string_view, 4> words;
+  std::array<std::string_view, 5> words;
   std::string_view rest(text);
   for (size_t i = 0; i < words.size(); ++i) {
     const size_t end = std::min(rest.find(' '), rest.size());
-    if (end == 0 || (i < 3) != (end < rest.size())) return std::nullopt;
+    if (end == 0 || (i + 1 < words.size()) != (end < rest.size())) return std::nullopt;
     words[i] = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
@@ -104,16 +108,18 @@ std::optional<NcclCard> NcclCard::decode(const std::string& text) {
   }
   const auto name = hex_to_bytes(words[2]);
   const auto id = words[3] == "-" ? std::string() : hex_to_bytes(words[3]);
-  if (!name || !id) return std::nullopt;
+  const auto host_id = words[4] == "-" ? std::string() : hex_to_bytes(words[4]);
+  if (!name || !id || !host_id) return std::nullopt;
   card.gpu_uuid = words[1] == "-" ? std::string() : std::string(words[1]);
   card.gpu_name = *name;
   card.unique_id = *id;
+  card.host_id = *host_id;
   return card;
 }
 
 std::optional<Failure> compare_cards(const Members& members, const std::vector<NcclCard>& cards,
                                      bool may_share) {
-  std::map<std::string, int> users;
+  std::map<std::pair<std::string, std::string>, int> users;  // Of a GPU of a host, as NCCL sees it.
   for (int rank = 0; rank < members.size(); ++rank) {
     const NcclCard& card = cards[static_cast<size_t>(rank)];
     if (card.version != cards[0].version)
@@ -124,12 +130,12 @@ std::optional<Failure> compare_cards(const Members& members, const std::vector<N
                       describe(members[rank]), nccl_version_text(card.version)),
           {members[rank].rank}};
     if (may_share || card.gpu_uuid.empty()) continue;
-    const auto [user, is_first] = users.emplace(card.gpu_uuid, rank);
+    const auto [user, is_first] = users.try_emplace({card.host_id, card.gpu_uuid}, rank);
     if (!is_first)
       return Failure{ErrorCode::backend,
                      fmt::format("{} and {} use the same GPU ({}, uuid {}); give each rank one of "
                                  "its own (InitOptions::device, LOCAL_RANK, CUDA_VISIBLE_DEVICES), "
-                                 "or set NCCL_MULTI_RANK_GPU_ENABLE=1 where NCCL knows it",
+                                 "or, for tests, an NCCL_HOSTID of its own",
                                  describe(members[user->second]), describe(members[rank]),
                                  card.gpu_name, card.gpu_uuid),
                      {members[user->second].rank, members[rank].rank}};
@@ -137,7 +143,20 @@ std::optional<Failure> compare_cards(const Members& members, const std::vector<N
   return std::nullopt;
 }
 
+// A blocking one cannot be waited for with a deadline, and every operation on one that is not
+// costs a thread: see nccl_communicator.h.
+std::string refuse_nccl_variables(const std::function<const char*(const char*)>& get) {
+  const char* const blocking = get("NCCL_COMM_BLOCKING");
+  if (blocking == nullptr || *blocking == '\0') return {};
+  return fmt::format(
+      "NCCL_COMM_BLOCKING is set to {:?}: unset it, the nccl backend needs a "
+      "communicator of each kind",
+      blocking);
+}
+
 Outcome<std::unique_ptr<GroupBackend>> make_nccl_backend(GroupSetup setup) {
+  if (const std::string why = refuse_nccl_variables(std::getenv); !why.empty())
+    return failed(ErrorCode::environment, why);
   const Outcome<const CudaApi*> cuda = cuda_driver();
   if (!cuda) return tl::unexpected(cuda.error());
   Outcome<std::shared_ptr<Gpu>> gpu = Gpu::open(**cuda, setup.cuda_device);
