@@ -131,8 +131,9 @@ void NcclCommunicator::end(bool orderly, const std::function<void()>& on_stuck) 
   }
   // Whoever is stuck in there holds the lock: then NCCL is told without it.
   bool is_free = lock.try_lock_for(kCallerPatience);
-  const bool is_revoked =
-      nccl_.comm_revoke != nullptr && nccl_.comm_revoke(handle_, 0) == NcclResult::success;
+  NcclResult revoked = NcclResult::invalid_usage;
+  if (nccl_.comm_revoke != nullptr) revoked = nccl_.comm_revoke(handle_, 0);
+  const bool is_revoked = revoked == NcclResult::success || revoked == NcclResult::in_progress;
   if (!is_free && is_revoked) is_free = lock.try_lock_for(kRevokedCallerPatience);
   if (!is_free) {
     on_stuck();
