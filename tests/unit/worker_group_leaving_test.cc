@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tests/unit/worker_fake_backend.h"
+#include "worker_lib/group/group_departures.h"
 #include "worker_lib/group/group_leaving.h"
 
 namespace muster::worker::group_test {
@@ -189,6 +190,34 @@ TEST(Leaving, WhatBothEndsHaveUnderWayIsDoneAndTheRestForgotten) {
     EXPECT_EQ(got, data);
     EXPECT_NE(thrown_by([&] { twice.wait(); }), "nothing");
   });
+}
+
+// How far a rank came is what others go by when it has left: of a group that no handle holds any
+// more that is known when its work is done.
+TEST(Leaving, AGroupWithoutAHandleSaysHowFarItCameInTheEnd) {
+  LeavingJob leaving(2);
+  std::promise<void> let_go;
+  leaving.job().each([&](FakeRank& rank) {
+    std::vector<int64_t> first(4, 1);
+    std::vector<int64_t> second(4, 1);
+    ProcessGroup group = rank.world().split(0, 0);
+    if (rank.me == 1) let_go.get_future().wait();
+    Work one = group.all_reduce_async(first);
+    Work two = group.all_reduce_async(second);
+    group = ProcessGroup();
+    if (rank.me == 0) let_go.set_value();
+    leaving.leave(rank);
+    one.wait();
+    two.wait();
+    EXPECT_EQ(second, std::vector<int64_t>(4, 2));
+  });
+  int said = 0;
+  for (const Watch::News& news : leaving.job().watch().history()) {
+    if (news.group_id != kFarewellId) continue;
+    EXPECT_NE(news.failure.message.find(" 2 0;"), std::string::npos) << news.failure.message;
+    ++said;
+  }
+  EXPECT_EQ(said, 2);
 }
 
 // The others' messages go through the same memory.

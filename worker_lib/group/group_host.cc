@@ -36,18 +36,28 @@ std::vector<std::unique_ptr<Group>> GroupHost::idle_ones() {
   std::vector<std::unique_ptr<Group>> gone;
   const std::lock_guard lock(mutex_);
   for (std::unique_ptr<Group>& group : lingering_) {
-    if (group->idle()) gone.push_back(std::move(group));
+    if (!group->idle()) continue;
+    note_retired(*group);
+    gone.push_back(std::move(group));
   }
   std::erase(lingering_, nullptr);
   return gone;
 }
 
+// How far it came is known when its work is done: what was called may not even have begun yet.
 void GroupHost::retire(std::unique_ptr<Group> group) {
   const bool idle = group->idle();
   const std::lock_guard lock(mutex_);
-  retired_.push_back(group->farewell());
+  if (idle) {
+    note_retired(*group);
+  } else {
+    lingering_.push_back(std::move(group));
+  }
+}
+
+void GroupHost::note_retired(const Group& group) {
+  retired_.push_back(group.farewell());
   if (retired_.size() > kRetiredMax) retired_.pop_front();
-  if (!idle) lingering_.push_back(std::move(group));
 }
 
 uint64_t GroupHost::next_number(const std::string& ranks_digest) {
@@ -98,7 +108,7 @@ void GroupHost::close_groups() {
     all.push_back(group.get());
   for (Group* const group : all)
     group->wait_collectives();
-  for (const std::shared_ptr<Group>& group : groups)
+  for (Group* const group : all)
     farewells.push_back(group->farewell());
   const std::shared_ptr<Watch> told = watch_now();
   if (told != nullptr) {

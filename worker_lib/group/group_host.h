@@ -83,6 +83,7 @@ class GroupHost {
 
  private:
   std::vector<std::unique_ptr<Group>> idle_ones();
+  void note_retired(const Group& group);  // REQUIRES: mutex_ is held.
   void wait_for_transfers(const std::vector<Group*>& groups, Watch* told);
 
   std::mutex mutex_;
