@@ -1,6 +1,7 @@
 // The messages of one collective: order, dependence, frames that tell other calls apart, and every
 // way in which waiting ends.
 #include <atomic>
+#include <latch>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -241,6 +242,57 @@ TEST(Exchange, OtherCallsAreToldApartInEveryRespect) {
   other = reduce;
   other.had_counts = true;
   EXPECT_EQ(quarrel(reduce, other), "") << "not compared";
+}
+
+// Neither reads anything by itself.
+TEST(Exchange, TwoRanksThatBothTakeThemselvesForTheRootFindOut) {
+  MemoryNetwork network;
+  std::latch both_have_sent(2);
+  on_each_rank(2, [&](int rank) {
+    End end(network, 2, rank);
+    std::vector<std::byte> data(4);
+    Outcome<> done;
+    for (uint64_t call = 1; call <= 2 && done; ++call) {
+      end.exchange.begin({.kind = OpKind::broadcast,
+                          .count = 1,
+                          .dtype = DType::float32,
+                          .root = rank,
+                          .sequence = call},
+                         in(seconds{60}));
+      end.exchange.send(1 - rank, data.data(), data.size());
+      done = end.exchange.finish();
+      if (call == 1) both_have_sent.arrive_and_wait();
+    }
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().code, ErrorCode::mismatch);
+    EXPECT_EQ(done.error().ranks, std::vector<GlobalRank>{GlobalRank{1 - rank}});
+    EXPECT_THAT(done.error().message,
+                HasSubstr(fmt::format("called broadcast 1 (1 float32, root {}) where rank {}",
+                                      1 - rank, rank)));
+  });
+}
+
+// Who sends may be behind: what the others send for later calls is none of this one.
+TEST(Exchange, MessagesForLaterCallsAreLeftForThem) {
+  MemoryNetwork network;
+  std::latch one_is_ahead(1);
+  on_each_rank(3, [&](int rank) {
+    End end(network, 3, rank);
+    const auto broadcast = [&](int root, uint64_t sequence, size_t count) {
+      std::vector<std::byte> data(count);
+      end.exchange.begin(
+          {.kind = OpKind::broadcast, .count = count, .root = root, .sequence = sequence},
+          in(seconds{60}));
+      for (int other = 0; other < 3 && rank == root; ++other)
+        if (other != rank) end.exchange.send(other, data.data(), count);
+      if (rank != root) end.exchange.receive(root, data.data(), count);
+      EXPECT_TRUE(end.exchange.finish());
+    };
+    if (rank == 2) one_is_ahead.wait();  // So that rank 0 is not done before.
+    broadcast(0, 1, 3 * network.capacity);
+    broadcast(1, 2, 4);
+    if (rank == 1) one_is_ahead.count_down();
+  });
 }
 
 TEST(Exchange, CountsOfUnequalBlocksThatDoNotFitAreFoundOut) {

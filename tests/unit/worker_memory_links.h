@@ -66,6 +66,14 @@ class MemoryLinks final : public ByteLinks {
     return moved;
   }
 
+  size_t peek(int peer, std::span<std::byte> to) override {
+    const std::lock_guard lock(network_.mutex);
+    const auto& queue = network_.queues[{peer, me_}];
+    const size_t bytes = std::min(queue.size(), to.size());
+    std::copy_n(queue.begin(), bytes, to.begin());
+    return bytes;
+  }
+
   bool ended(int peer) const override {
     const std::lock_guard lock(network_.mutex);
     return network_.ended[{peer, me_}] && network_.queues[{peer, me_}].empty();

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -167,7 +168,7 @@ Outcome<> Exchange::finish() {
   if (!done) return done;
   copies_.finish();
   if (whereabouts_ != nullptr) whereabouts_->wait_for(-1);
-  return done;
+  return check_unasked();
 }
 
 Outcome<> Exchange::move_all() {
@@ -292,13 +293,7 @@ Outcome<> Exchange::check_frame(const Stream& stream, const Piece& piece) const 
         ErrorCode::peer_failed,
         fmt::format("{} sends something else than messages of a collective", describe(peer)),
         {peer.rank});
-  if (!is_same_call(frame, label_))
-    return failed(
-        ErrorCode::mismatch,
-        fmt::format("{} called {} where {} called {}; all members of a group must make the "
-                    "same calls in the same order",
-                    describe(peer), describe(frame), describe(members_.self()), describe(label_)),
-        {peer.rank});
+  if (!is_same_call(frame, label_)) return tl::unexpected(mismatch_of(peer, frame));
   if (frame.bytes != piece.bytes || frame.part != stream.next)
     return failed(
         ErrorCode::mismatch,
@@ -306,6 +301,34 @@ Outcome<> Exchange::check_frame(const Stream& stream, const Piece& piece) const 
                     "do not fit each other",
                     describe(peer), frame.bytes, describe(members_.self()), piece.bytes),
         {peer.rank});
+  return Done{};
+}
+
+Failure Exchange::mismatch_of(const Peer& peer, const Frame& frame) const {
+  return {ErrorCode::mismatch,
+          fmt::format("{} called {} where {} called {}; all members of a group must make the same "
+                      "calls in the same order",
+                      describe(peer), describe(frame), describe(members_.self()), describe(label_)),
+          {peer.rank}};
+}
+
+// Two ranks that each take themselves for the root of a broadcast only send, and neither would ever
+// look at a frame. So who has sent to a peer that it does not hear in this call looks whether
+// something of this call or an earlier one lies there. (Later ones may: the peer can be ahead.)
+Outcome<> Exchange::check_unasked() {
+  if (!has_root(label_.kind)) return Done{};
+  for (const int index : active_) {
+    const Stream& stream = *streams_[static_cast<size_t>(index)];
+    const int heard = stream_of_[2 * static_cast<size_t>(stream.peer)];
+    if (!stream.is_send || (heard >= 0 && !streams_[static_cast<size_t>(heard)]->pieces.empty()))
+      continue;
+    Frame frame;
+    if (links_.peek(stream.peer, std::as_writable_bytes(std::span(&frame, 1))) < sizeof frame)
+      continue;
+    if (frame.magic == Frame::kMagic && frame.sequence <= label_.sequence &&
+        !is_same_call(frame, label_))
+      return tl::unexpected(mismatch_of(members_[stream.peer], frame));
+  }
   return Done{};
 }
 

@@ -152,6 +152,8 @@ class Exchange {
   Failure ended_failure(const Stream& stream) const;
   Failure timeout_failure() const;
   Outcome<> check_frame(const Stream& stream, const Piece& piece) const;
+  Outcome<> check_unasked();
+  Failure mismatch_of(const Peer& peer, const Frame& frame) const;
 
   ByteLinks& links_;
   const Members& members_;

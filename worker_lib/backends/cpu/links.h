@@ -78,6 +78,9 @@ class ByteLinks {
   // the other end is gone, or refuses; `system`: the kernel will not give a socket.
   virtual Outcome<size_t> write(int peer, std::span<const iovec> parts) = 0;
   virtual Outcome<size_t> read(int peer, std::span<const iovec> parts) = 0;
+  // Copies what has come and was not read, as far as it fits, and leaves it there. How many bytes;
+  // links on which collectives do not run have no need of it.
+  virtual size_t peek(int, std::span<std::byte>) { return 0; }
   // Whether the peer has closed its stream to us and everything in it was read.
   virtual bool ended(int peer) const = 0;
 

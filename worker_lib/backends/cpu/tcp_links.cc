@@ -153,6 +153,14 @@ Outcome<size_t> SocketLinks::read(int peer, std::span<const iovec> parts) {
   return tl::unexpected(lost(peer, errno));
 }
 
+size_t SocketLinks::peek(int peer, std::span<std::byte> to) {
+  take_delivered();
+  const In& in = ins_[at(peer)];
+  if (!in.socket || in.ended) return 0;
+  const ssize_t got = recv(in.socket.get(), to.data(), to.size(), MSG_PEEK | MSG_DONTWAIT);
+  return got > 0 ? static_cast<size_t>(got) : 0;
+}
+
 void SocketLinks::arm(const Interest& interest) {
   polled_.assign(1, {event_.fd(), POLLIN, 0});
   for (const int peer : interest.reading) {

@@ -31,6 +31,7 @@ class SocketLinks final : public ByteLinks {
 
   Outcome<size_t> write(int peer, std::span<const iovec> parts) override;
   Outcome<size_t> read(int peer, std::span<const iovec> parts) override;
+  size_t peek(int peer, std::span<std::byte> to) override;
   bool ended(int peer) const override { return ins_[static_cast<size_t>(peer)].ended; }
   void arm(const Interest& interest) override;
   void sleep(Deadline until, bool patient) override;
