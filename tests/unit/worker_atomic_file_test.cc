@@ -212,6 +212,25 @@ TEST_F(AtomicFileTest, SaysThatAFolderIsInTheWay) {
   EXPECT_EQ(names(), Names{"model.ckpt"});
 }
 
+TEST_F(AtomicFileTest, ReplacesNoDevicePipeOrSocket) {
+  ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);
+  const Outcome<> written = put("new");
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().message,
+            "cannot write " + path() +
+                ": it is a device, a pipe or a socket, and a checkpoint would replace it; name a "
+                "file");
+  EXPECT_TRUE(fs::is_fifo(path_));
+  EXPECT_EQ(names(), Names{"model.ckpt"});
+}
+
+TEST_F(AtomicFileTest, RefusesAPathThatAnEndIsHiddenIn) {
+  const auto file = AtomicFile::create(path() + std::string("\0.part", 6));
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(names(), Names{});
+}
+
 // A limit on the size of files stands for a full disk: the same refusal from write(2).
 TEST_F(AtomicFileTest, KeepsTheOldOneWhenTheDiskTakesNoMore) {
   EXPECT_EQ(put("old"), Done{});

@@ -76,6 +76,20 @@ Outcome<> force_folder(const std::string& path) {
   return Done{};
 }
 
+// A rename would put a file in the place of a device, /dev/null say, or of a pipe that others read.
+Outcome<> refuse_other_than_files(const std::string& path) {
+  if (path.find('\0') != std::string::npos)
+    return failed(ErrorCode::invalid_argument,
+                  fmt::format("cannot write {:?}: a path has no zero byte in it", path));
+  struct stat old{};
+  if (::lstat(path.c_str(), &old) != 0) return Done{};
+  if (S_ISREG(old.st_mode) || S_ISLNK(old.st_mode) || S_ISDIR(old.st_mode)) return Done{};
+  return failed(ErrorCode::system,
+                fmt::format("cannot write {}: it is a device, a pipe or a socket, and a checkpoint "
+                            "would replace it; name a file",
+                            path));
+}
+
 }  // namespace
 
 DescriptorBuffer::DescriptorBuffer(int fd) : fd_(fd), buffer_(kStreamBuffer) {
@@ -122,6 +136,7 @@ int DescriptorBuffer::sync() {
 }
 
 Outcome<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::string& path) {
+  if (Outcome<> fine = refuse_other_than_files(path); !fine) return tl::unexpected(fine.error());
   remove_unfinished(path);
   const std::string unfinished = path + kUnfinished + random_suffix();
   const int fd = ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

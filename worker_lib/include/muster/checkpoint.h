@@ -42,7 +42,8 @@ struct CheckpointOptions {
 // When it cannot be written (no space, no folder, no permission; `write` threw or left the stream
 // failed) all members throw the same DistributedError, code system, with the reason; the old
 // checkpoint is still there, and the group stays usable. A new file gets the mode of the one it
-// replaces, else 0666 less the umask. A symbolic link at `path` is replaced, not followed.
+// replaces, else 0666 less the umask. A symbolic link at `path` is replaced, not followed; a
+// device, pipe or socket is refused.
 MUSTER_API void save_checkpoint(const std::string& path,
                                 const std::function<void(std::ostream&)>& write,
                                 const CheckpointOptions& options = {});
