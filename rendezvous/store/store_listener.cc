@@ -23,7 +23,7 @@ constexpr auto kAcceptPause = std::chrono::milliseconds{100};
 tl::unexpected<Error> store_listen_failure(int fd, const SocketAddress& address) {
   const int error = errno;
   if (fd >= 0) ::close(fd);
-  const char* hint = error == EADDRINUSE      ? "; choose another port, or 0 for a free one"
+  const char* hint = error == EADDRINUSE      ? "; choose another port"
                      : error == EADDRNOTAVAIL ? "; choose an address of this machine"
                      : error == EACCES        ? "; choose a port above 1023"
                      : error == EMFILE        ? "; raise the limit of descriptors (ulimit -n)"

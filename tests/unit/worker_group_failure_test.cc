@@ -215,6 +215,15 @@ TEST(GroupFailure, AbortEndsTheCallsOfAllRanksWithItsReason) {
             "NaN");
 }
 
+TEST(GroupFailure, AnAbortsReasonIsPrintedOnOneLine) {
+  FakeJob job(2);
+  job[0].world().abort("first\nmuster: rank 1 FAILED\x1b[31m");
+  job.watch().settle();
+  EXPECT_EQ(thrown_by([&] { job[1].world().barrier(); }),
+            "aborted: barrier of group world: rank 0 (host, pid 100) aborted the group: first "
+            "muster: rank 1 FAILED [31m");
+}
+
 TEST(GroupFailure, SigtermEndsTheCallsOfItsOwnRankWhereThePolicySaysSo) {
   for (const StopPolicy policy : {StopPolicy::end_calls, StopPolicy::agree, StopPolicy::ignore}) {
     FakeJob job(2, [&](GroupHost& host) { host.on_sigterm = policy; });

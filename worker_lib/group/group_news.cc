@@ -48,8 +48,11 @@ void Group::unsubscribe() {
 
 void Group::abort(std::string_view reason) {
   if (!is_member()) return;
+  // Others print it as their error: on one line, and without orders to their terminals.
+  std::string text(reason);
+  std::ranges::replace_if(text, is_control, ' ');
   const Failure failure{ErrorCode::aborted,
-                        fmt::format("{} aborted the group: {}", describe(members_.self()), reason),
+                        fmt::format("{} aborted the group: {}", describe(members_.self()), text),
                         {}};
   // The others first: what is blocked here may end the process as soon as it returns.
   const std::shared_ptr<Watch> watch = watch_.lock();

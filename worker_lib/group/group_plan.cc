@@ -29,7 +29,6 @@ std::string check_group(std::span<const GlobalRank> ranks, int world_size,
     return fmt::format("the name has {} characters; {} are allowed", options.name.size(),
                        kNameBytesMax);
   }
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; };
   if (std::ranges::any_of(options.name, is_control)) return "the name has control characters";
   if (options.timeout && options.timeout->count() <= 0) {
     return fmt::format("the time-out of {} ms leaves no time", options.timeout->count());

@@ -26,6 +26,11 @@ struct GroupPlan {
 std::string check_group(std::span<const GlobalRank> ranks, int world_size,
                         const GroupOptions& options);
 
+// What no name may have in it, and no text that others print.
+inline bool is_control(char c) {
+  return static_cast<unsigned char>(c) < ' ' || c == '\x7f';
+}
+
 // "group of ranks 0-3,7", cut to what a name may have.
 std::string default_group_name(std::span<const GlobalRank> ranks);
 

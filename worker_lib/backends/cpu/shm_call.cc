@@ -121,12 +121,11 @@ std::string describe_operation(const CallSignature& signature, const Members& lo
     text += fmt::format(" of {} {}{}", signature.count, name_of(word.dtype),
                         signature.counts_hash != 0 ? " in all" : "");
   }
-  if (has_root(word.kind) && word.root < static_cast<uint32_t>(local.size())) {
-    const bool from = word.kind == OpKind::broadcast || word.kind == OpKind::scatter;
-    text +=
-        fmt::format(" {} {}", from ? "from" : "to", describe(local[static_cast<int>(word.root)]));
-  }
-  return text;
+  if (!has_root(word.kind)) return text;
+  text += word.kind == OpKind::broadcast || word.kind == OpKind::scatter ? " from " : " to ";
+  const auto here = static_cast<uint32_t>(local.size());
+  return word.root < here ? text + describe(local[static_cast<int>(word.root)])
+                          : text + fmt::format("the group's rank {}", word.root - here);
 }
 
 std::string describe_call(const CallSignature& signature, const Members& local) {
