@@ -23,6 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "muster/init.h"
 #include "tests/fakes/temp_tree.h"
 #include "worker_lib/fields.h"
 #include "worker_lib/fork_guard.h"
@@ -516,6 +517,40 @@ TEST(WorkerMeeting, AStoreThatIsGoneIsNotWaitedFor) {
   const Outcome<StoreClient> own = zero.connect(in(seconds(3600)));
   ASSERT_FALSE(own.has_value());
   EXPECT_EQ(own.error().code, ErrorCode::not_initialized);
+}
+
+// To ask after each of them would take a minute.
+TEST(WorkerMeeting, ATimeOutLimitsEvenTheSearchForAMillionMissingRanks) {
+  const auto begun = std::chrono::steady_clock::now();
+  const Outcome<Met> met = meet(rank_of(0, 4'000'000, loopback_meeting()),
+                                {.deadline = in(std::chrono::milliseconds(100))});
+  ASSERT_FALSE(met.has_value());
+  EXPECT_EQ(met.error().code, ErrorCode::timeout);
+  EXPECT_THAT(met.error().message, HasSubstr(" and perhaps more of 4000000 did not come"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds(30));
+}
+
+// Both would wait for rank 1 for the whole time.
+TEST(WorkerMeeting, OfTwoThreadsThatJoinOneIsRefused) {
+  const MeetAtAddress at = loopback_meeting();
+  const auto join = [&]() -> std::string {
+    try {
+      init_process_group({.backend = Backend::cpu,
+                          .init_method = "tcp://127.0.0.1:" + std::to_string(at.port),
+                          .rank = 0,
+                          .world_size = 2,
+                          .timeout = seconds(2)});
+    } catch (const DistributedError& error) {
+      return error.what();
+    }
+    return "joined";
+  };
+  auto first = std::async(std::launch::async, join);
+  const std::string second = join();
+  const std::vector<std::string> ends{first.get(), second};
+  EXPECT_THAT(ends, UnorderedElementsAre(
+                        HasSubstr("another thread of this process is in this call: one makes"),
+                        HasSubstr("did not come within 2 s")));
 }
 
 TEST(WorkerMeeting, CyclesAtOneAddressMeetAgainAndAgain) {

@@ -1,6 +1,7 @@
 #include "muster/init.h"
 
 #include <exception>
+#include <mutex>
 #include <utility>
 
 #include "worker_lib/fork_guard.h"
@@ -26,6 +27,13 @@ std::shared_ptr<worker::Job> job_or_throw() {
 }  // namespace
 
 void init_process_group(const InitOptions& options) {
+  static std::mutex joining;
+  const std::unique_lock alone(joining, std::try_to_lock);
+  if (!alone) {
+    throw_init_failure({ErrorCode::invalid_argument,
+                        "another thread of this process is in this call: one makes the process "
+                        "group for all"});
+  }
   if (worker::current_job() != nullptr) {
     throw_init_failure({ErrorCode::invalid_argument,
                         "this process has a process group already; call destroy_process_group() "

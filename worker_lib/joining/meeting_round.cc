@@ -14,6 +14,8 @@ namespace muster::worker {
 namespace {
 
 constexpr size_t kMissingShown = 16;
+// How long a rank whose time is over goes on asking who is missing: one question for each rank.
+constexpr std::chrono::milliseconds kAskForMissing{500};
 
 std::string owner_key(int rank) {
   return fmt::format("owner/{}", rank);
@@ -157,17 +159,20 @@ Outcome<Met> MeetingRound::wait_for_everyone() {
 
 Outcome<Met> MeetingRound::give_up() {
   std::vector<GlobalRank> missing;
-  for (int rank = 0; rank < self_.world_size; ++rank) {
+  const auto until = std::chrono::steady_clock::now() + kAskForMissing;
+  bool are_all = true;  // Who is missing has been asked of all.
+  for (int rank = 0; rank < self_.world_size && are_all; ++rank) {
+    are_all = std::chrono::steady_clock::now() < until;
     const Result<bool> is_there = store_.check({rank_key(rank)});
     if (!is_there) return store_failure(is_there.error());
     if (!*is_there) missing.push_back(GlobalRank{rank});
   }
   // Who comes now must not think that we are still here.
   store_.compare_set("state", fmt::format("open {}", self_.world_size), "over");
-  std::string text =
-      fmt::format("{} of {} did not come {}: see that they run, with the same meeting point",
-                  missing.empty() ? "nobody else" : list_ranks(missing), self_.world_size,
-                  within_limit(options_.begun, options_.deadline));
+  std::string text = fmt::format(
+      "{}{} of {} did not come {}: see that they run, with the same meeting point",
+      missing.empty() ? "nobody else" : list_ranks(missing), are_all ? "" : " and perhaps more",
+      self_.world_size, within_limit(options_.begun, options_.deadline));
   if (hosted_ && hosted_->was_exhausted())
     text += "; this process had no descriptor left to let others in: raise its limit (ulimit -n)";
   if (former_) {

@@ -28,9 +28,9 @@
 //   told to end, meanwhile.
 //
 // One process group at a time in a process; after destroy_process_group() the next may be
-// initialised. Call these from one thread at a time; rank() and the like from any. Nothing of the
-// library works in a child of fork() that did not exec: every call says so (ErrorCode::forked).
-// To start ranks from inside a program see spawn.h.
+// initialised. Call these from one thread at a time (a second one that joins is refused); rank()
+// and the like from any. Nothing of the library works in a child of fork() that did not exec: every
+// call says so (ErrorCode::forked). To start ranks from inside a program see spawn.h.
 #pragma once
 
 #include <chrono>
