@@ -153,6 +153,7 @@ TEST(WatchTree, WhoLeavesIsNotCalledDead) {
     world.leave(leaver);
     world.settle();
     EXPECT_EQ(world[leaver].state, SimulatedRank::State::parted);
+    EXPECT_GT(world.expected_ends(), 0U);
     for (int rank = 0; rank < 6; ++rank) {
       if (rank == leaver) continue;
       EXPECT_THAT(heard(world, rank), ElementsAre("left " + std::to_string(leaver))) << rank;

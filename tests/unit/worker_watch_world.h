@@ -12,6 +12,8 @@
 #include <variant>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "rendezvous/base/prng.h"
 #include "worker_lib/watch/watch_tree.h"
 
@@ -60,6 +62,8 @@ class WatchWorld {
       step(rank, watch::Begin{});
   }
 
+  // Links that ended where that told of no death.
+  uint64_t expected_ends() const { return expected_ends_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   SimulatedRank& operator[](int rank) { return ranks_[static_cast<size_t>(rank)]; }
   Prng& prng() { return prng_; }
@@ -146,6 +150,16 @@ class WatchWorld {
 
   static watch::LinkId reverse(watch::LinkId id) { return id ^ 1; }
 
+  // An end that was expected announces nobody's death.
+  void step_closed(int rank, watch::LinkId link) {
+    SimulatedRank& self = (*this)[rank];
+    const bool expected = self.tree->expects_end(link);
+    const size_t heard = self.heard.size();
+    step(rank, watch::Closed{link});
+    if (expected) ++expected_ends_;
+    EXPECT_TRUE(!expected || self.heard.size() == heard) << "rank " << rank;
+  }
+
   void step(int rank, const WatchTree::Event& event) {
     std::vector<WatchTree::Effect> effects;
     (*this)[rank].tree->step(now_, event, effects);
@@ -202,7 +216,7 @@ class WatchWorld {
       const bool known = pipe.known;
       const int from = pipe.from;
       close(id);
-      return known ? step(to, watch::Closed{id})
+      return known ? step_closed(to, id)
                    : step(to, watch::DialFailed{from, watch::Silence::refused});
     }
     if (std::holds_alternative<Greeting>(item)) {
@@ -254,6 +268,7 @@ class WatchWorld {
   std::vector<PendingDial> dials_;
   watch::LinkId next_link_ = 100;
   uint64_t messages_ = 0;
+  uint64_t expected_ends_ = 0;
 };
 
 // Nodes in blocks: {0, 0, 1, 1} for 4 ranks on 2 nodes.

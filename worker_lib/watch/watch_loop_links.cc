@@ -138,9 +138,11 @@ LinkId WatchLoop::add(Link link) {
 
 // The kernel closes the sockets of a process that ends before its parent can hear of the end. The
 // death is told only after that (or kReapMax): else those who end because of it might be reaped
-// first, and the launcher take one of them for the culprit.
+// first, and the launcher take one of them for the culprit. Of a rank that leaves in order the
+// process may live on.
 void WatchLoop::end_of(LinkId id) {
-  Socket process = links_.at(id).over_unix ? watch_process(links_.at(id).socket) : Socket();
+  const bool may_be_death = links_.at(id).over_unix && !tree_.expects_end(id);
+  Socket process = may_be_death ? watch_process(links_.at(id).socket) : Socket();
   drop(id);
   if (!process.is_open()) return step(Closed{id});
   epoll_event event{};

@@ -166,6 +166,11 @@ void WatchTree::on(const Linked& event) {
   if (!started_) report_ready();
 }
 
+bool WatchTree::expects_end(LinkId link) const {
+  const auto known = links_.find(link);
+  return leaving_ || known == links_.end() || knows_gone(known->second);
+}
+
 void WatchTree::on(const Closed& event) {
   const auto link = links_.find(event.link);
   if (link == links_.end()) return;

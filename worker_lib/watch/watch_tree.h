@@ -154,6 +154,9 @@ class WatchTree {
   // Whom this rank dials at Begin, ascending: their addresses must be known by then.
   const std::vector<int>& first_dials() const { return first_dials_; }
   bool is_setting_up() const { return !started_ && !failed_; }
+  // Whether the end of this link tells of no death: its rank is known to be gone, or this one
+  // leaves itself.
+  bool expects_end(watch::LinkId link) const;
   // Of those who report to this rank or are to be dialled by it. REQUIRES: is_setting_up().
   std::set<int> unlinked() const;
 
