@@ -166,6 +166,15 @@ TEST(WorkerSpawn, AFailureStopsTheRestAndIsNamed) {
                                   ") exited with code 7; 2 others were stopped");
 }
 
+TEST(WorkerSpawn, ARankThatNeverComesToItsCallHasFailed) {
+  SpawnOptions options = to_this_test();
+  options.arguments = {"--gtest_filter=Nothing.ToRun", "--gtest_brief=1"};
+  const SpawnResult result = spawn(1, [](int) -> int { return 0; }, options);
+  ASSERT_TRUE(result.failed);
+  EXPECT_EQ(result.exit_code(), 1);
+  EXPECT_THAT(result.message(), StartsWith("rank 0 "));
+}
+
 TEST(WorkerSpawn, ASignalIsNamed) {
   const SpawnResult result = spawn(
       1,

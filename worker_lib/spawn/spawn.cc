@@ -93,7 +93,41 @@ std::optional<SpawnMark> own_mark() {
   return std::nullopt;
 }
 
+constexpr int kLostExitCode = 1;
+
+// A rank that ends before it came to the call that it was started for has done nothing, and its
+// parent would take its exit for success. So it says so as the last that it does.
+class Awaited {
+ public:
+  Awaited() {
+    if (std::getenv(kSpawnVariable) == nullptr) return;
+    const std::optional<SpawnMark> mark = own_mark();
+    if (mark && std::atexit(end_as_lost) == 0) {
+      call_ = new std::string(mark->call);  // What is static may be gone before the end.
+      process_ = getpid();
+    }
+  }
+  static void has_come() { process_ = 0; }
+
+ private:
+  static void end_as_lost() {
+    if (process_ != getpid()) return;  // It has come, or this is a child of it.
+    std::fprintf(stderr,
+                 "muster: this rank ended without coming to the call of spawn() that it was "
+                 "started for (%s): main() must reach that call in ranks as well\n",
+                 call_->c_str());
+    std::fflush(nullptr);
+    _exit(kLostExitCode);
+  }
+
+  static inline const std::string* call_ = nullptr;
+  static inline pid_t process_ = 0;
+};
+
+const Awaited awaited;
+
 [[noreturn]] void be_a_rank(const std::function<int(int)>& function) {
+  Awaited::has_come();
   const char* rank = std::getenv(std::string(env::kRank).c_str());
   unsetenv(kSpawnVariable);
   std::exit(run_as_rank(rank != nullptr ? std::atoi(rank) : 0, function));
