@@ -48,7 +48,8 @@ class GroupBackend {
   GroupBackend() = default;
   GroupBackend(const GroupBackend&) = delete;
   GroupBackend& operator=(const GroupBackend&) = delete;
-  virtual ~GroupBackend() = default;  // Never waits for peers.
+  // Waits for no peer, but for what a library does for itself (NCCL: seconds at most).
+  virtual ~GroupBackend() = default;
 
   // Performs a collective on the calling thread; returns when this rank's result is in place. A
   // failure of code `timeout` names the ranks that did not come, where the backend knows them.
