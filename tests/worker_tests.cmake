@@ -30,7 +30,7 @@ endif()
 muster_test(worker_unit_tests unit
   SOURCES unit/worker_arrivals_test.cc unit/worker_atomic_file_test.cc unit/worker_bucket_plan_test.cc unit/worker_c_abi_test.cc unit/worker_env_test.cc
           unit/worker_failure_notice_test.cc unit/worker_fields_test.cc unit/worker_fork_guard_test.cc
-          unit/worker_init_test.cc unit/worker_own_address_test.cc unit/worker_reduce_kernels_test.cc
+          unit/worker_file_meeting_point_test.cc unit/worker_init_test.cc unit/worker_own_address_test.cc unit/worker_reduce_kernels_test.cc
           unit/worker_sampler_test.cc unit/worker_spawn_test.cc unit/worker_types_test.cc
           matrix/layout_test.cc matrix/pairwise_test.cc
           matrix/case.cc matrix/layout.cc matrix/pairwise.cc matrix/values.cc matrix/block.cc
@@ -40,7 +40,7 @@ muster_test(worker_gloo_tests unit SOURCES unit/gloo_leaks.cc unit/worker_gloo_t
 # A driver and an NCCL that compute in host memory (no GPU is needed anywhere here).
 add_library(fake_gpu SHARED fakes/fake_cuda.cc fakes/fake_nccl.cc)
 target_link_libraries(fake_gpu PRIVATE muster_worker_objects)
-muster_test(worker_nccl_tests unit SOURCES unit/worker_nccl_backend_test.cc unit/worker_nccl_library_test.cc
+muster_test(worker_nccl_tests unit SOURCES unit/worker_nccl_backend_test.cc unit/worker_nccl_core_test.cc unit/worker_nccl_library_test.cc
   LIBRARIES ${WORKER})
 target_compile_definitions(worker_nccl_tests PRIVATE MUSTER_FAKE_GPU="$<TARGET_FILE:fake_gpu>")
 add_dependencies(worker_nccl_tests fake_gpu)
