@@ -210,8 +210,11 @@ Result<StoreClient> StoreClient::connect(const Options& options) {
       if (fd.error().failure == NetFailure::exhausted)
         return fail(ExitCode::environment, last.message);
     }
-    if (SteadyClock::now() + pause >= deadline) break;
-    ::poll(nullptr, 0, static_cast<int>(std::chrono::ceil<milliseconds>(pause).count()));
+    // The last try is shortly before the end, however long the pauses are by then.
+    const Duration left = deadline - SteadyClock::now();
+    if (left <= kStoreFirstRetry) break;
+    const Duration now = std::min<Duration>(pause, left - kStoreFirstRetry);
+    ::poll(nullptr, 0, static_cast<int>(std::chrono::ceil<milliseconds>(now).count()));
   }
   return fail(last.code, fmt::format("cannot reach the store {} within {}: {}", server,
                                      store_seconds(options.connect_timeout), last.message));

@@ -369,6 +369,17 @@ TEST(StoreClient, NobodyThereIsSaidWithTheReason) {
               testing::AllOf(testing::HasSubstr("within 0.05 s"), testing::HasSubstr("refused")));
 }
 
+// Pauses grow to a second, and one that would end too late is not the end: whoever comes shortly
+// before the time is over is found.
+TEST(StoreClient, TriesUntilItsTimeIsOver) {
+  const uint16_t port = RunningStore().port();
+  const auto begun = std::chrono::steady_clock::now();
+  const auto client = StoreClient::connect(
+      {.host = "127.0.0.1", .port = port, .connect_timeout = milliseconds(1200)});
+  EXPECT_FALSE(client);
+  EXPECT_GT(std::chrono::steady_clock::now() - begun, milliseconds{1100});
+}
+
 // ---- the client with an event loop
 
 class AsyncStoreClientTest : public testing::Test {
