@@ -83,6 +83,7 @@ TEST_F(NcclCoreTest, ACallThatDoesNotComeBackIsReportedAndNotAborted) {
   EXPECT_EQ(fake_machine().aborts, 0);
   fake_machine().calls_hang = false;
   calling.join();
+  EXPECT_TRUE(comes_true([] { return fake_machine().aborts == 1; }));
   fake_machine().has_revoke = true;
 }
 

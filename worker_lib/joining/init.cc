@@ -27,6 +27,7 @@ std::shared_ptr<worker::Job> job_or_throw() {
 }  // namespace
 
 void init_process_group(const InitOptions& options) {
+  if (worker::in_forked_child()) throw_init_failure(worker::forked_failure());
   static std::mutex joining;
   const std::unique_lock alone(joining, std::try_to_lock);
   if (!alone) {

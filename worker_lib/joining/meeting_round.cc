@@ -160,19 +160,21 @@ Outcome<Met> MeetingRound::wait_for_everyone() {
 Outcome<Met> MeetingRound::give_up() {
   std::vector<GlobalRank> missing;
   const auto until = std::chrono::steady_clock::now() + kAskForMissing;
-  bool are_all = true;  // Who is missing has been asked of all.
-  for (int rank = 0; rank < self_.world_size && are_all; ++rank) {
-    are_all = std::chrono::steady_clock::now() < until;
-    const Result<bool> is_there = store_.check({rank_key(rank)});
+  int asked = 0;
+  while (asked < self_.world_size && (asked == 0 || std::chrono::steady_clock::now() < until)) {
+    const Result<bool> is_there = store_.check({rank_key(asked)});
     if (!is_there) return store_failure(is_there.error());
-    if (!*is_there) missing.push_back(GlobalRank{rank});
+    if (!*is_there) missing.push_back(GlobalRank{asked});
+    ++asked;
   }
   // Who comes now must not think that we are still here.
   store_.compare_set("state", fmt::format("open {}", self_.world_size), "over");
-  std::string text = fmt::format(
-      "{}{} of {} did not come {}: see that they run, with the same meeting point",
-      missing.empty() ? "nobody else" : list_ranks(missing), are_all ? "" : " and perhaps more",
-      self_.world_size, within_limit(options_.begun, options_.deadline));
+  const std::string rest =
+      asked == self_.world_size ? "" : fmt::format(" and perhaps some from rank {} on", asked);
+  std::string text =
+      fmt::format("{}{} of {} did not come {}: see that they run, with the same meeting point",
+                  missing.empty() ? "nobody else" : list_ranks(missing), rest, self_.world_size,
+                  within_limit(options_.begun, options_.deadline));
   if (hosted_ && hosted_->was_exhausted())
     text += "; this process had no descriptor left to let others in: raise its limit (ulimit -n)";
   if (former_) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <string_view>
 
@@ -93,41 +94,43 @@ std::optional<SpawnMark> own_mark() {
   return std::nullopt;
 }
 
+// Whether this process was started by the call that the variable speaks of; ends nothing.
+bool is_started_rank() {
+  const char* text = std::getenv(kSpawnVariable);
+  const std::optional<SpawnMark> mark = text != nullptr ? SpawnMark::decode(text) : std::nullopt;
+  return mark && ProcessLife::parse(mark->parent) == life_of_process(getppid());
+}
+
 constexpr int kLostExitCode = 1;
 
-// A rank that ends before it came to the call that it was started for has done nothing, and its
-// parent would take its exit for success. So it says so as the last that it does.
+// A rank that ends well before it came to the call that it was started for has done nothing, and
+// its parent would take that for success. So it says so as the last that it does. be_a_rank() takes
+// the variable away.
 class Awaited {
  public:
   Awaited() {
-    if (std::getenv(kSpawnVariable) == nullptr) return;
-    const std::optional<SpawnMark> mark = own_mark();
-    if (mark && std::atexit(end_as_lost) == 0) {
-      call_ = new std::string(mark->call);  // What is static may be gone before the end.
-      process_ = getpid();
-    }
+    if (!is_started_rank()) return;
+    process_ = getpid();
+    on_exit(end_as_lost, nullptr);
   }
-  static void has_come() { process_ = 0; }
 
  private:
-  static void end_as_lost() {
-    if (process_ != getpid()) return;  // It has come, or this is a child of it.
+  static void end_as_lost(int status, void*) {
+    if (status != 0 || process_ != getpid() || std::getenv(kSpawnVariable) == nullptr) return;
+    std::cout.flush();
     std::fprintf(stderr,
                  "muster: this rank ended without coming to the call of spawn() that it was "
-                 "started for (%s): main() must reach that call in ranks as well\n",
-                 call_->c_str());
+                 "started for: main() must reach that call in ranks as well\n");
     std::fflush(nullptr);
     _exit(kLostExitCode);
   }
 
-  static inline const std::string* call_ = nullptr;
   static inline pid_t process_ = 0;
 };
 
 const Awaited awaited;
 
 [[noreturn]] void be_a_rank(const std::function<int(int)>& function) {
-  Awaited::has_come();
   const char* rank = std::getenv(std::string(env::kRank).c_str());
   unsetenv(kSpawnVariable);
   std::exit(run_as_rank(rank != nullptr ? std::atoi(rank) : 0, function));

@@ -21,6 +21,8 @@ constexpr milliseconds kLetGoPatience{10'000};
 // How long end() lets whoever is inside NCCL come out by himself. Most calls take microseconds.
 constexpr milliseconds kCallerPatience{250};
 constexpr milliseconds kRevokedCallerPatience{2000};
+// Without a revoke: he may be making connections, and come out by himself.
+constexpr milliseconds kUncalledCallerPatience{4000};
 
 // The two communicators while they come about. NCCL writes to them from a thread of its own, so
 // they live on where the caller gives up.
@@ -134,7 +136,8 @@ void NcclCommunicator::end(bool orderly, const std::function<void()>& on_stuck) 
   NcclResult revoked = NcclResult::invalid_usage;
   if (nccl_.comm_revoke != nullptr) revoked = nccl_.comm_revoke(handle_, 0);
   const bool is_revoked = revoked == NcclResult::success || revoked == NcclResult::in_progress;
-  if (!is_free && is_revoked) is_free = lock.try_lock_for(kRevokedCallerPatience);
+  if (!is_free)
+    is_free = lock.try_lock_for(is_revoked ? kRevokedCallerPatience : kUncalledCallerPatience);
   if (!is_free) {
     on_stuck();
     lock.lock();

@@ -101,9 +101,9 @@ Outcome<NcclCore::MarkPtr> NcclCore::launch(CudaStream stream, OpKind kind, uint
   if (sequence > 0 && options_.arrivals) options_.arrivals->begin(sequence);
   const Gpu::Current current(*gpu_);
   const Call call{kind, sequence, deadline};
+  const Inside inside(*this, call);  // Until it is under way, so that somebody always watches it.
   Outcome<MarkPtr> mark(nullptr);
   {
-    const Inside inside(*this, call);
     const std::lock_guard lock(communicator().mutex());
     // Again: whoever held the lock may have been the end of the communicator.
     if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());

@@ -22,12 +22,12 @@
 // exec would lose threads, locks and CUDA. So in a rank main() runs again from its beginning up to
 // the same call of spawn(), which there runs the function and ends the process with its result; it
 // does not return. What comes before spawn() in main() must therefore be the same in all of them
-// and should be little. A rank whose main() ends without coming to the call has failed, with exit
-// code 1 (where spawn() is called in what it runs, too: that main() does not come to). A program
-// may call spawn() several times: ranks of the third call pass the first two at once, which do and
-// wait for nothing there and return a result without ranks. So what uses a result before the last
-// call asks first whether there is one: `if (!first.skipped()) report(first);`. Ranks that run on
-// their own machine each, restarts and logs are the launcher's business: see muster(1).
+// and should be little. A rank whose main() ends well without coming to the call has failed, with
+// exit code 1 (where spawn() is called in what it runs, too: that main() does not come to). A
+// program may call spawn() several times: ranks of the third call pass the first two at once, which
+// do and wait for nothing there and return a result without ranks. So what uses a result before the
+// last call asks first whether there is one: `if (!first.skipped()) report(first);`. Ranks that run
+// on their own machine each, restarts and logs are the launcher's business: see muster(1).
 //
 // The ranks get RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and
 // MASTER_PORT (a store that the calling process serves on loopback), so init_process_group() needs
