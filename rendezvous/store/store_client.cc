@@ -213,8 +213,8 @@ Result<StoreClient> StoreClient::connect(const Options& options) {
     // The last try is shortly before the end, however long the pauses are by then.
     const Duration left = deadline - SteadyClock::now();
     if (left <= kStoreFirstRetry) break;
-    const Duration now = std::min<Duration>(pause, left - kStoreFirstRetry);
-    ::poll(nullptr, 0, static_cast<int>(std::chrono::ceil<milliseconds>(now).count()));
+    const Duration rest = std::min<Duration>(pause, left - kStoreFirstRetry);
+    ::poll(nullptr, 0, static_cast<int>(std::chrono::ceil<milliseconds>(rest).count()));
   }
   return fail(last.code, fmt::format("cannot reach the store {} within {}: {}", server,
                                      store_seconds(options.connect_timeout), last.message));

@@ -81,24 +81,30 @@ std::string call_name(const SpawnOptions& options) {
   return options.name.empty() ? fmt::format("#{}", call) : options.name;
 }
 
-// The mark of this process, unless it is somebody else's: a program that a rank started inherits
-// the rank's environment. Ends the process where its parent died before it could be noticed.
-std::optional<SpawnMark> own_mark() {
+// The mark in the environment, which may be somebody else's: a program that a rank started inherits
+// the rank's environment.
+struct FoundMark {
+  SpawnMark mark;
+  ProcessLife parent;
+  bool is_own() const { return life_of_process(getppid()) == parent; }
+};
+
+std::optional<FoundMark> find_mark() {
   const char* text = std::getenv(kSpawnVariable);
   const std::optional<SpawnMark> mark = text != nullptr ? SpawnMark::decode(text) : std::nullopt;
   if (!mark) return std::nullopt;
   const std::optional<ProcessLife> parent = ProcessLife::parse(mark->parent);
   if (!parent) return std::nullopt;
-  if (life_of_process(getppid()) == *parent) return mark;
-  if (!may_still_live(*parent)) _exit(127);
-  return std::nullopt;
+  return FoundMark{*mark, *parent};
 }
 
-// Whether this process was started by the call that the variable speaks of; ends nothing.
-bool is_started_rank() {
-  const char* text = std::getenv(kSpawnVariable);
-  const std::optional<SpawnMark> mark = text != nullptr ? SpawnMark::decode(text) : std::nullopt;
-  return mark && ProcessLife::parse(mark->parent) == life_of_process(getppid());
+// The mark of this process. Ends it where its parent died before it could be noticed.
+std::optional<SpawnMark> own_mark() {
+  const std::optional<FoundMark> found = find_mark();
+  if (!found) return std::nullopt;
+  if (found->is_own()) return found->mark;
+  if (!may_still_live(found->parent)) _exit(127);
+  return std::nullopt;
 }
 
 constexpr int kLostExitCode = 1;
@@ -109,7 +115,8 @@ constexpr int kLostExitCode = 1;
 class Awaited {
  public:
   Awaited() {
-    if (!is_started_rank()) return;
+    const std::optional<FoundMark> found = find_mark();
+    if (!found || !found->is_own()) return;
     process_ = getpid();
     on_exit(end_as_lost, nullptr);
   }

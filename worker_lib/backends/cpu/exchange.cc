@@ -315,7 +315,7 @@ Failure Exchange::mismatch_of(const Peer& peer, const Frame& frame) const {
 // Two ranks that each take themselves for the root of a broadcast only send, and neither would ever
 // look at a frame. So who has sent to a peer that it does not hear in this call looks whether
 // something of this call or an earlier one lies there. (Later ones may: the peer can be ahead.)
-Outcome<> Exchange::check_unasked() {
+Outcome<> Exchange::check_unasked() const {
   if (!has_root(label_.kind)) return Done{};
   for (const int index : active_) {
     const Stream& stream = *streams_[static_cast<size_t>(index)];

@@ -152,7 +152,7 @@ class Exchange {
   Failure ended_failure(const Stream& stream) const;
   Failure timeout_failure() const;
   Outcome<> check_frame(const Stream& stream, const Piece& piece) const;
-  Outcome<> check_unasked();
+  Outcome<> check_unasked() const;
   Failure mismatch_of(const Peer& peer, const Frame& frame) const;
 
   ByteLinks& links_;

@@ -229,9 +229,8 @@ bool Reduction::run_direct(SlotUse& use) {
   use.steps = 2;
   const size_t share = lines((bytes_ + ranks_ - 1) / ranks_);
   const Range own{std::min(bytes_, me_ * share), std::min(bytes_, (me_ + 1) * share)};
-  std::vector<const std::byte*> from(ranks_);
   for (size_t rank = 0; rank < ranks_; ++rank)
-    from[rank] = input(rank, 0, own);
+    call_.inputs[rank] = input(rank, 0, own);
   std::byte* const result = result_of(to_all_ ? me_ : static_cast<size_t>(operation_.root), own);
   std::vector<std::byte*> copies;
   for (size_t rank = 0; to_all_ && rank < ranks_; ++rank) {
@@ -240,12 +239,12 @@ bool Reduction::run_direct(SlotUse& use) {
   for (size_t done = 0; done < own.bytes(); done += kDirectBlock) {
     if (call_.interrupted()) return false;
     const size_t block = std::min(kDirectBlock, own.bytes() - done);
-    for (size_t rank = 0; rank < ranks_; ++rank)
-      call_.inputs[rank] = from[rank] + done;
     reduce_and_divide(operation_.dtype, operation_.reduce, result + done, call_.inputs.data(),
                       ranks_, block / element_);
     for (std::byte* copy : copies)
       std::memcpy(copy + done, result + done, block);
+    for (size_t rank = 0; rank < ranks_; ++rank)
+      call_.inputs[rank] += block;
   }
   call_.publish_consumed(1);
   return call_.wait_all_consumed(1);

@@ -51,7 +51,7 @@ class NcclCore::Inside {
 
  private:
   NcclCore& core_;
-  const Call call_;
+  const Call& call_;  // Outlives it.
 };
 
 NcclCore::NcclCore(Options options)

@@ -107,8 +107,11 @@ std::optional<NcclCard> NcclCard::decode(const std::string& text) {
     card.version = card.version * 10 + (digit - '0');
   }
   const auto name = hex_to_bytes(words[2]);
-  const auto id = words[3] == "-" ? std::string() : hex_to_bytes(words[3]);
-  const auto host_id = words[4] == "-" ? std::string() : hex_to_bytes(words[4]);
+  const auto bytes = [](std::string_view word) {
+    return word == "-" ? std::optional(std::string()) : hex_to_bytes(word);
+  };
+  const auto id = bytes(words[3]);
+  const auto host_id = bytes(words[4]);
   if (!name || !id || !host_id) return std::nullopt;
   card.gpu_uuid = words[1] == "-" ? std::string() : std::string(words[1]);
   card.gpu_name = *name;
