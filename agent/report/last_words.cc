@@ -1,105 +1,103 @@
 #include "agent/report/last_words.h"
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
-#include <optional>
-#include <vector>
 
+#include "agent/report/finding.h"
+#include "agent/report/native_words.h"
+#include "agent/report/python_words.h"
 #include "agent/report/text.h"
+#include "agent/report/traceback_lines.h"
 
 namespace muster {
 namespace {
 
-using Lines = std::vector<std::string>;
-
-// Inside an exception group Python draws a margin of spaces, '|' and '+'.
-std::string_view without_group_margin(std::string_view line) {
-  const size_t first = line.find_first_not_of(' ');
-  if (first == std::string_view::npos || (line[first] != '|' && line[first] != '+')) return line;
-  line.remove_prefix(first + 1);
-  if (line.starts_with(' ')) line.remove_prefix(1);
-  return line;
+ErrorMessage as_message(const MessageLines& lines, const Finding& finding) {
+  return {clean_line(finding.text), lines[finding.first].begin, lines[finding.end - 1].end,
+          finding.uncaught, finding.blame};
 }
 
-bool is_exception_line(std::string_view line) {
-  return !line.empty() && line.front() != ' ' && line.front() != '\t' && line.front() != '-';
+// The last one that `wanted` is true of.
+template <typename Wanted>
+const Finding* last_of(const std::vector<Finding>& list, const Wanted& wanted) {
+  const auto at = std::find_if(list.rbegin(), list.rend(), wanted);
+  return at == list.rend() ? nullptr : &*at;
 }
 
-// "Traceback (most recent call last):", indented frames, then the exception in the first column.
-std::optional<std::string> from_python_traceback(const Lines& lines, size_t at) {
-  if (lines[at].find("Traceback (most recent call last):") == std::string::npos) return {};
-  for (size_t i = at + 1; i < lines.size(); ++i) {
-    const std::string_view line = without_group_margin(lines[i]);
-    if (is_exception_line(line)) return std::string(line);
+// Nothing is between them but entries of a log.
+bool stands_directly_before(const MessageLines& lines, const Finding& one, const Finding& next) {
+  for (size_t at = one.end; at < next.first; ++at) {
+    const MessageLine& line = lines[at];
+    if (!line.is_blank() && !opens_log_entry(line.text)) return false;
   }
-  return {};
+  return true;
 }
 
-// A script that does not parse has no traceback header: "  File ..., line 3", then "SyntaxError:
-// ...".
-std::optional<std::string> from_python_syntax_error(const Lines& lines, size_t at) {
-  constexpr std::array<std::string_view, 3> kNames = {
-      "SyntaxError: ", "IndentationError: ", "TabError: "};
-  for (const std::string_view name : kNames) {
-    if (lines[at].starts_with(name)) return lines[at];
-  }
-  return {};
-}
+const Finding* best_of(const MessageLines& lines, const std::vector<Finding>& list) {
+  const auto own = [](const Finding& one) { return !one.blame && one.standing != Standing::minor; };
+  const auto hooked = [](const Finding& one) { return one.standing == Standing::by_excepthook; };
+  const auto certain = [&](const Finding& one) { return own(one) && one.uncaught; };
+  const auto strong = [](const Finding& one) { return one.standing != Standing::minor; };
 
-// "terminate called after throwing an instance of 'X'", then "  what():  text" (libstdc++).
-std::optional<std::string> from_cpp_terminate(const Lines& lines, size_t at) {
-  constexpr std::string_view kThrown = "terminate called after throwing an instance of '";
-  const size_t begin = lines[at].find(kThrown);
-  if (begin == std::string::npos) {
-    const bool bare = lines[at].find("terminate called without an active exception") == 0;
-    return bare ? std::optional(lines[at]) : std::nullopt;
-  }
-  std::string type = lines[at].substr(begin + kThrown.size());
-  type.resize(std::min(type.size(), type.rfind('\'')));
-  constexpr std::string_view kWhat = "  what():  ";
-  if (at + 1 < lines.size() && lines[at + 1].starts_with(kWhat)) {
-    return type + ": " + lines[at + 1].substr(kWhat.size());
-  }
-  return type;
-}
-
-// "thread 'main' panicked at src/main.rs:2:5:", then the message (in one line before Rust 1.73).
-std::optional<std::string> from_rust_panic(const Lines& lines, size_t at) {
-  if (!lines[at].starts_with("thread '") || lines[at].find("' panicked at ") == std::string::npos) {
-    return {};
-  }
-  if (!lines[at].ends_with(':') || at + 1 == lines.size()) return lines[at];
-  return lines[at] + ' ' + lines[at + 1];
-}
-
-// One line says it all: Java, Go, glibc's assert, the sanitizers, Python's interpreter itself.
-std::optional<std::string> from_single_line(const Lines& lines, size_t at) {
-  const std::string_view line = lines[at];
-  const bool go = line.starts_with("panic: ") || line.starts_with("fatal error: ");
-  const bool assertion =
-      line.find(": Assertion `") != std::string_view::npos && line.ends_with("' failed.");
-  const bool sanitizer =
-      line.starts_with("==") && line.find("Sanitizer: ") != std::string_view::npos;
-  const bool interpreter = line.starts_with("Fatal Python error: ");
-  const bool java = line.starts_with("Exception in thread ");
-  return java || go || assertion || sanitizer || interpreter ? std::optional(lines[at])
-                                                             : std::nullopt;
+  const Finding* last = last_of(list, [&](const Finding& one) { return own(one) && hooked(one); });
+  if (last == nullptr) last = last_of(list, hooked);
+  if (last == nullptr) last = last_of(list, strong);
+  if (last == nullptr) return list.empty() ? nullptr : &list.back();
+  if (!last->blame && !last->tells_of_child) return last;
+  const Finding* ended = last->blame ? last_of(list, certain) : nullptr;
+  if (ended != nullptr) return ended;
+  if (last->uncaught || last == list.data()) return last;
+  const Finding* before = last - 1;
+  return own(*before) && stands_directly_before(lines, *before, *last) ? before : last;
 }
 
 }  // namespace
 
-std::string last_words(std::string_view stderr_tail) {
-  // More lines than any tail of 64 KiB with sensible lines has; each finder looks forward from one.
-  const Lines lines = last_lines(stderr_tail, 4096);
-  constexpr std::array kFinders = {from_python_traceback, from_python_syntax_error,
-                                   from_cpp_terminate, from_rust_panic, from_single_line};
-  for (size_t at = lines.size(); at-- > 0;) {
-    for (const auto finder : kFinders) {
-      if (std::optional<std::string> words = finder(lines, at)) return *words;
+std::vector<Finding> find_all(const MessageLines& lines) {
+  std::vector<Finding> list;
+  for (size_t at = 0; at < lines.size();) {
+    if (std::optional<TracebackScan> scan = scan_traceback(lines, at)) {
+      if (scan->finding) {
+        // The line above, which introduces a traceback, may be a message itself.
+        const size_t free_from = list.empty() ? 0 : list.back().end;
+        scan->finding->first = std::max(scan->finding->first, free_from);
+        list.push_back(std::move(*scan->finding));
+      }
+      at = scan->end;
+    } else if (std::optional<Finding> finding = find_native(lines, at)) {
+      at = finding->end;
+      list.push_back(std::move(*finding));
+    } else {
+      ++at;
     }
   }
-  return {};
+  return list;
+}
+
+std::vector<ErrorMessage> error_messages(std::string_view stderr_tail) {
+  const MessageLines lines(stderr_tail);
+  std::vector<ErrorMessage> messages;
+  for (const Finding& finding : find_all(lines))
+    messages.push_back(as_message(lines, finding));
+  return messages;
+}
+
+std::optional<ErrorMessage> last_message(std::string_view stderr_tail) {
+  const MessageLines lines(stderr_tail);
+  const std::vector<Finding> list = find_all(lines);
+  const Finding* best = best_of(lines, list);
+  return best == nullptr ? std::nullopt : std::optional(as_message(lines, *best));
+}
+
+std::string last_words(std::string_view stderr_tail) {
+  std::optional<ErrorMessage> message = last_message(stderr_tail);
+  return message ? std::move(message->text) : std::string();
+}
+
+std::optional<Blame> blame_in(std::string_view text) {
+  if (const std::optional<ErrorMessage> message = last_message(text)) return message->blame;
+  const std::optional<ExceptionLine> line = parse_exception_line(text.substr(0, text.find('\n')));
+  if (!line) return blame_of({}, text);
+  return blame_of(line->type, trimmed(text.substr(std::min(text.size(), line->type.size() + 1))));
 }
 
 }  // namespace muster

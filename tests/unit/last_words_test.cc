@@ -22,7 +22,7 @@ TEST(LastWords, AreTheExceptionOfAPythonTraceback) {
             "ValueError: boom");
 }
 
-TEST(LastWords, AreTheLastExceptionOfAChain) {
+TEST(LastWords, OfAChainAreItsLastExceptionAndTheOneThatItHandled) {
   EXPECT_EQ(last_words("Traceback (most recent call last):\n"
                        "  File \"a.py\", line 2, in <module>\n"
                        "KeyError: 'x'\n"
@@ -32,7 +32,7 @@ TEST(LastWords, AreTheLastExceptionOfAChain) {
                        "Traceback (most recent call last):\n"
                        "  File \"a.py\", line 4, in <module>\n"
                        "RuntimeError: no x\n"),
-            "RuntimeError: no x");
+            "RuntimeError: no x (while handling KeyError: 'x')");
 }
 
 TEST(LastWords, AreTheFirstLineOfALongMessage) {
@@ -109,6 +109,62 @@ TEST(LastWords, AreASanitizersFirstLine) {
   EXPECT_EQ(last_words("==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x1\n"
                        "READ of size 4\n"),
             "==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x1");
+}
+
+TEST(LastWords, AreWhatTorchsHookPrintedWhateverFollows) {
+  const std::string hook =
+      "[rank1]: Traceback (most recent call last):\n"
+      "[rank1]:   File \"a.py\", line 2, in <module>\n"
+      "[rank1]: ValueError: boom\n";
+  for (const char* after :
+       {"terminate called after throwing an instance of 'c10::Error'\n  what():  at the end\n",
+        "terminate called without an active exception\n", "Fatal Python error: Aborted\n\n",
+        "Exception ignored in: <x>\nTraceback (most recent call last):\n  File \"a\"\nOSError: y\n",
+        "[rank1]:[W1122 10:00:00.892734361 TCPStore.cpp:106] [c10d] sendBytes failed: Broken "
+        "pipe\n",
+        "double free or corruption (out)\n"}) {
+    EXPECT_EQ(last_words(hook + after), "ValueError: boom") << after;
+  }
+}
+
+TEST(LastWords, OfAVictimAreTheOwnErrorThatEndedIt) {
+  const std::string lost =
+      "terminate called after throwing an instance of 'std::system_error'\n"
+      "  what():  read: Connection reset by peer\n";
+  EXPECT_EQ(last_words("free(): invalid pointer\n" + lost), "free(): invalid pointer");
+  const std::string caught =
+      "Traceback (most recent call last):\n  File \"a\"\nOSError: no shard; trying again\n";
+  EXPECT_EQ(last_words(caught + "epoch 2\n" + lost),
+            "std::system_error: read: Connection reset by peer");
+}
+
+TEST(LastWords, OfAnAbortAreWhatWasSaidBefore) {
+  const std::string aborted = "Fatal Python error: Aborted\n\nCurrent thread 0x1\n  File \"a\"\n";
+  EXPECT_EQ(last_words("terminate called after throwing an instance of 'X'\n" + aborted), "X");
+  EXPECT_EQ(last_words(aborted), "Fatal Python error: Aborted");
+}
+
+TEST(LastWords, DoNotTakeOrdinaryOutputForAnException) {
+  EXPECT_EQ(last_words("Traceback (most recent call last):\n  File \"a.py\"\n\nepoch 3: done\n"),
+            "");
+  EXPECT_EQ(last_words("Traceback (most recent call last):\n  File \"a.py\"\n100 of 200\n"), "");
+  EXPECT_EQ(last_words("my log has no Traceback (most recent call last): in it\n"), "");
+}
+
+TEST(ErrorMessages, AreAllOfThemWithTheirBytes) {
+  const std::string first =
+      "Traceback (most recent call last):\n  File \"a\"\nOSError: no shard; trying again\n";
+  const std::string second =
+      "[rank0]: Traceback (most recent call last):\n"
+      "[rank0]:   File \"a\"\n"
+      "[rank0]: ConnectionResetError: [Errno 104] Connection reset by peer\n";
+  const std::string all = "epoch 1\n" + first + "epoch 2\n" + second + "bye\n";
+  const size_t begin = all.find("[rank0]");
+  EXPECT_EQ(error_messages(all),
+            (std::vector<ErrorMessage>{
+                {"OSError: no shard; trying again", 8, 8 + first.size(), false, {}},
+                {"ConnectionResetError: [Errno 104] Connection reset by peer", begin,
+                 begin + second.size(), true, Blame{}}}));
 }
 
 TEST(LastWords, OfTwoLanguagesAreTheLater) {

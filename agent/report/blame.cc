@@ -1,0 +1,320 @@
+#include "agent/report/blame.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+
+namespace muster {
+namespace {
+
+using Ranks = std::vector<int>;
+
+constexpr size_t kRanksMax = 4096;  // Of hostile words; more are not listed.
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+// Takes "12" off the front.
+std::optional<int> take_number(std::string_view& text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number < 0) return {};
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return number;
+}
+
+bool take(std::string_view& text, std::string_view part) {
+  if (!text.starts_with(part)) return false;
+  text.remove_prefix(part.size());
+  return true;
+}
+
+// Takes "1, 2 and 3" off the front.
+Ranks take_numbers(std::string_view& text) {
+  Ranks ranks;
+  while (const std::optional<int> rank = take_number(text)) {
+    if (ranks.size() < kRanksMax) ranks.push_back(*rank);
+    std::string_view next = text;
+    if (!take(next, ", ") && !take(next, " and ") && !take(next, ",")) break;
+    if (next.empty() || next.front() < '0' || next.front() > '9') break;
+    text = next;
+  }
+  return ranks;
+}
+
+// What stands behind the first `phrase` is read by `read`, which may find no rank there.
+template <typename Read>
+Ranks behind(std::string_view words, std::string_view phrase, const Read& read) {
+  const size_t at = words.find(phrase);
+  if (at == std::string_view::npos) return {};
+  words.remove_prefix(at + phrase.size());
+  return read(words);
+}
+
+Ranks no_ranks(std::string_view /*words*/) {
+  return {};
+}
+
+// "[Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 2000 ms"; the first Rank is the writer.
+Ranks before_failed_to_pass(std::string_view words) {
+  words = words.substr(0, words.find(" failed to pass monitoredBarrier"));
+  const size_t at = words.rfind("Rank");
+  if (at == std::string_view::npos) return {};
+  words.remove_prefix(at + std::string_view("Rank").size());
+  take(words, "s");
+  return take(words, " ") ? take_numbers(words) : Ranks();
+}
+
+// "from rank 0", "from rank: 0"; torch has two spaces before the word in one place.
+Ranks behind_from_rank(std::string_view words) {
+  return behind(words, "from ", [](std::string_view rest) {
+    take(rest, " ");
+    if (!take(rest, "rank")) return Ranks();
+    take(rest, ":");
+    take(rest, " ");
+    return take_numbers(rest);
+  });
+}
+
+// JAX puts each task on a line of its own: "1", or "/job:jax_worker/replica:0/task:1".
+Ranks tasks_on_lines(std::string_view words) {
+  constexpr std::string_view kTask = "/task:";
+  Ranks ranks;
+  for (size_t at = words.find('\n'); at != std::string_view::npos; at = words.find('\n')) {
+    words.remove_prefix(at + 1);
+    std::string_view line = words.substr(0, words.find('\n'));
+    const size_t task = line.find(kTask);
+    if (line.starts_with("/job:") && task != line.npos) line.remove_prefix(task + kTask.size());
+    const std::optional<int> rank = take_number(line);
+    if (!rank || line.find_first_not_of(" \t,") != std::string_view::npos) break;
+    if (ranks.size() < kRanksMax) ranks.push_back(*rank);
+  }
+  return ranks;
+}
+
+Ranks unhealthy_tasks(std::string_view words) {
+  return behind(words, "(stopped sending heartbeats)", tasks_on_lines);
+}
+
+Ranks tasks_not_at_barrier(std::string_view words) {
+  return behind(words, "timed out task names:", tasks_on_lines);
+}
+
+// The words that blame: all that stand in a row must be there. `type` is what the name of the
+// exception's type must hold, where the words alone could come from anything.
+struct Saying {
+  std::string_view type;
+  std::array<std::string_view, 2> words;
+  Ranks (*ranks)(std::string_view) = no_ranks;
+};
+
+constexpr std::string_view kGloo = "gloo/transport/";
+constexpr std::string_view kWatchdog = "Watchdog caught collective operation timeout";
+
+// Those that name ranks stand before those that do not.
+constexpr std::array kSayings = {
+    // torch's monitored_barrier(): rank 0 names who did not come, the others name rank 0.
+    Saying{"", {"failed to pass monitoredBarrier"}, before_failed_to_pass},
+    Saying{"", {"successfully reached monitoredBarrier", "from rank "}, behind_from_rank},
+    // Gloo's TCP transport.
+    Saying{"", {kGloo, "Connection closed by peer"}},
+    Saying{"", {kGloo, "Connection reset by peer"}},
+    Saying{"", {kGloo, "Connection refused"}},
+    Saying{"", {kGloo, "Broken pipe"}},
+    Saying{"", {kGloo, "Read error ["}},
+    Saying{"", {kGloo, "Write error ["}},
+    Saying{"", {kGloo, "Read timeout "}},
+    Saying{"", {kGloo, "Write timeout "}},
+    Saying{"", {kGloo, "Connect timeout "}},
+    Saying{"", {kGloo, "Timed out waiting "}},
+    Saying{"", {kGloo, "timed out connecting"}},
+    Saying{"", {kGloo, "Socket closed "}},
+    Saying{"", {kGloo, "Socket unexpectedly closed"}},
+    Saying{"", {"Application timeout caused pair closure"}},
+    Saying{"", {"Gloo connectFullMesh failed with "}},
+    // The client of torch's TCPStore, whose errors were plain RuntimeErrors before torch 2.1.
+    Saying{"", {"Connection was likely closed. Did the remote server shutdown or crash?"}},
+    Saying{"", {"Timed out initializing process group in store based barrier"}},
+    Saying{"DistNetworkError", {"Connection reset by peer"}},
+    Saying{"DistNetworkError", {"Broken pipe"}},
+    Saying{"DistNetworkError", {"Socket Timeout"}},
+    Saying{"DistNetworkError", {"The client socket has timed out after "}},
+    Saying{"DistNetworkError", {"The client socket has failed to connect to "}},
+    Saying{"DistStoreError", {"wait timeout after "}},
+    Saying{"DistStoreError", {"Socket Timeout"}},
+    Saying{"DistStoreError", {"barrier timeout after "}},
+    Saying{"DistStoreError", {"Timeout waiting for key: "}},
+    Saying{"DistStoreError", {"waiting for clients. ", " clients joined"}},
+    // torch's NCCL backend, and NCCL itself.
+    Saying{"", {"is setting up NCCL communicator", "but store->get("}},
+    Saying{"", {"remote error detected from rank"}, behind_from_rank},
+    Saying{"", {"dump signal due to a collective timeout from", "rank "}, behind_from_rank},
+    Saying{"", {"dump signal from another rank"}},
+    Saying{"", {kWatchdog}},
+    Saying{"", {"NCCL communicator was aborted"}},
+    Saying{"", {"WorkNCCL", "timed out in blocking wait"}},
+    Saying{"", {"ncclRemoteError"}},
+    Saying{"", {"remote process exited or there was a network error"}},
+    Saying{"", {"Connection closed by remote peer"}},
+    Saying{"", {"Call to recv from ", "Connection reset by peer"}},
+    Saying{"", {"Call to recv from ", "Broken pipe"}},
+    Saying{"", {"Call to send to ", "Connection reset by peer"}},
+    Saying{"", {"Call to send to ", "Broken pipe"}},
+    Saying{"", {"Got completion from peer "}},
+    // JAX's coordination service.
+    Saying{"", {"tasks are unhealthy (stopped sending heartbeats)"}, unhealthy_tasks},
+    Saying{"", {"Barrier timed out", "task names:"}, tasks_not_at_barrier},
+    Saying{"", {"Either the leader task was preempted/died/restarted"}},
+    Saying{"", {"JAX distributed service detected fatal errors"}},
+    Saying{"", {"another task died"}},
+    // Open MPI's TCP transport, Horovod, TensorPipe.
+    Saying{"", {"An MPI communication peer process has unexpectedly disconnected"}},
+    Saying{"", {"MPI_ERR_PROC_FAILED"}},
+    Saying{"HorovodInternalError", {""}},
+    Saying{"", {"(this error originated at tensorpipe/", "eof"}},
+    // The kernel's words where the type says that they are about a connection.
+    Saying{"system_error", {"Connection reset by peer"}},
+    Saying{"system_error", {"Connection refused"}},
+    Saying{"system_error", {"Broken pipe"}},
+    Saying{"TimeoutError", {"Connection timed out"}},
+};
+
+// Mistakes of the writer that its exception's type proves, whatever its words quote.
+constexpr std::array<std::string_view, 31> kOwnTypes = {
+    "ArithmeticError",   "AssertionError",     "AttributeError",      "FileExistsError",
+    "FileNotFoundError", "FloatingPointError", "ImportError",         "IndentationError",
+    "IndexError",        "IsADirectoryError",  "JSONDecodeError",     "KeyError",
+    "KeyboardInterrupt", "LookupError",        "MemoryError",         "ModuleNotFoundError",
+    "NameError",         "NotADirectoryError", "NotImplementedError", "OutOfMemoryError",
+    "OverflowError",     "PermissionError",    "RecursionError",      "SyntaxError",
+    "TypeError",         "UnboundLocalError",  "UnicodeDecodeError",  "UnicodeEncodeError",
+    "ValidationError",   "ValueError",         "ZeroDivisionError",
+};
+
+// Words that prove the same, though a line above them speaks of connections.
+constexpr std::array<std::string_view, 7> kOwnWords = {
+    "Address already in use",      "address already in use", "EADDRINUSE",
+    "No space left on device",     "CUDA out of memory",     "(gai error: ",
+    "has failed to listen on any",
+};
+
+std::string_view last_component(std::string_view type) {
+  const size_t dot = type.find_last_of(".:");
+  return dot == std::string_view::npos ? type : type.substr(dot + 1);
+}
+
+bool is_own(std::string_view type, std::string_view words) {
+  const auto said = [&](std::string_view own) { return contains(words, own); };
+  return std::ranges::find(kOwnTypes, last_component(type)) != kOwnTypes.end() ||
+         std::ranges::any_of(kOwnWords, said);
+}
+
+// Python's built-in connection errors have no module before their name: requests.exceptions.
+// ConnectionError is about a web server. An EOFError with words is about a file or the keyboard.
+bool is_pythons_connection_error(std::string_view type, std::string_view words) {
+  constexpr std::array<std::string_view, 4> kTypes = {"ConnectionResetError",
+                                                      "ConnectionRefusedError",
+                                                      "ConnectionAbortedError", "BrokenPipeError"};
+  return std::ranges::find(kTypes, type) != kTypes.end() || (type == "EOFError" && words.empty());
+}
+
+bool says(const Saying& saying, std::string_view type, std::string_view words) {
+  return contains(last_component(type), saying.type) && contains(words, saying.words[0]) &&
+         contains(words, saying.words[1]);
+}
+
+// torch 2.0 and older: a RuntimeError of these words alone came from the store's client.
+bool is_bare_connection_error(std::string_view type, std::string_view words) {
+  return type == "RuntimeError" &&
+         (words == "Connection reset by peer" || words == "Broken pipe" ||
+          words == "Socket Timeout" || words == "Stop_waiting response is expected");
+}
+
+// "rank 2 (node7, pid 4711)", "rank 2"; whether it is there.
+bool take_identity(std::string_view& text, Ranks& ranks) {
+  std::string_view rest = text;
+  take(rest, "s");
+  if (!take(rest, " ")) return false;
+  const Ranks named = take_numbers(rest);
+  if (named.empty()) return false;
+  if (rest.starts_with(" (")) {
+    constexpr size_t kHostMax = 300;  // "(node7, pid 4711)".
+    const size_t end = rest.substr(0, kHostMax).find(')');
+    if (end == std::string_view::npos) return false;
+    rest.remove_prefix(end + 1);
+  } else if (take(rest, " of ")) {
+    take_number(rest);
+  }
+  ranks.insert(ranks.end(), named.begin(), named.end());
+  text = rest;
+  return true;
+}
+
+bool is_absence(std::string_view rest) {
+  constexpr std::array<std::string_view, 9> kVerbs = {
+      " died",    " left",    " ended:",          " gave up",       " gave the group up",
+      " aborted", " did not", " does not answer", " has not called"};
+  return std::ranges::any_of(kVerbs, [&](std::string_view verb) { return rest.starts_with(verb); });
+}
+
+// muster's worker library: "all_reduce 17 of group world: rank 2 (node7, pid 4711) died; ...", and
+// with several ranks "rank 1 (..) and rank 2 (..) did not come within 3 s; ...".
+std::optional<Blame> blame_of_worker_library(std::string_view words) {
+  constexpr std::string_view kRank = "rank";
+  if (contains(words, "this is one of them")) return {};
+  Blame blame;
+  Ranks listed;
+  bool someone = contains(words, "all other ranks left") || contains(words, "the job's store at ");
+  for (size_t at = words.find(kRank); at != std::string_view::npos; at = words.find(kRank)) {
+    const std::string_view before = words.substr(0, at);
+    const bool goes_on = before.ends_with(" and ") || before.ends_with(", ");
+    const bool lost = before.ends_with("lost its connection to ");
+    words.remove_prefix(at + kRank.size());
+    if (!goes_on) listed.clear();
+    if (!take_identity(words, listed)) continue;
+    if (!lost && !is_absence(words)) continue;
+    someone = true;
+    blame.ranks.insert(blame.ranks.end(), listed.begin(), listed.end());
+    listed.clear();
+  }
+  return someone ? std::optional(std::move(blame)) : std::nullopt;
+}
+
+bool is_of_worker_library(std::string_view type, std::string_view words) {
+  return last_component(type) == "DistributedError" ||
+         (type.empty() && contains(words, " of group ") && contains(words, ": rank "));
+}
+
+Blame tidied(Blame blame) {
+  std::ranges::sort(blame.ranks);
+  const auto repeated = std::ranges::unique(blame.ranks);
+  blame.ranks.erase(repeated.begin(), repeated.end());
+  return blame;
+}
+
+}  // namespace
+
+std::optional<Blame> blame_of(std::string_view type, std::string_view words) {
+  if (is_own(type, words)) return {};
+  if (is_of_worker_library(type, words)) {
+    std::optional<Blame> blame = blame_of_worker_library(words);
+    return blame ? std::optional(tidied(std::move(*blame))) : std::nullopt;
+  }
+  if (is_pythons_connection_error(type, words) || is_bare_connection_error(type, words)) {
+    return Blame{};
+  }
+  for (const Saying& saying : kSayings) {
+    if (says(saying, type, words)) return tidied({saying.ranks(words)});
+  }
+  return {};
+}
+
+Blame merged(const Blame& one, const Blame& other) {
+  Blame both = one;
+  both.ranks.insert(both.ranks.end(), other.ranks.begin(), other.ranks.end());
+  return tidied(std::move(both));
+}
+
+}  // namespace muster

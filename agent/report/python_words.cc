@@ -1,0 +1,259 @@
+#include "agent/report/python_words.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "agent/report/traceback_lines.h"
+
+namespace muster {
+namespace {
+
+using After = RaisedException::After;
+using Form = TracebackHeader::Form;
+
+// Inside an exception group Python draws a margin of spaces, '|' and '+'.
+std::optional<std::string_view> behind_margin(std::string_view line) {
+  const size_t first = line.find_first_not_of(' ');
+  if (first == std::string_view::npos || (line[first] != '|' && line[first] != '+')) return {};
+  line.remove_prefix(first + 1);
+  if (line.starts_with(' ')) line.remove_prefix(1);
+  return line;
+}
+
+bool is_indented(std::string_view line) {
+  return line.starts_with(' ') || line.starts_with('\t') || line.starts_with("> File ");
+}
+
+// Messages that go on over several lines, whether or not the first one shows it.
+bool says_more_below(const ExceptionLine& line) {
+  constexpr std::array<std::string_view, 7> kTypes = {
+      "RuntimeError",     "DistBackendError", "DistNetworkError", "DistStoreError",
+      "DistributedError", "JaxRuntimeError",  "XlaRuntimeError"};
+  const std::string_view type = line.type.substr(line.type.rfind('.') + 1);
+  return std::ranges::find(kTypes, type) != kTypes.end() || line.words.ends_with(':') ||
+         (line.has_colon && line.words.empty()) || type == "ValidationError";
+}
+
+// "Caught KeyError in DataLoader worker process 0." -> "in DataLoader worker process 0".
+std::string place_of(std::string_view words) {
+  const size_t at = words.find(" in ");
+  if (!words.starts_with("Caught ") || at == std::string_view::npos) return "in another process";
+  words.remove_prefix(at + 1);
+  if (words.ends_with('.')) words.remove_suffix(1);
+  return std::string(words);
+}
+
+class TracebackReader {
+ public:
+  TracebackReader(const MessageLines& lines, size_t at, std::string_view prefix)
+      : lines_(lines, at, prefix) {}
+
+  size_t at() const { return lines_.at(); }
+  bool by_excepthook() const { return lines_.by_excepthook(); }
+
+  // From a header on.
+  std::optional<RaisedException> read_chain(Form form, int depth = 0) {
+    std::vector<RaisedException> chain;
+    for (After after = After::nothing;;) {
+      std::optional<RaisedException> block = read_block(form, depth);
+      if (!block) break;
+      block->after = after;
+      chain.push_back(std::move(*block));
+      const size_t behind = lines_.at();
+      after = skip_link();
+      const std::optional<TracebackHeader> header = lines_.header();
+      if (after == After::nothing || !header) {
+        lines_.go_to(behind);
+        break;
+      }
+      form = header->form;
+    }
+    return chain.empty() ? std::nullopt : std::optional(told_of_chain(chain));
+  }
+
+ private:
+  std::optional<RaisedException> read_block(Form form, int depth) {
+    if (form == Form::rich) return read_rich_block(lines_);
+    if (form == Form::group) return read_group_block();
+    skip_frames();
+    const std::optional<std::string_view> body = lines_.body();
+    if (!body || !parse_exception_line(*body)) return {};
+    return read_exception(*parse_exception_line(*body), depth);
+  }
+
+  // loguru sets frames apart by blank lines, and begins with one.
+  void skip_frames() {
+    lines_.next();
+    const bool by_loguru = lines_.is_blank(lines_.at());
+    while (const std::optional<std::string_view> body = lines_.body()) {
+      if (!is_indented(*body) && !(by_loguru && trimmed(*body).empty())) break;
+      lines_.next();
+    }
+  }
+
+  RaisedException read_exception(const ExceptionLine& line, int depth) {
+    lines_.next();
+    if (std::optional<RaisedException> nested = read_nested(line, depth)) return *nested;
+    std::vector<std::string> further;
+    if (lines_.by_excepthook() || says_more_below(line)) further = read_further_lines();
+    RaisedException raised{std::string(line.type), exception_text(line, further), {}};
+    std::string words(line.words);
+    for (const std::string& more : further)
+      words += "\n" + more;
+    raised.blame = blame_of(line.type, words);
+    return raised;
+  }
+
+  // The traceback of another process, which the message quotes: the exception is that one.
+  std::optional<RaisedException> read_nested(const ExceptionLine& line, int depth) {
+    constexpr int kDepthMax = 4;
+    const size_t begin = lines_.at();
+    const std::string place = skip_to_nested(line);
+    if (!place.empty() && depth < kDepthMax) {
+      if (std::optional<RaisedException> nested = read_chain(Form::plain, depth + 1)) {
+        nested->text += fmt::format(" ({})", place);
+        return nested;
+      }
+    }
+    lines_.go_to(begin);
+    return {};
+  }
+
+  // Goes to the nested traceback's header and says where it comes from; empty: there is none.
+  std::string skip_to_nested(const ExceptionLine& line) {
+    std::string place;
+    for (int i = 0; i < 3 && lines_.body(); ++i, lines_.next()) {
+      const std::string_view body = *lines_.body();
+      if (body.starts_with("Original Traceback (most recent call last):")) {
+        return place_of(line.words);
+      }
+      if (!place.empty() && lines_.header()) return place;
+      if (body.starts_with("-- Process ")) {
+        place = "in process " + std::string(body.substr(11, body.find(' ', 11) - 11));
+      } else if (!trimmed(body).empty()) {
+        break;
+      }
+    }
+    return {};
+  }
+
+  // The lines of an exception's message behind its first. Only torch's hook tells where they end;
+  // elsewhere a few lines up to a blank one, or to what looks like another message, may belong.
+  std::vector<std::string> read_further_lines() {
+    constexpr size_t kKeptMax = 64;
+    constexpr size_t kGuessedMax = 8;
+    std::vector<std::string> further;
+    while (lines_.body() && (lines_.by_excepthook() || further.size() < kGuessedMax)) {
+      size_t at = lines_.at();
+      if (lines_.by_excepthook()) {
+        while (lines_.body(at) && lines_.is_blank(at))
+          ++at;
+      }
+      if (!belongs_below(at)) break;
+      if (further.size() < kKeptMax) further.emplace_back(*lines_.body(at));
+      lines_.go_to(at + 1);
+    }
+    return further;
+  }
+
+  bool belongs_below(size_t at) const {
+    const std::optional<std::string_view> body = lines_.body(at);
+    if (!body || trimmed(*body).empty()) return false;
+    if (lines_.by_excepthook()) return link_of(*body) == After::nothing && !find_header(*body);
+    return !opens_something(lines_.all(), at);
+  }
+
+  // What an exception group holds, without the groups within.
+  std::optional<RaisedException> read_group_block() {
+    std::vector<RaisedException> leaves;
+    std::optional<RaisedException> group;
+    bool awaited = true;  // The exception of the part that is being read.
+    for (lines_.next(); lines_.body(); lines_.next()) {
+      const std::optional<std::string_view> body = behind_margin(*lines_.body());
+      if (!body) break;
+      if (body->starts_with("-") || body->find("Traceback (most recent call") != body->npos) {
+        awaited = true;
+        continue;
+      }
+      const std::optional<ExceptionLine> line = parse_exception_line(*body);
+      if (!awaited || !line) continue;
+      awaited = false;
+      RaisedException raised{std::string(line->type), exception_text(*line, {}),
+                             blame_of(line->type, line->words)};
+      const bool is_group = line->type.ends_with("ExceptionGroup");
+      if (!is_group)
+        leaves.push_back(std::move(raised));
+      else if (!group)
+        group = std::move(raised);
+    }
+    return leaves.empty() ? group : told_of_group(leaves);
+  }
+
+  // Skips the sentence that joins two tracebacks, which rich may have broken into lines.
+  After skip_link() {
+    while (lines_.body() && lines_.is_blank(lines_.at()))
+      lines_.next();
+    const After after = lines_.body() ? link_of(*lines_.body()) : After::nothing;
+    if (after == After::nothing) return after;
+    for (int i = 0; i < 4 && lines_.body() && !lines_.is_blank(lines_.at()); ++i)
+      lines_.next();
+    while (lines_.body() && lines_.is_blank(lines_.at()))
+      lines_.next();
+    return after;
+  }
+
+  TracebackLines lines_;
+};
+
+// What Python says above the traceback of an exception that it dropped, or that it met while it
+// told of another.
+bool makes_minor(std::string_view line) {
+  constexpr std::array<std::string_view, 4> kSayings = {
+      "Exception ignored ", "Error in sys.excepthook:", "Error in atexit.",
+      "--- Logging error ---"};
+  return std::ranges::any_of(kSayings,
+                             [&](std::string_view saying) { return line.starts_with(saying); });
+}
+
+bool introduces(std::string_view line) {
+  const bool names_it = line.starts_with("Exception in thread ") || line.starts_with("Process ");
+  return names_it && line.ends_with(':');
+}
+
+// A launcher within the program, whose children have printed their own errors.
+bool tells_of_child(std::string_view type) {
+  return type.ends_with("CalledProcessError") || type.ends_with("ChildFailedError");
+}
+
+}  // namespace
+
+std::optional<TracebackScan> scan_traceback(const MessageLines& lines, size_t at) {
+  const std::optional<TracebackHeader> header = find_header(lines[at].text);
+  if (!header) return {};
+  TracebackReader reader(lines, at, header->prefix);
+  const std::optional<RaisedException> raised = reader.read_chain(header->form);
+  TracebackScan scan{std::max(reader.at(), at + 1), {}};
+  if (!raised) return scan;
+  Finding finding;
+  finding.first = at;
+  finding.end = scan.end;
+  finding.text = raised->text;
+  finding.blame = raised->blame;
+  finding.tells_of_child = tells_of_child(raised->type);
+  finding.uncaught = reader.by_excepthook();
+  if (finding.uncaught) finding.standing = Standing::by_excepthook;
+  if (at > 0) {
+    const std::string_view above = without_tags(lines[at - 1].text);
+    if (makes_minor(above)) finding.standing = Standing::minor;
+    if (makes_minor(above) || introduces(above)) finding.first = at - 1;
+  }
+  scan.finding = std::move(finding);
+  return scan;
+}
+
+}  // namespace muster

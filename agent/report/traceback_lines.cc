@@ -1,0 +1,156 @@
+#include "agent/report/traceback_lines.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "agent/report/native_words.h"
+
+namespace muster {
+namespace {
+
+bool is_name_byte(char c) {
+  const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  return letter || (c >= '0' && c <= '9') || c == '.' || c == '<' || c == '>' ||
+         (static_cast<unsigned char>(c) & 0x80) != 0;
+}
+
+bool is_name_start(char c) {
+  return is_name_byte(c) && c != '.' && c != '<' && c != '>' && (c < '0' || c > '9');
+}
+
+bool starts_message(std::string_view line) {
+  constexpr std::array<std::string_view, 5> kBeginnings = {
+      "Exception ignored ", "Error in sys.excepthook", "Error in atexit.", "Exception in thread ",
+      "--- Logging error ---"};
+  return std::ranges::any_of(
+      kBeginnings, [&](std::string_view beginning) { return line.starts_with(beginning); });
+}
+
+// The first line that says something behind `skip` others.
+std::string_view further_words(const std::vector<std::string>& further, size_t skip = 0) {
+  for (const std::string& line : further) {
+    const std::string_view words = trimmed(line);
+    if (!words.empty() && skip-- == 0) return words;
+  }
+  return {};
+}
+
+// Where rich's box begins: "╭─ Traceback (most recent call last) ─╮", whose title a narrow terminal
+// cuts.
+std::optional<size_t> rich_corner(std::string_view line) {
+  const size_t title = line.find("─ Traceback (") != std::string_view::npos
+                           ? line.find("─ Traceback (")
+                           : line.find("- Traceback (");
+  if (title == std::string_view::npos) return {};
+  const std::string_view before = line.substr(0, title);
+  const size_t corner = std::min(before.rfind("╭"), before.rfind("+-"));
+  const std::string_view last = trimmed(line);
+  const bool closed = last.ends_with("╮") || last.ends_with("-+");
+  return closed && corner != std::string_view::npos ? std::optional(corner) : std::nullopt;
+}
+
+// torch's NCCL errors end in "Last error:" and what NCCL itself had to say.
+std::string_view last_error_of_nccl(const std::vector<std::string>& further) {
+  const auto label = std::ranges::find(further, "Last error:");
+  if (label == further.end() || label + 1 == further.end()) return {};
+  return trimmed(*(label + 1));
+}
+
+}  // namespace
+
+std::optional<TracebackHeader> find_header(std::string_view line) {
+  using Form = TracebackHeader::Form;
+  constexpr std::string_view kTitle = "Traceback (most recent call last)";
+  constexpr std::string_view kGroup = "Exception Group ";
+  constexpr std::string_view kGroupMargin = "  + ";
+  if (const auto corner = rich_corner(line)) {
+    return TracebackHeader{Form::rich, line.substr(0, *corner)};
+  }
+  const size_t at = line.find(kTitle);
+  if (at == std::string_view::npos) return {};
+  if (trimmed(line.substr(at + kTitle.size())) != ":") return {};
+  std::string_view before = line.substr(0, at);
+  if (!before.ends_with(kGroup)) return TracebackHeader{Form::plain, before};
+  before.remove_suffix(kGroup.size());
+  if (before.ends_with(kGroupMargin)) before.remove_suffix(kGroupMargin.size());
+  return TracebackHeader{Form::group, before};
+}
+
+std::optional<ExceptionLine> parse_exception_line(std::string_view line) {
+  if (line.empty() || !is_name_start(line.front())) return {};
+  const size_t end =
+      static_cast<size_t>(std::ranges::find_if_not(line, is_name_byte) - line.begin());
+  const std::string_view behind = line.substr(end);
+  if (trimmed(behind).empty()) return ExceptionLine{line.substr(0, end), {}};
+  if (!behind.starts_with(':')) return {};
+  return ExceptionLine{line.substr(0, end), trimmed(behind.substr(1)), true};
+}
+
+RaisedException::After link_of(std::string_view line) {
+  using After = RaisedException::After;
+  if (line.starts_with("The above exception was the direct cause")) return After::cause;
+  if (line.starts_with("During handling of the above exception")) return After::context;
+  return After::nothing;
+}
+
+bool opens_something(const MessageLines& lines, size_t at) {
+  const std::string_view line = lines[at].text;
+  return opens_log_entry(line) || starts_message(line) || find_header(line) ||
+         find_native(lines, at);
+}
+
+TracebackLines::TracebackLines(const MessageLines& lines, size_t at, std::string_view prefix)
+    : lines_(lines), at_(at) {
+  if (at + 1 == lines.size()) return;
+  // Text before the header that is not before the next line is a log entry's own, or a progress
+  // bar.
+  const std::string_view next = lines[at + 1].text;
+  const std::string_view tags = prefix.substr(0, prefix.size() - without_tags(prefix).size());
+  for (const std::string_view candidate : {prefix, tags}) {
+    if (!behind_prefix(next, candidate)) continue;
+    prefix_ = candidate;
+    break;
+  }
+  by_excepthook_ = ends_in_torch_tag(prefix_);
+}
+
+std::optional<std::string_view> TracebackLines::body(size_t at) const {
+  if (at >= lines_.size()) return {};
+  const std::string& line = lines_[at].text;
+  if (const auto behind = behind_prefix(line, prefix_)) return behind;
+  // torch's hook tags no blank line, though another launcher may have.
+  const bool blank = trimmed(without_tags(line)).empty();
+  return blank ? std::optional(std::string_view()) : std::nullopt;
+}
+
+bool TracebackLines::is_blank(size_t at) const {
+  const std::optional<std::string_view> line = body(at);
+  return line && trimmed(*line).empty();
+}
+
+std::optional<TracebackHeader> TracebackLines::header() const {
+  const std::optional<std::string_view> line = body();
+  std::optional<TracebackHeader> header = line ? find_header(*line) : std::nullopt;
+  return header && header->prefix.empty() ? header : std::nullopt;
+}
+
+std::string exception_text(const ExceptionLine& line, const std::vector<std::string>& further) {
+  std::string text(line.type);
+  if (!line.words.empty()) text += fmt::format(": {}", line.words);
+  const std::string_view more = further_words(further);
+  if (more.empty()) return text;
+  if (line.words.find("validation error") != std::string_view::npos) {
+    // pydantic: the field, then what is wrong with it.
+    text += fmt::format(": {}: {}", more, further_words(further, 1));
+  } else if (line.words.ends_with(':') || (line.has_colon && line.words.empty())) {
+    text += fmt::format("{} {}", line.words.empty() ? ":" : "", more);
+  } else if (line.words.find("NCCL error in: ") != std::string_view::npos) {
+    const std::string_view last_error = last_error_of_nccl(further);
+    if (!last_error.empty()) text += fmt::format("; last error: {}", last_error);
+  }
+  return text;
+}
+
+}  // namespace muster

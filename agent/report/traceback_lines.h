@@ -1,0 +1,76 @@
+// The lines of one traceback behind the prefix that its first line has, and what each of them is:
+// the vocabulary of the traceback reader (python_words.cc) and of its part for rich's boxes
+// (rich_words.cc). Pure.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/report/exception_chain.h"
+#include "agent/report/message_lines.h"
+
+namespace muster {
+
+struct TracebackHeader {
+  enum class Form { plain, group, rich };
+
+  Form form = Form::plain;
+  std::string_view prefix;  // What stands before it in its line.
+};
+
+std::optional<TracebackHeader> find_header(std::string_view line);
+
+// "pkg.module.SomeError: words".
+struct ExceptionLine {
+  std::string_view type;
+  std::string_view words;
+  bool has_colon = false;  // Words were to follow, if only on the next line.
+};
+
+// None: the line cannot be one.
+std::optional<ExceptionLine> parse_exception_line(std::string_view line);
+
+// How the sentence between two tracebacks of a chain begins; nothing: it is none.
+RaisedException::After link_of(std::string_view line);
+
+// Whether that line opens another message, or an entry of a log.
+bool opens_something(const MessageLines& lines, size_t at);
+
+class TracebackLines {
+ public:
+  TracebackLines(const MessageLines& lines, size_t at, std::string_view prefix);
+
+  size_t at() const { return at_; }
+  void next() { ++at_; }
+  void go_to(size_t at) { at_ = at; }
+  const MessageLines& all() const { return lines_; }
+
+  // torch's excepthook prints nothing but the message behind its tag, so all of it belongs.
+  bool by_excepthook() const { return by_excepthook_; }
+
+  // The line behind the prefix; none: it does not belong to this traceback, or there is no more.
+  std::optional<std::string_view> body(size_t at) const;
+  std::optional<std::string_view> body() const { return body(at_); }
+  bool is_blank(size_t at) const;
+
+  // Of this traceback's prefix.
+  std::optional<TracebackHeader> header() const;
+
+ private:
+  const MessageLines& lines_;
+  size_t at_;
+  std::string prefix_;
+  bool by_excepthook_ = false;
+};
+
+// The text of an exception in one line. `further`: the lines of its message behind the first.
+std::string exception_text(const ExceptionLine& line, const std::vector<std::string>& further);
+
+// Behind rich's box, whose header is the current line: the exception, whose words rich has broken
+// into lines of the terminal's width. None: the box is cut off.
+std::optional<RaisedException> read_rich_block(TracebackLines& lines);
+
+}  // namespace muster
