@@ -38,10 +38,19 @@ struct Exception {
   bool is_recorded = false;  // In an error file: then it is what ended the worker.
 };
 
+// The call stack says more than the message, which is that of the last exception of a chain alone:
+// it gets the same words there as on a stderr. A handler of the user's may record another one.
+std::string words_of(const WorkerError& error) {
+  const std::string message = first_line(error.message);
+  const bool same = error.callstack.find(message) != std::string::npos;
+  std::string words = same ? last_words(error.callstack) : std::string();
+  return words.empty() ? message : words;
+}
+
 Exception exception_of(const WorkerFailure& failure) {
   if (failure.error_file_content) {
     const std::optional<WorkerError> error = parse_error_file(*failure.error_file_content);
-    if (error && !error->message.empty()) return {first_line(error->message), true};
+    if (error && !error->message.empty()) return {words_of(*error), true};
   }
   return {last_words(failure.stderr_tail), false};
 }

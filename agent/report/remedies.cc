@@ -16,8 +16,21 @@ constexpr std::string_view kGpuMemoryRemedy =
     "it";
 constexpr std::string_view kGpuKernelRemedy =
     "GPU errors surface late: run again with CUDA_LAUNCH_BLOCKING=1 to see the call that is guilty";
+constexpr std::string_view kNoGpuRemedy =
+    "no GPU is visible: check CUDA_VISIBLE_DEVICES and `nvidia-smi -L`, or use the backend gloo";
 constexpr std::string_view kNcclRemedy =
     "run again with NCCL_DEBUG=INFO: NCCL prints its reason on the rank that failed first";
+constexpr std::string_view kInterfaceRemedy =
+    "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names a network interface that is not here: `ip -br "
+    "address` lists them; unset it, or give --iface";
+constexpr std::string_view kNameRemedy =
+    "a host name cannot be resolved: `getent hosts NAME` on this node shows what it knows; use an "
+    "address that all nodes reach";
+constexpr std::string_view kDescriptorRemedy =
+    "raise the descriptor limit before muster starts: ulimit -n 65536";
+constexpr std::string_view kModuleRemedy =
+    "-m takes a module that the Python that ran can import: check its spelling and the current "
+    "folder; --python chooses another Python";
 constexpr std::string_view kPortRemedy =
     "another process has that port: `ss -ltnp` names it; without --master-port muster takes a free "
     "one";
@@ -37,31 +50,57 @@ constexpr std::array kKnownMessages = {
     KnownMessage{"CUDA error: no kernel image is available", FailureClass::gpu,
                  "the program's CUDA code was not built for this GPU: install a build that names "
                  "its architecture"},
+    KnownMessage{"CUDA error: misaligned address", FailureClass::gpu, kGpuKernelRemedy},
+    KnownMessage{"CUDA error: unspecified launch failure", FailureClass::gpu, kGpuKernelRemedy},
+    KnownMessage{"CUDA error: uncorrectable ECC error", FailureClass::gpu,
+                 "the GPU's memory is faulty: `nvidia-smi -q -d ECC` shows it; take the node out "
+                 "and reset the GPU"},
+    KnownMessage{
+        "CUDA-capable device(s) is/are busy or unavailable", FailureClass::gpu,
+        "another process holds the GPU alone: `nvidia-smi` shows it, and its compute mode"},
+    KnownMessage{"Duplicate GPU detected", FailureClass::gpu,
+                 "two ranks use one GPU: call torch.cuda.set_device(LOCAL_RANK), or give "
+                 "--gpu-binding exclusive"},
+    KnownMessage{"ProcessGroupNCCL is only supported with GPUs", FailureClass::gpu, kNoGpuRemedy},
+    KnownMessage{"nccl2 requires at least one CUDA device", FailureClass::gpu, kNoGpuRemedy},
     KnownMessage{"CUDA driver version is insufficient", FailureClass::gpu,
                  "the NVIDIA driver is older than the CUDA runtime needs: update the driver or use "
                  "an older CUDA build"},
     KnownMessage{"Found no NVIDIA driver", FailureClass::gpu,
                  "no NVIDIA driver is here; in a container start it with --gpus all"},
+    KnownMessage{"Bootstrap : no socket interface found", FailureClass::network, kInterfaceRemedy},
     KnownMessage{"NCCL error", FailureClass::network, kNcclRemedy},
     KnownMessage{"ncclSystemError", FailureClass::network, kNcclRemedy},
     KnownMessage{"ncclRemoteError", FailureClass::network, kNcclRemedy},
     KnownMessage{"ncclInternalError", FailureClass::network, kNcclRemedy},
+    KnownMessage{"Unable to find address for: ", FailureClass::network, kInterfaceRemedy},
+    KnownMessage{"Name or service not known", FailureClass::network, kNameRemedy},
+    KnownMessage{"Temporary failure in name resolution", FailureClass::network, kNameRemedy},
     KnownMessage{"EADDRINUSE", FailureClass::network, kPortRemedy},
     KnownMessage{"Address already in use", FailureClass::network, kPortRemedy},
     KnownMessage{"No space left on device", FailureClass::disk,
                  "a disk is full: `df -h` and `df -i` show which"},
     KnownMessage{"Disk quota exceeded", FailureClass::disk,
                  "your quota is used up: `quota -s` shows where"},
-    KnownMessage{"Too many open files", FailureClass::user,
-                 "raise the descriptor limit before muster starts: ulimit -n 65536"},
+    KnownMessage{"Too many open files", FailureClass::user, kDescriptorRemedy},
+    KnownMessage{"received 0 items of ancdata", FailureClass::user, kDescriptorRemedy},
+    KnownMessage{"can't start new thread", FailureClass::user,
+                 "the limit of processes and threads is reached: ulimit -u, docker run "
+                 "--pids-limit, or the pids cgroup; start fewer data-loading processes and "
+                 "threads"},
     KnownMessage{"Cannot allocate memory", FailureClass::oom,
                  "the machine or a limit (ulimit -v) refuses more memory: use fewer or smaller "
                  "workers"},
     KnownMessage{"std::bad_alloc", FailureClass::oom,
                  "the machine or a limit (ulimit -v) refuses more memory: use fewer or smaller "
                  "workers"},
+    KnownMessage{"Error while finding module specification for ", FailureClass::user,
+                 kModuleRemedy},
     KnownMessage{"ModuleNotFoundError: ", FailureClass::user,
                  "that package is not installed for the Python that ran; --python chooses another"},
+    KnownMessage{"No module named ", FailureClass::user, kModuleRemedy},
+    KnownMessage{"Default process group has not been initialized", FailureClass::user,
+                 "call torch.distributed.init_process_group() before the first collective"},
 };
 
 }  // namespace

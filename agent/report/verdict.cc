@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "agent/report/error_file.h"
+#include "agent/report/last_words.h"
 #include "agent/report/others.h"
 #include "agent/report/text.h"
 
@@ -83,10 +84,12 @@ void append_quoted(std::string& text, const std::vector<std::string>& lines) {
     text += line.empty() ? "  |\n" : "  | " + line + "\n";
 }
 
-bool shows(const std::vector<std::string>& lines, std::string_view wanted) {
-  return std::any_of(lines.begin(), lines.end(), [&](const std::string& line) {
-    return line.find(wanted) != std::string::npos;
-  });
+// As it is, or as the sum of a chain of exceptions.
+bool shows(const std::vector<std::string>& lines, std::string_view exception) {
+  std::string all;
+  for (const std::string& line : lines)
+    all += line + '\n';
+  return all.find(exception) != std::string::npos || last_words(all) == exception;
 }
 
 // What the error file adds to a stderr that does not show the exception (it was redirected inside

@@ -43,6 +43,51 @@ TEST(Cause, PrefersTheErrorFileToStderr) {
             (Cause{FailureClass::user, "exited with 3: KeyError: 'x'", "KeyError: 'x'", ""}));
 }
 
+TEST(Cause, IsTheSameWithTorchsErrorFileAndWithout) {
+  const std::string message = "ModuleNotFoundError: No module named 'nosuchmodule'";
+  const Cause expected{
+      FailureClass::user, "exited with 1: " + message, message,
+      "that package is not installed for the Python that ran; --python chooses another"};
+  WorkerFailure failure = sample_failure(1, ExitStatus::exited(1));
+  failure.stderr_tail =
+      "[rank1]: Traceback (most recent call last):\n"
+      "[rank1]:   File \"/w/train.py\", line 8, in <module>\n"
+      "[rank1]:     main()\n"
+      "[rank1]: " +
+      message + "\n";
+  EXPECT_EQ(classify(failure, {}), expected);
+  failure.error_file_content = recorded_error(
+      message, R"(Traceback (most recent call last):\n  File a\n)" + message + R"(\n)", "10");
+  EXPECT_EQ(classify(failure, {}), expected);
+}
+
+TEST(Cause, TakesAChainFromTheCallStackOfTheErrorFile) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
+  const std::string stack =
+      R"(Traceback (most recent call last):\n  File a\nKeyError: 'lr'\n\n)"
+      R"(The above exception was the direct cause of the following exception:\n\n)"
+      R"(Traceback (most recent call last):\n  File a\nRuntimeError: no lr\n)";
+  failure.error_file_content = recorded_error("RuntimeError: no lr", stack, "10");
+  EXPECT_EQ(classify(failure, {}).exception, "RuntimeError: no lr (caused by KeyError: 'lr')");
+}
+
+TEST(Cause, BelievesAHandlerThatRecordsAnotherErrorThanItsCallStack) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
+  failure.error_file_content =
+      recorded_error("the reactor is cold",
+                     R"(Traceback (most recent call last):\n  File a\nKeyError: 'x'\n)", "10");
+  EXPECT_EQ(classify(failure, {}).exception, "the reactor is cold");
+}
+
+TEST(Cause, OfAModuleThatPythonDoesNotFindHasItsRemedy) {
+  const Cause cause = classify_status(ExitStatus::exited(1), {},
+                                      "/opt/venv/bin/python3: No module named nosuchmodule\n");
+  EXPECT_EQ(cause.sentence, "exited with 1: No module named nosuchmodule");
+  EXPECT_EQ(cause.remedy,
+            "-m takes a module that the Python that ran can import: check its spelling and the "
+            "current folder; --python chooses another Python");
+}
+
 TEST(Cause, UsesStderrWhenTheErrorFileSaysNothing) {
   WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
   failure.stderr_tail = kTraceback;

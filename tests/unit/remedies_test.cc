@@ -55,7 +55,37 @@ const std::vector<Example>& examples() {
       {"OSError: [Errno 24] Too many open files", FailureClass::user, "ulimit -n"},
       {"OSError: [Errno 12] Cannot allocate memory", FailureClass::oom, "memory"},
       {"std::bad_alloc: std::bad_alloc", FailureClass::oom, "memory"},
-      {"ModuleNotFoundError: No module named 'torch'", FailureClass::user, "--python"},
+      {"ModuleNotFoundError: No module named 'torch'", FailureClass::user, "package"},
+      {"/usr/bin/python3: No module named pkg.trian", FailureClass::user, "-m takes a module"},
+      {"/usr/bin/python3: Error while finding module specification for 'pkg.train' "
+       "(ModuleNotFoundError: No module named 'pkg')",
+       FailureClass::user, "-m takes a module"},
+      {"RuntimeError: CUDA error: misaligned address", FailureClass::gpu, "CUDA_LAUNCH_BLOCKING"},
+      {"RuntimeError: CUDA error: unspecified launch failure", FailureClass::gpu,
+       "CUDA_LAUNCH_BLOCKING"},
+      {"torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered", FailureClass::gpu,
+       "ECC"},
+      {"RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+       FailureClass::gpu, "compute mode"},
+      {"torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, invalid usage (run "
+       "with NCCL_DEBUG=WARN for details), NCCL version 2.30.7; last error: Duplicate GPU detected "
+       ": rank 1 and rank 0 both on CUDA device 3b000",
+       FailureClass::gpu, "set_device"},
+      {"ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+       FailureClass::gpu, "gloo"},
+      {"RuntimeError: nccl2 requires at least one CUDA device", FailureClass::gpu, "gloo"},
+      {"NCCL WARN Bootstrap : no socket interface found", FailureClass::network, "--iface"},
+      {"RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to "
+       "find address for: eth9",
+       FailureClass::network, "GLOO_SOCKET_IFNAME"},
+      {"socket.gaierror: [Errno -2] Name or service not known", FailureClass::network, "getent"},
+      {"socket.gaierror: [Errno -3] Temporary failure in name resolution", FailureClass::network,
+       "getent"},
+      {"RuntimeError: received 0 items of ancdata", FailureClass::user, "ulimit -n"},
+      {"RuntimeError: can't start new thread", FailureClass::user, "ulimit -u"},
+      {"ValueError: Default process group has not been initialized, please make sure to call "
+       "init_process_group.",
+       FailureClass::user, "init_process_group()"},
   };
   return list;
 }
