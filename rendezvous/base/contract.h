@@ -43,6 +43,8 @@ inline constexpr std::string_view kMaxRestarts = "TORCHELASTIC_MAX_RESTARTS";
 inline constexpr std::string_view kRunId = "TORCHELASTIC_RUN_ID";
 inline constexpr std::string_view kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
 inline constexpr std::string_view kErrorFile = "TORCHELASTIC_ERROR_FILE";
+// Ours: where the worker library leaves what it told the program of a failure; failure_record.h.
+inline constexpr std::string_view kFailureFile = "MUSTER_FAILURE_FILE";
 inline constexpr std::string_view kSignalsToHandle = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr std::string_view kTimerFile = "TORCHELASTIC_TIMER_FILE";
 inline constexpr std::string_view kEnableFileTimer = "TORCHELASTIC_ENABLE_FILE_TIMER";
