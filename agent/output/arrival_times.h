@@ -1,0 +1,50 @@
+// When the bytes of a stream came, for those that a TailBuffer still holds: what orders the last
+// words of two workers. Bytes that come within a millisecond of each other share one entry, so a
+// worker that prints all the time costs a few kilobytes. Pure.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "rendezvous/base/time.h"
+
+namespace muster {
+
+class ArrivalTimes {
+ public:
+  static constexpr size_t kEntriesMax = 512;
+
+  // `total`: bytes that ever came, those of now included. `now` never goes back.
+  void add(uint64_t total, Instant now) {
+    if (!entries_.empty() && now - entries_.back().first_at < kOneMoment) {
+      entries_.back().total = total;
+      return;
+    }
+    entries_.push_back({total, now});
+    if (entries_.size() > kEntriesMax) entries_.pop_front();
+  }
+
+  // When the byte at `offset` of the whole stream came, to a millisecond; later than it did, where
+  // that is no longer known; nothing, where it has not come.
+  std::optional<Instant> at(uint64_t offset) const {
+    const auto entry =
+        std::upper_bound(entries_.begin(), entries_.end(), offset,
+                         [](uint64_t wanted, const Entry& one) { return wanted < one.total; });
+    if (entry == entries_.end()) return std::nullopt;
+    return entry->first_at;
+  }
+
+ private:
+  static constexpr Duration kOneMoment = std::chrono::milliseconds(1);
+
+  struct Entry {
+    uint64_t total = 0;
+    Instant first_at{};
+  };
+  std::deque<Entry> entries_;
+};
+
+}  // namespace muster
