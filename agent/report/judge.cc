@@ -1,0 +1,296 @@
+#include "agent/report/judge.h"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <map>
+#include <utility>
+
+#include "rendezvous/base/error.h"
+
+namespace muster {
+namespace {
+
+constexpr Duration kSameMoment = std::chrono::milliseconds(1);
+
+enum class Order : uint8_t { before, same, after };
+
+// The signal that ended a process; 0: none did. A shell that ran the program reports as 128 + n
+// those that a program meets by a fault of its own.
+int fatal_signal(const WorkerSigns& worker) {
+  if (!worker.status || worker.by_stop) return 0;
+  if (worker.status->kind == ExitStatus::Kind::signaled) return worker.status->value;
+  constexpr std::array kFaults = {SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGSEGV};
+  const auto* const found = std::ranges::find(kFaults, worker.status->value - 128);
+  return found == kFaults.end() ? 0 : *found;
+}
+
+// Rules a and b. What a process printed before a fault, or before it was killed, is not why it
+// ended.
+bool is_victim(const WorkerSigns& worker) {
+  const int signal = fatal_signal(worker);
+  if (signal == SIGPIPE) return true;
+  return worker.blame && (signal == 0 || signal == SIGABRT);
+}
+
+// As far as the worker alone can tell: the culprit is one of those that failed later.
+Part part_of(const WorkerSigns& worker) {
+  if (worker.declared) return Part::failed_later;
+  if (worker.status && worker.status->success()) return Part::bystander;
+  const bool failed = worker.status && !worker.by_stop;
+  if (!failed && !worker.raised) return Part::bystander;
+  if (worker.at_stop == WorkerSigns::AtStop::running && !worker.raised) return Part::crashed;
+  return is_victim(worker) ? Part::victim : Part::failed_later;
+}
+
+Instant began(const WorkerSigns& worker) {
+  return worker.raised.value_or(worker.ended);
+}
+
+// How far two instants of two workers may be apart and still be one.
+Duration doubt(const WorkerSigns& a, const WorkerSigns& b) {
+  const bool one_clock = a.node_rank == b.node_rank;
+  return kSameMoment + a.raised_error + b.raised_error +
+         (one_clock ? Duration{0} : a.clock_error + b.clock_error);
+}
+
+Order compare_times(const WorkerSigns& a, const WorkerSigns& b) {
+  const Duration apart = began(b) - began(a);
+  if (apart > doubt(a, b)) return Order::before;
+  return apart < -doubt(a, b) ? Order::after : Order::same;
+}
+
+// Rule b, but for a signal whose process still printed something after the other one's exception,
+// and for an abort, which is a program's own way to end as an exception is.
+bool signal_is_first(const WorkerSigns& signalled, const WorkerSigns& other) {
+  if (!other.raised) return true;
+  if (fatal_signal(signalled) == SIGABRT) return false;
+  if (!signalled.active_until) return true;
+  return *signalled.active_until <= *other.raised + doubt(signalled, other);
+}
+
+struct Comparison {
+  Order order = Order::same;
+  Reason reason = Reason::died_first;
+};
+
+// Rules b to d and f.
+Comparison compare(const WorkerSigns& a, const WorkerSigns& b) {
+  const bool a_by_signal = fatal_signal(a) != 0;
+  const bool b_by_signal = fatal_signal(b) != 0;
+  if (a_by_signal && !b_by_signal && signal_is_first(a, b))
+    return {Order::before, Reason::fatal_signal};
+  if (b_by_signal && !a_by_signal && signal_is_first(b, a))
+    return {Order::after, Reason::fatal_signal};
+  return {compare_times(a, b), a.raised || b.raised ? Reason::raised_first : Reason::died_first};
+}
+
+// One is named first in any case.
+bool stands_before(const WorkerSigns& a, const WorkerSigns& b, Order order) {
+  if (order != Order::same) return order == Order::before;
+  if (a.node_rank == b.node_rank && !a.raised && !b.raised) return a.order < b.order;
+  return began(a) < began(b);
+}
+
+// One attempt before the judge.
+class Case {
+ public:
+  Case(const std::vector<WorkerSigns>& workers, const std::vector<LostNode>& lost)
+      : workers_(workers), lost_(lost) {
+    for (const WorkerSigns& worker : workers)
+      verdict_.parts.push_back(part_of(worker));
+  }
+
+  AttemptVerdict decide() {
+    const std::vector<size_t> own = all_of(Part::failed_later);
+    const std::vector<size_t> victims = all_of(Part::victim);
+    const bool victims_decide = own.empty() || is_echo_only(own, victims);
+    if (victims_decide && name_the_named(victims)) return std::move(verdict_);
+    if (!own.empty()) {
+      name_first(own);
+      if (is_explained_by_loss(workers_[*verdict_.culprit])) name_lost(0);
+    } else if (victims.empty()) {
+      if (!lost_.empty()) name_lost(0);
+    } else if (is_explained_by_loss(workers_[first_of_victims(victims)])) {
+      name_lost(0);
+    } else if (!name_first_to_leave(victims)) {
+      name(first_of_victims(victims), Reason::first_victim);
+    }
+    return std::move(verdict_);
+  }
+
+ private:
+  std::vector<size_t> all_of(Part part) const {
+    std::vector<size_t> found;
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (verdict_.parts[i] == part) found.push_back(i);
+    }
+    return found;
+  }
+
+  void name(size_t worker, Reason reason) {
+    verdict_.culprit = worker;
+    verdict_.parts[worker] = Part::culprit;
+    verdict_.reason = reason;
+  }
+
+  void name_lost(size_t node) {
+    if (verdict_.culprit) verdict_.parts[*verdict_.culprit] = Part::failed_later;
+    std::ranges::replace(verdict_.parts, Part::simultaneous, Part::failed_later);
+    verdict_.culprit.reset();
+    verdict_.lost = node;
+    verdict_.reason = Reason::node_lost;
+  }
+
+  // The weakest rule that it took to set the first one apart from all others is the reason.
+  void name_first(const std::vector<size_t>& own) {
+    size_t first = own.front();
+    for (const size_t next : own) {
+      const Comparison with = compare(workers_[next], workers_[first]);
+      if (next != first && stands_before(workers_[next], workers_[first], with.order)) first = next;
+    }
+    Reason reason = Reason::only_failure;
+    for (const size_t other : own) {
+      if (other == first) continue;
+      const Comparison with = compare(workers_[first], workers_[other]);
+      reason = std::max(reason, with.reason);
+      if (with.order == Order::same) verdict_.parts[other] = Part::simultaneous;
+    }
+    name(first, reason);
+  }
+
+  // A worker that left without a word, and without a fault, after a victim had named somebody else
+  // is one more victim.
+  bool is_echo_only(const std::vector<size_t>& own, const std::vector<size_t>& victims) const {
+    return std::ranges::all_of(own, [&](size_t silent) {
+      const WorkerSigns& worker = workers_[silent];
+      if (worker.raised || worker.declared || fatal_signal(worker) != 0) return false;
+      return std::ranges::any_of(victims, [&](size_t victim) {
+        const std::vector<int>& named =
+            workers_[victim].blame ? workers_[victim].blame->ranks : std::vector<int>{};
+        const bool names_another =
+            !named.empty() && std::ranges::find(named, worker.rank) == named.end();
+        return names_another && compare_times(workers_[victim], worker) == Order::before;
+      });
+    });
+  }
+
+  // Rule e: the rank that most victims name, if it can be one that kept them waiting: it left, or
+  // still ran when the stop came, or its node was lost. What a victim says of a victim is followed.
+  bool name_the_named(const std::vector<size_t>& victims) {
+    std::map<int, int> votes;
+    for (const size_t victim : victims) {
+      if (!workers_[victim].blame) continue;
+      for (const int rank : workers_[victim].blame->ranks) {
+        if (rank != workers_[victim].rank) ++votes[rank];
+      }
+    }
+    while (!votes.empty()) {
+      const auto most =
+          std::ranges::max_element(votes, {}, [](const auto& one) { return one.second; });
+      if (name_rank(most->first)) return true;
+      votes.erase(most);
+    }
+    return false;
+  }
+
+  bool name_rank(int rank) {
+    for (size_t i = 0; i < lost_.size(); ++i) {
+      if (std::ranges::find(lost_[i].ranks, rank) == lost_[i].ranks.end()) continue;
+      name_lost(i);
+      return true;
+    }
+    const auto found = std::ranges::find(workers_, rank, &WorkerSigns::rank);
+    if (found == workers_.end()) return false;
+    const auto index = static_cast<size_t>(found - workers_.begin());
+    const Part part = verdict_.parts[index];
+    if (part != Part::bystander && part != Part::crashed) return false;
+    name(index, Reason::named);
+    return true;
+  }
+
+  bool name_first_to_leave(const std::vector<size_t>& victims) {
+    const WorkerSigns& first_victim = workers_[first_of_victims(victims)];
+    std::optional<size_t> first;
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      const WorkerSigns& worker = workers_[i];
+      if (!worker.status || !worker.status->success() || worker.declared) continue;
+      if (worker.ended > began(first_victim) + doubt(worker, first_victim)) continue;
+      if (!first ||
+          stands_before(worker, workers_[*first], compare_times(worker, workers_[*first])))
+        first = i;
+    }
+    if (first) name(*first, Reason::left_early);
+    return first.has_value();
+  }
+
+  size_t first_of_victims(const std::vector<size_t>& victims) const {
+    size_t first = victims.front();
+    for (const size_t next : victims) {
+      const Order order = compare_times(workers_[next], workers_[first]);
+      if (next != first && stands_before(workers_[next], workers_[first], order)) first = next;
+    }
+    return first;
+  }
+
+  // A worker that failed while the node was still heard was first. Between that and the node's end
+  // a fault is the worker's own, and an exit code may be the loss's doing.
+  bool is_explained_by_loss(const WorkerSigns& worker) const {
+    if (lost_.empty()) return false;
+    const Instant failed = began(worker) + worker.clock_error + worker.raised_error;
+    if (failed < lost_.front().last_heard) return false;
+    return is_victim(worker) || fatal_signal(worker) == 0 || failed >= lost_.front().gone_by;
+  }
+
+  const std::vector<WorkerSigns>& workers_;
+  const std::vector<LostNode>& lost_;
+  AttemptVerdict verdict_;
+};
+
+}  // namespace
+
+AttemptVerdict judge(const std::vector<WorkerSigns>& workers, const std::vector<LostNode>& lost) {
+  return Case(workers, lost).decide();
+}
+
+const char* part_name(Part part) {
+  switch (part) {
+    case Part::bystander:
+      return "bystander";
+    case Part::culprit:
+      return "culprit";
+    case Part::simultaneous:
+      return "simultaneous";
+    case Part::failed_later:
+      return "failed_later";
+    case Part::victim:
+      return "victim";
+    case Part::crashed:
+      return "crashed";
+  }
+  CHECK(false);
+}
+
+const char* reason_name(Reason reason) {
+  switch (reason) {
+    case Reason::only_failure:
+      return "only_failure";
+    case Reason::fatal_signal:
+      return "fatal_signal";
+    case Reason::raised_first:
+      return "raised_first";
+    case Reason::died_first:
+      return "died_first";
+    case Reason::named:
+      return "named";
+    case Reason::left_early:
+      return "left_early";
+    case Reason::node_lost:
+      return "node_lost";
+    case Reason::first_victim:
+      return "first_victim";
+  }
+  CHECK(false);
+}
+
+}  // namespace muster
