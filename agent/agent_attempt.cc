@@ -12,7 +12,9 @@
 #include "agent/agent_loop.h"
 #include "agent/placement/device_users.h"
 #include "agent/placement/proc_devices.h"
+#include "agent/report/failure_wire.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/net/drive.h"
 
 namespace muster {
 namespace {
@@ -24,22 +26,43 @@ constexpr auto kLastWordsPatience = std::chrono::seconds(2);
 constexpr auto kStuckPoll = std::chrono::milliseconds(200);
 constexpr size_t kErrorFileBytesMax = 1 << 20;
 
+struct LeftFile {
+  std::string content;
+  WallTime written;
+};
+
 // Runs on the output thread, which may wait for a disk, but not for ever: what a worker puts in the
 // place of its error file may be a FIFO, or a link to something that is nobody's business.
-std::optional<std::string> read_error_file(const std::string& path) {
+std::optional<LeftFile> read_left_file(const std::string& path, size_t bytes_max) {
   if (path.empty()) return std::nullopt;
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   struct stat info{};
   if (!fd || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
-  std::string content(kErrorFileBytesMax, '\0');
+  LeftFile file;
+  file.content.resize(bytes_max);
   size_t size = 0;
   ssize_t n = 0;
-  while (size < content.size() &&
-         (n = read(fd.get(), content.data() + size, content.size() - size)) > 0) {
+  while (size < bytes_max &&
+         (n = read(fd.get(), file.content.data() + size, bytes_max - size)) > 0) {
     size += static_cast<size_t>(n);
   }
-  content.resize(size);
-  return content;
+  file.content.resize(size);
+  file.written = WallTime(std::chrono::seconds(info.st_mtim.tv_sec) +
+                          std::chrono::nanoseconds(info.st_mtim.tv_nsec));
+  return file;
+}
+
+// What one worker left, on the output thread.
+WorkerRemains collect_remains(WorkerPrinted printed, const WorkerFiles& files) {
+  WorkerRemains remains;
+  remains.printed = std::move(printed);
+  if (auto error = read_left_file(files.error_file, kErrorFileBytesMax)) {
+    remains.error_file = std::move(error->content);
+    remains.error_file_written = error->written;
+  }
+  if (const auto library = read_left_file(files.failure_file, kFailureRecordBytesMax))
+    remains.library = parse_failure_record(library->content);
+  return remains;
 }
 
 double positive_seconds(const std::string& text) {
@@ -83,24 +106,21 @@ void AgentLoop::wait_for_device_memory(group::RequestRound request,
 
 void AgentLoop::on(const group::RequestRound& effect) {
   if (undrained_) drain();  // No worker could be started, so nobody has said that all are gone.
-  // A node that has nothing to tell but that its workers are gone says so at once: the others must
-  // not wait for its disk or its console with the next round, or with the verdict.
-  if (coordinated_ && !failure_) return prepare_round(effect);
   const auto told = std::make_shared<bool>(false);
   const auto go_on = [this, effect, told] {
     if (std::exchange(*told, true)) return;
-    report_failure_detail();
-    say_restart(Duration{0});
+    if (!coordinated_) say_restart();
     prepare_round(effect);
   };
-  when_drained(go_on);
-  if (*told || !coordinated_) return;
-  // Nor for the last words of the culprit, if these do not come.
-  last_words_limit_.expires_after(kLastWordsPatience);
-  last_words_limit_.async_wait([this, go_on, told](boost::system::error_code error) {
-    if (error || *told) return;
-    failure_.reset();
+  when_drained([this, go_on, epoch = job_round_.epoch] {
+    report_evidence(epoch);
     go_on();
+  });
+  if (*told || !coordinated_) return;
+  // The others do not wait long for a node's disk with the next round, or with the verdict.
+  last_words_limit_.expires_after(kLastWordsPatience);
+  last_words_limit_.async_wait([go_on](boost::system::error_code error) {
+    if (!error) go_on();
   });
 }
 
@@ -147,6 +167,7 @@ void AgentLoop::open_round(const group::RequestRound& request) {
   never_again_ = false;
   round_ = round_view(coordinated_ ? job_round_.restarts : request.restart_count);
   processes_.begin_attempt(setup_.workers);
+  stop_began_ = false;
   stuck_polls_.assign(static_cast<size_t>(setup_.workers), 0);
   AttemptPlan plan;
   plan.restart_count = round_.restart_count;
@@ -186,11 +207,11 @@ void AgentLoop::on_streams(int attempt, Result<std::vector<WorkerStreams>> strea
   undrained_ = true;
   if (std::exchange(round_dropped_, false)) return drop_round();
   std::vector<WorkerTraces> traces;
-  error_file_paths_.clear();
+  files_.clear();
   for (size_t i = 0; i < streams_.size(); ++i) {
     traces.push_back({streams_[i].out_log, streams_[i].err_log, streams_[i].error_file,
                       setup_.placement.workers[i].device});
-    error_file_paths_.push_back(streams_[i].error_file);
+    files_.push_back({streams_[i].error_file, streams_[i].failure_file});
   }
   oom_.snapshot();
   const Duration took = std::chrono::steady_clock::now() - round_requested_;
@@ -225,6 +246,7 @@ SpawnRequest AgentLoop::spawn_request(int local_rank) {
   variables.local_rank = local_rank;
   variables.shown_local_rank = placement.local_rank;
   variables.error_file = streams_[index].error_file;
+  variables.failure_file = streams_[index].failure_file;
   variables.signals_to_handle = spec_.signals_to_handle;
   if (file_timer_) variables.timer_file = file_timer_->path();
   variables.omp_num_threads = setup_.omp_num_threads;
@@ -298,6 +320,7 @@ void AgentLoop::on_group_empty() {
     empty_while_spawning_ = true;
     return;
   }
+  if (stop_began_) record_->stop_ended();
   drain();
   drive_->post(group::GroupEmpty{attempt_});
 }
@@ -309,11 +332,12 @@ void AgentLoop::drain() {
   streams_.clear();  // Streams of workers that were never started would keep the drain from its end
                      // of file.
   if (std::exchange(draining_, true)) return;
-  output_->drain([this, paths = error_file_paths_, run_dir = folders_.run_dir](DrainReport report) {
+  output_->drain([this, files = files_, run_dir = folders_.run_dir](DrainReport report) {
     AttemptRemains remains;
-    remains.err_tails = std::move(report.err_tails);
-    for (const std::string& path : paths)
-      remains.error_files.push_back(read_error_file(path));
+    for (size_t i = 0; i < report.workers.size(); ++i) {
+      remains.workers.push_back(collect_remains(std::move(report.workers[i]),
+                                                i < files.size() ? files[i] : WorkerFiles{}));
+    }
     EvidenceRequest disk;
     disk.log_dir = run_dir;
     remains.full_log_disk = gather_evidence(disk).full_log_disk;
@@ -325,9 +349,18 @@ void AgentLoop::on_drained(const AttemptRemains& remains) {
   if (!std::exchange(undrained_, false)) return;
   draining_ = false;
   record_->attempt_drained(remains);
+  keep_evidence();
   const auto next = std::exchange(after_drain_, {});
   for (const auto& step : next)
     step();
+}
+
+// What the judge saw, for whoever wants to know why it decided as it did.
+void AgentLoop::keep_evidence() {
+  if (!stop_began_ || !record_->has_evidence()) return;
+  const Instant now = to_instant(std::chrono::steady_clock::now());
+  output_->write_file(fmt::format("evidence_{}.json", attempt_),
+                      evidence_file(record_->evidence(), now));
 }
 
 void AgentLoop::when_drained(std::function<void()> next) {
@@ -343,11 +376,18 @@ void AgentLoop::on_timer_expired(const FileTimerExpiry& expiry) {
     say(fmt::format(
         "timer '{}' of process {} has expired: {}", expiry.scope, expiry.pid,
         expiry.signal > 0 ? "sending " + signal_name(expiry.signal) : "nothing was asked for"));
-    record_->note(JobEventKind::timer_expired, expiry.scope, expiry.signal);
-    record_->timer_expired(expiry.pid, expiry.scope);
+    record_->timer_expired(expiry.pid, local_rank_of(expiry.pid), expiry.signal, expiry.scope);
     if (expiry.signal > 0) signal_process(process, expiry.signal);
     return;
   }
+}
+
+// -1 for what is no worker itself.
+int AgentLoop::local_rank_of(pid_t pid) const {
+  for (int rank = 0; rank < setup_.workers; ++rank) {
+    if (processes_.pid(rank) == pid) return rank;
+  }
+  return -1;
 }
 
 // Uninterruptible sleep has no notification, so this is the one poll there is, and only where the

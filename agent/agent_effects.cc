@@ -67,21 +67,37 @@ void AgentLoop::on(const group::Spawn& effect) {
 
 void AgentLoop::on(const group::WorkerFailed& effect) {
   failed_ = effect;
-  if (!effect.culprit.why.empty()) {
-    record_->declared_failed(effect.culprit.local_rank, effect.culprit.why);
-  }
-  report_failure(effect.culprit, std::exchange(never_again_, false));
+  if (!effect.first.why.empty())
+    record_->declared_failed(effect.first.local_rank, effect.first.why);
+  report_failure(effect.first, std::exchange(never_again_, false));
 }
 
+// Before the first signal: what the workers do after it may be its effect.
 void AgentLoop::on(const group::Stop& effect) {
-  record_->stop_sent(effect.signal);
+  begin_stop(effect.signal);
   processes_.stop(effect.signal);
 }
 
 void AgentLoop::on(const group::Kill&) {
-  record_->kill_sent();
-  record_->note(JobEventKind::killing);
+  begin_stop(SIGKILL);
+  std::string whom;
+  for (const ProcessEntry& process : processes_.descendants()) {
+    if (!is_over(process))
+      whom += fmt::format("{}{} ({})", whom.empty() ? "" : ", ", process.pid, process.name);
+  }
+  record_->kill_sent(whom);
   processes_.kill();
+}
+
+void AgentLoop::begin_stop(int signal) {
+  if (std::exchange(stop_began_, true)) return;
+  output_->mark_stop();
+  record_->stop_begins(signal, grace(), processes_.look());
+}
+
+Duration AgentLoop::grace() const {
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(spec_.shutdown_timeout_s));
 }
 
 void AgentLoop::on(const group::ReportStopping& effect) {
@@ -90,14 +106,12 @@ void AgentLoop::on(const group::ReportStopping& effect) {
     ranks.push_back(round_.base_rank + local_rank);
   const std::string who = ranks.empty() ? "processes that the ranks started" : ranks_text(ranks);
   const bool asked = effect.reason == group::StopReason::requested;
-  const Duration grace =
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(spec_.shutdown_timeout_s));
   if (effect.killing) {
     if (effect.left > Duration{0}) {
       say(fmt::format("{} got SIGKILL; given up in {} if still there", who,
                       duration_text(effect.left)));
     }
-  } else if (effect.left >= grace) {
+  } else if (effect.left >= grace()) {
     // The first line of the countdown. After a failure it comes only when somebody takes long.
     if (!asked) return;
     say(fmt::format("{}: stopping {}; SIGKILL in {} (repeat to kill now)",
@@ -151,13 +165,8 @@ void AgentLoop::on(const group::Note& effect) {
 // Said once the attempt's output is complete, so that the line stands below what it is about.
 void AgentLoop::say_restart(Duration delay) {
   if (!failed_) return;
-  const group::WorkerFailed failed = *failed_;
-  failed_.reset();
-  // With other nodes the budget is the job's; whether it is spent, the verdict says.
-  const int left =
-      coordinated_ ? spec_.max_restarts - job_round_.restarts - 1 : failed.restarts_left;
-  if (left < 0) return;
-  const std::string line = record_->restart_line(failed.culprit.local_rank, left, delay);
+  const int left = std::exchange(failed_, std::nullopt)->restarts_left;
+  const std::string line = record_->restart_line(left, delay);
   if (!line.empty()) say(line);
 }
 
@@ -197,6 +206,7 @@ void AgentLoop::end(const group::Outcome& outcome) {
     file_timer_->close();
     output_->perform([path = file_timer_->path()] { unlink(path.c_str()); });
   }
+  if (coordinated_) report_evidence(job_round_.epoch);
   JobReport report = record_->finish(outcome);
   if (job_end_) apply_end(report, *job_end_);
   if (report.end == JobEnd::unkillable) {

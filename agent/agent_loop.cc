@@ -182,8 +182,7 @@ void AgentLoop::begin_group() {
   options.coordinated = coordinated_;
   options.workers = setup_.workers;
   options.max_restarts = spec_.max_restarts;
-  options.grace =
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(spec_.shutdown_timeout_s));
+  options.grace = grace();
   options.leftovers_grace = std::min(options.leftovers_grace, options.grace);
   group_.emplace(options);
   drive_.emplace(io_, *group_, [this](const group::Effect& effect) { perform(effect); });
@@ -260,6 +259,7 @@ void AgentLoop::request_stop(int signal) {
     return leave(exit_code_);
   }
   record_->note(JobEventKind::signal_received, {}, signal);
+  record_->stop_requested();
   if (drive_ && coordinated_ && !group_->finished()) {
     // The others hear of it before anybody's grace begins.
     if (leaving_signal_) return;

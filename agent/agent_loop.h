@@ -83,6 +83,8 @@ class AgentLoop {
   void on(const group::WorkerFailed& effect);
   void on(const group::Stop& effect);
   void on(const group::Kill& effect);
+  void begin_stop(int signal);
+  Duration grace() const;
   void on(const group::ReportStopping& effect);
   void on(const group::WatchLeftovers& effect);
   void on(const group::ReportLeftovers& effect);
@@ -112,18 +114,22 @@ class AgentLoop {
   void on_group_empty();
   void drain();
   void on_drained(const AttemptRemains& remains);
+  void keep_evidence();
   void when_drained(std::function<void()> next);
   void gather(const WorkerExit& exit);
   void on_timer_expired(const FileTimerExpiry& expiry);
+  int local_rank_of(pid_t pid) const;
   void watch_uninterruptible();
 
   // ---- the other nodes (agent_rendezvous.cc)
   void find_token(std::function<void(std::string)> next);
   bool open_meeting(const std::string& token);
   void request_round(const group::RequestRound& request);
-  void report_failure(const group::Culprit& culprit, bool final);
+  void report_failure(const group::FirstFailure& first, bool final);
   void report_failure(const Error& error, int local_rank);
-  void report_failure_detail();
+  void report_evidence(membership::Epoch epoch);
+  void tell_evidence(membership::Epoch epoch);
+  void say_job_restart();
   void on_round(const membership::Round& round);
   void export_interface();
   void on_stop_order(const member::StopWorkers& stop);
@@ -132,7 +138,7 @@ class AgentLoop {
   void on_meeting_failed(const Error& error);
 
   // ---- the end (agent_effects.cc)
-  void say_restart(Duration delay);
+  void say_restart(Duration delay = Duration{0});
   void end(const group::Outcome& outcome);
   void fail_early(const Error& error);
   void say_goodbye();
@@ -176,8 +182,9 @@ class AgentLoop {
   RoundView round_;
   std::chrono::steady_clock::time_point round_requested_;
   std::vector<WorkerStreams> streams_;  // Of the attempt; emptied rank by rank as workers start.
-  std::vector<std::string> error_file_paths_;
-  std::vector<int> stuck_polls_;  // How often each worker was seen in state D, in a row.
+  std::vector<WorkerFiles> files_;      // By local rank.
+  bool stop_began_ = false;             // Of the attempt.
+  std::vector<int> stuck_polls_;        // How often each worker was seen in state D, in a row.
   std::optional<group::WorkerFailed>
       failed_;  // Told to the user when the attempt's output is complete.
   int attempt_ = -1;
@@ -194,7 +201,6 @@ class AgentLoop {
   bool opening_round_ = false;  // A round has formed and its streams are being opened;
   bool round_dropped_ = false;  // it was ended meanwhile.
   std::optional<InterfaceExport> interface_export_;
-  std::optional<membership::Failure> failure_;  // Of this node in this epoch, details to follow.
   bool never_again_ = false;  // The failure that follows is one that no restart can help.
   std::optional<int> leaving_signal_;
   std::optional<membership::End> job_end_;

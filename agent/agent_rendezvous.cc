@@ -1,6 +1,7 @@
 // The agent's part in the rendezvous: what this node's workers do is told to the job's other nodes,
 // and what the others decide is done here. A node that stands alone goes the same way; its Meeting
 // only opens a store.
+#include <algorithm>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -12,6 +13,7 @@
 #include "agent/report/failure_wire.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/membership/job_token.h"
+#include "rendezvous/net/drive.h"
 #include "rendezvous/net/interfaces.h"
 
 namespace muster {
@@ -37,10 +39,14 @@ bool AgentLoop::open_meeting(const std::string& token) {
   handlers.leave_announced = [this] { on_leave_announced(); };
   handlers.ended = [this](const membership::End& end) { on_job_ended(end); };
   handlers.failed = [this](const Error& error) { on_meeting_failed(error); };
-  handlers.say = [this](const std::string& text) { say(text); };
+  handlers.say = [this](const std::string& text) {
+    say(text);
+    if (wanted_round_) record_->note(JobEventKind::waiting, text);
+  };
+  MeetingOptions options = meeting_options(spec_, {setup_.workers, own_hostname(), run_id_, token});
+  options.judge = judge_testimonies;
   Result<std::unique_ptr<Meeting>> meeting =
-      make_meeting(io_, meeting_options(spec_, {setup_.workers, own_hostname(), run_id_, token}),
-                   std::move(handlers));
+      make_meeting(io_, std::move(options), std::move(handlers));
   if (!meeting) {
     fail_early(name_port_owner(meeting.error(), spec_.rendezvous.endpoint_port.value_or(0)));
     return false;
@@ -58,16 +64,16 @@ void AgentLoop::request_round(const group::RequestRound& request) {
   meeting_->ready();
 }
 
-void AgentLoop::report_failure(const group::Culprit& culprit, bool final) {
+void AgentLoop::report_failure(const group::FirstFailure& first, bool final) {
   if (!coordinated_) return;
   membership::Failure failure;
-  failure.rank = round_.base_rank + culprit.local_rank;
-  failure.local_rank = culprit.local_rank;
+  failure.rank = round_.base_rank + first.local_rank;
+  failure.local_rank = first.local_rank;
   failure.final = final;
-  failure.exit_code = culprit.status && culprit.status->code() != 0 ? culprit.status->code() : 1;
-  failure.sentence = culprit.status ? describe(*culprit.status) : culprit.why;
-  failure_ = failure;
-  meeting_->worker_failed(job_round_.epoch, failure);
+  failure.exit_code = first.status && first.status->code() != 0 ? first.status->code() : 1;
+  failure.sentence = first.status ? describe(*first.status) : first.why;
+  failure.at = to_instant(std::chrono::steady_clock::now());
+  meeting_->worker_failed(job_round_.epoch, std::move(failure));
 }
 
 void AgentLoop::report_failure(const Error& error, int local_rank) {
@@ -78,24 +84,21 @@ void AgentLoop::report_failure(const Error& error, int local_rank) {
   failure.final = true;
   failure.exit_code = static_cast<int>(error.code);
   failure.sentence = error.message;
-  failure.detail = encode_failure_detail(record_->error_report(error));
-  meeting_->worker_failed(job_round_.epoch, failure);
+  failure.at = to_instant(std::chrono::steady_clock::now());
+  record_->node_failed(error);
+  tell_evidence(job_round_.epoch);
+  meeting_->worker_failed(job_round_.epoch, std::move(failure));
 }
 
-// The attempt's output is complete: the others get to know what the culprit's last words were.
-void AgentLoop::report_failure_detail() {
-  if (!failure_) return;
-  const std::optional<JobReport> report = record_->failure_report(failure_->local_rank);
-  if (report) {
-    const WorkerFailure& culprit = report->failures[*report->culprit];
-    failure_->rank = culprit.rank;
-    failure_->local_rank = culprit.local_rank;
-    failure_->exit_code = exit_code_of(*report, ExitCodePolicy::culprit);
-    failure_->sentence = failure_sentence(*report);
-    failure_->detail = encode_failure_detail(*report);
-    meeting_->worker_failed(job_round_.epoch, *failure_);
-  }
-  failure_.reset();
+// The attempt's output is complete: the judge of the job gets to know what its workers left behind
+// here. A node where nothing failed has nothing to tell.
+void AgentLoop::report_evidence(membership::Epoch epoch) {
+  if (coordinated_ && record_->has_evidence()) tell_evidence(epoch);
+}
+
+void AgentLoop::tell_evidence(membership::Epoch epoch) {
+  const Instant now = to_instant(std::chrono::steady_clock::now());
+  meeting_->evidence_found(epoch, {now, Duration{0}, encode_evidence(record_->evidence(), now)});
 }
 
 void AgentLoop::on(const group::Succeeded&) {
@@ -111,9 +114,20 @@ void AgentLoop::on_round(const membership::Round& round) {
   export_interface();
   // The output of the old attempt may still be on its way to a slow disk.
   when_drained([this, request = *std::exchange(wanted_round_, std::nullopt)] {
-    say_restart(Duration{0});
+    say_job_restart();
     open_round(request);
   });
+}
+
+// All nodes say the same: the verdict over all of them came with the round.
+void AgentLoop::say_job_restart() {
+  failed_.reset();
+  if (!job_round_.before || attempt_ < 0) return;
+  const Result<JudgedAttempt> told = decode_verdict(job_round_.before->detail);
+  record_->take_verdict(told ? *told : verdict_in_short(*job_round_.before));
+  const int left = std::max(0, spec_.max_restarts - job_round_.restarts);
+  const std::string line = record_->restart_line(left, Duration{0});
+  if (!line.empty()) say(line);
 }
 
 // Once, when it is known which of our addresses reaches the others.
@@ -133,7 +147,8 @@ void AgentLoop::export_interface() {
 }
 
 void AgentLoop::on_stop_order(const member::StopWorkers& stop) {
-  record_->note(JobEventKind::note, stop.text);
+  const bool changed = stop.why != membership::StopWhy::failure;
+  record_->note(changed ? JobEventKind::membership_changed : JobEventKind::note, stop.text);
   if (group_->finished()) return;
   // Of a failure here the user hears more, once its last words are read.
   if (!failed_ && !stop.text.empty()) say(stop.text);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
-#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -10,12 +10,17 @@
 #include "agent/report/result_json.h"
 #include "agent/report/text.h"
 #include "agent/report/verdict.h"
+#include "rendezvous/net/drive.h"
 
 namespace muster {
 namespace {
 
 WallTime wall_now() {
   return std::chrono::system_clock::now();
+}
+
+Instant steady_now() {
+  return to_instant(std::chrono::steady_clock::now());
 }
 
 JobEnd job_end(group::Outcome::Kind kind) {
@@ -95,7 +100,7 @@ TorchWorker JobRecord::torch_worker(int local_rank) const {
   worker.global_rank = round_.base_rank + local_rank;
   worker.role_rank = round_.base_role_rank + local_rank;
   worker.role_world_size = round_.role_world_size;
-  worker.pid = started_[static_cast<size_t>(local_rank)].pid;
+  worker.pid = workers_[static_cast<size_t>(local_rank)].failure.pid;
   return worker;
 }
 
@@ -114,10 +119,24 @@ void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
   attempt_ = attempt;
   round_ = round;
   attempt_started_ = std::chrono::steady_clock::now();
-  traces_ = std::move(traces);
-  started_.assign(traces_.size(), {});
-  ended_.clear();
-  declared_.clear();
+  workers_.clear();
+  ends_ = 0;
+  stop_.reset();
+  evidence_ = {options_.host, round.group_rank, {}, {}};
+  for (WorkerTraces& traces_of_one : traces) {
+    WorkerFailure& failure = workers_.emplace_back().failure;
+    failure.local_rank = static_cast<int>(workers_.size()) - 1;
+    failure.rank = round.base_rank + failure.local_rank;
+    failure.attempt = attempt;
+    failure.host = options_.host;
+    failure.role = options_.role;
+    failure.device = std::move(traces_of_one.device);
+    failure.program = options_.program;
+    failure.binary = options_.binary;
+    failure.stdout_log_path = std::move(traces_of_one.out_log);
+    failure.stderr_log_path = std::move(traces_of_one.err_log);
+    failure.error_file_path = std::move(traces_of_one.error_file);
+  }
   report_.world_size = round.world_size;
   report_.nnodes = round.group_world_size;
   report_.node_rank = round.group_rank;
@@ -129,7 +148,8 @@ void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
 }
 
 void JobRecord::worker_started(int local_rank, pid_t pid) {
-  started_[static_cast<size_t>(local_rank)].pid = pid;
+  worker(local_rank).failure.pid = pid;
+  worker(local_rank).started = steady_now();
   JobEvent line = event(JobEventKind::worker_started);
   line.rank = round_.base_rank + local_rank;
   line.local_rank = local_rank;
@@ -138,9 +158,7 @@ void JobRecord::worker_started(int local_rank, pid_t pid) {
   torch_line(torch_worker_event(torch_context(), torch_worker(local_rank), "START"));
 }
 
-void JobRecord::worker_exited(const WorkerExit& exit, HostEvidence evidence) {
-  const auto index = static_cast<size_t>(exit.local_rank);
-  started_[index].exited = true;
+void JobRecord::worker_exited(const WorkerExit& exit, HostEvidence machine) {
   JobEvent line = event(JobEventKind::worker_exited);
   line.rank = round_.base_rank + exit.local_rank;
   line.local_rank = exit.local_rank;
@@ -148,86 +166,98 @@ void JobRecord::worker_exited(const WorkerExit& exit, HostEvidence evidence) {
   line.status = exit.status;
   line.seconds = std::chrono::duration<double>(exit.ran).count();
   emit(line);
-  // A worker that we declared failed stays the culprit even if it ends well after all.
-  if (exit.status.success() && !declared_.contains(exit.local_rank)) return;
-
-  Ended ended;
+  WorkerRecord& ended = worker(exit.local_rank);
+  ended.ended = steady_now();
+  ended.order = ends_++;
   WorkerFailure& failure = ended.failure;
-  failure.rank = round_.base_rank + exit.local_rank;
-  failure.local_rank = exit.local_rank;
-  failure.pid = exit.pid;
-  failure.attempt = attempt_;
-  failure.host = options_.host;
-  failure.role = options_.role;
-  failure.device = traces_[index].device;
-  failure.program = options_.program;
-  failure.binary = options_.binary;
   failure.status = exit.status;
   failure.time = wall_now();
   failure.ran = exit.ran;
   failure.max_rss_kib = exit.max_rss_kib;
   failure.cpu_s = exit.cpu_s;
-  failure.stdout_log_path = traces_[index].out_log;
-  failure.stderr_log_path = traces_[index].err_log;
-  failure.error_file_path = traces_[index].error_file;
-  ended.evidence = std::move(evidence);
-  const auto timer = expired_timers_.find(exit.pid);
-  if (timer != expired_timers_.end()) ended.evidence.expired_timer = timer->second;
-  ended_.push_back(std::move(ended));
+  machine.expired_timer = ended.machine.expired_timer;
+  ended.machine = std::move(machine);
 }
 
-void JobRecord::add_evidence(pid_t pid, const HostEvidence& evidence) {
-  for (Ended& ended : ended_) {
-    if (ended.failure.pid != pid) continue;
-    HostEvidence merged = evidence;
-    merged.oom_kills = ended.evidence.oom_kills;
-    merged.machine_oom_kills = ended.evidence.machine_oom_kills;
-    merged.memory_limit_bytes = ended.evidence.memory_limit_bytes;
-    merged.expired_timer = ended.evidence.expired_timer;
-    ended.evidence = merged;
+void JobRecord::add_evidence(pid_t pid, const HostEvidence& machine) {
+  const auto found =
+      std::ranges::find(workers_, pid, [](const WorkerRecord& one) { return one.failure.pid; });
+  if (found == workers_.end()) return;
+  HostEvidence merged = machine;
+  merged.oom_kills = found->machine.oom_kills;
+  merged.machine_oom_kills = found->machine.machine_oom_kills;
+  merged.memory_limit_bytes = found->machine.memory_limit_bytes;
+  merged.expired_timer = found->machine.expired_timer;
+  found->machine = merged;
+}
+
+void JobRecord::stop_begins(int signal, Duration grace,
+                            const std::vector<WorkerSigns::AtStop>& seen) {
+  note(JobEventKind::stopping, {}, signal, std::chrono::duration<double>(grace).count());
+  if (stop_) return;
+  stop_ = StopMark{steady_now(), signal};
+  for (size_t i = 0; i < workers_.size() && i < seen.size(); ++i)
+    workers_[i].at_stop = seen[i];
+}
+
+void JobRecord::kill_sent(std::string whom) {
+  note(JobEventKind::killing, std::move(whom));
+  if (stop_) stop_->killed = true;
+}
+
+void JobRecord::stop_ended() {
+  if (!stop_) return;
+  const Duration took = steady_now() - stop_->at;
+  note(JobEventKind::stopped, {}, {}, std::chrono::duration<double>(took).count());
+}
+
+void JobRecord::timer_expired(pid_t pid, int local_rank, int signal, const std::string& scope) {
+  JobEvent line = event(JobEventKind::timer_expired);
+  line.pid = pid;
+  if (local_rank >= 0) {
+    line.rank = round_.base_rank + local_rank;
+    worker(local_rank).machine.expired_timer = scope;
   }
+  line.signal = signal;
+  line.text = scope;
+  emit(line);
 }
 
-void JobRecord::stop_sent(int signal) {
-  if (stop_began_) return;
-  stop_began_ = std::chrono::steady_clock::now();
-  note(JobEventKind::stopping, {}, signal);
+void JobRecord::declared_failed(int local_rank, const std::string& why) {
+  worker(local_rank).failure.declared = why;
 }
 
 void JobRecord::attempt_drained(const AttemptRemains& remains) {
-  for (Ended& ended : ended_) {
-    const auto index = static_cast<size_t>(ended.failure.local_rank);
-    if (index < remains.err_tails.size()) ended.failure.stderr_tail = remains.err_tails[index];
-    if (index < remains.error_files.size())
-      ended.failure.error_file_content = remains.error_files[index];
-    ended.evidence.full_log_disk = remains.full_log_disk;
-    const auto declared = declared_.find(ended.failure.local_rank);
-    if (declared != declared_.end()) ended.failure.declared = declared->second;
+  const Instant unix_epoch = steady_now() - wall_now().time_since_epoch();
+  evidence_.workers.clear();
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    WorkerRecord& record = workers_[i];
+    if (record.failure.pid == 0) continue;
+    if (i < remains.workers.size()) {
+      const WorkerRemains& left = remains.workers[i];
+      record.printed = left.printed;
+      record.failure.stderr_tail = left.printed.err_tail;
+      record.failure.error_file_content = left.error_file;
+      record.error_file_written = left.error_file_written;
+      record.library = left.library;
+    }
+    record.machine.full_log_disk = remains.full_log_disk;
+    Testimony testimony = examine(record, stop_, unix_epoch);
+    WorkerFailure failure = record.failure;
+    failure.stopped_by_muster = testimony.signs.by_stop;
+    Cause cause = classify(failure, record.machine, testimony.error);
+    evidence_.workers.push_back({std::move(testimony.signs), std::move(failure), std::move(cause)});
   }
+  JudgedAttempt judged = judge_attempt({evidence_});
+  if (judged.culprit) judged_ = std::move(judged);  // Else the newest failure stays known.
 }
 
-std::optional<JobReport> JobRecord::failure_report(int culprit_local_rank) const {
-  JobReport report = report_;
-  for (const Ended& one : ended_) {
-    WorkerFailure failure = one.failure;
-    const bool is_culprit = failure.local_rank == culprit_local_rank;
-    failure.stopped_by_muster =
-        !is_culprit && stop_began_ && explained_by_stop(failure.status, SIGTERM);
-    report.failures.push_back(std::move(failure));
-  }
-  if (report.failures.empty()) return std::nullopt;
-  report.end = JobEnd::failed;
-  report.restarts_used = round_.restart_count;
-  report.culprit = choose_culprit(report.failures);
-  report.cause = classify(report.failures[*report.culprit], ended_[*report.culprit].evidence);
-  return report;
-}
-
-JobReport JobRecord::error_report(const Error& error) const {
-  JobReport report = report_;
-  report.end = JobEnd::spawn_failed;
-  report.error = error;
-  return report;
+bool JobRecord::has_evidence() const {
+  if (evidence_.error) return true;
+  return std::ranges::any_of(evidence_.workers, [](const WorkerEvidence& worker) {
+    const WorkerSigns& signs = worker.signs;
+    return signs.declared || signs.raised || (signs.status && !signs.by_stop);
+  });
 }
 
 void JobRecord::close_attempt(std::string why) {
@@ -238,42 +268,22 @@ void JobRecord::close_attempt(std::string why) {
   if (attempt.why_ended.empty()) attempt.why_ended = std::move(why);
 }
 
-std::string JobRecord::restart_line(int culprit_local_rank, int restarts_left, Duration delay) {
-  failed_ended_ = ended_;
-  stop_began_.reset();
-  const auto found = std::ranges::find(failed_ended_, culprit_local_rank,
-                                       [](const Ended& ended) { return ended.failure.local_rank; });
-  if (found == failed_ended_.end()) return {};
-  const Ended& culprit = *found;
-  const Cause cause = classify(culprit.failure, culprit.evidence);
-  close_attempt(fmt::format("rank {} {}", culprit.failure.rank, cause.sentence));
+std::string JobRecord::restart_line(int restarts_left, Duration delay) {
+  if (!judged_.culprit) return {};
+  const WorkerFailure& culprit = judged_.failures[*judged_.culprit];
+  close_attempt(fmt::format("rank {} {}", culprit.rank, judged_.cause.sentence));
   JobEvent failed = event(JobEventKind::attempt_failed);
-  failed.rank = culprit.failure.rank;
-  failed.local_rank = culprit.failure.local_rank;
-  failed.text = cause.sentence;
+  failed.attempt = culprit.attempt;
+  failed.rank = culprit.rank;
+  failed.local_rank = culprit.local_rank;
+  if (culprit.node_rank >= 0 && culprit.node_rank != report_.node_rank) {
+    failed.host = culprit.host;
+    failed.node_rank = culprit.node_rank;
+  }
+  failed.text = judged_.cause.sentence;
   emit(failed);
   note(JobEventKind::restarting, {}, {}, std::chrono::duration<double>(delay).count());
-  return render_restart(culprit.failure, cause, restarts_left, options_.max_restarts, delay);
-}
-
-// The machine knows who died of our stop; the record knows what they left behind.
-void JobRecord::fill_failures(const group::Outcome& outcome) {
-  if (!outcome.failure) return;
-  const int failed_attempt = outcome.failure->culprit.attempt;
-  const std::vector<Ended>& ended =
-      !ended_.empty() && ended_.front().failure.attempt == failed_attempt ? ended_ : failed_ended_;
-  std::set<int> stopped;
-  for (const group::WorkerEnd& worker : outcome.failure->workers) {
-    if (worker.how == group::WorkerEnd::How::stopped) stopped.insert(worker.local_rank);
-  }
-  for (const Ended& one : ended) {
-    WorkerFailure failure = one.failure;
-    failure.stopped_by_muster = stopped.contains(failure.local_rank);
-    report_.failures.push_back(std::move(failure));
-  }
-  if (report_.failures.empty()) return;
-  report_.culprit = choose_culprit(report_.failures);
-  report_.cause = classify(report_.failures[*report_.culprit], ended[*report_.culprit].evidence);
+  return render_restart(culprit, judged_.cause, restarts_left, options_.max_restarts, delay);
 }
 
 JobReport JobRecord::finish(const group::Outcome& outcome) {
@@ -282,13 +292,12 @@ JobReport JobRecord::finish(const group::Outcome& outcome) {
   report_.restarts_used = outcome.restarts;
   report_.stop_signal = outcome.signal;
   if (outcome.error) report_.error = *outcome.error;
-  if (stop_began_) report_.stop_took = std::chrono::steady_clock::now() - *stop_began_;
-  fill_failures(outcome);
-  if (killed_) {
-    for (const group::WorkerEnd& worker : outcome.workers) {
-      if (worker.status && worker.status->killed_by(SIGKILL)) {
-        report_.killed_ranks.push_back(round_.base_rank + worker.local_rank);
-      }
+  if (requested_at_) report_.stop_took = std::chrono::steady_clock::now() - *requested_at_;
+  if (report_.end != JobEnd::success) apply_judged(report_, judged_);
+  if (stop_ && stop_->killed) {
+    for (const WorkerRecord& worker : workers_) {
+      if (worker.ended && worker.failure.status.killed_by(SIGKILL))
+        report_.killed_ranks.push_back(worker.failure.rank);
     }
   }
   const std::string why = report_.culprit && report_.end == JobEnd::failed
@@ -312,9 +321,9 @@ void JobRecord::write_final_events(const JobReport& report, int exit_code) {
       if (is_ours) failures[failure.local_rank] = &failure;
     }
   }
-  for (size_t i = 0; i < started_.size(); ++i) {
-    const int local_rank = static_cast<int>(i);
-    if (started_[i].pid == 0) continue;
+  for (const WorkerRecord& worker : workers_) {
+    const int local_rank = worker.failure.local_rank;
+    if (worker.failure.pid == 0) continue;
     const auto failure = failures.find(local_rank);
     if (failure != failures.end()) {
       torch_line(

@@ -5,13 +5,14 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/report/event_log.h"
 #include "agent/report/job_report.h"
+#include "agent/report/judged_attempt.h"
+#include "agent/report/signs.h"
 #include "agent/report/torch_events.h"
 #include "agent/worker_environment.h"
 #include "agent/worker_group_events.h"
@@ -27,10 +28,21 @@ struct WorkerTraces {
   std::string device;  // Label of its device, or empty.
 };
 
-// What an attempt has left, by local rank, collected on the output thread.
+// Where a worker may leave word of its end.
+struct WorkerFiles {
+  std::string error_file;
+  std::string failure_file;
+};
+
+// What an attempt has left, collected on the output thread: by local rank.
+struct WorkerRemains {
+  WorkerPrinted printed;
+  std::optional<std::string> error_file;
+  std::optional<WallTime> error_file_written;  // Its mtime.
+  std::optional<FailureRecord> library;
+};
 struct AttemptRemains {
-  std::vector<std::string> err_tails;
-  std::vector<std::optional<std::string>> error_files;
+  std::vector<WorkerRemains> workers;
   std::string full_log_disk;
 };
 
@@ -56,50 +68,54 @@ class JobRecord {
   void round_ready(int attempt, const RoundView& round, Duration took,
                    std::vector<WorkerTraces> traces);
   void worker_started(int local_rank, pid_t pid);
-  // `evidence` as found right after the death.
-  void worker_exited(const WorkerExit& exit, HostEvidence evidence);
+  // `machine` as found right after the death.
+  void worker_exited(const WorkerExit& exit, HostEvidence machine);
   // What was found later of a worker that has ended: core file, disks.
-  void add_evidence(pid_t pid, const HostEvidence& evidence);
-  void stop_sent(int signal);
-  void kill_sent() { killed_ = true; }
-  void timer_expired(pid_t pid, const std::string& scope) { expired_timers_[pid] = scope; }
-  // The attempt's output is complete.
+  void add_evidence(pid_t pid, const HostEvidence& machine);
+  // Before the workers get the first signal of a stop. `seen`: by local rank, how each stood just
+  // before it.
+  void stop_begins(int signal, Duration grace, const std::vector<WorkerSigns::AtStop>& seen);
+  void kill_sent(std::string whom);
+  void stop_ended();  // Nothing of the attempt is left.
+  void timer_expired(pid_t pid, int local_rank, int signal, const std::string& scope);
+  void declared_failed(int local_rank, const std::string& why);
+  void stop_requested() {
+    requested_at_ = requested_at_.value_or(std::chrono::steady_clock::now());
+  }
+  // The attempt's output is complete: the judge decides, as far as this node knows.
   void attempt_drained(const AttemptRemains& remains);
-  void declared_failed(int local_rank, const std::string& why) { declared_[local_rank] = why; }
   void note(JobEventKind kind, std::string text = {}, std::optional<int> signal = {},
             std::optional<double> seconds = {});
+  void emit(const JobEvent& event);
+  JobEvent event(JobEventKind kind) const;
 
-  // After attempt_drained: the attempt's failures as far as this node knows them, for the other
-  // nodes. None if the culprit's end was not seen.
-  std::optional<JobReport> failure_report(int culprit_local_rank) const;
+  // This node itself cannot go on: the program cannot be executed.
+  void node_failed(const Error& error) { evidence_.error = error; }
 
-  // The same for an error of the node itself: the program cannot be executed.
-  JobReport error_report(const Error& error) const;
+  // After attempt_drained: what this node's workers left behind in the attempt, for the job's host.
+  const NodeEvidence& evidence() const { return evidence_; }
+  // Whether there is anything in it that the judge could need.
+  bool has_evidence() const;
 
-  // After attempt_drained of a failed attempt that will be followed by another one.
-  std::string restart_line(int culprit_local_rank, int restarts_left, Duration delay);
+  // The verdict of the newest attempt that was judged: of this node alone, until that of all nodes
+  // takes its place.
+  const JudgedAttempt& judged() const { return judged_; }
+  void take_verdict(JudgedAttempt judged) { judged_ = std::move(judged); }
+
+  // After attempt_drained of a failed attempt that will be followed by another one: the line that
+  // says so; empty if no worker's failure is the reason.
+  std::string restart_line(int restarts_left, Duration delay);
 
   // The whole story. After it nothing more is recorded.
   JobReport finish(const group::Outcome& outcome);
   void write_final_events(const JobReport& report, int exit_code);
 
  private:
-  struct Ended {
-    WorkerFailure failure;
-    HostEvidence evidence;
-  };
-  struct Started {
-    pid_t pid = 0;
-    bool exited = false;
-  };
-
-  JobEvent event(JobEventKind kind) const;
-  void emit(const JobEvent& event);
   TorchEventContext torch_context() const;
   TorchWorker torch_worker(int local_rank) const;
   void torch_line(std::string line);
   void close_attempt(std::string why);
-  void fill_failures(const group::Outcome& outcome);
+  WorkerRecord& worker(int local_rank) { return workers_[static_cast<size_t>(local_rank)]; }
 
   Options options_;
   JobReport report_;
@@ -107,14 +123,15 @@ class JobRecord {
   int attempt_ = -1;
   std::chrono::steady_clock::time_point attempt_started_;
   std::chrono::steady_clock::time_point job_started_ = std::chrono::steady_clock::now();
-  std::optional<std::chrono::steady_clock::time_point> stop_began_;
-  std::vector<WorkerTraces> traces_;
-  std::vector<Started> started_;
-  std::vector<Ended> ended_;         // Of this attempt, not succeeded, in order of observation.
-  std::vector<Ended> failed_ended_;  // Of the newest failed attempt.
-  std::map<pid_t, std::string> expired_timers_;
-  std::map<int, std::string> declared_;  // Failed by our own word, by local rank.
-  bool killed_ = false;
+  std::optional<std::chrono::steady_clock::time_point> requested_at_;
+
+  // Of the newest attempt.
+  std::vector<WorkerRecord> workers_;  // By local rank.
+  int ends_ = 0;
+  std::optional<StopMark> stop_;
+
+  NodeEvidence evidence_;
+  JudgedAttempt judged_;
 };
 
 }  // namespace muster

@@ -16,19 +16,33 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "rendezvous/base/unique_fd.h"
+
 namespace muster {
 namespace {
 
+// The text of one of the small files of a process; empty if it cannot be read.
+std::string read_process_file(pid_t pid, const char* name) {
+  std::array<char, 48> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/%s", pid, name);
+  const UniqueFd fd(open(path.data(), O_RDONLY | O_CLOEXEC));
+  std::string text(4096, '\0');
+  const ssize_t n = fd ? read(fd.get(), text.data(), text.size()) : -1;
+  text.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  return text;
+}
+
 std::optional<ProcessEntry> read_process_stat(pid_t pid) {
-  std::array<char, 32> path{};
-  std::snprintf(path.data(), path.size(), "/proc/%d/stat", pid);
-  const int fd = open(path.data(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return std::nullopt;
-  std::array<char, 1024> text;
-  const ssize_t n = read(fd, text.data(), text.size());
-  close(fd);
-  if (n <= 0) return std::nullopt;
-  return parse_process_stat({text.data(), static_cast<size_t>(n)});
+  return parse_process_stat(read_process_file(pid, "stat"));
+}
+
+// The value of a line of /proc/PID/status.
+std::string_view status_field(std::string_view status, std::string_view key) {
+  const size_t at = status.find(key);
+  if (at == std::string_view::npos) return {};
+  std::string_view value = status.substr(at + key.size());
+  value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
+  return value.substr(0, value.find('\n'));
 }
 
 std::vector<ProcessEntry> all_processes() {
@@ -58,6 +72,24 @@ void reap_orphans(const std::vector<ProcessEntry>& tree, const std::set<pid_t>& 
 
 }  // namespace
 
+std::optional<bool> is_exiting(pid_t pid) {
+  constexpr unsigned kExiting = 0x4;  // PF_EXITING in the kernel's include/linux/sched.h
+  const std::optional<ProcessEntry> process = read_process_stat(pid);
+  if (!process) return std::nullopt;
+  if ((process->flags & kExiting) != 0 || process->state == 'Z' || process->state == 'X')
+    return true;
+  const std::string status = read_process_file(pid, "status");
+  if (status_field(status, "\nCoreDumping:") == "1") return true;
+  uint64_t pending = 0;
+  for (const std::string_view key : {"\nSigPnd:", "\nShdPnd:"}) {
+    const std::string_view mask = status_field(status, key);
+    uint64_t bits = 0;
+    std::from_chars(mask.data(), mask.data() + mask.size(), bits, 16);
+    pending |= bits;
+  }
+  return (pending >> (SIGKILL - 1) & 1) != 0;
+}
+
 std::optional<ProcessEntry> parse_process_stat(std::string_view line) {
   const size_t open = line.find('(');
   const size_t close = line.rfind(')');  // The name itself may contain ')'.
@@ -78,6 +110,7 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view line) {
     if (field == 3) process.state = word[0];
     if (field == 4) std::from_chars(word.data(), end, process.parent);
     if (field == 5) std::from_chars(word.data(), end, process.group);
+    if (field == 9) std::from_chars(word.data(), end, process.flags);
     if (field == 20) std::from_chars(word.data(), end, process.threads);
     if (field == 22) std::from_chars(word.data(), end, process.start_ticks);
     rest.remove_prefix(word.size());

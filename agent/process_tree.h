@@ -25,6 +25,7 @@ struct ProcessEntry {
   pid_t parent = 0;
   pid_t group = 0;           // Process group.
   char state = '?';          // As in /proc/PID/stat: R, S, D, Z, T, ...
+  unsigned flags = 0;        // PF_*, as in proc(5).
   int threads = 1;           // A leader may be 'Z' while its other threads run.
   uint64_t start_ticks = 0;  // With the pid, the identity of a process.
   std::string name;          // comm, at most 15 bytes
@@ -34,6 +35,11 @@ struct ProcessEntry {
 inline bool is_over(const ProcessEntry& process) {
   return process.state == 'Z' && process.threads <= 1;
 }
+
+// Whether the end of that process has begun, though it is not over: it exits (PF_EXITING), dumps
+// core, or was sent SIGKILL (proc(5)). A process that frees gigabytes takes a second from here to
+// its end, while its connections are closed already. None: procfs does not show it.
+std::optional<bool> is_exiting(pid_t pid);
 
 // Parses one line of /proc/PID/stat; nothing if it is not one. The name may hold spaces and
 // parentheses.

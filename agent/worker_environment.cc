@@ -33,6 +33,11 @@ Environment worker_environment(const Environment& inherited, const RoundView& ro
   set(env::kRunId, round.run_id);
   set(env::kUseAgentStore, round.agent_store ? "True" : "False");
   set(env::kErrorFile, worker.error_file);
+  if (worker.failure_file.empty()) {
+    result.erase(std::string(env::kFailureFile));
+  } else {
+    set(env::kFailureFile, worker.failure_file);
+  }
   set(env::kSignalsToHandle, worker.signals_to_handle);
   // A user's value stands; torch's default of "abort on error" needs the 1 where there is none.
   result.try_emplace(std::string(env::kNcclAsyncErrorHandling), "1");

@@ -37,6 +37,7 @@ struct WorkerVariables {
   int local_rank = 0;        // The worker's real index on this node.
   int shown_local_rank = 0;  // LOCAL_RANK: 0 where a worker sees one device only.
   std::string error_file;    // Empty: no log folder.
+  std::string failure_file;  // Likewise.
   std::string signals_to_handle;
   std::optional<std::string> timer_file;
   std::optional<int> omp_num_threads;         // Only where the user set none.

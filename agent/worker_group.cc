@@ -48,8 +48,8 @@ WorkerGroup::WorkerGroup(const Options& options) : options_(options) {
 //
 // Events of an attempt that is over are dropped with a Note; those of one that has not begun are
 // "!". [1] Of a worker that was not asked for "!"; said again "-". [2] Not asked for "-". [3] Of a
-// worker that was not started "!"; said again "-". [4] A failure fixes the culprit and begins the
-// stop; the last success begins draining. [5] When no Spawn is unanswered, every started worker is
+// worker that was not started "!"; said again "-". [4] A failure begins the stop; the last success
+// begins draining. [5] When no Spawn is unanswered, every started worker is
 // reaped and the group was said to be empty, the stop is concluded: a new round, back-off, or the
 // end. [6] The next round takes the change along. [7] What has succeeded is not started again; in a
 // coordinated group it is. [8] The stop that is under way goes on with its signal and its clock;
@@ -91,7 +91,7 @@ void WorkerGroup::request_round() {
   phase_ = Phase::preparing;
   ++attempt_;
   workers_.assign(static_cast<size_t>(options_.workers), Worker{});
-  culprit_.reset();
+  failed_ = false;
   deadline_ = report_at_ = kNever;
   out_->push_back(group::RequestRound{attempt_, restarts_});
 }
@@ -169,7 +169,6 @@ void WorkerGroup::on(Instant now, const group::Exited& event) {
   if (PLANTED(lost_exit) && phase_ == Phase::starting && event.status.success()) return;
   ended.status = event.status;
   if (phase_ == Phase::stopping) {
-    ended.after_stop = true;
     return conclude_stop_if_gone(now);
   }
   CHECK(phase_ == Phase::starting || phase_ == Phase::running);
@@ -189,12 +188,12 @@ void WorkerGroup::on(Instant now, const group::FailWorker& event) {
   fail_attempt(now, {attempt_, event.local_rank, failed.pid, std::nullopt, event.why});
 }
 
-void WorkerGroup::fail_attempt(Instant now, group::Culprit culprit) {
-  CHECK(!culprit_);
+void WorkerGroup::fail_attempt(Instant now, group::FirstFailure first) {
+  CHECK(!failed_);
   const int left = options_.max_restarts - restarts_;
   const bool again = left > 0 || options_.coordinated;
-  culprit_ = std::move(culprit);
-  out_->push_back(group::WorkerFailed{*culprit_, again, std::max(0, left - 1)});
+  failed_ = true;
+  out_->push_back(group::WorkerFailed{std::move(first), again, std::max(0, left - 1)});
   begin_stop(now, group::StopReason::failure, SIGTERM);
 }
 

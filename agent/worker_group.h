@@ -1,5 +1,5 @@
 // The machine that decides for one node's workers over all attempts of a job: when to start whom,
-// who is the culprit, when to stop and kill, whether to start anew. Pure: it is told the time, asks
+// when to stop and kill, whether to start anew. Pure: it is told the time, asks
 // for effects and hears of their results as events; the agent's shell performs them, the simulator
 // runs the same code in a made-up world. One thread; the owner calls step() and nothing else.
 //
@@ -89,7 +89,6 @@ class WorkerGroup {
   struct Worker {
     int pid = 0;
     bool spawned = false;
-    bool after_stop = false;  // Ended when a stop was under way.
     std::optional<ExitStatus> status;
   };
 
@@ -115,7 +114,7 @@ class WorkerGroup {
   void spawn_next();
   void all_started(Instant now);
   void drain_if_all_exited(Instant now);
-  void fail_attempt(Instant now, group::Culprit culprit);
+  void fail_attempt(Instant now, group::FirstFailure first);
   void note_lifetime(Instant now, bool failed);
   void begin_stop(Instant now, group::StopReason reason, int signal);
   void begin_kill(Instant now);
@@ -137,12 +136,10 @@ class WorkerGroup {
   bool group_is_gone() const;
   bool frozen() const;
   std::vector<int> live_ranks() const;
-  group::WorkerEnd end_of(int local_rank) const;
-  std::vector<group::WorkerEnd> ends() const;
   std::string phase_text(Instant now) const;
 
   // Invariants. (1) At most one Spawn is unanswered: spawning_. (2) Ranks are started in order, so
-  // the started ones are 0 .. n-1 of workers_. (3) culprit_ is set only by fail_attempt, so only in
+  // the started ones are 0 .. n-1 of workers_. (3) failed_ is set only by fail_attempt, so only in
   // starting or running, hence never after a stop signal of ours. (4) RequestRound is emitted only
   // when group_is_gone(). (5) restarts_ <= max_restarts.
   Options options_;
@@ -154,8 +151,7 @@ class WorkerGroup {
   std::vector<Worker> workers_;  // Of this attempt, one for each local rank.
   std::optional<int> spawning_;  // The local rank whose Spawn is unanswered.
   Instant started_at_{};         // When the newest worker was started.
-  std::optional<group::Culprit> culprit_;
-  std::optional<group::Failure> last_failure_;  // Of whichever attempt.
+  bool failed_ = false;          // This attempt.
 
   // Of the stop under way.
   group::StopReason reason_ = group::StopReason::failure;

@@ -19,36 +19,15 @@ namespace muster::group {
 
 // ---- Values that several events and effects share.
 
-// The first worker of an attempt that failed by itself. Once fixed it is never replaced within the
-// attempt, and a worker that ended after our stop signal is never one.
-struct Culprit {
+// The first failure of an attempt that was observed: it makes the group stop. Whether it is also
+// the cause of the others is not decided here (agent/report/judge.h).
+struct FirstFailure {
   int attempt = 0;
   int local_rank = 0;
   int pid = 0;
   std::optional<ExitStatus> status;  // None: it was named by FailWorker, see `why`.
   std::string why;                   // Only from FailWorker; empty for a plain exit.
-  friend bool operator==(const Culprit&, const Culprit&) = default;
-};
-
-// How one started worker of an attempt ended.
-struct WorkerEnd {
-  enum class How {
-    succeeded,  // exited with 0, before or after a stop signal
-    failed,     // by itself: the culprit, and everyone who did not end by a signal of ours
-    stopped,    // killed by a signal that we had sent in this stop, or exited with 128 + it
-    running,    // has not been reaped (only in an outcome of kind unkillable)
-  };
-  int local_rank = 0;
-  int pid = 0;
-  How how = How::running;
-  std::optional<ExitStatus> status;  // None exactly when `running`.
-  friend bool operator==(const WorkerEnd&, const WorkerEnd&) = default;
-};
-
-struct Failure {
-  Culprit culprit;
-  std::vector<WorkerEnd> workers;  // Every started worker of that attempt, in order of local rank.
-  friend bool operator==(const Failure&, const Failure&) = default;
+  friend bool operator==(const FirstFailure&, const FirstFailure&) = default;
 };
 
 // Why a group is being stopped.
@@ -65,11 +44,7 @@ struct Outcome {
   // `ended`: others ended the job, and say why.
   enum class Kind { success, failed, stopped, spawn_failed, round_failed, unkillable, ended };
   Kind kind = Kind::success;
-  // The newest failure of a worker in this job, whatever the kind (never for success); its attempt
-  // says when. For kind `failed` it is the reason.
-  std::optional<Failure> failure;
-  std::vector<WorkerEnd> workers;  // The last attempt's started workers.
-  int signal = 0;                  // Of kind stopped (and unkillable after a stop request).
+  int signal = 0;  // Of kind stopped (and unkillable after a stop request).
   std::optional<Error>
       error;  // Of kinds spawn_failed and round_failed; of ended, if there was one.
   std::optional<StopReason> stopped_for;  // Of kind unkillable: what the stop was for.
@@ -181,11 +156,9 @@ struct Spawn {
   int local_rank = 0;
   friend bool operator==(const Spawn&, const Spawn&) = default;
 };
-// The culprit is fixed; the stop begins. For the line "rank 1 exited with 3; restarting, 2 of 3
-// restarts left", and for evidence that must be gathered at once. A stop request or a failed spawn
-// that comes later still prevents the restart.
+// The stop begins. A stop request or a failed spawn that comes later still prevents the restart.
 struct WorkerFailed {
-  Culprit culprit;
+  FirstFailure first;
   bool will_restart = false;
   int restarts_left = 0;  // After that restart.
   friend bool operator==(const WorkerFailed&, const WorkerFailed&) = default;

@@ -1,6 +1,5 @@
-// What the worker-group machine says about itself: its one-line status and the ends of its workers.
+// What the worker-group machine says about itself: its one-line status.
 #include <algorithm>
-#include <csignal>
 
 #include <fmt/format.h>
 
@@ -37,10 +36,6 @@ std::string status_seconds(Duration duration) {
   return fmt::format("{:.1f} s", std::chrono::duration<double>(duration).count());
 }
 
-bool ended_by_signal(const ExitStatus& status, int signal) {
-  return signal != 0 && (status.killed_by(signal) || status == ExitStatus::exited(128 + signal));
-}
-
 }  // namespace
 
 void WorkerGroup::ignore(std::string_view what, std::string_view why) {
@@ -66,29 +61,6 @@ std::vector<int> WorkerGroup::live_ranks() const {
     if (workers_[i].spawned && !workers_[i].status) live.push_back(static_cast<int>(i));
   }
   return live;
-}
-
-group::WorkerEnd WorkerGroup::end_of(int local_rank) const {
-  const Worker& ended = workers_[static_cast<size_t>(local_rank)];
-  group::WorkerEnd end{local_rank, ended.pid, group::WorkerEnd::How::running, ended.status};
-  if (!ended.status) return end;
-  const bool by_us = ended.after_stop && (ended_by_signal(*ended.status, sent_signal_) ||
-                                          (killing_ && ended.status->killed_by(SIGKILL)));
-  const bool is_culprit = culprit_ && culprit_->local_rank == local_rank;
-  if (ended.status->success()) {
-    end.how = group::WorkerEnd::How::succeeded;
-  } else {
-    end.how = by_us && !is_culprit ? group::WorkerEnd::How::stopped : group::WorkerEnd::How::failed;
-  }
-  return end;
-}
-
-std::vector<group::WorkerEnd> WorkerGroup::ends() const {
-  std::vector<group::WorkerEnd> all;
-  for (size_t i = 0; i < workers_.size() && workers_[i].spawned; ++i) {
-    all.push_back(end_of(static_cast<int>(i)));
-  }
-  return all;
 }
 
 std::string WorkerGroup::phase_text(Instant now) const {

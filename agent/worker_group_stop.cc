@@ -132,7 +132,6 @@ bool WorkerGroup::group_is_gone() const {
 
 void WorkerGroup::conclude_stop_if_gone(Instant now) {
   if (!group_is_gone()) return;
-  if (culprit_) last_failure_ = group::Failure{*culprit_, ends()};
   switch (reason_) {
     case group::StopReason::failure:
       return restart_after_failure(now);
@@ -179,12 +178,7 @@ void WorkerGroup::succeed() {
 void WorkerGroup::finish(group::Outcome::Kind kind) {
   group::Outcome outcome;
   outcome.kind = kind;
-  outcome.workers = ends();
-  if (kind == group::Outcome::Kind::unkillable) {
-    if (culprit_) last_failure_ = group::Failure{*culprit_, ends()};
-    outcome.stopped_for = reason_;
-  }
-  if (kind != group::Outcome::Kind::success) outcome.failure = last_failure_;
+  if (kind == group::Outcome::Kind::unkillable) outcome.stopped_for = reason_;
   if (kind == group::Outcome::Kind::stopped || kind == group::Outcome::Kind::unkillable) {
     outcome.signal = requested_signal_;
   }

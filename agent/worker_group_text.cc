@@ -49,21 +49,7 @@ std::string_view kind_name(Outcome::Kind kind) {
   return "";
 }
 
-std::string_view how_name(WorkerEnd::How how) {
-  switch (how) {
-    case WorkerEnd::How::succeeded:
-      return "succeeded";
-    case WorkerEnd::How::failed:
-      return "failed";
-    case WorkerEnd::How::stopped:
-      return "stopped";
-    case WorkerEnd::How::running:
-      return "running";
-  }
-  return "";
-}
-
-std::string culprit_text(const Culprit& c) {
+std::string failure_text(const FirstFailure& c) {
   const std::string what = c.status ? describe(*c.status) : c.why;
   return fmt::format("attempt {} rank {} pid {} {}", c.attempt, c.local_rank, c.pid, what);
 }
@@ -138,7 +124,7 @@ std::string text(const Spawn& e) {
   return of_worker("Spawn", e.attempt, e.local_rank);
 }
 std::string text(const WorkerFailed& e) {
-  return fmt::format("WorkerFailed{{{}, {}, {} left}}", culprit_text(e.culprit),
+  return fmt::format("WorkerFailed{{{}, {}, {} left}}", failure_text(e.first),
                      e.will_restart ? "restart" : "no restart", e.restarts_left);
 }
 std::string text(const Stop& e) {
@@ -198,10 +184,6 @@ std::string to_text(const Outcome& outcome) {
   if (outcome.stopped_for)
     line += fmt::format(", stopped for {}", reason_name(*outcome.stopped_for));
   if (outcome.error) line += ", " + outcome.error->message;
-  if (outcome.failure) line += ", culprit " + culprit_text(outcome.failure->culprit);
-  for (const WorkerEnd& end : outcome.workers) {
-    line += fmt::format("; rank {} {}", end.local_rank, how_name(end.how));
-  }
   return line;
 }
 

@@ -1,9 +1,11 @@
 #include "agent/worker_processes.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include <boost/asio/post.hpp>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -99,6 +101,7 @@ void WorkerProcesses::on_pidfd_readable(int local_rank) {
                   seconds(usage.ru_utime) + seconds(usage.ru_stime)};
   callbacks_.exited(exit);
   if (stop_signal_) signal_rest_soon();
+  reap_orphans();
   check_empty();
 }
 
@@ -133,7 +136,8 @@ void WorkerProcesses::on_signals() {
 
 // Looks before it reaps (WNOWAIT): a worker is left to its pidfd, a helper to its owner. Either
 // stands in front of orphans behind it; SIGCHLD may be merged, so the owner's reaping is followed
-// by another look (check_empty).
+// by another look. Workers are taken in the order in which epoll reports their pidfds, which is
+// that of their deaths; waitid(P_ALL) gives the order in which they were started.
 void WorkerProcesses::reap_orphans() {
   siginfo_t info{};
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
@@ -144,14 +148,9 @@ void WorkerProcesses::reap_orphans() {
     } else if (helpers_.contains(pid)) {
       return;
     }
-    for (size_t rank = 0; rank < workers_.size(); ++rank) {
-      if (workers_[rank].pid != pid || workers_[rank].exited) continue;
-      boost::asio::post(io_, [this, rank, pid] {
-        if (rank < workers_.size() && workers_[rank].pid == pid)
-          on_pidfd_readable(static_cast<int>(rank));
-      });
-      return;
-    }
+    const bool is_worker = std::ranges::any_of(
+        workers_, [&](const Worker& worker) { return worker.pid == pid && !worker.exited; });
+    if (is_worker) return;
     waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
     info.si_pid = 0;
   }
@@ -168,6 +167,25 @@ void WorkerProcesses::remove_helper(pid_t pid) {
   }
   reap_orphans();
   check_empty();
+}
+
+std::vector<WorkerSigns::AtStop> WorkerProcesses::look() const {
+  using AtStop = WorkerSigns::AtStop;
+  std::vector<AtStop> seen;
+  for (const Worker& worker : workers_) {
+    if (worker.exited) {
+      seen.push_back(worker.pid == 0 ? AtStop::unknown : AtStop::ended);
+      continue;
+    }
+    pollfd ended{worker.pidfd->native_handle(), POLLIN, 0};
+    if (poll(&ended, 1, 0) == 1) {
+      seen.push_back(AtStop::ended);
+      continue;
+    }
+    const std::optional<bool> exiting = is_exiting(worker.pid);
+    seen.push_back(!exiting ? AtStop::unknown : *exiting ? AtStop::exiting : AtStop::running);
+  }
+  return seen;
 }
 
 void WorkerProcesses::send_to_group(const Worker& worker, int signal) const {

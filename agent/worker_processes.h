@@ -24,6 +24,7 @@
 #include "agent/exit_status.h"
 #include "agent/job_cgroup.h"
 #include "agent/process_tree.h"
+#include "agent/report/judge.h"
 #include "agent/spawn.h"
 
 namespace muster {
@@ -66,6 +67,9 @@ class WorkerProcesses {
 
   // What is left below us, workers included.
   std::vector<ProcessEntry> descendants() const { return descendants_of(getpid(), helpers_); }
+  // How each worker stands now, by local rank. What the pidfd or procfs shows of a process whose
+  // end has begun before any signal of ours is its own doing.
+  std::vector<WorkerSigns::AtStop> look() const;
   bool is_live(int local_rank) const { return !workers_[static_cast<size_t>(local_rank)].exited; }
   pid_t pid(int local_rank) const { return workers_[static_cast<size_t>(local_rank)].pid; }
 

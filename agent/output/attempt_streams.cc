@@ -126,7 +126,10 @@ class StreamOpener {
       return out;
     if (auto err = open_stream(Streams::err, ours.err, theirs.err, theirs.err_log); !err)
       return err;
-    if (!place_.folder.empty()) theirs.error_file = worker_path("error.json");
+    if (!place_.folder.empty()) {
+      theirs.error_file = worker_path("error.json");
+      theirs.failure_file = worker_path("failure.txt");
+    }
     ours.out_log = theirs.out_log;
     ours.err_log = theirs.err_log;
     all.ours.push_back(std::move(ours));
@@ -152,7 +155,7 @@ class StreamOpener {
     theirs = std::move(ends->theirs);
     if (plan.direct()) return {};
     StreamParts parts = stream_parts(plan, is_err);
-    parts.read_end = std::move(ends->ours);
+    parts.meter = std::make_shared<ReadMeter>(std::move(ends->ours));
     if (plan.to_console) parts.console = &console;
     if (plan.to_file) {
       auto file = open_log(log);

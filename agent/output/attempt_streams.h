@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct WorkerEnds {
   std::string out_log;
   std::string err_log;
   std::shared_ptr<TailBuffer> both;
+  std::optional<uint64_t> err_size_at_stop;  // Of a stderr that it writes itself.
 };
 
 struct OpenedAttempt {

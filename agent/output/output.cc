@@ -77,6 +77,11 @@ void Output::open_attempt(AttemptPlan plan, AttemptDone done) {
   });
 }
 
+void Output::mark_stop() {
+  loop_->mark_stop();
+  loop_->requests().push([loop = loop_.get()] { loop->mark_files(); });
+}
+
 void Output::drain(DrainDone done) {
   loop_->requests().push([loop = loop_.get(), done = std::move(done)] { loop->drain(done); });
 }

@@ -10,13 +10,16 @@
 // return at once. Requests are performed in the order in which they were made.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "agent/launch_spec.h"
+#include "agent/output/arrival_times.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/unique_fd.h"
 
@@ -52,13 +55,34 @@ struct AttemptPlan {
 struct WorkerStreams {
   UniqueFd out;
   UniqueFd err;
-  std::string out_log;     // Path of stdout.log; empty if there is none.
-  std::string err_log;     // Path of stderr.log; empty if there is none.
-  std::string error_file;  // Value for TORCHELASTIC_ERROR_FILE; empty if there are no files.
+  std::string out_log;  // Path of stdout.log; empty if there is none.
+  std::string err_log;  // Path of stderr.log; empty if there is none.
+  // Values for TORCHELASTIC_ERROR_FILE and MUSTER_FAILURE_FILE; empty if there are no files.
+  std::string error_file;
+  std::string failure_file;
+};
+
+// What one worker of an attempt has printed, when all of it is read.
+struct WorkerPrinted {
+  std::string err_tail;                // The last 64 KiB of its stderr, any bytes.
+  uint64_t err_total = 0;              // Bytes that its stderr ever had,
+  uint64_t err_total_before_stop = 0;  // and had at mark_stop(); all, where that was not called.
+  ArrivalTimes err_times;              // Empty for a worker that writes its log itself.
+  std::optional<Instant> last_output;  // On either stream.
+
+  // How much of err_tail came before the stop.
+  size_t tail_before_stop() const {
+    const uint64_t after = err_total - std::min(err_total, err_total_before_stop);
+    return err_tail.size() - std::min<uint64_t>(err_tail.size(), after);
+  }
+  // When the byte at this offset of err_tail came.
+  std::optional<Instant> came_at(size_t offset) const {
+    return err_times.at(err_total - err_tail.size() + offset);
+  }
 };
 
 struct DrainReport {
-  std::vector<std::string> err_tails;  // By local rank: the last 64 KiB of its stderr, any bytes.
+  std::vector<WorkerPrinted> workers;  // By local rank.
 };
 
 // What a worker of the attempt that is open has printed last, on both streams as they came, or what
@@ -95,6 +119,9 @@ class Output {
   // folder after a message.
   // REQUIRES: the attempt before was drained.
   void open_attempt(AttemptPlan plan, AttemptDone done);
+
+  // What the workers print from now on may be an effect of the stop that follows. Never waits.
+  void mark_stop();
 
   // Ends the attempt: reads what the streams hold now, shows every partial line, closes the read
   // ends and the log files. Call it when no process of the attempt is left; one that is left anyway

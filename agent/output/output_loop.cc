@@ -38,16 +38,6 @@ size_t capacity_of(const WorkerStream& stream) {
   return capacity > 0 ? static_cast<size_t>(capacity) : kTerminalRest;
 }
 
-// Bytes read; 0 at the end (for a terminal that is EIO); -1 if there is nothing now.
-ssize_t read_stream(int fd, char* buffer, size_t size) {
-  for (;;) {
-    const ssize_t n = ::read(fd, buffer, size);
-    if (n >= 0) return n;
-    if (errno == EAGAIN) return -1;
-    if (errno != EINTR) return 0;
-  }
-}
-
 }  // namespace
 
 Result<std::shared_ptr<OutputLoop>> OutputLoop::create(OutputOptions options) {
@@ -172,7 +162,7 @@ void OutputLoop::read_once(uint64_t token) {
     paused_.insert(token);
     return;
   }
-  const ssize_t n = read_stream(stream.fd(), buffer_.get(), kReadMax);
+  const ssize_t n = stream.read(buffer_.get(), kReadMax);
   if (n == 0) return end_stream(token, stream);
   if (n > 0) stream.take({buffer_.get(), static_cast<size_t>(n)}, output_now(), notices_);
 }
@@ -181,7 +171,7 @@ void OutputLoop::read_once(uint64_t token) {
 void OutputLoop::read_rest(WorkerStream& stream) {
   const size_t most = capacity_of(stream);
   for (size_t have = 0; have < most;) {
-    const ssize_t n = read_stream(stream.fd(), buffer_.get(), kReadMax);
+    const ssize_t n = stream.read(buffer_.get(), kReadMax);
     if (n <= 0) return;
     have += static_cast<size_t>(n);
     stream.take({buffer_.get(), static_cast<size_t>(n)}, output_now(), notices_);
@@ -253,7 +243,19 @@ void OutputLoop::open_attempt(const AttemptPlan& plan, const Output::AttemptDone
     adopt(worker.out.get());
     adopt(worker.err.get());
   }
+  {
+    const std::lock_guard lock(meters_mutex_);
+    for (const WorkerEnds& worker : workers_) {
+      if (worker.err) err_meters_.push_back(worker.err->meter());
+    }
+  }
   done(std::move(opened->theirs));
+}
+
+void OutputLoop::mark_stop() {
+  const std::lock_guard lock(meters_mutex_);
+  for (const auto& meter : err_meters_)
+    meter->mark_stop();
 }
 
 void OutputLoop::drain(const Output::DrainDone& done) {
@@ -267,15 +269,45 @@ void OutputLoop::drain(const Output::DrainDone& done) {
     end_stream(token, *stream);
   }
   DrainReport report;
-  for (const WorkerEnds& worker : workers_) {
-    report.err_tails.push_back(worker.err ? worker.err->tail()
-                                          : file_tail(worker.err_log, TailBuffer::kBytesMax));
-  }
+  for (const WorkerEnds& worker : workers_)
+    report.workers.push_back(printed_by(worker));
   say_notices();
   say_dropped_by_files();
+  {
+    const std::lock_guard lock(meters_mutex_);
+    err_meters_.clear();
+  }
   workers_.clear();
   attempt_open_ = false;
   done(std::move(report));
+}
+
+// A worker that writes its log files itself is read from there; when it wrote what is not known.
+WorkerPrinted OutputLoop::printed_by(const WorkerEnds& worker) const {
+  WorkerPrinted printed;
+  if (worker.err) {
+    printed.err_tail = worker.err->tail().text();
+    printed.err_total = worker.err->tail().total();
+    printed.err_total_before_stop = worker.err->before_stop();
+    printed.err_times = worker.err->tail_times();
+  } else {
+    printed.err_tail = file_tail(worker.err_log, TailBuffer::kBytesMax);
+    printed.err_total = std::max<uint64_t>(file_size(worker.err_log), printed.err_tail.size());
+    printed.err_total_before_stop = worker.err_size_at_stop.value_or(printed.err_total);
+  }
+  for (const auto* stream : {worker.out.get(), worker.err.get()}) {
+    if (stream == nullptr || !stream->last_output()) continue;
+    printed.last_output = std::max(printed.last_output, stream->last_output());
+  }
+  return printed;
+}
+
+// The control thread has marked the streams that pass through us (Output::mark_stop).
+void OutputLoop::mark_files() {
+  for (WorkerEnds& worker : workers_) {
+    if (!worker.err && !worker.err_log.empty() && !worker.err_size_at_stop)
+      worker.err_size_at_stop = file_size(worker.err_log);
+  }
 }
 
 // A worker that writes its log files itself is read from there.

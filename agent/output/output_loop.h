@@ -1,6 +1,6 @@
 // The body of the output thread: an epoll loop around the streams of one attempt, the consoles and
-// the request queue. Class Output is its only user. Everything but requests() and wait_ended() runs
-// on the output thread.
+// the request queue. Class Output is its only user. Everything but requests(), wait_ended() and
+// mark_stop() runs on the output thread.
 //
 // It sleeps until bytes or requests come; it wakes by time only while a partial line is pending.
 // Writing a file blocks, and while it does nothing is read; a console that is full is not waited
@@ -11,6 +11,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -34,12 +35,15 @@ class OutputLoop {
     return ended_.wait_for(at_most) == std::future_status::ready;
   }
 
+  void mark_stop();  // See ReadMeter.
+
   void run();  // Until stop().
   void stop() { stopping_ = true; }
 
   void open_run(const Output::RunDone& done);
   void open_attempt(const AttemptPlan& plan, const Output::AttemptDone& done);
   void drain(const Output::DrainDone& done);
+  void mark_files();
   std::vector<WorkerTail> tails() const;
   void say(std::string text);
   void append(const std::string& name, const std::string& text);
@@ -62,6 +66,7 @@ class OutputLoop {
   void end_stream(uint64_t token, WorkerStream& stream);
   void resume_paused();
   void end_useless();
+  WorkerPrinted printed_by(const WorkerEnds& worker) const;
   Result<std::string> attempt_folder(const AttemptPlan& plan);
   std::string path_of(const std::string& name) const;
   void note_file(const std::string& name, std::optional<std::string> failure);
@@ -75,8 +80,10 @@ class OutputLoop {
   RunFolders folders_;
   std::vector<WorkerEnds> workers_;            // Of the attempt that is open.
   std::map<uint64_t, WorkerStream*> streams_;  // Those of them that have not ended.
-  std::set<uint64_t> paused_;                  // Not in epoll until the console wants them.
-  uint64_t next_token_ = 1;                    // 0 is the request queue.
+  std::mutex meters_mutex_;
+  std::vector<std::shared_ptr<ReadMeter>> err_meters_;  // Of workers_; under the mutex.
+  std::set<uint64_t> paused_;  // Not in epoll until the console wants them.
+  uint64_t next_token_ = 1;    // 0 is the request queue.
   std::vector<epoll_event> events_;
   std::unique_ptr<char[]> buffer_;
   Notices notices_;

@@ -27,7 +27,11 @@ WorkerStream::WorkerStream(StreamParts parts) : parts_(std::move(parts)), filter
 }
 
 void WorkerStream::take(std::string_view bytes, Instant now, Notices& notices) {
-  if (parts_.is_err) tail_.add(bytes);
+  last_output_ = now;
+  if (parts_.is_err) {
+    tail_.add(bytes);
+    times_.add(tail_.total(), now);
+  }
   if (parts_.both) parts_.both->add(bytes);
   if (parts_.file) notices.add_file(parts_.file->write(bytes));
   if (console() == nullptr) return;
@@ -48,7 +52,7 @@ void WorkerStream::take(std::string_view bytes, Instant now, Notices& notices) {
 
 void WorkerStream::end(Instant now, Notices& notices) {
   ended_ = true;
-  parts_.read_end.reset();
+  parts_.meter->close();
   scratch_ = std::string();
   if (console() == nullptr) return;
   if (parts_.filtered) {

@@ -8,9 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/output/arrival_times.h"
 #include "agent/output/console.h"
 #include "agent/output/line_filter.h"
 #include "agent/output/prefix.h"
+#include "agent/output/read_meter.h"
 #include "agent/output/sink.h"
 #include "agent/output/stream_plan.h"
 #include "agent/output/tail_buffer.h"
@@ -33,8 +35,8 @@ struct Notices {
 struct StreamParts {
   StreamPlan plan;
   bool is_err = false;
-  UniqueFd read_end;           // Non-blocking.
-  Console* console = nullptr;  // Outlives the stream; null if the plan has no console.
+  std::shared_ptr<ReadMeter> meter;  // Of our end, which is non-blocking.
+  Console* console = nullptr;        // Outlives the stream; null if the plan has no console.
   std::unique_ptr<Sink> file;
   std::shared_ptr<Sink> filtered;  // One per attempt and kind of stream.
   std::vector<std::string> needles;
@@ -56,14 +58,20 @@ class WorkerStream {
   // The console's reader is gone and nobody else wants the bytes: the worker gets to know by
   // SIGPIPE, as if it were connected to the console itself.
   bool useless() const { return console() != nullptr && console()->gone() && !parts_.file; }
+  // As ReadMeter::read.
+  ssize_t read(char* buffer, size_t size) { return parts_.meter->read(buffer, size); }
   bool owns_console() const { return console() != nullptr && console()->owner() == mux_stream_; }
 
-  int fd() const { return parts_.read_end.get(); }
+  int fd() const { return parts_.meter->fd(); }
+  const std::shared_ptr<ReadMeter>& meter() const { return parts_.meter; }
   bool is_terminal() const { return parts_.plan.terminal; }
   Console* console() const { return parts_.console; }
   bool ended() const { return ended_; }
   uint64_t file_dropped() const { return parts_.file ? parts_.file->dropped() : 0; }
-  std::string tail() const { return tail_.text(); }
+  const TailBuffer& tail() const { return tail_; }           // Of a stderr only,
+  const ArrivalTimes& tail_times() const { return times_; }  // like this.
+  uint64_t before_stop() const { return parts_.meter->before_stop(); }
+  std::optional<Instant> last_output() const { return last_output_; }
 
  private:
   std::string current_prefix() const;
@@ -73,6 +81,8 @@ class WorkerStream {
   LinePrefixer prefixer_;
   LineFilter filter_;
   TailBuffer tail_;
+  ArrivalTimes times_;
+  std::optional<Instant> last_output_;
   std::string scratch_;
   bool ended_ = false;
 };

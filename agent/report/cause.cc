@@ -7,8 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "agent/report/error_file.h"
-#include "agent/report/last_words.h"
 #include "agent/report/remedies.h"
 #include "agent/report/text.h"
 
@@ -31,28 +29,6 @@ constexpr std::array kSignalNotes = {
 
 std::string first_line(std::string_view text) {
   return clean_line(text.substr(0, text.find('\n')));
-}
-
-struct Exception {
-  std::string text;
-  bool is_recorded = false;  // In an error file: then it is what ended the worker.
-};
-
-// The call stack says more than the message, which is that of the last exception of a chain alone:
-// it gets the same words there as on a stderr. A handler of the user's may record another one.
-std::string words_of(const WorkerError& error) {
-  const std::string message = first_line(error.message);
-  const bool same = error.callstack.find(message) != std::string::npos;
-  std::string words = same ? last_words(error.callstack) : std::string();
-  return words.empty() ? message : words;
-}
-
-Exception exception_of(const WorkerFailure& failure) {
-  if (failure.error_file_content) {
-    const std::optional<WorkerError> error = parse_error_file(*failure.error_file_content);
-    if (error && !error->message.empty()) return {words_of(*error), true};
-  }
-  return {last_words(failure.stderr_tail), false};
 }
 
 // Where to look for a known message: the exception if there is one, else the last few lines, since
@@ -185,21 +161,22 @@ Cause classify_exit(const WorkerFailure& failure, const HostEvidence& evidence) 
   return cause;
 }
 
-Cause classify_bare(const WorkerFailure& failure, const HostEvidence& evidence) {
+Cause classify_bare(const WorkerFailure& failure, const HostEvidence& evidence,
+                    const OwnError& error) {
   if (!failure.declared.empty()) {
     return {FailureClass::stuck, first_line(failure.declared), "", ""};
+  }
+  if (failure.stopped_by_muster && error.is_reason) {
+    return {FailureClass::user,
+            fmt::format("raised {} and did not end; muster stopped it {} later", error.text,
+                        duration_text(error.before_stop)),
+            "", ""};
   }
   if (failure.stopped_by_muster) {
     return {FailureClass::signal, "stopped by muster (" + describe(failure.status) + ")", "", ""};
   }
   return failure.status.kind == ExitStatus::Kind::signaled ? classify_signal(failure, evidence)
                                                            : classify_exit(failure, evidence);
-}
-
-// Python ends with 1 after an uncaught exception, C++ with SIGABRT: there the message is the
-// reason. With any other end somebody may have caught it and gone on.
-bool is_reason(const Exception& exception, const ExitStatus& status) {
-  return exception.is_recorded || status == ExitStatus::exited(1) || status.killed_by(SIGABRT);
 }
 
 // Whether the messages on stderr may say more than the exit status does.
@@ -212,17 +189,15 @@ bool is_open(const Cause& cause, const ExitStatus& status) {
 
 }  // namespace
 
-Cause classify(const WorkerFailure& failure, const HostEvidence& evidence) {
-  const Exception exception = exception_of(failure);
-  Cause cause = classify_bare(failure, evidence);
-  cause.exception = exception.text;
-  if (!exception.text.empty()) {
-    cause.sentence += is_reason(exception, failure.status)
-                          ? ": " + exception.text
-                          : " (last error on its stderr: " + exception.text + ")";
+Cause classify(const WorkerFailure& failure, const HostEvidence& evidence, const OwnError& error) {
+  Cause cause = classify_bare(failure, evidence, error);
+  cause.exception = error.text;
+  if (!error.text.empty() && cause.sentence.find(error.text) == std::string::npos) {
+    cause.sentence +=
+        error.is_reason ? ": " + error.text : " (last error on its stderr: " + error.text + ")";
   }
   if (is_open(cause, failure.status)) {
-    if (std::optional<Remedy> known = known_remedy(searched_text(failure, exception.text))) {
+    if (std::optional<Remedy> known = known_remedy(searched_text(failure, error.text))) {
       cause.kind = known->kind;
       cause.remedy = std::move(known->text);
     }
@@ -264,11 +239,10 @@ const char* failure_class_name(FailureClass kind) {
   CHECK(false);
 }
 
-bool explained_by_stop(const ExitStatus& status, int stop_signal) {
-  if (status.kind == ExitStatus::Kind::signaled) {
-    return status.value == stop_signal || status.value == SIGKILL;
-  }
-  return status.value == 128 + stop_signal || status.value == 128 + SIGKILL;
+bool explained_by_stop(const ExitStatus& status, int stop_signal, bool killed) {
+  const bool signaled = status.kind == ExitStatus::Kind::signaled;
+  const int signal = signaled ? status.value : status.value - 128;
+  return signal == stop_signal || (killed && signal == SIGKILL);
 }
 
 }  // namespace muster

@@ -1,60 +1,57 @@
-// How a job with many nodes comes to one verdict: the node on which a worker failed packs what a
-// verdict shows of it into the `detail` of a membership::Failure, the rendezvous hands that on
-// unread with the End, and every agent, the culprit's own included, puts it into its JobReport. So
-// all nodes print the same block and exit with the same code. The bytes come from the network:
+// How a job with many nodes comes to one verdict. Each node packs what its workers left behind into
+// the `detail` of a membership::Evidence; the job's host has them all judged (judge_testimonies)
+// and packs the answer into the `detail` of a membership::Verdict, which every agent, the culprit's
+// own included, puts into its report. So all nodes print the same block and exit with the same
+// code, and the rendezvous passes on what it need not read. The bytes come from the network:
 // decoding checks every type and range, and what a program wrote is cleaned when it is rendered, as
-// always. JSON, at most 64 KiB. Pure.
+// always. JSON, of at most 64 KiB for a verdict and 256 KiB for the evidence of a node. Pure.
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "agent/report/job_report.h"
+#include "agent/report/judged_attempt.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/membership/membership.h"
 
 namespace muster {
 
-inline constexpr size_t kFailureDetailBytesMax = 65536;
-
-// What one node tells the others of the failure that ended, or restarts, the job.
-struct RemoteFailure {
-  std::string host;  // The node that tells.
-  int node_rank = 0;
-  int nodes = 1;
-  int world_size = 1;
-  int restarts_used = 0;
-  int max_restarts = 0;
-
-  // Either an error of the node itself (the program cannot be executed) ...
-  std::optional<Error> error;
-  // ... or workers that failed: the culprit, the others in order of observation.
-  WorkerFailure culprit;
-  Cause cause;
-  std::vector<WorkerFailure> others;
-  int others_untold = 0;
-};
+inline constexpr size_t kVerdictBytesMax = 65536;
 
 // Shortens what is long: stderr to the last 30 lines and 16 KiB, the error file to 16 KiB (its
-// shape is kept), all of it further if it would not fit. Empty if the report tells of no failure.
-std::string encode_failure_detail(const JobReport& report);
+// shape is kept), less for those who are not the culprit, all of it further if it would not fit.
+// Workers that muster stopped are left out where there are thousands. `since`: the instant that
+// times are told from.
+std::string encode_evidence(const NodeEvidence& node, Instant since);
 
-// Fails on anything that encode_failure_detail could not have written.
-Result<RemoteFailure> decode_failure_detail(std::string_view detail);
+// Fails on what encode_evidence could not have written. Instants become those after `since`, in the
+// clock of the reader, each `clock_error` wrong at most.
+Result<NodeEvidence> decode_evidence(std::string_view bytes, Instant since, Duration clock_error);
 
-// "exited with 1: ValueError: boom", in one clean line: Failure::sentence.
-std::string failure_sentence(const JobReport& report);
+// The same with the instant, for a file: {"since_ns": ..., "node": {...}}.
+std::string evidence_file(const NodeEvidence& node, Instant since);
 
-// Replaces what the report knows of failures and its numbers of the world and of restarts. `end`
-// stays as it is, except that a failed job ends as spawn_failed for an error of the node itself.
-void apply_remote_failure(JobReport& report, RemoteFailure remote);
+enum class VerdictLength { whole, line };  // `line`: what a restart line shows.
+std::string encode_verdict(const JudgedAttempt& judged,
+                           VerdictLength length = VerdictLength::whole);
+Result<JudgedAttempt> decode_verdict(std::string_view bytes);
 
-// All that an End says: how the job ended, by whose doing, and the counts of the job. An End whose
-// detail is missing or cannot be read still names rank, node and reason. That processes of this
-// node outlived SIGKILL stays the end of its report.
+// For membership::Judge: the judge of the host of a job. A node whose evidence never came, or
+// cannot be read, counts by what its failure says in short.
+membership::Judgement judge_testimonies(const std::vector<membership::Testimony>& testimonies);
+
+// "exited with 1: ValueError: boom", in one clean line.
+std::string verdict_sentence(const JudgedAttempt& judged);
+
+// What a verdict says whose detail is missing or cannot be read: rank, node and reason.
+JudgedAttempt verdict_in_short(const membership::Verdict& verdict);
+
+// All that an End says: how the job ended, by whose doing, and the counts of the job. That
+// processes of this node outlived SIGKILL stays the end of its report.
 void apply_end(JobReport& report, const membership::End& end);
 
 }  // namespace muster

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <csignal>
-#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,47 +16,22 @@ ExitCode failing_code(int code) {
   return static_cast<ExitCode>(std::clamp(code, 1, 255));
 }
 
-// The status behind an exit code as a shell would show it, as far as that can be told.
-ExitStatus status_in_short(const membership::Failure& failure) {
-  const int code = std::clamp(failure.exit_code, 1, 255);
-  const int signal = code - 128;
-  const bool killed = failure.sentence.starts_with("killed by ") && signal > 0;
-  return killed && signal <= SIGRTMAX ? ExitStatus::signaled(signal) : ExitStatus::exited(code);
-}
-
-// What an End says where the details of its failure never arrived.
-RemoteFailure failure_in_short(const JobReport& report, const membership::End& end,
-                               const membership::Failure& failure) {
-  RemoteFailure remote;
-  remote.host = end.host_name;
-  remote.node_rank = std::max(0, end.node_rank);
-  remote.nodes = report.nnodes;
-  remote.world_size = report.world_size;
-  remote.max_restarts = report.max_restarts;
-  WorkerFailure& culprit = remote.culprit;
-  culprit.rank = failure.rank;
-  culprit.local_rank = failure.local_rank;
-  culprit.host = end.host_name;
-  culprit.program = report.program;
-  culprit.status = status_in_short(failure);
-  culprit.summary_only = true;
-  const bool killed = culprit.status.kind == ExitStatus::Kind::signaled;
-  remote.cause.kind = killed ? FailureClass::signal : FailureClass::user;
-  remote.cause.sentence = failure.sentence.empty() ? describe(culprit.status) : failure.sentence;
-  return remote;
-}
-
 void end_with_error(JobReport& report, const membership::End& end) {
   report.end = JobEnd::round_failed;
   report.error = {failing_code(end.exit_code), end.text};
 }
 
 void end_as_failed(JobReport& report, const membership::End& end) {
-  if (!end.failure) return end_with_error(report, end);
+  if (!end.verdict) return end_with_error(report, end);
   report.end = JobEnd::failed;
-  Result<RemoteFailure> remote = decode_failure_detail(end.failure->detail);
-  apply_remote_failure(report,
-                       remote ? *std::move(remote) : failure_in_short(report, end, *end.failure));
+  Result<JudgedAttempt> told = decode_verdict(end.verdict->detail);
+  JudgedAttempt judged = told ? *std::move(told) : verdict_in_short(*end.verdict);
+  if (!told) judged.failures[0].program = report.program;
+  apply_judged(report, judged);
+  if (!judged.error) return;
+  report.end = JobEnd::spawn_failed;
+  report.error = *judged.error;
+  report.error.message.insert(0, node_text(judged.error_host, judged.error_node_rank) + ": ");
 }
 
 void end_as_stopped(JobReport& report, const membership::End& end) {
@@ -80,33 +54,6 @@ std::string attempt_end_text(const JobReport& report, const membership::End& end
 }
 
 }  // namespace
-
-void apply_remote_failure(JobReport& report, RemoteFailure remote) {
-  const bool named = remote.nodes > 1 || remote.host != report.host;
-  report.nnodes = remote.nodes;
-  report.world_size = remote.world_size;
-  report.restarts_used = remote.restarts_used;
-  report.max_restarts = remote.max_restarts;
-  report.others_untold = remote.others_untold;
-  report.failures.clear();
-  report.culprit.reset();
-  report.cause = {};
-  report.error = {};
-  if (remote.error) {
-    report.error = *std::move(remote.error);
-    if (named) {
-      report.error.message.insert(0, node_text(remote.host, remote.node_rank) + ": ");
-    }
-    if (report.end == JobEnd::failed) report.end = JobEnd::spawn_failed;
-    return;
-  }
-  report.failures.push_back(std::move(remote.culprit));
-  std::ranges::move(remote.others, std::back_inserter(report.failures));
-  for (WorkerFailure& failure : report.failures)
-    failure.node_rank = named ? remote.node_rank : -1;
-  report.culprit = 0;
-  report.cause = std::move(remote.cause);
-}
 
 void apply_end(JobReport& report, const membership::End& end) {
   const JobEnd own_end = report.end;

@@ -3,12 +3,17 @@
 namespace muster {
 namespace {
 
+// A culprit that muster had to stop, or that left with 0, has no code that says how the job failed:
+// then the first of those that failed of it has. A job with a culprit never ends with 0.
 int culprit_code(const JobReport& report) {
   if (!report.culprit) return static_cast<int>(ExitCode::internal);
   CHECK(*report.culprit < report.failures.size());
-  const int code = report.failures[*report.culprit].status.code();
-  // A worker that the agent declared failed may still end with 0; the job has failed all the same.
-  return code == 0 ? 1 : code;
+  const WorkerFailure& culprit = report.failures[*report.culprit];
+  if (!culprit.status.success() && !culprit.stopped_by_muster) return culprit.status.code();
+  for (const WorkerFailure& failure : report.failures) {
+    if (!failure.status.success() && !failure.stopped_by_muster) return failure.status.code();
+  }
+  return 1;
 }
 
 int own_code(const JobReport& report) {

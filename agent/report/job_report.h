@@ -16,6 +16,7 @@
 
 #include "agent/exit_status.h"
 #include "agent/launch_spec.h"
+#include "agent/report/judge.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 
@@ -23,7 +24,8 @@ namespace muster {
 
 using WallTime = std::chrono::sys_time<std::chrono::nanoseconds>;
 
-// One worker that ended with something other than success. Order in a list is order of observation.
+// One worker that failed, or was stopped because another one had. Order in a list is order of
+// observation.
 struct WorkerFailure {
   int rank = 0;
   int local_rank = 0;
@@ -38,7 +40,10 @@ struct WorkerFailure {
   ExitStatus status;
   std::string declared;  // Why the agent itself declared it failed ("stuck in uninterruptible sleep
                          // for 60 s"); empty for a plain exit.
-  bool stopped_by_muster = false;  // It died after, and of, our own TERM or KILL. Never a culprit.
+  // It died after, and of, our own TERM or KILL: the culprit only if it had failed before that.
+  bool stopped_by_muster = false;
+  Part part = Part::failed_later;  // In the failure of its attempt.
+  std::string sentence;            // "exited with 1: ValueError: boom"; empty: not looked at.
   WallTime time;                   // When the exit was observed.
   Duration ran{0};                 // From its start to its exit.
   long max_rss_kib = 0;            // From the rusage of its wait; 0: unknown.
@@ -126,12 +131,15 @@ struct JobReport {
   WallTime ended;
   std::vector<AttemptRecord> attempts;
 
-  // failed (and unkillable or stopped, if a worker had failed before): the last attempt's failures
-  // in order of observation; the culprit is an index into them.
-  std::vector<WorkerFailure> failures;
-  std::optional<size_t> culprit;
-  Cause cause;
-  int others_untold = 0;  // Further failures on the culprit's node, too many to be sent here.
+  // failed (and unkillable or stopped, if a worker had failed before): of the last attempt.
+  std::vector<WorkerFailure> failures;  // In order of observation.
+  std::optional<size_t> culprit;        // An index into them.
+  std::optional<size_t> witness;        // Likewise: who says that the culprit is one.
+  Reason reason = Reason::only_failure;
+  Cause cause;  // Of the culprit.
+  // Ranks of nodes that had nothing to tell but that muster stopped them; ascending.
+  std::vector<int> stopped_elsewhere;
+  int others_untold = 0;  // Further failures, too many to be sent here.
 
   // stopped
   int stop_signal = 0;

@@ -57,25 +57,41 @@ struct OthersWords {
   const char* many;
 };
 
-std::string others_line(const std::vector<const WorkerFailure*>& failures, const std::string& where,
-                        const OthersWords& words) {
-  if (failures.empty()) return {};
-  const bool one = failures.size() == 1;
-  return fmt::format("{} {}{} {}: {}\n", failures.size(), one ? "other" : "others", where,
-                     one ? words.one : words.many, ends_text(failures));
+std::string others_line(const std::vector<const WorkerFailure*>& failures, const OthersWords& words,
+                        const std::vector<int>& elsewhere = {}) {
+  const size_t count = failures.size() + elsewhere.size();
+  if (count == 0) return {};
+  std::string ends = ends_text(failures);
+  if (!elsewhere.empty()) {
+    if (!ends.empty()) ends += "; ";
+    ends += ranks_text(elsewhere) + " on other nodes";
+  }
+  return fmt::format("{} {} {}: {}\n", count, count == 1 ? "other" : "others",
+                     count == 1 ? words.one : words.many, ends);
 }
 
 }  // namespace
 
 std::string others_text(const std::vector<WorkerFailure>& failures, size_t culprit,
-                        const std::string& where) {
+                        const std::vector<int>& elsewhere) {
+  std::vector<const WorkerFailure*> at_once;
   std::vector<const WorkerFailure*> failed;
+  std::vector<const WorkerFailure*> crashed;
   std::vector<const WorkerFailure*> stopped;
   for (size_t i = 0; i < failures.size(); ++i) {
-    if (i != culprit) (failures[i].stopped_by_muster ? stopped : failed).push_back(&failures[i]);
+    if (i == culprit) continue;
+    const WorkerFailure& other = failures[i];
+    auto& group = other.stopped_by_muster            ? stopped
+                  : other.part == Part::simultaneous ? at_once
+                  : other.part == Part::crashed      ? crashed
+                                                     : failed;
+    group.push_back(&other);
   }
-  return others_line(failed, where, {"failed afterwards", "failed afterwards"}) +
-         others_line(stopped, where, {"was stopped by muster", "were stopped by muster"});
+  return others_line(at_once, {"failed in the same moment", "failed in the same moment"}) +
+         others_line(failed, {"failed afterwards", "failed afterwards"}) +
+         others_line(crashed,
+                     {"failed while muster stopped it", "failed while muster stopped them"}) +
+         others_line(stopped, {"was stopped by muster", "were stopped by muster"}, elsewhere);
 }
 
 std::string failed_line(const WorkerFailure& failure) {

@@ -10,10 +10,11 @@
 
 namespace muster {
 
-// One line each for those that failed by themselves and those that muster stopped, with their
-// newlines; empty if there are none. `where` is " on node-b" where only one node's are known.
+// One line each for those that failed as well, those that failed while muster stopped them, and
+// those that it stopped, with their newlines; empty if there are none. `elsewhere`: ranks of other
+// nodes that it stopped, of which no more is known; ascending.
 std::string others_text(const std::vector<WorkerFailure>& failures, size_t culprit,
-                        const std::string& where = {});
+                        const std::vector<int>& elsewhere = {});
 
 // "failed (exitcode: 7) local_rank: 1 (pid: 10303) of binary: /usr/bin/python3": log parsers look
 // for this line of torchrun's. "pid: unknown" if it is.

@@ -85,6 +85,7 @@ OrderedJson worker_json(const JobReport& report, const WorkerFailure& failure) {
   json["node_rank"] = failure.node_rank >= 0 ? failure.node_rank : report.node_rank;
   json["device"] = or_null(failure.device);
   put_status(json, failure.status);
+  json["part"] = part_name(failure.part);
   json["stopped_by_muster"] = failure.stopped_by_muster;
   json["time"] = failure.summary_only ? OrderedJson() : OrderedJson(wall_time_iso(failure.time));
   json["seconds"] = json_seconds(failure.ran);
@@ -120,6 +121,8 @@ void put_workers(OrderedJson& json, const JobReport& report) {
     }
   }
   json["others_untold"] = report.others_untold;
+  json["stopped_elsewhere"] = report.stopped_elsewhere;
+  json["reason"] = report.culprit ? OrderedJson(reason_name(report.reason)) : OrderedJson();
 }
 
 OrderedJson attempts_json(const JobReport& report) {

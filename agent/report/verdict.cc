@@ -17,23 +17,8 @@ namespace muster {
 namespace {
 
 constexpr size_t kStderrLines = 30;
+constexpr size_t kOtherStderrLines = 10;  // Of a second worker.
 constexpr size_t kHeadlineCharacters = 400;
-
-int64_t unix_seconds(WallTime time) {
-  return std::chrono::floor<std::chrono::seconds>(time).time_since_epoch().count();
-}
-
-// Whole seconds: the time in the error file, else that of the exit. An error file that is older
-// than its worker (a stale one, or a clock that was set) says nothing.
-int64_t failed_at(const WorkerFailure& failure) {
-  const int64_t observed = unix_seconds(failure.time);
-  if (!failure.error_file_content) return observed;
-  const std::optional<WorkerError> error = parse_error_file(*failure.error_file_content);
-  if (!error || !error->unix_time_s) return observed;
-  const bool start_known = failure.ran > Duration{0};
-  const bool stale = start_known && *error->unix_time_s < unix_seconds(failure.time - failure.ran);
-  return stale ? observed : std::min(observed, *error->unix_time_s);
-}
 
 const WorkerFailure& culprit_of(const JobReport& report) {
   CHECK(report.culprit && *report.culprit < report.failures.size());
@@ -122,6 +107,34 @@ void append_own_words(std::string& text, const WorkerFailure& culprit, const Cau
   append_quoted(text, lines);
 }
 
+// What somebody else has to say who is part of the answer: a rank that may have been first as well,
+// or one that explains what the culprit did to it.
+void append_other(std::string& text, const WorkerFailure& other, const std::string& where,
+                  const std::string& lead) {
+  text += clean_line(fmt::format("{} rank {}{} {}", lead, other.rank, where, other.sentence),
+                     kHeadlineCharacters) +
+          "\n";
+  append_quoted(text, last_lines(other.stderr_tail, kOtherStderrLines));
+}
+
+void append_part_of_others(std::string& text, const JobReport& report) {
+  const WorkerFailure& culprit = culprit_of(report);
+  if (report.reason == Reason::first_victim) {
+    text +=
+        "It blames another rank or a lost connection, but no other rank failed by itself: the "
+        "first to fail may have left no trace\n";
+  }
+  for (const WorkerFailure& failure : report.failures) {
+    if (failure.part != Part::simultaneous) continue;
+    if (!culprit.stderr_tail.empty() && failure.sentence == report.cause.sentence) continue;
+    append_other(text, failure, on_host(report, failure),
+                 "In the same moment, as far as can be told:");
+  }
+  if (!report.witness) return;
+  const WorkerFailure& witness = report.failures[*report.witness];
+  append_other(text, witness, on_host(report, witness), "Its first victim:");
+}
+
 // The keys, their order and their spelling are torchrun's.
 void append_root_cause(std::string& text, const WorkerFailure& culprit, const Cause& cause,
                        const RenderOptions& options) {
@@ -173,12 +186,12 @@ std::string render_failure(const JobReport& report, const RenderOptions& options
   }
   const std::string where = on_host(report, culprit);
   if (!culprit.summary_only) append_own_words(text, culprit, report.cause);
+  append_part_of_others(text, report);
   append_root_cause(text, culprit, report.cause, options);
   if (!culprit.summary_only) append_logs(text, culprit, where);
-  text += others_text(report.failures, *report.culprit, where);
-  if (report.others_untold > 0) {
-    text += fmt::format("{} more{} did not succeed\n", report.others_untold, where);
-  }
+  text += others_text(report.failures, *report.culprit, report.stopped_elsewhere);
+  if (report.others_untold > 0)
+    text += fmt::format("{} more did not succeed\n", report.others_untold);
   return text + rule;
 }
 
@@ -232,16 +245,6 @@ std::string render_unkillable(const JobReport& report) {
 
 }  // namespace
 
-size_t choose_culprit(const std::vector<WorkerFailure>& failures) {
-  CHECK(!failures.empty());
-  std::optional<size_t> best;
-  for (size_t i = 0; i < failures.size(); ++i) {
-    if (failures[i].stopped_by_muster) continue;
-    if (!best || failed_at(failures[i]) < failed_at(failures[*best])) best = i;
-  }
-  return best.value_or(0);
-}
-
 std::string render_end(const JobReport& report, const RenderOptions& options) {
   switch (report.end) {
     case JobEnd::success:
@@ -270,20 +273,6 @@ std::string render_restart(const WorkerFailure& culprit, const Cause& cause, int
       fmt::format("rank {}{} {}; {}; {}, {} of {} restarts left", culprit.rank, where,
                   cause.sentence, failed_line(culprit), when, restarts_left, max_restarts),
       2000);
-}
-
-std::string render_remote_restart(const std::string& host, int rank, const std::string& sentence,
-                                  int restarts_left, int max_restarts) {
-  return clean_line(
-      fmt::format("rank {} on {} {}; restarting, {} of {} restarts left", rank, clean_line(host),
-                  clean_line(sentence), restarts_left, max_restarts),
-      2000);
-}
-
-std::string render_membership_change(const std::string& host, int node_rank,
-                                     const std::string& what, int nodes_left) {
-  return fmt::format("{} {}; going on with {} {}", node_text(host, node_rank), clean_line(what),
-                     nodes_left, nodes_left == 1 ? "node" : "nodes");
 }
 
 }  // namespace muster

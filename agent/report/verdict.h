@@ -19,12 +19,6 @@ struct RenderOptions {
   std::chrono::seconds utc_offset{0};  // Of local time, for the time shown.
 };
 
-// Which failure explains the others: the first observed one, unless the error file of another
-// worker that failed on its own is older by whole seconds (torch writes its time as a whole
-// number). A worker that died of our own stop is never chosen. REQUIRES: failures is not empty.
-// Returns 0 if all of them were stopped by us, since something has to be shown.
-size_t choose_culprit(const std::vector<WorkerFailure>& failures);
-
 // The block for any end of a job; ends in a newline; empty for success.
 std::string render_end(const JobReport& report, const RenderOptions& options);
 
@@ -32,14 +26,5 @@ std::string render_end(const JobReport& report, const RenderOptions& options);
 // "muster: " in front, unlike render_end. `delay` is the back-off before the restart.
 std::string render_restart(const WorkerFailure& culprit, const Cause& cause, int restarts_left,
                            int max_restarts, Duration delay = Duration{0});
-
-// The same for a failure on another node, of which only the sentence is known.
-std::string render_remote_restart(const std::string& host, int rank, const std::string& sentence,
-                                  int restarts_left, int max_restarts);
-
-// "node-b (node rank 1) was lost: no sign of life for 3 s; going on with 3 nodes".
-// `what` is what happened to that node. One line, like render_restart.
-std::string render_membership_change(const std::string& host, int node_rank,
-                                     const std::string& what, int nodes_left);
 
 }  // namespace muster

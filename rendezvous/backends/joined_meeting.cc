@@ -30,6 +30,7 @@ Result<Coordinator::Options> hosting_options(const MeetingOptions& options) {
   hosting.instance = random_u64();
   hosting.token = options.token;
   hosting.worker_port = options.worker_port;
+  hosting.judge = options.judge;
   hosting.multi_node = options.join.nodes_max + options.join.spares > 1;
   for (const std::string& text : options.store_allow) {
     if (text == "any") {
@@ -131,6 +132,10 @@ void JoinedMeeting::workers_done(membership::Epoch epoch) {
 
 void JoinedMeeting::worker_failed(membership::Epoch epoch, membership::Failure failure) {
   client_.post(member::WorkerFailed{epoch, std::move(failure)});
+}
+
+void JoinedMeeting::evidence_found(membership::Epoch epoch, membership::Evidence evidence) {
+  client_.post(member::EvidenceFound{epoch, std::move(evidence)});
 }
 
 void JoinedMeeting::leaving(int signal, bool reaped) {

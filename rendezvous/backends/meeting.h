@@ -20,6 +20,7 @@
 #include "rendezvous/base/time.h"
 #include "rendezvous/membership/agent_protocol.h"
 #include "rendezvous/membership/member.h"
+#include "rendezvous/membership/membership.h"
 
 namespace muster {
 
@@ -42,6 +43,7 @@ struct MeetingOptions {
   std::string token;                     // Empty: none.
   std::vector<std::string> store_allow;  // CIDRs; "any": no filter.
   membership::Join join;  // Who we are: everything but agent, proof, dialled, advertised, is_host.
+  membership::Judge judge;  // For the day we host; called on the meeting's thread.
 };
 
 class Meeting {
@@ -60,7 +62,10 @@ class Meeting {
   // Nothing of an earlier epoch is alive on this node: a round is wanted. The first call begins.
   virtual void ready() = 0;
   virtual void workers_done(membership::Epoch epoch) = 0;
+  // The first failure of the epoch here, at `failure.at` of our clock.
   virtual void worker_failed(membership::Epoch epoch, membership::Failure failure) = 0;
+  // What the epoch's workers left behind here; before ready() or leaving(..., true).
+  virtual void evidence_found(membership::Epoch epoch, membership::Evidence evidence) = 0;
   // A signal ends this node's part; answered by leave_announced. Again with reaped = true.
   virtual void leaving(int signal, bool reaped) = 0;
   // What is being waited for, in one line; any time.

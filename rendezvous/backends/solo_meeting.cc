@@ -115,6 +115,9 @@ void SoloMeeting::worker_failed(membership::Epoch epoch, membership::Failure) {
   if (epoch == epoch_) failed_ = true;
 }
 
+// A node that stands alone judges for itself.
+void SoloMeeting::evidence_found(membership::Epoch, membership::Evidence) {}
+
 void SoloMeeting::leaving(int, bool reaped) {
   if (!leaving_) handlers_.leave_announced();
   leaving_ = true;

@@ -143,6 +143,12 @@ void ThreadedMeeting::worker_failed(membership::Epoch epoch, membership::Failure
   });
 }
 
+void ThreadedMeeting::evidence_found(membership::Epoch epoch, membership::Evidence evidence) {
+  run([epoch, evidence = std::move(evidence)](Meeting& inner) {
+    inner.evidence_found(epoch, evidence);
+  });
+}
+
 void ThreadedMeeting::leaving(int signal, bool reaped) {
   run([signal, reaped](Meeting& inner) { inner.leaving(signal, reaped); });
 }

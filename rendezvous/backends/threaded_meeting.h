@@ -29,6 +29,7 @@ class ThreadedMeeting : public Meeting {
   void ready() override;
   void workers_done(membership::Epoch epoch) override;
   void worker_failed(membership::Epoch epoch, membership::Failure failure) override;
+  void evidence_found(membership::Epoch epoch, membership::Evidence evidence) override;
   void leaving(int signal, bool reaped) override;
   std::string status() override;
   void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;

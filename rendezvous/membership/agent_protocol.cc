@@ -49,6 +49,7 @@ class FieldWriter {
   void flag(bool value) { integer(uint8_t{value}); }
   void epoch(Epoch value) { integer(value); }
   void duration(Duration value) { integer(static_cast<int64_t>(value.count())); }
+  void instant(Instant value) { integer(static_cast<int64_t>(value.time_since_epoch().count())); }
   template <size_t n>
   void raw(const std::array<uint8_t, n>& bytes) {
     out_.append(bytes.begin(), bytes.end());
@@ -117,6 +118,14 @@ class FieldReader {
     integer(count);
     if (count < 0) breach("a negative duration");
     value = Duration{std::max<int64_t>(count, 0)};
+  }
+  // An eighth of what fits, so that sums and differences do, too.
+  void instant(Instant& value) {
+    int64_t count = 0;
+    integer(count);
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 8;
+    if (count < -kMost || count > kMost) breach("an instant out of its range");
+    value = Instant{Duration{std::clamp(count, -kMost, kMost)}};
   }
   template <size_t n>
   void raw(std::array<uint8_t, n>& bytes) {
@@ -245,6 +254,23 @@ void fields(auto& a, Like<Failure> auto& m) {
   a.number(m.exit_code, 0, 255);
   a.flag(m.final);
   a.text(m.sentence, kTextBytesMax);
+  a.instant(m.at);
+  a.duration(m.at_error);
+}
+
+void fields(auto& a, Like<Evidence> auto& m) {
+  a.instant(m.since);
+  a.duration(m.since_error);
+  a.text(m.detail, kDetailBytesMax);
+}
+
+void fields(auto& a, Like<Verdict> auto& m) {
+  a.number(m.rank, 0, kAnyInt);
+  a.number(m.local_rank, 0, kSlotsMax);
+  a.number(m.node_rank, 0, kNodesMax);
+  a.text(m.host_name, kNameBytesMax);
+  a.number(m.exit_code, 0, 255);
+  a.text(m.sentence, kTextBytesMax);
   a.text(m.detail, kDetailBytesMax);
 }
 
@@ -256,6 +282,7 @@ void fields(auto& a, Like<Report> auto& m) {
   a.flag(m.reaped);
   a.number(m.signal, 0, 255);
   a.maybe(m.failure, [&](auto& value) { fields(a, value); });
+  a.maybe(m.evidence, [&](auto& value) { fields(a, value); });
 }
 
 void fields(auto&, Like<Goodbye> auto&) {}
@@ -298,6 +325,7 @@ void fields(auto& a, Like<Round> auto& m) {
   a.number(m.master_port, 0, 65535);
   a.number(m.restarts, 0, kCountMax);
   a.number(m.changes, 0, kCountMax);
+  a.maybe(m.before, [&](auto& value) { fields(a, value); });
 }
 
 void fields(auto& a, Like<Stop> auto& m) {
@@ -313,7 +341,7 @@ void fields(auto& a, Like<End> auto& m) {
   a.number(m.node_rank, -1, kNodesMax);
   a.text(m.host_name, kNameBytesMax);
   a.text(m.text, kTextBytesMax);
-  a.maybe(m.failure, [&](auto& value) { fields(a, value); });
+  a.maybe(m.verdict, [&](auto& value) { fields(a, value); });
   a.number(m.restarts, 0, kCountMax);
   a.number(m.changes, 0, kCountMax);
 }
@@ -325,6 +353,8 @@ void fields(auto& a, Like<Order> auto& m) {
 
 void fields(auto& a, Like<Alive> auto& m) {
   a.integer(m.report);
+  a.integer(m.answers);
+  a.instant(m.clock);
 }
 
 void fields(auto& a, Like<NodeLine> auto& m) {

@@ -34,13 +34,13 @@ namespace muster::membership {
 
 // The first bytes of an agent's connection; the version follows in the Hello.
 inline constexpr std::string_view kMagic = "MSTR";
-inline constexpr uint16_t kProtocolVersion = 1;
+inline constexpr uint16_t kProtocolVersion = 2;
 
 inline constexpr size_t kJobIdBytesMax = 1024;
 inline constexpr size_t kNameBytesMax = 1024;  // Host names, addresses, roles.
 inline constexpr size_t kTextBytesMax = 4096;  // Lines for people.
-inline constexpr size_t kDetailBytesMax =
-    262144;  // A failure's details (opaque to the rendezvous).
+// What a node found of its workers, or what a verdict shows: opaque to the rendezvous.
+inline constexpr size_t kDetailBytesMax = 262144;
 inline constexpr size_t kFrameBytesMax = 524288;
 // The answer to a Query stays far below what may be unsent to an agent, or it would cost it its
 // connection.
@@ -110,15 +110,36 @@ struct Join {
   friend bool operator==(const Join&, const Join&) = default;
 };
 
-// The first failure of a node in an epoch, in short.
+// The first failure of a node in an epoch, in short: what makes the host end the epoch.
 struct Failure {
   int rank = 0;  // Global.
   int local_rank = 0;
   int exit_code = 1;   // What the launcher would exit with: 1..255.
   bool final = false;  // Never to be restarted (the program cannot be executed, the user said so).
-  std::string sentence;  // "exited with 1: ValueError: boom"
-  std::string detail;    // Everything the verdict shows, once it is known; opaque here.
+  std::string sentence;  // "exited with 1"
+  Instant at{};          // When it was observed, in the host's clock,
+  Duration at_error{};   // which is known so well.
   friend bool operator==(const Failure&, const Failure&) = default;
+};
+
+// What a node's workers of an epoch left behind, for the one verdict.
+struct Evidence {
+  Instant since{};         // The instant that `detail` tells its times from, in the host's clock,
+  Duration since_error{};  // which is known so well.
+  std::string detail;
+  friend bool operator==(const Evidence&, const Evidence&) = default;
+};
+
+// Why an epoch ended, where a failure was the reason: the judge's answer for all nodes.
+struct Verdict {
+  int rank = 0;  // Global.
+  int local_rank = 0;
+  int node_rank = 0;
+  std::string host_name;
+  int exit_code = 1;     // What the launchers exit with, should the job end of it: 1..255.
+  std::string sentence;  // "exited with 1: ValueError: boom"
+  std::string detail;    // What the last screen, or the restart line, shows.
+  friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 
 enum class Phase : uint8_t {
@@ -138,6 +159,8 @@ struct Report {
   bool reaped = true;  // Nothing of any epoch is alive here (always for ready; later for leaving).
   int signal = 0;      // For leaving: what made it leave.
   std::optional<Failure> failure;  // Of `epoch`; repeated until the host has ended that epoch.
+  std::optional<Evidence>
+      evidence;  // Of `epoch`, once all of it is over here; until it was taken in.
   friend bool operator==(const Report&, const Report&) = default;
 };
 
@@ -196,6 +219,8 @@ struct Round {
   int master_port = 0;
   int restarts = 0;  // Taken from the budget so far: TORCHELASTIC_RESTART_COUNT.
   int changes = 0;
+  std::optional<Verdict> before =
+      {};  // Why the epoch before ended, if it failed; its detail in short.
   friend bool operator==(const Round&, const Round&) = default;
 };
 
@@ -222,7 +247,7 @@ struct Wait {
 
 enum class EndWhy : uint8_t {
   success = 0,
-  failed = 1,   // A worker failed and no restart was left: `failure`.
+  failed = 1,   // A worker failed and no restart was left: `verdict`.
   stopped = 2,  // Too few nodes were left after a signal: `signal`.
   lost = 3,     // Too few nodes were left, or the membership budget was spent.
   timeout = 4,  // The nodes did not meet in time.
@@ -234,7 +259,7 @@ struct End {
   int node_rank = -1;     // Of the culprit.
   std::string host_name;  // Of the culprit.
   std::string text;       // One line.
-  std::optional<Failure> failure;
+  std::optional<Verdict> verdict;
   int restarts = 0;
   int changes = 0;
   friend bool operator==(const End&, const End&) = default;
@@ -247,8 +272,10 @@ struct Order {
   friend bool operator==(const Order&, const Order&) = default;
 };
 
-struct Alive {          // The host's heartbeat.
-  uint64_t report = 0;  // The newest Report that was taken in.
+struct Alive {           // The host's heartbeat: the answer to a Report.
+  uint64_t report = 0;   // The newest Report that was taken in.
+  uint64_t answers = 0;  // The Report that it answers,
+  Instant clock{};       // and the host's clock then.
   friend bool operator==(const Alive&, const Alive&) = default;
 };
 

@@ -66,9 +66,14 @@ std::string_view end_text(EndWhy why) {
 }
 
 std::string failure_text(const Failure& m) {
-  return fmt::format("failure{{rank {} local {}, exit {}{}, {}, detail of {} bytes}}", m.rank,
-                     m.local_rank, m.exit_code, m.final ? ", final" : "", quoted(m.sentence),
-                     m.detail.size());
+  return fmt::format("failure{{rank {} local {}, exit {}{}, {}}}", m.rank, m.local_rank,
+                     m.exit_code, m.final ? ", final" : "", quoted(m.sentence));
+}
+
+std::string verdict_text(const Verdict& m) {
+  return fmt::format("verdict{{rank {} local {} on {} (node rank {}), exit {}, {}, {} bytes}}",
+                     m.rank, m.local_rank, quoted(m.host_name), m.node_rank, m.exit_code,
+                     quoted(m.sentence), m.detail.size());
 }
 
 std::string message_text(const Hello& m) {
@@ -95,6 +100,7 @@ std::string message_text(const Report& m) {
                                 m.epoch, phase_text(m.phase), m.reaped ? ", reaped" : "");
   if (m.signal != 0) out += fmt::format(", signal {}", m.signal);
   if (m.failure) out += ", " + failure_text(*m.failure);
+  if (m.evidence) out += fmt::format(", evidence of {} bytes", m.evidence->detail.size());
   return out + "}";
 }
 
@@ -126,9 +132,10 @@ std::string order_text(const Wait& m) {
 std::string order_text(const Round& m) {
   return fmt::format(
       "Round{{epoch {}, node {} of {}, ranks {}+ of {}, role ranks {}+ of {}, master {}:{}, "
-      "{} restarts, {} changes}}",
+      "{} restarts, {} changes{}}}",
       m.epoch, m.node_rank, m.nodes, m.base_rank, m.world_size, m.base_role_rank, m.role_world_size,
-      escaped(m.master_addr), m.master_port, m.restarts, m.changes);
+      escaped(m.master_addr), m.master_port, m.restarts, m.changes,
+      m.before ? ", after " + verdict_text(*m.before) : "");
 }
 
 std::string order_text(const Stop& m) {
@@ -141,7 +148,7 @@ std::string order_text(const End& m) {
   if (m.node_rank >= 0)
     out += fmt::format(", node rank {} on {}", m.node_rank, quoted(m.host_name));
   out += fmt::format(", {}", quoted(m.text));
-  if (m.failure) out += ", " + failure_text(*m.failure);
+  if (m.verdict) out += ", " + verdict_text(*m.verdict);
   return out + fmt::format(", {} restarts, {} changes}}", m.restarts, m.changes);
 }
 

@@ -158,6 +158,7 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   job.id = id;
   job.own_agent = options_.own_agent;
   job.membership.host_instance = options_.instance;
+  job.membership.judge = options_.judge;
   job.store_allow_any = options_.store_allow_any;
   job.store_allow = options_.store_allow;
   job.store.addresses = listener_->local_endpoints();

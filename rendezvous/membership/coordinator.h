@@ -42,6 +42,7 @@ class Coordinator {
         own_agent;          // The agent of this process: the job's rank 0 unless ranks say else.
     uint64_t instance = 0;  // Random: a host that returned is another one.
     std::string token;      // Empty: none is asked for.
+    membership::Judge judge;
     std::optional<int> worker_port;  // The store of job_id listens there instead (0: a free one).
     bool store_allow_any = false;
     std::vector<Network> store_allow;  // Beside the members.

@@ -47,6 +47,7 @@ Member::Member(const Options& options)
 // ReadyForRound      -              ready         ready        ready        reaped
 // WorkersDone        -              done [6]      -            -            -
 // WorkerFailed       tell [7]       stopping [7]  tell [7]     -            tell [7]
+// EvidenceFound      tell [7]       tell [7]      tell [7]     tell [7]     tell [7]
 // Leaving            leaving        leaving       leaving      leaving      reaped
 //
 // [1] A port that nobody listens at means that the host is gone: the workers are stopped at once. A
@@ -174,8 +175,9 @@ void Member::hear(Instant now, const membership::Welcome& message) {
   if (message.host_instance != host_instance_) {
     // It knows nothing of what was said to the one before.
     host_instance_ = message.host_instance;
+    host_clock_.forget();
     report_.order = 0;
-    detail_arrived_ = false;
+    evidence_arrived_ = false;
   }
   if (round_instance_ != host_instance_ && in_round()) {
     stop_round(now, StopWhy::host,
@@ -209,7 +211,8 @@ void Member::refused_rank(Instant now, const std::string& text) {
 void Member::hear(Instant now, const membership::Alive& message) {
   if (link_ != Link::joined) return;
   heard_at_ = now;
-  if (failure_sent_ != 0 && message.report >= failure_sent_) detail_arrived_ = true;
+  learn_clock(now, message);
+  if (evidence_sent_ != 0 && message.report >= evidence_sent_) evidence_arrived_ = true;
   if (leaving_sent_ != 0 && message.report >= leaving_sent_) {
     leave_told_ = true;
     announce_leave();

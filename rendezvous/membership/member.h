@@ -14,8 +14,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -23,6 +25,7 @@
 #include "rendezvous/base/prng.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/membership/clock_offset.h"
 
 namespace muster {
 
@@ -67,11 +70,18 @@ struct WorkersDone {  // All exited with 0, and nothing of them is left.
   Epoch epoch = 0;
   friend bool operator==(const WorkersDone&, const WorkersDone&) = default;
 };
-// The first failure of the epoch on this node; again when its detail is known.
+// The first failure of the epoch on this node. Its instant is in our own clock.
 struct WorkerFailed {
   Epoch epoch = 0;
   Failure failure;
   friend bool operator==(const WorkerFailed&, const WorkerFailed&) = default;
+};
+// What the epoch's workers left behind here, for the verdict; before ReadyForRound. Its instant is
+// in our own clock.
+struct EvidenceFound {
+  Epoch epoch = 0;
+  Evidence evidence;
+  friend bool operator==(const EvidenceFound&, const EvidenceFound&) = default;
 };
 // A signal ends this node's part. Again with reaped = true once nothing is alive.
 struct Leaving {
@@ -132,10 +142,10 @@ struct Say {  // A line for the user.
 
 class Member {
  public:
-  using Event =
-      std::variant<member::Begin, member::ConnectionUp, member::ConnectionFailed,
-                   member::ConnectionLost, member::Received, member::ReadyForRound,
-                   member::WorkersDone, member::WorkerFailed, member::Leaving, member::Tick>;
+  using Event = std::variant<member::Begin, member::ConnectionUp, member::ConnectionFailed,
+                             member::ConnectionLost, member::Received, member::ReadyForRound,
+                             member::WorkersDone, member::WorkerFailed, member::EvidenceFound,
+                             member::Leaving, member::Tick>;
   using Effect = std::variant<member::Connect, member::Disconnect, member::Send,
                               member::RoundFormed, member::StopWorkers, member::LeaveAnnounced,
                               member::JobEnded, member::GaveUp, member::Say>;
@@ -184,6 +194,7 @@ class Member {
   void on(Instant now, const member::ReadyForRound& event);
   void on(Instant now, const member::WorkersDone& event);
   void on(Instant now, const member::WorkerFailed& event);
+  void on(Instant now, const member::EvidenceFound& event);
   void on(Instant now, const member::Leaving& event);
   void on(Instant now, const member::Tick& event);
 
@@ -206,6 +217,8 @@ class Member {
   void lose_contact(Instant now, std::string why);
   void stop_round(Instant now, membership::StopWhy why, std::string text);
   void send_report(Instant now);
+  void to_host_clock(membership::Report& report) const;
+  void learn_clock(Instant now, const membership::Alive& message);
   void announce_leave();
   void all_reaped(Instant now);
   void say_goodbye_if_due();
@@ -231,8 +244,9 @@ class Member {
   // time; sending it is all that is ever resent.
   Options options_;
   Prng prng_;
-  membership::Join join_;      // The past in it is kept up to date.
-  membership::Report report_;  // As of now; its sequence is that of the last one sent.
+  membership::Join join_;  // The past in it is kept up to date.
+  membership::Report
+      report_;  // As of now, in our clock; its sequence is that of the last one sent.
 
   Link link_ = Link::idle;
   uint64_t host_instance_ = 0;   // Of the last Welcome.
@@ -253,8 +267,12 @@ class Member {
   Duration say_wait_{};
   std::string wait_text_;  // What the host last said about waiting.
 
-  bool detail_arrived_ = false;   // The host has the failure's detail.
-  uint64_t failure_sent_ = 0;     // The first report that carried it.
+  ClockOffset host_clock_;
+  std::deque<std::pair<uint64_t, Instant>> sent_;  // The newest reports, by sequence.
+
+  uint64_t failure_sent_ = 0;  // The first report that carried it.
+  bool evidence_arrived_ = false;
+  uint64_t evidence_sent_ = 0;    // The first report that carried it.
   uint64_t leaving_sent_ = 0;     // The first report of our leaving.
   bool leave_told_ = false;       // The host has passed it on.
   bool leave_announced_ = false;  // LeaveAnnounced was emitted.

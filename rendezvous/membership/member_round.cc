@@ -1,5 +1,6 @@
 // What the agent's side of the rendezvous does with orders, with what its workers do, and with its
 // own going.
+#include <algorithm>
 #include <utility>
 
 #include "rendezvous/membership/member.h"
@@ -9,6 +10,13 @@ namespace muster {
 
 using membership::Phase;
 using membership::StopWhy;
+
+namespace {
+
+constexpr size_t kSentKept = 16;
+constexpr Duration kUnknownClock = std::chrono::hours{24 * 365};
+
+}  // namespace
 
 // ---- Orders.
 
@@ -34,7 +42,9 @@ void Member::obey(Instant now, const membership::Round& what) {
   report_.epoch = what.epoch;
   report_.reaped = false;
   report_.failure.reset();
-  failure_sent_ = 0;
+  report_.evidence.reset();
+  failure_sent_ = evidence_sent_ = 0;
+  evidence_arrived_ = false;
   wait_text_.clear();
   rank_refused_at_.reset();
   round_instance_ = host_instance_;
@@ -104,8 +114,15 @@ void Member::on(Instant now, const member::WorkerFailed& event) {
   if (report_.failure == event.failure) return;
   if (report_.phase == Phase::running) report_.phase = Phase::stopping;
   report_.failure = event.failure;
-  detail_arrived_ = false;
   failure_sent_ = 0;
+  send_report(now);
+}
+
+void Member::on(Instant now, const member::EvidenceFound& event) {
+  if (event.epoch != report_.epoch || report_.evidence == event.evidence) return;
+  report_.evidence = event.evidence;
+  evidence_arrived_ = false;
+  evidence_sent_ = 0;
   send_report(now);
 }
 
@@ -171,13 +188,36 @@ void Member::send_report(Instant now) {
   ++report_.sequence;
   membership::Report copy = report_;
   if (copy.failure && failure_sent_ == 0) failure_sent_ = copy.sequence;
-  if (copy.failure && detail_arrived_) copy.failure->detail.clear();
+  if (evidence_arrived_) copy.evidence.reset();
+  if (copy.evidence && evidence_sent_ == 0) evidence_sent_ = copy.sequence;
+  to_host_clock(copy);
   if (copy.phase == Phase::leaving && leaving_sent_ == 0) leaving_sent_ = copy.sequence;
   if (MEMBERSHIP_PLANTED(lost_resend) && copy.failure && failure_sent_ != copy.sequence) {
     copy.failure.reset();
   }
   beat_at_ = now + heartbeat_;
+  sent_.emplace_back(copy.sequence, now);
+  if (sent_.size() > kSentKept) sent_.pop_front();
   out_->push_back(member::Send{std::move(copy)});
+}
+
+// ---- The host's clock.
+
+// Nothing is known of it before the first answer: then these instants say nothing, for a whole
+// life.
+void Member::to_host_clock(membership::Report& report) const {
+  const auto convert = [this](Instant& at, Duration& error) {
+    const std::optional<ClockOffset::Reading> there = host_clock_.host_time(at);
+    at = there ? there->at : Instant{};
+    error += there ? there->error : kUnknownClock;
+  };
+  if (report.failure) convert(report.failure->at, report.failure->at_error);
+  if (report.evidence) convert(report.evidence->since, report.evidence->since_error);
+}
+
+void Member::learn_clock(Instant now, const membership::Alive& message) {
+  const auto sent = std::ranges::find(sent_, message.answers, &std::pair<uint64_t, Instant>::first);
+  if (sent != sent_.end()) host_clock_.exchange(sent->second, message.clock, now);
 }
 
 }  // namespace muster

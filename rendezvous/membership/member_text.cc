@@ -88,6 +88,9 @@ std::string describe_event(const WorkerFailed& e) {
   return fmt::format("WorkerFailed{{{}, rank {}, {}}}", e.epoch, e.failure.rank,
                      e.failure.sentence);
 }
+std::string describe_event(const EvidenceFound& e) {
+  return fmt::format("EvidenceFound{{{}, {} bytes}}", e.epoch, e.evidence.detail.size());
+}
 std::string describe_event(const Leaving& e) {
   return fmt::format("Leaving{{signal {}{}}}", e.signal, e.reaped ? ", reaped" : "");
 }

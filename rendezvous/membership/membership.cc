@@ -93,15 +93,17 @@ void Membership::on(const Reported& event) {
   if (event.report.sequence > node->report.sequence) {
     node->report = event.report;
     node->report.failure.reset();
+    node->report.evidence.reset();
     node->heard = true;
     seen_epoch_ = std::max(seen_epoch_, event.report.epoch);
     recount(*node);
     if (stage_ != Stage::ended) {
+      take_evidence(*node, event.report);
       take_failure(*node, event.report);
       take_phase(*node);
     }
   }
-  send(*node, Alive{node->report.sequence});
+  send(*node, Alive{node->report.sequence, event.report.sequence, now_});
   const bool taken_in = node->report.order >= node->order_sequence;
   if (!taken_in && now_ - node->order_sent >= heartbeat()) send_order(*node);
 }

@@ -12,8 +12,9 @@
 //      │                      ended ◀──────── budget spent, or fewer than MIN left ──────────┤
 //      └─────────────────────────────────────────────────────────────────── else ────────────┘
 //
-// When an epoch ends is decided at once, why it ended when all of it is over: a worker that dies of
-// a lost node's silence is no failure of its own, and the loss is known by then at the latest.
+// When an epoch ends is decided at once, why it ended when all of it is over: then every node has
+// told what its workers left behind, a loss is known, and a judge (given by the owner, since what
+// nodes tell is opaque here) says which failure explains the others.
 // A round forms the instant MAX nodes are ready, or MIN when the last call is over (counted from
 // the first join), or, after a round that was stopped, when everyone who is left of it is ready.
 // The store is open exactly while an epoch runs or stops.
@@ -21,6 +22,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -38,6 +40,30 @@ namespace muster {
 namespace membership {
 
 using ConnectionId = uint64_t;
+
+// What the judge hears of one node of an epoch that failed. Instants are in the host's clock.
+struct Testimony {
+  std::string host_name;
+  int node_rank = 0;
+  int base_rank = 0;  // The global rank of its first worker.
+  int workers = 1;
+  std::optional<Failure> failure;    // Where it reported one,
+  std::optional<Evidence> evidence;  // and what its workers left behind.
+  // Of a node that was lost, or left: when it was heard last, and when it was known to be gone.
+  bool gone = false;
+  Instant last_heard{};
+  Instant gone_by{};
+  friend bool operator==(const Testimony&, const Testimony&) = default;
+};
+
+struct Judgement {
+  Verdict verdict;
+  std::string brief;          // The verdict's detail as a restart line needs it.
+  bool by_departure = false;  // The loss of a node, or its leaving, explains all failures.
+};
+
+// Pure. `testimonies`: of all nodes of the epoch, by node rank.
+using Judge = std::function<Judgement(const std::vector<Testimony>& testimonies)>;
 
 // ---- events
 
@@ -136,6 +162,7 @@ class Membership {
     // but no longer than this.
     Duration store_linger = std::chrono::seconds{1};
     uint64_t host_instance = 0;  // Random: goes into every Welcome.
+    membership::Judge judge;     // None: the failure that arrived first counts, losses before it.
   };
 
   explicit Membership(const Options& options);
@@ -145,8 +172,10 @@ class Membership {
 
   Instant next_deadline() const;
 
-  // The global rank whose failure ends the epoch, where a worker's does.
+  // The global rank whose failure ends the epoch, where a worker's does: the first that was
+  // reported, until the judge has spoken.
   std::optional<int> failed_rank() const {
+    if (judgement_) return judgement_->verdict.rank;
     return failure_ ? std::optional(failure_->failure.rank) : std::nullopt;
   }
 
@@ -174,11 +203,15 @@ class Membership {
     membership::Join join;
     uint64_t arrival = 0;  // Smaller for those who came first.
     std::optional<membership::ConnectionId> connection;
-    Instant heard_at{};         // When it last spoke.
-    Instant expires{};          // Lost then; its place in leases_.
-    Duration silence_limit{};   // What `expires` was set by, for the line.
-    bool heard = false;         // A report came.
-    membership::Report report;  // The newest one; its failure is kept in failure_.
+    Instant heard_at{};                            // When it last spoke.
+    Instant expires{};                             // Lost then; its place in leases_.
+    Duration silence_limit{};                      // What `expires` was set by, for the line.
+    std::optional<Instant> detached;               // When its connection broke, while it has none.
+    std::optional<Instant> left_at;                // When it said that it leaves.
+    bool heard = false;                            // A report came.
+    membership::Report report;                     // The newest one, but for what follows.
+    std::optional<membership::Failure> failure;    // Of the epoch.
+    std::optional<membership::Evidence> evidence;  // Likewise.
 
     uint64_t order_sequence = 0;  // Of the newest order; 0: none.
     std::variant<membership::Wait, membership::Round, membership::Stop, membership::End> order;
@@ -195,8 +228,8 @@ class Membership {
     Tally tally;
   };
 
-  // The first failure of an epoch by arrival.
-  struct Culprit {
+  // The first failure of an epoch by arrival: it ends the epoch.
+  struct FirstFailure {
     membership::AgentId agent;
     std::string host_name;
     int node_rank = 0;
@@ -253,6 +286,7 @@ class Membership {
   Node& node_of(const membership::AgentId& agent);
 
   // membership_reports.cc: what a report means.
+  void take_evidence(Node& node, const membership::Report& report);
   void take_failure(Node& node, const membership::Report& report);
   void take_phase(Node& node);
   void take_ready(Node& node);
@@ -270,6 +304,10 @@ class Membership {
   void begin_stop(membership::StopWhy why, std::string text);
   void depart(const Node& node, membership::StopWhy why, std::string text);
   void conclude();
+  membership::Testimony testimony_of(const Node& node) const;
+  static void add_words(membership::Testimony& testimony, const Node& node);
+  void hear_last_of(const Node& node);
+  membership::Judgement judge_epoch() const;
   void change_membership();
   void end_short_of_nodes();
   void end_of_failure();
@@ -331,8 +369,13 @@ class Membership {
   Duration status_every_{};
 
   // Of the epoch.
-  std::optional<Culprit> failure_;
+  std::optional<FirstFailure> failure_;
   std::optional<Departure> departure_;
+  std::map<membership::AgentId, membership::Testimony>
+      gone_;  // Of its nodes that went or were lost.
+  std::optional<membership::Judgement> judgement_;
+  std::optional<membership::Verdict>
+      before_;  // Of the epoch before, if it failed and this one restarts.
 
   std::optional<membership::End> end_;
   bool finished_ = false;

@@ -191,6 +191,7 @@ void Membership::attach(Node& node, const Joined& event) {
     out_->push_back(Hangup{*node.connection});
   }
   node.connection = event.connection;
+  node.detached.reset();
   by_connection_[event.connection] = node.join.agent;
   node.join.dialled = event.join.dialled;
   node.join.advertised = event.join.advertised;
@@ -206,6 +207,7 @@ void Membership::attach(Node& node, const Joined& event) {
 void Membership::detach(Node& node) {
   by_connection_.erase(*node.connection);
   node.connection.reset();
+  node.detached = now_;
   lease(node, std::min(node.expires, instant_after(now_, options_.reconnect_grace)),
         options_.reconnect_grace);
   recount(node);
@@ -278,6 +280,7 @@ void Membership::notice_standstill() {
 }
 
 void Membership::drop(Node& node, bool hang_up) {
+  if (node.member) hear_last_of(node);
   if (node.connection) {
     by_connection_.erase(*node.connection);
     if (hang_up) out_->push_back(Hangup{*node.connection});
@@ -302,6 +305,14 @@ void Membership::drop(Node& node, bool hang_up) {
   nodes_.erase(agent);
 }
 
+// One that came back while the epoch stopped, and is gone again, was lost when it was the first
+// time.
+void Membership::hear_last_of(const Node& node) {
+  const auto [gone, first] = gone_.emplace(node.join.agent, testimony_of(node));
+  gone->second.gone = true;
+  if (!first) add_words(gone->second, node);
+}
+
 void Membership::lose(Node& node) {
   const std::string text = lost_text(node);
   note(text);
@@ -310,7 +321,9 @@ void Membership::lose(Node& node) {
   drop(node, true);
   if (!was_member) return;
   if (stage_ == Stage::opening || stage_ == Stage::running) return begin_stop(StopWhy::lost, text);
-  if (stage_ == Stage::stopping && tally_.stays < job_->nodes_min) end_short_of_nodes();
+  // After a failure it is for the judge to say whether the loss is the reason.
+  const bool failed = failure_.has_value();
+  if (stage_ == Stage::stopping && !failed && tally_.stays < job_->nodes_min) end_short_of_nodes();
 }
 
 // ---- The sums.

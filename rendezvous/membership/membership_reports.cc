@@ -12,6 +12,12 @@ namespace muster {
 
 using namespace membership;  // NOLINT: the words of the protocol
 
+void Membership::take_evidence(Node& node, const Report& report) {
+  if (!node.member || !node.started || report.epoch != epoch_) return;
+  if (report.failure) node.failure = report.failure;
+  if (report.evidence) node.evidence = report.evidence;
+}
+
 void Membership::take_failure(Node& node, const Report& report) {
   if (!report.failure || !node.member || !node.started) return;
   if (report.epoch != epoch_ && !MEMBERSHIP_PLANTED(skipped_epoch_check)) return;
@@ -23,8 +29,7 @@ void Membership::take_failure(Node& node, const Report& report) {
   if (failure_ && failure_->agent == node.join.agent) {
     // Planted: said again, it is taken for another one.
     if (MEMBERSHIP_PLANTED(failure_counted_twice)) ++restarts_;
-    // Heartbeats repeat it without the detail that was taken in before.
-    if (!report.failure->detail.empty()) failure_->failure = *report.failure;
+    failure_->failure = *report.failure;
     return;
   }
   if (report.failure->final && !(failure_ && failure_->failure.final)) {
@@ -62,6 +67,7 @@ void Membership::take_ready(Node& node) {
 void Membership::take_leaving(Node& node) {
   if (node.left) return;
   node.left = true;
+  node.left_at = now_;
   const int signal = node.report.signal;
   const char* const short_name = sigabbrev_np(signal);
   const std::string why =

@@ -102,9 +102,13 @@ void Membership::seat(const std::vector<Node*>& chosen) {
   stage_ = Stage::opening;
   failure_.reset();
   departure_.reset();
+  judgement_.reset();
+  gone_.clear();
   for (auto& [agent, node] : nodes_) {
     node.member = node.started = false;
     node.stop_order = 0;
+    node.failure.reset();
+    node.evidence.reset();
   }
   std::vector<Round> rounds = lay_out(claims);
   for (size_t i = 0; i < chosen.size(); ++i) {
@@ -127,6 +131,7 @@ void Membership::start_round(int port) {
     round.master_port = port;
     round.restarts = restarts_;
     round.changes = changes_;
+    round.before = before_;
     order(node, std::move(round));
     recount(node);
   }
@@ -167,11 +172,59 @@ void Membership::begin_stop(StopWhy why, std::string text) {
 // Nothing of the epoch is alive any more, or it is on nodes that were lost.
 void Membership::conclude() {
   close_store();
-  if (failure_ && failure_->failure.final) return end_of_failure();
-  if (departure_ || !failure_) return change_membership();
+  before_.reset();
+  if (!failure_) return change_membership();
+  judgement_ = judge_epoch();
+  if (failure_->failure.final) return end_of_failure();
+  if (departure_ && judgement_->by_departure) return change_membership();
   if (restarts_ >= job_->max_restarts) return end_of_failure();
   ++restarts_;
+  before_ = judgement_->verdict;
+  before_->detail = judgement_->brief;
   begin_forming(true);
+}
+
+Testimony Membership::testimony_of(const Node& node) const {
+  Testimony testimony;
+  testimony.host_name = node.join.host_name;
+  testimony.node_rank = node.rank;
+  testimony.base_rank = node.round.base_rank;
+  testimony.workers = node.join.slots;
+  testimony.failure = node.failure;
+  testimony.evidence = node.evidence;
+  testimony.gone = node.left;
+  testimony.last_heard = node.left_at.value_or(node.heard_at);
+  testimony.gone_by = node.left_at.value_or(node.detached.value_or(now_));
+  return testimony;
+}
+
+// The loss of a node that came back counts, and so does what it has to tell.
+void Membership::add_words(Testimony& testimony, const Node& node) {
+  if (node.failure) testimony.failure = node.failure;
+  if (node.evidence) testimony.evidence = node.evidence;
+}
+
+Judgement Membership::judge_epoch() const {
+  std::map<AgentId, Testimony> all = gone_;
+  for (const auto& [agent, node] : nodes_) {
+    if (!node.member) continue;
+    const auto [told, first] = all.emplace(agent, testimony_of(node));
+    if (!first) add_words(told->second, node);
+  }
+  std::vector<Testimony> testimonies;
+  for (auto& [agent, testimony] : all)
+    testimonies.push_back(std::move(testimony));
+  std::ranges::sort(testimonies, {}, &Testimony::node_rank);
+  if (options_.judge) return options_.judge(testimonies);
+  const Failure& first = failure_->failure;
+  Verdict verdict{first.rank,
+                  first.local_rank,
+                  failure_->node_rank,
+                  failure_->host_name,
+                  first.exit_code,
+                  first.sentence,
+                  ""};
+  return {std::move(verdict), "", departure_.has_value()};
 }
 
 bool Membership::change_allowed() const {
@@ -187,15 +240,18 @@ void Membership::change_membership() {
 // ---- The end.
 
 void Membership::end_of_failure() {
-  End verdict;
-  verdict.why = EndWhy::failed;
-  verdict.exit_code = failure_->failure.exit_code;
-  verdict.node_rank = failure_->node_rank;
-  verdict.host_name = failure_->host_name;
-  verdict.text = failure_text();
-  verdict.failure = failure_->failure;
+  if (!judgement_) judgement_ = judge_epoch();
+  End last;
+  last.why = EndWhy::failed;
+  last.verdict = judgement_->verdict;
+  Verdict& verdict = *last.verdict;
   if (verdict.exit_code < 1 || verdict.exit_code > 255) verdict.exit_code = 1;
-  end(std::move(verdict));
+  last.exit_code = verdict.exit_code;
+  last.node_rank = verdict.node_rank;
+  last.host_name = verdict.host_name;
+  last.text = fmt::format("rank {} on {} (node rank {}) {}", verdict.rank,
+                          quiet_name(verdict.host_name), verdict.node_rank, verdict.sentence);
+  end(std::move(last));
 }
 
 // A node was lost or has left, and those who are left may not go on.

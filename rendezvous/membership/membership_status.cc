@@ -141,17 +141,16 @@ std::string Membership::what_comes_text(Instant now) const {
 
 std::string Membership::what_next_text(StopWhy why) const {
   if (failure_ && failure_->failure.final) return "; it cannot be repeated, the job ends";
+  // Whether it paid from the budget, or a lost node explains it, is known when all has stopped.
   if (why == StopWhy::failure) {
-    if (restarts_ >= job_->max_restarts)
-      return job_->max_restarts == 0 ? "; the job ends" : "; no restart is left, the job ends";
-    return fmt::format("; all nodes start anew (restart {} of {})", restarts_ + 1,
-                       job_->max_restarts);
+    if (job_->max_restarts == 0) return "; all ranks are stopped";
+    return fmt::format("; all ranks are stopped, {} of {} restarts left",
+                       job_->max_restarts - restarts_, job_->max_restarts);
   }
   if (tally_.stays < job_->nodes_min)
-    return fmt::format("; {} left, the job needs {}: it ends", nodes_text(tally_.stays),
-                       job_->nodes_min);
+    return fmt::format("; {} left, the job needs {}", nodes_text(tally_.stays), job_->nodes_min);
   if (!change_allowed())
-    return fmt::format("; the budget of {} membership changes is spent: the job ends",
+    return fmt::format("; the budget of {} membership changes is spent",
                        *job_->max_membership_changes);
   if (why == StopWhy::joined) return "; a new round forms with it";
   return fmt::format("; a new round forms with {}",

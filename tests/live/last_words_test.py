@@ -66,8 +66,9 @@ class LastWords(LiveTest):
 
     def test_a_rank_that_did_not_come_to_a_monitored_barrier(self):
         verdict = self.failure_of(PROGRAM, "barrier_of_all")
-        self.assert_headline(verdict, "rank 0 of 2 exited with 1: RuntimeError: [Rank 0]: Ranks 1 failed to pass "
-                                      "monitoredBarrier in 2000 ms")
+        self.assert_headline(verdict, "rank 1 of 2 kept rank 0 waiting until it gave up")
+        self.assertIn("\nIts first victim: rank 0 exited with 1: RuntimeError: [Rank 0]: Ranks 1 failed to pass "
+                      "monitoredBarrier in 2000 ms\n", verdict["whole"])
 
     def test_a_module_that_is_not_there(self):
         verdict = self.failure_of("-m", "nosuchmodule", ranks=1)

@@ -128,7 +128,7 @@ TEST(OutputBlocked, AStuckStdoutStopsNeitherStderrNorTheEndOfAnAttempt) {
     harness.spawn(0, "seq 1 20000; echo err >&2");
     EXPECT_EQ(read_until(console.err.read_end.get(), "err\n"), "err\n");
     harness.wait_all();
-    EXPECT_EQ(harness.drain().err_tails, std::vector<std::string>{"err\n"});
+    EXPECT_EQ(err_tails(harness.drain()), std::vector<std::string>{"err\n"});
     harness.output().say("muster: next");
     EXPECT_EQ(read_until(console.err.read_end.get(), "next\n"), "muster: next\n");
   }
@@ -158,7 +158,7 @@ TEST(OutputBlocked, AStuckStderrStopsNotStdout) {
   harness.spawn(0, "echo err >&2; echo out");
   EXPECT_EQ(read_until(console.out.read_end.get(), "out\n"), "out\n");
   harness.wait_all();
-  EXPECT_EQ(harness.drain().err_tails, std::vector<std::string>{"err\n"});
+  EXPECT_EQ(err_tails(harness.drain()), std::vector<std::string>{"err\n"});
   ConsoleReader reader(console.err.read_end.get());
   harness.finish();
   harness.destroy();

@@ -20,6 +20,13 @@
 
 namespace muster {
 
+inline std::vector<std::string> err_tails(const DrainReport& report) {
+  std::vector<std::string> tails;
+  for (const WorkerPrinted& worker : report.workers)
+    tails.push_back(worker.err_tail);
+  return tails;
+}
+
 struct ConsolePipe {
   ConsolePipe() {
     int fds[2];

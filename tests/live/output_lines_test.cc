@@ -246,7 +246,7 @@ TEST(OutputLines, RanksThatAreNotShownAreStillReadAndRemembered) {
   }
   console.write_end.reset();
   EXPECT_EQ(ConsoleReader(console.read_end.get()).text(), "one\n");
-  EXPECT_EQ(report.err_tails, (std::vector<std::string>{"zero\n", "one\n"}));
+  EXPECT_EQ(err_tails(report), (std::vector<std::string>{"zero\n", "one\n"}));
 }
 
 // muster | head

@@ -46,7 +46,7 @@ TEST_F(OutputLogs, ARedirectedWorkerWritesItsFilesItself) {
       files_below(harness.attempt()),
       (std::vector<std::string>{"0/stderr.log", "0/stdout.log", "1/stderr.log", "1/stdout.log"}));
   EXPECT_EQ(file_content(harness.attempt() + "/0/stdout.log"), "out\nregular\n");
-  EXPECT_EQ(report.err_tails, (std::vector<std::string>{"err\n", "no newline"}));
+  EXPECT_EQ(err_tails(report), (std::vector<std::string>{"err\n", "no newline"}));
   EXPECT_EQ(console_text(harness), "");
 }
 

@@ -86,11 +86,23 @@ void MembershipPromises::heard(Instant now, const membership::Reported& event) {
       event.report.sequence > agent->reports && newest->second.rounds.contains(agent->join.agent)) {
     failure_heard_ = true;
   }
+  check_time(*agent, event.report);
   agent->reports = std::max(agent->reports, event.report.sequence);
   if (event.report.phase == Phase::leaving) {
     agent->parted = true;
     disturb(agent->node);
   }
+}
+
+// However far the clocks are apart, and however long a message takes.
+void MembershipPromises::check_time(const Agent& agent, const membership::Report& report) {
+  if (!report.failure) return;
+  const auto truth = failed_at_.find({host_life_, report.epoch, agent.node});
+  if (truth == failed_at_.end()) return;
+  const Duration wrong = std::chrono::abs(report.failure->at - truth->second);
+  check(
+      wrong <= report.failure->at_error,
+      fmt::format("the time of a failure is right within its stated error (node {})", agent.node));
 }
 
 void MembershipPromises::heard(Instant, const membership::Parted& event) {
@@ -260,7 +272,7 @@ void MembershipPromises::ordered(Instant, const Agent&, const membership::End& e
   if (end.why == EndWhy::success) check_success();
   if (end.why == EndWhy::failed) {
     check(formed_[newest_].failed, "a job fails only when a worker has failed");
-    check(end.exit_code != 0 && end.failure.has_value(), "a failed job names its culprit");
+    check(end.exit_code != 0 && end.verdict.has_value(), "a failed job names its culprit");
   }
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -35,7 +36,9 @@ class MembershipPromises {
   void agent_hears(Instant now, int node, const Member::Event& event);
   void agent_asks(Instant now, int node, const Member::Effect& effect);
   void agent_stepped(Instant now, int node);
-  void worker_failed(int node, membership::Epoch epoch);
+  void worker_failed(Instant now, int node, membership::Epoch epoch);
+  // Names the failure that was first by what the nodes said of its time.
+  membership::Judgement judge(const std::vector<membership::Testimony>& testimonies);
 
   void violate(std::string promise) {
     if (!broken_) broken_ = std::move(promise);
@@ -115,6 +118,7 @@ class MembershipPromises {
   void check_ranks(const Formed& formed);
   void check_budget(Epoch epoch, const membership::Round& round);
   void check_success();
+  void check_time(const Agent& agent, const membership::Report& report);
   void check_prompt(Instant now, const Formed& formed);
   void disturb(int node);
 
@@ -139,8 +143,9 @@ class MembershipPromises {
   bool finished_ = false;
 
   // Of the whole run.
-  std::map<uint64_t, membership::End> ends_;              // By the host's life.
-  std::set<std::pair<uint64_t, Epoch>> failed_rounds_;    // Rounds in which a worker failed.
+  std::map<uint64_t, membership::End> ends_;            // By the host's life.
+  std::set<std::pair<uint64_t, Epoch>> failed_rounds_;  // Rounds in which a worker failed.
+  std::map<std::tuple<uint64_t, Epoch, int>, Instant> failed_at_;  // And the node, and when.
   std::set<std::pair<membership::AgentId, Epoch>> done_;  // Whose workers have all succeeded.
   std::map<int, Epoch> agent_epochs_;                     // By node: the newest of its process.
   std::map<int, uint64_t> agent_hosts_;  // By node: the host's life that it joined.

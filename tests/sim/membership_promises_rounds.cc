@@ -1,5 +1,6 @@
 // The promises about a round as a whole, and about the agents' own side of it.
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -65,7 +66,8 @@ void MembershipPromises::check_ranks(const Formed& formed) {
     check(round.base_role_rank == round.base_rank, "one role counts as all do");
     check(round.nodes == first.nodes && round.world_size == first.world_size &&
               round.role_world_size == first.world_size && round.restarts == first.restarts &&
-              round.changes == first.changes && round.master_port == first.master_port,
+              round.changes == first.changes && round.master_port == first.master_port &&
+              round.before == first.before,
           "a round is the same for all of it");
     end_of_last = round.base_rank + agents_.at(part.first).join.slots;
     last_rank = rank;
@@ -153,9 +155,38 @@ void MembershipPromises::agent_asks(Instant now, int index, const Member::Effect
   }
 }
 
-void MembershipPromises::worker_failed(int node, Epoch epoch) {
+membership::Judgement MembershipPromises::judge(
+    const std::vector<membership::Testimony>& testimonies) {
+  const membership::Testimony* first = nullptr;
+  for (const membership::Testimony& node : testimonies) {
+    if (!node.failure) continue;
+    if (first == nullptr || node.failure->at < first->failure->at) first = &node;
+  }
+  membership::Judgement judgement;
+  check(first != nullptr, "who judges hears of a failure");
+  if (first == nullptr) return judgement;
+  const auto formed = formed_.find(newest_);
+  const bool told = formed != formed_.end() && !formed->second.rounds.empty();
+  check(told, "who judges was in a round");
+  if (!told) return judgement;
+  const auto nodes = static_cast<size_t>(formed->second.rounds.begin()->second.nodes);
+  check(testimonies.size() == nodes, "the judge hears of every node of the epoch");
+  check(std::ranges::adjacent_find(testimonies, std::greater_equal<>(),
+                                   &membership::Testimony::node_rank) == testimonies.end(),
+        "the judge hears of each node once");
+  const membership::Failure& failure = *first->failure;
+  judgement.verdict = {failure.rank,      failure.local_rank, first->node_rank, first->host_name,
+                       failure.exit_code, failure.sentence,   "everything"};
+  for (const membership::Testimony& node : testimonies) {
+    if (node.gone && node.last_heard <= failure.at) judgement.by_departure = true;
+  }
+  return judgement;
+}
+
+void MembershipPromises::worker_failed(Instant now, int node, Epoch epoch) {
   const uint64_t host = agent_hosts_[node];
   failed_rounds_.emplace(host, epoch);
+  failed_at_[{host, epoch, node}] = now;
   if (host != host_life_) return;
   const auto formed = formed_.find(epoch);
   if (formed != formed_.end()) formed->second.failed = true;

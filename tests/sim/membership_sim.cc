@@ -44,7 +44,7 @@ class Simulation {
     return milliseconds{world_.prng().below(static_cast<uint64_t>(most / milliseconds{1}) + 1)};
   }
   Duration left() const {
-    return std::max(Duration::zero(), Instant{} + plan_.horizon - world_.now());
+    return std::max(Duration::zero(), World::kStart + plan_.horizon - world_.now());
   }
 
   const Plan plan_;
@@ -60,7 +60,7 @@ void Simulation::plan_starts() {
 
 void Simulation::plan_faults() {
   for (int i = 0; i < plan_.faults; ++i)
-    world_.fault_later(Instant{} + up_to(plan_.horizon));
+    world_.fault_later(World::kStart + up_to(plan_.horizon));
 }
 
 void Simulation::fault() {
@@ -172,8 +172,8 @@ std::string Simulation::state() const {
 Outcome Simulation::run() {
   plan_starts();
   plan_faults();
-  run_until(Instant{} + plan_.horizon);
-  const Instant healed = Instant{} + plan_.horizon;
+  run_until(World::kStart + plan_.horizon);
+  const Instant healed = World::kStart + plan_.horizon;
   Outcome outcome;
   if (!world_.broken()) {
     world_.heal();
@@ -227,7 +227,7 @@ ScaleFigures form_at_scale(int nodes) {
     world.start_later(node, Duration::zero());
   ScaleFigures figures;
   int formed = 0;
-  const Instant limit = Instant{} + seconds{60};
+  const Instant limit = World::kStart + seconds{60};
   while (formed < nodes && world.next() <= limit && !world.broken()) {
     world.advance();
     while (formed < nodes && world.node(formed).workers_alive)
@@ -235,7 +235,7 @@ ScaleFigures form_at_scale(int nodes) {
   }
   figures.violation = world.broken();
   if (formed < nodes && !figures.violation) figures.violation = "a round forms within a minute";
-  figures.formed_after = world.now() - Instant{};
+  figures.formed_after = world.now() - World::kStart;
   figures.bytes_per_agent = static_cast<double>(world.bytes_sent()) / nodes;
   figures.cpu_seconds = static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC;
   figures.steps = world.steps();

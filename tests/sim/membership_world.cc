@@ -17,7 +17,13 @@ World::World(const Plan& plan, bool tracing)
       network_(plan_, prng_, plan.nodes),
       nodes_(static_cast<size_t>(plan.nodes)),
       promises_(plan_, *this),
-      tracing_(tracing) {}
+      tracing_(tracing) {
+  Prng clocks(plan.seed ^ 0xc10c45u);
+  for (int node = 0; node < plan.nodes; ++node) {
+    const Duration ahead = milliseconds{clocks.below(2'000'000'000)} - milliseconds{1'000'000'000};
+    clocks_ahead_.push_back(node == 0 ? Duration{0} : ahead);
+  }
+}
 
 std::string World::address_of(int node) {
   return fmt::format("10.{}.{}.{}", node / 65536, node / 256 % 256, node % 256);
@@ -36,7 +42,7 @@ uint64_t World::host_life_of(int index) const {
 
 void World::trace(std::string line) {
   if (!tracing_) return;
-  const double seconds = std::chrono::duration<double>(now_.time_since_epoch()).count();
+  const double seconds = std::chrono::duration<double>(now_ - kStart).count();
   lines_.push_back(fmt::format("{:10.4f} {}", seconds, line));
 }
 
@@ -132,7 +138,8 @@ void World::happen(const Happening& h) {
       return workers_gone(h);
     case What::detail_known:
       if (at(h.node).life != h.life || !at(h.node).member) return;
-      return step_agent(h.node, member::WorkerFailed{h.id, failure_of(h.node, true)});
+      return step_agent(
+          h.node, member::EvidenceFound{h.id, {clock_of(h.node, now_), {}, "ValueError: boom"}});
     case What::store_opened:
       if (host_ == nullptr || h.life != host_life_) return;
       if (!healed_ && percent(plan_.store_fails_percent)) {
@@ -221,6 +228,9 @@ void World::make_host() {
   Membership::Options options;
   options.lease = plan_.lease;
   options.host_instance = host_instance_;
+  options.judge = [this](const std::vector<membership::Testimony>& testimonies) {
+    return promises_.judge(testimonies);
+  };
   host_ = std::make_unique<Membership>(options);
   host_life_ = next_life_++;
   host_tick_at_ = kNever;

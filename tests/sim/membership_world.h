@@ -48,6 +48,8 @@ class World {
   // The next thing that happens. Returns false when nothing is left to happen.
   bool advance();
   Instant next() const { return agenda_.empty() ? kNever : agenda_.top().when; }
+  // As if after some uptime: no clock of a machine is before its start.
+  static constexpr Instant kStart{std::chrono::seconds{1'000'000}};
   Instant now() const { return now_; }
   // Set when a fault is due; the simulation draws which.
   bool take_fault();
@@ -86,6 +88,10 @@ class World {
   // Of the host at the other end of the agent's connection; 0: it has none.
   uint64_t host_life_of(int index) const;
   static std::string address_of(int node);
+  // What the steady clock of that machine shows; node 0's is the world's.
+  Instant clock_of(int node, Instant when) const {
+    return when + clocks_ahead_[static_cast<size_t>(node)];
+  }
   membership::Join join_of(int node) const;
 
   const std::optional<std::string>& broken() const { return promises_.broken(); }
@@ -168,7 +174,8 @@ class World {
   void workers_gone(const Happening& happening);
   void exit_if_over(int index);
   void close_wires(int index, bool notice);
-  membership::Failure failure_of(int index, bool with_detail) const;
+  membership::Failure failure_of(int index) const;
+  Instant deadline_of(int index) const;
 
   Node& at(int index) { return nodes_[static_cast<size_t>(index)]; }
   bool percent(int chance) { return prng_.chance(static_cast<uint64_t>(chance), 100); }
@@ -181,12 +188,13 @@ class World {
   Network network_;
   std::priority_queue<Happening> agenda_;
   std::vector<Node> nodes_;
+  std::vector<Duration> clocks_ahead_;  // Of each machine.
   MembershipPromises promises_;
   std::vector<Network::Delivery> deliveries_;  // To be scheduled.
   std::vector<Membership::Effect> host_effects_;
   std::vector<Member::Effect> agent_effects_;
 
-  Instant now_{};
+  Instant now_ = kStart;
   uint64_t next_order_ = 0;
   uint64_t next_life_ = 1;
   bool healed_ = false;

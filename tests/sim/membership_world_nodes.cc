@@ -156,7 +156,7 @@ void World::step_agent(int index, const Member::Event& event) {
   std::vector<Member::Effect> effects;
   effects.swap(agent_effects_);
   effects.clear();
-  node.member->step(now_, event, effects);
+  node.member->step(clock_of(index, now_), event, effects);
   for (const Member::Effect& effect : effects) {
     if (tracing_) trace(fmt::format("  {}: {}", index, member::to_text(effect)));
     promises_.agent_asks(now_, index, effect);
@@ -171,21 +171,27 @@ void World::step_agent(int index, const Member::Event& event) {
 
 void World::schedule_agent_tick(int index) {
   Node& node = at(index);
-  const Instant deadline = node.member->next_deadline();
+  const Instant deadline = deadline_of(index);
   if (deadline == kNever || deadline >= node.tick_at) return;
   node.tick_at = deadline;
   schedule(std::max(now_, deadline) + up_to_ms(2), What::agent_tick, index, 0, node.life);
+}
+
+// In the world's clock.
+Instant World::deadline_of(int index) const {
+  const Instant deadline = node(index).member->next_deadline();
+  return deadline == kNever ? kNever : deadline - clocks_ahead_[static_cast<size_t>(index)];
 }
 
 void World::tick_agent(const Happening& h) {
   Node& node = at(h.node);
   if (!node.member || node.life != h.life) return;
   node.tick_at = kNever;
-  const Instant deadline = node.member->next_deadline();
+  const Instant deadline = deadline_of(h.node);
   if (deadline > now_) {
     std::vector<Member::Effect> effects;
-    node.member->step(now_, member::Tick{}, effects);
-    if (!effects.empty() || node.member->next_deadline() != deadline) {
+    node.member->step(clock_of(h.node, now_), member::Tick{}, effects);
+    if (!effects.empty() || deadline_of(h.node) != deadline) {
       break_promise("a Tick before the agent's deadline does nothing");
     }
     return schedule_agent_tick(h.node);
@@ -260,13 +266,13 @@ void World::workers_succeed(const Happening& h) {
   step_agent(h.node, member::WorkersDone{node.round.epoch});
 }
 
-membership::Failure World::failure_of(int index, bool with_detail) const {
+membership::Failure World::failure_of(int index) const {
   const Node& node = nodes_[static_cast<size_t>(index)];
   membership::Failure failure;
   failure.rank = node.round.base_rank;
   failure.exit_code = 1 + index % 100;
   failure.sentence = fmt::format("exited with {}", failure.exit_code);
-  if (with_detail) failure.detail = "ValueError: boom";
+  failure.at = clock_of(index, now_);
   return failure;
 }
 
@@ -283,10 +289,10 @@ void World::workers_fail(const Happening& h) {
   if (node.life != h.life || node.workers_life != h.id || !node.member || healed_) return;
   if (!node.workers_alive || node.workers_stopping) return;
   const Epoch epoch = node.round.epoch;
-  promises_.worker_failed(h.node, epoch);
+  promises_.worker_failed(now_, h.node, epoch);
   stop_workers(h.node);
   schedule(now_ + up_to_ms(40), What::detail_known, h.node, epoch, node.life);
-  step_agent(h.node, member::WorkerFailed{epoch, failure_of(h.node, false)});
+  step_agent(h.node, member::WorkerFailed{epoch, failure_of(h.node)});
 }
 
 }  // namespace muster::roundsim

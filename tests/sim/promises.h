@@ -47,7 +47,7 @@ class Promises {
   }
   void on(Instant, const group::Note& effect);
 
-  void check_culprit(const group::Culprit& culprit);
+  void check_first(const group::FirstFailure& first);
   void check_outcome(const group::Outcome& outcome);
   void check_left_behind(Instant now, const group::Outcome& outcome);
 
@@ -58,9 +58,9 @@ class Promises {
   int attempt_ = -1;
   bool round_ready_ = false;
   std::optional<int> spawning_;
-  std::set<std::pair<int, int>> asked_;              // (attempt, local rank)
-  std::map<std::pair<int, int>, ExitStatus> exits_;  // That the machine has heard of.
-  std::map<int, group::Culprit> culprits_;           // By attempt.
+  std::set<std::pair<int, int>> asked_;                // (attempt, local rank)
+  std::map<std::pair<int, int>, ExitStatus> exits_;    // That the machine has heard of.
+  std::map<int, group::FirstFailure> first_failures_;  // By attempt.
   std::set<std::pair<int, int>> fail_worker_;
   std::map<int, Instant> stopped_at_;  // By attempt: the first Stop or Kill.
   int paid_restarts_ = 0;

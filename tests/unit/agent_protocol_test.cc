@@ -44,6 +44,23 @@ Failure full_failure() {
           .exit_code = 134,
           .final = true,
           .sentence = "killed by SIGABRT (core dumped)",
+          .at = Instant{std::chrono::hours{9}},
+          .at_error = std::chrono::microseconds{80}};
+}
+
+Evidence full_evidence() {
+  return {.since = Instant{-std::chrono::hours{9}},
+          .since_error = std::chrono::microseconds{70},
+          .detail = std::string("opaque\0bytes\xff", 13)};
+}
+
+Verdict full_verdict() {
+  return {.rank = 9,
+          .local_rank = 1,
+          .node_rank = 2,
+          .host_name = "node-2",
+          .exit_code = 134,
+          .sentence = "killed by SIGABRT (core dumped)",
           .detail = std::string("opaque\0bytes\xff", 13)};
 }
 
@@ -56,6 +73,7 @@ Report full_report() {
   report.reaped = false;
   report.signal = 15;
   report.failure = full_failure();
+  report.evidence = full_evidence();
   return report;
 }
 
@@ -67,7 +85,7 @@ End full_end() {
   end.node_rank = 2;
   end.host_name = "node-2";
   end.text = "rank 9 on node-2 failed";
-  end.failure = full_failure();
+  end.verdict = full_verdict();
   end.restarts = 3;
   end.changes = 2;
   return end;
@@ -131,20 +149,22 @@ TEST(AgentProtocol, AReportIsTheseBytes) {
   report.phase = Phase::stopping;
   report.reaped = false;
   const std::string expected(
-      "\x20\0\0\0\x03"        // 32 bytes follow; a Report
+      "\x21\0\0\0\x03"        // 33 bytes follow; a Report
       "\x02\x01\0\0\0\0\0\0"  // sequence
       "\x03\0\0\0\0\0\0\0"    // order
       "\x04\0\0\0\0\0\0\0"    // epoch
       "\x02\0"                // stopping, not reaped
-      "\0\0\0\0\0",           // no signal, no failure
-      36);
+      "\0\0\0\0\0\0",         // no signal, no failure, no evidence
+      37);
   EXPECT_EQ(bytes_of(AgentMessage{report}), expected);
 }
 
 TEST(AgentProtocol, AHelloAndAnAliveAreTheseBytes) {
-  const std::string hello = bytes_of(AgentMessage{Hello{1, "ab", Nonce{0xff}}});
-  EXPECT_EQ(hello, std::string("\x19\0\0\0\x01\x01\0\x02\0\0\0ab\xff", 14) + std::string(15, '\0'));
-  EXPECT_EQ(bytes_of(HostMessage{Alive{5}}), std::string("\x09\0\0\0\x45\x05\0\0\0\0\0\0\0", 13));
+  const std::string hello = bytes_of(AgentMessage{Hello{2, "ab", Nonce{0xff}}});
+  EXPECT_EQ(hello, std::string("\x19\0\0\0\x01\x02\0\x02\0\0\0ab\xff", 14) + std::string(15, '\0'));
+  EXPECT_EQ(
+      bytes_of(HostMessage{Alive{5, 6, Instant{Duration{7}}}}),
+      std::string("\x19\0\0\0\x45\x05\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0", 29));
 }
 
 TEST(AgentProtocol, BytesMayComeInAnyPortions) {
@@ -185,14 +205,14 @@ TEST(AgentProtocol, TheLargestEndFitsIntoAFrame) {
   End end = full_end();
   end.host_name.assign(2 * kNameBytesMax, 'h');
   end.text.assign(2 * kTextBytesMax, 't');
-  end.failure->sentence.assign(2 * kTextBytesMax, 's');
-  end.failure->detail.assign(2 * kDetailBytesMax, 'd');
+  end.verdict->sentence.assign(2 * kTextBytesMax, 's');
+  end.verdict->detail.assign(2 * kDetailBytesMax, 'd');
   const std::string frame = bytes_of(HostMessage{Order{1, end}});
   EXPECT_LE(frame.size(), kFrameBytesMax);
   FrameReader<HostMessage> reader;
   reader.feed(frame);
   const HostMessage got = reader.next().value().value();
-  EXPECT_EQ(std::get<End>(std::get<Order>(got).what).failure->detail,
+  EXPECT_EQ(std::get<End>(std::get<Order>(got).what).verdict->detail,
             std::string(kDetailBytesMax, 'd'));
 }
 
@@ -201,7 +221,7 @@ TEST(AgentProtocol, AStrangerCannotMakeUsHoldMuch) {
   reader.feed(bytes_of(AgentMessage{full_join()}));
   EXPECT_EQ(reader.next().value(), AgentMessage(full_join()));
   Report large = full_report();
-  large.failure->detail.assign(kStrangerFrameBytesMax, 'd');
+  large.evidence->detail.assign(kStrangerFrameBytesMax, 'd');
   FrameReader<AgentMessage> trusting(kStrangerFrameBytesMax);
   trusting.allow_frames_of(kFrameBytesMax);
   trusting.feed(bytes_of(AgentMessage{large}));
@@ -243,9 +263,9 @@ TEST(AgentProtocol, WhatIsNoFrameOfOursIsNamedAndNothingFollowsIt) {
       {"too long", frame_of(3, report + "x"), "more bytes than it should have"},
       {"a flag of 2", frame_of(3, no_flag), "a flag that is neither 0 nor 1"},
       {"an unknown phase", frame_of(3, no_phase), "an unknown kind"},
-      {"a text longer than allowed", frame_of(1, std::string("\x01\0\xff\xff\0\0", 6)),
+      {"a text longer than allowed", frame_of(1, std::string("\x02\0\xff\xff\0\0", 6)),
        "a text that is too long"},
-      {"a text longer than the frame", frame_of(1, std::string("\x01\0\x09\0\0\0ab", 8)),
+      {"a text longer than the frame", frame_of(1, std::string("\x02\0\x09\0\0\0ab", 8)),
        "fewer bytes than it should have"},
   };
   for (const Broken& broken : cases) {
@@ -295,7 +315,7 @@ TEST(AgentProtocol, ATranscriptLineIsOneLine) {
       "rank 0 of 4 in epoch 12 of fedcba, 1 restarts and 11 changes so far}");
   EXPECT_EQ(to_text(AgentMessage{full_report()}),
             "Report{77, order 5, epoch 12, leaving, signal 15, failure{rank 9 local 1, exit 134, "
-            "final, \"killed by SIGABRT (core dumped)\", detail of 13 bytes}}");
+            "final, \"killed by SIGABRT (core dumped)\"}, evidence of 13 bytes}");
   EXPECT_EQ(to_text(HostMessage{Order{3, Stop{7, StopWhy::lost, "b was lost"}}}),
             "Order{3, Stop{epoch 7, lost, \"b was lost\"}}");
 }

@@ -15,7 +15,7 @@ Cause classify_status(ExitStatus status, const HostEvidence& evidence = {},
                       const std::string& tail = {}) {
   WorkerFailure failure = sample_failure(0, status);
   failure.stderr_tail = tail;
-  return classify(failure, evidence);
+  return cause_of(failure, evidence);
 }
 
 TEST(Cause, OfAPlainExitIsTheCode) {
@@ -38,8 +38,9 @@ TEST(Cause, DoesNotBlameAnExceptionThatMayHaveBeenCaught) {
 TEST(Cause, PrefersTheErrorFileToStderr) {
   WorkerFailure failure = sample_failure(0, ExitStatus::exited(3));
   failure.stderr_tail = kTraceback;
-  failure.error_file_content = recorded_error("KeyError: 'x'", "tb", "10");
-  EXPECT_EQ(classify(failure, {}),
+  failure.error_file_content =
+      recorded_error("KeyError: 'x'", "tb", std::to_string(kSampleSecond - 1));
+  EXPECT_EQ(cause_of(failure, {}),
             (Cause{FailureClass::user, "exited with 3: KeyError: 'x'", "KeyError: 'x'", ""}));
 }
 
@@ -55,10 +56,11 @@ TEST(Cause, IsTheSameWithTorchsErrorFileAndWithout) {
       "[rank1]:     main()\n"
       "[rank1]: " +
       message + "\n";
-  EXPECT_EQ(classify(failure, {}), expected);
+  EXPECT_EQ(cause_of(failure), expected);
   failure.error_file_content = recorded_error(
-      message, R"(Traceback (most recent call last):\n  File a\n)" + message + R"(\n)", "10");
-  EXPECT_EQ(classify(failure, {}), expected);
+      message, R"(Traceback (most recent call last):\n  File a\n)" + message + R"(\n)",
+      std::to_string(kSampleSecond));
+  EXPECT_EQ(cause_of(failure), expected);
 }
 
 TEST(Cause, TakesAChainFromTheCallStackOfTheErrorFile) {
@@ -67,16 +69,17 @@ TEST(Cause, TakesAChainFromTheCallStackOfTheErrorFile) {
       R"(Traceback (most recent call last):\n  File a\nKeyError: 'lr'\n\n)"
       R"(The above exception was the direct cause of the following exception:\n\n)"
       R"(Traceback (most recent call last):\n  File a\nRuntimeError: no lr\n)";
-  failure.error_file_content = recorded_error("RuntimeError: no lr", stack, "10");
-  EXPECT_EQ(classify(failure, {}).exception, "RuntimeError: no lr (caused by KeyError: 'lr')");
+  failure.error_file_content =
+      recorded_error("RuntimeError: no lr", stack, std::to_string(kSampleSecond));
+  EXPECT_EQ(cause_of(failure).exception, "RuntimeError: no lr (caused by KeyError: 'lr')");
 }
 
 TEST(Cause, BelievesAHandlerThatRecordsAnotherErrorThanItsCallStack) {
   WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
-  failure.error_file_content =
-      recorded_error("the reactor is cold",
-                     R"(Traceback (most recent call last):\n  File a\nKeyError: 'x'\n)", "10");
-  EXPECT_EQ(classify(failure, {}).exception, "the reactor is cold");
+  failure.error_file_content = recorded_error(
+      "the reactor is cold", R"(Traceback (most recent call last):\n  File a\nKeyError: 'x'\n)",
+      std::to_string(kSampleSecond));
+  EXPECT_EQ(cause_of(failure).exception, "the reactor is cold");
 }
 
 TEST(Cause, OfAModuleThatPythonDoesNotFindHasItsRemedy) {
@@ -93,14 +96,14 @@ TEST(Cause, UsesStderrWhenTheErrorFileSaysNothing) {
   failure.stderr_tail = kTraceback;
   for (const char* content : {"", R"({"message": "", "timestamp": 1})"}) {
     failure.error_file_content = content;
-    EXPECT_EQ(classify(failure, {}).exception, "ValueError: boom") << content;
+    EXPECT_EQ(cause_of(failure, {}).exception, "ValueError: boom") << content;
   }
 }
 
 TEST(Cause, ShowsTheFirstLineOfAMalformedErrorFile) {
   WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
   failure.error_file_content = "{\"message\": \x1b[31mtorn\nsecond";
-  EXPECT_EQ(classify(failure, {}).sentence, "exited with 1: {\"message\": torn");
+  EXPECT_EQ(cause_of(failure, {}).sentence, "exited with 1: {\"message\": torn");
 }
 
 TEST(Cause, OfAShellsCodeNamesTheSignalBehindIt) {
@@ -147,7 +150,7 @@ TEST(Cause, OfAKillByTheKernelShowsPeakAndLimit) {
   HostEvidence evidence;
   evidence.oom_kills = 1;
   evidence.memory_limit_bytes = int64_t{16} << 30;
-  EXPECT_EQ(classify(failure, evidence),
+  EXPECT_EQ(cause_of(failure, evidence),
             (Cause{FailureClass::oom,
                    "killed by the kernel's out-of-memory killer (its peak was 8 GiB, the limit of "
                    "the memory cgroup is 16 GiB)",
@@ -238,12 +241,12 @@ TEST(Cause, ExplainsSignalsWhoseNamesDoNot) {
 TEST(Cause, OfADeclaredFailureIsTheDeclaration) {
   WorkerFailure failure = sample_failure(0, ExitStatus::signaled(SIGKILL));
   failure.declared = "stuck in uninterruptible sleep for 60 s";
-  EXPECT_EQ(classify(failure, {}),
+  EXPECT_EQ(cause_of(failure, {}),
             (Cause{FailureClass::stuck, "stuck in uninterruptible sleep for 60 s", "", ""}));
 }
 
 TEST(Cause, OfAStoppedWorkerIsUs) {
-  EXPECT_EQ(classify(sample_stopped(2), {}),
+  EXPECT_EQ(cause_of(sample_stopped(2), {}),
             (Cause{FailureClass::signal, "stopped by muster (killed by SIGTERM)", "", ""}));
 }
 
@@ -322,13 +325,14 @@ TEST(FailureClassName, IsTheSpellingOfTheSchema) {
 }
 
 TEST(ExplainedByStop, CoversTheSignalTheKillAndTheShellsCodes) {
-  EXPECT_TRUE(explained_by_stop(ExitStatus::signaled(SIGTERM), SIGTERM));
-  EXPECT_TRUE(explained_by_stop(ExitStatus::signaled(SIGKILL), SIGTERM));
-  EXPECT_TRUE(explained_by_stop(ExitStatus::exited(143), SIGTERM));
-  EXPECT_TRUE(explained_by_stop(ExitStatus::exited(137), SIGTERM));
-  EXPECT_FALSE(explained_by_stop(ExitStatus::signaled(SIGTERM), SIGINT));
-  EXPECT_FALSE(explained_by_stop(ExitStatus::signaled(SIGSEGV), SIGTERM));
-  EXPECT_FALSE(explained_by_stop(ExitStatus::exited(1), SIGTERM));
+  EXPECT_TRUE(explained_by_stop(ExitStatus::signaled(SIGTERM), SIGTERM, false));
+  EXPECT_TRUE(explained_by_stop(ExitStatus::exited(143), SIGTERM, false));
+  EXPECT_TRUE(explained_by_stop(ExitStatus::signaled(SIGKILL), SIGTERM, true));
+  EXPECT_TRUE(explained_by_stop(ExitStatus::exited(137), SIGTERM, true));
+  EXPECT_FALSE(explained_by_stop(ExitStatus::signaled(SIGKILL), SIGTERM, false));
+  EXPECT_FALSE(explained_by_stop(ExitStatus::signaled(SIGTERM), SIGINT, true));
+  EXPECT_FALSE(explained_by_stop(ExitStatus::signaled(SIGSEGV), SIGTERM, true));
+  EXPECT_FALSE(explained_by_stop(ExitStatus::exited(1), SIGTERM, true));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "agent/job_record.h"
 
+#include <algorithm>
 #include <csignal>
 #include <string>
 #include <vector>
@@ -54,17 +55,26 @@ class Job : public testing::Test {
     return names;
   }
 
-  group::Outcome failed(int attempt, int culprit, int pid) {
+  group::Outcome failed() {
     group::Outcome outcome;
     outcome.kind = group::Outcome::Kind::failed;
-    group::Failure failure;
-    failure.culprit = {attempt, culprit, pid, ExitStatus::exited(3), ""};
-    failure.workers = {
-        {1 - culprit, pid - 1, group::WorkerEnd::How::stopped, ExitStatus::signaled(SIGTERM)},
-        {culprit, pid, group::WorkerEnd::How::failed, ExitStatus::exited(3)}};
-    outcome.failure = failure;
     outcome.restarts = 1;
     return outcome;
+  }
+
+  // Both ran when the stop came, but for those who have ended.
+  void stop(int signal = SIGTERM, std::vector<WorkerSigns::AtStop> seen = {}) {
+    record_.stop_begins(signal, std::chrono::seconds(30), seen);
+  }
+
+  static AttemptRemains remains(const std::string& err0, const std::string& err1) {
+    AttemptRemains all;
+    for (const std::string& err : {err0, err1}) {
+      WorkerRemains& one = all.workers.emplace_back();
+      one.printed.err_tail = err;
+      one.printed.err_total = one.printed.err_total_before_stop = err.size();
+    }
+    return all;
   }
 
   std::vector<std::string> said_;
@@ -72,24 +82,24 @@ class Job : public testing::Test {
   JobRecord record_;
 };
 
+using AtStop = WorkerSigns::AtStop;
+
 TEST_F(Job, TheCulpritOfTheLastAttemptExplainsTheJob) {
   start_attempt(0, 0);
   record_.worker_exited(exit_of(1, 101, ExitStatus::exited(3)), {});
-  record_.stop_sent(SIGTERM);
+  stop(SIGTERM, {AtStop::running, AtStop::ended});
   record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
-  AttemptRemains remains;
-  remains.err_tails = {"", "ValueError: first\n"};
-  record_.attempt_drained(remains);
-  const std::string line = record_.restart_line(1, 0, Duration{0});
+  record_.attempt_drained(remains("", "ValueError: first\n"));
+  const std::string line = record_.restart_line(0, Duration{0});
   EXPECT_NE(line.find("rank 1 exited with 3"), std::string::npos) << line;
   EXPECT_NE(line.find("restarting, 0 of 1 restarts left"), std::string::npos) << line;
 
   start_attempt(1, 1);
   record_.worker_exited(exit_of(1, 111, ExitStatus::exited(3)), {});
+  stop(SIGTERM, {AtStop::running, AtStop::ended});
   record_.worker_exited(exit_of(0, 110, ExitStatus::signaled(SIGTERM)), {});
-  remains.err_tails = {"", "last words\n"};
-  record_.attempt_drained(remains);
-  const JobReport report = record_.finish(failed(1, 1, 111));
+  record_.attempt_drained(remains("", "last words\n"));
+  const JobReport report = record_.finish(failed());
 
   EXPECT_EQ(report.end, JobEnd::failed);
   ASSERT_TRUE(report.culprit);
@@ -105,6 +115,116 @@ TEST_F(Job, TheCulpritOfTheLastAttemptExplainsTheJob) {
   ASSERT_EQ(report.attempts.size(), 2u);
   EXPECT_EQ(report.attempts[0].why_ended, "rank 1 exited with 3");
   EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 3);
+}
+
+// The line, the screen and the events come from one verdict, which may name another rank than the
+// one whose death began the stop.
+TEST_F(Job, ASignalThatIsReapedLateIsNamedEverywhere) {
+  start_attempt(0, 0);
+  record_.worker_exited(exit_of(0, 100, ExitStatus::exited(3)), {});
+  stop(SIGTERM, {AtStop::ended, AtStop::exiting});
+  record_.worker_exited(exit_of(1, 101, ExitStatus::signaled(SIGSEGV)), {});
+  record_.attempt_drained({});
+  const std::string line = record_.restart_line(0, Duration{0});
+  EXPECT_NE(line.find("rank 1 killed by SIGSEGV"), std::string::npos) << line;
+  const auto told = nlohmann::json::parse(events_.at(events_.size() - 2));
+  EXPECT_EQ(told.at("event"), "attempt_failed");
+  EXPECT_EQ(told.at("rank"), 1);
+  const JobReport report = record_.finish(failed());
+  EXPECT_EQ(report.failures[*report.culprit].rank, 1);
+  EXPECT_EQ(report.attempts[0].why_ended, "rank 1 killed by SIGSEGV");
+}
+
+TEST_F(Job, AFailureOfAnEarlierAttemptIsStillKnownWhenTheJobIsStopped) {
+  start_attempt(0, 0);
+  record_.worker_exited(exit_of(1, 101, ExitStatus::exited(3)), {});
+  stop(SIGTERM, {AtStop::running, AtStop::ended});
+  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
+  record_.attempt_drained({});
+  record_.restart_line(0, Duration{0});
+  start_attempt(1, 1);
+  record_.stop_requested();
+  stop(SIGINT, {AtStop::running, AtStop::running});
+  record_.worker_exited(exit_of(0, 110, ExitStatus::signaled(SIGINT)), {});
+  record_.worker_exited(exit_of(1, 111, ExitStatus::signaled(SIGINT)), {});
+  record_.attempt_drained({});
+  group::Outcome outcome;
+  outcome.kind = group::Outcome::Kind::stopped;
+  outcome.signal = SIGINT;
+  const JobReport report = record_.finish(outcome);
+  ASSERT_TRUE(report.culprit);
+  EXPECT_EQ(report.failures[*report.culprit].pid, 101);
+}
+
+// ---- what was said of an earlier attempt is not said of the last one
+
+TEST_F(Job, AStopTakesAsLongAsItTookSinceItWasRequested) {
+  start_attempt(0, 0);
+  stop(SIGTERM, {AtStop::running, AtStop::running});  // For a change of the membership.
+  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
+  record_.worker_exited(exit_of(1, 101, ExitStatus::signaled(SIGTERM)), {});
+  record_.stop_ended();
+  record_.attempt_drained({});
+  start_attempt(1, 0);
+  const auto before = std::chrono::steady_clock::now();
+  record_.stop_requested();
+  stop(SIGINT, {AtStop::running, AtStop::running});
+  group::Outcome outcome;
+  outcome.kind = group::Outcome::Kind::stopped;
+  outcome.signal = SIGINT;
+  const JobReport report = record_.finish(outcome);
+  EXPECT_LE(report.stop_took, std::chrono::steady_clock::now() - before);
+  const std::vector<std::string> names = event_names();
+  EXPECT_EQ(std::ranges::count(names, "stopping"), 2);
+  EXPECT_EQ(std::ranges::count(names, "stopped"), 1);
+}
+
+TEST_F(Job, OnlyWhomTheLastAttemptHadToKillIsCalledKilled) {
+  start_attempt(0, 0);
+  stop(SIGTERM, {AtStop::running, AtStop::running});
+  record_.kill_sent("100 (python3)");
+  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGKILL)), {});
+  record_.worker_exited(exit_of(1, 101, ExitStatus::signaled(SIGTERM)), {});
+  record_.attempt_drained({});
+  start_attempt(1, 0);
+  stop(SIGINT, {AtStop::running, AtStop::running});
+  record_.worker_exited(exit_of(0, 110, ExitStatus::signaled(SIGINT)), {});
+  record_.worker_exited(exit_of(1, 111, ExitStatus::signaled(SIGINT)), {});
+  record_.attempt_drained({});
+  group::Outcome outcome;
+  outcome.kind = group::Outcome::Kind::stopped;
+  outcome.signal = SIGINT;
+  EXPECT_EQ(record_.finish(outcome).killed_ranks, std::vector<int>{});
+}
+
+// ---- evidence for the job's host
+
+TEST_F(Job, ANodeWhereNothingFailedHasNothingToTell) {
+  start_attempt(0, 0);
+  stop(SIGTERM, {AtStop::running, AtStop::running});
+  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
+  record_.worker_exited(exit_of(1, 101, ExitStatus::signaled(SIGTERM)), {});
+  record_.attempt_drained({});
+  EXPECT_FALSE(record_.has_evidence());
+}
+
+TEST_F(Job, WhoLeftEarlyOrRaisedAndHungIsEvidence) {
+  start_attempt(0, 0);
+  record_.worker_exited(exit_of(0, 100, ExitStatus::exited(0)), {});
+  stop(SIGTERM, {AtStop::ended, AtStop::running});
+  record_.worker_exited(exit_of(1, 101, ExitStatus::signaled(SIGTERM)), {});
+  record_.attempt_drained({});
+  EXPECT_TRUE(record_.has_evidence());
+  ASSERT_EQ(record_.evidence().workers.size(), 2u);
+  EXPECT_TRUE(record_.evidence().workers[1].signs.by_stop);
+}
+
+TEST_F(Job, AnErrorOfTheNodeItselfOutlivesItsDrain) {
+  start_attempt(0, 0);
+  record_.node_failed({ExitCode::not_found, "no such program"});
+  record_.attempt_drained({});
+  EXPECT_TRUE(record_.has_evidence());
+  EXPECT_EQ(record_.evidence().error->message, "no such program");
 }
 
 TEST_F(Job, EventsTellTheStoryInOrder) {
@@ -126,17 +246,11 @@ TEST_F(Job, EventsTellTheStoryInOrder) {
 TEST_F(Job, AWorkerThatWasDeclaredFailedStaysTheCulpritThoughItEndsWell) {
   start_attempt(0, 0);
   record_.declared_failed(0, "in uninterruptible sleep for 5.0 s");
+  stop(SIGTERM, {AtStop::running, AtStop::running});
   record_.worker_exited(exit_of(0, 100, ExitStatus::exited(0)), {});
   record_.worker_exited(exit_of(1, 101, ExitStatus::signaled(SIGTERM)), {});
   record_.attempt_drained({});
-  group::Outcome outcome;
-  outcome.kind = group::Outcome::Kind::failed;
-  group::Failure failure;
-  failure.culprit = {0, 0, 100, std::nullopt, "in uninterruptible sleep for 5.0 s"};
-  failure.workers = {{0, 100, group::WorkerEnd::How::succeeded, ExitStatus::exited(0)},
-                     {1, 101, group::WorkerEnd::How::stopped, ExitStatus::signaled(SIGTERM)}};
-  outcome.failure = failure;
-  const JobReport report = record_.finish(outcome);
+  const JobReport report = record_.finish(failed());
   ASSERT_TRUE(report.culprit);
   EXPECT_EQ(report.failures[*report.culprit].local_rank, 0);
   EXPECT_EQ(report.cause.sentence, "in uninterruptible sleep for 5.0 s");
@@ -153,9 +267,7 @@ TEST_F(Job, LaterEvidenceIsAddedToTheRightWorkerAndOverwritesNoOther) {
   record_.add_evidence(101, core);
   record_.add_evidence(999, {});
   record_.attempt_drained({});
-  group::Outcome outcome = failed(0, 1, 101);
-  outcome.failure->culprit.status = ExitStatus::signaled(SIGKILL);
-  const JobReport report = record_.finish(outcome);
+  const JobReport report = record_.finish(failed());
   EXPECT_EQ(report.cause.kind, FailureClass::oom);
 }
 

@@ -38,13 +38,31 @@ inline membership::Round round_of(membership::Epoch epoch) {
   return round;
 }
 
-inline membership::Failure failure_with(std::string detail) {
+inline membership::Failure a_failure(Instant at = {}) {
   membership::Failure failure;
   failure.rank = 5;
   failure.exit_code = 3;
   failure.sentence = "exited with 3";
-  failure.detail = std::move(detail);
+  failure.at = at;
   return failure;
+}
+
+inline membership::Evidence evidence_with(std::string detail) {
+  membership::Evidence evidence;
+  evidence.detail = std::move(detail);
+  return evidence;
+}
+
+// As they are told before anything is known of the host's clock.
+inline membership::Failure without_clock(membership::Failure failure) {
+  failure.at = Instant{};
+  failure.at_error = std::chrono::hours{24 * 365};
+  return failure;
+}
+inline membership::Evidence without_clock(membership::Evidence evidence) {
+  evidence.since = Instant{};
+  evidence.since_error = std::chrono::hours{24 * 365};
+  return evidence;
 }
 
 class MemberDriver {
@@ -73,7 +91,11 @@ class MemberDriver {
                                     .lease = std::chrono::seconds{3},
                                     .heartbeat = std::chrono::seconds{1}});
   }
-  MemberEffects alive(uint64_t report) { return hear(membership::Alive{report}); }
+  MemberEffects alive(uint64_t report) { return hear(membership::Alive{report, 0, {}}); }
+  // The answer to a report, with what the host's clock showed.
+  MemberEffects answer(uint64_t report, Instant clock) {
+    return hear(membership::Alive{report, report, clock});
+  }
 
   void pass(Duration duration) { now_ms_ += duration / std::chrono::milliseconds{1}; }
   Duration until_deadline() const { return machine_.next_deadline() - now(); }

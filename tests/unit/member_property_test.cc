@@ -175,7 +175,7 @@ void LegalAgent::work(unsigned which) {
     case 2:
       if (!alive_) return;
       failed_ = true;
-      return say(member::WorkerFailed{epoch_, failure_with(which % 4 == 0 ? "detail" : "")});
+      return say(member::WorkerFailed{epoch_, a_failure()});
     case 3:
       if (which % 60 != 3) return;
       leaving_ = true;

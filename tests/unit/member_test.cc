@@ -429,60 +429,104 @@ TEST(Member, RepeatsAFailureUntilTheNextRound) {
   MemberDriver member;
   member.run(7);
   Report expected = report_of(3, 1, 7, Phase::stopping);
-  expected.failure = failure_with("");
-  EXPECT_EQ(member.step(member::WorkerFailed{7, failure_with("")}), sends(expected));
-  EXPECT_EQ(member.step(member::WorkerFailed{7, failure_with("")}), MemberEffects{});
+  expected.failure = without_clock(a_failure());
+  EXPECT_EQ(member.step(member::WorkerFailed{7, a_failure()}), sends(expected));
+  EXPECT_EQ(member.step(member::WorkerFailed{7, a_failure()}), MemberEffects{});
   expected.sequence = 4;
   EXPECT_EQ(member.tick_at_deadline(), sends(expected));
   expected = report_of(5, 1, 7, Phase::ready);
-  expected.failure = failure_with("");
+  expected.failure = without_clock(a_failure());
   EXPECT_EQ(member.step(member::ReadyForRound{}), sends(expected));
   EXPECT_EQ(report_in(member.order(round_of(8))), report_of(6, 2, 8, Phase::running));
 }
 
-TEST(Member, SaysAFailuresDetailUntilItHasArrived) {
+TEST(Member, SaysItsEvidenceUntilItHasArrived) {
   MemberDriver member;
   member.run(7);
-  member.step(member::WorkerFailed{7, failure_with("")});
-  EXPECT_EQ(report_in(member.step(member::WorkerFailed{7, failure_with("Traceback")})).failure,
-            failure_with("Traceback"));
+  member.step(member::WorkerFailed{7, a_failure()});
+  const auto told = without_clock(evidence_with("Traceback"));
+  EXPECT_EQ(report_in(member.step(member::EvidenceFound{7, evidence_with("Traceback")})).evidence,
+            told);
   member.alive(3);  // The report before that one.
-  EXPECT_EQ(report_in(member.tick_at_deadline()).failure, failure_with("Traceback"));
+  EXPECT_EQ(report_in(member.tick_at_deadline()).evidence, told);
   member.alive(4);
-  EXPECT_EQ(report_in(member.tick_at_deadline()).failure, failure_with(""));
+  EXPECT_EQ(report_in(member.tick_at_deadline()).evidence, std::nullopt);
 }
 
-TEST(Member, SaysAFailuresDetailToAnotherHostAgain) {
+TEST(Member, SaysItsEvidenceToAnotherHostAgain) {
   MemberDriver member;
   member.run(7);
-  member.step(member::WorkerFailed{7, failure_with("Traceback")});
+  member.step(member::EvidenceFound{7, evidence_with("Traceback")});
   member.alive(3);
   member.step(member::ConnectionLost{"reset"});
   member.tick_at_deadline();
   member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
-  EXPECT_EQ(report_in(member.welcome(88)).failure, failure_with("Traceback"));
+  const MemberEffects effects = member.welcome(88);
+  EXPECT_EQ(report_in(effects).evidence, without_clock(evidence_with("Traceback")));
 }
 
-TEST(Member, ADetailThatIsKnownAfterTheStopIsStillTold) {
+TEST(Member, EvidenceOfAnOtherEpochIsNotTold) {
   MemberDriver member;
   member.run(7);
-  member.step(member::WorkerFailed{7, failure_with("")});
+  EXPECT_EQ(member.step(member::EvidenceFound{6, evidence_with("old")}), MemberEffects{});
+  member.step(member::EvidenceFound{7, evidence_with("Traceback")});
   member.step(member::ReadyForRound{});
-  EXPECT_EQ(report_in(member.step(member::WorkerFailed{7, failure_with("Traceback")})).failure,
-            failure_with("Traceback"));
-  EXPECT_EQ(member.step(member::WorkerFailed{6, failure_with("old")}), MemberEffects{});
+  EXPECT_EQ(report_in(member.order(round_of(8))).evidence, std::nullopt);
+}
+
+// ---- The host's clock.
+
+TEST(Member, TellsTheTimeOfAFailureInTheHostsClock) {
+  MemberDriver member;
+  member.run(7);  // Its last report was the second.
+  member.pass(milliseconds{10});
+  member.answer(2, Instant{seconds{500}});
+  const Instant failed = member.now() + milliseconds{40};
+  member.pass(milliseconds{50});
+  const auto told = report_in(member.step(member::WorkerFailed{7, a_failure(failed)})).failure;
+  ASSERT_TRUE(told);
+  // The exchange took 10 ms, so its middle was 5 ms before we heard.
+  EXPECT_EQ(told->at, Instant{seconds{500}} + milliseconds{45});
+  EXPECT_GE(told->at_error, milliseconds{5});
+  EXPECT_LE(told->at_error, milliseconds{6});
+}
+
+TEST(Member, ABetterLookAtTheHostsClockImprovesWhatIsSaidAgain) {
+  MemberDriver member;
+  member.run(7);
+  member.pass(milliseconds{500});
+  member.answer(2, Instant{seconds{500}});
+  const Instant failed = member.now();
+  member.step(member::WorkerFailed{7, a_failure(failed)});
+  member.pass(milliseconds{2});
+  member.answer(3, Instant{seconds{500}} + milliseconds{1});
+  const auto told = report_in(member.tick_at_deadline()).failure;
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->at, Instant{seconds{500}});
+  EXPECT_LE(told->at_error, milliseconds{2});
+}
+
+TEST(Member, KnowsNothingOfAnotherHostsClock) {
+  MemberDriver member;
+  member.run(7);
+  member.answer(2, Instant{seconds{500}});
+  member.step(member::WorkerFailed{7, a_failure(member.now())});
+  member.step(member::ConnectionLost{"reset"});
+  member.tick_at_deadline();
+  member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  EXPECT_EQ(report_in(member.welcome(88)).failure, without_clock(a_failure()));
 }
 
 TEST(Member, WhatHappensWithoutAConnectionIsToldWhenThereIsOne) {
   MemberDriver member;
   member.run(7);
   member.step(member::ConnectionLost{"reset"});
-  EXPECT_EQ(member.step(member::WorkerFailed{7, failure_with("")}), MemberEffects{});
+  EXPECT_EQ(member.step(member::WorkerFailed{7, a_failure()}), MemberEffects{});
   EXPECT_EQ(member.step(member::ReadyForRound{}), MemberEffects{});
   member.tick_at_deadline();
   member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
   Report expected = report_of(3, 1, 7, Phase::ready);
-  expected.failure = failure_with("");
+  expected.failure = without_clock(a_failure());
   EXPECT_EQ(member.welcome(), sends(expected));
 }
 

@@ -157,7 +157,8 @@ TEST(MembershipLoss, AFailureIsToldWhereTooFewAreLeftAfterIt) {
   m.run({"a", "b"});
   m.fail("b", 1, boom(1));
   m.disconnect("b");
-  EXPECT_THAT(m.live(milliseconds{250}, {"a"}),
+  EXPECT_EQ(m.live(milliseconds{250}, {"a"}), "");  // Why it ends is for the judge to say.
+  EXPECT_THAT(m.ready("a", 1),
               HasSubstr("1 node left, the job needs 2; before that, rank 1 on b (node rank 1) "
                         "exited with 3: boom"));
 }
@@ -200,7 +201,7 @@ TEST(MembershipLoss, TheMembershipBudgetCountsChangesAndEndsTheJob) {
   m.running("b", 2);
   m.disconnect("b");
   EXPECT_THAT(m.live(milliseconds{250}, {"a"}),
-              HasSubstr("the budget of 1 membership changes is spent: the job ends"));
+              HasSubstr("the budget of 1 membership changes is spent"));
   EXPECT_THAT(m.ready("a", 2),
               HasSubstr("a: End{lost, exit 122, node rank 1 on \"b\", \"b (node rank 1) was lost"));
   EXPECT_EQ(m.end("a").changes, 1);
@@ -274,7 +275,7 @@ TEST(MembershipLeave, WithTooFewLeftEndsTheJobWithItsSignal) {
   m.run({"a", "b"});
   EXPECT_THAT(m.leaving("b", 1, SIGTERM, false),
               HasSubstr("a: Stop{epoch 1, left, \"b (node rank 1) leaves (SIGTERM); 1 node left, "
-                        "the job needs 2: it ends\"}"));
+                        "the job needs 2\"}"));
   m.leaving("b", 1, SIGTERM, true);
   EXPECT_THAT(m.ready("a", 1),
               HasSubstr("a: End{stopped, exit 143, signal 15, node rank 1 on \"b\""));

@@ -174,8 +174,8 @@ TEST(MembershipDone, ANodeThatIsDoneRunsAgainWhenAnotherFails) {
   m.run({"a", "b"});
   m.done("a", 1);
   const std::string stop =
-      "Stop{epoch 1, failure, \"rank 1 on b (node rank 1) exited with 3; all nodes start anew "
-      "(restart 1 of 1)\"}";
+      "Stop{epoch 1, failure, \"rank 1 on b (node rank 1) exited with 3; all ranks are "
+      "stopped, 1 of 1 restarts left\"}";
   EXPECT_EQ(m.fail("b", 1, burst(1)), "a: " + stop + " | b: " + stop);
   EXPECT_EQ(m.ready("b", 1), "");
   EXPECT_EQ(m.done("a", 1), "");  // Said before it heard.

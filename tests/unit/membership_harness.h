@@ -33,7 +33,8 @@ class MembershipDriver {
   using Effect = Membership::Effect;
 
   // nodes_min : nodes_max, and what else the joins of this test say.
-  MembershipDriver(int nodes_min, int nodes_max) : machine_(Membership::Options{}) {
+  MembershipDriver(int nodes_min, int nodes_max, const Membership::Options& options = {})
+      : machine_(options) {
     job.nodes_min = nodes_min;
     job.nodes_max = nodes_max;
     job.lease = std::chrono::seconds{3};
@@ -108,6 +109,12 @@ class MembershipDriver {
   std::string fail(const std::string& name, membership::Epoch epoch, membership::Failure failure) {
     membership::Report report_ = phase(epoch, membership::Phase::running);
     report_.failure = std::move(failure);
+    return report(name, report_);
+  }
+  // All of the epoch is over there, and this is what its workers left behind.
+  std::string ready_with(const std::string& name, membership::Epoch epoch, std::string evidence) {
+    membership::Report report_ = phase(epoch, membership::Phase::ready);
+    report_.evidence = membership::Evidence{now_, {}, std::move(evidence)};
     return report(name, report_);
   }
   std::string leaving(const std::string& name, membership::Epoch epoch, int signal, bool reaped) {

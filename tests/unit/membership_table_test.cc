@@ -77,13 +77,11 @@ const std::string kRoundB =
     "b: Round{epoch 1, node 1 of 2, ranks 1+ of 2, role ranks 1+ of 2, master 10.0.0.1:4001, 0 "
     "restarts, 0 changes}";
 const std::string kStopFailure =
-    "Stop{epoch 1, failure, \"rank 0 on b (node rank 1) exited with 3; all nodes start anew "
-    "(restart "
-    "1 of 1)\"}";
+    "Stop{epoch 1, failure, \"rank 0 on b (node rank 1) exited with 3; all ranks are stopped, 1 "
+    "of 1 restarts left\"}";
 const std::string kStopFailureA =
-    "Stop{epoch 1, failure, \"rank 0 on a (node rank 0) exited with 3; all nodes start anew "
-    "(restart "
-    "1 of 1)\"}";
+    "Stop{epoch 1, failure, \"rank 0 on a (node rank 0) exited with 3; all ranks are stopped, 1 "
+    "of 1 restarts left\"}";
 const std::string kSpare = "n: Wait{spare, \"2 of 2 nodes run; this one is a spare\"}";
 const std::string kFormedAnew = "CloseStore{1} | OpenStore{2, 10.0.1.b}";
 

@@ -19,12 +19,11 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-Failure boom(int rank, std::string detail = "") {
+Failure boom(int rank) {
   Failure failure;
   failure.rank = rank;
   failure.exit_code = 3;
   failure.sentence = "exited with 3: boom";
-  failure.detail = std::move(detail);
   return failure;
 }
 
@@ -320,23 +319,22 @@ TEST(Membership, TheFirstFailureIsToldToAllAtOnceAndCostsARestart) {
   m.job.max_restarts = 2;
   m.run({"a", "b"});
   const std::string text =
-      "Stop{epoch 1, failure, \"rank 1 on b (node rank 1) exited with 3: boom; all nodes start "
-      "anew "
-      "(restart 1 of 2)\"}";
+      "Stop{epoch 1, failure, \"rank 1 on b (node rank 1) exited with 3: boom; all ranks are "
+      "stopped, 2 of 2 restarts left\"}";
   EXPECT_EQ(m.fail("b", 1, boom(1)), "a: " + text + " | b: " + text);
   m.stopping("a", 1);
   m.ready("b", 1);
   m.ready("a", 1);
   m.open_store(2);
-  const Round expected{2, 1, 2, 1, 2, 1, 2, "10.0.0.1", 4002, 1, 0};
+  Round expected{2, 1, 2, 1, 2, 1, 2, "10.0.0.1", 4002, 1, 0};
+  expected.before = Verdict{1, 0, 1, "b", 3, "exited with 3: boom", ""};
   EXPECT_EQ(m.round("b"), expected);
 }
 
 TEST(Membership, WithoutRestartsAFailureEndsTheJobWhenAllIsStopped) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
-  EXPECT_THAT(m.fail("b", 1, boom(1)), HasSubstr("exited with 3: boom; the job ends"));
-  m.fail("b", 1, boom(1, "last lines"));
+  EXPECT_THAT(m.fail("b", 1, boom(1)), HasSubstr("exited with 3: boom; all ranks are stopped"));
   m.ready("b", 1);
   EXPECT_THAT(m.ready("a", 1),
               HasSubstr("CloseStore{1} | a: End{failed, exit 3, node rank 1 on \"b\""));
@@ -346,12 +344,12 @@ TEST(Membership, WithoutRestartsAFailureEndsTheJobWhenAllIsStopped) {
   expected.node_rank = 1;
   expected.host_name = "b";
   expected.text = "rank 1 on b (node rank 1) exited with 3: boom";
-  expected.failure = boom(1, "last lines");
+  expected.verdict = Verdict{1, 0, 1, "b", 3, "exited with 3: boom", ""};
   EXPECT_EQ(m.end("a"), expected);
   EXPECT_EQ(m.end("b"), expected);
 }
 
-TEST(Membership, TheFirstFailureByArrivalIsTheCulprit) {
+TEST(Membership, WithoutAJudgeTheFirstFailureByArrivalIsTheVerdict) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   m.fail("b", 1, boom(1));
@@ -360,24 +358,21 @@ TEST(Membership, TheFirstFailureByArrivalIsTheCulprit) {
   EXPECT_EQ(m.fail("a", 1, later), "");
   m.ready("a", 1);
   m.ready("b", 1);
-  EXPECT_EQ(m.end("a").failure, boom(1));
+  EXPECT_EQ(m.end("a").verdict->rank, 1);
 }
 
-TEST(Membership, AFailureThatIsSaidAgainWithoutItsDetailKeepsItAndCostsNoMore) {
+TEST(Membership, AFailureThatIsSaidAgainCostsNoMore) {
   MembershipDriver m(1, 1);
   m.job.max_restarts = 1;
   m.run({"a"});
   m.fail("a", 1, boom(0));
-  m.fail("a", 1, boom(0, "everything"));
   m.fail("a", 1, boom(0));
   m.ready("a", 1);
   m.open_store(2);
   EXPECT_EQ(m.round("a").restarts, 1);
   m.fail("a", 2, boom(0));
-  m.fail("a", 2, boom(0, "everything"));
   m.fail("a", 2, boom(0));
   m.ready("a", 2);
-  EXPECT_EQ(m.end("a").failure, boom(0, "everything"));
   EXPECT_EQ(m.end("a").restarts, 1);
 }
 
@@ -504,10 +499,12 @@ TEST(Membership, EveryReportIsAnsweredWithTheNewestSequence) {
   m.join("a");
   Report report;
   report.sequence = 7;
-  EXPECT_EQ(m.step(Reported{1, report}), (std::vector<Membership::Effect>{Send{1, Alive{7}}}));
+  EXPECT_EQ(m.step(Reported{1, report}),
+            (std::vector<Membership::Effect>{Send{1, Alive{7, 7, m.now()}}}));
   report.sequence = 3;
   report.phase = Phase::leaving;
-  EXPECT_EQ(m.step(Reported{1, report}), (std::vector<Membership::Effect>{Send{1, Alive{7}}}));
+  EXPECT_EQ(m.step(Reported{1, report}),
+            (std::vector<Membership::Effect>{Send{1, Alive{7, 3, m.now()}}}));
   EXPECT_EQ(m.status(), "1 of 2 nodes; here: a; gives up in 600 s");
 }
 

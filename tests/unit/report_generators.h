@@ -63,10 +63,11 @@ inline HostEvidence any_evidence() {
 inline JobReport any_failed_job() {
   JobReport report = sample_job(JobEnd::failed);
   const int count = *rc::gen::inRange(1, 12);
+  std::vector<WorkerFailure> failures;
   for (int rank = 0; rank < count; ++rank)
-    report.failures.push_back(any_failure(rank));
-  report.culprit = choose_culprit(report.failures);
-  report.cause = classify(report.failures[*report.culprit], any_evidence());
+    failures.push_back(any_failure(rank));
+  failures[0].stopped_by_muster = false;  // Else nothing need have failed.
+  judge_failures(report, failures, any_evidence());
   report.program = *any_output();
   return report;
 }

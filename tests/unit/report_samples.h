@@ -7,7 +7,10 @@
 #include <csignal>
 #include <string>
 
+#include "agent/report/cause.h"
 #include "agent/report/job_report.h"
+#include "agent/report/judged_attempt.h"
+#include "agent/report/signs.h"
 
 namespace muster {
 
@@ -38,6 +41,55 @@ inline WorkerFailure sample_stopped(int rank, ExitStatus status = ExitStatus::si
   WorkerFailure failure = sample_failure(rank, status);
   failure.stopped_by_muster = true;
   return failure;
+}
+
+// The steady clock of these tests begins in 1970.
+inline Instant sample_instant(WallTime time) {
+  return Instant{time.time_since_epoch()};
+}
+
+// As its node saw it, had it ended as the n-th of its attempt, 10 ms after the one before, and said
+// its last words 5 ms before that.
+inline WorkerRecord record_of(const WorkerFailure& failure, int n = 0,
+                              const HostEvidence& machine = {}) {
+  WorkerRecord record;
+  record.failure = failure;
+  record.machine = machine;
+  record.ended = sample_instant(failure.time) + n * std::chrono::milliseconds{10};
+  record.started = *record.ended - failure.ran;
+  record.order = n;
+  record.at_stop =
+      failure.stopped_by_muster ? WorkerSigns::AtStop::running : WorkerSigns::AtStop::ended;
+  record.printed.err_tail = failure.stderr_tail;
+  record.printed.err_total = record.printed.err_total_before_stop = failure.stderr_tail.size();
+  record.printed.last_output = *record.ended - std::chrono::milliseconds{5};
+  record.printed.err_times.add(record.printed.err_total, *record.printed.last_output);
+  return record;
+}
+
+inline std::optional<StopMark> stop_of(const WorkerFailure& failure) {
+  if (!failure.stopped_by_muster) return std::nullopt;
+  return StopMark{sample_instant(failure.time), SIGTERM, true};
+}
+
+// What can be said of it alone.
+inline Cause cause_of(const WorkerFailure& failure, const HostEvidence& machine = {}) {
+  const WorkerRecord record = record_of(failure, 0, machine);
+  return classify(failure, machine, examine(record, stop_of(failure), Instant{}).error);
+}
+
+// The verdict of an attempt in which these failed, in this order. `machine` is the first one's.
+inline void judge_failures(JobReport& report, const std::vector<WorkerFailure>& failures,
+                           const HostEvidence& machine = {}) {
+  NodeEvidence node;
+  for (const WorkerFailure& failure : failures) {
+    const int n = static_cast<int>(node.workers.size());
+    const HostEvidence seen = n == 0 ? machine : HostEvidence{};
+    const WorkerRecord record = record_of(failure, n, seen);
+    const Testimony testimony = examine(record, stop_of(failure), Instant{});
+    node.workers.push_back({testimony.signs, failure, classify(failure, seen, testimony.error)});
+  }
+  apply_judged(report, judge_attempt({node}));
 }
 
 // The shape that torch's @record writes.

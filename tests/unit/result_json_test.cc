@@ -24,9 +24,7 @@ JobReport sample_failed_job() {
   culprit.stderr_log_path = "/logs/3/stderr.log";
   culprit.error_file_path = "/logs/3/error.json";
   culprit.error_file_content = R"({"message": "ValueError: boom"})";
-  report.failures = {culprit, sample_stopped(0)};
-  report.culprit = 0;
-  report.cause = classify(culprit, {});
+  judge_failures(report, {culprit, sample_stopped(0)});
   report.log_dir = "/logs";
   report.max_restarts = 1;
   report.restarts_used = 1;
@@ -87,6 +85,7 @@ TEST(ResultJson, OfAFailedJobHasTheWholeStory) {
     "exit_code": 42,
     "signal": null,
     "core_dumped": false,
+    "part": "culprit",
     "stopped_by_muster": false,
     "time": "2026-11-20T22:56:48.123Z",
     "seconds": 134.5,
@@ -117,6 +116,7 @@ TEST(ResultJson, OfAFailedJobHasTheWholeStory) {
       "exit_code": null,
       "signal": "SIGTERM",
       "core_dumped": false,
+      "part": "bystander",
       "stopped_by_muster": true,
       "time": "2026-11-20T22:56:48.123Z",
       "seconds": 134.5,
@@ -127,6 +127,8 @@ TEST(ResultJson, OfAFailedJobHasTheWholeStory) {
     }
   ],
   "others_untold": 0,
+  "stopped_elsewhere": [],
+  "reason": "only_failure",
   "stop": null,
   "stuck": []
 }

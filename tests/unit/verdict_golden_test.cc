@@ -15,9 +15,7 @@ namespace {
 std::string screen(std::vector<WorkerFailure> failures, const HostEvidence& evidence = {}) {
   JobReport report = sample_job(JobEnd::failed);
   report.world_size = 4;
-  report.failures = std::move(failures);
-  report.culprit = choose_culprit(report.failures);
-  report.cause = classify(report.failures[*report.culprit], evidence);
+  judge_failures(report, failures, evidence);
   RenderOptions options;
   options.width = 60;
   return render_end(report, options);
@@ -232,7 +230,8 @@ TEST(VerdictScreen, OfAWorkerOnAnotherNode) {
     failure.node_rank = 1;
   }
   report.culprit = 0;
-  report.cause = classify(culprit, {});
+  report.cause = cause_of(culprit);
+  report.stopped_elsewhere = {0, 1, 2, 3};
   RenderOptions options;
   options.width = 60;
   EXPECT_EQ(render_end(report, options),
@@ -252,8 +251,8 @@ Root Cause (first observed failure):
   failed (exitcode: 1) local_rank: 1 (pid: 1005) of binary: /usr/bin/python3
 Log on node-b: /logs/stderr.log
 Log on node-b: /logs/stdout.log
-1 other on node-b failed afterwards: rank 4 killed by SIGABRT
-2 others on node-b were stopped by muster: ranks 6-7 killed by SIGTERM
+1 other failed afterwards: rank 4 killed by SIGABRT
+6 others were stopped by muster: ranks 6-7 killed by SIGTERM; ranks 0-3 on other nodes
 ============================================================
 )");
 }

@@ -67,7 +67,7 @@ RC_GTEST_PROP(AnyVerdict, HasTheSameCulpritAndCodeInItsResultFile, ()) {
 RC_GTEST_PROP(AnyRestartLine, IsOneHarmlessLine, ()) {
   const WorkerFailure failure = any_failure(3);
   const std::string line =
-      render_restart(failure, classify(failure, any_evidence()), 1, 2, Duration{1});
+      render_restart(failure, cause_of(failure, any_evidence()), 1, 2, Duration{1});
   RC_ASSERT(is_printable(line));
   RC_ASSERT(line.find('\n') == std::string::npos);
 }

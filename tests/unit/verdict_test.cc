@@ -15,9 +15,7 @@ const std::string kRule = std::string(80, '=') + "\n";
 
 JobReport failed_job(std::vector<WorkerFailure> failures, const HostEvidence& evidence = {}) {
   JobReport report = sample_job(JobEnd::failed);
-  report.failures = std::move(failures);
-  report.culprit = choose_culprit(report.failures);
-  report.cause = classify(report.failures[*report.culprit], evidence);
+  judge_failures(report, failures, evidence);
   return report;
 }
 
@@ -229,7 +227,7 @@ TEST(Verdict, WithoutANodeRankIsOfAJobWithOneNode) {
   report.node_rank = 1;
   const std::string with_nodes = render_end(report, {});
   EXPECT_NE(with_nodes.find("\non node-7 (node rank 1), pid 1003"), std::string::npos);
-  EXPECT_NE(with_nodes.find("\n1 other on node-7 was stopped by muster"), std::string::npos);
+  EXPECT_NE(with_nodes.find("\n1 other was stopped by muster"), std::string::npos);
 }
 
 TEST(Verdict, OfAnotherNodeIsTheSameAsThere) {
@@ -249,8 +247,7 @@ TEST(Verdict, CountsTheOthersThatItCannotList) {
   JobReport report = failed_job({sample_failure(3, ExitStatus::exited(1))});
   report.nnodes = 2;
   report.others_untold = 12;
-  EXPECT_NE(render_end(report, {}).find("\n12 more on node-7 did not succeed\n"),
-            std::string::npos);
+  EXPECT_NE(render_end(report, {}).find("\n12 more did not succeed\n"), std::string::npos);
 }
 
 TEST(NodeRankOf, IsTheFailuresOwnBeforeTheReports) {
@@ -327,7 +324,7 @@ TEST(RenderEnd, OfUnkillableProcessesNamesEach) {
 
 TEST(RenderRestart, IsOneLine) {
   const WorkerFailure culprit = sample_failure(1, ExitStatus::exited(3));
-  const Cause cause = classify(culprit, {});
+  const Cause cause = cause_of(culprit, {});
   EXPECT_EQ(render_restart(culprit, cause, 2, 3),
             "rank 1 exited with 3; failed (exitcode: 3) local_rank: 1 (pid: 1001) of "
             "binary: /usr/bin/python3; restarting, 2 of 3 restarts left");
@@ -339,73 +336,9 @@ TEST(RenderRestart, IsOneLine) {
 TEST(RenderRestart, NamesTheNodeWhereThereAreMany) {
   WorkerFailure culprit = sample_failure(1, ExitStatus::exited(3));
   culprit.node_rank = 0;
-  EXPECT_EQ(render_restart(culprit, classify(culprit, {}), 2, 3),
+  EXPECT_EQ(render_restart(culprit, cause_of(culprit, {}), 2, 3),
             "rank 1 on node-7 exited with 3; failed (exitcode: 3) local_rank: 1 (pid: 1001) of "
             "binary: /usr/bin/python3; restarting, 2 of 3 restarts left");
-}
-
-TEST(RenderRestart, OfAnotherNodeIsOneCleanLine) {
-  EXPECT_EQ(render_remote_restart("node-b", 5, "exited with 3: ValueError: boom", 2, 3),
-            "rank 5 on node-b exited with 3: ValueError: boom; restarting, 2 of 3 restarts left");
-  EXPECT_EQ(render_remote_restart("node\x1b[2J-b\n", 5, "exited\x1b]0;t\x07 with\n 3", 0, 3),
-            "rank 5 on node-b exited with 3; restarting, 0 of 3 restarts left");
-}
-
-TEST(RenderMembershipChange, SaysWhoWhyAndWhatIsLeft) {
-  EXPECT_EQ(render_membership_change("node-b", 1, "was lost: no sign of life for 3 s", 3),
-            "node-b (node rank 1) was lost: no sign of life for 3 s; going on with 3 nodes");
-  EXPECT_EQ(render_membership_change("node\x1b[2J-b", -1, "left\n: SIGTERM", 1),
-            "node-b left: SIGTERM; going on with 1 node");
-}
-
-TEST(ChooseCulprit, TakesTheFirstObserved) {
-  EXPECT_EQ(choose_culprit({sample_failure(5, ExitStatus::exited(1)),
-                            sample_failure(0, ExitStatus::exited(2))}),
-            0u);
-}
-
-TEST(ChooseCulprit, NeverTakesOneThatWeStopped) {
-  WorkerFailure stopped = sample_stopped(5);
-  stopped.error_file_content = recorded_error("old", "tb", std::to_string(kSampleSecond - 60));
-  EXPECT_EQ(choose_culprit({stopped, sample_failure(0, ExitStatus::exited(2))}), 1u);
-  EXPECT_EQ(choose_culprit({stopped, sample_stopped(1)}), 0u);
-}
-
-TEST(ChooseCulprit, BelievesAnOlderErrorFile) {
-  WorkerFailure recorded = sample_failure(5, ExitStatus::exited(1));
-  recorded.time = sample_time(3);
-  recorded.error_file_content = recorded_error("boom", "tb", std::to_string(kSampleSecond - 2));
-  const WorkerFailure first = sample_failure(0, ExitStatus::signaled(SIGABRT));
-  EXPECT_EQ(choose_culprit({first, recorded}), 1u);
-  WorkerFailure older = recorded;
-  older.error_file_content = recorded_error("boom", "tb", std::to_string(kSampleSecond - 5));
-  EXPECT_EQ(choose_culprit({first, recorded, older}), 2u);
-}
-
-TEST(ChooseCulprit, LetsTheFirstObservedWinWithinTheSameSecond) {
-  WorkerFailure recorded = sample_failure(5, ExitStatus::exited(1));
-  recorded.error_file_content = recorded_error("boom", "tb", std::to_string(kSampleSecond));
-  EXPECT_EQ(choose_culprit({sample_failure(0, ExitStatus::exited(1)), recorded}), 0u);
-}
-
-TEST(ChooseCulprit, ComparesTheErrorFilesOfBoth) {
-  WorkerFailure first = sample_failure(0, ExitStatus::exited(1));
-  first.error_file_content = recorded_error("a", "tb", std::to_string(kSampleSecond - 9));
-  WorkerFailure second = sample_failure(1, ExitStatus::exited(1));
-  second.error_file_content = recorded_error("b", "tb", std::to_string(kSampleSecond - 3));
-  EXPECT_EQ(choose_culprit({first, second}), 0u);
-}
-
-TEST(ChooseCulprit, IgnoresAnErrorFileOlderThanItsWorkerOrFromTheFuture) {
-  WorkerFailure stale = sample_failure(5, ExitStatus::exited(1));
-  stale.error_file_content = recorded_error("boom", "tb", "10");
-  const WorkerFailure first = sample_failure(0, ExitStatus::exited(1));
-  EXPECT_EQ(choose_culprit({first, stale}), 0u);
-  WorkerFailure future = sample_failure(0, ExitStatus::exited(1));
-  future.error_file_content = recorded_error("boom", "tb", std::to_string(kSampleSecond + 99));
-  WorkerFailure later = sample_failure(1, ExitStatus::exited(1));
-  later.time = sample_time(5);
-  EXPECT_EQ(choose_culprit({future, later}), 0u);
 }
 
 TEST(OthersText, GroupsByEndMostFrequentFirst) {
@@ -417,13 +350,15 @@ TEST(OthersText, GroupsByEndMostFrequentFirst) {
             "3 others failed afterwards: ranks 7-8 exited with 1; rank 0 killed by SIGABRT\n");
 }
 
-TEST(OthersText, SaysWhereTheyWere) {
+TEST(OthersText, CountsThoseOfOtherNodes) {
   EXPECT_EQ(
       others_text({sample_failure(9, ExitStatus::exited(3)),
                    sample_failure(0, ExitStatus::exited(1)), sample_stopped(1), sample_stopped(2)},
-                  0, " on node-b"),
-      "1 other on node-b failed afterwards: rank 0 exited with 1\n"
-      "2 others on node-b were stopped by muster: ranks 1-2 killed by SIGTERM\n");
+                  0, {3, 4}),
+      "1 other failed afterwards: rank 0 exited with 1\n"
+      "4 others were stopped by muster: ranks 1-2 killed by SIGTERM; ranks 3-4 on other nodes\n");
+  EXPECT_EQ(others_text({sample_failure(9, ExitStatus::exited(3))}, 0, {3}),
+            "1 other was stopped by muster: rank 3 on other nodes\n");
 }
 
 TEST(OthersText, IsEmptyForALonelyCulprit) {

@@ -53,8 +53,7 @@ TEST(CoordinatedWorkerGroup, StaysSucceededUntilTheJobEnds) {
   EXPECT_TRUE(group.waits_for_ever());
   EXPECT_EQ(group.status(),
             "attempt 0, restart 0: all workers succeeded; waiting for the other nodes");
-  EXPECT_EQ(group.hear(group::JobEnded{}),
-            "Finish{ended, 1 attempts, 0 restarts; rank 0 succeeded; rank 1 succeeded}");
+  EXPECT_EQ(group.hear(group::JobEnded{}), "Finish{ended, 1 attempts, 0 restarts}");
 }
 
 TEST(CoordinatedWorkerGroup, StartsAnewWhenAnotherNodeFailsAfterOwnSuccess) {
@@ -88,8 +87,7 @@ TEST(CoordinatedWorkerGroup, TheEndOfTheJobStopsRunningWorkersAndFinishes) {
             "Stop{attempt 0, SIGTERM} | "
             "ReportStopping{attempt 0, ended, SIGTERM, KILL in 30 s, live [0,1]}");
   group.hear_all(group::Exited{0, 0, kTerm}, group::Exited{0, 1, kTerm});
-  EXPECT_EQ(group.hear(group::GroupEmpty{0}),
-            "Finish{ended, 1 attempts, 0 restarts; rank 0 stopped; rank 1 stopped}");
+  EXPECT_EQ(group.hear(group::GroupEmpty{0}), "Finish{ended, 1 attempts, 0 restarts}");
 }
 
 TEST(CoordinatedWorkerGroup, TheEndOfTheJobDuringAStopWaitsForItsEnd) {
@@ -99,8 +97,6 @@ TEST(CoordinatedWorkerGroup, TheEndOfTheJobDuringAStopWaitsForItsEnd) {
   group.hear(group::Exited{0, 0, kTerm});
   const auto effects = group.step(group::GroupEmpty{0});
   EXPECT_EQ(outcome_in(effects).kind, group::Outcome::Kind::ended);
-  ASSERT_TRUE(outcome_in(effects).failure);
-  EXPECT_EQ(outcome_in(effects).failure->culprit.local_rank, 1);
 }
 
 TEST(CoordinatedWorkerGroup, TheEndOfTheJobFinishesAGroupThatWaitsForARound) {

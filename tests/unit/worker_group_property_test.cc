@@ -64,7 +64,7 @@ class LegalShell {
     attempt = e.attempt;
     round_owed_ = true;
     stop_sent_ = watched_ = empty_ = false;
-    culprit_.reset();
+    first_.reset();
     started_.clear();
   }
   void on(const group::Spawn& e) {
@@ -74,8 +74,8 @@ class LegalShell {
     spawning_ = e.local_rank;
   }
   void on(const group::WorkerFailed& e) {
-    RC_ASSERT(!culprit_ && !stop_sent_);
-    culprit_ = e.culprit;
+    RC_ASSERT(!first_ && !stop_sent_);
+    first_ = e.first;
   }
   void on(const group::Stop&) { stop_sent_ = watched_ = true; }
   void on(const group::Kill&) { stop_sent_ = watched_ = true; }
@@ -136,7 +136,7 @@ class LegalShell {
   bool empty_ = false;
   bool suspended_ = false;
   std::optional<int> spawning_;
-  std::optional<group::Culprit> culprit_;
+  std::optional<group::FirstFailure> first_;
   std::set<int> started_;
   std::set<int> live_;
 };
@@ -215,7 +215,6 @@ RC_GTEST_PROP(WorkerGroupProperty, KeepsItsInvariantsUnderEveryLegalSequence, ()
   RC_ASSERT((outcome.kind == Kind::stopped) <= shell.end_requested);
   RC_ASSERT((outcome.kind == Kind::spawn_failed) <= shell.spawn_failed);
   RC_ASSERT((outcome.kind == Kind::failed) <= (shell.rounds_paid == run.options.max_restarts));
-  RC_ASSERT((outcome.kind == Kind::failed) <= outcome.failure.has_value());
   RC_ASSERT(outcome.attempts == shell.attempt + 1);
 }
 

@@ -14,7 +14,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Effects = std::vector<WorkerGroup::Effect>;
-using How = group::WorkerEnd::How;
 
 // ---- Starting.
 
@@ -33,7 +32,6 @@ TEST(WorkerGroup, SucceedsWhenEveryoneExitsWithZeroAndNothingIsLeft) {
   EXPECT_EQ(group.step(group::Exited{0, 0, kGood}), (Effects{group::WatchLeftovers{0}}));
   group::Outcome outcome;
   outcome.kind = group::Outcome::Kind::success;
-  outcome.workers = {{0, 100, How::succeeded, kGood}, {1, 101, How::succeeded, kGood}};
   outcome.attempts = 1;
   EXPECT_EQ(group.step(group::GroupEmpty{0}), (Effects{group::Finish{outcome}}));
   EXPECT_TRUE(group.machine().finished());
@@ -84,22 +82,17 @@ TEST(WorkerGroup, StopsThoseAlreadyStartedBeforeItEndsForAFailedSpawn) {
   EXPECT_EQ(group.hear(group::Exited{0, 0, kTerm}), "");
   const auto effects = group.step(group::GroupEmpty{0});
   EXPECT_EQ(outcome_in(effects).kind, group::Outcome::Kind::spawn_failed);
-  EXPECT_EQ(outcome_in(effects).failure, std::nullopt);
-  EXPECT_EQ(outcome_in(effects).workers,
-            (std::vector<group::WorkerEnd>{{0, 100, How::stopped, kTerm}}));
 }
 
-TEST(WorkerGroup, AFailedSpawnInAStopForARestartEndsTheJobAndKeepsTheCulprit) {
+TEST(WorkerGroup, AFailedSpawnInAStopForARestartEndsTheJob) {
   GroupDriver group(options_for(2, 3));
   group.hear_all(group::Begin{}, group::RoundReady{0}, group::Spawned{0, 0, 100},
                  group::Exited{0, 0, kCode3}, group::GroupEmpty{0});
   const auto effects = group.step(group::SpawnFailed{0, 1, {ExitCode::environment, "no memory"}});
   EXPECT_EQ(outcome_in(effects).kind, group::Outcome::Kind::spawn_failed);
-  ASSERT_TRUE(outcome_in(effects).failure);
-  EXPECT_EQ(outcome_in(effects).failure->culprit, (group::Culprit{0, 0, 100, kCode3, ""}));
 }
 
-// ---- Failure, culprit, restart.
+// ---- Failure, restart.
 
 TEST(WorkerGroup, RestartsAllWhenOneFails) {
   GroupDriver group = running_group(2, 1);
@@ -119,7 +112,7 @@ TEST(WorkerGroup, WaitsForBothTheLastReapedWorkerAndTheLastDescendant) {
   EXPECT_EQ(group.hear(group::Exited{0, 0, kTerm}), "RequestRound{attempt 1, restart 1}");
 }
 
-TEST(WorkerGroup, FailsWithTheFirstCulpritWhenTheBudgetIsUsed) {
+TEST(WorkerGroup, FailsWhenTheBudgetIsUsed) {
   GroupDriver group = running_group(3, 0);
   EXPECT_EQ(group.hear(group::Exited{0, 2, ExitStatus::signaled(SIGSEGV, true)}),
             "WorkerFailed{attempt 0 rank 2 pid 102 killed by SIGSEGV (core dumped), no restart, 0 "
@@ -129,36 +122,8 @@ TEST(WorkerGroup, FailsWithTheFirstCulpritWhenTheBudgetIsUsed) {
   const auto effects = group.step(group::GroupEmpty{0});
   group::Outcome outcome;
   outcome.kind = group::Outcome::Kind::failed;
-  outcome.workers = {{0, 100, How::stopped, kTerm},
-                     {1, 101, How::failed, kCode3},
-                     {2, 102, How::failed, ExitStatus::signaled(SIGSEGV, true)}};
-  outcome.failure =
-      group::Failure{{0, 2, 102, ExitStatus::signaled(SIGSEGV, true), ""}, outcome.workers};
   outcome.attempts = 1;
   EXPECT_EQ(effects, (Effects{group::Finish{outcome}}));
-}
-
-TEST(WorkerGroup, AWorkerThatEndsByOurSignalInAnyWayWasStoppedByUs) {
-  GroupDriver group = running_group(4, 0);
-  group.hear_all(group::Exited{0, 0, kCode3},                   // The culprit.
-                 group::Exited{0, 1, ExitStatus::exited(143)},  // A shell's way of saying TERM.
-                 group::Exited{0, 2, kGood},                    // A handler that ends well.
-                 group::Exited{0, 3, ExitStatus::signaled(SIGABRT)});
-  const auto effects = group.step(group::GroupEmpty{0});
-  EXPECT_EQ(outcome_in(effects).workers,
-            (std::vector<group::WorkerEnd>{{0, 100, How::failed, kCode3},
-                                           {1, 101, How::stopped, ExitStatus::exited(143)},
-                                           {2, 102, How::succeeded, kGood},
-                                           {3, 103, How::failed, ExitStatus::signaled(SIGABRT)}}));
-}
-
-TEST(WorkerGroup, ACulpritKilledByTermFromElsewhereStaysACulprit) {
-  GroupDriver group = running_group(1, 0);
-  group.hear(group::Exited{0, 0, kTerm});
-  const auto effects = group.step(group::GroupEmpty{0});
-  EXPECT_EQ(outcome_in(effects).kind, group::Outcome::Kind::failed);
-  EXPECT_EQ(outcome_in(effects).workers,
-            (std::vector<group::WorkerEnd>{{0, 100, How::failed, kTerm}}));
 }
 
 TEST(WorkerGroup, AFailureWhileOthersAreBeingStartedStopsThemAll) {
@@ -171,15 +136,14 @@ TEST(WorkerGroup, AFailureWhileOthersAreBeingStartedStopsThemAll) {
   EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).kind, group::Outcome::Kind::failed);
 }
 
-TEST(WorkerGroup, AWorkerNamedByFailWorkerIsTheCulpritThoughItHasNotEnded) {
+TEST(WorkerGroup, AWorkerNamedByFailWorkerFailsTheGroupThoughItHasNotEnded) {
   GroupDriver group = running_group(2, 0);
-  group.hear(group::FailWorker{0, 1, "hangs in the kernel"});
+  EXPECT_EQ(group.step(group::FailWorker{0, 1, "hangs in the kernel"}).front(),
+            WorkerGroup::Effect(
+                group::WorkerFailed{{0, 1, 101, std::nullopt, "hangs in the kernel"}, false, 0}));
   group.hear_all(group::Exited{0, 0, kTerm}, group::Exited{0, 1, kKilled});
   const auto effects = group.step(group::GroupEmpty{0});
-  ASSERT_TRUE(outcome_in(effects).failure);
-  EXPECT_EQ(outcome_in(effects).failure->culprit,
-            (group::Culprit{0, 1, 101, std::nullopt, "hangs in the kernel"}));
-  EXPECT_EQ(outcome_in(effects).workers[1], (group::WorkerEnd{1, 101, How::failed, kKilled}));
+  EXPECT_EQ(outcome_in(effects).kind, group::Outcome::Kind::failed);
 }
 
 TEST(WorkerGroup, UsesExactlyItsBudget) {
@@ -196,18 +160,15 @@ TEST(WorkerGroup, UsesExactlyItsBudget) {
   EXPECT_EQ(outcome_in(effects).kind, group::Outcome::Kind::failed);
   EXPECT_EQ(outcome_in(effects).attempts, 4);
   EXPECT_EQ(outcome_in(effects).restarts, 3);
-  ASSERT_TRUE(outcome_in(effects).failure);
-  EXPECT_EQ(outcome_in(effects).failure->culprit.attempt, 3);
 }
 
-TEST(WorkerGroup, SuccessAfterARestartNamesNoFailure) {
+TEST(WorkerGroup, SucceedsAfterARestart) {
   GroupDriver group = running_group(1, 1);
   group.hear_all(group::Exited{0, 0, kCode3}, group::GroupEmpty{0});
   group.start(1, 1);
   group.hear(group::Exited{1, 0, kGood});
   const auto effects = group.step(group::GroupEmpty{1});
   EXPECT_EQ(outcome_in(effects).kind, group::Outcome::Kind::success);
-  EXPECT_EQ(outcome_in(effects).failure, std::nullopt);
   EXPECT_EQ(outcome_in(effects).restarts, 1);
 }
 

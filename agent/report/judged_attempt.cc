@@ -1,0 +1,120 @@
+#include "agent/report/judged_attempt.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "agent/report/text.h"
+
+namespace muster {
+namespace {
+
+struct Seen {
+  const NodeEvidence* node = nullptr;
+  const WorkerEvidence* worker = nullptr;
+};
+
+std::vector<Seen> in_order(const std::vector<NodeEvidence>& nodes) {
+  std::vector<Seen> all;
+  for (const NodeEvidence& node : nodes) {
+    for (const WorkerEvidence& worker : node.workers)
+      all.push_back({&node, &worker});
+  }
+  std::ranges::stable_sort(all, {}, [](const Seen& seen) {
+    const WorkerSigns& signs = seen.worker->signs;
+    return std::tuple(signs.ended, signs.node_rank, signs.order);
+  });
+  return all;
+}
+
+// Those that a report lists: whoever did not succeed.
+bool is_shown(const WorkerSigns& signs, Part part) {
+  if (part == Part::culprit) return true;
+  return signs.status && (part != Part::bystander || !signs.status->success());
+}
+
+std::string others_of(const std::vector<Seen>& all, const AttemptVerdict& verdict) {
+  std::vector<int> ranks;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (verdict.parts[i] == Part::victim) ranks.push_back(all[i].worker->signs.rank);
+  }
+  std::ranges::sort(ranks);
+  return ranks_text(ranks);
+}
+
+// What it did by itself is harmless to look at; what it did to the others is the failure.
+void tell_what_others_say(JudgedAttempt& judged, const std::vector<Seen>& all,
+                          const AttemptVerdict& verdict) {
+  const bool left = judged.reason == Reason::left_early ||
+                    judged.failures[*judged.culprit].status == ExitStatus::exited(0);
+  const std::string others = others_of(all, verdict);
+  judged.cause.kind = FailureClass::user;
+  if (left) {
+    judged.cause.sentence = fmt::format("exited with 0 while {} still needed it", others);
+    judged.cause.remedy =
+        "all ranks must make the same collective calls: compare how many steps each one does";
+  } else {
+    judged.cause.sentence = fmt::format("kept {} waiting until {} gave up", others,
+                                        others.starts_with("ranks ") ? "they" : "it");
+    judged.cause.remedy.clear();
+  }
+}
+
+void name_witness(JudgedAttempt& judged) {
+  const int culprit = judged.failures[*judged.culprit].rank;
+  for (size_t i = 0; i < judged.failures.size() && !judged.witness; ++i) {
+    const WorkerFailure& failure = judged.failures[i];
+    if (failure.part == Part::victim && failure.rank != culprit) judged.witness = i;
+  }
+}
+
+}  // namespace
+
+JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
+                            const std::vector<LostNode>& lost) {
+  JudgedAttempt judged;
+  for (const NodeEvidence& node : nodes) {
+    if (!node.error || judged.error) continue;
+    judged.error = node.error;
+    judged.error_host = node.host;
+    judged.error_node_rank = node.node_rank;
+  }
+  const std::vector<Seen> all = in_order(nodes);
+  std::vector<WorkerSigns> signs;
+  for (const Seen& seen : all)
+    signs.push_back(seen.worker->signs);
+  const AttemptVerdict verdict = judge(signs, lost);
+  judged.reason = verdict.reason;
+  if (verdict.lost) judged.lost_node = lost[*verdict.lost].node_rank;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const WorkerEvidence& worker = *all[i].worker;
+    if (!is_shown(worker.signs, verdict.parts[i])) continue;
+    if (verdict.culprit == i) {
+      judged.culprit = judged.failures.size();
+      judged.cause = worker.cause;
+    }
+    WorkerFailure& failure = judged.failures.emplace_back(worker.failure);
+    failure.part = verdict.parts[i];
+    failure.stopped_by_muster = worker.signs.by_stop;
+    failure.sentence = worker.cause.sentence;
+    judged.attempt = failure.attempt;
+  }
+  if (!judged.culprit) return judged;
+  if (judged.reason >= Reason::named) name_witness(judged);
+  if (judged.reason == Reason::named || judged.reason == Reason::left_early)
+    tell_what_others_say(judged, all, verdict);
+  return judged;
+}
+
+void apply_judged(JobReport& report, const JudgedAttempt& judged) {
+  report.failures = judged.failures;
+  report.culprit = judged.culprit;
+  report.witness = judged.witness;
+  report.reason = judged.reason;
+  report.cause = judged.cause;
+  report.stopped_elsewhere = judged.stopped_elsewhere;
+  report.others_untold = judged.others_untold;
+}
+
+}  // namespace muster

@@ -1,0 +1,59 @@
+// The verdict of one attempt in the words of a report. Each node says what its workers left behind;
+// where all of that is together (on the only node, or at the job's host), the judge decides, and
+// this is what everybody is told. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/report/job_report.h"
+#include "agent/report/judge.h"
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+struct WorkerEvidence {
+  WorkerSigns signs;
+  WorkerFailure failure;
+  Cause cause;  // As far as it alone can tell.
+
+  friend bool operator==(const WorkerEvidence&, const WorkerEvidence&) = default;
+};
+
+struct NodeEvidence {
+  std::string host;
+  int node_rank = 0;
+  std::optional<Error> error;           // Of the node itself: the program cannot be executed.
+  std::vector<WorkerEvidence> workers;  // Every worker that was started.
+
+  friend bool operator==(const NodeEvidence&, const NodeEvidence&) = default;
+};
+
+struct JudgedAttempt {
+  int attempt = 0;
+  // An error of a node itself stands before every failure of a worker.
+  std::optional<Error> error;
+  std::string error_host;
+  int error_node_rank = 0;
+  std::optional<int> lost_node;  // The node rank of the one that was lost, if that is the cause.
+
+  // As in JobReport.
+  std::vector<WorkerFailure> failures;
+  std::optional<size_t> culprit;
+  std::optional<size_t> witness;
+  Reason reason = Reason::only_failure;
+  Cause cause;
+  std::vector<int> stopped_elsewhere;
+  int others_untold = 0;
+
+  friend bool operator==(const JudgedAttempt&, const JudgedAttempt&) = default;
+};
+
+JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
+                            const std::vector<LostNode>& lost = {});
+
+// Puts it into a report. The report's end is not touched.
+void apply_judged(JobReport& report, const JudgedAttempt& judged);
+
+}  // namespace muster

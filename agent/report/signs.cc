@@ -1,0 +1,218 @@
+#include "agent/report/signs.h"
+
+#include <algorithm>
+#include <csignal>
+#include <string_view>
+
+#include "agent/report/cause.h"
+#include "agent/report/error_file.h"
+#include "agent/report/last_words.h"
+#include "agent/report/text.h"
+
+namespace muster {
+namespace {
+
+// An error that more lines than this follow was dealt with; a teardown may print some warnings.
+constexpr int kLinesAfterMax = 20;
+// What failed the worker library is why a program ends soon after, whatever else it says.
+constexpr Duration kLibraryRecent = std::chrono::seconds(10);
+// A program that printed something so long after its error went on.
+constexpr Duration kWentOn = std::chrono::milliseconds(100);
+// torch's error file tells whole seconds.
+constexpr Duration kWholeSecond = std::chrono::seconds(1);
+
+// The call stack says more than the message, which is that of the last exception of a chain alone:
+// it gets the same words there as on a stderr. A handler of the user's may record another one.
+std::string words_of(const WorkerError& error) {
+  const std::string& text = error.message.empty() ? error.callstack : error.message;
+  const std::string message = clean_line(std::string_view(text).substr(0, text.find('\n')));
+  const bool same = error.callstack.find(message) != std::string::npos;
+  std::string words = same ? last_words(error.callstack) : std::string();
+  return words.empty() ? message : words;
+}
+
+class Examiner {
+ public:
+  Examiner(const WorkerRecord& record, const std::optional<StopMark>& stop, Instant unix_epoch)
+      : record_(record), failure_(record.failure), stop_(stop), unix_epoch_(unix_epoch) {}
+
+  Testimony examine() {
+    take_end();
+    // A process that is killed, or meets a fault, has no time for a word about it.
+    if (!ended_by_fault()) {
+      take_error_file();
+      take_words();
+      take_library();
+    } else {
+      testimony_.error.text = last_words(record_.printed.err_tail);
+    }
+    if (was_stopped() && signs().raised) testimony_.error.before_stop = stop_->at - *signs().raised;
+    return std::move(testimony_);
+  }
+
+ private:
+  WorkerSigns& signs() { return testimony_.signs; }
+
+  void take_end() {
+    signs().rank = failure_.rank;
+    signs().node_rank = std::max(failure_.node_rank, 0);
+    signs().declared = !failure_.declared.empty();
+    signs().at_stop = record_.at_stop;
+    signs().order = record_.order;
+    signs().active_until = record_.printed.last_output;
+    if (!record_.ended) return;
+    signs().ended = *record_.ended;
+    signs().status = failure_.status;
+    signs().by_stop = stop_ && record_.at_stop < WorkerSigns::AtStop::exiting &&
+                      *record_.ended >= stop_->at &&
+                      explained_by_stop(failure_.status, stop_->signal, stop_->killed);
+  }
+
+  bool ended_by_fault() {
+    return record_.ended && !signs().by_stop &&
+           failure_.status.kind == ExitStatus::Kind::signaled &&
+           !failure_.status.killed_by(SIGABRT) && !failure_.status.killed_by(SIGPIPE);
+  }
+
+  // Whether it still ran when the stop came: what it said from then on may be the stop's doing.
+  bool was_stopped() const {
+    const bool going = record_.at_stop == WorkerSigns::AtStop::exiting ||
+                       record_.at_stop == WorkerSigns::AtStop::ended;
+    return stop_ && !going && (!record_.ended || *record_.ended >= stop_->at);
+  }
+
+  Instant steady(WallTime time) const { return unix_epoch_ + time.time_since_epoch(); }
+
+  // Several accounts of one error: the earliest is the closest to it.
+  void raised_at(Instant when, Duration error) {
+    if (record_.started && when + error < *record_.started) return;
+    if (was_stopped() && when >= stop_->at) return;
+    if (signs().raised && *signs().raised <= when) return;
+    signs().raised = when;
+    signs().raised_error = error;
+  }
+
+  // torch writes whole seconds into it; the time of its last change says more, if both agree and no
+  // file server has another clock.
+  void take_error_file() {
+    if (!failure_.error_file_content) return;
+    const std::optional<WorkerError> error = parse_error_file(*failure_.error_file_content);
+    if (!error || is_stale(*error)) return;
+    if (error->unix_time_s) {
+      const Instant told = unix_epoch_ + std::chrono::seconds(*error->unix_time_s);
+      const bool agree = record_.error_file_written &&
+                         steady(*record_.error_file_written) >= told - kWholeSecond &&
+                         steady(*record_.error_file_written) <= told + 2 * kWholeSecond;
+      if (agree) {
+        raised_at(steady(*record_.error_file_written), Duration{0});
+      } else {
+        raised_at(told, kWholeSecond);
+      }
+    } else if (record_.error_file_written) {
+      raised_at(steady(*record_.error_file_written), Duration{0});
+    }
+    if (was_stopped() && !signs().raised) return;
+    testimony_.error = {words_of(*error), true, {}};
+    signs().blame = blame_in(error->callstack.empty() ? error->message : error->callstack);
+  }
+
+  // Of an earlier life of this worker, in the same folder.
+  bool is_stale(const WorkerError& error) const {
+    if (!record_.started) return false;
+    if (error.unix_time_s)
+      return unix_epoch_ + std::chrono::seconds(*error.unix_time_s) + kWholeSecond <
+             *record_.started;
+    return record_.error_file_written && steady(*record_.error_file_written) < *record_.started;
+  }
+
+  void take_words() {
+    std::string_view tail = record_.printed.err_tail;
+    if (was_stopped()) tail = tail.substr(0, record_.printed.tail_before_stop());
+    const std::optional<ErrorMessage> found = last_message(tail);
+    if (!found) return;
+    const ErrorMessage& message = *found;
+    const bool ended_it = message.uncaught || is_last_word(tail, message);
+    if (ended_it) {
+      if (const auto came = record_.printed.came_at(message.begin)) raised_at(*came, Duration{0});
+    }
+    if (was_stopped() && !signs().raised) return;
+    if (!testimony_.error.text.empty()) return;  // The error file says it.
+    // Python ends with 1 after an uncaught exception, C++ with SIGABRT. With any other end, the
+    // program may have caught it and gone on.
+    const bool usual =
+        failure_.status == ExitStatus::exited(1) || failure_.status.killed_by(SIGABRT);
+    testimony_.error = {message.text, message.uncaught || usual || (was_stopped() && ended_it), {}};
+    if (ended_it) signs().blame = message.blame;
+  }
+
+  bool is_last_word(std::string_view tail, const ErrorMessage& message) const {
+    const size_t end = end_of(message);
+    if (std::ranges::count(tail.substr(end), '\n') > kLinesAfterMax) return false;
+    const auto said = end > 0 ? record_.printed.came_at(end - 1) : std::nullopt;
+    const bool printed_more =
+        said && record_.printed.last_output && *record_.printed.last_output > *said + kWentOn;
+    const bool before_stop =
+        stop_ && record_.printed.last_output && *record_.printed.last_output < stop_->at;
+    return !was_stopped() || !printed_more || !before_stop;
+  }
+
+  // A message may go on over several lines, but what comes much later than its beginning is another
+  // matter, whatever it looks like.
+  size_t end_of(const ErrorMessage& message) const {
+    const auto began = record_.printed.came_at(message.begin);
+    size_t low = message.begin;
+    size_t high = message.end;
+    while (began && low < high) {
+      const size_t middle = low + (high - low) / 2;
+      const auto came = record_.printed.came_at(middle);
+      if (came && *came > *began + kWentOn) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return high;
+  }
+
+  // It knows in which ranks a failure began, where words may name anybody.
+  void take_library() {
+    if (!record_.library || record_.library->code == "stopped") return;
+    const FailureRecord& library = *record_.library;
+    const Instant known{std::chrono::nanoseconds(library.time_ns)};
+    if (record_.started && known < *record_.started) return;
+    const std::string& text = testimony_.error.text;
+    const bool is_the_error = !text.empty() && (text.find(library.message) != std::string::npos ||
+                                                library.message.find(text) != std::string::npos);
+    const Instant end = signs().raised.value_or(record_.ended.value_or(known));
+    const bool recent = end - known < kLibraryRecent;
+    if (!is_the_error && !(recent && fails_group(library.code))) return;
+    if (was_stopped() && known >= stop_->at) return;
+    raised_at(known, Duration{0});
+    if (testimony_.error.text.empty()) testimony_.error = {library.message, true, {}};
+    if (library.origin.empty()) return;
+    signs().blame.reset();
+    if (std::ranges::find(library.origin, library.rank) == library.origin.end())
+      signs().blame = Blame{library.origin};
+  }
+
+  // After one of these a group cannot be used any more; the others a program may well deal with.
+  static bool fails_group(std::string_view code) {
+    return code == "timeout" || code == "peer_failed" || code == "aborted" || code == "mismatch" ||
+           code == "backend";
+  }
+
+  const WorkerRecord& record_;
+  const WorkerFailure& failure_;
+  const std::optional<StopMark>& stop_;
+  const Instant unix_epoch_;
+  Testimony testimony_;
+};
+
+}  // namespace
+
+Testimony examine(const WorkerRecord& record, const std::optional<StopMark>& stop,
+                  Instant unix_epoch) {
+  return Examiner(record, stop, unix_epoch).examine();
+}
+
+}  // namespace muster

@@ -1,0 +1,192 @@
+// JSON between agents: each value lists its fields once, in a function template that a JsonWriter
+// and a JsonReader walk alike. The bytes come from the network, so a reader checks that every field
+// is there and of its type and range; the first one that is not is named, and what is read after it
+// does not matter. Fields that it does not know are left out of account. Pure.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/report/text.h"
+
+namespace muster::wire {
+
+using Json = nlohmann::ordered_json;
+
+inline constexpr int64_t kCountMax = int64_t{1} << 30;
+inline constexpr int64_t kBigMax = int64_t{1} << 52;
+inline constexpr int64_t kTimeMax = int64_t{1} << 62;  // ns: the year 2116, far from any overflow.
+
+inline std::string dump(const Json& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+// As much of it as fits, in valid UTF-8.
+inline std::string fitting_text(std::string_view raw, size_t bytes_max) {
+  std::string text = valid_utf8(raw);
+  if (text.size() <= bytes_max) return text;
+  return std::string(utf8_prefix(text, bytes_max - std::min<size_t>(bytes_max, 3))) + "...";
+}
+
+class JsonWriter {
+ public:
+  // No text gets longer than `text_max` bytes.
+  explicit JsonWriter(size_t text_max) : text_max_(text_max) {}
+
+  void text(const char* key, const std::string& value) {
+    json_[key] = fitting_text(value, text_max_);
+  }
+  void flag(const char* key, bool value) { json_[key] = value; }
+  template <std::integral T>
+  void number(const char* key, T value, int64_t low, int64_t high) {
+    json_[key] = std::clamp<int64_t>(value, low, high);
+  }
+  template <typename E>
+  void one_of(const char* key, E value, E /*last*/) {
+    json_[key] = static_cast<int>(value);
+  }
+  template <typename T, typename Walk>
+  void maybe(const char* key, const std::optional<T>& value, Walk&& walk) {
+    if (!value) {
+      json_[key] = Json();
+      return;
+    }
+    JsonWriter inner(text_max_);
+    walk(inner, *value);
+    json_[key] = inner.take();
+  }
+  template <typename T, typename Walk>
+  void object(const char* key, const T& value, Walk&& walk) {
+    JsonWriter inner(text_max_);
+    walk(inner, value);
+    json_[key] = inner.take();
+  }
+  void put(const char* key, Json value) { json_[key] = std::move(value); }
+
+  Json take() { return std::move(json_); }
+
+ private:
+  size_t text_max_;
+  Json json_ = Json::object();
+};
+
+class JsonReader {
+ public:
+  JsonReader(const Json& json, std::string& wrong) : json_(json), wrong_(wrong) {
+    if (!json_.is_object()) miss("object");
+  }
+
+  void text(const char* key, std::string& value) {
+    const Json& found = at(key);
+    if (found.is_string()) {
+      value = found.get<std::string>();
+    } else {
+      miss(key);
+    }
+  }
+  void flag(const char* key, bool& value) {
+    const Json& found = at(key);
+    if (found.is_boolean()) {
+      value = found.get<bool>();
+    } else {
+      miss(key);
+    }
+  }
+  template <std::integral T>
+  void number(const char* key, T& value, int64_t low, int64_t high) {
+    const Json& found = at(key);
+    const bool huge = found.is_number_unsigned() &&
+                      found.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
+    if (!found.is_number_integer() || huge) return miss(key);
+    const auto number = found.get<int64_t>();
+    if (number < low || number > high) return miss(key);
+    value = static_cast<T>(number);
+  }
+  template <typename E>
+  void one_of(const char* key, E& value, E last) {
+    int number = 0;
+    this->number(key, number, 0, static_cast<int>(last));
+    value = static_cast<E>(number);
+  }
+  template <typename T, typename Walk>
+  void maybe(const char* key, std::optional<T>& value, Walk&& walk) {
+    const Json& found = at(key);
+    if (found.is_null()) return;
+    JsonReader inner(found, wrong_);
+    walk(inner, value.emplace());
+  }
+  template <typename T, typename Walk>
+  void object(const char* key, T& value, Walk&& walk) {
+    JsonReader inner(at(key), wrong_);
+    walk(inner, value);
+  }
+
+  // The elements of a list of at most `count_max`; none after a breach.
+  template <typename Each>
+  void each(const char* key, size_t count_max, Each&& visit) {
+    const Json& list = at(key);
+    if (!list.is_array() || list.size() > count_max) return miss(key);
+    for (const Json& element : list) {
+      if (!wrong_.empty()) return;
+      visit(element);
+    }
+  }
+
+  bool has(const char* key) const { return json_.is_object() && json_.contains(key); }
+  const Json& at(const char* key) {
+    static const Json kNothing;
+    if (has(key)) return json_.find(key).value();
+    miss(key);
+    return kNothing;
+  }
+  void miss(const char* key) {
+    if (wrong_.empty()) wrong_ = key;
+  }
+  std::string& wrong() { return wrong_; }
+
+ private:
+  const Json& json_;
+  std::string& wrong_;
+};
+
+template <typename Archive>
+inline constexpr bool kReads = std::same_as<Archive, JsonReader>;
+
+template <typename T, typename U>
+concept Like = std::same_as<std::remove_const_t<T>, U>;
+
+// A list of small numbers, ranks for example.
+inline void numbers(JsonWriter& a, const char* key, const std::vector<int>& values,
+                    size_t count_max) {
+  Json list = Json::array();
+  for (size_t i = 0; i < std::min(values.size(), count_max); ++i)
+    list.push_back(values[i]);
+  a.put(key, std::move(list));
+}
+inline void numbers(JsonReader& a, const char* key, std::vector<int>& values, size_t count_max) {
+  a.each(key, count_max, [&](const Json& element) {
+    const bool good = element.is_number_integer() && element >= 0 && element <= kCountMax;
+    if (!good) return a.miss(key);
+    values.push_back(element.get<int>());
+  });
+}
+
+// A length of time, or a moment as one, of at most half a century either way.
+template <typename Archive>
+void nanoseconds(Archive& a, const char* key, auto& duration, int64_t low, int64_t high) {
+  auto count = static_cast<int64_t>(duration.count());
+  a.number(key, count, low, high);
+  if constexpr (kReads<Archive>) duration = std::remove_cvref_t<decltype(duration)>{count};
+}
+
+}  // namespace muster::wire

@@ -1,0 +1,147 @@
+#include "agent/report/worker_json.h"
+
+#include <csignal>
+
+#include <fmt/format.h>
+
+#include "agent/report/error_file.h"
+
+namespace muster::wire {
+namespace {
+
+constexpr size_t kStderrLinesSent = 30;
+
+// Lines as they will be shown: the receiver's own cleaning finds nothing more to do. A long one is
+// cut so far that it stays within a shown line together with the note about what was cut.
+std::string sent_stderr(std::string_view raw, size_t bytes_max) {
+  constexpr size_t kNoteCharacters = 40;
+  const std::vector<std::string> lines =
+      last_lines(raw, kStderrLinesSent, std::numeric_limits<size_t>::max());
+  std::string text;
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    const bool fits = clean_line(*line) == *line;
+    const std::string shown =
+        fits ? *line : clean_line(*line, kLineCharactersMax - kNoteCharacters);
+    if (text.size() + shown.size() + 1 > bytes_max) break;
+    text.insert(0, shown + '\n');
+  }
+  return text;
+}
+
+// What the verdict reads of an error file is its message and the end of its call stack.
+std::string sent_error_file(std::string_view raw, size_t bytes_max) {
+  const std::string content = valid_utf8(raw);
+  if (content.size() <= bytes_max) return content;
+  const std::optional<WorkerError> error = parse_error_file(content);
+  if (!error || !error->well_formed) return std::string(utf8_suffix(content, bytes_max));
+  Json json;
+  Json& message = json["message"];
+  message["message"] = error->callstack.empty() ? utf8_suffix(error->message, bytes_max / 2)
+                                                : utf8_prefix(error->message, bytes_max / 8);
+  message["extraInfo"]["py_callstack"] = utf8_suffix(error->callstack, bytes_max / 2);
+  if (error->unix_time_s) {
+    message["extraInfo"]["timestamp"] = fmt::format("{}", *error->unix_time_s);
+  }
+  return dump(json);
+}
+
+void fields(auto& a, Like<ExitStatus> auto& status) {
+  int code = status.signed_code();
+  bool core = status.core_dumped;
+  a.number("code", code, -SIGRTMAX, 255);
+  a.flag("core", core);
+  if constexpr (kReads<std::remove_cvref_t<decltype(a)>>)
+    status = code >= 0 ? ExitStatus::exited(code) : ExitStatus::signaled(-code, core);
+}
+
+void fields(auto& a, Like<WorkerFailure> auto& m) {
+  a.number("rank", m.rank, 0, kCountMax);
+  a.number("local_rank", m.local_rank, 0, kCountMax);
+  a.number("pid", m.pid, 0, kCountMax);
+  a.number("attempt", m.attempt, 0, kCountMax);
+  a.text("host", m.host);
+  a.number("node_rank", m.node_rank, -1, kCountMax);
+  a.object("status", m.status, [](auto& inner, auto& status) { fields(inner, status); });
+  a.flag("stopped", m.stopped_by_muster);
+  a.one_of("part", m.part, Part::crashed);
+  a.text("sentence", m.sentence);
+  a.text("declared", m.declared);
+  a.text("device", m.device);
+  auto since_epoch = m.time.time_since_epoch();
+  nanoseconds(a, "time_ns", since_epoch, 0, kTimeMax);
+  nanoseconds(a, "ran_ns", m.ran, 0, kTimeMax);
+  a.number("max_rss_kib", m.max_rss_kib, 0, kBigMax);
+  const bool fits = m.cpu_s >= 0 && m.cpu_s * 1e6 <= static_cast<double>(kBigMax);
+  int64_t cpu_us = fits ? std::llround(m.cpu_s * 1e6) : 0;
+  a.number("cpu_us", cpu_us, 0, kBigMax);
+  a.flag("summary", m.summary_only);
+  if constexpr (kReads<std::remove_cvref_t<decltype(a)>>) {
+    m.time = WallTime{since_epoch};
+    m.cpu_s = static_cast<double>(cpu_us) / 1e6;
+  }
+}
+
+void word_fields(auto& a, Like<WorkerFailure> auto& m) {
+  a.text("role", m.role);
+  a.text("program", m.program);
+  a.text("binary", m.binary);
+  a.text("stdout_log", m.stdout_log_path);
+  a.text("stderr_log", m.stderr_log_path);
+  a.text("error_file", m.error_file_path);
+}
+
+void fields(auto& a, Like<Cause> auto& m) {
+  a.one_of("kind", m.kind, FailureClass::timer);
+  a.text("sentence", m.sentence);
+  a.text("exception", m.exception);
+  a.text("remedy", m.remedy);
+}
+
+}  // namespace
+
+Json worker_json(const WorkerFailure& failure, size_t text_max) {
+  JsonWriter writer(text_max);
+  fields(writer, failure);
+  return writer.take();
+}
+
+Json words_json(const WorkerFailure& failure, size_t long_max, size_t text_max) {
+  JsonWriter writer(text_max);
+  word_fields(writer, failure);
+  writer.put("stderr", sent_stderr(failure.stderr_tail, long_max));
+  writer.put("error_file_content",
+             failure.error_file_content && long_max > 0
+                 ? Json(sent_error_file(*failure.error_file_content, long_max))
+                 : Json());
+  return writer.take();
+}
+
+Json cause_json(const Cause& cause, size_t text_max) {
+  JsonWriter writer(text_max);
+  fields(writer, cause);
+  return writer.take();
+}
+
+WorkerFailure read_worker(const Json& json, std::string& wrong) {
+  JsonReader reader(json, wrong);
+  WorkerFailure failure;
+  fields(reader, failure);
+  return failure;
+}
+
+void read_words(const Json& json, WorkerFailure& failure, std::string& wrong) {
+  JsonReader reader(json, wrong);
+  word_fields(reader, failure);
+  reader.text("stderr", failure.stderr_tail);
+  if (reader.at("error_file_content").is_null()) return;
+  reader.text("error_file_content", failure.error_file_content.emplace());
+}
+
+Cause read_cause(const Json& json, std::string& wrong) {
+  JsonReader reader(json, wrong);
+  Cause cause;
+  fields(reader, cause);
+  return cause;
+}
+
+}  // namespace muster::wire
