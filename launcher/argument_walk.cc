@@ -1,7 +1,6 @@
 #include "launcher/argument_walk.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string_view>
 
@@ -12,21 +11,6 @@
 
 namespace muster {
 namespace {
-
-// Flags that torchrun does not have. A prefix that torchrun understands keeps its meaning, so these
-// count only where no flag of torchrun matches: "--re" stays --redirects.
-constexpr std::array<std::string_view, 13> kOwnFlags{
-    "python",          "pass-local-rank", "use-env",  "stdin",       "exit-code",
-    "log-prefix",      "ranks",           "gpus",     "gpu-binding", "keep-local-rank",
-    "report-bindings", "version",         "print-man"};
-
-constexpr std::array<std::string_view, 4> kInformation{"help", "version", "print-completion",
-                                                       "print-man"};
-
-template <typename Names>
-bool has_name(const Names& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 // As argparse has it: -1, -1.5, -.5
 bool is_negative_number(std::string_view token) {
@@ -79,7 +63,7 @@ tl::unexpected<Error> unknown_flag(std::string_view token) {
 std::vector<const OptionRow*> rows_beginning_with(std::string_view prefix, bool own) {
   std::vector<const OptionRow*> rows;
   for (const OptionRow& row : option_rows()) {
-    if (row.name.starts_with(prefix) && has_name(kOwnFlags, row.name) == own) rows.push_back(&row);
+    if (row.name.starts_with(prefix) && row.traits.own == own) rows.push_back(&row);
   }
   return rows;
 }
@@ -183,7 +167,7 @@ class ArgumentWalk {
       attached = args_[position_++];
     }
     walked_.values[row.name] = row.takes_value() ? std::string(*attached) : "1";
-    if (has_name(kInformation, row.name)) walked_.information = row.name;
+    if (row.traits.information) walked_.information = row.name;
     return {};
   }
 

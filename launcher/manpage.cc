@@ -155,7 +155,7 @@ std::string entry_of(const OptionRow& row) {
   if (row.takes_value() && !row.default_text.empty()) {
     entry += fmt::format("Default: {}.\n", roff(row.default_text));
   }
-  if (row.reads_variable) entry += fmt::format("Variable: {}.\n", row.variable);
+  if (row.traits.reads_variable) entry += fmt::format("Variable: {}.\n", row.variable);
   return entry;
 }
 

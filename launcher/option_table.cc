@@ -12,10 +12,13 @@
 namespace muster {
 namespace {
 
-// torchrun reads these from the command line only, and so do we; --use-env and the requests for a
-// text have no use for a variable.
-constexpr std::string_view kCommandLineOnly[] = {
-    "help", "version", "print-completion", "print-man", "logs-specs", "numa-binding", "use-env"};
+constexpr OptionTraits kTorchruns{};
+// torchrun reads these from the command line only, and so do we.
+constexpr OptionTraits kWithoutVariable{.reads_variable = false};
+constexpr OptionTraits kOwn{.own = true};
+constexpr OptionTraits kOwnWithoutVariable{.own = true, .reads_variable = false};
+constexpr OptionTraits kInformation{.reads_variable = false, .information = true};
+constexpr OptionTraits kOwnInformation{.own = true, .reads_variable = false, .information = true};
 
 std::string variable_of(std::string_view name) {
   std::string variable = "PET_";
@@ -25,29 +28,43 @@ std::string variable_of(std::string_view name) {
   return variable;
 }
 
-bool reads_variable(std::string_view name) {
-  return std::find(std::begin(kCommandLineOnly), std::end(kCommandLineOnly), name) ==
-         std::end(kCommandLineOnly);
-}
+struct Table {
+  CLI::App app;  // Refuses a name that is malformed or taken.
+  std::vector<OptionRow> rows;
+};
 
 // One heading of the help. `names` is CLI11's: "-r,--redirects".
 struct Section {
-  CLI::App& app;
+  Table& table;
   const char* heading;
 
-  CLI::Option* flag(const char* names, const char* help) const {
-    return app.add_flag(names)->description(help)->group(heading);
+  void flag(const char* names, const char* help, const OptionTraits& traits = kTorchruns) const {
+    add(*table.app.add_flag(names), "", "", help, traits);
   }
 
-  CLI::Option* value(const char* names, const char* value_text, const char* default_text,
-                     const char* help) const {
-    CLI::Option* option = app.add_option(names)->description(help)->group(heading);
-    return option->type_name(value_text)->default_str(default_text);
+  void value(const char* names, const char* value_text, const char* default_text, const char* help,
+             const OptionTraits& traits = kTorchruns) const {
+    add(*table.app.add_option(names), value_text, default_text, help, traits);
+  }
+
+ private:
+  void add(const CLI::Option& option, const char* value_text, const char* default_text,
+           const char* help, const OptionTraits& traits) const {
+    OptionRow row;
+    row.name = option.get_lnames().front();
+    if (!option.get_snames().empty()) row.letter = option.get_snames().front().front();
+    row.value = value_text;
+    row.default_text = default_text;
+    row.group = heading;
+    row.help = help;
+    row.variable = variable_of(row.name);
+    row.traits = traits;
+    table.rows.push_back(std::move(row));
   }
 };
 
-void add_program_options(CLI::App& app) {
-  const Section section{app, "What to run"};
+void add_program_options(Table& table) {
+  const Section section{table, "What to run"};
   section.flag("-m,--module",
                "PROGRAM is a Python module: run PYTHON -u -m PROGRAM. Excludes --no-python.");
   section.flag("--no-python",
@@ -56,19 +73,21 @@ void add_program_options(CLI::App& app) {
                "Run the Python script PROGRAM by runpy and record an uncaught exception in the "
                "worker's error file. Wins over --module and --no-python.");
   section.value("--python", "PATH", "$PYTHON_EXEC, else see PYTHON below",
-                "The Python interpreter; a bare name is looked up on PATH.");
+                "The Python interpreter; a bare name is looked up on PATH.", kOwn);
   section.flag("--pass-local-rank",
                "Insert --local-rank=N before the program's own arguments, as the old "
-               "torch.distributed.launch did.");
+               "torch.distributed.launch did.",
+               kOwn);
   section.flag("--use-env",
                "Accepted for torch.distributed.launch: do not pass --local-rank, which is the "
-               "default here.");
+               "default here.",
+               kOwnWithoutVariable);
   section.value("--start-method", "spawn|fork|forkserver", "spawn",
                 "Accepted for torchrun; workers are always started anew.");
 }
 
-void add_worker_options(CLI::App& app) {
-  const Section section{app, "Workers"};
+void add_worker_options(Table& table) {
+  const Section section{table, "Workers"};
   section.value(
       "--nproc-per-node", "N|auto|gpu|cpu|xpu", "1",
       "Workers on this machine: a number, one per GPU (gpu), one per usable CPU (cpu), or "
@@ -76,11 +95,12 @@ void add_worker_options(CLI::App& app) {
   section.value("--role", "NAME", "default",
                 "Role of the workers: ROLE_NAME, and the prefix of tee'd lines.");
   section.value("--stdin", "RANK|none", "0",
-                "The global rank that reads muster's standard input; the others read nothing.");
+                "The global rank that reads muster's standard input; the others read nothing.",
+                kOwn);
 }
 
-void add_restart_options(CLI::App& app) {
-  const Section section{app, "Restarting and stopping"};
+void add_restart_options(Table& table) {
+  const Section section{table, "Restarting and stopping"};
   section.value("--max-restarts", "N", "0",
                 "How often the workers are all started anew after one of them failed.");
   section.value("--shutdown-timeout", "SECONDS", "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30",
@@ -92,15 +112,16 @@ void add_restart_options(CLI::App& app) {
       "SIGHUP, which always do; others are forwarded to the workers.");
   section.value("--exit-code", "culprit|torchrun", "culprit",
                 "Exit code of a failed job: that of the first worker that failed (signal n as "
-                "128+n), or always 1 as torchrun has it.");
+                "128+n), or always 1 as torchrun has it.",
+                kOwn);
   section.value("--monitor-interval", "SECONDS", "0.1",
                 "Accepted for torchrun; muster notices exits at once and never polls.");
   section.value("--event-log-handler", "null|console|dynamic_rendezvous", "null",
                 "console writes one JSON object per event to stderr; the others write nothing.");
 }
 
-void add_output_options(CLI::App& app) {
-  const Section section{app, "Output"};
+void add_output_options(Table& table) {
+  const Section section{table, "Output"};
   section.value("--log-dir", "DIR", "a fresh folder in $TMPDIR",
                 "Folder for logs, result.json and events.jsonl; /dev/null: no files.");
   section.value("-r,--redirects", "STREAMS", "0",
@@ -115,39 +136,44 @@ void add_output_options(CLI::App& app) {
   section.value(
       "--log-prefix", "FORMAT", "",
       "Prefix of every line on the console, with {time}, {host}, {rank}, {local_rank} and "
-      "{role}.");
+      "{role}.",
+      kOwn);
   section.value("--local-ranks-filter", "RANKS", "all",
                 "Only these local ranks write to the console, as in 0,2.");
   section.value("--ranks", "RANKS", "all",
-                "Only these global ranks write to the console, as in 0,8-15.");
+                "Only these global ranks write to the console, as in 0,8-15.", kOwn);
   section.value("--duplicate-stdout-filters", "WORDS", "",
                 "tee'd stdout lines with one of these comma-separated words also go to "
                 "filtered_stdout.log; ,, is a comma.");
   section.value("--duplicate-stderr-filters", "WORDS", "", "The same for stderr.");
   section.value("--logs-specs", "default", "default",
-                "Accepted for torchrun, whose other layouts are Python plug-ins.");
+                "Accepted for torchrun, whose other layouts are Python plug-ins.",
+                kWithoutVariable);
 }
 
-void add_placement_options(CLI::App& app) {
-  const Section section{app, "GPUs and CPUs"};
+void add_placement_options(Table& table) {
+  const Section section{table, "GPUs and CPUs"};
   section.value("--gpus", "LIST", "$CUDA_VISIBLE_DEVICES, else all",
-                "The GPUs to use, as indices or UUIDs: 0,2 or GPU-8f3a...,MIG-51b2....");
+                "The GPUs to use, as indices or UUIDs: 0,2 or GPU-8f3a...,MIG-51b2....", kOwn);
   section.value("--gpu-binding", "shared|exclusive", "shared",
                 "Every worker sees all GPUs of the job and takes number LOCAL_RANK (shared), or "
-                "only its own one (exclusive; LOCAL_RANK is then 0).");
+                "only its own one (exclusive; LOCAL_RANK is then 0).",
+                kOwn);
   section.flag(
       "--virtual-local-rank",
       "torchrun's name for --gpu-binding exclusive: LOCAL_RANK is 0 and only the own GPU is "
       "visible.");
-  section.flag("--keep-local-rank", "Keep the real LOCAL_RANK where each worker has its own GPU.");
+  section.flag("--keep-local-rank", "Keep the real LOCAL_RANK where each worker has its own GPU.",
+               kOwn);
   section.value("--numa-binding", "node|socket|exclusive|core-complex", "",
                 "Bind each worker to CPU cores near its GPU: of the NUMA node, the socket, a share "
-                "of the node, or one last-level cache.");
-  section.flag("--report-bindings", "Print one table: rank, GPU, NUMA node, cores, threads.");
+                "of the node, or one last-level cache.",
+                kWithoutVariable);
+  section.flag("--report-bindings", "Print one table: rank, GPU, NUMA node, cores, threads.", kOwn);
 }
 
-void add_rendezvous_options(CLI::App& app) {
-  const Section section{app, "Nodes and rendezvous"};
+void add_rendezvous_options(Table& table) {
+  const Section section{table, "Nodes and rendezvous"};
   section.value("--nnodes", "N|MIN:MAX", "1",
                 "Number of nodes, or its limits; every node gets the same command.");
   section.flag("--standalone",
@@ -171,86 +197,69 @@ void add_rendezvous_options(CLI::App& app) {
   section.value("--local-addr", "HOST", "that of the connection to the endpoint",
                 "Address under which other nodes reach this one.");
   section.value("--start-timeout", "SECONDS", "600; static 900",
-                "How long to wait for the other nodes; wins over the timeouts in --rdzv-conf.");
+                "How long to wait for the other nodes; wins over the timeouts in --rdzv-conf.",
+                kOwn);
 }
 
-void add_elastic_options(CLI::App& app) {
-  const Section section{app, "Losing and replacing nodes"};
+void add_elastic_options(Table& table) {
+  const Section section{table, "Losing and replacing nodes"};
   section.value("--lease", "SECONDS", "3",
                 "A node that says nothing for so long is lost; wins over keep_alive_interval x "
-                "keep_alive_max_attempt of --rdzv-conf.");
+                "keep_alive_max_attempt of --rdzv-conf.",
+                kOwn);
   section.value("--spares", "N", "0",
-                "Nodes beyond --nnodes that check in, wait, and take the place of a lost one.");
+                "Nodes beyond --nnodes that check in, wait, and take the place of a lost one.",
+                kOwn);
   section.value("--max-membership-changes", "N", "no limit",
                 "How often the workers are started anew because nodes came or went; "
-                "--max-restarts counts failures only.");
+                "--max-restarts counts failures only.",
+                kOwn);
 }
 
-void add_network_options(CLI::App& app) {
-  const Section section{app, "Network and security"};
+void add_network_options(Table& table) {
+  const Section section{table, "Network and security"};
   section.value("--iface", "NAME", "that of the connection to the endpoint",
-                "Network interface that reaches the other nodes.");
+                "Network interface that reaches the other nodes.", kOwn);
   section.flag("--no-iface-env",
                "Do not set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME for the workers where there "
-               "are several interfaces.");
+               "are several interfaces.",
+               kOwn);
   section.value("--worker-port", "PORT", "the port of the endpoint",
-                "A port of its own for the workers' store (MASTER_PORT).");
+                "A port of its own for the workers' store (MASTER_PORT).", kOwn);
   section.value("--rdzv-token-file", "PATH", "$MUSTER_TOKEN, else no token",
-                "File with a secret that all nodes share; nodes without it are refused.");
+                "File with a secret that all nodes share; nodes without it are refused.", kOwn);
   section.value("--store-allow", "CIDR[,CIDR]|any", "the addresses of the nodes",
-                "Further addresses from which workers may use the store, as behind NAT.");
+                "Further addresses from which workers may use the store, as behind NAT.", kOwn);
 }
 
-void add_information_options(CLI::App& app) {
-  const Section section{app, "Information"};
-  section.flag("-h,--help", "Print this text.");
-  section.flag("--version", "Print the version.");
+void add_information_options(Table& table) {
+  const Section section{table, "Information"};
+  section.flag("-h,--help", "Print this text.", kInformation);
+  section.flag("--version", "Print the version.", kOwnInformation);
   section.value("--print-completion", "bash|zsh|tcsh", "",
-                "Print a completion script for that shell.");
-  Section{app, ""}.flag("--print-man", "Print the manual page.");
+                "Print a completion script for that shell.", kInformation);
+  Section{table, ""}.flag("--print-man", "Print the manual page.", kOwnInformation);
 }
 
-// Lives as long as the program: rows refer to nothing in it, and it is cheap to build once.
-const CLI::App& option_table() {
-  static const std::unique_ptr<CLI::App> table = [] {
-    auto app = std::make_unique<CLI::App>();
-    app->set_help_flag("");
-    add_worker_options(*app);
-    add_program_options(*app);
-    add_restart_options(*app);
-    add_output_options(*app);
-    add_placement_options(*app);
-    add_rendezvous_options(*app);
-    add_elastic_options(*app);
-    add_network_options(*app);
-    add_information_options(*app);
-    return app;
-  }();
-  return *table;
-}
-
-OptionRow row_of(const CLI::Option& option) {
-  OptionRow row;
-  row.name = option.get_lnames().front();
-  if (!option.get_snames().empty()) row.letter = option.get_snames().front().front();
-  if (option.get_items_expected_max() > 0) row.value = option.get_type_name();
-  row.default_text = option.get_default_str();
-  row.group = option.get_group();
-  row.help = option.get_description();
-  row.variable = variable_of(row.name);
-  row.reads_variable = reads_variable(row.name);
-  return row;
+std::vector<OptionRow> make_rows() {
+  Table table;
+  table.app.set_help_flag("");
+  add_worker_options(table);
+  add_program_options(table);
+  add_restart_options(table);
+  add_output_options(table);
+  add_placement_options(table);
+  add_rendezvous_options(table);
+  add_elastic_options(table);
+  add_network_options(table);
+  add_information_options(table);
+  return std::move(table.rows);
 }
 
 }  // namespace
 
 const std::vector<OptionRow>& option_rows() {
-  static const std::vector<OptionRow> rows = [] {
-    std::vector<OptionRow> result;
-    for (const CLI::Option* option : option_table().get_options())
-      result.push_back(row_of(*option));
-    return result;
-  }();
+  static const std::vector<OptionRow> rows = make_rows();
   return rows;
 }
 

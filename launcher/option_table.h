@@ -1,7 +1,7 @@
-// Every flag of muster in one table: names, value, default, heading, help and variable. CLI11 holds
-// it and refuses names that are malformed or taken; option_table.cc is the only file of muster that
-// includes CLI11 (musterctl_main.cc does as well). The argument walk, the help, the completions and
-// the man page all read the plain rows, so none of them can go stale.
+// Every flag of muster in one table: names, value, default, heading, help, variable, and what sets
+// it apart. CLI11 holds it and refuses names that are malformed or taken; option_table.cc is the
+// only file of muster that includes CLI11 (musterctl_main.cc does as well). The argument walk, the
+// help, the completions and the man page all read the plain rows, so none of them can go stale.
 #pragma once
 
 #include <string>
@@ -9,6 +9,15 @@
 #include <vector>
 
 namespace muster {
+
+// What sets a flag apart from most. `own`: torchrun has no such flag, so a prefix means this one
+// only where it fits none of torchrun's ("--re" stays --redirects). `information`: asks for a text,
+// and ends the walk over the arguments.
+struct OptionTraits {
+  bool own = false;
+  bool reads_variable = true;
+  bool information = false;
+};
 
 struct OptionRow {
   std::string name;   // Without dashes: "nproc-per-node".
@@ -18,7 +27,7 @@ struct OptionRow {
   std::string group;  // Heading in the help. Empty: not shown.
   std::string help;
   std::string variable;  // "PET_NPROC_PER_NODE"
-  bool reads_variable = true;
+  OptionTraits traits;
 
   bool takes_value() const { return !value.empty(); }
 };

@@ -25,7 +25,7 @@ std::optional<Setting> Settings::find(std::string_view name) const {
   }
   const OptionRow& row = option_row(name);
   const std::optional<std::string> value =
-      row.reads_variable ? variable(row.variable) : std::nullopt;
+      row.traits.reads_variable ? variable(row.variable) : std::nullopt;
   if (!value) return std::nullopt;
   return Setting{*value, fmt::format("{}={}", row.variable, shown(*value)), false};
 }
@@ -37,7 +37,7 @@ bool Settings::on_command_line(std::string_view name) const {
 bool Settings::on(std::string_view name) {
   const OptionRow& row = option_row(name);
   const std::optional<std::string> value =
-      row.reads_variable ? variable(row.variable) : std::nullopt;
+      row.traits.reads_variable ? variable(row.variable) : std::nullopt;
   if (!value) return on_command_line(name);
   const Parsed<int> number = parse_int(*value, std::numeric_limits<int>::min());
   if (!number) {
@@ -75,7 +75,7 @@ void Settings::warn_of_unknown_variables() {
                                   [&](const OptionRow& r) { return r.variable == name; });
     const Nearest guess = nearest(name, known);
     if (row != option_rows().end()) {
-      if (row->reads_variable) continue;
+      if (row->traits.reads_variable) continue;
       warn(fmt::format("{} is ignored: --{} is read from the command line only", name, row->name));
     } else if (guess.distance <= kMisspelledDistance) {
       warn(fmt::format("{} belongs to no flag and is ignored; did you mean {}?", name, guess.word));

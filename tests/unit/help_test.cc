@@ -69,7 +69,7 @@ TEST(OptionTable, HasAVariableForEveryFlagAboutNodes) {
   for (const std::string_view name :
        {"start-timeout", "lease", "spares", "max-membership-changes", "iface", "no-iface-env",
         "worker-port", "rdzv-token-file", "store-allow"}) {
-    EXPECT_TRUE(option_row(name).reads_variable) << name;
+    EXPECT_TRUE(option_row(name).traits.reads_variable) << name;
   }
   EXPECT_EQ(option_row("max-membership-changes").variable, "PET_MAX_MEMBERSHIP_CHANGES");
   EXPECT_FALSE(option_row("no-iface-env").takes_value());
@@ -90,7 +90,7 @@ TEST(OptionTable, DerivesVariablesFromNames) {
   EXPECT_EQ(option_row("tee").variable, "PET_TEE");
   std::set<std::string> command_line_only;
   for (const OptionRow& row : option_rows()) {
-    if (!row.reads_variable) command_line_only.insert(row.name);
+    if (!row.traits.reads_variable) command_line_only.insert(row.name);
   }
   EXPECT_EQ(command_line_only,
             std::set<std::string>({"help", "version", "print-completion", "print-man", "logs-specs",
@@ -178,7 +178,7 @@ TEST(ManPage, DescribesEveryFlagAndItsVariable) {
     if (row.group.empty()) continue;
     EXPECT_THAT(page, HasSubstr("\\fB" + ("--" + row.name) + "\\fR"));
     EXPECT_THAT(page, HasSubstr("\n" + row.help + "\n"));
-    if (!row.reads_variable) continue;
+    if (!row.traits.reads_variable) continue;
     EXPECT_THAT(page, HasSubstr("\nVariable: " + row.variable + ".\n"));
   }
 }

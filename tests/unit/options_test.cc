@@ -155,7 +155,7 @@ TEST(Options, MeanTheSameAsVariables) {
     const bool one_flag = flags.size() == 1 || (flags.size() == 2 && flags[1][0] != '-');
     if (!one_flag || !flags.front().starts_with("--")) continue;
     const OptionRow& row = option_row(flags.front().substr(2));
-    if (!row.reads_variable) continue;
+    if (!row.traits.reads_variable) continue;
     const Environment environment{{row.variable, flags.size() == 2 ? flags.back() : "1"}};
     EXPECT_EQ(spec_of({}, environment), plain_but(change)) << row.variable;
   }
@@ -295,7 +295,7 @@ TEST(OptionVariables, OfFlagsWithoutValueAreAlwaysChecked) {
         "PET_STANDALONE=" + shown + ": not a whole number; give 1 (on) or 0 (off), or unset it");
   }
   for (const OptionRow& row : option_rows()) {
-    if (row.takes_value() || !row.reads_variable) continue;
+    if (row.takes_value() || !row.traits.reads_variable) continue;
     EXPECT_EQ(complaint_about({}, {{row.variable, "x"}}).substr(0, row.variable.size() + 2),
               row.variable + "=x");
   }
