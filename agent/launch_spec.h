@@ -46,15 +46,14 @@ enum class EventLogHandler { null, console };
 // How long each step of a rendezvous may take. torchrun's --rdzv-conf keys and defaults, with
 // --lease and --start-timeout on top.
 struct RendezvousTimes {
-  double join_timeout_s = 600;     // From the first try to a formed round; static: 900 (`timeout`).
-  double last_call_s = 30;         // Wait for more nodes once MIN are there, where MIN < MAX.
-  double close_timeout_s = 30;     // Waiting for the others at the end.
-  double read_timeout_s = 60;      // One connection or one request.
-  double heartbeat_timeout_s = 5;  // One keep-alive may take so long.
+  double join_timeout_s = 600;  // From the first try to a formed round; static: 900 (`timeout`).
+  double last_call_s = 30;      // Wait for more nodes once MIN are there, where MIN < MAX.
+  // Without contact to a host for so long a node gives up (`read_timeout`); not given: the join
+  // time-out.
+  std::optional<double> reach_timeout_s;
   // Silence after which a node counts as lost: --lease, else keep_alive_interval times
   // keep_alive_max_attempt where one of them is given (5 s and 3 are torchrun's), else 3 s.
   double lease_s = 3;
-  double cas_backoff_max_s = 0;  // Accepted for torchrun; nothing here compares and sets.
 
   friend bool operator==(const RendezvousTimes&, const RendezvousTimes&) = default;
 };

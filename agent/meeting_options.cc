@@ -45,6 +45,8 @@ MeetingOptions meeting_options(const LaunchSpec& spec, const NodeFacts& node) {
   options.store_allow = rendezvous.store_allow;
   if (rendezvous.store_allow_any) options.store_allow = {"any"};
   options.join = own_join(spec, node);
+  options.reach_timeout =
+      whole_duration(rendezvous.times.reach_timeout_s.value_or(rendezvous.times.join_timeout_s));
   options.fixed_master_addr = is_static;
   if (!is_coordinated(rendezvous)) {
     options.way = MeetingOptions::Way::solo;

@@ -20,16 +20,20 @@ struct ConfKey {
   std::string_view name;
   ConfType type;
   uint8_t backends;
+  std::string_view why_no_effect = {};  // Of one that has nothing to do here.
 };
 
 constexpr std::array<ConfKey, 11> kConfKeys{{
     {"join_timeout", ConfType::positive_int, kC10d | kFile},
     {"last_call_timeout", ConfType::positive_int, kC10d | kFile},
-    {"close_timeout", ConfType::positive_int, kC10d | kFile},
-    {"heartbeat_timeout", ConfType::positive_int, kC10d | kFile},
+    {"close_timeout", ConfType::positive_int, kC10d | kFile,
+     "the host of the job stays until every node has left"},
+    {"heartbeat_timeout", ConfType::positive_int, kC10d | kFile,
+     "a node is lost when nothing was heard of it for --lease"},
     {"keep_alive_interval", ConfType::positive_int, kC10d | kFile},
     {"keep_alive_max_attempt", ConfType::positive_int, kC10d | kFile},
-    {"cas_backoff_max_seconds", ConfType::non_negative_number, kC10d | kFile},
+    {"cas_backoff_max_seconds", ConfType::non_negative_number, kC10d | kFile,
+     "nodes do not compete for a shared value here"},
     {"is_host", ConfType::boolean, kC10d},
     {"read_timeout", ConfType::positive_int, kC10d | kFile},
     {"store_type", ConfType::store_type, kC10d | kFile},
@@ -82,11 +86,11 @@ Parsed<void> check_conf_value(ConfType type, const std::string& value) {
   return {};
 }
 
-// No bit: nobody knows the key.
-uint8_t backends_of(std::string_view key) {
+// Null: no backend knows the key.
+const ConfKey* find_conf_key(std::string_view key) {
   const auto known = std::find_if(kConfKeys.begin(), kConfKeys.end(),
                                   [&](const ConfKey& row) { return row.name == key; });
-  return known == kConfKeys.end() ? uint8_t{0} : known->backends;
+  return known == kConfKeys.end() ? nullptr : &*known;
 }
 
 std::string quote_hint(std::string_view key) {
@@ -208,10 +212,8 @@ Parsed<void> check_rendezvous_conf(std::string_view backend, const RendezvousCon
     for (const auto& [reserved, flag] : kReservedKeys) {
       if (key == reserved) return problem(fmt::format("key {} is set by {} instead", key, flag));
     }
-    const auto known = std::find_if(kConfKeys.begin(), kConfKeys.end(), [&](const ConfKey& row) {
-      return row.name == key && (row.backends & bit) != 0;
-    });
-    if (known == kConfKeys.end()) continue;
+    const ConfKey* const known = find_conf_key(key);
+    if (known == nullptr || (known->backends & bit) == 0) continue;
     if (const Parsed<void> fine = check_conf_value(known->type, value); !fine) {
       return problem(fmt::format("{}={} is {}", key, shown(value), fine.error()));
     }
@@ -222,19 +224,24 @@ Parsed<void> check_rendezvous_conf(std::string_view backend, const RendezvousCon
 std::vector<std::string> unknown_conf_keys(const RendezvousConf& conf) {
   std::vector<std::string> phrases;
   for (const auto& [key, value] : conf) {
-    if (backends_of(key) != 0) continue;
+    if (find_conf_key(key) != nullptr) continue;
     phrases.push_back(fmt::format("key {} is unknown and ignored{}", shown(key), quote_hint(key)));
   }
   return phrases;
 }
 
-std::vector<std::string> conf_keys_of_others(std::string_view backend, const RendezvousConf& conf) {
+std::vector<std::string> conf_keys_without_effect(std::string_view backend,
+                                                  const RendezvousConf& conf) {
   std::vector<std::string> phrases;
   for (const auto& [key, value] : conf) {
-    const uint8_t backends = backends_of(key);
-    if (backends == 0 || (backends & backend_bit(backend)) != 0) continue;
-    phrases.push_back(
-        fmt::format("{} means nothing to the {} backend and is ignored", key, backend));
+    const ConfKey* const known = find_conf_key(key);
+    if (known == nullptr) continue;
+    if ((known->backends & backend_bit(backend)) == 0) {
+      phrases.push_back(
+          fmt::format("{} means nothing to the {} backend and is ignored", key, backend));
+    } else if (!known->why_no_effect.empty()) {
+      phrases.push_back(fmt::format("{} has no effect: {}", key, known->why_no_effect));
+    }
   }
   return phrases;
 }

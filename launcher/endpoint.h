@@ -43,8 +43,10 @@ Parsed<void> check_rendezvous_conf(std::string_view backend, const RendezvousCon
 // One phrase for each key that no backend knows.
 std::vector<std::string> unknown_conf_keys(const RendezvousConf& conf);
 
-// One phrase for each key that means something to other backends only.
-std::vector<std::string> conf_keys_of_others(std::string_view backend, const RendezvousConf& conf);
+// One phrase for each known key that changes nothing here: it means something to other backends
+// only, or to torchrun only.
+std::vector<std::string> conf_keys_without_effect(std::string_view backend,
+                                                  const RendezvousConf& conf);
 
 // The value of `key`, or nothing.
 std::optional<std::string> conf_value(const RendezvousConf& conf, std::string_view key);

@@ -79,6 +79,13 @@ Parsed<std::string> parse_log_prefix(const std::string& text) {
   return text;
 }
 
+void warn_without_effect(Settings& settings, std::string_view name, std::string_view why) {
+  if (const std::optional<Setting> setting = settings.find(name);
+      setting && !trim(setting->value).empty()) {
+    settings.warn(fmt::format("{} has no effect {}", setting->shown, why));
+  }
+}
+
 void read_program(Settings& settings, const std::vector<std::string>& rest, LaunchSpec& spec) {
   const bool module = settings.on("module");
   const bool no_python = settings.on("no-python");
@@ -95,6 +102,9 @@ void read_program(Settings& settings, const std::vector<std::string>& rest, Laun
       settings.refuse(fmt::format("{}: no interpreter is named; give a path or a name on PATH",
                                   settings.find("python")->shown));
     }
+  }
+  if (spec.mode == RunMode::direct) {
+    warn_without_effect(settings, "python", "with --no-python");
   }
   spec.pass_local_rank = settings.on("pass-local-rank");
   if (spec.pass_local_rank && settings.on("use-env")) {
@@ -146,15 +156,21 @@ void read_shutdown_timeout(Settings& settings, LaunchSpec& spec) {
   spec.shutdown_timeout_s = *seconds;
 }
 
+void read_monitor_interval(Settings& settings) {
+  double ignored = 0;
+  settings.read("monitor-interval", ignored,
+                [](const std::string& text) { return parse_seconds(text, false); });
+  warn_without_effect(settings, "monitor-interval",
+                      "here: muster notices at once when a worker ends, and never polls");
+}
+
 void read_supervision(Settings& settings, LaunchSpec& spec) {
   static constexpr std::array<std::string_view, 2> kExitCodes{"culprit", "torchrun"};
   static constexpr std::array<std::string_view, 3> kHandlers{"null", "console",
                                                              "dynamic_rendezvous"};
   settings.read("max-restarts", spec.max_restarts,
                 [](const std::string& text) { return parse_int(text, 0); });
-  double ignored = 0;
-  settings.read("monitor-interval", ignored,
-                [](const std::string& text) { return parse_seconds(text, false); });
+  read_monitor_interval(settings);
   read_shutdown_timeout(settings, spec);
   read_signals(settings, spec);
   std::string exit_code;
@@ -169,8 +185,34 @@ void read_supervision(Settings& settings, LaunchSpec& spec) {
 void check_start_method(Settings& settings) {
   static constexpr std::array<std::string_view, 3> kMethods{"spawn", "fork", "forkserver"};
   std::string ignored;
-  if (settings.on_command_line("start-method")) {
-    settings.read("start-method", ignored, choice_of(kMethods));
+  const std::optional<Setting> method = settings.find("start-method");
+  if (!method || method->value == kMethods.front()) return;
+  if (method->from_command_line) settings.read("start-method", ignored, choice_of(kMethods));
+  warn_without_effect(settings, "start-method", "here: workers are always started anew");
+}
+
+bool any_worker_has(const StreamsByRank& streams, Streams wanted) {
+  const auto has = [wanted](Streams one) {
+    return (static_cast<unsigned>(one) & static_cast<unsigned>(wanted)) != 0;
+  };
+  return streams.by_rank.empty() ? has(streams.all)
+                                 : std::ranges::any_of(streams.by_rank, [&](const auto& one) {
+                                     return has(one.second);
+                                   });
+}
+
+void check_files(Settings& settings, const LogSpec& log) {
+  if (log.dir == "/dev/null") {
+    for (const auto& [name, streams] : {std::pair("redirects", log.redirects), {"tee", log.tee}}) {
+      if (!any_worker_has(streams, Streams::both)) continue;
+      warn_without_effect(settings, name, "with --log-dir /dev/null, which keeps no files");
+    }
+  }
+  if (!any_worker_has(log.tee, Streams::out)) {
+    warn_without_effect(settings, "duplicate-stdout-filters", "where no stdout is tee'd");
+  }
+  if (!any_worker_has(log.tee, Streams::err)) {
+    warn_without_effect(settings, "duplicate-stderr-filters", "where no stderr is tee'd");
   }
 }
 
@@ -202,6 +244,7 @@ void read_output(Settings& settings, LogSpec& log) {
   log.duplicate_stdout_filters = parse_escaped_list(settings.text("duplicate-stdout-filters", ""));
   log.duplicate_stderr_filters = parse_escaped_list(settings.text("duplicate-stderr-filters", ""));
   check_prefixes(settings, log);
+  check_files(settings, log);
 }
 
 NumaBinding numa_binding_named(std::string_view name) {

@@ -68,10 +68,9 @@ void read_master(Settings& settings, RendezvousSpec& spec, int master_port) {
   spec.endpoint_host = endpoint.host;
   spec.endpoint_port = endpoint.port;
   if (spec.nnodes_max > 1 && !settings.find("master-addr")) {
-    settings.warn(
-        fmt::format("{} without --master-addr: 127.0.0.1:{} is taken, which other machines cannot "
-                    "reach",
-                    shown_of(settings, "nnodes"), master_port));
+    settings.warn(fmt::format(
+        "no --master-addr given: 127.0.0.1:{} is used, which other machines cannot reach",
+        master_port));
   }
 }
 
@@ -87,7 +86,13 @@ void read_static_endpoint(Settings& settings, RendezvousSpec& spec, int master_p
 void read_c10d_endpoint(Settings& settings, RendezvousSpec& spec) {
   read_endpoint(settings, spec);
   if (spec.endpoint_host.empty()) {
-    settings.warn("--rdzv-backend c10d without --rdzv-endpoint: localhost:29400 is taken");
+    // One node alone opens a port of its own, whatever is said here.
+    if (spec.nnodes_max > 1 || settings.given("spares")) {
+      settings.warn(
+          fmt::format("no --rdzv-endpoint given: localhost:{} is used, which other machines cannot "
+                      "reach",
+                      kC10dPort));
+    }
     spec.endpoint_host = "localhost";
   }
   if (!spec.endpoint_port) spec.endpoint_port = kC10dPort;
@@ -119,7 +124,7 @@ void take_store_type(Settings& settings, RendezvousSpec& spec) {
       choose_own_store(spec);
       return;
     }
-    settings.warn(fmt::format("{}: store_type=file is taken as --rdzv-backend file",
+    settings.warn(fmt::format("{}: store_type=file means --rdzv-backend file",
                               shown_of(settings, "rdzv-conf")));
     spec.backend = "file";
   } else if (spec.backend == "file" && conf_value(spec.conf, "store_type") &&
@@ -140,7 +145,8 @@ void read_backend(Settings& settings, RendezvousSpec& spec) {
 }
 
 void warn_of_ignored_flags(Settings& settings) {
-  for (const std::string_view name : {"rdzv-endpoint", "rdzv-backend"}) {
+  for (const std::string_view name :
+       {"rdzv-endpoint", "rdzv-backend", "master-addr", "master-port"}) {
     const std::optional<Setting> setting = settings.find(name);
     if (setting && setting->from_command_line && setting->value != "c10d") {
       settings.warn(
@@ -161,7 +167,7 @@ void choose_standalone(Settings& settings, RendezvousSpec& spec) {
                     nnodes));
     return;
   }
-  settings.warn(fmt::format("{} is taken as 1: --standalone is one node", nnodes));
+  settings.warn(fmt::format("{} counts as 1: --standalone is one node", nnodes));
   spec.nnodes_max = 1;
 }
 
@@ -183,6 +189,12 @@ void choose_mode(Settings& settings, RendezvousSpec& spec, std::optional<int> ma
       spec.nnodes_max == 1) {
     spec.single_node_default = true;
     choose_own_store(spec);
+    if (const auto address = settings.find("master-addr"); non_empty(address)) {
+      settings.warn(
+          fmt::format("{} has no effect without --master-port: the workers of one node meet at "
+                      "127.0.0.1, or at --local-addr",
+                      address->shown));
+    }
   } else if (spec.backend == "static") {
     fix_static_size(settings, spec);
     read_static_endpoint(settings, spec, master_port.value_or(kStaticPort));
@@ -242,10 +254,9 @@ void take_conf(RendezvousSpec& spec) {
   }
   take_seconds(spec, "join_timeout", times.join_timeout_s);
   take_seconds(spec, "last_call_timeout", times.last_call_s);
-  take_seconds(spec, "close_timeout", times.close_timeout_s);
-  take_seconds(spec, "read_timeout", times.read_timeout_s);
-  take_seconds(spec, "heartbeat_timeout", times.heartbeat_timeout_s);
-  take_seconds(spec, "cas_backoff_max_seconds", times.cas_backoff_max_s);
+  if (conf_value(spec.conf, "read_timeout")) {
+    take_seconds(spec, "read_timeout", times.reach_timeout_s.emplace());
+  }
   if (conf_value(spec.conf, "keep_alive_interval") ||
       conf_value(spec.conf, "keep_alive_max_attempt")) {
     double interval = kKeepAliveIntervalS;
@@ -270,7 +281,7 @@ void read_conf(Settings& settings, RendezvousSpec& spec) {
   for (const std::string& phrase : unknown_conf_keys(spec.conf))
     settings.warn(fmt::format("{}: {}", shown_conf, phrase));
   if (spec.nnodes_max == 1) return;
-  for (const std::string& phrase : conf_keys_of_others(spec.backend, spec.conf))
+  for (const std::string& phrase : conf_keys_without_effect(spec.backend, spec.conf))
     settings.warn(fmt::format("{}: {}", shown_conf, phrase));
 }
 
@@ -286,6 +297,7 @@ void read_times(Settings& settings, RendezvousSpec& spec) {
   if (!settings.error()) take_conf(spec);
   settings.read("start-timeout", spec.times.join_timeout_s,
                 [](const std::string& text) { return parse_seconds(text, false); });
+  if (settings.given("start-timeout")) spec.times.reach_timeout_s.reset();
   settings.read("lease", spec.times.lease_s, parse_lease);
 }
 

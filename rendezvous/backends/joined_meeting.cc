@@ -86,6 +86,7 @@ MemberClient::Options JoinedMeeting::client_options(const std::string& advertise
   client.member.join.agent = hosting_.own_agent;
   client.member.endpoint = endpoint_text(options_);
   if (options_.join.lease > Duration::zero()) client.member.lease = options_.join.lease;
+  client.member.reach_timeout = options_.reach_timeout;
   client.member.seed = random_u64();
   client.job_id = options_.job_id;
   client.token = options_.token;

@@ -68,7 +68,7 @@ bool Member::in_round() const {
   return report_.phase == Phase::running || report_.phase == Phase::done;
 }
 
-// Whether the join time-out runs, and lines about waiting for the host are due.
+// Whether the time to reach a host runs, and lines about waiting for the host are due.
 bool Member::waits_for_host() const {
   return link_ != Link::idle && link_ != Link::joined && link_ != Link::over && !going();
 }
@@ -100,8 +100,14 @@ void Member::connect() {
   out_->push_back(member::Connect{join_});
 }
 
-// From here on the join time-out runs; it runs on if the connection that was lost had hardly begun,
-// so that a host which welcomes us and drops us at once is neither hammered nor tried for ever.
+Duration Member::reach_timeout() const {
+  return options_.reach_timeout > Duration::zero() ? options_.reach_timeout
+                                                   : options_.join.join_timeout;
+}
+
+// From here on the time to reach a host runs; it runs on if the connection that was lost had hardly
+// begun, so that a host which welcomes us and drops us at once is neither hammered nor tried for
+// ever.
 void Member::lose_contact(Instant now, std::string why) {
   const bool held = link_ != Link::joined || now - link_since_ >= options_.stable;
   trouble_ = std::move(why);
@@ -109,7 +115,7 @@ void Member::lose_contact(Instant now, std::string why) {
   backoff_ = backoff_after_loss();
   beat_at_ = kNever;
   if (!held) return;
-  give_up_at_ = now + std::min(options_.join.join_timeout, kNever - now);
+  give_up_at_ = now + std::min(reach_timeout(), kNever - now);
   say_wait_ = options_.first_status;
   say_at_ = now + say_wait_;
 }

@@ -154,6 +154,8 @@ class Member {
     membership::Join join;  // Who we are; the past is kept up to date by the machine.
     std::string endpoint;   // For people: "node0:29400".
     Duration lease = std::chrono::seconds{3};  // Until the host names another.
+    // Without contact to a host for so long we give up; zero: the join time-out.
+    Duration reach_timeout{};
     Duration backoff_first = std::chrono::milliseconds{20};
     Duration backoff_cap = std::chrono::seconds{1};
     // A leaving node waits this long for the host to pass the news on before its own grace starts.
@@ -234,6 +236,7 @@ class Member {
   bool going() const { return ended_ || report_.phase == membership::Phase::leaving; }
   bool waits_for_host() const;
   Duration backoff_after_loss() const;
+  Duration reach_timeout() const;
   Instant silent_at() const { return heard_at_ + lease_; }
   std::string waiting_text(Instant now) const;
   std::string no_host_text() const;

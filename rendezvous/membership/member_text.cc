@@ -22,9 +22,12 @@ std::string Member::waiting_text(Instant now) const {
 
 std::string Member::no_host_text() const {
   return fmt::format(
-      "no contact with the host of the job at {} for {} (the join time-out): {}; see that the node "
-      "which hosts the job runs, and that this endpoint is its address as seen from here",
-      options_.endpoint, membership::whole_seconds(options_.join.join_timeout), trouble_);
+      "no contact with the host of the job at {} for {} ({}): {}; see that the node which hosts "
+      "the "
+      "job runs, and that this endpoint is its address as seen from here",
+      options_.endpoint, membership::whole_seconds(reach_timeout()),
+      reach_timeout() == options_.join.join_timeout ? "the join time-out" : "read_timeout",
+      trouble_);
 }
 
 std::string Member::phase_text() const {

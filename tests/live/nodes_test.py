@@ -54,6 +54,11 @@ class Meeting(NodesTest):
         self.assertIn("missing: node rank 1", job.stderr())
         self.assertGreaterEqual(job.stderr().count("1 of 2 nodes"), 2, "a line while waiting, and one at the end")
 
+    def test_read_timeout_ends_the_trying_for_a_host_that_does_not_answer(self):
+        job = self.elastic("n0", 2, "--rdzv-conf", "is_host=0,read_timeout=2")
+        self.assert_exit(job, 122)  # Not after the join time-out of 600 s.
+        self.assertIn("for 2 s (read_timeout)", job.stderr())
+
     def test_a_node_that_was_told_other_numbers_is_refused(self):
         jobs = [self.elastic("two", 2), self.elastic("three", 3)]  # Whichever hosts, its own numbers count.
         wait_for(lambda: any(job.process.poll() for job in jobs), "one of them is refused")

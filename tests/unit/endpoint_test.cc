@@ -214,9 +214,10 @@ TEST(RendezvousConfKeys, AreNamedWhereNobodyKnowsThem) {
 
 TEST(RendezvousConfKeys, AreNamedWhereTheyMeanNothing) {
   const auto of_others = [](const std::string& backend, const std::string& text) {
-    return conf_keys_of_others(backend, parse_rendezvous_conf(text).value());
+    return conf_keys_without_effect(backend, parse_rendezvous_conf(text).value());
   };
-  EXPECT_EQ(of_others("c10d", "join_timeout=1,is_host=0,store_type=tcp,colour=1"), Phrases{});
+  EXPECT_EQ(of_others("c10d", "join_timeout=1,is_host=0,store_type=tcp,read_timeout=1,colour=1"),
+            Phrases{});
   EXPECT_EQ(of_others("static", "timeout=1"), Phrases{});
   EXPECT_EQ(of_others("c10d", "timeout=1,last_call_timeout=1"),
             Phrases({"timeout means nothing to the c10d backend and is ignored"}));
@@ -224,6 +225,18 @@ TEST(RendezvousConfKeys, AreNamedWhereTheyMeanNothing) {
             Phrases({"is_host means nothing to the static backend and is ignored"}));
   EXPECT_EQ(of_others("file", "is_host=1,join_timeout=1"),
             Phrases({"is_host means nothing to the file backend and is ignored"}));
+}
+
+TEST(RendezvousConfKeys, AreNamedWithTheReasonWhereNothingHereHasAUseForThem) {
+  const RendezvousConf conf =
+      parse_rendezvous_conf("close_timeout=7,heartbeat_timeout=9,cas_backoff_max_seconds=1")
+          .value();
+  const Phrases expected{
+      "close_timeout has no effect: the host of the job stays until every node has left",
+      "heartbeat_timeout has no effect: a node is lost when nothing was heard of it for --lease",
+      "cas_backoff_max_seconds has no effect: nodes do not compete for a shared value here"};
+  EXPECT_EQ(conf_keys_without_effect("c10d", conf), expected);
+  EXPECT_EQ(conf_keys_without_effect("file", conf), expected);
 }
 
 TEST(TruthText, IsReadAsTorchrunReadsIt) {

@@ -112,6 +112,15 @@ TEST(MeetingOptionsOf, TheNodeIntroducesItselfWithAllItWasTold) {
   EXPECT_EQ(options.token, "secret");
 }
 
+TEST(MeetingOptionsOf, TheHostIsTriedForTheTimeThatItMayTakeToAnswer) {
+  LaunchSpec spec = spec_of("c10d", 2, 2);
+  spec.rendezvous.times.join_timeout_s = 60;
+  EXPECT_EQ(meeting_options(spec, kNode).reach_timeout, seconds{60});
+  spec.rendezvous.times.reach_timeout_s = 5;
+  EXPECT_EQ(meeting_options(spec, kNode).reach_timeout, seconds{5});
+  EXPECT_EQ(meeting_options(spec, kNode).join.join_timeout, seconds{60});
+}
+
 TEST(MeetingOptionsOf, WhoMayUseTheStoreIsPassedOn) {
   LaunchSpec spec = spec_of("c10d", 2, 2);
   spec.rendezvous.store_allow = {"10.0.0.0/8"};

@@ -160,6 +160,26 @@ TEST(Member, GivesUpAfterTheJoinTimeOutWithTheReason) {
   EXPECT_TRUE(member.waits_for_ever());
 }
 
+TEST(Member, GivesAHostThatIsNotReachedTheTimeThatTheUserSays) {
+  Member::Options options = member_options();
+  options.reach_timeout = seconds{5};
+  MemberDriver member(options);
+  member.step(member::Begin{});
+  const Instant begun = member.now();
+  MemberEffects effects = member.step(kRefused);
+  while (!member.machine().over()) {
+    effects = member.tick_at_deadline();
+    if (names_of(effects) == "Connect") member.step(kRefused);
+  }
+  EXPECT_EQ(member.now() - begun, seconds{5});
+  const Error expected{
+      ExitCode::rendezvous,
+      "no contact with the host of the job at node0:29400 for 5 s (read_timeout): connect to "
+      "10.0.0.1:29400: connection refused; see that the node which hosts the job runs, and that "
+      "this endpoint is its address as seen from here"};
+  EXPECT_EQ(effects, MemberEffects{member::GaveUp{expected}});
+}
+
 TEST(Member, CountsTheJoinTimeOutFromTheLossOfContact) {
   MemberDriver member;
   member.join();

@@ -58,8 +58,7 @@ const std::vector<FlagCase>& flag_cases() {
       {{"--stdin", "3"}, [](LaunchSpec& s) { s.stdin_rank = 3; }},
       {{"--stdin", "none"}, [](LaunchSpec& s) { s.stdin_rank = std::nullopt; }},
       {{"--max-restarts", "3"}, [](LaunchSpec& s) { s.max_restarts = 3; }},
-      {{"--monitor-interval", "0.01"}, [](LaunchSpec&) {}},
-      {{"--start-method", "forkserver"}, [](LaunchSpec&) {}},
+      {{"--start-method", "spawn"}, [](LaunchSpec&) {}},
       {{"--shutdown-timeout", "0"}, [](LaunchSpec& s) { s.shutdown_timeout_s = 0; }},
       {{"--shutdown-timeout", "2.5"}, [](LaunchSpec& s) { s.shutdown_timeout_s = 2.5; }},
       {{"--exit-code", "torchrun"}, [](LaunchSpec& s) { s.exit_code = ExitCodePolicy::torchrun; }},
@@ -80,10 +79,16 @@ const std::vector<FlagCase>& flag_cases() {
        [](LaunchSpec& s) { s.log.local_ranks_filter = std::vector<int>{0, 2}; }},
       {{"--local-ranks-filter", ""}, [](LaunchSpec&) {}},
       {{"--ranks", "0,8-15"}, [](LaunchSpec& s) { s.log.ranks = {{0, 0}, {8, 15}}; }},
-      {{"--duplicate-stdout-filters", "loss,a,,b"},
-       [](LaunchSpec& s) { s.log.duplicate_stdout_filters = {"loss", "a,b"}; }},
-      {{"--duplicate-stderr-filters", "Error"},
-       [](LaunchSpec& s) { s.log.duplicate_stderr_filters = {"Error"}; }},
+      {{"-t1", "--duplicate-stdout-filters", "loss,a,,b"},
+       [](LaunchSpec& s) {
+         s.log.tee.all = Streams::out;
+         s.log.duplicate_stdout_filters = {"loss", "a,b"};
+       }},
+      {{"-t1:2", "--duplicate-stderr-filters", "Error"},
+       [](LaunchSpec& s) {
+         s.log.tee.by_rank = {{1, Streams::err}};
+         s.log.duplicate_stderr_filters = {"Error"};
+       }},
       {{"--logs-specs", "default"}, [](LaunchSpec&) {}},
       {{"--gpus", "0, 2"}, [](LaunchSpec& s) { s.placement.gpus = {"0", "2"}; }},
       {{"--gpus", "GPU-8f,MIG-51"}, [](LaunchSpec& s) { s.placement.gpus = {"GPU-8f", "MIG-51"}; }},
@@ -308,7 +313,7 @@ TEST(OptionVariables, MayContradictEachOther) {
 }
 
 TEST(OptionVariables, DoNotCheckTheStartMethod) {
-  EXPECT_EQ(spec_of({}, {{"PET_START_METHOD", "thread"}}), plain_spec());
+  EXPECT_EQ(spec_despite_warnings({}, {{"PET_START_METHOD", "thread"}}), plain_spec());
 }
 
 TEST(OptionVariables, DoNotExistForSomeFlags) {
@@ -369,6 +374,31 @@ TEST(LinePrefixTemplate, IsNotTakenInVainWithoutAWord) {
             Words({"--log-line-prefix-template has no effect without --tee"}));
   EXPECT_EQ(warnings_of({"-t", "1", "--log-line-prefix-template", "x", "--log-prefix", "y"}),
             Words({"--log-line-prefix-template has no effect beside --log-prefix"}));
+}
+
+TEST(Options, SayWhatHasNoEffect) {
+  const std::vector<std::pair<Words, Words>> cases{
+      {{"--monitor-interval", "5"},
+       {"--monitor-interval 5 has no effect here: muster notices at once when a worker ends, and "
+        "never polls"}},
+      {{"--start-method", "fork"},
+       {"--start-method fork has no effect here: workers are always started anew"}},
+      {{"--no-python", "--python", "python3"}, {"--python python3 has no effect with --no-python"}},
+      {{"-t1", "-r3", "--log-dir", "/dev/null"},
+       {"--redirects 3 has no effect with --log-dir /dev/null, which keeps no files",
+        "--tee 1 has no effect with --log-dir /dev/null, which keeps no files"}},
+      {{"-t2", "--duplicate-stdout-filters", "a"},
+       {"--duplicate-stdout-filters a has no effect where no stdout is tee'd"}},
+      {{"-t0:1,1:1", "--duplicate-stderr-filters", "a"},
+       {"--duplicate-stderr-filters a has no effect where no stderr is tee'd"}},
+      {{"-r0", "-t0", "--log-dir", "/dev/null"}, {}},
+  };
+  for (const auto& [flags, expected] : cases)
+    EXPECT_EQ(warnings_of(flags), expected);
+  EXPECT_EQ(warnings_of({}, {{"PET_MONITOR_INTERVAL", "5"}, {"PET_START_METHOD", "fork"}}),
+            Words({"PET_MONITOR_INTERVAL=5 has no effect here: muster notices at once when a "
+                   "worker ends, and never polls",
+                   "PET_START_METHOD=fork has no effect here: workers are always started anew"}));
 }
 
 TEST(KeepLocalRank, IsNotTakenInVainWithoutAWord) {

@@ -80,10 +80,17 @@ TEST(RendezvousMode, IsItsOwnStoreWhereNothingIsGiven) {
   EXPECT_EQ(rendezvous_of({"--nnodes", "1"}), silent_default());
   EXPECT_EQ(rendezvous_of({"--nnodes=1:1", "--rdzv-backend", "static"}), silent_default());
   EXPECT_EQ(rendezvous_of({"--rdzv-endpoint", ""}), silent_default());
-  EXPECT_EQ(rendezvous_of({"--master-addr", "10.0.0.1"}), silent_default());
   RendezvousSpec ranked = silent_default();
   ranked.node_rank = 0;
   EXPECT_EQ(rendezvous_of({"--node-rank", "0"}), ranked);
+}
+
+TEST(RendezvousMode, SaysThatAnAddressAloneIsNoMeetingPlace) {
+  EXPECT_EQ(spec_despite_warnings({"--master-addr", "10.0.0.1"}).rendezvous, silent_default());
+  EXPECT_EQ(warnings_of({"--master-addr", "10.0.0.1"}),
+            Words({"--master-addr 10.0.0.1 has no effect without --master-port: the workers of one "
+                   "node meet at 127.0.0.1, or at --local-addr"}));
+  EXPECT_EQ(warnings_of({}, {{"PET_MASTER_ADDR", "n0"}}).size(), 1u);
 }
 
 TEST(RendezvousMode, KeepsAnIdThatWasGiven) {
@@ -96,16 +103,18 @@ TEST(RendezvousMode, KeepsAnIdThatWasGiven) {
 TEST(RendezvousMode, IsStandaloneWhereThatIsGiven) {
   EXPECT_EQ(rendezvous_of({"--standalone"}), standalone());
   EXPECT_EQ(rendezvous_of({"--standalone", "--rdzv-backend=c10d", "--nnodes=1"}), standalone());
-  EXPECT_EQ(rendezvous_of({"--standalone", "--master-port", "1234"}), standalone());
   EXPECT_EQ(rendezvous_of({}, {{"PET_STANDALONE", "1"}}), standalone());
 }
 
 TEST(RendezvousMode, SaysWhatStandaloneIgnores) {
-  const Words flags{"--standalone", "--rdzv-backend", "etcd", "--rdzv-endpoint", "a b"};
+  const Words flags{"--standalone", "--rdzv-backend", "etcd", "--rdzv-endpoint",
+                    "a b",          "--master-port",  "1234", "--master-addr=n0"};
   EXPECT_EQ(spec_despite_warnings(flags).rendezvous, standalone());
   EXPECT_EQ(warnings_of(flags),
             Words({"--rdzv-endpoint 'a b' is ignored: --standalone meets on a port of its own",
-                   "--rdzv-backend etcd is ignored: --standalone meets on a port of its own"}));
+                   "--rdzv-backend etcd is ignored: --standalone meets on a port of its own",
+                   "--master-addr n0 is ignored: --standalone meets on a port of its own",
+                   "--master-port 1234 is ignored: --standalone meets on a port of its own"}));
   EXPECT_EQ(rendezvous_of({"--standalone"}, {{"PET_RDZV_ENDPOINT", "host:1"}}), standalone());
 }
 
@@ -144,11 +153,16 @@ TEST(RendezvousMode, FillsInThePortOfC10d) {
 }
 
 TEST(RendezvousMode, SaysWhereC10dMeetsByDefault) {
-  const Words flags{"--rdzv-backend", "c10d"};
+  const Words flags{"--rdzv-backend", "c10d", "--nnodes=2"};
   EXPECT_EQ(spec_despite_warnings(flags).rendezvous,
+            of_nodes(meeting_at("c10d", "localhost", 29400, "none"), 2, 2));
+  const Words line{
+      "no --rdzv-endpoint given: localhost:29400 is used, which other machines cannot reach"};
+  EXPECT_EQ(warnings_of(flags), line);
+  EXPECT_EQ(warnings_of({"--rdzv-backend=c10d", "--spares=1"}), line);
+  // One node alone meets nobody there.
+  EXPECT_EQ(rendezvous_of({"--rdzv-backend", "c10d"}),
             meeting_at("c10d", "localhost", 29400, "none"));
-  EXPECT_EQ(warnings_of(flags),
-            Words({"--rdzv-backend c10d without --rdzv-endpoint: localhost:29400 is taken"}));
 }
 
 TEST(RendezvousMode, SaysThatAnEmptyIdIsMadeUp) {
@@ -191,8 +205,8 @@ TEST(RendezvousMode, SaysThatNobodyElseReachesLoopback) {
   EXPECT_EQ(spec_despite_warnings(flags).rendezvous,
             of_nodes(meeting_at("static", "127.0.0.1", 29500, "none"), 2, 2));
   EXPECT_EQ(warnings_of(flags),
-            Words({"--nnodes 2 without --master-addr: 127.0.0.1:29500 is taken, which other "
-                   "machines cannot reach"}));
+            Words({"no --master-addr given: 127.0.0.1:29500 is used, which other machines cannot "
+                   "reach"}));
 }
 
 TEST(RendezvousMode, OfStaticNodesIsTheMaximum) {
@@ -207,7 +221,7 @@ TEST(RendezvousMode, OfStaticNodesIsTheMaximum) {
 TEST(RendezvousMode, IsOneNodeWhereItIsStandalone) {
   EXPECT_EQ(spec_despite_warnings({"--standalone", "--nnodes=1:4"}).rendezvous, standalone());
   EXPECT_EQ(warnings_of({"--standalone", "--nnodes=1:4"}),
-            Words({"--nnodes 1:4 is taken as 1: --standalone is one node"}));
+            Words({"--nnodes 1:4 counts as 1: --standalone is one node"}));
   EXPECT_EQ(complaint_about({"--standalone", "--nnodes", "2"}),
             "--nnodes 2 contradicts --standalone, which is one node; leave out one of them");
   EXPECT_EQ(complaint_about({"--standalone"}, {{"PET_NNODES", "2:3"}}),
@@ -234,9 +248,8 @@ TEST(RendezvousMode, TakesAC10dStoreInAFileAsTheFileBackend) {
   RendezvousSpec expected = meeting_in("/tmp/store", 2, 2);
   expected.conf = {{"store_type", "File"}};
   EXPECT_EQ(spec_despite_warnings(flags).rendezvous, expected);
-  EXPECT_EQ(
-      warnings_of(flags),
-      Words({"--rdzv-conf store_type=File: store_type=file is taken as --rdzv-backend file"}));
+  EXPECT_EQ(warnings_of(flags),
+            Words({"--rdzv-conf store_type=File: store_type=file means --rdzv-backend file"}));
 
   RendezvousSpec alone = meeting_at("c10d", "localhost", 0, "none");
   alone.conf = {{"store_type", "file"}};
@@ -426,10 +439,7 @@ TEST(RendezvousConf, BecomesTypedValuesOfC10d) {
   expect_conf(c10d_pair(), c10d_pair_spec(),
               {{"join_timeout=5", [](auto& s) { s.times.join_timeout_s = 5; }},
                {"last_call_timeout=6", [](auto& s) { s.times.last_call_s = 6; }},
-               {"close_timeout=7", [](auto& s) { s.times.close_timeout_s = 7; }},
-               {"read_timeout=8", [](auto& s) { s.times.read_timeout_s = 8; }},
-               {"heartbeat_timeout=9", [](auto& s) { s.times.heartbeat_timeout_s = 9; }},
-               {"cas_backoff_max_seconds=0.5", [](auto& s) { s.times.cas_backoff_max_s = 0.5; }},
+               {"read_timeout=8", [](auto& s) { s.times.reach_timeout_s = 8; }},
                {"is_host=True", [](auto& s) { s.is_host = true; }},
                {"is_host=n", [](auto& s) { s.is_host = false; }},
                {"store_type=tcp", [](auto&) {}},
@@ -480,6 +490,13 @@ TEST(RendezvousConf, HasTheTimeoutOfStaticNodes) {
   EXPECT_EQ(rendezvous_of(flags).times.join_timeout_s, 7);
 }
 
+TEST(RendezvousConf, LetsTheFlagWinOverBothTimeouts) {
+  const Words flags =
+      with(c10d_pair(), {"--rdzv-conf=join_timeout=60,read_timeout=60", "--start-timeout=7"});
+  EXPECT_EQ(rendezvous_of(flags).times.join_timeout_s, 7);
+  EXPECT_EQ(rendezvous_of(flags).times.reach_timeout_s, std::nullopt);
+}
+
 TEST(RendezvousConf, SaysWhichKeysDoNothing) {
   const Words of_static = with(static_pair(), {"--rdzv-conf=join_timeout=5"});
   EXPECT_EQ(spec_despite_warnings(of_static).rendezvous.times.join_timeout_s, 900);
@@ -488,6 +505,9 @@ TEST(RendezvousConf, SaysWhichKeysDoNothing) {
                    "and is ignored"}));
   EXPECT_EQ(warnings_of(with(c10d_pair(), {"--rdzv-conf=join_timeuot=5"})),
             Words({"--rdzv-conf join_timeuot=5: key join_timeuot is unknown and ignored"}));
+  EXPECT_EQ(warnings_of(with(c10d_pair(), {"--rdzv-conf=close_timeout=5"})),
+            Words({"--rdzv-conf close_timeout=5: close_timeout has no effect: the host of the job "
+                   "stays until every node has left"}));
   EXPECT_EQ(warnings_of({"--rdzv-conf=timeout=5"}), Words{});  // One node waits for nobody.
 }
 

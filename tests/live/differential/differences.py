@@ -73,6 +73,19 @@ def exit_as_declared(*codes):
     return lambda finding: declared(finding) and finding.torchrun in codes
 
 
+def has_flags_without_effect(scenario):
+    args = scenario.args
+    filtered = any(argument.startswith("--duplicate-std") for argument in args)
+    return (
+        (filtered and not {"-t", "--tee"} & set(args))
+        or "--monitor-interval" in args
+        or any(method in args for method in ("fork", "forkserver"))
+        or "PET_START_METHOD" in scenario.env
+        or ("--standalone" in args and "--master-addr" in args)
+        or "/dev/null" in args
+    )
+
+
 def is_stop_by_signal(finding):
     return declared(finding) and finding.scenario.act and finding.muster > 128
 
@@ -118,6 +131,12 @@ TABLE = (
         r"stderr\.launcher_speaks",
         lambda finding: (finding.torchrun, finding.muster) == (False, True)
         and any("colour=" in argument or "'join_timeout" in argument for argument in finding.scenario.args),
+    ),
+    Difference(
+        "flags without effect",
+        "Are named in one line each; torchrun says nothing of a filter without tee, and muster has no use for some flags.",
+        r"stderr\.launcher_speaks",
+        lambda finding: (finding.torchrun, finding.muster) == (False, True) and has_flags_without_effect(finding.scenario),
     ),
     Difference(
         "master port over restarts",
