@@ -174,8 +174,11 @@ void add_placement_options(Table& table) {
 
 void add_rendezvous_options(Table& table) {
   const Section section{table, "Nodes and rendezvous"};
-  section.value("--nnodes", "N|MIN:MAX", "1",
-                "Number of nodes, or its limits; every node gets the same command.");
+  section.value(
+      "--nnodes", "N|MIN:MAX", "1",
+      "Number of nodes, or its limits; every node gets the same command. Has to be given "
+      "where srun, mpirun or Kubernetes has started several processes (1: each of them is "
+      "a job of its own).");
   section.flag("--standalone",
                "One node on a free port of its own, whatever endpoint and backend say.");
   section.value("--rdzv-backend", "static|c10d|file", "static",

@@ -8,6 +8,7 @@
 
 #include "launcher/argument_walk.h"
 #include "launcher/completion.h"
+#include "launcher/engines/lone_world.h"
 #include "launcher/help.h"
 #include "launcher/manpage.h"
 #include "launcher/rank_lists.h"
@@ -273,6 +274,20 @@ void read_placement(Settings& settings, PlacementSpec& placement) {
   }
 }
 
+// Whoever says --nnodes 1 or --standalone means a job of one node.
+void check_lone_world(Settings& settings, const Environment& environment,
+                      const RendezvousSpec& rendezvous) {
+  if (settings.given("nnodes") || rendezvous.standalone) return;
+  const std::optional<EngineFacts> facts = detect_engine(environment);
+  if (!facts) return;
+  LoneWorld lone = judge_lone_world(*facts, settings.given("nproc-per-node"));
+  if (lone.refused) {
+    settings.refuse(std::move(lone.text));
+  } else {
+    settings.warn(std::move(lone.text));
+  }
+}
+
 LaunchSpec read_spec(Settings& settings, const std::vector<std::string>& rest) {
   LaunchSpec spec;
   read_program(settings, rest, spec);
@@ -312,6 +327,7 @@ Result<ParsedCommandLine> parse_command_line(std::span<const std::string> args,
   if (!walked->information.empty()) return print_information(*walked, version);
   Settings settings(walked->values, environment);
   LaunchSpec spec = read_spec(settings, walked->rest);
+  check_lone_world(settings, environment, spec.rendezvous);
   if (settings.error()) return tl::unexpected(*settings.error());
   return ParsedCommandLine{std::move(spec), settings.take_warnings()};
 }
