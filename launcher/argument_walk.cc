@@ -182,12 +182,16 @@ class ArgumentWalk {
                             row.name, shown(args_[position_]), row.name));
   }
 
+  void drop_separator() {
+    walked_.separated = position_ < args_.size() && args_[position_] == "--";
+    if (walked_.separated) ++position_;
+  }
+
   void take_rest() {
-    const bool separated = position_ < args_.size() && args_[position_] == "--";
-    if (separated) ++position_;
+    drop_separator();
     if (position_ == args_.size()) return;
     walked_.rest.push_back(args_[position_++]);
-    if (!separated && position_ < args_.size() && args_[position_] == "--") ++position_;
+    if (!walked_.separated) drop_separator();
     const auto tail = args_.subspan(position_);
     walked_.rest.insert(walked_.rest.end(), tail.begin(), tail.end());
   }

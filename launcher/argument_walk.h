@@ -20,6 +20,7 @@ struct WalkedArguments {
   // The name of the flag that asks for a text (help, version, print-completion, print-man); it ends
   // the walk at once.
   std::string information;
+  bool separated = false;  // A "--" before the program or directly after it was dropped.
 
   friend bool operator==(const WalkedArguments&, const WalkedArguments&) = default;
 };

@@ -19,6 +19,7 @@
 #include "launcher/front.h"
 #include "launcher/options.h"
 #include "launcher/program.h"
+#include "launcher/program_file.h"
 #include "launcher/version.h"
 
 namespace muster {
@@ -63,8 +64,8 @@ std::string program_name(const LaunchSpec& spec) {
   return spec.mode == RunMode::module ? "-m " + spec.program : spec.program;
 }
 
-int launch(const LaunchSpec& spec, const Environment& environment,
-           const std::vector<std::string>& warnings) {
+int launch(const ParsedCommandLine& line, const Environment& environment) {
+  const auto& spec = std::get<LaunchSpec>(line.what);
   const Result<std::string> cwd = current_directory();
   if (!cwd) return complain(cwd.error());
   const Result<unsigned long> descriptor_limit = make_room_for_descriptors(1);
@@ -78,7 +79,10 @@ int launch(const LaunchSpec& spec, const Environment& environment,
   input.program = {command->executable, program_name(spec),
                    [&command](int local_rank) { return worker_argv(*command, local_rank); }};
   input.environment = environment;
-  input.warnings = warnings;
+  input.warnings = line.warnings;
+  if (line.misplaced && !names_flag(spec.program, line.misplaced->name)) {
+    input.warnings.push_back(line.misplaced->hint);
+  }
   return run_front({spec.stop_signals}, [&input, &descriptor_limit](AgentContext context) {
     context.descriptor_limit = *descriptor_limit;
     return run_agent(input, context);
@@ -101,7 +105,7 @@ int run(const std::vector<std::string>& args) {
     return complain({ExitCode::environment,
                      fmt::format("cannot write to standard output: {}", std::strerror(errno))});
   }
-  return launch(std::get<LaunchSpec>(parsed->what), environment, parsed->warnings);
+  return launch(*parsed, environment);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace muster {
 namespace {
 
 constexpr OptionTraits kTorchruns{};
+constexpr OptionTraits kLaunchersOnly{.launchers_only = true};
 // torchrun reads these from the command line only, and so do we.
 constexpr OptionTraits kWithoutVariable{.reads_variable = false};
 constexpr OptionTraits kOwn{.own = true};
@@ -91,7 +92,8 @@ void add_worker_options(Table& table) {
   section.value(
       "--nproc-per-node", "N|auto|gpu|cpu|xpu", "1",
       "Workers on this machine: a number, one per GPU (gpu), one per usable CPU (cpu), or "
-      "one per accelerator where there is one and else per CPU (auto).");
+      "one per accelerator where there is one and else per CPU (auto).",
+      kLaunchersOnly);
   section.value("--role", "NAME", "default",
                 "Role of the workers: ROLE_NAME, and the prefix of tee'd lines.");
   section.value("--stdin", "RANK|none", "0",
@@ -102,7 +104,8 @@ void add_worker_options(Table& table) {
 void add_restart_options(Table& table) {
   const Section section{table, "Restarting and stopping"};
   section.value("--max-restarts", "N", "0",
-                "How often the workers are all started anew after one of them failed.");
+                "How often the workers are all started anew after one of them failed.",
+                kLaunchersOnly);
   section.value("--shutdown-timeout", "SECONDS", "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30",
                 "Time between SIGTERM and SIGKILL when workers are stopped; fractions and 0 are "
                 "fine.");
@@ -178,20 +181,23 @@ void add_rendezvous_options(Table& table) {
       "--nnodes", "N|MIN:MAX", "1",
       "Number of nodes, or its limits; every node gets the same command. Has to be given "
       "where srun, mpirun or Kubernetes has started several processes (1: each of them is "
-      "a job of its own).");
+      "a job of its own).",
+      kLaunchersOnly);
   section.flag("--standalone",
                "One node on a free port of its own, whatever endpoint and backend say.");
   section.value("--rdzv-backend", "static|c10d|file", "static",
                 "How nodes find each other: by numbers given to each (static), at a host and port "
-                "(c10d, served by muster itself), or by a path that all of them see (file).");
-  section.value(
-      "--rdzv-endpoint", "HOST[:PORT]|/PATH", "",
-      "Where nodes meet; c10d's default is localhost:29400, file needs an absolute path.");
+                "(c10d, served by muster itself), or by a path that all of them see (file).",
+                kLaunchersOnly);
+  section.value("--rdzv-endpoint", "HOST[:PORT]|/PATH", "",
+                "Where nodes meet; c10d's default is localhost:29400, file needs an absolute path.",
+                kLaunchersOnly);
   section.value("--rdzv-id", "ID", "a random one; none with --master-port or c10d",
-                "Name of the job, equal on all nodes.");
+                "Name of the job, equal on all nodes.", kLaunchersOnly);
   section.value("--rdzv-conf", "KEY=VALUE,...", "",
                 "torchrun's settings of the rendezvous, in seconds: join_timeout, "
-                "last_call_timeout, read_timeout, keep_alive_interval, timeout and others.");
+                "last_call_timeout, read_timeout, keep_alive_interval, timeout and others.",
+                kLaunchersOnly);
   section.value("--node-rank", "N", "0 for static, else by host name",
                 "Rank of this node, honoured by every backend.");
   section.value("--master-addr", "HOST", "127.0.0.1", "Address of rank 0 for the static backend.");

@@ -12,11 +12,13 @@ namespace muster {
 
 // What sets a flag apart from most. `own`: torchrun has no such flag, so a prefix means this one
 // only where it fits none of torchrun's ("--re" stays --redirects). `information`: asks for a text,
-// and ends the walk over the arguments.
+// and ends the walk over the arguments. `launchers_only`: a program hardly ever has a flag of this
+// name itself, so behind the program it is most likely misplaced.
 struct OptionTraits {
   bool own = false;
   bool reads_variable = true;
   bool information = false;
+  bool launchers_only = false;
 };
 
 struct OptionRow {

@@ -11,6 +11,7 @@
 #include "launcher/engines/lone_world.h"
 #include "launcher/help.h"
 #include "launcher/manpage.h"
+#include "launcher/option_table.h"
 #include "launcher/rank_lists.h"
 #include "launcher/rendezvous_options.h"
 #include "launcher/settings.h"
@@ -288,6 +289,25 @@ void check_lone_world(Settings& settings, const Environment& environment,
   }
 }
 
+// Of scripts only: an executable or a module may be a launcher itself (torchrun, accelerate). Not
+// of one that muster was given as well, by a flag or a variable: then the program has its own.
+std::optional<MisplacedFlag> find_misplaced(const Settings& settings, const LaunchSpec& spec) {
+  const bool script = spec.mode == RunMode::script || spec.mode == RunMode::run_path;
+  if (!script || !spec.program.ends_with(".py") || spec.args.empty()) return std::nullopt;
+  const std::string& first = spec.args.front();
+  if (!first.starts_with("--")) return std::nullopt;
+  std::string name = first.substr(2, first.find('=') - 2);
+  std::replace(name.begin(), name.end(), '_', '-');
+  const auto row = std::ranges::find(option_rows(), name, &OptionRow::name);
+  if (row == option_rows().end() || !row->traits.launchers_only || settings.given(name)) {
+    return std::nullopt;
+  }
+  return MisplacedFlag{
+      name, fmt::format("{} behind {} is an argument of it; flags of muster stand before the "
+                        "program: muster --{} ... {}",
+                        shown(first), shown(spec.program), name, shown(spec.program))};
+}
+
 LaunchSpec read_spec(Settings& settings, const std::vector<std::string>& rest) {
   LaunchSpec spec;
   read_program(settings, rest, spec);
@@ -305,7 +325,7 @@ LaunchSpec read_spec(Settings& settings, const std::vector<std::string>& rest) {
 Result<ParsedCommandLine> print_information(const WalkedArguments& walked,
                                             std::string_view version) {
   const auto text = [](std::string content) {
-    return ParsedCommandLine{TextToPrint{std::move(content)}, {}};
+    return ParsedCommandLine{TextToPrint{std::move(content)}, {}, {}};
   };
   if (walked.information == "help") return text(help_text());
   if (walked.information == "version") return text(fmt::format("{}\n", version));
@@ -329,7 +349,9 @@ Result<ParsedCommandLine> parse_command_line(std::span<const std::string> args,
   LaunchSpec spec = read_spec(settings, walked->rest);
   check_lone_world(settings, environment, spec.rendezvous);
   if (settings.error()) return tl::unexpected(*settings.error());
-  return ParsedCommandLine{std::move(spec), settings.take_warnings()};
+  std::optional<MisplacedFlag> misplaced;
+  if (!walked->separated) misplaced = find_misplaced(settings, spec);
+  return ParsedCommandLine{std::move(spec), settings.take_warnings(), std::move(misplaced)};
 }
 
 }  // namespace muster

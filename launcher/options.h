@@ -5,6 +5,7 @@
 // all.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,9 +25,19 @@ struct TextToPrint {
   friend bool operator==(const TextToPrint&, const TextToPrint&) = default;
 };
 
+// A flag of ours that a Python script gets as its first argument, and that muster was not given. A
+// line says so, unless the script has a flag of that name itself (names_flag() in program_file.h).
+struct MisplacedFlag {
+  std::string name;  // Without dashes: "nproc-per-node".
+  std::string hint;
+
+  friend bool operator==(const MisplacedFlag&, const MisplacedFlag&) = default;
+};
+
 struct ParsedCommandLine {
   std::variant<LaunchSpec, TextToPrint> what;
   std::vector<std::string> warnings;  // For stderr, one line each, without the program's name.
+  std::optional<MisplacedFlag> misplaced = {};
 
   friend bool operator==(const ParsedCommandLine&, const ParsedCommandLine&) = default;
 };

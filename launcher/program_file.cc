@@ -1,5 +1,6 @@
 #include "launcher/program_file.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -17,6 +18,7 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kHeadBytes = 4096;
+constexpr std::size_t kScriptBytes = 1 << 20;  // As far as a script's text is looked through.
 constexpr std::string_view kNotReadable = "no permission to read it; check its permissions";
 
 bool is_executable_file(const std::string& path) {
@@ -34,10 +36,10 @@ std::string refusal(int error, std::string_view on_no_permission) {
 }
 
 // Zero, or the errno of the failure to open or read the file.
-int read_head(const std::string& path, std::string& head) {
+int read_head(const std::string& path, std::string& head, std::size_t size = kHeadBytes) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return errno;
-  head.resize(kHeadBytes);
+  head.resize(size);
   const ssize_t count = ::pread(fd, head.data(), head.size(), 0);
   const int error = count < 0 ? errno : 0;
   ::close(fd);
@@ -199,6 +201,15 @@ ProgramFile inspect_program(const std::string& path) {
   file.kind = error == 0 ? kind_of(file.head) : FileKind::unreadable;
   if (error != 0) file.reason = refusal(error, kNotReadable);
   return file;
+}
+
+bool names_flag(const std::string& path, std::string name) {
+  struct stat status{};
+  std::string text;
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return true;
+  if (read_head(path, text, kScriptBytes) != 0 || text.find(name) != std::string::npos) return true;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return text.find(name) != std::string::npos;
 }
 
 HashBang parse_hash_bang(std::string_view head) {

@@ -35,6 +35,10 @@ std::string_view file_type(unsigned mode);
 
 ProgramFile inspect_program(const std::string& path);
 
+// Whether the script's own text has the name of this flag ("nproc-per-node"), in either spelling.
+// Of a file that cannot be read, or is none, nothing is known: true.
+bool names_flag(const std::string& path, std::string name);
+
 // The words of the `#!` line: interpreter and at most one argument, as the kernel splits them.
 struct HashBang {
   std::string interpreter;

@@ -353,5 +353,24 @@ class Cgroup(LiveTest):
             os.unlink(self.path("up"))
 
 
+class MisplacedFlags(LiveTest):
+    def test_a_flag_behind_the_script_gets_a_line_and_stays_the_scripts(self):
+        script = self.write("ok.py", "import os, sys\nprint(sys.argv[1:], os.environ['WORLD_SIZE'])\n")
+        code, out, err = run(script, "--nproc-per-node", "4")
+        self.assertEqual((code, out), (0, "['--nproc-per-node', '4'] 1\n"), err)
+        self.assertEqual(err, f"muster: --nproc-per-node behind {script} is an argument of it; flags of muster stand before "
+                              f"the program: muster --nproc-per-node ... {script}\n")
+
+    def test_a_script_that_has_the_flag_itself_gets_none(self):
+        script = self.write("own.py", "import argparse\np = argparse.ArgumentParser()\np.add_argument('--nproc_per_node')\n"
+                                      "print(p.parse_args().nproc_per_node)\n")
+        self.assertEqual(run(script, "--nproc_per_node", "4"), (0, "4\n", ""))
+
+    def test_a_launcher_as_the_program_gets_none(self):
+        inner = [MUSTER, "--nproc-per-node", "2", "--no-python", "sh", "-c", "echo $WORLD_SIZE"]
+        for flags in ([], ["--no-python"]):
+            self.assertEqual(run(*flags, *inner, env={"OMP_NUM_THREADS": "1"}), (0, "2\n2\n", ""))
+
+
 if __name__ == "__main__":
     main()

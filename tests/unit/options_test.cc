@@ -173,7 +173,44 @@ TEST(Options, TakeTheProgramAndItsArgumentsVerbatim) {
                                        s.program = "pkg.train";
                                        s.args = {"--lr", "0.1", "-h", "", "[1,2]"};
                                      }),
+                                     {},
                                      {}}));
+}
+
+std::string misplaced_in(const Words& line, const Environment& environment = {}) {
+  const std::optional<MisplacedFlag> misplaced = parsed(line, environment).misplaced;
+  return misplaced ? misplaced->name + ": " + misplaced->hint : "";
+}
+
+TEST(MisplacedFlag, IsTheFirstArgumentOfAScript) {
+  EXPECT_EQ(misplaced_in({"ok.py", "--nproc-per-node", "4"}),
+            "nproc-per-node: --nproc-per-node behind ok.py is an argument of it; flags of muster "
+            "stand before the program: muster --nproc-per-node ... ok.py");
+  EXPECT_EQ(misplaced_in({"--standalone", "ok.py", "--nproc_per_node=4"}).substr(0, 15),
+            "nproc-per-node:");
+  EXPECT_EQ(misplaced_in({"--run-path", "ok.py", "--max-restarts", "1"}).substr(0, 13),
+            "max-restarts:");
+  EXPECT_EQ(misplaced_in({"ok.py", "--rdzv-id=7"}).substr(0, 8), "rdzv-id:");
+}
+
+TEST(MisplacedFlag, IsNoneWhereTheProgramMayMeanItsOwn) {
+  for (const Words& line : std::vector<Words>{
+           {"ok.py", "train", "--nproc-per-node", "4"},
+           {"ok.py", "--nproc", "4"},
+           {"ok.py", "--log-dir", "logs"},
+           {"ok.py", "-h"},
+           {"ok.py", "--", "--nproc-per-node"},
+           {"--", "ok.py", "--nproc-per-node", "4"},
+           {"ok.py"},
+           {"--nproc-per-node", "2", "ok.py", "--nproc-per-node", "4"},
+           {"-m", "torch.distributed.run", "--nproc-per-node", "4", "x.py"},
+           {"--no-python", "torchrun", "--nproc-per-node", "4", "x.py"},
+           {"--no-python", "ok.py", "--nproc-per-node", "4"},
+           {"torchrun", "--nproc-per-node", "4", "x.py"},
+       }) {
+    EXPECT_EQ(misplaced_in(line), "") << testing::PrintToString(line);
+  }
+  EXPECT_EQ(misplaced_in({"ok.py", "--nproc-per-node", "4"}, {{"PET_NPROC_PER_NODE", "2"}}), "");
 }
 
 TEST(Options, AskForAProgram) {

@@ -690,5 +690,27 @@ RC_GTEST_PROP(WorkerArgv, ChangesNothingWithoutADollar, (const Words& tail)) {
   RC_ASSERT(argv_of(argv, 7) == argv);
 }
 
+class FlagInScript : public testing::Test {
+ protected:
+  std::string script(const std::string& text) {
+    tree_.write("s.py", text);
+    return tree_.root() / "s.py";
+  }
+
+  TempTree tree_;
+};
+
+TEST_F(FlagInScript, IsFoundByItsNameInEitherSpelling) {
+  EXPECT_TRUE(names_flag(script("parser.add_argument('--nproc-per-node')"), "nproc-per-node"));
+  EXPECT_TRUE(names_flag(script("@click.option('--nproc_per_node')"), "nproc-per-node"));
+  EXPECT_FALSE(names_flag(script("import sys; print(sys.argv)"), "nproc-per-node"));
+  EXPECT_FALSE(names_flag(script(""), "nnodes"));
+}
+
+TEST_F(FlagInScript, IsAssumedWhereTheTextIsNotKnown) {
+  EXPECT_TRUE(names_flag("/nowhere/s.py", "nnodes"));
+  EXPECT_TRUE(names_flag("/dev/null", "nnodes"));
+}
+
 }  // namespace
 }  // namespace muster
