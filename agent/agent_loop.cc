@@ -147,7 +147,10 @@ void AgentLoop::set_up(std::optional<DeviceReport> devices) {
   if (ending_) return;
   Result<NodeSetup> setup = set_up_node(spec_, environment_, std::move(devices));
   if (!setup) return fail_early(setup.error());
-  const Result<unsigned long> room = make_room_for_descriptors(setup->workers);
+  DescriptorNeeds needs = DescriptorNeeds::of(spec_);
+  needs.workers = setup->workers;
+  needs.at_most = false;
+  const Result<unsigned long> room = make_room_for_descriptors(needs);
   if (!room) return fail_early(room.error());
   begin(std::move(*setup));
 }

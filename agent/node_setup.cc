@@ -1,9 +1,15 @@
 #include "agent/node_setup.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
+#include <system_error>
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -16,9 +22,44 @@
 namespace muster {
 namespace {
 
-// With tee: two read ends, two files, the worker's two ends until it has started; then a pidfd.
+// With tee: two read ends, two files, the worker's two ends until it has started; then a pidfd, and
+// the worker's connections to the store.
 constexpr unsigned long kDescriptorsPerWorker = 8;
 constexpr unsigned long kDescriptorsOfOurOwn = 40;
+constexpr unsigned long kVisitsPerWorker = 3;  // Connections to the host's store.
+
+// Those that whoever started us left open: all of our own are closed on exec. Where not even a
+// folder can be opened, all up to the limit are in use.
+unsigned long inherited_descriptors(const rlimit& limit) {
+  unsigned long count = 0;
+  DIR* const folder = opendir("/proc/self/fd");
+  if (folder == nullptr) return errno == EMFILE ? limit.rlim_cur : 0;
+  while (const dirent* entry = readdir(folder)) {
+    const int fd = std::atoi(entry->d_name);
+    const int flags = fd > STDERR_FILENO ? fcntl(fd, F_GETFD) : -1;
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) ++count;
+  }
+  closedir(folder);
+  return count;
+}
+
+unsigned long descriptors_of(int workers) {
+  return kDescriptorsOfOurOwn + kDescriptorsPerWorker * static_cast<unsigned long>(workers);
+}
+
+std::string too_few_descriptors(const DescriptorNeeds& needs, const rlimit& limit,
+                                unsigned long needed) {
+  const std::string remedy = geteuid() == 0
+                                 ? fmt::format("raise it with `ulimit -n {}`", needed)
+                                 : fmt::format(
+                                       "have the hard limit raised to {} (limits.conf, systemd's "
+                                       "LimitNOFILE, docker's --ulimit nofile)",
+                                       needed);
+  return fmt::format("{}{} worker{} {} {} open files, but the limit is {} (hard limit {}): {}{}",
+                     needs.at_most ? "up to " : "", needs.workers, needs.workers == 1 ? "" : "s",
+                     needs.workers == 1 ? "needs" : "need", needed, limit.rlim_cur, limit.rlim_max,
+                     remedy, needs.workers == 1 ? "" : ", or start fewer workers");
+}
 
 std::optional<std::string> lookup(const Environment& environment, std::string_view name) {
   const auto it = environment.find(std::string(name));
@@ -94,26 +135,37 @@ std::string own_hostname() {
   return name.data();
 }
 
-Result<unsigned long> make_room_for_descriptors(int workers) {
+DescriptorNeeds DescriptorNeeds::of(const LaunchSpec& spec) {
+  DescriptorNeeds needs;
+  needs.other_nodes = spec.rendezvous.nnodes_max - 1 + spec.rendezvous.spares;
+  const std::string& count = spec.nproc_per_node;
+  const auto [end, error] =
+      std::from_chars(count.data(), count.data() + count.size(), needs.workers);
+  if (error == std::errc{} && end == count.data() + count.size()) return needs;
+  needs.at_most = true;
+  needs.workers = std::max(static_cast<int>(allowed_cpus().size()), quick_gpu_count().value_or(0));
+  return needs;
+}
+
+Result<unsigned long> make_room_for_descriptors(const DescriptorNeeds& needs) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
     return fail(ExitCode::environment,
                 fmt::format("cannot read the descriptor limit: {}", std::strerror(errno)));
   }
   const unsigned long inherited = limit.rlim_cur;
-  const unsigned long needed =
-      kDescriptorsOfOurOwn + kDescriptorsPerWorker * static_cast<unsigned long>(workers);
-  if (limit.rlim_cur >= needed) return inherited;
+  const unsigned long taken = inherited_descriptors(limit);
+  const unsigned long needed = taken + descriptors_of(needs.at_most ? 1 : needs.workers);
   if (limit.rlim_max < needed) {
-    return fail(
-        ExitCode::environment,
-        fmt::format(
-            "{} worker{} {} {} open files, but the limit is {} (hard limit {}): raise it with "
-            "`ulimit -n {}`, or start fewer workers",
-            workers, workers == 1 ? "" : "s", workers == 1 ? "needs" : "need", needed, inherited,
-            limit.rlim_max, needed));
+    return fail(ExitCode::environment,
+                too_few_descriptors(needs, limit, taken + descriptors_of(needs.workers)));
   }
-  limit.rlim_cur = needed;
+  // Not worth a refusal: the host may be another node, and most of a job's workers never ask.
+  const unsigned long visits = static_cast<unsigned long>(needs.other_nodes) *
+                               (1 + kVisitsPerWorker * static_cast<unsigned long>(needs.workers));
+  const unsigned long wanted = std::min<unsigned long>(needed + visits, limit.rlim_max);
+  if (limit.rlim_cur >= wanted) return inherited;
+  limit.rlim_cur = wanted;
   setrlimit(RLIMIT_NOFILE, &limit);
   return inherited;
 }

@@ -30,8 +30,19 @@ Result<NodeSetup> set_up_node(const LaunchSpec& spec, const Environment& environ
 // The name of this machine, as it calls itself (gethostname).
 std::string own_hostname();
 
+// What a node has to hold open at a time.
+struct DescriptorNeeds {
+  int workers = 1;
+  bool at_most = false;  // There may be fewer workers: their number is not known yet.
+  int other_nodes = 0;   // Whose agents and workers may come to this one, if it hosts.
+
+  // From the command line alone.
+  static DescriptorNeeds of(const LaunchSpec& spec);
+};
+
 // Raises the soft limit where that is needed and allowed, and returns the limit that workers shall
-// get back. Fails, naming the number to ask for, when the hard limit is too low.
-Result<unsigned long> make_room_for_descriptors(int workers);
+// get back. Fails when the hard limit is too low; the number that is named then suffices, whatever
+// this process has inherited and however many the workers turn out to be.
+Result<unsigned long> make_room_for_descriptors(const DescriptorNeeds& needs);
 
 }  // namespace muster

@@ -68,7 +68,8 @@ int launch(const ParsedCommandLine& line, const Environment& environment) {
   const auto& spec = std::get<LaunchSpec>(line.what);
   const Result<std::string> cwd = current_directory();
   if (!cwd) return complain(cwd.error());
-  const Result<unsigned long> descriptor_limit = make_room_for_descriptors(1);
+  const Result<unsigned long> descriptor_limit =
+      make_room_for_descriptors(DescriptorNeeds::of(spec));
   if (!descriptor_limit) return complain(descriptor_limit.error());
   const Result<Command> command =
       resolve_command(spec, {environment, *cwd, directory_of_this_executable()});

@@ -2,6 +2,7 @@
 import json
 import os
 import pty
+import re
 import resource
 import signal
 import subprocess
@@ -215,6 +216,34 @@ class Limits(LiveTest):
         code, _, err = run("--nproc-per-node", 180, "--tee", 3, "--log-dir", self.path("logs"), "--no-python", "true",
                            preexec_fn=limit)
         self.assertEqual(code, 0, err)
+
+    def test_the_limit_that_is_advised_suffices_the_first_time(self):
+        # Each worker holds three connections to the store, beside all the streams there are, until all do.
+        busy = ["--no-python", "bash", "-c", "for i in 3 4 5; do eval \"exec $$i<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT\"; done; "
+                                             "echo a; echo b >&2; touch $MEET/$RANK; "
+                                             "while [ $(ls $MEET | wc -l) -lt $WORLD_SIZE ]; do sleep 0.05; done"]
+        tee = ["-t", 3, "--duplicate-stdout-filters", "a", "--duplicate-stderr-filters", "b"]
+        everything = [*tee, *busy]
+        for flags in (["--nproc-per-node", 1, *everything], ["--nproc-per-node", 30, *everything],
+                      ["--nproc-per-node", "auto", *everything], ["--nproc-per-node", 250, *tee, "--no-python", "true"],
+                      ["--nproc-per-node", 250, "--no-python", "true"]):
+            for inherited in (0, 30):
+                with self.subTest(flags=flags, inherited=inherited):
+                    self.follow_the_advice(["--log-dir", self.path(uuid.uuid4().hex), *flags], inherited)
+
+    def follow_the_advice(self, args, inherited):
+        spare = [os.open("/dev/null", os.O_RDONLY) for _ in range(inherited)]
+        self.addCleanup(lambda: [os.close(fd) for fd in spare])
+        limit = inherited + 20
+        meet = self.path(uuid.uuid4().hex)
+        os.mkdir(meet)
+        for turn in range(2):
+            code, _, err = run(*args, env={"OMP_NUM_THREADS": "1", "MEET": meet}, pass_fds=spare, limit_s=60,
+                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
+            if turn == 0:
+                self.assertEqual(code, 121, err)
+                limit = int(re.search(r"(?:`ulimit -n |hard limit raised to )(\d+)", err).group(1))
+        self.assertEqual(code, 0, f"at the advised {limit}: {err}")
 
     def test_hardly_any_descriptors(self):
         for count in (5, 6, 7, 8, 9, 12, 20, 30):

@@ -73,7 +73,7 @@ TEST(Descriptors, ALowSoftLimitIsRaisedAndTheOldOneReturned) {
   EXPECT_EQ(in_a_child([] {
               const rlimit low{64, 4096};
               setrlimit(RLIMIT_NOFILE, &low);
-              const auto inherited = make_room_for_descriptors(100);
+              const auto inherited = make_room_for_descriptors({.workers = 100});
               rlimit now{};
               getrlimit(RLIMIT_NOFILE, &now);
               return inherited && *inherited == 64 && now.rlim_cur > 500 ? 0 : 1;
@@ -85,12 +85,69 @@ TEST(Descriptors, AHardLimitThatIsTooLowNamesTheNumberToAskFor) {
   EXPECT_EQ(in_a_child([] {
               const rlimit low{64, 64};
               setrlimit(RLIMIT_NOFILE, &low);
-              const auto inherited = make_room_for_descriptors(100);
+              const auto inherited = make_room_for_descriptors({.workers = 100});
               const bool named = !inherited && inherited.error().code == ExitCode::environment &&
                                  inherited.error().message.find("ulimit -n ") != std::string::npos;
               return named ? 0 : 1;
             }),
             0);
+}
+
+TEST(Descriptors, AreThoseOfAllWorkersWhereTheirNumberIsGiven) {
+  LaunchSpec spec;
+  spec.nproc_per_node = "200";
+  EXPECT_EQ(DescriptorNeeds::of(spec).workers, 200);
+  EXPECT_FALSE(DescriptorNeeds::of(spec).at_most);
+  for (const char* word : {"auto", "cpu", "gpu", "xpu"}) {
+    spec.nproc_per_node = word;
+    EXPECT_GE(DescriptorNeeds::of(spec).workers, static_cast<int>(allowed_cpus().size())) << word;
+    EXPECT_TRUE(DescriptorNeeds::of(spec).at_most);
+  }
+}
+
+TEST(Descriptors, TheNumberThatIsNamedSufficesAtOnceBesideWhatIsInherited) {
+  EXPECT_EQ(in_a_child([] {
+              for (int i = 0; i < 40; ++i)
+                dup2(STDIN_FILENO, 10 + i);
+              const rlimit low{64, 64};
+              setrlimit(RLIMIT_NOFILE, &low);
+              const auto refused = make_room_for_descriptors({.workers = 2, .at_most = true});
+              if (refused) return 1;
+              const std::string& text = refused.error().message;
+              const rlim_t named = std::stoul(text.substr(text.find("workers need ") + 13));
+              return named >= 40 + 40 + 16 ? 0 : 2;
+            }),
+            0);
+}
+
+// ulimit cannot raise a hard limit there.
+TEST(Descriptors, AUserWhoMayNotRaiseTheLimitIsToldWhoCan) {
+  EXPECT_EQ(in_a_child([] {
+              const rlimit low{64, 64};
+              setrlimit(RLIMIT_NOFILE, &low);
+              if (geteuid() == 0 && seteuid(65534) != 0) return 1;
+              const auto refused = make_room_for_descriptors({.workers = 100});
+              if (refused) return 2;
+              const std::string& text = refused.error().message;
+              return text.find("have the hard limit raised to 8") != std::string::npos ? 0 : 3;
+            }),
+            0);
+}
+
+// A host of many nodes serves their workers' stores; where the limit stays lower, it starts as
+// well.
+TEST(Descriptors, TheVisitsOfOtherNodesRaiseTheLimitAsFarAsItGoes) {
+  for (const auto& [hard, expected] : {std::pair<rlim_t, rlim_t>{8192, 1000}, {512, 512}}) {
+    EXPECT_EQ(in_a_child([hard = hard, expected = expected] {
+                const rlimit low{256, hard};
+                setrlimit(RLIMIT_NOFILE, &low);
+                if (!make_room_for_descriptors({.workers = 8, .other_nodes = 63})) return 1;
+                rlimit now{};
+                getrlimit(RLIMIT_NOFILE, &now);
+                return now.rlim_cur >= expected ? 0 : 2;
+              }),
+              0);
+  }
 }
 
 }  // namespace
