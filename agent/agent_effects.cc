@@ -179,7 +179,7 @@ void AgentLoop::on(const group::Finish& effect) {
     if (undrained_)
       drain();  // What could not be killed still holds streams: what they hold now is taken.
     when_drained([this, outcome] { end(outcome); });
-    if (!killed_) return;
+    if (!killed_ || ending_) return;  // An end that has begun has its own limit.
     leave_limit_.expires_after(kLastOutputPatience);
     leave_limit_.async_wait([this](boost::system::error_code error) {
       if (!error) on_drained({});

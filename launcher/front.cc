@@ -70,6 +70,17 @@ class TerminalModes {
   bool saved_;
 };
 
+// Of a child of ours.
+std::string what_keeps(pid_t pid) {
+  for (const ProcessEntry& process : descendants_of(getpid(), {})) {
+    if (process.pid != pid) continue;
+    if (process.state == 'D') return "it hangs in the kernel, as on a disk that does not answer";
+    if (process.state == 'T' || process.state == 't') return "it is stopped";
+    return fmt::format("state {}", process.state);
+  }
+  return "it cannot be seen";
+}
+
 class Front {
  public:
   Front(const FrontOptions& options, int control_fd, int signal_fd, pid_t agent, int agent_pidfd,
@@ -119,10 +130,10 @@ int Front::supervise() {
     const int ready = poll(fds, std::size(fds), patience_ms());
     if ((fds[1].revents & POLLIN) != 0) return finish();
     if (ready == 0) {
-      // The agent was told to kill everything and has not: it is stopped, or hangs in the kernel.
-      tell(fmt::format(
-          "the agent (pid {}) does not answer (a disk that hangs?): killing the job without it",
-          agent_));
+      tell(
+          fmt::format("the agent (pid {}) was told to kill the job and has not ended ({}): killing "
+                      "the job without it",
+                      agent_, what_keeps(agent_)));
       syscall(SYS_pidfd_send_signal, agent_pidfd_, SIGKILL, nullptr, 0);
       return finish();
     }

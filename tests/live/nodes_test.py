@@ -352,6 +352,19 @@ class TheHost(NodesTest):
         for job in jobs:
             self.assert_exit(job, 0)
 
+    def test_a_second_signal_ends_the_host_at_once_though_other_nodes_workers_ignore_the_first(self):
+        deaf = self.write(f"deaf-{self.marker}.sh", f"#!/bin/bash\ntrap '' TERM\necho up >>{self.path('log')}\n"
+                          f"while :; do read -t 5 <>{self.path('fifo')}; done\n")
+        self.worker = deaf
+        host, other = (self.ranked(rank, 2, "--start-timeout", 2, "--shutdown-timeout", 5) for rank in (0, 1))
+        wait_for(lambda: self.read("log") == "up\n" * 2, "both workers run")
+        host.signal(signal.SIGTERM)
+        wait_for(lambda: "leaves (SIGTERM)" in other.stderr(), "the other node has heard of it")
+        host.signal(signal.SIGINT)
+        self.assert_exit(host, 143)
+        self.assertNotIn("the agent", host.stderr())  # It was never in doubt.
+        self.assert_exit(other, 122)
+
     def test_agents_whose_host_never_returns_say_so_and_end(self):
         jobs = [self.elastic(f"n{i}", 2, "--rdzv-conf", f"join_timeout=4,is_host={i == 0}") for i in range(2)]
         self.wait_starts(2)
