@@ -118,9 +118,10 @@ Result<NodeSetup> set_up_node(const LaunchSpec& spec, const Environment& environ
   setup.placement = std::move(*placement);
   setup.lines = setup.placement.warnings;
   if (!asked_for_devices) {
-    const std::string warning =
-        oversubscription_warning(setup.workers, inherited, quick_gpu_count());
-    if (!warning.empty()) setup.lines.push_back(warning);
+    for (std::string& warning :
+         quick_device_warnings(setup.workers, inherited, quick_gpu_count())) {
+      setup.lines.push_back(std::move(warning));
+    }
   }
   decide_threads(environment, allowed, setup);
   if (spec.placement.report_bindings && topology) {

@@ -36,14 +36,10 @@ std::vector<DeviceSlot> slots_of_text(const VisibleList& list) {
   return slots;
 }
 
-std::string why_inherited_ends(const DeviceChoice& choice, const std::string& value,
-                               const std::string& ended_by, size_t gpu_count) {
+std::string why_inherited_ends(const DeviceChoice& choice, const std::string& value) {
   if (choice.repeated) return choice.variable + " names a device twice, so CUDA shows none";
   if (value.find_first_not_of(" \t") == std::string::npos) return choice.variable + " is empty";
-  if (ended_by.empty()) return choice.variable;
-  std::string why = fmt::format("{} ends at {}", choice.variable, ended_by);
-  if (choice.known) why += fmt::format(" ({})", what_exists(gpu_count));
-  return why;
+  return choice.cut_short.empty() ? choice.variable : choice.cut_short;
 }
 
 bool any_device_twice(const std::vector<DeviceSlot>& slots) {
@@ -72,8 +68,11 @@ DeviceChoice inherited_choice(const std::string& name, const std::string& value,
     choice.slots = slots_of_text(list);
     choice.repeated = list.repeated;
   }
-  choice.why_short =
-      why_inherited_ends(choice, value, ended_by, gpus == nullptr ? 0 : gpus->size());
+  if (!ended_by.empty()) {
+    choice.cut_short =
+        cut_short_text(choice.variable, ended_by, choice.known ? gpus->size() : size_t{0});
+  }
+  choice.why_short = why_inherited_ends(choice, value);
   return choice;
 }
 
@@ -191,6 +190,7 @@ class GpusFlag {
       exists = fmt::format("{} has entr{} {}", available_.variable,
                            available_.slots.size() == 1 ? "y" : "ies",
                            numbers_up_to(available_.slots.size()));
+      if (!available_.cut_short.empty()) exists = available_.cut_short;
     } else if (available_.known && !available_.inherited) {
       exists = what_exists(devices_->gpus.size()) + without_mig_devices();
     }
@@ -226,6 +226,12 @@ class GpusFlag {
 };
 
 }  // namespace
+
+std::string cut_short_text(const std::string& variable, const std::string& ended_by,
+                           size_t gpu_count) {
+  return fmt::format("{} ends at {}{}", variable, ended_by,
+                     gpu_count == 0 ? "" : fmt::format(" ({})", what_exists(gpu_count)));
+}
 
 bool devices_known(const std::optional<DeviceReport>& devices) {
   return devices && !devices->gpus.empty();

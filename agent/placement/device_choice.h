@@ -29,6 +29,7 @@ struct DeviceChoice {
   bool repeated = false;   // A device is in the list twice, for which CUDA shows a process nothing.
   std::string variable;    // "CUDA_VISIBLE_DEVICES=0,2"; empty if not inherited.
   std::string why_short;   // Why there are no more devices than these, in words; may be empty.
+  std::string cut_short;   // Where an inherited list ends before its end, and why; else empty.
 
   friend bool operator==(const DeviceChoice&, const DeviceChoice&) = default;
 };
@@ -42,6 +43,11 @@ Result<DeviceChoice> choose_devices(const PlacementSpec& spec, const InheritedDe
 
 // Whether HIP_VISIBLE_DEVICES is the list that counts.
 bool hip_list_counts(const InheritedDevices& inherited, const std::optional<DeviceReport>& devices);
+
+// "CUDA_VISIBLE_DEVICES=0,9 ends at entry '9', which is no device of this machine (this machine has
+// GPUs 0-1)". No devices: 0.
+std::string cut_short_text(const std::string& variable, const std::string& ended_by,
+                           size_t gpu_count);
 
 // True if there is at least one real device to check against.
 bool devices_known(const std::optional<DeviceReport>& devices);

@@ -41,6 +41,7 @@ class Placer {
     const Result<void> devices = one_device_each_ ? give_one_each() : share();
     if (!devices) return tl::unexpected<Error>(devices.error());
     describe_devices();
+    warn_about_the_list();
     warn_about_order();
     const Result<void> cpus = bind_cpus();
     if (!cpus) return tl::unexpected<Error>(cpus.error());
@@ -181,6 +182,13 @@ class Placer {
     return input_.devices->gpus[static_cast<size_t>(slot.gpu)];
   }
 
+  // Where nothing is left of the list, more has been said already.
+  void warn_about_the_list() {
+    if (choice_.cut_short.empty() || choice_.slots.empty()) return;
+    placement_.warnings.push_back(
+        fmt::format("{}: the workers see what stands before it", choice_.cut_short));
+  }
+
   // With unlike GPUs CUDA's default order is by speed, and then numbers of an inherited list mean
   // other devices than we think.
   void warn_about_order() {
@@ -241,23 +249,33 @@ Result<Placement> place(const PlacementInput& input) {
   return Placer(input).run();
 }
 
-std::string oversubscription_warning(int workers, const InheritedDevices& inherited,
-                                     std::optional<int> gpu_count) {
-  if (!gpu_count || *gpu_count < 1 || workers <= 1) return {};
-  int visible = *gpu_count;
-  std::string list;
+std::vector<std::string> quick_device_warnings(int workers, const InheritedDevices& inherited,
+                                               std::optional<int> gpu_count) {
+  if (!gpu_count || *gpu_count < 1) return {};
+  const auto count = static_cast<size_t>(*gpu_count);
+  std::vector<std::string> warnings;
+  size_t visible = count;
+  std::string variable;
   if (inherited.cuda_visible_devices) {
-    const VisibleList parsed = parse_visible_devices(*inherited.cuda_visible_devices);
+    const std::string& value = *inherited.cuda_visible_devices;
+    const VisibleList parsed = parse_visible_devices(value);
     // Nothing to see is how users hide their GPUs from a job; MIG devices are not in the count.
     if (parsed.entries.empty() || parsed.form == DeviceForm::mig_uuid) return {};
-    visible = std::min(visible, static_cast<int>(parsed.entries.size()));
-    list = fmt::format(" (CUDA_VISIBLE_DEVICES={})", *inherited.cuda_visible_devices);
+    variable = fmt::format("CUDA_VISIBLE_DEVICES={}", value);
+    visible = std::min(visible, parsed.entries.size());
+    if (parsed.form == DeviceForm::index) {  // All that a GPU without a name can be asked for.
+      const ResolvedList resolved = resolve_visible_devices(value, std::vector<Gpu>(count));
+      visible = resolved.slots.size();
+      if (!resolved.ended_by.empty())
+        warnings.push_back(cut_short_text(variable, resolved.ended_by, count));
+    }
   }
-  if (workers <= visible) return {};
-  return fmt::format(
+  if (workers <= 1 || static_cast<size_t>(workers) <= visible) return warnings;
+  warnings.push_back(fmt::format(
       "{} for {}{}: workers that use device LOCAL_RANK will find none from local rank {} on",
-      counted_noun(static_cast<size_t>(workers), "worker"),
-      counted_noun(static_cast<size_t>(visible), "GPU"), list, visible);
+      counted_noun(static_cast<size_t>(workers), "worker"), counted_noun(visible, "GPU"),
+      variable.empty() ? "" : fmt::format(" ({})", variable), visible));
+  return warnings;
 }
 
 }  // namespace muster

@@ -54,9 +54,10 @@ struct Placement {
 // ExitCode::usage when the flags themselves make no sense. REQUIRES: workers > 0.
 Result<Placement> place(const PlacementInput& input);
 
-// The warning for a job that asked for nothing: more workers than the GPUs that they see. Empty if
-// there is no reason to warn. `gpu_count` is quick_gpu_count() (proc_devices.h).
-std::string oversubscription_warning(int workers, const InheritedDevices& inherited,
-                                     std::optional<int> gpu_count);
+// The warnings for a job that asked for nothing: CUDA_VISIBLE_DEVICES names what is no device, or
+// there are more workers than the GPUs that they see. `gpu_count` is quick_gpu_count()
+// (proc_devices.h).
+std::vector<std::string> quick_device_warnings(int workers, const InheritedDevices& inherited,
+                                               std::optional<int> gpu_count);
 
 }  // namespace muster

@@ -63,7 +63,8 @@ TEST(DeviceChoice, WithoutAnythingSetAllDevicesOfTheMachineCount) {
                           false,
                           false,
                           "",
-                          "this machine has GPUs 0-2"}));
+                          "this machine has GPUs 0-2",
+                          ""}));
 }
 
 TEST(DeviceChoice, WithoutADriverThereIsNothingAndTheReasonIsSaid) {
@@ -86,6 +87,8 @@ TEST(DeviceChoice, InheritedListIsCheckedAgainstTheMachine) {
                           false,
                           "CUDA_VISIBLE_DEVICES=2,0,7,1",
                           "CUDA_VISIBLE_DEVICES=2,0,7,1 ends at entry '7', which is no device of "
+                          "this machine (this machine has GPUs 0-2)",
+                          "CUDA_VISIBLE_DEVICES=2,0,7,1 ends at entry '7', which is no device of "
                           "this machine (this machine has GPUs 0-2)"}));
 }
 
@@ -97,7 +100,8 @@ TEST(DeviceChoice, InheritedListWithoutADriverIsText) {
                           false,
                           false,
                           "CUDA_VISIBLE_DEVICES=2,9",
-                          "CUDA_VISIBLE_DEVICES=2,9"}));
+                          "CUDA_VISIBLE_DEVICES=2,9",
+                          ""}));
 }
 
 TEST(DeviceChoice, EmptyAndRepeatedListsSayWhy) {

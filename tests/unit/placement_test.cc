@@ -434,21 +434,53 @@ TEST(NumaPlacement, ErrorsOfTheBindingArePassedOn) {
   EXPECT_EQ(placement_error(input).code, ExitCode::environment);
 }
 
-TEST(Oversubscription, IsSeenFromTheQuickCountAndTheListAlone) {
-  EXPECT_EQ(oversubscription_warning(8, {}, 4),
-            "8 workers for 4 GPUs: workers that use device LOCAL_RANK will find none from local "
-            "rank 4 on");
-  EXPECT_EQ(oversubscription_warning(2, {"3", std::nullopt, std::nullopt}, 4),
-            "2 workers for 1 GPU (CUDA_VISIBLE_DEVICES=3): workers that use device LOCAL_RANK will "
-            "find none from local rank 1 on");
+using Lines = std::vector<std::string>;
+
+InheritedDevices inheriting_list(const std::string& list) {
+  return {list, std::nullopt, std::nullopt};
 }
 
-TEST(Oversubscription, IsNotSuspectedWithoutReason) {
-  EXPECT_EQ(oversubscription_warning(8, {}, std::nullopt), "");
-  EXPECT_EQ(oversubscription_warning(8, {}, 0), "");
-  EXPECT_EQ(oversubscription_warning(4, {}, 4), "");
-  EXPECT_EQ(oversubscription_warning(8, {"", std::nullopt, std::nullopt}, 4), "");
-  EXPECT_EQ(oversubscription_warning(8, {"MIG-1", std::nullopt, std::nullopt}, 4), "");
+TEST(QuickWarnings, SayThatThereAreMoreWorkersThanGpusThatTheySee) {
+  EXPECT_EQ(quick_device_warnings(8, {}, 4),
+            Lines({"8 workers for 4 GPUs: workers that use device LOCAL_RANK will find none from "
+                   "local rank 4 on"}));
+  EXPECT_EQ(quick_device_warnings(2, inheriting_list("3"), 4),
+            Lines({"2 workers for 1 GPU (CUDA_VISIBLE_DEVICES=3): workers that use device "
+                   "LOCAL_RANK will find none from local rank 1 on"}));
+}
+
+TEST(QuickWarnings, NameTheEntryThatIsNoDevice) {
+  const std::string list =
+      "CUDA_VISIBLE_DEVICES=0,9,1 ends at entry '9', which is no device of this machine (this "
+      "machine has GPUs 0-3)";
+  EXPECT_EQ(quick_device_warnings(1, inheriting_list("0,9,1"), 4), Lines({list}));
+  EXPECT_EQ(quick_device_warnings(2, inheriting_list("0,9,1"), 4),
+            Lines({list,
+                   "2 workers for 1 GPU (CUDA_VISIBLE_DEVICES=0,9,1): workers that use device "
+                   "LOCAL_RANK will find none from local rank 1 on"}));
+  EXPECT_EQ(quick_device_warnings(1, inheriting_list("0,1,2,3"), 4), Lines{});
+}
+
+TEST(QuickWarnings, AreNotSaidWithoutReason) {
+  for (const char* list : {"", "-1", "NoDevFiles", "MIG-1", "GPU-1,GPU-2"})
+    EXPECT_EQ(quick_device_warnings(2, inheriting_list(list), 4), Lines{}) << list;
+  EXPECT_EQ(quick_device_warnings(8, {}, std::nullopt), Lines{});
+  EXPECT_EQ(quick_device_warnings(8, {}, 0), Lines{});
+  EXPECT_EQ(quick_device_warnings(4, {}, 4), Lines{});
+  EXPECT_EQ(quick_device_warnings(2, inheriting_list("0,9"), std::nullopt), Lines{});
+}
+
+TEST(SharedDevices, ListThatIsCutShortIsSaid) {
+  for (const char* list : {"3,9,1", "3,,1", "3,GPU-1", "3,-1"}) {
+    const Placement placement = placed(inheriting(placement_of(1), list));
+    ASSERT_EQ(placement.warnings.size(), 1u) << list;
+    EXPECT_EQ(
+        placement.warnings.front().find(std::string("CUDA_VISIBLE_DEVICES=") + list + " ends at "),
+        0u);
+  }
+  EXPECT_EQ(placed(inheriting(placement_of(1), "3,9,1")).warnings,
+            Lines({"CUDA_VISIBLE_DEVICES=3,9,1 ends at entry '9', which is no device of this "
+                   "machine (this machine has GPUs 0-3): the workers see what stands before it"}));
 }
 
 // Whatever the list says, nothing is made up: tokens come from the list, nobody gets two devices in
