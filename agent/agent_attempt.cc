@@ -325,6 +325,13 @@ void AgentLoop::on_group_empty() {
   drive_->post(group::GroupEmpty{attempt_});
 }
 
+// Whoever looks at a stop that takes long knows why from the first moment.
+void AgentLoop::on_refused(const ProcessEntry& process) {
+  const std::string text = refusal_text(process);
+  record_->note(JobEventKind::note, text);
+  say(text);
+}
+
 // Everything that the attempt has printed is on its way before the next step is taken or the
 // verdict said; the machine does not wait for it, since a console that nobody reads is no process
 // that will not die.

@@ -107,7 +107,7 @@ void AgentLoop::on(const group::ReportStopping& effect) {
   const std::string who = ranks.empty() ? "processes that the ranks started" : ranks_text(ranks);
   const bool asked = effect.reason == group::StopReason::requested;
   if (effect.killing) {
-    if (effect.left > Duration{0}) {
+    if (effect.left > Duration{0} && !processes_.kill_is_refused()) {
       say(fmt::format("{} got SIGKILL; given up in {} if still there", who,
                       duration_text(effect.left)));
     }
@@ -212,7 +212,10 @@ void AgentLoop::end(const group::Outcome& outcome) {
   if (report.end == JobEnd::unkillable) {
     for (const ProcessEntry& process : processes_.descendants()) {
       if (is_over(process)) continue;
-      if (auto stuck = look_at_process(process.pid)) report.stuck.push_back(*stuck);
+      if (auto stuck = look_at_process(process.pid)) {
+        stuck->foreign_user = foreign_user_of(process.pid);
+        report.stuck.push_back(*stuck);
+      }
     }
   }
   exit_code_ = exit_code_of(report, spec_.exit_code);

@@ -112,6 +112,7 @@ class AgentLoop {
   bool stdin_belongs_to_others() const;
   void on_worker_exit(const WorkerExit& exit);
   void on_group_empty();
+  void on_refused(const ProcessEntry& process);
   void drain();
   void on_drained(const AttemptRemains& remains);
   void keep_evidence();

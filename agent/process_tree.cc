@@ -4,12 +4,15 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <fstream>
 #include <map>
+#include <string>
 #include <string_view>
 #include <thread>
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -139,16 +142,40 @@ std::vector<ProcessEntry> descendants_of(pid_t root, const std::set<pid_t>& exce
   return found;
 }
 
-bool signal_process(const ProcessEntry& process, int signal) {
+std::optional<ProcessEntry> look_at_entry(pid_t pid) {
+  return read_process_stat(pid);
+}
+
+// The owner of /proc/PID is no answer: it is root for whoever has changed its identity (proc(5)).
+std::optional<uid_t> foreign_user_of(pid_t pid) {
+  if (kill(pid, 0) == 0 || errno != EPERM) return std::nullopt;
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string word; status >> word;) {
+    uid_t uid = 0;
+    if (word == "Uid:" && status >> uid) return uid;
+  }
+  return std::nullopt;
+}
+
+std::string refusal_text(const ProcessEntry& process) {
+  const std::optional<uid_t> user = foreign_user_of(process.pid);
+  return fmt::format("not permitted: pid {} ({}) runs as {}, and uid {} cannot stop it",
+                     process.pid, process.name,
+                     user ? fmt::format("uid {}", *user) : std::string("another user"), getuid());
+}
+
+SignalOutcome signal_process(const ProcessEntry& process, int signal) {
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0));
-  if (pidfd < 0) return false;
+  if (pidfd < 0) return SignalOutcome::gone;
   // The pid may have been reused between the look at /proc and pidfd_open. After it, the descriptor
   // holds one process for good, so an equal start time now means that it is the one that was seen.
   const auto now = read_process_stat(process.pid);
   const bool same = now && now->start_ticks == process.start_ticks;
   const bool sent = same && syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0;
+  const bool refused = same && !sent && errno == EPERM;
   close(pidfd);
-  return sent;
+  if (sent) return SignalOutcome::sent;
+  return refused ? SignalOutcome::refused : SignalOutcome::gone;
 }
 
 std::vector<ProcessEntry> kill_descendants(const std::set<pid_t>& except, Duration patience) {
@@ -156,13 +183,14 @@ std::vector<ProcessEntry> kill_descendants(const std::set<pid_t>& except, Durati
   Duration pause = std::chrono::milliseconds(1);
   while (true) {
     std::vector<ProcessEntry> tree = descendants_of(getpid(), except);
-    for (const ProcessEntry& process : tree) {
+    for (ProcessEntry& process : tree) {
       if (is_over(process)) continue;
-      signal_process(process, SIGKILL);
+      process.refused = signal_process(process, SIGKILL) == SignalOutcome::refused;
       signal_process(process, SIGCONT);
     }
     reap_orphans(tree, except);
-    if (tree.empty() || std::chrono::steady_clock::now() >= deadline) return tree;
+    const bool hopeless = std::ranges::all_of(tree, &ProcessEntry::refused);  // Or nothing is left.
+    if (hopeless || std::chrono::steady_clock::now() >= deadline) return tree;
     std::this_thread::sleep_for(pause);
     pause = std::min<Duration>(pause * 2, std::chrono::milliseconds(20));
   }

@@ -26,6 +26,7 @@ struct ProcessEntry {
   pid_t group = 0;           // Process group.
   char state = '?';          // As in /proc/PID/stat: R, S, D, Z, T, ...
   unsigned flags = 0;        // PF_*, as in proc(5).
+  bool refused = false;      // kill_descendants() was not permitted to signal it.
   int threads = 1;           // A leader may be 'Z' while its other threads run.
   uint64_t start_ticks = 0;  // With the pid, the identity of a process.
   std::string name;          // comm, at most 15 bytes
@@ -49,12 +50,24 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view line);
 // under a pid in `except` are left out.
 std::vector<ProcessEntry> descendants_of(pid_t root, const std::set<pid_t>& except);
 
-// Sends `signal` to that very process; false if it has gone (or become another one) meanwhile.
-bool signal_process(const ProcessEntry& process, int signal);
+// What /proc says of this process now.
+std::optional<ProcessEntry> look_at_entry(pid_t pid);
+
+// The user that it runs as (its real one), where we may not signal it.
+std::optional<uid_t> foreign_user_of(pid_t pid);
+
+// "not permitted: pid 7 (sudo) runs as uid 0, and uid 1000 cannot stop it".
+std::string refusal_text(const ProcessEntry& process);
+
+// gone: or it has become another process meanwhile. refused: it runs as another user (kill(2)).
+enum class SignalOutcome { sent, gone, refused };
+
+// Sends `signal` to that very process.
+SignalOutcome signal_process(const ProcessEntry& process, int signal);
 
 // Kills (SIGKILL, then SIGCONT for the stopped) everything below the calling process but `except`,
-// and reaps it, again and again until nothing is left or `patience` is over. Returns what could not
-// be killed.
+// and reaps it, again and again until nothing is left but what may not be signalled, or `patience`
+// is over. Returns what could not be killed.
 std::vector<ProcessEntry> kill_descendants(const std::set<pid_t>& except, Duration patience);
 
 // Pids of the calling process's children at this moment.

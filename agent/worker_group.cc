@@ -37,6 +37,7 @@ WorkerGroup::WorkerGroup(const Options& options) : options_(options) {
 // JobEnded       finish     finish      stop         stop      stop      outcome [8]  finish
 // StopRequested  finish     finish      stop         stop      stop      outcome [8]  finish
 // KillRequested  finish     finish      kill         kill      kill      kill         finish
+// KillRefused    !          -           -            -         -         give up [10] -
 // Suspend, again flag; -    flag; -     suspend [9]  suspend   suspend   flag [9]     flag; -
 // Resume, again  flag; -    flag; -     go on        resume    resume    flag; -      flag; -
 // Forward        -          -           if live      if live   -         -            -
@@ -54,7 +55,8 @@ WorkerGroup::WorkerGroup(const Options& options) : options_(options) {
 // end. [6] The next round takes the change along. [7] What has succeeded is not started again; in a
 // coordinated group it is. [8] The stop that is under way goes on with its signal and its clock;
 // only what follows changes. [9] Suspension holds the start of workers and freezes the clocks of
-// draining and of quick death. It never holds a stop: a stop wakes whom it reaches.
+// draining and of quick death. It never holds a stop: a stop wakes whom it reaches. [10] Once KILL
+// is due; until then what is left may yet end by itself.
 void WorkerGroup::step(Instant now, const Event& event, std::vector<Effect>& out) {
   if (phase_ == Phase::finished) return;
   out_ = &out;

@@ -105,6 +105,7 @@ class WorkerGroup {
   void on(Instant now, const group::JobEnded& event);
   void on(Instant now, const group::StopRequested& event);
   void on(Instant now, const group::KillRequested& event);
+  void on(Instant now, const group::KillRefused& event);
   void on(Instant now, const group::Suspend& event);
   void on(Instant now, const group::Resume& event);
   void on(Instant now, const group::Forward& event);

@@ -124,6 +124,12 @@ struct StopRequested {
 struct KillRequested {
   friend bool operator==(const KillRequested&, const KillRequested&) = default;
 };
+// The user may signal nothing of what is left of the group: it has taken another identity. Waiting
+// for a KILL to act is of no use. May be said again.
+struct KillRefused {
+  int attempt = 0;
+  friend bool operator==(const KillRefused&, const KillRefused&) = default;
+};
 struct Suspend {
   friend bool operator==(const Suspend&, const Suspend&) = default;
 };
@@ -139,8 +145,8 @@ struct Tick {
 };
 
 using Event = std::variant<Begin, RoundReady, RoundFailed, Spawned, SpawnFailed, Exited, FailWorker,
-                           GroupEmpty, Regroup, JobEnded, StopRequested, KillRequested, Suspend,
-                           Resume, Forward, Tick>;
+                           GroupEmpty, Regroup, JobEnded, StopRequested, KillRequested, KillRefused,
+                           Suspend, Resume, Forward, Tick>;
 
 // ---- Effects.
 

@@ -96,6 +96,11 @@ void WorkerGroup::on(Instant now, const group::KillRequested&) {
   }
 }
 
+void WorkerGroup::on(Instant, const group::KillRefused&) {
+  if (phase_ != Phase::stopping || !killing_) return ignore("KillRefused", "no KILL is due");
+  finish(group::Outcome::Kind::unkillable);
+}
+
 void WorkerGroup::on(Instant now, const group::Regroup&) {
   switch (phase_) {
     case Phase::starting:

@@ -104,6 +104,9 @@ std::string text(const StopRequested& e) {
 std::string text(const KillRequested&) {
   return "KillRequested";
 }
+std::string text(const KillRefused& e) {
+  return of_attempt("KillRefused", e.attempt);
+}
 std::string text(const Suspend&) {
   return "Suspend";
 }

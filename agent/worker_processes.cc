@@ -52,7 +52,7 @@ void WorkerProcesses::begin_attempt(int workers) {
   seen_pids_.clear();
   already_signalled_.clear();
   stop_signal_.reset();
-  killing_ = false;
+  killing_ = kill_is_refused_ = false;
   watching_ = false;
   kill_timer_.cancel();
 }
@@ -188,10 +188,21 @@ std::vector<WorkerSigns::AtStop> WorkerProcesses::look() const {
   return seen;
 }
 
-void WorkerProcesses::send_to_group(const Worker& worker, int signal) const {
+void WorkerProcesses::send_to_group(const Worker& worker, int signal) {
   // The leader is not reaped, so its pid, and with it the group's number, cannot be somebody
-  // else's.
-  if (!worker.exited) ::kill(-worker.pid, signal);
+  // else's. EPERM: not one process of the group could be signalled (kill(2)).
+  if (worker.exited || ::kill(-worker.pid, signal) == 0 || errno != EPERM) return;
+  if (const auto leader = look_at_entry(worker.pid)) refuse(*leader);
+}
+
+SignalOutcome WorkerProcesses::send(const ProcessEntry& process, int signal) {
+  const SignalOutcome outcome = signal_process(process, signal);
+  if (outcome == SignalOutcome::refused) refuse(process);
+  return outcome;
+}
+
+void WorkerProcesses::refuse(const ProcessEntry& process) {
+  if (refused_.insert({process.pid, process.start_ticks}).second) callbacks_.refused(process);
 }
 
 void WorkerProcesses::stop(int signal) {
@@ -223,7 +234,7 @@ void WorkerProcesses::signal_rest() {
     // Workers' groups have had it already: orphans of a live worker's group are not told twice.
     if (is_over(process) || spared.contains(process.group)) continue;
     if (!already_signalled_.insert({process.pid, process.start_ticks}).second) continue;
-    signal_process(process, *stop_signal_);
+    send(process, *stop_signal_);
     // A shell without job control starts its background jobs with INT and QUIT ignored: an orphan
     // of it would make every Ctrl-C last the whole grace.
     if (*stop_signal_ != SIGTERM) signal_process(process, SIGTERM);
@@ -240,10 +251,12 @@ void WorkerProcesses::kill() {
 void WorkerProcesses::kill_round() {
   if (!killing_) return;
   if (cgroup_) cgroup_->kill();
+  bool refused = false;
+  bool others = cgroup_ != nullptr;  // The kernel kills whoever is in there.
   for (const ProcessEntry& process : descendants()) {
     seen_pids_.insert(process.pid);
     if (is_over(process)) continue;
-    signal_process(process, SIGKILL);
+    (send(process, SIGKILL) == SignalOutcome::refused ? refused : others) = true;
     signal_process(process, SIGCONT);
   }
   kill_timer_.expires_after(kKillAgainAfter);
@@ -252,6 +265,8 @@ void WorkerProcesses::kill_round() {
   });
   reap_orphans();
   check_empty();
+  kill_is_refused_ = killing_ && refused && !others;
+  if (kill_is_refused_) callbacks_.kill_refused();
 }
 
 void WorkerProcesses::watch_empty() {

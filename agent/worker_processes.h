@@ -44,6 +44,10 @@ class WorkerProcesses {
     std::function<void(const WorkerExit&)> exited;
     std::function<void()> empty;  // After watch_empty(), once: no worker and no descendant is left.
     std::function<void(int)> stop_signal;  // TERM, INT or QUIT was sent to this very process.
+    // It runs as another user and may not be signalled. Once for each process.
+    std::function<void(const ProcessEntry&)> refused;
+    // After kill(), again and again: nothing else is left.
+    std::function<void()> kill_refused;
   };
 
   WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks);
@@ -55,6 +59,7 @@ class WorkerProcesses {
 
   void stop(int signal);
   void kill();  // Again and again until nothing is left; `empty` says so if it is watched for.
+  bool kill_is_refused() const { return kill_is_refused_; }  // At the last look.
   void watch_empty();
   void forward(int signal);
   // To one worker; false if it is not running.
@@ -100,7 +105,9 @@ class WorkerProcesses {
   void kill_round();
   void check_empty();
   bool nothing_left() const;
-  void send_to_group(const Worker& worker, int signal) const;
+  void send_to_group(const Worker& worker, int signal);
+  SignalOutcome send(const ProcessEntry& process, int signal);
+  void refuse(const ProcessEntry& process);
 
   boost::asio::io_context& io_;
   Callbacks callbacks_;
@@ -112,10 +119,12 @@ class WorkerProcesses {
   std::set<pid_t> abandoned_helpers_;  // Killed, not yet reaped by anybody; also in helpers_.
   std::set<pid_t> seen_pids_;
   std::set<std::pair<pid_t, uint64_t>>
-      already_signalled_;           // In this stop, outside the workers' groups.
-  std::optional<int> stop_signal_;  // Of the stop under way.
+      already_signalled_;                         // In this stop, outside the workers' groups.
+  std::set<std::pair<pid_t, uint64_t>> refused_;  // Who was said to run as another user.
+  std::optional<int> stop_signal_;                // Of the stop under way.
   bool rest_pending_ = false;
   bool killing_ = false;
+  bool kill_is_refused_ = false;
   bool watching_ = false;
 };
 

@@ -232,6 +232,10 @@ int Front::finish() {
       kill_descendants(foreign_children_, orderly || !reaped ? kShortPatience : kTreePatience);
   for (const ProcessEntry& process : left) {
     if (process.pid == agent_) continue;  // It has been named already.
+    if (process.refused) {
+      if (!orderly) tell(refusal_text(process));  // Else the agent has said so.
+      continue;
+    }
     tell(fmt::format("process {} ({}) cannot be killed (state {}); it may hold a GPU or a mount",
                      process.pid, process.name, process.state));
   }

@@ -77,8 +77,9 @@ struct StuckProcess {
   pid_t pid = 0;
   int rank = -1;  // Of the worker that it is or descends from; -1: unknown.
   std::string name;
-  char state = '?';   // As in /proc/PID/stat; 'D' is uninterruptible sleep.
-  std::string wchan;  // Kernel function that it sleeps in; empty: unknown.
+  char state = '?';                        // As in /proc/PID/stat; 'D' is uninterruptible sleep.
+  std::string wchan;                       // Kernel function that it sleeps in; empty: unknown.
+  std::optional<uid_t> foreign_user = {};  // It runs as this user, and may not be signalled.
 
   friend bool operator==(const StuckProcess&, const StuckProcess&) = default;
 };

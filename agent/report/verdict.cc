@@ -225,6 +225,7 @@ std::string stuck_text(const StuckProcess& process) {
   std::string text = fmt::format("  pid {} ({}", process.pid, clean_line(process.name));
   if (process.rank >= 0) text += fmt::format(", rank {}", process.rank);
   text += ") ";
+  if (process.foreign_user) return text + fmt::format("runs as uid {}\n", *process.foreign_user);
   text += process.state == 'D' ? std::string("in uninterruptible sleep (state D)")
                                : fmt::format("in state {}", process.state);
   if (!process.wchan.empty()) text += " in the kernel's " + clean_line(process.wchan);
@@ -234,10 +235,20 @@ std::string stuck_text(const StuckProcess& process) {
 std::string render_unkillable(const JobReport& report) {
   const size_t count = report.stuck.size();
   const bool one = count == 1;
-  std::string text = fmt::format(
-      "muster: {} {} did not die of SIGKILL and will stay until the kernel lets go; look at the "
-      "disk, file server or GPU that {} for:\n",
-      count, one ? "process" : "processes", one ? "it waits" : "they wait");
+  const auto is_foreign = [](const StuckProcess& process) {
+    return process.foreign_user.has_value();
+  };
+  std::string text;
+  if (count > 0 && std::ranges::all_of(report.stuck, is_foreign)) {
+    text = fmt::format(
+        "muster: {} as another user and could not be stopped; end {} as that user or as root:\n",
+        one ? "1 process runs" : fmt::format("{} processes run", count), one ? "it" : "them");
+  } else {
+    text = fmt::format(
+        "muster: {} {} did not die of SIGKILL and will stay until the kernel lets go; look at the "
+        "disk, file server or GPU that {} for:\n",
+        count, one ? "process" : "processes", one ? "it waits" : "they wait");
+  }
   for (const StuckProcess& process : report.stuck)
     text += stuck_text(process);
   return text + earlier_failure_line(report);

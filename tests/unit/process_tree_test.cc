@@ -106,12 +106,12 @@ TEST(ProcessTree, ASignalReachesOnlyTheProcessThatWasSeen) {
   ASSERT_EQ(tree.size(), 1u);
   ProcessEntry another = tree[0];
   another.start_ticks += 1;  // As if the pid had been given to somebody else meanwhile.
-  EXPECT_FALSE(signal_process(another, SIGKILL));
+  EXPECT_EQ(signal_process(another, SIGKILL), SignalOutcome::gone);
   EXPECT_EQ(kill(child, 0), 0);
-  EXPECT_TRUE(signal_process(tree[0], SIGKILL));
+  EXPECT_EQ(signal_process(tree[0], SIGKILL), SignalOutcome::sent);
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_FALSE(signal_process(tree[0], SIGKILL));  // Gone.
+  EXPECT_EQ(signal_process(tree[0], SIGKILL), SignalOutcome::gone);
 }
 
 }  // namespace

@@ -322,6 +322,22 @@ TEST(RenderEnd, OfUnkillableProcessesNamesEach) {
             "nfs_wait_bit_killable\n");
 }
 
+TEST(VerdictEnd, NamesWhoMayNotBeSignalled) {
+  JobReport report;
+  report.end = JobEnd::unkillable;
+  report.stuck = {{77, -1, "sudo", 'S', "", 0}};
+  EXPECT_EQ(render_end(report, {}),
+            "muster: 1 process runs as another user and could not be stopped; end it as that user "
+            "or as root:\n"
+            "  pid 77 (sudo) runs as uid 0\n");
+  report.stuck.push_back({78, -1, "dd", 'D', ""});
+  EXPECT_EQ(render_end(report, {}),
+            "muster: 2 processes did not die of SIGKILL and will stay until the kernel lets go; "
+            "look at the disk, file server or GPU that they wait for:\n"
+            "  pid 77 (sudo) runs as uid 0\n"
+            "  pid 78 (dd) in uninterruptible sleep (state D)\n");
+}
+
 TEST(RenderRestart, IsOneLine) {
   const WorkerFailure culprit = sample_failure(1, ExitStatus::exited(3));
   const Cause cause = cause_of(culprit, {});

@@ -163,6 +163,10 @@ const std::vector<EventCase> kEvents = {
       kKill + "[]}",
       "Kill{attempt 0} | ReportStopping{attempt 0, requested, SIGTERM, give up in 30 s, live []}",
       "-", "Finish{stopped, 2 attempts, 1 restarts, SIGKILL}", ""}},
+     {"KillRefused",
+      [](int a) { return group::KillRefused{a}; },
+      {"!", "-", "-", "-", "-", "-", "Finish{unkillable, 1 attempts, 0 restarts, stopped for failure}",
+       "-", ""}},
     {"Suspend",
      [](int) { return group::Suspend{}; },
      {"-", "-", "SuspendWorkers{attempt 0}", "SuspendWorkers{attempt 0}",
@@ -221,7 +225,7 @@ TEST(WorkerGroupTable, EveryCellIsAsTheTableSays) {
       }
     }
   }
-  EXPECT_EQ(cells, 153);
+  EXPECT_EQ(cells, 161);
 }
 
 TEST(WorkerGroupTableDeathTest, EveryImpossibleCellEndsTheProgram) {
