@@ -55,7 +55,8 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       probe_(io_, processes_),
       run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
       null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),
-      coordinated_(is_coordinated(spec_.rendezvous)) {}
+      coordinated_(is_coordinated(spec_.rendezvous)),
+      names_(io_) {}
 
 std::string AgentLoop::lookup(std::string_view name) const {
   const auto it = environment_.find(std::string(name));

@@ -37,6 +37,7 @@
 #include "rendezvous/backends/meeting.h"
 #include "rendezvous/net/drive.h"
 #include "rendezvous/net/interface_choice.h"
+#include "rendezvous/net/resolve.h"
 
 namespace muster {
 
@@ -132,6 +133,8 @@ class AgentLoop {
   void tell_evidence(membership::Epoch epoch);
   void say_job_restart();
   void on_round(const membership::Round& round);
+  void look_up_own_name();
+  void when_own_name_is_known(std::function<void()> next);
   void export_interface();
   void on_stop_order(const member::StopWorkers& stop);
   void on_leave_announced();
@@ -201,6 +204,10 @@ class AgentLoop {
   std::optional<group::RequestRound> wanted_round_;
   bool opening_round_ = false;  // A round has formed and its streams are being opened;
   bool round_dropped_ = false;  // it was ended meanwhile.
+  Resolver names_;
+  bool own_name_is_known_ = true;  // Or nobody asks.
+  std::string own_name_fault_;
+  std::function<void()> after_own_name_;
   std::optional<InterfaceExport> interface_export_;
   bool never_again_ = false;  // The failure that follows is one that no restart can help.
   std::optional<int> leaving_signal_;

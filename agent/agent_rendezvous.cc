@@ -2,7 +2,9 @@
 // and what the others decide is done here. A node that stands alone goes the same way; its Meeting
 // only opens a store.
 #include <algorithm>
+#include <chrono>
 #include <utility>
+#include <vector>
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
@@ -17,6 +19,12 @@
 #include "rendezvous/net/interfaces.h"
 
 namespace muster {
+
+namespace {
+
+constexpr auto kOwnNamePatience = std::chrono::seconds(1);
+
+}  // namespace
 
 // ---- opening
 
@@ -52,6 +60,7 @@ bool AgentLoop::open_meeting(const std::string& token) {
     return false;
   }
   meeting_ = std::move(*meeting);
+  look_up_own_name();
   return true;
 }
 
@@ -111,11 +120,13 @@ void AgentLoop::on_round(const membership::Round& round) {
   if (!wanted_round_ || group_->finished()) return;
   job_round_ = round;
   opening_round_ = true;
-  export_interface();
-  // The output of the old attempt may still be on its way to a slow disk.
-  when_drained([this, request = *std::exchange(wanted_round_, std::nullopt)] {
-    say_job_restart();
-    open_round(request);
+  when_own_name_is_known([this, request = *std::exchange(wanted_round_, std::nullopt)] {
+    export_interface();
+    // The output of the old attempt may still be on its way to a slow disk.
+    when_drained([this, request] {
+      say_job_restart();
+      open_round(request);
+    });
   });
 }
 
@@ -130,6 +141,31 @@ void AgentLoop::say_job_restart() {
   if (!line.empty()) say(line);
 }
 
+// While the nodes meet, so that it costs no time. A name server that does not answer is not waited
+// for: to name the interface that reaches the others is right in any case.
+void AgentLoop::look_up_own_name() {
+  if (!coordinated_ || !spec_.rendezvous.export_iface ||
+      environment_.contains(std::string(env::kGlooSocketIfname))) {
+    return;
+  }
+  own_name_is_known_ = false;
+  names_.resolve(
+      own_hostname(), 0, std::chrono::steady_clock::now() + kOwnNamePatience,
+      [this](const NetResult<std::vector<SocketAddress>>& answer) {
+        std::vector<IpAddress> leads_to;
+        for (const SocketAddress& address : answer ? *answer : std::vector<SocketAddress>())
+          leads_to.push_back(address.ip);
+        own_name_fault_ = own_name_fault(own_hostname(), leads_to, read_interfaces());
+        own_name_is_known_ = true;
+        if (const auto next = std::exchange(after_own_name_, nullptr)) next();
+      });
+}
+
+void AgentLoop::when_own_name_is_known(std::function<void()> next) {
+  if (own_name_is_known_) return next();
+  after_own_name_ = std::move(next);
+}
+
 // Once, when it is known which of our addresses reaches the others.
 void AgentLoop::export_interface() {
   const RendezvousSpec& rendezvous = spec_.rendezvous;
@@ -142,6 +178,7 @@ void AgentLoop::export_interface() {
   question.wanted = rendezvous.iface;
   question.gloo_is_set = environment_.contains(std::string(env::kGlooSocketIfname));
   question.nccl_is_set = environment_.contains(std::string(env::kNcclSocketIfname));
+  question.own_name_fault = own_name_fault_;
   interface_export_ = choose_interface_export(question);
   if (interface_export_ && !interface_export_->note.empty()) say(interface_export_->note);
 }

@@ -231,7 +231,7 @@ void add_network_options(Table& table) {
                 "Network interface that reaches the other nodes.", kOwn);
   section.flag("--no-iface-env",
                "Do not set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME for the workers where there "
-               "are several interfaces.",
+               "are several interfaces or the machine's own name leads to loopback.",
                kOwn);
   section.value("--worker-port", "PORT", "the port of the endpoint",
                 "A port of its own for the workers' store (MASTER_PORT).", kOwn);

@@ -23,10 +23,13 @@ std::string export_note(const InterfaceExport& chosen, const InterfaceQuestion& 
   std::vector<std::string> settings;
   if (chosen.gloo) settings.push_back("GLOO_SOCKET_IFNAME=" + *chosen.gloo);
   if (chosen.nccl) settings.push_back("NCCL_SOCKET_IFNAME=" + *chosen.nccl);
-  const std::string why =
-      question.wanted ? "as --iface asks"
-                      : fmt::format("{} reaches the other nodes; {} {} there too", name,
-                                    fmt::join(others, ", "), others.size() == 1 ? "is" : "are");
+  std::string why = fmt::format("{} reaches the other nodes; {} {} there too", name,
+                                fmt::join(others, ", "), others.size() == 1 ? "is" : "are");
+  if (question.wanted) {
+    why = "as --iface asks";
+  } else if (others.empty()) {
+    why = fmt::format("{} reaches the other nodes; {}", name, question.own_name_fault);
+  }
   return fmt::format("workers get {} ({}); --no-iface-env stops this", fmt::join(settings, " "),
                      why);
 }
@@ -48,6 +51,17 @@ bool is_candidate(const Interface& interface) {
                      [](const IpAddress& address) { return !address.is_link_local(); });
 }
 
+std::string own_name_fault(const std::string& name, const std::vector<IpAddress>& leads_to,
+                           const std::vector<Interface>& interfaces) {
+  for (const IpAddress& address : leads_to) {
+    const bool ours = address.is_loopback() || !interface_with(interfaces, address).empty();
+    if (!ours) continue;  // Gloo cannot listen there, and goes on to the next.
+    if (!address.is_loopback()) return "";
+    return fmt::format("this machine's own name, {}, leads to {}", name, address.to_string());
+  }
+  return fmt::format("this machine's own name, {}, leads to none of its addresses", name);
+}
+
 std::optional<InterfaceExport> choose_interface_export(const InterfaceQuestion& question) {
   if (question.gloo_is_set && question.nccl_is_set) return std::nullopt;
   const std::string name =
@@ -58,11 +72,14 @@ std::optional<InterfaceExport> choose_interface_export(const InterfaceQuestion& 
   }
   if (!question.wanted) {
     const bool peers_are_here = name.empty() || question.towards_peers.is_loopback();
-    if (peers_are_here || others.empty()) return std::nullopt;
+    if (peers_are_here) return std::nullopt;
+    if (others.empty() && (question.own_name_fault.empty() || question.gloo_is_set))
+      return std::nullopt;
   }
+  const bool no_choice = !question.wanted && others.empty();  // NCCL finds the only one by itself.
   InterfaceExport chosen;
   if (!question.gloo_is_set) chosen.gloo = name;
-  if (!question.nccl_is_set) chosen.nccl = "=" + name;
+  if (!question.nccl_is_set && !no_choice) chosen.nccl = "=" + name;
   chosen.note = export_note(chosen, question, name, others);
   return chosen;
 }

@@ -1,6 +1,8 @@
 // Which network interface the workers' own libraries should use, and whether to tell them. Gloo and
 // NCCL pick one by guess when a machine has several, and often pick one that does not reach the
-// peers. Pure: interfaces.h reads what this decides on.
+// peers. Gloo takes the one that the machine's own name leads to, which on Debian is loopback
+// (127.0.1.1 in /etc/hosts), and loopback where the name leads nowhere. Pure: interfaces.h reads
+// what this decides on.
 #pragma once
 
 #include <optional>
@@ -34,7 +36,13 @@ struct InterfaceQuestion {
   std::optional<std::string> wanted;  // --iface
   bool gloo_is_set = false;           // GLOO_SOCKET_IFNAME is in the environment
   bool nccl_is_set = false;           // NCCL_SOCKET_IFNAME is
+  std::string own_name_fault;         // of own_name_fault()
 };
+
+// "this machine's own name, node1, leads to 127.0.1.1": why the other nodes cannot come back to
+// where Gloo would listen. Empty where they can. `leads_to` is in the resolver's order.
+std::string own_name_fault(const std::string& name, const std::vector<IpAddress>& leads_to,
+                           const std::vector<Interface>& interfaces);
 
 // What to add to the workers' environment; `note` is the one line that says so.
 struct InterfaceExport {
@@ -44,8 +52,8 @@ struct InterfaceExport {
   friend bool operator==(const InterfaceExport&, const InterfaceExport&) = default;
 };
 
-// Nothing where there is one candidate only and none was asked for, where both are set, or where
-// the peers are on this machine.
+// Nothing where both are set or the peers are on this machine, nor, unless one was asked for, where
+// there is one candidate only; but Gloo is told of that one if the machine's own name misleads it.
 std::optional<InterfaceExport> choose_interface_export(const InterfaceQuestion& question);
 
 }  // namespace muster

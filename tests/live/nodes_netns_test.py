@@ -335,6 +335,9 @@ class TheStore(NetnsTest):
 
 
 class RealTorch(NetnsTest):
+    def own_names(self):
+        pass  # As they are.
+
     def torch_program(self, text):
         python = os.path.join(TORCH, "bin", "python")
         if not os.access(python, os.X_OK):
@@ -344,6 +347,7 @@ class RealTorch(NetnsTest):
     def sums(self, start, **cluster):
         program = self.torch_program(ALL_REDUCE)
         self.make(2, **cluster)
+        self.own_names()
         jobs = [start(i, program) for i in (1, 2)]
         for job in jobs:
             self.assert_exit(job, 0, 240)
@@ -354,6 +358,22 @@ class RealTorch(NetnsTest):
 
     def test_gloo_over_static_nodes_with_ipv6_alone(self):
         self.assertEqual(self.sums(lambda i, p: self.static(i, 2, program=p), ipv6=True), ["sum 3 of 2"] * 2)
+
+    def test_gloo_on_machines_whose_own_names_mean_loopback(self):
+        self.own_names = self.cluster_names_mean_loopback
+        self.assertEqual(self.sums(lambda i, p: self.c10d(i, 2, program=p)), ["sum 3 of 2"] * 2)
+
+    def test_gloo_on_machines_whose_own_names_mean_nothing(self):
+        self.own_names = self.cluster_names_mean_nothing
+        self.assertEqual(self.sums(lambda i, p: self.c10d(i, 2, endpoint="10.99.0.1", program=p)), ["sum 3 of 2"] * 2)
+
+    def cluster_names_mean_loopback(self):
+        for i in (1, 2):
+            self.cluster.own_name_is_loopback(i)
+
+    def cluster_names_mean_nothing(self):
+        for i in (1, 2):
+            self.cluster.forget_names(i)
 
     def test_gloo_takes_the_interface_that_reaches_the_peers(self):
         self.assertEqual(self.sums(lambda i, p: self.c10d(i, 2, program=p), two_nics=True), ["sum 3 of 2"] * 2)

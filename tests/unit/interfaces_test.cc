@@ -49,6 +49,37 @@ TEST(InterfaceChoice, ExportsNothingWhereThereIsNoChoice) {
   EXPECT_EQ(choose_interface_export(question), std::nullopt);
 }
 
+TEST(InterfaceChoice, TellsGlooOfTheOnlyInterfaceWhereTheMachinesOwnNameMisleadsIt) {
+  InterfaceQuestion question = two_nics();
+  question.interfaces.pop_back();
+  question.own_name_fault = "this machine's own name, node1, leads to 127.0.1.1";
+  EXPECT_EQ(choose_interface_export(question),
+            (InterfaceExport{"eth0", std::nullopt,
+                             "workers get GLOO_SOCKET_IFNAME=eth0 (eth0 reaches the other nodes; "
+                             "this machine's own name, node1, leads to 127.0.1.1); "
+                             "--no-iface-env stops this"}));
+  question.gloo_is_set = true;
+  EXPECT_EQ(choose_interface_export(question), std::nullopt);
+  question.gloo_is_set = false;
+  question.towards_peers = ip("127.0.0.1");
+  EXPECT_EQ(choose_interface_export(question), std::nullopt);
+}
+
+TEST(InterfaceChoice, FindsNoFaultInANameThatLeadsToAnAddressWhichOthersReach) {
+  const std::vector<Interface> machine{make("lo", {ip("127.0.0.1"), ip("::1")}),
+                                       make("eth0", {ip("10.0.0.1"), ip("fd00::1")})};
+  EXPECT_EQ(own_name_fault("n", {ip("10.0.0.1")}, machine), "");
+  EXPECT_EQ(own_name_fault("n", {ip("fd00::1"), ip("127.0.1.1")}, machine), "");
+  EXPECT_EQ(own_name_fault("n", {ip("192.0.2.1"), ip("10.0.0.1")}, machine), "");
+  EXPECT_EQ(own_name_fault("n", {ip("127.0.1.1"), ip("10.0.0.1")}, machine),
+            "this machine's own name, n, leads to 127.0.1.1");
+  EXPECT_EQ(own_name_fault("n", {ip("::1")}, machine), "this machine's own name, n, leads to ::1");
+  EXPECT_EQ(own_name_fault("n", {ip("192.0.2.1")}, machine),
+            "this machine's own name, n, leads to none of its addresses");
+  EXPECT_EQ(own_name_fault("n", {}, machine),
+            "this machine's own name, n, leads to none of its addresses");
+}
+
 TEST(InterfaceChoice, DoesNotCountPlumbingNorInterfacesThatAreDown) {
   InterfaceQuestion question = two_nics();
   question.interfaces.pop_back();

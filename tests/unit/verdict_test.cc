@@ -322,7 +322,7 @@ TEST(RenderEnd, OfUnkillableProcessesNamesEach) {
             "nfs_wait_bit_killable\n");
 }
 
-TEST(VerdictEnd, NamesWhoMayNotBeSignalled) {
+TEST(RenderEnd, NamesWhoMayNotBeSignalled) {
   JobReport report;
   report.end = JobEnd::unkillable;
   report.stuck = {{77, -1, "sudo", 'S', "", 0}};
