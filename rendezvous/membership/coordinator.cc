@@ -1,10 +1,13 @@
 #include "rendezvous/membership/coordinator.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "rendezvous/membership/agent_session.h"
 #include "rendezvous/membership/hosted_job.h"
+#include "rendezvous/membership/membership_text.h"
 #include "rendezvous/membership/store_probe.h"
 
 namespace muster {
@@ -21,6 +24,8 @@ constexpr size_t kEarlyStoreClientsSaid = 8;
 constexpr auto kForsakenAfter = std::chrono::seconds(3);
 constexpr auto kSayStayingAfter = std::chrono::seconds(3);
 constexpr auto kIdleLook = std::chrono::milliseconds(50);
+constexpr auto kNeighbourLook = std::chrono::seconds(1);
+constexpr size_t kNeighboursNamed = 3;
 
 bool is_loopback_only(const std::vector<SocketAddress>& endpoints) {
   for (const SocketAddress& endpoint : endpoints) {
@@ -37,7 +42,8 @@ Coordinator::Coordinator(boost::asio::io_context& io, std::unique_ptr<Listener> 
       listener_(std::move(listener)),
       options_(std::move(options)),
       handshake_timer_(io),
-      idle_timer_(io) {
+      idle_timer_(io),
+      neighbour_timer_(io) {
   if (options_.multi_node && options_.token.empty() &&
       !is_loopback_only(listener_->local_endpoints())) {
     say(
@@ -99,6 +105,7 @@ void Coordinator::on_joined(membership::ConnectionId id, const membership::Join&
   }
   ++counters_.joined;
   job->on_joined(id, join, session->peer());
+  look_at_neighbours();
 }
 
 void Coordinator::on_closed(membership::ConnectionId id, const std::string& why, bool refused) {
@@ -203,6 +210,44 @@ void Coordinator::on_finished(const std::string& id) {
     }
   }
   if (idle_) look_if_idle();
+}
+
+// Several jobs may well meet at one endpoint, and each may wait for a while. But the nodes of one
+// job that were given different ids look the same, and would wait without a hint.
+void Coordinator::look_at_neighbours() {
+  if (jobs_.size() < 2 || std::exchange(looking_at_neighbours_, true)) return;
+  neighbour_timer_.expires_after(kNeighbourLook);
+  neighbour_timer_.async_wait([this](boost::system::error_code error) {
+    if (error) return;
+    looking_at_neighbours_ = false;
+    bool any = false;
+    for (const auto& [id, job] : jobs_) {
+      any = any || job->waits_for_nodes() || job->connections() > 0;
+      if (job->waits_for_nodes()) job->on_neighbours(neighbours_of(id));
+    }
+    if (any) look_at_neighbours();
+  });
+}
+
+// "; another job, 'b', waits here, too, ...", or nothing.
+std::string Coordinator::neighbours_of(const std::string& id) const {
+  std::string others;
+  size_t count = 0;
+  for (const auto& [other, job] : jobs_) {
+    if (other == id || !job->waits_for_nodes() || ++count > kNeighboursNamed) continue;
+    const std::vector<membership::NodeLine> nodes = job->nodes();
+    const std::string host = nodes.empty() ? "" : membership::quiet_name(nodes.front().host);
+    others +=
+        fmt::format("{}'{}' (on {}{})", others.empty() ? "" : ", ", membership::quiet_name(other),
+                    host, nodes.size() > 1 ? fmt::format(" and {} more", nodes.size() - 1) : "");
+  }
+  if (count == 0) return "";
+  if (count > kNeighboursNamed) others += fmt::format(" and {} more", count - kNeighboursNamed);
+  return fmt::format(
+      "; {} {} here as well, and this is job '{}': nodes of one job need the same "
+      "--rdzv-id",
+      count == 1 ? "job " + others : "jobs " + others, count == 1 ? "waits" : "wait",
+      membership::quiet_name(id));
 }
 
 // ---- handshakes

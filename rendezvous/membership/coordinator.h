@@ -92,6 +92,8 @@ class Coordinator {
   HostedJob* find_job(const std::string& id);
   HostedJob* make_job(const std::string& id);
   void on_finished(const std::string& id);
+  void look_at_neighbours();
+  std::string neighbours_of(const std::string& id) const;
   void arm_handshakes();
   void expire_handshakes();
   void look_if_idle();
@@ -112,6 +114,8 @@ class Coordinator {
   bool handshakes_armed_ = false;
   boost::asio::steady_timer handshake_timer_;
   boost::asio::steady_timer idle_timer_;
+  boost::asio::steady_timer neighbour_timer_;
+  bool looking_at_neighbours_ = false;
   std::function<void()> idle_;
   SteadyTime closing_since_{};
   bool said_staying_ = false;

@@ -72,6 +72,16 @@ bool HostedJob::has_others(std::chrono::steady_clock::time_point since) const {
   return !others_.empty() || others_until_ > since;
 }
 
+bool HostedJob::waits_for_nodes() const {
+  return machine_.waits_for_nodes(to_instant(std::chrono::steady_clock::now()));
+}
+
+void HostedJob::on_neighbours(std::string text) {
+  if (text == neighbours_) return;
+  neighbours_ = text;
+  drive_.post(membership::Neighbours{std::move(text)});
+}
+
 std::string HostedJob::status() const {
   return machine_.status(to_instant(std::chrono::steady_clock::now()));
 }

@@ -44,6 +44,10 @@ class HostedJob {
   void on_message(membership::ConnectionId connection, const membership::AgentMessage& message);
   void on_disconnected(membership::ConnectionId connection);
 
+  // See Membership: whether its nodes are told that some are missing, and of other jobs.
+  bool waits_for_nodes() const;
+  void on_neighbours(std::string text);
+
   JobStore& store() { return store_; }
   bool is_finished() const { return finished_; }
   // Agents of other processes that are connected now, or were until `since`.
@@ -81,6 +85,7 @@ class HostedJob {
   std::set<membership::ConnectionId> others_;  // Those of other processes.
   std::map<membership::ConnectionId, Curiosity> curious_;
   std::chrono::steady_clock::time_point others_until_{};
+  std::string neighbours_;  // Told last.
   bool finished_ = false;
 };
 

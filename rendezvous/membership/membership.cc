@@ -34,6 +34,7 @@ Membership::Membership(const Options& options) : options_(options) {
 //   lost              it goes        stop          stop           over               finished?
 // StoreOpened         -              Round to all  -              -                  -
 // StoreFailed         -              end           -              -                  -
+// Neighbours          tell all       -             -              -                  -
 // Tick                last call,     leases        leases         leases             leases, close
 //                     time-out,                                                      the store
 //                     status, leases
@@ -137,6 +138,12 @@ void Membership::on(const StoreFailed& event) {
   store_ = 0;
   end(EndWhy::timeout, event.error.code,
       fmt::format("the store of epoch {} could not be opened: {}", epoch_, event.error.message));
+}
+
+void Membership::on(const Neighbours& event) {
+  const bool news = event.text != neighbours_ && !event.text.empty();
+  neighbours_ = event.text;
+  if (news && stage_ == Stage::forming && !nodes_.empty()) tell_waiting();
 }
 
 void Membership::on(const Tick&) {

@@ -98,6 +98,12 @@ struct StoreFailed {
   Error error;
   friend bool operator==(const StoreFailed&, const StoreFailed&) = default;
 };
+// What is to be said about the other jobs that wait at this host, since a node that was given
+// another job id waits as a job of its own. Empty: there are none.
+struct Neighbours {
+  std::string text;
+  friend bool operator==(const Neighbours&, const Neighbours&) = default;
+};
 struct Tick {
   friend bool operator==(const Tick&, const Tick&) = default;
 };
@@ -142,7 +148,7 @@ class Membership {
  public:
   using Event = std::variant<membership::Joined, membership::Reported, membership::Parted,
                              membership::Disconnected, membership::StoreOpened,
-                             membership::StoreFailed, membership::Tick>;
+                             membership::StoreFailed, membership::Neighbours, membership::Tick>;
   using Effect = std::variant<membership::Send, membership::Hangup, membership::OpenStore,
                               membership::CloseStore, membership::Finished, membership::Note>;
 
@@ -178,6 +184,9 @@ class Membership {
     if (judgement_) return judgement_->verdict.rank;
     return failure_ ? std::optional(failure_->failure.rank) : std::nullopt;
   }
+
+  // Whether nodes have been missing for so long that those who wait are told.
+  bool waits_for_nodes(Instant now) const;
 
   // One line for people: "epoch 3 runs on 4 nodes", "2 of 4 nodes; missing: node rank 2, 3; ...".
   std::string status(Instant now) const;
@@ -252,6 +261,7 @@ class Membership {
   void on(const membership::Disconnected& event);
   void on(const membership::StoreOpened& event);
   void on(const membership::StoreFailed& event);
+  void on(const membership::Neighbours& event);
   void on(const membership::Tick& event);
   void settle();
 
@@ -362,6 +372,8 @@ class Membership {
 
   // While forming.
   bool after_stop_ = false;
+  Instant forming_since_{};
+  std::string neighbours_;
   Instant join_by_ = kNever;
   Instant last_call_ = kNever;  // kNever: none, or it is over.
   bool last_call_over_ = false;

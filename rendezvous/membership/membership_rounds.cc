@@ -20,6 +20,7 @@ void Membership::begin_forming(bool after_stop) {
   after_stop_ = after_stop;
   failure_.reset();
   departure_.reset();
+  forming_since_ = now_;
   join_by_ = instant_after(now_, job_->join_timeout);
   last_call_ = kNever;
   last_call_over_ = false;
@@ -46,7 +47,7 @@ void Membership::try_form() {
   end(EndWhy::timeout, ExitCode::rendezvous,
       fmt::format("the nodes did not meet within {}: {}; see what keeps the missing ones, or raise "
                   "the join time-out",
-                  whole_seconds(job_->join_timeout), who_text()));
+                  whole_seconds(job_->join_timeout), who_text() + neighbours_));
 }
 
 // Who is in the round: the members of the last one first, then the host's own agent, then in the

@@ -83,8 +83,13 @@ std::string Membership::status(Instant now) const {
                      nodes_text(static_cast<int>(nodes_.size())));
 }
 
+bool Membership::waits_for_nodes(Instant now) const {
+  return stage_ == Stage::forming && !nodes_.empty() &&
+         now - forming_since_ >= options_.first_status;
+}
+
 std::string Membership::forming_text(Instant now) const {
-  return who_text() + "; " + what_comes_text(now);
+  return who_text() + neighbours_ + "; " + what_comes_text(now);
 }
 
 std::string Membership::who_text() const {

@@ -79,6 +79,21 @@ class Meeting(NodesTest):
         for job in one + two:
             self.assert_exit(job, 0)
 
+    def test_nodes_with_different_job_ids_are_told_of_each_other_however_long_one_waits(self):
+        first = self.elastic("a", 2, "--rdzv-id", "exp7")
+        wait_for(lambda: first.stderr().count("1 of 2 nodes") >= 2, "it waits, and is told so less and less often")
+        second = self.elastic("b", 2, "--rdzv-id", "exp8")
+        for job, own, other in ((second, "exp8", "exp7"), (first, "exp7", "exp8")):
+            wait_for(lambda: f"; job '{other}' (on {os.uname().nodename}) waits here as well, and this is job '{own}': nodes "
+                             f"of one job need the same --rdzv-id; gives up in" in job.stderr(), f"{own} hears of {other}")
+        late = self.elastic("c", 2, "--rdzv-id", "exp7")
+        self.assert_world(self.wait_starts(2), 2, 2, restart=0)
+        second.signal(signal.SIGTERM)
+        self.assert_exit(second, 143)
+        self.order("done")
+        for job in (first, late):
+            self.assert_exit(job, 0)
+
     def test_nodes_meet_by_a_file(self):
         place = self.path("meet")
         for turn in range(2):  # The second job finds what the first has left.

@@ -98,6 +98,7 @@ class MembershipPromises {
   void heard(Instant now, const membership::Disconnected& event);
   void heard(Instant, const membership::StoreOpened&) {}
   void heard(Instant, const membership::StoreFailed&) {}
+  void heard(Instant, const membership::Neighbours&) {}
   void heard(Instant, const membership::Tick&) {}
 
   void asked(Instant now, const membership::Send& effect);

@@ -311,6 +311,34 @@ TEST(EndpointMeeting, AKilledHostIsFollowedByAnotherAgentWithAHigherEpoch) {
   }
 }
 
+TEST(EndpointMeeting, NodesThatWereGivenDifferentIdsAreToldOfEachOther) {
+  boost::asio::io_context loop;
+  MeetingOptions options = endpoint_options(free_port(), 2, 2);
+  Agents agents;
+  for (const std::string name : {"a", "b"}) {
+    options.job_id = "exp-" + name;
+    options.join.host_name = "node-" + name;
+    agents.push_back(std::make_unique<TestAgent>(loop, options));
+    agents.back()->meeting().ready();
+  }
+  const auto told = [&](size_t agent, const std::string& text) {
+    return run_until(loop, [&] { return agents[agent]->has_said(text); });
+  };
+  EXPECT_TRUE(told(0,
+                   "job 'exp-b' (on node-b) waits here as well, and this is job 'exp-a': nodes "
+                   "of one job need the same --rdzv-id"));
+  EXPECT_TRUE(told(1,
+                   "job 'exp-a' (on node-a) waits here as well, and this is job 'exp-b': nodes "
+                   "of one job need the same --rdzv-id"));
+  // Both were meant: the others come.
+  for (const std::string name : {"a", "b"}) {
+    options.job_id = "exp-" + name;
+    agents.push_back(std::make_unique<TestAgent>(loop, options));
+    agents.back()->meeting().ready();
+  }
+  EXPECT_TRUE(all_have_rounds(loop, agents, 1));
+}
+
 TEST(EndpointMeeting, TwoJobsOnOneEndpointAreKeptApartAndTheHostStaysForTheOther) {
   boost::asio::io_context loop;
   const int port = free_port();

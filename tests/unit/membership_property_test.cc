@@ -42,7 +42,9 @@ class AnyHost {
   // One of the things that could happen next, picked by three drawn numbers.
   void act(unsigned what, unsigned who, unsigned how) {
     Agent& agent = agents_[who % agents_.size()];
-    switch (what % 8) {
+    switch (what % 9) {
+      case 8:
+        return say(Neighbours{how % 2 == 0 ? "" : "; another job waits"});
       case 0:
         return join(who % agents_.size());
       case 1:

@@ -109,6 +109,32 @@ TEST(Membership, WithoutALastCallFormsAtOnceWithTheFewest) {
   EXPECT_EQ(m.ready("b"), "OpenStore{1, 10.0.1.a 10.0.1.b}");
 }
 
+TEST(Membership, OfOtherJobsThatWaitItTellsOnceAtOnceAndThenWithWhatItWaitsFor) {
+  MembershipDriver m(2, 2);
+  m.job.join_timeout = seconds{5};
+  m.join("a");
+  m.ready("a");
+  EXPECT_FALSE(m.machine().waits_for_nodes(m.now()));
+  m.live(seconds{3}, {"a"});
+  EXPECT_TRUE(m.machine().waits_for_nodes(m.now()));
+  const Neighbours others{"; job 'b' waits here as well"};
+  EXPECT_EQ(m.hear(others),
+            "a: Wait{\"1 of 2 nodes; here: a; job 'b' waits here as well; gives up in 2 s\"}");
+  EXPECT_EQ(m.hear(others), "");
+  EXPECT_THAT(m.live(seconds{2}, {"a"}),
+              HasSubstr("here: a; job 'b' waits here as well; see what keeps the missing ones"));
+  EXPECT_FALSE(m.machine().waits_for_nodes(m.now()));
+}
+
+TEST(Membership, OfOtherJobsThatDoNotWaitAnyMoreItIsSilent) {
+  MembershipDriver m(2, 2);
+  m.join("a");
+  m.ready("a");
+  m.hear(Neighbours{"; job 'b' waits here as well"});
+  EXPECT_EQ(m.hear(Neighbours{}), "");
+  EXPECT_EQ(m.status(), "1 of 2 nodes; here: a; gives up in 600 s");
+}
+
 TEST(Membership, WhoIsConnectedAndNotReadyDoesNotCount) {
   MembershipDriver m(2, 2);
   m.join("a");
