@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/cannot_start.h"
 #include "agent/node_setup.h"
 #include "agent/placement/nvml.h"
 #include "agent/spawn.h"
@@ -73,7 +74,11 @@ int launch(const ParsedCommandLine& line, const Environment& environment) {
   if (!descriptor_limit) return complain(descriptor_limit.error());
   const Result<Command> command =
       resolve_command(spec, {environment, *cwd, directory_of_this_executable()});
-  if (!command) return complain(command.error());
+  if (!command) {
+    const int code = complain(command.error());
+    tell_that_it_cannot_start(spec, command.error());
+    return code;
+  }
 
   AgentInput input;
   input.spec = spec;

@@ -312,6 +312,7 @@ std::string Coordinator::who_needs_us(SteadyTime now) const {
   size_t agents = 0;
   std::string name;
   for (const auto& [id, job] : jobs_) {
+    if (job->has_untold()) return "the other nodes know that the job cannot start";
     if (job->is_finished() || !job->has_others(now - kForsakenAfter)) continue;
     ++jobs;
     agents += job->connections();

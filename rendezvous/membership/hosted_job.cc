@@ -72,6 +72,10 @@ bool HostedJob::has_others(std::chrono::steady_clock::time_point since) const {
   return !others_.empty() || others_until_ > since;
 }
 
+bool HostedJob::has_untold() const {
+  return machine_.has_untold(to_instant(std::chrono::steady_clock::now()));
+}
+
 bool HostedJob::waits_for_nodes() const {
   return machine_.waits_for_nodes(to_instant(std::chrono::steady_clock::now()));
 }

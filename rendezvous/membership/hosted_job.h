@@ -46,6 +46,7 @@ class HostedJob {
 
   // See Membership: whether its nodes are told that some are missing, and of other jobs.
   bool waits_for_nodes() const;
+  bool has_untold() const;  // See Membership.
   void on_neighbours(std::string text);
 
   JobStore& store() { return store_; }

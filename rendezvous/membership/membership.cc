@@ -28,6 +28,7 @@ Membership::Membership(const Options& options) : options_(options) {
 // Reported ready [5]  form?          join? [6]     join? [6]      over? [7]          -
 //   running, done     stop it [8]    stop it [8]   all done?      stop it [8]        -
 //   failure           -              -             stop           detail [9]         -
+//   cannot start      end [10]       refused       refused        refused            -
 //   leaving           it goes        stop          stop           over if reaped     -
 // Parted              it goes        stop          stop           over               finished?
 // Disconnected        grace          grace         grace          grace              grace
@@ -47,7 +48,8 @@ Membership::Membership(const Options& options) : options_(options) {
 // epoch are gone: it gave the round up, which counts like a loss. [6] A newcomer: a new round where
 // there is room and budget, else it is a spare. [7] When nobody is left to wait for, the epoch is
 // concluded: a new round or the end. [8] Unless it is of this epoch. [9] Of the first failure; a
-// final one takes its place.
+// final one takes its place. [10] Where the job needs this very node: the host's own, or one of a
+// fixed number without spares; else refused, and those who wait are told.
 void Membership::step(Instant now, const Event& event, std::vector<Effect>& out) {
   now_ = now;
   out_ = &out;
@@ -99,6 +101,7 @@ void Membership::on(const Reported& event) {
     seen_epoch_ = std::max(seen_epoch_, event.report.epoch);
     recount(*node);
     if (stage_ != Stage::ended) {
+      if (is_unfit(*node, event.report)) return take_unfit(*node, *event.report.failure);
       take_evidence(*node, event.report);
       take_failure(*node, event.report);
       take_phase(*node);
@@ -115,6 +118,7 @@ void Membership::on(const Parted& event) {
   const bool in_epoch = node->member && (stage_ == Stage::opening || stage_ == Stage::running);
   if (stage_ != Stage::ended && !node->left)
     depart(*node, StopWhy::left, name_of(*node) + " has left");
+  told_ += stage_ == Stage::ended;
   drop(*node, true);
   if (in_epoch && stage_ != Stage::ended) begin_stop(StopWhy::left, departure_->text);
 }
@@ -124,6 +128,7 @@ void Membership::on(const Disconnected& event) {
   if (!node) return;
   detach(*node);
   const bool told = stage_ == Stage::ended && node->report.order >= node->order_sequence;
+  told_ += told;
   if (told || (node->left && node->report.reaped)) drop(*node, false);
 }
 

@@ -164,6 +164,9 @@ class Membership {
     // A Tick that comes later than this after its deadline says that we ourselves stood still:
     // every lease is renewed once before anybody is called lost.
     Duration jump = std::chrono::seconds{1};
+    // A job that cannot start for what one node lacks stays at its host for nodes that come later,
+    // until all have been told, but no longer than this.
+    Duration tell_linger = std::chrono::seconds{10};
     // After a success the store stays open for the last clients until every agent has said goodbye,
     // but no longer than this.
     Duration store_linger = std::chrono::seconds{1};
@@ -187,6 +190,9 @@ class Membership {
 
   // Whether nodes have been missing for so long that those who wait are told.
   bool waits_for_nodes(Instant now) const;
+
+  // Whether nodes may still come that have to be told why the job cannot start.
+  bool has_untold(Instant now) const;
 
   // One line for people: "epoch 3 runs on 4 nodes", "2 of 4 nodes; missing: node rank 2, 3; ...".
   std::string status(Instant now) const;
@@ -298,6 +304,8 @@ class Membership {
   // membership_reports.cc: what a report means.
   void take_evidence(Node& node, const membership::Report& report);
   void take_failure(Node& node, const membership::Report& report);
+  bool is_unfit(const Node& node, const membership::Report& report) const;
+  void take_unfit(Node& node, const membership::Failure& failure);
   void take_phase(Node& node);
   void take_ready(Node& node);
   void take_leaving(Node& node);
@@ -321,6 +329,7 @@ class Membership {
   void change_membership();
   void end_short_of_nodes();
   void end_of_failure();
+  void end_for_unfit(const Node& node, const membership::Failure& failure);
   void end(membership::EndWhy why, ExitCode code, std::string text);
   void end(membership::End verdict);
   void close_store();
@@ -374,6 +383,7 @@ class Membership {
   bool after_stop_ = false;
   Instant forming_since_{};
   std::string neighbours_;
+  std::string unfit_;  // Who came only to say that it takes no part.
   Instant join_by_ = kNever;
   Instant last_call_ = kNever;  // kNever: none, or it is over.
   bool last_call_over_ = false;
@@ -391,6 +401,8 @@ class Membership {
 
   std::optional<membership::End> end_;
   bool finished_ = false;
+  Instant tell_until_{};  // Of a job that cannot start.
+  int told_ = 0;          // Nodes that have taken in the End.
   Instant close_store_at_ = kNever;
   Instant watch_at_ = kNever;  // Our own pulse: a Tick that is late for it shows a standstill.
 };

@@ -60,7 +60,8 @@ bool same_but_for_nodes(const Join& a, const Join& b) {
 // ---- Joins.
 
 std::optional<Refused> Membership::refusal(const Join& join) const {
-  if (stage_ == Stage::ended && (join.last_epoch == 0 || join.last_epoch > epoch_)) {
+  const bool stranger = join.last_epoch == 0 || join.last_epoch > epoch_;
+  if (stage_ == Stage::ended && stranger && !has_untold(now_)) {
     return Refused{RefusalKind::closed,
                    fmt::format("the job of this id has ended ({}); start all nodes anew, or give "
                                "this job an id of its own (--rdzv-id)",

@@ -41,6 +41,26 @@ void Membership::take_failure(Node& node, const Report& report) {
                    name_of(node)));
 }
 
+// A node that never was in a round and can start no worker: it has come to say so.
+bool Membership::is_unfit(const Node& node, const Report& report) const {
+  return report.failure && report.failure->final && report.epoch == 0 && !node.member &&
+         report.phase == Phase::ready;
+}
+
+void Membership::take_unfit(Node& node, const Failure& failure) {
+  const bool fixed = job_->nodes_min == job_->nodes_max && job_->spares == 0;
+  if (stage_ == Stage::forming && (fixed || node.join.is_host)) return end_for_unfit(node, failure);
+  const std::string text =
+      fmt::format("{} takes no part: {}", name_of(node), quiet_line(failure.sentence));
+  note(text);
+  send(node, Refused{RefusalKind::contradiction,
+                     fmt::format("the job goes on without this node: {}", text)});
+  drop(node, true);
+  if (stage_ != Stage::forming) return;
+  unfit_ = "; " + text;
+  if (!nodes_.empty()) tell_waiting();
+}
+
 void Membership::take_phase(Node& node) {
   switch (node.report.phase) {
     case Phase::ready:

@@ -21,6 +21,7 @@ void Membership::begin_forming(bool after_stop) {
   failure_.reset();
   departure_.reset();
   forming_since_ = now_;
+  unfit_.clear();
   join_by_ = instant_after(now_, job_->join_timeout);
   last_call_ = kNever;
   last_call_over_ = false;
@@ -47,7 +48,7 @@ void Membership::try_form() {
   end(EndWhy::timeout, ExitCode::rendezvous,
       fmt::format("the nodes did not meet within {}: {}; see what keeps the missing ones, or raise "
                   "the join time-out",
-                  whole_seconds(job_->join_timeout), who_text() + neighbours_));
+                  whole_seconds(job_->join_timeout), who_text() + unfit_ + neighbours_));
 }
 
 // Who is in the round: the members of the last one first, then the host's own agent, then in the
@@ -253,6 +254,19 @@ void Membership::end_of_failure() {
   last.text = fmt::format("rank {} on {} (node rank {}) {}", verdict.rank,
                           quiet_name(verdict.host_name), verdict.node_rank, verdict.sentence);
   end(std::move(last));
+}
+
+// Nothing has run yet, so there is no rank to be named, only the node.
+void Membership::end_for_unfit(const Node& node, const Failure& failure) {
+  End verdict;
+  verdict.why = EndWhy::failed;
+  verdict.exit_code = failure.exit_code;
+  if (verdict.exit_code < 1 || verdict.exit_code > 255) verdict.exit_code = 1;
+  verdict.node_rank = node.join.node_rank.value_or(-1);
+  verdict.host_name = node.join.host_name;
+  verdict.text = fmt::format("{}: {}", name_of(node), quiet_line(failure.sentence));
+  tell_until_ = instant_after(now_, options_.tell_linger);
+  end(std::move(verdict));
 }
 
 // A node was lost or has left, and those who are left may not go on.

@@ -32,6 +32,15 @@ std::string quiet_name(std::string_view name) {
   return out.empty() ? "a node without a name" : out;
 }
 
+std::string quiet_line(std::string_view text) {
+  std::string out(text.substr(0, kTextBytesMax / 2));
+  for (char& c : out) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) c = ' ';
+  }
+  return out;
+}
+
 std::string precise_seconds(Duration duration) {
   return fmt::format("{:.1f} s", std::chrono::duration<double>(duration).count());
 }
@@ -83,13 +92,17 @@ std::string Membership::status(Instant now) const {
                      nodes_text(static_cast<int>(nodes_.size())));
 }
 
+bool Membership::has_untold(Instant now) const {
+  return stage_ == Stage::ended && now < tell_until_ && told_ < job_->nodes_max;
+}
+
 bool Membership::waits_for_nodes(Instant now) const {
   return stage_ == Stage::forming && !nodes_.empty() &&
          now - forming_since_ >= options_.first_status;
 }
 
 std::string Membership::forming_text(Instant now) const {
-  return who_text() + neighbours_ + "; " + what_comes_text(now);
+  return who_text() + unfit_ + neighbours_ + "; " + what_comes_text(now);
 }
 
 std::string Membership::who_text() const {

@@ -18,6 +18,9 @@ std::string precise_seconds(Duration duration);
 // A name that somebody else chose, fit for a line of ours: no control characters, not long.
 std::string quiet_name(std::string_view name);
 
+// A sentence of another node: no control characters, no longer than half a line may be.
+std::string quiet_line(std::string_view text);
+
 // "1 node", "3 nodes".
 std::string nodes_text(int count);
 

@@ -4,7 +4,7 @@ import signal
 import socket
 import time
 
-from harness import main, processes, wait_for
+from harness import Job, main, processes, wait_for
 from nodes_harness import NodesTest
 
 
@@ -199,6 +199,79 @@ class Failures(NodesTest):
         self.assert_exit(bad, 126)
         self.assert_exit(good, 126)
         self.jobs.remove(bad)
+
+    def lacking(self, name, *flags):
+        """A node where the program is missing."""
+        job = Job(*flags, "--no-python", "./nowhere", cwd=self.folder.name, env={"NODE": name})
+        job.name = name
+        self.jobs.append(job)
+        return job
+
+    def c10d_flags(self, nodes, *flags):
+        return ("--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}", *flags)
+
+    def static_flags(self, rank, nodes):
+        return ("--nnodes", nodes, "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", self.port)
+
+    def assert_told(self, job):
+        self.assert_exit(job, 127)
+        self.assertRegex(job.stderr(), r"(?m)^muster: \S+(?: \(--node-rank=\d\))?: cannot run ./nowhere: no such file; check "
+                                       r"the name and the folder$")
+
+    def assert_said_here(self, job):
+        self.assert_exit(job, 127)
+        self.assertEqual(job.stderr().splitlines()[0], "muster: cannot run ./nowhere: no such file; check the name and the folder")
+
+    def test_a_program_that_is_missing_on_one_node_is_told_to_the_others(self):
+        waiting = self.elastic("good", 3, "--rdzv-id", "j")
+        wait_for(lambda: self.listens(waiting), "the host is there")
+        bad = self.lacking("bad", *self.c10d_flags(3, "--rdzv-id", "j"))
+        late = self.elastic("late", 3, "--rdzv-id", "j")  # Whether it comes before the end or after it.
+        self.assert_said_here(bad)
+        self.assert_told(waiting)
+        self.assert_told(late)
+        self.assertEqual(self.starts(), [])
+
+    def test_a_program_that_is_missing_on_the_host_is_told_to_those_who_come_later(self):
+        for flags in (lambda rank: self.static_flags(rank, 3), lambda rank: self.c10d_flags(3, "--rdzv-id", "j")):
+            bad = self.lacking("bad", *flags(0))
+            wait_for(lambda: "cannot run" in bad.stderr(), "it has answered")
+            others = [self.node(f"n{rank}", *flags(rank)) for rank in (1, 2)]
+            for other in others:
+                self.assert_told(other)
+            began = time.monotonic()
+            self.assert_said_here(bad)
+            self.assertLess(time.monotonic() - began, 5, "it does not stay once all have been told")
+
+    def test_a_program_that_is_missing_everywhere_is_said_once_on_each_node(self):
+        jobs = [self.lacking(f"n{rank}", *self.static_flags(rank, 3)) for rank in (2, 1, 0)]
+        for job in jobs:
+            self.assert_said_here(job)
+            self.assertNotIn("not told", job.stderr())
+
+    def test_an_elastic_job_goes_on_without_a_node_that_lacks_the_program(self):
+        conf = ("--rdzv-conf", "last_call_timeout=4", "--rdzv-id", "j")
+        good = self.elastic("good", "1:3", *conf)
+        wait_for(lambda: self.listens(good), "the host is there")
+        bad = self.lacking("bad", *self.c10d_flags("1:3", *conf))
+        self.assert_said_here(bad)
+        self.assertIn("the job goes on without this node", bad.stderr())
+        self.assertIn("takes no part: cannot run ./nowhere: no such file", good.stderr())
+        self.assert_world(self.wait_starts(1), 1, 1)
+        self.order("done")
+        self.assert_exit(good, 0)
+
+    def test_a_node_that_lacks_the_program_does_not_wait_long_for_nodes_that_never_come(self):
+        began = time.monotonic()
+        alone = self.lacking("alone", *self.static_flags(1, 2))
+        self.assert_said_here(alone)
+        self.assertIn("telling the other nodes, for 10 s at most; a signal ends this at once", alone.stderr())
+        self.assertIn("the other nodes were not told: no contact with the host", alone.stderr())
+        self.assertLess(time.monotonic() - began, 60)
+        again = self.lacking("again", *self.static_flags(1, 2))
+        wait_for(lambda: "telling" in again.stderr(), "it tries")
+        again.signal(signal.SIGINT)
+        self.assertEqual(again.wait(), -signal.SIGINT)
 
     def test_torchruns_exit_code_is_one_everywhere_when_asked_for(self):
         jobs = [self.elastic(f"n{i}", 2, "--exit-code", "torchrun") for i in range(2)]

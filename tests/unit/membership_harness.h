@@ -117,6 +117,15 @@ class MembershipDriver {
     report_.evidence = membership::Evidence{now_, {}, std::move(evidence)};
     return report(name, report_);
   }
+  // It was never in a round, and has come only to say that its program is missing.
+  std::string cannot_start(const std::string& name) {
+    membership::Report report_ = phase(0, membership::Phase::ready);
+    report_.failure.emplace();
+    report_.failure->final = true;
+    report_.failure->exit_code = 127;
+    report_.failure->sentence = "cannot run x.py: no such file";
+    return report(name, report_);
+  }
   std::string leaving(const std::string& name, membership::Epoch epoch, int signal, bool reaped) {
     membership::Report report_ = phase(epoch, membership::Phase::leaving);
     report_.signal = signal;

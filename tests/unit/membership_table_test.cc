@@ -82,6 +82,9 @@ const std::string kStopFailure =
 const std::string kStopFailureA =
     "Stop{epoch 1, failure, \"rank 0 on a (node rank 0) exited with 3; all ranks are stopped, 1 "
     "of 1 restarts left\"}";
+const std::string kUnfit =
+    "n: Refused{contradiction, \"the job goes on without this node: n takes no part: cannot run "
+    "x.py: no such file\"} | n: Hangup";
 const std::string kSpare = "n: Wait{spare, \"2 of 2 nodes run; this one is a spare\"}";
 const std::string kFormedAnew = "CloseStore{1} | OpenStore{2, 10.0.1.b}";
 
@@ -155,6 +158,14 @@ const std::vector<EventCase> kEvents = {
       "a: " + stop("left", "a (node rank 0) leaves (SIGTERM)" + kGoesOn) + " | " + kFormedAnew,
       both(stop("left", "a (node rank 0) leaves (SIGTERM)" + kGoesOn)),
       "a: " + stop("left", "a (node rank 0) leaves (SIGTERM)"), ""}},
+    {"Reported that it cannot start",
+     [](MembershipDriver& m) {
+       m.join("n");
+       return m.cannot_start("n");
+     },
+     {kUnfit + " | a: Wait{\"1 of 2 nodes; here: a; not ready yet: b; n takes no part: cannot run "
+               "x.py: no such file; starts with 1 in 30 s\"}",
+      kUnfit, kUnfit, kUnfit, ""}},
     {"Parted",
      [](MembershipDriver& m) { return m.goodbye("a"); },
      {"a: Hangup", "a: Hangup | " + kFormedAnew,

@@ -109,6 +109,69 @@ TEST(Membership, WithoutALastCallFormsAtOnceWithTheFewest) {
   EXPECT_EQ(m.ready("b"), "OpenStore{1, 10.0.1.a 10.0.1.b}");
 }
 
+const std::string kCannotStart =
+    "End{failed, exit 127, \"b: cannot run x.py: no such file\", 0 restarts, 0 changes}";
+
+TEST(Membership, ANodeOfAFixedNumberThatCannotStartEndsTheJobAtOnceForAll) {
+  MembershipDriver m(3, 3);
+  for (const char* name : {"a", "b"})
+    m.join(name);
+  m.ready("a");
+  EXPECT_EQ(m.cannot_start("b"), "a: " + kCannotStart + " | b: " + kCannotStart);
+}
+
+TEST(Membership, WhoComesLaterIsToldWhyTheJobCannotStartUntilAllHaveBeen) {
+  MembershipDriver m(3, 3);
+  m.join("b");
+  EXPECT_FALSE(m.machine().has_untold(m.now()));
+  EXPECT_EQ(m.cannot_start("b"), "b: " + kCannotStart);
+  m.goodbye("b");
+  m.pass(seconds{4});
+  EXPECT_EQ(m.join("c"), "c: " + kCannotStart);
+  m.goodbye("c");
+  EXPECT_TRUE(m.machine().has_untold(m.now()));
+  m.join("d");
+  m.goodbye("d");
+  EXPECT_FALSE(m.machine().has_untold(m.now()));
+  EXPECT_THAT(m.join("e"), HasSubstr("e: Refused{closed, \"the job of this id has ended (b: cannot "
+                                     "run x.py: no such file)"));
+}
+
+TEST(Membership, NobodyIsWaitedForLongToBeToldThatTheJobCannotStart) {
+  MembershipDriver m(3, 3);
+  m.join("b");
+  m.cannot_start("b");
+  m.pass(milliseconds{9999});
+  EXPECT_TRUE(m.machine().has_untold(m.now()));
+  m.pass(milliseconds{1});
+  EXPECT_FALSE(m.machine().has_untold(m.now()));
+}
+
+TEST(Membership, AJobThatCanDoWithoutANodeThatCannotStartGoesOn) {
+  MembershipDriver elastic(1, 3);
+  elastic.job.last_call = Duration{};
+  elastic.run({"a"});
+  elastic.join("b");
+  EXPECT_THAT(elastic.cannot_start("b"), HasSubstr("the job goes on without this node: b takes no "
+                                                   "part: cannot run x.py: no such file"));
+  EXPECT_EQ(elastic.status(), "epoch 1 runs on 1 node");
+
+  MembershipDriver spare(2, 2);
+  spare.job.spares = 1;
+  spare.join("a");
+  spare.ready("a");
+  spare.join("b");
+  EXPECT_THAT(spare.cannot_start("b"), HasSubstr("b: Hangup | a: Wait{\"1 of 2 nodes; here: a; b "
+                                                 "takes no part: cannot run x.py: no such file; "));
+}
+
+TEST(Membership, AHostThatCannotStartEndsAJobOfAnyNumberOfNodes) {
+  MembershipDriver m(1, 3);
+  m.job.is_host = true;
+  m.join("b");
+  EXPECT_EQ(m.cannot_start("b"), "b: " + kCannotStart);
+}
+
 TEST(Membership, OfOtherJobsThatWaitItTellsOnceAtOnceAndThenWithWhatItWaitsFor) {
   MembershipDriver m(2, 2);
   m.job.join_timeout = seconds{5};
