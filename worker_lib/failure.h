@@ -2,6 +2,7 @@
 // one DistributedError of a Failure, with the operation's and the group's name in front.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,9 +16,16 @@ namespace muster::worker {
 struct Failure {
   ErrorCode code = ErrorCode::system;
   std::string message;  // One line, no full stop: what happened, to whom, and what to do next.
-  std::vector<GlobalRank> ranks = {};  // Who died, did not come, or did something else; ascending.
+  // Where it began, ascending: who died, did not come, called something else or abort(), or was
+  // refused something by its kernel. The same on all ranks that meet it; empty: nobody knows.
+  std::vector<GlobalRank> ranks = {};
+  // When this process first knew of what failed a group (new_failure_time()), in everything that
+  // repeats it; 0: nothing does. About this process and no part of what failed.
+  int64_t known_ns = 0;
 
-  friend bool operator==(const Failure&, const Failure&) = default;
+  friend bool operator==(const Failure& a, const Failure& b) {
+    return a.code == b.code && a.message == b.message && a.ranks == b.ranks;
+  }
 };
 
 struct Done {

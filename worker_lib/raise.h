@@ -5,11 +5,13 @@
 #include <string>
 
 #include "worker_lib/failure.h"
+#include "worker_lib/failure_reports.h"
 
 namespace muster::worker {
 
-// The failure's text is complete already.
+// What the program is told: the failure's text is complete already.
 inline DistributedError as_error(const Failure& failure, std::string operation, std::string group) {
+  failure_reports().add(failure, operation);
   return {failure.code, failure.message, std::move(operation), std::move(group), failure.ranks};
 }
 

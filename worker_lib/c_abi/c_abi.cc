@@ -9,14 +9,16 @@
 #include <string_view>
 
 #include "muster/training.h"
+#include "worker_lib/raise.h"
 
 namespace muster::c_abi {
 namespace {
 
 thread_local std::optional<DistributedError> last_failure;
 
-// Made when the library is loaded: when it is needed there is no memory to make it.
-const DistributedError kOutOfMemory(ErrorCode::system, "there is no memory left for the call");
+// Made when the library is loaded: when they are needed there is no memory to make them.
+const worker::Failure kNoMemory{ErrorCode::system, "there is no memory left for the call"};
+const DistributedError kOutOfMemory(kNoMemory.code, kNoMemory.message);
 
 template <typename Enum>
 Enum enum_of_number(int number, Enum last, const char* type) {
@@ -96,10 +98,11 @@ muster_status remember_current_exception(const char* function) noexcept {
     } catch (const DistributedError& error) {
       return remember(in_words_of_c(error, function));
     } catch (const std::bad_alloc&) {
+      worker::failure_reports().add(kNoMemory, {});
       return remember(kOutOfMemory);
     } catch (const std::exception& error) {
-      return remember(
-          DistributedError(ErrorCode::system, std::string(function) + ": " + error.what()));
+      return remember(worker::as_error(
+          {ErrorCode::system, std::string(function) + ": " + error.what()}, {}, {}));
     }
   } catch (const std::bad_alloc&) {
     return remember(kOutOfMemory);
@@ -107,7 +110,7 @@ muster_status remember_current_exception(const char* function) noexcept {
 }
 
 void refuse(const std::string& message) {
-  throw DistributedError(ErrorCode::invalid_argument, message);
+  worker::raise({ErrorCode::invalid_argument, message}, {}, {});
 }
 
 void require(const void* pointer, const char* name) {

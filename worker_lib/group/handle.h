@@ -13,8 +13,10 @@ namespace muster::worker {
 
 template <typename T>
 T value_or_raise(Outcome<T> outcome, const char* operation, const Group& group) {
-  if (outcome) [[likely]]
+  if (outcome) [[likely]] {
+    failure_reports().overcome();
     return std::move(*outcome);
+  }
   worker::raise(outcome.error(), operation, group.name());
 }
 

@@ -63,11 +63,10 @@ Transfer recv_any_of(Buffer data, int tag, const CallOptions& options) {
 }  // namespace
 
 void worker::throw_empty_group(const char* operation) {
-  throw DistributedError(
-      ErrorCode::invalid_argument,
-      fmt::format("{}: empty ProcessGroup: get one from world(), new_group() or split()",
-                  operation),
-      operation);
+  worker::raise({ErrorCode::invalid_argument,
+                 fmt::format("{}: empty ProcessGroup: get one from world(), new_group() or split()",
+                             operation)},
+                operation, {});
 }
 
 ProcessGroup::ProcessGroup(std::shared_ptr<worker::Group> group) : group_(std::move(group)) {}
@@ -79,10 +78,10 @@ bool ProcessGroup::is_member() const {
 GroupRank ProcessGroup::rank() const {
   const int me = checked(group_, "rank").members().me;
   if (me < 0) {
-    throw DistributedError(ErrorCode::not_member,
-                           "rank of " + worker::group_title(name()) +
-                               ": this rank is not a member of it (see is_member())",
-                           "rank", name());
+    worker::raise(
+        {ErrorCode::not_member, "rank of " + worker::group_title(name()) +
+                                    ": this rank is not a member of it (see is_member())"},
+        "rank", name());
   }
   return GroupRank{me};
 }
@@ -99,19 +98,19 @@ GlobalRank ProcessGroup::global_rank(GroupRank rank) const {
   const Group& group = checked(group_, "global_rank");
   const std::string why = worker::check_rank("rank", rank.value, group.members().size());
   if (why.empty()) return group.ranks()[static_cast<size_t>(rank.value)];
-  throw DistributedError(ErrorCode::invalid_argument,
-                         "global_rank of " + worker::group_title(name()) + ": " + why,
-                         "global_rank", name());
+  worker::raise(
+      {ErrorCode::invalid_argument, "global_rank of " + worker::group_title(name()) + ": " + why},
+      "global_rank", name());
 }
 
 GroupRank ProcessGroup::group_rank(GlobalRank rank) const {
   const std::vector<GlobalRank>& ranks = checked(group_, "group_rank").ranks();
   const auto at = std::ranges::find(ranks, rank);
   if (at != ranks.end()) return GroupRank{static_cast<int>(at - ranks.begin())};
-  throw DistributedError(ErrorCode::invalid_argument,
-                         fmt::format("group_rank of {}: rank {} of the job is not in it",
-                                     worker::group_title(name()), rank.value),
-                         "group_rank", name());
+  worker::raise(
+      {ErrorCode::invalid_argument, fmt::format("group_rank of {}: rank {} of the job is not in it",
+                                                worker::group_title(name()), rank.value)},
+      "group_rank", name());
 }
 
 const std::string& ProcessGroup::name() const {

@@ -23,11 +23,10 @@ Deadline work_deadline(std::chrono::milliseconds timeout) {
 // The operation, unless there is none or the thread that would complete it is in the parent.
 worker::WorkState& live_state(const std::shared_ptr<worker::WorkState>& state, const char* call) {
   if (state == nullptr) [[unlikely]] {
-    throw DistributedError(ErrorCode::invalid_argument,
-                           std::string(call) +
-                               ": empty Work: get one from an operation that is "
-                               "begun, as all_reduce_async() or isend()",
-                           call);
+    worker::raise({ErrorCode::invalid_argument,
+                   std::string(call) + ": empty Work: get one from an operation that is "
+                                       "begun, as all_reduce_async() or isend()"},
+                  call, {});
   }
   if (worker::in_forked_child()) [[unlikely]]
     worker::raise(worker::forked_failure(), state->operation, state->group);
@@ -36,6 +35,7 @@ worker::WorkState& live_state(const std::shared_ptr<worker::WorkState>& state, c
 
 void throw_failed_work(const worker::WorkState& state, const Outcome<>& outcome) {
   if (!outcome) worker::raise(outcome.error(), state.operation, state.group);
+  worker::failure_reports().overcome();
 }
 
 }  // namespace

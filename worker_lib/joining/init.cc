@@ -43,6 +43,7 @@ void init_process_group(const InitOptions& options) {
   worker::Outcome<std::shared_ptr<worker::Job>> job = worker::Job::join(options);
   if (!job) throw_init_failure(job.error());
   worker::exchange_current_job(std::move(*job));
+  worker::failure_reports().overcome();
 }
 
 void destroy_process_group() noexcept {

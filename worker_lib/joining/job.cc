@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/contract.h"
+#include "worker_lib/failure_reports.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/group/group.h"
 #include "worker_lib/group/group_host.h"
@@ -117,6 +118,7 @@ Outcome<std::shared_ptr<Job>> Job::join(const InitOptions& options) {
   arm_fork_guard();
   Outcome<Identity> self = find_identity(options);
   if (!self) return tl::unexpected(self.error());
+  failure_reports().joins(self->rank);
   const Deadline deadline = deadline_after(options.timeout);
   const std::string interface = process_environment(env::kGlooSocketIfname).value_or("");
   Outcome<Met> met = meet(*self, {.deadline = deadline, .interface = interface});

@@ -10,6 +10,7 @@
 
 #include "muster/error.h"
 #include "muster/init.h"
+#include "worker_lib/raise.h"
 
 namespace muster {
 
@@ -54,10 +55,10 @@ DistributedSampler::DistributedSampler(size_t size, const SamplerOptions& option
   const int ranks = options.ranks ? *options.ranks : world_size();
   const int rank = options.rank ? *options.rank : muster::rank();
   if (rank < 0 || rank >= ranks) {
-    throw DistributedError(
-        ErrorCode::invalid_argument,
-        fmt::format("DistributedSampler: rank {} of {} ranks; give 0 <= rank < ranks", rank, ranks),
-        "DistributedSampler");
+    worker::raise({ErrorCode::invalid_argument,
+                   fmt::format("DistributedSampler: rank {} of {} ranks; give 0 <= rank < ranks",
+                               rank, ranks)},
+                  "DistributedSampler", {});
   }
   rank_ = static_cast<size_t>(rank);
   ranks_ = static_cast<size_t>(ranks);

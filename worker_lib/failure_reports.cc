@@ -1,0 +1,180 @@
+#include "worker_lib/failure_reports.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "rendezvous/base/contract.h"
+#include "rendezvous/base/unique_fd.h"
+#include "worker_lib/fork_guard.h"
+
+namespace muster::worker {
+namespace {
+
+// Met by this rank alone, unless it says where: the others made no such mistake, or their kernel
+// refused them nothing.
+bool is_own_error(ErrorCode code) {
+  return code == ErrorCode::invalid_argument || code == ErrorCode::not_initialized ||
+         code == ErrorCode::not_member || code == ErrorCode::forked ||
+         code == ErrorCode::environment || code == ErrorCode::system;
+}
+
+bool is_loss(ErrorCode code) {
+  return code == ErrorCode::peer_failed || code == ErrorCode::rendezvous ||
+         code == ErrorCode::backend || code == ErrorCode::stopped;
+}
+
+// "all_reduce 17 of group world" of a message that begins with it.
+std::string_view operation_of(std::string_view message, std::string_view operation) {
+  const size_t end = message.find(": ");
+  const bool begins_with_it = !operation.empty() && message.starts_with(operation);
+  return begins_with_it && end != std::string_view::npos ? message.substr(0, end) : operation;
+}
+
+bool write_whole(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written < 0 && errno != EINTR) return false;
+    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+// The folder may be one that others can write to: nothing is opened that was there before, and the
+// rename replaces a link instead of following it.
+void replace_file(const std::string& path, std::string_view text) {
+  const std::string unfinished = fmt::format("{}.{}", path, ::getpid());
+  ::unlink(unfinished.c_str());
+  UniqueFd fd(::open(unfinished.c_str(),
+                     O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
+  if (fd.get() < 0) return;
+  const bool whole = write_whole(fd.get(), text);
+  if (!whole || std::rename(unfinished.c_str(), path.c_str()) != 0) ::unlink(unfinished.c_str());
+}
+
+std::string text_of(std::string_view name) {
+  const char* const value = std::getenv(std::string(name).c_str());
+  return value == nullptr ? std::string() : value;
+}
+
+int rank_in_environment() {
+  const std::string text = text_of(env::kRank);
+  int rank = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  return error == std::errc() && end == text.data() + text.size() && rank >= 0 ? rank : -1;
+}
+
+// For as long as it lives errno stays what it was for the caller.
+class KeptErrno {
+ public:
+  KeptErrno() = default;
+  ~KeptErrno() { errno = before_; }
+  KeptErrno(const KeptErrno&) = delete;
+  KeptErrno& operator=(const KeptErrno&) = delete;
+
+ private:
+  const int before_ = errno;
+};
+
+}  // namespace
+
+int64_t new_failure_time() {
+  static std::atomic<int64_t> last = 0;
+  const int64_t now =
+      std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  int64_t before = last.load();
+  int64_t mine;
+  do {
+    mine = std::max(now, before + 1);
+  } while (!last.compare_exchange_weak(before, mine));
+  return mine;
+}
+
+FailureReports::FailureReports(std::string path, int rank)
+    : path_(std::move(path)), made_by_(::getpid()), rank_(rank) {}
+
+void FailureReports::joins(int rank) noexcept {
+  const std::lock_guard lock(mutex_);
+  joined_ = ::getpid();
+  rank_ = rank;
+}
+
+bool FailureReports::may_write() const {
+  if (path_.empty()) return false;
+  if (joined_ != 0) return joined_ == ::getpid();
+  return made_by_ == ::getpid() && (has_written_ || ::access(path_.c_str(), F_OK) != 0);
+}
+
+bool FailureReports::is_echo(const Failure& failure, int64_t now) const {
+  if (!last_) return false;
+  if (failure.known_ns != 0 && failure.known_ns == last_->time_ns) return true;
+  return is_loss(failure.code) && now - told_ns_ < kEchoes.count();
+}
+
+void FailureReports::add(const Failure& failure, std::string_view operation) noexcept {
+  const KeptErrno kept;
+  // Locks may be held for ever by a thread that is the parent's.
+  if (in_forked_child()) return;
+  try {
+    const std::lock_guard lock(mutex_);
+    told_this_thread_ = true;
+    const int64_t now = new_failure_time();
+    if (is_echo(failure, now)) return;
+    FailureRecord record{.time_ns = failure.known_ns != 0 ? failure.known_ns : now,
+                         .code = name_of(failure.code),
+                         .rank = rank_,
+                         .operation = std::string(operation_of(failure.message, operation)),
+                         .message = failure.message};
+    for (const GlobalRank rank : failure.ranks)
+      record.origin.push_back(rank.value);
+    if (record.origin.empty() && is_own_error(failure.code) && rank_ >= 0)
+      record.origin.push_back(rank_);
+    told_ns_ = now;
+    told_to_ = std::this_thread::get_id();
+    if (may_write()) {
+      replace_file(path_, encode_failure_record(record));
+      has_written_ = true;
+    }
+    last_ = std::move(record);
+  } catch (const std::exception&) {  // No memory: then there is no record.
+  }
+}
+
+void FailureReports::withdraw() noexcept {
+  const KeptErrno kept;
+  if (in_forked_child() || std::uncaught_exceptions() > 0 || std::current_exception() != nullptr)
+    return;
+  told_this_thread_ = false;
+  const std::lock_guard lock(mutex_);
+  if (told_to_ != std::this_thread::get_id()) return;
+  last_.reset();
+  if (has_written_) ::unlink(path_.c_str());
+}
+
+std::optional<FailureRecord> FailureReports::last() const {
+  const std::lock_guard lock(mutex_);
+  return last_;
+}
+
+FailureReports& failure_reports() {
+  // Never destroyed: failures are told in destructors, too.
+  static auto* const reports =
+      new FailureReports(text_of(env::kFailureFile), rank_in_environment());
+  return *reports;
+}
+
+namespace {
+// While only one thread runs, as a rule: later somebody may change the environment.
+[[maybe_unused]] const FailureReports& made_at_load = failure_reports();
+}  // namespace
+
+}  // namespace muster::worker
