@@ -74,9 +74,18 @@ void read_master(Settings& settings, RendezvousSpec& spec, int master_port) {
   }
 }
 
+// Variables may be the cluster's, for jobs of another kind.
+void warn_of_unused_master(Settings& settings, std::string_view why) {
+  for (const std::string_view name : {"master-addr", "master-port"}) {
+    if (settings.on_command_line(name))
+      settings.warn(fmt::format("{} has no effect {}", shown_of(settings, name), why));
+  }
+}
+
 void read_static_endpoint(Settings& settings, RendezvousSpec& spec, int master_port) {
   if (!non_empty(settings.find("rdzv-endpoint"))) return read_master(settings, spec, master_port);
   read_endpoint(settings, spec);
+  warn_of_unused_master(settings, "beside --rdzv-endpoint");
   if (!settings.error() && !spec.endpoint_port) {
     settings.refuse(fmt::format("{}: the static backend needs a port; give HOST:PORT",
                                 shown_of(settings, "rdzv-endpoint")));
@@ -181,24 +190,31 @@ void fix_static_size(Settings& settings, RendezvousSpec& spec) {
   spec.nnodes_min = spec.nnodes_max;
 }
 
+void choose_single_node_default(Settings& settings, RendezvousSpec& spec) {
+  spec.single_node_default = true;
+  choose_own_store(spec);
+  if (const auto address = settings.find("master-addr"); non_empty(address)) {
+    settings.warn(
+        fmt::format("{} has no effect without --master-port: the workers of one node meet at "
+                    "127.0.0.1, or at --local-addr",
+                    address->shown));
+  }
+}
+
 void choose_mode(Settings& settings, RendezvousSpec& spec, std::optional<int> master_port) {
   if (spec.standalone) return choose_standalone(settings, spec);
   read_backend(settings, spec);
   take_store_type(settings, spec);
   if (spec.backend == "static" && !non_empty(settings.find("rdzv-endpoint")) && !master_port &&
       spec.nnodes_max == 1) {
-    spec.single_node_default = true;
-    choose_own_store(spec);
-    if (const auto address = settings.find("master-addr"); non_empty(address)) {
-      settings.warn(
-          fmt::format("{} has no effect without --master-port: the workers of one node meet at "
-                      "127.0.0.1, or at --local-addr",
-                      address->shown));
-    }
-  } else if (spec.backend == "static") {
+    return choose_single_node_default(settings, spec);
+  }
+  if (spec.backend == "static") {
     fix_static_size(settings, spec);
-    read_static_endpoint(settings, spec, master_port.value_or(kStaticPort));
-  } else if (spec.backend == "file") {
+    return read_static_endpoint(settings, spec, master_port.value_or(kStaticPort));
+  }
+  warn_of_unused_master(settings, fmt::format("with --rdzv-backend {}", spec.backend));
+  if (spec.backend == "file") {
     read_file_endpoint(settings, spec);
   } else if (!keeps_store_in_a_file(spec)) {
     read_c10d_endpoint(settings, spec);

@@ -137,14 +137,14 @@ TEST(Descriptors, AUserWhoMayNotRaiseTheLimitIsToldWhoCan) {
 // A host of many nodes serves their workers' stores; where the limit stays lower, it starts as
 // well.
 TEST(Descriptors, TheVisitsOfOtherNodesRaiseTheLimitAsFarAsItGoes) {
-  for (const auto& [hard, expected] : {std::pair<rlim_t, rlim_t>{8192, 1000}, {512, 512}}) {
-    EXPECT_EQ(in_a_child([hard = hard, expected = expected] {
-                const rlimit low{256, hard};
+  for (const auto& one : {std::pair<rlim_t, rlim_t>{8192, 1000}, {512, 512}}) {
+    EXPECT_EQ(in_a_child([&one] {
+                const rlimit low{256, one.first};
                 setrlimit(RLIMIT_NOFILE, &low);
                 if (!make_room_for_descriptors({.workers = 8, .other_nodes = 63})) return 1;
                 rlimit now{};
                 getrlimit(RLIMIT_NOFILE, &now);
-                return now.rlim_cur >= expected ? 0 : 2;
+                return now.rlim_cur >= one.second ? 0 : 2;
               }),
               0);
   }

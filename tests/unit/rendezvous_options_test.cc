@@ -127,9 +127,20 @@ TEST(RendezvousMode, IsStaticWhereAPortOrAnEndpointIsGiven) {
             meeting_at("static", "node0", 1234, "a"));
   EXPECT_EQ(rendezvous_of({"--rdzv-endpoint", "node0:77"}),
             meeting_at("static", "node0", 77, "none"));
-  EXPECT_EQ(rendezvous_of({"--rdzv-endpoint", "node0:77", "--master-port", "1234"}),
+  EXPECT_EQ(rendezvous_of({"--rdzv-endpoint", "node0:77"}, {{"PET_MASTER_PORT", "1234"}}),
             meeting_at("static", "node0", 77, "none"));
   EXPECT_EQ(rendezvous_of({"--master-port", "0"}), meeting_at("static", "127.0.0.1", 0, "none"));
+}
+
+TEST(RendezvousMode, SaysThatAnEndpointLeavesTheMasterWithoutEffect) {
+  const Words flags{"--rdzv-endpoint", "node0:77", "--master-port", "1234"};
+  EXPECT_EQ(spec_despite_warnings(flags).rendezvous, meeting_at("static", "node0", 77, "none"));
+  EXPECT_EQ(warnings_of(flags), Words({"--master-port 1234 has no effect beside --rdzv-endpoint"}));
+  EXPECT_EQ(warnings_of(with(c10d_pair(), {"--master-addr=n1", "--master-port=2"})),
+            Words({"--master-addr n1 has no effect with --rdzv-backend c10d",
+                   "--master-port 2 has no effect with --rdzv-backend c10d"}));
+  EXPECT_EQ(warnings_of(c10d_pair(), {{"PET_MASTER_ADDR", "n1"}, {"PET_MASTER_PORT", "2"}}),
+            Words{});
 }
 
 TEST(RendezvousMode, TakesIpv6MasterAddresses) {
