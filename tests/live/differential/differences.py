@@ -139,6 +139,13 @@ TABLE = (
         lambda finding: (finding.torchrun, finding.muster) == (False, True) and has_flags_without_effect(finding.scenario),
     ),
     Difference(
+        "a flag of the launcher behind the script",
+        "Stays the script's, and a line says where flags of the launcher belong; torchrun runs one worker without a word.",
+        r"stderr\.launcher_speaks",
+        lambda finding: (finding.torchrun, finding.muster) == (False, True)
+        and "@PROBE@ --nproc-per-node" in " ".join(finding.scenario.args),
+    ),
+    Difference(
         "master port over restarts",
         "Every attempt gets a fresh port, so that nothing of an old attempt can answer; torchrun keeps one store.",
         r"master_port\.fresh_per_attempt",
