@@ -21,9 +21,9 @@ std::vector<Seen> in_order(const std::vector<NodeEvidence>& nodes) {
     for (const WorkerEvidence& worker : node.workers)
       all.push_back({&node, &worker});
   }
-  std::ranges::stable_sort(all, {}, [](const Seen& seen) {
+  std::ranges::sort(all, {}, [](const Seen& seen) {
     const WorkerSigns& signs = seen.worker->signs;
-    return std::tuple(signs.ended, signs.node_rank, signs.order);
+    return std::tuple(signs.ended, signs.node_rank, signs.order, signs.rank);
   });
   return all;
 }
