@@ -214,6 +214,7 @@ void AgentLoop::on_streams(int attempt, Result<std::vector<WorkerStreams>> strea
     files_.push_back({streams_[i].error_file, streams_[i].failure_file});
   }
   oom_.snapshot();
+  kernel_log_.mark();
   const Duration took = std::chrono::steady_clock::now() - round_requested_;
   record_->round_ready(attempt, round_, took, std::move(traces));
   drive_->post(group::RoundReady{attempt, round_.restart_count});
@@ -306,6 +307,7 @@ void AgentLoop::gather(const WorkerExit& exit) {
   request.core_dumped = exit.status.core_dumped;
   request.comm = program_.executable.substr(program_.executable.rfind('/') + 1).substr(0, 15);
   request.cwd = cwd_;
+  request.kernel_log = &kernel_log_;
   output_->perform([this, request] {
     boost::asio::post(io_, [this, pid = request.pid, evidence = gather_evidence(request)] {
       record_->add_evidence(pid, evidence);

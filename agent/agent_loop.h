@@ -168,6 +168,7 @@ class AgentLoop {
   boost::asio::steady_timer last_words_limit_;
   WorkerProcesses processes_;
   DeviceProbe probe_;
+  KernelLog kernel_log_;  // Read on the output thread, between the marks of two attempts.
   std::unique_ptr<Output> output_;
   std::unique_ptr<JobRecord> record_;
   std::unique_ptr<FileTimerServer> file_timer_;

@@ -43,6 +43,20 @@ JobEnd job_end(group::Outcome::Kind kind) {
   return JobEnd::failed;
 }
 
+// The counter says how many of the job's processes were killed for want of memory, not which.
+void tell_kills_apart(const std::vector<WorkerEvidence>& workers,
+                      std::vector<HostEvidence>& machines) {
+  int64_t counted = 0;
+  int64_t killed = 0;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    if (!workers[i].failure.status.killed_by(SIGKILL) || workers[i].signs.by_stop) continue;
+    counted = std::max(counted, machines[i].oom_kills);
+    killed += machines[i].oom_kills > 0;
+  }
+  for (HostEvidence& machine : machines)
+    machine.more_kills = killed > counted;
+}
+
 }  // namespace
 
 JobRecord::JobRecord(Options options) : options_(std::move(options)) {
@@ -188,7 +202,7 @@ void JobRecord::add_evidence(pid_t pid, const HostEvidence& machine) {
   merged.machine_oom_kills = found->machine.machine_oom_kills;
   merged.memory_limit_bytes = found->machine.memory_limit_bytes;
   merged.expired_timer = found->machine.expired_timer;
-  found->machine = merged;
+  found->machine = std::move(merged);
 }
 
 void JobRecord::stop_begins(int signal, Duration grace,
@@ -229,6 +243,8 @@ void JobRecord::declared_failed(int local_rank, const std::string& why) {
 
 void JobRecord::attempt_drained(const AttemptRemains& remains) {
   const Instant unix_epoch = steady_now() - wall_now().time_since_epoch();
+  std::vector<OwnError> errors;
+  std::vector<HostEvidence> machines;
   evidence_.workers.clear();
   for (size_t i = 0; i < workers_.size(); ++i) {
     WorkerRecord& record = workers_[i];
@@ -243,10 +259,15 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
     }
     record.machine.full_log_disk = remains.full_log_disk;
     Testimony testimony = examine(record, stop_, unix_epoch);
-    WorkerFailure failure = record.failure;
-    failure.stopped_by_muster = testimony.signs.by_stop;
-    Cause cause = classify(failure, record.machine, testimony.error);
-    evidence_.workers.push_back({std::move(testimony.signs), std::move(failure), std::move(cause)});
+    record.failure.stopped_by_muster = testimony.signs.by_stop;
+    errors.push_back(std::move(testimony.error));
+    machines.push_back(record.machine);
+    evidence_.workers.push_back({std::move(testimony.signs), record.failure, {}});
+  }
+  tell_kills_apart(evidence_.workers, machines);
+  for (size_t i = 0; i < machines.size(); ++i) {
+    WorkerEvidence& worker = evidence_.workers[i];
+    worker.cause = classify(worker.failure, machines[i], errors[i]);
   }
   JudgedAttempt judged = judge_attempt({evidence_});
   if (judged.culprit) judged_ = std::move(judged);  // Else the newest failure stays known.

@@ -79,18 +79,21 @@ Cause classify_kill(const WorkerFailure& failure, const HostEvidence& evidence) 
             "it was"};
   }
   const std::string facts = out_of_memory_text(failure, evidence);
-  if (evidence.oom_kills > 0) {
+  const bool told = evidence.oom_victim.has_value();
+  if (told ? *evidence.oom_victim : evidence.oom_kills > 0 && !evidence.more_kills) {
     return {FailureClass::oom, "killed by the kernel's out-of-memory killer" + facts, "",
             std::string(kMemoryRemedy)};
   }
-  if (evidence.machine_oom_kills > 0) {
+  if (!told && (evidence.oom_kills > 0 || evidence.machine_oom_kills > 0)) {
     return {FailureClass::oom,
             fmt::format("killed by SIGKILL, probably by the kernel's out-of-memory killer, which "
-                        "was at work on this machine at the time{}",
-                        facts),
+                        "was at work {} at the time{}",
+                        evidence.oom_kills > 0 ? "in this job" : "on this machine", facts),
             "", std::string(kMemoryRemedy)};
   }
-  return {FailureClass::signal, "killed by SIGKILL from outside (not by muster)", "", ""};
+  const char* else_not = evidence.oom_kills > 0 ? ", nor by the out-of-memory killer" : "";
+  return {FailureClass::signal,
+          fmt::format("killed by SIGKILL from outside (not by muster{})", else_not), "", ""};
 }
 
 Cause classify_bus_error(const WorkerFailure& failure, const HostEvidence& evidence) {
@@ -151,14 +154,16 @@ Cause classify_exit(const WorkerFailure& failure, const HostEvidence& evidence) 
   if (signal != 0) {
     cause.sentence += fmt::format(", as after a command that {} killed", signal_name(signal));
   }
-  if (evidence.oom_kills > 0) {
-    cause.kind = signal == SIGKILL ? FailureClass::oom : FailureClass::user;
-    cause.remedy = fmt::format(
-        "the kernel's out-of-memory killer struck {} of this job: {}",
-        evidence.oom_kills == 1 ? "a process" : fmt::format("{} processes", evidence.oom_kills),
-        kMemoryRemedy);
-  }
+  if (evidence.oom_kills > 0 && signal == SIGKILL) cause.kind = FailureClass::oom;
   return cause;
+}
+
+// A child's death may be why its rank failed, or nothing that mattered.
+std::string memory_note(const Cause& cause, const HostEvidence& evidence) {
+  const int64_t kills = evidence.oom_kills;
+  return fmt::format("the kernel's out-of-memory killer struck {} of this job{}: {}",
+                     kills == 1 ? "a process" : fmt::format("{} processes", kills),
+                     cause.exception.empty() ? "" : "; if the rank failed of that", kMemoryRemedy);
 }
 
 Cause classify_bare(const WorkerFailure& failure, const HostEvidence& evidence,
@@ -202,6 +207,9 @@ Cause classify(const WorkerFailure& failure, const HostEvidence& evidence, const
       cause.remedy = std::move(known->text);
     }
   }
+  const bool exited = failure.status.kind == ExitStatus::Kind::exited;
+  if (exited && cause.remedy.empty() && evidence.oom_kills > 0)
+    cause.remedy = memory_note(cause, evidence);
   if (evidence.full_log_disk.empty()) return cause;
   if (cause.kind == FailureClass::disk) {
     cause.remedy = "the disk of the log folder " + evidence.full_log_disk + " is full";

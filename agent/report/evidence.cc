@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <string_view>
 
 #include <fcntl.h>
@@ -199,6 +200,8 @@ HostEvidence gather_evidence(const EvidenceRequest& request) {
   look_at_shm(request, evidence);
   look_at_log_disk(request, evidence);
   if (request.signal != 0) look_for_core(request, evidence);
+  if (request.signal == SIGKILL && request.kernel_log)
+    evidence.oom_victim = request.kernel_log->oom_killed(request.pid);
   return evidence;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "agent/report/job_report.h"
+#include "agent/report/kernel_log.h"
 
 namespace muster {
 
@@ -37,14 +38,15 @@ struct EvidenceRequest {
   pid_t pid = 0;
   int signal = 0;  // That killed it; 0: none. Only a signal makes us look for a core.
   bool core_dumped = false;
-  std::string comm;     // Its name as the kernel knew it (15 bytes); empty: unknown.
-  std::string cwd;      // Of the worker; where a relative core pattern points.
-  std::string log_dir;  // Empty: do not look at its disk.
+  std::string comm;                 // Its name as the kernel knew it (15 bytes); empty: unknown.
+  std::string cwd;                  // Of the worker; where a relative core pattern points.
+  std::string log_dir;              // Empty: do not look at its disk.
+  KernelLog* kernel_log = nullptr;  // Asked about a SIGKILL.
   std::string proc_root = "/proc";
   std::string shm_dir = "/dev/shm";
 };
 
-// Everything but the out-of-memory fields, which come from OomWatch.
+// Everything but what OomWatch counts.
 HostEvidence gather_evidence(const EvidenceRequest& request);
 
 // State and kernel function of a process; none if it is gone.

@@ -62,6 +62,8 @@ struct WorkerFailure {
 struct HostEvidence {
   int64_t oom_kills = 0;  // By the kernel in our own memory cgroup since the attempt's start.
   int64_t machine_oom_kills = 0;   // The same for the whole machine (or container VM).
+  bool more_kills = false;         // More workers died of SIGKILL since than oom_kills can be.
+  std::optional<bool> oom_victim;  // Whether the kernel's log says that this worker was killed so.
   int64_t memory_limit_bytes = 0;  // Of that cgroup; 0: unknown or unlimited.
   int64_t shm_free_bytes = -1;     // /dev/shm; -1: not looked at.
   int64_t shm_total_bytes = 0;

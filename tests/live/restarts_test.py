@@ -119,8 +119,8 @@ class Verdict(LiveTest):
         self.assertEqual(names.count("worker_exited"), 4)
         self.assertEqual(names.count("restarting"), 1)
 
-    def test_out_of_memory_is_named_when_the_kernel_did_it(self):
-        """Inside a memory cgroup of our own; where none can be made this test says so."""
+    def memory_limit(self):
+        """A function that moves its process into a memory cgroup of 64 MiB. Skips aloud where none can be made."""
         folder = None
         for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
             candidate = os.path.join(root, f"muster-test-{os.getpid()}")
@@ -137,11 +137,44 @@ class Verdict(LiveTest):
         if folder is None:
             self.skipTest("no memory cgroup can be created here")
         self.addCleanup(os.rmdir, folder)
-        enter = lambda: open(os.path.join(folder, "cgroup.procs"), "w").write(str(os.getpid()))
-        code, _, err = run("--no-python", "python3", "-c",
-                           "x = []\nwhile True: x.append(bytearray(1 << 20))", preexec_fn=enter)
+        return lambda: open(os.path.join(folder, "cgroup.procs"), "w").write(str(os.getpid()))
+
+    HOG = "x = []\nwhile True: x.append(bytearray(1 << 20))\n"
+
+    def test_out_of_memory_is_named_when_the_kernel_did_it(self):
+        code, _, err = run("--no-python", "python3", "-c", self.HOG, preexec_fn=self.memory_limit())
         self.assertEqual(code, 137, err)
-        self.assertIn("out-of-memory killer", err)
+        self.assertIn("killed by the kernel's out-of-memory killer", err)
+
+    def test_a_kill_from_outside_after_the_kernel_took_a_child_is_not_called_out_of_memory(self):
+        """The counter has moved; only the kernel's log knows that another process was meant."""
+        try:
+            with open("/dev/kmsg", "rb"):
+                pass
+        except OSError as error:
+            self.skipTest(f"the kernel's log cannot be read here: {error}")
+        if os.readlink("/proc/self/ns/pid") != "pid:[4026531836]":
+            self.skipTest("the kernel's log gives other process numbers in a container")
+        script = self.write("w.py", f"""
+import os, signal, subprocess, sys
+child = subprocess.run([sys.executable, "-c", {self.HOG!r}])
+assert child.returncode == -signal.SIGKILL, child
+os.kill(os.getpid(), signal.SIGKILL)
+""")
+        code, _, err = run(script, preexec_fn=self.memory_limit())
+        self.assertEqual(code, 137, err)
+        self.assertIn("killed by SIGKILL from outside (not by muster, nor by the out-of-memory killer)", err)
+
+    def test_an_exception_after_the_kernel_took_a_child_stays_the_cause(self):
+        script = self.write("w.py", f"""
+import subprocess, sys
+subprocess.run([sys.executable, "-c", {self.HOG!r}])
+raise ValueError("wrong shape")
+""")
+        code, _, err = run(script, preexec_fn=self.memory_limit())
+        self.assertEqual(code, 1, err)
+        self.assertIn("exited with 1: ValueError: wrong shape", err)
+        self.assertIn("out-of-memory killer struck a process of this job; if the rank failed of that", err)
 
 
 class Core(LiveTest):

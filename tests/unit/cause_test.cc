@@ -167,6 +167,43 @@ TEST(Cause, OfAKillDuringAnOutOfMemoryElsewhereIsOnlyProbable) {
                    "", std::string(kMemoryRemedy)}));
 }
 
+TEST(Cause, OfMoreKillsThanTheKernelCountedIsOnlyProbable) {
+  HostEvidence evidence;
+  evidence.oom_kills = 1;
+  evidence.more_kills = true;
+  const Cause cause = classify_status(ExitStatus::signaled(SIGKILL), evidence);
+  EXPECT_EQ(cause.kind, FailureClass::oom);
+  EXPECT_EQ(cause.sentence,
+            "killed by SIGKILL, probably by the kernel's out-of-memory killer, which was at work "
+            "in this job at the time");
+}
+
+TEST(Cause, OfAKillThatTheKernelLogNamesIsCertain) {
+  HostEvidence evidence;
+  evidence.oom_victim = true;  // The counters cannot be read.
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), evidence).sentence,
+            "killed by the kernel's out-of-memory killer");
+  evidence.oom_kills = 1;
+  evidence.more_kills = true;
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), evidence).sentence,
+            "killed by the kernel's out-of-memory killer");
+}
+
+TEST(Cause, OfAKillThatTheKernelLogDoesNotNameIsFromOutside) {
+  HostEvidence evidence;
+  evidence.oom_victim = false;
+  evidence.machine_oom_kills = 1;
+  EXPECT_EQ(
+      classify_status(ExitStatus::signaled(SIGKILL), evidence),
+      (Cause{FailureClass::signal, "killed by SIGKILL from outside (not by muster)", "", ""}));
+  evidence.oom_kills = 1;  // A child of some worker.
+  EXPECT_EQ(
+      classify_status(ExitStatus::signaled(SIGKILL), evidence),
+      (Cause{FailureClass::signal,
+             "killed by SIGKILL from outside (not by muster, nor by the out-of-memory killer)", "",
+             ""}));
+}
+
 TEST(Cause, OfAnotherKillSaysThatItWasNotUs) {
   EXPECT_EQ(
       classify_status(ExitStatus::signaled(SIGKILL)),
@@ -200,6 +237,20 @@ TEST(Cause, OfAChildKilledForMemoryIsToldAsARemedy) {
   EXPECT_EQ(shell.remedy,
             std::string("the kernel's out-of-memory killer struck 2 processes of this job: ") +
                 std::string(kMemoryRemedy));
+}
+
+TEST(Cause, OfAnExceptionAfterAKilledChildDoesNotSayThatItWasTheReason) {
+  HostEvidence evidence;
+  evidence.oom_kills = 1;
+  const Cause cause =
+      classify_status(ExitStatus::exited(1), evidence,
+                      "Traceback (most recent call last):\n  File \"a.py\", line 2, in <module>\n"
+                      "BrokenPipeError: the loader has gone\n");
+  EXPECT_EQ(cause.kind, FailureClass::user);
+  EXPECT_TRUE(
+      cause.remedy.starts_with("the kernel's out-of-memory killer struck a process of this job; if "
+                               "the rank failed of that: "))
+      << cause.remedy;
 }
 
 TEST(Cause, OfABusErrorWithAFullShmSaysSo) {

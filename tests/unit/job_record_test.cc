@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -269,6 +270,31 @@ TEST_F(Job, LaterEvidenceIsAddedToTheRightWorkerAndOverwritesNoOther) {
   record_.attempt_drained({});
   const JobReport report = record_.finish(failed());
   EXPECT_EQ(report.cause.kind, FailureClass::oom);
+}
+
+// Both were killed, one of them for want of memory: the counter cannot say which.
+TEST_F(Job, TwoKillsOfWhichTheKernelCountedOneAreBothOnlyProbable) {
+  start_attempt(0, 0);
+  HostEvidence memory;
+  memory.oom_kills = 1;
+  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGKILL)), memory);
+  record_.worker_exited(exit_of(1, 101, ExitStatus::signaled(SIGKILL)), memory);
+  record_.attempt_drained({});
+  const JobReport report = record_.finish(failed());
+  EXPECT_EQ(report.cause.kind, FailureClass::oom);
+  EXPECT_THAT(report.cause.sentence, testing::HasSubstr("probably"));
+}
+
+TEST_F(Job, AKillOfOursDoesNotMakeTheKernelsDoubtful) {
+  start_attempt(0, 0);
+  HostEvidence memory;
+  memory.oom_kills = 1;
+  record_.worker_exited(exit_of(1, 101, ExitStatus::signaled(SIGKILL)), memory);
+  stop(SIGKILL, {AtStop::running, AtStop::ended});
+  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGKILL)), memory);
+  record_.attempt_drained({});
+  const JobReport report = record_.finish(failed());
+  EXPECT_THAT(report.cause.sentence, testing::Not(testing::HasSubstr("probably")));
 }
 
 }  // namespace
