@@ -341,7 +341,8 @@ void AgentLoop::drain() {
   streams_.clear();  // Streams of workers that were never started would keep the drain from its end
                      // of file.
   if (std::exchange(draining_, true)) return;
-  output_->drain([this, files = files_, run_dir = folders_.run_dir](DrainReport report) {
+  const bool keep = coordinated_ || !record_->all_succeeded();
+  output_->drain(keep, [this, files = files_, run_dir = folders_.run_dir](DrainReport report) {
     AttemptRemains remains;
     for (size_t i = 0; i < report.workers.size(); ++i) {
       remains.workers.push_back(collect_remains(std::move(report.workers[i]),

@@ -219,6 +219,7 @@ void AgentLoop::end(const group::Outcome& outcome) {
     }
   }
   exit_code_ = exit_code_of(report, spec_.exit_code);
+  succeeded_ = report.end == JobEnd::success;
   record_->write_final_events(report, exit_code_);
   output_->write_file("result.json", result_json(report, spec_.exit_code));
   const std::string last_screen = render_end(report, terminal_options());
@@ -252,7 +253,7 @@ void AgentLoop::say_goodbye() {
 }
 
 void AgentLoop::finish_output() {
-  output_->finish([this] { boost::asio::post(io_, [this] { leave(exit_code_); }); });
+  output_->finish(succeeded_, [this] { boost::asio::post(io_, [this] { leave(exit_code_); }); });
   if (killed_) return;
   leave_limit_.expires_after(kSilentOutputPatience);
   leave_limit_.async_wait([](boost::system::error_code error) {

@@ -220,6 +220,7 @@ class AgentLoop {
   bool killed_ = false;    // The user wants out now.
   bool ending_ = false;
   int exit_code_ = 0;
+  bool succeeded_ = false;
 };
 
 }  // namespace muster

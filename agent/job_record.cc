@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
@@ -41,6 +42,15 @@ JobEnd job_end(group::Outcome::Kind kind) {
       return JobEnd::round_failed;  // Unless the one who ended it says more: job_ended.
   }
   return JobEnd::failed;
+}
+
+// Its last lines, where it has no log file.
+void take_kept(const WorkerPrinted& printed, WorkerFailure& failure, std::string& dir) {
+  if (!printed.kept_out.empty()) failure.stdout_log_path = printed.kept_out;
+  if (!printed.kept_err.empty()) failure.stderr_log_path = printed.kept_err;
+  const std::string& kept = printed.kept_err.empty() ? printed.kept_out : printed.kept_err;
+  const std::filesystem::path worker = std::filesystem::path(kept).parent_path();
+  if (!kept.empty()) dir = worker.parent_path().string();
 }
 
 // The counter says how many of the job's processes were killed for want of memory, not which.
@@ -246,6 +256,7 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
   std::vector<OwnError> errors;
   std::vector<HostEvidence> machines;
   evidence_.workers.clear();
+  report_.tails_dir.clear();
   for (size_t i = 0; i < workers_.size(); ++i) {
     WorkerRecord& record = workers_[i];
     if (record.failure.pid == 0) continue;
@@ -256,6 +267,7 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
       record.failure.error_file_content = left.error_file;
       record.error_file_written = left.error_file_written;
       record.library = left.library;
+      take_kept(left.printed, record.failure, report_.tails_dir);
     }
     record.machine.full_log_disk = remains.full_log_disk;
     Testimony testimony = examine(record, stop_, unix_epoch);
@@ -271,6 +283,12 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
   }
   JudgedAttempt judged = judge_attempt({evidence_});
   if (judged.culprit) judged_ = std::move(judged);  // Else the newest failure stays known.
+}
+
+bool JobRecord::all_succeeded() const {
+  return std::ranges::all_of(workers_, [](const WorkerRecord& worker) {
+    return worker.ended && worker.failure.status.success();
+  });
 }
 
 bool JobRecord::has_evidence() const {

@@ -94,6 +94,7 @@ class JobRecord {
 
   // After attempt_drained: what this node's workers left behind in the attempt, for the job's host.
   const NodeEvidence& evidence() const { return evidence_; }
+  bool all_succeeded() const;  // Every worker of the attempt has exited with 0.
   // Whether there is anything in it that the judge could need.
   bool has_evidence() const;
 

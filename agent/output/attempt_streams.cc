@@ -25,6 +25,10 @@ constexpr size_t kPipesTotal = size_t{16} << 20;
 // Small: every byte of stdout passes through it.
 constexpr size_t kBothBytesMax = size_t{16} << 10;
 
+// Of one stream: 10,000 lines of 200 bytes. And of all streams of the node.
+constexpr size_t kKeptBytesMax = size_t{2} << 20;
+constexpr size_t kKeptBytesOfNode = size_t{64} << 20;
+
 struct FilteredFiles {
   std::shared_ptr<Sink> out;
   std::shared_ptr<Sink> err;
@@ -161,6 +165,9 @@ class StreamOpener {
       auto file = open_log(log);
       if (!file) return tl::unexpected(file.error());
       parts.file = std::make_unique<Sink>(std::move(*file), log);
+    } else if (!place_.folder.empty()) {
+      parts.keep_path = worker_path(is_err ? "stderr_tail.log" : "stdout_tail.log");
+      parts.keep_bytes = std::min(kKeptBytesMax, kKeptBytesOfNode / (2 * workers_));
     }
     ours = std::make_unique<WorkerStream>(std::move(parts));
     return {};

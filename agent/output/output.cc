@@ -82,8 +82,9 @@ void Output::mark_stop() {
   loop_->requests().push([loop = loop_.get()] { loop->mark_files(); });
 }
 
-void Output::drain(DrainDone done) {
-  loop_->requests().push([loop = loop_.get(), done = std::move(done)] { loop->drain(done); });
+void Output::drain(bool keep, DrainDone done) {
+  loop_->requests().push(
+      [loop = loop_.get(), keep, done = std::move(done)] { loop->drain(keep, done); });
 }
 
 void Output::tails(TailsDone done) {
@@ -116,8 +117,9 @@ void Output::resize() {
   loop_->requests().push([loop = loop_.get()] { loop->resize(); });
 }
 
-void Output::finish(Done done) {
-  loop_->requests().push([loop = loop_.get(), done = std::move(done)] { loop->finish(done); });
+void Output::finish(bool succeeded, Done done) {
+  loop_->requests().push(
+      [loop = loop_.get(), succeeded, done = std::move(done)] { loop->finish(succeeded, done); });
 }
 
 void Output::abandon() {

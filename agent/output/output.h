@@ -69,6 +69,8 @@ struct WorkerPrinted {
   uint64_t err_total_before_stop = 0;  // and had at mark_stop(); all, where that was not called.
   ArrivalTimes err_times;              // Empty for a worker that writes its log itself.
   std::optional<Instant> last_output;  // On either stream.
+  std::string kept_out;                // Files with the last lines of streams that no log file has;
+  std::string kept_err;                // empty: not kept, or there are none.
 
   // How much of err_tail came before the stop.
   size_t tail_before_stop() const {
@@ -126,7 +128,9 @@ class Output {
   // Ends the attempt: reads what the streams hold now, shows every partial line, closes the read
   // ends and the log files. Call it when no process of the attempt is left; one that is left anyway
   // cannot delay it, nor can a console that is stuck: what was read for it waits in memory.
-  void drain(DrainDone done);
+  // `keep`: the last 10,000 lines of every stream without a log file, 2 MiB at most (less with more
+  // than 16 workers), go to files in the attempt's folder.
+  void drain(bool keep, DrainDone done);
 
   // What the workers printed last; nothing where no attempt is open.
   void tails(TailsDone done);
@@ -148,8 +152,9 @@ class Output {
   // The window size of the user's terminal changed: copies it to the workers' terminals.
   void resize();
 
-  // Last request: says what was dropped, removes the temporary folder if it holds no file.
-  void finish(Done done);
+  // Last request: says what was dropped, removes what drain() kept if the job has succeeded, and
+  // the temporary folder if it holds no file.
+  void finish(bool succeeded, Done done);
 
   // The user wants out now: the destructor hardly waits; callbacks may or may not come, and what is
   // stuck is lost.

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "agent/output/log_tree.h"
 #include "agent/output/pty.h"
@@ -21,6 +22,7 @@ namespace {
 constexpr uint64_t kRequestsToken = 0;
 constexpr size_t kReadMax = size_t{256} << 10;  // Stays in the second-level cache.
 constexpr size_t kTerminalRest = size_t{1} << 20;
+constexpr size_t kKeptAttempts = 5;  // A job that restarts a thousand times must not fill /tmp.
 
 Instant output_now() {
   return Instant(std::chrono::steady_clock::now().time_since_epoch());
@@ -258,7 +260,7 @@ void OutputLoop::mark_stop() {
     meter->mark_stop();
 }
 
-void OutputLoop::drain(const Output::DrainDone& done) {
+void OutputLoop::drain(bool keep, const Output::DrainDone& done) {
   // Who owns a console ends first: then nothing of the others has to be held.
   std::deque<std::pair<uint64_t, WorkerStream*>> open;
   for (const auto& entry : streams_) {
@@ -271,6 +273,7 @@ void OutputLoop::drain(const Output::DrainDone& done) {
   DrainReport report;
   for (const WorkerEnds& worker : workers_)
     report.workers.push_back(printed_by(worker));
+  if (keep) keep_tails(report);
   say_notices();
   say_dropped_by_files();
   {
@@ -282,16 +285,36 @@ void OutputLoop::drain(const Output::DrainDone& done) {
   done(std::move(report));
 }
 
+void OutputLoop::keep_tails(DrainReport& report) {
+  std::vector<std::string>& kept = kept_.emplace_back();
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    WorkerPrinted& printed = report.workers[i];
+    if (workers_[i].out) printed.kept_out = workers_[i].out->keep_tail(notices_);
+    if (workers_[i].err) printed.kept_err = workers_[i].err->keep_tail(notices_);
+    for (const std::string& path : {printed.kept_out, printed.kept_err}) {
+      if (!path.empty()) kept.push_back(path);
+    }
+  }
+  remove_kept(kKeptAttempts);
+}
+
+void OutputLoop::remove_kept(size_t attempts_left) {
+  for (; kept_.size() > attempts_left; kept_.pop_front()) {
+    for (const std::string& path : kept_.front())
+      ::unlink(path.c_str());
+  }
+}
+
 // A worker that writes its log files itself is read from there; when it wrote what is not known.
 WorkerPrinted OutputLoop::printed_by(const WorkerEnds& worker) const {
   WorkerPrinted printed;
   if (worker.err) {
-    printed.err_tail = worker.err->tail().text();
+    printed.err_tail = worker.err->tail().last(kQuotedBytesMax);
     printed.err_total = worker.err->tail().total();
     printed.err_total_before_stop = worker.err->before_stop();
     printed.err_times = worker.err->tail_times();
   } else {
-    printed.err_tail = file_tail(worker.err_log, TailBuffer::kBytesMax);
+    printed.err_tail = file_tail(worker.err_log, kQuotedBytesMax);
     printed.err_total = std::max<uint64_t>(file_size(worker.err_log), printed.err_tail.size());
     printed.err_total_before_stop = worker.err_size_at_stop.value_or(printed.err_total);
   }
@@ -318,7 +341,7 @@ std::vector<WorkerTail> OutputLoop::tails() const {
     for (const auto& [stream, log] : {std::pair{worker.out.get(), &worker.out_log},
                                       std::pair{worker.err.get(), &worker.err_log}}) {
       if (stream != nullptr || log->empty()) continue;
-      tail.text += file_tail(*log, TailBuffer::kBytesMax);
+      tail.text += file_tail(*log, kQuotedBytesMax);
       tail.position += file_size(*log);
     }
     tails.push_back(std::move(tail));
@@ -379,7 +402,7 @@ void OutputLoop::resize() {
   }
 }
 
-void OutputLoop::finish(const Output::Done& done) {
+void OutputLoop::finish(bool succeeded, const Output::Done& done) {
   std::vector<std::string> lines;
   for (Console& console : consoles_) {
     if (auto line = console.dropped_line()) lines.push_back(std::move(*line));
@@ -389,6 +412,7 @@ void OutputLoop::finish(const Output::Done& done) {
   for (const std::string& line : lines)
     say(line);
   err_console().wait_written();
+  if (succeeded) remove_kept(0);
   remove_if_empty(folders_);
   done();
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <future>
 #include <map>
 #include <memory>
@@ -42,14 +43,14 @@ class OutputLoop {
 
   void open_run(const Output::RunDone& done);
   void open_attempt(const AttemptPlan& plan, const Output::AttemptDone& done);
-  void drain(const Output::DrainDone& done);
+  void drain(bool keep, const Output::DrainDone& done);
   void mark_files();
   std::vector<WorkerTail> tails() const;
   void say(std::string text);
   void append(const std::string& name, const std::string& text);
   void write_file(const std::string& name, const std::string& content);
   void resize();
-  void finish(const Output::Done& done);
+  void finish(bool succeeded, const Output::Done& done);
 
  private:
   Console& err_console() { return consoles_.back(); }
@@ -67,6 +68,8 @@ class OutputLoop {
   void resume_paused();
   void end_useless();
   WorkerPrinted printed_by(const WorkerEnds& worker) const;
+  void keep_tails(DrainReport& report);
+  void remove_kept(size_t attempts_left);
   Result<std::string> attempt_folder(const AttemptPlan& plan);
   std::string path_of(const std::string& name) const;
   void note_file(const std::string& name, std::optional<std::string> failure);
@@ -88,7 +91,8 @@ class OutputLoop {
   std::unique_ptr<char[]> buffer_;
   Notices notices_;
   bool file_failure_said_ = false;
-  uint64_t refused_ = 0;  // Own messages that found no room.
+  std::deque<std::vector<std::string>> kept_;  // Paths of kept tails, by attempt.
+  uint64_t refused_ = 0;                       // Own messages that found no room.
   std::set<std::string> failed_files_;
   bool attempt_open_ = false;
   bool stopping_ = false;

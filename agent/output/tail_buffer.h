@@ -1,5 +1,5 @@
-// The last bytes of a stream: what the verdict quotes when there is no log file, and what musterctl
-// shows. Grows with what comes, so that quiet workers cost nothing. Pure.
+// The last bytes of a stream: what the verdict quotes, what musterctl shows, and what is kept of a
+// worker without a log file. Grows with what comes, so that quiet workers cost nothing. Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,16 @@
 
 namespace muster {
 
+// As much of a stderr as is searched for an error message.
+inline constexpr size_t kQuotedBytesMax = size_t{64} << 10;
+
 class TailBuffer {
  public:
-  static constexpr size_t kBytesMax = size_t{64} << 10;
-
-  explicit TailBuffer(size_t bytes_max = kBytesMax) : bytes_max_(bytes_max) {}
+  explicit TailBuffer(size_t bytes_max) : bytes_max_(bytes_max) {}
 
   void add(std::string_view bytes) {
     total_ += bytes.size();
+    if (bytes_max_ == 0) return;
     if (bytes.size() >= bytes_max_) {
       ring_.assign(bytes.substr(bytes.size() - bytes_max_));
       next_ = 0;
@@ -34,6 +36,23 @@ class TailBuffer {
   }
 
   std::string text() const { return ring_.substr(next_) + ring_.substr(0, next_); }
+  std::string last(size_t bytes_max) const {
+    if (bytes_max >= ring_.size()) return text();
+    if (bytes_max <= next_) return ring_.substr(next_ - bytes_max, bytes_max);
+    return ring_.substr(ring_.size() - (bytes_max - next_)) + ring_.substr(0, next_);
+  }
+  // Whole lines, but for a last one that has no end yet; a line of which the start is lost only if
+  // there is nothing else.
+  std::string last_lines(size_t lines_max) const {
+    std::string all = text();
+    size_t start = all.size();
+    for (size_t lines = 0; lines < lines_max && start > 0; ++lines) {
+      const size_t end = start < 2 ? std::string::npos : all.rfind('\n', start - 2);
+      if (end == std::string::npos && all.size() < total_) break;
+      start = end == std::string::npos ? 0 : end + 1;
+    }
+    return start < all.size() ? all.substr(start) : all;
+  }
   uint64_t total() const { return total_; }  // Bytes that ever came.
 
  private:

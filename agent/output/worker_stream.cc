@@ -1,9 +1,12 @@
 #include "agent/output/worker_stream.h"
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 
 #include <fmt/format.h>
+
+#include "agent/output/log_tree.h"
 
 namespace muster {
 
@@ -20,18 +23,21 @@ std::string log_time_of_day() {
   return fmt::format("{:02}:{:02}:{:02}.{:03}", local.tm_hour, local.tm_min, local.tm_sec, millis);
 }
 
+constexpr size_t kKeptLines = 10'000;
+
 }  // namespace
 
-WorkerStream::WorkerStream(StreamParts parts) : parts_(std::move(parts)), filter_(parts_.needles) {
+WorkerStream::WorkerStream(StreamParts parts)
+    : parts_(std::move(parts)),
+      filter_(parts_.needles),
+      tail_(std::max(parts_.keep_bytes, parts_.is_err ? kQuotedBytesMax : 0)) {
   if (console() != nullptr) mux_stream_ = console()->open();
 }
 
 void WorkerStream::take(std::string_view bytes, Instant now, Notices& notices) {
   last_output_ = now;
-  if (parts_.is_err) {
-    tail_.add(bytes);
-    times_.add(tail_.total(), now);
-  }
+  tail_.add(bytes);
+  if (parts_.is_err) times_.add(tail_.total(), now);
   if (parts_.both) parts_.both->add(bytes);
   if (parts_.file) notices.add_file(parts_.file->write(bytes));
   if (console() == nullptr) return;
@@ -60,6 +66,14 @@ void WorkerStream::end(Instant now, Notices& notices) {
     notices.add_file(parts_.filtered->write(scratch_));
   }
   notices.add_console(console()->close(mux_stream_, now));
+}
+
+std::string WorkerStream::keep_tail(Notices& notices) const {
+  if (parts_.keep_path.empty() || tail_.total() == 0) return {};
+  auto failure = replace_file(parts_.keep_path, tail_.last_lines(kKeptLines));
+  const bool kept = !failure;
+  notices.add_file(std::move(failure));
+  return kept ? parts_.keep_path : std::string();
 }
 
 std::string WorkerStream::current_prefix() const {

@@ -43,6 +43,9 @@ struct StreamParts {
   std::string prefix;  // For ConsolePrefix::tee.
   LogPrefix log_prefix;
   std::shared_ptr<TailBuffer> both;  // What the worker printed last, on either stream.
+  // Where, and how much of, its end is kept if the attempt fails; empty: nowhere.
+  std::string keep_path;
+  size_t keep_bytes = 0;
 };
 
 class WorkerStream {
@@ -68,8 +71,11 @@ class WorkerStream {
   Console* console() const { return parts_.console; }
   bool ended() const { return ended_; }
   uint64_t file_dropped() const { return parts_.file ? parts_.file->dropped() : 0; }
-  const TailBuffer& tail() const { return tail_; }           // Of a stderr only,
-  const ArrivalTimes& tail_times() const { return times_; }  // like this.
+  const TailBuffer& tail() const { return tail_; }  // Of a stderr, and of what is to be kept.
+  const ArrivalTimes& tail_times() const { return times_; }  // Of a stderr only.
+  // Writes the last lines of a stream that no file has to keep_path. The path; empty if there is
+  // nothing, or no room for it.
+  std::string keep_tail(Notices& notices) const;
   uint64_t before_stop() const { return parts_.meter->before_stop(); }
   std::optional<Instant> last_output() const { return last_output_; }
 

@@ -148,6 +148,7 @@ struct JobReport {
   int stop_signal = 0;
   std::string stopped_by;  // "SIGTERM on node-b (node rank 1)" if another node got the signal.
   Duration stop_took{0};
+  std::string tails_dir;  // Where the last lines of the last attempt are kept; empty: nowhere.
   std::vector<int> killed_ranks;  // Ranks that outlived the grace.
 
   Error error;                      // spawn_failed, round_failed

@@ -161,7 +161,10 @@ void append_root_cause(std::string& text, const WorkerFailure& culprit, const Ca
 // `where`: " on node-b" for a job of many nodes, whose screens all show the same path.
 void append_logs(std::string& text, const WorkerFailure& culprit, const std::string& where) {
   if (culprit.stderr_log_path.empty() && culprit.stdout_log_path.empty()) {
-    text += "Log: none was kept (--log-dir DIR --tee 3 keeps both streams of every rank)\n";
+    const bool has_folder = !culprit.error_file_path.empty();
+    text += has_folder && culprit.stderr_tail.empty()
+                ? "Log: it printed nothing\n"
+                : "Log: none was kept (--log-dir DIR --tee 3 keeps both streams of every rank)\n";
     return;
   }
   if (!culprit.stderr_log_path.empty()) {
@@ -218,6 +221,9 @@ std::string render_stopped(const JobReport& report) {
           : ranks_text(report.killed_ranks) + " did not end within the grace and had to be killed";
   return fmt::format("muster: stopped by {} after {}; {}\n", by, duration_text(report.stop_took),
                      tail) +
+         (report.tails_dir.empty() ? std::string()
+                                   : "muster: the last lines of each rank are kept in " +
+                                         clean_line(report.tails_dir) + "\n") +
          earlier_failure_line(report);
 }
 

@@ -85,7 +85,7 @@ int measure(const std::string& mode, int workers, const std::string& megabytes,
   for (int id = 0; id < workers; id++)
     ::wait(nullptr);
   std::promise<void> drained;
-  (*output)->drain([&](const DrainReport&) { drained.set_value(); });
+  (*output)->drain(false, [&](const DrainReport&) { drained.set_value(); });
   drained.get_future().get();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   rusage usage{};

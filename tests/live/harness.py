@@ -18,6 +18,10 @@ MUSTER = os.environ.get("MUSTER", "")
 LIMIT_S = 30.0
 
 
+# Of jobs that fail, muster keeps the last lines there.
+_TEMP = tempfile.TemporaryDirectory(prefix="muster-live-")
+
+
 def require_muster():
     if not MUSTER or not os.access(MUSTER, os.X_OK):
         sys.exit(f"MUSTER={MUSTER!r}: set it to the launcher to be tested")
@@ -75,7 +79,7 @@ class Job:
     def __init__(self, *args, env=None, stdin=subprocess.DEVNULL, cwd=None, **popen):
         self.out = tempfile.TemporaryFile()
         self.err = tempfile.TemporaryFile()
-        full = dict(os.environ)
+        full = {**os.environ, "TMPDIR": _TEMP.name}
         full.update(env or {})
         self.process = subprocess.Popen([MUSTER, *map(str, args)], stdin=stdin, stdout=popen.pop("stdout", self.out),
                                         stderr=popen.pop("stderr", self.err), env=full, cwd=cwd, **popen)

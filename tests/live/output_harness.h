@@ -172,15 +172,15 @@ class OutputHarness {
     return statuses;
   }
 
-  DrainReport drain() {
+  DrainReport drain(bool keep = false) {
     std::promise<DrainReport> drained;
-    output_->drain([&](DrainReport report) { drained.set_value(std::move(report)); });
+    output_->drain(keep, [&](DrainReport report) { drained.set_value(std::move(report)); });
     return drained.get_future().get();
   }
 
-  void finish() {
+  void finish(bool succeeded = true) {
     std::promise<void> finished;
-    output_->finish([&] { finished.set_value(); });
+    output_->finish(succeeded, [&] { finished.set_value(); });
     finished.get_future().get();
   }
 

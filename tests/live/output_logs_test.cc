@@ -171,6 +171,73 @@ TEST_F(OutputLogs, AnErrorFileOfAWorkerIsLeftWithoutALogFolder) {
   EXPECT_EQ(files_below(harness.run.run_dir), std::vector<std::string>{"attempt_0/0/error.json"});
 }
 
+TEST_F(OutputLogs, TheLastLinesOfAFailedAttemptAreKept) {
+  options_.log.dir.reset();
+  OutputHarness harness(options_);
+  harness.open(2);
+  harness.spawn(0, "seq 12000; echo error of 0 >&2; printf open >&2");
+  harness.spawn(1, "echo of 1");
+  harness.wait_all();
+  const DrainReport report = harness.drain(true);
+  ASSERT_EQ(report.workers.size(), 2U);
+  EXPECT_EQ(report.workers[0].kept_out, harness.attempt() + "/0/stdout_tail.log");
+  EXPECT_EQ(report.workers[0].kept_err, harness.attempt() + "/0/stderr_tail.log");
+  EXPECT_EQ(report.workers[1].kept_out, harness.attempt() + "/1/stdout_tail.log");
+  EXPECT_EQ(report.workers[1].kept_err, "");  // It printed nothing there.
+  std::string last;
+  for (int line = 2001; line <= 12000; ++line)
+    last += std::to_string(line) + "\n";
+  EXPECT_EQ(file_content(report.workers[0].kept_out), last);
+  EXPECT_EQ(file_content(report.workers[0].kept_err), "error of 0\nopen");
+  EXPECT_EQ(file_content(report.workers[1].kept_out), "of 1\n");
+  harness.finish(false);
+  EXPECT_EQ(files_below(harness.run.run_dir),
+            (std::vector<std::string>{"attempt_0/0/stderr_tail.log", "attempt_0/0/stdout_tail.log",
+                                      "attempt_0/1/stdout_tail.log"}));
+}
+
+TEST_F(OutputLogs, WhatWasKeptGoesWhenTheJobHasSucceeded) {
+  options_.log.dir.reset();
+  OutputHarness harness(options_);
+  harness.open(1);
+  harness.spawn(0, "echo failed >&2");
+  harness.wait_all();
+  const std::string kept = harness.drain(true).workers.at(0).kept_err;
+  EXPECT_TRUE(fs::exists(kept));
+  harness.finish(true);
+  EXPECT_TRUE(fs::is_empty(harness.temp_dir()));
+}
+
+TEST_F(OutputLogs, OnlyWhatNoLogFileHasIsKept) {
+  options_.log.redirects.all = Streams::out;
+  OutputHarness harness(options_);
+  harness.open(1);
+  harness.spawn(0, "echo out; echo err >&2");
+  harness.wait_all();
+  const DrainReport report = harness.drain(true);
+  EXPECT_EQ(report.workers.at(0).kept_out, "");
+  EXPECT_EQ(file_content(report.workers.at(0).kept_err), "err\n");
+  harness.finish(false);
+  EXPECT_EQ(files_below(harness.attempt()),
+            (std::vector<std::string>{"0/stderr_tail.log", "0/stdout.log"}));
+}
+
+TEST_F(OutputLogs, OfManyRestartsTheNewestAttemptsAreKept) {
+  options_.log.dir.reset();
+  OutputHarness harness(options_);
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    harness.open(1, attempt);
+    harness.spawn(0, "echo failed >&2");
+    harness.wait_all();
+    harness.drain(true);
+  }
+  harness.finish(false);
+  std::vector<std::string> expected;
+  for (int attempt = 3; attempt < 8; ++attempt)
+    expected.push_back("attempt_" + std::to_string(attempt) + "/0/stderr_tail.log");
+  EXPECT_EQ(files_below(harness.run.run_dir), expected);
+}
+
 TEST_F(OutputLogs, AFullLogDiskIsSaidOnceAndStopsNoWorker) {
   options_.log.tee.all = Streams::both;
   OutputHarness harness(options_);

@@ -176,6 +176,44 @@ raise ValueError("wrong shape")
         self.assertIn("exited with 1: ValueError: wrong shape", err)
         self.assertIn("out-of-memory killer struck a process of this job; if the rank failed of that", err)
 
+    def kept_of(self, temp):
+        return sorted(os.sep.join(os.path.join(folder, name).split(os.sep)[-3:])
+                      for folder, _, names in os.walk(temp) for name in names)
+
+    def test_without_a_log_folder_the_last_lines_of_each_rank_are_kept(self):
+        temp = self.path("temp")
+        os.mkdir(temp)
+        code, _, err = run("--nproc-per-node", 2, "--no-python", "sh", "-c",
+                           "echo step of $RANK; [ $RANK = 0 ] && sleep 100; echo boom >&2; exit 5", env={"TMPDIR": temp})
+        self.assertEqual(code, 5, err)
+        self.assertNotIn("none was kept", err)
+        log = re.search(r"^Log: (\S+/attempt_0/1/stderr_tail\.log)", err, re.M)
+        self.assertTrue(log, err)
+        with open(log[1]) as f:
+            self.assertEqual(f.read(), "boom\n")
+        self.assertEqual(self.kept_of(temp),
+                         ["attempt_0/0/stdout_tail.log", "attempt_0/1/stderr_tail.log", "attempt_0/1/stdout_tail.log"])
+
+    def test_what_was_kept_goes_when_a_restart_has_succeeded(self):
+        temp, seen = self.path("temp"), self.path("seen")
+        os.mkdir(temp)
+        code, _, err = run("--nproc-per-node", 2, "--max-restarts", 1, "--no-python", "sh", "-c",
+                           f"echo text; [ -e {seen} ] && exit 0; touch {seen}; exit 5",
+                           env={"TMPDIR": temp})
+        self.assertEqual(code, 0, err)
+        self.assertEqual(os.listdir(temp), [])
+
+    def test_of_a_job_that_is_stopped_the_last_lines_are_kept(self):
+        temp = self.path("temp")
+        os.mkdir(temp)
+        with Job("--no-python", "sh", "-c", f"echo at step 7; touch {self.path('up')}; exec sleep 1000",
+                 env={"TMPDIR": temp}) as job:
+            self.wait_for_files("up")
+            job.signal(signal.SIGTERM)
+            job.wait()
+            self.assertRegex(job.stderr(), r"the last lines of each rank are kept in \S+/attempt_0\n")
+        self.assertEqual(self.kept_of(temp), ["attempt_0/0/stdout_tail.log"])
+
 
 class Core(LiveTest):
     def test_signal_names_and_no_core(self):

@@ -297,5 +297,21 @@ TEST_F(Job, AKillOfOursDoesNotMakeTheKernelsDoubtful) {
   EXPECT_THAT(report.cause.sentence, testing::Not(testing::HasSubstr("probably")));
 }
 
+TEST_F(Job, TheFilesWithTheLastLinesOfEachRankAreNamed) {
+  start_attempt(0, 0);
+  record_.worker_exited(exit_of(1, 101, ExitStatus::exited(3)), {});
+  stop(SIGTERM, {AtStop::running, AtStop::ended});
+  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
+  AttemptRemains all = remains("", "");
+  all.workers[1].printed.kept_out = "/run/attempt_0/1/stdout_tail.log";
+  all.workers[1].printed.kept_err = "/run/attempt_0/1/stderr_tail.log";
+  record_.attempt_drained(all);
+  const JobReport report = record_.finish(failed());
+  ASSERT_TRUE(report.culprit);
+  EXPECT_EQ(report.failures[*report.culprit].stdout_log_path, "/run/attempt_0/1/stdout_tail.log");
+  EXPECT_EQ(report.failures[*report.culprit].stderr_log_path, "/run/attempt_0/1/stderr_tail.log");
+  EXPECT_EQ(report.tails_dir, "/run/attempt_0");
+}
+
 }  // namespace
 }  // namespace muster

@@ -1,5 +1,8 @@
 #include "agent/output/tail_buffer.h"
 
+#include <algorithm>
+#include <string>
+
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -7,8 +10,10 @@ namespace muster {
 
 namespace {
 
+constexpr size_t kBytes = size_t{64} << 10;
+
 TEST(TailBuffer, KeepsEverythingThatFits) {
-  TailBuffer tail;
+  TailBuffer tail(kBytes);
   EXPECT_EQ(tail.text(), "");
   tail.add("one\n");
   tail.add("two\n");
@@ -16,13 +21,13 @@ TEST(TailBuffer, KeepsEverythingThatFits) {
 }
 
 TEST(TailBuffer, KeepsTheEndOfOneLargeChunk) {
-  TailBuffer tail;
+  TailBuffer tail(kBytes);
   tail.add("before");
-  const std::string large = std::string(100, 'a') + std::string(TailBuffer::kBytesMax, 'b');
+  const std::string large = std::string(100, 'a') + std::string(kBytes, 'b');
   tail.add(large);
-  EXPECT_EQ(tail.text(), std::string(TailBuffer::kBytesMax, 'b'));
+  EXPECT_EQ(tail.text(), std::string(kBytes, 'b'));
   tail.add("end");
-  EXPECT_EQ(tail.text(), std::string(TailBuffer::kBytesMax - 3, 'b') + "end");
+  EXPECT_EQ(tail.text(), std::string(kBytes - 3, 'b') + "end");
 }
 
 TEST(TailBuffer, MayBeSmallerAndCountsWhatEverCame) {
@@ -33,8 +38,37 @@ TEST(TailBuffer, MayBeSmallerAndCountsWhatEverCame) {
   EXPECT_EQ(tail.total(), 12u);
 }
 
+TEST(TailBuffer, GivesWholeLines) {
+  TailBuffer tail(kBytes);
+  tail.add("one\ntwo\nthree\nfo");
+  EXPECT_EQ(tail.last_lines(1), "fo");
+  EXPECT_EQ(tail.last_lines(2), "three\nfo");
+  EXPECT_EQ(tail.last_lines(4), "one\ntwo\nthree\nfo");
+  EXPECT_EQ(tail.last_lines(9), "one\ntwo\nthree\nfo");
+  tail.add("ur\n");
+  EXPECT_EQ(tail.last_lines(1), "four\n");
+  EXPECT_EQ(tail.last_lines(2), "three\nfour\n");
+}
+
+TEST(TailBuffer, DropsALineOfWhichTheStartIsLost) {
+  TailBuffer tail(10);
+  tail.add("first\nsecond\nlast\n");
+  EXPECT_EQ(tail.text(), "cond\nlast\n");
+  EXPECT_EQ(tail.last_lines(9), "last\n");
+  tail.add("one line that has no end");
+  EXPECT_EQ(tail.last_lines(9), "has no end");
+}
+
+TEST(TailBuffer, OfNoBytesOnlyCounts) {
+  TailBuffer tail(0);
+  tail.add("text");
+  EXPECT_EQ(tail.text(), "");
+  EXPECT_EQ(tail.last_lines(9), "");
+  EXPECT_EQ(tail.total(), 4U);
+}
+
 RC_GTEST_PROP(TailBuffer, IsTheEndOfAllThatWasAdded, ()) {
-  TailBuffer tail;
+  TailBuffer tail(kBytes);
   std::string all;
   const auto count = *rc::gen::inRange(0, 12);
   for (int i = 0; i < count; i++) {
@@ -43,8 +77,10 @@ RC_GTEST_PROP(TailBuffer, IsTheEndOfAllThatWasAdded, ()) {
     tail.add(chunk);
     all += chunk;
   }
-  const size_t skip = all.size() - std::min(all.size(), TailBuffer::kBytesMax);
+  const size_t skip = all.size() - std::min(all.size(), kBytes);
   RC_ASSERT(tail.text() == all.substr(skip));
+  const auto wanted = *rc::gen::inRange<size_t>(0, kBytes + 10);
+  RC_ASSERT(tail.last(wanted) == all.substr(all.size() - std::min({all.size(), kBytes, wanted})));
 }
 
 }  // namespace
