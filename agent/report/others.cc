@@ -64,7 +64,7 @@ std::string others_line(const std::vector<const WorkerFailure*>& failures, const
   std::string ends = ends_text(failures);
   if (!elsewhere.empty()) {
     if (!ends.empty()) ends += "; ";
-    ends += ranks_text(elsewhere) + " on other nodes";
+    ends += ranks_text(elsewhere);
   }
   return fmt::format("{} {} {}: {}\n", count, count == 1 ? "other" : "others",
                      count == 1 ? words.one : words.many, ends);

@@ -252,7 +252,7 @@ Root Cause (first observed failure):
 Log on node-b: /logs/stderr.log
 Log on node-b: /logs/stdout.log
 1 other failed afterwards: rank 4 killed by SIGABRT
-6 others were stopped by muster: ranks 6-7 killed by SIGTERM; ranks 0-3 on other nodes
+6 others were stopped by muster: ranks 6-7 killed by SIGTERM; ranks 0-3
 ============================================================
 )");
 }

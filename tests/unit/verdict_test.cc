@@ -372,9 +372,9 @@ TEST(OthersText, CountsThoseOfOtherNodes) {
                    sample_failure(0, ExitStatus::exited(1)), sample_stopped(1), sample_stopped(2)},
                   0, {3, 4}),
       "1 other failed afterwards: rank 0 exited with 1\n"
-      "4 others were stopped by muster: ranks 1-2 killed by SIGTERM; ranks 3-4 on other nodes\n");
+      "4 others were stopped by muster: ranks 1-2 killed by SIGTERM; ranks 3-4\n");
   EXPECT_EQ(others_text({sample_failure(9, ExitStatus::exited(3))}, 0, {3}),
-            "1 other was stopped by muster: rank 3 on other nodes\n");
+            "1 other was stopped by muster: rank 3\n");
 }
 
 TEST(OthersText, IsEmptyForALonelyCulprit) {
