@@ -307,10 +307,7 @@ void JobRecord::close_attempt(std::string why) {
   if (attempt.why_ended.empty()) attempt.why_ended = std::move(why);
 }
 
-std::string JobRecord::restart_line(int restarts_left, Duration delay) {
-  if (!judged_.culprit) return {};
-  const WorkerFailure& culprit = judged_.failures[*judged_.culprit];
-  close_attempt(fmt::format("rank {} {}", culprit.rank, judged_.cause.sentence));
+void JobRecord::attempt_failed(const WorkerFailure& culprit, const Cause& cause) {
   JobEvent failed = event(JobEventKind::attempt_failed);
   failed.attempt = culprit.attempt;
   failed.rank = culprit.rank;
@@ -319,8 +316,15 @@ std::string JobRecord::restart_line(int restarts_left, Duration delay) {
     failed.host = culprit.host;
     failed.node_rank = culprit.node_rank;
   }
-  failed.text = judged_.cause.sentence;
+  failed.text = cause.sentence;
   emit(failed);
+}
+
+std::string JobRecord::restart_line(int restarts_left, Duration delay) {
+  if (!judged_.culprit) return {};
+  const WorkerFailure& culprit = judged_.failures[*judged_.culprit];
+  close_attempt(fmt::format("rank {} {}", culprit.rank, judged_.cause.sentence));
+  attempt_failed(culprit, judged_.cause);
   note(JobEventKind::restarting, {}, {}, std::chrono::duration<double>(delay).count());
   return render_restart(culprit, judged_.cause, restarts_left, options_.max_restarts, delay);
 }
@@ -348,6 +352,8 @@ JobReport JobRecord::finish(const group::Outcome& outcome) {
 }
 
 void JobRecord::write_final_events(const JobReport& report, int exit_code) {
+  if (report.end == JobEnd::failed && report.culprit)
+    attempt_failed(report.failures[*report.culprit], report.cause);
   JobEvent line = event(JobEventKind::job_ended);
   line.text = outcome_name(report.end);
   line.exit_code = exit_code;

@@ -115,6 +115,7 @@ class JobRecord {
   TorchEventContext torch_context() const;
   TorchWorker torch_worker(int local_rank) const;
   void torch_line(std::string line);
+  void attempt_failed(const WorkerFailure& culprit, const Cause& cause);
   void close_attempt(std::string why);
   WorkerRecord& worker(int local_rank) { return workers_[static_cast<size_t>(local_rank)]; }
 

@@ -26,7 +26,7 @@ enum class JobEventKind {
   resumed,
   timer_expired,       // rank, pid, signal, text: its scope
   waiting,             // text: who is here, who is missing, what happens when
-  membership_changed,  // text: which node came, went or was lost; host and node_rank if it is one
+  membership_changed,  // text: which node came, went or was lost
   note,                // text
   job_ended,           // text: the outcome's name, exit_code
 };

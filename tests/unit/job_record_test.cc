@@ -244,6 +244,22 @@ TEST_F(Job, EventsTellTheStoryInOrder) {
   EXPECT_EQ(said_.size(), 7u);
 }
 
+TEST_F(Job, TheLastAttemptsFailureIsAnEventToo) {
+  start_attempt(0, 1);
+  record_.worker_exited(exit_of(1, 101, ExitStatus::exited(3)), {});
+  stop(SIGTERM, {AtStop::running, AtStop::ended});
+  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
+  record_.attempt_drained({});
+  record_.write_final_events(record_.finish(failed()), 3);
+  const std::vector<std::string> names = event_names();
+  ASSERT_GE(names.size(), 2U);
+  EXPECT_EQ(names.back(), "job_ended");
+  EXPECT_EQ(names[names.size() - 2], "attempt_failed");
+  const auto told = nlohmann::json::parse(events_[events_.size() - 2]);
+  EXPECT_EQ(told.at("rank"), 1);
+  EXPECT_EQ(told.at("text"), "exited with 3");
+}
+
 TEST_F(Job, AWorkerThatWasDeclaredFailedStaysTheCulpritThoughItEndsWell) {
   start_attempt(0, 0);
   record_.declared_failed(0, "in uninterruptible sleep for 5.0 s");
