@@ -28,7 +28,8 @@ if(MUSTER_SANITIZE STREQUAL "thread")
 endif()
 
 muster_test(worker_unit_tests unit
-  SOURCES unit/worker_arrivals_test.cc unit/worker_atomic_file_test.cc unit/worker_bucket_plan_test.cc unit/worker_c_abi_test.cc unit/worker_env_test.cc
+  SOURCES unit/worker_arrivals_test.cc unit/worker_atomic_file_test.cc unit/worker_bucket_plan_test.cc unit/worker_c_abi_test.cc
+          unit/worker_camps_test.cc unit/worker_env_test.cc
           unit/worker_failure_notice_test.cc unit/worker_failure_reports_test.cc unit/worker_fields_test.cc unit/worker_fork_guard_test.cc
           unit/worker_file_meeting_point_test.cc unit/worker_init_test.cc unit/worker_own_address_test.cc unit/worker_reduce_kernels_test.cc
           unit/worker_sampler_test.cc unit/worker_spawn_test.cc unit/worker_types_test.cc

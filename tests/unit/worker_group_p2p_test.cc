@@ -198,7 +198,7 @@ TEST(GroupShared, MembersThatAskForDifferentAmountsAreTold) {
     Ranks ranks;
     EXPECT_EQ(thrown_by([&] { rank.world().allocate_shared(rank.me == 1 ? 100 : 4096); }, &ranks),
               "mismatch: allocate_shared of group world: rank 1 (host, pid 101) asks for 100 bytes "
-              "where most ask for 4096; all must ask for the same");
+              "where rank 0 (host, pid 100) asks for 4096; all must ask for the same");
     EXPECT_EQ(ranks, Ranks{{1}});
   });
 }

@@ -107,7 +107,7 @@ const std::vector<Different>& different_calls() {
        "4001); all ranks must make the same calls in the same order"},
       {"all of them",
        {{.kind = OpKind::barrier}, sum_of(1), sum_of(2)},
-       "mismatch [10 20]: rank 10 (host, pid 4001) called all_reduce (sum) of 1 float32, rank 20 "
+       "mismatch [0 10 20]: rank 10 (host, pid 4001) called all_reduce (sum) of 1 float32, rank 20 "
        "(host, pid 4002) called all_reduce (sum) of 2 float32, but rank 0 (host, pid 4000) called "
        "barrier; all ranks must make the same calls in the same order"},
       {"counts of one sum",

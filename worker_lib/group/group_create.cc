@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/error.h"
+#include "worker_lib/camps.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/group/group.h"
 #include "worker_lib/group/group_labels.h"
@@ -20,7 +21,8 @@ namespace muster::worker {
 
 namespace {
 
-constexpr const char* kBackendKey = "backend";
+constexpr const char* kAllAgree = "all";
+constexpr const char* kTheyDiffer = "differ";
 constexpr const char* kDoneKey = "done";
 constexpr std::array kCarrierKeys = {"host", "device"};
 
@@ -46,28 +48,45 @@ const char* meeting_advice(std::string_view made_by) {
          "order";
 }
 
+// Of members that have all come, and want different backends.
+Outcome<> differing_backends(RollCall& roll_call, const Members& members) {
+  const auto wishes = roll_call.wishes();
+  if (!wishes) return tl::unexpected(wishes.error());
+  const Camps camps = camps_of(*wishes);
+  Failure failure{ErrorCode::mismatch, {}, {}};
+  for (const size_t member : camps.blamed)
+    failure.ranks.push_back(members[static_cast<int>(member)].rank);
+  std::ranges::sort(failure.ranks);
+  const auto other = std::ranges::find_if(
+      *wishes, [&](const std::string& wish) { return wish != (*wishes)[camps.usual]; });
+  const auto who = static_cast<int>(other - wishes->begin());
+  failure.message = fmt::format(
+      "{} asks for the backend {}, and {} for {}; ask for the same on all", describe(members[who]),
+      *other, describe(members[static_cast<int>(camps.usual)]), (*wishes)[camps.usual]);
+  return tl::unexpected(std::move(failure));
+}
+
 // All members are there, and want the same backend.
 Outcome<> meet_members(StoreClient store, Backend backend, const GroupSetup& setup,
                        const char* advice) {
-  const std::string wanted = name_of(backend);
-  const auto agreed = store.compare_set(kBackendKey, "", wanted);
-  if (!agreed) return tl::unexpected(store_failure(agreed.error()));
-  if (*agreed != wanted) {
-    return failed(ErrorCode::mismatch,
-                  fmt::format("another member asks for the backend {}, and {} for {}; ask for the "
-                              "same on all",
-                              *agreed, describe(setup.members.self()), wanted));
-  }
   RollCall roll_call(store, setup.members);
-  const Outcome<bool> last = roll_call.enter();
+  const Outcome<bool> last = roll_call.enter(name_of(backend));
   if (!last) return tl::unexpected(last.error());
+  std::string verdict;
   if (*last) {
-    const auto opened = roll_call.decide("all");
-    return opened ? Outcome<>(Done{}) : tl::unexpected(opened.error());
+    const auto wishes = roll_call.wishes();
+    if (!wishes) return tl::unexpected(wishes.error());
+    const auto decided =
+        roll_call.decide(camps_of(*wishes).blamed.empty() ? kAllAgree : kTheyDiffer);
+    if (!decided) return tl::unexpected(decided.error());
+    verdict = *decided;
+  } else {
+    const auto told = roll_call.wait_verdict(setup.deadline, setup.interrupted);
+    if (!told) return tl::unexpected(told.error());
+    if (!*told) return tl::unexpected(late_members(roll_call, setup, advice));
+    verdict = **told;
   }
-  const auto opened = roll_call.wait_verdict(setup.deadline, setup.interrupted);
-  if (!opened) return tl::unexpected(opened.error());
-  if (!*opened) return tl::unexpected(late_members(roll_call, setup, advice));
+  if (verdict == kTheyDiffer) return differing_backends(roll_call, setup.members);
   return Done{};
 }
 

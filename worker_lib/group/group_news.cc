@@ -53,7 +53,7 @@ void Group::abort(std::string_view reason) {
   std::ranges::replace_if(text, is_control, ' ');
   const Failure failure{ErrorCode::aborted,
                         fmt::format("{} aborted the group: {}", describe(members_.self()), text),
-                        {}};
+                        {members_.self().rank}};
   // The others first: what is blocked here may end the process as soon as it returns.
   const std::shared_ptr<Watch> watch = watch_.lock();
   if (watch != nullptr && !standing_->failure()) watch->tell_aborted(plan_.id, failure);

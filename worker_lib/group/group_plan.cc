@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "worker_lib/rank_runs.h"
+
 namespace muster::worker {
 
 namespace {
@@ -38,22 +40,16 @@ std::string check_group(std::span<const GlobalRank> ranks, int world_size,
 
 std::string default_group_name(std::span<const GlobalRank> ranks) {
   std::string name = ranks.size() == 1 ? "group of rank " : "group of ranks ";
-  for (size_t i = 0; i < ranks.size();) {
-    size_t end = i + 1;
-    while (end < ranks.size() && ranks[end].value == ranks[end - 1].value + 1)
-      ++end;
-    if (i > 0) name += ',';
-    name += std::to_string(ranks[i].value);
-    if (end - i > 1) name += (end - i == 2 ? ',' : '-') + std::to_string(ranks[end - 1].value);
-    i = end;
-  }
+  name += rank_runs(ranks, 3);
   if (name.size() <= kNameBytesMax) return name;
   const std::string tail = fmt::format(",... ({} ranks)", ranks.size());
   return name.substr(0, kNameBytesMax - tail.size()) + tail;
 }
 
-// FNV-1a, 64 bits, beside the number of ranks: two lists of one job do not meet by chance.
+// Of long lists FNV-1a, 64 bits, beside the number of ranks: two lists of one job do not meet by
+// chance.
 std::string ranks_digest(std::span<const GlobalRank> ranks) {
+  if (std::string runs = rank_runs(ranks); runs.size() <= kNameBytesMax) return runs;
   uint64_t hash = 0xcbf29ce484222325;
   for (const GlobalRank rank : ranks) {
     for (int shift = 0; shift < 32; shift += 8) {
@@ -61,7 +57,7 @@ std::string ranks_digest(std::span<const GlobalRank> ranks) {
       hash *= 0x100000001b3;
     }
   }
-  return fmt::format("{}-{:016x}", ranks.size(), hash);
+  return fmt::format("{}-x{:016x}", ranks.size(), hash);
 }
 
 Members members_among(const Members& world, std::span<const GlobalRank> ranks) {

@@ -14,7 +14,8 @@
 namespace muster::worker {
 
 struct GroupPlan {
-  std::string id;  // The same on all members, and no other group's.
+  // The same on all members, and no other group's: "world", or ranks_digest() and a number.
+  std::string id;
   std::string name;
   std::vector<GlobalRank> ranks;
   std::chrono::milliseconds timeout;
@@ -34,7 +35,8 @@ inline bool is_control(char c) {
 // "group of ranks 0-3,7", cut to what a name may have.
 std::string default_group_name(std::span<const GlobalRank> ranks);
 
-// Of the ranks and their order, and of nothing else: the same on every member.
+// Of the ranks and their order, and of nothing else: the same on every member. Short lists can be
+// read in it: "0-3,7" (rank_runs.h).
 std::string ranks_digest(std::span<const GlobalRank> ranks);
 
 // The peers of `world` by group rank; me == -1 where this process is not among them.

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <string_view>
 
+#include <fmt/format.h>
+
 namespace muster::worker {
 
 namespace {
@@ -15,7 +17,7 @@ constexpr const char* kVerdictKey = "verdict";
 // How often a wait looks up to see whether it is still wanted.
 constexpr std::chrono::milliseconds kRollCallGlance{50};
 
-// Global ranks, each with ',' behind.
+// Global ranks, each with ':', what it wishes, and ',' behind.
 std::vector<bool> parse_came(std::string_view text, int world_max) {
   std::vector<bool> came(static_cast<size_t>(world_max) + 1);
   while (!text.empty()) {
@@ -48,12 +50,28 @@ std::string did_not_come(const Members& members, const std::vector<GlobalRank>& 
   return who + " did not come";
 }
 
-Outcome<bool> RollCall::enter() {
-  const auto came = store_.append(kCameKey, std::to_string(members_.self().rank.value) + ",");
+Outcome<bool> RollCall::enter(std::string_view wish) {
+  const auto came =
+      store_.append(kCameKey, fmt::format("{}:{},", members_.self().rank.value, wish));
   if (!came) return tl::unexpected(store_failure(came.error()));
   const auto count = store_.add(kCountKey, 1);
   if (!count) return tl::unexpected(store_failure(count.error()));
   return *count == members_.size();
+}
+
+Outcome<std::vector<std::string>> RollCall::wishes() {
+  const auto text = store_.get(kCameKey);
+  if (!text) return tl::unexpected(store_failure(text.error()));
+  std::vector<std::string> wishes(members_.peers.size());
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    const std::string entry = fmt::format(",{}:", members_[static_cast<int>(i)].rank.value);
+    const std::string all = "," + *text;
+    const size_t at = all.find(entry);
+    if (at == std::string::npos) continue;
+    const size_t begin = at + entry.size();
+    wishes[i] = all.substr(begin, all.find(',', begin) - begin);
+  }
+  return wishes;
 }
 
 Outcome<std::vector<GlobalRank>> RollCall::missing() {

@@ -6,6 +6,8 @@
 
 #include <functional>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/store/store_client.h"
@@ -21,8 +23,11 @@ class RollCall {
   RollCall(StoreClient store, const Members& members)
       : store_(std::move(store)), members_(members) {}
 
-  // True: all others have entered before. Fails with rendezvous when the store does.
-  Outcome<bool> enter();
+  // True: all others have entered before. `wish` is for the others; without a comma. Fails with
+  // rendezvous when the store does.
+  Outcome<bool> enter(std::string_view wish = {});
+  // What each has entered with; empty for those that have not. By place among the members.
+  Outcome<std::vector<std::string>> wishes();
   // Ranks that have not entered, ascending.
   Outcome<std::vector<GlobalRank>> missing();
   // Sets what the meeting has come to, unless somebody has before; returns what holds.

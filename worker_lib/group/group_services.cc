@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "worker_lib/camps.h"
 #include "worker_lib/group/group.h"
 #include "worker_lib/group/group_labels.h"
 #include "worker_lib/group/shared_time.h"
@@ -24,19 +25,18 @@ Outcome<> Group::agree_on_bytes(size_t bytes, const CallOptions& options) {
                                   .purpose = CallPurpose::allocate_shared},
                                  options);
   if (!told) return told;
-  const int64_t usual =
-      *std::ranges::max_element(all, {}, [&](int64_t one) { return std::ranges::count(all, one); });
+  const Camps camps = camps_of(all);
+  if (camps.blamed.empty()) return Done{};
   Failure failure{ErrorCode::mismatch, {}, {}};
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i] != usual) failure.ranks.push_back(plan_.ranks[i]);
-  }
-  if (failure.ranks.empty()) return Done{};
+  for (const size_t member : camps.blamed)
+    failure.ranks.push_back(plan_.ranks[member]);
   std::ranges::sort(failure.ranks);
-  const auto differs = static_cast<size_t>(member_of(failure.ranks.front()));
-  failure.message = fmt::format(
-      "{} asks for {} bytes where most ask for {}; all must ask for the "
-      "same",
-      describe(members_[static_cast<int>(differs)]), all[differs], usual);
+  const auto differs = std::ranges::find_if(
+      camps.blamed, [&](size_t member) { return all[member] != all[camps.usual]; });
+  failure.message =
+      fmt::format("{} asks for {} bytes where {} asks for {}; all must ask for the same",
+                  describe(members_[static_cast<int>(*differs)]), all[*differs],
+                  describe(members_[static_cast<int>(camps.usual)]), all[camps.usual]);
   return tl::unexpected(standing_->settle(failure, label("allocate_shared")));
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "muster/init.h"
+#include "worker_lib/raise.h"
 #include "worker_lib/training/atomic_file.h"
 #include "worker_lib/training/helper_error.h"
 
@@ -55,10 +56,12 @@ Outcome<std::optional<std::string>> read_checkpoint(const std::string& path) {
 // The group stays usable: all of its ranks know the same.
 void throw_if_bad(const char* caller, const ProcessGroup& group, const std::string& answer) {
   if (answer.front() != kBad) return;
-  throw DistributedError(ErrorCode::system,
-                         fmt::format("{} of group {} on rank {}: {}", caller, group.name(),
-                                     group.ranks().front().value, answer.substr(1)),
-                         caller, group.name());
+  const GlobalRank writer = group.ranks().front();
+  worker::raise({ErrorCode::system,
+                 fmt::format("{} of group {} on rank {}: {}", caller, group.name(), writer.value,
+                             answer.substr(1)),
+                 {writer}},
+                caller, group.name());
 }
 
 }  // namespace

@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 
 #include "muster/error.h"
+#include "worker_lib/camps.h"
+#include "worker_lib/raise.h"
 #include "worker_lib/training/bucket_plan.h"
 #include "worker_lib/training/helper_error.h"
 
@@ -26,8 +28,8 @@ constexpr const char* kCaller = "GradientBuckets";
 constexpr size_t kAlignment = 64;
 
 [[noreturn]] void refuse(const ProcessGroup& group, const std::string& message) {
-  throw DistributedError(ErrorCode::invalid_argument, fmt::format("{}: {}", kCaller, message),
-                         kCaller, group.name());
+  worker::raise({ErrorCode::invalid_argument, fmt::format("{}: {}", kCaller, message)}, kCaller,
+                group.name());
 }
 
 // Adds the time until its end to `total`.
@@ -164,32 +166,42 @@ void BucketState::compare_lists() {
                                           static_cast<int64_t>(buckets_.size()), shared_bytes_};
   std::vector<int64_t> all(kFields * static_cast<size_t>(group_.size()));
   group_.all_gather(ConstBuffer(mine), Buffer(all), options_.call);
-  std::vector<GlobalRank> different;
-  size_t example = 0;  // A group rank.
+  std::vector<std::array<int64_t, 3>> lists;
   for (size_t rank = 0; rank < all.size() / kFields; ++rank) {
-    shared_bytes_ = std::max(shared_bytes_, all[rank * kFields + 3]);
-    if (std::equal(&all[0], &all[3], &all[rank * kFields])) continue;
-    if (different.empty()) example = rank;
-    different.push_back(group_.ranks()[rank]);
+    const int64_t* const theirs = &all[rank * kFields];
+    shared_bytes_ = std::max(shared_bytes_, theirs[3]);
+    lists.push_back({theirs[0], theirs[1], theirs[2]});
   }
-  if (different.empty()) return;
-  const int64_t* const theirs = &all[example * kFields];
+  const worker::Camps camps = worker::camps_of(lists);
+  if (camps.blamed.empty()) return;
+  std::vector<GlobalRank> blamed;
+  for (const size_t rank : camps.blamed)
+    blamed.push_back(group_.ranks()[rank]);
+  std::ranges::sort(blamed);
+  // The first that differs from rank 0: a group rank.
+  const auto example = static_cast<size_t>(
+      std::ranges::find_if(lists, [&](const auto& one) { return one != lists[0]; }) -
+      lists.begin());
+  const GlobalRank first = group_.ranks()[0];
+  const GlobalRank other = group_.ranks()[example];
   // All ranks are here, since all have found a difference.
   std::string how = first_difference(example);
-  if (all[1] != theirs[1] || all[2] != theirs[2]) {
-    how = fmt::format("rank {} has {} buffers in {} buckets, rank {} has {} in {}{}{}",
-                      group_.ranks()[0].value, all[1], all[2], different.front().value, theirs[1],
-                      theirs[2], how.empty() ? "" : "; ", how);
+  const auto& theirs = lists[example];
+  if (lists[0][1] != theirs[1] || lists[0][2] != theirs[2]) {
+    how = fmt::format("rank {} has {} buffers in {} buckets, rank {} has {} in {}{}{}", first.value,
+                      lists[0][1], lists[0][2], other.value, theirs[1], theirs[2],
+                      how.empty() ? "" : "; ", how);
   } else if (how.empty()) {
     how = fmt::format("the options (op, strategy, sizes of buckets) of rank {} and rank {}",
-                      group_.ranks()[0].value, different.front().value);
+                      first.value, other.value);
   }
-  throw DistributedError(
-      ErrorCode::mismatch,
-      fmt::format("the lists differ: {}; give all ranks the same counts, dtypes and options in the "
-                  "same order",
-                  how),
-      kCaller, group_.name(), different);
+  worker::raise(
+      {ErrorCode::mismatch,
+       fmt::format("the lists differ: {}; give all ranks the same counts, dtypes and options in "
+                   "the same order",
+                   how),
+       blamed},
+      kCaller, group_.name());
 }
 
 // "buffer 0: rank 0 has 6 float32, rank 1 has 5 float32": what this rank or the others find, since

@@ -9,6 +9,7 @@
 
 #include "muster/init.h"
 #include "worker_lib/joining/job.h"
+#include "worker_lib/raise.h"
 #include "worker_lib/training/helper_error.h"
 
 namespace muster {
@@ -33,6 +34,25 @@ std::string run_and_report(const std::function<void()>& block, std::exception_pt
   }
 }
 
+// What the block of this rank threw. To the launcher it is the beginning of what the others are
+// told, unless it was one of the library's own errors, which says itself where it began.
+[[noreturn]] void throw_own(const char* caller, const std::exception_ptr& thrown,
+                            const std::string& told) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const DistributedError& error) {
+    worker::failure_reports().add({error.code(), error.what(), error.failed_ranks()},
+                                  error.operation());
+    throw;
+  } catch (...) {
+    worker::failure_reports().add({ErrorCode::system,
+                                   fmt::format("{}: the block failed: {}", caller, told.substr(1)),
+                                   {GlobalRank{rank()}}},
+                                  caller);
+    throw;
+  }
+}
+
 // Throws when one of the first ranks has failed: on all others the same error.
 void pass_on_failures(const char* caller, const ProcessGroup& everyone,
                       const std::vector<std::string>& told) {
@@ -47,11 +67,11 @@ void pass_on_failures(const char* caller, const ProcessGroup& everyone,
   const size_t more = failed.size() - 1;
   const std::string others =
       more == 0 ? "" : fmt::format(" (and {} other{})", more, more == 1 ? "" : "s");
-  throw DistributedError(
-      ErrorCode::peer_failed,
-      fmt::format("{}: the block failed on rank {}, so it was not run here: {}{}", caller,
-                  failed.front().value, words, others),
-      caller, everyone.name(), failed);
+  worker::raise({ErrorCode::peer_failed,
+                 fmt::format("{}: the block failed on rank {}, so it was not run here: {}{}",
+                             caller, failed.front().value, words, others),
+                 failed},
+                caller, everyone.name());
 }
 
 }  // namespace
@@ -73,10 +93,10 @@ void take_turns(FirstRanks first, const std::function<void()>& block, const Call
   } catch (const DistributedError&) {
     // Where the block itself failed with the world (it may have been ended by SIGTERM, say), its
     // own exception says more than that the others cannot be told.
-    if (thrown) std::rethrow_exception(thrown);
+    if (thrown) throw_own(name_of(purpose), thrown, mine);
     throw;
   }
-  if (thrown) std::rethrow_exception(thrown);
+  if (thrown) throw_own(name_of(purpose), thrown, mine);
   pass_on_failures(name_of(purpose), everyone, told);
   if (!is_first) block();
 }

@@ -240,11 +240,12 @@ bool TransferEngine::check_head(const TransferRequest& request, int from, const 
   if (head.bytes == request.bytes() && head.dtype == static_cast<uint8_t>(wanted.dtype))
     return true;
   const auto theirs = static_cast<DType>(head.dtype);
+  const auto [low, high] = std::minmax(members_[from].rank, members_.self().rank);
   fail({ErrorCode::mismatch,
         fmt::format("{} sent {} {} with tag {} where {} receives {} {}; both ends must agree",
                     describe(members_[from]), head.bytes / size_of(theirs), name_of(theirs),
                     head.tag, describe(members_.self()), wanted.count, name_of(wanted.dtype)),
-        {members_[from].rank}});
+        low == high ? std::vector{low} : std::vector{low, high}});
   return false;
 }
 

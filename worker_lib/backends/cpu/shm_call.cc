@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "worker_lib/camps.h"
+
 namespace muster::worker {
 namespace {
 
@@ -51,20 +53,6 @@ CallWord word_of(const Operation& operation) {
   if (has_reduction(operation.kind)) word.reduce = operation.reduce;
   if (has_root(operation.kind)) word.root = static_cast<uint32_t>(operation.root);
   return word;
-}
-
-// The most frequent signature; of equally frequent ones that of the lowest rank.
-size_t most_common(const std::vector<CallSignature>& calls) {
-  size_t best = 0;
-  auto best_times = std::count(calls.begin(), calls.end(), calls[0]);
-  for (size_t i = 1; i < calls.size(); ++i) {
-    const auto times = std::count(calls.begin(), calls.end(), calls[i]);
-    if (times > best_times) {
-      best = i;
-      best_times = times;
-    }
-  }
-  return best;
 }
 
 }  // namespace
@@ -136,14 +124,16 @@ std::string describe_call(const CallSignature& signature, const Members& local) 
 
 std::optional<Failure> find_mismatch(const std::vector<CallSignature>& calls,
                                      const Members& members) {
-  const size_t most = most_common(calls);
+  const Camps camps = camps_of(calls);
+  if (camps.blamed.empty()) return std::nullopt;
+  const size_t most = camps.usual;
   const CallPurpose usual = CallWord::unpack(calls[most].word).purpose;
   bool inside = false;  // Some are in different parts of the same call.
   Failure failure{ErrorCode::mismatch, {}, {}};
-  for (size_t rank = 0; rank < calls.size(); ++rank) {
-    if (calls[rank] == calls[most]) continue;
+  for (const size_t rank : camps.blamed) {
     const Peer& peer = members[static_cast<int>(rank)];
     failure.ranks.push_back(peer.rank);
+    if (calls[rank] == calls[most]) continue;
     failure.message += fmt::format("{}{} called {}", failure.message.empty() ? "" : ", ",
                                    describe(peer), describe_call(calls[rank], members));
     if (usual != CallPurpose::itself && CallWord::unpack(calls[rank].word).purpose == usual) {
@@ -154,7 +144,6 @@ std::optional<Failure> find_mismatch(const std::vector<CallSignature>& calls,
       failure.message += " with other counts";
     }
   }
-  if (failure.ranks.empty()) return std::nullopt;
   std::sort(failure.ranks.begin(), failure.ranks.end());
   std::string usual_call = describe_call(calls[most], members);
   if (inside) usual_call += fmt::format(" (its {})", describe_operation(calls[most], members));

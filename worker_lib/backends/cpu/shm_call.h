@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "worker_lib/backends/cpu/segment.h"
+#include "worker_lib/call_signature.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
@@ -39,21 +40,6 @@ struct CallWord {
   static CallWord unpack(uint64_t word);
 };
 
-// What is compared: fields that a kind has no use for are 0.
-struct CallSignature {
-  // Of a CallWord: for messages only.
-  static constexpr uint64_t kHadCounts = uint64_t{0x8} << 24;
-
-  uint64_t word = 0;
-  uint64_t count = 0;
-  uint64_t counts_hash = 0;
-
-  friend bool operator==(const CallSignature& a, const CallSignature& b) {
-    return ((a.word ^ b.word) & ~kHadCounts) == 0 && a.count == b.count &&
-           a.counts_hash == b.counts_hash;
-  }
-};
-
 CallSignature signature_of(const Operation& operation);
 CallSignature signature_of(const CallLine& line);
 
@@ -61,7 +47,8 @@ CallSignature signature_of(const CallLine& line);
 // "should_stop()".
 std::string describe_call(const CallSignature& signature, const Members& local);
 
-// Compares what the members call, by rank. The failure names those that differ from most.
+// Compares what the members call, by rank. The failure names those that differ from most: all of
+// them where nobody can tell which is right.
 std::optional<Failure> find_mismatch(const std::vector<CallSignature>& calls,
                                      const Members& members);
 // The same of the calls that all ranks of the segment have come to.

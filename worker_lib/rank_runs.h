@@ -1,0 +1,54 @@
+// Lists of ranks in few characters, in their order: "0-3,7". They name groups in keys of the store
+// and in messages, where a thousand ranks are to stay readable. Pure.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "muster/types.h"
+
+namespace muster::worker {
+
+// Ranks that follow one another are a run; of `least` and more.
+inline std::string rank_runs(std::span<const GlobalRank> ranks, size_t least = 2) {
+  std::string runs;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t end = i + 1;
+    while (end < ranks.size() && ranks[end].value == ranks[end - 1].value + 1)
+      ++end;
+    if (end - i < least) end = i + 1;
+    if (i > 0) runs += ',';
+    runs += std::to_string(ranks[i].value);
+    if (end - i > 1) runs += '-' + std::to_string(ranks[end - 1].value);
+    i = end;
+  }
+  return runs;
+}
+
+// Whether the rank is in it; also of what is none: false.
+inline bool is_in_runs(std::string_view runs, int rank) {
+  const auto take = [&runs](int& number) {
+    const auto [end, error] = std::from_chars(runs.data(), runs.data() + runs.size(), number);
+    if (error != std::errc()) return false;
+    runs.remove_prefix(static_cast<size_t>(end - runs.data()));
+    return true;
+  };
+  while (!runs.empty()) {
+    int first = -1;
+    if (!take(first)) return false;
+    int last = first;
+    if (runs.starts_with('-')) {
+      runs.remove_prefix(1);
+      if (!take(last)) return false;
+    }
+    if (!runs.empty() && runs.front() != ',') return false;
+    if (first <= rank && rank <= last) return true;
+    runs.remove_prefix(std::min<size_t>(runs.size(), 1));
+  }
+  return false;
+}
+
+}  // namespace muster::worker
