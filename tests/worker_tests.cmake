@@ -3,8 +3,8 @@ set(WORKER muster_worker_objects)
 muster_test(worker_group_front_tests unit
   SOURCES unit/worker_group_checks_test.cc unit/worker_group_create_test.cc unit/worker_group_departures_test.cc
           unit/worker_group_failure_test.cc unit/worker_group_leaving_test.cc unit/worker_group_mix_test.cc
-          unit/worker_group_order_test.cc unit/worker_group_p2p_test.cc unit/worker_monitored_barrier_test.cc
-          unit/worker_process_group_test.cc unit/worker_purpose_test.cc
+          unit/worker_group_order_test.cc unit/worker_group_p2p_test.cc unit/worker_inquiry_test.cc
+          unit/worker_monitored_barrier_test.cc unit/worker_process_group_test.cc unit/worker_purpose_test.cc
           unit/worker_work_test.cc
   LIBRARIES ${WORKER})
 muster_test(worker_cpu_tests unit
@@ -28,7 +28,7 @@ if(MUSTER_SANITIZE STREQUAL "thread")
 endif()
 
 muster_test(worker_unit_tests unit
-  SOURCES unit/worker_arrivals_test.cc unit/worker_atomic_file_test.cc unit/worker_bucket_plan_test.cc unit/worker_c_abi_test.cc
+  SOURCES unit/worker_atomic_file_test.cc unit/worker_bucket_plan_test.cc unit/worker_c_abi_test.cc
           unit/worker_camps_test.cc unit/worker_env_test.cc
           unit/worker_failure_notice_test.cc unit/worker_failure_reports_test.cc unit/worker_fields_test.cc unit/worker_fork_guard_test.cc
           unit/worker_file_meeting_point_test.cc unit/worker_init_test.cc unit/worker_own_address_test.cc unit/worker_reduce_kernels_test.cc

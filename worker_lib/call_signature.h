@@ -2,6 +2,7 @@
 // Plain values; shm_call.h says how they are packed and what they mean in words.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace muster::worker {
@@ -20,5 +21,15 @@ struct CallSignature {
            a.counts_hash == b.counts_hash;
   }
 };
+
+// One of the last calls in a lane.
+struct NumberedCall {
+  uint64_t number = 0;
+  CallSignature signature;
+  friend bool operator==(const NumberedCall&, const NumberedCall&) = default;
+};
+
+// So many are known: a rank that another one waits for is seldom further ahead.
+inline constexpr size_t kCallsKept = 8;
 
 }  // namespace muster::worker

@@ -20,8 +20,11 @@ struct Failure {
   // refused something by its kernel. The same on all ranks that meet it; empty: nobody knows.
   std::vector<GlobalRank> ranks = {};
   // When this process first knew of what failed a group (new_failure_time()), in everything that
-  // repeats it; 0: nothing does. About this process and no part of what failed.
+  // repeats it; 0: nothing does. Like the next, about this process and no part of what failed.
   int64_t known_ns = 0;
+  // Only what this rank itself has seen: `ranks` are those that it waited for, or that called
+  // something else than it did. Who is to blame is found out before anybody is told.
+  bool is_suspicion = false;
 
   friend bool operator==(const Failure& a, const Failure& b) {
     return a.code == b.code && a.message == b.message && a.ranks == b.ranks;

@@ -1,9 +1,10 @@
-// What ranks read that others wrote for them: records in the store and in meeting files, and what a
-// leaving rank waits for. The first byte says which of them it is. What is understood can be
-// written again and means the same.
+// What ranks read that others wrote for them: records in the store and in meeting files, what a
+// leaving rank waits for, and where a rank is that was asked. The first byte says which of them it
+// is. What is understood can be written again and means the same.
 #include "tests/fuzz/fuzz_input.h"
 #include "worker_lib/fields.h"
 #include "worker_lib/group/group_leaving.h"
+#include "worker_lib/inquiry/whereabouts.h"
 #include "worker_lib/joining/file_meeting_point.h"
 #include "worker_lib/joining/rank_record.h"
 
@@ -26,7 +27,7 @@ void check_leaving(std::string_view text) {
 }
 
 void check(std::string_view input) {
-  switch (take_byte(input) % 4) {
+  switch (take_byte(input) % 5) {
     case 0: {
       const auto fields = worker::decode_fields(input);
       CHECK(!fields || worker::decode_fields(worker::encode_fields(*fields)) == fields);
@@ -36,6 +37,8 @@ void check(std::string_view input) {
       return check_record<worker::RankRecord>(input);
     case 2:
       return check_record<worker::MeetingRecord>(input);
+    case 3:
+      return check_record<worker::Whereabouts>(input);
     default:
       return check_leaving(input);
   }

@@ -72,10 +72,7 @@ class BackendRanks {
                      .store = connect(fmt::format("group{}", made_)),
                      .deadline = deadline,
                      .interrupted = {},
-                     .cuda_device = 0,
-                     .connect = [this, later = fmt::format("later{}", made_)](Deadline) {
-                       return connect(later);
-                     }};
+                     .cuda_device = 0};
     setup.members.me = rank;
     if (adjust) adjust(setup);
     return setup;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker_cpu_ranks.h"
+#include "worker_lib/backends/cpu/shm_call.h"
 
 namespace muster::worker {
 namespace {
@@ -56,7 +58,7 @@ class CollectiveFailures : public testing::TestWithParam<std::string> {
 };
 
 // The ranks come at different times, so their deadlines differ as well.
-TEST_P(CollectiveFailures, ATimeoutNamesTheOneWhoDidNotComeOnEveryRank) {
+TEST_P(CollectiveFailures, ATimeoutIsASuspicionOfThoseThatARankWaitedFor) {
   for (const auto& [kind, count] :
        {std::pair{OpKind::all_reduce, size_t{100'000}}, std::pair{OpKind::barrier, size_t{0}}}) {
     CpuRanks ranks(GetParam());
@@ -66,7 +68,11 @@ TEST_P(CollectiveFailures, ATimeoutNamesTheOneWhoDidNotComeOnEveryRank) {
       const Outcome<> done = ranks[rank].run(call.operation, after(milliseconds{300 + 20 * rank}));
       ASSERT_FALSE(done);
       EXPECT_EQ(done.error().code, ErrorCode::timeout) << done.error().message;
-      EXPECT_EQ(done.error().ranks, just(last_)) << done.error().message;
+      EXPECT_TRUE(done.error().is_suspicion);
+      EXPECT_FALSE(done.error().ranks.empty());
+      // Where all share memory, each sees who has come.
+      const bool sees_all = ranks.describe() == "shared memory";
+      EXPECT_TRUE(!sees_all || done.error().ranks == just(last_)) << done.error().message;
     });
   }
 }
@@ -97,8 +103,10 @@ TEST_P(CollectiveFailures, AbortEndsACollectiveThatIsBlocked) {
   EXPECT_EQ(ending(done.error()), "aborted: enough");
 }
 
+// Some only wait, for ever: then those who ask the others see it.
 TEST_P(CollectiveFailures, DifferentCallsAreFoundOut) {
   std::atomic<int> mismatches{0};
+  std::atomic<int> suspicions{0};
   ranks_.each([&](int rank) {
     Call sum(OpKind::all_reduce, 100, 2);
     Call copy(OpKind::broadcast, 100, 2);
@@ -112,8 +120,12 @@ TEST_P(CollectiveFailures, DifferentCallsAreFoundOut) {
       for (int other = 0; other < ranks_.size(); ++other)
         ranks_[other].abort(done.error());
     }
+    if (!done && done.error().is_suspicion) ++suspicions;
   });
-  EXPECT_GT(mismatches.load(), 0);
+  EXPECT_GT(mismatches.load() + suspicions.load(), 0);
+  // Where all share memory, all see what each calls.
+  EXPECT_EQ(ranks_[0].last_calls() == ranks_[last_].last_calls(),
+            ranks_.describe() == "shared memory");
 }
 
 TEST_P(CollectiveFailures, DifferentCountsAreFoundOut) {
@@ -141,18 +153,45 @@ class SocketFailures : public testing::TestWithParam<std::string> {
   int last_ = ranks_.size() - 1;
 };
 
-TEST_P(SocketFailures, ATimeoutSaysWhatTheLateOneDidLast) {
+// Whoever follows these gets to the one that everybody waits for.
+TEST_P(SocketFailures, EachSaysWhomItWaitsForWhileItWaits) {
+  std::atomic<bool> is_found{false};
+  const auto leads_to_last = [&](int from) {
+    std::set<int> seen;
+    std::vector<int> open{from};
+    while (!open.empty()) {
+      const int rank = open.back();
+      open.pop_back();
+      if (rank == last_) return true;
+      if (!seen.insert(rank).second) continue;
+      const std::vector<int> awaited = ranks_[rank].awaited();
+      open.insert(open.end(), awaited.begin(), awaited.end());
+    }
+    return false;
+  };
   ranks_.each([&](int rank) {
-    Call first(OpKind::all_reduce, 10, 16);
-    ASSERT_TRUE(ranks_[rank].run(first.operation, after(seconds{60})));
-    if (rank == last_) return;
-    Call call(OpKind::barrier, 0, 17);
-    const Outcome<> done = ranks_[rank].run(call.operation, after(milliseconds{300 + 20 * rank}));
-    ASSERT_FALSE(done);
-    EXPECT_THAT(done.error().message,
-                HasSubstr(fmt::format("rank {} (testhost, pid {}) has not called it "
-                                      "in time (its last: all_reduce 16)",
-                                      last_, ::getpid())));
+    if (rank == last_) {
+      while (!leads_to_last(0))
+        std::this_thread::yield();
+      is_found = true;
+      for (int other = 0; other < last_; ++other)
+        ranks_[other].abort({ErrorCode::aborted, "found"});
+      return;
+    }
+    Call call(OpKind::barrier, 0, 1);
+    const Outcome<> done = ranks_[rank].run(call.operation, after(seconds{60}));
+    EXPECT_TRUE(!done && done.error().message == "found");
+  });
+  EXPECT_TRUE(is_found.load());
+}
+
+TEST_P(SocketFailures, EachSaysWhatItHasCalledLast) {
+  ranks_.each([&](int rank) {
+    EXPECT_TRUE(ranks_[rank].last_calls().empty());
+    Call call(rank == last_ ? OpKind::barrier : OpKind::all_reduce, 10, 1);
+    static_cast<void>(ranks_[rank].run(call.operation, after(milliseconds{100})));
+    EXPECT_EQ(ranks_[rank].last_calls(),
+              (std::vector<NumberedCall>{{1, signature_of(call.operation)}}));
   });
 }
 

@@ -96,7 +96,7 @@ class FakeTable {
     };
     const bool in_time = changed_.wait_until(lock, deadline, ended);
     --receivers_;
-    if (!in_time) return failed(ErrorCode::timeout, "no message came in time");
+    if (!in_time) return late(transfer);
     if (letter == mail_.end()) return tl::unexpected(*aborted_);
     CHECK(letter->bytes.size() == bytes);
     std::memcpy(transfer.data, letter->bytes.data(), bytes);
@@ -142,10 +142,18 @@ class FakeTable {
 
   Outcome<> late(const Turn& turn) const {
     Failure failure{ErrorCode::timeout, "not done in time", {}};
+    failure.is_suspicion = true;
     for (int i = 0; i < members_.size(); ++i) {
       if (!turn.calls.contains(i)) failure.ranks.push_back(members_[i].rank);
     }
     return tl::unexpected(failure);
+  }
+
+  tl::unexpected<Failure> late(const Transfer& transfer) const {
+    Failure failure{ErrorCode::timeout, "no message came in time"};
+    failure.is_suspicion = true;
+    if (transfer.peer >= 0) failure.ranks = {members_[transfer.peer].rank};
+    return tl::unexpected(std::move(failure));
   }
 
   Outcome<> perform(const Turn& turn) {
@@ -258,10 +266,14 @@ class FakeBackend final : public GroupBackend {
   std::vector<std::thread> threads_;
 };
 
-// Tells every rank's listeners what a test says, on a thread of its own.
+// Tells every rank's listeners what a test says, on a thread of its own; and every rank where the
+// others are.
 class FakeNews {
  public:
-  explicit FakeNews(int ranks) : listeners_(static_cast<size_t>(ranks)) {
+  explicit FakeNews(int ranks)
+      : listeners_(static_cast<size_t>(ranks)),
+        whereabouts_(static_cast<size_t>(ranks)),
+        states_(static_cast<size_t>(ranks), ProcessState::running) {
     thread_ = std::thread([this] { deliver(); });
   }
   ~FakeNews() {
@@ -296,6 +308,29 @@ class FakeNews {
     told_.wait(lock, [this] { return !telling_; });
     listeners_[static_cast<size_t>(rank)].erase(id);
   }
+  void answer_with(int rank, std::function<std::string()> whereabouts) {
+    const std::lock_guard lock(mutex_);
+    whereabouts_[static_cast<size_t>(rank)] = std::move(whereabouts);
+  }
+  // What this rank says of where it is.
+  std::string whereabouts(int rank) {
+    std::function<std::string()> say;
+    {
+      const std::lock_guard lock(mutex_);
+      say = whereabouts_[static_cast<size_t>(rank)];
+    }
+    return say ? say() : "";
+  }
+  // From now on the kernel says this of its process; one that does not run does not answer.
+  void is(int rank, ProcessState state) {
+    const std::lock_guard lock(mutex_);
+    states_[static_cast<size_t>(rank)] = state;
+  }
+  ProcessState state_of(int rank) {
+    const std::lock_guard lock(mutex_);
+    return states_[static_cast<size_t>(rank)];
+  }
+
   size_t listeners() {
     const std::lock_guard lock(mutex_);
     size_t count = 0;
@@ -345,11 +380,33 @@ class FakeNews {
   std::mutex mutex_;
   std::condition_variable told_;
   std::vector<std::map<int, Watch::Listener>> listeners_;
+  std::vector<std::function<std::string()>> whereabouts_;
+  std::vector<ProcessState> states_;
   std::deque<std::optional<Watch::News>> queue_;
   std::vector<Watch::News> history_;
   bool telling_ = false;
   int next_id_ = 1;
   std::thread thread_;
+};
+
+class FakeQuestions final : public Watch::Questions {
+ public:
+  explicit FakeQuestions(FakeNews& news) : news_(news) {}
+  void ask(int rank) override {
+    const ProcessState state = news_.state_of(rank);
+    if (state == ProcessState::running)
+      replies_.push_back({rank, Reply::Kind::said, news_.whereabouts(rank)});
+    if (state == ProcessState::over) replies_.push_back({rank, Reply::Kind::refused});
+  }
+  std::vector<Reply> wait(Deadline until) override {
+    if (replies_.empty()) std::this_thread::sleep_until(until);
+    return std::exchange(replies_, {});
+  }
+  ProcessState state_of(int rank) const override { return news_.state_of(rank); }
+
+ private:
+  FakeNews& news_;
+  std::vector<Reply> replies_;
 };
 
 class FakeWatch final : public Watch {
@@ -361,6 +418,10 @@ class FakeWatch final : public Watch {
     news_.say({News::Kind::aborted, GlobalRank{rank_}, group_id, failure});
   }
   void leave() override { news_.left(rank_); }
+  void answer_with(std::function<std::string()> whereabouts) override {
+    news_.answer_with(rank_, std::move(whereabouts));
+  }
+  std::unique_ptr<Questions> questions() override { return std::make_unique<FakeQuestions>(news_); }
   bool stop_requested() const override { return false; }
   void request_stop() override {}
 
@@ -465,6 +526,10 @@ class FakeJob {
       return std::move(*client);
     };
     host->watch = std::make_shared<FakeWatch>(news_, me);
+    host->watch->answer_with([self = std::weak_ptr(host)] {
+      const std::shared_ptr<GroupHost> there = self.lock();
+      return there == nullptr ? std::string() : there->whereabouts().encode();
+    });
     host->timeout = 60s;
     host->makers.cpu = [this](GroupSetup setup) { return tables_.make(setup, false); };
     host->makers.nccl = [this](GroupSetup setup) { return device_tables_.make(setup, true); };

@@ -184,13 +184,14 @@ TEST(GroupFailure, WhatTheWatchKnowsIsBetterThanAStoreThatIsGone) {
 TEST(GroupFailure, AFailureOnOneRankIsToldToTheOthers) {
   FakeJob job(2);
   const std::string text = thrown_by([&] { job[0].world().barrier({.timeout = 5ms}); });
-  EXPECT_EQ(text, "timeout: barrier 1 of group world: not done in time");
+  const std::string why =
+      "rank 1 (host, pid 101) has not called it within 5 ms (nor anything before); look at what it "
+      "does instead, or give a longer time-out";
+  EXPECT_EQ(text, "timeout: barrier 1 of group world: " + why);
   job.watch().settle();
   Ranks ranks;
-  EXPECT_EQ(
-      thrown_by([&] { job[1].world().barrier(); }, &ranks),
-      "timeout: barrier of group world: rank 0 (host, pid 100) gave the group up: not done in "
-      "time");
+  EXPECT_EQ(thrown_by([&] { job[1].world().barrier(); }, &ranks),
+            "timeout: barrier of group world: rank 0 (host, pid 100) gave the group up: " + why);
   EXPECT_EQ(ranks, Ranks{{1}});
 }
 

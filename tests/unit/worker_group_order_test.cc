@@ -161,7 +161,8 @@ TEST(GroupOrder, AWaitEndsAtTheDeadlineEvenBehindALongerOperation) {
   const std::string text = thrown_by([&] { second.wait(); });
   EXPECT_EQ(text,
             "timeout: broadcast of group world: its time passed while operations before it were "
-            "under way; give it more, or wait for those first");
+            "under way: rank 1 (host, pid 101) has not called barrier 1 of group world (nor "
+            "anything before); look at what it does instead, or give a longer time-out");
   // Which ends the first as well: the ranks no longer agree on what comes next.
   EXPECT_TRUE(thrown_by([&] { first.wait(); }).starts_with("timeout: barrier 1 of group world: "));
 }

@@ -44,7 +44,7 @@ TEST(QuietThread, WhereNoneCanBeMadeThatIsSaidAndSignalsStillCome) {
 }
 
 TEST(GroupQueue, WithoutAThreadTheOperationAndTheGroupFail) {
-  const auto standing = std::make_shared<GroupStanding>("world", false);
+  const auto standing = std::make_shared<GroupStanding>("world", GlobalRank{3}, false);
   GroupQueue queue(standing);
   bool performed = false;
   const auto push = [&] {
@@ -59,6 +59,7 @@ TEST(GroupQueue, WithoutAThreadTheOperationAndTheGroupFail) {
   const std::optional<Outcome<>> outcome = push()->wait(Deadline::max());
   ASSERT_TRUE(outcome && !*outcome);
   EXPECT_EQ(outcome->error().code, ErrorCode::system);
+  EXPECT_EQ(outcome->error().ranks, std::vector<GlobalRank>{{3}}) << "it began here";
   EXPECT_THAT(outcome->error().message,
               HasSubstr("all_reduce of group world: cannot start a thread: "));
   EXPECT_TRUE(standing->failed());

@@ -208,10 +208,14 @@ TEST(ShmFailure, CountsThatDifferBetweenSenderAndReceiverAreNamed) {
 TEST(ShmFailure, ATimeoutNamesAllWhoDidNotComeAndFailsTheGroupForThemToo) {
   World world(4);
   std::atomic<int> waiting{2};
+  std::atomic<int> suspicions{0};
   const auto outcomes = world.outcomes([&](int rank, ShmGroup& group) -> Outcome<> {
     if (rank % 2 == 0) {
       const Outcome<> outcome =
           group.run({.kind = OpKind::barrier, .limit = milliseconds{150}}, in(milliseconds{150}));
+      // As the front does, once it knows who is to blame.
+      if (outcome.error().is_suspicion) suspicions.fetch_add(1);
+      group.abort(outcome.error());
       waiting.fetch_sub(1);
       return outcome;
     }
@@ -223,6 +227,7 @@ TEST(ShmFailure, ATimeoutNamesAllWhoDidNotComeAndFailsTheGroupForThemToo) {
               testing::Each("timeout [10 30]: rank 10 (host, pid 4001), rank 30 (host, pid 4003) "
                             "did not come within 150 ms; look at what they do instead, or give a "
                             "longer time-out"));
+  EXPECT_GT(suspicions.load(), 0) << "and nobody was told before";
   EXPECT_EQ(said(world[0].run({.kind = OpKind::barrier}, soon())), outcomes[0]);
 }
 

@@ -13,7 +13,6 @@
 
 #include "tests/unit/worker_backend_ranks.h"
 #include "worker_lib/backends/cpu/hierarchy_layout.h"
-#include "worker_lib/backends/cpu/tcp_inquiry.h"
 #include "worker_lib/backends/cpu/tcp_links.h"
 #include "worker_lib/backends/cpu/tcp_reception.h"
 
@@ -91,10 +90,8 @@ class Receiving : public testing::Test {
         arrivals_.fetch_add(1);
       };
     };
-    auto started = Reception::start({.size = 3,
-                                     .open = std::move(*open),
-                                     .whereabouts = &whereabouts_,
-                                     .deliver = {keep(0), keep(1)}});
+    auto started =
+        Reception::start({.size = 3, .open = std::move(*open), .deliver = {keep(0), keep(1)}});
     ASSERT_TRUE(started);
     reception_ = std::move(*started);
   }
@@ -125,7 +122,6 @@ class Receiving : public testing::Test {
   }
 
   Door door_;
-  Whereabouts whereabouts_;
   std::mutex mutex_;
   std::vector<std::pair<int, int>> came_;
   std::vector<Socket> kept_;
@@ -182,118 +178,6 @@ TEST_F(Receiving, MuteVisitorsDoNotKeepOthersOut) {
   const Hello hello = make_hello(Purpose::collectives, 2, door_);
   say(socket, &hello, sizeof hello);
   EXPECT_THAT(wait_for_arrivals(1), ElementsAre(std::pair(0, 2)));
-}
-
-// ---- inquiries
-
-// Receptions of some members, with whereabouts that the test sets.
-class Asking {
- public:
-  explicit Asking(const std::string& nodes) : members_(members_on(nodes, 0)) {
-    for (int rank = 0; rank < members_.size(); ++rank) {
-      auto open = open_door(members_[rank]);
-      EXPECT_TRUE(open);
-      doors_.push_back(open->door);
-      whereabouts_.push_back(std::make_unique<Whereabouts>());
-      auto started = Reception::start({.size = members_.size(),
-                                       .open = std::move(*open),
-                                       .whereabouts = whereabouts_.back().get(),
-                                       .deliver = {}});
-      EXPECT_TRUE(started);
-      receptions_.push_back(std::move(*started));
-    }
-  }
-
-  void is_at(int rank, uint64_t sequence, OpKind kind, int waiting_for = -1,
-             CallPurpose purpose = CallPurpose::itself) {
-    whereabouts_[static_cast<size_t>(rank)]->enter(sequence, call_byte(kind, purpose));
-    whereabouts_[static_cast<size_t>(rank)]->wait_for(waiting_for);
-  }
-  void is_gone(int rank) { receptions_[static_cast<size_t>(rank)].reset(); }
-
-  // What rank 0, in all_reduce 7, finds out about these.
-  Failure ask(std::vector<int> suspects) {
-    const NodeLayout layout = NodeLayout::of(members_);
-    const Inquiry inquiry{.members = members_,
-                          .layout = layout,
-                          .doors = doors_,
-                          .sequence = 7,
-                          .kind = OpKind::all_reduce,
-                          .suspects = std::move(suspects),
-                          .limit = seconds{2}};
-    return absentees_failure(inquiry, find_absentees(inquiry, after(seconds{30})));
-  }
-
- private:
-  Members members_;
-  std::vector<Door> doors_;
-  std::vector<std::unique_ptr<Whereabouts>> whereabouts_;
-  std::vector<std::unique_ptr<Reception>> receptions_;
-};
-
-TEST(Inquiry, FollowsTheChainToTheOneThatEverybodyWaitsFor) {
-  Asking asking("abcd");
-  asking.is_at(3, 7, OpKind::all_reduce, 2);
-  asking.is_at(2, 7, OpKind::all_reduce, 1);
-  asking.is_at(1, 6, OpKind::barrier);
-  const Failure failure = asking.ask({3});
-  EXPECT_EQ(failure.code, ErrorCode::timeout);
-  EXPECT_EQ(failure.message,
-            "rank 1 (host1, pid 101) has not called it within 2 s (its last: barrier 6)");
-  EXPECT_EQ(failure.ranks, std::vector<GlobalRank>{GlobalRank{1}});
-}
-
-// A rank that waits in shared memory cannot say for whom: all of its node are asked.
-TEST(Inquiry, AsksTheNodeOfOneThatWaitsInIt) {
-  Asking asking("aabbb");
-  asking.is_at(2, 7, OpKind::all_reduce);
-  asking.is_at(3, 7, OpKind::all_reduce);
-  const Failure failure = asking.ask({2});
-  EXPECT_EQ(failure.message,
-            "rank 4 (host4, pid 104) has not called it within 2 s (nor anything before)");
-}
-
-TEST(Inquiry, NamesAllWhoAreLate) {
-  Asking asking("abcd");
-  asking.is_at(1, 6, OpKind::all_reduce);
-  asking.is_at(3, 2, OpKind::gather);
-  asking.is_at(2, 7, OpKind::all_reduce, 3);
-  EXPECT_THAT(asking.ask({1, 2}).ranks, ElementsAre(GlobalRank{1}, GlobalRank{3}));
-}
-
-TEST(Inquiry, SaysWhoDoesNotAnswer) {
-  Asking asking("ab");
-  asking.is_at(1, 7, OpKind::all_reduce);
-  asking.is_gone(1);
-  EXPECT_EQ(asking.ask({1}).message, "rank 1 (host1, pid 101) does not answer");
-}
-
-TEST(Inquiry, FindsOutThatSomebodyCalledSomethingElse) {
-  Asking asking("ab");
-  asking.is_at(1, 7, OpKind::broadcast);
-  const Failure failure = asking.ask({1});
-  EXPECT_EQ(failure.code, ErrorCode::mismatch);
-  EXPECT_EQ(
-      failure.message,
-      "rank 1 (host1, pid 101) called broadcast where rank 0 (host0, pid 100) called all_reduce");
-}
-
-TEST(Inquiry, NamesTheCallThatAnOperationBelongsTo) {
-  Asking asking("abc");
-  asking.is_at(1, 7, OpKind::all_reduce, -1, CallPurpose::should_stop);
-  asking.is_at(2, 6, OpKind::barrier, -1, CallPurpose::save_checkpoint);
-  const Failure failure = asking.ask({1, 2});
-  EXPECT_EQ(failure.message,
-            "rank 1 (host1, pid 101) called should_stop() where rank 0 (host0, pid 100) called "
-            "all_reduce, rank 2 (host2, pid 102) has not called it within 2 s (its last: "
-            "save_checkpoint() 6)");
-}
-
-TEST(Inquiry, BlamesNobodyWhoIsInItOrFurther) {
-  Asking asking("abc");
-  asking.is_at(1, 7, OpKind::all_reduce, 2);
-  asking.is_at(2, 9, OpKind::barrier);
-  EXPECT_TRUE(asking.ask({1}).ranks.empty());
 }
 
 // ---- layout

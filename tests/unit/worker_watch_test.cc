@@ -2,7 +2,11 @@
 // tests; what every order of events does, in worker_watch_tree_test.cc.
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -194,6 +198,67 @@ TEST(Watch, ARankThatDiedBeforeItWasLinkedIsNamedAtOnce) {
       EXPECT_THAT(ranks[rank].failure->message, HasSubstr("died; its own output may say why"));
     }
   }
+}
+
+// Asks until it has an answer of each or `limit` has passed.
+std::map<int, Watch::Questions::Reply> ask_all(Watch& watch, const std::vector<int>& ranks,
+                                               std::chrono::milliseconds limit = 20s) {
+  const std::unique_ptr<Watch::Questions> questions = watch.questions();
+  for (const int rank : ranks)
+    questions->ask(rank);
+  std::map<int, Watch::Questions::Reply> replies;
+  const Deadline until = std::chrono::steady_clock::now() + limit;
+  while (replies.size() < ranks.size() && std::chrono::steady_clock::now() < until) {
+    for (Watch::Questions::Reply& reply : questions->wait(until))
+      replies[reply.rank] = std::move(reply);
+  }
+  return replies;
+}
+
+TEST(Watch, EveryRankAnswersEveryOtherWhereItIs) {
+  WatchRanks ranks({0, 0, 1, 1});
+  ranks.start();
+  for (int rank = 0; rank < 4; ++rank)
+    ranks[rank].watch->answer_with([rank] { return std::string(50'000, 'a') + char('0' + rank); });
+  using Said = Watch::Questions::Reply::Kind;
+  for (int asker = 0; asker < 4; ++asker) {
+    std::vector<int> others{0, 1, 2, 3};
+    std::erase(others, asker);
+    const auto replies = ask_all(*ranks[asker].watch, others);
+    ASSERT_EQ(replies.size(), 3U) << asker;
+    for (const auto& [rank, reply] : replies) {
+      EXPECT_EQ(reply.kind, Said::said);
+      EXPECT_EQ(reply.text, std::string(50'000, 'a') + char('0' + rank));
+    }
+  }
+  // Who only asked is not missed when it hangs up.
+  ranks.kill(3);
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(ranks[rank].ear->wait(1).size(), 1U);
+  EXPECT_EQ(ask_all(*ranks[0].watch, {3})[3].kind, Said::refused) << "over TCP";
+  EXPECT_EQ(ask_all(*ranks[2].watch, {3})[3].kind, Said::refused) << "over a Unix socket";
+  ranks[1].watch->answer_with({});
+  EXPECT_EQ(ask_all(*ranks[0].watch, {1})[1].text, "");
+}
+
+TEST(Watch, TheKernelIsAskedWhetherAProcessIsStopped) {
+  WatchRanks ranks({0, 0});
+  const pid_t child = fork();
+  if (child == 0) {
+    for (;;)
+      pause();
+  }
+  ranks.lives = {life_of_process(getpid()), life_of_process(child)};
+  ranks.start();
+  const auto questions = ranks[0].watch->questions();
+  EXPECT_EQ(questions->state_of(0), ProcessState::running);
+  ASSERT_EQ(kill(child, SIGSTOP), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  EXPECT_EQ(questions->state_of(1), ProcessState::stopped);
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(questions->state_of(1), ProcessState::over);
 }
 
 TEST(Watch, AWorldOfOneNeedsNoStore) {

@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -269,6 +270,40 @@ TEST(WatchTree, WhoEndsForTheLaunchersReasonIsNotTheReason) {
     ASSERT_THAT(heard(world, rank), ElementsAre("died 0"));
     EXPECT_EQ(world[rank].heard[0].failure, reason);
   }
+}
+
+TEST(WatchTree, WhoEndsBecauseOfAnotherIsNotTheReason) {
+  const Failure why{ErrorCode::timeout, "rank 1 gave the group up: rank 3 is stopped", {{3}}};
+  WatchWorld world = started(blocks(6, 3));
+  world.abort(1, "0-1,3.1", why);
+  world.settle();
+  // A member, one that was not in it, the one that is to blame, and who gave it up, later on.
+  for (const int rank : {0, 4, 3})
+    world.kill(rank);
+  world.settle();
+  world.pass(watch::kAftermath);
+  world.kill(1);
+  world.settle();
+  std::map<int, Failure> deaths;
+  for (const News& news : world[2].heard) {
+    if (news.kind == Kind::died) deaths[news.rank.value] = news.failure;
+  }
+  EXPECT_EQ(deaths[0], (Failure{ErrorCode::peer_failed,
+                                "rank 0 (node0, pid 100) ended after this: " + why.message,
+                                {{3}}}));
+  EXPECT_EQ(deaths[4].ranks, std::vector<GlobalRank>{{4}});
+  EXPECT_EQ(deaths[3].ranks, std::vector<GlobalRank>{{3}});
+  EXPECT_EQ(deaths[1].ranks, std::vector<GlobalRank>{{1}}) << "it may be something else by now";
+}
+
+TEST(WatchTree, WhoIsInTheWorldEndsWithIt) {
+  WatchWorld world = started(blocks(4, 2));
+  world.abort(1, "world", {ErrorCode::mismatch, "rank 3 called barrier", {{3}}});
+  world.abort(2, "2-3.1", {ErrorCode::aborted, "enough", {{2}}});
+  world.kill(2);
+  world.settle();
+  EXPECT_EQ(world[0].heard.back().failure.ranks, std::vector<GlobalRank>{{3}})
+      << "the first counts";
 }
 
 // ---- anything may happen

@@ -21,7 +21,10 @@ std::vector<Message> all_kinds() {
           Ready{},
           Go{{{0, 1234}}},
           GiveUp{failure},
-          Heard{}};
+          Heard{},
+          Question{{9, 8, 7}, 3, 16},
+          Answer{std::string(3 * kTextBytesMax, 'w')},
+          Answer{}};
 }
 
 TEST(WatchWire, EveryMessageComesBackAsItWas) {
@@ -52,10 +55,12 @@ TEST(WatchWire, MessagesComeOutWhereverTheStreamIsCut) {
   }
 }
 
-TEST(WatchWire, AStrangerMaySayHelloOnly) {
-  Decoder hello;
-  hello.feed(encode(Hello{{}, 1, 2}));
-  EXPECT_TRUE(hello.next().has_value());
+TEST(WatchWire, AStrangerMaySayHelloOrAskOnly) {
+  Decoder stranger;
+  stranger.feed(encode(Hello{{}, 1, 2}));
+  EXPECT_TRUE(stranger.next().has_value());
+  stranger.feed(encode(Question{{}, 1, 2}));
+  EXPECT_TRUE(stranger.next().has_value());
   Decoder long_frame;
   long_frame.feed(std::string("\x00\x00\x40\x00\x01", 5));
   EXPECT_EQ(long_frame.next(), std::nullopt);

@@ -81,8 +81,9 @@ class WatchWorld {
     (*this)[rank].left_at = now_;
     step(rank, watch::Leave{});
   }
-  void abort(int rank, const std::string& group) {
-    step(rank, watch::Tell{{News::Kind::aborted, {rank}, group, {ErrorCode::aborted, "enough"}}});
+  void abort(int rank, const std::string& group,
+             const Failure& why = {ErrorCode::aborted, "enough"}) {
+    step(rank, watch::Tell{{News::Kind::aborted, {rank}, group, why}});
   }
   // SIGTERM, and what this rank knows of the reason.
   void stop(int rank, const Failure& why) {
@@ -125,6 +126,7 @@ class WatchWorld {
     while (steps-- > 0 && advance()) {
     }
   }
+  void pass(Duration time) { now_ += time; }
   // Until nothing happens any more.
   void settle() {
     while (advance()) {

@@ -116,7 +116,7 @@ TEST(Work, CopiesAreTheSameOperationAndManyMayWait) {
 }
 
 TEST(Work, AWorkOfABackendFailsItsGroupOnceWhoeverAsksFirst) {
-  const auto standing = std::make_shared<GroupStanding>("world", false);
+  const auto standing = std::make_shared<GroupStanding>("world", GlobalRank{0}, false);
   int failures = 0;
   standing->attach([&](const Failure&, GroupStanding::Source) { ++failures; });
   const auto inner = begun();
@@ -155,7 +155,7 @@ TEST(Work, InAForkedChildItSaysSo) {
 }
 
 TEST(GroupQueue, TasksRunInOrderOnOneThreadAndItIsIdleInBetween) {
-  const auto standing = std::make_shared<GroupStanding>("world", false);
+  const auto standing = std::make_shared<GroupStanding>("world", GlobalRank{0}, false);
   GroupQueue queue(standing);
   EXPECT_TRUE(queue.idle());
   queue.wait_idle();
@@ -185,7 +185,7 @@ TEST(GroupQueue, TasksRunInOrderOnOneThreadAndItIsIdleInBetween) {
 // What waits for one operation may make its next call at once, and that one is to find the queue
 // empty, so that it stays on the caller's thread.
 TEST(GroupQueue, WhenTheLastWorkIsCompleteTheQueueIsIdle) {
-  const auto standing = std::make_shared<GroupStanding>("world", false);
+  const auto standing = std::make_shared<GroupStanding>("world", GlobalRank{0}, false);
   GroupQueue queue(standing);
   for (int i = 0; i < 1000; ++i) {
     const auto work = queue.push([]() -> Outcome<> { return Done{}; }, "barrier", Deadline::max());
@@ -195,7 +195,7 @@ TEST(GroupQueue, WhenTheLastWorkIsCompleteTheQueueIsIdle) {
 }
 
 TEST(GroupStanding, TheFirstFailureCountsAndIsToldOnce) {
-  GroupStanding standing("pair", false);
+  GroupStanding standing("pair", GlobalRank{1}, false);
   std::vector<std::string> told;
   standing.attach(
       [&](const Failure& failure, GroupStanding::Source) { told.push_back(failure.message); });
@@ -213,22 +213,60 @@ TEST(GroupStanding, TheFirstFailureCountsAndIsToldOnce) {
 }
 
 TEST(GroupStanding, ARefusedArgumentFailsNothing) {
-  GroupStanding standing("pair", false);
+  GroupStanding standing("pair", GlobalRank{1}, false);
   EXPECT_EQ(standing.settle({ErrorCode::invalid_argument, "cuda:9", {}}, "send of group pair"),
             (Failure{ErrorCode::invalid_argument, "send of group pair: cuda:9", {}}));
   EXPECT_TRUE(standing.usable());
 }
 
 TEST(GroupStanding, WhatThisRankMetItselfReplacesWhatAnotherSaidOfTheSame) {
-  GroupStanding standing("pair", false);
+  GroupStanding standing("pair", GlobalRank{1}, false);
   standing.fail({ErrorCode::timeout, "rank 1 gave the group up: late", {}},
                 GroupStanding::Source::told);
   EXPECT_EQ(standing.settle({ErrorCode::timeout, "late", {}}, "barrier 2 of group pair").message,
             "barrier 2 of group pair: late");
   EXPECT_EQ(standing.refusal().message, "the group has failed: barrier 2: late");
+  EXPECT_EQ(standing.failure()->known_ns, standing.refusal().known_ns);
   // But not another kind of failure, which follows from the first.
   EXPECT_EQ(standing.settle({ErrorCode::backend, "broken", {}}, "send of group pair").message,
             "send of group pair: the group has failed: barrier 2: late");
+}
+
+TEST(GroupStanding, WhoSpokeFirstKnowsBestWhereItBegan) {
+  GroupStanding standing("pair", GlobalRank{1}, false);
+  standing.fail({ErrorCode::timeout, "rank 0 gave the group up: rank 3 is stopped", {{3}}},
+                GroupStanding::Source::told);
+  const Failure said = standing.settle({ErrorCode::timeout, "rank 2 did not come", {{2}}},
+                                       "barrier 2 of group pair");
+  EXPECT_EQ(said.message, "barrier 2 of group pair: rank 0 gave the group up: rank 3 is stopped");
+  EXPECT_EQ(said.ranks, std::vector<GlobalRank>{{3}});
+}
+
+TEST(GroupStanding, ASuspicionIsFoundOutBeforeAnybodyIsTold) {
+  GroupStanding standing("pair", GlobalRank{1}, false);
+  std::vector<std::string> told;
+  standing.attach(
+      [&](const Failure& failure, GroupStanding::Source) { told.push_back(failure.message); });
+  standing.find_out_with([&](const Failure& suspected, const GroupStanding::Call& call,
+                             const std::function<bool()>& over) {
+    EXPECT_TRUE(suspected.is_suspicion && told.empty() && !over());
+    EXPECT_EQ(call.number, 2U);
+    return Failure{ErrorCode::timeout, "rank 3 is stopped", {{3}}};
+  });
+  Failure late{ErrorCode::timeout, "rank 2 did not come", {{2}}};
+  late.is_suspicion = true;
+  const Failure said = standing.settle(late, "barrier 2 of group pair", {.number = 2});
+  EXPECT_EQ(said.message, "barrier 2 of group pair: rank 3 is stopped");
+  EXPECT_EQ(told, std::vector<std::string>{"rank 3 is stopped"});
+  EXPECT_FALSE(said.is_suspicion);
+  EXPECT_NE(said.known_ns, 0);
+  EXPECT_EQ(said.known_ns, standing.refusal().known_ns) << "the same failure, told again";
+}
+
+TEST(GroupStanding, WhatTheKernelRefusesBeginsHere) {
+  GroupStanding standing("pair", GlobalRank{1}, false);
+  EXPECT_EQ(standing.settle({ErrorCode::system, "no memory"}, "barrier 1 of group pair").ranks,
+            std::vector<GlobalRank>{{1}});
 }
 
 }  // namespace

@@ -9,9 +9,12 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "rendezvous/store/store_client.h"
+#include "worker_lib/call_signature.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/group/work_state.h"
 #include "worker_lib/members.h"
@@ -30,8 +33,9 @@ struct GroupSetup {
   // Whether set-up should be given up (a peer died, abort()); may be asked at any time.
   std::function<std::optional<Failure>()> interrupted;
   int cuda_device = 0;
-  // A connection of its own, for later, whose keys are this group's and backend's alone, too.
-  std::function<Outcome<StoreClient>(Deadline)> connect = {};
+  // Says who is to blame for a suspicion about a collective: where the backend must know before it
+  // ends what is under way. May take half a second.
+  std::function<Failure(const Failure& suspected, uint64_t sequence)> find_out = {};
 };
 
 // The most that allocate_shared() gives a rank.
@@ -52,7 +56,8 @@ class GroupBackend {
   virtual ~GroupBackend() = default;
 
   // Performs a collective on the calling thread; returns when this rank's result is in place. A
-  // failure of code `timeout` names the ranks that did not come, where the backend knows them.
+  // time-out is a suspicion that names the ranks that this one waited for, where the backend knows
+  // them; a mismatch is one where it has not heard of all members.
   virtual Outcome<> run(const Operation& operation, Deadline deadline) = 0;
 
   // Backends of GPU memory begin collectives on a stream instead, and run() is never called.
@@ -75,6 +80,15 @@ class GroupBackend {
   // Ends this rank's own sends and receives that are under way, whose other ends will do nothing
   // any more; others notice nothing. Only the destructor follows. The default leaves them to it.
   virtual void end_transfers(const Failure&) {}
+
+  // ---- for other ranks that ask where this one is: any thread, at any time
+
+  // Members that the collective under way waits for; none: it does not know.
+  virtual std::vector<int> awaited() const { return {}; }
+  // What the last collectives were, where members cannot all see what the others call.
+  virtual std::vector<NumberedCall> last_calls() const { return {}; }
+  // Of an asynchronous backend: the number of the first collective that is not done.
+  virtual std::optional<uint64_t> first_under_way() const { return std::nullopt; }
 
   // Collective. The default is plain memory, zeroed and page-aligned.
   virtual Outcome<SharedBlock> allocate_shared(size_t bytes, Deadline deadline);

@@ -8,13 +8,16 @@ namespace muster::worker {
 
 Failure late_transfer(const Transfer& transfer, const Members& members, bool begun) {
   const std::string limit = within(transfer.limit);
+  Failure failure{ErrorCode::timeout, {}, {}};
+  failure.is_suspicion = true;
   if (transfer.peer < 0) {
-    return {ErrorCode::timeout,
-            fmt::format("no message with tag {} came from anybody {}", transfer.tag, limit),
-            {}};
+    failure.message =
+        fmt::format("no message with tag {} came from anybody {}", transfer.tag, limit);
+    return failure;
   }
   const Peer& peer = members[transfer.peer];
-  Failure failure{ErrorCode::timeout, describe(peer), {peer.rank}};
+  failure.message = describe(peer);
+  failure.ranks = {peer.rank};
   if (transfer.kind == OpKind::send) {
     failure.message += fmt::format(
         " did not take the message with tag {} {}; see that it receives it, and where both ends "

@@ -14,6 +14,14 @@ namespace muster::worker {
 
 namespace {
 
+GroupStanding::Call message_call(const Transfer& transfer, std::chrono::milliseconds limit) {
+  return {.lane = transfer.device.kind == Device::Kind::cpu ? Lane::host : Lane::device,
+          .number = 0,
+          .is_message = true,
+          .from_anybody = transfer.peer < 0,
+          .limit = limit};
+}
+
 constexpr size_t carrier_index(const Device& device) {
   return device.kind == Device::Kind::cpu ? 0 : 1;
 }
@@ -41,12 +49,14 @@ Group::Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members)
       plan_(std::move(plan)),
       members_(std::move(members)),
       watch_(host_->watch_now()),
-      standing_(std::make_shared<GroupStanding>(plan_.name, !watch_.expired())),
+      standing_(
+          std::make_shared<GroupStanding>(plan_.name, host_->world.self().rank, !watch_.expired())),
       departures_(members_),
       transfers_(members_.size()),
       leaving_(members_.size(), members_.me) {
   standing_->attach(
       [this](const Failure& failure, GroupStanding::Source source) { on_failed(failure, source); });
+  standing_->find_out_with(asker());
 }
 
 Group::~Group() {
@@ -210,7 +220,7 @@ Outcome<GroupCarrier*> Group::prepare_transfer(const Transfer& transfer,
   why = (*carrier)->backend().refuses(transfer);
   if (!why.empty()) return refuse(name, std::move(why));
   if (transfer.kind == OpKind::send && departures_.gone(transfer.peer))
-    return tl::unexpected(transfer_failed(transfer, departures_.failure_of(transfer.peer)));
+    return tl::unexpected(transfer_failed(transfer, departures_.failure_of(transfer.peer), {}));
   return carrier;
 }
 
@@ -226,8 +236,9 @@ std::string Group::transfer_label(const Transfer& transfer) const {
   return label(name);
 }
 
-Failure Group::transfer_failed(const Transfer& transfer, const Failure& own) {
-  return standing_->settle(own, transfer_label(transfer));
+Failure Group::transfer_failed(const Transfer& transfer, const Failure& own,
+                               std::chrono::milliseconds limit) {
+  return standing_->settle(own, transfer_label(transfer), message_call(transfer, limit));
 }
 
 Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& options) {
@@ -248,8 +259,8 @@ Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& option
   if (sender) [[likely]]
     return sender;
   const bool over = gone && sender.error().code == ErrorCode::timeout;
-  return tl::unexpected(
-      transfer_failed(transfer, over ? departures_.failure_of(transfer.peer) : sender.error()));
+  return tl::unexpected(transfer_failed(
+      transfer, over ? departures_.failure_of(transfer.peer) : sender.error(), timed.limit));
 }
 
 Outcome<std::vector<std::shared_ptr<WorkState>>> Group::begin(std::vector<Transfer> transfers,
@@ -270,7 +281,8 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> Group::begin(std::vector<Transf
       together.back().limit = limit_of(options);
     }
     auto states = carriers_[c].load()->backend().begin(together, deadline);
-    if (!states) return tl::unexpected(transfer_failed(together.front(), states.error()));
+    if (!states)
+      return tl::unexpected(transfer_failed(together.front(), states.error(), limit_of(options)));
     for (size_t k = 0; k < together.size(); ++k)
       works[of_carrier[c][k]] = adopt(together[k], (*states)[k]);
   }
@@ -285,7 +297,8 @@ std::shared_ptr<WorkState> Group::adopt(const Transfer& transfer,
   } else if (leaving_.is_leaving(transfer.peer)) {
     end_forgotten_later(transfer.peer);
   }
-  return observe(std::move(state), standing_, name_of(transfer.kind), transfer_label(transfer));
+  return observe(std::move(state), standing_, name_of(transfer.kind), transfer_label(transfer),
+                 message_call(transfer, transfer.limit));
 }
 
 }  // namespace muster::worker

@@ -37,6 +37,7 @@
 #include "worker_lib/group/group_standing.h"
 #include "worker_lib/group/monitored_barrier.h"
 #include "worker_lib/group/work_state.h"
+#include "worker_lib/inquiry/whereabouts.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
 
@@ -103,6 +104,11 @@ class Group : public std::enable_shared_from_this<Group> {
   void close();
   bool idle();
 
+  // ---- for other ranks that ask (group_inquiry.cc); any thread
+
+  GroupPlace place();
+  std::optional<Trouble> trouble() const;
+
  private:
   struct Retire {
     void operator()(Group* group) const;
@@ -129,7 +135,8 @@ class Group : public std::enable_shared_from_this<Group> {
                Failure& failure);
   Outcome<GroupCarrier*> prepare_transfer(const Transfer& transfer, const CallOptions& options);
   std::string transfer_label(const Transfer& transfer) const;
-  Failure transfer_failed(const Transfer& transfer, const Failure& own);
+  Failure transfer_failed(const Transfer& transfer, const Failure& own,
+                          std::chrono::milliseconds limit);
   std::shared_ptr<WorkState> adopt(const Transfer& transfer, std::shared_ptr<WorkState> state);
   // Whether memory there can be used here: why not, or empty.
   std::string check_device(const Device& device, bool is_service) const;
@@ -147,6 +154,9 @@ class Group : public std::enable_shared_from_this<Group> {
   Outcome<std::shared_ptr<Group>> make_other(const char* made_by, std::span<const GlobalRank> ranks,
                                              const GroupOptions& options);
   Outcome<> agree_on_bytes(size_t bytes, const CallOptions& options);
+
+  void note_calls(size_t index, GroupPlace& place) const;
+  GroupStanding::FindOut asker() const;
 
   void subscribe();
   void unsubscribe();
@@ -175,6 +185,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::mutex making_;                 // Held while a carrier is made.
   std::array<std::atomic<GroupCarrier*>, kCarriers> carriers_{};
   std::array<std::unique_ptr<GroupCarrier>, kCarriers> carrier_owners_;
+  std::array<std::atomic<bool>, kCarriers> setting_up_{};  // A carrier: this rank is at it.
   std::atomic<bool> made_{false};
   MonitoredBarrier monitored_;
   std::mutex subscription_mutex_;

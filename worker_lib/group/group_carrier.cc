@@ -17,7 +17,7 @@ GroupCarrier::GroupCarrier(std::unique_ptr<GroupBackend> backend, size_t index,
 
 GroupQueue& GroupCarrier::queue() {
   std::call_once(queue_once_, [this] {
-    queue_owner_ = std::make_unique<GroupQueue>(standing_);
+    queue_owner_ = std::make_unique<GroupQueue>(standing_, lane());
     queue_.store(queue_owner_.get(), std::memory_order_release);
   });
   return *queue_owner_;
@@ -39,12 +39,14 @@ bool GroupCarrier::try_take_turn(std::unique_lock<std::mutex>& turn) {
 // the departures are looked at, and a departure before the numbers are: one of the two sees the
 // other, whatever the timing.
 template <typename Act>
-Outcome<> GroupCarrier::take_turn(const char* name, const Act& act, uint64_t* number) {
+Outcome<> GroupCarrier::take_turn(const char* name, const Act& act, uint64_t* number,
+                                  std::chrono::milliseconds limit) {
   const uint64_t mine = begun_.load(std::memory_order_relaxed) + 1;
   const auto label = [&] { return operation_label(name, mine, standing_->group_name()); };
   if (!standing_->usable()) {
     return tl::unexpected(labelled(standing_->refusal(), label()));
   }
+  last_.store(name, std::memory_order_relaxed);
   begun_.store(mine);
   std::optional<Failure> missing = departures_.missing_in(index_, mine);
   if (number != nullptr) *number = mine;
@@ -53,16 +55,21 @@ Outcome<> GroupCarrier::take_turn(const char* name, const Act& act, uint64_t* nu
     ended_.store(mine, std::memory_order_release);
     return outcome;
   }
-  if (outcome.error().code == ErrorCode::invalid_argument) {
+  // It counts as under way until it is known who is to blame: others may ask this rank meanwhile.
+  Failure failure =
+      standing_->settle(outcome.error(), label(), {lane(), mine, false, false, limit});
+  if (failure.code == ErrorCode::invalid_argument) {
     begun_.store(mine - 1);  // Nothing was sent.
   } else {
     ended_.store(mine);
   }
-  return tl::unexpected(standing_->settle(outcome.error(), label()));
+  return tl::unexpected(std::move(failure));
 }
 
 Outcome<> GroupCarrier::run(Operation& operation, const char* name, Deadline deadline) {
-  return take_turn(name, [&] { return backend_->run(operation, deadline); }, &operation.sequence);
+  return take_turn(
+      name, [&] { return backend_->run(operation, deadline); }, &operation.sequence,
+      operation.limit);
 }
 
 Outcome<std::shared_ptr<WorkState>> GroupCarrier::start(Operation& operation, const char* name,
@@ -76,7 +83,7 @@ Outcome<std::shared_ptr<WorkState>> GroupCarrier::start(Operation& operation, co
         state = std::move(*started);
         return Done{};
       },
-      &operation.sequence);
+      &operation.sequence, operation.limit);
   if (!outcome) return tl::unexpected(outcome.error());
   last_started_ = state;
   return state;
@@ -93,13 +100,14 @@ Outcome<> GroupCarrier::perform(Operation& operation, const char* name, Deadline
     const std::optional<Outcome<>> outcome = operation.kind == OpKind::barrier
                                                  ? (*state)->synchronize(deadline)
                                                  : (*state)->wait(deadline);
-    const Outcome<> ended =
-        outcome.value_or(failed(ErrorCode::timeout,
-                                "not done in time; look at the ranks of the group that "
-                                "have not called it"));
+    Failure late{ErrorCode::timeout,
+                 "not done in time; look at the ranks of the group that have not called it"};
+    late.is_suspicion = true;
+    const Outcome<> ended = outcome.value_or(tl::unexpected(std::move(late)));
     if (ended) return ended;
     return tl::unexpected(standing_->settle(
-        ended.error(), operation_label(name, operation.sequence, standing_->group_name())));
+        ended.error(), operation_label(name, operation.sequence, standing_->group_name()),
+        {lane(), operation.sequence, false, false, operation.limit}));
   }
   std::unique_lock turn(turn_, std::defer_lock);
   if (try_take_turn(turn)) [[likely]] {
@@ -121,7 +129,8 @@ Outcome<std::shared_ptr<WorkState>> GroupCarrier::begin(Operation operation, con
     Outcome<std::shared_ptr<WorkState>> state = start(operation, name, deadline);
     if (!state) return state;
     return observe(std::move(*state), standing_, name,
-                   operation_label(name, operation.sequence, standing_->group_name()));
+                   operation_label(name, operation.sequence, standing_->group_name()),
+                   {lane(), operation.sequence, false, false, operation.limit});
   }
   return queue().push(
       [this, operation = std::move(operation), name, deadline]() mutable {
@@ -142,6 +151,20 @@ Outcome<> GroupCarrier::perform_in_turn(const char* name, Deadline deadline,
       },
       name, deadline);
   return work->wait(Deadline::max()).value_or(Done{});
+}
+
+LanePlace GroupCarrier::place() const {
+  LanePlace place;
+  place.begun = begun_.load();
+  place.ended = ended_.load();
+  place.last = last_.load(std::memory_order_relaxed);
+  if (const auto first = backend_->first_under_way()) place.ended = *first - 1;
+  place.calls = backend_->last_calls();
+  if (!place.is_under_way()) return place;
+  const GroupQueue* const queue = queue_.load(std::memory_order_acquire);
+  place.is_held = queue == nullptr || !queue->is_performing() || queue->is_awaited();
+  place.awaited = backend_->awaited();
+  return place;
 }
 
 bool GroupCarrier::idle() {

@@ -16,6 +16,7 @@
 #include "worker_lib/group/group_departures.h"
 #include "worker_lib/group/group_queue.h"
 #include "worker_lib/group/group_standing.h"
+#include "worker_lib/inquiry/whereabouts.h"
 #include "worker_lib/operation.h"
 
 namespace muster::worker {
@@ -39,14 +40,18 @@ class GroupCarrier {
 
   // How many collectives were begun.
   uint64_t begun() const noexcept { return begun_.load(); }
-  bool running() const noexcept { return ended_.load() != begun_.load(); }
+  // For who asks where this rank is; any time. `awaited` are ranks of the group, none where it does
+  // not know which of them.
+  LanePlace place() const;
   bool idle();
   // Until nothing that was begun is under way.
   void wait_idle();
 
  private:
   template <typename Act>
-  Outcome<> take_turn(const char* name, const Act& act, uint64_t* number);
+  Outcome<> take_turn(const char* name, const Act& act, uint64_t* number,
+                      std::chrono::milliseconds limit = std::chrono::milliseconds{0});
+  Lane lane() const { return index_ == 0 ? Lane::host : Lane::device; }
   Outcome<> run(Operation& operation, const char* name, Deadline deadline);
   Outcome<std::shared_ptr<WorkState>> start(Operation& operation, const char* name,
                                             Deadline deadline);
@@ -61,6 +66,7 @@ class GroupCarrier {
   std::mutex turn_;
   std::atomic<uint64_t> begun_{0};  // Changed by who has the turn.
   std::atomic<uint64_t> ended_{0};
+  std::atomic<const char*> last_{""};        // The name of what was begun last.
   std::shared_ptr<WorkState> last_started_;  // Guarded by turn_: of an asynchronous backend.
   std::once_flag queue_once_;
   std::atomic<GroupQueue*> queue_{nullptr};

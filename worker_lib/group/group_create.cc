@@ -135,11 +135,10 @@ Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadlin
                    .limit = limit,
                    .interrupted = [this, index] { return interruption(index); },
                    .cuda_device = host_->cuda_device,
-                   .connect =
-                       [host = host_, prefix = fmt::format("group/{}/{}_later", plan_.id,
-                                                           kCarrierKeys[index])](Deadline until) {
-                         return host->connect_store(until).map(
-                             [&](const StoreClient& later) { return later.with_prefix(prefix); });
+                   .find_out =
+                       [standing = standing_, index](const Failure& suspected, uint64_t sequence) {
+                         const Lane lane = index == 0 ? Lane::host : Lane::device;
+                         return standing->find_out(suspected, {.lane = lane, .number = sequence});
                        }};
   const Outcome<> met =
       meet_members(mine, plan_.backend, setup, made_ ? "" : meeting_advice(plan_.made_by));
@@ -161,8 +160,16 @@ Outcome<GroupCarrier*> Group::make_carrier(size_t index, const char* operation, 
                                            std::chrono::milliseconds limit) {
   const std::lock_guard lock(making_);
   if (GroupCarrier* const made = carriers_[index].load()) return made;
+  setting_up_[index] = true;
   Outcome<std::unique_ptr<GroupBackend>> backend = make_backend(index, deadline, limit);
-  if (!backend) return tl::unexpected(standing_->settle(backend.error(), label(operation)));
+  if (!backend) {
+    backend.error().is_suspicion = backend.error().code == ErrorCode::timeout;
+    const Lane lane = index == 0 ? Lane::host_set_up : Lane::device_set_up;
+    Failure failure =
+        standing_->settle(backend.error(), label(operation), {lane, 1, false, false, limit});
+    setting_up_[index] = false;
+    return tl::unexpected(std::move(failure));
+  }
   publish(index, std::move(*backend));
   return carriers_[index].load();
 }

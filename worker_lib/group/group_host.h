@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,9 @@
 #include "rendezvous/store/store_client.h"
 #include "worker_lib/backends/backend.h"
 #include "worker_lib/failure.h"
+#include "worker_lib/failure_reports.h"
 #include "worker_lib/group/group_departures.h"
+#include "worker_lib/inquiry/whereabouts.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
 #include "worker_lib/watch/watch.h"
@@ -59,6 +62,10 @@ class GroupHost {
   // monitored_barrier() keeps one), with the prefix of this initialisation. Not called in a world
   // of one unless GPU memory is used.
   std::function<Outcome<StoreClient>(Deadline)> connect_store;
+  // What this rank has told its program; null: nothing is known of that (ranks that are threads).
+  const FailureReports* reports = nullptr;
+  // Which rank serves the store; none: somebody outside of the job.
+  std::optional<GlobalRank> store_host = std::nullopt;
   std::shared_ptr<Watch> watch;  // None: nobody is watched (tests). Let go of by close_groups().
   StopPolicy on_sigterm = StopPolicy::end_calls;
   std::chrono::milliseconds timeout = std::chrono::minutes{30};
@@ -78,6 +85,8 @@ class GroupHost {
   // Takes a group that no handle holds any more, and keeps it until the work that was begun on it
   // is done.
   void retire(std::unique_ptr<Group> group);
+  // Where this rank is in all its groups.
+  Whereabouts whereabouts();
   // From 1: how often this process has been told to make a group of the ranks with this digest.
   uint64_t next_number(const std::string& ranks_digest);
 

@@ -16,7 +16,9 @@ void GroupTransfers::add(const Transfer& transfer, std::shared_ptr<WorkState> st
 }
 
 void GroupTransfers::prune() {
-  std::erase_if(begun_, [](const Begun& one) { return one.state->outcome().has_value(); });
+  std::erase_if(begun_, [](const Begun& one) {
+    return one.state->outcome().has_value() && !one.state->is_awaited();
+  });
 }
 
 bool GroupTransfers::involves(int peer) {
@@ -34,17 +36,31 @@ bool GroupTransfers::idle() {
   return begun_.empty();
 }
 
-std::vector<PendingTransfer> GroupTransfers::pending() {
+std::vector<PendingTransfer> GroupTransfers::of_threads_inside() const {
   std::vector<PendingTransfer> all;
   for (size_t i = 0; i < inside_.size(); ++i) {
     if (inside_[i] == 0) continue;
     all.push_back({i % 2 == 1 ? OpKind::send : OpKind::recv, static_cast<int>(i / 2) - 1,
                    PendingTransfer::kAnyTag});
   }
+  return all;
+}
+
+std::vector<PendingTransfer> GroupTransfers::pending() {
+  std::vector<PendingTransfer> all = of_threads_inside();
   const std::lock_guard lock(mutex_);
   prune();
   for (const Begun& one : begun_)
     all.push_back(one.what);
+  return all;
+}
+
+std::vector<PendingTransfer> GroupTransfers::awaited() {
+  std::vector<PendingTransfer> all = of_threads_inside();
+  const std::lock_guard lock(mutex_);
+  for (const Begun& one : begun_) {
+    if (one.state->is_awaited()) all.push_back(one.what);
+  }
   return all;
 }
 

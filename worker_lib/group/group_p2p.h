@@ -43,6 +43,8 @@ class GroupTransfers {
   bool involves(int peer);
   bool idle();
   std::vector<PendingTransfer> pending();
+  // Of those, what a thread of the program waits for.
+  std::vector<PendingTransfer> awaited();
   // A while, and at most until what was begun first is complete.
   void wait_some();
 
@@ -56,6 +58,7 @@ class GroupTransfers {
     return inside_[2 * static_cast<size_t>(peer + 1) + (kind == OpKind::send ? 1 : 0)];
   }
   void prune();
+  std::vector<PendingTransfer> of_threads_inside() const;
 
   std::vector<std::atomic<int>> inside_;  // By 2 * (peer + 1) + is_send.
   std::mutex mutex_;

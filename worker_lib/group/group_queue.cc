@@ -8,13 +8,33 @@
 
 namespace muster::worker {
 
+namespace {
+
+const std::string kNoTimeLeft = "its time passed while operations before it were under way";
+const std::string kMoreTime = "; give it more, or wait for those first";
+
+Failure late_in_line() {
+  Failure failure{ErrorCode::timeout, kNoTimeLeft + kMoreTime};
+  failure.is_suspicion = true;
+  return failure;
+}
+
+// What keeps those before it, if that was found out.
+Failure late_because(Failure found) {
+  if (found.message != kNoTimeLeft + kMoreTime) found.message = kNoTimeLeft + ": " + found.message;
+  return found;
+}
+
+}  // namespace
+
 QueuedWork::QueuedWork(std::shared_ptr<GroupStanding> standing, std::string label,
-                       Deadline deadline)
-    : standing_(std::move(standing)), label_(std::move(label)), deadline_(deadline) {}
+                       Deadline deadline, Lane lane)
+    : standing_(std::move(standing)), label_(std::move(label)), deadline_(deadline), lane_(lane) {}
 
 // Where the deadline comes first, the group fails: that ends the operations in front as well, and
 // then this one gets its turn and the failure.
 std::optional<Outcome<>> QueuedWork::wait(Deadline until) {
+  const Waiter waiter(*this);
   std::unique_lock lock(mutex_);
   const auto settled = [this] { return outcome_.has_value() || begun_; };
   const Deadline first = std::min(until, deadline_);
@@ -22,15 +42,10 @@ std::optional<Outcome<>> QueuedWork::wait(Deadline until) {
     changed_.wait(lock, settled);
   } else if (!changed_.wait_until(lock, first, settled) && deadline_ <= until) {
     lock.unlock();
-    const Failure expired{ErrorCode::timeout,
-                          "its time passed while operations before it were under way; give it "
-                          "more, or wait for those first",
-                          {}};
-    const bool was_first = standing_->fail(expired, GroupStanding::Source::here, label_);
+    const Failure late = late_because(standing_->find_out(late_in_line(), {.lane = lane_}));
     lock.lock();
-    if (was_first) expired_ = labelled(expired, label_);
-    // Its turn may have come meanwhile, with what the group has failed of: that was this.
-    if (was_first && outcome_ && !*outcome_) outcome_ = tl::unexpected(*expired_);
+    // Its turn may have come meanwhile.
+    if (!settled()) fail(lock, late);
   }
   const auto complete = [this] { return outcome_.has_value(); };
   if (until == Deadline::max()) {
@@ -39,6 +54,15 @@ std::optional<Outcome<>> QueuedWork::wait(Deadline until) {
     changed_.wait_until(lock, until, complete);
   }
   return outcome_;
+}
+
+// What the group has failed of is this: its turn, if it comes after all, says so, too.
+void QueuedWork::fail(std::unique_lock<std::mutex>& lock, const Failure& late) {
+  lock.unlock();
+  Failure failure = standing_->settle(late, label_);
+  lock.lock();
+  if (outcome_ && !*outcome_) outcome_ = tl::unexpected(failure);
+  expired_ = std::move(failure);
 }
 
 std::optional<Outcome<>> QueuedWork::outcome() const {
@@ -73,7 +97,7 @@ GroupQueue::~GroupQueue() {
 
 std::shared_ptr<QueuedWork> GroupQueue::push(Task task, const char* operation, Deadline deadline) {
   auto work = std::make_shared<QueuedWork>(
-      standing_, operation_label(operation, 0, standing_->group_name()), deadline);
+      standing_, operation_label(operation, 0, standing_->group_name()), deadline, lane_);
   work->operation = operation;
   work->group = standing_->group_name();
   const Outcome<> started = [&]() -> Outcome<> {
@@ -105,6 +129,17 @@ bool GroupQueue::is_current_thread() const {
   return thread_.get_id() == std::this_thread::get_id();
 }
 
+bool GroupQueue::is_performing() const {
+  const std::lock_guard lock(mutex_);
+  return performed_ != nullptr;
+}
+
+bool GroupQueue::is_awaited() const {
+  const std::lock_guard lock(mutex_);
+  return (performed_ != nullptr && performed_->is_awaited()) ||
+         std::ranges::any_of(entries_, [](const Entry& entry) { return entry.work->is_awaited(); });
+}
+
 void GroupQueue::work_off() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -112,6 +147,7 @@ void GroupQueue::work_off() {
     if (entries_.empty()) return;
     Entry entry = std::move(entries_.front());
     entries_.pop_front();
+    performed_ = entry.work;
     lock.unlock();
     entry.work->begin();
     Outcome<> outcome = entry.task();
@@ -121,6 +157,7 @@ void GroupQueue::work_off() {
     entry.work->complete(std::move(outcome));
     entry = {};
     lock.lock();
+    performed_.reset();
     if (entries_.empty()) idle_.notify_all();
   }
 }

@@ -16,6 +16,7 @@
 #include "worker_lib/failure.h"
 #include "worker_lib/group/group_standing.h"
 #include "worker_lib/group/work_state.h"
+#include "worker_lib/inquiry/whereabouts.h"
 #include "worker_lib/operation.h"
 
 namespace muster::worker {
@@ -24,7 +25,8 @@ namespace muster::worker {
 // take longer: then the group has failed.
 class QueuedWork final : public WorkState {
  public:
-  QueuedWork(std::shared_ptr<GroupStanding> standing, std::string label, Deadline deadline);
+  QueuedWork(std::shared_ptr<GroupStanding> standing, std::string label, Deadline deadline,
+             Lane lane);
 
   std::optional<Outcome<>> wait(Deadline until) override;
   std::optional<Outcome<>> outcome() const override;
@@ -32,12 +34,14 @@ class QueuedWork final : public WorkState {
  private:
   friend class GroupQueue;
 
+  void fail(std::unique_lock<std::mutex>& lock, const Failure& late);
   void begin();  // Its turn has come: from here on the backend watches the deadline.
   void complete(Outcome<> outcome);
 
   const std::shared_ptr<GroupStanding> standing_;
   const std::string label_;
   const Deadline deadline_;
+  const Lane lane_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool begun_ = false;
@@ -50,7 +54,9 @@ class GroupQueue {
   // Performs the operation on the queue's thread.
   using Task = std::function<Outcome<>()>;
 
-  explicit GroupQueue(std::shared_ptr<GroupStanding> standing) : standing_(std::move(standing)) {}
+  // `lane`: of the group's calls.
+  explicit GroupQueue(std::shared_ptr<GroupStanding> standing, Lane lane = Lane::host)
+      : standing_(std::move(standing)), lane_(lane) {}
   GroupQueue(const GroupQueue&) = delete;
   GroupQueue& operator=(const GroupQueue&) = delete;
   ~GroupQueue();
@@ -64,6 +70,11 @@ class GroupQueue {
   void wait_idle();
   bool is_current_thread() const;
 
+  // Whether its thread performs something, and whether some thread waits for that or for what is
+  // behind it.
+  bool is_performing() const;
+  bool is_awaited() const;
+
  private:
   struct Entry {
     Task task;
@@ -73,11 +84,13 @@ class GroupQueue {
   void work_off();
 
   const std::shared_ptr<GroupStanding> standing_;
+  const Lane lane_;
   std::atomic<size_t> pending_{0};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::condition_variable idle_;
   std::deque<Entry> entries_;
+  std::shared_ptr<QueuedWork> performed_;  // Now.
   bool ending_ = false;
   std::thread thread_;
 };

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "worker_lib/failure_reports.h"
 #include "worker_lib/group/group_labels.h"
 
 namespace muster::worker {
@@ -35,6 +36,7 @@ bool GroupStanding::fail(const Failure& failure, Source source, const std::strin
     const std::lock_guard lock(mutex_);
     if (state_ != State::usable) return false;
     failure_ = failure;
+    failure_->known_ns = new_failure_time();
     during_ = without_group(during, group_name_);
     second_hand_ = source == Source::told;
     state_.store(State::failed, std::memory_order_release);
@@ -67,9 +69,10 @@ Failure GroupStanding::refusal_locked() const {
             "the group ended with destroy_process_group(); initialise and make it again",
             {}};
   }
-  if (during_.empty()) return *failure_;
-  return {failure_->code, "the group has failed: " + during_ + ": " + failure_->message,
-          failure_->ranks};
+  Failure again = *failure_;
+  if (!during_.empty())
+    again.message = "the group has failed: " + during_ + ": " + failure_->message;
+  return again;
 }
 
 bool GroupStanding::wait_failed(Deadline until) const {
@@ -81,7 +84,9 @@ bool GroupStanding::replace_told(const Failure& own, const std::string& label) {
   const std::lock_guard lock(mutex_);
   // An aborted backend returns what it was aborted with.
   if (!second_hand_ || own.code != failure_->code || own == *failure_) return false;
-  failure_ = own;
+  // Who spoke first has asked when all others were still where they were.
+  if (own.ranks != failure_->ranks) return false;
+  failure_->message = own.message;
   during_ = without_group(label, group_name_);
   second_hand_ = false;
   return true;
@@ -99,8 +104,25 @@ Failure GroupStanding::explain(const Failure& own, const std::string& label) con
   return labelled(own.code == ErrorCode::rendezvous ? failure().value_or(own) : own, label);
 }
 
-Failure GroupStanding::settle(const Failure& own, const std::string& label) {
-  if (own.code == ErrorCode::invalid_argument) return labelled(own, label);
+// What the kernel refused to this rank began here; the others are told so. A store that is gone may
+// be a rank's.
+Failure GroupStanding::with_origin(Failure own) const {
+  if (own.code == ErrorCode::system && own.ranks.empty()) own.ranks = {self_};
+  if (own.code == ErrorCode::rendezvous && own.ranks.empty()) own.is_suspicion = true;
+  return own;
+}
+
+Failure GroupStanding::find_out(const Failure& suspected, const Call& call) const {
+  Failure known = suspected;
+  if (suspected.is_suspicion && find_out_ && usable())
+    known = find_out_(suspected, call, [this] { return !usable(); });
+  known.is_suspicion = false;
+  return known;
+}
+
+Failure GroupStanding::settle(const Failure& met, const std::string& label, const Call& call) {
+  if (met.code == ErrorCode::invalid_argument) return labelled(met, label);
+  const Failure own = find_out(with_origin(met), call);
   wait_for_news(own);
   // Memory that ranks share carries another's abort() faster than the watch, which tells everybody.
   const bool from_another = own.code == ErrorCode::aborted || own.code == ErrorCode::stopped;
@@ -108,7 +130,12 @@ Failure GroupStanding::settle(const Failure& own, const std::string& label) {
     fail(own, Source::known);
     return labelled(failure().value_or(own), label);
   }
-  if (fail(own, Source::here, label) || replace_told(own, label)) return labelled(own, label);
+  if (fail(own, Source::here, label) || replace_told(own, label)) {
+    const std::lock_guard lock(mutex_);
+    Failure said = labelled(own, label);
+    said.known_ns = failure_->known_ns;
+    return said;
+  }
   return labelled(failure().value_or(own), label);
 }
 

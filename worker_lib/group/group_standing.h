@@ -6,13 +6,16 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
 
 #include "worker_lib/failure.h"
+#include "worker_lib/inquiry/whereabouts.h"
 #include "worker_lib/operation.h"
 
 namespace muster::worker {
@@ -26,13 +29,28 @@ class GroupStanding {
   };
   using OnFailed = std::function<void(const Failure& failure, Source source)>;
 
+  // The call that failed, for those who are asked about it: see InquiryQuestion.
+  struct Call {
+    Lane lane = Lane::host;
+    uint64_t number = 0;  // 0: what is under way in its lane.
+    bool is_message = false;
+    bool from_anybody = false;
+    std::chrono::milliseconds limit{0};
+  };
+  // Who is to blame for what this rank suspects; may take its time, until `over` says that nobody
+  // needs to know any more.
+  using FindOut = std::function<Failure(const Failure& suspected, const Call& call,
+                                        const std::function<bool()>& over)>;
+
   // `watched`: whether news of deaths come, so that it is worth to wait a moment for them.
-  GroupStanding(std::string group_name, bool watched)
-      : group_name_(std::move(group_name)), watched_(watched) {}
+  GroupStanding(std::string group_name, GlobalRank self, bool watched)
+      : group_name_(std::move(group_name)), self_(self), watched_(watched) {}
 
   // Set before the group is used. After detach() returned it is not called any more.
   void attach(OnFailed on_failed);
   void detach();
+  // Before the group is used. Called by any thread, also when the group is gone.
+  void find_out_with(FindOut find_out) { find_out_ = std::move(find_out); }
 
   const std::string& group_name() const { return group_name_; }
 
@@ -49,11 +67,15 @@ class GroupStanding {
   Failure refusal() const;
 
   // What an operation that failed with `own` on this rank is to return: own, with the label in
-  // front, after failing the group with it; or what failed the group before. Where `own` may be
-  // the echo of a death (a closed connection, a store that is gone), news of it are waited for a
-  // moment, since they know better what happened; where another member has met the same failure and
-  // said so first, `own` stays. A refused argument fails nothing.
-  Failure settle(const Failure& own, const std::string& label);
+  // front, after failing the group with it; or what failed the group before. Of a suspicion it is
+  // found out first who is to blame. Where `own` may be the echo of a death (a closed connection, a
+  // store that is gone), news of it are waited for a moment, since they know better what happened;
+  // where another member has met the same failure and said so first, the words of `own` stay. A
+  // refused argument fails nothing.
+  Failure settle(const Failure& own, const std::string& label) { return settle(own, label, {}); }
+  Failure settle(const Failure& own, const std::string& label, const Call& call);
+  // The same for a suspicion alone, and fails nothing; anything else stays as it is.
+  Failure find_out(const Failure& suspected, const Call& call) const;
   // The same for what fails no group, a monitored barrier: only says what is known.
   Failure explain(const Failure& own, const std::string& label) const;
 
@@ -62,12 +84,15 @@ class GroupStanding {
 
   Failure refusal_locked() const;
   bool wait_failed(Deadline until) const;
+  Failure with_origin(Failure own) const;
   void wait_for_news(const Failure& own) const;
-  // True: what had failed the group was second hand and of the same kind; now it is this.
+  // True: what had failed the group was second hand and the same; now it is in these words.
   bool replace_told(const Failure& own, const std::string& label);
 
   const std::string group_name_;
+  const GlobalRank self_;
   const bool watched_;
+  FindOut find_out_;
   std::atomic<State> state_{State::usable};
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

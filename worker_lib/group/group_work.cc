@@ -11,14 +11,23 @@ namespace {
 class ObservedWork final : public WorkState {
  public:
   ObservedWork(std::shared_ptr<WorkState> inner, std::shared_ptr<GroupStanding> standing,
-               std::string label)
-      : inner_(std::move(inner)), standing_(std::move(standing)), label_(std::move(label)) {}
+               std::string label, const GroupStanding::Call& call)
+      : inner_(std::move(inner)),
+        standing_(std::move(standing)),
+        label_(std::move(label)),
+        call_(call) {}
 
-  std::optional<Outcome<>> wait(Deadline until) override { return seen(inner_->wait(until)); }
+  // It is waited for until it is known who is to blame.
+  std::optional<Outcome<>> wait(Deadline until) override {
+    const Waiter waiter(*inner_);
+    return seen(inner_->wait(until));
+  }
   std::optional<Outcome<>> synchronize(Deadline until) override {
+    const Waiter waiter(*inner_);
     return seen(inner_->synchronize(until));
   }
   std::optional<Outcome<>> outcome() const override { return seen(inner_->outcome()); }
+  bool is_complete() const override { return inner_->is_complete(); }
   int source() const override { return inner_->source(); }
 
  private:
@@ -26,13 +35,14 @@ class ObservedWork final : public WorkState {
   std::optional<Outcome<>> seen(std::optional<Outcome<>> outcome) const {
     if (!outcome || *outcome) return outcome;
     const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = standing_->settle(outcome->error(), label_);
+    if (!failure_) failure_ = standing_->settle(outcome->error(), label_, call_);
     return Outcome<>(tl::unexpected(*failure_));
   }
 
   const std::shared_ptr<WorkState> inner_;
   const std::shared_ptr<GroupStanding> standing_;
   const std::string label_;
+  const GroupStanding::Call call_;
   mutable std::mutex mutex_;
   mutable std::optional<Failure> failure_;
 };
@@ -41,10 +51,10 @@ class ObservedWork final : public WorkState {
 
 std::shared_ptr<WorkState> observe(std::shared_ptr<WorkState> inner,
                                    std::shared_ptr<GroupStanding> standing, std::string operation,
-                                   std::string label) {
+                                   std::string label, const GroupStanding::Call& call) {
   std::string group = standing->group_name();
   auto work =
-      std::make_shared<ObservedWork>(std::move(inner), std::move(standing), std::move(label));
+      std::make_shared<ObservedWork>(std::move(inner), std::move(standing), std::move(label), call);
   work->operation = std::move(operation);
   work->group = std::move(group);
   return work;

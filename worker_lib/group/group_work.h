@@ -13,6 +13,6 @@ namespace muster::worker {
 // `operation`: its name. Keeps `inner` and `standing` alive, not the group.
 std::shared_ptr<WorkState> observe(std::shared_ptr<WorkState> inner,
                                    std::shared_ptr<GroupStanding> standing, std::string operation,
-                                   std::string label);
+                                   std::string label, const GroupStanding::Call& call = {});
 
 }  // namespace muster::worker

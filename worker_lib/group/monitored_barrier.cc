@@ -81,7 +81,12 @@ void MonitoredBarrier::disconnect() {
 
 Outcome<> MonitoredBarrier::pass(const Call& call, uint64_t& number) {
   const std::lock_guard lock(mutex_);
-  number = ++number_;
+  number = ++begun_;
+  struct Ended {
+    std::atomic<uint64_t>& ended;
+    const uint64_t number;
+    ~Ended() { ended = number; }
+  } const ended{ended_, number};
   const Outcome<StoreClient> store = connected(call);
   if (!store) return tl::unexpected(store.error());
   RollCall roll_call(store->with_prefix(std::to_string(number)), call.members);

@@ -6,6 +6,7 @@
 // Owned by a group. Any thread; one barrier at a time.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,7 @@
 
 #include "rendezvous/store/store_client.h"
 #include "worker_lib/failure.h"
+#include "worker_lib/inquiry/whereabouts.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
 
@@ -35,6 +37,15 @@ class MonitoredBarrier {
   // `number`: how many-th barrier of this rank it is. Ranks that have passed different numbers of
   // them do not meet, and see that by it.
   Outcome<> pass(const Call& call, uint64_t& number);
+  // For who asks where this rank is; any time.
+  LanePlace place() const {
+    LanePlace place;
+    place.begun = begun_.load();
+    place.ended = ended_.load();
+    place.last = "monitored_barrier";
+    place.is_held = true;
+    return place;
+  }
   // Lets the connection go, for who hosts the store waits for its clients.
   void disconnect();
 
@@ -43,7 +54,8 @@ class MonitoredBarrier {
 
   std::mutex mutex_;
   std::optional<StoreClient> store_;  // Made by the first call, and anew where it broke.
-  uint64_t number_ = 0;               // Of the barrier: equal on all members.
+  std::atomic<uint64_t> begun_{0};    // Barriers: equal on all members.
+  std::atomic<uint64_t> ended_{0};
 };
 
 }  // namespace muster::worker

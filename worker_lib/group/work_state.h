@@ -2,6 +2,7 @@
 // operation; backends whose operations run on a GPU bring their own.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -23,13 +24,34 @@ class WorkState {
   virtual std::optional<Outcome<>> wait(Deadline until) = 0;
   // Waits until the results are in memory.
   virtual std::optional<Outcome<>> synchronize(Deadline until) { return wait(until); }
-  // Nothing: under way.
+  // Nothing: under way. Of a time-out it may have to be found out first who is to blame.
   virtual std::optional<Outcome<>> outcome() const = 0;
+  // Never blocks.
+  virtual bool is_complete() const { return outcome().has_value(); }
   virtual int source() const { return -1; }  // Of a receive.
+
+  // Whether a thread waits for it; only of those that are completed by others in this process.
+  bool is_awaited() const { return waiters_.load(std::memory_order_relaxed) > 0; }
 
   // For messages: set before it is handed out.
   std::string operation;
   std::string group;
+
+ protected:
+  // A thread waits for it as long as this lives.
+  class Waiter {
+   public:
+    explicit Waiter(WorkState& state) : waiters_(state.waiters_) { ++waiters_; }
+    ~Waiter() { --waiters_; }
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+
+   private:
+    std::atomic<int>& waiters_;
+  };
+
+ private:
+  std::atomic<int> waiters_{0};
 };
 
 class HostWork final : public WorkState {
@@ -45,6 +67,7 @@ class HostWork final : public WorkState {
   }
 
   std::optional<Outcome<>> wait(Deadline until) override {
+    const Waiter waiter(*this);
     std::unique_lock lock(mutex_);
     if (until == Deadline::max()) {
       done_.wait(lock, [&] { return outcome_.has_value(); });

@@ -143,10 +143,17 @@ Outcome<> Job::set_up(const Met& met, Deadline deadline) {
   parts.watch = std::move(*watch);
 
   parts.groups = std::make_shared<GroupHost>();
+  parts.watch->answer_with([groups = std::weak_ptr(parts.groups)] {
+    const std::shared_ptr<GroupHost> host = groups.lock();
+    return host == nullptr ? std::string() : host->whereabouts().encode();
+  });
   GroupHost& groups = *parts.groups;
   groups.world = parts.world;
   groups.connect_store = parts.connect;
   groups.watch = parts.watch;
+  groups.reports = &failure_reports();
+  const auto* at = std::get_if<MeetAtAddress>(&parts.identity.meeting_point);
+  if (at == nullptr || !at->agent_serves) groups.store_host = GlobalRank{0};
   groups.on_sigterm = parts.options.on_sigterm;
   groups.timeout = parts.options.timeout;
   groups.backend = parts.options.backend;

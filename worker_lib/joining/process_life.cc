@@ -95,6 +95,16 @@ bool may_still_live(const ProcessLife& life) {
   return !is_visible_here(life) || start_ticks(life.pid) == life.started;
 }
 
+ProcessState state_of(const ProcessLife& life) {
+  if (!is_visible_here(life)) return ProcessState::unknown;
+  const std::vector<std::string> fields = stat_fields(life.pid);
+  uint64_t started = 0;
+  if (is_over(fields) || !parse_number(std::string_view(fields[19]), started) ||
+      started != life.started)
+    return ProcessState::over;
+  return fields[0] == "T" || fields[0] == "t" ? ProcessState::stopped : ProcessState::running;
+}
+
 bool is_exiting(int pid) {
   constexpr uint64_t kExiting = 0x4;  // PF_EXITING of the kernel's linux/sched.h.
   const std::vector<std::string> fields = stat_fields(pid);

@@ -30,6 +30,11 @@ bool may_still_live(const ProcessLife& life);
 // True: it is known to go on.
 bool surely_lives(const ProcessLife& life);
 
+enum class ProcessState : uint8_t { unknown, running, stopped, over };
+
+// What the kernel says where we can look. Stopped: by a signal or a debugger.
+ProcessState state_of(const ProcessLife& life);
+
 // Whether a process of this namespace is on its way out: its descriptors may be closed already,
 // and so others know of its end, while whoever waits for it does not yet.
 bool is_exiting(int pid);

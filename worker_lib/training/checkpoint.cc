@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "muster/init.h"
+#include "worker_lib/group/group_labels.h"
 #include "worker_lib/raise.h"
 #include "worker_lib/training/atomic_file.h"
 #include "worker_lib/training/helper_error.h"
@@ -58,8 +59,8 @@ void throw_if_bad(const char* caller, const ProcessGroup& group, const std::stri
   if (answer.front() != kBad) return;
   const GlobalRank writer = group.ranks().front();
   worker::raise({ErrorCode::system,
-                 fmt::format("{} of group {} on rank {}: {}", caller, group.name(), writer.value,
-                             answer.substr(1)),
+                 fmt::format("{} of {} on rank {}: {}", caller, worker::group_title(group.name()),
+                             writer.value, answer.substr(1)),
                  {writer}},
                 caller, group.name());
 }

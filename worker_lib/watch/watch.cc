@@ -12,6 +12,7 @@
 #include "worker_lib/watch/stop_signal.h"
 #include "worker_lib/watch/watch_board.h"
 #include "worker_lib/watch/watch_loop.h"
+#include "worker_lib/watch/watch_questions.h"
 #include "worker_lib/watch/watch_sockets.h"
 #include "worker_lib/watch/watch_stop.h"
 #include "worker_lib/watch/watch_tree.h"
@@ -183,7 +184,10 @@ Outcome<> meet(Watch::Options& options, WatchLoop::Options& loop) {
 class RealWatch final : public Watch {
  public:
   RealWatch(const Options& options, std::unique_ptr<StopSignal> signal)
-      : me_{options.world.me}, stop_(stop_options(options), std::move(signal)) {}
+      : me_{options.world.me},
+        world_(options.world),
+        lives_(options.lives),
+        stop_(stop_options(options), std::move(signal)) {}
 
   ~RealWatch() override {
     if (loop_) loop_->stop();
@@ -195,6 +199,7 @@ class RealWatch final : public Watch {
     if (!options.lives.empty())
       loop.is_over = [lives = options.lives](int rank) { return is_over(lives, rank); };
     loop.announce = [this](const watch::Announce& told) { announce(told); };
+    loop.whereabouts = [this] { return whereabouts(); };
     loop.extra_fd = stop_.signal().event_fd();
     loop.extra_deadline = [this] { return stop_.deadline(); };
     loop.on_extra = [this](Instant now) { stop_.on_extra(now); };
@@ -210,6 +215,15 @@ class RealWatch final : public Watch {
     loop_->tell({News::Kind::aborted, me_, group_id, failure});
   }
   void leave() override { loop_->leave(); }
+  void answer_with(std::function<std::string()> whereabouts) override {
+    const std::lock_guard lock(answering_);
+    whereabouts_ = std::move(whereabouts);
+  }
+  std::unique_ptr<Questions> questions() override {
+    if (world_.size() == 1) return nullptr;
+    return std::make_unique<watch::SocketQuestions>(watch::SocketQuestions::Directory{
+        .world = world_, .lives = lives_, .nonce = loop_->nonce(), .ports = loop_->ports()});
+  }
   bool stop_requested() const override { return stop_.signal().came(); }
   void request_stop() override { stop_.signal().pretend(); }
 
@@ -225,6 +239,12 @@ class RealWatch final : public Watch {
     return stop;
   }
 
+  // Empty: it can say nothing yet.
+  std::string whereabouts() {
+    const std::lock_guard lock(answering_);
+    return whereabouts_ ? whereabouts_() : std::string();
+  }
+
   void announce(const watch::Announce& told) {
     const News& news = told.news;
     const bool died = news.kind == News::Kind::died;
@@ -236,7 +256,11 @@ class RealWatch final : public Watch {
   }
 
   const GlobalRank me_;
+  const Members world_;
+  const std::vector<ProcessLife> lives_;
   WatchBoard board_;
+  std::mutex answering_;
+  std::function<std::string()> whereabouts_;
   std::unique_ptr<WatchLoop> loop_;
   WatchStop stop_;  // Goes first: a question that is under way wakes the loop.
 };

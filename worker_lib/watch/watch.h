@@ -24,6 +24,29 @@ namespace muster::worker {
 
 class Watch {
  public:
+  // Asks other ranks where they are; each has its watch answer whatever its program does. One
+  // thread, which blocks in wait() only.
+  class Questions {
+   public:
+    struct Reply {
+      enum class Kind : uint8_t {
+        said,     // `text`.
+        refused,  // Nobody listens there any more.
+        unasked,  // This process has no descriptor left to ask it with.
+      };
+      int rank = -1;
+      Kind kind = Kind::said;
+      std::string text = {};
+    };
+
+    virtual ~Questions() = default;
+    virtual void ask(int rank) = 0;
+    // What has come since the last call: waits for something, at most until then.
+    virtual std::vector<Reply> wait(Deadline until) = 0;
+    // What the kernel of this node says of its process; unknown elsewhere.
+    virtual ProcessState state_of(int rank) const = 0;
+  };
+
   // What everybody hears. Each once, in the order in which this process heard of it.
   struct News {
     enum class Kind : uint8_t {
@@ -72,6 +95,12 @@ class Watch {
   virtual void tell_aborted(const std::string& group_id, const Failure& failure) = 0;
   // Tells all that this rank leaves; then nobody calls it dead. Returns when that was sent.
   virtual void leave() = 0;
+
+  // What this rank answers who asks where it is: called on the watch's thread, never after it was
+  // replaced by nothing. Before it is set nobody is answered.
+  virtual void answer_with(std::function<std::string()> whereabouts) = 0;
+  // Null in a world of one.
+  virtual std::unique_ptr<Questions> questions() = 0;
 
   // Whether SIGTERM came.
   virtual bool stop_requested() const = 0;

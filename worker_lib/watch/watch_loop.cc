@@ -266,7 +266,10 @@ void WatchLoop::perform(const WatchTree::Effect& effect) {
     }
     void operator()(const Hangup& e) const { self.drop(e.link); }
     void operator()(const Announce& e) const { self.options_.announce(e); }
-    void operator()(const Started&) const { self.settle({}); }
+    void operator()(const Started&) const {
+      self.ports_ = self.tree_.ports();
+      self.settle({});
+    }
     void operator()(const Failed& e) const { self.settle(tl::unexpected(e.failure)); }
     void operator()(const Parted&) const {
       self.links_.clear();

@@ -38,6 +38,7 @@ class WatchLoop {
     // that is no riddle; may be empty.
     std::function<bool(int rank)> is_over;
     std::function<void(const watch::Announce&)> announce;  // On the loop's thread.
+    std::function<std::string()> whereabouts;              // The same: what a Question is answered.
     // A further descriptor to wait for, its timer, and what to call for both; see watch_stop.h.
     int extra_fd = -1;
     std::function<Instant()> extra_deadline;
@@ -63,6 +64,10 @@ class WatchLoop {
   void wake();
   // Ends the thread and closes all links at once, without a word.
   void stop();
+
+  const watch::Nonce& nonce() const { return options_.nonce; }
+  // By rank: where it listens for other nodes. REQUIRES: start() has returned well.
+  const std::vector<uint16_t>& ports() const { return ports_; }
 
  private:
   using LinkId = watch::LinkId;
@@ -122,7 +127,9 @@ class WatchLoop {
   void read(LinkId id);
   void take_messages(LinkId id);
   bool greet(LinkId id, const watch::Message& message);
-  bool is_acceptable(const Link& link, const watch::Hello& hello) const;
+  bool answer(LinkId id, const watch::Question& question);
+  template <typename Visitor>
+  bool is_acceptable(const Link& link, const Visitor& visitor) const;
   void send(Link& link, const watch::Message& message);
   void flush(LinkId id, Link& link);
   void drop(LinkId id);
@@ -152,6 +159,7 @@ class WatchLoop {
   bool quit_wanted_ = false;
   bool parted_ = false;
   std::optional<Outcome<>> started_;
+  std::vector<uint16_t> ports_;  // From then on constant.
 
   std::thread thread_;
 };

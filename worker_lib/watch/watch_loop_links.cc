@@ -264,6 +264,7 @@ void WatchLoop::take_messages(LinkId id) {
 
 // False: this is no one to be linked to.
 bool WatchLoop::greet(LinkId id, const Message& message) {
+  if (const auto* const question = std::get_if<Question>(&message)) return answer(id, *question);
   const auto* const hello = std::get_if<Hello>(&message);
   Link& link = links_.at(id);
   if (hello == nullptr || !is_acceptable(link, *hello)) return false;
@@ -280,12 +281,22 @@ bool WatchLoop::greet(LinkId id, const Message& message) {
   return true;
 }
 
-bool WatchLoop::is_acceptable(const Link& link, const Hello& hello) const {
+// It stays a stranger: its hanging up tells of no death.
+bool WatchLoop::answer(LinkId id, const Question& question) {
+  Link& link = links_.at(id);
+  if (link.dialled || !is_acceptable(link, question) || !options_.whereabouts) return false;
+  send(link, Answer{options_.whereabouts()});
+  flush(id, link);
+  return true;
+}
+
+template <typename Visitor>
+bool WatchLoop::is_acceptable(const Link& link, const Visitor& visitor) const {
   const Members& world = options_.world;
-  if (!is_equal(hello.nonce, options_.nonce) || hello.world_size != world.size()) return false;
-  if (hello.rank < 0 || hello.rank >= world.size() || hello.rank == world.me) return false;
-  if (link.over_unix && world[hello.rank].node != world.self().node) return false;
-  return !link.dialled || hello.rank == link.rank;
+  if (!is_equal(visitor.nonce, options_.nonce) || visitor.world_size != world.size()) return false;
+  if (visitor.rank < 0 || visitor.rank >= world.size() || visitor.rank == world.me) return false;
+  if (link.over_unix && world[visitor.rank].node != world.self().node) return false;
+  return !link.dialled || visitor.rank == link.rank;
 }
 
 // ---- writing

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "rendezvous/base/error.h"
+#include "worker_lib/rank_runs.h"
 
 namespace muster::worker {
 
@@ -12,6 +15,8 @@ using namespace watch;  // NOLINT: the words of the machine
 namespace {
 
 using NewsKind = Watch::News::Kind;
+
+constexpr size_t kGivenUpMax = 64;
 
 // By rank: the lowest rank of its node.
 std::vector<int> firsts_by_rank(const Members& world) {
@@ -255,6 +260,7 @@ bool WatchTree::publish(const Watch::News& news, std::optional<LinkId> from) {
     doubts_.erase(rank);
   }
   if (news.kind == NewsKind::stopped) told_to_stop_[rank] = news.failure;
+  if (news.kind == NewsKind::aborted) note_given_up(news);
   // The others first: who hears of a death may end its process at once.
   send_all(news, from);
   if (rank != world_.me && !leaving_ && news.kind != NewsKind::stopped) announce(news);
@@ -262,11 +268,39 @@ bool WatchTree::publish(const Watch::News& news, std::optional<LinkId> from) {
   return true;
 }
 
-// The death of one who was told to stop is no news of its own: the reason for the stop is.
+void WatchTree::note_given_up(const Watch::News& news) {
+  std::erase_if(given_up_, [&](const GivenUp& one) { return now_ - one.at >= kAftermath; });
+  if (!news.failure.ranks.empty() && given_up_.size() < kGivenUpMax)
+    given_up_.push_back({now_, news});
+}
+
+// Why the rank may have ended: a group of its own that was given up because of others. The first
+// counts, since what follows it may follow from it.
+const Failure* WatchTree::reason_to_end(GlobalRank rank) const {
+  for (const GivenUp& one : given_up_) {
+    const std::vector<GlobalRank>& origin = one.news.failure.ranks;
+    const std::string& id = one.news.group_id;
+    const bool is_member = one.news.rank == rank || id == "world" ||
+                           is_in_runs(id.substr(0, id.find('.')), rank.value);
+    const bool is_own = std::ranges::find(origin, rank) != origin.end();
+    if (is_member && !is_own && now_ - one.at < kAftermath) return &one.news.failure;
+  }
+  return nullptr;
+}
+
+// The death of one who was told to stop, or that ends because of another, is no news of its own:
+// the reason for that is.
 void WatchTree::announce(Watch::News news) {
   const auto told = told_to_stop_.find(news.rank.value);
-  if (news.kind != NewsKind::died || told == told_to_stop_.end())
+  if (news.kind != NewsKind::died) return out_->push_back(Announce{std::move(news)});
+  if (told == told_to_stop_.end()) {
+    if (const Failure* const reason = reason_to_end(news.rank)) {
+      news.failure.ranks = reason->ranks;
+      news.failure.message = fmt::format("{} ended after this: {}",
+                                         describe(world_[news.rank.value]), reason->message);
+    }
     return out_->push_back(Announce{std::move(news)});
+  }
   if (told->second.code == ErrorCode::peer_failed) {
     news.failure = told->second;
   } else {

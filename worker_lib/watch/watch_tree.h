@@ -18,7 +18,8 @@
 // so it asks the next one, and believes in a death only after kDoubt.
 //
 // Stopping. A rank that was told to stop says so to the others before its calls end, and why as far
-// as it knows; its death later is then not taken for the beginning of the trouble.
+// as it knows; its death later is then not taken for the beginning of the trouble. Nor is that of a
+// rank whose group was given up because of another rank, and which ends within kAftermath.
 //
 // Leaving. A rank that leaves stays until a rank that stays has passed it on: then everybody will
 // know.
@@ -125,6 +126,8 @@ inline constexpr int kMeshRanksMax = 16;
 inline constexpr Duration kDoubt = std::chrono::milliseconds(200);
 // How long a broken connection between nodes may take to come back.
 inline constexpr Duration kReturn = std::chrono::milliseconds(300);
+// How soon a rank that gave a group up ends for it, if it does.
+inline constexpr Duration kAftermath = std::chrono::seconds(10);
 // How long leaving takes at most: in all, and once somebody has read it.
 inline constexpr Duration kPart = std::chrono::milliseconds(500);
 inline constexpr Duration kPartHeard = std::chrono::milliseconds(50);
@@ -153,6 +156,8 @@ class WatchTree {
 
   // Whom this rank dials at Begin, ascending: their addresses must be known by then.
   const std::vector<int>& first_dials() const { return first_dials_; }
+  // By rank: where it listens for other nodes. Known once Started was said.
+  const std::vector<uint16_t>& ports() const { return ports_; }
   bool is_setting_up() const { return !started_ && !failed_; }
   // Whether the end of this link tells of no death: its rank is known to be gone, or this one
   // leaves itself.
@@ -187,9 +192,14 @@ class WatchTree {
   void take(watch::LinkId link, const watch::Go& go);
   void take(watch::LinkId link, const watch::GiveUp& event);
   void take(watch::LinkId link, const watch::Heard&);
+  // Asked and answered beside the links.
+  void take(watch::LinkId, const watch::Question&) {}
+  void take(watch::LinkId, const watch::Answer&) {}
 
   bool publish(const Watch::News& news, std::optional<watch::LinkId> from);
   void announce(Watch::News news);
+  void note_given_up(const Watch::News& news);
+  const Failure* reason_to_end(GlobalRank rank) const;
   void lose(int rank);
   void forget(watch::LinkId link);
   void send_all(const watch::Message& message, std::optional<watch::LinkId> except = {});
@@ -230,6 +240,11 @@ class WatchTree {
   std::vector<Watch::News> log_;
   std::set<NewsKey> known_;
   std::map<int, Failure> told_to_stop_;  // By rank: what it said.
+  struct GivenUp {
+    Instant at{};
+    Watch::News news;
+  };
+  std::vector<GivenUp> given_up_;  // Groups, because of other ranks; of late.
 
   // Of the set-up.
   std::vector<int> first_dials_;

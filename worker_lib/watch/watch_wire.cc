@@ -21,8 +21,8 @@ class FrameWriter {
     for (size_t i = 0; i < sizeof(T); ++i)
       bytes_.push_back(static_cast<char>(static_cast<uint64_t>(bits) >> (8 * i)));
   }
-  void put(std::string_view text) {
-    text = text.substr(0, kTextBytesMax);
+  void put(std::string_view text, size_t bytes_max = kTextBytesMax) {
+    text = text.substr(0, bytes_max);
     put(static_cast<uint32_t>(text.size()));
     bytes_.append(text);
   }
@@ -65,9 +65,9 @@ class FrameReader {
       bits |= static_cast<uint64_t>(static_cast<unsigned char>(raw[i])) << (8 * i);
     return static_cast<T>(bits);
   }
-  std::string text() {
+  std::string text(size_t bytes_max = kTextBytesMax) {
     const auto size = number<uint32_t>();
-    if (size > kTextBytesMax) ok_ = false;
+    if (size > bytes_max) ok_ = false;
     return std::string(take(size));
   }
   // How many elements of `each` bytes follow; none if there are not so many.
@@ -119,11 +119,10 @@ class FrameReader {
 struct PutBody {
   FrameWriter& out;
 
-  void operator()(const Hello& hello) const {
-    for (const uint8_t byte : hello.nonce)
-      out.put(byte);
-    out.put(hello.rank);
-    out.put(hello.world_size);
+  void operator()(const Hello& hello) const { put_visitor(hello); }
+  void operator()(const Question& question) const { put_visitor(question); }
+  void operator()(const Answer& answer) const {
+    out.put(std::string_view(answer.text), kAnswerBytesMax);
   }
   void operator()(const Watch::News& news) const {
     out.put(static_cast<uint8_t>(news.kind));
@@ -135,15 +134,25 @@ struct PutBody {
   void operator()(const Go& go) const { out.put(go.places); }
   void operator()(const GiveUp& give_up) const { out.put(give_up.failure); }
   void operator()(const Heard&) const {}
+
+ private:
+  template <typename Visitor>
+  void put_visitor(const Visitor& visitor) const {
+    for (const uint8_t byte : visitor.nonce)
+      out.put(byte);
+    out.put(visitor.rank);
+    out.put(visitor.world_size);
+  }
 };
 
-Hello read_hello(FrameReader& in) {
-  Hello hello;
-  for (uint8_t& byte : hello.nonce)
+template <typename Visitor>
+Visitor read_visitor(FrameReader& in) {
+  Visitor visitor;
+  for (uint8_t& byte : visitor.nonce)
     byte = in.number<uint8_t>();
-  hello.rank = in.number<int32_t>();
-  hello.world_size = in.number<int32_t>();
-  return hello;
+  visitor.rank = in.number<int32_t>();
+  visitor.world_size = in.number<int32_t>();
+  return visitor;
 }
 
 Watch::News read_news(FrameReader& in) {
@@ -165,7 +174,7 @@ std::optional<Message> read_message(size_t kind, std::string_view body) {
   Message message;
   switch (kind) {
     case 0:
-      message = read_hello(in);
+      message = read_visitor<Hello>(in);
       break;
     case 1:
       message = read_news(in);
@@ -181,6 +190,12 @@ std::optional<Message> read_message(size_t kind, std::string_view body) {
       break;
     case 5:
       message = Heard{};
+      break;
+    case 6:
+      message = read_visitor<Question>(in);
+      break;
+    case 7:
+      message = Answer{in.text(kAnswerBytesMax)};
       break;
     default:
       return std::nullopt;

@@ -58,15 +58,30 @@ struct Heard {
   friend bool operator==(const Heard&, const Heard&) = default;
 };
 
-using Message = std::variant<Hello, Watch::News, Ready, Go, GiveUp, Heard>;
+// Instead of a Hello, from who only asks where this rank is: no link is made of it.
+struct Question {
+  Nonce nonce{};
+  int rank = -1;
+  int world_size = 0;
+  friend bool operator==(const Question&, const Question&) = default;
+};
 
-inline constexpr size_t kTextBytesMax = 4096;  // Longer texts are cut.
+// Then the asker hangs up.
+struct Answer {
+  std::string text;
+  friend bool operator==(const Answer&, const Answer&) = default;
+};
+
+using Message = std::variant<Hello, Watch::News, Ready, Go, GiveUp, Heard, Question, Answer>;
+
+inline constexpr size_t kAnswerBytesMax = size_t{1} << 20;  // A longer one is not given.
+inline constexpr size_t kTextBytesMax = 4096;               // Longer texts are cut.
 inline constexpr size_t kFrameBytesMax = size_t{1} << 22;
-inline constexpr size_t kHelloBytes = 16 + 4 + 4;  // Of its body.
+inline constexpr size_t kHelloBytes = 16 + 4 + 4;  // Of its body, and of a Question's.
 
 std::string encode(const Message& message);
 
-// Cuts a stream into messages. Takes a Hello only, until it is told to trust.
+// Cuts a stream into messages. Takes a Hello or a Question only, until it is told to trust.
 class Decoder {
  public:
   void trust() { frame_bytes_max_ = kFrameBytesMax; }

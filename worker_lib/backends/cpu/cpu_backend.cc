@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "worker_lib/backends/cpu/cpu_limits.h"
+#include "worker_lib/backends/cpu/shm_call.h"
 #include "worker_lib/backends/cpu/shm_links.h"
 #include "worker_lib/backends/cpu/shm_meeting.h"
-#include "worker_lib/backends/cpu/tcp_inquiry.h"
 
 namespace muster::worker {
 namespace {
@@ -21,9 +21,6 @@ constexpr std::chrono::microseconds kSocketPatience{50};
 // A connection that ends is known at once; why (a rank died, gave the group up, was stopped) takes
 // the watch some milliseconds longer, and says more.
 constexpr std::chrono::milliseconds kReasonGrace{150};
-
-// How long a time-out looks for the one that everybody waited for.
-constexpr std::chrono::milliseconds kInquiryLimit{250};
 
 std::chrono::nanoseconds socket_patience(int local_ranks) {
   return usable_cores() >= local_ranks ? kSocketPatience : std::chrono::microseconds{0};
@@ -52,7 +49,8 @@ Outcome<std::unique_ptr<CpuBackend>> CpuBackend::make(GroupSetup setup) {
 CpuBackend::CpuBackend(Members members)
     : members_(std::move(members)),
       layout_(NodeLayout::of(members_)),
-      local_(layout_.members_of(members_, layout_.node_at(members_.me))) {}
+      local_(layout_.members_of(members_, layout_.node_at(members_.me))),
+      awaited_(members_.size()) {}
 
 CpuBackend::~CpuBackend() = default;
 
@@ -89,14 +87,13 @@ Outcome<> CpuBackend::make_sockets(GroupSetup& setup) {
   auto reception = Reception::start(
       {.size = members_.size(),
        .open = std::move(*open),
-       .whereabouts = &whereabouts_,
        .deliver = {
            [to = links_.get()](int from, Socket s) { to->deliver(from, std::move(s)); },
            [to = transfer_links->get()](int from, Socket s) { to->deliver(from, std::move(s)); }}});
   if (!reception) return tl::unexpected(reception.error());
   transfers_ = std::make_unique<TransferEngine>(std::move(*transfer_links), members_);
   reception_ = std::move(*reception);
-  exchange_ = std::make_unique<Exchange>(*links_, members_, abort_, &whereabouts_);
+  exchange_ = std::make_unique<Exchange>(*links_, members_, abort_, &awaited_);
   if (shm_) {
     hierarchy_ = std::make_unique<Hierarchy>(*shm_, *exchange_, layout_, members_.me);
   } else {
@@ -110,7 +107,7 @@ Outcome<> CpuBackend::make_sockets(GroupSetup& setup) {
 Outcome<> CpuBackend::run(const Operation& operation, Deadline deadline) {
   if (abort_.is_set()) return tl::unexpected(abort_.failure());
   if (is_on_one_node()) return shm_->run(operation, deadline);
-  whereabouts_.enter(operation.sequence, call_byte(operation.kind, operation.purpose));
+  awaited_.enter(operation.sequence, signature_of(operation));
   Outcome<> done = Done{};
   if (hierarchy_) {
     done = hierarchy_->run(operation, deadline);
@@ -119,39 +116,22 @@ Outcome<> CpuBackend::run(const Operation& operation, Deadline deadline) {
     done = run_flat(*flat_, operation);
   }
   if (done) return done;
-  const Failure failure = settle(done.error(), &operation);
-  if (shm_) shm_->abort(failure);  // So that no rank of the node goes on waiting.
-  return tl::unexpected(failure);
+  Failure failure = settle(done.error());
+  // The node's ranks alone cannot tell who differs from most of the group.
+  if (failure.code == ErrorCode::mismatch && !abort_.is_set()) failure.is_suspicion = true;
+  return tl::unexpected(std::move(failure));
 }
 
-// The best account of a failure that the links met.
-Failure CpuBackend::settle(const Failure& failure, const Operation* collective) {
+// A better account of a failure that the links met.
+Failure CpuBackend::settle(const Failure& failure) const {
   if (failure.code == ErrorCode::peer_failed)
     abort_.wait_until(std::chrono::steady_clock::now() + kReasonGrace);
-  if (abort_.is_set()) return abort_.failure();
-  if (failure.code != ErrorCode::timeout || collective == nullptr) return failure;
-  std::vector<int> suspects;
-  for (int rank = 0; rank < members_.size(); ++rank) {
-    if (std::binary_search(failure.ranks.begin(), failure.ranks.end(), members_[rank].rank))
-      suspects.push_back(rank);
-  }
-  const Inquiry inquiry{.members = members_,
-                        .layout = layout_,
-                        .doors = doors_,
-                        .sequence = collective->sequence,
-                        .kind = collective->kind,
-                        .suspects = std::move(suspects),
-                        .purpose = collective->purpose,
-                        .limit = collective->limit};
-  const std::vector<Absentee> absentees =
-      find_absentees(inquiry, std::chrono::steady_clock::now() + kInquiryLimit);
-  if (abort_.is_set()) return abort_.failure();
-  return absentees.empty() ? failure : absentees_failure(inquiry, absentees);
+  return abort_.is_set() ? abort_.failure() : failure;
 }
 
 Outcome<int> CpuBackend::transfer(const Transfer& transfer, Deadline deadline) {
   Outcome<int> done = transfers_->transfer(transfer, deadline);
-  if (!done && !is_on_one_node()) return tl::unexpected(settle(done.error(), nullptr));
+  if (!done && !is_on_one_node()) return tl::unexpected(settle(done.error()));
   return done;
 }
 
@@ -170,6 +150,19 @@ void CpuBackend::abort(const Failure& failure) {
 Outcome<SharedBlock> CpuBackend::allocate_shared(size_t bytes, Deadline deadline) {
   if (shm_) return shm_->allocate_shared(bytes, deadline);
   return GroupBackend::allocate_shared(bytes, deadline);
+}
+
+// Ranks of the node, or of others, by what this one is at.
+std::vector<int> CpuBackend::awaited() const {
+  std::vector<int> peers = awaited_.peers();
+  if (!peers.empty() || !shm_) return peers;
+  for (const int local : shm_->awaited())
+    peers.push_back(layout_.node(layout_.node_at(members_.me))[static_cast<size_t>(local)]);
+  return peers;
+}
+
+std::vector<NumberedCall> CpuBackend::last_calls() const {
+  return awaited_.calls();
 }
 
 std::string CpuBackend::describe() const {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "worker_lib/backends/backend.h"
+#include "worker_lib/backends/cpu/awaited_peers.h"
 #include "worker_lib/backends/cpu/exchange.h"
 #include "worker_lib/backends/cpu/flat_group.h"
 #include "worker_lib/backends/cpu/hierarchy.h"
@@ -43,19 +44,21 @@ class CpuBackend final : public GroupBackend {
   // "shared memory", "2 nodes of 4 ranks", "sockets between 5 ranks": what it is made of.
   std::string describe() const;
 
+  std::vector<int> awaited() const override;
+  std::vector<NumberedCall> last_calls() const override;
+
  private:
   explicit CpuBackend(Members members);
   Outcome<> make_shared(GroupSetup& setup);
   Outcome<> make_sockets(GroupSetup& setup);
-  // `collective`: the call that failed; null: a transfer.
-  Failure settle(const Failure& failure, const Operation* collective);
+  Failure settle(const Failure& failure) const;
   bool is_on_one_node() const { return layout_.count() == 1; }
 
   const Members members_;
   const NodeLayout layout_;
   const Members local_;
   AbortSwitch abort_;
-  Whereabouts whereabouts_;
+  AwaitedPeers awaited_;           // Over sockets.
   std::unique_ptr<ShmGroup> shm_;  // None: uneven.
   std::vector<Door> doors_;
   std::unique_ptr<SocketLinks> links_;  // Of collectives; none on one node, as the next three.

@@ -87,11 +87,11 @@ void combine(const Reduction& reduction, std::byte* out, const std::byte* a, con
 }
 
 Exchange::Exchange(ByteLinks& links, const Members& members, const AbortSwitch& abort,
-                   Whereabouts* whereabouts)
+                   AwaitedPeers* awaited)
     : links_(links),
       members_(members),
       abort_(abort),
-      whereabouts_(whereabouts),
+      awaited_(awaited),
       stream_of_(2 * static_cast<size_t>(members.size()), -1) {}
 
 void Exchange::begin(const Operation& operation, Deadline deadline) {
@@ -167,7 +167,7 @@ Outcome<> Exchange::finish() {
   const Outcome<> done = move_all();
   if (!done) return done;
   copies_.finish();
-  if (whereabouts_ != nullptr) whereabouts_->wait_for(-1);
+  if (awaited_ != nullptr) awaited_->wait_for({});
   return check_unasked();
 }
 
@@ -294,22 +294,27 @@ Outcome<> Exchange::check_frame(const Stream& stream, const Piece& piece) const 
         fmt::format("{} sends something else than messages of a collective", describe(peer)),
         {peer.rank});
   if (!is_same_call(frame, label_)) return tl::unexpected(mismatch_of(peer, frame));
-  if (frame.bytes != piece.bytes || frame.part != stream.next)
-    return failed(
-        ErrorCode::mismatch,
-        fmt::format("{} sends {} bytes where {} expects {}; the counts that the ranks pass "
-                    "do not fit each other",
-                    describe(peer), frame.bytes, describe(members_.self()), piece.bytes),
-        {peer.rank});
-  return Done{};
+  if (frame.bytes == piece.bytes && frame.part == stream.next) return Done{};
+  return tl::unexpected(differing(
+      peer, fmt::format("{} sends {} bytes where {} expects {}; the counts that the ranks pass do "
+                        "not fit each other",
+                        describe(peer), frame.bytes, describe(members_.self()), piece.bytes)));
+}
+
+// Of two that differ nobody can tell which is wrong.
+Failure Exchange::differing(const Peer& peer, std::string message) const {
+  const auto [low, high] = std::minmax(peer.rank, members_.self().rank);
+  Failure failure{ErrorCode::mismatch, std::move(message), {low, high}};
+  failure.is_suspicion = true;
+  return failure;
 }
 
 Failure Exchange::mismatch_of(const Peer& peer, const Frame& frame) const {
-  return {ErrorCode::mismatch,
-          fmt::format("{} called {} where {} called {}; all members of a group must make the same "
-                      "calls in the same order",
-                      describe(peer), describe(frame), describe(members_.self()), describe(label_)),
-          {peer.rank}};
+  return differing(
+      peer,
+      fmt::format("{} called {} where {} called {}; all members of a group must make the same "
+                  "calls in the same order",
+                  describe(peer), describe(frame), describe(members_.self()), describe(label_)));
 }
 
 // Two ranks that each take themselves for the root of a broadcast only send, and neither would ever
@@ -341,8 +346,8 @@ void Exchange::wait_for_links() {
     (stream.is_send ? writing_ : reading_).push_back(stream.peer);
   }
   CHECK(!reading_.empty() || !writing_.empty());  // Else messages depend on each other in a circle.
-  const int first = !reading_.empty() ? reading_.front() : writing_.front();
-  if (whereabouts_ != nullptr) whereabouts_->wait_for(first);
+  // Receives tell most, since a send is only stuck behind what the peer has not read.
+  if (awaited_ != nullptr) awaited_->wait_for(reading_.empty() ? writing_ : reading_);
   links_.arm({reading_, writing_});
   links_.sleep(deadline_, true);
 }
@@ -358,6 +363,7 @@ Failure Exchange::ended_failure(const Stream& stream) const {
 // what the peer has not read.
 Failure Exchange::timeout_failure() const {
   Failure failure{ErrorCode::timeout, "", {}};
+  failure.is_suspicion = true;
   std::string names;
   for (const bool sends : {false, true}) {
     for (const int index : active_) {

@@ -18,11 +18,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "worker_lib/backends/cpu/awaited_peers.h"
 #include "worker_lib/backends/cpu/links.h"
 #include "worker_lib/backends/cpu/side_copies.h"
-#include "worker_lib/backends/cpu/tcp_reception.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
@@ -87,9 +88,9 @@ struct Combination {
 
 class Exchange {
  public:
-  // All of these outlive it. `whereabouts` may be null.
+  // All of these outlive it. `awaited`, for others that ask, may be null.
   Exchange(ByteLinks& links, const Members& members, const AbortSwitch& abort,
-           Whereabouts* whereabouts);
+           AwaitedPeers* awaited);
 
   // Forgets what was asked before. REQUIRES: that was finished.
   void begin(const Operation& operation, Deadline deadline);
@@ -154,11 +155,12 @@ class Exchange {
   Outcome<> check_frame(const Stream& stream, const Piece& piece) const;
   Outcome<> check_unasked() const;
   Failure mismatch_of(const Peer& peer, const Frame& frame) const;
+  Failure differing(const Peer& peer, std::string message) const;
 
   ByteLinks& links_;
   const Members& members_;
   const AbortSwitch& abort_;
-  Whereabouts* whereabouts_;
+  AwaitedPeers* awaited_;
   Frame label_;
   std::chrono::milliseconds limit_{0};
   Deadline deadline_;

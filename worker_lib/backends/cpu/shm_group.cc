@@ -1,5 +1,6 @@
 #include "worker_lib/backends/cpu/shm_group.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -93,6 +94,22 @@ Outcome<> ShmGroup::check(const Operation& operation, Deadline deadline) {
   return end(call, {}, call.meet(Source::nowhere, 0));
 }
 
+// A rank's line of its last call has the higher number of its two.
+std::vector<int> ShmGroup::awaited() const {
+  const auto come_to = [&](int rank) {
+    return std::max(segment_->call_line(rank, 0).sequence.load(),
+                    segment_->call_line(rank, 1).sequence.load());
+  };
+  const uint64_t mine = come_to(local_.me);
+  std::vector<int> missing, others;
+  for (int rank = 0; rank < local_.size(); ++rank) {
+    if (rank == local_.me) continue;
+    others.push_back(rank);
+    if (come_to(rank) < mine) missing.push_back(rank);
+  }
+  return missing.empty() ? others : missing;
+}
+
 // All ranks learn whether all have mapped the memory, or the first that has not.
 Outcome<> ShmGroup::agree(const Outcome<std::byte*>& mapped, Deadline deadline) {
   int32_t first = mapped ? local_.size() : local_.me;
@@ -130,8 +147,10 @@ Outcome<UniqueFd> ShmGroup::hand_round(size_t bytes, Deadline deadline) {
     const Outcome<> told = run(tell, deadline);
     if (!told) return tl::unexpected(told.error());
     if (name[0] == 0) {
-      return failed(ErrorCode::system, fmt::format("{} cannot make {} bytes of shared memory",
-                                                   describe(local_[0]), bytes));
+      return failed(
+          ErrorCode::system,
+          fmt::format("{} cannot make {} bytes of shared memory", describe(local_[0]), bytes),
+          {local_[0].rank});
     }
     Outcome<UniqueFd> taken =
         take_fd({name, strnlen(name, sizeof name)}, local_, 0, deadline, interrupted);

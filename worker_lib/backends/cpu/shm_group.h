@@ -5,9 +5,10 @@
 // ones are pipelined in chunks (shm_exchange.h, shm_reduction.h); buffers in memory of
 // allocate_shared() are read where they are.
 //
-// One ShmGroup per rank and group. run() and allocate_shared() from one thread at a time; abort()
-// and failure() from any. After the first failure the group stays failed: on all its ranks, since
-// the one that finds it aborts the segment.
+// One ShmGroup per rank and group. run() and allocate_shared() from one thread at a time; abort(),
+// failure() and awaited() from any. After the first failure the group stays failed: on all its
+// ranks, since the one that finds it aborts the segment; but a time-out is its owner's to tell,
+// once it is known who is to blame, and a mismatch is found by all.
 #pragma once
 
 #include <cstddef>
@@ -49,6 +50,9 @@ class ShmGroup {
 
   // Collective. Operations whose buffers lie in it need no copies.
   Outcome<SharedBlock> allocate_shared(size_t bytes, Deadline deadline);
+
+  // Whom the call under way waits for: those that have not come to it, else all others. Any thread.
+  std::vector<int> awaited() const;
 
   void abort(const Failure& failure) { segment_->abort(failure); }
   std::optional<Failure> failure() const { return segment_->failure(); }

@@ -13,6 +13,7 @@ namespace {
 Failure did_not_come(const Members& local, const std::vector<int>& missing,
                      std::chrono::milliseconds limit) {
   Failure failure{ErrorCode::timeout, {}, {}};
+  failure.is_suspicion = true;
   for (const int rank : missing) {
     failure.ranks.push_back(local[rank].rank);
     failure.message += (failure.message.empty() ? "" : ", ") + describe(local[rank]);
@@ -47,11 +48,9 @@ bool ShmCall::wait_for(int first, int last, const Reached& reached) {
 }
 
 bool ShmCall::give_up(Waited how, std::vector<int> missing) {
-  if (how == Waited::timed_out) {
-    return missing.empty() ||
-           fail(did_not_come(local_, missing, operation.limit));  // Empty: they came just now.
-  }
-  failure_ = segment.failure();
+  if (how == Waited::timed_out && missing.empty()) return true;  // They came just now.
+  failure_ =
+      how == Waited::timed_out ? did_not_come(local_, missing, operation.limit) : segment.failure();
   return false;
 }
 
@@ -105,8 +104,8 @@ bool ShmCall::compare_lines() {
   const CallSignature mine = signature_of(line(me()));
   for (int rank = 0; rank < ranks(); ++rank) {
     if (signature_of(line(rank)) == mine) continue;
-    std::optional<Failure> mismatch = find_mismatch(segment, sequence, local_);
-    return fail(std::move(*mismatch));
+    failure_ = find_mismatch(segment, sequence, local_);
+    return false;
   }
   return true;
 }

@@ -107,15 +107,9 @@ void Reception::admit(Visitor& visitor) {
   const bool known = hello.magic == expected.magic && hello.version == expected.version &&
                      hello.from >= 0 && hello.from < options_.size &&
                      std::memcmp(hello.secret, options_.open.door.secret.data(), kSecretBytes) == 0;
-  if (!known) return;
-  if (hello.purpose <= static_cast<uint8_t>(Purpose::transfers)) {
-    const Deliver& deliver = options_.deliver[hello.purpose];
-    if (deliver) deliver(hello.from, std::move(visitor.socket));
-    return;
-  }
-  const InquiryReply reply{.waiting_for = options_.whereabouts->waiting_for(),
-                           .state = options_.whereabouts->state()};
-  send(visitor.socket.get(), &reply, sizeof reply, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (!known || hello.purpose > static_cast<uint8_t>(Purpose::transfers)) return;
+  const Deliver& deliver = options_.deliver[hello.purpose];
+  if (deliver) deliver(hello.from, std::move(visitor.socket));
 }
 
 }  // namespace muster::worker

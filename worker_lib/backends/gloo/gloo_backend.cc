@@ -82,11 +82,12 @@ GlooBackend::~GlooBackend() {
 }
 
 Failure late_operation(const Operation& operation) {
-  return {ErrorCode::timeout,
-          fmt::format("not done {}, though all ranks had come; one of them may have been stopped "
-                      "meanwhile, or the network is too slow for the time-out",
-                      within(operation.limit)),
-          {}};
+  Failure failure{ErrorCode::timeout,
+                  fmt::format("not done {}, though all ranks had come; one of them may have been "
+                              "stopped meanwhile, or the network is too slow for the time-out",
+                              within(operation.limit))};
+  failure.is_suspicion = true;
+  return failure;
 }
 
 Outcome<> GlooBackend::run(const Operation& operation, Deadline deadline) {

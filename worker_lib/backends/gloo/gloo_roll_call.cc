@@ -111,6 +111,7 @@ Outcome<> RollCall::finish(Deadline deadline) {
     std::sort(failure.ranks.begin(), failure.ranks.end());
     failure.message +=
         fmt::format(" did not come {}; {}", within(op_.limit), look_at(failure.ranks.size()));
+    failure.is_suspicion = true;
     return tl::unexpected(failure);
   }
   for (size_t peer = 0; peer < size(); ++peer) {
@@ -132,18 +133,19 @@ std::optional<Failure> RollCall::find_other_calls() const {
 std::optional<Failure> RollCall::find_other_counts() const {
   for (size_t peer = 0; peer < size(); ++peer) {
     const Peer& other = members_[static_cast<int>(peer)];
+    const auto [low, high] = std::minmax(other.rank, members_.self().rank);
     if (theirs_[peer].sends != mine_[peer].expects)
       return Failure{
           ErrorCode::mismatch,
           fmt::format("{} sends {} elements to {}, which expects {}", describe(other),
                       theirs_[peer].sends, describe(members_.self()), mine_[peer].expects),
-          {other.rank}};
+          {low, high}};
     if (theirs_[peer].expects != mine_[peer].sends)
       return Failure{
           ErrorCode::mismatch,
           fmt::format("{} sends {} elements to {}, which expects {}", describe(members_.self()),
                       mine_[peer].sends, describe(other), theirs_[peer].expects),
-          {other.rank}};
+          {low, high}};
   }
   return std::nullopt;
 }

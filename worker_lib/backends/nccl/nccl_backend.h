@@ -28,6 +28,7 @@ class NcclBackend final : public GroupBackend {
                                                          Deadline deadline) override;
   std::string refuses(const Transfer& transfer) const override;
   void abort(const Failure& failure) override;
+  std::optional<uint64_t> first_under_way() const override { return core_->first_under_way(); }
 
  private:
   Outcome<> check(Device device) const;

@@ -23,8 +23,6 @@ constexpr milliseconds kCloseWait{200};
 constexpr size_t kLongList = 128;
 constexpr microseconds kNcclPollMost{500};
 constexpr microseconds kNcclSpin{50};
-// For the answers of the ranks of an operation that missed its deadline.
-constexpr milliseconds kAskForLate{500};
 constexpr int kStuckExitCode = 1;
 
 void end_process(const std::string& reason) {
@@ -98,7 +96,6 @@ Outcome<NcclCore::MarkPtr> NcclCore::launch(CudaStream stream, OpKind kind, uint
                                             Deadline deadline,
                                             const std::function<Outcome<>()>& put) {
   if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());
-  if (sequence > 0 && options_.arrivals) options_.arrivals->begin(sequence);
   const Gpu::Current current(*gpu_);
   const Call call{kind, sequence, deadline};
   const Inside inside(*this, call);  // Until it is under way, so that somebody always watches it.
@@ -235,6 +232,13 @@ std::optional<Failure> NcclCore::look_for_done() {
   return std::nullopt;
 }
 
+std::optional<uint64_t> NcclCore::first_under_way() const {
+  const std::lock_guard lock(mutex_);
+  for (const UnderWay& one : under_way_)
+    if (one.call.sequence > 0) return one.call.sequence;
+  return std::nullopt;
+}
+
 std::optional<NcclCore::Call> NcclCore::find_late() const {
   const auto now = std::chrono::steady_clock::now();
   const std::lock_guard lock(mutex_);
@@ -251,10 +255,9 @@ Failure NcclCore::explain_late(const Call& late) const {
                   "nothing",
                   {}};
   const bool is_collective = late.sequence > 0;
-  if (is_collective && options_.arrivals) {
-    failure =
-        options_.arrivals->explain(late.sequence, std::chrono::steady_clock::now() + kAskForLate);
-  }
+  // Before anything is ended: the others are where they are stuck.
+  failure.is_suspicion = true;
+  if (is_collective && options_.find_out) failure = options_.find_out(failure, late.sequence);
   failure.message =
       fmt::format("{}{} was not done on the GPU in time; {}", name_of(late.kind),
                   is_collective ? fmt::format(" {}", late.sequence) : "", failure.message);

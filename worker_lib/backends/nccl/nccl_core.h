@@ -27,7 +27,6 @@
 #include <string>
 #include <vector>
 
-#include "worker_lib/backends/arrivals.h"
 #include "worker_lib/backends/nccl/gpu_events.h"
 #include "worker_lib/backends/nccl/nccl_communicator.h"
 #include "worker_lib/failure.h"
@@ -42,8 +41,8 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
   struct Options {
     std::string group;  // For messages.
     std::unique_ptr<NcclCommunicator> communicator;
-    // Who says which ranks did not come, since NCCL does not; may be null.
-    std::unique_ptr<Arrivals> arrivals = nullptr;
+    // Says which ranks did not come, since NCCL does not; may be empty.
+    std::function<Failure(const Failure& suspected, uint64_t sequence)> find_out = {};
     // How long NCCL may take to stop what is under way.
     std::chrono::milliseconds end_bound = std::chrono::seconds{10};
     // Then: prints the reason and ends the process, unless a test wants to see it.
@@ -71,6 +70,9 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
   // The same on the own stream, after what is on `after` by now.
   Outcome<MarkPtr> launch_aside(CudaStream after, OpKind kind, uint64_t sequence, Deadline deadline,
                                 const std::function<Outcome<>()>& put);
+
+  // The number of the first collective that is not done.
+  std::optional<uint64_t> first_under_way() const;
 
   // How something ended that was launched; nothing: under way.
   std::optional<Outcome<>> outcome_of(GpuEvents::Mark& mark);

@@ -184,16 +184,10 @@ Outcome<std::unique_ptr<GroupBackend>> make_nccl_backend(GroupSetup setup) {
   std::memcpy(options.id.bytes, cards->front().unique_id.data(), sizeof options.id.bytes);
   Outcome<std::unique_ptr<NcclCommunicator>> communicator = NcclCommunicator::join(options);
   if (!communicator) return tl::unexpected(communicator.error());
-  std::unique_ptr<Arrivals> arrivals;
-  if (setup.connect) {
-    auto started = Arrivals::start(setup.members, setup.connect, setup.deadline);
-    if (!started) return tl::unexpected(started.error());
-    arrivals = std::move(*started);
-  }
   Outcome<std::shared_ptr<NcclCore>> core =
       NcclCore::begin({.group = setup.name,
                        .communicator = std::move(*communicator),
-                       .arrivals = std::move(arrivals)});
+                       .find_out = std::move(setup.find_out)});
   if (!core) return tl::unexpected(core.error());
   return std::make_unique<NcclBackend>(std::move(setup.members), std::move(*core));
 }

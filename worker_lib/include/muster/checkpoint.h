@@ -40,10 +40,10 @@ struct CheckpointOptions {
 // `path` is not used either.
 //
 // When it cannot be written (no space, no folder, no permission; `write` threw or left the stream
-// failed) all members throw the same DistributedError, code system, with the reason; the old
-// checkpoint is still there, and the group stays usable. A new file gets the mode of the one it
-// replaces, else 0666 less the umask. A symbolic link at `path` is replaced, not followed; a
-// device, pipe or socket is refused.
+// failed) all members throw the same DistributedError, code system, with the reason and the writer
+// as its failed_ranks(); the old checkpoint is still there, and the group stays usable. A new file
+// gets the mode of the one it replaces, else 0666 less the umask. A symbolic link at `path` is
+// replaced, not followed; a device, pipe or socket is refused.
 MUSTER_API void save_checkpoint(const std::string& path,
                                 const std::function<void(std::ostream&)>& write,
                                 const CheckpointOptions& options = {});
@@ -52,7 +52,7 @@ MUSTER_API void save_checkpoint(const std::string& path, std::string_view bytes,
 
 // What rank 0 of the group finds at `path`, on all members (the others need not see the file);
 // nothing where there is no such file. Where it is there and cannot be read all throw the same
-// DistributedError, code system.
+// DistributedError, code system, with that rank as its failed_ranks().
 MUSTER_API std::optional<std::string> load_checkpoint(const std::string& path,
                                                       const CheckpointOptions& options = {});
 

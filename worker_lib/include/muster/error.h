@@ -51,11 +51,12 @@ enum class ErrorCode : uint8_t {
   forked = 4,            // The object was made before a fork(), and this is the child.
   environment = 5,       // A variable is missing, malformed or contradicts another.
   rendezvous = 6,        // The store through which the ranks meet fails or is gone.
-  timeout = 7,           // Not done in time; failed_ranks() are those that did not come.
-  peer_failed = 8,       // Another rank died or left; failed_ranks() names it.
+  timeout = 7,           // Not done in time; failed_ranks() are those that kept all others.
+  peer_failed = 8,       // Another rank died or left; failed_ranks(): it, or who made it end.
   aborted = 9,           // abort() was called here or on another rank.
   stopped = 10,          // The job was told to end (SIGTERM).
-  mismatch = 11,         // The ranks called different operations; failed_ranks() differ from most.
+  mismatch = 11,         // The ranks called different operations; failed_ranks() differ from most,
+                         // or are all of them, where no camp is larger than every other.
   backend = 12,          // NCCL, CUDA or Gloo failed, or is not there.
   system = 13,           // The kernel refused: memory, descriptors, sockets, a file.
 };
@@ -78,7 +79,11 @@ class MUSTER_API DistributedError : public std::runtime_error {
   // The group's name: "world", or what new_group() was given or chose, also where it could not make
   // the group. Empty where no group was meant.
   const std::string& group() const noexcept { return details_->group; }
-  // Ranks in the job, ascending: who died, did not come, or called something else. May be empty.
+  // Where it began: ranks in the job, ascending, the same on all ranks that throw for the same
+  // reason, and this rank among them where it began here. Who died, called abort(), was refused
+  // something by its kernel (system), could not write, differs from most; of a time-out the ranks
+  // that have not come or are stopped, and not those that are kept by them in other calls. Empty:
+  // nobody knows, or nothing has failed (invalid_argument and its like).
   const std::vector<GlobalRank>& failed_ranks() const noexcept { return details_->failed_ranks; }
 
  private:

@@ -131,8 +131,9 @@ MUSTER_API const char* muster_last_error(void);
 // "all_reduce", or the call that failed ("muster_init"), and "world"; "" where there was none.
 MUSTER_API const char* muster_last_error_operation(void);
 MUSTER_API const char* muster_last_error_group(void);
-// Ranks of the job, ascending: who died, did not come, or called something else. Copies the first
-// `capacity` of them to `ranks` (may be NULL with 0) and returns how many there are.
+// Where it began: ranks of the job, ascending, the same on all ranks that fail for the same reason;
+// see DistributedError::failed_ranks() in error.h. Copies the first `capacity` of them to `ranks`
+// (may be NULL with 0) and returns how many there are.
 MUSTER_API size_t muster_last_error_ranks(int* ranks, size_t capacity);
 
 // ---- joining and leaving the job; see init.h

@@ -36,8 +36,9 @@
 //   With ErrorCode::not_member: every operation of a group that this rank is not in. What only
 //   several ranks together can get wrong is found while they exchange.
 // - Everything blocks up to its deadline only: CallOptions::timeout, else the group's. Then it
-//   throws ErrorCode::timeout and names the ranks that did not come. The death of a member, abort()
-//   and SIGTERM (see StopPolicy) end it within a second.
+//   throws ErrorCode::timeout and names the ranks that keep all others; to find them it asks those
+//   that it waited for, and whom they wait for in turn, in whatever group, for up to a second. The
+//   death of a member, abort() and SIGTERM (see StopPolicy) end it within a second.
 //
 // Threads: different groups may be used by different threads at the same time. Calls of one group
 // from several threads are safe but are performed in an order that nobody promises, which other

@@ -45,7 +45,8 @@ class [[nodiscard, gnu::visibility("default")]] Work {
 
   // Whether it is complete, well or not. Never blocks.
   bool is_completed() const;
-  // What it failed with; nothing while it runs or when it went well. Never blocks.
+  // What it failed with; nothing while it runs or when it went well. Does not wait for it; but the
+  // first call after a time-out may take a second, to find out which rank kept all others.
   std::optional<DistributedError> error() const;
   // Of a receive from any source that is complete: who sent it.
   GroupRank source() const;

@@ -1,0 +1,367 @@
+#!/usr/bin/env python3
+"""Where a failure began, as every rank that meets it says: the record that it leaves for the launcher.
+
+The ranks (programs/worker_origin_ranks.cc, named by $MUSTER_WORKER_ORIGIN_RANKS) are started by hand with the
+contract's variables and a MUSTER_FAILURE_FILE each, on this machine or (--nodes) on two nodes in network namespaces.
+
+    worker_origin_test.py [--nodes] [CLASS...]
+    worker_origin_test.py --measure COUNT     the rank that is stopped in the middle of traffic, COUNT times on each of
+                                              four shapes; prints how many ranks named another
+"""
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import netns
+from harness import LiveTest, wait_for
+
+RANKS = os.environ.get("MUSTER_WORKER_ORIGIN_RANKS", "")
+LIMIT_S = 60
+ON_ERROR = 3
+SHORT_MS = 700
+# Before this test existed the library left no record: then what the exception says is judged ("exceptions").
+BY = os.environ.get("MUSTER_ORIGIN_BY", "records")
+
+
+def say(text):
+    print(f"\n    {text}", file=sys.stderr, end=" ", flush=True)
+
+
+class Record:
+    """What a rank left."""
+
+    def __init__(self, text):
+        lines = text.split("\n")
+        if lines[0] != "muster-failure 1" or lines[-2:] != ["end", ""]:
+            raise AssertionError(f"no record: {text!r}")
+        fields = dict(line.split(" ", 1) for line in lines[1:-2])
+        self.code, self.rank = fields["code"], int(fields["rank"])
+        self.origin = [int(rank) for rank in fields.get("origin", "").split(",") if rank]
+        self.operation, self.message = fields.get("operation", ""), fields.get("message", "")
+        self.time_ns = int(fields["time_ns"])
+
+
+class Said:
+    """What a rank's exception said: in the place of a record."""
+
+    def __init__(self, line):
+        _, rank, self.code, ranks, self.message = line.split(" ", 4)
+        self.rank = int(rank)
+        self.origin = [] if ranks == "-" else [int(r) for r in ranks.split(",")]
+        self.operation = ""
+
+
+class Scene:
+    """The ranks of one job: shape[i] of them on node i + 1 of the cluster; no cluster: all here."""
+
+    def __init__(self, test, shape, *scene, cluster=None, short_ms=SHORT_MS):
+        self.test, self.world = test, sum(shape)
+        for name in os.listdir(test.folder.name):
+            os.unlink(test.path(name))
+        self.ranks = []
+        master = cluster.address(1) if cluster else "127.0.0.1"
+        port = 29400 if cluster else free_port()
+        for node, count in enumerate(shape):
+            for local in range(count):
+                rank = len(self.ranks)
+                env = {"RANK": str(rank), "WORLD_SIZE": str(self.world), "LOCAL_RANK": str(local),
+                       "LOCAL_WORLD_SIZE": str(count), "GROUP_RANK": str(node), "MASTER_ADDR": master,
+                       "MASTER_PORT": str(port), "MUSTER_FAILURE_FILE": test.path(f"record.{rank}")}
+                argv = [RANKS, test.folder.name, str(short_ms), *map(str, scene)]
+                options = {"stderr": subprocess.PIPE, "text": True}
+                if cluster:
+                    process = cluster.run(node + 1, argv, env=env, **options)
+                else:
+                    process = subprocess.Popen(argv, env=dict(os.environ, **env), **options)
+                self.ranks.append(process)
+        test.addCleanup(self.kill)
+
+    def kill(self):
+        for process in self.ranks:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            process.stderr.close()
+
+    def log(self, what):
+        if not self.test.exists("log"):
+            return []
+        return [line for line in self.test.read("log").split("\n") if line.startswith(what + " ")]
+
+    def wait_log(self, count, what):
+        def found():
+            lines = self.log(what)
+            return lines if len(lines) >= count else None
+        try:
+            return wait_for(found, f"{count} times {what!r}", LIMIT_S)
+        except AssertionError as e:
+            raise AssertionError(f"{e}\n{self.account()}") from None
+
+    def account(self):
+        return self.test.read("log") if self.test.exists("log") else "no log"
+
+    def end(self, but=()):
+        """Waits for all ranks but some; {rank: what it left} of those that ended with an error."""
+        for rank, process in enumerate(self.ranks):
+            if rank not in but:
+                try:
+                    process.wait(LIMIT_S)
+                except subprocess.TimeoutExpired:
+                    raise AssertionError(f"rank {rank} does not end\n{self.account()}") from None
+        self.kill()
+        found = {}
+        if BY == "exceptions":
+            for line in self.log("error"):
+                said = Said(line)
+                found[said.rank] = said
+            return found
+        for rank in range(self.world):
+            if self.test.exists(f"record.{rank}"):
+                found[rank] = Record(self.test.read(f"record.{rank}"))
+        return found
+
+
+def free_port():
+    import socket
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class OriginTest(LiveTest):
+    """Scenes on one node; the class below has them on two."""
+    cluster = None
+    SHAPE = [4]
+
+    def scene(self, *words, shape=None, **options):
+        return Scene(self, shape or self.SHAPE, *words, cluster=self.cluster, **options)
+
+    def assert_origin(self, scene, origin, code, but=(), of=None, words=()):
+        """All ranks but some (or those of `of`) left a record with this origin."""
+        found = scene.end(but)
+        expected = sorted(of if of is not None else set(range(scene.world)) - set(but))
+        self.assertEqual(sorted(found), expected, scene.account())
+        for rank, record in sorted(found.items()):
+            self.assertEqual((record.rank, record.origin), (rank, origin), f"{record.message}\n{scene.account()}")
+            self.assertIn(record.code, code if isinstance(code, tuple) else (code,), record.message)
+            for word in words:
+                self.assertIn(word, record.message)
+        return found
+
+    def all_but(self, *ranks, shape=None):
+        return [r for r in range(sum(shape or self.SHAPE)) if r not in ranks]
+
+
+class Told:
+    """What one rank meets and all are told."""
+
+    def test_a_checkpoint_that_cannot_be_read_began_on_the_rank_that_reads(self):
+        records = self.assert_origin(self.scene("load", "/dev"), [0], "system")
+        self.assertEqual({r.operation for r in records.values()} if BY == "records" else set(),
+                         {"load_checkpoint of group world on rank 0"} if BY == "records" else set())
+
+    def test_a_checkpoint_that_cannot_be_written_began_on_the_rank_that_writes(self):
+        scene = self.scene("save_in_group", "/no/such/folder/model", 1)
+        members = self.all_but(0)
+        scene.wait_log(len(members), "error")
+        self.assert_origin(scene, [1], "system", but=[0], of=members)
+
+    def test_a_block_that_threw_began_on_its_rank(self):
+        self.assert_origin(self.scene("zero_first"), [0], ("peer_failed", "system"), words=["no data set here"])
+
+    def test_a_block_that_threw_on_one_node_began_there(self):
+        first = 0 if self.cluster is None else self.SHAPE[0]
+        self.assert_origin(self.scene("local_zero_first", first), [first], ("peer_failed", "system"))
+
+    def test_abort_began_on_the_rank_that_called_it(self):
+        self.assert_origin(self.scene("abort", 2), [2], "aborted", words=["rank 2 (", "the test says so"])
+
+    def test_what_the_kernel_refuses_to_one_rank_began_there(self):
+        for odd in (0, 3):
+            for scene in ("thread", "allocation"):
+                if scene == "allocation" and self.cluster is not None and not self.SHARES:
+                    continue
+                with self.subTest(scene=scene, odd=odd):
+                    self.assert_origin(self.scene(scene, odd), [odd], "system")
+
+
+class Mismatches:
+    def test_the_rank_that_differs_from_most_is_the_origin(self):
+        for kind in ("operation", "count", "dtype", "root", "skipped", "late"):
+            for odd in (1, 3):
+                with self.subTest(kind=kind, odd=odd):
+                    self.assert_origin(self.scene("mismatch", kind, odd), [odd], "mismatch")
+
+    def test_of_two_that_differ_both_are(self):
+        for kind in ("operation", "count", "dtype"):
+            with self.subTest(kind=kind):
+                shape = [2] if self.cluster is None else [1, 1]
+                self.assert_origin(self.scene("mismatch", kind, 1, shape=shape), [0, 1], "mismatch")
+
+    def test_so_it_is_with_lists_of_buckets_shared_memory_and_backends(self):
+        for scene in ("buckets", "shared", "backend"):
+            for odd in (0, 2):
+                with self.subTest(scene=scene, odd=odd):
+                    self.assert_origin(self.scene(scene, odd), [odd], "mismatch")
+
+    def test_both_ends_of_a_message_that_does_not_fit(self):
+        self.assert_origin(self.scene("message"), [0, 1], "mismatch")
+
+
+class Late:
+    def late(self, scene, culprit, *words, more=(), shape=None, of=None, **options):
+        """The origin is `culprit` on all ranks that ran out of time; it never ends by itself."""
+        running = self.scene(scene, culprit, *more, shape=shape, **options)
+        others = self.all_but(culprit, shape=shape) if of is None else of
+        running.wait_log(len(others), "error")
+        return self.assert_origin(running, [culprit], ("timeout", "peer_failed", "rendezvous"), but=[culprit], of=others,
+                                  words=words)
+
+    def test_a_rank_that_computes_has_not_called_it(self):
+        for culprit in (0, 3):
+            for count in (1, 500_000):
+                with self.subTest(culprit=culprit, count=count):
+                    records = self.late("late", culprit, more=[count])
+                    if BY == "records":
+                        self.assertTrue(any("has not called it within 700 ms (its last: all_reduce 3)" in r.message
+                                            for r in records.values()), [r.message for r in records.values()])
+
+    def test_a_rank_that_is_stopped_is_told_from_one_that_computes(self):
+        for culprit in (0, 3):
+            with self.subTest(culprit=culprit):
+                records = self.late("stopped", culprit, more=[500_000])
+                if BY == "records":
+                    for record in records.values():
+                        self.assertNotIn("has not called", record.message)
+                        self.assertRegex(record.message, rf"rank {culprit} \([^)]*\) (is stopped|does not answer)")
+
+    def test_a_rank_that_waits_for_it_in_another_group_is_passed_over(self):
+        for culprit, between in ((3, 0), (0, 3), (2, 3), (3, 2), (1, 2)):
+            with self.subTest(culprit=culprit, between=between):
+                self.late("pair", culprit, more=[between])
+
+    def test_a_rank_that_waits_for_its_message_is_passed_over(self):
+        for scene in ("recv", "irecv"):
+            for culprit, between in ((3, 0), (0, 3), (2, 3)):
+                with self.subTest(scene=scene, culprit=culprit, between=between):
+                    self.late(scene, culprit, more=[between])
+
+    def test_a_chain_of_ranks_is_followed_to_its_end(self):
+        # Of two nodes rank 0 passes on what happens on one to the other: where it is stopped, and all others have
+        # ended, the last one can hear nothing more.
+        for culprit, second, first in ((3, 2, 1), (0, 3, 1) if self.cluster is None else (2, 3, 1), (1, 0, 2)):
+            with self.subTest(culprit=culprit, second=second, first=first):
+                self.late("chain", culprit, more=[second, first])
+
+    def test_a_rank_that_is_kept_in_an_earlier_call_is_passed_over(self):
+        for culprit, root in ((3, 0), (0, 3), (1, 0)):
+            with self.subTest(culprit=culprit, root=root):
+                self.late("earlier", culprit, more=[root])
+
+    def test_a_rank_that_is_kept_in_a_meeting_is_passed_over(self):
+        for scene in ("new_group", "monitored"):
+            for culprit, between in ((3, 0), (0, 2)):
+                with self.subTest(scene=scene, culprit=culprit, between=between):
+                    self.late(scene, culprit, more=[between])
+
+    def test_in_a_circle_those_are_named_that_are_not_where_most_are(self):
+        self.assert_origin(self.scene("circle", 1), [1], "timeout")
+
+    def test_of_two_that_wait_for_each_other_both_are_named(self):
+        shape = [2] if self.cluster is None else [1, 1]
+        self.assert_origin(self.scene("circle", 1, shape=shape), [0, 1], "timeout")
+
+
+class Traffic:
+    ROUNDS = 3
+
+    def traffic(self, rounds, shape):
+        """(ranks that named another, all that named one) where one is stopped in the middle of traffic."""
+        wrong, all_told = [], 0
+        for seed in range(rounds):
+            scene = self.scene("traffic", seed, shape=shape)
+            world = sum(shape)
+            scene.wait_log(world, "runs")
+            time.sleep(seed % 7 * 0.011)  # The moment: anything.
+            culprit = seed * 5 % world
+            scene.ranks[culprit].send_signal(signal.SIGSTOP)
+            scene.wait_log(world - 1, "error")
+            for rank, record in scene.end(but=[culprit]).items():
+                all_told += 1
+                if record.origin != [culprit]:
+                    wrong.append(f"seed {seed}: rank {culprit} was stopped, rank {rank}: {record.origin} "
+                                 f"{record.message}")
+        return wrong, all_told
+
+    def test_the_rank_that_is_stopped_in_the_middle_of_traffic(self):
+        for shape in self.SHAPES:
+            with self.subTest(shape=shape):
+                wrong, all_told = self.traffic(self.ROUNDS, shape)
+                say(f"{shape}: {len(wrong)} of {all_told} ranks named another")
+                self.assertEqual(wrong, [])
+
+
+class OneNode(Told, Mismatches, Late, Traffic, OriginTest):
+    SHAPES = ([4], [6])
+
+
+class TwoNodes(Told, Mismatches, Late, Traffic, OriginTest):
+    SHAPE = [2, 2]
+    SHAPES = ([2, 2], [3, 3], [1, 3])
+    SHARES = True
+
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = netns.Cluster(2)
+        cls.cluster.__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.down()
+
+
+class Uneven(Told, Mismatches, Late, OriginTest):
+    """Nodes of unequal sizes: everything goes over sockets."""
+    SHAPE = [1, 3]
+    SHARES = False
+    setUpClass, tearDownClass = TwoNodes.setUpClass, TwoNodes.tearDownClass
+
+
+def measure(count):
+    total, told = 0, 0
+    netns.require_netns()
+    for cls, shape in ((OneNode, [4]), (OneNode, [8]), (TwoNodes, [2, 2]), (TwoNodes, [4, 4])):
+        cls.setUpClass()
+        test = cls("test_the_rank_that_is_stopped_in_the_middle_of_traffic")
+        test.setUp()
+        wrong, all_told = test.traffic(count, shape)
+        test.doCleanups()
+        cls.tearDownClass()
+        runs = len({re.match(r"seed (\d+)", line)[1] for line in wrong})
+        print(f"{shape}: {len(wrong)} of {all_told} ranks named another, in {runs} of {count} runs", flush=True)
+        print("".join(f"    {line}\n" for line in wrong[:12]), end="", flush=True)
+        total, told = total + len(wrong), told + all_told
+    print(f"in all: {total} of {told}")
+
+
+def main():
+    if not os.access(RANKS, os.X_OK):
+        sys.exit(f"MUSTER_WORKER_ORIGIN_RANKS={RANKS!r}: set it to the ranks' program")
+    if "--measure" in sys.argv:
+        measure(int(sys.argv[sys.argv.index("--measure") + 1]))
+        return
+    if "--nodes" in sys.argv:
+        sys.argv.remove("--nodes")
+        netns.require_netns()
+        sys.argv += [] if len(sys.argv) > 1 else ["TwoNodes", "Uneven"]
+    elif len(sys.argv) == 1:
+        sys.argv += ["OneNode"]
+    unittest.main(verbosity=2)
+
+
+if __name__ == "__main__":
+    main()

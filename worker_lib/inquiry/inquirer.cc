@@ -1,0 +1,181 @@
+#include "worker_lib/inquiry/inquirer.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace muster::worker {
+namespace {
+
+using std::chrono::steady_clock;
+using Reply = Watch::Questions::Reply;
+
+// Ranks asked at most: the chain to the one that keeps the others is short, and a thousand that ask
+// all others would be a million connections.
+constexpr size_t kAskedMax = 64;
+// How long those who met a mismatch wait for members that are still on their way to the call, and
+// how often they look.
+constexpr std::chrono::milliseconds kComing{250};
+constexpr std::chrono::milliseconds kComingLook{25};
+
+class Inquirer {
+ public:
+  Inquirer(const InquiryQuestion& question, const InquirySetting& setting)
+      : question_(question),
+        setting_(setting),
+        own_(setting.own()),
+        questions_(setting.watch.questions()),
+        begun_(steady_clock::now()) {}
+
+  // False: there is nobody to ask, or nothing to ask with, or no need any more.
+  bool ask_for_keepers() {
+    for (;;) {
+      findings_ = find_keepers(setting_.world.me, question_, own_, answers_);
+      if (findings_.to_ask.empty()) return true;
+      ask(findings_.to_ask);
+      if (!hear(begun_ + 2 * kInquiryLimit)) return false;
+      give_up_on_silent();
+    }
+  }
+
+  // Until all members have come to the call, or the time for that is over.
+  bool ask_all_calls() {
+    const Deadline until = begun_ + kComing;
+    for (std::set<int> open = on_their_way(); !open.empty(); open = on_their_way()) {
+      const Deadline now = steady_clock::now();
+      if (now >= until) break;
+      asked_.clear();
+      ask(open);
+      const Deadline look = std::min(until, now + kComingLook);
+      while (steady_clock::now() < look && !on_their_way().empty()) {
+        if (!hear(look)) return false;
+      }
+    }
+    return true;
+  }
+
+  const InquiryFindings& findings() const { return findings_; }
+  const Whereabouts& own() const { return own_; }
+  const InquiryAnswers& answers() const { return answers_; }
+  bool can_ask() const { return questions_ != nullptr; }
+
+ private:
+  void ask(const std::set<int>& ranks) {
+    for (const int rank : ranks) {
+      if (rank == setting_.world.me || asked_.size() >= kAskedMax || !asked_.insert(rank).second)
+        continue;
+      // Its watch cannot answer: nothing is to be waited for.
+      if (questions_->state_of(rank) == ProcessState::stopped) {
+        answers_[rank] = NoAnswer::stopped;
+      } else {
+        questions_->ask(rank);
+      }
+    }
+  }
+
+  bool hear(Deadline until) {
+    constexpr std::chrono::milliseconds kGlance{20};
+    if (setting_.over()) return false;
+    for (Reply& reply : questions_->wait(std::min(until, steady_clock::now() + kGlance))) {
+      if (reply.kind == Reply::Kind::unasked) return false;
+      if (reply.kind == Reply::Kind::refused) answers_[reply.rank] = NoAnswer::gone;
+      if (reply.kind == Reply::Kind::said)
+        answers_[reply.rank] = Whereabouts::decode(reply.text).value_or(Whereabouts{});
+    }
+    return true;
+  }
+
+  // Those who have had their time, and who were too many to be asked.
+  void give_up_on_silent() {
+    const auto past = steady_clock::now() - begun_;
+    for (const int rank : findings_.to_ask) {
+      if (answers_.contains(rank)) continue;
+      const ProcessState state = questions_->state_of(rank);
+      const bool is_slow = state == ProcessState::running && past < 2 * kInquiryLimit;
+      if (state == ProcessState::stopped) {
+        answers_[rank] = NoAnswer::stopped;
+      } else if (!asked_.contains(rank)) {
+        answers_[rank] = through();
+      } else if (past >= kInquiryLimit && !is_slow) {
+        answers_[rank] = state == ProcessState::over ? NoAnswer::gone : NoAnswer::mute;
+      }
+    }
+  }
+
+  // A rank that nothing is known of is not blamed.
+  Whereabouts through() const {
+    GroupPlace group{
+        .id = question_.group_id, .name = {}, .lanes = {}, .transfers = {}, .members = {}};
+    for (LanePlace& lane : group.lanes)
+      lane.begun = lane.ended = UINT64_MAX;
+    Whereabouts place;
+    place.groups.push_back(std::move(group));
+    return place;
+  }
+
+  // Members that may still come to the call.
+  std::set<int> on_their_way() const {
+    std::set<int> open(question_.members.begin(), question_.members.end());
+    open.erase(setting_.world.me);
+    for (const auto& [rank, answer] : answers_) {
+      const auto* const place = std::get_if<Whereabouts>(&answer);
+      const GroupPlace* const group = place == nullptr ? nullptr : place->group(question_.group_id);
+      const bool has_come =
+          group != nullptr && group->lane(question_.lane).begun >= question_.number;
+      if (place == nullptr || has_come) open.erase(rank);
+    }
+    return open;
+  }
+
+  const InquiryQuestion& question_;
+  const InquirySetting& setting_;
+  const Whereabouts own_;
+  const std::unique_ptr<Watch::Questions> questions_;
+  const Deadline begun_;
+  std::set<int> asked_;
+  InquiryAnswers answers_;
+  InquiryFindings findings_;
+};
+
+Members members_of(const InquiryQuestion& question, const Members& world) {
+  Members members;
+  for (const int rank : question.members) {
+    if (rank == world.me) members.me = members.size();
+    members.peers.push_back(world[rank]);
+  }
+  return members;
+}
+
+// Both ends of what was compared where no more can be said.
+Failure other_call(const Failure& suspected, const InquiryQuestion& question,
+                   const InquirySetting& setting) {
+  Inquirer inquirer(question, setting);
+  if (!inquirer.can_ask() || !inquirer.ask_all_calls()) return suspected;
+  const Members members = members_of(question, setting.world);
+  return compare_calls(question, members, inquirer.own(), inquirer.answers()).value_or(suspected);
+}
+
+}  // namespace
+
+Failure find_out(const Failure& suspected, const InquiryQuestion& question,
+                 const InquirySetting& setting) {
+  Failure known = suspected;
+  known.is_suspicion = false;
+  if (suspected.code == ErrorCode::mismatch) {
+    known = other_call(known, question, setting);
+  } else {
+    Inquirer inquirer(question, setting);
+    if (!inquirer.can_ask() || !inquirer.ask_for_keepers()) return known;
+    if (!inquirer.findings().differs) {
+      return describe_keepers(known, question, inquirer.findings(), setting.world);
+    }
+    Failure other{ErrorCode::mismatch, {}, {}};
+    other = other_call(other, question, setting);
+    if (!other.ranks.empty()) known = other;
+  }
+  return known;
+}
+
+}  // namespace muster::worker

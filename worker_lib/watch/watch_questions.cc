@@ -1,0 +1,107 @@
+#include "worker_lib/watch/watch_questions.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "rendezvous/base/unique_fd.h"
+
+namespace muster::worker::watch {
+namespace {
+
+using Reply = Watch::Questions::Reply;
+
+// For poll(2): rounded up, so that it is over then.
+int poll_milliseconds(Deadline until) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000));
+}
+
+bool is_nobody(int error) {
+  return error == ECONNREFUSED || error == ECONNRESET || error == EPIPE;
+}
+
+}  // namespace
+
+// What cannot be dialled for another reason (no route, a full queue) is left unanswered.
+void SocketQuestions::ask(int rank) {
+  const Members& world = directory_.world;
+  const bool local = world[rank].node == world.self().node;
+  Dialled dialled =
+      local ? dial_unix(unix_name(directory_.nonce, rank))
+            : dial_tcp(world[rank].address, directory_.ports[static_cast<size_t>(rank)]);
+  if (is_nobody(dialled.error)) replies_.push_back({rank, Reply::Kind::refused});
+  if (is_out_of_descriptors(dialled.error)) replies_.push_back({rank, Reply::Kind::unasked});
+  if (dialled.error != 0 && dialled.error != EINPROGRESS) return;
+  Asked asked;
+  asked.socket = std::move(dialled.socket);
+  asked.output = encode(Question{directory_.nonce, world.me, world.size()});
+  asked.input.trust();
+  asked_[rank] = std::move(asked);
+}
+
+// What becomes of it after an error: one that ends without an answer is a process that ends; a
+// network that is away is silence.
+SocketQuestions::Progress SocketQuestions::progress(Asked& asked, std::string& said) {
+  const auto after = [](int error) {
+    if (error == EAGAIN || error == ENOTCONN) return Progress::open;
+    return is_nobody(error) ? Progress::refused : Progress::lost;
+  };
+  while (!asked.output.empty()) {
+    const ssize_t sent = ::send(asked.socket.fd(), asked.output.data(), asked.output.size(),
+                                MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return after(errno);
+    asked.output.erase(0, static_cast<size_t>(sent));
+  }
+  std::array<char, 16384> bytes;
+  for (;;) {
+    const ssize_t got = ::recv(asked.socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return after(errno);
+    if (got == 0) return Progress::refused;
+    asked.input.feed({bytes.data(), static_cast<size_t>(got)});
+    const std::optional<Message> message = asked.input.next();
+    if (!message && !asked.input.broken()) continue;
+    const auto* const answer = message ? std::get_if<Answer>(&*message) : nullptr;
+    if (answer == nullptr) return Progress::lost;
+    said = answer->text;
+    return Progress::said;
+  }
+}
+
+std::vector<Reply> SocketQuestions::wait(Deadline until) {
+  while (replies_.empty() && std::chrono::steady_clock::now() < until) {
+    std::vector<pollfd> polled;
+    for (const auto& [rank, asked] : asked_) {
+      const bool writes = !asked.output.empty();
+      polled.push_back({asked.socket.fd(), static_cast<short>(writes ? POLLOUT : POLLIN), 0});
+    }
+    ::poll(polled.data(), polled.size(), poll_milliseconds(until));
+    for (auto one = asked_.begin(); one != asked_.end();) {
+      std::string said;
+      const Progress now = progress(one->second, said);
+      if (now == Progress::said)
+        replies_.push_back({one->first, Reply::Kind::said, std::move(said)});
+      if (now == Progress::refused) replies_.push_back({one->first, Reply::Kind::refused});
+      one = now == Progress::open ? std::next(one) : asked_.erase(one);
+    }
+  }
+  return std::exchange(replies_, {});
+}
+
+ProcessState SocketQuestions::state_of(int rank) const {
+  const auto index = static_cast<size_t>(rank);
+  return index < directory_.lives.size() ? worker::state_of(directory_.lives[index])
+                                         : ProcessState::unknown;
+}
+
+}  // namespace muster::worker::watch
