@@ -388,6 +388,20 @@ class TwoMachinesTest(JoiningTest):
         lines = lines_of("".join(out for out, _ in outs))
         self.assert_world(lines, 4, cycles=2, nodes=2, local_world_size=2, node_rank=lambda line: line.rank // 2)
 
+    def test_one_muster_per_host_and_a_world_by_address(self):
+        """Each muster knows of its own host only; the ranks make one world of both."""
+        cluster = self.cluster(2)
+        method = f"tcp://{cluster.address(1)}:29600"
+        script = 'exec "$0" --init-method "$1" --rank $(($2 + LOCAL_RANK)) --world-size 4'
+        launchers = [cluster.run(n, [os.environ["MUSTER"], "--nproc-per-node", "2", "--no-python", "sh", "-c", script,
+                                     PROGRAM, method, str(2 * n - 2)],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for n in (1, 2)]
+        outs = [launcher.communicate(timeout=60) for launcher in launchers]
+        self.assertEqual([launcher.returncode for launcher in launchers], [0, 0], outs)
+        lines = lines_of("".join(out for out, _ in outs))
+        self.assert_world(lines, 4, nodes=2, local_rank=lambda line: line.rank % 2, local_world_size=2,
+                          node_rank=lambda line: line.rank // 2)
+
 
 if __name__ == "__main__":
     if not os.access(PROGRAM, os.X_OK):

@@ -120,9 +120,9 @@ TEST(WorkerEnv, APlaceThatNobodyToldFollowsFromTheNodes) {
 TEST(WorkerEnv, WhatIsToldOfThePlaceStays) {
   const InitOptions by_hand{
       .init_method = "tcp://node0:29500", .rank = 2, .world_size = 4, .local_rank = 3};
-  Outcome<Identity> self = identity_of({{"GROUP_RANK", "5"}}, by_hand);
+  Outcome<Identity> self = identity_of({}, by_hand);
   ASSERT_TRUE(self.has_value()) << self.error().message;
-  EXPECT_EQ(place_of(*self, "xyyx"), "3 of 2 on 5");
+  EXPECT_EQ(place_of(*self, "xyyx"), "3 of 2 on 1");
   self = identity_of({{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}},
                      {.init_method = "file:///tmp/m", .rank = 2, .world_size = 4});
   ASSERT_TRUE(self.has_value()) << self.error().message;
@@ -130,6 +130,19 @@ TEST(WorkerEnv, WhatIsToldOfThePlaceStays) {
   self = identity_of(contract_of_rank_5());
   ASSERT_TRUE(self.has_value()) << self.error().message;
   EXPECT_EQ(place_of(*self, "xxxxxxxx"), "1 of 4 on 1");
+}
+
+// One launcher on each of two hosts, whose ranks make one world of their own accord.
+TEST(WorkerEnv, WhereRanksMeetByAddressOrFileTheNodeIsTheHostWhateverTheLauncherCounts) {
+  for (const char* method : {"tcp://node0:29500", "file:///tmp/m"}) {
+    Outcome<Identity> self = identity_of({{"GROUP_RANK", "0"},
+                                          {"GROUP_WORLD_SIZE", "1"},
+                                          {"LOCAL_RANK", "1"},
+                                          {"LOCAL_WORLD_SIZE", "2"}},
+                                         {.init_method = method, .rank = 3, .world_size = 4});
+    ASSERT_TRUE(self.has_value()) << self.error().message;
+    EXPECT_EQ(place_of(*self, "xxyy"), "1 of 2 on 1") << method;
+  }
 }
 
 TEST(WorkerEnv, AWorldOfOneNeedsNoMeetingPoint) {

@@ -209,6 +209,10 @@ Outcome<Identity> read_explicit(EnvReader& env, const InitOptions& options, Meet
   }
   self.meeting_point = std::move(point);
   read_place(env, nullptr, options, self);
+  // GROUP_RANK counts the nodes of the launcher's world, which may be a smaller one: with a
+  // launcher on each host it is 0 on all of them.
+  self.node_rank = 0;
+  self.place_told.node_rank = false;
   return finish_identity(env, std::move(self));
 }
 

@@ -101,7 +101,9 @@ MUSTER_API bool is_initialized() noexcept;
 MUSTER_API int rank();        // In the job: RANK.
 MUSTER_API int world_size();  // WORLD_SIZE.
 // These three are worked out where nobody said: from which ranks of the job are on one node (the
-// same kernel and network namespace), nodes being counted by their lowest ranks.
+// same kernel and network namespace), nodes being counted by their lowest ranks. With tcp:// and
+// file:// node_rank() always is: GROUP_RANK may be that of a launcher which has started only this
+// host's ranks.
 MUSTER_API int local_rank();        // LOCAL_RANK: on this node.
 MUSTER_API int local_world_size();  // LOCAL_WORLD_SIZE: how many ranks this node has.
 MUSTER_API int node_rank();         // GROUP_RANK: which node this is.
