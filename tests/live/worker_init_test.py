@@ -202,6 +202,14 @@ class ExplicitTest(JoiningTest):
         one = Rank("--init-method", method, "--rank", 1, "--world-size", 2)
         self.assert_world(self.all_lines([first, one]), 2)
 
+    def test_a_foreign_file_in_the_way_is_told_to_all_ranks_at_once(self):
+        path = self.write("meeting", "somebody's notes\n")
+        # Their time-out is half an hour.
+        for rank in self.by_hand(f"file://{path}", 3):
+            self.assertEqual(self.error_of(rank), f"error environment []: init_process_group: {path} is no meeting file: "
+                             "remove it, or choose another path")
+        self.assertEqual(self.read("meeting"), "somebody's notes\n")
+
     def test_a_timeout_names_the_missing(self):
         method = f"tcp://127.0.0.1:{free_port()}"
         ranks = [Rank("--init-method", method, "--rank", r, "--world-size", 4, "--timeout-ms", 1500) for r in (0, 2)]

@@ -116,6 +116,33 @@ TEST_F(WorkerMeetingFile, SomebodysFileIsNotOverwritten) {
   EXPECT_EQ(kept, "precious");
 }
 
+// Rank 0 refuses it: who went on looking would wait for its whole time.
+TEST_F(WorkerMeetingFile, SomethingElseInItsPlaceIsAnErrorForThoseWhoLookAsWell) {
+  const auto told = [&](const std::string& path) {
+    const auto looked = look_at_meeting_file(path, false);
+    return looked ? std::string("nothing") : looked.error().message;
+  };
+  const std::string precious = folder_.root().string() + "/precious";
+  std::ofstream(precious) << "precious\n";
+  EXPECT_EQ(told(precious), precious + " is no meeting file: remove it, or choose another path");
+  const std::string pipe = folder_.root().string() + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(told(pipe), HasSubstr("is no meeting file"));
+  EXPECT_THAT(told(folder_.root().string()), HasSubstr("is no meeting file"));
+  EXPECT_FALSE(FileMeetingPoint::open(pipe, false).has_value());
+  EXPECT_FALSE(FileMeetingPoint::open(folder_.root().string(), false).has_value());
+}
+
+TEST_F(WorkerMeetingFile, OneThatIsBeingWrittenIsNothingYet) {
+  const std::string text = record().encode();
+  for (size_t length = 0; length < text.size(); ++length) {
+    std::ofstream(path_, std::ios::trunc) << text.substr(0, length);
+    const auto looked = look_at_meeting_file(path_, false);
+    ASSERT_TRUE(looked) << length << looked.error().message;
+    ASSERT_EQ(*looked, std::nullopt) << length;
+  }
+}
+
 TEST_F(WorkerMeetingFile, AFolderThatIsNotThereIsAnErrorAtOnce) {
   const std::string path = folder_.root().string() + "/none/meeting";
   const Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(path, false);

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/base/unique_fd.h"
+
 namespace muster::worker {
 namespace {
 
@@ -98,15 +100,21 @@ tl::unexpected<Failure> in_use(const std::string& path, const std::optional<Meet
                   path, who));
 }
 
+// What stands at the path and was never written by us: rank 0 must not overwrite it, and so the
+// others would wait in vain. Of a record that is being written the head may be there in part.
+Outcome<> check_is_ours(const std::string& path, int fd, std::string_view text) {
+  struct stat info{};
+  const bool is_file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  if (is_file && (text.starts_with(kMeetingHead) || kMeetingHead.starts_with(text))) return Done{};
+  return failed(ErrorCode::environment,
+                fmt::format("{} is no meeting file: remove it, or choose another path", path));
+}
+
 // With the lock held, or where the file system knows no locks: may what is in it be overwritten?
 Outcome<> check_contents(const std::string& path, int fd, Lock lock) {
   const std::string text = read_meeting_text(fd);
+  if (Outcome<> ours = check_is_ours(path, fd, text); !ours) return ours;
   const std::optional<MeetingRecord> record = MeetingRecord::decode(text);
-  const bool ours = text.empty() || text.starts_with(kMeetingHead);
-  if (!ours) {
-    return failed(ErrorCode::environment,
-                  fmt::format("{} is no meeting file: remove it, or choose another path", path));
-  }
   if (lock == Lock::unknown && record && surely_lives(record->life)) return in_use(path, record);
   return Done{};
 }
@@ -226,17 +234,17 @@ Outcome<std::optional<MeetingRecord>> look_at_meeting_file(const std::string& pa
     if (error != ENOENT || !folder_is_there) return meeting_trouble("open", path, error);
     return none;
   }
+  const UniqueFd file(fd);
   if (own_folder) {
-    if (Outcome<> good = check_own_folder(folder_of(path)); !good) {
-      close(fd);
+    if (Outcome<> good = check_own_folder(folder_of(path)); !good)
       return tl::unexpected(good.error());
-    }
   }
-  std::optional<MeetingRecord> record = MeetingRecord::decode(read_meeting_text(fd));
+  const std::string text = read_meeting_text(fd);
+  if (Outcome<> ours = check_is_ours(path, fd, text); !ours) return tl::unexpected(ours.error());
+  std::optional<MeetingRecord> record = MeetingRecord::decode(text);
   // A lock of another machine may be invisible here.
   const bool same_machine = record && record->life.boot == life_of_process(getpid()).boot;
   const bool abandoned = same_machine && is_surely_unlocked(fd);
-  close(fd);
   if (!record || abandoned || !may_still_live(record->life)) return none;
   return record;
 }

@@ -55,8 +55,8 @@ class FileMeetingPoint {
 };
 
 // The others' end: the record, unless there is none or it is known to be stale. Fails with
-// environment where the path can never be right: no such folder, no permission, somebody else's
-// folder (`own_folder`: it has to be this user's only).
+// environment where the path can never be right: no such folder, no permission, something that is
+// no meeting file, somebody else's folder (`own_folder`: it has to be this user's only).
 Outcome<std::optional<MeetingRecord>> look_at_meeting_file(const std::string& path,
                                                            bool own_folder);
 
