@@ -211,6 +211,7 @@ TEST(Leaving, AGroupWithoutAHandleSaysHowFarItCameInTheEnd) {
     two.wait();
     EXPECT_EQ(second, std::vector<int64_t>(4, 2));
   });
+  leaving.job().watch().settle();
   int said = 0;
   for (const Watch::News& news : leaving.job().watch().history()) {
     if (news.group_id != kFarewellId) continue;
