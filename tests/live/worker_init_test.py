@@ -82,6 +82,9 @@ class JoiningTest(LiveTest):
         for line in lines:
             self.assertEqual((line.world_size, line.sum), (n, n * (n - 1) // 2), line.text)
             self.assertEqual(line.addresses, lines[0].addresses)
+            # Joining again and again leaves nothing more in the store: who has each rank, and how often it came.
+            if line.rank == 0:
+                self.assertEqual(line.keys, lines[0].keys, line.text)
             for name, value in expected.items():
                 self.assertEqual(getattr(line, name), value(line) if callable(value) else value, line.text)
 

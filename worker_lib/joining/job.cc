@@ -162,6 +162,7 @@ Outcome<> Job::set_up(const Met& met, Deadline deadline) {
   Outcome<std::shared_ptr<Group>> world = Group::make_world(parts.groups, deadline);
   if (!world) return tl::unexpected(world.error());
   parts.world_group = std::move(*world);
+  forget_meeting(met);
   return Done{};
 }
 

@@ -10,11 +10,14 @@
 //   G/came      (a counter) how many have; who makes it WORLD_SIZE gathers all records into
 //   G/everyone  one value, so that n ranks cost the store n answers and not n squared; "!" in front
 //               is why there will be none
+//   G/done      (a counter) how many need none of these any more; who makes it WORLD_SIZE takes
+//               them away, so that a program may join and leave for ever
 //
 // Blocking calls on the thread that initialises.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,6 +55,9 @@ struct Met {
   StoreAccess access;
   std::optional<StoreClient> store;   // Connected, below access.prefix; none in a world of one.
   std::shared_ptr<HostStore> hosted;  // Null: somebody else serves it, or nobody has to.
+  // The same connection, where the keys of all generations are, and which of them this one is.
+  std::optional<StoreClient> root = std::nullopt;
+  int64_t generation = 0;
 };
 
 struct MeetingOptions {
@@ -66,5 +72,10 @@ struct MeetingOptions {
 // where ranks contradict each other, a rank is there twice, or the store cannot be hosted; with
 // rendezvous where the store of an agent is not there.
 Outcome<Met> meet(const Identity& self, const MeetingOptions& options);
+
+// This rank needs no key of the meeting any more, nor of what it has set up with its help; those of
+// groups stay. The last rank that says so removes them, and what is left of earlier generations.
+// What goes wrong here costs the store some memory and nobody anything else.
+void forget_meeting(const Met& met);
 
 }  // namespace muster::worker

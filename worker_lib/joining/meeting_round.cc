@@ -1,6 +1,7 @@
 #include "worker_lib/joining/meeting_round.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 #include <vector>
 
@@ -205,7 +206,26 @@ Outcome<Met> MeetingRound::read_everyone(const std::string& said) {
   if (world.size() != self_.world_size)
     return failed(ErrorCode::rendezvous, "the store holds something else than this job's ranks");
   access_.prefix = fmt::format("{}/{}", prefix_, generation_);
-  return Met{std::move(world), std::move(lives), access_, store_, hosted_};
+  return Met{std::move(world), std::move(lives), access_, store_, hosted_, root_, generation_};
+}
+
+// All ranks are in this generation: what earlier ones have left is nobody's.
+void forget_meeting(const Met& met) {
+  if (!met.root) return;
+  StoreClient store = *met.store;
+  const Result<int64_t> done = store.add("done", 1);
+  if (!done || *done != met.world.size()) return;
+  StoreClient root = *met.root;
+  const Result<std::vector<std::string>> keys = root.list_keys();
+  if (!keys) return;
+  const std::string groups = fmt::format("{}/group/", met.generation);
+  for (const std::string& key : *keys) {
+    // 0: owner/R and joins/R, which outlast all generations.
+    int64_t generation = 0;
+    std::from_chars(key.data(), key.data() + key.size(), generation);
+    const bool is_over = generation > 0 && generation <= met.generation;
+    if (is_over && !key.starts_with(groups)) static_cast<void>(root.delete_key(key));
+  }
 }
 
 }  // namespace muster::worker

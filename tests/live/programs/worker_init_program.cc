@@ -74,12 +74,26 @@ std::string describe_world() {
          "addresses=" + addresses;
 }
 
+// How many keys the job's store has when all are in the job; -1: rank 0 knows.
+int count_keys() {
+  muster::world().barrier();
+  int keys = -1;
+  if (muster::rank() == 0) {
+    auto store = muster::worker::current_job()->connect_store(muster::worker::Deadline::max());
+    if (!store) std::abort();
+    keys = static_cast<int>(store->num_keys().value());
+  }
+  muster::world().barrier();
+  muster::world().monitored_barrier();  // It leaves some, which the next joining finds.
+  return keys;
+}
+
 void report(int cycle) {
   say(number("cycle", cycle) + number("rank", muster::rank()) +
       number("world_size", muster::world_size()) + number("local_rank", muster::local_rank()) +
       number("local_world_size", muster::local_world_size()) +
       number("node_rank", muster::node_rank()) + number("restart_count", muster::restart_count()) +
-      describe_world());
+      number("keys", count_keys()) + describe_world());
 }
 
 template <typename Call>
