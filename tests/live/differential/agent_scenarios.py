@@ -382,6 +382,18 @@ ERROR_FILES = [
         + [step("exit", code=4, rank=0), step("sleep", seconds=0.02), step("exit", code=5, rank=1)],
         muster={"exit": 4, "summary.root_rank": 0},
     ),
+    # Both are dead when torchrun looks; muster sees rank 1 end first, and stops rank 0.
+    Scenario(
+        "4.8",
+        "an older one is the root cause though it exits last",
+        probe(*TWO, "--log-dir", "@LOGS@", "--monitor-interval", "3"),
+        [step("await_reports", count=2), step("on", signal="SIGTERM", then="ignore")]
+        + [step("error_file", content=RECORDED, rank=0), step("mark", name="older", rank=0)]
+        + [step("await_mark", name="older", count=1), step("sleep", seconds=2.1, rank=1)]
+        + [step("error_file", content=RECORDED, rank=1), step("mark", name="newer", rank=1), step("exit", code=5, rank=1)]
+        + [step("await_mark", name="newer", count=1), step("exit", code=4, rank=0)],
+        muster={"exit": 4, "summary.root_rank": 0},
+    ),
     Scenario(
         "4.8",
         "by PyTorch itself",

@@ -228,10 +228,22 @@ TABLE = (
         lambda finding: finding.torchrun != [] and finding.muster == [],
     ),
     Difference(
-        "result.json and events.jsonl",
-        "How the job went, for programs.",
-        r"logs:.*/(result\.json|events\.jsonl)",
+        "result.json, events.jsonl and evidence_N.json",
+        "How the job went, for programs, and what was known when the culprit of attempt N was named.",
+        r"logs:.*/(result\.json|events\.jsonl|evidence_\d+\.json)",
         lambda finding: finding.torchrun == MISSING,
+    ),
+    Difference(
+        "the last lines of each rank",
+        "Are kept where a stream has no log file, until the job has succeeded; torchrun has nothing to show then.",
+        r"(logs|tmp):.*/attempt_\d+/\d+/std(out|err)_tail\.log",
+        lambda finding: finding.torchrun == MISSING,
+    ),
+    Difference(
+        "MUSTER_FAILURE_FILE",
+        "Where the worker library records a failure that it tells its program, beside torch's error file.",
+        r"worker.*\.env\.MUSTER_FAILURE_FILE",
+        lambda finding: finding.torchrun == MISSING and re.fullmatch(r".*/attempt_\d+/\d+/failure\.txt", finding.muster),
     ),
     Difference(
         "no empty temporary folders",
