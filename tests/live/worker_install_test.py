@@ -126,6 +126,21 @@ class Installed(LiveTest):
                 output_of(compiler, f"-std={standard}", *WARNINGS, "-fsyntax-only", "-x", "c", "-I",
                           os.path.dirname(folder), "-", input="#include <muster/muster.h>\n#include <muster/muster.h>\n")
 
+    def test_a_program_that_drops_what_spawn_returns_is_warned(self):
+        """It would end with 0 though a rank has failed."""
+        folder, _ = self.headers()
+        def compiled(compiler, statement):
+            return subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-Werror", "-x", "c++", "-I",
+                                   os.path.dirname(folder), "-"], capture_output=True, text=True, check=False,
+                                  input=f"#include <muster/spawn.h>\nint main() {{ {statement}; }}\n")
+        for compiler in compilers("g++", "clang++-19", "clang++"):
+            for call in ("muster::spawn(2, [](int) { return 0; })", "muster::spawn(2, [](int) {})"):
+                kept = compiled(compiler, f"return {call}.exit_code()")
+                self.assertEqual(kept.returncode, 0, kept.stderr)
+                dropped = compiled(compiler, call)
+                self.assertNotEqual(dropped.returncode, 0, f"{compiler} says nothing of {call}")
+                self.assertIn("a rank may have failed", dropped.stderr)
+
     def test_headers_need_the_standard_library_alone_and_show_an_example_first(self):
         folder, names = self.headers()
         for name in names:

@@ -234,12 +234,12 @@ TEST(WorkerSpawn, ATimeoutStopsAllAndNamesThoseWhoWereThere) {
   const Notes notes(options);
   options.timeout = std::chrono::seconds(2);
   try {
-    spawn(
+    static_cast<void>(spawn(
         2,
         [&](int rank) {
           if (rank == 1) stay_for_ever();
         },
-        options);
+        options));
     ADD_FAILURE() << "it should not have ended well";
   } catch (const DistributedError& error) {
     EXPECT_EQ(error.code(), ErrorCode::timeout);
@@ -262,7 +262,7 @@ TEST(WorkerSpawn, RanksDieWithTheirParent) {
           notes.await("life");
           std::raise(SIGKILL);
         });
-        spawn(1, [](int) {}, inner);
+        static_cast<void>(spawn(1, [](int) {}, inner));
       },
       outer);
   // The inner rank passes the outer call, and is here.
@@ -271,7 +271,7 @@ TEST(WorkerSpawn, RanksDieWithTheirParent) {
       notes.leave("life", worker::life_of_process(getpid()).to_string());
       stay_for_ever();
     };
-    spawn(1, be_watched, inner);
+    static_cast<void>(spawn(1, be_watched, inner));
   }
   EXPECT_EQ(result.ranks.at(0).signal, SIGKILL);
   const auto life = worker::ProcessLife::parse(notes.read("life"));
@@ -285,7 +285,7 @@ TEST(WorkerSpawn, RanksDieWithTheirParent) {
 TEST(WorkerSpawn, RefusesNumbersThatMakeNoWorld) {
   for (const int nprocs : {0, -1}) {
     try {
-      spawn(nprocs, [](int) {});
+      static_cast<void>(spawn(nprocs, [](int) {}));
       ADD_FAILURE() << nprocs;
     } catch (const DistributedError& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
@@ -299,7 +299,7 @@ TEST(WorkerSpawn, RefusesInAForkedChild) {
   const pid_t child = fork();
   if (child == 0) {
     try {
-      spawn(1, [](int) {});
+      static_cast<void>(spawn(1, [](int) {}));
     } catch (const DistributedError& error) {
       _exit(error.code() == ErrorCode::forked ? 42 : 1);
     }

@@ -71,7 +71,7 @@ struct RankExit {
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };
 
-struct SpawnResult {
+struct [[nodiscard("a rank may have failed: return its exit_code()")]] SpawnResult {
   std::vector<RankExit> ranks = {};
   // The rank that failed first; none: all went well.
   std::optional<GlobalRank> failed = {};
@@ -86,10 +86,11 @@ struct SpawnResult {
   MUSTER_API std::string message() const;
 };
 
-// Starts `nprocs` ranks and waits until all have ended; when one fails, stops the rest. The
-// function's result is the rank's exit code; an exception that leaves it is printed to standard
-// error, and the code is 1. Throws invalid_argument, system (no process can be started) or timeout,
-// and forked in a child of fork(). From any thread, one at a time.
+// Starts `nprocs` ranks and waits until all have ended; when one fails, stops the rest, and what it
+// returns says so, which is not to be dropped: nothing is thrown for that. What the function
+// returns is the rank's exit code; an exception that leaves it is printed to standard error, and
+// the code is 1. Throws invalid_argument, system (no process can be started) or timeout, and forked
+// in a child of fork(). From any thread, one at a time.
 MUSTER_API SpawnResult spawn(int nprocs, const std::function<int(int rank)>& function,
                              const SpawnOptions& options = {});
 
