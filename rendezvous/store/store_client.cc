@@ -191,9 +191,13 @@ Result<StoreClient> StoreClient::connect(const Options& options) {
   const Deadline deadline = store_deadline(options.connect_timeout);
   const std::string server = fmt::format("{}:{}", options.host, options.port);
   const auto nonce = static_cast<uint32_t>(::getpid());
+  const Deadline patience = store_deadline(options.patience);
+  bool is_patient = options.still_trying != nullptr && patience < deadline;
   Error last;
   for (Duration pause = kStoreFirstRetry;; pause = std::min(2 * pause, kStoreLastRetry)) {
-    const NetResult<int> fd = connect_blocking(options.host, options.port, deadline);
+    // A host that does not answer at all takes the whole time of a try.
+    const NetResult<int> fd =
+        connect_blocking(options.host, options.port, is_patient ? patience : deadline);
     if (fd) {
       StoreClient client(std::make_shared<Channel>(*fd, server), StoreKeys(), options.timeout);
       const Duration left = deadline - SteadyClock::now();
@@ -210,8 +214,12 @@ Result<StoreClient> StoreClient::connect(const Options& options) {
       if (fd.error().failure == NetFailure::exhausted)
         return fail(ExitCode::environment, last.message);
     }
+    if (is_patient && SteadyClock::now() + kStoreFirstRetry >= patience) {
+      is_patient = false;
+      options.still_trying(last.message);
+    }
     // The last try is shortly before the end, however long the pauses are by then.
-    const Duration left = deadline - SteadyClock::now();
+    const Duration left = (is_patient ? patience : deadline) - SteadyClock::now();
     if (left <= kStoreFirstRetry) break;
     const Duration rest = std::min<Duration>(pause, left - kStoreFirstRetry);
     ::poll(nullptr, 0, static_cast<int>(std::chrono::ceil<milliseconds>(rest).count()));

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,9 @@ class StoreClient {
     Duration connect_timeout = std::chrono::minutes{5};
     // For each operation, waits included unless they name their own.
     Duration timeout = std::chrono::minutes{5};
+    // Called once where it is not connected by then and goes on trying, with what failed last.
+    std::function<void(const std::string& why)> still_trying = {};
+    Duration patience = std::chrono::seconds{10};
   };
 
   // Connects and checks by VALIDATE and PING that a store is on the other end. Where this process

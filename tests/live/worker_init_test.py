@@ -220,6 +220,22 @@ class ExplicitTest(JoiningTest):
             self.assertRegex(self.error_of(rank),
                              r"^error timeout \[1,3\]: init_process_group: ranks 1 and 3 of 4 did not come within 1\.5 s: ")
 
+    def test_ranks_that_wait_say_for_whom_after_10_s(self):
+        method, nobody = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
+        file = f"file://{self.path('meeting')}"
+        options = ["--world-size", 3, "--timeout-ms", 12_000]
+        waiting = [Rank("--init-method", method, "--rank", r, *options) for r in (0, 2)]
+        lonely = Rank("--init-method", nobody, "--rank", 1, *options)
+        seeking = Rank("--init-method", file, "--rank", 1, *options)
+        said = [rank.process.communicate(timeout=LIMIT_S)[1] for rank in (*waiting, lonely, seeking)]
+        # One of the two that have met.
+        self.assertRegex(said[0] + said[1], r"^muster: rank [02] has waited 10 s for rank 1 of 3: see that it runs, with "
+                                            r"the same meeting point and WORLD_SIZE\n$")
+        self.assertRegex(said[2], rf"^muster: rank 1 has waited 10 s for rank 0 at {nobody[6:]}, which it does not reach "
+                                  r"\(.*refused.*\): see that it runs, .*\n$")
+        self.assertRegex(said[3], r"^muster: rank 1 has waited 10 s for rank 0 to come to the meeting file .*/meeting; "
+                                  r"see that it runs, .*\n$")
+
     def test_two_processes_with_one_rank_are_named(self):
         method = f"tcp://127.0.0.1:{free_port()}"
         options = ["--init-method", method, "--world-size", 3]

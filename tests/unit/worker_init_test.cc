@@ -11,11 +11,15 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -42,7 +46,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
 
@@ -510,6 +516,91 @@ TEST(WorkerMeeting, ATimeoutNamesRankZeroWhereItsStoreIsNotThere) {
   ASSERT_FALSE(met.has_value());
   EXPECT_EQ(met.error().ranks, std::vector<GlobalRank>{GlobalRank{0}});
   EXPECT_THAT(met.error().message, StartsWith("rank 0 did not come to the meeting file "));
+}
+
+// ---- what a rank says that waits for long
+
+// Collects what ranks say, and runs something at the first word.
+class Listener {
+ public:
+  explicit Listener(std::function<void()> at_first) : at_first_(std::move(at_first)) {}
+
+  MeetingOptions options(milliseconds patience = milliseconds(50)) {
+    return {.deadline = in(seconds(60)), .patience = patience, .say = [this](const auto& line) {
+              const std::lock_guard lock(mutex_);
+              lines_.push_back(line);
+              if (lines_.size() == 1) at_first_();
+            }};
+  }
+  const std::vector<std::string>& lines() const { return lines_; }
+
+ private:
+  const std::function<void()> at_first_;
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+TEST(WorkerMeetingNotice, OneRankOfTheNodeSaysOnceWhoHasNotCome) {
+  const MeetAtAddress at = loopback_meeting();
+  constexpr int kRanks = 5;
+  std::vector<std::future<Outcome<Met>>> pending(kRanks);
+  std::promise<void> said;
+  Listener listener([&] { said.set_value(); });
+  const auto come = [&](int rank) {
+    pending[static_cast<size_t>(rank)] =
+        std::async(std::launch::async, [self = rank_of(rank, kRanks, at), &listener] {
+          return meet(self, listener.options(milliseconds(300)));
+        });
+  };
+  for (int rank = 0; rank < kRanks - 1; ++rank)
+    come(rank);
+  said.get_future().wait();
+  come(kRanks - 1);
+  std::vector<Outcome<Met>> outcomes;
+  for (auto& each : pending)
+    outcomes.push_back(each.get());
+  expect_whole_world(outcomes);
+  EXPECT_THAT(listener.lines(), ElementsAre(MatchesRegex(
+                                    "muster: rank [0-3] has waited 300 ms for rank(s .*and)? 4 of "
+                                    "5: see that (it runs|they run), with the same meeting point "
+                                    "and WORLD_SIZE")));
+  retire_all(outcomes);
+}
+
+TEST(WorkerMeetingNotice, ARankThatDoesNotReachRankZeroSaysWhere) {
+  const MeetAtAddress at = loopback_meeting();
+  const TempTree folder;
+  const MeetAtFile file{folder.root().string() + "/meeting", false};
+  for (const MeetingPoint& point : {MeetingPoint(at), MeetingPoint(file)}) {
+    std::vector<Outcome<Met>> outcomes;
+    std::future<Outcome<Met>> zero;
+    Listener listener([&] {
+      zero = std::async(std::launch::async,
+                        [&] { return meet(rank_of(0, 2, point), {.deadline = in(seconds(60))}); });
+    });
+    Outcome<Met> one = meet(rank_of(1, 2, point), listener.options());
+    outcomes.push_back(zero.get());
+    outcomes.push_back(std::move(one));
+    expect_whole_world(outcomes);
+    const std::string whom =
+        std::holds_alternative<MeetAtFile>(point)
+            ? "rank 0 to come to the meeting file " + file.path
+            : fmt::format("rank 0 at 127.0.0.1:{}, which it does not reach", at.port);
+    EXPECT_THAT(listener.lines(),
+                ElementsAre(StartsWith("muster: rank 1 has waited 50 ms for " + whom)));
+    retire_all(outcomes);
+  }
+}
+
+TEST(WorkerMeetingNotice, OfManyThatALauncherHasStartedTheFirstOfEachNodeSpeak) {
+  Listener listener([] {});
+  MeetingOptions options = listener.options(milliseconds(10));
+  options.deadline = in(milliseconds(100));
+  Identity third = rank_of(2, 3, loopback_meeting());
+  third.local_rank = 2;
+  third.place_told.local_rank = true;
+  EXPECT_FALSE(meet(third, options).has_value());
+  EXPECT_THAT(listener.lines(), ElementsAre());
 }
 
 TEST(WorkerMeeting, AnAgentsStoreThatIsNotThereIsARendezvousFailure) {

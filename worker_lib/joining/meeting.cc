@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -37,15 +38,12 @@ constexpr auto kReconnect = seconds{10};
 
 // ---- finding the store
 
-Outcome<StoreClient> connect_to_host(const std::string& host, uint16_t port, Duration patience,
-                                     Duration timeout) {
+Outcome<StoreClient> connect_to_host(StoreClient::Options options) {
   // Some of the time that messages are to name is over already: a fraction of a millisecond.
-  const auto named = std::chrono::round<std::chrono::duration<int64_t, std::centi>>(patience);
-  Result<StoreClient> store =
-      StoreClient::connect({.host = host,
-                            .port = port,
-                            .connect_timeout = std::max<Duration>(named, milliseconds{1}),
-                            .timeout = timeout});
+  const auto named =
+      std::chrono::round<std::chrono::duration<int64_t, std::centi>>(options.connect_timeout);
+  options.connect_timeout = std::max<Duration>(named, milliseconds{1});
+  Result<StoreClient> store = StoreClient::connect(options);
   // This process has no descriptor left.
   if (!store && store.error().code == ExitCode::environment)
     return failed(ErrorCode::system, store.error().message);
@@ -89,11 +87,30 @@ Outcome<Met> host_meeting(const Identity& self, const MeetingOptions& options,
                            std::move(address));
 }
 
+// Says why a rank goes on trying to reach the store.
+std::function<void(const std::string& why)> impatience(const Identity& self,
+                                                       const MeetingOptions& options,
+                                                       const MeetAtAddress& at) {
+  if (!may_speak(self) || SteadyClock::now() >= end_of_patience(options)) return {};
+  return [&](const std::string& why) {
+    say_that_it_waits(
+        self, options,
+        fmt::format("{} at {}:{}, which it does not reach ({}): see that it runs, and that all "
+                    "ranks were given its host and port",
+                    at.agent_serves ? "the launcher's store" : "rank 0", at.host, at.port, why));
+  };
+}
+
 Outcome<Met> attend_meeting(const Identity& self, const MeetingOptions& options,
                             const MeetAtAddress& at, const std::string& address) {
   for (;;) {
     const Duration left = time_left(options.deadline);
-    Outcome<StoreClient> store = connect_to_host(at.host, at.port, left, left);
+    Outcome<StoreClient> store = connect_to_host({.host = at.host,
+                                                  .port = at.port,
+                                                  .connect_timeout = left,
+                                                  .timeout = left,
+                                                  .still_trying = impatience(self, options, at),
+                                                  .patience = time_left(end_of_patience(options))});
     const bool never_asked = !store && store.error().code == ErrorCode::system;
     if (!store && (at.agent_serves || never_asked)) return tl::unexpected(store.error());
     if (!store) {
@@ -148,7 +165,10 @@ Outcome<Reached> reach_recorded(const MeetingRecord& record, Deadline deadline) 
   for (const std::string& address : addresses) {
     const Duration left = time_left(deadline);
     Outcome<StoreClient> store =
-        connect_to_host(address, record.port, std::min<Duration>(left, kFileDial), left);
+        connect_to_host({.host = address,
+                         .port = record.port,
+                         .connect_timeout = std::min<Duration>(left, kFileDial),
+                         .timeout = left});
     if (!store && store.error().code == ErrorCode::system) return tl::unexpected(store.error());
     if (!store) continue;
     const std::string key(kHostNonceKey);
@@ -178,6 +198,7 @@ class FileAttendance {
         if (!met) return tl::unexpected(met.error());
         if (*met) return std::move(**met);
       }
+      say_once();
       if (SteadyClock::now() + pause >= options_.deadline) return too_late();
       poll(nullptr, 0, static_cast<int>(pause.count()));
       pause = std::min(2 * pause, kFileLookLast);
@@ -205,21 +226,36 @@ class FileAttendance {
     return tl::unexpected(met.error());
   }
 
+  // Where there is a record that does not lead to it.
+  std::string unreached_words() const {
+    if (!unreached_) return {};
+    return fmt::format(": its record names port {} of {} ({}), where it does not answer",
+                       unreached_->port, unreached_->host, fmt::join(unreached_->addresses, ", "));
+  }
+
+  void say_once() {
+    if (said_ || SteadyClock::now() < end_of_patience(options_)) return;
+    said_ = true;
+    if (!may_speak(self_) || end_of_patience(options_) >= options_.deadline) return;
+    say_that_it_waits(
+        self_, options_,
+        fmt::format("rank 0 to come to the meeting file {}{}; see that it runs, and that all ranks "
+                    "were given the same file on a file system that all see",
+                    at_.path, unreached_words()));
+  }
+
   Outcome<Met> too_late() const {
-    std::string text = fmt::format("rank 0 did not come to the meeting file {} {}", at_.path,
-                                   within_limit(options_.begun, options_.deadline));
-    if (unreached_) {
-      text +=
-          fmt::format(": its record names port {} of {} ({}), where it does not answer",
-                      unreached_->port, unreached_->host, fmt::join(unreached_->addresses, ", "));
-    }
-    return failed(ErrorCode::timeout, std::move(text), {GlobalRank{0}});
+    return failed(ErrorCode::timeout,
+                  fmt::format("rank 0 did not come to the meeting file {} {}{}", at_.path,
+                              within_limit(options_.begun, options_.deadline), unreached_words()),
+                  {GlobalRank{0}});
   }
 
   const Identity& self_;
   const MeetingOptions& options_;
   const MeetAtFile& at_;
   std::optional<MeetingRecord> unreached_;
+  bool said_ = false;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 //   G/came      (a counter) how many have; who makes it WORLD_SIZE gathers all records into
 //   G/everyone  one value, so that n ranks cost the store n answers and not n squared; "!" in front
 //               is why there will be none
+//   G/told/NODE the rank of that node that has said whom it waits for
 //   G/done      (a counter) how many need none of these any more; who makes it WORLD_SIZE takes
 //               them away, so that a program may join and leave for ever
 //
@@ -18,6 +19,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,6 +68,10 @@ struct MeetingOptions {
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
   // GLOO_SOCKET_IFNAME: whose address to give to the others; empty: that which reaches the store.
   std::string interface = {};
+  // A rank that has waited for so long says once whom it waits for, one line; by default on
+  // standard error. The time-out of half an hour is long for somebody who looks at a screen.
+  std::chrono::milliseconds patience = std::chrono::seconds{10};
+  std::function<void(const std::string& line)> say = {};
 };
 
 // Returns when all ranks have come. Fails with timeout and the ranks that did not; with environment

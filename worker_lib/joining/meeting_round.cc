@@ -53,6 +53,7 @@ MeetingRound::MeetingRound(const Identity& self, const MeetingOptions& options, 
       hosted_(std::move(hosted)) {}
 
 Outcome<Met> MeetingRound::run(const RankRecord& me) {
+  node_ = me.peer.node;
   if (Outcome<> entered = enter(me); !entered) return tl::unexpected(entered.error());
   if (auto set = store_.set(rank_key(self_.rank), me.encode()); !set)
     return store_failure(set.error());
@@ -148,8 +149,14 @@ Outcome<Met> MeetingRound::gather() {
 }
 
 Outcome<Met> MeetingRound::wait_for_everyone() {
-  const Duration left = time_left(options_.deadline);
-  if (auto there = store_.wait({"everyone"}, left); !there) {
+  const Deadline notice = end_of_patience(options_);
+  const bool is_patient = std::chrono::steady_clock::now() < notice && notice < options_.deadline;
+  auto there = store_.wait({"everyone"}, time_left(is_patient ? notice : options_.deadline));
+  if (!there && is_patient && store_.connected()) {
+    say_who_is_missing();
+    there = store_.wait({"everyone"}, time_left(options_.deadline));
+  }
+  if (!there) {
     if (!store_.connected()) return store_failure(there.error());
     return give_up();
   }
@@ -158,31 +165,56 @@ Outcome<Met> MeetingRound::wait_for_everyone() {
   return read_everyone(*said);
 }
 
-Outcome<Met> MeetingRound::give_up() {
+Outcome<std::vector<GlobalRank>> MeetingRound::find_missing(int& asked) {
   std::vector<GlobalRank> missing;
   const auto until = std::chrono::steady_clock::now() + kAskForMissing;
-  int asked = 0;
-  while (asked < self_.world_size && (asked == 0 || std::chrono::steady_clock::now() < until)) {
+  for (asked = 0; asked < self_.world_size; ++asked) {
+    if (asked > 0 && std::chrono::steady_clock::now() >= until) break;
     const Result<bool> is_there = store_.check({rank_key(asked)});
     if (!is_there) return store_failure(is_there.error());
     if (!*is_there) missing.push_back(GlobalRank{asked});
-    ++asked;
   }
-  // Who comes now must not think that we are still here.
-  store_.compare_set("state", fmt::format("open {}", self_.world_size), "over");
+  return missing;
+}
+
+// "ranks 1 and 2 of 4"
+std::string MeetingRound::missing_words(const std::vector<GlobalRank>& missing, int asked) const {
   const std::string rest =
       asked == self_.world_size ? "" : fmt::format(" and perhaps some from rank {} on", asked);
+  return fmt::format("{}{} of {}", missing.empty() ? "nobody else" : list_ranks(missing), rest,
+                     self_.world_size);
+}
+
+// One rank of each node says it: a thousand lines would say no more.
+void MeetingRound::say_who_is_missing() {
+  const std::string mine = std::to_string(self_.rank);
+  const Result<std::string> speaker = store_.compare_set("told/" + node_, "", mine);
+  if (!speaker || *speaker != mine) return;
+  int asked = 0;
+  const Outcome<std::vector<GlobalRank>> missing = find_missing(asked);
+  if (!missing || missing->empty()) return;
+  say_that_it_waits(
+      self_, options_,
+      fmt::format("{}: see that {}, with the same meeting point and WORLD_SIZE",
+                  missing_words(*missing, asked), missing->size() == 1 ? "it runs" : "they run"));
+}
+
+Outcome<Met> MeetingRound::give_up() {
+  int asked = 0;
+  Outcome<std::vector<GlobalRank>> missing = find_missing(asked);
+  if (!missing) return tl::unexpected(missing.error());
+  // Who comes now must not think that we are still here.
+  store_.compare_set("state", fmt::format("open {}", self_.world_size), "over");
   std::string text =
-      fmt::format("{}{} of {} did not come {}: see that they run, with the same meeting point",
-                  missing.empty() ? "nobody else" : list_ranks(missing), rest, self_.world_size,
-                  within_limit(options_.begun, options_.deadline));
+      fmt::format("{} did not come {}: see that they run, with the same meeting point",
+                  missing_words(*missing, asked), within_limit(options_.begun, options_.deadline));
   if (hosted_ && hosted_->was_exhausted())
     text += "; this process had no descriptor left to let others in: raise its limit (ulimit -n)";
   if (former_) {
     text += fmt::format(" ({} had come before: were two processes given that rank?)",
                         describe(former_->peer));
   }
-  return failed(ErrorCode::timeout, std::move(text), std::move(missing));
+  return failed(ErrorCode::timeout, std::move(text), std::move(*missing));
 }
 
 Outcome<Met> MeetingRound::read_everyone(const std::string& said) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/store/store_client.h"
 #include "worker_lib/failure.h"
@@ -40,6 +41,10 @@ class MeetingRound {
   void close_generation(const std::string& state, const std::string& why);
   Outcome<Met> gather();
   Outcome<Met> wait_for_everyone();
+  // As far as that could be asked: of the ranks below `asked`.
+  Outcome<std::vector<GlobalRank>> find_missing(int& asked);
+  std::string missing_words(const std::vector<GlobalRank>& missing, int asked) const;
+  void say_who_is_missing();
   Outcome<Met> give_up();
   Outcome<Met> read_everyone(const std::string& said);
 
@@ -52,6 +57,7 @@ class MeetingRound {
   StoreAccess access_;
   std::shared_ptr<HostStore> hosted_;
   int64_t generation_ = 0;
+  std::string node_;                  // As others know it.
   std::optional<RankRecord> former_;  // Who had this rank here before us.
 };
 

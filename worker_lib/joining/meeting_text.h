@@ -1,14 +1,19 @@
-// Small things that the steps of a meeting share: time and failures as they say them.
-// Pure, but for what time it is.
+// Small things that the steps of a meeting share: time and failures as they say them, and what a
+// rank that waits for others tells a person meanwhile. Pure, but for what time it is and for say().
 #pragma once
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <string>
+
+#include <fmt/format.h>
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 #include "worker_lib/failure.h"
+#include "worker_lib/joining/identity.h"
+#include "worker_lib/joining/meeting.h"
 #include "worker_lib/operation.h"
 #include "worker_lib/time_text.h"
 
@@ -23,6 +28,26 @@ inline std::string within_limit(std::chrono::steady_clock::time_point begun, Dea
   using Hundredths = std::chrono::duration<int64_t, std::centi>;
   const auto limit = std::chrono::round<Hundredths>(deadline - begun);
   return within(std::chrono::duration_cast<std::chrono::milliseconds>(limit));
+}
+
+// When a rank that still waits says so.
+inline Deadline end_of_patience(const MeetingOptions& options) {
+  return options.begun + options.patience;
+}
+
+// `whom`: "rank 0 at node7:29500", with what to check.
+inline void say_that_it_waits(const Identity& self, const MeetingOptions& options,
+                              const std::string& whom) {
+  const std::string line = fmt::format("muster: rank {} has waited {} for {}", self.rank,
+                                       time_text(options.patience), whom);
+  if (options.say) return options.say(line);
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+// Before there is a store in which the ranks of a node could agree on who says it: a thousand that
+// a launcher has started are not to say it all. The first of a node may be who does not come.
+inline bool may_speak(const Identity& self) {
+  return !self.place_told.local_rank || self.local_rank < 2;
 }
 
 inline tl::unexpected<Failure> store_failure(const Error& error) {

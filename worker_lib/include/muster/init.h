@@ -84,7 +84,8 @@ struct InitOptions {
   StopPolicy on_sigterm = StopPolicy::end_calls;
 };
 
-// Blocks until all ranks have joined. Throws invalid_argument when already initialised.
+// Blocks until all ranks have joined; after 10 s it says once on standard error (one rank of each
+// node does) which have not come. Throws invalid_argument when already initialised.
 MUSTER_API void init_process_group(const InitOptions& options = {});
 
 // Leaves in order: waits for this rank's own operations that are under way, as far as their other
