@@ -17,7 +17,7 @@ namespace muster {
 namespace {
 
 constexpr size_t kStderrLines = 30;
-constexpr size_t kOtherStderrLines = 10;  // Of a second worker.
+constexpr size_t kOtherStderrLines = 8;  // Of a second worker; the culprit has less room then.
 constexpr size_t kHeadlineCharacters = 400;
 
 const WorkerFailure& culprit_of(const JobReport& report) {
@@ -87,13 +87,14 @@ std::vector<std::string> recorded_lines(const WorkerFailure& culprit, const Caus
   return last_lines(error->callstack.empty() ? error->message : error->callstack, kStderrLines / 2);
 }
 
-void append_own_words(std::string& text, const WorkerFailure& culprit, const Cause& cause) {
-  std::vector<std::string> lines = last_lines(culprit.stderr_tail, kStderrLines);
+void append_own_words(std::string& text, const WorkerFailure& culprit, const Cause& cause,
+                      size_t lines_max) {
+  std::vector<std::string> lines = last_lines(culprit.stderr_tail, lines_max);
   const std::vector<std::string> recorded = recorded_lines(culprit, cause, lines);
   if (!recorded.empty()) {
     text += "From its error file:\n";
     append_quoted(text, recorded);
-    const size_t room = kStderrLines - recorded.size();
+    const size_t room = lines_max - recorded.size();
     if (lines.size() > room) {
       lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(room));
     }
@@ -117,8 +118,9 @@ void append_other(std::string& text, const WorkerFailure& other, const std::stri
   append_quoted(text, last_lines(other.stderr_tail, kOtherStderrLines));
 }
 
-void append_part_of_others(std::string& text, const JobReport& report) {
+std::string part_of_others(const JobReport& report) {
   const WorkerFailure& culprit = culprit_of(report);
+  std::string text;
   if (report.reason == Reason::first_victim) {
     text +=
         "It blames another rank or a lost connection, but no other rank failed by itself: the "
@@ -129,10 +131,13 @@ void append_part_of_others(std::string& text, const JobReport& report) {
     if (!culprit.stderr_tail.empty() && failure.sentence == report.cause.sentence) continue;
     append_other(text, failure, on_host(report, failure),
                  "In the same moment, as far as can be told:");
+    break;  // A screen has room for one.
   }
-  if (!report.witness) return;
-  const WorkerFailure& witness = report.failures[*report.witness];
-  append_other(text, witness, on_host(report, witness), "Its first victim:");
+  if (report.witness) {
+    const WorkerFailure& witness = report.failures[*report.witness];
+    append_other(text, witness, on_host(report, witness), "Its first victim:");
+  }
+  return text;
 }
 
 // The keys, their order and their spelling are torchrun's.
@@ -188,8 +193,11 @@ std::string render_failure(const JobReport& report, const RenderOptions& options
     text += coloured(options, "33", "What to do: " + clean_line(report.cause.remedy)) + "\n";
   }
   const std::string where = on_host(report, culprit);
-  if (!culprit.summary_only) append_own_words(text, culprit, report.cause);
-  append_part_of_others(text, report);
+  const std::string others = part_of_others(report);
+  const auto taken = static_cast<size_t>(std::ranges::count(others, '\n'));
+  const size_t room = kStderrLines - std::min(kStderrLines / 2, taken);
+  if (!culprit.summary_only) append_own_words(text, culprit, report.cause, room);
+  text += others;
   append_root_cause(text, culprit, report.cause, options);
   if (!culprit.summary_only) append_logs(text, culprit, where);
   text += others_text(report.failures, *report.culprit, report.stopped_elsewhere);

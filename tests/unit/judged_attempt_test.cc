@@ -2,6 +2,7 @@
 // words.
 #include "agent/report/judged_attempt.h"
 
+#include <algorithm>
 #include <csignal>
 #include <string>
 #include <vector>
@@ -132,6 +133,28 @@ TEST(JudgedAttempt, BothOfThoseWhoFailedAtOnceAreHeard) {
   EXPECT_NE(screen.find("1 other failed in the same moment: rank 1 exited with 4"),
             std::string::npos)
       << screen;
+}
+
+TEST(JudgedAttempt, OneScreenHasRoomForTheWordsOfOneWhoFailedAtOnce) {
+  NodeEvidence node;
+  for (int rank = 0; rank < 12; ++rank) {
+    std::string words;
+    for (int line = 0; line < 40; ++line)
+      words += "line " + std::to_string(line) + " of " + std::to_string(rank) + "\n";
+    WorkerRecord record = record_of(saying(sample_failure(rank, ExitStatus::exited(3)), words));
+    record.failure.error_file_content = recorded_error("boom", "a\nb", "1795215408");
+    record.failure.status = ExitStatus::exited(3 + rank);
+    record.order = rank;
+    const Testimony testimony = examine(record, std::nullopt, Instant{});
+    node.workers.push_back(
+        {testimony.signs, record.failure, classify(record.failure, {}, testimony.error)});
+  }
+  JobReport report = sample_job(JobEnd::failed);
+  apply_judged(report, judge_attempt({node}));
+  const std::string screen = render_end(report, {});
+  EXPECT_LE(std::ranges::count(screen, '\n'), 50) << screen;
+  EXPECT_NE(screen.find("line 39 of 1\n"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("11 others failed in the same moment"), std::string::npos) << screen;
 }
 
 TEST(JudgedAttempt, OneThatOnlyBlamesOthersSaysThatNothingElseFailed) {
