@@ -74,6 +74,11 @@ struct Comparison {
   Reason reason = Reason::died_first;
 };
 
+// A victim may leave without a word in the moment in which the culprit prints why.
+bool is_silent_exit(const WorkerSigns& worker) {
+  return !worker.raised && fatal_signal(worker) == 0;
+}
+
 // Rules b to d and f.
 Comparison compare(const WorkerSigns& a, const WorkerSigns& b) {
   const bool a_by_signal = fatal_signal(a) != 0;
@@ -82,7 +87,11 @@ Comparison compare(const WorkerSigns& a, const WorkerSigns& b) {
     return {Order::before, Reason::fatal_signal};
   if (b_by_signal && !a_by_signal && signal_is_first(b, a))
     return {Order::after, Reason::fatal_signal};
-  return {compare_times(a, b), a.raised || b.raised ? Reason::raised_first : Reason::died_first};
+  const Order order = compare_times(a, b);
+  if (!a.raised && !b.raised) return {order, Reason::died_first};
+  if (order == Order::same && is_silent_exit(b)) return {Order::before, Reason::raised_first};
+  if (order == Order::same && is_silent_exit(a)) return {Order::after, Reason::raised_first};
+  return {order, Reason::raised_first};
 }
 
 // One is named first in any case.

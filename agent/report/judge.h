@@ -12,8 +12,9 @@
 //      that can be its cause.
 //   b  A fatal signal that muster did not send comes before an exit code. SIGPIPE, and SIGABRT
 //      after words of blame, are a victim's.
-//   c  A recorded exception counts from when it was recorded. A worker that muster's stop ended has
-//      failed only if an exception of its own was recorded before that stop.
+//   c  A recorded exception counts from when it was recorded, and comes before a silent exit of the
+//      same moment. A worker that muster's stop ended has failed only if an exception of its own
+//      was recorded before that stop.
 //   d  The order of deaths decides last.
 //   e  Where all are victims, the rank that they name counts, else the one that left first with 0,
 //      else the node that was lost, else the first of them.

@@ -190,6 +190,16 @@ TEST(Judge, TheEarlierExceptionComesFirstWhoeverDiesFirst) {
   EXPECT_EQ(named({ended(0, kThree, 2), raising(ended(1, kOne, 90), 5)}), "0 raised_first");
 }
 
+TEST(Judge, AnExceptionComesBeforeASilentExitOfTheSameMoment) {
+  const std::vector<WorkerSigns> workers = {ended(0, kThree, 20), raising(stopped(1), 21),
+                                            ended(2, kThree, 21)};
+  EXPECT_EQ(named(workers), "1 raised_first");
+  EXPECT_EQ(judge(workers).parts,
+            (std::vector<Part>{Part::failed_later, Part::culprit, Part::failed_later}));
+  EXPECT_EQ(named({ended(0, ExitStatus::signaled(SIGABRT), 20), raising(stopped(1), 21)}),
+            "0 raised_first");
+}
+
 TEST(Judge, WholeSecondsOrderOnlyWhatIsSecondsApart) {
   WorkerSigns told = raising(ended(0, kOne, 20), 0);
   told.raised_error = std::chrono::seconds(1);
