@@ -18,6 +18,8 @@ constexpr int kLinesAfterMax = 20;
 constexpr Duration kLibraryRecent = std::chrono::seconds(10);
 // A program that printed something so long after its error went on.
 constexpr Duration kWentOn = std::chrono::milliseconds(100);
+// On busy cores we are so late to read what was printed.
+constexpr Duration kReadLate = std::chrono::milliseconds(10);
 // torch's error file tells whole seconds.
 constexpr Duration kWholeSecond = std::chrono::seconds(1);
 
@@ -92,6 +94,14 @@ class Examiner {
     signs().raised_error = error;
   }
 
+  // What waited in the pipe when the stop began, and was read only then, came before it.
+  void printed_at(std::optional<Instant> came) {
+    if (!came) return;
+    const bool waited = was_stopped() && *came >= stop_->at;
+    if (waited) return raised_at(stop_->at - std::chrono::nanoseconds(1), kReadLate);
+    raised_at(*came, Duration{0});
+  }
+
   // torch writes whole seconds into it; the time of its last change says more, if both agree and no
   // file server has another clock.
   void take_error_file() {
@@ -132,9 +142,7 @@ class Examiner {
     if (!found) return;
     const ErrorMessage& message = *found;
     const bool ended_it = message.uncaught || is_last_word(tail, message);
-    if (ended_it) {
-      if (const auto came = record_.printed.came_at(message.begin)) raised_at(*came, Duration{0});
-    }
+    if (ended_it) printed_at(record_.printed.came_at(message.begin));
     if (was_stopped() && !signs().raised) return;
     if (!testimony_.error.text.empty()) return;  // The error file says it.
     // Python ends with 1 after an uncaught exception, C++ with SIGABRT. With any other end, the

@@ -63,6 +63,8 @@ inline WorkerRecord record_of(const WorkerFailure& failure, int n = 0,
   record.printed.err_tail = failure.stderr_tail;
   record.printed.err_total = record.printed.err_total_before_stop = failure.stderr_tail.size();
   record.printed.last_output = *record.ended - std::chrono::milliseconds{5};
+  const bool after_stop = *record.printed.last_output >= sample_instant(failure.time);  // As below.
+  if (failure.stopped_by_muster && after_stop) record.printed.err_total_before_stop = 0;
   record.printed.err_times.add(record.printed.err_total, *record.printed.last_output);
   return record;
 }

@@ -203,6 +203,16 @@ TEST_F(Signs, AnExceptionAfterTheStopIsTheStops) {
   EXPECT_EQ(error().text, "");
 }
 
+TEST_F(Signs, AnExceptionThatWaitedInThePipeWhenTheStopBeganCameBeforeIt) {
+  stop_it();
+  print(kTraceback, 1'009'004);  // Read then, since we were late.
+  record_.printed.err_total_before_stop = record_.printed.err_total;
+  ASSERT_TRUE(signs().raised);
+  EXPECT_LT(*signs().raised, stop_->at);
+  EXPECT_EQ(signs().raised_error, milliseconds(10));
+  EXPECT_EQ(error().text, "ValueError: boom");
+}
+
 TEST_F(Signs, AnExceptionThatItsProgramLoggedAndOutlivedIsNone) {
   stop_it();
   print(kTraceback);
