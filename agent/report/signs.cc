@@ -193,7 +193,7 @@ class Examiner {
                                                 library.message.find(text) != std::string::npos);
     const Instant end = signs().raised.value_or(record_.ended.value_or(known));
     const bool recent = end - known < kLibraryRecent;
-    if (!is_the_error && !(recent && fails_group(library.code))) return;
+    if (!is_the_error && !(recent && (fails_group(library.code) || is_all_said(library)))) return;
     if (was_stopped() && known >= stop_->at) return;
     raised_at(known, Duration{0});
     if (testimony_.error.text.empty()) testimony_.error = {library.message, true, {}};
@@ -201,6 +201,12 @@ class Examiner {
     signs().blame.reset();
     if (std::ranges::find(library.origin, library.rank) == library.origin.end())
       signs().blame = Blame{library.origin};
+  }
+
+  // A program that catches an error and ends by it may print no more than its text.
+  bool is_all_said(const FailureRecord& library) const {
+    return testimony_.error.text.empty() && !library.message.empty() &&
+           record_.printed.err_tail.find(library.message) != std::string::npos;
   }
 
   // After one of these a group cannot be used any more; the others a program may well deal with.

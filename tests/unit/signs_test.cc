@@ -272,6 +272,16 @@ TEST_F(Signs, AFailureThatLeavesGroupsUsableCountsOnlyAsTheProgramsOwnLastWord) 
   EXPECT_EQ(signs().blame, Blame{{0}});
 }
 
+TEST_F(Signs, AFailureOfTheLibraryWhoseTextIsAllThatAProgramPrintedIsItsError) {
+  record_.library = library_failure({0}, 1'009'000, "system");
+  record_.library->message = "save_checkpoint of group world on rank 0: cannot create /x/model";
+  print("train: " + record_.library->message + "\n", 1'009'500);
+  EXPECT_EQ(signs().blame, Blame{{0}});
+  EXPECT_EQ(signs().raised, at(1'009'000));
+  record_.ended = at(1'500'000);
+  EXPECT_EQ(signs().blame, std::nullopt);
+}
+
 TEST_F(Signs, BeingToldToStopIsNoFailure) {
   record_.library = library_failure({}, 1'009'000, "stopped");
   EXPECT_EQ(signs().raised, std::nullopt);
