@@ -47,4 +47,15 @@ class ArrivalTimes {
   std::deque<Entry> entries_;
 };
 
+// The time to give to bytes that came while nobody could read, and that so many other streams
+// follow: epoll reports streams in the order in which they became readable, but not when. Their
+// times show that order, further apart than what counts as the same moment. Never before `since`,
+// when the last look was over.
+inline Instant time_after_standstill(Instant since, Instant now, size_t followers) {
+  constexpr Duration kApart = std::chrono::milliseconds(2);
+  const auto behind = static_cast<Duration::rep>(followers);
+  const Duration room = std::max(now - since, Duration{0}) / (behind + 1);
+  return now - std::min(kApart, room) * behind;
+}
+
 }  // namespace muster

@@ -75,7 +75,10 @@ void OutputLoop::run() {
     const Instant before = output_now();
     const int count = ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
                                    epoll_timeout(before, next_deadline()));
+    // With all signals blocked that is SIGSTOP and SIGCONT: see signal(7).
+    if (count < 0 && errno == EINTR && !stood_still_since_) stood_still_since_ = before;
     handle_events(static_cast<size_t>(std::max(count, 0)));
+    if (count > 0) stood_still_since_.reset();
     // A write may have taken long. A stream is quiet only if it had nothing when we looked.
     tick(count > 0 ? before : output_now());
     settle();
@@ -101,7 +104,9 @@ void OutputLoop::handle_events(size_t count) {
     if (token == kRequestsToken) {
       requested = true;
     } else {
-      read_once(token);
+      read_once(token, stood_still_since_
+                           ? time_after_standstill(*stood_still_since_, output_now(), count - 1 - i)
+                           : output_now());
     }
   }
   if (requested) refused_ += requests_.perform_all();
@@ -155,7 +160,7 @@ void OutputLoop::adopt(WorkerStream* stream) {
   watch(token, stream->fd());
 }
 
-void OutputLoop::read_once(uint64_t token) {
+void OutputLoop::read_once(uint64_t token, Instant now) {
   const auto it = streams_.find(token);
   if (it == streams_.end()) return;
   WorkerStream& stream = *it->second;
@@ -166,7 +171,7 @@ void OutputLoop::read_once(uint64_t token) {
   }
   const ssize_t n = stream.read(buffer_.get(), kReadMax);
   if (n == 0) return end_stream(token, stream);
-  if (n > 0) stream.take({buffer_.get(), static_cast<size_t>(n)}, output_now(), notices_);
+  if (n > 0) stream.take({buffer_.get(), static_cast<size_t>(n)}, now, notices_);
 }
 
 // What is there now, and no more: somebody who still writes cannot keep us here.

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -62,7 +63,7 @@ class OutputLoop {
   void say_notices();
   void watch(uint64_t token, int fd);
   void adopt(WorkerStream* stream);
-  void read_once(uint64_t token);
+  void read_once(uint64_t token, Instant now);
   void read_rest(WorkerStream& stream);
   void end_stream(uint64_t token, WorkerStream& stream);
   void resume_paused();
@@ -88,6 +89,7 @@ class OutputLoop {
   std::set<uint64_t> paused_;  // Not in epoll until the console wants them.
   uint64_t next_token_ = 1;    // 0 is the request queue.
   std::vector<epoll_event> events_;
+  std::optional<Instant> stood_still_since_;  // All of muster was stopped, and nothing read since.
   std::unique_ptr<char[]> buffer_;
   Notices notices_;
   bool file_failure_said_ = false;

@@ -38,5 +38,16 @@ TEST(ArrivalTimes, ForgetsTheOldestAndThenSaysTooLateATime) {
   EXPECT_EQ(times.at(6), at(70));
 }
 
+TEST(ArrivalTimes, AfterAStandstillShowTheOrderOfTheStreams) {
+  const auto last = [](size_t followers, int64_t now) {
+    return time_after_standstill(at(100), at(now), followers);
+  };
+  EXPECT_EQ(last(0, 500), at(500));
+  EXPECT_EQ(last(1, 500), at(498));
+  EXPECT_EQ(last(5, 500), at(490));
+  EXPECT_EQ(last(3, 104), at(101));  // Not before it began.
+  EXPECT_EQ(last(3, 90), at(90));
+}
+
 }  // namespace
 }  // namespace muster
