@@ -192,7 +192,8 @@ std::vector<LostNode> lost_nodes(const std::vector<membership::Testimony>& testi
     one.last_heard = node.last_heard;
     one.gone_by = node.gone_by;
   }
-  std::ranges::sort(lost, {}, [](const LostNode& one) { return std::pair(one.last_heard, one.node_rank); });
+  std::ranges::sort(lost, {},
+                    [](const LostNode& one) { return std::pair(one.last_heard, one.node_rank); });
   return lost;
 }
 

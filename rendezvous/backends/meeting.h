@@ -43,7 +43,7 @@ struct MeetingOptions {
   std::string token;                     // Empty: none.
   std::vector<std::string> store_allow;  // CIDRs; "any": no filter.
   membership::Join join;  // Who we are: everything but agent, proof, dialled, advertised, is_host.
-  membership::Judge judge;  // For the day we host; called on the meeting's thread.
+  membership::Judge judge;   // For the day we host; called on the meeting's thread.
   Duration reach_timeout{};  // Without a host for so long we give up; zero: the join time-out.
 };
 
