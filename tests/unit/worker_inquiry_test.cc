@@ -215,8 +215,17 @@ TEST(Inquiry, OneThatHasMetAFailureOfAnotherIsPassedOver) {
   // Long ago, or its own: that is no reason not to come.
   one.with(1, At().after("world", 6).blames({4}, 60s));
   EXPECT_THAT(one.blamed(), ElementsAre(1));
-  one.with(1, At().after("world", 6).blames({1, 4}));
+  one.with(1, At().after("world", 6).blames({1}));
   EXPECT_THAT(one.blamed(), ElementsAre(1));
+}
+
+// They have waited for each other, and it has found that out first.
+TEST(Inquiry, OneThatBlamesItselfWithOthersIsNotPassedOver) {
+  Case one({1});
+  one.with(1, At().after("world", 6).blames({1, 4})).with(4, At().after("world", 6));
+  EXPECT_THAT(one.blamed(), ElementsAre(1, 4));
+  one.with(1, At().after("world", 6).blames({0, 1}));
+  EXPECT_THAT(one.blamed(), ElementsAre(0, 1));
 }
 
 TEST(Inquiry, AllWhoKeepTheOthersAreNamed) {
@@ -258,6 +267,16 @@ TEST(Inquiry, OneThatOthersGaveUpBecauseOfBlamesItself) {
   EXPECT_THAT(
       one.told().message,
       HasSubstr("rank 0 (host, pid 100) has not called the call that has failed on rank 1"));
+}
+
+TEST(Inquiry, OneThatIsGoneHasEndedBecauseOfThoseWhoKeepTheOthers) {
+  Case one({1, 2, 3});
+  one.with(1, At().after("world", 6).blames({0})).with(2, NoAnswer::gone).with(3, NoAnswer::gone);
+  EXPECT_THAT(one.blamed(), ElementsAre(0));
+  one.with(1, NoAnswer::stopped);
+  EXPECT_THAT(one.blamed(), ElementsAre(1));
+  one.with(1, NoAnswer::gone);
+  EXPECT_THAT(one.blamed(), ElementsAre(1, 2, 3));
 }
 
 TEST(Inquiry, WhereAllAreInTheSameCallNobodyIsBlamedForAnother) {

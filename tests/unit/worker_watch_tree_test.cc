@@ -296,6 +296,15 @@ TEST(WatchTree, WhoEndsBecauseOfAnotherIsNotTheReason) {
   EXPECT_EQ(deaths[1].ranks, std::vector<GlobalRank>{{1}}) << "it may be something else by now";
 }
 
+TEST(WatchTree, OneOfSeveralThatAreToBlameEndsBecauseOfAllOfThem) {
+  WatchWorld world = started(blocks(2, 2));
+  world.abort(0, "world", {ErrorCode::timeout, "the ranks 0, 1 wait for each other", {{0}, {1}}});
+  world.kill(0);
+  world.settle();
+  EXPECT_EQ(world[1].heard.back().kind, Kind::died);
+  EXPECT_EQ(world[1].heard.back().failure.ranks, (std::vector<GlobalRank>{{0}, {1}}));
+}
+
 TEST(WatchTree, WhoIsInTheWorldEndsWithIt) {
   WatchWorld world = started(blocks(4, 2));
   world.abort(1, "world", {ErrorCode::mismatch, "rank 3 called barrier", {{3}}});

@@ -99,6 +99,7 @@ class Search {
       const auto kept = kept_.find(rank);
       if (kept != kept_.end()) findings_.kept.insert(*kept);
     }
+    forget_gone();
     if (findings_.keepers.empty() && findings_.to_ask.empty()) find_circle();
     return std::move(findings_);
   }
@@ -164,13 +165,15 @@ class Search {
     }
     if (!waits.empty()) return;
     for (const Trouble& one : place.troubles) {
-      const bool is_own =
-          one.origin.empty() || std::ranges::find(one.origin, rank) != one.origin.end();
+      const bool is_own = one.origin.empty() || one.origin == std::vector{rank};
       if (is_own || one.age > question_.limit + kTroubleBefore) continue;
       const std::string failed = fmt::format("the call that has failed on rank {}", rank);
       const bool blames_me = std::ranges::find(one.origin, me_) != one.origin.end();
       if (blames_me) findings_.keepers[me_] = elsewhere(own_words(), failed);
-      return follow(rank, {{.group_id = {}, .call = failed}, one.origin}, "a call that has failed");
+      follow(rank, {{.group_id = {}, .call = failed}, one.origin}, "a call that has failed");
+      // One of those that it blames is itself, as in a circle.
+      if (std::ranges::find(one.origin, rank) == one.origin.end()) return;
+      break;
     }
     if (what.from_anybody) return;
     InquiryFindings::Keeper keeper;
@@ -189,6 +192,14 @@ class Search {
     kept_.try_emplace(rank, words);
     for (const int next : wait.whom)
       reach(rank, next, wait.what);
+  }
+
+  // Who is gone has most likely ended because of a rank that keeps all others; where it died of
+  // itself there will be news.
+  void forget_gone() {
+    const auto is_gone = [](const auto& one) { return one.second.no_answer == NoAnswer::gone; };
+    if (std::ranges::all_of(findings_.keepers, is_gone)) return;
+    std::erase_if(findings_.keepers, is_gone);
   }
 
   bool leads_to(int from, int to) const {

@@ -274,15 +274,15 @@ void WatchTree::note_given_up(const Watch::News& news) {
     given_up_.push_back({now_, news});
 }
 
-// Why the rank may have ended: a group of its own that was given up because of others. The first
-// counts, since what follows it may follow from it.
+// Why the rank may have ended: a group of its own that was given up, and not because of it alone.
+// The first counts, since what follows it may follow from it.
 const Failure* WatchTree::reason_to_end(GlobalRank rank) const {
   for (const GivenUp& one : given_up_) {
     const std::vector<GlobalRank>& origin = one.news.failure.ranks;
     const std::string& id = one.news.group_id;
     const bool is_member = one.news.rank == rank || id == "world" ||
                            is_in_runs(id.substr(0, id.find('.')), rank.value);
-    const bool is_own = std::ranges::find(origin, rank) != origin.end();
+    const bool is_own = origin == std::vector{rank};
     if (is_member && !is_own && now_ - one.at < kAftermath) return &one.news.failure;
   }
   return nullptr;
