@@ -111,7 +111,8 @@ void FailureReports::joins(int rank) noexcept {
 bool FailureReports::may_write() const {
   if (path_.empty()) return false;
   if (joined_ != 0) return joined_ == ::getpid();
-  return made_by_ == ::getpid() && (has_written_ || ::access(path_.c_str(), F_OK) != 0);
+  return made_by_ == ::getpid() &&
+         (written_by_ == ::getpid() || ::access(path_.c_str(), F_OK) != 0);
 }
 
 bool FailureReports::is_echo(const Failure& failure, int64_t now) const {
@@ -142,7 +143,7 @@ void FailureReports::add(const Failure& failure, std::string_view operation) noe
     told_to_ = std::this_thread::get_id();
     if (may_write()) {
       replace_file(path_, encode_failure_record(record));
-      has_written_ = true;
+      written_by_ = ::getpid();
     }
     last_ = std::move(record);
   } catch (const std::exception&) {  // No memory: then there is no record.
@@ -157,7 +158,7 @@ void FailureReports::withdraw() noexcept {
   const std::lock_guard lock(mutex_);
   if (told_to_ != std::this_thread::get_id()) return;
   last_.reset();
-  if (has_written_) ::unlink(path_.c_str());
+  if (written_by_ == ::getpid()) ::unlink(path_.c_str());
 }
 
 std::optional<FailureRecord> FailureReports::last() const {

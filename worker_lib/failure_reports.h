@@ -65,7 +65,7 @@ class FailureReports {
   std::optional<FailureRecord> last_;
   int64_t told_ns_ = 0;      // When last_ was told first,
   std::thread::id told_to_;  // and to which thread.
-  bool has_written_ = false;
+  pid_t written_by_ = 0;
 };
 
 // The process's own: its path and rank are what the environment said when the library was loaded.
