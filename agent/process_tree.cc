@@ -4,10 +4,12 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 
 #include <dirent.h>
@@ -23,6 +25,8 @@
 
 namespace muster {
 namespace {
+
+namespace fs = std::filesystem;
 
 // The text of one of the small files of a process; empty if it cannot be read.
 std::string read_process_file(pid_t pid, const char* name) {
@@ -73,15 +77,13 @@ void reap_orphans(const std::vector<ProcessEntry>& tree, const std::set<pid_t>& 
   }
 }
 
-}  // namespace
-
-std::optional<bool> is_exiting(pid_t pid) {
+// Of one thread; `folder`: below /proc/PID, with its slash.
+bool is_ending(pid_t pid, const std::string& folder) {
   constexpr unsigned kExiting = 0x4;  // PF_EXITING in the kernel's include/linux/sched.h
-  const std::optional<ProcessEntry> process = read_process_stat(pid);
-  if (!process) return std::nullopt;
-  if ((process->flags & kExiting) != 0 || process->state == 'Z' || process->state == 'X')
+  const auto thread = parse_process_stat(read_process_file(pid, (folder + "stat").c_str()));
+  if (!thread || (thread->flags & kExiting) != 0 || thread->state == 'Z' || thread->state == 'X')
     return true;
-  const std::string status = read_process_file(pid, "status");
+  const std::string status = read_process_file(pid, (folder + "status").c_str());
   if (status_field(status, "\nCoreDumping:") == "1") return true;
   uint64_t pending = 0;
   for (const std::string_view key : {"\nSigPnd:", "\nShdPnd:"}) {
@@ -91,6 +93,21 @@ std::optional<bool> is_exiting(pid_t pid) {
     pending |= bits;
   }
   return (pending >> (SIGKILL - 1) & 1) != 0;
+}
+
+}  // namespace
+
+std::optional<bool> is_exiting(pid_t pid) {
+  const std::optional<ProcessEntry> process = read_process_stat(pid);
+  if (!process) return std::nullopt;
+  if (!is_ending(pid, "")) return false;
+  if (process->threads <= 1) return true;
+  // The main thread may have ended alone (pthread_exit): then others go on.
+  std::error_code gone;
+  for (const auto& thread : fs::directory_iterator(fmt::format("/proc/{}/task", pid), gone)) {
+    if (!is_ending(pid, "task/" + thread.path().filename().string() + "/")) return false;
+  }
+  return true;
 }
 
 std::optional<ProcessEntry> parse_process_stat(std::string_view line) {

@@ -1,8 +1,10 @@
 #include "agent/process_tree.h"
 
 #include <algorithm>
+#include <thread>
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -92,6 +94,22 @@ TEST(ProcessTree, KillsOrphansThatASubreaperAdoptsAndSparesTheExcepted) {
   EXPECT_EQ(kill(spared, 0), 0);
   EXPECT_TRUE(kill_descendants({}, std::chrono::seconds(30)).empty());
   EXPECT_EQ(kill(spared, 0), -1);
+}
+
+TEST(ProcessTree, AProcessWhoseMainThreadHasEndedAloneIsNotExiting) {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::thread([] { pause(); }).detach();
+    pthread_exit(nullptr);
+  }
+  while (look_at_entry(child)->state != 'Z')
+    std::this_thread::yield();
+  EXPECT_EQ(is_exiting(child), false);
+  kill(child, SIGKILL);
+  siginfo_t info{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(is_exiting(child), true);
+  waitpid(child, nullptr, 0);
 }
 
 TEST(ProcessTree, AStoppedProcessIsKilledToo) {
