@@ -4,8 +4,9 @@
 // (a container): then it is of no help. One thread at a time.
 //
 // The words are those of __oom_kill_process() in Linux, "Killed process 4711 (python3)
-// total-vm:..."; they stand in the log before the process has ended. /dev/kmsg does not block and
-// gives one record per read (Documentation/ABI/testing/dev-kmsg).
+// total-vm:...". They follow the SIGKILL at once, in practice long before the process is reaped;
+// another process that shares its memory is killed without them. /dev/kmsg does not block and gives
+// one record per read (Documentation/ABI/testing/dev-kmsg).
 #pragma once
 
 #include <optional>

@@ -157,6 +157,7 @@ OrderedJson stuck_json(const JobReport& report) {
     json["name"] = process.name;
     json["state"] = std::string(1, process.state);
     json["wchan"] = or_null(process.wchan);
+    json["uid"] = process.foreign_user ? OrderedJson(*process.foreign_user) : OrderedJson();
     processes.push_back(std::move(json));
   }
   return processes;

@@ -208,13 +208,13 @@ TEST(ResultJson, ClassifiesSetupErrors) {
 
 TEST(ResultJson, NamesStuckProcesses) {
   JobReport report = sample_job(JobEnd::unkillable);
-  report.stuck = {{77, 3, "python3", 'D', "nfs_wait"}, {78, -1, "dd", 'D', ""}};
+  report.stuck = {{77, 3, "python3", 'D', "nfs_wait"}, {78, -1, "dd", 'D', "", 0}};
   const auto json = parsed(report);
   EXPECT_EQ(json.at("class"), "stuck");
   EXPECT_EQ(json.at("summary"), "2 processes outlived SIGKILL");
   EXPECT_EQ(json.at("stuck").dump(),
-            R"([{"name":"python3","pid":77,"rank":3,"state":"D","wchan":"nfs_wait"},)"
-            R"({"name":"dd","pid":78,"rank":null,"state":"D","wchan":null}])");
+            R"([{"name":"python3","pid":77,"rank":3,"state":"D","uid":null,"wchan":"nfs_wait"},)"
+            R"({"name":"dd","pid":78,"rank":null,"state":"D","uid":0,"wchan":null}])");
 }
 
 TEST(ResultJson, OfAFailureThatNobodySawIsStillWritten) {
