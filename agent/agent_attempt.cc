@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/agent_loop.h"
+#include "agent/output/log_tree.h"
 #include "agent/placement/device_users.h"
 #include "agent/placement/proc_devices.h"
 #include "agent/report/failure_wire.h"
@@ -47,8 +48,7 @@ std::optional<LeftFile> read_left_file(const std::string& path, size_t bytes_max
     size += static_cast<size_t>(n);
   }
   file.content.resize(size);
-  file.written = WallTime(std::chrono::seconds(info.st_mtim.tv_sec) +
-                          std::chrono::nanoseconds(info.st_mtim.tv_nsec));
+  file.written = changed_at(info);
   return file;
 }
 

@@ -249,6 +249,7 @@ void JobRecord::timer_expired(pid_t pid, int local_rank, int signal, const std::
 
 void JobRecord::declared_failed(int local_rank, const std::string& why) {
   worker(local_rank).failure.declared = why;
+  worker(local_rank).declared = steady_now();
 }
 
 void JobRecord::attempt_drained(const AttemptRemains& remains) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/output/log_tree.h"
 #include "agent/output/output.h"
 #include "agent/output/worker_stream.h"
 
@@ -21,7 +22,7 @@ struct WorkerEnds {
   std::string out_log;
   std::string err_log;
   std::shared_ptr<TailBuffer> both;
-  std::optional<uint64_t> err_size_at_stop;  // Of a stderr that it writes itself.
+  std::optional<FileState> err_at_stop;  // Of a stderr that it writes itself.
 };
 
 struct OpenedAttempt {

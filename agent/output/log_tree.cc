@@ -224,11 +224,10 @@ std::string file_tail(const std::string& path, size_t bytes_max) {
   return tail;
 }
 
-uint64_t file_size(const std::string& path) {
+FileState file_state(const std::string& path) {
   struct stat status{};
-  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode)
-             ? static_cast<uint64_t>(status.st_size)
-             : 0;
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
+  return {static_cast<uint64_t>(status.st_size), changed_at(status)};
 }
 
 void remove_if_empty(const RunFolders& folders) {

@@ -2,11 +2,16 @@
 // lays them out. Plain file system calls, so output thread only.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 
+#include <sys/stat.h>
+
 #include "agent/launch_spec.h"
 #include "agent/output/output.h"
+#include "agent/wall_time.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/unique_fd.h"
 
@@ -41,8 +46,19 @@ std::optional<std::string> replace_file(const std::string& path, const std::stri
 // The last `bytes_max` bytes, or nothing if it cannot be read.
 std::string file_tail(const std::string& path, size_t bytes_max);
 
-// 0 if it is no file.
-uint64_t file_size(const std::string& path);
+// Its mtime.
+inline WallTime changed_at(const struct stat& file) {
+  return WallTime(std::chrono::seconds(file.st_mtim.tv_sec) +
+                  std::chrono::nanoseconds(file.st_mtim.tv_nsec));
+}
+
+struct FileState {
+  uint64_t size = 0;
+  std::optional<WallTime> changed;
+};
+
+// Empty if it is no file.
+FileState file_state(const std::string& path);
 
 // Removes a temporary log folder if there is no file in it, only folders.
 void remove_if_empty(const RunFolders& folders);

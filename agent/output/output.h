@@ -20,6 +20,7 @@
 
 #include "agent/launch_spec.h"
 #include "agent/output/arrival_times.h"
+#include "agent/wall_time.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/unique_fd.h"
 
@@ -67,10 +68,11 @@ struct WorkerPrinted {
   std::string err_tail;                // The last 64 KiB of its stderr, any bytes.
   uint64_t err_total = 0;              // Bytes that its stderr ever had,
   uint64_t err_total_before_stop = 0;  // and had at mark_stop(); all, where that was not called.
-  ArrivalTimes err_times;              // Empty for a worker that writes its log itself.
-  std::optional<Instant> last_output;  // On either stream.
-  std::string kept_out;                // Files with the last lines of streams that no log file has;
-  std::string kept_err;                // empty: not kept, or there are none.
+  ArrivalTimes err_times;  // Empty for a worker that writes its log itself: then this is the
+  std::optional<WallTime> err_written;  // log's last change, before mark_stop() if that was called.
+  std::optional<Instant> last_output;   // On either stream.
+  std::string kept_out;  // Files with the last lines of streams that no log file has;
+  std::string kept_err;  // empty: not kept, or there are none.
 
   // How much of err_tail came before the stop.
   size_t tail_before_stop() const {

@@ -320,8 +320,11 @@ WorkerPrinted OutputLoop::printed_by(const WorkerEnds& worker) const {
     printed.err_times = worker.err->tail_times();
   } else {
     printed.err_tail = file_tail(worker.err_log, kQuotedBytesMax);
-    printed.err_total = std::max<uint64_t>(file_size(worker.err_log), printed.err_tail.size());
-    printed.err_total_before_stop = worker.err_size_at_stop.value_or(printed.err_total);
+    const FileState now = file_state(worker.err_log);
+    printed.err_total = std::max<uint64_t>(now.size, printed.err_tail.size());
+    printed.err_total_before_stop =
+        worker.err_at_stop ? worker.err_at_stop->size : printed.err_total;
+    printed.err_written = worker.err_at_stop.value_or(now).changed;
   }
   for (const auto* stream : {worker.out.get(), worker.err.get()}) {
     if (stream == nullptr || !stream->last_output()) continue;
@@ -333,8 +336,8 @@ WorkerPrinted OutputLoop::printed_by(const WorkerEnds& worker) const {
 // The control thread has marked the streams that pass through us (Output::mark_stop).
 void OutputLoop::mark_files() {
   for (WorkerEnds& worker : workers_) {
-    if (!worker.err && !worker.err_log.empty() && !worker.err_size_at_stop)
-      worker.err_size_at_stop = file_size(worker.err_log);
+    if (!worker.err && !worker.err_log.empty() && !worker.err_at_stop)
+      worker.err_at_stop = file_state(worker.err_log);
   }
 }
 
@@ -347,7 +350,7 @@ std::vector<WorkerTail> OutputLoop::tails() const {
                                       std::pair{worker.err.get(), &worker.err_log}}) {
       if (stream != nullptr || log->empty()) continue;
       tail.text += file_tail(*log, kQuotedBytesMax);
-      tail.position += file_size(*log);
+      tail.position += file_state(*log).size;
     }
     tails.push_back(std::move(tail));
   }

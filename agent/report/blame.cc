@@ -302,11 +302,10 @@ std::optional<Blame> blame_of(std::string_view type, std::string_view words) {
     std::optional<Blame> blame = blame_of_worker_library(words);
     return blame ? std::optional(tidied(std::move(*blame))) : std::nullopt;
   }
-  if (is_pythons_connection_error(type, words) || is_bare_connection_error(type, words)) {
-    return Blame{};
-  }
+  if (is_pythons_connection_error(type, words)) return Blame{{}, /*any_connection=*/true};
+  if (is_bare_connection_error(type, words)) return Blame{};
   for (const Saying& saying : kSayings) {
-    if (says(saying, type, words)) return tidied({saying.ranks(words)});
+    if (says(saying, type, words)) return tidied({saying.ranks(words), false});
   }
   return {};
 }
@@ -314,6 +313,7 @@ std::optional<Blame> blame_of(std::string_view type, std::string_view words) {
 Blame merged(const Blame& one, const Blame& other) {
   Blame both = one;
   both.ranks.insert(both.ranks.end(), other.ranks.begin(), other.ranks.end());
+  both.any_connection = one.any_connection && other.any_connection;
   return tidied(std::move(both));
 }
 

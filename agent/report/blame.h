@@ -17,6 +17,8 @@ struct Blame {
   // Global ranks that the words name as having failed, gone or not come; ascending, may be empty.
   // Where a message counts the ranks of a subgroup (gloo's monitored barrier does), so does this.
   std::vector<int> ranks;
+  // The words are Python's own of a connection that was lost, which may have led to anybody.
+  bool any_connection = false;
 
   friend bool operator==(const Blame&, const Blame&) = default;
 };

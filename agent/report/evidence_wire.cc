@@ -43,8 +43,11 @@ void fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
   a.maybe("raised", m.raised, moment);
   wire::nanoseconds(a, "raised_error", m.raised_error, 0, kSpanMax);
   a.maybe("active_until", m.active_until, moment);
-  a.maybe("blame", m.blame,
-          [](auto& inner, auto& blame) { wire::numbers(inner, "ranks", blame.ranks, kBlamedMax); });
+  a.flag("presumed", m.presumed);
+  a.maybe("blame", m.blame, [](auto& inner, auto& blame) {
+    wire::numbers(inner, "ranks", blame.ranks, kBlamedMax);
+    inner.flag("any_connection", blame.any_connection);
+  });
 }
 
 Json evidence_json(const WorkerEvidence& worker, Instant since, size_t long_max) {

@@ -17,12 +17,11 @@
 #include "agent/exit_status.h"
 #include "agent/launch_spec.h"
 #include "agent/report/judge.h"
+#include "agent/wall_time.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 
 namespace muster {
-
-using WallTime = std::chrono::sys_time<std::chrono::nanoseconds>;
 
 // One worker that failed, or was stopped because another one had. Order in a list is order of
 // observation.

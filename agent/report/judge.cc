@@ -12,6 +12,10 @@ namespace muster {
 namespace {
 
 constexpr Duration kSameMoment = std::chrono::milliseconds(1);
+// A process that exits loses its connections before it is gone.
+constexpr Duration kLeaves = std::chrono::seconds(2);
+// Whoever exits without a word so long after another one's last words did so for another reason.
+constexpr Duration kSilentExitFollows = std::chrono::seconds(10);
 
 enum class Order : uint8_t { before, same, after };
 
@@ -40,6 +44,7 @@ Part part_of(const WorkerSigns& worker) {
   const bool failed = worker.status && !worker.by_stop;
   if (!failed && !worker.raised) return Part::bystander;
   if (worker.at_stop == WorkerSigns::AtStop::running && !worker.raised) return Part::crashed;
+  if (worker.presumed && worker.by_stop && worker.blame) return Part::bystander;
   return is_victim(worker) ? Part::victim : Part::failed_later;
 }
 
@@ -111,6 +116,7 @@ class Case {
   }
 
   AttemptVerdict decide() {
+    weigh_presumed();
     const std::vector<size_t> own = all_of(Part::failed_later);
     const std::vector<size_t> victims = all_of(Part::victim);
     const bool victims_decide = own.empty() || is_echo_only(own, victims);
@@ -123,7 +129,10 @@ class Case {
     } else if (is_explained_by_loss(workers_[first_of_victims(victims)])) {
       name_lost(0);
     } else if (!name_first_to_leave(victims)) {
-      name(first_of_victims(victims), Reason::first_victim);
+      const size_t first = first_of_victims(victims);
+      const std::optional<Blame>& blame = workers_[first].blame;
+      const bool blames_nobody = victims.size() == 1 && blame && blame->any_connection;
+      name(first, blames_nobody ? Reason::only_failure : Reason::first_victim);
     }
     return std::move(verdict_);
   }
@@ -135,6 +144,27 @@ class Case {
       if (verdict_.parts[i] == part) found.push_back(i);
     }
     return found;
+  }
+
+  // Rule c, of errors that a worker may have got over.
+  void weigh_presumed() {
+    bool has_own_error = false;
+    std::optional<Instant> first_silent;
+    for (const size_t index : all_of(Part::failed_later)) {
+      const WorkerSigns& worker = workers_[index];
+      if (worker.presumed) continue;
+      if (is_silent_exit(worker) && !worker.declared) {
+        first_silent = std::min(first_silent.value_or(worker.ended), worker.ended);
+      } else {
+        has_own_error = true;
+      }
+    }
+    for (const size_t index : all_of(Part::failed_later)) {
+      const WorkerSigns& worker = workers_[index];
+      if (!worker.presumed) continue;
+      if (has_own_error || (first_silent && *worker.raised + kSilentExitFollows < *first_silent))
+        verdict_.parts[index] = worker.by_stop ? Part::bystander : Part::crashed;
+    }
   }
 
   void name(size_t worker, Reason reason) {
@@ -186,21 +216,28 @@ class Case {
 
   // Rule e: the rank that most victims name, if it can be one that kept them waiting: it left, or
   // still ran when the stop came, or its node was lost. What a victim says of a victim is followed.
+  // Words may name ranks that there are not.
   bool name_the_named(const std::vector<size_t>& victims) {
     std::map<int, int> votes;
+    for (const WorkerSigns& worker : workers_)
+      votes[worker.rank] = 0;
+    for (const LostNode& node : lost_) {
+      for (const int rank : node.ranks)
+        votes[rank] = 0;
+    }
     for (const size_t victim : victims) {
       if (!workers_[victim].blame) continue;
       for (const int rank : workers_[victim].blame->ranks) {
-        if (rank != workers_[victim].rank) ++votes[rank];
+        const auto found = votes.find(rank);
+        if (found != votes.end() && rank != workers_[victim].rank) ++found->second;
       }
     }
-    while (!votes.empty()) {
-      const auto most =
-          std::ranges::max_element(votes, {}, [](const auto& one) { return one.second; });
-      if (name_rank(most->first)) return true;
-      votes.erase(most);
-    }
-    return false;
+    std::erase_if(votes, [](const auto& one) { return one.second == 0; });
+    std::vector<std::pair<int, int>> most_first(votes.begin(), votes.end());
+    std::ranges::sort(most_first, {},
+                      [](const auto& one) { return std::pair(-one.second, one.first); });
+    return std::ranges::any_of(most_first,
+                               [this](const auto& one) { return name_rank(one.first); });
   }
 
   bool name_rank(int rank) {
@@ -218,13 +255,19 @@ class Case {
     return true;
   }
 
+  // A connection of the program's own may have led to anybody.
   bool name_first_to_leave(const std::vector<size_t>& victims) {
+    const bool of_ranks = std::ranges::any_of(victims, [this](size_t victim) {
+      return workers_[victim].blame && !workers_[victim].blame->any_connection;
+    });
+    if (!of_ranks) return false;
     const WorkerSigns& first_victim = workers_[first_of_victims(victims)];
     std::optional<size_t> first;
     for (size_t i = 0; i < workers_.size(); ++i) {
       const WorkerSigns& worker = workers_[i];
       if (!worker.status || !worker.status->success() || worker.declared) continue;
-      if (worker.ended > began(first_victim) + doubt(worker, first_victim)) continue;
+      if (worker.at_stop == WorkerSigns::AtStop::running) continue;
+      if (worker.ended > began(first_victim) + kLeaves + doubt(worker, first_victim)) continue;
       if (!first ||
           stands_before(worker, workers_[*first], compare_times(worker, workers_[*first])))
         first = i;

@@ -14,10 +14,11 @@
 //      after words of blame, are a victim's.
 //   c  A recorded exception counts from when it was recorded, and comes before a silent exit of the
 //      same moment. A worker that muster's stop ended has failed only if an exception of its own
-//      was recorded before that stop.
+//      was recorded before that stop; and, where only its last words say so, only if nobody else
+//      has failed of an error of its own.
 //   d  The order of deaths decides last.
 //   e  Where all are victims, the rank that they name counts, else the one that left first with 0,
-//      else the node that was lost, else the first of them.
+//      up to 2 s after they lost it, else the node that was lost, else the first of them.
 //   f  What cannot be told apart, within a millisecond, is simultaneous.
 //
 // A failure that began only after muster's stop explains nothing: a worker may well crash of it.
@@ -55,7 +56,10 @@ struct WorkerSigns {
   int order = 0;    // Among the ends of its node, as the kernel reported them.
   // When its own error was recorded, where one was; for a worker that the stop ended, before it.
   std::optional<Instant> raised;
-  Duration raised_error{};              // How exact that is.
+  Duration raised_error{};  // How exact that is.
+  // `raised` is only what a worker printed last that still ran when the stop came. It may have got
+  // over that error, for all its words say.
+  bool presumed = false;
   std::optional<Instant> active_until;  // Its last output.
   Duration clock_error{};  // Of every instant above, where its node's clock is another.
 

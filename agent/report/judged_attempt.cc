@@ -101,7 +101,7 @@ JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
     judged.attempt = failure.attempt;
   }
   if (!judged.culprit) return judged;
-  if (judged.reason >= Reason::named) name_witness(judged);
+  if (judged.reason == Reason::named || judged.reason == Reason::left_early) name_witness(judged);
   if (judged.reason == Reason::named || judged.reason == Reason::left_early)
     tell_what_others_say(judged, all, verdict);
   return judged;

@@ -15,7 +15,15 @@ struct SameEnd {
   std::vector<int> ranks;
 };
 
+// It failed by itself, and its end is muster's all the same.
+bool failed_and_hung(const WorkerFailure& failure) {
+  return failure.stopped_by_muster &&
+         (failure.part == Part::victim || failure.part == Part::failed_later ||
+          failure.part == Part::simultaneous);
+}
+
 std::string end_in_words(const WorkerFailure& failure) {
+  if (failed_and_hung(failure) && !failure.sentence.empty()) return clean_line(failure.sentence);
   return failure.declared.empty() ? describe(failure.status) : clean_line(failure.declared);
 }
 
@@ -76,12 +84,14 @@ std::string others_text(const std::vector<WorkerFailure>& failures, size_t culpr
                         const std::vector<int>& elsewhere) {
   std::vector<const WorkerFailure*> at_once;
   std::vector<const WorkerFailure*> failed;
+  std::vector<const WorkerFailure*> hung;
   std::vector<const WorkerFailure*> crashed;
   std::vector<const WorkerFailure*> stopped;
   for (size_t i = 0; i < failures.size(); ++i) {
     if (i == culprit) continue;
     const WorkerFailure& other = failures[i];
-    auto& group = other.stopped_by_muster            ? stopped
+    auto& group = failed_and_hung(other)             ? hung
+                  : other.stopped_by_muster          ? stopped
                   : other.part == Part::simultaneous ? at_once
                   : other.part == Part::crashed      ? crashed
                                                      : failed;
@@ -89,6 +99,7 @@ std::string others_text(const std::vector<WorkerFailure>& failures, size_t culpr
   }
   return others_line(at_once, {"failed in the same moment", "failed in the same moment"}) +
          others_line(failed, {"failed afterwards", "failed afterwards"}) +
+         others_line(hung, {"failed as well", "failed as well"}) +
          others_line(crashed,
                      {"failed while muster stopped it", "failed while muster stopped them"}) +
          others_line(stopped, {"was stopped by muster", "were stopped by muster"}, elsewhere);

@@ -62,8 +62,9 @@ class Examiner {
     signs().at_stop = record_.at_stop;
     signs().order = record_.order;
     signs().active_until = record_.printed.last_output;
+    if (record_.declared) signs().ended = *record_.declared;
     if (!record_.ended) return;
-    signs().ended = *record_.ended;
+    signs().ended = record_.declared.value_or(*record_.ended);
     signs().status = failure_.status;
     signs().by_stop = stop_ && record_.at_stop < WorkerSigns::AtStop::exiting &&
                       *record_.ended >= stop_->at &&
@@ -94,9 +95,14 @@ class Examiner {
     signs().raised_error = error;
   }
 
-  // What waited in the pipe when the stop began, and was read only then, came before it.
-  void printed_at(std::optional<Instant> came) {
-    if (!came) return;
+  // What waited in the pipe when the stop began, and was read only then, came before it. Of a log
+  // that the worker writes itself only its last change is known.
+  void printed_at(size_t begin) {
+    const std::optional<Instant> came = record_.printed.came_at(begin);
+    if (!came) {
+      if (record_.printed.err_written) raised_at(steady(*record_.printed.err_written), kReadLate);
+      return;
+    }
     const bool waited = was_stopped() && *came >= stop_->at;
     if (waited) return raised_at(stop_->at - std::chrono::nanoseconds(1), kReadLate);
     raised_at(*came, Duration{0});
@@ -142,7 +148,9 @@ class Examiner {
     if (!found) return;
     const ErrorMessage& message = *found;
     const bool ended_it = message.uncaught || is_last_word(tail, message);
-    if (ended_it) printed_at(record_.printed.came_at(message.begin));
+    const bool known_before = signs().raised.has_value();
+    if (ended_it) printed_at(message.begin);
+    signs().presumed = was_stopped() && !known_before && !message.uncaught;
     if (was_stopped() && !signs().raised) return;
     if (!testimony_.error.text.empty()) return;  // The error file says it.
     // Python ends with 1 after an uncaught exception, C++ with SIGABRT. With any other end, the
@@ -196,6 +204,7 @@ class Examiner {
     if (!is_the_error && !(recent && (fails_group(library.code) || is_all_said(library)))) return;
     if (was_stopped() && known >= stop_->at) return;
     raised_at(known, Duration{0});
+    signs().presumed = false;
     if (testimony_.error.text.empty()) testimony_.error = {library.message, true, {}};
     if (library.origin.empty()) return;
     signs().blame.reset();

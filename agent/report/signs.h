@@ -28,7 +28,8 @@ struct WorkerRecord {
   HostEvidence machine;
   std::optional<Instant> started;
   std::optional<Instant> ended;
-  int order = 0;  // Of its end among those of this node.
+  std::optional<Instant> declared;  // When the agent itself called it failed.
+  int order = 0;                    // Of its end among those of this node.
   WorkerSigns::AtStop at_stop = WorkerSigns::AtStop::unknown;
 
   WorkerPrinted printed;

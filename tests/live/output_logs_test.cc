@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "tests/live/output_harness.h"
 
@@ -175,7 +176,7 @@ TEST_F(OutputLogs, TheLastLinesOfAFailedAttemptAreKept) {
   options_.log.dir.reset();
   OutputHarness harness(options_);
   harness.open(2);
-  harness.spawn(0, "seq 12000; echo error of 0 >&2; printf open >&2");
+  harness.spawn(0, "echo lost; yes | head -n 10000; echo error of 0 >&2; printf open >&2");
   harness.spawn(1, "echo of 1");
   harness.wait_all();
   const DrainReport report = harness.drain(true);
@@ -185,8 +186,8 @@ TEST_F(OutputLogs, TheLastLinesOfAFailedAttemptAreKept) {
   EXPECT_EQ(report.workers[1].kept_out, harness.attempt() + "/1/stdout_tail.log");
   EXPECT_EQ(report.workers[1].kept_err, "");  // It printed nothing there.
   std::string last;
-  for (int line = 2001; line <= 12000; ++line)
-    last += std::to_string(line) + "\n";
+  for (int line = 0; line < 10'000; ++line)
+    last += "y\n";
   EXPECT_EQ(file_content(report.workers[0].kept_out), last);
   EXPECT_EQ(file_content(report.workers[0].kept_err), "error of 0\nopen");
   EXPECT_EQ(file_content(report.workers[1].kept_out), "of 1\n");
@@ -220,6 +221,31 @@ TEST_F(OutputLogs, OnlyWhatNoLogFileHasIsKept) {
   harness.finish(false);
   EXPECT_EQ(files_below(harness.attempt()),
             (std::vector<std::string>{"0/stderr_tail.log", "0/stdout.log"}));
+}
+
+TEST_F(OutputLogs, WhenAWorkersOwnLogChangedLastBeforeTheStopIsKnown) {
+  options_.log.redirects.all = Streams::both;
+  OutputHarness harness(options_);
+  harness.open(1);
+  const std::string up = folder_.path() + "/up";
+  const std::string go = folder_.path() + "/go";
+  ASSERT_EQ(::mkfifo(up.c_str(), 0600), 0);
+  ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
+  const auto before = std::chrono::system_clock::now() - std::chrono::milliseconds(20);
+  harness.spawn(0, "echo first >&2; echo >" + up + "; read x <" + go + "; echo then >&2");
+  EXPECT_EQ(file_content(up), "\n");
+  harness.output().mark_stop();
+  std::promise<void> marked;
+  harness.output().tails([&](const std::vector<WorkerTail>&) { marked.set_value(); });
+  marked.get_future().get();
+  const auto at_stop = std::chrono::system_clock::now() + std::chrono::milliseconds(20);
+  std::ofstream(go) << "\n";
+  harness.wait_all();
+  const WorkerPrinted printed = harness.drain().workers.at(0);
+  EXPECT_EQ(printed.err_total_before_stop, 6U);
+  ASSERT_TRUE(printed.err_written);
+  EXPECT_GE(*printed.err_written, before);  // The clock of files moves in steps of 4 ms or more.
+  EXPECT_LE(*printed.err_written, at_stop);
 }
 
 TEST_F(OutputLogs, OfManyRestartsTheNewestAttemptsAreKept) {

@@ -226,7 +226,7 @@ TEST(Blame, OfACallStackIsThatOfItsRoot) {
       "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nBrokenPipeError: x\n\n"
       "The above exception was the direct cause of the following exception:\n\n"
       "Traceback (most recent call last):\n  File \"a.py\", line 2, in f\nKeyError: 'shard'\n";
-  EXPECT_EQ(blame_in(wrapped), Blame{});
+  EXPECT_EQ(blame_in(wrapped), (Blame{{}, true}));
 }
 
 TEST(Blame, ListsNoNumberThatIsNoRank) {

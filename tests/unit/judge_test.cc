@@ -49,6 +49,12 @@ WorkerSigns raising(WorkerSigns signs, int64_t ms) {
   return signs;
 }
 
+WorkerSigns presumed(WorkerSigns signs, int64_t ms) {
+  signs.raised = at(ms);
+  signs.presumed = true;
+  return signs;
+}
+
 WorkerSigns blaming(WorkerSigns signs, std::vector<int> ranks = {}) {
   signs.blame = Blame{std::move(ranks)};
   return signs;
@@ -128,6 +134,23 @@ TEST(Judge, AWorkerThatRaisedAndHangsIsFoundBehindItsVictims) {
   EXPECT_EQ(named({blaming(raising(ended(0, kOne, 60), 55)), raising(stopped(1), 10),
                    blaming(raising(ended(2, kOne, 61), 56))}),
             "1 only_failure");
+}
+
+// Many programs print a traceback that they caught (a module that is not there), and then nothing.
+TEST(Judge, AnErrorThatARunningRankMayHaveGotOverExplainsNoErrorOfAnother) {
+  const std::vector<WorkerSigns> workers = {presumed(stopped(0), 10),
+                                            raising(ended(1, kOne, 60), 55)};
+  EXPECT_EQ(named(workers), "1 only_failure");
+  EXPECT_EQ(part_of(workers, 0), Part::bystander);
+  EXPECT_EQ(named({presumed(stopped(0), 10), ended(1, kSegv, 60)}), "1 only_failure");
+  EXPECT_EQ(named({blaming(presumed(stopped(0), 10)), ended(1, kThree, 60)}), "1 only_failure");
+}
+
+TEST(Judge, AnErrorThatARunningRankMayHaveGotOverIsTheCauseWhereAllOthersAreVictims) {
+  EXPECT_EQ(named({blaming(raising(ended(0, kOne, 60), 55)), presumed(stopped(1), 10)}),
+            "1 only_failure");
+  EXPECT_EQ(named({ended(0, kOne, 60), presumed(stopped(1), 10)}), "1 raised_first");
+  EXPECT_EQ(named({ended(0, kOne, 60'000), presumed(stopped(1), 10)}), "0 only_failure");
 }
 
 TEST(Judge, AnAbortAfterWordsOfBlameIsAVictims) {
@@ -247,7 +270,21 @@ TEST(Judge, ARankThatLeftWith0BeforeItsVictimsFailedIsTheCulprit) {
   EXPECT_EQ(named({ended(0, kGood, 8), blaming(raising(ended(1, kOne, 90), 20)), stopped(2)}),
             "0 left_early");
   EXPECT_EQ(named({ended(0, kGood, 50), blaming(raising(ended(1, kOne, 90), 20)), stopped(2)}),
+            "0 left_early");  // It closed its connections while it ended.
+  EXPECT_EQ(named({ended(0, kGood, 5000), blaming(raising(ended(1, kOne, 90), 20)), stopped(2)}),
             "1 first_victim");
+}
+
+TEST(Judge, ARankThatLeftWith0HasNothingToDoWithJustAnyConnection) {
+  WorkerSigns refused = raising(ended(1, kOne, 90), 20);
+  refused.blame = Blame{{}, /*any_connection=*/true};  // By a database, perhaps.
+  EXPECT_EQ(named({ended(0, kGood, 8), refused, stopped(2)}), "1 only_failure");
+}
+
+TEST(Judge, WordsMayNameRanksThatThereAreNot) {
+  const WorkerSigns victim = blaming(ended(0, kOne, 90), {2, 4711, 5000});
+  EXPECT_EQ(named({victim, stopped(1), stopped(2)}), "2 named");
+  EXPECT_EQ(named({blaming(ended(0, kOne, 90), {4711}), stopped(1)}), "0 first_victim");
 }
 
 TEST(Judge, OfSeveralThatLeftTheFirstIsNamedUnlessVictimsSayMore) {

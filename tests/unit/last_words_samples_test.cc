@@ -44,7 +44,8 @@ const std::vector<Sample>& samples() {
                     entry.at("uncaught"),
                     {}};
       if (!entry.at("blame").is_null()) {
-        sample.blame = Blame{entry.at("blame").get<std::vector<int>>()};
+        sample.blame =
+            Blame{entry.at("blame").get<std::vector<int>>(), entry.value("any_connection", false)};
       }
       read.push_back(std::move(sample));
     }

@@ -164,7 +164,7 @@ TEST(ErrorMessages, AreAllOfThemWithTheirBytes) {
             (std::vector<ErrorMessage>{
                 {"OSError: no shard; trying again", 8, 8 + first.size(), false, {}},
                 {"ConnectionResetError: [Errno 104] Connection reset by peer", begin,
-                 begin + second.size(), true, Blame{}}}));
+                 begin + second.size(), true, Blame{{}, true}}}));
 }
 
 TEST(LastWords, OfTwoLanguagesAreTheLater) {

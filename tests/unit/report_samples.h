@@ -40,6 +40,7 @@ inline WorkerFailure sample_failure(int rank, ExitStatus status) {
 inline WorkerFailure sample_stopped(int rank, ExitStatus status = ExitStatus::signaled(SIGTERM)) {
   WorkerFailure failure = sample_failure(rank, status);
   failure.stopped_by_muster = true;
+  failure.part = Part::bystander;
   return failure;
 }
 

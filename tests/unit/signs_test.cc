@@ -196,6 +196,46 @@ TEST_F(Signs, AnExceptionBeforeTheStopIsTheOwnOfAWorkerThatHung) {
   EXPECT_EQ(error(), (OwnError{"ValueError: boom", true, seconds(4)}));
 }
 
+TEST_F(Signs, WhatOnlyTheLastWordsOfARunningWorkerSayIsPresumed) {
+  stop_it();
+  print(kTraceback);
+  EXPECT_TRUE(signs().presumed);
+  write_error_file("ValueError: boom", 1004, 1'004'900);
+  EXPECT_FALSE(signs().presumed);
+}
+
+TEST_F(Signs, WhatTorchsHookPrintedIsNotPresumed) {
+  stop_it();
+  print(kHookedTraceback);
+  EXPECT_EQ(signs().raised, at(1'005'000));
+  EXPECT_FALSE(signs().presumed);
+}
+
+TEST_F(Signs, TheLastWordsOfAWorkerThatEndedByItselfAreNotPresumed) {
+  print(kTraceback);
+  EXPECT_FALSE(signs().presumed);
+}
+
+TEST_F(Signs, WordsInALogThatTheWorkerWritesItselfAreAsOldAsItsLastChange) {
+  stop_it();
+  record_.printed.err_tail = kTraceback;
+  record_.printed.err_total = record_.printed.err_total_before_stop = kTraceback.size();
+  EXPECT_EQ(signs().raised, std::nullopt);
+  record_.printed.err_written = WallTime{milliseconds{1'005'000}};
+  EXPECT_EQ(signs().raised, at(1'005'000));
+  EXPECT_EQ(signs().raised_error, milliseconds(10));
+  EXPECT_EQ(error().text, "ValueError: boom");
+}
+
+TEST_F(Signs, AWorkerThatWasDeclaredFailedCountsFromThen) {
+  stop_it();
+  record_.failure.declared = "in uninterruptible sleep for 5.0 s";
+  record_.declared = at(1'008'900);
+  EXPECT_EQ(signs().ended, at(1'008'900));
+  record_.ended.reset();  // It outlived SIGKILL.
+  EXPECT_EQ(signs().ended, at(1'008'900));
+}
+
 TEST_F(Signs, AnExceptionAfterTheStopIsTheStops) {
   stop_it(ExitStatus::exited(1));
   print(kTraceback, 1'009'500);

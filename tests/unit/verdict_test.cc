@@ -377,6 +377,15 @@ TEST(OthersText, CountsThoseOfOtherNodes) {
             "1 other was stopped by muster: rank 3\n");
 }
 
+TEST(OthersText, SaysWhyThoseFailedThatHungAfterwards) {
+  WorkerFailure hung = sample_stopped(1);
+  hung.part = Part::victim;
+  hung.sentence = "raised ConnectionError and did not end; muster stopped it 4.0 s later";
+  EXPECT_EQ(others_text({sample_failure(9, ExitStatus::exited(3)), hung}, 0),
+            "1 other failed as well: rank 1 raised ConnectionError and did not end; muster stopped "
+            "it 4.0 s later\n");
+}
+
 TEST(OthersText, IsEmptyForALonelyCulprit) {
   EXPECT_EQ(others_text({sample_failure(0, ExitStatus::exited(3))}, 0), "");
 }
