@@ -41,6 +41,10 @@ void end_as_stopped(JobReport& report, const membership::End& end) {
   report.stopped_by =
       here ? std::string()
            : signal_name(report.stop_signal) + " on " + node_text(end.host_name, end.node_rank);
+  // What had failed before.
+  if (!end.verdict) return;
+  const Result<JudgedAttempt> told = decode_verdict(end.verdict->detail);
+  if (told && told->culprit) apply_judged(report, *told);
 }
 
 // Why the last attempt ended, where this node alone could not know it.

@@ -329,6 +329,7 @@ class Membership {
   void change_membership();
   void end_short_of_nodes();
   void end_of_failure();
+  void end_without_restart();
   void end_for_unfit(const Node& node, const membership::Failure& failure);
   void end(membership::EndWhy why, ExitCode code, std::string text);
   void end(membership::End verdict);

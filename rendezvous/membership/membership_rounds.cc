@@ -180,6 +180,7 @@ void Membership::conclude() {
   if (failure_->failure.final) return end_of_failure();
   if (departure_ && judgement_->by_departure) return change_membership();
   if (restarts_ >= job_->max_restarts) return end_of_failure();
+  if (tally_.stays < job_->nodes_min) return end_without_restart();
   ++restarts_;
   before_ = judgement_->verdict;
   before_->detail = judgement_->brief;
@@ -251,9 +252,15 @@ void Membership::end_of_failure() {
   last.exit_code = verdict.exit_code;
   last.node_rank = verdict.node_rank;
   last.host_name = verdict.host_name;
-  last.text = fmt::format("rank {} on {} (node rank {}) {}", verdict.rank,
-                          quiet_name(verdict.host_name), verdict.node_rank, verdict.sentence);
+  last.text = failure_text();
   end(std::move(last));
+}
+
+// The budget has room, and nodes went away after the failure. Whoever ended one by a signal wants
+// the job to stop; a loss changes nothing about why it failed.
+void Membership::end_without_restart() {
+  if (departure_ && departure_->signal > 0) return end_short_of_nodes();
+  end_of_failure();
 }
 
 // Nothing has run yet, so there is no rank to be named, only the node.
@@ -284,6 +291,7 @@ void Membership::end_short_of_nodes() {
       verdict.why = EndWhy::stopped;
       verdict.signal = departure_->signal;
       verdict.exit_code = std::min(128 + departure_->signal, 255);
+      if (judgement_) verdict.verdict = judgement_->verdict;
     }
   }
   if (tally_.stays < job_->nodes_min) {

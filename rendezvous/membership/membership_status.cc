@@ -245,10 +245,17 @@ std::string Membership::lost_text(const Node& node) const {
                      name_of(node), whole_seconds(node.silence_limit));
 }
 
+// As the judge has decided, if it has.
 std::string Membership::failure_text() const {
+  const auto text = [](int rank, const std::string& host, int node_rank, const std::string& what) {
+    return fmt::format("rank {} on {} (node rank {}) {}", rank, quiet_name(host), node_rank, what);
+  };
+  if (judgement_) {
+    const Verdict& verdict = judgement_->verdict;
+    return text(verdict.rank, verdict.host_name, verdict.node_rank, verdict.sentence);
+  }
   const Failure& failure = failure_->failure;
-  return fmt::format("rank {} on {} (node rank {}) {}", failure.rank,
-                     quiet_name(failure_->host_name), failure_->node_rank, failure.sentence);
+  return text(failure.rank, failure_->host_name, failure_->node_rank, failure.sentence);
 }
 
 void Membership::note(std::string text) {

@@ -536,6 +536,24 @@ TEST(ApplyEnd, OfAStopNamesTheNodeThatGotTheSignal) {
   EXPECT_EQ(exit_code_of(there, ExitCodePolicy::culprit), 143);
 }
 
+TEST(ApplyEnd, OfAStopTellsEveryNodeAlikeWhatHadFailedBefore) {
+  membership::End end = end_with(culprits_verdict());
+  end.why = membership::EndWhy::stopped;
+  end.exit_code = 143;
+  end.signal = SIGTERM;
+  JobReport victim = report_of("node-a", 0);
+  victim.failures = {sample_failure(0, ExitStatus::signaled(SIGABRT))};
+  victim.culprit = 0;
+  for (const JobReport& before : {victim, report_of("node-c", 2)}) {
+    const JobReport report = ended(before, end);
+    EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 143);
+    EXPECT_EQ(report.failures, culprits_verdict().failures);
+    EXPECT_EQ(report.culprit, culprits_verdict().culprit);
+  }
+  end.verdict->detail = "";  // A host that cannot tell more than a line.
+  EXPECT_EQ(ended(victim, end).failures, victim.failures);
+}
+
 TEST(ApplyEnd, OfALossOrATimeoutIsAnErrorWithItsText) {
   for (const membership::EndWhy why : {membership::EndWhy::lost, membership::EndWhy::timeout}) {
     membership::End end;

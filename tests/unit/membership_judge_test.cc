@@ -184,6 +184,40 @@ TEST_F(MembershipJudge, AFailureBeforeALossThatLeavesTooFewIsTheReasonOfTheEnd) 
   EXPECT_THAT(m.ready("a", 1), HasSubstr("a: End{failed, exit 139, node rank 0"));
 }
 
+TEST_F(MembershipJudge, NoRestartIsPaidForWhereTooFewAreLeftForIt) {
+  MembershipDriver m(2, 2, options());
+  m.job.max_restarts = 1;
+  m.run({"a", "b"});
+  m.fail("a", 1, failed(0));
+  m.disconnect("b");
+  m.live(milliseconds{250}, {"a"});
+  m.ready("a", 1);
+  const End end = m.end("a");
+  EXPECT_EQ(end.why, EndWhy::failed);
+  EXPECT_EQ(end.exit_code, 139);
+  EXPECT_EQ(end.text, "rank 0 on a (node rank 0) killed by SIGSEGV");
+  EXPECT_EQ(end.verdict, answer_.verdict);
+  EXPECT_EQ(end.restarts, 0);
+}
+
+TEST_F(MembershipJudge, ASignalAfterAFailureThatLeavesTooFewForARestartStopsTheJob) {
+  MembershipDriver m(2, 2, options());
+  m.job.max_restarts = 1;
+  m.run({"a", "b"});
+  m.fail("a", 1, failed(0));
+  m.leaving("b", 1, 15, true);
+  m.ready("a", 1);
+  const End end = m.end("a");
+  EXPECT_EQ(end.why, EndWhy::stopped);
+  EXPECT_EQ(end.signal, 15);
+  EXPECT_EQ(end.exit_code, 143);
+  EXPECT_EQ(end.host_name, "b");
+  EXPECT_EQ(end.text,
+            "b (node rank 1) leaves (SIGTERM); 1 node left, the job needs 2; before that, rank 0 "
+            "on a (node rank 0) killed by SIGSEGV");
+  EXPECT_EQ(end.restarts, 0);
+}
+
 TEST_F(MembershipJudge, ALossThatExplainsAFailureAndLeavesTooFewEndsTheJobWithTheLoss) {
   MembershipDriver m(2, 2, options());
   answer_.by_departure = true;
