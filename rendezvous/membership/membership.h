@@ -322,10 +322,11 @@ class Membership {
   void begin_stop(membership::StopWhy why, std::string text);
   void depart(const Node& node, membership::StopWhy why, std::string text);
   void conclude();
-  membership::Testimony testimony_of(const Node& node) const;
-  static void add_words(membership::Testimony& testimony, const Node& node);
-  void hear_last_of(const Node& node);
-  membership::Judgement judge_epoch() const;
+  membership::Testimony take_testimony(Node& node) const;
+  void give_testimony(std::map<membership::AgentId, membership::Testimony>& all, Node& node) const;
+  void forget_evidence();
+  void hear_last_of(Node& node);
+  membership::Judgement judge_epoch();
   void change_membership();
   void end_short_of_nodes();
   void end_of_failure();

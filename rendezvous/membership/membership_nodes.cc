@@ -308,10 +308,9 @@ void Membership::drop(Node& node, bool hang_up) {
 
 // One that came back while the epoch stopped, and is gone again, was lost when it was the first
 // time.
-void Membership::hear_last_of(const Node& node) {
-  const auto [gone, first] = gone_.emplace(node.join.agent, testimony_of(node));
-  gone->second.gone = true;
-  if (!first) add_words(gone->second, node);
+void Membership::hear_last_of(Node& node) {
+  give_testimony(gone_, node);
+  gone_.at(node.join.agent).gone = true;
 }
 
 void Membership::lose(Node& node) {

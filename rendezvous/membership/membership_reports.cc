@@ -14,6 +14,7 @@ using namespace membership;  // NOLINT: the words of the protocol
 
 void Membership::take_evidence(Node& node, const Report& report) {
   if (!node.member || !node.started || report.epoch != epoch_) return;
+  if (stage_ != Stage::running && stage_ != Stage::stopping) return;  // It is judged already.
   if (report.failure) node.failure = report.failure;
   if (report.evidence) node.evidence = report.evidence;
 }

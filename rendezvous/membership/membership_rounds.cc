@@ -20,6 +20,7 @@ void Membership::begin_forming(bool after_stop) {
   after_stop_ = after_stop;
   failure_.reset();
   departure_.reset();
+  forget_evidence();
   forming_since_ = now_;
   unfit_.clear();
   join_by_ = instant_after(now_, job_->join_timeout);
@@ -105,12 +106,10 @@ void Membership::seat(const std::vector<Node*>& chosen) {
   failure_.reset();
   departure_.reset();
   judgement_.reset();
-  gone_.clear();
+  forget_evidence();
   for (auto& [agent, node] : nodes_) {
     node.member = node.started = false;
     node.stop_order = 0;
-    node.failure.reset();
-    node.evidence.reset();
   }
   std::vector<Round> rounds = lay_out(claims);
   for (size_t i = 0; i < chosen.size(); ++i) {
@@ -187,14 +186,15 @@ void Membership::conclude() {
   begin_forming(true);
 }
 
-Testimony Membership::testimony_of(const Node& node) const {
+// What its workers left behind goes with it: with hundreds of nodes that is a lot.
+Testimony Membership::take_testimony(Node& node) const {
   Testimony testimony;
   testimony.host_name = node.join.host_name;
   testimony.node_rank = node.rank;
   testimony.base_rank = node.round.base_rank;
   testimony.workers = node.join.slots;
   testimony.failure = node.failure;
-  testimony.evidence = node.evidence;
+  testimony.evidence = std::exchange(node.evidence, std::nullopt);
   testimony.gone = node.left;
   testimony.last_heard = node.left_at.value_or(node.heard_at);
   testimony.gone_by = node.left_at.value_or(node.detached.value_or(now_));
@@ -202,17 +202,27 @@ Testimony Membership::testimony_of(const Node& node) const {
 }
 
 // The loss of a node that came back counts, and so does what it has to tell.
-void Membership::add_words(Testimony& testimony, const Node& node) {
-  if (node.failure) testimony.failure = node.failure;
-  if (node.evidence) testimony.evidence = node.evidence;
+void Membership::give_testimony(std::map<AgentId, Testimony>& all, Node& node) const {
+  Testimony told = take_testimony(node);
+  const auto [known, first] = all.try_emplace(node.join.agent, std::move(told));
+  if (first) return;
+  if (told.failure) known->second.failure = std::move(told.failure);
+  if (told.evidence) known->second.evidence = std::move(told.evidence);
 }
 
-Judgement Membership::judge_epoch() const {
-  std::map<AgentId, Testimony> all = gone_;
-  for (const auto& [agent, node] : nodes_) {
-    if (!node.member) continue;
-    const auto [told, first] = all.emplace(agent, testimony_of(node));
-    if (!first) add_words(told->second, node);
+void Membership::forget_evidence() {
+  gone_.clear();
+  for (auto& [agent, node] : nodes_) {
+    node.failure.reset();
+    node.evidence.reset();
+  }
+}
+
+// Once for an epoch.
+Judgement Membership::judge_epoch() {
+  std::map<AgentId, Testimony> all = std::exchange(gone_, {});
+  for (auto& [agent, node] : nodes_) {
+    if (node.member) give_testimony(all, node);
   }
   std::vector<Testimony> testimonies;
   for (auto& [agent, testimony] : all)
@@ -321,6 +331,7 @@ void Membership::end(End verdict) {
   if (verdict.why == EndWhy::success && store_ > 0)
     close_store_at_ = instant_after(now_, options_.store_linger);
   end_ = std::move(verdict);
+  forget_evidence();
   for (auto& [agent, node] : nodes_)
     order(node, End());
 }

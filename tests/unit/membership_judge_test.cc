@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include "tests/unit/membership_harness.h"
 
@@ -129,6 +130,40 @@ TEST_F(MembershipJudge, EvidenceOfAnotherEpochIsNotHeard) {
   m.ready("b", 2);
   m.ready("a", 2);
   EXPECT_EQ(heard(), (std::vector<std::string>{"a 0 ranks 0+1 failed 0", "b 1 ranks 1+1"}));
+}
+
+// glibc's count. Under a sanitizer it is always 0.
+size_t bytes_in_use() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+TEST_F(MembershipJudge, EvidenceIsKeptOnceAndUntilItIsJudged) {
+  if (bytes_in_use() == 0) GTEST_SKIP() << "this allocator does not say what is in use";
+  constexpr size_t kEach = size_t{4} << 20;
+  size_t while_judging = 0;
+  Membership::Options counting = options();
+  counting.judge = [&](const std::vector<Testimony>& testimonies) {
+    EXPECT_EQ(testimonies.size(), 8u);
+    for (const Testimony& node : testimonies)
+      EXPECT_TRUE(node.evidence && node.evidence->detail.size() == kEach) << node.host_name;
+    while_judging = bytes_in_use();
+    return answer_;
+  };
+  const std::vector<std::string> names = {"a", "b", "c", "d", "e", "f", "g", "h"};
+  MembershipDriver m(1, 8, counting);
+  m.job.max_restarts = 1;
+  m.run(names);
+  m.fail("a", 1, failed(0));
+  const size_t before = bytes_in_use();
+  for (const std::string& name : names)
+    m.ready_with(name, 1, std::string(kEach, 'x'));
+  // The driver has all that was said as well, and the newest report three times.
+  const size_t said = names.size() * kEach;
+  EXPECT_LT(while_judging, before + 2 * said + 4 * kEach);
+  EXPECT_LT(bytes_in_use(), before + said + kEach);
+  m.again("a");  // A heartbeat from before it has heard of the new round.
+  EXPECT_LT(bytes_in_use(), before + said + kEach);
 }
 
 // ---- Losses.
