@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <csignal>
 #include <limits>
+#include <numeric>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -50,16 +52,24 @@ void fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
   });
 }
 
-Json evidence_json(const WorkerEvidence& worker, Instant since, size_t long_max) {
-  constexpr size_t kTextMax = 400;
+// What the judge needs.
+Json signs_json(const WorkerEvidence& worker, Instant since) {
   Json json;
-  wire::JsonWriter signs(kTextMax);
+  wire::JsonWriter signs(0);
   fields(signs, worker.signs, since);
   json["signs"] = signs.take();
   json["ended"] = worker.signs.status.has_value();
+  json["code"] = worker.failure.status.signed_code();
+  json["attempt"] = worker.failure.attempt;
+  return json;
+}
+
+// With what is said of everybody who failed.
+Json facts_json(const WorkerEvidence& worker, Instant since) {
+  constexpr size_t kTextMax = 400;
+  Json json = signs_json(worker, since);
   json["worker"] = wire::worker_json(worker.failure, kTextMax);
   json["cause"] = wire::cause_json(worker.cause, kTextMax);
-  if (long_max > 0) json["words"] = wire::words_json(worker.failure, long_max, 1024);
   return json;
 }
 
@@ -68,8 +78,79 @@ bool is_bystander(const WorkerEvidence& worker) {
   return !signs.declared && !signs.raised && (!signs.status || signs.by_stop);
 }
 
-// Who fits: all that failed, with words as long as there is room; then those that muster stopped.
-Json node_json(const NodeEvidence& node, Instant since, size_t long_max) {
+// The likely culprits first, as far as their own node can tell.
+std::vector<size_t> by_likelihood(const std::vector<WorkerEvidence>& workers) {
+  std::vector<WorkerSigns> signs;
+  for (const WorkerEvidence& worker : workers)
+    signs.push_back(worker.signs);
+  const AttemptVerdict verdict = judge(signs);
+  std::vector<size_t> order(workers.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, [&](size_t i) {
+    const Part part = verdict.parts[i];
+    const Instant began = signs[i].raised.value_or(signs[i].ended);
+    const bool bystander = part == Part::bystander;
+    return std::tuple(bystander, bystander && signs[i].by_stop, part, began, signs[i].order, i);
+  });
+  return order;
+}
+
+// Workers in their own order, each with as much as was found to fit.
+class FittedWorkers {
+ public:
+  FittedWorkers(size_t count, size_t room) : workers_(count), bytes_(count), room_(room) {}
+
+  void add_room(size_t bytes) { room_ += bytes; }
+
+  bool put(size_t worker, Json json) {
+    const size_t bytes = wire::dump(json).size() + 1;
+    if (bytes > room_ + bytes_[worker]) return false;
+    room_ = room_ + bytes_[worker] - bytes;
+    bytes_[worker] = bytes;
+    workers_[worker] = std::move(json);
+    return true;
+  }
+
+  Json take() {
+    Json all = Json::array();
+    for (Json& worker : workers_) {
+      if (!worker.is_null()) all.push_back(std::move(worker));
+    }
+    return all;
+  }
+
+ private:
+  std::vector<Json> workers_;
+  std::vector<size_t> bytes_;
+  size_t room_;
+};
+
+// The signs of all, then the facts, then the words of those that muster did not stop: a likely
+// culprit's in full before the next one gets a word. With hundreds of workers an eighth of the room
+// is still left for facts, and another for words.
+Json workers_json(const std::vector<WorkerEvidence>& workers, Instant since, size_t room) {
+  const size_t eighth = room / 8;
+  const std::vector<size_t> order = by_likelihood(workers);
+  FittedWorkers fitted(workers.size(), room - 2 * eighth);
+  std::vector<size_t> told;
+  for (const size_t i : order) {
+    if (fitted.put(i, signs_json(workers[i], since))) told.push_back(i);
+  }
+  fitted.add_room(eighth);
+  std::erase_if(told, [&](size_t i) { return !fitted.put(i, facts_json(workers[i], since)); });
+  fitted.add_room(eighth);
+  for (const size_t i : told) {
+    if (is_bystander(workers[i])) continue;
+    Json json = facts_json(workers[i], since);
+    for (size_t long_max = wire::kLongTextBytes; long_max >= 128; long_max /= 2) {
+      json["words"] = wire::words_json(workers[i].failure, long_max, 1024);
+      if (fitted.put(i, json)) break;
+    }
+  }
+  return fitted.take();
+}
+
+Json node_json(const NodeEvidence& node, Instant since) {
   Json json;
   json["version"] = kEvidenceVersion;
   json["host"] = wire::fitting_text(node.host, membership::kNameBytesMax);
@@ -80,18 +161,22 @@ Json node_json(const NodeEvidence& node, Instant since, size_t long_max) {
     json["error"]["message"] = wire::fitting_text(node.error->message, membership::kTextBytesMax);
   }
   json["workers"] = Json::array();
-  size_t room = membership::kDetailBytesMax - 2 * membership::kTextBytesMax;
-  for (const bool bystanders : {false, true}) {
-    for (const WorkerEvidence& worker : node.workers) {
-      if (is_bystander(worker) != bystanders) continue;
-      Json one = evidence_json(worker, since, bystanders ? 0 : long_max);
-      const size_t bytes = wire::dump(one).size() + 1;
-      if (bytes > room) continue;
-      room -= bytes;
-      json["workers"].push_back(std::move(one));
-    }
-  }
+  const size_t head = wire::dump(json).size();
+  json["workers"] = workers_json(node.workers, since, membership::kDetailBytesMax - head);
   return json;
+}
+
+// Of which nothing but the signs is known.
+void tell_in_short(WorkerEvidence& worker, std::string sentence) {
+  const ExitStatus& status = worker.failure.status;
+  const bool killed = status.kind == ExitStatus::Kind::signaled;
+  worker.failure.summary_only = true;
+  worker.cause.kind = killed ? FailureClass::signal : FailureClass::user;
+  worker.cause.sentence = sentence.empty() ? describe(status) : std::move(sentence);
+}
+
+ExitStatus status_of(int signed_code) {
+  return signed_code >= 0 ? ExitStatus::exited(signed_code) : ExitStatus::signaled(-signed_code);
 }
 
 WorkerEvidence read_worker_evidence(const Json& json, Instant since, std::string& wrong) {
@@ -101,8 +186,18 @@ WorkerEvidence read_worker_evidence(const Json& json, Instant since, std::string
   fields(signs, worker.signs, since);
   bool ended = false;
   reader.flag("ended", ended);
-  worker.failure = wire::read_worker(reader.at("worker"), wrong);
-  worker.cause = wire::read_cause(reader.at("cause"), wrong);
+  if (reader.has("worker")) {
+    worker.failure = wire::read_worker(reader.at("worker"), wrong);
+    worker.cause = wire::read_cause(reader.at("cause"), wrong);
+  } else {
+    int code = 0;
+    reader.number("code", code, -SIGRTMAX, 255);
+    reader.number("attempt", worker.failure.attempt, 0, wire::kCountMax);
+    worker.failure.status = status_of(code);
+    worker.failure.rank = worker.signs.rank;
+    worker.failure.node_rank = worker.signs.node_rank;
+    tell_in_short(worker, "");
+  }
   if (reader.has("words")) wire::read_words(reader.at("words"), worker.failure, wrong);
   if (ended) worker.signs.status = worker.failure.status;
   return worker;
@@ -146,10 +241,7 @@ WorkerEvidence evidence_in_short(const membership::Failure& failure,
   told.host = node.host_name;
   told.node_rank = node.node_rank;
   told.status = status_in_short(failure.exit_code, failure.sentence);
-  told.summary_only = true;
-  const bool killed = told.status.kind == ExitStatus::Kind::signaled;
-  worker.cause.kind = killed ? FailureClass::signal : FailureClass::user;
-  worker.cause.sentence = failure.sentence.empty() ? describe(told.status) : failure.sentence;
+  tell_in_short(worker, failure.sentence);
   WorkerSigns& signs = worker.signs;
   signs.rank = failure.rank;
   signs.node_rank = node.node_rank;
@@ -177,6 +269,7 @@ NodeEvidence evidence_of(const membership::Testimony& testimony) {
   for (WorkerEvidence& worker : node.workers) {
     worker.signs.node_rank = worker.failure.node_rank = testimony.node_rank;
     worker.failure.host = testimony.host_name;
+    worker.failure.local_rank = worker.signs.rank - testimony.base_rank;
   }
   if (!testimony.failure || node.error) return node;
   if (node.workers.empty())
@@ -221,11 +314,7 @@ membership::Verdict first_reported(const std::vector<membership::Testimony>& tes
 }  // namespace
 
 std::string encode_evidence(const NodeEvidence& node, Instant since) {
-  for (size_t long_max = wire::kLongTextBytes; long_max >= 128; long_max /= 2) {
-    std::string bytes = wire::dump(node_json(node, since, long_max));
-    if (bytes.size() <= membership::kDetailBytesMax) return bytes;
-  }
-  return wire::dump(node_json(node, since, 0));
+  return wire::dump(node_json(node, since));
 }
 
 std::string evidence_file(const NodeEvidence& node, Instant since) {

@@ -22,10 +22,12 @@ namespace muster {
 
 inline constexpr size_t kVerdictBytesMax = 65536;
 
-// Shortens what is long: stderr to the last 30 lines and 16 KiB, the error file to 16 KiB (its
-// shape is kept), less for those who are not the culprit, all of it further if it would not fit.
-// Workers that muster stopped are left out where there are thousands. `since`: the instant that
-// times are told from.
+// The signs of every worker come first, since the judge needs those of all; there is room for those
+// of some 600, and whoever muster stopped is the first to be left out. Then come the facts (pid,
+// device, cause) and the words (the last 30 lines of stderr and the error file, each of 16 KiB at
+// most, its shape kept), as long as there is room: the likely culprits' first, and none of those
+// that muster stopped. A worker of which only the signs are told is `summary_only`. `since`: the
+// instant that times are told from.
 std::string encode_evidence(const NodeEvidence& node, Instant since);
 
 // Fails on what encode_evidence could not have written. Instants become those after `since`, in the

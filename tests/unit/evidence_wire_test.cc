@@ -102,6 +102,10 @@ JudgedAttempt decoded(const membership::Judgement& judgement) {
   return {};
 }
 
+bool told_in_full(const WorkerEvidence& worker) {
+  return !worker.signs.by_stop && !worker.failure.stderr_tail.empty();
+}
+
 // ---- the round trip
 
 TEST(EvidenceWire, ComesBackInTheClockOfItsReader) {
@@ -140,9 +144,72 @@ TEST(EvidenceWire, FitsWithWhoFailedFirst) {
   EXPECT_LE(bytes.size(), membership::kDetailBytesMax);
   const Result<NodeEvidence> read = decode_evidence(bytes, at(0), {});
   ASSERT_TRUE(read);
-  EXPECT_GE(read->workers.size(), 20u);
-  for (size_t i = 0; i < 20; ++i)
-    EXPECT_FALSE(read->workers[i].signs.by_stop);
+  EXPECT_GE(read->workers.size(), 600u);
+  EXPECT_EQ(std::ranges::count_if(read->workers, told_in_full), 20);
+}
+
+// 64 workers of one node, all of them with an error file of 3 kB and 30 lines of stderr. The last
+// one dies of SIGSEGV, the others of the connections that it had.
+NodeEvidence many_that_failed() {
+  NodeEvidence node;
+  node.host = "node-a";
+  for (int rank = 0; rank < 64; ++rank) {
+    const bool first = rank == 63;
+    WorkerEvidence& worker = node.workers.emplace_back();
+    worker.failure = sample_failure(rank, first ? ExitStatus::signaled(SIGSEGV)  //
+                                                : ExitStatus::exited(1));
+    worker.failure.local_rank = rank;
+    worker.failure.node_rank = 0;
+    worker.failure.host = "node-a";
+    worker.failure.error_file_content = std::string(3000, 'e');
+    for (int line = 0; line < 30; ++line)
+      worker.failure.stderr_tail += std::string(first ? 90 : 60, 'x') + "\n";
+    worker.cause = cause_of(worker.failure);
+    worker.signs.rank = rank;
+    worker.signs.order = rank;
+    worker.signs.status = worker.failure.status;
+    worker.signs.at_stop = WorkerSigns::AtStop::ended;
+    worker.signs.ended = at(first ? 100 : 110 + rank);
+  }
+  return node;
+}
+
+TEST(EvidenceWire, TellsOfAllWorkersWhereTheWordsOfAllDoNotFit) {
+  const NodeEvidence node = many_that_failed();
+  const JudgedAttempt here = judge_attempt({node});
+  Testimony told = testimony_of(node, 0);
+  told.workers = 64;
+  told.evidence->since_error = {};
+  const JudgedAttempt there = decoded(judge_testimonies({told}));
+  ASSERT_TRUE(here.culprit && there.culprit);
+  EXPECT_EQ(here.failures[*here.culprit].rank, 63);
+  const WorkerFailure& culprit = there.failures[*there.culprit];
+  EXPECT_EQ(culprit.rank, 63);
+  EXPECT_EQ(culprit.stderr_tail, node.workers[63].failure.stderr_tail);
+  EXPECT_EQ(culprit.error_file_content, node.workers[63].failure.error_file_content);
+  EXPECT_EQ(there.failures.size() + static_cast<size_t>(there.others_untold), 64u);
+}
+
+TEST(EvidenceWire, AWorkerOfWhichOnlyTheSignsFitIsNamedInShort) {
+  NodeEvidence node = many_that_failed();
+  node.workers = {node.workers[5]};
+  node.workers[0].failure.attempt = 2;
+  auto json = nlohmann::json::parse(encode_evidence(node, at(1000)));
+  for (const char* key : {"worker", "cause", "words"})
+    EXPECT_EQ(json.at("workers").at(0).erase(key), 1u) << key;
+  Testimony told = testimony_of(node, 0);
+  told.workers = 64;
+  told.evidence->detail = json.dump();
+  const JudgedAttempt judged = decoded(judge_testimonies({told}));
+  ASSERT_TRUE(judged.culprit);
+  EXPECT_EQ(judged.attempt, 2);
+  EXPECT_EQ(judged.cause.sentence, "exited with 1");
+  const WorkerFailure& culprit = judged.failures[*judged.culprit];
+  EXPECT_TRUE(culprit.summary_only);
+  EXPECT_EQ(culprit.local_rank, 5);
+  EXPECT_EQ(culprit.status, ExitStatus::exited(1));
+  json.at("workers").at(0).at("code") = 256;
+  EXPECT_FALSE(decode_evidence(json.dump(), at(0), {}));
 }
 
 TEST(EvidenceWire, RefusesWhatItCouldNotHaveWritten) {
@@ -280,6 +347,59 @@ TEST(JudgeTestimonies, WithoutAnyEvidenceTheFirstReportCounts) {
   const membership::Judgement judgement = judge_testimonies({a, b});
   EXPECT_EQ(judgement.verdict.rank, 2);
   EXPECT_EQ(judgement.verdict.exit_code, 5);
+}
+
+template <typename T>
+std::optional<T> maybe(const rc::Gen<T>& gen) {
+  return *rc::gen::arbitrary<bool>() ? std::optional<T>(*gen) : std::nullopt;
+}
+
+WorkerSigns any_signs(int rank, int workers) {
+  const auto any_instant = rc::gen::map(
+      rc::gen::inRange(0, 20'000), [](int us) { return Instant{std::chrono::microseconds{us}}; });
+  WorkerSigns signs;
+  signs.rank = rank;
+  signs.order = rank;
+  signs.at_stop = *rc::gen::element(WorkerSigns::AtStop::unknown, WorkerSigns::AtStop::running,
+                                    WorkerSigns::AtStop::exiting, WorkerSigns::AtStop::ended);
+  signs.by_stop = *rc::gen::arbitrary<bool>();
+  signs.declared = *rc::gen::inRange(0, 10) == 0;
+  signs.ended = *any_instant;
+  signs.raised = maybe(any_instant);
+  if (signs.raised) signs.raised_error = milliseconds{*rc::gen::inRange(0, 2)};
+  signs.active_until = maybe(any_instant);
+  if (*rc::gen::arbitrary<bool>()) signs.blame = Blame{{*rc::gen::inRange(0, workers)}};
+  return signs;
+}
+
+RC_GTEST_PROP(AnyEvidence, LeadsToTheSameCulpritOnAnotherNode, ()) {
+  const int workers = *rc::gen::inRange(1, 200);
+  const auto line = static_cast<size_t>(*rc::gen::element(0, 20, 500));
+  NodeEvidence node;
+  for (int rank = 0; rank < workers; ++rank) {
+    WorkerEvidence& worker = node.workers.emplace_back();
+    const ExitStatus status = *rc::gen::oneOf(rc::gen::just(ExitStatus::exited(0)),  //
+                                              any_failed_status());
+    worker.failure = sample_failure(rank, status);
+    worker.signs = any_signs(rank, workers);
+    if (*rc::gen::inRange(0, 10) > 0) worker.signs.status = status;
+    worker.failure.error_file_content = std::string(line * 10, 'e');
+    for (int lines = 0; lines < 30; ++lines)
+      worker.failure.stderr_tail += std::string(line, 'x') + "\n";
+  }
+  const std::string bytes = encode_evidence(node, at(0));
+  RC_ASSERT(bytes.size() <= membership::kDetailBytesMax);
+  const Result<NodeEvidence> read = decode_evidence(bytes, at(0), {});
+  RC_ASSERT(read.has_value());
+  RC_ASSERT(read->workers.size() == node.workers.size());
+  const JudgedAttempt here = judge_attempt({node});
+  const JudgedAttempt there = judge_attempt({*read});
+  RC_ASSERT(here.culprit == there.culprit);
+  RC_ASSERT(here.reason == there.reason);
+  for (size_t i = 0; i < here.failures.size(); ++i) {
+    RC_ASSERT(here.failures[i].rank == there.failures[i].rank);
+    RC_ASSERT(here.failures[i].part == there.failures[i].part);
+  }
 }
 
 RC_GTEST_PROP(AnyEvidence, ComesBackAndDamagedHarmsNobody, ()) {
