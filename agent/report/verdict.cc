@@ -128,7 +128,8 @@ std::string part_of_others(const JobReport& report) {
   }
   for (const WorkerFailure& failure : report.failures) {
     if (failure.part != Part::simultaneous) continue;
-    if (!culprit.stderr_tail.empty() && failure.sentence == report.cause.sentence) continue;
+    const bool has_more = culprit.stderr_tail.empty() && !failure.stderr_tail.empty();
+    if (!has_more && failure.sentence == report.cause.sentence) continue;
     append_other(text, failure, on_host(report, failure),
                  "In the same moment, as far as can be told:");
     break;  // A screen has room for one.

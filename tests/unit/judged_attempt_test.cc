@@ -135,6 +135,32 @@ TEST(JudgedAttempt, BothOfThoseWhoFailedAtOnceAreHeard) {
       << screen;
 }
 
+// Of two that left at once with the same code.
+std::string screen_of_two_alike(const std::string& words_of_the_other) {
+  NodeEvidence node;
+  for (const int rank : {0, 1}) {
+    const WorkerFailure failure = saying(sample_failure(rank, ExitStatus::exited(3)),
+                                         rank == 0 ? std::string() : words_of_the_other);
+    WorkerRecord record = record_of(failure);
+    record.order = rank;
+    const Testimony testimony = examine(record, std::nullopt, Instant{});
+    node.workers.push_back({testimony.signs, failure, classify(failure, {}, testimony.error)});
+  }
+  JobReport report = sample_job(JobEnd::failed);
+  apply_judged(report, judge_attempt({node}));
+  return render_end(report, {});
+}
+
+TEST(JudgedAttempt, OfTwoThatFailedAlikeTheSecondIsHeardIfOnlyItHasWords) {
+  const std::string silent = screen_of_two_alike("");
+  EXPECT_EQ(silent.find("In the same moment, as far as can be told"), std::string::npos) << silent;
+  EXPECT_NE(silent.find("1 other failed in the same moment: rank 1 exited with 3"),
+            std::string::npos)
+      << silent;
+  const std::string said = screen_of_two_alike("cannot go on\n");
+  EXPECT_NE(said.find("  | cannot go on\n"), std::string::npos) << said;
+}
+
 TEST(JudgedAttempt, OneScreenHasRoomForTheWordsOfOneWhoFailedAtOnce) {
   NodeEvidence node;
   for (int rank = 0; rank < 12; ++rank) {
