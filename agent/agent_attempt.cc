@@ -52,8 +52,9 @@ std::optional<LeftFile> read_left_file(const std::string& path, size_t bytes_max
   return file;
 }
 
-// What one worker left, on the output thread.
-WorkerRemains collect_remains(WorkerPrinted printed, const WorkerFiles& files) {
+// What one worker left, on the output thread. `temporary`: its files are in a folder that nobody
+// asked for, which goes when it is empty. A program may catch what the library told it and succeed.
+WorkerRemains collect_remains(WorkerPrinted printed, const WorkerFiles& files, bool temporary) {
   WorkerRemains remains;
   remains.printed = std::move(printed);
   if (auto error = read_left_file(files.error_file, kErrorFileBytesMax)) {
@@ -62,6 +63,7 @@ WorkerRemains collect_remains(WorkerPrinted printed, const WorkerFiles& files) {
   }
   if (const auto library = read_left_file(files.failure_file, kFailureRecordBytesMax))
     remains.library = parse_failure_record(library->content);
+  if (temporary && !files.failure_file.empty()) unlink(files.failure_file.c_str());
   return remains;
 }
 
@@ -342,14 +344,15 @@ void AgentLoop::drain() {
                      // of file.
   if (std::exchange(draining_, true)) return;
   const bool keep = coordinated_ || !record_->all_succeeded();
-  output_->drain(keep, [this, files = files_, run_dir = folders_.run_dir](DrainReport report) {
+  output_->drain(keep, [this, files = files_, folders = folders_](DrainReport report) {
     AttemptRemains remains;
     for (size_t i = 0; i < report.workers.size(); ++i) {
       remains.workers.push_back(collect_remains(std::move(report.workers[i]),
-                                                i < files.size() ? files[i] : WorkerFiles{}));
+                                                i < files.size() ? files[i] : WorkerFiles{},
+                                                folders.temporary));
     }
     EvidenceRequest disk;
-    disk.log_dir = run_dir;
+    disk.log_dir = folders.run_dir;
     remains.full_log_disk = gather_evidence(disk).full_log_disk;
     boost::asio::post(io_, [this, remains = std::move(remains)] { on_drained(remains); });
   });
