@@ -53,7 +53,11 @@ class Telling {
     on.stop = [](const member::StopWorkers&) {};
     on.leave_announced = [] {};
     on.ended = [this](const membership::End&) { leave(); };
-    on.failed = [this](const Error& refusal) { give_up(refusal.message); };
+    on.failed = [this](const Error& error) { give_up(error.message); };
+    on.refused = [this](const Error& answer) {  // Which the others are told as well.
+      say_line(answer.message);
+      leave();
+    };
     on.say = [](const std::string&) {};  // Nothing of it concerns a node that takes no part.
     Result<std::unique_ptr<Meeting>> meeting = make_meeting(loop_, options, std::move(on));
     if (!meeting) return say_line("the other nodes are not told: " + meeting.error().message);

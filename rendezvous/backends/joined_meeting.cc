@@ -106,6 +106,7 @@ MemberClient::Handlers JoinedMeeting::client_handlers() {
   on.leave_announced = handlers_.leave_announced;
   on.ended = handlers_.ended;
   on.gave_up = handlers_.failed;
+  on.refused = handlers_.refused;
   on.say = handlers_.say;
   return on;
 }

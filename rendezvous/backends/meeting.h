@@ -55,6 +55,8 @@ class Meeting {
     std::function<void()> leave_announced;
     std::function<void(const membership::End&)> ended;
     std::function<void(const Error&)> failed;  // The nodes did not meet. The last call.
+    // Likewise, where the host has answered that it does without this node; none: `failed`.
+    std::function<void(const Error&)> refused;
     std::function<void(const std::string&)> say;
   };
 

@@ -72,6 +72,11 @@ struct ThreadedMeeting::Mailbox : std::enable_shared_from_this<Mailbox> {
     on.failed = [self](const Error& error) {
       self->deliver([error](const Handlers& to) { to.failed(error); });
     };
+    if (handlers.refused) {
+      on.refused = [self](const Error& error) {
+        self->deliver([error](const Handlers& to) { to.refused(error); });
+      };
+    }
     on.say = [self](const std::string& text) {
       self->deliver([text](const Handlers& to) { to.say(text); });
     };

@@ -198,14 +198,15 @@ void Member::hear(Instant now, const membership::Refused& message) {
   if (message.kind == membership::RefusalKind::rank_taken && !going()) {
     return refused_rank(now, message.text);
   }
-  give_up(now, {ExitCode::rendezvous, message.text});
+  give_up(now, {ExitCode::rendezvous, message.text}, true);
 }
 
 // The old life of this node may be held for alive until its lease is over. Asked often enough for
 // the host to hear of us before that, so that it does not take the job for one node short.
 void Member::refused_rank(Instant now, const std::string& text) {
   if (!rank_refused_at_) rank_refused_at_ = now;
-  if (now - *rank_refused_at_ >= 2 * lease_) return give_up(now, {ExitCode::rendezvous, text});
+  if (now - *rank_refused_at_ >= 2 * lease_)
+    return give_up(now, {ExitCode::rendezvous, text}, true);
   out_->push_back(member::Disconnect{});
   if (link_ == Link::joined) lose_contact(now, "");
   trouble_ = text;

@@ -131,6 +131,7 @@ struct JobEnded {
 // The nodes did not meet, or we were refused. Nothing of ours runs or may go on running.
 struct GaveUp {
   Error error;
+  bool refused = false;  // By the host, in its own words.
   friend bool operator==(const GaveUp&, const GaveUp&) = default;
 };
 struct Say {  // A line for the user.
@@ -224,7 +225,7 @@ class Member {
   void announce_leave();
   void all_reaped(Instant now);
   void say_goodbye_if_due();
-  void give_up(Instant now, Error error);
+  void give_up(Instant now, Error error, bool refused = false);
   void end();
   void refused_rank(Instant now, const std::string& text);
   void tick_link(Instant now);

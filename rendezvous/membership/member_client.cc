@@ -107,7 +107,10 @@ void MemberClient::perform(const Member::Effect& effect) {
     void operator()(const member::StopWorkers& e) const { self.handlers_.stop(e); }
     void operator()(const member::LeaveAnnounced&) const { self.handlers_.leave_announced(); }
     void operator()(const member::JobEnded& e) const { self.handlers_.ended(e.end); }
-    void operator()(const member::GaveUp& e) const { self.handlers_.gave_up(e.error); }
+    void operator()(const member::GaveUp& e) const {
+      const Handlers& to = self.handlers_;
+      (e.refused && to.refused ? to.refused : to.gave_up)(e.error);
+    }
     void operator()(const member::Say& e) const { self.handlers_.say(e.text); }
   };
   std::visit(Perform{*this}, effect);

@@ -66,6 +66,7 @@ class MemberClient {
     std::function<void()> leave_announced;
     std::function<void(const membership::End&)> ended;
     std::function<void(const Error&)> gave_up;
+    std::function<void(const Error&)> refused;  // By the host. None: gave_up is called.
     std::function<void(const std::string&)> say;
   };
 

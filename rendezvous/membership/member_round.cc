@@ -163,7 +163,7 @@ void Member::say_goodbye_if_due() {
   end();
 }
 
-void Member::give_up(Instant now, Error error) {
+void Member::give_up(Instant now, Error error, bool refused) {
   if (going()) {
     // Nobody wants to hear of our going, so nothing is waited for.
     announce_leave();
@@ -174,7 +174,7 @@ void Member::give_up(Instant now, Error error) {
   }
   if (link_ == Link::joining || link_ == Link::joined) out_->push_back(member::Disconnect{});
   link_ = Link::over;
-  out_->push_back(member::GaveUp{std::move(error)});
+  out_->push_back(member::GaveUp{std::move(error), refused});
 }
 
 void Member::end() {

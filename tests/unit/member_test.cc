@@ -211,7 +211,7 @@ TEST(Member, GivesUpWithTheWordsOfAHostThatRefusesIt) {
     MemberDriver member;
     member.dial();
     const MemberEffects expected = {member::Disconnect{},
-                                    member::GaveUp{{ExitCode::rendezvous, "no, and why"}}};
+                                    member::GaveUp{{ExitCode::rendezvous, "no, and why"}, true}};
     EXPECT_EQ(member.hear(Refused{kind, "no, and why"}), expected);
   }
 }
