@@ -41,7 +41,7 @@ JudgedAttempt culprits_verdict() {
     failure.node_rank = 1;
     failure.attempt = 3;
   }
-  for (const size_t other : {0, 2, 3})  // Not told of those who are not part of the answer.
+  for (const size_t other : {0U, 2U, 3U})  // Not told of those who are not part of the answer.
     judged.failures[other].program = judged.failures[other].binary = "";
   judged.culprit = 1;
   judged.reason = Reason::raised_first;
