@@ -220,6 +220,13 @@ bool makes_minor(std::string_view line) {
                              [&](std::string_view saying) { return line.starts_with(saying); });
 }
 
+// asyncio's, of a task that nobody awaited: two lines above the traceback, "future: <Task ...>"
+// between them.
+bool is_of_a_lost_task(const MessageLines& lines, size_t at) {
+  return at > 1 && without_tags(lines[at - 1].text).starts_with("future: <") &&
+         without_tags(lines[at - 2].text).ends_with("exception was never retrieved");
+}
+
 bool introduces(std::string_view line) {
   const bool names_it = line.starts_with("Exception in thread ") || line.starts_with("Process ");
   return names_it && line.ends_with(':');
@@ -249,7 +256,7 @@ std::optional<TracebackScan> scan_traceback(const MessageLines& lines, size_t at
   if (finding.uncaught) finding.standing = Standing::by_excepthook;
   if (at > 0) {
     const std::string_view above = without_tags(lines[at - 1].text);
-    if (makes_minor(above)) finding.standing = Standing::minor;
+    if (makes_minor(above) || is_of_a_lost_task(lines, at)) finding.standing = Standing::minor;
     if (makes_minor(above) || introduces(above)) finding.first = at - 1;
   }
   scan.finding = std::move(finding);

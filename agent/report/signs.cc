@@ -18,6 +18,8 @@ constexpr int kLinesAfterMax = 20;
 constexpr Duration kLibraryRecent = std::chrono::seconds(10);
 // A program that printed something so long after its error went on.
 constexpr Duration kWentOn = std::chrono::milliseconds(100);
+// One that has ended may have said something while it did, in a teardown.
+constexpr Duration kTeardown = std::chrono::seconds(1);
 // On busy cores we are so late to read what was printed.
 constexpr Duration kReadLate = std::chrono::milliseconds(10);
 // torch's error file tells whole seconds.
@@ -156,20 +158,24 @@ class Examiner {
     // Python ends with 1 after an uncaught exception, C++ with SIGABRT. With any other end, the
     // program may have caught it and gone on.
     const bool usual =
-        failure_.status == ExitStatus::exited(1) || failure_.status.killed_by(SIGABRT);
+        (failure_.status == ExitStatus::exited(1) || failure_.status.killed_by(SIGABRT)) &&
+        !printed_after(message);
     testimony_.error = {message.text, message.uncaught || usual || (was_stopped() && ended_it), {}};
     if (ended_it) signs().blame = message.blame;
   }
 
   bool is_last_word(std::string_view tail, const ErrorMessage& message) const {
+    if (std::ranges::count(tail.substr(end_of(message)), '\n') > kLinesAfterMax) return false;
+    return !printed_after(message);
+  }
+
+  // On either stream, before the stop.
+  bool printed_after(const ErrorMessage& message) const {
     const size_t end = end_of(message);
-    if (std::ranges::count(tail.substr(end), '\n') > kLinesAfterMax) return false;
     const auto said = end > 0 ? record_.printed.came_at(end - 1) : std::nullopt;
-    const bool printed_more =
-        said && record_.printed.last_output && *record_.printed.last_output > *said + kWentOn;
-    const bool before_stop =
-        stop_ && record_.printed.last_output && *record_.printed.last_output < stop_->at;
-    return !was_stopped() || !printed_more || !before_stop;
+    const std::optional<Instant>& last = record_.printed.last_output;
+    if (!said || !last || (was_stopped() && *last >= stop_->at)) return false;
+    return *last > *said + (was_stopped() ? kWentOn : kTeardown);
   }
 
   // A message may go on over several lines, but what comes much later than its beginning is another

@@ -101,6 +101,20 @@ TEST_F(Signs, AnErrorThatManyLinesFollowWasDealtWith) {
   EXPECT_EQ(signs().blame, std::nullopt);
 }
 
+TEST_F(Signs, AnErrorThatItsProgramOutlivedIsNotWhyItExited) {
+  print(kPeerTraceback);
+  EXPECT_TRUE(signs().blame);
+  EXPECT_TRUE(error().is_reason);
+  print("leaving\n", 1'005'900);  // In its teardown.
+  EXPECT_TRUE(signs().blame);
+  EXPECT_TRUE(error().is_reason);
+  print("FATAL: loss is NaN\n", 1'008'000);
+  EXPECT_FALSE(signs().blame);
+  EXPECT_FALSE(signs().raised);
+  EXPECT_FALSE(error().is_reason);
+  EXPECT_EQ(error().text.substr(0, 12), "RuntimeError");
+}
+
 TEST_F(Signs, WhatTorchsHookPrintedIsTheEndWhateverThreadsSayAfterIt) {
   print(kHookedTraceback);
   print(kPeerTraceback, 1'008'000);
