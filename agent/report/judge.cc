@@ -15,7 +15,7 @@ constexpr Duration kSameMoment = std::chrono::milliseconds(1);
 // A process that exits loses its connections before it is gone.
 constexpr Duration kLeaves = std::chrono::seconds(2);
 // Whoever exits without a word so long after another one's last words did so for another reason.
-constexpr Duration kSilentExitFollows = std::chrono::seconds(10);
+constexpr Duration kSilentExitFollows = std::chrono::milliseconds(500);
 
 enum class Order : uint8_t { before, same, after };
 

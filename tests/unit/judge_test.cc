@@ -150,7 +150,7 @@ TEST(Judge, AnErrorThatARunningRankMayHaveGotOverIsTheCauseWhereAllOthersAreVict
   EXPECT_EQ(named({blaming(raising(ended(0, kOne, 60), 55)), presumed(stopped(1), 10)}),
             "1 only_failure");
   EXPECT_EQ(named({ended(0, kOne, 60), presumed(stopped(1), 10)}), "1 raised_first");
-  EXPECT_EQ(named({ended(0, kOne, 60'000), presumed(stopped(1), 10)}), "0 only_failure");
+  EXPECT_EQ(named({ended(0, kOne, 1000), presumed(stopped(1), 10)}), "0 only_failure");
 }
 
 TEST(Judge, AnAbortAfterWordsOfBlameIsAVictims) {
