@@ -131,6 +131,7 @@ class Examiner {
     }
     if (was_stopped() && !signs().raised) return;
     testimony_.error = {words_of(*error), true, {}};
+    has_record_ = error->well_formed;
     signs().blame = blame_in(error->callstack.empty() ? error->message : error->callstack);
   }
 
@@ -154,7 +155,7 @@ class Examiner {
     if (ended_it) printed_at(message.begin);
     signs().presumed = was_stopped() && !known_before && !message.uncaught;
     if (was_stopped() && !signs().raised) return;
-    if (!testimony_.error.text.empty()) return;  // The error file says it.
+    if (has_record_) return;  // The error file says it.
     // Python ends with 1 after an uncaught exception, C++ with SIGABRT. With any other end, the
     // program may have caught it and gone on.
     const bool usual =
@@ -235,6 +236,7 @@ class Examiner {
   const std::optional<StopMark>& stop_;
   const Instant unix_epoch_;
   Testimony testimony_;
+  bool has_record_ = false;  // An error file that can be read.
 };
 
 }  // namespace

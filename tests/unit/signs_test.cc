@@ -162,6 +162,13 @@ TEST_F(Signs, AnErrorFileOfAnEarlierLifeSaysNothing) {
   EXPECT_EQ(error().text, "");
 }
 
+TEST_F(Signs, AnErrorFileThatWasCutOffSaysLessThanTheStderr) {
+  record_.failure.error_file_content = R"({"message":{"message":"HugeError: xxxx)";  // A full disk.
+  EXPECT_EQ(error().text, *record_.failure.error_file_content);
+  print(kTraceback);
+  EXPECT_EQ(error().text, "ValueError: boom");
+}
+
 TEST_F(Signs, TheEarlierOfTwoAccountsCounts) {
   write_error_file("ValueError: boom", 1004, 1'004'250);
   print(kTraceback, 1'004'400);
