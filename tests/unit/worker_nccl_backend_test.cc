@@ -41,7 +41,10 @@ Deadline soon() {
 class NcclBackendTest : public NcclTest {
  protected:
   static void give_each_its_gpu(BackendRanks& group) {
-    group.adjust = [](GroupSetup& setup) { setup.cuda_device = setup.members.me; };
+    group.adjust = [adjust = std::move(group.adjust)](GroupSetup& setup) {
+      if (adjust) adjust(setup);
+      setup.cuda_device = setup.members.me;
+    };
   }
   static Backends make(BackendRanks& group) {
     give_each_its_gpu(group);
@@ -358,8 +361,10 @@ TEST_F(NcclBackendTest, MessagesArriveInOrderAndBatchesNeedNone) {
 
 TEST_F(NcclBackendTest, ARankThatDoesNotComeEndsTheCallAtItsDeadline) {
   BackendRanks group(2);
-  group.adjust = [](GroupSetup& setup) {
-    setup.find_out = [](const Failure& suspected, uint64_t sequence) {
+  std::promise<void> looked;
+  group.adjust = [&](GroupSetup& setup) {
+    setup.find_out = [&](const Failure& suspected, uint64_t sequence) {
+      looked.get_future().wait();
       EXPECT_TRUE(suspected.is_suspicion);
       EXPECT_EQ(fake_machine().aborts, 0) << "the others must be where they are stuck";
       return Failure{ErrorCode::timeout, fmt::format("rank 1 is not in {}", sequence), {{1}}};
@@ -369,9 +374,11 @@ TEST_F(NcclBackendTest, ARankThatDoesNotComeEndsTheCallAtItsDeadline) {
   const Backends backends = make(group);
   const auto work = of(backends, 0).start(reduce_all(0, data, 7), after(milliseconds{100}));
   ASSERT_TRUE(work);
+  // Its time may be over by now, but it has no outcome before the others are asked.
   EXPECT_EQ(ending((*work)->synchronize(after(milliseconds{5}))), "under way");
   EXPECT_EQ(ending((*work)->outcome()), "under way");
   EXPECT_EQ(of(backends, 0).first_under_way(), 7U);
+  looked.set_value();
   const std::string end = ending((*work)->synchronize(soon()));
   EXPECT_EQ(end, "timeout: all_reduce 7 was not done on the GPU in time; rank 1 is not in 7");
   EXPECT_EQ(ending((*work)->wait(soon())), end);
