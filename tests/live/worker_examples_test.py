@@ -97,9 +97,11 @@ class Operations(ExampleTest):
             # Each clock began when its rank left a first barrier, so they may differ by what that takes to wake up.
             self.assertGreater(left[rank], 300 - 50, lines)
         self.assertEqual(lines[4], "two barriers in the code, one in the job")
-        missing = r"rank 3 \(\S+, pid \d+\) did not come"
-        self.assertRegex(lines[5], "^monitored_barrier 1 of group careless: " + missing)
-        self.assertRegex(lines[6], "^barrier 1 of group careless: " + missing)
+        rank_3 = r"rank 3 \(\S+, pid \d+\)"
+        self.assertRegex(lines[5], f"^monitored_barrier 1 of group careless: {rank_3} did not come")
+        self.assertRegex(lines[6], f"^barrier 1 of group careless: {rank_3} has not called it within 500 ms, but is in "
+                                   r"barrier \d+ of group world; all must make their calls in the same order, whatever "
+                                   "the group$")
         self.assertEqual(len(lines), 7)
 
     def test_groups(self):

@@ -18,6 +18,9 @@ namespace {
 
 // How much older than this rank's own wait a failure may be that still keeps its rank from coming.
 constexpr std::chrono::seconds kTroubleBefore{10};
+// What to do about ranks that are in different calls.
+constexpr std::string_view kOneOrder =
+    "all must make their calls in the same order, whatever the group";
 
 // What one rank waits for and another has to do.
 struct Awaited {
@@ -341,10 +344,30 @@ std::string circle_words(const InquiryFindings& findings, const Members& world) 
   std::string who;
   for (const int rank : findings.circle)
     who += (who.empty() ? "" : ", ") + std::to_string(rank);
-  return fmt::format(
-      "{}; the ranks {} wait for each other in a circle: all must make their calls "
-      "in the same order, whatever the group",
-      words, who);
+  return fmt::format("{}; the ranks {} wait for each other in a circle: {}", words, who, kOneOrder);
+}
+
+// What else there is to say of the keepers: who is between this rank and them, and what to do.
+std::string more_words(const InquiryFindings& findings, const Members& world) {
+  std::string words;
+  // Of a keeper all has been said.
+  const auto between = std::ranges::find_if(
+      findings.kept, [&](const auto& one) { return !findings.keepers.contains(one.first); });
+  if (between != findings.kept.end()) {
+    words += fmt::format("; {}, which this one waited for, is in {} itself",
+                         describe(world[between->first]), between->second);
+  }
+  size_t computing = 0;
+  size_t elsewhere = 0;
+  for (const auto& [rank, keeper] : findings.keepers) {
+    if (!keeper.instead.empty()) {
+      ++elsewhere;
+    } else if (!keeper.no_answer) {
+      ++computing;
+    }
+  }
+  if (computing > 0) return words + "; " + look_at(findings.keepers.size());
+  return elsewhere > 0 ? fmt::format("{}; {}", words, kOneOrder) : words;
 }
 
 }  // namespace
@@ -361,7 +384,6 @@ Failure describe_keepers(const Failure& suspected, const InquiryQuestion& questi
   if (!findings.keepers.empty()) {
     failure.ranks.clear();
     std::string words;
-    bool computes = false;
     const bool all_gone = std::ranges::all_of(
         findings.keepers, [](const auto& one) { return one.second.no_answer == NoAnswer::gone; });
     // Of a death, or of a rank that left, there will be news, which say how.
@@ -369,16 +391,9 @@ Failure describe_keepers(const Failure& suspected, const InquiryQuestion& questi
     for (const auto& [rank, keeper] : findings.keepers) {
       failure.ranks.push_back({rank});
       words += (words.empty() ? "" : ", ") + describe(world[rank]) + keeper_words(keeper, question);
-      computes = computes || !keeper.no_answer;
     }
     if (is_plain(question, findings)) return failure;
-    if (!findings.kept.empty()) {
-      const auto& [rank, in] = *findings.kept.begin();
-      words += fmt::format("; {}, which this one waited for, is in {} itself",
-                           describe(world[rank]), in);
-    }
-    if (computes) words += "; " + look_at(failure.ranks.size());
-    failure.message = std::move(words);
+    failure.message = words + more_words(findings, world);
   } else if (!findings.circle.empty()) {
     failure.ranks.clear();
     for (const int rank : findings.circle)

@@ -244,13 +244,16 @@ static void time_out(void) {
   const int ranks[2] = {0, 1};
   muster_call_options options = MUSTER_CALL_OPTIONS;
   muster_group* pair = NULL;
-  int word = 0, missing = -1;
+  int word = 0, origin[2] = {-1, -1};
   if (n > 1 && me < 2) OK(muster_new_group(ranks, 2, NULL, &pair));
   if (n > 1 && me == 0) {
-    options.timeout_ms = 200;
+    // By its end rank 1 is in the barrier, where it waits for this one.
+    options.timeout_ms = 1000;
     EXPECT(muster_recv(pair, &word, 1, MUSTER_INT32, 1, 98, NULL, &options, NULL) ==
            MUSTER_ERROR_TIMEOUT);
-    EXPECT(muster_last_error_ranks(&missing, 1) == 1 && missing == 1);
+    EXPECT(muster_last_error_ranks(NULL, 0) == 2 && muster_last_error_ranks(origin, 1) == 2);
+    EXPECT(origin[0] == 0 && origin[1] == -1 && muster_last_error_ranks(origin, 2) == 2);
+    EXPECT(origin[1] == 1 && strstr(muster_last_error(), "wait for each other") != NULL);
     printf("time-out: %s\n", muster_last_error());
   }
   OK(muster_barrier(NULL, NULL, NULL));

@@ -82,8 +82,10 @@ class MUSTER_API DistributedError : public std::runtime_error {
   // Where it began: ranks in the job, ascending, the same on all ranks that throw for the same
   // reason, and this rank among them where it began here. Who died, called abort(), was refused
   // something by its kernel (system), could not write, differs from most; of a time-out the ranks
-  // that have not come or are stopped, and not those that are kept by them in other calls. Empty:
-  // nobody knows, or nothing has failed (invalid_argument and its like).
+  // that have not come or are stopped, and not those that are kept by them in other calls. Where
+  // ranks wait for each other in different calls, those that are not where most are, or all of
+  // them, this one too, where no camp is larger than every other: of two, both. Empty: nobody
+  // knows, or nothing has failed (invalid_argument and its like).
   const std::vector<GlobalRank>& failed_ranks() const noexcept { return details_->failed_ranks; }
 
  private:
