@@ -4,6 +4,9 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -16,7 +19,9 @@
 
 #include "tests/unit/worker_fake_backend.h"
 #include "worker_lib/backends/cpu/shm_call.h"
+#include "worker_lib/inquiry/inquirer.h"
 #include "worker_lib/inquiry/inquiry.h"
+#include "worker_lib/watch/watch.h"
 
 namespace muster::worker {
 namespace {
@@ -25,6 +30,7 @@ using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Key;
+using testing::Pair;
 
 constexpr int kRanks = 6;
 
@@ -357,6 +363,85 @@ TEST(Inquiry, OfThoseThatHaveComeTheMinorityIsNamed) {
             "rank 1 (host, pid 101) called broadcast of 8 float32 from the group's rank 4, but "
             "rank 0 (host, pid 100) called broadcast of 8 float32 from the group's rank 5; all "
             "ranks must make the same calls in the same order");
+}
+
+// Says what ranks would answer, and counts how often each is asked.
+class CountingWatch final : public Watch {
+ public:
+  // What a rank says when it is asked for the nth time; nothing: it is silent.
+  using Says = std::function<std::optional<Whereabouts>(int rank, int nth)>;
+  explicit CountingWatch(Says says) : says_(std::move(says)) {}
+
+  int subscribe(Listener) override { return 0; }
+  void unsubscribe(int) override {}
+  void tell_aborted(const std::string&, const Failure&) override {}
+  void leave() override {}
+  void answer_with(std::function<std::string()>) override {}
+  bool stop_requested() const override { return false; }
+  void request_stop() override {}
+  std::unique_ptr<Questions> questions() override { return std::make_unique<Asking>(*this); }
+
+  std::map<int, int> asked;
+
+ private:
+  class Asking final : public Questions {
+   public:
+    explicit Asking(CountingWatch& watch) : watch_(watch) {}
+    void ask(int rank) override {
+      const auto said = watch_.says_(rank, ++watch_.asked[rank]);
+      if (said) replies_.push_back({rank, Reply::Kind::said, said->encode()});
+    }
+    std::vector<Reply> wait(Deadline until) override {
+      if (replies_.empty()) std::this_thread::sleep_until(until);
+      return std::exchange(replies_, {});
+    }
+    ProcessState state_of(int) const override { return ProcessState::running; }
+
+   private:
+    CountingWatch& watch_;
+    std::vector<Reply> replies_;
+  };
+  const Says says_;
+};
+
+// The mismatch that rank 0 finds among those that this watch speaks for.
+Failure find_other_call(CountingWatch& watch) {
+  Case one({});
+  one.own.called(signature(OpKind::barrier, 0));
+  Failure met{ErrorCode::mismatch, "the calls differ", {}};
+  met.is_suspicion = true;
+  const Members world = world_of(kRanks);
+  return find_out(met, one.question,
+                  {.world = world,
+                   .watch = watch,
+                   .own = [&] { return one.own.place; },
+                   .over = [] { return false; }});
+}
+
+TEST(Inquiry, OnlyThoseThatAreOnTheirWayAreAskedAgainAndLessAndLessOften) {
+  CountingWatch watch([](int rank, int) -> std::optional<Whereabouts> {
+    if (rank == 1) return At().after("world", 6).place;
+    if (rank == 2) return std::nullopt;
+    return At().in("world", 7, {0}).called(signature(OpKind::all_reduce, 8)).place;
+  });
+  EXPECT_THAT(find_other_call(watch).ranks, ElementsAre(GlobalRank{0}));
+  // At 0, 25, 75 and 175 ms.
+  EXPECT_LE(watch.asked[1], 4);
+  watch.asked.erase(1);
+  EXPECT_THAT(watch.asked, ElementsAre(Pair(2, 1), Pair(3, 1), Pair(4, 1), Pair(5, 1)));
+}
+
+TEST(Inquiry, OneThatComesWhileTheOthersLookIsCompared) {
+  CountingWatch watch([](int rank, int nth) -> std::optional<Whereabouts> {
+    if (rank == 1 && nth == 1) return At().after("world", 6).place;
+    const bool is_odd = rank == 1;
+    return At()
+        .in("world", 7, {0})
+        .called(signature(is_odd ? OpKind::all_reduce : OpKind::barrier, is_odd ? 8 : 0))
+        .place;
+  });
+  EXPECT_THAT(find_other_call(watch).ranks, ElementsAre(GlobalRank{1}));
+  EXPECT_EQ(watch.asked[1], 2);
 }
 
 // ---- whatever the web of waits

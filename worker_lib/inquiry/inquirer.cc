@@ -16,9 +16,9 @@ using Reply = Watch::Questions::Reply;
 // all others would be a million connections.
 constexpr size_t kAskedMax = 64;
 // How long those who met a mismatch wait for members that are still on their way to the call, and
-// how often they look.
+// when they ask those again for the first time; each later pause is twice the one before.
 constexpr std::chrono::milliseconds kComing{250};
-constexpr std::chrono::milliseconds kComingLook{25};
+constexpr std::chrono::milliseconds kFirstPause{25};
 
 class Inquirer {
  public:
@@ -43,17 +43,19 @@ class Inquirer {
   // Until all members have come to the call, or the time for that is over.
   bool ask_all_calls() {
     const Deadline until = begun_ + kComing;
-    for (std::set<int> open = on_their_way(); !open.empty(); open = on_their_way()) {
+    std::chrono::milliseconds pause = kFirstPause;
+    Deadline look = begun_;
+    for (;;) {
+      const std::set<int> open = on_their_way();
       const Deadline now = steady_clock::now();
-      if (now >= until) break;
-      asked_.clear();
-      ask(open);
-      const Deadline look = std::min(until, now + kComingLook);
-      while (steady_clock::now() < look && !on_their_way().empty()) {
-        if (!hear(look)) return false;
+      if (open.empty() || now >= until) return true;
+      if (now >= look) {
+        ask_again(open);
+        look = std::min(until, now + pause);
+        pause *= 2;
       }
+      if (!hear(look)) return false;
     }
-    return true;
   }
 
   const InquiryFindings& findings() const { return findings_; }
@@ -73,6 +75,14 @@ class Inquirer {
         questions_->ask(rank);
       }
     }
+  }
+
+  // Those that have answered; of the others the first question is still open.
+  void ask_again(const std::set<int>& ranks) {
+    for (const int rank : ranks) {
+      if (answers_.erase(rank) > 0) asked_.erase(rank);
+    }
+    ask(ranks);
   }
 
   bool hear(Deadline until) {
