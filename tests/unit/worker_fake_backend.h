@@ -123,6 +123,15 @@ class FakeTable {
     const std::lock_guard lock(mutex_);
     failures_[number] = std::move(failure);
   }
+  // The backends that have been destroyed.
+  std::vector<int> gone() {
+    const std::lock_guard lock(mutex_);
+    return gone_;
+  }
+  void goes(int rank) {
+    const std::lock_guard lock(mutex_);
+    gone_.push_back(rank);
+  }
   std::vector<FakeLogEntry> log(int rank) {
     const std::lock_guard lock(mutex_);
     return logs_[static_cast<size_t>(rank)];
@@ -207,6 +216,7 @@ class FakeTable {
   std::map<uint64_t, Failure> failures_;
   std::vector<Letter> mail_;
   std::vector<std::vector<FakeLogEntry>> logs_;
+  std::vector<int> gone_;
   size_t receivers_ = 0;
   std::optional<Failure> aborted_;
 };
@@ -219,6 +229,7 @@ class FakeBackend final : public GroupBackend {
   ~FakeBackend() override {
     for (std::thread& thread : threads_)
       thread.join();
+    table_->goes(me_);
   }
 
   Outcome<> run(const Operation& operation, Deadline deadline) override {

@@ -29,8 +29,10 @@ namespace {
 using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Key;
 using testing::Pair;
+using testing::UnorderedElementsAre;
 
 constexpr int kRanks = 6;
 
@@ -628,6 +630,37 @@ TEST(GroupInquiry, WhoSpeaksFirstIsRight) {
     thrown_by([&] { rank.world().barrier(soon()); }, &ranks);
     EXPECT_EQ(ranks, Ranks{{2}}) << rank.me;
   });
+}
+
+// Else it would end its threads there, and no rank would hear of this one while it does.
+TEST(GroupInquiry, TheOneThatLooksDestroysNoGroupThatTheProgramLetsGoOfMeanwhile) {
+  FakeJob job(2);
+  std::vector<ProcessGroup> pair(2);
+  const auto make = [&](const std::string& name) {
+    job.each([&](FakeRank& rank) {
+      pair[static_cast<size_t>(rank.me)] = rank.new_group({{0}, {1}}, {.name = name});
+    });
+  };
+  const auto look = [&] { job[0].host->visit([&](const Group&) { pair[0] = ProcessGroup(); }); };
+  make("first");
+  look();
+  EXPECT_THAT(job.tables().named("first").gone(), IsEmpty());
+  make("second");
+  EXPECT_THAT(job.tables().named("first").gone(), UnorderedElementsAre(0, 1));
+  look();
+  EXPECT_THAT(job.tables().named("second").gone(), IsEmpty());
+  job[0].host->close_groups();
+  EXPECT_THAT(job.tables().named("second").gone(), ElementsAre(0));
+}
+
+TEST(GroupInquiry, WhoLooksWhenAllIsClosedKeepsNothing) {
+  FakeJob job(1);
+  ProcessGroup alone = job[0].new_group({{0}}, {.name = "alone"});
+  job[0].host->close_groups();
+  job[0].host->visit([&](const Group&) { alone = ProcessGroup(); });
+  const std::weak_ptr<GroupHost> host = job[0].host;
+  job[0] = FakeRank();
+  EXPECT_TRUE(host.expired()) << "a group that lingers holds it";
 }
 
 TEST(GroupInquiry, AbortBeginsOnTheRankThatCallsIt) {

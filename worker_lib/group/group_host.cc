@@ -48,11 +48,29 @@ std::vector<std::unique_ptr<Group>> GroupHost::idle_ones() {
 void GroupHost::retire(std::unique_ptr<Group> group) {
   const bool idle = group->idle();
   const std::lock_guard lock(mutex_);
-  if (idle) {
+  const bool is_visited = visitor_ == std::this_thread::get_id() && !closed_;
+  if (idle && !is_visited) {
     note_retired(*group);
   } else {
     lingering_.push_back(std::move(group));
   }
+}
+
+void GroupHost::visit(const std::function<void(Group&)>& look) {
+  const std::lock_guard visiting(visiting_);
+  std::vector<std::shared_ptr<Group>> groups;
+  {
+    const std::lock_guard lock(mutex_);
+    visitor_ = std::this_thread::get_id();
+    for (const std::weak_ptr<Group>& known : groups_) {
+      if (auto group = known.lock()) groups.push_back(std::move(group));
+    }
+  }
+  for (const std::shared_ptr<Group>& group : groups)
+    look(*group);
+  groups.clear();
+  const std::lock_guard lock(mutex_);
+  visitor_ = {};
 }
 
 void GroupHost::note_retired(const Group& group) {
@@ -119,8 +137,12 @@ void GroupHost::close_groups() {
   lingering.clear();
   for (const std::shared_ptr<Group>& group : groups)
     group->close();
-  // Handles may outlive the job; its watch is not to.
+  // What a visitor has kept meanwhile goes now; what comes later has nobody to take it from there.
+  const std::lock_guard visiting(visiting_);
   const std::lock_guard lock(mutex_);
+  closed_ = true;
+  lingering.swap(lingering_);
+  // Handles may outlive the job; its watch is not to.
   watch.reset();
 }
 

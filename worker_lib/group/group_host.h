@@ -19,6 +19,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "muster/init.h"
@@ -85,6 +86,10 @@ class GroupHost {
   // Takes a group that no handle holds any more, and keeps it until the work that was begun on it
   // is done.
   void retire(std::unique_ptr<Group> group);
+  // Looks at all groups, one after the other, on the calling thread, which may be the watch's or
+  // one of a group: should the program let go of a group meanwhile, it is kept, until the next one
+  // is made or all are closed, rather than destroyed here. `look` must not visit in turn.
+  void visit(const std::function<void(Group&)>& look);
   // Where this rank is in all its groups.
   Whereabouts whereabouts();
   // From 1: how often this process has been told to make a group of the ranks with this digest.
@@ -95,7 +100,10 @@ class GroupHost {
   void note_retired(const Group& group);  // REQUIRES: mutex_ is held.
   void wait_for_transfers(const std::vector<Group*>& groups, Watch* told);
 
+  std::mutex visiting_;  // Taken before mutex_.
   std::mutex mutex_;
+  std::thread::id visitor_;                   // Who visits; nobody: none.
+  bool closed_ = false;                       // close_groups() is through.
   std::vector<std::weak_ptr<Group>> groups_;  // In the order in which they were made.
   std::vector<std::unique_ptr<Group>> lingering_;
   std::deque<Farewell> retired_;  // Of the last groups that went.

@@ -104,19 +104,12 @@ std::optional<Trouble> Group::trouble() const {
 }
 
 Whereabouts GroupHost::whereabouts() {
-  std::vector<std::shared_ptr<Group>> groups;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const std::weak_ptr<Group>& known : groups_) {
-      if (auto group = known.lock()) groups.push_back(std::move(group));
-    }
-  }
   Whereabouts place;
   std::vector<Trouble> troubles;
-  for (const std::shared_ptr<Group>& group : groups) {
-    place.groups.push_back(group->place());
-    if (auto trouble = group->trouble()) troubles.push_back(std::move(*trouble));
-  }
+  visit([&](Group& group) {
+    place.groups.push_back(group.place());
+    if (auto trouble = group.trouble()) troubles.push_back(std::move(*trouble));
+  });
   if (auto told = told_trouble(reports)) troubles.push_back(std::move(*told));
   std::ranges::sort(troubles, {}, &Trouble::age);
   if (troubles.size() > kTroublesMax) troubles.resize(kTroublesMax);
