@@ -30,6 +30,9 @@ constexpr Duration kStoreLastRetry = std::chrono::seconds{1};
 constexpr Duration kStoreHandshake = std::chrono::seconds{10};
 // For the answer to CANCEL_WAIT.
 constexpr Duration kStoreCancel = std::chrono::seconds{5};
+// Requests that are sent before the answer to the first is read: few enough that all answers find
+// room between the two ends, since the server may wait for that before it reads on.
+constexpr size_t kStoreTogether = 500;
 
 // Saturates: "for ever" is a legal time-out.
 Deadline store_deadline(Duration timeout) {
@@ -73,9 +76,29 @@ class StoreClient::Channel {
     const Deadline deadline = store_deadline(timeout);
     if (!send(request.bytes, deadline)) return give_up(request, timeout);
     tcpstore::ReplyDecoder decoder(request.shape, request.strings);
-    if (receive(decoder, deadline)) return decoder.take();
+    if (receive(decoder, deadline) && is_all_read()) return decoder.take();
     if (failure_ == Failure::late && request.waits) return cancel(request, decoder, timeout);
     return give_up(request, timeout);
+  }
+
+  // Sends all of them, none of which waits or has an error, and then reads the answers.
+  // REQUIRES: there is one.
+  Result<std::vector<tcpstore::Reply>> perform_together(const std::vector<StoreRequest>& requests,
+                                                        Duration timeout) {
+    if (broken_) return tl::unexpected(*broken_);
+    const Deadline deadline = store_deadline(timeout);
+    std::string bytes;
+    for (const StoreRequest& request : requests)
+      bytes += request.bytes;
+    if (!send(bytes, deadline)) return give_up(requests.front(), timeout);
+    std::vector<tcpstore::Reply> replies;
+    for (const StoreRequest& request : requests) {
+      tcpstore::ReplyDecoder decoder(request.shape, request.strings);
+      if (!receive(decoder, deadline)) return give_up(request, timeout);
+      replies.push_back(decoder.take());
+    }
+    if (!is_all_read()) return give_up(requests.back(), timeout);
+    return replies;
   }
 
  private:
@@ -111,16 +134,13 @@ class StoreClient::Channel {
 
   bool receive(tcpstore::ReplyDecoder& decoder, Deadline deadline, size_t room = sizeof buffer_) {
     using Outcome = tcpstore::ReplyDecoder::Outcome;
-    std::string_view none;
-    Outcome outcome = decoder.next(none);
+    Outcome outcome = decoder.next(unread_);
     while (outcome == Outcome::more) {
       const ssize_t n = ::recv(fd_, buffer_, room, 0);
       if (n == 0) return fail_with(Failure::ended);
       if (n > 0) {
-        std::string_view input(buffer_, static_cast<size_t>(n));
-        outcome = decoder.next(input);
-        // Nothing else was asked for.
-        if (!input.empty()) return fail_with(Failure::malformed);
+        unread_ = std::string_view(buffer_, static_cast<size_t>(n));
+        outcome = decoder.next(unread_);
         continue;
       }
       if (errno != EAGAIN && errno != EINTR) return fail_with(Failure::error);
@@ -128,6 +148,9 @@ class StoreClient::Channel {
     }
     return outcome == Outcome::reply || fail_with(Failure::malformed);
   }
+
+  // Nothing else was asked for.
+  bool is_all_read() { return unread_.empty() || fail_with(Failure::malformed); }
 
   // The wait may be answered in the very moment in which it is taken back: then it has succeeded,
   // and two bytes come, which must be told apart.
@@ -182,6 +205,7 @@ class StoreClient::Channel {
   Failure failure_ = Failure::error;
   int error_number_ = 0;
   char buffer_[16384];
+  std::string_view unread_;  // Of buffer_: answers that follow the last one taken.
 };
 
 StoreClient::StoreClient(std::shared_ptr<Channel> channel, StoreKeys keys, Duration timeout)
@@ -285,6 +309,23 @@ Result<std::string> StoreClient::compare_set(std::string_view key, std::string_v
 
 Result<bool> StoreClient::delete_key(std::string_view key) {
   return perform(calls::delete_key(keys_, key));
+}
+
+Result<int64_t> StoreClient::delete_keys(const std::vector<std::string>& names) {
+  int64_t deleted = 0;
+  for (size_t at = 0; at < names.size();) {
+    std::vector<StoreRequest> requests;
+    for (; at < names.size() && requests.size() < kStoreTogether; ++at) {
+      requests.push_back(calls::delete_key(keys_, names[at]).request);
+      if (requests.back().error) return tl::unexpected(*requests.back().error);
+    }
+    const Result<std::vector<tcpstore::Reply>> replies =
+        channel_->perform_together(requests, timeout_);
+    if (!replies) return tl::unexpected(replies.error());
+    deleted += std::ranges::count_if(*replies,
+                                     [](const tcpstore::Reply& reply) { return reply.number > 0; });
+  }
+  return deleted;
 }
 
 Result<int64_t> StoreClient::num_keys() {

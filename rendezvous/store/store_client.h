@@ -64,6 +64,8 @@ class StoreClient {
                                   std::string_view desired);
   // False: there was none.
   Result<bool> delete_key(std::string_view key);
+  // How many there were. Asks for many at a time rather than one after the other's answer.
+  Result<int64_t> delete_keys(const std::vector<std::string>& names);
   // Of the whole store, whatever the prefix.
   Result<int64_t> num_keys();
   Result<Nothing> append(std::string_view key, std::string_view value);

@@ -6,8 +6,11 @@
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "rendezvous/store/async_store_client.h"
 #include "tests/unit/store_server_harness.h"
@@ -214,6 +217,41 @@ TEST(StoreClient, LargeValuesAndListsPass) {
   ASSERT_TRUE(values);
   EXPECT_EQ(values->size(), 20000u);
   EXPECT_EQ(values->back(), "19999");
+  names.front() = "none";
+  EXPECT_EQ(client.delete_keys(names), 19999);
+  EXPECT_EQ(client.list_keys(), (std::vector<std::string>{"k", "key/0"}));
+  EXPECT_EQ(client.delete_keys({}), 0);
+}
+
+// A server that answers to nothing before it has read all of what is to come, then in pieces.
+void answer_all_at_once(int fd, const std::string& expected, const std::string& answers) {
+  std::string got(expected.size(), '\0');
+  if (::recv(fd, got.data(), got.size(), MSG_WAITALL) == static_cast<ssize_t>(got.size())) {
+    EXPECT_EQ(got, expected);
+    for (size_t at = 0; at < answers.size(); at += 3) {
+      const std::string piece = answers.substr(at, 3);
+      EXPECT_EQ(::send(fd, piece.data(), piece.size(), MSG_NOSIGNAL), std::ssize(piece));
+    }
+  }
+  ::close(fd);
+}
+
+TEST(StoreClient, ManyKeysAreDeletedWithoutWaitingForEachAnswer) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  ASSERT_EQ(::fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
+  std::thread server([fd = ends[1]] {
+    answer_all_at_once(fd, kValidate + delete_key("/p/a") + delete_key("/p/b") + delete_key("/p/c"),
+                       i64(1) + i64(0) + i64(1));
+  });
+  {
+    StoreClient client = StoreClient::over(ends[0], "server", seconds(20)).with_prefix("p");
+    EXPECT_EQ(client.delete_keys({"a", "b", "c"}), 2);
+    EXPECT_TRUE(client.connected());
+    EXPECT_FALSE(client.delete_keys({"a", std::string(9000, 'k')})) << "nothing of it is sent";
+    EXPECT_TRUE(client.connected());
+  }
+  server.join();
 }
 
 TEST(StoreClient, GetWaitsForAnother) {

@@ -251,13 +251,16 @@ void forget_meeting(const Met& met) {
   const Result<std::vector<std::string>> keys = root.list_keys();
   if (!keys) return;
   const std::string groups = fmt::format("{}/group/", met.generation);
+  std::vector<std::string> over;
   for (const std::string& key : *keys) {
     // 0: owner/R and joins/R, which outlast all generations.
     int64_t generation = 0;
     std::from_chars(key.data(), key.data() + key.size(), generation);
     const bool is_over = generation > 0 && generation <= met.generation;
-    if (is_over && !key.starts_with(groups)) static_cast<void>(root.delete_key(key));
+    if (is_over && !key.starts_with(groups)) over.push_back(key);
   }
+  // Some for each rank, and all others wait for this one in their first collective.
+  static_cast<void>(root.delete_keys(over));
 }
 
 }  // namespace muster::worker
