@@ -58,11 +58,12 @@ Outcome<std::optional<std::string>> read_checkpoint(const std::string& path) {
 void throw_if_bad(const char* caller, const ProcessGroup& group, const std::string& answer) {
   if (answer.front() != kBad) return;
   const GlobalRank writer = group.ranks().front();
-  worker::raise({ErrorCode::system,
-                 fmt::format("{} of {} on rank {}: {}", caller, worker::group_title(group.name()),
-                             writer.value, answer.substr(1)),
-                 {writer}},
-                caller, group.name());
+  worker::raise_shared(
+      {ErrorCode::system,
+       fmt::format("{} of {} on rank {}: {}", caller, worker::group_title(group.name()),
+                   writer.value, answer.substr(1)),
+       {writer}},
+      caller, group.name());
 }
 
 }  // namespace

@@ -195,7 +195,7 @@ void BucketState::compare_lists() {
     how = fmt::format("the options (op, strategy, sizes of buckets) of rank {} and rank {}",
                       first.value, other.value);
   }
-  worker::raise(
+  worker::raise_shared(
       {ErrorCode::mismatch,
        fmt::format("the lists differ: {}; give all ranks the same counts, dtypes and options in "
                    "the same order",

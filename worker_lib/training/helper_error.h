@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "muster/error.h"
+#include "worker_lib/failure.h"
 #include "worker_lib/purpose.h"
 
 namespace muster::worker {
@@ -24,5 +25,10 @@ auto in_the_name_of(CallPurpose purpose, Operation&& operation) {
                            error.group(), error.failed_ranks());
   }
 }
+
+// Throws what all members of a group find out in the same call, and leaves the group usable. Says
+// so to all others before: where this rank ends for it, one that has not come so far would name it,
+// and not who it began with.
+[[noreturn]] void raise_shared(const Failure& failure, std::string operation, std::string group);
 
 }  // namespace muster::worker

@@ -67,11 +67,11 @@ void pass_on_failures(const char* caller, const ProcessGroup& everyone,
   const size_t more = failed.size() - 1;
   const std::string others =
       more == 0 ? "" : fmt::format(" (and {} other{})", more, more == 1 ? "" : "s");
-  worker::raise({ErrorCode::peer_failed,
-                 fmt::format("{}: the block failed on rank {}, so it was not run here: {}{}",
-                             caller, failed.front().value, words, others),
-                 failed},
-                caller, everyone.name());
+  worker::raise_shared({ErrorCode::peer_failed,
+                        fmt::format("{}: the block failed on rank {}, so it was not run here: {}{}",
+                                    caller, failed.front().value, words, others),
+                        failed},
+                       caller, everyone.name());
 }
 
 }  // namespace

@@ -102,6 +102,21 @@ void save_in_group() {
   if (!group.is_member()) idle();
 }
 
+// The second of two ends because of the first, which goes on; the rest wait for both.
+void load_in_pair() {
+  const GlobalRank two[] = {{argument(2)}, {argument(3)}};
+  muster::ProcessGroup pair = muster::new_group(two);
+  if (muster::rank() == argument(2)) {
+    try {
+      muster::load_checkpoint(words.at(1), {.group = pair});
+    } catch (const muster::DistributedError&) {
+      idle();
+    }
+  }
+  if (pair.is_member()) muster::load_checkpoint(words.at(1), {.group = pair});
+  muster::world().barrier();
+}
+
 void zero_first() {
   muster::zero_first([] {
     if (muster::rank() == 0) throw std::runtime_error("no data set here");
@@ -319,6 +334,7 @@ void traffic() {
 
 const std::map<std::string, std::function<void()>> kScenes{
     {"load", load},
+    {"load_in_pair", load_in_pair},
     {"save_in_group", save_in_group},
     {"zero_first", zero_first},
     {"local_zero_first", local_zero_first},
