@@ -32,10 +32,10 @@ def run(command, *args):
 
 class EngineTest(LiveTest):
     def refusals(self, code, err, count):
-        """[(facts, how to start, flags)] of every process, all alike."""
+        """(facts, how to start, flags): all processes say the same. Once one has ended, mpirun ends those that come later."""
         self.assertEqual(code, 2, err)
         found = REFUSAL.findall(err)
-        self.assertEqual(len(found), count, err)
+        self.assertIn(len(found), range(1, count + 1), err)
         self.assertEqual(len(set(found)), 1, err)
         return found[0]
 
