@@ -1,4 +1,5 @@
-// The time of day, for people and for what files say of themselves.
+// The time of day, for people and for what files say of themselves. What is compared with other
+// instants of a job is an Instant (rendezvous/base/time.h): this clock may be set.
 #pragma once
 
 #include <chrono>
