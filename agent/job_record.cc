@@ -294,10 +294,7 @@ bool JobRecord::all_succeeded() const {
 
 bool JobRecord::has_evidence() const {
   if (evidence_.error) return true;
-  return std::ranges::any_of(evidence_.workers, [](const WorkerEvidence& worker) {
-    const WorkerSigns& signs = worker.signs;
-    return signs.declared || signs.raised || (signs.status && !signs.by_stop);
-  });
+  return std::ranges::any_of(evidence_.workers, has_something_to_tell, &WorkerEvidence::signs);
 }
 
 void JobRecord::close_attempt(std::string why) {

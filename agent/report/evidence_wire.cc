@@ -73,11 +73,6 @@ Json facts_json(const WorkerEvidence& worker, Instant since) {
   return json;
 }
 
-bool is_bystander(const WorkerEvidence& worker) {
-  const WorkerSigns& signs = worker.signs;
-  return !signs.declared && !signs.raised && (!signs.status || signs.by_stop);
-}
-
 // The likely culprits first, as far as their own node can tell.
 std::vector<size_t> by_likelihood(const std::vector<WorkerEvidence>& workers) {
   std::vector<WorkerSigns> signs;
@@ -140,7 +135,7 @@ Json workers_json(const std::vector<WorkerEvidence>& workers, Instant since, siz
   std::erase_if(told, [&](size_t i) { return !fitted.put(i, facts_json(workers[i], since)); });
   fitted.add_room(eighth);
   for (const size_t i : told) {
-    if (is_bystander(workers[i])) continue;
+    if (!has_something_to_tell(workers[i].signs)) continue;
     Json json = facts_json(workers[i], since);
     for (size_t long_max = wire::kLongTextBytes; long_max >= 128; long_max /= 2) {
       json["words"] = wire::words_json(workers[i].failure, long_max, 1024);

@@ -30,20 +30,8 @@ struct Room {
   bool others = true;
 };
 
-// The culprit's, its witness's, and those of the first few that may have been first as well.
-bool has_words(const JudgedAttempt& judged, size_t i) {
-  constexpr std::ptrdiff_t kSimultaneousMax = 3;
-  if (judged.culprit == i || judged.witness == i) return true;
-  if (judged.failures[i].part != Part::simultaneous) return false;
-  const auto begin = judged.failures.begin();
-  return std::count_if(begin, begin + static_cast<std::ptrdiff_t>(i), [](const WorkerFailure& one) {
-           return one.part == Part::simultaneous;
-         }) < kSimultaneousMax;
-}
-
-Json failure_json(const JudgedAttempt& judged, size_t i, const Room& room) {
+Json failure_with_words_json(const JudgedAttempt& judged, size_t i, const Room& room) {
   const WorkerFailure& failure = judged.failures[i];
-  if (!has_words(judged, i)) return wire::worker_json(failure, kOtherTextBytesMax);
   Json json = wire::worker_json(failure, room.text_max);
   const size_t long_max = judged.culprit == i ? room.long_max : room.long_max / 4;
   json["words"] = wire::words_json(failure, long_max, room.text_max);
@@ -81,16 +69,23 @@ std::vector<int> ranks_of(const std::vector<int>& ranges, std::string& wrong) {
   return ranks;
 }
 
+// With words: the culprit, its witness, and the first few that may have been first as well.
 void put_failures(Json& json, const JudgedAttempt& judged, const Room& room) {
+  constexpr int kSimultaneousMax = 3;
   json["failures"] = Json::array();
   std::vector<size_t> kept;
   size_t bytes = 0;
+  int simultaneous = 0;
   int untold = judged.others_untold;
   for (size_t i = 0; i < judged.failures.size(); ++i) {
-    Json one = failure_json(judged, i, room);
-    if (!has_words(judged, i)) bytes += wire::dump(one).size() + 1;
-    const bool fits = has_words(judged, i) ? room.others || judged.culprit == i
-                                           : room.others && bytes <= kOthersBytesMax;
+    const bool has_words =
+        judged.culprit == i || judged.witness == i ||
+        (judged.failures[i].part == Part::simultaneous && simultaneous++ < kSimultaneousMax);
+    Json one = has_words ? failure_with_words_json(judged, i, room)
+                         : wire::worker_json(judged.failures[i], kOtherTextBytesMax);
+    if (!has_words) bytes += wire::dump(one).size() + 1;
+    const bool fits =
+        has_words ? room.others || judged.culprit == i : room.others && bytes <= kOthersBytesMax;
     if (fits) {
       kept.push_back(i);
       json["failures"].push_back(std::move(one));

@@ -68,6 +68,11 @@ struct WorkerSigns {
   friend bool operator==(const WorkerSigns&, const WorkerSigns&) = default;
 };
 
+// Whether its end, or its error, may matter to the judge; not of one that only ran until the stop.
+inline bool has_something_to_tell(const WorkerSigns& signs) {
+  return signs.declared || signs.raised || (signs.status && !signs.by_stop);
+}
+
 // A node that was lost while the attempt ran, in the clock of the host.
 struct LostNode {
   int node_rank = 0;

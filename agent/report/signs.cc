@@ -64,9 +64,9 @@ class Examiner {
     signs().at_stop = record_.at_stop;
     signs().order = record_.order;
     signs().active_until = record_.printed.last_output;
-    if (record_.declared) signs().ended = *record_.declared;
+    if (const auto seen = record_.declared ? record_.declared : record_.ended)
+      signs().ended = *seen;
     if (!record_.ended) return;
-    signs().ended = record_.declared.value_or(*record_.ended);
     signs().status = failure_.status;
     signs().by_stop = stop_ && record_.at_stop < WorkerSigns::AtStop::exiting &&
                       *record_.ended >= stop_->at &&
