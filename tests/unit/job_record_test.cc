@@ -63,9 +63,23 @@ class Job : public testing::Test {
     return outcome;
   }
 
+  static group::Outcome stopped_by_sigint() {
+    group::Outcome outcome;
+    outcome.kind = group::Outcome::Kind::stopped;
+    outcome.signal = SIGINT;
+    return outcome;
+  }
+
   // Both ran when the stop came, but for those who have ended.
   void stop(int signal = SIGTERM, std::vector<WorkerSigns::AtStop> seen = {}) {
     record_.stop_begins(signal, std::chrono::seconds(30), seen);
+  }
+
+  void rank_1_exits_with_3(int attempt) {
+    using AtStop = WorkerSigns::AtStop;
+    record_.worker_exited(exit_of(1, 101 + 10 * attempt, ExitStatus::exited(3)), {});
+    stop(SIGTERM, {AtStop::running, AtStop::ended});
+    record_.worker_exited(exit_of(0, 100 + 10 * attempt, ExitStatus::signaled(SIGTERM)), {});
   }
 
   static AttemptRemains remains(const std::string& err0, const std::string& err1) {
@@ -87,18 +101,14 @@ using AtStop = WorkerSigns::AtStop;
 
 TEST_F(Job, TheCulpritOfTheLastAttemptExplainsTheJob) {
   start_attempt(0, 0);
-  record_.worker_exited(exit_of(1, 101, ExitStatus::exited(3)), {});
-  stop(SIGTERM, {AtStop::running, AtStop::ended});
-  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
+  rank_1_exits_with_3(0);
   record_.attempt_drained(remains("", "ValueError: first\n"));
   const std::string line = record_.restart_line(0, Duration{0});
   EXPECT_NE(line.find("rank 1 exited with 3"), std::string::npos) << line;
   EXPECT_NE(line.find("restarting, 0 of 1 restarts left"), std::string::npos) << line;
 
   start_attempt(1, 1);
-  record_.worker_exited(exit_of(1, 111, ExitStatus::exited(3)), {});
-  stop(SIGTERM, {AtStop::running, AtStop::ended});
-  record_.worker_exited(exit_of(0, 110, ExitStatus::signaled(SIGTERM)), {});
+  rank_1_exits_with_3(1);
   record_.attempt_drained(remains("", "last words\n"));
   const JobReport report = record_.finish(failed());
 
@@ -138,9 +148,7 @@ TEST_F(Job, ASignalThatIsReapedLateIsNamedEverywhere) {
 
 TEST_F(Job, AFailureOfAnEarlierAttemptIsStillKnownWhenTheJobIsStopped) {
   start_attempt(0, 0);
-  record_.worker_exited(exit_of(1, 101, ExitStatus::exited(3)), {});
-  stop(SIGTERM, {AtStop::running, AtStop::ended});
-  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
+  rank_1_exits_with_3(0);
   record_.attempt_drained({});
   record_.restart_line(0, Duration{0});
   start_attempt(1, 1);
@@ -149,10 +157,7 @@ TEST_F(Job, AFailureOfAnEarlierAttemptIsStillKnownWhenTheJobIsStopped) {
   record_.worker_exited(exit_of(0, 110, ExitStatus::signaled(SIGINT)), {});
   record_.worker_exited(exit_of(1, 111, ExitStatus::signaled(SIGINT)), {});
   record_.attempt_drained({});
-  group::Outcome outcome;
-  outcome.kind = group::Outcome::Kind::stopped;
-  outcome.signal = SIGINT;
-  const JobReport report = record_.finish(outcome);
+  const JobReport report = record_.finish(stopped_by_sigint());
   ASSERT_TRUE(report.culprit);
   EXPECT_EQ(report.failures[*report.culprit].pid, 101);
 }
@@ -170,10 +175,7 @@ TEST_F(Job, AStopTakesAsLongAsItTookSinceItWasRequested) {
   const auto before = std::chrono::steady_clock::now();
   record_.stop_requested();
   stop(SIGINT, {AtStop::running, AtStop::running});
-  group::Outcome outcome;
-  outcome.kind = group::Outcome::Kind::stopped;
-  outcome.signal = SIGINT;
-  const JobReport report = record_.finish(outcome);
+  const JobReport report = record_.finish(stopped_by_sigint());
   EXPECT_LE(report.stop_took, std::chrono::steady_clock::now() - before);
   const std::vector<std::string> names = event_names();
   EXPECT_EQ(std::ranges::count(names, "stopping"), 2);
@@ -192,10 +194,7 @@ TEST_F(Job, OnlyWhomTheLastAttemptHadToKillIsCalledKilled) {
   record_.worker_exited(exit_of(0, 110, ExitStatus::signaled(SIGINT)), {});
   record_.worker_exited(exit_of(1, 111, ExitStatus::signaled(SIGINT)), {});
   record_.attempt_drained({});
-  group::Outcome outcome;
-  outcome.kind = group::Outcome::Kind::stopped;
-  outcome.signal = SIGINT;
-  EXPECT_EQ(record_.finish(outcome).killed_ranks, std::vector<int>{});
+  EXPECT_EQ(record_.finish(stopped_by_sigint()).killed_ranks, std::vector<int>{});
 }
 
 // ---- evidence for the job's host
@@ -246,9 +245,7 @@ TEST_F(Job, EventsTellTheStoryInOrder) {
 
 TEST_F(Job, TheLastAttemptsFailureIsAnEventToo) {
   start_attempt(0, 1);
-  record_.worker_exited(exit_of(1, 101, ExitStatus::exited(3)), {});
-  stop(SIGTERM, {AtStop::running, AtStop::ended});
-  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
+  rank_1_exits_with_3(0);
   record_.attempt_drained({});
   record_.write_final_events(record_.finish(failed()), 3);
   const std::vector<std::string> names = event_names();
@@ -315,9 +312,7 @@ TEST_F(Job, AKillOfOursDoesNotMakeTheKernelsDoubtful) {
 
 TEST_F(Job, TheFilesWithTheLastLinesOfEachRankAreNamed) {
   start_attempt(0, 0);
-  record_.worker_exited(exit_of(1, 101, ExitStatus::exited(3)), {});
-  stop(SIGTERM, {AtStop::running, AtStop::ended});
-  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
+  rank_1_exits_with_3(0);
   AttemptRemains all = remains("", "");
   all.workers[1].printed.kept_out = "/run/attempt_0/1/stdout_tail.log";
   all.workers[1].printed.kept_err = "/run/attempt_0/1/stderr_tail.log";

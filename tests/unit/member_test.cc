@@ -140,15 +140,21 @@ TEST(Member, SaysWhatItWaitsForAfterThreeSecondsAndThenLessAndLessOften) {
   EXPECT_EQ(said_at, (std::vector<int64_t>{3, 9, 21, 45}));
 }
 
-TEST(Member, GivesUpAfterTheJoinTimeOutWithTheReason) {
-  MemberDriver member;
-  member.step(member::Begin{});
-  const Instant begun = member.now();
+// Every connection is refused until the machine gives up: its last effects.
+MemberEffects refuse_until_over(MemberDriver& member) {
   MemberEffects effects = member.step(kRefused);
   while (!member.machine().over()) {
     effects = member.tick_at_deadline();
     if (names_of(effects) == "Connect") member.step(kRefused);
   }
+  return effects;
+}
+
+TEST(Member, GivesUpAfterTheJoinTimeOutWithTheReason) {
+  MemberDriver member;
+  member.step(member::Begin{});
+  const Instant begun = member.now();
+  const MemberEffects effects = refuse_until_over(member);
   EXPECT_EQ(member.now() - begun, seconds{60});
   const Error expected{
       ExitCode::rendezvous,
@@ -166,11 +172,7 @@ TEST(Member, GivesAHostThatIsNotReachedTheTimeThatTheUserSays) {
   MemberDriver member(options);
   member.step(member::Begin{});
   const Instant begun = member.now();
-  MemberEffects effects = member.step(kRefused);
-  while (!member.machine().over()) {
-    effects = member.tick_at_deadline();
-    if (names_of(effects) == "Connect") member.step(kRefused);
-  }
+  const MemberEffects effects = refuse_until_over(member);
   EXPECT_EQ(member.now() - begun, seconds{5});
   const Error expected{
       ExitCode::rendezvous,

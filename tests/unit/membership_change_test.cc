@@ -17,14 +17,6 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 using testing::Not;
 
-Failure boom(int rank) {
-  Failure failure;
-  failure.rank = rank;
-  failure.exit_code = 3;
-  failure.sentence = "exited with 3: boom";
-  return failure;
-}
-
 std::string stop(Epoch epoch, const std::string& why, const std::string& text) {
   return "Stop{epoch " + std::to_string(epoch) + ", " + why + ", \"" + text + "\"}";
 }

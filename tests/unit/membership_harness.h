@@ -25,6 +25,14 @@ inline std::string what_text(const Order& order) {
   return text.substr(begin, text.size() - begin - 1);
 }
 
+inline Failure boom(int rank) {
+  Failure failure;
+  failure.rank = rank;
+  failure.exit_code = 3;
+  failure.sentence = "exited with 3: boom";
+  return failure;
+}
+
 }  // namespace membership
 
 class MembershipDriver {

@@ -17,9 +17,7 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 
 Failure failed(int rank) {
-  Failure failure;
-  failure.rank = rank;
-  failure.exit_code = 3;
+  Failure failure = boom(rank);
   failure.sentence = "exited with 3";
   return failure;
 }

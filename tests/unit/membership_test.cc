@@ -19,14 +19,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-Failure boom(int rank) {
-  Failure failure;
-  failure.rank = rank;
-  failure.exit_code = 3;
-  failure.sentence = "exited with 3: boom";
-  return failure;
-}
-
 // ---- Forming.
 
 TEST(Membership, FormsTheInstantTheLastNodeIsReady) {
