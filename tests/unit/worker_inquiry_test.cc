@@ -268,6 +268,52 @@ TEST(Inquiry, InACircleThoseAreNamedThatAreNotWhereMostAre) {
             "other; all must make their calls in the same order, whatever the group");
 }
 
+// Its time was over a moment before: it is through with the call, but not well.
+TEST(Inquiry, OneThatHasGivenTheCallUpBlamesWhomItHasFound) {
+  Case one({1});
+  one.with(1, At().after("world", 7).blames({3})).with(3, At().after("world", 6));
+  EXPECT_THAT(one.blamed(), ElementsAre(3));
+  EXPECT_THAT(
+      one.told().message,
+      HasSubstr(
+          "rank 3 (host, pid 103) does not do its part of the call that has failed on rank 1"));
+  one.with(1, At().after("world", 7).blames({3}, 4s));  // Before this rank waited.
+  EXPECT_TRUE(one.find().keepers.empty());
+}
+
+// Those that ran out of time before have given up and may be gone; what they found out stands.
+TEST(Inquiry, InACircleOneAgreesWithThoseThatHaveFoundOutBefore) {
+  Case one({1});
+  one.with(1, At().after("world", 6).in("other", 3, {0}, "barrier"));
+  one.with(2, At().after("world", 6).after("other", 3).blames({0})).with(3, NoAnswer::gone);
+  one.nobody_else();
+  EXPECT_THAT(one.blamed(), ElementsAre(0));
+  EXPECT_EQ(one.told().message,
+            "rank 0 (host, pid 100) has not called barrier 3 of group other within 2 s, but is in "
+            "all_reduce 7 of group world; rank 1 (host, pid 101), which this one waited for, is in "
+            "barrier 3 of group other itself; all must make their calls in the same order, "
+            "whatever the group");
+  one.with(2, At().after("world", 6).blames({1}));
+  EXPECT_THAT(one.blamed(), ElementsAre(1));
+  for (const At& at : {At().after("world", 6).blames({0}, 13s), At().after("world", 6).blames({4}),
+                       At().after("world", 6).blames({2}), At().after("world", 6).blames({0, 1})}) {
+    one.with(2, at);
+    EXPECT_THAT(one.blamed(), ElementsAre(0, 1)) << "nobody has found out more";
+  }
+}
+
+TEST(Inquiry, InACircleOneAgreesWithWhatItHasHeardFromThoseThatAreGone) {
+  Case one({1});
+  one.with(1, At().after("world", 6).in("other", 3, {0}, "barrier"));
+  for (int rank = 2; rank < kRanks; ++rank)
+    one.with(rank, NoAnswer::gone);
+  EXPECT_THAT(one.blamed(), ElementsAre(0, 1));
+  one.own.blames({0}, 100ms);
+  EXPECT_THAT(one.blamed(), ElementsAre(0));
+  one.own.place.troubles[0].age = 4s;  // Before it waited: something else.
+  EXPECT_THAT(one.blamed(), ElementsAre(0, 1));
+}
+
 // As rank 0 would have to say of itself.
 TEST(Inquiry, OneThatOthersGaveUpBecauseOfBlamesItself) {
   Case one({1});

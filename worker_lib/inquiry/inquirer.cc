@@ -32,6 +32,7 @@ class Inquirer {
   // False: there is nobody to ask, or nothing to ask with, or no need any more.
   bool ask_for_keepers() {
     for (;;) {
+      own_ = setting_.own();  // What others have given up meanwhile comes by itself.
       findings_ = find_keepers(setting_.world.me, question_, own_, answers_);
       if (findings_.to_ask.empty()) return true;
       ask(findings_.to_ask);
@@ -141,7 +142,7 @@ class Inquirer {
 
   const InquiryQuestion& question_;
   const InquirySetting& setting_;
-  const Whereabouts own_;
+  Whereabouts own_;
   const std::unique_ptr<Watch::Questions> questions_;
   const Deadline begun_;
   std::set<int> asked_;

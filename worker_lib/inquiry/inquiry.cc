@@ -18,6 +18,8 @@ namespace {
 
 // How much older than this rank's own wait a failure may be that still keeps its rank from coming.
 constexpr std::chrono::seconds kTroubleBefore{10};
+// How long this rank may have been asking by now.
+constexpr std::chrono::seconds kAsking{1};
 // What to do about ranks that are in different calls.
 constexpr std::string_view kOneOrder =
     "all must make their calls in the same order, whatever the group";
@@ -131,7 +133,8 @@ class Search {
     }
     const auto& place = std::get<Whereabouts>(answer->second);
     switch (standing_of(place, what)) {
-      case Standing::through:
+      case Standing::through:  // Well, or because it gave up.
+        is_kept_by_failure(rank, place, kAsking);
         return;
       case Standing::inside:
         return look_inside(rank, place, what);
@@ -167,17 +170,7 @@ class Search {
       follow(rank, wait, wait.what.call);
     }
     if (!waits.empty()) return;
-    for (const Trouble& one : place.troubles) {
-      const bool is_own = one.origin.empty() || one.origin == std::vector{rank};
-      if (is_own || one.age > question_.limit + kTroubleBefore) continue;
-      const std::string failed = fmt::format("the call that has failed on rank {}", rank);
-      const bool blames_me = std::ranges::find(one.origin, me_) != one.origin.end();
-      if (blames_me) findings_.keepers[me_] = elsewhere(own_words(), failed);
-      follow(rank, {{.group_id = {}, .call = failed}, one.origin}, "a call that has failed");
-      // One of those that it blames is itself, as in a circle.
-      if (std::ranges::find(one.origin, rank) == one.origin.end()) return;
-      break;
-    }
+    if (is_kept_by_failure(rank, place, kTroubleBefore)) return;
     if (what.from_anybody) return;
     InquiryFindings::Keeper keeper;
     keeper.group_id = what.group_id;
@@ -189,6 +182,21 @@ class Search {
       keeper.last = group->lane(what.lane).last;
     }
     findings_.keepers.try_emplace(rank, std::move(keeper));
+  }
+
+  // Whether it is through with what others wait for, or has not come, because of another rank.
+  bool is_kept_by_failure(int rank, const Whereabouts& place, std::chrono::seconds before) {
+    for (const Trouble& one : place.troubles) {
+      const bool is_own = one.origin.empty() || one.origin == std::vector{rank};
+      if (is_own || one.age > question_.limit + before) continue;
+      const std::string failed = fmt::format("the call that has failed on rank {}", rank);
+      const bool blames_me = std::ranges::find(one.origin, me_) != one.origin.end();
+      if (blames_me) findings_.keepers[me_] = elsewhere(own_words(), failed);
+      follow(rank, {{.group_id = {}, .call = failed}, one.origin}, "a call that has failed");
+      // One of those that it blames may be itself, as in a circle.
+      return std::ranges::find(one.origin, rank) == one.origin.end();
+    }
+    return false;
   }
 
   void follow(int rank, const Wait& wait, const std::string& words) {
@@ -234,7 +242,39 @@ class Search {
     for (const int rank : all) {
       if (rank != me_ && !answers_.contains(rank)) findings_.to_ask.insert(rank);
     }
-    if (findings_.to_ask.empty()) blame_in(circle, all);
+    if (findings_.to_ask.empty() && !agree_with_others(circle, all)) blame_in(circle, all);
+  }
+
+  // What those have found out whose time was over before: they are in no call any more, and would
+  // be missing where most are looked for. Of those that have ended since this rank may have heard.
+  bool agree_with_others(const std::set<int>& circle, const std::set<int>& all) {
+    for (const int rank : all) {
+      const Whereabouts* const place = rank == me_ ? &own_ : place_of(rank);
+      if (place == nullptr) continue;
+      for (const Trouble& one : place->troubles) {
+        if (!is_found_in(circle, one, rank)) continue;
+        for (const int culprit : one.origin)
+          findings_.keepers[culprit] =
+              elsewhere(words_of(culprit), culprit == me_ ? awaited_of(circle) : std::string());
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Whether `rank` blames some of the circle for something that happened while this rank waited.
+  bool is_found_in(const std::set<int>& circle, const Trouble& one, int rank) const {
+    if (one.origin.empty() || one.origin.size() >= circle.size()) return false;
+    if (rank != me_ && one.origin == std::vector{rank}) return false;
+    if (one.age > question_.limit + (rank == me_ ? kAsking : kTroubleBefore)) return false;
+    return std::ranges::all_of(one.origin, [&](int culprit) { return circle.contains(culprit); });
+  }
+
+  // What this rank keeps another one of the circle from.
+  std::string awaited_of(const std::set<int>& circle) const {
+    const auto other =
+        std::ranges::find_if(kept_, [&](const auto& one) { return circle.contains(one.first); });
+    return other == kept_.end() ? std::string() : other->second;
   }
 
   void blame_in(const std::set<int>& circle, const std::set<int>& all) {
@@ -257,12 +297,15 @@ class Search {
     if (is_tie) findings_.circle = circle;
   }
 
+  const Whereabouts* place_of(int rank) const {
+    const auto answer = answers_.find(rank);
+    return answer == answers_.end() ? nullptr : std::get_if<Whereabouts>(&answer->second);
+  }
+
   // In what a rank is, as all would call it; empty: in nothing.
   std::string words_of(int rank) const {
     if (rank == me_) return own_words();
-    const auto answer = answers_.find(rank);
-    const auto* const place =
-        answer == answers_.end() ? nullptr : std::get_if<Whereabouts>(&answer->second);
+    const Whereabouts* const place = place_of(rank);
     if (place == nullptr) return {};
     const Awaited mine{question_.group_id, question_.lane, question_.number};
     if (question_.number > 0 && standing_of(*place, mine) == Standing::inside) return own_words();
