@@ -104,6 +104,7 @@ class Case {
       question.members.push_back(rank);
     question.world_size = kRanks;
     question.limit = 2s;
+    question.waited = 2100ms;
     own.in("world", 7, question.suspects);
   }
 
@@ -295,8 +296,9 @@ TEST(Inquiry, InACircleOneAgreesWithThoseThatHaveFoundOutBefore) {
             "whatever the group");
   one.with(2, At().after("world", 6).blames({1}));
   EXPECT_THAT(one.blamed(), ElementsAre(1));
-  for (const At& at : {At().after("world", 6).blames({0}, 13s), At().after("world", 6).blames({4}),
-                       At().after("world", 6).blames({2}), At().after("world", 6).blames({0, 1})}) {
+  for (const At& at : {At().after("world", 6).blames({0}, 4s), At().after("world", 6).blames({4}),
+                       At().after("world", 6).blames({2}), At().after("world", 6).blames({0, 1}),
+                       At().after("world", 6).in("third", 2, {3}).blames({0})}) {
     one.with(2, at);
     EXPECT_THAT(one.blamed(), ElementsAre(0, 1)) << "nobody has found out more";
   }

@@ -10,8 +10,6 @@ namespace muster::worker {
 namespace {
 
 using std::chrono::steady_clock;
-using Reply = Watch::Questions::Reply;
-
 // Ranks asked at most: the chain to the one that keeps the others is short, and a thousand that ask
 // all others would be a million connections.
 constexpr size_t kAskedMax = 64;
@@ -33,6 +31,8 @@ class Inquirer {
   bool ask_for_keepers() {
     for (;;) {
       own_ = setting_.own();  // What others have given up meanwhile comes by itself.
+      question_.waited = question_.limit + std::chrono::duration_cast<std::chrono::milliseconds>(
+                                               steady_clock::now() - begun_);
       findings_ = find_keepers(setting_.world.me, question_, own_, answers_);
       if (findings_.to_ask.empty()) return true;
       ask(findings_.to_ask);
@@ -89,10 +89,12 @@ class Inquirer {
   bool hear(Deadline until) {
     constexpr std::chrono::milliseconds kGlance{20};
     if (setting_.over()) return false;
-    for (Reply& reply : questions_->wait(std::min(until, steady_clock::now() + kGlance))) {
-      if (reply.kind == Reply::Kind::unasked) return false;
-      if (reply.kind == Reply::Kind::refused) answers_[reply.rank] = NoAnswer::gone;
-      if (reply.kind == Reply::Kind::said)
+    for (Watch::Questions::Reply& reply :
+         questions_->wait(std::min(until, steady_clock::now() + kGlance))) {
+      if (reply.kind == Watch::Questions::Reply::Kind::unasked) return false;
+      if (reply.kind == Watch::Questions::Reply::Kind::refused)
+        answers_[reply.rank] = NoAnswer::gone;
+      if (reply.kind == Watch::Questions::Reply::Kind::said)
         answers_[reply.rank] = Whereabouts::decode(reply.text).value_or(Whereabouts{});
     }
     return true;
@@ -140,7 +142,7 @@ class Inquirer {
     return open;
   }
 
-  const InquiryQuestion& question_;
+  InquiryQuestion question_;
   const InquirySetting& setting_;
   Whereabouts own_;
   const std::unique_ptr<Watch::Questions> questions_;

@@ -18,8 +18,6 @@ namespace {
 
 // How much older than this rank's own wait a failure may be that still keeps its rank from coming.
 constexpr std::chrono::seconds kTroubleBefore{10};
-// How long this rank may have been asking by now.
-constexpr std::chrono::seconds kAsking{1};
 // What to do about ranks that are in different calls.
 constexpr std::string_view kOneOrder =
     "all must make their calls in the same order, whatever the group";
@@ -134,7 +132,7 @@ class Search {
     const auto& place = std::get<Whereabouts>(answer->second);
     switch (standing_of(place, what)) {
       case Standing::through:  // Well, or because it gave up.
-        is_kept_by_failure(rank, place, kAsking);
+        if (waits_of(place, what).empty()) is_kept_by_failure(rank, place, question_.waited);
         return;
       case Standing::inside:
         return look_inside(rank, place, what);
@@ -170,7 +168,7 @@ class Search {
       follow(rank, wait, wait.what.call);
     }
     if (!waits.empty()) return;
-    if (is_kept_by_failure(rank, place, kTroubleBefore)) return;
+    if (is_kept_by_failure(rank, place, question_.limit + kTroubleBefore)) return;
     if (what.from_anybody) return;
     InquiryFindings::Keeper keeper;
     keeper.group_id = what.group_id;
@@ -185,10 +183,10 @@ class Search {
   }
 
   // Whether it is through with what others wait for, or has not come, because of another rank.
-  bool is_kept_by_failure(int rank, const Whereabouts& place, std::chrono::seconds before) {
+  bool is_kept_by_failure(int rank, const Whereabouts& place, std::chrono::milliseconds oldest) {
     for (const Trouble& one : place.troubles) {
       const bool is_own = one.origin.empty() || one.origin == std::vector{rank};
-      if (is_own || one.age > question_.limit + before) continue;
+      if (is_own || one.age > oldest) continue;
       const std::string failed = fmt::format("the call that has failed on rank {}", rank);
       const bool blames_me = std::ranges::find(one.origin, me_) != one.origin.end();
       if (blames_me) findings_.keepers[me_] = elsewhere(own_words(), failed);
@@ -246,11 +244,12 @@ class Search {
   }
 
   // What those have found out whose time was over before: they are in no call any more, and would
-  // be missing where most are looked for. Of those that have ended since this rank may have heard.
+  // be missing where most are looked for. From those that have ended since this rank may have
+  // heard.
   bool agree_with_others(const std::set<int>& circle, const std::set<int>& all) {
     for (const int rank : all) {
       const Whereabouts* const place = rank == me_ ? &own_ : place_of(rank);
-      if (place == nullptr) continue;
+      if (place == nullptr || (rank != me_ && !words_of(rank).empty())) continue;
       for (const Trouble& one : place->troubles) {
         if (!is_found_in(circle, one, rank)) continue;
         for (const int culprit : one.origin)
@@ -266,8 +265,8 @@ class Search {
   bool is_found_in(const std::set<int>& circle, const Trouble& one, int rank) const {
     if (one.origin.empty() || one.origin.size() >= circle.size()) return false;
     if (rank != me_ && one.origin == std::vector{rank}) return false;
-    if (one.age > question_.limit + (rank == me_ ? kAsking : kTroubleBefore)) return false;
-    return std::ranges::all_of(one.origin, [&](int culprit) { return circle.contains(culprit); });
+    return one.age <= question_.waited &&
+           std::ranges::all_of(one.origin, [&](int culprit) { return circle.contains(culprit); });
   }
 
   // What this rank keeps another one of the circle from.

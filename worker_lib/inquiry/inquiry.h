@@ -46,6 +46,8 @@ struct InquiryQuestion {
   int world_size = 0;
   std::vector<int> members;            // Of the group.
   std::chrono::milliseconds limit{0};  // For messages.
+  // How long this rank has waited by now: what is older has not come of this wait.
+  std::chrono::milliseconds waited{0};
 };
 
 enum class NoAnswer : uint8_t {
