@@ -22,7 +22,7 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(10);
 constexpr auto kSilence = std::chrono::seconds(1);
 // A host that was reached answers at once, unless it is an older one that waits for more nodes.
-constexpr auto kAnswerPatience = kPatience + std::chrono::seconds(2);
+constexpr auto kHostPatience = kPatience + std::chrono::seconds(2);
 // The coordinator bounds its own staying; this is for a bug in that.
 constexpr auto kCloseLimit = std::chrono::seconds(20);
 
@@ -70,7 +70,7 @@ class Telling {
       say_line(fmt::format("telling the other nodes, for {} s at most; a signal ends this at once",
                            kPatience.count()));
     });
-    limit_.expires_after(kAnswerPatience);
+    limit_.expires_after(kHostPatience);
     limit_.async_wait([this](boost::system::error_code stopped) {
       if (!stopped) give_up(meeting_->status());
     });

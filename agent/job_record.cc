@@ -271,11 +271,11 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
       take_kept(left.printed, record.failure, report_.tails_dir);
     }
     record.machine.full_log_disk = remains.full_log_disk;
-    Testimony testimony = examine(record, stop_, unix_epoch);
-    record.failure.stopped_by_muster = testimony.signs.by_stop;
-    errors.push_back(std::move(testimony.error));
+    Examination examined = examine(record, stop_, unix_epoch);
+    record.failure.stopped_by_muster = examined.signs.by_stop;
+    errors.push_back(std::move(examined.error));
     machines.push_back(record.machine);
-    evidence_.workers.push_back({std::move(testimony.signs), record.failure, {}});
+    evidence_.workers.push_back({std::move(examined.signs), record.failure, {}});
   }
   tell_kills_apart(evidence_.workers, machines);
   for (size_t i = 0; i < machines.size(); ++i) {

@@ -20,6 +20,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "rendezvous/net/abstract_address.h"
+
 namespace muster {
 namespace {
 
@@ -119,24 +121,15 @@ int bound_port(int fd) {
   return ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
-// The name exists in the network namespace, as ports do, and goes with its holder (unix(7),
-// "abstract").
-sockaddr_un lock_address(int port, socklen_t& length) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::string name = fmt::format("muster-port-{}", port);
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return address;
+AbstractAddress lock_address(int port) {
+  return AbstractAddress(fmt::format("muster-port-{}", port));
 }
 
 int lock_port(int port) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
-  socklen_t length = 0;
-  const sockaddr_un address = lock_address(port, length);
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0 && listen(fd, 1) == 0)
-    return fd;
+  const AbstractAddress address = lock_address(port);
+  if (bind(fd, address.get(), address.size) == 0 && listen(fd, 1) == 0) return fd;
   const int error = errno;
   close(fd);
   errno = error;
@@ -146,11 +139,10 @@ int lock_port(int port) {
 // Whoever listens on the lock, by the credentials that the kernel keeps of listen(2).
 std::string lock_owner(int port) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  socklen_t length = 0;
-  const sockaddr_un address = lock_address(port, length);
+  const AbstractAddress address = lock_address(port);
   ucred peer{};
   socklen_t size = sizeof peer;
-  const bool known = connect(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+  const bool known = connect(fd, address.get(), address.size) == 0 &&
                      getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
   close(fd);
   return known ? describe_process(std::to_string(peer.pid)) : "its process cannot be seen";

@@ -49,7 +49,7 @@ std::string_view kind_name(Outcome::Kind kind) {
   return "";
 }
 
-std::string failure_text(const FirstFailure& c) {
+std::string first_failure_text(const FirstFailure& c) {
   const std::string what = c.status ? describe(*c.status) : c.why;
   return fmt::format("attempt {} rank {} pid {} {}", c.attempt, c.local_rank, c.pid, what);
 }
@@ -127,7 +127,7 @@ std::string text(const Spawn& e) {
   return of_worker("Spawn", e.attempt, e.local_rank);
 }
 std::string text(const WorkerFailed& e) {
-  return fmt::format("WorkerFailed{{{}, {}, {} left}}", failure_text(e.first),
+  return fmt::format("WorkerFailed{{{}, {}, {} left}}", first_failure_text(e.first),
                      e.will_restart ? "restart" : "no restart", e.restarts_left);
 }
 std::string text(const Stop& e) {

@@ -62,7 +62,7 @@ std::string budget_text(const control::JobStatus& status) {
   return text;
 }
 
-std::string nodes_text(const std::vector<control::NodeStatus>& nodes) {
+std::string node_table(const std::vector<control::NodeStatus>& nodes) {
   std::vector<std::vector<std::string>> rows{{"NODE", "HOST", "RANKS", "STATE"}};
   for (const control::NodeStatus& node : nodes) {
     rows.push_back({node.node_rank < 0 ? "-" : std::to_string(node.node_rank),
@@ -121,7 +121,7 @@ std::string status_text(const control::JobStatus& status) {
   text += fmt::format("up        {}\n", elapsed_text(status.uptime_s));
   text += fmt::format("logs      {}\n",
                       status.log_dir.empty() ? "no files" : without_controls(status.log_dir));
-  return text + "\n" + nodes_text(status.nodes);
+  return text + "\n" + node_table(status.nodes);
 }
 
 std::string elapsed_text(double seconds) {

@@ -11,8 +11,6 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kBackends{"static", "c10d", "file"};
 constexpr std::string_view kTokenVariable = env::kToken;
-constexpr int kC10dPort = 29400;
-constexpr int kStaticPort = 29500;
 constexpr double kStaticTimeoutS = 900;
 constexpr double kKeepAliveIntervalS = 5;
 constexpr int kKeepAliveAttempts = 3;
@@ -361,7 +359,7 @@ void read_network(Settings& settings, RendezvousSpec& spec) {
 }
 
 // The message never shows the token.
-void read_token(Settings& settings, RendezvousSpec& spec) {
+void take_token_settings(Settings& settings, RendezvousSpec& spec) {
   const std::optional<std::string> token = settings.variable(kTokenVariable);
   if (const std::optional<Setting> file = settings.find("rdzv-token-file")) {
     spec.token_file = file->value;
@@ -400,7 +398,7 @@ RendezvousSpec read_rendezvous(Settings& settings) {
   check_node_rank(settings, spec);
   check_port(settings, spec);
   read_network(settings, spec);
-  read_token(settings, spec);
+  take_token_settings(settings, spec);
   return spec;
 }
 

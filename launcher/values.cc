@@ -7,15 +7,13 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 namespace {
 
 constexpr double kSecondsMax = 1e9;
 constexpr std::size_t kShownMax = 80;
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 
 std::string range_words(int min, int max) {
   return max == kIntMax ? fmt::format("{} or more", min) : fmt::format("{} to {}", min, max);

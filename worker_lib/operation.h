@@ -8,11 +8,10 @@
 #include <vector>
 
 #include "muster/types.h"
+#include "rendezvous/base/time.h"
 #include "worker_lib/purpose.h"
 
 namespace muster::worker {
-
-using Deadline = std::chrono::steady_clock::time_point;
 
 // The numbers go over the wire.
 enum class OpKind : uint8_t {
@@ -30,6 +29,15 @@ enum class OpKind : uint8_t {
 };
 
 const char* name_of(OpKind kind);  // "all_reduce"
+
+inline bool has_root(OpKind kind) {
+  return kind == OpKind::broadcast || kind == OpKind::reduce || kind == OpKind::gather ||
+         kind == OpKind::scatter;
+}
+
+inline bool has_reduction(OpKind kind) {
+  return kind == OpKind::reduce || kind == OpKind::all_reduce || kind == OpKind::reduce_scatter;
+}
 
 // A collective operation. What `count` means, with n members:
 //

@@ -33,7 +33,7 @@ std::string errno_text() {
   return std::strerror(errno);
 }
 
-Error folder_error(const std::string& path, const std::string& why) {
+Error control_folder_error(const std::string& path, const std::string& why) {
   return Error{ExitCode::environment,
                fmt::format("cannot use the folder {} for musterctl: {}; remove it or set "
                            "MUSTER_RUN_DIR to a folder of your own",
@@ -134,13 +134,15 @@ Result<void> check_control_folder(const std::string& path) {
   struct stat status{};
   if (fd.get() < 0 || fstat(fd.get(), &status) != 0) {
     const bool is_link = errno == ELOOP || errno == ENOTDIR;
-    return tl::unexpected(folder_error(path, is_link ? "it is no real folder" : errno_text()));
+    return tl::unexpected(
+        control_folder_error(path, is_link ? "it is no real folder" : errno_text()));
   }
   if (status.st_uid != geteuid()) {
-    return tl::unexpected(folder_error(path, fmt::format("it belongs to user {}", status.st_uid)));
+    return tl::unexpected(
+        control_folder_error(path, fmt::format("it belongs to user {}", status.st_uid)));
   }
   if ((status.st_mode & 0077) != 0 && fchmod(fd.get(), 0700) != 0) {
-    return tl::unexpected(folder_error(path, "others may enter it"));
+    return tl::unexpected(control_folder_error(path, "others may enter it"));
   }
   return {};
 }
@@ -151,7 +153,7 @@ Result<std::string> make_control_folder(const ControlPlace& place) {
     const bool in_runtime_dir = folder == place.runtime_dir + "/muster";
     if (in_runtime_dir && !is_own_folder(place.runtime_dir)) continue;
     if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-      last = folder_error(folder, errno_text());
+      last = control_folder_error(folder, errno_text());
       continue;
     }
     const Result<void> fine = check_control_folder(folder);

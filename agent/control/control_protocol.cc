@@ -34,8 +34,8 @@ json parsed_object(std::string_view line) {
   return value.is_object() ? value : json();
 }
 
-Field<int64_t> integer_in(const json& object, const char* key, int64_t fallback, int64_t min,
-                          int64_t max) {
+Field<int64_t> whole_number_in(const json& object, const char* key, int64_t fallback, int64_t min,
+                               int64_t max) {
   const auto found = object.find(key);
   if (found == object.end()) return fallback;
   const bool too_big = found->is_number_unsigned() &&
@@ -108,7 +108,7 @@ Field<Request> signal_request(const json& object) {
 
 Field<Request> logs_request(const json& object) {
   const auto ranks = ranges_in(object);
-  const auto lines = integer_in(object, "lines", LogsRequest{}.lines, 0, kLogLinesMax);
+  const auto lines = whole_number_in(object, "lines", LogsRequest{}.lines, 0, kLogLinesMax);
   if (!ranks) return tl::unexpected(ranks.error());
   if (!lines) return tl::unexpected(lines.error());
   LogsRequest request{*ranks, static_cast<int>(*lines), false};
@@ -179,14 +179,14 @@ struct ReplyJson {
 };
 
 // Reads fields one after the other; the first that is wrong is kept.
-struct FieldReader {
+struct ReplyReader {
   const json& object;
   std::string problem;
 
   template <typename Number>
   void number(const char* key, Number& target) {
-    const auto value = integer_in(object, key, target, std::numeric_limits<Number>::min(),
-                                  std::numeric_limits<Number>::max());
+    const auto value = whole_number_in(object, key, target, std::numeric_limits<Number>::min(),
+                                       std::numeric_limits<Number>::max());
     if (!value) return note(value.error());
     target = static_cast<Number>(*value);
   }
@@ -203,7 +203,7 @@ struct FieldReader {
 Field<NodeStatus> node_of(const json& object) {
   if (!object.is_object()) return wrong("nodes", "list of objects");
   NodeStatus node;
-  FieldReader read{object, {}};
+  ReplyReader read{object, {}};
   read.number("node_rank", node.node_rank);
   read.text("host", node.host);
   read.number("first_rank", node.first_rank);
@@ -226,10 +226,10 @@ Field<std::vector<NodeStatus>> nodes_in(const json& object) {
   return nodes;
 }
 
-Field<Reply> status_of(const json& object) {
+Field<Reply> read_status(const json& object) {
   if (!object.is_object()) return wrong("status", "object");
   JobStatus status;
-  FieldReader read{object, {}};
+  ReplyReader read{object, {}};
   read.text("job_id", status.job_id);
   read.number("pid", status.pid);
   read.text("program", status.program);
@@ -258,7 +258,7 @@ Field<Reply> logs_of(const json& list) {
   for (const json& item : list) {
     if (!item.is_object()) return wrong("logs", "list of objects");
     LogText log;
-    FieldReader read{item, {}};
+    ReplyReader read{item, {}};
     read.number("rank", log.rank);
     read.text("text", log.text);
     int64_t position = 0;
@@ -273,7 +273,7 @@ Field<Reply> logs_of(const json& list) {
 
 Field<Reply> error_of(const json& object) {
   const auto message = text_in(object, "error");
-  const auto code = integer_in(object, "code", static_cast<int>(ExitCode::internal), 0, 255);
+  const auto code = whole_number_in(object, "code", static_cast<int>(ExitCode::internal), 0, 255);
   if (!message) return tl::unexpected(message.error());
   if (!code) return tl::unexpected(code.error());
   return Error{static_cast<ExitCode>(*code), *message};
@@ -283,7 +283,8 @@ Field<Reply> reply_of(const json& object) {
   const auto ok = object.is_null() ? object.end() : object.find("ok");
   if (ok == object.end() || !ok->is_boolean()) return wrong("the line", "reply of muster");
   if (!ok->get<bool>()) return error_of(object);
-  if (const auto status = object.find("status"); status != object.end()) return status_of(*status);
+  if (const auto status = object.find("status"); status != object.end())
+    return read_status(*status);
   if (const auto logs = object.find("logs"); logs != object.end()) return logs_of(*logs);
   return Done{};
 }

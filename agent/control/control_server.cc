@@ -22,7 +22,7 @@ using boost::asio::local::stream_protocol;
 using boost::system::error_code;
 
 constexpr int kControlBacklog = 64;
-constexpr std::chrono::milliseconds kAcceptPause{1000};
+constexpr std::chrono::milliseconds kAcceptRetryPause{1000};
 
 // The folder keeps others out already; this stands for the day when somebody has loosened it.
 bool is_from_the_same_user(int fd) {
@@ -258,7 +258,7 @@ void ControlServer::accept_next() {
 }
 
 void ControlServer::accept_after_a_pause() {
-  pause_.expires_after(kAcceptPause);
+  pause_.expires_after(kAcceptRetryPause);
   pause_.async_wait([this, alive = alive_](error_code error) {
     if (!error && *alive && !closed_) accept_next();
   });

@@ -35,7 +35,7 @@ std::string random_suffix() {
   return name;
 }
 
-tl::unexpected<Error> folder_error(const std::string& path, int error) {
+tl::unexpected<Error> log_folder_error(const std::string& path, int error) {
   const char* remedy = "choose a folder that you can write with --log-dir";
   if (error == ENOTDIR || error == EEXIST)
     remedy = "a file is in the way; choose another --log-dir";
@@ -49,9 +49,9 @@ Result<std::string> make_unique_folder(const std::string& parent, const std::str
   for (int attempt = 0; attempt < 100; attempt++) {
     const std::string path = parent + "/" + prefix + random_suffix();
     if (::mkdir(path.c_str(), 0700) == 0) return path;
-    if (errno != EEXIST) return folder_error(path, errno);
+    if (errno != EEXIST) return log_folder_error(path, errno);
   }
-  return folder_error(parent + "/" + prefix, EEXIST);
+  return log_folder_error(parent + "/" + prefix, EEXIST);
 }
 
 Result<void> make_parents(const std::string& path) {
@@ -59,9 +59,9 @@ Result<void> make_parents(const std::string& path) {
   fs::create_directories(path, error);
   struct stat status{};
   if (!error && ::stat(path.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) {
-    return folder_error(path, ENOTDIR);
+    return log_folder_error(path, ENOTDIR);
   }
-  if (error) return folder_error(path, error.value());
+  if (error) return log_folder_error(path, error.value());
   return {};
 }
 
@@ -70,7 +70,7 @@ Result<void> make_folder(const std::string& path, mode_t mode = kAskUmask) {
   const int error = errno;
   struct stat status{};
   if (error == EEXIST && ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return {};
-  return folder_error(path, error);
+  return log_folder_error(path, error);
 }
 
 // In a folder that everybody can write, somebody else may have taken the name in the meantime.
@@ -79,8 +79,8 @@ Result<void> make_own_folder(const std::string& path) {
   const int error = errno;
   struct stat status{};
   const bool found = error == EEXIST && ::lstat(path.c_str(), &status) == 0;
-  if (!found || !S_ISDIR(status.st_mode)) return folder_error(path, error);
-  if (status.st_uid != ::geteuid()) return folder_error(path, EPERM);
+  if (!found || !S_ISDIR(status.st_mode)) return log_folder_error(path, error);
+  if (status.st_uid != ::geteuid()) return log_folder_error(path, EPERM);
   return {};
 }
 

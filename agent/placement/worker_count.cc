@@ -9,7 +9,7 @@ namespace muster {
 namespace {
 
 // More workers than this on one node is a slip of the finger, and a fork bomb if obeyed.
-constexpr int kWorkersMax = 1 << 16;
+constexpr int kWorkersPerNodeMax = 1 << 16;
 
 std::string without_blank_ends(const std::string& text) {
   constexpr const char* kBlank = " \t\r\n";
@@ -38,10 +38,10 @@ Result<int> counted_by_number(const std::string& text) {
                             "auto",
                             text));
   }
-  if (*number < 1 || *number > kWorkersMax) {
+  if (*number < 1 || *number > kWorkersPerNodeMax) {
     return fail(ExitCode::usage,
                 fmt::format("--nproc-per-node {} is out of range; give a number from 1 to {}",
-                            *number, kWorkersMax));
+                            *number, kWorkersPerNodeMax));
   }
   return static_cast<int>(*number);
 }

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cstddef>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 namespace {
 
@@ -12,12 +14,8 @@ using Ranks = std::vector<int>;
 
 constexpr size_t kRanksMax = 4096;  // Of hostile words; more are not listed.
 
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
 // Takes "12" off the front.
-std::optional<int> take_number(std::string_view& text) {
+std::optional<int> take_rank(std::string_view& text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || number < 0) return {};
@@ -34,7 +32,7 @@ bool take(std::string_view& text, std::string_view part) {
 // Takes "1, 2 and 3" off the front.
 Ranks take_numbers(std::string_view& text) {
   Ranks ranks;
-  while (const std::optional<int> rank = take_number(text)) {
+  while (const std::optional<int> rank = take_rank(text)) {
     if (ranks.size() < kRanksMax) ranks.push_back(*rank);
     std::string_view next = text;
     if (!take(next, ", ") && !take(next, " and ") && !take(next, ",")) break;
@@ -87,7 +85,7 @@ Ranks tasks_on_lines(std::string_view words) {
     std::string_view line = words.substr(0, words.find('\n'));
     const size_t task = line.find(kTask);
     if (line.starts_with("/job:") && task != line.npos) line.remove_prefix(task + kTask.size());
-    const std::optional<int> rank = take_number(line);
+    const std::optional<int> rank = take_rank(line);
     if (!rank || line.find_first_not_of(" \t,") != std::string_view::npos) break;
     if (ranks.size() < kRanksMax) ranks.push_back(*rank);
   }
@@ -114,7 +112,7 @@ constexpr std::string_view kGloo = "gloo/transport/";
 constexpr std::string_view kWatchdog = "Watchdog caught collective operation timeout";
 
 // Those that name ranks stand before those that do not.
-constexpr std::array kSayings = {
+constexpr std::array kBlamingSayings = {
     // torch's monitored_barrier(): rank 0 names who did not come, the others name rank 0.
     Saying{"", {"failed to pass monitoredBarrier"}, before_failed_to_pass},
     Saying{"", {"successfully reached monitoredBarrier", "from rank "}, behind_from_rank},
@@ -245,7 +243,7 @@ bool take_identity(std::string_view& text, Ranks& ranks) {
     if (end == std::string_view::npos) return false;
     rest.remove_prefix(end + 1);
   } else if (take(rest, " of ")) {
-    take_number(rest);
+    take_rank(rest);
   }
   ranks.insert(ranks.end(), named.begin(), named.end());
   text = rest;
@@ -304,7 +302,7 @@ std::optional<Blame> blame_of(std::string_view type, std::string_view words) {
   }
   if (is_pythons_connection_error(type, words)) return Blame{{}, /*any_connection=*/true};
   if (is_bare_connection_error(type, words)) return Blame{};
-  for (const Saying& saying : kSayings) {
+  for (const Saying& saying : kBlamingSayings) {
     if (says(saying, type, words)) return tidied({saying.ranks(words), false});
   }
   return {};

@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 // A program may write anything; the library recurses when it prints, so depth is bounded first.
 // Brackets inside strings count too, which only makes the bound stricter.
@@ -25,22 +25,22 @@ bool is_too_deep(std::string_view content) {
   return false;
 }
 
-OrderedJson parse_or_discarded(std::string_view content) {
-  if (is_too_deep(content)) return OrderedJson(OrderedJson::value_t::discarded);
-  return OrderedJson::parse(content.begin(), content.end(), nullptr, /*allow_exceptions=*/false);
+ordered_json parse_or_discarded(std::string_view content) {
+  if (is_too_deep(content)) return ordered_json(ordered_json::value_t::discarded);
+  return ordered_json::parse(content.begin(), content.end(), nullptr, /*allow_exceptions=*/false);
 }
 
 bool is_blank_content(std::string_view content) {
   return content.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
-std::string string_at(const OrderedJson& object, const char* key) {
+std::string string_at(const ordered_json& object, const char* key) {
   const auto it = object.find(key);
   return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
 }
 
 // torch writes the time as text; its reader takes numbers too.
-std::optional<int64_t> time_at(const OrderedJson& object, const char* key) {
+std::optional<int64_t> time_at(const ordered_json& object, const char* key) {
   const auto it = object.find(key);
   if (it == object.end()) return {};
   if (it->is_number_integer()) return it->get<int64_t>();
@@ -64,7 +64,7 @@ WorkerError as_it_is(std::string_view content) {
   return error;
 }
 
-std::optional<WorkerError> from_message_object(const OrderedJson& message) {
+std::optional<WorkerError> from_message_object(const ordered_json& message) {
   WorkerError error;
   error.message = string_at(message, "message");
   const auto extra = message.find("extraInfo");
@@ -77,15 +77,15 @@ std::optional<WorkerError> from_message_object(const OrderedJson& message) {
   return error;
 }
 
-std::string dump(const OrderedJson& json) {
-  return json.dump(-1, ' ', /*ensure_ascii=*/true, OrderedJson::error_handler_t::replace);
+std::string dump(const ordered_json& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace);
 }
 
 }  // namespace
 
 std::optional<WorkerError> parse_error_file(std::string_view content) {
   if (is_blank_content(content)) return {};
-  const OrderedJson json = parse_or_discarded(content);
+  const ordered_json json = parse_or_discarded(content);
   if (!json.is_object()) return as_it_is(content);
   const auto message = json.find("message");
   if (message == json.end()) return as_it_is(content);
@@ -102,7 +102,7 @@ std::optional<WorkerError> parse_error_file(std::string_view content) {
 
 std::optional<std::string> launcher_error_file(const WorkerFailure& culprit) {
   if (!culprit.error_file_content || is_blank_content(*culprit.error_file_content)) return {};
-  OrderedJson json = parse_or_discarded(*culprit.error_file_content);
+  ordered_json json = parse_or_discarded(*culprit.error_file_content);
   if (json.is_discarded()) return {};
   if (json.is_object() && json.contains("message") && json["message"].is_object()) {
     json["message"]["errorCode"] = culprit.status.signed_code();
@@ -112,7 +112,7 @@ std::optional<std::string> launcher_error_file(const WorkerFailure& culprit) {
 
 std::string launcher_error_file(const Error& error, WallTime time) {
   const auto seconds = std::chrono::floor<std::chrono::seconds>(time).time_since_epoch().count();
-  OrderedJson json;
+  ordered_json json;
   json["message"]["message"] = "muster: " + error.message;
   json["message"]["extraInfo"]["py_callstack"] = "";
   json["message"]["extraInfo"]["timestamp"] = fmt::format("{}", seconds);

@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 const char* event_name(JobEventKind kind) {
   switch (kind) {
@@ -54,14 +54,14 @@ const char* event_name(JobEventKind kind) {
 }
 
 template <typename T>
-void put_if(OrderedJson& json, const char* key, const std::optional<T>& value) {
+void put_if(ordered_json& json, const char* key, const std::optional<T>& value) {
   if (value) json[key] = *value;
 }
 
 }  // namespace
 
 std::string event_line(const JobEvent& event) {
-  OrderedJson json;
+  ordered_json json;
   json["time"] = wall_time_iso(event.time);
   json["event"] = event_name(event.kind);
   put_if(json, "attempt", event.attempt);
@@ -80,7 +80,7 @@ std::string event_line(const JobEvent& event) {
   put_if(json, "seconds", event.seconds);
   put_if(json, "exit_code", event.exit_code);
   if (!event.text.empty()) json["text"] = event.text;
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + "\n";
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace muster

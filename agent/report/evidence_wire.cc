@@ -33,7 +33,7 @@ void instant(auto& a, const char* key, auto& at, Instant since) {
   if constexpr (wire::kReads<std::remove_cvref_t<decltype(a)>>) at = since + span;
 }
 
-void fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
+void sign_fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
   a.number("rank", m.rank, 0, wire::kCountMax);
   a.number("node_rank", m.node_rank, 0, wire::kCountMax);
   a.one_of("at_stop", m.at_stop, WorkerSigns::AtStop::ended);
@@ -56,7 +56,7 @@ void fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
 Json signs_json(const WorkerEvidence& worker, Instant since) {
   Json json;
   wire::JsonWriter signs(0);
-  fields(signs, worker.signs, since);
+  sign_fields(signs, worker.signs, since);
   json["signs"] = signs.take();
   json["ended"] = worker.signs.status.has_value();
   json["code"] = worker.failure.status.signed_code();
@@ -178,7 +178,7 @@ WorkerEvidence read_worker_evidence(const Json& json, Instant since, std::string
   wire::JsonReader reader(json, wrong);
   WorkerEvidence worker;
   wire::JsonReader signs(reader.at("signs"), wrong);
-  fields(signs, worker.signs, since);
+  sign_fields(signs, worker.signs, since);
   bool ended = false;
   reader.flag("ended", ended);
   if (reader.has("worker")) {

@@ -21,7 +21,7 @@ constexpr size_t kOtherTextBytesMax = 200;  // A text of one of them.
 constexpr size_t kLineTextBytesMax = 1024;
 constexpr size_t kFailuresMax = 1 << 16;
 constexpr size_t kRangesMax = 2048;
-constexpr size_t kRanksMax = 1 << 20;
+constexpr size_t kStoppedRanksMax = 1 << 20;
 
 // How long the texts of a verdict may be.
 struct Room {
@@ -44,7 +44,7 @@ Json index_json(const std::optional<size_t>& index, const std::vector<size_t>& k
 }
 
 // Ranks come node by node, so they are few ranges: first, last, first, last ...
-std::vector<int> ranges_of(const std::vector<int>& ranks) {
+std::vector<int> pairs_of(const std::vector<int>& ranks) {
   std::vector<int> ranges;
   for (const int rank : ranks) {
     if (!ranges.empty() && ranges.back() + 1 == rank) {
@@ -59,8 +59,9 @@ std::vector<int> ranges_of(const std::vector<int>& ranks) {
 std::vector<int> ranks_of(const std::vector<int>& ranges, std::string& wrong) {
   std::vector<int> ranks;
   for (size_t i = 0; i + 1 < ranges.size(); i += 2) {
-    const bool good = ranges[i] <= ranges[i + 1] && (ranks.empty() || ranks.back() < ranges[i]) &&
-                      ranks.size() + static_cast<size_t>(ranges[i + 1] - ranges[i]) < kRanksMax;
+    const bool good =
+        ranges[i] <= ranges[i + 1] && (ranks.empty() || ranks.back() < ranges[i]) &&
+        ranks.size() + static_cast<size_t>(ranges[i + 1] - ranges[i]) < kStoppedRanksMax;
     if (!good && wrong.empty()) wrong = "stopped_elsewhere";
     if (!wrong.empty()) return {};
     for (int rank = ranges[i]; rank <= ranges[i + 1]; ++rank)
@@ -97,8 +98,7 @@ void put_failures(Json& json, const JudgedAttempt& judged, const Room& room) {
   json["witness"] = index_json(judged.witness, kept);
   json["others_untold"] = untold;
   wire::JsonWriter writer(0);
-  wire::numbers(writer, "ranges", ranges_of(judged.stopped_elsewhere),
-                room.others ? kRangesMax : 0);
+  wire::numbers(writer, "ranges", pairs_of(judged.stopped_elsewhere), room.others ? kRangesMax : 0);
   json["stopped_elsewhere"] = writer.take();
 }
 

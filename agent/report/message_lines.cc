@@ -5,13 +5,10 @@
 #include <limits>
 
 #include "agent/report/text.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 
 bool is_digit_at(std::string_view text, size_t at) {
   return at < text.size() && is_digit(text[at]);

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 namespace {
 
@@ -14,11 +16,7 @@ std::string_view line_at(const MessageLines& lines, size_t at) {
   return at < lines.size() ? without_tags(lines[at].text) : std::string_view();
 }
 
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
-Finding one_line(size_t at, std::string_view text) {
+Finding line_finding(size_t at, std::string_view text) {
   Finding finding;
   finding.first = at;
   finding.end = at + 1;
@@ -27,7 +25,7 @@ Finding one_line(size_t at, std::string_view text) {
 }
 
 Finding fatal(size_t at, std::string_view text) {
-  Finding finding = one_line(at, text);
+  Finding finding = line_finding(at, text);
   finding.uncaught = true;
   return finding;
 }
@@ -130,7 +128,7 @@ std::optional<Finding> from_rust(const MessageLines& lines, size_t at) {
   const std::string_view line = line_at(lines, at);
   const std::optional<std::string_view> thread = panicked_thread(line);
   if (!thread) return {};
-  Finding finding = one_line(at, *thread);
+  Finding finding = line_finding(at, *thread);
   finding.text += line.substr(line.find(" panicked at "));
   finding.uncaught = *thread == "thread 'main'";
   if (!line.ends_with(':') || at + 1 == lines.size()) return finding;
@@ -150,7 +148,7 @@ std::optional<Finding> from_go(const MessageLines& lines, size_t at) {
   constexpr size_t kLinesBetweenMax = 3;  // "[signal SIGSEGV: ...]", and a blank one.
   const std::string_view line = line_at(lines, at);
   if (!line.starts_with("panic: ") && !line.starts_with("fatal error: ")) return {};
-  Finding finding = one_line(at, line);
+  Finding finding = line_finding(at, line);
   while (line_at(lines, finding.end).starts_with("\tpanic: "))
     finding.text = trimmed(line_at(lines, finding.end++));
   for (size_t i = 0; i < kLinesBetweenMax; ++i) {
@@ -167,7 +165,7 @@ std::optional<Finding> from_java(const MessageLines& lines, size_t at) {
   const std::string_view line = line_at(lines, at);
   const size_t name_end = line.find("\" ", kThread.size());
   if (!line.starts_with(kThread) || name_end == std::string_view::npos) return {};
-  Finding finding = one_line(at, line.substr(name_end + 2));
+  Finding finding = line_finding(at, line.substr(name_end + 2));
   finding.uncaught = line.substr(kThread.size(), name_end - kThread.size()) == "main";
   std::string_view cause;
   for (; finding.end < lines.size(); ++finding.end) {
@@ -225,7 +223,7 @@ std::optional<Finding> from_syntax_error(const MessageLines& lines, size_t at) {
       "SyntaxError: ", "IndentationError: ", "TabError: "};
   const std::string_view line = line_at(lines, at);
   for (const std::string_view name : kNames) {
-    if (line.starts_with(name)) return one_line(at, line);
+    if (line.starts_with(name)) return line_finding(at, line);
   }
   return {};
 }
@@ -269,12 +267,12 @@ std::optional<Finding> from_single_line(const MessageLines& lines, size_t at) {
   const std::string_view line = line_at(lines, at);
   if (is_glibc_abort(line) || is_failed_assertion(line)) return fatal(at, line);
   if (line.starts_with("==") && contains(line, "Sanitizer: ")) {
-    Finding finding = one_line(at, line);
+    Finding finding = line_finding(at, line);
     finding.uncaught = contains(line, "==ERROR: ");
     return finding;
   }
   // UndefinedBehaviorSanitizer says so and goes on, as it is set by default.
-  if (contains(line, ": runtime error: ") && !line.starts_with(' ')) return one_line(at, line);
+  if (contains(line, ": runtime error: ") && !line.starts_with(' ')) return line_finding(at, line);
   return {};
 }
 
@@ -320,7 +318,7 @@ std::string in_one_line(std::string text) {
 std::optional<Finding> from_log(const MessageLines& lines, size_t at) {
   const std::optional<LogEntry> entry = log_entry(line_at(lines, at));
   if (!entry) return {};
-  Finding finding = one_line(at, {});
+  Finding finding = line_finding(at, {});
   const std::string words = std::string(entry->words) + further_lines(lines, finding.end);
   finding.blame = blame_of({}, words);
   finding.uncaught = entry->level == 'F';
@@ -335,7 +333,7 @@ std::optional<Finding> from_nccl_warning(const MessageLines& lines, size_t at) {
   const std::string_view line = line_at(lines, at);
   const size_t begin = line.find(kWarn);
   if (begin == std::string_view::npos) return {};
-  Finding finding = one_line(at, "NCCL WARN ");
+  Finding finding = line_finding(at, "NCCL WARN ");
   finding.text += trimmed(line.substr(begin + kWarn.size()));
   finding.blame = blame_of({}, finding.text);
   return finding.blame ? std::optional(std::move(finding)) : std::nullopt;
@@ -345,7 +343,7 @@ std::optional<Finding> from_nccl_warning(const MessageLines& lines, size_t at) {
 std::optional<Finding> from_worker_library(const MessageLines& lines, size_t at) {
   const std::string_view line = line_at(lines, at);
   if (!contains(line, " of group ") || !contains(line, ": rank ")) return {};
-  Finding finding = one_line(at, trimmed(line));
+  Finding finding = line_finding(at, trimmed(line));
   finding.blame = blame_of({}, line);
   return finding.blame ? std::optional(std::move(finding)) : std::nullopt;
 }
@@ -353,7 +351,7 @@ std::optional<Finding> from_worker_library(const MessageLines& lines, size_t at)
 std::optional<Finding> from_open_mpi(const MessageLines& lines, size_t at) {
   const std::string_view line = line_at(lines, at);
   if (!line.starts_with("An MPI communication peer process has ")) return {};
-  Finding finding = one_line(at, line.substr(0, line.find('.')));
+  Finding finding = line_finding(at, line.substr(0, line.find('.')));
   finding.blame = blame_of({}, line);
   return finding;
 }

@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 constexpr int kResultVersion = 1;
 constexpr size_t kStderrLinesKept = 30;
@@ -19,8 +19,8 @@ double json_seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-OrderedJson or_null(const std::string& text) {
-  return text.empty() ? OrderedJson() : OrderedJson(text);
+ordered_json or_null(const std::string& text) {
+  return text.empty() ? ordered_json() : ordered_json(text);
 }
 
 // A terminal sends INT, QUIT and HUP; TERM and the listed others come from a scheduler.
@@ -68,18 +68,18 @@ std::string summary_of(const JobReport& report) {
   CHECK(false);
 }
 
-void put_status(OrderedJson& json, const ExitStatus& status) {
+void put_status(ordered_json& json, const ExitStatus& status) {
   const bool exited = status.kind == ExitStatus::Kind::exited;
-  json["exit_code"] = exited ? OrderedJson(status.value) : OrderedJson();
-  json["signal"] = exited ? OrderedJson() : OrderedJson(signal_name(status.value));
+  json["exit_code"] = exited ? ordered_json(status.value) : ordered_json();
+  json["signal"] = exited ? ordered_json() : ordered_json(signal_name(status.value));
   json["core_dumped"] = status.core_dumped;
 }
 
-OrderedJson worker_json(const JobReport& report, const WorkerFailure& failure) {
-  OrderedJson json;
+ordered_json worker_json(const JobReport& report, const WorkerFailure& failure) {
+  ordered_json json;
   json["rank"] = failure.rank;
   json["local_rank"] = failure.local_rank;
-  json["pid"] = failure.pid > 0 ? OrderedJson(failure.pid) : OrderedJson();
+  json["pid"] = failure.pid > 0 ? ordered_json(failure.pid) : ordered_json();
   json["attempt"] = failure.attempt;
   json["host"] = failure.host;
   json["node_rank"] = failure.node_rank >= 0 ? failure.node_rank : report.node_rank;
@@ -87,7 +87,7 @@ OrderedJson worker_json(const JobReport& report, const WorkerFailure& failure) {
   put_status(json, failure.status);
   json["part"] = part_name(failure.part);
   json["stopped_by_muster"] = failure.stopped_by_muster;
-  json["time"] = failure.summary_only ? OrderedJson() : OrderedJson(wall_time_iso(failure.time));
+  json["time"] = failure.summary_only ? ordered_json() : ordered_json(wall_time_iso(failure.time));
   json["seconds"] = json_seconds(failure.ran);
   json["max_rss_kib"] = failure.max_rss_kib;
   json["cpu_seconds"] = failure.cpu_s;
@@ -96,9 +96,9 @@ OrderedJson worker_json(const JobReport& report, const WorkerFailure& failure) {
   return json;
 }
 
-OrderedJson culprit_json(const JobReport& report, const WorkerFailure& failure) {
+ordered_json culprit_json(const JobReport& report, const WorkerFailure& failure) {
   const Cause& cause = report.cause;
-  OrderedJson json = worker_json(report, failure);
+  ordered_json json = worker_json(report, failure);
   json["role"] = failure.role;
   json["program"] = failure.program;
   json["binary"] = failure.binary.empty() ? failure.program : failure.binary;
@@ -106,13 +106,13 @@ OrderedJson culprit_json(const JobReport& report, const WorkerFailure& failure) 
   json["stderr"] = last_lines(failure.stderr_tail, kStderrLinesKept);
   json["error_file"] = or_null(failure.error_file_content ? failure.error_file_path : "");
   json["error_file_content"] =
-      failure.error_file_content ? OrderedJson(*failure.error_file_content) : OrderedJson();
+      failure.error_file_content ? ordered_json(*failure.error_file_content) : ordered_json();
   return json;
 }
 
-void put_workers(OrderedJson& json, const JobReport& report) {
-  json["culprit"] = OrderedJson();
-  json["others"] = OrderedJson::array();
+void put_workers(ordered_json& json, const JobReport& report) {
+  json["culprit"] = ordered_json();
+  json["others"] = ordered_json::array();
   for (size_t i = 0; i < report.failures.size(); ++i) {
     if (report.culprit == i) {
       json["culprit"] = culprit_json(report, report.failures[i]);
@@ -122,13 +122,13 @@ void put_workers(OrderedJson& json, const JobReport& report) {
   }
   json["others_untold"] = report.others_untold;
   json["stopped_elsewhere"] = report.stopped_elsewhere;
-  json["reason"] = report.culprit ? OrderedJson(reason_name(report.reason)) : OrderedJson();
+  json["reason"] = report.culprit ? ordered_json(reason_name(report.reason)) : ordered_json();
 }
 
-OrderedJson attempts_json(const JobReport& report) {
-  OrderedJson attempts = OrderedJson::array();
+ordered_json attempts_json(const JobReport& report) {
+  ordered_json attempts = ordered_json::array();
   for (const AttemptRecord& record : report.attempts) {
-    OrderedJson json;
+    ordered_json json;
     json["attempt"] = record.attempt;
     json["started"] = wall_time_iso(record.started);
     json["seconds"] = json_seconds(record.lasted);
@@ -138,9 +138,9 @@ OrderedJson attempts_json(const JobReport& report) {
   return attempts;
 }
 
-OrderedJson stop_json(const JobReport& report) {
+ordered_json stop_json(const JobReport& report) {
   if (report.stop_signal == 0) return {};
-  OrderedJson json;
+  ordered_json json;
   json["signal"] = signal_name(report.stop_signal);
   json["by"] = or_null(report.stopped_by);
   json["seconds"] = json_seconds(report.stop_took);
@@ -148,23 +148,23 @@ OrderedJson stop_json(const JobReport& report) {
   return json;
 }
 
-OrderedJson stuck_json(const JobReport& report) {
-  OrderedJson processes = OrderedJson::array();
+ordered_json stuck_json(const JobReport& report) {
+  ordered_json processes = ordered_json::array();
   for (const StuckProcess& process : report.stuck) {
-    OrderedJson json;
+    ordered_json json;
     json["pid"] = process.pid;
-    json["rank"] = process.rank < 0 ? OrderedJson() : OrderedJson(process.rank);
+    json["rank"] = process.rank < 0 ? ordered_json() : ordered_json(process.rank);
     json["name"] = process.name;
     json["state"] = std::string(1, process.state);
     json["wchan"] = or_null(process.wchan);
-    json["uid"] = process.foreign_user ? OrderedJson(*process.foreign_user) : OrderedJson();
+    json["uid"] = process.foreign_user ? ordered_json(*process.foreign_user) : ordered_json();
     processes.push_back(std::move(json));
   }
   return processes;
 }
 
-OrderedJson world_json(const JobReport& report) {
-  OrderedJson json;
+ordered_json world_json(const JobReport& report) {
+  ordered_json json;
   json["size"] = report.world_size;
   json["local_size"] = report.local_world_size;
   json["nnodes"] = report.nnodes;
@@ -193,7 +193,7 @@ const char* outcome_name(JobEnd end) {
 }
 
 std::string result_json(const JobReport& report, ExitCodePolicy policy) {
-  OrderedJson json;
+  ordered_json json;
   json["version"] = kResultVersion;
   json["outcome"] = outcome_name(report.end);
   json["exit_code"] = exit_code_of(report, policy);
@@ -216,7 +216,7 @@ std::string result_json(const JobReport& report, ExitCodePolicy policy) {
   put_workers(json, report);
   json["stop"] = stop_json(report);
   json["stuck"] = stuck_json(report);
-  return json.dump(2, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace muster

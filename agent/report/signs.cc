@@ -40,7 +40,7 @@ class Examiner {
   Examiner(const WorkerRecord& record, const std::optional<StopMark>& stop, Instant unix_epoch)
       : record_(record), failure_(record.failure), stop_(stop), unix_epoch_(unix_epoch) {}
 
-  Testimony examine() {
+  Examination examine() {
     take_end();
     // A process that is killed, or meets a fault, has no time for a word about it.
     if (!ended_by_fault()) {
@@ -48,14 +48,15 @@ class Examiner {
       take_words();
       take_library();
     } else {
-      testimony_.error.text = last_words(record_.printed.err_tail);
+      examination_.error.text = last_words(record_.printed.err_tail);
     }
-    if (was_stopped() && signs().raised) testimony_.error.before_stop = stop_->at - *signs().raised;
-    return std::move(testimony_);
+    if (was_stopped() && signs().raised)
+      examination_.error.before_stop = stop_->at - *signs().raised;
+    return std::move(examination_);
   }
 
  private:
-  WorkerSigns& signs() { return testimony_.signs; }
+  WorkerSigns& signs() { return examination_.signs; }
 
   void take_end() {
     signs().rank = failure_.rank;
@@ -130,7 +131,7 @@ class Examiner {
       raised_at(steady(*record_.error_file_written), Duration{0});
     }
     if (was_stopped() && !signs().raised) return;
-    testimony_.error = {words_of(*error), true, {}};
+    examination_.error = {words_of(*error), true, {}};
     has_record_ = error->well_formed;
     signs().blame = blame_in(error->callstack.empty() ? error->message : error->callstack);
   }
@@ -161,7 +162,8 @@ class Examiner {
     const bool usual =
         (failure_.status == ExitStatus::exited(1) || failure_.status.killed_by(SIGABRT)) &&
         !printed_after(message);
-    testimony_.error = {message.text, message.uncaught || usual || (was_stopped() && ended_it), {}};
+    examination_.error = {
+        message.text, message.uncaught || usual || (was_stopped() && ended_it), {}};
     if (ended_it) signs().blame = message.blame;
   }
 
@@ -203,7 +205,7 @@ class Examiner {
     const FailureRecord& library = *record_.library;
     const Instant known{std::chrono::nanoseconds(library.time_ns)};
     if (record_.started && known < *record_.started) return;
-    const std::string& text = testimony_.error.text;
+    const std::string& text = examination_.error.text;
     const bool is_the_error = !text.empty() && (text.find(library.message) != std::string::npos ||
                                                 library.message.find(text) != std::string::npos);
     const Instant end = signs().raised.value_or(record_.ended.value_or(known));
@@ -212,7 +214,7 @@ class Examiner {
     if (was_stopped() && known >= stop_->at) return;
     raised_at(known, Duration{0});
     signs().presumed = false;
-    if (testimony_.error.text.empty()) testimony_.error = {library.message, true, {}};
+    if (examination_.error.text.empty()) examination_.error = {library.message, true, {}};
     if (library.origin.empty()) return;
     signs().blame.reset();
     if (std::ranges::find(library.origin, library.rank) == library.origin.end())
@@ -221,7 +223,7 @@ class Examiner {
 
   // A program that catches an error and ends by it may print no more than its text.
   bool is_all_said(const FailureRecord& library) const {
-    return testimony_.error.text.empty() && !library.message.empty() &&
+    return examination_.error.text.empty() && !library.message.empty() &&
            record_.printed.err_tail.find(library.message) != std::string::npos;
   }
 
@@ -235,14 +237,14 @@ class Examiner {
   const WorkerFailure& failure_;
   const std::optional<StopMark>& stop_;
   const Instant unix_epoch_;
-  Testimony testimony_;
+  Examination examination_;
   bool has_record_ = false;  // An error file that can be read.
 };
 
 }  // namespace
 
-Testimony examine(const WorkerRecord& record, const std::optional<StopMark>& stop,
-                  Instant unix_epoch) {
+Examination examine(const WorkerRecord& record, const std::optional<StopMark>& stop,
+                    Instant unix_epoch) {
   return Examiner(record, stop, unix_epoch).examine();
 }
 

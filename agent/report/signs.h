@@ -46,13 +46,13 @@ struct OwnError {
   friend bool operator==(const OwnError&, const OwnError&) = default;
 };
 
-struct Testimony {
+struct Examination {
   WorkerSigns signs;
   OwnError error;
 };
 
 // `unix_epoch`: the steady instant of 1970, as this machine's two clocks stand now.
-Testimony examine(const WorkerRecord& record, const std::optional<StopMark>& stop,
-                  Instant unix_epoch);
+Examination examine(const WorkerRecord& record, const std::optional<StopMark>& stop,
+                    Instant unix_epoch);
 
 }  // namespace muster

@@ -10,9 +10,9 @@
 namespace muster {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
-std::string python_json(const OrderedJson& json);
+std::string python_json(const ordered_json& json);
 
 template <typename Range, typename Write>
 std::string joined(const Range& range, char open, char close, Write write) {
@@ -24,13 +24,13 @@ std::string joined(const Range& range, char open, char close, Write write) {
   return text + close;
 }
 
-std::string scalar_json(const OrderedJson& json) {
-  return json.dump(-1, ' ', /*ensure_ascii=*/true, OrderedJson::error_handler_t::replace);
+std::string scalar_json(const ordered_json& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace);
 }
 
 // As Python's json.dumps writes it: a space after each comma and colon, ASCII only. Some parsers of
 // these lines are regular expressions.
-std::string python_json(const OrderedJson& json) {
+std::string python_json(const ordered_json& json) {
   if (json.is_object()) {
     return joined(json, '{', '}',
                   [](auto it) { return scalar_json(it.key()) + ": " + python_json(it.value()); });
@@ -40,40 +40,40 @@ std::string python_json(const OrderedJson& json) {
 }
 
 template <typename T>
-OrderedJson json_or_null(const std::optional<T>& value) {
-  return value ? OrderedJson(*value) : OrderedJson();
+ordered_json json_or_null(const std::optional<T>& value) {
+  return value ? ordered_json(*value) : ordered_json();
 }
 
-OrderedJson group_metadata(const TorchEventContext& context) {
-  OrderedJson json;
+ordered_json group_metadata(const TorchEventContext& context) {
+  ordered_json json;
   json["group_world_size"] = json_or_null(context.group_world_size);
   json["entry_point"] = context.entry_point;
   return json;
 }
 
 // The keys that every event has, in torch's order.
-OrderedJson common_metadata(const TorchEventContext& context, const std::string& state,
-                            const OrderedJson& details) {
-  OrderedJson json;
+ordered_json common_metadata(const TorchEventContext& context, const std::string& state,
+                             const ordered_json& details) {
+  ordered_json json;
   json["run_id"] = context.run_id;
-  json["global_rank"] = OrderedJson();
+  json["global_rank"] = ordered_json();
   json["group_rank"] = json_or_null(context.group_rank);
-  json["worker_id"] = OrderedJson();
+  json["worker_id"] = ordered_json();
   json["role"] = context.role;
   json["hostname"] = context.hostname;
   json["state"] = state;
   json["total_run_time"] = context.total_run_time_s;
   json["rdzv_backend"] = context.rdzv_backend;
-  json["raw_error"] = OrderedJson();
+  json["raw_error"] = ordered_json();
   json["metadata"] = python_json(details);
   json["agent_restarts"] = context.agent_restarts;
   return json;
 }
 
 std::string event_text(const TorchEventContext& context, const std::string& name,
-                       const char* source, const OrderedJson& metadata) {
+                       const char* source, const ordered_json& metadata) {
   using std::chrono::milliseconds;
-  OrderedJson json;
+  ordered_json json;
   json["name"] = name;
   json["source"] = source;
   json["timestamp"] = std::chrono::floor<milliseconds>(context.time).time_since_epoch().count();
@@ -90,11 +90,11 @@ std::string raw_error_of(const WorkerFailure& failure) {
   if (failure.error_file_content) {
     const std::optional<WorkerError> error = parse_error_file(*failure.error_file_content);
     if (error && error->well_formed) {
-      return python_json(OrderedJson::parse(*failure.error_file_content, nullptr, false));
+      return python_json(ordered_json::parse(*failure.error_file_content, nullptr, false));
     }
-    if (error) return python_json(OrderedJson{{"message", error->message}});
+    if (error) return python_json(ordered_json{{"message", error->message}});
   }
-  OrderedJson json;
+  ordered_json json;
   json["message"] = "<NONE>";
   if (failure.status.kind == ExitStatus::Kind::exited) {
     json["errorTraits"]["category"] = "system_terminated_error";
@@ -108,7 +108,7 @@ std::string raw_error_of(const WorkerFailure& failure) {
 std::string torch_agent_event(const TorchEventContext& context, const std::string& state,
                               std::optional<double> duration_ms,
                               const std::optional<std::string>& raw_error) {
-  OrderedJson metadata = common_metadata(context, state, group_metadata(context));
+  ordered_json metadata = common_metadata(context, state, group_metadata(context));
   metadata["raw_error"] = json_or_null(raw_error);
   metadata["duration_ms"] = json_or_null(duration_ms);
   return event_text(context, status_name(state), "AGENT", metadata);
@@ -116,30 +116,31 @@ std::string torch_agent_event(const TorchEventContext& context, const std::strin
 
 std::string torch_worker_event(const TorchEventContext& context, const TorchWorker& worker,
                                const std::string& state, const WorkerFailure* failure) {
-  OrderedJson details = group_metadata(context);
+  ordered_json details = group_metadata(context);
   // torch makes one-element tuples of these by a stray comma; parsers have got used to it.
-  details["local_rank"] = OrderedJson::array({worker.local_rank});
-  details["role_rank"] = OrderedJson::array({worker.role_rank});
-  details["role_world_size"] = OrderedJson::array({worker.role_world_size});
+  details["local_rank"] = ordered_json::array({worker.local_rank});
+  details["role_rank"] = ordered_json::array({worker.role_rank});
+  details["role_world_size"] = ordered_json::array({worker.role_world_size});
   details["exit_code"] =
-      OrderedJson::array({failure ? OrderedJson(failure->status.signed_code()) : OrderedJson()});
-  details["worker_pid"] = OrderedJson::array({failure ? OrderedJson(failure->pid) : OrderedJson()});
-  OrderedJson metadata = common_metadata(context, state, details);
+      ordered_json::array({failure ? ordered_json(failure->status.signed_code()) : ordered_json()});
+  details["worker_pid"] =
+      ordered_json::array({failure ? ordered_json(failure->pid) : ordered_json()});
+  ordered_json metadata = common_metadata(context, state, details);
   metadata["global_rank"] = worker.global_rank;
   metadata["worker_id"] = fmt::format("{}", worker.pid);
   if (failure) metadata["raw_error"] = raw_error_of(*failure);
-  metadata["duration_ms"] = OrderedJson();
+  metadata["duration_ms"] = ordered_json();
   return event_text(context, status_name(state), "WORKER", metadata);
 }
 
 std::string torch_watchdog_event(const TorchEventContext& context, const std::string& name,
                                  const std::optional<TorchTimer>& timer) {
-  OrderedJson details;
+  ordered_json details;
   details["watchdog_event"] = name;
   if (timer) {
     details["worker_pid"] = fmt::format("{}", timer->worker_pid);
     details["scope_id"] = timer->scope_id;
-    details["expiration_time"] = scalar_json(OrderedJson(timer->expiration_time));
+    details["expiration_time"] = scalar_json(ordered_json(timer->expiration_time));
     details["signal"] = fmt::format("{}", timer->signal);
   }
   return event_text(context, name, "AGENT", common_metadata(context, "RUNNING", details));

@@ -10,6 +10,9 @@
 namespace muster {
 namespace {
 
+using After = RaisedException::After;
+using Form = TracebackHeader::Form;
+
 bool is_name_byte(char c) {
   const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
   return letter || (c >= '0' && c <= '9') || c == '.' || c == '<' || c == '>' ||
@@ -61,7 +64,6 @@ std::string_view last_error_of_nccl(const std::vector<std::string>& further) {
 }  // namespace
 
 std::optional<TracebackHeader> find_header(std::string_view line) {
-  using Form = TracebackHeader::Form;
   constexpr std::string_view kTitle = "Traceback (most recent call last)";
   constexpr std::string_view kGroup = "Exception Group ";
   constexpr std::string_view kGroupMargin = "  + ";
@@ -89,7 +91,6 @@ std::optional<ExceptionLine> parse_exception_line(std::string_view line) {
 }
 
 RaisedException::After link_of(std::string_view line) {
-  using After = RaisedException::After;
   if (line.starts_with("The above exception was the direct cause")) return After::cause;
   if (line.starts_with("During handling of the above exception")) return After::context;
   return After::nothing;

@@ -45,7 +45,7 @@ std::string sent_error_file(std::string_view raw, size_t bytes_max) {
   return dump(json);
 }
 
-void fields(auto& a, Like<ExitStatus> auto& status) {
+void worker_fields(auto& a, Like<ExitStatus> auto& status) {
   int code = status.signed_code();
   bool core = status.core_dumped;
   a.number("code", code, -SIGRTMAX, 255);
@@ -54,14 +54,14 @@ void fields(auto& a, Like<ExitStatus> auto& status) {
     status = code >= 0 ? ExitStatus::exited(code) : ExitStatus::signaled(-code, core);
 }
 
-void fields(auto& a, Like<WorkerFailure> auto& m) {
+void worker_fields(auto& a, Like<WorkerFailure> auto& m) {
   a.number("rank", m.rank, 0, kCountMax);
   a.number("local_rank", m.local_rank, 0, kCountMax);
   a.number("pid", m.pid, 0, kCountMax);
   a.number("attempt", m.attempt, 0, kCountMax);
   a.text("host", m.host);
   a.number("node_rank", m.node_rank, -1, kCountMax);
-  a.object("status", m.status, [](auto& inner, auto& status) { fields(inner, status); });
+  a.object("status", m.status, [](auto& inner, auto& status) { worker_fields(inner, status); });
   a.flag("stopped", m.stopped_by_muster);
   a.one_of("part", m.part, Part::crashed);
   a.text("sentence", m.sentence);
@@ -90,7 +90,7 @@ void word_fields(auto& a, Like<WorkerFailure> auto& m) {
   a.text("error_file", m.error_file_path);
 }
 
-void fields(auto& a, Like<Cause> auto& m) {
+void worker_fields(auto& a, Like<Cause> auto& m) {
   a.one_of("kind", m.kind, FailureClass::timer);
   a.text("sentence", m.sentence);
   a.text("exception", m.exception);
@@ -101,7 +101,7 @@ void fields(auto& a, Like<Cause> auto& m) {
 
 Json worker_json(const WorkerFailure& failure, size_t text_max) {
   JsonWriter writer(text_max);
-  fields(writer, failure);
+  worker_fields(writer, failure);
   return writer.take();
 }
 
@@ -118,14 +118,14 @@ Json words_json(const WorkerFailure& failure, size_t long_max, size_t text_max) 
 
 Json cause_json(const Cause& cause, size_t text_max) {
   JsonWriter writer(text_max);
-  fields(writer, cause);
+  worker_fields(writer, cause);
   return writer.take();
 }
 
 WorkerFailure read_worker(const Json& json, std::string& wrong) {
   JsonReader reader(json, wrong);
   WorkerFailure failure;
-  fields(reader, failure);
+  worker_fields(reader, failure);
   return failure;
 }
 
@@ -140,7 +140,7 @@ void read_words(const Json& json, WorkerFailure& failure, std::string& wrong) {
 Cause read_cause(const Json& json, std::string& wrong) {
   JsonReader reader(json, wrong);
   Cause cause;
-  fields(reader, cause);
+  worker_fields(reader, cause);
   return cause;
 }
 

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "launcher/rendezvous_options.h"
+
 namespace muster {
 namespace {
-
-constexpr int kC10dPort = 29400;
-constexpr int kStaticPort = 29500;
 
 std::string count_text(int count, std::string_view one) {
   return fmt::format("{} {}{}", count, one, count == 1 ? "" : one.ends_with('s') ? "es" : "s");

@@ -17,7 +17,7 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
-std::optional<uint64_t> read_number(std::string_view digits) {
+std::optional<uint64_t> read_hex(std::string_view digits) {
   uint64_t number = 0;
   const auto [end, error] =
       std::from_chars(digits.data(), digits.data() + digits.size(), number, 16);
@@ -32,7 +32,7 @@ bool read_line(std::string_view line, HostRecord& record) {
   const std::string_view key = line.substr(0, space);
   const std::string_view value = line.substr(space + 1);
   if (key == "instance") {
-    const auto number = read_number(value);
+    const auto number = read_hex(value);
     record.instance = number.value_or(0);
     return number.has_value();
   }
@@ -70,7 +70,7 @@ std::optional<HostRecord> decode_record(std::string_view text) {
   text.remove_prefix(kRecordHead.size());
   text.remove_suffix(kLastLine.size());
   HostRecord record;
-  const auto beat = read_number(text.substr(0, 16));
+  const auto beat = read_hex(text.substr(0, 16));
   if (!beat || text.size() < 17) return std::nullopt;
   record.beat = *beat;
   text.remove_prefix(17);

@@ -19,6 +19,9 @@ struct Clock {
 
 using Instant = Clock::time_point;
 
+// By when something that blocks is to be done.
+using Deadline = std::chrono::steady_clock::time_point;
+
 // "No deadline": the value of next_deadline() when a Tick would never do anything.
 inline constexpr Instant kNever = Instant::max();
 

@@ -20,7 +20,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   return '"' + escaped(text) + '"';
 }
 
@@ -67,25 +67,25 @@ std::string_view end_text(EndWhy why) {
 
 std::string failure_text(const Failure& m) {
   return fmt::format("failure{{rank {} local {}, exit {}{}, {}}}", m.rank, m.local_rank,
-                     m.exit_code, m.final ? ", final" : "", quoted(m.sentence));
+                     m.exit_code, m.final ? ", final" : "", in_quotes(m.sentence));
 }
 
 std::string verdict_text(const Verdict& m) {
   return fmt::format("verdict{{rank {} local {} on {} (node rank {}), exit {}, {}, {} bytes}}",
-                     m.rank, m.local_rank, quoted(m.host_name), m.node_rank, m.exit_code,
-                     quoted(m.sentence), m.detail.size());
+                     m.rank, m.local_rank, in_quotes(m.host_name), m.node_rank, m.exit_code,
+                     in_quotes(m.sentence), m.detail.size());
 }
 
 std::string message_text(const Hello& m) {
-  return fmt::format("Hello{{version {}, job {}}}", m.version, quoted(m.job_id));
+  return fmt::format("Hello{{version {}, job {}}}", m.version, in_quotes(m.job_id));
 }
 
 std::string message_text(const Join& m) {
-  std::string out =
-      fmt::format("Join{{agent {:x}-{:x}, host {}", m.agent.high, m.agent.low, quoted(m.host_name));
+  std::string out = fmt::format("Join{{agent {:x}-{:x}, host {}", m.agent.high, m.agent.low,
+                                in_quotes(m.host_name));
   if (m.node_rank) out += fmt::format(", node rank {}", *m.node_rank);
-  out += fmt::format(", {} slots, role {}, dialled {}, advertised {}{}", m.slots, quoted(m.role),
-                     quoted(m.dialled), quoted(m.advertised), m.is_host ? ", host" : "");
+  out += fmt::format(", {} slots, role {}, dialled {}, advertised {}{}", m.slots, in_quotes(m.role),
+                     in_quotes(m.dialled), in_quotes(m.advertised), m.is_host ? ", host" : "");
   out += fmt::format(", nodes {} + {}, {} restarts", nodes_text(m), m.spares, m.max_restarts);
   if (m.max_membership_changes) out += fmt::format(", {} changes", *m.max_membership_changes);
   out += fmt::format(", last call {}, join time-out {}, lease {}", seconds_text(m.last_call),
@@ -122,11 +122,11 @@ std::string message_text(const Welcome& m) {
 }
 
 std::string message_text(const Refused& m) {
-  return fmt::format("Refused{{{}, {}}}", refusal_text(m.kind), quoted(m.text));
+  return fmt::format("Refused{{{}, {}}}", refusal_text(m.kind), in_quotes(m.text));
 }
 
 std::string order_text(const Wait& m) {
-  return fmt::format("Wait{{{}{}}}", m.spare ? "spare, " : "", quoted(m.text));
+  return fmt::format("Wait{{{}{}}}", m.spare ? "spare, " : "", in_quotes(m.text));
 }
 
 std::string order_text(const Round& m) {
@@ -139,15 +139,15 @@ std::string order_text(const Round& m) {
 }
 
 std::string order_text(const Stop& m) {
-  return fmt::format("Stop{{epoch {}, {}, {}}}", m.epoch, stop_text(m.why), quoted(m.text));
+  return fmt::format("Stop{{epoch {}, {}, {}}}", m.epoch, stop_text(m.why), in_quotes(m.text));
 }
 
 std::string order_text(const End& m) {
   std::string out = fmt::format("End{{{}, exit {}", end_text(m.why), m.exit_code);
   if (m.signal != 0) out += fmt::format(", signal {}", m.signal);
   if (m.node_rank >= 0)
-    out += fmt::format(", node rank {} on {}", m.node_rank, quoted(m.host_name));
-  out += fmt::format(", {}", quoted(m.text));
+    out += fmt::format(", node rank {} on {}", m.node_rank, in_quotes(m.host_name));
+  out += fmt::format(", {}", in_quotes(m.text));
   if (m.verdict) out += ", " + verdict_text(*m.verdict);
   return out + fmt::format(", {} restarts, {} changes}}", m.restarts, m.changes);
 }
@@ -164,8 +164,8 @@ std::string message_text(const Alive& m) {
 std::string message_text(const Nodes& m) {
   std::string out = fmt::format("Nodes{{{}", m.query);
   for (const NodeLine& line : m.lines)
-    out += fmt::format(", node {} {} ranks {}+{} {}", line.node_rank, quoted(line.host),
-                       line.first_rank, line.workers, quoted(line.state));
+    out += fmt::format(", node {} {} ranks {}+{} {}", line.node_rank, in_quotes(line.host),
+                       line.first_rank, line.workers, in_quotes(line.state));
   if (m.left_out > 0) out += fmt::format(", {} left out", m.left_out);
   return out + (m.last ? "}" : ", more}");
 }

@@ -21,7 +21,7 @@ constexpr Duration kLeastLease = std::chrono::milliseconds{30};
 // How long a host that returned waits at least for the agents of its earlier life.
 constexpr Duration kLeastReturn = std::chrono::seconds{2};
 
-std::string nodes_text(const Join& join) {
+std::string asked_nodes(const Join& join) {
   if (join.nodes_min == join.nodes_max) return fmt::format("{} nodes", join.nodes_max);
   return fmt::format("{}:{} nodes", join.nodes_min, join.nodes_max);
 }
@@ -38,7 +38,7 @@ Refused other_nodes(const Join& join, const Join& job) {
   return {RefusalKind::contradiction,
           fmt::format("{} was started for {}, the job was started for {} by {}; start all nodes "
                       "with the same --nnodes",
-                      quiet_name(join.host_name), nodes_text(join), nodes_text(job),
+                      quiet_name(join.host_name), asked_nodes(join), asked_nodes(job),
                       quiet_name(job.host_name))};
 }
 
@@ -74,7 +74,7 @@ std::optional<Refused> Membership::refusal(const Join& join) const {
     return Refused{RefusalKind::contradiction,
                    fmt::format("this node was started for {}; start it with --nnodes=MIN:MAX, "
                                "1 <= MIN <= MAX",
-                               nodes_text(join))};
+                               asked_nodes(join))};
   }
   if (job_ && !same_nodes(join, *job_)) return other_nodes(join, *job_);
   return rank_refusal(join);
@@ -86,7 +86,7 @@ std::optional<Refused> Membership::rank_refusal(const Join& join) const {
     return Refused{RefusalKind::contradiction,
                    fmt::format("{} was started with --node-rank={}, the job has {}; the highest "
                                "node rank is {}",
-                               quiet_name(join.host_name), *join.node_rank, nodes_text(join),
+                               quiet_name(join.host_name), *join.node_rank, asked_nodes(join),
                                join.nodes_max - 1)};
   }
   const auto claims = claims_.find(*join.node_rank);

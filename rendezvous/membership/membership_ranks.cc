@@ -4,14 +4,12 @@
 #include <map>
 #include <utility>
 
+#include "rendezvous/base/text.h"
+
 namespace muster::membership {
 namespace {
 
 constexpr int kNone = -1;
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 
 // The digits at the front of `text`, without leading zeros; `text` moves on behind them.
 std::string_view take_number(std::string_view& text) {

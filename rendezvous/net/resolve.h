@@ -15,12 +15,11 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "rendezvous/base/time.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/net/net_error.h"
 
 namespace muster {
-
-using Deadline = std::chrono::steady_clock::time_point;
 
 inline constexpr int kLookupsMax = 16;
 

@@ -17,7 +17,7 @@ using tcpstore::Request;
 namespace {
 
 // Who wakes others without being a client.
-constexpr ConnectionId kNoConnection = std::numeric_limits<ConnectionId>::max();
+constexpr ClientId kNoConnection = std::numeric_limits<ClientId>::max();
 
 // What a key or a queue costs beside its bytes, roughly: counted, so that empty ones are not free.
 constexpr size_t kEntryBytes = 128;
@@ -59,14 +59,14 @@ StoreMachine::StoreMachine(const Options& options)
 
 StoreMachine::~StoreMachine() = default;
 
-void StoreMachine::opened(Instant now, ConnectionId id) {
+void StoreMachine::opened(Instant now, ClientId id) {
   if (sessions_.size() <= id) sessions_.resize(id + 1);
   CHECK(!sessions_[id].open);
   sessions_[id] = {++serial_, true, false};
   handshakes_.push_back({now + options_.handshake_timeout, id, serial_});
 }
 
-void StoreMachine::closed(ConnectionId id) {
+void StoreMachine::closed(ClientId id) {
   CHECK(sessions_[id].open);
   sessions_[id].open = false;
   waiters_.forget(id);
@@ -78,7 +78,7 @@ Instant StoreMachine::next_deadline() const {
   return handshakes_.empty() ? kNever : handshakes_.front().deadline;
 }
 
-void StoreMachine::expire(Instant now, std::vector<ConnectionId>& late) {
+void StoreMachine::expire(Instant now, std::vector<ClientId>& late) {
   while (!handshakes_.empty() && handshakes_.front().deadline <= now) {
     const Handshake& handshake = handshakes_.front();
     const Session& session = sessions_[handshake.id];
@@ -88,7 +88,7 @@ void StoreMachine::expire(Instant now, std::vector<ConnectionId>& late) {
   }
 }
 
-std::optional<Breach> StoreMachine::request(ConnectionId id, const Request& request,
+std::optional<Breach> StoreMachine::request(ClientId id, const Request& request,
                                             StoreEffects& out) {
   Session& session = sessions_[id];
   CHECK(session.open);
@@ -100,7 +100,7 @@ std::optional<Breach> StoreMachine::request(ConnectionId id, const Request& requ
   return perform(id, request, out);
 }
 
-StoreMachine::MaybeBreach StoreMachine::perform(ConnectionId id, const Request& request,
+StoreMachine::MaybeBreach StoreMachine::perform(ClientId id, const Request& request,
                                                 StoreEffects& out) {
   switch (request.op) {
     case Op::set:
@@ -192,8 +192,7 @@ bool StoreMachine::fits(size_t more_bytes) const {
 
 // One who wakes itself (a SET behind its own parked WAIT) reads the byte in the order of its
 // requests.
-void StoreMachine::wake(std::string_view key, WakeKind kind, ConnectionId asker,
-                        StoreEffects& out) {
+void StoreMachine::wake(std::string_view key, WakeKind kind, ClientId asker, StoreEffects& out) {
   if (waiters_.empty()) return;
   const size_t before = out.woken.size();
   waiters_.wake(key, kind, out.woken);
@@ -205,7 +204,7 @@ void StoreMachine::wake(std::string_view key, WakeKind kind, ConnectionId asker,
   }
 }
 
-StoreMachine::MaybeBreach StoreMachine::set(const Request& request, ConnectionId id,
+StoreMachine::MaybeBreach StoreMachine::set(const Request& request, ClientId id,
                                             StoreEffects& out) {
   if (!fits(request.key().size() + request.value().size())) return Breach::store_full;
   Entry& changed = entry(request.key());
@@ -228,7 +227,7 @@ bool StoreMachine::put(std::string_view key, std::string_view value, StoreEffect
 
 // Replies with what is stored afterwards; for a missing key that was expected to have a value, with
 // that expectation, which is how PyTorch's clients know it.
-StoreMachine::MaybeBreach StoreMachine::compare_set(const Request& request, ConnectionId id,
+StoreMachine::MaybeBreach StoreMachine::compare_set(const Request& request, ClientId id,
                                                     StoreEffects& out) {
   const std::string_view expected = request.fields[1];
   const std::string_view desired = request.fields[2];
@@ -269,7 +268,7 @@ StoreMachine::MaybeBreach StoreMachine::count_up(std::string_view key, int64_t b
   return {};
 }
 
-StoreMachine::MaybeBreach StoreMachine::add(const Request& request, ConnectionId id,
+StoreMachine::MaybeBreach StoreMachine::add(const Request& request, ClientId id,
                                             StoreEffects& out) {
   int64_t sum = 0;
   if (const MaybeBreach breach = count_up(request.key(), request.number, sum)) return breach;
@@ -278,7 +277,7 @@ StoreMachine::MaybeBreach StoreMachine::add(const Request& request, ConnectionId
   return {};
 }
 
-StoreMachine::MaybeBreach StoreMachine::append(const Request& request, ConnectionId id,
+StoreMachine::MaybeBreach StoreMachine::append(const Request& request, ClientId id,
                                                StoreEffects& out) {
   if (!fits(request.key().size() + request.value().size())) return Breach::store_full;
   entry(request.key()).value.append(request.value());
@@ -297,7 +296,7 @@ void StoreMachine::check(const Request& request, StoreEffects& out) const {
 }
 
 // Only one WAIT of a connection can be parked; one that is answered at once leaves it parked.
-StoreMachine::MaybeBreach StoreMachine::wait(const Request& request, ConnectionId id,
+StoreMachine::MaybeBreach StoreMachine::wait(const Request& request, ClientId id,
                                              StoreEffects& out) {
   std::vector<std::string_view> missing;
   size_t bytes = 0;
@@ -341,7 +340,7 @@ StoreMachine::MaybeBreach StoreMachine::multi_get(const Request& request, StoreE
 }
 
 // All values are there before anyone is woken.
-StoreMachine::MaybeBreach StoreMachine::multi_set(const Request& request, ConnectionId id,
+StoreMachine::MaybeBreach StoreMachine::multi_set(const Request& request, ClientId id,
                                                   StoreEffects& out) {
   size_t bytes = 0;
   for (const std::string_view field : request.fields)
@@ -369,7 +368,7 @@ StoreMachine::MaybeBreach StoreMachine::list_keys(StoreEffects& out) const {
   return {};
 }
 
-StoreMachine::MaybeBreach StoreMachine::queue_push(const Request& request, ConnectionId id,
+StoreMachine::MaybeBreach StoreMachine::queue_push(const Request& request, ClientId id,
                                                    StoreEffects& out) {
   const size_t bytes = request.key().size() + request.value().size() + kEntryBytes;
   if (!fits(bytes)) return Breach::store_full;
@@ -400,7 +399,7 @@ void StoreMachine::queue_len(const Request& request, StoreEffects& out) const {
 }
 
 // The counter is an ordinary value and is never reset: those who come after the last pass at once.
-StoreMachine::MaybeBreach StoreMachine::barrier(const Request& request, ConnectionId id,
+StoreMachine::MaybeBreach StoreMachine::barrier(const Request& request, ClientId id,
                                                 StoreEffects& out) {
   int64_t arrived = 0;
   if (const MaybeBreach breach = count_up(request.key(), 1, arrived)) return breach;

@@ -31,7 +31,7 @@ namespace muster {
 // one byte tcpstore::kReady. The machine appends to both and the owner empties them.
 struct StoreEffects {
   std::string reply;
-  std::vector<ConnectionId> woken;
+  std::vector<ClientId> woken;
 };
 
 class StoreMachine {
@@ -51,23 +51,23 @@ class StoreMachine {
   ~StoreMachine();
 
   // `id` is small and dense (a slot number): it indexes a table here. REQUIRES: id is not open.
-  void opened(Instant now, ConnectionId id);
+  void opened(Instant now, ClientId id);
 
   // Performs one request. A breach: nothing of this request has been applied, hang up (and then
   // say closed()). REQUIRES: id is open; the request came from a RequestDecoder.
-  std::optional<tcpstore::Breach> request(ConnectionId id, const tcpstore::Request& request,
+  std::optional<tcpstore::Breach> request(ClientId id, const tcpstore::Request& request,
                                           StoreEffects& out);
 
   // A SET by the owner itself. False: there is no room.
   bool put(std::string_view key, std::string_view value, StoreEffects& out);
 
   // Forgets what it waits for. REQUIRES: id is open.
-  void closed(ConnectionId id);
+  void closed(ClientId id);
 
   // When expire() would name someone.
   Instant next_deadline() const;
   // Those whose VALIDATE is overdue, each once: hang up on them.
-  void expire(Instant now, std::vector<ConnectionId>& late);
+  void expire(Instant now, std::vector<ClientId>& late);
 
   size_t keys() const { return keys_.size(); }
   // Names, contents and waiters, roughly as the memory has them.
@@ -90,23 +90,23 @@ class StoreMachine {
   };
   struct Handshake {
     Instant deadline;
-    ConnectionId id;
+    ClientId id;
     uint32_t serial;
   };
 
-  MaybeBreach perform(ConnectionId id, const tcpstore::Request& request, StoreEffects& out);
-  MaybeBreach set(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
-  MaybeBreach compare_set(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
+  MaybeBreach perform(ClientId id, const tcpstore::Request& request, StoreEffects& out);
+  MaybeBreach set(const tcpstore::Request& request, ClientId id, StoreEffects& out);
+  MaybeBreach compare_set(const tcpstore::Request& request, ClientId id, StoreEffects& out);
   MaybeBreach get(const tcpstore::Request& request, StoreEffects& out) const;
-  MaybeBreach add(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
-  MaybeBreach append(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
-  MaybeBreach multi_set(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
+  MaybeBreach add(const tcpstore::Request& request, ClientId id, StoreEffects& out);
+  MaybeBreach append(const tcpstore::Request& request, ClientId id, StoreEffects& out);
+  MaybeBreach multi_set(const tcpstore::Request& request, ClientId id, StoreEffects& out);
   MaybeBreach multi_get(const tcpstore::Request& request, StoreEffects& out) const;
   MaybeBreach list_keys(StoreEffects& out) const;
-  MaybeBreach queue_push(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
-  MaybeBreach barrier(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
+  MaybeBreach queue_push(const tcpstore::Request& request, ClientId id, StoreEffects& out);
+  MaybeBreach barrier(const tcpstore::Request& request, ClientId id, StoreEffects& out);
   void check(const tcpstore::Request& request, StoreEffects& out) const;
-  MaybeBreach wait(const tcpstore::Request& request, ConnectionId id, StoreEffects& out);
+  MaybeBreach wait(const tcpstore::Request& request, ClientId id, StoreEffects& out);
   void delete_key(const tcpstore::Request& request, StoreEffects& out);
   void queue_pop(const tcpstore::Request& request, StoreEffects& out);
   void queue_len(const tcpstore::Request& request, StoreEffects& out) const;
@@ -118,7 +118,7 @@ class StoreMachine {
   MaybeBreach count_up(std::string_view key, int64_t by, int64_t& sum);
   bool is_queue(std::string_view key) const;
   bool fits(size_t more_bytes) const;
-  void wake(std::string_view key, WakeKind kind, ConnectionId asker, StoreEffects& out);
+  void wake(std::string_view key, WakeKind kind, ClientId asker, StoreEffects& out);
 
   // Invariants. (1) A queue in queues_ is not empty. (2) A waiter in waiters_ misses at least one
   // key; a barrier's waits for the barrier. (3) stored_bytes_ counts names and contents of keys_
@@ -128,7 +128,7 @@ class StoreMachine {
   Queues queues_;
   size_t stored_bytes_ = 0;
   Waiters waiters_;
-  std::vector<Session> sessions_;     // By ConnectionId.
+  std::vector<Session> sessions_;     // By ClientId.
   std::deque<Handshake> handshakes_;  // In order of deadline: all have the same time.
   uint32_t serial_ = 0;
 };

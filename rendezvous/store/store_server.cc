@@ -379,7 +379,7 @@ StoreServer::Fate StoreServer::flush(Connection& connection) {
 // A wake-up is one byte in a write of its own: its connection waits and expects nothing else.
 void StoreServer::wake_others() {
   wakes_.clear();
-  for (const ConnectionId id : effects_.woken) {
+  for (const ClientId id : effects_.woken) {
     Connection& connection = connections_[id];
     if (connection.fd < 0) continue;  // Evicted meanwhile.
     if (connection.backlog) {
@@ -436,9 +436,9 @@ void StoreServer::arm_handshake_timer() {
 }
 
 void StoreServer::drop_late() {
-  std::vector<ConnectionId> late;
+  std::vector<ClientId> late;
   machine_->expire(store_now(), late);
-  for (const ConnectionId id : late) {
+  for (const ClientId id : late) {
     counters_.handshake_timeouts++;
     drop(connections_[id]);
   }

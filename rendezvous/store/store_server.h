@@ -131,7 +131,7 @@ class StoreServer {
   std::set<IpAddress> strangers_;
   std::unique_ptr<StoreMachine> machine_;  // Not null iff epoch_.
 
-  std::deque<Connection> connections_;  // By slot, which is the machine's ConnectionId.
+  std::deque<Connection> connections_;  // By slot, which is the machine's ClientId.
   std::vector<uint32_t> free_slots_;
   size_t held_bytes_ = 0;
   Counters counters_;

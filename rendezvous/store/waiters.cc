@@ -14,7 +14,7 @@ constexpr size_t kLineBytes = 112;
 Waiters::Waiters(uint64_t hash_seed) : lines_(0, KeyedHash(hash_seed)) {}
 Waiters::~Waiters() = default;
 
-Waiters::Waiter& Waiters::new_waiter(ConnectionId id, size_t names) {
+Waiters::Waiter& Waiters::new_waiter(ClientId id, size_t names) {
   forget(id);
   if (waiters_.size() <= id) waiters_.resize(id + 1);
   waiters_[id] = std::make_unique<Waiter>();
@@ -26,14 +26,14 @@ Waiters::Waiter& Waiters::new_waiter(ConnectionId id, size_t names) {
   return waiter;
 }
 
-void Waiters::park(ConnectionId id, const std::vector<std::string_view>& missing) {
+void Waiters::park(ClientId id, const std::vector<std::string_view>& missing) {
   CHECK(!missing.empty());
   Waiter& waiter = new_waiter(id, missing.size());
   for (const std::string_view name : missing)
     link(waiter, name);
 }
 
-void Waiters::park_at_barrier(ConnectionId id, std::string_view name) {
+void Waiters::park_at_barrier(ClientId id, std::string_view name) {
   Waiter& waiter = new_waiter(id, 1);
   waiter.at_barrier = true;
   link(waiter, name);
@@ -79,7 +79,7 @@ void Waiters::remove(const Waiter& waiter) {
   waiters_[waiter.id].reset();
 }
 
-void Waiters::forget(ConnectionId id) {
+void Waiters::forget(ClientId id) {
   if (id >= waiters_.size() || !waiters_[id]) return;
   for (Link& link : waiters_[id]->links) {
     if (link.line == nullptr) continue;
@@ -90,7 +90,7 @@ void Waiters::forget(ConnectionId id) {
   remove(*waiters_[id]);
 }
 
-void Waiters::wake(std::string_view name, WakeKind kind, std::vector<ConnectionId>& woken) {
+void Waiters::wake(std::string_view name, WakeKind kind, std::vector<ClientId>& woken) {
   const auto found = lines_.find(name);
   if (found == lines_.end()) return;
   const Line& line = found->second;

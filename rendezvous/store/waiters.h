@@ -16,7 +16,7 @@
 
 namespace muster {
 
-using ConnectionId = uint32_t;
+using ClientId = uint32_t;
 
 enum class WakeKind {
   all,       // A value was written: everyone who is parked on the name.
@@ -33,14 +33,14 @@ class Waiters {
 
   // Parks `id` until each of `missing` has come; whatever it waited for before is forgotten.
   // Duplicates are harmless. REQUIRES: at least one name.
-  void park(ConnectionId id, const std::vector<std::string_view>& missing);
-  void park_at_barrier(ConnectionId id, std::string_view name);
+  void park(ClientId id, const std::vector<std::string_view>& missing);
+  void park_at_barrier(ClientId id, std::string_view name);
 
   // Nothing, if it does not wait.
-  void forget(ConnectionId id);
+  void forget(ClientId id);
 
   // Counts `name` off and appends those who miss nothing any more, who are thereby forgotten.
-  void wake(std::string_view name, WakeKind kind, std::vector<ConnectionId>& woken);
+  void wake(std::string_view name, WakeKind kind, std::vector<ClientId>& woken);
 
   size_t waiting() const { return waiting_; }
   bool empty() const { return waiting_ == 0; }
@@ -63,21 +63,21 @@ class Waiters {
     Link* last = nullptr;
   };
   struct Waiter {
-    ConnectionId id = 0;
+    ClientId id = 0;
     bool at_barrier = false;
     size_t missing = 0;
     std::vector<Link> links;  // Never grows once linked: others point into it.
   };
   using Lines = std::unordered_map<std::string, Line, KeyedHash, std::equal_to<>>;
 
-  Waiter& new_waiter(ConnectionId id, size_t names);
+  Waiter& new_waiter(ClientId id, size_t names);
   void link(Waiter& waiter, std::string_view name);
   void unlink(Link& link);
   void drop_if_empty(const Line& line);
   void remove(const Waiter& waiter);
 
   Lines lines_;
-  std::vector<std::unique_ptr<Waiter>> waiters_;  // By ConnectionId; null: does not wait.
+  std::vector<std::unique_ptr<Waiter>> waiters_;  // By ClientId; null: does not wait.
   size_t waiting_ = 0;
   size_t bytes_ = 0;
 };

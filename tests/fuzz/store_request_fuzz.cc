@@ -67,11 +67,11 @@ bool parks(Op op) {
 class World {
  public:
   World() : machine_(options()) {
-    for (ConnectionId id = 0; id < kClients; ++id)
+    for (ClientId id = 0; id < kClients; ++id)
       connect(id, true);
   }
 
-  void connect(ConnectionId id, bool handshake) {
+  void connect(ClientId id, bool handshake) {
     Client& client = clients_[id];
     client = Client{};
     client.open = true;
@@ -79,23 +79,23 @@ class World {
     if (handshake) say(id, {"\x00\xce\xf7\x85\x3c", 5});
   }
 
-  void hang_up(ConnectionId id) {
+  void hang_up(ClientId id) {
     machine_.closed(id);
     clients_[id].open = false;
   }
 
   void one_second_later() {
     now_ += std::chrono::seconds(1);
-    std::vector<ConnectionId> late;
+    std::vector<ClientId> late;
     machine_.expire(now_, late);
-    for (const ConnectionId id : late) {
+    for (const ClientId id : late) {
       CHECK(clients_[id].open && !clients_[id].decoder.validated());
       hang_up(id);
     }
     CHECK(machine_.next_deadline() > now_);
   }
 
-  void say(ConnectionId id, std::string_view bytes) {
+  void say(ClientId id, std::string_view bytes) {
     Client& client = clients_[id];
     while (client.open) {
       tcpstore::Request request;
@@ -111,8 +111,8 @@ class World {
     }
   }
 
-  bool is_open(ConnectionId id) const { return clients_[id].open; }
-  const std::string& received(ConnectionId id) const { return clients_[id].received; }
+  bool is_open(ClientId id) const { return clients_[id].open; }
+  const std::string& received(ClientId id) const { return clients_[id].received; }
 
  private:
   struct Client {
@@ -129,7 +129,7 @@ class World {
     return made;
   }
 
-  void perform(ConnectionId id, const tcpstore::Request& request) {
+  void perform(ClientId id, const tcpstore::Request& request) {
     const Op op = request.op;
     const size_t strings = op == Op::multi_get ? request.fields.size() : 1;
     Client& client = clients_[id];
@@ -146,7 +146,7 @@ class World {
     CHECK(has_shape(op, strings, reply));
     client.received += effects.reply;
     client.may_wait = (client.may_wait || parks(op)) && op != Op::cancel_wait;
-    for (const ConnectionId woken : effects.woken) {
+    for (const ClientId woken : effects.woken) {
       CHECK(clients_[woken].open && clients_[woken].may_wait);
       clients_[woken].received += tcpstore::kReady;
     }
@@ -164,7 +164,7 @@ class World {
   Client clients_[kClients];
 };
 
-void say_in_pieces(World& world, ConnectionId id, std::string_view bytes) {
+void say_in_pieces(World& world, ClientId id, std::string_view bytes) {
   feed_in_pieces(bytes, bytes.size(), [&](std::string_view piece) { world.say(id, piece); });
 }
 
@@ -172,7 +172,7 @@ void run(std::string_view input) {
   World whole, cut;
   while (!input.empty()) {
     const uint8_t flags = take_byte(input);
-    const ConnectionId id = flags % kClients;
+    const ClientId id = flags % kClients;
     const std::string_view bytes = take(input, take_byte(input));
     for (World* world : {&whole, &cut}) {
       if ((flags & kOneSecondLater) != 0) world->one_second_later();
@@ -181,7 +181,7 @@ void run(std::string_view input) {
     }
     whole.say(id, bytes);
     say_in_pieces(cut, id, bytes);
-    for (ConnectionId each = 0; each < kClients; ++each) {
+    for (ClientId each = 0; each < kClients; ++each) {
       CHECK(whole.is_open(each) == cut.is_open(each));
       CHECK(whole.received(each) == cut.received(each));
     }

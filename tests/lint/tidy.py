@@ -5,9 +5,10 @@
 
 Rules: no C++ file over 800 lines and nine in ten under 400; nine in ten functions under 25 lines and
 at most one in a hundred over 70 (line width is clang-format's business); pure files (those of the library
-muster_core, see CMakeLists.txt) read no clock, environment or random device and include no Boost;
-headers begin with `#pragma once` under a comment that says what they are; one namespace; links
-lead to public documentation only; no notes to self.
+muster_*_core, see CMakeLists.txt) read no clock, environment or random device and include no Boost;
+headers begin with `#pragma once` under a comment that says what they are; one namespace; names in
+anonymous namespaces are unique among sources that may share a unity batch; links lead to public
+documentation only; no notes to self.
 """
 import os
 import re
@@ -55,13 +56,13 @@ def files_below(root):
 
 
 def pure_files(root):
-    """The sources of muster_core and the headers of the same names."""
+    """The sources of the muster_*_core libraries and the headers of the same names."""
     path = os.path.join(root, "CMakeLists.txt")
     if not os.path.exists(path):
         return set()
     with open(path, encoding="utf-8") as file:
-        library = re.search(r"add_library\(muster_core\s+STATIC(.*?)\)", file.read(), re.S)
-    sources = re.findall(r"\S+\.cc", library[1]) if library else []
+        libraries = re.findall(r"add_library\(muster_\w+_core\s+STATIC(.*?)\)", file.read(), re.S)
+    sources = [source for library in libraries for source in re.findall(r"\S+\.cc", library)]
     return set(sources) | {source[:-3] + ".h" for source in sources}
 
 
@@ -118,6 +119,57 @@ def line_complaints(path, lines, pure):
                     yield number, f"a pure file {message}"
 
 
+DECLARED = [
+    re.compile(r"(?:template\s*<.*>\s*)?(?:class|struct|enum(?: class)?|union)\s+(?P<name>\w+)"),
+    re.compile(r"MATCHER(?:_P\d?)?\((?P<name>\w+)"),
+    re.compile(r"[\w:<>,&*\[\] ]*[\w>&*\]] [&*]*(?P<name>\w+)\s*(?:\(|\{|=|\[|;)"),
+]
+NO_DECLARATION = re.compile(r"(?:using|namespace|return|static_assert|TEST|TYPED_TEST|INSTANTIATE|RC_)\b|\w*TEST\w*\(")
+
+
+def anonymous_names(lines):
+    """Pairs of line number and name of what anonymous namespaces declare; overloads once, aliases not at all."""
+    inside, seen = False, set()
+    without_raw = re.sub(r'R"(\w*)\(.*?\)\1"', lambda text: "\n" * text[0].count("\n"), "\n".join(lines), flags=re.S)
+    for number, line in enumerate(without_raw.split("\n"), 1):
+        if re.match(r"namespace\s*\{", line):
+            inside = True
+        elif re.match(r"\}\s*//\s*namespace\s*$", line):
+            inside = False
+        if not inside or line.startswith((" ", "#", "}", "/", "namespace")) or NO_DECLARATION.match(line):
+            continue
+        for pattern in DECLARED:
+            found = pattern.match(line)
+            if found:
+                if found["name"] not in seen and "::" + found["name"] not in line:
+                    seen.add(found["name"])
+                    yield number, found["name"]
+                break
+
+
+def batches(root, sources):
+    """Lists of sources that may be compiled as one: the launcher's side, the worker library, and each test program."""
+    library = "worker_lib" + os.sep
+    apart = library + os.path.join("backends", "cpu", "reduce_kernels_avx2.cc")
+    yield [path for path in sources if not path.startswith(("tests" + os.sep, library))]
+    yield [path for path in sources if path.startswith(library) and path != apart]
+    for name in ("CMakeLists.txt", "worker_tests.cmake"):
+        path = os.path.join(root, "tests", name)
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                for program in re.findall(r"^muster_test\((.*?)LIBRARIES", file.read(), re.S | re.M):
+                    yield [os.path.join("tests", source) for source in re.findall(r"\S+\.cc", program)]
+
+
+def name_complaints(root, sources):
+    for batch in batches(root, sources):
+        first = {}
+        for path in batch:
+            for number, name in anonymous_names(sources.get(path, [])):
+                if first.setdefault(name, path) != path:
+                    yield f"{path}:{number}: {name} is in an anonymous namespace of {first[name]} as well; name it anew, or share it"
+
+
 def header_complaints(lines):
     comment = 0
     while comment < len(lines) and lines[comment].startswith("//"):
@@ -164,7 +216,7 @@ def measure_complaints(file_lengths, functions):
 
 def main(root):
     pure = pure_files(root)
-    file_lengths, functions, complaints = [], [], []
+    file_lengths, functions, complaints, sources = [], [], [], {}
     code_lines = test_lines = 0
     for path in files_below(root):
         with open(os.path.join(root, path), encoding="utf-8") as file:
@@ -173,7 +225,9 @@ def main(root):
         found = list(line_complaints(path, lines, path in pure))
         if path.endswith(CPP):
             found += header_complaints(lines) if path.endswith(".h") else []
-            found += own_header_complaints(root, path, lines) if path.endswith(".cc") else []
+            if path.endswith(".cc"):
+                found += own_header_complaints(root, path, lines)
+                sources[path] = lines
             if len(lines) > LINES_MAX:
                 found.append((1, f"{len(lines)} lines; the limit is {LINES_MAX}"))
             if path.startswith("tests" + os.sep):
@@ -185,6 +239,7 @@ def main(root):
         elif path.startswith("tests" + os.sep) and path.endswith(".py"):
             test_lines += len(lines)
         complaints += [f"{path}:{number}: {message}" for number, message in sorted(found)]
+    complaints += name_complaints(root, sources)
     complaints += measure_complaints(file_lengths, functions)
     ratio = test_lines / max(1, code_lines)
     print(f"lines: {code_lines} of code, {test_lines} of tests, {ratio:.2f} to 1")

@@ -19,19 +19,19 @@ std::vector<Layout> layouts_of(const Case& what, uint64_t seed) {
 }
 
 // `count` elements from `first` on of a buffer in a block.
-std::vector<std::byte> part(const Layout& layout, const std::vector<std::byte>& block,
-                            const Piece& piece, size_t first, size_t count) {
+std::vector<std::byte> part_of_layout(const Layout& layout, const std::vector<std::byte>& block,
+                                      const Piece& piece, size_t first, size_t count) {
   const size_t element = size_of(layout.dtype);
   const auto from = block.begin() + static_cast<std::ptrdiff_t>(piece.at + first * element);
   return {from, from + static_cast<std::ptrdiff_t>(count * element)};
 }
 
 std::vector<std::byte> brought(const Layout& layout, size_t first, size_t count) {
-  return part(layout, layout.before, layout.in, first, count);
+  return part_of_layout(layout, layout.before, layout.in, first, count);
 }
 
 std::vector<std::byte> result(const Layout& layout, size_t first, size_t count) {
-  return part(layout, layout.after, layout.out, first, count);
+  return part_of_layout(layout, layout.after, layout.out, first, count);
 }
 
 const std::vector<Case>& chosen_cases() {

@@ -16,22 +16,23 @@
 namespace muster::roundsim {
 namespace {
 
-constexpr uint64_t kSeedsToFindIt = 1000;
+constexpr uint64_t kMembershipSeedsToFindIt = 1000;
 
-struct Planted {
+struct PlantedInMembership {
   MembershipBug bug;
   const char* name;
 };
 
-class PlantedMembershipBugTest : public testing::TestWithParam<Planted> {
+class PlantedMembershipBugTest : public testing::TestWithParam<PlantedInMembership> {
  protected:
   void TearDown() override { membership_bug_switch() = MembershipBug::none; }
 };
 
 TEST_P(PlantedMembershipBugTest, IsFoundWithinAThousandSeedsAndIsNotFoundWithoutIt) {
   membership_bug_switch() = GetParam().bug;
-  const std::optional<uint64_t> seed = first_failing_seed(1, kSeedsToFindIt);
-  ASSERT_TRUE(seed) << GetParam().name << " was not found in " << kSeedsToFindIt << " seeds";
+  const std::optional<uint64_t> seed = first_failing_seed(1, kMembershipSeedsToFindIt);
+  ASSERT_TRUE(seed) << GetParam().name << " was not found in " << kMembershipSeedsToFindIt
+                    << " seeds";
   const Outcome found = simulate(plan_for(*seed));
   ASSERT_TRUE(found.violation);
   fmt::print("{}: seed {}, {}\n", GetParam().name, *seed, *found.violation);
@@ -43,11 +44,12 @@ TEST_P(PlantedMembershipBugTest, IsFoundWithinAThousandSeedsAndIsNotFoundWithout
 
 INSTANTIATE_TEST_SUITE_P(
     All, PlantedMembershipBugTest,
-    testing::Values(Planted{MembershipBug::skipped_epoch_check, "skipped_epoch_check"},
-                    Planted{MembershipBug::double_start, "double_start"},
-                    Planted{MembershipBug::lease_off_by_one, "lease_off_by_one"},
-                    Planted{MembershipBug::failure_counted_twice, "failure_counted_twice"},
-                    Planted{MembershipBug::lost_resend, "lost_resend"}),
+    testing::Values(PlantedInMembership{MembershipBug::skipped_epoch_check, "skipped_epoch_check"},
+                    PlantedInMembership{MembershipBug::double_start, "double_start"},
+                    PlantedInMembership{MembershipBug::lease_off_by_one, "lease_off_by_one"},
+                    PlantedInMembership{MembershipBug::failure_counted_twice,
+                                        "failure_counted_twice"},
+                    PlantedInMembership{MembershipBug::lost_resend, "lost_resend"}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 }  // namespace

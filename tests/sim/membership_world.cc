@@ -42,8 +42,8 @@ uint64_t World::host_life_of(int index) const {
 
 void World::trace(std::string line) {
   if (!tracing_) return;
-  const double seconds = std::chrono::duration<double>(now_ - kStart).count();
-  lines_.push_back(fmt::format("{:10.4f} {}", seconds, line));
+  const double elapsed = std::chrono::duration<double>(now_ - kStart).count();
+  lines_.push_back(fmt::format("{:10.4f} {}", elapsed, line));
 }
 
 // ---- The agenda.

@@ -9,17 +9,12 @@
 #include <netinet/in.h>
 #include <rapidcheck.h>
 
+#include "tests/unit/addresses.h"
+
 namespace muster {
 namespace {
 
 using testing::ElementsAre;
-
-IpAddress ip(std::string_view text) {
-  return IpAddress::parse(text).value();
-}
-SocketAddress at(std::string_view text) {
-  return SocketAddress::parse(text).value();
-}
 
 std::string round_trip(std::string_view text) {
   const auto address = IpAddress::parse(text);
@@ -152,8 +147,8 @@ TEST(Network, ContainsExactlyTheAddressesThatAgreeInItsPrefix) {
 
 TEST(SocketAddress, ParsesAndPrintsWithBracketsForIpv6) {
   for (const char* text : {"10.0.0.1:29500", "[fe80::1%2]:1", "[::]:65535", "0.0.0.0:0"})
-    EXPECT_EQ(at(text).to_string(), text);
-  EXPECT_EQ(at("[::ffff:10.0.0.1]:80"), at("10.0.0.1:80"));
+    EXPECT_EQ(socket_at(text).to_string(), text);
+  EXPECT_EQ(socket_at("[::ffff:10.0.0.1]:80"), socket_at("10.0.0.1:80"));
 }
 
 TEST(SocketAddress, RefusesWhatIsNoAddressWithPort) {
@@ -166,9 +161,9 @@ TEST(SocketAddress, RefusesWhatIsNoAddressWithPort) {
 TEST(SocketAddress, SurvivesTheKernelsForm) {
   for (const char* text : {"10.0.0.1:29500", "[fe80::1%2]:1", "[::]:65535", "0.0.0.0:0"}) {
     sockaddr_storage raw{};
-    const socklen_t length = at(text).to_sockaddr(raw);
-    EXPECT_EQ(length, at(text).ip.is_v6() ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
-    EXPECT_EQ(SocketAddress::from_sockaddr(raw), at(text));
+    const socklen_t length = socket_at(text).to_sockaddr(raw);
+    EXPECT_EQ(length, socket_at(text).ip.is_v6() ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+    EXPECT_EQ(SocketAddress::from_sockaddr(raw), socket_at(text));
   }
   sockaddr_storage local{};
   local.ss_family = AF_UNIX;
@@ -182,13 +177,13 @@ TEST(SocketAddress, TakesAPeerOfADualStackSocketForItsIpv4Address) {
   ASSERT_EQ(inet_pton(AF_INET6, "::ffff:192.0.2.7", &mapped.sin6_addr), 1);
   sockaddr_storage raw{};
   std::copy_n(reinterpret_cast<const char*>(&mapped), sizeof mapped, reinterpret_cast<char*>(&raw));
-  EXPECT_EQ(SocketAddress::from_sockaddr(raw), at("192.0.2.7:4000"));
+  EXPECT_EQ(SocketAddress::from_sockaddr(raw), socket_at("192.0.2.7:4000"));
 }
 
 std::vector<std::string> interleaved(std::initializer_list<const char*> texts) {
   std::vector<SocketAddress> list;
   for (const char* text : texts)
-    list.push_back(at(text));
+    list.push_back(socket_at(text));
   std::vector<std::string> order;
   for (const SocketAddress& address : interleave_families(list))
     order.push_back(address.to_string());

@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-const char* const kTraceback =
+const char* const kPlainTraceback =
     "Traceback (most recent call last):\n  File \"a.py\", line 2\nValueError: boom\n";
 
 Cause classify_status(ExitStatus status, const HostEvidence& evidence = {},
@@ -24,20 +24,20 @@ TEST(Cause, OfAPlainExitIsTheCode) {
 }
 
 TEST(Cause, OfAnUncaughtPythonExceptionNamesIt) {
-  EXPECT_EQ(classify_status(ExitStatus::exited(1), {}, kTraceback),
+  EXPECT_EQ(classify_status(ExitStatus::exited(1), {}, kPlainTraceback),
             (Cause{FailureClass::user, "exited with 1: ValueError: boom", "ValueError: boom", ""}));
 }
 
 TEST(Cause, DoesNotBlameAnExceptionThatMayHaveBeenCaught) {
-  EXPECT_EQ(classify_status(ExitStatus::exited(3), {}, kTraceback).sentence,
+  EXPECT_EQ(classify_status(ExitStatus::exited(3), {}, kPlainTraceback).sentence,
             "exited with 3 (last error on its stderr: ValueError: boom)");
-  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGSEGV), {}, kTraceback).sentence,
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGSEGV), {}, kPlainTraceback).sentence,
             "killed by SIGSEGV (last error on its stderr: ValueError: boom)");
 }
 
 TEST(Cause, PrefersTheErrorFileToStderr) {
   WorkerFailure failure = sample_failure(0, ExitStatus::exited(3));
-  failure.stderr_tail = kTraceback;
+  failure.stderr_tail = kPlainTraceback;
   failure.error_file_content =
       recorded_error("KeyError: 'x'", "tb", std::to_string(kSampleSecond - 1));
   EXPECT_EQ(cause_of(failure, {}),
@@ -93,7 +93,7 @@ TEST(Cause, OfAModuleThatPythonDoesNotFindHasItsRemedy) {
 
 TEST(Cause, UsesStderrWhenTheErrorFileSaysNothing) {
   WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
-  failure.stderr_tail = kTraceback;
+  failure.stderr_tail = kPlainTraceback;
   for (const char* content : {"", R"({"message": "", "timestamp": 1})"}) {
     failure.error_file_content = content;
     EXPECT_EQ(cause_of(failure, {}).exception, "ValueError: boom") << content;

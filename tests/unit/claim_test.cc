@@ -10,6 +10,7 @@
 
 #include "rendezvous/net/first_bytes.h"
 #include "socket_harness.h"
+#include "tests/unit/addresses.h"
 
 namespace muster {
 namespace {
@@ -17,18 +18,11 @@ namespace {
 using testing::HasSubstr;
 using Why = NotHost::Why;
 
-IpAddress ip(std::string_view text) {
-  return IpAddress::parse(text).value();
-}
-SocketAddress at(std::string_view text) {
-  return SocketAddress::parse(text).value();
-}
-
 ListenPlan plan(const std::string& host, std::initializer_list<const char*> resolved) {
   EndpointFacts facts;
   facts.host = host;
   for (const char* one : resolved)
-    facts.resolved.push_back(at(one));
+    facts.resolved.push_back(socket_at(one));
   facts.own = {ip("127.0.0.1"), ip("::1"), ip("10.0.0.1"), ip("fd00::1"), ip("fe80::1%2")};
   return plan_listening(facts);
 }
@@ -36,7 +30,7 @@ ListenPlan plan(const std::string& host, std::initializer_list<const char*> reso
 ListenPlan only(std::initializer_list<const char*> addresses) {
   ListenPlan result;
   for (const char* one : addresses)
-    result.addresses.push_back(at(one));
+    result.addresses.push_back(socket_at(one));
   return result;
 }
 
@@ -66,7 +60,8 @@ TEST(PlanListening, ListensEverywhereForAnAddressInFrontOfUs) {
 }
 
 TEST(PlanListening, LeavesOutAnIpv6LoopbackThatTheKernelHasSwitchedOff) {
-  EndpointFacts facts{"localhost", {at("[::1]:29500"), at("127.0.0.1:29500")}, {ip("127.0.0.1")}};
+  EndpointFacts facts{
+      "localhost", {socket_at("[::1]:29500"), socket_at("127.0.0.1:29500")}, {ip("127.0.0.1")}};
   EXPECT_EQ(plan_listening(facts), only({"127.0.0.1:29500"}));
 }
 
@@ -152,7 +147,7 @@ ClaimOptions claimant() {
 TEST(ClaimEndpoint, LosesWhereTheEndpointReachesAnotherAgent) {
   const bool ran = with_somebody_else([] {
     Election election;
-    auto host = Listener::open(election.io, {at("192.0.2.1:29500")});
+    auto host = Listener::open(election.io, {socket_at("192.0.2.1:29500")});
     ASSERT_TRUE(host);
     election.run("localhost", 29500, claimant());
     ASSERT_FALSE(election.is_host());
@@ -161,14 +156,14 @@ TEST(ClaimEndpoint, LosesWhereTheEndpointReachesAnotherAgent) {
               "the endpoint localhost:29500 (192.0.2.1:29500) is not this "
               "process: another agent listens there");
     // Its own listener is closed.
-    EXPECT_EQ(PlainSocket::connected_to(at("127.0.0.1:29500")).fd(), -1);
+    EXPECT_EQ(PlainSocket::connected_to(socket_at("127.0.0.1:29500")).fd(), -1);
   });
   if (!ran) GTEST_SKIP() << "needs the right to make a network namespace";
 }
 
 TEST(ClaimEndpoint, LosesToSomethingThatIsNoAgent) {
   const bool ran = with_somebody_else([] {
-    const PlainSocket listener = PlainSocket::bound_to(at("192.0.2.1:29500"));
+    const PlainSocket listener = PlainSocket::bound_to(socket_at("192.0.2.1:29500"));
     Election election;
     std::thread banner([&] { listener.accept_one().send_text("SSH-2.0-x\r\n"); });
     election.run("localhost", 29500, claimant());
@@ -182,7 +177,7 @@ TEST(ClaimEndpoint, LosesToSomethingThatIsNoAgent) {
 
 TEST(ClaimEndpoint, LosesToAMuteOneAtTheLimit) {
   const bool ran = with_somebody_else([] {
-    const PlainSocket listener = PlainSocket::bound_to(at("192.0.2.1:29500"));
+    const PlainSocket listener = PlainSocket::bound_to(socket_at("192.0.2.1:29500"));
     Election election;
     ClaimOptions options = claimant();
     options.limit = std::chrono::milliseconds(50);
@@ -196,7 +191,7 @@ TEST(ClaimEndpoint, LosesToAMuteOneAtTheLimit) {
 
 TEST(ClaimEndpoint, IsNotWonByTheNonceOfAnother) {
   const bool ran = with_somebody_else([] {
-    const PlainSocket listener = PlainSocket::bound_to(at("192.0.2.1:29500"));
+    const PlainSocket listener = PlainSocket::bound_to(socket_at("192.0.2.1:29500"));
     Election election;
     ClaimOptions options = claimant();
     options.limit = std::chrono::milliseconds(500);
@@ -207,7 +202,7 @@ TEST(ClaimEndpoint, IsNotWonByTheNonceOfAnother) {
     turn_until(
         election.io,
         [&] {
-          PlainSocket early = PlainSocket::connected_to(at("127.0.0.1:29500"));
+          PlainSocket early = PlainSocket::connected_to(socket_at("127.0.0.1:29500"));
           if (!prober && early.fd() >= 0) {
             early.send_text(std::string(kProbeMagic) + std::string(kNonceBytes, 'x'));
             prober.emplace(std::move(early));

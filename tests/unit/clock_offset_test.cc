@@ -11,31 +11,31 @@ using std::chrono::hours;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr Instant at(int64_t us) {
+constexpr Instant at_us(int64_t us) {
   return Instant{microseconds{us}};
 }
 
 TEST(ClockOffset, KnowsNothingBeforeTheFirstExchange) {
-  EXPECT_FALSE(ClockOffset().host_time(at(5)));
+  EXPECT_FALSE(ClockOffset().host_time(at_us(5)));
 }
 
 TEST(ClockOffset, IsTheMiddleOfAnExchangeAndWrongByHalfOfIt) {
   ClockOffset clock;
-  clock.exchange(at(100), at(9'000'000), at(300));
-  const auto reading = clock.host_time(at(200));
+  clock.exchange(at_us(100), at_us(9'000'000), at_us(300));
+  const auto reading = clock.host_time(at_us(200));
   ASSERT_TRUE(reading);
-  EXPECT_EQ(reading->at, at(9'000'000));
+  EXPECT_EQ(reading->at, at_us(9'000'000));
   EXPECT_GE(reading->error, microseconds(100));
   EXPECT_LT(reading->error, microseconds(101));
 }
 
 TEST(ClockOffset, KeepsTheBestExchangeUntilDriftMakesItWorse) {
   ClockOffset clock;
-  clock.exchange(at(0), at(1000), at(200));
-  clock.exchange(at(1'000'000), at(1'002'000), at(1'005'000));  // Slow: nothing learnt.
-  EXPECT_LT(clock.host_time(at(1'005'000))->error, microseconds(300));
+  clock.exchange(at_us(0), at_us(1000), at_us(200));
+  clock.exchange(at_us(1'000'000), at_us(1'002'000), at_us(1'005'000));  // Slow: nothing learnt.
+  EXPECT_LT(clock.host_time(at_us(1'005'000))->error, microseconds(300));
   // An hour later two clocks may be 360 ms apart.
-  const Instant later = at(0) + hours(1);
+  const Instant later = at_us(0) + hours(1);
   EXPECT_GT(clock.host_time(later)->error, milliseconds(300));
   clock.exchange(later, later + microseconds(2000), later + microseconds(4000));
   EXPECT_LT(clock.host_time(later + microseconds(4000))->error, milliseconds(3));
@@ -43,17 +43,17 @@ TEST(ClockOffset, KeepsTheBestExchangeUntilDriftMakesItWorse) {
 
 TEST(ClockOffset, ForgetsAnotherHostsClock) {
   ClockOffset clock;
-  clock.exchange(at(100), at(9000), at(300));
+  clock.exchange(at_us(100), at_us(9000), at_us(300));
   clock.forget();
-  EXPECT_FALSE(clock.host_time(at(200)));
-  clock.exchange(at(0), at(50), at(100'000));
-  EXPECT_TRUE(clock.host_time(at(200)));
+  EXPECT_FALSE(clock.host_time(at_us(200)));
+  clock.exchange(at_us(0), at_us(50), at_us(100'000));
+  EXPECT_TRUE(clock.host_time(at_us(200)));
 }
 
 TEST(ClockOffset, IgnoresAnAnswerFromBeforeItsQuestion) {
   ClockOffset clock;
-  clock.exchange(at(300), at(9000), at(100));
-  EXPECT_FALSE(clock.host_time(at(200)));
+  clock.exchange(at_us(300), at_us(9000), at_us(100));
+  EXPECT_FALSE(clock.host_time(at_us(200)));
 }
 
 // Whatever the way out and back cost, and however far the clocks are apart and drift.
@@ -64,7 +64,7 @@ RC_GTEST_PROP(AnyExchanges, KeepTheTruthWithinTheStatedError, ()) {
     return when + offset + when.time_since_epoch() * drift_per_million / 1'000'000;
   };
   ClockOffset clock;
-  Instant now = at(0);
+  Instant now = at_us(0);
   const int count = *rc::gen::inRange(1, 20);
   for (int i = 0; i < count; ++i) {
     now += microseconds(*rc::gen::inRange<int64_t>(0, 3'000'000));

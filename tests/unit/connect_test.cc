@@ -11,6 +11,7 @@
 
 #include "rendezvous/net/interfaces.h"
 #include "socket_harness.h"
+#include "tests/unit/addresses.h"
 
 namespace muster {
 namespace {
@@ -18,24 +19,20 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-IpAddress ip(std::string_view text) {
-  return IpAddress::parse(text).value();
-}
-
 LookUp answering(std::vector<IpAddress> addresses) {
   return [addresses](const std::string&) { return addresses; };
 }
 
-struct Outcome {
+struct Dialled {
   int calls = 0;
   std::string peer;  // of the connection
   NetError error;
 };
 
-Outcome connect_to(const std::string& host, uint16_t port, ConnectOptions options,
+Dialled connect_to(const std::string& host, uint16_t port, ConnectOptions options,
                    std::chrono::milliseconds limit = kLimit) {
   boost::asio::io_context io;
-  Outcome outcome;
+  Dialled outcome;
   const Connecting connecting =
       connect_any(io, host, port, in(limit), std::move(options), [&](NetResult<TcpSocket> got) {
         ++outcome.calls;
@@ -85,7 +82,7 @@ struct MutePort {
 
 TEST(ConnectAny, ConnectsToANumericAddress) {
   const PlainSocket listener = PlainSocket::bound_to({IpAddress::loopback_v4(), 0});
-  const Outcome outcome = connect_to("127.0.0.1", listener.own_address().port, {});
+  const Dialled outcome = connect_to("127.0.0.1", listener.own_address().port, {});
   EXPECT_EQ(outcome.calls, 1);
   EXPECT_EQ(outcome.peer, "127.0.0.1");
 }
@@ -120,7 +117,7 @@ TEST(ConnectAny, SaysNothingOfAFamilyThatDoesNotWorkWhileTheOtherDoes) {
   ConnectOptions options;
   // The discard prefix of RFC 6666 has no route, so the attempt fails at once or stays silent.
   options.look_up = answering({ip("100::1"), ip("127.0.0.1")});
-  const Outcome outcome = connect_to("node1", listener.own_address().port, options);
+  const Dialled outcome = connect_to("node1", listener.own_address().port, options);
   EXPECT_EQ(outcome.peer, "127.0.0.1");
   EXPECT_EQ(outcome.error, NetError{});
 }
@@ -130,7 +127,7 @@ TEST(ConnectAny, ListsEveryAddressWithItsReasonWhenAllFail) {
   const uint16_t port = closed.own_address().port;
   ConnectOptions options;
   options.look_up = answering({ip("127.0.0.1"), ip("127.0.0.2")});
-  const Outcome outcome = connect_to("node1", port, options);
+  const Dialled outcome = connect_to("node1", port, options);
   const std::string number = std::to_string(port);
   EXPECT_EQ(outcome.calls, 1);
   EXPECT_EQ(outcome.error,
@@ -143,7 +140,7 @@ TEST(ConnectAny, ListsEveryAddressWithItsReasonWhenAllFail) {
 TEST(ConnectAny, EndsAtTheDeadlineWithASilentPeer) {
   const MutePort mute;
   const uint16_t port = mute.listener.own_address().port;
-  const Outcome outcome = connect_to("127.0.0.2", port, {}, std::chrono::milliseconds(50));
+  const Dialled outcome = connect_to("127.0.0.2", port, {}, std::chrono::milliseconds(50));
   EXPECT_EQ(outcome.error.failure, NetFailure::timed_out);
   EXPECT_THAT(outcome.error.message,
               HasSubstr("127.0.0.2:" + std::to_string(port) + ": did not answer in time"));
@@ -154,7 +151,7 @@ TEST(ConnectAny, PassesOnThatANameIsMissing) {
   options.look_up = [](const std::string&) -> NetResult<std::vector<IpAddress>> {
     return tl::unexpected(NetError{NetFailure::name_unknown, "no such pod yet"});
   };
-  const Outcome outcome = connect_to("pod-0", 29500, options);
+  const Dialled outcome = connect_to("pod-0", 29500, options);
   EXPECT_TRUE(outcome.error.name_is_missing());
   EXPECT_EQ(outcome.error.message, "no such pod yet");
 }

@@ -17,7 +17,7 @@ std::string without_newline(std::string line) {
   return line;
 }
 
-std::string complaint(std::string_view line) {
+std::string request_complaint(std::string_view line) {
   const Result<Request> request = decode_request(line);
   if (request) return "no complaint";
   EXPECT_EQ(request.error().code, ExitCode::usage);
@@ -100,39 +100,41 @@ TEST(ControlRequest, SaysWhatIsWrong) {
   const std::string no_object = "cannot read the request: the line is no JSON object" + remedy;
   for (const char* junk : {"", "x", "1", "[]", "null", "\"status\"", "{", "{}x", "{\"command\":",
                            "{\"command\":\"status\"}}", "\xff\xfe", "{\"command\":\"\xff\"}"}) {
-    EXPECT_EQ(complaint(junk), no_object) << junk;
+    EXPECT_EQ(request_complaint(junk), no_object) << junk;
   }
   const std::string ranks =
       "cannot read the request: ranks is no list of ranks and [FIRST,LAST]" + remedy;
   for (const char* list : {"1", "[]", "\"0\"", "[-1]", "[1.5]", "[[1]]", "[[2,1]]", "[[1,2,3]]",
                            "[2147483648]", "[18446744073709551615]", "[[0,-1]]", "[null]", "{}"}) {
-    EXPECT_EQ(complaint(std::string(R"({"command":"logs","ranks":)") + list + "}"), ranks) << list;
+    EXPECT_EQ(request_complaint(std::string(R"({"command":"logs","ranks":)") + list + "}"), ranks)
+        << list;
   }
   const std::string lines = "cannot read the request: lines is no whole number in range" + remedy;
   for (const char* number : {"-1", "100001", "1.5", "\"1\"", "true", "18446744073709551615"}) {
-    EXPECT_EQ(complaint(std::string(R"({"command":"logs","lines":)") + number + "}"), lines)
+    EXPECT_EQ(request_complaint(std::string(R"({"command":"logs","lines":)") + number + "}"), lines)
         << number;
   }
   EXPECT_EQ(
-      complaint("{}"),
+      request_complaint("{}"),
       "cannot read the request: command is no command: there are status, signal and logs" + remedy);
-  EXPECT_EQ(complaint(R"({"command":1})"), "cannot read the request: command is no text" + remedy);
-  EXPECT_EQ(complaint(R"({"command":"logs","follow":1})"),
+  EXPECT_EQ(request_complaint(R"({"command":1})"),
+            "cannot read the request: command is no text" + remedy);
+  EXPECT_EQ(request_complaint(R"({"command":"logs","follow":1})"),
             "cannot read the request: follow is no true or false" + remedy);
-  EXPECT_EQ(complaint(R"({"command":"signal","signal":"NONE"})"),
+  EXPECT_EQ(request_complaint(R"({"command":"signal","signal":"NONE"})"),
             "cannot read the request: signal is no signal's name" + remedy);
 }
 
 TEST(ControlRequest, HasALimit) {
   const std::string padding(kRequestBytesMax, ' ');
-  EXPECT_EQ(complaint("{\"command\":\"status\"}" + padding),
+  EXPECT_EQ(request_complaint("{\"command\":\"status\"}" + padding),
             "cannot read the request: it is longer than 65536 bytes; name fewer ranks");
   const std::string deep(60000, '[');
-  EXPECT_NE(complaint("{\"ranks\":" + deep), "no complaint");
+  EXPECT_NE(request_complaint("{\"ranks\":" + deep), "no complaint");
   std::string many = R"({"command":"logs","ranks":[0)";
   for (std::size_t i = 0; i < kRangesMax; ++i)
     many += ",0";
-  EXPECT_NE(complaint(many + "]}"), "no complaint");
+  EXPECT_NE(request_complaint(many + "]}"), "no complaint");
 }
 
 TEST(ControlReply, ReadsAsItWasWritten) {

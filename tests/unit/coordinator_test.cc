@@ -53,7 +53,7 @@ Join join_of(int nodes) {
   return join;
 }
 
-Report ready_report() {
+Report first_report() {
   Report report;
   report.sequence = 1;
   return report;
@@ -143,7 +143,7 @@ TEST(Coordinator, AReadyAgentGetsItsRoundAndTheSharedPortServesTheStore) {
   boost::asio::io_context loop;
   const Host host(loop);
   const auto agent = joined_agent(loop, host.port(), join_of(1));
-  agent->send(AgentMessage(ready_report()));
+  agent->send(AgentMessage(first_report()));
   ASSERT_TRUE(run_until(loop, [&] {
     return std::holds_alternative<Order>(agent->messages.back()) &&
            std::holds_alternative<membership::Round>(std::get<Order>(agent->messages.back()).what);
@@ -187,7 +187,7 @@ TEST(Coordinator, AnAgentThatAsksWhetherWeAreAStoreIsHungUpOnWithoutALine) {
   };
   ask();
   const auto agent = joined_agent(loop, host.port(), join_of(1));
-  agent->send(AgentMessage(ready_report()));
+  agent->send(AgentMessage(first_report()));
   ASSERT_TRUE(run_until(loop, [&] {
     const auto* order = std::get_if<Order>(&agent->messages.back());
     return order != nullptr && std::holds_alternative<membership::Round>(order->what);
@@ -215,7 +215,7 @@ TEST(Coordinator, HostileBytesCostTheirSenderTheConnectionAndNobodyElse) {
   std::string unknown(membership::kMagic);
   unknown += std::string("\x01\x00\x00\x00\xee", 5);
   std::string out_of_turn(membership::kMagic);
-  membership::encode(AgentMessage(ready_report()), out_of_turn);
+  membership::encode(AgentMessage(first_report()), out_of_turn);
   std::string from_the_host(membership::kMagic);
   membership::encode(HostMessage(membership::Alive{1}), from_the_host);
   for (const std::string& bytes : {huge, unknown, out_of_turn, from_the_host}) {
@@ -241,10 +241,10 @@ TEST(Coordinator, RandomBytesBehindTheMagicNeverHarmAnotherAgent) {
       bytes += static_cast<char>(prng.below(256));
     bad.back()->send(bytes);
   }
-  good->send(AgentMessage(ready_report()));
+  good->send(AgentMessage(first_report()));
   bad.clear();
   const auto second = joined_agent(loop, host.port(), join_of(2));
-  second->send(AgentMessage(ready_report()));
+  second->send(AgentMessage(first_report()));
   for (const RawAgent* agent : {good.get(), second.get()}) {
     EXPECT_TRUE(run_until(loop, [&] {
       const auto* order = std::get_if<Order>(&agent->messages.back());

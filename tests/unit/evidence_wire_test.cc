@@ -11,6 +11,7 @@
 
 #include "agent/report/failure_wire.h"
 #include "agent/report/verdict.h"
+#include "tests/unit/instants.h"
 #include "tests/unit/report_generators.h"
 
 namespace muster {
@@ -18,10 +19,6 @@ namespace {
 
 using membership::Testimony;
 using std::chrono::milliseconds;
-
-constexpr Instant at(int64_t ms) {
-  return Instant{milliseconds{ms}};
-}
 
 // Two workers of node rank 1, ranks 2 and 3: rank 3 was killed at 100 ms, rank 2 stopped.
 NodeEvidence node_b() {
@@ -33,7 +30,7 @@ NodeEvidence node_b() {
   stopped.signs.status = stopped.failure.status;
   stopped.signs.at_stop = WorkerSigns::AtStop::running;
   stopped.signs.by_stop = true;
-  stopped.signs.ended = at(150);
+  stopped.signs.ended = at_ms(150);
   stopped.signs.order = 1;
   WorkerEvidence killed;
   killed.failure = sample_failure(3, ExitStatus::signaled(SIGSEGV));
@@ -41,8 +38,8 @@ NodeEvidence node_b() {
   killed.cause = cause_of(killed.failure);
   killed.signs.status = killed.failure.status;
   killed.signs.at_stop = WorkerSigns::AtStop::exiting;
-  killed.signs.ended = at(100);
-  killed.signs.active_until = at(60);
+  killed.signs.ended = at_ms(100);
+  killed.signs.active_until = at_ms(60);
   stopped.failure.program = stopped.failure.binary = "";  // Not told of those who were stopped.
   node.workers = {killed, stopped};
   for (WorkerEvidence& worker : node.workers) {
@@ -66,8 +63,8 @@ NodeEvidence node_a() {
   victim.cause = cause_of(victim.failure);
   victim.signs.status = victim.failure.status;
   victim.signs.at_stop = WorkerSigns::AtStop::ended;
-  victim.signs.ended = at(90);
-  victim.signs.raised = at(80);
+  victim.signs.ended = at_ms(90);
+  victim.signs.raised = at_ms(80);
   victim.signs.raised_error = milliseconds(1);
   victim.signs.blame = Blame{{3}};
   node.workers = {victim};
@@ -82,7 +79,7 @@ Testimony testimony_of(const NodeEvidence& node, int base_rank) {
   testimony.base_rank = base_rank;
   testimony.workers = 2;
   testimony.evidence =
-      membership::Evidence{at(1000), milliseconds(1), encode_evidence(node, at(1000))};
+      membership::Evidence{at_ms(1000), milliseconds(1), encode_evidence(node, at_ms(1000))};
   return testimony;
 }
 
@@ -91,11 +88,11 @@ membership::Failure reported(int rank, int64_t ms, int exit_code, const std::str
   failure.rank = rank;
   failure.exit_code = exit_code;
   failure.sentence = sentence;
-  failure.at = at(ms);
+  failure.at = at_ms(ms);
   return failure;
 }
 
-JudgedAttempt decoded(const membership::Judgement& judgement) {
+JudgedAttempt decoded_judgement(const membership::Judgement& judgement) {
   Result<JudgedAttempt> judged = decode_verdict(judgement.verdict.detail);
   if (judged) return *std::move(judged);
   ADD_FAILURE() << judged.error().message;
@@ -110,7 +107,7 @@ bool told_in_full(const WorkerEvidence& worker) {
 
 TEST(EvidenceWire, ComesBackInTheClockOfItsReader) {
   const Result<NodeEvidence> read =
-      decode_evidence(encode_evidence(node_b(), at(40)), at(1040), {});
+      decode_evidence(encode_evidence(node_b(), at_ms(40)), at_ms(1040), {});
   ASSERT_TRUE(read) << read.error().message;
   NodeEvidence expected = node_b();
   for (WorkerEvidence& worker : expected.workers) {
@@ -118,7 +115,8 @@ TEST(EvidenceWire, ComesBackInTheClockOfItsReader) {
     if (worker.signs.active_until) *worker.signs.active_until += milliseconds(1000);
   }
   EXPECT_EQ(*read, expected);
-  const Result<NodeEvidence> other = decode_evidence(encode_evidence(node_a(), at(40)), at(40), {});
+  const Result<NodeEvidence> other =
+      decode_evidence(encode_evidence(node_a(), at_ms(40)), at_ms(40), {});
   ASSERT_TRUE(other);
   EXPECT_EQ(*other, node_a());
 }
@@ -127,7 +125,7 @@ TEST(EvidenceWire, CarriesAnErrorOfTheNode) {
   NodeEvidence node;
   node.host = "node-c";
   node.error = Error{ExitCode::not_found, "no such program"};
-  const Result<NodeEvidence> read = decode_evidence(encode_evidence(node, at(0)), at(0), {});
+  const Result<NodeEvidence> read = decode_evidence(encode_evidence(node, at_ms(0)), at_ms(0), {});
   ASSERT_TRUE(read);
   EXPECT_EQ(*read, node);
 }
@@ -140,9 +138,9 @@ TEST(EvidenceWire, FitsWithWhoFailedFirst) {
   node.workers.insert(node.workers.end(), 20, failed);
   for (WorkerEvidence& worker : node.workers)
     worker.failure.stderr_tail = std::string(60'000, 'x') + "\n";
-  const std::string bytes = encode_evidence(node, at(0));
+  const std::string bytes = encode_evidence(node, at_ms(0));
   EXPECT_LE(bytes.size(), membership::kDetailBytesMax);
-  const Result<NodeEvidence> read = decode_evidence(bytes, at(0), {});
+  const Result<NodeEvidence> read = decode_evidence(bytes, at_ms(0), {});
   ASSERT_TRUE(read);
   EXPECT_GE(read->workers.size(), 600u);
   EXPECT_EQ(std::ranges::count_if(read->workers, told_in_full), 20);
@@ -169,7 +167,7 @@ NodeEvidence many_that_failed() {
     worker.signs.order = rank;
     worker.signs.status = worker.failure.status;
     worker.signs.at_stop = WorkerSigns::AtStop::ended;
-    worker.signs.ended = at(first ? 100 : 110 + rank);
+    worker.signs.ended = at_ms(first ? 100 : 110 + rank);
   }
   return node;
 }
@@ -180,7 +178,7 @@ TEST(EvidenceWire, TellsOfAllWorkersWhereTheWordsOfAllDoNotFit) {
   Testimony told = testimony_of(node, 0);
   told.workers = 64;
   told.evidence->since_error = {};
-  const JudgedAttempt there = decoded(judge_testimonies({told}));
+  const JudgedAttempt there = decoded_judgement(judge_testimonies({told}));
   ASSERT_TRUE(here.culprit && there.culprit);
   EXPECT_EQ(here.failures[*here.culprit].rank, 63);
   const WorkerFailure& culprit = there.failures[*there.culprit];
@@ -194,13 +192,13 @@ TEST(EvidenceWire, AWorkerOfWhichOnlyTheSignsFitIsNamedInShort) {
   NodeEvidence node = many_that_failed();
   node.workers = {node.workers[5]};
   node.workers[0].failure.attempt = 2;
-  auto json = nlohmann::json::parse(encode_evidence(node, at(1000)));
+  auto json = nlohmann::json::parse(encode_evidence(node, at_ms(1000)));
   for (const char* key : {"worker", "cause", "words"})
     EXPECT_EQ(json.at("workers").at(0).erase(key), 1u) << key;
   Testimony told = testimony_of(node, 0);
   told.workers = 64;
   told.evidence->detail = json.dump();
-  const JudgedAttempt judged = decoded(judge_testimonies({told}));
+  const JudgedAttempt judged = decoded_judgement(judge_testimonies({told}));
   ASSERT_TRUE(judged.culprit);
   EXPECT_EQ(judged.attempt, 2);
   EXPECT_EQ(judged.cause.sentence, "exited with 1");
@@ -209,11 +207,11 @@ TEST(EvidenceWire, AWorkerOfWhichOnlyTheSignsFitIsNamedInShort) {
   EXPECT_EQ(culprit.local_rank, 5);
   EXPECT_EQ(culprit.status, ExitStatus::exited(1));
   json.at("workers").at(0).at("code") = 256;
-  EXPECT_FALSE(decode_evidence(json.dump(), at(0), {}));
+  EXPECT_FALSE(decode_evidence(json.dump(), at_ms(0), {}));
 }
 
 TEST(EvidenceWire, RefusesWhatItCouldNotHaveWritten) {
-  const auto json = nlohmann::json::parse(encode_evidence(node_a(), at(0)));
+  const auto json = nlohmann::json::parse(encode_evidence(node_a(), at_ms(0)));
   const std::vector<std::pair<const char*, nlohmann::json>> lies = {
       {"/version", 1},
       {"/host", 3},
@@ -236,10 +234,10 @@ TEST(EvidenceWire, RefusesWhatItCouldNotHaveWritten) {
   for (const auto& [pointer, value] : lies) {
     auto lie = json;
     lie[nlohmann::json::json_pointer(pointer)] = value;
-    EXPECT_FALSE(decode_evidence(lie.dump(), at(0), {})) << pointer << " " << value;
+    EXPECT_FALSE(decode_evidence(lie.dump(), at_ms(0), {})) << pointer << " " << value;
   }
   for (const char* bytes : {"", "{", "[]", "7", "{}"})
-    EXPECT_FALSE(decode_evidence(bytes, at(0), {})) << bytes;
+    EXPECT_FALSE(decode_evidence(bytes, at_ms(0), {})) << bytes;
 }
 
 // ---- the judge of the host
@@ -253,7 +251,7 @@ TEST(JudgeTestimonies, NamesTheCauseOnAnotherNodeThanTheFirstReport) {
   EXPECT_EQ(judgement.verdict.host_name, "node-b");
   EXPECT_EQ(judgement.verdict.exit_code, 139);
   EXPECT_FALSE(judgement.by_departure);
-  const JudgedAttempt judged = decoded(judgement);
+  const JudgedAttempt judged = decoded_judgement(judgement);
   EXPECT_EQ(judged.reason, Reason::only_failure);
   ASSERT_EQ(judged.failures.size(), 3u);
   EXPECT_EQ(judged.failures[*judged.culprit].stderr_tail, "last words\n");
@@ -264,7 +262,8 @@ TEST(JudgeTestimonies, TellsTheRanksOfNodesThatHadNothingToTell) {
   silent.node_rank = 2;
   silent.base_rank = 4;
   silent.workers = 3;
-  const JudgedAttempt judged = decoded(judge_testimonies({testimony_of(node_b(), 2), silent}));
+  const JudgedAttempt judged =
+      decoded_judgement(judge_testimonies({testimony_of(node_b(), 2), silent}));
   EXPECT_EQ(judged.stopped_elsewhere, (std::vector<int>{4, 5, 6}));
   JobReport report = sample_job(JobEnd::failed);
   report.nnodes = 3;
@@ -296,11 +295,11 @@ TEST(JudgeTestimonies, ANodeWithoutEvidenceCountsByItsReport) {
   b.base_rank = 2;
   b.workers = 2;
   b.failure = reported(3, 100, 139, "killed by SIGSEGV");
-  const JudgedAttempt judged = decoded(judge_testimonies({a, b}));
+  const JudgedAttempt judged = decoded_judgement(judge_testimonies({a, b}));
   ASSERT_TRUE(judged.culprit);
   EXPECT_EQ(judged.failures[*judged.culprit].rank, 3);
   EXPECT_TRUE(judged.failures[*judged.culprit].summary_only);
-  b.evidence = membership::Evidence{at(0), {}, "junk"};
+  b.evidence = membership::Evidence{at_ms(0), {}, "junk"};
   EXPECT_EQ(judge_testimonies({a, b}).verdict.rank, 3);
 }
 
@@ -312,14 +311,14 @@ TEST(JudgeTestimonies, ALostNodeIsADepartureWhereItExplainsTheVictims) {
   b.base_rank = 2;
   b.workers = 2;
   b.gone = true;
-  b.last_heard = at(50);
-  b.gone_by = at(300);
+  b.last_heard = at_ms(50);
+  b.gone_by = at_ms(300);
   EXPECT_TRUE(judge_testimonies({a, b}).by_departure);
   // It was heard after the failure, and nobody named it.
   NodeEvidence own = node_a();
   own.workers[0].signs.blame.reset();
   Testimony first = testimony_of(own, 0);
-  b.last_heard = at(95);
+  b.last_heard = at_ms(95);
   EXPECT_FALSE(judge_testimonies({first, b}).by_departure);
 }
 
@@ -387,9 +386,9 @@ RC_GTEST_PROP(AnyEvidence, LeadsToTheSameCulpritOnAnotherNode, ()) {
     for (int lines = 0; lines < 30; ++lines)
       worker.failure.stderr_tail += std::string(line, 'x') + "\n";
   }
-  const std::string bytes = encode_evidence(node, at(0));
+  const std::string bytes = encode_evidence(node, at_ms(0));
   RC_ASSERT(bytes.size() <= membership::kDetailBytesMax);
-  const Result<NodeEvidence> read = decode_evidence(bytes, at(0), {});
+  const Result<NodeEvidence> read = decode_evidence(bytes, at_ms(0), {});
   RC_ASSERT(read.has_value());
   RC_ASSERT(read->workers.size() == node.workers.size());
   const JudgedAttempt here = judge_attempt({node});
@@ -406,8 +405,8 @@ RC_GTEST_PROP(AnyEvidence, ComesBackAndDamagedHarmsNobody, ()) {
   NodeEvidence node = node_b();
   node.workers[0].failure.stderr_tail = *any_output();
   node.workers[0].failure.device = *any_output();
-  std::string bytes = encode_evidence(node, at(0));
-  RC_ASSERT(decode_evidence(bytes, at(0), {}).has_value());
+  std::string bytes = encode_evidence(node, at_ms(0));
+  RC_ASSERT(decode_evidence(bytes, at_ms(0), {}).has_value());
   const int changes = *rc::gen::inRange(0, 4);
   for (int i = 0; i < changes; ++i) {
     const size_t where = *rc::gen::inRange<size_t>(0, bytes.size());

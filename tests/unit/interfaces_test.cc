@@ -8,16 +8,13 @@
 #include <net/if.h>
 
 #include "socket_harness.h"
+#include "tests/unit/addresses.h"
 
 namespace muster {
 namespace {
 
 using testing::Contains;
 using testing::Not;
-
-IpAddress ip(std::string_view text) {
-  return IpAddress::parse(text).value();
-}
 
 Interface make(const std::string& name, std::vector<IpAddress> addresses) {
   return {name, 7, true, name == "lo", std::move(addresses)};

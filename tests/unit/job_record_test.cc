@@ -12,6 +12,8 @@
 namespace muster {
 namespace {
 
+using AtStop = WorkerSigns::AtStop;
+
 // A job of two workers on one node, as the agent would report it.
 class Job : public testing::Test {
  protected:
@@ -76,7 +78,6 @@ class Job : public testing::Test {
   }
 
   void rank_1_exits_with_3(int attempt) {
-    using AtStop = WorkerSigns::AtStop;
     record_.worker_exited(exit_of(1, 101 + 10 * attempt, ExitStatus::exited(3)), {});
     stop(SIGTERM, {AtStop::running, AtStop::ended});
     record_.worker_exited(exit_of(0, 100 + 10 * attempt, ExitStatus::signaled(SIGTERM)), {});
@@ -96,8 +97,6 @@ class Job : public testing::Test {
   std::vector<std::string> events_;
   JobRecord record_;
 };
-
-using AtStop = WorkerSigns::AtStop;
 
 TEST_F(Job, TheCulpritOfTheLastAttemptExplainsTheJob) {
   start_attempt(0, 0);

@@ -30,7 +30,7 @@ std::vector<std::filesystem::path> recorded() {
 }
 
 // As it came to the host.
-membership::Testimony testimony_of(const json& file) {
+membership::Testimony recorded_testimony(const json& file) {
   const Instant since{std::chrono::nanoseconds(file.at("since_ns").get<int64_t>())};
   const json& node = file.at("node");
   membership::Testimony testimony;
@@ -49,7 +49,7 @@ membership::Testimony testimony_of(const json& file) {
 JudgedAttempt judged_again(const json& sample) {
   std::vector<membership::Testimony> testimonies;
   for (const json& node : sample.at("nodes"))
-    testimonies.push_back(testimony_of(node));
+    testimonies.push_back(recorded_testimony(node));
   Result<JudgedAttempt> judged = decode_verdict(judge_testimonies(testimonies).verdict.detail);
   if (judged) return *std::move(judged);
   ADD_FAILURE() << judged.error().message;

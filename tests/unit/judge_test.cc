@@ -8,15 +8,13 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/instants.h"
+
 namespace muster {
 namespace {
 
 using std::chrono::milliseconds;
 using AtStop = WorkerSigns::AtStop;
-
-constexpr Instant at(int64_t ms) {
-  return Instant{milliseconds{ms}};
-}
 
 // Reaped `ms` after some beginning, before the stop.
 WorkerSigns ended(int rank, ExitStatus status, int64_t ms) {
@@ -24,7 +22,7 @@ WorkerSigns ended(int rank, ExitStatus status, int64_t ms) {
   signs.rank = rank;
   signs.status = status;
   signs.at_stop = AtStop::ended;
-  signs.ended = at(ms);
+  signs.ended = at_ms(ms);
   signs.order = static_cast<int>(ms);
   return signs;
 }
@@ -45,12 +43,12 @@ WorkerSigns exiting(int rank, ExitStatus status, int64_t ms) {
 }
 
 WorkerSigns raising(WorkerSigns signs, int64_t ms) {
-  signs.raised = at(ms);
+  signs.raised = at_ms(ms);
   return signs;
 }
 
 WorkerSigns presumed(WorkerSigns signs, int64_t ms) {
-  signs.raised = at(ms);
+  signs.raised = at_ms(ms);
   signs.presumed = true;
   return signs;
 }
@@ -185,9 +183,9 @@ TEST(Judge, AShellsWordForASignalCountsAsOne) {
 
 TEST(Judge, ASignalDoesNotWinOverAnExceptionThatItsProcessOutlived) {
   WorkerSigns alive = exiting(1, kSegv, 900);
-  alive.active_until = at(850);
+  alive.active_until = at_ms(850);
   EXPECT_EQ(named({raising(ended(0, kOne, 60), 10), alive}), "0 raised_first");
-  alive.active_until = at(8);
+  alive.active_until = at_ms(8);
   EXPECT_EQ(named({raising(ended(0, kOne, 60), 10), alive}), "1 fatal_signal");
 }
 
@@ -314,7 +312,7 @@ TEST(Judge, AWorkerThatLeavesWithoutAWordAfterAVictimNamedAnotherIsOneMoreVictim
 // ---- Nodes: losses and clocks.
 
 LostNode lost_node(int node, std::vector<int> ranks, int64_t heard, int64_t gone) {
-  return {node, std::move(ranks), at(heard), at(gone)};
+  return {node, std::move(ranks), at_ms(heard), at_ms(gone)};
 }
 
 TEST(Judge, ALostNodeExplainsTheVictimsThatCameAfterIt) {
@@ -361,10 +359,10 @@ TEST(Judge, AcrossNodesTheErrorOfTheClocksCounts) {
 TEST(Judge, WhatIsWithinAMillisecondIsSimultaneous) {
   WorkerSigns first = raising(ended(0, kOne, 60), 10);
   WorkerSigns second = raising(ended(1, kOne, 20), 10);
-  second.raised = at(10) + std::chrono::microseconds(900);
+  second.raised = at_ms(10) + std::chrono::microseconds(900);
   const AttemptVerdict verdict = judge({second, first});
   EXPECT_EQ(verdict.parts, (std::vector<Part>{Part::simultaneous, Part::culprit}));
-  second.raised = at(12);
+  second.raised = at_ms(12);
   EXPECT_EQ(judge({second, first}).parts, (std::vector<Part>{Part::failed_later, Part::culprit}));
 }
 

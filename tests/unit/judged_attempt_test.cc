@@ -97,10 +97,10 @@ TEST(JudgedAttempt, AWorkerThatRaisedAndHungSaysSo) {
   const WorkerRecord victim =
       record_of(saying(sample_failure(0, ExitStatus::exited(1)), kPeerLost));
   for (const WorkerRecord& record : {victim, hung}) {
-    const Testimony testimony = examine(record, stop, Instant{});
+    const Examination examined = examine(record, stop, Instant{});
     WorkerFailure failure = record.failure;
-    failure.stopped_by_muster = testimony.signs.by_stop;
-    node.workers.push_back({testimony.signs, failure, classify(failure, {}, testimony.error)});
+    failure.stopped_by_muster = examined.signs.by_stop;
+    node.workers.push_back({examined.signs, failure, classify(failure, {}, examined.error)});
   }
   JobReport report = sample_job(JobEnd::failed);
   apply_judged(report, judge_attempt({node}));
@@ -119,8 +119,8 @@ TEST(JudgedAttempt, BothOfThoseWhoFailedAtOnceAreHeard) {
                                          "words of " + std::to_string(rank));
     WorkerRecord record = record_of(failure);
     record.order = rank;
-    const Testimony testimony = examine(record, std::nullopt, Instant{});
-    node.workers.push_back({testimony.signs, failure, classify(failure, {}, testimony.error)});
+    const Examination examined = examine(record, std::nullopt, Instant{});
+    node.workers.push_back({examined.signs, failure, classify(failure, {}, examined.error)});
   }
   JobReport report = sample_job(JobEnd::failed);
   apply_judged(report, judge_attempt({node}));
@@ -143,8 +143,8 @@ std::string screen_of_two_alike(const std::string& words_of_the_other) {
                                          rank == 0 ? std::string() : words_of_the_other);
     WorkerRecord record = record_of(failure);
     record.order = rank;
-    const Testimony testimony = examine(record, std::nullopt, Instant{});
-    node.workers.push_back({testimony.signs, failure, classify(failure, {}, testimony.error)});
+    const Examination examined = examine(record, std::nullopt, Instant{});
+    node.workers.push_back({examined.signs, failure, classify(failure, {}, examined.error)});
   }
   JobReport report = sample_job(JobEnd::failed);
   apply_judged(report, judge_attempt({node}));
@@ -171,9 +171,9 @@ TEST(JudgedAttempt, OneScreenHasRoomForTheWordsOfOneWhoFailedAtOnce) {
     record.failure.error_file_content = recorded_error("boom", "a\nb", "1795215408");
     record.failure.status = ExitStatus::exited(3 + rank);
     record.order = rank;
-    const Testimony testimony = examine(record, std::nullopt, Instant{});
+    const Examination examined = examine(record, std::nullopt, Instant{});
     node.workers.push_back(
-        {testimony.signs, record.failure, classify(record.failure, {}, testimony.error)});
+        {examined.signs, record.failure, classify(record.failure, {}, examined.error)});
   }
   JobReport report = sample_job(JobEnd::failed);
   apply_judged(report, judge_attempt({node}));

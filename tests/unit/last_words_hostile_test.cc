@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kTailBytes = 65536;
 
-std::string repeated(const std::string& text) {
+std::string repeated_to_the_tail(const std::string& text) {
   std::string all;
   while (all.size() + text.size() <= kTailBytes)
     all += text;
@@ -84,8 +84,10 @@ const std::vector<std::string>& unfinished() {
 TEST(LastWordsOfHostileBytes, TakeTimeInProportionToTheLines) {
   constexpr size_t kLooksPerLine = 100;  // Some 20 finders look at each line, a few of them twice.
   for (const std::string& text : unfinished()) {
-    for (const std::string& all : {repeated(text), text + repeated("\n"), text + repeated("x\n"),
-                                   text + repeated("  x\n"), text + repeated("[rank1]: x\n")}) {
+    for (const std::string& all :
+         {repeated_to_the_tail(text), text + repeated_to_the_tail("\n"),
+          text + repeated_to_the_tail("x\n"), text + repeated_to_the_tail("  x\n"),
+          text + repeated_to_the_tail("[rank1]: x\n")}) {
       const MessageLines lines(all);
       find_all(lines);
       EXPECT_LE(lines.looks(), kLooksPerLine * (lines.size() + 1)) << text;
@@ -95,7 +97,7 @@ TEST(LastWordsOfHostileBytes, TakeTimeInProportionToTheLines) {
 
 TEST(LastWordsOfHostileBytes, AreLinesOfTheTail) {
   for (const std::string& text : unfinished()) {
-    const std::string all = repeated(text);
+    const std::string all = repeated_to_the_tail(text);
     for (const ErrorMessage& message : error_messages(all)) {
       ASSERT_LE(message.end, all.size()) << text;
       ASSERT_LT(message.begin, message.end) << text;

@@ -14,6 +14,7 @@
 #include "rendezvous/base/prng.h"
 #include "rendezvous/net/first_bytes.h"
 #include "socket_harness.h"
+#include "tests/unit/addresses.h"
 
 namespace muster {
 namespace {
@@ -21,16 +22,12 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr std::string_view kHello("\0\xce\xf7\x85\x3c", 5);
-
-SocketAddress at(std::string_view text) {
-  return SocketAddress::parse(text).value();
-}
+constexpr std::string_view kStoreHello("\0\xce\xf7\x85\x3c", 5);
 
 // A listener on loopback that keeps what it hands over.
 struct Port {
   explicit Port(ListenOptions options = {}, const char* address = "127.0.0.1:0") {
-    auto opened = Listener::open(io, {at(address)}, std::move(options));
+    auto opened = Listener::open(io, {socket_at(address)}, std::move(options));
     if (!opened) {
       ADD_FAILURE() << opened.error().message;
       return;
@@ -76,9 +73,9 @@ struct Port {
 TEST(Listener, HandsTheStoreItsClientsWithWhatWasRead) {
   Port port;
   port.started();
-  const PlainSocket client = port.client_saying(std::string(kHello) + "ping");
+  const PlainSocket client = port.client_saying(std::string(kStoreHello) + "ping");
   port.turn([](const auto& n) { return n.stores == 1; }, "the store's client is handed over");
-  EXPECT_THAT(port.stores, ElementsAre(std::string(kHello) + "ping"));
+  EXPECT_THAT(port.stores, ElementsAre(std::string(kStoreHello) + "ping"));
   EXPECT_THAT(port.peers, ElementsAre(client.own_address()));
   port.sockets[0].send_text("answer");
   EXPECT_EQ(client.receive(), "answer");
@@ -112,7 +109,7 @@ TEST(Listener, TakesTheAgentsMagicFromItsOptions) {
 TEST(Listener, HandsOverNonBlockingSocketsThatNoChildInherits) {
   Port port;
   port.started();
-  const PlainSocket client = port.client_saying(kHello);
+  const PlainSocket client = port.client_saying(kStoreHello);
   port.turn([](const auto& n) { return n.stores == 1; }, "handed over");
   const int fd = port.sockets[0].fd();
   EXPECT_NE(fcntl(fd, F_GETFL) & O_NONBLOCK, 0);
@@ -125,13 +122,13 @@ TEST(Listener, HandsOverNonBlockingSocketsThatNoChildInherits) {
 
 TEST(Listener, HoldsWhatComesBeforeItIsStarted) {
   Port port;
-  const PlainSocket store = port.client_saying(kHello);
+  const PlainSocket store = port.client_saying(kStoreHello);
   const PlainSocket agent = port.client_saying("MSTR");
   port.turn([](const auto& n) { return n.accepted == 2; }, "both are accepted");
   port.io.poll();
   EXPECT_EQ(port.listener->counters().stores + port.listener->counters().agents, 0u);
   port.started();
-  EXPECT_THAT(port.stores, ElementsAre(kHello));
+  EXPECT_THAT(port.stores, ElementsAre(kStoreHello));
   EXPECT_THAT(port.agents, ElementsAre("MSTR"));
 }
 
@@ -216,7 +213,7 @@ TEST(Listener, ServesAThousandThatComeAtOnce) {
   port.started();
   std::vector<PlainSocket> clients;
   for (int i = 0; i < 1000; ++i)
-    clients.push_back(port.client_saying(kHello));
+    clients.push_back(port.client_saying(kStoreHello));
   port.turn([](const auto& n) { return n.stores == 1000; }, "all are handed over");
   EXPECT_EQ(port.listener->counters().accepted, 1000u);
 }
@@ -250,7 +247,7 @@ TEST(Listener, PausesWithoutDescriptorsAndGoesOnWhenThereAreSome) {
   port.started();
   std::vector<PlainSocket> clients;
   for (int i = 0; i < 3; ++i)
-    clients.push_back(port.client_saying(kHello));
+    clients.push_back(port.client_saying(kStoreHello));
   port.io.run_for(std::chrono::milliseconds(0));
   // The lowest free descriptor becomes the limit, so the next accept fails.
   rlimit before{};
@@ -318,7 +315,7 @@ TEST(Listener, AccountsForEveryConnectionWhateverItSends) {
   Prng random(20);
   std::vector<PlainSocket> open;
   const std::vector<std::string> beginnings = {"",      "M",        "MSPROBE1",
-                                               "GET /", "\x16\x03", std::string(kHello)};
+                                               "GET /", "\x16\x03", std::string(kStoreHello)};
   for (int i = 0; i < 500; ++i) {
     std::string bytes = beginnings[random.below(beginnings.size())];
     for (uint64_t n = random.below(40); n > 0; --n)
@@ -386,7 +383,7 @@ TEST(Listener, SaysWhichAddressItCouldNotHave) {
   EXPECT_EQ(again.error().address, taken);
   EXPECT_EQ(again.error().message,
             "could not listen on " + taken.to_string() + ": the port is taken; choose another one");
-  const auto foreign = Listener::open(port.io, {at("192.0.2.1:0")});
+  const auto foreign = Listener::open(port.io, {socket_at("192.0.2.1:0")});
   ASSERT_FALSE(foreign);
   EXPECT_EQ(foreign.error().error_number, EADDRNOTAVAIL);
   EXPECT_THAT(foreign.error().message,
@@ -395,7 +392,7 @@ TEST(Listener, SaysWhichAddressItCouldNotHave) {
 
 TEST(Listener, TakesOnePortForAllItsAddressesOrNone) {
   boost::asio::io_context io;
-  auto both = Listener::open(io, {at("127.0.0.1:0"), at("127.0.0.2:0")});
+  auto both = Listener::open(io, {socket_at("127.0.0.1:0"), socket_at("127.0.0.2:0")});
   ASSERT_TRUE(both) << both.error().message;
   const auto endpoints = (*both)->local_endpoints();
   ASSERT_EQ(endpoints.size(), 2u);

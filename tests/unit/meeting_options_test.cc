@@ -10,7 +10,7 @@ using Way = MeetingOptions::Way;
 
 const NodeFacts kNode{4, "node-a", "job-7", "secret"};
 
-LaunchSpec spec_of(const std::string& backend, int nodes_min, int nodes_max) {
+LaunchSpec meeting_spec(const std::string& backend, int nodes_min, int nodes_max) {
   LaunchSpec spec;
   spec.rendezvous.backend = backend;
   spec.rendezvous.nnodes_min = nodes_min;
@@ -21,7 +21,7 @@ LaunchSpec spec_of(const std::string& backend, int nodes_min, int nodes_max) {
 }
 
 TEST(MeetingOptionsOf, OneNodeMeetsNobody) {
-  LaunchSpec spec = spec_of("c10d", 1, 1);
+  LaunchSpec spec = meeting_spec("c10d", 1, 1);
   spec.rendezvous.single_node_default = true;
   const MeetingOptions options = meeting_options(spec, kNode);
   EXPECT_FALSE(is_coordinated(spec.rendezvous));
@@ -32,7 +32,7 @@ TEST(MeetingOptionsOf, OneNodeMeetsNobody) {
 }
 
 TEST(MeetingOptionsOf, OneStaticNodeKeepsTheAddressAndThePortThatWereTyped) {
-  const MeetingOptions options = meeting_options(spec_of("static", 1, 1), kNode);
+  const MeetingOptions options = meeting_options(meeting_spec("static", 1, 1), kNode);
   EXPECT_EQ(options.way, Way::solo);
   EXPECT_EQ(options.host, "node0");
   EXPECT_EQ(options.port, 29400);
@@ -40,13 +40,13 @@ TEST(MeetingOptionsOf, OneStaticNodeKeepsTheAddressAndThePortThatWereTyped) {
 }
 
 TEST(MeetingOptionsOf, OneNodeWithALocalAddressPublishesIt) {
-  LaunchSpec spec = spec_of("c10d", 1, 1);
+  LaunchSpec spec = meeting_spec("c10d", 1, 1);
   spec.rendezvous.local_addr = "10.0.0.5";
   EXPECT_EQ(meeting_options(spec, kNode).host, "10.0.0.5");
 }
 
 TEST(MeetingOptionsOf, StaticNodesMeetAtTheNodeOfRankZero) {
-  LaunchSpec spec = spec_of("static", 2, 2);
+  LaunchSpec spec = meeting_spec("static", 2, 2);
   spec.rendezvous.node_rank = 0;
   EXPECT_EQ(meeting_options(spec, kNode).is_host, true);
   spec.rendezvous.node_rank = 1;
@@ -58,7 +58,7 @@ TEST(MeetingOptionsOf, StaticNodesMeetAtTheNodeOfRankZero) {
 }
 
 TEST(MeetingOptionsOf, ElasticNodesFindOutWhoHosts) {
-  const LaunchSpec spec = spec_of("c10d", 2, 4);
+  const LaunchSpec spec = meeting_spec("c10d", 2, 4);
   EXPECT_TRUE(is_coordinated(spec.rendezvous));
   const MeetingOptions options = meeting_options(spec, kNode);
   EXPECT_EQ(options.way, Way::endpoint);
@@ -69,14 +69,14 @@ TEST(MeetingOptionsOf, ElasticNodesFindOutWhoHosts) {
 }
 
 TEST(MeetingOptionsOf, SparesMakeAJobOfManyNodes) {
-  LaunchSpec spec = spec_of("c10d", 1, 1);
+  LaunchSpec spec = meeting_spec("c10d", 1, 1);
   spec.rendezvous.spares = 1;
   EXPECT_TRUE(is_coordinated(spec.rendezvous));
   EXPECT_EQ(meeting_options(spec, kNode).way, Way::endpoint);
 }
 
 TEST(MeetingOptionsOf, AFileIsFoundByItsPath) {
-  LaunchSpec spec = spec_of("file", 2, 2);
+  LaunchSpec spec = meeting_spec("file", 2, 2);
   spec.rendezvous.file_path = "/shared/meet";
   const MeetingOptions options = meeting_options(spec, kNode);
   EXPECT_EQ(options.way, Way::file);
@@ -84,7 +84,7 @@ TEST(MeetingOptionsOf, AFileIsFoundByItsPath) {
 }
 
 TEST(MeetingOptionsOf, TheNodeIntroducesItselfWithAllItWasTold) {
-  LaunchSpec spec = spec_of("c10d", 2, 4);
+  LaunchSpec spec = meeting_spec("c10d", 2, 4);
   spec.role = "trainer";
   spec.max_restarts = 3;
   spec.rendezvous.node_rank = 2;
@@ -113,7 +113,7 @@ TEST(MeetingOptionsOf, TheNodeIntroducesItselfWithAllItWasTold) {
 }
 
 TEST(MeetingOptionsOf, TheHostIsTriedForTheTimeThatItMayTakeToAnswer) {
-  LaunchSpec spec = spec_of("c10d", 2, 2);
+  LaunchSpec spec = meeting_spec("c10d", 2, 2);
   spec.rendezvous.times.join_timeout_s = 60;
   EXPECT_EQ(meeting_options(spec, kNode).reach_timeout, seconds{60});
   spec.rendezvous.times.reach_timeout_s = 5;
@@ -122,7 +122,7 @@ TEST(MeetingOptionsOf, TheHostIsTriedForTheTimeThatItMayTakeToAnswer) {
 }
 
 TEST(MeetingOptionsOf, WhoMayUseTheStoreIsPassedOn) {
-  LaunchSpec spec = spec_of("c10d", 2, 2);
+  LaunchSpec spec = meeting_spec("c10d", 2, 2);
   spec.rendezvous.store_allow = {"10.0.0.0/8"};
   EXPECT_EQ(meeting_options(spec, kNode).store_allow, std::vector<std::string>{"10.0.0.0/8"});
   spec.rendezvous.store_allow_any = true;

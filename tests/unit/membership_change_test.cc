@@ -17,7 +17,7 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 using testing::Not;
 
-std::string stop(Epoch epoch, const std::string& why, const std::string& text) {
+std::string stop_text(Epoch epoch, const std::string& why, const std::string& text) {
   return "Stop{epoch " + std::to_string(epoch) + ", " + why + ", \"" + text + "\"}";
 }
 
@@ -68,10 +68,11 @@ TEST(MembershipLoss, ABrokenConnectionIsALossAfterTheGrace) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
   m.disconnect("b");
-  EXPECT_EQ(m.live(milliseconds{250}, {"a"}),
-            "a: " + stop(1, "lost",
-                         "b (node rank 1) was lost: its connection broke and it did not come back "
-                         "within 250 ms; a new round forms with 1 node"));
+  EXPECT_EQ(
+      m.live(milliseconds{250}, {"a"}),
+      "a: " + stop_text(1, "lost",
+                        "b (node rank 1) was lost: its connection broke and it did not come back "
+                        "within 250 ms; a new round forms with 1 node"));
   EXPECT_EQ(m.ready("a", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a}");
   m.open_store(2);
   const Round expected{2, 0, 1, 0, 1, 0, 1, "10.0.0.1", 4002, 0, 1};
@@ -105,15 +106,16 @@ TEST(MembershipLoss, AStandstillIsNoticedWhateverEventComesFirst) {
 TEST(MembershipLoss, ANodeThatGaveTheRoundUpCountsLikeALostOne) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
-  EXPECT_EQ(m.ready("b", 1),
-            "a: " +
-                stop(1, "lost",
-                     "b (node rank 1) gave the round up: it had lost contact with this host; a "
-                     "new round forms with 2 nodes") +
-                " | b: " +
-                stop(1, "lost",
-                     "b (node rank 1) gave the round up: it had lost contact with this host; a new "
-                     "round forms with 2 nodes"));
+  EXPECT_EQ(
+      m.ready("b", 1),
+      "a: " +
+          stop_text(1, "lost",
+                    "b (node rank 1) gave the round up: it had lost contact with this host; a "
+                    "new round forms with 2 nodes") +
+          " | b: " +
+          stop_text(1, "lost",
+                    "b (node rank 1) gave the round up: it had lost contact with this host; a new "
+                    "round forms with 2 nodes"));
   EXPECT_EQ(m.ready("a", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a 10.0.1.b}");
 }
 
@@ -206,7 +208,7 @@ TEST(MembershipLoss, OneThatWasGivenUpAndComesBackIsWaitedForWhileTheEpochStops)
   m.live(milliseconds{250}, {"a"});
   m.job.last_epoch = 1;
   m.job.last_rank = 1;
-  EXPECT_EQ(m.join("b"), "b: " + stop(1, "lost", "this node had been given up"));
+  EXPECT_EQ(m.join("b"), "b: " + stop_text(1, "lost", "this node had been given up"));
   m.running("b", 1);
   EXPECT_EQ(m.ready("a", 1), "");
   EXPECT_EQ(m.ready("b", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a 10.0.1.b}");
@@ -226,7 +228,7 @@ TEST(MembershipLoss, OneThatComesBackLaterIsStoppedAndIsANewcomer) {
   m.job.last_rank = 1;
   EXPECT_EQ(m.join("b"), "");
   EXPECT_EQ(m.running("b", 1),
-            "b: " + stop(1, "lost", "epoch 1 is over: this node had been given up"));
+            "b: " + stop_text(1, "lost", "epoch 1 is over: this node had been given up"));
   EXPECT_EQ(m.stopping("b", 1), "");
   EXPECT_THAT(m.ready("b", 1), HasSubstr("a: Stop{epoch 2, joined, \"b has come"));
 }
@@ -252,9 +254,9 @@ TEST(MembershipLoss, SurvivorsOfAStopThatAreLostAfterwardsEndTheJob) {
 TEST(MembershipLeave, IsToldToAllAtOnceAndAnsweredToTheLeaver) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
-  const std::string text = stop(1, "left",
-                                "b (node rank 1) leaves (SIGTERM); a new round forms "
-                                "with 1 node");
+  const std::string text = stop_text(1, "left",
+                                     "b (node rank 1) leaves (SIGTERM); a new round forms "
+                                     "with 1 node");
   EXPECT_EQ(m.leaving("b", 1, SIGTERM, false), "a: " + text + " | b: " + text);
   EXPECT_EQ(m.ready("a", 1), "");
   EXPECT_EQ(m.leaving("b", 1, SIGTERM, true), "CloseStore{1} | OpenStore{2, 10.0.1.a}");
@@ -281,7 +283,7 @@ TEST(MembershipLeave, OfAllNodesFinishesTheJob) {
   m.run({"a", "b"});
   m.leaving("a", 1, SIGINT, false);
   EXPECT_EQ(m.leaving("b", 1, SIGINT, false),
-            "b: " + stop(1, "left", "b (node rank 1) leaves (SIGINT)"));
+            "b: " + stop_text(1, "left", "b (node rank 1) leaves (SIGINT)"));
   m.leaving("a", 1, SIGINT, true);
   m.goodbye("a");
   EXPECT_THAT(m.leaving("b", 1, SIGINT, true), HasSubstr("b: End{stopped, exit 130, signal 2"));
@@ -302,7 +304,7 @@ TEST(MembershipLeave, AGoodbyeWithoutAWordBeforeItIsALeave) {
   m.run({"a", "b"});
   EXPECT_EQ(m.goodbye("b"),
             "b: Hangup | a: " +
-                stop(1, "left", "b (node rank 1) has left; a new round forms with 1 node"));
+                stop_text(1, "left", "b (node rank 1) has left; a new round forms with 1 node"));
 }
 
 TEST(MembershipLeave, BeforeTheRoundIsAnsweredToo) {
@@ -313,9 +315,9 @@ TEST(MembershipLeave, BeforeTheRoundIsAnsweredToo) {
   m.ready("b");
   EXPECT_EQ(m.leaving("b", 0, SIGTERM, true),
             "b: " +
-                stop(1, "left",
-                     "b (node rank 1) leaves (SIGTERM); a new round forms with 1 "
-                     "node") +
+                stop_text(1, "left",
+                          "b (node rank 1) leaves (SIGTERM); a new round forms with 1 "
+                          "node") +
                 " | CloseStore{1} | OpenStore{2, 10.0.1.a}");
 }
 
@@ -326,7 +328,7 @@ TEST(MembershipJoin, ALateNodeThatIsReadyBringsANewRound) {
   m.job.last_call = Duration{};
   m.run({"b"});
   EXPECT_EQ(m.join("a"), "");
-  EXPECT_EQ(m.ready("a"), "b: " + stop(1, "joined", "a has come; a new round forms with it"));
+  EXPECT_EQ(m.ready("a"), "b: " + stop_text(1, "joined", "a has come; a new round forms with it"));
   EXPECT_EQ(m.ready("b", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a 10.0.1.b}");
   m.open_store(2);
   EXPECT_EQ(m.round("b").node_rank, 0);
@@ -366,7 +368,7 @@ TEST(MembershipJoin, ALostOrLeavingSpareChangesNothingForTheOthers) {
     m.join(name);
     m.ready(name);
   }
-  EXPECT_EQ(m.leaving("c", 0, SIGTERM, true), "c: " + stop(0, "left", "c leaves (SIGTERM)"));
+  EXPECT_EQ(m.leaving("c", 0, SIGTERM, true), "c: " + stop_text(0, "left", "c leaves (SIGTERM)"));
   EXPECT_EQ(m.goodbye("c"), "c: Hangup");
   m.disconnect("b");
   EXPECT_EQ(m.live(seconds{1}, {"a"}), "");
@@ -477,7 +479,7 @@ TEST(MembershipReturn, TakesTheJobUpInANewEpochWithTheOldRanksAndBudgets) {
   past(m, 2);
   m.join("c");
   EXPECT_EQ(m.running("c", 7),
-            "c: " + stop(7, "host", "the host of the job was started anew: epoch 7 is over"));
+            "c: " + stop_text(7, "host", "the host of the job was started anew: epoch 7 is over"));
   past(m, 1);
   m.join("b");
   EXPECT_EQ(m.ready("b", 7), "");

@@ -21,7 +21,7 @@ struct StageCase {
   std::string status_says;
 };
 
-Failure boom() {
+Failure any_workers_failure() {
   Failure failure;
   failure.exit_code = 3;
   failure.sentence = "exited with 3";
@@ -42,7 +42,7 @@ void enter_running(MembershipDriver& m) {
 }
 void enter_stopping(MembershipDriver& m) {  // Everyone's workers are still alive.
   enter_running(m);
-  m.fail("b", 1, boom());
+  m.fail("b", 1, any_workers_failure());
 }
 void enter_ended(MembershipDriver& m) {
   enter_running(m);
@@ -149,7 +149,7 @@ const std::vector<EventCase> kEvents = {
      {"a: Stop{epoch 1, host, \"the host of the job was started anew: epoch 1 is over\"}", "",
       both(kSuccess), "", ""}},
     {"Reported failure",
-     [](MembershipDriver& m) { return m.fail("a", 1, boom()); },
+     [](MembershipDriver& m) { return m.fail("a", 1, any_workers_failure()); },
      {"a: Stop{epoch 1, host, \"the host of the job was started anew: epoch 1 is over\"}", "",
       both(kStopFailureA), "", ""}},
     {"Reported leaving",

@@ -16,7 +16,7 @@ JobEntry job(pid_t pid, const std::string& id) {
   return {pid, id, "train.py", 1000, "/run/" + std::to_string(pid) + ".sock"};
 }
 
-std::string complaint(const Jobs& jobs, const std::string& name, ExitCode code) {
+std::string pick_complaint(const Jobs& jobs, const std::string& name, ExitCode code) {
   const Result<JobEntry> picked = pick_job(jobs, name);
   if (picked) return "no complaint";
   EXPECT_EQ(picked.error().code, code);
@@ -35,16 +35,18 @@ TEST(PickJob, FindsAJobByIdOrPid) {
 }
 
 TEST(PickJob, SaysWhatThereIs) {
-  EXPECT_EQ(complaint({}, "", ExitCode::not_found), "no job of yours is running on this machine");
-  EXPECT_EQ(complaint({}, "a", ExitCode::not_found), "no job of yours is running on this machine");
-  EXPECT_EQ(complaint({job(7, "a")}, "b\n", ExitCode::not_found),
+  EXPECT_EQ(pick_complaint({}, "", ExitCode::not_found),
+            "no job of yours is running on this machine");
+  EXPECT_EQ(pick_complaint({}, "a", ExitCode::not_found),
+            "no job of yours is running on this machine");
+  EXPECT_EQ(pick_complaint({job(7, "a")}, "b\n", ExitCode::not_found),
             "no running job of yours on this machine is b?; there is a (pid 7)");
-  EXPECT_EQ(complaint({job(7, "a"), job(8, "b")}, "", ExitCode::usage),
+  EXPECT_EQ(pick_complaint({job(7, "a"), job(8, "b")}, "", ExitCode::usage),
             "several jobs are running: a (pid 7), b (pid 8); name one by its id or pid");
-  EXPECT_EQ(complaint({job(7, "a"), job(8, "a"), job(9, "b")}, "a", ExitCode::usage),
+  EXPECT_EQ(pick_complaint({job(7, "a"), job(8, "a"), job(9, "b")}, "a", ExitCode::usage),
             "several jobs are running: a (pid 7), a (pid 8); name one by its pid");
   const Jobs many{job(1, "a"), job(2, "a"), job(3, "a"), job(4, "a"), job(5, "a"), job(6, "a")};
-  EXPECT_EQ(complaint(many, "", ExitCode::usage),
+  EXPECT_EQ(pick_complaint(many, "", ExitCode::usage),
             "several jobs are running: a (pid 1), a (pid 2), a (pid 3), a (pid 4), a (pid 5), ...; "
             "name one by its id or pid");
 }
@@ -123,7 +125,7 @@ TEST(ElapsedText, HasTwoUnitsAtMost) {
 }
 
 // What a printer prints of these answers, one after the other.
-std::string printed(bool prefixed, const std::vector<std::vector<control::LogText>>& answers) {
+std::string printed_logs(bool prefixed, const std::vector<std::vector<control::LogText>>& answers) {
   std::string text;
   LogPrinter printer(prefixed, [&](std::string_view piece) { text += piece; });
   for (const auto& logs : answers)
@@ -133,18 +135,19 @@ std::string printed(bool prefixed, const std::vector<std::vector<control::LogTex
 }
 
 TEST(LogPrinter, PutsTheRankInFrontOfEveryLine) {
-  EXPECT_EQ(printed(true, {{{0, "a\nb\n", 4}, {12, "c\n", 2}}}), "[0] a\n[0] b\n[12] c\n");
-  EXPECT_EQ(printed(true, {{{0, "\n\n", 2}}}), "[0] \n[0] \n");
+  EXPECT_EQ(printed_logs(true, {{{0, "a\nb\n", 4}, {12, "c\n", 2}}}), "[0] a\n[0] b\n[12] c\n");
+  EXPECT_EQ(printed_logs(true, {{{0, "\n\n", 2}}}), "[0] \n[0] \n");
 }
 
 TEST(LogPrinter, WaitsForTheEndOfALine) {
-  EXPECT_EQ(printed(true, {{{0, "ab", 2}, {1, "x\n", 2}}, {{0, "c\nd", 5}}}),
+  EXPECT_EQ(printed_logs(true, {{{0, "ab", 2}, {1, "x\n", 2}}, {{0, "c\nd", 5}}}),
             "[1] x\n[0] abc\n[0] d\n");
 }
 
 TEST(LogPrinter, BreaksALineThatDoesNotEnd) {
   const std::string half(40000, 'x');
-  const std::string text = printed(true, {{{0, half, 0}}, {{0, half + half, 0}}, {{0, "\n", 0}}});
+  const std::string text =
+      printed_logs(true, {{{0, half, 0}}, {{0, half + half, 0}}, {{0, "\n", 0}}});
   std::size_t count = 0;
   for (const char c : text)
     count += c == 'x';
@@ -153,7 +156,7 @@ TEST(LogPrinter, BreaksALineThatDoesNotEnd) {
 }
 
 TEST(LogPrinter, LeavesOneRankAsItIs) {
-  EXPECT_EQ(printed(false, {{{3, "a\nb", 3}}, {{3, "\x1b[0m", 7}}}), "a\nb\x1b[0m");
+  EXPECT_EQ(printed_logs(false, {{{3, "a\nb", 3}}, {{3, "\x1b[0m", 7}}}), "a\nb\x1b[0m");
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ void PrintTo(const Command& command, std::ostream* out) {
 
 namespace {
 
-using Words = std::vector<std::string>;
+using ProgramWords = std::vector<std::string>;
 
 // A machine made of one folder: here/ is the current folder, bin/ the whole PATH and has a python3.
 class Programs : public ::testing::Test {
@@ -51,7 +51,7 @@ class Programs : public ::testing::Test {
     ASSERT_EQ(chmod(at(path).c_str(), mode), 0);
   }
 
-  static LaunchSpec spec(RunMode mode, std::string program, Words args = {}) {
+  static LaunchSpec spec(RunMode mode, std::string program, ProgramWords args = {}) {
     LaunchSpec result;
     result.mode = mode;
     result.program = std::move(program);
@@ -122,7 +122,7 @@ TEST_F(Programs, OfPythonNeedNoModeBitNorHashBang) {
 
 TEST_F(Programs, GetTheirArgumentsVerbatim) {
   add("here/train.py", "");
-  const Words args{"--lr", "", "[1,2]", "--", "$x"};
+  const ProgramWords args{"--lr", "", "[1,2]", "--", "$x"};
   EXPECT_EQ(resolve_command(spec(RunMode::script, "train.py", args), host_),
             Result<Command>(
                 Command{at("bin/python3"),
@@ -514,8 +514,8 @@ TEST_F(Programs, RunByPathGoThroughASmallPythonProgram) {
   LaunchSpec run_path = spec(RunMode::run_path, "x.py", {"a"});
   const Command command = resolve_command(run_path, host_).value();
   ASSERT_EQ(command.argv.size(), 6u);
-  EXPECT_EQ(Words(command.argv.begin(), command.argv.begin() + 3),
-            Words({at("bin/python3"), "-u", "-c"}));
+  EXPECT_EQ(ProgramWords(command.argv.begin(), command.argv.begin() + 3),
+            ProgramWords({at("bin/python3"), "-u", "-c"}));
   EXPECT_NE(command.argv[3].find("runpy.run_path"), std::string::npos);
   EXPECT_EQ(command.argv[3].find('$'), std::string::npos);
   EXPECT_EQ(command.argv[4], "x.py");
@@ -631,7 +631,7 @@ TEST(HashBangLine, IsAnInterpreterAndOneArgument) {
   }
 }
 
-Words argv_of(Words argv, int local_rank) {
+ProgramWords argv_of(ProgramWords argv, int local_rank) {
   return worker_argv(Command{"/bin/x", std::move(argv), 1, false}, local_rank);
 }
 
@@ -660,29 +660,29 @@ TEST(WorkerArgv, ReplacesTheLocalRankAfterTheProgram) {
       {"", ""},
   };
   for (const auto& [argument, expected] : cases) {
-    EXPECT_EQ(argv_of({"x", argument}, 12), Words({"x", expected})) << argument;
+    EXPECT_EQ(argv_of({"x", argument}, 12), ProgramWords({"x", expected})) << argument;
   }
 }
 
 TEST(WorkerArgv, LeavesTheProgramAlone) {
-  EXPECT_EQ(argv_of({"$local_rank$$", "$local_rank"}, 0), Words({"$local_rank$$", "0"}));
+  EXPECT_EQ(argv_of({"$local_rank$$", "$local_rank"}, 0), ProgramWords({"$local_rank$$", "0"}));
 }
 
 TEST(WorkerArgv, ReplacesTheLocalRankInAScriptName) {
   EXPECT_EQ(argv_of({"python", "-u", "train_${local_rank}.py"}, 3),
-            Words({"python", "-u", "train_3.py"}));
+            ProgramWords({"python", "-u", "train_3.py"}));
 }
 
 TEST(WorkerArgv, InsertsTheLocalRankBeforeTheArguments) {
   Command command{"/bin/python", {"/bin/python", "-u", "x.py", "--lr", "1"}, 3, true};
   EXPECT_EQ(worker_argv(command, 2),
-            Words({"/bin/python", "-u", "x.py", "--local-rank=2", "--lr", "1"}));
+            ProgramWords({"/bin/python", "-u", "x.py", "--local-rank=2", "--lr", "1"}));
   command.argv.resize(3);
-  EXPECT_EQ(worker_argv(command, 0), Words({"/bin/python", "-u", "x.py", "--local-rank=0"}));
+  EXPECT_EQ(worker_argv(command, 0), ProgramWords({"/bin/python", "-u", "x.py", "--local-rank=0"}));
 }
 
-RC_GTEST_PROP(WorkerArgv, ChangesNothingWithoutADollar, (const Words& tail)) {
-  Words argv{"x"};
+RC_GTEST_PROP(WorkerArgv, ChangesNothingWithoutADollar, (const ProgramWords& tail)) {
+  ProgramWords argv{"x"};
   for (std::string word : tail) {
     std::erase(word, '$');
     argv.push_back(word);

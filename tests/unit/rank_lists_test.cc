@@ -15,7 +15,7 @@ using Ranks = std::vector<int>;
 using Ranges = std::vector<std::pair<int, int>>;
 
 template <typename T>
-std::string reason(const Parsed<T>& parsed) {
+std::string list_reason(const Parsed<T>& parsed) {
   return parsed ? "no problem" : parsed.error();
 }
 
@@ -67,7 +67,7 @@ TEST(StreamsText, RefusesAnythingElseAndShowsThePart) {
       {"both", "both"},   {"99999999999:1", "99999999999:1"},
   };
   for (const auto& [text, part] : parts) {
-    EXPECT_EQ(reason(parse_streams(text)),
+    EXPECT_EQ(list_reason(parse_streams(text)),
               part +
                   " is not understood; give 0 (none), 1 (stdout), 2 (stderr) or 3 (both), or "
                   "RANK:0..3,RANK:0..3")
@@ -99,7 +99,8 @@ TEST(LocalRanksText, NamesTheItemThatIsNoRank) {
   const std::map<std::string, std::string> items{{"", "''"},   {"0,", "''"}, {",1", "''"},
                                                  {"0,x", "x"}, {"-1", "-1"}, {"0-3", "0-3"}};
   for (const auto& [text, item] : items) {
-    EXPECT_EQ(reason(parse_local_ranks(text)), item + " is no local rank; give for example 0,2")
+    EXPECT_EQ(list_reason(parse_local_ranks(text)),
+              item + " is no local rank; give for example 0,2")
         << text;
   }
 }
@@ -118,12 +119,12 @@ TEST(RankRangesText, IsRanksAndRanges) {
 
 TEST(RankRangesText, NamesTheItemThatIsNone) {
   for (const char* item : {"x", "-1", "1-", "1-2-3", "1:2", "99999999999"}) {
-    EXPECT_EQ(reason(parse_rank_ranges(std::string("0,") + item)),
+    EXPECT_EQ(list_reason(parse_rank_ranges(std::string("0,") + item)),
               std::string(item) + " is neither a rank nor a range; give for example 0,8-15");
   }
-  EXPECT_EQ(reason(parse_rank_ranges("")),
+  EXPECT_EQ(list_reason(parse_rank_ranges("")),
             "'' is neither a rank nor a range; give for example 0,8-15");
-  EXPECT_EQ(reason(parse_rank_ranges("9-8")), "the range 9-8 ends before it begins; give 8-9");
+  EXPECT_EQ(list_reason(parse_rank_ranges("9-8")), "the range 9-8 ends before it begins; give 8-9");
 }
 
 }  // namespace

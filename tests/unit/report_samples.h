@@ -89,8 +89,8 @@ inline void judge_failures(JobReport& report, const std::vector<WorkerFailure>& 
     const int n = static_cast<int>(node.workers.size());
     const HostEvidence seen = n == 0 ? machine : HostEvidence{};
     const WorkerRecord record = record_of(failure, n, seen);
-    const Testimony testimony = examine(record, stop_of(failure), Instant{});
-    node.workers.push_back({testimony.signs, failure, classify(failure, seen, testimony.error)});
+    const Examination examined = examine(record, stop_of(failure), Instant{});
+    node.workers.push_back({examined.signs, failure, classify(failure, seen, examined.error)});
   }
   apply_judged(report, judge_attempt({node}));
 }

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "socket_harness.h"
+#include "tests/unit/addresses.h"
 
 namespace muster {
 namespace {
@@ -18,10 +19,6 @@ using testing::Contains;
 using testing::HasSubstr;
 
 using Answer = NetResult<std::vector<SocketAddress>>;
-
-SocketAddress at(std::string_view text) {
-  return SocketAddress::parse(text).value();
-}
 
 // A name server that says nothing until it is let go.
 struct HungServer {
@@ -72,7 +69,7 @@ TEST(Resolver, AnswersNumericAddressesWithoutALookUp) {
   resolver.resolve("fd00::7", 29500, in(kLimit), [&](Answer got) { answers.push_back(got); });
   EXPECT_TRUE(answers.empty());  // never from inside the call
   io.run();
-  EXPECT_EQ(answers, std::vector<Answer>{std::vector{at("[fd00::7]:29500")}});
+  EXPECT_EQ(answers, std::vector<Answer>{std::vector{socket_at("[fd00::7]:29500")}});
 }
 
 TEST(Resolver, LooksUpNamesOnAThreadAndAnswersOnTheLoop) {
@@ -90,7 +87,7 @@ TEST(Resolver, LooksUpNamesOnAThreadAndAnswersOnTheLoop) {
     answered_on = std::this_thread::get_id();
   });
   io.run();
-  EXPECT_EQ(answer, (std::vector{at("10.0.0.1:4"), at("[fd00::1]:4")}));
+  EXPECT_EQ(answer, (std::vector{socket_at("10.0.0.1:4"), socket_at("[fd00::1]:4")}));
   EXPECT_EQ(answered_on, std::this_thread::get_id());
   EXPECT_NE(looked_up_on, std::this_thread::get_id());
 }
@@ -102,7 +99,7 @@ TEST(Resolver, FindsLocalhostWithTheRealResolver) {
   resolver.resolve("localhost", 4, in(kLimit), [&](Answer got) { answer = got; });
   io.run();
   ASSERT_TRUE(answer) << answer.error().message;
-  EXPECT_THAT(*answer, Contains(at("127.0.0.1:4")));
+  EXPECT_THAT(*answer, Contains(socket_at("127.0.0.1:4")));
 }
 
 TEST(Resolver, TellsAMissingNameFromAFailedOne) {

@@ -9,7 +9,7 @@
 namespace muster {
 namespace {
 
-nlohmann::json parsed(const JobReport& report) {
+nlohmann::json parsed_result(const JobReport& report) {
   return nlohmann::json::parse(result_json(report, ExitCodePolicy::culprit));
 }
 
@@ -136,7 +136,7 @@ TEST(ResultJson, OfAFailedJobHasTheWholeStory) {
 }
 
 TEST(ResultJson, OfSuccessBlamesNobody) {
-  const auto json = parsed(sample_job(JobEnd::success));
+  const auto json = parsed_result(sample_job(JobEnd::success));
   EXPECT_EQ(json.at("outcome"), "success");
   EXPECT_EQ(json.at("class"), "success");
   EXPECT_EQ(json.at("exit_code"), 0);
@@ -157,15 +157,15 @@ TEST(ResultJson, TellsAScheduledStopFromAPersons) {
   report.stop_took = std::chrono::milliseconds{2100};
   report.killed_ranks = {1, 3};
   report.stop_signal = SIGTERM;
-  EXPECT_EQ(parsed(report).at("class"), "preempted");
-  EXPECT_EQ(parsed(report).at("summary"), "stopped by SIGTERM");
-  EXPECT_EQ(parsed(report).at("stop").dump(),
+  EXPECT_EQ(parsed_result(report).at("class"), "preempted");
+  EXPECT_EQ(parsed_result(report).at("summary"), "stopped by SIGTERM");
+  EXPECT_EQ(parsed_result(report).at("stop").dump(),
             R"({"by":null,"killed_ranks":[1,3],"seconds":2.1,"signal":"SIGTERM"})");
   report.stop_signal = SIGUSR1;
-  EXPECT_EQ(parsed(report).at("class"), "preempted");
+  EXPECT_EQ(parsed_result(report).at("class"), "preempted");
   for (const int signal : {SIGINT, SIGQUIT, SIGHUP}) {
     report.stop_signal = signal;
-    EXPECT_EQ(parsed(report).at("class"), "interrupted") << signal;
+    EXPECT_EQ(parsed_result(report).at("class"), "interrupted") << signal;
   }
 }
 
@@ -173,9 +173,9 @@ TEST(ResultJson, NamesTheNodeThatGotTheSignal) {
   JobReport report = sample_job(JobEnd::stopped);
   report.stop_signal = SIGTERM;
   report.stopped_by = "SIGTERM on node-b (node rank 1)";
-  EXPECT_EQ(parsed(report).at("summary"), "stopped by SIGTERM on node-b (node rank 1)");
-  EXPECT_EQ(parsed(report).at("class"), "preempted");
-  EXPECT_EQ(parsed(report).at("stop").at("by"), "SIGTERM on node-b (node rank 1)");
+  EXPECT_EQ(parsed_result(report).at("summary"), "stopped by SIGTERM on node-b (node rank 1)");
+  EXPECT_EQ(parsed_result(report).at("class"), "preempted");
+  EXPECT_EQ(parsed_result(report).at("stop").at("by"), "SIGTERM on node-b (node rank 1)");
 }
 
 TEST(ResultJson, TellsTheNodesOfAJobApart) {
@@ -183,11 +183,11 @@ TEST(ResultJson, TellsTheNodesOfAJobApart) {
   report.nnodes = 3;
   report.node_rank = 2;
   report.membership_changes = 4;
-  EXPECT_EQ(parsed(report).at("culprit").at("node_rank"), 2);
+  EXPECT_EQ(parsed_result(report).at("culprit").at("node_rank"), 2);
   for (WorkerFailure& failure : report.failures)
     failure.node_rank = 1;
   report.others_untold = 7;
-  const auto json = parsed(report);
+  const auto json = parsed_result(report);
   EXPECT_EQ(json.at("world").dump(), R"({"local_size":8,"nnodes":3,"node_rank":2,"size":8})");
   EXPECT_EQ(json.at("culprit").at("node_rank"), 1);
   EXPECT_EQ(json.at("others").at(0).at("node_rank"), 1);
@@ -199,17 +199,17 @@ TEST(ResultJson, ClassifiesSetupErrors) {
   for (const JobEnd end : {JobEnd::spawn_failed, JobEnd::round_failed}) {
     JobReport report = sample_job(end);
     report.error = {ExitCode::not_found, "no such program \"x\""};
-    EXPECT_EQ(parsed(report).at("class"), "setup");
-    EXPECT_EQ(parsed(report).at("outcome"), outcome_name(end));
-    EXPECT_EQ(parsed(report).at("exit_code"), 127);
-    EXPECT_EQ(parsed(report).at("summary"), "no such program \"x\"");
+    EXPECT_EQ(parsed_result(report).at("class"), "setup");
+    EXPECT_EQ(parsed_result(report).at("outcome"), outcome_name(end));
+    EXPECT_EQ(parsed_result(report).at("exit_code"), 127);
+    EXPECT_EQ(parsed_result(report).at("summary"), "no such program \"x\"");
   }
 }
 
 TEST(ResultJson, NamesStuckProcesses) {
   JobReport report = sample_job(JobEnd::unkillable);
   report.stuck = {{77, 3, "python3", 'D', "nfs_wait"}, {78, -1, "dd", 'D', "", 0}};
-  const auto json = parsed(report);
+  const auto json = parsed_result(report);
   EXPECT_EQ(json.at("class"), "stuck");
   EXPECT_EQ(json.at("summary"), "2 processes outlived SIGKILL");
   EXPECT_EQ(json.at("stuck").dump(),
@@ -218,7 +218,7 @@ TEST(ResultJson, NamesStuckProcesses) {
 }
 
 TEST(ResultJson, OfAFailureThatNobodySawIsStillWritten) {
-  const auto json = parsed(sample_job(JobEnd::failed));
+  const auto json = parsed_result(sample_job(JobEnd::failed));
   EXPECT_EQ(json.at("summary"), "a worker failed");
   EXPECT_TRUE(json.at("culprit").is_null());
 }
@@ -228,7 +228,7 @@ TEST(ResultJson, StaysValidWhateverBytesAProgramWrote) {
   report.failures[0].error_file_content = std::string("\xff\x00\x1b[31m", 7);
   report.failures[0].device = "\xC3";
   report.program = "\xfe.py";
-  const auto json = parsed(report);
+  const auto json = parsed_result(report);
   EXPECT_EQ(json.at("program"), "\xEF\xBF\xBD.py");
   EXPECT_EQ(json.at("culprit").at("device"), "\xEF\xBF\xBD");
 }

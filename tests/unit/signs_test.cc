@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/instants.h"
 #include "tests/unit/report_samples.h"
 
 namespace muster {
@@ -14,10 +15,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using AtStop = WorkerSigns::AtStop;
-
-constexpr Instant at(int64_t ms) {
-  return Instant{milliseconds{ms}};
-}
 
 const std::string kTraceback =
     "Traceback (most recent call last):\n  File \"a.py\", line 2\nValueError: boom\n";
@@ -36,8 +33,8 @@ class Signs : public testing::Test {
  protected:
   Signs() {
     record_.failure = sample_failure(3, ExitStatus::exited(1));
-    record_.started = at(1'000'000);
-    record_.ended = at(1'010'000);
+    record_.started = at_ms(1'000'000);
+    record_.ended = at_ms(1'010'000);
     record_.at_stop = AtStop::ended;
   }
 
@@ -45,9 +42,9 @@ class Signs : public testing::Test {
     WorkerPrinted& printed = record_.printed;
     printed.err_tail += text;
     printed.err_total += text.size();
-    printed.err_times.add(printed.err_total, at(ms));
-    printed.last_output = at(ms);
-    if (!stop_ || at(ms) < stop_->at) printed.err_total_before_stop = printed.err_total;
+    printed.err_times.add(printed.err_total, at_ms(ms));
+    printed.last_output = at_ms(ms);
+    if (!stop_ || at_ms(ms) < stop_->at) printed.err_total_before_stop = printed.err_total;
   }
 
   void write_error_file(const std::string& message, int64_t second, int64_t written_ms) {
@@ -57,7 +54,7 @@ class Signs : public testing::Test {
   }
 
   void stop_it(ExitStatus status = ExitStatus::signaled(SIGTERM)) {
-    stop_ = StopMark{at(1'009'000), SIGTERM, false};
+    stop_ = StopMark{at_ms(1'009'000), SIGTERM, false};
     record_.failure.status = status;
     record_.at_stop = AtStop::running;
   }
@@ -72,9 +69,9 @@ class Signs : public testing::Test {
     return library;
   }
 
-  Testimony testimony() const { return examine(record_, stop_, Instant{}); }
-  WorkerSigns signs() const { return testimony().signs; }
-  OwnError error() const { return testimony().error; }
+  Examination examined() const { return examine(record_, stop_, Instant{}); }
+  WorkerSigns signs() const { return examined().signs; }
+  OwnError error() const { return examined().error; }
 
   WorkerRecord record_;
   std::optional<StopMark> stop_;
@@ -82,7 +79,7 @@ class Signs : public testing::Test {
 
 TEST_F(Signs, OfAnUncaughtExceptionAreItsTimeAndText) {
   print(kTraceback);
-  EXPECT_EQ(signs().raised, at(1'005'000));
+  EXPECT_EQ(signs().raised, at_ms(1'005'000));
   EXPECT_EQ(signs().blame, std::nullopt);
   EXPECT_EQ(error(), (OwnError{"ValueError: boom", true, {}}));
 }
@@ -118,7 +115,7 @@ TEST_F(Signs, AnErrorThatItsProgramOutlivedIsNotWhyItExited) {
 TEST_F(Signs, WhatTorchsHookPrintedIsTheEndWhateverThreadsSayAfterIt) {
   print(kHookedTraceback);
   print(kPeerTraceback, 1'008'000);
-  EXPECT_EQ(signs().raised, at(1'005'000));
+  EXPECT_EQ(signs().raised, at_ms(1'005'000));
   EXPECT_EQ(signs().blame, std::nullopt);
   EXPECT_EQ(error().text, "ValueError: boom");
 }
@@ -145,14 +142,14 @@ TEST_F(Signs, AnotherExitCodeMayBeOfAnExceptionThatWasCaught) {
 
 TEST_F(Signs, AnErrorFilesTimeIsItsStampRefinedByItsLastChange) {
   write_error_file("ValueError: boom", 1004, 1'004'250);
-  EXPECT_EQ(signs().raised, at(1'004'250));
+  EXPECT_EQ(signs().raised, at_ms(1'004'250));
   EXPECT_EQ(signs().raised_error, Duration{0});
   EXPECT_EQ(error(), (OwnError{"ValueError: boom", true, {}}));
 }
 
 TEST_F(Signs, AFileServersClockIsNotBelieved) {
   write_error_file("ValueError: boom", 1004, 900'000);
-  EXPECT_EQ(signs().raised, at(1'004'000));
+  EXPECT_EQ(signs().raised, at_ms(1'004'000));
   EXPECT_EQ(signs().raised_error, seconds(1));
 }
 
@@ -172,7 +169,7 @@ TEST_F(Signs, AnErrorFileThatWasCutOffSaysLessThanTheStderr) {
 TEST_F(Signs, TheEarlierOfTwoAccountsCounts) {
   write_error_file("ValueError: boom", 1004, 1'004'250);
   print(kTraceback, 1'004'400);
-  EXPECT_EQ(signs().raised, at(1'004'250));
+  EXPECT_EQ(signs().raised, at_ms(1'004'250));
 }
 
 TEST_F(Signs, ARecordedCallStackThatBlamesAPeerIsBlame) {
@@ -206,14 +203,14 @@ TEST_F(Signs, WhatWasEndingBeforeTheStopIsNotByIt) {
   }
   record_.at_stop = AtStop::unknown;
   EXPECT_TRUE(signs().by_stop);
-  record_.ended = at(1'008'000);
+  record_.ended = at_ms(1'008'000);
   EXPECT_FALSE(signs().by_stop);
 }
 
 TEST_F(Signs, AnExceptionBeforeTheStopIsTheOwnOfAWorkerThatHung) {
   stop_it();
   print(kTraceback);
-  EXPECT_EQ(signs().raised, at(1'005'000));
+  EXPECT_EQ(signs().raised, at_ms(1'005'000));
   EXPECT_EQ(error(), (OwnError{"ValueError: boom", true, seconds(4)}));
 }
 
@@ -228,7 +225,7 @@ TEST_F(Signs, WhatOnlyTheLastWordsOfARunningWorkerSayIsPresumed) {
 TEST_F(Signs, WhatTorchsHookPrintedIsNotPresumed) {
   stop_it();
   print(kHookedTraceback);
-  EXPECT_EQ(signs().raised, at(1'005'000));
+  EXPECT_EQ(signs().raised, at_ms(1'005'000));
   EXPECT_FALSE(signs().presumed);
 }
 
@@ -243,7 +240,7 @@ TEST_F(Signs, WordsInALogThatTheWorkerWritesItselfAreAsOldAsItsLastChange) {
   record_.printed.err_total = record_.printed.err_total_before_stop = kTraceback.size();
   EXPECT_EQ(signs().raised, std::nullopt);
   record_.printed.err_written = WallTime{milliseconds{1'005'000}};
-  EXPECT_EQ(signs().raised, at(1'005'000));
+  EXPECT_EQ(signs().raised, at_ms(1'005'000));
   EXPECT_EQ(signs().raised_error, milliseconds(10));
   EXPECT_EQ(error().text, "ValueError: boom");
 }
@@ -251,10 +248,10 @@ TEST_F(Signs, WordsInALogThatTheWorkerWritesItselfAreAsOldAsItsLastChange) {
 TEST_F(Signs, AWorkerThatWasDeclaredFailedCountsFromThen) {
   stop_it();
   record_.failure.declared = "in uninterruptible sleep for 5.0 s";
-  record_.declared = at(1'008'900);
-  EXPECT_EQ(signs().ended, at(1'008'900));
+  record_.declared = at_ms(1'008'900);
+  EXPECT_EQ(signs().ended, at_ms(1'008'900));
   record_.ended.reset();  // It outlived SIGKILL.
-  EXPECT_EQ(signs().ended, at(1'008'900));
+  EXPECT_EQ(signs().ended, at_ms(1'008'900));
 }
 
 TEST_F(Signs, AnExceptionAfterTheStopIsTheStops) {
@@ -277,7 +274,7 @@ TEST_F(Signs, AnExceptionThatWaitedInThePipeWhenTheStopBeganCameBeforeIt) {
 TEST_F(Signs, AnExceptionThatItsProgramLoggedAndOutlivedIsNone) {
   stop_it();
   print(kTraceback);
-  record_.printed.last_output = at(1'008'000);  // On stdout.
+  record_.printed.last_output = at_ms(1'008'000);  // On stdout.
   EXPECT_EQ(signs().raised, std::nullopt);
   EXPECT_EQ(error().text, "");
 }
@@ -287,14 +284,14 @@ TEST_F(Signs, AnErrorFileFromAfterTheStopIsTheStops) {
   write_error_file("SignalException: 15", 1009, 1'009'200);
   EXPECT_EQ(signs().raised, std::nullopt);
   write_error_file("ValueError: boom", 1008, 1'008'900);
-  EXPECT_EQ(signs().raised, at(1'008'900));
+  EXPECT_EQ(signs().raised, at_ms(1'008'900));
 }
 
 TEST_F(Signs, AWorkerThatWasEndingMaySpeakAfterTheStop) {
   stop_it(ExitStatus::exited(1));
   record_.at_stop = AtStop::exiting;
   print(kTraceback, 1'009'500);
-  EXPECT_EQ(signs().raised, at(1'009'500));
+  EXPECT_EQ(signs().raised, at_ms(1'009'500));
 }
 
 // ---- the worker library
@@ -302,7 +299,7 @@ TEST_F(Signs, AWorkerThatWasEndingMaySpeakAfterTheStop) {
 TEST_F(Signs, TheLibraryKnowsWhoIsToBlame) {
   record_.library = library_failure({5}, 1'009'000);
   EXPECT_EQ(signs().blame, Blame{{5}});
-  EXPECT_EQ(signs().raised, at(1'009'000));
+  EXPECT_EQ(signs().raised, at_ms(1'009'000));
   EXPECT_EQ(error().text, record_.library->message);
 }
 
@@ -317,7 +314,7 @@ TEST_F(Signs, AFailureOfTheLibraryThatBeganHereIsOnesOwn) {
 
 TEST_F(Signs, AFailureOfTheLibraryLongBeforeTheEndIsNotWhy) {
   record_.library = library_failure({5}, 1'001'000);
-  record_.ended = at(1'500'000);
+  record_.ended = at_ms(1'500'000);
   EXPECT_EQ(signs().blame, std::nullopt);
 }
 
@@ -338,8 +335,8 @@ TEST_F(Signs, AFailureOfTheLibraryWhoseTextIsAllThatAProgramPrintedIsItsError) {
   record_.library->message = "save_checkpoint of group world on rank 0: cannot create /x/model";
   print("train: " + record_.library->message + "\n", 1'009'500);
   EXPECT_EQ(signs().blame, Blame{{0}});
-  EXPECT_EQ(signs().raised, at(1'009'000));
-  record_.ended = at(1'500'000);
+  EXPECT_EQ(signs().raised, at_ms(1'009'000));
+  record_.ended = at_ms(1'500'000);
   EXPECT_EQ(signs().blame, std::nullopt);
 }
 

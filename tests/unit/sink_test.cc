@@ -120,7 +120,7 @@ TEST_F(SinkTest, WritesAgainWhenThereIsRoomAndBeginsANewLine) {
   EXPECT_EQ(std::string(content, static_cast<size_t>(n)), "one\ntwo \nfour\n");
 }
 
-constexpr Instant kStart{std::chrono::seconds(100)};
+constexpr Instant kSinkStart{std::chrono::seconds(100)};
 
 // What the writer's thread tells its user.
 class Wakes {
@@ -154,7 +154,7 @@ TEST_F(SinkTest, AConsoleThatTakesNothingIsWrittenInTheBackgroundInOrder) {
     const int stream = console.open();
     for (int i = 0; i < 20; i++) {
       const std::string line(size_t{100} << 10, static_cast<char>('a' + i));
-      console.feed(stream, line + "\n", kStart);  // Nobody reads: to come back is the promise.
+      console.feed(stream, line + "\n", kSinkStart);  // Nobody reads: to come back is the promise.
       expected += line + "\n";
     }
     reader = std::thread([&] { received = read_all(pipe.read_end.get()); });
@@ -175,13 +175,13 @@ TEST_F(SinkTest, TheClockStandsStillWhileAStreamIsLeftUnreadForLackOfRoom) {
   Console console(pipe.write_end.get(), "test", wakes.function());
   const int owner = console.open();
   const int other = console.open();
-  console.feed(owner, "prompt ", kStart);
-  console.tick(kStart + LineMux::kPartialQuiet);
+  console.feed(owner, "prompt ", kSinkStart);
+  console.tick(kSinkStart + LineMux::kPartialQuiet);
   ASSERT_EQ(console.owner(), owner);
-  console.feed(other, "whole line\n", kStart);
+  console.feed(other, "whole line\n", kSinkStart);
   EXPECT_NE(console.next_deadline(), kNever);
   while (console.wants(owner))
-    console.feed(owner, std::string(size_t{64} << 10, 'x'), kStart);
+    console.feed(owner, std::string(size_t{64} << 10, 'x'), kSinkStart);
   EXPECT_EQ(console.next_deadline(), kNever);
   std::thread reader([&] { read_all(pipe.read_end.get()); });
   wakes.wait_for_one();
@@ -200,7 +200,7 @@ TEST_F(SinkTest, TheUserOfAConsoleIsWokenWhenItsReaderIsGone) {
   Wakes wakes;
   Console console(pipe.write_end.get(), "test", wakes.function());
   const int stream = console.open();
-  EXPECT_EQ(console.feed(stream, "x\n", kStart), std::nullopt);
+  EXPECT_EQ(console.feed(stream, "x\n", kSinkStart), std::nullopt);
   wakes.wait_for_one();
   EXPECT_TRUE(console.gone());
   EXPECT_TRUE(console.wants(stream));
@@ -213,7 +213,7 @@ TEST_F(SinkTest, AFailureInTheBackgroundIsNewsOnce) {
   Wakes wakes;
   Console console(full.get(), "standard output", wakes.function());
   const int stream = console.open();
-  EXPECT_EQ(console.feed(stream, "12345\n", kStart), std::nullopt);
+  EXPECT_EQ(console.feed(stream, "12345\n", kSinkStart), std::nullopt);
   wakes.wait_for_one();
   EXPECT_EQ(console.news(),
             "muster: cannot write standard output: No space left on device; what the workers "

@@ -136,26 +136,26 @@ class PureStore {
   explicit PureStore(const StoreMachine::Options& options = {}) : machine(options) {}
 
   // Opens a connection and validates it.
-  ConnectionId connect() {
-    const ConnectionId id = connect_silently();
+  ClientId connect() {
+    const ClientId id = connect_silently();
     say(id, kValidate);
     return id;
   }
-  ConnectionId connect_silently() {
-    const auto id = static_cast<ConnectionId>(decoders_.size());
+  ClientId connect_silently() {
+    const auto id = static_cast<ClientId>(decoders_.size());
     machine.opened(now, id);
     decoders_.emplace_back();
     open_.push_back(true);
     heard_.emplace_back();
     return id;
   }
-  void hang_up(ConnectionId id) {
+  void hang_up(ClientId id) {
     if (open_[id]) machine.closed(id);
     open_[id] = false;
   }
 
   // What this connection hears at once.
-  std::string say(ConnectionId id, std::string_view bytes) {
+  std::string say(ClientId id, std::string_view bytes) {
     const std::string before = heard(id);
     while (open_[id]) {
       const auto outcome = decoders_[id].next(bytes, request_);
@@ -167,7 +167,7 @@ class PureStore {
       StoreEffects effects;
       const auto breach = machine.request(id, request_, effects);
       heard_[id].bytes += effects.reply;
-      for (const ConnectionId woken : effects.woken) {
+      for (const ClientId woken : effects.woken) {
         heard_[woken].bytes += tcpstore::kReady;
         order_of_waking.push_back(woken);
       }
@@ -177,16 +177,16 @@ class PureStore {
   }
 
   // All that it was ever sent.
-  const std::string& heard(ConnectionId id) const { return heard_[id].bytes; }
-  std::optional<tcpstore::Breach> breach(ConnectionId id) const { return heard_[id].breach; }
-  size_t buffered(ConnectionId id) const { return decoders_[id].buffered(); }
+  const std::string& heard(ClientId id) const { return heard_[id].bytes; }
+  std::optional<tcpstore::Breach> breach(ClientId id) const { return heard_[id].breach; }
+  size_t buffered(ClientId id) const { return decoders_[id].buffered(); }
 
   StoreMachine machine;
   Instant now{};
-  std::vector<ConnectionId> order_of_waking;
+  std::vector<ClientId> order_of_waking;
 
  private:
-  void reject(ConnectionId id, tcpstore::Breach breach) {
+  void reject(ClientId id, tcpstore::Breach breach) {
     heard_[id].breach = breach;
     hang_up(id);
   }

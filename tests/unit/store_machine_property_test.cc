@@ -330,7 +330,7 @@ class Pair {
   }
 
   void compare() {
-    for (const ConnectionId id : ids_)
+    for (const ClientId id : ids_)
       RC_ASSERT(store.heard(id) == model.heard[id]);
     RC_ASSERT(store.machine.keys() == model.keys.size());
   }
@@ -345,14 +345,14 @@ class Pair {
   }
 
   void happen(size_t who, const Command& command) {
-    const ConnectionId id = ids_[who];
+    const ClientId id = ids_[who];
     const bool accepted = model.perform(id, command);
     RC_ASSERT(accepted == !store.breach(id));
     RC_ASSERT(store.heard(id) == model.heard[id]);
     if (!accepted) hang_up(who);
   }
 
-  ConnectionId ids_[4] = {};
+  ClientId ids_[4] = {};
   std::map<size_t, std::pair<std::string, Command>> rests_;
 };
 
@@ -377,7 +377,7 @@ RC_GTEST_PROP(StoreMachineProperty, AnswersAsTheModelDoes, ()) {
 // Whatever happened: when all keys are gone, all queues empty and nobody waits, nothing is held.
 RC_GTEST_PROP(StoreMachineProperty, AnEmptyStoreHoldsNothing, ()) {
   PureStore store;
-  ConnectionId id = store.connect();
+  ClientId id = store.connect();
   const int length = *rc::gen::inRange(0, 100);
   for (int i = 0; i < length; i++) {
     store.say(id, draw_command().bytes());
@@ -397,7 +397,7 @@ RC_GTEST_PROP(StoreMachineProperty, AnEmptyStoreHoldsNothing, ()) {
 RC_GTEST_PROP(StoreMachineProperty, TheSameRequestsGiveTheSameBytesWhateverTheSeed, ()) {
   PureStore one({.hash_seed = 1});
   PureStore two({.hash_seed = *rc::gen::arbitrary<uint64_t>()});
-  const ConnectionId id = one.connect();
+  const ClientId id = one.connect();
   RC_ASSERT(two.connect() == id);
   const int length = *rc::gen::inRange(0, 100);
   for (int i = 0; i < length; i++) {

@@ -18,9 +18,9 @@ using tcpstore::Breach;
 class StoreMachineTest : public testing::Test {
  protected:
   PureStore store;
-  ConnectionId a = store.connect();
-  ConnectionId b = store.connect();
-  ConnectionId c = store.connect();
+  ClientId a = store.connect();
+  ClientId b = store.connect();
+  ClientId c = store.connect();
 };
 
 // The answers that PyTorch's own server was seen to give.
@@ -116,7 +116,7 @@ TEST_F(StoreMachineTest, AddReadsWhatCReads) {
 
 TEST_F(StoreMachineTest, AddOnWhatIsNoNumberHangsUpAndKeepsTheValue) {
   for (const std::string stored : {"", "abc", " ", "+-1", "-", "+", "9223372036854775808"}) {
-    const ConnectionId id = store.connect();
+    const ClientId id = store.connect();
     store.say(b, set("/n", stored));
     EXPECT_EQ(store.say(id, add("/n", 1)), "");
     EXPECT_EQ(store.breach(id), Breach::not_a_number) << stored;
@@ -189,10 +189,10 @@ TEST_F(StoreMachineTest, AKeyThatWasCountedOffIsNotAskedForAgain) {
 }
 
 TEST_F(StoreMachineTest, WaitersAreWokenInTheOrderOfTheirArrival) {
-  for (const ConnectionId id : {c, a, b})
+  for (const ClientId id : {c, a, b})
     store.say(id, wait({"/k"}));
   store.say(store.connect(), set("/k", "v"));
-  EXPECT_EQ(store.order_of_waking, (std::vector<ConnectionId>{c, a, b}));
+  EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{c, a, b}));
 }
 
 TEST_F(StoreMachineTest, AParkedWaitHoldsBackNoLaterRequest) {
@@ -232,12 +232,12 @@ TEST_F(StoreMachineTest, CancelIsAlwaysAnswered) {
 }
 
 TEST_F(StoreMachineTest, OneWhoHangsUpIsForgottenAndOthersAreWoken) {
-  for (const ConnectionId id : {a, b, c})
+  for (const ClientId id : {a, b, c})
     store.say(id, wait({"/k", "/l"}));
   store.hang_up(b);
-  const ConnectionId other = store.connect();
+  const ClientId other = store.connect();
   store.say(other, set("/k", "") + set("/l", ""));
-  EXPECT_EQ(store.order_of_waking, (std::vector<ConnectionId>{a, c}));
+  EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{a, c}));
   EXPECT_EQ(store.machine.waiting(), 0u);
 }
 
@@ -266,7 +266,7 @@ TEST_F(StoreMachineTest, AMultiSetIsWholeBeforeAnyoneIsWoken) {
   store.say(a, wait({"/1", "/2"}));
   store.say(c, wait({"/2"}));
   store.say(b, multi_set({{"/1", ""}, {"/2", ""}}));
-  EXPECT_EQ(store.order_of_waking, (std::vector<ConnectionId>{a, c}));
+  EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{a, c}));
 }
 
 TEST_F(StoreMachineTest, AHalfReceivedMultiSetHasDoneNothing) {
@@ -298,20 +298,20 @@ TEST_F(StoreMachineTest, AQueueAndAKeyMayShareAName) {
 }
 
 TEST_F(StoreMachineTest, EachPushWakesTheLongestWaiting) {
-  for (const ConnectionId id : {b, a, c})
+  for (const ClientId id : {b, a, c})
     store.say(id, wait({"/q"}));
-  const ConnectionId producer = store.connect();
+  const ClientId producer = store.connect();
   store.say(producer, queue_push("/q", "1"));
-  EXPECT_EQ(store.order_of_waking, (std::vector<ConnectionId>{b}));
+  EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{b}));
   store.say(producer, queue_push("/q", "2"));
-  EXPECT_EQ(store.order_of_waking, (std::vector<ConnectionId>{b, a}));
+  EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{b, a}));
 }
 
 TEST_F(StoreMachineTest, ASetOfAQueuesNameWakesAll) {
   store.say(a, wait({"/q"}));
   store.say(b, wait({"/q"}));
   store.say(c, set("/q", ""));
-  EXPECT_EQ(store.order_of_waking, (std::vector<ConnectionId>{a, b}));
+  EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{a, b}));
 }
 
 // PyTorch's server counts the queue as missing and never wakes.
@@ -339,9 +339,9 @@ TEST_F(StoreMachineTest, APushIsNotUsedUpByOneWhoWaitsForMore) {
   store.say(a, wait({"/q", "/later"}));
   store.say(b, wait({"/q"}));
   store.say(c, queue_push("/q", "1"));
-  EXPECT_EQ(store.order_of_waking, (std::vector<ConnectionId>{b}));
+  EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{b}));
   store.say(c, set("/later", ""));
-  EXPECT_EQ(store.order_of_waking, (std::vector<ConnectionId>{b, a}));
+  EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{b, a}));
 }
 
 // ---- barriers
@@ -350,7 +350,7 @@ TEST_F(StoreMachineTest, ABarrierOpensForTheLastAndStaysOpen) {
   EXPECT_EQ(store.say(a, barrier("/b", 3)), "");
   EXPECT_EQ(store.say(b, barrier("/b", 3)), "");
   EXPECT_EQ(store.say(c, barrier("/b", 3)), kZero);
-  EXPECT_EQ(store.order_of_waking, (std::vector<ConnectionId>{a, b}));
+  EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{a, b}));
   EXPECT_EQ(store.say(c, get("/b")), str("3"));
   EXPECT_EQ(store.say(store.connect(), barrier("/b", 3)), kZero);
 }
@@ -371,7 +371,7 @@ TEST_F(StoreMachineTest, TheFirstArrivalMakesTheKeyForThoseWhoWaitForIt) {
   store.say(a, wait({"/b"}));
   store.say(b, barrier("/b", 3));
   store.say(c, barrier("/b", 3));
-  EXPECT_EQ(store.order_of_waking, (std::vector<ConnectionId>{a}));
+  EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{a}));
 }
 
 TEST_F(StoreMachineTest, ABarrierOnAWordHangsUp) {
@@ -388,8 +388,8 @@ TEST_F(StoreMachineTest, ABarrierForNobodyIsOpen) {
 
 TEST(StoreMachine, AFullStoreRefusesTheRequestAsAWhole) {
   PureStore store({.stored_bytes_max = 2000});
-  const ConnectionId a = store.connect();
-  const ConnectionId b = store.connect();
+  const ClientId a = store.connect();
+  const ClientId b = store.connect();
   store.say(a, set("/small", "v"));
   store.say(b, multi_set({{"/1", "v"}, {"/2", std::string(2000, 'v')}}));
   EXPECT_EQ(store.breach(b), Breach::store_full);
@@ -399,7 +399,7 @@ TEST(StoreMachine, AFullStoreRefusesTheRequestAsAWhole) {
         compare_set("/small", "v", std::string(2000, 'v')),
         queue_push("/q", std::string(2000, 'v')), add(std::string(2000, 'k'), 1),
         barrier(std::string(2000, 'k'), 1), wait({std::string(2000, 'k')})}) {
-    const ConnectionId id = store.connect();
+    const ClientId id = store.connect();
     store.say(id, request);
     EXPECT_EQ(store.breach(id), Breach::store_full);
   }
@@ -408,7 +408,7 @@ TEST(StoreMachine, AFullStoreRefusesTheRequestAsAWhole) {
 
 TEST(StoreMachine, WhatIsTakenAwayMakesRoom) {
   PureStore store;
-  const ConnectionId a = store.connect();
+  const ClientId a = store.connect();
   const size_t empty = store.machine.stored_bytes();
   store.say(a, set("/k", std::string(1000, 'v')) + set("/k", "") + append("/k", "more") +
                    add("/n", 1) + queue_push("/q", "1") + queue_push("/q", "2") +
@@ -421,12 +421,12 @@ TEST(StoreMachine, WhatIsTakenAwayMakesRoom) {
 
 TEST(StoreMachine, AnAnswerHasALimit) {
   PureStore store({.reply_bytes_max = 100});
-  const ConnectionId writer = store.connect();
+  const ClientId writer = store.connect();
   store.say(writer, set("/a", std::string(46, 'v')) + set("/b", std::string(38, 'v')));
   EXPECT_EQ(store.say(writer, multi_get({"/a", "/b"})).size(), 100u);
   store.say(writer, append("/b", "v"));
   for (const std::string& request : {multi_get({"/a", "/b"}), multi_get({"/a", "/a"})}) {
-    const ConnectionId id = store.connect();
+    const ClientId id = store.connect();
     EXPECT_EQ(store.say(id, ping(1) + request), little_endian(1, 4));
     EXPECT_EQ(store.breach(id), Breach::reply_too_large);
   }
@@ -437,7 +437,7 @@ TEST(StoreMachine, AnAnswerHasALimit) {
 
 TEST(StoreMachine, AValueMayGrowBeyondWhatOneRequestCarries) {
   PureStore store;
-  const ConnectionId a = store.connect();
+  const ClientId a = store.connect();
   const std::string part(size_t{5} << 20, 'v');
   store.say(a, append("/a", part) + append("/a", part));
   EXPECT_EQ(store.say(a, get("/a")).size(), 8 + 2 * part.size());
@@ -448,18 +448,18 @@ TEST(StoreMachine, AValueMayGrowBeyondWhatOneRequestCarries) {
 TEST(StoreMachine, OneWhoNeverSaysValidateIsNamedOnceItsTimeIsUp) {
   PureStore store({.handshake_timeout = seconds(5)});
   EXPECT_EQ(store.machine.next_deadline(), kNever);
-  const ConnectionId mute = store.connect_silently();
+  const ClientId mute = store.connect_silently();
   EXPECT_EQ(store.machine.next_deadline(), store.now + seconds(5));
   store.connect();
-  const ConnectionId gone = store.connect_silently();
+  const ClientId gone = store.connect_silently();
   store.hang_up(gone);
-  std::vector<ConnectionId> late;
+  std::vector<ClientId> late;
   store.machine.expire(store.now + seconds(5) - Duration(1), late);
-  EXPECT_EQ(late, std::vector<ConnectionId>{});
+  EXPECT_EQ(late, std::vector<ClientId>{});
   store.machine.expire(store.now + seconds(5), late);
-  EXPECT_EQ(late, std::vector<ConnectionId>{mute});
+  EXPECT_EQ(late, std::vector<ClientId>{mute});
   store.machine.expire(store.now + seconds(500), late);
-  EXPECT_EQ(late, std::vector<ConnectionId>{mute});
+  EXPECT_EQ(late, std::vector<ClientId>{mute});
   EXPECT_EQ(store.machine.next_deadline(), kNever);
 }
 
@@ -469,16 +469,16 @@ TEST(StoreMachine, ASlotThatIsUsedAgainHasItsOwnDeadline) {
   machine.opened(now, 0);
   machine.closed(0);
   machine.opened(now + seconds(3), 0);
-  std::vector<ConnectionId> late;
+  std::vector<ClientId> late;
   machine.expire(now + seconds(5), late);
-  EXPECT_EQ(late, std::vector<ConnectionId>{});
+  EXPECT_EQ(late, std::vector<ClientId>{});
   machine.expire(now + seconds(8), late);
-  EXPECT_EQ(late, std::vector<ConnectionId>{0});
+  EXPECT_EQ(late, std::vector<ClientId>{0});
 }
 
 TEST(StoreMachine, SaysWhatItHolds) {
   PureStore store;
-  const ConnectionId a = store.connect();
+  const ClientId a = store.connect();
   store.say(a, set("/k", "v") + wait({"/x"}));
   EXPECT_TRUE(store.machine.status().starts_with("1 keys, ")) << store.machine.status();
   EXPECT_TRUE(store.machine.status().ends_with(" bytes, 1 waiting")) << store.machine.status();
@@ -491,17 +491,17 @@ TEST(StoreMachine, AHundredThousandLinksAreForgottenOneByOne) {
   std::vector<std::string> names;
   for (int i = 0; i < 20000; i++)
     names.push_back("/name/" + std::to_string(i));
-  std::vector<ConnectionId> ids;
+  std::vector<ClientId> ids;
   for (int i = 0; i < 5; i++) {
     ids.push_back(store.connect());
     store.say(ids.back(), wait(names));
   }
   store.say(ids[0], cancel_wait());
   store.hang_up(ids[1]);
-  const ConnectionId writer = store.connect();
+  const ClientId writer = store.connect();
   for (const std::string& name : names)
     store.say(writer, set(name, ""));
-  EXPECT_EQ(store.order_of_waking, (std::vector<ConnectionId>{ids[2], ids[3], ids[4]}));
+  EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{ids[2], ids[3], ids[4]}));
   EXPECT_EQ(store.machine.waiting(), 0u);
 }
 

@@ -22,7 +22,7 @@ namespace {
 using worker::CallTable;
 using worker::on_table;
 using Floats = std::vector<float>;
-using Log = std::vector<std::string>;
+using BucketLog = std::vector<std::string>;
 
 std::shared_ptr<CallTable> table_for(int ranks) {
   return std::make_shared<CallTable>(ranks);
@@ -74,8 +74,8 @@ struct Gradients {
 };
 
 // Of the buckets alone, not of what their making asked.
-Log reductions(const CallTable& table) {
-  Log some;
+BucketLog reductions(const CallTable& table) {
+  BucketLog some;
   for (const std::string& line : table.log()) {
     if (line.find("float32") != std::string::npos) some.push_back(line);
   }
@@ -138,7 +138,7 @@ TEST(Buckets, AreReducedInOneOrderWhateverOrderTheyAreReadyIn) {
     EXPECT_EQ(gradients.differs_from_average(2, 0), std::nullopt);
   });
   EXPECT_EQ(reductions(*table),
-            (Log{"all_reduce 9 float32", "all_reduce 20 float32", "all_reduce 13 float32"}));
+            (BucketLog{"all_reduce 9 float32", "all_reduce 20 float32", "all_reduce 13 float32"}));
 }
 
 TEST(Buckets, BeginAsSoonAsTheyAreFull) {
@@ -149,12 +149,12 @@ TEST(Buckets, BeginAsSoonAsTheyAreFull) {
                             {.bucket_bytes = 90, .first_bucket_bytes = 40});
     gradients.fill(group.rank().value, 0);
     buckets.ready(4);
-    EXPECT_EQ(reductions(*table), Log{});
+    EXPECT_EQ(reductions(*table), BucketLog{});
     buckets.ready(3);
     // It ends by itself while this thread does something else.
     while (reductions(*table).empty())
       std::this_thread::yield();
-    EXPECT_EQ(reductions(*table), (Log{"all_reduce 9 float32"}));
+    EXPECT_EQ(reductions(*table), (BucketLog{"all_reduce 9 float32"}));
     buckets.wait();
   });
 }
@@ -168,7 +168,7 @@ TEST(Buckets, TakeTheRoadOverRankZeroWhenTold) {
     buckets.ready(0);
     buckets.wait();
   });
-  EXPECT_EQ(reductions(*table), (Log{"reduce 4 float32", "broadcast 4 float32"}));
+  EXPECT_EQ(reductions(*table), (BucketLog{"reduce 4 float32", "broadcast 4 float32"}));
 }
 
 TEST(Buckets, CountABufferThatWasNotReadyAsZeros) {

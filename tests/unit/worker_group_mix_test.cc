@@ -17,7 +17,7 @@
 namespace muster::worker::group_test {
 namespace {
 
-constexpr int kRanks = 4;
+constexpr int kMixedRanks = 4;
 
 struct Step {
   enum class Kind { all_reduce, broadcast, all_gather, message, bytes, barrier };
@@ -43,7 +43,7 @@ Program make_program(uint64_t seed) {
   program.groups.push_back({{0}, {1}, {2}, {3}});
   for (int i = 0; i < 4; ++i) {
     std::vector<GlobalRank> ranks;
-    for (int rank = 0; rank < kRanks; ++rank) {
+    for (int rank = 0; rank < kMixedRanks; ++rank) {
       if (below(prng, 3) > 0) ranks.insert(ranks.begin() + below(prng, ranks.size() + 1), {rank});
     }
     if (!ranks.empty()) program.groups.push_back(ranks);
@@ -172,7 +172,7 @@ TEST(GroupMix, RandomProgramsOnOverlappingGroupsComputeWhatOneProcessWould) {
   for (uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE(seed);
     const Program program = make_program(seed);
-    FakeJob job(kRanks);
+    FakeJob job(kMixedRanks);
     job.each([&](FakeRank& rank) {
       RankRun run(rank, program);
       run.run();

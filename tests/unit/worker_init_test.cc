@@ -52,7 +52,7 @@ using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-Deadline in(Duration time) {
+Deadline due_in(Duration time) {
   return std::chrono::steady_clock::now() + time;
 }
 
@@ -199,7 +199,7 @@ TEST(WorkerHostStore, ARetiredStoreGoesWithTheLastConnection) {
   ASSERT_TRUE(client->has_value());
   HostStore::retire(std::move(*store));
   client.reset();
-  const Deadline deadline = in(seconds(20));
+  const Deadline deadline = due_in(seconds(20));
   while (std::chrono::steady_clock::now() < deadline) {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_storage raw{};
@@ -264,7 +264,7 @@ MeetAtAddress loopback_meeting() {
 }
 
 TEST(WorkerMeeting, AWorldOfOneMeetsNobodyAndOpensNothing) {
-  const Outcome<Met> met = meet(rank_of(0, 1, MeetNobody{}), {.deadline = in(seconds(1))});
+  const Outcome<Met> met = meet(rank_of(0, 1, MeetNobody{}), {.deadline = due_in(seconds(1))});
   ASSERT_TRUE(met.has_value());
   EXPECT_EQ(met->world.size(), 1);
   EXPECT_EQ(met->world.self().rank, GlobalRank{0});
@@ -274,7 +274,8 @@ TEST(WorkerMeeting, AWorldOfOneMeetsNobodyAndOpensNothing) {
 
 TEST(WorkerMeeting, RanksMeetAtAnAddressThatRankZeroServes) {
   for (const int world_size : {1, 2, 5, 16}) {
-    std::vector<Outcome<Met>> outcomes = meet_all(world_size, loopback_meeting(), in(seconds(60)));
+    std::vector<Outcome<Met>> outcomes =
+        meet_all(world_size, loopback_meeting(), due_in(seconds(60)));
     expect_whole_world(outcomes);
     EXPECT_NE(outcomes[0]->hosted, nullptr);
     EXPECT_EQ(outcomes[0]->world[0].address, "127.0.0.1");
@@ -290,7 +291,7 @@ Identity of_job(Identity self, const std::string& run_id) {
 TEST(WorkerMeeting, ARankOfAnotherJobIsTurnedAwayAndTheJobMeets) {
   const MeetAtAddress at = loopback_meeting();
   const auto join = [&](int rank, const std::string& job) {
-    return meet(of_job(rank_of(rank, 2, at), job), {.deadline = in(seconds(60))});
+    return meet(of_job(rank_of(rank, 2, at), job), {.deadline = due_in(seconds(60))});
   };
   auto zero = std::async(std::launch::async, join, 0, "A");
   const Outcome<Met> stranger = join(1, "B");
@@ -310,7 +311,7 @@ TEST(WorkerMeeting, ARankOfAnotherJobIsTurnedAwayAndTheJobMeets) {
 TEST(WorkerMeeting, RanksWithoutAJobsIdMeetThoseWithOne) {
   for (const int bearer : {0, 1}) {
     std::vector<Outcome<Met>> outcomes =
-        meet_all(3, loopback_meeting(), in(seconds(60)), [&](Identity& self) {
+        meet_all(3, loopback_meeting(), due_in(seconds(60)), [&](Identity& self) {
           if (self.rank == bearer) self.run_id = "A";
         });
     expect_whole_world(outcomes);
@@ -322,7 +323,7 @@ TEST(WorkerMeeting, TheSameProcessMayHostAnotherJobAfterItsFirst) {
   const MeetAtAddress at = loopback_meeting();
   for (const char* job : {"A", "B", "A"}) {
     std::vector<Outcome<Met>> outcomes =
-        meet_all(2, at, in(seconds(60)), [&](Identity& self) { self.run_id = job; });
+        meet_all(2, at, due_in(seconds(60)), [&](Identity& self) { self.run_id = job; });
     expect_whole_world(outcomes);
     retire_all(outcomes);
   }
@@ -332,16 +333,16 @@ TEST(WorkerMeeting, RanksMeetAtAnAgentsStore) {
   const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(agent.has_value());
   const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
-  std::vector<Outcome<Met>> outcomes = meet_all(4, at, in(seconds(60)));
+  std::vector<Outcome<Met>> outcomes = meet_all(4, at, due_in(seconds(60)));
   expect_whole_world(outcomes);
   EXPECT_EQ(outcomes[0]->hosted, nullptr);
 }
 
 TEST(WorkerMeeting, ConnectionsMadeLaterShareTheKeysOfTheMeeting) {
-  std::vector<Outcome<Met>> outcomes = meet_all(2, loopback_meeting(), in(seconds(60)));
+  std::vector<Outcome<Met>> outcomes = meet_all(2, loopback_meeting(), due_in(seconds(60)));
   expect_whole_world(outcomes);
-  Outcome<StoreClient> zero = outcomes[0]->access.connect(in(seconds(10)));
-  Outcome<StoreClient> one = outcomes[1]->access.connect(in(seconds(10)));
+  Outcome<StoreClient> zero = outcomes[0]->access.connect(due_in(seconds(10)));
+  Outcome<StoreClient> one = outcomes[1]->access.connect(due_in(seconds(10)));
   ASSERT_TRUE(zero && one);
   ASSERT_TRUE(zero->set("key", "value").has_value());
   EXPECT_EQ(one->get("key").value_or(""), "value");
@@ -350,18 +351,18 @@ TEST(WorkerMeeting, ConnectionsMadeLaterShareTheKeysOfTheMeeting) {
 }
 
 TEST(WorkerMeeting, AStoreThatIsGoneIsNotWaitedFor) {
-  std::vector<Outcome<Met>> outcomes = meet_all(2, loopback_meeting(), in(seconds(60)));
+  std::vector<Outcome<Met>> outcomes = meet_all(2, loopback_meeting(), due_in(seconds(60)));
   expect_whole_world(outcomes);
   const StoreAccess zero = outcomes[0]->access;
   const StoreAccess one = outcomes[1]->access;
   outcomes.clear();
   const auto begun = std::chrono::steady_clock::now();
-  const Outcome<StoreClient> remote = one.connect(in(seconds(3600)));
+  const Outcome<StoreClient> remote = one.connect(due_in(seconds(3600)));
   ASSERT_FALSE(remote.has_value());
   EXPECT_EQ(remote.error().code, ErrorCode::rendezvous);
   EXPECT_THAT(remote.error().message, HasSubstr("is gone"));
   EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds(100));
-  const Outcome<StoreClient> own = zero.connect(in(seconds(3600)));
+  const Outcome<StoreClient> own = zero.connect(due_in(seconds(3600)));
   ASSERT_FALSE(own.has_value());
   EXPECT_EQ(own.error().code, ErrorCode::not_initialized);
 }
@@ -370,7 +371,7 @@ TEST(WorkerMeeting, AStoreThatIsGoneIsNotWaitedFor) {
 TEST(WorkerMeeting, ATimeOutLimitsEvenTheSearchForAMillionMissingRanks) {
   const auto begun = std::chrono::steady_clock::now();
   const Outcome<Met> met = meet(rank_of(0, 4'000'000, loopback_meeting()),
-                                {.deadline = in(std::chrono::milliseconds(100))});
+                                {.deadline = due_in(std::chrono::milliseconds(100))});
   ASSERT_FALSE(met.has_value());
   EXPECT_EQ(met.error().code, ErrorCode::timeout);
   EXPECT_THAT(met.error().message, AllOf(HasSubstr(" and perhaps some from rank "),
@@ -410,7 +411,7 @@ TEST(WorkerMeeting, CyclesAtOneAddressMeetAgainAndAgain) {
     ranks.push_back(std::async(std::launch::async, [&at, rank] {
       // Nobody waits for anybody between two cycles: the fast meet the slow one's former store.
       for (int cycle = 0; cycle < kCycles; ++cycle) {
-        Outcome<Met> met = meet(rank_of(rank, kRanks, at), {.deadline = in(seconds(60))});
+        Outcome<Met> met = meet(rank_of(rank, kRanks, at), {.deadline = due_in(seconds(60))});
         if (!met) return cycle;
         if (met->hosted) HostStore::retire(std::move(met->hosted));
       }
@@ -426,7 +427,7 @@ TEST(WorkerMeeting, CyclesAtOneFileMeetAgainAndAgain) {
   const TempTree folder;
   const MeetAtFile at{folder.root().string() + "/meeting", false};
   for (int cycle = 0; cycle < 5; ++cycle) {
-    std::vector<Outcome<Met>> outcomes = meet_all(3, at, in(seconds(60)));
+    std::vector<Outcome<Met>> outcomes = meet_all(3, at, due_in(seconds(60)));
     expect_whole_world(outcomes);
     EXPECT_FALSE(std::filesystem::exists(at.path)) << "removed once all have come";
     retire_all(outcomes);
@@ -436,7 +437,7 @@ TEST(WorkerMeeting, CyclesAtOneFileMeetAgainAndAgain) {
 TEST(WorkerMeeting, RanksOfOneNodeMeetAtADerivedFile) {
   const TempTree folder;
   const MeetAtFile at{folder.root().string() + "/own/job", true};
-  std::vector<Outcome<Met>> outcomes = meet_all(4, at, in(seconds(60)));
+  std::vector<Outcome<Met>> outcomes = meet_all(4, at, due_in(seconds(60)));
   expect_whole_world(outcomes);
   EXPECT_EQ(outcomes[0]->world[0].address, "127.0.0.1");
   retire_all(outcomes);
@@ -454,9 +455,10 @@ TEST(WorkerMeeting, AStaleFileIsWaitedOut) {
   stale.life.boot = "another machine";
   stale.host = "node9";
   std::ofstream(at.path) << stale.encode();
-  auto early = std::async(std::launch::async,
-                          [&] { return meet(rank_of(1, 2, at), {.deadline = in(seconds(60))}); });
-  Outcome<Met> zero = meet(rank_of(0, 2, at), {.deadline = in(seconds(60))});
+  auto early = std::async(std::launch::async, [&] {
+    return meet(rank_of(1, 2, at), {.deadline = due_in(seconds(60))});
+  });
+  Outcome<Met> zero = meet(rank_of(0, 2, at), {.deadline = due_in(seconds(60))});
   ASSERT_TRUE(zero.has_value()) << zero.error().message;
   const Outcome<Met> one = early.get();
   ASSERT_TRUE(one.has_value()) << one.error().message;
@@ -477,7 +479,7 @@ TEST(WorkerMeeting, AnotherStoreAtTheRecordedPortIsNotTakenForRankZero) {
   stale.life.boot = "another machine";
   stale.host = "node9";
   std::ofstream(at.path) << stale.encode();
-  const Outcome<Met> met = meet(rank_of(1, 2, at), {.deadline = in(milliseconds(300))});
+  const Outcome<Met> met = meet(rank_of(1, 2, at), {.deadline = due_in(milliseconds(300))});
   ASSERT_FALSE(met.has_value());
   EXPECT_EQ(met.error().code, ErrorCode::timeout);
   EXPECT_THAT(met.error().message, HasSubstr("its record names port"));
@@ -488,9 +490,9 @@ TEST(WorkerMeeting, ATimeoutNamesThoseWhoDidNotCome) {
   const MeetAtAddress at = loopback_meeting();
   // Ranks 0 and 2 of 5.
   auto two = std::async(std::launch::async, [&] {
-    return meet(rank_of(2, 5, at), {.deadline = in(milliseconds(500))});
+    return meet(rank_of(2, 5, at), {.deadline = due_in(milliseconds(500))});
   });
-  const Outcome<Met> zero = meet(rank_of(0, 5, at), {.deadline = in(milliseconds(500))});
+  const Outcome<Met> zero = meet(rank_of(0, 5, at), {.deadline = due_in(milliseconds(500))});
   const Outcome<Met> other = two.get();
   for (const Outcome<Met>* met : {&zero, &other}) {
     ASSERT_FALSE(met->has_value());
@@ -504,7 +506,7 @@ TEST(WorkerMeeting, ATimeoutNamesThoseWhoDidNotCome) {
 
 TEST(WorkerMeeting, ATimeoutNamesRankZeroWhereItsStoreIsNotThere) {
   const MeetAtAddress at = loopback_meeting();
-  Outcome<Met> met = meet(rank_of(1, 2, at), {.deadline = in(milliseconds(200))});
+  Outcome<Met> met = meet(rank_of(1, 2, at), {.deadline = due_in(milliseconds(200))});
   ASSERT_FALSE(met.has_value());
   EXPECT_EQ(met.error().code, ErrorCode::timeout);
   EXPECT_EQ(met.error().ranks, std::vector<GlobalRank>{GlobalRank{0}});
@@ -512,7 +514,7 @@ TEST(WorkerMeeting, ATimeoutNamesRankZeroWhereItsStoreIsNotThere) {
               StartsWith("rank 0 did not come: cannot reach the store 127.0.0.1:"));
   const TempTree folder;
   met = meet(rank_of(1, 2, MeetAtFile{folder.root().string() + "/meeting", false}),
-             {.deadline = in(milliseconds(50))});
+             {.deadline = due_in(milliseconds(50))});
   ASSERT_FALSE(met.has_value());
   EXPECT_EQ(met.error().ranks, std::vector<GlobalRank>{GlobalRank{0}});
   EXPECT_THAT(met.error().message, StartsWith("rank 0 did not come to the meeting file "));
@@ -526,7 +528,7 @@ class Listener {
   explicit Listener(std::function<void()> at_first) : at_first_(std::move(at_first)) {}
 
   MeetingOptions options(milliseconds patience = milliseconds(50)) {
-    return {.deadline = in(seconds(60)), .patience = patience, .say = [this](const auto& line) {
+    return {.deadline = due_in(seconds(60)), .patience = patience, .say = [this](const auto& line) {
               const std::lock_guard lock(mutex_);
               lines_.push_back(line);
               if (lines_.size() == 1) at_first_();
@@ -575,8 +577,9 @@ TEST(WorkerMeetingNotice, ARankThatDoesNotReachRankZeroSaysWhere) {
     std::vector<Outcome<Met>> outcomes;
     std::future<Outcome<Met>> zero;
     Listener listener([&] {
-      zero = std::async(std::launch::async,
-                        [&] { return meet(rank_of(0, 2, point), {.deadline = in(seconds(60))}); });
+      zero = std::async(std::launch::async, [&] {
+        return meet(rank_of(0, 2, point), {.deadline = due_in(seconds(60))});
+      });
     });
     Outcome<Met> one = meet(rank_of(1, 2, point), listener.options());
     outcomes.push_back(zero.get());
@@ -595,7 +598,7 @@ TEST(WorkerMeetingNotice, ARankThatDoesNotReachRankZeroSaysWhere) {
 TEST(WorkerMeetingNotice, OfManyThatALauncherHasStartedTheFirstOfEachNodeSpeak) {
   Listener listener([] {});
   MeetingOptions options = listener.options(milliseconds(10));
-  options.deadline = in(milliseconds(100));
+  options.deadline = due_in(milliseconds(100));
   Identity third = rank_of(2, 3, loopback_meeting());
   third.local_rank = 2;
   third.place_told.local_rank = true;
@@ -606,7 +609,7 @@ TEST(WorkerMeetingNotice, OfManyThatALauncherHasStartedTheFirstOfEachNodeSpeak) 
 TEST(WorkerMeeting, AnAgentsStoreThatIsNotThereIsARendezvousFailure) {
   MeetAtAddress at = loopback_meeting();
   at.agent_serves = true;
-  const Outcome<Met> met = meet(rank_of(0, 2, at), {.deadline = in(milliseconds(100))});
+  const Outcome<Met> met = meet(rank_of(0, 2, at), {.deadline = due_in(milliseconds(100))});
   ASSERT_FALSE(met.has_value());
   EXPECT_EQ(met.error().code, ErrorCode::rendezvous);
 }
@@ -615,7 +618,7 @@ TEST(WorkerMeeting, APortThatIsTakenIsAnErrorOfRankZeroAtOnce) {
   const auto other = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(other.has_value());
   const Outcome<Met> met = meet(rank_of(0, 2, MeetAtAddress{"127.0.0.1", (*other)->port(), false}),
-                                {.deadline = in(seconds(60))});
+                                {.deadline = due_in(seconds(60))});
   ASSERT_FALSE(met.has_value());
   EXPECT_EQ(met.error().code, ErrorCode::environment);
 }
@@ -624,9 +627,10 @@ TEST(WorkerMeeting, WorldsOfDifferentSizesAreToldApartAtOnce) {
   const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(agent.has_value());
   const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
-  const std::vector<Outcome<Met>> outcomes = meet_all(3, at, in(seconds(60)), [](Identity& self) {
-    if (self.rank == 2) self.world_size = 4;
-  });
+  const std::vector<Outcome<Met>> outcomes =
+      meet_all(3, at, due_in(seconds(60)), [](Identity& self) {
+        if (self.rank == 2) self.world_size = 4;
+      });
   for (const Outcome<Met>& met : outcomes) {
     ASSERT_FALSE(met.has_value());
     EXPECT_EQ(met.error().code, ErrorCode::environment) << met.error().message;
@@ -638,11 +642,11 @@ TEST(WorkerMeeting, WhoGaveUpIsNotTakenToBeThere) {
   const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(agent.has_value());
   const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
-  const Outcome<Met> early = meet(rank_of(1, 2, at), {.deadline = in(milliseconds(50))});
+  const Outcome<Met> early = meet(rank_of(1, 2, at), {.deadline = due_in(milliseconds(50))});
   ASSERT_FALSE(early.has_value());
   EXPECT_THAT(early.error().message, StartsWith("rank 0 of 2 did not come"));
   // Rank 0 comes too late for that, and rank 1 tries again.
-  std::vector<Outcome<Met>> outcomes = meet_all(2, at, in(seconds(60)));
+  std::vector<Outcome<Met>> outcomes = meet_all(2, at, due_in(seconds(60)));
   expect_whole_world(outcomes);
   EXPECT_EQ(outcomes[0]->access.prefix, "muster/0/2");
 }
@@ -653,7 +657,7 @@ TEST(WorkerMeeting, RestartsDoNotMeetTheRanksOfBefore) {
   const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
   for (const int restart : {0, 1}) {
     std::vector<Outcome<Met>> outcomes =
-        meet_all(2, at, in(seconds(60)), [&](Identity& self) { self.restart_count = restart; });
+        meet_all(2, at, due_in(seconds(60)), [&](Identity& self) { self.restart_count = restart; });
     expect_whole_world(outcomes);
     EXPECT_EQ(outcomes[0]->access.prefix, "muster/" + std::to_string(restart) + "/1");
   }
@@ -682,7 +686,7 @@ TEST(WorkerMeeting, TwoLiveProcessesWithOneRankAreNamed) {
   ASSERT_TRUE(store.has_value());
   StoreClient keys = store->with_prefix("muster/0");
   ASSERT_TRUE(keys.set("owner/1", record_of(1, life_of_process(other))).has_value());
-  const Outcome<Met> met = meet(rank_of(1, 2, at), {.deadline = in(seconds(60))});
+  const Outcome<Met> met = meet(rank_of(1, 2, at), {.deadline = due_in(seconds(60))});
   kill(other, SIGKILL);
   waitpid(other, nullptr, 0);
   ASSERT_FALSE(met.has_value());
@@ -706,7 +710,7 @@ TEST(WorkerMeeting, ARankWhoseProcessIsGoneMayBeTakenUpByTheNext) {
   ASSERT_TRUE(keys.set("owner/0", record_of(0, ended_process())).has_value());
   ASSERT_TRUE(keys.set("owner/1", record_of(1, unseen)).has_value());
   ASSERT_TRUE(keys.set("owner/2", "of another version").has_value());
-  std::vector<Outcome<Met>> outcomes = meet_all(3, at, in(seconds(60)));
+  std::vector<Outcome<Met>> outcomes = meet_all(3, at, due_in(seconds(60)));
   expect_whole_world(outcomes);
 }
 
@@ -720,7 +724,7 @@ TEST(WorkerMeeting, ATimeoutSaysThatARankWasSomebodyElsesBefore) {
   unseen.boot = "another machine";
   unseen.pid = 4711;
   ASSERT_TRUE(store->with_prefix("muster/0").set("owner/1", record_of(1, unseen)).has_value());
-  const Outcome<Met> met = meet(rank_of(1, 2, at), {.deadline = in(milliseconds(100))});
+  const Outcome<Met> met = meet(rank_of(1, 2, at), {.deadline = due_in(milliseconds(100))});
   ASSERT_FALSE(met.has_value());
   EXPECT_THAT(met.error().message, HasSubstr("(rank 1 (host9, pid 4711) had come before: were two "
                                              "processes given that rank?)"));
@@ -735,7 +739,7 @@ TEST(WorkerMeeting, AnotherVersionIsNamed) {
   StoreClient round = store->with_prefix("muster/0").with_prefix("1");
   ASSERT_TRUE(round.set("rank/1", encode_fields({"muster 2", "1"})).has_value());
   ASSERT_TRUE(round.add("came", 1).has_value());
-  const Outcome<Met> met = meet(rank_of(0, 2, at), {.deadline = in(seconds(60))});
+  const Outcome<Met> met = meet(rank_of(0, 2, at), {.deadline = due_in(seconds(60))});
   ASSERT_FALSE(met.has_value());
   EXPECT_THAT(met.error().message, StartsWith("rank 1 speaks another version of muster"));
 }

@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-Deadline soon() {
+Deadline core_limit() {
   return after(seconds{60});
 }
 
@@ -31,7 +31,7 @@ class NcclCoreTest : public NcclTest {
                                                 .id = id,
                                                 .rank = 0,
                                                 .ranks = 1,
-                                                .deadline = soon(),
+                                                .deadline = core_limit(),
                                                 .interrupted = {}});
     if (!communicator) std::abort();
     options.communicator = std::move(*communicator);
@@ -66,7 +66,7 @@ TEST_F(NcclCoreTest, ACallThatDoesNotComeBackIsReportedAndNotAborted) {
             }});
   std::vector<float> data(4, 1);
   std::thread calling([&] {
-    const auto mark = core->launch(core->own_stream(), OpKind::all_reduce, 0, soon(), [&] {
+    const auto mark = core->launch(core->own_stream(), OpKind::all_reduce, 0, core_limit(), [&] {
       NcclCommunicator& comm = core->communicator();
       comm.nccl().all_reduce(data.data(), data.data(), 4, NcclType::float32, NcclReduction::sum,
                              comm.handle(), core->own_stream());

@@ -40,7 +40,8 @@ std::vector<ReduceOp> ops_of(DType dtype) {
 }
 
 template <typename T>
-std::vector<T> reduced(ReduceOp op, std::vector<std::vector<T>> inputs, size_t into = SIZE_MAX) {
+std::vector<T> reduced_by_kernel(ReduceOp op, std::vector<std::vector<T>> inputs,
+                                 size_t into = SIZE_MAX) {
   std::vector<const std::byte*> in;
   for (const auto& input : inputs)
     in.push_back(reinterpret_cast<const std::byte*>(input.data()));
@@ -210,41 +211,47 @@ TEST(ReduceKernels, BothInstructionSetsGiveTheSameBits) {
 // ---- what the operations mean
 
 TEST(ReduceKernels, IntegersWrapAround) {
-  EXPECT_EQ(reduced<int8_t>(ReduceOp::sum, {{127, -128}, {1, -1}}),
+  EXPECT_EQ(reduced_by_kernel<int8_t>(ReduceOp::sum, {{127, -128}, {1, -1}}),
             (std::vector<int8_t>{-128, 127}));
-  EXPECT_EQ(reduced<uint8_t>(ReduceOp::product, {{16, 255}, {17, 255}}),
+  EXPECT_EQ(reduced_by_kernel<uint8_t>(ReduceOp::product, {{16, 255}, {17, 255}}),
             (std::vector<uint8_t>{16, 1}));
-  EXPECT_EQ(reduced<int16_t>(ReduceOp::product, {{-32768, 32767}, {-32768, 32767}}),
+  EXPECT_EQ(reduced_by_kernel<int16_t>(ReduceOp::product, {{-32768, 32767}, {-32768, 32767}}),
             (std::vector<int16_t>{0, 1}));
-  EXPECT_EQ(reduced<int32_t>(ReduceOp::sum, {{std::numeric_limits<int32_t>::max()}, {1}}),
+  EXPECT_EQ(reduced_by_kernel<int32_t>(ReduceOp::sum, {{std::numeric_limits<int32_t>::max()}, {1}}),
             (std::vector<int32_t>{std::numeric_limits<int32_t>::min()}));
-  EXPECT_EQ(reduced<int64_t>(ReduceOp::product, {{std::numeric_limits<int64_t>::min()}, {-1}}),
-            (std::vector<int64_t>{std::numeric_limits<int64_t>::min()}));
+  EXPECT_EQ(
+      reduced_by_kernel<int64_t>(ReduceOp::product, {{std::numeric_limits<int64_t>::min()}, {-1}}),
+      (std::vector<int64_t>{std::numeric_limits<int64_t>::min()}));
 }
 
 TEST(ReduceKernels, AveragesOfIntegersAreRoundedTowardsZero) {
-  EXPECT_EQ(reduced<int32_t>(ReduceOp::average, {{7, -7, 8}, {0, 0, 0}}),
+  EXPECT_EQ(reduced_by_kernel<int32_t>(ReduceOp::average, {{7, -7, 8}, {0, 0, 0}}),
             (std::vector<int32_t>{3, -3, 4}));
-  EXPECT_EQ(reduced<uint8_t>(ReduceOp::average, {{3}, {2}, {3}}), (std::vector<uint8_t>{2}));
-  EXPECT_EQ(reduced<int8_t>(ReduceOp::average, {{-1}, {-1}, {0}}), (std::vector<int8_t>{0}));
+  EXPECT_EQ(reduced_by_kernel<uint8_t>(ReduceOp::average, {{3}, {2}, {3}}),
+            (std::vector<uint8_t>{2}));
+  EXPECT_EQ(reduced_by_kernel<int8_t>(ReduceOp::average, {{-1}, {-1}, {0}}),
+            (std::vector<int8_t>{0}));
 }
 
 TEST(ReduceKernels, AveragesOfFloatsAreSumsDivided) {
-  EXPECT_EQ(reduced<float>(ReduceOp::average, {{1.0F}, {1.0F}, {-1.0F}}),
+  EXPECT_EQ(reduced_by_kernel<float>(ReduceOp::average, {{1.0F}, {1.0F}, {-1.0F}}),
             (std::vector<float>{1.0F / 3.0F}));
-  EXPECT_EQ(reduced<bfloat16>(ReduceOp::average, {numbers<bfloat16>({1}), numbers<bfloat16>({2})}),
+  EXPECT_EQ(reduced_by_kernel<bfloat16>(ReduceOp::average,
+                                        {numbers<bfloat16>({1}), numbers<bfloat16>({2})}),
             numbers<bfloat16>({1.5F}));
 }
 
 TEST(ReduceKernels, HalvesAreRoundedAfterEveryAddition) {
   // 256 + 1 is a tie in bfloat16 and rounds to 256 (even), each time; 2048 + 1 in float16.
   const auto one = numbers<bfloat16>({1});
-  EXPECT_EQ(reduced<bfloat16>(ReduceOp::sum, {numbers<bfloat16>({256}), one, one}),
+  EXPECT_EQ(reduced_by_kernel<bfloat16>(ReduceOp::sum, {numbers<bfloat16>({256}), one, one}),
             numbers<bfloat16>({256}));
   const auto half_one = numbers<float16>({1});
-  EXPECT_EQ(reduced<float16>(ReduceOp::sum, {numbers<float16>({2048}), half_one, half_one}),
-            numbers<float16>({2048}));
-  EXPECT_EQ(reduced<float16>(ReduceOp::sum, {numbers<float16>({60000}), numbers<float16>({60000})}),
+  EXPECT_EQ(
+      reduced_by_kernel<float16>(ReduceOp::sum, {numbers<float16>({2048}), half_one, half_one}),
+      numbers<float16>({2048}));
+  EXPECT_EQ(reduced_by_kernel<float16>(ReduceOp::sum,
+                                       {numbers<float16>({60000}), numbers<float16>({60000})}),
             numbers<float16>({kReduceInf}));
 }
 
@@ -253,7 +260,8 @@ void expect_nan_wins() {
   const auto values = numbers<T>({kReduceNan, 1, kReduceNan, -1});
   const auto others = numbers<T>({2, kReduceNan, kReduceNan, 3});
   for (const ReduceOp op : {ReduceOp::min, ReduceOp::max}) {
-    const std::vector<T> result = reduced<T>(op, {values, others, numbers<T>({0, 0, 0, 0})});
+    const std::vector<T> result =
+        reduced_by_kernel<T>(op, {values, others, numbers<T>({0, 0, 0, 0})});
     for (size_t i = 0; i < 3; ++i)
       EXPECT_TRUE(std::isnan(static_cast<double>(float(result[i]))));
     EXPECT_EQ(float(result[3]), op == ReduceOp::min ? -1.0F : 3.0F);
@@ -269,26 +277,31 @@ TEST(ReduceKernels, MinAndMaxGiveNanWhereAnyInputIsNan) {
 
 TEST(ReduceKernels, SumsKeepInfinities) {
   const std::vector<float> sums =
-      reduced<float>(ReduceOp::sum, {{kReduceInf, kReduceInf}, {1.0F, -kReduceInf}});
+      reduced_by_kernel<float>(ReduceOp::sum, {{kReduceInf, kReduceInf}, {1.0F, -kReduceInf}});
   EXPECT_EQ(sums[0], kReduceInf);
   EXPECT_TRUE(std::isnan(sums[1]));
 }
 
 TEST(ReduceKernels, BitwiseReductionsAreOfIntegersOnly) {
-  EXPECT_EQ(reduced<int16_t>(ReduceOp::band, {{0x0ff0}, {0x00ff}}), (std::vector<int16_t>{0x00f0}));
-  EXPECT_EQ(reduced<int64_t>(ReduceOp::bor, {{1}, {int64_t{1} << 40}}),
+  EXPECT_EQ(reduced_by_kernel<int16_t>(ReduceOp::band, {{0x0ff0}, {0x00ff}}),
+            (std::vector<int16_t>{0x00f0}));
+  EXPECT_EQ(reduced_by_kernel<int64_t>(ReduceOp::bor, {{1}, {int64_t{1} << 40}}),
             (std::vector<int64_t>{(int64_t{1} << 40) + 1}));
-  EXPECT_EQ(reduced<uint8_t>(ReduceOp::bxor, {{5}, {6}, {255}}), (std::vector<uint8_t>{252}));
+  EXPECT_EQ(reduced_by_kernel<uint8_t>(ReduceOp::bxor, {{5}, {6}, {255}}),
+            (std::vector<uint8_t>{252}));
   EXPECT_TRUE(is_reducible(DType::int8, ReduceOp::bxor));
   EXPECT_FALSE(is_reducible(DType::bfloat16, ReduceOp::band));
   EXPECT_TRUE(is_reducible(DType::float64, ReduceOp::product));
 }
 
 TEST(ReduceKernels, TheOrderOfInputsIsTheOrderOfAdditions) {
-  EXPECT_EQ(reduced<float>(ReduceOp::sum, {{1e8F}, {-1e8F}, {1.0F}}), (std::vector<float>{1.0F}));
-  EXPECT_EQ(reduced<float>(ReduceOp::sum, {{1.0F}, {1e8F}, {-1e8F}}), (std::vector<float>{0.0F}));
+  EXPECT_EQ(reduced_by_kernel<float>(ReduceOp::sum, {{1e8F}, {-1e8F}, {1.0F}}),
+            (std::vector<float>{1.0F}));
+  EXPECT_EQ(reduced_by_kernel<float>(ReduceOp::sum, {{1.0F}, {1e8F}, {-1e8F}}),
+            (std::vector<float>{0.0F}));
   // More inputs than are combined in one pass, into the last of them.
-  EXPECT_EQ(reduced<float>(ReduceOp::sum, {{1.0F}, {1e8F}, {-1e8F}, {1.0F}, {1e8F}, {-1e8F}}, 5),
+  EXPECT_EQ(reduced_by_kernel<float>(ReduceOp::sum,
+                                     {{1.0F}, {1e8F}, {-1e8F}, {1.0F}, {1e8F}, {-1e8F}}, 5),
             (std::vector<float>{0.0F}));
 }
 

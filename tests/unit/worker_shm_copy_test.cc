@@ -14,7 +14,7 @@ constexpr size_t kRoom = size_t{48} * 1024;
 constexpr size_t kAround = 256;
 constexpr std::byte kUntouched{0xee};
 
-std::vector<std::byte> random_bytes() {
+std::vector<std::byte> room_of_random_bytes() {
   std::mt19937 random(7);
   std::vector<std::byte> bytes(kRoom);
   for (std::byte& byte : bytes)
@@ -35,7 +35,7 @@ bool copies_exactly(const std::vector<std::byte>& source, size_t from, size_t to
 }
 
 TEST(CopyResult, WritesTheBytesAndNoOthers) {
-  const std::vector<std::byte> source = random_bytes();
+  const std::vector<std::byte> source = room_of_random_bytes();
   size_t copies = 0;
   for (const size_t whole : {size_t{0}, kStreamedFrom - 1, kStreamedFrom, 2 * kStreamedFrom}) {
     for (size_t bytes = 0; bytes < 300; ++bytes) {
@@ -53,7 +53,7 @@ TEST(CopyResult, WritesTheBytesAndNoOthers) {
 
 // Several pages at a time, and what is left over behind them.
 TEST(CopyResult, WritesManyPagesToo) {
-  const std::vector<std::byte> source = random_bytes();
+  const std::vector<std::byte> source = room_of_random_bytes();
   for (const size_t pages : {size_t{3}, size_t{4}, size_t{5}, size_t{8}, size_t{11}}) {
     for (const size_t more : {0UL, 1UL, 64UL, 511UL, 512UL, 513UL, 577UL, 2000UL}) {
       for (const size_t to : {0UL, 1UL, 32UL, 63UL, 64UL, 100UL}) {

@@ -38,7 +38,7 @@ class Complaints {
   std::string text_;
 };
 
-size_t run_cases(World& world, const std::vector<BackendCase>& cases) {
+size_t run_shm_cases(World& world, const std::vector<BackendCase>& cases) {
   Complaints complaints;
   world.each([&](int rank, ShmGroup& group) {
     uint64_t sequence = 0;
@@ -65,7 +65,7 @@ TEST(ShmGroup, EveryCallGivesTheReferenceInOneMeeting) {
   size_t calls = 0;
   for (int ranks = 1; ranks <= 5; ++ranks) {
     World world(ranks);
-    calls += run_cases(world, every_case(ranks, {0, 1, 7, 64}));
+    calls += run_shm_cases(world, every_case(ranks, {0, 1, 7, 64}));
   }
   std::printf("covered %zu calls of 1 to 5 ranks\n", calls);
 }
@@ -74,7 +74,7 @@ TEST(ShmGroup, EveryCallGivesTheReferenceInPieces) {
   size_t calls = 0;
   for (int ranks = 2; ranks <= 5; ++ranks) {
     World world(tiny(ranks));
-    calls += run_cases(world, every_case(ranks, {1, 33, 500}));
+    calls += run_shm_cases(world, every_case(ranks, {1, 33, 500}));
   }
   std::printf("covered %zu calls of 2 to 5 ranks\n", calls);
 }
@@ -86,7 +86,7 @@ TEST(ShmGroup, MovesLargeBuffersThroughSlotsOfTheUsualSize) {
     const bool sums = one.reduce == ReduceOp::sum || one.reduce == ReduceOp::average;
     if (sums && (one.dtype == DType::float32 || one.dtype == DType::bfloat16)) cases.push_back(one);
   }
-  std::printf("covered %zu calls of 3 ranks\n", run_cases(world, cases));
+  std::printf("covered %zu calls of 3 ranks\n", run_shm_cases(world, cases));
 }
 
 // So large that results are written past the caches.
@@ -96,7 +96,7 @@ TEST(ShmGroup, MovesResultsOfManyMegabytes) {
   const size_t count = (size_t{17} << 20) + 3;
   cases.push_back({OpKind::all_gather, DType::uint8, ReduceOp::sum, 2, 0, count, false, false});
   cases.push_back({OpKind::broadcast, DType::int16, ReduceOp::sum, 2, 1, count, false, false});
-  std::printf("covered %zu calls of 2 ranks\n", run_cases(world, cases));
+  std::printf("covered %zu calls of 2 ranks\n", run_shm_cases(world, cases));
 }
 
 // A rank that sleeps and is not woken looks again after 50 ms: were it so in every second meeting,

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kLarge = (size_t{8} << 20) + 77;
 
-std::vector<std::byte> random_bytes(size_t count) {
+std::vector<std::byte> random_vector(size_t count) {
   std::mt19937 random(3);
   std::vector<std::byte> bytes(count);
   for (std::byte& byte : bytes)
@@ -24,8 +24,8 @@ std::vector<std::byte> random_bytes(size_t count) {
 }
 
 TEST(SideCopies, AreCompleteWithAndWithoutHelp) {
-  const std::vector<std::byte> large = random_bytes(kLarge);
-  const std::vector<std::byte> small = random_bytes(1000);
+  const std::vector<std::byte> large = random_vector(kLarge);
+  const std::vector<std::byte> small = random_vector(1000);
   SideCopies copies;
   for (int round = 0; round < 6; ++round) {
     std::vector<std::byte> one(kLarge), two(small.size()), three(kLarge);
@@ -54,7 +54,7 @@ TEST(SideCopies, OfNothingAreNone) {
 
 // The pieces that this thread takes, if it takes one a millisecond at most.
 int pieces_of_a_slow_caller(bool may_have_help) {
-  const std::vector<std::byte> from = random_bytes(kLarge);
+  const std::vector<std::byte> from = random_vector(kLarge);
   std::vector<std::byte> to(kLarge);
   SideCopies copies;
   copies.add(to.data(), from.data(), kLarge);
@@ -74,7 +74,7 @@ TEST(SideCopies, AreMadeByAThreadWhileTheCallerHasOtherThingsToDo) {
 }
 
 TEST(SideCopies, TouchNothingOnceTheyAreDropped) {
-  const std::vector<std::byte> from = random_bytes(kLarge);
+  const std::vector<std::byte> from = random_vector(kLarge);
   for (int round = 0; round < 20; ++round) {
     std::vector<std::byte> to(kLarge);
     SideCopies copies;

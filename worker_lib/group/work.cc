@@ -11,7 +11,6 @@ namespace muster {
 
 namespace {
 
-using worker::Deadline;
 using worker::Outcome;
 
 Deadline work_deadline(std::chrono::milliseconds timeout) {

@@ -64,7 +64,7 @@ bool is_still_at(const std::string& path, int fd) {
          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
-std::string folder_of(const std::string& path) {
+std::string meeting_folder_of(const std::string& path) {
   return path.substr(0, path.rfind('/'));
 }
 
@@ -177,7 +177,7 @@ std::optional<MeetingRecord> MeetingRecord::decode(std::string_view text) {
 
 Outcome<FileMeetingPoint> FileMeetingPoint::open(const std::string& path, bool make_folder) {
   if (make_folder) {
-    if (Outcome<> made = make_own_folder(folder_of(path)); !made)
+    if (Outcome<> made = make_own_folder(meeting_folder_of(path)); !made)
       return tl::unexpected(made.error());
   }
   for (int i = 0; i < kLockTries; ++i) {
@@ -230,13 +230,14 @@ Outcome<std::optional<MeetingRecord>> look_at_meeting_file(const std::string& pa
   if (fd < 0) {
     const int error = errno;
     // Rank 0 makes the folder as well, if it is ours.
-    const bool folder_is_there = own_folder || access((folder_of(path) + "/").c_str(), F_OK) == 0;
+    const bool folder_is_there =
+        own_folder || access((meeting_folder_of(path) + "/").c_str(), F_OK) == 0;
     if (error != ENOENT || !folder_is_there) return meeting_trouble("open", path, error);
     return none;
   }
   const UniqueFd file(fd);
   if (own_folder) {
-    if (Outcome<> good = check_own_folder(folder_of(path)); !good)
+    if (Outcome<> good = check_own_folder(meeting_folder_of(path)); !good)
       return tl::unexpected(good.error());
   }
   const std::string text = read_meeting_text(fd);

@@ -47,7 +47,7 @@ Outcome<StoreClient> connect_to_host(StoreClient::Options options) {
   // This process has no descriptor left.
   if (!store && store.error().code == ExitCode::environment)
     return failed(ErrorCode::system, store.error().message);
-  if (!store) return store_failure(store.error());
+  if (!store) return meeting_store_failure(store.error());
   return std::move(*store);
 }
 
@@ -272,7 +272,8 @@ Outcome<StoreClient> StoreAccess::connect_again(Deadline deadline) const {
                               server, fd.error().message));
   }
   StoreClient store = StoreClient::over(*fd, server, time_left(deadline)).with_prefix(prefix);
-  if (const Result<uint32_t> echo = store.ping(0); !echo) return store_failure(echo.error());
+  if (const Result<uint32_t> echo = store.ping(0); !echo)
+    return meeting_store_failure(echo.error());
   return store;
 }
 

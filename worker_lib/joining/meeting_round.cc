@@ -56,9 +56,9 @@ Outcome<Met> MeetingRound::run(const RankRecord& me) {
   node_ = me.peer.node;
   if (Outcome<> entered = enter(me); !entered) return tl::unexpected(entered.error());
   if (auto set = store_.set(rank_key(self_.rank), me.encode()); !set)
-    return store_failure(set.error());
+    return meeting_store_failure(set.error());
   const Result<int64_t> came = store_.add("came", 1);
-  if (!came) return store_failure(came.error());
+  if (!came) return meeting_store_failure(came.error());
   if (*came == self_.world_size) return gather();
   return wait_for_everyone();
 }
@@ -68,7 +68,7 @@ Outcome<Met> MeetingRound::run(const RankRecord& me) {
 Outcome<> MeetingRound::check_job() {
   if (self_.run_id.empty()) return Done{};
   const Result<std::string> job = everything_.compare_set(kRunIdKey, "", self_.run_id);
-  if (!job) return store_failure(job.error());
+  if (!job) return meeting_store_failure(job.error());
   if (*job == self_.run_id) return Done{};
   return failed(ErrorCode::environment,
                 fmt::format("the store at {}:{} serves job {}, and this rank belongs to job {}: "
@@ -83,7 +83,7 @@ Outcome<> MeetingRound::claim_rank(const RankRecord& me) {
   std::string expected;
   for (;;) {
     const Result<std::string> owner = root_.compare_set(owner_key(self_.rank), expected, mine);
-    if (!owner) return store_failure(owner.error());
+    if (!owner) return meeting_store_failure(owner.error());
     if (*owner == mine) return Done{};
     const std::optional<RankRecord> other = RankRecord::decode(*owner);
     if (other && other->life == me.life) return Done{};
@@ -106,11 +106,11 @@ Outcome<> MeetingRound::enter(const RankRecord& me) {
   const std::string open = fmt::format("open {}", self_.world_size);
   for (;;) {
     const Result<int64_t> joins = root_.add(fmt::format("joins/{}", self_.rank), 1);
-    if (!joins) return store_failure(joins.error());
+    if (!joins) return meeting_store_failure(joins.error());
     generation_ = *joins;
     store_ = root_.with_prefix(std::to_string(generation_));
     const Result<std::string> state = store_.compare_set("state", "", open);
-    if (!state) return store_failure(state.error());
+    if (!state) return meeting_store_failure(state.error());
     if (*state == open) return Done{};
     if (state->starts_with("open ")) return contradict(state->substr(5));
     if (!state->starts_with("over")) return failed(ErrorCode::environment, *state);
@@ -137,14 +137,14 @@ Outcome<Met> MeetingRound::gather() {
   for (int rank = 0; rank < self_.world_size; ++rank)
     keys.push_back(rank_key(rank));
   const Result<bool> complete = store_.check(keys);
-  if (!complete) return store_failure(complete.error());
+  if (!complete) return meeting_store_failure(complete.error());
   // One rank counted twice is one that is not there.
   if (!*complete) return wait_for_everyone();
   const Result<std::vector<std::string>> records = store_.multi_get(keys);
-  if (!records) return store_failure(records.error());
+  if (!records) return meeting_store_failure(records.error());
   const std::string all = encode_fields(*records);
   const Result<std::string> said = store_.compare_set("everyone", "", all);
-  if (!said) return store_failure(said.error());
+  if (!said) return meeting_store_failure(said.error());
   return read_everyone(*said);
 }
 
@@ -157,11 +157,11 @@ Outcome<Met> MeetingRound::wait_for_everyone() {
     there = store_.wait({"everyone"}, time_left(options_.deadline));
   }
   if (!there) {
-    if (!store_.connected()) return store_failure(there.error());
+    if (!store_.connected()) return meeting_store_failure(there.error());
     return give_up();
   }
   const Result<std::string> said = store_.get("everyone");
-  if (!said) return store_failure(said.error());
+  if (!said) return meeting_store_failure(said.error());
   return read_everyone(*said);
 }
 
@@ -171,7 +171,7 @@ Outcome<std::vector<GlobalRank>> MeetingRound::find_missing(int& asked) {
   for (asked = 0; asked < self_.world_size; ++asked) {
     if (asked > 0 && std::chrono::steady_clock::now() >= until) break;
     const Result<bool> is_there = store_.check({rank_key(asked)});
-    if (!is_there) return store_failure(is_there.error());
+    if (!is_there) return meeting_store_failure(is_there.error());
     if (!*is_there) missing.push_back(GlobalRank{asked});
   }
   return missing;

@@ -50,7 +50,7 @@ inline bool may_speak(const Identity& self) {
   return !self.place_told.local_rank || self.local_rank < 2;
 }
 
-inline tl::unexpected<Failure> store_failure(const Error& error) {
+inline tl::unexpected<Failure> meeting_store_failure(const Error& error) {
   const bool ours = error.code == ExitCode::environment;
   return failed(ours ? ErrorCode::environment : ErrorCode::rendezvous, error.message);
 }

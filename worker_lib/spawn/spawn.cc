@@ -112,9 +112,9 @@ constexpr int kLostExitCode = 1;
 // A rank that ends well before it came to the call that it was started for has done nothing, and
 // its parent would take that for success. So it says so as the last that it does. be_a_rank() takes
 // the variable away.
-class Awaited {
+class AwaitedExit {
  public:
-  Awaited() {
+  AwaitedExit() {
     const std::optional<FoundMark> found = find_mark();
     if (!found || !found->is_own()) return;
     process_ = getpid();
@@ -135,7 +135,7 @@ class Awaited {
   static inline pid_t process_ = 0;
 };
 
-const Awaited awaited;
+const AwaitedExit awaited;
 
 [[noreturn]] void be_a_rank(const std::function<int(int)>& function) {
   const char* rank = std::getenv(std::string(env::kRank).c_str());

@@ -63,7 +63,7 @@ bool has_several_nodes(const Members& world) {
   return false;
 }
 
-tl::unexpected<Failure> store_failure(const Error& error) {
+tl::unexpected<Failure> watch_store_failure(const Error& error) {
   return failed(ErrorCode::rendezvous,
                 "cannot exchange addresses to watch the other ranks: " + error.message);
 }
@@ -90,7 +90,7 @@ std::vector<GlobalRank> not_up(StoreClient& store, const std::vector<GlobalRank>
   return missing;
 }
 
-bool is_over(const std::vector<ProcessLife>& lives, int rank) {
+bool has_ended(const std::vector<ProcessLife>& lives, int rank) {
   const auto index = static_cast<size_t>(rank);
   return index < lives.size() && !may_still_live(lives[index]);
 }
@@ -99,7 +99,7 @@ bool is_over(const std::vector<ProcessLife>& lives, int rank) {
 std::optional<Failure> death_among(const Watch::Options& options,
                                    const std::vector<GlobalRank>& ranks) {
   for (const GlobalRank rank : ranks) {
-    if (is_over(options.lives, rank.value)) return WatchTree::death_of(options.world[rank.value]);
+    if (has_ended(options.lives, rank.value)) return WatchTree::death_of(options.world[rank.value]);
   }
   return std::nullopt;
 }
@@ -131,12 +131,12 @@ Outcome<> wait_for_ranks(Watch::Options& options, const std::vector<int>& ranks)
     if (waited) return {};
     if (!store.connected()) {
       if (auto death = death_of_host(options)) return tl::unexpected(*death);
-      return store_failure(waited.error());
+      return watch_store_failure(waited.error());
     }
     const std::vector<GlobalRank> missing = not_up(store, all);
     if (auto death = death_among(options, missing)) return tl::unexpected(*death);
     if (left > slice) continue;
-    if (missing.empty()) return store_failure(waited.error());
+    if (missing.empty()) return watch_store_failure(waited.error());
     return tl::unexpected(absence(options.world, missing));
   }
 }
@@ -158,7 +158,7 @@ Outcome<> meet(Watch::Options& options, WatchLoop::Options& loop) {
   } else {
     if (Outcome<> up = wait_for_ranks(options, {0}); !up) return up;
     const Result<std::string> text = store.get(up_key(0));
-    if (!text) return store_failure(text.error());
+    if (!text) return watch_store_failure(text.error());
     const std::optional<RootRecord> read = root_record_of(*text);
     if (!read) return failed(ErrorCode::rendezvous, "the store holds an unreadable watch record");
     root = *read;
@@ -176,7 +176,7 @@ Outcome<> meet(Watch::Options& options, WatchLoop::Options& loop) {
   root.port = loop.port;
   const Result<Nothing> set =
       store.set(up_key(world.me), world.me == 0 ? to_text(root) : std::string("1"));
-  if (!set) return store_failure(set.error());
+  if (!set) return watch_store_failure(set.error());
   const WatchTree plan(world, 0, Instant());
   return wait_for_ranks(options, plan.first_dials());
 }
@@ -197,7 +197,7 @@ class RealWatch final : public Watch {
     loop.world = options.world;
     loop.deadline = options.deadline;
     if (!options.lives.empty())
-      loop.is_over = [lives = options.lives](int rank) { return is_over(lives, rank); };
+      loop.is_over = [lives = options.lives](int rank) { return has_ended(lives, rank); };
     loop.announce = [this](const watch::Announce& told) { announce(told); };
     loop.whereabouts = [this] { return whereabouts(); };
     loop.extra_fd = stop_.signal().event_fd();

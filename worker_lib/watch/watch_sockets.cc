@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/net/abstract_address.h"
 #include "rendezvous/net/address.h"
 #include "worker_lib/fork_guard.h"
 
@@ -23,20 +24,6 @@ namespace {
 
 constexpr int kWatchBacklog = 4096;
 constexpr int kFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
-
-struct UnixAddress {
-  explicit UnixAddress(const std::string& name) {
-    CHECK(name.size() < sizeof raw.sun_path);
-    raw.sun_family = AF_UNIX;
-    // The first byte stays 0: an abstract name (unix(7)), which no file outlives.
-    std::copy(name.begin(), name.end(), raw.sun_path + 1);
-    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  }
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&raw); }
-
-  sockaddr_un raw{};
-  socklen_t size = 0;
-};
 
 struct TcpAddress {
   TcpAddress(const IpAddress& ip, uint16_t port) : size(SocketAddress{ip, port}.to_sockaddr(raw)) {}
@@ -139,7 +126,7 @@ std::string unix_name(const Nonce& nonce, int rank) {
 Outcome<Socket> listen_unix(const std::string& name) {
   Socket socket(::socket(AF_UNIX, SOCK_STREAM | kFlags, 0));
   if (!socket.is_open()) return watch_system_failure("make a Unix socket");
-  const UnixAddress address(name);
+  const AbstractAddress address(name);
   if (::bind(socket.fd(), address.get(), address.size) != 0 ||
       ::listen(socket.fd(), kWatchBacklog) != 0)
     return watch_system_failure("listen at an abstract Unix name");
@@ -200,7 +187,7 @@ std::optional<Socket> accept_tcp(const Socket& listener, int& error) {
 Dialled dial_unix(const std::string& name) {
   Dialled made{Socket(::socket(AF_UNIX, SOCK_STREAM | kFlags, 0)), 0};
   if (!made.socket.is_open()) return {Socket(), errno};
-  const UnixAddress address(name);
+  const AbstractAddress address(name);
   made.error = connect_error(made.socket, address.get(), address.size);
   return made;
 }

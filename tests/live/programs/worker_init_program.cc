@@ -79,7 +79,7 @@ int count_keys() {
   muster::world().barrier();
   int keys = -1;
   if (muster::rank() == 0) {
-    auto store = muster::worker::current_job()->connect_store(muster::worker::Deadline::max());
+    auto store = muster::worker::current_job()->connect_store(muster::Deadline::max());
     if (!store) std::abort();
     keys = static_cast<int>(store->num_keys().value());
   }

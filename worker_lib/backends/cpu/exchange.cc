@@ -15,29 +15,6 @@
 namespace muster::worker {
 namespace {
 
-bool has_root(uint8_t kind) {
-  switch (static_cast<OpKind>(kind)) {
-    case OpKind::broadcast:
-    case OpKind::reduce:
-    case OpKind::gather:
-    case OpKind::scatter:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool reduces(uint8_t kind) {
-  switch (static_cast<OpKind>(kind)) {
-    case OpKind::reduce:
-    case OpKind::all_reduce:
-    case OpKind::reduce_scatter:
-      return true;
-    default:
-      return false;
-  }
-}
-
 bool is_same_call(const Frame& a, const Frame& b) {
   Frame compared = b;
   compared.part = a.part;
@@ -58,8 +35,8 @@ Frame frame_of(const Operation& operation) {
   frame.is_v = operation.is_v ? 1 : 0;
   frame.had_counts = operation.had_counts ? 1 : 0;
   frame.count = operation.is_v ? 0 : operation.count;
-  if (reduces(frame.kind)) frame.reduce = static_cast<uint8_t>(operation.reduce);
-  if (has_root(frame.kind)) frame.root = operation.root;
+  if (has_reduction(OpKind{frame.kind})) frame.reduce = static_cast<uint8_t>(operation.reduce);
+  if (has_root(OpKind{frame.kind})) frame.root = operation.root;
   return frame;
 }
 
@@ -72,11 +49,11 @@ std::string describe(const Frame& frame) {
                                  had_counts ? "_v" : "", frame.sequence);
   if (static_cast<OpKind>(frame.kind) == OpKind::barrier) return text;
   text += " (";
-  if (reduces(frame.kind))
+  if (has_reduction(OpKind{frame.kind}))
     text += fmt::format("{} of ", name_of(static_cast<ReduceOp>(frame.reduce)));
   if (frame.is_v == 0) text += fmt::format("{} ", frame.count);
   text += name_of(static_cast<DType>(frame.dtype));
-  if (has_root(frame.kind)) text += fmt::format(", root {}", frame.root);
+  if (has_root(OpKind{frame.kind})) text += fmt::format(", root {}", frame.root);
   return text + ")";
 }
 
@@ -321,7 +298,7 @@ Failure Exchange::mismatch_of(const Peer& peer, const Frame& frame) const {
 // look at a frame. So who has sent to a peer that it does not hear in this call looks whether
 // something of this call or an earlier one lies there. (Later ones may: the peer can be ahead.)
 Outcome<> Exchange::check_unasked() const {
-  if (!has_root(label_.kind)) return Done{};
+  if (!has_root(OpKind{label_.kind})) return Done{};
   for (const int index : active_) {
     const Stream& stream = *streams_[static_cast<size_t>(index)];
     const int heard = stream_of_[2 * static_cast<size_t>(stream.peer)];

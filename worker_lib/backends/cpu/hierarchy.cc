@@ -9,7 +9,7 @@ namespace {
 // Below it one rank of each node does the talking: fewer messages than slices would take.
 constexpr size_t kSliceBytes = 16 * 1024;
 
-size_t bytes_of(const Operation& operation) {
+size_t byte_count_of(const Operation& operation) {
   return operation.count * size_of(operation.dtype);
 }
 
@@ -97,7 +97,7 @@ Outcome<> Hierarchy::barrier(const Operation& operation) {
 }
 
 Outcome<> Hierarchy::broadcast(const Operation& operation) {
-  const size_t bytes = bytes_of(operation);
+  const size_t bytes = byte_count_of(operation);
   if (bytes > kSliceBytes) return large_broadcast(operation);
   const int root_local = layout_.local_at(operation.root);
   if (local_ == root_local) {
@@ -137,9 +137,10 @@ Outcome<> Hierarchy::large_broadcast(const Operation& operation) {
 }
 
 Outcome<> Hierarchy::reduce(const Operation& operation) {
-  if (bytes_of(operation) > kSliceBytes) return large_reduce(operation);
+  if (byte_count_of(operation) > kSliceBytes) return large_reduce(operation);
   const int root_local = layout_.local_at(operation.root);
-  std::byte* sum = me_ == operation.root ? operation.out : scratch_.at_least(bytes_of(operation));
+  std::byte* sum =
+      me_ == operation.root ? operation.out : scratch_.at_least(byte_count_of(operation));
   const Outcome<> done = in_node(operation, {.kind = OpKind::reduce,
                                              .in = operation.in,
                                              .out = sum,
@@ -178,7 +179,7 @@ Outcome<> Hierarchy::large_reduce(const Operation& operation) {
 }
 
 Outcome<> Hierarchy::all_reduce(const Operation& operation) {
-  if (bytes_of(operation) > kSliceBytes) return large_all_reduce(operation);
+  if (byte_count_of(operation) > kSliceBytes) return large_all_reduce(operation);
   Outcome<> done = in_node(
       operation,
       {.kind = OpKind::reduce, .in = operation.in, .out = operation.out, .count = operation.count});

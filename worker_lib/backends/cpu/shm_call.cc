@@ -15,15 +15,6 @@ constexpr uint64_t kSourceBits = uint64_t{0x3} << 24;
 constexpr uint64_t kIsV = uint64_t{0x4} << 24;
 constexpr int kPurposeShift = 28;
 
-bool has_root(OpKind kind) {
-  return kind == OpKind::broadcast || kind == OpKind::reduce || kind == OpKind::gather ||
-         kind == OpKind::scatter;
-}
-
-bool has_reduction(OpKind kind) {
-  return kind == OpKind::reduce || kind == OpKind::all_reduce || kind == OpKind::reduce_scatter;
-}
-
 // Operations with unequal counts in which no rank knows all of them.
 bool counts_differ(const CallWord& word) {
   return word.is_v && (word.kind == OpKind::gather || word.kind == OpKind::scatter ||

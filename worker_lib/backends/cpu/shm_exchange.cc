@@ -16,9 +16,9 @@ uint64_t pieces(size_t bytes, uint64_t piece) {
   return (bytes + piece - 1) / piece;
 }
 
-class Exchange {
+class ShmExchange {
  public:
-  explicit Exchange(ShmCall& call)
+  explicit ShmExchange(ShmCall& call)
       : call_(call),
         operation_(call.operation),
         routes_(call.routes),
@@ -78,7 +78,7 @@ class Exchange {
   size_t received_ = 0;           // Bytes of the whole result.
 };
 
-bool Exchange::run(uint64_t last_staged, SlotUse& use) {
+bool ShmExchange::run(uint64_t last_staged, SlotUse& use) {
   fill_routes(operation_, call_.me(), routes_);
   if (!offer(last_staged) || !call_.meet(source_, piece_) || !check_counts()) return false;
   if (!take_small()) return false;
@@ -94,7 +94,7 @@ bool Exchange::run(uint64_t last_staged, SlotUse& use) {
 }
 
 // Decides where this rank's data is to be read, and puts the first of it there.
-bool Exchange::offer(uint64_t last_staged) {
+bool ShmExchange::offer(uint64_t last_staged) {
   size_t total = 0;
   size_t to_others = 0;
   size_t largest = 0;
@@ -123,27 +123,27 @@ bool Exchange::offer(uint64_t last_staged) {
 }
 
 // Of a chunk slot: what lies there for one receiver.
-size_t Exchange::area() const {
+size_t ShmExchange::area() const {
   const size_t chunk = call_.segment.shape().chunk_bytes;
   if (multicast_) return std::min(chunk, kCommonPieceBytes);
   return chunk / routes_.size() / kCacheLine * kCacheLine;
 }
 
 // A few pieces at least, so that receivers copy while the sender fills the next.
-uint64_t Exchange::choose_piece(size_t largest) const {
+uint64_t ShmExchange::choose_piece(size_t largest) const {
   const size_t quarter = (largest / 4 + kCacheLine - 1) / kCacheLine * kCacheLine;
   const size_t least = multicast_ ? size_t{32} * 1024 : size_t{16} * 1024;
   return std::min(area(), std::max(quarter, least));
 }
 
-void Exchange::fill_small(size_t bytes) {
+void ShmExchange::fill_small(size_t bytes) {
   const bool in_line = multicast_ && bytes <= sizeof(CallLine::inlined);
   std::memcpy(in_line ? call_.line(call_.me()).inlined
                       : call_.segment.small_data(call_.me(), call_.sequence),
               operation_.in, bytes);
 }
 
-void Exchange::fill_chunk(uint64_t k) {
+void ShmExchange::fill_chunk(uint64_t k) {
   std::byte* slot = call_.segment.chunk(call_.me(), k);
   const size_t start = k * piece_;
   for (size_t rank = 0; rank < routes_.size(); ++rank) {
@@ -156,7 +156,7 @@ void Exchange::fill_chunk(uint64_t k) {
 }
 
 // Where only the sender knows how much it sends, it says so.
-void Exchange::tell_counts() {
+void ShmExchange::tell_counts() {
   if (!operation_.is_v) return;
   uint64_t* told = call_.segment.counts(call_.me(), call_.sequence);
   for (size_t rank = 0; rank < routes_.size(); ++rank) {
@@ -164,7 +164,7 @@ void Exchange::tell_counts() {
   }
 }
 
-bool Exchange::check_counts() {
+bool ShmExchange::check_counts() {
   if (!operation_.is_v) return true;
   for (size_t rank = 0; rank < routes_.size(); ++rank) {
     const size_t theirs =
@@ -176,7 +176,7 @@ bool Exchange::check_counts() {
   return true;
 }
 
-bool Exchange::fail_counts(size_t rank, size_t theirs, size_t mine) {
+bool ShmExchange::fail_counts(size_t rank, size_t theirs, size_t mine) {
   const Peer& sender = call_.local()[static_cast<int>(rank)];
   const Peer& receiver = call_.local().self();
   return call_.fail({ErrorCode::mismatch,
@@ -188,7 +188,7 @@ bool Exchange::fail_counts(size_t rank, size_t theirs, size_t mine) {
 
 // Copies a part of what this rank gives to itself: the k-th of `parts`, between the pieces of the
 // others, so that nobody waits for a rank that is busy with itself.
-void Exchange::keep_own(uint64_t k, uint64_t parts) const {
+void ShmExchange::keep_own(uint64_t k, uint64_t parts) const {
   const Route& own = routes_[me_];
   if (reduces_ || own.send_bytes == 0 || own.recv_bytes == 0) return;
   const std::byte* from = operation_.in + own.send_offset;
@@ -201,7 +201,7 @@ void Exchange::keep_own(uint64_t k, uint64_t parts) const {
 }
 
 // Where this rank's part begins in what `rank` sends.
-size_t Exchange::offset_at(size_t rank) const {
+size_t ShmExchange::offset_at(size_t rank) const {
   if (multicast_) return 0;
   if (!operation_.is_v) return me_ * routes_[rank].recv_bytes;
   const uint64_t* counts = call_.segment.counts(static_cast<int>(rank), call_.sequence);
@@ -212,7 +212,7 @@ size_t Exchange::offset_at(size_t rank) const {
 }
 
 // What `rank` sends to this one, as a whole; null where it comes in pieces.
-const std::byte* Exchange::offered(size_t rank_index) const {
+const std::byte* ShmExchange::offered(size_t rank_index) const {
   const int rank = static_cast<int>(rank_index);
   const size_t bytes = routes_[rank_index].recv_bytes;
   switch (call_.source_of(rank)) {
@@ -230,7 +230,7 @@ const std::byte* Exchange::offered(size_t rank_index) const {
   }
 }
 
-bool Exchange::take_small() {
+bool ShmExchange::take_small() {
   for (size_t step = 1; step < routes_.size(); ++step) {
     const size_t rank = peer(step);
     const Route& route = routes_[rank];
@@ -244,7 +244,7 @@ bool Exchange::take_small() {
   return true;
 }
 
-bool Exchange::pipeline() {
+bool ShmExchange::pipeline() {
   const uint64_t filled = source_ == Source::chunks ? sent_pieces_ : 0;
   const uint64_t rounds = std::max<uint64_t>(1, std::max(filled, received_pieces_));
   for (uint64_t k = 0; k < rounds; ++k) {
@@ -256,7 +256,7 @@ bool Exchange::pipeline() {
 }
 
 // Into a slot whose last piece all have taken, which was kChunkSlots before.
-bool Exchange::produce(uint64_t k) {
+bool ShmExchange::produce(uint64_t k) {
   if (k >= kChunkSlots) {
     for (size_t rank = 0; rank < routes_.size(); ++rank) {
       const uint64_t taken = std::min<uint64_t>(k + 1 - kChunkSlots, send_pieces(rank));
@@ -268,13 +268,13 @@ bool Exchange::produce(uint64_t k) {
   return true;
 }
 
-bool Exchange::await_piece(size_t rank_index, uint64_t k) {
+bool ShmExchange::await_piece(size_t rank_index, uint64_t k) {
   const int rank = static_cast<int>(rank_index);
   if (k == 0 || call_.source_of(rank) != Source::chunks) return !call_.interrupted();
   return call_.wait_produced(rank, k + 1);
 }
 
-const std::byte* Exchange::piece_at(size_t rank_index, uint64_t k) const {
+const std::byte* ShmExchange::piece_at(size_t rank_index, uint64_t k) const {
   const int rank = static_cast<int>(rank_index);
   if (rank_index == me_) return nullptr;
   if (call_.source_of(rank) == Source::region) {
@@ -283,7 +283,7 @@ const std::byte* Exchange::piece_at(size_t rank_index, uint64_t k) const {
   return call_.segment.chunk(rank, k) + (multicast_ ? 0 : me_ * area());
 }
 
-bool Exchange::consume(uint64_t k) {
+bool ShmExchange::consume(uint64_t k) {
   if (reduces_) return reduce_piece(k);
   for (size_t step = 1; step < routes_.size(); ++step) {
     const size_t rank = peer(step);
@@ -300,7 +300,7 @@ bool Exchange::consume(uint64_t k) {
 }
 
 // All senders' pieces have the same size here, since all know all counts.
-bool Exchange::reduce_piece(uint64_t k) {
+bool ShmExchange::reduce_piece(uint64_t k) {
   for (size_t rank = 0; rank < routes_.size(); ++rank) {
     if (rank != me_ && !await_piece(rank, k)) return false;
   }
@@ -318,7 +318,7 @@ bool Exchange::reduce_piece(uint64_t k) {
 }
 
 // Of data that is all there.
-void Exchange::reduce_range(size_t start, size_t bytes) {
+void ShmExchange::reduce_range(size_t start, size_t bytes) {
   for (size_t rank = 0; rank < routes_.size(); ++rank) {
     call_.inputs[rank] = rank == me_ ? operation_.in + routes_[me_].send_offset : offered(rank);
     call_.inputs[rank] += start;
@@ -328,7 +328,7 @@ void Exchange::reduce_range(size_t start, size_t bytes) {
 }
 
 // Memory that others read in place is the caller's again when they have read it.
-bool Exchange::wait_until_taken() {
+bool ShmExchange::wait_until_taken() {
   if (source_ != Source::region) return true;
   for (size_t rank = 0; rank < routes_.size(); ++rank) {
     const uint64_t taken = send_pieces(rank);
@@ -340,7 +340,7 @@ bool Exchange::wait_until_taken() {
 }  // namespace
 
 bool exchange(ShmCall& call, uint64_t last_staged, SlotUse& use) {
-  return Exchange(call).run(last_staged, use);
+  return ShmExchange(call).run(last_staged, use);
 }
 
 }  // namespace muster::worker

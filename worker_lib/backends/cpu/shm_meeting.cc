@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/net/abstract_address.h"
 #include "worker_lib/time_text.h"
 
 namespace muster::worker {
@@ -26,25 +27,6 @@ using std::chrono::steady_clock;
 constexpr milliseconds kLookEvery{50};
 
 constexpr std::chrono::seconds kStrangerLimit{1};
-
-struct AbstractAddress {
-  sockaddr_un address{};
-  socklen_t size = 0;
-};
-
-// Names of abstract sockets begin with a zero byte (unix(7)).
-AbstractAddress abstract_address(const std::string& name) {
-  AbstractAddress made;
-  CHECK(name.size() + 1 < sizeof made.address.sun_path);
-  made.address.sun_family = AF_UNIX;
-  std::memcpy(made.address.sun_path + 1, name.data(), name.size());
-  made.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return made;
-}
-
-const sockaddr* as_sockaddr(const AbstractAddress& address) {
-  return reinterpret_cast<const sockaddr*>(&address.address);
-}
 
 Outcome<std::string> random_name() {
   unsigned char bits[16];
@@ -201,8 +183,8 @@ Outcome<FdGiver> FdGiver::listen() {
   if (!name) return tl::unexpected(std::move(name.error()));
   UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (listener.get() < 0) return socket_failed("make");
-  const AbstractAddress address = abstract_address(*name);
-  if (bind(listener.get(), as_sockaddr(address), address.size) != 0) return socket_failed("bind");
+  const AbstractAddress address(*name);
+  if (bind(listener.get(), address.get(), address.size) != 0) return socket_failed("bind");
   if (::listen(listener.get(), SOMAXCONN) != 0) return socket_failed("listen on");
   return FdGiver(std::move(listener), std::move(*name));
 }
@@ -242,11 +224,11 @@ Outcome<UniqueFd> take_fd(const std::string& name, const Members& local, int giv
   }
   const UniqueFd connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (connection.get() < 0) return socket_failed("make");
-  const AbstractAddress address = abstract_address(name);
+  const AbstractAddress address(name);
   // The listener's queue is long enough for a node's ranks, so this does not block.
   int connected = -1;
   do {
-    connected = connect(connection.get(), as_sockaddr(address), address.size);
+    connected = connect(connection.get(), address.get(), address.size);
   } while (connected != 0 && errno == EINTR);
   if (connected != 0) {
     return failed(ErrorCode::peer_failed,

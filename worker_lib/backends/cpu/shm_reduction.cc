@@ -27,9 +27,9 @@ size_t lines(size_t bytes) {
   return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
 }
 
-class Reduction {
+class ShmReduction {
  public:
-  explicit Reduction(ShmCall& call)
+  explicit ShmReduction(ShmCall& call)
       : call_(call),
         operation_(call.operation),
         element_(size_of(call.operation.dtype)),
@@ -73,20 +73,20 @@ class Reduction {
   Source source_ = Source::nowhere;
 };
 
-bool Reduction::run(uint64_t last_staged, SlotUse& use) {
+bool ShmReduction::run(uint64_t last_staged, SlotUse& use) {
   if (bytes_ <= call_.segment.shape().small_bytes) return run_small();
   if (!offer(last_staged) || !call_.meet(source_, chunk_bytes_)) return false;
   return all_in_regions() ? run_direct(use) : run_chunks(use);
 }
 
-const std::byte* Reduction::small_of(size_t rank) const {
+const std::byte* ShmReduction::small_of(size_t rank) const {
   if (rank == me_) return operation_.in;
   const int peer = static_cast<int>(rank);
   return bytes_ <= sizeof(CallLine::inlined) ? call_.line(peer).inlined
                                              : call_.segment.small_data(peer, call_.sequence);
 }
 
-bool Reduction::run_small() {
+bool ShmReduction::run_small() {
   std::byte* mine = bytes_ <= sizeof(CallLine::inlined)
                         ? call_.line(call_.me()).inlined
                         : call_.segment.small_data(call_.me(), call_.sequence);
@@ -104,7 +104,7 @@ bool Reduction::run_small() {
 
 // The chunks' size follows from what all know, so it is the same on all ranks: as many as fill the
 // slots, but four at least where they are not too small then, and all about equal.
-void Reduction::cut() {
+void ShmReduction::cut() {
   const size_t largest = std::min(call_.segment.shape().chunk_bytes, kCommonPieceBytes);
   const size_t wanted = std::min(largest, std::max(lines(bytes_ / 4), kLeastChunk));
   chunks_ = (bytes_ + wanted - 1) / wanted;
@@ -113,7 +113,7 @@ void Reduction::cut() {
   share_ = lines((chunk_bytes_ + ranks_ - 1) / ranks_);
 }
 
-bool Reduction::offer(uint64_t last_staged) {
+bool ShmReduction::offer(uint64_t last_staged) {
   cut();
   CallLine& mine = call_.line(call_.me());
   mine.in_place_of = call_.regions.place_of(operation_.in, bytes_);
@@ -124,7 +124,7 @@ bool Reduction::offer(uint64_t last_staged) {
   return true;
 }
 
-Range Reduction::chunk(uint64_t k) const {
+Range ShmReduction::chunk(uint64_t k) const {
   const size_t start = k * chunk_bytes_;
   return {start, std::min(bytes_, start + chunk_bytes_)};
 }
@@ -132,13 +132,13 @@ Range Reduction::chunk(uint64_t k) const {
 // What `rank` reduces of chunk k: whole cache lines, but for the end. It lies at the same place of
 // every chunk, also of a last and shorter one, so that nothing is put in where a result waits to be
 // collected.
-Range Reduction::portion(uint64_t k, size_t rank) const {
+Range ShmReduction::portion(uint64_t k, size_t rank) const {
   const Range whole = chunk(k);
   const size_t start = std::min(whole.end, whole.start + rank * share_);
   return {start, std::min(whole.end, start + share_)};
 }
 
-void Reduction::put_in(uint64_t k) {
+void ShmReduction::put_in(uint64_t k) {
   if (source_ == Source::region) return;
   std::byte* slot = call_.segment.chunk(call_.me(), k);
   for (size_t rank = 0; rank < ranks_; ++rank) {
@@ -148,7 +148,7 @@ void Reduction::put_in(uint64_t k) {
   }
 }
 
-const std::byte* Reduction::input(size_t rank, uint64_t k, const Range& part) const {
+const std::byte* ShmReduction::input(size_t rank, uint64_t k, const Range& part) const {
   if (rank == me_) return operation_.in + part.start;
   const int peer = static_cast<int>(rank);
   if (call_.source_of(peer) == Source::region) {
@@ -159,7 +159,7 @@ const std::byte* Reduction::input(size_t rank, uint64_t k, const Range& part) co
   return call_.segment.chunk(peer, k) + me_ * share_;
 }
 
-bool Reduction::reduce_own(uint64_t k) {
+bool ShmReduction::reduce_own(uint64_t k) {
   if (!(k == 0 ? !call_.interrupted() : call_.wait_all_produced(k + 1))) return false;
   const Range own = portion(k, me_);
   for (size_t rank = 0; rank < ranks_; ++rank)
@@ -172,7 +172,7 @@ bool Reduction::reduce_own(uint64_t k) {
 }
 
 // In place the lines that are written have just been read.
-void Reduction::collect(uint64_t k) {
+void ShmReduction::collect(uint64_t k) {
   if (!keeps_) return;
   const size_t whole = operation_.in == operation_.out ? 0 : bytes_;
   for (size_t step = 0; step < ranks_; ++step) {
@@ -187,7 +187,7 @@ void Reduction::collect(uint64_t k) {
 // With three slots: put_in(k + 1) overwrites chunk k - 2, which all have reduced, since this rank
 // waited for that before it collected; reduce_own(k) overwrites the result of k - 3, which all have
 // collected before they put in k.
-bool Reduction::run_chunks(SlotUse& use) {
+bool ShmReduction::run_chunks(SlotUse& use) {
   static_assert(kChunkSlots == 3);
   use.slots = true;
   use.steps = chunks_ + 1;
@@ -209,7 +209,7 @@ bool Reduction::run_chunks(SlotUse& use) {
 
 // ---- where everything is in shared regions
 
-bool Reduction::all_in_regions() const {
+bool ShmReduction::all_in_regions() const {
   for (int rank = 0; rank < call_.ranks(); ++rank) {
     if (call_.source_of(rank) != Source::region) return false;
     const bool receives = to_all_ || rank == operation_.root;
@@ -218,14 +218,14 @@ bool Reduction::all_in_regions() const {
   return true;
 }
 
-std::byte* Reduction::result_of(size_t rank, const Range& part) const {
+std::byte* ShmReduction::result_of(size_t rank, const Range& part) const {
   const int peer = static_cast<int>(rank);
   std::byte* at = call_.regions.at(call_.line(peer).out_place_of, peer, bytes_);
   CHECK(at != nullptr);
   return at + part.start;
 }
 
-bool Reduction::run_direct(SlotUse& use) {
+bool ShmReduction::run_direct(SlotUse& use) {
   use.steps = 2;
   const size_t share = lines((bytes_ + ranks_ - 1) / ranks_);
   const Range own{std::min(bytes_, me_ * share), std::min(bytes_, (me_ + 1) * share)};
@@ -253,7 +253,7 @@ bool Reduction::run_direct(SlotUse& use) {
 }  // namespace
 
 bool reduce_call(ShmCall& call, uint64_t last_staged, SlotUse& use) {
-  return Reduction(call).run(last_staged, use);
+  return ShmReduction(call).run(last_staged, use);
 }
 
 }  // namespace muster::worker

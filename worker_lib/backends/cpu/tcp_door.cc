@@ -40,7 +40,7 @@ std::string door_key(const std::string& topic, int rank) {
   return fmt::format("{}/{}", topic, rank);
 }
 
-tl::unexpected<Failure> store_failure(const Error& error) {
+tl::unexpected<Failure> door_store_failure(const Error& error) {
   return failed(ErrorCode::rendezvous,
                 fmt::format("the store failed while the group was made: {}", error.message));
 }
@@ -51,7 +51,7 @@ Failure absent_failure(GroupSetup& setup, const std::string& topic) {
   std::string names;
   for (int rank = 0; rank < setup.members.size(); ++rank) {
     const Result<bool> there = setup.store.check({door_key(topic, rank)});
-    if (!there) return store_failure(there.error()).value();
+    if (!there) return door_store_failure(there.error()).value();
     if (*there) continue;
     failure.ranks.push_back(setup.members[rank].rank);
     if (failure.ranks.size() <= 8)
@@ -73,7 +73,7 @@ Outcome<> wait_for_keys(GroupSetup& setup, const std::string& topic,
     }
     const Result<Nothing> waited = setup.store.wait(keys, kStoreSlice);
     if (waited) return Done{};
-    if (!setup.store.connected()) return store_failure(waited.error());
+    if (!setup.store.connected()) return door_store_failure(waited.error());
     if (std::chrono::steady_clock::now() >= setup.deadline)
       return tl::unexpected(absent_failure(setup, topic));
   }
@@ -124,7 +124,7 @@ Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
                                                          const std::string& topic,
                                                          const std::string& value) {
   if (const auto set = setup.store.set(door_key(topic, setup.members.me), value); !set)
-    return store_failure(set.error());
+    return door_store_failure(set.error());
   const std::string all_key = topic + "/all";
   if (setup.members.me == 0) {
     std::vector<std::string> keys;
@@ -133,15 +133,15 @@ Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
     if (const Outcome<> waited = wait_for_keys(setup, topic, keys); !waited)
       return tl::unexpected(waited.error());
     Result<std::vector<std::string>> values = setup.store.multi_get(keys);
-    if (!values) return store_failure(values.error());
+    if (!values) return door_store_failure(values.error());
     if (const auto set = setup.store.set(all_key, encode_fields(*values)); !set)
-      return store_failure(set.error());
+      return door_store_failure(set.error());
     return std::move(*values);
   }
   if (const Outcome<> waited = wait_for_keys(setup, topic, {all_key}); !waited)
     return tl::unexpected(waited.error());
   const Result<std::string> all = setup.store.get(all_key);
-  if (!all) return store_failure(all.error());
+  if (!all) return door_store_failure(all.error());
   std::optional<std::vector<std::string>> values = decode_fields(*all);
   if (!values)
     return failed(ErrorCode::rendezvous,

@@ -14,17 +14,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "rendezvous/net/abstract_address.h"
+
 namespace muster::worker {
 namespace {
-
-// unix(7): a name that begins with a zero byte is no file, and goes with its last socket.
-socklen_t abstract_address(const std::string& name, sockaddr_un& raw) {
-  raw = {};
-  raw.sun_family = AF_UNIX;
-  CHECK(name.size() < sizeof raw.sun_path);
-  std::memcpy(raw.sun_path + 1, name.data(), name.size());
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-}
 
 tl::unexpected<Failure> socket_failure(const char* what, int error) {
   const bool refused = error == ECONNREFUSED || error == ECONNRESET || error == EHOSTUNREACH;
@@ -67,18 +60,15 @@ Outcome<Socket> begin_connect(const SocketAddress& address) {
 }
 
 Outcome<Socket> begin_connect_local(const std::string& abstract_name) {
-  sockaddr_un raw;
-  const socklen_t length = abstract_address(abstract_name, raw);
-  return connect_to(AF_UNIX, reinterpret_cast<const sockaddr*>(&raw), length);
+  const AbstractAddress address(abstract_name);
+  return connect_to(AF_UNIX, address.get(), address.size);
 }
 
 Outcome<Socket> listen_local(const std::string& abstract_name) {
-  sockaddr_un raw;
-  const socklen_t length = abstract_address(abstract_name, raw);
+  const AbstractAddress address(abstract_name);
   Socket made(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!made) return socket_failure("could not make a Unix socket", errno);
-  if (bind(made.get(), reinterpret_cast<const sockaddr*>(&raw), length) != 0 ||
-      listen(made.get(), 1 << 16) != 0)
+  if (bind(made.get(), address.get(), address.size) != 0 || listen(made.get(), 1 << 16) != 0)
     return socket_failure("could not listen on an abstract Unix socket", errno);
   return made;
 }

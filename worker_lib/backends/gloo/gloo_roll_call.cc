@@ -45,9 +45,9 @@ uint64_t expected_from(const Operation& op, int peer, int me) {
   return op.kind == OpKind::all_to_all ? op.recv_counts[at] : 0;
 }
 
-class RollCall {
+class GlooRollCall {
  public:
-  RollCall(const std::shared_ptr<GlooMesh>& mesh, const Members& members, const Operation& op)
+  GlooRollCall(const std::shared_ptr<GlooMesh>& mesh, const Members& members, const Operation& op)
       : mesh_(mesh), members_(members), op_(op), mine_(size()), theirs_(size()) {}
 
   // Both throw what Gloo throws.
@@ -70,7 +70,7 @@ class RollCall {
   std::vector<Buffer> arriving_;
 };
 
-void RollCall::post() {
+void GlooRollCall::post() {
   const uint64_t slot = gloo_slot(GlooSlots::roll_call, op_.sequence);
   const CallSignature call = signature_of(op_);
   for (int peer = 0; peer < members_.size(); ++peer) {
@@ -88,7 +88,7 @@ void RollCall::post() {
 }
 
 // False: not in time, and then the mesh is lost, but what has arrived is still there.
-bool RollCall::has_come(size_t peer, milliseconds timeout) {
+bool GlooRollCall::has_come(size_t peer, milliseconds timeout) {
   if (static_cast<int>(peer) == members_.me) return true;
   try {
     return arriving_[peer]->waitRecv(timeout);
@@ -98,7 +98,7 @@ bool RollCall::has_come(size_t peer, milliseconds timeout) {
   }
 }
 
-Outcome<> RollCall::finish(Deadline deadline) {
+Outcome<> GlooRollCall::finish(Deadline deadline) {
   Failure failure{ErrorCode::timeout, "", {}};
   for (size_t peer = 0; peer < size(); ++peer) {
     const milliseconds left = failure.ranks.empty() ? gloo_time_left(deadline) : milliseconds{1};
@@ -123,14 +123,14 @@ Outcome<> RollCall::finish(Deadline deadline) {
   return Done{};
 }
 
-std::optional<Failure> RollCall::find_other_calls() const {
+std::optional<Failure> GlooRollCall::find_other_calls() const {
   std::vector<CallSignature> calls;
   for (const Presence& one : theirs_)
     calls.push_back(one.call);
   return find_mismatch(calls, members_);
 }
 
-std::optional<Failure> RollCall::find_other_counts() const {
+std::optional<Failure> GlooRollCall::find_other_counts() const {
   for (size_t peer = 0; peer < size(); ++peer) {
     const Peer& other = members_[static_cast<int>(peer)];
     const auto [low, high] = std::minmax(other.rank, members_.self().rank);
@@ -154,7 +154,7 @@ std::optional<Failure> RollCall::find_other_counts() const {
 
 Outcome<> call_the_roll(const std::shared_ptr<GlooMesh>& mesh, const Members& members,
                         const Operation& operation, Deadline deadline) {
-  RollCall roll(mesh, members, operation);
+  GlooRollCall roll(mesh, members, operation);
   roll.post();
   return roll.finish(deadline);
 }

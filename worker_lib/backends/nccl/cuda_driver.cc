@@ -21,7 +21,7 @@ std::string visible_devices() {
 }
 
 // The versions are those that the header of CUDA 12 and 13 maps the plain names to.
-std::string bind_all(const OpenedLibrary& library, CudaApi& cuda) {
+std::string bind_cuda(const OpenedLibrary& library, CudaApi& cuda) {
   std::string missing;
   library.bind("cuInit", cuda.init, missing);
   library.bind("cuDeviceGetCount", cuda.device_get_count, missing);
@@ -74,7 +74,7 @@ Outcome<CudaApi> open_cuda_driver() {
                               "NVIDIA GPU with its driver, and a container that lets them in",
                               library.error().message));
   CudaApi cuda{};
-  if (const std::string missing = bind_all(*library, cuda); !missing.empty())
+  if (const std::string missing = bind_cuda(*library, cuda); !missing.empty())
     return failed(ErrorCode::backend,
                   fmt::format("the CUDA driver {} is too old: it has no {}; install one of CUDA "
                               "11.4 or later",

@@ -8,10 +8,6 @@ namespace muster::worker {
 
 namespace {
 
-bool nccl_reduces(OpKind kind) {
-  return kind == OpKind::reduce || kind == OpKind::all_reduce || kind == OpKind::reduce_scatter;
-}
-
 // NCCL has no int16, so what is only moved goes as bytes where it must.
 struct NcclUnit {
   NcclType type;
@@ -267,7 +263,7 @@ void NcclCall::put(const std::vector<Transfer>& transfers) {
 }  // namespace
 
 std::string nccl_refuses(const Operation& operation) {
-  if (!nccl_reduces(operation.kind)) return {};
+  if (!has_reduction(operation.kind)) return {};
   if (operation.dtype == DType::int16) return "NCCL reduces no int16; use int32, or host memory";
   if (operation.reduce == ReduceOp::band || operation.reduce == ReduceOp::bor ||
       operation.reduce == ReduceOp::bxor)

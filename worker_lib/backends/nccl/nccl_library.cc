@@ -14,7 +14,7 @@ namespace {
 
 constexpr OpenedLibrary::Names kNcclNames{"ncclGetVersion", "MUSTER_NCCL_LIBRARY", "libnccl.so.2"};
 
-std::string bind_all(const OpenedLibrary& library, NcclApi& nccl) {
+std::string bind_nccl(const OpenedLibrary& library, NcclApi& nccl) {
   std::string missing;
   library.bind("ncclGetUniqueId", nccl.get_unique_id, missing);
   library.bind("ncclCommInitRankConfig", nccl.comm_init_rank_config, missing);
@@ -76,7 +76,7 @@ Outcome<NcclApi> open_nccl_library() {
                                                        nccl.version / 100 % 10, nccl.version % 100)
                                          : nccl_version_text(nccl.version),
                     nccl.path, nccl_version_text(kNcclOldest)));
-  missing = bind_all(*library, nccl);
+  missing = bind_nccl(*library, nccl);
   if (!missing.empty())
     return failed(ErrorCode::backend,
                   fmt::format("NCCL {} ({}) has no {}: it is not NVIDIA's",
