@@ -1,6 +1,6 @@
 // What musterctl says: which job is meant by a name, and jobs, a job's status and its logs as text
 // for people. Text that came from a job is shown without its control characters, logs excepted.
-// Pure; musterctl_main.cc does the talking.
+// Pure; musterctl.cc does the talking.
 #pragma once
 
 #include <functional>

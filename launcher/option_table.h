@@ -1,6 +1,6 @@
 // Every flag of muster in one table: names, value, default, heading, help, variable, and what sets
 // it apart. CLI11 holds it and refuses names that are malformed or taken; option_table.cc is the
-// only file of muster that includes CLI11 (musterctl_main.cc does as well). The argument walk, the
+// only file of muster that includes CLI11 (musterctl.cc does as well). The argument walk, the
 // help, the completions and the man page all read the plain rows, so none of them can go stale.
 #pragma once
 

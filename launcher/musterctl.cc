@@ -1,0 +1,234 @@
+#include "launcher/musterctl.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include "agent/control/control_folder.h"
+#include "agent/control/control_protocol.h"
+#include "launcher/musterctl_text.h"
+#include "launcher/rank_lists.h"
+#include "launcher/version.h"
+#include "rendezvous/base/unique_fd.h"
+
+namespace muster {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kWrongUsage = 2;
+// Longer than the job's own patience, so that its word arrives.
+constexpr time_t kAnswerSecondsMax = 15;
+
+struct Wanted {
+  std::string job;
+  std::string ranks;
+  std::string signal;
+  int lines = control::LogsRequest{}.lines;
+  bool follow = false;
+  bool json = false;
+};
+
+int complain_of(const Error& error) {
+  std::fputs(("musterctl: " + error.message + "\n").c_str(), stderr);
+  return error.code == ExitCode::usage ? kWrongUsage : kFailed;
+}
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+std::string variable_or_nothing(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::vector<JobEntry> jobs_of_this_user() {
+  return running_jobs(
+      {variable_or_nothing("MUSTER_RUN_DIR"), variable_or_nothing("XDG_RUNTIME_DIR")});
+}
+
+// One connection: a request goes out, lines come back.
+class Conversation {
+ public:
+  static Result<Conversation> with(const JobEntry& job, const control::Request& request,
+                                   bool patient) {
+    Result<int> fd = connect_to_job(job.socket_path);
+    if (!fd) return tl::unexpected(fd.error());
+    Conversation talk{UniqueFd(*fd)};
+    const timeval limit{patient ? 0 : kAnswerSecondsMax, 0};
+    setsockopt(*fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    const std::string line = control::encode(request);
+    if (send(*fd, line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) {
+      return fail(ExitCode::environment,
+                  fmt::format("cannot ask the job with pid {}: {}; try again", job.pid,
+                              std::strerror(errno)));
+    }
+    return talk;
+  }
+
+  // Nothing: the job has ended the conversation.
+  Result<std::optional<std::string>> next_line() {
+    std::array<char, 65536> buffer;
+    std::size_t newline = 0;
+    while ((newline = pending_.find('\n')) == std::string::npos) {
+      const ssize_t n = recv(fd_.get(), buffer.data(), buffer.size(), 0);
+      if (n == 0) return std::optional<std::string>();
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 || pending_.size() > control::kReplyBytesMax) {
+        return fail(ExitCode::environment,
+                    fmt::format("the job gives no answer ({}); it may be stopped or stuck: try "
+                                "again",
+                                n < 0 ? std::strerror(errno) : "too long a line"));
+      }
+      pending_.append(buffer.data(), static_cast<std::size_t>(n));
+    }
+    std::string line = pending_.substr(0, newline);
+    pending_.erase(0, newline + 1);
+    return std::optional(std::move(line));
+  }
+
+ private:
+  explicit Conversation(UniqueFd fd) : fd_(std::move(fd)) {}
+
+  UniqueFd fd_;
+  std::string pending_;
+};
+
+Result<control::RankRanges> ranges_of(const Wanted& wanted) {
+  if (wanted.ranks.empty()) return control::RankRanges();
+  auto ranges = parse_rank_ranges(wanted.ranks);
+  if (ranges && ranges->size() <= control::kRangesMax) return *std::move(ranges);
+  return fail(ExitCode::usage,
+              fmt::format("--ranks {}: {}", shown(wanted.ranks),
+                          ranges ? "too many ranges; give fewer" : ranges.error()));
+}
+
+bool names_one_rank(const control::RankRanges& ranges) {
+  return ranges.size() == 1 && ranges.front().first == ranges.front().second;
+}
+
+// Shows replies until the job ends the conversation. Returns the exit code.
+int show_replies(Conversation& talk, const Wanted& wanted, LogPrinter& logs) {
+  for (bool answered = false;; answered = true) {
+    const auto line = talk.next_line();
+    if (!line) return complain_of(line.error());
+    if (!*line && answered) return EXIT_SUCCESS;
+    if (!*line) return complain_of({ExitCode::environment, "the job ended before it could answer"});
+    const Result<control::Reply> reply = control::decode_reply(**line);
+    if (!reply) return complain_of(reply.error());
+    if (wanted.json) print(**line + "\n");
+    if (const auto* error = std::get_if<Error>(&*reply))
+      return std::min(complain_of(*error), kFailed);
+    if (wanted.json) continue;
+    if (const auto* status = std::get_if<control::JobStatus>(&*reply)) print(status_text(*status));
+    if (const auto* texts = std::get_if<std::vector<control::LogText>>(&*reply)) logs.add(*texts);
+  }
+}
+
+int ask(const control::Request& request, const Wanted& wanted, bool one_rank) {
+  const Result<JobEntry> job = pick_job(jobs_of_this_user(), wanted.job);
+  if (!job) return complain_of(job.error());
+  Result<Conversation> talk = Conversation::with(*job, request, wanted.follow);
+  if (!talk) return complain_of(talk.error());
+  LogPrinter logs(!one_rank, print);
+  const int code = show_replies(*talk, wanted, logs);
+  logs.finish();
+  return code;
+}
+
+int list(const Wanted& wanted) {
+  const double now =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const auto jobs = jobs_of_this_user();
+  print(wanted.json ? list_json(jobs) : list_text(jobs, now));
+  return EXIT_SUCCESS;
+}
+
+int send_signal(const Wanted& wanted) {
+  const std::optional<int> number = control::signal_by_name(wanted.signal);
+  if (!number) {
+    return complain_of(
+        {ExitCode::usage,
+         fmt::format("there is no signal {}; give a name such as USR1", shown(wanted.signal))});
+  }
+  const auto ranges = ranges_of(wanted);
+  if (!ranges) return complain_of(ranges.error());
+  return ask(control::SignalRequest{*number, *ranges}, wanted, false);
+}
+
+int show_logs(const Wanted& wanted) {
+  const auto ranges = ranges_of(wanted);
+  if (!ranges) return complain_of(ranges.error());
+  return ask(control::LogsRequest{*ranges, wanted.lines, wanted.follow}, wanted,
+             names_one_rank(*ranges));
+}
+
+void add_job(CLI::App& command, Wanted& wanted) {
+  command.add_option("job", wanted.job, "Job id or pid; may be left out where one job is running")
+      ->type_name("JOB|PID");
+  command.add_flag("--json", wanted.json, "Print JSON, one object a line");
+}
+
+void add_ranks(CLI::App& command, Wanted& wanted) {
+  command.add_option("--ranks", wanted.ranks, "Only these global ranks, as in 0,8-15")
+      ->type_name("RANKS");
+}
+
+void add_commands(CLI::App& app, Wanted& wanted) {
+  app.set_version_flag("--version", std::string(version_line()));
+  app.require_subcommand(0, 1);
+  app.add_flag("--json", wanted.json, "Print JSON, one object a line");
+  app.add_subcommand("list", "The jobs of this user on this machine (the default)")
+      ->add_flag("--json", wanted.json, "Print JSON");
+  add_job(*app.add_subcommand("status", "How a job is: state, nodes, restarts, log folder"),
+          wanted);
+  CLI::App& logs = *app.add_subcommand("logs", "What the workers on this node have written");
+  add_job(logs, wanted);
+  add_ranks(logs, wanted);
+  logs.add_option("-n,--lines", wanted.lines, "The last so many lines of each rank")
+      ->type_name("LINES")
+      ->capture_default_str()
+      ->check(CLI::Range(0, control::kLogLinesMax));
+  logs.add_flag("-f,--follow", wanted.follow, "Go on as more is written");
+  CLI::App& signal = *app.add_subcommand("signal", "Send a signal to workers");
+  signal.add_option("signal", wanted.signal, "USR1, SIGUSR1 or 10")->required()->type_name("SIG");
+  add_job(signal, wanted);
+  add_ranks(signal, wanted);
+}
+
+}  // namespace
+
+int run_musterctl(int argc, char** argv) {
+  CLI::App app{"Shows running muster jobs and sends them signals", "musterctl"};
+  Wanted wanted;
+  add_commands(app, wanted);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& text) {
+    return app.exit(text);
+  } catch (const CLI::ParseError& error) {
+    std::string what = error.what();
+    std::ranges::replace(what, '\n', ' ');
+    return complain_of({ExitCode::usage, what + "; see musterctl --help"});
+  }
+  if (app.got_subcommand("status")) return ask(control::StatusRequest{}, wanted, false);
+  if (app.got_subcommand("logs")) return show_logs(wanted);
+  if (app.got_subcommand("signal")) return send_signal(wanted);
+  return list(wanted);
+}
+
+}  // namespace muster
