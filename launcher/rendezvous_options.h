@@ -14,10 +14,6 @@
 
 namespace muster {
 
-// Where nothing else is said, as torchrun has them.
-inline constexpr int kC10dPort = 29400;
-inline constexpr int kStaticPort = 29500;
-
 RendezvousSpec read_rendezvous(Settings& settings);
 
 }  // namespace muster

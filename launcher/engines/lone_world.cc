@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "launcher/rendezvous_options.h"
+#include "rendezvous/base/contract.h"
 
 namespace muster {
 namespace {

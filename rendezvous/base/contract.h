@@ -21,6 +21,10 @@ enum class ExitCode : int {
   not_found = 127,       // the program, module interpreter or script does not exist
 };
 
+// Where nodes meet if nothing else is said: as torchrun has them.
+inline constexpr int kC10dPort = 29400;
+inline constexpr int kStaticPort = 29500;
+
 // Where the host of the workers' store writes why it ends a round, before it has any worker told to
 // stop: one line for people, then "failed" or "stopped", and the global rank where one failed:
 // "rank 3 on node7 (node rank 1) exited with 1; the job ends\nfailed 3".
