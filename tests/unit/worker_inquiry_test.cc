@@ -282,10 +282,15 @@ TEST(Inquiry, OneThatHasGivenTheCallUpBlamesWhomItHasFound) {
   EXPECT_TRUE(one.find().keepers.empty());
 }
 
+// Ranks 0 and 1 wait for each other.
+Case circle_with_rank_1() {
+  Case one({1});
+  return one.with(1, At().after("world", 6).in("other", 3, {0}, "barrier"));
+}
+
 // Those that ran out of time before have given up and may be gone; what they found out stands.
 TEST(Inquiry, InACircleOneAgreesWithThoseThatHaveFoundOutBefore) {
-  Case one({1});
-  one.with(1, At().after("world", 6).in("other", 3, {0}, "barrier"));
+  Case one = circle_with_rank_1();
   one.with(2, At().after("world", 6).after("other", 3).blames({0})).with(3, NoAnswer::gone);
   one.nobody_else();
   EXPECT_THAT(one.blamed(), ElementsAre(0));
@@ -305,8 +310,7 @@ TEST(Inquiry, InACircleOneAgreesWithThoseThatHaveFoundOutBefore) {
 }
 
 TEST(Inquiry, InACircleOneAgreesWithWhatItHasHeardFromThoseThatAreGone) {
-  Case one({1});
-  one.with(1, At().after("world", 6).in("other", 3, {0}, "barrier"));
+  Case one = circle_with_rank_1();
   for (int rank = 2; rank < kRanks; ++rank)
     one.with(rank, NoAnswer::gone);
   EXPECT_THAT(one.blamed(), ElementsAre(0, 1));

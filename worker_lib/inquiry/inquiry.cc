@@ -82,6 +82,11 @@ Standing standing_of(const Whereabouts& place, const Awaited& what) {
   return group->lane(what.lane).ended < what.number ? Standing::inside : Standing::through;
 }
 
+// Whether the failure that `rank` has met began on others, as far as it knows.
+bool blames_others(const Trouble& trouble, int rank) {
+  return !trouble.origin.empty() && trouble.origin != std::vector{rank};
+}
+
 class Search {
  public:
   Search(int me, const InquiryQuestion& question, const Whereabouts& own,
@@ -132,7 +137,7 @@ class Search {
     const auto& place = std::get<Whereabouts>(answer->second);
     switch (standing_of(place, what)) {
       case Standing::through:  // Well, or because it gave up.
-        if (waits_of(place, what).empty()) is_kept_by_failure(rank, place, question_.waited);
+        if (waits_of(place, what).empty()) follow_failure(rank, place, question_.waited);
         return;
       case Standing::inside:
         return look_inside(rank, place, what);
@@ -168,7 +173,7 @@ class Search {
       follow(rank, wait, wait.what.call);
     }
     if (!waits.empty()) return;
-    if (is_kept_by_failure(rank, place, question_.limit + kTroubleBefore)) return;
+    if (follow_failure(rank, place, question_.limit + kTroubleBefore)) return;
     if (what.from_anybody) return;
     InquiryFindings::Keeper keeper;
     keeper.group_id = what.group_id;
@@ -182,11 +187,11 @@ class Search {
     findings_.keepers.try_emplace(rank, std::move(keeper));
   }
 
-  // Whether it is through with what others wait for, or has not come, because of another rank.
-  bool is_kept_by_failure(int rank, const Whereabouts& place, std::chrono::milliseconds oldest) {
+  // Those that a failure of late on `rank` blames are what it waits for; false: there is none, or
+  // it is to blame as well.
+  bool follow_failure(int rank, const Whereabouts& place, std::chrono::milliseconds oldest) {
     for (const Trouble& one : place.troubles) {
-      const bool is_own = one.origin.empty() || one.origin == std::vector{rank};
-      if (is_own || one.age > oldest) continue;
+      if (!blames_others(one, rank) || one.age > oldest) continue;
       const std::string failed = fmt::format("the call that has failed on rank {}", rank);
       const bool blames_me = std::ranges::find(one.origin, me_) != one.origin.end();
       if (blames_me) findings_.keepers[me_] = elsewhere(own_words(), failed);
@@ -264,7 +269,7 @@ class Search {
   // Whether `rank` blames some of the circle for something that happened while this rank waited.
   bool is_found_in(const std::set<int>& circle, const Trouble& one, int rank) const {
     if (one.origin.empty() || one.origin.size() >= circle.size()) return false;
-    if (rank != me_ && one.origin == std::vector{rank}) return false;
+    if (rank != me_ && !blames_others(one, rank)) return false;
     return one.age <= question_.waited &&
            std::ranges::all_of(one.origin, [&](int culprit) { return circle.contains(culprit); });
   }
