@@ -42,7 +42,8 @@ def write(program, path, prefix, label, each_test):
 
 
 def run(program, tests):
-    process = subprocess.Popen([program, f"--gtest_filter={tests}"], stdout=subprocess.PIPE, errors="replace", text=True)
+    # ctest ends only this process where the time is over.
+    process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", program, f"--gtest_filter={tests}"], stdout=subprocess.PIPE, errors="replace", text=True)
     skipped = False
     for line in process.stdout:
         skipped = skipped or line.startswith("[  SKIPPED ]")
