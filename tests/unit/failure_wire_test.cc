@@ -99,7 +99,7 @@ membership::End end_with(const JudgedAttempt& judged) {
   return end;
 }
 
-JobReport ended_worker(JobReport report, const membership::End& end) {
+JobReport ended_report(JobReport report, const membership::End& end) {
   apply_end(report, end);
   return report;
 }
@@ -436,7 +436,7 @@ TEST(ApplyEnd, GivesEveryNodeTheSameScreenAndCode) {
   at_a.program = "/elsewhere/train.py";
   JobReport spare = report_of("node-d", -1);
   for (const JobReport& before : {own, at_a, report_of("node-c", 2), spare}) {
-    const JobReport report = ended_worker(before, end);
+    const JobReport report = ended_report(before, end);
     EXPECT_EQ(render_end(report, {}), screen) << before.host;
     EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 42) << before.host;
     EXPECT_EQ(exit_code_of(report, ExitCodePolicy::torchrun), 1) << before.host;
@@ -454,7 +454,7 @@ TEST(ApplyEnd, ForgetsWhatThisNodeTookForTheReason) {
   before.error = {ExitCode::rendezvous, "the job has ended"};
   before.attempts = {{0, sample_time(-9), std::chrono::seconds{1}, "rank 0 exited with 3"},
                      {1, sample_time(-8), std::chrono::seconds{5}, "round_failed"}};
-  const JobReport report = ended_worker(before, end_with(culprits_verdict()));
+  const JobReport report = ended_report(before, end_with(culprits_verdict()));
   EXPECT_EQ(report.end, JobEnd::failed);
   EXPECT_EQ(report.failures.size(), 4u);
   EXPECT_EQ(report.failures[*report.culprit].rank, 5);
@@ -470,7 +470,7 @@ TEST(ApplyEnd, WithoutADetailStillNamesNodeRankAndReason) {
   end.verdict->sentence = "killed by SIGSEGV";
   for (const std::string& detail : {std::string(), std::string("{\"version\":1}")}) {
     end.verdict->detail = detail;
-    const JobReport report = ended_worker(report_of("node-a", 0), end);
+    const JobReport report = ended_report(report_of("node-a", 0), end);
     EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 139);
     const std::string rule = std::string(80, '=') + "\n";
     EXPECT_EQ(render_end(report, {}), rule + R"(train.py FAILED: rank 5 of 12 killed by SIGSEGV
@@ -495,11 +495,11 @@ TEST(ApplyEnd, InShortKeepsAnOrdinaryExitCode) {
   membership::End end = end_with(culprits_verdict());
   end.verdict->detail.clear();
   end.verdict->sentence.clear();
-  const JobReport report = ended_worker(report_of("node-a", 0), end);
+  const JobReport report = ended_report(report_of("node-a", 0), end);
   EXPECT_EQ(report.failures[0].status, ExitStatus::exited(42));
   EXPECT_EQ(report.cause.sentence, "exited with 42");
   end.verdict->exit_code = 0;
-  EXPECT_EQ(exit_code_of(ended_worker(report_of("node-a", 0), end), ExitCodePolicy::culprit), 1);
+  EXPECT_EQ(exit_code_of(ended_report(report_of("node-a", 0), end), ExitCodePolicy::culprit), 1);
 }
 
 TEST(ApplyEnd, OfAProgramThatCannotBeExecutedNamesTheNode) {
@@ -508,7 +508,7 @@ TEST(ApplyEnd, OfAProgramThatCannotBeExecutedNamesTheNode) {
   judged.error_host = "node-b";
   judged.error_node_rank = 1;
   for (const JobReport& before : {report_of("node-b", 1), report_of("node-a", 0)}) {
-    const JobReport report = ended_worker(before, end_with(judged));
+    const JobReport report = ended_report(before, end_with(judged));
     EXPECT_EQ(report.end, JobEnd::spawn_failed);
     EXPECT_EQ(render_end(report, {}),
               "muster: node-b (node rank 1): cannot start \"x\": no such file; check the path\n");
@@ -526,12 +526,12 @@ TEST(ApplyEnd, OfAStopNamesTheNodeThatGotTheSignal) {
   JobReport before = report_of("node-a", 0);
   before.attempts.push_back({});
   before.stop_took = std::chrono::milliseconds{2100};
-  const JobReport elsewhere = ended_worker(before, end);
+  const JobReport elsewhere = ended_report(before, end);
   EXPECT_EQ(render_end(elsewhere, {}),
             "muster: stopped by SIGTERM on node-b (node rank 1) after 2.1 s; all workers of this "
             "node ended within the grace\n");
   EXPECT_EQ(exit_code_of(elsewhere, ExitCodePolicy::culprit), 143);
-  const JobReport there = ended_worker(report_of("node-b", 1), end);
+  const JobReport there = ended_report(report_of("node-b", 1), end);
   EXPECT_EQ(there.stopped_by, "");
   EXPECT_EQ(exit_code_of(there, ExitCodePolicy::culprit), 143);
 }
@@ -545,13 +545,13 @@ TEST(ApplyEnd, OfAStopTellsEveryNodeAlikeWhatHadFailedBefore) {
   victim.failures = {sample_failure(0, ExitStatus::signaled(SIGABRT))};
   victim.culprit = 0;
   for (const JobReport& before : {victim, report_of("node-c", 2)}) {
-    const JobReport report = ended_worker(before, end);
+    const JobReport report = ended_report(before, end);
     EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 143);
     EXPECT_EQ(report.failures, culprits_verdict().failures);
     EXPECT_EQ(report.culprit, culprits_verdict().culprit);
   }
   end.verdict->detail = "";  // A host that cannot tell more than a line.
-  EXPECT_EQ(ended_worker(victim, end).failures, victim.failures);
+  EXPECT_EQ(ended_report(victim, end).failures, victim.failures);
 }
 
 TEST(ApplyEnd, OfALossOrATimeoutIsAnErrorWithItsText) {
@@ -562,7 +562,7 @@ TEST(ApplyEnd, OfALossOrATimeoutIsAnErrorWithItsText) {
     end.text = "node-b (node rank 1) was lost: no sign of life for 3 s; 1 node left, 2 needed";
     JobReport before = report_of("node-a", 0);
     before.attempts = {{0, sample_time(-9), std::chrono::seconds{1}, "round_failed"}};
-    const JobReport report = ended_worker(before, end);
+    const JobReport report = ended_report(before, end);
     EXPECT_EQ(report.end, JobEnd::round_failed);
     EXPECT_EQ(report.error, (Error{ExitCode::rendezvous, end.text}));
     EXPECT_EQ(report.attempts[0].why_ended, end.text);
@@ -576,7 +576,7 @@ TEST(ApplyEnd, OfALossKeepsWhatFailedHereBefore) {
   end.why = membership::EndWhy::lost;
   end.exit_code = 122;
   end.text = "node-c (node rank 2) was lost";
-  EXPECT_EQ(render_end(ended_worker(before, end), {}),
+  EXPECT_EQ(render_end(ended_report(before, end), {}),
             "muster: node-c (node rank 2) was lost\n"
             "muster: before that, rank 5 on node-b (pid 1005) exited with 42: ValueError: boom; "
             "failed (exitcode: 42) local_rank: 1 (pid: 1005) of binary: /usr/bin/python3\n");
@@ -586,7 +586,7 @@ TEST(ApplyEnd, OfAFailureWithoutAWorkerIsItsText) {
   membership::End end;
   end.why = membership::EndWhy::failed;
   end.text = "the job failed";
-  const JobReport report = ended_worker(report_of("node-a", 0), end);
+  const JobReport report = ended_report(report_of("node-a", 0), end);
   EXPECT_EQ(report.end, JobEnd::round_failed);
   EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 1);
 }
@@ -595,7 +595,7 @@ TEST(ApplyEnd, OfSuccessIsSuccessEverywhere) {
   membership::End end;
   end.restarts = 1;
   end.changes = 4;
-  const JobReport report = ended_worker(report_of("node-d", -1), end);
+  const JobReport report = ended_report(report_of("node-d", -1), end);
   EXPECT_EQ(report.end, JobEnd::success);
   EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 0);
   EXPECT_EQ(report.restarts_used, 1);
@@ -606,7 +606,7 @@ TEST(ApplyEnd, DoesNotHideProcessesThatOutlivedSigkill) {
   JobReport before = report_of("node-a", 0);
   before.end = JobEnd::unkillable;
   before.stuck = {{77, 3, "python3", 'D', ""}};
-  const JobReport report = ended_worker(before, end_with(culprits_verdict()));
+  const JobReport report = ended_report(before, end_with(culprits_verdict()));
   EXPECT_EQ(report.end, JobEnd::unkillable);
   EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 123);
   EXPECT_NE(render_end(report, {}).find("before that, rank 5 on node-b (pid 1005) exited with 42"),
