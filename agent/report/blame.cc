@@ -36,7 +36,7 @@ Ranks take_numbers(std::string_view& text) {
     if (ranks.size() < kRanksMax) ranks.push_back(*rank);
     std::string_view next = text;
     if (!take(next, ", ") && !take(next, " and ") && !take(next, ",")) break;
-    if (next.empty() || next.front() < '0' || next.front() > '9') break;
+    if (next.empty() || !is_digit(next.front())) break;
     text = next;
   }
   return ranks;

@@ -9,6 +9,7 @@
 
 #include "agent/report/remedies.h"
 #include "agent/report/text.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -197,7 +198,7 @@ bool is_open(const Cause& cause, const ExitStatus& status) {
 Cause classify(const WorkerFailure& failure, const HostEvidence& evidence, const OwnError& error) {
   Cause cause = classify_bare(failure, evidence, error);
   cause.exception = error.text;
-  if (!error.text.empty() && cause.sentence.find(error.text) == std::string::npos) {
+  if (!error.text.empty() && !contains(cause.sentence, error.text)) {
     cause.sentence +=
         error.is_reason ? ": " + error.text : " (last error on its stderr: " + error.text + ")";
   }

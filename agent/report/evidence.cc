@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "agent/report/core_pattern.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -85,7 +86,7 @@ std::optional<MemoryCgroup> memory_cgroup(const std::string& proc_root) {
     if (first == std::string_view::npos || second == std::string_view::npos) return;
     const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
     const std::string folder(line.substr(second + 1));
-    if (controllers.find(",memory,") != std::string::npos) {
+    if (contains(controllers, ",memory,")) {
       found = MemoryCgroup{folder, true};
     } else if (controllers == ",," && !found) {
       found = MemoryCgroup{folder, false};

@@ -288,7 +288,7 @@ std::optional<LogEntry> log_entry(std::string_view line) {
   const bool open = line.starts_with('[');
   if (open) line.remove_prefix(1);
   if (line.size() < 3 || (line[0] != 'E' && line[0] != 'F')) return {};
-  if (line[1] != ' ' && (line[1] < '0' || line[1] > '9')) return {};
+  if (line[1] != ' ' && !is_digit(line[1])) return {};
   if (!open && line[1] == ' ') return {};
   const size_t close = line.substr(0, kHeaderMax).find("] ");
   if (close == std::string_view::npos) return {};

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 namespace {
 
@@ -107,7 +109,7 @@ constexpr std::array kKnownMessages = {
 
 std::optional<Remedy> known_remedy(std::string_view message) {
   for (const KnownMessage& known : kKnownMessages) {
-    if (message.find(known.needle) != std::string_view::npos) {
+    if (contains(message, known.needle)) {
       return Remedy{known.kind, std::string(known.remedy)};
     }
   }

@@ -8,6 +8,7 @@
 #include "agent/report/error_file.h"
 #include "agent/report/last_words.h"
 #include "agent/report/text.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -30,7 +31,7 @@ constexpr Duration kWholeSecond = std::chrono::seconds(1);
 std::string words_of(const WorkerError& error) {
   const std::string& text = error.message.empty() ? error.callstack : error.message;
   const std::string message = clean_line(std::string_view(text).substr(0, text.find('\n')));
-  const bool same = error.callstack.find(message) != std::string::npos;
+  const bool same = contains(error.callstack, message);
   std::string words = same ? last_words(error.callstack) : std::string();
   return words.empty() ? message : words;
 }
@@ -206,8 +207,8 @@ class Examiner {
     const Instant known{std::chrono::nanoseconds(library.time_ns)};
     if (record_.started && known < *record_.started) return;
     const std::string& text = examination_.error.text;
-    const bool is_the_error = !text.empty() && (text.find(library.message) != std::string::npos ||
-                                                library.message.find(text) != std::string::npos);
+    const bool is_the_error =
+        !text.empty() && (contains(text, library.message) || contains(library.message, text));
     const Instant end = signs().raised.value_or(record_.ended.value_or(known));
     const bool recent = end - known < kLibraryRecent;
     if (!is_the_error && !(recent && (fails_group(library.code) || is_all_said(library)))) return;
@@ -224,7 +225,7 @@ class Examiner {
   // A program that catches an error and ends by it may print no more than its text.
   bool is_all_said(const FailureRecord& library) const {
     return examination_.error.text.empty() && !library.message.empty() &&
-           record_.printed.err_tail.find(library.message) != std::string::npos;
+           contains(record_.printed.err_tail, library.message);
   }
 
   // After one of these a group cannot be used any more; the others a program may well deal with.

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "agent/report/native_words.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -15,12 +16,12 @@ using Form = TracebackHeader::Form;
 
 bool is_name_byte(char c) {
   const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  return letter || (c >= '0' && c <= '9') || c == '.' || c == '<' || c == '>' ||
+  return letter || is_digit(c) || c == '.' || c == '<' || c == '>' ||
          (static_cast<unsigned char>(c) & 0x80) != 0;
 }
 
 bool is_name_start(char c) {
-  return is_name_byte(c) && c != '.' && c != '<' && c != '>' && (c < '0' || c > '9');
+  return is_name_byte(c) && c != '.' && c != '<' && c != '>' && !is_digit(c);
 }
 
 bool starts_message(std::string_view line) {
@@ -43,9 +44,8 @@ std::string_view further_words(const std::vector<std::string>& further, size_t s
 // Where rich's box begins: "╭─ Traceback (most recent call last) ─╮", whose title a narrow terminal
 // cuts.
 std::optional<size_t> rich_corner(std::string_view line) {
-  const size_t title = line.find("─ Traceback (") != std::string_view::npos
-                           ? line.find("─ Traceback (")
-                           : line.find("- Traceback (");
+  const size_t title =
+      contains(line, "─ Traceback (") ? line.find("─ Traceback (") : line.find("- Traceback (");
   if (title == std::string_view::npos) return {};
   const std::string_view before = line.substr(0, title);
   const size_t corner = std::min(before.rfind("╭"), before.rfind("+-"));
@@ -142,12 +142,12 @@ std::string exception_text(const ExceptionLine& line, const std::vector<std::str
   if (!line.words.empty()) text += fmt::format(": {}", line.words);
   const std::string_view more = further_words(further);
   if (more.empty()) return text;
-  if (line.words.find("validation error") != std::string_view::npos) {
+  if (contains(line.words, "validation error")) {
     // pydantic: the field, then what is wrong with it.
     text += fmt::format(": {}: {}", more, further_words(further, 1));
   } else if (line.words.ends_with(':') || (line.has_colon && line.words.empty())) {
     text += fmt::format("{} {}", line.words.empty() ? ":" : "", more);
-  } else if (line.words.find("NCCL error in: ") != std::string_view::npos) {
+  } else if (contains(line.words, "NCCL error in: ")) {
     const std::string_view last_error = last_error_of_nccl(further);
     if (!last_error.empty()) text += fmt::format("; last error: {}", last_error);
   }

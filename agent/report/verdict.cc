@@ -12,6 +12,7 @@
 #include "agent/report/last_words.h"
 #include "agent/report/others.h"
 #include "agent/report/text.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -74,7 +75,7 @@ bool shows(const std::vector<std::string>& lines, std::string_view exception) {
   std::string all;
   for (const std::string& line : lines)
     all += line + '\n';
-  return all.find(exception) != std::string::npos || last_words(all) == exception;
+  return contains(all, exception) || last_words(all) == exception;
 }
 
 // What the error file adds to a stderr that does not show the exception (it was redirected inside
