@@ -41,12 +41,6 @@ constexpr std::array kSignalWords = {
 
 }  // namespace
 
-ExitStatus exit_status_from_wait(int wait_status) {
-  CHECK(WIFEXITED(wait_status) || WIFSIGNALED(wait_status));
-  if (WIFEXITED(wait_status)) return ExitStatus::exited(WEXITSTATUS(wait_status));
-  return ExitStatus::signaled(WTERMSIG(wait_status), WCOREDUMP(wait_status));
-}
-
 ExitStatus exit_status_from_siginfo(int code, int status) {
   CHECK(code == CLD_EXITED || code == CLD_KILLED || code == CLD_DUMPED);
   if (code == CLD_EXITED) return ExitStatus::exited(status);

@@ -29,10 +29,6 @@ struct ExitStatus {
   friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
 };
 
-// From the status word of wait(2), waitpid(2), wait4(2).
-// REQUIRES: the process has ended (not stopped, not continued).
-ExitStatus exit_status_from_wait(int wait_status);
-
 // From si_code and si_status of waitid(2). REQUIRES: child_code is CLD_EXITED, CLD_KILLED or
 // CLD_DUMPED.
 ExitStatus exit_status_from_siginfo(int child_code, int child_status);

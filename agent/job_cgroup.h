@@ -29,7 +29,6 @@ class JobCgroup {
 
   // For SpawnRequest: a child that writes "0" to it enters the cgroup.
   int procs_fd() const { return procs_fd_; }
-  const std::string& path() const { return path_; }
 
   // SIGKILL to everything in it.
   void kill() const;

@@ -100,7 +100,6 @@ class JobRecord {
 
   // The verdict of the newest attempt that was judged: of this node alone, until that of all nodes
   // takes its place.
-  const JudgedAttempt& judged() const { return judged_; }
   void take_verdict(JudgedAttempt judged) { judged_ = std::move(judged); }
 
   // After attempt_drained of a failed attempt that will be followed by another one: the line that

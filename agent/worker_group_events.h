@@ -247,9 +247,4 @@ using Effect = std::variant<RequestRound, Spawn, WorkerFailed, Stop, Kill, Repor
                             WatchLeftovers, ReportLeftovers, SuspendWorkers, ResumeWorkers,
                             ForwardSignal, BackOff, Succeeded, Note, Finish>;
 
-// For transcripts: "Exited{attempt 0, rank 1, exited with 3}". One line.
-std::string to_text(const Event& event);
-std::string to_text(const Effect& effect);
-std::string to_text(const Outcome& outcome);
-
 }  // namespace muster::group

@@ -75,7 +75,6 @@ class WorkerProcesses {
   // How each worker stands now, by local rank. What the pidfd or procfs shows of a process whose
   // end has begun before any signal of ours is its own doing.
   std::vector<WorkerSigns::AtStop> look() const;
-  bool is_live(int local_rank) const { return !workers_[static_cast<size_t>(local_rank)].exited; }
   pid_t pid(int local_rank) const { return workers_[static_cast<size_t>(local_rank)].pid; }
 
   // Pids of every process that was seen below us in this attempt: those who may hold device memory.

@@ -57,7 +57,6 @@ void WorkerStream::take(std::string_view bytes, Instant now, Notices& notices) {
 }
 
 void WorkerStream::end(Instant now, Notices& notices) {
-  ended_ = true;
   parts_.meter->close();
   scratch_ = std::string();
   if (console() == nullptr) return;

@@ -69,7 +69,6 @@ class WorkerStream {
   const std::shared_ptr<ReadMeter>& meter() const { return parts_.meter; }
   bool is_terminal() const { return parts_.plan.terminal; }
   Console* console() const { return parts_.console; }
-  bool ended() const { return ended_; }
   uint64_t file_dropped() const { return parts_.file ? parts_.file->dropped() : 0; }
   const TailBuffer& tail() const { return tail_; }  // Of a stderr, and of what is to be kept.
   const ArrivalTimes& tail_times() const { return times_; }  // Of a stderr only.
@@ -90,7 +89,6 @@ class WorkerStream {
   ArrivalTimes times_;
   std::optional<Instant> last_output_;
   std::string scratch_;
-  bool ended_ = false;
 };
 
 }  // namespace muster

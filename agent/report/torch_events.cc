@@ -133,17 +133,4 @@ std::string torch_worker_event(const TorchEventContext& context, const TorchWork
   return event_text(context, status_name(state), "WORKER", metadata);
 }
 
-std::string torch_watchdog_event(const TorchEventContext& context, const std::string& name,
-                                 const std::optional<TorchTimer>& timer) {
-  ordered_json details;
-  details["watchdog_event"] = name;
-  if (timer) {
-    details["worker_pid"] = fmt::format("{}", timer->worker_pid);
-    details["scope_id"] = timer->scope_id;
-    details["expiration_time"] = scalar_json(ordered_json(timer->expiration_time));
-    details["signal"] = fmt::format("{}", timer->signal);
-  }
-  return event_text(context, name, "AGENT", common_metadata(context, "RUNNING", details));
-}
-
 }  // namespace muster

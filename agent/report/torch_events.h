@@ -43,15 +43,4 @@ struct TorchWorker {
 std::string torch_worker_event(const TorchEventContext& context, const TorchWorker& worker,
                                const std::string& state, const WorkerFailure* failure = nullptr);
 
-struct TorchTimer {
-  pid_t worker_pid = 0;
-  std::string scope_id;
-  double expiration_time = 0;
-  int signal = 0;
-};
-
-// name: "watchdog started", "timer expired", "kill worker process", "watchdog stopped".
-std::string torch_watchdog_event(const TorchEventContext& context, const std::string& name,
-                                 const std::optional<TorchTimer>& timer = std::nullopt);
-
 }  // namespace muster

@@ -152,7 +152,6 @@ class JsonReader {
   void miss(const char* key) {
     if (wrong_.empty()) wrong_ = key;
   }
-  std::string& wrong() { return wrong_; }
 
  private:
   const Json& json_;

@@ -333,10 +333,6 @@ class FrameReader {
 extern template class FrameReader<AgentMessage>;
 extern template class FrameReader<HostMessage>;
 
-// For transcripts and logs. One line.
-std::string to_text(const AgentMessage& message);
-std::string to_text(const HostMessage& message);
-
 // The answer to a Query in its parts: whole lines, as many as kNodesBytesMax holds.
 std::vector<Nodes> nodes_answer(uint64_t query, std::vector<NodeLine> lines);
 

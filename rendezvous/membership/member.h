@@ -287,12 +287,4 @@ class Member {
   std::vector<Effect>* out_ = nullptr;  // Only within step().
 };
 
-namespace member {
-
-// Transcript lines, for tests and logs.
-std::string to_text(const Member::Event& event);
-std::string to_text(const Member::Effect& effect);
-
-}  // namespace member
-
 }  // namespace muster

@@ -72,17 +72,6 @@ bool is_own_address(const IpAddress& address, const std::vector<IpAddress>& own)
   return std::find(own.begin(), own.end(), address) != own.end();
 }
 
-std::optional<std::string> interface_of(const IpAddress& address) {
-  for (const Interface& interface : read_interfaces()) {
-    for (const IpAddress& own : interface.addresses) {
-      if (own == address ||
-          (interface.loopback && !own.is_v6() && !address.is_v6() && address.is_loopback()))
-        return interface.name;
-    }
-  }
-  return std::nullopt;
-}
-
 Result<IpAddress> source_towards(const SocketAddress& peer) {
   sockaddr_storage raw{};
   const socklen_t length = peer.to_sockaddr(raw);

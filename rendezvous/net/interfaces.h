@@ -20,9 +20,6 @@ std::vector<IpAddress> read_own_addresses();
 bool is_own_address(const IpAddress& address);
 bool is_own_address(const IpAddress& address, const std::vector<IpAddress>& own);
 
-// The name of the interface that has this address.
-std::optional<std::string> interface_of(const IpAddress& address);
-
 // The address of this machine that the kernel would put on a packet to `peer`. Fails without a
 // route.
 Result<IpAddress> source_towards(const SocketAddress& peer);

@@ -189,47 +189,8 @@ StoreCall<std::vector<std::string>> multi_get(const StoreKeys& keys, const Keys&
           means_strings};
 }
 
-StoreCall<Nothing> multi_set(const StoreKeys& keys, const Pairs& pairs) {
-  RequestWriter writer(Op::multi_set, fmt::format("MULTI_SET of {} keys", pairs.size()));
-  writer.count(pairs.size());
-  for (const auto& [key, value] : pairs)
-    writer.key(keys, key).value(value);
-  return {writer.done(Shape::none), means_nothing};
-}
-
-StoreCall<Nothing> queue_push(const StoreKeys& keys, std::string_view key, std::string_view value) {
-  return {RequestWriter(Op::queue_push, name_call("QUEUE_PUSH", key))
-              .key(keys, key)
-              .value(value)
-              .done(Shape::none),
-          means_nothing};
-}
-
-StoreCall<std::optional<std::string>> queue_pop(const StoreKeys& keys, std::string_view key) {
-  return {
-      RequestWriter(Op::queue_pop, name_call("QUEUE_POP", key)).key(keys, key).done(Shape::popped),
-      [](Reply&& reply) {
-        if (reply.strings.empty()) return std::optional<std::string>();
-        return std::optional(std::move(reply.strings.front()));
-      }};
-}
-
-StoreCall<int64_t> queue_len(const StoreKeys& keys, std::string_view key) {
-  return {
-      RequestWriter(Op::queue_len, name_call("QUEUE_LEN", key)).key(keys, key).done(Shape::number),
-      means_number};
-}
-
 StoreCall<std::vector<std::string>> list_keys() {
   return {RequestWriter(Op::list_keys, "LIST_KEYS").done(Shape::names), means_strings};
-}
-
-StoreCall<Nothing> barrier(const StoreKeys& keys, std::string_view key, int64_t world_size) {
-  return {RequestWriter(Op::barrier, name_call("BARRIER", key))
-              .key(keys, key)
-              .number(world_size)
-              .done_waiting(),
-          means_nothing};
 }
 
 std::string_view cancel_wait_bytes() {

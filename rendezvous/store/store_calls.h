@@ -1,20 +1,19 @@
 // The operations of the store as values: what to send, what the answer looks like, and what it
-// means. Both clients (StoreClient blocks, AsyncStoreClient pipelines) perform these, so each
-// operation is written once. Pure.
+// means: StoreClient performs them. Those that PyTorch's programs use and nothing here does
+// (queues, BARRIER, MULTI_SET) only the server knows. Pure.
 //
 //   StoreKeys keys("job/round");           // "x" is "/job/round/x" in the store
 //   StoreCall<int64_t> call = calls::add(keys, "arrived", 1);
 //
 // A key is stored with "/" in front, and a prefix with "/" behind it, as PyTorch's TCPStore and
 // PrefixStore do, so that its programs and ours see the same keys. A key or value that the server
-// would hang up on makes a call with an error, which the clients return without sending anything.
+// would hang up on makes a call with an error, which the client returns without sending anything.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "rendezvous/base/error.h"
@@ -42,7 +41,7 @@ struct StoreRequest {
   std::string bytes;
   tcpstore::Shape shape = tcpstore::Shape::none;
   size_t strings = 0;          // For Shape::strings.
-  bool waits = false;          // Answered when others have done something: WAIT and BARRIER.
+  bool waits = false;          // Answered when others have done something: WAIT.
   std::string what;            // For messages: "WAIT for job/x"
   std::optional<Error> error;  // Not to be sent.
 };
@@ -60,7 +59,6 @@ struct Nothing {
 namespace calls {
 
 using Keys = std::vector<std::string>;
-using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 StoreCall<Nothing> validate();
 StoreCall<uint32_t> ping(uint32_t nonce);
@@ -76,12 +74,7 @@ StoreCall<int64_t> num_keys();
 StoreCall<bool> delete_key(const StoreKeys& keys, std::string_view key);
 StoreCall<Nothing> append(const StoreKeys& keys, std::string_view key, std::string_view value);
 StoreCall<std::vector<std::string>> multi_get(const StoreKeys& keys, const Keys& names);
-StoreCall<Nothing> multi_set(const StoreKeys& keys, const Pairs& pairs);
-StoreCall<Nothing> queue_push(const StoreKeys& keys, std::string_view key, std::string_view value);
-StoreCall<std::optional<std::string>> queue_pop(const StoreKeys& keys, std::string_view key);
-StoreCall<int64_t> queue_len(const StoreKeys& keys, std::string_view key);
 StoreCall<std::vector<std::string>> list_keys();  // As they are spelled in the store.
-StoreCall<Nothing> barrier(const StoreKeys& keys, std::string_view key, int64_t world_size);
 
 // CANCEL_WAIT, which belongs to no call of its own: its answer follows that of the WAIT.
 std::string_view cancel_wait_bytes();

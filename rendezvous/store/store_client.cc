@@ -68,7 +68,6 @@ class StoreClient::Channel {
   }
 
   bool broken() const { return broken_.has_value(); }
-  void hang_up() const { ::shutdown(fd_, SHUT_RDWR); }
 
   Result<tcpstore::Reply> perform(const StoreRequest& request, Duration timeout) {
     if (request.error) return tl::unexpected(*request.error);
@@ -262,10 +261,6 @@ StoreClient StoreClient::with_prefix(std::string_view prefix) const {
   return {channel_, keys_.nested(prefix), timeout_};
 }
 
-void StoreClient::hang_up() const {
-  channel_->hang_up();
-}
-
 bool StoreClient::connected() const {
   return !channel_->broken();
 }
@@ -341,35 +336,8 @@ Result<std::vector<std::string>> StoreClient::multi_get(const std::vector<std::s
   return perform(calls::multi_get(keys_, names));
 }
 
-Result<Nothing> StoreClient::multi_set(const calls::Pairs& pairs) {
-  return perform(calls::multi_set(keys_, pairs));
-}
-
 Result<uint32_t> StoreClient::ping(uint32_t nonce) {
   return perform(calls::ping(nonce));
-}
-
-Result<Nothing> StoreClient::queue_push(std::string_view key, std::string_view value) {
-  return perform(calls::queue_push(keys_, key, value));
-}
-
-Result<std::string> StoreClient::queue_pop(std::string_view key) {
-  const Deadline deadline = store_deadline(timeout_);
-  for (;;) {
-    const Duration left = std::max<Duration>(deadline - SteadyClock::now(), Duration::zero());
-    if (auto there = wait({std::string(key)}, left); !there) return tl::unexpected(there.error());
-    Result<std::optional<std::string>> item = try_queue_pop(key);
-    if (!item) return tl::unexpected(item.error());
-    if (*item) return std::move(**item);
-  }
-}
-
-Result<std::optional<std::string>> StoreClient::try_queue_pop(std::string_view key) {
-  return perform(calls::queue_pop(keys_, key));
-}
-
-Result<int64_t> StoreClient::queue_len(std::string_view key) {
-  return perform(calls::queue_len(keys_, key));
 }
 
 Result<std::vector<std::string>> StoreClient::list_keys() {
@@ -380,14 +348,6 @@ Result<std::vector<std::string>> StoreClient::list_keys() {
     if (std::optional<std::string> stripped = keys_.stripped(name)) mine.push_back(*stripped);
   }
   return mine;
-}
-
-Result<Nothing> StoreClient::barrier(std::string_view key, int64_t world_size) {
-  return barrier(key, world_size, timeout_);
-}
-
-Result<Nothing> StoreClient::barrier(std::string_view key, int64_t world_size, Duration timeout) {
-  return perform(calls::barrier(keys_, key, world_size), timeout);
 }
 
 }  // namespace muster

@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,22 +70,9 @@ class StoreClient {
   Result<Nothing> append(std::string_view key, std::string_view value);
   // Waits until all of them are there.
   Result<std::vector<std::string>> multi_get(const std::vector<std::string>& names);
-  Result<Nothing> multi_set(const calls::Pairs& pairs);
   Result<uint32_t> ping(uint32_t nonce);
-  Result<Nothing> queue_push(std::string_view key, std::string_view value);
-  // Waits for an item, even if others take those that come.
-  Result<std::string> queue_pop(std::string_view key);
-  // Nothing: the queue is empty.
-  Result<std::optional<std::string>> try_queue_pop(std::string_view key);
-  Result<int64_t> queue_len(std::string_view key);
   // Those below this handle's prefix, without it.
   Result<std::vector<std::string>> list_keys();
-  // Waits until it was called `world_size` times for this key.
-  Result<Nothing> barrier(std::string_view key, int64_t world_size);
-  Result<Nothing> barrier(std::string_view key, int64_t world_size, Duration timeout);
-
-  // From any thread: whoever waits on this connection fails at once, and so does all that follows.
-  void hang_up() const;
 
   // False: an operation failed for good, and so will all that follow.
   bool connected() const;

@@ -66,25 +66,7 @@ constexpr std::array<Brief, kLastOp + 1> kBriefs = [] {
   return briefs;
 }();
 
-constexpr std::array<std::string_view, kBreaches> kBreachTexts = {
-    "spoke before VALIDATE",
-    "wrong magic in VALIDATE",
-    "VALIDATE twice",
-    "unknown operation",
-    "key longer than 8192 bytes",
-    "value longer than 8 MiB",
-    "more than 131072 keys in one request",
-    "request too large",
-    "a number was asked of a value that is none",
-    "answer too large",
-    "the store is full",
-};
-
 }  // namespace
-
-std::string_view to_text(Breach breach) {
-  return kBreachTexts.at(static_cast<size_t>(breach));
-}
 
 // How far a request has been understood. `position` is behind the last complete field, so a field
 // that was cut is read again from its length on: a constant, however often the bytes are cut.

@@ -65,7 +65,6 @@ enum class Breach : uint8_t {
   store_full,
 };
 inline constexpr size_t kBreaches = 11;
-std::string_view to_text(Breach breach);
 
 // `fields` stand in the order of the wire: key, then values; MULTI_SET: key, value, key, value, …
 // They point into the decoder's input or buffer: valid until the next call of the decoder.

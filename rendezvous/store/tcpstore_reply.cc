@@ -18,7 +18,6 @@ size_t number_width(Shape shape) {
     case Shape::nonce:
       return 4;
     case Shape::number:
-    case Shape::popped:
     case Shape::names:
       return 8;
   }
@@ -66,7 +65,6 @@ ReplyDecoder::Outcome ReplyDecoder::next(std::string_view& input) {
 ReplyDecoder::Outcome ReplyDecoder::after_number() {
   small_.resize(8, '\0');
   reply_.number = static_cast<int64_t>(read_u64(small_.data()));
-  if (shape_ == Shape::popped && reply_.number > 0) strings_left_ = 1;
   if (shape_ == Shape::names) {
     // Each name costs eight bytes at least.
     if (reply_.number < 0 || static_cast<uint64_t>(reply_.number) > bytes_left_ / 8)

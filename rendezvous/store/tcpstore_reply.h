@@ -18,7 +18,6 @@ enum class Shape : uint8_t {
   nonce,    // u32
   number,   // i64
   strings,  // As many as were asked for.
-  popped,   // i64, and a string if it is positive.
   names,    // i64 n, then n strings.
 };
 

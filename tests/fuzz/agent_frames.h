@@ -7,6 +7,7 @@
 
 #include "rendezvous/membership/agent_protocol.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/transcripts/agent_protocol_transcript.h"
 
 namespace muster::fuzz {
 

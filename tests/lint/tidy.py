@@ -8,7 +8,7 @@ at most one in a hundred over 70 (line width is clang-format's business); pure f
 muster_*_core, see CMakeLists.txt) read no clock, environment or random device and include no Boost;
 headers begin with `#pragma once` under a comment that says what they are; one namespace; names in
 anonymous namespaces are unique among sources that may share a unity batch; links lead to public
-documentation only; no notes to self.
+documentation only; no coroutines; no notes to self.
 """
 import os
 import re
@@ -39,6 +39,7 @@ PUBLIC_HOSTS = re.compile(
 )
 LINK = re.compile(r"\bhttps?://([\w.-]+\.[a-z]{2,}|[\d.]+)(?![\w.-])")
 NOTE_TO_SELF = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
+COROUTINE = re.compile(r"\bco_(?:await|yield|return)\b")
 BANNER = re.compile(r"^\s*(?://|#)\s*[-=*#/]{8,}")
 NAMESPACE = re.compile(r"^namespace\s+([\w:]+)\s*\{")
 ALLOWED_NAMESPACES = re.compile(r"^(?:muster(?:::\w+)*|env|nvml|rc|std|member|membership|calls|worker|watch|detail|reference|fork_state)$")
@@ -102,6 +103,8 @@ def line_complaints(path, lines, pure):
     for number, line in enumerate(lines, 1):
         if line != line.rstrip():
             yield number, "white space at the end of the line"
+        if cpp and COROUTINE.search(line):
+            yield number, "a coroutine, of which g++ 12.2 compiles several shapes wrongly without a warning; use callbacks"
         if NOTE_TO_SELF.search(line) and not path.endswith("tidy.py"):
             yield number, "a note to self; do it, or say in words what is missing"
         if BANNER.match(line):

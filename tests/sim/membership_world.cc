@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "tests/transcripts/agent_protocol_transcript.h"
+
 namespace muster::roundsim {
 
 using std::chrono::microseconds;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "tests/sim/membership_world.h"
+#include "tests/transcripts/member_transcript.h"
 
 namespace muster::roundsim {
 

@@ -19,6 +19,7 @@
 #include "tests/sim/membership_sim.h"
 #include "tests/sim/planted_bugs.h"
 #include "tests/sim/worker_group_sim.h"
+#include "tests/transcripts/worker_group_transcript.h"
 
 namespace {
 

@@ -12,6 +12,7 @@
 
 #include "tests/sim/process_world.h"
 #include "tests/sim/promises.h"
+#include "tests/transcripts/worker_group_transcript.h"
 
 namespace muster::sim {
 

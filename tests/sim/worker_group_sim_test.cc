@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/transcripts/worker_group_transcript.h"
+
 namespace muster::sim {
 namespace {
 

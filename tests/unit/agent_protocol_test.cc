@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "tests/transcripts/agent_protocol_transcript.h"
+
 namespace muster::membership {
 namespace {
 

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "rendezvous/membership/membership.h"
+#include "tests/transcripts/agent_protocol_transcript.h"
 
 namespace muster {
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "rendezvous/membership/membership_text.h"
+#include "tests/transcripts/agent_protocol_transcript.h"
 #include "tests/unit/membership_harness.h"
 
 namespace muster {

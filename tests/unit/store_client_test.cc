@@ -1,7 +1,6 @@
 #include "rendezvous/store/store_client.h"
 
 #include <atomic>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,7 +11,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/store/async_store_client.h"
 #include "tests/unit/store_server_harness.h"
 
 namespace muster {
@@ -42,8 +40,6 @@ std::vector<Expected> every_shape() {
           {Shape::strings, 0, "", {0, {}}},
           {Shape::strings, 1, str("value"), {0, {"value"}}},
           {Shape::strings, 3, str("a") + str("") + str("ccc"), {0, {"a", "", "ccc"}}},
-          {Shape::popped, 0, i64(0), {0, {}}},
-          {Shape::popped, 0, i64(2) + str("j1"), {2, {"j1"}}},
           {Shape::names, 0, i64(0), {0, {}}},
           {Shape::names, 0, i64(2) + str("/k") + str(""), {2, {"/k", ""}}}};
 }
@@ -87,7 +83,6 @@ TEST(ReplyDecoder, AnAnswerBeyondTheLimitIsMalformed) {
   EXPECT_EQ(outcome_of(Shape::strings, i64(-1), 100), ReplyDecoder::Outcome::malformed);
   EXPECT_EQ(outcome_of(Shape::names, i64(-1), 100), ReplyDecoder::Outcome::malformed);
   EXPECT_EQ(outcome_of(Shape::names, i64(13), 100), ReplyDecoder::Outcome::malformed);
-  EXPECT_EQ(outcome_of(Shape::popped, i64(1) + i64(-1), 100), ReplyDecoder::Outcome::malformed);
 }
 
 // ---- the requests: as PyTorch's client was seen to write them
@@ -108,13 +103,8 @@ TEST(StoreCalls, WriteWhatPyTorchWrites) {
   EXPECT_EQ(calls::delete_key(keys, "c").request.bytes, delete_key("/c"));
   EXPECT_EQ(calls::append(keys, "a", "x").request.bytes, append("/a", "x"));
   EXPECT_EQ(calls::multi_get(keys, {"m1", "m2"}).request.bytes, multi_get({"/m1", "/m2"}));
-  EXPECT_EQ(calls::multi_set(keys, {{"m1", "one"}}).request.bytes, multi_set({{"/m1", "one"}}));
   EXPECT_EQ(calls::cancel_wait_bytes(), cancel_wait());
-  EXPECT_EQ(calls::queue_push(keys, "q", "j1").request.bytes, queue_push("/q", "j1"));
-  EXPECT_EQ(calls::queue_pop(keys, "q").request.bytes, queue_pop("/q"));
-  EXPECT_EQ(calls::queue_len(keys, "q").request.bytes, queue_len("/q"));
   EXPECT_EQ(calls::list_keys().request.bytes, hex("11"));
-  EXPECT_EQ(calls::barrier(keys, "b1", 1).request.bytes, barrier("/b1", 1));
 }
 
 TEST(StoreCalls, PrefixesNestAsPyTorchsDo) {
@@ -138,10 +128,10 @@ TEST(StoreCalls, WhatTheServerWouldHangUpOnIsAnError) {
   EXPECT_EQ(calls::check(keys, std::vector<std::string>(131073, "k")).request.error->message,
             "cannot send CHECK k and 131072 more to the store: a list of 131073 keys is more than "
             "131072; split the list");
-  const std::string large(size_t{8} << 20, 'v');
-  EXPECT_EQ(calls::multi_set(keys, calls::Pairs(8, {"k", large})).request.error->message,
-            "cannot send MULTI_SET of 8 keys to the store: a request of 67109017 bytes is more "
-            "than 67108864; split the request");
+  const std::vector<std::string> large(8192, std::string(8191, 'k'));
+  EXPECT_THAT(calls::check(keys, large).request.error->message,
+              testing::EndsWith("to the store: a request of 67174409 bytes is more than 67108864; "
+                                "split the request"));
 }
 
 // ---- the blocking client
@@ -172,18 +162,14 @@ TEST(StoreClient, PerformsEveryOperation) {
   EXPECT_EQ(client.compare_set("c", "x", "2"), "1");
   EXPECT_EQ(client.append("a", "x"), Nothing{});
   EXPECT_EQ(client.append("a", "y"), Nothing{});
-  EXPECT_EQ(client.multi_set({{"m1", "one"}, {"m2", ""}}), Nothing{});
+  EXPECT_EQ(client.set("m1", "one"), Nothing{});
+  EXPECT_EQ(client.set("m2", ""), Nothing{});
   EXPECT_EQ(client.multi_get({"m1", "m2", "a"}), (std::vector<std::string>{"one", "", "xy"}));
   EXPECT_EQ(client.num_keys(), 6);
   EXPECT_EQ(client.delete_key("m2"), true);
   EXPECT_EQ(client.delete_key("m2"), false);
   EXPECT_EQ(client.list_keys(), (std::vector<std::string>{"k", "n", "c", "a", "m1"}));
   EXPECT_EQ(client.ping(77), 77u);
-  EXPECT_EQ(client.queue_push("q", "job"), Nothing{});
-  EXPECT_EQ(client.queue_len("q"), 1);
-  EXPECT_EQ(client.queue_pop("q"), "job");
-  EXPECT_EQ(client.try_queue_pop("q"), std::nullopt);
-  EXPECT_EQ(client.barrier("b", 1), Nothing{});
 }
 
 TEST(StoreClient, PrefixesKeepTheirKeysApart) {
@@ -206,13 +192,11 @@ TEST(StoreClient, LargeValuesAndListsPass) {
   const std::string value(size_t{8} << 20, 'v');
   EXPECT_EQ(client.set("k", value), Nothing{});
   EXPECT_TRUE(client.get("k") == value);
-  calls::Pairs pairs;
   calls::Keys names;
   for (int i = 0; i < 20000; i++) {
     names.push_back("key/" + std::to_string(i));
-    pairs.emplace_back(names.back(), std::to_string(i));
+    ASSERT_EQ(client.set(names.back(), std::to_string(i)), Nothing{});
   }
-  EXPECT_EQ(client.multi_set(pairs), Nothing{});
   const auto values = client.multi_get(names);
   ASSERT_TRUE(values);
   EXPECT_EQ(values->size(), 20000u);
@@ -260,12 +244,8 @@ TEST(StoreClient, GetWaitsForAnother) {
   std::thread other([&] {
     StoreClient setter = connected(store);
     EXPECT_EQ(setter.set("late", "v"), Nothing{});
-    EXPECT_EQ(setter.queue_push("q", "job"), Nothing{});
-    EXPECT_EQ(setter.barrier("b", 2), Nothing{});
   });
   EXPECT_EQ(client.get("late"), "v");
-  EXPECT_EQ(client.queue_pop("q"), "job");
-  EXPECT_EQ(client.barrier("b", 2), Nothing{});
   other.join();
 }
 
@@ -279,7 +259,7 @@ TEST(StoreClient, AWaitThatTimesOutIsTakenBackAndTheConnectionLives) {
                    "WAIT never and 1 more at the store 127.0.0.1:" + std::to_string(store.port()) +
                        " timed out after 0.02 s; look for the process that should have set it"}));
   EXPECT_TRUE(client.connected());
-  EXPECT_FALSE(client.barrier("b", 2, milliseconds(0)));
+  EXPECT_FALSE(client.wait({"other"}, milliseconds(0)));
   EXPECT_EQ(client.set("never", "v"), Nothing{});
   EXPECT_EQ(client.get("never"), "v");
 }
@@ -363,19 +343,6 @@ class Impostor {
   std::thread thread_;
 };
 
-TEST(StoreClient, HangingUpEndsAWaitOfAnotherThread) {
-  RunningStore store;
-  auto client = StoreClient::connect({.host = "127.0.0.1", .port = store.port()});
-  ASSERT_TRUE(client);
-  std::thread waiting([&] { EXPECT_FALSE(client->wait({"never"}, std::chrono::hours{24})); });
-  while (store.counters().requests < 3)
-    std::this_thread::yield();  // VALIDATE and PING came before the WAIT.
-  client->hang_up();
-  waiting.join();
-  EXPECT_FALSE(client->connected());
-  EXPECT_FALSE(client->set("key", "value"));
-}
-
 TEST(StoreClient, AMuteServerCostsTheTimeOutOnly) {
   const Impostor mute("");
   const auto client = StoreClient::connect(
@@ -416,183 +383,6 @@ TEST(StoreClient, TriesUntilItsTimeIsOver) {
       {.host = "127.0.0.1", .port = port, .connect_timeout = milliseconds(1200)});
   EXPECT_FALSE(client);
   EXPECT_GT(std::chrono::steady_clock::now() - begun, milliseconds{1100});
-}
-
-// ---- the client with an event loop
-
-class AsyncStoreClientTest : public testing::Test {
- protected:
-  // Runs the loop until `condition`; a client that loses a callback is stopped after a while.
-  void run_until(const std::function<bool()>& condition) {
-    const auto limit = std::chrono::steady_clock::now() + seconds(30);
-    while (!condition() && std::chrono::steady_clock::now() < limit) {
-      io.restart();  // It stops when there is nothing to do for a moment.
-      io.run_one_for(milliseconds(100));
-    }
-    EXPECT_TRUE(condition());
-  }
-  void connect(AsyncStoreClient& client) {
-    bool done = false;
-    client.connect("127.0.0.1", store.port(), seconds(20), [&](Result<Nothing> connected) {
-      EXPECT_EQ(connected, Nothing{});
-      done = true;
-    });
-    run_until([&] { return done; });
-  }
-
-  RunningStore store;
-  boost::asio::io_context io{1};
-  StoreKeys keys{"job"};
-};
-
-TEST_F(AsyncStoreClientTest, ManyCallsAreAnsweredInOrder) {
-  AsyncStoreClient client(io, {});
-  std::vector<int64_t> sums;
-  // Some are submitted before there is a connection.
-  for (int i = 0; i < 10; i++)
-    client.submit<int64_t>(calls::add(keys, "n", 1),
-                           [&](auto sum) { sums.push_back(sum.value()); });
-  connect(client);
-  for (int i = 0; i < 5000; i++) {
-    client.submit<Nothing>(calls::set(keys, "k", std::to_string(i)), [](auto) {});
-    client.submit<int64_t>(calls::add(keys, "n", 1),
-                           [&](auto sum) { sums.push_back(sum.value()); });
-  }
-  run_until([&] { return sums.size() == 5010; });
-  for (size_t i = 0; i < sums.size(); i++)
-    ASSERT_EQ(sums[i], static_cast<int64_t>(i) + 1);
-  std::optional<std::string> value;
-  client.get(keys, "k", seconds(20), [&](auto got) { value = got.value(); });
-  run_until([&] { return value.has_value(); });
-  EXPECT_EQ(value, "4999");
-  EXPECT_EQ(client.pending(), 0u);
-}
-
-TEST_F(AsyncStoreClientTest, EveryShapeOfAnswerArrives) {
-  AsyncStoreClient client(io, {});
-  connect(client);
-  std::vector<std::string> seen;
-  const auto note = [&](const std::string& text) { seen.push_back(text); };
-  client.submit<Nothing>(calls::multi_set(keys, {{"a", "1"}, {"b", "2"}}),
-                         [&](auto) { note("set"); });
-  client.submit<std::vector<std::string>>(calls::multi_get(keys, {"a", "b"}), [&](auto got) {
-    note(got.value().at(0) + got.value().at(1));
-  });
-  client.submit<std::vector<std::string>>(
-      calls::multi_get(keys, {}), [&](auto got) { note(std::to_string(got.value().size())); });
-  client.submit<bool>(calls::check(keys, {"a", "c"}),
-                      [&](auto got) { note(got.value() ? "yes" : "no"); });
-  client.submit<std::optional<std::string>>(calls::queue_pop(keys, "q"), [&](auto got) {
-    note(got.value().has_value() ? "item" : "empty");
-  });
-  client.submit<std::vector<std::string>>(
-      calls::list_keys(), [&](auto got) { note(got.value().at(0) + got.value().at(1)); });
-  client.submit<uint32_t>(calls::ping(9), [&](auto got) { note(std::to_string(got.value())); });
-  run_until([&] { return seen.size() == 7; });
-  EXPECT_EQ(seen, (std::vector<std::string>{"set", "12", "0", "no", "empty", "/job/a/job/b", "9"}));
-}
-
-TEST_F(AsyncStoreClientTest, WhatComesBehindAWaitIsHeldBack) {
-  AsyncStoreClient client(io, {});
-  AsyncStoreClient other(io, {});
-  connect(client);
-  connect(other);
-  std::vector<std::string> seen;
-  client.submit<Nothing>(calls::wait(keys, {"k"}), [&](auto) { seen.emplace_back("woken"); });
-  client.submit<std::string>(calls::get(keys, "k"), [&](auto got) { seen.push_back(got.value()); });
-  bool set = false;
-  other.submit<Nothing>(calls::set(keys, "k", "value"), [&](auto) { set = true; });
-  run_until([&] { return seen.size() == 2; });
-  EXPECT_TRUE(set);
-  EXPECT_EQ(seen, (std::vector<std::string>{"woken", "value"}));
-}
-
-TEST_F(AsyncStoreClientTest, AWaitThatTimesOutIsTakenBackAndTheRestGoesOn) {
-  AsyncStoreClient client(io, {});
-  connect(client);
-  std::vector<std::string> seen;
-  client.submit<Nothing>(calls::wait(keys, {"never"}), milliseconds(20), [&](auto waited) {
-    if (!waited) seen.push_back(waited.error().message);
-  });
-  client.submit<uint32_t>(calls::ping(5),
-                          [&](auto got) { seen.push_back(std::to_string(got.value())); });
-  run_until([&] { return seen.size() == 2; });
-  EXPECT_EQ(seen, (std::vector<std::string>{
-                      "WAIT never at the store 127.0.0.1:" + std::to_string(store.port()) +
-                          " timed out after 0.02 s; look for the process that should have set it",
-                      "5"}));
-  EXPECT_TRUE(client.connected());
-}
-
-TEST_F(AsyncStoreClientTest, WhatWaitsBehindAWaitTimesOutByItself) {
-  AsyncStoreClient client(io, {});
-  connect(client);
-  std::vector<std::string> seen;
-  client.submit<Nothing>(calls::wait(keys, {"k"}), [&](auto) { seen.emplace_back("woken"); });
-  client.submit<uint32_t>(calls::ping(5), milliseconds(10),
-                          [&](auto got) { seen.emplace_back(got ? "pong" : "late"); });
-  run_until([&] { return seen.size() == 1; });
-  RawClient(store.port()).say(set("/job/k", ""));
-  run_until([&] { return seen.size() == 2; });
-  EXPECT_EQ(seen, (std::vector<std::string>{"late", "woken"}));
-}
-
-TEST_F(AsyncStoreClientTest, TheEndOfTheConnectionFailsEverythingOnce) {
-  AsyncStoreClient client(io, {});
-  connect(client);
-  int failed = 0;
-  for (int i = 0; i < 3; i++)
-    client.submit<Nothing>(calls::wait(keys, {"k"}), [&](auto got) { failed += got ? 0 : 1; });
-  store.with([](StoreServer& server) { server.close(); });
-  run_until([&] { return failed == 3; });
-  EXPECT_FALSE(client.connected());
-  client.submit<uint32_t>(calls::ping(1), [&](auto got) { failed += got ? 0 : 1; });
-  EXPECT_EQ(failed, 3);  // Never from inside submit().
-  run_until([&] { return failed == 4; });
-}
-
-TEST_F(AsyncStoreClientTest, ACloseWhileConnectingIsAnError) {
-  AsyncStoreClient client(io, {});
-  int failed = 0;
-  client.connect("127.0.0.1", store.port(), seconds(20),
-                 [&](Result<Nothing> connected) { failed += connected ? 0 : 1; });
-  client.submit<uint32_t>(calls::ping(1), [&](auto got) { failed += got ? 0 : 1; });
-  client.close();
-  run_until([&] { return failed == 2; });
-}
-
-TEST_F(AsyncStoreClientTest, AServerOfAnotherKindIsAnError) {
-  const Impostor other("220 mail.example.org ESMTP\r\n");
-  AsyncStoreClient client(io, {});
-  std::string message;
-  client.connect("127.0.0.1", other.port(), seconds(20), [&](Result<Nothing> connected) {
-    if (!connected) message = connected.error().message;
-  });
-  run_until([&] { return !message.empty(); });
-  EXPECT_THAT(message, testing::HasSubstr("check the address"));
-}
-
-TEST_F(AsyncStoreClientTest, AMuteServerIsGivenUp) {
-  const Impostor mute("");
-  AsyncStoreClient client(io, {});
-  std::string message;
-  client.connect("127.0.0.1", mute.port(), milliseconds(50), [&](Result<Nothing> connected) {
-    if (!connected) message = connected.error().message;
-  });
-  run_until([&] { return !message.empty(); });
-  EXPECT_THAT(message, testing::HasSubstr("no answer in time"));
-}
-
-TEST_F(AsyncStoreClientTest, ADestroyedClientCallsNobody) {
-  bool called = false;
-  {
-    AsyncStoreClient client(io, {});
-    connect(client);
-    client.submit<uint32_t>(calls::ping(1), [&](auto) { called = true; });
-  }
-  io.restart();
-  io.run();
-  EXPECT_FALSE(called);
 }
 
 }  // namespace

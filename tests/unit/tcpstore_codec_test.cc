@@ -310,10 +310,5 @@ TEST(TcpstoreCodec, WritesLittleEndianNumbersAndCountedStrings) {
   EXPECT_EQ(tcpstore::read_u64(out.data() + 5), static_cast<uint64_t>(-2));
 }
 
-TEST(TcpstoreCodec, EveryBreachHasAText) {
-  for (size_t i = 0; i < tcpstore::kBreaches; i++)
-    EXPECT_FALSE(to_text(static_cast<Breach>(i)).empty());
-}
-
 }  // namespace
 }  // namespace muster

@@ -110,26 +110,5 @@ TEST(TorchWorkerEvent, OfAMalformedErrorFileQuotesIt) {
   EXPECT_EQ(metadata_of_failure(failure).at("raw_error"), R"({"message": "torn \ufffd"})");
 }
 
-TEST(TorchWatchdogEvent, OfATimerNamesItInTextsAsTorchDoes) {
-  const TorchTimer timer{4711, "forward", 1795215407.25, 9};
-  EXPECT_EQ(
-      torch_watchdog_event(sample_context(), "timer expired", timer),
-      R"({"name": "timer expired", "source": "AGENT", "timestamp": 1795215408123, )"
-      R"("metadata": {"run_id": "run-1", "global_rank": null, "group_rank": 0, )"
-      R"("worker_id": null, "role": "default", "hostname": "node-7", "state": "RUNNING", )"
-      R"("total_run_time": 2, "rdzv_backend": "c10d", "raw_error": null, )"
-      R"("metadata": "{\"watchdog_event\": \"timer expired\", \"worker_pid\": \"4711\", )"
-      R"(\"scope_id\": \"forward\", \"expiration_time\": \"1795215407.25\", \"signal\": \"9\"}", )"
-      R"("agent_restarts": 1}})"
-      "\n");
-}
-
-TEST(TorchWatchdogEvent, OfTheWatchdogItselfHasNoTimer) {
-  const auto json =
-      nlohmann::json::parse(torch_watchdog_event(sample_context(), "watchdog started"));
-  EXPECT_EQ(json.at("name"), "watchdog started");
-  EXPECT_EQ(json.at("metadata").at("metadata"), R"({"watchdog_event": "watchdog started"})");
-}
-
 }  // namespace
 }  // namespace muster

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/worker_group.h"
+#include "tests/transcripts/worker_group_transcript.h"
 
 namespace muster {
 

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "tests/transcripts/worker_group_transcript.h"
 #include "tests/unit/worker_group_harness.h"
 
 namespace muster {

@@ -124,11 +124,6 @@ void GroupQueue::wait_idle() {
   idle_.wait(lock, [this] { return idle(); });
 }
 
-bool GroupQueue::is_current_thread() const {
-  const std::lock_guard lock(mutex_);
-  return thread_.get_id() == std::this_thread::get_id();
-}
-
 bool GroupQueue::is_performing() const {
   const std::lock_guard lock(mutex_);
   return performed_ != nullptr;

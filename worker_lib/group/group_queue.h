@@ -68,7 +68,6 @@ class GroupQueue {
   // Nothing waits and nothing runs. One load.
   bool idle() const noexcept { return pending_.load(std::memory_order_acquire) == 0; }
   void wait_idle();
-  bool is_current_thread() const;
 
   // Whether its thread performs something, and whether some thread waits for that or for what is
   // behind it.

@@ -174,18 +174,6 @@ const Members& Job::world() const {
   return parts_->world;
 }
 
-std::chrono::milliseconds Job::timeout() const {
-  return parts_->options.timeout;
-}
-
-Backend Job::backend() const {
-  return parts_->options.backend;
-}
-
-StopPolicy Job::stop_policy() const {
-  return parts_->options.on_sigterm;
-}
-
 int Job::cuda_device() const {
   if (parts_->options.device) return *parts_->options.device;
   return visible_gpus() == 1 ? 0 : parts_->identity.local_rank;

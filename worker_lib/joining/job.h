@@ -43,23 +43,17 @@ class Job {
 
   int rank() const { return world().me; }
   int world_size() const { return world().size(); }
-  int local_rank() const { return identity().local_rank; }
   int restart_count() const { return identity().restart_count; }
 
-  // Of groups and calls that name none.
-  std::chrono::milliseconds timeout() const;
-  Backend backend() const;
   // The GPU of this rank: what was asked for, else the rule of InitOptions::device.
   int cuda_device() const;
   // How many this process sees, without asking the driver.
   int visible_gpus() const;
-  StopPolicy stop_policy() const;
 
   Watch& watch();
 
   // A connection of its own to the job's store, for one thread; its keys are below those of this
-  // job, restart and init. Costs a tenth of a millisecond on one node. Works in a world of one too.
-  // Fails with rendezvous when the store does not answer by then.
+  // job, restart and init. Fails with rendezvous when the store does not answer by then.
   Outcome<StoreClient> connect_store(Deadline deadline) const;
 
   // The group of all ranks; not null once join() has returned.

@@ -113,8 +113,6 @@ class Exchange {
   // Moves it all. May be followed by more sends and receives of the same call, and finish() again.
   Outcome<> finish();
 
-  Deadline deadline() const { return deadline_; }
-
  private:
   struct Piece {
     const std::byte* from = nullptr;  // Of a send.

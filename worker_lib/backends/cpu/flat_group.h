@@ -77,7 +77,6 @@ class FlatGroup {
   FlatGroup(Exchange& exchange, std::vector<int> ranks, int me);
 
   int size() const { return static_cast<int>(ranks_.size()); }
-  int me() const { return me_; }
 
   Outcome<> barrier();
   Outcome<> broadcast(std::byte* data, size_t bytes, int root);

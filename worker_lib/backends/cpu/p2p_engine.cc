@@ -92,11 +92,6 @@ void TransferEngine::abort(const Failure& failure) {
   if (!failure_) fail(failure);
 }
 
-std::optional<Failure> TransferEngine::failure() const {
-  const std::lock_guard lock(mutex_);
-  return failure_;
-}
-
 // ---- who drives
 
 // Moves bytes and sleeps on the links until done() or the failure of all.

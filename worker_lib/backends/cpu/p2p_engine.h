@@ -40,7 +40,6 @@ class TransferEngine {
   Outcome<std::vector<std::shared_ptr<WorkState>>> begin(const std::vector<Transfer>& transfers,
                                                          Deadline deadline);
   void abort(const Failure& failure);
-  std::optional<Failure> failure() const;
 
  private:
   struct Outgoing {

@@ -55,11 +55,8 @@ class ShmGroup {
   std::vector<int> awaited() const;
 
   void abort(const Failure& failure) { segment_->abort(failure); }
-  std::optional<Failure> failure() const { return segment_->failure(); }
 
   const Members& local() const { return local_; }
-  Segment& segment() const { return *segment_; }
-  Patience patience() const { return patience_; }
   // Instead of the one that fits this machine. Not while a call runs.
   void set_patience(Patience patience) { patience_ = patience; }
 

@@ -94,10 +94,4 @@ bool is_multicast(OpKind kind) {
   return kind == OpKind::broadcast || kind == OpKind::all_gather || kind == OpKind::gather;
 }
 
-const std::vector<size_t>* personal_counts(const Operation& operation) {
-  const bool personal = operation.kind == OpKind::scatter || operation.kind == OpKind::all_to_all ||
-                        operation.kind == OpKind::reduce_scatter;
-  return personal && !operation.send_counts.empty() ? &operation.send_counts : nullptr;
-}
-
 }  // namespace muster::worker

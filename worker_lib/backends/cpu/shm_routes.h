@@ -24,8 +24,4 @@ void fill_routes(const Operation& operation, int me, std::vector<Route>& routes)
 // Whether the operation sends the same bytes to everyone it sends to (or to one rank only).
 bool is_multicast(OpKind kind);
 
-// The counts by receiver of a call that sends each another part and in which they differ; null: all
-// are equal.
-const std::vector<size_t>* personal_counts(const Operation& operation);
-
 }  // namespace muster::worker

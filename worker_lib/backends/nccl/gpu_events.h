@@ -49,8 +49,6 @@ class GpuEvents : public std::enable_shared_from_this<GpuEvents> {
   // Marks the end of what is in `stream` now.
   Outcome<std::shared_ptr<Mark>> mark(CudaStream stream);
 
-  const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
-
  private:
   void give_back(CudaEvent event);
 

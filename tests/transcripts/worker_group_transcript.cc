@@ -1,7 +1,6 @@
-// The transcript text of the worker group's events and effects.
-#include <fmt/format.h>
+#include "tests/transcripts/worker_group_transcript.h"
 
-#include "agent/worker_group_events.h"
+#include <fmt/format.h>
 
 namespace muster::group {
 

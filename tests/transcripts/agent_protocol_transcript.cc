@@ -1,6 +1,6 @@
-#include <fmt/format.h>
+#include "tests/transcripts/agent_protocol_transcript.h"
 
-#include "rendezvous/membership/agent_protocol.h"
+#include <fmt/format.h>
 
 namespace muster::membership {
 namespace {

@@ -1,0 +1,15 @@
+// The messages between agents and host as one line each, whatever the texts in them look like: for
+// the transcripts of the simulator and of the tests.
+#pragma once
+
+#include <string>
+
+#include "rendezvous/membership/agent_protocol.h"
+
+namespace muster::membership {
+
+// "Order{3, Stop{7, lost, "b was lost"}}"
+std::string to_text(const AgentMessage& message);
+std::string to_text(const HostMessage& message);
+
+}  // namespace muster::membership
