@@ -68,6 +68,7 @@ class StoreClient::Channel {
   }
 
   bool broken() const { return broken_.has_value(); }
+  bool was_late() const { return broken() && failure_ == Failure::late; }
 
   Result<tcpstore::Reply> perform(const StoreRequest& request, Duration timeout) {
     if (request.error) return tl::unexpected(*request.error);
@@ -228,10 +229,13 @@ Result<StoreClient> StoreClient::connect(const Options& options) {
       const Result<uint32_t> echo =
           client.perform(calls::ping(nonce), std::clamp(left, Duration::zero(), kStoreHandshake));
       if (echo && *echo == nonce) return client;
-      last =
+      Error why =
           echo ? Error{ExitCode::rendezvous,
                        fmt::format("what listens on {} is not a store; check the address", server)}
                : echo.error();
+      // Silence in the little time that the last tries have says less than what came before.
+      if (!client.channel_->was_late() || left >= kStoreLastRetry || last.message.empty())
+        last = std::move(why);
     } else {
       last = fd.error().error();
       if (fd.error().failure == NetFailure::exhausted)

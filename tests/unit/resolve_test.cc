@@ -166,7 +166,8 @@ TEST(Resolver, NeverHasMoreThreadsThanItsLimit) {
       if (!got) refusals.push_back(got.error().message);
     });
   }
-  turn_until(io, [&] { return refusals.size() >= 3; }, "the look-ups over the limit are refused");
+  io.poll();
+  ASSERT_GE(refusals.size(), 3U);
   EXPECT_EQ(refusals[0],
             "the name 'node1' was not looked up: 16 earlier look-ups are still without an "
             "answer; check the name server");
