@@ -116,6 +116,7 @@ void AgentSession::on_join(const Join& join) {
                   "--rdzv-token-file or MUSTER_TOKEN");
   }
   step_ = Step::joined;
+  reader_.allow_frames_of(membership::kFrameBytesMax);
   const Handlers held = handlers_;
   held.joined(join);
 }

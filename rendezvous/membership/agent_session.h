@@ -61,7 +61,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   ByteStream stream_;
   Handlers handlers_;
   Step step_ = Step::hello;
-  membership::FrameReader<membership::AgentMessage> reader_;
+  membership::FrameReader<membership::AgentMessage> reader_{membership::kStrangerFrameBytesMax};
   membership::Hello hello_;
   membership::Nonce nonce_{};
 };

@@ -212,20 +212,22 @@ TEST(Coordinator, HostileBytesCostTheirSenderTheConnectionAndNobodyElse) {
   const auto good = joined_agent(loop, host.port(), join_of(2));
   std::string huge(membership::kMagic);
   huge += "\xff\xff\xff\xff\x01";
+  std::string large(membership::kMagic);  // Before it has proved who it is.
+  large += std::string("\x01\x20\x00\x00\x01", 5);
   std::string unknown(membership::kMagic);
   unknown += std::string("\x01\x00\x00\x00\xee", 5);
   std::string out_of_turn(membership::kMagic);
   membership::encode(AgentMessage(first_report()), out_of_turn);
   std::string from_the_host(membership::kMagic);
   membership::encode(HostMessage(membership::Alive{1}), from_the_host);
-  for (const std::string& bytes : {huge, unknown, out_of_turn, from_the_host}) {
+  for (const std::string& bytes : {huge, large, unknown, out_of_turn, from_the_host}) {
     RawAgent bad(loop, host.port());
     bad.send(bytes);
     EXPECT_TRUE(bad.wait_closed());
     EXPECT_TRUE(bad.messages.empty());
   }
   EXPECT_FALSE(good->closed);
-  EXPECT_EQ(host.coordinator->counters(), (Coordinator::Counters{1, 0, 4, 0, 1, 1}));
+  EXPECT_EQ(host.coordinator->counters(), (Coordinator::Counters{1, 0, 5, 0, 1, 1}));
 }
 
 TEST(Coordinator, RandomBytesBehindTheMagicNeverHarmAnotherAgent) {
