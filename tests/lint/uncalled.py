@@ -102,7 +102,7 @@ def main(build, root):
     alive = kept(build)
     alive_templates = {without_arguments(text) for text in alive if "<" in text}
     public = text_below(root, [PUBLIC])
-    public_types = set(re.findall(r"^(?:class|struct)(?: MUSTER_API)? (\w+)", public, re.M))
+    public_types = set(re.findall(r"^(?:class|struct)(?: MUSTER_API| \[\[[^\]]*\]\])? (\w+)", public, re.M))
     source = text_below(root, SOURCES)
     uncalled = set()
     for text in demangled(set(DROPPED.findall(said))):
