@@ -51,7 +51,7 @@ class Listener {
 };
 
 void run(std::string_view input) {
-  const auto shape = static_cast<Shape>(1 + take_byte(input) % 6);
+  const auto shape = static_cast<Shape>(1 + take_byte(input) % 5);
   const size_t strings = 1 + take_byte(input);
   Listener whole(shape, strings), cut(shape, strings);
   whole.hear(input);

@@ -46,13 +46,12 @@ Shape shape_of(Op op) {
     case Op::num_keys:
     case Op::delete_key:
     case Op::queue_len:
+    case Op::queue_pop:  // With a string behind it, if it is positive.
       return Shape::number;
     case Op::get:
     case Op::compare_set:
     case Op::multi_get:
       return Shape::strings;
-    case Op::queue_pop:
-      return Shape::popped;
     case Op::list_keys:
       return Shape::names;
   }
@@ -156,7 +155,10 @@ class World {
     if (parks(op) && reply.empty()) return true;
     if (shape_of(op) == Shape::none || (op == Op::multi_get && strings == 0)) return reply.empty();
     tcpstore::ReplyDecoder decoder(shape_of(op), strings);
-    return decoder.next(reply) == tcpstore::ReplyDecoder::Outcome::reply && reply.empty();
+    if (decoder.next(reply) != tcpstore::ReplyDecoder::Outcome::reply) return false;
+    if (op != Op::queue_pop || decoder.take().number <= 0) return reply.empty();
+    tcpstore::ReplyDecoder item(Shape::strings, 1);
+    return item.next(reply) == tcpstore::ReplyDecoder::Outcome::reply && reply.empty();
   }
 
   Instant now_{};
