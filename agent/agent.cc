@@ -3,7 +3,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "agent/agent_loop.h"
+#include "agent/job/agent_loop.h"
 
 namespace muster {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "agent/launch_spec.h"
-#include "agent/worker_environment.h"
+#include "agent/process/worker_environment.h"
 
 namespace muster {
 

@@ -22,8 +22,8 @@
 #include <unistd.h>
 
 #include "agent/control_channel.h"
-#include "agent/job_cgroup.h"
-#include "agent/process_tree.h"
+#include "agent/process/job_cgroup.h"
+#include "agent/process/process_tree.h"
 #include "rendezvous/base/contract.h"
 
 namespace muster {

@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
-#include "agent/cannot_start.h"
-#include "agent/node_setup.h"
+#include "agent/job/cannot_start.h"
+#include "agent/job/node_setup.h"
 #include "agent/placement/nvml.h"
-#include "agent/spawn.h"
+#include "agent/process/spawn.h"
 #include "launcher/front.h"
 #include "launcher/options.h"
 #include "launcher/program.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "agent/launch_spec.h"
-#include "agent/worker_environment.h"
+#include "agent/process/worker_environment.h"
 #include "rendezvous/base/error.h"
 
 namespace muster {

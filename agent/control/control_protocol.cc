@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/exit_status.h"
+#include "agent/process/exit_status.h"
 
 namespace muster::control {
 namespace {

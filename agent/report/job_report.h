@@ -14,8 +14,8 @@
 
 #include <sys/types.h>
 
-#include "agent/exit_status.h"
 #include "agent/launch_spec.h"
+#include "agent/process/exit_status.h"
 #include "agent/report/judge.h"
 #include "agent/wall_time.h"
 #include "rendezvous/base/error.h"

@@ -29,7 +29,7 @@
 #include <optional>
 #include <vector>
 
-#include "agent/exit_status.h"
+#include "agent/process/exit_status.h"
 #include "agent/report/last_words.h"
 #include "rendezvous/base/time.h"
 

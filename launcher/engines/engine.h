@@ -2,7 +2,7 @@
 // others that it started: environment → facts, one function for each family. So far the facts serve
 // one purpose, to tell N processes that would become N jobs of one node each (lone_world.h); they
 // are what a launch without any flags for nodes needs. Sources: the environments that the real
-// engines gave, kept in tests/unit/engine_environments.h, and their manuals. Pure.
+// engines gave, kept in tests/unit/launcher/engines/engine_environments.h, and their manuals. Pure.
 //
 // Whoever started this process last is believed: mpirun within a Slurm job stands before Slurm. In
 // a worker of muster or torchrun the variables are those of its launcher's surroundings, and mean
@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-#include "agent/worker_environment.h"
+#include "agent/process/worker_environment.h"
 
 namespace muster {
 

@@ -1,5 +1,5 @@
 // The bugs that the simulator must be able to find, and the switch that turns one on. Test-only:
-// see agent/worker_group_planted.h.
+// see agent/job/worker_group_planted.h.
 #pragma once
 
 namespace muster {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "agent/exit_status.h"
+#include "agent/process/exit_status.h"
 #include "rendezvous/base/prng.h"
 #include "rendezvous/base/time.h"
 #include "tests/sim/worker_group_sim.h"

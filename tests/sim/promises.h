@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "agent/worker_group.h"
+#include "agent/job/worker_group.h"
 #include "tests/sim/process_world.h"
 
 namespace muster::sim {

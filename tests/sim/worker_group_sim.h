@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/worker_group.h"
+#include "agent/job/worker_group.h"
 #include "rendezvous/base/prng.h"
 
 namespace muster::sim {

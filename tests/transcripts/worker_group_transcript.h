@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "agent/worker_group_events.h"
+#include "agent/job/worker_group_events.h"
 
 namespace muster::group {
 

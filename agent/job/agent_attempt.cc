@@ -1,0 +1,432 @@
+// One attempt of the job on this node, from the request for a round to the last byte of its output.
+#include <charconv>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/job/agent_loop.h"
+#include "agent/output/log_tree.h"
+#include "agent/placement/device_users.h"
+#include "agent/placement/proc_devices.h"
+#include "agent/report/failure_wire.h"
+#include "rendezvous/base/contract.h"
+#include "rendezvous/net/drive.h"
+
+namespace muster {
+namespace {
+
+constexpr auto kDeviceMemoryPatience = std::chrono::seconds(20);
+constexpr auto kDeviceMemoryPause = std::chrono::milliseconds(200);
+constexpr auto kDriverAnswer = std::chrono::seconds(5);
+constexpr auto kLastWordsPatience = std::chrono::seconds(2);
+constexpr auto kStuckPoll = std::chrono::milliseconds(200);
+constexpr size_t kErrorFileBytesMax = 1 << 20;
+
+struct LeftFile {
+  std::string content;
+  WallTime written;
+};
+
+// Runs on the output thread, which may wait for a disk, but not for ever: what a worker puts in the
+// place of its error file may be a FIFO, or a link to something that is nobody's business.
+std::optional<LeftFile> read_left_file(const std::string& path, size_t bytes_max) {
+  if (path.empty()) return std::nullopt;
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info{};
+  if (!fd || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  LeftFile file;
+  file.content.resize(bytes_max);
+  size_t size = 0;
+  ssize_t n = 0;
+  while (size < bytes_max &&
+         (n = read(fd.get(), file.content.data() + size, bytes_max - size)) > 0) {
+    size += static_cast<size_t>(n);
+  }
+  file.content.resize(size);
+  file.written = changed_at(info);
+  return file;
+}
+
+// What one worker left, on the output thread. `temporary`: its files are in a folder that nobody
+// asked for, which goes when it is empty. A program may catch what the library told it and succeed.
+WorkerRemains collect_remains(WorkerPrinted printed, const WorkerFiles& files, bool temporary) {
+  WorkerRemains remains;
+  remains.printed = std::move(printed);
+  if (auto error = read_left_file(files.error_file, kErrorFileBytesMax)) {
+    remains.error_file = std::move(error->content);
+    remains.error_file_written = error->written;
+  }
+  if (const auto library = read_left_file(files.failure_file, kFailureRecordBytesMax))
+    remains.library = parse_failure_record(library->content);
+  if (temporary && !files.failure_file.empty()) unlink(files.failure_file.c_str());
+  return remains;
+}
+
+double positive_seconds(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size() && value > 0 ? value : 0;
+}
+
+std::string temp_timer_path(const std::string& temp_dir) {
+  return fmt::format("{}/watchdog_timer_{}_{}", temp_dir, getpid(),
+                     std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+}  // namespace
+
+// The driver lists a dead process until its memory is given back; a new one started before that
+// dies of "out of memory" on a GPU that looks free. Only machines with GPUs and attempts after the
+// first pay for the question.
+void AgentLoop::wait_for_device_memory(group::RequestRound request,
+                                       std::chrono::steady_clock::time_point give_up) {
+  probe_.ask(
+      "--internal-device-users", kDriverAnswer, [this, request, give_up](Result<std::string> text) {
+        const Result<DeviceUseReport> uses =
+            text ? parse_device_use_report(*text) : tl::unexpected<Error>(text.error());
+        if (!uses) {
+          say(uses.error().message);
+          return open_file_timer(request);
+        }
+        const std::vector<GpuHolder> holders = remaining_holders(processes_.seen_pids(), *uses);
+        if (holders.empty()) return open_file_timer(request);
+        if (std::chrono::steady_clock::now() >= give_up) {
+          say(describe_holders(holders) + "; starting anyway");
+          return open_file_timer(request);
+        }
+        pause_.expires_after(kDeviceMemoryPause);
+        pause_.async_wait([this, request, give_up](boost::system::error_code error) {
+          if (!error) wait_for_device_memory(request, give_up);
+        });
+      });
+}
+
+void AgentLoop::on(const group::RequestRound& effect) {
+  if (undrained_) drain();  // No worker could be started, so nobody has said that all are gone.
+  const auto told = std::make_shared<bool>(false);
+  const auto go_on = [this, effect, told] {
+    if (std::exchange(*told, true)) return;
+    if (!coordinated_) say_restart();
+    prepare_round(effect);
+  };
+  when_drained([this, go_on, epoch = job_round_.epoch] {
+    report_evidence(epoch);
+    go_on();
+  });
+  if (*told || !coordinated_) return;
+  // The others do not wait long for a node's disk with the next round, or with the verdict.
+  last_words_limit_.expires_after(kLastWordsPatience);
+  last_words_limit_.async_wait([go_on](boost::system::error_code error) {
+    if (!error) go_on();
+  });
+}
+
+void AgentLoop::prepare_round(const group::RequestRound& request) {
+  round_requested_ = std::chrono::steady_clock::now();
+  if (request.attempt > 0 && (has_gpus_ || quick_gpu_count().value_or(0) > 0)) {
+    return wait_for_device_memory(request, round_requested_ + kDeviceMemoryPatience);
+  }
+  open_file_timer(request);
+}
+
+// Once for the job: the path is the same for all attempts. The output thread may wait for the disk
+// under it.
+void AgentLoop::open_file_timer(const group::RequestRound& request) {
+  if (file_timer_ || lookup(env::kEnableFileTimer) != "1") return request_round(request);
+  std::string path = lookup(env::kTimerFile);
+  if (path.empty()) path = temp_timer_path(temp_dir_);
+  output_->perform([this, path, request] {
+    const Result<int> fifo = FileTimerServer::make_fifo(path);
+    boost::asio::post(io_, [this, path, request, fifo] {
+      if (!fifo) return refuse_round(request.attempt, fifo.error());
+      file_timer_ = std::make_unique<FileTimerServer>(
+          io_, path, *fifo, [this](const FileTimerExpiry& expiry) { on_timer_expired(expiry); });
+      request_round(request);
+    });
+  });
+}
+
+void AgentLoop::refuse_round(int attempt, const Error& error) {
+  boost::asio::post(io_,
+                    [this, attempt, error] { drive_->post(group::RoundFailed{attempt, error}); });
+}
+
+void AgentLoop::open_round(const group::RequestRound& request) {
+  if (group_->finished()) return;
+  attempt_ = request.attempt;
+  // torch's own switch: the workers make their store themselves. A port of its own for each
+  // attempt, so that nothing of a dead generation can be met there.
+  if (!coordinated_ && lookup(env::kDisableShareStore) == "1") {
+    Result<MasterPort> port = MasterPort::reserve(0);
+    if (!port) return refuse_round(attempt_, port.error());
+    master_port_ = std::move(*port);
+  }
+  never_again_ = false;
+  round_ = round_view(coordinated_ ? job_round_.restarts : request.restart_count);
+  processes_.begin_attempt(setup_.workers);
+  stop_began_ = false;
+  stuck_polls_.assign(static_cast<size_t>(setup_.workers), 0);
+  AttemptPlan plan;
+  plan.restart_count = round_.restart_count;
+  for (int i = 0; i < setup_.workers; ++i)
+    plan.ranks.push_back(round_.base_rank + i);
+  output_->open_attempt(std::move(plan), [this, attempt = attempt_](
+                                             Result<std::vector<WorkerStreams>> streams) {
+    auto shared = std::make_shared<Result<std::vector<WorkerStreams>>>(std::move(streams));
+    boost::asio::post(io_, [this, attempt, shared] { on_streams(attempt, std::move(*shared)); });
+  });
+}
+
+RoundView AgentLoop::round_view(int restart_count) const {
+  RoundView round;
+  round.group_rank = job_round_.node_rank;
+  round.group_world_size = job_round_.nodes;
+  round.local_world_size = setup_.workers;
+  round.base_rank = job_round_.base_rank;
+  round.world_size = job_round_.world_size;
+  round.base_role_rank = job_round_.base_role_rank;
+  round.role_world_size = job_round_.role_world_size;
+  round.role = spec_.role;
+  round.master_addr = job_round_.master_addr;
+  round.master_port = master_port_ ? master_port_->port() : job_round_.master_port;
+  round.agent_store = !master_port_;
+  round.restart_count = restart_count;
+  round.max_restarts = spec_.max_restarts;
+  round.run_id = run_id_;
+  return round;
+}
+
+void AgentLoop::on_streams(int attempt, Result<std::vector<WorkerStreams>> streams) {
+  opening_round_ = false;
+  if (group_->finished() || attempt != attempt_) return;
+  if (!streams) return refuse_streams(attempt, streams.error());
+  streams_ = std::move(*streams);
+  undrained_ = true;
+  if (std::exchange(round_dropped_, false)) return drop_round();
+  std::vector<WorkerTraces> traces;
+  files_.clear();
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    traces.push_back({streams_[i].out_log, streams_[i].err_log, streams_[i].error_file,
+                      setup_.placement.workers[i].device});
+    files_.push_back({streams_[i].error_file, streams_[i].failure_file});
+  }
+  oom_.snapshot();
+  kernel_log_.mark();
+  const Duration took = std::chrono::steady_clock::now() - round_requested_;
+  record_->round_ready(attempt, round_, took, std::move(traces));
+  drive_->post(group::RoundReady{attempt, round_.restart_count});
+}
+
+// The others ended the round before a worker of it was started here.
+void AgentLoop::drop_round() {
+  const group::RequestRound request{attempt_, round_.restart_count};
+  drain();
+  when_drained([this, request] { request_round(request); });
+}
+
+void AgentLoop::refuse_streams(int attempt, const Error& error) {
+  report_failure(error, 0);
+  drive_->post(group::RoundFailed{attempt, error});
+}
+
+// A job in the background of a terminal must not read it. The kernel would stop such a reader
+// (SIGTTIN), but workers live in sessions of their own, where its job control does not reach: they
+// would take the shell's input away.
+bool AgentLoop::stdin_belongs_to_others() const {
+  const pid_t foreground = isatty(STDIN_FILENO) == 1 ? tcgetpgrp(STDIN_FILENO) : -1;
+  return foreground > 0 && foreground != context_.front_group;
+}
+
+SpawnRequest AgentLoop::spawn_request(int local_rank) {
+  const auto index = static_cast<size_t>(local_rank);
+  const WorkerPlacement& placement = setup_.placement.workers[index];
+  WorkerVariables variables;
+  variables.local_rank = local_rank;
+  variables.shown_local_rank = placement.local_rank;
+  variables.error_file = streams_[index].error_file;
+  variables.failure_file = streams_[index].failure_file;
+  variables.signals_to_handle = spec_.signals_to_handle;
+  if (file_timer_) variables.timer_file = file_timer_->path();
+  variables.omp_num_threads = setup_.omp_num_threads;
+  variables.device_variables = placement.env;
+
+  SpawnRequest request;
+  request.executable = program_.executable;
+  request.argv = program_.argv(local_rank);
+  if (interface_export_) {
+    variables.gloo_interface = interface_export_->gloo;
+    variables.nccl_interface = interface_export_->nccl;
+  }
+  request.environment = environment_strings(worker_environment(environment_, round_, variables));
+  const bool gets_stdin = spec_.stdin_rank && *spec_.stdin_rank == round_.base_rank + local_rank;
+  request.stdin_fd = gets_stdin && !stdin_belongs_to_others() ? STDIN_FILENO : null_fd_.get();
+  request.stdout_fd = streams_[index].out.get();
+  request.stderr_fd = streams_[index].err.get();
+  request.cpus = placement.cpus;
+  request.descriptor_limit = context_.descriptor_limit;
+  request.keep_hangup_ignored = context_.hangup_ignored;
+  return request;
+}
+
+void AgentLoop::spawn_worker(int attempt, int local_rank) {
+  spawn_pending_ = false;
+  if (group_->finished() || attempt != attempt_) return;
+  const Result<pid_t> pid = processes_.start(local_rank, spawn_request(local_rank));
+  WorkerStreams& streams = streams_[static_cast<size_t>(local_rank)];
+  streams.out.reset();
+  streams.err.reset();
+  if (pid) {
+    record_->worker_started(local_rank, *pid);
+    drive_->post(group::Spawned{attempt, local_rank, *pid});
+  } else {
+    report_failure(pid.error(), local_rank);
+    drive_->post(group::SpawnFailed{attempt, local_rank, pid.error()});
+  }
+  if (std::exchange(empty_while_spawning_, false)) processes_.watch_empty();
+}
+
+void AgentLoop::on_worker_exit(const WorkerExit& exit) {
+  HostEvidence evidence;
+  if (!exit.status.success()) oom_.fill(evidence);
+  record_->worker_exited(exit, std::move(evidence));
+  if (!exit.status.success()) gather(exit);
+  if (file_timer_) file_timer_->forget(exit.pid);
+  drive_->post(group::Exited{attempt_, exit.local_rank, exit.status});
+}
+
+// Now, while the evidence is fresh, but on the output thread: a core folder may lie on a disk that
+// hangs. The answer comes before that to any later request, so before the attempt counts as
+// drained.
+void AgentLoop::gather(const WorkerExit& exit) {
+  EvidenceRequest request;
+  request.pid = exit.pid;
+  request.signal = exit.status.kind == ExitStatus::Kind::signaled ? exit.status.value : 0;
+  request.core_dumped = exit.status.core_dumped;
+  request.comm = program_.executable.substr(program_.executable.rfind('/') + 1).substr(0, 15);
+  request.cwd = cwd_;
+  request.kernel_log = &kernel_log_;
+  output_->perform([this, request] {
+    boost::asio::post(io_, [this, pid = request.pid, evidence = gather_evidence(request)] {
+      record_->add_evidence(pid, evidence);
+    });
+  });
+}
+
+// A stop between the machine's Spawn and its performance finds nothing alive: that is no empty
+// group yet, and the machine relies on hearing of the spawn first.
+void AgentLoop::on_group_empty() {
+  if (spawn_pending_) {
+    empty_while_spawning_ = true;
+    return;
+  }
+  if (stop_began_) record_->stop_ended();
+  drain();
+  drive_->post(group::GroupEmpty{attempt_});
+}
+
+// Whoever looks at a stop that takes long knows why from the first moment.
+void AgentLoop::on_refused(const ProcessEntry& process) {
+  const std::string text = refusal_text(process);
+  record_->note(JobEventKind::note, text);
+  say(text);
+}
+
+// Everything that the attempt has printed is on its way before the next step is taken or the
+// verdict said; the machine does not wait for it, since a console that nobody reads is no process
+// that will not die.
+void AgentLoop::drain() {
+  streams_.clear();  // Streams of workers that were never started would keep the drain from its end
+                     // of file.
+  if (std::exchange(draining_, true)) return;
+  const bool keep = coordinated_ || !record_->all_succeeded();
+  output_->drain(keep, [this, files = files_, folders = folders_](DrainReport report) {
+    AttemptRemains remains;
+    for (size_t i = 0; i < report.workers.size(); ++i) {
+      remains.workers.push_back(collect_remains(std::move(report.workers[i]),
+                                                i < files.size() ? files[i] : WorkerFiles{},
+                                                folders.temporary));
+    }
+    EvidenceRequest disk;
+    disk.log_dir = folders.run_dir;
+    remains.full_log_disk = gather_evidence(disk).full_log_disk;
+    boost::asio::post(io_, [this, remains = std::move(remains)] { on_drained(remains); });
+  });
+}
+
+void AgentLoop::on_drained(const AttemptRemains& remains) {
+  if (!std::exchange(undrained_, false)) return;
+  draining_ = false;
+  record_->attempt_drained(remains);
+  keep_evidence();
+  const auto next = std::exchange(after_drain_, {});
+  for (const auto& step : next)
+    step();
+}
+
+// What the judge saw, for whoever wants to know why it decided as it did.
+void AgentLoop::keep_evidence() {
+  if (!stop_began_ || !record_->has_evidence()) return;
+  const Instant now = to_instant(std::chrono::steady_clock::now());
+  output_->write_file(fmt::format("evidence_{}.json", attempt_),
+                      evidence_file(record_->evidence(), now));
+}
+
+void AgentLoop::when_drained(std::function<void()> next) {
+  if (!undrained_) return next();
+  after_drain_.push_back(std::move(next));
+}
+
+// The pid in a timer comes from whoever can write to the FIFO: it is believed only if it is one of
+// the job's.
+void AgentLoop::on_timer_expired(const FileTimerExpiry& expiry) {
+  for (const ProcessEntry& process : processes_.descendants()) {
+    if (process.pid != expiry.pid) continue;
+    say(fmt::format(
+        "timer '{}' of process {} has expired: {}", expiry.scope, expiry.pid,
+        expiry.signal > 0 ? "sending " + signal_name(expiry.signal) : "nothing was asked for"));
+    record_->timer_expired(expiry.pid, local_rank_of(expiry.pid), expiry.signal, expiry.scope);
+    if (expiry.signal > 0) signal_process(process, expiry.signal);
+    return;
+  }
+}
+
+// -1 for what is no worker itself.
+int AgentLoop::local_rank_of(pid_t pid) const {
+  for (int rank = 0; rank < setup_.workers; ++rank) {
+    if (processes_.pid(rank) == pid) return rank;
+  }
+  return -1;
+}
+
+// Uninterruptible sleep has no notification, so this is the one poll there is, and only where the
+// user asked for it (TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT).
+void AgentLoop::watch_uninterruptible() {
+  const double limit_s = positive_seconds(lookup(env::kUninterruptibleTimeout));
+  if (limit_s <= 0) return;
+  stuck_timer_.expires_after(kStuckPoll);
+  stuck_timer_.async_wait([this, limit_s](boost::system::error_code error) {
+    if (error || group_->finished()) return;
+    for (const ProcessEntry& process : processes_.descendants()) {
+      for (size_t rank = 0; rank < stuck_polls_.size(); ++rank) {
+        if (processes_.pid(static_cast<int>(rank)) != process.pid) continue;
+        stuck_polls_[rank] = process.state == 'D' ? stuck_polls_[rank] + 1 : 0;
+        const double stuck_s =
+            stuck_polls_[rank] * std::chrono::duration<double>(kStuckPoll).count();
+        if (stuck_s < limit_s) continue;
+        stuck_polls_[rank] = 0;
+        never_again_ = true;
+        drive_->post(group::FailWorker{
+            attempt_, static_cast<int>(rank),
+            fmt::format("in uninterruptible sleep for {:.1f} s", stuck_s), false});
+      }
+    }
+    watch_uninterruptible();
+  });
+}
+
+}  // namespace muster

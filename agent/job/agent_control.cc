@@ -1,0 +1,145 @@
+// What musterctl sees of a running job and may do to it.
+#include <algorithm>
+#include <csignal>
+#include <ctime>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "agent/job/agent_loop.h"
+
+namespace muster {
+namespace {
+
+bool ends_a_job(const LaunchSpec& spec, int signal) {
+  return std::ranges::find(spec.stop_signals, signal) != spec.stop_signals.end();
+}
+
+// The last `lines` lines.
+std::string_view last_lines_of(std::string_view text, int lines) {
+  size_t at = text.size();
+  if (text.ends_with('\n') && at > 0) --at;
+  for (int i = 0; i < lines; ++i) {
+    const size_t newline = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
+    if (newline == std::string_view::npos) return text;
+    at = newline;
+  }
+  return text.substr(at + 1);
+}
+
+std::string_view asked_for(const WorkerTail& tail, const LogsQuery& query, int rank) {
+  const auto after = query.after.find(rank);
+  if (after == query.after.end()) return last_lines_of(tail.text, query.lines);
+  const uint64_t fresh = tail.position - std::min(tail.position, after->second);
+  const std::string_view text = tail.text;
+  return fresh >= text.size() ? text : text.substr(text.size() - static_cast<size_t>(fresh));
+}
+
+}  // namespace
+
+// Making the folder and the socket may wait for a disk. A job that nobody can ask about is a job
+// all the same: the reason is noted, and that is all.
+void AgentLoop::open_control() {
+  const ControlPlace place{lookup("MUSTER_RUN_DIR"), lookup("XDG_RUNTIME_DIR")};
+  const JobEntry entry{
+      getppid(), run_id_, program_.name, static_cast<double>(std::time(nullptr)), {}};
+  output_->perform([this, place, entry] {
+    const Result<ControlServer::Socket> socket = ControlServer::open(place, entry);
+    boost::asio::post(io_, [this, socket] {
+      if (!socket) return record_->note(JobEventKind::note, socket.error().message);
+      control_socket_ = *socket;
+      if (ending_) {
+        close(socket->fd);
+        return close_control();
+      }
+      control_server_ = std::make_unique<ControlServer>(
+          io_, *socket, ControlServer::Options{},
+          ControlHandlers{
+              [this](auto done) { give_status(std::move(done)); },
+              [this](int signal, const auto& ranks) { return signal_ranks(signal, ranks); },
+              [this](const LogsQuery& query, auto done) { give_logs(query, std::move(done)); }});
+    });
+  });
+}
+
+void AgentLoop::close_control() {
+  control_server_.reset();
+  if (!control_socket_) return;
+  output_->perform([socket = *control_socket_] { ControlServer::remove(socket); });
+  control_socket_.reset();
+}
+
+control::JobStatus AgentLoop::job_status() {
+  control::JobStatus status;
+  status.job_id = run_id_;
+  status.pid = getppid();
+  status.program = program_.name;
+  const Instant now = to_instant(std::chrono::steady_clock::now());
+  status.phase = group_ ? group_->status(now) : "looking at this machine";
+  if (coordinated_ && meeting_) status.phase += "; " + meeting_->status();
+  status.epoch = static_cast<int64_t>(job_round_.epoch);
+  status.world_size = round_.world_size;
+  status.restarts_used = round_.restart_count;
+  status.max_restarts = spec_.max_restarts;
+  status.membership_changes = job_round_.changes;
+  status.max_membership_changes = spec_.rendezvous.max_membership_changes;
+  status.uptime_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  status.log_dir = folders_.temporary ? std::string() : folders_.run_dir;
+  return status;
+}
+
+// What all nodes do, the host of the job says.
+void AgentLoop::give_status(ControlHandlers::StatusDone done) {
+  if (!meeting_) return done(job_status());
+  meeting_->nodes([this, done = std::move(done)](const std::vector<membership::NodeLine>& lines) {
+    control::JobStatus status = job_status();
+    for (const membership::NodeLine& line : lines) {
+      status.nodes.push_back(
+          {line.node_rank, line.host, line.first_rank, line.workers, line.state});
+    }
+    done(std::move(status));
+  });
+}
+
+// A signal that stops jobs stops the job; any other goes once to each worker that was named.
+Result<void> AgentLoop::signal_ranks(int signal, const control::RankRanges& ranks) {
+  if (!drive_ || group_->finished()) {
+    return fail(ExitCode::environment,
+                "no worker is running now; try again when the job has begun");
+  }
+  if (ranks.empty() && ends_a_job(spec_, signal)) {
+    request_stop(signal);
+    return {};
+  }
+  bool any = false;
+  for (int local_rank = 0; local_rank < setup_.workers && attempt_ >= 0; ++local_rank) {
+    if (!control::selects(ranks, round_.base_rank + local_rank)) continue;
+    any = processes_.forward_to(local_rank, signal) || any;
+  }
+  if (any) {
+    record_->note(JobEventKind::signal_forwarded, {}, signal);
+    return {};
+  }
+  return fail(ExitCode::environment,
+              fmt::format("none of these ranks runs on this node, which has {} to {}; ask the node "
+                          "that has them",
+                          round_.base_rank, round_.base_rank + setup_.workers - 1));
+}
+
+void AgentLoop::give_logs(const LogsQuery& query, ControlHandlers::LogsDone done) {
+  output_->tails([this, query, done = std::move(done)](const std::vector<WorkerTail>& tails) {
+    boost::asio::post(io_, [this, query, done, tails] {
+      std::vector<control::LogText> logs;
+      for (size_t i = 0; i < tails.size(); ++i) {
+        const int rank = round_.base_rank + static_cast<int>(i);
+        if (!control::selects(query.ranks, rank)) continue;
+        logs.push_back({rank, std::string(asked_for(tails[i], query, rank)), tails[i].position});
+      }
+      done(std::move(logs));
+    });
+  });
+}
+
+}  // namespace muster

@@ -1,0 +1,276 @@
+// What the agent does when the WorkerGroup machine says so, and how a job ends.
+#include <algorithm>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/job/agent_loop.h"
+#include "agent/report/error_file.h"
+#include "agent/report/failure_wire.h"
+#include "agent/report/result_json.h"
+#include "agent/report/text.h"
+#include "agent/report/verdict.h"
+#include "rendezvous/base/contract.h"
+
+namespace muster {
+namespace {
+
+// After a second Ctrl-C the output gets this long before it is given up.
+constexpr auto kLastOutputPatience = std::chrono::milliseconds(300);
+// Whoever looks at a launcher that does not end is told why.
+constexpr auto kSilentOutputPatience = std::chrono::seconds(3);
+
+// For the one line that cannot go through the output thread, because that is what is being waited
+// for. A pipe that is ready takes a line of this length without blocking (pipe(7), PIPE_BUF); one
+// that is not is left alone.
+void say_past_the_output(const std::string& text) {
+  pollfd ready{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
+  const std::string line = "muster: " + text + "\n";
+  [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line.data(), line.size());
+}
+
+RenderOptions terminal_options() {
+  RenderOptions options;
+  winsize size{};
+  const bool terminal = isatty(STDERR_FILENO) == 1;
+  if (terminal && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    options.width = size.ws_col;
+  const char* const term = getenv("TERM");
+  const char* const no_color = getenv("NO_COLOR");  // no-color.org: set and not empty
+  options.colour = terminal && (no_color == nullptr || *no_color == '\0') &&
+                   (term == nullptr || std::string_view(term) != "dumb");
+  const time_t now = time(nullptr);
+  tm local{};
+  localtime_r(&now, &local);
+  options.utc_offset = std::chrono::seconds(local.tm_gmtoff);
+  return options;
+}
+
+}  // namespace
+
+void AgentLoop::perform(const group::Effect& effect) {
+  std::visit([this](const auto& one) { on(one); }, effect);
+}
+
+// One worker a turn of the loop: a signal or a death is seen between two of 200 starts.
+void AgentLoop::on(const group::Spawn& effect) {
+  spawn_pending_ = true;
+  boost::asio::post(io_, [this, effect] { spawn_worker(effect.attempt, effect.local_rank); });
+}
+
+void AgentLoop::on(const group::WorkerFailed& effect) {
+  failed_ = effect;
+  if (!effect.first.why.empty())
+    record_->declared_failed(effect.first.local_rank, effect.first.why);
+  report_failure(effect.first, std::exchange(never_again_, false));
+}
+
+// Before the first signal: what the workers do after it may be its effect.
+void AgentLoop::on(const group::Stop& effect) {
+  begin_stop(effect.signal);
+  processes_.stop(effect.signal);
+}
+
+void AgentLoop::on(const group::Kill&) {
+  begin_stop(SIGKILL);
+  std::string whom;
+  for (const ProcessEntry& process : processes_.descendants()) {
+    if (!is_over(process))
+      whom += fmt::format("{}{} ({})", whom.empty() ? "" : ", ", process.pid, process.name);
+  }
+  record_->kill_sent(whom);
+  processes_.kill();
+}
+
+void AgentLoop::begin_stop(int signal) {
+  if (std::exchange(stop_began_, true)) return;
+  output_->mark_stop();
+  record_->stop_begins(signal, grace(), processes_.look());
+}
+
+Duration AgentLoop::grace() const {
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(spec_.shutdown_timeout_s));
+}
+
+void AgentLoop::on(const group::ReportStopping& effect) {
+  std::vector<int> ranks;
+  for (int local_rank : effect.live)
+    ranks.push_back(round_.base_rank + local_rank);
+  const std::string who = ranks.empty() ? "processes that the ranks started" : ranks_text(ranks);
+  const bool asked = effect.reason == group::StopReason::requested;
+  if (effect.killing) {
+    if (effect.left > Duration{0} && !processes_.kill_is_refused()) {
+      say(fmt::format("{} got SIGKILL; given up in {} if still there", who,
+                      duration_text(effect.left)));
+    }
+  } else if (effect.left >= grace()) {
+    // The first line of the countdown. After a failure it comes only when somebody takes long.
+    if (!asked) return;
+    say(fmt::format("{}: stopping {}; SIGKILL in {} (repeat to kill now)",
+                    signal_name(effect.signal), who, duration_text(effect.left)));
+  } else {
+    say(fmt::format("waiting for {} to end after {}; SIGKILL in {}", who,
+                    signal_name(effect.signal), duration_text(effect.left)));
+  }
+}
+
+void AgentLoop::on(const group::WatchLeftovers&) {
+  processes_.watch_empty();
+}
+
+void AgentLoop::on(const group::ReportLeftovers& effect) {
+  std::string names;
+  const std::vector<ProcessEntry> left = processes_.descendants();
+  constexpr size_t kNamesMax = 8;
+  for (size_t i = 0; i < std::min(left.size(), kNamesMax); ++i) {
+    names += fmt::format("{}{} ({})", i == 0 ? "" : ", ", left[i].pid, left[i].name);
+  }
+  if (left.size() > kNamesMax) names += fmt::format(", and {} more", left.size() - kNamesMax);
+  say(
+      fmt::format("all ranks have succeeded, but left processes running: {}; waiting up to {}, "
+                  "then stopping them",
+                  names, duration_text(effect.left)));
+  record_->note(JobEventKind::leftovers, names);
+}
+
+void AgentLoop::on(const group::SuspendWorkers&) {
+  processes_.suspend();
+}
+
+void AgentLoop::on(const group::ResumeWorkers&) {
+  record_->note(JobEventKind::resumed);
+  processes_.resume();
+}
+
+void AgentLoop::on(const group::ForwardSignal& effect) {
+  processes_.forward(effect.signal);
+}
+
+void AgentLoop::on(const group::BackOff& effect) {
+  when_drained([this, delay = effect.delay] { say_restart(delay); });
+}
+
+void AgentLoop::on(const group::Note& effect) {
+  record_->note(JobEventKind::note, effect.text);
+}
+
+// Said once the attempt's output is complete, so that the line stands below what it is about.
+void AgentLoop::say_restart(Duration delay) {
+  if (!failed_) return;
+  const int left = std::exchange(failed_, std::nullopt)->restarts_left;
+  const std::string line = record_->restart_line(left, delay);
+  if (!line.empty()) say(line);
+}
+
+void AgentLoop::on(const group::Finish& effect) {
+  if (undrained_)
+    drain();  // What could not be killed still holds streams: what they hold now is taken.
+  // Not from inside the machine's step: the end posts nothing to it, but the loop's state is
+  // simpler so.
+  boost::asio::post(io_, [this, outcome = effect.outcome] {
+    if (undrained_)
+      drain();  // What could not be killed still holds streams: what they hold now is taken.
+    when_drained([this, outcome] { end(outcome); });
+    if (!killed_ || ending_) return;  // An end that has begun has its own limit.
+    leave_limit_.expires_after(kLastOutputPatience);
+    leave_limit_.async_wait([this](boost::system::error_code error) {
+      if (!error) on_drained({});
+    });
+  });
+}
+
+void AgentLoop::fail_early(const Error& error) {
+  group::Outcome outcome;
+  outcome.kind = group::Outcome::Kind::round_failed;
+  outcome.error = error;
+  end(outcome);
+}
+
+void AgentLoop::end(const group::Outcome& outcome) {
+  if (ending_) return;
+  ending_ = true;
+  probe_.cancel();
+  pause_.cancel();
+  stuck_timer_.cancel();
+  last_words_limit_.cancel();
+  close_control();
+  if (file_timer_) {
+    file_timer_->close();
+    output_->perform([path = file_timer_->path()] { unlink(path.c_str()); });
+  }
+  if (coordinated_) report_evidence(job_round_.epoch);
+  JobReport report = record_->finish(outcome);
+  if (job_end_) apply_end(report, *job_end_);
+  if (report.end == JobEnd::unkillable) {
+    for (const ProcessEntry& process : processes_.descendants()) {
+      if (is_over(process)) continue;
+      if (auto stuck = look_at_process(process.pid)) {
+        stuck->foreign_user = foreign_user_of(process.pid);
+        report.stuck.push_back(*stuck);
+      }
+    }
+  }
+  exit_code_ = exit_code_of(report, spec_.exit_code);
+  succeeded_ = report.end == JobEnd::success;
+  record_->write_final_events(report, exit_code_);
+  output_->write_file("result.json", result_json(report, spec_.exit_code));
+  const std::string last_screen = render_end(report, terminal_options());
+  if (!last_screen.empty()) output_->say(last_screen);
+
+  if (const std::string path = lookup(env::kErrorFile);
+      !path.empty() && report.end != JobEnd::success) {
+    std::optional<std::string> content;
+    if (report.culprit) content = launcher_error_file(report.failures[*report.culprit]);
+    if (report.end == JobEnd::stopped) {
+      const Error stopped{ExitCode::success, "stopped by " + signal_name(report.stop_signal)};
+      content = launcher_error_file(stopped, report.ended);
+    }
+    if (!report.error.message.empty()) content = launcher_error_file(report.error, report.ended);
+    if (content) output_->write_file(path, *content);
+  }
+  if (killed_) {
+    leave_limit_.expires_after(kLastOutputPatience);
+    leave_limit_.async_wait([this](boost::system::error_code error) {
+      if (!error) leave(exit_code_);
+    });
+  }
+  say_goodbye();
+}
+
+// A host stays as long as other nodes need it.
+void AgentLoop::say_goodbye() {
+  if (!meeting_) return finish_output();
+  if (leaving_signal_) meeting_->leaving(*leaving_signal_, true);
+  meeting_->close([this] { finish_output(); });
+}
+
+void AgentLoop::finish_output() {
+  output_->finish(succeeded_, [this] { boost::asio::post(io_, [this] { leave(exit_code_); }); });
+  if (killed_) return;
+  leave_limit_.expires_after(kSilentOutputPatience);
+  leave_limit_.async_wait([](boost::system::error_code error) {
+    if (!error)
+      say_past_the_output(
+          "the job has ended; waiting for its last output to be taken, Ctrl-C leaves");
+  });
+}
+
+// The output may hang in a console that nobody reads: after a second Ctrl-C it is left behind.
+void AgentLoop::leave(int exit_code) {
+  exit_code_ = exit_code;
+  // It may have suspended itself in this very moment: nobody else would tell it that the job is
+  // over.
+  syscall(SYS_pidfd_send_signal, context_.front_pidfd, SIGCONT, nullptr, 0);
+  if (killed_ && output_) output_->abandon();
+  io_.stop();
+}
+
+}  // namespace muster

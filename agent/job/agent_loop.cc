@@ -1,0 +1,291 @@
+#include "agent/job/agent_loop.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include <boost/asio/post.hpp>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/job/meeting_options.h"
+#include "rendezvous/base/contract.h"
+#include "rendezvous/membership/random_ids.h"
+
+namespace muster {
+namespace {
+
+constexpr auto kDriverPatience = std::chrono::seconds(20);
+constexpr auto kKillPatience = std::chrono::seconds(10);
+
+// A random UUID, version 4 (RFC 9562): what torchrun uses as the run id of a single-node job.
+std::string random_uuid() {
+  membership::Nonce b = random_nonce();
+  b[6] = static_cast<unsigned char>((b[6] & 0x0f) | 0x40);
+  b[8] = static_cast<unsigned char>((b[8] & 0x3f) | 0x80);
+  std::string text;
+  for (size_t i = 0; i < b.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", b[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
+    : spec_(input.spec),
+      program_(input.program),
+      environment_(input.environment),
+      warnings_(input.warnings),
+      context_(context),
+      control_(io_, context.control_fd),
+      front_(io_, context.front_pidfd),
+      pause_(io_),
+      stuck_timer_(io_),
+      leave_limit_(io_),
+      last_words_limit_(io_),
+      processes_(io_, {[this](const WorkerExit& exit) { on_worker_exit(exit); },
+                       [this] { on_group_empty(); }, [this](int signal) { request_stop(signal); },
+                       [this](const ProcessEntry& process) { on_refused(process); },
+                       [this] { drive_->post(group::KillRefused{attempt_}); }}),
+      probe_(io_, processes_),
+      run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
+      null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),
+      coordinated_(is_coordinated(spec_.rendezvous)),
+      names_(io_) {}
+
+std::string AgentLoop::lookup(std::string_view name) const {
+  const auto it = environment_.find(std::string(name));
+  return it == environment_.end() ? std::string() : it->second;
+}
+
+int AgentLoop::run() {
+  if (start()) io_.run();
+  return exit_code_;
+}
+
+// Where temporary files go, as Python's tempfile chooses: the first of these that is a folder we
+// can write.
+std::string AgentLoop::usable_temp_dir() const {
+  for (const std::string& candidate :
+       {lookup("TMPDIR"), lookup("TEMP"), lookup("TMP"), std::string("/tmp"),
+        std::string("/var/tmp"), std::string("/usr/tmp")}) {
+    struct stat info{};
+    if (candidate.starts_with('/') && stat(candidate.c_str(), &info) == 0 &&
+        S_ISDIR(info.st_mode) && access(candidate.c_str(), W_OK | X_OK) == 0) {
+      return candidate;
+    }
+  }
+  return cwd_;
+}
+
+bool AgentLoop::start() {
+  std::error_code no_folder;
+  cwd_ = std::filesystem::current_path(no_folder).string();
+  temp_dir_ = usable_temp_dir();
+  OutputOptions options;
+  options.log = spec_.log;
+  options.run_id = run_id_;
+  options.role = spec_.role;
+  options.hostname = own_hostname();
+  options.temp_dir = temp_dir_;
+  Result<std::unique_ptr<Output>> output = Output::start(std::move(options));
+  if (!output) {
+    const std::string line = "muster: " + output.error().message + "\n";
+    std::fwrite(line.data(), 1, line.size(), stderr);
+    exit_code_ = static_cast<int>(output.error().code);
+    return false;
+  }
+  output_ = std::move(*output);
+  record_ = std::make_unique<JobRecord>(record_options());
+  for (const std::string& warning : warnings_)
+    warn(warning);
+  if (!lookup(env::kHealthCheckPort).empty())
+    say("No health check server started: TORCHELASTIC_HEALTH_CHECK_PORT has no effect");
+  listen_to_front();
+  output_->open_run([this](Result<RunFolders> folders) {
+    boost::asio::post(io_, [this, folders = std::move(folders)] { on_run_open(folders); });
+  });
+  return true;
+}
+
+JobRecord::Options AgentLoop::record_options() {
+  JobRecord::Options options;
+  options.run_id = run_id_;
+  options.program = program_.name;
+  options.binary = program_.executable;
+  options.host = own_hostname();
+  options.rdzv_backend = spec_.rendezvous.backend;
+  options.max_restarts = spec_.max_restarts;
+  options.role = spec_.role;
+  options.torch_events = spec_.event_log == EventLogHandler::console;
+  options.say_raw = [this](std::string line) { output_->say(std::move(line)); };
+  options.append_event = [this](std::string line) {
+    output_->append("events.jsonl", std::move(line));
+  };
+  return options;
+}
+
+void AgentLoop::on_run_open(Result<RunFolders> folders) {
+  if (ending_) return;
+  if (!folders) return fail_early(folders.error());
+  folders_ = std::move(*folders);
+  open_control();
+  record_->set_log_dir(folders_.temporary ? std::string() : folders_.run_dir);
+  if (!needs_devices(spec_)) return set_up(std::nullopt);
+  probe_.ask("--internal-devices", kDriverPatience, [this](Result<std::string> text) {
+    const Result<DeviceReport> devices =
+        text ? parse_device_report(*text) : tl::unexpected<Error>(text.error());
+    if (!devices) return fail_early(devices.error());
+    has_gpus_ = !devices->gpus.empty();
+    set_up(*devices);
+  });
+}
+
+void AgentLoop::set_up(std::optional<DeviceReport> devices) {
+  if (ending_) return;
+  Result<NodeSetup> setup = set_up_node(spec_, environment_, std::move(devices));
+  if (!setup) return fail_early(setup.error());
+  DescriptorNeeds needs = DescriptorNeeds::of(spec_);
+  needs.workers = setup->workers;
+  needs.at_most = false;
+  const Result<unsigned long> room = make_room_for_descriptors(needs);
+  if (!room) return fail_early(room.error());
+  begin(std::move(*setup));
+}
+
+// torch's LOGLEVEL: ERROR and above (40 in Python's numbers) silence what is no failure.
+void AgentLoop::warn(const std::string& text) {
+  const std::string level = lookup("LOGLEVEL");
+  const bool quiet =
+      level == "ERROR" || level == "CRITICAL" || level == "FATAL" || level == "40" || level == "50";
+  if (!quiet) say(text);
+}
+
+void AgentLoop::begin(NodeSetup setup) {
+  if (spec_.stdin_rank && *spec_.stdin_rank >= setup.workers && !coordinated_) {
+    return fail_early(
+        {ExitCode::usage,
+         fmt::format("--stdin {}: there is no such rank among {} worker{}; use 0 to {}, or none",
+                     *spec_.stdin_rank, setup.workers, setup.workers == 1 ? "" : "s",
+                     setup.workers - 1)});
+  }
+  setup_ = std::move(setup);
+  for (const std::string& line : setup_.lines)
+    warn(line);
+  if (!setup_.table.empty()) output_->say(setup_.table);
+  find_token([this](const std::string& token) {
+    if (open_meeting(token)) begin_group();
+  });
+}
+
+void AgentLoop::begin_group() {
+  WorkerGroup::Options options;
+  options.coordinated = coordinated_;
+  options.workers = setup_.workers;
+  options.max_restarts = spec_.max_restarts;
+  options.grace = grace();
+  options.leftovers_grace = std::min(options.leftovers_grace, options.grace);
+  group_.emplace(options);
+  drive_.emplace(io_, *group_, [this](const group::Effect& effect) { perform(effect); });
+  record_->job_started(setup_.workers);
+  watch_uninterruptible();
+  drive_->post(group::Begin{});
+}
+
+// ---- the front
+
+void AgentLoop::listen_to_front() {
+  front_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                    [this](boost::system::error_code error) {
+                      if (!error) die_with_the_front();
+                    });
+  listen_for_control();
+}
+
+void AgentLoop::listen_for_control() {
+  control_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                      [this](boost::system::error_code error) {
+                        if (error) return;
+                        ControlMessage message;
+                        ControlRead read = ControlRead::nothing;
+                        while ((read = receive_control(control_.native_handle(), message)) ==
+                               ControlRead::message) {
+                          on_control(message);
+                        }
+                        if (read == ControlRead::closed) die_with_the_front();
+                        listen_for_control();
+                      });
+}
+
+void AgentLoop::on_control(const ControlMessage& message) {
+  switch (message.kind) {
+    case ControlKind::stop:
+      return request_stop(message.signal);
+    case ControlKind::kill:
+      return request_kill(message.signal);
+    case ControlKind::forward:
+      record_->note(JobEventKind::signal_forwarded, {}, message.signal);
+      if (drive_) drive_->post(group::Forward{message.signal});
+      return;
+    case ControlKind::suspend:
+      record_->note(JobEventKind::suspended);
+      if (drive_) drive_->post(group::Suspend{});
+      send_control(control_.native_handle(), {ControlKind::suspended, 0});
+      return;
+    case ControlKind::resume:
+      if (drive_) drive_->post(group::Resume{});
+      return;
+    case ControlKind::window_size:
+      output_->resize();
+      // Workers have no controlling terminal, so the kernel tells them nothing.
+      if (drive_) drive_->post(group::Forward{SIGWINCH});
+      return;
+    case ControlKind::suspended:
+      return;  // Only we say that.
+  }
+}
+
+// Nobody is left to tell the user anything, and nothing of the job may outlive the pid that the
+// user knows.
+void AgentLoop::die_with_the_front() {
+  kill_descendants({}, kKillPatience);
+  processes_.release_cgroup();
+  _exit(static_cast<int>(ExitCode::internal));
+}
+
+void AgentLoop::request_stop(int signal) {
+  if (ending_) {
+    // All is said and done, only a console has not taken it yet.
+    killed_ = true;
+    return leave(exit_code_);
+  }
+  record_->note(JobEventKind::signal_received, {}, signal);
+  record_->stop_requested();
+  if (drive_ && coordinated_ && !group_->finished()) {
+    // The others hear of it before anybody's grace begins.
+    if (leaving_signal_) return;
+    leaving_signal_ = signal;
+    return meeting_->leaving(signal, false);
+  }
+  if (drive_) return drive_->post(group::StopRequested{signal});
+  // Nothing has been started yet: there is nobody to be asked and nothing to wait for.
+  group::Outcome outcome;
+  outcome.kind = group::Outcome::Kind::stopped;
+  outcome.signal = signal;
+  end(outcome);
+}
+
+void AgentLoop::request_kill(int signal) {
+  killed_ = true;
+  if (!drive_) return ending_ ? leave(exit_code_) : request_stop(signal);
+  if (!group_->finished()) return drive_->post(group::KillRequested{});
+  if (ending_) return leave(exit_code_);
+  on_drained({});  // The end waits for the output, and the user does not.
+}
+
+}  // namespace muster

@@ -1,0 +1,226 @@
+// The agent's one loop and everything on it. Internal to agent/: agent.h is the door. The order of
+// a job:
+//
+//   start        run folder on the output thread; GPU driver asked in a child, if a flag needs it;
+//   node set up each attempt RequestRound: old GPU memory free, the round formed, streams opened ->
+//   RoundReady
+//                Spawn, one worker a turn of the loop -> Spawned ... Exited -> (Stop, Kill) ->
+//                nothing left -> output drained -> GroupEmpty
+//   end          record, verdict, result.json, output finished, exit code
+//
+// A signal is honoured at every point of it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/agent.h"
+#include "agent/control/control_server.h"
+#include "agent/control_channel.h"
+#include "agent/job/job_record.h"
+#include "agent/job/node_setup.h"
+#include "agent/job/worker_group.h"
+#include "agent/output/output.h"
+#include "agent/process/device_probe.h"
+#include "agent/process/file_timer_server.h"
+#include "agent/process/master_port.h"
+#include "agent/process/worker_processes.h"
+#include "agent/report/evidence.h"
+#include "rendezvous/backends/meeting.h"
+#include "rendezvous/net/drive.h"
+#include "rendezvous/net/interface_choice.h"
+#include "rendezvous/net/resolve.h"
+
+namespace muster {
+
+class AgentLoop {
+ public:
+  AgentLoop(const AgentInput& input, const AgentContext& context);
+
+  // Runs the job; returns the exit code.
+  int run();
+
+  // Whether output was left behind in a write that hangs.
+  bool abandoned() const { return killed_; }
+
+ private:
+  // ---- start (agent_loop.cc)
+  bool start();
+  std::string usable_temp_dir() const;
+  void on_run_open(Result<RunFolders> folders);
+  void set_up(std::optional<DeviceReport> devices);
+  void begin(NodeSetup setup);
+  void begin_group();
+  JobRecord::Options record_options();
+
+  // ---- the front (agent_loop.cc)
+  void listen_to_front();
+  void listen_for_control();
+  void on_control(const ControlMessage& message);
+  [[noreturn]] void die_with_the_front();
+  void request_stop(int signal);
+  void request_kill(int signal);
+
+  // ---- musterctl (agent_control.cc)
+  void open_control();
+  void close_control();
+  control::JobStatus job_status();
+  void give_status(ControlHandlers::StatusDone done);
+  Result<void> signal_ranks(int signal, const control::RankRanges& ranks);
+  void give_logs(const LogsQuery& query, ControlHandlers::LogsDone done);
+
+  // ---- effects of the machine (agent_effects.cc)
+  void perform(const group::Effect& effect);
+  void on(const group::RequestRound& effect);
+  void on(const group::Spawn& effect);
+  void on(const group::WorkerFailed& effect);
+  void on(const group::Stop& effect);
+  void on(const group::Kill& effect);
+  void begin_stop(int signal);
+  Duration grace() const;
+  void on(const group::ReportStopping& effect);
+  void on(const group::WatchLeftovers& effect);
+  void on(const group::ReportLeftovers& effect);
+  void on(const group::SuspendWorkers& effect);
+  void on(const group::ResumeWorkers& effect);
+  void on(const group::ForwardSignal& effect);
+  void on(const group::BackOff& effect);
+  void on(const group::Succeeded& effect);
+  void on(const group::Note& effect);
+  void on(const group::Finish& effect);
+
+  // ---- an attempt (agent_attempt.cc)
+  void wait_for_device_memory(group::RequestRound request,
+                              std::chrono::steady_clock::time_point give_up);
+  void prepare_round(const group::RequestRound& request);
+  void open_file_timer(const group::RequestRound& request);
+  void open_round(const group::RequestRound& request);
+  void drop_round();
+  void refuse_round(int attempt, const Error& error);
+  void refuse_streams(int attempt, const Error& error);
+  void on_streams(int attempt, Result<std::vector<WorkerStreams>> streams);
+  RoundView round_view(int restart_count) const;
+  void spawn_worker(int attempt, int local_rank);
+  SpawnRequest spawn_request(int local_rank);
+  bool stdin_belongs_to_others() const;
+  void on_worker_exit(const WorkerExit& exit);
+  void on_group_empty();
+  void on_refused(const ProcessEntry& process);
+  void drain();
+  void on_drained(const AttemptRemains& remains);
+  void keep_evidence();
+  void when_drained(std::function<void()> next);
+  void gather(const WorkerExit& exit);
+  void on_timer_expired(const FileTimerExpiry& expiry);
+  int local_rank_of(pid_t pid) const;
+  void watch_uninterruptible();
+
+  // ---- the other nodes (agent_rendezvous.cc)
+  void find_token(std::function<void(std::string)> next);
+  bool open_meeting(const std::string& token);
+  void request_round(const group::RequestRound& request);
+  void report_failure(const group::FirstFailure& first, bool final);
+  void report_failure(const Error& error, int local_rank);
+  void report_evidence(membership::Epoch epoch);
+  void tell_evidence(membership::Epoch epoch);
+  void say_job_restart();
+  void on_round(const membership::Round& round);
+  void look_up_own_name();
+  void when_own_name_is_known(std::function<void()> next);
+  void export_interface();
+  void on_stop_order(const member::StopWorkers& stop);
+  void on_leave_announced();
+  void on_job_ended(const membership::End& end);
+  void on_meeting_failed(const Error& error);
+
+  // ---- the end (agent_effects.cc)
+  void say_restart(Duration delay = Duration{0});
+  void end(const group::Outcome& outcome);
+  void fail_early(const Error& error);
+  void say_goodbye();
+  void finish_output();
+  void leave(int exit_code);
+
+  void say(const std::string& text) { output_->say("muster: " + text); }
+  void warn(const std::string& text);
+  std::string lookup(std::string_view name) const;
+
+  const LaunchSpec& spec_;
+  const WorkerProgram& program_;
+  const Environment& environment_;
+  const std::vector<std::string>& warnings_;
+  const AgentContext context_;
+
+  boost::asio::io_context io_{1};
+  boost::asio::posix::stream_descriptor control_;
+  boost::asio::posix::stream_descriptor front_;
+  boost::asio::steady_timer pause_;        // Between two looks at the GPU memory.
+  boost::asio::steady_timer stuck_timer_;  // Uninterruptible sleep, where the user asked for it.
+  boost::asio::steady_timer leave_limit_;
+  boost::asio::steady_timer last_words_limit_;
+  WorkerProcesses processes_;
+  DeviceProbe probe_;
+  KernelLog kernel_log_;  // Read on the output thread, between the marks of two attempts.
+  std::unique_ptr<Output> output_;
+  std::unique_ptr<JobRecord> record_;
+  std::unique_ptr<FileTimerServer> file_timer_;
+  std::unique_ptr<ControlServer> control_server_;
+  std::optional<ControlServer::Socket> control_socket_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  OomWatch oom_;
+
+  NodeSetup setup_;
+  std::string run_id_;
+  std::string cwd_;
+  std::string temp_dir_;
+  RunFolders folders_;
+  UniqueFd null_fd_;
+  std::optional<MasterPort> master_port_;  // Only where the workers are to have their own store.
+  RoundView round_;
+  std::chrono::steady_clock::time_point round_requested_;
+  std::vector<WorkerStreams> streams_;  // Of the attempt; emptied rank by rank as workers start.
+  std::vector<WorkerFiles> files_;      // By local rank.
+  bool stop_began_ = false;             // Of the attempt.
+  std::vector<int> stuck_polls_;        // How often each worker was seen in state D, in a row.
+  std::optional<group::WorkerFailed>
+      failed_;  // Told to the user when the attempt's output is complete.
+  int attempt_ = -1;
+  bool undrained_ = false;  // Streams of an attempt are open.
+  bool draining_ = false;
+  std::vector<std::function<void()>> after_drain_;
+  bool spawn_pending_ = false;         // Spawn was asked for and is not yet performed.
+  bool empty_while_spawning_ = false;  // Nothing was left meanwhile: to be looked at again.
+
+  bool coordinated_ = false;  // More nodes than this one.
+  std::unique_ptr<Meeting> meeting_;
+  membership::Round job_round_;  // The newest one that formed.
+  std::optional<group::RequestRound> wanted_round_;
+  bool opening_round_ = false;  // A round has formed and its streams are being opened;
+  bool round_dropped_ = false;  // it was ended meanwhile.
+  Resolver names_;
+  bool own_name_is_known_ = true;  // Or nobody asks.
+  std::string own_name_fault_;
+  std::function<void()> after_own_name_;
+  std::optional<InterfaceExport> interface_export_;
+  bool never_again_ = false;  // The failure that follows is one that no restart can help.
+  std::optional<int> leaving_signal_;
+  std::optional<membership::End> job_end_;
+
+  std::optional<WorkerGroup> group_;
+  std::optional<Drive<WorkerGroup, group::Tick>> drive_;
+  bool has_gpus_ = false;  // As far as anybody has asked.
+  bool killed_ = false;    // The user wants out now.
+  bool ending_ = false;
+  int exit_code_ = 0;
+  bool succeeded_ = false;
+};
+
+}  // namespace muster

@@ -1,0 +1,221 @@
+// The agent's part in the rendezvous: what this node's workers do is told to the job's other nodes,
+// and what the others decide is done here. A node that stands alone goes the same way; its Meeting
+// only opens a store.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+
+#include "agent/job/agent_loop.h"
+#include "agent/job/meeting_options.h"
+#include "agent/process/master_port.h"
+#include "agent/report/failure_wire.h"
+#include "rendezvous/base/contract.h"
+#include "rendezvous/membership/job_token.h"
+#include "rendezvous/net/drive.h"
+#include "rendezvous/net/interfaces.h"
+
+namespace muster {
+
+namespace {
+
+constexpr auto kOwnNamePatience = std::chrono::seconds(1);
+
+}  // namespace
+
+// ---- opening
+
+void AgentLoop::find_token(std::function<void(std::string)> next) {
+  const RendezvousSpec& rendezvous = spec_.rendezvous;
+  if (!coordinated_ || !rendezvous.token_file) return next(rendezvous.token.value_or(""));
+  output_->perform([this, path = *rendezvous.token_file, next = std::move(next)] {
+    boost::asio::post(io_, [this, next, token = membership::read_token_file(path)] {
+      if (ending_) return;
+      if (!token) return fail_early(token.error());
+      next(*token);
+    });
+  });
+}
+
+bool AgentLoop::open_meeting(const std::string& token) {
+  Meeting::Handlers handlers;
+  handlers.round = [this](const membership::Round& round) { on_round(round); };
+  handlers.stop = [this](const member::StopWorkers& stop) { on_stop_order(stop); };
+  handlers.leave_announced = [this] { on_leave_announced(); };
+  handlers.ended = [this](const membership::End& end) { on_job_ended(end); };
+  handlers.failed = [this](const Error& error) { on_meeting_failed(error); };
+  handlers.say = [this](const std::string& text) {
+    say(text);
+    if (wanted_round_) record_->note(JobEventKind::waiting, text);
+  };
+  MeetingOptions options = meeting_options(spec_, {setup_.workers, own_hostname(), run_id_, token});
+  options.judge = judge_testimonies;
+  Result<std::unique_ptr<Meeting>> meeting =
+      make_meeting(io_, std::move(options), std::move(handlers));
+  if (!meeting) {
+    fail_early(name_port_owner(meeting.error(), spec_.rendezvous.endpoint_port.value_or(0)));
+    return false;
+  }
+  meeting_ = std::move(*meeting);
+  look_up_own_name();
+  return true;
+}
+
+// ---- what the workers do
+
+// Old workers are reaped and their output is complete: only now may a round form with us.
+void AgentLoop::request_round(const group::RequestRound& request) {
+  if (group_->finished()) return;
+  wanted_round_ = request;
+  meeting_->ready();
+}
+
+void AgentLoop::report_failure(const group::FirstFailure& first, bool final) {
+  if (!coordinated_) return;
+  membership::Failure failure;
+  failure.rank = round_.base_rank + first.local_rank;
+  failure.local_rank = first.local_rank;
+  failure.final = final;
+  failure.exit_code = first.status && first.status->code() != 0 ? first.status->code() : 1;
+  failure.sentence = first.status ? describe(*first.status) : first.why;
+  failure.at = to_instant(std::chrono::steady_clock::now());
+  meeting_->worker_failed(job_round_.epoch, std::move(failure));
+}
+
+void AgentLoop::report_failure(const Error& error, int local_rank) {
+  if (!coordinated_) return;
+  membership::Failure failure;
+  failure.rank = round_.base_rank + local_rank;
+  failure.local_rank = local_rank;
+  failure.final = true;
+  failure.exit_code = static_cast<int>(error.code);
+  failure.sentence = error.message;
+  failure.at = to_instant(std::chrono::steady_clock::now());
+  record_->node_failed(error);
+  tell_evidence(job_round_.epoch);
+  meeting_->worker_failed(job_round_.epoch, std::move(failure));
+}
+
+// The attempt's output is complete: the judge of the job gets to know what its workers left behind
+// here. A node where nothing failed has nothing to tell.
+void AgentLoop::report_evidence(membership::Epoch epoch) {
+  if (coordinated_ && record_->has_evidence()) tell_evidence(epoch);
+}
+
+void AgentLoop::tell_evidence(membership::Epoch epoch) {
+  const Instant now = to_instant(std::chrono::steady_clock::now());
+  meeting_->evidence_found(epoch, {now, Duration{0}, encode_evidence(record_->evidence(), now)});
+}
+
+void AgentLoop::on(const group::Succeeded&) {
+  meeting_->workers_done(job_round_.epoch);
+}
+
+// ---- what the others decide
+
+void AgentLoop::on_round(const membership::Round& round) {
+  if (!wanted_round_ || group_->finished()) return;
+  job_round_ = round;
+  opening_round_ = true;
+  when_own_name_is_known([this, request = *std::exchange(wanted_round_, std::nullopt)] {
+    export_interface();
+    // The output of the old attempt may still be on its way to a slow disk.
+    when_drained([this, request] {
+      say_job_restart();
+      open_round(request);
+    });
+  });
+}
+
+// All nodes say the same: the verdict over all of them came with the round.
+void AgentLoop::say_job_restart() {
+  failed_.reset();
+  if (!job_round_.before || attempt_ < 0) return;
+  const Result<JudgedAttempt> told = decode_verdict(job_round_.before->detail);
+  record_->take_verdict(told ? *told : verdict_in_short(*job_round_.before));
+  const int left = std::max(0, spec_.max_restarts - job_round_.restarts);
+  const std::string line = record_->restart_line(left, Duration{0});
+  if (!line.empty()) say(line);
+}
+
+// While the nodes meet, so that it costs no time. A name server that does not answer is not waited
+// for: to name the interface that reaches the others is right in any case.
+void AgentLoop::look_up_own_name() {
+  if (!coordinated_ || !spec_.rendezvous.export_iface ||
+      environment_.contains(std::string(env::kGlooSocketIfname))) {
+    return;
+  }
+  own_name_is_known_ = false;
+  names_.resolve(
+      own_hostname(), 0, std::chrono::steady_clock::now() + kOwnNamePatience,
+      [this](const NetResult<std::vector<SocketAddress>>& answer) {
+        std::vector<IpAddress> leads_to;
+        for (const SocketAddress& address : answer ? *answer : std::vector<SocketAddress>())
+          leads_to.push_back(address.ip);
+        own_name_fault_ = own_name_fault(own_hostname(), leads_to, read_interfaces());
+        own_name_is_known_ = true;
+        if (const auto next = std::exchange(after_own_name_, nullptr)) next();
+      });
+}
+
+void AgentLoop::when_own_name_is_known(std::function<void()> next) {
+  if (own_name_is_known_) return next();
+  after_own_name_ = std::move(next);
+}
+
+// Once, when it is known which of our addresses reaches the others.
+void AgentLoop::export_interface() {
+  const RendezvousSpec& rendezvous = spec_.rendezvous;
+  if (!coordinated_ || !rendezvous.export_iface || interface_export_) return;
+  const auto address = IpAddress::parse(meeting_->address_towards_peers());
+  if (!address) return;
+  InterfaceQuestion question;
+  question.interfaces = read_interfaces();
+  question.towards_peers = *address;
+  question.wanted = rendezvous.iface;
+  question.gloo_is_set = environment_.contains(std::string(env::kGlooSocketIfname));
+  question.nccl_is_set = environment_.contains(std::string(env::kNcclSocketIfname));
+  question.own_name_fault = own_name_fault_;
+  interface_export_ = choose_interface_export(question);
+  if (interface_export_ && !interface_export_->note.empty()) say(interface_export_->note);
+}
+
+void AgentLoop::on_stop_order(const member::StopWorkers& stop) {
+  const bool changed = stop.why != membership::StopWhy::failure;
+  record_->note(changed ? JobEventKind::membership_changed : JobEventKind::note, stop.text);
+  if (group_->finished()) return;
+  // Of a failure here the user hears more, once its last words are read.
+  if (!failed_ && !stop.text.empty()) say(stop.text);
+  if (stop.epoch != job_round_.epoch) return;
+  if (opening_round_) {
+    round_dropped_ = true;
+    return;
+  }
+  drive_->post(group::Regroup{attempt_});
+}
+
+void AgentLoop::on_leave_announced() {
+  if (leaving_signal_) drive_->post(group::StopRequested{*leaving_signal_});
+}
+
+void AgentLoop::on_job_ended(const membership::End& end) {
+  if (job_end_) return;
+  job_end_ = end;
+  if (!group_->finished()) drive_->post(group::JobEnded{});
+}
+
+void AgentLoop::on_meeting_failed(const Error& error) {
+  const Error shown = name_port_owner(error, spec_.rendezvous.endpoint_port.value_or(0));
+  if (group_->finished() || job_end_) return;
+  if (!coordinated_) return drive_->post(group::RoundFailed{wanted_round_->attempt, shown});
+  membership::End end;
+  end.why = membership::EndWhy::timeout;
+  end.exit_code = static_cast<int>(error.code);
+  end.text = shown.message;
+  on_job_ended(end);
+}
+
+}  // namespace muster

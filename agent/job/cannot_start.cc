@@ -1,0 +1,117 @@
+#include "agent/job/cannot_start.h"
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <fmt/format.h>
+
+#include "agent/job/meeting_options.h"
+#include "agent/job/node_setup.h"
+#include "rendezvous/backends/meeting.h"
+#include "rendezvous/membership/job_token.h"
+
+namespace muster {
+namespace {
+
+// Nodes of a job are started within a second or two of each other, by hand within some more.
+constexpr auto kPatience = std::chrono::seconds(10);
+constexpr auto kSilence = std::chrono::seconds(1);
+// A host that was reached answers at once, unless it is an older one that waits for more nodes.
+constexpr auto kHostPatience = kPatience + std::chrono::seconds(2);
+// The coordinator bounds its own staying; this is for a bug in that.
+constexpr auto kCloseLimit = std::chrono::seconds(20);
+
+void say_line(const std::string& text) {
+  const std::string line = "muster: " + text + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+membership::Failure final_failure(const Error& error) {
+  membership::Failure failure;
+  failure.exit_code = static_cast<int>(error.code);
+  failure.final = true;
+  failure.sentence = error.message;
+  return failure;
+}
+
+// One telling, on one loop.
+class Telling {
+ public:
+  explicit Telling(const Error& error) : failure_(final_failure(error)) {}
+
+  void run(const MeetingOptions& options) {
+    Meeting::Handlers on;
+    // A host of an older version takes us for ready: then it is a failure of that round.
+    on.round = [this](const membership::Round& round) {
+      meeting_->worker_failed(round.epoch, failure_);
+    };
+    on.stop = [](const member::StopWorkers&) {};
+    on.leave_announced = [] {};
+    on.ended = [this](const membership::End&) { leave(); };
+    on.failed = [this](const Error& error) { give_up(error.message); };
+    on.refused = [this](const Error& answer) {  // Which the others are told as well.
+      say_line(answer.message);
+      leave();
+    };
+    on.say = [](const std::string&) {};  // Nothing of it concerns a node that takes no part.
+    Result<std::unique_ptr<Meeting>> meeting = make_meeting(loop_, options, std::move(on));
+    if (!meeting) return say_line("the other nodes are not told: " + meeting.error().message);
+    meeting_ = std::move(*meeting);
+    meeting_->worker_failed(0, failure_);
+    meeting_->ready();
+    silence_.expires_after(kSilence);
+    silence_.async_wait([](boost::system::error_code stopped) {
+      if (stopped) return;
+      say_line(fmt::format("telling the other nodes, for {} s at most; a signal ends this at once",
+                           kPatience.count()));
+    });
+    limit_.expires_after(kHostPatience);
+    limit_.async_wait([this](boost::system::error_code stopped) {
+      if (!stopped) give_up(meeting_->status());
+    });
+    loop_.run();
+  }
+
+ private:
+  void give_up(const std::string& why) {
+    say_line("the other nodes were not told: " + why);
+    leave();
+  }
+
+  void leave() {
+    limit_.expires_after(kCloseLimit);
+    limit_.async_wait([this](boost::system::error_code stopped) {
+      if (!stopped) loop_.stop();
+    });
+    meeting_->close([this] { loop_.stop(); });
+  }
+
+  const membership::Failure failure_;
+  boost::asio::io_context loop_{1};
+  boost::asio::steady_timer silence_{loop_};
+  boost::asio::steady_timer limit_{loop_};
+  std::unique_ptr<Meeting> meeting_;
+};
+
+}  // namespace
+
+void tell_that_it_cannot_start(const LaunchSpec& spec, const Error& error) {
+  const RendezvousSpec& rendezvous = spec.rendezvous;
+  if (!is_coordinated(rendezvous)) return;
+  NodeFacts node{1, own_hostname(), rendezvous.id, rendezvous.token.value_or("")};
+  if (rendezvous.token_file) {
+    const Result<std::string> token = membership::read_token_file(*rendezvous.token_file);
+    if (!token) return say_line("the other nodes are not told: " + token.error().message);
+    node.token = *token;
+  }
+  MeetingOptions options = meeting_options(spec, node);
+  options.reach_timeout = kPatience;
+  Telling(error).run(options);
+}
+
+}  // namespace muster

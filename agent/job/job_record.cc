@@ -1,0 +1,383 @@
+#include "agent/job/job_record.h"
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "agent/report/cause.h"
+#include "agent/report/result_json.h"
+#include "agent/report/text.h"
+#include "agent/report/verdict.h"
+#include "rendezvous/net/drive.h"
+
+namespace muster {
+namespace {
+
+WallTime wall_now() {
+  return std::chrono::system_clock::now();
+}
+
+Instant steady_now() {
+  return to_instant(std::chrono::steady_clock::now());
+}
+
+JobEnd job_end(group::Outcome::Kind kind) {
+  switch (kind) {
+    case group::Outcome::Kind::success:
+      return JobEnd::success;
+    case group::Outcome::Kind::failed:
+      return JobEnd::failed;
+    case group::Outcome::Kind::stopped:
+      return JobEnd::stopped;
+    case group::Outcome::Kind::spawn_failed:
+      return JobEnd::spawn_failed;
+    case group::Outcome::Kind::round_failed:
+      return JobEnd::round_failed;
+    case group::Outcome::Kind::unkillable:
+      return JobEnd::unkillable;
+    case group::Outcome::Kind::ended:
+      return JobEnd::round_failed;  // Unless the one who ended it says more: job_ended.
+  }
+  return JobEnd::failed;
+}
+
+// Its last lines, where it has no log file.
+void take_kept(const WorkerPrinted& printed, WorkerFailure& failure, std::string& dir) {
+  if (!printed.kept_out.empty()) failure.stdout_log_path = printed.kept_out;
+  if (!printed.kept_err.empty()) failure.stderr_log_path = printed.kept_err;
+  const std::string& kept = printed.kept_err.empty() ? printed.kept_out : printed.kept_err;
+  const std::filesystem::path worker = std::filesystem::path(kept).parent_path();
+  if (!kept.empty()) dir = worker.parent_path().string();
+}
+
+// The counter says how many of the job's processes were killed for want of memory, not which.
+void tell_kills_apart(const std::vector<WorkerEvidence>& workers,
+                      std::vector<HostEvidence>& machines) {
+  int64_t counted = 0;
+  int64_t killed = 0;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    if (!workers[i].failure.status.killed_by(SIGKILL) || workers[i].signs.by_stop) continue;
+    counted = std::max(counted, machines[i].oom_kills);
+    killed += machines[i].oom_kills > 0;
+  }
+  for (HostEvidence& machine : machines)
+    machine.more_kills = killed > counted;
+}
+
+}  // namespace
+
+JobRecord::JobRecord(Options options) : options_(std::move(options)) {
+  report_.run_id = options_.run_id;
+  report_.program = options_.program;
+  report_.host = options_.host;
+  report_.role = options_.role;
+  report_.max_restarts = options_.max_restarts;
+  report_.started = wall_now();
+}
+
+JobEvent JobRecord::event(JobEventKind kind) const {
+  JobEvent result;
+  result.time = wall_now();
+  result.kind = kind;
+  if (attempt_ >= 0) result.attempt = attempt_;
+  return result;
+}
+
+void JobRecord::emit(const JobEvent& event) {
+  options_.append_event(event_line(event));
+}
+
+void JobRecord::note(JobEventKind kind, std::string text, std::optional<int> signal,
+                     std::optional<double> seconds) {
+  JobEvent line = event(kind);
+  line.text = std::move(text);
+  line.signal = signal;
+  line.seconds = seconds;
+  emit(line);
+}
+
+TorchEventContext JobRecord::torch_context() const {
+  TorchEventContext context;
+  context.time = wall_now();
+  context.run_id = options_.run_id;
+  context.role = options_.role;
+  context.hostname = options_.host;
+  context.rdzv_backend = options_.rdzv_backend;
+  context.entry_point = options_.binary.substr(options_.binary.rfind('/') + 1);
+  if (attempt_ >= 0) {
+    context.group_rank = round_.group_rank;
+    context.group_world_size = round_.group_world_size;
+  }
+  context.total_run_time_s = std::chrono::duration_cast<std::chrono::seconds>(
+                                 std::chrono::steady_clock::now() - job_started_)
+                                 .count();
+  context.agent_restarts = round_.restart_count;
+  return context;
+}
+
+TorchWorker JobRecord::torch_worker(int local_rank) const {
+  TorchWorker worker;
+  worker.local_rank = local_rank;
+  worker.global_rank = round_.base_rank + local_rank;
+  worker.role_rank = round_.base_role_rank + local_rank;
+  worker.role_world_size = round_.role_world_size;
+  worker.pid = workers_[static_cast<size_t>(local_rank)].failure.pid;
+  return worker;
+}
+
+void JobRecord::torch_line(std::string line) {
+  if (options_.torch_events) options_.say_raw(std::move(line));
+}
+
+void JobRecord::job_started(int local_world_size) {
+  report_.local_world_size = local_world_size;
+  note(JobEventKind::job_started, options_.program);
+}
+
+void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
+                            std::vector<WorkerTraces> traces) {
+  if (attempt_ >= 0) close_attempt({});
+  attempt_ = attempt;
+  round_ = round;
+  attempt_started_ = std::chrono::steady_clock::now();
+  workers_.clear();
+  ends_ = 0;
+  stop_.reset();
+  evidence_ = {options_.host, round.group_rank, {}, {}};
+  for (WorkerTraces& traces_of_one : traces) {
+    WorkerFailure& failure = workers_.emplace_back().failure;
+    failure.local_rank = static_cast<int>(workers_.size()) - 1;
+    failure.rank = round.base_rank + failure.local_rank;
+    failure.attempt = attempt;
+    failure.host = options_.host;
+    failure.role = options_.role;
+    failure.device = std::move(traces_of_one.device);
+    failure.program = options_.program;
+    failure.binary = options_.binary;
+    failure.stdout_log_path = std::move(traces_of_one.out_log);
+    failure.stderr_log_path = std::move(traces_of_one.err_log);
+    failure.error_file_path = std::move(traces_of_one.error_file);
+  }
+  report_.world_size = round.world_size;
+  report_.nnodes = round.group_world_size;
+  report_.node_rank = round.group_rank;
+  report_.attempts.push_back({attempt, wall_now(), Duration{0}, {}});
+  note(JobEventKind::round_ready, fmt::format("{}:{}", round.master_addr, round.master_port));
+  const double took_ms = std::chrono::duration<double, std::milli>(took).count();
+  torch_line(torch_agent_event(torch_context(), "RENDEZVOUS", took_ms));
+  torch_line(torch_agent_event(torch_context(), "ASSIGN_WORKER_RANKS", 0.0));
+}
+
+void JobRecord::worker_started(int local_rank, pid_t pid) {
+  worker(local_rank).failure.pid = pid;
+  worker(local_rank).started = steady_now();
+  JobEvent line = event(JobEventKind::worker_started);
+  line.rank = round_.base_rank + local_rank;
+  line.local_rank = local_rank;
+  line.pid = pid;
+  emit(line);
+  torch_line(torch_worker_event(torch_context(), torch_worker(local_rank), "START"));
+}
+
+void JobRecord::worker_exited(const WorkerExit& exit, HostEvidence machine) {
+  JobEvent line = event(JobEventKind::worker_exited);
+  line.rank = round_.base_rank + exit.local_rank;
+  line.local_rank = exit.local_rank;
+  line.pid = exit.pid;
+  line.status = exit.status;
+  line.seconds = std::chrono::duration<double>(exit.ran).count();
+  emit(line);
+  WorkerRecord& ended = worker(exit.local_rank);
+  ended.ended = steady_now();
+  ended.order = ends_++;
+  WorkerFailure& failure = ended.failure;
+  failure.status = exit.status;
+  failure.time = wall_now();
+  failure.ran = exit.ran;
+  failure.max_rss_kib = exit.max_rss_kib;
+  failure.cpu_s = exit.cpu_s;
+  machine.expired_timer = ended.machine.expired_timer;
+  ended.machine = std::move(machine);
+}
+
+void JobRecord::add_evidence(pid_t pid, const HostEvidence& machine) {
+  const auto found =
+      std::ranges::find(workers_, pid, [](const WorkerRecord& one) { return one.failure.pid; });
+  if (found == workers_.end()) return;
+  HostEvidence merged = machine;
+  merged.oom_kills = found->machine.oom_kills;
+  merged.machine_oom_kills = found->machine.machine_oom_kills;
+  merged.memory_limit_bytes = found->machine.memory_limit_bytes;
+  merged.expired_timer = found->machine.expired_timer;
+  found->machine = std::move(merged);
+}
+
+void JobRecord::stop_begins(int signal, Duration grace,
+                            const std::vector<WorkerSigns::AtStop>& seen) {
+  note(JobEventKind::stopping, {}, signal, std::chrono::duration<double>(grace).count());
+  if (stop_) return;
+  stop_ = StopMark{steady_now(), signal};
+  for (size_t i = 0; i < workers_.size() && i < seen.size(); ++i)
+    workers_[i].at_stop = seen[i];
+}
+
+void JobRecord::kill_sent(std::string whom) {
+  note(JobEventKind::killing, std::move(whom));
+  if (stop_) stop_->killed = true;
+}
+
+void JobRecord::stop_ended() {
+  if (!stop_) return;
+  const Duration took = steady_now() - stop_->at;
+  note(JobEventKind::stopped, {}, {}, std::chrono::duration<double>(took).count());
+}
+
+void JobRecord::timer_expired(pid_t pid, int local_rank, int signal, const std::string& scope) {
+  JobEvent line = event(JobEventKind::timer_expired);
+  line.pid = pid;
+  if (local_rank >= 0) {
+    line.rank = round_.base_rank + local_rank;
+    worker(local_rank).machine.expired_timer = scope;
+  }
+  line.signal = signal;
+  line.text = scope;
+  emit(line);
+}
+
+void JobRecord::declared_failed(int local_rank, const std::string& why) {
+  worker(local_rank).failure.declared = why;
+  worker(local_rank).declared = steady_now();
+}
+
+void JobRecord::attempt_drained(const AttemptRemains& remains) {
+  const Instant unix_epoch = steady_now() - wall_now().time_since_epoch();
+  std::vector<OwnError> errors;
+  std::vector<HostEvidence> machines;
+  evidence_.workers.clear();
+  report_.tails_dir.clear();
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    WorkerRecord& record = workers_[i];
+    if (record.failure.pid == 0) continue;
+    if (i < remains.workers.size()) {
+      const WorkerRemains& left = remains.workers[i];
+      record.printed = left.printed;
+      record.failure.stderr_tail = left.printed.err_tail;
+      record.failure.error_file_content = left.error_file;
+      record.error_file_written = left.error_file_written;
+      record.library = left.library;
+      take_kept(left.printed, record.failure, report_.tails_dir);
+    }
+    record.machine.full_log_disk = remains.full_log_disk;
+    Examination examined = examine(record, stop_, unix_epoch);
+    record.failure.stopped_by_muster = examined.signs.by_stop;
+    errors.push_back(std::move(examined.error));
+    machines.push_back(record.machine);
+    evidence_.workers.push_back({std::move(examined.signs), record.failure, {}});
+  }
+  tell_kills_apart(evidence_.workers, machines);
+  for (size_t i = 0; i < machines.size(); ++i) {
+    WorkerEvidence& worker = evidence_.workers[i];
+    worker.cause = classify(worker.failure, machines[i], errors[i]);
+  }
+  JudgedAttempt judged = judge_attempt({evidence_});
+  if (judged.culprit) judged_ = std::move(judged);  // Else the newest failure stays known.
+}
+
+bool JobRecord::all_succeeded() const {
+  return std::ranges::all_of(workers_, [](const WorkerRecord& worker) {
+    return worker.ended && worker.failure.status.success();
+  });
+}
+
+bool JobRecord::has_evidence() const {
+  if (evidence_.error) return true;
+  return std::ranges::any_of(evidence_.workers, has_something_to_tell, &WorkerEvidence::signs);
+}
+
+void JobRecord::close_attempt(std::string why) {
+  if (report_.attempts.empty()) return;
+  AttemptRecord& attempt = report_.attempts.back();
+  if (attempt.lasted == Duration{0})
+    attempt.lasted = std::chrono::steady_clock::now() - attempt_started_;
+  if (attempt.why_ended.empty()) attempt.why_ended = std::move(why);
+}
+
+void JobRecord::attempt_failed(const WorkerFailure& culprit, const Cause& cause) {
+  JobEvent failed = event(JobEventKind::attempt_failed);
+  failed.attempt = culprit.attempt;
+  failed.rank = culprit.rank;
+  failed.local_rank = culprit.local_rank;
+  if (culprit.node_rank >= 0 && culprit.node_rank != report_.node_rank) {
+    failed.host = culprit.host;
+    failed.node_rank = culprit.node_rank;
+  }
+  failed.text = cause.sentence;
+  emit(failed);
+}
+
+std::string JobRecord::restart_line(int restarts_left, Duration delay) {
+  if (!judged_.culprit) return {};
+  const WorkerFailure& culprit = judged_.failures[*judged_.culprit];
+  close_attempt(fmt::format("rank {} {}", culprit.rank, judged_.cause.sentence));
+  attempt_failed(culprit, judged_.cause);
+  note(JobEventKind::restarting, {}, {}, std::chrono::duration<double>(delay).count());
+  return render_restart(culprit, judged_.cause, restarts_left, options_.max_restarts, delay);
+}
+
+JobReport JobRecord::finish(const group::Outcome& outcome) {
+  report_.end = job_end(outcome.kind);
+  report_.ended = wall_now();
+  report_.restarts_used = outcome.restarts;
+  report_.stop_signal = outcome.signal;
+  if (outcome.error) report_.error = *outcome.error;
+  if (requested_at_) report_.stop_took = std::chrono::steady_clock::now() - *requested_at_;
+  if (report_.end != JobEnd::success) apply_judged(report_, judged_);
+  if (stop_ && stop_->killed) {
+    for (const WorkerRecord& worker : workers_) {
+      if (worker.ended && worker.failure.status.killed_by(SIGKILL))
+        report_.killed_ranks.push_back(worker.failure.rank);
+    }
+  }
+  const std::string why = report_.culprit && report_.end == JobEnd::failed
+                              ? fmt::format("rank {} {}", report_.failures[*report_.culprit].rank,
+                                            report_.cause.sentence)
+                              : outcome_name(report_.end);
+  close_attempt(report_.end == JobEnd::success ? "all workers succeeded" : why);
+  return report_;
+}
+
+void JobRecord::write_final_events(const JobReport& report, int exit_code) {
+  if (report.end == JobEnd::failed && report.culprit)
+    attempt_failed(report.failures[*report.culprit], report.cause);
+  JobEvent line = event(JobEventKind::job_ended);
+  line.text = outcome_name(report.end);
+  line.exit_code = exit_code;
+  emit(line);
+  if (attempt_ < 0) return;
+  std::map<int, const WorkerFailure*> failures;
+  if (report.end == JobEnd::failed) {
+    for (const WorkerFailure& failure : report.failures) {
+      const bool is_ours = failure.node_rank < 0 || failure.node_rank == report.node_rank;
+      if (is_ours) failures[failure.local_rank] = &failure;
+    }
+  }
+  for (const WorkerRecord& worker : workers_) {
+    const int local_rank = worker.failure.local_rank;
+    if (worker.failure.pid == 0) continue;
+    const auto failure = failures.find(local_rank);
+    if (failure != failures.end()) {
+      torch_line(
+          torch_worker_event(torch_context(), torch_worker(local_rank), "FAILED", failure->second));
+    } else {
+      torch_line(torch_worker_event(torch_context(), torch_worker(local_rank),
+                                    report.end == JobEnd::success ? "SUCCEEDED" : "TERMINATED"));
+    }
+  }
+  const bool agent_did_its_work = report.end == JobEnd::success || report.end == JobEnd::failed;
+  torch_line(torch_agent_event(torch_context(), agent_did_its_work ? "SUCCEEDED" : "FAILED"));
+}
+
+}  // namespace muster

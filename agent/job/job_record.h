@@ -1,0 +1,138 @@
+// What happened to a job, written down as it happens: events.jsonl and torch's console events while
+// it runs, the restart lines, and at the end the JobReport from which verdict, result.json and exit
+// code are made. It watches and never decides. Control loop only; the lines go to the output thread
+// through the callbacks.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/job/worker_group_events.h"
+#include "agent/process/worker_environment.h"
+#include "agent/process/worker_processes.h"
+#include "agent/report/event_log.h"
+#include "agent/report/job_report.h"
+#include "agent/report/judged_attempt.h"
+#include "agent/report/signs.h"
+#include "agent/report/torch_events.h"
+
+namespace muster {
+
+// Where one worker's traces are, known when its streams are opened.
+struct WorkerTraces {
+  std::string out_log;
+  std::string err_log;
+  std::string error_file;
+  std::string device;  // Label of its device, or empty.
+};
+
+// Where a worker may leave word of its end.
+struct WorkerFiles {
+  std::string error_file;
+  std::string failure_file;
+};
+
+// What an attempt has left, collected on the output thread: by local rank.
+struct WorkerRemains {
+  WorkerPrinted printed;
+  std::optional<std::string> error_file;
+  std::optional<WallTime> error_file_written;  // Its mtime.
+  std::optional<FailureRecord> library;
+};
+struct AttemptRemains {
+  std::vector<WorkerRemains> workers;
+  std::string full_log_disk;
+};
+
+class JobRecord {
+ public:
+  struct Options {
+    std::string run_id;
+    std::string program;
+    std::string binary;
+    std::string host;
+    std::string rdzv_backend;
+    int max_restarts = 0;
+    std::string role = "default";
+    bool torch_events = false;                      // --event-log-handler console
+    std::function<void(std::string)> say_raw;       // A line for stderr, without our prefix.
+    std::function<void(std::string)> append_event;  // A line for events.jsonl.
+  };
+
+  explicit JobRecord(Options options);
+
+  void set_log_dir(std::string run_dir) { report_.log_dir = std::move(run_dir); }
+  void job_started(int local_world_size);
+  void round_ready(int attempt, const RoundView& round, Duration took,
+                   std::vector<WorkerTraces> traces);
+  void worker_started(int local_rank, pid_t pid);
+  // `machine` as found right after the death.
+  void worker_exited(const WorkerExit& exit, HostEvidence machine);
+  // What was found later of a worker that has ended: core file, disks.
+  void add_evidence(pid_t pid, const HostEvidence& machine);
+  // Before the workers get the first signal of a stop. `seen`: by local rank, how each stood just
+  // before it.
+  void stop_begins(int signal, Duration grace, const std::vector<WorkerSigns::AtStop>& seen);
+  void kill_sent(std::string whom);
+  void stop_ended();  // Nothing of the attempt is left.
+  void timer_expired(pid_t pid, int local_rank, int signal, const std::string& scope);
+  void declared_failed(int local_rank, const std::string& why);
+  void stop_requested() {
+    requested_at_ = requested_at_.value_or(std::chrono::steady_clock::now());
+  }
+  // The attempt's output is complete: the judge decides, as far as this node knows.
+  void attempt_drained(const AttemptRemains& remains);
+  void note(JobEventKind kind, std::string text = {}, std::optional<int> signal = {},
+            std::optional<double> seconds = {});
+  void emit(const JobEvent& event);
+  JobEvent event(JobEventKind kind) const;
+
+  // This node itself cannot go on: the program cannot be executed.
+  void node_failed(const Error& error) { evidence_.error = error; }
+
+  // After attempt_drained: what this node's workers left behind in the attempt, for the job's host.
+  const NodeEvidence& evidence() const { return evidence_; }
+  bool all_succeeded() const;  // Every worker of the attempt has exited with 0.
+  // Whether there is anything in it that the judge could need.
+  bool has_evidence() const;
+
+  // The verdict of the newest attempt that was judged: of this node alone, until that of all nodes
+  // takes its place.
+  void take_verdict(JudgedAttempt judged) { judged_ = std::move(judged); }
+
+  // After attempt_drained of a failed attempt that will be followed by another one: the line that
+  // says so; empty if no worker's failure is the reason.
+  std::string restart_line(int restarts_left, Duration delay);
+
+  // The whole story. After it nothing more is recorded.
+  JobReport finish(const group::Outcome& outcome);
+  void write_final_events(const JobReport& report, int exit_code);
+
+ private:
+  TorchEventContext torch_context() const;
+  TorchWorker torch_worker(int local_rank) const;
+  void torch_line(std::string line);
+  void attempt_failed(const WorkerFailure& culprit, const Cause& cause);
+  void close_attempt(std::string why);
+  WorkerRecord& worker(int local_rank) { return workers_[static_cast<size_t>(local_rank)]; }
+
+  Options options_;
+  JobReport report_;
+  RoundView round_;
+  int attempt_ = -1;
+  std::chrono::steady_clock::time_point attempt_started_;
+  std::chrono::steady_clock::time_point job_started_ = std::chrono::steady_clock::now();
+  std::optional<std::chrono::steady_clock::time_point> requested_at_;
+
+  // Of the newest attempt.
+  std::vector<WorkerRecord> workers_;  // By local rank.
+  int ends_ = 0;
+  std::optional<StopMark> stop_;
+
+  NodeEvidence evidence_;
+  JudgedAttempt judged_;
+};
+
+}  // namespace muster

@@ -1,0 +1,174 @@
+#include "agent/job/node_setup.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <system_error>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "agent/placement/bindings_table.h"
+#include "agent/placement/cpu_limit.h"
+#include "agent/placement/proc_devices.h"
+#include "rendezvous/base/contract.h"
+
+namespace muster {
+namespace {
+
+// With tee: two read ends, two files, the worker's two ends until it has started; then a pidfd, and
+// the worker's connections to the store.
+constexpr unsigned long kDescriptorsPerWorker = 8;
+constexpr unsigned long kDescriptorsOfOurOwn = 40;
+constexpr unsigned long kVisitsPerWorker = 3;  // Connections to the host's store.
+
+// Those that whoever started us left open: all of our own are closed on exec. Where not even a
+// folder can be opened, all up to the limit are in use.
+unsigned long inherited_descriptors(const rlimit& limit) {
+  unsigned long count = 0;
+  DIR* const folder = opendir("/proc/self/fd");
+  if (folder == nullptr) return errno == EMFILE ? limit.rlim_cur : 0;
+  while (const dirent* entry = readdir(folder)) {
+    const int fd = std::atoi(entry->d_name);
+    const int flags = fd > STDERR_FILENO ? fcntl(fd, F_GETFD) : -1;
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) ++count;
+  }
+  closedir(folder);
+  return count;
+}
+
+unsigned long descriptors_of(int workers) {
+  return kDescriptorsOfOurOwn + kDescriptorsPerWorker * static_cast<unsigned long>(workers);
+}
+
+std::string too_few_descriptors(const DescriptorNeeds& needs, const rlimit& limit,
+                                unsigned long needed) {
+  const std::string remedy = geteuid() == 0
+                                 ? fmt::format("raise it with `ulimit -n {}`", needed)
+                                 : fmt::format(
+                                       "have the hard limit raised to {} (limits.conf, systemd's "
+                                       "LimitNOFILE, docker's --ulimit nofile)",
+                                       needed);
+  return fmt::format("{}{} worker{} {} {} open files, but the limit is {} (hard limit {}): {}{}",
+                     needs.at_most ? "up to " : "", needs.workers, needs.workers == 1 ? "" : "s",
+                     needs.workers == 1 ? "needs" : "need", needed, limit.rlim_cur, limit.rlim_max,
+                     remedy, needs.workers == 1 ? "" : ", or start fewer workers");
+}
+
+std::optional<std::string> lookup(const Environment& environment, std::string_view name) {
+  const auto it = environment.find(std::string(name));
+  return it == environment.end() ? std::nullopt : std::optional(it->second);
+}
+
+InheritedDevices inherited_devices(const Environment& environment) {
+  return {lookup(environment, env::kCudaVisibleDevices),
+          lookup(environment, env::kHipVisibleDevices), lookup(environment, env::kCudaDeviceOrder)};
+}
+
+void decide_threads(const Environment& environment, const CpuSet& allowed, NodeSetup& setup) {
+  if (setup.workers <= 1 || environment.contains(std::string(env::kOmpNumThreads))) return;
+  const int usable = usable_cores(allowed, cgroup_cpu_quota());
+  const int bound = static_cast<int>(setup.placement.workers.front().cpus.size());
+  setup.omp_num_threads = threads_per_worker(usable, setup.workers, bound);
+  setup.lines.push_back(
+      fmt::format("OMP_NUM_THREADS={} for each of {} workers ({} usable cores); set it yourself "
+                  "to choose another number",
+                  *setup.omp_num_threads, setup.workers, usable));
+}
+
+std::string table_of_bindings(const NodeSetup& setup, const CpuTopology& topology,
+                              const CpuSet& allowed, const Environment& environment) {
+  const std::string threads = setup.omp_num_threads
+                                  ? std::to_string(*setup.omp_num_threads)
+                                  : lookup(environment, env::kOmpNumThreads).value_or("");
+  const std::vector<std::string> column(static_cast<size_t>(setup.workers), threads);
+  return bindings_table(binding_rows(setup.placement, topology, allowed, column, 0));
+}
+
+}  // namespace
+
+Result<NodeSetup> set_up_node(const LaunchSpec& spec, const Environment& environment,
+                              std::optional<DeviceReport> devices) {
+  const InheritedDevices inherited = inherited_devices(environment);
+  const CpuSet allowed = allowed_cpus();
+  if (devices) add_locality(*devices);
+  const bool asked_for_devices = devices.has_value();
+
+  NodeSetup setup;
+  const Result<int> workers =
+      worker_count(spec, inherited, devices, static_cast<int>(allowed.size()));
+  if (!workers) return tl::unexpected<Error>(workers.error());
+  setup.workers = *workers;
+
+  std::optional<CpuTopology> topology;
+  if (needs_topology(spec)) {
+    Result<CpuTopology> read = read_cpu_topology();
+    if (!read) return tl::unexpected<Error>(read.error());
+    topology = std::move(*read);
+  }
+  Result<Placement> placement =
+      place({spec.placement, inherited, std::move(devices), topology, allowed, setup.workers});
+  if (!placement) return tl::unexpected<Error>(placement.error());
+  setup.placement = std::move(*placement);
+  setup.lines = setup.placement.warnings;
+  if (!asked_for_devices) {
+    for (std::string& warning :
+         quick_device_warnings(setup.workers, inherited, quick_gpu_count())) {
+      setup.lines.push_back(std::move(warning));
+    }
+  }
+  decide_threads(environment, allowed, setup);
+  if (spec.placement.report_bindings && topology) {
+    setup.table = table_of_bindings(setup, *topology, allowed, environment);
+  }
+  return setup;
+}
+
+std::string own_hostname() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+DescriptorNeeds DescriptorNeeds::of(const LaunchSpec& spec) {
+  DescriptorNeeds needs;
+  needs.other_nodes = spec.rendezvous.nnodes_max - 1 + spec.rendezvous.spares;
+  const std::string& count = spec.nproc_per_node;
+  const auto [end, error] =
+      std::from_chars(count.data(), count.data() + count.size(), needs.workers);
+  if (error == std::errc{} && end == count.data() + count.size()) return needs;
+  needs.at_most = true;
+  needs.workers = std::max(static_cast<int>(allowed_cpus().size()), quick_gpu_count().value_or(0));
+  return needs;
+}
+
+Result<unsigned long> make_room_for_descriptors(const DescriptorNeeds& needs) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return fail(ExitCode::environment,
+                fmt::format("cannot read the descriptor limit: {}", std::strerror(errno)));
+  }
+  const unsigned long inherited = limit.rlim_cur;
+  const unsigned long taken = inherited_descriptors(limit);
+  const unsigned long needed = taken + descriptors_of(needs.at_most ? 1 : needs.workers);
+  if (limit.rlim_max < needed) {
+    return fail(ExitCode::environment,
+                too_few_descriptors(needs, limit, taken + descriptors_of(needs.workers)));
+  }
+  // Not worth a refusal: the host may be another node, and most of a job's workers never ask.
+  const unsigned long visits = static_cast<unsigned long>(needs.other_nodes) *
+                               (1 + kVisitsPerWorker * static_cast<unsigned long>(needs.workers));
+  const unsigned long wanted = std::min<unsigned long>(needed + visits, limit.rlim_max);
+  if (limit.rlim_cur >= wanted) return inherited;
+  limit.rlim_cur = wanted;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  return inherited;
+}
+
+}  // namespace muster

@@ -1,0 +1,177 @@
+// The machine that decides for one node's workers over all attempts of a job: when to start whom,
+// when to stop and kill, whether to start anew. Pure: it is told the time, asks
+// for effects and hears of their results as events; the agent's shell performs them, the simulator
+// runs the same code in a made-up world. One thread; the owner calls step() and nothing else.
+//
+//   idle ─Begin─▶ preparing ─RoundReady─▶ starting ─last Spawned─▶ running ─all exited 0─▶ draining
+//                     ▲                       │ failure, Regroup,      │                      │
+//                     │                       ▼ SpawnFailed, stop      ▼                      ▼
+//                  waiting ◀──restart──── stopping ◀───────────────────┴────── grace over ────┤
+//                                             └──────────────────────▶ finished ◀─GroupEmpty──┘
+//
+// A coordinated group is one of several of a job, and others rule: it has no budget of its own,
+// asks for a round after every failure, and when all its workers have succeeded it stays
+// `succeeded`, until JobEnded finishes it or Regroup makes it ask for another round.
+//
+// The table of every (phase, event) pair is in worker_group.cc, above step().
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/job/worker_group_events.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
+
+namespace muster {
+
+class WorkerGroup {
+ public:
+  using Event = group::Event;
+  using Effect = group::Effect;
+
+  struct Options {
+    int workers = 1;
+    int max_restarts = 0;
+    bool coordinated = false;  // See above; max_restarts has no meaning then.
+    // From the stop signal to KILL, and how long what successful workers left running may go on.
+    Duration grace = std::chrono::seconds{30};
+    // From KILL to giving up: only uninterruptible sleep survives a KILL.
+    Duration kill_wait = std::chrono::seconds{30};
+    // From TERM to KILL for what successful workers left running (never more than the grace).
+    Duration leftovers_grace = std::chrono::seconds{2};
+    // Descendants that outlive the last worker by less than this are not worth a line.
+    Duration leftovers_quiet = std::chrono::milliseconds{300};
+    // An attempt that fails within this time after its last worker's start died quickly. The first
+    // quick death in a row restarts at once, the next after backoff_first, then doubling up to
+    // backoff_cap.
+    Duration quick_death = std::chrono::seconds{1};
+    Duration backoff_first = std::chrono::milliseconds{500};
+    Duration backoff_cap = std::chrono::seconds{10};
+    // Between two countdown lines.
+    Duration report_every = std::chrono::seconds{5};
+    // A Tick that comes later than this after its deadline says that we ourselves stood still (VM
+    // suspended, SIGSTOP), and so perhaps did the workers: before KILL, or before giving up, they
+    // get `second_look` more. Once for each step of the ladder.
+    Duration jump = std::chrono::seconds{1};
+    Duration second_look = std::chrono::seconds{2};
+  };
+
+  // REQUIRES: workers >= 1, max_restarts >= 0, no negative duration.
+  explicit WorkerGroup(const Options& options);
+
+  // Appends the effects in the order to perform them. Nothing follows a Finish.
+  void step(Instant now, const Event& event, std::vector<Effect>& out);
+
+  // When a Tick would do something; an earlier Tick does nothing.
+  Instant next_deadline() const;
+
+  // One line for people: phase, who, waiting for what.
+  std::string status(Instant now) const;
+
+  bool finished() const { return phase_ == Phase::finished; }
+
+ private:
+  enum class Phase {
+    idle,
+    preparing,
+    starting,
+    running,
+    draining,
+    stopping,
+    waiting,
+    succeeded,
+    finished
+  };
+
+  struct Worker {
+    int pid = 0;
+    bool spawned = false;
+    std::optional<ExitStatus> status;
+  };
+
+  // One overload for each event; see the table.
+  void on(Instant now, const group::Begin& event);
+  void on(Instant now, const group::RoundReady& event);
+  void on(Instant now, const group::RoundFailed& event);
+  void on(Instant now, const group::Spawned& event);
+  void on(Instant now, const group::SpawnFailed& event);
+  void on(Instant now, const group::Exited& event);
+  void on(Instant now, const group::FailWorker& event);
+  void on(Instant now, const group::GroupEmpty& event);
+  void on(Instant now, const group::Regroup& event);
+  void on(Instant now, const group::JobEnded& event);
+  void on(Instant now, const group::StopRequested& event);
+  void on(Instant now, const group::KillRequested& event);
+  void on(Instant now, const group::KillRefused& event);
+  void on(Instant now, const group::Suspend& event);
+  void on(Instant now, const group::Resume& event);
+  void on(Instant now, const group::Forward& event);
+  void on(Instant now, const group::Tick& event);
+
+  void request_round();
+  void spawn_next();
+  void all_started(Instant now);
+  void drain_if_all_exited(Instant now);
+  void fail_attempt(Instant now, group::FirstFailure first);
+  void note_lifetime(Instant now, bool failed);
+  void begin_stop(Instant now, group::StopReason reason, int signal);
+  void begin_kill(Instant now);
+  void take_request(int signal);
+  void report_stopping(Instant now);
+  void tick_draining(Instant now);
+  void tick_stopping(Instant now, bool stood_still);
+  void conclude_stop_if_gone(Instant now);
+  void restart_after_failure(Instant now);
+  void restart();
+  void succeed();
+  void finish(group::Outcome::Kind kind);
+
+  bool is_old(int attempt);
+  void ignore(std::string_view what, std::string_view why);
+  Worker& worker(int local_rank);
+  bool has_live_workers() const;
+  bool all_exited() const;
+  bool group_is_gone() const;
+  bool frozen() const;
+  std::vector<int> live_ranks() const;
+  std::string phase_text(Instant now) const;
+
+  // Invariants. (1) At most one Spawn is unanswered: spawning_. (2) Ranks are started in order, so
+  // the started ones are 0 .. n-1 of workers_. (3) failed_ is set only by fail_attempt, so only in
+  // starting or running, hence never after a stop signal of ours. (4) RequestRound is emitted only
+  // when group_is_gone(). (5) restarts_ <= max_restarts.
+  Options options_;
+  Phase phase_ = Phase::idle;
+  int attempt_ = -1;  // Of the newest RequestRound.
+  int restarts_ = 0;
+  int quick_deaths_ = 0;  // In a row.
+
+  std::vector<Worker> workers_;  // Of this attempt, one for each local rank.
+  std::optional<int> spawning_;  // The local rank whose Spawn is unanswered.
+  Instant started_at_{};         // When the newest worker was started.
+  bool failed_ = false;          // This attempt.
+
+  // Of the stop under way.
+  group::StopReason reason_ = group::StopReason::failure;
+  int sent_signal_ = 0;  // The group got it; 0: none but KILL.
+  bool killing_ = false;
+  bool looked_twice_ = false;
+  bool empty_ = false;  // GroupEmpty came and no worker was started after it.
+
+  int requested_signal_ = 0;    // Not 0: someone wants the job to end.
+  std::optional<Error> error_;  // Why it ends, if no worker is the reason.
+
+  bool suspended_ = false;
+  Instant suspended_at_{};
+  Instant drain_began_{};
+
+  Instant deadline_ = kNever;   // When this phase changes by itself.
+  Instant report_at_ = kNever;  // When the next line for people is due.
+
+  std::vector<Effect>* out_ = nullptr;  // Only within step().
+};
+
+}  // namespace muster

@@ -1,0 +1,237 @@
+// The stop ladder of the worker group: signal, grace, KILL, and what follows when all are gone.
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "agent/job/worker_group.h"
+#include "agent/job/worker_group_planted.h"
+
+namespace muster {
+
+void WorkerGroup::begin_stop(Instant now, group::StopReason reason, int signal) {
+  if (reason == group::StopReason::failure || reason == group::StopReason::regroup) {
+    note_lifetime(now, reason == group::StopReason::failure);
+  }
+  const Duration grace = reason == group::StopReason::leftovers
+                             ? std::min(options_.leftovers_grace, options_.grace)
+                             : options_.grace;
+  phase_ = Phase::stopping;
+  reason_ = reason;
+  sent_signal_ = signal;
+  killing_ = looked_twice_ = empty_ = false;
+  deadline_ = instant_after(now, grace);
+  if (group_is_gone()) return conclude_stop_if_gone(now);  // Nobody was started.
+  out_->push_back(group::Stop{attempt_, signal});
+  report_stopping(now);
+}
+
+void WorkerGroup::begin_kill(Instant now) {
+  killing_ = true;
+  looked_twice_ = false;
+  deadline_ = instant_after(now, options_.kill_wait);
+  out_->push_back(group::Kill{attempt_});
+  report_stopping(now);
+}
+
+void WorkerGroup::report_stopping(Instant now) {
+  report_at_ = instant_after(now, options_.report_every);
+  out_->push_back(group::ReportStopping{attempt_, reason_, sent_signal_, killing_,
+                                        std::max(Duration::zero(), deadline_ - now), live_ranks()});
+}
+
+void WorkerGroup::take_request(int signal) {
+  if (requested_signal_ == 0) requested_signal_ = signal;
+  if (phase_ == Phase::stopping) reason_ = group::StopReason::requested;
+}
+
+void WorkerGroup::on(Instant now, const group::JobEnded&) {
+  CHECK(options_.coordinated);
+  if (requested_signal_ != 0) return ignore("JobEnded", "the end was requested before");
+  switch (phase_) {
+    case Phase::starting:
+    case Phase::running:
+    case Phase::draining:
+      return begin_stop(now, group::StopReason::ended, SIGTERM);
+    case Phase::stopping:
+      reason_ = group::StopReason::ended;
+      return;
+    default:
+      return finish(group::Outcome::Kind::ended);
+  }
+}
+
+void WorkerGroup::on(Instant now, const group::StopRequested& event) {
+  CHECK(event.signal > 0);
+  if (requested_signal_ != 0) return ignore("StopRequested", "the end was requested before");
+  take_request(event.signal);
+  switch (phase_) {
+    case Phase::starting:
+    case Phase::running:
+    case Phase::draining:
+      return begin_stop(now, group::StopReason::requested, event.signal);
+    case Phase::stopping:
+      return report_stopping(now);
+    default:
+      return finish(group::Outcome::Kind::stopped);
+  }
+}
+
+void WorkerGroup::on(Instant now, const group::KillRequested&) {
+  take_request(SIGKILL);
+  switch (phase_) {
+    case Phase::starting:
+    case Phase::running:
+    case Phase::draining:
+      phase_ = Phase::stopping;
+      reason_ = group::StopReason::requested;
+      sent_signal_ = 0;
+      empty_ = false;
+      if (group_is_gone()) return conclude_stop_if_gone(now);  // Nobody was started.
+      return begin_kill(now);
+    case Phase::stopping:
+      if (killing_) return ignore("KillRequested", "KILL was sent before; the job ends with it");
+      return begin_kill(now);
+    default:
+      return finish(group::Outcome::Kind::stopped);
+  }
+}
+
+void WorkerGroup::on(Instant, const group::KillRefused&) {
+  if (phase_ != Phase::stopping || !killing_) return ignore("KillRefused", "no KILL is due");
+  finish(group::Outcome::Kind::unkillable);
+}
+
+void WorkerGroup::on(Instant now, const group::Regroup&) {
+  switch (phase_) {
+    case Phase::starting:
+    case Phase::running:
+      return begin_stop(now, group::StopReason::regroup, SIGTERM);
+    case Phase::draining:
+      if (options_.coordinated) return begin_stop(now, group::StopReason::regroup, SIGTERM);
+      return ignore("Regroup", "the workers have succeeded");
+    case Phase::stopping:
+      if (reason_ == group::StopReason::leftovers && options_.coordinated) {
+        reason_ = group::StopReason::regroup;
+      }
+      return ignore("Regroup", "the group is being stopped");
+    case Phase::succeeded:
+      return request_round();
+    default:
+      return ignore("Regroup", "the next round takes the change along");
+  }
+}
+
+void WorkerGroup::on(Instant now, const group::GroupEmpty&) {
+  if (phase_ == Phase::draining) return succeed();
+  if (phase_ != Phase::stopping) return ignore("GroupEmpty", "nobody waits for it");
+  empty_ = true;
+  conclude_stop_if_gone(now);
+}
+
+// Gone is more than cancelled: every started worker reaped, none being started, no descendant left.
+bool WorkerGroup::group_is_gone() const {
+  if (spawning_ || has_live_workers()) return false;
+  if (PLANTED(restart_before_reaped) && restarts_ < options_.max_restarts) return true;
+  return empty_ || !workers_.front().spawned;
+}
+
+void WorkerGroup::conclude_stop_if_gone(Instant now) {
+  if (!group_is_gone()) return;
+  switch (reason_) {
+    case group::StopReason::failure:
+      return restart_after_failure(now);
+    case group::StopReason::regroup:
+      return request_round();
+    case group::StopReason::spawn_failed:
+      if (options_.coordinated) return request_round();
+      return finish(group::Outcome::Kind::spawn_failed);
+    case group::StopReason::leftovers:
+      return succeed();
+    case group::StopReason::requested:
+      return finish(group::Outcome::Kind::stopped);
+    case group::StopReason::ended:
+      return finish(group::Outcome::Kind::ended);
+  }
+}
+
+void WorkerGroup::restart_after_failure(Instant now) {
+  const int budget = options_.max_restarts + (PLANTED(budget_off_by_one) ? 1 : 0);
+  if (restarts_ >= budget && !options_.coordinated) return finish(group::Outcome::Kind::failed);
+  if (quick_deaths_ < 2) return restart();
+  Duration delay = options_.backoff_first;
+  for (int i = 2; i < quick_deaths_ && delay < options_.backoff_cap; ++i)
+    delay += delay;
+  delay = std::min(delay, options_.backoff_cap);
+  phase_ = Phase::waiting;
+  deadline_ = instant_after(now, delay);
+  report_at_ = kNever;
+  out_->push_back(group::BackOff{attempt_ + 1, quick_deaths_, delay});
+}
+
+void WorkerGroup::restart() {
+  if (!options_.coordinated) ++restarts_;
+  request_round();
+}
+
+void WorkerGroup::succeed() {
+  if (!options_.coordinated) return finish(group::Outcome::Kind::success);
+  phase_ = Phase::succeeded;
+  deadline_ = report_at_ = kNever;
+  out_->push_back(group::Succeeded{attempt_});
+}
+
+void WorkerGroup::finish(group::Outcome::Kind kind) {
+  group::Outcome outcome;
+  outcome.kind = kind;
+  if (kind == group::Outcome::Kind::unkillable) outcome.stopped_for = reason_;
+  if (kind == group::Outcome::Kind::stopped || kind == group::Outcome::Kind::unkillable) {
+    outcome.signal = requested_signal_;
+  }
+  if (kind == group::Outcome::Kind::spawn_failed || kind == group::Outcome::Kind::round_failed ||
+      kind == group::Outcome::Kind::ended) {
+    outcome.error = error_;
+  }
+  outcome.attempts = attempt_ + 1;
+  outcome.restarts = restarts_;
+  phase_ = Phase::finished;
+  deadline_ = report_at_ = kNever;
+  out_->push_back(group::Finish{std::move(outcome)});
+}
+
+// ---- Time.
+
+void WorkerGroup::on(Instant now, const group::Tick&) {
+  const Instant due = next_deadline();
+  if (now < due) return;
+  switch (phase_) {
+    case Phase::draining:
+      return tick_draining(now);
+    case Phase::stopping:
+      return tick_stopping(now, now - due > options_.jump);
+    case Phase::waiting:
+      return restart();
+    default:
+      return;
+  }
+}
+
+void WorkerGroup::tick_draining(Instant now) {
+  if (now >= deadline_) return begin_stop(now, group::StopReason::leftovers, SIGTERM);
+  report_at_ = kNever;
+  out_->push_back(group::ReportLeftovers{attempt_, deadline_ - now});
+}
+
+void WorkerGroup::tick_stopping(Instant now, bool stood_still) {
+  if (PLANTED(grace_never_ends)) deadline_ = instant_after(now, options_.report_every);
+  if (now < deadline_) return report_stopping(now);
+  if (stood_still && !looked_twice_) {
+    looked_twice_ = true;
+    deadline_ = instant_after(now, options_.second_look);
+    report_at_ = instant_after(now, options_.report_every);
+    return ignore("Tick", "it came so late that we stood still; the group gets a little longer");
+  }
+  if (!killing_) return begin_kill(now);
+  finish(group::Outcome::Kind::unkillable);
+}
+
+}  // namespace muster

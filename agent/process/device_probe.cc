@@ -1,0 +1,97 @@
+#include "agent/process/device_probe.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <boost/asio/buffer.hpp>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/process/worker_environment.h"
+
+namespace muster {
+
+DeviceProbe::DeviceProbe(boost::asio::io_context& io, WorkerProcesses& processes)
+    : io_(io), processes_(processes), limit_timer_(io) {}
+
+DeviceProbe::~DeviceProbe() {
+  cancel();
+}
+
+void DeviceProbe::ask(const std::string& flag, Duration limit, Done done) {
+  done_ = std::move(done);
+  ++question_;
+  text_.clear();
+  int fds[2];
+  const int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null_fd < 0 || pipe2(fds, O_CLOEXEC) != 0) {
+    if (null_fd >= 0) close(null_fd);
+    finish(fail(ExitCode::environment,
+                fmt::format("cannot ask the GPU driver: {}", std::strerror(errno))));
+    return;
+  }
+  SpawnRequest request;
+  request.executable = "/proc/self/exe";
+  request.argv = {"muster", flag};
+  request.environment = environment_strings(current_environment());
+  request.stdin_fd = null_fd;
+  request.stdout_fd = fds[1];
+  request.stderr_fd = null_fd;
+  Result<SpawnedProcess> child = spawn(request);
+  close(null_fd);
+  close(fds[1]);
+  if (!child) {
+    close(fds[0]);
+    finish(tl::unexpected<Error>(child.error()));
+    return;
+  }
+  child_ = *child;
+  processes_.add_helper(child_.pid);
+  pipe_ = std::make_unique<boost::asio::posix::stream_descriptor>(io_, fds[0]);
+  limit_timer_.expires_after(limit);
+  limit_timer_.async_wait([this, limit, question = question_](boost::system::error_code error) {
+    if (error || question != question_) return;
+    finish(fail(
+        ExitCode::environment,
+        fmt::format(
+            "the GPU driver did not answer within {:.0f} s (does `nvidia-smi` hang too?); give "
+            "--nproc-per-node a number and leave the GPU flags out to start without asking it",
+            std::chrono::duration<double>(limit).count())));
+  });
+  read_more();
+}
+
+void DeviceProbe::read_more() {
+  pipe_->async_read_some(boost::asio::buffer(buffer_),
+                         [this, question = question_](boost::system::error_code error, size_t n) {
+                           if (question != question_) return;  // Cancelled; what comes now is late.
+                           text_.append(buffer_.data(), n);
+                           if (!error) return read_more();
+                           finish(text_);
+                         });
+}
+
+void DeviceProbe::cancel() {
+  ++question_;
+  limit_timer_.cancel();
+  pipe_.reset();
+  if (child_.pid < 0) return;
+  // Killed in any case: a child that has answered may still hang in the driver's own clean-up.
+  syscall(SYS_pidfd_send_signal, child_.pidfd, SIGKILL, nullptr, 0);
+  close(child_.pidfd);
+  processes_.remove_helper(std::exchange(child_, {}).pid);
+}
+
+void DeviceProbe::finish(Result<std::string> result) {
+  cancel();
+  // Moved out first: the callback may ask the next question.
+  const Done done = std::move(done_);
+  done(std::move(result));
+}
+
+}  // namespace muster

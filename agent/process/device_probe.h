@@ -1,0 +1,54 @@
+// Asks the GPU driver in a child process: a driver can hang in the kernel for minutes, so the
+// question is put by a process that can be killed, and given up after a limit. The child is this
+// same binary with a hidden flag
+// (`--internal-devices`, `--internal-device-users`), whose one line of JSON comes back through a
+// pipe. Control loop only; never blocks. One question at a time.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/process/worker_processes.h"
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+class DeviceProbe {
+ public:
+  using Done = std::function<void(Result<std::string>)>;  // What the child printed.
+
+  // `processes` is told about the child, which is not part of the job.
+  DeviceProbe(boost::asio::io_context& io, WorkerProcesses& processes);
+  ~DeviceProbe();
+  DeviceProbe(const DeviceProbe&) = delete;
+  DeviceProbe& operator=(const DeviceProbe&) = delete;
+
+  // Fails with ExitCode::environment when the child cannot be started or does not answer within
+  // `limit`. REQUIRES: no question is under way.
+  void ask(const std::string& flag, Duration limit, Done done);
+
+  // Kills a child that is under way; its Done is not called.
+  void cancel();
+
+ private:
+  void read_more();
+  void finish(Result<std::string> result);
+
+  boost::asio::io_context& io_;
+  WorkerProcesses& processes_;
+  boost::asio::steady_timer limit_timer_;
+  std::unique_ptr<boost::asio::posix::stream_descriptor> pipe_;
+  std::string text_;
+  std::array<char, 4096> buffer_{};
+  SpawnedProcess child_;
+  Done done_;
+  int question_ = 0;  // Tells late news from the question that it belonged to.
+};
+
+}  // namespace muster

@@ -1,0 +1,55 @@
+// torch's file timer, the agent's side (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO into which
+// workers write "kill me unless I say otherwise by then". The table of timers is pure
+// (file_timer.h); this owns the FIFO and the clock. Control loop only.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/process/file_timer.h"
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+class FileTimerServer {
+ public:
+  using Expired = std::function<void(const FileTimerExpiry&)>;
+
+  // Creates the FIFO (an existing path is replaced, mode 0666 less the umask) and returns it open.
+  // May wait for a disk: not on the control loop. Fails with ExitCode::environment.
+  static Result<int> make_fifo(const std::string& path);
+
+  // Serves `fd`, which it owns from now on.
+  FileTimerServer(boost::asio::io_context& io, std::string path, int fd, Expired expired);
+  FileTimerServer(const FileTimerServer&) = delete;
+  FileTimerServer& operator=(const FileTimerServer&) = delete;
+
+  // Nothing expires any more. The object itself lives on until the loop has ended, since a handler
+  // may be under way; removing the path is the caller's.
+  void close();
+
+  const std::string& path() const { return path_; }
+  void forget(int pid);
+
+ private:
+  void read_more();
+  void take_lines();
+  void arm();
+
+  std::string path_;
+  boost::asio::posix::stream_descriptor fifo_;
+  boost::asio::steady_timer timer_;
+  Expired expired_;
+  FileTimers timers_;
+  std::string pending_;  // The beginning of a line; bounded by kLineBytesMax.
+  std::array<char, 4096> buffer_{};
+  bool closed_ = false;
+};
+
+}  // namespace muster

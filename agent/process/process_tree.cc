@@ -1,0 +1,225 @@
+#include "agent/process/process_tree.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rendezvous/base/unique_fd.h"
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The text of one of the small files of a process; empty if it cannot be read.
+std::string read_process_file(pid_t pid, const char* name) {
+  std::array<char, 48> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/%s", pid, name);
+  const UniqueFd fd(open(path.data(), O_RDONLY | O_CLOEXEC));
+  std::string text(4096, '\0');
+  const ssize_t n = fd ? read(fd.get(), text.data(), text.size()) : -1;
+  text.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  return text;
+}
+
+std::optional<ProcessEntry> read_process_stat(pid_t pid) {
+  return parse_process_stat(read_process_file(pid, "stat"));
+}
+
+// The value of a line of /proc/PID/status.
+std::string_view status_field(std::string_view status, std::string_view key) {
+  const size_t at = status.find(key);
+  if (at == std::string_view::npos) return {};
+  std::string_view value = status.substr(at + key.size());
+  value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
+  return value.substr(0, value.find('\n'));
+}
+
+std::vector<ProcessEntry> all_processes() {
+  std::vector<ProcessEntry> processes;
+  DIR* const proc = opendir("/proc");
+  if (proc == nullptr) return processes;
+  while (const dirent* entry = readdir(proc)) {
+    const std::string_view name = entry->d_name;
+    pid_t pid = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (error != std::errc{} || end != name.data() + name.size()) continue;
+    if (auto process = read_process_stat(pid)) processes.push_back(std::move(*process));
+  }
+  closedir(proc);
+  return processes;
+}
+
+// Reaps every child that has ended, except those in `except`, which belong to somebody else.
+void reap_orphans(const std::vector<ProcessEntry>& tree, const std::set<pid_t>& except) {
+  const pid_t self = getpid();
+  for (const ProcessEntry& process : tree) {
+    if (process.parent != self || except.contains(process.pid)) continue;
+    siginfo_t info{};
+    waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED | WNOHANG);
+  }
+}
+
+// Of one thread; `folder`: below /proc/PID, with its slash.
+bool is_ending(pid_t pid, const std::string& folder) {
+  constexpr unsigned kExiting = 0x4;  // PF_EXITING in the kernel's include/linux/sched.h
+  const auto thread = parse_process_stat(read_process_file(pid, (folder + "stat").c_str()));
+  if (!thread || (thread->flags & kExiting) != 0 || thread->state == 'Z' || thread->state == 'X')
+    return true;
+  const std::string status = read_process_file(pid, (folder + "status").c_str());
+  if (status_field(status, "\nCoreDumping:") == "1") return true;
+  uint64_t pending = 0;
+  for (const std::string_view key : {"\nSigPnd:", "\nShdPnd:"}) {
+    const std::string_view mask = status_field(status, key);
+    uint64_t bits = 0;
+    std::from_chars(mask.data(), mask.data() + mask.size(), bits, 16);
+    pending |= bits;
+  }
+  return (pending >> (SIGKILL - 1) & 1) != 0;
+}
+
+}  // namespace
+
+std::optional<bool> is_exiting(pid_t pid) {
+  const std::optional<ProcessEntry> process = read_process_stat(pid);
+  if (!process) return std::nullopt;
+  if (!is_ending(pid, "")) return false;
+  if (process->threads <= 1) return true;
+  // The main thread may have ended alone (pthread_exit): then others go on.
+  std::error_code gone;
+  for (const auto& thread : fs::directory_iterator(fmt::format("/proc/{}/task", pid), gone)) {
+    if (!is_ending(pid, "task/" + thread.path().filename().string() + "/")) return false;
+  }
+  return true;
+}
+
+std::optional<ProcessEntry> parse_process_stat(std::string_view line) {
+  const size_t open = line.find('(');
+  const size_t close = line.rfind(')');  // The name itself may contain ')'.
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open)
+    return std::nullopt;
+  ProcessEntry process;
+  std::from_chars(line.data(), line.data() + open, process.pid);
+  process.name = line.substr(open + 1, close - open - 1);
+
+  // After the name: state ppid pgrp session tty tpgid flags minflt cminflt majflt cmajflt utime
+  // stime cutime cstime priority nice threads itrealvalue starttime ...
+  std::string_view rest = line.substr(close + 1);
+  for (int field = 3; field <= 22; ++field) {
+    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    if (word.empty()) return std::nullopt;
+    const char* const end = word.data() + word.size();
+    if (field == 3) process.state = word[0];
+    if (field == 4) std::from_chars(word.data(), end, process.parent);
+    if (field == 5) std::from_chars(word.data(), end, process.group);
+    if (field == 9) std::from_chars(word.data(), end, process.flags);
+    if (field == 20) std::from_chars(word.data(), end, process.threads);
+    if (field == 22) std::from_chars(word.data(), end, process.start_ticks);
+    rest.remove_prefix(word.size());
+  }
+  return process;
+}
+
+std::vector<ProcessEntry> descendants_of(pid_t root, const std::set<pid_t>& except) {
+  std::multimap<pid_t, ProcessEntry> by_parent;
+  for (ProcessEntry& process : all_processes())
+    by_parent.emplace(process.parent, std::move(process));
+  std::vector<ProcessEntry> found;
+  std::vector<pid_t> frontier{root};
+  while (!frontier.empty()) {
+    std::vector<pid_t> next;
+    for (pid_t parent : frontier) {
+      const auto [first, last] = by_parent.equal_range(parent);
+      for (auto it = first; it != last; ++it) {
+        if (except.contains(it->second.pid)) continue;
+        next.push_back(it->second.pid);
+        found.push_back(it->second);
+      }
+    }
+    frontier = std::move(next);
+  }
+  return found;
+}
+
+std::optional<ProcessEntry> look_at_entry(pid_t pid) {
+  return read_process_stat(pid);
+}
+
+// The owner of /proc/PID is no answer: it is root for whoever has changed its identity (proc(5)).
+std::optional<uid_t> foreign_user_of(pid_t pid) {
+  if (kill(pid, 0) == 0 || errno != EPERM) return std::nullopt;
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string word; status >> word;) {
+    uid_t uid = 0;
+    if (word == "Uid:" && status >> uid) return uid;
+  }
+  return std::nullopt;
+}
+
+std::string refusal_text(const ProcessEntry& process) {
+  const std::optional<uid_t> user = foreign_user_of(process.pid);
+  return fmt::format("not permitted: pid {} ({}) runs as {}, and uid {} cannot stop it",
+                     process.pid, process.name,
+                     user ? fmt::format("uid {}", *user) : std::string("another user"), getuid());
+}
+
+SignalOutcome signal_process(const ProcessEntry& process, int signal) {
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0));
+  if (pidfd < 0) return SignalOutcome::gone;
+  // The pid may have been reused between the look at /proc and pidfd_open. After it, the descriptor
+  // holds one process for good, so an equal start time now means that it is the one that was seen.
+  const auto now = read_process_stat(process.pid);
+  const bool same = now && now->start_ticks == process.start_ticks;
+  const bool sent = same && syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0;
+  const bool refused = same && !sent && errno == EPERM;
+  close(pidfd);
+  if (sent) return SignalOutcome::sent;
+  return refused ? SignalOutcome::refused : SignalOutcome::gone;
+}
+
+std::vector<ProcessEntry> kill_descendants(const std::set<pid_t>& except, Duration patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  Duration pause = std::chrono::milliseconds(1);
+  while (true) {
+    std::vector<ProcessEntry> tree = descendants_of(getpid(), except);
+    for (ProcessEntry& process : tree) {
+      if (is_over(process)) continue;
+      process.refused = signal_process(process, SIGKILL) == SignalOutcome::refused;
+      signal_process(process, SIGCONT);
+    }
+    reap_orphans(tree, except);
+    const bool hopeless = std::ranges::all_of(tree, &ProcessEntry::refused);  // Or nothing is left.
+    if (hopeless || std::chrono::steady_clock::now() >= deadline) return tree;
+    std::this_thread::sleep_for(pause);
+    pause = std::min<Duration>(pause * 2, std::chrono::milliseconds(20));
+  }
+}
+
+std::set<pid_t> children_of_self() {
+  std::set<pid_t> children;
+  const pid_t self = getpid();
+  for (const ProcessEntry& process : all_processes()) {
+    if (process.parent == self) children.insert(process.pid);
+  }
+  return children;
+}
+
+}  // namespace muster

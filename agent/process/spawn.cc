@@ -1,0 +1,266 @@
+#include "agent/process/spawn.h"
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/close_range.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace muster {
+namespace {
+
+constexpr size_t kChildStackBytes = 64 * 1024;
+
+// Everything the child needs, prepared before clone: between clone and execve it may call only
+// async-signal-safe functions, and it shares this memory with the suspended parent.
+struct ChildPlan {
+  const char* executable = nullptr;
+  char* const* argv = nullptr;
+  char* const* envp = nullptr;
+  int source_fds[3] = {0, 1, 2};
+  const cpu_set_t* cpus = nullptr;
+  size_t cpus_bytes = 0;
+  const rlimit* descriptor_limit = nullptr;
+  bool keep_hangup_ignored = false;
+  int cgroup_procs_fd = -1;
+  pid_t parent = 0;
+
+  // Written by the child when a step fails; read by the parent after the child has gone.
+  const char* failed_step = nullptr;
+  int failed_errno = 0;
+};
+
+// What a launcher changes for itself must not leak into the program; what the user ignored on
+// purpose (trap '' USR1) is inherited, as exec does it and as torchrun's workers see it. Handlers
+// of this process would run in memory that belongs to the parent: none survives.
+bool must_be_default(int signal) {
+  switch (signal) {
+    case SIGTERM:
+    case SIGINT:
+    case SIGQUIT:
+    case SIGHUP:
+    case SIGCHLD:
+    case SIGPIPE:
+    case SIGXFSZ:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void reset_signal_handlers(bool keep_hangup_ignored) {
+  struct sigaction dfl{};
+  dfl.sa_handler = SIG_DFL;
+  for (int sig = 1; sig < NSIG; ++sig) {
+    if (sig == SIGHUP && keep_hangup_ignored) continue;
+    struct sigaction now{};
+    if (sigaction(sig, nullptr, &now) != 0 || now.sa_handler == SIG_DFL) continue;
+    if (now.sa_handler == SIG_IGN && !must_be_default(sig)) continue;
+    sigaction(sig, &dfl, nullptr);
+  }
+}
+
+// dup2 onto 0, 1, 2. Sources that sit in the target range are first moved out of the way, so that
+// any permutation works; a source already in place only loses its close-on-exec flag.
+bool place_standard_descriptors(int (&source)[3]) {
+  for (int target = 0; target < 3; ++target) {
+    if (source[target] == target || source[target] > 2) continue;
+    source[target] = fcntl(source[target], F_DUPFD_CLOEXEC, 3);
+    if (source[target] < 0) return false;
+  }
+  for (int target = 0; target < 3; ++target) {
+    if (source[target] == target) {
+      // A launcher started with a closed standard stream has nothing to clear here: EBADF is fine.
+      fcntl(target, F_SETFD, 0);
+    } else if (dup2(source[target], target) < 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Second line of defence: our own descriptors are close-on-exec already, what we inherited may not
+// be. Kernels before 5.11 and some sandboxes lack the call.
+void close_on_exec_from_three() {
+  if (syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  for (int fd = 3; fd < static_cast<int>(limit.rlim_cur); ++fd)
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+int fail_step(ChildPlan* plan, const char* step) {
+  plan->failed_step = step;
+  plan->failed_errno = errno;
+  return 127;
+}
+
+// Runs on the child's own stack in the parent's memory. The order matters: handlers first (nothing
+// of the parent may run here), the session before the parent-death signal, the parent check after
+// it, the descriptors last, the signal mask just before execve.
+__attribute__((no_sanitize("address"))) int child_main(void* argument) {
+  auto* plan = static_cast<ChildPlan*>(argument);
+  reset_signal_handlers(plan->keep_hangup_ignored);
+  if (setsid() < 0) return fail_step(plan, "setsid");
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return fail_step(plan, "prctl(PR_SET_PDEATHSIG)");
+  if (getppid() != plan->parent)
+    _exit(127);  // The parent died before the line above: nobody is listening.
+  // Best effort: without it the process tree still finds everything.
+  if (plan->cgroup_procs_fd >= 0 && write(plan->cgroup_procs_fd, "0", 1) < 0) errno = 0;
+  if (plan->cpus != nullptr && sched_setaffinity(0, plan->cpus_bytes, plan->cpus) != 0) {
+    return fail_step(plan, "sched_setaffinity");
+  }
+  if (plan->descriptor_limit != nullptr && setrlimit(RLIMIT_NOFILE, plan->descriptor_limit) != 0) {
+    return fail_step(plan, "setrlimit(RLIMIT_NOFILE)");
+  }
+  if (!place_standard_descriptors(plan->source_fds)) return fail_step(plan, "dup2");
+  close_on_exec_from_three();
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  execve(plan->executable, plan->argv, plan->envp);
+  return fail_step(plan, "execve");
+}
+
+std::vector<char*> c_strings(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  pointers.reserve(strings.size() + 1);
+  for (const std::string& s : strings)
+    pointers.push_back(const_cast<char*>(s.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+struct CpuMask {
+  cpu_set_t* set = nullptr;
+  size_t bytes = 0;
+
+  explicit CpuMask(const std::vector<int>& cpus) {
+    if (cpus.empty()) return;
+    int highest = 0;
+    for (int cpu : cpus)
+      highest = cpu > highest ? cpu : highest;
+    set = CPU_ALLOC(highest + 1);
+    bytes = CPU_ALLOC_SIZE(highest + 1);
+    CPU_ZERO_S(bytes, set);
+    for (int cpu : cpus)
+      CPU_SET_S(static_cast<size_t>(cpu), bytes, set);
+  }
+  ~CpuMask() {
+    if (set != nullptr) CPU_FREE(set);
+  }
+  CpuMask(const CpuMask&) = delete;
+  CpuMask& operator=(const CpuMask&) = delete;
+};
+
+Error describe_failure(const SpawnRequest& request, const ChildPlan& plan) {
+  const int e = plan.failed_errno;
+  const bool in_execve = std::strcmp(plan.failed_step, "execve") == 0;
+  if (!in_execve) {
+    return {ExitCode::environment, fmt::format("cannot start {}: {} failed: {}", request.executable,
+                                               plan.failed_step, std::strerror(e))};
+  }
+  switch (e) {
+    case ENOENT:
+    case ENOTDIR:
+      return {ExitCode::not_found,
+              fmt::format(
+                  "cannot execute {}: the file, or the interpreter that it names, does not exist",
+                  request.executable)};
+    case ENOEXEC:
+      return {ExitCode::cannot_execute,
+              fmt::format("cannot execute {}: not a program for this machine and no `#!` line "
+                          "(give it one, or start it through its interpreter)",
+                          request.executable)};
+    case EACCES:
+      return {ExitCode::cannot_execute,
+              fmt::format("cannot execute {}: permission denied (chmod +x, or a noexec mount)",
+                          request.executable)};
+    case E2BIG:
+      return {ExitCode::environment,
+              fmt::format("cannot execute {}: arguments and environment are too large together "
+                          "(see `getconf ARG_MAX`)",
+                          request.executable)};
+    default:
+      return {ExitCode::cannot_execute,
+              fmt::format("cannot execute {}: {}", request.executable, std::strerror(e))};
+  }
+}
+
+}  // namespace
+
+Result<SpawnedProcess> spawn(const SpawnRequest& request) {
+  const std::vector<char*> argv = c_strings(request.argv);
+  const std::vector<char*> envp = c_strings(request.environment);
+  const CpuMask cpus(request.cpus);
+  rlimit limit{};
+  if (request.descriptor_limit) {
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = *request.descriptor_limit;
+  }
+
+  ChildPlan plan;
+  plan.executable = request.executable.c_str();
+  plan.argv = argv.data();
+  plan.envp = envp.data();
+  plan.source_fds[0] = request.stdin_fd;
+  plan.source_fds[1] = request.stdout_fd;
+  plan.source_fds[2] = request.stderr_fd;
+  plan.cpus = cpus.set;
+  plan.cpus_bytes = cpus.bytes;
+  plan.descriptor_limit = request.descriptor_limit ? &limit : nullptr;
+  plan.keep_hangup_ignored = request.keep_hangup_ignored;
+  plan.cgroup_procs_fd = request.cgroup_procs_fd;
+  plan.parent = getpid();
+
+  // With every signal blocked no handler of ours can run in the child, which shares our memory.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const auto stack = std::make_unique_for_overwrite<char[]>(kChildStackBytes);
+  int pidfd = -1;
+  const pid_t pid = clone(child_main, stack.get() + kChildStackBytes,
+                          CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &plan, &pidfd);
+  const int clone_errno = errno;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+
+  if (pid < 0) {
+    const char* remedy = clone_errno == EAGAIN
+                             ? " (too many processes: see `ulimit -u` and the cgroup's pids.max)"
+                             : "";
+    return fail(ExitCode::environment,
+                fmt::format("cannot start {}: clone failed: {}{}", request.executable,
+                            std::strerror(clone_errno), remedy));
+  }
+  if (plan.failed_step != nullptr) {
+    siginfo_t ignored{};
+    waitid(P_PIDFD, static_cast<id_t>(pidfd), &ignored, WEXITED);
+    close(pidfd);
+    return tl::unexpected<Error>(describe_failure(request, plan));
+  }
+  return SpawnedProcess{pid, pidfd};
+}
+
+Environment current_environment() {
+  Environment result;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals == std::string_view::npos || equals == 0) continue;
+    result.try_emplace(std::string(text.substr(0, equals)), text.substr(equals + 1));
+  }
+  return result;
+}
+
+}  // namespace muster

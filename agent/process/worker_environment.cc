@@ -1,0 +1,70 @@
+#include "agent/process/worker_environment.h"
+
+#include <string_view>
+
+#include "rendezvous/base/contract.h"
+
+namespace muster {
+
+Environment worker_environment(const Environment& inherited, const RoundView& round,
+                               const WorkerVariables& worker) {
+  Environment result = inherited;
+  result.erase(std::string(env::kToken));
+  const auto set = [&result](std::string_view name, std::string value) {
+    result.insert_or_assign(std::string(name), std::move(value));
+  };
+  const auto set_number = [&set](std::string_view name, int value) {
+    set(name, std::to_string(value));
+  };
+
+  set_number(env::kRank, round.base_rank + worker.local_rank);
+  set_number(env::kLocalRank, worker.shown_local_rank);
+  set_number(env::kGroupRank, round.group_rank);
+  set_number(env::kGroupWorldSize, round.group_world_size);
+  set_number(env::kLocalWorldSize, round.local_world_size);
+  set_number(env::kWorldSize, round.world_size);
+  set(env::kRoleName, round.role);
+  set_number(env::kRoleRank, round.base_role_rank + worker.local_rank);
+  set_number(env::kRoleWorldSize, round.role_world_size);
+  set(env::kMasterAddr, round.master_addr);
+  set_number(env::kMasterPort, round.master_port);
+  set_number(env::kRestartCount, round.restart_count);
+  set_number(env::kMaxRestarts, round.max_restarts);
+  set(env::kRunId, round.run_id);
+  set(env::kUseAgentStore, round.agent_store ? "True" : "False");
+  set(env::kErrorFile, worker.error_file);
+  if (worker.failure_file.empty()) {
+    result.erase(std::string(env::kFailureFile));
+  } else {
+    set(env::kFailureFile, worker.failure_file);
+  }
+  set(env::kSignalsToHandle, worker.signals_to_handle);
+  // A user's value stands; torch's default of "abort on error" needs the 1 where there is none.
+  result.try_emplace(std::string(env::kNcclAsyncErrorHandling), "1");
+  if (worker.timer_file) set(env::kTimerFile, *worker.timer_file);
+  if (worker.omp_num_threads) {
+    result.try_emplace(std::string(env::kOmpNumThreads), std::to_string(*worker.omp_num_threads));
+  }
+  if (worker.gloo_interface)
+    result.try_emplace(std::string(env::kGlooSocketIfname), *worker.gloo_interface);
+  if (worker.nccl_interface)
+    result.try_emplace(std::string(env::kNcclSocketIfname), *worker.nccl_interface);
+  for (const auto& [name, value] : worker.device_variables) {
+    if (value) {
+      set(name, *value);
+    } else {
+      result.erase(name);
+    }
+  }
+  return result;
+}
+
+std::vector<std::string> environment_strings(const Environment& environment) {
+  std::vector<std::string> strings;
+  strings.reserve(environment.size());
+  for (const auto& [name, value] : environment)
+    strings.push_back(name + "=" + value);
+  return strings;
+}
+
+}  // namespace muster

@@ -1,0 +1,320 @@
+#include "agent/process/worker_processes.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace muster {
+namespace {
+
+// Only a look at the tree after SIGKILL: most of it happens on SIGCHLD, this catches what was
+// forked between two looks by a process that is not our child.
+constexpr auto kKillAgainAfter = std::chrono::milliseconds(50);
+constexpr auto kTracedAgainAfter = std::chrono::milliseconds(50);
+
+// SIGCHLD for the orphans that we adopt; the others in case somebody signals this process instead
+// of the front.
+int open_signalfd() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT})
+    sigaddset(&set, signal);
+  return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+double seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+}
+
+}  // namespace
+
+WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks)
+    : io_(io),
+      callbacks_(std::move(callbacks)),
+      signals_(io, open_signalfd()),
+      kill_timer_(io),
+      cgroup_(JobCgroup::create()) {
+  wait_for_signals();
+}
+
+void WorkerProcesses::begin_attempt(int workers) {
+  workers_.clear();
+  workers_.resize(static_cast<size_t>(workers));
+  seen_pids_.clear();
+  already_signalled_.clear();
+  stop_signal_.reset();
+  killing_ = kill_is_refused_ = false;
+  watching_ = false;
+  kill_timer_.cancel();
+}
+
+Result<pid_t> WorkerProcesses::start(int local_rank, SpawnRequest request) {
+  if (cgroup_) request.cgroup_procs_fd = cgroup_->procs_fd();
+  Result<SpawnedProcess> process = spawn(request);
+  if (!process) return tl::unexpected<Error>(process.error());
+  Worker& worker = workers_[static_cast<size_t>(local_rank)];
+  worker.pid = process->pid;
+  worker.exited = false;
+  worker.started = std::chrono::steady_clock::now();
+  worker.pidfd = std::make_unique<boost::asio::posix::stream_descriptor>(io_, process->pidfd);
+  seen_pids_.insert(worker.pid);
+  wait_for(local_rank);
+  return worker.pid;
+}
+
+void WorkerProcesses::wait_for(int local_rank) {
+  Worker& worker = workers_[static_cast<size_t>(local_rank)];
+  worker.pidfd->async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                           [this, local_rank, pid = worker.pid](boost::system::error_code error) {
+                             if (error || workers_[static_cast<size_t>(local_rank)].pid != pid)
+                               return;
+                             on_pidfd_readable(local_rank);
+                           });
+}
+
+// waitid by pidfd can only ever reap this one process, and it returns the rusage, which neither
+// waitpid nor Boost.Process's handle does.
+void WorkerProcesses::on_pidfd_readable(int local_rank) {
+  Worker& worker = workers_[static_cast<size_t>(local_rank)];
+  if (worker.exited) return;
+  siginfo_t info{};
+  rusage usage{};
+  const long waited =
+      syscall(SYS_waitid, P_PIDFD, worker.pidfd->native_handle(), &info, WEXITED | WNOHANG, &usage);
+  if (waited != 0 || info.si_pid == 0) return look_again_later(local_rank);
+  worker.exited = true;
+  worker.pidfd.reset();
+  WorkerExit exit{local_rank,
+                  worker.pid,
+                  exit_status_from_siginfo(info.si_code, info.si_status),
+                  std::chrono::steady_clock::now() - worker.started,
+                  usage.ru_maxrss,
+                  seconds(usage.ru_utime) + seconds(usage.ru_stime)};
+  callbacks_.exited(exit);
+  if (stop_signal_) signal_rest_soon();
+  reap_orphans();
+  check_empty();
+}
+
+// The descriptor says that the process has ended, and yet it cannot be reaped: a tracer holds it
+// (ptrace(2)). Another wait would return at once, for ever.
+void WorkerProcesses::look_again_later(int local_rank) {
+  Worker& worker = workers_[static_cast<size_t>(local_rank)];
+  worker.again = std::make_unique<boost::asio::steady_timer>(io_, kTracedAgainAfter);
+  worker.again->async_wait([this, local_rank, pid = worker.pid](boost::system::error_code error) {
+    if (error || workers_[static_cast<size_t>(local_rank)].pid != pid) return;
+    on_pidfd_readable(local_rank);
+  });
+}
+
+void WorkerProcesses::wait_for_signals() {
+  signals_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                      [this](boost::system::error_code error) {
+                        if (error) return;
+                        on_signals();
+                        wait_for_signals();
+                      });
+}
+
+void WorkerProcesses::on_signals() {
+  signalfd_siginfo info{};
+  while (read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
+    if (info.ssi_signo != SIGCHLD) callbacks_.stop_signal(static_cast<int>(info.ssi_signo));
+  }
+  reap_orphans();
+  check_empty();
+}
+
+// Looks before it reaps (WNOWAIT): a worker is left to its pidfd, a helper to its owner. Either
+// stands in front of orphans behind it; SIGCHLD may be merged, so the owner's reaping is followed
+// by another look. Workers are taken in the order in which epoll reports their pidfds, which is
+// that of their deaths; waitid(P_ALL) gives the order in which they were started.
+void WorkerProcesses::reap_orphans() {
+  siginfo_t info{};
+  while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
+    const pid_t pid = info.si_pid;
+    if (abandoned_helpers_.contains(pid)) {
+      abandoned_helpers_.erase(pid);
+      helpers_.erase(pid);
+    } else if (helpers_.contains(pid)) {
+      return;
+    }
+    const bool is_worker = std::ranges::any_of(
+        workers_, [&](const Worker& worker) { return worker.pid == pid && !worker.exited; });
+    if (is_worker) return;
+    waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
+    info.si_pid = 0;
+  }
+}
+
+// A helper that hangs in a driver cannot be reaped now. It stays known, so that it never counts as
+// part of the job.
+void WorkerProcesses::remove_helper(pid_t pid) {
+  siginfo_t info{};
+  if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG) == 0 && info.si_pid == 0) {
+    abandoned_helpers_.insert(pid);
+  } else {
+    helpers_.erase(pid);
+  }
+  reap_orphans();
+  check_empty();
+}
+
+std::vector<WorkerSigns::AtStop> WorkerProcesses::look() const {
+  using AtStop = WorkerSigns::AtStop;
+  std::vector<AtStop> seen;
+  for (const Worker& worker : workers_) {
+    if (worker.exited) {
+      seen.push_back(worker.pid == 0 ? AtStop::unknown : AtStop::ended);
+      continue;
+    }
+    pollfd ended{worker.pidfd->native_handle(), POLLIN, 0};
+    if (poll(&ended, 1, 0) == 1) {
+      seen.push_back(AtStop::ended);
+      continue;
+    }
+    const std::optional<bool> exiting = is_exiting(worker.pid);
+    seen.push_back(!exiting ? AtStop::unknown : *exiting ? AtStop::exiting : AtStop::running);
+  }
+  return seen;
+}
+
+void WorkerProcesses::send_to_group(const Worker& worker, int signal) {
+  // The leader is not reaped, so its pid, and with it the group's number, cannot be somebody
+  // else's. EPERM: not one process of the group could be signalled (kill(2)).
+  if (worker.exited || ::kill(-worker.pid, signal) == 0 || errno != EPERM) return;
+  if (const auto leader = look_at_entry(worker.pid)) refuse(*leader);
+}
+
+SignalOutcome WorkerProcesses::send(const ProcessEntry& process, int signal) {
+  const SignalOutcome outcome = signal_process(process, signal);
+  if (outcome == SignalOutcome::refused) refuse(process);
+  return outcome;
+}
+
+void WorkerProcesses::refuse(const ProcessEntry& process) {
+  if (refused_.insert({process.pid, process.start_ticks}).second) callbacks_.refused(process);
+}
+
+void WorkerProcesses::stop(int signal) {
+  stop_signal_ = signal;
+  for (const Worker& worker : workers_) {
+    send_to_group(worker, signal);
+    send_to_group(worker, SIGCONT);
+  }
+  signal_rest();
+  watch_empty();
+}
+
+// Many workers end in the same turn of the loop: one look at the tree serves them all.
+void WorkerProcesses::signal_rest_soon() {
+  if (std::exchange(rest_pending_, true)) return;
+  boost::asio::post(io_, [this] {
+    rest_pending_ = false;
+    if (stop_signal_) signal_rest();
+  });
+}
+
+void WorkerProcesses::signal_rest() {
+  std::set<pid_t> spared = helpers_;
+  for (const Worker& worker : workers_) {
+    if (!worker.exited) spared.insert(worker.pid);
+  }
+  for (const ProcessEntry& process : descendants_of(getpid(), spared)) {
+    seen_pids_.insert(process.pid);
+    // Workers' groups have had it already: orphans of a live worker's group are not told twice.
+    if (is_over(process) || spared.contains(process.group)) continue;
+    if (!already_signalled_.insert({process.pid, process.start_ticks}).second) continue;
+    send(process, *stop_signal_);
+    // A shell without job control starts its background jobs with INT and QUIT ignored: an orphan
+    // of it would make every Ctrl-C last the whole grace.
+    if (*stop_signal_ != SIGTERM) signal_process(process, SIGTERM);
+    signal_process(process, SIGCONT);
+  }
+}
+
+void WorkerProcesses::kill() {
+  killing_ = true;
+  watching_ = true;
+  kill_round();
+}
+
+void WorkerProcesses::kill_round() {
+  if (!killing_) return;
+  if (cgroup_) cgroup_->kill();
+  bool refused = false;
+  bool others = cgroup_ != nullptr;  // The kernel kills whoever is in there.
+  for (const ProcessEntry& process : descendants()) {
+    seen_pids_.insert(process.pid);
+    if (is_over(process)) continue;
+    (send(process, SIGKILL) == SignalOutcome::refused ? refused : others) = true;
+    signal_process(process, SIGCONT);
+  }
+  kill_timer_.expires_after(kKillAgainAfter);
+  kill_timer_.async_wait([this](boost::system::error_code error) {
+    if (!error) kill_round();
+  });
+  reap_orphans();
+  check_empty();
+  kill_is_refused_ = killing_ && refused && !others;
+  if (kill_is_refused_) callbacks_.kill_refused();
+}
+
+void WorkerProcesses::watch_empty() {
+  watching_ = true;
+  check_empty();
+}
+
+// ECHILD from waitid means no children, and with a subreaper no children means no descendants.
+bool WorkerProcesses::nothing_left() const {
+  for (const Worker& worker : workers_) {
+    if (!worker.exited) return false;
+  }
+  siginfo_t info{};
+  if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD) return true;
+  return !helpers_.empty() && descendants().empty();
+}
+
+void WorkerProcesses::check_empty() {
+  if (!watching_) return;
+  reap_orphans();
+  if (!nothing_left()) return;
+  watching_ = false;
+  killing_ = false;
+  kill_timer_.cancel();
+  callbacks_.empty();
+}
+
+void WorkerProcesses::forward(int signal) {
+  for (size_t rank = 0; rank < workers_.size(); ++rank)
+    forward_to(static_cast<int>(rank), signal);
+}
+
+bool WorkerProcesses::forward_to(int local_rank, int signal) {
+  const Worker& worker = workers_[static_cast<size_t>(local_rank)];
+  return !worker.exited &&
+         syscall(SYS_pidfd_send_signal, worker.pidfd->native_handle(), signal, nullptr, 0) == 0;
+}
+
+// SIGSTOP, not SIGTSTP: a worker leads an orphaned process group, for which the terminal stop
+// signals are ignored (setpgid(2), POSIX "orphaned process group").
+void WorkerProcesses::suspend() {
+  for (const Worker& worker : workers_)
+    send_to_group(worker, SIGSTOP);
+}
+
+void WorkerProcesses::resume() {
+  for (const Worker& worker : workers_)
+    send_to_group(worker, SIGCONT);
+}
+
+}  // namespace muster

@@ -1,0 +1,124 @@
+#include "agent/process/worker_environment.h"
+
+#include <gtest/gtest.h>
+
+namespace muster {
+namespace {
+
+RoundView second_node() {
+  RoundView round;
+  round.group_rank = 1;
+  round.group_world_size = 2;
+  round.local_world_size = 3;
+  round.base_rank = 2;
+  round.world_size = 5;
+  round.base_role_rank = 2;
+  round.role_world_size = 5;
+  round.role = "trainer";
+  round.master_addr = "node-1";
+  round.master_port = 45678;
+  round.restart_count = 1;
+  round.max_restarts = 3;
+  round.run_id = "job7";
+  return round;
+}
+
+WorkerVariables local_rank_one() {
+  WorkerVariables worker;
+  worker.local_rank = 1;
+  worker.shown_local_rank = 1;
+  worker.error_file = "/logs/attempt_1/1/error.json";
+  worker.signals_to_handle = "SIGTERM,SIGINT";
+  return worker;
+}
+
+TEST(WorkerEnvironment, HasTheWholeContractAndNothingElse) {
+  const Environment expected = {
+      {"GROUP_RANK", "1"},
+      {"GROUP_WORLD_SIZE", "2"},
+      {"LOCAL_RANK", "1"},
+      {"LOCAL_WORLD_SIZE", "3"},
+      {"MASTER_ADDR", "node-1"},
+      {"MASTER_PORT", "45678"},
+      {"RANK", "3"},
+      {"ROLE_NAME", "trainer"},
+      {"ROLE_RANK", "3"},
+      {"ROLE_WORLD_SIZE", "5"},
+      {"TORCHELASTIC_ERROR_FILE", "/logs/attempt_1/1/error.json"},
+      {"TORCHELASTIC_MAX_RESTARTS", "3"},
+      {"TORCHELASTIC_RESTART_COUNT", "1"},
+      {"TORCHELASTIC_RUN_ID", "job7"},
+      {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT"},
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+      {"WORLD_SIZE", "5"},
+  };
+  EXPECT_EQ(worker_environment({}, second_node(), local_rank_one()), expected);
+}
+
+TEST(WorkerEnvironment, KeepsWhatIsInheritedAndOverwritesWhatItOwns) {
+  const Environment inherited = {{"RANK", "77"}, {"HOME", "/root"}, {"EMPTY", ""}};
+  const Environment result = worker_environment(inherited, second_node(), local_rank_one());
+  EXPECT_EQ(result.at("RANK"), "3");
+  EXPECT_EQ(result.at("HOME"), "/root");
+  EXPECT_EQ(result.at("EMPTY"), "");
+}
+
+TEST(WorkerEnvironment, TheJobsTokenIsNotForWorkers) {
+  const Environment inherited{{"MUSTER_TOKEN", "secret"}, {"MUSTER_OTHER", "kept"}};
+  const Environment result = worker_environment(inherited, second_node(), local_rank_one());
+  EXPECT_FALSE(result.contains("MUSTER_TOKEN"));
+  EXPECT_EQ(result.at("MUSTER_OTHER"), "kept");
+}
+
+TEST(WorkerEnvironment, InterfacesAreNamedWhereTheUserNamedNone) {
+  WorkerVariables worker = local_rank_one();
+  worker.gloo_interface = "eth1";
+  worker.nccl_interface = "=eth1";
+  const Environment result =
+      worker_environment({{"NCCL_SOCKET_IFNAME", "ib0"}}, second_node(), worker);
+  EXPECT_EQ(result.at("GLOO_SOCKET_IFNAME"), "eth1");
+  EXPECT_EQ(result.at("NCCL_SOCKET_IFNAME"), "ib0");
+}
+
+TEST(WorkerEnvironment, AUsersChoiceOfErrorHandlingAndThreadsStands) {
+  const Environment inherited = {{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},
+                                 {"OMP_NUM_THREADS", "7"}};
+  WorkerVariables worker = local_rank_one();
+  worker.omp_num_threads = 2;
+  const Environment result = worker_environment(inherited, second_node(), worker);
+  EXPECT_EQ(result.at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "0");
+  EXPECT_EQ(result.at("OMP_NUM_THREADS"), "7");
+}
+
+TEST(WorkerEnvironment, ThreadsTimerAndStoreAreSetWhereTheyApply) {
+  WorkerVariables worker = local_rank_one();
+  worker.omp_num_threads = 2;
+  worker.timer_file = "/tmp/timer";
+  RoundView round = second_node();
+  round.agent_store = true;
+  const Environment result = worker_environment({}, round, worker);
+  EXPECT_EQ(result.at("OMP_NUM_THREADS"), "2");
+  EXPECT_EQ(result.at("TORCHELASTIC_TIMER_FILE"), "/tmp/timer");
+  EXPECT_EQ(result.at("TORCHELASTIC_USE_AGENT_STORE"), "True");
+}
+
+TEST(WorkerEnvironment, DeviceVariablesAreSetOrTakenAway) {
+  const Environment inherited = {{"CUDA_VISIBLE_DEVICES", "0,1"}, {"HIP_VISIBLE_DEVICES", "0"}};
+  WorkerVariables worker = local_rank_one();
+  worker.shown_local_rank = 0;
+  worker.device_variables = {{"CUDA_VISIBLE_DEVICES", "1"}, {"HIP_VISIBLE_DEVICES", std::nullopt}};
+  const Environment result = worker_environment(inherited, second_node(), worker);
+  EXPECT_EQ(result.at("CUDA_VISIBLE_DEVICES"), "1");
+  EXPECT_FALSE(result.contains("HIP_VISIBLE_DEVICES"));
+  EXPECT_EQ(result.at("LOCAL_RANK"), "0");
+  EXPECT_EQ(result.at("RANK"), "3");  // The real index still makes the global rank.
+}
+
+TEST(WorkerEnvironment, BecomesStringsForExecve) {
+  EXPECT_EQ(environment_strings({{"B", "2=3"}, {"A", ""}}),
+            (std::vector<std::string>{"A=", "B=2=3"}));
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,390 @@
+#include "agent/report/cause.h"
+
+#include <gtest/gtest.h>
+
+#include "agent/report/remedies.h"
+#include "tests/unit/agent/report/report_samples.h"
+
+namespace muster {
+namespace {
+
+const char* const kPlainTraceback =
+    "Traceback (most recent call last):\n  File \"a.py\", line 2\nValueError: boom\n";
+
+Cause classify_status(ExitStatus status, const HostEvidence& evidence = {},
+                      const std::string& tail = {}) {
+  WorkerFailure failure = sample_failure(0, status);
+  failure.stderr_tail = tail;
+  return cause_of(failure, evidence);
+}
+
+TEST(Cause, OfAPlainExitIsTheCode) {
+  EXPECT_EQ(classify_status(ExitStatus::exited(3)),
+            (Cause{FailureClass::user, "exited with 3", "", ""}));
+}
+
+TEST(Cause, OfAnUncaughtPythonExceptionNamesIt) {
+  EXPECT_EQ(classify_status(ExitStatus::exited(1), {}, kPlainTraceback),
+            (Cause{FailureClass::user, "exited with 1: ValueError: boom", "ValueError: boom", ""}));
+}
+
+TEST(Cause, DoesNotBlameAnExceptionThatMayHaveBeenCaught) {
+  EXPECT_EQ(classify_status(ExitStatus::exited(3), {}, kPlainTraceback).sentence,
+            "exited with 3 (last error on its stderr: ValueError: boom)");
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGSEGV), {}, kPlainTraceback).sentence,
+            "killed by SIGSEGV (last error on its stderr: ValueError: boom)");
+}
+
+TEST(Cause, PrefersTheErrorFileToStderr) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::exited(3));
+  failure.stderr_tail = kPlainTraceback;
+  failure.error_file_content =
+      recorded_error("KeyError: 'x'", "tb", std::to_string(kSampleSecond - 1));
+  EXPECT_EQ(cause_of(failure, {}),
+            (Cause{FailureClass::user, "exited with 3: KeyError: 'x'", "KeyError: 'x'", ""}));
+}
+
+TEST(Cause, IsTheSameWithTorchsErrorFileAndWithout) {
+  const std::string message = "ModuleNotFoundError: No module named 'nosuchmodule'";
+  const Cause expected{
+      FailureClass::user, "exited with 1: " + message, message,
+      "that package is not installed for the Python that ran; --python chooses another"};
+  WorkerFailure failure = sample_failure(1, ExitStatus::exited(1));
+  failure.stderr_tail =
+      "[rank1]: Traceback (most recent call last):\n"
+      "[rank1]:   File \"/w/train.py\", line 8, in <module>\n"
+      "[rank1]:     main()\n"
+      "[rank1]: " +
+      message + "\n";
+  EXPECT_EQ(cause_of(failure), expected);
+  failure.error_file_content = recorded_error(
+      message, R"(Traceback (most recent call last):\n  File a\n)" + message + R"(\n)",
+      std::to_string(kSampleSecond));
+  EXPECT_EQ(cause_of(failure), expected);
+}
+
+TEST(Cause, TakesAChainFromTheCallStackOfTheErrorFile) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
+  const std::string stack =
+      R"(Traceback (most recent call last):\n  File a\nKeyError: 'lr'\n\n)"
+      R"(The above exception was the direct cause of the following exception:\n\n)"
+      R"(Traceback (most recent call last):\n  File a\nRuntimeError: no lr\n)";
+  failure.error_file_content =
+      recorded_error("RuntimeError: no lr", stack, std::to_string(kSampleSecond));
+  EXPECT_EQ(cause_of(failure).exception, "RuntimeError: no lr (caused by KeyError: 'lr')");
+}
+
+TEST(Cause, BelievesAHandlerThatRecordsAnotherErrorThanItsCallStack) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
+  failure.error_file_content = recorded_error(
+      "the reactor is cold", R"(Traceback (most recent call last):\n  File a\nKeyError: 'x'\n)",
+      std::to_string(kSampleSecond));
+  EXPECT_EQ(cause_of(failure).exception, "the reactor is cold");
+}
+
+TEST(Cause, OfAModuleThatPythonDoesNotFindHasItsRemedy) {
+  const Cause cause = classify_status(ExitStatus::exited(1), {},
+                                      "/opt/venv/bin/python3: No module named nosuchmodule\n");
+  EXPECT_EQ(cause.sentence, "exited with 1: No module named nosuchmodule");
+  EXPECT_EQ(cause.remedy,
+            "-m takes a module that the Python that ran can import: check its spelling and the "
+            "current folder; --python chooses another Python");
+}
+
+TEST(Cause, UsesStderrWhenTheErrorFileSaysNothing) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
+  failure.stderr_tail = kPlainTraceback;
+  for (const char* content : {"", R"({"message": "", "timestamp": 1})"}) {
+    failure.error_file_content = content;
+    EXPECT_EQ(cause_of(failure, {}).exception, "ValueError: boom") << content;
+  }
+}
+
+TEST(Cause, ShowsTheFirstLineOfAMalformedErrorFile) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
+  failure.error_file_content = "{\"message\": \x1b[31mtorn\nsecond";
+  EXPECT_EQ(cause_of(failure, {}).sentence, "exited with 1: {\"message\": torn");
+}
+
+TEST(Cause, OfAShellsCodeNamesTheSignalBehindIt) {
+  EXPECT_EQ(classify_status(ExitStatus::exited(139)).sentence,
+            "exited with 139, as after a command that SIGSEGV killed");
+  EXPECT_EQ(classify_status(ExitStatus::exited(200)).sentence, "exited with 200");
+}
+
+TEST(Cause, OfACrashSaysWhereTheCoreIs) {
+  HostEvidence evidence;
+  evidence.core_path = "/w/core.1000";
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGSEGV, true), evidence),
+            (Cause{FailureClass::signal, "killed by SIGSEGV, core at /w/core.1000", "", ""}));
+}
+
+TEST(Cause, OfACrashSaysWhoTookTheCore) {
+  HostEvidence evidence;
+  evidence.core_handler = "coredumpctl info 1000";
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGFPE, true), evidence).sentence,
+            "killed by SIGFPE, core taken by a handler: coredumpctl info 1000");
+}
+
+TEST(Cause, OfACrashWithoutACoreSaysWhy) {
+  HostEvidence evidence;
+  evidence.core_limit_bytes = 0;
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGSEGV), evidence).sentence,
+            "killed by SIGSEGV (no core: ulimit -c is 0)");
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGSEGV, true)).sentence,
+            "killed by SIGSEGV, core dumped");
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGSEGV)).sentence, "killed by SIGSEGV");
+}
+
+TEST(Cause, OfAnUncaughtCppExceptionNamesIt) {
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGABRT), {},
+                            "terminate called after throwing an instance of 'std::logic_error'\n"
+                            "  what():  boom\n")
+                .sentence,
+            "killed by SIGABRT: std::logic_error: boom");
+}
+
+TEST(Cause, OfAKillByTheKernelShowsPeakAndLimit) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::signaled(SIGKILL));
+  failure.max_rss_kib = 8 * 1024 * 1024;
+  HostEvidence evidence;
+  evidence.oom_kills = 1;
+  evidence.memory_limit_bytes = int64_t{16} << 30;
+  EXPECT_EQ(cause_of(failure, evidence),
+            (Cause{FailureClass::oom,
+                   "killed by the kernel's out-of-memory killer (its peak was 8 GiB, the limit of "
+                   "the memory cgroup is 16 GiB)",
+                   "", std::string(kMemoryRemedy)}));
+}
+
+TEST(Cause, OfAKillDuringAnOutOfMemoryElsewhereIsOnlyProbable) {
+  HostEvidence evidence;
+  evidence.machine_oom_kills = 2;
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), evidence),
+            (Cause{FailureClass::oom,
+                   "killed by SIGKILL, probably by the kernel's out-of-memory killer, which was at "
+                   "work on this machine at the time",
+                   "", std::string(kMemoryRemedy)}));
+}
+
+TEST(Cause, OfMoreKillsThanTheKernelCountedIsOnlyProbable) {
+  HostEvidence evidence;
+  evidence.oom_kills = 1;
+  evidence.more_kills = true;
+  const Cause cause = classify_status(ExitStatus::signaled(SIGKILL), evidence);
+  EXPECT_EQ(cause.kind, FailureClass::oom);
+  EXPECT_EQ(cause.sentence,
+            "killed by SIGKILL, probably by the kernel's out-of-memory killer, which was at work "
+            "in this job at the time");
+}
+
+TEST(Cause, OfAKillThatTheKernelLogNamesIsCertain) {
+  HostEvidence evidence;
+  evidence.oom_victim = true;  // The counters cannot be read.
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), evidence).sentence,
+            "killed by the kernel's out-of-memory killer");
+  evidence.oom_kills = 1;
+  evidence.more_kills = true;
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), evidence).sentence,
+            "killed by the kernel's out-of-memory killer");
+}
+
+TEST(Cause, OfAKillThatTheKernelLogDoesNotNameIsFromOutside) {
+  HostEvidence evidence;
+  evidence.oom_victim = false;
+  evidence.machine_oom_kills = 1;
+  EXPECT_EQ(
+      classify_status(ExitStatus::signaled(SIGKILL), evidence),
+      (Cause{FailureClass::signal, "killed by SIGKILL from outside (not by muster)", "", ""}));
+  evidence.oom_kills = 1;  // A child of some worker.
+  EXPECT_EQ(
+      classify_status(ExitStatus::signaled(SIGKILL), evidence),
+      (Cause{FailureClass::signal,
+             "killed by SIGKILL from outside (not by muster, nor by the out-of-memory killer)", "",
+             ""}));
+}
+
+TEST(Cause, OfAnotherKillSaysThatItWasNotUs) {
+  EXPECT_EQ(
+      classify_status(ExitStatus::signaled(SIGKILL)),
+      (Cause{FailureClass::signal, "killed by SIGKILL from outside (not by muster)", "", ""}));
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGTERM)).sentence,
+            "killed by SIGTERM from outside (not by muster)");
+}
+
+TEST(Cause, OfAnExpiredTimerNamesItsScope) {
+  HostEvidence evidence;
+  evidence.expired_timer = "forward";
+  const Cause killed = classify_status(ExitStatus::signaled(SIGKILL), evidence);
+  EXPECT_EQ(killed.kind, FailureClass::timer);
+  EXPECT_EQ(killed.sentence, "killed by SIGKILL: its timer \"forward\" expired");
+  EXPECT_EQ(
+      classify_status(ExitStatus::signaled(SIGUSR1), evidence),
+      (Cause{FailureClass::timer, "killed by SIGUSR1: its timer \"forward\" expired", "", ""}));
+}
+
+TEST(Cause, OfAChildKilledForMemoryIsToldAsARemedy) {
+  HostEvidence evidence;
+  evidence.oom_kills = 1;
+  const Cause exited = classify_status(ExitStatus::exited(1), evidence);
+  EXPECT_EQ(exited.kind, FailureClass::user);
+  EXPECT_EQ(exited.remedy,
+            std::string("the kernel's out-of-memory killer struck a process of this job: ") +
+                std::string(kMemoryRemedy));
+  evidence.oom_kills = 2;
+  const Cause shell = classify_status(ExitStatus::exited(137), evidence);
+  EXPECT_EQ(shell.kind, FailureClass::oom);
+  EXPECT_EQ(shell.remedy,
+            std::string("the kernel's out-of-memory killer struck 2 processes of this job: ") +
+                std::string(kMemoryRemedy));
+}
+
+TEST(Cause, OfAnExceptionAfterAKilledChildDoesNotSayThatItWasTheReason) {
+  HostEvidence evidence;
+  evidence.oom_kills = 1;
+  const Cause cause =
+      classify_status(ExitStatus::exited(1), evidence,
+                      "Traceback (most recent call last):\n  File \"a.py\", line 2, in <module>\n"
+                      "BrokenPipeError: the loader has gone\n");
+  EXPECT_EQ(cause.kind, FailureClass::user);
+  EXPECT_TRUE(
+      cause.remedy.starts_with("the kernel's out-of-memory killer struck a process of this job; if "
+                               "the rank failed of that: "))
+      << cause.remedy;
+}
+
+TEST(Cause, OfABusErrorWithAFullShmSaysSo) {
+  HostEvidence evidence;
+  evidence.shm_total_bytes = int64_t{64} << 20;
+  evidence.shm_free_bytes = 0;
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGBUS), evidence),
+            (Cause{FailureClass::shm,
+                   "killed by SIGBUS: bus error and /dev/shm is full (64 MiB of 64 MiB)", "",
+                   std::string(kShmRemedy)}));
+}
+
+TEST(Cause, OfABusErrorWithASmallShmIsProbable) {
+  HostEvidence evidence;
+  evidence.shm_total_bytes = int64_t{64} << 20;
+  evidence.shm_free_bytes = evidence.shm_total_bytes;
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGBUS), evidence),
+            (Cause{FailureClass::shm,
+                   "killed by SIGBUS: bus error, probably because /dev/shm holds only 64 MiB", "",
+                   std::string(kShmRemedy)}));
+}
+
+TEST(Cause, OfABusErrorWithRoomInShmBlamesNobody) {
+  HostEvidence evidence;
+  evidence.shm_total_bytes = int64_t{64} << 30;
+  evidence.shm_free_bytes = int64_t{32} << 30;
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGBUS), evidence),
+            (Cause{FailureClass::signal, "killed by SIGBUS (bus error)", "", ""}));
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGBUS)).sentence, "killed by SIGBUS (bus error)");
+}
+
+TEST(Cause, ExplainsSignalsWhoseNamesDoNot) {
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGXCPU)).sentence,
+            "killed by SIGXCPU (the CPU time limit, ulimit -t)");
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGPIPE)).sentence,
+            "killed by SIGPIPE (it wrote to a pipe or socket that nobody reads any more)");
+}
+
+TEST(Cause, OfADeclaredFailureIsTheDeclaration) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::signaled(SIGKILL));
+  failure.declared = "stuck in uninterruptible sleep for 60 s";
+  EXPECT_EQ(cause_of(failure, {}),
+            (Cause{FailureClass::stuck, "stuck in uninterruptible sleep for 60 s", "", ""}));
+}
+
+TEST(Cause, OfAStoppedWorkerIsUs) {
+  EXPECT_EQ(cause_of(sample_stopped(2), {}),
+            (Cause{FailureClass::signal, "stopped by muster (killed by SIGTERM)", "", ""}));
+}
+
+TEST(Cause, ClassifiesKnownMessages) {
+  const Cause cause =
+      classify_status(ExitStatus::exited(1), {},
+                      "Traceback (most recent call last):\n  File \"a\"\n"
+                      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n");
+  EXPECT_EQ(cause.kind, FailureClass::gpu);
+  EXPECT_EQ(cause.remedy,
+            "the GPU's memory is full: use a smaller batch or model part; nvidia-smi shows who "
+            "else is on it");
+}
+
+TEST(Cause, LooksForKnownMessagesInTheLastLinesIfThereIsNoException) {
+  const std::string message = "bind(): Address already in use\n";
+  EXPECT_EQ(classify_status(ExitStatus::exited(2), {}, message).kind, FailureClass::network);
+  std::string old = message;
+  for (int i = 0; i < 10; ++i)
+    old += "later line\n";
+  EXPECT_EQ(classify_status(ExitStatus::exited(2), {}, old).kind, FailureClass::user);
+}
+
+TEST(Cause, DoesNotReadMessagesIntoAKillFromOutside) {
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), {}, "NCCL error\n").kind,
+            FailureClass::signal);
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGABRT), {}, "NCCL error\n").kind,
+            FailureClass::network);
+}
+
+TEST(Cause, ASilentDeathBesideAFullLogDiskPointsAtTheDisk) {
+  HostEvidence evidence;
+  evidence.full_log_disk = "/logs";
+  const Cause cause = classify_status(ExitStatus::exited(1), evidence);
+  EXPECT_EQ(cause.kind, FailureClass::disk);
+  EXPECT_EQ(cause.sentence, "exited with 1");
+  EXPECT_EQ(cause.remedy,
+            "the disk of the log folder /logs is full: what it wrote last is lost, and that may be "
+            "what it died of");
+  // A program that gave its reason is believed.
+  const std::string reason =
+      "Traceback (most recent call last):\n  File \"x.py\", line 1, in f\nValueError: boom\n";
+  EXPECT_EQ(classify_status(ExitStatus::exited(1), evidence, reason).remedy, "");
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), evidence).remedy, "");
+}
+
+TEST(Cause, OfAFullDiskNamesTheLogFolderIfThatIsTheOne) {
+  HostEvidence evidence;
+  evidence.full_log_disk = "/logs";
+  const std::string tail = "OSError: [Errno 28] No space left on device\n";
+  EXPECT_EQ(classify_status(ExitStatus::exited(1), evidence, tail).remedy,
+            "the disk of the log folder /logs is full");
+  EXPECT_EQ(classify_status(ExitStatus::exited(1), {}, tail).remedy,
+            "a disk is full: `df -h` and `df -i` show which");
+}
+
+TEST(KnownRemedy, PrefersTheSpecialCase) {
+  const auto remedy = known_remedy(
+      "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that "
+      "dataloader's workers are out of shared memory. No space left on device");
+  ASSERT_TRUE(remedy.has_value());
+  EXPECT_EQ(remedy->kind, FailureClass::shm);
+  EXPECT_EQ(known_remedy("ValueError: boom"), std::nullopt);
+}
+
+TEST(FailureClassName, IsTheSpellingOfTheSchema) {
+  EXPECT_STREQ(failure_class_name(FailureClass::user), "user");
+  EXPECT_STREQ(failure_class_name(FailureClass::oom), "oom");
+  EXPECT_STREQ(failure_class_name(FailureClass::gpu), "gpu");
+  EXPECT_STREQ(failure_class_name(FailureClass::network), "network");
+  EXPECT_STREQ(failure_class_name(FailureClass::signal), "signal");
+  EXPECT_STREQ(failure_class_name(FailureClass::shm), "shm");
+  EXPECT_STREQ(failure_class_name(FailureClass::disk), "disk");
+  EXPECT_STREQ(failure_class_name(FailureClass::stuck), "stuck");
+  EXPECT_STREQ(failure_class_name(FailureClass::timer), "timer");
+}
+
+TEST(ExplainedByStop, CoversTheSignalTheKillAndTheShellsCodes) {
+  EXPECT_TRUE(explained_by_stop(ExitStatus::signaled(SIGTERM), SIGTERM, false));
+  EXPECT_TRUE(explained_by_stop(ExitStatus::exited(143), SIGTERM, false));
+  EXPECT_TRUE(explained_by_stop(ExitStatus::signaled(SIGKILL), SIGTERM, true));
+  EXPECT_TRUE(explained_by_stop(ExitStatus::exited(137), SIGTERM, true));
+  EXPECT_FALSE(explained_by_stop(ExitStatus::signaled(SIGKILL), SIGTERM, false));
+  EXPECT_FALSE(explained_by_stop(ExitStatus::signaled(SIGTERM), SIGINT, true));
+  EXPECT_FALSE(explained_by_stop(ExitStatus::signaled(SIGSEGV), SIGTERM, true));
+  EXPECT_FALSE(explained_by_stop(ExitStatus::exited(1), SIGTERM, true));
+}
+
+}  // namespace
+}  // namespace muster

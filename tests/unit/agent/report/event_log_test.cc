@@ -1,0 +1,102 @@
+#include "agent/report/event_log.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/agent/report/report_samples.h"
+
+namespace muster {
+namespace {
+
+JobEvent sample_event(JobEventKind kind) {
+  JobEvent event;
+  event.time = sample_time();
+  event.kind = kind;
+  return event;
+}
+
+TEST(EventLine, HasOnlyWhatIsKnown) {
+  EXPECT_EQ(event_line(sample_event(JobEventKind::suspended)),
+            "{\"time\":\"2026-11-20T22:56:48.123Z\",\"event\":\"suspended\"}\n");
+}
+
+TEST(EventLine, OfAWorkersStartNamesIt) {
+  JobEvent event = sample_event(JobEventKind::worker_started);
+  event.attempt = 0;
+  event.rank = 5;
+  event.local_rank = 1;
+  event.pid = 4711;
+  EXPECT_EQ(event_line(event),
+            "{\"time\":\"2026-11-20T22:56:48.123Z\",\"event\":\"worker_started\",\"attempt\":0,"
+            "\"rank\":5,\"local_rank\":1,\"pid\":4711}\n");
+}
+
+TEST(EventLine, OfAnExitHasTheCode) {
+  JobEvent event = sample_event(JobEventKind::worker_exited);
+  event.status = ExitStatus::exited(3);
+  event.seconds = 1.5;
+  EXPECT_EQ(event_line(event),
+            "{\"time\":\"2026-11-20T22:56:48.123Z\",\"event\":\"worker_exited\",\"exit_code\":3,"
+            "\"seconds\":1.5}\n");
+}
+
+TEST(EventLine, OfACrashHasTheSignal) {
+  JobEvent event = sample_event(JobEventKind::worker_exited);
+  event.status = ExitStatus::signaled(SIGSEGV, true);
+  EXPECT_EQ(event_line(event),
+            "{\"time\":\"2026-11-20T22:56:48.123Z\",\"event\":\"worker_exited\","
+            "\"signal\":\"SIGSEGV\",\"core_dumped\":true}\n");
+}
+
+TEST(EventLine, OfASignalNamesIt) {
+  JobEvent event = sample_event(JobEventKind::signal_forwarded);
+  event.signal = SIGUSR1;
+  EXPECT_EQ(event_line(event),
+            "{\"time\":\"2026-11-20T22:56:48.123Z\",\"event\":\"signal_forwarded\","
+            "\"signal\":\"SIGUSR1\"}\n");
+}
+
+TEST(EventLine, OfTheEndHasTheLaunchersExitCode) {
+  JobEvent event = sample_event(JobEventKind::job_ended);
+  event.exit_code = 42;
+  event.text = "failed";
+  EXPECT_EQ(event_line(event),
+            "{\"time\":\"2026-11-20T22:56:48.123Z\",\"event\":\"job_ended\",\"exit_code\":42,"
+            "\"text\":\"failed\"}\n");
+}
+
+TEST(EventLine, OfAFailureOnAnotherNodeNamesTheNode) {
+  JobEvent event = sample_event(JobEventKind::attempt_failed);
+  event.rank = 5;
+  event.local_rank = 1;
+  event.host = "node-b";
+  event.node_rank = 1;
+  event.text = "exited with 3";
+  EXPECT_EQ(event_line(event),
+            "{\"time\":\"2026-11-20T22:56:48.123Z\",\"event\":\"attempt_failed\",\"rank\":5,"
+            "\"local_rank\":1,\"host\":\"node-b\",\"node_rank\":1,\"text\":\"exited with 3\"}\n");
+}
+
+TEST(EventLine, StaysOneLineOfValidJsonWhateverTheText) {
+  JobEvent event = sample_event(JobEventKind::note);
+  event.text = "two\nlines \"quoted\" \xff \x1b[31m";
+  const std::string line = event_line(event);
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+  const auto json = nlohmann::json::parse(line);
+  EXPECT_EQ(json.at("text"), "two\nlines \"quoted\" \xEF\xBF\xBD \x1b[31m");
+}
+
+TEST(EventLine, KnowsANameForEveryKind) {
+  std::string names;
+  for (int i = 0; i <= static_cast<int>(JobEventKind::job_ended); ++i) {
+    const std::string line = event_line(sample_event(static_cast<JobEventKind>(i)));
+    names += nlohmann::json::parse(line).at("event").get<std::string>() + " ";
+  }
+  EXPECT_EQ(names,
+            "job_started round_ready worker_started worker_exited attempt_failed restarting "
+            "stopping killing stopped leftovers signal_received signal_forwarded suspended resumed "
+            "timer_expired waiting membership_changed note job_ended ");
+}
+
+}  // namespace
+}  // namespace muster

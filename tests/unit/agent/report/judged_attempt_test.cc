@@ -1,0 +1,205 @@
+// From the evidence of nodes to the words of a report: who is listed, in which part, with whose
+// words.
+#include "agent/report/judged_attempt.h"
+
+#include <algorithm>
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "agent/report/verdict.h"
+#include "tests/unit/agent/report/report_samples.h"
+
+namespace muster {
+namespace {
+
+const std::string kPeerLost =
+    "Traceback (most recent call last):\n  File \"a.py\", line 9\nRuntimeError: "
+    "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer "
+    "[127.0.0.1]:4711\n";
+
+WorkerFailure saying(WorkerFailure failure, const std::string& words) {
+  failure.stderr_tail = words;
+  return failure;
+}
+
+// The verdict of an attempt of four in which these ended so, in this order.
+JobReport judged(const std::vector<WorkerFailure>& failures) {
+  JobReport report = sample_job(JobEnd::failed);
+  report.world_size = 4;
+  judge_failures(report, failures);
+  return report;
+}
+
+std::vector<int> ranks_of(const JobReport& report) {
+  std::vector<int> ranks;
+  for (const WorkerFailure& failure : report.failures)
+    ranks.push_back(failure.rank);
+  return ranks;
+}
+
+TEST(JudgedAttempt, ListsWhoDidNotSucceedInTheOrderOfTheirEnds) {
+  const JobReport report = judged({sample_failure(2, ExitStatus::exited(3)),
+                                   sample_failure(1, ExitStatus::exited(0)), sample_stopped(0)});
+  EXPECT_EQ(ranks_of(report), (std::vector<int>{2, 0}));
+  EXPECT_EQ(report.culprit, 0u);
+  EXPECT_EQ(report.failures[1].part, Part::bystander);
+}
+
+TEST(JudgedAttempt, ARankThatLeftEarlyIsNamedWithTheWordsOfItsFirstVictim) {
+  const JobReport report = judged({sample_failure(1, ExitStatus::exited(0)),
+                                   saying(sample_failure(0, ExitStatus::exited(1)), kPeerLost),
+                                   saying(sample_failure(2, ExitStatus::exited(1)), kPeerLost)});
+  EXPECT_EQ(ranks_of(report), (std::vector<int>{1, 0, 2}));
+  EXPECT_EQ(report.culprit, 0u);
+  EXPECT_EQ(report.reason, Reason::left_early);
+  EXPECT_EQ(report.cause.sentence, "exited with 0 while ranks 0,2 still needed it");
+  EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 1);
+  const std::string screen = render_end(report, {});
+  EXPECT_NE(
+      screen.find("train.py FAILED: rank 1 of 4 exited with 0 while ranks 0,2 still needed it"),
+      std::string::npos)
+      << screen;
+  EXPECT_NE(screen.find("Its first victim: rank 0 exited with 1: RuntimeError: "),
+            std::string::npos)
+      << screen;
+}
+
+TEST(JudgedAttempt, ARankThatIsNamedByThoseWhoWaitedKeptThemWaiting) {
+  const std::string late =
+      "terminate called after throwing an instance of 'muster::DistributedError'\n"
+      "  what():  all_reduce 17 of group world: rank 3 (node7, pid 4711) has not called it within "
+      "2 s\n";
+  const JobReport report =
+      judged({saying(sample_failure(0, ExitStatus::signaled(SIGABRT)), late),
+              saying(sample_failure(1, ExitStatus::signaled(SIGABRT)), late), sample_stopped(3)});
+  ASSERT_TRUE(report.culprit);
+  EXPECT_EQ(report.failures[*report.culprit].rank, 3);
+  EXPECT_EQ(report.reason, Reason::named);
+  EXPECT_EQ(report.cause.sentence, "kept ranks 0-1 waiting until they gave up");
+  EXPECT_EQ(report.failures[*report.witness].rank, 0);
+  EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 134);
+}
+
+TEST(JudgedAttempt, AWorkerThatRaisedAndHungSaysSo) {
+  NodeEvidence node;
+  WorkerRecord hung = record_of(sample_stopped(1), 1);
+  hung.printed = {};
+  hung.printed.err_tail =
+      "[rank1]: Traceback (most recent call last):\n[rank1]: ValueError: boom\n";
+  hung.printed.err_total = hung.printed.err_total_before_stop = hung.printed.err_tail.size();
+  const StopMark stop{sample_instant(sample_time()), SIGTERM, false};
+  hung.printed.err_times.add(hung.printed.err_total, stop.at - std::chrono::seconds(5));
+  hung.printed.last_output = stop.at - std::chrono::seconds(5);
+  hung.failure.stderr_tail = hung.printed.err_tail;
+  const WorkerRecord victim =
+      record_of(saying(sample_failure(0, ExitStatus::exited(1)), kPeerLost));
+  for (const WorkerRecord& record : {victim, hung}) {
+    const Examination examined = examine(record, stop, Instant{});
+    WorkerFailure failure = record.failure;
+    failure.stopped_by_muster = examined.signs.by_stop;
+    node.workers.push_back({examined.signs, failure, classify(failure, {}, examined.error)});
+  }
+  JobReport report = sample_job(JobEnd::failed);
+  apply_judged(report, judge_attempt({node}));
+  ASSERT_TRUE(report.culprit);
+  EXPECT_EQ(report.failures[*report.culprit].rank, 1);
+  EXPECT_EQ(report.cause.sentence,
+            "raised ValueError: boom and did not end; muster stopped it 5.0 s later");
+  EXPECT_EQ(report.cause.exception, "ValueError: boom");
+  EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 1);
+}
+
+TEST(JudgedAttempt, BothOfThoseWhoFailedAtOnceAreHeard) {
+  NodeEvidence node;
+  for (const int rank : {0, 1}) {
+    const WorkerFailure failure = saying(sample_failure(rank, ExitStatus::exited(3 + rank)),
+                                         "words of " + std::to_string(rank));
+    WorkerRecord record = record_of(failure);
+    record.order = rank;
+    const Examination examined = examine(record, std::nullopt, Instant{});
+    node.workers.push_back({examined.signs, failure, classify(failure, {}, examined.error)});
+  }
+  JobReport report = sample_job(JobEnd::failed);
+  apply_judged(report, judge_attempt({node}));
+  const std::string screen = render_end(report, {});
+  EXPECT_NE(screen.find("rank 0 of 8 exited with 3"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("In the same moment, as far as can be told: rank 1 exited with 4\n"
+                        "  | words of 1\n"),
+            std::string::npos)
+      << screen;
+  EXPECT_NE(screen.find("1 other failed in the same moment: rank 1 exited with 4"),
+            std::string::npos)
+      << screen;
+}
+
+// Of two that left at once with the same code.
+std::string screen_of_two_alike(const std::string& words_of_the_other) {
+  NodeEvidence node;
+  for (const int rank : {0, 1}) {
+    const WorkerFailure failure = saying(sample_failure(rank, ExitStatus::exited(3)),
+                                         rank == 0 ? std::string() : words_of_the_other);
+    WorkerRecord record = record_of(failure);
+    record.order = rank;
+    const Examination examined = examine(record, std::nullopt, Instant{});
+    node.workers.push_back({examined.signs, failure, classify(failure, {}, examined.error)});
+  }
+  JobReport report = sample_job(JobEnd::failed);
+  apply_judged(report, judge_attempt({node}));
+  return render_end(report, {});
+}
+
+TEST(JudgedAttempt, OfTwoThatFailedAlikeTheSecondIsHeardIfOnlyItHasWords) {
+  const std::string silent = screen_of_two_alike("");
+  EXPECT_EQ(silent.find("In the same moment, as far as can be told"), std::string::npos) << silent;
+  EXPECT_NE(silent.find("1 other failed in the same moment: rank 1 exited with 3"),
+            std::string::npos)
+      << silent;
+  const std::string said = screen_of_two_alike("cannot go on\n");
+  EXPECT_NE(said.find("  | cannot go on\n"), std::string::npos) << said;
+}
+
+TEST(JudgedAttempt, OneScreenHasRoomForTheWordsOfOneWhoFailedAtOnce) {
+  NodeEvidence node;
+  for (int rank = 0; rank < 12; ++rank) {
+    std::string words;
+    for (int line = 0; line < 40; ++line)
+      words += "line " + std::to_string(line) + " of " + std::to_string(rank) + "\n";
+    WorkerRecord record = record_of(saying(sample_failure(rank, ExitStatus::exited(3)), words));
+    record.failure.error_file_content = recorded_error("boom", "a\nb", "1795215408");
+    record.failure.status = ExitStatus::exited(3 + rank);
+    record.order = rank;
+    const Examination examined = examine(record, std::nullopt, Instant{});
+    node.workers.push_back(
+        {examined.signs, record.failure, classify(record.failure, {}, examined.error)});
+  }
+  JobReport report = sample_job(JobEnd::failed);
+  apply_judged(report, judge_attempt({node}));
+  const std::string screen = render_end(report, {});
+  EXPECT_LE(std::ranges::count(screen, '\n'), 50) << screen;
+  EXPECT_NE(screen.find("line 39 of 1\n"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("11 others failed in the same moment"), std::string::npos) << screen;
+}
+
+TEST(JudgedAttempt, OneThatOnlyBlamesOthersSaysThatNothingElseFailed) {
+  const JobReport report =
+      judged({saying(sample_failure(0, ExitStatus::exited(1)), kPeerLost), sample_stopped(1)});
+  EXPECT_EQ(report.reason, Reason::first_victim);
+  EXPECT_NE(render_end(report, {}).find("no other rank failed by itself"), std::string::npos);
+}
+
+TEST(JudgedAttempt, AnErrorOfANodeIsKeptWithItsName) {
+  NodeEvidence node;
+  node.host = "node-b";
+  node.node_rank = 2;
+  node.error = Error{ExitCode::not_found, "no such program"};
+  const JudgedAttempt verdict = judge_attempt({NodeEvidence{}, node});
+  EXPECT_EQ(verdict.error, node.error);
+  EXPECT_EQ(verdict.error_host, "node-b");
+  EXPECT_EQ(verdict.error_node_rank, 2);
+}
+
+}  // namespace
+}  // namespace muster

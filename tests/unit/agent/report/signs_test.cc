@@ -1,0 +1,354 @@
+// What is believed of a worker's words, files and end, and what is not.
+#include "agent/report/signs.h"
+
+#include <csignal>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/agent/report/report_samples.h"
+#include "tests/unit/instants.h"
+
+namespace muster {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using AtStop = WorkerSigns::AtStop;
+
+const std::string kTraceback =
+    "Traceback (most recent call last):\n  File \"a.py\", line 2\nValueError: boom\n";
+// What torch prints for an uncaught exception of a rank.
+const std::string kHookedTraceback =
+    "[rank3]: Traceback (most recent call last):\n[rank3]:   File \"a.py\", line 2\n"
+    "[rank3]: ValueError: boom\n";
+const std::string kPeerTraceback =
+    "Traceback (most recent call last):\n  File \"a.py\", line 9\nRuntimeError: "
+    "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer "
+    "[127.0.0.1]:4711\n";
+
+// Rank 3 of a job, started at second 1000 and ended at second 1010; the stop, where there is one,
+// is at second 1009. What it printed came at second 1005.
+class Signs : public testing::Test {
+ protected:
+  Signs() {
+    record_.failure = sample_failure(3, ExitStatus::exited(1));
+    record_.started = at_ms(1'000'000);
+    record_.ended = at_ms(1'010'000);
+    record_.at_stop = AtStop::ended;
+  }
+
+  void print(const std::string& text, int64_t ms = 1'005'000) {
+    WorkerPrinted& printed = record_.printed;
+    printed.err_tail += text;
+    printed.err_total += text.size();
+    printed.err_times.add(printed.err_total, at_ms(ms));
+    printed.last_output = at_ms(ms);
+    if (!stop_ || at_ms(ms) < stop_->at) printed.err_total_before_stop = printed.err_total;
+  }
+
+  void write_error_file(const std::string& message, int64_t second, int64_t written_ms) {
+    record_.failure.error_file_content =
+        recorded_error(message, "Traceback ...", std::to_string(second));
+    record_.error_file_written = WallTime{milliseconds{written_ms}};
+  }
+
+  void stop_it(ExitStatus status = ExitStatus::signaled(SIGTERM)) {
+    stop_ = StopMark{at_ms(1'009'000), SIGTERM, false};
+    record_.failure.status = status;
+    record_.at_stop = AtStop::running;
+  }
+
+  FailureRecord library_failure(std::vector<int> origin, int64_t ms, std::string code = "timeout") {
+    FailureRecord library;
+    library.time_ns = Duration{milliseconds{ms}}.count();
+    library.code = std::move(code);
+    library.origin = std::move(origin);
+    library.rank = 3;
+    library.message = "all_reduce 17 of group world: rank 5 has not called it within 2 s";
+    return library;
+  }
+
+  Examination examined() const { return examine(record_, stop_, Instant{}); }
+  WorkerSigns signs() const { return examined().signs; }
+  OwnError error() const { return examined().error; }
+
+  WorkerRecord record_;
+  std::optional<StopMark> stop_;
+};
+
+TEST_F(Signs, OfAnUncaughtExceptionAreItsTimeAndText) {
+  print(kTraceback);
+  EXPECT_EQ(signs().raised, at_ms(1'005'000));
+  EXPECT_EQ(signs().blame, std::nullopt);
+  EXPECT_EQ(error(), (OwnError{"ValueError: boom", true, {}}));
+}
+
+TEST_F(Signs, AWordOfBlameIsKept) {
+  print(kPeerTraceback);
+  EXPECT_TRUE(signs().blame);
+  EXPECT_TRUE(error().is_reason);
+}
+
+TEST_F(Signs, AnErrorThatManyLinesFollowWasDealtWith) {
+  print(kPeerTraceback);
+  for (int i = 0; i < 30; ++i)
+    print("step " + std::to_string(i) + "\n", 1'006'000 + i);
+  EXPECT_EQ(signs().raised, std::nullopt);
+  EXPECT_EQ(signs().blame, std::nullopt);
+}
+
+TEST_F(Signs, AnErrorThatItsProgramOutlivedIsNotWhyItExited) {
+  print(kPeerTraceback);
+  EXPECT_TRUE(signs().blame);
+  EXPECT_TRUE(error().is_reason);
+  print("leaving\n", 1'005'900);  // In its teardown.
+  EXPECT_TRUE(signs().blame);
+  EXPECT_TRUE(error().is_reason);
+  print("FATAL: loss is NaN\n", 1'008'000);
+  EXPECT_FALSE(signs().blame);
+  EXPECT_FALSE(signs().raised);
+  EXPECT_FALSE(error().is_reason);
+  EXPECT_EQ(error().text.substr(0, 12), "RuntimeError");
+}
+
+TEST_F(Signs, WhatTorchsHookPrintedIsTheEndWhateverThreadsSayAfterIt) {
+  print(kHookedTraceback);
+  print(kPeerTraceback, 1'008'000);
+  EXPECT_EQ(signs().raised, at_ms(1'005'000));
+  EXPECT_EQ(signs().blame, std::nullopt);
+  EXPECT_EQ(error().text, "ValueError: boom");
+}
+
+TEST_F(Signs, BeforeAFaultOrAKillAProcessSaysNothing) {
+  print(kPeerTraceback);
+  for (const int signal : {SIGSEGV, SIGKILL, SIGBUS, SIGFPE, SIGILL, SIGTERM}) {
+    record_.failure.status = ExitStatus::signaled(signal);
+    EXPECT_EQ(signs().raised, std::nullopt) << signal;
+    EXPECT_EQ(signs().blame, std::nullopt) << signal;
+    EXPECT_FALSE(error().is_reason) << signal;
+  }
+  record_.failure.status = ExitStatus::signaled(SIGABRT);
+  EXPECT_TRUE(signs().blame);
+}
+
+TEST_F(Signs, AnotherExitCodeMayBeOfAnExceptionThatWasCaught) {
+  record_.failure.status = ExitStatus::exited(3);
+  print(kTraceback);
+  EXPECT_FALSE(error().is_reason);
+}
+
+// ---- the error file
+
+TEST_F(Signs, AnErrorFilesTimeIsItsStampRefinedByItsLastChange) {
+  write_error_file("ValueError: boom", 1004, 1'004'250);
+  EXPECT_EQ(signs().raised, at_ms(1'004'250));
+  EXPECT_EQ(signs().raised_error, Duration{0});
+  EXPECT_EQ(error(), (OwnError{"ValueError: boom", true, {}}));
+}
+
+TEST_F(Signs, AFileServersClockIsNotBelieved) {
+  write_error_file("ValueError: boom", 1004, 900'000);
+  EXPECT_EQ(signs().raised, at_ms(1'004'000));
+  EXPECT_EQ(signs().raised_error, seconds(1));
+}
+
+TEST_F(Signs, AnErrorFileOfAnEarlierLifeSaysNothing) {
+  write_error_file("ValueError: old", 900, 900'100);
+  EXPECT_EQ(signs().raised, std::nullopt);
+  EXPECT_EQ(error().text, "");
+}
+
+TEST_F(Signs, AnErrorFileThatWasCutOffSaysLessThanTheStderr) {
+  record_.failure.error_file_content = R"({"message":{"message":"HugeError: xxxx)";  // A full disk.
+  EXPECT_EQ(error().text, *record_.failure.error_file_content);
+  print(kTraceback);
+  EXPECT_EQ(error().text, "ValueError: boom");
+}
+
+TEST_F(Signs, TheEarlierOfTwoAccountsCounts) {
+  write_error_file("ValueError: boom", 1004, 1'004'250);
+  print(kTraceback, 1'004'400);
+  EXPECT_EQ(signs().raised, at_ms(1'004'250));
+}
+
+TEST_F(Signs, ARecordedCallStackThatBlamesAPeerIsBlame) {
+  record_.failure.error_file_content = recorded_error(
+      "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by "
+      "peer [127.0.0.1]:4711",
+      "", "1004");
+  EXPECT_TRUE(signs().blame);
+}
+
+// ---- the stop
+
+TEST_F(Signs, WhatTheStopEndedIsByTheStop) {
+  for (const ExitStatus status : {ExitStatus::signaled(SIGTERM), ExitStatus::exited(143)}) {
+    stop_it(status);
+    EXPECT_TRUE(signs().by_stop) << describe(status);
+  }
+  stop_it(ExitStatus::signaled(SIGKILL));
+  EXPECT_FALSE(signs().by_stop);
+  stop_->killed = true;
+  EXPECT_TRUE(signs().by_stop);
+  stop_it(ExitStatus::exited(1));
+  EXPECT_FALSE(signs().by_stop);
+}
+
+TEST_F(Signs, WhatWasEndingBeforeTheStopIsNotByIt) {
+  stop_it();
+  for (const AtStop seen : {AtStop::exiting, AtStop::ended}) {
+    record_.at_stop = seen;
+    EXPECT_FALSE(signs().by_stop);
+  }
+  record_.at_stop = AtStop::unknown;
+  EXPECT_TRUE(signs().by_stop);
+  record_.ended = at_ms(1'008'000);
+  EXPECT_FALSE(signs().by_stop);
+}
+
+TEST_F(Signs, AnExceptionBeforeTheStopIsTheOwnOfAWorkerThatHung) {
+  stop_it();
+  print(kTraceback);
+  EXPECT_EQ(signs().raised, at_ms(1'005'000));
+  EXPECT_EQ(error(), (OwnError{"ValueError: boom", true, seconds(4)}));
+}
+
+TEST_F(Signs, WhatOnlyTheLastWordsOfARunningWorkerSayIsPresumed) {
+  stop_it();
+  print(kTraceback);
+  EXPECT_TRUE(signs().presumed);
+  write_error_file("ValueError: boom", 1004, 1'004'900);
+  EXPECT_FALSE(signs().presumed);
+}
+
+TEST_F(Signs, WhatTorchsHookPrintedIsNotPresumed) {
+  stop_it();
+  print(kHookedTraceback);
+  EXPECT_EQ(signs().raised, at_ms(1'005'000));
+  EXPECT_FALSE(signs().presumed);
+}
+
+TEST_F(Signs, TheLastWordsOfAWorkerThatEndedByItselfAreNotPresumed) {
+  print(kTraceback);
+  EXPECT_FALSE(signs().presumed);
+}
+
+TEST_F(Signs, WordsInALogThatTheWorkerWritesItselfAreAsOldAsItsLastChange) {
+  stop_it();
+  record_.printed.err_tail = kTraceback;
+  record_.printed.err_total = record_.printed.err_total_before_stop = kTraceback.size();
+  EXPECT_EQ(signs().raised, std::nullopt);
+  record_.printed.err_written = WallTime{milliseconds{1'005'000}};
+  EXPECT_EQ(signs().raised, at_ms(1'005'000));
+  EXPECT_EQ(signs().raised_error, milliseconds(10));
+  EXPECT_EQ(error().text, "ValueError: boom");
+}
+
+TEST_F(Signs, AWorkerThatWasDeclaredFailedCountsFromThen) {
+  stop_it();
+  record_.failure.declared = "in uninterruptible sleep for 5.0 s";
+  record_.declared = at_ms(1'008'900);
+  EXPECT_EQ(signs().ended, at_ms(1'008'900));
+  record_.ended.reset();  // It outlived SIGKILL.
+  EXPECT_EQ(signs().ended, at_ms(1'008'900));
+}
+
+TEST_F(Signs, AnExceptionAfterTheStopIsTheStops) {
+  stop_it(ExitStatus::exited(1));
+  print(kTraceback, 1'009'500);
+  EXPECT_EQ(signs().raised, std::nullopt);
+  EXPECT_EQ(error().text, "");
+}
+
+TEST_F(Signs, AnExceptionThatWaitedInThePipeWhenTheStopBeganCameBeforeIt) {
+  stop_it();
+  print(kTraceback, 1'009'004);  // Read then, since we were late.
+  record_.printed.err_total_before_stop = record_.printed.err_total;
+  ASSERT_TRUE(signs().raised);
+  EXPECT_LT(*signs().raised, stop_->at);
+  EXPECT_EQ(signs().raised_error, milliseconds(10));
+  EXPECT_EQ(error().text, "ValueError: boom");
+}
+
+TEST_F(Signs, AnExceptionThatItsProgramLoggedAndOutlivedIsNone) {
+  stop_it();
+  print(kTraceback);
+  record_.printed.last_output = at_ms(1'008'000);  // On stdout.
+  EXPECT_EQ(signs().raised, std::nullopt);
+  EXPECT_EQ(error().text, "");
+}
+
+TEST_F(Signs, AnErrorFileFromAfterTheStopIsTheStops) {
+  stop_it(ExitStatus::exited(1));
+  write_error_file("SignalException: 15", 1009, 1'009'200);
+  EXPECT_EQ(signs().raised, std::nullopt);
+  write_error_file("ValueError: boom", 1008, 1'008'900);
+  EXPECT_EQ(signs().raised, at_ms(1'008'900));
+}
+
+TEST_F(Signs, AWorkerThatWasEndingMaySpeakAfterTheStop) {
+  stop_it(ExitStatus::exited(1));
+  record_.at_stop = AtStop::exiting;
+  print(kTraceback, 1'009'500);
+  EXPECT_EQ(signs().raised, at_ms(1'009'500));
+}
+
+// ---- the worker library
+
+TEST_F(Signs, TheLibraryKnowsWhoIsToBlame) {
+  record_.library = library_failure({5}, 1'009'000);
+  EXPECT_EQ(signs().blame, Blame{{5}});
+  EXPECT_EQ(signs().raised, at_ms(1'009'000));
+  EXPECT_EQ(error().text, record_.library->message);
+}
+
+TEST_F(Signs, AFailureOfTheLibraryThatBeganHereIsOnesOwn) {
+  record_.library = library_failure({3}, 1'009'000, "aborted");
+  print(
+      "terminate called after throwing an instance of 'muster::DistributedError'\n"
+      "  what():  " +
+      record_.library->message + "\n");
+  EXPECT_EQ(signs().blame, std::nullopt);
+}
+
+TEST_F(Signs, AFailureOfTheLibraryLongBeforeTheEndIsNotWhy) {
+  record_.library = library_failure({5}, 1'001'000);
+  record_.ended = at_ms(1'500'000);
+  EXPECT_EQ(signs().blame, std::nullopt);
+}
+
+TEST_F(Signs, AFailureThatLeavesGroupsUsableCountsOnlyAsTheProgramsOwnLastWord) {
+  record_.library = library_failure({0}, 1'009'000, "system");
+  print(kTraceback, 1'009'500);
+  EXPECT_EQ(signs().blame, std::nullopt);
+  print("RuntimeError: " + record_.library->message + "\n", 1'009'600);
+  record_.printed = {};
+  print("Traceback (most recent call last):\n  File \"a.py\"\nRuntimeError: " +
+            record_.library->message + "\n",
+        1'009'600);
+  EXPECT_EQ(signs().blame, Blame{{0}});
+}
+
+TEST_F(Signs, AFailureOfTheLibraryWhoseTextIsAllThatAProgramPrintedIsItsError) {
+  record_.library = library_failure({0}, 1'009'000, "system");
+  record_.library->message = "save_checkpoint of group world on rank 0: cannot create /x/model";
+  print("train: " + record_.library->message + "\n", 1'009'500);
+  EXPECT_EQ(signs().blame, Blame{{0}});
+  EXPECT_EQ(signs().raised, at_ms(1'009'000));
+  record_.ended = at_ms(1'500'000);
+  EXPECT_EQ(signs().blame, std::nullopt);
+}
+
+TEST_F(Signs, BeingToldToStopIsNoFailure) {
+  record_.library = library_failure({}, 1'009'000, "stopped");
+  EXPECT_EQ(signs().raised, std::nullopt);
+}
+
+TEST_F(Signs, ARecordOfAnEarlierLifeSaysNothing) {
+  record_.library = library_failure({5}, 900'000);
+  EXPECT_EQ(signs().blame, std::nullopt);
+}
+
+}  // namespace
+}  // namespace muster

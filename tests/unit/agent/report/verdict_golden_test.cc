@@ -1,0 +1,283 @@
+// Whole screens for the failures that people meet most, from the exit status to the last rule: what
+// a person reads at 3 a.m. is what is compared here.
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "agent/report/cause.h"
+#include "agent/report/verdict.h"
+#include "tests/unit/agent/report/report_samples.h"
+
+namespace muster {
+namespace {
+
+std::string screen(std::vector<WorkerFailure> failures, const HostEvidence& evidence = {}) {
+  JobReport report = sample_job(JobEnd::failed);
+  report.world_size = 4;
+  judge_failures(report, failures, evidence);
+  RenderOptions options;
+  options.width = 60;
+  return render_end(report, options);
+}
+
+WorkerFailure logged_failure(int rank, ExitStatus status, const std::string& tail) {
+  WorkerFailure failure = sample_failure(rank, status);
+  failure.stderr_tail = tail;
+  failure.stderr_log_path = "/logs/stderr.log";
+  return failure;
+}
+
+TEST(VerdictScreen, OfAFullSharedMemory) {
+  HostEvidence evidence;
+  evidence.shm_total_bytes = int64_t{64} << 20;
+  evidence.shm_free_bytes = 0;
+  EXPECT_EQ(screen({logged_failure(2, ExitStatus::signaled(SIGBUS), "epoch 1\n")}, evidence),
+            R"(============================================================
+train.py FAILED: rank 2 of 4 killed by SIGBUS: bus error and /dev/shm is full (64 MiB of 64 MiB)
+on node-7, pid 1002, 2 min 14 s after its start
+What to do: give /dev/shm more room: docker run --shm-size=8g (or --ipc=host); on Kubernetes mount an emptyDir with medium: Memory there
+The last line of its stderr:
+  | epoch 1
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:48
+  host      : node-7
+  rank      : 2 (local_rank: 2)
+  exitcode  : -7 (pid: 1002)  (SIGBUS)
+  traceback : killed by SIGBUS: bus error and /dev/shm is full (64 MiB of 64 MiB)
+  failed (exitcode: -7) local_rank: 2 (pid: 1002) of binary: /usr/bin/python3
+Log: /logs/stderr.log
+============================================================
+)");
+}
+
+TEST(VerdictScreen, OfAFullGpu) {
+  EXPECT_EQ(
+      screen({logged_failure(1, ExitStatus::exited(1),
+                             "Traceback (most recent call last):\n"
+                             "  File \"train.py\", line 31, in <module>\n"
+                             "    loss.backward()\n"
+                             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
+                             "[rank1]:[W] destroy_process_group() was not called\n")}),
+      R"(============================================================
+train.py FAILED: rank 1 of 4 exited with 1: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB
+on node-7, pid 1001, 2 min 14 s after its start
+What to do: the GPU's memory is full: use a smaller batch or model part; nvidia-smi shows who else is on it
+The last 5 lines of its stderr:
+  | Traceback (most recent call last):
+  |   File "train.py", line 31, in <module>
+  |     loss.backward()
+  | torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB
+  | [rank1]:[W] destroy_process_group() was not called
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:48
+  host      : node-7
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 1001)
+  traceback : torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB
+  failed (exitcode: 1) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+Log: /logs/stderr.log
+============================================================
+)");
+}
+
+TEST(VerdictScreen, OfACppProgramThatThrew) {
+  HostEvidence evidence;
+  evidence.core_path = "/work/core.1000";
+  EXPECT_EQ(
+      screen({logged_failure(0, ExitStatus::signaled(SIGABRT, true),
+                             "terminate called after throwing an instance of 'std::range_error'\n"
+                             "  what():  mesh has no cells\n"),
+              sample_failure(1, ExitStatus::exited(1)), sample_stopped(2), sample_stopped(3)},
+             evidence),
+      R"(============================================================
+train.py FAILED: rank 0 of 4 killed by SIGABRT, core at /work/core.1000: std::range_error: mesh has no cells
+on node-7, pid 1000, 2 min 14 s after its start
+The last 2 lines of its stderr:
+  | terminate called after throwing an instance of 'std::range_error'
+  |   what():  mesh has no cells
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:48
+  host      : node-7
+  rank      : 0 (local_rank: 0)
+  exitcode  : -6 (pid: 1000)  (SIGABRT)
+  traceback : std::range_error: mesh has no cells
+  failed (exitcode: -6) local_rank: 0 (pid: 1000) of binary: /usr/bin/python3
+Log: /logs/stderr.log
+1 other failed afterwards: rank 1 exited with 1
+2 others were stopped by muster: ranks 2-3 killed by SIGTERM
+============================================================
+)");
+}
+
+TEST(VerdictScreen, OfAPeerThatNoticedFirst) {
+  // Rank 0 aborts because rank 3 is gone, and its exit is observed first; rank 3's error file is
+  // two seconds older.
+  WorkerFailure guilty = logged_failure(3, ExitStatus::exited(1), "");
+  guilty.time = sample_time(1);
+  guilty.error_file_path = "/logs/error.json";
+  guilty.error_file_content =
+      recorded_error("ValueError: bad sample 77",
+                     R"(Traceback (most recent call last):\n  File \"train.py\", line 9, in main\n)"
+                     R"(ValueError: bad sample 77\n)",
+                     std::to_string(kSampleSecond - 2));
+  EXPECT_EQ(screen({logged_failure(0, ExitStatus::signaled(SIGABRT), "NCCL error\n"), guilty}),
+            R"(============================================================
+train.py FAILED: rank 3 of 4 exited with 1: ValueError: bad sample 77
+on node-7, pid 1003, 2 min 14 s after its start
+From its error file:
+  | Traceback (most recent call last):
+  |   File "train.py", line 9, in main
+  | ValueError: bad sample 77
+It wrote nothing on stderr.
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:49
+  host      : node-7
+  rank      : 3 (local_rank: 3)
+  exitcode  : 1 (pid: 1003)
+  error_file: /logs/error.json
+  traceback : ValueError: bad sample 77
+  failed (exitcode: 1) local_rank: 3 (pid: 1003) of binary: /usr/bin/python3
+Log: /logs/stderr.log
+1 other failed afterwards: rank 0 killed by SIGABRT
+============================================================
+)");
+}
+
+TEST(VerdictScreen, OfAKillThatNobodyExplains) {
+  EXPECT_EQ(
+      screen({logged_failure(1, ExitStatus::signaled(SIGKILL), "step 9\n"),
+              sample_failure(0, ExitStatus::exited(1)), sample_failure(2, ExitStatus::exited(1)),
+              sample_failure(3, ExitStatus::exited(1))}),
+      R"(============================================================
+train.py FAILED: rank 1 of 4 killed by SIGKILL from outside (not by muster)
+on node-7, pid 1001, 2 min 14 s after its start
+The last line of its stderr:
+  | step 9
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:48
+  host      : node-7
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 1001)  (SIGKILL)
+  traceback : killed by SIGKILL from outside (not by muster)
+  failed (exitcode: -9) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+Log: /logs/stderr.log
+3 others failed afterwards: ranks 0,2-3 exited with 1
+============================================================
+)");
+}
+
+TEST(VerdictScreen, OfAShellScriptWhoseCommandCrashed) {
+  EXPECT_EQ(screen({logged_failure(0, ExitStatus::exited(139),
+                                   "./run.sh: line 3:  4711 Segmentation fault  ./solver\n")}),
+            R"(============================================================
+train.py FAILED: rank 0 of 4 exited with 139, as after a command that SIGSEGV killed
+on node-7, pid 1000, 2 min 14 s after its start
+The last line of its stderr:
+  | ./run.sh: line 3:  4711 Segmentation fault  ./solver
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:48
+  host      : node-7
+  rank      : 0 (local_rank: 0)
+  exitcode  : 139 (pid: 1000)
+  traceback : exited with 139, as after a command that SIGSEGV killed
+  failed (exitcode: 139) local_rank: 0 (pid: 1000) of binary: /usr/bin/python3
+Log: /logs/stderr.log
+============================================================
+)");
+}
+
+TEST(VerdictScreen, OfAnExpiredTimer) {
+  HostEvidence evidence;
+  evidence.expired_timer = "all_reduce";
+  EXPECT_EQ(screen({logged_failure(2, ExitStatus::signaled(SIGKILL), "step 41\n")}, evidence),
+            R"(============================================================
+train.py FAILED: rank 2 of 4 killed by SIGKILL: its timer "all_reduce" expired
+on node-7, pid 1002, 2 min 14 s after its start
+What to do: the program did not finish what it had set that timer for; its last lines show where it was
+The last line of its stderr:
+  | step 41
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:48
+  host      : node-7
+  rank      : 2 (local_rank: 2)
+  exitcode  : -9 (pid: 1002)  (SIGKILL)
+  traceback : killed by SIGKILL: its timer "all_reduce" expired
+  failed (exitcode: -9) local_rank: 2 (pid: 1002) of binary: /usr/bin/python3
+Log: /logs/stderr.log
+============================================================
+)");
+}
+
+TEST(VerdictScreen, OfAWorkerOnAnotherNode) {
+  JobReport report = sample_job(JobEnd::failed);
+  report.nnodes = 2;
+  report.node_rank = 0;
+  report.host = "node-a";
+  report.max_restarts = 1;
+  report.restarts_used = 1;
+  WorkerFailure culprit = logged_failure(5, ExitStatus::exited(1),
+                                         "Traceback (most recent call last):\n"
+                                         "  File \"train.py\", line 9, in main\n"
+                                         "ValueError: bad sample 77\n");
+  culprit.local_rank = 1;
+  culprit.attempt = 1;
+  culprit.stdout_log_path = "/logs/stdout.log";
+  report.failures = {culprit, sample_failure(4, ExitStatus::signaled(SIGABRT)), sample_stopped(6),
+                     sample_stopped(7)};
+  for (WorkerFailure& failure : report.failures) {
+    failure.host = "node-b";
+    failure.node_rank = 1;
+  }
+  report.culprit = 0;
+  report.cause = cause_of(culprit);
+  report.stopped_elsewhere = {0, 1, 2, 3};
+  RenderOptions options;
+  options.width = 60;
+  EXPECT_EQ(render_end(report, options),
+            R"(============================================================
+train.py FAILED: rank 5 of 8 exited with 1: ValueError: bad sample 77
+on node-b (node rank 1), pid 1005, 2 min 14 s after its start, in attempt 2 (0 of 1 restarts left)
+The last 3 lines of its stderr:
+  | Traceback (most recent call last):
+  |   File "train.py", line 9, in main
+  | ValueError: bad sample 77
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:48
+  host      : node-b
+  rank      : 5 (local_rank: 1)
+  exitcode  : 1 (pid: 1005)
+  traceback : ValueError: bad sample 77
+  failed (exitcode: 1) local_rank: 1 (pid: 1005) of binary: /usr/bin/python3
+Log on node-b: /logs/stderr.log
+Log on node-b: /logs/stdout.log
+1 other failed afterwards: rank 4 killed by SIGABRT
+6 others were stopped by muster: ranks 6-7 killed by SIGTERM; ranks 0-3
+============================================================
+)");
+}
+
+TEST(VerdictScreen, OfAWorkerStuckInTheKernel) {
+  WorkerFailure stuck = logged_failure(1, ExitStatus::signaled(SIGKILL), "saving checkpoint\n");
+  stuck.declared = "was in uninterruptible sleep (state D) for 60 s";
+  EXPECT_EQ(screen({stuck, sample_stopped(0)}),
+            R"(============================================================
+train.py FAILED: rank 1 of 4 was in uninterruptible sleep (state D) for 60 s
+on node-7, pid 1001, 2 min 14 s after its start
+The last line of its stderr:
+  | saving checkpoint
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:48
+  host      : node-7
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 1001)  (SIGKILL)
+  traceback : was in uninterruptible sleep (state D) for 60 s
+  failed (exitcode: -9) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+Log: /logs/stderr.log
+1 other was stopped by muster: rank 0 killed by SIGTERM
+============================================================
+)");
+}
+
+}  // namespace
+}  // namespace muster

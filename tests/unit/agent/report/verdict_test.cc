@@ -1,0 +1,469 @@
+#include "agent/report/verdict.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "agent/report/cause.h"
+#include "agent/report/others.h"
+#include "tests/unit/agent/report/report_samples.h"
+
+namespace muster {
+namespace {
+
+const std::string kRule = std::string(80, '=') + "\n";
+
+JobReport failed_job(std::vector<WorkerFailure> failures, const HostEvidence& evidence = {}) {
+  JobReport report = sample_job(JobEnd::failed);
+  judge_failures(report, failures, evidence);
+  return report;
+}
+
+std::string numbered_lines(int count, const std::string& word = "line") {
+  std::string text;
+  for (int i = 1; i <= count; ++i)
+    text += word + " " + std::to_string(i) + "\n";
+  return text;
+}
+
+size_t line_count(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+TEST(Verdict, OfAPythonJobIsOneBlock) {
+  WorkerFailure culprit = sample_failure(3, ExitStatus::exited(1));
+  culprit.device = "GPU 3 (0000:3b:00.0)";
+  culprit.stderr_tail =
+      "epoch 1\n\r 50%\r100%\n"
+      "Traceback (most recent call last):\n"
+      "  File \"train.py\", line 8, in <module>\n"
+      "    raise ValueError(\"boom\")\n"
+      "ValueError: boom\n";
+  culprit.stderr_log_path = "/logs/attempt_0/3/stderr.log";
+  culprit.stdout_log_path = "/logs/attempt_0/3/stdout.log";
+  const JobReport report = failed_job(
+      {culprit, sample_failure(1, ExitStatus::exited(1)), sample_failure(2, ExitStatus::exited(1)),
+       sample_failure(5, ExitStatus::exited(1)), sample_failure(6, ExitStatus::signaled(SIGABRT)),
+       sample_stopped(0), sample_stopped(4), sample_stopped(7, ExitStatus::signaled(SIGKILL))});
+  EXPECT_EQ(render_end(report, {}),
+            kRule +
+                R"(train.py FAILED: rank 3 of 8 exited with 1: ValueError: boom
+on node-7, pid 1003, GPU 3 (0000:3b:00.0), 2 min 14 s after its start
+The last 6 lines of its stderr:
+  | epoch 1
+  | 100%
+  | Traceback (most recent call last):
+  |   File "train.py", line 8, in <module>
+  |     raise ValueError("boom")
+  | ValueError: boom
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:48
+  host      : node-7
+  rank      : 3 (local_rank: 3)
+  exitcode  : 1 (pid: 1003)
+  traceback : ValueError: boom
+  failed (exitcode: 1) local_rank: 3 (pid: 1003) of binary: /usr/bin/python3
+Log: /logs/attempt_0/3/stderr.log
+Log: /logs/attempt_0/3/stdout.log
+4 others failed afterwards: ranks 1-2,5 exited with 1; rank 6 killed by SIGABRT
+3 others were stopped by muster: ranks 0,4 killed by SIGTERM; rank 7 killed by SIGKILL
+)" + kRule);
+}
+
+TEST(Verdict, OfASilentCrashSaysWhatIsKnown) {
+  WorkerFailure culprit = sample_failure(0, ExitStatus::signaled(SIGSEGV));
+  culprit.program = culprit.binary = "./solver";
+  HostEvidence evidence;
+  evidence.core_limit_bytes = 0;
+  JobReport report = failed_job({culprit}, evidence);
+  report.program = "./solver";
+  report.world_size = 1;
+  RenderOptions options;
+  options.width = 40;
+  options.utc_offset = std::chrono::hours{1};
+  EXPECT_EQ(render_end(report, options), R"(========================================
+./solver FAILED: rank 0 killed by SIGSEGV (no core: ulimit -c is 0)
+on node-7, pid 1000, 2 min 14 s after its start
+It wrote nothing on stderr.
+Root Cause (first observed failure):
+  time      : 2026-11-20_23:56:48
+  host      : node-7
+  rank      : 0 (local_rank: 0)
+  exitcode  : -11 (pid: 1000)  (SIGSEGV)
+  traceback : killed by SIGSEGV (no core: ulimit -c is 0)
+  failed (exitcode: -11) local_rank: 0 (pid: 1000) of binary: ./solver
+Log: none was kept (--log-dir DIR --tee 3 keeps both streams of every rank)
+========================================
+)");
+}
+
+TEST(Verdict, SaysWhatToDoInColourAndCountsAttempts) {
+  WorkerFailure culprit = sample_failure(1, ExitStatus::signaled(SIGKILL));
+  culprit.attempt = 2;
+  culprit.stderr_tail = "loading\n";
+  HostEvidence evidence;
+  evidence.oom_kills = 1;
+  JobReport report = failed_job({culprit, sample_stopped(0)}, evidence);
+  report.max_restarts = 2;
+  report.restarts_used = 2;
+  RenderOptions options;
+  options.colour = true;
+  EXPECT_EQ(
+      render_end(report, options),
+      kRule +
+          "\x1b[1;31mtrain.py FAILED: rank 1 of 8 killed by the kernel's out-of-memory "
+          "killer\x1b[0m\n"
+          "on node-7, pid 1001, 2 min 14 s after its start, in attempt 3 (0 of 2 restarts left)\n"
+          "\x1b[33mWhat to do: use less memory per worker (batch size, data-loading processes) or "
+          "raise the limit (docker run --memory, Kubernetes resources.limits.memory, Slurm "
+          "--mem)\x1b[0m\n"
+          R"(The last line of its stderr:
+  | loading
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:48
+  host      : node-7
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 1001)  (SIGKILL)
+  traceback : killed by the kernel's out-of-memory killer
+  failed (exitcode: -9) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+Log: none was kept (--log-dir DIR --tee 3 keeps both streams of every rank)
+1 other was stopped by muster: rank 0 killed by SIGTERM
+)" + kRule);
+}
+
+TEST(Verdict, ShowsTheErrorFileWhenStderrDoesNotHaveIt) {
+  WorkerFailure culprit = sample_failure(0, ExitStatus::exited(1));
+  culprit.error_file_path = "/logs/attempt_0/0/error.json";
+  culprit.error_file_content = recorded_error(
+      "ValueError: boom", R"(Traceback (most recent call last):\n  File \"a\"\nValueError: boom\n)",
+      "1795215400");
+  const std::string text = render_end(failed_job({culprit}), {});
+  EXPECT_NE(text.find("From its error file:\n"
+                      "  | Traceback (most recent call last):\n"
+                      "  |   File \"a\"\n"
+                      "  | ValueError: boom\n"
+                      "It wrote nothing on stderr.\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("  error_file: /logs/attempt_0/0/error.json\n"), std::string::npos) << text;
+}
+
+TEST(Verdict, DoesNotRepeatAnErrorFileThatStderrShows) {
+  WorkerFailure culprit = sample_failure(0, ExitStatus::exited(1));
+  culprit.error_file_content = recorded_error("ValueError: boom", "tb", "1795215400");
+  culprit.stderr_tail = "ValueError: boom\n";
+  const std::string text = render_end(failed_job({culprit}), {});
+  EXPECT_EQ(text.find("From its error file"), std::string::npos) << text;
+}
+
+TEST(Verdict, ShowsAMalformedErrorFileAsItIs) {
+  WorkerFailure culprit = sample_failure(0, ExitStatus::exited(1));
+  culprit.error_file_content = "{\"message\": \"torn";
+  culprit.stderr_tail = "bye\n";
+  const std::string text = render_end(failed_job({culprit}), {});
+  EXPECT_NE(text.find("From its error file:\n  | {\"message\": \"torn\n"
+                      "The last line of its stderr:\n  | bye\n"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Verdict, ShowsTheLastThirtyLinesAndStaysOnOneScreen) {
+  WorkerFailure culprit = sample_failure(0, ExitStatus::exited(3));
+  culprit.stderr_tail = numbered_lines(100);
+  culprit.stderr_log_path = "/logs/0/stderr.log";
+  const std::string text = render_end(failed_job({culprit, sample_stopped(1)}), {});
+  EXPECT_EQ(text.find("  | line 70\n"), std::string::npos);
+  EXPECT_NE(text.find("The last 30 lines of its stderr:\n  | line 71\n"), std::string::npos);
+  EXPECT_NE(text.find("  | line 100\nRoot Cause"), std::string::npos);
+  EXPECT_LE(line_count(text), 45u);
+}
+
+TEST(Verdict, SharesItsLinesBetweenALongErrorFileAndALongStderr) {
+  WorkerFailure culprit = sample_failure(0, ExitStatus::exited(1));
+  culprit.stderr_tail = numbered_lines(100);
+  culprit.error_file_content = numbered_lines(50, "record");
+  culprit.stderr_log_path = "/logs/0/stderr.log";
+  const std::string text = render_end(failed_job({culprit, sample_stopped(1)}), {});
+  EXPECT_NE(text.find("From its error file:\n  | record 36\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("The last 15 lines of its stderr:\n  | line 86\n"), std::string::npos);
+  EXPECT_LE(line_count(text), 47u);
+}
+
+TEST(Verdict, LetsNoProgramTouchTheTerminal) {
+  WorkerFailure culprit = sample_failure(0, ExitStatus::exited(1));
+  culprit.stderr_tail =
+      "Traceback (most recent call last):\n  File \"a\"\n"
+      "ValueError: \x1b[2J\x1b]0;owned\x07 boom\x9b\n";
+  culprit.error_file_path = "/tmp/\x1b[31m";
+  culprit.error_file_content = "\x1b[2Jraw";
+  culprit.host = "node\x1b[5m";
+  JobReport report = failed_job({culprit});
+  report.program = "a\nb\x1b[2J.py";
+  const std::string text = render_end(report, {});
+  EXPECT_EQ(text.find('\x1b'), std::string::npos) << text;
+  EXPECT_EQ(text.find('\a'), std::string::npos) << text;
+}
+
+TEST(Verdict, WithoutAWorkersEndIsStillAVerdict) {
+  EXPECT_EQ(render_end(sample_job(JobEnd::failed), {}),
+            "muster: train.py FAILED: no worker's end was seen\n");
+}
+
+TEST(Verdict, KeepsTheStringsThatPeopleGrepFor) {
+  const std::string text =
+      render_end(failed_job({sample_failure(0, ExitStatus::exited(3))}), RenderOptions{});
+  for (const char* wanted :
+       {"Root Cause (first observed failure)", "exitcode  : ", "failed (exitcode: ", "FAILED"}) {
+    EXPECT_NE(text.find(wanted), std::string::npos) << wanted;
+  }
+}
+
+TEST(Verdict, WithoutANodeRankIsOfAJobWithOneNode) {
+  JobReport report = failed_job({sample_failure(3, ExitStatus::exited(1)), sample_stopped(0)});
+  const std::string alone = render_end(report, {});
+  EXPECT_EQ(alone.find("node rank"), std::string::npos) << alone;
+  EXPECT_NE(alone.find("\n1 other was stopped by muster"), std::string::npos) << alone;
+  report.nnodes = 2;
+  report.node_rank = 1;
+  const std::string with_nodes = render_end(report, {});
+  EXPECT_NE(with_nodes.find("\non node-7 (node rank 1), pid 1003"), std::string::npos);
+  EXPECT_NE(with_nodes.find("\n1 other was stopped by muster"), std::string::npos);
+}
+
+TEST(Verdict, OfAnotherNodeIsTheSameAsThere) {
+  JobReport there = failed_job({sample_failure(3, ExitStatus::exited(1)), sample_stopped(0)});
+  there.nnodes = 2;
+  there.node_rank = 1;
+  JobReport here = there;
+  here.node_rank = 0;
+  here.host = "node-6";
+  here.program = "../train.py";
+  for (WorkerFailure& failure : here.failures)
+    failure.node_rank = 1;
+  EXPECT_EQ(render_end(here, {}), render_end(there, {}));
+}
+
+TEST(Verdict, CountsTheOthersThatItCannotList) {
+  JobReport report = failed_job({sample_failure(3, ExitStatus::exited(1))});
+  report.nnodes = 2;
+  report.others_untold = 12;
+  EXPECT_NE(render_end(report, {}).find("\n12 more did not succeed\n"), std::string::npos);
+}
+
+TEST(NodeRankOf, IsTheFailuresOwnBeforeTheReports) {
+  JobReport report = sample_job(JobEnd::failed);
+  WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
+  EXPECT_EQ(node_rank_of(report, failure), std::nullopt);
+  report.nnodes = 4;
+  report.node_rank = 3;
+  EXPECT_EQ(node_rank_of(report, failure), 3);
+  failure.node_rank = 0;
+  EXPECT_EQ(node_rank_of(report, failure), 0);
+}
+
+TEST(RenderEnd, OfSuccessIsSilent) {
+  EXPECT_EQ(render_end(sample_job(JobEnd::success), {}), "");
+}
+
+TEST(RenderEnd, OfAStopTellsHowItWent) {
+  JobReport report = sample_job(JobEnd::stopped);
+  report.attempts.push_back({});
+  report.stop_signal = SIGTERM;
+  report.stop_took = std::chrono::milliseconds{2149};
+  EXPECT_EQ(render_end(report, {}),
+            "muster: stopped by SIGTERM after 2.1 s; all workers ended within the grace\n");
+  report.killed_ranks = {1, 3};
+  EXPECT_EQ(render_end(report, {}),
+            "muster: stopped by SIGTERM after 2.1 s; ranks 1,3 did not end within the grace and "
+            "had to be killed\n");
+}
+
+TEST(RenderEnd, OfAStopBeforeTheFirstRoundClaimsNothingAboutWorkers) {
+  JobReport report = sample_job(JobEnd::stopped);
+  report.stop_signal = SIGINT;
+  EXPECT_EQ(render_end(report, {}), "muster: stopped by SIGINT before any worker was started\n");
+}
+
+TEST(RenderEnd, OfAStopKeepsAnEarlierFailure) {
+  JobReport report = failed_job({sample_failure(1, ExitStatus::exited(3))});
+  report.end = JobEnd::stopped;
+  report.attempts.push_back({});
+  report.stop_signal = SIGINT;
+  report.stop_took = std::chrono::milliseconds{20};
+  EXPECT_EQ(render_end(report, {}),
+            "muster: stopped by SIGINT after 20 ms; all workers ended within the grace\n"
+            "muster: before that, rank 1 (pid 1001) exited with 3; failed (exitcode: 3) "
+            "local_rank: 1 (pid: 1001) of binary: /usr/bin/python3\n");
+}
+
+TEST(RenderEnd, OfASetupErrorIsItsMessage) {
+  JobReport report = sample_job(JobEnd::spawn_failed);
+  report.error = {ExitCode::not_found, "cannot start \"x\": no such file; check the path"};
+  EXPECT_EQ(render_end(report, {}), "muster: cannot start \"x\": no such file; check the path\n");
+  report.end = JobEnd::round_failed;
+  report.error = {ExitCode::environment, "port 29500 is taken by pid 7 (python)"};
+  EXPECT_EQ(render_end(report, {}), "muster: port 29500 is taken by pid 7 (python)\n");
+}
+
+TEST(RenderEnd, OfUnkillableProcessesNamesEach) {
+  JobReport report = sample_job(JobEnd::unkillable);
+  report.stuck = {{77, 3, "python3", 'D', "nfs_wait_bit_killable"}, {78, -1, "dd", 'R', ""}};
+  EXPECT_EQ(render_end(report, {}),
+            "muster: 2 processes did not die of SIGKILL and will stay until the kernel lets go; "
+            "look at the disk, file server or GPU that they wait for:\n"
+            "  pid 77 (python3, rank 3) in uninterruptible sleep (state D) in the kernel's "
+            "nfs_wait_bit_killable\n"
+            "  pid 78 (dd) in state R\n");
+  report.stuck.resize(1);
+  EXPECT_EQ(render_end(report, {}),
+            "muster: 1 process did not die of SIGKILL and will stay until the kernel lets go; "
+            "look at the disk, file server or GPU that it waits for:\n"
+            "  pid 77 (python3, rank 3) in uninterruptible sleep (state D) in the kernel's "
+            "nfs_wait_bit_killable\n");
+}
+
+TEST(RenderEnd, NamesWhoMayNotBeSignalled) {
+  JobReport report;
+  report.end = JobEnd::unkillable;
+  report.stuck = {{77, -1, "sudo", 'S', "", 0}};
+  EXPECT_EQ(render_end(report, {}),
+            "muster: 1 process runs as another user and could not be stopped; end it as that user "
+            "or as root:\n"
+            "  pid 77 (sudo) runs as uid 0\n");
+  report.stuck.push_back({78, -1, "dd", 'D', ""});
+  EXPECT_EQ(render_end(report, {}),
+            "muster: 2 processes did not die of SIGKILL and will stay until the kernel lets go; "
+            "look at the disk, file server or GPU that they wait for:\n"
+            "  pid 77 (sudo) runs as uid 0\n"
+            "  pid 78 (dd) in uninterruptible sleep (state D)\n");
+}
+
+TEST(RenderRestart, IsOneLine) {
+  const WorkerFailure culprit = sample_failure(1, ExitStatus::exited(3));
+  const Cause cause = cause_of(culprit, {});
+  EXPECT_EQ(render_restart(culprit, cause, 2, 3),
+            "rank 1 exited with 3; failed (exitcode: 3) local_rank: 1 (pid: 1001) of "
+            "binary: /usr/bin/python3; restarting, 2 of 3 restarts left");
+  EXPECT_EQ(render_restart(culprit, cause, 0, 3, std::chrono::milliseconds{500}),
+            "rank 1 exited with 3; failed (exitcode: 3) local_rank: 1 (pid: 1001) of "
+            "binary: /usr/bin/python3; restarting in 500 ms, 0 of 3 restarts left");
+}
+
+TEST(RenderRestart, NamesTheNodeWhereThereAreMany) {
+  WorkerFailure culprit = sample_failure(1, ExitStatus::exited(3));
+  culprit.node_rank = 0;
+  EXPECT_EQ(render_restart(culprit, cause_of(culprit, {}), 2, 3),
+            "rank 1 on node-7 exited with 3; failed (exitcode: 3) local_rank: 1 (pid: 1001) of "
+            "binary: /usr/bin/python3; restarting, 2 of 3 restarts left");
+}
+
+TEST(OthersText, GroupsByEndMostFrequentFirst) {
+  EXPECT_EQ(others_text({sample_failure(9, ExitStatus::exited(3)),
+                         sample_failure(0, ExitStatus::signaled(SIGABRT)),
+                         sample_failure(8, ExitStatus::exited(1)),
+                         sample_failure(7, ExitStatus::exited(1))},
+                        0),
+            "3 others failed afterwards: ranks 7-8 exited with 1; rank 0 killed by SIGABRT\n");
+}
+
+TEST(OthersText, CountsThoseOfOtherNodes) {
+  EXPECT_EQ(
+      others_text({sample_failure(9, ExitStatus::exited(3)),
+                   sample_failure(0, ExitStatus::exited(1)), sample_stopped(1), sample_stopped(2)},
+                  0, {3, 4}),
+      "1 other failed afterwards: rank 0 exited with 1\n"
+      "4 others were stopped by muster: ranks 1-2 killed by SIGTERM; ranks 3-4\n");
+  EXPECT_EQ(others_text({sample_failure(9, ExitStatus::exited(3))}, 0, {3}),
+            "1 other was stopped by muster: rank 3\n");
+}
+
+TEST(OthersText, SaysWhyThoseFailedThatHungAfterwards) {
+  WorkerFailure hung = sample_stopped(1);
+  hung.part = Part::victim;
+  hung.sentence = "raised ConnectionError and did not end; muster stopped it 4.0 s later";
+  EXPECT_EQ(others_text({sample_failure(9, ExitStatus::exited(3)), hung}, 0),
+            "1 other failed as well: rank 1 raised ConnectionError and did not end; muster stopped "
+            "it 4.0 s later\n");
+}
+
+TEST(OthersText, IsEmptyForALonelyCulprit) {
+  EXPECT_EQ(others_text({sample_failure(0, ExitStatus::exited(3))}, 0), "");
+}
+
+TEST(OthersText, StaysShortHoweverManyWaysThereAreToEnd) {
+  std::vector<WorkerFailure> failures = {sample_failure(0, ExitStatus::exited(1))};
+  for (int rank = 1; rank <= 9; ++rank) {
+    failures.push_back(sample_failure(rank, ExitStatus::exited(rank + 10)));
+  }
+  EXPECT_EQ(others_text(failures, 0),
+            "9 others failed afterwards: rank 1 exited with 11; rank 2 exited with 12; rank 3 "
+            "exited with 13; rank 4 exited with 14; rank 5 exited with 15; rank 6 exited with 16; "
+            "3 more\n");
+}
+
+TEST(OthersText, UsesTheDeclarationOfAWorkerThatWasDeclaredFailed) {
+  WorkerFailure declared = sample_failure(1, ExitStatus::signaled(SIGKILL));
+  declared.declared = "stuck in uninterruptible sleep for 60 s";
+  EXPECT_EQ(others_text({sample_failure(0, ExitStatus::exited(1)), declared}, 0),
+            "1 other failed afterwards: rank 1 stuck in uninterruptible sleep for 60 s\n");
+}
+
+TEST(FailedLine, FallsBackToTheProgram) {
+  WorkerFailure failure = sample_failure(2, ExitStatus::exited(7));
+  failure.binary.clear();
+  EXPECT_EQ(failed_line(failure),
+            "failed (exitcode: 7) local_rank: 2 (pid: 1002) of binary: train.py");
+}
+
+TEST(FailedLine, AdmitsThatItDoesNotKnowThePid) {
+  WorkerFailure failure = sample_failure(2, ExitStatus::exited(7));
+  failure.pid = 0;
+  EXPECT_EQ(failed_line(failure),
+            "failed (exitcode: 7) local_rank: 2 (pid: unknown) of binary: /usr/bin/python3");
+}
+
+TEST(ExitCodeOf, IsTheCulprits) {
+  EXPECT_EQ(exit_code_of(failed_job({sample_failure(0, ExitStatus::exited(42))}),
+                         ExitCodePolicy::culprit),
+            42);
+  EXPECT_EQ(exit_code_of(failed_job({sample_failure(0, ExitStatus::signaled(SIGSEGV))}),
+                         ExitCodePolicy::culprit),
+            139);
+}
+
+TEST(ExitCodeOf, IsNeverZeroForAFailure) {
+  WorkerFailure declared = sample_failure(0, ExitStatus::exited(0));
+  declared.declared = "stuck";
+  EXPECT_EQ(exit_code_of(failed_job({declared}), ExitCodePolicy::culprit), 1);
+  EXPECT_EQ(exit_code_of(sample_job(JobEnd::failed), ExitCodePolicy::culprit), 120);
+}
+
+TEST(ExitCodeOf, OfOtherEndsIsDocumented) {
+  JobReport report = sample_job(JobEnd::success);
+  EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 0);
+  report.end = JobEnd::stopped;
+  report.stop_signal = SIGTERM;
+  EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 143);
+  report.end = JobEnd::spawn_failed;
+  report.error.code = ExitCode::cannot_execute;
+  EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 126);
+  report.end = JobEnd::round_failed;
+  report.error.code = ExitCode::environment;
+  EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 121);
+  report.end = JobEnd::unkillable;
+  EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 123);
+}
+
+TEST(ExitCodeOf, TheTorchrunPolicyKnowsOnlyZeroAndOne) {
+  JobReport report = sample_job(JobEnd::success);
+  EXPECT_EQ(exit_code_of(report, ExitCodePolicy::torchrun), 0);
+  report.end = JobEnd::stopped;
+  report.stop_signal = SIGTERM;
+  EXPECT_EQ(exit_code_of(report, ExitCodePolicy::torchrun), 1);
+  EXPECT_EQ(exit_code_of(failed_job({sample_failure(0, ExitStatus::exited(42))}),
+                         ExitCodePolicy::torchrun),
+            1);
+}
+
+}  // namespace
+}  // namespace muster

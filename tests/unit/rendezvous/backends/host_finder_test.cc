@@ -1,0 +1,257 @@
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <stdlib.h>
+
+#include "rendezvous/backends/endpoint_finder.h"
+#include "rendezvous/backends/file_finder.h"
+#include "rendezvous/backends/record_file.h"
+#include "tests/unit/rendezvous/backends/meeting_harness.h"
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Dials once and waits for the outcome.
+std::optional<DialOutcome> dial(boost::asio::io_context& loop, HostFinder& finder) {
+  std::optional<DialOutcome> outcome;
+  finder.dial([&](DialOutcome came) { outcome = std::move(came); });
+  EXPECT_FALSE(outcome);  // Never from inside the call.
+  EXPECT_TRUE(run_until(loop, [&] { return outcome.has_value(); }));
+  return outcome;
+}
+
+EndpointFinder::Options at_port(int port, std::optional<bool> is_host = std::nullopt) {
+  EndpointFinder::Options options;
+  options.host = "127.0.0.1";
+  options.port = port;
+  options.is_host = is_host;
+  return options;
+}
+
+TEST(EndpointFinder, WhoeverCallsFirstHostsAndTheSecondReachesIt) {
+  boost::asio::io_context loop;
+  const int port = free_port();
+  std::unique_ptr<Listener> listener;
+  EndpointFinder first(loop, at_port(port),
+                       [&](std::unique_ptr<Listener> made) { listener = std::move(made); });
+  const auto own = dial(loop, first);
+  ASSERT_TRUE(own && *own);
+  EXPECT_TRUE((*own)->own_host);
+  ASSERT_NE(listener, nullptr);
+  EXPECT_EQ(listener->port(), port);
+  EndpointFinder second(loop, at_port(port), [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  const auto other = dial(loop, second);
+  ASSERT_TRUE(other && *other);
+  EXPECT_FALSE((*other)->own_host);
+}
+
+TEST(EndpointFinder, WhoMustNotHostOnlyReportsThatNobodyListens) {
+  boost::asio::io_context loop;
+  EndpointFinder finder(loop, at_port(free_port(), false),
+                        [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  const auto outcome = dial(loop, finder);
+  ASSERT_TRUE(outcome && !*outcome);
+  EXPECT_TRUE(outcome->error().refused);
+  EXPECT_FALSE(outcome->error().fatal);
+}
+
+// As when the kernel gave the endpoint's port to somebody's outgoing connection.
+TEST(EndpointFinder, SaysThatThePortIsHeldHereByOneWhoDoesNotListen) {
+  boost::asio::io_context loop;
+  const int holder = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_storage raw{};
+  SocketAddress address{IpAddress::loopback_v4(), 0};
+  socklen_t length = address.to_sockaddr(raw);
+  ASSERT_EQ(::bind(holder, reinterpret_cast<sockaddr*>(&raw), length), 0);
+  ASSERT_EQ(::getsockname(holder, reinterpret_cast<sockaddr*>(&raw), &length), 0);
+  const int port = SocketAddress::from_sockaddr(raw)->port;
+  EndpointFinder finder(loop, at_port(port), [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  const auto outcome = dial(loop, finder);
+  ::close(holder);
+  ASSERT_TRUE(outcome && !*outcome);
+  EXPECT_FALSE(outcome->error().fatal);
+  EXPECT_NE(outcome->error().error.message.find("holds port " + std::to_string(port) +
+                                                " without listening"),
+            std::string::npos)
+      << outcome->error().error.message;
+  // And not any longer when it is free: then this one hosts.
+  std::unique_ptr<Listener> listener;
+  EndpointFinder again(loop, at_port(port),
+                       [&](std::unique_ptr<Listener> made) { listener = std::move(made); });
+  const auto own = dial(loop, again);
+  ASSERT_TRUE(own && *own);
+  EXPECT_TRUE((*own)->own_host);
+}
+
+TEST(EndpointFinder, ANameThatDoesNotExistYetIsNoReasonToGiveUp) {
+  boost::asio::io_context loop;
+  bool exists = false;
+  EndpointFinder::Options options = at_port(free_port());
+  options.host = "pod-0.not-yet";
+  const auto known = std::make_shared<bool>(false);
+  options.look_up = [known](const std::string& host) -> NetResult<std::vector<IpAddress>> {
+    if (*known) return std::vector<IpAddress>{IpAddress::loopback_v4()};
+    return tl::unexpected(NetError{NetFailure::name_unknown, "no such name: " + host});
+  };
+  EndpointFinder finder(loop, options, [&](std::unique_ptr<Listener>) { exists = true; });
+  const auto early = dial(loop, finder);
+  ASSERT_TRUE(early && !*early);
+  EXPECT_FALSE(early->error().fatal);
+  EXPECT_FALSE(early->error().refused);
+  EXPECT_NE(early->error().error.message.find("pod-0.not-yet"), std::string::npos);
+  EXPECT_FALSE(exists);
+  *known = true;
+  dial(loop, finder);
+  EXPECT_TRUE(exists);
+}
+
+// As by a forwarder in front of a host that is not up yet: the next dial begins with an election.
+TEST(EndpointFinder, WhoDistrustsAnAnswerMayBecomeTheHostOrCallsAgain) {
+  boost::asio::io_context loop;
+  const int port = free_port();
+  std::unique_ptr<Listener> listener;
+  EndpointFinder first(loop, at_port(port),
+                       [&](std::unique_ptr<Listener> made) { listener = std::move(made); });
+  first.distrust();
+  const auto own = dial(loop, first);
+  ASSERT_TRUE(own && *own);
+  EXPECT_TRUE((*own)->own_host);
+  EndpointFinder second(loop, at_port(port), [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  second.distrust();
+  const auto other = dial(loop, second);
+  ASSERT_TRUE(other && *other);
+  EXPECT_FALSE((*other)->own_host);
+}
+
+TEST(EndpointFinder, WhoMustNotHostDoesNotForAllItsDistrust) {
+  boost::asio::io_context loop;
+  EndpointFinder finder(loop, at_port(free_port(), false),
+                        [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  finder.distrust();
+  const auto outcome = dial(loop, finder);
+  ASSERT_TRUE(outcome && !*outcome);
+  EXPECT_TRUE(outcome->error().refused);
+}
+
+TEST(EndpointFinder, AFreePortIsTakenWhereTheHostAsksForIt) {
+  boost::asio::io_context loop;
+  int port = 0;
+  std::unique_ptr<Listener> listener;
+  EndpointFinder finder(loop, at_port(0, true), [&](std::unique_ptr<Listener> made) {
+    port = made->port();
+    listener = std::move(made);
+  });
+  const auto outcome = dial(loop, finder);
+  ASSERT_TRUE(outcome && *outcome);
+  EXPECT_NE(port, 0);
+}
+
+TEST(EndpointFinder, ACancelledDialIsNeverAnswered) {
+  boost::asio::io_context loop;
+  EndpointFinder finder(loop, at_port(free_port()),
+                        [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  finder.dial([](DialOutcome) { ADD_FAILURE(); });
+  finder.cancel();
+  loop.run();
+}
+
+class FileFinderTest : public testing::Test {
+ protected:
+  FileFinderTest() {
+    std::string pattern = (fs::temp_directory_path() / "muster_finder_test_XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~FileFinderTest() override { fs::remove_all(folder_); }
+
+  FileFinder::Options options(uint64_t instance) const {
+    FileFinder::Options options;
+    options.path = (folder_ / "meet").string();
+    options.instance = instance;
+    options.local_addr = "127.0.0.1";
+    options.dead_after = std::chrono::milliseconds(300);
+    return options;
+  }
+  // A record of a host of another machine, at an address that answers nobody.
+  HostRecord far_away(uint64_t instance) const {
+    HostRecord record;
+    record.instance = instance;
+    record.machine = "another/1";
+    record.host_name = "node9";
+    record.addresses = {{IpAddress::loopback_v4(), static_cast<uint16_t>(free_port())}};
+    return record;
+  }
+
+  fs::path folder_;
+  boost::asio::io_context loop_;
+};
+
+TEST_F(FileFinderTest, AHostThatBeatsIsNotFollowedThoughWeCannotReachIt) {
+  RecordFile host(options(1).path);
+  ASSERT_EQ(host.take(*host.look(), far_away(1)), true);
+  bool hosting = false;
+  FileFinder finder(loop_, options(2), [&](std::unique_ptr<Listener>) { hosting = true; });
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  for (uint64_t beat = 1; std::chrono::steady_clock::now() < until; ++beat) {
+    host.write_beat(beat);
+    const auto outcome = dial(loop_, finder);
+    ASSERT_TRUE(outcome && !*outcome);
+    EXPECT_FALSE(outcome->error().fatal);
+  }
+  EXPECT_FALSE(hosting);
+  // Its last beat.
+  EXPECT_TRUE(run_until(loop_, [&] {
+    dial(loop_, finder);
+    return hosting;
+  }));
+  EXPECT_EQ(RecordFile(options(1).path).look()->record->instance, 2u);
+}
+
+TEST_F(FileFinderTest, OfManyAtOnceOneHostsAndTheOthersReachIt) {
+  std::vector<std::unique_ptr<FileFinder>> finders;
+  std::vector<std::unique_ptr<Listener>> listeners;
+  int own = 0;
+  int others = 0;
+  for (uint64_t i = 1; i <= 16; ++i) {
+    finders.push_back(std::make_unique<FileFinder>(
+        loop_, options(i),
+        [&](std::unique_ptr<Listener> made) { listeners.push_back(std::move(made)); }));
+  }
+  std::function<void(FileFinder&)> dial_until_reached = [&](FileFinder& finder) {
+    finder.dial([&](DialOutcome outcome) {
+      if (!outcome) return dial_until_reached(finder);
+      ++(outcome->own_host ? own : others);
+    });
+  };
+  for (const auto& finder : finders)
+    dial_until_reached(*finder);
+  EXPECT_TRUE(run_until(loop_, [&] { return own + others == 16; }));
+  EXPECT_EQ(own, 1);
+  EXPECT_EQ(listeners.size(), 1u);
+}
+
+TEST_F(FileFinderTest, WhoMustNotHostWaitsForTheFile) {
+  FileFinder::Options member = options(1);
+  member.is_host = false;
+  FileFinder finder(loop_, member, [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  const auto outcome = dial(loop_, finder);
+  ASSERT_TRUE(outcome && !*outcome);
+  EXPECT_FALSE(outcome->error().fatal);
+  EXPECT_NE(outcome->error().error.message.find("no host has written"), std::string::npos);
+}
+
+TEST_F(FileFinderTest, AFolderThatIsNotThereEndsItAtOnce) {
+  FileFinder::Options lost = options(1);
+  lost.path = (folder_ / "no" / "such").string();
+  FileFinder finder(loop_, lost, [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  const auto outcome = dial(loop_, finder);
+  ASSERT_TRUE(outcome && !*outcome);
+  EXPECT_TRUE(outcome->error().fatal);
+  EXPECT_EQ(outcome->error().error.code, ExitCode::environment);
+}
+
+}  // namespace
+}  // namespace muster

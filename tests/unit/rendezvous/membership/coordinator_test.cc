@@ -1,0 +1,368 @@
+#include "rendezvous/membership/coordinator.h"
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/membership/job_token.h"
+#include "rendezvous/membership/random_ids.h"
+#include "rendezvous/membership/store_probe.h"
+#include "rendezvous/store/tcpstore_codec.h"
+#include "tests/unit/rendezvous/backends/meeting_harness.h"
+#include "tests/unit/rendezvous/membership/raw_agent.h"
+
+namespace muster {
+namespace {
+
+using membership::AgentMessage;
+using membership::Challenge;
+using membership::Hello;
+using membership::HostMessage;
+using membership::Join;
+using membership::Order;
+using membership::RefusalKind;
+using membership::Refused;
+using membership::Report;
+using membership::Welcome;
+
+class Host {
+ public:
+  explicit Host(boost::asio::io_context& loop, Coordinator::Options options = {}) {
+    auto listener =
+        Listener::open(loop, {SocketAddress{IpAddress::loopback_v4(), 0}}, ListenOptions());
+    if (options.job_id.empty()) options.job_id = "job";
+    options.instance = 42;
+    options.say = [this](const std::string& text) { said.push_back(text); };
+    coordinator = std::make_unique<Coordinator>(loop, std::move(*listener), std::move(options));
+  }
+  int port() const { return coordinator->port(); }
+
+  std::vector<std::string> said;
+  std::unique_ptr<Coordinator> coordinator;
+};
+
+Join join_of(int nodes) {
+  Join join;
+  join.agent = random_agent_id();
+  join.host_name = "node";
+  join.dialled = join.advertised = "127.0.0.1";
+  join.nodes_min = join.nodes_max = nodes;
+  join.join_timeout = std::chrono::seconds(100);
+  join.last_call = std::chrono::seconds(30);
+  join.lease = std::chrono::seconds(30);
+  return join;
+}
+
+Report first_report() {
+  Report report;
+  report.sequence = 1;
+  return report;
+}
+
+// Through the handshake, until it is welcome.
+std::unique_ptr<RawAgent> joined_agent(boost::asio::io_context& loop, int port, const Join& join,
+                                       const std::string& job = "job") {
+  auto agent = std::make_unique<RawAgent>(loop, port);
+  agent->hello({membership::kProtocolVersion, job, random_nonce()});
+  EXPECT_TRUE(agent->wait_messages(1));
+  agent->send(AgentMessage(join));
+  EXPECT_TRUE(agent->wait_messages(2));
+  EXPECT_TRUE(std::holds_alternative<Welcome>(agent->messages[1]));
+  return agent;
+}
+
+std::string store_hello() {
+  std::string bytes;
+  tcpstore::put_u8(bytes, 0);
+  tcpstore::put_u32(bytes, tcpstore::kMagic);
+  return bytes;
+}
+
+TEST(Coordinator, AnAgentOfAnotherVersionIsToldSo) {
+  boost::asio::io_context loop;
+  const Host host(loop);
+  RawAgent agent(loop, host.port());
+  agent.hello({static_cast<uint16_t>(membership::kProtocolVersion + 1), "job", {}});
+  ASSERT_TRUE(agent.wait_messages(1));
+  EXPECT_EQ(agent.last<Refused>().kind, RefusalKind::version);
+  EXPECT_TRUE(agent.wait_closed());
+}
+
+TEST(Coordinator, TheTokenIsProvedByBothSides) {
+  boost::asio::io_context loop;
+  Coordinator::Options options;
+  options.token = "secret";
+  const Host host(loop, options);
+  const membership::Nonce nonce = random_nonce();
+  RawAgent agent(loop, host.port());
+  agent.hello({membership::kProtocolVersion, "job", nonce});
+  ASSERT_TRUE(agent.wait_messages(1));
+  const Challenge challenge = agent.last<Challenge>();
+  EXPECT_TRUE(challenge.token);
+  Join join = join_of(1);
+  join.proof = membership::agent_proof("secret", "job", nonce, challenge.nonce);
+  agent.send(AgentMessage(join));
+  ASSERT_TRUE(agent.wait_messages(2));
+  const Welcome welcome = agent.last<Welcome>();
+  EXPECT_EQ(welcome.proof, membership::host_proof("secret", "job", nonce, challenge.nonce));
+  EXPECT_EQ(welcome.host_instance, 42u);
+}
+
+TEST(Coordinator, AWrongTokenIsRefusedAndReachesNoJob) {
+  boost::asio::io_context loop;
+  Coordinator::Options options;
+  options.token = "secret";
+  const Host host(loop, options);
+  RawAgent agent(loop, host.port());
+  agent.hello({membership::kProtocolVersion, "other", random_nonce()});
+  ASSERT_TRUE(agent.wait_messages(1));
+  agent.send(AgentMessage(join_of(1)));
+  ASSERT_TRUE(agent.wait_messages(2));
+  EXPECT_EQ(agent.last<Refused>().kind, RefusalKind::token);
+  EXPECT_TRUE(agent.wait_closed());
+  EXPECT_EQ(host.coordinator->counters(), (Coordinator::Counters{0, 1, 0, 0, 0, 1}));
+}
+
+TEST(Coordinator, AMissingTokenOfAJobOnSeveralNodesIsSaidOnceUnlessNobodyElseCanReachUs) {
+  boost::asio::io_context loop;
+  auto everywhere = Listener::open(loop, {SocketAddress{IpAddress::any_v4(), 0}}, ListenOptions());
+  ASSERT_TRUE(everywhere);
+  std::vector<std::string> said;
+  Coordinator::Options options;
+  options.job_id = "job";
+  options.say = [&](const std::string& text) { said.push_back(text); };
+  const Coordinator open(loop, std::move(*everywhere), options);
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("no job token"), std::string::npos);
+
+  const Host on_loopback(loop);
+  EXPECT_EQ(on_loopback.said, std::vector<std::string>{});
+}
+
+TEST(Coordinator, AReadyAgentGetsItsRoundAndTheSharedPortServesTheStore) {
+  boost::asio::io_context loop;
+  const Host host(loop);
+  const auto agent = joined_agent(loop, host.port(), join_of(1));
+  agent->send(AgentMessage(first_report()));
+  ASSERT_TRUE(run_until(loop, [&] {
+    return std::holds_alternative<Order>(agent->messages.back()) &&
+           std::holds_alternative<membership::Round>(std::get<Order>(agent->messages.back()).what);
+  }));
+  const auto round = std::get<membership::Round>(agent->last<Order>().what);
+  EXPECT_EQ(round.master_port, host.port());
+  EXPECT_EQ(round.epoch, 1u);
+
+  // PING is answered with its number.
+  RawAgent worker(loop, host.port());
+  std::string ping = store_hello();
+  tcpstore::put_u8(ping, 13);
+  tcpstore::put_u32(ping, 7);
+  worker.send(ping);
+  EXPECT_TRUE(run_until(loop, [&] { return worker.received.size() == 4 || worker.closed; }));
+  EXPECT_EQ(worker.received, std::string("\x07\0\0\0", 4));
+  EXPECT_EQ(host.said, std::vector<std::string>{});
+}
+
+TEST(Coordinator, AStoreClientBeforeTheFirstRoundIsHungUpOnAndNamedOnce) {
+  boost::asio::io_context loop;
+  const Host host(loop);
+  for (int i = 0; i < 3; ++i) {
+    RawAgent client(loop, host.port());
+    client.send(store_hello());
+    EXPECT_TRUE(client.wait_closed());
+  }
+  ASSERT_EQ(host.said.size(), 1u);
+  EXPECT_NE(host.said[0].find("torchrun"), std::string::npos);
+  EXPECT_NE(host.said[0].find("127.0.0.1"), std::string::npos);
+}
+
+TEST(Coordinator, AnAgentThatAsksWhetherWeAreAStoreIsHungUpOnWithoutALine) {
+  boost::asio::io_context loop;
+  const Host host(loop);
+  const auto ask = [&] {
+    RawAgent asker(loop, host.port());
+    asker.send(store_question());
+    EXPECT_TRUE(asker.wait_closed());
+    EXPECT_EQ(asker.received, "");
+  };
+  ask();
+  const auto agent = joined_agent(loop, host.port(), join_of(1));
+  agent->send(AgentMessage(first_report()));
+  ASSERT_TRUE(run_until(loop, [&] {
+    const auto* order = std::get_if<Order>(&agent->messages.back());
+    return order != nullptr && std::holds_alternative<membership::Round>(order->what);
+  }));
+  ask();  // Now there is a store behind this port.
+  EXPECT_EQ(host.said, std::vector<std::string>{});
+}
+
+TEST(Coordinator, AStrangerIsNamedAndHungUpOn) {
+  boost::asio::io_context loop;
+  const Host host(loop);
+  RawAgent client(loop, host.port());
+  client.send("GET /metrics HTTP/1.1\r\n\r\n");
+  EXPECT_TRUE(client.wait_closed());
+  ASSERT_EQ(host.said.size(), 1u);
+  EXPECT_NE(host.said[0].find("HTTP"), std::string::npos);
+}
+
+TEST(Coordinator, HostileBytesCostTheirSenderTheConnectionAndNobodyElse) {
+  boost::asio::io_context loop;
+  const Host host(loop);
+  const auto good = joined_agent(loop, host.port(), join_of(2));
+  std::string huge(membership::kMagic);
+  huge += "\xff\xff\xff\xff\x01";
+  std::string large(membership::kMagic);  // Before it has proved who it is.
+  large += std::string("\x01\x20\x00\x00\x01", 5);
+  std::string unknown(membership::kMagic);
+  unknown += std::string("\x01\x00\x00\x00\xee", 5);
+  std::string out_of_turn(membership::kMagic);
+  membership::encode(AgentMessage(first_report()), out_of_turn);
+  std::string from_the_host(membership::kMagic);
+  membership::encode(HostMessage(membership::Alive{1}), from_the_host);
+  for (const std::string& bytes : {huge, large, unknown, out_of_turn, from_the_host}) {
+    RawAgent bad(loop, host.port());
+    bad.send(bytes);
+    EXPECT_TRUE(bad.wait_closed());
+    EXPECT_TRUE(bad.messages.empty());
+  }
+  EXPECT_FALSE(good->closed);
+  EXPECT_EQ(host.coordinator->counters(), (Coordinator::Counters{1, 0, 5, 0, 1, 1}));
+}
+
+TEST(Coordinator, RandomBytesBehindTheMagicNeverHarmAnotherAgent) {
+  boost::asio::io_context loop;
+  const Host host(loop);
+  const auto good = joined_agent(loop, host.port(), join_of(2));
+  Prng prng(1);
+  std::vector<std::unique_ptr<RawAgent>> bad;
+  for (int i = 0; i < 200; ++i) {
+    bad.push_back(std::make_unique<RawAgent>(loop, host.port()));
+    std::string bytes(membership::kMagic);
+    for (uint64_t n = prng.below(200); n > 0; --n)
+      bytes += static_cast<char>(prng.below(256));
+    bad.back()->send(bytes);
+  }
+  good->send(AgentMessage(first_report()));
+  bad.clear();
+  const auto second = joined_agent(loop, host.port(), join_of(2));
+  second->send(AgentMessage(first_report()));
+  for (const RawAgent* agent : {good.get(), second.get()}) {
+    EXPECT_TRUE(run_until(loop, [&] {
+      const auto* order = std::get_if<Order>(&agent->messages.back());
+      return order != nullptr && std::holds_alternative<membership::Round>(order->what);
+    }));
+  }
+}
+
+TEST(Coordinator, AHandshakeThatIsNotFinishedInTimeIsHungUpOn) {
+  boost::asio::io_context loop;
+  Coordinator::Options options;
+  options.handshake_limit = std::chrono::milliseconds(30);
+  const Host host(loop, options);
+  RawAgent agent(loop, host.port());
+  agent.hello({membership::kProtocolVersion, "job", {}});
+  ASSERT_TRUE(agent.wait_messages(1));
+  EXPECT_TRUE(agent.wait_closed());
+  EXPECT_EQ(host.coordinator->counters().timed_out, 1u);
+}
+
+TEST(Coordinator, AnAgentThatHasJoinedIsNotUnderTheHandshakesLimit) {
+  boost::asio::io_context loop;
+  Coordinator::Options options;
+  options.handshake_limit = std::chrono::milliseconds(300);
+  const Host host(loop, options);
+  const auto agent = joined_agent(loop, host.port(), join_of(2));
+  loop.restart();
+  loop.run_for(std::chrono::milliseconds(500));
+  EXPECT_FALSE(agent->closed);
+  EXPECT_EQ(host.coordinator->counters().timed_out, 0u);
+}
+
+TEST(Coordinator, TooManyAgentsAreRefusedNotForgotten) {
+  boost::asio::io_context loop;
+  Coordinator::Options options;
+  options.agents_max = 1;
+  const Host host(loop, options);
+  const auto first = joined_agent(loop, host.port(), join_of(2));
+  RawAgent second(loop, host.port());
+  second.hello({membership::kProtocolVersion, "job", {}});
+  ASSERT_TRUE(second.wait_messages(1));
+  second.send(AgentMessage(join_of(2)));
+  ASSERT_TRUE(second.wait_messages(2));
+  EXPECT_EQ(second.last<Refused>().kind, RefusalKind::full);
+  EXPECT_FALSE(first->closed);
+}
+
+TEST(Coordinator, NodesThatContradictTheJobAreTold) {
+  boost::asio::io_context loop;
+  const Host host(loop);
+  const auto first = joined_agent(loop, host.port(), join_of(2));
+  RawAgent second(loop, host.port());
+  second.hello({membership::kProtocolVersion, "job", {}});
+  ASSERT_TRUE(second.wait_messages(1));
+  second.send(AgentMessage(join_of(3)));
+  ASSERT_TRUE(second.wait_messages(2));
+  EXPECT_EQ(second.last<Refused>().kind, RefusalKind::contradiction);
+  EXPECT_TRUE(second.wait_closed());
+}
+
+TEST(Coordinator, AJobThatNobodyElseIsInDoesNotKeepTheHost) {
+  boost::asio::io_context loop;
+  const Host host(loop);
+  bool idle = false;
+  host.coordinator->wait_until_idle([&] { idle = true; });
+  EXPECT_TRUE(run_until(loop, [&] { return idle; }));
+}
+
+TEST(Coordinator, TheHostStaysWhileAnAgentOfAnotherProcessNeedsItAndSaysSo) {
+  boost::asio::io_context loop;
+  const Host host(loop);
+  auto agent = joined_agent(loop, host.port(), join_of(2));
+  bool idle = false;
+  host.coordinator->wait_until_idle([&] { idle = true; });
+  EXPECT_TRUE(run_until(loop, [&] { return !host.said.empty(); }));
+  EXPECT_NE(host.said[0].find("it stays until the agent of job 'job'"), std::string::npos);
+  EXPECT_FALSE(idle);
+  agent.reset();
+  EXPECT_TRUE(run_until(loop, [&] { return idle; }));
+}
+
+TEST(ByteStream, WhoDoesNotReadIsHungUpOnAtTheLimit) {
+  boost::asio::io_context loop;
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  ByteStream stream(loop, ends[0], size_t{1} << 20);
+  std::string why;
+  stream.start({[](std::string_view) {}, [&](const std::string& reason) { why = reason; }});
+  const std::string chunk(size_t{64} << 10, 'x');
+  for (int i = 0; i < 64; ++i)
+    stream.write(chunk);
+  EXPECT_TRUE(why.empty());  // Never from inside write().
+  EXPECT_TRUE(run_until(loop, [&] { return !why.empty(); }));
+  EXPECT_NE(why.find("does not take"), std::string::npos);
+  close(ends[1]);
+}
+
+TEST(ByteStream, WhatWasWrittenBeforeFinishStillArrivesWhole) {
+  boost::asio::io_context loop;
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const std::string sent(size_t{1} << 20, 'y');
+  {
+    ByteStream stream(loop, ends[0], size_t{4} << 20);
+    stream.start({[](std::string_view) {}, [](const std::string&) {}});
+    stream.write(sent);
+    stream.finish();
+  }
+  std::string got;
+  bool closed = false;
+  ByteStream reader(loop, ends[1], 1);
+  reader.start(
+      {[&](std::string_view bytes) { got += bytes; }, [&](const std::string&) { closed = true; }});
+  EXPECT_TRUE(run_until(loop, [&] { return closed; }));
+  EXPECT_EQ(got, sent);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,83 @@
+// A hand-driven connection for tests of the agents' protocol: sends any bytes, reads whole messages
+// of the other side, on the test's own loop.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <boost/asio/io_context.hpp>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/membership/byte_stream.h"
+#include "tests/unit/rendezvous/backends/meeting_harness.h"
+
+namespace muster {
+
+class RawAgent {
+ public:
+  RawAgent(boost::asio::io_context& loop, int port) : loop_(loop) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    stream_ = std::make_unique<ByteStream>(loop, fd, size_t{64} << 20);
+    stream_->start({[this](std::string_view bytes) { on_bytes(bytes); },
+                    [this](const std::string&) { closed = true; }});
+  }
+
+  void send(std::string_view bytes) { stream_->write(bytes); }
+  void send(const membership::AgentMessage& message) {
+    std::string bytes;
+    membership::encode(message, bytes);
+    stream_->write(bytes);
+  }
+  void hello(const membership::Hello& hello) {
+    send(membership::kMagic);
+    send(membership::AgentMessage(hello));
+  }
+  bool wait_messages(size_t count) {
+    return run_until(loop_, [&] { return messages.size() >= count || closed; }) &&
+           messages.size() >= count;
+  }
+  bool wait_closed() {
+    return run_until(loop_, [&] { return closed; });
+  }
+  // The message of that kind, or a failed test.
+  template <typename Kind>
+  Kind last() const {
+    const Kind* message = messages.empty() ? nullptr : std::get_if<Kind>(&messages.back());
+    EXPECT_NE(message, nullptr);
+    return message == nullptr ? Kind() : *message;
+  }
+
+  std::vector<membership::HostMessage> messages;
+  std::string received;  // The bytes themselves.
+  bool closed = false;
+
+ private:
+  void on_bytes(std::string_view bytes) {
+    received += bytes;
+    reader_.feed(bytes);
+    while (true) {
+      const auto message = reader_.next();
+      if (!message || !*message) return;
+      messages.push_back(**message);
+    }
+  }
+
+  boost::asio::io_context& loop_;
+  membership::FrameReader<membership::HostMessage> reader_;
+  std::unique_ptr<ByteStream> stream_;
+};
+
+}  // namespace muster

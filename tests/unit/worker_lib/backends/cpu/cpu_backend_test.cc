@@ -1,0 +1,79 @@
+// The cpu backend in every shape of a group gives what the reference gives.
+#include <atomic>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/worker_lib/backends/backend_reference.h"
+#include "tests/unit/worker_lib/backends/cpu/cpu_ranks.h"
+
+namespace muster::worker {
+namespace {
+
+using std::chrono::seconds;
+
+// Runs all cases one after the other, on all ranks.
+void run_cases(CpuRanks& ranks, const std::vector<BackendCase>& cases) {
+  std::atomic<int> wrong{0};
+  ranks.each([&](int rank) {
+    uint64_t sequence = 0;
+    for (const BackendCase& c : cases) {
+      CaseRank mine(c, rank);
+      const Outcome<> done = ranks[rank].run(mine.operation(++sequence), after(seconds{60}));
+      const std::string problem =
+          done ? mine.check()
+               : c.text() + ": rank " + std::to_string(rank) + ": " + done.error().message;
+      if (problem.empty()) continue;
+      if (wrong.fetch_add(1) < 10) ADD_FAILURE() << problem;
+      if (!done) return;
+    }
+  });
+  EXPECT_EQ(wrong.load(), 0);
+  std::printf("%zu calls on %d ranks (%s)\n", cases.size(), ranks.size(), ranks.describe().c_str());
+}
+
+class CpuBackendShapes : public testing::TestWithParam<std::string> {};
+
+TEST_P(CpuBackendShapes, EveryOperationOnEveryTypeGivesTheReferenceResult) {
+  CpuRanks ranks(GetParam());
+  run_cases(ranks, every_case(ranks.size(), {0, 1, 5, 67}));
+}
+
+// Sizes at which the algorithms change: trees, rings, chains, slices.
+TEST_P(CpuBackendShapes, LargeOperationsGiveTheReferenceResult) {
+  CpuRanks ranks(GetParam());
+  std::vector<BackendCase> cases;
+  for (int kind = 0; kind <= static_cast<int>(OpKind::all_to_all); ++kind) {
+    for (const size_t count : {size_t{4099}, size_t{40'001}, size_t{200'003}}) {
+      for (const bool in_place : {false, true}) {
+        if (in_place && static_cast<OpKind>(kind) == OpKind::all_to_all) continue;
+        cases.push_back({.kind = static_cast<OpKind>(kind),
+                         .dtype = kind % 2 == 0 ? DType::int32 : DType::float32,
+                         .reduce = in_place ? ReduceOp::average : ReduceOp::sum,
+                         .ranks = ranks.size(),
+                         .root = static_cast<int>(count) % ranks.size(),
+                         .count = count,
+                         .in_place = in_place});
+      }
+    }
+  }
+  run_cases(ranks, cases);
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, CpuBackendShapes,
+                         testing::Values("a", "aa", "aaa", "aaaaa", "ab", "abc", "abcd", "abcde",
+                                         "aabb", "abab", "aabbcc", "aabbc", "abbca"),
+                         [](const auto& shape) { return shape.param; });
+
+TEST(CpuBackend, IsMadeOfWhatTheNodesAllow) {
+  EXPECT_EQ(CpuRanks("aaa").describe(), "shared memory");
+  EXPECT_EQ(CpuRanks("abab").describe(), "2 nodes of 2 ranks");
+  EXPECT_EQ(CpuRanks("aab").describe(), "sockets between 3 ranks");
+  EXPECT_EQ(CpuRanks("abc").describe(), "sockets between 3 ranks");
+}
+
+}  // namespace
+}  // namespace muster::worker

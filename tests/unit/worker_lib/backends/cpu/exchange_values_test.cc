@@ -1,0 +1,67 @@
+// What the members of a group tell each other through the store when they set a backend up.
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/rendezvous/store/store_server_harness.h"
+#include "worker_lib/backends/cpu/tcp_door.h"
+
+namespace muster::worker {
+namespace {
+
+using Values = std::vector<std::string>;
+
+GroupSetup setup_of(int rank, int size, uint16_t port) {
+  Members members;
+  members.me = rank;
+  for (int i = 0; i < size; i++)
+    members.peers.push_back({GlobalRank{i}, "node", "host", 1, "127.0.0.1"});
+  auto store = StoreClient::connect({.host = "127.0.0.1", .port = port});
+  EXPECT_TRUE(store.has_value());
+  return {.name = "world",
+          .members = std::move(members),
+          .store = std::move(*store),
+          .deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60},
+          .interrupted = [] { return std::nullopt; }};
+}
+
+// What each member reads when they bring these.
+std::vector<Values> exchanged(const Values& values) {
+  const store_test::RunningStore store;
+  const int size = static_cast<int>(values.size());
+  std::vector<Values> read(values.size());
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < size; rank++) {
+    ranks.emplace_back([&, rank] {
+      GroupSetup setup = setup_of(rank, size, store.port());
+      const auto all = exchange_through_store(setup, "topic", values[static_cast<size_t>(rank)]);
+      if (all) read[static_cast<size_t>(rank)] = *all;
+    });
+  }
+  for (std::thread& rank : ranks)
+    rank.join();
+  return read;
+}
+
+TEST(ExchangeThroughStore, EverybodyReadsWhatEachBrought) {
+  const Values values{"zero", "one", "two"};
+  EXPECT_EQ(exchanged(values), std::vector<Values>(3, values));
+}
+
+// A port or a pointer in an address may have the value of a newline.
+TEST(ExchangeThroughStore, ValuesAreBytes) {
+  Values values;
+  for (int first = 0; first < 5; first++) {
+    std::string value;
+    for (int byte = 0; byte < 256; byte++)
+      value += static_cast<char>(first + byte);
+    values.push_back(value);
+  }
+  values.emplace_back();
+  EXPECT_EQ(exchanged(values), std::vector<Values>(values.size(), values));
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,252 @@
+// The algorithms between ranks, on links that cut every message into random pieces: every number of
+// ranks up to beyond two trees, and sizes on both sides of where one algorithm takes over from
+// another.
+#include <atomic>
+#include <cstdio>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/worker_lib/backends/backend_reference.h"
+#include "tests/unit/worker_lib/backends/cpu/memory_links.h"
+#include "worker_lib/backends/cpu/flat_group.h"
+#include "worker_lib/backends/cpu/flat_ring.h"
+
+namespace muster::worker {
+namespace {
+
+Deadline in_a_minute() {
+  return std::chrono::steady_clock::now() + std::chrono::seconds{60};
+}
+
+std::vector<int> all_of(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// Runs the cases on `size` ranks; how many calls were wrong.
+int run_flat_cases(int size, const std::vector<BackendCase>& cases, unsigned seed,
+                   size_t capacity) {
+  MemoryNetwork network;
+  network.capacity = capacity;
+  std::atomic<int> wrong{0};
+  on_each_rank(size, [&](int rank) {
+    MemoryLinks links(network, rank, seed);
+    const Members members = memory_members(size, rank);
+    const AbortSwitch abort;
+    Exchange exchange(links, members, abort, nullptr);
+    FlatGroup group(exchange, all_of(size), rank);
+    uint64_t sequence = 0;
+    for (const BackendCase& c : cases) {
+      CaseRank mine(c, rank);
+      const Operation operation = mine.operation(++sequence);
+      exchange.begin(operation, in_a_minute());
+      const Outcome<> done = run_flat(group, operation);
+      const std::string problem = done ? mine.check() : c.text() + ": " + done.error().message;
+      if (problem.empty()) continue;
+      if (wrong.fetch_add(1) < 5) ADD_FAILURE() << problem << ", seed " << seed;
+      if (!done) return;
+    }
+  });
+  return wrong.load();
+}
+
+std::vector<BackendCase> every_kind(int size, const std::vector<size_t>& counts) {
+  std::vector<BackendCase> cases;
+  for (const size_t count : counts) {
+    for (int kind = 0; kind <= static_cast<int>(OpKind::all_to_all); ++kind) {
+      for (const bool is_v : {false, true}) {
+        const auto k = static_cast<OpKind>(kind);
+        if (is_v && (k < OpKind::gather || count > 100)) continue;
+        cases.push_back({.kind = k,
+                         .dtype = DType::int32,
+                         .reduce = count % 2 == 0 ? ReduceOp::sum : ReduceOp::max,
+                         .ranks = size,
+                         .root = static_cast<int>(count + static_cast<size_t>(kind)) % size,
+                         .count = count,
+                         .in_place = kind % 2 == 1 && k != OpKind::all_to_all,
+                         .is_v = is_v});
+      }
+    }
+  }
+  return cases;
+}
+
+TEST(FlatGroup, EveryNumberOfRanksGivesTheReferenceResult) {
+  const unsigned seed = std::random_device{}();
+  size_t calls = 0;
+  for (int size = 1; size <= 18; ++size) {
+    const std::vector<BackendCase> cases = every_kind(size, {0, 1, 3, 40, 1024});
+    EXPECT_EQ(run_flat_cases(size, cases, seed, 4096), 0) << size << " ranks";
+    calls += cases.size();
+  }
+  std::printf("%zu calls, seed %u\n", calls, seed);
+}
+
+TEST(FlatGroup, RingsAndChainsGiveTheReferenceResult) {
+  const unsigned seed = std::random_device{}();
+  size_t calls = 0;
+  for (int size = 2; size <= 5; ++size) {
+    const std::vector<BackendCase> cases = every_kind(size, {8200, 16'500, 140'001});
+    EXPECT_EQ(run_flat_cases(size, cases, seed, 1 << 20), 0) << size << " ranks";
+    calls += cases.size();
+  }
+  std::printf("%zu calls, seed %u\n", calls, seed);
+}
+
+TEST(FlatGroup, UnequalBlocksThatAreAllEmptyStillMeet) {
+  const int size = 11;
+  MemoryNetwork network;
+  std::atomic<int> came{0};
+  on_each_rank(size, [&](int rank) {
+    MemoryLinks links(network, rank, 1);
+    const Members members = memory_members(size, rank);
+    const AbortSwitch abort;
+    Exchange exchange(links, members, abort, nullptr);
+    FlatGroup group(exchange, all_of(size), rank);
+    const Operation operation{.kind = OpKind::all_gather,
+                              .is_v = true,
+                              .recv_counts = std::vector<size_t>(static_cast<size_t>(size), 0)};
+    exchange.begin(operation, in_a_minute());
+    ++came;
+    EXPECT_TRUE(run_flat(group, operation));
+    EXPECT_EQ(came.load(), size);
+  });
+}
+
+// Sums of floats depend on the order: it must be the same on all ranks and in every run.
+TEST(FlatGroup, SumsOfFloatsAreTheSameBitsEverywhereAndEveryTime) {
+  for (const int size : {2, 3, 4, 5, 7}) {
+    for (const size_t count : {size_t{5}, size_t{30'001}, size_t{200'003}}) {
+      std::vector<std::vector<float>> results;
+      for (unsigned run = 0; run < 2; ++run) {
+        MemoryNetwork network;
+        network.capacity = 1 << 20;
+        std::vector<std::vector<float>> out(static_cast<size_t>(size));
+        on_each_rank(size, [&](int rank) {
+          std::mt19937 random(static_cast<unsigned>(rank));
+          std::uniform_real_distribution<float> any(-1.0f, 1.0f);
+          std::vector<float>& mine = out[static_cast<size_t>(rank)];
+          for (size_t i = 0; i < count; ++i)
+            mine.push_back(any(random));
+          MemoryLinks links(network, rank, run * 1000 + std::random_device{}() % 1000);
+          const Members members = memory_members(size, rank);
+          const AbortSwitch abort;
+          Exchange exchange(links, members, abort, nullptr);
+          FlatGroup group(exchange, all_of(size), rank);
+          auto* data = reinterpret_cast<std::byte*>(mine.data());
+          const Operation operation{.kind = OpKind::all_reduce,
+                                    .in = data,
+                                    .out = data,
+                                    .count = count,
+                                    .dtype = DType::float32,
+                                    .reduce = ReduceOp::average};
+          exchange.begin(operation, in_a_minute());
+          EXPECT_TRUE(run_flat(group, operation));
+        });
+        results.insert(results.end(), out.begin(), out.end());
+      }
+      for (const std::vector<float>& one : results)
+        EXPECT_EQ(one, results.front()) << size << " ranks, " << count;
+    }
+  }
+}
+
+// A group of some of the members: columns of a hierarchy.
+TEST(FlatGroup, PositionsAreThoseInItsOwnList) {
+  MemoryNetwork network;
+  const std::vector<int> ranks{4, 1, 3};
+  on_each_rank(3, [&](int position) {
+    const int rank = ranks[static_cast<size_t>(position)];
+    MemoryLinks links(network, rank, 7);
+    const Members members = memory_members(5, rank);
+    const AbortSwitch abort;
+    Exchange exchange(links, members, abort, nullptr);
+    FlatGroup group(exchange, ranks, position);
+    int32_t mine = rank;
+    std::vector<int32_t> all(3);
+    const Operation operation{.kind = OpKind::all_gather,
+                              .in = reinterpret_cast<std::byte*>(&mine),
+                              .out = reinterpret_cast<std::byte*>(all.data()),
+                              .count = 1,
+                              .dtype = DType::int32};
+    exchange.begin(operation, in_a_minute());
+    ASSERT_TRUE(run_flat(group, operation));
+    EXPECT_EQ(all, (std::vector<int32_t>{4, 1, 3}));
+  });
+}
+
+// ---- blocks and rings
+
+TEST(Blocks, LieOneBehindTheOther) {
+  const Blocks equal(3, 10);
+  EXPECT_EQ(equal.offset(2), 20U);
+  EXPECT_EQ(equal.total(), 30U);
+  EXPECT_TRUE(equal.uniform());
+  const std::vector<size_t> counts{2, 0, 5};
+  const Blocks unequal(counts, 4);
+  EXPECT_EQ(unequal.offset(2), 8U);
+  EXPECT_EQ(unequal.bytes(1), 0U);
+  EXPECT_EQ(unequal.total(), 28U);
+  EXPECT_FALSE(unequal.uniform());
+}
+
+TEST(Blocks, SplitEvenly) {
+  const Blocks split = Blocks::split(11, 2, 4);
+  std::vector<size_t> bytes;
+  for (int i = 0; i < 4; ++i)
+    bytes.push_back(split.bytes(i));
+  EXPECT_EQ(bytes, (std::vector<size_t>{6, 6, 6, 4}));
+  EXPECT_EQ(split.total(), 22U);
+}
+
+TEST(Blocks, PickedOnesStayWhereTheyAre) {
+  const std::vector<int> which{3, 1};
+  const Blocks picked = Blocks(4, 8).pick(which);
+  EXPECT_EQ(picked.offset(0), 24U);
+  EXPECT_EQ(picked.offset(1), 8U);
+  EXPECT_EQ(picked.total(), 16U);
+}
+
+TEST(Ring, VisitsEveryStepOfEverySegmentOnceAndInOrder) {
+  for (size_t segments = 1; segments <= 6; ++segments) {
+    for (int steps = 1; steps <= 9; ++steps) {
+      std::vector<int> next(segments, 0);
+      size_t most_open = 0;
+      each_ring_step(segments, steps, [&](size_t segment, int step) {
+        ASSERT_EQ(next[segment]++, step);
+        const auto open = static_cast<size_t>(
+            std::count_if(next.begin(), next.end(), [&](int n) { return n > 0 && n < steps; }));
+        most_open = std::max(most_open, open);
+      });
+      for (const int visited : next)
+        EXPECT_EQ(visited, steps) << segments << " segments";
+      EXPECT_LE(most_open, 2U) << "more would need more room for sums on their way";
+    }
+  }
+}
+
+TEST(Ring, ChunksCoverABlock) {
+  const std::vector<size_t> counts{0, 1, kChunk, kSegment + 1, 3 * kSegment};
+  const Blocks blocks(counts, 1);
+  for (int block = 0; block < blocks.n(); ++block) {
+    size_t at = blocks.offset(block);
+    for (size_t segment = 0; segment < ring_segments(blocks); ++segment) {
+      each_ring_chunk(blocks, block, segment, [&](size_t index, size_t offset, size_t bytes) {
+        EXPECT_EQ(offset, at);
+        EXPECT_LT(index, kSegment / kChunk);
+        EXPECT_LE(bytes, kChunk);
+        at += bytes;
+      });
+    }
+    EXPECT_EQ(at, blocks.offset(block) + blocks.bytes(block));
+  }
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,231 @@
+// Point to point over links that do what the test says: who is woken when one thread moves what
+// another one sleeps for, and how requests end that fail while they are entered.
+#include "worker_lib/backends/cpu/p2p_engine.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/worker_lib/backends/backend_ranks.h"
+#include "tests/unit/worker_lib/backends/cpu/memory_links.h"
+#include "tests/unit/worker_lib/no_threads.h"
+
+namespace muster::worker {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+// Links of rank 0 to rank 1. Nothing that comes ends a sleep: only wake() does, as where another
+// thread has read the bytes before the sleeper could look.
+struct LinkScript {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::byte> coming;
+  bool refuses = false;
+  bool asleep = false;
+  int woken = 0;
+  int slept_till_the_end = 0;
+
+  void bring(int tag, const std::vector<int32_t>& data) {
+    const size_t bytes = data.size() * sizeof(int32_t);
+    const MessageHead head{.tag = tag, .dtype = static_cast<uint8_t>(DType::int32), .bytes = bytes};
+    const std::lock_guard lock(mutex);
+    const auto append = [&](const void* from, size_t count) {
+      const auto* first = static_cast<const std::byte*>(from);
+      coming.insert(coming.end(), first, first + count);
+    };
+    append(&head, sizeof head);
+    append(data.data(), bytes);
+  }
+  void wait_asleep() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return asleep; });
+  }
+};
+
+class ScriptedLinks final : public ByteLinks {
+ public:
+  explicit ScriptedLinks(LinkScript& script) : script_(script) {}
+
+  Outcome<size_t> write(int, std::span<const iovec> parts) override {
+    const std::lock_guard lock(script_.mutex);
+    if (script_.refuses) return failed(ErrorCode::peer_failed, "refused", {GlobalRank{1}});
+    size_t moved = 0;
+    for (const iovec& part : parts)
+      moved += part.iov_len;
+    return moved;
+  }
+  Outcome<size_t> read(int, std::span<const iovec> parts) override {
+    const std::lock_guard lock(script_.mutex);
+    size_t moved = 0;
+    for (const iovec& part : parts) {
+      const size_t bytes = std::min(part.iov_len, script_.coming.size());
+      if (bytes > 0) std::memcpy(part.iov_base, script_.coming.data(), bytes);
+      script_.coming.erase(script_.coming.begin(),
+                           script_.coming.begin() + static_cast<std::ptrdiff_t>(bytes));
+      moved += bytes;
+    }
+    return moved;
+  }
+  bool ended(int) const override { return false; }
+  void arm(const Interest&) override {}
+  void sleep(Deadline until, bool) override {
+    std::unique_lock lock(script_.mutex);
+    script_.asleep = true;
+    script_.changed.notify_all();
+    if (!script_.changed.wait_until(lock, until, [&] { return wakes_ > 0; }))
+      ++script_.slept_till_the_end;
+    wakes_ = 0;
+    script_.asleep = false;
+  }
+  void wake() override {
+    const std::lock_guard lock(script_.mutex);
+    ++wakes_;
+    ++script_.woken;
+    script_.changed.notify_all();
+  }
+
+ private:
+  LinkScript& script_;
+  int wakes_ = 0;
+};
+
+class ScriptedTransfers : public testing::Test {
+ protected:
+  static Transfer of(OpKind kind, std::vector<int32_t>& data, int tag, int peer = 1) {
+    return transfer_of(kind, data, peer, tag);
+  }
+  // A thread that sleeps on the links for a message with tag 1.
+  std::future<Outcome<int>> asleep_in_a_receive(std::vector<int32_t>& data) {
+    auto done = std::async(std::launch::async, [&] {
+      return engine_.transfer(of(OpKind::recv, data, 1), after(seconds{5}));
+    });
+    script_.wait_asleep();
+    return done;
+  }
+
+  LinkScript script_;
+  Members members_ = memory_members(2, 0);
+  TransferEngine engine_{std::make_unique<ScriptedLinks>(script_), members_};
+};
+
+TEST_F(ScriptedTransfers, AThreadWhoseMessageAnotherOneHasReadIsWoken) {
+  std::vector<int32_t> got(3);
+  std::vector<int32_t> sent(1);
+  auto receive = asleep_in_a_receive(got);
+  script_.bring(1, {4, 5, 6});
+  EXPECT_TRUE(engine_.transfer(of(OpKind::send, sent, 2), after(seconds{60})));
+  const Outcome<int> received = receive.get();
+  ASSERT_TRUE(received) << received.error().message;
+  EXPECT_EQ(got, (std::vector<int32_t>{4, 5, 6}));
+  EXPECT_EQ(script_.slept_till_the_end, 0);
+}
+
+TEST_F(ScriptedTransfers, AThreadWhoseMessageABeginHasReadIsWoken) {
+  std::vector<int32_t> got(3);
+  std::vector<int32_t> sent(1);
+  auto receive = asleep_in_a_receive(got);
+  script_.bring(1, {4, 5, 6});
+  EXPECT_TRUE(engine_.begin({of(OpKind::send, sent, 2)}, after(seconds{60})));
+  EXPECT_TRUE(receive.get());
+  EXPECT_EQ(script_.slept_till_the_end, 0);
+}
+
+TEST_F(ScriptedTransfers, AThreadIsWokenByTheFailureOfAnothersTransfer) {
+  std::vector<int32_t> got(3);
+  std::vector<int32_t> sent(1);
+  auto receive = asleep_in_a_receive(got);
+  {
+    const std::lock_guard lock(script_.mutex);
+    script_.refuses = true;
+  }
+  EXPECT_FALSE(engine_.transfer(of(OpKind::send, sent, 2), after(seconds{60})));
+  const Outcome<int> received = receive.get();
+  ASSERT_FALSE(received);
+  EXPECT_EQ(ending(received.error()), "peer_failed: refused");
+  EXPECT_EQ(script_.slept_till_the_end, 0);
+}
+
+TEST_F(ScriptedTransfers, ACallThatNobodySleepsBesideWakesNobody) {
+  std::vector<int32_t> data{1};
+  script_.bring(1, {7});
+  EXPECT_TRUE(engine_.transfer(of(OpKind::send, data, 2), after(seconds{60})));
+  EXPECT_TRUE(engine_.transfer(of(OpKind::recv, data, 1), after(seconds{60})));
+  EXPECT_TRUE(engine_.begin({of(OpKind::send, data, 3)}, after(seconds{60})));
+  EXPECT_EQ(script_.woken, 0);
+}
+
+// A message of 3 numbers with tag 1 is kept, since the one behind it was wanted.
+void keep_a_message(TransferEngine& engine, LinkScript& script, const Transfer& wanted) {
+  script.bring(1, {1, 2, 3});
+  script.bring(wanted.tag, {9});
+  ASSERT_TRUE(engine.transfer(wanted, after(seconds{60})));
+}
+
+TEST_F(ScriptedTransfers, ABegunReceiveThatDoesNotFitAMessageThatIsThereFails) {
+  std::vector<int32_t> one(1);
+  std::vector<int32_t> smaller(2, -1);
+  keep_a_message(engine_, script_, of(OpKind::recv, one, 2));
+  const auto works =
+      engine_.begin({of(OpKind::recv, smaller, 1), of(OpKind::recv, one, 5)}, after(seconds{60}));
+  ASSERT_TRUE(works);
+  for (const auto& work : *works) {
+    EXPECT_THAT(ending(work->outcome()), HasSubstr("mismatch: rank 1 (host, pid 101) sent 3 int32 "
+                                                   "with tag 1 where rank 0 (host, pid 100) "
+                                                   "receives 2 int32; both ends must agree"));
+  }
+  EXPECT_EQ(smaller, (std::vector<int32_t>{-1, -1}));
+}
+
+// The thread for what was begun runs already: it must neither spin nor go on.
+TEST_F(ScriptedTransfers, TheThreadForBegunRequestsEndsWithAFailure) {
+  std::vector<int32_t> one(1);
+  std::vector<int32_t> smaller(2);
+  keep_a_message(engine_, script_, of(OpKind::recv, one, 2));
+  std::vector<int32_t> never(1);
+  const auto first = engine_.begin({of(OpKind::recv, never, 6)}, after(seconds{60}));
+  ASSERT_TRUE(first);
+  script_.wait_asleep();
+  const auto second = engine_.begin({of(OpKind::recv, smaller, 1)}, after(seconds{60}));
+  ASSERT_TRUE(second);
+  EXPECT_THAT(ending(second->front()->outcome()), HasSubstr("mismatch: "));
+  EXPECT_THAT(ending(first->front()->wait(after(seconds{60}))), HasSubstr("mismatch: "));
+  EXPECT_FALSE(engine_.begin({of(OpKind::recv, never, 6)}, after(seconds{60})));
+}
+
+TEST_F(ScriptedTransfers, ASendToItselfThatDoesNotFitTheBegunReceiveFailsBoth) {
+  std::vector<int32_t> two(2);
+  std::vector<int32_t> three(3);
+  const auto works = engine_.begin({of(OpKind::recv, two, 1, 0), of(OpKind::send, three, 1, 0)},
+                                   after(seconds{60}));
+  ASSERT_TRUE(works);
+  for (const auto& work : *works)
+    EXPECT_THAT(ending(work->outcome()), HasSubstr("mismatch: "));
+}
+
+TEST_F(ScriptedTransfers, WhereNoThreadCanBeMadeNothingIsLeftUnderWay) {
+  std::vector<int32_t> got(1, -1);
+  {
+    const NoThreads none;
+    const auto works = engine_.begin({of(OpKind::recv, got, 1)}, after(seconds{60}));
+    ASSERT_FALSE(works);
+    EXPECT_EQ(works.error().code, ErrorCode::system);
+    EXPECT_THAT(works.error().message, HasSubstr("cannot start a thread: "));
+  }
+  script_.bring(1, {8});
+  std::vector<int32_t> sent(1);
+  EXPECT_FALSE(engine_.transfer(of(OpKind::send, sent, 2), after(seconds{60})));
+  EXPECT_EQ(got, std::vector<int32_t>{-1});
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,92 @@
+// Copies beside the messages of a collective: complete, by whoever makes them, and over when they
+// are said to be.
+#include "worker_lib/backends/cpu/side_copies.h"
+
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace muster::worker {
+namespace {
+
+constexpr size_t kLarge = (size_t{8} << 20) + 77;
+
+std::vector<std::byte> random_vector(size_t count) {
+  std::mt19937 random(3);
+  std::vector<std::byte> bytes(count);
+  for (std::byte& byte : bytes)
+    byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+TEST(SideCopies, AreCompleteWithAndWithoutHelp) {
+  const std::vector<std::byte> large = random_vector(kLarge);
+  const std::vector<std::byte> small = random_vector(1000);
+  SideCopies copies;
+  for (int round = 0; round < 6; ++round) {
+    std::vector<std::byte> one(kLarge), two(small.size()), three(kLarge);
+    copies.add(one.data(), large.data(), kLarge);
+    copies.add(two.data(), small.data(), small.size());
+    copies.add(three.data(), large.data(), kLarge);
+    copies.begin(round % 2 == 1);
+    if (round % 3 == 0) copies.copy_some();
+    copies.finish();
+    EXPECT_FALSE(copies.copy_some());
+    EXPECT_EQ(one, large);
+    EXPECT_EQ(two, small);
+    EXPECT_EQ(three, large);
+  }
+}
+
+TEST(SideCopies, OfNothingAreNone) {
+  SideCopies copies;
+  std::byte byte{1};
+  copies.add(&byte, &byte, 1);
+  copies.add(nullptr, nullptr, 0);
+  copies.begin(true);
+  EXPECT_FALSE(copies.copy_some());
+  copies.finish();
+}
+
+// The pieces that this thread takes, if it takes one a millisecond at most.
+int pieces_of_a_slow_caller(bool may_have_help) {
+  const std::vector<std::byte> from = random_vector(kLarge);
+  std::vector<std::byte> to(kLarge);
+  SideCopies copies;
+  copies.add(to.data(), from.data(), kLarge);
+  copies.begin(may_have_help);
+  int pieces = 0;
+  do {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    ++pieces;
+  } while (copies.copy_some());
+  copies.finish();
+  EXPECT_EQ(to, from);
+  return pieces;
+}
+
+TEST(SideCopies, AreMadeByAThreadWhileTheCallerHasOtherThingsToDo) {
+  EXPECT_LT(pieces_of_a_slow_caller(true), pieces_of_a_slow_caller(false));
+}
+
+TEST(SideCopies, TouchNothingOnceTheyAreDropped) {
+  const std::vector<std::byte> from = random_vector(kLarge);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::byte> to(kLarge);
+    SideCopies copies;
+    copies.add(to.data(), from.data(), kLarge);
+    copies.begin(true);
+    if (round % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds{50 * round});
+    copies.drop();
+    const std::vector<std::byte> then = to;
+    std::this_thread::sleep_for(std::chrono::microseconds{200});
+    EXPECT_EQ(to, then);
+  }
+}
+
+}  // namespace
+}  // namespace muster::worker

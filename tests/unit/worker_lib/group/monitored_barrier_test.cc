@@ -1,0 +1,103 @@
+#include "worker_lib/group/monitored_barrier.h"
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/worker_lib/group/fake_backend.h"
+
+namespace muster::worker::group_test {
+namespace {
+
+using Ranks = std::vector<GlobalRank>;
+
+TEST(MonitoredBarrier, AllLeaveWhenTheLastOneComes) {
+  FakeJob job(4);
+  std::atomic<int> came{0};
+  job.each([&](FakeRank& rank) {
+    ProcessGroup world = rank.world();
+    for (int round = 1; round <= 20; ++round) {
+      ++came;
+      world.monitored_barrier();
+      EXPECT_GE(came, 4 * round);
+    }
+  });
+  // What earlier barriers left at the store is gone.
+  auto store = job[0].host->connect_store(Deadline::max());
+  const auto keys = store->with_prefix("group/world/monitored").list_keys();
+  ASSERT_TRUE(keys.has_value());
+  for (const std::string& key : *keys)
+    EXPECT_TRUE(key.starts_with("20/")) << key;
+}
+
+TEST(MonitoredBarrier, EveryoneWhoCameHearsOfEveryoneWhoDidNotAndTheGroupGoesOn) {
+  FakeJob job(5);
+  const std::string what =
+      "timeout: monitored_barrier 1 of group world: rank 1 (host, pid 101) and "
+      "rank 3 (host, pid 103) did not come within 100 ms; ";
+  const auto early = [&](FakeRank& rank, bool all) {
+    Ranks ranks;
+    // One of them has no patience; the others would wait for minutes.
+    const auto timeout = rank.me == 4 ? 100ms : 60000ms;
+    const std::string text =
+        thrown_by([&] { rank.world().monitored_barrier({.timeout = timeout}, all); }, &ranks);
+    EXPECT_EQ(text, what + "look at what they do instead, or give a longer time-out");
+    EXPECT_EQ(ranks, (Ranks{{1}, {3}}));
+  };
+  job.each([&](FakeRank& rank) {
+    if (rank.me != 1 && rank.me != 3) early(rank, true);
+  });
+  // Those who come late hear the same, and that it is about them.
+  job.each([&](FakeRank& rank) {
+    if (rank.me != 1 && rank.me != 3) return;
+    EXPECT_EQ(thrown_by([&] { rank.world().monitored_barrier(); }),
+              what + "this is one of them, and it came too late or has missed one before");
+  });
+  job.each([](FakeRank& rank) {
+    EXPECT_EQ(rank.world().failure(), std::nullopt);
+    rank.world().monitored_barrier();
+    rank.world().barrier();
+  });
+}
+
+TEST(MonitoredBarrier, TheFirstMissingRankIsEnoughWhereThatIsAskedFor) {
+  FakeJob job(4);
+  job.each([](FakeRank& rank) {
+    if (rank.me == 1 || rank.me == 3) return;
+    Ranks ranks;
+    thrown_by([&] { rank.world().monitored_barrier({.timeout = 50ms}, false); }, &ranks);
+    EXPECT_EQ(ranks, Ranks{{1}});
+  });
+}
+
+TEST(MonitoredBarrier, TimeThatIsOverIsEnoughWhereAllAreThere) {
+  FakeJob job(2);
+  job.each([](FakeRank& rank) {
+    std::vector<int64_t> data(1);
+    if (rank.me == 0) rank.world().send(data, GroupRank{1});
+    if (rank.me == 0) return rank.world().monitored_barrier();
+    rank.world().recv(data, GroupRank{0});
+    // The first call may come before the other rank's, so its text is either.
+    const std::string text = thrown_by([&] { rank.world().monitored_barrier({.timeout = 60s}); });
+    EXPECT_EQ(text, "nothing");
+  });
+}
+
+TEST(MonitoredBarrier, ADeathEndsIt) {
+  FakeJob job(2);
+  std::thread news([&] {
+    auto store = job[0].host->connect_store(Deadline::max());
+    while (!*store->check({"group/world/monitored/1/came"}))
+      std::this_thread::yield();
+    job.watch().died(1);
+  });
+  EXPECT_EQ(thrown_by([&] { job[0].world().monitored_barrier(); }),
+            "peer_failed: monitored_barrier 1 of group world: rank 1 (host, pid 101) died");
+  news.join();
+}
+
+}  // namespace
+}  // namespace muster::worker::group_test

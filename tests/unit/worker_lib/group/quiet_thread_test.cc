@@ -1,0 +1,72 @@
+// Threads of the library: what they do to signals, and what is said where none can be made.
+#include "worker_lib/quiet_thread.h"
+
+#include <csignal>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/worker_lib/no_threads.h"
+#include "worker_lib/group/group_queue.h"
+
+namespace muster::worker {
+namespace {
+
+using testing::HasSubstr;
+
+bool takes(int signal) {
+  sigset_t mask;
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  return sigismember(&mask, signal) == 0;
+}
+
+TEST(QuietThread, TakesNoSignalsAndLeavesThoseOfItsMakerAlone) {
+  bool quiet = false;
+  Outcome<std::thread> thread = start_quiet_thread([&] { quiet = !takes(SIGTERM); });
+  ASSERT_TRUE(thread);
+  thread->join();
+  EXPECT_TRUE(quiet);
+  EXPECT_TRUE(takes(SIGTERM));
+}
+
+TEST(QuietThread, WhereNoneCanBeMadeThatIsSaidAndSignalsStillCome) {
+  const NoThreads none;
+  const Outcome<std::thread> thread = start_quiet_thread([] {});
+  ASSERT_FALSE(thread);
+  EXPECT_EQ(thread.error().code, ErrorCode::system);
+  EXPECT_THAT(thread.error().message, HasSubstr("cannot start a thread: "));
+  EXPECT_THAT(thread.error().message, HasSubstr("ulimit -u"));
+  EXPECT_TRUE(takes(SIGTERM));
+  EXPECT_THROW(quiet_thread([] {}), std::system_error);
+  EXPECT_TRUE(takes(SIGTERM));
+}
+
+TEST(GroupQueue, WithoutAThreadTheOperationAndTheGroupFail) {
+  const auto standing = std::make_shared<GroupStanding>("world", GlobalRank{3}, false);
+  GroupQueue queue(standing);
+  bool performed = false;
+  const auto push = [&] {
+    return queue.push(
+        [&]() -> Outcome<> {
+          performed = true;
+          return Done{};
+        },
+        "all_reduce", Deadline::max());
+  };
+  const NoThreads none;
+  const std::optional<Outcome<>> outcome = push()->wait(Deadline::max());
+  ASSERT_TRUE(outcome && !*outcome);
+  EXPECT_EQ(outcome->error().code, ErrorCode::system);
+  EXPECT_EQ(outcome->error().ranks, std::vector<GlobalRank>{{3}}) << "it began here";
+  EXPECT_THAT(outcome->error().message,
+              HasSubstr("all_reduce of group world: cannot start a thread: "));
+  EXPECT_TRUE(standing->failed());
+  EXPECT_TRUE(queue.idle());
+  EXPECT_FALSE(performed);
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,348 @@
+#include "worker_lib/training/atomic_file.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace muster::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+class AtomicFileTest : public testing::Test {
+ protected:
+  AtomicFileTest() {
+    std::string pattern = (fs::temp_directory_path() / "atomic_file_XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    path_ = folder_ / "model.ckpt";
+  }
+  ~AtomicFileTest() override { fs::remove_all(folder_); }
+
+  std::string path() const { return path_.string(); }
+  std::string content(const fs::path& file) const {
+    std::ifstream in(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  std::string content() const { return content(path_); }
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& entry : fs::directory_iterator(folder_))
+      all.push_back(entry.path().filename());
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+  Outcome<> put(const std::string& bytes) const {
+    auto file = AtomicFile::create(path());
+    if (!file) return tl::unexpected(file.error());
+    (*file)->stream() << bytes;
+    return (*file)->commit();
+  }
+
+  fs::path folder_, path_;
+};
+
+using Names = std::vector<std::string>;
+
+TEST_F(AtomicFileTest, AppearsWithItsContent) {
+  EXPECT_EQ(put(std::string("new\0bytes\n", 10)), Done{});
+  EXPECT_EQ(content(), std::string("new\0bytes\n", 10));
+  EXPECT_EQ(names(), Names{"model.ckpt"});
+}
+
+TEST_F(AtomicFileTest, MayBeEmpty) {
+  EXPECT_EQ(put(""), Done{});
+  EXPECT_EQ(content(), "");
+  EXPECT_EQ(names(), Names{"model.ckpt"});
+}
+
+TEST_F(AtomicFileTest, ReplacesTheOldOne) {
+  EXPECT_EQ(put("old, and longer than the new one"), Done{});
+  EXPECT_EQ(put("new"), Done{});
+  EXPECT_EQ(content(), "new");
+}
+
+TEST_F(AtomicFileTest, IsNotThereBeforeItIsWhole) {
+  EXPECT_EQ(put("old"), Done{});
+  auto file = AtomicFile::create(path());
+  ASSERT_TRUE(file);
+  (*file)->stream() << std::string(3 << 20, 'x') << std::flush;
+  EXPECT_EQ(content(), "old");
+  EXPECT_EQ(names().size(), 2u);
+  EXPECT_EQ((*file)->commit(), Done{});
+  EXPECT_EQ(content(), std::string(3 << 20, 'x'));
+}
+
+TEST_F(AtomicFileTest, LeavesNothingWhenItIsGivenUp) {
+  EXPECT_EQ(put("old"), Done{});
+  {
+    auto file = AtomicFile::create(path());
+    ASSERT_TRUE(file);
+    (*file)->stream() << "half";
+  }
+  EXPECT_EQ(content(), "old");
+  EXPECT_EQ(names(), Names{"model.ckpt"});
+}
+
+// Small and large pieces in turn: through the buffer, filling it exactly, and past it.
+TEST_F(AtomicFileTest, TakesPiecesOfAnySize) {
+  std::mt19937 random(4);
+  std::string all;
+  auto file = AtomicFile::create(path());
+  ASSERT_TRUE(file);
+  for (const size_t size :
+       {0u, 1u, 262143u, 1u, 262144u, 262145u, 7u, 1000000u, 131072u, 131072u}) {
+    std::string piece(size, '\0');
+    for (char& c : piece)
+      c = static_cast<char>(random());
+    (*file)->stream() << piece;
+    if (size % 2 == 1) (*file)->stream().put('!');
+    all += size % 2 == 1 ? piece + '!' : piece;
+  }
+  EXPECT_EQ((*file)->commit(), Done{});
+  EXPECT_TRUE(content() == all);
+}
+
+TEST_F(AtomicFileTest, TakesSingleCharactersBeyondItsBuffer) {
+  auto file = AtomicFile::create(path());
+  ASSERT_TRUE(file);
+  for (int i = 0; i < 600000; ++i)
+    (*file)->stream().put(static_cast<char>('a' + i % 26));
+  EXPECT_EQ((*file)->commit(), Done{});
+  const std::string written = content();
+  ASSERT_EQ(written.size(), 600000u);
+  EXPECT_EQ(written[599999], static_cast<char>('a' + 599999 % 26));
+}
+
+TEST_F(AtomicFileTest, RemovesWhatKilledWritersLeftAndNothingElse) {
+  for (const char* name : {"model.ckpt.tmp-0123456789abcdef", "model.ckpt.tmp-012345",
+                           "model.ckpt.tmp-0123456789ABCDEF", "model.ckpt.tmp-0123456789abcdef0",
+                           "other.ckpt.tmp-0123456789abcdef", "model.ckpt.bak"}) {
+    std::ofstream(folder_ / name) << "x";
+  }
+  EXPECT_EQ(put("new"), Done{});
+  EXPECT_EQ(names(), (Names{"model.ckpt", "model.ckpt.bak", "model.ckpt.tmp-012345",
+                            "model.ckpt.tmp-0123456789ABCDEF", "model.ckpt.tmp-0123456789abcdef0",
+                            "other.ckpt.tmp-0123456789abcdef"}));
+}
+
+TEST_F(AtomicFileTest, TwoOfThemDoNotMeetUnderOneName) {
+  auto first = AtomicFile::create(path());
+  ASSERT_TRUE(first);
+  auto second = AtomicFile::create(path());  // Removes the first one's: it took its place.
+  ASSERT_TRUE(second);
+  (*second)->stream() << "second";
+  EXPECT_EQ((*second)->commit(), Done{});
+  (*first)->stream() << "first";
+  const Outcome<> late = (*first)->commit();
+  ASSERT_FALSE(late);
+  EXPECT_NE(late.error().message.find("No such file or directory"), std::string::npos);
+  EXPECT_EQ(content(), "second");
+}
+
+TEST_F(AtomicFileTest, KeepsTheModeOfTheOldOne) {
+  EXPECT_EQ(put("old"), Done{});
+  ASSERT_EQ(::chmod(path().c_str(), 0640), 0);
+  EXPECT_EQ(put("new"), Done{});
+  struct stat found{};
+  ASSERT_EQ(::stat(path().c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 07777, 0640u);
+}
+
+TEST_F(AtomicFileTest, MakesNewOnesWithTheUmask) {
+  const mode_t before = ::umask(027);
+  const Outcome<> written = put("new");
+  ::umask(before);
+  EXPECT_EQ(written, Done{});
+  struct stat found{};
+  ASSERT_EQ(::stat(path().c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 07777, 0640u);
+}
+
+TEST_F(AtomicFileTest, ReplacesALinkAndNotWhatItLeadsTo) {
+  std::ofstream(folder_ / "target") << "target";
+  fs::create_symlink(folder_ / "target", path_);
+  EXPECT_EQ(put("new"), Done{});
+  EXPECT_FALSE(fs::is_symlink(path_));
+  EXPECT_EQ(content(folder_ / "target"), "target");
+}
+
+TEST_F(AtomicFileTest, WorksOnANameWithoutAFolder) {
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_);
+  path_ = "bare.ckpt";
+  const Outcome<> written = put("new");
+  fs::current_path(before);
+  EXPECT_EQ(written, Done{});
+  EXPECT_EQ(names(), Names{"bare.ckpt"});
+}
+
+// ---- refusals, each with its reason and what to do
+
+TEST_F(AtomicFileTest, SaysThatThereIsNoFolder) {
+  path_ = folder_ / "none" / "model.ckpt";
+  const Outcome<> written = put("new");
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, ErrorCode::system);
+  EXPECT_TRUE(written.error().message.starts_with("cannot create " + path() + ".tmp-"));
+  EXPECT_TRUE(
+      written.error().message.ends_with(": No such file or directory; make its folder first"));
+}
+
+TEST_F(AtomicFileTest, SaysThatAFolderIsInTheWay) {
+  fs::create_directory(path_);
+  std::ofstream(path_ / "inside") << "x";
+  const Outcome<> written = put("new");
+  ASSERT_FALSE(written);
+  EXPECT_NE(written.error().message.find("Is a directory"), std::string::npos)
+      << written.error().message;
+  EXPECT_EQ(names(), Names{"model.ckpt"});
+}
+
+TEST_F(AtomicFileTest, ReplacesNoDevicePipeOrSocket) {
+  ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);
+  const Outcome<> written = put("new");
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().message,
+            "cannot write " + path() +
+                ": it is a device, a pipe or a socket, and a checkpoint would replace it; name a "
+                "file");
+  EXPECT_TRUE(fs::is_fifo(path_));
+  EXPECT_EQ(names(), Names{"model.ckpt"});
+}
+
+TEST_F(AtomicFileTest, RefusesAPathThatAnEndIsHiddenIn) {
+  const auto file = AtomicFile::create(path() + std::string("\0.part", 6));
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(names(), Names{});
+}
+
+// A limit on the size of files stands for a full disk: the same refusal from write(2).
+TEST_F(AtomicFileTest, KeepsTheOldOneWhenTheDiskTakesNoMore) {
+  EXPECT_EQ(put("old"), Done{});
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::vector<std::string> reasons;
+  for (const size_t size : {size_t{2} << 20, (size_t{1} << 20) + 1}) {  // Past the buffer; in it.
+    auto file = AtomicFile::create(path());
+    ASSERT_TRUE(file);
+    for (size_t done = 0; done < size; done += 1 << 10) {
+      (*file)->stream() << std::string(std::min<size_t>(1 << 10, size - done), 'x');
+    }
+    const Outcome<> written = (*file)->commit();
+    reasons.push_back(written ? "" : written.error().message);
+  }
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  for (const std::string& reason : reasons) {
+    EXPECT_TRUE(reason.starts_with("cannot write " + path() + ".tmp-")) << reason;
+    EXPECT_TRUE(reason.ends_with(": File too large")) << reason;
+  }
+  EXPECT_EQ(content(), "old");
+  EXPECT_EQ(names(), Names{"model.ckpt"});
+}
+
+TEST_F(AtomicFileTest, RefusesWhatTheProgramLeftFailed) {
+  EXPECT_EQ(put("old"), Done{});
+  auto file = AtomicFile::create(path());
+  ASSERT_TRUE(file);
+  (*file)->stream() << "half";
+  (*file)->stream().setstate(std::ios::failbit);
+  const Outcome<> written = (*file)->commit();
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().message,
+            "cannot write " + path() + ": the stream was left in a failed state");
+  file->reset();
+  EXPECT_EQ(content(), "old");
+  EXPECT_EQ(names(), Names{"model.ckpt"});
+}
+
+// ---- a writer that is killed
+
+// Replaces the file again and again: 1 MiB of one letter each time, the next letter each time.
+[[noreturn]] void write_for_ever(const std::string& path, int ready) {
+  for (int round = 0;; ++round) {
+    auto file = AtomicFile::create(path);
+    if (!file) ::_exit(3);
+    const std::string piece(1 << 14, static_cast<char>('a' + round % 26));
+    for (int i = 0; i < 64; ++i)
+      (*file)->stream() << piece;
+    if (!(*file)->commit()) ::_exit(4);
+    if (round == 0 && ::write(ready, "x", 1) != 1) ::_exit(5);
+  }
+}
+
+TEST_F(AtomicFileTest, IsWholeWheneverItsWriterIsKilled) {
+  std::mt19937 random(1);
+  constexpr int kRounds = 40;
+  size_t left_behind = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    int ready[2];
+    ASSERT_EQ(::pipe(ready), 0);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) write_for_ever(path(), ready[1]);
+    char byte = 0;
+    ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+    ::usleep(static_cast<useconds_t>(random() % 5000));  // The moment is what is tried out.
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "it ended by itself with " << status;
+    ::close(ready[0]);
+    ::close(ready[1]);
+    left_behind += names().size() - 1;
+    const std::string found = content();
+    ASSERT_EQ(found.size(), size_t{1} << 20);
+    ASSERT_EQ(found.find_first_not_of(found[0]), std::string::npos);
+  }
+  std::printf("%d writers were killed, %zu of them in the middle of a file\n", kRounds,
+              left_behind);
+  EXPECT_GT(left_behind, 0u);
+  EXPECT_EQ(put("new"), Done{});
+  EXPECT_EQ(names(), Names{"model.ckpt"});
+}
+
+// ---- reading
+
+TEST_F(AtomicFileTest, IsReadBackWhole) {
+  const std::string bytes = std::string(700000, 'a') + std::string(1, '\0') + "end";
+  EXPECT_EQ(put(bytes), Done{});
+  const auto found = read_file(path());
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(**found == bytes);
+}
+
+TEST_F(AtomicFileTest, IsNothingWhereThereIsNoFile) {
+  const Outcome<std::optional<std::string>> nothing(std::optional<std::string>{});
+  EXPECT_EQ(read_file(path()), nothing);
+  path_ = folder_ / "none" / "model.ckpt";
+  EXPECT_EQ(read_file(path()), nothing);
+}
+
+TEST_F(AtomicFileTest, SaysWhyItCannotBeRead) {
+  fs::create_directory(path_);
+  const auto found = read_file(path());
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().message, "cannot read " + path() + ": Is a directory");
+}
+
+}  // namespace
+}  // namespace muster::worker

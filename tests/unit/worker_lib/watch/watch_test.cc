@@ -1,0 +1,326 @@
+// Watches over real sockets, threads as ranks. What whole processes do to each other is in the live
+// tests; what every order of events does, in worker_watch_tree_test.cc.
+#include "worker_lib/watch/watch.h"
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/unit/worker_lib/watch/watch_ranks.h"
+#include "worker_lib/watch/watch_board.h"
+#include "worker_lib/watch/watch_sockets.h"
+
+namespace muster::worker {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using watch_test::Ear;
+using watch_test::News;
+using watch_test::WatchRanks;
+using Kind = News::Kind;
+using namespace std::chrono_literals;
+
+const std::vector<int> kOneNode{0, 0, 0, 0};
+const std::vector<int> kTwoNodes{0, 0, 1, 1, 1};
+const std::vector<int> kMixedNodes{0, 1, 2, 0, 1};
+
+void expect_started(WatchRanks& ranks) {
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    ASSERT_FALSE(ranks[rank].failure) << ranks[rank].failure->message;
+    ASSERT_TRUE(ranks[rank].watch);
+  }
+}
+
+std::vector<std::vector<int>> shapes() {
+  return {kOneNode, kTwoNodes, kMixedNodes, std::vector<int>(20, 0)};
+}
+
+TEST(Watch, AllRanksConnectOnEveryShapeOfNodes) {
+  for (const std::vector<int>& shape : shapes()) {
+    WatchRanks ranks(shape);
+    ranks.start();
+    expect_started(ranks);
+    for (int rank = 0; rank < ranks.size(); ++rank)
+      EXPECT_THAT(ranks[rank].ear->now(), IsEmpty());
+  }
+}
+
+TEST(Watch, TheDeathOfAnyRankIsKnownToAll) {
+  int deaths = 0;
+  for (const std::vector<int>& shape : shapes()) {
+    for (const int victim : {0, 1, 2, 4}) {
+      if (victim >= static_cast<int>(shape.size())) continue;
+      WatchRanks ranks(shape);
+      ranks.start();
+      expect_started(ranks);
+      ranks.kill(victim);
+      for (int rank = 0; rank < ranks.size(); ++rank) {
+        if (rank == victim) continue;
+        const std::vector<News> heard = ranks[rank].ear->wait(1);
+        EXPECT_EQ(heard[0].kind, Kind::died);
+        EXPECT_EQ(heard[0].rank, GlobalRank{victim});
+        EXPECT_THAT(heard[0].failure.message,
+                    HasSubstr(", pid " + std::to_string(100 + victim) + ") died"));
+      }
+      ++deaths;
+    }
+  }
+  std::printf("%d deaths on %zu shapes of nodes\n", deaths, shapes().size());
+}
+
+TEST(Watch, WhoLeavesIsSaidToHaveLeftAndTheOthersStayConnected) {
+  for (const std::vector<int>& shape : shapes()) {
+    WatchRanks ranks(shape);
+    ranks.start();
+    expect_started(ranks);
+    ranks.leave(0);
+    const int last = ranks.size() - 1;
+    EXPECT_EQ(ranks[last].ear->wait(1)[0].kind, Kind::left);
+    ranks[last].watch->tell_aborted("g", {ErrorCode::aborted, "enough"});
+    for (int rank = 1; rank < last; ++rank) {
+      const std::vector<News> heard = ranks[rank].ear->wait(2);
+      EXPECT_EQ(heard[0].failure.message, "rank 0 (node0, pid 100) left (destroy_process_group)");
+      EXPECT_EQ(heard[1], (News{Kind::aborted, {last}, "g", {ErrorCode::aborted, "enough"}}));
+    }
+    EXPECT_EQ(ranks[last].ear->now().size(), 1U) << "who gave it up knows";
+  }
+}
+
+TEST(Watch, AllLeaveAtTheSameTimeAndNobodyIsCalledDead) {
+  for (const std::vector<int>& shape : shapes()) {
+    WatchRanks ranks(shape);
+    ranks.start();
+    expect_started(ranks);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks.size(); ++rank)
+      threads.emplace_back([&ranks, rank] { ranks.leave(rank); });
+    for (std::thread& thread : threads)
+      thread.join();
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      for (const News& news : ranks[rank].ear->now())
+        EXPECT_EQ(news.kind, Kind::left);
+    }
+  }
+}
+
+TEST(Watch, WhatHappenedBeforeIsToldToALateListener) {
+  WatchRanks ranks(kOneNode);
+  ranks.start();
+  expect_started(ranks);
+  ranks.kill(3);
+  ranks[1].ear->wait(1);
+  std::vector<News> heard;
+  const int id = ranks[1].watch->subscribe([&](const News& news) { heard.push_back(news); });
+  ASSERT_EQ(heard.size(), 1U) << "at once, on this thread";
+  EXPECT_EQ(heard[0].rank, GlobalRank{3});
+  ranks[1].watch->unsubscribe(id);
+  ranks.kill(2);
+  ranks[1].ear->wait(2);
+  EXPECT_EQ(heard.size(), 1U);
+}
+
+TEST(Watch, AListenerMayUnsubscribeItselfWhileItIsCalled) {
+  WatchBoard board;
+  int calls = 0;
+  int id = -1;
+  id = board.subscribe([&](const News&) {
+    ++calls;
+    board.unsubscribe(id);
+  });
+  board.publish({});
+  board.publish({});
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(Watch, NoListenerIsCalledOnceUnsubscribeReturned) {
+  WatchBoard board;
+  for (int round = 0; round < 200; ++round) {
+    auto alive = std::make_unique<std::atomic<bool>>(true);
+    const int id = board.subscribe([alive = alive.get()](const News&) { EXPECT_TRUE(*alive); });
+    std::thread news([&board] { board.publish({}); });
+    board.unsubscribe(id);
+    *alive = false;
+    alive.reset();
+    news.join();
+  }
+}
+
+TEST(Watch, ARankThatDoesNotComeIsNamedWhenTheTimeIsOver) {
+  WatchRanks ranks(kTwoNodes);
+  ranks.start(300ms, {3});
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    if (rank == 3) continue;
+    ASSERT_TRUE(ranks[rank].failure) << rank;
+    EXPECT_EQ(ranks[rank].failure->code, ErrorCode::timeout);
+  }
+  EXPECT_THAT(ranks[2].failure->ranks, ElementsAre(GlobalRank{3}));
+  EXPECT_THAT(ranks[2].failure->message, HasSubstr("rank 3 (node1, pid 103) did not "));
+}
+
+ProcessLife ended_life() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  siginfo_t info{};
+  ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
+  ProcessLife life = life_of_process(::getpid());
+  life.pid = child;
+  ::waitpid(child, nullptr, 0);
+  return life;
+}
+
+// Without this the others would wait for it until their time is over.
+TEST(Watch, ARankThatDiedBeforeItWasLinkedIsNamedAtOnce) {
+  for (const int victim : {0, 1, 2}) {
+    WatchRanks ranks({0, 0, 0});
+    ranks.lives.assign(3, life_of_process(::getpid()));
+    ranks.lives[static_cast<size_t>(victim)] = ended_life();
+    const auto began = std::chrono::steady_clock::now();
+    ranks.start(200s, {victim});
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 20s);
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      if (rank == victim) continue;
+      ASSERT_TRUE(ranks[rank].failure) << rank;
+      EXPECT_EQ(ranks[rank].failure->code, ErrorCode::peer_failed) << rank;
+      EXPECT_THAT(ranks[rank].failure->ranks, ElementsAre(GlobalRank{victim})) << rank;
+      EXPECT_THAT(ranks[rank].failure->message, HasSubstr("died; its own output may say why"));
+    }
+  }
+}
+
+// Asks until it has an answer of each or `limit` has passed.
+std::map<int, Watch::Questions::Reply> ask_all(Watch& watch, const std::vector<int>& ranks,
+                                               std::chrono::milliseconds limit = 20s) {
+  const std::unique_ptr<Watch::Questions> questions = watch.questions();
+  for (const int rank : ranks)
+    questions->ask(rank);
+  std::map<int, Watch::Questions::Reply> replies;
+  const Deadline until = std::chrono::steady_clock::now() + limit;
+  while (replies.size() < ranks.size() && std::chrono::steady_clock::now() < until) {
+    for (Watch::Questions::Reply& reply : questions->wait(until))
+      replies[reply.rank] = std::move(reply);
+  }
+  return replies;
+}
+
+TEST(Watch, EveryRankAnswersEveryOtherWhereItIs) {
+  WatchRanks ranks({0, 0, 1, 1});
+  ranks.start();
+  for (int rank = 0; rank < 4; ++rank)
+    ranks[rank].watch->answer_with([rank] { return std::string(50'000, 'a') + char('0' + rank); });
+  using Said = Watch::Questions::Reply::Kind;
+  for (int asker = 0; asker < 4; ++asker) {
+    std::vector<int> others{0, 1, 2, 3};
+    std::erase(others, asker);
+    const auto replies = ask_all(*ranks[asker].watch, others);
+    ASSERT_EQ(replies.size(), 3U) << asker;
+    for (const auto& [rank, reply] : replies) {
+      EXPECT_EQ(reply.kind, Said::said);
+      EXPECT_EQ(reply.text, std::string(50'000, 'a') + char('0' + rank));
+    }
+  }
+  // Who only asked is not missed when it hangs up.
+  ranks.kill(3);
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(ranks[rank].ear->wait(1).size(), 1U);
+  EXPECT_EQ(ask_all(*ranks[0].watch, {3})[3].kind, Said::refused) << "over TCP";
+  EXPECT_EQ(ask_all(*ranks[2].watch, {3})[3].kind, Said::refused) << "over a Unix socket";
+  ranks[1].watch->answer_with({});
+  EXPECT_EQ(ask_all(*ranks[0].watch, {1})[1].text, "");
+}
+
+TEST(Watch, TheKernelIsAskedWhetherAProcessIsStopped) {
+  WatchRanks ranks({0, 0});
+  const pid_t child = fork();
+  if (child == 0) {
+    for (;;)
+      pause();
+  }
+  ranks.lives = {life_of_process(getpid()), life_of_process(child)};
+  ranks.start();
+  const auto questions = ranks[0].watch->questions();
+  EXPECT_EQ(questions->state_of(0), ProcessState::running);
+  ASSERT_EQ(kill(child, SIGSTOP), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  EXPECT_EQ(questions->state_of(1), ProcessState::stopped);
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(questions->state_of(1), ProcessState::over);
+}
+
+TEST(Watch, AWorldOfOneNeedsNoStore) {
+  Watch::Options options;
+  options.world.peers = {{{0}, "node0", "node0", 1, "127.0.0.1"}};
+  options.world.me = 0;
+  options.deadline = std::chrono::steady_clock::now() + 10s;
+  options.on_sigterm = StopPolicy::ignore;
+  const Outcome<std::unique_ptr<Watch>> watch = Watch::start(std::move(options));
+  ASSERT_TRUE(watch.has_value());
+  (*watch)->tell_aborted("g", {ErrorCode::aborted, "enough"});
+  EXPECT_FALSE((*watch)->stop_requested());
+  (*watch)->leave();
+}
+
+TEST(Watch, AStopThatIsAskedForIsSeenByWhoeverAsks) {
+  WatchRanks ranks({0, 0});
+  ranks.start();
+  expect_started(ranks);
+  EXPECT_FALSE(ranks[0].watch->stop_requested());
+  ranks[0].watch->request_stop();
+  EXPECT_TRUE(ranks[0].watch->stop_requested());
+  EXPECT_FALSE(ranks[1].watch->stop_requested()) << "it is nobody else's";
+}
+
+// ---- strangers
+
+// Whoever finds the port and knows no nonce: says junk, says nothing, or a hello of another job.
+TEST(Watch, StrangersAtThePortChangeNothing) {
+  WatchRanks ranks(kTwoNodes);
+  ranks.start();
+  expect_started(ranks);
+  Result<StoreClient> store = StoreClient::connect({"127.0.0.1", ranks.store().port()});
+  const std::string record = *store->with_prefix("watch").get("up/0");
+  const auto port = static_cast<uint16_t>(std::stoi(record.substr(record.find(' ') + 1)));
+  const std::array<std::string, 3> speeches{
+      std::string(4096, '\xff'), watch::encode(watch::Hello{{1, 2, 3}, 1, 5}),
+      watch::encode(News{Kind::died, {1}, {}, {ErrorCode::peer_failed, "it died"}})};
+  for (const std::string& speech : speeches) {
+    watch::Dialled stranger = watch::dial_tcp("127.0.0.1", port);
+    // Blocking from here on: the end comes as soon as it was read.
+    ASSERT_TRUE(stranger.socket.is_open());
+    ASSERT_EQ(::fcntl(stranger.socket.fd(), F_SETFL, 0), 0);
+    const ssize_t said = ::send(stranger.socket.fd(), speech.data(), speech.size(), MSG_NOSIGNAL);
+    EXPECT_EQ(said, static_cast<ssize_t>(speech.size()));
+    char byte;
+    EXPECT_LE(::recv(stranger.socket.fd(), &byte, 1, 0), 0) << "nothing is answered";
+  }
+  ranks[4].watch->tell_aborted("g", {ErrorCode::aborted, "enough"});
+  EXPECT_EQ(ranks[0].ear->wait(1)[0].kind, Kind::aborted);
+  EXPECT_EQ(ranks[1].ear->wait(1).size(), 1U);
+}
+
+TEST(WatchSockets, ANonceComesBackFromItsText) {
+  const watch::Nonce nonce = watch::random_nonce();
+  EXPECT_EQ(watch::nonce_from_hex(watch::to_hex(nonce)), nonce);
+  EXPECT_TRUE(watch::is_equal(nonce, nonce));
+  EXPECT_FALSE(watch::is_equal(nonce, watch::random_nonce()));
+  EXPECT_EQ(watch::nonce_from_hex("12"), std::nullopt);
+  EXPECT_EQ(watch::nonce_from_hex(std::string(32, 'g')), std::nullopt);
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,103 @@
+#include "worker_lib/watch/watch_wire.h"
+
+#include <cstdio>
+
+#include <gtest/gtest.h>
+
+#include "rendezvous/base/prng.h"
+
+namespace muster::worker::watch {
+namespace {
+
+using Kind = Watch::News::Kind;
+
+std::vector<Message> all_kinds() {
+  const Failure failure{ErrorCode::peer_failed, "rank 2 (node7, pid 4711) died", {{2}, {5}}};
+  return {Hello{{1, 2, 3, 255}, 7, 16},
+          Watch::News{Kind::died, {2}, {}, failure},
+          Watch::News{Kind::left, {0}, {}, failure},
+          Watch::News{Kind::aborted, {3}, "group 5", {ErrorCode::aborted, "enough"}},
+          Watch::News{Kind::stopped, {1}, {}, {ErrorCode::stopped, "the job was told to end"}},
+          Ready{{{4, 0}, {5, 65535}}},
+          Ready{},
+          Go{{{0, 1234}}},
+          GiveUp{failure},
+          Heard{},
+          Question{{9, 8, 7}, 3, 16},
+          Answer{std::string(3 * kTextBytesMax, 'w')},
+          Answer{}};
+}
+
+TEST(WatchWire, EveryMessageComesBackAsItWas) {
+  for (const Message& message : all_kinds()) {
+    Decoder decoder;
+    decoder.trust();
+    decoder.feed(encode(message));
+    EXPECT_EQ(decoder.next(), message) << "kind " << message.index();
+    EXPECT_EQ(decoder.next(), std::nullopt);
+    EXPECT_FALSE(decoder.broken());
+  }
+}
+
+TEST(WatchWire, MessagesComeOutWhereverTheStreamIsCut) {
+  std::string stream;
+  for (const Message& message : all_kinds())
+    stream += encode(message);
+  for (size_t piece = 1; piece <= stream.size(); ++piece) {
+    Decoder decoder;
+    decoder.trust();
+    std::vector<Message> got;
+    for (size_t at = 0; at < stream.size(); at += piece) {
+      decoder.feed(stream.substr(at, piece));
+      while (std::optional<Message> message = decoder.next())
+        got.push_back(*message);
+    }
+    EXPECT_EQ(got, all_kinds()) << "in pieces of " << piece;
+  }
+}
+
+TEST(WatchWire, AStrangerMaySayHelloOrAskOnly) {
+  Decoder stranger;
+  stranger.feed(encode(Hello{{}, 1, 2}));
+  EXPECT_TRUE(stranger.next().has_value());
+  stranger.feed(encode(Question{{}, 1, 2}));
+  EXPECT_TRUE(stranger.next().has_value());
+  Decoder long_frame;
+  long_frame.feed(std::string("\x00\x00\x40\x00\x01", 5));
+  EXPECT_EQ(long_frame.next(), std::nullopt);
+  EXPECT_TRUE(long_frame.broken()) << "nobody waits for 4 MiB of a stranger";
+}
+
+TEST(WatchWire, ALongTextIsCutAndStillRead) {
+  Decoder decoder;
+  decoder.trust();
+  decoder.feed(encode(GiveUp{{ErrorCode::backend, std::string(100'000, 'x')}}));
+  const std::optional<Message> message = decoder.next();
+  ASSERT_TRUE(message.has_value());
+  EXPECT_EQ(std::get<GiveUp>(*message).failure.message, std::string(kTextBytesMax, 'x'));
+}
+
+// What is wrong in length or number is refused, and nothing is read beyond the frame.
+TEST(WatchWire, SpoiledFramesAreRefusedOrReadAsSomethingElse) {
+  Prng prng(20);
+  int refused = 0, read = 0, unfinished = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::vector<Message> kinds = all_kinds();
+    std::string frame = encode(kinds[prng.below(kinds.size())]);
+    const size_t changes = 1 + prng.below(3);
+    for (size_t change = 0; change < changes; ++change)
+      frame[prng.below(frame.size())] = static_cast<char>(prng.below(256));
+    Decoder decoder;
+    if (prng.chance(1, 2)) decoder.trust();
+    decoder.feed(frame);
+    const bool got = decoder.next().has_value();
+    ++(got ? read : decoder.broken() ? refused : unfinished);
+    EXPECT_FALSE(got && decoder.broken());
+  }
+  std::printf("20000 spoiled frames: %d refused, %d read, %d unfinished\n", refused, read,
+              unfinished);
+  EXPECT_GT(refused, 1000);
+}
+
+}  // namespace
+}  // namespace muster::worker::watch
