@@ -1,9 +1,9 @@
 # Tests of the worker library that need no launcher. With objects, not libmuster.so: the tests look inside.
 set(WORKER muster_worker_objects)
 muster_test(worker_group_front_tests unit
-  SOURCES unit/worker_lib/group/group_checks_test.cc unit/worker_lib/group/group_create_test.cc unit/worker_lib/group/group_departures_test.cc
-          unit/worker_lib/group/group_failure_test.cc unit/worker_lib/group/group_leaving_test.cc unit/worker_lib/group/group_mix_test.cc
-          unit/worker_lib/group/group_order_test.cc unit/worker_lib/group/group_p2p_test.cc unit/worker_lib/inquiry/inquiry_test.cc
+  SOURCES unit/worker_lib/group/group_checks_test.cc unit/worker_lib/group/group_create_test.cc unit/worker_lib/group/group_shutdown_test.cc
+          unit/worker_lib/group/group_failure_test.cc unit/worker_lib/group/pending_at_shutdown_test.cc unit/worker_lib/group/group_mix_test.cc
+          unit/worker_lib/group/group_order_test.cc unit/worker_lib/group/group_p2p_test.cc unit/worker_lib/stragglers/straggler_report_test.cc
           unit/worker_lib/group/monitored_barrier_test.cc unit/worker_lib/group/process_group_test.cc unit/worker_lib/purpose_test.cc
           unit/worker_lib/group/work_test.cc
   LIBRARIES ${WORKER})

@@ -1,6 +1,6 @@
 // What this process has told its program of a failure, and not seen overcome since: kept for those
-// ranks that ask what became of this one (inquiry.h), and left in a file for the launcher's verdict
-// (rendezvous/base/failure_record.h) where it named one (env::kFailureFile).
+// ranks that ask what became of this one (straggler_report.h), and left in a file for the
+// launcher's verdict (rendezvous/base/failure_record.h) where it named one (env::kFailureFile).
 //
 // The newest counts, with three exceptions. A failure that is told again (a group's refusal of
 // every later call, each wait() for the same Work) is not a new one. Nor is the loss of a peer, of

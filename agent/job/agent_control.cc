@@ -77,7 +77,7 @@ control::JobStatus AgentLoop::job_status() {
   status.program = program_.name;
   const Instant now = to_instant(std::chrono::steady_clock::now());
   status.phase = group_ ? group_->status(now) : "looking at this machine";
-  if (coordinated_ && meeting_) status.phase += "; " + meeting_->status();
+  if (coordinated_ && rendezvous_) status.phase += "; " + rendezvous_->status();
   status.epoch = static_cast<int64_t>(job_round_.epoch);
   status.world_size = round_.world_size;
   status.restarts_used = round_.restart_count;
@@ -92,15 +92,16 @@ control::JobStatus AgentLoop::job_status() {
 
 // What all nodes do, the host of the job says.
 void AgentLoop::give_status(ControlHandlers::StatusDone done) {
-  if (!meeting_) return done(job_status());
-  meeting_->nodes([this, done = std::move(done)](const std::vector<membership::NodeLine>& lines) {
-    control::JobStatus status = job_status();
-    for (const membership::NodeLine& line : lines) {
-      status.nodes.push_back(
-          {line.node_rank, line.host, line.first_rank, line.workers, line.state});
-    }
-    done(std::move(status));
-  });
+  if (!rendezvous_) return done(job_status());
+  rendezvous_->nodes(
+      [this, done = std::move(done)](const std::vector<membership::NodeLine>& lines) {
+        control::JobStatus status = job_status();
+        for (const membership::NodeLine& line : lines) {
+          status.nodes.push_back(
+              {line.node_rank, line.host, line.first_rank, line.workers, line.state});
+        }
+        done(std::move(status));
+      });
 }
 
 // A signal that stops jobs stops the job; any other goes once to each worker that was named.

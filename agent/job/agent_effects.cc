@@ -188,13 +188,13 @@ void AgentLoop::on(const group::Finish& effect) {
 }
 
 void AgentLoop::fail_early(const Error& error) {
-  group::Outcome outcome;
-  outcome.kind = group::Outcome::Kind::round_failed;
+  group::JobOutcome outcome;
+  outcome.kind = group::JobOutcome::Kind::round_failed;
   outcome.error = error;
   end(outcome);
 }
 
-void AgentLoop::end(const group::Outcome& outcome) {
+void AgentLoop::end(const group::JobOutcome& outcome) {
   if (ending_) return;
   ending_ = true;
   probe_.cancel();
@@ -247,9 +247,9 @@ void AgentLoop::end(const group::Outcome& outcome) {
 
 // A host stays as long as other nodes need it.
 void AgentLoop::say_goodbye() {
-  if (!meeting_) return finish_output();
-  if (leaving_signal_) meeting_->leaving(*leaving_signal_, true);
-  meeting_->close([this] { finish_output(); });
+  if (!rendezvous_) return finish_output();
+  if (leaving_signal_) rendezvous_->leaving(*leaving_signal_, true);
+  rendezvous_->close([this] { finish_output(); });
 }
 
 void AgentLoop::finish_output() {

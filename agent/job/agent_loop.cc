@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/job/meeting_options.h"
+#include "agent/job/rendezvous_options.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/membership/random_ids.h"
 
@@ -270,12 +270,12 @@ void AgentLoop::request_stop(int signal) {
     // The others hear of it before anybody's grace begins.
     if (leaving_signal_) return;
     leaving_signal_ = signal;
-    return meeting_->leaving(signal, false);
+    return rendezvous_->leaving(signal, false);
   }
   if (drive_) return drive_->post(group::StopRequested{signal});
   // Nothing has been started yet: there is nobody to be asked and nothing to wait for.
-  group::Outcome outcome;
-  outcome.kind = group::Outcome::Kind::stopped;
+  group::JobOutcome outcome;
+  outcome.kind = group::JobOutcome::Kind::stopped;
   outcome.signal = signal;
   end(outcome);
 }

@@ -34,7 +34,7 @@
 #include "agent/process/master_port.h"
 #include "agent/process/worker_processes.h"
 #include "agent/report/evidence.h"
-#include "rendezvous/backends/meeting.h"
+#include "rendezvous/backends/rendezvous.h"
 #include "rendezvous/net/drive.h"
 #include "rendezvous/net/interface_choice.h"
 #include "rendezvous/net/resolve.h"
@@ -143,7 +143,7 @@ class AgentLoop {
 
   // ---- the end (agent_effects.cc)
   void say_restart(Duration delay = Duration{0});
-  void end(const group::Outcome& outcome);
+  void end(const group::JobOutcome& outcome);
   void fail_early(const Error& error);
   void say_goodbye();
   void finish_output();
@@ -200,7 +200,7 @@ class AgentLoop {
   bool empty_while_spawning_ = false;  // Nothing was left meanwhile: to be looked at again.
 
   bool coordinated_ = false;  // More nodes than this one.
-  std::unique_ptr<Meeting> meeting_;
+  std::unique_ptr<Rendezvous> rendezvous_;
   membership::Round job_round_;  // The newest one that formed.
   std::optional<group::RequestRound> wanted_round_;
   bool opening_round_ = false;  // A round has formed and its streams are being opened;

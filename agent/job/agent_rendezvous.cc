@@ -1,6 +1,6 @@
 // The agent's part in the rendezvous: what this node's workers do is told to the job's other nodes,
-// and what the others decide is done here. A node that stands alone goes the same way; its Meeting
-// only opens a store.
+// and what the others decide is done here. A node that stands alone goes the same way; its
+// Rendezvous only opens a store.
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "agent/job/agent_loop.h"
-#include "agent/job/meeting_options.h"
+#include "agent/job/rendezvous_options.h"
 #include "agent/process/master_port.h"
 #include "agent/report/failure_wire.h"
 #include "rendezvous/base/contract.h"
@@ -41,7 +41,7 @@ void AgentLoop::find_token(std::function<void(std::string)> next) {
 }
 
 bool AgentLoop::open_meeting(const std::string& token) {
-  Meeting::Handlers handlers;
+  Rendezvous::Handlers handlers;
   handlers.round = [this](const membership::Round& round) { on_round(round); };
   handlers.stop = [this](const member::StopWorkers& stop) { on_stop_order(stop); };
   handlers.leave_announced = [this] { on_leave_announced(); };
@@ -51,15 +51,16 @@ bool AgentLoop::open_meeting(const std::string& token) {
     say(text);
     if (wanted_round_) record_->note(JobEventKind::waiting, text);
   };
-  MeetingOptions options = meeting_options(spec_, {setup_.workers, own_hostname(), run_id_, token});
+  RendezvousOptions options =
+      rendezvous_options(spec_, {setup_.workers, own_hostname(), run_id_, token});
   options.judge = judge_testimonies;
-  Result<std::unique_ptr<Meeting>> meeting =
-      make_meeting(io_, std::move(options), std::move(handlers));
+  Result<std::unique_ptr<Rendezvous>> meeting =
+      make_rendezvous(io_, std::move(options), std::move(handlers));
   if (!meeting) {
     fail_early(name_port_owner(meeting.error(), spec_.rendezvous.endpoint_port.value_or(0)));
     return false;
   }
-  meeting_ = std::move(*meeting);
+  rendezvous_ = std::move(*meeting);
   look_up_own_name();
   return true;
 }
@@ -70,24 +71,24 @@ bool AgentLoop::open_meeting(const std::string& token) {
 void AgentLoop::request_round(const group::RequestRound& request) {
   if (group_->finished()) return;
   wanted_round_ = request;
-  meeting_->ready();
+  rendezvous_->ready();
 }
 
 void AgentLoop::report_failure(const group::FirstFailure& first, bool final) {
   if (!coordinated_) return;
-  membership::Failure failure;
+  membership::NodeFailure failure;
   failure.rank = round_.base_rank + first.local_rank;
   failure.local_rank = first.local_rank;
   failure.final = final;
   failure.exit_code = first.status && first.status->code() != 0 ? first.status->code() : 1;
   failure.sentence = first.status ? describe(*first.status) : first.why;
   failure.at = to_instant(std::chrono::steady_clock::now());
-  meeting_->worker_failed(job_round_.epoch, std::move(failure));
+  rendezvous_->worker_failed(job_round_.epoch, std::move(failure));
 }
 
 void AgentLoop::report_failure(const Error& error, int local_rank) {
   if (!coordinated_) return;
-  membership::Failure failure;
+  membership::NodeFailure failure;
   failure.rank = round_.base_rank + local_rank;
   failure.local_rank = local_rank;
   failure.final = true;
@@ -96,7 +97,7 @@ void AgentLoop::report_failure(const Error& error, int local_rank) {
   failure.at = to_instant(std::chrono::steady_clock::now());
   record_->node_failed(error);
   tell_evidence(job_round_.epoch);
-  meeting_->worker_failed(job_round_.epoch, std::move(failure));
+  rendezvous_->worker_failed(job_round_.epoch, std::move(failure));
 }
 
 // The attempt's output is complete: the judge of the job gets to know what its workers left behind
@@ -107,11 +108,11 @@ void AgentLoop::report_evidence(membership::Epoch epoch) {
 
 void AgentLoop::tell_evidence(membership::Epoch epoch) {
   const Instant now = to_instant(std::chrono::steady_clock::now());
-  meeting_->evidence_found(epoch, {now, Duration{0}, encode_evidence(record_->evidence(), now)});
+  rendezvous_->evidence_found(epoch, {now, Duration{0}, encode_evidence(record_->evidence(), now)});
 }
 
 void AgentLoop::on(const group::Succeeded&) {
-  meeting_->workers_done(job_round_.epoch);
+  rendezvous_->workers_done(job_round_.epoch);
 }
 
 // ---- what the others decide
@@ -170,7 +171,7 @@ void AgentLoop::when_own_name_is_known(std::function<void()> next) {
 void AgentLoop::export_interface() {
   const RendezvousSpec& rendezvous = spec_.rendezvous;
   if (!coordinated_ || !rendezvous.export_iface || interface_export_) return;
-  const auto address = IpAddress::parse(meeting_->address_towards_peers());
+  const auto address = IpAddress::parse(rendezvous_->address_towards_peers());
   if (!address) return;
   InterfaceQuestion question;
   question.interfaces = read_interfaces();

@@ -10,9 +10,9 @@
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 
-#include "agent/job/meeting_options.h"
 #include "agent/job/node_setup.h"
-#include "rendezvous/backends/meeting.h"
+#include "agent/job/rendezvous_options.h"
+#include "rendezvous/backends/rendezvous.h"
 #include "rendezvous/membership/job_token.h"
 
 namespace muster {
@@ -31,8 +31,8 @@ void say_line(const std::string& text) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-membership::Failure final_failure(const Error& error) {
-  membership::Failure failure;
+membership::NodeFailure final_failure(const Error& error) {
+  membership::NodeFailure failure;
   failure.exit_code = static_cast<int>(error.code);
   failure.final = true;
   failure.sentence = error.message;
@@ -44,11 +44,11 @@ class Telling {
  public:
   explicit Telling(const Error& error) : failure_(final_failure(error)) {}
 
-  void run(const MeetingOptions& options) {
-    Meeting::Handlers on;
+  void run(const RendezvousOptions& options) {
+    Rendezvous::Handlers on;
     // A host of an older version takes us for ready: then it is a failure of that round.
     on.round = [this](const membership::Round& round) {
-      meeting_->worker_failed(round.epoch, failure_);
+      rendezvous_->worker_failed(round.epoch, failure_);
     };
     on.stop = [](const member::StopWorkers&) {};
     on.leave_announced = [] {};
@@ -59,11 +59,11 @@ class Telling {
       leave();
     };
     on.say = [](const std::string&) {};  // Nothing of it concerns a node that takes no part.
-    Result<std::unique_ptr<Meeting>> meeting = make_meeting(loop_, options, std::move(on));
+    Result<std::unique_ptr<Rendezvous>> meeting = make_rendezvous(loop_, options, std::move(on));
     if (!meeting) return say_line("the other nodes are not told: " + meeting.error().message);
-    meeting_ = std::move(*meeting);
-    meeting_->worker_failed(0, failure_);
-    meeting_->ready();
+    rendezvous_ = std::move(*meeting);
+    rendezvous_->worker_failed(0, failure_);
+    rendezvous_->ready();
     silence_.expires_after(kSilence);
     silence_.async_wait([](boost::system::error_code stopped) {
       if (stopped) return;
@@ -72,7 +72,7 @@ class Telling {
     });
     limit_.expires_after(kHostPatience);
     limit_.async_wait([this](boost::system::error_code stopped) {
-      if (!stopped) give_up(meeting_->status());
+      if (!stopped) give_up(rendezvous_->status());
     });
     loop_.run();
   }
@@ -88,14 +88,14 @@ class Telling {
     limit_.async_wait([this](boost::system::error_code stopped) {
       if (!stopped) loop_.stop();
     });
-    meeting_->close([this] { loop_.stop(); });
+    rendezvous_->close([this] { loop_.stop(); });
   }
 
-  const membership::Failure failure_;
+  const membership::NodeFailure failure_;
   boost::asio::io_context loop_{1};
   boost::asio::steady_timer silence_{loop_};
   boost::asio::steady_timer limit_{loop_};
-  std::unique_ptr<Meeting> meeting_;
+  std::unique_ptr<Rendezvous> rendezvous_;
 };
 
 }  // namespace
@@ -109,7 +109,7 @@ void tell_that_it_cannot_start(const LaunchSpec& spec, const Error& error) {
     if (!token) return say_line("the other nodes are not told: " + token.error().message);
     node.token = *token;
   }
-  MeetingOptions options = meeting_options(spec, node);
+  RendezvousOptions options = rendezvous_options(spec, node);
   options.reach_timeout = kPatience;
   Telling(error).run(options);
 }

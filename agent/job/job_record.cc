@@ -24,21 +24,21 @@ Instant steady_now() {
   return to_instant(std::chrono::steady_clock::now());
 }
 
-JobEnd job_end(group::Outcome::Kind kind) {
+JobEnd job_end(group::JobOutcome::Kind kind) {
   switch (kind) {
-    case group::Outcome::Kind::success:
+    case group::JobOutcome::Kind::success:
       return JobEnd::success;
-    case group::Outcome::Kind::failed:
+    case group::JobOutcome::Kind::failed:
       return JobEnd::failed;
-    case group::Outcome::Kind::stopped:
+    case group::JobOutcome::Kind::stopped:
       return JobEnd::stopped;
-    case group::Outcome::Kind::spawn_failed:
+    case group::JobOutcome::Kind::spawn_failed:
       return JobEnd::spawn_failed;
-    case group::Outcome::Kind::round_failed:
+    case group::JobOutcome::Kind::round_failed:
       return JobEnd::round_failed;
-    case group::Outcome::Kind::unkillable:
+    case group::JobOutcome::Kind::unkillable:
       return JobEnd::unkillable;
-    case group::Outcome::Kind::ended:
+    case group::JobOutcome::Kind::ended:
       return JobEnd::round_failed;  // Unless the one who ended it says more: job_ended.
   }
   return JobEnd::failed;
@@ -327,7 +327,7 @@ std::string JobRecord::restart_line(int restarts_left, Duration delay) {
   return render_restart(culprit, judged_.cause, restarts_left, options_.max_restarts, delay);
 }
 
-JobReport JobRecord::finish(const group::Outcome& outcome) {
+JobReport JobRecord::finish(const group::JobOutcome& outcome) {
   report_.end = job_end(outcome.kind);
   report_.ended = wall_now();
   report_.restarts_used = outcome.restarts;

@@ -107,7 +107,7 @@ class JobRecord {
   std::string restart_line(int restarts_left, Duration delay);
 
   // The whole story. After it nothing more is recorded.
-  JobReport finish(const group::Outcome& outcome);
+  JobReport finish(const group::JobOutcome& outcome);
   void write_final_events(const JobReport& report, int exit_code);
 
  private:

@@ -108,7 +108,7 @@ void WorkerGroup::on(Instant, const group::RoundReady& event) {
 void WorkerGroup::on(Instant, const group::RoundFailed& event) {
   if (phase_ != Phase::preparing) return ignore("RoundFailed", "the round was made already");
   error_ = event.error;
-  finish(group::Outcome::Kind::round_failed);
+  finish(group::JobOutcome::Kind::round_failed);
 }
 
 // Asks for the next worker, unless the start is held by a suspension or an unanswered Spawn.

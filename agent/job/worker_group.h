@@ -127,7 +127,7 @@ class WorkerGroup {
   void restart_after_failure(Instant now);
   void restart();
   void succeed();
-  void finish(group::Outcome::Kind kind);
+  void finish(group::JobOutcome::Kind kind);
 
   bool is_old(int attempt);
   void ignore(std::string_view what, std::string_view why);

@@ -40,7 +40,7 @@ enum class StopReason {
   ended,         // others ended the job
 };
 
-struct Outcome {
+struct JobOutcome {
   // `ended`: others ended the job, and say why.
   enum class Kind { success, failed, stopped, spawn_failed, round_failed, unkillable, ended };
   Kind kind = Kind::success;
@@ -50,7 +50,7 @@ struct Outcome {
   std::optional<StopReason> stopped_for;  // Of kind unkillable: what the stop was for.
   int attempts = 0;                       // Rounds requested in all.
   int restarts = 0;                       // Restarts taken from the budget.
-  friend bool operator==(const Outcome&, const Outcome&) = default;
+  friend bool operator==(const JobOutcome&, const JobOutcome&) = default;
 };
 
 // ---- Events.
@@ -239,7 +239,7 @@ struct Note {
 };
 // The last effect. A round or spawn that is still under way is to be abandoned.
 struct Finish {
-  Outcome outcome;
+  JobOutcome outcome;
   friend bool operator==(const Finish&, const Finish&) = default;
 };
 

@@ -56,7 +56,7 @@ void WorkerGroup::on(Instant now, const group::JobEnded&) {
       reason_ = group::StopReason::ended;
       return;
     default:
-      return finish(group::Outcome::Kind::ended);
+      return finish(group::JobOutcome::Kind::ended);
   }
 }
 
@@ -72,7 +72,7 @@ void WorkerGroup::on(Instant now, const group::StopRequested& event) {
     case Phase::stopping:
       return report_stopping(now);
     default:
-      return finish(group::Outcome::Kind::stopped);
+      return finish(group::JobOutcome::Kind::stopped);
   }
 }
 
@@ -92,13 +92,13 @@ void WorkerGroup::on(Instant now, const group::KillRequested&) {
       if (killing_) return ignore("KillRequested", "KILL was sent before; the job ends with it");
       return begin_kill(now);
     default:
-      return finish(group::Outcome::Kind::stopped);
+      return finish(group::JobOutcome::Kind::stopped);
   }
 }
 
 void WorkerGroup::on(Instant, const group::KillRefused&) {
   if (phase_ != Phase::stopping || !killing_) return ignore("KillRefused", "no KILL is due");
-  finish(group::Outcome::Kind::unkillable);
+  finish(group::JobOutcome::Kind::unkillable);
 }
 
 void WorkerGroup::on(Instant now, const group::Regroup&) {
@@ -144,19 +144,19 @@ void WorkerGroup::conclude_stop_if_gone(Instant now) {
       return request_round();
     case group::StopReason::spawn_failed:
       if (options_.coordinated) return request_round();
-      return finish(group::Outcome::Kind::spawn_failed);
+      return finish(group::JobOutcome::Kind::spawn_failed);
     case group::StopReason::leftovers:
       return succeed();
     case group::StopReason::requested:
-      return finish(group::Outcome::Kind::stopped);
+      return finish(group::JobOutcome::Kind::stopped);
     case group::StopReason::ended:
-      return finish(group::Outcome::Kind::ended);
+      return finish(group::JobOutcome::Kind::ended);
   }
 }
 
 void WorkerGroup::restart_after_failure(Instant now) {
   const int budget = options_.max_restarts + (PLANTED(budget_off_by_one) ? 1 : 0);
-  if (restarts_ >= budget && !options_.coordinated) return finish(group::Outcome::Kind::failed);
+  if (restarts_ >= budget && !options_.coordinated) return finish(group::JobOutcome::Kind::failed);
   if (quick_deaths_ < 2) return restart();
   Duration delay = options_.backoff_first;
   for (int i = 2; i < quick_deaths_ && delay < options_.backoff_cap; ++i)
@@ -174,21 +174,21 @@ void WorkerGroup::restart() {
 }
 
 void WorkerGroup::succeed() {
-  if (!options_.coordinated) return finish(group::Outcome::Kind::success);
+  if (!options_.coordinated) return finish(group::JobOutcome::Kind::success);
   phase_ = Phase::succeeded;
   deadline_ = report_at_ = kNever;
   out_->push_back(group::Succeeded{attempt_});
 }
 
-void WorkerGroup::finish(group::Outcome::Kind kind) {
-  group::Outcome outcome;
+void WorkerGroup::finish(group::JobOutcome::Kind kind) {
+  group::JobOutcome outcome;
   outcome.kind = kind;
-  if (kind == group::Outcome::Kind::unkillable) outcome.stopped_for = reason_;
-  if (kind == group::Outcome::Kind::stopped || kind == group::Outcome::Kind::unkillable) {
+  if (kind == group::JobOutcome::Kind::unkillable) outcome.stopped_for = reason_;
+  if (kind == group::JobOutcome::Kind::stopped || kind == group::JobOutcome::Kind::unkillable) {
     outcome.signal = requested_signal_;
   }
-  if (kind == group::Outcome::Kind::spawn_failed || kind == group::Outcome::Kind::round_failed ||
-      kind == group::Outcome::Kind::ended) {
+  if (kind == group::JobOutcome::Kind::spawn_failed ||
+      kind == group::JobOutcome::Kind::round_failed || kind == group::JobOutcome::Kind::ended) {
     outcome.error = error_;
   }
   outcome.attempts = attempt_ + 1;
@@ -231,7 +231,7 @@ void WorkerGroup::tick_stopping(Instant now, bool stood_still) {
     return ignore("Tick", "it came so late that we stood still; the group gets a little longer");
   }
   if (!killing_) return begin_kill(now);
-  finish(group::Outcome::Kind::unkillable);
+  finish(group::JobOutcome::Kind::unkillable);
 }
 
 }  // namespace muster

@@ -227,7 +227,7 @@ ExitStatus status_in_short(int exit_code, std::string_view sentence) {
   return killed && signal <= SIGRTMAX ? ExitStatus::signaled(signal) : ExitStatus::exited(code);
 }
 
-WorkerEvidence evidence_in_short(const membership::Failure& failure,
+WorkerEvidence evidence_in_short(const membership::NodeFailure& failure,
                                  const membership::Testimony& node) {
   WorkerEvidence worker;
   WorkerFailure& told = worker.failure;
@@ -291,7 +291,7 @@ std::vector<LostNode> lost_nodes(const std::vector<membership::Testimony>& testi
 // The first report in short, for where nothing else can be told.
 membership::Verdict first_reported(const std::vector<membership::Testimony>& testimonies) {
   membership::Verdict verdict;
-  const membership::Failure* first = nullptr;
+  const membership::NodeFailure* first = nullptr;
   for (const membership::Testimony& node : testimonies) {
     if (!node.failure || (first != nullptr && first->at <= node.failure->at)) continue;
     first = &*node.failure;

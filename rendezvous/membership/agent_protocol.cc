@@ -248,7 +248,7 @@ void fields(auto& a, Like<Join> auto& m) {
   a.number(m.changes, 0, kCountMax);
 }
 
-void fields(auto& a, Like<Failure> auto& m) {
+void fields(auto& a, Like<NodeFailure> auto& m) {
   a.number(m.rank, 0, kAnyInt);
   a.number(m.local_rank, 0, kSlotsMax);
   a.number(m.exit_code, 0, 255);

@@ -111,7 +111,7 @@ struct Join {
 };
 
 // The first failure of a node in an epoch, in short: what makes the host end the epoch.
-struct Failure {
+struct NodeFailure {
   int rank = 0;  // Global.
   int local_rank = 0;
   int exit_code = 1;   // What the launcher would exit with: 1..255.
@@ -119,7 +119,7 @@ struct Failure {
   std::string sentence;  // "exited with 1"
   Instant at{};          // When it was observed, in the host's clock,
   Duration at_error{};   // which is known so well.
-  friend bool operator==(const Failure&, const Failure&) = default;
+  friend bool operator==(const NodeFailure&, const NodeFailure&) = default;
 };
 
 // What a node's workers of an epoch left behind, for the one verdict.
@@ -158,7 +158,7 @@ struct Report {
   Phase phase = Phase::ready;
   bool reaped = true;  // Nothing of any epoch is alive here (always for ready; later for leaving).
   int signal = 0;      // For leaving: what made it leave.
-  std::optional<Failure> failure;  // Of `epoch`; repeated until the host has ended that epoch.
+  std::optional<NodeFailure> failure;  // Of `epoch`; repeated until the host has ended that epoch.
   std::optional<Evidence>
       evidence;  // Of `epoch`, once all of it is over here; until it was taken in.
   friend bool operator==(const Report&, const Report&) = default;

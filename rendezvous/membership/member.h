@@ -73,7 +73,7 @@ struct WorkersDone {  // All exited with 0, and nothing of them is left.
 // The first failure of the epoch on this node. Its instant is in our own clock.
 struct WorkerFailed {
   Epoch epoch = 0;
-  Failure failure;
+  NodeFailure failure;
   friend bool operator==(const WorkerFailed&, const WorkerFailed&) = default;
 };
 // What the epoch's workers left behind here, for the verdict; before ReadyForRound. Its instant is

@@ -47,8 +47,8 @@ struct Testimony {
   int node_rank = 0;
   int base_rank = 0;  // The global rank of its first worker.
   int workers = 1;
-  std::optional<Failure> failure;    // Where it reported one,
-  std::optional<Evidence> evidence;  // and what its workers left behind.
+  std::optional<NodeFailure> failure;  // Where it reported one,
+  std::optional<Evidence> evidence;    // and what its workers left behind.
   // Of a node that was lost, or left: when it was heard last, and when it was known to be gone.
   bool gone = false;
   Instant last_heard{};
@@ -218,15 +218,15 @@ class Membership {
     membership::Join join;
     uint64_t arrival = 0;  // Smaller for those who came first.
     std::optional<membership::ConnectionId> connection;
-    Instant heard_at{};                            // When it last spoke.
-    Instant expires{};                             // Lost then; its place in leases_.
-    Duration silence_limit{};                      // What `expires` was set by, for the line.
-    std::optional<Instant> detached;               // When its connection broke, while it has none.
-    std::optional<Instant> left_at;                // When it said that it leaves.
-    bool heard = false;                            // A report came.
-    membership::Report report;                     // The newest one, but for what follows.
-    std::optional<membership::Failure> failure;    // Of the epoch.
-    std::optional<membership::Evidence> evidence;  // Likewise.
+    Instant heard_at{};               // When it last spoke.
+    Instant expires{};                // Lost then; its place in leases_.
+    Duration silence_limit{};         // What `expires` was set by, for the line.
+    std::optional<Instant> detached;  // When its connection broke, while it has none.
+    std::optional<Instant> left_at;   // When it said that it leaves.
+    bool heard = false;               // A report came.
+    membership::Report report;        // The newest one, but for what follows.
+    std::optional<membership::NodeFailure> failure;  // Of the epoch.
+    std::optional<membership::Evidence> evidence;    // Likewise.
 
     uint64_t order_sequence = 0;  // Of the newest order; 0: none.
     std::variant<membership::Wait, membership::Round, membership::Stop, membership::End> order;
@@ -248,7 +248,7 @@ class Membership {
     membership::AgentId agent;
     std::string host_name;
     int node_rank = 0;
-    membership::Failure failure;
+    membership::NodeFailure failure;
   };
 
   // The first node that an epoch lost, or that left it.
@@ -305,7 +305,7 @@ class Membership {
   void take_evidence(Node& node, const membership::Report& report);
   void take_failure(Node& node, const membership::Report& report);
   bool is_unfit(const Node& node, const membership::Report& report) const;
-  void take_unfit(Node& node, const membership::Failure& failure);
+  void take_unfit(Node& node, const membership::NodeFailure& failure);
   void take_phase(Node& node);
   void take_ready(Node& node);
   void take_leaving(Node& node);
@@ -331,7 +331,7 @@ class Membership {
   void end_short_of_nodes();
   void end_of_failure();
   void end_without_restart();
-  void end_for_unfit(const Node& node, const membership::Failure& failure);
+  void end_for_unfit(const Node& node, const membership::NodeFailure& failure);
   void end(membership::EndWhy why, ExitCode code, std::string text);
   void end(membership::End verdict);
   void close_store();

@@ -48,7 +48,7 @@ bool Membership::is_unfit(const Node& node, const Report& report) const {
          report.phase == Phase::ready;
 }
 
-void Membership::take_unfit(Node& node, const Failure& failure) {
+void Membership::take_unfit(Node& node, const NodeFailure& failure) {
   const bool fixed = job_->nodes_min == job_->nodes_max && job_->spares == 0;
   if (stage_ == Stage::forming && (fixed || node.join.is_host)) return end_for_unfit(node, failure);
   const std::string text =

@@ -229,7 +229,7 @@ Judgement Membership::judge_epoch() {
     testimonies.push_back(std::move(testimony));
   std::ranges::sort(testimonies, {}, &Testimony::node_rank);
   if (options_.judge) return options_.judge(testimonies);
-  const Failure& first = failure_->failure;
+  const NodeFailure& first = failure_->failure;
   Verdict verdict{first.rank,
                   first.local_rank,
                   failure_->node_rank,
@@ -274,7 +274,7 @@ void Membership::end_without_restart() {
 }
 
 // Nothing has run yet, so there is no rank to be named, only the node.
-void Membership::end_for_unfit(const Node& node, const Failure& failure) {
+void Membership::end_for_unfit(const Node& node, const NodeFailure& failure) {
   End verdict;
   verdict.why = EndWhy::failed;
   verdict.exit_code = failure.exit_code;

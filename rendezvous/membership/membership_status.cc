@@ -254,7 +254,7 @@ std::string Membership::failure_text() const {
     const Verdict& verdict = judgement_->verdict;
     return text(verdict.rank, verdict.host_name, verdict.node_rank, verdict.sentence);
   }
-  const Failure& failure = failure_->failure;
+  const NodeFailure& failure = failure_->failure;
   return text(failure.rank, failure_->host_name, failure_->node_rank, failure.sentence);
 }
 

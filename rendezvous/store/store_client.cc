@@ -68,7 +68,7 @@ class StoreClient::Channel {
   }
 
   bool broken() const { return broken_.has_value(); }
-  bool was_late() const { return broken() && failure_ == Failure::late; }
+  bool was_late() const { return broken() && break_ == Break::late; }
 
   Result<tcpstore::Reply> perform(const StoreRequest& request, Duration timeout) {
     if (request.error) return tl::unexpected(*request.error);
@@ -77,7 +77,7 @@ class StoreClient::Channel {
     if (!send(request.bytes, deadline)) return give_up(request, timeout);
     tcpstore::ReplyDecoder decoder(request.shape, request.strings);
     if (receive(decoder, deadline) && is_all_read()) return decoder.take();
-    if (failure_ == Failure::late && request.waits) return cancel(request, decoder, timeout);
+    if (break_ == Break::late && request.waits) return cancel(request, decoder, timeout);
     return give_up(request, timeout);
   }
 
@@ -102,22 +102,22 @@ class StoreClient::Channel {
   }
 
  private:
-  enum class Failure { late, ended, error, malformed };
+  enum class Break { late, ended, error, malformed };
 
-  bool fail_with(Failure failure) {
-    failure_ = failure;
+  bool break_with(Break failure) {
+    break_ = failure;
     error_number_ = errno;
     return false;
   }
 
-  // False, with failure_ set, if the socket is not ready for `events` in time.
+  // False, with break_ set, if the socket is not ready for `events` in time.
   bool ready(short events, Deadline deadline) {
     for (;;) {
       pollfd entry{fd_, events, 0};
       const int n = ::poll(&entry, 1, poll_time_until(deadline));
       if (n > 0) return true;
-      if (n < 0 && errno != EINTR) return fail_with(Failure::error);
-      if (SteadyClock::now() >= deadline) return fail_with(Failure::late);
+      if (n < 0 && errno != EINTR) return break_with(Break::error);
+      if (SteadyClock::now() >= deadline) return break_with(Break::late);
     }
   }
 
@@ -126,31 +126,31 @@ class StoreClient::Channel {
       const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (n > 0) bytes.remove_prefix(static_cast<size_t>(n));
       if (n >= 0) continue;
-      if (errno != EAGAIN && errno != EINTR) return fail_with(Failure::error);
+      if (errno != EAGAIN && errno != EINTR) return break_with(Break::error);
       if (!ready(POLLOUT, deadline)) return false;
     }
     return true;
   }
 
   bool receive(tcpstore::ReplyDecoder& decoder, Deadline deadline, size_t room = sizeof buffer_) {
-    using Outcome = tcpstore::ReplyDecoder::Outcome;
-    Outcome outcome = decoder.next(unread_);
-    while (outcome == Outcome::more) {
+    using Decoded = tcpstore::ReplyDecoder::Decoded;
+    Decoded outcome = decoder.next(unread_);
+    while (outcome == Decoded::more) {
       const ssize_t n = ::recv(fd_, buffer_, room, 0);
-      if (n == 0) return fail_with(Failure::ended);
+      if (n == 0) return break_with(Break::ended);
       if (n > 0) {
         unread_ = std::string_view(buffer_, static_cast<size_t>(n));
         outcome = decoder.next(unread_);
         continue;
       }
-      if (errno != EAGAIN && errno != EINTR) return fail_with(Failure::error);
+      if (errno != EAGAIN && errno != EINTR) return break_with(Break::error);
       if (!ready(POLLIN, deadline)) return false;
     }
-    return outcome == Outcome::reply || fail_with(Failure::malformed);
+    return outcome == Decoded::reply || break_with(Break::malformed);
   }
 
   // Nothing else was asked for.
-  bool is_all_read() { return unread_.empty() || fail_with(Failure::malformed); }
+  bool is_all_read() { return unread_.empty() || break_with(Break::malformed); }
 
   // The wait may be answered in the very moment in which it is taken back: then it has succeeded,
   // and two bytes come, which must be told apart.
@@ -183,16 +183,16 @@ class StoreClient::Channel {
     const auto failed = [&](std::string_view why) {
       return fmt::format("{} at the store {} failed: {}", request.what, server_, why);
     };
-    switch (failure_) {
-      case Failure::late:
+    switch (break_) {
+      case Break::late:
         return fmt::format(
             "{} at the store {} got no answer within {}; look at the node it runs on", request.what,
             server_, store_seconds(timeout));
-      case Failure::ended:
+      case Break::ended:
         return failed("the server closed the connection; the job's round has probably ended");
-      case Failure::malformed:
+      case Break::malformed:
         return failed("the answer is no store's; check that the address is that of the store");
-      case Failure::error:
+      case Break::error:
         break;
     }
     return failed(
@@ -202,7 +202,7 @@ class StoreClient::Channel {
   int fd_;
   std::string server_;
   std::optional<Error> broken_;
-  Failure failure_ = Failure::error;
+  Break break_ = Break::error;
   int error_number_ = 0;
   char buffer_[16384];
   std::string_view unread_;  // Of buffer_: answers that follow the last one taken.

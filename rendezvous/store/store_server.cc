@@ -326,10 +326,10 @@ StoreServer::Fate StoreServer::on_writable(Connection& connection) {
 // they are written before more is made, and the rest of the input waits for another visit.
 StoreServer::Fate StoreServer::serve(Connection& connection, std::string_view input) {
   for (;;) {
-    const RequestDecoder::Outcome outcome = connection.decoder.next(input, request_);
-    if (outcome == RequestDecoder::Outcome::more) return flush(connection);
+    const RequestDecoder::Decoded outcome = connection.decoder.next(input, request_);
+    if (outcome == RequestDecoder::Decoded::more) return flush(connection);
     std::optional<Breach> breach;
-    if (outcome == RequestDecoder::Outcome::breach) {
+    if (outcome == RequestDecoder::Decoded::breach) {
       breach = connection.decoder.breach();
     } else {
       counters_.requests++;

@@ -85,15 +85,15 @@ struct RequestDecoder::Parse {
   uint32_t request_bytes_max = 0;
   Breach breach = Breach::not_validated;
 
-  using Stop = std::optional<Outcome>;  // Empty: go on.
+  using Stop = std::optional<Decoded>;  // Empty: go on.
 
-  Outcome fail(Breach why) {
+  Decoded fail(Breach why) {
     breach = why;
-    return Outcome::breach;
+    return Decoded::breach;
   }
 
   Stop take_opcode(std::string_view bytes, bool validated) {
-    if (bytes.empty()) return Outcome::more;
+    if (bytes.empty()) return Decoded::more;
     const auto code = static_cast<uint8_t>(bytes[0]);
     op = static_cast<Op>(code);
     if (!validated && op != Op::validate) return fail(Breach::not_validated);
@@ -105,12 +105,12 @@ struct RequestDecoder::Parse {
   }
 
   Stop take_string(std::string_view bytes, size_t length_max, Breach too_long) {
-    if (bytes.size() - position < 8) return Outcome::more;
+    if (bytes.size() - position < 8) return Decoded::more;
     const uint64_t length = read_u64(bytes.data() + position);
     if (length > length_max) return fail(too_long);
     if (position + 8 + length > request_bytes_max) return fail(Breach::request_too_large);
     wanted = position + 8 + static_cast<size_t>(length);
-    if (bytes.size() < wanted) return Outcome::more;
+    if (bytes.size() < wanted) return Decoded::more;
     if (fields != nullptr) {
       fields->emplace_back(bytes.data() + position + 8, static_cast<size_t>(length));
     } else {
@@ -128,7 +128,7 @@ struct RequestDecoder::Parse {
   }
 
   Stop take_number(std::string_view bytes, size_t width) {
-    if (bytes.size() - position < width) return Outcome::more;
+    if (bytes.size() - position < width) return Decoded::more;
     number = width == 4 ? static_cast<int64_t>(read_u32(bytes.data() + position))
                         : static_cast<int64_t>(read_u64(bytes.data() + position));
     position += static_cast<uint32_t>(width);
@@ -168,7 +168,7 @@ struct RequestDecoder::Parse {
   }
 
   // `bytes` begin with the opcode and hold all that has come of the request and perhaps more.
-  Outcome advance(std::string_view bytes, bool validated) {
+  Decoded advance(std::string_view bytes, bool validated) {
     if (step == nullptr) {
       if (const Stop stop = take_opcode(bytes, validated)) return *stop;
     }
@@ -179,7 +179,7 @@ struct RequestDecoder::Parse {
       ++step;
     }
     if (op == Op::validate && number != kMagic) return fail(Breach::bad_magic);
-    return Outcome::request;
+    return Decoded::request;
   }
 
   void fill(Request& request, const char* base) const {
@@ -206,10 +206,10 @@ RequestDecoder::RequestDecoder(RequestDecoder&&) noexcept = default;
 RequestDecoder& RequestDecoder::operator=(RequestDecoder&&) noexcept = default;
 RequestDecoder::~RequestDecoder() = default;
 
-RequestDecoder::Outcome RequestDecoder::next(std::string_view& input, Request& request) {
+RequestDecoder::Decoded RequestDecoder::next(std::string_view& input, Request& request) {
   if (partial_ && partial_->served) partial_.reset();
   if (partial_) return resume(input, request);
-  return at_a_glance(input, request) ? Outcome::request : direct(input, request);
+  return at_a_glance(input, request) ? Decoded::request : direct(input, request);
 }
 
 // What is asked most and in the largest numbers (PING, GET, ADD), in a third of the time that a
@@ -242,18 +242,18 @@ bool RequestDecoder::at_a_glance(std::string_view& input, Request& request) cons
 }
 
 // The common case: the request lies in `input` as a whole and is not copied.
-RequestDecoder::Outcome RequestDecoder::direct(std::string_view& input, Request& request) {
+RequestDecoder::Decoded RequestDecoder::direct(std::string_view& input, Request& request) {
   request.fields.clear();
   Parse parse;
   parse.fields = &request.fields;
   parse.request_bytes_max = request_bytes_max_;
-  const Outcome outcome = parse.advance(input, validated_);
-  if (outcome == Outcome::request) {
+  const Decoded outcome = parse.advance(input, validated_);
+  if (outcome == Decoded::request) {
     request.op = parse.op;
     request.number = parse.number;
     request.storage = nullptr;
     input.remove_prefix(parse.position);
-  } else if (outcome == Outcome::more && !input.empty()) {
+  } else if (outcome == Decoded::more && !input.empty()) {
     keep(input, parse);
     input = {};
   }
@@ -275,17 +275,17 @@ void RequestDecoder::keep(std::string_view input, const Parse& parse) {
 
 // Appends all of `input`, which may hold later requests too, and hands back what was not needed:
 // each byte is copied once, and the later requests are read in place again.
-RequestDecoder::Outcome RequestDecoder::resume(std::string_view& input, Request& request) {
+RequestDecoder::Decoded RequestDecoder::resume(std::string_view& input, Request& request) {
   Partial& partial = *partial_;
   const size_t before = partial.bytes.size();
   partial.bytes.append(input);
-  const Outcome outcome = partial.parse.advance(partial.bytes, validated_);
+  const Decoded outcome = partial.parse.advance(partial.bytes, validated_);
   // A large value that has really begun to come is not moved over and over as it grows; one that
   // was only announced gets nothing.
-  if (outcome == Outcome::more && partial.bytes.size() >= partial.parse.wanted / 16) {
+  if (outcome == Decoded::more && partial.bytes.size() >= partial.parse.wanted / 16) {
     partial.bytes.reserve(partial.parse.wanted);
   }
-  if (outcome == Outcome::request) {
+  if (outcome == Decoded::request) {
     partial.parse.fill(request, partial.bytes.data());
     request.storage = &partial.bytes;
     partial.served = true;
@@ -296,9 +296,9 @@ RequestDecoder::Outcome RequestDecoder::resume(std::string_view& input, Request&
   return finish(outcome, partial.parse);
 }
 
-RequestDecoder::Outcome RequestDecoder::finish(Outcome outcome, const Parse& parse) {
-  if (outcome == Outcome::breach) breach_ = parse.breach;
-  if (outcome == Outcome::request) validated_ = true;
+RequestDecoder::Decoded RequestDecoder::finish(Decoded outcome, const Parse& parse) {
+  if (outcome == Decoded::breach) breach_ = parse.breach;
+  if (outcome == Decoded::request) validated_ = true;
   return outcome;
 }
 

@@ -82,7 +82,7 @@ struct Request {
 
 class RequestDecoder {
  public:
-  enum class Outcome { request, more, breach };
+  enum class Decoded { request, more, breach };
 
   explicit RequestDecoder(size_t request_bytes_max = kRequestBytesMax);
   RequestDecoder(RequestDecoder&&) noexcept;
@@ -92,7 +92,7 @@ class RequestDecoder {
   // Takes one request off the front of `input`. On `more` the input is used up and what belongs to
   // the unfinished request is kept here; after `breach` the decoder is of no further use. The first
   // request must be VALIDATE with the magic, and none after it may be.
-  Outcome next(std::string_view& input, Request& request);
+  Decoded next(std::string_view& input, Request& request);
 
   // REQUIRES: the last call of next() said breach.
   Breach breach() const { return breach_; }
@@ -107,10 +107,10 @@ class RequestDecoder {
   struct Partial;
 
   bool at_a_glance(std::string_view& input, Request& request) const;
-  Outcome direct(std::string_view& input, Request& request);
+  Decoded direct(std::string_view& input, Request& request);
   void keep(std::string_view input, const Parse& parse);
-  Outcome resume(std::string_view& input, Request& request);
-  Outcome finish(Outcome outcome, const Parse& parse);
+  Decoded resume(std::string_view& input, Request& request);
+  Decoded finish(Decoded outcome, const Parse& parse);
 
   std::unique_ptr<Partial> partial_;  // Only while a request is unfinished.
   uint32_t request_bytes_max_;

@@ -42,55 +42,55 @@ bool ReplyDecoder::gather(std::string_view& input, size_t width) {
   return small_.size() == width;
 }
 
-ReplyDecoder::Outcome ReplyDecoder::next(std::string_view& input) {
+ReplyDecoder::Decoded ReplyDecoder::next(std::string_view& input) {
   while (stage_ != Stage::done) {
     if (stage_ == Stage::body) {
       const size_t taken = std::min<uint64_t>(body_left_, input.size());
       reply_.strings.back().append(input.substr(0, taken));
       input.remove_prefix(taken);
       body_left_ -= taken;
-      if (body_left_ > 0) return Outcome::more;
+      if (body_left_ > 0) return Decoded::more;
       next_string();
       continue;
     }
     const bool number = stage_ == Stage::number;
-    if (!gather(input, number ? number_width(shape_) : 8)) return Outcome::more;
-    const Outcome outcome = number ? after_number() : begin_string();
+    if (!gather(input, number ? number_width(shape_) : 8)) return Decoded::more;
+    const Decoded outcome = number ? after_number() : begin_string();
     small_.clear();
-    if (outcome == Outcome::malformed) return outcome;
+    if (outcome == Decoded::malformed) return outcome;
   }
-  return Outcome::reply;
+  return Decoded::reply;
 }
 
-ReplyDecoder::Outcome ReplyDecoder::after_number() {
+ReplyDecoder::Decoded ReplyDecoder::after_number() {
   small_.resize(8, '\0');
   reply_.number = static_cast<int64_t>(read_u64(small_.data()));
   if (shape_ == Shape::names) {
     // Each name costs eight bytes at least.
     if (reply_.number < 0 || static_cast<uint64_t>(reply_.number) > bytes_left_ / 8)
-      return Outcome::malformed;
+      return Decoded::malformed;
     strings_left_ = static_cast<size_t>(reply_.number);
   }
   stage_ = strings_left_ > 0 ? Stage::length : Stage::done;
-  return Outcome::more;
+  return Decoded::more;
 }
 
-ReplyDecoder::Outcome ReplyDecoder::begin_string() {
+ReplyDecoder::Decoded ReplyDecoder::begin_string() {
   body_left_ = read_u64(small_.data());
-  if (bytes_left_ < 8 || body_left_ > bytes_left_ - 8) return Outcome::malformed;
+  if (bytes_left_ < 8 || body_left_ > bytes_left_ - 8) return Decoded::malformed;
   bytes_left_ -= 8 + body_left_;
   reply_.strings.emplace_back();
   if (body_left_ > 0) {
     stage_ = Stage::body;
-    return Outcome::more;
+    return Decoded::more;
   }
   return next_string();
 }
 
-ReplyDecoder::Outcome ReplyDecoder::next_string() {
+ReplyDecoder::Decoded ReplyDecoder::next_string() {
   --strings_left_;
   stage_ = strings_left_ > 0 ? Stage::length : Stage::done;
-  return Outcome::more;
+  return Decoded::more;
 }
 
 }  // namespace muster::tcpstore

@@ -31,23 +31,23 @@ struct Reply {
 
 class ReplyDecoder {
  public:
-  enum class Outcome { reply, more, malformed };
+  enum class Decoded { reply, more, malformed };
   static constexpr size_t kReplyBytesMax = size_t{1} << 30;
 
   // `strings`: how many, for Shape::strings.
   ReplyDecoder(Shape shape, size_t strings, size_t reply_bytes_max = kReplyBytesMax);
 
   // Takes what belongs to the answer off the front of `input`. After `reply`, take() has it.
-  Outcome next(std::string_view& input);
+  Decoded next(std::string_view& input);
   Reply take() { return std::move(reply_); }
 
  private:
   enum class Stage { number, length, body, done };
 
   bool gather(std::string_view& input, size_t width);
-  Outcome after_number();
-  Outcome begin_string();
-  Outcome next_string();
+  Decoded after_number();
+  Decoded begin_string();
+  Decoded next_string();
 
   Shape shape_;
   size_t strings_left_;

@@ -35,7 +35,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "rendezvous/backends/meeting.h"
+#include "rendezvous/backends/rendezvous.h"
 
 namespace muster {
 namespace {
@@ -72,9 +72,9 @@ void release(Board& board) {
           nullptr, 0);
 }
 
-MeetingOptions agent_options(const Plan& plan, int index, int port) {
-  MeetingOptions options;
-  options.way = MeetingOptions::Way::endpoint;
+RendezvousOptions agent_options(const Plan& plan, int index, int port) {
+  RendezvousOptions options;
+  options.way = RendezvousOptions::Way::endpoint;
   options.job_id = "bench";
   options.host = "127.0.0.1";
   options.port = port;
@@ -88,11 +88,11 @@ MeetingOptions agent_options(const Plan& plan, int index, int port) {
 }
 
 // One agent from its making to the end of the job.
-void live(Board& board, const MeetingOptions& options) {
+void live(Board& board, const RendezvousOptions& options) {
   boost::asio::io_context loop;
   const auto work = boost::asio::make_work_guard(loop);
-  std::unique_ptr<Meeting> meeting;
-  Meeting::Handlers on;
+  std::unique_ptr<Rendezvous> meeting;
+  Rendezvous::Handlers on;
   const auto leave = [&] {
     meeting->close([&] {
       board.closed.fetch_add(1);
@@ -116,7 +116,7 @@ void live(Board& board, const MeetingOptions& options) {
     leave();
   };
   on.say = [](const std::string&) {};
-  Result<std::unique_ptr<Meeting>> made = make_meeting(loop, options, std::move(on));
+  Result<std::unique_ptr<Rendezvous>> made = make_rendezvous(loop, options, std::move(on));
   if (!made) {
     std::fprintf(stderr, "%s\n", made.error().message.c_str());
     std::abort();

@@ -16,7 +16,7 @@ using tcpstore::Shape;
 constexpr size_t kReplyBytesMax = 1 << 16;
 
 struct Heard {
-  ReplyDecoder::Outcome outcome = ReplyDecoder::Outcome::more;
+  ReplyDecoder::Decoded outcome = ReplyDecoder::Decoded::more;
   Reply reply;
   size_t used = 0;
 
@@ -35,12 +35,12 @@ class Listener {
   Listener(Shape shape, size_t strings) : decoder_(shape, strings, kReplyBytesMax) {}
 
   void hear(std::string_view bytes) {
-    if (heard_.outcome != ReplyDecoder::Outcome::more) return;
+    if (heard_.outcome != ReplyDecoder::Decoded::more) return;
     const size_t before = bytes.size();
     heard_.outcome = decoder_.next(bytes);
     heard_.used += before - bytes.size();
-    if (heard_.outcome == ReplyDecoder::Outcome::more) CHECK(bytes.empty());
-    if (heard_.outcome == ReplyDecoder::Outcome::reply) heard_.reply = decoder_.take();
+    if (heard_.outcome == ReplyDecoder::Decoded::more) CHECK(bytes.empty());
+    if (heard_.outcome == ReplyDecoder::Decoded::reply) heard_.reply = decoder_.take();
   }
 
   const Heard& heard() const { return heard_; }
@@ -59,7 +59,7 @@ void run(std::string_view input) {
   CHECK(size_of(whole.heard().reply) <= kReplyBytesMax);
   // Where an answer is malformed, a cut may show it some bytes sooner or later.
   CHECK(whole.heard().outcome == cut.heard().outcome || input.empty());
-  if (whole.heard().outcome == ReplyDecoder::Outcome::reply) CHECK(whole.heard() == cut.heard());
+  if (whole.heard().outcome == ReplyDecoder::Decoded::reply) CHECK(whole.heard() == cut.heard());
 }
 
 }  // namespace

@@ -98,14 +98,14 @@ class World {
     Client& client = clients_[id];
     while (client.open) {
       tcpstore::Request request;
-      const RequestDecoder::Outcome outcome = client.decoder.next(bytes, request);
+      const RequestDecoder::Decoded outcome = client.decoder.next(bytes, request);
       CHECK(client.decoder.buffered() <= 3 * kRequestBytesMax);
-      if (outcome == RequestDecoder::Outcome::request) {
+      if (outcome == RequestDecoder::Decoded::request) {
         perform(id, request);
         continue;
       }
-      CHECK(outcome == RequestDecoder::Outcome::breach || bytes.empty());
-      if (outcome == RequestDecoder::Outcome::breach) hang_up(id);
+      CHECK(outcome == RequestDecoder::Decoded::breach || bytes.empty());
+      if (outcome == RequestDecoder::Decoded::breach) hang_up(id);
       return;
     }
   }
@@ -155,10 +155,10 @@ class World {
     if (parks(op) && reply.empty()) return true;
     if (shape_of(op) == Shape::none || (op == Op::multi_get && strings == 0)) return reply.empty();
     tcpstore::ReplyDecoder decoder(shape_of(op), strings);
-    if (decoder.next(reply) != tcpstore::ReplyDecoder::Outcome::reply) return false;
+    if (decoder.next(reply) != tcpstore::ReplyDecoder::Decoded::reply) return false;
     if (op != Op::queue_pop || decoder.take().number <= 0) return reply.empty();
     tcpstore::ReplyDecoder item(Shape::strings, 1);
-    return item.next(reply) == tcpstore::ReplyDecoder::Outcome::reply && reply.empty();
+    return item.next(reply) == tcpstore::ReplyDecoder::Decoded::reply && reply.empty();
   }
 
   Instant now_{};

@@ -3,8 +3,8 @@
 // is. What is understood can be written again and means the same.
 #include "tests/fuzz/fuzz_input.h"
 #include "worker_lib/fields.h"
-#include "worker_lib/group/group_leaving.h"
-#include "worker_lib/inquiry/whereabouts.h"
+#include "worker_lib/group/pending_at_shutdown.h"
+#include "worker_lib/stragglers/rank_progress.h"
 #include "worker_lib/joining/file_meeting_point.h"
 #include "worker_lib/joining/rank_record.h"
 
@@ -18,10 +18,10 @@ void check_record(std::string_view text) {
 }
 
 void check_leaving(std::string_view text) {
-  const auto said = worker::decode_leaving(text, "g");
+  const auto said = worker::decode_pending(text, "g");
   if (!said) return;
-  const std::string again = worker::encode_leaving(said->number, {{"g", said->transfers}}, 1 << 20);
-  const auto meant = worker::decode_leaving(again, "g");
+  const std::string again = worker::encode_pending(said->number, {{"g", said->transfers}}, 1 << 20);
+  const auto meant = worker::decode_pending(again, "g");
   CHECK(meant && meant->number == said->number);
   CHECK(meant->transfers.size() <= said->transfers.size());  // The same ones are said once.
 }
@@ -38,7 +38,7 @@ void check(std::string_view input) {
     case 2:
       return check_record<worker::MeetingRecord>(input);
     case 3:
-      return check_record<worker::Whereabouts>(input);
+      return check_record<worker::RankProgress>(input);
     default:
       return check_leaving(input);
   }

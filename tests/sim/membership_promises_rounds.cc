@@ -174,7 +174,7 @@ membership::Judgement MembershipPromises::judge(
   check(std::ranges::adjacent_find(testimonies, std::greater_equal<>(),
                                    &membership::Testimony::node_rank) == testimonies.end(),
         "the judge hears of each node once");
-  const membership::Failure& failure = *first->failure;
+  const membership::NodeFailure& failure = *first->failure;
   judgement.verdict = {failure.rank,      failure.local_rank, first->node_rank, first->host_name,
                        failure.exit_code, failure.sentence,   "everything"};
   for (const membership::Testimony& node : testimonies) {

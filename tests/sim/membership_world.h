@@ -174,7 +174,7 @@ class World {
   void workers_gone(const Happening& happening);
   void exit_if_over(int index);
   void close_wires(int index, bool notice);
-  membership::Failure failure_of(int index) const;
+  membership::NodeFailure failure_of(int index) const;
   Instant deadline_of(int index) const;
 
   Node& at(int index) { return nodes_[static_cast<size_t>(index)]; }

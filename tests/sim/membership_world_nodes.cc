@@ -267,9 +267,9 @@ void World::workers_succeed(const Happening& h) {
   step_agent(h.node, member::WorkersDone{node.round.epoch});
 }
 
-membership::Failure World::failure_of(int index) const {
+membership::NodeFailure World::failure_of(int index) const {
   const Node& node = nodes_[static_cast<size_t>(index)];
-  membership::Failure failure;
+  membership::NodeFailure failure;
   failure.rank = node.round.base_rank;
   failure.exit_code = 1 + index % 100;
   failure.sentence = fmt::format("exited with {}", failure.exit_code);

@@ -4,7 +4,7 @@
 
 namespace muster::sim {
 
-using group::Outcome;
+using group::JobOutcome;
 
 void Promises::heard(Instant, const group::Event& event) {
   if (std::get_if<group::StopRequested>(&event)) end_requested_ = true;
@@ -128,9 +128,9 @@ void Promises::on(Instant now, const group::Finish& effect) {
   check_outcome(effect.outcome);
 }
 
-void Promises::check_left_behind(Instant now, const Outcome& outcome) {
+void Promises::check_left_behind(Instant now, const JobOutcome& outcome) {
   const bool some_left = world_.alive_in_all() > 0 || spawning_.has_value();
-  if (outcome.kind != Outcome::Kind::unkillable) {
+  if (outcome.kind != JobOutcome::Kind::unkillable) {
     return check(!some_left, "the end leaves nothing behind, or says that it could not");
   }
   // News of the last death may still be on its way, but not for long.
@@ -138,32 +138,32 @@ void Promises::check_left_behind(Instant now, const Outcome& outcome) {
   check(some_left || now - world_.last_death() <= news, "who is gone is not called unkillable");
 }
 
-void Promises::check_outcome(const Outcome& outcome) {
+void Promises::check_outcome(const JobOutcome& outcome) {
   check(outcome.attempts == attempt_ + 1, "the outcome counts the attempts");
   check(outcome.restarts == paid_restarts_, "the outcome counts the restarts");
   const bool failed = first_failures_.contains(attempt_);
   switch (outcome.kind) {
-    case Outcome::Kind::success:
+    case JobOutcome::Kind::success:
       check(!failed && !end_requested_, "success is whole");
       break;
-    case Outcome::Kind::failed:
+    case JobOutcome::Kind::failed:
       check(failed, "a worker of the last attempt has failed");
       check(paid_restarts_ == plan_.group.max_restarts, "the whole budget is used before failing");
       check(!end_requested_ && !spawn_failed_, "failed is not stopped");
       break;
-    case Outcome::Kind::stopped:
+    case JobOutcome::Kind::stopped:
       check(end_requested_ && outcome.signal > 0, "stopped only on request, by a signal");
       break;
-    case Outcome::Kind::spawn_failed:
+    case JobOutcome::Kind::spawn_failed:
       check(spawn_failed_ && !end_requested_ && outcome.error, "spawn_failed has its reason");
       break;
-    case Outcome::Kind::round_failed:
+    case JobOutcome::Kind::round_failed:
       check(!round_ready_ && !end_requested_ && outcome.error, "round_failed has its reason");
       break;
-    case Outcome::Kind::unkillable:
+    case JobOutcome::Kind::unkillable:
       check(outcome.stopped_for.has_value(), "unkillable says what the stop was for");
       break;
-    case Outcome::Kind::ended:
+    case JobOutcome::Kind::ended:
       check(false, "nobody but itself ends a group that stands alone");
       break;
   }

@@ -48,8 +48,8 @@ class Promises {
   void on(Instant, const group::Note& effect);
 
   void check_first(const group::FirstFailure& first);
-  void check_outcome(const group::Outcome& outcome);
-  void check_left_behind(Instant now, const group::Outcome& outcome);
+  void check_outcome(const group::JobOutcome& outcome);
+  void check_left_behind(Instant now, const group::JobOutcome& outcome);
 
   const Plan& plan_;
   const ProcessWorld& world_;

@@ -39,7 +39,7 @@ std::string to_text(const Plan& plan);
 
 struct Report {
   std::optional<std::string> violation;  // The first promise that was broken.
-  std::optional<group::Outcome> outcome;
+  std::optional<group::JobOutcome> outcome;
   std::vector<std::string> trace;
   int steps = 0;
   int attempts = 0;

@@ -65,7 +65,7 @@ std::string_view end_text(EndWhy why) {
   return kNames[static_cast<size_t>(why)];
 }
 
-std::string failure_text(const Failure& m) {
+std::string failure_text(const NodeFailure& m) {
   return fmt::format("failure{{rank {} local {}, exit {}{}, {}}}", m.rank, m.local_rank,
                      m.exit_code, m.final ? ", final" : "", in_quotes(m.sentence));
 }

@@ -28,21 +28,21 @@ std::string_view reason_name(StopReason reason) {
   return "";
 }
 
-std::string_view kind_name(Outcome::Kind kind) {
+std::string_view kind_name(JobOutcome::Kind kind) {
   switch (kind) {
-    case Outcome::Kind::success:
+    case JobOutcome::Kind::success:
       return "success";
-    case Outcome::Kind::failed:
+    case JobOutcome::Kind::failed:
       return "failed";
-    case Outcome::Kind::stopped:
+    case JobOutcome::Kind::stopped:
       return "stopped";
-    case Outcome::Kind::spawn_failed:
+    case JobOutcome::Kind::spawn_failed:
       return "spawn_failed";
-    case Outcome::Kind::round_failed:
+    case JobOutcome::Kind::round_failed:
       return "round_failed";
-    case Outcome::Kind::unkillable:
+    case JobOutcome::Kind::unkillable:
       return "unkillable";
-    case Outcome::Kind::ended:
+    case JobOutcome::Kind::ended:
       return "ended";
   }
   return "";
@@ -179,7 +179,7 @@ std::string to_text(const Effect& effect) {
   return std::visit([](const auto& e) { return text(e); }, effect);
 }
 
-std::string to_text(const Outcome& outcome) {
+std::string to_text(const JobOutcome& outcome) {
   std::string line = fmt::format("{}, {} attempts, {} restarts", kind_name(outcome.kind),
                                  outcome.attempts, outcome.restarts);
   if (outcome.signal != 0) line += ", " + signal_name(outcome.signal);

@@ -11,6 +11,6 @@ namespace muster::group {
 // "Exited{attempt 0, rank 1, exited with 3}"
 std::string to_text(const Event& event);
 std::string to_text(const Effect& effect);
-std::string to_text(const Outcome& outcome);
+std::string to_text(const JobOutcome& outcome);
 
 }  // namespace muster::group

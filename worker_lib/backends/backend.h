@@ -35,7 +35,7 @@ struct GroupSetup {
   int cuda_device = 0;
   // Says who is to blame for a suspicion about a collective: where the backend must know before it
   // ends what is under way. May take half a second.
-  std::function<Failure(const Failure& suspected, uint64_t sequence)> find_out = {};
+  std::function<Failure(const Failure& suspected, uint64_t sequence)> name_stragglers = {};
 };
 
 // The most that allocate_shared() gives a rank.

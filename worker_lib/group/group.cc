@@ -14,7 +14,7 @@ namespace muster::worker {
 
 namespace {
 
-GroupStanding::Call message_call(const Transfer& transfer, std::chrono::milliseconds limit) {
+GroupState::Call message_call(const Transfer& transfer, std::chrono::milliseconds limit) {
   return {.lane = transfer.device.kind == Device::Kind::cpu ? Lane::host : Lane::device,
           .number = 0,
           .is_message = true,
@@ -49,19 +49,18 @@ Group::Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members)
       plan_(std::move(plan)),
       members_(std::move(members)),
       watch_(host_->watch_now()),
-      standing_(
-          std::make_shared<GroupStanding>(plan_.name, host_->world.self().rank, !watch_.expired())),
+      state_(std::make_shared<GroupState>(plan_.name, host_->world.self().rank, !watch_.expired())),
       departures_(members_),
       transfers_(members_.size()),
       leaving_(members_.size(), members_.me) {
-  standing_->attach(
-      [this](const Failure& failure, GroupStanding::Source source) { on_failed(failure, source); });
-  standing_->find_out_with(asker());
+  state_->attach(
+      [this](const Failure& failure, GroupState::Source source) { on_failed(failure, source); });
+  state_->name_stragglers_with(asker());
 }
 
 Group::~Group() {
   unsubscribe();
-  standing_->detach();
+  state_->detach();
 }
 
 void Group::Retire::operator()(Group* group) const {
@@ -105,8 +104,8 @@ std::optional<Failure> Group::refusal(const char* operation) const {
                                label(operation), describe(self)),
                    {}};
   }
-  if (!standing_->usable()) [[unlikely]]
-    return labelled(standing_->refusal(), label(operation));
+  if (!state_->usable()) [[unlikely]]
+    return labelled(state_->refusal(), label(operation));
   return std::nullopt;
 }
 
@@ -129,7 +128,7 @@ std::string Group::check_device(const Device& device, bool is_service) const {
         "InitOptions::device",
         device.index, host_->cuda_device);
   }
-  if (carriers_[carrier_index(device)].load() != nullptr) return {};
+  if (queues_[carrier_index(device)].load() != nullptr) return {};
   std::string why = "this build of muster has no NCCL";
   if (host_->makers.nccl && (!host_->makers.nccl_available || host_->makers.nccl_available(&why)))
     return {};
@@ -143,12 +142,12 @@ bool Group::device_is_sound(const Device& device, bool is_service, std::string& 
   return why.empty();
 }
 
-Outcome<GroupCarrier*> Group::carrier_of(const Device& device, const char* operation,
-                                         const CallOptions& options) {
+Outcome<CollectiveQueue*> Group::carrier_of(const Device& device, const char* operation,
+                                            const CallOptions& options) {
   const size_t index = carrier_index(device);
-  GroupCarrier* const carrier = carriers_[index].load(std::memory_order_acquire);
-  if (carrier != nullptr) [[likely]]
-    return carrier;
+  CollectiveQueue* const queue = queues_[index].load(std::memory_order_acquire);
+  if (queue != nullptr) [[likely]]
+    return queue;
   return make_carrier(index, operation, deadline_of(options), limit_of(options));
 }
 
@@ -180,13 +179,13 @@ bool Group::prepare(const CollectiveCall& call, const CallOptions& options, Prep
   operation.stream = options.stream;
   operation.limit = limit_of(options);
   prepared.deadline = deadline_of(options);
-  prepared.carrier = carriers_[carrier_index(device)].load(std::memory_order_acquire);
-  if (prepared.carrier != nullptr) [[likely]]
+  prepared.queue = queues_[carrier_index(device)].load(std::memory_order_acquire);
+  if (prepared.queue != nullptr) [[likely]]
     return true;
-  Outcome<GroupCarrier*> made =
+  Outcome<CollectiveQueue*> made =
       make_carrier(carrier_index(device), name, prepared.deadline, operation.limit);
   if (made) {
-    prepared.carrier = *made;
+    prepared.queue = *made;
   } else {
     failure = std::move(made.error());
   }
@@ -197,7 +196,7 @@ Outcome<> Group::perform(const CollectiveCall& call, const CallOptions& options)
   Prepared prepared;
   Failure failure;
   if (!prepare(call, options, prepared, failure)) return tl::unexpected(std::move(failure));
-  return prepared.carrier->perform(prepared.operation, prepared.name, prepared.deadline);
+  return prepared.queue->perform(prepared.operation, prepared.name, prepared.deadline);
 }
 
 Outcome<std::shared_ptr<WorkState>> Group::begin(const CollectiveCall& call,
@@ -205,23 +204,23 @@ Outcome<std::shared_ptr<WorkState>> Group::begin(const CollectiveCall& call,
   Prepared prepared;
   Failure failure;
   if (!prepare(call, options, prepared, failure)) return tl::unexpected(std::move(failure));
-  return prepared.carrier->begin(std::move(prepared.operation), prepared.name, prepared.deadline);
+  return prepared.queue->begin(std::move(prepared.operation), prepared.name, prepared.deadline);
 }
 
-Outcome<GroupCarrier*> Group::prepare_transfer(const Transfer& transfer,
-                                               const CallOptions& options) {
+Outcome<CollectiveQueue*> Group::prepare_transfer(const Transfer& transfer,
+                                                  const CallOptions& options) {
   const char* const name = name_of(transfer.kind);
   if (std::optional<Failure> why = refusal(name)) return tl::unexpected(std::move(*why));
   std::string why;
   if (!check_transfer(transfer, shape(), why) || !device_is_sound(transfer.device, false, why))
     return refuse(name, std::move(why));
-  Outcome<GroupCarrier*> carrier = carrier_of(transfer.device, name, options);
-  if (!carrier) return carrier;
-  why = (*carrier)->backend().refuses(transfer);
+  Outcome<CollectiveQueue*> queue = carrier_of(transfer.device, name, options);
+  if (!queue) return queue;
+  why = (*queue)->backend().refuses(transfer);
   if (!why.empty()) return refuse(name, std::move(why));
   if (transfer.kind == OpKind::send && departures_.gone(transfer.peer))
     return tl::unexpected(transfer_failed(transfer, departures_.failure_of(transfer.peer), {}));
-  return carrier;
+  return queue;
 }
 
 // "recv from rank 2 (node7, pid 4711) of group world"
@@ -238,12 +237,12 @@ std::string Group::transfer_label(const Transfer& transfer) const {
 
 Failure Group::transfer_failed(const Transfer& transfer, const Failure& own,
                                std::chrono::milliseconds limit) {
-  return standing_->settle(own, transfer_label(transfer), message_call(transfer, limit));
+  return state_->settle(own, transfer_label(transfer), message_call(transfer, limit));
 }
 
 Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& options) {
-  const Outcome<GroupCarrier*> carrier = prepare_transfer(transfer, options);
-  if (!carrier) return tl::unexpected(carrier.error());
+  const Outcome<CollectiveQueue*> queue = prepare_transfer(transfer, options);
+  if (!queue) return tl::unexpected(queue.error());
   Deadline deadline = deadline_of(options);
   const GroupTransfers::Inside inside(transfers_, transfer.kind, transfer.peer);
   // After it is seen to be inside: a rank that leaves from here on ends it.
@@ -255,7 +254,7 @@ Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& option
   }
   Transfer timed = transfer;
   timed.limit = limit_of(options);
-  Outcome<int> sender = (*carrier)->backend().transfer(timed, deadline);
+  Outcome<int> sender = (*queue)->backend().transfer(timed, deadline);
   if (sender) [[likely]]
     return sender;
   const bool over = gone && sender.error().code == ErrorCode::timeout;
@@ -265,22 +264,22 @@ Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& option
 
 Outcome<std::vector<std::shared_ptr<WorkState>>> Group::begin(std::vector<Transfer> transfers,
                                                               const CallOptions& options) {
-  std::array<std::vector<size_t>, kCarriers> of_carrier;
+  std::array<std::vector<size_t>, kCollectiveQueues> of_carrier;
   for (size_t i = 0; i < transfers.size(); ++i) {
-    const Outcome<GroupCarrier*> carrier = prepare_transfer(transfers[i], options);
-    if (!carrier) return tl::unexpected(carrier.error());
+    const Outcome<CollectiveQueue*> queue = prepare_transfer(transfers[i], options);
+    if (!queue) return tl::unexpected(queue.error());
     of_carrier[carrier_index(transfers[i].device)].push_back(i);
   }
   std::vector<std::shared_ptr<WorkState>> works(transfers.size());
   const Deadline deadline = deadline_of(options);
-  for (size_t c = 0; c < kCarriers; ++c) {
+  for (size_t c = 0; c < kCollectiveQueues; ++c) {
     if (of_carrier[c].empty()) continue;
     std::vector<Transfer> together;
     for (const size_t i : of_carrier[c]) {
       together.push_back(transfers[i]);
       together.back().limit = limit_of(options);
     }
-    auto states = carriers_[c].load()->backend().begin(together, deadline);
+    auto states = queues_[c].load()->backend().begin(together, deadline);
     if (!states)
       return tl::unexpected(transfer_failed(together.front(), states.error(), limit_of(options)));
     for (size_t k = 0; k < together.size(); ++k)
@@ -297,7 +296,7 @@ std::shared_ptr<WorkState> Group::adopt(const Transfer& transfer,
   } else if (leaving_.is_leaving(transfer.peer)) {
     end_forgotten_later(transfer.peer);
   }
-  return observe(std::move(state), standing_, name_of(transfer.kind), transfer_label(transfer),
+  return observe(std::move(state), state_, name_of(transfer.kind), transfer_label(transfer),
                  message_call(transfer, transfer.limit));
 }
 

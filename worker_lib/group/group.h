@@ -3,8 +3,8 @@
 //
 // A synchronous collective runs on the caller's thread where nothing asynchronous is under way;
 // else it takes its turn in the group's queue, whose thread is made by the first asynchronous call
-// (group_carrier.h). The first failure ends the group: it is kept, every backend is aborted with
-// it, and every later call returns it (group_standing.h). Failures come from a backend, from
+// (collective_queue.h). The first failure ends the group: it is kept, every backend is aborted with
+// it, and every later call returns it (group_state.h). Failures come from a backend, from
 // abort(), from a deadline in the queue, and from the watch, on its thread.
 //
 // Owned by the handles; a group that no handle holds stays until the work begun on it is done
@@ -26,20 +26,20 @@
 #include "muster/process_group.h"
 #include "worker_lib/backends/backend.h"
 #include "worker_lib/failure.h"
-#include "worker_lib/group/group_carrier.h"
+#include "worker_lib/group/collective_queue.h"
 #include "worker_lib/group/group_checks.h"
 #include "worker_lib/group/group_delays.h"
-#include "worker_lib/group/group_departures.h"
 #include "worker_lib/group/group_host.h"
-#include "worker_lib/group/group_leaving.h"
 #include "worker_lib/group/group_p2p.h"
 #include "worker_lib/group/group_plan.h"
-#include "worker_lib/group/group_standing.h"
+#include "worker_lib/group/group_shutdown.h"
+#include "worker_lib/group/group_state.h"
 #include "worker_lib/group/monitored_barrier.h"
+#include "worker_lib/group/pending_at_shutdown.h"
 #include "worker_lib/group/work_state.h"
-#include "worker_lib/inquiry/whereabouts.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/stragglers/rank_progress.h"
 
 namespace muster::worker {
 
@@ -87,7 +87,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // ---- the end
 
   void abort(std::string_view reason);
-  std::optional<Failure> failure() const { return standing_->failure(); }
+  std::optional<Failure> failure() const { return state_->failure(); }
   // Why a call is refused before its arguments are looked at.
   std::optional<Failure> refusal(const char* operation) const;
 
@@ -95,7 +95,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // rank's collectives; says what was performed; waits for its sends and receives, as far as their
   // other ends still do their part; hears no news and takes no calls any more.
   void wait_collectives();
-  Farewell farewell() const;
+  ShutdownNotice notice() const;
   PendingOfGroup pending() { return {plan_.id, transfers_.pending()}; }
   // Whether nothing is under way that can still be complete.
   bool transfers_over();
@@ -105,18 +105,18 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // ---- for other ranks that ask (group_inquiry.cc); any thread
 
-  GroupPlace place();
+  GroupProgress place();
   std::optional<Trouble> trouble() const;
 
  private:
   struct Retire {
     void operator()(Group* group) const;
   };
-  // A call that may go to its carrier.
+  // A call that may go to its queue.
   struct Prepared {
     Operation operation = {};
     const char* name = nullptr;  // Of what the user called.
-    GroupCarrier* carrier = nullptr;
+    CollectiveQueue* queue = nullptr;
     Deadline deadline = {};
   };
 
@@ -132,7 +132,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   bool prepare(const CollectiveCall& call, const CallOptions& options, Prepared& prepared,
                Failure& failure);
-  Outcome<GroupCarrier*> prepare_transfer(const Transfer& transfer, const CallOptions& options);
+  Outcome<CollectiveQueue*> prepare_transfer(const Transfer& transfer, const CallOptions& options);
   std::string transfer_label(const Transfer& transfer) const;
   Failure transfer_failed(const Transfer& transfer, const Failure& own,
                           std::chrono::milliseconds limit);
@@ -141,10 +141,10 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string check_device(const Device& device, bool is_service) const;
   bool device_is_sound(const Device& device, bool is_service, std::string& why) const;
   // That of the memory there, made where it is not there yet.
-  Outcome<GroupCarrier*> carrier_of(const Device& device, const char* operation,
-                                    const CallOptions& options);
-  Outcome<GroupCarrier*> make_carrier(size_t index, const char* operation, Deadline deadline,
-                                      std::chrono::milliseconds limit);
+  Outcome<CollectiveQueue*> carrier_of(const Device& device, const char* operation,
+                                       const CallOptions& options);
+  Outcome<CollectiveQueue*> make_carrier(size_t index, const char* operation, Deadline deadline,
+                                         std::chrono::milliseconds limit);
   Outcome<std::unique_ptr<GroupBackend>> make_backend(size_t index, Deadline deadline,
                                                       std::chrono::milliseconds limit);
   void publish(size_t index, std::unique_ptr<GroupBackend> backend);
@@ -154,15 +154,15 @@ class Group : public std::enable_shared_from_this<Group> {
                                              const GroupOptions& options);
   Outcome<> agree_on_bytes(size_t bytes, const CallOptions& options);
 
-  void note_calls(size_t index, GroupPlace& place) const;
-  GroupStanding::FindOut asker() const;
+  void note_calls(size_t index, GroupProgress& place) const;
+  GroupState::NameStragglers asker() const;
 
   void subscribe();
   void unsubscribe();
-  void on_failed(const Failure& failure, GroupStanding::Source source);
+  void on_failed(const Failure& failure, GroupState::Source source);
   void on_news(const Watch::News& news);
   void on_left(int member);
-  void on_leaving(int member, const LeavingText& text);
+  void on_leaving(int member, const PendingText& text);
   // In a while, if what is under way with this member, who leaves, waits for nothing any more.
   void end_forgotten_later(int member);
   // In a while, if something is waiting for this member (-1: for anybody) then as it is now.
@@ -176,15 +176,15 @@ class Group : public std::enable_shared_from_this<Group> {
   const GroupPlan plan_;
   const Members members_;
   const std::weak_ptr<Watch> watch_;
-  const std::shared_ptr<GroupStanding> standing_;
-  GroupDepartures departures_;
+  const std::shared_ptr<GroupState> state_;
+  GroupShutdown departures_;
   GroupTransfers transfers_;
-  GroupLeaving leaving_;
+  PendingAtShutdown leaving_;
   std::atomic<bool> closing_{false};  // This rank is in destroy_process_group().
-  std::mutex making_;                 // Held while a carrier is made.
-  std::array<std::atomic<GroupCarrier*>, kCarriers> carriers_{};
-  std::array<std::unique_ptr<GroupCarrier>, kCarriers> carrier_owners_;
-  std::array<std::atomic<bool>, kCarriers> setting_up_{};  // A carrier: this rank is at it.
+  std::mutex making_;                 // Held while a queue is made.
+  std::array<std::atomic<CollectiveQueue*>, kCollectiveQueues> queues_{};
+  std::array<std::unique_ptr<CollectiveQueue>, kCollectiveQueues> carrier_owners_;
+  std::array<std::atomic<bool>, kCollectiveQueues> setting_up_{};  // A queue: this rank is at it.
   std::atomic<bool> made_{false};
   MonitoredBarrier monitored_;
   std::mutex subscription_mutex_;

@@ -109,7 +109,7 @@ const BackendMaker& maker_of(const BackendMakers& makers, Backend backend) {
 }  // namespace
 
 std::optional<Failure> Group::interruption(size_t index) const {
-  if (!standing_->usable()) return standing_->refusal();
+  if (!state_->usable()) return state_->refusal();
   // A member that has left without its first operation here will not come.
   return made_ ? departures_.missing_in(index, 1) : std::nullopt;
 }
@@ -135,10 +135,11 @@ Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadlin
                    .limit = limit,
                    .interrupted = [this, index] { return interruption(index); },
                    .cuda_device = host_->cuda_device,
-                   .find_out =
-                       [standing = standing_, index](const Failure& suspected, uint64_t sequence) {
+                   .name_stragglers =
+                       [state = state_, index](const Failure& suspected, uint64_t sequence) {
                          const Lane lane = index == 0 ? Lane::host : Lane::device;
-                         return standing->find_out(suspected, {.lane = lane, .number = sequence});
+                         return state->name_stragglers(suspected,
+                                                       {.lane = lane, .number = sequence});
                        }};
   const Outcome<> met =
       meet_members(mine, plan_.backend, setup, made_ ? "" : meeting_advice(plan_.made_by));
@@ -150,28 +151,28 @@ Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadlin
 
 void Group::publish(size_t index, std::unique_ptr<GroupBackend> backend) {
   carrier_owners_[index] =
-      std::make_unique<GroupCarrier>(std::move(backend), index, standing_, departures_);
-  carriers_[index].store(carrier_owners_[index].get());
+      std::make_unique<CollectiveQueue>(std::move(backend), index, state_, departures_);
+  queues_[index].store(carrier_owners_[index].get());
   // A failure that came meanwhile has not found the backend.
-  if (standing_->failed()) carrier_owners_[index]->backend().abort(standing_->refusal());
+  if (state_->failed()) carrier_owners_[index]->backend().abort(state_->refusal());
 }
 
-Outcome<GroupCarrier*> Group::make_carrier(size_t index, const char* operation, Deadline deadline,
-                                           std::chrono::milliseconds limit) {
+Outcome<CollectiveQueue*> Group::make_carrier(size_t index, const char* operation,
+                                              Deadline deadline, std::chrono::milliseconds limit) {
   const std::lock_guard lock(making_);
-  if (GroupCarrier* const made = carriers_[index].load()) return made;
+  if (CollectiveQueue* const made = queues_[index].load()) return made;
   setting_up_[index] = true;
   Outcome<std::unique_ptr<GroupBackend>> backend = make_backend(index, deadline, limit);
   if (!backend) {
     backend.error().is_suspicion = backend.error().code == ErrorCode::timeout;
     const Lane lane = index == 0 ? Lane::host_set_up : Lane::device_set_up;
     Failure failure =
-        standing_->settle(backend.error(), label(operation), {lane, 1, false, false, limit});
+        state_->settle(backend.error(), label(operation), {lane, 1, false, false, limit});
     setting_up_[index] = false;
     return tl::unexpected(std::move(failure));
   }
   publish(index, std::move(*backend));
-  return carriers_[index].load();
+  return queues_[index].load();
 }
 
 Outcome<std::shared_ptr<Group>> Group::make(std::shared_ptr<GroupHost> host, GroupPlan plan,
@@ -187,8 +188,8 @@ Outcome<std::shared_ptr<Group>> Group::make(std::shared_ptr<GroupHost> host, Gro
   if (!why.empty()) return failed(ErrorCode::backend, group->label(made_by) + ": " + why);
   host->add(group);
   group->subscribe();
-  const Outcome<GroupCarrier*> carrier = group->make_carrier(first, made_by, deadline, limit);
-  if (!carrier) return tl::unexpected(carrier.error());
+  const Outcome<CollectiveQueue*> queue = group->make_carrier(first, made_by, deadline, limit);
+  if (!queue) return tl::unexpected(queue.error());
   group->made_ = true;
   return group;
 }
@@ -213,7 +214,7 @@ Outcome<std::shared_ptr<Group>> Group::new_group(std::span<const GlobalRank> ran
                                                  const GroupOptions& options) {
   // The failure of this group is no other's: those who are left may form one without the dead.
   std::optional<Failure> refused = refusal("new_group");
-  if (refused && (in_forked_child() || !standing_->failed()))
+  if (refused && (in_forked_child() || !state_->failed()))
     return tl::unexpected(std::move(*refused));
   return make_other("new_group", ranks, options);
 }

@@ -13,7 +13,7 @@ namespace {
 // rank came in the last of them.
 constexpr size_t kRetiredMax = 64;
 // The watch cuts longer texts.
-constexpr size_t kFarewellBytes = 4000;
+constexpr size_t kShutdownNoticeBytes = 4000;
 
 }  // namespace
 
@@ -74,7 +74,7 @@ void GroupHost::visit(const std::function<void(Group&)>& look) {
 }
 
 void GroupHost::note_retired(const Group& group) {
-  retired_.push_back(group.farewell());
+  retired_.push_back(group.notice());
   if (retired_.size() > kRetiredMax) retired_.pop_front();
 }
 
@@ -95,12 +95,12 @@ void GroupHost::wait_for_transfers(const std::vector<Group*>& groups, Watch* tol
     }
     if (busy == nullptr) return;
     // Numbers differ, and what follows them is to be compared.
-    const std::string text = encode_leaving(0, pending, kFarewellBytes);
+    const std::string text = encode_pending(0, pending, kShutdownNoticeBytes);
     if (told != nullptr && text != said) {
       said = text;
       told->tell_aborted(
-          kLeavingId,
-          {ErrorCode::peer_failed, encode_leaving(number, pending, kFarewellBytes), {}});
+          kPendingId,
+          {ErrorCode::peer_failed, encode_pending(number, pending, kShutdownNoticeBytes), {}});
     }
     busy->wait_for_transfers();
   }
@@ -109,14 +109,14 @@ void GroupHost::wait_for_transfers(const std::vector<Group*>& groups, Watch* tol
 void GroupHost::close_groups() {
   std::vector<std::shared_ptr<Group>> groups;
   std::vector<std::unique_ptr<Group>> lingering;
-  std::vector<Farewell> farewells;  // Of those groups that went before, too.
+  std::vector<ShutdownNotice> notices;  // Of those groups that went before, too.
   {
     const std::lock_guard lock(mutex_);
     for (const std::weak_ptr<Group>& known : groups_) {
       if (auto group = known.lock()) groups.push_back(std::move(group));
     }
     lingering.swap(lingering_);
-    farewells.assign(retired_.begin(), retired_.end());
+    notices.assign(retired_.begin(), retired_.end());
   }
   std::ranges::reverse(groups);
   std::vector<Group*> all;
@@ -127,17 +127,18 @@ void GroupHost::close_groups() {
   for (Group* const group : all)
     group->wait_collectives();
   for (Group* const group : all)
-    farewells.push_back(group->farewell());
+    notices.push_back(group->notice());
   const std::shared_ptr<Watch> told = watch_now();
   if (told != nullptr) {
-    for (std::string& text : encode_farewells(farewells, kFarewellBytes))
-      told->tell_aborted(kFarewellId, {ErrorCode::peer_failed, std::move(text), {}});
+    for (std::string& text : encode_notices(notices, kShutdownNoticeBytes))
+      told->tell_aborted(kShutdownNoticeId, {ErrorCode::peer_failed, std::move(text), {}});
   }
   wait_for_transfers(all, told.get());
   lingering.clear();
   for (const std::shared_ptr<Group>& group : groups)
     group->close();
-  // What a visitor has kept meanwhile goes now; what comes later has nobody to take it from there.
+  // What a visitor has kept meanwhile goes now; what comes later has nobody to take it from
+  // there.
   const std::lock_guard visiting(visiting_);
   const std::lock_guard lock(mutex_);
   closed_ = true;

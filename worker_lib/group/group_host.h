@@ -27,10 +27,10 @@
 #include "worker_lib/backends/backend.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/failure_reports.h"
-#include "worker_lib/group/group_departures.h"
-#include "worker_lib/inquiry/whereabouts.h"
+#include "worker_lib/group/group_shutdown.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/stragglers/rank_progress.h"
 #include "worker_lib/watch/watch.h"
 
 namespace muster::worker {
@@ -91,7 +91,7 @@ class GroupHost {
   // is made or all are closed, rather than destroyed here. `look` must not visit in turn.
   void visit(const std::function<void(Group&)>& look);
   // Where this rank is in all its groups.
-  Whereabouts whereabouts();
+  RankProgress progress();
   // From 1: how often this process has been told to make a group of the ranks with this digest.
   uint64_t next_number(const std::string& ranks_digest);
 
@@ -106,7 +106,7 @@ class GroupHost {
   bool closed_ = false;                       // close_groups() is through.
   std::vector<std::weak_ptr<Group>> groups_;  // In the order in which they were made.
   std::vector<std::unique_ptr<Group>> lingering_;
-  std::deque<Farewell> retired_;  // Of the last groups that went.
+  std::deque<ShutdownNotice> retired_;  // Of the last groups that went.
   std::map<std::string, uint64_t> numbers_;
 };
 

@@ -56,22 +56,22 @@ void Group::abort(std::string_view reason) {
                         {members_.self().rank}};
   // The others first: what is blocked here may end the process as soon as it returns.
   const std::shared_ptr<Watch> watch = watch_.lock();
-  if (watch != nullptr && !standing_->failure()) watch->tell_aborted(plan_.id, failure);
-  standing_->fail(failure, GroupStanding::Source::known);
+  if (watch != nullptr && !state_->failure()) watch->tell_aborted(plan_.id, failure);
+  state_->fail(failure, GroupState::Source::known);
 }
 
 // Tells the others what they cannot know by themselves, and ends what is blocked here: in this
 // order, since what was blocked may end the process at once.
-void Group::on_failed(const Failure& failure, GroupStanding::Source source) {
+void Group::on_failed(const Failure& failure, GroupState::Source source) {
   const std::shared_ptr<Watch> watch = watch_.lock();
-  if (source == GroupStanding::Source::here && watch != nullptr) {
+  if (source == GroupState::Source::here && watch != nullptr) {
     Failure told = failure;
     told.message =
         fmt::format("{} gave the group up: {}", describe(members_.self()), failure.message);
     watch->tell_aborted(plan_.id, told);
   }
-  for (const std::atomic<GroupCarrier*>& slot : carriers_) {
-    if (GroupCarrier* const carrier = slot.load()) carrier->backend().abort(failure);
+  for (const std::atomic<CollectiveQueue*>& slot : queues_) {
+    if (CollectiveQueue* const queue = slot.load()) queue->backend().abort(failure);
   }
 }
 
@@ -79,48 +79,47 @@ void Group::on_news(const Watch::News& news) {
   using Kind = Watch::News::Kind;
   if (news.kind == Kind::stopped) {
     if (host_->on_sigterm != StopPolicy::end_calls) return;
-    standing_->fail(failure_of_news(news, ErrorCode::stopped, "the job was told to end (SIGTERM)"),
-                    GroupStanding::Source::known);
+    state_->fail(failure_of_news(news, ErrorCode::stopped, "the job was told to end (SIGTERM)"),
+                 GroupState::Source::known);
     return;
   }
   const int member = member_of(news.rank);
   if (member < 0 || member == members_.me) return;
   if (news.kind == Kind::died) {
-    standing_->fail(
+    state_->fail(
         failure_of_news(news, ErrorCode::peer_failed, describe(members_[member]) + " died"),
-        GroupStanding::Source::known);
+        GroupState::Source::known);
   } else if (news.kind == Kind::left) {
     on_left(member);
-  } else if (news.group_id == kLeavingId) {
-    if (const auto text = decode_leaving(news.failure.message, plan_.id)) on_leaving(member, *text);
-  } else if (news.group_id == kFarewellId) {
-    if (const auto farewell = find_farewell(news.failure.message, plan_.id))
-      departures_.said_farewell(member, farewell->performed);
+  } else if (news.group_id == kPendingId) {
+    if (const auto text = decode_pending(news.failure.message, plan_.id)) on_leaving(member, *text);
+  } else if (news.group_id == kShutdownNoticeId) {
+    if (const auto notice = find_notice(news.failure.message, plan_.id))
+      departures_.gave_notice(member, notice->performed);
     end_missing();
   } else if (news.group_id == plan_.id) {
-    standing_->fail(
-        failure_of_news(news, ErrorCode::aborted, describe(members_[member]) + " gave up"),
-        GroupStanding::Source::told);
+    state_->fail(failure_of_news(news, ErrorCode::aborted, describe(members_[member]) + " gave up"),
+                 GroupState::Source::told);
   }
 }
 
 OperationCounts Group::begun() const {
   OperationCounts counts{};
-  for (size_t i = 0; i < kCarriers; ++i) {
-    if (const GroupCarrier* const carrier = carriers_[i].load()) counts[i] = carrier->begun();
+  for (size_t i = 0; i < kCollectiveQueues; ++i) {
+    if (const CollectiveQueue* const queue = queues_[i].load()) counts[i] = queue->begun();
   }
   return counts;
 }
 
-Farewell Group::farewell() const {
+ShutdownNotice Group::notice() const {
   return {plan_.id, begun()};
 }
 
 void Group::end_missing() {
   const OperationCounts counts = begun();
-  for (size_t i = 0; i < kCarriers; ++i) {
+  for (size_t i = 0; i < kCollectiveQueues; ++i) {
     const auto missing = departures_.missing_in(i, counts[i]);
-    if (missing) standing_->fail(*missing, GroupStanding::Source::known);
+    if (missing) state_->fail(*missing, GroupState::Source::known);
   }
 }
 
@@ -128,8 +127,7 @@ void Group::on_left(int member) {
   const bool came = departures_.left(member, begun());
   leaving_.left(member);
   // Who left without having been in this group will not come to its set-up.
-  if (!came && !made_)
-    standing_->fail(departures_.failure_of(member), GroupStanding::Source::known);
+  if (!came && !made_) state_->fail(departures_.failure_of(member), GroupState::Source::known);
   end_missing();
   if (transfers_.involves(member)) end_waits_later(member);
   if (departures_.gone(-1) && transfers_.involves(-1)) end_waits_later(-1);
@@ -139,11 +137,11 @@ void Group::end_waits_later(int member) {
   delays_.after(kLastMessage, [this, member] {
     // Who leaves itself just does not wait for them: others may still be in the middle of theirs.
     if (closing_ || !transfers_.involves(member)) return;
-    standing_->fail(departures_.failure_of(member), GroupStanding::Source::known);
+    state_->fail(departures_.failure_of(member), GroupState::Source::known);
   });
 }
 
-void Group::on_leaving(int member, const LeavingText& text) {
+void Group::on_leaving(int member, const PendingText& text) {
   leaving_.heard(member, text);
   if (transfers_.involves(member)) end_forgotten_later(member);
 }
@@ -160,22 +158,22 @@ void Group::end_forgotten_later(int member) {
       return !with_it(one) || !leaving_.can_complete(one);
     };
     if (std::ranges::none_of(pending, with_it) || !std::ranges::all_of(pending, is_over)) return;
-    standing_->fail(departures_.failure_of(member), GroupStanding::Source::known);
+    state_->fail(departures_.failure_of(member), GroupState::Source::known);
   });
 }
 
 bool Group::idle() {
-  const auto is_idle = [](const std::atomic<GroupCarrier*>& slot) {
-    GroupCarrier* const carrier = slot.load();
-    return carrier == nullptr || carrier->idle();
+  const auto is_idle = [](const std::atomic<CollectiveQueue*>& slot) {
+    CollectiveQueue* const queue = slot.load();
+    return queue == nullptr || queue->idle();
   };
-  return transfers_.idle() && std::ranges::all_of(carriers_, is_idle);
+  return transfers_.idle() && std::ranges::all_of(queues_, is_idle);
 }
 
 void Group::wait_collectives() {
   closing_ = true;
-  for (const std::atomic<GroupCarrier*>& slot : carriers_) {
-    if (GroupCarrier* const carrier = slot.load()) carrier->wait_idle();
+  for (const std::atomic<CollectiveQueue*>& slot : queues_) {
+    if (CollectiveQueue* const queue = slot.load()) queue->wait_idle();
   }
 }
 
@@ -187,13 +185,13 @@ bool Group::transfers_over() {
 void Group::close() {
   unsubscribe();
   // First, so that what ends below is no failure of the group, which others would be told of.
-  standing_->close();
+  state_->close();
   if (!transfers_.idle()) {
     const Failure over{ErrorCode::not_initialized,
                        "destroy_process_group() was called, and the other end has left as well",
                        {}};
-    for (const std::atomic<GroupCarrier*>& slot : carriers_) {
-      if (GroupCarrier* const carrier = slot.load()) carrier->backend().end_transfers(over);
+    for (const std::atomic<CollectiveQueue*>& slot : queues_) {
+      if (CollectiveQueue* const queue = slot.load()) queue->backend().end_transfers(over);
     }
   }
   monitored_.disconnect();

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "worker_lib/group/group_leaving.h"
+#include "worker_lib/group/pending_at_shutdown.h"
 #include "worker_lib/group/work_state.h"
 #include "worker_lib/operation.h"
 

@@ -27,9 +27,9 @@ Failure late_because(Failure found) {
 
 }  // namespace
 
-QueuedWork::QueuedWork(std::shared_ptr<GroupStanding> standing, std::string label,
-                       Deadline deadline, Lane lane)
-    : standing_(std::move(standing)), label_(std::move(label)), deadline_(deadline), lane_(lane) {}
+QueuedWork::QueuedWork(std::shared_ptr<GroupState> state, std::string label, Deadline deadline,
+                       Lane lane)
+    : state_(std::move(state)), label_(std::move(label)), deadline_(deadline), lane_(lane) {}
 
 // Where the deadline comes first, the group fails: that ends the operations in front as well, and
 // then this one gets its turn and the failure.
@@ -42,7 +42,7 @@ std::optional<Outcome<>> QueuedWork::wait(Deadline until) {
     changed_.wait(lock, settled);
   } else if (!changed_.wait_until(lock, first, settled) && deadline_ <= until) {
     lock.unlock();
-    const Failure late = late_because(standing_->find_out(late_in_line(), {.lane = lane_}));
+    const Failure late = late_because(state_->name_stragglers(late_in_line(), {.lane = lane_}));
     lock.lock();
     // Its turn may have come meanwhile.
     if (!settled()) fail(lock, late);
@@ -59,7 +59,7 @@ std::optional<Outcome<>> QueuedWork::wait(Deadline until) {
 // What the group has failed of is this: its turn, if it comes after all, says so, too.
 void QueuedWork::fail(std::unique_lock<std::mutex>& lock, const Failure& late) {
   lock.unlock();
-  Failure failure = standing_->settle(late, label_);
+  Failure failure = state_->settle(late, label_);
   lock.lock();
   if (outcome_ && !*outcome_) outcome_ = tl::unexpected(failure);
   expired_ = std::move(failure);
@@ -97,9 +97,9 @@ GroupQueue::~GroupQueue() {
 
 std::shared_ptr<QueuedWork> GroupQueue::push(Task task, const char* operation, Deadline deadline) {
   auto work = std::make_shared<QueuedWork>(
-      standing_, operation_label(operation, 0, standing_->group_name()), deadline, lane_);
+      state_, operation_label(operation, 0, state_->group_name()), deadline, lane_);
   work->operation = operation;
-  work->group = standing_->group_name();
+  work->group = state_->group_name();
   const Outcome<> started = [&]() -> Outcome<> {
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable()) {
@@ -114,7 +114,7 @@ std::shared_ptr<QueuedWork> GroupQueue::push(Task task, const char* operation, D
   if (started) {
     changed_.notify_one();
   } else {  // The other members are told, since this one will not come to the operation.
-    work->complete(tl::unexpected(standing_->settle(started.error(), work->label_)));
+    work->complete(tl::unexpected(state_->settle(started.error(), work->label_)));
   }
   return work;
 }

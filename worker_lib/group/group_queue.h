@@ -1,8 +1,9 @@
 // The asynchronous collectives of a group, performed one after the other in the order of the calls
 // by one thread, for backends that work on the calling thread.
 //
-// Owned by a Carrier. The thread is made by the first push() and joined by the destructor, which
-// REQUIRES that nothing is left to do or that the group has failed. Any thread may call anything.
+// Owned by a CollectiveQueue. The thread is made by the first push() and joined by the destructor,
+// which REQUIRES that nothing is left to do or that the group has failed. Any thread may call
+// anything.
 #pragma once
 
 #include <atomic>
@@ -14,10 +15,10 @@
 #include <thread>
 
 #include "worker_lib/failure.h"
-#include "worker_lib/group/group_standing.h"
+#include "worker_lib/group/group_state.h"
 #include "worker_lib/group/work_state.h"
-#include "worker_lib/inquiry/whereabouts.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/stragglers/rank_progress.h"
 
 namespace muster::worker {
 
@@ -25,8 +26,7 @@ namespace muster::worker {
 // take longer: then the group has failed.
 class QueuedWork final : public WorkState {
  public:
-  QueuedWork(std::shared_ptr<GroupStanding> standing, std::string label, Deadline deadline,
-             Lane lane);
+  QueuedWork(std::shared_ptr<GroupState> state, std::string label, Deadline deadline, Lane lane);
 
   std::optional<Outcome<>> wait(Deadline until) override;
   std::optional<Outcome<>> outcome() const override;
@@ -38,7 +38,7 @@ class QueuedWork final : public WorkState {
   void begin();  // Its turn has come: from here on the backend watches the deadline.
   void complete(Outcome<> outcome);
 
-  const std::shared_ptr<GroupStanding> standing_;
+  const std::shared_ptr<GroupState> state_;
   const std::string label_;
   const Deadline deadline_;
   const Lane lane_;
@@ -55,8 +55,8 @@ class GroupQueue {
   using Task = std::function<Outcome<>()>;
 
   // `lane`: of the group's calls.
-  explicit GroupQueue(std::shared_ptr<GroupStanding> standing, Lane lane = Lane::host)
-      : standing_(std::move(standing)), lane_(lane) {}
+  explicit GroupQueue(std::shared_ptr<GroupState> state, Lane lane = Lane::host)
+      : state_(std::move(state)), lane_(lane) {}
   GroupQueue(const GroupQueue&) = delete;
   GroupQueue& operator=(const GroupQueue&) = delete;
   ~GroupQueue();
@@ -82,7 +82,7 @@ class GroupQueue {
 
   void work_off();
 
-  const std::shared_ptr<GroupStanding> standing_;
+  const std::shared_ptr<GroupState> state_;
   const Lane lane_;
   std::atomic<size_t> pending_{0};
   mutable std::mutex mutex_;

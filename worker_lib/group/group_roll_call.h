@@ -1,4 +1,4 @@
-// Ranks of a group that meet at the store: each enters, the last one opens the door for all, and
+// Ranks of a group that meet at the store: each enters, the last one lets all go, and
 // who waits can say who has not come. Three short messages a rank.
 //
 // Owned by whoever meets; one thread.

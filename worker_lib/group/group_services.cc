@@ -37,7 +37,7 @@ Outcome<> Group::agree_on_bytes(size_t bytes, const CallOptions& options) {
       fmt::format("{} asks for {} bytes where {} asks for {}; all must ask for the same",
                   describe(members_[static_cast<int>(*differs)]), all[*differs],
                   describe(members_[static_cast<int>(camps.usual)]), all[camps.usual]);
-  return tl::unexpected(standing_->settle(failure, label("allocate_shared")));
+  return tl::unexpected(state_->settle(failure, label("allocate_shared")));
 }
 
 Outcome<SharedBlock> Group::allocate_shared(size_t bytes, const CallOptions& options) {
@@ -48,11 +48,11 @@ Outcome<SharedBlock> Group::allocate_shared(size_t bytes, const CallOptions& opt
   const SharedTime time(*this, options);
   const Outcome<> agreed = agree_on_bytes(bytes, options);
   if (!agreed) return tl::unexpected(agreed.error());
-  GroupCarrier* const carrier = carriers_[0].load();
+  CollectiveQueue* const queue = queues_[0].load();
   const Deadline deadline = deadline_of(time.left());
   SharedBlock block;
-  const Outcome<> done = carrier->perform_in_turn("allocate_shared", deadline, [&]() -> Outcome<> {
-    Outcome<SharedBlock> made = carrier->backend().allocate_shared(bytes, deadline);
+  const Outcome<> done = queue->perform_in_turn("allocate_shared", deadline, [&]() -> Outcome<> {
+    Outcome<SharedBlock> made = queue->backend().allocate_shared(bytes, deadline);
     if (!made) return tl::unexpected(std::move(made.error()));
     block = std::move(*made);
     return Done{};
@@ -74,8 +74,8 @@ Outcome<> Group::monitored_barrier(const CallOptions& options, bool wait_all_ran
             });
           },
       .interrupted = [this]() -> std::optional<Failure> {
-        if (standing_->usable()) return std::nullopt;
-        return standing_->refusal();
+        if (state_->usable()) return std::nullopt;
+        return state_->refusal();
       },
       .deadline = deadline_of(options),
       .limit = limit_of(options),
@@ -84,7 +84,7 @@ Outcome<> Group::monitored_barrier(const CallOptions& options, bool wait_all_ran
   Outcome<> passed = monitored_.pass(call, number);
   if (passed) return passed;
   return tl::unexpected(
-      standing_->explain(passed.error(), operation_label(kName, number, plan_.name)));
+      state_->explain(passed.error(), operation_label(kName, number, plan_.name)));
 }
 
 }  // namespace muster::worker

@@ -10,12 +10,9 @@ namespace {
 
 class ObservedWork final : public WorkState {
  public:
-  ObservedWork(std::shared_ptr<WorkState> inner, std::shared_ptr<GroupStanding> standing,
-               std::string label, const GroupStanding::Call& call)
-      : inner_(std::move(inner)),
-        standing_(std::move(standing)),
-        label_(std::move(label)),
-        call_(call) {}
+  ObservedWork(std::shared_ptr<WorkState> inner, std::shared_ptr<GroupState> state,
+               std::string label, const GroupState::Call& call)
+      : inner_(std::move(inner)), state_(std::move(state)), label_(std::move(label)), call_(call) {}
 
   // It is waited for until it is known who is to blame.
   std::optional<Outcome<>> wait(Deadline until) override {
@@ -35,14 +32,14 @@ class ObservedWork final : public WorkState {
   std::optional<Outcome<>> seen(std::optional<Outcome<>> outcome) const {
     if (!outcome || *outcome) return outcome;
     const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = standing_->settle(outcome->error(), label_, call_);
+    if (!failure_) failure_ = state_->settle(outcome->error(), label_, call_);
     return Outcome<>(tl::unexpected(*failure_));
   }
 
   const std::shared_ptr<WorkState> inner_;
-  const std::shared_ptr<GroupStanding> standing_;
+  const std::shared_ptr<GroupState> state_;
   const std::string label_;
-  const GroupStanding::Call call_;
+  const GroupState::Call call_;
   mutable std::mutex mutex_;
   mutable std::optional<Failure> failure_;
 };
@@ -50,11 +47,11 @@ class ObservedWork final : public WorkState {
 }  // namespace
 
 std::shared_ptr<WorkState> observe(std::shared_ptr<WorkState> inner,
-                                   std::shared_ptr<GroupStanding> standing, std::string operation,
-                                   std::string label, const GroupStanding::Call& call) {
-  std::string group = standing->group_name();
+                                   std::shared_ptr<GroupState> state, std::string operation,
+                                   std::string label, const GroupState::Call& call) {
+  std::string group = state->group_name();
   auto work =
-      std::make_shared<ObservedWork>(std::move(inner), std::move(standing), std::move(label), call);
+      std::make_shared<ObservedWork>(std::move(inner), std::move(state), std::move(label), call);
   work->operation = std::move(operation);
   work->group = std::move(group);
   return work;

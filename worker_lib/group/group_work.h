@@ -5,14 +5,14 @@
 #include <memory>
 #include <string>
 
-#include "worker_lib/group/group_standing.h"
+#include "worker_lib/group/group_state.h"
 #include "worker_lib/group/work_state.h"
 
 namespace muster::worker {
 
-// `operation`: its name. Keeps `inner` and `standing` alive, not the group.
+// `operation`: its name. Keeps `inner` and `state` alive, not the group.
 std::shared_ptr<WorkState> observe(std::shared_ptr<WorkState> inner,
-                                   std::shared_ptr<GroupStanding> standing, std::string operation,
-                                   std::string label, const GroupStanding::Call& call = {});
+                                   std::shared_ptr<GroupState> state, std::string operation,
+                                   std::string label, const GroupState::Call& call = {});
 
 }  // namespace muster::worker

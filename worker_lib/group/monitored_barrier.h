@@ -16,9 +16,9 @@
 
 #include "rendezvous/store/store_client.h"
 #include "worker_lib/failure.h"
-#include "worker_lib/inquiry/whereabouts.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/stragglers/rank_progress.h"
 
 namespace muster::worker {
 
@@ -38,8 +38,8 @@ class MonitoredBarrier {
   // them do not meet, and see that by it.
   Outcome<> pass(const Call& call, uint64_t& number);
   // For who asks where this rank is; any time.
-  LanePlace place() const {
-    LanePlace place;
+  LaneProgress place() const {
+    LaneProgress place;
     place.begun = begun_.load();
     place.ended = ended_.load();
     place.last = "monitored_barrier";

@@ -145,7 +145,7 @@ Outcome<> Job::set_up(const Met& met, Deadline deadline) {
   parts.groups = std::make_shared<GroupHost>();
   parts.watch->answer_with([groups = std::weak_ptr(parts.groups)] {
     const std::shared_ptr<GroupHost> host = groups.lock();
-    return host == nullptr ? std::string() : host->whereabouts().encode();
+    return host == nullptr ? std::string() : host->progress().encode();
   });
   GroupHost& groups = *parts.groups;
   groups.world = parts.world;

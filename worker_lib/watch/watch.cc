@@ -199,7 +199,7 @@ class RealWatch final : public Watch {
     if (!options.lives.empty())
       loop.is_over = [lives = options.lives](int rank) { return has_ended(lives, rank); };
     loop.announce = [this](const watch::Announce& told) { announce(told); };
-    loop.whereabouts = [this] { return whereabouts(); };
+    loop.progress = [this] { return progress(); };
     loop.extra_fd = stop_.signal().event_fd();
     loop.extra_deadline = [this] { return stop_.deadline(); };
     loop.on_extra = [this](Instant now) { stop_.on_extra(now); };
@@ -215,9 +215,9 @@ class RealWatch final : public Watch {
     loop_->tell({News::Kind::aborted, me_, group_id, failure});
   }
   void leave() override { loop_->leave(); }
-  void answer_with(std::function<std::string()> whereabouts) override {
+  void answer_with(std::function<std::string()> progress) override {
     const std::lock_guard lock(answering_);
-    whereabouts_ = std::move(whereabouts);
+    progress_ = std::move(progress);
   }
   std::unique_ptr<Questions> questions() override {
     if (world_.size() == 1) return nullptr;
@@ -240,9 +240,9 @@ class RealWatch final : public Watch {
   }
 
   // Empty: it can say nothing yet.
-  std::string whereabouts() {
+  std::string progress() {
     const std::lock_guard lock(answering_);
-    return whereabouts_ ? whereabouts_() : std::string();
+    return progress_ ? progress_() : std::string();
   }
 
   void announce(const watch::Announce& told) {
@@ -260,7 +260,7 @@ class RealWatch final : public Watch {
   const std::vector<ProcessLife> lives_;
   WatchBoard board_;
   std::mutex answering_;
-  std::function<std::string()> whereabouts_;
+  std::function<std::string()> progress_;
   std::unique_ptr<WatchLoop> loop_;
   WatchStop stop_;  // Goes first: a question that is under way wakes the loop.
 };

@@ -98,7 +98,7 @@ class Watch {
 
   // What this rank answers who asks where it is: called on the watch's thread, never after it was
   // replaced by nothing. Before it is set nobody is answered.
-  virtual void answer_with(std::function<std::string()> whereabouts) = 0;
+  virtual void answer_with(std::function<std::string()> progress) = 0;
   // Null in a world of one.
   virtual std::unique_ptr<Questions> questions() = 0;
 

@@ -38,7 +38,7 @@ class WatchLoop {
     // that is no riddle; may be empty.
     std::function<bool(int rank)> is_over;
     std::function<void(const watch::Announce&)> announce;  // On the loop's thread.
-    std::function<std::string()> whereabouts;              // The same: what a Question is answered.
+    std::function<std::string()> progress;                 // The same: what a Question is answered.
     // A further descriptor to wait for, its timer, and what to call for both; see watch_stop.h.
     int extra_fd = -1;
     std::function<Instant()> extra_deadline;

@@ -284,8 +284,8 @@ bool WatchLoop::greet(LinkId id, const Message& message) {
 // It stays a stranger: its hanging up tells of no death.
 bool WatchLoop::answer(LinkId id, const Question& question) {
   Link& link = links_.at(id);
-  if (link.dialled || !is_acceptable(link, question) || !options_.whereabouts) return false;
-  send(link, Answer{options_.whereabouts()});
+  if (link.dialled || !is_acceptable(link, question) || !options_.progress) return false;
+  send(link, Answer{options_.progress()});
   flush(id, link);
   return true;
 }

@@ -206,7 +206,7 @@ class WatchTree {
   void reconcile();
   void dial(int rank, Instant until);
   void report_ready();
-  void start(const std::vector<watch::Place>& places, std::optional<watch::LinkId> from);
+  void start(const std::vector<watch::ListenPort>& ports, std::optional<watch::LinkId> from);
   void give_up(const Failure& failure, std::optional<watch::LinkId> from = {});
   void conclude_leave();
 
@@ -248,8 +248,8 @@ class WatchTree {
 
   // Of the set-up.
   std::vector<int> first_dials_;
-  std::set<int> awaited_;             // Those who report to this rank and have not.
-  std::vector<watch::Place> places_;  // Of those who have, and of this rank.
+  std::set<int> awaited_;                  // Those who report to this rank and have not.
+  std::vector<watch::ListenPort> places_;  // Of those who have, and of this rank.
   bool reported_ = false;
   bool started_ = false;
   std::optional<Failure> failed_;

@@ -38,22 +38,22 @@ void WatchTree::report_ready() {
 
 void WatchTree::take(LinkId link, const Ready& ready) {
   if (awaited_.erase(links_.at(link)) == 0) return;
-  places_.insert(places_.end(), ready.places.begin(), ready.places.end());
+  places_.insert(places_.end(), ready.ports.begin(), ready.ports.end());
   report_ready();
 }
 
 void WatchTree::take(LinkId link, const Go& go) {
-  start(go.places, link);
+  start(go.ports, link);
 }
 
-void WatchTree::start(const std::vector<Place>& places, std::optional<LinkId> from) {
+void WatchTree::start(const std::vector<ListenPort>& ports, std::optional<LinkId> from) {
   if (started_ || failed_) return;
   started_ = true;
-  for (const Place& place : places) {
+  for (const ListenPort& place : ports) {
     if (place.rank >= 0 && place.rank < world_.size())
       ports_[static_cast<size_t>(place.rank)] = place.port;
   }
-  send_all(Go{places}, from);
+  send_all(Go{ports}, from);
   out_->push_back(Started{});
 }
 

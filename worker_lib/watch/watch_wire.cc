@@ -33,9 +33,9 @@ class FrameWriter {
     for (const GlobalRank rank : failure.ranks)
       put(rank.value);
   }
-  void put(const std::vector<Place>& places) {
-    put(static_cast<uint32_t>(places.size()));
-    for (const Place& place : places) {
+  void put(const std::vector<ListenPort>& ports) {
+    put(static_cast<uint32_t>(ports.size()));
+    for (const ListenPort& place : ports) {
       put(place.rank);
       put(place.port);
     }
@@ -91,13 +91,13 @@ class FrameReader {
       rank.value = number<int32_t>();
     return failure;
   }
-  std::vector<Place> places() {
-    std::vector<Place> places(count(6));
-    for (Place& place : places) {
+  std::vector<ListenPort> ports() {
+    std::vector<ListenPort> ports(count(6));
+    for (ListenPort& place : ports) {
       place.rank = number<int32_t>();
       place.port = number<uint16_t>();
     }
-    return places;
+    return ports;
   }
 
   void refuse() { ok_ = false; }
@@ -130,8 +130,8 @@ struct PutBody {
     out.put(std::string_view(news.group_id));
     out.put(news.failure);
   }
-  void operator()(const Ready& ready) const { out.put(ready.places); }
-  void operator()(const Go& go) const { out.put(go.places); }
+  void operator()(const Ready& ready) const { out.put(ready.ports); }
+  void operator()(const Go& go) const { out.put(go.ports); }
   void operator()(const GiveUp& give_up) const { out.put(give_up.failure); }
   void operator()(const Heard&) const {}
 
@@ -180,10 +180,10 @@ std::optional<Message> read_message(size_t kind, std::string_view body) {
       message = read_news(in);
       break;
     case 2:
-      message = Ready{in.places()};
+      message = Ready{in.ports()};
       break;
     case 3:
-      message = Go{in.places()};
+      message = Go{in.ports()};
       break;
     case 4:
       message = GiveUp{in.failure()};

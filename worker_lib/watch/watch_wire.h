@@ -29,21 +29,21 @@ struct Hello {
 };
 
 // Where a rank listens for other nodes; 0: nowhere.
-struct Place {
+struct ListenPort {
   int rank = -1;
   uint16_t port = 0;
-  friend bool operator==(const Place&, const Place&) = default;
+  friend bool operator==(const ListenPort&, const ListenPort&) = default;
 };
 
 // Up, while the watch is being set up: these ranks are connected, the sender first.
 struct Ready {
-  std::vector<Place> places;
+  std::vector<ListenPort> ports;
   friend bool operator==(const Ready&, const Ready&) = default;
 };
 
 // Down: all ranks are.
 struct Go {
-  std::vector<Place> places;
+  std::vector<ListenPort> ports;
   friend bool operator==(const Go&, const Go&) = default;
 };
 

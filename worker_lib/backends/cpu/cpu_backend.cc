@@ -71,11 +71,11 @@ Outcome<> CpuBackend::make_shared(GroupSetup& setup) {
 }
 
 Outcome<> CpuBackend::make_sockets(GroupSetup& setup) {
-  Outcome<OpenDoor> open = open_door(members_.self());
+  Outcome<Listeners> open = open_listeners(members_.self());
   if (!open) return tl::unexpected(open.error());
-  Outcome<std::vector<Door>> doors = exchange_doors(setup, open->door);
-  if (!doors) return tl::unexpected(doors.error());
-  doors_ = std::move(*doors);
+  Outcome<std::vector<ListenAddress>> addresses = exchange_addresses(setup, open->address);
+  if (!addresses) return tl::unexpected(addresses.error());
+  doors_ = std::move(*addresses);
 
   auto links = SocketLinks::make(Purpose::collectives, members_, doors_);
   auto transfer_links = SocketLinks::make(Purpose::transfers, members_, doors_);
@@ -84,15 +84,15 @@ Outcome<> CpuBackend::make_sockets(GroupSetup& setup) {
   links_ = std::move(*links);
   links_->patience = (*transfer_links)->patience = socket_patience(local_.size());
 
-  auto reception = Reception::start(
+  auto acceptor = Acceptor::start(
       {.size = members_.size(),
        .open = std::move(*open),
        .deliver = {
            [to = links_.get()](int from, Socket s) { to->deliver(from, std::move(s)); },
            [to = transfer_links->get()](int from, Socket s) { to->deliver(from, std::move(s)); }}});
-  if (!reception) return tl::unexpected(reception.error());
+  if (!acceptor) return tl::unexpected(acceptor.error());
   transfers_ = std::make_unique<TransferEngine>(std::move(*transfer_links), members_);
-  reception_ = std::move(*reception);
+  acceptor_ = std::move(*acceptor);
   exchange_ = std::make_unique<Exchange>(*links_, members_, abort_, &awaited_);
   if (shm_) {
     hierarchy_ = std::make_unique<Hierarchy>(*shm_, *exchange_, layout_, members_.me);

@@ -1,4 +1,4 @@
-// The cpu backend: our own carrier of operations on host memory. Which parts it is made of depends
+// The cpu backend: our own queue of operations on host memory. Which parts it is made of depends
 // on where the members are:
 //
 //   all on one node         collectives through shared memory (ShmGroup), transfers through
@@ -8,7 +8,7 @@
 //   several nodes, uneven   everything over sockets (FlatGroup)
 //
 // Collectives and transfers are performed on the caller's thread; on several nodes one more thread
-// answers the door (Reception), one drives transfers that nobody waits for, and one helps with
+// accepts connections (Acceptor), one drives transfers that nobody waits for, and one helps with
 // large copies within the rank (SideCopies).
 #pragma once
 
@@ -23,8 +23,8 @@
 #include "worker_lib/backends/cpu/hierarchy.h"
 #include "worker_lib/backends/cpu/p2p_engine.h"
 #include "worker_lib/backends/cpu/shm_group.h"
+#include "worker_lib/backends/cpu/tcp_acceptor.h"
 #include "worker_lib/backends/cpu/tcp_links.h"
-#include "worker_lib/backends/cpu/tcp_reception.h"
 
 namespace muster::worker {
 
@@ -60,13 +60,13 @@ class CpuBackend final : public GroupBackend {
   AbortSwitch abort_;
   AwaitedPeers awaited_;           // Over sockets.
   std::unique_ptr<ShmGroup> shm_;  // None: uneven.
-  std::vector<Door> doors_;
+  std::vector<ListenAddress> doors_;
   std::unique_ptr<SocketLinks> links_;  // Of collectives; none on one node, as the next three.
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<FlatGroup> flat_;
   std::unique_ptr<Hierarchy> hierarchy_;
   std::unique_ptr<TransferEngine> transfers_;
-  std::unique_ptr<Reception> reception_;  // Last: it hands connections to the links.
+  std::unique_ptr<Acceptor> acceptor_;  // Last: it hands connections to the links.
 };
 
 }  // namespace muster::worker

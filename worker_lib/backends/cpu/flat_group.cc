@@ -10,7 +10,7 @@ Blocks::Blocks(std::span<const size_t> counts, size_t element)
     : n_(static_cast<int>(counts.size())), uniform_(false) {
   size_t offset = 0;
   for (const size_t count : counts) {
-    places_.push_back({offset, count * element});
+    extents_.push_back({offset, count * element});
     offset += count * element;
   }
 }
@@ -34,22 +34,22 @@ Blocks Blocks::pick(std::span<const int> which) const {
   Blocks picked(static_cast<int>(which.size()), 0);
   picked.uniform_ = uniform_;
   for (const int block : which)
-    picked.places_.push_back({offset(block), bytes(block)});
+    picked.extents_.push_back({offset(block), bytes(block)});
   return picked;
 }
 
 size_t Blocks::offset(int block) const {
   const auto index = static_cast<size_t>(block);
-  return places_.empty() ? index * each_ : places_[index].offset;
+  return extents_.empty() ? index * each_ : extents_[index].offset;
 }
 
 size_t Blocks::bytes(int block) const {
-  return places_.empty() ? each_ : places_[static_cast<size_t>(block)].bytes;
+  return extents_.empty() ? each_ : extents_[static_cast<size_t>(block)].bytes;
 }
 
 size_t Blocks::total() const {
   size_t bytes = static_cast<size_t>(n_) * each_;
-  for (const Place& place : places_)
+  for (const Extent& place : extents_)
     bytes += place.bytes;
   return bytes;
 }

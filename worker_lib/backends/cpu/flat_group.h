@@ -50,14 +50,14 @@ class Blocks {
   size_t total() const;  // Of their bytes.
 
  private:
-  struct Place {
+  struct Extent {
     size_t offset;
     size_t bytes;
   };
   int n_ = 0;
   size_t each_ = 0;
   bool uniform_ = true;
-  std::vector<Place> places_;  // Empty: equal blocks, one behind the other.
+  std::vector<Extent> extents_;  // Empty: equal blocks, one behind the other.
 };
 
 // Memory that is kept for the next call. Its contents are nobody's.

@@ -47,7 +47,7 @@ Outcome<> FlatGroup::pairwise_reduce_scatter(const std::byte* in, std::byte* out
 }
 
 // As the first half of the all_reduce, a block further on so that rank r ends with block r. Sums on
-// their way lie in two places by turns for each of the two segments under way: one is filled while
+// their way lie in two slots by turns for each of the two segments under way: one is filled while
 // the other leaves.
 Outcome<> FlatGroup::ring_reduce_scatter(const std::byte* in, std::byte* out, const Blocks& blocks,
                                          const Reduction& reduction) {
@@ -55,17 +55,17 @@ Outcome<> FlatGroup::ring_reduce_scatter(const std::byte* in, std::byte* out, co
   const int right = peer(around(me_, 1));
   const int left = peer(around(me_, -1));
   std::byte* memory = scratch_.at_least(4 * kSegment);
-  struct Place {
+  struct Slot {
     std::byte* sums = nullptr;
     std::array<Ticket, kSegment / kChunk> emptied;  // The sends.
     std::array<Ticket, kSegment / kChunk> filled;
   };
-  std::array<Place, 4> places;
-  for (size_t i = 0; i < places.size(); ++i)
-    places[i].sums = memory + i * kSegment;
+  std::array<Slot, 4> slots;
+  for (size_t i = 0; i < slots.size(); ++i)
+    slots[i].sums = memory + i * kSegment;
   each_ring_step(ring_segments(blocks), n - 1, [&](size_t segment, int step) {
-    Place& before = places[segment % 2 * 2 + static_cast<size_t>(step + 1) % 2];
-    Place& now = places[segment % 2 * 2 + static_cast<size_t>(step) % 2];
+    Slot& before = slots[segment % 2 * 2 + static_cast<size_t>(step + 1) % 2];
+    Slot& now = slots[segment % 2 * 2 + static_cast<size_t>(step) % 2];
     each_ring_chunk(
         blocks, around(me_, -step - 1), segment, [&](size_t index, size_t offset, size_t bytes) {
           if (step == 0) {

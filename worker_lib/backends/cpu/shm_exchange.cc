@@ -113,7 +113,7 @@ bool ShmExchange::offer(uint64_t last_staged) {
     return true;
   }
   sent_pieces_ = pieces(to_others, piece_);
-  const Place place = call_.regions.place_of(operation_.in, total);
+  const RegionOffset place = call_.regions.place_of(operation_.in, total);
   call_.line(call_.me()).in_place_of = place;
   source_ = place != 0 ? Source::region : Source::chunks;
   if (source_ == Source::region) return true;

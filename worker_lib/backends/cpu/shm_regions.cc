@@ -76,7 +76,7 @@ void SharedRegions::unmap_where_all_left() {
   mapped_.store(regions_.size());
 }
 
-Place SharedRegions::place_of(const std::byte* data, size_t bytes) const {
+RegionOffset SharedRegions::place_of(const std::byte* data, size_t bytes) const {
   if (mapped_.load(std::memory_order_relaxed) == 0) return 0;
   const std::lock_guard lock(mutex_);
   for (const Region& region : regions_) {
@@ -88,7 +88,7 @@ Place SharedRegions::place_of(const std::byte* data, size_t bytes) const {
   return 0;
 }
 
-std::byte* SharedRegions::at(Place place, int rank, size_t bytes) const {
+std::byte* SharedRegions::at(RegionOffset place, int rank, size_t bytes) const {
   const std::lock_guard lock(mutex_);
   const uint64_t offset = place & kOffsetMask;
   for (const Region& region : regions_) {

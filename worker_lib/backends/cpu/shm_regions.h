@@ -19,7 +19,7 @@ namespace muster::worker {
 
 // Where a buffer lies: a region's number and the offset in the block of whoever says it; 0: in
 // none.
-using Place = uint64_t;
+using RegionOffset = uint64_t;
 
 class SharedRegions {
  public:
@@ -41,10 +41,10 @@ class SharedRegions {
   void release(uint64_t number);
 
   // Where [data, data + bytes) lies, if all of it is in this rank's block of a region.
-  Place place_of(const std::byte* data, size_t bytes) const;
+  RegionOffset place_of(const std::byte* data, size_t bytes) const;
   // The memory here that `rank` called `place`; `bytes` from there are in its block. Null: it is
   // not a place of this group.
-  std::byte* at(Place place, int rank, size_t bytes) const;
+  std::byte* at(RegionOffset place, int rank, size_t bytes) const;
 
  private:
   struct Region {

@@ -29,21 +29,22 @@ size_t at(int rank) {
 
 }  // namespace
 
-Outcome<std::unique_ptr<SocketLinks>> SocketLinks::make(Purpose purpose, const Members& members,
-                                                        const std::vector<Door>& doors) {
-  std::unique_ptr<SocketLinks> links(new SocketLinks(purpose, members, doors));
+Outcome<std::unique_ptr<SocketLinks>> SocketLinks::make(
+    Purpose purpose, const Members& members, const std::vector<ListenAddress>& addresses) {
+  std::unique_ptr<SocketLinks> links(new SocketLinks(purpose, members, addresses));
   Outcome<WakeEvent> event = WakeEvent::make();
   if (!event) return tl::unexpected(event.error());
   links->event_ = std::move(*event);
   return links;
 }
 
-SocketLinks::SocketLinks(Purpose purpose, const Members& members, const std::vector<Door>& doors)
+SocketLinks::SocketLinks(Purpose purpose, const Members& members,
+                         const std::vector<ListenAddress>& addresses)
     : purpose_(purpose),
       members_(members),
-      doors_(doors),
-      outs_(doors.size()),
-      ins_(doors.size()) {}
+      doors_(addresses),
+      outs_(addresses.size()),
+      ins_(addresses.size()) {}
 
 void SocketLinks::deliver(int from, Socket connection) {
   {
@@ -78,16 +79,16 @@ Failure SocketLinks::lost(int peer, int error) const {
 
 // False: not yet connected.
 Outcome<bool> SocketLinks::open(int peer, Out& out) {
-  const Door& door = doors_[at(peer)];
+  const ListenAddress& address = doors_[at(peer)];
   if (!out.socket) {
     Outcome<Socket> begun = failed(ErrorCode::system, "");
     // Its kernel queue may be full (EAGAIN): then TCP does as well.
-    if (members_[peer].node == members_.self().node) begun = begin_connect_local(door.local);
-    if (!begun) begun = begin_connect(door.tcp);
+    if (members_[peer].node == members_.self().node) begun = begin_connect_local(address.local);
+    if (!begun) begun = begin_connect(address.tcp);
     if (!begun)
       return failed(begun.error().code,
                     fmt::format("{} cannot be reached at {}: {}", describe(members_[peer]),
-                                door.tcp.to_string(), begun.error().message),
+                                address.tcp.to_string(), begun.error().message),
                     {members_[peer].rank});
     out.socket = std::move(*begun);
     out.connecting = true;
@@ -100,7 +101,7 @@ Outcome<bool> SocketLinks::open(int peer, Out& out) {
   if (error != 0)
     return failed(ErrorCode::peer_failed,
                   fmt::format("{} cannot be reached at {}: {}", describe(members_[peer]),
-                              door.tcp.to_string(), std::strerror(error)),
+                              address.tcp.to_string(), std::strerror(error)),
                   {members_[peer].rank});
   out.connecting = false;
   fit_buffers(out.socket.get());

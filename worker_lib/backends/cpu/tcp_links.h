@@ -14,17 +14,17 @@
 #include <poll.h>
 
 #include "worker_lib/backends/cpu/links.h"
-#include "worker_lib/backends/cpu/tcp_door.h"
-#include "worker_lib/backends/cpu/tcp_reception.h"
+#include "worker_lib/backends/cpu/tcp_acceptor.h"
+#include "worker_lib/backends/cpu/tcp_listeners.h"
 #include "worker_lib/members.h"
 
 namespace muster::worker {
 
 class SocketLinks final : public ByteLinks {
  public:
-  // `doors`: by group rank.
+  // `addresses`: by group rank.
   static Outcome<std::unique_ptr<SocketLinks>> make(Purpose purpose, const Members& members,
-                                                    const std::vector<Door>& doors);
+                                                    const std::vector<ListenAddress>& addresses);
 
   // A connection that `from` made to write to us.
   void deliver(int from, Socket connection);
@@ -48,7 +48,7 @@ class SocketLinks final : public ByteLinks {
     bool ended = false;
   };
 
-  SocketLinks(Purpose purpose, const Members& members, const std::vector<Door>& doors);
+  SocketLinks(Purpose purpose, const Members& members, const std::vector<ListenAddress>& addresses);
   Outcome<bool> open(int peer, Out& out);
   Outcome<bool> greet(int peer, Out& out);
   void take_delivered();
@@ -56,7 +56,7 @@ class SocketLinks final : public ByteLinks {
 
   const Purpose purpose_;
   const Members& members_;
-  const std::vector<Door>& doors_;
+  const std::vector<ListenAddress>& doors_;
   std::vector<Out> outs_;
   std::vector<In> ins_;
   WakeEvent event_;

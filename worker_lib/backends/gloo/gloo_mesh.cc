@@ -15,7 +15,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
-#include "worker_lib/backends/cpu/tcp_door.h"
+#include "worker_lib/backends/cpu/tcp_listeners.h"
 
 namespace muster::worker {
 

@@ -257,7 +257,8 @@ Failure NcclCore::explain_late(const Call& late) const {
   const bool is_collective = late.sequence > 0;
   // Before anything is ended: the others are where they are stuck.
   failure.is_suspicion = true;
-  if (is_collective && options_.find_out) failure = options_.find_out(failure, late.sequence);
+  if (is_collective && options_.name_stragglers)
+    failure = options_.name_stragglers(failure, late.sequence);
   failure.message =
       fmt::format("{}{} was not done on the GPU in time; {}", name_of(late.kind),
                   is_collective ? fmt::format(" {}", late.sequence) : "", failure.message);

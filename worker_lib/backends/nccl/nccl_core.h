@@ -42,7 +42,7 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
     std::string group;  // For messages.
     std::unique_ptr<NcclCommunicator> communicator;
     // Says which ranks did not come, since NCCL does not; may be empty.
-    std::function<Failure(const Failure& suspected, uint64_t sequence)> find_out = {};
+    std::function<Failure(const Failure& suspected, uint64_t sequence)> name_stragglers = {};
     // How long NCCL may take to stop what is under way.
     std::chrono::milliseconds end_bound = std::chrono::seconds{10};
     // Then: prints the reason and ends the process, unless a test wants to see it.

@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "worker_lib/backends/cpu/tcp_door.h"
+#include "worker_lib/backends/cpu/tcp_listeners.h"
 #include "worker_lib/backends/nccl/nccl_backend.h"
 
 namespace muster::worker {
@@ -187,7 +187,7 @@ Outcome<std::unique_ptr<GroupBackend>> make_nccl_backend(GroupSetup setup) {
   Outcome<std::shared_ptr<NcclCore>> core =
       NcclCore::begin({.group = setup.name,
                        .communicator = std::move(*communicator),
-                       .find_out = std::move(setup.find_out)});
+                       .name_stragglers = std::move(setup.name_stragglers)});
   if (!core) return tl::unexpected(core.error());
   return std::make_unique<NcclBackend>(std::move(setup.members), std::move(*core));
 }

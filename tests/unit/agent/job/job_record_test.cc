@@ -58,16 +58,16 @@ class Job : public testing::Test {
     return names;
   }
 
-  group::Outcome failed() {
-    group::Outcome outcome;
-    outcome.kind = group::Outcome::Kind::failed;
+  group::JobOutcome failed() {
+    group::JobOutcome outcome;
+    outcome.kind = group::JobOutcome::Kind::failed;
     outcome.restarts = 1;
     return outcome;
   }
 
-  static group::Outcome stopped_by_sigint() {
-    group::Outcome outcome;
-    outcome.kind = group::Outcome::Kind::stopped;
+  static group::JobOutcome stopped_by_sigint() {
+    group::JobOutcome outcome;
+    outcome.kind = group::JobOutcome::Kind::stopped;
     outcome.signal = SIGINT;
     return outcome;
   }

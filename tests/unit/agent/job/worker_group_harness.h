@@ -89,8 +89,8 @@ inline GroupDriver running_group(int workers, int max_restarts) {
 }
 
 // The outcome of a Finish that ends the effects.
-inline const group::Outcome& outcome_in(const std::vector<WorkerGroup::Effect>& effects) {
-  static const group::Outcome none;
+inline const group::JobOutcome& outcome_in(const std::vector<WorkerGroup::Effect>& effects) {
+  static const group::JobOutcome none;
   const auto* finish = effects.empty() ? nullptr : std::get_if<group::Finish>(&effects.back());
   EXPECT_NE(finish, nullptr) << GroupDriver::joined(effects);
   return finish == nullptr ? none : finish->outcome;

@@ -48,7 +48,7 @@ class LegalShell {
 
   bool finished = false;
   int finishes = 0;
-  std::optional<group::Outcome> outcome;
+  std::optional<group::JobOutcome> outcome;
   int rounds_paid = 0;
 
  private:
@@ -88,7 +88,7 @@ class LegalShell {
     finished = true;
     ++finishes;
     outcome = e.outcome;
-    if (e.outcome.kind != group::Outcome::Kind::unkillable) {
+    if (e.outcome.kind != group::JobOutcome::Kind::unkillable) {
       RC_ASSERT(live_.empty() && !spawning_);
     }
   }
@@ -210,8 +210,8 @@ RC_GTEST_PROP(WorkerGroupProperty, KeepsItsInvariantsUnderEveryLegalSequence, ()
   play(run, shell);
   RC_ASSERT(shell.rounds_paid <= run.options.max_restarts);
   if (!shell.outcome) return;
-  const group::Outcome& outcome = *shell.outcome;
-  using Kind = group::Outcome::Kind;
+  const group::JobOutcome& outcome = *shell.outcome;
+  using Kind = group::JobOutcome::Kind;
   RC_TAG(group::to_text(outcome).substr(0, group::to_text(outcome).find(',')));
   RC_ASSERT((outcome.kind == Kind::stopped) <= shell.end_requested);
   RC_ASSERT((outcome.kind == Kind::spawn_failed) <= shell.spawn_failed);

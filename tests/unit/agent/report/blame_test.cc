@@ -89,7 +89,7 @@ const std::vector<Accusation>& accusations() {
        "UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n"
        "/job:jax_worker/replica:0/task:7\nThe tasks have crashed.",
        {7}},
-      {"", "MPI_ERR_PROC_FAILED: Process Failure", {}},
+      {"", "MPI_ERR_PROC_FAILED: Process NodeFailure", {}},
       {"horovod.common.exceptions.HorovodInternalError", "Horovod has been shut down.", {}},
       {"RuntimeError",
        "eof (this error originated at tensorpipe/transport/uv/connection_impl.cc:132)",

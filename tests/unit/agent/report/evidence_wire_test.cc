@@ -83,8 +83,8 @@ Testimony testimony_of(const NodeEvidence& node, int base_rank) {
   return testimony;
 }
 
-membership::Failure reported(int rank, int64_t ms, int exit_code, const std::string& sentence) {
-  membership::Failure failure;
+membership::NodeFailure reported(int rank, int64_t ms, int exit_code, const std::string& sentence) {
+  membership::NodeFailure failure;
   failure.rank = rank;
   failure.exit_code = exit_code;
   failure.sentence = sentence;

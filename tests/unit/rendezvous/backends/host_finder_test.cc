@@ -8,7 +8,7 @@
 #include "rendezvous/backends/endpoint_finder.h"
 #include "rendezvous/backends/file_finder.h"
 #include "rendezvous/backends/record_file.h"
-#include "tests/unit/rendezvous/backends/meeting_harness.h"
+#include "tests/unit/rendezvous/backends/rendezvous_harness.h"
 
 namespace muster {
 namespace {

@@ -40,7 +40,7 @@ Join full_join() {
   return join;
 }
 
-Failure full_failure() {
+NodeFailure full_failure() {
   return {.rank = 9,
           .local_rank = 1,
           .exit_code = 134,

@@ -8,7 +8,7 @@
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/membership/store_probe.h"
 #include "rendezvous/store/tcpstore_codec.h"
-#include "tests/unit/rendezvous/backends/meeting_harness.h"
+#include "tests/unit/rendezvous/backends/rendezvous_harness.h"
 #include "tests/unit/rendezvous/membership/raw_agent.h"
 
 namespace muster {

@@ -14,7 +14,7 @@
 #include "rendezvous/net/listener.h"
 #include "rendezvous/store/store_listener.h"
 #include "rendezvous/store/store_server.h"
-#include "tests/unit/rendezvous/backends/meeting_harness.h"
+#include "tests/unit/rendezvous/backends/rendezvous_harness.h"
 
 namespace muster {
 namespace {

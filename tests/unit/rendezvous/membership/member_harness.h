@@ -38,8 +38,8 @@ inline membership::Round round_of(membership::Epoch epoch) {
   return round;
 }
 
-inline membership::Failure a_failure(Instant at = {}) {
-  membership::Failure failure;
+inline membership::NodeFailure a_failure(Instant at = {}) {
+  membership::NodeFailure failure;
   failure.rank = 5;
   failure.exit_code = 3;
   failure.sentence = "exited with 3";
@@ -54,7 +54,7 @@ inline membership::Evidence evidence_with(std::string detail) {
 }
 
 // As they are told before anything is known of the host's clock.
-inline membership::Failure without_clock(membership::Failure failure) {
+inline membership::NodeFailure without_clock(membership::NodeFailure failure) {
   failure.at = Instant{};
   failure.at_error = std::chrono::hours{24 * 365};
   return failure;

@@ -19,8 +19,8 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 using testing::Not;
 
-Failure burst(int rank, bool final = false) {
-  Failure failure;
+NodeFailure burst(int rank, bool final = false) {
+  NodeFailure failure;
   failure.rank = rank;
   failure.exit_code = 3;
   failure.final = final;

@@ -26,8 +26,8 @@ inline std::string what_text(const Order& order) {
   return text.substr(begin, text.size() - begin - 1);
 }
 
-inline Failure boom(int rank) {
-  Failure failure;
+inline NodeFailure boom(int rank) {
+  NodeFailure failure;
   failure.rank = rank;
   failure.exit_code = 3;
   failure.sentence = "exited with 3: boom";
@@ -115,7 +115,8 @@ class MembershipDriver {
     report_.reaped = true;
     return report(name, report_);
   }
-  std::string fail(const std::string& name, membership::Epoch epoch, membership::Failure failure) {
+  std::string fail(const std::string& name, membership::Epoch epoch,
+                   membership::NodeFailure failure) {
     membership::Report report_ = phase(epoch, membership::Phase::running);
     report_.failure = std::move(failure);
     return report(name, report_);

@@ -16,8 +16,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-Failure failed(int rank) {
-  Failure failure = boom(rank);
+NodeFailure failed(int rank) {
+  NodeFailure failure = boom(rank);
   failure.sentence = "exited with 3";
   return failure;
 }

@@ -31,8 +31,8 @@ std::string table_of(MembershipDriver& m) {
   return fmt::format("{}", fmt::join(rows, " | "));
 }
 
-Failure any_failure() {
-  Failure failure;
+NodeFailure any_failure() {
+  NodeFailure failure;
   failure.exit_code = 3;
   failure.sentence = "exited with 3";
   return failure;

@@ -21,8 +21,8 @@ struct StageCase {
   std::string status_says;
 };
 
-Failure any_workers_failure() {
-  Failure failure;
+NodeFailure any_workers_failure() {
+  NodeFailure failure;
   failure.exit_code = 3;
   failure.sentence = "exited with 3";
   return failure;

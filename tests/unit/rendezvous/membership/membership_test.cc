@@ -434,7 +434,7 @@ TEST(Membership, WithoutAJudgeTheFirstFailureByArrivalIsTheVerdict) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   m.fail("b", 1, boom(1));
-  Failure later = boom(0);
+  NodeFailure later = boom(0);
   later.exit_code = 9;
   EXPECT_EQ(m.fail("a", 1, later), "");
   m.ready("a", 1);
@@ -463,7 +463,7 @@ TEST(Membership, AFinalFailureEndsTheJobWhateverIsLeft) {
   m.job.max_restarts = 5;
   m.run({"a", "b"});
   m.fail("a", 1, boom(0));
-  Failure final_failure = boom(1);
+  NodeFailure final_failure = boom(1);
   final_failure.final = true;
   final_failure.exit_code = 127;
   m.fail("b", 1, final_failure);
@@ -483,7 +483,7 @@ TEST(Membership, AFailureThatComesWithTheReadyIsNotOverlooked) {
 TEST(Membership, AnExitCodeOutOfRangeIsOne) {
   MembershipDriver m(1, 1);
   m.run({"a"});
-  Failure failure = boom(0);
+  NodeFailure failure = boom(0);
   failure.exit_code = 0;
   m.fail("a", 1, failure);
   m.ready("a", 1);

@@ -17,7 +17,7 @@
 
 #include "rendezvous/membership/agent_protocol.h"
 #include "rendezvous/membership/byte_stream.h"
-#include "tests/unit/rendezvous/backends/meeting_harness.h"
+#include "tests/unit/rendezvous/backends/rendezvous_harness.h"
 
 namespace muster {
 

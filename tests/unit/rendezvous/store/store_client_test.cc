@@ -51,12 +51,12 @@ TEST(ReplyDecoder, EveryShapeInPiecesOfEverySize) {
       std::string_view none;
       auto outcome = decoder.next(none);
       for (size_t at = 0; at < expected.bytes.size(); at += size) {
-        ASSERT_EQ(outcome, ReplyDecoder::Outcome::more);
+        ASSERT_EQ(outcome, ReplyDecoder::Decoded::more);
         std::string_view piece = std::string_view(expected.bytes).substr(at, size);
         outcome = decoder.next(piece);
         ASSERT_TRUE(piece.empty());
       }
-      ASSERT_EQ(outcome, ReplyDecoder::Outcome::reply);
+      ASSERT_EQ(outcome, ReplyDecoder::Decoded::reply);
       EXPECT_EQ(decoder.take(), expected.reply);
     }
   }
@@ -66,11 +66,11 @@ TEST(ReplyDecoder, LeavesWhatBelongsToTheNextAnswer) {
   ReplyDecoder decoder(Shape::strings, 1);
   const std::string bytes = str("value") + "rest";
   std::string_view input(bytes);
-  EXPECT_EQ(decoder.next(input), ReplyDecoder::Outcome::reply);
+  EXPECT_EQ(decoder.next(input), ReplyDecoder::Decoded::reply);
   EXPECT_EQ(input, "rest");
 }
 
-ReplyDecoder::Outcome outcome_of(Shape shape, const std::string& bytes, size_t most) {
+ReplyDecoder::Decoded outcome_of(Shape shape, const std::string& bytes, size_t most) {
   ReplyDecoder decoder(shape, 1, most);
   std::string_view input(bytes);
   return decoder.next(input);
@@ -78,11 +78,11 @@ ReplyDecoder::Outcome outcome_of(Shape shape, const std::string& bytes, size_t m
 
 TEST(ReplyDecoder, AnAnswerBeyondTheLimitIsMalformed) {
   EXPECT_EQ(outcome_of(Shape::strings, str(std::string(92, 'v')), 100),
-            ReplyDecoder::Outcome::reply);
-  EXPECT_EQ(outcome_of(Shape::strings, i64(93), 100), ReplyDecoder::Outcome::malformed);
-  EXPECT_EQ(outcome_of(Shape::strings, i64(-1), 100), ReplyDecoder::Outcome::malformed);
-  EXPECT_EQ(outcome_of(Shape::names, i64(-1), 100), ReplyDecoder::Outcome::malformed);
-  EXPECT_EQ(outcome_of(Shape::names, i64(13), 100), ReplyDecoder::Outcome::malformed);
+            ReplyDecoder::Decoded::reply);
+  EXPECT_EQ(outcome_of(Shape::strings, i64(93), 100), ReplyDecoder::Decoded::malformed);
+  EXPECT_EQ(outcome_of(Shape::strings, i64(-1), 100), ReplyDecoder::Decoded::malformed);
+  EXPECT_EQ(outcome_of(Shape::names, i64(-1), 100), ReplyDecoder::Decoded::malformed);
+  EXPECT_EQ(outcome_of(Shape::names, i64(13), 100), ReplyDecoder::Decoded::malformed);
 }
 
 // ---- the requests: as PyTorch's client was seen to write them

@@ -159,8 +159,8 @@ class PureStore {
     const std::string before = heard(id);
     while (open_[id]) {
       const auto outcome = decoders_[id].next(bytes, request_);
-      if (outcome == tcpstore::RequestDecoder::Outcome::more) break;
-      if (outcome == tcpstore::RequestDecoder::Outcome::breach) {
+      if (outcome == tcpstore::RequestDecoder::Decoded::more) break;
+      if (outcome == tcpstore::RequestDecoder::Decoded::breach) {
         reject(id, decoders_[id].breach());
         break;
       }

@@ -16,7 +16,6 @@ using tcpstore::Breach;
 using tcpstore::Op;
 using tcpstore::Request;
 using tcpstore::RequestDecoder;
-using Outcome = RequestDecoder::Outcome;
 
 // A request that owns its bytes.
 struct Decoded {
@@ -46,9 +45,9 @@ class Feeder {
     std::string_view input(bytes);
     while (!breach) {
       Request request;
-      const Outcome outcome = decoder.next(input, request);
-      if (outcome == Outcome::more) break;
-      if (outcome == Outcome::breach) {
+      const RequestDecoder::Decoded decoded = decoder.next(input, request);
+      if (decoded == RequestDecoder::Decoded::more) break;
+      if (decoded == RequestDecoder::Decoded::breach) {
         breach = decoder.breach();
         break;
       }
@@ -162,8 +161,8 @@ TEST(TcpstoreCodec, ARequestThatLiesInTheInputIsNotCopied) {
   Request request;
   const std::string bytes = kValidate + set("/key", "value");
   std::string_view input(bytes);
-  ASSERT_EQ(decoder.next(input, request), Outcome::request);
-  ASSERT_EQ(decoder.next(input, request), Outcome::request);
+  ASSERT_EQ(decoder.next(input, request), Decoded::request);
+  ASSERT_EQ(decoder.next(input, request), Decoded::request);
   EXPECT_EQ(static_cast<const void*>(request.key().data()), bytes.data() + 5 + 1 + 8);
 }
 

@@ -283,7 +283,7 @@ class FakeNews {
  public:
   explicit FakeNews(int ranks)
       : listeners_(static_cast<size_t>(ranks)),
-        whereabouts_(static_cast<size_t>(ranks)),
+        progress_(static_cast<size_t>(ranks)),
         states_(static_cast<size_t>(ranks), ProcessState::running) {
     thread_ = std::thread([this] { deliver(); });
   }
@@ -319,16 +319,16 @@ class FakeNews {
     told_.wait(lock, [this] { return !telling_; });
     listeners_[static_cast<size_t>(rank)].erase(id);
   }
-  void answer_with(int rank, std::function<std::string()> whereabouts) {
+  void answer_with(int rank, std::function<std::string()> progress) {
     const std::lock_guard lock(mutex_);
-    whereabouts_[static_cast<size_t>(rank)] = std::move(whereabouts);
+    progress_[static_cast<size_t>(rank)] = std::move(progress);
   }
   // What this rank says of where it is.
-  std::string whereabouts(int rank) {
+  std::string progress(int rank) {
     std::function<std::string()> say;
     {
       const std::lock_guard lock(mutex_);
-      say = whereabouts_[static_cast<size_t>(rank)];
+      say = progress_[static_cast<size_t>(rank)];
     }
     return say ? say() : "";
   }
@@ -391,7 +391,7 @@ class FakeNews {
   std::mutex mutex_;
   std::condition_variable told_;
   std::vector<std::map<int, Watch::Listener>> listeners_;
-  std::vector<std::function<std::string()>> whereabouts_;
+  std::vector<std::function<std::string()>> progress_;
   std::vector<ProcessState> states_;
   std::deque<std::optional<Watch::News>> queue_;
   std::vector<Watch::News> history_;
@@ -406,7 +406,7 @@ class FakeQuestions final : public Watch::Questions {
   void ask(int rank) override {
     const ProcessState state = news_.state_of(rank);
     if (state == ProcessState::running)
-      replies_.push_back({rank, Reply::Kind::said, news_.whereabouts(rank)});
+      replies_.push_back({rank, Reply::Kind::said, news_.progress(rank)});
     if (state == ProcessState::over) replies_.push_back({rank, Reply::Kind::refused});
   }
   std::vector<Reply> wait(Deadline until) override {
@@ -429,8 +429,8 @@ class FakeWatch final : public Watch {
     news_.say({News::Kind::aborted, GlobalRank{rank_}, group_id, failure});
   }
   void leave() override { news_.left(rank_); }
-  void answer_with(std::function<std::string()> whereabouts) override {
-    news_.answer_with(rank_, std::move(whereabouts));
+  void answer_with(std::function<std::string()> progress) override {
+    news_.answer_with(rank_, std::move(progress));
   }
   std::unique_ptr<Questions> questions() override { return std::make_unique<FakeQuestions>(news_); }
   bool stop_requested() const override { return false; }
@@ -539,7 +539,7 @@ class FakeJob {
     host->watch = std::make_shared<FakeWatch>(news_, me);
     host->watch->answer_with([self = std::weak_ptr(host)] {
       const std::shared_ptr<GroupHost> there = self.lock();
-      return there == nullptr ? std::string() : there->whereabouts().encode();
+      return there == nullptr ? std::string() : there->progress().encode();
     });
     host->timeout = 60s;
     host->makers.cpu = [this](GroupSetup setup) { return tables_.make(setup, false); };

@@ -40,7 +40,7 @@ TEST(GroupPlan, DigestsDifferInRanksAndInOrder) {
   EXPECT_NE(ranks_digest(Ranks{{0}, {1}}), ranks_digest(Ranks{{1}, {0}}));
   EXPECT_NE(ranks_digest(Ranks{{0}}), ranks_digest(Ranks{{0}, {0}}));
   EXPECT_NE(ranks_digest(Ranks{{1}}), ranks_digest(Ranks{{256}}));
-  // No word of a group's id may look like a part of a farewell or a path of keys.
+  // No word of a group's id may look like a part of a notice or a path of keys.
   EXPECT_EQ(ranks_digest(up_to(7)).find_first_of(" ;/"), std::string::npos);
 }
 

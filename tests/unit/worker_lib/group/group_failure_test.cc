@@ -241,14 +241,14 @@ TEST(GroupFailure, SigtermEndsTheCallsOfItsOwnRankWhereThePolicySaysSo) {
 // Rank 2 is through with the barrier and leaves; rank 1 has not come to it yet.
 TEST(GroupFailure, ARankThatLeavesAfterAnOperationDoesNotEndItForSlowerOnes) {
   FakeJob job(3);
-  GroupDepartures departures(job[0].group->members());
-  departures.said_farewell(2, {5, 0});
+  GroupShutdown departures(job[0].group->members());
+  departures.gave_notice(2, {5, 0});
   EXPECT_FALSE(departures.missing_in(0, 5));
   auto text = blocked(job.tables().named("world"), 1, [&] { job[0].world().barrier(); });
   job.watch().say({Watch::News::Kind::aborted,
                    {2},
-                   kFarewellId,
-                   {ErrorCode::peer_failed, encode_farewells({{{"world", {1, 0}}}}, 4000)[0], {}}});
+                   kShutdownNoticeId,
+                   {ErrorCode::peer_failed, encode_notices({{{"world", {1, 0}}}}, 4000)[0], {}}});
   job.watch().left(2);
   job.watch().settle();
   EXPECT_EQ(job[0].world().failure(), std::nullopt);

@@ -45,8 +45,8 @@ TEST(QuietThread, WhereNoneCanBeMadeThatIsSaidAndSignalsStillCome) {
 }
 
 TEST(GroupQueue, WithoutAThreadTheOperationAndTheGroupFail) {
-  const auto standing = std::make_shared<GroupStanding>("world", GlobalRank{3}, false);
-  GroupQueue queue(standing);
+  const auto state = std::make_shared<GroupState>("world", GlobalRank{3}, false);
+  GroupQueue queue(state);
   bool performed = false;
   const auto push = [&] {
     return queue.push(
@@ -63,7 +63,7 @@ TEST(GroupQueue, WithoutAThreadTheOperationAndTheGroupFail) {
   EXPECT_EQ(outcome->error().ranks, std::vector<GlobalRank>{{3}}) << "it began here";
   EXPECT_THAT(outcome->error().message,
               HasSubstr("all_reduce of group world: cannot start a thread: "));
-  EXPECT_TRUE(standing->failed());
+  EXPECT_TRUE(state->failed());
   EXPECT_TRUE(queue.idle());
   EXPECT_FALSE(performed);
 }

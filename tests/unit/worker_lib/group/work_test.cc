@@ -116,20 +116,20 @@ TEST(Work, CopiesAreTheSameOperationAndManyMayWait) {
 }
 
 TEST(Work, AWorkOfABackendFailsItsGroupOnceWhoeverAsksFirst) {
-  const auto standing = std::make_shared<GroupStanding>("world", GlobalRank{0}, false);
+  const auto state = std::make_shared<GroupState>("world", GlobalRank{0}, false);
   int failures = 0;
-  standing->attach([&](const Failure&, GroupStanding::Source) { ++failures; });
+  state->attach([&](const Failure&, GroupState::Source) { ++failures; });
   const auto inner = begun();
-  Work work(observe(inner, standing, "recv", "recv from rank 1 of group world"));
+  Work work(observe(inner, state, "recv", "recv from rank 1 of group world"));
   EXPECT_EQ(work.error(), std::nullopt);
-  EXPECT_TRUE(standing->usable());
+  EXPECT_TRUE(state->usable());
   inner->complete(failed(ErrorCode::timeout, "no message within 3 s", {{1}}));
   ASSERT_TRUE(work.error().has_value());
   const std::string text = "recv from rank 1 of group world: no message within 3 s";
   EXPECT_EQ(work.error()->what(), text);
   EXPECT_THROW(work.wait(), DistributedError);
   EXPECT_EQ(failures, 1);
-  EXPECT_EQ(standing->refusal().message,
+  EXPECT_EQ(state->refusal().message,
             "the group has failed: recv from rank 1: no message within 3 s");
   EXPECT_EQ(work.error()->what(), text);
 }
@@ -155,8 +155,8 @@ TEST(Work, InAForkedChildItSaysSo) {
 }
 
 TEST(GroupQueue, TasksRunInOrderOnOneThreadAndItIsIdleInBetween) {
-  const auto standing = std::make_shared<GroupStanding>("world", GlobalRank{0}, false);
-  GroupQueue queue(standing);
+  const auto state = std::make_shared<GroupState>("world", GlobalRank{0}, false);
+  GroupQueue queue(state);
   EXPECT_TRUE(queue.idle());
   queue.wait_idle();
   std::vector<int> order;
@@ -185,8 +185,8 @@ TEST(GroupQueue, TasksRunInOrderOnOneThreadAndItIsIdleInBetween) {
 // What waits for one operation may make its next call at once, and that one is to find the queue
 // empty, so that it stays on the caller's thread.
 TEST(GroupQueue, WhenTheLastWorkIsCompleteTheQueueIsIdle) {
-  const auto standing = std::make_shared<GroupStanding>("world", GlobalRank{0}, false);
-  GroupQueue queue(standing);
+  const auto state = std::make_shared<GroupState>("world", GlobalRank{0}, false);
+  GroupQueue queue(state);
   for (int i = 0; i < 1000; ++i) {
     const auto work = queue.push([]() -> Outcome<> { return Done{}; }, "barrier", Deadline::max());
     work->wait(Deadline::max());
@@ -194,78 +194,76 @@ TEST(GroupQueue, WhenTheLastWorkIsCompleteTheQueueIsIdle) {
   }
 }
 
-TEST(GroupStanding, TheFirstFailureCountsAndIsToldOnce) {
-  GroupStanding standing("pair", GlobalRank{1}, false);
+TEST(GroupState, TheFirstFailureCountsAndIsToldOnce) {
+  GroupState state("pair", GlobalRank{1}, false);
   std::vector<std::string> told;
-  standing.attach(
-      [&](const Failure& failure, GroupStanding::Source) { told.push_back(failure.message); });
-  EXPECT_TRUE(standing.usable());
-  EXPECT_TRUE(
-      standing.fail({ErrorCode::timeout, "a", {}}, GroupStanding::Source::here, "barrier 1"));
-  EXPECT_FALSE(standing.fail({ErrorCode::aborted, "b", {}}, GroupStanding::Source::known));
+  state.attach(
+      [&](const Failure& failure, GroupState::Source) { told.push_back(failure.message); });
+  EXPECT_TRUE(state.usable());
+  EXPECT_TRUE(state.fail({ErrorCode::timeout, "a", {}}, GroupState::Source::here, "barrier 1"));
+  EXPECT_FALSE(state.fail({ErrorCode::aborted, "b", {}}, GroupState::Source::known));
   EXPECT_EQ(told, std::vector<std::string>{"a"});
-  EXPECT_TRUE(standing.failed());
-  EXPECT_EQ(standing.settle({ErrorCode::backend, "c", {}}, "send of group pair").message,
+  EXPECT_TRUE(state.failed());
+  EXPECT_EQ(state.settle({ErrorCode::backend, "c", {}}, "send of group pair").message,
             "send of group pair: the group has failed: barrier 1: a");
-  standing.close();
-  EXPECT_FALSE(standing.failed());
-  EXPECT_EQ(standing.refusal().code, ErrorCode::timeout);
+  state.close();
+  EXPECT_FALSE(state.failed());
+  EXPECT_EQ(state.refusal().code, ErrorCode::timeout);
 }
 
-TEST(GroupStanding, ARefusedArgumentFailsNothing) {
-  GroupStanding standing("pair", GlobalRank{1}, false);
-  EXPECT_EQ(standing.settle({ErrorCode::invalid_argument, "cuda:9", {}}, "send of group pair"),
+TEST(GroupState, ARefusedArgumentFailsNothing) {
+  GroupState state("pair", GlobalRank{1}, false);
+  EXPECT_EQ(state.settle({ErrorCode::invalid_argument, "cuda:9", {}}, "send of group pair"),
             (Failure{ErrorCode::invalid_argument, "send of group pair: cuda:9", {}}));
-  EXPECT_TRUE(standing.usable());
+  EXPECT_TRUE(state.usable());
 }
 
-TEST(GroupStanding, WhatThisRankMetItselfReplacesWhatAnotherSaidOfTheSame) {
-  GroupStanding standing("pair", GlobalRank{1}, false);
-  standing.fail({ErrorCode::timeout, "rank 1 gave the group up: late", {}},
-                GroupStanding::Source::told);
-  EXPECT_EQ(standing.settle({ErrorCode::timeout, "late", {}}, "barrier 2 of group pair").message,
+TEST(GroupState, WhatThisRankMetItselfReplacesWhatAnotherSaidOfTheSame) {
+  GroupState state("pair", GlobalRank{1}, false);
+  state.fail({ErrorCode::timeout, "rank 1 gave the group up: late", {}}, GroupState::Source::told);
+  EXPECT_EQ(state.settle({ErrorCode::timeout, "late", {}}, "barrier 2 of group pair").message,
             "barrier 2 of group pair: late");
-  EXPECT_EQ(standing.refusal().message, "the group has failed: barrier 2: late");
-  EXPECT_EQ(standing.failure()->known_ns, standing.refusal().known_ns);
+  EXPECT_EQ(state.refusal().message, "the group has failed: barrier 2: late");
+  EXPECT_EQ(state.failure()->known_ns, state.refusal().known_ns);
   // But not another kind of failure, which follows from the first.
-  EXPECT_EQ(standing.settle({ErrorCode::backend, "broken", {}}, "send of group pair").message,
+  EXPECT_EQ(state.settle({ErrorCode::backend, "broken", {}}, "send of group pair").message,
             "send of group pair: the group has failed: barrier 2: late");
 }
 
-TEST(GroupStanding, WhoSpokeFirstKnowsBestWhereItBegan) {
-  GroupStanding standing("pair", GlobalRank{1}, false);
-  standing.fail({ErrorCode::timeout, "rank 0 gave the group up: rank 3 is stopped", {{3}}},
-                GroupStanding::Source::told);
-  const Failure said = standing.settle({ErrorCode::timeout, "rank 2 did not come", {{2}}},
-                                       "barrier 2 of group pair");
+TEST(GroupState, WhoSpokeFirstKnowsBestWhereItBegan) {
+  GroupState state("pair", GlobalRank{1}, false);
+  state.fail({ErrorCode::timeout, "rank 0 gave the group up: rank 3 is stopped", {{3}}},
+             GroupState::Source::told);
+  const Failure said =
+      state.settle({ErrorCode::timeout, "rank 2 did not come", {{2}}}, "barrier 2 of group pair");
   EXPECT_EQ(said.message, "barrier 2 of group pair: rank 0 gave the group up: rank 3 is stopped");
   EXPECT_EQ(said.ranks, std::vector<GlobalRank>{{3}});
 }
 
-TEST(GroupStanding, ASuspicionIsFoundOutBeforeAnybodyIsTold) {
-  GroupStanding standing("pair", GlobalRank{1}, false);
+TEST(GroupState, ASuspicionIsFoundOutBeforeAnybodyIsTold) {
+  GroupState state("pair", GlobalRank{1}, false);
   std::vector<std::string> told;
-  standing.attach(
-      [&](const Failure& failure, GroupStanding::Source) { told.push_back(failure.message); });
-  standing.find_out_with([&](const Failure& suspected, const GroupStanding::Call& call,
-                             const std::function<bool()>& over) {
+  state.attach(
+      [&](const Failure& failure, GroupState::Source) { told.push_back(failure.message); });
+  state.name_stragglers_with([&](const Failure& suspected, const GroupState::Call& call,
+                                 const std::function<bool()>& over) {
     EXPECT_TRUE(suspected.is_suspicion && told.empty() && !over());
     EXPECT_EQ(call.number, 2U);
     return Failure{ErrorCode::timeout, "rank 3 is stopped", {{3}}};
   });
   Failure late{ErrorCode::timeout, "rank 2 did not come", {{2}}};
   late.is_suspicion = true;
-  const Failure said = standing.settle(late, "barrier 2 of group pair", {.number = 2});
+  const Failure said = state.settle(late, "barrier 2 of group pair", {.number = 2});
   EXPECT_EQ(said.message, "barrier 2 of group pair: rank 3 is stopped");
   EXPECT_EQ(told, std::vector<std::string>{"rank 3 is stopped"});
   EXPECT_FALSE(said.is_suspicion);
   EXPECT_NE(said.known_ns, 0);
-  EXPECT_EQ(said.known_ns, standing.refusal().known_ns) << "the same failure, told again";
+  EXPECT_EQ(said.known_ns, state.refusal().known_ns) << "the same failure, told again";
 }
 
-TEST(GroupStanding, WhatTheKernelRefusesBeginsHere) {
-  GroupStanding standing("pair", GlobalRank{1}, false);
-  EXPECT_EQ(standing.settle({ErrorCode::system, "no memory"}, "barrier 1 of group pair").ranks,
+TEST(GroupState, WhatTheKernelRefusesBeginsHere) {
+  GroupState state("pair", GlobalRank{1}, false);
+  EXPECT_EQ(state.settle({ErrorCode::system, "no memory"}, "barrier 1 of group pair").ranks,
             std::vector<GlobalRank>{{1}});
 }
 

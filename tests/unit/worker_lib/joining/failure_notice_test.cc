@@ -6,7 +6,7 @@
 
 #include "rendezvous/base/contract.h"
 #include "rendezvous/store/store_client.h"
-#include "tests/unit/rendezvous/backends/meeting_harness.h"
+#include "tests/unit/rendezvous/backends/rendezvous_harness.h"
 #include "tests/unit/rendezvous/store/store_server_harness.h"
 
 namespace muster::worker {
@@ -65,7 +65,7 @@ class Noticed : public testing::Test {
   // Two agents whose round runs.
   void form() {
     for (const char* name : {"first", "second"}) {
-      MeetingOptions options = endpoint_options(port_, 2, 2);
+      RendezvousOptions options = endpoint_options(port_, 2, 2);
       options.join.host_name = name;
       options.is_host = agents_.empty();
       agents_.push_back(std::make_unique<TestAgent>(loop_, options));

@@ -99,7 +99,7 @@ TEST(SharedMemory, ARankThatHasNoDescriptorForTheMemoryIsNamedOnAllRanks) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-// Two: the memory and the listening socket, none for a visitor.
+// Two: the memory and the listening socket, none for one who comes.
 TEST(SharedMemory, AFirstRankWithoutDescriptorsIsNamedOnAllRanks) {
   const std::shared_ptr<Segment> segment = *Segment::create({.ranks = 2});
   const std::string expected =

@@ -1,4 +1,5 @@
-// The sockets of a group: what the door's record says, who is let in, what is asked and answered.
+// The sockets of a group: what the record of an address says, who is let in, what is asked and
+// answered.
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -13,8 +14,8 @@
 
 #include "tests/unit/worker_lib/backends/backend_ranks.h"
 #include "worker_lib/backends/cpu/hierarchy_layout.h"
+#include "worker_lib/backends/cpu/tcp_acceptor.h"
 #include "worker_lib/backends/cpu/tcp_links.h"
-#include "worker_lib/backends/cpu/tcp_reception.h"
 
 namespace muster::worker {
 namespace {
@@ -36,52 +37,53 @@ Members members_on(const std::string& nodes, int me) {
   return members;
 }
 
-// ---- doors
+// ---- addresses
 
-TEST(Door, ReadsWhatItWrites) {
-  for (const char* address : {"10.0.0.1:29500", "[fe80::1%2]:1", "[::1]:65535"}) {
-    const Door door{*SocketAddress::parse(address), "muster-0123", random_bytes(kSecretBytes)};
-    EXPECT_EQ(Door::decode(door.encode()), door) << door.encode();
+TEST(ListenAddress, ReadsWhatItWrites) {
+  for (const char* tcp : {"10.0.0.1:29500", "[fe80::1%2]:1", "[::1]:65535"}) {
+    const ListenAddress address{*SocketAddress::parse(tcp), "muster-0123",
+                                random_bytes(kSecretBytes)};
+    EXPECT_EQ(ListenAddress::decode(address.encode()), address) << address.encode();
   }
 }
 
-TEST(Door, RefusesWhatIsNoDoor) {
-  const Door door{*SocketAddress::parse("10.0.0.1:2"), "x", random_bytes(kSecretBytes)};
-  const std::string good = door.encode();
+TEST(ListenAddress, RefusesWhatIsNoDoor) {
+  const ListenAddress address{*SocketAddress::parse("10.0.0.1:2"), "x", random_bytes(kSecretBytes)};
+  const std::string good = address.encode();
   for (const std::string& text :
        {std::string(), std::string("x"), std::string("10.0.0.1:2"), std::string("10.0.0.1:2 78"),
         std::string("10.0.0.1:2 78 00"), good + "00", good.substr(0, good.size() - 1),
         "host" + good, good.substr(0, good.size() - 1) + "x"})
-    EXPECT_FALSE(Door::decode(text)) << text;
+    EXPECT_FALSE(ListenAddress::decode(text)) << text;
 }
 
-TEST(Door, OpensOnAllAddressesWhereItsOwnIsNotThisMachines) {
+TEST(ListenAddress, OpensOnAllAddressesWhereItsOwnIsNotThisMachines) {
   Peer self = peer_at(0, "a");
   self.address = "192.0.2.1";  // RFC 5737: nobody's.
-  const auto open = open_door(self);
+  const auto open = open_listeners(self);
   ASSERT_TRUE(open) << open.error().message;
-  EXPECT_EQ(open->door.tcp.ip.to_string(), "192.0.2.1") << "others still come there";
-  EXPECT_NE(open->door.tcp.port, 0);
+  EXPECT_EQ(open->address.tcp.ip.to_string(), "192.0.2.1") << "others still come there";
+  EXPECT_NE(open->address.tcp.port, 0);
   EXPECT_EQ(open->listeners.size(), 2U);
 }
 
-TEST(Door, SaysWhoseAddressIsNone) {
+TEST(ListenAddress, SaysWhoseAddressIsNone) {
   Peer self = peer_at(3, "a");
   self.address = "nowhere";
-  const auto open = open_door(self);
+  const auto open = open_listeners(self);
   ASSERT_FALSE(open);
   EXPECT_EQ(open.error().message, "rank 3 (host3, pid 103) has no usable address: \"nowhere\"");
 }
 
-// ---- reception
+// ---- acceptor
 
-// A reception with a mailbox for each purpose.
+// An acceptor with a mailbox for each purpose.
 class Receiving : public testing::Test {
  protected:
   void SetUp() override {
-    auto open = open_door(peer_at(0, "a"));
+    auto open = open_listeners(peer_at(0, "a"));
     ASSERT_TRUE(open);
-    door_ = open->door;
+    door_ = open->address;
     const auto keep = [this](int purpose) {
       return [this, purpose](int from, Socket socket) {
         const std::lock_guard lock(mutex_);
@@ -91,9 +93,9 @@ class Receiving : public testing::Test {
       };
     };
     auto started =
-        Reception::start({.size = 3, .open = std::move(*open), .deliver = {keep(0), keep(1)}});
+        Acceptor::start({.size = 3, .open = std::move(*open), .deliver = {keep(0), keep(1)}});
     ASSERT_TRUE(started);
-    reception_ = std::move(*started);
+    acceptor_ = std::move(*started);
   }
 
   static Socket visit(Outcome<Socket> begun) {
@@ -121,12 +123,12 @@ class Receiving : public testing::Test {
     return came_;
   }
 
-  Door door_;
+  ListenAddress door_;
   std::mutex mutex_;
   std::vector<std::pair<int, int>> came_;
   std::vector<Socket> kept_;
   std::atomic<int> arrivals_{0};
-  std::unique_ptr<Reception> reception_;
+  std::unique_ptr<Acceptor> acceptor_;
 };
 
 TEST_F(Receiving, HandsConnectionsToWhomTheyAreFor) {

@@ -364,7 +364,7 @@ TEST_F(NcclBackendTest, ARankThatDoesNotComeEndsTheCallAtItsDeadline) {
   BackendRanks group(2);
   std::promise<void> looked;
   group.adjust = [&](GroupSetup& setup) {
-    setup.find_out = [&](const Failure& suspected, uint64_t sequence) {
+    setup.name_stragglers = [&](const Failure& suspected, uint64_t sequence) {
       looked.get_future().wait();
       EXPECT_TRUE(suspected.is_suspicion);
       EXPECT_EQ(fake_machine().aborts, 0) << "the others must be where they are stuck";

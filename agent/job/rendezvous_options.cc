@@ -1,0 +1,70 @@
+#include "agent/job/rendezvous_options.h"
+
+#include <chrono>
+
+namespace muster {
+namespace {
+
+Duration whole_duration(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+membership::Join own_join(const LaunchSpec& spec, const NodeFacts& node) {
+  const RendezvousSpec& rendezvous = spec.rendezvous;
+  membership::Join join;
+  join.host_name = node.host_name;
+  join.node_rank = rendezvous.node_rank;
+  join.slots = node.workers;
+  join.role = spec.role;
+  join.nodes_min = rendezvous.nnodes_min;
+  join.nodes_max = rendezvous.nnodes_max;
+  join.spares = rendezvous.spares;
+  join.max_restarts = spec.max_restarts;
+  join.max_membership_changes = rendezvous.max_membership_changes;
+  join.last_call = whole_duration(rendezvous.times.last_call_s);
+  join.join_timeout = whole_duration(rendezvous.times.join_timeout_s);
+  join.lease = whole_duration(rendezvous.times.lease_s);
+  return join;
+}
+
+}  // namespace
+
+bool is_coordinated(const RendezvousSpec& spec) {
+  return spec.nnodes_max > 1 || spec.spares > 0 || spec.backend == "file";
+}
+
+RendezvousOptions rendezvous_options(const LaunchSpec& spec, const NodeFacts& node) {
+  const RendezvousSpec& rendezvous = spec.rendezvous;
+  const bool is_static = rendezvous.backend == "static";
+  RendezvousOptions options;
+  options.job_id = node.run_id;
+  options.worker_port = rendezvous.worker_port;
+  options.local_addr = rendezvous.local_addr;
+  options.interface = rendezvous.iface.value_or("");
+  options.token = node.token;
+  options.store_allow = rendezvous.store_allow;
+  if (rendezvous.store_allow_any) options.store_allow = {"any"};
+  options.join = own_join(spec, node);
+  options.reach_timeout =
+      whole_duration(rendezvous.times.reach_timeout_s.value_or(rendezvous.times.join_timeout_s));
+  options.fixed_master_addr = is_static;
+  if (!is_coordinated(rendezvous)) {
+    options.way = RendezvousOptions::Way::solo;
+    options.host = is_static ? rendezvous.endpoint_host : rendezvous.local_addr.value_or("");
+    options.port = is_static ? rendezvous.endpoint_port.value_or(0) : 0;
+    return options;
+  }
+  if (rendezvous.backend == "file") {
+    options.way = RendezvousOptions::Way::file;
+    options.host = rendezvous.file_path;
+    return options;
+  }
+  options.way = RendezvousOptions::Way::endpoint;
+  options.host = rendezvous.endpoint_host;
+  options.port = rendezvous.endpoint_port.value_or(0);
+  // torchrun's static backend has the host at node rank 0, wherever its address leads.
+  options.is_host = is_static ? std::optional<bool>(rendezvous.node_rank == 0) : rendezvous.is_host;
+  return options;
+}
+
+}  // namespace muster

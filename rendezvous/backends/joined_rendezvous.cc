@@ -1,0 +1,183 @@
+#include "rendezvous/backends/joined_rendezvous.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "rendezvous/membership/random_ids.h"
+#include "rendezvous/net/interfaces.h"
+
+namespace muster {
+namespace {
+
+constexpr auto kGoodbyeLook = std::chrono::milliseconds(5);
+constexpr int kGoodbyeLooks = 400;
+
+Result<std::string> advertised_address(const RendezvousOptions& options) {
+  if (options.local_addr) return *options.local_addr;
+  if (options.interface.empty()) return std::string();
+  const Result<IpAddress> address = address_of_interface(options.interface, IpAddress::any_v4());
+  if (!address) return tl::unexpected(address.error());
+  return address->to_string();
+}
+
+Result<Coordinator::Options> hosting_options(const RendezvousOptions& options) {
+  Coordinator::Options hosting;
+  hosting.job_id = options.job_id;
+  hosting.own_agent = random_agent_id();
+  hosting.instance = random_u64();
+  hosting.token = options.token;
+  hosting.worker_port = options.worker_port;
+  hosting.judge = options.judge;
+  hosting.multi_node = options.join.nodes_max + options.join.spares > 1;
+  for (const std::string& text : options.store_allow) {
+    if (text == "any") {
+      hosting.store_allow_any = true;
+      continue;
+    }
+    Result<Network> network = Network::parse(text);
+    if (!network) return tl::unexpected(network.error());
+    hosting.store_allow.push_back(std::move(*network));
+  }
+  return hosting;
+}
+
+std::string endpoint_text(const RendezvousOptions& options) {
+  if (options.way == RendezvousOptions::Way::file) return options.host;
+  const bool is_v6 = options.host.find(':') != std::string::npos;
+  return is_v6 ? fmt::format("[{}]:{}", options.host, options.port)
+               : fmt::format("{}:{}", options.host, options.port);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Rendezvous>> JoinedRendezvous::make(boost::asio::io_context& io,
+                                                           const RendezvousOptions& options,
+                                                           Handlers handlers,
+                                                           const MakeFinder& make_finder) {
+  const Result<std::string> advertised = advertised_address(options);
+  if (!advertised) return tl::unexpected(advertised.error());
+  Result<Coordinator::Options> hosting = hosting_options(options);
+  if (!hosting) return tl::unexpected(hosting.error());
+  return std::unique_ptr<Rendezvous>(new JoinedRendezvous(
+      io, options, std::move(handlers), *advertised, std::move(*hosting), make_finder));
+}
+
+JoinedRendezvous::JoinedRendezvous(boost::asio::io_context& io, const RendezvousOptions& options,
+                                   Handlers handlers, std::string advertised,
+                                   Coordinator::Options hosting, const MakeFinder& make_finder)
+    : io_(io),
+      options_(options),
+      handlers_(std::move(handlers)),
+      hosting_(std::move(hosting)),
+      finder_(
+          make_finder(io, hosting_.instance,
+                      [this](std::unique_ptr<Listener> listener) { host(std::move(listener)); })),
+      client_(io, *finder_, client_options(advertised), client_handlers()),
+      goodbye_timer_(io) {
+  hosting_.say = handlers_.say;
+}
+
+MemberClient::Options JoinedRendezvous::client_options(const std::string& advertised) const {
+  MemberClient::Options client;
+  client.member.join = options_.join;
+  client.member.join.agent = hosting_.own_agent;
+  client.member.endpoint = endpoint_text(options_);
+  if (options_.join.lease > Duration::zero()) client.member.lease = options_.join.lease;
+  client.member.reach_timeout = options_.reach_timeout;
+  client.member.seed = random_u64();
+  client.job_id = options_.job_id;
+  client.token = options_.token;
+  client.advertised = advertised;
+  return client;
+}
+
+MemberClient::Handlers JoinedRendezvous::client_handlers() {
+  MemberClient::Handlers on;
+  on.round = [this](const membership::Round& formed) {
+    membership::Round round = formed;
+    master_addr_ = formed.master_addr;
+    if (options_.fixed_master_addr) round.master_addr = options_.host;
+    handlers_.round(round);
+  };
+  on.stop = handlers_.stop;
+  on.leave_announced = handlers_.leave_announced;
+  on.ended = handlers_.ended;
+  on.gave_up = handlers_.failed;
+  on.refused = handlers_.refused;
+  on.say = handlers_.say;
+  return on;
+}
+
+// From inside the finder's dialling. Others may call from now on.
+void JoinedRendezvous::host(std::unique_ptr<Listener> listener) {
+  CHECK(coordinator_ == nullptr);
+  coordinator_ = std::make_unique<Coordinator>(io_, std::move(listener), hosting_);
+}
+
+void JoinedRendezvous::begin() {
+  if (begun_) return;
+  begun_ = true;
+  client_.post(member::Begin{});
+}
+
+void JoinedRendezvous::ready() {
+  client_.post(member::ReadyForRound{});
+  begin();
+}
+
+void JoinedRendezvous::workers_done(membership::Epoch epoch) {
+  client_.post(member::WorkersDone{epoch});
+}
+
+void JoinedRendezvous::worker_failed(membership::Epoch epoch, membership::NodeFailure failure) {
+  client_.post(member::WorkerFailed{epoch, std::move(failure)});
+}
+
+void JoinedRendezvous::evidence_found(membership::Epoch epoch, membership::Evidence evidence) {
+  client_.post(member::EvidenceFound{epoch, std::move(evidence)});
+}
+
+void JoinedRendezvous::leaving(int signal, bool reaped) {
+  client_.post(member::Leaving{signal, reaped});
+}
+
+std::string JoinedRendezvous::status() {
+  if (coordinator_ == nullptr) return client_.status();
+  return fmt::format("{}; this node is the host: {}", client_.status(), coordinator_->status());
+}
+
+void JoinedRendezvous::nodes(std::function<void(std::vector<membership::NodeLine>)> done) {
+  client_.nodes(std::move(done));
+}
+
+// A host reaches itself by loopback, perhaps; the others do not.
+std::string JoinedRendezvous::address_towards_peers() {
+  const std::optional<IpAddress> master = IpAddress::parse(master_addr_);
+  const bool is_ours = coordinator_ != nullptr && master && is_own_address(*master);
+  return is_ours ? master_addr_ : client_.own_address();
+}
+
+void JoinedRendezvous::close(std::function<void()> closed) {
+  closed_ = std::move(closed);
+  if (!client_.is_over()) client_.post(member::Leaving{0, true});
+  wait_for_goodbye(kGoodbyeLooks);
+}
+
+// The machine itself bounds how long a goodbye may take; the count is for a bug in that.
+void JoinedRendezvous::wait_for_goodbye(int looks_left) {
+  if (client_.is_over() || looks_left == 0) return leave_host();
+  goodbye_timer_.expires_after(kGoodbyeLook);
+  goodbye_timer_.async_wait([this, looks_left](boost::system::error_code error) {
+    if (!error) wait_for_goodbye(looks_left - 1);
+  });
+}
+
+void JoinedRendezvous::leave_host() {
+  if (coordinator_ == nullptr) return closed_();
+  coordinator_->wait_until_idle([this] { finder_->retire(closed_); });
+}
+
+}  // namespace muster

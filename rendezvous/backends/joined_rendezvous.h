@@ -1,0 +1,64 @@
+// A Rendezvous over the agents' protocol: this node's member session and, where this node turns out
+// to host, the coordinator of everybody. The host's own agent is a member like any other, over a
+// connection to its own port, so there is one code path. Lives on the meeting's thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/backends/host_finder.h"
+#include "rendezvous/backends/rendezvous.h"
+#include "rendezvous/membership/coordinator.h"
+#include "rendezvous/membership/member_client.h"
+
+namespace muster {
+
+class JoinedRendezvous : public Rendezvous {
+ public:
+  // Makes the finder once it is known whom to tell, and by which number our host would be known.
+  using MakeFinder = std::function<std::unique_ptr<HostFinder>(
+      boost::asio::io_context& io, uint64_t instance, HostFinder::OnHost on_host)>;
+  static Result<std::unique_ptr<Rendezvous>> make(boost::asio::io_context& io,
+                                                  const RendezvousOptions& options,
+                                                  Handlers handlers, const MakeFinder& make_finder);
+
+  void ready() override;
+  void workers_done(membership::Epoch epoch) override;
+  void worker_failed(membership::Epoch epoch, membership::NodeFailure failure) override;
+  void evidence_found(membership::Epoch epoch, membership::Evidence evidence) override;
+  void leaving(int signal, bool reaped) override;
+  std::string status() override;
+  void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
+  std::string address_towards_peers() override;
+  void close(std::function<void()> closed) override;
+
+ private:
+  JoinedRendezvous(boost::asio::io_context& io, const RendezvousOptions& options, Handlers handlers,
+                   std::string advertised, Coordinator::Options hosting,
+                   const MakeFinder& make_finder);
+  MemberClient::Options client_options(const std::string& advertised) const;
+  MemberClient::Handlers client_handlers();
+  void begin();
+  void host(std::unique_ptr<Listener> listener);
+  void wait_for_goodbye(int looks_left);
+  void leave_host();
+
+  boost::asio::io_context& io_;
+  RendezvousOptions options_;
+  Handlers handlers_;
+  Coordinator::Options hosting_;  // For the day we host.
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<HostFinder> finder_;
+  MemberClient client_;
+  boost::asio::steady_timer goodbye_timer_;
+  std::function<void()> closed_;
+  std::string master_addr_;  // Of the newest round: where the members reach the host.
+  bool begun_ = false;
+};
+
+}  // namespace muster

@@ -1,0 +1,58 @@
+// One node alone: nobody to meet, so every round is formed the instant it is wanted. All it does is
+// to keep the workers' store: a new one for each round, at a port of its own unless the user chose
+// one. No timers, no heartbeats: between two rounds this costs nothing. The worker group decides
+// alone what follows a failure.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+
+#include "rendezvous/backends/rendezvous.h"
+#include "rendezvous/membership/job_store.h"
+
+namespace muster {
+
+class SoloRendezvous : public Rendezvous {
+ public:
+  // Fails when the store's address or a port that was asked for cannot be had.
+  static Result<std::unique_ptr<Rendezvous>> make(boost::asio::io_context& io,
+                                                  const RendezvousOptions& options,
+                                                  Handlers handlers);
+
+  void ready() override;
+  void workers_done(membership::Epoch epoch) override;
+  void worker_failed(membership::Epoch epoch, membership::NodeFailure failure) override;
+  void evidence_found(membership::Epoch epoch, membership::Evidence evidence) override;
+  void leaving(int signal, bool reaped) override;
+  std::string status() override;
+  void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
+  void close(std::function<void()> closed) override;
+
+ private:
+  struct StoreAddress {
+    std::vector<SocketAddress> addresses;
+    JobStore::Allowed allowed;
+    std::string master_addr;
+  };
+  static Result<StoreAddress> place_of(const RendezvousOptions& options);
+  static JobStore::Options store_options(const RendezvousOptions& options,
+                                         const StoreAddress& place, const Handlers& handlers);
+  SoloRendezvous(boost::asio::io_context& io, const RendezvousOptions& options, StoreAddress place,
+                 Handlers handlers);
+  void end_round();
+
+  RendezvousOptions options_;
+  StoreAddress place_;
+  Handlers handlers_;
+  JobStore store_;
+  membership::Epoch epoch_ = 0;
+  int restarts_ = 0;
+  bool round_runs_ = false;
+  bool failed_ = false;  // In the round that runs.
+  bool leaving_ = false;
+};
+
+}  // namespace muster

@@ -1,0 +1,194 @@
+#include "rendezvous/backends/threaded_rendezvous.h"
+
+#include <chrono>
+#include <future>
+#include <mutex>
+#include <utility>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <pthread.h>
+#include <signal.h>
+
+namespace muster {
+namespace {
+
+constexpr auto kStatusPatience = std::chrono::milliseconds(100);
+constexpr auto kJoinPatience = std::chrono::seconds(1);
+
+}  // namespace
+
+struct ThreadedRendezvous::Thread {
+  Thread() : io(1), work(io.get_executor()) {}
+
+  void main() {
+    pthread_setname_np(pthread_self(), "muster-rdzv");
+    io.run();
+    inner.reset();
+    ended.set_value();
+  }
+
+  boost::asio::io_context io;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work;
+  std::unique_ptr<Rendezvous> inner;
+  std::promise<void> ended;
+};
+
+// What is not behind the mutex is used on the agent's thread only. The mutex is for a thread that
+// was left behind: it may try to deliver when the agent's loop is no more.
+struct ThreadedRendezvous::Mailbox : std::enable_shared_from_this<Mailbox> {
+  Mailbox(boost::asio::io_context& io, Rendezvous::Handlers given)
+      : agent_loop(&io), handlers(std::move(given)) {}
+
+  // From the meeting's thread.
+  void deliver(std::function<void(const Rendezvous::Handlers&)> call) {
+    const std::lock_guard held(mutex);
+    if (agent_loop == nullptr) return;
+    boost::asio::post(*agent_loop, [self = shared_from_this(), call = std::move(call)] {
+      if (self->alive) call(self->handlers);
+    });
+  }
+
+  // For the Rendezvous that `thread` owns.
+  Rendezvous::Handlers forwarding(const Thread* thread) {
+    const auto self = shared_from_this();
+    Rendezvous::Handlers on;
+    on.round = [self, thread](const membership::Round& round) {
+      self->deliver(
+          [self, round, address = thread->inner->address_towards_peers()](const Handlers& to) {
+            self->address_towards_peers = address;
+            to.round(round);
+          });
+    };
+    on.stop = [self](const member::StopWorkers& stop) {
+      self->deliver([stop](const Handlers& to) { to.stop(stop); });
+    };
+    on.leave_announced = [self] {
+      self->deliver([](const Handlers& to) { to.leave_announced(); });
+    };
+    on.ended = [self](const membership::End& end) {
+      self->deliver([end](const Handlers& to) { to.ended(end); });
+    };
+    on.failed = [self](const Error& error) {
+      self->deliver([error](const Handlers& to) { to.failed(error); });
+    };
+    if (handlers.refused) {
+      on.refused = [self](const Error& error) {
+        self->deliver([error](const Handlers& to) { to.refused(error); });
+      };
+    }
+    on.say = [self](const std::string& text) {
+      self->deliver([text](const Handlers& to) { to.say(text); });
+    };
+    return on;
+  }
+
+  void close() {
+    alive = false;
+    const std::lock_guard held(mutex);
+    agent_loop = nullptr;
+  }
+
+  std::mutex mutex;
+  boost::asio::io_context* agent_loop;
+  Rendezvous::Handlers handlers;
+  std::string address_towards_peers;
+  bool alive = true;
+};
+
+Result<std::unique_ptr<Rendezvous>> ThreadedRendezvous::start(boost::asio::io_context& agent_loop,
+                                                              Rendezvous::Handlers handlers,
+                                                              const MakeInner& make_inner) {
+  const auto mailbox = std::make_shared<Mailbox>(agent_loop, std::move(handlers));
+  const auto shared = std::make_shared<Thread>();
+  Result<std::unique_ptr<Rendezvous>> inner =
+      make_inner(shared->io, mailbox->forwarding(shared.get()));
+  if (!inner) return inner;
+  shared->inner = std::move(*inner);
+  return std::unique_ptr<Rendezvous>(new ThreadedRendezvous(mailbox, shared));
+}
+
+// The new thread inherits the mask, so no signal ever finds it.
+ThreadedRendezvous::ThreadedRendezvous(std::shared_ptr<Mailbox> mailbox,
+                                       std::shared_ptr<Thread> shared)
+    : mailbox_(std::move(mailbox)), shared_(std::move(shared)) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([shared = shared_] { shared->main(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+ThreadedRendezvous::~ThreadedRendezvous() {
+  mailbox_->close();
+  shared_->io.stop();
+  if (shared_->ended.get_future().wait_for(kJoinPatience) == std::future_status::ready) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+}
+
+void ThreadedRendezvous::run(std::function<void(Rendezvous&)> action) {
+  Thread* shared = shared_.get();
+  boost::asio::post(shared->io, [shared, action = std::move(action)] { action(*shared->inner); });
+}
+
+void ThreadedRendezvous::ready() {
+  run([](Rendezvous& inner) { inner.ready(); });
+}
+
+void ThreadedRendezvous::workers_done(membership::Epoch epoch) {
+  run([epoch](Rendezvous& inner) { inner.workers_done(epoch); });
+}
+
+void ThreadedRendezvous::worker_failed(membership::Epoch epoch, membership::NodeFailure failure) {
+  run([epoch, failure = std::move(failure)](Rendezvous& inner) {
+    inner.worker_failed(epoch, failure);
+  });
+}
+
+void ThreadedRendezvous::evidence_found(membership::Epoch epoch, membership::Evidence evidence) {
+  run([epoch, evidence = std::move(evidence)](Rendezvous& inner) {
+    inner.evidence_found(epoch, evidence);
+  });
+}
+
+void ThreadedRendezvous::leaving(int signal, bool reaped) {
+  run([signal, reaped](Rendezvous& inner) { inner.leaving(signal, reaped); });
+}
+
+// The thread answers within microseconds; if it ever does not, what it said last will do.
+std::string ThreadedRendezvous::status() {
+  const auto answer = std::make_shared<std::promise<std::string>>();
+  std::future<std::string> future = answer->get_future();
+  run([answer](Rendezvous& inner) { answer->set_value(inner.status()); });
+  if (future.wait_for(kStatusPatience) == std::future_status::ready) last_status_ = future.get();
+  return last_status_;
+}
+
+void ThreadedRendezvous::nodes(std::function<void(std::vector<membership::NodeLine>)> done) {
+  using Lines = std::vector<membership::NodeLine>;
+  const auto callback = std::make_shared<std::function<void(Lines)>>(std::move(done));
+  run([mailbox = mailbox_, callback](Rendezvous& inner) {
+    inner.nodes([mailbox, callback](const Lines& lines) {
+      mailbox->deliver([callback, lines](const Handlers&) { (*callback)(lines); });
+    });
+  });
+}
+
+std::string ThreadedRendezvous::address_towards_peers() {
+  return mailbox_->address_towards_peers;
+}
+
+void ThreadedRendezvous::close(std::function<void()> closed) {
+  // The callback belongs to the agent's thread and is called there.
+  const auto callback = std::make_shared<std::function<void()>>(std::move(closed));
+  run([mailbox = mailbox_, callback](Rendezvous& inner) {
+    inner.close(
+        [mailbox, callback] { mailbox->deliver([callback](const Handlers&) { (*callback)(); }); });
+  });
+}
+
+}  // namespace muster

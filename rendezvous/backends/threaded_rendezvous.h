@@ -1,0 +1,52 @@
+// Puts a Rendezvous onto a thread of its own: what the agent says goes over to it, what it answers
+// comes back through the agent's loop. So everything behind this class is single-threaded and may
+// call its handlers whenever it likes. The thread has all signals blocked and never waits for
+// anything but its own loop, so the destructor joins it at once; should it ever be stuck in the
+// kernel, it is left behind after a second instead of holding up the agent's end.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <boost/asio/io_context.hpp>
+
+#include "rendezvous/backends/rendezvous.h"
+
+namespace muster {
+
+class ThreadedRendezvous : public Rendezvous {
+ public:
+  // Makes the Rendezvous that lives on the thread's loop; called before the thread starts.
+  using MakeInner = std::function<Result<std::unique_ptr<Rendezvous>>(
+      boost::asio::io_context& io, Rendezvous::Handlers handlers)>;
+  static Result<std::unique_ptr<Rendezvous>> start(boost::asio::io_context& agent_loop,
+                                                   Rendezvous::Handlers handlers,
+                                                   const MakeInner& make_inner);
+  ~ThreadedRendezvous() override;
+
+  void ready() override;
+  void workers_done(membership::Epoch epoch) override;
+  void worker_failed(membership::Epoch epoch, membership::NodeFailure failure) override;
+  void evidence_found(membership::Epoch epoch, membership::Evidence evidence) override;
+  void leaving(int signal, bool reaped) override;
+  std::string status() override;
+  void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
+  std::string address_towards_peers() override;  // As it was when the newest round formed.
+  void close(std::function<void()> closed) override;
+
+ private:
+  struct Mailbox;  // Towards the agent.
+  struct Thread;   // What the thread keeps alive, even when it is left behind.
+
+  ThreadedRendezvous(std::shared_ptr<Mailbox> mailbox, std::shared_ptr<Thread> shared);
+  void run(std::function<void(Rendezvous&)> action);
+
+  std::shared_ptr<Mailbox> mailbox_;
+  std::shared_ptr<Thread> shared_;
+  std::thread thread_;
+  std::string last_status_;
+};
+
+}  // namespace muster

@@ -1,0 +1,50 @@
+// Which of our addresses reaches the other nodes, as the choice of an interface asks for it.
+#include <string>
+
+#include "tests/unit/rendezvous/backends/rendezvous_harness.h"
+
+namespace muster {
+namespace {
+
+TEST(MeetingAddress, IsOurEndOfTheConnectionOnceARoundHasFormed) {
+  boost::asio::io_context loop;
+  const RendezvousOptions options = endpoint_options(free_port(), 2, 2);
+  Agents agents;
+  for (int i = 0; i < 2; ++i)
+    agents.push_back(std::make_unique<TestAgent>(loop, options));
+  for (const auto& agent : agents) {
+    EXPECT_EQ(agent->meeting().address_towards_peers(), "");
+    agent->meeting().ready();
+  }
+  ASSERT_TRUE(all_have_rounds(loop, agents, 1));
+  for (const auto& agent : agents)
+    EXPECT_EQ(agent->meeting().address_towards_peers(), "127.0.0.1");
+}
+
+// --local-addr may be a name, or an address in front of this machine: no interface has it.
+TEST(MeetingAddress, IsNotWhatTheUserHasAdvertised) {
+  boost::asio::io_context loop;
+  RendezvousOptions options = endpoint_options(free_port(), 2, 2);
+  Agents agents;
+  for (const char* advertised : {"203.0.113.7", "a-name"}) {
+    options.local_addr = advertised;
+    agents.push_back(std::make_unique<TestAgent>(loop, options));
+    agents.back()->meeting().ready();
+  }
+  ASSERT_TRUE(all_have_rounds(loop, agents, 1));
+  for (const auto& agent : agents)
+    EXPECT_EQ(agent->meeting().address_towards_peers(), "127.0.0.1");
+}
+
+TEST(MeetingAddress, ALonelyNodeHasNone) {
+  boost::asio::io_context loop;
+  RendezvousOptions options;
+  options.job_id = "job";
+  TestAgent agent(loop, options);
+  agent.meeting().ready();
+  ASSERT_TRUE(agent.wait_rounds(1));
+  EXPECT_EQ(agent.meeting().address_towards_peers(), "");
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,85 @@
+#include "worker_lib/group/group_shutdown.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace muster::worker {
+namespace {
+
+Members three() {
+  Members members;
+  for (int rank = 0; rank < 3; ++rank)
+    members.peers.push_back({GlobalRank{10 + rank}, "node", "host", 100 + rank, "127.0.0.1"});
+  members.me = 0;
+  return members;
+}
+
+TEST(GroupShutdown, FarewellsSurviveTheWayThroughTexts) {
+  std::vector<ShutdownNotice> all;
+  for (uint64_t i = 0; i < 300; ++i)
+    all.push_back({"3-00112233aabbccdd." + std::to_string(i), {i * 1000, UINT64_MAX - i}});
+  const std::vector<std::string> texts = encode_notices(all, 1000);
+  EXPECT_GT(texts.size(), 10U);
+  size_t found = 0;
+  for (const ShutdownNotice& one : all) {
+    for (const std::string& text : texts) {
+      EXPECT_LE(text.size(), 1000U);
+      const auto notice = find_notice(text, one.group_id);
+      if (!notice) continue;
+      EXPECT_EQ(*notice, one);
+      ++found;
+    }
+  }
+  EXPECT_EQ(found, all.size());
+}
+
+TEST(GroupShutdown, OtherTextsHoldNoFarewell) {
+  EXPECT_EQ(encode_notices({}, 100), std::vector<std::string>{});
+  for (const char* text :
+       {"", "world", "world;", "world ;", "world 1;", "world 1 2", "world 1 2 3;", "world x 2;",
+        "world 1  2;", "world -1 2;", "worlds 1 2;", "world 99999999999999999999999 2;", ";;;; "}) {
+    EXPECT_EQ(find_notice(text, "world"), std::nullopt) << text;
+  }
+  EXPECT_EQ(find_notice("a 1 2;world 3 4;b 5 6;", "world"), (ShutdownNotice{"world", {3, 4}}));
+}
+
+TEST(GroupShutdown, OperationsUpToTheFarewellGoOnAndLaterOnesNameWhoIsGone) {
+  const Members members = three();
+  GroupShutdown departures(members);
+  EXPECT_EQ(departures.missing_in(0, 1000), std::nullopt);
+  departures.gave_notice(2, {7, 1});
+  EXPECT_EQ(departures.missing_in(0, 7), std::nullopt);
+  EXPECT_EQ(departures.missing_in(1, 1), std::nullopt);
+  EXPECT_EQ(departures.missing_in(1, 2)->ranks, std::vector<GlobalRank>{{12}});
+  departures.gave_notice(1, {5, 0});
+  EXPECT_EQ(departures.missing_in(0, 6)->ranks, std::vector<GlobalRank>{{11}});
+  const auto both = departures.missing_in(0, 8);
+  EXPECT_EQ(both->ranks, (std::vector<GlobalRank>{{11}, {12}}));
+  EXPECT_EQ(both->code, ErrorCode::peer_failed);
+  EXPECT_EQ(both->message,
+            "rank 12 (host, pid 102), rank 11 (host, pid 101) left (destroy_process_group) before "
+            "this operation");
+}
+
+TEST(GroupShutdown, ARankIsGoneWhenItHasLeftAndNotWhenItSaidFarewell) {
+  const Members members = three();
+  GroupShutdown departures(members);
+  departures.gave_notice(1, {1, 0});
+  EXPECT_FALSE(departures.gone(1));
+  EXPECT_TRUE(departures.left(1, {9, 9}));
+  EXPECT_TRUE(departures.gone(1));
+  EXPECT_FALSE(departures.gone(-1));
+  EXPECT_FALSE(departures.left(2, {3, 0}));
+  EXPECT_TRUE(departures.gone(-1));
+  // Without a notice it has taken part in what this rank has begun so far.
+  EXPECT_EQ(departures.missing_in(0, 2)->ranks, std::vector<GlobalRank>{{11}});
+  EXPECT_EQ(departures.missing_in(0, 4)->ranks, (std::vector<GlobalRank>{{11}, {12}}));
+  EXPECT_EQ(departures.failure_of(2).message,
+            "rank 12 (host, pid 102) left (destroy_process_group)");
+  EXPECT_EQ(departures.failure_of(-1).ranks, (std::vector<GlobalRank>{{11}, {12}}));
+}
+
+}  // namespace
+}  // namespace muster::worker

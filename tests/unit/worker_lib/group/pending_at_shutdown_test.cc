@@ -1,0 +1,277 @@
+// What ranks in destroy_process_group() wait for, and what not: the texts, the rule, and real
+// messages through shared memory between ranks that leave.
+#include "worker_lib/group/pending_at_shutdown.h"
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/unit/worker_lib/group/fake_backend.h"
+#include "worker_lib/group/group_shutdown.h"
+
+namespace muster::worker::group_test {
+namespace {
+
+using Transfers = std::vector<PendingTransfer>;
+
+constexpr PendingTransfer sends(int peer, int tag) {
+  return {OpKind::send, peer, tag};
+}
+constexpr PendingTransfer receives(int peer, int tag) {
+  return {OpKind::recv, peer, tag};
+}
+
+// ---- the texts
+
+TEST(PendingAtShutdown, WhatIsUnderWaySurvivesTheWayThroughTexts) {
+  const Transfers world{sends(1, 0), receives(-1, 7), receives(12, PendingTransfer::kAnyTag)};
+  const Transfers other{sends(3, 2147483647)};
+  const std::string text =
+      encode_pending(5, {{"world", world}, {"3-00.1", {}}, {"2-0a.7", other}}, 1000);
+  EXPECT_EQ(text, "5 world s1:0 r-1:7 r12:-1;2-0a.7 s3:2147483647;");
+  EXPECT_EQ(decode_pending(text, "world")->transfers, world);
+  EXPECT_EQ(decode_pending(text, "world")->number, 5U);
+  EXPECT_EQ(decode_pending(text, "2-0a.7")->transfers, other);
+  EXPECT_EQ(decode_pending(text, "3-00.1")->transfers, Transfers{});
+  EXPECT_EQ(decode_pending(encode_pending(1, {}, 1000), "world")->transfers, Transfers{});
+  // Many of one kind are one.
+  EXPECT_EQ(encode_pending(1, {{"world", {300, sends(1, 0)}}}, 100), "1 world s1:0;");
+}
+
+TEST(PendingAtShutdown, TextsThatAreTooLongOrBrokenSayNothing) {
+  Transfers many;
+  for (int tag = 0; tag < 300; ++tag)
+    many.push_back(sends(1, tag));
+  EXPECT_EQ(encode_pending(9, {{"world", many}}, 1000), "9 *");
+  for (const char* text : {"", "9 *", "world s1:0;", "1 world s1:0", "1 world s1;", "1 world x1:0;",
+                           "1 world s1:0 ;", "1 world s:0;", "-1 world s1:0;", "1world s1:0;"}) {
+    EXPECT_FALSE(decode_pending(text, "world").has_value()) << text;
+  }
+}
+
+// ---- the rule
+
+TEST(PendingAtShutdown, NewsOfOneWhoHadNothingToSendBeginNoWait) {
+  PendingAtShutdown leaving(2, 0);
+  leaving.heard(1, {1, {receives(0, 4)}});
+  std::this_thread::sleep_for(kLastMessage);
+  EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
+  leaving.left(1);
+  EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
+}
+
+TEST(PendingAtShutdown, WhatTheOtherEndDoesNotDoAnyMoreCannotBeComplete) {
+  PendingAtShutdown leaving(3, 0);
+  EXPECT_TRUE(leaving.can_complete(receives(1, 4)));
+  leaving.heard(1, {2, {sends(0, 4), sends(2, 5), receives(-1, 6)}});
+  EXPECT_TRUE(leaving.can_complete(receives(1, 5))) << "it may be on its way";
+  std::this_thread::sleep_for(kLastMessage);
+  EXPECT_TRUE(leaving.can_complete(receives(1, 4)));
+  EXPECT_TRUE(leaving.can_complete(receives(1, PendingTransfer::kAnyTag)));
+  EXPECT_FALSE(leaving.can_complete(receives(1, 5))) << "that is for another";
+  EXPECT_TRUE(leaving.can_complete(sends(1, 6)));
+  EXPECT_FALSE(leaving.can_complete(sends(1, 4)));
+  EXPECT_TRUE(leaving.can_complete(receives(2, 5))) << "rank 2 does not leave";
+  EXPECT_TRUE(leaving.can_complete(receives(-1, 9)));
+  EXPECT_TRUE(leaving.sends(1));
+  leaving.heard(1, {1, {}});  // Older.
+  EXPECT_TRUE(leaving.sends(1));
+  leaving.left(1);
+  leaving.left(2);
+  EXPECT_FALSE(leaving.sends(1));
+  EXPECT_TRUE(leaving.can_complete(receives(1, 4))) << "the last one may be on its way";
+  std::this_thread::sleep_for(kLastMessage);
+  EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
+  EXPECT_FALSE(leaving.can_complete(receives(-1, 9)));
+}
+
+// ---- real messages
+
+// Groups over the cpu backend. How long each rank took to leave, in seconds.
+class LeavingJob {
+ public:
+  explicit LeavingJob(int ranks)
+      : job_(ranks, [](GroupHost& host) {
+          host.makers.cpu = make_cpu_backend;
+          for (Peer& peer : host.world.peers)
+            peer.pid = ::getpid();
+        }) {}
+
+  FakeJob& job() { return job_; }
+  double leave(FakeRank& rank) {
+    const auto begun = std::chrono::steady_clock::now();
+    rank.host->close_groups();
+    job_.watch().left(rank.me);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  }
+  // Until the rank has said what it waits for.
+  void wait_leaving(int rank) {
+    const auto is_it = [&](const Watch::News& news) {
+      return news.group_id == kPendingId && news.rank == GlobalRank{rank};
+    };
+    while (std::ranges::none_of(job_.watch().history(), is_it))
+      std::this_thread::yield();
+  }
+
+ private:
+  FakeJob job_;
+};
+
+std::vector<int64_t> numbers(size_t count) {
+  std::vector<int64_t> made(count);
+  std::iota(made.begin(), made.end(), 0);
+  return made;
+}
+
+constexpr size_t kLarge = 2'000'000;  // Elements: far more than shared memory or kernel keep.
+// The time-outs are a minute; nobody is to wait for one.
+constexpr double kSoon = 10;
+
+TEST(Leaving, ReceivesThatAllRanksHaveForgottenKeepNobody) {
+  LeavingJob leaving(3);
+  leaving.job().each([&](FakeRank& rank) {
+    std::vector<int64_t> data(4);
+    std::vector<int64_t> other(4);
+    ProcessGroup world = rank.world();
+    Work from_next = world.irecv(data, GroupRank{(rank.me + 1) % 3});
+    Work from_any = world.irecv_any(other, 3);
+    const double seconds = leaving.leave(rank);
+    EXPECT_LT(seconds, kSoon);
+    if (rank.me == 0) std::printf("left after %.3f s\n", seconds);
+    for (Work* const work : {&from_next, &from_any}) {
+      EXPECT_TRUE(thrown_by([&] { work->wait(); }).starts_with("not_initialized: recv from "));
+    }
+  });
+}
+
+TEST(Leaving, ASendThatIsStillReceivedIsWaitedFor) {
+  LeavingJob leaving(2);
+  leaving.job().each([&](FakeRank& rank) {
+    ProcessGroup world = rank.world();
+    std::vector<int64_t> data = numbers(kLarge);
+    if (rank.me == 0) {
+      Work work = world.isend(data, GroupRank{1}, 5);
+      leaving.leave(rank);
+      work.wait();
+      return;
+    }
+    leaving.wait_leaving(0);
+    // More than the time after which a message is given up that is not announced.
+    std::this_thread::sleep_for(kLastMessage + 300ms);
+    std::vector<int64_t> got(kLarge);
+    world.recv(got, GroupRank{0}, 5);
+    EXPECT_EQ(got, data);
+    leaving.leave(rank);
+  });
+}
+
+TEST(Leaving, WhatBothEndsHaveUnderWayIsDoneAndTheRestForgotten) {
+  LeavingJob leaving(2);
+  leaving.job().each([&](FakeRank& rank) {
+    ProcessGroup world = rank.world();
+    const GroupRank other{1 - rank.me};
+    const std::vector<int64_t> data = numbers(kLarge);
+    std::vector<int64_t> got(kLarge);
+    std::vector<int64_t> never(1);
+    Work send = world.isend(data, other, 1 + rank.me);
+    Work unwanted = world.isend(data, other, 9);  // Taken or not, nobody waits for it.
+    Work receive = world.irecv(got, other, 2 - rank.me);
+    Work twice = world.irecv(never, other, 2 - rank.me);
+    EXPECT_LT(leaving.leave(rank), kSoon);
+    send.wait();
+    receive.wait();
+    EXPECT_EQ(got, data);
+    EXPECT_NE(thrown_by([&] { twice.wait(); }), "nothing");
+  });
+}
+
+// How far a rank came is what others go by when it has left: of a group that no handle holds any
+// more that is known when its work is done.
+TEST(Leaving, AGroupWithoutAHandleSaysHowFarItCameInTheEnd) {
+  LeavingJob leaving(2);
+  std::promise<void> let_go;
+  leaving.job().each([&](FakeRank& rank) {
+    std::vector<int64_t> first(4, 1);
+    std::vector<int64_t> second(4, 1);
+    ProcessGroup group = rank.world().split(0, 0);
+    if (rank.me == 1) let_go.get_future().wait();
+    Work one = group.all_reduce_async(first);
+    Work two = group.all_reduce_async(second);
+    group = ProcessGroup();
+    if (rank.me == 0) let_go.set_value();
+    leaving.leave(rank);
+    one.wait();
+    two.wait();
+    EXPECT_EQ(second, std::vector<int64_t>(4, 2));
+  });
+  leaving.job().watch().settle();
+  int said = 0;
+  for (const Watch::News& news : leaving.job().watch().history()) {
+    if (news.group_id != kShutdownNoticeId) continue;
+    EXPECT_NE(news.failure.message.find(" 2 0;"), std::string::npos) << news.failure.message;
+    ++said;
+  }
+  EXPECT_EQ(said, 2);
+}
+
+// The others' messages go through the same memory.
+TEST(Leaving, OthersOfTheGroupGoOn) {
+  LeavingJob leaving(4);
+  std::promise<void> two_are_gone;
+  auto gone = two_are_gone.get_future().share();
+  std::atomic<int> left{0};
+  leaving.job().each([&](FakeRank& rank) {
+    ProcessGroup world = rank.world();
+    if (rank.me < 2) {
+      std::vector<int64_t> data(4);
+      Work work = world.irecv(data, GroupRank{1 - rank.me});
+      EXPECT_LT(leaving.leave(rank), kSoon);
+      if (++left == 2) two_are_gone.set_value();
+      return;
+    }
+    std::vector<int64_t> data = numbers(kLarge);
+    const GroupRank other{5 - rank.me};
+    std::vector<int64_t> got(kLarge);
+    Work receive = world.irecv(got, other);
+    gone.wait();
+    world.isend(data, other).wait();
+    receive.wait();
+    EXPECT_EQ(got, data);
+    leaving.leave(rank);
+  });
+}
+
+class LeavingOrder : public testing::TestWithParam<bool> {};
+
+TEST_P(LeavingOrder, WhoWaitsForARankThatWaitsForItInLeavingIsTold) {
+  LeavingJob leaving(2);
+  leaving.job().each([&](FakeRank& rank) {
+    ProcessGroup world = rank.world();
+    std::vector<int64_t> data(4);
+    if (rank.me == 0) {
+      Work forgotten = world.irecv(data, GroupRank{1});
+      EXPECT_LT(leaving.leave(rank), kSoon);
+      return;
+    }
+    if (GetParam()) {
+      leaving.wait_leaving(0);
+      leaving.job().watch().settle();
+    }
+    const std::string text = thrown_by([&] { world.recv(data, GroupRank{0}); });
+    EXPECT_TRUE(text.starts_with("peer_failed: recv from rank 0 ")) << text;
+    EXPECT_TRUE(text.ends_with(" left (destroy_process_group)")) << text;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(WhoIsFirst, LeavingOrder, testing::Bool());
+
+}  // namespace
+}  // namespace muster::worker::group_test

@@ -1,0 +1,64 @@
+// Lets the other members in: a thread that accepts connections, checks what they present, and hands
+// each to the links that it is for. It moves no data of operations.
+//
+// Owned by the cpu backend of a group on several nodes; ends before the links that it serves.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "worker_lib/backends/cpu/tcp_listeners.h"
+#include "worker_lib/members.h"
+
+namespace muster::worker {
+
+// What a connection is for. The numbers go over the wire.
+enum class Purpose : uint8_t { collectives = 0, transfers = 1 };
+
+// The first bytes of every connection, in the order of the machine: both ends run the same program.
+struct Hello {
+  static constexpr uint32_t kMagic = 0x4b4c554d;  // "MULK"
+  uint32_t magic = kMagic;
+  uint32_t version = 1;
+  uint8_t purpose = 0;
+  uint8_t unused[3] = {};
+  int32_t from = 0;  // Group rank.
+  uint8_t secret[kSecretBytes] = {};
+};
+static_assert(sizeof(Hello) == 32);
+
+Hello make_hello(Purpose purpose, int from, const ListenAddress& to);
+
+class Acceptor {
+ public:
+  using Deliver = std::function<void(int from, Socket connection)>;
+  struct Options {
+    int size = 0;
+    Listeners open;
+    // Called on the acceptor's thread, by Purpose.
+    Deliver deliver[2];
+  };
+
+  static Outcome<std::unique_ptr<Acceptor>> start(Options options);
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+  ~Acceptor();
+
+ private:
+  struct Candidate;
+  explicit Acceptor(Options options);
+  void serve();
+  void accept_from(int listener);
+  bool hear(Candidate& candidate);
+  void admit(Candidate& candidate);
+
+  Options options_;
+  WakeEvent stop_;
+  std::vector<Candidate> candidates_;
+  std::thread thread_;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,185 @@
+#include "worker_lib/group/collective_queue.h"
+
+#include <utility>
+
+#include "worker_lib/group/group_labels.h"
+#include "worker_lib/group/group_work.h"
+
+namespace muster::worker {
+
+CollectiveQueue::CollectiveQueue(std::unique_ptr<GroupBackend> backend, size_t index,
+                                 std::shared_ptr<GroupState> state, const GroupShutdown& departures)
+    : index_(index),
+      state_(std::move(state)),
+      departures_(departures),
+      backend_(std::move(backend)) {}
+
+GroupQueue& CollectiveQueue::queue() {
+  std::call_once(queue_once_, [this] {
+    queue_owner_ = std::make_unique<GroupQueue>(state_, lane());
+    queue_.store(queue_owner_.get(), std::memory_order_release);
+  });
+  return *queue_owner_;
+}
+
+// False where something else has the turn or waits for it: then the queue is the way.
+bool CollectiveQueue::try_take_turn(std::unique_lock<std::mutex>& turn) {
+  const auto queue_is_idle = [this] {
+    const GroupQueue* const queue = queue_.load(std::memory_order_acquire);
+    return queue == nullptr || queue->idle();
+  };
+  if (!queue_is_idle() || !turn.try_lock()) return false;
+  if (queue_is_idle()) return true;
+  turn.unlock();
+  return false;
+}
+
+// Numbers one operation and performs it. REQUIRES: the turn is held. The number is visible before
+// the departures are looked at, and a departure before the numbers are: one of the two sees the
+// other, whatever the timing.
+template <typename Act>
+Outcome<> CollectiveQueue::take_turn(const char* name, const Act& act, uint64_t* number,
+                                     std::chrono::milliseconds limit) {
+  const uint64_t mine = begun_.load(std::memory_order_relaxed) + 1;
+  const auto label = [&] { return operation_label(name, mine, state_->group_name()); };
+  if (!state_->usable()) {
+    return tl::unexpected(labelled(state_->refusal(), label()));
+  }
+  last_.store(name, std::memory_order_relaxed);
+  begun_.store(mine);
+  std::optional<Failure> missing = departures_.missing_in(index_, mine);
+  if (number != nullptr) *number = mine;
+  Outcome<> outcome = missing ? Outcome<>(tl::unexpected(std::move(*missing))) : Outcome<>(act());
+  if (outcome) [[likely]] {
+    ended_.store(mine, std::memory_order_release);
+    return outcome;
+  }
+  // It counts as under way until it is known who is to blame: others may ask this rank meanwhile.
+  Failure failure = state_->settle(outcome.error(), label(), {lane(), mine, false, false, limit});
+  if (failure.code == ErrorCode::invalid_argument) {
+    begun_.store(mine - 1);  // Nothing was sent.
+  } else {
+    ended_.store(mine);
+  }
+  return tl::unexpected(std::move(failure));
+}
+
+Outcome<> CollectiveQueue::run(Operation& operation, const char* name, Deadline deadline) {
+  return take_turn(
+      name, [&] { return backend_->run(operation, deadline); }, &operation.sequence,
+      operation.limit);
+}
+
+Outcome<std::shared_ptr<WorkState>> CollectiveQueue::start(Operation& operation, const char* name,
+                                                           Deadline deadline) {
+  std::shared_ptr<WorkState> state;
+  const Outcome<> outcome = take_turn(
+      name,
+      [&]() -> Outcome<> {
+        Outcome<std::shared_ptr<WorkState>> started = backend_->start(operation, deadline);
+        if (!started) return tl::unexpected(std::move(started.error()));
+        state = std::move(*started);
+        return Done{};
+      },
+      &operation.sequence, operation.limit);
+  if (!outcome) return tl::unexpected(outcome.error());
+  last_started_ = state;
+  return state;
+}
+
+Outcome<> CollectiveQueue::perform(Operation& operation, const char* name, Deadline deadline) {
+  if (backend_->is_asynchronous()) {
+    const std::unique_lock turn(turn_);
+    operation.stream_waits = true;
+    Outcome<std::shared_ptr<WorkState>> state = start(operation, name, deadline);
+    if (!state) return tl::unexpected(std::move(state.error()));
+    // The call's stream waits for it, not this thread; save for a barrier, which has no buffers
+    // that could be waited for on a stream.
+    const std::optional<Outcome<>> outcome = operation.kind == OpKind::barrier
+                                                 ? (*state)->synchronize(deadline)
+                                                 : (*state)->wait(deadline);
+    Failure late{ErrorCode::timeout,
+                 "not done in time; look at the ranks of the group that have not called it"};
+    late.is_suspicion = true;
+    const Outcome<> ended = outcome.value_or(tl::unexpected(std::move(late)));
+    if (ended) return ended;
+    return tl::unexpected(state_->settle(
+        ended.error(), operation_label(name, operation.sequence, state_->group_name()),
+        {lane(), operation.sequence, false, false, operation.limit}));
+  }
+  std::unique_lock turn(turn_, std::defer_lock);
+  if (try_take_turn(turn)) [[likely]] {
+    return run(operation, name, deadline);
+  }
+  const auto work = queue().push(
+      [this, &operation, name, deadline] {
+        const std::lock_guard lock(turn_);
+        return run(operation, name, deadline);
+      },
+      name, deadline);
+  return work->wait(Deadline::max()).value_or(Done{});
+}
+
+Outcome<std::shared_ptr<WorkState>> CollectiveQueue::begin(Operation operation, const char* name,
+                                                           Deadline deadline) {
+  if (backend_->is_asynchronous()) {
+    const std::lock_guard turn(turn_);
+    Outcome<std::shared_ptr<WorkState>> state = start(operation, name, deadline);
+    if (!state) return state;
+    return observe(std::move(*state), state_, name,
+                   operation_label(name, operation.sequence, state_->group_name()),
+                   {lane(), operation.sequence, false, false, operation.limit});
+  }
+  return queue().push(
+      [this, operation = std::move(operation), name, deadline]() mutable {
+        const std::lock_guard lock(turn_);
+        return run(operation, name, deadline);
+      },
+      name, deadline);
+}
+
+Outcome<> CollectiveQueue::perform_in_turn(const char* name, Deadline deadline,
+                                           std::function<Outcome<>()> act) {
+  std::unique_lock turn(turn_, std::defer_lock);
+  if (try_take_turn(turn)) return take_turn(name, act, nullptr);
+  const auto work = queue().push(
+      [this, act = std::move(act), name] {
+        const std::lock_guard lock(turn_);
+        return take_turn(name, act, nullptr);
+      },
+      name, deadline);
+  return work->wait(Deadline::max()).value_or(Done{});
+}
+
+LaneProgress CollectiveQueue::place() const {
+  LaneProgress place;
+  place.begun = begun_.load();
+  place.ended = ended_.load();
+  place.last = last_.load(std::memory_order_relaxed);
+  if (const auto first = backend_->first_under_way()) place.ended = *first - 1;
+  place.calls = backend_->last_calls();
+  if (!place.is_under_way()) return place;
+  const GroupQueue* const queue = queue_.load(std::memory_order_acquire);
+  place.is_held = queue == nullptr || !queue->is_performing() || queue->is_awaited();
+  place.awaited = backend_->awaited();
+  return place;
+}
+
+bool CollectiveQueue::idle() {
+  const GroupQueue* const queue = queue_.load(std::memory_order_acquire);
+  if (queue != nullptr && !queue->idle()) return false;
+  const std::unique_lock turn(turn_, std::try_to_lock);
+  return turn.owns_lock() && (last_started_ == nullptr || last_started_->outcome().has_value());
+}
+
+void CollectiveQueue::wait_idle() {
+  if (GroupQueue* const queue = queue_.load(std::memory_order_acquire)) queue->wait_idle();
+  std::shared_ptr<WorkState> last;
+  {
+    const std::lock_guard turn(turn_);
+    last = std::move(last_started_);
+  }
+  if (last != nullptr) last->synchronize(Deadline::max());
+}
+
+}  // namespace muster::worker

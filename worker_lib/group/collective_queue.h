@@ -1,0 +1,76 @@
+// One backend of a group and the order of its collectives: they are numbered and performed one at a
+// time, on the caller's thread where nothing asynchronous is under way, else by the queue.
+//
+// Owned by a Group, which outlives every call. Any thread may call anything. All failures that it
+// returns name the operation and the group, and have failed the group.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "worker_lib/backends/backend.h"
+#include "worker_lib/group/group_queue.h"
+#include "worker_lib/group/group_shutdown.h"
+#include "worker_lib/group/group_state.h"
+#include "worker_lib/operation.h"
+#include "worker_lib/stragglers/rank_progress.h"
+
+namespace muster::worker {
+
+class CollectiveQueue {
+ public:
+  // `index`: which of the group's queues this is, for the departures.
+  CollectiveQueue(std::unique_ptr<GroupBackend> backend, size_t index,
+                  std::shared_ptr<GroupState> state, const GroupShutdown& departures);
+  CollectiveQueue(const CollectiveQueue&) = delete;
+  CollectiveQueue& operator=(const CollectiveQueue&) = delete;
+
+  GroupBackend& backend() { return *backend_; }
+
+  // `operation` needs no sequence. `name`: for messages.
+  Outcome<> perform(Operation& operation, const char* name, Deadline deadline);
+  Outcome<std::shared_ptr<WorkState>> begin(Operation operation, const char* name,
+                                            Deadline deadline);
+  // Anything else that all members do together, in its turn.
+  Outcome<> perform_in_turn(const char* name, Deadline deadline, std::function<Outcome<>()> act);
+
+  // How many collectives were begun.
+  uint64_t begun() const noexcept { return begun_.load(); }
+  // For who asks where this rank is; any time. `awaited` are ranks of the group, none where it does
+  // not know which of them.
+  LaneProgress place() const;
+  bool idle();
+  // Until nothing that was begun is under way.
+  void wait_idle();
+
+ private:
+  template <typename Act>
+  Outcome<> take_turn(const char* name, const Act& act, uint64_t* number,
+                      std::chrono::milliseconds limit = std::chrono::milliseconds{0});
+  Lane lane() const { return index_ == 0 ? Lane::host : Lane::device; }
+  Outcome<> run(Operation& operation, const char* name, Deadline deadline);
+  Outcome<std::shared_ptr<WorkState>> start(Operation& operation, const char* name,
+                                            Deadline deadline);
+  bool try_take_turn(std::unique_lock<std::mutex>& turn);
+  GroupQueue& queue();
+
+  const size_t index_;
+  const std::shared_ptr<GroupState> state_;
+  const GroupShutdown& departures_;
+  std::unique_ptr<GroupBackend> backend_;
+  // Held while a collective is performed.
+  std::mutex turn_;
+  std::atomic<uint64_t> begun_{0};  // Changed by who has the turn.
+  std::atomic<uint64_t> ended_{0};
+  std::atomic<const char*> last_{""};        // The name of what was begun last.
+  std::shared_ptr<WorkState> last_started_;  // Guarded by turn_: of an asynchronous backend.
+  std::once_flag queue_once_;
+  std::atomic<GroupQueue*> queue_{nullptr};
+  std::unique_ptr<GroupQueue> queue_owner_;  // Last: its thread uses all of the above.
+};
+
+}  // namespace muster::worker

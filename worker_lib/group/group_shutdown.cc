@@ -1,0 +1,131 @@
+#include "worker_lib/group/group_shutdown.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace muster::worker {
+
+namespace {
+
+// "id 17 3": the group and what was performed in it.
+std::optional<ShutdownNotice> parse_farewell(std::string_view text) {
+  ShutdownNotice made;
+  const size_t space = text.find(' ');
+  if (space == std::string_view::npos) return std::nullopt;
+  made.group_id = text.substr(0, space);
+  const char* at = text.data() + space;
+  const char* const end = text.data() + text.size();
+  for (uint64_t& count : made.performed) {
+    if (at == end || *at != ' ') return std::nullopt;
+    const auto [next, error] = std::from_chars(at + 1, end, count);
+    if (error != std::errc()) return std::nullopt;
+    at = next;
+  }
+  if (at != end) return std::nullopt;
+  return made;
+}
+
+}  // namespace
+
+std::vector<std::string> encode_notices(std::span<const ShutdownNotice> notices, size_t bytes_max) {
+  std::vector<std::string> texts;
+  for (const ShutdownNotice& notice : notices) {
+    if (notice.group_id.find_first_of(" ;") != std::string::npos) continue;
+    const std::string one =
+        fmt::format("{} {} {};", notice.group_id, notice.performed[0], notice.performed[1]);
+    if (one.size() > bytes_max) continue;
+    if (texts.empty() || texts.back().size() + one.size() > bytes_max) texts.emplace_back();
+    texts.back() += one;
+  }
+  return texts;
+}
+
+std::optional<ShutdownNotice> find_notice(std::string_view text, std::string_view group_id) {
+  while (!text.empty()) {
+    const size_t end = text.find(';');
+    if (end == std::string_view::npos) return std::nullopt;  // Cut.
+    const std::string_view one = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    if (!one.starts_with(group_id) || one.size() <= group_id.size() || one[group_id.size()] != ' ')
+      continue;
+    return parse_farewell(one);
+  }
+  return std::nullopt;
+}
+
+GroupShutdown::Departed* GroupShutdown::find(int member) {
+  const auto at = std::ranges::find(departed_, member, &Departed::member);
+  return at == departed_.end() ? nullptr : &*at;
+}
+
+const GroupShutdown::Departed* GroupShutdown::find(int member) const {
+  const auto at = std::ranges::find(departed_, member, &Departed::member);
+  return at == departed_.end() ? nullptr : &*at;
+}
+
+void GroupShutdown::limit(const Departed& departed) {
+  for (size_t i = 0; i < kCollectiveQueues; ++i) {
+    limits_[i].store(std::min(limits_[i].load(), departed.performed[i]));
+  }
+}
+
+void GroupShutdown::gave_notice(int member, const OperationCounts& performed) {
+  const std::lock_guard lock(mutex_);
+  if (find(member) != nullptr) return;
+  departed_.push_back({member, false, performed});
+  limit(departed_.back());
+}
+
+bool GroupShutdown::left(int member, const OperationCounts& begun) {
+  const std::lock_guard lock(mutex_);
+  any_left_ = true;
+  if (Departed* const known = find(member); known != nullptr) {
+    known->left = true;
+    return true;
+  }
+  departed_.push_back({member, true, begun});
+  limit(departed_.back());
+  return false;
+}
+
+bool GroupShutdown::gone_slow(int member) const {
+  const std::lock_guard lock(mutex_);
+  if (member >= 0) {
+    const Departed* const known = find(member);
+    return known != nullptr && known->left;
+  }
+  return std::ranges::count_if(departed_, &Departed::left) == members_.size() - 1;
+}
+
+Failure GroupShutdown::failure_of(int member) const {
+  Failure failure{ErrorCode::peer_failed, "all other ranks", {}};
+  for (int i = 0; i < members_.size(); ++i) {
+    if (i == member || (member < 0 && i != members_.me)) failure.ranks.push_back(members_[i].rank);
+  }
+  std::ranges::sort(failure.ranks);
+  if (member >= 0) failure.message = describe(members_[member]);
+  failure.message += " left (destroy_process_group)";
+  return failure;
+}
+
+std::optional<Failure> GroupShutdown::missing_slow(size_t queue, uint64_t number) const {
+  const std::lock_guard lock(mutex_);
+  std::string who;
+  Failure failure{ErrorCode::peer_failed, {}, {}};
+  for (const Departed& departed : departed_) {
+    if (departed.performed[queue] >= number) continue;
+    const Peer& peer = members_[departed.member];
+    if (!who.empty()) who += ", ";
+    who += describe(peer);
+    failure.ranks.push_back(peer.rank);
+  }
+  if (failure.ranks.empty()) return std::nullopt;
+  std::ranges::sort(failure.ranks);
+  failure.message = who + " left (destroy_process_group) before this operation";
+  return failure;
+}
+
+}  // namespace muster::worker

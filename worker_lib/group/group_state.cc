@@ -1,0 +1,142 @@
+#include "worker_lib/group/group_state.h"
+
+#include <chrono>
+#include <utility>
+
+#include "worker_lib/failure_reports.h"
+#include "worker_lib/group/group_labels.h"
+
+namespace muster::worker {
+
+namespace {
+
+// A backend sees the end of a connection as soon as the kernel of the dead peer closes it; the
+// watch hears of the death at the same moment and passes it on within milliseconds.
+constexpr std::chrono::milliseconds kNewsPatience{100};
+
+// "all_reduce 17 of group world" without its end, which goes without saying.
+std::string without_group(const std::string& label, const std::string& group_name) {
+  const std::string end = " of " + group_title(group_name);
+  return label.ends_with(end) ? label.substr(0, label.size() - end.size()) : label;
+}
+
+}  // namespace
+
+void GroupState::attach(OnFailed on_failed) {
+  const std::lock_guard lock(calling_);
+  on_failed_ = std::move(on_failed);
+}
+
+void GroupState::detach() {
+  attach({});
+}
+
+bool GroupState::fail(const Failure& failure, Source source, const std::string& during) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::usable) return false;
+    failure_ = failure;
+    failure_->known_ns = new_failure_time();
+    during_ = without_group(during, group_name_);
+    second_hand_ = source == Source::told;
+    state_.store(State::failed, std::memory_order_release);
+  }
+  changed_.notify_all();
+  const std::lock_guard lock(calling_);
+  if (on_failed_) on_failed_(failure, source);
+  return true;
+}
+
+std::optional<Failure> GroupState::failure() const {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) return std::nullopt;
+  return refusal_locked();
+}
+
+void GroupState::close() {
+  const std::lock_guard lock(mutex_);
+  state_.store(State::closed, std::memory_order_release);
+}
+
+Failure GroupState::refusal() const {
+  const std::lock_guard lock(mutex_);
+  return refusal_locked();
+}
+
+Failure GroupState::refusal_locked() const {
+  if (!failure_) {
+    return {ErrorCode::not_initialized,
+            "the group ended with destroy_process_group(); initialise and make it again",
+            {}};
+  }
+  Failure again = *failure_;
+  if (!during_.empty())
+    again.message = "the group has failed: " + during_ + ": " + failure_->message;
+  return again;
+}
+
+bool GroupState::wait_failed(Deadline until) const {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, until, [this] { return failure_.has_value(); });
+}
+
+bool GroupState::replace_told(const Failure& own, const std::string& label) {
+  const std::lock_guard lock(mutex_);
+  // An aborted backend returns what it was aborted with.
+  if (!second_hand_ || own.code != failure_->code || own == *failure_) return false;
+  // Who spoke first has asked when all others were still where they were.
+  if (own.ranks != failure_->ranks) return false;
+  failure_->message = own.message;
+  during_ = without_group(label, group_name_);
+  second_hand_ = false;
+  return true;
+}
+
+void GroupState::wait_for_news(const Failure& own) const {
+  // The store goes with rank 0.
+  const bool may_echo = own.code == ErrorCode::peer_failed || own.code == ErrorCode::backend ||
+                        own.code == ErrorCode::rendezvous;
+  if (watched_ && may_echo) wait_failed(std::chrono::steady_clock::now() + kNewsPatience);
+}
+
+Failure GroupState::explain(const Failure& own, const std::string& label) const {
+  wait_for_news(own);
+  return labelled(own.code == ErrorCode::rendezvous ? failure().value_or(own) : own, label);
+}
+
+// What the kernel refused to this rank began here; the others are told so. A store that is gone may
+// be a rank's.
+Failure GroupState::with_origin(Failure own) const {
+  if (own.code == ErrorCode::system && own.ranks.empty()) own.ranks = {self_};
+  if (own.code == ErrorCode::rendezvous && own.ranks.empty()) own.is_suspicion = true;
+  return own;
+}
+
+Failure GroupState::name_stragglers(const Failure& suspected, const Call& call) const {
+  Failure known = suspected;
+  if (suspected.is_suspicion && name_stragglers_ && usable())
+    known = name_stragglers_(suspected, call, [this] { return !usable(); });
+  known.is_suspicion = false;
+  return known;
+}
+
+Failure GroupState::settle(const Failure& met, const std::string& label, const Call& call) {
+  if (met.code == ErrorCode::invalid_argument) return labelled(met, label);
+  const Failure own = name_stragglers(with_origin(met), call);
+  wait_for_news(own);
+  // Memory that ranks share carries another's abort() faster than the watch, which tells everybody.
+  const bool from_another = own.code == ErrorCode::aborted || own.code == ErrorCode::stopped;
+  if (from_another) {
+    fail(own, Source::known);
+    return labelled(failure().value_or(own), label);
+  }
+  if (fail(own, Source::here, label) || replace_told(own, label)) {
+    const std::lock_guard lock(mutex_);
+    Failure said = labelled(own, label);
+    said.known_ns = failure_->known_ns;
+    return said;
+  }
+  return labelled(failure().value_or(own), label);
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,155 @@
+// Where this rank is with a group, for those that ask; and asking, when this one's time is over.
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "worker_lib/failure_reports.h"
+#include "worker_lib/group/group.h"
+#include "worker_lib/stragglers/straggler_search.h"
+
+namespace muster::worker {
+
+namespace {
+
+// What keeps a rank from coming may be any of its failures of late.
+constexpr size_t kTroublesMax = 8;
+
+std::vector<int> job_ranks(const std::vector<GlobalRank>& ranks, GlobalRank but) {
+  std::vector<int> made;
+  for (const GlobalRank rank : ranks) {
+    if (rank != but) made.push_back(rank.value);
+  }
+  return made;
+}
+
+Trouble trouble_of(const std::vector<GlobalRank>& origin, int64_t known_ns) {
+  const auto age = std::chrono::nanoseconds(new_failure_time() - known_ns);
+  return {job_ranks(origin, GlobalRank{}),
+          std::max(std::chrono::duration_cast<std::chrono::milliseconds>(age),
+                   std::chrono::milliseconds::zero())};
+}
+
+// What this rank has told its program, which may be about to end for it.
+std::optional<Trouble> told_trouble(const FailureReports* reports) {
+  if (reports == nullptr) return std::nullopt;
+  const std::optional<FailureRecord> told = reports->last();
+  if (!told || told->origin.empty()) return std::nullopt;
+  std::vector<GlobalRank> origin;
+  for (const int rank : told->origin)
+    origin.push_back({rank});
+  return trouble_of(origin, told->time_ns);
+}
+
+// Of a store that does not answer: whether the rank that serves it does.
+Failure ask_store_host(const Failure& met, GlobalRank store_host, const StragglerSearch& setting) {
+  if (store_host.value == setting.world.me) return met;
+  const StragglerQuery question{.group_id = {},
+                                .from_anybody = true,
+                                .suspects = {store_host.value},
+                                .world_size = setting.world.size(),
+                                .members = {}};
+  Failure found = name_stragglers(met, question, setting);
+  if (found.ranks.empty()) return met;
+  found.code = ErrorCode::rendezvous;
+  found.message += ", and serves the job's store: " + met.message;
+  return found;
+}
+
+}  // namespace
+
+// Of the group's calls on one kind of memory, and of setting up what carries them.
+void Group::note_calls(size_t index, GroupProgress& place) const {
+  constexpr std::array kSetUp{Lane::host_set_up, Lane::device_set_up};
+  LaneProgress& set_up = place.lane(kSetUp[index]);
+  const CollectiveQueue* const queue = queues_[index].load(std::memory_order_acquire);
+  const bool is_made = queue != nullptr;
+  set_up.last = plan_.made_by;
+  set_up.begun = is_made || setting_up_[index].load() ? 1 : 0;
+  set_up.ended = is_made ? 1 : 0;
+  set_up.is_held = true;
+  set_up.awaited = job_ranks(plan_.ranks, members_.self().rank);
+  if (!is_made) return;
+  LaneProgress& lane = place.lane(index == 0 ? Lane::host : Lane::device);
+  lane = queue->place();
+  std::vector<int> awaited;
+  for (const int member : lane.awaited)
+    awaited.push_back(members_[member].rank.value);
+  lane.awaited = awaited.empty() ? set_up.awaited : std::move(awaited);
+}
+
+GroupProgress Group::place() {
+  GroupProgress place{
+      .id = plan_.id, .name = plan_.name, .lanes = {}, .transfers = {}, .members = {}};
+  for (size_t i = 0; i < kCollectiveQueues; ++i)
+    note_calls(i, place);
+  LaneProgress& monitored = place.lane(Lane::monitored);
+  monitored = monitored_.place();
+  monitored.awaited = job_ranks(plan_.ranks, members_.self().rank);
+  for (const PendingTransfer& one : transfers_.awaited()) {
+    if (one.peer < 0) place.members = monitored.awaited;
+    place.transfers.push_back({one.kind, one.peer < 0 ? -1 : members_[one.peer].rank.value});
+  }
+  return place;
+}
+
+// A failure of the group that this rank has met, and may not have told its program of yet.
+std::optional<Trouble> Group::trouble() const {
+  const std::optional<Failure> failure = state_->failure();
+  if (!failure || failure->ranks.empty()) return std::nullopt;
+  return trouble_of(failure->ranks, failure->known_ns);
+}
+
+RankProgress GroupHost::progress() {
+  RankProgress place;
+  std::vector<Trouble> troubles;
+  visit([&](Group& group) {
+    place.groups.push_back(group.place());
+    if (auto trouble = group.trouble()) troubles.push_back(std::move(*trouble));
+  });
+  if (auto told = told_trouble(reports)) troubles.push_back(std::move(*told));
+  std::ranges::sort(troubles, {}, &Trouble::age);
+  if (troubles.size() > kTroublesMax) troubles.resize(kTroublesMax);
+  place.troubles = std::move(troubles);
+  return place;
+}
+
+// It outlives the group: works that were handed out may fail later.
+GroupState::NameStragglers Group::asker() const {
+  return [host = host_, id = plan_.id, ranks = plan_.ranks, me = members_.me](
+             const Failure& suspected, const GroupState::Call& call,
+             const std::function<bool()>& over) -> Failure {
+    const std::shared_ptr<Watch> watch = host->watch_now();
+    if (watch == nullptr || me < 0) return suspected;
+    const StragglerSearch setting{.world = host->world,
+                                  .watch = *watch,
+                                  .own = [&] { return host->progress(); },
+                                  .over = over};
+    StragglerQuery question{.group_id = id,
+                            .lane = call.lane,
+                            .number = call.is_message ? 0 : call.number,
+                            .from_anybody = call.from_anybody,
+                            .suspects = {},
+                            .world_size = host->world.size(),
+                            .members = job_ranks(ranks, GlobalRank{}),
+                            .limit = call.limit};
+    const RankProgress own = setting.own();
+    const GroupProgress* const group = own.group(id);
+    question.is_behind = !call.is_message && call.number == 0;
+    if (group != nullptr && question.is_behind) question.number = group->lane(call.lane).ended + 1;
+    if (suspected.code == ErrorCode::rendezvous)
+      return host->store_host ? ask_store_host(suspected, *host->store_host, setting) : suspected;
+    question.suspects = job_ranks(suspected.ranks, ranks[static_cast<size_t>(me)]);
+    if (question.suspects.empty() && group != nullptr && !call.is_message)
+      question.suspects = group->lane(call.lane).awaited;
+    if (question.suspects.empty())
+      question.suspects = job_ranks(ranks, ranks[static_cast<size_t>(me)]);
+    return worker::name_stragglers(suspected, question, setting);
+  };
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,83 @@
+// Where a rank is inside the library: how far it has come with the calls of each of its groups,
+// what its threads wait for there and for whom, and what has gone wrong for it. It is what a rank
+// answers when another one, whose time is over, looks for the rank that keeps all others
+// (straggler_report.h).
+//
+// The calls that all members of a group make in one order are a lane each: those on host memory and
+// on GPU memory, the monitored barriers, and the two set-ups, which have one call each. Ranks are
+// those of the job throughout. Plain values and their codec; decoding treats its input as hostile.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "worker_lib/call_signature.h"
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+enum class Lane : uint8_t { host, device, monitored, host_set_up, device_set_up };
+inline constexpr size_t kLanes = 5;
+
+// More ranks than these are not listed.
+inline constexpr size_t kAwaitedMax = 256;
+
+struct LaneProgress {
+  uint64_t begun = 0;  // Calls, from 1 on.
+  uint64_t ended = 0;  // All up to this one; less than `begun`: the next one is under way.
+  std::string last;    // The name of the last that was begun: "all_reduce".
+  // A thread of the program waits for what is under way; else the library performs it meanwhile.
+  bool is_held = false;
+  std::vector<int> awaited;         // By what is under way: these may keep it.
+  std::vector<NumberedCall> calls;  // The last that were begun, where that is known.
+
+  bool is_under_way() const { return begun > ended; }
+  // What this rank called with that number; null: unknown.
+  const CallSignature* call(uint64_t number) const;
+  friend bool operator==(const LaneProgress&, const LaneProgress&) = default;
+};
+
+// A message that a thread of the program waits for.
+struct TransferProgress {
+  OpKind kind = OpKind::send;
+  int peer = -1;  // -1: a receive from any.
+  friend bool operator==(const TransferProgress&, const TransferProgress&) = default;
+};
+
+struct GroupProgress {
+  std::string id;
+  std::string name;
+  std::array<LaneProgress, kLanes> lanes;
+  std::vector<TransferProgress> transfers;
+  std::vector<int> members;  // Where transfers are from any; else none.
+
+  const LaneProgress& lane(Lane which) const { return lanes[static_cast<size_t>(which)]; }
+  LaneProgress& lane(Lane which) { return lanes[static_cast<size_t>(which)]; }
+  friend bool operator==(const GroupProgress&, const GroupProgress&) = default;
+};
+
+// A failure that this rank has met and not got over.
+struct Trouble {
+  std::vector<int> origin;
+  std::chrono::milliseconds age{0};
+  friend bool operator==(const Trouble&, const Trouble&) = default;
+};
+
+struct RankProgress {
+  std::vector<GroupProgress> groups;
+  std::vector<Trouble> troubles;
+
+  const GroupProgress* group(std::string_view id) const;
+
+  std::string encode() const;
+  static std::optional<RankProgress> decode(std::string_view text);
+  friend bool operator==(const RankProgress&, const RankProgress&) = default;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,484 @@
+#include "worker_lib/stragglers/straggler_report.h"
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "worker_lib/backends/cpu/shm_call.h"
+#include "worker_lib/camps.h"
+#include "worker_lib/group/group_labels.h"
+#include "worker_lib/time_text.h"
+
+namespace muster::worker {
+namespace {
+
+// How much older than this rank's own wait a failure may be that still keeps its rank from coming.
+constexpr std::chrono::seconds kTroubleBefore{10};
+// What to do about ranks that are in different calls.
+constexpr std::string_view kOneOrder =
+    "all must make their calls in the same order, whatever the group";
+
+// What one rank waits for and another has to do.
+struct Awaited {
+  std::string group_id = {};  // Empty: whatever it is.
+  Lane lane = Lane::host;
+  uint64_t number = 0;        // 0: a message.
+  bool from_anybody = false;  // Others may do it instead.
+  std::string call = {};      // In words; empty: what this rank itself waits for.
+
+  auto key() const { return std::tuple(group_id, lane, number, from_anybody); }
+};
+
+struct Wait {
+  Awaited what;
+  std::vector<int> whom;
+};
+
+std::string transfer_words(const TransferProgress& transfer, const std::string& group) {
+  std::string words = name_of(transfer.kind);
+  if (transfer.peer >= 0)
+    words +=
+        fmt::format("{} rank {}", transfer.kind == OpKind::send ? " to" : " from", transfer.peer);
+  return operation_label(words, 0, group);
+}
+
+Wait wait_of(const GroupProgress& group, Lane which) {
+  const LaneProgress& lane = group.lane(which);
+  const bool is_set_up = which == Lane::host_set_up || which == Lane::device_set_up;
+  return {{group.id, which, lane.ended + 1, false,
+           operation_label(lane.last, is_set_up ? 0 : lane.ended + 1, group.name)},
+          lane.awaited};
+}
+
+// What the program of a rank waits for, and what its calls in that lane come after.
+std::vector<Wait> waits_of(const RankProgress& place, const Awaited& next) {
+  std::vector<Wait> waits;
+  for (const GroupProgress& group : place.groups) {
+    for (size_t i = 0; i < kLanes; ++i) {
+      const auto which = static_cast<Lane>(i);
+      const LaneProgress& lane = group.lane(which);
+      const bool is_in_front = group.id == next.group_id && which == next.lane && next.number > 0;
+      if (lane.is_under_way() && (lane.is_held || is_in_front))
+        waits.push_back(wait_of(group, which));
+    }
+    for (const TransferProgress& one : group.transfers) {
+      const Awaited what{group.id, Lane::host, 0, one.peer < 0, transfer_words(one, group.name)};
+      waits.push_back({what, one.peer < 0 ? group.members : std::vector{one.peer}});
+    }
+  }
+  return waits;
+}
+
+enum class Standing : uint8_t { late, inside, through };
+
+Standing standing_of(const RankProgress& place, const Awaited& what) {
+  if (what.number == 0) return Standing::late;
+  const GroupProgress* const group = place.group(what.group_id);
+  if (group == nullptr || group->lane(what.lane).begun < what.number) return Standing::late;
+  return group->lane(what.lane).ended < what.number ? Standing::inside : Standing::through;
+}
+
+// Whether the failure that `rank` has met began on others, as far as it knows.
+bool blames_others(const Trouble& trouble, int rank) {
+  return !trouble.origin.empty() && trouble.origin != std::vector{rank};
+}
+
+class Search {
+ public:
+  Search(int me, const StragglerQuery& question, const RankProgress& own,
+         const ProgressAnswers& answers)
+      : me_(me), question_(question), own_(own), answers_(answers) {}
+
+  StragglerFindings run() {
+    Awaited mine{question_.group_id, question_.lane, question_.number, question_.from_anybody, {}};
+    if (question_.is_behind) mine.call = own_words();
+    for (const int rank : question_.suspects)
+      reach(me_, rank, mine);
+    while (!reached_.empty()) {
+      const auto [rank, what] = std::move(reached_.front());
+      reached_.pop_front();
+      look_at(rank, what);
+    }
+    for (const int rank : question_.suspects) {
+      const auto kept = kept_.find(rank);
+      if (kept != kept_.end()) findings_.kept.insert(*kept);
+    }
+    forget_gone();
+    if (findings_.stragglers.empty() && findings_.to_ask.empty()) find_circle();
+    return std::move(findings_);
+  }
+
+ private:
+  // `from` waits for `rank`.
+  void reach(int from, int rank, const Awaited& what) {
+    // Whoever answers may say anything.
+    if (rank == from || rank < 0 || rank >= question_.world_size) return;
+    if (!what.from_anybody) edges_[from].insert(rank);
+    if (rank == me_ || !seen_.emplace(rank, what.key()).second) return;
+    reached_.emplace_back(rank, what);
+  }
+
+  void look_at(int rank, const Awaited& what) {
+    const auto answer = answers_.find(rank);
+    if (answer == answers_.end()) {
+      findings_.to_ask.insert(rank);
+      return;
+    }
+    if (const auto* const why = std::get_if<NoAnswer>(&answer->second)) {
+      StragglerFindings::Straggler straggler;
+      straggler.no_answer = *why;
+      findings_.stragglers[rank] = std::move(straggler);
+      return;
+    }
+    const auto& place = std::get<RankProgress>(answer->second);
+    switch (standing_of(place, what)) {
+      case Standing::through:  // Well, or because it gave up.
+        if (waits_of(place, what).empty()) follow_failure(rank, place, question_.waited);
+        return;
+      case Standing::inside:
+        return look_inside(rank, place, what);
+      case Standing::late:
+        return look_for_reason(rank, place, what);
+    }
+  }
+
+  void look_inside(int rank, const RankProgress& place, const Awaited& what) {
+    const GroupProgress& group = *place.group(what.group_id);
+    const LaneProgress& lane = group.lane(what.lane);
+    const bool is_ours = what.group_id == question_.group_id && what.lane == question_.lane &&
+                         what.number == question_.number;
+    if (is_ours) compare(lane);
+    Wait wait = wait_of(group, what.lane);
+    if (is_ours) wait.what.call = what.call;
+    follow(rank, wait,
+           what.call.empty() ? operation_label(lane.last, what.number, group.name) : what.call);
+  }
+
+  void compare(const LaneProgress& theirs) {
+    const GroupProgress* const mine = own_.group(question_.group_id);
+    if (mine == nullptr) return;
+    const CallSignature* const ours = mine->lane(question_.lane).call(question_.number);
+    const CallSignature* const other = theirs.call(question_.number);
+    if (ours != nullptr && other != nullptr && !(*ours == *other)) findings_.differs = true;
+  }
+
+  void look_for_reason(int rank, const RankProgress& place, const Awaited& what) {
+    const std::vector<Wait> waits = waits_of(place, what);
+    for (const Wait& wait : waits) {
+      elsewhere_.insert(rank);
+      follow(rank, wait, wait.what.call);
+    }
+    if (!waits.empty()) return;
+    if (follow_failure(rank, place, question_.limit + kTroubleBefore)) return;
+    if (what.from_anybody) return;
+    StragglerFindings::Straggler straggler;
+    straggler.group_id = what.group_id;
+    straggler.lane = what.lane;
+    straggler.number = what.number;
+    straggler.call = what.call;
+    if (const GroupProgress* const group = place.group(what.group_id); group && what.number > 0) {
+      straggler.at = group->lane(what.lane).begun;
+      straggler.last = group->lane(what.lane).last;
+    }
+    findings_.stragglers.try_emplace(rank, std::move(straggler));
+  }
+
+  // Those that a failure of late on `rank` blames are what it waits for; false: there is none, or
+  // it is to blame as well.
+  bool follow_failure(int rank, const RankProgress& place, std::chrono::milliseconds oldest) {
+    for (const Trouble& one : place.troubles) {
+      if (!blames_others(one, rank) || one.age > oldest) continue;
+      const std::string failed = fmt::format("the call that has failed on rank {}", rank);
+      const bool blames_me = std::ranges::find(one.origin, me_) != one.origin.end();
+      if (blames_me) findings_.stragglers[me_] = elsewhere(own_words(), failed);
+      follow(rank, {{.group_id = {}, .call = failed}, one.origin}, "a call that has failed");
+      // One of those that it blames may be itself, as in a circle.
+      return std::ranges::find(one.origin, rank) == one.origin.end();
+    }
+    return false;
+  }
+
+  void follow(int rank, const Wait& wait, const std::string& words) {
+    kept_.try_emplace(rank, words);
+    for (const int next : wait.whom)
+      reach(rank, next, wait.what);
+  }
+
+  // Who is gone has most likely ended because of a rank that keeps all others; where it died of
+  // itself there will be news.
+  void forget_gone() {
+    const auto is_gone = [](const auto& one) { return one.second.no_answer == NoAnswer::gone; };
+    if (std::ranges::all_of(findings_.stragglers, is_gone)) return;
+    std::erase_if(findings_.stragglers, is_gone);
+  }
+
+  bool leads_to(int from, int to) const {
+    std::set<int> seen;
+    std::deque<int> open{from};
+    while (!open.empty()) {
+      const auto edges = edges_.find(open.front());
+      open.pop_front();
+      if (edges == edges_.end()) continue;
+      for (const int next : edges->second) {
+        if (next == to) return true;
+        if (seen.insert(next).second) open.push_back(next);
+      }
+    }
+    return false;
+  }
+
+  // Where all are in the same call it is no circle: something between them is slow.
+  void find_circle() {
+    std::set<int> circle;
+    for (const auto& [rank, edges] : edges_) {
+      if (leads_to(rank, rank)) circle.insert(rank);
+    }
+    const auto is_elsewhere = [&](int rank) { return elsewhere_.contains(rank); };
+    if (std::ranges::none_of(circle, is_elsewhere)) return;
+    // Where most are decides, of all that would be in this rank's call.
+    std::set<int> all = circle;
+    all.insert(question_.members.begin(), question_.members.end());
+    for (const int rank : all) {
+      if (rank != me_ && !answers_.contains(rank)) findings_.to_ask.insert(rank);
+    }
+    if (findings_.to_ask.empty() && !agree_with_others(circle, all)) blame_in(circle, all);
+  }
+
+  // What those have found out whose time was over before: they are in no call any more, and would
+  // be missing where most are looked for. From those that have ended since this rank may have
+  // heard.
+  bool agree_with_others(const std::set<int>& circle, const std::set<int>& all) {
+    for (const int rank : all) {
+      const RankProgress* const place = rank == me_ ? &own_ : place_of(rank);
+      if (place == nullptr || (rank != me_ && !words_of(rank).empty())) continue;
+      for (const Trouble& one : place->troubles) {
+        if (!is_found_in(circle, one, rank)) continue;
+        for (const int culprit : one.origin)
+          findings_.stragglers[culprit] =
+              elsewhere(words_of(culprit), culprit == me_ ? awaited_of(circle) : std::string());
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Whether `rank` blames some of the circle for something that happened while this rank waited.
+  bool is_found_in(const std::set<int>& circle, const Trouble& one, int rank) const {
+    if (one.origin.empty() || one.origin.size() >= circle.size()) return false;
+    if (rank != me_ && !blames_others(one, rank)) return false;
+    return one.age <= question_.waited &&
+           std::ranges::all_of(one.origin, [&](int culprit) { return circle.contains(culprit); });
+  }
+
+  // What this rank keeps another one of the circle from.
+  std::string awaited_of(const std::set<int>& circle) const {
+    const auto other =
+        std::ranges::find_if(kept_, [&](const auto& one) { return circle.contains(one.first); });
+    return other == kept_.end() ? std::string() : other->second;
+  }
+
+  void blame_in(const std::set<int>& circle, const std::set<int>& all) {
+    std::vector<int> ranks;
+    std::vector<std::string> in;
+    for (const int rank : all) {
+      std::string words = words_of(rank);
+      if (words.empty()) continue;
+      ranks.push_back(rank);
+      in.push_back(std::move(words));
+    }
+    const Camps camps = camps_of(in);
+    for (const size_t i : camps.blamed) {
+      if (!circle.contains(ranks[i])) continue;
+      findings_.stragglers[ranks[i]] =
+          elsewhere(in[i], ranks[i] == me_ ? in[camps.usual] : std::string());
+    }
+    const bool is_tie = camps.blamed.size() == ranks.size();
+    if (is_tie) findings_.stragglers.clear();
+    if (is_tie) findings_.circle = circle;
+  }
+
+  const RankProgress* place_of(int rank) const {
+    const auto answer = answers_.find(rank);
+    return answer == answers_.end() ? nullptr : std::get_if<RankProgress>(&answer->second);
+  }
+
+  // In what a rank is, as all would call it; empty: in nothing.
+  std::string words_of(int rank) const {
+    if (rank == me_) return own_words();
+    const RankProgress* const place = place_of(rank);
+    if (place == nullptr) return {};
+    const Awaited mine{question_.group_id, question_.lane, question_.number};
+    if (question_.number > 0 && standing_of(*place, mine) == Standing::inside) return own_words();
+    const std::vector<Wait> waits = waits_of(*place, mine);
+    return waits.empty() ? std::string() : waits.front().what.call;
+  }
+
+  // One that is in `in` and not in `call`, which empty is this rank's own.
+  StragglerFindings::Straggler elsewhere(const std::string& in, const std::string& call) const {
+    StragglerFindings::Straggler straggler;
+    straggler.group_id = question_.group_id;
+    straggler.lane = question_.lane;
+    straggler.number = question_.number;
+    straggler.call = call;
+    straggler.instead = in;
+    return straggler;
+  }
+
+  std::string own_words() const {
+    const GroupProgress* const group = own_.group(question_.group_id);
+    if (group == nullptr || question_.number == 0) return "a message";
+    return operation_label(group->lane(question_.lane).last, question_.number, group->name);
+  }
+
+  const int me_;
+  const StragglerQuery& question_;
+  const RankProgress& own_;
+  const ProgressAnswers& answers_;
+  StragglerFindings findings_;
+  std::deque<std::pair<int, Awaited>> reached_;
+  std::set<std::pair<int, std::tuple<std::string, Lane, uint64_t, bool>>> seen_;
+  std::map<int, std::set<int>> edges_;
+  std::map<int, std::string> kept_;  // By rank: in what.
+  std::set<int> elsewhere_;          // In something else than what another waits for.
+};
+
+std::string keeper_words(const StragglerFindings::Straggler& straggler,
+                         const StragglerQuery& question) {
+  if (straggler.no_answer) {
+    switch (*straggler.no_answer) {
+      case NoAnswer::stopped:
+        return " is stopped (by SIGSTOP, or by a debugger)";
+      case NoAnswer::mute:
+        return fmt::format(" does not answer {}: it is stopped, or its node is out of reach",
+                           within(question.limit));
+      case NoAnswer::gone:
+        return " is gone";
+    }
+  }
+  if (!straggler.instead.empty())
+    return fmt::format(" has not called {} {}, but is in {}",
+                       straggler.call.empty() ? "it" : straggler.call, within(question.limit),
+                       straggler.instead);
+  if (!straggler.call.empty() && straggler.number == 0)
+    return fmt::format(" does not do its part of {}", straggler.call);
+  std::string words = " has not called " + (straggler.call.empty() ? "it" : straggler.call);
+  if (straggler.call.empty()) words += " " + within(question.limit);
+  const bool is_set_up =
+      straggler.lane == Lane::host_set_up || straggler.lane == Lane::device_set_up;
+  if (is_set_up || !straggler.at) return words;
+  if (*straggler.at == 0) return words + " (nor anything before)";
+  return words + fmt::format(" (its last: {} {})", straggler.last, *straggler.at);
+}
+
+// Only those keep this rank that it has waited for itself, in a message or a set-up: its own words
+// say more about that.
+bool is_plain(const StragglerQuery& question, const StragglerFindings& findings) {
+  const bool is_set_up = question.lane == Lane::host_set_up || question.lane == Lane::device_set_up;
+  if (question.number > 0 && !is_set_up) return false;
+  return std::ranges::all_of(findings.stragglers, [](const auto& one) {
+    return !one.second.no_answer && one.second.call.empty() && one.second.instead.empty();
+  });
+}
+
+std::string circle_words(const StragglerFindings& findings, const Members& world) {
+  std::string words;
+  for (const auto& [rank, in] : findings.kept) {
+    if (findings.circle.contains(rank))
+      words += fmt::format("{}{} is in {}", words.empty() ? "" : ", ", describe(world[rank]), in);
+  }
+  std::string who;
+  for (const int rank : findings.circle)
+    who += (who.empty() ? "" : ", ") + std::to_string(rank);
+  return fmt::format("{}; the ranks {} wait for each other in a circle: {}", words, who, kOneOrder);
+}
+
+// What else there is to say of the stragglers: who is between this rank and them, and what to do.
+std::string more_words(const StragglerFindings& findings, const Members& world) {
+  std::string words;
+  // Of a straggler all has been said.
+  const auto between = std::ranges::find_if(
+      findings.kept, [&](const auto& one) { return !findings.stragglers.contains(one.first); });
+  if (between != findings.kept.end()) {
+    words += fmt::format("; {}, which this one waited for, is in {} itself",
+                         describe(world[between->first]), between->second);
+  }
+  size_t computing = 0;
+  size_t elsewhere = 0;
+  for (const auto& [rank, straggler] : findings.stragglers) {
+    if (!straggler.instead.empty()) {
+      ++elsewhere;
+    } else if (!straggler.no_answer) {
+      ++computing;
+    }
+  }
+  if (computing > 0) return words + "; " + look_at(findings.stragglers.size());
+  return elsewhere > 0 ? fmt::format("{}; {}", words, kOneOrder) : words;
+}
+
+}  // namespace
+
+StragglerFindings find_stragglers(int me, const StragglerQuery& question, const RankProgress& own,
+                                  const ProgressAnswers& answers) {
+  return Search(me, question, own, answers).run();
+}
+
+Failure describe_stragglers(const Failure& suspected, const StragglerQuery& question,
+                            const StragglerFindings& findings, const Members& world) {
+  Failure failure = suspected;
+  failure.is_suspicion = false;
+  if (!findings.stragglers.empty()) {
+    failure.ranks.clear();
+    std::string words;
+    const bool all_gone = std::ranges::all_of(findings.stragglers, [](const auto& one) {
+      return one.second.no_answer == NoAnswer::gone;
+    });
+    // Of a death, or of a rank that left, there will be news, which say how.
+    if (all_gone) failure.code = ErrorCode::peer_failed;
+    for (const auto& [rank, straggler] : findings.stragglers) {
+      failure.ranks.push_back({rank});
+      words +=
+          (words.empty() ? "" : ", ") + describe(world[rank]) + keeper_words(straggler, question);
+    }
+    if (is_plain(question, findings)) return failure;
+    failure.message = words + more_words(findings, world);
+  } else if (!findings.circle.empty()) {
+    failure.ranks.clear();
+    for (const int rank : findings.circle)
+      failure.ranks.push_back({rank});
+    failure.message = circle_words(findings, world);
+  }
+  return failure;
+}
+
+std::optional<Failure> compare_calls(const StragglerQuery& question, const Members& members,
+                                     const RankProgress& own, const ProgressAnswers& answers) {
+  std::vector<CallSignature> calls;
+  Members come;  // To that call, of late.
+  for (const Peer& peer : members.peers) {
+    const auto answer = answers.find(peer.rank.value);
+    const RankProgress* place =
+        answer == answers.end() ? nullptr : std::get_if<RankProgress>(&answer->second);
+    if (peer.rank == members.self().rank) place = &own;
+    const GroupProgress* const group = place == nullptr ? nullptr : place->group(question.group_id);
+    if (group == nullptr) continue;
+    const LaneProgress& lane = group->lane(question.lane);
+    const CallSignature* const call = lane.call(question.number);
+    if (call == nullptr) continue;
+    calls.push_back(*call);
+    come.peers.push_back(peer);
+  }
+  if (calls.empty()) return std::nullopt;
+  // Roots are ranks of the whole group: beyond those, so that none is mistaken for one of them.
+  for (CallSignature& call : calls) {
+    CallWord word = CallWord::unpack(call.word);
+    word.root += static_cast<uint32_t>(come.size());
+    call.word = word.pack();
+  }
+  return find_mismatch(calls, come);
+}
+
+}  // namespace muster::worker

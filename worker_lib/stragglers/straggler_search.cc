@@ -1,0 +1,195 @@
+#include "worker_lib/stragglers/straggler_search.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace muster::worker {
+namespace {
+
+using std::chrono::steady_clock;
+// Ranks asked at most: the chain to the one that keeps the others is short, and a thousand that ask
+// all others would be a million connections.
+constexpr size_t kAskedMax = 64;
+// How long those who met a mismatch wait for members that are still on their way to the call, and
+// when they ask those again for the first time; each later pause is twice the one before.
+constexpr std::chrono::milliseconds kComing{250};
+constexpr std::chrono::milliseconds kFirstPause{25};
+
+class ProgressAsker {
+ public:
+  ProgressAsker(const StragglerQuery& question, const StragglerSearch& setting)
+      : question_(question),
+        setting_(setting),
+        own_(setting.own()),
+        questions_(setting.watch.questions()),
+        begun_(steady_clock::now()) {}
+
+  // False: there is nobody to ask, or nothing to ask with, or no need any more.
+  bool ask_for_stragglers() {
+    for (;;) {
+      own_ = setting_.own();  // What others have given up meanwhile comes by itself.
+      question_.waited = question_.limit + std::chrono::duration_cast<std::chrono::milliseconds>(
+                                               steady_clock::now() - begun_);
+      findings_ = find_stragglers(setting_.world.me, question_, own_, answers_);
+      if (findings_.to_ask.empty()) return true;
+      ask(findings_.to_ask);
+      if (!hear(begun_ + 2 * kStragglerSearchLimit)) return false;
+      give_up_on_silent();
+    }
+  }
+
+  // Until all members have come to the call, or the time for that is over.
+  bool ask_all_calls() {
+    const Deadline until = begun_ + kComing;
+    std::chrono::milliseconds pause = kFirstPause;
+    Deadline look = begun_;
+    for (;;) {
+      const std::set<int> open = on_their_way();
+      const Deadline now = steady_clock::now();
+      if (open.empty() || now >= until) return true;
+      if (now >= look) {
+        ask_again(open);
+        look = std::min(until, now + pause);
+        pause *= 2;
+      }
+      if (!hear(look)) return false;
+    }
+  }
+
+  const StragglerFindings& findings() const { return findings_; }
+  const RankProgress& own() const { return own_; }
+  const ProgressAnswers& answers() const { return answers_; }
+  bool can_ask() const { return questions_ != nullptr; }
+
+ private:
+  void ask(const std::set<int>& ranks) {
+    for (const int rank : ranks) {
+      if (rank == setting_.world.me || asked_.size() >= kAskedMax || !asked_.insert(rank).second)
+        continue;
+      // Its watch cannot answer: nothing is to be waited for.
+      if (questions_->state_of(rank) == ProcessState::stopped) {
+        answers_[rank] = NoAnswer::stopped;
+      } else {
+        questions_->ask(rank);
+      }
+    }
+  }
+
+  // Those that have answered; of the others the first question is still open.
+  void ask_again(const std::set<int>& ranks) {
+    for (const int rank : ranks) {
+      if (answers_.erase(rank) > 0) asked_.erase(rank);
+    }
+    ask(ranks);
+  }
+
+  bool hear(Deadline until) {
+    constexpr std::chrono::milliseconds kGlance{20};
+    if (setting_.over()) return false;
+    for (Watch::Questions::Reply& reply :
+         questions_->wait(std::min(until, steady_clock::now() + kGlance))) {
+      if (reply.kind == Watch::Questions::Reply::Kind::unasked) return false;
+      if (reply.kind == Watch::Questions::Reply::Kind::refused)
+        answers_[reply.rank] = NoAnswer::gone;
+      if (reply.kind == Watch::Questions::Reply::Kind::said)
+        answers_[reply.rank] = RankProgress::decode(reply.text).value_or(RankProgress{});
+    }
+    return true;
+  }
+
+  // Those who have had their time, and who were too many to be asked.
+  void give_up_on_silent() {
+    const auto past = steady_clock::now() - begun_;
+    for (const int rank : findings_.to_ask) {
+      if (answers_.contains(rank)) continue;
+      const ProcessState state = questions_->state_of(rank);
+      const bool is_slow = state == ProcessState::running && past < 2 * kStragglerSearchLimit;
+      if (state == ProcessState::stopped) {
+        answers_[rank] = NoAnswer::stopped;
+      } else if (!asked_.contains(rank)) {
+        answers_[rank] = through();
+      } else if (past >= kStragglerSearchLimit && !is_slow) {
+        answers_[rank] = state == ProcessState::over ? NoAnswer::gone : NoAnswer::mute;
+      }
+    }
+  }
+
+  // A rank that nothing is known of is not blamed.
+  RankProgress through() const {
+    GroupProgress group{
+        .id = question_.group_id, .name = {}, .lanes = {}, .transfers = {}, .members = {}};
+    for (LaneProgress& lane : group.lanes)
+      lane.begun = lane.ended = UINT64_MAX;
+    RankProgress place;
+    place.groups.push_back(std::move(group));
+    return place;
+  }
+
+  // Members that may still come to the call.
+  std::set<int> on_their_way() const {
+    std::set<int> open(question_.members.begin(), question_.members.end());
+    open.erase(setting_.world.me);
+    for (const auto& [rank, answer] : answers_) {
+      const auto* const place = std::get_if<RankProgress>(&answer);
+      const GroupProgress* const group =
+          place == nullptr ? nullptr : place->group(question_.group_id);
+      const bool has_come =
+          group != nullptr && group->lane(question_.lane).begun >= question_.number;
+      if (place == nullptr || has_come) open.erase(rank);
+    }
+    return open;
+  }
+
+  StragglerQuery question_;
+  const StragglerSearch& setting_;
+  RankProgress own_;
+  const std::unique_ptr<Watch::Questions> questions_;
+  const Deadline begun_;
+  std::set<int> asked_;
+  ProgressAnswers answers_;
+  StragglerFindings findings_;
+};
+
+Members members_of(const StragglerQuery& question, const Members& world) {
+  Members members;
+  for (const int rank : question.members) {
+    if (rank == world.me) members.me = members.size();
+    members.peers.push_back(world[rank]);
+  }
+  return members;
+}
+
+// Both ends of what was compared where no more can be said.
+Failure other_call(const Failure& suspected, const StragglerQuery& question,
+                   const StragglerSearch& setting) {
+  ProgressAsker asker(question, setting);
+  if (!asker.can_ask() || !asker.ask_all_calls()) return suspected;
+  const Members members = members_of(question, setting.world);
+  return compare_calls(question, members, asker.own(), asker.answers()).value_or(suspected);
+}
+
+}  // namespace
+
+Failure name_stragglers(const Failure& suspected, const StragglerQuery& question,
+                        const StragglerSearch& setting) {
+  Failure known = suspected;
+  known.is_suspicion = false;
+  if (suspected.code == ErrorCode::mismatch) {
+    known = other_call(known, question, setting);
+  } else {
+    ProgressAsker asker(question, setting);
+    if (!asker.can_ask() || !asker.ask_for_stragglers()) return known;
+    if (!asker.findings().differs) {
+      return describe_stragglers(known, question, asker.findings(), setting.world);
+    }
+    Failure other{ErrorCode::mismatch, {}, {}};
+    other = other_call(other, question, setting);
+    if (!other.ranks.empty()) known = other;
+  }
+  return known;
+}
+
+}  // namespace muster::worker

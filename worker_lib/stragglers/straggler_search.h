@@ -1,0 +1,32 @@
+// Asks the ranks of a job who keeps a call of this one, until it is known or the time for it is
+// over (straggler_report.h decides). Blocks the caller for kStragglerSearchLimit at most, after its
+// deadline; twice as long where a process that the kernel calls running is slow to answer: a busy
+// machine is no reason to blame it.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "worker_lib/failure.h"
+#include "worker_lib/members.h"
+#include "worker_lib/stragglers/straggler_report.h"
+#include "worker_lib/watch/watch.h"
+
+namespace muster::worker {
+
+inline constexpr std::chrono::milliseconds kStragglerSearchLimit{400};
+
+struct StragglerSearch {
+  const Members& world;  // By rank of the job.
+  Watch& watch;
+  std::function<RankProgress()> own;
+  // Whether nobody needs to know any more, because the group has failed meanwhile.
+  std::function<bool()> over;
+};
+
+// `suspected` is a time-out or a mismatch; the same with who is to blame, as far as that can be
+// found out.
+Failure name_stragglers(const Failure& suspected, const StragglerQuery& question,
+                        const StragglerSearch& setting);
+
+}  // namespace muster::worker
