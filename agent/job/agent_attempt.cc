@@ -160,7 +160,7 @@ void AgentLoop::open_round(const group::RequestRound& request) {
   if (group_->finished()) return;
   attempt_ = request.attempt;
   // torch's own switch: the workers make their store themselves. A port of its own for each
-  // attempt, so that nothing of a dead generation can be met there.
+  // attempt, so that nothing of an earlier attempt can be met there.
   if (!coordinated_ && lookup(env::kDisableShareStore) == "1") {
     Result<MasterPort> port = MasterPort::reserve(0);
     if (!port) return refuse_round(attempt_, port.error());

@@ -1,6 +1,6 @@
-// What launcher, agent and (later) the worker library must agree on: names of environment variables
-// and exit codes. Names and meanings of the worker variables are torchrun's; see the README's
-// "Environment of a worker". Plain constants only, so that every layer may include this file.
+// What launcher, agent and the worker library must agree on: names of environment variables
+// and exit codes. Names and meanings of the worker variables are torchrun's. Plain constants only,
+// so that every layer may include this file.
 #pragma once
 
 #include <string_view>

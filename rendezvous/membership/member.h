@@ -8,7 +8,7 @@
 //       └── lost, refused ◀──────┴────────────────────── ReadyForRound ◀──────────────────────┘
 //
 // A host that has been silent for a lease, or whose port refuses us, has ended the round: our
-// workers are stopped (the others may already form without us, and two generations must never
+// workers are stopped (the others may already form without us, and two rounds must never
 // meet), and we keep trying until the join time-out. A connection that comes back to the same host
 // instance within the lease changes nothing.
 #pragma once

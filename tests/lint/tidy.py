@@ -8,13 +8,14 @@ at most one in a hundred over 70 (line width is clang-format's business); pure f
 muster_*_core, see CMakeLists.txt) read no clock, environment or random device and include no Boost;
 headers begin with `#pragma once` under a comment that says what they are; one namespace; names in
 anonymous namespaces are unique among sources that may share a unity batch; links lead to public
-documentation only; no coroutines; no notes to self.
+documentation, or to a file that is there; the README has at most 150 lines; no coroutines; no notes to self.
 """
 import os
 import re
 import sys
 
 LINES_MAX, LINES_P90 = 800, 400
+README_LINES_MAX = 150
 FUNCTION_LINES_LONG, FUNCTION_LINES_P90, FUNCTIONS_LONG_SHARE = 70, 25, 0.01
 HEADER_COMMENT_LINES_MIN = 2
 
@@ -173,6 +174,15 @@ def name_complaints(root, sources):
                     yield f"{path}:{number}: {name} is in an anonymous namespace of {first[name]} as well; name it anew, or share it"
 
 
+def document_complaints(root, path, lines):
+    if path == "README.md" and len(lines) > README_LINES_MAX:
+        yield 1, f"{len(lines)} lines; the limit is {README_LINES_MAX}: what is long belongs into docs/"
+    for number, line in enumerate(lines, 1):
+        for target in re.findall(r"\]\(([^)#\s]+)", line):
+            if "://" not in target and not os.path.exists(os.path.join(root, os.path.dirname(path), target)):
+                yield number, f"a link to {target}, which is not there"
+
+
 def header_complaints(lines):
     comment = 0
     while comment < len(lines) and lines[comment].startswith("//"):
@@ -226,6 +236,8 @@ def main(root):
             lines = file.read().split("\n")
         lines = lines[:-1] if lines and not lines[-1] else lines
         found = list(line_complaints(path, lines, path in pure))
+        if path.endswith(".md"):
+            found += document_complaints(root, path, lines)
         if path.endswith(CPP):
             found += header_complaints(lines) if path.endswith(".h") else []
             if path.endswith(".cc"):

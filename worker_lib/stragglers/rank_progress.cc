@@ -1,9 +1,10 @@
+#include "worker_lib/stragglers/rank_progress.h"
+
 #include <algorithm>
 #include <charconv>
 #include <limits>
 
 #include "worker_lib/fields.h"
-#include "worker_lib/stragglers/rank_progress.h"
 
 namespace muster::worker {
 namespace {

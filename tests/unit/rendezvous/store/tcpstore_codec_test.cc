@@ -161,8 +161,8 @@ TEST(TcpstoreCodec, ARequestThatLiesInTheInputIsNotCopied) {
   Request request;
   const std::string bytes = kValidate + set("/key", "value");
   std::string_view input(bytes);
-  ASSERT_EQ(decoder.next(input, request), Decoded::request);
-  ASSERT_EQ(decoder.next(input, request), Decoded::request);
+  ASSERT_EQ(decoder.next(input, request), RequestDecoder::Decoded::request);
+  ASSERT_EQ(decoder.next(input, request), RequestDecoder::Decoded::request);
   EXPECT_EQ(static_cast<const void*>(request.key().data()), bytes.data() + 5 + 1 + 8);
 }
 
