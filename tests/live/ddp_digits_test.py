@@ -3,6 +3,8 @@
 For 2 and for 4 workers there are four runs: each launcher, undisturbed and with rank 1 killing itself in epoch 5 of
 the first attempt. All four must end with bit-equal losses: the number of threads is fixed (it decides how sums are
 cut), gloo adds in a fixed order, and a resumed job repeats the epochs since the last checkpoint exactly.
+
+Two workers start as a user's do; four are forked from a process that has imported PyTorch (torch_nursery.py).
 """
 
 import argparse
@@ -16,21 +18,22 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "differential"))
 import launchers  # noqa: E402  (the harness lives in a folder beside this file)
+import torch_nursery  # noqa: E402
 
 SCRIPT = HERE.parents[1] / "examples" / "digits_ddp.py"
 EPOCHS = 8
 KILL_EPOCH = 5
 
 
-def run_once(launcher, workers, killed, folder):
-    """Runs the example; returns (exit code, stdout, stderr, seconds)."""
+def run_once(launcher, workers, program, killed, folder):
+    """Runs the program; returns (exit code, stdout, stderr, seconds)."""
     environment = launchers.base_environment() | {
         "OMP_NUM_THREADS": "1",
         "TMPDIR": str(folder),
         # torchrun's agent keeps one store over restarts, where gloo then reads addresses of dead workers.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
-    command = [*launcher.command, "--nproc-per-node", str(workers), "--max-restarts", "1", str(SCRIPT)]
+    command = [*launcher.command, "--nproc-per-node", str(workers), "--max-restarts", "1", *program]
     command += ["--epochs", str(EPOCHS), "--checkpoint", str(folder / "digits.pt")]
     if killed:
         command += ["--kill-rank", "1", "--kill-epoch", str(KILL_EPOCH)]
@@ -54,7 +57,7 @@ def problems_of(killed, code, stdout):
         yield "no final loss, or several"
 
 
-def check_world(workers, chosen, scratch):
+def check_world(workers, program, chosen, scratch):
     """Runs all cases of one world size; returns (cases, failures)."""
     losses, cases, failures = {}, 0, 0
     for launcher in chosen:
@@ -62,7 +65,7 @@ def check_world(workers, chosen, scratch):
             name = f"{workers} workers, {launcher.name}, {'rank 1 killed' if killed else 'undisturbed'}"
             folder = scratch / name.replace(" ", "_")
             folder.mkdir()
-            code, stdout, stderr, seconds = run_once(launcher, workers, killed, folder)
+            code, stdout, stderr, seconds = run_once(launcher, workers, program, killed, folder)
             problems = list(problems_of(killed, code, stdout))
             loss = re.search(r"final loss (\S+)", stdout)
             losses[name] = loss.group(1) if loss else None
@@ -83,14 +86,18 @@ def check_world(workers, chosen, scratch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--launchers", default="torchrun,muster")
-    parser.add_argument("--workers", default="2,4")
+    parser.add_argument("--workers", default="2", help="numbers of workers that start as a user's do")
+    parser.add_argument("--forked", default="4", help="numbers of workers that are forked")
     options = parser.parse_args()
     known = {"torchrun": launchers.torchrun, "muster": launchers.muster}
     chosen = [known[name]() for name in options.launchers.split(",")]
     cases = failures = 0
-    with tempfile.TemporaryDirectory(prefix="digits_") as scratch:
-        for workers in map(int, options.workers.split(",")):
-            world = check_world(workers, chosen, pathlib.Path(scratch))
+    python = str(launchers.torch_venv() / "bin" / "python")
+    with tempfile.TemporaryDirectory(prefix="digits_") as scratch, torch_nursery.running(python) as forked:
+        worlds = [(int(workers), (str(SCRIPT),)) for workers in options.workers.split(",")]
+        worlds += [(int(workers), forked("script", SCRIPT)) for workers in options.forked.split(",")]
+        for workers, program in worlds:
+            world = check_world(workers, program, chosen, pathlib.Path(scratch))
             cases, failures = cases + world[0], failures + world[1]
     print(f"{cases - failures} of {cases} checks passed, launchers: {options.launchers}")
     return 1 if failures else 0

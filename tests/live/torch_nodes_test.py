@@ -12,7 +12,6 @@ import random
 import re
 import subprocess
 import sys
-import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -20,11 +19,11 @@ sys.path[1:1] = [str(HERE / "store")]
 from harness import Job, main, wait_for  # noqa: E402
 from nodes_harness import NodesTest, free_port  # noqa: E402
 import serving  # noqa: E402
+import torch_nursery  # noqa: E402
 
 COUNT = int(os.environ.get("COUNT", 50))
 SEED = os.environ.get("SEED") or str(random.randrange(10**6))
 DIGITS = HERE.parents[1] / "examples" / "digits_ddp.py"
-NURSERY = HERE / "torch_nursery.py"
 PYTHON = sys.executable
 WORLD = 4
 PATIENCE_S = 180.0
@@ -62,7 +61,18 @@ class TorchTest(NodesTest):
         return "".join(job.stdout() for job in jobs)
 
 
-class Training(TorchTest):
+class WithNursery(TorchTest):
+    """PyTorch is imported once; see torch_nursery.py."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.workers = staticmethod(cls.enterClassContext(torch_nursery.running(PYTHON)))
+
+    def call(self, *program):
+        return self.workers(*program, self.marker)
+
+
+class Training(WithNursery):
     def losses(self, name, jobs):
         for job in jobs:
             self.assert_exit(job, 0, PATIENCE_S)
@@ -71,10 +81,11 @@ class Training(TorchTest):
         return losses[0]
 
     def test_an_unmodified_ddp_program_gets_the_losses_of_one_machine(self):
-        program = (DIGITS, "--epochs", 3)
+        plain = (DIGITS, "--epochs", 3)
+        program = self.workers("script", *plain)
         killed = ("--kill-rank", 3, "--kill-epoch", 1, "--checkpoint")
         began = time.monotonic()
-        alone = self.losses("one agent", [self.launch("alone", "--nproc-per-node", WORLD, *program)])
+        alone = self.losses("one agent", [self.launch("alone", "--nproc-per-node", WORLD, *plain)])
         found = {}
         for way in ("static", "c10d"):
             found[way] = self.losses(way, self.pair(way, *program))
@@ -85,29 +96,6 @@ class Training(TorchTest):
         seconds = time.monotonic() - began
         print(f"{1 + len(found)} jobs of {WORLD} ranks in {seconds:.0f} s, loss {alone}", flush=True)
         self.assertEqual(found, dict.fromkeys(found, alone))
-
-
-class WithNursery(TorchTest):
-    """PyTorch is imported once; see torch_nursery.py."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.place = tempfile.TemporaryDirectory(prefix="nursery_")
-        cls.addClassCleanup(cls.place.cleanup)
-        cls.socket = os.path.join(cls.place.name, "socket")
-        cls.nursery = subprocess.Popen([PYTHON, NURSERY, "nursery", cls.socket], stdout=subprocess.PIPE, text=True)
-        cls.addClassCleanup(cls.end_nursery)
-        if cls.nursery.stdout.readline() != "ready\n":
-            raise AssertionError("the nursery did not start")
-
-    @classmethod
-    def end_nursery(cls):
-        cls.nursery.kill()
-        cls.nursery.wait()
-        cls.nursery.stdout.close()
-
-    def call(self, program, *arguments):
-        return ("--no-python", PYTHON, "-SE", NURSERY, "worker", self.socket, program, *arguments, self.marker)
 
 
 class Groups(WithNursery):

@@ -4,48 +4,49 @@
     torch_nursery.py worker SOCKET PROGRAM ... what a launcher starts: has its child do the work, and ends as that ends
 
 A child gets the worker's environment, arguments and output, and never outlives the worker: a worker that is told to
-stop has its child killed and reaped first. A child's keeper (one process for each) can also kill it at a moment that
-the program planned beforehand, from outside, whatever the child is doing then.
+stop has its child killed and reaped first. A child's keeper (see forker.py) can also kill it at a moment that the program
+planned beforehand, from outside, whatever the child is doing then.
 
-Programs: restarts ATTEMPTS SEED LOG (see restart_many), together and without_last (the ranks of store/gloo_ranks.py).
+Programs: restarts ATTEMPTS SEED LOG (see restart_many), together and without_last (the ranks of store/gloo_ranks.py),
+script PATH ... (an unmodified program of a user).
 """
 
+import contextlib
 import datetime
 import json
 import os
 import pathlib
 import random
-import select
+import runpy
 import signal
-import socket
 import sys
+import tempfile
 import time
 
+import forker
+
 PATIENCE_S = 60
+
+
+# ---- the test
+
+
+@contextlib.contextmanager
+def running(python):
+    """Yields a function from a program and its arguments to what has a launcher start its workers."""
+    with tempfile.TemporaryDirectory(prefix="nursery_") as folder:
+        socket = os.path.join(folder, "socket")
+        with forker.running([python, __file__, "nursery", socket]):
+            yield lambda *program: ("--no-python", python, "-SE", __file__, "worker", socket, *map(str, program))
 
 
 # ---- the worker: nothing but the standard library's quick part
 
 
-def read_line(connection):
-    """A whole line, or nothing if the other end is gone."""
-    line = b""
-    while not line.endswith(b"\n"):
-        more = connection.recv(4096)
-        if not more:
-            return b""
-        line += more
-    return line
-
-
 def worker(path, *arguments):
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(path)
+    connection = forker.call(path, {"arguments": arguments, "environment": dict(os.environ)}, [1, 2])
     signal.signal(signal.SIGTERM, lambda *_: connection.send(b"k"))
-    order = json.dumps({"arguments": arguments, "environment": dict(os.environ)}) + "\n"
-    socket.send_fds(connection, [order[:1].encode()], [1, 2])
-    connection.sendall(order[1:].encode())
-    status = int(read_line(connection) or sys.exit("the nursery hung up"))
+    status = int(forker.read_line(connection) or sys.exit("the nursery hung up"))
     if os.WIFSIGNALED(status):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), os.WTERMSIG(status))
@@ -87,43 +88,37 @@ class Plan:
             self.victims[rank] = phase, dice.uniform(0, self.LONGEST_S[phase])
 
 
-def keep(connection, child, phases, planned, log):
-    """Reaps the child, having killed it if the worker says so or vanishes, or when it is planned."""
-    done = os.pidfd_open(child)
-    poller = select.poll()
-    for file in (connection.fileno(), phases, done):
-        poller.register(file, select.POLLIN)
-    kill_at, phase = None, None
-    while True:
-        patience = None if kill_at is None else max(0, 1000 * (kill_at - time.monotonic()))
-        ready = [file for file, _ in poller.poll(patience)]
-        if done in ready:
-            break
-        if connection.fileno() in ready:
-            os.kill(child, signal.SIGKILL)
-            poller.unregister(connection.fileno())
-        if phases in ready:
-            marks = os.read(phases, 64).decode().split()
+class PlannedKill:
+    """Kills the child some time after it has said that it begins the planned phase."""
+
+    def __init__(self, phases, planned, log):
+        self.files, self.phases, self.planned, self.log = [phases], phases, planned, log
+        self.child, self.kill_at, self.phase = None, None, None
+
+    def patience_ms(self):
+        return None if self.kill_at is None else max(0, 1000 * (self.kill_at - time.monotonic()))
+
+    def look(self, ready, poller):
+        if self.phases in ready:
+            marks = os.read(self.phases, 64).decode().split()
             if not marks:
-                poller.unregister(phases)
-            elif planned and planned[0] in marks:
-                kill_at, planned = time.monotonic() + planned[1], None
-            phase = (marks or [phase])[-1]
-        if kill_at is not None and time.monotonic() >= kill_at:
-            log("kill", phase=phase)
-            os.kill(child, signal.SIGKILL)
-            kill_at = None
-    connection.sendall(f"{os.waitpid(child, 0)[1]}\n".encode())
+                poller.unregister(self.phases)
+            elif self.planned and self.planned[0] in marks:
+                self.kill_at, self.planned = time.monotonic() + self.planned[1], None
+            self.phase = (marks or [self.phase])[-1]
+        if self.kill_at is not None and time.monotonic() >= self.kill_at:
+            self.log("kill", phase=self.phase)
+            os.kill(self.child, signal.SIGKILL)
+            self.kill_at = None
 
 
-def raise_child(connection):
-    """One worker's call, in a process of its own: forks the child and keeps it."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    first, files, _, _ = socket.recv_fds(connection, 1, 2)
-    rest = read_line(connection)
-    if not rest:
-        return  # The worker was stopped before it could say what it wants.
-    order = json.loads(first + rest)
+def nursery(path):
+    import gloo_ranks  # noqa: F401  (which imports PyTorch; children find it in place)
+    import torch
+    import torch._dynamo  # noqa: F401  (as every optimizer does, for another second)
+
+    torch.set_num_threads(1)
+    connection, order, files = forker.serve(path)
     os.environ.clear()
     os.environ.update(order["environment"])
     program, *arguments = order["arguments"]
@@ -135,32 +130,14 @@ def raise_child(connection):
         is_to_die, plan = attempt < attempts, Plan(seed, attempt, world)
         planned = plan.victims.get(rank) if is_to_die else None
         arguments = (is_to_die, plan.sleep_s, log)
-    child = os.fork()
-    if child == 0:
+    kill = PlannedKill(phases, planned, log)
+    kill.child = os.fork()
+    if kill.child == 0:
         os.dup2(files[0], 1)
         os.dup2(files[1], 2)
         os._exit(PROGRAMS[program](lambda phase: os.write(tell, f"{phase}\n".encode()), *arguments))
     os.close(tell)
-    keep(connection, child, phases, planned, log)
-
-
-def nursery(path):
-    import gloo_ranks  # noqa: F401  (which imports PyTorch; children find it in place)
-    import torch
-
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
-    listener.listen(1000)
-    print("ready", flush=True)
-    while True:
-        connection, _ = listener.accept()
-        if os.fork() == 0:
-            listener.close()
-            raise_child(connection)
-            os._exit(0)
-        connection.close()
+    forker.keep(connection, kill.child, kill)
 
 
 # ---- what the children do
@@ -214,7 +191,14 @@ def ranks(without_last):
     return run
 
 
-PROGRAMS = {"restarts": restart_many, "together": ranks(False), "without_last": ranks(True)}
+def script(_tell, path, *arguments):
+    sys.argv = [path, *arguments]
+    runpy.run_path(path, run_name="__main__")
+    sys.stdout.flush()
+    return 0
+
+
+PROGRAMS = {"restarts": restart_many, "together": ranks(False), "without_last": ranks(True), "script": script}
 
 
 if __name__ == "__main__":
