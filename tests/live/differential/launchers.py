@@ -15,6 +15,7 @@ class Launcher:
     name: str  # "muster" or "torchrun"
     command: tuple  # what stands before the flags
     old_command: tuple  # the same as torch.distributed.launch
+    forker: str = ""  # socket of a warm_torchrun.py that may run it
 
 
 def torch_venv():

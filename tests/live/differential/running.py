@@ -15,6 +15,7 @@ import subprocess
 import time
 
 import launchers
+import warm_torchrun
 
 PROBE = pathlib.Path(__file__).resolve().parent / "probe.py"
 
@@ -35,12 +36,22 @@ def environment_of(pid):
     return dict(pairs)
 
 
-def processes_of(folder):
-    """What still runs with PROBE_DIR = folder: pid → a word for what it is."""
+def folder_of(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return ""
+
+
+def processes_of(run):
+    """What still runs of this run: pid → a word for what it is.
+
+    It has our PROBE_DIR, or it was forked from a process without it and works in our folder.
+    """
     found = {}
-    for entry in os.listdir("/proc"):
-        environment = environment_of(entry) if entry.isdigit() else {}
-        if environment.get("PROBE_DIR") != str(folder):
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        environment = environment_of(entry)
+        if environment.get("PROBE_DIR") != str(run.reports_folder) and folder_of(entry) != str(run.work):
             continue
         worker = f"worker {environment['RANK']}" if "RANK" in environment else "launcher"
         found[int(entry)] = environment.get("PROBE_ROLE", worker)
@@ -114,16 +125,32 @@ class Run:
             open(self.folder / "stderr", "wb") as stderr,
         ):
             self.began = time.monotonic()
-            self.process = subprocess.Popen(
-                self.command(),
-                env=self.environment(),
-                cwd=self.work,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-                preexec_fn=self.prepare_child,
-            )
+            self.process = self.spawn((stdin, stdout, stderr))
+
+    def spawn(self, files):
+        if self.launcher.forker and warm_torchrun.suits(self.scenario):
+            return self.spawn_warm(files)
+        return subprocess.Popen(
+            self.command(),
+            env=self.environment(),
+            cwd=self.work,
+            stdin=files[0],
+            stdout=files[1],
+            stderr=files[2],
+            start_new_session=True,
+            preexec_fn=self.prepare_child,
+        )
+
+    def spawn_warm(self, files):
+        _python, _m, module, *arguments = self.command()
+        order = {
+            "command": (module, arguments),
+            "environment": self.environment(),
+            "folder": str(self.work),
+            "ignored": self.scenario.ignored_signals,
+            "cores": self.scenario.cores,
+        }
+        return warm_torchrun.Process(self.launcher.forker, order, [file.fileno() for file in files])
 
     def send(self, number):
         self.process.send_signal(number)
@@ -160,13 +187,13 @@ class Run:
 
     def who_is_left(self):
         deadline = time.monotonic() + self.scenario.settle
-        while processes_of(self.reports_folder) and time.monotonic() < deadline:
+        while processes_of(self) and time.monotonic() < deadline:
             time.sleep(0.02)
-        return sorted(processes_of(self.reports_folder).values())
+        return sorted(processes_of(self).values())
 
     def end_all(self):
-        """Ends what carries this run's own folder in its environment, which only we gave it."""
-        while found := processes_of(self.reports_folder):
+        """Ends what has this run's own folders, which only we gave it."""
+        while found := processes_of(self):
             for pid in found:
                 try:
                     os.kill(pid, signal.SIGKILL)
