@@ -54,20 +54,19 @@ void Group::abort(std::string_view reason) {
   const Failure failure{ErrorCode::aborted,
                         fmt::format("{} aborted the group: {}", describe(members_.self()), text),
                         {members_.self().rank}};
-  // The others first: what is blocked here may end the process as soon as it returns.
-  const std::shared_ptr<Watch> watch = watch_.lock();
-  if (watch != nullptr && !state_->failure()) watch->tell_aborted(plan_.id, failure);
-  state_->fail(failure, GroupState::Source::known);
+  state_->fail(failure, GroupState::Source::abort);
 }
 
 // Tells the others what they cannot know by themselves, and ends what is blocked here: in this
 // order, since what was blocked may end the process at once.
 void Group::on_failed(const Failure& failure, GroupState::Source source) {
+  using Source = GroupState::Source;
   const std::shared_ptr<Watch> watch = watch_.lock();
-  if (source == GroupState::Source::here && watch != nullptr) {
+  if (watch != nullptr && (source == Source::here || source == Source::abort)) {
     Failure told = failure;
-    told.message =
-        fmt::format("{} gave the group up: {}", describe(members_.self()), failure.message);
+    if (source == Source::here)
+      told.message =
+          fmt::format("{} gave the group up: {}", describe(members_.self()), failure.message);
     watch->tell_aborted(plan_.id, told);
   }
   for (const std::atomic<CollectiveQueue*>& slot : queues_) {

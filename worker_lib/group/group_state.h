@@ -24,7 +24,8 @@ class GroupState {
  public:
   enum class Source : uint8_t {
     here,   // A backend or a deadline on this rank: the other members do not know of it.
-    known,  // The watch, or abort(), which has told them.
+    abort,  // abort() on this rank: the same, and the others are told in its words.
+    known,  // The watch.
     told,   // Another member failed and said so.
   };
   using OnFailed = std::function<void(const Failure& failure, Source source)>;

@@ -298,6 +298,9 @@ class FakeNews {
   void stopped(int rank) { say({Watch::News::Kind::stopped, GlobalRank{rank}, {}, {}}); }
   void say(Watch::News news) { say_raw(std::move(news)); }
 
+  // Called before a rank that tells that it gave a group up goes on.
+  std::function<void()> while_telling;
+
   // Until all that was said has been heard.
   void settle() {
     std::unique_lock lock(mutex_);
@@ -427,6 +430,7 @@ class FakeWatch final : public Watch {
   void unsubscribe(int id) override { news_.unsubscribe(rank_, id); }
   void tell_aborted(const std::string& group_id, const Failure& failure) override {
     news_.say({News::Kind::aborted, GlobalRank{rank_}, group_id, failure});
+    if (news_.while_telling) news_.while_telling();
   }
   void leave() override { news_.left(rank_); }
   void answer_with(std::function<std::string()> progress) override {

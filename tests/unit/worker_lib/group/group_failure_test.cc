@@ -216,6 +216,18 @@ TEST(GroupFailure, AbortEndsTheCallsOfAllRanksWithItsReason) {
             "NaN");
 }
 
+TEST(GroupFailure, ARankThatEndsForAnAbortIsNotWhyTheAbortingRanksOwnCallsFail) {
+  FakeJob job(2);
+  job.watch().while_telling = [&] {
+    job.watch().died(1);
+    job.watch().settle();
+  };
+  job[0].world().abort("loss is NaN");
+  EXPECT_EQ(thrown_by([&] { job[0].world().barrier(); }),
+            "aborted: barrier of group world: rank 0 (host, pid 100) aborted the group: loss is "
+            "NaN");
+}
+
 TEST(GroupFailure, AnAbortsReasonIsPrintedOnOneLine) {
   FakeJob job(2);
   job[0].world().abort("first\nmuster: rank 1 FAILED\x1b[31m");
