@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Writes the ctest tests of a GoogleTest program: one for each of its suites.
 
-    suites.py PROGRAM FILE PREFIX LABEL [--each-test]     writes FILE, which ctest includes
-    suites.py --run PROGRAM FILTER                        runs those tests; exit status 77 if any was skipped
+    suites.py PROGRAM FILE PREFIX LABEL COST [--each-test] [--waiting=SUITE,...]     writes FILE, which ctest includes
 
 A process for each of thousands of tests cost more time than the tests, most of all under the sanitizers. --each-test is
-for programs whose tests look at what their process has inherited or left behind.
+for programs whose tests look at what their process has inherited or left behind. See CMakeLists.txt for COST and suites
+that wait.
 """
+import argparse
 import subprocess
 import sys
 
 TIMEOUT_S = 600
-SKIPPED = 77
+COST_OF_WAITING = 10
+SKIPPED = 77  # As suite_main.cc says it.
 
 
 def tests_of(program):
@@ -26,34 +28,28 @@ def tests_of(program):
             yield suite, name.strip()
 
 
-def write(program, path, prefix, label, each_test):
-    if each_test:
-        filters = {f"{suite}.{test}": f"{suite}.{test}" for suite, test in tests_of(program)}
-    else:
-        filters = {suite: f"{suite}.*" for suite, _ in tests_of(program)}
+def write(args):
+    names = (f"{suite}.{test}" if args.each_test else suite for suite, test in tests_of(args.program))
     lines = []
-    for name, tests in filters.items():
-        full = f"[==[{prefix}.{label}.{name}]==]"
-        lines.append(f'add_test({full} "{sys.executable}" "{__file__}" --run "{program}" [==[{tests}]==])')
-        lines.append(f"set_tests_properties({full} PROPERTIES LABELS {label} TIMEOUT {TIMEOUT_S} "
-                     f"SKIP_RETURN_CODE {SKIPPED})")
-    with open(path, "w", encoding="utf-8") as file:
+    for name in dict.fromkeys(names):
+        full = f"[==[{args.prefix}.{args.label}.{name}]==]"
+        tests = name if args.each_test else f"{name}.*"
+        slots, cost = (1, COST_OF_WAITING) if name in args.waiting else (2, args.cost)
+        lines.append(f'add_test({full} "{args.program}" [==[--gtest_filter={tests}]==])')
+        lines.append(f"set_tests_properties({full} PROPERTIES LABELS {args.label} TIMEOUT {TIMEOUT_S} "
+                     f"SKIP_RETURN_CODE {SKIPPED} PROCESSORS {slots} COST {cost})")
+    with open(args.path, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
 
 
-def run(program, tests):
-    # ctest ends only this process where the time is over.
-    process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", program, f"--gtest_filter={tests}"], stdout=subprocess.PIPE, errors="replace", text=True)
-    skipped = False
-    for line in process.stdout:
-        skipped = skipped or line.startswith("[  SKIPPED ]")
-        print(line, end="", flush=True)
-    code = process.wait()
-    # Killed by a signal: as a shell would say it.
-    return SKIPPED if code == 0 and skipped else code if code >= 0 else 128 - code
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in ("program", "path", "prefix", "label", "cost"):
+        parser.add_argument(name)
+    parser.add_argument("--each-test", action="store_true")
+    parser.add_argument("--waiting", type=lambda text: text.split(","), default=[])
+    write(parser.parse_args())
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--run":
-        sys.exit(run(*sys.argv[2:4]))
-    write(*sys.argv[1:5], each_test="--each-test" in sys.argv[5:])
+    main()

@@ -14,12 +14,12 @@ muster_test(worker_cpu_tests unit
           unit/worker_lib/group/quiet_thread_test.cc unit/worker_lib/backends/cpu/segment_meeting_test.cc unit/worker_lib/backends/cpu/segment_test.cc
           unit/worker_lib/backends/cpu/shm_copy_test.cc unit/worker_lib/backends/cpu/shm_failure_test.cc unit/worker_lib/backends/cpu/shm_random_test.cc
           unit/worker_lib/backends/cpu/shm_memory_test.cc unit/worker_lib/backends/cpu/shm_test.cc unit/worker_lib/backends/cpu/tcp_test.cc unit/worker_lib/backends/cpu/waiting_cores_test.cc unit/worker_lib/backends/cpu/waiting_test.cc
-  LIBRARIES ${WORKER})
+  LIBRARIES ${WORKER} WAITING Groups/CollectiveFailures Groups/SocketFailures)
 muster_test(worker_watch_tests unit
   SOURCES unit/worker_lib/watch/stop_signal_test.cc unit/worker_lib/watch/watch_loop_test.cc unit/worker_lib/watch/watch_test.cc
           unit/worker_lib/watch/watch_tree_test.cc
           unit/worker_lib/watch/watch_wire_test.cc
-  LIBRARIES ${WORKER})
+  LIBRARIES ${WORKER} WAITING StopSignalTest)
 muster_test(worker_training_tests unit
   SOURCES unit/worker_lib/training/buckets_test.cc unit/worker_lib/training/checkpoint_test.cc unit/worker_lib/training/training_test.cc
   LIBRARIES ${WORKER})
@@ -35,7 +35,7 @@ muster_test(worker_unit_tests unit
           unit/worker_lib/training/sampler_test.cc unit/worker_lib/spawn/spawn_test.cc unit/worker_lib/types_test.cc
           matrix/layout_test.cc matrix/pairwise_test.cc
           matrix/case.cc matrix/layout.cc matrix/pairwise.cc matrix/values.cc matrix/block.cc
-  LIBRARIES ${WORKER})
+  LIBRARIES ${WORKER} WAITING WorkerMeeting)
 muster_test(worker_gloo_tests unit SOURCES unit/worker_lib/backends/gloo/gloo_leaks.cc unit/worker_lib/backends/gloo/gloo_test.cc LIBRARIES ${WORKER})
 
 # A driver and an NCCL that compute in host memory (no GPU is needed anywhere here).
@@ -61,8 +61,9 @@ if(MUSTER_SANITIZE)
            COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/live/worker_matrix_test.py OneNode Gloo Groups)
   set(MATRIX_ENVIRONMENT "MUSTER=$<TARGET_FILE:muster>" "MUSTER_WORKER_MATRIX=$<TARGET_FILE:worker_matrix>"
       "MUSTER_WORKER_SCENES=$<TARGET_FILE:worker_scenes>")
+  math(EXPR cost "${COMPUTES_FIRST} + 55")
   set_tests_properties(${PREFIX}.live.worker.matrix PROPERTIES LABELS live TIMEOUT 900 SKIP_RETURN_CODE 77
-                       ENVIRONMENT "${MATRIX_ENVIRONMENT}")
+                       PROCESSORS 2 COST ${cost} ENVIRONMENT "${MATRIX_ENVIRONMENT}")
 endif()
 
 # The worker library's benchmark: its ranks on the shared library, as a user's program.

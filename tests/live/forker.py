@@ -8,6 +8,7 @@ the test that started it does, however that ends.
 """
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -58,6 +59,7 @@ def running(command, **options):
 
 def serve(path):
     """Returns in the keeper of each call, with its connection, order and files; in the forker, never."""
+    gc.freeze()  # Else children copy whatever their collector looks at.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)

@@ -10,7 +10,6 @@ scenarios that set any but those of READ_LATER start the interpreter; and module
 import atexit
 import contextlib
 import dataclasses
-import gc
 import importlib
 import os
 import pathlib
@@ -91,7 +90,6 @@ def import_torchrun():
     early, changed = sorted(filter(READ_LATER.fullmatch, read)), os.environ.items() ^ before.items()
     if early or changed:
         sys.exit(f"PyTorch cannot be imported beforehand: it reads {early} and changes {sorted(changed)}")
-    gc.freeze()  # Else children copy whatever their collector looks at.
 
 
 def become_torchrun(order, files):
