@@ -22,7 +22,7 @@ GroupState::Call message_call(const Transfer& transfer, std::chrono::millisecond
           .limit = limit};
 }
 
-constexpr size_t carrier_index(const Device& device) {
+constexpr size_t queue_index(const Device& device) {
   return device.kind == Device::Kind::cpu ? 0 : 1;
 }
 
@@ -128,7 +128,7 @@ std::string Group::check_device(const Device& device, bool is_service) const {
         "InitOptions::device",
         device.index, host_->cuda_device);
   }
-  if (queues_[carrier_index(device)].load() != nullptr) return {};
+  if (queues_[queue_index(device)].load() != nullptr) return {};
   std::string why = "this build of muster has no NCCL";
   if (host_->makers.nccl && (!host_->makers.nccl_available || host_->makers.nccl_available(&why)))
     return {};
@@ -142,13 +142,13 @@ bool Group::device_is_sound(const Device& device, bool is_service, std::string& 
   return why.empty();
 }
 
-Outcome<CollectiveQueue*> Group::carrier_of(const Device& device, const char* operation,
-                                            const CallOptions& options) {
-  const size_t index = carrier_index(device);
+Outcome<CollectiveQueue*> Group::queue_of(const Device& device, const char* operation,
+                                          const CallOptions& options) {
+  const size_t index = queue_index(device);
   CollectiveQueue* const queue = queues_[index].load(std::memory_order_acquire);
   if (queue != nullptr) [[likely]]
     return queue;
-  return make_carrier(index, operation, deadline_of(options), limit_of(options));
+  return make_queue(index, operation, deadline_of(options), limit_of(options));
 }
 
 // False, with `failure` set, where the call is refused.
@@ -179,11 +179,11 @@ bool Group::prepare(const CollectiveCall& call, const CallOptions& options, Prep
   operation.stream = options.stream;
   operation.limit = limit_of(options);
   prepared.deadline = deadline_of(options);
-  prepared.queue = queues_[carrier_index(device)].load(std::memory_order_acquire);
+  prepared.queue = queues_[queue_index(device)].load(std::memory_order_acquire);
   if (prepared.queue != nullptr) [[likely]]
     return true;
   Outcome<CollectiveQueue*> made =
-      make_carrier(carrier_index(device), name, prepared.deadline, operation.limit);
+      make_queue(queue_index(device), name, prepared.deadline, operation.limit);
   if (made) {
     prepared.queue = *made;
   } else {
@@ -214,7 +214,7 @@ Outcome<CollectiveQueue*> Group::prepare_transfer(const Transfer& transfer,
   std::string why;
   if (!check_transfer(transfer, shape(), why) || !device_is_sound(transfer.device, false, why))
     return refuse(name, std::move(why));
-  Outcome<CollectiveQueue*> queue = carrier_of(transfer.device, name, options);
+  Outcome<CollectiveQueue*> queue = queue_of(transfer.device, name, options);
   if (!queue) return queue;
   why = (*queue)->backend().refuses(transfer);
   if (!why.empty()) return refuse(name, std::move(why));
@@ -264,18 +264,18 @@ Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& option
 
 Outcome<std::vector<std::shared_ptr<WorkState>>> Group::begin(std::vector<Transfer> transfers,
                                                               const CallOptions& options) {
-  std::array<std::vector<size_t>, kCollectiveQueues> of_carrier;
+  std::array<std::vector<size_t>, kCollectiveQueues> of_queue;
   for (size_t i = 0; i < transfers.size(); ++i) {
     const Outcome<CollectiveQueue*> queue = prepare_transfer(transfers[i], options);
     if (!queue) return tl::unexpected(queue.error());
-    of_carrier[carrier_index(transfers[i].device)].push_back(i);
+    of_queue[queue_index(transfers[i].device)].push_back(i);
   }
   std::vector<std::shared_ptr<WorkState>> works(transfers.size());
   const Deadline deadline = deadline_of(options);
   for (size_t c = 0; c < kCollectiveQueues; ++c) {
-    if (of_carrier[c].empty()) continue;
+    if (of_queue[c].empty()) continue;
     std::vector<Transfer> together;
-    for (const size_t i : of_carrier[c]) {
+    for (const size_t i : of_queue[c]) {
       together.push_back(transfers[i]);
       together.back().limit = limit_of(options);
     }
@@ -283,7 +283,7 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> Group::begin(std::vector<Transf
     if (!states)
       return tl::unexpected(transfer_failed(together.front(), states.error(), limit_of(options)));
     for (size_t k = 0; k < together.size(); ++k)
-      works[of_carrier[c][k]] = adopt(together[k], (*states)[k]);
+      works[of_queue[c][k]] = adopt(together[k], (*states)[k]);
   }
   return works;
 }

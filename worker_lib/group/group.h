@@ -103,7 +103,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void close();
   bool idle();
 
-  // ---- for other ranks that ask (group_inquiry.cc); any thread
+  // ---- for other ranks that ask (group_stragglers.cc); any thread
 
   GroupProgress place();
   std::optional<Trouble> trouble() const;
@@ -141,10 +141,10 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string check_device(const Device& device, bool is_service) const;
   bool device_is_sound(const Device& device, bool is_service, std::string& why) const;
   // That of the memory there, made where it is not there yet.
-  Outcome<CollectiveQueue*> carrier_of(const Device& device, const char* operation,
-                                       const CallOptions& options);
-  Outcome<CollectiveQueue*> make_carrier(size_t index, const char* operation, Deadline deadline,
-                                         std::chrono::milliseconds limit);
+  Outcome<CollectiveQueue*> queue_of(const Device& device, const char* operation,
+                                     const CallOptions& options);
+  Outcome<CollectiveQueue*> make_queue(size_t index, const char* operation, Deadline deadline,
+                                       std::chrono::milliseconds limit);
   Outcome<std::unique_ptr<GroupBackend>> make_backend(size_t index, Deadline deadline,
                                                       std::chrono::milliseconds limit);
   void publish(size_t index, std::unique_ptr<GroupBackend> backend);
@@ -183,7 +183,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::atomic<bool> closing_{false};  // This rank is in destroy_process_group().
   std::mutex making_;                 // Held while a queue is made.
   std::array<std::atomic<CollectiveQueue*>, kCollectiveQueues> queues_{};
-  std::array<std::unique_ptr<CollectiveQueue>, kCollectiveQueues> carrier_owners_;
+  std::array<std::unique_ptr<CollectiveQueue>, kCollectiveQueues> queue_owners_;
   std::array<std::atomic<bool>, kCollectiveQueues> setting_up_{};  // A queue: this rank is at it.
   std::atomic<bool> made_{false};
   MonitoredBarrier monitored_;

@@ -24,7 +24,7 @@ namespace {
 constexpr const char* kAllAgree = "all";
 constexpr const char* kTheyDiffer = "differ";
 constexpr const char* kDoneKey = "done";
-constexpr std::array kCarrierKeys = {"host", "device"};
+constexpr std::array kQueueKeys = {"host", "device"};
 
 // `advice`: what the members have to do to meet.
 Failure late_members(RollCall& roll_call, const GroupSetup& setup, const char* advice) {
@@ -127,7 +127,7 @@ Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadlin
   Outcome<StoreClient> store = host_->connect_store(deadline);
   if (!store) return tl::unexpected(std::move(store.error()));
   const StoreClient mine =
-      store->with_prefix(fmt::format("group/{}/{}", plan_.id, kCarrierKeys[index]));
+      store->with_prefix(fmt::format("group/{}/{}", plan_.id, kQueueKeys[index]));
   GroupSetup setup{.name = plan_.name,
                    .members = members_,
                    .store = mine.with_prefix("setup"),
@@ -150,15 +150,15 @@ Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadlin
 }
 
 void Group::publish(size_t index, std::unique_ptr<GroupBackend> backend) {
-  carrier_owners_[index] =
+  queue_owners_[index] =
       std::make_unique<CollectiveQueue>(std::move(backend), index, state_, departures_);
-  queues_[index].store(carrier_owners_[index].get());
+  queues_[index].store(queue_owners_[index].get());
   // A failure that came meanwhile has not found the backend.
-  if (state_->failed()) carrier_owners_[index]->backend().abort(state_->refusal());
+  if (state_->failed()) queue_owners_[index]->backend().abort(state_->refusal());
 }
 
-Outcome<CollectiveQueue*> Group::make_carrier(size_t index, const char* operation,
-                                              Deadline deadline, std::chrono::milliseconds limit) {
+Outcome<CollectiveQueue*> Group::make_queue(size_t index, const char* operation, Deadline deadline,
+                                            std::chrono::milliseconds limit) {
   const std::lock_guard lock(making_);
   if (CollectiveQueue* const made = queues_[index].load()) return made;
   setting_up_[index] = true;
@@ -188,7 +188,7 @@ Outcome<std::shared_ptr<Group>> Group::make(std::shared_ptr<GroupHost> host, Gro
   if (!why.empty()) return failed(ErrorCode::backend, group->label(made_by) + ": " + why);
   host->add(group);
   group->subscribe();
-  const Outcome<CollectiveQueue*> queue = group->make_carrier(first, made_by, deadline, limit);
+  const Outcome<CollectiveQueue*> queue = group->make_queue(first, made_by, deadline, limit);
   if (!queue) return tl::unexpected(queue.error());
   group->made_ = true;
   return group;

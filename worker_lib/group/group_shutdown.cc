@@ -11,7 +11,7 @@ namespace muster::worker {
 namespace {
 
 // "id 17 3": the group and what was performed in it.
-std::optional<ShutdownNotice> parse_farewell(std::string_view text) {
+std::optional<ShutdownNotice> parse_notice(std::string_view text) {
   ShutdownNotice made;
   const size_t space = text.find(' ');
   if (space == std::string_view::npos) return std::nullopt;
@@ -51,7 +51,7 @@ std::optional<ShutdownNotice> find_notice(std::string_view text, std::string_vie
     text.remove_prefix(end + 1);
     if (!one.starts_with(group_id) || one.size() <= group_id.size() || one[group_id.size()] != ' ')
       continue;
-    return parse_farewell(one);
+    return parse_notice(one);
   }
   return std::nullopt;
 }

@@ -16,7 +16,7 @@ Members three() {
   return members;
 }
 
-TEST(GroupShutdown, FarewellsSurviveTheWayThroughTexts) {
+TEST(GroupShutdown, NoticesSurviveTheWayThroughTexts) {
   std::vector<ShutdownNotice> all;
   for (uint64_t i = 0; i < 300; ++i)
     all.push_back({"3-00112233aabbccdd." + std::to_string(i), {i * 1000, UINT64_MAX - i}});
@@ -35,7 +35,7 @@ TEST(GroupShutdown, FarewellsSurviveTheWayThroughTexts) {
   EXPECT_EQ(found, all.size());
 }
 
-TEST(GroupShutdown, OtherTextsHoldNoFarewell) {
+TEST(GroupShutdown, OtherTextsHoldNoNotice) {
   EXPECT_EQ(encode_notices({}, 100), std::vector<std::string>{});
   for (const char* text :
        {"", "world", "world;", "world ;", "world 1;", "world 1 2", "world 1 2 3;", "world x 2;",
@@ -45,7 +45,7 @@ TEST(GroupShutdown, OtherTextsHoldNoFarewell) {
   EXPECT_EQ(find_notice("a 1 2;world 3 4;b 5 6;", "world"), (ShutdownNotice{"world", {3, 4}}));
 }
 
-TEST(GroupShutdown, OperationsUpToTheFarewellGoOnAndLaterOnesNameWhoIsGone) {
+TEST(GroupShutdown, OperationsUpToTheNoticeGoOnAndLaterOnesNameWhoIsGone) {
   const Members members = three();
   GroupShutdown departures(members);
   EXPECT_EQ(departures.missing_in(0, 1000), std::nullopt);
@@ -63,7 +63,7 @@ TEST(GroupShutdown, OperationsUpToTheFarewellGoOnAndLaterOnesNameWhoIsGone) {
             "this operation");
 }
 
-TEST(GroupShutdown, ARankIsGoneWhenItHasLeftAndNotWhenItSaidFarewell) {
+TEST(GroupShutdown, ARankIsGoneWhenItHasLeftAndNotWhenItGaveNotice) {
   const Members members = three();
   GroupShutdown departures(members);
   departures.gave_notice(1, {1, 0});

@@ -503,7 +503,7 @@ TEST(StragglerReport, OneThatComesWhileTheOthersLookIsCompared) {
 
 // Each rank but the culprit waits for one of a lower number, in a group or for its message; all
 // chains end at rank 1, which is stopped or computes. Whoever asks, from wherever, finds it.
-RC_GTEST_PROP(InquiryProperty, EveryChainOfWaitsIsFollowedToItsEnd, ()) {
+RC_GTEST_PROP(StragglerProperty, EveryChainOfWaitsIsFollowedToItsEnd, ()) {
   const int ranks = *rc::gen::inRange(3, 12);
   const bool stopped = *rc::gen::arbitrary<bool>();
   ProgressAnswers answers;
@@ -541,7 +541,7 @@ RC_GTEST_PROP(InquiryProperty, EveryChainOfWaitsIsFollowedToItsEnd, ()) {
 
 // ---- what ranks say
 
-RC_GTEST_PROP(WhereaboutsProperty, ComesBackAsItWas, ()) {
+RC_GTEST_PROP(RankProgressProperty, ComesBackAsItWas, ()) {
   const auto ranks = rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 5000));
   const auto text = rc::gen::arbitrary<std::string>();
   RankProgress place;
@@ -604,7 +604,7 @@ void wait_until_in(FakeJob& job, int rank, const std::string& group, Lane lane) 
   }
 }
 
-TEST(GroupInquiry, ARankThatIsStoppedIsNamedThoughItsNeighbourIsLateAsWell) {
+TEST(GroupStragglers, ARankThatIsStoppedIsNamedThoughItsNeighbourIsLateAsWell) {
   FakeJob job(3);
   job.watch().is(2, ProcessState::stopped);
   auto between = std::async(std::launch::async, [&] {
@@ -621,7 +621,7 @@ TEST(GroupInquiry, ARankThatIsStoppedIsNamedThoughItsNeighbourIsLateAsWell) {
   EXPECT_THAT(between.get(), HasSubstr("rank 2 (host, pid 102) is stopped"));
 }
 
-TEST(GroupInquiry, WorksAndThoseBehindThemAreFollowed) {
+TEST(GroupStragglers, WorksAndThoseBehindThemAreFollowed) {
   FakeJob job(3);
   job.watch().is(2, ProcessState::stopped);
   const Ranks two{{1}, {2}};
@@ -647,7 +647,7 @@ TEST(GroupInquiry, WorksAndThoseBehindThemAreFollowed) {
   between.get();
 }
 
-TEST(GroupInquiry, WhatNobodyWaitsForIsNoExcuse) {
+TEST(GroupStragglers, WhatNobodyWaitsForIsNoExcuse) {
   FakeJob job(3);
   job.watch().is(2, ProcessState::stopped);
   const Ranks two{{1}, {2}};
@@ -662,7 +662,7 @@ TEST(GroupInquiry, WhatNobodyWaitsForIsNoExcuse) {
   pair.abort();
 }
 
-TEST(GroupInquiry, AWorkWhoseTimePassesBehindOthersNamesWhoKeepsThose) {
+TEST(GroupStragglers, AWorkWhoseTimePassesBehindOthersNamesWhoKeepsThose) {
   FakeJob job(2);
   job.watch().is(1, ProcessState::stopped);
   ProcessGroup world = job[0].world();
@@ -675,7 +675,7 @@ TEST(GroupInquiry, AWorkWhoseTimePassesBehindOthersNamesWhoKeepsThose) {
   EXPECT_EQ(ranks, Ranks{{1}});
 }
 
-TEST(GroupInquiry, WhoSpeaksFirstIsRight) {
+TEST(GroupStragglers, WhoSpeaksFirstIsRight) {
   FakeJob job(3);
   job.watch().is(2, ProcessState::stopped);
   job.each([&](FakeRank& rank) {
@@ -687,7 +687,7 @@ TEST(GroupInquiry, WhoSpeaksFirstIsRight) {
 }
 
 // Else it would end its threads there, and no rank would hear of this one while it does.
-TEST(GroupInquiry, TheOneThatLooksDestroysNoGroupThatTheProgramLetsGoOfMeanwhile) {
+TEST(GroupStragglers, TheOneThatLooksDestroysNoGroupThatTheProgramLetsGoOfMeanwhile) {
   FakeJob job(2);
   std::vector<ProcessGroup> pair(2);
   const auto make = [&](const std::string& name) {
@@ -707,7 +707,7 @@ TEST(GroupInquiry, TheOneThatLooksDestroysNoGroupThatTheProgramLetsGoOfMeanwhile
   EXPECT_THAT(job.tables().named("second").gone(), ElementsAre(0));
 }
 
-TEST(GroupInquiry, WhoLooksWhenAllIsClosedKeepsNothing) {
+TEST(GroupStragglers, WhoLooksWhenAllIsClosedKeepsNothing) {
   FakeJob job(1);
   ProcessGroup alone = job[0].new_group({{0}}, {.name = "alone"});
   job[0].host->close_groups();
@@ -717,7 +717,7 @@ TEST(GroupInquiry, WhoLooksWhenAllIsClosedKeepsNothing) {
   EXPECT_TRUE(host.expired()) << "a group that lingers holds it";
 }
 
-TEST(GroupInquiry, AbortBeginsOnTheRankThatCallsIt) {
+TEST(GroupStragglers, AbortBeginsOnTheRankThatCallsIt) {
   FakeJob job(2);
   job[1].world().abort("enough");
   job.watch().settle();
