@@ -33,10 +33,8 @@ constexpr size_t kStoreSendBytes = size_t{256} << 10;
 constexpr auto kStoreTurn = std::chrono::milliseconds{1};
 // Who sent this many requests in one piece will soon send as many more.
 constexpr uint64_t kPipelined = 4;
-// How long to look for them, with no eye for others, and before going to sleep: asking who is ready
-// costs a tenth of the first, and waking up about the second.
+// How long to look for them, with no eye for others: asking who is ready costs a tenth of it.
 constexpr auto kStay = std::chrono::microseconds{5};
-constexpr auto kLinger = std::chrono::microseconds{30};
 // The room of the shared answer buffer that is kept for the next turn.
 constexpr size_t kReplyKept = size_t{16} << 20;
 constexpr size_t kStrangersMax = 1000;
@@ -227,7 +225,7 @@ void StoreServer::arm() {
 void StoreServer::turn() {
   const auto until = std::chrono::steady_clock::now() + kStoreTurn;
   order_.begin_turn();
-  while (step() || is_lingering()) {
+  while (step()) {
     if (std::chrono::steady_clock::now() < until) continue;
     boost::asio::post(io_, [this, alive = alive_] {
       if (*alive) turn();
@@ -237,16 +235,10 @@ void StoreServer::turn() {
   arm();
 }
 
-bool StoreServer::is_lingering() const {
-  return store_now() < linger_until_;
-}
-
 // One visit, or one look at who is ready. False: there is nothing to do.
 bool StoreServer::step() {
   const std::optional<ReadyOrder::Visit> visit = order_.next();
-  if (!visit) {
-    return (order_.worth_asking(counters_.requests) || is_lingering()) && look_who_is_ready();
-  }
+  if (!visit) return order_.worth_asking(counters_.requests) && look_who_is_ready();
   Connection* const connection = find(visit->tag);
   if (connection == nullptr) return true;
   if (visit->from_batch && connection->greedy) {
@@ -302,7 +294,6 @@ StoreServer::Fate StoreServer::on_readable(Connection& connection, size_t share)
     const bool pipelined = counters_.requests - before >= kPipelined;
     if (fate == Fate::close || connection.backlog || left == 0 || !pipelined) return fate;
     stay_until = store_now() + kStay;
-    linger_until_ = stay_until + kLinger;
   }
 }
 

@@ -101,7 +101,6 @@ class StoreServer {
   void arm();
   void turn();
   bool step();
-  bool is_lingering() const;
   bool look_who_is_ready();
   Connection* find(uint64_t tag);
   void settle(Connection& connection, Fate fate);
@@ -137,7 +136,6 @@ class StoreServer {
   Counters counters_;
 
   ReadyOrder order_;  // Of tags: slot and generation.
-  Instant linger_until_{};
 
   // Of the visit under way.
   std::unique_ptr<char[]> scratch_;
