@@ -83,7 +83,7 @@ TEST_F(Noticed, AFailureIsInTheStoreWhenTheOthersAreToldToStop) {
   form();
   const membership::Round& round = agents_[0]->rounds[0];
   TestAgent& other = *agents_[1];
-  membership::Failure failure;
+  membership::NodeFailure failure;
   failure.rank = 0;
   failure.sentence = "exited with 3: ValueError: boom";
   agents_[0]->meeting().worker_failed(round.epoch, failure);
