@@ -4,7 +4,7 @@ import signal
 import socket
 import time
 
-from harness import Job, main, processes, wait_for
+from harness import Job, children_of, main, processes, wait_for
 from nodes_harness import NodesTest
 
 
@@ -256,7 +256,7 @@ class Failures(NodesTest):
         bad = self.lacking("bad", *self.c10d_flags("1:3", *conf))
         self.assert_said_here(bad)
         self.assertIn("muster: the job goes on without this node: ", bad.stderr())
-        self.assertIn("takes no part: cannot run ./nowhere: no such file", good.stderr())
+        wait_for(lambda: "takes no part: cannot run ./nowhere: no such file" in good.stderr(), "the other is told")
         self.assert_world(self.wait_starts(1), 1, 1)
         self.order("done")
         self.assert_exit(good, 0)
@@ -306,8 +306,12 @@ class Losses(NodesTest):
     def test_a_worker_that_dies_of_a_lost_node_costs_no_restart(self):
         jobs = [self.ranked(i, "1:2", "--max-restarts", 0) for i in range(2)]
         self.wait_starts(2)
+        agent = jobs[0].agent()
+        os.kill(agent, signal.SIGSTOP)  # It is to see both at once, however busy the machine.
         self.order("fail1", "n0.0")
+        wait_for(lambda: all(processes()[worker][1] == "Z" for worker in children_of(agent)), "the worker has ended")
         self.kill_node(jobs[1])
+        os.kill(agent, signal.SIGCONT)
         starts = self.wait_starts(3)[2:]
         self.assert_world(starts, 1, 1, restart=0)
         self.order("done")
