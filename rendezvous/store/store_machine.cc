@@ -288,7 +288,7 @@ StoreMachine::MaybeBreach StoreMachine::append(const Request& request, ClientId 
 
 void StoreMachine::check(const Request& request, StoreEffects& out) const {
   char answer = tcpstore::kReady;
-  keys_.find_all(request.fields, 1, [&](size_t i, const Entry* entry) {
+  keys_.find_all(request.fields, [&](size_t i, const Entry* entry) {
     if (entry == nullptr && !is_queue(request.fields[i])) answer = tcpstore::kNotReady;
     return answer == tcpstore::kReady;
   });
@@ -300,7 +300,7 @@ StoreMachine::MaybeBreach StoreMachine::wait(const Request& request, ClientId id
                                              StoreEffects& out) {
   std::vector<std::string_view> missing;
   size_t bytes = 0;
-  keys_.find_all(request.fields, 1, [&](size_t i, const Entry* entry) {
+  keys_.find_all(request.fields, [&](size_t i, const Entry* entry) {
     const std::string_view key = request.fields[i];
     if (entry != nullptr || is_queue(key)) return true;
     missing.push_back(key);
@@ -328,7 +328,7 @@ StoreMachine::MaybeBreach StoreMachine::multi_get(const Request& request, StoreE
   std::vector<std::string_view> values;
   values.reserve(request.fields.size());
   size_t bytes = 0;
-  keys_.find_all(request.fields, 1, [&](size_t, const Entry* entry) {
+  keys_.find_all(request.fields, [&](size_t, const Entry* entry) {
     values.push_back(entry != nullptr ? std::string_view(entry->value) : "");
     bytes += 8 + values.back().size();
     return true;
@@ -347,11 +347,8 @@ StoreMachine::MaybeBreach StoreMachine::multi_set(const Request& request, Client
     bytes += field.size();
   if (!fits(bytes + request.fields.size() / 2 * kEntryBytes)) return Breach::store_full;
   keys_.reserve_more(request.fields.size() / 2);
-  // Found only so that the memory is there when it is written.
-  keys_.find_all(request.fields, 2, [&](size_t i, const Entry*) {
+  for (size_t i = 0; i < request.fields.size(); i += 2)
     assign(entry(request.fields[i]), request.fields[i + 1]);
-    return true;
-  });
   for (size_t i = 0; i < request.fields.size(); i += 2)
     wake(request.fields[i], WakeKind::all, id, out);
   return {};

@@ -97,43 +97,25 @@ TEST(KeyTable, FindsManyTogetherAsItFindsEach) {
     if (i % 3 != 0) put(table, names.back(), std::to_string(i));
   }
   const Views views(names.begin(), names.end());
-  for (const size_t stride : {size_t{1}, size_t{2}, size_t{7}}) {
-    size_t expected = 0;
-    table.find_all(views, stride, [&](size_t i, const KeyTable::Entry* entry) {
-      EXPECT_EQ(i, expected);
-      EXPECT_EQ(entry, table.find(views[i]));
-      expected += stride;
-      return true;
-    });
-    EXPECT_EQ(expected, (views.size() + stride - 1) / stride * stride);
-  }
+  size_t expected = 0;
+  table.find_all(views, [&](size_t i, const KeyTable::Entry* entry) {
+    EXPECT_EQ(i, expected++);
+    EXPECT_EQ(entry, table.find(views[i]));
+    return true;
+  });
+  EXPECT_EQ(expected, views.size());
 }
 
 TEST(KeyTable, StopsLookingWhenToldTo) {
   KeyTable table(5);
   const Views views(100, "nowhere");
   size_t calls = 0;
-  table.find_all(views, 1, [&](size_t i, const KeyTable::Entry* entry) {
+  table.find_all(views, [&](size_t i, const KeyTable::Entry* entry) {
     EXPECT_EQ(entry, nullptr);
     calls++;
     return i < 40;
   });
   EXPECT_EQ(calls, 41u);
-}
-
-TEST(KeyTable, MayGrowWhileManyAreLookedUp) {
-  KeyTable table(6);
-  Names names;
-  for (size_t i = 0; i < 5000; i++)
-    names.push_back(table_key(i % 4000));  // Some come twice.
-  const Views views(names.begin(), names.end());
-  table.find_all(views, 1, [&](size_t i, const KeyTable::Entry*) {
-    put(table, views[i], std::to_string(i));
-    return true;
-  });
-  EXPECT_EQ(table.size(), 4000u);
-  EXPECT_EQ(table.find(table_key(3999))->value, "3999");
-  EXPECT_EQ(table.find(table_key(999))->value, "4999");
 }
 
 // A hole that an erased name leaves must not hide those who once had to go past it.
