@@ -4,9 +4,9 @@
 #include "tests/fuzz/fuzz_input.h"
 #include "worker_lib/fields.h"
 #include "worker_lib/group/pending_at_shutdown.h"
-#include "worker_lib/stragglers/rank_progress.h"
 #include "worker_lib/joining/file_meeting_point.h"
 #include "worker_lib/joining/rank_record.h"
+#include "worker_lib/stragglers/rank_progress.h"
 
 namespace muster::fuzz {
 namespace {

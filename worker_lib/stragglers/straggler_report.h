@@ -28,9 +28,9 @@
 #include <vector>
 
 #include "worker_lib/failure.h"
-#include "worker_lib/stragglers/rank_progress.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/stragglers/rank_progress.h"
 
 namespace muster::worker {
 
