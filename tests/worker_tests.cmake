@@ -1,40 +1,54 @@
 # Tests of the worker library that need no launcher. With objects, not libmuster.so: the tests look inside.
 set(WORKER muster_worker_objects)
 muster_test(worker_group_front_tests unit
-  SOURCES unit/worker_lib/group/group_checks_test.cc unit/worker_lib/group/group_create_test.cc unit/worker_lib/group/group_shutdown_test.cc
-          unit/worker_lib/group/group_failure_test.cc unit/worker_lib/group/pending_at_shutdown_test.cc unit/worker_lib/group/group_mix_test.cc
-          unit/worker_lib/group/group_order_test.cc unit/worker_lib/group/group_p2p_test.cc unit/worker_lib/stragglers/straggler_report_test.cc
-          unit/worker_lib/group/monitored_barrier_test.cc unit/worker_lib/group/process_group_test.cc unit/worker_lib/purpose_test.cc
-          unit/worker_lib/group/work_test.cc
+  SOURCES
+    unit/worker_lib/group/group_checks_test.cc unit/worker_lib/group/group_create_test.cc
+    unit/worker_lib/group/group_failure_test.cc unit/worker_lib/group/group_mix_test.cc
+    unit/worker_lib/group/group_order_test.cc unit/worker_lib/group/group_p2p_test.cc
+    unit/worker_lib/group/group_shutdown_test.cc unit/worker_lib/group/monitored_barrier_test.cc
+    unit/worker_lib/group/pending_at_shutdown_test.cc unit/worker_lib/group/process_group_test.cc
+    unit/worker_lib/group/work_test.cc unit/worker_lib/purpose_test.cc
+    unit/worker_lib/stragglers/straggler_report_test.cc
   LIBRARIES ${WORKER})
 muster_test(worker_cpu_tests unit
-  SOURCES unit/worker_lib/backends/cpu/cpu_backend_failure_test.cc unit/worker_lib/backends/cpu/cpu_backend_test.cc unit/worker_lib/backends/cpu/exchange_test.cc
-          unit/worker_lib/backends/cpu/exchange_values_test.cc
-          unit/worker_lib/backends/cpu/flat_test.cc unit/worker_lib/backends/cpu/side_copies_test.cc unit/worker_lib/backends/cpu/p2p_engine_test.cc unit/worker_lib/backends/cpu/p2p_test.cc
-          unit/worker_lib/group/quiet_thread_test.cc unit/worker_lib/backends/cpu/segment_meeting_test.cc unit/worker_lib/backends/cpu/segment_test.cc
-          unit/worker_lib/backends/cpu/shm_copy_test.cc unit/worker_lib/backends/cpu/shm_failure_test.cc unit/worker_lib/backends/cpu/shm_random_test.cc
-          unit/worker_lib/backends/cpu/shm_memory_test.cc unit/worker_lib/backends/cpu/shm_test.cc unit/worker_lib/backends/cpu/tcp_test.cc unit/worker_lib/backends/cpu/waiting_cores_test.cc unit/worker_lib/backends/cpu/waiting_test.cc
+  SOURCES
+    unit/worker_lib/backends/cpu/cpu_backend_failure_test.cc unit/worker_lib/backends/cpu/cpu_backend_test.cc
+    unit/worker_lib/backends/cpu/exchange_test.cc unit/worker_lib/backends/cpu/exchange_values_test.cc
+    unit/worker_lib/backends/cpu/flat_test.cc unit/worker_lib/backends/cpu/p2p_engine_test.cc
+    unit/worker_lib/backends/cpu/p2p_test.cc unit/worker_lib/backends/cpu/segment_meeting_test.cc
+    unit/worker_lib/backends/cpu/segment_test.cc unit/worker_lib/backends/cpu/shm_copy_test.cc
+    unit/worker_lib/backends/cpu/shm_failure_test.cc unit/worker_lib/backends/cpu/shm_memory_test.cc
+    unit/worker_lib/backends/cpu/shm_random_test.cc unit/worker_lib/backends/cpu/shm_test.cc
+    unit/worker_lib/backends/cpu/side_copies_test.cc unit/worker_lib/backends/cpu/tcp_test.cc
+    unit/worker_lib/backends/cpu/waiting_cores_test.cc unit/worker_lib/backends/cpu/waiting_test.cc
+    unit/worker_lib/group/quiet_thread_test.cc
   LIBRARIES ${WORKER} WAITING Groups/CollectiveFailures Groups/SocketFailures)
 muster_test(worker_watch_tests unit
-  SOURCES unit/worker_lib/watch/stop_signal_test.cc unit/worker_lib/watch/watch_loop_test.cc unit/worker_lib/watch/watch_test.cc
-          unit/worker_lib/watch/watch_tree_test.cc
-          unit/worker_lib/watch/watch_wire_test.cc
+  SOURCES
+    unit/worker_lib/watch/stop_signal_test.cc unit/worker_lib/watch/watch_loop_test.cc
+    unit/worker_lib/watch/watch_test.cc unit/worker_lib/watch/watch_tree_test.cc
+    unit/worker_lib/watch/watch_wire_test.cc
   LIBRARIES ${WORKER} WAITING StopSignalTest)
 muster_test(worker_training_tests unit
-  SOURCES unit/worker_lib/training/buckets_test.cc unit/worker_lib/training/checkpoint_test.cc unit/worker_lib/training/training_test.cc
+  SOURCES
+    unit/worker_lib/training/buckets_test.cc unit/worker_lib/training/checkpoint_test.cc
+    unit/worker_lib/training/training_test.cc
   LIBRARIES ${WORKER})
 if(MUSTER_SANITIZE STREQUAL "thread")
   return()
 endif()
 
 muster_test(worker_unit_tests unit
-  SOURCES unit/worker_lib/training/atomic_file_test.cc unit/worker_lib/training/bucket_plan_test.cc unit/worker_lib/c_abi/c_abi_test.cc
-          unit/worker_lib/camps_test.cc unit/worker_lib/joining/env_test.cc
-          unit/worker_lib/joining/failure_notice_test.cc unit/worker_lib/failure_reports_test.cc unit/worker_lib/fields_test.cc unit/worker_lib/fork_guard_test.cc
-          unit/worker_lib/joining/file_meeting_point_test.cc unit/worker_lib/joining/init_test.cc unit/worker_lib/joining/own_address_test.cc unit/worker_lib/backends/cpu/reduce_kernels_test.cc
-          unit/worker_lib/training/sampler_test.cc unit/worker_lib/spawn/spawn_test.cc unit/worker_lib/types_test.cc
-          matrix/layout_test.cc matrix/pairwise_test.cc
-          matrix/case.cc matrix/layout.cc matrix/pairwise.cc matrix/values.cc matrix/block.cc
+  SOURCES
+    matrix/block.cc matrix/case.cc matrix/layout.cc matrix/layout_test.cc matrix/pairwise.cc matrix/pairwise_test.cc
+    matrix/values.cc unit/worker_lib/backends/cpu/reduce_kernels_test.cc unit/worker_lib/c_abi/c_abi_test.cc
+    unit/worker_lib/camps_test.cc unit/worker_lib/failure_reports_test.cc unit/worker_lib/fields_test.cc
+    unit/worker_lib/fork_guard_test.cc unit/worker_lib/joining/env_test.cc
+    unit/worker_lib/joining/failure_notice_test.cc unit/worker_lib/joining/file_meeting_point_test.cc
+    unit/worker_lib/joining/init_test.cc unit/worker_lib/joining/own_address_test.cc
+    unit/worker_lib/spawn/spawn_test.cc unit/worker_lib/training/atomic_file_test.cc
+    unit/worker_lib/training/bucket_plan_test.cc unit/worker_lib/training/sampler_test.cc
+    unit/worker_lib/types_test.cc
   LIBRARIES ${WORKER} WAITING WorkerMeeting)
 muster_test(worker_gloo_tests unit SOURCES unit/worker_lib/backends/gloo/gloo_leaks.cc unit/worker_lib/backends/gloo/gloo_test.cc LIBRARIES ${WORKER})
 
@@ -43,7 +57,9 @@ add_library(fake_gpu SHARED fakes/fake_cuda.cc fakes/fake_nccl.cc)
 target_link_libraries(fake_gpu PRIVATE muster_worker_objects)
 # Else it keeps all of the rendezvous, whose thread-local buffers are too large for a library that is opened late.
 target_link_options(fake_gpu PRIVATE -Wl,--exclude-libs,ALL)
-muster_test(worker_nccl_tests unit EACH_TEST SOURCES unit/worker_lib/backends/nccl/nccl_backend_test.cc unit/worker_lib/backends/nccl/nccl_core_test.cc unit/worker_lib/backends/nccl/nccl_library_test.cc
+muster_test(worker_nccl_tests unit EACH_TEST SOURCES
+    unit/worker_lib/backends/nccl/nccl_backend_test.cc unit/worker_lib/backends/nccl/nccl_core_test.cc
+    unit/worker_lib/backends/nccl/nccl_library_test.cc
   LIBRARIES ${WORKER})
 target_compile_definitions(worker_nccl_tests PRIVATE MUSTER_FAKE_GPU="$<TARGET_FILE:fake_gpu>")
 add_dependencies(worker_nccl_tests fake_gpu)

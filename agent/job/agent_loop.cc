@@ -179,7 +179,7 @@ void AgentLoop::begin(NodeSetup setup) {
     warn(line);
   if (!setup_.table.empty()) output_->say(setup_.table);
   find_token([this](const std::string& token) {
-    if (open_meeting(token)) begin_group();
+    if (open_rendezvous(token)) begin_group();
   });
 }
 

@@ -125,7 +125,7 @@ class AgentLoop {
 
   // ---- the other nodes (agent_rendezvous.cc)
   void find_token(std::function<void(std::string)> next);
-  bool open_meeting(const std::string& token);
+  bool open_rendezvous(const std::string& token);
   void request_round(const group::RequestRound& request);
   void report_failure(const group::FirstFailure& first, bool final);
   void report_failure(const Error& error, int local_rank);
@@ -139,7 +139,7 @@ class AgentLoop {
   void on_stop_order(const member::StopWorkers& stop);
   void on_leave_announced();
   void on_job_ended(const membership::End& end);
-  void on_meeting_failed(const Error& error);
+  void on_rendezvous_failed(const Error& error);
 
   // ---- the end (agent_effects.cc)
   void say_restart(Duration delay = Duration{0});

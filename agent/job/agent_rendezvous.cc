@@ -40,13 +40,13 @@ void AgentLoop::find_token(std::function<void(std::string)> next) {
   });
 }
 
-bool AgentLoop::open_meeting(const std::string& token) {
+bool AgentLoop::open_rendezvous(const std::string& token) {
   Rendezvous::Handlers handlers;
   handlers.round = [this](const membership::Round& round) { on_round(round); };
   handlers.stop = [this](const member::StopWorkers& stop) { on_stop_order(stop); };
   handlers.leave_announced = [this] { on_leave_announced(); };
   handlers.ended = [this](const membership::End& end) { on_job_ended(end); };
-  handlers.failed = [this](const Error& error) { on_meeting_failed(error); };
+  handlers.failed = [this](const Error& error) { on_rendezvous_failed(error); };
   handlers.say = [this](const std::string& text) {
     say(text);
     if (wanted_round_) record_->note(JobEventKind::waiting, text);
@@ -54,13 +54,13 @@ bool AgentLoop::open_meeting(const std::string& token) {
   RendezvousOptions options =
       rendezvous_options(spec_, {setup_.workers, own_hostname(), run_id_, token});
   options.judge = judge_testimonies;
-  Result<std::unique_ptr<Rendezvous>> meeting =
+  Result<std::unique_ptr<Rendezvous>> rendezvous =
       make_rendezvous(io_, std::move(options), std::move(handlers));
-  if (!meeting) {
-    fail_early(name_port_owner(meeting.error(), spec_.rendezvous.endpoint_port.value_or(0)));
+  if (!rendezvous) {
+    fail_early(name_port_owner(rendezvous.error(), spec_.rendezvous.endpoint_port.value_or(0)));
     return false;
   }
-  rendezvous_ = std::move(*meeting);
+  rendezvous_ = std::move(*rendezvous);
   look_up_own_name();
   return true;
 }
@@ -208,7 +208,7 @@ void AgentLoop::on_job_ended(const membership::End& end) {
   if (!group_->finished()) drive_->post(group::JobEnded{});
 }
 
-void AgentLoop::on_meeting_failed(const Error& error) {
+void AgentLoop::on_rendezvous_failed(const Error& error) {
   const Error shown = name_port_owner(error, spec_.rendezvous.endpoint_port.value_or(0));
   if (group_->finished() || job_end_) return;
   if (!coordinated_) return drive_->post(group::RoundFailed{wanted_round_->attempt, shown});

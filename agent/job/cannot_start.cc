@@ -59,9 +59,9 @@ class Telling {
       leave();
     };
     on.say = [](const std::string&) {};  // Nothing of it concerns a node that takes no part.
-    Result<std::unique_ptr<Rendezvous>> meeting = make_rendezvous(loop_, options, std::move(on));
-    if (!meeting) return say_line("the other nodes are not told: " + meeting.error().message);
-    rendezvous_ = std::move(*meeting);
+    Result<std::unique_ptr<Rendezvous>> rendezvous = make_rendezvous(loop_, options, std::move(on));
+    if (!rendezvous) return say_line("the other nodes are not told: " + rendezvous.error().message);
+    rendezvous_ = std::move(*rendezvous);
     rendezvous_->worker_failed(0, failure_);
     rendezvous_->ready();
     silence_.expires_after(kSilence);

@@ -16,7 +16,7 @@ std::string_view known_or(const std::string& text, std::string_view placeholder)
 }
 
 // How the nodes find each other. By numbers where each has one, else by what is the same on all.
-std::string meeting_flags(const EngineFacts& facts) {
+std::string rendezvous_flags(const EngineFacts& facts) {
   if (facts.nodes == 1) return "";
   const std::string nodes = facts.nodes > 0 ? fmt::format("{}", facts.nodes) : "N";
   const int port = facts.port > 0 ? facts.port : facts.node_rank.empty() ? kC10dPort : kStaticPort;
@@ -42,14 +42,14 @@ std::string worker_flag(const EngineFacts& facts, bool workers_given) {
 LoneWorld perhaps_alone(const EngineFacts& facts) {
   return {false, fmt::format("{}: if {} has more pods than this one, each of them is a job of its "
                              "own without --nnodes: give{}; --nnodes 1 says that this is meant",
-                             facts.evidence, facts.engine, meeting_flags(facts))};
+                             facts.evidence, facts.engine, rendezvous_flags(facts))};
 }
 
 LoneWorld batch_script(const EngineFacts& facts) {
   return {false, fmt::format("{} runs this on the first of {} only ({}): start it by {} with{}; "
                              "--nnodes 1 says that one node is meant",
                              facts.engine, count_text(facts.nodes, "node"), facts.evidence,
-                             facts.one_per_node, meeting_flags(facts))};
+                             facts.one_per_node, rendezvous_flags(facts))};
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ LoneWorld judge_lone_world(const EngineFacts& facts, bool workers_given) {
     how = fmt::format("start one muster a node{} with",
                       facts.one_per_node.empty() ? "" : fmt::format(" ({})", facts.one_per_node));
   }
-  const std::string flags = meeting_flags(facts) + worker_flag(facts, workers_given);
+  const std::string flags = rendezvous_flags(facts) + worker_flag(facts, workers_given);
   return {true,
           fmt::format("{} started {}{}{} ({}), and without --nnodes each of them would be a job of "
                       "its own: {}{}; --nnodes 1 says that this is meant",

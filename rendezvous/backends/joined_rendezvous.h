@@ -1,6 +1,6 @@
 // A Rendezvous over the agents' protocol: this node's member session and, where this node turns out
 // to host, the coordinator of everybody. The host's own agent is a member like any other, over a
-// connection to its own port, so there is one code path. Lives on the meeting's thread.
+// connection to its own port, so there is one code path. Lives on the rendezvous' thread.
 #pragma once
 
 #include <functional>

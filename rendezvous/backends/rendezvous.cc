@@ -12,9 +12,9 @@
 namespace muster {
 namespace {
 
-Result<std::unique_ptr<Rendezvous>> make_endpoint_meeting(boost::asio::io_context& io,
-                                                          const RendezvousOptions& options,
-                                                          Rendezvous::Handlers handlers) {
+Result<std::unique_ptr<Rendezvous>> make_endpoint_rendezvous(boost::asio::io_context& io,
+                                                             const RendezvousOptions& options,
+                                                             Rendezvous::Handlers handlers) {
   if (options.port == 0 && !options.is_host.value_or(false)) {
     return fail(ExitCode::usage,
                 "an endpoint that several nodes share needs a port, for instance " + options.host +
@@ -32,9 +32,9 @@ Result<std::unique_ptr<Rendezvous>> make_endpoint_meeting(boost::asio::io_contex
       });
 }
 
-Result<std::unique_ptr<Rendezvous>> make_file_meeting(boost::asio::io_context& io,
-                                                      const RendezvousOptions& options,
-                                                      Rendezvous::Handlers handlers) {
+Result<std::unique_ptr<Rendezvous>> make_file_rendezvous(boost::asio::io_context& io,
+                                                         const RendezvousOptions& options,
+                                                         Rendezvous::Handlers handlers) {
   return JoinedRendezvous::make(
       io, options, std::move(handlers),
       [&options](boost::asio::io_context& loop, uint64_t instance, HostFinder::OnHost on_host) {
@@ -62,9 +62,9 @@ Result<std::unique_ptr<Rendezvous>> make_rendezvous(boost::asio::io_context& loo
           case RendezvousOptions::Way::solo:
             return SoloRendezvous::make(io, options, std::move(on));
           case RendezvousOptions::Way::endpoint:
-            return make_endpoint_meeting(io, options, std::move(on));
+            return make_endpoint_rendezvous(io, options, std::move(on));
           case RendezvousOptions::Way::file:
-            return make_file_meeting(io, options, std::move(on));
+            return make_file_rendezvous(io, options, std::move(on));
         }
         return Result<std::unique_ptr<Rendezvous>>(fail(ExitCode::internal, "no such way to meet"));
       });

@@ -44,7 +44,7 @@ struct RendezvousOptions {
   std::string token;                     // Empty: none.
   std::vector<std::string> store_allow;  // CIDRs; "any": no filter.
   membership::Join join;  // Who we are: everything but agent, proof, dialled, advertised, is_host.
-  membership::Judge judge;   // For the day we host; called on the meeting's thread.
+  membership::Judge judge;   // For the day we host; called on the rendezvous' thread.
   Duration reach_timeout{};  // Without a host for so long we give up; zero: the join time-out.
 };
 

@@ -40,7 +40,7 @@ struct ThreadedRendezvous::Mailbox : std::enable_shared_from_this<Mailbox> {
   Mailbox(boost::asio::io_context& io, Rendezvous::Handlers given)
       : agent_loop(&io), handlers(std::move(given)) {}
 
-  // From the meeting's thread.
+  // From the rendezvous' thread.
   void deliver(std::function<void(const Rendezvous::Handlers&)> call) {
     const std::lock_guard held(mutex);
     if (agent_loop == nullptr) return;

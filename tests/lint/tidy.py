@@ -14,6 +14,7 @@ import os
 import re
 import sys
 
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 LINES_MAX, LINES_P90 = 800, 400
 README_LINES_MAX = 150
 FUNCTION_LINES_LONG, FUNCTION_LINES_P90, FUNCTIONS_LONG_SHARE = 70, 25, 0.01
@@ -265,5 +266,4 @@ def main(root):
 
 
 if __name__ == "__main__":
-    default_root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-    sys.exit(main(os.path.normpath(sys.argv[1] if len(sys.argv) > 1 else default_root)))
+    sys.exit(main(os.path.normpath(sys.argv[1] if len(sys.argv) > 1 else ROOT)))

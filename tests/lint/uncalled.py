@@ -13,6 +13,8 @@ import re
 import subprocess
 import sys
 
+import tidy
+
 PRODUCTS = ("muster", "musterctl", "worker_lib/libmuster.so.0.1.0")
 TARGETS = ("muster", "musterctl", "muster_worker")
 PUBLIC = os.path.join("worker_lib", "include", "muster")
@@ -83,12 +85,10 @@ def without_arguments(text):
 
 def text_below(root, folders):
     texts = []
-    for top in folders:
-        for folder, _, names in os.walk(os.path.join(root, top)):
-            for name in names:
-                if name.endswith((".h", ".cc")):
-                    with open(os.path.join(folder, name), encoding="utf-8") as file:
-                        texts.append(file.read())
+    for path in tidy.files_below(root):
+        if path.endswith(tidy.CPP) and path.startswith(tuple(folder + os.sep for folder in folders)):
+            with open(os.path.join(root, path), encoding="utf-8") as file:
+                texts.append(file.read())
     return "\n".join(texts)
 
 
@@ -125,5 +125,4 @@ def main(build, root):
 
 
 if __name__ == "__main__":
-    default_root = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-    sys.exit(main(os.path.abspath(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else default_root))
+    sys.exit(main(os.path.abspath(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else tidy.ROOT))

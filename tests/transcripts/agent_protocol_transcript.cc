@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "tests/transcripts/seconds.h"
+
 namespace muster::membership {
 namespace {
 
@@ -22,10 +24,6 @@ std::string escaped(std::string_view text) {
 
 std::string in_quotes(std::string_view text) {
   return '"' + escaped(text) + '"';
-}
-
-std::string seconds_text(Duration duration) {
-  return fmt::format("{:g} s", std::chrono::duration<double>(duration).count());
 }
 
 std::string nodes_text(const Join& m) {
@@ -53,11 +51,6 @@ std::string_view refusal_text(RefusalKind kind) {
   constexpr std::string_view kNames[] = {"version",    "token",  "contradiction",
                                          "rank_taken", "closed", "full"};
   return kNames[static_cast<size_t>(kind)];
-}
-
-std::string_view stop_text(StopWhy why) {
-  constexpr std::string_view kNames[] = {"failure", "lost", "left", "joined", "host"};
-  return kNames[static_cast<size_t>(why)];
 }
 
 std::string_view end_text(EndWhy why) {
@@ -139,7 +132,7 @@ std::string order_text(const Round& m) {
 }
 
 std::string order_text(const Stop& m) {
-  return fmt::format("Stop{{epoch {}, {}, {}}}", m.epoch, stop_text(m.why), in_quotes(m.text));
+  return fmt::format("Stop{{epoch {}, {}, {}}}", m.epoch, to_text(m.why), in_quotes(m.text));
 }
 
 std::string order_text(const End& m) {
@@ -171,6 +164,11 @@ std::string message_text(const Nodes& m) {
 }
 
 }  // namespace
+
+std::string_view to_text(StopWhy why) {
+  constexpr std::string_view kNames[] = {"failure", "lost", "left", "joined", "host"};
+  return kNames[static_cast<size_t>(why)];
+}
 
 std::string to_text(const AgentMessage& message) {
   return std::visit([](const auto& m) { return message_text(m); }, message);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "rendezvous/membership/agent_protocol.h"
 
@@ -11,5 +12,6 @@ namespace muster::membership {
 // "Order{3, Stop{7, lost, "b was lost"}}"
 std::string to_text(const AgentMessage& message);
 std::string to_text(const HostMessage& message);
+std::string_view to_text(StopWhy why);
 
 }  // namespace muster::membership

@@ -1,7 +1,5 @@
 #include "tests/transcripts/member_transcript.h"
 
-#include <string_view>
-
 #include <fmt/format.h>
 
 #include "tests/transcripts/agent_protocol_transcript.h"
@@ -9,16 +7,10 @@
 namespace muster {
 
 using membership::AgentMessage;
-using membership::StopWhy;
 
 namespace member {
 
 namespace {
-
-std::string_view stop_why_name(StopWhy why) {
-  constexpr std::string_view kNames[] = {"failure", "lost", "left", "joined", "host"};
-  return kNames[static_cast<size_t>(why)];
-}
 
 std::string describe_event(const Begin&) {
   return "Begin";
@@ -70,7 +62,7 @@ std::string describe_effect(const RoundFormed& e) {
                      e.round.nodes);
 }
 std::string describe_effect(const StopWorkers& e) {
-  return fmt::format("StopWorkers{{{}, {}, {}}}", e.epoch, stop_why_name(e.why), e.text);
+  return fmt::format("StopWorkers{{{}, {}, {}}}", e.epoch, membership::to_text(e.why), e.text);
 }
 std::string describe_effect(const LeaveAnnounced&) {
   return "LeaveAnnounced";

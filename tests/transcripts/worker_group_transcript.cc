@@ -2,13 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "tests/transcripts/seconds.h"
+
 namespace muster::group {
 
 namespace {
-
-std::string seconds_of(Duration duration) {
-  return fmt::format("{:g} s", std::chrono::duration<double>(duration).count());
-}
 
 std::string_view reason_name(StopReason reason) {
   switch (reason) {
@@ -138,13 +136,13 @@ std::string text(const Kill& e) {
 std::string text(const ReportStopping& e) {
   return fmt::format("ReportStopping{{attempt {}, {}, {}, {} in {}, live [{}]}}", e.attempt,
                      reason_name(e.reason), e.signal == 0 ? "KILL only" : signal_name(e.signal),
-                     e.killing ? "give up" : "KILL", seconds_of(e.left), fmt::join(e.live, ","));
+                     e.killing ? "give up" : "KILL", seconds_text(e.left), fmt::join(e.live, ","));
 }
 std::string text(const WatchLeftovers& e) {
   return of_attempt("WatchLeftovers", e.attempt);
 }
 std::string text(const ReportLeftovers& e) {
-  return fmt::format("ReportLeftovers{{attempt {}, TERM in {}}}", e.attempt, seconds_of(e.left));
+  return fmt::format("ReportLeftovers{{attempt {}, TERM in {}}}", e.attempt, seconds_text(e.left));
 }
 std::string text(const SuspendWorkers& e) {
   return of_attempt("SuspendWorkers", e.attempt);
@@ -160,7 +158,7 @@ std::string text(const Succeeded& e) {
 }
 std::string text(const BackOff& e) {
   return fmt::format("BackOff{{attempt {}, {} quick deaths, {}}}", e.attempt, e.quick_deaths,
-                     seconds_of(e.delay));
+                     seconds_text(e.delay));
 }
 std::string text(const Note& e) {
   return fmt::format("Note{{{}}}", e.text);

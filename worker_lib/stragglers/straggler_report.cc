@@ -346,7 +346,7 @@ class Search {
   std::set<int> elsewhere_;          // In something else than what another waits for.
 };
 
-std::string keeper_words(const StragglerFindings::Straggler& straggler,
+std::string straggler_words(const StragglerFindings::Straggler& straggler,
                          const StragglerQuery& question) {
   if (straggler.no_answer) {
     switch (*straggler.no_answer) {
@@ -441,7 +441,7 @@ Failure describe_stragglers(const Failure& suspected, const StragglerQuery& ques
     for (const auto& [rank, straggler] : findings.stragglers) {
       failure.ranks.push_back({rank});
       words +=
-          (words.empty() ? "" : ", ") + describe(world[rank]) + keeper_words(straggler, question);
+          (words.empty() ? "" : ", ") + describe(world[rank]) + straggler_words(straggler, question);
     }
     if (is_plain(question, findings)) return failure;
     failure.message = words + more_words(findings, world);

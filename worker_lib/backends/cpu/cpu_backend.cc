@@ -75,10 +75,10 @@ Outcome<> CpuBackend::make_sockets(GroupSetup& setup) {
   if (!open) return tl::unexpected(open.error());
   Outcome<std::vector<ListenAddress>> addresses = exchange_addresses(setup, open->address);
   if (!addresses) return tl::unexpected(addresses.error());
-  doors_ = std::move(*addresses);
+  addresses_ = std::move(*addresses);
 
-  auto links = SocketLinks::make(Purpose::collectives, members_, doors_);
-  auto transfer_links = SocketLinks::make(Purpose::transfers, members_, doors_);
+  auto links = SocketLinks::make(Purpose::collectives, members_, addresses_);
+  auto transfer_links = SocketLinks::make(Purpose::transfers, members_, addresses_);
   if (!links) return tl::unexpected(links.error());
   if (!transfer_links) return tl::unexpected(transfer_links.error());
   links_ = std::move(*links);

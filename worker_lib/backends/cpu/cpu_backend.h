@@ -60,7 +60,7 @@ class CpuBackend final : public GroupBackend {
   AbortSwitch abort_;
   AwaitedPeers awaited_;           // Over sockets.
   std::unique_ptr<ShmGroup> shm_;  // None: uneven.
-  std::vector<ListenAddress> doors_;
+  std::vector<ListenAddress> addresses_;
   std::unique_ptr<SocketLinks> links_;  // Of collectives; none on one node, as the next three.
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<FlatGroup> flat_;

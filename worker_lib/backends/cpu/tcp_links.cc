@@ -42,7 +42,7 @@ SocketLinks::SocketLinks(Purpose purpose, const Members& members,
                          const std::vector<ListenAddress>& addresses)
     : purpose_(purpose),
       members_(members),
-      doors_(addresses),
+      addresses_(addresses),
       outs_(addresses.size()),
       ins_(addresses.size()) {}
 
@@ -79,7 +79,7 @@ Failure SocketLinks::lost(int peer, int error) const {
 
 // False: not yet connected.
 Outcome<bool> SocketLinks::open(int peer, Out& out) {
-  const ListenAddress& address = doors_[at(peer)];
+  const ListenAddress& address = addresses_[at(peer)];
   if (!out.socket) {
     Outcome<Socket> begun = failed(ErrorCode::system, "");
     // Its kernel queue may be full (EAGAIN): then TCP does as well.
@@ -114,7 +114,7 @@ Outcome<bool> SocketLinks::greet(int peer, Out& out) {
     const Outcome<bool> opened = open(peer, out);
     if (!opened || !*opened) return opened;
   }
-  const Hello hello = make_hello(purpose_, members_.me, doors_[at(peer)]);
+  const Hello hello = make_hello(purpose_, members_.me, addresses_[at(peer)]);
   const auto* bytes = reinterpret_cast<const char*>(&hello);
   const ssize_t sent = send(out.socket.get(), bytes + out.greeted, sizeof hello - out.greeted,
                             MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE);

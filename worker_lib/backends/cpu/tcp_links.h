@@ -56,7 +56,7 @@ class SocketLinks final : public ByteLinks {
 
   const Purpose purpose_;
   const Members& members_;
-  const std::vector<ListenAddress>& doors_;
+  const std::vector<ListenAddress>& addresses_;
   std::vector<Out> outs_;
   std::vector<In> ins_;
   WakeEvent event_;

@@ -36,11 +36,11 @@ std::optional<std::string> from_hex(std::string_view text) {
   return bytes;
 }
 
-std::string door_key(const std::string& topic, int rank) {
+std::string address_key(const std::string& topic, int rank) {
   return fmt::format("{}/{}", topic, rank);
 }
 
-tl::unexpected<Failure> door_store_failure(const Error& error) {
+tl::unexpected<Failure> address_store_failure(const Error& error) {
   return failed(ErrorCode::rendezvous,
                 fmt::format("the store failed while the group was made: {}", error.message));
 }
@@ -50,8 +50,8 @@ Failure absent_failure(GroupSetup& setup, const std::string& topic) {
   Failure failure{ErrorCode::timeout, "", {}};
   std::string names;
   for (int rank = 0; rank < setup.members.size(); ++rank) {
-    const Result<bool> there = setup.store.check({door_key(topic, rank)});
-    if (!there) return door_store_failure(there.error()).value();
+    const Result<bool> there = setup.store.check({address_key(topic, rank)});
+    if (!there) return address_store_failure(there.error()).value();
     if (*there) continue;
     failure.ranks.push_back(setup.members[rank].rank);
     if (failure.ranks.size() <= 8)
@@ -73,7 +73,7 @@ Outcome<> wait_for_keys(GroupSetup& setup, const std::string& topic,
     }
     const Result<Nothing> waited = setup.store.wait(keys, kStoreSlice);
     if (waited) return Done{};
-    if (!setup.store.connected()) return door_store_failure(waited.error());
+    if (!setup.store.connected()) return address_store_failure(waited.error());
     if (std::chrono::steady_clock::now() >= setup.deadline)
       return tl::unexpected(absent_failure(setup, topic));
   }
@@ -123,25 +123,25 @@ Outcome<Listeners> open_listeners(const Peer& self) {
 Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
                                                          const std::string& topic,
                                                          const std::string& value) {
-  if (const auto set = setup.store.set(door_key(topic, setup.members.me), value); !set)
-    return door_store_failure(set.error());
+  if (const auto set = setup.store.set(address_key(topic, setup.members.me), value); !set)
+    return address_store_failure(set.error());
   const std::string all_key = topic + "/all";
   if (setup.members.me == 0) {
     std::vector<std::string> keys;
     for (int rank = 0; rank < setup.members.size(); ++rank)
-      keys.push_back(door_key(topic, rank));
+      keys.push_back(address_key(topic, rank));
     if (const Outcome<> waited = wait_for_keys(setup, topic, keys); !waited)
       return tl::unexpected(waited.error());
     Result<std::vector<std::string>> values = setup.store.multi_get(keys);
-    if (!values) return door_store_failure(values.error());
+    if (!values) return address_store_failure(values.error());
     if (const auto set = setup.store.set(all_key, encode_fields(*values)); !set)
-      return door_store_failure(set.error());
+      return address_store_failure(set.error());
     return std::move(*values);
   }
   if (const Outcome<> waited = wait_for_keys(setup, topic, {all_key}); !waited)
     return tl::unexpected(waited.error());
   const Result<std::string> all = setup.store.get(all_key);
-  if (!all) return door_store_failure(all.error());
+  if (!all) return address_store_failure(all.error());
   std::optional<std::vector<std::string>> values = decode_fields(*all);
   if (!values)
     return failed(ErrorCode::rendezvous,

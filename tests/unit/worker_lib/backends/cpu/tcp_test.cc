@@ -47,7 +47,7 @@ TEST(ListenAddress, ReadsWhatItWrites) {
   }
 }
 
-TEST(ListenAddress, RefusesWhatIsNoDoor) {
+TEST(ListenAddress, RefusesWhatIsNoAddress) {
   const ListenAddress address{*SocketAddress::parse("10.0.0.1:2"), "x", random_bytes(kSecretBytes)};
   const std::string good = address.encode();
   for (const std::string& text :
@@ -83,7 +83,7 @@ class Receiving : public testing::Test {
   void SetUp() override {
     auto open = open_listeners(peer_at(0, "a"));
     ASSERT_TRUE(open);
-    door_ = open->address;
+    address_ = open->address;
     const auto keep = [this](int purpose) {
       return [this, purpose](int from, Socket socket) {
         const std::lock_guard lock(mutex_);
@@ -104,8 +104,8 @@ class Receiving : public testing::Test {
     EXPECT_EQ(poll(&state, 1, 30'000), 1);
     return std::move(*begun);
   }
-  Socket by_tcp() const { return visit(begin_connect(door_.tcp)); }
-  Socket by_unix() const { return visit(begin_connect_local(door_.local)); }
+  Socket by_tcp() const { return visit(begin_connect(address_.tcp)); }
+  Socket by_unix() const { return visit(begin_connect_local(address_.local)); }
 
   static void say(const Socket& socket, const void* bytes, size_t count) {
     EXPECT_EQ(::send(socket.get(), bytes, count, MSG_NOSIGNAL), static_cast<ssize_t>(count));
@@ -123,7 +123,7 @@ class Receiving : public testing::Test {
     return came_;
   }
 
-  ListenAddress door_;
+  ListenAddress address_;
   std::mutex mutex_;
   std::vector<std::pair<int, int>> came_;
   std::vector<Socket> kept_;
@@ -133,18 +133,18 @@ class Receiving : public testing::Test {
 
 TEST_F(Receiving, HandsConnectionsToWhomTheyAreFor) {
   const Socket first = by_tcp();
-  const Hello hello = make_hello(Purpose::transfers, 2, door_);
+  const Hello hello = make_hello(Purpose::transfers, 2, address_);
   say(first, &hello, sizeof hello);
   EXPECT_THAT(wait_for_arrivals(1), ElementsAre(std::pair(1, 2)));
   const Socket second = by_unix();
-  const Hello other = make_hello(Purpose::collectives, 1, door_);
+  const Hello other = make_hello(Purpose::collectives, 1, address_);
   say(second, &other, sizeof other);
   EXPECT_THAT(wait_for_arrivals(2), ElementsAre(std::pair(1, 2), std::pair(0, 1)));
 }
 
 TEST_F(Receiving, ReadsAHelloThatComesInPieces) {
   const Socket socket = by_tcp();
-  const Hello hello = make_hello(Purpose::collectives, 1, door_);
+  const Hello hello = make_hello(Purpose::collectives, 1, address_);
   const auto* bytes = reinterpret_cast<const char*>(&hello);
   for (size_t i = 0; i < sizeof hello; ++i)
     say(socket, bytes + i, 1);
@@ -152,14 +152,14 @@ TEST_F(Receiving, ReadsAHelloThatComesInPieces) {
 }
 
 TEST_F(Receiving, SendsStrangersAway) {
-  Hello wrong_secret = make_hello(Purpose::collectives, 1, door_);
+  Hello wrong_secret = make_hello(Purpose::collectives, 1, address_);
   wrong_secret.secret[3] ^= 1;
-  Hello wrong_magic = make_hello(Purpose::collectives, 1, door_);
+  Hello wrong_magic = make_hello(Purpose::collectives, 1, address_);
   wrong_magic.magic ^= 1;
-  Hello wrong_version = make_hello(Purpose::collectives, 1, door_);
+  Hello wrong_version = make_hello(Purpose::collectives, 1, address_);
   ++wrong_version.version;
-  const Hello wrong_rank = make_hello(Purpose::collectives, 3, door_);
-  const Hello negative = make_hello(Purpose::collectives, -1, door_);
+  const Hello wrong_rank = make_hello(Purpose::collectives, 3, address_);
+  const Hello negative = make_hello(Purpose::collectives, -1, address_);
   for (const Hello& hello : {wrong_secret, wrong_magic, wrong_version, wrong_rank, negative}) {
     const Socket socket = by_tcp();
     say(socket, &hello, sizeof hello);
@@ -177,7 +177,7 @@ TEST_F(Receiving, MuteVisitorsDoNotKeepOthersOut) {
   for (int i = 0; i < 100; ++i)
     mute.push_back(by_tcp());
   const Socket socket = by_tcp();
-  const Hello hello = make_hello(Purpose::collectives, 2, door_);
+  const Hello hello = make_hello(Purpose::collectives, 2, address_);
   say(socket, &hello, sizeof hello);
   EXPECT_THAT(wait_for_arrivals(1), ElementsAre(std::pair(0, 2)));
 }
