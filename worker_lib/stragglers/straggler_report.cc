@@ -98,11 +98,8 @@ class Search {
     if (question_.is_behind) mine.call = own_words();
     for (const int rank : question_.suspects)
       reach(me_, rank, mine);
-    while (!reached_.empty()) {
-      const auto [rank, what] = std::move(reached_.front());
-      reached_.pop_front();
-      look_at(rank, what);
-    }
+    look_at_reached();
+    if (all_are_gone()) look_behind_gone();
     for (const int rank : question_.suspects) {
       const auto kept = kept_.find(rank);
       if (kept != kept_.end()) findings_.kept.insert(*kept);
@@ -113,6 +110,14 @@ class Search {
   }
 
  private:
+  void look_at_reached() {
+    while (!reached_.empty()) {
+      const auto [rank, what] = std::move(reached_.front());
+      reached_.pop_front();
+      look_at(rank, what);
+    }
+  }
+
   // `from` waits for `rank`.
   void reach(int from, int rank, const Awaited& what) {
     // Whoever answers may say anything.
@@ -208,12 +213,34 @@ class Search {
       reach(rank, next, wait.what);
   }
 
-  // Who is gone has most likely ended because of a rank that keeps all others; where it died of
-  // itself there will be news.
+  static bool is_gone(const std::pair<const int, StragglerFindings::Straggler>& one) {
+    return one.second.no_answer == NoAnswer::gone;
+  }
+
+  bool all_are_gone() const {
+    return !findings_.stragglers.empty() && std::ranges::all_of(findings_.stragglers, is_gone);
+  }
+
+  // A rank that is gone has most likely ended because of one that keeps all others, and cannot say
+  // which: the other members may. The news of its end may be lost with the rank that keeps them.
+  void look_behind_gone() {
+    for (const int rank : question_.members) {
+      const auto answer = answers_.find(rank);
+      if (rank == me_) continue;
+      if (answer == answers_.end()) {
+        findings_.to_ask.insert(rank);
+      } else if (const auto* const place = std::get_if<RankProgress>(&answer->second)) {
+        follow_failure(rank, *place, question_.waited);
+      } else if (const NoAnswer why = std::get<NoAnswer>(answer->second); why != NoAnswer::gone) {
+        findings_.stragglers[rank].no_answer = why;
+      }
+    }
+    look_at_reached();
+  }
+
+  // Where it died of itself there will be news.
   void forget_gone() {
-    const auto is_gone = [](const auto& one) { return one.second.no_answer == NoAnswer::gone; };
-    if (std::ranges::all_of(findings_.stragglers, is_gone)) return;
-    std::erase_if(findings_.stragglers, is_gone);
+    if (!all_are_gone()) std::erase_if(findings_.stragglers, is_gone);
   }
 
   bool leads_to(int from, int to) const {
@@ -347,7 +374,7 @@ class Search {
 };
 
 std::string straggler_words(const StragglerFindings::Straggler& straggler,
-                         const StragglerQuery& question) {
+                            const StragglerQuery& question) {
   if (straggler.no_answer) {
     switch (*straggler.no_answer) {
       case NoAnswer::stopped:
@@ -440,8 +467,8 @@ Failure describe_stragglers(const Failure& suspected, const StragglerQuery& ques
     if (all_gone) failure.code = ErrorCode::peer_failed;
     for (const auto& [rank, straggler] : findings.stragglers) {
       failure.ranks.push_back({rank});
-      words +=
-          (words.empty() ? "" : ", ") + describe(world[rank]) + straggler_words(straggler, question);
+      words += (words.empty() ? "" : ", ") + describe(world[rank]) +
+               straggler_words(straggler, question);
     }
     if (is_plain(question, findings)) return failure;
     failure.message = words + more_words(findings, world);

@@ -4,7 +4,9 @@
 //
 // What a rank that is waited for may turn out to be:
 //
-//   does not answer            the process is stopped, gone or out of reach: it keeps the others
+//   does not answer            the process is stopped or out of reach: it keeps the others
+//   is gone                    it ended because of another rank, unless there is news that it died
+//                              of itself: the other members are asked
 //   has come to the call, and  what it waits for in that call is asked next
 //     waits in it
 //   has not come, and waits    the same: it is kept itself

@@ -343,6 +343,21 @@ TEST(StragglerReport, OneThatIsGoneHasEndedBecauseOfThoseWhoKeepTheOthers) {
   EXPECT_THAT(one.blamed(), ElementsAre(1, 2, 3));
 }
 
+// The one that keeps all others may be the one that would pass on why the others have ended.
+TEST(StragglerReport, WhereAllThatItWaitedForAreGoneTheOtherMembersAreAsked) {
+  Case one({3});
+  one.with(3, NoAnswer::gone);
+  EXPECT_THAT(one.find().to_ask, UnorderedElementsAre(1, 2, 4, 5));
+  one.nobody_else();
+  EXPECT_THAT(one.blamed(), ElementsAre(3));
+  Case blamed = one;
+  EXPECT_THAT(blamed.with(2, At().after("world", 6).blames({1})).blamed(), ElementsAre(1));
+  EXPECT_THAT(blamed.with(1, NoAnswer::stopped).blamed(), ElementsAre(1));
+  Case mute = one;
+  EXPECT_THAT(mute.with(1, NoAnswer::mute).with(2, NoAnswer::gone).blamed(), ElementsAre(1));
+  EXPECT_EQ(mute.told().code, ErrorCode::timeout);
+}
+
 TEST(StragglerReport, WhereAllAreInTheSameCallNobodyIsBlamedForAnother) {
   Case one({1});
   one.with(1, At().in("world", 7, {0, 2})).with(2, At().in("world", 7, {1}));
