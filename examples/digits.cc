@@ -9,8 +9,7 @@
 //   --batch N                  64: images in a step, of all ranks together
 //   --strategy NAME            all_reduce, or reduce_broadcast: to rank 0 and from there to all
 //   --straggler RANK:MS        that rank takes MS milliseconds longer for every step
-//   --checkpoint FILE          rank 0 saves after every epoch; a job that starts anew goes on from
-//   it
+//   --checkpoint FILE          rank 0 saves after every epoch; a restarted job resumes from it
 //   --crash-at RANK:EPOCH      that rank kills itself in that epoch of the first attempt
 //   --data FILE                data/digits.csv
 //

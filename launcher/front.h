@@ -4,13 +4,14 @@
 // little to go wrong here: if the agent dies, in whatever way, the front kills everything that the
 // agent left behind.
 //
-// Signals at the front               what happens
-//   TERM INT QUIT HUP (and --signals-to-handle)   first: the agent stops the job with grace; second
-//                                    TERM, INT or QUIT: it kills the job at once
-//   HUP when inherited as ignored    nothing (nohup)
-//   TSTP                             workers are stopped, then the front; CONT resumes both; the
-//   agent lives on WINCH                            pseudo-terminals of the workers get the new
-//   size USR1 USR2 and other forwardable  once to each worker; ends nothing
+//   signal at the front             what happens
+//   TERM INT QUIT HUP, and those    the first: the agent stops the job with grace; a second TERM,
+//     of --signals-to-handle        INT or QUIT: it kills the job at once
+//   HUP when inherited as ignored   nothing (nohup)
+//   TSTP                            the workers are stopped, then the front, not the agent; CONT
+//                                   resumes both
+//   WINCH                           the workers' pseudo-terminals get the new size
+//   USR1 USR2, other forwardable    passed on once to each worker; ends nothing
 #pragma once
 
 #include <functional>

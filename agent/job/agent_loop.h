@@ -1,12 +1,12 @@
 // The agent's one loop and everything on it. Internal to agent/: agent.h is the door. The order of
 // a job:
 //
-//   start        run folder on the output thread; GPU driver asked in a child, if a flag needs it;
-//   node set up each attempt RequestRound: old GPU memory free, the round formed, streams opened ->
-//   RoundReady
-//                Spawn, one worker a turn of the loop -> Spawned ... Exited -> (Stop, Kill) ->
-//                nothing left -> output drained -> GroupEmpty
-//   end          record, verdict, result.json, output finished, exit code
+//   start         the run folder, on the output thread; the GPU driver asked in a child where a
+//                 flag needs it; the node set up
+//   each attempt  RequestRound: old GPU memory free, the round formed, streams opened -> RoundReady
+//                 Spawn, one worker a turn of the loop -> Spawned ... Exited -> (Stop, Kill) ->
+//                 nothing left -> output drained -> GroupEmpty
+//   end           record, verdict, result.json, output finished, exit code
 //
 // A signal is honoured at every point of it.
 #pragma once

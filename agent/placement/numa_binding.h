@@ -2,8 +2,7 @@
 //   node          all CPUs of the device's NUMA node
 //   socket        all CPUs of every node on that node's socket
 //   exclusive     the node's physical cores shared out evenly among the devices on it, the
-//   remainder
-//                 one each to the first devices; hardware threads of a core stay together
+//                 remainder one each to the first devices; hardware threads of a core stay together
 //   core_complex  groups of CPUs with a common last-level cache, the largest first (then by lowest
 //                 CPU); device k of the node gets group k modulo their number
 // always within the CPUs that the process may use. torchrun starts numactl for this; we hand the

@@ -3,8 +3,7 @@
 // lock, so nothing has to be broken after a crash:
 //
 //   PATH                 the record of the host X
-//   PATH.after-X         the record of the host that followed X, once nobody answered at X's
-//   address
+//   PATH.after-X         the record of the host that followed X, once X's address did not answer
 //
 // Whoever finds X dead links its record to PATH.after-X; the winner then renames it to PATH.
 // Readers follow the chain from PATH. A slow one that wins PATH.after-X long after everything went

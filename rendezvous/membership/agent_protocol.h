@@ -7,15 +7,15 @@
 // one (by its sequence number) counts, and whoever has not been answered says it again. That is why
 // a lost connection costs nothing but the time to make a new one.
 //
-//   agent                                   host
+//   agent                             host
 //   magic, Hello{job, nonce}          ─▶
 //                                     ◀─   Challenge{nonce}            (or Refused)
 //   Join{who, slots, proof}           ─▶
 //                                     ◀─   Welcome{lease, proof}       (or Refused)
 //   Report{ready}                     ─▶
 //                                     ◀─   Order{round 7, your ranks, the store}
-//   Report{running 7} ... each heartbeat
-//                                     ◀─   Alive ... each heartbeat
+//   Report{running 7}, repeated       ─▶
+//                                     ◀─   Alive, each heartbeat
 #pragma once
 
 #include <array>

@@ -2,8 +2,7 @@
 // the translation of the host's orders into what the agent does with its workers. Pure; the shell
 // (MemberClient) connects and authenticates, the agent performs.
 //
-//   connecting ─ConnectionUp─▶ joined ──Order Round──▶ in a round ──Order Stop, host silent──▶
-//   stopping
+//   connecting ─ConnectionUp─▶ joined ─Order Round─▶ in a round ─Order Stop, host silent─▶ stopping
 //       ▲                        │                                                            │
 //       └── lost, refused ◀──────┴────────────────────── ReadyForRound ◀──────────────────────┘
 //

@@ -3,8 +3,8 @@
 // and the first connection wins. If all fail there is one error, which lists each address with its
 // reason; nothing is said about a family that does not work while the other one does.
 //
-//   auto connecting = connect_any(io, "node1", 29500, deadline, {}, [](NetResult<TcpSocket> got)
-//   {...});
+//   auto connecting = connect_any(io, "node1", 29500, deadline, {},
+//                                 [](NetResult<TcpSocket> got) {...});
 //
 // The handle owns the attempt: when it goes, the attempt is over and the callback is not called.
 #pragma once

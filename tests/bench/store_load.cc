@@ -1,13 +1,13 @@
 // Loads a store server that speaks PyTorch's protocol, whoever wrote it, and prints one line of
 // JSON.
 //
-//   store_load closed    --op OP -c CONNECTIONS -s SECONDS   each has one request outstanding
-//   store_load pipelined --op OP -c CONNECTIONS --depth D    two writes of D requests outstanding
-//   store_load multi_set --count PAIRS      one request; until the ping behind it is answered
-//   store_load check --count KEYS [--key PREFIX]             one request for keys that are all
-//   there store_load waiters --count W --rounds R     one SET to the last of W connections woken
-//   store_load idle --count N               the server's memory for N validated connections
-//   store_load storm --count N --rounds R   pings of an old client while N new ones arrive
+//   store_load closed --op OP -c CONNECTIONS -s SECONDS    each has one request outstanding
+//   store_load pipelined --op OP -c CONNECTIONS --depth D  two writes of D requests outstanding
+//   store_load multi_set --count PAIRS                     one request; until the next is answered
+//   store_load check --count KEYS [--key PREFIX]           one request for keys that are all there
+//   store_load waiters --count W --rounds R                one SET until W connections are woken
+//   store_load idle --count N                              memory of N validated connections
+//   store_load storm --count N --rounds R                  pings of an old client while N new come
 //
 // OP: ping get add check wait cas set setget torch_get. All: --port, --server PID (to be charged
 // with CPU and memory), --bytes of a value, --suffix that makes the keys new. One thread; only

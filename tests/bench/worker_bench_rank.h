@@ -5,8 +5,7 @@
 // in read() between its commands, outside of any collective, so that it costs nothing while another
 // library is measured. Commands are lines, the same to all ranks of a job at the same time:
 //   check OPERATION BYTES                     performs it once on small whole numbers: "ok", or
-//   what
-//                                             is wrong
+//                                             what is wrong
 //   time OPERATION BYTES WARM_UP ITERATIONS   microseconds per call on this rank, after a barrier
 // and the end of the connection ends the rank. BYTES are those of nccl-tests: of the larger buffer
 // of a rank. Buffers of WORKER_BENCH_BYTES are made and touched before the first command.

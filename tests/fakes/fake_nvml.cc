@@ -1,13 +1,13 @@
 // A stand-in for libnvidia-ml.so.1 on machines without a GPU. Its devices come from the text file
 // that the environment variable FAKE_NVML names, one fact per line:
-//   gpu PCI UUID NAME…          a GPU; they are numbered in this order
-//   mig GPU_NUMBER UUID         GPU is in MIG mode and has this slice; "-" for the mode alone
-//   process GPU_NUMBER PID BYTES [SLICE_NUMBER]
-//   memory GPU_NUMBER USED TOTAL
-//   lost GPU_NUMBER             its handle cannot be had
-//   init_error CODE             what nvmlInit_v2 returns
-//   hang FUNCTION               that function sleeps for ever
-//   noise TEXT                  nvmlInit_v2 prints this on stdout, without a newline
+//   gpu PCI UUID NAME…                    a GPU; they are numbered in this order
+//   mig GPU_NUMBER UUID                   GPU is in MIG mode, with this slice; "-": the mode alone
+//   process GPU_NUMBER PID BYTES [SLICE]  a process that holds memory of it
+//   memory GPU_NUMBER USED TOTAL          in bytes
+//   lost GPU_NUMBER                       its handle cannot be had
+//   init_error CODE                       what nvmlInit_v2 returns
+//   hang FUNCTION                         that function sleeps for ever
+//   noise TEXT                            nvmlInit_v2 prints this on stdout, without a newline
 // Without the variable there are no GPUs.
 #include <cstdio>
 #include <cstdlib>

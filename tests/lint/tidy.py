@@ -4,10 +4,10 @@
     tidy.py [ROOT]      prints FILE:LINE: what is wrong, then the measures; exit status 1 if anything is
 
 Rules: no C++ file over 800 lines and nine in ten under 400; nine in ten functions under 25 lines and
-at most one in a hundred over 70 (line width is clang-format's business); pure files (those of the library
+at most one in a hundred over 70 (the width of code is clang-format's business); pure files (those of the library
 muster_*_core, see CMakeLists.txt) read no clock, environment or random device and include no Boost;
 headers begin with `#pragma once` under a comment that says what they are; one namespace; names in
-anonymous namespaces are unique among sources that may share a unity batch; links lead to public
+anonymous namespaces are unique among sources that may share a unity batch; tables and drawings in comments are whole; links lead to public
 documentation, or to a file that is there; the README has at most 150 lines; no coroutines; no notes to self.
 """
 import os
@@ -17,6 +17,7 @@ import sys
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 LINES_MAX, LINES_P90 = 800, 400
 README_LINES_MAX = 150
+COMMENT_COLUMNS_MAX = 100  # clang-format is kept from breaking comments: it breaks drawings and tables as well.
 FUNCTION_LINES_LONG, FUNCTION_LINES_P90, FUNCTIONS_LONG_SHARE = 70, 25, 0.01
 HEADER_COMMENT_LINES_MIN = 2
 
@@ -194,6 +195,43 @@ def header_complaints(lines):
         yield comment + 1, "#pragma once belongs right under the opening comment"
 
 
+def drawing_complaints(lines):
+    """Tables and drawings in comments, which a line break in the wrong place takes apart: the second cells of a table's
+    rows stand in one column, and what goes up or down in a drawing meets something there."""
+    table, above = [], ""
+    for number, line in enumerate(lines + [""], 1):
+        row = re.match(r"^ *//(   +)(\S.*)$", line)
+        if row:
+            table.append((number, len(row[1]), row[2]))
+        else:
+            yield from table_complaints(table)
+            table = []
+        comment = line if re.match(r"^ *//", line) else ""
+        for upper, lower, arms in ((above, comment, "│└┘├┤┴┼"), (comment, above, "│┌┐├┤┬┼")):
+            for column, sign in enumerate(lower):
+                if sign in arms and not upper[column : column + 1].strip():
+                    yield number, f"a drawing is broken: {sign} leads to nothing"
+        above = comment
+
+
+def table_complaints(rows):
+    base = min((indent for _, indent, _ in rows), default=0)
+    gaps = [(number, indent, text, re.search(r" {2,}(?=\S)", text)) for number, indent, text in rows]
+    second = [indent + gap.end() for _, indent, _, gap in gaps if gap and indent == base]
+    if len(second) < 2 or any(re.search(r"[)}];$|\{$", text) for _, _, text in rows):  # Text, or code.
+        return
+    column = max(second, key=second.count)
+    for number, indent, text, gap in gaps:
+        if indent > base:
+            wrong = indent < column and indent != base + 2
+        elif gap:
+            wrong = indent + gap.end() != column and indent + gap.start() < column - 1
+        else:
+            wrong = True
+        if wrong:
+            yield number, f"a table is broken: its second cells stand in column {column + 2}"
+
+
 def own_header_complaints(root, path, lines):
     header = path[:-3] + ".h"
     if not os.path.exists(os.path.join(root, header)):
@@ -241,6 +279,9 @@ def main(root):
             found += document_complaints(root, path, lines)
         if path.endswith(CPP):
             found += header_complaints(lines) if path.endswith(".h") else []
+            found += drawing_complaints(lines)
+            found += [(n, f"a comment of {len(line)} columns; the limit is {COMMENT_COLUMNS_MAX}")
+                      for n, line in enumerate(lines, 1) if re.match(r" *//", line) and len(line) > COMMENT_COLUMNS_MAX]
             if path.endswith(".cc"):
                 found += own_header_complaints(root, path, lines)
                 sources[path] = lines

@@ -2,17 +2,19 @@
 // there who they are, and read who the others are. What they say lies below a prefix that belongs
 // to one initialisation: the restart count, and how often this rank has come to this store.
 //
-//   (muster/run_id, below no prefix, says which job the store belongs to)
-//   owner/R     the process that has rank R, as it describes itself
-//   joins/R     (a counter) how often rank R has come; its value is the generation
-//   G/state     "open WORLD_SIZE", or why this generation can never be complete
-//   G/rank/R    what rank R says of itself
-//   G/came      (a counter) how many have; who makes it WORLD_SIZE gathers all records into
-//   G/everyone  one value, so that n ranks cost the store n answers and not n squared; "!" in front
-//               is why there will be none
-//   G/told/NODE the rank of that node that has said whom it waits for
-//   G/done      (a counter) how many need none of these any more; who makes it WORLD_SIZE takes
-//               them away, so that a program may join and leave for ever
+//   owner/R      the process that has rank R, as it describes itself
+//   joins/R      (a counter) how often rank R has come; its value is the generation
+//   G/state      "open WORLD_SIZE", or why this generation can never be complete
+//   G/rank/R     what rank R says of itself
+//   G/came       (a counter) how many have; the rank that makes it WORLD_SIZE gathers all records
+//                into
+//   G/everyone   one value, so that n ranks cost the store n answers and not n squared; "!" in
+//                front is why there will be none
+//   G/told/NODE  the rank of that node that has said which ranks it waits for
+//   G/done       (a counter) how many need none of these any more; the rank that makes it
+//                WORLD_SIZE removes them, so that a program may join and leave for ever
+//
+// Without a prefix, muster/run_id says which job the store belongs to.
 //
 // Blocking calls on the thread that initialises.
 #pragma once

@@ -1,7 +1,7 @@
 // A rank of first_cause.py that uses muster's worker library:
 //
-//   library_rank FOLDER path        rank 0 opens what is not there, where the others wait for it
-//   library_rank FOLDER checkpoint  rank 0 writes a checkpoint to a folder that is not there
+//   library_rank FOLDER path              rank 0 opens what is not there; the others wait for it
+//   library_rank FOLDER checkpoint        rank 0 writes a checkpoint to a folder that is not there
 //   library_rank FOLDER abort RANK        that rank calls abort()
 //   library_rank FOLDER mismatch RANK     that rank reduces another number of elements
 //   library_rank FOLDER absent RANK       that rank does not call what the others wait in

@@ -4,10 +4,11 @@
 //   rank spin                     takes a core until its parent ends
 //   rank FOLDER [RANK=ROLE]...    "*" as RANK means all others
 //
-//   py.ROLE   what rank.py does      sleep      waits for ever
-//   victim    exits with 3 as soon as a connection closes
-//   exit[@MS] exits with 4, so long after the start is given
-//   throw     ends by an exception that nothing catches
+//   py.ROLE    what rank.py does
+//   sleep      waits for ever
+//   victim     exits with 3 as soon as a connection closes
+//   exit[@MS]  exits with 4, so long after the start is given
+//   throw      ends by an exception that nothing catches
 //
 // With $FIRST_CAUSE_MESH every rank is connected to every other; how is told in rank.py.
 #include <cerrno>

@@ -2,8 +2,8 @@
 //
 //   tour              collectives and messages of many sizes, checked; "rank 1: 64 checks"
 //   stop R            rank R stops itself (SIGSTOP); the others print how their all_reduce ended
-//   die R             rank R kills itself (SIGKILL) in the middle; the others print how theirs
-//   ended loop              all_reduces until one fails; prints how ("looping" after the first)
+//   die R             rank R kills itself (SIGKILL) meanwhile; the others print how theirs ended
+//   loop              all_reduces until one fails; prints how ("looping" after the first)
 #include <chrono>
 #include <csignal>
 #include <cstdio>

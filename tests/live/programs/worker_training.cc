@@ -1,12 +1,13 @@
 // Ranks that try the training helpers in ways that no example shows; worker_examples_test.py starts
 // them and reads what each prints.
 //
-//   worker_training zero_first FAILING     ranks in FAILING ("0,2" or "-") throw when they run
-//   first worker_training local_zero_first FAILING worker_training stop RANK              that rank
-//   gets SIGTERM in its 5th step worker_training request RANK           that rank asks for the stop
-//   in its 5th step worker_training buckets                GradientBuckets in every shape, against
-//   the plain average worker_training samples                reads "size ranks rank shuffle seed
-//   epoch drop_last" lines
+//   worker_training zero_first FAILING        ranks in FAILING ("0,2" or "-") throw in their turn
+//   worker_training local_zero_first FAILING  the same on each node
+//   worker_training stop RANK                 that rank gets SIGTERM in its 5th step
+//   worker_training request RANK              that rank asks for the stop in its 5th step
+//   worker_training buckets                   GradientBuckets in every shape, against the average
+//   worker_training samples                   reads "size ranks rank shuffle seed epoch drop_last"
+//                                             lines
 #include <algorithm>
 #include <csignal>
 #include <cstdio>

@@ -6,8 +6,7 @@
 //   broadcast        binomial tree; a chain of chunks where it is large
 //   reduce           binomial tree; a chain of chunks where it is large
 //   all_reduce       recursive doubling (Thakur, Rabenseifner, Gropp 2005); a ring where it is
-//   large
-//                    (Patarasuk, Yuan 2009)
+//                    large (Patarasuk, Yuan 2009)
 //   gather, scatter  binomial tree where blocks are small, equal and many; else direct
 //   all_gather       Bruck (1997) where blocks are small and equal; else a ring
 //   reduce_scatter   pairwise exchange where it is small; else a ring
