@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/values.h"
+#include "launcher/values/values.h"
 
 namespace muster {
 

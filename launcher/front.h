@@ -17,7 +17,7 @@
 #include <functional>
 #include <vector>
 
-#include "agent/agent.h"
+#include "agent/job/agent.h"
 
 namespace muster {
 

@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "agent/agent.h"
+#include "agent/job/agent.h"
 #include "agent/job/cannot_start.h"
 #include "agent/job/node_setup.h"
 #include "agent/placement/nvml.h"

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "launcher/option_table.h"
-#include "launcher/values.h"
+#include "launcher/values/values.h"
 
 namespace muster {
 namespace {

@@ -20,7 +20,7 @@
 #include "agent/control/control_folder.h"
 #include "agent/control/control_protocol.h"
 #include "launcher/musterctl_text.h"
-#include "launcher/rank_lists.h"
+#include "launcher/values/rank_lists.h"
 #include "launcher/version.h"
 #include "rendezvous/base/unique_fd.h"
 

@@ -6,7 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "launcher/values.h"
+#include "launcher/values/values.h"
 #include "rendezvous/base/error.h"
 
 namespace muster {

@@ -12,10 +12,10 @@
 #include "launcher/help.h"
 #include "launcher/manpage.h"
 #include "launcher/option_table.h"
-#include "launcher/rank_lists.h"
 #include "launcher/rendezvous_options.h"
 #include "launcher/settings.h"
-#include "launcher/signal_names.h"
+#include "launcher/values/rank_lists.h"
+#include "launcher/values/signal_names.h"
 
 namespace muster {
 namespace {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "launcher/program_file.h"
-#include "launcher/values.h"
+#include "launcher/values/values.h"
 
 namespace muster {
 namespace {

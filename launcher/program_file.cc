@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/values.h"
+#include "launcher/values/values.h"
 
 namespace muster {
 namespace {

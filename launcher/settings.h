@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-#include "launcher/values.h"
+#include "launcher/values/values.h"
 #include "rendezvous/base/error.h"
 
 namespace muster {

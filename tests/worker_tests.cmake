@@ -1,5 +1,5 @@
 # Tests of the worker library that need no launcher. With objects, not libmuster.so: the tests look inside.
-set(WORKER muster_worker_objects)
+set(WORKER muster_worker_objects muster_worker_base)
 muster_test(worker_group_front_tests unit
   SOURCES
     unit/worker_lib/group/group_checks_test.cc unit/worker_lib/group/group_create_test.cc
@@ -21,7 +21,7 @@ muster_test(worker_cpu_tests unit
     unit/worker_lib/backends/cpu/shm_random_test.cc unit/worker_lib/backends/cpu/shm_test.cc
     unit/worker_lib/backends/cpu/side_copies_test.cc unit/worker_lib/backends/cpu/tcp_test.cc
     unit/worker_lib/backends/cpu/waiting_cores_test.cc unit/worker_lib/backends/cpu/waiting_test.cc
-    unit/worker_lib/group/quiet_thread_test.cc
+    unit/worker_lib/quiet_thread_test.cc
   LIBRARIES ${WORKER} WAITING Groups/CollectiveFailures Groups/SocketFailures)
 muster_test(worker_watch_tests unit
   SOURCES
@@ -41,7 +41,7 @@ endif()
 muster_test(worker_unit_tests unit
   SOURCES
     matrix/block.cc matrix/case.cc matrix/layout.cc matrix/layout_test.cc matrix/pairwise.cc matrix/pairwise_test.cc
-    matrix/values.cc unit/worker_lib/backends/cpu/reduce_kernels_test.cc unit/worker_lib/c_abi/c_abi_test.cc
+    matrix/values.cc unit/worker_lib/reduction/reduce_kernels_test.cc unit/worker_lib/c_abi/c_abi_test.cc
     unit/worker_lib/camps_test.cc unit/worker_lib/failure_reports_test.cc unit/worker_lib/fields_test.cc
     unit/worker_lib/fork_guard_test.cc unit/worker_lib/joining/env_test.cc
     unit/worker_lib/joining/failure_notice_test.cc unit/worker_lib/joining/file_meeting_point_test.cc
@@ -50,11 +50,22 @@ muster_test(worker_unit_tests unit
     unit/worker_lib/training/bucket_plan_test.cc unit/worker_lib/training/sampler_test.cc
     unit/worker_lib/types_test.cc
   LIBRARIES ${WORKER} WAITING WorkerMeeting)
-muster_test(worker_gloo_tests unit SOURCES unit/worker_lib/backends/gloo/gloo_leaks.cc unit/worker_lib/backends/gloo/gloo_test.cc LIBRARIES ${WORKER})
+
+# A program that has the gloo backend in itself, where it is found before the library is looked for.
+function(muster_with_gloo program)
+  if(TARGET muster_gloo_objects)
+    target_link_libraries(${program} PRIVATE muster_gloo_objects)
+    target_link_options(${program} PRIVATE -Wl,-u,muster_gloo_module -Wl,--export-dynamic-symbol=muster_gloo_module)
+  endif()
+endfunction()
+muster_test(worker_gloo_tests unit
+  SOURCES unit/worker_lib/backends/gloo/gloo_leaks.cc unit/worker_lib/backends/gloo/gloo_test.cc
+  LIBRARIES ${WORKER})
+muster_with_gloo(worker_gloo_tests)
 
 # A driver and an NCCL that compute in host memory (no GPU is needed anywhere here).
 add_library(fake_gpu SHARED fakes/fake_cuda.cc fakes/fake_nccl.cc)
-target_link_libraries(fake_gpu PRIVATE muster_worker_objects)
+target_link_libraries(fake_gpu PRIVATE ${WORKER})
 # Else it keeps all of the rendezvous, whose thread-local buffers are too large for a library that is opened late.
 target_link_options(fake_gpu PRIVATE -Wl,--exclude-libs,ALL)
 muster_test(worker_nccl_tests unit EACH_TEST SOURCES
@@ -72,6 +83,7 @@ if(MUSTER_SANITIZE)
   add_executable(worker_matrix ${MATRIX_SOURCES} unit/worker_lib/backends/gloo/gloo_leaks.cc)
   add_executable(worker_scenes matrix/worker_scenes.cc)
   target_link_libraries(worker_matrix PRIVATE ${WORKER} ${CMAKE_DL_LIBS})
+  muster_with_gloo(worker_matrix)
   target_link_libraries(worker_scenes PRIVATE ${WORKER})
   add_test(NAME ${PREFIX}.live.worker.matrix
            COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/live/worker_matrix_test.py OneNode Gloo Groups)

@@ -1,5 +1,5 @@
 // What a rank calls, so far as all members have to call the same: packed, for comparing.
-// Plain values; shm_call.h says how they are packed and what they mean in words.
+// Plain values; call_word.h says how they are packed and what they mean in words.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,9 @@ namespace muster::worker {
 
 // Fields that a kind of call has no use for are 0.
 struct CallSignature {
-  // Of a CallWord: for messages only.
+  // Bits of a CallWord that members need not share: where a rank's data is, and, for messages, how
+  // it was called.
+  static constexpr uint64_t kSource = uint64_t{0x3} << 24;
   static constexpr uint64_t kHadCounts = uint64_t{0x8} << 24;
 
   uint64_t word = 0;

@@ -22,9 +22,9 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "agent/agent.h"
 #include "agent/control/control_server.h"
 #include "agent/control_channel.h"
+#include "agent/job/agent.h"
 #include "agent/job/job_record.h"
 #include "agent/job/node_setup.h"
 #include "agent/job/worker_group.h"

@@ -215,8 +215,7 @@ void JobRecord::add_evidence(pid_t pid, const HostEvidence& machine) {
   found->machine = std::move(merged);
 }
 
-void JobRecord::stop_begins(int signal, Duration grace,
-                            const std::vector<WorkerSigns::AtStop>& seen) {
+void JobRecord::stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen) {
   note(JobEventKind::stopping, {}, signal, std::chrono::duration<double>(grace).count());
   if (stop_) return;
   stop_ = StopMark{steady_now(), signal};

@@ -74,7 +74,7 @@ class JobRecord {
   void add_evidence(pid_t pid, const HostEvidence& machine);
   // Before the workers get the first signal of a stop. `seen`: by local rank, how each stood just
   // before it.
-  void stop_begins(int signal, Duration grace, const std::vector<WorkerSigns::AtStop>& seen);
+  void stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen);
   void kill_sent(std::string whom);
   void stop_ended();  // Nothing of the attempt is left.
   void timer_expired(pid_t pid, int local_rank, int signal, const std::string& scope);

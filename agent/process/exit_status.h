@@ -2,6 +2,7 @@
 // it from what waitid or waitpid returned, the machines and reports only read it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace muster {
@@ -27,6 +28,14 @@ struct ExitStatus {
   int signed_code() const { return kind == Kind::exited ? value : -value; }
 
   friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
+};
+
+// How a worker stood just before muster's first signal of the stop on its node.
+enum class AtStop : uint8_t {
+  unknown,  // /proc is hidden, or there was no stop.
+  running,
+  exiting,  // Its end had begun: it frees its memory, dumps core, or SIGKILL is on its way.
+  ended,
 };
 
 // From si_code and si_status of waitid(2). REQUIRES: child_code is CLD_EXITED, CLD_KILLED or

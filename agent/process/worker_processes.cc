@@ -169,8 +169,7 @@ void WorkerProcesses::remove_helper(pid_t pid) {
   check_empty();
 }
 
-std::vector<WorkerSigns::AtStop> WorkerProcesses::look() const {
-  using AtStop = WorkerSigns::AtStop;
+std::vector<AtStop> WorkerProcesses::look() const {
   std::vector<AtStop> seen;
   for (const Worker& worker : workers_) {
     if (worker.exited) {

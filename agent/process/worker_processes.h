@@ -25,7 +25,6 @@
 #include "agent/process/job_cgroup.h"
 #include "agent/process/process_tree.h"
 #include "agent/process/spawn.h"
-#include "agent/report/judge.h"
 
 namespace muster {
 
@@ -74,7 +73,7 @@ class WorkerProcesses {
   std::vector<ProcessEntry> descendants() const { return descendants_of(getpid(), helpers_); }
   // How each worker stands now, by local rank. What the pidfd or procfs shows of a process whose
   // end has begun before any signal of ours is its own doing.
-  std::vector<WorkerSigns::AtStop> look() const;
+  std::vector<AtStop> look() const;
   pid_t pid(int local_rank) const { return workers_[static_cast<size_t>(local_rank)].pid; }
 
   // Pids of every process that was seen below us in this attempt: those who may hold device memory.

@@ -36,7 +36,7 @@ void instant(auto& a, const char* key, auto& at, Instant since) {
 void sign_fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
   a.number("rank", m.rank, 0, wire::kCountMax);
   a.number("node_rank", m.node_rank, 0, wire::kCountMax);
-  a.one_of("at_stop", m.at_stop, WorkerSigns::AtStop::ended);
+  a.one_of("at_stop", m.at_stop, AtStop::ended);
   a.flag("by_stop", m.by_stop);
   a.flag("declared", m.declared);
   instant(a, "ended", m.ended, since);
@@ -241,7 +241,7 @@ WorkerEvidence evidence_in_short(const membership::NodeFailure& failure,
   signs.rank = failure.rank;
   signs.node_rank = node.node_rank;
   signs.status = told.status;
-  signs.at_stop = WorkerSigns::AtStop::ended;
+  signs.at_stop = AtStop::ended;
   signs.ended = failure.at;
   signs.clock_error = std::clamp(failure.at_error, Duration{0}, kErrorMax);
   return worker;

@@ -43,7 +43,7 @@ Part part_of(const WorkerSigns& worker) {
   if (worker.status && worker.status->success()) return Part::bystander;
   const bool failed = worker.status && !worker.by_stop;
   if (!failed && !worker.raised) return Part::bystander;
-  if (worker.at_stop == WorkerSigns::AtStop::running && !worker.raised) return Part::crashed;
+  if (worker.at_stop == AtStop::running && !worker.raised) return Part::crashed;
   if (worker.presumed && worker.by_stop && worker.blame) return Part::bystander;
   return is_victim(worker) ? Part::victim : Part::failed_later;
 }
@@ -266,7 +266,7 @@ class Case {
     for (size_t i = 0; i < workers_.size(); ++i) {
       const WorkerSigns& worker = workers_[i];
       if (!worker.status || !worker.status->success() || worker.declared) continue;
-      if (worker.at_stop == WorkerSigns::AtStop::running) continue;
+      if (worker.at_stop == AtStop::running) continue;
       if (worker.ended > began(first_victim) + kLeaves + doubt(worker, first_victim)) continue;
       if (!first ||
           stands_before(worker, workers_[*first], compare_times(worker, workers_[*first])))

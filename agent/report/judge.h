@@ -37,14 +37,6 @@ namespace muster {
 
 // What the judge reads of one worker. Instants are in one clock for all workers of an attempt.
 struct WorkerSigns {
-  // Just before muster's first signal of the stop on its node.
-  enum class AtStop : uint8_t {
-    unknown,  // /proc is hidden, or there was no stop.
-    running,
-    exiting,  // Its end had begun: it frees its memory, dumps core, or SIGKILL is on its way.
-    ended,
-  };
-
   int rank = 0;
   int node_rank = 0;
   std::optional<ExitStatus> status;  // None: it was not reaped, or its node could not tell.

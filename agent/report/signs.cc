@@ -70,8 +70,7 @@ class Examiner {
       signs().ended = *seen;
     if (!record_.ended) return;
     signs().status = failure_.status;
-    signs().by_stop = stop_ && record_.at_stop < WorkerSigns::AtStop::exiting &&
-                      *record_.ended >= stop_->at &&
+    signs().by_stop = stop_ && record_.at_stop < AtStop::exiting && *record_.ended >= stop_->at &&
                       explained_by_stop(failure_.status, stop_->signal, stop_->killed);
   }
 
@@ -83,8 +82,7 @@ class Examiner {
 
   // Whether it still ran when the stop came: what it said from then on may be the stop's doing.
   bool was_stopped() const {
-    const bool going = record_.at_stop == WorkerSigns::AtStop::exiting ||
-                       record_.at_stop == WorkerSigns::AtStop::ended;
+    const bool going = record_.at_stop == AtStop::exiting || record_.at_stop == AtStop::ended;
     return stop_ && !going && (!record_.ended || *record_.ended >= stop_->at);
   }
 

@@ -30,7 +30,7 @@ struct WorkerRecord {
   std::optional<Instant> ended;
   std::optional<Instant> declared;  // When the agent itself called it failed.
   int order = 0;                    // Of its end among those of this node.
-  WorkerSigns::AtStop at_stop = WorkerSigns::AtStop::unknown;
+  AtStop at_stop = AtStop::unknown;
 
   WorkerPrinted printed;
   std::optional<WallTime> error_file_written;  // Its mtime.

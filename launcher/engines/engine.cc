@@ -1,6 +1,6 @@
 #include "launcher/engines/engine.h"
 
-#include "launcher/values.h"
+#include "launcher/values/values.h"
 #include "rendezvous/base/contract.h"
 
 namespace muster {

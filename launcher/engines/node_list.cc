@@ -1,6 +1,6 @@
 #include "launcher/engines/node_list.h"
 
-#include "launcher/values.h"
+#include "launcher/values/values.h"
 
 namespace muster {
 

@@ -1,7 +1,7 @@
 // The job token: what tells the agents of a job from strangers. It is never sent. Each side sends a
 // nonce and proves that it knows the token by an HMAC-SHA256 over its part, the job id and both
 // nonces, so a proof is worth nothing on another connection, for another job, or for the other
-// side. Pure but for reading the token file; any thread.
+// side. Any thread.
 #pragma once
 
 #include <string>

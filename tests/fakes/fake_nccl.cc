@@ -16,8 +16,8 @@
 #include "muster/types.h"
 #include "tests/fakes/fake_cuda.h"
 #include "tests/fakes/fake_gpu.h"
-#include "worker_lib/backends/cpu/reduce_kernels.h"
 #include "worker_lib/backends/nccl/nccl_library.h"
+#include "worker_lib/reduction/reduce_kernels.h"
 
 #define FAKE_API extern "C" __attribute__((visibility("default")))
 

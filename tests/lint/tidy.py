@@ -4,8 +4,9 @@
     tidy.py [ROOT]      prints FILE:LINE: what is wrong, then the measures; exit status 1 if anything is
 
 Rules: no C++ file over 800 lines and nine in ten under 400; nine in ten functions under 25 lines and
-at most one in a hundred over 70 (the width of code is clang-format's business); pure files (those of the library
-muster_*_core, see CMakeLists.txt) read no clock, environment or random device and include no Boost;
+at most one in a hundred over 70 (the width of code is clang-format's business); pure files (those of the libraries
+muster_*_core, see CMakeLists.txt, and headers that call themselves pure with their sources) read no clock, environment or
+random device and include no Boost; folders include each other as layers.py allows it;
 headers begin with `#pragma once` under a comment that says what they are; one namespace; names in
 anonymous namespaces are unique among sources that may share a unity batch; tables and drawings in comments are whole; links lead to public
 documentation, or to a file that is there; the README has at most 150 lines; no coroutines; no notes to self.
@@ -13,6 +14,8 @@ documentation, or to a file that is there; the README has at most 150 lines; no 
 import os
 import re
 import sys
+
+import layers
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 LINES_MAX, LINES_P90 = 800, 400
@@ -59,15 +62,26 @@ def files_below(root):
                 yield os.path.relpath(os.path.join(folder, name), root)
 
 
-def pure_files(root):
-    """The sources of the muster_*_core libraries and the headers of the same names."""
+def read_lines(root, path):
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        lines = file.read().split("\n")
+    return lines[:-1] if lines and not lines[-1] else lines
+
+
+def read_sources(root):
+    """The lines of each C++ file, by path."""
+    return {path: read_lines(root, path) for path in files_below(root) if path.endswith(CPP)}
+
+
+def pure_files(root, sources):
+    """The sources of the muster_*_core libraries, the headers that call themselves pure, and those of the same names."""
+    pure = {path[:-2] for path, lines in sources.items()
+            if path.endswith(".h") and re.search(r"\bPure\b", " ".join(opening_comment(lines)))}
     path = os.path.join(root, "CMakeLists.txt")
-    if not os.path.exists(path):
-        return set()
-    with open(path, encoding="utf-8") as file:
-        libraries = re.findall(r"add_library\(muster_\w+_core\s+STATIC(.*?)\)", file.read(), re.S)
-    sources = [source for library in libraries for source in re.findall(r"\S+\.cc", library)]
-    return set(sources) | {source[:-3] + ".h" for source in sources}
+    if os.path.exists(path):
+        libraries = re.findall(r"add_library\(muster_\w+_core\s+STATIC(.*?)\)", "\n".join(read_lines(root, path)), re.S)
+        pure |= {source[:-3] for library in libraries for source in re.findall(r"\S+\.cc", library)}
+    return {path for path in sources if os.path.splitext(path)[0] in pure and not path.startswith("tests" + os.sep)}
 
 
 def without_comment(line):
@@ -156,7 +170,7 @@ def anonymous_names(lines):
 def batches(root, sources):
     """Lists of sources that may be compiled as one: the launcher's side, the worker library, and each test program."""
     library = "worker_lib" + os.sep
-    apart = library + os.path.join("backends", "cpu", "reduce_kernels_avx2.cc")
+    apart = library + os.path.join("reduction", "reduce_kernels_avx2.cc")
     yield [path for path in sources if not path.startswith(("tests" + os.sep, library))]
     yield [path for path in sources if path.startswith(library) and path != apart]
     for name in ("CMakeLists.txt", "worker_tests.cmake"):
@@ -185,10 +199,15 @@ def document_complaints(root, path, lines):
                 yield number, f"a link to {target}, which is not there"
 
 
+def opening_comment(lines):
+    end = 0
+    while end < len(lines) and lines[end].startswith("//"):
+        end += 1
+    return lines[:end]
+
+
 def header_complaints(lines):
-    comment = 0
-    while comment < len(lines) and lines[comment].startswith("//"):
-        comment += 1
+    comment = len(opening_comment(lines))
     if comment < HEADER_COMMENT_LINES_MIN:
         yield 1, "a header opens with a comment on what it is, who owns what and why"
     if lines[comment : comment + 1] != ["#pragma once"]:
@@ -267,13 +286,12 @@ def measure_complaints(file_lengths, functions):
 
 
 def main(root):
-    pure = pure_files(root)
-    file_lengths, functions, complaints, sources = [], [], [], {}
+    sources = read_sources(root)
+    pure = pure_files(root, sources)
+    file_lengths, functions, complaints = [], [], []
     code_lines = test_lines = 0
     for path in files_below(root):
-        with open(os.path.join(root, path), encoding="utf-8") as file:
-            lines = file.read().split("\n")
-        lines = lines[:-1] if lines and not lines[-1] else lines
+        lines = sources[path] if path in sources else read_lines(root, path)
         found = list(line_complaints(path, lines, path in pure))
         if path.endswith(".md"):
             found += document_complaints(root, path, lines)
@@ -284,7 +302,6 @@ def main(root):
                       for n, line in enumerate(lines, 1) if re.match(r" *//", line) and len(line) > COMMENT_COLUMNS_MAX]
             if path.endswith(".cc"):
                 found += own_header_complaints(root, path, lines)
-                sources[path] = lines
             if len(lines) > LINES_MAX:
                 found.append((1, f"{len(lines)} lines; the limit is {LINES_MAX}"))
             if path.startswith("tests" + os.sep):
@@ -297,6 +314,7 @@ def main(root):
             test_lines += len(lines)
         complaints += [f"{path}:{number}: {message}" for number, message in sorted(found)]
     complaints += name_complaints(root, sources)
+    complaints += layers.layer_complaints(sources)
     complaints += measure_complaints(file_lengths, functions)
     ratio = test_lines / max(1, code_lines)
     print(f"lines: {code_lines} of code, {test_lines} of tests, {ratio:.2f} to 1")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Lists the functions of ours that no product calls: what muster, musterctl and libmuster.so leave out when linked.
+"""Lists the functions of ours that no product calls: what the programs and the libraries leave out when linked.
 
-    uncalled.py BUILD [ROOT]      builds the three into BUILD; prints each function; exit status 1 if there is any
+    uncalled.py BUILD [ROOT]      builds all of them into BUILD; prints each function; exit status 1 if there is any
 
 Everything is compiled with -O0 -fkeep-inline-functions, each function into a section of its own, and the linker says
-which sections it drops. A function that one of the three keeps is called. Not listed: what the public headers offer,
+which sections it drops. A function that one of them keeps is called. Not listed: what the public headers offer,
 constant expressions, and constructors, destructors, operators and lambdas, which the compiler makes for itself. Of a
 template one instance that is called is enough.
 """
@@ -15,8 +15,8 @@ import sys
 
 import tidy
 
-PRODUCTS = ("muster", "musterctl", "worker_lib/libmuster.so.0.1.0")
-TARGETS = ("muster", "musterctl", "muster_worker")
+PRODUCTS = ("muster", "musterctl", "worker_lib/libmuster.so.0.1.0", "worker_lib/libmuster_gloo.so.0.1.0")
+TARGETS = ("muster", "musterctl", "muster_worker", "muster_gloo")
 PUBLIC = os.path.join("worker_lib", "include", "muster")
 SOURCES = ("agent", "launcher", "rendezvous", "worker_lib")
 

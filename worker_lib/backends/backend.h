@@ -16,9 +16,9 @@
 #include "rendezvous/store/store_client.h"
 #include "worker_lib/call_signature.h"
 #include "worker_lib/failure.h"
-#include "worker_lib/group/work_state.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/work_state.h"
 
 namespace muster::worker {
 

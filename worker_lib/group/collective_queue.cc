@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "worker_lib/group/group_labels.h"
 #include "worker_lib/group/group_work.h"
+#include "worker_lib/group_labels.h"
 
 namespace muster::worker {
 

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "worker_lib/fork_guard.h"
-#include "worker_lib/group/group_labels.h"
 #include "worker_lib/group/group_work.h"
+#include "worker_lib/group_labels.h"
 
 namespace muster::worker {
 

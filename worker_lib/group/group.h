@@ -36,10 +36,10 @@
 #include "worker_lib/group/group_state.h"
 #include "worker_lib/group/monitored_barrier.h"
 #include "worker_lib/group/pending_at_shutdown.h"
-#include "worker_lib/group/work_state.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
 #include "worker_lib/stragglers/rank_progress.h"
+#include "worker_lib/work_state.h"
 
 namespace muster::worker {
 

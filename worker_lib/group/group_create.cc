@@ -11,10 +11,10 @@
 #include "worker_lib/camps.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/group/group.h"
-#include "worker_lib/group/group_labels.h"
 #include "worker_lib/group/group_plan.h"
 #include "worker_lib/group/group_roll_call.h"
 #include "worker_lib/group/group_solo.h"
+#include "worker_lib/group_labels.h"
 #include "worker_lib/time_text.h"
 
 namespace muster::worker {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "worker_lib/group/group_labels.h"
+#include "worker_lib/group_labels.h"
 #include "worker_lib/quiet_thread.h"
 
 namespace muster::worker {

@@ -16,9 +16,9 @@
 
 #include "worker_lib/failure.h"
 #include "worker_lib/group/group_state.h"
-#include "worker_lib/group/work_state.h"
 #include "worker_lib/operation.h"
 #include "worker_lib/stragglers/rank_progress.h"
+#include "worker_lib/work_state.h"
 
 namespace muster::worker {
 

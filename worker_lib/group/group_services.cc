@@ -10,8 +10,8 @@
 
 #include "worker_lib/camps.h"
 #include "worker_lib/group/group.h"
-#include "worker_lib/group/group_labels.h"
 #include "worker_lib/group/shared_time.h"
+#include "worker_lib/group_labels.h"
 
 namespace muster::worker {
 

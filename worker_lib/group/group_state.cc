@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "worker_lib/failure_reports.h"
-#include "worker_lib/group/group_labels.h"
+#include "worker_lib/group_labels.h"
 
 namespace muster::worker {
 

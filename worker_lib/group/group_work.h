@@ -6,7 +6,7 @@
 #include <string>
 
 #include "worker_lib/group/group_state.h"
-#include "worker_lib/group/work_state.h"
+#include "worker_lib/work_state.h"
 
 namespace muster::worker {
 

@@ -9,8 +9,8 @@
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/group/group.h"
 #include "worker_lib/group/group_bytes.h"
-#include "worker_lib/group/group_labels.h"
 #include "worker_lib/group/handle.h"
+#include "worker_lib/group_labels.h"
 
 namespace muster {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "worker_lib/fork_guard.h"
-#include "worker_lib/group/work_state.h"
 #include "worker_lib/raise.h"
+#include "worker_lib/work_state.h"
 
 namespace muster {
 

@@ -241,11 +241,6 @@ std::optional<Failure> check_options(const InitOptions& options) {
 
 }  // namespace
 
-std::optional<std::string> process_environment(std::string_view name) {
-  const char* value = std::getenv(std::string(name).c_str());
-  return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-}
-
 Outcome<Identity> find_identity(const InitOptions& options, const EnvironmentLookup& lookup) {
   if (std::optional<Failure> wrong = check_options(options)) return tl::unexpected(*wrong);
   EnvReader env(lookup);

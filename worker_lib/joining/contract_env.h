@@ -1,7 +1,7 @@
 // Who this process is, from its options and its environment: the contract's variables (torchrun's
 // names, see rendezvous/base/contract.h), else those of Open MPI's mpirun, else those of Slurm's
 // srun, else nobody's: a world of one. Whatever is wrong is named: the variable, its value, and
-// what contradicts it. Pure but for the environment, which is handed in.
+// what contradicts it. Pure: the environment is handed in.
 #pragma once
 
 #include <optional>
@@ -15,11 +15,7 @@
 
 namespace muster::worker {
 
-// getenv(3).
-std::optional<std::string> process_environment(std::string_view name);
-
 // Fails with invalid_argument where an option is wrong, and with environment where a variable is.
-Outcome<Identity> find_identity(const InitOptions& options,
-                                const EnvironmentLookup& lookup = process_environment);
+Outcome<Identity> find_identity(const InitOptions& options, const EnvironmentLookup& lookup);
 
 }  // namespace muster::worker

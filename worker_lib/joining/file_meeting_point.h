@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "worker_lib/failure.h"
-#include "worker_lib/joining/process_life.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/watch/process_life.h"
 
 namespace muster::worker {
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/contract.h"
-#include "worker_lib/joining/process_life.h"
+#include "worker_lib/watch/process_life.h"
 
 namespace muster::worker {
 namespace {

@@ -1,5 +1,5 @@
-// What mpirun, mpiexec and srun tell the processes that they start, under names of their own.
-// Pure: their variables are handed in.
+// What mpirun, mpiexec and srun tell the processes that they start, under names of their own. Their
+// variables are handed in; of this process only its parent is looked at.
 #pragma once
 
 #include <optional>

@@ -4,13 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
 namespace muster::worker {
-
-std::string describe(const Peer& peer) {
-  return fmt::format("rank {} ({}, pid {})", peer.rank.value, peer.host, peer.pid);
-}
 
 void complete_place(Identity& self, const Members& world) {
   int local_rank = 0;

@@ -109,6 +109,11 @@ struct Job::Parts {
   }
 };
 
+std::optional<std::string> process_environment(std::string_view name) {
+  const char* value = std::getenv(std::string(name).c_str());
+  return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+}
+
 Job::Job(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 Job::~Job() = default;
@@ -116,7 +121,7 @@ Job::~Job() = default;
 Outcome<std::shared_ptr<Job>> Job::join(const InitOptions& options) {
   if (in_forked_child()) return tl::unexpected(forked_failure());
   arm_fork_guard();
-  Outcome<Identity> self = find_identity(options);
+  Outcome<Identity> self = find_identity(options, process_environment);
   if (!self) return tl::unexpected(self.error());
   failure_reports().joins(self->rank);
   const Deadline deadline = deadline_after(options.timeout);

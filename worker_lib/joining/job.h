@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,9 @@ namespace muster::worker {
 
 class Group;
 struct Met;
+
+// getenv(3).
+std::optional<std::string> process_environment(std::string_view name);
 
 class Job {
  public:

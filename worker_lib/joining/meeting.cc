@@ -17,8 +17,7 @@
 #include "worker_lib/joining/meeting_round.h"
 #include "worker_lib/joining/meeting_text.h"
 #include "worker_lib/joining/own_address.h"
-#include "worker_lib/joining/process_life.h"
-#include "worker_lib/joining/rank_record.h"
+#include "worker_lib/watch/process_life.h"
 
 namespace muster::worker {
 namespace {
@@ -259,6 +258,11 @@ class FileAttendance {
 };
 
 }  // namespace
+
+RankRecord own_record(int rank, std::string address) {
+  const ProcessLife life = life_of_process(getpid());
+  return {{GlobalRank{rank}, node_identity(), own_host_name(), life.pid, std::move(address)}, life};
+}
 
 // It was there when the ranks met: if nobody listens now, nobody will.
 Outcome<StoreClient> StoreAccess::connect_again(Deadline deadline) const {

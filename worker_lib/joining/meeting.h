@@ -31,9 +31,10 @@
 #include "worker_lib/failure.h"
 #include "worker_lib/joining/host_store.h"
 #include "worker_lib/joining/identity.h"
-#include "worker_lib/joining/process_life.h"
+#include "worker_lib/joining/rank_record.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/watch/process_life.h"
 
 namespace muster::worker {
 
@@ -52,6 +53,9 @@ struct StoreAccess {
  private:
   Outcome<StoreClient> connect_again(Deadline deadline) const;
 };
+
+// What this process, as `rank`, says of itself when the ranks meet.
+RankRecord own_record(int rank, std::string address);
 
 struct Met {
   Members world;

@@ -1,5 +1,5 @@
-// Small things that the steps of a meeting share: time and failures as they say them, and what a
-// rank that waits for others tells a person meanwhile. Pure, but for what time it is and for say().
+// What the steps of a meeting share: time and failures as they say them, and what a rank that waits
+// for others tells its user meanwhile.
 #pragma once
 
 #include <algorithm>

@@ -4,8 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include <unistd.h>
-
 #include "worker_lib/fields.h"
 
 namespace muster::worker {
@@ -39,11 +37,6 @@ std::optional<RankRecord> RankRecord::decode(std::string_view text) {
   record.peer.address = (*fields)[5];
   record.life = *life;
   return record;
-}
-
-RankRecord own_record(int rank, std::string address) {
-  const ProcessLife life = life_of_process(getpid());
-  return {{GlobalRank{rank}, node_identity(), own_host_name(), life.pid, std::move(address)}, life};
 }
 
 }  // namespace muster::worker

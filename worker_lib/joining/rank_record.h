@@ -1,4 +1,4 @@
-// What a rank says of itself when the ranks meet. Pure, but for own_record().
+// What a rank says of itself when the ranks meet: which process it is, and where it is reached.
 // Never changes after the meeting.
 #pragma once
 
@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "worker_lib/joining/process_life.h"
 #include "worker_lib/members.h"
+#include "worker_lib/watch/process_life.h"
 
 namespace muster::worker {
 
@@ -20,8 +20,5 @@ struct RankRecord {
   static std::optional<RankRecord> decode(std::string_view text);
   friend bool operator==(const RankRecord&, const RankRecord&) = default;
 };
-
-// Of this process.
-RankRecord own_record(int rank, std::string address);
 
 }  // namespace muster::worker

@@ -18,8 +18,8 @@
 #include "worker_lib/fields.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/joining/host_store.h"
-#include "worker_lib/joining/process_life.h"
 #include "worker_lib/raise.h"
+#include "worker_lib/watch/process_life.h"
 
 namespace muster {
 namespace worker {

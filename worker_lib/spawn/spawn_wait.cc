@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "worker_lib/joining/process_life.h"
 #include "worker_lib/spawn/spawn.h"
+#include "worker_lib/watch/process_life.h"
 
 namespace muster {
 namespace worker {

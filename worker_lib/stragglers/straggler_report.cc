@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "worker_lib/backends/cpu/shm_call.h"
+#include "worker_lib/call_word.h"
 #include "worker_lib/camps.h"
-#include "worker_lib/group/group_labels.h"
+#include "worker_lib/group_labels.h"
 #include "worker_lib/time_text.h"
 
 namespace muster::worker {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "muster/init.h"
-#include "worker_lib/group/group_labels.h"
+#include "worker_lib/group_labels.h"
 #include "worker_lib/raise.h"
 #include "worker_lib/training/atomic_file.h"
 #include "worker_lib/training/helper_error.h"

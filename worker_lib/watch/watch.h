@@ -16,9 +16,9 @@
 #include "muster/init.h"
 #include "rendezvous/store/store_client.h"
 #include "worker_lib/failure.h"
-#include "worker_lib/joining/process_life.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/watch/process_life.h"
 
 namespace muster::worker {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "worker_lib/joining/process_life.h"
 #include "worker_lib/members.h"
+#include "worker_lib/watch/process_life.h"
 #include "worker_lib/watch/watch.h"
 #include "worker_lib/watch/watch_sockets.h"
 #include "worker_lib/watch/watch_wire.h"

@@ -11,7 +11,7 @@
 
 #include "launcher/manpage.h"
 #include "launcher/option_table.h"
-#include "launcher/values.h"
+#include "launcher/values/values.h"
 #include "rendezvous/base/contract.h"
 
 namespace muster {

@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "worker_lib/backends/cpu/cpu_limits.h"
-#include "worker_lib/backends/cpu/shm_call.h"
 #include "worker_lib/backends/cpu/shm_links.h"
 #include "worker_lib/backends/cpu/shm_meeting.h"
+#include "worker_lib/call_word.h"
 
 namespace muster::worker {
 namespace {

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/error.h"
-#include "worker_lib/backends/cpu/reduce_kernels.h"
+#include "worker_lib/reduction/reduce_kernels.h"
 #include "worker_lib/time_text.h"
 
 namespace muster::worker {

@@ -5,7 +5,7 @@
 
 #include "worker_lib/backends/cpu/flat_group.h"
 #include "worker_lib/backends/cpu/flat_ring.h"
-#include "worker_lib/backends/cpu/reduce_kernels.h"
+#include "worker_lib/reduction/reduce_kernels.h"
 
 namespace muster::worker {
 namespace {

@@ -21,9 +21,9 @@
 #include "worker_lib/backends/cpu/links.h"
 #include "worker_lib/backends/cpu/p2p_matching.h"
 #include "worker_lib/failure.h"
-#include "worker_lib/group/work_state.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/work_state.h"
 
 namespace muster::worker {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "worker_lib/failure.h"
-#include "worker_lib/group/work_state.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/work_state.h"
 
 namespace muster::worker {
 

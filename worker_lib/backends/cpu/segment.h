@@ -42,7 +42,7 @@ inline constexpr size_t kCommonPieceBytes = 256 * 1024;
 // data itself where it is 8 bytes or less.
 struct alignas(kCacheLine) CallLine {
   std::atomic<uint64_t> sequence;  // Stored last: the rank has come to this call.
-  uint64_t call;                   // Kind, dtype, reduction, flags, root: see shm_call.h.
+  uint64_t call;                   // Kind, dtype, reduction, flags, root: see call_word.h.
   uint64_t count;
   uint64_t counts_hash;
   uint64_t in_place_of;   // Where in memory of allocate_shared() `in` lies; 0: elsewhere.

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/error.h"
-#include "worker_lib/backends/cpu/reduce_kernels.h"
 #include "worker_lib/backends/cpu/shm_copy.h"
+#include "worker_lib/reduction/reduce_kernels.h"
 
 namespace muster::worker {
 namespace {
@@ -57,8 +57,8 @@ class ShmExchange {
   }
   uint64_t recv_pieces(size_t rank) const {
     if (rank == me_ || routes_[rank].recv_bytes == 0) return 0;
-    const Source source = call_.source_of(static_cast<int>(rank));
-    if (source != Source::chunks && source != Source::region) return 0;
+    const DataSource source = call_.source_of(static_cast<int>(rank));
+    if (source != DataSource::chunks && source != DataSource::region) return 0;
     return pieces(routes_[rank].recv_bytes, call_.piece_bytes_of(static_cast<int>(rank)));
   }
   // Peers in another order on each rank, so that not all read from one at a time.
@@ -71,7 +71,7 @@ class ShmExchange {
   const size_t me_;
   const bool multicast_;
   const bool reduces_;
-  Source source_ = Source::nowhere;
+  DataSource source_ = DataSource::nowhere;
   uint64_t piece_ = 1;            // Bytes of one to each receiver.
   uint64_t sent_pieces_ = 0;      // The most to any rank.
   uint64_t received_pieces_ = 0;  // The most from any rank.
@@ -83,7 +83,7 @@ bool ShmExchange::run(uint64_t last_staged, SlotUse& use) {
   if (!offer(last_staged) || !call_.meet(source_, piece_) || !check_counts()) return false;
   if (!take_small()) return false;
   for (size_t rank = 0; rank < routes_.size(); ++rank) {
-    use.slots = use.slots || call_.source_of(static_cast<int>(rank)) == Source::chunks;
+    use.slots = use.slots || call_.source_of(static_cast<int>(rank)) == DataSource::chunks;
     received_pieces_ = std::max(received_pieces_, recv_pieces(rank));
     received_ += routes_[rank].recv_bytes;
   }
@@ -108,15 +108,15 @@ bool ShmExchange::offer(uint64_t last_staged) {
   piece_ = choose_piece(largest);
   if (to_others == 0) return true;
   if (total <= call_.segment.shape().small_bytes) {
-    source_ = Source::small;
+    source_ = DataSource::small;
     fill_small(total);
     return true;
   }
   sent_pieces_ = pieces(to_others, piece_);
   const RegionOffset place = call_.regions.place_of(operation_.in, total);
   call_.line(call_.me()).in_place_of = place;
-  source_ = place != 0 ? Source::region : Source::chunks;
-  if (source_ == Source::region) return true;
+  source_ = place != 0 ? DataSource::region : DataSource::chunks;
+  if (source_ == DataSource::region) return true;
   if (!call_.wait_for_slots(last_staged)) return false;
   fill_chunk(0);
   return true;
@@ -216,10 +216,10 @@ const std::byte* ShmExchange::offered(size_t rank_index) const {
   const int rank = static_cast<int>(rank_index);
   const size_t bytes = routes_[rank_index].recv_bytes;
   switch (call_.source_of(rank)) {
-    case Source::small:
+    case DataSource::small:
       if (multicast_ && bytes <= sizeof(CallLine::inlined)) return call_.line(rank).inlined;
       return call_.segment.small_data(rank, call_.sequence) + offset_at(rank_index);
-    case Source::region: {
+    case DataSource::region: {
       const size_t offset = offset_at(rank_index);
       const std::byte* at = call_.regions.at(call_.line(rank).in_place_of, rank, offset + bytes);
       CHECK(at != nullptr);
@@ -234,7 +234,8 @@ bool ShmExchange::take_small() {
   for (size_t step = 1; step < routes_.size(); ++step) {
     const size_t rank = peer(step);
     const Route& route = routes_[rank];
-    if (route.recv_bytes == 0 || call_.source_of(static_cast<int>(rank)) != Source::small) continue;
+    if (route.recv_bytes == 0 || call_.source_of(static_cast<int>(rank)) != DataSource::small)
+      continue;
     if (reduces_) {
       reduce_range(0, route.recv_bytes);
       return true;
@@ -245,7 +246,7 @@ bool ShmExchange::take_small() {
 }
 
 bool ShmExchange::pipeline() {
-  const uint64_t filled = source_ == Source::chunks ? sent_pieces_ : 0;
+  const uint64_t filled = source_ == DataSource::chunks ? sent_pieces_ : 0;
   const uint64_t rounds = std::max<uint64_t>(1, std::max(filled, received_pieces_));
   for (uint64_t k = 0; k < rounds; ++k) {
     if (k + 1 < filled && !produce(k + 1)) return false;
@@ -270,14 +271,14 @@ bool ShmExchange::produce(uint64_t k) {
 
 bool ShmExchange::await_piece(size_t rank_index, uint64_t k) {
   const int rank = static_cast<int>(rank_index);
-  if (k == 0 || call_.source_of(rank) != Source::chunks) return !call_.interrupted();
+  if (k == 0 || call_.source_of(rank) != DataSource::chunks) return !call_.interrupted();
   return call_.wait_produced(rank, k + 1);
 }
 
 const std::byte* ShmExchange::piece_at(size_t rank_index, uint64_t k) const {
   const int rank = static_cast<int>(rank_index);
   if (rank_index == me_) return nullptr;
-  if (call_.source_of(rank) == Source::region) {
+  if (call_.source_of(rank) == DataSource::region) {
     return offered(rank_index) + k * call_.piece_bytes_of(rank);
   }
   return call_.segment.chunk(rank, k) + (multicast_ ? 0 : me_ * area());
@@ -329,7 +330,7 @@ void ShmExchange::reduce_range(size_t start, size_t bytes) {
 
 // Memory that others read in place is the caller's again when they have read it.
 bool ShmExchange::wait_until_taken() {
-  if (source_ != Source::region) return true;
+  if (source_ != DataSource::region) return true;
   for (size_t rank = 0; rank < routes_.size(); ++rank) {
     const uint64_t taken = send_pieces(rank);
     if (taken > 0 && !call_.wait_consumed(static_cast<int>(rank), taken)) return false;

@@ -8,12 +8,12 @@
 
 #include "rendezvous/base/error.h"
 #include "worker_lib/backends/cpu/memory_file.h"
-#include "worker_lib/backends/cpu/shm_call.h"
 #include "worker_lib/backends/cpu/shm_exchange.h"
 #include "worker_lib/backends/cpu/shm_progress.h"
 #include "worker_lib/backends/cpu/shm_reduction.h"
 #include "worker_lib/backends/cpu/shm_regions.h"
 #include "worker_lib/backends/cpu/shm_routes.h"
+#include "worker_lib/call_word.h"
 
 namespace muster::worker {
 namespace {
@@ -74,7 +74,7 @@ Outcome<> ShmGroup::run(const Operation& operation, Deadline deadline) {
   bool good = false;
   switch (operation.kind) {
     case OpKind::barrier:
-      good = call.meet(Source::nowhere, 0);
+      good = call.meet(DataSource::nowhere, 0);
       break;
     case OpKind::reduce:
     case OpKind::all_reduce:
@@ -91,7 +91,7 @@ Outcome<> ShmGroup::check(const Operation& operation, Deadline deadline) {
   if (const std::optional<Failure> failure = segment_->failure()) return tl::unexpected(*failure);
   if (local_.size() == 1) return Done{};
   ShmCall call = begin(operation, deadline);
-  return end(call, {}, call.meet(Source::nowhere, 0));
+  return end(call, {}, call.meet(DataSource::nowhere, 0));
 }
 
 // A rank's line of its last call has the higher number of its two.

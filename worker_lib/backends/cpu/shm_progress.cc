@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 
 #include <fmt/format.h>
 
@@ -22,6 +23,10 @@ Failure did_not_come(const Members& local, const std::vector<int>& missing,
   failure.message +=
       fmt::format(" did not come {}; {}", within(limit), look_at(failure.ranks.size()));
   return failure;
+}
+
+CallSignature signature_in(const CallLine& line) {
+  return {line.call & ~CallSignature::kSource, line.count, line.counts_hash};
 }
 
 }  // namespace
@@ -75,7 +80,7 @@ bool ShmCall::wait_for_slots(uint64_t last_staged) {
 
 // Who stores its number last finds all others' there, and wakes those who sleep; who does not find
 // them all needs not wake anybody.
-bool ShmCall::meet(Source source, uint64_t piece_bytes) {
+bool ShmCall::meet(DataSource source, uint64_t piece_bytes) {
   CallLine& mine = line(me());
   const CallSignature signature = signature_of(operation);
   CallWord word = CallWord::unpack(signature.word);
@@ -84,7 +89,7 @@ bool ShmCall::meet(Source source, uint64_t piece_bytes) {
   mine.count = signature.count;
   mine.counts_hash = signature.counts_hash;
   mine.step_base = step_base;
-  if (source == Source::chunks || source == Source::region) {
+  if (source == DataSource::chunks || source == DataSource::region) {
     std::memcpy(mine.inlined, &piece_bytes, sizeof piece_bytes);
   }
   mine.sequence.store(sequence);
@@ -101,13 +106,14 @@ bool ShmCall::meet(Source source, uint64_t piece_bytes) {
 }
 
 bool ShmCall::compare_lines() {
-  const CallSignature mine = signature_of(line(me()));
-  for (int rank = 0; rank < ranks(); ++rank) {
-    if (signature_of(line(rank)) == mine) continue;
-    failure_ = find_mismatch(segment, sequence, local_);
-    return false;
-  }
-  return true;
+  const CallSignature mine = signature_in(line(me()));
+  const auto is_mine = [&](int rank) { return signature_in(line(rank)) == mine; };
+  if (std::ranges::all_of(std::views::iota(0, ranks()), is_mine)) return true;
+  std::vector<CallSignature> calls;
+  for (int rank = 0; rank < ranks(); ++rank)
+    calls.push_back(signature_in(line(rank)));
+  failure_ = find_mismatch(calls, local_);
+  return false;
 }
 
 uint64_t ShmCall::piece_bytes_of(int rank) const {

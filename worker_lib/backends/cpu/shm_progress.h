@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "worker_lib/backends/cpu/segment.h"
-#include "worker_lib/backends/cpu/shm_call.h"
 #include "worker_lib/backends/cpu/shm_regions.h"
 #include "worker_lib/backends/cpu/shm_routes.h"
 #include "worker_lib/backends/cpu/waiting.h"
+#include "worker_lib/call_word.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
@@ -61,9 +61,9 @@ class ShmCall {
   bool wait_for_slots(uint64_t last_staged);
   // Says that this rank has come, with its data in `source`, and waits for the others. Fails where
   // they call something else. Whatever is in the slots and small data is there for all, from here.
-  bool meet(Source source, uint64_t piece_bytes);
+  bool meet(DataSource source, uint64_t piece_bytes);
   CallLine& line(int rank) const { return segment.call_line(rank, sequence); }
-  Source source_of(int rank) const { return CallWord::unpack(line(rank).call).source; }
+  DataSource source_of(int rank) const { return CallWord::unpack(line(rank).call).source; }
   uint64_t piece_bytes_of(int rank) const;
 
   // ---- how far: counts of chunks of this call

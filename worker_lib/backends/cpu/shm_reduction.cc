@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
-#include "worker_lib/backends/cpu/reduce_kernels.h"
 #include "worker_lib/backends/cpu/shm_copy.h"
+#include "worker_lib/reduction/reduce_kernels.h"
 
 namespace muster::worker {
 namespace {
@@ -70,7 +70,7 @@ class ShmReduction {
   size_t chunk_bytes_ = 1;
   size_t share_ = 0;  // Of a chunk, for one rank to reduce.
   uint64_t chunks_ = 0;
-  Source source_ = Source::nowhere;
+  DataSource source_ = DataSource::nowhere;
 };
 
 bool ShmReduction::run(uint64_t last_staged, SlotUse& use) {
@@ -91,7 +91,7 @@ bool ShmReduction::run_small() {
                         ? call_.line(call_.me()).inlined
                         : call_.segment.small_data(call_.me(), call_.sequence);
   if (bytes_ > 0) std::memcpy(mine, operation_.in, bytes_);
-  if (!call_.meet(Source::small, 0)) return false;
+  if (!call_.meet(DataSource::small, 0)) return false;
   if (!keeps_ || bytes_ == 0) return true;
   for (size_t rank = 0; rank < ranks_; ++rank)
     call_.inputs[rank] = small_of(rank);
@@ -118,7 +118,7 @@ bool ShmReduction::offer(uint64_t last_staged) {
   CallLine& mine = call_.line(call_.me());
   mine.in_place_of = call_.regions.place_of(operation_.in, bytes_);
   mine.out_place_of = keeps_ ? call_.regions.place_of(operation_.out, bytes_) : 0;
-  source_ = mine.in_place_of != 0 ? Source::region : Source::chunks;
+  source_ = mine.in_place_of != 0 ? DataSource::region : DataSource::chunks;
   if (!call_.wait_for_slots(last_staged)) return false;
   put_in(0);
   return true;
@@ -139,7 +139,7 @@ Range ShmReduction::portion(uint64_t k, size_t rank) const {
 }
 
 void ShmReduction::put_in(uint64_t k) {
-  if (source_ == Source::region) return;
+  if (source_ == DataSource::region) return;
   std::byte* slot = call_.segment.chunk(call_.me(), k);
   for (size_t rank = 0; rank < ranks_; ++rank) {
     if (rank == me_) continue;
@@ -151,7 +151,7 @@ void ShmReduction::put_in(uint64_t k) {
 const std::byte* ShmReduction::input(size_t rank, uint64_t k, const Range& part) const {
   if (rank == me_) return operation_.in + part.start;
   const int peer = static_cast<int>(rank);
-  if (call_.source_of(peer) == Source::region) {
+  if (call_.source_of(peer) == DataSource::region) {
     const std::byte* at = call_.regions.at(call_.line(peer).in_place_of, peer, bytes_);
     CHECK(at != nullptr);
     return at + part.start;
@@ -211,7 +211,7 @@ bool ShmReduction::run_chunks(SlotUse& use) {
 
 bool ShmReduction::all_in_regions() const {
   for (int rank = 0; rank < call_.ranks(); ++rank) {
-    if (call_.source_of(rank) != Source::region) return false;
+    if (call_.source_of(rank) != DataSource::region) return false;
     const bool receives = to_all_ || rank == operation_.root;
     if (receives && call_.line(rank).out_place_of == 0) return false;
   }

@@ -35,13 +35,7 @@ struct Listeners {
 // is not this machine's own (behind address translation).
 Outcome<Listeners> open_listeners(const Peer& self);
 
-// Writes `value` (any bytes) under this member's rank and `topic` and reads everybody's, by group
-// rank. A failure of code timeout names those who did not write.
-Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
-                                                         const std::string& topic,
-                                                         const std::string& value);
-
-// The same of where each listens.
+// exchange_through_store() of where each member listens.
 Outcome<std::vector<ListenAddress>> exchange_addresses(GroupSetup& setup,
                                                        const ListenAddress& mine);
 

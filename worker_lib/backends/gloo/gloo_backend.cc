@@ -2,8 +2,6 @@
 // gloo_mesh.h for what stands in for the latter. A message under way has a thread of its own that
 // sleeps in Gloo until it is done, since Gloo can say that a buffer is complete only to a waiting
 // thread, and a wait that runs into its time-out costs the whole group.
-#ifdef MUSTER_HAVE_GLOO
-
 #include <algorithm>
 #include <atomic>
 #include <list>
@@ -16,11 +14,11 @@
 #include <gloo/common/error.h>
 #include <gloo/transport/unbound_buffer.h>
 
-#include "muster/init.h"
 #include "worker_lib/backends/backend.h"
 #include "worker_lib/backends/gloo/gloo_collectives.h"
 #include "worker_lib/backends/gloo/gloo_mesh.h"
 #include "worker_lib/backends/gloo/gloo_roll_call.h"
+#include "worker_lib/backends/gloo_module.h"
 #include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/time_text.h"
 
@@ -276,9 +274,7 @@ tl::unexpected<Failure> GlooBackend::explain_loss(const std::string& reason) {
                 std::move(ranks));
 }
 
-}  // namespace
-
-Outcome<std::unique_ptr<GroupBackend>> make_gloo_backend(GroupSetup setup) {
+Outcome<std::unique_ptr<GroupBackend>> make_backend(GroupSetup setup) {
   std::shared_ptr<GlooMesh> mesh;
   if (setup.members.size() > 1) {
     Outcome<std::shared_ptr<GlooMesh>> connected = GlooMesh::connect(setup);
@@ -288,14 +284,11 @@ Outcome<std::unique_ptr<GroupBackend>> make_gloo_backend(GroupSetup setup) {
   return std::make_unique<GlooBackend>(std::move(setup.members), std::move(mesh));
 }
 
+}  // namespace
+
 }  // namespace muster::worker
 
-namespace muster {
-
-bool is_gloo_available(std::string*) {
-  return true;
+const muster::worker::GlooModule* muster_gloo_module() {
+  static constexpr muster::worker::GlooModule kModule{muster::worker::make_backend};
+  return &kModule;
 }
-
-}  // namespace muster
-
-#endif

@@ -1,5 +1,3 @@
-#ifdef MUSTER_HAVE_GLOO
-
 #include "worker_lib/backends/gloo/gloo_collectives.h"
 
 #include <cstring>
@@ -19,7 +17,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "rendezvous/base/error.h"
-#include "worker_lib/backends/cpu/reduce_kernels.h"
+#include "worker_lib/reduction/reduce_kernels.h"
 
 namespace muster::worker {
 
@@ -308,5 +306,3 @@ void run_alone(const Operation& operation) {
 }
 
 }  // namespace muster::worker
-
-#endif

@@ -1,5 +1,3 @@
-#ifdef MUSTER_HAVE_GLOO
-
 #include "worker_lib/backends/gloo/gloo_mesh.h"
 
 #include <algorithm>
@@ -15,7 +13,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
-#include "worker_lib/backends/cpu/tcp_listeners.h"
+#include "worker_lib/backends/store_exchange.h"
 
 namespace muster::worker {
 
@@ -164,5 +162,3 @@ std::vector<int> GlooMesh::lost_peers() {
 }
 
 }  // namespace muster::worker
-
-#endif

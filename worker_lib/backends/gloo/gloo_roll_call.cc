@@ -1,5 +1,3 @@
-#ifdef MUSTER_HAVE_GLOO
-
 #include "worker_lib/backends/gloo/gloo_roll_call.h"
 
 #include <algorithm>
@@ -11,7 +9,7 @@
 #include <fmt/format.h>
 #include <gloo/transport/unbound_buffer.h>
 
-#include "worker_lib/backends/cpu/shm_call.h"
+#include "worker_lib/call_word.h"
 #include "worker_lib/time_text.h"
 
 namespace muster::worker {
@@ -160,5 +158,3 @@ Outcome<> call_the_roll(const std::shared_ptr<GlooMesh>& mesh, const Members& me
 }
 
 }  // namespace muster::worker
-
-#endif

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/contract.h"
-#include "worker_lib/backends/nccl/opened_library.h"
+#include "worker_lib/backends/opened_library.h"
 
 namespace muster::worker {
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "muster/init.h"
-#include "worker_lib/backends/nccl/opened_library.h"
+#include "worker_lib/backends/opened_library.h"
 
 namespace muster::worker {
 

@@ -11,8 +11,8 @@
 
 #include <fmt/format.h>
 
-#include "worker_lib/backends/cpu/tcp_listeners.h"
 #include "worker_lib/backends/nccl/nccl_backend.h"
+#include "worker_lib/backends/store_exchange.h"
 
 namespace muster::worker {
 

@@ -12,8 +12,6 @@
 namespace muster {
 namespace {
 
-using AtStop = WorkerSigns::AtStop;
-
 // A job of two workers on one node, as the agent would report it.
 class Job : public testing::Test {
  protected:
@@ -73,7 +71,7 @@ class Job : public testing::Test {
   }
 
   // Both ran when the stop came, but for those who have ended.
-  void stop(int signal = SIGTERM, std::vector<WorkerSigns::AtStop> seen = {}) {
+  void stop(int signal = SIGTERM, std::vector<AtStop> seen = {}) {
     record_.stop_begins(signal, std::chrono::seconds(30), seen);
   }
 

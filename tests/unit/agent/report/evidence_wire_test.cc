@@ -28,7 +28,7 @@ NodeEvidence node_b() {
   WorkerEvidence stopped;
   stopped.failure = sample_stopped(2);
   stopped.signs.status = stopped.failure.status;
-  stopped.signs.at_stop = WorkerSigns::AtStop::running;
+  stopped.signs.at_stop = AtStop::running;
   stopped.signs.by_stop = true;
   stopped.signs.ended = at_ms(150);
   stopped.signs.order = 1;
@@ -37,7 +37,7 @@ NodeEvidence node_b() {
   killed.failure.stderr_tail = "last words\n";
   killed.cause = cause_of(killed.failure);
   killed.signs.status = killed.failure.status;
-  killed.signs.at_stop = WorkerSigns::AtStop::exiting;
+  killed.signs.at_stop = AtStop::exiting;
   killed.signs.ended = at_ms(100);
   killed.signs.active_until = at_ms(60);
   stopped.failure.program = stopped.failure.binary = "";  // Not told of those who were stopped.
@@ -62,7 +62,7 @@ NodeEvidence node_a() {
   victim.failure.node_rank = 0;
   victim.cause = cause_of(victim.failure);
   victim.signs.status = victim.failure.status;
-  victim.signs.at_stop = WorkerSigns::AtStop::ended;
+  victim.signs.at_stop = AtStop::ended;
   victim.signs.ended = at_ms(90);
   victim.signs.raised = at_ms(80);
   victim.signs.raised_error = milliseconds(1);
@@ -166,7 +166,7 @@ NodeEvidence many_that_failed() {
     worker.signs.rank = rank;
     worker.signs.order = rank;
     worker.signs.status = worker.failure.status;
-    worker.signs.at_stop = WorkerSigns::AtStop::ended;
+    worker.signs.at_stop = AtStop::ended;
     worker.signs.ended = at_ms(first ? 100 : 110 + rank);
   }
   return node;
@@ -359,8 +359,8 @@ WorkerSigns any_signs(int rank, int workers) {
   WorkerSigns signs;
   signs.rank = rank;
   signs.order = rank;
-  signs.at_stop = *rc::gen::element(WorkerSigns::AtStop::unknown, WorkerSigns::AtStop::running,
-                                    WorkerSigns::AtStop::exiting, WorkerSigns::AtStop::ended);
+  signs.at_stop =
+      *rc::gen::element(AtStop::unknown, AtStop::running, AtStop::exiting, AtStop::ended);
   signs.by_stop = *rc::gen::arbitrary<bool>();
   signs.declared = *rc::gen::inRange(0, 10) == 0;
   signs.ended = *any_instant;

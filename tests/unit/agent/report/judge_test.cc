@@ -14,7 +14,6 @@ namespace muster {
 namespace {
 
 using std::chrono::milliseconds;
-using AtStop = WorkerSigns::AtStop;
 
 // Reaped `ms` after some beginning, before the stop.
 WorkerSigns ended(int rank, ExitStatus status, int64_t ms) {

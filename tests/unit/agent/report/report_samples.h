@@ -59,8 +59,7 @@ inline WorkerRecord record_of(const WorkerFailure& failure, int n = 0,
   record.ended = sample_instant(failure.time) + n * std::chrono::milliseconds{10};
   record.started = *record.ended - failure.ran;
   record.order = n;
-  record.at_stop =
-      failure.stopped_by_muster ? WorkerSigns::AtStop::running : WorkerSigns::AtStop::ended;
+  record.at_stop = failure.stopped_by_muster ? AtStop::running : AtStop::ended;
   record.printed.err_tail = failure.stderr_tail;
   record.printed.err_total = record.printed.err_total_before_stop = failure.stderr_tail.size();
   record.printed.last_output = *record.ended - std::chrono::milliseconds{5};

@@ -14,7 +14,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using AtStop = WorkerSigns::AtStop;
 
 const std::string kTraceback =
     "Traceback (most recent call last):\n  File \"a.py\", line 2\nValueError: boom\n";

@@ -15,7 +15,7 @@
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/group/group_queue.h"
 #include "worker_lib/group/group_work.h"
-#include "worker_lib/group/work_state.h"
+#include "worker_lib/work_state.h"
 
 namespace muster::worker {
 namespace {

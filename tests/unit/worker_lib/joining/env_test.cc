@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "worker_lib/joining/contract_env.h"
+#include "worker_lib/joining/job.h"
 
 namespace muster::worker {
 namespace {

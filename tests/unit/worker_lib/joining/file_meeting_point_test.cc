@@ -13,7 +13,7 @@
 
 #include "tests/fakes/temp_tree.h"
 #include "tests/unit/worker_lib/joining/ended_process.h"
-#include "worker_lib/joining/process_life.h"
+#include "worker_lib/watch/process_life.h"
 
 namespace muster::worker {
 namespace {

@@ -38,8 +38,8 @@
 #include "worker_lib/joining/host_store.h"
 #include "worker_lib/joining/meeting.h"
 #include "worker_lib/joining/own_address.h"
-#include "worker_lib/joining/process_life.h"
 #include "worker_lib/joining/rank_record.h"
+#include "worker_lib/watch/process_life.h"
 
 namespace muster::worker {
 namespace {

@@ -21,7 +21,7 @@
 #include "rendezvous/store/store_client.h"
 #include "tests/fakes/temp_tree.h"
 #include "worker_lib/fork_guard.h"
-#include "worker_lib/joining/process_life.h"
+#include "worker_lib/watch/process_life.h"
 
 namespace muster {
 namespace {

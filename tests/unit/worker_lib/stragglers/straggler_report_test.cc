@@ -20,7 +20,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "tests/unit/worker_lib/group/fake_backend.h"
-#include "worker_lib/backends/cpu/shm_call.h"
+#include "worker_lib/call_word.h"
 #include "worker_lib/stragglers/straggler_search.h"
 #include "worker_lib/watch/watch.h"
 

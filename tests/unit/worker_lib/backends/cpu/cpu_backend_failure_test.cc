@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker_lib/backends/cpu/cpu_ranks.h"
-#include "worker_lib/backends/cpu/shm_call.h"
+#include "worker_lib/call_word.h"
 
 namespace muster::worker {
 namespace {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/rendezvous/store/store_server_harness.h"
-#include "worker_lib/backends/cpu/tcp_listeners.h"
+#include "worker_lib/backends/store_exchange.h"
 
 namespace muster::worker {
 namespace {

@@ -16,7 +16,7 @@
 #include "muster/init.h"
 #include "tests/unit/worker_lib/backends/nccl/nccl_fake.h"
 #include "worker_lib/backends/nccl/cuda_driver.h"
-#include "worker_lib/backends/nccl/opened_library.h"
+#include "worker_lib/backends/opened_library.h"
 
 #if __has_include(<cuda.h>)
 #include <cuda.h>

@@ -1,4 +1,4 @@
-#include "launcher/signal_names.h"
+#include "launcher/values/signal_names.h"
 
 #include <array>
 #include <csignal>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "agent/launch_spec.h"
-#include "launcher/values.h"
+#include "launcher/values/values.h"
 
 namespace muster {
 

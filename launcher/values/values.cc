@@ -1,4 +1,4 @@
-#include "launcher/values.h"
+#include "launcher/values/values.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,5 +1,5 @@
 // The loops against element-by-element arithmetic, and the two instruction sets against each other.
-#include "worker_lib/backends/cpu/reduce_kernels.h"
+#include "worker_lib/reduction/reduce_kernels.h"
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker_lib/backends/backend_reference.h"
-#include "worker_lib/backends/cpu/reduce_variants.h"
+#include "worker_lib/reduction/reduce_variants.h"
 
 namespace muster::worker {
 namespace {

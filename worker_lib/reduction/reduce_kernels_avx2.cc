@@ -1,5 +1,5 @@
 #include "rendezvous/base/error.h"
-#include "worker_lib/backends/cpu/reduce_variants.h"
+#include "worker_lib/reduction/reduce_variants.h"
 
 #if defined(MUSTER_HAVE_AVX2_LOOPS)
 
@@ -46,7 +46,7 @@ MUSTER_TARGET void narrow_half(uint16_t* out, const float* in, size_t count) {
 }  // namespace
 }  // namespace muster::worker::avx2
 
-#include "worker_lib/backends/cpu/reduce_loops.h"
+#include "worker_lib/reduction/reduce_loops.h"
 
 namespace muster::worker {
 

@@ -1,7 +1,7 @@
-#include "worker_lib/backends/cpu/reduce_kernels.h"
+#include "worker_lib/reduction/reduce_kernels.h"
 
 #include "rendezvous/base/error.h"
-#include "worker_lib/backends/cpu/reduce_variants.h"
+#include "worker_lib/reduction/reduce_variants.h"
 
 namespace muster::worker::baseline {
 namespace {
@@ -21,7 +21,7 @@ void narrow_half(uint16_t* out, const float* in, size_t count) {
 
 #define MUSTER_LOOPS baseline
 #define MUSTER_TARGET
-#include "worker_lib/backends/cpu/reduce_loops.h"
+#include "worker_lib/reduction/reduce_loops.h"
 
 namespace muster::worker {
 

@@ -1,4 +1,4 @@
-#include "worker_lib/joining/process_life.h"
+#include "worker_lib/watch/process_life.h"
 
 #include <array>
 #include <cerrno>

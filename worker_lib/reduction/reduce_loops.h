@@ -17,7 +17,7 @@
 #include <type_traits>
 
 #include "muster/types.h"
-#include "worker_lib/backends/cpu/reduce_kernels.h"
+#include "worker_lib/reduction/reduce_kernels.h"
 
 #if defined(__clang__)
 #define MUSTER_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")

@@ -1,4 +1,4 @@
-#include "launcher/rank_lists.h"
+#include "launcher/values/rank_lists.h"
 
 #include <map>
 #include <string>

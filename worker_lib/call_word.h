@@ -1,5 +1,5 @@
-// How a rank tells the others of its node what it calls, and finds out whether all call the same:
-// packing into a CallLine, comparing, and saying it in words. Pure but for reading the lines.
+// How a call is packed into a CallSignature, how the calls of all members are compared, and what
+// they are in words. Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "worker_lib/backends/cpu/segment.h"
 #include "worker_lib/call_signature.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
@@ -16,7 +15,7 @@
 namespace muster::worker {
 
 // Where a rank's data is, for those who read it. In its CallLine.
-enum class Source : uint8_t {
+enum class DataSource : uint8_t {
   nowhere = 0,  // It sends nothing.
   small = 1,    // In its small data (or in its line).
   chunks = 2,   // In its chunk slots, piece by piece; the first is there when the line is.
@@ -30,7 +29,7 @@ struct CallWord {
   OpKind kind = OpKind::barrier;
   DType dtype = DType::int8;
   ReduceOp reduce = ReduceOp::sum;
-  Source source = Source::nowhere;
+  DataSource source = DataSource::nowhere;
   bool is_v = false;
   bool had_counts = false;
   CallPurpose purpose = CallPurpose::itself;
@@ -41,7 +40,6 @@ struct CallWord {
 };
 
 CallSignature signature_of(const Operation& operation);
-CallSignature signature_of(const CallLine& line);
 
 // "all_reduce (sum) of 8 float32", "broadcast of 1 int64 from rank 2 (node7, pid 4711)",
 // "should_stop()".
@@ -51,8 +49,5 @@ std::string describe_call(const CallSignature& signature, const Members& local);
 // them where nobody can tell which is right.
 std::optional<Failure> find_mismatch(const std::vector<CallSignature>& calls,
                                      const Members& members);
-// The same of the calls that all ranks of the segment have come to.
-std::optional<Failure> find_mismatch(const Segment& segment, uint64_t sequence,
-                                     const Members& local);
 
 }  // namespace muster::worker

@@ -1,4 +1,4 @@
-#include "worker_lib/backends/nccl/opened_library.h"
+#include "worker_lib/backends/opened_library.h"
 
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-#include "worker_lib/backends/cpu/shm_call.h"
+#include "worker_lib/call_word.h"
 
 #include <algorithm>
 #include <numeric>
@@ -11,7 +11,6 @@
 namespace muster::worker {
 namespace {
 
-constexpr uint64_t kSourceBits = uint64_t{0x3} << 24;
 constexpr uint64_t kIsV = uint64_t{0x4} << 24;
 constexpr int kPurposeShift = 28;
 
@@ -60,7 +59,7 @@ CallWord CallWord::unpack(uint64_t word) {
   made.kind = static_cast<OpKind>(word & 0xff);
   made.dtype = static_cast<DType>(word >> 8 & 0xff);
   made.reduce = static_cast<ReduceOp>(word >> 16 & 0xff);
-  made.source = static_cast<Source>(word >> 24 & 0x3);
+  made.source = static_cast<DataSource>(word >> 24 & 0x3);
   made.is_v = (word & kIsV) != 0;
   made.had_counts = (word & CallSignature::kHadCounts) != 0;
   made.purpose = static_cast<CallPurpose>(word >> kPurposeShift & 0xf);
@@ -80,10 +79,6 @@ CallSignature signature_of(const Operation& operation) {
     signature.counts_hash = hash_counts(counts);
   }
   return signature;
-}
-
-CallSignature signature_of(const CallLine& line) {
-  return {line.call & ~kSourceBits, line.count, line.counts_hash};
 }
 
 // "all_reduce (sum) of 8 float32": whoever's operation it is.
@@ -142,15 +137,6 @@ std::optional<Failure> find_mismatch(const std::vector<CallSignature>& calls,
       fmt::format(", but {} called {}; all ranks must make the same calls in the same order",
                   describe(members[static_cast<int>(most)]), usual_call);
   return failure;
-}
-
-std::optional<Failure> find_mismatch(const Segment& segment, uint64_t sequence,
-                                     const Members& local) {
-  std::vector<CallSignature> calls;
-  for (int rank = 0; rank < segment.ranks(); ++rank) {
-    calls.push_back(signature_of(segment.call_line(rank, sequence)));
-  }
-  return find_mismatch(calls, local);
 }
 
 }  // namespace muster::worker

@@ -1,4 +1,4 @@
-#include "agent/agent.h"
+#include "agent/job/agent.h"
 
 #include <sys/prctl.h>
 #include <unistd.h>

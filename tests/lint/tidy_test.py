@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Each rule of tidy.py and layers.py fails on a tree that breaks it, and on that tree alone."""
+import contextlib
+import io
+import os
+import tempfile
+import unittest
+
+import layers
+import tidy
+
+HEADER = "// What it is,\n// and why it is here.\n#pragma once\n"
+
+
+class TidyTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def complaints(self, files, check=tidy):
+        """What is said of a tree with these files, by path."""
+        for path, text in files.items():
+            path = os.path.join(self.folder.name, path)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            status = check.main(self.folder.name)
+        lines = said.getvalue().splitlines()
+        found = [line for line in lines[:-1] if ".h:" in line or ".cc:" in line or ".md:" in line]
+        self.assertEqual(status, 1 if found else 0, lines)
+        return found
+
+    def assert_one(self, words, files):
+        found = self.complaints(files)
+        self.assertEqual(len(found), 1, found)
+        self.assertIn(words, found[0])
+
+    def test_a_good_tree(self):
+        self.assertEqual(self.complaints({"agent/a.h": HEADER, "agent/a.cc": '#include "agent/a.h"\n',
+                                          "README.md": "[a](agent/a.h)\n"}), [])
+
+    def test_a_circle_of_folders(self):
+        found = self.complaints({"agent/job/a.h": HEADER + '#include "agent/report/b.h"\n',
+                                 "agent/report/b.h": HEADER + '#include "agent/output/c.h"\n',
+                                 "agent/output/c.h": HEADER + '#include "agent/job/a.h"\n'})
+        self.assertEqual(len(found), 3, found)
+        self.assertIn("agent/job/a.h:4: agent/job includes agent/report, in a circle of 3 folders", found)
+
+    def test_a_folder_above_a_circle_is_not_in_it(self):
+        found = self.complaints({"agent/job/a.h": HEADER + '#include "agent/report/b.h"\n',
+                                 "agent/report/b.h": HEADER + '#include "agent/job/a.h"\n',
+                                 "agent/control/c.h": HEADER + '#include "agent/job/a.h"\n'}, layers)
+        self.assertEqual([line.split(":")[0] for line in found], ["agent/job/a.h", "agent/report/b.h"])
+
+    def test_a_part_that_includes_what_is_not_below_it(self):
+        for path, target in (("rendezvous/net/a.h", "agent/b.h"), ("agent/a.h", "worker_lib/b.h"),
+                             ("worker_lib/a.h", "agent/b.h"), ("agent/a.h", "tests/unit/b.h"),
+                             ("rendezvous/base/a.h", "rendezvous/net/b.h"), ("examples/a.h", "worker_lib/b.h")):
+            with self.subTest(path=path, target=target), tempfile.TemporaryDirectory() as self.folder.name:
+                self.assert_one(path + ":4: ", {path: HEADER + f'#include "{target}"\n', target: HEADER})
+
+    def test_an_include_for_planted_bugs_is_the_tests_own(self):
+        text = HEADER + '#ifdef MUSTER_PLANTED_BUGS\n#include "tests/b.h"\n#else\n#endif\n'
+        self.assertEqual(self.complaints({"agent/a.h": text, "tests/b.h": HEADER}), [])
+        self.assert_one("may not include tests/", {"agent/a.h": text + '#include "tests/b.h"\n'})
+
+    def test_a_pure_file_that_reads_a_clock(self):
+        header = HEADER.replace("here.", "here. Pure.")
+        self.assert_one("a pure file reads a clock", {"agent/a.h": header, "agent/a.cc": '#include "agent/a.h"\nnow();\n'})
+
+    def test_a_broken_table(self):
+        table = "//   one    is this\n//   two    is that\n//   three  is more\n"
+        self.assertEqual(self.complaints({"agent/a.cc": table}), [])
+        self.assert_one("a table is broken", {"agent/a.cc": table + "//   words\n"})
+        self.assert_one("a table is broken", {"agent/a.cc": table + "//   four  is less\n"})
+
+    def test_a_broken_drawing(self):
+        drawing = "//   a ──▶ b\n//   ▲     │\n//   └─────┘\n"
+        self.assertEqual(self.complaints({"agent/a.cc": drawing}), [])
+        self.assert_one("│ leads to nothing", {"agent/a.cc": drawing.replace("▶ b\n", "▶\n// b\n").replace("▲     │", "▲  │")
+                                               .replace("└─────┘", "└──┘  ")[:-3] + "\n"})
+
+    def test_a_comment_that_is_too_wide(self):
+        self.assert_one("a comment of 101 columns", {"agent/a.cc": "// " + "x" * 98 + "\n"})
+
+    def test_a_name_that_two_anonymous_namespaces_have(self):
+        text = "namespace muster {\nnamespace {\n\nvoid twice() {}\n\n}  // namespace\n}  // namespace muster\n"
+        self.assert_one("twice is in an anonymous namespace of agent/a.cc as well", {"agent/a.cc": text, "agent/b.cc": text})
+
+    def test_a_long_readme(self):
+        self.assert_one("151 lines; the limit is 150", {"README.md": "\n" * 151})
+
+    def test_links_that_lead_nowhere_or_to_strangers(self):
+        self.assert_one("a link to docs/none.md, which is not there", {"README.md": "[a](docs/none.md)\n"})
+        self.assert_one("not on the list of public hosts", {"README.md": "http" + "://mirror.invalid/a\n"})
+
+    def test_a_header_without_a_comment(self):
+        self.assert_one("a header opens with a comment", {"agent/a.h": "#pragma once\n"})
+
+    def test_a_source_that_includes_another_header_first(self):
+        self.assert_one("the first include is the file's own header",
+                        {"agent/a.h": HEADER, "agent/a.cc": '#include <string>\n#include "agent/a.h"\n'})
+
+    def test_a_coroutine(self):
+        self.assert_one("a coroutine", {"agent/a.cc": "void f() { co_" + "return; }\n"})
+
+    def test_a_note_to_self(self):
+        self.assert_one("a note to self", {"agent/a.cc": "// TO" + "DO\n"})
+
+    def test_a_file_that_is_too_long(self):
+        found = self.complaints({"agent/a.cc": "int a;\n" * 801})
+        self.assertTrue(any("801 lines; the limit is 800" in line for line in found), found)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,45 @@
+#include "worker_lib/backends/gloo_module.h"
+
+#include <fmt/format.h>
+
+#include "muster/init.h"
+#include "worker_lib/backends/opened_library.h"
+
+namespace muster {
+
+namespace worker {
+namespace {
+
+Outcome<const GlooModule*> open_gloo_module() {
+  const Outcome<OpenedLibrary> library = OpenedLibrary::open(
+      {.symbol = kGlooModuleEntry, .variable = "MUSTER_GLOO_LIBRARY", .file = MUSTER_GLOO_FILE});
+  if (!library) {
+    return failed(ErrorCode::backend,
+                  fmt::format("the gloo backend cannot be opened: {}; install libgloo-dev, build "
+                              "muster with -DMUSTER_WITH_GLOO=ON and install {} beside "
+                              "libmuster.so, or use the cpu backend",
+                              library.error().message, MUSTER_GLOO_FILE));
+  }
+  decltype(&muster_gloo_module) entry = nullptr;
+  std::string missing;
+  library->bind(kGlooModuleEntry, entry, missing);
+  return entry();
+}
+
+}  // namespace
+
+Outcome<std::unique_ptr<GroupBackend>> make_gloo_backend(GroupSetup setup) {
+  const Outcome<const GlooModule*> gloo = open_gloo_module();
+  if (!gloo) return tl::unexpected(gloo.error());
+  return (*gloo)->make_backend(std::move(setup));
+}
+
+}  // namespace worker
+
+bool is_gloo_available(std::string* why) {
+  const auto gloo = worker::open_gloo_module();
+  if (!gloo && why != nullptr) *why = gloo.error().message;
+  return gloo.has_value();
+}
+
+}  // namespace muster

@@ -1,0 +1,18 @@
+// How the members of a group tell each other what a backend needs to connect them (addresses,
+// NCCL's id), through the group's set-up store.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "worker_lib/backends/backend.h"
+
+namespace muster::worker {
+
+// Writes `value` (any bytes) under this member's rank and `topic` and reads everybody's, by group
+// rank. A failure of code timeout names those who did not write.
+Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
+                                                         const std::string& topic,
+                                                         const std::string& value);
+
+}  // namespace muster::worker
