@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-// Where a process reaches its own listener.
+// The address at which a process reaches its own listener.
 SocketAddress own_way_to(const Listener& listener) {
   SocketAddress address = listener.local_endpoint();
   if (address.ip == IpAddress::any_v4() || address.ip == IpAddress::any_v6())
@@ -100,7 +100,7 @@ void EndpointFinder::on_called(NetResult<TcpSocket> socket) {
 
 // ---- we may
 
-// Without a reason not to call, that is done if the claim comes to nothing.
+// Without a `why_not`, a claim that fails is followed by a call.
 void EndpointFinder::claim(std::optional<NetError> why_not) {
   ClaimOptions how;
   how.limit = options_.claim_limit;
@@ -112,7 +112,7 @@ void EndpointFinder::claim(std::optional<NetError> why_not) {
           return host(std::move(claim->listener), claim->reached);
         const NotHost::Why why = std::get<NotHost>(outcome).why;
         if (!why_not || why == NotHost::Why::port_taken || why == NotHost::Why::somebody_else) {
-          // Somebody was faster, and may be reached now.
+          // Another node was faster, and may be reachable now.
           called_again_ = true;
           port_is_held_here_ = why == NotHost::Why::port_taken;
           return call();
@@ -135,7 +135,7 @@ void EndpointFinder::listen_as_told() {
                     });
 }
 
-// A name that means nothing here (yet) is no reason not to listen: on all addresses then.
+// If the name does not resolve here (yet), listens on all addresses.
 void EndpointFinder::on_resolved(NetResult<std::vector<SocketAddress>> addresses) {
   EndpointFacts facts;
   facts.host = options_.host;

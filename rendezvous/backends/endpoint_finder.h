@@ -1,7 +1,7 @@
-// Finds the host at an endpoint HOST:PORT that all nodes were given. A node first calls there; if
-// nobody answers it tries to be the host itself (claim.h), at the start as well as later, when the
-// host has gone: so a host that was restarted takes the job up again, and so does another agent of
-// the same machine. Where the user says who hosts, that node listens without an election, and the
+// Finds the host at an endpoint HOST:PORT that all nodes were given. A node first connects there;
+// if nothing answers it tries to become the host itself (claim.h), at the start as well as later,
+// when the host is gone: so a restarted host takes the job up again, and so does another agent of
+// the same machine. If the user chose the host, that node listens without an election, and the
 // others never try. One thread: the loop's.
 #pragma once
 
@@ -26,14 +26,14 @@ class EndpointFinder : public HostFinder {
  public:
   struct Options {
     std::string host;
-    int port = 0;                 // 0: a free one; REQUIRES: is_host.
-    std::optional<bool> is_host;  // Nothing: whoever can.
+    int port = 0;                 // 0: any free one; REQUIRES: is_host.
+    std::optional<bool> is_host;  // nullopt: any node that can.
     Duration dial_limit = std::chrono::seconds(5);
     Duration claim_limit = std::chrono::seconds(5);
-    // A port that is taken is asked for this long: the process before us may still be dying.
+    // How long to retry a port that is taken: the previous process may still be exiting.
     Duration taken_patience = std::chrono::seconds(1);
-    // Silence on a connection is the leases' matter; this, no shorter than a lease, is for a peer
-    // that is gone for good.
+    // Leases detect a silent connection; this, no shorter than a lease, detects a peer that is gone
+    // for good.
     Duration dead_peer_after = std::chrono::seconds(30);
     LookUp look_up = look_up_by_getaddrinfo;
   };
@@ -64,10 +64,10 @@ class EndpointFinder : public HostFinder {
   OnHost on_host_;
   Resolver resolver_;
   boost::asio::steady_timer retry_;
-  std::optional<SocketAddress> own_host_;  // Once we host.
+  std::optional<SocketAddress> own_host_;  // Set once we host.
   std::optional<SteadyTime> taken_since_;
-  bool doubted_ = false;  // What answered last is no host; a forwarder that leads to us, perhaps.
-  bool called_again_ = false;       // After an election that somebody else won.
+  bool doubted_ = false;            // What answered last is no host; perhaps a forwarder to us.
+  bool called_again_ = false;       // After an election that another node won.
   bool port_is_held_here_ = false;  // The election found the port taken on this machine.
   std::function<void(DialOutcome)> done_;
   Connecting connecting_;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr auto kRetirePatience = std::chrono::milliseconds(500);
 
-// This boot of this machine, and the network namespace: where both are the same, 127.0.0.1 is.
+// The boot and the network namespace: processes that agree on both share 127.0.0.1.
 std::string machine_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -29,7 +29,7 @@ std::optional<IpAddress> chosen_address(const FileFinder::Options& options) {
   return address ? std::optional(*address) : std::nullopt;
 }
 
-// What other nodes may reach us at; loopback only where there is nothing else.
+// The addresses at which other nodes may reach us; loopback only if there is no other.
 std::vector<IpAddress> reachable_addresses(const FileFinder::Options& options) {
   if (const auto chosen = chosen_address(options)) return {*chosen};
   std::vector<IpAddress> addresses;
@@ -143,13 +143,13 @@ void FileFinder::on_unreachable(const RecordFound& found, const DialFailed& fail
   finish(tl::unexpected(failed));
 }
 
-// From the look on: a call that nobody answers takes as long as some beats.
+// Called before the call: one that is not answered takes as long as several beats.
 void FileFinder::watch_beat(const HostRecord& record) {
   if (suspect_.instance != record.instance || suspect_.beat != record.beat)
     suspect_ = {record.instance, record.beat, std::chrono::steady_clock::now()};
 }
 
-// REQUIRES: its beat is watched.
+// REQUIRES: watch_beat() was called for `record`.
 bool FileFinder::is_dead(const HostRecord& record, bool refused) const {
   if (refused && record.machine == machine_) return true;
   return std::chrono::steady_clock::now() - suspect_.since >= options_.dead_after;
@@ -182,7 +182,7 @@ HostRecord FileFinder::own_record(const Listener& listener) const {
 void FileFinder::on_taken(const Result<bool>& won, std::unique_ptr<Listener> listener) {
   if (!won) return fail_dial(won.error(), false);
   if (!*won) {
-    // Somebody was faster; its record is there now.
+    // Another node was faster; its record is there now.
     if (!std::exchange(looked_again_, true)) return look();
     return fail_dial({ExitCode::rendezvous,
                       fmt::format("other nodes are deciding at {} who is the host", options_.path)},
@@ -209,7 +209,7 @@ void FileFinder::call_own_host() {
                             });
 }
 
-// A beat that the disk is still busy with stands for the next ones too.
+// Skips a beat while the disk is still busy with an earlier one.
 void FileFinder::beat() {
   if (!helper_.is_busy())
     helper_.run([file = file_, beat = ++beats_] { file->write_beat(beat); }, [] {});

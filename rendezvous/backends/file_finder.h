@@ -1,9 +1,9 @@
 // Finds the host through a file on a file system that all nodes share. The host listens on a port
-// of its own choice and writes its addresses and a random number into the file; the others read it,
-// call there, and take nobody for the host who does not know that number. A record whose host is
-// dead is followed by the record of whoever wins (record_file.h). Dead means: on the same machine,
-// that nobody listens there; on another one, also that its beat has stood still, so that a cut
-// cable makes no second host. One thread, the loop's; the disk is touched by a helper's only.
+// of its choice and writes its addresses and a random number into the file. The others read it,
+// connect there, and accept no host that does not know that number. The record of a dead host is
+// followed by that of the node that wins (record_file.h). Dead means unreachable, and either its
+// port refuses us on the same machine or its beat has stood still: a cut cable creates no second
+// host. One thread, the loop's; only a helper touches the disk.
 #pragma once
 
 #include <chrono>
@@ -28,10 +28,10 @@ class FileFinder : public HostFinder {
  public:
   struct Options {
     std::string path;
-    int port = 0;  // 0: a free one.
+    int port = 0;  // 0: any free one.
     uint64_t instance = 0;
     std::string host_name;
-    std::optional<bool> is_host;  // Nothing: whoever comes first.
+    std::optional<bool> is_host;  // nullopt: the first node.
     std::optional<std::string> local_addr;
     std::string interface;
     Duration dial_limit = std::chrono::seconds(3);
@@ -70,7 +70,7 @@ class FileFinder : public HostFinder {
   void beat();
   void finish(DialOutcome outcome);
   void fail_dial(Error error, bool refused);
-  // On the helper, for this dial: an answer to an older one is dropped.
+  // Runs `work` on the helper; `done` is dropped once this dial is cancelled or replaced.
   void on_disk(std::function<void()> work, std::function<void()> done);
 
   boost::asio::io_context& io_;
@@ -81,7 +81,7 @@ class FileFinder : public HostFinder {
   HelperThread helper_;
   boost::asio::steady_timer beat_timer_;
   boost::asio::steady_timer retire_timer_;
-  std::optional<SocketAddress> own_host_;  // Once we host.
+  std::optional<SocketAddress> own_host_;  // Set once we host.
   uint64_t beats_ = 0;
   Suspect suspect_;
   uint64_t called_instance_ = 0;

@@ -35,7 +35,7 @@ struct HelperThread::State : std::enable_shared_from_this<State> {
     }
   }
 
-  // REQUIRES: mutex is held, so that the loop is still there.
+  // REQUIRES: mutex is held, so that the loop still exists.
   void answer(std::function<void()> done) {
     boost::asio::post(*io, [self = shared_from_this(), done = std::move(done)] {
       {
@@ -72,7 +72,7 @@ void HelperThread::run(std::function<void()> work, std::function<void()> done) {
   ++state_->unanswered;
   state_->wake.notify_all();
   if (std::exchange(state_->started, true)) return;
-  // The loop's thread has all signals blocked, and so has this one.
+  // The thread inherits the signal mask of the loop's thread, which blocks all signals.
   std::thread([state = state_] { state->main(); }).detach();
 }
 

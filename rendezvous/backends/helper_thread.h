@@ -1,6 +1,6 @@
-// Runs what may block for long (a shared disk) on a thread of its own and brings the answers back
-// to the loop. One job at a time. When the helper goes, answers are dropped and the thread is left
-// to finish alone: a disk that hangs holds up nobody's exit.
+// Runs work that may block for long (a shared disk) on a thread of its own and posts the answers to
+// the loop. One job at a time. After the destructor, answers are dropped and the thread is left to
+// finish alone: a disk that hangs delays no exit.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ class HelperThread {
   HelperThread& operator=(const HelperThread&) = delete;
   ~HelperThread();
 
-  // `work` runs there, then `done` here. `work` may outlive this object: it owns what it uses.
+  // `work` runs on the thread, then `done` on the loop. `work` may outlive this: it owns its data.
   void run(std::function<void()> work, std::function<void()> done);
   bool is_busy() const;
 

@@ -1,6 +1,5 @@
-// How a node finds the host of its job, or finds out that it has to be it. A Dialler that may,
-// while it dials, come to host: then it hands a listener over, and dials its own process from then
-// on.
+// Finds the host of a node's job, or finds that this node has to be it. A Dialler that may become
+// the host while it dials: then it passes on a listener, and dials its own process from then on.
 #pragma once
 
 #include <functional>
@@ -15,7 +14,7 @@ class HostFinder : public Dialler {
  public:
   using OnHost = std::function<void(std::unique_ptr<Listener>)>;
 
-  // This node hosts no longer; `done` is called once nobody will find it, from the loop or at once.
+  // This node stops hosting; calls `done` once no node will find it, from the loop or at once.
   virtual void retire(std::function<void()> done) { done(); }
 };
 

@@ -25,7 +25,7 @@ std::optional<uint64_t> read_hex(std::string_view digits) {
   return number;
 }
 
-// One line "key value" of a record; false for what no record has.
+// Reads one line "key value"; false if it is invalid. Unknown keys are ignored.
 bool read_line(std::string_view line, HostRecord& record) {
   const size_t space = line.find(' ');
   if (space == std::string_view::npos) return false;

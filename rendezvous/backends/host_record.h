@@ -1,6 +1,6 @@
-// What a host writes into the file at which a job meets: who it is and where it can be reached. A
-// few lines of text, so that a person can read it. The beat stands at a fixed place, since its
-// owner overwrites it in place: a file that was replaced meanwhile is never touched. Pure.
+// The record that a host writes into the file at which a job meets: which host it is and where it
+// can be reached. A few lines of text, so that people can read it. The beat is at a fixed offset,
+// because its owner overwrites it in place: a file that has replaced it is never touched. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 namespace muster {
 
 struct HostRecord {
-  uint64_t beat = 0;      // Grows while its host lives.
+  uint64_t beat = 0;      // Grows while the host is alive.
   uint64_t instance = 0;  // Random; never 0.
-  std::string machine;    // Boot and network namespace: on the same one a refused call is proof.
-  std::string claim;      // Name of the file by which it won; empty: the record's own.
+  std::string machine;  // Boot and network namespace: on the same one, a refusal is proof of death.
+  std::string claim;    // Name of the file with which it won; empty: the record's own.
   std::string host_name;  // For people.
   std::vector<SocketAddress> addresses;
 
@@ -28,9 +28,9 @@ inline constexpr std::string_view kRecordHead = "muster-rendezvous 1\nbeat ";
 inline constexpr size_t kRecordBytesMax = 65536;
 
 std::string encode(const HostRecord& record);
-// Nothing for anything else, half a record included.
+// nullopt for anything else, including a partial record.
 std::optional<HostRecord> decode_record(std::string_view text);
-// 16 digits: the beat as it stands behind kRecordHead, and names of claims.
+// 16 hex digits: the format of the beat after kRecordHead, and of the names of claims.
 std::string sixteen_digits(uint64_t number);
 
 }  // namespace muster

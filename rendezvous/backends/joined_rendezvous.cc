@@ -111,7 +111,7 @@ MemberClient::Handlers JoinedRendezvous::client_handlers() {
   return on;
 }
 
-// From inside the finder's dialling. Others may call from now on.
+// Called by the finder while it dials. Other agents may connect from now on.
 void JoinedRendezvous::host(std::unique_ptr<Listener> listener) {
   CHECK(coordinator_ == nullptr);
   coordinator_ = std::make_unique<Coordinator>(io_, std::move(listener), hosting_);
@@ -153,7 +153,7 @@ void JoinedRendezvous::nodes(std::function<void(std::vector<membership::NodeLine
   client_.nodes(std::move(done));
 }
 
-// A host reaches itself by loopback, perhaps; the others do not.
+// The host may reach itself by loopback; the other nodes do not.
 std::string JoinedRendezvous::address_towards_peers() {
   const std::optional<IpAddress> master = IpAddress::parse(master_addr_);
   const bool is_ours = coordinator_ != nullptr && master && is_own_address(*master);
@@ -166,7 +166,7 @@ void JoinedRendezvous::close(std::function<void()> closed) {
   wait_for_goodbye(kGoodbyeLooks);
 }
 
-// The machine itself bounds how long a goodbye may take; the count is for a bug in that.
+// The machine bounds how long a goodbye takes; the count guards against a bug in that.
 void JoinedRendezvous::wait_for_goodbye(int looks_left) {
   if (client_.is_over() || looks_left == 0) return leave_host();
   goodbye_timer_.expires_after(kGoodbyeLook);

@@ -1,5 +1,5 @@
-// A Rendezvous over the agents' protocol: this node's member session and, where this node turns out
-// to host, the coordinator of everybody. The host's own agent is a member like any other, over a
+// A Rendezvous over the agents' protocol: this node's MemberClient and, if this node becomes the
+// host, the Coordinator of all agents. The host's own agent is a member like any other, over a
 // connection to its own port, so there is one code path. Lives on the rendezvous' thread.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace muster {
 
 class JoinedRendezvous : public Rendezvous {
  public:
-  // Makes the finder once it is known whom to tell, and by which number our host would be known.
+  // Creates the finder. `instance` is that of our host, should `on_host` be called.
   using MakeFinder = std::function<std::unique_ptr<HostFinder>(
       boost::asio::io_context& io, uint64_t instance, HostFinder::OnHost on_host)>;
   static Result<std::unique_ptr<Rendezvous>> make(boost::asio::io_context& io,
@@ -51,7 +51,7 @@ class JoinedRendezvous : public Rendezvous {
   boost::asio::io_context& io_;
   RendezvousOptions options_;
   Handlers handlers_;
-  Coordinator::Options hosting_;  // For the day we host.
+  Coordinator::Options hosting_;  // Used if this node hosts.
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<HostFinder> finder_;
   MemberClient client_;

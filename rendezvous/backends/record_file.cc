@@ -14,7 +14,7 @@
 namespace muster {
 namespace {
 
-// Hosts that died one after the other before they could rename their record; more is a bug.
+// How many hosts in a row may have died before they renamed their record; more is a bug.
 constexpr int kChainMax = 64;
 
 tl::unexpected<Error> file_trouble(const char* what, const std::string& path, int error) {
@@ -37,13 +37,13 @@ bool write_whole(int fd, const std::string& text) {
   return true;
 }
 
-// True: `to` is a new name of `from`. Where the file system knows no hard links, by a rename that
-// replaces nothing, after which `from` is gone.
+// Returns true if `to` is now a name of `from`. If the file system has no hard links, uses a rename
+// that replaces nothing, after which `from` is gone.
 bool link_exclusively(const std::string& from, const std::string& to) {
   if (link(from.c_str(), to.c_str()) == 0) return true;
   const int error = errno;
   if (error != EPERM && error != EOPNOTSUPP && error != ENOSYS && error != EMLINK) {
-    // A reply that NFS lost: the link was made if the file has two names now.
+    // NFS may lose the reply: the link was made if the file now has two names.
     struct stat info{};
     if (error == EEXIST && stat(from.c_str(), &info) == 0 && info.st_nlink == 2) return true;
     errno = error;
@@ -58,7 +58,7 @@ RecordFile::~RecordFile() {
   if (fd_ >= 0) close(fd_);
 }
 
-// Opening a file anew makes NFS ask its server, so this is never an old copy.
+// Opening a file anew makes NFS ask its server, so this is never a stale copy.
 Result<std::string> RecordFile::read_text(const std::string& path, bool& is_there) const {
   is_there = false;
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -137,8 +137,8 @@ Result<bool> RecordFile::take_with(const std::string& draft, const RecordFound& 
     unlink(found.next.c_str());
     return false;
   }
-  // From here on newcomers read us at once; whoever is on its way along the chain finds us too.
-  // Without hard links the draft is gone, and the chain is how we are found.
+  // After the rename newcomers read our record at once; nodes that are following the chain find it
+  // too. Without hard links the draft is gone, and our record is found by the chain.
   const std::string old_claim =
       found.record && !found.record->claim.empty()
           ? path_.substr(0, path_.find_last_of('/') + 1) + found.record->claim

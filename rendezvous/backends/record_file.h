@@ -1,14 +1,14 @@
-// The file at which a job meets, as one object that many machines share: who may write it next is
-// decided by link(2), which of all callers exactly one wins, on NFS as well. Nothing here is a
+// The file at which a job meets, as one object that many machines share: link(2) decides which node
+// may write it next, since exactly one of all callers succeeds, on NFS as well. Nothing here is a
 // lock, so nothing has to be broken after a crash:
 //
 //   PATH                 the record of the host X
 //   PATH.after-X         the record of the host that followed X, once X's address did not answer
 //
-// Whoever finds X dead links its record to PATH.after-X; the winner then renames it to PATH.
-// Readers follow the chain from PATH. A slow one that wins PATH.after-X long after everything went
-// on sees that PATH is not X's any more, and retreats. Blocking calls, for a helper thread; no
-// state but the path and, for a host, its open file.
+// A node that finds X dead links its record to PATH.after-X; the winner then renames it to PATH.
+// Readers follow the chain from PATH. A slow node that wins PATH.after-X long after the others have
+// moved on sees that PATH is not X's any more, and withdraws. Blocking calls, for a helper thread;
+// no state but the path and, for a host, its open file.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@
 
 namespace muster {
 
-// What stands at the end of the chain.
+// What is at the end of the chain.
 struct RecordFound {
-  std::optional<HostRecord> record;  // Nothing: no file, or an empty one.
+  std::optional<HostRecord> record;  // nullopt: no file, or an empty one.
   bool is_there = false;             // PATH exists.
   uint64_t head = 0;                 // The instance in PATH; 0 for an empty file.
-  std::string next;                  // What a successor has to link.
+  std::string next;                  // The path that a successor has to link.
 
   friend bool operator==(const RecordFound&, const RecordFound&) = default;
 };
@@ -37,16 +37,16 @@ class RecordFile {
   RecordFile& operator=(const RecordFile&) = delete;
   ~RecordFile();
 
-  // Fails with ExitCode::environment where trying again is of no use (no folder, no permission, a
-  // file that is no record), otherwise with ExitCode::rendezvous.
+  // Fails with ExitCode::environment if retrying is useless (no folder, no permission, a file that
+  // is no record), otherwise with ExitCode::rendezvous.
   Result<RecordFound> look() const;
 
-  // True: `record` is the host's now. False: somebody was faster.
+  // True: `record` is now the host's. False: another node was faster.
   Result<bool> take(const RecordFound& found, HostRecord record);
 
-  // REQUIRES: take() said true. `beat` into our record, wherever it is.
+  // Writes `beat` into our record, wherever it is. REQUIRES: take() returned true.
   void write_beat(uint64_t beat);
-  // Removes what is still ours.
+  // Removes the files that are still ours.
   void remove();
 
  private:

@@ -1,11 +1,11 @@
-// Where an agent meets the others of its job: the one interface behind which every way to meet
-// stands (one node alone, a host at an endpoint, a file on a shared disk; later etcd). The agent
-// says what its workers do, and is told of rounds, stops and the end.
+// Where an agent meets the other agents of its job: the single interface of all ways to meet (one
+// node alone, a host at an endpoint, a file on a shared disk; later etcd). The agent reports what
+// its workers do, and is told of rounds, stops and the end.
 //
-// A Rendezvous owns a thread of its own on which sockets, leases and the store live, so that
-// neither a stalled disk under the agent's loop nor a busy store under the workers can cost a node
-// its lease. All functions are called on the agent's thread; all handlers are called there too
-// (posted to `loop`), in order, never from inside one of these functions, and never after the
+// A Rendezvous owns a thread for sockets, leases and the store, so that neither a stalled disk
+// under the agent's loop nor a busy store under the workers can cost a node its lease. All
+// functions are called on the agent's thread; all handlers are called there too (posted to `loop`),
+// in order, never from inside one of these functions, and never after the destructor.
 // destructor.
 #pragma once
 
@@ -30,22 +30,21 @@ struct RendezvousOptions {
   Way way = Way::solo;
 
   std::string job_id;
-  // endpoint: its name or address, as typed. file: the path. solo: what MASTER_ADDR is to be (the
-  // store listens where that leads, on all addresses if it is not clear, for this machine only);
-  // empty: 127.0.0.1.
+  // endpoint: its name or address, as typed. file: the path. solo: MASTER_ADDR (the store listens
+  // where that resolves to, or on all addresses if it is unclear, for this machine only); empty:
+  // 127.0.0.1.
   std::string host;
-  int port = 0;  // endpoint and solo: 0 takes a free one; solo: a fresh one for every round.
-  std::optional<bool>
-      is_host;  // endpoint: the user says who hosts (torchrun's is_host; static: node rank 0).
+  int port = 0;  // endpoint and solo: 0 is any free one; solo: a fresh one for each round.
+  std::optional<bool> is_host;     // Chosen by the user (torchrun's is_host; static: node rank 0).
   bool fixed_master_addr = false;  // static: MASTER_ADDR is `host` as typed.
   std::optional<int> worker_port;  // The workers' store listens here instead (0: a free port).
   std::optional<std::string> local_addr;
   std::string interface;                 // --iface
   std::string token;                     // Empty: none.
   std::vector<std::string> store_allow;  // CIDRs; "any": no filter.
-  membership::Join join;  // Who we are: everything but agent, proof, dialled, advertised, is_host.
-  membership::Judge judge;   // For the day we host; called on the rendezvous' thread.
-  Duration reach_timeout{};  // Without a host for so long we give up; zero: the join time-out.
+  membership::Join join;     // Our identity: all but agent, proof, dialled, advertised, is_host.
+  membership::Judge judge;   // Used if this node hosts; called on the rendezvous' thread.
+  Duration reach_timeout{};  // Give up after this long without a host; zero: the join time-out.
 };
 
 class Rendezvous {
@@ -55,37 +54,37 @@ class Rendezvous {
     std::function<void(const member::StopWorkers&)> stop;
     std::function<void()> leave_announced;
     std::function<void(const membership::End&)> ended;
-    std::function<void(const Error&)> failed;  // The nodes did not meet. The last call.
-    // Likewise, where the host has answered that it does without this node; none: `failed`.
+    std::function<void(const Error&)> failed;  // The nodes did not meet. No call follows.
+    // Likewise, if the host refused this node; none: `failed`.
     std::function<void(const Error&)> refused;
     std::function<void(const std::string&)> say;
   };
 
   virtual ~Rendezvous() = default;
 
-  // Nothing of an earlier epoch is alive on this node: a round is wanted. The first call begins.
+  // Nothing of an earlier epoch is alive on this node: it wants a round. The first call begins.
   virtual void ready() = 0;
   virtual void workers_done(membership::Epoch epoch) = 0;
-  // The first failure of the epoch here, at `failure.at` of our clock.
+  // The first failure of the epoch on this node, at `failure.at` of our clock.
   virtual void worker_failed(membership::Epoch epoch, membership::NodeFailure failure) = 0;
-  // What the epoch's workers left behind here; before ready() or leaving(..., true).
+  // What the epoch's workers left behind here; called before ready() or leaving(..., true).
   virtual void evidence_found(membership::Epoch epoch, membership::Evidence evidence) = 0;
-  // A signal ends this node's part; answered by leave_announced. Again with reaped = true.
+  // A signal ends this node's part; answered by leave_announced. Called again with reaped = true.
   virtual void leaving(int signal, bool reaped) = 0;
-  // What is being waited for, in one line; any time.
+  // What this node waits for, in one line; callable at any time.
   virtual std::string status() = 0;
   // All nodes of the job, as its host sees them: those of the round by their rank, then the others.
-  // `done` is called within a second, with nothing where the host is not reached.
+  // Calls `done` within a second, with an empty list if the host is not reached.
   virtual void nodes(std::function<void(std::vector<membership::NodeLine>)> done) = 0;
-  // Our end of the connection to the host, for the choice of a network interface. Empty where there
-  // is none, or the host is this machine and nobody else has come.
+  // Our address towards the other nodes, for the choice of a network interface: our end of the
+  // connection to the host. Empty before the first round, and for one node alone.
   virtual std::string address_towards_peers() { return {}; }
-  // Says goodbye and calls `closed` when all is said: at once for a plain member; a host stays as
-  // long as other agents need it. After it nothing but `say` is called.
+  // Says goodbye, then calls `closed`: at once for a plain member; a host stays as long as other
+  // agents need it. After this call no handler but `say` is called.
   virtual void close(std::function<void()> closed) = 0;
 };
 
-// Fails when the machine refuses: a port that somebody has, an unreadable path.
+// Fails if the machine refuses: a port that is taken, an unreadable path.
 Result<std::unique_ptr<Rendezvous>> make_rendezvous(boost::asio::io_context& loop,
                                                     RendezvousOptions options,
                                                     Rendezvous::Handlers handlers);

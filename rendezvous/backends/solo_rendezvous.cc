@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-// Every address of this machine: the workers run nowhere else.
+// All addresses of this machine: the workers run nowhere else.
 std::vector<Network> own_networks() {
   std::vector<Network> networks{Network(IpAddress::loopback_v4(), 8),
                                 Network(IpAddress::loopback_v6())};
@@ -22,7 +22,7 @@ std::vector<Network> own_networks() {
 
 }  // namespace
 
-// A name may mean any of our addresses, so its store listens on all and lets only ourselves in.
+// A name may mean any of our addresses, so its store listens on all and admits only this machine.
 Result<SoloRendezvous::StoreAddress> SoloRendezvous::place_of(const RendezvousOptions& options) {
   StoreAddress place;
   std::optional<IpAddress> address = numeric_address(options.host);
@@ -116,7 +116,7 @@ void SoloRendezvous::worker_failed(membership::Epoch epoch, membership::NodeFail
   if (epoch == epoch_) failed_ = true;
 }
 
-// A node that stands alone judges for itself.
+// A single node judges its failures itself.
 void SoloRendezvous::evidence_found(membership::Epoch, membership::Evidence) {}
 
 void SoloRendezvous::leaving(int, bool reaped) {

@@ -1,7 +1,7 @@
-// One node alone: nobody to meet, so every round is formed the instant it is wanted. All it does is
-// to keep the workers' store: a new one for each round, at a port of its own unless the user chose
-// one. No timers, no heartbeats: between two rounds this costs nothing. The worker group decides
-// alone what follows a failure.
+// One node alone: no other node to meet, so every round forms as soon as it is wanted. Only keeps
+// the workers' store: a new one for each round, at a fresh port unless the user chose one. No
+// timers, no heartbeats: between two rounds this costs nothing. The worker group alone decides what
+// follows a failure.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace muster {
 
 class SoloRendezvous : public Rendezvous {
  public:
-  // Fails when the store's address or a port that was asked for cannot be had.
+  // Fails if the store's address or a port that was asked for is not available.
   static Result<std::unique_ptr<Rendezvous>> make(boost::asio::io_context& io,
                                                   const RendezvousOptions& options,
                                                   Handlers handlers);
@@ -51,7 +51,7 @@ class SoloRendezvous : public Rendezvous {
   membership::Epoch epoch_ = 0;
   int restarts_ = 0;
   bool round_runs_ = false;
-  bool failed_ = false;  // In the round that runs.
+  bool failed_ = false;  // In the running round.
   bool leaving_ = false;
 };
 

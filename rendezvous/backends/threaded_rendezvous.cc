@@ -34,13 +34,13 @@ struct ThreadedRendezvous::Thread {
   std::promise<void> ended;
 };
 
-// What is not behind the mutex is used on the agent's thread only. The mutex is for a thread that
-// was left behind: it may try to deliver when the agent's loop is no more.
+// Members that the mutex does not guard are used on the agent's thread only. The mutex is for a
+// detached thread, which may try to deliver when the agent's loop no longer exists.
 struct ThreadedRendezvous::Mailbox : std::enable_shared_from_this<Mailbox> {
   Mailbox(boost::asio::io_context& io, Rendezvous::Handlers given)
       : agent_loop(&io), handlers(std::move(given)) {}
 
-  // From the rendezvous' thread.
+  // Called on the rendezvous' thread.
   void deliver(std::function<void(const Rendezvous::Handlers&)> call) {
     const std::lock_guard held(mutex);
     if (agent_loop == nullptr) return;
@@ -108,7 +108,7 @@ Result<std::unique_ptr<Rendezvous>> ThreadedRendezvous::start(boost::asio::io_co
   return std::unique_ptr<Rendezvous>(new ThreadedRendezvous(mailbox, shared));
 }
 
-// The new thread inherits the mask, so no signal ever finds it.
+// The new thread inherits the mask, so it never handles a signal.
 ThreadedRendezvous::ThreadedRendezvous(std::shared_ptr<Mailbox> mailbox,
                                        std::shared_ptr<Thread> shared)
     : mailbox_(std::move(mailbox)), shared_(std::move(shared)) {
@@ -159,7 +159,7 @@ void ThreadedRendezvous::leaving(int signal, bool reaped) {
   run([signal, reaped](Rendezvous& inner) { inner.leaving(signal, reaped); });
 }
 
-// The thread answers within microseconds; if it ever does not, what it said last will do.
+// The thread answers within microseconds; if it ever does not, the last status is returned.
 std::string ThreadedRendezvous::status() {
   const auto answer = std::make_shared<std::promise<std::string>>();
   std::future<std::string> future = answer->get_future();

@@ -1,8 +1,8 @@
-// Puts a Rendezvous onto a thread of its own: what the agent says goes over to it, what it answers
-// comes back through the agent's loop. So everything behind this class is single-threaded and may
-// call its handlers whenever it likes. The thread has all signals blocked and never waits for
-// anything but its own loop, so the destructor joins it at once; should it ever be stuck in the
-// kernel, it is left behind after a second instead of holding up the agent's end.
+// Puts a Rendezvous onto a thread of its own: the agent's calls are posted to it, and its answers
+// come back through the agent's loop. So everything behind this class is single-threaded and may
+// call its handlers at any time. The thread has all signals blocked and waits only for its own
+// loop, so the destructor joins it at once; a thread that is stuck in the kernel is detached after
+// a second instead of delaying the agent's exit.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ namespace muster {
 
 class ThreadedRendezvous : public Rendezvous {
  public:
-  // Makes the Rendezvous that lives on the thread's loop; called before the thread starts.
+  // Creates the Rendezvous that lives on the thread's loop; called before the thread starts.
   using MakeInner = std::function<Result<std::unique_ptr<Rendezvous>>(
       boost::asio::io_context& io, Rendezvous::Handlers handlers)>;
   static Result<std::unique_ptr<Rendezvous>> start(boost::asio::io_context& agent_loop,
@@ -37,8 +37,8 @@ class ThreadedRendezvous : public Rendezvous {
   void close(std::function<void()> closed) override;
 
  private:
-  struct Mailbox;  // Towards the agent.
-  struct Thread;   // What the thread keeps alive, even when it is left behind.
+  struct Mailbox;  // To the agent.
+  struct Thread;   // What the thread keeps alive, even when it is detached.
 
   ThreadedRendezvous(std::shared_ptr<Mailbox> mailbox, std::shared_ptr<Thread> shared);
   void run(std::function<void(Rendezvous&)> action);

@@ -1,33 +1,33 @@
-// What launcher, agent and the worker library must agree on: names of environment variables
-// and exit codes. Names and meanings of the worker variables are torchrun's. Plain constants only,
-// so that every layer may include this file.
+// What the launcher, the agent and the worker library must agree on: names of environment variables
+// and exit codes. The worker variables have torchrun's names and meanings. Plain constants only, so
+// that every layer may include this file.
 #pragma once
 
 #include <string_view>
 
 namespace muster {
 
-// The exit codes of muster itself. A failed job ends with the culprit's own code (1..255, signal n
-// as 128+n), so muster's own errors stay in a small range that programs rarely use. 126 and 127
-// have the meaning that shells give them.
+// The exit codes of muster itself. A failed job ends with the culprit's own code (1..255; 128+n for
+// signal n), so muster's own errors use a small range that programs rarely use. 126 and 127 have
+// the same meaning as in shells.
 enum class ExitCode : int {
   success = 0,
-  usage = 2,             // unknown flag, junk value, contradicting flags
-  internal = 120,        // a bug of ours, or the agent process was killed
-  environment = 121,     // the machine refuses: log folder, port, descriptors, cwd, no such GPU
+  usage = 2,             // unknown flag, invalid value, contradicting flags
+  internal = 120,        // a bug in muster, or the agent process was killed
+  environment = 121,     // refused by the machine: log folder, port, descriptors, cwd, no such GPU
   rendezvous = 122,      // the nodes did not meet
   unkillable = 123,      // a worker could not be stopped (uninterruptible sleep)
   cannot_execute = 126,  // the program exists but cannot be executed
   not_found = 127,       // the program, module interpreter or script does not exist
 };
 
-// Where nodes meet if nothing else is said: as torchrun has them.
+// The default ports of the rendezvous, the same as torchrun's.
 inline constexpr int kC10dPort = 29400;
 inline constexpr int kStaticPort = 29500;
 
-// Where the host of the workers' store writes why it ends a round, before it has any worker told to
-// stop: one line for people, then "failed" or "stopped", and the global rank where one failed:
-// "rank 3 on node7 (node rank 1) exited with 1; the job ends\nfailed 3".
+// The node that hosts the workers' store writes under this key why it ends a round, before it tells
+// any worker to stop: one line for people, then "failed" or "stopped", with the global rank if a
+// rank failed: "rank 3 on node7 (node rank 1) exited with 1; the job ends\nfailed 3".
 inline constexpr std::string_view kFailureNoticeKey = "muster/failure";
 
 namespace env {
@@ -47,7 +47,7 @@ inline constexpr std::string_view kMaxRestarts = "TORCHELASTIC_MAX_RESTARTS";
 inline constexpr std::string_view kRunId = "TORCHELASTIC_RUN_ID";
 inline constexpr std::string_view kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
 inline constexpr std::string_view kErrorFile = "TORCHELASTIC_ERROR_FILE";
-// Ours: where the worker library leaves what it told the program of a failure; failure_record.h.
+// Ours: where the worker library writes the failure it reported to the program (failure_record.h).
 inline constexpr std::string_view kFailureFile = "MUSTER_FAILURE_FILE";
 inline constexpr std::string_view kSignalsToHandle = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr std::string_view kTimerFile = "TORCHELASTIC_TIMER_FILE";

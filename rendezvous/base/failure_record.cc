@@ -16,7 +16,7 @@ constexpr std::string_view kFailureHead = "muster-failure 1\n";
 constexpr std::string_view kFailureEnd = "end\n";
 constexpr size_t kCodeBytesMax = 32;
 
-// On one line, and without orders to a terminal.
+// One line, without control characters, which a terminal might interpret.
 std::string plain_text(std::string_view text, size_t bytes_max) {
   std::string plain(text.substr(0, bytes_max));
   std::ranges::replace_if(
@@ -44,7 +44,7 @@ bool read_origin(std::string_view text, std::vector<int>& origin) {
   return false;
 }
 
-// False: a line that is wrong.
+// Returns false for an invalid line.
 bool read_failure_line(std::string_view name, std::string_view value, FailureRecord& record) {
   if (name == "time_ns") return read_number(value, record.time_ns);
   if (name == "rank") return read_number(value, record.rank);
@@ -57,7 +57,7 @@ bool read_failure_line(std::string_view name, std::string_view value, FailureRec
 
 }  // namespace
 
-// What is empty or unknown has no line.
+// Empty or unknown fields get no line.
 std::string encode_failure_record(const FailureRecord& record) {
   CHECK(!record.code.empty());
   std::string text =

@@ -1,6 +1,6 @@
-// What a worker leaves behind of a failure that the worker library told its program of, for the
-// launcher's verdict: a small file at the path that env::kFailureFile names, written by worker_lib
-// and read by the agent. Lines of text, so that a person can read it:
+// The record of a failure that the worker library reported to its program, for the launcher's
+// verdict: a small file at the path in env::kFailureFile, written by worker_lib and read by the
+// agent. It consists of lines of text, so that people can read it:
 //
 //   muster-failure 1
 //   time_ns 81723645000000
@@ -11,7 +11,7 @@
 //   message all_reduce 17 of group world: rank 2 (node7, pid 4711) died; its own output may say why
 //   end
 //
-// The first line says the version; lines of other names are left out, for later versions. Pure.
+// Line 1 holds the version; unknown names are ignored, so later versions may add them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@
 namespace muster {
 
 struct FailureRecord {
-  int64_t time_ns = 0;    // CLOCK_MONOTONIC when this process first knew of it.
+  int64_t time_ns = 0;    // CLOCK_MONOTONIC when this process first learned of it.
   std::string code = {};  // name_of(ErrorCode): "peer_failed".
-  // Global ranks in which it began, ascending (may hold the writer itself): who died, did not come,
-  // called abort(), gave the wrong path, differs from most. Empty: unknown.
+  // Global ranks where it began, ascending (may include the writer): ranks that died, did not
+  // arrive, called abort(), gave the wrong path, or differ from most. Empty: unknown.
   std::vector<int> origin = {};
-  int rank = -1;               // The writer's own global rank; -1: it did not know it.
+  int rank = -1;               // The writer's own global rank; -1: unknown to it.
   std::string operation = {};  // "all_reduce 17 of group world", "load_checkpoint"; may be empty.
   std::string message = {};    // what() in one line.
 
@@ -36,17 +36,17 @@ struct FailureRecord {
 };
 
 inline constexpr size_t kFailureRecordBytesMax = 16384;
-// More ranks, and longer texts, are cut when they are written.
+// The writer drops ranks beyond the maximum and truncates longer texts.
 inline constexpr size_t kFailureOriginMax = 1024;
 inline constexpr size_t kFailureOperationBytesMax = 256;
 inline constexpr size_t kFailureMessageBytesMax = 4096;
 
-// Control characters become spaces. What it makes can always be read. REQUIRES: a code.
+// Replaces control characters with spaces. The result can always be parsed. REQUIRES: a code.
 std::string encode_failure_record(const FailureRecord& record);
 
-// The bytes come from a worker: hostile. Nothing if it is not a whole one. The texts are free of
-// control characters and not longer than those of encode_failure_record(), but not necessarily
-// UTF-8.
+// The bytes come from a worker and are untrusted. nullopt unless they are one complete record. The
+// texts contain no control characters and are no longer than those of encode_failure_record(), but
+// are not necessarily UTF-8.
 std::optional<FailureRecord> parse_failure_record(std::string_view bytes);
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// Small questions about text that every folder asks. ASCII only, whatever the locale says: what is
-// read here comes over the wire, from files and from command lines.
+// Small predicates on text that every folder needs. ASCII only, regardless of the locale: the text
+// comes from the wire, from files and from command lines.
 #pragma once
 
 #include <string_view>

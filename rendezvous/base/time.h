@@ -1,5 +1,5 @@
 // Time as the machines see it. `Clock` declares no now(), so reading the time inside a machine does
-// not compile: a shell converts from std::chrono::steady_clock and hands the instant in.
+// not compile: a shell converts from std::chrono::steady_clock and passes the instant in.
 #pragma once
 
 #include <chrono>
@@ -19,14 +19,14 @@ struct Clock {
 
 using Instant = Clock::time_point;
 
-// By when something that blocks is to be done.
+// The time by which a blocking operation must finish.
 using Deadline = std::chrono::steady_clock::time_point;
 
 // "No deadline": the value of next_deadline() when a Tick would never do anything.
 inline constexpr Instant kNever = Instant::max();
 
-// `now + wait`, or kNever where that would overflow: a wait may be whatever a user or another
-// machine named. REQUIRES: wait >= 0.
+// `now + wait`, or kNever if that would overflow: a user or another machine may name any wait.
+// REQUIRES: wait >= 0.
 inline Instant instant_after(Instant now, Duration wait) {
   return now > kNever - wait ? kNever : now + wait;
 }

@@ -1,5 +1,5 @@
-// A file descriptor with one owner: closed when the owner goes. Never closes 0, 1 or 2 by accident,
-// because those are borrowed as plain ints everywhere. And how errno says that there are none left.
+// A file descriptor with one owner, which closes it. Never closes 0, 1 or 2 by accident: those are
+// always passed as plain ints. Also the test for errno values that mean no descriptors are left.
 #pragma once
 
 #include <cerrno>
@@ -9,7 +9,7 @@
 
 namespace muster {
 
-// This process, or its machine, has no descriptor left.
+// True if this process (EMFILE) or its machine (ENFILE) has no descriptor left.
 inline bool is_out_of_descriptors(int error) {
   return error == EMFILE || error == ENFILE;
 }

@@ -14,8 +14,8 @@ namespace {
 constexpr size_t kLengthBytes = 4;
 constexpr int kAnyInt = std::numeric_limits<int>::max();
 
-// The first byte of a frame. The two directions share no number, so that a message that comes from
-// the wrong side is recognised.
+// The first message type of each direction. The directions share no type, so a message from the
+// wrong side is detected.
 template <typename Message>
 constexpr uint8_t first_type() {
   return std::same_as<Message, AgentMessage> ? 1 : 65;
@@ -85,7 +85,7 @@ class FieldWriter {
   std::string& out_;
 };
 
-// After the first breach everything reads as zero and `why` says what it was.
+// After a breach everything reads as zero or its least legal value; why_ describes the first one.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view bytes) : rest_(bytes) {}
@@ -119,7 +119,7 @@ class FieldReader {
     if (count < 0) breach("a negative duration");
     value = Duration{std::max<int64_t>(count, 0)};
   }
-  // An eighth of what fits, so that sums and differences do, too.
+  // Limited to an eighth of the type's range, so that sums and differences do not overflow.
   void instant(Instant& value) {
     int64_t count = 0;
     integer(count);
@@ -166,7 +166,7 @@ class FieldReader {
     for (uint32_t i = 0; i < count && !why_; ++i)
       walk(values.emplace_back());
   }
-  // What another version says after its number is not ours to understand.
+  // The rest of a Hello of another version cannot be interpreted.
   bool foreign(uint16_t version) {
     if (version == kProtocolVersion) return false;
     rest_ = {};

@@ -1,16 +1,16 @@
-// What agents and the host of the rendezvous say to each other: plain values and their wire format.
-// One page describes the format: rendezvous/membership/PROTOCOL.md. Pure; decoding treats its input
-// as hostile (every length has a limit, nothing is ever interpreted as code).
+// The messages between agents and the host of the rendezvous: plain values and their wire format,
+// which rendezvous/membership/PROTOCOL.md describes on one page. Pure; decoding treats its input as
+// hostile (every length has a limit, nothing is ever interpreted as code).
 //
-// Both directions are level-triggered: a Report says all that the host has to know of an agent now,
-// an Order all that an agent has to do now. Either may be lost, repeated or come late; the newest
-// one (by its sequence number) counts, and whoever has not been answered says it again. That is why
-// a lost connection costs nothing but the time to make a new one.
+// Both directions are level-triggered: a Report is all that the host has to know of an agent now,
+// an Order all that an agent has to do now. Either may be lost, repeated or late: the newest one
+// (by its sequence number) counts, and a sender without an answer repeats it. That is why a lost
+// connection costs only the time to open a new one.
 //
 //   agent                             host
 //   magic, Hello{job, nonce}          ─▶
 //                                     ◀─   Challenge{nonce}            (or Refused)
-//   Join{who, slots, proof}           ─▶
+//   Join{agent, slots, proof}         ─▶
 //                                     ◀─   Welcome{lease, proof}       (or Refused)
 //   Report{ready}                     ─▶
 //                                     ◀─   Order{round 7, your ranks, the store}
@@ -39,18 +39,18 @@ inline constexpr uint16_t kProtocolVersion = 2;
 inline constexpr size_t kJobIdBytesMax = 1024;
 inline constexpr size_t kNameBytesMax = 1024;  // Host names, addresses, roles.
 inline constexpr size_t kTextBytesMax = 4096;  // Lines for people.
-// What a node found of its workers, or what a verdict shows: opaque to the rendezvous.
+// What a node found out about its workers, or what a verdict shows: opaque to the rendezvous.
 inline constexpr size_t kDetailBytesMax = 262144;
 inline constexpr size_t kFrameBytesMax = 524288;
-// The answer to a Query stays far below what may be unsent to an agent, or it would cost it its
-// connection.
+// The answer to a Query stays far below the limit of unsent bytes, beyond which an agent is
+// disconnected.
 inline constexpr size_t kStateBytesMax = 256;
 inline constexpr int kLinesInPart = 256;
 inline constexpr size_t kNodesBytesMax = size_t{1} << 20;
-// Enough for a Hello and a Join: what a stranger may say before it has proved who it is.
+// Enough for a Hello and a Join: the limit until the peer has proved that it knows the token.
 inline constexpr size_t kStrangerFrameBytesMax = 8192;
 
-// Sums of slots and of epochs stay far from the ends of their types, whatever an agent says.
+// Keeps sums of slots and of epochs far from the limits of their types, whatever an agent sends.
 inline constexpr int kNodesMax = 524287;
 inline constexpr int kSlotsMax = 4096;
 inline constexpr int kCountMax = 1'000'000'000;  // Restarts, membership changes.
@@ -78,17 +78,17 @@ struct Hello {
 
 struct Join {
   AgentId agent;
-  Proof proof{};  // All zero where the job has no token.
+  Proof proof{};  // All zero if the job has no token.
 
   std::string host_name;
-  std::optional<int> node_rank;  // --node-rank, where it was given.
+  std::optional<int> node_rank;  // --node-rank, if given.
   int slots = 1;                 // Workers on this node.
   std::string role;
   std::string dialled;     // The host's address as this agent reached it.
   std::string advertised;  // Its own address on that connection (or --local-addr).
   bool is_host = false;    // It runs in the host's own process.
 
-  // The job as this node was told of it. All nodes must agree on the number of nodes.
+  // The job as this node was configured. All nodes must agree on the number of nodes.
   int nodes_min = 1;
   int nodes_max = 1;
   int spares = 0;
@@ -98,10 +98,10 @@ struct Join {
   Duration join_timeout{};
   Duration lease{};
 
-  // What it knows of the past: how a returning host learns where the job stands.
+  // What the agent knows of the past, which tells a returning host the state of the job.
   Epoch last_epoch = 0;
-  // The host that numbered it. One that returned and met nobody who knew counts from 1 again, so a
-  // number alone does not tell which round it was.
+  // The host that numbered it. A host that returned and met no agent that knew the past counts from
+  // 1 again, so the number alone does not identify a round.
   uint64_t last_instance = 0;
   int last_rank = -1;  // In that epoch.
   int last_nodes = 0;  // Nodes in that epoch.
@@ -110,35 +110,35 @@ struct Join {
   friend bool operator==(const Join&, const Join&) = default;
 };
 
-// The first failure of a node in an epoch, in short: what makes the host end the epoch.
+// The first failure of a node in an epoch, in short: it makes the host end the epoch.
 struct NodeFailure {
   int rank = 0;  // Global.
   int local_rank = 0;
   int exit_code = 1;   // What the launcher would exit with: 1..255.
-  bool final = false;  // Never to be restarted (the program cannot be executed, the user said so).
+  bool final = false;  // Must not be restarted (the program cannot be executed, the user said so).
   std::string sentence;  // "exited with 1"
-  Instant at{};          // When it was observed, in the host's clock,
-  Duration at_error{};   // which is known so well.
+  Instant at{};          // When it was observed, in the host's clock.
+  Duration at_error{};   // The error of that conversion.
   friend bool operator==(const NodeFailure&, const NodeFailure&) = default;
 };
 
-// What a node's workers of an epoch left behind, for the one verdict.
+// What a node's workers of an epoch left behind, as input for the verdict.
 struct Evidence {
-  Instant since{};         // The instant that `detail` tells its times from, in the host's clock,
-  Duration since_error{};  // which is known so well.
+  Instant since{};         // The origin of the times in `detail`, in the host's clock.
+  Duration since_error{};  // The error of that conversion.
   std::string detail;
   friend bool operator==(const Evidence&, const Evidence&) = default;
 };
 
-// Why an epoch ended, where a failure was the reason: the judge's answer for all nodes.
+// Which failure ended an epoch: the judge's answer for all nodes.
 struct Verdict {
   int rank = 0;  // Global.
   int local_rank = 0;
   int node_rank = 0;
   std::string host_name;
-  int exit_code = 1;     // What the launchers exit with, should the job end of it: 1..255.
+  int exit_code = 1;     // The launchers' exit code if it ends the job: 1..255.
   std::string sentence;  // "exited with 1: ValueError: boom"
-  std::string detail;    // What the last screen, or the restart line, shows.
+  std::string detail;    // What the final output, or the restart line, shows.
   friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 
@@ -153,26 +153,24 @@ enum class Phase : uint8_t {
 // All that the host has to know of an agent now. Sent on every change and with each heartbeat.
 struct Report {
   uint64_t sequence = 0;  // Grows with every report of this agent, over all connections.
-  uint64_t order = 0;     // The newest Order that was taken in.
-  Epoch epoch = 0;        // What `phase` speaks of; for ready: the newest one that has ended here.
+  uint64_t order = 0;     // The newest Order that was processed.
+  Epoch epoch = 0;  // The one that `phase` is about; for ready: the newest one that has ended here.
   Phase phase = Phase::ready;
   bool reaped = true;  // Nothing of any epoch is alive here (always for ready; later for leaving).
-  int signal = 0;      // For leaving: what made it leave.
+  int signal = 0;      // For leaving: the cause.
   std::optional<NodeFailure> failure;  // Of `epoch`; repeated until the host has ended that epoch.
-  std::optional<Evidence>
-      evidence;  // Of `epoch`, once all of it is over here; until it was taken in.
+  std::optional<Evidence> evidence;    // Of `epoch`, once all of it is over here; until processed.
   friend bool operator==(const Report&, const Report&) = default;
 };
 
-struct Goodbye {  // The last word of an agent that has taken in the End, or has left for good.
+struct Goodbye {  // The last message of an agent that processed the End, or has left for good.
   friend bool operator==(const Goodbye&, const Goodbye&) = default;
 };
 
-// Somebody at this agent's node wants to see all nodes of the job. Answered by Nodes. Nothing of
-// the rendezvous depends on it: it renews no lease, and may be answered with nothing when asked too
-// often.
+// A user at this agent's node asks for all nodes of the job. Answered by Nodes. Nothing of the
+// rendezvous depends on it: it renews no lease, and gets an empty answer if sent too often.
 struct Query {
-  uint64_t id = 0;  // Comes back in the answer.
+  uint64_t id = 0;  // Repeated in the answer.
   friend bool operator==(const Query&, const Query&) = default;
 };
 
@@ -180,13 +178,13 @@ struct Query {
 
 struct Challenge {
   Nonce nonce{};
-  bool token = false;  // Whether this host asks for one.
+  bool token = false;  // Whether this host requires one.
   friend bool operator==(const Challenge&, const Challenge&) = default;
 };
 
 struct Welcome {
   Proof proof{};
-  uint64_t host_instance = 0;  // Random: a host that returned is another one.
+  uint64_t host_instance = 0;  // Random: a host that returns has another one.
   Duration lease{};
   Duration heartbeat{};
   friend bool operator==(const Welcome&, const Welcome&) = default;
@@ -195,10 +193,10 @@ struct Welcome {
 enum class RefusalKind : uint8_t {
   version = 0,        // Another protocol version.
   token = 1,          // Wrong or missing token.
-  contradiction = 2,  // Started with other numbers than the job.
+  contradiction = 2,  // Started with other settings than the job.
   rank_taken = 3,     // Another node has this --node-rank.
   closed = 4,         // The job of this id has ended.
-  full = 5,           // Limits of the host.
+  full = 5,           // A limit of the host is reached.
 };
 struct Refused {
   RefusalKind kind = RefusalKind::closed;
@@ -206,7 +204,7 @@ struct Refused {
   friend bool operator==(const Refused&, const Refused&) = default;
 };
 
-// Its own part of a round: constant in size, whatever the number of nodes.
+// One node's part of a round: constant in size, whatever the number of nodes.
 struct Round {
   Epoch epoch = 0;
   int node_rank = 0;
@@ -219,8 +217,7 @@ struct Round {
   int master_port = 0;
   int restarts = 0;  // Taken from the budget so far: TORCHELASTIC_RESTART_COUNT.
   int changes = 0;
-  std::optional<Verdict> before =
-      {};  // Why the epoch before ended, if it failed; its detail in short.
+  std::optional<Verdict> before = {};  // Why the previous epoch failed, if it did; detail in short.
   friend bool operator==(const Round&, const Round&) = default;
 };
 
@@ -228,17 +225,17 @@ enum class StopWhy : uint8_t {
   failure = 0,  // A worker failed somewhere.
   lost = 1,     // A node was lost.
   left = 2,     // A node leaves (a signal there).
-  joined = 3,   // A node came.
+  joined = 3,   // A node joined.
   host = 4,     // The host returned and knows nothing of this epoch.
 };
 struct Stop {
   Epoch epoch = 0;
   StopWhy why = StopWhy::failure;
-  std::string text;  // One line: who, what, what happens next.
+  std::string text;  // One line: which node, what happened, what happens next.
   friend bool operator==(const Stop&, const Stop&) = default;
 };
 
-// Not in a round. `text` is empty until waiting has become worth a line.
+// Not in a round. `text` is empty until the node has waited long enough for a message.
 struct Wait {
   bool spare = false;
   std::string text;  // "3 of 4 nodes; missing: node rank 2; gives up in 581 s"
@@ -273,27 +270,27 @@ struct Order {
 };
 
 struct Alive {           // The host's heartbeat: the answer to a Report.
-  uint64_t report = 0;   // The newest Report that was taken in.
-  uint64_t answers = 0;  // The Report that it answers,
-  Instant clock{};       // and the host's clock then.
+  uint64_t report = 0;   // The newest Report that was processed.
+  uint64_t answers = 0;  // The Report that this answers.
+  Instant clock{};       // The host's clock at that time.
   friend bool operator==(const Alive&, const Alive&) = default;
 };
 
 // One node as the host knows it, for people.
 struct NodeLine {
   int node_rank = -1;  // -1: it is in no round.
-  std::string host;    // As the node named itself: may hold anything.
+  std::string host;    // The node's own name for itself: may contain anything.
   int first_rank = 0;  // Of its workers in this round.
   int workers = 0;
   std::string state;  // "running", "spare", "silent for 1.2 s"
   friend bool operator==(const NodeLine&, const NodeLine&) = default;
 };
 
-// A part of the answer to a Query; the parts follow one another.
+// A part of the answer to a Query; all parts are sent in order.
 struct Nodes {
   uint64_t query = 0;
   bool last = true;
-  int left_out = 0;             // Nodes that are not told, said in the last part.
+  int left_out = 0;             // The number of omitted nodes; set in the last part.
   std::vector<NodeLine> lines;  // At most kLinesInPart.
   friend bool operator==(const Nodes&, const Nodes&) = default;
 };
@@ -302,22 +299,22 @@ using AgentMessage = std::variant<Hello, Join, Report, Goodbye, Query>;
 using HostMessage = std::variant<Challenge, Welcome, Refused, Order, Alive, Nodes>;
 
 // One frame: u32 length of what follows, u8 type, fields. Little-endian.
-// REQUIRES: within the limits above (longer texts and details are cut, on a UTF-8 boundary).
+// REQUIRES: within the limits above (longer texts and details are cut at a UTF-8 boundary).
 void encode(const AgentMessage& message, std::string& out);
 void encode(const HostMessage& message, std::string& out);
 
-// Takes bytes as they come and gives whole messages. After an error it gives nothing more: the
-// connection is to be closed. Holds at most one frame.
+// Splits a byte stream into messages. After an error it returns no more messages: the caller closes
+// the connection. Holds at most one frame.
 template <typename Message>
 class FrameReader {
  public:
   explicit FrameReader(size_t frame_bytes_max = kFrameBytesMax)
       : frame_bytes_max_(frame_bytes_max) {}
 
-  // For a peer that has proved who it is.
+  // For a peer that has authenticated itself.
   void allow_frames_of(size_t bytes_max) { frame_bytes_max_ = bytes_max; }
 
-  // The bytes after the magic.
+  // Adds received bytes, those after the magic.
   void feed(std::string_view bytes);
   // nullopt: more bytes are needed. An Error: the other side does not speak this protocol.
   Result<std::optional<Message>> next();
@@ -327,13 +324,13 @@ class FrameReader {
 
   size_t frame_bytes_max_;
   std::string buffer_;
-  size_t consumed_ = 0;  // Of buffer_: frames that were given.
+  size_t consumed_ = 0;  // Of buffer_: frames that were returned.
   bool broken_ = false;
 };
 extern template class FrameReader<AgentMessage>;
 extern template class FrameReader<HostMessage>;
 
-// The answer to a Query in its parts: whole lines, as many as kNodesBytesMax holds.
+// The answer to a Query, in parts: whole lines, as many as fit into kNodesBytesMax.
 std::vector<Nodes> nodes_answer(uint64_t query, std::vector<NodeLine> lines);
 
 }  // namespace muster::membership

@@ -1,6 +1,6 @@
 // The host's end of one agent's connection: the handshake (Hello, Challenge, Join), then whole
-// messages both ways. Knows nothing of jobs: who has proved the token is handed on, everything else
-// is refused or hung up on here. One thread: the loop's.
+// messages in both directions. Knows nothing of jobs: peers that prove the token are handed on, all
+// others are refused or disconnected here. One thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,10 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
 
   // Handlers may be called from inside this.
   void start(Handlers handlers);
-  // A Welcome gets the host's proof.
+  // A Welcome gets the host's instance and proof.
   void send(const membership::HostMessage& message);
   void refuse(membership::RefusalKind kind, std::string text);
-  // Hangs up after what was sent; no handler is called any more.
+  // Closes after all earlier sends; no handler is called any more.
   void finish();
 
   bool is_joined() const { return step_ == Step::joined; }
@@ -57,7 +57,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
 
   Options options_;
   SocketAddress peer_;
-  std::string early_;  // What came with the arrival.
+  std::string early_;  // Bytes that came with the arrival.
   ByteStream stream_;
   Handlers handlers_;
   Step step_ = Step::hello;

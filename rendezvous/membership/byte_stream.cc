@@ -18,11 +18,11 @@ namespace {
 
 using Descriptor = boost::asio::posix::stream_descriptor;
 
-// What was finished but is not taken is dropped after this.
+// How long a finished stream tries to send the rest, which is then dropped.
 constexpr auto kFinishPatience = std::chrono::seconds(1);
 constexpr size_t kReadBytes = size_t{64} << 10;
 
-// Shared by all streams of a thread: what is read is handed on at once.
+// Shared by all streams of a thread: received bytes are handed on at once.
 std::array<char, kReadBytes>& read_scratch() {
   thread_local std::array<char, kReadBytes> scratch;
   return scratch;
@@ -53,7 +53,7 @@ struct ByteStream::State : std::enable_shared_from_this<State> {
     auto& scratch = read_scratch();
     const ssize_t n = recv(descriptor.native_handle(), scratch.data(), scratch.size(), 0);
     if (n > 0) {
-      // The handler may close us, and must outlive that.
+      // The handler may close this stream, but must outlive the call.
       const std::shared_ptr<Handlers> held = handlers;
       held->bytes({scratch.data(), static_cast<size_t>(n)});
       if (open && !finishing) wait_readable();
@@ -114,7 +114,7 @@ struct ByteStream::State : std::enable_shared_from_this<State> {
     if (held) held->closed(why);
   }
 
-  // Nobody is called from inside write().
+  // No handler is called from inside write().
   void lose_later(const std::string& why) {
     boost::asio::post(io, [self = shared_from_this(), why] { self->lose(why); });
   }

@@ -1,9 +1,9 @@
-// A connected socket as both sides of the agents' protocol use it: bytes come to a handler, bytes
-// go out at once or wait in a bounded queue. Idle it holds no buffer: it waits for the socket to
-// become readable and reads into the loop's scratch space, so a thousand of them cost a thousand
-// descriptors and little else. Whoever does not take what is sent to him for long is hung up on.
-// One thread: the loop's. Handlers are called from the loop, never from inside a function of this
-// class, and never after close() or the destructor.
+// A connected socket as both sides of the agents' protocol use it: received bytes go to a handler,
+// outgoing bytes are sent at once or wait in a bounded queue. When idle it holds no buffer: it
+// waits until the socket is readable and reads into the thread's scratch space, so a thousand
+// streams cost a thousand descriptors and little else. A peer that reads so slowly that the queue
+// overflows is disconnected. One thread: the loop's. Handlers are called from the loop, never from
+// inside a function of this class, and never after close() or the destructor.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ class ByteStream {
  public:
   struct Handlers {
     std::function<void(std::string_view bytes)> bytes;
-    std::function<void(const std::string& why)> closed;  // By the other side, or for its slowness.
+    std::function<void(const std::string& why)> closed;  // By the peer, or because it is too slow.
   };
 
-  // Takes the descriptor, a connected socket, over.
+  // Takes ownership of the descriptor, a connected socket.
   ByteStream(boost::asio::io_context& io, int fd, size_t unsent_bytes_max);
   ByteStream(const ByteStream&) = delete;
   ByteStream& operator=(const ByteStream&) = delete;
@@ -31,8 +31,8 @@ class ByteStream {
 
   void start(Handlers handlers);
   void write(std::string_view bytes);
-  // Closes once everything written has been sent; nothing is read any more. The object may be
-  // dropped right after this.
+  // Closes once everything written has been sent; reads nothing more. The object may be destroyed
+  // right after this.
   void finish();
   void close();
 

@@ -1,9 +1,9 @@
-// How far the host's steady clock is ahead of this machine's, and how sure that is, from the
-// heartbeats of one connection: a report goes out at `sent`, the host reads its own clock when it
-// answers, the answer is here at `heard`. Wherever the time on the way was spent, the host's
-// reading lies between the two, so the middle is wrong by at most half the time that passed
-// (Cristian, "Probabilistic clock synchronization", 1989). The best exchange counts; it loses what
-// two clocks may drift apart since. Pure.
+// How far the host's steady clock is ahead of this machine's, and with what error, from the
+// heartbeats of one connection: a report is sent at `sent`, the host reads its own clock when it
+// answers, and the answer arrives at `heard`. However the delay is divided, the host's reading lies
+// between the two, so the middle is wrong by at most half of the time that passed (Cristian,
+// "Probabilistic clock synchronization", 1989). The best exchange counts; its error grows by what
+// two clocks may have drifted apart since. Pure.
 #pragma once
 
 #include <algorithm>
@@ -30,18 +30,18 @@ class ClockOffset {
     known_ = true;
   }
 
-  // Another host: another clock.
+  // Another host has another clock.
   void forget() { known_ = false; }
 
-  // What the host's clock shows at `when` of ours; nothing before the first exchange.
+  // What the host's clock shows at `when` of ours; nullopt before the first exchange.
   std::optional<Reading> host_time(Instant when) const {
     if (!known_) return std::nullopt;
     return Reading{when + offset_, error_at(when)};
   }
 
  private:
-  // Quartz is good to some 50 millionths, on either side; NTP may slew a clock faster for a while,
-  // and then the next exchanges are the better ones.
+  // Quartz is accurate to some 50 millionths, on either side. NTP may slew a clock faster for a
+  // while; then later exchanges are the better ones.
   static constexpr int64_t kDriftPart = 10'000;
 
   Duration error_at(Instant when) const {

@@ -121,7 +121,7 @@ void Coordinator::on_closed(membership::ConnectionId id, const std::string& why,
   look_if_idle();
 }
 
-// The refused node says it on its own screen; whoever waits for that node looks at this one.
+// The refused node reports this itself, but a user who waits for that node looks at this screen.
 void Coordinator::say_refusal(const AgentSession& session, const std::string& told) {
   const std::string address = session.peer().to_string();
   if (refusals_said_.size() >= kRefusalsSaid || !refusals_said_.insert(address + told).second)
@@ -132,7 +132,7 @@ void Coordinator::say_refusal(const AgentSession& session, const std::string& to
 // ---- the store's clients on the agents' port
 
 void Coordinator::on_store_client(const Arrival& arrival) {
-  // An agent that we let wait asks whether we are a stranger.
+  // An agent that waits for our answer probes whether this is a TCPStore server.
   if (arrival.bytes == store_question()) {
     ::close(arrival.fd);
     return;
@@ -196,7 +196,7 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   return (jobs_[id] = std::move(made)).get();
 }
 
-// The machine stays, so that a latecomer hears how the job ended; only the oldest go.
+// The machine is kept, so that a latecomer learns how the job ended; only the oldest are dropped.
 void Coordinator::on_finished(const std::string& id) {
   ended_.push_back(id);
   for (size_t i = ended_.size(); i > kEndedJobsKept; --i) {
@@ -229,7 +229,7 @@ void Coordinator::look_at_neighbours() {
   });
 }
 
-// "; another job, 'b', waits here, too, ...", or nothing.
+// "; job 'b' (on node1) waits here as well, ...", or "".
 std::string Coordinator::neighbours_of(const std::string& id) const {
   std::string others;
   size_t count = 0;
@@ -295,9 +295,9 @@ void Coordinator::look_if_idle() {
         "this node is the host of the rendezvous: it stays until {} (a signal ends it at once)",
         who));
   }
-  // By way of the loop, so that nobody destroys us from inside one of our functions.
+  // Posted to the loop, so that `idle` may destroy this object.
   idle_timer_.expires_after(who.empty() ? Duration::zero() : Duration(kIdleLook));
-  // A wait that ended already cannot be called back: after a second look both get here.
+  // A wait that has already ended cannot be cancelled: after a second call both handlers run.
   idle_timer_.async_wait([this, leave = who.empty()](boost::system::error_code error) {
     if (error || !idle_) return;
     if (!leave) return look_if_idle();
@@ -306,7 +306,7 @@ void Coordinator::look_if_idle() {
   });
 }
 
-// "the 3 agents of job 'a' have gone", or nothing.
+// "the 3 agents of job 'a' have gone", or "".
 std::string Coordinator::who_needs_us(SteadyTime now) const {
   size_t jobs = 0;
   size_t agents = 0;

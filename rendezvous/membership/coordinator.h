@@ -1,11 +1,11 @@
-// The shell of the host: takes the agents' connections of one listening port, lets them prove the
+// The shell of the host: takes the agents' connections of one listening port, has them prove the
 // job's token, and performs what each job's Membership machine decides. One per host process; jobs
-// are told apart by id. The host's own job (or the first that comes) has its store behind the same
-// port, other jobs get a port of their own for each round. One thread: the loop's.
+// are told apart by id. The host's own job has its store behind the same port; other jobs get a
+// port of their own for each round. One thread: the loop's.
 //
-// What a bad agent can cost the others: a handshake has a deadline, a frame a limit, what is unsent
-// a limit; whoever breaks one is hung up on. An ended job is remembered (a few hundred bytes and
-// its machine), so that a latecomer hears how it ended.
+// What a bad agent can cost the others is bounded: handshakes have a deadline, frames and unsent
+// bytes have limits, and a peer that exceeds one is disconnected. An ended job is remembered (a few
+// hundred bytes and its machine), so that a latecomer learns how it ended.
 #pragma once
 
 #include <chrono>
@@ -37,16 +37,15 @@ class HostedJob;
 class Coordinator {
  public:
   struct Options {
-    std::string job_id;  // Whose store shares the port.
-    membership::AgentId
-        own_agent;          // The agent of this process: the job's rank 0 unless ranks say else.
-    uint64_t instance = 0;  // Random: a host that returned is another one.
-    std::string token;      // Empty: none is asked for.
+    std::string job_id;             // The job whose store shares the port.
+    membership::AgentId own_agent;  // Of this process: node rank 0 unless another node has it.
+    uint64_t instance = 0;          // Random: a host that returns has another one.
+    std::string token;              // Empty: none is required.
     membership::Judge judge;
     std::optional<int> worker_port;  // The store of job_id listens there instead (0: a free one).
     bool store_allow_any = false;
-    std::vector<Network> store_allow;  // Beside the members.
-    bool multi_node = true;            // Whether a missing token is worth a line.
+    std::vector<Network> store_allow;  // In addition to the members.
+    bool multi_node = true;            // Whether a missing token is worth a warning.
     Duration handshake_limit = std::chrono::seconds(10);
     size_t unsent_bytes_max = size_t{4} << 20;
     size_t jobs_max = 1024;
@@ -57,7 +56,7 @@ class Coordinator {
 
   struct Counters {
     uint64_t joined = 0, refused = 0, broken = 0, timed_out = 0;
-    size_t sessions = 0, jobs = 0;  // Now.
+    size_t sessions = 0, jobs = 0;  // Current.
     friend bool operator==(const Counters&, const Counters&) = default;
   };
 
@@ -70,8 +69,8 @@ class Coordinator {
   uint16_t port() const { return listener_->port(); }
   Counters counters() const;
 
-  // Calls `idle` once nobody needs this host any more: every job is over, or has had no agent of
-  // another process for a few seconds. Says a line where that takes longer than 3 s.
+  // Calls `idle` once no agent needs this host any more: every job is over, or has had no agent of
+  // another process for a few seconds. Reports if that takes longer than 3 s.
   void wait_until_idle(std::function<void()> idle);
 
   // One line for each job.
@@ -109,7 +108,7 @@ class Coordinator {
   std::map<membership::ConnectionId, Session> sessions_;
   std::map<std::string, std::unique_ptr<HostedJob>> jobs_;
   std::deque<std::string> ended_;  // Job ids, oldest first.
-  // Of sessions that have not joined, in order of deadline: all have the same time.
+  // Sessions that have not joined, by deadline: the time-out is the same for all.
   std::deque<std::pair<SteadyTime, membership::ConnectionId>> handshakes_;
   bool handshakes_armed_ = false;
   boost::asio::steady_timer handshake_timer_;

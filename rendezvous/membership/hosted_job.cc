@@ -14,7 +14,7 @@ using membership::AgentMessage;
 
 namespace {
 
-// An answer costs the host as much as all nodes are long.
+// An answer costs the host work in proportion to the number of nodes.
 constexpr int kQueriesInSecond = 20;
 
 }  // namespace
@@ -28,7 +28,7 @@ HostedJob::HostedJob(boost::asio::io_context& io, Options options, Handlers hand
 
 void HostedJob::on_joined(membership::ConnectionId connection, membership::Join join,
                           const IpAddress& seen) {
-  // Only this process knows which agent is its own; anybody can claim to be.
+  // Only this process knows which agent is its own; any agent can claim to be.
   join.is_host = join.agent == options_.own_agent;
   connections_.insert(connection);
   if (!join.is_host) others_.insert(connection);
@@ -121,7 +121,7 @@ void HostedJob::perform(const Membership::Effect& effect) {
   std::visit(Perform{*this}, effect);
 }
 
-// Workers can read why before any of them hears that it is to end.
+// Called before an Order is sent, so workers can read the reason before any of them is stopped.
 void HostedJob::leave_notice(const membership::HostMessage& message) {
   const auto* const order = std::get_if<membership::Order>(&message);
   if (order == nullptr) return;
@@ -146,8 +146,8 @@ void HostedJob::open_store(const membership::OpenStore& request) {
   }
 }
 
-// The members' addresses as they name them and as we see them. A member on this machine may reach
-// us from any of our own addresses.
+// The members' addresses as they advertise them and as we see them. A member on this machine may
+// reach us from any of our own addresses.
 JobStore::Allowed HostedJob::allowed(const std::vector<std::string>& advertised) const {
   if (options_.store_allow_any) return std::nullopt;
   std::set<IpAddress> members;

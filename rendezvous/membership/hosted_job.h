@@ -1,5 +1,5 @@
 // One job at its host: the Membership machine with its clock, and the job's store. Knows
-// connections by number only; the Coordinator owns them. One thread: the loop's.
+// connections only by number; the Coordinator owns them. One thread: the loop's.
 #pragma once
 
 #include <chrono>
@@ -44,14 +44,14 @@ class HostedJob {
   void on_message(membership::ConnectionId connection, const membership::AgentMessage& message);
   void on_disconnected(membership::ConnectionId connection);
 
-  // See Membership: whether its nodes are told that some are missing, and of other jobs.
+  // See Membership: whether waiting nodes are told which are missing, and of other jobs.
   bool waits_for_nodes() const;
   bool has_untold() const;  // See Membership.
   void on_neighbours(std::string text);
 
   JobStore& store() { return store_; }
   bool is_finished() const { return finished_; }
-  // Agents of other processes that are connected now, or were until `since`.
+  // Whether agents of other processes are connected now, or were after `since`.
   bool has_others(std::chrono::steady_clock::time_point since) const;
   size_t connections() const { return connections_.size(); }
   std::string status() const;
@@ -83,10 +83,10 @@ class HostedJob {
   Drive<Membership, membership::Tick> drive_;
   std::map<membership::AgentId, Seen> seen_;
   std::set<membership::ConnectionId> connections_;
-  std::set<membership::ConnectionId> others_;  // Those of other processes.
+  std::set<membership::ConnectionId> others_;  // Of other processes.
   std::map<membership::ConnectionId, Curiosity> curious_;
   std::chrono::steady_clock::time_point others_until_{};
-  std::string neighbours_;  // Told last.
+  std::string neighbours_;  // The last text told.
   bool finished_ = false;
 };
 

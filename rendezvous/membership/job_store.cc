@@ -12,7 +12,7 @@ namespace muster {
 namespace {
 
 constexpr size_t kAllowedShown = 16;
-// A free port of the first address may be taken on the second.
+// A port that is free on the first address may be taken on the second.
 constexpr int kFreePortTries = 8;
 
 std::string list_networks(const std::vector<Network>& networks) {
@@ -46,7 +46,7 @@ Result<void> JobStore::reserve() {
 }
 
 Result<int> JobStore::open(uint64_t epoch, Allowed allowed) {
-  // A fresh port unless the user chose one: then its listener stays, and refuses between rounds.
+  // A fresh port unless the user chose one, whose listener stays and refuses between rounds.
   if (!options_.shared_port && (options_.port == 0 || listeners_.empty())) {
     listeners_.clear();
     const Result<int> port = listen();

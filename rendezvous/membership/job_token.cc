@@ -17,10 +17,10 @@
 namespace muster::membership {
 namespace {
 
-// Which side speaks, so that nobody's proof can be sent back to it as the other's.
+// The proving side, so that a proof cannot be sent back to its sender as the other side's.
 constexpr std::string_view kAgentLabel = "muster agent proof 1";
 constexpr std::string_view kHostLabel = "muster host proof 1";
-constexpr int kWriterPatienceMs = 10'000;  // For each piece that a pipe gives.
+constexpr int kWriterPatienceMs = 10'000;  // For each read from a pipe.
 
 void append_part(std::string& message, std::string_view part) {
   const uint64_t size = part.size();
@@ -33,7 +33,7 @@ std::string_view bytes_of(const Nonce& nonce) {
   return {reinterpret_cast<const char*>(nonce.data()), nonce.size()};
 }
 
-// Every part is preceded by its length, so no two different lists of parts look the same.
+// Every part is preceded by its length, so different lists of parts never encode alike.
 Proof proof_of(std::string_view label, std::string_view token, std::string_view job_id,
                const Nonce& agent_nonce, const Nonce& host_nonce) {
   Proof proof{};
@@ -66,7 +66,7 @@ std::string errno_words(int error) {
   return std::generic_category().message(error);
 }
 
-// A pipe whose writer is not done, as in --rdzv-token-file <(vault read ...).
+// Waits for a pipe whose writer is not done, as in --rdzv-token-file <(vault read ...).
 bool is_readable_soon(int fd) {
   pollfd waited{fd, POLLIN, 0};
   return ::poll(&waited, 1, kWriterPatienceMs) > 0;
@@ -105,7 +105,7 @@ bool same_proof(const Proof& a, const Proof& b) {
 }
 
 Result<std::string> read_token_file(const std::string& path) {
-  // Not blocking: a FIFO without a writer would hold us for ever.
+  // Non-blocking: a FIFO without a writer would block forever.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return bad_file(path, "cannot be opened: " + errno_words(errno));
   const TokenDescriptor file(fd);

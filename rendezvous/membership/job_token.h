@@ -1,7 +1,7 @@
-// The job token: what tells the agents of a job from strangers. It is never sent. Each side sends a
-// nonce and proves that it knows the token by an HMAC-SHA256 over its part, the job id and both
-// nonces, so a proof is worth nothing on another connection, for another job, or for the other
-// side. Any thread.
+// The job token, which tells the agents of a job from strangers. It is never sent. Each side sends
+// a nonce and proves that it knows the token by an HMAC-SHA256 over its role, the job id and both
+// nonces, so a proof is useless on another connection, for another job, or for the other side. Any
+// thread.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace muster::membership {
 
 inline constexpr size_t kTokenBytesMax = 4096;
 
-// What the agent (in its Join) and the host (in its Welcome) show. All zero for an empty token.
+// The proofs of the agent (in its Join) and the host (in its Welcome). All zero for an empty token.
 Proof agent_proof(std::string_view token, std::string_view job_id, const Nonce& agent_nonce,
                   const Nonce& host_nonce);
 Proof host_proof(std::string_view token, std::string_view job_id, const Nonce& agent_nonce,
@@ -24,7 +24,7 @@ Proof host_proof(std::string_view token, std::string_view job_id, const Nonce& a
 bool same_proof(const Proof& a, const Proof& b);
 
 // The file's bytes without one trailing newline; may wait some seconds for the writer of a pipe.
-// Fails when it cannot be read, is empty or longer than kTokenBytesMax.
+// Fails if the file cannot be read, is empty or is longer than kTokenBytesMax.
 Result<std::string> read_token_file(const std::string& path);
 
 }  // namespace muster::membership

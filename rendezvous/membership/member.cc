@@ -22,8 +22,8 @@ Member::Member(const Options& options)
   report_.epoch = join_.last_epoch;
 }
 
-// Every (link, event) pair about the connection. "-" changes nothing: what a connection says late,
-// or twice, is no news.
+// Every (link, event) pair about the connection. "-" changes nothing: late or repeated events of a
+// connection are ignored.
 //
 //                    idle      connecting  joining     joined       pausing    over
 // Begin              connect   -           -           -            -          -
@@ -50,13 +50,12 @@ Member::Member(const Options& options)
 // EvidenceFound      tell [7]       tell [7]      tell [7]     tell [7]     tell [7]
 // Leaving            leaving        leaving       leaving      leaving      reaped
 //
-// [1] A port that nobody listens at means that the host is gone: the workers are stopped at once. A
-// fatal failure gives up. [2] All that is true of us is said at once; a host that is not the one of
-// our round has ended it. [3] A taken rank is asked for again while the old life of this very node
-// may still be held for alive: twice the lease. [4] Of an epoch above all that we know; else "-".
-// [5] The order of that round never came: it has ended here. [6] Of our own epoch; else "-".
-// [7] Of our own epoch; kept until the next round, since ready may be told before the failure has
-// arrived.
+// [1] A port that refuses us means that the host is gone: the workers are stopped at once. A fatal
+// failure gives up. [2] The whole state is reported at once; a host other than that of our round
+// has ended it. [3] A taken rank is requested again while the old life of this same node may still
+// count as alive: twice the lease. [4] For an epoch above all that we know; else "-". [5] The Order
+// of that round never arrived: it has ended here. [6] For our own epoch; else "-". [7] For our own
+// epoch; kept until the next round, since ready may be reported before the failure has arrived.
 void Member::step(Instant now, const Event& event, std::vector<Effect>& out) {
   if (over()) return;
   out_ = &out;
@@ -68,7 +67,7 @@ bool Member::in_round() const {
   return report_.phase == Phase::running || report_.phase == Phase::done;
 }
 
-// Whether the time to reach a host runs, and lines about waiting for the host are due.
+// Whether the time-out for reaching a host runs, and lines about waiting for it are due.
 bool Member::waits_for_host() const {
   return link_ != Link::idle && link_ != Link::joined && link_ != Link::over && !going();
 }
@@ -105,9 +104,9 @@ Duration Member::reach_timeout() const {
                                                    : options_.join.join_timeout;
 }
 
-// From here on the time to reach a host runs; it runs on if the connection that was lost had hardly
-// begun, so that a host which welcomes us and drops us at once is neither hammered nor tried for
-// ever.
+// Starts the time-out for reaching a host. If the lost connection was young, the earlier time-out
+// keeps running, so that a host that welcomes us and drops us at once is neither hammered nor
+// retried forever.
 void Member::lose_contact(Instant now, std::string why) {
   const bool held = link_ != Link::joined || now - link_since_ >= options_.stable;
   trouble_ = std::move(why);
@@ -120,7 +119,7 @@ void Member::lose_contact(Instant now, std::string why) {
   say_at_ = now + say_wait_;
 }
 
-// One that breaks young may be bad luck, and what the host grants us for coming back is short.
+// A single early loss may be bad luck, and the host's grace is short: the first retries are quick.
 Duration Member::backoff_after_loss() const {
   Duration backoff = options_.backoff_first;
   for (int i = 1; i < short_lived_ && backoff < options_.backoff_cap; ++i)
@@ -128,7 +127,7 @@ Duration Member::backoff_after_loss() const {
   return std::min(backoff, options_.backoff_cap);
 }
 
-// Half to one and a half of the back-off, so that ten thousand do not come back at one instant.
+// Half to one and a half of the back-off, so that ten thousand agents do not return at once.
 void Member::pause(Instant now) {
   const auto whole = static_cast<uint64_t>(backoff_.count());
   const Duration jittered{static_cast<int64_t>(whole / 2 + prng_.below(whole + 1))};
@@ -169,7 +168,7 @@ void Member::on(Instant now, const member::Received& event) {
   std::visit([&](const auto& message) { hear(now, message); }, event.message);
 }
 
-void Member::hear(Instant, const membership::Challenge&) {}  // The shell's part.
+void Member::hear(Instant, const membership::Challenge&) {}  // Handled by the shell.
 
 void Member::hear(Instant now, const membership::Welcome& message) {
   if (link_ != Link::joining) return;
@@ -179,7 +178,7 @@ void Member::hear(Instant now, const membership::Welcome& message) {
   if (message.lease > Duration::zero()) lease_ = message.lease;
   heartbeat_ = message.heartbeat > Duration::zero() ? message.heartbeat : lease_ / 3;
   if (message.host_instance != host_instance_) {
-    // It knows nothing of what was said to the one before.
+    // It knows nothing of what the previous host was told.
     host_instance_ = message.host_instance;
     host_clock_.forget();
     report_.order = 0;
@@ -201,8 +200,8 @@ void Member::hear(Instant now, const membership::Refused& message) {
   give_up(now, {ExitCode::rendezvous, message.text}, true);
 }
 
-// The old life of this node may be held for alive until its lease is over. Asked often enough for
-// the host to hear of us before that, so that it does not take the job for one node short.
+// The host may count this node's old life as alive until its lease is over. We ask often enough to
+// be heard before that, so that the host does not consider the job one node short.
 void Member::refused_rank(Instant now, const std::string& text) {
   if (!rank_refused_at_) rank_refused_at_ = now;
   if (now - *rank_refused_at_ >= 2 * lease_)
@@ -236,7 +235,7 @@ void Member::on(Instant now, const member::Tick&) {
   if (!over()) tick_link(now);
 }
 
-// We stood still ourselves, and what the host said meanwhile is still to be read.
+// This process stood still, so what the host sent in that time is still unread.
 void Member::forgive_jump(Instant now) {
   if (now - next_deadline() <= options_.jump) return;
   heard_at_ = now;

@@ -1,15 +1,15 @@
 // The machine of one agent's side of the rendezvous: connect, hello, resend, back-off, lease, and
 // the translation of the host's orders into what the agent does with its workers. Pure; the shell
-// (MemberClient) connects and authenticates, the agent performs.
+// (MemberClient) connects and authenticates, the agent acts on its workers.
 //
 //   connecting ─ConnectionUp─▶ joined ─Order Round─▶ in a round ─Order Stop, host silent─▶ stopping
 //       ▲                        │                                                            │
 //       └── lost, refused ◀──────┴────────────────────── ReadyForRound ◀──────────────────────┘
 //
-// A host that has been silent for a lease, or whose port refuses us, has ended the round: our
-// workers are stopped (the others may already form without us, and two rounds must never
-// meet), and we keep trying until the join time-out. A connection that comes back to the same host
-// instance within the lease changes nothing.
+// If the host is silent for a lease, or its port refuses us, our round has ended: our workers are
+// stopped (the other nodes may already form a round without us, and two rounds must never meet),
+// and we keep trying until the join time-out. Reconnecting to the same host instance within the
+// lease changes nothing.
 #pragma once
 
 #include <cstdint>
@@ -37,17 +37,16 @@ using namespace membership;  // NOLINT: the words of the protocol
 struct Begin {
   friend bool operator==(const Begin&, const Begin&) = default;
 };
-// Authenticated; the Join is on its way.
+// Authenticated; the Join has been sent.
 struct ConnectionUp {
   std::string dialled;     // The host's address as we reached it.
-  std::string advertised;  // Our own on that connection.
+  std::string advertised;  // Our own address on that connection.
   friend bool operator==(const ConnectionUp&, const ConnectionUp&) = default;
 };
 struct ConnectionFailed {
-  Error error;  // What was tried, and why it failed; for the waiting line.
-  bool refused =
-      false;           // A port where nobody listens: the host process is gone, not merely silent.
-  bool fatal = false;  // Trying again is of no use (a stranger answers, the token is wrong).
+  Error error;           // What was tried, and why it failed; for the waiting line.
+  bool refused = false;  // The port refused us: the host process is gone, not merely silent.
+  bool fatal = false;    // Retrying is useless (a stranger answers, the token is wrong).
   friend bool operator==(const ConnectionFailed&, const ConnectionFailed&) = default;
 };
 struct ConnectionLost {
@@ -65,7 +64,7 @@ struct Received {
 struct ReadyForRound {
   friend bool operator==(const ReadyForRound&, const ReadyForRound&) = default;
 };
-struct WorkersDone {  // All exited with 0, and nothing of them is left.
+struct WorkersDone {  // All exited with 0, and none of their processes is left.
   Epoch epoch = 0;
   friend bool operator==(const WorkersDone&, const WorkersDone&) = default;
 };
@@ -75,14 +74,14 @@ struct WorkerFailed {
   NodeFailure failure;
   friend bool operator==(const WorkerFailed&, const WorkerFailed&) = default;
 };
-// What the epoch's workers left behind here, for the verdict; before ReadyForRound. Its instant is
-// in our own clock.
+// What the epoch's workers left behind here, for the verdict; posted before ReadyForRound. Its
+// instant is in our own clock.
 struct EvidenceFound {
   Epoch epoch = 0;
   Evidence evidence;
   friend bool operator==(const EvidenceFound&, const EvidenceFound&) = default;
 };
-// A signal ends this node's part. Again with reaped = true once nothing is alive.
+// A signal ends this node's part. Posted again with reaped = true once nothing is alive.
 struct Leaving {
   int signal = 0;
   bool reaped = false;
@@ -95,10 +94,10 @@ struct Tick {
 // ---- effects
 
 struct Connect {
-  Join join;  // proof, dialled and advertised are filled in by the shell.
+  Join join;  // The shell fills in proof, dialled and advertised.
   friend bool operator==(const Connect&, const Connect&) = default;
 };
-// After what was sent there before. Nothing of this connection is told any more.
+// Takes effect after all earlier sends. No more events of this connection are posted.
 struct Disconnect {
   friend bool operator==(const Disconnect&, const Disconnect&) = default;
 };
@@ -111,14 +110,14 @@ struct RoundFormed {
   Round round;
   friend bool operator==(const RoundFormed&, const RoundFormed&) = default;
 };
-// Stop the workers of `epoch`, then say ReadyForRound (or Leaving if we are leaving).
+// Stop the workers of `epoch`, then post ReadyForRound (or Leaving if this node is leaving).
 struct StopWorkers {
   Epoch epoch = 0;
   StopWhy why = StopWhy::failure;
   std::string text;
   friend bool operator==(const StopWorkers&, const StopWorkers&) = default;
 };
-// The announcement of our leaving is out (or cannot be made in time): its grace may start.
+// The host knows that we leave (or cannot be told in time): the node's grace period may start.
 struct LeaveAnnounced {
   friend bool operator==(const LeaveAnnounced&, const LeaveAnnounced&) = default;
 };
@@ -127,10 +126,10 @@ struct JobEnded {
   End end;
   friend bool operator==(const JobEnded&, const JobEnded&) = default;
 };
-// The nodes did not meet, or we were refused. Nothing of ours runs or may go on running.
+// The nodes did not meet, or we were refused. No worker of ours may go on running.
 struct GaveUp {
   Error error;
-  bool refused = false;  // By the host, in its own words.
+  bool refused = false;  // By the host; `error` holds its text.
   friend bool operator==(const GaveUp&, const GaveUp&) = default;
 };
 struct Say {  // A line for the user.
@@ -151,35 +150,35 @@ class Member {
                               member::JobEnded, member::GaveUp, member::Say>;
 
   struct Options {
-    membership::Join join;  // Who we are; the past is kept up to date by the machine.
+    membership::Join join;  // Our identity, and what we know of the past at the start.
     std::string endpoint;   // For people: "node0:29400".
     Duration lease = std::chrono::seconds{3};  // Until the host names another.
-    // Without contact to a host for so long we give up; zero: the join time-out.
+    // Give up after this long without contact to a host; zero: the join time-out.
     Duration reach_timeout{};
     Duration backoff_first = std::chrono::milliseconds{20};
     Duration backoff_cap = std::chrono::seconds{1};
-    // A leaving node waits this long for the host to pass the news on before its own grace starts.
+    // How long a leaving node waits for the host's acknowledgement before its grace period starts.
     Duration announce_patience = std::chrono::milliseconds{300};
-    // An End that cannot be acknowledged, or a leave that cannot be told, does not keep us longer.
+    // How long an unacknowledged End or an unreported leave may delay our end.
     Duration goodbye_patience = std::chrono::seconds{1};
     Duration first_status = std::chrono::seconds{3};
     Duration status_cap = std::chrono::seconds{60};
     Duration jump = std::chrono::seconds{1};
-    // A connection that held this long is a good one: what follows its loss begins anew.
+    // A connection that held this long was good: back-off and time-outs start anew after its loss.
     Duration stable = std::chrono::seconds{1};
-    uint64_t seed = 0;  // Of the jitter.
+    uint64_t seed = 0;  // For the jitter.
   };
 
   explicit Member(const Options& options);
 
-  // Appends the effects in the order to perform them. Nothing follows a GaveUp, nor the Disconnect
-  // that follows a Goodbye: the machine is over then, and drops every event.
+  // Appends the effects in the order to perform them. GaveUp is the last one, and so is the
+  // Disconnect after a Goodbye: the machine is over then and ignores all events.
   void step(Instant now, const Event& event, std::vector<Effect>& out);
 
   // When a Tick would do something; an earlier Tick does nothing.
   Instant next_deadline() const;
 
-  // One line for people: where the connection stands, what is being waited for.
+  // One line for people: where the connection stands, and what the agent waits for.
   std::string status(Instant now) const;
 
   bool over() const { return link_ == Link::over; }
@@ -206,7 +205,7 @@ class Member {
   void hear(Instant now, const membership::Refused& message);
   void hear(Instant now, const membership::Order& message);
   void hear(Instant now, const membership::Alive& message);
-  void hear(Instant, const membership::Nodes&) {}  // The shell's part.
+  void hear(Instant, const membership::Nodes&) {}  // Handled by the shell.
 
   // One overload for each kind of order.
   void obey(Instant now, const membership::Wait& what);
@@ -243,26 +242,25 @@ class Member {
   std::string phase_text() const;
 
   // Invariants. (1) RoundFormed is emitted only in phase ready, for an epoch above every earlier
-  // one. (2) Of every epoch at most one StopWorkers. (3) `report_` is the truth of this node at any
-  // time; sending it is all that is ever resent.
+  // one. (2) Each epoch gets at most one StopWorkers. (3) report_ is always the current state of
+  // this node; nothing but the report is ever resent.
   Options options_;
   Prng prng_;
-  membership::Join join_;  // The past in it is kept up to date.
-  membership::Report
-      report_;  // As of now, in our clock; its sequence is that of the last one sent.
+  membership::Join join_;      // Its past is kept up to date.
+  membership::Report report_;  // Current, in our clock; its sequence is that of the last one sent.
 
   Link link_ = Link::idle;
   uint64_t host_instance_ = 0;   // Of the last Welcome.
-  uint64_t round_instance_ = 0;  // That gave our round.
+  uint64_t round_instance_ = 0;  // Of the host that gave our round.
   Duration lease_;
   Duration heartbeat_{};
   Instant heard_at_{};           // When the host was last heard, on any connection.
-  Instant link_since_{};         // Of joining, then of joined.
-  Instant retry_at_ = kNever;    // Of pausing.
-  Instant beat_at_ = kNever;     // Of joined.
-  Instant give_up_at_ = kNever;  // Unless the host is met before.
+  Instant link_since_{};         // When joining, then joined, began.
+  Instant retry_at_ = kNever;    // While pausing.
+  Instant beat_at_ = kNever;     // While joined.
+  Instant give_up_at_ = kNever;  // Unless a host is reached before.
   Duration backoff_{};
-  int short_lived_ = 0;  // Connections in a row that were welcomed and soon lost.
+  int short_lived_ = 0;  // Consecutive connections that were welcomed and soon lost.
   std::string trouble_;  // Why there is no contact.
   std::optional<Instant> rank_refused_at_;
 
@@ -277,7 +275,7 @@ class Member {
   bool evidence_arrived_ = false;
   uint64_t evidence_sent_ = 0;    // The first report that carried it.
   uint64_t leaving_sent_ = 0;     // The first report of our leaving.
-  bool leave_told_ = false;       // The host has passed it on.
+  bool leave_told_ = false;       // The host has acknowledged it.
   bool leave_announced_ = false;  // LeaveAnnounced was emitted.
   Instant announce_by_ = kNever;
   bool ended_ = false;

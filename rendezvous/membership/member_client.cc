@@ -27,10 +27,10 @@ using membership::Welcome;
 
 namespace {
 
-// The first bytes of what turns out to be a stranger.
+// How many first bytes are kept, to describe a stranger.
 constexpr size_t kStrangerBytesKept = 256;
-// A host that says nothing for so long may be another protocol's server: PyTorch's store takes
-// what it does not know without a word.
+// A peer that is silent for this long may be another protocol's server: PyTorch's store accepts
+// unknown bytes without an answer.
 constexpr auto kSilenceBeforeProbe = std::chrono::milliseconds(500);
 constexpr auto kAnswerPatience = std::chrono::milliseconds(900);
 
@@ -59,10 +59,10 @@ struct MemberClient::Link {
   SocketAddress host;
   std::unique_ptr<ByteStream> stream;
   FrameReader<HostMessage> reader;
-  std::string heard;  // Until the first whole message.
+  std::string heard;  // Bytes before the first whole message.
   std::unique_ptr<StoreProbe> probe;
-  boost::asio::steady_timer limit;    // Of the handshake.
-  boost::asio::steady_timer silence;  // Until the host's first word.
+  boost::asio::steady_timer limit;    // For the handshake.
+  boost::asio::steady_timer silence;  // For the host's first bytes.
 };
 
 MemberClient::MemberClient(boost::asio::io_context& io, Dialler& dialler, Options options,
@@ -90,7 +90,7 @@ void MemberClient::perform(const Member::Effect& effect) {
   struct Perform {
     MemberClient& self;
     void operator()(const member::Connect& e) const { self.connect(e.join); }
-    // After a Goodbye: what was said is still sent.
+    // finish() still sends what was written before, such as a Goodbye.
     void operator()(const member::Disconnect&) const {
       self.dialler_.cancel();
       self.forget_question();
@@ -243,7 +243,7 @@ void MemberClient::on_welcome(const Welcome& welcome) {
   on_verdict(welcome);
 }
 
-// Welcome or Refused: from here on the machine hears everything.
+// Welcome or Refused: from here on the machine receives every message.
 void MemberClient::on_verdict(const HostMessage& message) {
   const std::shared_ptr<Link> link = link_;
   link->step = Link::Step::joined;
@@ -259,7 +259,7 @@ void MemberClient::nodes(std::function<void(std::vector<membership::NodeLine>)> 
   if (question_.askers.size() == 1) ask();
 }
 
-// Where there is no contact the answer is nothing, and by way of the loop as any other.
+// Without contact the answer is empty, but comes from the loop like any other.
 void MemberClient::ask() {
   ++question_.id;
   const bool joined = link_ && link_->step == Link::Step::joined && link_->stream;
@@ -290,7 +290,7 @@ void MemberClient::answer_askers() {
     done(lines);
 }
 
-// Half an answer is none.
+// Drops a partial answer.
 void MemberClient::forget_question() {
   question_.lines.clear();
   answer_askers();
@@ -315,8 +315,8 @@ void MemberClient::on_handshake_limit() {
   fail_link(stranger_.on_silence());
 }
 
-// Without a word, perhaps another protocol's server: the one that is likely here can be asked,
-// while a host that is only slow may still answer.
+// A silent peer may be another protocol's server. The likely one, a TCPStore, can be probed, while
+// a host that is only slow may still answer.
 void MemberClient::on_silence() {
   const auto is_silent = [this] {
     return link_->step == Link::Step::hello && link_->heard.empty();

@@ -1,8 +1,7 @@
-// The shell of an agent's side: connects to the host, proves the job's token and lets the host
-// prove it, and performs what the Member machine decides. How a host is found and reached is a
-// Dialler's matter (an endpoint, a file); this class makes sure that what answers is a muster host
-// at all, and names it when it is something else. One thread: the loop's; handlers are called from
-// it.
+// The shell of an agent's side: connects to the host, proves the job's token and has the host prove
+// it, and performs what the Member machine decides. A Dialler (an endpoint, a file) finds and
+// reaches the host; this class checks that what answers is a muster host, and identifies it if it
+// is not. One thread: the loop's; handlers are called from it.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +28,8 @@ namespace muster {
 
 struct Dialled {
   TcpSocket socket;
-  std::optional<uint64_t> host_instance;  // Only this host is meant.
-  bool own_host = false;                  // It is this process.
+  std::optional<uint64_t> host_instance;  // Only this host is acceptable.
+  bool own_host = false;                  // The host is in this process.
 };
 struct DialFailed {
   Error error;
@@ -46,7 +45,7 @@ class Dialler {
   // Calls back once, from the loop and never from inside this call, unless cancelled before.
   virtual void dial(std::function<void(DialOutcome)> done) = 0;
   virtual void cancel() = 0;
-  // What answered the last dial is not the host that was meant.
+  // What answered the last dial is not the intended host.
   virtual void distrust() {}
 };
 
@@ -66,31 +65,31 @@ class MemberClient {
     std::function<void()> leave_announced;
     std::function<void(const membership::End&)> ended;
     std::function<void(const Error&)> gave_up;
-    std::function<void(const Error&)> refused;  // By the host. None: gave_up is called.
+    std::function<void(const Error&)> refused;  // By the host. None: gave_up is called instead.
     std::function<void(const std::string&)> say;
   };
 
-  // `dialler` is borrowed and outlives this object.
+  // `dialler` is borrowed and must outlive this object.
   MemberClient(boost::asio::io_context& io, Dialler& dialler, Options options, Handlers handlers);
   MemberClient(const MemberClient&) = delete;
   MemberClient& operator=(const MemberClient&) = delete;
   ~MemberClient();
 
-  // Begin, ReadyForRound, WorkersDone, WorkerFailed, Leaving.
+  // Begin, ReadyForRound, WorkersDone, WorkerFailed, EvidenceFound, Leaving.
   void post(Member::Event event) { drive_.post(std::move(event)); }
-  // Nothing will be said or heard any more.
+  // True once nothing more will be sent or handled.
   bool is_over() const { return machine_.over(); }
   std::string status() const;
-  // Our end of the newest connection, whatever is advertised. Empty before the first.
+  // Our end of the newest connection, regardless of what is advertised. Empty before the first.
   const std::string& own_address() const { return own_address_; }
   // Asks the host for all nodes of the job. Calls back once, from the loop, within a second, with
-  // nothing if there is no contact; not at all after the destructor.
+  // an empty list if there is no contact; not at all after the destructor.
   void nodes(std::function<void(std::vector<membership::NodeLine>)> done);
 
  private:
   // One connection, from dialling to its end.
   struct Link;
-  // Whoever asks while an answer is on its way gets that one, too.
+  // Callers that ask while an answer is pending share it.
   struct Question {
     uint64_t id = 0;
     std::vector<membership::NodeLine> lines;
@@ -124,9 +123,9 @@ class MemberClient {
   StrangerWatch stranger_;
   Member machine_;
   Drive<Member, member::Tick> drive_;
-  std::shared_ptr<Link> link_;  // Null while there is none.
+  std::shared_ptr<Link> link_;  // Null while there is no connection.
   std::string own_address_;
-  Question question_;  // Nobody has asked while there are no askers.
+  Question question_;  // Without askers nothing is pending.
   boost::asio::steady_timer question_limit_;
   std::shared_ptr<bool> alive_;
 };

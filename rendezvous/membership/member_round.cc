@@ -1,5 +1,5 @@
-// What the agent's side of the rendezvous does with orders, with what its workers do, and with its
-// own going.
+// How the agent's side of the rendezvous handles orders, the events of its workers, and its own
+// leaving.
 #include <algorithm>
 #include <utility>
 
@@ -84,7 +84,7 @@ void Member::obey(Instant now, const membership::End& what) {
   send_report(now);
 }
 
-// Nothing if no round of ours runs.
+// No effect if no round of ours runs.
 void Member::stop_round(Instant now, StopWhy why, std::string text) {
   if (!in_round() || ended_) return;
   report_.phase = Phase::stopping;
@@ -140,7 +140,7 @@ void Member::on(Instant now, const member::Leaving& event) {
   if (event.reaped) all_reaped(now);
 }
 
-// We are going, and nothing of ours is alive any more.
+// We are leaving or the job has ended, and nothing of ours is alive any more.
 void Member::all_reaped(Instant now) {
   report_.reaped = true;
   if (goodbye_by_ == kNever) goodbye_by_ = now + options_.goodbye_patience;
@@ -165,7 +165,7 @@ void Member::say_goodbye_if_due() {
 
 void Member::give_up(Instant now, Error error, bool refused) {
   if (going()) {
-    // Nobody wants to hear of our going, so nothing is waited for.
+    // No host will acknowledge our leaving, so we do not wait for it.
     announce_leave();
     if (goodbye_by_ != kNever) return end();
     trouble_ = std::move(error.message);
@@ -203,8 +203,8 @@ void Member::send_report(Instant now) {
 
 // ---- The host's clock.
 
-// Nothing is known of it before the first answer: then these instants say nothing, for a whole
-// life.
+// Before the first answer the host's clock is unknown: an error of a year marks such instants as
+// useless.
 void Member::to_host_clock(membership::Report& report) const {
   const auto convert = [this](Instant& at, Duration& error) {
     const std::optional<ClockOffset::Reading> there = host_clock_.host_time(at);

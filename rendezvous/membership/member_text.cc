@@ -1,4 +1,4 @@
-// The words of Member: its status, and its lines for people.
+// Member's text: its status, and its lines for people.
 #include <algorithm>
 
 #include <fmt/format.h>

@@ -19,8 +19,8 @@ Membership::Membership(const Options& options) : options_(options) {
   CHECK(options.lease > Duration::zero() && options.first_status > Duration::zero());
 }
 
-// Every (stage, event) pair. "-" changes nothing about rounds. A report of an old sequence only
-// renews the lease; one of a connection that is unknown is dropped with a Note.
+// Every (stage, event) pair. "-" changes nothing about rounds. A report with an old sequence only
+// renews the lease; one on an unknown connection is dropped with a Note.
 //
 //                     forming        opening [1]   running        stopping           ended
 // Joined, new         waits [2]      waits         waits          waits [3]          refused [4]
@@ -40,16 +40,17 @@ Membership::Membership(const Options& options) : options_(options) {
 //                     time-out,                                                      the store
 //                     status, leases
 //
-// [1] Nobody has been told of the round yet, so everyone of it is over as soon as it is stopped.
-// [2] Refused where it contradicts the job or wants the rank of a node that is alive; but a host's
-// own node, where the job never ran, has those refused that it contradicts. [3] One that
-// was lost in this epoch and comes back is waited for again. [4] Unless it was in this job's rounds
-// before: then it is told the End. [5] From a member of a running epoch whose workers of that very
-// epoch are gone: it gave the round up, which counts like a loss. [6] A newcomer: a new round where
-// there is room and budget, else it is a spare. [7] When nobody is left to wait for, the epoch is
-// concluded: a new round or the end. [8] Unless it is of this epoch. [9] Of the first failure; a
-// final one takes its place. [10] Where the job needs this very node: the host's own, or one of a
-// fixed number without spares; else refused, and those who wait are told.
+// [1] No node has been told of the round yet, so all its members are over as soon as it is stopped.
+// [2] Refused if it contradicts the job or claims the rank of a live node; but if the job never
+// ran, the nodes that contradict the host's own node are refused instead. [3] A node that was lost
+// in this epoch and comes back is waited for again. [4] Unless it was in this job's rounds, or the
+// job could not start and tell_linger is not over: then it gets the End. [5] From a member of a
+// running epoch whose workers of that same epoch are gone: it gave the round up, which counts like
+// a loss. [6] A newcomer: a new round if there is room and budget, else it is a spare. [7] When no
+// node is left to wait for, the epoch is concluded: a new round or the end. [8] Unless it is of
+// this epoch. [9] Of the first failure; a final one replaces it. [10] If the job needs this node:
+// the host's own, or one of a fixed number without spares; else it is refused and the waiting nodes
+// are told.
 void Membership::step(Instant now, const Event& event, std::vector<Effect>& out) {
   now_ = now;
   out_ = &out;
@@ -91,7 +92,7 @@ void Membership::on(const Joined& event) {
 void Membership::on(const Reported& event) {
   Node* node = node_of(event.connection);
   if (!node) return note("dropped a report: nobody is known on its connection");
-  // Planted: what a stopping node says is no sign of life.
+  // Planted: the reports of a stopping node do not renew its lease.
   if (!MEMBERSHIP_PLANTED(lease_off_by_one) || event.report.phase != Phase::stopping) heard(*node);
   if (event.report.sequence > node->report.sequence) {
     node->report = event.report;
@@ -163,7 +164,7 @@ void Membership::on(const Tick&) {
   if (status_at_ <= now_) tell_waiting();
 }
 
-// What follows from the state, whatever event led to it. Costs nothing where nothing follows.
+// Applies what follows from the state, whichever event led to it. Cheap if nothing follows.
 void Membership::settle() {
   if (stage_ == Stage::running && tally_.members > 0 && tally_.done == tally_.members)
     end(EndWhy::success, ExitCode::success, "all workers of all nodes succeeded");
@@ -180,7 +181,7 @@ void Membership::settle() {
   if (stage_ == Stage::ended) {
     finished_ = true;
   } else {
-    job_.reset();  // All went before it began: the next one to come begins anew.
+    job_.reset();  // All nodes left before the job began: the next to join begins it anew.
   }
 }
 

@@ -1,23 +1,23 @@
-// The machine that decides for one job who is in it: rounds, epochs, ranks, leases, budgets, the
-// one verdict. It runs in the host's process, one machine for each job id. Pure: it is told the
-// time, hears of connections and reports, and asks for messages to be sent and the store to be
-// opened and closed; the coordinator performs that, the simulator runs thousands of agents against
+// The machine that decides for one job which nodes are in it: rounds, epochs, ranks, leases,
+// budgets and the single verdict. It runs in the host's process, one machine per job id. Pure: it
+// is told the time, connections and reports, and asks for messages to be sent and the store to be
+// opened and closed. The coordinator performs that; the simulator runs thousands of agents against
 // the same code.
 //
 //              enough ready              failure, loss, leave, join           all of the epoch
-//              reaped,
+//                                                                             reaped,
 //   forming ───────────────▶ running ───────────────────────────▶ stopping ── left or lost ──┐
 //      ▲                        │ all done                                                   │
 //      │                        ▼                                                            │
 //      │                      ended ◀──────── budget spent, or fewer than MIN left ──────────┤
 //      └─────────────────────────────────────────────────────────────────── else ────────────┘
 //
-// When an epoch ends is decided at once, why it ended when all of it is over: then every node has
-// told what its workers left behind, a loss is known, and a judge (given by the owner, since what
-// nodes tell is opaque here) says which failure explains the others.
-// A round forms the instant MAX nodes are ready, or MIN when the last call is over (counted from
-// the first join), or, after a round that was stopped, when everyone who is left of it is ready.
-// The store is open exactly while an epoch runs or stops.
+// The end of an epoch is decided at once, its reason once all of the epoch is over: by then every
+// node has reported what its workers left behind, every loss is known, and a judge (passed in by
+// the owner, since the nodes' evidence is opaque here) names the failure that explains the others.
+// A round forms as soon as MAX nodes are ready, or MIN when the last call is over (counted from the
+// first join), or, after a round that was stopped, when all of its remaining nodes are ready. The
+// store is open while an epoch runs or stops, and after a success for up to store_linger.
 #pragma once
 
 #include <compare>
@@ -41,15 +41,15 @@ namespace membership {
 
 using ConnectionId = uint64_t;
 
-// What the judge hears of one node of an epoch that failed. Instants are in the host's clock.
+// What the judge is told of one node of a failed epoch. Instants are in the host's clock.
 struct Testimony {
   std::string host_name;
   int node_rank = 0;
   int base_rank = 0;  // The global rank of its first worker.
   int workers = 1;
-  std::optional<NodeFailure> failure;  // Where it reported one,
-  std::optional<Evidence> evidence;    // and what its workers left behind.
-  // Of a node that was lost, or left: when it was heard last, and when it was known to be gone.
+  std::optional<NodeFailure> failure;  // If it reported one.
+  std::optional<Evidence> evidence;    // What its workers left behind.
+  // For a node that was lost or left: when it was last heard, and when it was known to be gone.
   bool gone = false;
   Instant last_heard{};
   Instant gone_by{};
@@ -58,16 +58,16 @@ struct Testimony {
 
 struct Judgement {
   Verdict verdict;
-  std::string brief;          // The verdict's detail as a restart line needs it.
-  bool by_departure = false;  // The loss of a node, or its leaving, explains all failures.
+  std::string brief;          // The verdict's detail, short enough for a restart line.
+  bool by_departure = false;  // The loss or departure of a node explains all failures.
 };
 
-// Pure. `testimonies`: of all nodes of the epoch, by node rank.
+// Pure. `testimonies`: those of all nodes of the epoch, by node rank.
 using Judge = std::function<Judgement(const std::vector<Testimony>& testimonies)>;
 
 // ---- events
 
-// An authenticated agent asks to be in. A second Join of the same agent on another connection
+// An authenticated agent asks to join. A second Join of the same agent on another connection
 // replaces the first connection.
 struct Joined {
   ConnectionId connection = 0;
@@ -87,7 +87,7 @@ struct Disconnected {
   ConnectionId connection = 0;
   friend bool operator==(const Disconnected&, const Disconnected&) = default;
 };
-// The store of `epoch` listens here now (the answer to OpenStore), or could not be opened.
+// The store of `epoch` now listens on `port` (the answer to OpenStore), or could not be opened.
 struct StoreOpened {
   Epoch epoch = 0;
   int port = 0;
@@ -98,8 +98,8 @@ struct StoreFailed {
   Error error;
   friend bool operator==(const StoreFailed&, const StoreFailed&) = default;
 };
-// What is to be said about the other jobs that wait at this host, since a node that was given
-// another job id waits as a job of its own. Empty: there are none.
+// What to tell waiting nodes about the other jobs that wait at this host, since a node with a wrong
+// job id waits as a job of its own. Empty: there are none.
 struct Neighbours {
   std::string text;
   friend bool operator==(const Neighbours&, const Neighbours&) = default;
@@ -110,13 +110,13 @@ struct Tick {
 
 // ---- effects
 
-// The proof in a Welcome is the owner's to fill in.
+// The owner fills in the proof in a Welcome.
 struct Send {
   ConnectionId connection = 0;
   HostMessage message;
   friend bool operator==(const Send&, const Send&) = default;
 };
-// After what was sent there before.
+// Takes effect after all earlier sends to that connection.
 struct Hangup {
   ConnectionId connection = 0;
   friend bool operator==(const Hangup&, const Hangup&) = default;
@@ -125,19 +125,19 @@ struct Hangup {
 // Round is sent before that. A CloseStore of the same epoch may come before the answer.
 struct OpenStore {
   Epoch epoch = 0;
-  std::vector<std::string> addresses;  // Advertised and seen, sorted, without repetition.
+  std::vector<std::string> addresses;  // Advertised, sorted, without duplicates.
   friend bool operator==(const OpenStore&, const OpenStore&) = default;
 };
 struct CloseStore {
   Epoch epoch = 0;
   friend bool operator==(const CloseStore&, const CloseStore&) = default;
 };
-// Nobody is left: the job is over and everyone who could be told has said goodbye, or all went
-// before it began. The machine may be dropped. One that is kept refuses latecomers of an ended job.
+// No node is left: the job is over and every reachable node said goodbye, or all left before it
+// began. The machine may be destroyed; if it is kept, it refuses latecomers of an ended job.
 struct Finished {
   friend bool operator==(const Finished&, const Finished&) = default;
 };
-struct Note {  // For the log: what was ignored, and why; what was decided, and why.
+struct Note {  // For the log: what was ignored or decided, and why.
   std::string text;
   friend bool operator==(const Note&, const Note&) = default;
 };
@@ -153,25 +153,25 @@ class Membership {
                               membership::CloseStore, membership::Finished, membership::Note>;
 
   struct Options {
-    // An agent whose connection breaks is lost unless it is back within this time (a middlebox that
-    // resets a connection is no dead node).
+    // An agent whose connection breaks is lost unless it reconnects within this time (a middlebox
+    // that resets a connection does not mean a dead node).
     Duration reconnect_grace = std::chrono::milliseconds{250};
-    // Where no agent brings a lease of its own.
+    // Used if the first agent names no lease.
     Duration lease = std::chrono::seconds{3};
-    // Waiting gets a line after this, then after twice as long, up to the cap.
+    // The interval of waiting lines: starts at first_status and doubles up to status_cap.
     Duration first_status = std::chrono::seconds{3};
     Duration status_cap = std::chrono::seconds{60};
-    // A Tick that comes later than this after its deadline says that we ourselves stood still:
-    // every lease is renewed once before anybody is called lost.
+    // A step later than this, or than a quarter of a lease, after the deadline means that this
+    // process stood still: all leases are renewed once before any node is called lost.
     Duration jump = std::chrono::seconds{1};
-    // A job that cannot start for what one node lacks stays at its host for nodes that come later,
+    // A job that cannot start because of one node remains at its host for nodes that come later,
     // until all have been told, but no longer than this.
     Duration tell_linger = std::chrono::seconds{10};
     // After a success the store stays open for the last clients until every agent has said goodbye,
     // but no longer than this.
     Duration store_linger = std::chrono::seconds{1};
-    uint64_t host_instance = 0;  // Random: goes into every Welcome.
-    membership::Judge judge;     // None: the failure that arrived first counts, losses before it.
+    uint64_t host_instance = 0;  // Random: part of every Welcome.
+    membership::Judge judge;  // None: a departure explains all, else the first failure to arrive.
   };
 
   explicit Membership(const Options& options);
@@ -181,69 +181,69 @@ class Membership {
 
   Instant next_deadline() const;
 
-  // The global rank whose failure ends the epoch, where a worker's does: the first that was
-  // reported, until the judge has spoken.
+  // The global rank whose failure ends the epoch, if a worker's failure does: the first one
+  // reported, until the judge has decided.
   std::optional<int> failed_rank() const {
     if (judgement_) return judgement_->verdict.rank;
     return failure_ ? std::optional(failure_->failure.rank) : std::nullopt;
   }
 
-  // Whether nodes have been missing for so long that those who wait are told.
+  // Whether nodes have been missing for so long that the waiting ones are told.
   bool waits_for_nodes(Instant now) const;
 
-  // Whether nodes may still come that have to be told why the job cannot start.
+  // Whether nodes may still come that must be told why the job cannot start.
   bool has_untold(Instant now) const;
 
   // One line for people: "epoch 3 runs on 4 nodes", "2 of 4 nodes; missing: node rank 2, 3; ...".
   std::string status(Instant now) const;
 
-  // Every node: those of the epoch by rank, then the others by the natural order of their names.
-  // O(N log N); for a person who asks.
+  // All nodes: those of the epoch by rank, then the others in natural order of their names. O(N log
+  // N); for users' queries.
   std::vector<membership::NodeLine> nodes(Instant now) const;
 
  private:
   enum class Stage { forming, opening, running, stopping, ended };
 
-  // What a node adds to the sums below.
+  // What a node contributes to the sums below.
   struct Tally {
     int stays = 0;    // It is not leaving.
     int ready = 0;    // It could be in a round now.
     int members = 0;  // Of the epoch.
-    int pending = 0;  // Of the epoch, and something of it may be alive there.
+    int pending = 0;  // Of the epoch, with processes that may be alive.
     int done = 0;     // Of the epoch, and all its workers exited with 0.
     int away = 0;     // Of the epoch, staying and not ready.
   };
 
   struct Node {
     membership::Join join;
-    uint64_t arrival = 0;  // Smaller for those who came first.
+    uint64_t arrival = 0;  // Smaller for nodes that came first.
     std::optional<membership::ConnectionId> connection;
-    Instant heard_at{};               // When it last spoke.
-    Instant expires{};                // Lost then; its place in leases_.
-    Duration silence_limit{};         // What `expires` was set by, for the line.
-    std::optional<Instant> detached;  // When its connection broke, while it has none.
-    std::optional<Instant> left_at;   // When it said that it leaves.
-    bool heard = false;               // A report came.
-    membership::Report report;        // The newest one, but for what follows.
+    Instant heard_at{};               // When it was last heard.
+    Instant expires{};                // When it is lost; its place in leases_.
+    Duration silence_limit{};         // The limit behind `expires`, for messages.
+    std::optional<Instant> detached;  // When its connection broke, unless it has a new one.
+    std::optional<Instant> left_at;   // When it announced that it leaves.
+    bool heard = false;               // A report has arrived.
+    membership::Report report;        // The newest one, without the two below.
     std::optional<membership::NodeFailure> failure;  // Of the epoch.
-    std::optional<membership::Evidence> evidence;    // Likewise.
+    std::optional<membership::Evidence> evidence;    // Of the epoch.
 
     uint64_t order_sequence = 0;  // Of the newest order; 0: none.
     std::variant<membership::Wait, membership::Round, membership::Stop, membership::End> order;
     Instant order_sent{};
 
     bool member = false;      // Of the epoch (still while the next one forms).
-    bool started = false;     // It was ordered to start this epoch.
-    uint64_t stop_order = 0;  // The Stop of this epoch, once there is one.
-    bool in_line = false;     // Its node rank belongs to one that may come back yet.
-    bool left = false;        // It has said that it leaves.
+    bool started = false;     // It was told to start this epoch.
+    uint64_t stop_order = 0;  // Sequence of this epoch's Stop; 0: none yet.
+    bool in_line = false;     // Its node rank belongs to a node that may return.
+    bool left = false;        // It has announced that it leaves.
     int rank = -1;            // In epoch rank_epoch.
     membership::Epoch rank_epoch = 0;
-    membership::Round round;  // Its part of the epoch, but for what the open store adds.
+    membership::Round round;  // Its part of the epoch, without what StoreOpened adds.
     Tally tally;
   };
 
-  // The first failure of an epoch by arrival: it ends the epoch.
+  // The first failure of an epoch to arrive: it ends the epoch.
   struct FirstFailure {
     membership::AgentId agent;
     std::string host_name;
@@ -271,7 +271,7 @@ class Membership {
   void on(const membership::Tick& event);
   void settle();
 
-  // membership_nodes.cc: who is here, and what each has been told.
+  // membership_nodes.cc: which nodes are here, and what each has been told.
   std::optional<membership::Refused> refusal(const membership::Join& join) const;
   std::optional<membership::Refused> rank_refusal(const membership::Join& join) const;
   bool may_be_gone(const Node& holder) const;
@@ -354,11 +354,11 @@ class Membership {
   void note(std::string text);
 
   // Invariants. (1) Outside step() tally_ is the sum over nodes_, and node.tally is tally_of(node).
-  // (2) by_connection_ and leases_ hold exactly the connections and the leases of nodes_.
-  // (3) epoch_ only grows; a Round is ordered only in start_round(), for the newest epoch, to nodes
+  // (2) by_connection_ and leases_ hold exactly the connections and the leases of nodes_. (3)
+  // epoch_ only grows; a Round is ordered only in start_round(), for the newest epoch, to nodes
   // that were ready when it was formed. (4) restarts_ <= max_restarts. (5) store_ is the epoch
-  // whose store was asked for and not closed. (6) A node that may have workers alive is ordered
-  // nothing but its Round, Stop and End: a Wait would hide a Stop that was not taken in.
+  // whose store was asked for and not closed. (6) A node that may have live workers is ordered
+  // nothing but its Round, Stop and End: a Wait would replace a Stop that it has not received.
   Options options_;
   Stage stage_ = Stage::forming;
   Instant now_{};
@@ -367,16 +367,16 @@ class Membership {
   std::map<membership::AgentId, Node> nodes_;
   std::map<membership::ConnectionId, membership::AgentId> by_connection_;
   std::set<std::pair<Instant, membership::AgentId>> leases_;
-  std::map<int, std::vector<membership::AgentId>> claims_;  // Who was given which node rank.
+  std::map<int, std::vector<membership::AgentId>> claims_;  // The agents that claim each node rank.
   Tally tally_;
   uint64_t arrivals_ = 0;
   uint64_t orders_ = 0;  // The newest order's sequence.
 
-  std::optional<membership::Join> job_;  // The first join: what all agreed on.
+  std::optional<membership::Join> job_;  // The first join: the settings of the job.
   membership::Epoch epoch_ = 0;
-  membership::Epoch seen_epoch_ = 0;  // The highest that anybody ever spoke of.
+  membership::Epoch seen_epoch_ = 0;  // The highest that any node has named.
   int seen_nodes_ = 0;                // Nodes in it.
-  bool formed_here_ = false;          // epoch_ is this instance's own.
+  bool formed_here_ = false;          // epoch_ was formed by this instance.
   int restarts_ = 0;
   int changes_ = 0;
   membership::Epoch store_ = 0;  // 0: no store is open.
@@ -385,9 +385,9 @@ class Membership {
   bool after_stop_ = false;
   Instant forming_since_{};
   std::string neighbours_;
-  std::string unfit_;  // Who came only to say that it takes no part.
+  std::string unfit_;  // The node that joined only to report that it cannot take part.
   Instant join_by_ = kNever;
-  Instant last_call_ = kNever;  // kNever: none, or it is over.
+  Instant last_call_ = kNever;  // kNever: none, or over.
   bool last_call_over_ = false;
   Instant status_at_ = kNever;
   Duration status_every_{};
@@ -395,18 +395,16 @@ class Membership {
   // Of the epoch.
   std::optional<FirstFailure> failure_;
   std::optional<Departure> departure_;
-  std::map<membership::AgentId, membership::Testimony>
-      gone_;  // Of its nodes that went or were lost.
+  std::map<membership::AgentId, membership::Testimony> gone_;  // Nodes of the epoch that are gone.
   std::optional<membership::Judgement> judgement_;
-  std::optional<membership::Verdict>
-      before_;  // Of the epoch before, if it failed and this one restarts.
+  std::optional<membership::Verdict> before_;  // Of the epoch that failed before this restart.
 
   std::optional<membership::End> end_;
   bool finished_ = false;
-  Instant tell_until_{};  // Of a job that cannot start.
-  int told_ = 0;          // Nodes that have taken in the End.
+  Instant tell_until_{};  // For a job that cannot start.
+  int told_ = 0;          // Nodes that have processed the End.
   Instant close_store_at_ = kNever;
-  Instant watch_at_ = kNever;  // Our own pulse: a Tick that is late for it shows a standstill.
+  Instant watch_at_ = kNever;  // Deadline of our own regular Tick: a late one shows a standstill.
 };
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// Who is here: joins, refusals, connections, leases, and the orders that each node was given.
+// Which nodes are here: joins, refusals, connections, leases, and the orders given to each node.
 #include <algorithm>
 #include <utility>
 
@@ -16,9 +16,9 @@ namespace {
 
 constexpr size_t kKnownMax = 65536;  // Nodes of one job, spares and strangers included.
 constexpr Duration kDefaultJoinTimeout = std::chrono::minutes{10};
-// A lease is at least this, so that nobody can make the host do nothing but look at it.
+// The minimum lease, so that no agent can keep the host busy with expiring leases.
 constexpr Duration kLeastLease = std::chrono::milliseconds{30};
-// How long a host that returned waits at least for the agents of its earlier life.
+// The minimum time that a returned host waits for the agents of its earlier life.
 constexpr Duration kLeastReturn = std::chrono::seconds{2};
 
 std::string asked_nodes(const Join& join) {
@@ -99,8 +99,8 @@ std::optional<Refused> Membership::rank_refusal(const Join& join) const {
   return std::nullopt;
 }
 
-// A node that was restarted comes back under its rank while its old life is not yet known to be
-// over: it may wait in line, and counts as somebody who stays when the old life is lost.
+// A restarted node claims its rank again before its old life is known to be over: it may wait in
+// line, and counts as a node that stays when the old life is lost.
 bool Membership::may_be_gone(const Node& holder) const {
   return !holder.connection || holder.left || silence(holder) > heartbeat() * 3 / 2;
 }
@@ -109,8 +109,8 @@ Duration Membership::silence(const Node& node) const {
   return std::max(now_ - node.heard_at, Duration::zero());
 }
 
-// The host's own node may come second. What it was told counts all the same, as everybody can see
-// which node that is; and a host that were refused would stay for nodes that nobody ever joins.
+// The host's own node may join after others. Its settings win all the same, since every user can
+// see which node it is; and a refused host would stay for nodes that no other node ever joins.
 void Membership::give_way_to_host(const Join& host) {
   if (!host.is_host || !job_ || stage_ != Stage::forming || seen_epoch_ > 0) return;
   if (!has_possible_nodes(host) || host.node_rank.value_or(0) >= host.nodes_max) return;
@@ -149,8 +149,8 @@ void Membership::learn_job(const Join& original) {
     note(fmt::format("{} was started with other settings than {}, whose are used",
                      quiet_name(join.host_name), quiet_name(job_->host_name)));
   }
-  // Survivors of another life of this host may come after our first round, too: no epoch is used
-  // twice. The budgets are our own by then.
+  // Survivors of an earlier life of this host may join even after our first round: no epoch number
+  // is used twice. By then the budgets are our own.
   if (join.last_epoch > seen_epoch_) seen_nodes_ = 0;
   seen_epoch_ = std::max(seen_epoch_, join.last_epoch);
   if (formed_here_) return;
@@ -158,8 +158,8 @@ void Membership::learn_job(const Join& original) {
   restarts_ = std::min(std::max(restarts_, join.restarts), job_->max_restarts);
   changes_ =
       std::min(std::max(changes_, join.changes), job_->max_membership_changes.value_or(kCountMax));
-  // The job runs already: its agents come back within about a second of each other, and whoever
-  // does not is not waited for as if it were to begin.
+  // The job was already running: its agents come back within about a second of each other, so the
+  // host does not wait for the rest as long as for a job that begins.
   if (seen_nodes_ > 0 && last_call_ != kNever) {
     last_call_ = std::min(last_call_, instant_after(now_, std::max(job_->lease, kLeastReturn)));
   }
@@ -169,7 +169,7 @@ Membership::Node& Membership::admit(const Join& join) {
   Node& node = nodes_[join.agent];
   node.join = join;
   node.arrival = ++arrivals_;
-  // A round of an earlier host is none of ours, though it may have had the same number.
+  // An earlier host's round is not ours, even if it had the same number.
   const bool knows_ours = formed_here_ && join.last_instance == options_.host_instance;
   if (knows_ours || !formed_here_) {
     node.rank = join.last_rank;
@@ -185,7 +185,7 @@ Membership::Node& Membership::admit(const Join& join) {
   return node;
 }
 
-// A known agent on a new connection, or a new one on its first.
+// A known agent on a new connection, or a new agent on its first.
 void Membership::attach(Node& node, const Joined& event) {
   if (node.connection && *node.connection != event.connection) {
     by_connection_.erase(*node.connection);
@@ -204,7 +204,7 @@ void Membership::attach(Node& node, const Joined& event) {
   if (node.order_sequence > 0) send_order(node);
 }
 
-// It may come back within its grace.
+// The agent may reconnect within its grace.
 void Membership::detach(Node& node) {
   by_connection_.erase(*node.connection);
   node.connection.reset();
@@ -214,7 +214,7 @@ void Membership::detach(Node& node) {
   recount(node);
 }
 
-// Who waited for this node's rank hears that it is not to be had.
+// Refuses the nodes that wait in line for this node's rank, which is not free any more.
 void Membership::evict_from_line(const Node& holder) {
   if (!holder.join.node_rank || holder.in_line || holder.left) return;
   if (claims_.at(*holder.join.node_rank).size() == 1) return;
@@ -258,14 +258,14 @@ Duration Membership::heartbeat() const {
   return std::max(job_->lease / 3, Duration{1});
 }
 
-// With agents that beat every third of a lease, a standstill of ours that is too short to be
-// noticed (up to twice this) leaves each of them a sixth of a lease for the way.
+// Agents send a heartbeat every third of a lease. If we stand still too briefly to notice (up to
+// twice this), each heartbeat still has a sixth of a lease to arrive.
 Duration Membership::watch_period() const {
   return std::max(job_->lease / 4, Duration{1});
 }
 
-// We may have stood still (a suspended machine, SIGSTOP) while others beat: their words wait in our
-// sockets, so everybody gets a lease anew before anybody is called lost.
+// We may have stood still (a suspended machine, SIGSTOP) while agents sent heartbeats, which now
+// wait in our sockets: all leases are renewed before any node is called lost.
 void Membership::notice_standstill() {
   if (nodes_.empty()) return;
   const Instant deadline = next_deadline();
@@ -306,8 +306,7 @@ void Membership::drop(Node& node, bool hang_up) {
   nodes_.erase(agent);
 }
 
-// One that came back while the epoch stopped, and is gone again, was lost when it was the first
-// time.
+// A node that came back while the epoch stopped, and is gone again, counts as lost the first time.
 void Membership::hear_last_of(Node& node) {
   give_testimony(gone_, node);
   gone_.at(node.join.agent).gone = true;
@@ -321,7 +320,7 @@ void Membership::lose(Node& node) {
   drop(node, true);
   if (!was_member) return;
   if (stage_ == Stage::opening || stage_ == Stage::running) return begin_stop(StopWhy::lost, text);
-  // After a failure it is for the judge to say whether the loss is the reason.
+  // After a failure the judge decides whether the loss is its reason.
   const bool failed = failure_.has_value();
   if (stage_ == Stage::stopping && !failed && tally_.stays < job_->nodes_min) end_short_of_nodes();
 }
@@ -330,13 +329,13 @@ void Membership::lose(Node& node) {
 
 bool Membership::is_ready(const Node& node) const {
   if (!node.connection || !node.heard || node.in_line || node.left) return false;
-  // Planted: whose workers are being stopped may start again.
+  // Planted: a node may start again while its workers are being stopped.
   if (MEMBERSHIP_PLANTED(double_start) && node.report.phase == Phase::stopping) return true;
   return node.report.phase == Phase::ready && node.report.reaped;
 }
 
-// Whether nothing of this epoch is alive at a member. A `ready` that was said before the round was
-// heard of proves nothing; one that has taken in the Stop, or speaks of this epoch, does.
+// Whether nothing of this epoch is alive on a member. A `ready` sent before the node received the
+// Round proves nothing; one that acknowledges the Stop, or names this epoch, does.
 bool Membership::is_over(const Node& node) const {
   const Report& report = node.report;
   if (report.phase == Phase::leaving) return report.reaped;
@@ -389,7 +388,7 @@ template void Membership::order(Node& node, End what);
 void Membership::send_order(Node& node) {
   if (!node.connection) return;
   node.order_sent = now_;
-  // Every node's End is the same, and may hold a long detail: it is kept once.
+  // All nodes get the same End, which may hold a long detail: it is stored once, in end_.
   if (std::holds_alternative<End>(node.order)) return send(node, Order{node.order_sequence, *end_});
   send(node, Order{node.order_sequence, node.order});
 }

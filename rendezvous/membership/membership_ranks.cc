@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kNone = -1;
 
-// The digits at the front of `text`, without leading zeros; `text` moves on behind them.
+// Takes the digits off the front of `text` and returns them without leading zeros.
 std::string_view take_number(std::string_view& text) {
   size_t end = 0;
   while (end < text.size() && is_digit(text[end]))
@@ -23,7 +23,7 @@ std::string_view take_number(std::string_view& text) {
   return number;
 }
 
-// Ranks 0 .. n-1, handed out in several passes.
+// Ranks 0 .. n-1, assigned in several passes.
 class Seats {
  public:
   explicit Seats(size_t count) : taken_(count, false), rank_of_(count, kNone) {}
@@ -50,7 +50,7 @@ class Seats {
   int lowest_ = 0;  // No rank below it is free.
 };
 
-// The claims in the order in which they are asked: whatever decides, ties go by name and identity.
+// The order in which claims are considered: within each rule, ties go by name and agent id.
 std::vector<size_t> natural_order(const std::vector<RankClaim>& claims) {
   std::vector<size_t> order(claims.size());
   for (size_t i = 0; i < order.size(); ++i)
@@ -63,7 +63,7 @@ std::vector<size_t> natural_order(const std::vector<RankClaim>& claims) {
   return order;
 }
 
-// The rank that this one had a right to; kNone for a newcomer.
+// The rank to which this claim was entitled; kNone for a newcomer.
 int former_rank(const RankClaim& claim) {
   return claim.node_rank.value_or(claim.last_rank);
 }
@@ -82,7 +82,7 @@ bool is_loopback(std::string_view address) {
          address.starts_with("127.");
 }
 
-// The most frequent of those that are loopback or not; empty if there is none.
+// The most frequent loopback or non-loopback address; empty if there is none.
 std::string_view majority(const std::vector<std::string_view>& dialled, bool loopback) {
   std::map<std::string_view, size_t> votes;
   for (const std::string_view address : dialled) {
@@ -110,7 +110,7 @@ bool natural_less(std::string_view a, std::string_view b) {
     right.remove_prefix(1);
   }
   if (left.empty() != right.empty()) return left.empty();
-  return a < b;  // They differ in leading zeros only.
+  return a < b;  // They differ only in leading zeros.
 }
 
 std::vector<int> assign_ranks(const std::vector<RankClaim>& claims) {

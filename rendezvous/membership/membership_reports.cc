@@ -14,7 +14,7 @@ using namespace membership;  // NOLINT: the words of the protocol
 
 void Membership::take_evidence(Node& node, const Report& report) {
   if (!node.member || !node.started || report.epoch != epoch_) return;
-  if (stage_ != Stage::running && stage_ != Stage::stopping) return;  // It is judged already.
+  if (stage_ != Stage::running && stage_ != Stage::stopping) return;  // Already judged.
   if (report.failure) node.failure = report.failure;
   if (report.evidence) node.evidence = report.evidence;
 }
@@ -28,7 +28,7 @@ void Membership::take_failure(Node& node, const Report& report) {
   }
   if (stage_ != Stage::stopping) return;
   if (failure_ && failure_->agent == node.join.agent) {
-    // Planted: said again, it is taken for another one.
+    // Planted: a repeated failure counts as another one.
     if (MEMBERSHIP_PLANTED(failure_counted_twice)) ++restarts_;
     failure_->failure = *report.failure;
     return;
@@ -42,7 +42,7 @@ void Membership::take_failure(Node& node, const Report& report) {
                    name_of(node)));
 }
 
-// A node that never was in a round and can start no worker: it has come to say so.
+// A node that was never in a round and joined only to report that it can start no worker.
 bool Membership::is_unfit(const Node& node, const Report& report) const {
   return report.failure && report.failure->final && report.epoch == 0 && !node.member &&
          report.phase == Phase::ready;
@@ -79,7 +79,7 @@ void Membership::take_ready(Node& node) {
   if (node.left || (stage_ != Stage::opening && stage_ != Stage::running)) return;
   if (!node.member) return consider_newcomer(node);
   if (!node.started || node.report.epoch < epoch_) return;
-  // It did not wait for our Stop: it had not heard from us for a lease.
+  // It did not wait for our Stop because it had not heard from us for a lease.
   const std::string text = name_of(node) + " gave the round up: it had lost contact with this host";
   depart(node, StopWhy::lost, text);
   begin_stop(StopWhy::lost, text);
@@ -100,12 +100,12 @@ void Membership::take_leaving(Node& node) {
   recount(node);
   if (node.member && (stage_ == Stage::opening || stage_ == Stage::running))
     return begin_stop(StopWhy::left, text);
-  // What it waits for before its own grace starts.
+  // The node waits for this before its own grace period starts.
   order(node, Stop{node.member ? epoch_ : node.report.epoch, StopWhy::left, text});
   recount(node);
 }
 
-// Workers that are not of the epoch that runs must go, whoever started them.
+// Stops workers that are not of the running epoch, whichever host instance started them.
 void Membership::stop_stray(Node& node) {
   const Epoch epoch = node.report.epoch;
   if (node.member) {
@@ -122,7 +122,7 @@ void Membership::stop_stray(Node& node) {
                    fmt::format("the host of the job was started anew: epoch {} is over", epoch)});
 }
 
-// A node that is ready while others run. REQUIRES: it is not of the epoch.
+// Handles a node that is ready while others run. REQUIRES: it is not of the epoch.
 void Membership::consider_newcomer(Node& node) {
   if (!is_ready(node)) return;
   if (tally_.members < job_->nodes_max && change_allowed()) {

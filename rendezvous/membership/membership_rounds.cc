@@ -1,4 +1,4 @@
-// How rounds begin, stop and end, and how the job does.
+// How rounds begin, stop and end, and how the job ends.
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -52,8 +52,8 @@ void Membership::try_form() {
                   whole_seconds(job_->join_timeout), who_text() + unfit_ + neighbours_));
 }
 
-// Who is in the round: the members of the last one first, then the host's own agent, then in the
-// order in which they came. The others are spares.
+// The candidates for the round in order of preference: the members of the last one, the host's own
+// agent, then by arrival. Those beyond nodes_max become spares.
 std::vector<Membership::Node*> Membership::choose() {
   std::vector<Node*> ready;
   for (auto& [agent, node] : nodes_) {
@@ -66,7 +66,7 @@ std::vector<Membership::Node*> Membership::choose() {
 }
 
 void Membership::form() {
-  if (!formed_here_ && seen_epoch_ > 0) {  // The host's return is a change, too.
+  if (!formed_here_ && seen_epoch_ > 0) {  // The host's return counts as a change.
     departure_.reset();
     if (!change_allowed()) return end_short_of_nodes();
     ++changes_;
@@ -90,7 +90,7 @@ void Membership::form() {
   out_->push_back(OpenStore{epoch_, std::move(addresses)});
 }
 
-// A new epoch, in which these have their ranks.
+// Starts a new epoch and assigns the ranks of its nodes.
 void Membership::seat(const std::vector<Node*>& chosen) {
   const Epoch before = formed_here_ ? epoch_ : seen_epoch_;
   std::vector<RankClaim> claims;
@@ -138,7 +138,7 @@ void Membership::start_round(int port) {
   }
 }
 
-// Everyone who waits hears whom for. A node whose workers may be alive has a Stop to take in first.
+// Tells each waiting node what it waits for. A node that may have live workers gets its Stop first.
 void Membership::tell_waiting() {
   const std::string text = forming_text(now_);
   note(text);
@@ -164,13 +164,13 @@ void Membership::begin_stop(StopWhy why, std::string text) {
   text += what_next_text(why);
   note(fmt::format("epoch {} is stopped: {}", epoch_, text));
   for (auto& [agent, node] : nodes_) {
-    // Who has not heard of the round has nothing to stop; who leaves waits for an answer.
+    // A node that was not told of the round has nothing to stop; a leaving one waits for an answer.
     if (node.member && (node.started || node.left)) order(node, Stop{epoch_, why, text});
     recount(node);
   }
 }
 
-// Nothing of the epoch is alive any more, or it is on nodes that were lost.
+// Called once nothing of the epoch is alive any more, except perhaps on nodes that were lost.
 void Membership::conclude() {
   close_store();
   before_.reset();
@@ -186,7 +186,7 @@ void Membership::conclude() {
   begin_forming(true);
 }
 
-// What its workers left behind goes with it: with hundreds of nodes that is a lot.
+// Moves the evidence out of the node: with hundreds of nodes it is large.
 Testimony Membership::take_testimony(Node& node) const {
   Testimony testimony;
   testimony.host_name = node.join.host_name;
@@ -201,7 +201,7 @@ Testimony Membership::take_testimony(Node& node) const {
   return testimony;
 }
 
-// The loss of a node that came back counts, and so does what it has to tell.
+// For a node that was lost and came back, the loss counts as well as what it reports now.
 void Membership::give_testimony(std::map<AgentId, Testimony>& all, Node& node) const {
   Testimony told = take_testimony(node);
   const auto [known, first] = all.try_emplace(node.join.agent, std::move(told));
@@ -218,7 +218,7 @@ void Membership::forget_evidence() {
   }
 }
 
-// Once for an epoch.
+// Called once per epoch.
 Judgement Membership::judge_epoch() {
   std::map<AgentId, Testimony> all = std::exchange(gone_, {});
   for (auto& [agent, node] : nodes_) {
@@ -266,14 +266,14 @@ void Membership::end_of_failure() {
   end(std::move(last));
 }
 
-// The budget has room, and nodes went away after the failure. Whoever ended one by a signal wants
-// the job to stop; a loss changes nothing about why it failed.
+// The restart budget is not spent, but too few nodes stayed after the failure. A node that left on
+// a signal is meant to stop the job; a loss does not change why the job failed.
 void Membership::end_without_restart() {
   if (departure_ && departure_->signal > 0) return end_short_of_nodes();
   end_of_failure();
 }
 
-// Nothing has run yet, so there is no rank to be named, only the node.
+// Nothing has run yet, so only the node can be named, not a rank.
 void Membership::end_for_unfit(const Node& node, const NodeFailure& failure) {
   End verdict;
   verdict.why = EndWhy::failed;
@@ -286,7 +286,7 @@ void Membership::end_for_unfit(const Node& node, const NodeFailure& failure) {
   end(std::move(verdict));
 }
 
-// A node was lost or has left, and those who are left may not go on.
+// A node was lost or has left, and the remaining nodes may not go on.
 void Membership::end_short_of_nodes() {
   if (failure_ && failure_->failure.final) return end_of_failure();
   End verdict;

@@ -1,4 +1,4 @@
-// The machine's lines for people: who is here, who is missing, what happens when.
+// The machine's lines for people: which nodes are here, which are missing, what happens when.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -131,7 +131,7 @@ std::string Membership::here_text() const {
   return text + fmt::format("not ready yet: {}", fmt::join(late, ", "));
 }
 
-// Only nodes with a rank of their own can be named when they are not here.
+// Only nodes with a --node-rank can be named while they are missing.
 std::string Membership::missing_text() const {
   if (claims_.empty()) return "";
   std::vector<std::string> named;
@@ -159,7 +159,7 @@ std::string Membership::what_comes_text(Instant now) const {
 
 std::string Membership::what_next_text(StopWhy why) const {
   if (failure_ && failure_->failure.final) return "; it cannot be repeated, the job ends";
-  // Whether it paid from the budget, or a lost node explains it, is known when all has stopped.
+  // Whether this uses up a restart, or a lost node explains it, is known once all has stopped.
   if (why == StopWhy::failure) {
     if (job_->max_restarts == 0) return "; all ranks are stopped";
     return fmt::format("; all ranks are stopped, {} of {} restarts left",
@@ -197,7 +197,7 @@ std::vector<NodeLine> Membership::nodes(Instant now) const {
   return lines;
 }
 
-// What it last said of itself, and for how long it has been silent if that is more than a beat.
+// How long the node has been unconnected or silent (over 1.5 heartbeats), else its reported state.
 std::string Membership::state_text(const Node& node, Instant now) const {
   const Duration silent = std::max(now - node.heard_at, Duration::zero());
   if (!node.connection) return fmt::format("not connected for {}", precise_seconds(silent));
@@ -205,7 +205,7 @@ std::string Membership::state_text(const Node& node, Instant now) const {
   return std::string(node.member ? part_text(node) : waiting_text(node));
 }
 
-// Of a node of the epoch.
+// For a node of the epoch.
 std::string_view Membership::part_text(const Node& node) const {
   const Report& report = node.report;
   if (node.left) return report.reaped ? "has left" : "leaving";
@@ -225,7 +225,7 @@ std::string_view Membership::part_text(const Node& node) const {
   return "leaving";
 }
 
-// Of a node that is in no round.
+// For a node that is in no round.
 std::string_view Membership::waiting_text(const Node& node) const {
   if (node.left) return "leaving";
   if (!node.heard) return "connected";
@@ -245,7 +245,7 @@ std::string Membership::lost_text(const Node& node) const {
                      name_of(node), whole_seconds(node.silence_limit));
 }
 
-// As the judge has decided, if it has.
+// As the judge decided, if it has.
 std::string Membership::failure_text() const {
   const auto text = [](int rank, const std::string& host, int node_rank, const std::string& what) {
     return fmt::format("rank {} on {} (node rank {}) {}", rank, quiet_name(host), node_rank, what);

@@ -1,5 +1,5 @@
-// How both sides of the rendezvous speak of time, and its host of nodes and of names that others
-// chose, which may hold anything. Pure.
+// Formats times for both sides of the rendezvous, and for the host counts of nodes and names that
+// others chose, which may contain anything. Pure.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace muster::membership {
 
-// "3 s", "250 ms": rounded up to whole seconds from one second on.
+// "3 s", "250 ms": rounded up, to whole seconds from one second on.
 std::string whole_seconds(Duration duration);
 
 // "1.2 s".
 std::string precise_seconds(Duration duration);
 
-// A name that somebody else chose, fit for a line of ours: no control characters, not long.
+// Makes a name chosen by another node fit for our output: printable ASCII, not long.
 std::string quiet_name(std::string_view name);
 
-// A sentence of another node: no control characters, no longer than half a line may be.
+// A sentence of another node without control characters, cut to half of kTextBytesMax.
 std::string quiet_line(std::string_view text);
 
 // "1 node", "3 nodes".

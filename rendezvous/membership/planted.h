@@ -1,6 +1,6 @@
-// The simulator proves its worth by finding bugs that are planted on purpose. They exist only in
-// the copies of the machines that the simulator's tests compile for themselves, with
-// MUSTER_PLANTED_BUGS; elsewhere the condition is the constant false and nothing of them is
+// Switches for bugs that are planted on purpose: the simulator proves its worth by finding them.
+// They exist only in the copies of the machines that the simulator's tests compile for themselves,
+// with MUSTER_PLANTED_BUGS; elsewhere the condition is the constant false and no code of them is
 // compiled in.
 #pragma once
 

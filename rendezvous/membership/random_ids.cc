@@ -10,7 +10,7 @@ namespace muster {
 namespace {
 
 void fill_randomly(void* data, size_t size) {
-  // Up to 256 bytes come whole once the kernel's pool is ready (getrandom(2)).
+  // getrandom(2) returns up to 256 bytes completely once the kernel's pool is ready.
   ssize_t n = 0;
   do {
     n = getrandom(data, size, 0);

@@ -1,5 +1,5 @@
-// Random numbers of the shells: nonces, the identity of an agent's or a host's life. From the
-// kernel; machines get theirs from a seeded generator instead (base/prng.h).
+// Random numbers for the shells: nonces, and ids of an agent's or a host's life. They come from the
+// kernel; machines use a seeded generator instead (base/prng.h).
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// Asks an address whether a PyTorch TCPStore server listens there: connects, says VALIDATE and
-// PING, and looks for the ping's own number in the answer. One question, then the object is done
-// with. A muster host knows the question by its number and hangs up, also where it serves a store,
-// so that it is never taken for a stranger because it was too busy to answer an agent.
+// Probes whether a PyTorch TCPStore server listens at an address: connects, sends VALIDATE and
+// PING, and looks for the ping's number in the answer. One object per probe. A muster host
+// recognises the probe by its number and closes the connection, even if it serves a store, so a
+// host that was too busy to answer an agent is never taken for a stranger.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ std::string store_question();
 
 class StoreProbe {
  public:
-  // Calls back once, from the loop; not at all when the object goes first.
+  // Calls back once, from the loop; not at all if the object is destroyed first.
   StoreProbe(boost::asio::io_context& io, const SocketAddress& address,
              std::function<void(bool is_store)> done);
   StoreProbe(const StoreProbe&) = delete;

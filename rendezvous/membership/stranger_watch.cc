@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kShownBytes = 40;
 
-// Its first line, as far as it can be printed.
+// The start of its first line, with dots for unprintable bytes.
 std::string printable_line(std::string_view bytes) {
   std::string shown;
   for (const char c : bytes.substr(0, kShownBytes)) {

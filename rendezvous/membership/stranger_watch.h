@@ -1,8 +1,8 @@
-// What it is that answers at the host's address when it is no muster host, and when that is certain
-// enough to stop trying. A service mesh or a forwarder that accepts for a host which is not up yet
-// looks like a stranger too, so one odd answer proves nothing: what a stranger is must be seen
-// twice in a row by its own protocol (a TCPStore server's answer to a ping, the first bytes of a
-// server that speaks first), while silence and plain hanging up are only ever named. Pure.
+// Identifies what answers at the host's address if it is not a muster host, and decides when that
+// is certain enough to stop trying. A service mesh or a forwarder that accepts for a host which is
+// not up yet looks like a stranger too, so one odd answer proves nothing: a stranger must show its
+// own protocol several times in a row (a TCPStore server's answer to a ping twice, a server's first
+// bytes three times). Silence and plain closing are only reported. Pure.
 #pragma once
 
 #include <string>
@@ -18,13 +18,13 @@ class StrangerWatch {
   explicit StrangerWatch(std::string endpoint) : endpoint_(std::move(endpoint)) {}
 
   void on_host() { last_ = {}, seen_ = 0; }
-  // It accepted, said nothing until the deadline.
+  // The peer accepted, but sent nothing until the deadline.
   member::ConnectionFailed on_silence();
-  // It hung up without a word.
+  // The peer closed the connection without sending anything.
   member::ConnectionFailed on_hangup();
-  // It said nothing to us, and answers a TCPStore client.
+  // The peer sent us nothing, but answers a TCPStore client.
   member::ConnectionFailed on_store();
-  // It said something that is not ours.
+  // The peer sent something that is not our protocol.
   member::ConnectionFailed on_bytes(std::string_view bytes);
 
  private:
@@ -35,7 +35,7 @@ class StrangerWatch {
   int seen_ = 0;
 };
 
-// "an SSH server (SSH-2.0-OpenSSH_9.2)", by the first bytes it sends. One line, printable, bounded.
+// "an SSH server (SSH-2.0-OpenSSH_9.2)", from its first bytes. One line, printable, bounded.
 std::string describe_server(std::string_view bytes);
 
 }  // namespace muster

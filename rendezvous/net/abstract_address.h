@@ -1,6 +1,6 @@
 // The address of a Unix socket in the abstract namespace (unix(7)): its name begins with a zero
-// byte, belongs to the network namespace as ports do, and goes with its last socket; no file
-// outlives it.
+// byte, belongs to the network namespace as ports do, and disappears with its last socket, so no
+// file is left behind.
 #pragma once
 
 #include <algorithm>

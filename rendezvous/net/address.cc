@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-// All of `text` as a decimal number without sign or blanks.
+// All of `text` as a decimal number without sign or whitespace.
 template <typename Number>
 std::optional<Number> whole_number(std::string_view text) {
   Number value{};
@@ -33,7 +33,7 @@ std::optional<IpAddress> parse_v6(std::string_view text) {
   return IpAddress::v6(bytes, scope);
 }
 
-// As it goes into a message of one line.
+// Escaped and shortened for a one-line message.
 std::string shown_address(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 80)) {
@@ -72,7 +72,7 @@ IpAddress IpAddress::loopback_v6() {
 }
 
 std::optional<IpAddress> IpAddress::parse(std::string_view text) {
-  // inet_pton reads up to a NUL, which is not the end of a string_view.
+  // inet_pton() stops at a NUL, but a string_view may contain one.
   if (text.find('\0') != std::string_view::npos) return std::nullopt;
   if (text.starts_with('[') && text.ends_with(']'))
     return parse_v6(text.substr(1, text.size() - 2));
@@ -106,7 +106,7 @@ Network::Network(const IpAddress& address, unsigned prefix) : prefix_(prefix) {
   std::array<uint8_t, 16> bytes = address.bytes();
   for (unsigned bit = prefix; bit < 128; ++bit)
     bytes[bit / 8] &= static_cast<uint8_t>(~(0x80u >> (bit % 8)));
-  // Masking turns no plain IPv6 address into a v4-mapped one: that needs bits that are set.
+  // Masking turns no plain IPv6 address into a v4-mapped one, which needs set bits.
   address_ = address.is_v6() ? IpAddress::v6(bytes)
                              : IpAddress::v4({bytes[0], bytes[1], bytes[2], bytes[3]});
 }
@@ -139,7 +139,7 @@ std::optional<SocketAddress> SocketAddress::parse(std::string_view text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return std::nullopt;
   const std::string_view host = text.substr(0, colon);
-  // Without brackets a last group of an IPv6 address would pass for a port.
+  // Without brackets the last group of an IPv6 address would be taken for a port.
   if (host.find(':') != std::string_view::npos && !host.starts_with('[')) return std::nullopt;
   const std::optional<IpAddress> ip = IpAddress::parse(host);
   const std::optional<uint16_t> port = whole_number<uint16_t>(text.substr(colon + 1));

@@ -1,8 +1,7 @@
 // Addresses as values: an IP address, a CIDR network, an address with a port, and the order in
 // which to try several. Pure: nothing here asks the kernel or a resolver, so a scope is a number
-// (resolve.h turns "%eth0" into one). An IPv4 address that came in through an IPv6 socket
-// (::ffff:10.0.0.1) is the IPv4 address, everywhere: filters and comparisons never see the other
-// spelling.
+// (resolve.h turns "%eth0" into one). A v4-mapped IPv6 address (::ffff:10.0.0.1), as an IPv6 socket
+// reports an IPv4 peer, is converted to IPv4 everywhere, so filters and comparisons never see it.
 #pragma once
 
 #include <array>
@@ -29,20 +28,20 @@ class IpAddress {
   static IpAddress loopback_v4() { return v4({127, 0, 0, 1}); }
   static IpAddress loopback_v6();
 
-  // "10.0.0.1", "fd00::1", "[fd00::1]", "fe80::1%2". Nothing for anything else, names included.
+  // "10.0.0.1", "fd00::1", "[fd00::1]", "fe80::1%2". nullopt for anything else, names included.
   static std::optional<IpAddress> parse(std::string_view text);
 
   bool is_v6() const { return is_v6_; }
   uint32_t scope() const { return scope_; }
-  // The first 4 of them for IPv4; the others are zero.
+  // IPv4 uses the first 4; the others are zero.
   const std::array<uint8_t, 16>& bytes() const { return bytes_; }
   bool is_any() const;         // 0.0.0.0 or ::
   bool is_loopback() const;    // 127.0.0.0/8 or ::1
   bool is_link_local() const;  // 169.254.0.0/16 or fe80::/10
 
-  std::string to_string() const;  // "10.0.0.1", "fe80::1%2"; parse() takes it back
+  std::string to_string() const;  // "10.0.0.1", "fe80::1%2"; parse() accepts it
 
-  // IPv4 first, then by number; the scope last.
+  // IPv4 before IPv6, then by number, then by scope.
   friend auto operator<=>(const IpAddress&, const IpAddress&) = default;
 
  private:
@@ -51,17 +50,17 @@ class IpAddress {
   uint32_t scope_ = 0;
 };
 
-// A CIDR block. Bits behind the prefix are zero, so equal networks compare equal.
+// A CIDR block. Bits after the prefix are zero, so equal networks compare equal.
 class Network {
  public:
   // REQUIRES: prefix <= 32 for IPv4, <= 128 for IPv6.
   Network(const IpAddress& address, unsigned prefix);
-  explicit Network(const IpAddress& address);  // that one address
+  explicit Network(const IpAddress& address);  // the network of this one address
 
-  // "10.0.0.0/8", "fd00::/8", or a bare address for itself alone.
+  // "10.0.0.0/8", "fd00::/8", or a bare address, which is the network of that one address.
   static Result<Network> parse(std::string_view text);
 
-  // The scope is not looked at: fe80::1%2 is in fe80::/10. A family never contains the other.
+  // Ignores the scope: fe80::1%2 is in fe80::/10. A network never contains the other family.
   bool contains(const IpAddress& address) const;
   std::string to_string() const;
 
@@ -76,11 +75,11 @@ struct SocketAddress {
   IpAddress ip;
   uint16_t port = 0;
 
-  // "10.0.0.1:29500", "[fe80::1%2]:29500". Nothing for anything else.
+  // "10.0.0.1:29500", "[fe80::1%2]:29500". nullopt for anything else.
   static std::optional<SocketAddress> parse(std::string_view text);
-  // Nothing for a family that is neither IPv4 nor IPv6. v4-mapped addresses come out as IPv4.
+  // nullopt unless the family is IPv4 or IPv6. v4-mapped addresses become IPv4.
   static std::optional<SocketAddress> from_sockaddr(const sockaddr_storage& raw);
-  // Fills `raw` and returns the length that the socket calls want.
+  // Fills `raw` and returns the length to pass to the socket calls.
   socklen_t to_sockaddr(sockaddr_storage& raw) const;
 
   std::string to_string() const;
@@ -88,9 +87,9 @@ struct SocketAddress {
   friend auto operator<=>(const SocketAddress&, const SocketAddress&) = default;
 };
 
-// The order in which to try `addresses`, as a resolver gave them (best first, RFC 6724): families
-// alternate, beginning with that of the first one, and keep their order within (RFC 8305, §4).
-// Addresses that come twice are tried once.
+// The order in which to try `addresses`, given in the resolver's order (best first, RFC 6724):
+// families alternate, starting with that of the first address, and keep their order within each
+// (RFC 8305, §4). Duplicates are tried once.
 std::vector<SocketAddress> interleave_families(const std::vector<SocketAddress>& addresses);
 
 }  // namespace muster

@@ -30,7 +30,7 @@ bool asks_for_loopback(const std::string& host) {
 
 std::string fresh_nonce() {
   std::string nonce(kNonceBytes, '\0');
-  // 16 bytes are never cut short (getrandom(2)).
+  // getrandom(2) never returns fewer bytes for requests of up to 256.
   const ssize_t n = getrandom(nonce.data(), nonce.size(), 0);
   CHECK(n == static_cast<ssize_t>(kNonceBytes));
   return nonce;
@@ -56,7 +56,7 @@ ListenPlan plan_listening(const EndpointFacts& facts) {
   std::vector<SocketAddress> chosen;
   for (const SocketAddress& address : facts.resolved) {
     const bool ours = is_own_address(address.ip, facts.own);
-    // localhost is ::1 in many a hosts file of machines without IPv6.
+    // localhost is ::1 in many hosts files of machines without IPv6.
     if (loopback && !ours) continue;
     if (!ours || address.ip.is_loopback() != loopback) return {{{IpAddress::any_v6(), port}}, true};
     if (std::find(chosen.begin(), chosen.end(), address) == chosen.end()) chosen.push_back(address);
@@ -139,7 +139,7 @@ struct Claiming::State : std::enable_shared_from_this<State> {
     socket->async_read_some(boost::asio::buffer(answer),
                             [self = shared_from_this()](boost::system::error_code error, size_t) {
                               if (!error && self->answer[0] == kProbeIsOurs)
-                                return;  // won() is on its way
+                                return;  // won() follows
                               if (!error && self->answer[0] == kProbeIsNotOurs)
                                 self->lost("another agent listens there");
                               else
@@ -157,7 +157,7 @@ struct Claiming::State : std::enable_shared_from_this<State> {
                    fmt::format("{} ({}) is not this process: {}", name, reached.to_string(), why)});
   }
 
-  // The callback may let go of everything, of the caller's handle too.
+  // The callback may release everything, including the caller's handle.
   void finish(std::variant<Claim, NotHost> outcome) {
     const auto self = shared_from_this();
     const ClaimCallback call = std::exchange(callback, nullptr);

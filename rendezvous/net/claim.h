@@ -1,8 +1,8 @@
-// Who hosts the rendezvous: whoever can bind the endpoint's port and reach itself there. Names say
-// nothing about it (they resolve to loopback, to a service's address, to an address of another
-// network), so a node that may be the host listens, connects to the endpoint as any client would,
-// and sends 16 random bytes. If they come in at its own listener, it is the host. If the connection
-// reaches somebody else, or the port is taken, it is not, and its listener closes again.
+// Elects the host of the rendezvous: the node that can bind the endpoint's port and reach itself
+// there. Names cannot decide it (they resolve to loopback, to a service's address, to an address of
+// another network), so a candidate node listens, connects to the endpoint as any client would, and
+// sends 16 random bytes. If they arrive at its own listener, it is the host. If the connection
+// reaches another listener, or the port is taken, it is not, and it closes its listener.
 #pragma once
 
 #include <chrono>
@@ -35,22 +35,22 @@ struct EndpointFacts {
   std::vector<IpAddress> own;  // of this machine's interfaces
 };
 
-// Only the endpoint's addresses if all are ours and not loopback, or if loopback is what was asked
-// for ("localhost", "127.0.0.1", "::1"); else everywhere: the name means loopback on its own host
-// (Debian's 127.0.1.1) or an address in front of us (a Kubernetes service).
+// Only the endpoint's addresses if all are ours and not loopback, or if the endpoint is a loopback
+// address ("localhost", "127.0.0.1", "::1"). Otherwise everywhere: the name resolves to loopback on
+// its own host (Debian's 127.0.1.1) or to an address in front of us (a Kubernetes service).
 ListenPlan plan_listening(const EndpointFacts& facts);
 
 struct Claim {
   std::unique_ptr<Listener> listener;  // open, not started
-  SocketAddress reached;               // where our probe found us: what other nodes will use
+  SocketAddress reached;               // where our probe reached us: the address for other nodes
   bool everywhere = false;             // as in ListenPlan
 };
 
 struct NotHost {
   enum class Why {
     name_missing,   // the endpoint's name does not resolve (yet)
-    port_taken,     // somebody on this machine listens there: most likely the host's agent
-    cannot_listen,  // another reason not to bind it; error_number says which
+    port_taken,     // a process on this machine listens there: most likely the host's agent
+    cannot_listen,  // binding failed for another reason; see error_number
     somebody_else,  // the endpoint is another machine, and something there answers
     unreachable,    // nothing accepts connections there (yet)
   };
@@ -60,12 +60,12 @@ struct NotHost {
 };
 
 struct ClaimOptions {
-  Duration limit = std::chrono::seconds(5);  // for everything together
+  Duration limit = std::chrono::seconds(5);  // for the whole election
   ListenOptions listen;
   LookUp look_up = look_up_by_getaddrinfo;
 };
 
-// One election in progress; when it goes, the election is over and the callback is not called.
+// One election in progress. Destroying it cancels the election; the callback is not called.
 class Claiming {
  public:
   struct State;
@@ -82,7 +82,7 @@ class Claiming {
 
 using ClaimCallback = std::function<void(std::variant<Claim, NotHost>)>;
 
-// Calls back once, from the loop and never from inside this call. Trying again is the caller's.
+// Calls back once, from the loop and never from inside this call. The caller retries.
 [[nodiscard]] Claiming claim_endpoint(boost::asio::io_context& io, const std::string& host,
                                       uint16_t port, ClaimOptions options, ClaimCallback callback);
 

@@ -46,8 +46,8 @@ struct Attempt {
   int error = 0;
 };
 
-// A connect to a free local port can meet itself (simultaneous open, RFC 9293 §3.5): then nobody
-// listens there.
+// A connect to a free local port can connect to itself (simultaneous open, RFC 9293 §3.5). That
+// means that no listener is there.
 bool met_itself(const TcpSocket& socket) {
   return local_address_of(socket) == remote_address_of(socket);
 }
@@ -65,7 +65,7 @@ NetFailure overall_failure(const std::vector<std::unique_ptr<Attempt>>& attempts
   return NetFailure::unreachable;
 }
 
-// The one address that was asked for by number is not said twice.
+// The address is left out where it equals `name`.
 std::string outcomes(const std::string& name,
                      const std::vector<std::unique_ptr<Attempt>>& attempts) {
   std::string text;
@@ -108,7 +108,7 @@ struct Connecting::State : std::enable_shared_from_this<State> {
     try_next();
   }
 
-  // Begins with the next address, or gives up when there is none and nothing is under way.
+  // Tries the next address; gives up if none is left and no attempt is pending.
   void try_next() {
     if (!callback) return;
     next.cancel();
@@ -138,7 +138,7 @@ struct Connecting::State : std::enable_shared_from_this<State> {
   }
 
   int prepare(TcpSocket& socket, const SocketAddress& to) const {
-    // Asio's own open() would leave the descriptor to every program that we start.
+    // Asio's own open() sets no CLOEXEC: programs that we start would inherit the descriptor.
     const int fd =
         ::socket(to.ip.is_v6() ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return errno;
@@ -146,7 +146,7 @@ struct Connecting::State : std::enable_shared_from_this<State> {
     socket.assign(to.ip.is_v6() ? tcp::v6() : tcp::v4(), fd, error);
     if (error) ::close(fd);
     if (!error && options.source) {
-      // The kernel then picks the port at connect, when it knows the peer: no port is used up.
+      // The kernel picks the port at connect, when it knows the peer, so bind uses up no port.
       const int one = 1;
       setsockopt(socket.native_handle(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
       socket.bind(endpoint_of({*options.source, 0}), error);
@@ -190,7 +190,7 @@ struct Connecting::State : std::enable_shared_from_this<State> {
     if (call) call(std::move(result));
   }
 
-  // Cancelled operations still complete, with `callback` empty, and hold this state until then.
+  // Cancelled operations still complete, with `callback` empty, and own this state until then.
   void stop() {
     callback = nullptr;
     next.cancel();
@@ -275,7 +275,7 @@ NetResult<int> connect_blocking(const std::string& host, uint16_t port, Deadline
   CHECK(!result || *result >= 0);
   return result;
 } catch (const boost::system::system_error& error) {
-  // The loop needs descriptors of its own.
+  // Creating the io_context needs descriptors too.
   const NetFailure failure =
       is_out_of_descriptors(error.code().value()) ? NetFailure::exhausted : NetFailure::unreachable;
   return tl::unexpected(
@@ -302,8 +302,8 @@ void set_connection_options(int fd, Duration dead_peer_after) {
   using std::chrono::ceil;
   const auto milliseconds =
       static_cast<unsigned>(ceil<std::chrono::milliseconds>(dead_peer_after).count());
-  // The first probe after about half of the time, two more in the rest; whole seconds are the
-  // kernel's unit.
+  // The first probe is sent after about half the time, the others within the rest; the kernel
+  // counts in whole seconds.
   const int seconds = std::max(1, static_cast<int>(milliseconds / 1000));
   const int idle = std::max(1, seconds / 2);
   const int interval = std::max(1, seconds / 6);

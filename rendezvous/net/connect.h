@@ -1,12 +1,12 @@
 // From a host name and a port to a connected TCP socket, by happy eyeballs (RFC 8305): addresses of
-// both families alternate, the next one is tried 250 ms after the last or as soon as that fails,
-// and the first connection wins. If all fail there is one error, which lists each address with its
-// reason; nothing is said about a family that does not work while the other one does.
+// both families alternate, each attempt starts 250 ms after the previous one or as soon as that
+// fails, and the first connection wins. If all fail there is one error, which lists each address
+// with its reason. A family that does not work goes unreported if the other one does.
 //
 //   auto connecting = connect_any(io, "node1", 29500, deadline, {},
 //                                 [](NetResult<TcpSocket> got) {...});
 //
-// The handle owns the attempt: when it goes, the attempt is over and the callback is not called.
+// The handle owns the attempt: destroying it cancels the attempt, and the callback is not called.
 #pragma once
 
 #include <chrono>
@@ -31,10 +31,10 @@ using TcpSocket = boost::asio::ip::tcp::socket;
 
 struct ConnectOptions {
   Duration attempt_delay = std::chrono::milliseconds(250);
-  std::optional<IpAddress> source;  // bind to it before connecting; other families are left out
-  // Silence on an idle connection is noticed after about this long (keep-alive probes), and data
-  // that nobody acknowledges gives up after it (TCP_USER_TIMEOUT). Zero: the kernel's defaults,
-  // that is hours.
+  std::optional<IpAddress> source;  // bound before connecting; the other family is skipped
+  // An idle connection to a dead peer is detected after about this long (keep-alive probes), and
+  // one with unacknowledged data fails after it (TCP_USER_TIMEOUT). Zero: the kernel's defaults,
+  // which take hours.
   Duration dead_peer_after{};
   LookUp look_up = look_up_by_getaddrinfo;
 };
@@ -55,28 +55,27 @@ class Connecting {
 
 using ConnectCallback = std::function<void(NetResult<TcpSocket>)>;
 
-// Calls back once, from the loop and never from inside this call. The socket has TCP_NODELAY.
+// Calls back once, from the loop and never from inside this call. Sets TCP_NODELAY.
 [[nodiscard]] Connecting connect_any(boost::asio::io_context& io, const std::string& host,
                                      uint16_t port, Deadline deadline, ConnectOptions options,
                                      ConnectCallback callback);
 
-// The same for addresses that are known already; `name` is for messages.
+// The same for addresses that are already known; `name` is for messages.
 [[nodiscard]] Connecting connect_any(boost::asio::io_context& io, const std::string& name,
                                      const std::vector<SocketAddress>& addresses, Deadline deadline,
                                      ConnectOptions options, ConnectCallback callback);
 
-// The same, waiting; for clients without a loop. The descriptor belongs to the caller, has
-// O_NONBLOCK and CLOEXEC set, and is to be polled with a deadline. Never throws for want of
-// descriptors.
+// The same, blocking, for clients without a loop. The caller owns the descriptor, which has
+// O_NONBLOCK and CLOEXEC set, and polls it with a deadline. Never throws for lack of descriptors.
 NetResult<int> connect_blocking(const std::string& host, uint16_t port, Deadline deadline,
                                 ConnectOptions options = {});
 
-// The two ends of a connection. Our end is the address that reached the peer, and so the one to
-// advertise to others. 0.0.0.0:0 once the connection is gone.
+// The two ends of a connection. The local end is the address that reached the peer, and so the one
+// to advertise to others. 0.0.0.0:0 once the connection is gone.
 SocketAddress local_address_of(const TcpSocket& socket);
 SocketAddress remote_address_of(const TcpSocket& socket);
 
-// TCP_NODELAY, and dead_peer_after as above where it is not zero. For accepted sockets too.
+// Sets TCP_NODELAY, and dead_peer_after as above unless zero. For accepted sockets too.
 void set_connection_options(int fd, Duration dead_peer_after);
 
 }  // namespace muster

@@ -1,9 +1,9 @@
-// Where a machine meets a clock: the only place that reads the time for a machine, and the only one
-// that steps it. Events come in through post(), from any callback of the loop; effects go to
-// `perform`, in the order in which the machine gave them; the machine's next deadline is a timer
-// whose expiry is a Tick. What an effect causes at once may be posted from inside `perform`: it is
-// queued, so a machine never sees an event while it is being stepped. Callbacks, not coroutines:
-// there is nothing linear here to tell.
+// Runs a machine on an Asio loop: reads the clock for the machine, steps it and performs its
+// effects. Events come in through post(), from any callback of the loop. Effects go to `perform` in
+// the machine's order. The machine's next deadline becomes a timer that posts a Tick on expiry.
+// `perform` may call post() for the direct consequences of an effect: the event is queued, so a
+// machine never sees an event while it is being stepped. Uses callbacks, not coroutines: nothing
+// here is sequential.
 #pragma once
 
 #include <deque>
@@ -28,7 +28,7 @@ class Drive {
   using Event = typename Machine::Event;
   using Effect = typename Machine::Effect;
 
-  // `machine` is borrowed and outlives this object.
+  // `machine` is borrowed and must outlive this object.
   Drive(boost::asio::io_context& io, Machine& machine, std::function<void(const Effect&)> perform)
       : machine_(machine), perform_(std::move(perform)), timer_(io) {}
 

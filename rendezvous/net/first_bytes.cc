@@ -8,10 +8,9 @@
 namespace muster {
 namespace {
 
-// PyTorch's VALIDATE: operation 0 and the magic number 0x3C85F7CE in the order of a little-endian
-// machine.
+// PyTorch's VALIDATE: operation 0 and the magic number 0x3C85F7CE in little-endian order.
 constexpr std::string_view kStoreHello("\0\xce\xf7\x85\x3c", 5);
-// For some months of 2023 PyTorch sent the magic in front of every operation.
+// For some months of 2023 PyTorch sent the magic before every operation.
 constexpr std::string_view kStoreMagic = kStoreHello.substr(1);
 
 bool is_prefix_of(std::string_view bytes, std::string_view whole) {
@@ -25,7 +24,7 @@ bool is_http(std::string_view bytes) {
                      [&](std::string_view method) { return bytes.starts_with(method); });
 }
 
-// An operation number, then the length of a key as 64 bits: how every TCPStore operation begins.
+// An operation code, then a key length of 64 bits: every TCPStore operation begins like this.
 bool is_store_operation(std::string_view bytes) {
   if (bytes.size() < 9 || static_cast<unsigned char>(bytes[0]) > 18) return false;
   const std::string_view high = bytes.substr(3, 6);
@@ -51,7 +50,7 @@ std::string hex_of_first_bytes(std::string_view bytes) {
 
 Caller who_calls(std::string_view bytes, std::string_view agent_magic) {
   if (bytes.empty()) return Caller::unknown_yet;
-  // One byte is enough, so that a store client whose hello comes in pieces is the store's business.
+  // One byte decides, so a fragmented hello of a store client is left to the store.
   if (bytes[0] == '\0')
     return is_prefix_of(bytes, kStoreHello) ? Caller::store_client : Caller::stranger;
   if (bytes.starts_with(agent_magic)) return Caller::agent;

@@ -1,6 +1,6 @@
-// Who is calling, by the first bytes: one port serves the store (PyTorch's TCPStore protocol), the
-// agents and the probe of a host election. Everybody else is named as well as possible, because the
-// usual reason for a stranger is a wrong port number in somebody's configuration. Pure.
+// Identifies a caller by its first bytes: one port serves the store (PyTorch's TCPStore protocol),
+// the agents and the probe of a host election. All others are described as well as possible,
+// because a stranger usually means a wrong port number in some configuration. Pure.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,18 @@ inline constexpr char kProbeIsOurs = '\x01';
 inline constexpr char kProbeIsNotOurs = '\x02';
 
 enum class Caller {
-  unknown_yet,  // these bytes may become any of several; wait for more
+  unknown_yet,  // ambiguous so far; wait for more bytes
   store_client,
   agent,
-  probe,  // the whole of it is there
+  probe,  // complete
   stranger,
 };
 
 // REQUIRES: agent_magic does not begin with a zero byte and is no prefix of kProbeMagic.
 Caller who_calls(std::string_view bytes, std::string_view agent_magic);
 
-// Of a stranger: "a web browser or other HTTP client (GET /metrics HTTP/1.1)". One line, printable,
-// bounded, whatever the bytes are.
+// Describes a stranger: "a web browser or other HTTP client (GET /metrics HTTP/1.1)". Always one
+// printable line of bounded length, whatever the bytes are.
 std::string describe_stranger(std::string_view bytes);
 
 }  // namespace muster

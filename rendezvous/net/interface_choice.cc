@@ -55,7 +55,7 @@ std::string own_name_fault(const std::string& name, const std::vector<IpAddress>
                            const std::vector<Interface>& interfaces) {
   for (const IpAddress& address : leads_to) {
     const bool ours = address.is_loopback() || !interface_with(interfaces, address).empty();
-    if (!ours) continue;  // Gloo cannot listen there, and goes on to the next.
+    if (!ours) continue;  // Gloo cannot listen there and tries the next.
     if (!address.is_loopback()) return "";
     return fmt::format("this machine's own name, {}, leads to {}", name, address.to_string());
   }
@@ -76,7 +76,7 @@ std::optional<InterfaceExport> choose_interface_export(const InterfaceQuestion& 
     if (others.empty() && (question.own_name_fault.empty() || question.gloo_is_set))
       return std::nullopt;
   }
-  const bool no_choice = !question.wanted && others.empty();  // NCCL finds the only one by itself.
+  const bool no_choice = !question.wanted && others.empty();  // NCCL finds the only one itself.
   InterfaceExport chosen;
   if (!question.gloo_is_set) chosen.gloo = name;
   if (!question.nccl_is_set && !no_choice) chosen.nccl = "=" + name;

@@ -77,7 +77,7 @@ Result<IpAddress> source_towards(const SocketAddress& peer) {
   const socklen_t length = peer.to_sockaddr(raw);
   const int fd = socket(raw.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return no_route(peer, errno);
-  // For UDP, connect only looks the route up.
+  // connect(2) on a UDP socket only looks up the route.
   sockaddr_storage own{};
   socklen_t own_length = sizeof own;
   const bool known = connect(fd, reinterpret_cast<const sockaddr*>(&raw), length) == 0 &&

@@ -1,5 +1,5 @@
-// What the kernel says about this machine's interfaces and routes. Reads only: no packet is sent.
-// Each call asks again, since interfaces come and go; it costs tens of microseconds.
+// What the kernel knows about this machine's interfaces and routes. Reads only: no packet is sent.
+// Each call asks again, because interfaces come and go; it costs tens of microseconds.
 #pragma once
 
 #include <optional>
@@ -12,20 +12,19 @@
 
 namespace muster {
 
-// In the kernel's order. An empty list where the kernel does not tell.
+// In the kernel's order. Empty if getifaddrs(3) fails.
 std::vector<Interface> read_interfaces();
 std::vector<IpAddress> read_own_addresses();
 
-// All of 127.0.0.0/8 is ours; ::1 only where the kernel has IPv6 switched on.
+// All of 127.0.0.0/8 is ours; ::1 only if IPv6 is enabled in the kernel.
 bool is_own_address(const IpAddress& address);
 bool is_own_address(const IpAddress& address, const std::vector<IpAddress>& own);
 
-// The address of this machine that the kernel would put on a packet to `peer`. Fails without a
-// route.
+// The source address that the kernel would choose for a packet to `peer`. Fails without a route.
 Result<IpAddress> source_towards(const SocketAddress& peer);
 
-// The address to advertise for --iface NAME: of the family of `like` if there is one, otherwise the
-// first that is not link-local.
+// The address to advertise for --iface NAME: one of the same family as `like` if there is one,
+// otherwise the first that is not link-local.
 Result<IpAddress> address_of_interface(const std::string& name, const IpAddress& like);
 
 }  // namespace muster

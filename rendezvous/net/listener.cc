@@ -41,7 +41,7 @@ SocketAddress peer_in(const sockaddr_storage& raw) {
   return SocketAddress::from_sockaddr(raw).value_or(SocketAddress{});
 }
 
-// Passing trouble of one connection, after which the next one may be fine (accept(2)).
+// Errors of a single connection, after which the next one may succeed (accept(2)).
 bool concerns_one_connection(int error) {
   switch (error) {
     case ECONNABORTED:
@@ -63,8 +63,8 @@ bool concerns_one_connection(int error) {
 
 }  // namespace
 
-// Callbacks of the loop hold this state through shared pointers, so that what a handler does to the
-// Listener (closing it, destroying it) never pulls the ground from under a callback.
+// Callbacks of the loop share ownership of this state, so a handler may close or destroy the
+// Listener without freeing the state that a running callback uses.
 struct Listener::State : std::enable_shared_from_this<State> {
   State(boost::asio::io_context& loop, ListenOptions how)
       : io(loop), options(std::move(how)), expiry(loop), pause(loop) {}
@@ -97,7 +97,7 @@ struct Listener::State : std::enable_shared_from_this<State> {
   ListenOptions options;
   std::vector<std::unique_ptr<WatchedFd>> sockets;
   std::vector<SocketAddress> endpoints;
-  // By order of arrival, so the first is the oldest and the next to expire.
+  // Ordered by arrival: the first is the oldest and the next to expire.
   std::map<uint64_t, Unidentified> unidentified;
   uint64_t next_id = 0;
   std::vector<std::pair<Caller, Arrival>> held;
@@ -121,8 +121,8 @@ void Listener::State::wait_for_connections(WatchedFd& socket) {
                     });
 }
 
-// The batch is bounded so that a thousand arrivals never keep an established connection waiting:
-// what is left makes the socket readable again, behind everybody else's events.
+// The batch is bounded so that a thousand new connections never keep an established one waiting:
+// the rest make the socket readable again, behind all other pending events.
 void Listener::State::accept_batch(WatchedFd& socket) {
   const auto self = shared_from_this();
   for (int i = 0; i < options.accepts_per_turn && !closed && !pausing; ++i) {
@@ -131,7 +131,7 @@ void Listener::State::accept_batch(WatchedFd& socket) {
   if (!closed && !pausing) wait_for_connections(socket);
 }
 
-// True when there may be more.
+// Returns true if there may be more.
 bool Listener::State::accept_one(WatchedFd& socket) {
   sockaddr_storage raw{};
   socklen_t length = sizeof raw;
@@ -150,9 +150,9 @@ bool Listener::State::accept_one(WatchedFd& socket) {
   return false;
 }
 
-// EMFILE, ENFILE, ENOBUFS, ENOMEM: the connection stays in the backlog, where it loses nothing, and
-// the socket would be readable all the time. So nobody looks for a while. If nothing has got better
-// by then, the oldest of those that have not said who they are makes room.
+// EMFILE, ENFILE, ENOBUFS, ENOMEM: the connection stays in the backlog and loses nothing, but keeps
+// the socket readable, so accepting pauses for a while. If descriptors are still short after that,
+// the oldest unidentified connection is closed.
 void Listener::State::out_of_descriptors() {
   if (!exhausted) {
     ++counters.exhausted;
@@ -206,7 +206,7 @@ void Listener::State::wait_for_bytes(uint64_t id) {
                                   });
 }
 
-// Reads what is there. True when the connection is out of `unidentified`: handed over or closed.
+// Reads what is available. True once the connection has left `unidentified`: handed over or closed.
 bool Listener::State::identify(uint64_t id) {
   const auto found = unidentified.find(id);
   Unidentified& connection = found->second;
@@ -280,7 +280,7 @@ void Listener::State::deliver(Caller caller, Arrival arrival) {
     ::close(arrival.fd);
 }
 
-// The answer is one byte that always fits into the empty send buffer of a new connection.
+// The one-byte answer always fits into the empty send buffer of a new connection.
 void Listener::State::answer_probe(const Arrival& arrival) {
   const std::string_view nonce =
       std::string_view(arrival.bytes).substr(kProbeMagic.size(), kNonceBytes);
@@ -313,7 +313,7 @@ void Listener::State::close() {
   closed = true;
   expiry.cancel();
   pause.cancel();
-  // The objects stay: a callback that is under way holds a reference to one.
+  // The objects are kept: a running callback may hold a reference to one.
   boost::system::error_code ignored;
   for (const auto& socket : sockets)
     socket->close(ignored);

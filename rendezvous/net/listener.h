@@ -1,11 +1,11 @@
 // The port that all nodes know. Accepts in batches, reads the first bytes of each connection and
-// hands the socket to whom it is for: the store, the agents' protocol, or an election's probe;
-// strangers are closed and reported once per address. A connection that says nothing costs one
-// descriptor until the handshake deadline, and the oldest such goes when there are too many; when
-// the process is out of descriptors, accepting pauses instead of spinning. One thread: the loop's.
+// hands the socket to its handler: the store, the agents' protocol, or an election's probe.
+// Strangers are closed and reported once per address. A silent connection costs one descriptor
+// until the handshake deadline; if there are too many, the oldest is closed. When the process is
+// out of descriptors, accepting pauses instead of spinning. One thread: the loop's.
 //
-// A Listener answers probes from the moment it is open, but hands over nothing until start(): what
-// arrives earlier waits (bounded), so an election never shows its listener's callers to anybody.
+// A Listener answers probes as soon as it is open, but hands over nothing until start(). Earlier
+// connections are held (bounded), so no handler sees callers of a listener that loses its election.
 #pragma once
 
 #include <chrono>
@@ -25,8 +25,8 @@
 
 namespace muster {
 
-// A connection that was recognised. The descriptor (non-blocking, CLOEXEC, TCP_NODELAY) belongs to
-// who receives this; `bytes` were read from it already.
+// An identified connection. The receiver owns the descriptor (non-blocking, CLOEXEC, TCP_NODELAY);
+// `bytes` were already read from it.
 struct Arrival {
   int fd = -1;
   std::string bytes;
@@ -35,14 +35,14 @@ struct Arrival {
 
 struct Stranger {
   SocketAddress peer;
-  std::string description;  // "a TLS client"; see describe_stranger
+  std::string description;  // "a TLS client"; see describe_stranger()
 };
 
 struct ListenOptions {
   std::string agent_magic = "MSTR";
   Duration handshake_limit = std::chrono::seconds(10);
-  size_t unidentified_max = 4096;  // connections that have not said who they are
-  size_t held_max = 4096;          // recognised before start()
+  size_t unidentified_max = 4096;  // connections that are not identified yet
+  size_t held_max = 4096;          // identified before start()
   int accepts_per_turn = 64;
   Duration exhausted_pause = std::chrono::milliseconds(100);
 };
@@ -51,19 +51,19 @@ struct ListenHandlers {
   std::function<void(Arrival)> store;
   std::function<void(Arrival)> agent;
   std::function<void(const Stranger&)> stranger;            // once per address
-  std::function<void(const std::string& message)> trouble;  // out of descriptors: once per spell
+  std::function<void(const std::string& message)> trouble;  // out of descriptors: once per episode
 };
 
 struct ListenCounters {
   uint64_t accepted = 0, stores = 0, agents = 0, probes = 0, strangers = 0;
-  uint64_t timed_out = 0;  // said too little until the handshake deadline
+  uint64_t timed_out = 0;  // sent too little before the handshake deadline
   uint64_t crowded_out = 0, closed_early = 0, exhausted = 0;
   friend bool operator==(const ListenCounters&, const ListenCounters&) = default;
 };
 
 class Listener {
  public:
-  // Binds as listen_on does, and answers probes from now on.
+  // Binds as listen_on() does, and answers probes from then on.
   static tl::expected<std::unique_ptr<Listener>, ListenError> open(
       boost::asio::io_context& io, const std::vector<SocketAddress>& addresses,
       ListenOptions options = {});
@@ -78,10 +78,10 @@ class Listener {
   SocketAddress local_endpoint() const;                // of the first socket
   std::vector<SocketAddress> local_endpoints() const;  // of all
   const ListenCounters& counters() const;
-  size_t unidentified() const;  // connections that have not said enough yet
+  size_t unidentified() const;  // connections that are not identified yet
 
-  // For the election (claim.h): called with the nonce of each probe; true = it is ours. The prober
-  // is told.
+  // For the election (claim.h): called with the nonce of each probe; returns true if it is ours.
+  // The answer is sent to the prober.
   void on_probe(std::function<bool(std::string_view nonce)> is_ours);
 
  private:

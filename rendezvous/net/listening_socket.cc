@@ -14,7 +14,7 @@
 namespace muster {
 namespace {
 
-// How often a free port for the first address may turn out to be taken for another one.
+// How often to retry when a port that is free for the first address is taken for another one.
 constexpr int kPortTries = 8;
 
 int close_with(int fd, int error) {
@@ -22,14 +22,14 @@ int close_with(int fd, int error) {
   return -error;
 }
 
-// The listening descriptor, or -errno.
+// Returns the listening descriptor, or -errno.
 int listening_fd_at(const SocketAddress& address) {
   sockaddr_storage raw{};
   const socklen_t length = address.to_sockaddr(raw);
   const int fd = socket(raw.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -errno;
-  // A restarted host takes its port again although connections of its last life are in TIME_WAIT;
-  // two listeners are refused all the same (socket(7)).
+  // A restarted host binds its port again although earlier connections are in TIME_WAIT; a second
+  // listener is still refused (socket(7)).
   const int one = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (address.ip.is_v6()) {
@@ -37,7 +37,7 @@ int listening_fd_at(const SocketAddress& address) {
     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
   }
   if (bind(fd, reinterpret_cast<const sockaddr*>(&raw), length) != 0) return close_with(fd, errno);
-  // The kernel cuts the backlog down to net.core.somaxconn.
+  // The kernel caps the backlog at net.core.somaxconn.
   if (listen(fd, 1 << 16) != 0) return close_with(fd, errno);
   return fd;
 }
@@ -46,7 +46,7 @@ bool lacks_family(int error) {
   return error == EAFNOSUPPORT || error == EPROTONOSUPPORT;
 }
 
-// As listening_fd_at, with IPv4 standing in for an IPv6 that the kernel lacks or has switched off.
+// As listening_fd_at, but falls back to IPv4 if the kernel lacks IPv6 or has it disabled.
 int listen_at_or_v4(SocketAddress& address) {
   const int fd = listening_fd_at(address);
   if (fd >= 0 || address.ip != IpAddress::any_v6()) return fd;

@@ -1,6 +1,6 @@
-// Binding the addresses that a listener wants, all on one port or none at all. Plain descriptors:
-// what is done with them, and in which loop, is the caller's. The ports are taken, never probed and
-// then hoped for.
+// Binds the addresses that a listener wants, all on one port or none at all. Returns plain
+// descriptors: the caller decides how to use them, and in which loop. Each port is bound right
+// away, never just probed and assumed to stay free.
 #pragma once
 
 #include <string>
@@ -15,18 +15,18 @@ namespace muster {
 struct ListenError {
   int error_number = 0;  // EADDRINUSE, EADDRNOTAVAIL, EACCES, ...
   SocketAddress address;
-  std::string message;  // one line; who owns a taken port is for the caller to add
+  std::string message;  // one line; the caller may add which process owns a taken port
 };
 
-// Non-blocking, CLOEXEC, listening. The descriptor belongs to who gets this.
+// Non-blocking, CLOEXEC, listening. The receiver owns the descriptor.
 struct ListeningSocket {
   int fd = -1;
-  SocketAddress address;  // with the port that the kernel gave
+  SocketAddress address;  // with the port that the kernel assigned
 };
 
-// An any-address of IPv6 takes IPv4 as well, and 0.0.0.0 stands in for it where the kernel has no
-// IPv6. Addresses of a family that the kernel lacks are left out while another one is bound.
-// REQUIRES: not empty. A port of 0 in the first one: a free port, and the same for the rest.
+// The IPv6 any-address accepts IPv4 as well; 0.0.0.0 replaces it if the kernel has no IPv6.
+// Addresses of a family that the kernel lacks are skipped as long as another one can be bound. Port
+// 0 in the first address: any free port, the same for all. REQUIRES: not empty.
 tl::expected<std::vector<ListeningSocket>, ListenError> listen_on(
     std::vector<SocketAddress> addresses);
 

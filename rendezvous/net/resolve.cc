@@ -75,7 +75,7 @@ std::string without_brackets(const std::string& host) {
   return bracketed ? host.substr(1, host.size() - 2) : host;
 }
 
-// Signals are the loop's: the thread takes none. Empty when the thread runs, else what was wrong.
+// Signals belong to the loop: the thread blocks all. Returns the error, or "" once the thread runs.
 std::string start_detached(std::function<void()> work) {
   sigset_t all;
   sigset_t before;
@@ -101,28 +101,28 @@ std::vector<SocketAddress> with_port(const std::vector<IpAddress>& ips, uint16_t
 }  // namespace
 
 NetResult<std::vector<IpAddress>> look_up_by_getaddrinfo(const std::string& host) {
-  // Without AI_ADDRCONFIG, which hides ::1 on machines whose only IPv6 address that is: a family
-  // that does not work fails at once and happy eyeballs goes on to the other.
+  // Without AI_ADDRCONFIG, which hides ::1 on machines that have no other IPv6 address. If a family
+  // does not work, its connection fails at once and happy eyeballs tries the other.
   return ask_getaddrinfo(host, 0);
 }
 
 std::optional<IpAddress> numeric_address(const std::string& host) {
   if (const std::optional<IpAddress> address = IpAddress::parse(host)) return address;
-  // A scope by name is the one thing that parse() cannot know.
+  // parse() handles all but a scope given by name.
   const std::string bare = without_brackets(host);
   if (bare.find('%') == std::string::npos) return std::nullopt;
   const auto scoped = ask_getaddrinfo(bare, AI_NUMERICHOST);
   return scoped ? std::optional(scoped->front()) : std::nullopt;
 }
 
-// The only thing that the thread shares with the loop. `io` is null once nobody waits for the
-// answer; the mutex keeps the loop alive while the thread posts to it.
+// All that the thread shares with the loop. `io` is null once the answer is not needed; the mutex
+// keeps the loop from being destroyed while the thread posts to it.
 struct LookUpSlot {
   std::mutex mutex;
   boost::asio::io_context* io = nullptr;  // guarded by mutex
 };
 
-// The loop's alone. The wait of the timer is what keeps the loop running meanwhile.
+// Used by the loop alone. The timer's pending wait keeps the loop running during the look-up.
 struct Resolver::Pending {
   Pending(boost::asio::io_context& io, std::string name, uint16_t number, Callback done)
       : timer(io), host(std::move(name)), port(number), callback(std::move(done)) {

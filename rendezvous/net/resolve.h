@@ -1,8 +1,8 @@
-// Names to addresses without ever stopping the loop. getaddrinfo(3) cannot be interrupted and may
-// hang for half a minute, so it runs in a helper thread of its own that nobody joins: when the
-// deadline passes or the Resolver goes, the thread is left alone with its copy of the question and
-// its answer is thrown away. A process never has more than kLookupsMax such threads. Numeric
-// addresses need no thread. Nothing here, or anywhere else, looks an address up backwards.
+// Resolves names to addresses without ever blocking the loop. getaddrinfo(3) cannot be interrupted
+// and may hang for half a minute, so each look-up runs in a detached helper thread. When the
+// deadline passes or the Resolver is destroyed, the thread goes on with its own copy of the query
+// and its answer is discarded. A process never has more than kLookupsMax such threads. Numeric
+// addresses need no thread. Neither this file nor any other does reverse look-ups.
 #pragma once
 
 #include <chrono>
@@ -23,12 +23,12 @@ namespace muster {
 
 inline constexpr int kLookupsMax = 16;
 
-// What a look-up is: blocking, callable from any thread. The default is getaddrinfo; tests hand in
-// names that hang. Ports of the answer are ignored.
+// A look-up function: blocking, callable from any thread. The default is getaddrinfo; tests pass in
+// names that hang.
 using LookUp = std::function<NetResult<std::vector<IpAddress>>(const std::string& host)>;
 NetResult<std::vector<IpAddress>> look_up_by_getaddrinfo(const std::string& host);
 
-// "10.0.0.1", "[fd00::1]", "fe80::1%eth0": the address that `host` spells. Nothing for names; never
+// "10.0.0.1", "[fd00::1]", "fe80::1%eth0": the address that `host` spells. nullopt for names; never
 // blocks.
 std::optional<IpAddress> numeric_address(const std::string& host);
 
@@ -41,7 +41,7 @@ class Resolver {
   ~Resolver();  // pending callbacks are never called
 
   // Calls back once, from the loop and never from inside this call, with at least one address in
-  // the resolver's order, or with name_unknown or resolver. Several look-ups may be under way.
+  // the resolver's order, or with name_unknown or resolver. Several look-ups may be in progress.
   void resolve(const std::string& host, uint16_t port, Deadline deadline, Callback callback);
 
  private:

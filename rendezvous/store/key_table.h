@@ -1,13 +1,13 @@
-// The names of the store and their values: a hash table with open addressing whose slots hold the
-// whole hash, so a look-up reads one line of the table and one entry, and an entry is one block
-// with its name behind it. Entries never move; they are listed in the order of their creation,
-// since hash order must not show: the same requests get the same answers, whatever the seed is.
-// Pure; owned by the StoreMachine.
+// The names and values of the store: a hash table with open addressing whose slots hold the whole
+// hash, so a look-up reads one cache line of the table and one entry; an entry is one block that
+// ends with its name. Entries never move. They are listed in the order of creation, so that hash
+// order stays invisible: the same requests get the same answers, whatever the seed is. Pure; owned
+// by the StoreMachine.
 //
-// What it buys, on 2 cores: with std::list and std::unordered_map instead, a CHECK of 131,072 keys
-// takes 4.1 times as long and a MULTI_SET of 20,000 pairs 1.24 times; without the prefetch in
-// find_all() the CHECK takes 1.9 times as long; without the look at the name that was found last,
-// the store serves 0.76 times as many ADDs, 256 in one write.
+// What it gains, on 2 cores: with std::list and std::unordered_map instead, a CHECK of 131,072 keys
+// takes 4.1 times as long and a MULTI_SET of 20,000 pairs 1.24 times. Without the prefetch in
+// find_all() the CHECK takes 1.9 times as long. Without the check for the most recently found name,
+// the store serves 0.76 times as many ADDs, with 256 in one write.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class KeyTable {
     std::string value;
 
     std::string_view name() const { return {reinterpret_cast<const char*>(this + 1), name_bytes_}; }
-    // Created after this one; null: none was.
+    // The entry created next; null for the newest.
     const Entry* after() const { return after_; }
 
    private:
@@ -57,7 +57,7 @@ class KeyTable {
   size_t size() const { return size_; }
   const Entry* oldest() const { return oldest_; }
 
-  // Null: not there.
+  // Null if not found.
   Entry* find(std::string_view name) const {
     if (is_recent(name)) return recent_;
     Entry* const found = slots_[place_of(name, hash_(name))].entry;
@@ -65,8 +65,8 @@ class KeyTable {
     return found;
   }
 
-  // Calls each(i, entry or null) for the names in turn, until it says false. It adds and erases
-  // none.
+  // Calls each(i, entry or null) for the names in order, until it returns false. `each` must not
+  // add or erase entries.
   template <typename Each>
   void find_all(const std::vector<std::string_view>& names, const Each& each) const {
     for (size_t begin = 0; begin < names.size(); begin += kTogether) {
@@ -78,7 +78,7 @@ class KeyTable {
     }
   }
 
-  // The entry of that name, made with an empty value if there was none.
+  // The entry of that name, created with an empty value if missing.
   Entry& find_or_add(std::string_view name, bool& added) {
     added = false;
     if (is_recent(name)) return *recent_;
@@ -99,7 +99,7 @@ class KeyTable {
     --size_;
   }
 
-  // Makes room for that many more at once.
+  // Makes room for that many more names at once.
   void reserve_more(size_t names) {
     size_t slots = slots_.size();
     while ((size_ + names) * 4 > slots * 3)
@@ -109,14 +109,14 @@ class KeyTable {
 
  private:
   static constexpr size_t kSlotsMin = 16;
-  static constexpr size_t kTogether = 32;  // As many as memory can be asked for at once, and more.
+  static constexpr size_t kTogether = 32;  // At least as many as memory can fetch in parallel.
 
   struct Slot {
     size_t hash = 0;
     Entry* entry = nullptr;  // Null: free.
   };
 
-  // Has the processor read what the search for these names will look at.
+  // Prefetches what the look-ups of these names will read.
   void fetch(const std::vector<std::string_view>& names, size_t begin, size_t end,
              size_t* hashes) const {
     for (size_t i = begin; i < end; i++) {
@@ -129,14 +129,14 @@ class KeyTable {
     }
   }
 
-  // Who counts or polls asks for one name again and again.
+  // Clients that count or poll ask for the same name again and again.
   bool is_recent(std::string_view name) const {
     return recent_ != nullptr && recent_->name() == name;
   }
 
   size_t mask() const { return slots_.size() - 1; }
 
-  // Where the name is, or the free slot where it belongs. There always is one.
+  // The slot that holds the name, or the free slot where it belongs. One always exists.
   size_t place_of(std::string_view name, size_t hash) const {
     for (size_t place = hash & mask();; place = (place + 1) & mask()) {
       const Slot& slot = slots_[place];
@@ -162,8 +162,8 @@ class KeyTable {
     ::operator delete(entry);
   }
 
-  // Those behind a hole who could not be nearer to their own place move up, so that no search ends
-  // too early and nothing has to mark what was erased (Knuth, vol. 3, 6.4, algorithm R).
+  // Later entries whose home slot is not after the hole move into it, so that no search ends too
+  // early and erased slots need no mark (Knuth, vol. 3, 6.4, algorithm R).
   void close_hole(size_t hole) {
     for (size_t next = (hole + 1) & mask(); slots_[next].entry != nullptr;
          next = (next + 1) & mask()) {
@@ -187,9 +187,9 @@ class KeyTable {
     }
   }
 
-  // Invariants. (1) slots_ is a power of two and a quarter of it is free at least. (2) Between the
-  // place of a hash and the slot that holds it none is free. (3) Every entry in a slot is in the
-  // list oldest_ … newest_, once, and the other way round.
+  // Invariants. (1) The size of slots_ is a power of two, and at least a quarter of them is free.
+  // (2) No slot between the home of a hash and the slot that holds it is free. (3) The entries in
+  // slots_ and those in the list oldest_ … newest_ are the same, each once.
   KeyedHash hash_;
   std::vector<Slot> slots_;
   size_t size_ = 0;

@@ -1,8 +1,8 @@
 // The hash of the store's maps: SipHash-1-3 (Aumasson, Bernstein: "SipHash: a fast short-input
-// PRF", 2012) with a secret seed, because the keys come from the network and std::hash lets a
-// stranger choose a million keys that fall into one bucket. About 10 ns for a short key. Not
-// noexcept on purpose: libstdc++ then stores the code beside the key instead of computing it again
-// for every neighbour it passes.
+// PRF", 2012) with a secret seed, because the keys come from the network, and with std::hash a
+// stranger could choose a million keys that fall into one bucket. About 10 ns for a short key.
+// Deliberately not noexcept: libstdc++ then stores the hash with the key instead of computing it
+// again for every neighbour it passes.
 #pragma once
 
 #include <cstddef>

@@ -1,14 +1,14 @@
-// Whom the store serves next and how much it reads of them: so that a client that asks for little
-// waits only for a bounded amount of others' work, whatever thousands of others ask for. The more
-// are ready at once the less is read of each. Whoever used its share up is greedy: the next time it
-// is ready it stands in a queue, of which two are served for each batch of the others, with a
-// larger share, since they come round seldom. The caller asks the kernel and judges who is greedy;
-// this has no I/O. Events that a turn had no time for come first in the next: asking the kernel
-// again would let the busy ones overtake the others for ever.
+// Which connection the store serves next and how much it reads from it, so that a client with few
+// requests waits only for a bounded amount of others' work, whatever thousands of others send. The
+// more connections are ready at once, the less is read from each. One that uses up its share is
+// greedy: the next time it is ready it is put in a queue, from which two are served for each batch
+// of the others, with a larger share because their turns are rare. The caller polls the kernel and
+// decides which are greedy; this class does no I/O. Events that a turn had no time for are served
+// first in the next: polling again would let busy connections overtake the others forever.
 //
-// What it buys, on 2 cores: served in epoll_wait()'s order instead, a ping that comes at a random
-// moment while 2,000 clients pipeline waits 10 times as long, and the longest one 4 times. All of
-// those together get half as much done as they would without it.
+// What it gains, on 2 cores: in epoll_wait()'s order, a ping sent at a random moment while 2,000
+// clients pipeline waits 10 times as long, and the longest one 4 times. The price: those clients
+// together get half of the throughput that they would get without it.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +27,13 @@ class ReadyOrder {
 
   struct Visit {
     uint64_t tag;
-    size_t share;     // Bytes to be read at most.
-    bool from_batch;  // Not from the queue: it may have to go there.
+    size_t share;     // Maximum bytes to read.
+    bool from_batch;  // Not from the queue: it may have to be queued.
 
     friend bool operator==(const Visit&, const Visit&) = default;
   };
 
-  // Nobody: the caller asks who is ready, if that is worth it.
+  // nullopt: the batch is done, and the caller polls again if worth_asking().
   std::optional<Visit> next() {
     if (next_ < count_) return Visit{batch_[next_++], share(kBatchBytes, count_, kShareMin), true};
     if (queue_.empty() || queue_visits_ == 0) return std::nullopt;
@@ -45,15 +45,15 @@ class ReadyOrder {
 
   void queue_up(uint64_t tag) { queue_.push_back(tag); }
 
-  // A turn begins with a look at who is ready.
+  // Each turn starts with a poll for ready connections.
   void begin_turn() { asked_ = false; }
 
-  // `requests`: how many were served so far. A batch with few of them is probably all there is.
+  // `requests`: the number served so far. After a batch with few, more is unlikely to be ready.
   bool worth_asking(uint64_t requests) const {
     return !asked_ || requests - requests_before_ >= kWorthAnother || !queue_.empty();
   }
 
-  // The answer. False: there is nobody to be served. REQUIRES: next() said nobody.
+  // Takes a poll's result. False: there is nothing to serve. REQUIRES: next() returned nullopt.
   template <typename Events>
   bool take_batch(const Events& events, size_t count, uint64_t requests) {
     for (size_t i = 0; i < count; i++)
@@ -82,8 +82,8 @@ class ReadyOrder {
   size_t next_ = 0;
   size_t count_ = 0;
   std::deque<uint64_t> queue_;
-  int queue_visits_ = 0;  // Still to be made before the next batch.
-  bool asked_ = false;    // In this turn.
+  int queue_visits_ = 0;  // Left before the next batch.
+  bool asked_ = false;    // Polled in this turn.
   uint64_t requests_before_ = 0;
 };
 

@@ -23,7 +23,7 @@ std::optional<std::string> StoreKeys::stripped(const std::string& name) const {
 
 namespace {
 
-// Appends the fields of one request and remembers the first thing that the server would not take.
+// Appends the fields of one request and records the first one that the server would reject.
 class RequestWriter {
  public:
   RequestWriter(Op op, std::string what) {

@@ -1,13 +1,14 @@
-// The operations of the store as values: what to send, what the answer looks like, and what it
-// means: StoreClient performs them. Those that PyTorch's programs use and nothing here does
-// (queues, BARRIER, MULTI_SET) only the server knows. Pure.
+// The operations of the store as values: what to send, the shape of the answer, and its meaning.
+// StoreClient performs them. Operations that only PyTorch's programs use (queues, BARRIER,
+// MULTI_SET) are implemented by the server only. Pure.
 //
 //   StoreKeys keys("job/round");           // "x" is "/job/round/x" in the store
 //   StoreCall<int64_t> call = calls::add(keys, "arrived", 1);
 //
-// A key is stored with "/" in front, and a prefix with "/" behind it, as PyTorch's TCPStore and
-// PrefixStore do, so that its programs and ours see the same keys. A key or value that the server
-// would hang up on makes a call with an error, which the client returns without sending anything.
+// A key is stored with "/" before it, and a prefix with "/" after it, as PyTorch's TCPStore and
+// PrefixStore do, so that its programs and ours see the same keys. A key or value for which the
+// server would close the connection makes a call with an error, which the client returns without
+// sending.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +28,10 @@ class StoreKeys {
   StoreKeys() = default;
   explicit StoreKeys(std::string_view prefix) : StoreKeys(StoreKeys().nested(prefix)) {}
 
-  // Keys below these: nested("a").nested("b") has "x" as "/a/b/x".
+  // Keys below these: nested("a").nested("b") stores "x" as "/a/b/x".
   StoreKeys nested(std::string_view prefix) const;
   std::string full(std::string_view key) const { return prefix_ + std::string(key); }
-  // Nothing for a name that is not below this prefix.
+  // nullopt for a name that is not below this prefix.
   std::optional<std::string> stripped(const std::string& name) const;
 
  private:
@@ -41,9 +42,9 @@ struct StoreRequest {
   std::string bytes;
   tcpstore::Shape shape = tcpstore::Shape::none;
   size_t strings = 0;          // For Shape::strings.
-  bool waits = false;          // Answered when others have done something: WAIT.
+  bool waits = false;          // The answer depends on other clients: WAIT.
   std::string what;            // For messages: "WAIT for job/x"
-  std::optional<Error> error;  // Not to be sent.
+  std::optional<Error> error;  // Must not be sent.
 };
 
 template <typename T>
@@ -63,7 +64,7 @@ using Keys = std::vector<std::string>;
 StoreCall<Nothing> validate();
 StoreCall<uint32_t> ping(uint32_t nonce);
 StoreCall<Nothing> set(const StoreKeys& keys, std::string_view key, std::string_view value);
-// The value that the key has then; `desired` if it was replaced. An absent key equals "".
+// Returns the resulting value of the key; `desired` if it was replaced. An absent key equals "".
 StoreCall<std::string> compare_set(const StoreKeys& keys, std::string_view key,
                                    std::string_view expected, std::string_view desired);
 StoreCall<std::string> get(const StoreKeys& keys, std::string_view key);  // "" if absent.
@@ -74,9 +75,9 @@ StoreCall<int64_t> num_keys();
 StoreCall<bool> delete_key(const StoreKeys& keys, std::string_view key);
 StoreCall<Nothing> append(const StoreKeys& keys, std::string_view key, std::string_view value);
 StoreCall<std::vector<std::string>> multi_get(const StoreKeys& keys, const Keys& names);
-StoreCall<std::vector<std::string>> list_keys();  // As they are spelled in the store.
+StoreCall<std::vector<std::string>> list_keys();  // As spelled in the store.
 
-// CANCEL_WAIT, which belongs to no call of its own: its answer follows that of the WAIT.
+// CANCEL_WAIT, which is no call of its own: its answer follows that of the WAIT.
 std::string_view cancel_wait_bytes();
 
 }  // namespace calls

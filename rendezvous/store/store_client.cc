@@ -25,22 +25,22 @@ namespace {
 
 constexpr Duration kStoreFirstRetry = milliseconds{20};
 constexpr Duration kStoreLastRetry = std::chrono::seconds{1};
-// What one try may wait for the answer to VALIDATE and PING: a port that swallows everything must
-// not use up the whole time if another try would meet the store.
+// The limit for one try's answers to VALIDATE and PING: a port that swallows everything must not
+// use up all the time if another try would reach the store.
 constexpr Duration kStoreHandshake = std::chrono::seconds{10};
 // For the answer to CANCEL_WAIT.
 constexpr Duration kStoreCancel = std::chrono::seconds{5};
-// Requests that are sent before the answer to the first is read: few enough that all answers find
-// room between the two ends, since the server may wait for that before it reads on.
+// Requests that are sent before the first answer is read: few enough that all answers fit into the
+// socket buffers, since the server may wait for that before it reads on.
 constexpr size_t kStoreTogether = 500;
 
-// Saturates: "for ever" is a legal time-out.
+// Saturates: "forever" is a legal time-out.
 Deadline store_deadline(Duration timeout) {
   const auto now = SteadyClock::now();
   return timeout >= Deadline::max() - now ? Deadline::max() : now + timeout;
 }
 
-// Rounded up, so that a wait never ends before its deadline; in pieces of at most an hour.
+// Rounded up, so that a wait never ends before its deadline, and limited to an hour per poll().
 int poll_time_until(Deadline deadline) {
   const auto left = deadline - SteadyClock::now();
   if (left <= Duration::zero()) return 0;
@@ -81,8 +81,7 @@ class StoreClient::Channel {
     return give_up(request, timeout);
   }
 
-  // Sends all of them, none of which waits or has an error, and then reads the answers.
-  // REQUIRES: there is one.
+  // Sends all of them, then reads the answers. REQUIRES: at least one; none waits or has an error.
   Result<std::vector<tcpstore::Reply>> perform_together(const std::vector<StoreRequest>& requests,
                                                         Duration timeout) {
     if (broken_) return tl::unexpected(*broken_);
@@ -110,7 +109,7 @@ class StoreClient::Channel {
     return false;
   }
 
-  // False, with break_ set, if the socket is not ready for `events` in time.
+  // Returns false, with break_ set, if the socket is not ready for `events` in time.
   bool ready(short events, Deadline deadline) {
     for (;;) {
       pollfd entry{fd_, events, 0};
@@ -149,11 +148,11 @@ class StoreClient::Channel {
     return outcome == Decoded::reply || break_with(Break::malformed);
   }
 
-  // Nothing else was asked for.
+  // Bytes beyond the answers that were requested are malformed.
   bool is_all_read() { return unread_.empty() || break_with(Break::malformed); }
 
-  // The wait may be answered in the very moment in which it is taken back: then it has succeeded,
-  // and two bytes come, which must be told apart.
+  // The server may answer the wait just as it is cancelled: then the wait has succeeded, and two
+  // bytes arrive, which must be told apart.
   Result<tcpstore::Reply> cancel(const StoreRequest& request, tcpstore::ReplyDecoder& wait,
                                  Duration timeout) {
     const Deadline deadline = store_deadline(kStoreCancel);
@@ -205,7 +204,7 @@ class StoreClient::Channel {
   Break break_ = Break::error;
   int error_number_ = 0;
   char buffer_[16384];
-  std::string_view unread_;  // Of buffer_: answers that follow the last one taken.
+  std::string_view unread_;  // Part of buffer_: the bytes after the last answer taken.
 };
 
 StoreClient::StoreClient(std::shared_ptr<Channel> channel, StoreKeys keys, Duration timeout)
@@ -219,7 +218,7 @@ Result<StoreClient> StoreClient::connect(const Options& options) {
   bool is_patient = options.still_trying != nullptr && patience < deadline;
   Error last;
   for (Duration pause = kStoreFirstRetry;; pause = std::min(2 * pause, kStoreLastRetry)) {
-    // A host that does not answer at all takes the whole time of a try.
+    // A host that does not answer at all uses up the whole time of a try.
     const NetResult<int> fd =
         connect_blocking(options.host, options.port, is_patient ? patience : deadline);
     if (fd) {
@@ -233,7 +232,7 @@ Result<StoreClient> StoreClient::connect(const Options& options) {
           echo ? Error{ExitCode::rendezvous,
                        fmt::format("what listens on {} is not a store; check the address", server)}
                : echo.error();
-      // Silence in the little time that the last tries have says less than what came before.
+      // A time-out in the short last tries says less than the earlier failure.
       if (!client.channel_->was_late() || left >= kStoreLastRetry || last.message.empty())
         last = std::move(why);
     } else {
@@ -245,7 +244,7 @@ Result<StoreClient> StoreClient::connect(const Options& options) {
       is_patient = false;
       options.still_trying(last.message);
     }
-    // The last try is shortly before the end, however long the pauses are by then.
+    // The last try starts shortly before the deadline, however long the pauses are by then.
     const Duration left = (is_patient ? patience : deadline) - SteadyClock::now();
     if (left <= kStoreFirstRetry) break;
     const Duration rest = std::min<Duration>(pause, left - kStoreFirstRetry);

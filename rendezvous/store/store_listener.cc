@@ -16,7 +16,7 @@ namespace muster {
 
 namespace {
 
-// Between two batches everybody else on the loop has a turn.
+// Accepts per batch; between two batches the loop runs its other work.
 constexpr int kStoreAccepts = 64;
 constexpr auto kAcceptPause = std::chrono::milliseconds{100};
 
@@ -92,7 +92,7 @@ void StoreListener::accept_batch() {
       continue;
     }
     if (is_out_of_descriptors(errno) || errno == ENOBUFS || errno == ENOMEM) return pause();
-    // Anything else but "none there" is about one connection that is gone already.
+    // Any error other than EAGAIN concerns a single connection that is already gone.
     if (errno == EAGAIN) break;
   }
   arm();

@@ -1,7 +1,7 @@
-// A port that serves the store and nothing else: for a store with a port of its own, and for tests.
-// Accepts in batches and looks up no names, so a thousand clients that arrive at once cost the
-// established ones less than a millisecond; when descriptors run out it pauses instead of spinning.
-// One thread: the io_context's. The server outlives it.
+// A port that serves only the store: for a store with a port of its own, and for tests. Accepts in
+// batches and resolves no names, so a thousand clients that arrive at once delay the established
+// ones by less than a millisecond. When descriptors run out it pauses instead of spinning. One
+// thread: the io_context's. The server must outlive the listener.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@ namespace muster {
 
 class StoreListener {
  public:
-  // Binds `address` (port 0: a free one; [::] takes IPv4 as well) and listens. Fails if the port is
-  // taken or the address is not this machine's.
+  // Binds `address` (port 0: any free port; [::] accepts IPv4 as well) and listens. Fails if the
+  // port is taken or the address is not this machine's.
   static Result<std::unique_ptr<StoreListener>> open(boost::asio::io_context& io,
                                                      StoreServer& server,
                                                      const SocketAddress& address);
@@ -30,7 +30,7 @@ class StoreListener {
   ~StoreListener();
 
   uint16_t port() const { return port_; }
-  // How often accepting had to pause for want of descriptors or memory. Any thread.
+  // How often accepting had to pause for lack of descriptors or memory. Any thread.
   uint64_t pauses() const { return pauses_; }
 
  private:

@@ -16,15 +16,15 @@ using tcpstore::Request;
 
 namespace {
 
-// Who wakes others without being a client.
+// The asker of a SET that no client sent.
 constexpr ClientId kNoConnection = std::numeric_limits<ClientId>::max();
 
-// What a key or a queue costs beside its bytes, roughly: counted, so that empty ones are not free.
+// The approximate overhead of a key or a queue: counted, so that empty ones are not free.
 constexpr size_t kEntryBytes = 128;
-constexpr size_t kWorthTaking = size_t{64} << 10;  // Of a value's bytes.
+constexpr size_t kWorthTaking = size_t{64} << 10;  // Minimum size of a value.
 
-// As C's strtoll reads a number: blanks before it and rubbish behind it are tolerated, because
-// PyTorch's server tolerates them. Nothing: no number there, or one out of range.
+// Parses like C's strtoll: tolerates leading whitespace and trailing garbage, because PyTorch's
+// server does. nullopt: no number, or one out of range.
 std::optional<int64_t> leading_number(std::string_view text) {
   while (!text.empty() && (text[0] == ' ' || (text[0] >= '\t' && text[0] <= '\r')))
     text.remove_prefix(1);
@@ -38,7 +38,7 @@ std::optional<int64_t> leading_number(std::string_view text) {
   return number;
 }
 
-// As the counter of a machine does: the largest number is followed by the smallest.
+// Wraps around like a machine integer: the largest number is followed by the smallest.
 int64_t wrapping_sum(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }
@@ -72,8 +72,8 @@ void StoreMachine::closed(ClientId id) {
   waiters_.forget(id);
 }
 
-// Entries of those who are validated or gone are dropped when their time comes, so this may be
-// early; never late.
+// May be early, but never late: entries of clients that are validated or gone stay until their
+// deadline.
 Instant StoreMachine::next_deadline() const {
   return handshakes_.empty() ? kNever : handshakes_.front().deadline;
 }
@@ -163,13 +163,13 @@ StoreMachine::Entry& StoreMachine::entry(std::string_view key) {
 void StoreMachine::assign(Entry& entry, std::string_view value) {
   stored_bytes_ += value.size();
   stored_bytes_ -= entry.value.size();
-  // A string keeps its room when it shrinks; a large one must not.
+  // A shrinking string keeps its capacity; a large one must not.
   if (entry.value.capacity() > 2 * value.size() + 64) entry.value = std::string();
   entry.value.assign(value);
 }
 
 // Moving a large value to the front of the storage it came in costs a third of a copy into memory
-// that the kernel has to make first. The request's fields are of no use afterwards.
+// that the kernel has to provide first. Invalidates the request's fields.
 void StoreMachine::take(Entry& entry, const Request& request) {
   const std::string_view value = request.value();
   const size_t begin = static_cast<size_t>(value.data() - request.storage->data());
@@ -185,13 +185,13 @@ bool StoreMachine::is_queue(std::string_view key) const {
   return !queues_.empty() && queues_.contains(key);
 }
 
-// An upper bound: a value that is replaced is not taken off.
+// An upper bound: does not subtract a value that is replaced.
 bool StoreMachine::fits(size_t more_bytes) const {
   return stored_bytes() + more_bytes + kEntryBytes <= options_.stored_bytes_max;
 }
 
-// One who wakes itself (a SET behind its own parked WAIT) reads the byte in the order of its
-// requests.
+// A client that wakes itself (a SET after its own parked WAIT) gets the byte in its reply, in the
+// order of its requests.
 void StoreMachine::wake(std::string_view key, WakeKind kind, ClientId asker, StoreEffects& out) {
   if (waiters_.empty()) return;
   const size_t before = out.woken.size();
@@ -225,8 +225,8 @@ bool StoreMachine::put(std::string_view key, std::string_view value, StoreEffect
   return true;
 }
 
-// Replies with what is stored afterwards; for a missing key that was expected to have a value, with
-// that expectation, which is how PyTorch's clients know it.
+// Replies with the value stored afterwards; if a missing key was expected to have a value, with
+// that expected value, as PyTorch's clients know it.
 StoreMachine::MaybeBreach StoreMachine::compare_set(const Request& request, ClientId id,
                                                     StoreEffects& out) {
   const std::string_view expected = request.fields[1];
@@ -251,7 +251,7 @@ StoreMachine::MaybeBreach StoreMachine::get(const Request& request, StoreEffects
   return {};
 }
 
-// Adds to the number under `key`; one that is not there counts as zero.
+// Adds to the number under `key`; a missing one counts as zero.
 StoreMachine::MaybeBreach StoreMachine::count_up(std::string_view key, int64_t by, int64_t& sum) {
   Entry* counter = keys_.find(key);
   sum = by;
@@ -272,7 +272,7 @@ StoreMachine::MaybeBreach StoreMachine::add(const Request& request, ClientId id,
                                             StoreEffects& out) {
   int64_t sum = 0;
   if (const MaybeBreach breach = count_up(request.key(), request.number, sum)) return breach;
-  wake(request.key(), WakeKind::all, id, out);  // Who waits itself is woken in front of the sum.
+  wake(request.key(), WakeKind::all, id, out);  // An asker that waits is woken before the sum.
   tcpstore::put_i64(out.reply, sum);
   return {};
 }
@@ -295,7 +295,7 @@ void StoreMachine::check(const Request& request, StoreEffects& out) const {
   out.reply.push_back(answer);
 }
 
-// Only one WAIT of a connection can be parked; one that is answered at once leaves it parked.
+// A connection has at most one parked WAIT; a later one that is answered at once leaves it parked.
 StoreMachine::MaybeBreach StoreMachine::wait(const Request& request, ClientId id,
                                              StoreEffects& out) {
   std::vector<std::string_view> missing;
@@ -339,7 +339,7 @@ StoreMachine::MaybeBreach StoreMachine::multi_get(const Request& request, StoreE
   return {};
 }
 
-// All values are there before anyone is woken.
+// Stores all values before waking any client.
 StoreMachine::MaybeBreach StoreMachine::multi_set(const Request& request, ClientId id,
                                                   StoreEffects& out) {
   size_t bytes = 0;
@@ -395,7 +395,7 @@ void StoreMachine::queue_len(const Request& request, StoreEffects& out) const {
   tcpstore::put_u64(out.reply, found == queues_.end() ? 0 : found->second.size());
 }
 
-// The counter is an ordinary value and is never reset: those who come after the last pass at once.
+// The counter is an ordinary value and never reset: clients after the last one pass at once.
 StoreMachine::MaybeBreach StoreMachine::barrier(const Request& request, ClientId id,
                                                 StoreEffects& out) {
   int64_t arrived = 0;

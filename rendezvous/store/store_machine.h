@@ -1,12 +1,12 @@
-// One life of the key-value store: keys, queues, who waits for what, and who has not said VALIDATE
-// yet. Pure: it is told of connections, requests and the time, and says which bytes go to whom.
-// Its owner makes a new one for each epoch, so nothing of an old one can reach a new one. One
-// thread. Semantics are those of PyTorch's server without its defects: a waiter has a set of
-// missing keys and is woken only by keys that exist; a waiter that was served is forgotten
-// everywhere; MULTI_SET is applied whole; after CANCEL_WAIT's answer no wake-up follows.
+// One life of the key-value store: keys, queues, waiters, and clients that have not sent VALIDATE
+// yet. Pure: it is told of connections, requests and the time, and returns the bytes to send to
+// each client. The owner creates a new one for each epoch, so nothing of an old epoch can reach a
+// new one. One thread. The semantics are those of PyTorch's server without its defects: a waiter
+// has a set of missing keys and is woken only by keys that exist; a served waiter is forgotten
+// everywhere; MULTI_SET is applied as a whole; no wake-up follows the answer to CANCEL_WAIT.
 //
-// Hot: a request costs about 0.1 us here, hence a call with an output to append to and no
-// variants. Hash maps are only looked up, never walked: LIST_KEYS follows the order of creation.
+// Hot path: a request costs about 0.1 us here, hence one call that appends to an output, and no
+// variants. Hash maps are never iterated: LIST_KEYS follows the order of creation.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@
 
 namespace muster {
 
-// What a request causes. `reply` goes to the connection that asked, in order; each of `woken` gets
-// one byte tcpstore::kReady. The machine appends to both and the owner empties them.
+// The effects of a request. `reply` goes to the requesting connection, in order; each client in
+// `woken` gets one byte tcpstore::kReady. The machine appends to both and the owner empties them.
 struct StoreEffects {
   std::string reply;
   std::vector<ClientId> woken;
@@ -37,11 +37,11 @@ struct StoreEffects {
 class StoreMachine {
  public:
   struct Options {
-    // From its arrival to its VALIDATE.
+    // From a connection's arrival to its VALIDATE.
     Duration handshake_timeout = std::chrono::seconds{5};
     size_t reply_bytes_max = size_t{256} << 20;
     size_t stored_bytes_max = size_t{8} << 30;
-    // Keeps strangers from choosing keys that collide; drawn at random by the owner.
+    // Keeps strangers from choosing keys that collide; the owner draws it at random.
     uint64_t hash_seed = 0;
   };
 
@@ -50,27 +50,27 @@ class StoreMachine {
   StoreMachine& operator=(const StoreMachine&) = delete;
   ~StoreMachine();
 
-  // `id` is small and dense (a slot number): it indexes a table here. REQUIRES: id is not open.
+  // `id` is small and dense (a slot number): it indexes a table. REQUIRES: id is not open.
   void opened(Instant now, ClientId id);
 
-  // Performs one request. A breach: nothing of this request has been applied, hang up (and then
-  // say closed()). REQUIRES: id is open; the request came from a RequestDecoder.
+  // Performs one request. After a Breach, which applies nothing, the caller closes the connection
+  // and calls closed(). REQUIRES: id is open; the request came from a RequestDecoder.
   std::optional<tcpstore::Breach> request(ClientId id, const tcpstore::Request& request,
                                           StoreEffects& out);
 
-  // A SET by the owner itself. False: there is no room.
+  // A SET by the owner itself. Returns false if the store is full.
   bool put(std::string_view key, std::string_view value, StoreEffects& out);
 
-  // Forgets what it waits for. REQUIRES: id is open.
+  // Forgets the client's wait. REQUIRES: id is open.
   void closed(ClientId id);
 
-  // When expire() would name someone.
+  // When expire() may have something to report.
   Instant next_deadline() const;
-  // Those whose VALIDATE is overdue, each once: hang up on them.
+  // Appends the clients that missed the deadline for VALIDATE, each once: the caller closes them.
   void expire(Instant now, std::vector<ClientId>& late);
 
   size_t keys() const { return keys_.size(); }
-  // Names, contents and waiters, roughly as the memory has them.
+  // Names, contents and waiters: roughly the memory they occupy.
   size_t stored_bytes() const { return stored_bytes_ + waiters_.bytes(); }
   size_t waiting() const { return waiters_.waiting(); }
 
@@ -84,7 +84,7 @@ class StoreMachine {
   using MaybeBreach = std::optional<tcpstore::Breach>;
 
   struct Session {
-    uint32_t serial = 0;  // Of its opening: an entry of handshakes_ may be about a former one.
+    uint32_t serial = 0;  // Of its opening: handshakes_ may have entries of earlier ones.
     bool open = false;
     bool validated = false;
   };
@@ -111,7 +111,7 @@ class StoreMachine {
   void queue_pop(const tcpstore::Request& request, StoreEffects& out);
   void queue_len(const tcpstore::Request& request, StoreEffects& out) const;
 
-  // The value under `key`, made empty if there was none.
+  // The value of `key`, created empty if the key is missing.
   Entry& entry(std::string_view key);
   void take(Entry& entry, const tcpstore::Request& request);
   void assign(Entry& entry, std::string_view value);
@@ -121,15 +121,15 @@ class StoreMachine {
   void wake(std::string_view key, WakeKind kind, ClientId asker, StoreEffects& out);
 
   // Invariants. (1) A queue in queues_ is not empty. (2) A waiter in waiters_ misses at least one
-  // key; a barrier's waits for the barrier. (3) stored_bytes_ counts names and contents of keys_
-  // and queues_ and a flat cost for each.
+  // key, or waits for its barrier. (3) stored_bytes_ counts names and contents of keys_ and queues_
+  // plus a flat cost for each.
   Options options_;
   KeyTable keys_;
   Queues queues_;
   size_t stored_bytes_ = 0;
   Waiters waiters_;
   std::vector<Session> sessions_;     // By ClientId.
-  std::deque<Handshake> handshakes_;  // In order of deadline: all have the same time.
+  std::deque<Handshake> handshakes_;  // Ordered by deadline: the time-out is the same for all.
   uint32_t serial_ = 0;
 };
 

@@ -28,18 +28,18 @@ using tcpstore::RequestDecoder;
 namespace {
 
 constexpr size_t kStoreSendBytes = size_t{256} << 10;
-// How long a turn may last before others on the loop are served: one request that lists 131,072
-// keys takes longer, but nothing else does.
+// How long a turn may last before other work on the loop runs. Only a request that lists 131,072
+// keys takes longer.
 constexpr auto kStoreTurn = std::chrono::milliseconds{1};
-// Who sent this many requests in one piece will soon send as many more.
+// A client that sends this many requests at once will soon send as many more.
 constexpr uint64_t kPipelined = 4;
-// How long to look for them, with no eye for others: asking who is ready costs a tenth of it.
+// How long to poll for them, ignoring other connections: epoll_wait() costs a tenth of this.
 constexpr auto kStay = std::chrono::microseconds{5};
-// The room of the shared answer buffer that is kept for the next turn.
+// The capacity of the shared answer buffer that is kept for the next turn.
 constexpr size_t kReplyKept = size_t{16} << 20;
 constexpr size_t kStrangersMax = 1000;
 
-// A silent peer is noticed after 60 s + 5 x 10 s; the kernel does the asking.
+// The kernel detects a silent peer after 60 s + 5 x 10 s.
 void set_store_socket_options(int fd) {
   const auto set = [fd](int level, int name, int value) {
     ::setsockopt(fd, level, name, &value, sizeof value);
@@ -81,22 +81,22 @@ uint64_t epoll_tag(uint32_t slot, uint32_t generation) {
 
 }  // namespace
 
-// What a connection owes and is owed that does not read its answers, or asks for many at once.
+// What is pending for a connection that does not read its answers or sends many requests at once.
 struct StoreServer::Backlog {
   std::string out;
   size_t sent = 0;    // Of `out`.
-  std::string input;  // Read, but not served until `out` is gone.
+  std::string input;  // Read, but not served until `out` is sent.
 };
 
 struct StoreServer::Connection {
   int fd = -1;  // -1: the slot is free.
   uint32_t slot = 0;
-  uint32_t generation = 0;  // Tells a late event of the slot's former connection.
+  uint32_t generation = 0;  // Identifies late events of the slot's previous connection.
   RequestDecoder decoder;
   std::unique_ptr<Backlog> backlog;
-  size_t held = 0;      // Of held_bytes_.
-  bool greedy = false;  // It used up its share when it was served last.
-  bool queued = false;  // It is in queue_.
+  size_t held = 0;      // Its part of held_bytes_.
+  bool greedy = false;  // It used up its share at its last visit.
+  bool queued = false;  // It is in the queue of order_.
 };
 
 StoreServer::StoreServer(boost::asio::io_context& io, Options options)
@@ -149,7 +149,7 @@ void StoreServer::set_allowed(std::optional<std::vector<Network>> allowed) {
 bool StoreServer::may_come(int fd) {
   if (!allowed_) return true;
   const std::optional<IpAddress> address = store_peer_address(fd);
-  if (!address) return false;  // Gone already.
+  if (!address) return false;  // Already gone.
   const auto holds_it = [&](const Network& network) { return network.contains(*address); };
   if (std::any_of(allowed_->begin(), allowed_->end(), holds_it)) return true;
   counters_.refused++;
@@ -195,7 +195,7 @@ StoreServer::Connection& StoreServer::free_slot() {
 }
 
 void StoreServer::drop(Connection& connection) {
-  // Taken out by hand: a process that is being started may hold a copy of the descriptor.
+  // Removed explicitly: a process that is being started may hold a copy of the descriptor.
   ::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_DEL, connection.fd, nullptr);
   store_socket_closing(connection.fd);
   ::close(connection.fd);
@@ -235,7 +235,7 @@ void StoreServer::turn() {
   arm();
 }
 
-// One visit, or one look at who is ready. False: there is nothing to do.
+// One visit, or one poll for ready connections. False: nothing to do.
 bool StoreServer::step() {
   const std::optional<ReadyOrder::Visit> visit = order_.next();
   if (!visit) return order_.worth_asking(counters_.requests) && look_who_is_ready();
@@ -258,7 +258,7 @@ bool StoreServer::look_who_is_ready() {
   return order_.take_batch(events, static_cast<size_t>(std::max(0, ready)), counters_.requests);
 }
 
-// Null: it is gone.
+// Null if the connection is gone.
 StoreServer::Connection* StoreServer::find(uint64_t tag) {
   const auto slot = static_cast<uint32_t>(tag);
   if (slot >= connections_.size()) return nullptr;
@@ -276,8 +276,8 @@ void StoreServer::settle(Connection& connection, Fate fate) {
   if (!effects_.woken.empty()) wake_others();
 }
 
-// Reads again, up to its share, while whole batches of requests come: the next is on its way while
-// this one is answered.
+// Keeps reading, up to its share, while whole batches of requests arrive: the next one is in flight
+// while this one is answered.
 StoreServer::Fate StoreServer::on_readable(Connection& connection, size_t share) {
   Instant stay_until{};
   for (size_t left = share;;) {
@@ -313,8 +313,8 @@ StoreServer::Fate StoreServer::on_writable(Connection& connection) {
   return serve(connection, input);
 }
 
-// Everything in `input` is answered with one write, unless the answers grow beyond measure: then
-// they are written before more is made, and the rest of the input waits for another visit.
+// Answers everything in `input` with one write. If the answers exceed unsent_bytes_max, they are
+// written first, and the rest of the input waits for another visit.
 StoreServer::Fate StoreServer::serve(Connection& connection, std::string_view input) {
   for (;;) {
     const RequestDecoder::Decoded outcome = connection.decoder.next(input, request_);
@@ -367,12 +367,12 @@ StoreServer::Fate StoreServer::flush(Connection& connection) {
   return failed ? Fate::close : Fate::keep;
 }
 
-// A wake-up is one byte in a write of its own: its connection waits and expects nothing else.
+// A wake-up is a write of one byte: its connection waits and expects nothing else.
 void StoreServer::wake_others() {
   wakes_.clear();
   for (const ClientId id : effects_.woken) {
     Connection& connection = connections_[id];
-    if (connection.fd < 0) continue;  // Evicted meanwhile.
+    if (connection.fd < 0) continue;  // Evicted in the meantime.
     if (connection.backlog) {
       connection.backlog->out.push_back(tcpstore::kReady);
     } else {
@@ -405,7 +405,7 @@ void StoreServer::account(Connection& connection) {
     evict_largest();
 }
 
-// REQUIRES: somebody holds something.
+// REQUIRES: some connection holds something.
 void StoreServer::evict_largest() {
   const auto holds_less = [](const Connection& a, const Connection& b) { return a.held < b.held; };
   Connection& largest = *std::max_element(connections_.begin(), connections_.end(), holds_less);

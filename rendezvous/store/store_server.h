@@ -1,18 +1,18 @@
-// The store's sockets: reads what is there, answers all of it, writes once. Serves connections that
-// somebody else accepted (one port is shared with the membership protocol), or a StoreListener's.
-// Everything happens on the owner's io_context, which one thread runs. The connections hang on an
-// epoll set of their own, and that set on Asio by its one descriptor: an idle connection costs
-// about a hundred bytes here (no buffer, no pending operation), and a read is a system call only
-// when there is something to read.
+// The store's sockets: reads what is available, answers all of it, writes once. Serves connections
+// that other code accepted (the membership protocol shares the port), or those of a StoreListener.
+// Everything runs on the owner's io_context, which one thread runs. The connections are in an epoll
+// set of their own, and Asio watches the one descriptor of that set: an idle connection costs about
+// a hundred bytes here (no buffer, no pending operation), and a read is made only when there is
+// something to read.
 //
-// A store lives from open(epoch) to close(): then all connections are closed and all keys dropped,
-// and whoever comes before the next open() is closed at once.
+// A store lives from open(epoch) to close(), which closes all connections and drops all keys.
+// Connections that arrive before the next open() are closed at once.
 //
-// What a bad client can cost others: nothing it sends is held beyond request_bytes_max; while it
-// does not read its answers it is not read either; all that is held for unfinished requests and
-// unread answers together is bounded, and the connection that holds most of it goes first; a turn
-// lasts about a millisecond. The more are ready at once the less is read of each, and those who use
-// their share up are served two for every batch of the others (ReadyOrder).
+// What a bad client can cost others is bounded: at most request_bytes_max of its input is held; a
+// client that does not read its answers is not read from; unfinished requests and unread answers
+// have a common limit, at which the connection that holds most is closed; a turn lasts about a
+// millisecond. The more connections are ready at once, the less is read from each, and those that
+// use up their share are served two for every batch of the others (ReadyOrder).
 #pragma once
 
 #include <array>
@@ -41,13 +41,13 @@ namespace muster {
 class StoreServer {
  public:
   struct Options {
-    StoreMachine::Options machine;  // Its hash_seed is drawn anew for each epoch.
+    StoreMachine::Options machine;  // hash_seed is drawn anew for each epoch.
     size_t request_bytes_max = tcpstore::kRequestBytesMax;
-    // Above this much unread answer a connection's further requests wait.
+    // With more than this in unread answers, a connection's further requests wait.
     size_t unsent_bytes_max = size_t{256} << 10;
     // Unfinished requests and unread answers of all connections together.
     size_t held_bytes_max = size_t{1} << 30;
-    // A stranger came, once for each address (of the first thousand).
+    // Called when a stranger connects, once per address (for the first thousand).
     std::function<void(const IpAddress&)> on_refused;
   };
 
@@ -55,38 +55,38 @@ class StoreServer {
     uint64_t adopted = 0;
     uint64_t requests = 0;
     uint64_t refused = 0;             // By address.
-    uint64_t refused_closed = 0;      // Came while no store was open.
-    uint64_t handshake_timeouts = 0;  // Never said VALIDATE.
+    uint64_t refused_closed = 0;      // Arrived while no store was open.
+    uint64_t handshake_timeouts = 0;  // Never sent VALIDATE.
     uint64_t evicted = 0;             // Held the most when held_bytes_max was reached.
     std::array<uint64_t, tcpstore::kBreaches> breaches{};
-    size_t connections = 0;  // Now, and so the following.
+    size_t connections = 0;  // Current values, from here on.
     size_t keys = 0;
     size_t waiting = 0;
     size_t stored_bytes = 0;
     size_t held_bytes = 0;
   };
 
-  // Throws where the kernel refuses a descriptor, as Asio's own constructors do.
+  // Throws if the kernel refuses a descriptor, as Asio's own constructors do.
   StoreServer(boost::asio::io_context& io, Options options);
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
   ~StoreServer();
 
-  // Starts a new, empty store; closes the one before, if there is one.
+  // Starts a new, empty store; closes any previous one.
   void open(uint64_t epoch);
   void close();
   std::optional<uint64_t> epoch() const { return epoch_; }
 
-  // Sets a key of the open store, named as a client without a prefix names it, and wakes who waits
-  // for it. Does nothing where none is open.
+  // Sets a key of the open store, named as by a client without a prefix, and wakes its waiters. No
+  // effect if no store is open.
   void put(std::string_view key, std::string_view value);
 
-  // Who may come: none = anybody. Those who are here already and may not are closed.
+  // The networks that may connect; nullopt: any. Closes connections that are no longer allowed.
   void set_allowed(std::optional<std::vector<Network>> allowed);
 
-  // Takes the descriptor over, a connected non-blocking TCP socket, with what was read from it so
-  // far. Sets TCP_NODELAY and keepalive. Closes it at once if no store is open or its address is
-  // not allowed.
+  // Takes ownership of the descriptor, a connected non-blocking TCP socket, with what was already
+  // read from it. Sets TCP_NODELAY and keepalive. Closes it at once if no store is open or its
+  // address is not allowed.
   void adopt(int fd, std::string_view already_read = {});
 
   Counters counters() const;
@@ -137,7 +137,7 @@ class StoreServer {
 
   ReadyOrder order_;  // Of tags: slot and generation.
 
-  // Of the visit under way.
+  // State of the visit in progress.
   std::unique_ptr<char[]> scratch_;
   tcpstore::Request request_;
   StoreEffects effects_;

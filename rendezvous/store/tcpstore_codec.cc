@@ -13,14 +13,14 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-// A field of a request that is not complete yet, or not known to be: relative to its opcode.
+// A field of a request that is, or may be, still incomplete: relative to its opcode.
 struct Span {
   uint32_t begin;
   uint32_t length;
 };
 
-// The fields of each operation: k key, v value, n i64, u u32, K list of keys, P list of key and
-// value pairs.
+// The fields of each operation: k key, v value, n i64, u u32, K list of keys, P list of key-value
+// pairs.
 constexpr std::array<const char*, kLastOp + 1> kLayouts = {
     "u",    // VALIDATE
     "kv",   // SET
@@ -43,7 +43,7 @@ constexpr std::array<const char*, kLastOp + 1> kLayouts = {
     "kn",   // BARRIER
 };
 
-// A request of at most one key and one number behind it.
+// A request with at most one key, then at most one number.
 struct Brief {
   bool is = false;
   bool key = false;
@@ -68,24 +68,24 @@ constexpr std::array<Brief, kLastOp + 1> kBriefs = [] {
 
 }  // namespace
 
-// How far a request has been understood. `position` is behind the last complete field, so a field
-// that was cut is read again from its length on: a constant, however often the bytes are cut.
+// How far a request has been parsed. `position` is after the last complete field, so a split field
+// is read again from its length: constant work, however often the bytes are split.
 struct RequestDecoder::Parse {
   Op op = Op::validate;
   const char* step = nullptr;  // The rest of the layout; null before the opcode.
   uint32_t strings_left = 0;   // Of a list.
-  bool pairs = false;          // The list is one of keys and values.
+  bool pairs = false;          // The list holds keys and values.
   uint32_t position = 0;
-  size_t wanted = 0;  // The end of the newest string, come or not.
+  size_t wanted = 0;  // The end of the last string, received or not.
   int64_t number = 0;
-  // The complete strings, in one of two ways: where all of a request is at hand and stays where it
-  // is they are its fields at once.
+  // The complete strings, in one of two forms: if the whole request is available and stays in
+  // place, they are its fields right away.
   std::vector<Span>* spans = nullptr;
   std::vector<std::string_view>* fields = nullptr;
   uint32_t request_bytes_max = 0;
   Breach breach = Breach::not_validated;
 
-  using Stop = std::optional<Decoded>;  // Empty: go on.
+  using Stop = std::optional<Decoded>;  // Empty: continue.
 
   Decoded fail(Breach why) {
     breach = why;
@@ -167,7 +167,7 @@ struct RequestDecoder::Parse {
     }
   }
 
-  // `bytes` begin with the opcode and hold all that has come of the request and perhaps more.
+  // `bytes` starts with the opcode and holds all received bytes of the request and perhaps more.
   Decoded advance(std::string_view bytes, bool validated) {
     if (step == nullptr) {
       if (const Stop stop = take_opcode(bytes, validated)) return *stop;
@@ -212,8 +212,8 @@ RequestDecoder::Decoded RequestDecoder::next(std::string_view& input, Request& r
   return at_a_glance(input, request) ? Decoded::request : direct(input, request);
 }
 
-// What is asked most and in the largest numbers (PING, GET, ADD), in a third of the time that a
-// walk along the layout takes. False: it is not so brief, not whole, or wrong; direct() says which.
+// Decodes the most frequent requests (PING, GET, ADD) in a third of the time that following the
+// layout takes. False: another shape, incomplete, or invalid; direct() tells which.
 bool RequestDecoder::at_a_glance(std::string_view& input, Request& request) const {
   if (!validated_ || input.empty()) return false;
   const auto code = static_cast<uint8_t>(input[0]);
@@ -241,7 +241,7 @@ bool RequestDecoder::at_a_glance(std::string_view& input, Request& request) cons
   return true;
 }
 
-// The common case: the request lies in `input` as a whole and is not copied.
+// The common case: `input` holds the whole request, which is not copied.
 RequestDecoder::Decoded RequestDecoder::direct(std::string_view& input, Request& request) {
   request.fields.clear();
   Parse parse;
@@ -260,7 +260,7 @@ RequestDecoder::Decoded RequestDecoder::direct(std::string_view& input, Request&
   return finish(outcome, parse);
 }
 
-// What has come of a request, for resume().
+// Saves the received part of a request for resume().
 void RequestDecoder::keep(std::string_view input, const Parse& parse) {
   partial_ = std::make_unique<Partial>();
   partial_->bytes = input;
@@ -274,14 +274,14 @@ void RequestDecoder::keep(std::string_view input, const Parse& parse) {
 }
 
 // Appends all of `input`, which may hold later requests too, and hands back what was not needed:
-// each byte is copied once, and the later requests are read in place again.
+// each byte is copied once, and later requests are read in place again.
 RequestDecoder::Decoded RequestDecoder::resume(std::string_view& input, Request& request) {
   Partial& partial = *partial_;
   const size_t before = partial.bytes.size();
   partial.bytes.append(input);
   const Decoded outcome = partial.parse.advance(partial.bytes, validated_);
-  // A large value that has really begun to come is not moved over and over as it grows; one that
-  // was only announced gets nothing.
+  // Reserves the room once for a large value of which a sixteenth has arrived, so it is not moved
+  // as it grows; a length that is merely announced reserves nothing.
   if (outcome == Decoded::more && partial.bytes.size() >= partial.parse.wanted / 16) {
     partial.bytes.reserve(partial.parse.wanted);
   }

@@ -1,10 +1,10 @@
-// The wire format of PyTorch's TCPStore, the server's half: bytes of a client become requests,
-// answers become bytes. All integers are little-endian, a string is u64 length + bytes, a request
-// is an opcode byte + its fields, an answer has no header. Pure; one decoder per connection, owned
-// by whoever owns the connection. Bytes may be cut anywhere: the decoder remembers where it was, so
-// each byte is looked at once, and a connection between two requests holds no buffer at all. Every
-// length has a limit (those of PyTorch's own server, and one on a whole request); whatever breaks
-// one, or the rules of the handshake, is a Breach: the caller hangs up.
+// The server's half of the wire format of PyTorch's TCPStore: decodes a client's bytes into
+// requests and encodes answers. All integers are little-endian, a string is u64 length + bytes, a
+// request is an opcode byte + its fields, an answer has no header. Pure; one decoder per
+// connection, owned by the connection's owner. Input may be split anywhere: the decoder remembers
+// its position, so each byte is read once, and a connection between two requests holds no buffer at
+// all. Every length has a limit (those of PyTorch's own server, and one on a whole request). A
+// violation of a limit or of the handshake's rules is a Breach: the caller closes the connection.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ inline constexpr uint32_t kMagic = 0x3C85F7CE;
 inline constexpr size_t kKeyBytesMax = 8192;
 inline constexpr size_t kValueBytesMax = size_t{8} << 20;
 inline constexpr size_t kListMax = 131072;
-inline constexpr size_t kRequestBytesMax = size_t{64} << 20;  // The protocol itself has none.
+inline constexpr size_t kRequestBytesMax = size_t{64} << 20;  // The protocol has no such limit.
 
 enum class Op : uint8_t {
   validate = 0,
@@ -45,12 +45,12 @@ enum class Op : uint8_t {
 };
 inline constexpr uint8_t kLastOp = 18;
 
-// Answers of one byte.
-inline constexpr char kReady = 0;      // CHECK: all there; WAIT, BARRIER: go on.
+// One-byte answers.
+inline constexpr char kReady = 0;      // CHECK: all exist; WAIT, BARRIER: continue.
 inline constexpr char kNotReady = 1;   // CHECK.
 inline constexpr char kCancelled = 1;  // CANCEL_WAIT.
 
-// Why a client is hung up on.
+// Why a connection is closed.
 enum class Breach : uint8_t {
   not_validated,
   bad_magic,
@@ -60,20 +60,20 @@ enum class Breach : uint8_t {
   value_too_long,
   too_many_keys,
   request_too_large,
-  not_a_number,     // ADD or BARRIER on a value that is none.
-  reply_too_large,  // The stored values that it asks for exceed what one answer may hold.
+  not_a_number,     // ADD or BARRIER on a value that is not a number.
+  reply_too_large,  // The requested values exceed the limit of one answer.
   store_full,
 };
 inline constexpr size_t kBreaches = 11;
 
-// `fields` stand in the order of the wire: key, then values; MULTI_SET: key, value, key, value, …
-// They point into the decoder's input or buffer: valid until the next call of the decoder.
+// `fields` are in wire order: key, then values; MULTI_SET: key, value, key, value, … They point
+// into the decoder's input or buffer and are valid until the next call of the decoder.
 struct Request {
   Op op = Op::validate;
   int64_t number = 0;  // VALIDATE's magic, PING's nonce, ADD's delta, BARRIER's world size.
   std::vector<std::string_view> fields;
-  // What the fields point into, where the request came in pieces (null else): whoever serves it may
-  // take it, since the decoder has no more use for it.
+  // The buffer that the fields point into if the request came in pieces, else null. The code that
+  // serves the request may take it, since the decoder no longer needs it.
   std::string* storage = nullptr;
 
   std::string_view key() const { return fields[0]; }
@@ -89,17 +89,17 @@ class RequestDecoder {
   RequestDecoder& operator=(RequestDecoder&&) noexcept;
   ~RequestDecoder();
 
-  // Takes one request off the front of `input`. On `more` the input is used up and what belongs to
-  // the unfinished request is kept here; after `breach` the decoder is of no further use. The first
-  // request must be VALIDATE with the magic, and none after it may be.
+  // Takes one request off the front of `input`. On `more` all input is consumed and the unfinished
+  // request is buffered here; after `breach` the decoder is unusable. The first request must be
+  // VALIDATE with the magic, and no later one may be.
   Decoded next(std::string_view& input, Request& request);
 
-  // REQUIRES: the last call of next() said breach.
+  // REQUIRES: the last call of next() returned breach.
   Breach breach() const { return breach_; }
 
   bool validated() const { return validated_; }
 
-  // Bytes held for an unfinished request.
+  // Bytes buffered for an unfinished request.
   size_t buffered() const;
 
  private:
@@ -112,20 +112,20 @@ class RequestDecoder {
   Decoded resume(std::string_view& input, Request& request);
   Decoded finish(Decoded outcome, const Parse& parse);
 
-  std::unique_ptr<Partial> partial_;  // Only while a request is unfinished.
+  std::unique_ptr<Partial> partial_;  // Non-null only while a request is unfinished.
   uint32_t request_bytes_max_;
   Breach breach_ = Breach::not_validated;
   bool validated_ = false;
 };
 
-// Writing, for both halves: these append.
+// Encoding, for both halves: these append.
 void put_u8(std::string& out, uint8_t value);
 void put_u32(std::string& out, uint32_t value);
 void put_u64(std::string& out, uint64_t value);
 void put_i64(std::string& out, int64_t value);
 void put_string(std::string& out, std::string_view value);
 
-// Reading. REQUIRES: that many bytes are there.
+// Decoding. REQUIRES: that many bytes at `bytes`.
 uint32_t read_u32(const char* bytes);
 uint64_t read_u64(const char* bytes);
 

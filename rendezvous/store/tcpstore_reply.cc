@@ -66,7 +66,7 @@ ReplyDecoder::Decoded ReplyDecoder::after_number() {
   small_.resize(8, '\0');
   reply_.number = static_cast<int64_t>(read_u64(small_.data()));
   if (shape_ == Shape::names) {
-    // Each name costs eight bytes at least.
+    // Each name takes at least eight bytes.
     if (reply_.number < 0 || static_cast<uint64_t>(reply_.number) > bytes_left_ / 8)
       return Decoded::malformed;
     strings_left_ = static_cast<size_t>(reply_.number);

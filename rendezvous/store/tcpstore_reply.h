@@ -1,7 +1,7 @@
-// The wire format of PyTorch's TCPStore, the client's half: what the answer to a request looks like
-// (an answer has no header, so the client must know) and a decoder for it. Pure. Bytes may be cut
-// anywhere; each is looked at once. A server is not trusted either: an answer longer than the limit
-// is malformed.
+// The client's half of the wire format of PyTorch's TCPStore: the shape of each answer (an answer
+// has no header, so the client must know) and a decoder for it. Pure. Input may be split anywhere;
+// each byte is read once. The server is not trusted either: an answer longer than the limit is
+// malformed.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@ enum class Shape : uint8_t {
   flag,     // u8
   nonce,    // u32
   number,   // i64
-  strings,  // As many as were asked for.
+  strings,  // As many as were requested.
   names,    // i64 n, then n strings.
 };
 
-// `number` is the flag, nonce or number; the strings are whatever strings came.
+// `number` is the flag, nonce or number; `strings` are all strings of the answer.
 struct Reply {
   int64_t number = 0;
   std::vector<std::string> strings;
@@ -37,7 +37,7 @@ class ReplyDecoder {
   // `strings`: how many, for Shape::strings.
   ReplyDecoder(Shape shape, size_t strings, size_t reply_bytes_max = kReplyBytesMax);
 
-  // Takes what belongs to the answer off the front of `input`. After `reply`, take() has it.
+  // Takes the bytes of the answer off the front of `input`. After `reply`, take() returns it.
   Decoded next(std::string_view& input);
   Reply take() { return std::move(reply_); }
 
@@ -53,7 +53,7 @@ class ReplyDecoder {
   size_t strings_left_;
   size_t bytes_left_;  // Of the limit.
   Stage stage_;
-  std::string small_;  // A number or length that was cut.
+  std::string small_;  // A number or length that was split.
   uint64_t body_left_ = 0;
   Reply reply_;
 };

@@ -7,7 +7,7 @@
 namespace muster {
 
 namespace {
-// Of a line beside its name: node, bucket, allocations.
+// Overhead of a line besides its name: node, bucket, allocations.
 constexpr size_t kLineBytes = 112;
 }  // namespace
 
@@ -39,8 +39,8 @@ void Waiters::park_at_barrier(ClientId id, std::string_view name) {
   link(waiter, name);
 }
 
-// A name that this waiter has named before is recognised by being last in its line: nobody else is
-// parked in between.
+// A duplicate name is recognised by this waiter being last in the line: no other waiter is parked
+// in between.
 void Waiters::link(Waiter& waiter, std::string_view name) {
   auto found = lines_.find(name);
   if (found == lines_.end()) {

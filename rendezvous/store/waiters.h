@@ -1,7 +1,7 @@
-// Who waits for which keys: the half of the store that a SET looks at. Each connection has at most
-// one waiter (the protocol cannot tell two apart); a waiter holds one link per missing key, and the
-// links of a key form a list in order of arrival. So a wake-up, a cancellation and a hang-up cost
-// what that waiter has links, whatever else there is. Pure; owned by the StoreMachine.
+// The clients that wait for keys: the half of the store that a SET consults. Each connection has at
+// most one waiter (the protocol cannot tell two apart). A waiter holds one link per missing key,
+// and the links of a key form a list in order of arrival. So the cost of a wake-up, a cancellation
+// or a hang-up depends only on the number of that waiter's links. Pure; owned by the StoreMachine.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@ namespace muster {
 using ClientId = uint32_t;
 
 enum class WakeKind {
-  all,       // A value was written: everyone who is parked on the name.
-  existing,  // The name exists now, but its barrier is not complete: all but the barrier's.
-  one,       // A queue got an item: the longest waiting whose last missing name this is.
+  all,       // A value was written: wakes all that are parked on the name.
+  existing,  // The name exists now, but its barrier is incomplete: all but the barrier's.
+  one,       // A queue got an item: the longest waiting that misses only this name.
 };
 
 class Waiters {
@@ -31,20 +31,20 @@ class Waiters {
   Waiters& operator=(const Waiters&) = delete;
   ~Waiters();
 
-  // Parks `id` until each of `missing` has come; whatever it waited for before is forgotten.
-  // Duplicates are harmless. REQUIRES: at least one name.
+  // Parks `id` until each of `missing` exists; replaces its previous wait. Duplicates are harmless.
+  // REQUIRES: at least one name.
   void park(ClientId id, const std::vector<std::string_view>& missing);
   void park_at_barrier(ClientId id, std::string_view name);
 
-  // Nothing, if it does not wait.
+  // No effect if it does not wait.
   void forget(ClientId id);
 
-  // Counts `name` off and appends those who miss nothing any more, who are thereby forgotten.
+  // Marks `name` as present; appends and forgets the waiters that miss nothing any more.
   void wake(std::string_view name, WakeKind kind, std::vector<ClientId>& woken);
 
   size_t waiting() const { return waiting_; }
   bool empty() const { return waiting_ == 0; }
-  // Roughly what the waiting costs in memory.
+  // The approximate memory cost of all waiters.
   size_t bytes() const { return bytes_; }
 
  private:
@@ -53,10 +53,10 @@ class Waiters {
   struct Link {
     Link* before = nullptr;
     Link* after = nullptr;
-    Line* line = nullptr;  // Null once the name has been counted off.
+    Line* line = nullptr;  // Null once the name is present.
     Waiter* waiter = nullptr;
   };
-  // All who wait for one name, longest first; never empty.
+  // All waiters for one name, longest waiting first; never empty.
   struct Line {
     const std::string* name = nullptr;
     Link* first = nullptr;
@@ -66,7 +66,7 @@ class Waiters {
     ClientId id = 0;
     bool at_barrier = false;
     size_t missing = 0;
-    std::vector<Link> links;  // Never grows once linked: others point into it.
+    std::vector<Link> links;  // Never grows once linked: Line and Link point into it.
   };
   using Lines = std::unordered_map<std::string, Line, KeyedHash, std::equal_to<>>;
 
@@ -77,7 +77,7 @@ class Waiters {
   void remove(const Waiter& waiter);
 
   Lines lines_;
-  std::vector<std::unique_ptr<Waiter>> waiters_;  // By ClientId; null: does not wait.
+  std::vector<std::unique_ptr<Waiter>> waiters_;  // By ClientId; null: not waiting.
   size_t waiting_ = 0;
   size_t bytes_ = 0;
 };

@@ -1,8 +1,8 @@
-// One byte to each of many sockets: how a SET reaches all who wait for it. Nearly all of the time
-// is the kernel's (some 7 us for each on loopback, where the sender does the receiver's work too),
-// so a large crowd gets further threads, as the machine has cores, for as long as it takes; all
-// take from the same list, and the caller goes on when it is done. Nothing else is shared with
-// them. With a plain loop the last of 4,000 waiters is woken after 1.8 times as long, on 2 cores.
+// Sends one byte to each of many sockets: how a SET reaches all its waiters. Nearly all of the time
+// is spent in the kernel (some 7 us per socket on loopback, where the sender does the receiver's
+// work too), so for many sockets the call starts helper threads, as far as the machine has cores.
+// All threads take work from one list and share nothing else; the caller continues when it is done.
+// With a plain loop the last of 4,000 waiters is woken after 1.8 times as long, on 2 cores.
 #pragma once
 
 #include <algorithm>
@@ -29,11 +29,11 @@ class WakeFanOut {
     Result result;
   };
 
-  // Below it a thread costs more than it gains.
+  // Below this many a thread costs more than it gains.
   static constexpr size_t kWorthAThread = 512;
   static constexpr size_t kHelpersMax = 3;
 
-  // Sends `byte` to each and fills in the results.
+  // Sends `byte` to each and sets its result.
   static void send(std::vector<Wake>& wakes, char byte) {
     std::atomic<size_t> next{0};
     const auto work = [&] {
@@ -62,7 +62,8 @@ class WakeFanOut {
     return errno == EAGAIN ? Result::full : Result::broken;
   }
 
-  // Signals stay with the threads that expect them. Without a thread the caller works alone.
+  // Helpers block all signals, which other threads handle. If no thread can be created, the caller
+  // does all the work.
   template <typename Work>
   static std::thread start(const Work& work) {
     sigset_t all;
