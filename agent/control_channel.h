@@ -1,12 +1,12 @@
-// What front and agent say to each other: one fixed-size datagram a message over a SOCK_SEQPACKET
-// pair, so that nothing is ever torn and the death of either end is an end-of-file at the other.
+// Messages between front and agent: one fixed-size datagram each over a SOCK_SEQPACKET pair, so
+// that no message is ever split, and either end sees end-of-file when the other dies.
 //
 //   front -> agent   stop(signal)      first TERM, INT, QUIT or HUP: stop the job, with grace
 //                    kill              second one: no grace
 //                    forward(signal)   USR1 and the like: once to each worker
 //                    suspend, resume   terminal job control
-//                    window_size       the terminal has another size now
-//   agent -> front   suspended          SIGSTOP is sent to every worker: the front may stop itself
+//                    window_size       the terminal's size has changed
+//   agent -> front   suspended         SIGSTOP was sent to every worker: the front may stop itself
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct ControlMessage {
   int32_t signal = 0;
 };
 
-// Sends without blocking; false when the other end is gone or its queue is full.
+// Sends without blocking. False if the other end is gone or its queue is full.
 inline bool send_control(int fd, ControlMessage message) {
   return ::send(fd, &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
          static_cast<ssize_t>(sizeof message);

@@ -1,6 +1,6 @@
-// What the user asked for, after parsing and checking and before anything has been looked up or
-// opened. launcher/options fills it without side effects; the agent turns it into a running job.
-// Plain data: every field has torchrun's default unless the comment says otherwise.
+// What the user asked for, parsed and checked, before anything is looked up or opened.
+// launcher/options fills it without side effects; the agent turns it into a running job. Plain
+// data: every field has torchrun's default unless its comment says otherwise.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace muster {
 
 enum class RunMode {
-  script,    // .py: PY -u SCRIPT args; anything else that can be executed: directly
+  script,    // .py: PY -u SCRIPT args; any other executable: run directly
   module,    // -m: PY -u -m MODULE args
   direct,    // --no-python: PROGRAM args, looked up on PATH
   run_path,  // --run-path: PY -u, runpy.run_path(SCRIPT, run_name="__main__")
@@ -21,7 +21,7 @@ enum class RunMode {
 
 enum class ExitCodePolicy { culprit, torchrun };
 
-// Which of a worker's streams are meant: bit 0 stdout, bit 1 stderr (torchrun's 0, 1, 2, 3).
+// Selects streams of a worker: bit 0 stdout, bit 1 stderr (torchrun's 0, 1, 2, 3).
 enum class Streams : uint8_t { none = 0, out = 1, err = 2, both = 3 };
 
 // torchrun's "-r 3" or "-r 0:1,1:3": one value for all, or per local rank (missing ranks: none).
@@ -47,12 +47,12 @@ enum class EventLogHandler { null, console };
 // --lease and --start-timeout on top.
 struct RendezvousTimes {
   double join_timeout_s = 600;  // From the first try to a formed round; static: 900 (`timeout`).
-  double last_call_s = 30;      // Wait for more nodes once MIN are there, where MIN < MAX.
-  // Without contact to a host for so long a node gives up (`read_timeout`); not given: the join
+  double last_call_s = 30;      // Wait for more nodes once MIN have joined, if MIN < MAX.
+  // A node gives up after so long without contact to a host (`read_timeout`). Not given: the join
   // time-out.
   std::optional<double> reach_timeout_s;
-  // Silence after which a node counts as lost: --lease, else keep_alive_interval times
-  // keep_alive_max_attempt where one of them is given (5 s and 3 are torchrun's), else 3 s.
+  // Silence after which a node counts as lost: --lease if given; else keep_alive_interval times
+  // keep_alive_max_attempt if either is given (torchrun's defaults: 5 s and 3); else 3 s.
   double lease_s = 3;
 
   friend bool operator==(const RendezvousTimes&, const RendezvousTimes&) = default;
@@ -69,22 +69,22 @@ struct RendezvousSpec {
   std::vector<std::pair<std::string, std::string>> conf;  // --rdzv-conf in order, as typed.
   int nnodes_min = 1;                                     // Static: equal to nnodes_max.
   int nnodes_max = 1;
-  // Static: always set and below nnodes_max. Otherwise: only where the user gave it, and below
+  // Static: always set and below nnodes_max. Otherwise: set only if the user gave it, and below
   // nnodes_max + spares.
   std::optional<int> node_rank;
   std::optional<std::string> local_addr;
   RendezvousTimes times;
-  std::optional<bool> is_host;  // --rdzv-conf is_host: this node hosts, or must not.
+  std::optional<bool> is_host;  // --rdzv-conf is_host: this node must, or must not, host.
 
-  std::optional<int> worker_port;             // The workers' store on a port of its own.
-  int spares = 0;                             // Nodes beyond nnodes_max that wait for a place.
+  std::optional<int> worker_port;             // A separate port for the workers' store.
+  int spares = 0;                             // Nodes beyond nnodes_max that wait for a free place.
   std::optional<int> max_membership_changes;  // Not given: no limit.
   std::optional<std::string> iface;           // The network interface that reaches the peers.
-  bool export_iface = true;  // Tell the workers by *_SOCKET_IFNAME where several exist.
-  std::optional<std::string> token_file;  // Holds the job's token; read by the agent.
-  std::optional<std::string> token;      // $MUSTER_TOKEN, never empty; not set beside a token_file.
-  bool store_allow_any = false;          // --store-allow any
-  std::vector<std::string> store_allow;  // Checked: addresses and ADDRESS/BITS, beside the members.
+  bool export_iface = true;  // Set *_SOCKET_IFNAME for the workers if there are several interfaces.
+  std::optional<std::string> token_file;  // The file with the job's token; read by the agent.
+  std::optional<std::string> token;  // $MUSTER_TOKEN, never empty; unset if there is a token_file.
+  bool store_allow_any = false;      // --store-allow any
+  std::vector<std::string> store_allow;  // Checked: addresses and ADDRESS/BITS, besides members.
 
   friend bool operator==(const RendezvousSpec&, const RendezvousSpec&) = default;
 };
@@ -94,7 +94,7 @@ struct LogSpec {
   StreamsByRank redirects;
   StreamsByRank tee;
   std::string prefix_template;  // --log-line-prefix-template, torchrun's ${...} syntax.
-  std::string prefix;           // --log-prefix, ours: {time} {host} {rank} {local_rank} {role}.
+  std::string prefix;  // --log-prefix, muster's own: {time} {host} {rank} {local_rank} {role}.
   std::optional<std::vector<int>> local_ranks_filter;  // --local-ranks-filter
   std::vector<std::pair<int, int>> ranks;              // --ranks 0,8-15: inclusive global ranges.
   std::vector<std::string> duplicate_stdout_filters;
@@ -130,7 +130,7 @@ struct LaunchSpec {
   std::string signals_to_handle =
       "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  // As typed, for the workers' environment.
   std::vector<int>
-      stop_signals;  // The numbers of those that exist; TERM, INT, QUIT, HUP by default.
+      stop_signals;  // Numbers of those this system knows; default TERM, INT, QUIT, HUP.
   std::optional<int> stdin_rank = 0;  // --stdin RANK (global); none: every worker gets /dev/null.
   ExitCodePolicy exit_code = ExitCodePolicy::culprit;
   EventLogHandler event_log = EventLogHandler::null;

@@ -1,5 +1,5 @@
-// The time of day, for people and for what files say of themselves. What is compared with other
-// instants of a job is an Instant (rendezvous/base/time.h): this clock may be set.
+// The time of day, for display and for timestamps in files. It may be set at any time, so instants
+// of a job that are compared with each other are of type Instant (rendezvous/base/time.h).
 #pragma once
 
 #include <chrono>

@@ -12,8 +12,8 @@ int run_agent(const AgentInput& input, const AgentContext& context) {
   prctl(PR_SET_NAME, "muster-agent");
   AgentLoop loop(input, context);
   const int exit_code = loop.run();
-  // A thread that is stuck in a console or a disk may wake at any time: nothing that it knows may
-  // go before it.
+  // A thread that is stuck writing to a console or a disk may wake up at any time, so the objects
+  // that it uses must not be destroyed before it.
   if (loop.abandoned()) _exit(exit_code);
   return exit_code;
 }

@@ -1,10 +1,10 @@
-// The agent: one process per node that turns a LaunchSpec into a running job. It wires the pure
-// machine (WorkerGroup) to the shells that do things (WorkerProcesses, Output, DeviceProbe,
-// FileTimerServer) on one control loop, and writes down what happened (JobRecord). The loop never
-// blocks on a disk, a terminal or a driver.
+// The agent: one process per node that turns a LaunchSpec into a running job. One control loop
+// connects the pure machine (WorkerGroup) to the shells that perform its effects (WorkerProcesses,
+// Output, DeviceProbe, FileTimerServer), and JobRecord records what happened. The loop never blocks
+// on a disk, a terminal or a driver.
 //
-// It is started by the front, of which it is a forked child, and it is told what to do over the
-// control channel. If the front goes away, it kills everything below itself and ends.
+// The agent is a forked child of the front, which sends it commands over the control channel. If
+// the front dies, the agent kills all its descendants and exits.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,14 @@
 
 namespace muster {
 
-// Where the agent stands: what the front hands to its child.
+// What the front passes to its child.
 struct AgentContext {
   int control_fd = -1;   // The agent's end of the control channel (control_channel.h).
-  int front_pidfd = -1;  // Readable when the front has died.
+  int front_pidfd = -1;  // Readable once the front has died.
   bool hangup_ignored =
-      false;            // SIGHUP was inherited as ignored (nohup), and stays so for the workers.
-  int front_group = 0;  // The front's process group: the one that a shell puts into the foreground.
-  unsigned long descriptor_limit = 0;  // The soft limit that workers get back.
+      false;            // SIGHUP was inherited as ignored (nohup) and stays ignored in the workers.
+  int front_group = 0;  // The front's process group, which a shell puts into the foreground.
+  unsigned long descriptor_limit = 0;  // The soft limit to restore in the workers.
 };
 
 // What a worker executes, resolved and checked by the launcher.
@@ -37,11 +37,11 @@ struct AgentInput {
   LaunchSpec spec;
   WorkerProgram program;
   Environment environment;
-  std::vector<std::string> warnings;  // Of the command line, to be shown first.
+  std::vector<std::string> warnings;  // About the command line; shown first.
 };
 
 // Runs the job to its end and returns the exit code of the whole launcher. REQUIRES: called in the
-// forked child, which has one thread, all signals blocked and is nobody's parent.
+// forked child, with one thread, all signals blocked and no child processes.
 int run_agent(const AgentInput& input, const AgentContext& context);
 
 }  // namespace muster

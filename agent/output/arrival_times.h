@@ -1,6 +1,6 @@
-// When the bytes of a stream came, for those that a TailBuffer still holds: what orders the last
-// words of two workers. Bytes that come within a millisecond of each other share one entry, so a
-// worker that prints all the time costs a few kilobytes. Pure.
+// When the bytes of a stream arrived, for those that a TailBuffer still holds; used to order the
+// last output of two workers. Bytes that arrive within a millisecond of each other share one entry,
+// so a worker that prints all the time costs a few kilobytes. Pure.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ class ArrivalTimes {
  public:
   static constexpr size_t kEntriesMax = 512;
 
-  // `total`: bytes that ever came, those of now included. `now` never goes back.
+  // `total`: all bytes received so far, including the new ones. `now` never goes back.
   void add(uint64_t total, Instant now) {
     if (!entries_.empty() && now - entries_.back().first_at < kOneMoment) {
       entries_.back().total = total;
@@ -27,8 +27,8 @@ class ArrivalTimes {
     if (entries_.size() > kEntriesMax) entries_.pop_front();
   }
 
-  // When the byte at `offset` of the whole stream came, to a millisecond; later than it did, where
-  // that is no longer known; nothing, where it has not come.
+  // When the byte at `offset` of the whole stream arrived, to a millisecond. Later than that if its
+  // entry was dropped; nullopt if it has not arrived.
   std::optional<Instant> at(uint64_t offset) const {
     const auto entry =
         std::upper_bound(entries_.begin(), entries_.end(), offset,
@@ -47,10 +47,10 @@ class ArrivalTimes {
   std::deque<Entry> entries_;
 };
 
-// The time to give to bytes that came while nobody could read, and that so many other streams
-// follow: epoll reports streams in the order in which they became readable, but not when. Their
-// times show that order, further apart than what counts as the same moment. Never before `since`,
-// when the last look was over.
+// The arrival time to assume for bytes that came while nothing was read and that are followed by
+// bytes of `followers` other streams: epoll reports streams in the order in which they became
+// readable, but not when. The times reproduce that order and are further apart than what counts as
+// the same moment. Never before `since`, the end of the last look.
 inline Instant time_after_standstill(Instant since, Instant now, size_t followers) {
   constexpr Duration kApart = std::chrono::milliseconds(2);
   const auto behind = static_cast<Duration::rep>(followers);

@@ -18,14 +18,14 @@ namespace {
 
 constexpr size_t kPipeDefault = size_t{64} << 10;
 constexpr size_t kPipeMax = size_t{1} << 20;
-// A user's pipes may hold 64 MiB together (fs.pipe-user-pages-soft, pipe(7)); beyond
-// that every new pipe of the user gets one or two pages only. Stay far below.
+// A user's pipes may hold 64 MiB together (fs.pipe-user-pages-soft, pipe(7)); beyond that every new
+// pipe of that user gets only one or two pages. Stay far below.
 constexpr size_t kPipesTotal = size_t{16} << 20;
 
-// Small: every byte of stdout passes through it.
+// Small, because every byte of stdout is copied into it.
 constexpr size_t kBothBytesMax = size_t{16} << 10;
 
-// Of one stream: 10,000 lines of 200 bytes. And of all streams of the node.
+// Per stream: 10,000 lines of 200 bytes. And for all streams of the node.
 constexpr size_t kKeptBytesMax = size_t{2} << 20;
 constexpr size_t kKeptBytesOfNode = size_t{64} << 20;
 
@@ -35,7 +35,7 @@ struct FilteredFiles {
 };
 
 struct StreamEnds {
-  UniqueFd ours;  // None if the worker writes its file itself.
+  UniqueFd ours;  // None if the worker writes to its log file itself.
   UniqueFd theirs;
 };
 
@@ -54,7 +54,7 @@ tl::unexpected<Error> worker_pipe_error(int error, size_t workers) {
                           workers, limit.rlim_cur));
 }
 
-// Larger pipes mean fewer wake-ups; only as large as the share of each allows.
+// Larger pipes mean fewer wake-ups. Each pipe grows up to its share of kPipesTotal.
 void grow_pipe(int fd, size_t workers) {
   const size_t share = std::min(kPipeMax, kPipesTotal / (2 * std::max<size_t>(workers, 1)));
   if (share > kPipeDefault) ::fcntl(fd, F_SETPIPE_SZ, static_cast<int>(share));
@@ -74,7 +74,7 @@ Result<StreamEnds> open_terminal(int like_fd) {
   return StreamEnds{std::move(pty->master), std::move(pty->slave)};
 }
 
-// The reading end has an open file description of its own, so the worker's end stays blocking.
+// The read end has its own open file description, so the worker's end stays blocking.
 void make_nonblocking(int fd) {
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
@@ -97,7 +97,7 @@ Result<std::shared_ptr<Sink>> open_filtered(const std::string& path) {
   return std::make_shared<Sink>(std::move(*file), path);
 }
 
-// They exist as soon as their flag is given, even if no line ever matches.
+// The files exist whenever their flag is given, even if no line ever matches.
 Result<FilteredFiles> open_filtered_files(const AttemptPlace& place) {
   FilteredFiles files;
   if (place.folder.empty()) return files;

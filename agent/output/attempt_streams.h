@@ -1,7 +1,6 @@
-// Opens everything that the workers of one attempt print through: a pipe, a terminal or a log file
-// for each stream, as the plan says. The read ends belong to the result, the write ends to the
-// caller, who gives them to the workers. All or nothing: one failure closes what was opened. Output
-// thread only, since a log disk may hang.
+// Opens everything that the workers of one attempt write to: a pipe, a terminal or a log file for
+// each stream, as planned by plan_stream(). The result owns the read ends; the caller owns the
+// write ends and gives them to the workers. Output thread only, since a log disk may hang.
 #pragma once
 
 #include <memory>
@@ -17,12 +16,12 @@ namespace muster {
 
 // Our side of one worker.
 struct WorkerEnds {
-  std::unique_ptr<WorkerStream> out;  // Null if the worker writes its file itself.
+  std::unique_ptr<WorkerStream> out;  // Null if the worker writes to its log file itself.
   std::unique_ptr<WorkerStream> err;
   std::string out_log;
   std::string err_log;
   std::shared_ptr<TailBuffer> both;
-  std::optional<FileState> err_at_stop;  // Of a stderr that it writes itself.
+  std::optional<FileState> err_at_stop;  // Of stderr, if the worker writes to that log file itself.
 };
 
 struct OpenedAttempt {
@@ -37,8 +36,9 @@ struct AttemptPlace {
   Console* err = nullptr;
 };
 
-// All or nothing. The descriptors of every worker are opened before the first one starts, so that a
-// limit that is too low is an error of the start, not of its middle.
+// All or nothing: on an error everything that was opened is closed. The descriptors of all workers
+// are opened before the first one starts, so that a descriptor limit that is too low is reported
+// before any worker runs.
 Result<OpenedAttempt> open_attempt_streams(const AttemptPlace& place,
                                            const std::vector<int>& ranks);
 

@@ -11,7 +11,7 @@ namespace muster {
 
 namespace {
 
-constexpr size_t kKeptMax = size_t{8} << 20;  // Of memory; the rest of an attempt may be larger.
+constexpr size_t kKeptMax = size_t{8} << 20;  // A larger buffer is freed after use.
 
 bool is_regular_file(int fd) {
   struct stat status{};
@@ -71,7 +71,7 @@ void SinkWriter::finish() {
 
 void SinkWriter::run() {
   ::pthread_setname_np(::pthread_self(), "muster-console");
-  std::string bytes;  // Its memory and that of waiting_ take turns.
+  std::string bytes;  // Swapped with waiting_, so that both keep their memory.
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return !waiting_.empty() || stopping_; });

@@ -1,7 +1,7 @@
-// One console of muster's (stdout, stderr, or both where they are the same file): its descriptor
-// and the mux that keeps its lines whole. Output thread only, but for the writing to what can get
-// stuck, a pipe, a socket or a terminal: that has a thread of its own, so that one console that
-// takes nothing does not stop the other one, nor the end of an attempt.
+// One of muster's consoles (stdout, stderr, or both if they are the same file): its descriptor and
+// the mux that keeps its lines whole. Output thread only, except that writes to a pipe, a socket or
+// a terminal, which can block, have a thread of their own: a console that is stuck must not stop
+// the other console or the end of an attempt.
 #pragma once
 
 #include <condition_variable>
@@ -18,32 +18,33 @@
 
 namespace muster {
 
-// Writes to one sink on a thread of its own, in order, with blocking calls. What waits is bounded
-// by its user, who asks for room before reading more of what is to be written.
+// Writes to one sink on its own thread, in order, with blocking calls. Its user bounds the backlog:
+// it checks has_room() before it reads more data to write.
 class SinkWriter {
  public:
-  // Over this no room is left; as much again may be in the writer's hands.
+  // No room once more than this is waiting. The writer may hold as much again.
   static constexpr size_t kWaitingMax = size_t{1} << 20;
-  // The rests of several attempts may come while nothing moves; beyond this, put waits.
+  // drain() passes on what is left of an attempt even if there is no room, and several attempts may
+  // end while the console is stuck. Beyond this, put() blocks.
   static constexpr size_t kRestsMax = size_t{64} << 20;
 
-  // `wake` is called on the writer's thread when there is room again for somebody who found none,
-  // and when there is news (a message, or a reader that is gone).
+  // `wake` is called on the writer's thread when there is room again after has_room() returned
+  // false, and when there is news (a message, or the reader is gone).
   SinkWriter(Sink& sink, std::function<void()> wake) : sink_(sink), wake_(std::move(wake)) {}
   ~SinkWriter() { finish(); }
   SinkWriter(const SinkWriter&) = delete;
   SinkWriter& operator=(const SinkWriter&) = delete;
 
-  // False if there can be no thread; the caller writes by itself then. The thread takes over the
+  // False if no thread could be started; then the caller must write itself. The thread inherits the
   // caller's signal mask.
   bool start();
   void put(const LineMux::Pieces& pieces);
   bool has_room();
   bool gone();
   std::optional<std::string> take_message();
-  // Waits until all is written; the sink may be looked at until the next put.
+  // Waits until everything is written. The sink may then be inspected until the next put().
   void flush();
-  void finish();  // Also ends the thread.
+  void finish();  // Writes everything, then ends the thread.
 
  private:
   void run();
@@ -53,7 +54,7 @@ class SinkWriter {
   std::function<void()> wake_;
   std::thread thread_;
   std::mutex mutex_;
-  std::condition_variable changed_;  // For the writer: there is work. For its user: it was done.
+  std::condition_variable changed_;  // To the writer: there is work. To its user: it is done.
   // All below are guarded by mutex_.
   std::string waiting_;
   std::optional<std::string> message_;
@@ -68,16 +69,16 @@ class Console {
   Console(int fd, std::string name, std::function<void()> wake);
 
   int open() { return mux_.open(); }
-  // Like the mux's; each writes what is due, or has it written, and returns a message if that
-  // failed for the first time.
+  // As in LineMux; each writes what is due, or queues it for the writer, and returns a message if a
+  // write failed for the first time.
   std::optional<std::string> feed(int stream, std::string_view bytes, Instant now);
   std::optional<std::string> close(int stream, Instant now);
   std::optional<std::string> tick(Instant now);
 
-  // A message about what was written in the background.
+  // A message about a background write.
   std::optional<std::string> news() { return writer_ ? writer_->take_message() : std::nullopt; }
-  // A stream that was not wanted for lack of room must not look quiet, so the mux's clock stands
-  // still. Call this before asking again for every stream that is not read.
+  // A stream that is not read for lack of room must not look quiet, so the mux's clock is held.
+  // Call this before calling wants() again for every paused stream.
   void release_clock() { clock_held_ = false; }
 
   Instant next_deadline() const { return gone() || clock_held_ ? kNever : mux_.next_deadline(); }
@@ -87,7 +88,7 @@ class Console {
   bool is_terminal() const { return terminal_; }
   int fd() const { return sink_->fd(); }
 
-  // These wait until all is written.
+  // These three wait until everything is written.
   void wait_written();
   std::optional<std::string> dropped_line();
   void finish();  // Last call.
@@ -97,7 +98,7 @@ class Console {
 
   std::unique_ptr<Sink> sink_;
   std::function<void()> wake_;
-  std::unique_ptr<SinkWriter> writer_;  // Null for a file, and until something is to be written.
+  std::unique_ptr<SinkWriter> writer_;  // Null for a file, and until the first write.
   LineMux mux_;
   LineMux::Pieces pieces_;
   bool terminal_;
@@ -105,7 +106,7 @@ class Console {
   bool clock_held_ = false;
 };
 
-// True if both descriptors lead to the same file, pipe or terminal.
+// True if both descriptors refer to the same file, pipe or terminal.
 bool same_file(int a, int b);
 
 }  // namespace muster

@@ -1,7 +1,7 @@
-// Picks the lines that contain one of some texts, for the filtered copy of a tee'd stream. Pure.
-// Matching is on the raw line, by bytes, case-sensitive. A line longer than 1 MiB is judged in
-// pieces of that size. A last line without newline gets one, since other ranks write to the same
-// file.
+// Selects the lines that contain one of several texts, for the filtered copy of a tee'd stream.
+// Pure. Matching is on the raw line, by bytes, case-sensitive. A line longer than 1 MiB is matched
+// in pieces of that size. A last line without a newline gets one, since other ranks write to the
+// same file.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ class LineFilter {
 
   explicit LineFilter(std::vector<std::string> needles) : needles_(std::move(needles)) {}
 
-  // Appends the matching lines that end in `bytes`, each after `prefix`.
+  // Appends the matching lines that end in `bytes`, each preceded by `prefix`.
   void feed(std::string_view prefix, std::string_view bytes, std::string& out);
   void finish(std::string_view prefix, std::string& out);
 

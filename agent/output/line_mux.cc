@@ -9,7 +9,7 @@ namespace muster {
 
 namespace {
 
-// Length of the whole lines at the front of `bytes`.
+// Length of the complete lines at the front of `bytes`.
 size_t whole_lines(std::string_view bytes) {
   const size_t newline = bytes.rfind('\n');
   return newline == std::string_view::npos ? 0 : newline + 1;
@@ -72,7 +72,7 @@ void LineMux::emit(std::string_view bytes, Pieces& out) {
   last_byte_ = bytes.back();
 }
 
-// Shows the first `bytes` of what is held; the rest stays held.
+// Shows the first `bytes` of the held bytes; the rest stays held.
 void LineMux::emit_held(Stream& stream, size_t bytes, Pieces& out) {
   spent_.push_back(std::move(stream.held));
   const std::string_view all = spent_.back();
@@ -81,7 +81,7 @@ void LineMux::emit_held(Stream& stream, size_t bytes, Pieces& out) {
   emit(all.substr(0, bytes), out);
 }
 
-// Adds to what the stream holds, and keeps the facts about its unfinished line.
+// Adds to the stream's held bytes and updates the state of its unfinished line.
 void LineMux::hold(int id, std::string_view bytes, Instant now) {
   if (bytes.empty()) return;
   Stream& stream = streams_.at(id);
@@ -107,7 +107,7 @@ void LineMux::feed_free(int id, std::string_view bytes, Instant now, Pieces& out
   hold(id, bytes.substr(whole), now);
 }
 
-// The owner's bytes pass at once, up to the end of its line and of those that follow whole.
+// The owner's bytes are shown at once, through the end of its line and the complete lines after it.
 void LineMux::feed_owner(std::string_view bytes, Instant now, Pieces& out) {
   Stream& stream = streams_.at(owner_);
   const size_t whole = whole_lines(bytes);
@@ -132,7 +132,7 @@ void LineMux::show_partial(int id, Instant now, Pieces& out) {
   owner_ = id;
 }
 
-// Ends a line that was left unfinished on the console before something else is put there.
+// Ends an unfinished line on the console before something else is shown there.
 void LineMux::separate(const Stream& next, Pieces& out) {
   if (last_byte_ == '\n') return;
   const bool in_place = last_byte_ == '\r' || (!next.held.empty() && next.held.front() == '\r');
@@ -157,7 +157,7 @@ bool LineMux::somebody_waits(Instant now) const {
                      [&](int id) { return due(streams_.at(id)) <= now; });
 }
 
-// Brings the console to where nothing more can be shown at `now`.
+// Shows everything that can be shown at `now`.
 void LineMux::settle(Instant now, Pieces& out) {
   while (!holding_.empty()) {
     if (owner_ >= 0) {
@@ -170,7 +170,8 @@ void LineMux::settle(Instant now, Pieces& out) {
   }
 }
 
-// Nobody owns the console: shows all whole lines that are held, then the first partial line due.
+// REQUIRES: no stream owns the console. Shows all complete lines that are held, then the first
+// partial line that is due.
 void LineMux::flush_waiting(Instant now, Pieces& out) {
   const std::vector<int> ids(holding_.begin(), holding_.end());
   for (const int id : ids) {

@@ -1,18 +1,18 @@
-// Decides which bytes of many streams reach one console, and when, so that every line arrives
-// whole: pure, no clock, no I/O. The caller reads, feeds, and writes the pieces it is given, in
+// Decides which bytes of many streams go to one console, and when, so that every line arrives
+// whole. Pure: no clock, no I/O. The caller reads, feeds, and writes the pieces it is given, in
 // order.
 //
-// Whole lines pass at once, as they are. A partial line waits, until
+// Complete lines are shown at once, unchanged. A partial line is held until
 //   - its line ends, or
-//   - it was quiet for 100 ms (a prompt), or
+//   - its stream was quiet for 100 ms (a prompt), or
 //   - 100 ms passed since its first unshown byte, if it holds a '\r' (a bar that never pauses), or
 //   - it is longer than 1 MiB, or its stream has ended.
-// Then it is shown, and its stream owns the console: what others say is held, and their streams
-// are no longer read when 64 KiB are held, until the owner's line ends. An owner gives way to
-// others that wait when it was quiet for one second, and at once when its stream has ended. A bar,
-// which may redraw for hours without a newline, gives way after 20 ms of quiet or one second. The
-// mux then writes one '\n' of its own, so that the next line stands whole; between two bars it
-// writes none where a '\r' separates them, so that they redraw in place.
+// Then it is shown, and its stream owns the console until its line ends: the output of other
+// streams is held, and a stream with 64 KiB held is no longer read. If others wait, an owner loses
+// the console after one second of quiet, or at once if its stream has ended. A bar, which may
+// redraw for hours without a newline, loses it after 20 ms of quiet or after one second. The mux
+// then writes a '\n' of its own so that the next line starts at the left; between two bars it
+// writes none if a '\r' separates them, so that they redraw in place.
 #pragma once
 
 #include <chrono>
@@ -35,36 +35,36 @@ class LineMux {
   static constexpr size_t kLineMax = size_t{1} << 20;
   static constexpr size_t kHeldMax = size_t{64} << 10;
 
-  // Views into the fed bytes or into the mux; valid until the next call that takes a `Pieces`, and
+  // Views into the fed bytes or into the mux. Valid until the next call that takes a `Pieces`, and
   // no longer than the fed bytes.
   using Pieces = std::vector<std::string_view>;
 
   int open();
   void feed(int stream, std::string_view bytes, Instant now, Pieces& out);
 
-  // The stream will not be fed again. Its rest is shown as soon as nobody owns the console.
+  // The stream will not be fed again. What it still holds is shown once no stream owns the console.
   void close(int stream, Instant now, Pieces& out);
 
-  // REQUIRES: every byte that was there to be read at `now` has been fed. Else a stream looks quiet
-  // because its reader was late.
+  // REQUIRES: every byte that was readable at `now` has been fed. Otherwise a stream would look
+  // quiet only because its reader was late.
   void tick(Instant now, Pieces& out);
 
-  // When tick would show something or take the console away; kNever if only new bytes can.
+  // When tick() would show something or take the console from its owner; kNever if never.
   Instant next_deadline() const;
 
-  // False: its bytes could not be shown now; leave them where they are.
+  // False if its bytes could not be shown now: do not read them yet.
   bool wants(int stream) const;
-  int owner() const { return owner_; }  // -1: nobody.
+  int owner() const { return owner_; }  // -1: none.
 
  private:
   struct Stream {
-    std::string held;         // Fed and not shown.
-    size_t whole = 0;         // The first `whole` bytes of held are whole lines.
+    std::string held;         // Fed but not shown yet.
+    size_t whole = 0;         // The first `whole` bytes of `held` are complete lines.
     bool bar = false;         // The unfinished line holds a '\r'.
     bool closed = false;      // No more bytes will come.
     size_t shown = 0;         // Bytes of the unfinished line that are on the console.
-    Instant partial_since{};  // First byte of the unfinished line that is not shown.
-    Instant fed{};            // Last byte.
+    Instant partial_since{};  // When the first unshown byte of the unfinished line came.
+    Instant fed{};            // When the last byte came.
     Instant owner_since{};
   };
 
@@ -82,11 +82,11 @@ class LineMux {
   bool somebody_waits(Instant now) const;
 
   std::map<int, Stream> streams_;
-  std::set<int> holding_;          // Streams with held bytes, the owner never among them.
-  std::deque<std::string> spent_;  // What the last pieces point into.
+  std::set<int> holding_;          // Streams with held bytes; never the owner.
+  std::deque<std::string> spent_;  // Storage that the last pieces point into.
   int owner_ = -1;
   int next_id_ = 0;
-  char last_byte_ = '\n';  // The last that was put on the console.
+  char last_byte_ = '\n';  // The last byte shown on the console.
 };
 
 }  // namespace muster

@@ -25,7 +25,7 @@ std::string random_suffix() {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_";
   std::array<unsigned char, 8> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    const auto seed = static_cast<unsigned>(::getpid());  // Uniqueness comes from mkdir below.
+    const auto seed = static_cast<unsigned>(::getpid());  // mkdir below makes the name unique.
     for (size_t i = 0; i < bytes.size(); i++)
       bytes[i] = static_cast<unsigned char>(seed >> i);
   }
@@ -73,7 +73,7 @@ Result<void> make_folder(const std::string& path, mode_t mode = kAskUmask) {
   return log_folder_error(path, error);
 }
 
-// In a folder that everybody can write, somebody else may have taken the name in the meantime.
+// In a folder that everybody can write, another user may have taken the name in the meantime.
 Result<void> make_own_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) == 0) return {};
   const int error = errno;
@@ -93,14 +93,14 @@ std::string log_failure(const char* what, const std::string& path, int error) {
   return fmt::format("cannot {} {}: {}", what, path, std::strerror(error));
 }
 
-// A worker can put a FIFO in the place of any file of the run; without O_NONBLOCK opening one that
-// nobody reads would wait for ever. Now it fails with ENXIO.
+// A worker can replace any file of the run by a FIFO. Without O_NONBLOCK, opening one without a
+// reader would wait for ever; with it, open fails with ENXIO.
 UniqueFd open_to_append(const std::string& path) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   return UniqueFd(::open(path.c_str(), kFlags, 0666));
 }
 
-// 0, or the error.
+// Returns 0 or errno.
 int write_log_text(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
@@ -174,7 +174,7 @@ Result<std::string> make_attempt_folder(const std::string& run_dir, int restart_
 Result<UniqueFd> open_log(const std::string& path) {
   UniqueFd fd = open_to_append(path);
   if (fd) {
-    // The worker that writes it, or a reader who is slow, must meet an ordinary blocking file.
+    // A worker that writes to it, or a slow reader of a FIFO, must find an ordinary blocking file.
     ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK);
     return fd;
   }
@@ -196,7 +196,7 @@ std::optional<std::string> append_to_file(const std::string& path, const std::st
 
 std::optional<std::string> replace_file(const std::string& path, const std::string& content) {
   const std::string fresh = path + ".tmp";
-  ::unlink(fresh.c_str());  // What is left of a run that was killed, or anything in the way.
+  ::unlink(fresh.c_str());  // Left by a run that was killed, or something else in the way.
   const UniqueFd fd(
       ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!fd) return log_failure("open", fresh, errno);

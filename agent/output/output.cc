@@ -15,9 +15,9 @@ namespace {
 constexpr Duration kDestructorWait = std::chrono::seconds(2);
 constexpr Duration kAbandonedWait = std::chrono::milliseconds(200);
 
-// Signals belong to the control loop. Besides: with SIGPIPE, SIGXFSZ and SIGTTOU blocked, a write
-// to a closed pipe, a file over its limit or a terminal in the background is an error or a success
-// like any other.
+// Signals are handled by the control loop. Also, with SIGPIPE, SIGXFSZ and SIGTTOU blocked, a write
+// to a closed pipe, to a file over its limit or to the terminal from the background fails or
+// succeeds like any other.
 class AllSignalsBlocked {
  public:
   AllSignalsBlocked() {

@@ -34,7 +34,7 @@ int epoll_timeout(Instant now, Instant deadline) {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count());
 }
 
-// The most that can wait in a stream whose writers have stopped.
+// The most that can be left in a stream after its writers have stopped.
 size_t capacity_of(const WorkerStream& stream) {
   const int capacity = ::fcntl(stream.fd(), F_GETPIPE_SZ);
   return capacity > 0 ? static_cast<size_t>(capacity) : kTerminalRest;
@@ -75,11 +75,11 @@ void OutputLoop::run() {
     const Instant before = output_now();
     const int count = ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
                                    epoll_timeout(before, next_deadline()));
-    // With all signals blocked that is SIGSTOP and SIGCONT: see signal(7).
+    // With all signals blocked, EINTR means SIGSTOP and SIGCONT: see signal(7).
     if (count < 0 && errno == EINTR && !stood_still_since_) stood_still_since_ = before;
     handle_events(static_cast<size_t>(std::max(count, 0)));
     if (count > 0) stood_still_since_.reset();
-    // A write may have taken long. A stream is quiet only if it had nothing when we looked.
+    // A write may have taken long, and a stream is quiet only if it had no data when we looked.
     tick(count > 0 ? before : output_now());
     settle();
   }
@@ -128,13 +128,13 @@ void OutputLoop::settle() {
                   std::exchange(refused_, 0)));
 }
 
-// What the consoles' own threads found.
+// Messages from the consoles' writer threads.
 void OutputLoop::take_news() {
   for (Console& console : consoles_)
     notices_.add_console(console.news());
 }
 
-// A disk that is full fails every log file on it: the first one is named, all are counted.
+// A full disk makes every log file on it fail: the first is named, all are counted.
 void OutputLoop::say_notices() {
   Notices notices;
   std::swap(notices, notices_);
@@ -149,7 +149,7 @@ void OutputLoop::watch(uint64_t token, int fd) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = token;
-  // Fails only for lack of kernel memory or watches; such a stream is read when it is drained.
+  // Fails only for lack of kernel memory or watches; such a stream is read by drain().
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
@@ -174,7 +174,8 @@ void OutputLoop::read_once(uint64_t token, Instant now) {
   if (n > 0) stream.take({buffer_.get(), static_cast<size_t>(n)}, now, notices_);
 }
 
-// What is there now, and no more: somebody who still writes cannot keep us here.
+// Reads what is there now, at most the stream's capacity, so that a process that still writes
+// cannot keep us here.
 void OutputLoop::read_rest(WorkerStream& stream) {
   const size_t most = capacity_of(stream);
   for (size_t have = 0; have < most;) {
@@ -186,7 +187,8 @@ void OutputLoop::read_rest(WorkerStream& stream) {
 }
 
 void OutputLoop::end_stream(uint64_t token, WorkerStream& stream) {
-  // A process that is being spawned may hold a copy for a moment, so closing alone does not do.
+  // A child that is just being spawned may still hold a copy of the descriptor, so closing it alone
+  // would not remove it from epoll.
   if (!paused_.contains(token)) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stream.fd(), nullptr);
   paused_.erase(token);
   streams_.erase(token);
@@ -223,7 +225,7 @@ void OutputLoop::open_run(const Output::RunDone& done) {
   done(std::move(folders));
 }
 
-// Empty if there are to be no files, or if there cannot be and nobody asked for any.
+// Empty if no files are wanted, or if they cannot be created and the user did not ask for any.
 Result<std::string> OutputLoop::attempt_folder(const AttemptPlan& plan) {
   if (folders_.run_dir.empty()) return std::string();
   auto folder = restore_run_folders(folders_).and_then([&] {
@@ -266,7 +268,7 @@ void OutputLoop::mark_stop() {
 }
 
 void OutputLoop::drain(bool keep, const Output::DrainDone& done) {
-  // Who owns a console ends first: then nothing of the others has to be held.
+  // The streams that own a console end first, so that nothing of the others has to be held.
   std::deque<std::pair<uint64_t, WorkerStream*>> open;
   for (const auto& entry : streams_) {
     entry.second->owns_console() ? open.push_front(entry) : open.push_back(entry);
@@ -310,7 +312,7 @@ void OutputLoop::remove_kept(size_t attempts_left) {
   }
 }
 
-// A worker that writes its log files itself is read from there; when it wrote what is not known.
+// A log file that the worker writes itself is read from disk; the times of its parts are unknown.
 WorkerPrinted OutputLoop::printed_by(const WorkerEnds& worker) const {
   WorkerPrinted printed;
   if (worker.err) {
@@ -333,7 +335,7 @@ WorkerPrinted OutputLoop::printed_by(const WorkerEnds& worker) const {
   return printed;
 }
 
-// The control thread has marked the streams that pass through us (Output::mark_stop).
+// The files that workers write themselves; mark_stop() has marked the other streams already.
 void OutputLoop::mark_files() {
   for (WorkerEnds& worker : workers_) {
     if (!worker.err && !worker.err_log.empty() && !worker.err_at_stop)
@@ -341,7 +343,7 @@ void OutputLoop::mark_files() {
   }
 }
 
-// A worker that writes its log files itself is read from there.
+// A log file that the worker writes itself is read from disk.
 std::vector<WorkerTail> OutputLoop::tails() const {
   std::vector<WorkerTail> tails;
   for (const WorkerEnds& worker : workers_) {

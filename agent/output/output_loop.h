@@ -1,10 +1,10 @@
-// The body of the output thread: an epoll loop around the streams of one attempt, the consoles and
+// The body of the output thread: an epoll loop over the streams of one attempt, the consoles and
 // the request queue. Class Output is its only user. Everything but requests(), wait_ended() and
 // mark_stop() runs on the output thread.
 //
-// It sleeps until bytes or requests come; it wakes by time only while a partial line is pending.
-// Writing a file blocks, and while it does nothing is read; a console that is full is not waited
-// for, but the streams that are shown on it are not read: that is the back-pressure.
+// It sleeps until bytes or requests arrive; it uses a timeout only while a partial line is pending.
+// Writing a file blocks, and nothing is read meanwhile. A full console is not waited for, but
+// streams that are shown on it are not read: that is the back-pressure.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ class OutputLoop {
   Instant next_deadline() const;
   void handle_events(size_t count);
   void tick(Instant seen);
-  void settle();  // After every batch: what the batch may have changed.
+  void settle();  // After every batch of events: handles what they may have changed.
   void take_news();
   void say_notices();
   void watch(uint64_t token, int fd);
@@ -79,22 +79,22 @@ class OutputLoop {
   OutputOptions options_;
   UniqueFd epoll_;
   RequestQueue requests_;
-  std::vector<Console> consoles_;  // stdout's and stderr's; one if they are the same file.
-  int own_stream_;                 // muster's own messages, in the last console.
+  std::vector<Console> consoles_;  // For stdout and stderr; one if they are the same file.
+  int own_stream_;                 // muster's own messages, on the last console.
   RunFolders folders_;
-  std::vector<WorkerEnds> workers_;            // Of the attempt that is open.
-  std::map<uint64_t, WorkerStream*> streams_;  // Those of them that have not ended.
+  std::vector<WorkerEnds> workers_;            // Of the open attempt.
+  std::map<uint64_t, WorkerStream*> streams_;  // Their streams that have not ended.
   std::mutex meters_mutex_;
-  std::vector<std::shared_ptr<ReadMeter>> err_meters_;  // Of workers_; under the mutex.
-  std::set<uint64_t> paused_;  // Not in epoll until the console wants them.
+  std::vector<std::shared_ptr<ReadMeter>> err_meters_;  // Of workers_; guarded by meters_mutex_.
+  std::set<uint64_t> paused_;  // Not in epoll until their console has room for them.
   uint64_t next_token_ = 1;    // 0 is the request queue.
   std::vector<epoll_event> events_;
-  std::optional<Instant> stood_still_since_;  // All of muster was stopped, and nothing read since.
+  std::optional<Instant> stood_still_since_;  // All of muster was stopped; nothing was read since.
   std::unique_ptr<char[]> buffer_;
   Notices notices_;
   bool file_failure_said_ = false;
   std::deque<std::vector<std::string>> kept_;  // Paths of kept tails, by attempt.
-  uint64_t refused_ = 0;                       // Own messages that found no room.
+  uint64_t refused_ = 0;                       // Own messages dropped for lack of room.
   std::set<std::string> failed_files_;
   bool attempt_open_ = false;
   bool stopping_ = false;

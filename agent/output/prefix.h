@@ -1,7 +1,7 @@
-// What stands before each line on the console: the text, and putting it there. Pure.
+// The text that precedes each line on the console, and its insertion. Pure.
 //
 // A prefix is written once per line, before the line's first byte. Only '\n' ends a line: a '\r' of
-// a progress bar stays inside it, and every byte of the worker passes unchanged.
+// a progress bar does not, and every byte of the worker passes unchanged.
 #pragma once
 
 #include <string>
@@ -21,15 +21,15 @@ struct PrefixFacts {
 // empty template gives "[<role><local rank>]:".
 std::string tee_prefix(std::string_view text, const PrefixFacts& facts);
 
-// --log-prefix: {time}, {host}, {rank}, {local_rank} and {role}; other braces stay as they are.
-// The fixed names are filled in once; the time, as the caller gives it, at each use.
+// --log-prefix: {time}, {host}, {rank}, {local_rank} and {role}; other braces stay as they are. The
+// fixed values are substituted once, the time at each use, as the caller gives it.
 class LogPrefix {
  public:
   LogPrefix() = default;
   LogPrefix(std::string_view text, const PrefixFacts& facts);
 
   bool needs_time() const { return text_.find(kTime) != std::string::npos; }
-  std::string at(std::string_view time) const;  // With one blank at its end.
+  std::string at(std::string_view time) const;  // Ends in one blank.
 
  private:
   static constexpr std::string_view kTime = "{time}";

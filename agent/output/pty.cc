@@ -36,7 +36,7 @@ Result<Pty> open_pty(int like_fd) {
   if (::grantpt(pty.master.get()) != 0 || ::unlockpt(pty.master.get()) != 0) {
     return pty_error("unlockpt");
   }
-  // TIOCGPTPEER needs no path, so it works in containers whose /dev/pts is another one.
+  // TIOCGPTPEER needs no path, so it works in containers with another /dev/pts.
   pty.slave.reset(::ioctl(pty.master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
   if (!pty.slave) return pty_error("TIOCGPTPEER");
   if (!make_pty_raw(pty.slave.get())) return pty_error("tcsetattr");

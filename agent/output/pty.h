@@ -1,7 +1,6 @@
-// A pseudo-terminal for one stream of a worker whose launcher end is a terminal, so that the worker
-// keeps its colours and progress bars. Raw: no output processing, no echo, no signals, so that
-// bytes reach the user's terminal as they were written. It never becomes anyone's controlling
-// terminal.
+// A pseudo-terminal for one worker stream that is shown on a terminal, so that the worker keeps its
+// colours and progress bars. Raw: no output processing, no echo, no signals, so that bytes reach
+// the user's terminal as they were written. It never becomes a process's controlling terminal.
 #pragma once
 
 #include "rendezvous/base/error.h"
@@ -14,10 +13,10 @@ struct Pty {
   UniqueFd slave;   // The worker's.
 };
 
-// With the window size of the terminal `like_fd`. Fails with ExitCode::environment.
+// Has the window size of the terminal `like_fd`. Fails with ExitCode::environment.
 Result<Pty> open_pty(int like_fd);
 
-// Does nothing when `from_fd` is no terminal.
+// Does nothing if `from_fd` is not a terminal.
 void copy_window_size(int from_fd, int to_fd);
 
 }  // namespace muster

@@ -1,8 +1,7 @@
-// How much a worker had printed on one stream at the moment when muster's stop began: what it
-// prints after that may be the stop's doing. The output thread may be far behind its pipes then, so
-// the bytes that wait in the pipe are counted, too, and by the control thread, which must not wait
-// for the other one. The lock is held for one read(2) of a non-blocking descriptor, or one
-// ioctl(2).
+// How much a worker had printed on one stream when muster began to stop it: what it prints after
+// that may be caused by the stop. The output thread may be far behind its pipes at that moment, so
+// the bytes still in the pipe are counted as well, by the control thread, which must not wait for
+// the output thread. The lock is held for one read(2) of a non-blocking descriptor or one ioctl(2).
 #pragma once
 
 #include <cstddef>
@@ -20,16 +19,15 @@ class ReadMeter {
  public:
   explicit ReadMeter(UniqueFd fd) : fd_(std::move(fd)) {}
 
-  // Output thread. Bytes read; 0 at the end (for a terminal that is EIO); -1 if there is nothing
-  // now.
+  // Output thread. Returns the bytes read; 0 at the end (EIO on a terminal); -1 if there are none.
   ssize_t read(char* buffer, size_t size);
   void close();
   int fd() const { return fd_.get(); }
 
-  // Any thread: what was printed until now counts as printed before the stop. Only the first call
-  // does anything.
+  // Any thread: everything printed until now counts as printed before the stop. Only the first call
+  // has an effect.
   void mark_stop();
-  // Bytes that came before it; all of them, if it never came.
+  // Bytes that came before mark_stop(); all bytes if it was not called.
   uint64_t before_stop() const;
 
  private:

@@ -30,7 +30,7 @@ bool RequestQueue::push_text(size_t bytes, Request request) {
 
 void RequestQueue::wake() {
   const uint64_t one = 1;
-  // The counter of an eventfd overflows after 2^64 wake-ups; until then this cannot fail or block.
+  // An eventfd's counter overflows after 2^64 wake-ups; until then this cannot fail or block.
   [[maybe_unused]] const ssize_t n = ::write(event_.get(), &one, sizeof one);
 }
 

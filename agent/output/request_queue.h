@@ -1,7 +1,7 @@
-// Requests from any thread to the output thread: closures, performed in order. Putting one in never
-// blocks for longer than another caller's push. Text (messages, events) is bounded by bytes, since
-// it may come while the console or the disk is stuck; the other requests are few, because their
-// caller awaits one before it makes the next.
+// Requests from any thread to the output thread: closures, performed in order. A push blocks at
+// most for the duration of another push. Text (messages, events) is bounded by bytes, since it may
+// arrive while the console or the disk is stuck; the other requests are few, because callers wait
+// for one to complete before they make the next.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ class RequestQueue {
   explicit RequestQueue(UniqueFd event) : event_(std::move(event)) {}
 
   void push(Request request);
-  // False, and counted, if more than kTextMax bytes of text would wait then.
+  // False if more than kTextMax bytes of text would be waiting; the refusal is counted.
   bool push_text(size_t bytes, Request request);
 
   // Readable while requests wait.
   int event_fd() const { return event_.get(); }
 
-  // Output thread: performs all that waits. Returns how many texts were refused since the last
-  // call.
+  // Output thread: performs all waiting requests. Returns how many texts were refused since the
+  // last call.
   uint64_t perform_all();
 
  private:

@@ -24,7 +24,7 @@ size_t bytes_in(const std::vector<std::string_view>& pieces) {
   return total;
 }
 
-// Drops the first `bytes` of what is left to write.
+// Removes the first `bytes` of what is left to write.
 void skip_written(std::vector<iovec>& vectors, size_t& first, size_t bytes) {
   while (first < vectors.size() && bytes >= vectors[first].iov_len)
     bytes -= vectors[first++].iov_len;
@@ -33,7 +33,7 @@ void skip_written(std::vector<iovec>& vectors, size_t& first, size_t bytes) {
   vectors[first].iov_len -= bytes;
 }
 
-// The descriptor may have been made non-blocking by whoever shares it; then we wait for room.
+// Another process may share the descriptor and have made it non-blocking; then wait for room.
 void wait_writable(int fd) {
   pollfd entry{fd, POLLOUT, 0};
   ::poll(&entry, 1, -1);

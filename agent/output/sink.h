@@ -1,6 +1,6 @@
-// One descriptor that output is written to: a console or a log file. Blocking writes; what cannot
-// be written is counted and dropped, so that a full disk loses output and never a worker. Writing
-// is tried again with the next bytes. Output thread only.
+// One descriptor that output is written to: a console or a log file. Writes block. Bytes that
+// cannot be written are counted and dropped, so that a full disk costs output but never a worker;
+// the next write tries again. One thread at a time: the output thread or a console's SinkWriter.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ class Sink {
   Sink(UniqueFd fd, std::string name)
       : fd_(fd.get()), owned_(std::move(fd)), name_(std::move(name)) {}
 
-  // Returns a message for the user with the first failure of this sink, later ones only count.
+  // Returns a message for the user on the first failure of this sink; later ones are only counted.
   std::optional<std::string> write(const std::vector<std::string_view>& pieces);
   std::optional<std::string> write(std::string_view bytes) { return write(std::vector{bytes}); }
 
   int fd() const { return fd_; }
   bool reader_gone() const { return reader_gone_; }  // EPIPE: it will never work again.
   uint64_t dropped() const { return dropped_; }
-  std::optional<std::string> dropped_line() const;  // A message if something was dropped.
+  std::optional<std::string> dropped_line() const;  // A message if bytes were dropped.
 
  private:
   std::optional<std::string> failed(int error);

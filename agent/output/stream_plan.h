@@ -7,7 +7,7 @@
 //   tee'd               yes     with prefix      yes                 pipe
 //   tee'd               no      nothing          yes                 the worker writes its file
 //
-// A tee'd stream has no pty: its file holds what it would hold without a terminal.
+// A tee'd stream has no pty: its file contains what it would contain without a terminal.
 #pragma once
 
 #include "agent/launch_spec.h"
@@ -28,7 +28,7 @@ struct StreamPlan {
 };
 
 struct StreamFacts {
-  Streams stream = Streams::out;  // out or err.
+  Streams stream = Streams::out;  // `out` or `err`.
   int local_rank = 0;
   int rank = 0;
   bool console_is_terminal = false;

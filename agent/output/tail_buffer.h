@@ -1,5 +1,5 @@
 // The last bytes of a stream: what the verdict quotes, what musterctl shows, and what is kept of a
-// worker without a log file. Grows with what comes, so that quiet workers cost nothing. Pure.
+// worker without a log file. Grows on demand, so that quiet workers cost nothing. Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace muster {
 
-// As much of a stderr as is searched for an error message.
+// How much of a stderr is searched for an error message.
 inline constexpr size_t kQuotedBytesMax = size_t{64} << 10;
 
 class TailBuffer {
@@ -41,8 +41,8 @@ class TailBuffer {
     if (bytes_max <= next_) return ring_.substr(next_ - bytes_max, bytes_max);
     return ring_.substr(ring_.size() - (bytes_max - next_)) + ring_.substr(0, next_);
   }
-  // Whole lines, but for a last one that has no end yet; a line of which the start is lost only if
-  // there is nothing else.
+  // Complete lines, and a last one that has not ended yet. A line whose start is lost is included
+  // only if there is nothing else.
   std::string last_lines(size_t lines_max) const {
     std::string all = text();
     size_t start = all.size();
@@ -53,7 +53,7 @@ class TailBuffer {
     }
     return start < all.size() ? all.substr(start) : all;
   }
-  uint64_t total() const { return total_; }  // Bytes that ever came.
+  uint64_t total() const { return total_; }  // All bytes received so far.
 
  private:
   size_t bytes_max_;

@@ -20,7 +20,7 @@
 
 namespace muster {
 
-// What an operation has to tell the user, for the console of muster's own messages.
+// Messages of an operation for the user, to be shown on the console for muster's own messages.
 struct Notices {
   std::vector<std::string> console;
   std::vector<std::string> files;
@@ -38,12 +38,12 @@ struct StreamParts {
   std::shared_ptr<ReadMeter> meter;  // Of our end, which is non-blocking.
   Console* console = nullptr;        // Outlives the stream; null if the plan has no console.
   std::unique_ptr<Sink> file;
-  std::shared_ptr<Sink> filtered;  // One per attempt and kind of stream.
+  std::shared_ptr<Sink> filtered;  // One per attempt and per kind of stream.
   std::vector<std::string> needles;
   std::string prefix;  // For ConsolePrefix::tee.
   LogPrefix log_prefix;
-  std::shared_ptr<TailBuffer> both;  // What the worker printed last, on either stream.
-  // Where, and how much of, its end is kept if the attempt fails; empty: nowhere.
+  std::shared_ptr<TailBuffer> both;  // The last output of the worker, on either stream.
+  // Where the end of the stream is kept if the attempt fails (empty: nowhere), and how much of it.
   std::string keep_path;
   size_t keep_bytes = 0;
 };
@@ -53,13 +53,13 @@ class WorkerStream {
   explicit WorkerStream(StreamParts parts);
 
   void take(std::string_view bytes, Instant now, Notices& notices);
-  // No more bytes: its last partial line is due. REQUIRES: once.
+  // No more bytes will come: the last partial line is due. REQUIRES: called once.
   void end(Instant now, Notices& notices);
 
-  // False while the console cannot take more of it.
+  // False while the console has no room for more of it.
   bool wants() const { return console() == nullptr || console()->wants(mux_stream_); }
-  // The console's reader is gone and nobody else wants the bytes: the worker gets to know by
-  // SIGPIPE, as if it were connected to the console itself.
+  // The console's reader is gone and no file wants the bytes. The worker then gets SIGPIPE, as if
+  // it were connected to the console itself.
   bool useless() const { return console() != nullptr && console()->gone() && !parts_.file; }
   // As ReadMeter::read.
   ssize_t read(char* buffer, size_t size) { return parts_.meter->read(buffer, size); }
@@ -70,10 +70,10 @@ class WorkerStream {
   bool is_terminal() const { return parts_.plan.terminal; }
   Console* console() const { return parts_.console; }
   uint64_t file_dropped() const { return parts_.file ? parts_.file->dropped() : 0; }
-  const TailBuffer& tail() const { return tail_; }  // Of a stderr, and of what is to be kept.
+  const TailBuffer& tail() const { return tail_; }           // Of a stderr, and of any kept end.
   const ArrivalTimes& tail_times() const { return times_; }  // Of a stderr only.
-  // Writes the last lines of a stream that no file has to keep_path. The path; empty if there is
-  // nothing, or no room for it.
+  // Writes the last lines of a stream without a log file to keep_path. Returns the path; empty if
+  // there was nothing to write or the write failed.
   std::string keep_tail(Notices& notices) const;
   uint64_t before_stop() const { return parts_.meter->before_stop(); }
   std::optional<Instant> last_output() const { return last_output_; }

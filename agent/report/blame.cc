@@ -12,7 +12,7 @@ namespace {
 
 using Ranks = std::vector<int>;
 
-constexpr size_t kRanksMax = 4096;  // Of hostile words; more are not listed.
+constexpr size_t kRanksMax = 4096;  // Limit for hostile text; more are not listed.
 
 // Takes "12" off the front.
 std::optional<int> take_rank(std::string_view& text) {
@@ -42,7 +42,7 @@ Ranks take_numbers(std::string_view& text) {
   return ranks;
 }
 
-// What stands behind the first `phrase` is read by `read`, which may find no rank there.
+// Applies `read` to the text after the first `phrase`; it may find no rank there.
 template <typename Read>
 Ranks behind(std::string_view words, std::string_view phrase, const Read& read) {
   const size_t at = words.find(phrase);
@@ -65,7 +65,7 @@ Ranks before_failed_to_pass(std::string_view words) {
   return take(words, " ") ? take_numbers(words) : Ranks();
 }
 
-// "from rank 0", "from rank: 0"; torch has two spaces before the word in one place.
+// "from rank 0", "from rank: 0"; in one place torch puts two spaces before "rank".
 Ranks behind_from_rank(std::string_view words) {
   return behind(words, "from ", [](std::string_view rest) {
     take(rest, " ");
@@ -76,7 +76,7 @@ Ranks behind_from_rank(std::string_view words) {
   });
 }
 
-// JAX puts each task on a line of its own: "1", or "/job:jax_worker/replica:0/task:1".
+// JAX puts each task on its own line: "1", or "/job:jax_worker/replica:0/task:1".
 Ranks tasks_on_lines(std::string_view words) {
   constexpr std::string_view kTask = "/task:";
   Ranks ranks;
@@ -100,8 +100,8 @@ Ranks tasks_not_at_barrier(std::string_view words) {
   return behind(words, "timed out task names:", tasks_on_lines);
 }
 
-// The words that blame: all that stand in a row must be there. `type` is what the name of the
-// exception's type must hold, where the words alone could come from anything.
+// A message that blames: all of `words` must occur in it. `type` is what the name of the
+// exception's type must contain, if the words alone could come from anything.
 struct Saying {
   std::string_view type;
   std::array<std::string_view, 2> words;
@@ -111,9 +111,9 @@ struct Saying {
 constexpr std::string_view kGloo = "gloo/transport/";
 constexpr std::string_view kWatchdog = "Watchdog caught collective operation timeout";
 
-// Those that name ranks stand before those that do not.
+// Messages that name ranks come before those that do not.
 constexpr std::array kBlamingSayings = {
-    // torch's monitored_barrier(): rank 0 names who did not come, the others name rank 0.
+    // torch's monitored_barrier(): rank 0 names the missing ranks, the others name rank 0.
     Saying{"", {"failed to pass monitoredBarrier"}, before_failed_to_pass},
     Saying{"", {"successfully reached monitoredBarrier", "from rank "}, behind_from_rank},
     // Gloo's TCP transport.
@@ -172,14 +172,14 @@ constexpr std::array kBlamingSayings = {
     Saying{"", {"MPI_ERR_PROC_FAILED"}},
     Saying{"HorovodInternalError", {""}},
     Saying{"", {"(this error originated at tensorpipe/", "eof"}},
-    // The kernel's words where the type says that they are about a connection.
+    // The kernel's words, if the type says that they are about a connection.
     Saying{"system_error", {"Connection reset by peer"}},
     Saying{"system_error", {"Connection refused"}},
     Saying{"system_error", {"Broken pipe"}},
     Saying{"TimeoutError", {"Connection timed out"}},
 };
 
-// Mistakes of the writer that its exception's type proves, whatever its words quote.
+// Exception types that prove the writer's own mistake, whatever the message quotes.
 constexpr std::array<std::string_view, 31> kOwnTypes = {
     "ArithmeticError",   "AssertionError",     "AttributeError",      "FileExistsError",
     "FileNotFoundError", "FloatingPointError", "ImportError",         "IndentationError",
@@ -191,7 +191,7 @@ constexpr std::array<std::string_view, 31> kOwnTypes = {
     "ValidationError",   "ValueError",         "ZeroDivisionError",
 };
 
-// Words that prove the same, though a line above them speaks of connections.
+// Texts that prove the same, even if a line above them is about connections.
 constexpr std::array<std::string_view, 7> kOwnWords = {
     "Address already in use",      "address already in use", "EADDRINUSE",
     "No space left on device",     "CUDA out of memory",     "(gai error: ",
@@ -209,8 +209,8 @@ bool is_own(std::string_view type, std::string_view words) {
          std::ranges::any_of(kOwnWords, said);
 }
 
-// Python's built-in connection errors have no module before their name: requests.exceptions.
-// ConnectionError is about a web server. An EOFError with words is about a file or the keyboard.
+// Python's built-in connection errors are printed without a module; the ConnectionError of
+// requests.exceptions is about a web server. An EOFError with text is about a file or keyboard.
 bool is_pythons_connection_error(std::string_view type, std::string_view words) {
   constexpr std::array<std::string_view, 4> kTypes = {"ConnectionResetError",
                                                       "ConnectionRefusedError",
@@ -223,14 +223,14 @@ bool says(const Saying& saying, std::string_view type, std::string_view words) {
          contains(words, saying.words[1]);
 }
 
-// torch 2.0 and older: a RuntimeError of these words alone came from the store's client.
+// torch 2.0 and older: a RuntimeError with just this message came from the store's client.
 bool is_bare_connection_error(std::string_view type, std::string_view words) {
   return type == "RuntimeError" &&
          (words == "Connection reset by peer" || words == "Broken pipe" ||
           words == "Socket Timeout" || words == "Stop_waiting response is expected");
 }
 
-// "rank 2 (node7, pid 4711)", "rank 2"; whether it is there.
+// Takes "rank 2 (node7, pid 4711)" or "rank 2" off the front, if it is there.
 bool take_identity(std::string_view& text, Ranks& ranks) {
   std::string_view rest = text;
   take(rest, "s");

@@ -19,7 +19,7 @@ struct SignalNote {
   std::string_view note;
 };
 
-// Signals whose name alone does not tell a reader what happened.
+// Signals whose name alone does not tell the user what happened.
 constexpr std::array kSignalNotes = {
     SignalNote{SIGILL, "an instruction that this CPU does not have, or a trap in the program"},
     SignalNote{SIGPIPE, "it wrote to a pipe or socket that nobody reads any more"},
@@ -33,7 +33,7 @@ std::string first_line(std::string_view text) {
 }
 
 // Where to look for a known message: the exception if there is one, else the last few lines, since
-// anything further up may have been dealt with long before the end.
+// an error further up may have been handled long before the end.
 std::string searched_text(const WorkerFailure& failure, const std::string& exception) {
   if (!exception.empty()) return exception;
   std::string text;
@@ -106,7 +106,7 @@ Cause classify_bus_error(const WorkerFailure& failure, const HostEvidence& evide
                         bytes_text(total - evidence.shm_free_bytes), bytes_text(total)),
             "", std::string(kShmRemedy)};
   }
-  // What the dead process had there is free again, so a small one is suspect even when it has room.
+  // What the dead process used is free again, so a small /dev/shm is suspect even if it has room.
   if (known && total <= int64_t{64} << 20) {
     return {FailureClass::shm,
             fmt::format("killed by SIGBUS: bus error, probably because /dev/shm holds only {}",
@@ -159,7 +159,7 @@ Cause classify_exit(const WorkerFailure& failure, const HostEvidence& evidence) 
   return cause;
 }
 
-// A child's death may be why its rank failed, or nothing that mattered.
+// A child's death may be why its rank failed, or may not have mattered.
 std::string memory_note(const Cause& cause, const HostEvidence& evidence) {
   const int64_t kills = evidence.oom_kills;
   return fmt::format("the kernel's out-of-memory killer struck {} of this job{}: {}",
@@ -185,7 +185,7 @@ Cause classify_bare(const WorkerFailure& failure, const HostEvidence& evidence,
                                                            : classify_exit(failure, evidence);
 }
 
-// Whether the messages on stderr may say more than the exit status does.
+// Whether messages on stderr may say more than the exit status does.
 bool is_open(const Cause& cause, const ExitStatus& status) {
   if (!cause.remedy.empty()) return false;
   return cause.kind == FailureClass::user ||
@@ -215,8 +215,7 @@ Cause classify(const WorkerFailure& failure, const HostEvidence& evidence, const
   if (cause.kind == FailureClass::disk) {
     cause.remedy = "the disk of the log folder " + evidence.full_log_disk + " is full";
   } else if (is_open(cause, failure.status) && cause.exception.empty() && cause.remedy.empty()) {
-    // With its streams in files there, a program that cannot write dies without a word that anybody
-    // could read.
+    // If its output goes to files there, a program that cannot write leaves no readable message.
     cause.kind = FailureClass::disk;
     cause.remedy = "the disk of the log folder " + evidence.full_log_disk +
                    " is full: what it wrote last is lost, and that may be what it died of";

@@ -18,7 +18,7 @@ std::string known_or_any(const std::string& text) {
   return text.empty() ? std::string("*") : glob_quoted(text);
 }
 
-// The kernel writes '!' for '/' in what it fills in, so that no folder comes of it.
+// The kernel writes '!' for '/' in the values that it fills in, so a value never adds a folder.
 std::string expand(char specifier, const CoreFacts& facts) {
   switch (specifier) {
     case '%':

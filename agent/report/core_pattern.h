@@ -1,6 +1,6 @@
-// Where core(5) puts the core file of a crashed process, worked out from kernel.core_pattern. Pure:
+// Where core(5) puts the core file of a crashed process, derived from kernel.core_pattern. Pure:
 // the result is a pattern for glob(3), because some of what the kernel fills in (the time, the uid
-// inside a namespace) is not known to us.
+// inside a namespace) is unknown here.
 #pragma once
 
 #include <optional>
@@ -16,15 +16,14 @@ struct CoreFacts {
   int signal = 0;
   std::string comm;         // Empty: unknown.
   std::string hostname;     // Empty: unknown.
-  std::string cwd;          // Of the process; a relative pattern counts from there.
+  std::string cwd;          // Of the process; a relative pattern is relative to it.
   bool append_pid = false;  // kernel.core_uses_pid
 };
 
-// None for a pipe to a handler, for the empty pattern, and for a relative one if cwd is unknown.
+// nullopt for a pipe to a handler, for an empty pattern, and for a relative one if cwd is unknown.
 std::optional<std::string> core_glob(std::string_view core_pattern, const CoreFacts& facts);
 
-// The command that leads to a core taken by a handler, "coredumpctl info 4711"; empty if the
-// pattern is not a pipe.
+// How to find a core that a handler took, "coredumpctl info 4711"; empty if that is not a pipe.
 std::string core_handler_hint(std::string_view core_pattern, pid_t pid);
 
 }  // namespace muster

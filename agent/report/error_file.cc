@@ -12,8 +12,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A program may write anything; the library recurses when it prints, so depth is bounded first.
-// Brackets inside strings count too, which only makes the bound stricter.
+// A program may write anything, and the library recurses when it prints, so limit the depth first.
+// Brackets inside strings count too, which only makes the limit stricter.
 bool is_too_deep(std::string_view content) {
   constexpr int kDepthMax = 200;
   int depth = 0;
@@ -39,7 +39,7 @@ std::string string_at(const ordered_json& object, const char* key) {
   return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
 }
 
-// torch writes the time as text; its reader takes numbers too.
+// torch writes the time as text; its reader also accepts numbers.
 std::optional<int64_t> time_at(const ordered_json& object, const char* key) {
   const auto it = object.find(key);
   if (it == object.end()) return {};

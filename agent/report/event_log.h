@@ -1,5 +1,5 @@
-// events.jsonl: one JSON object per line for each thing that happened to a job, in order, for
-// programs that watch it. The schema is in schema.md. Pure: the caller appends the line.
+// events.jsonl: one JSON object per line for each event of a job, in order, for programs that watch
+// it. The schema is in schema.md. Pure: the caller appends the line.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ enum class JobEventKind {
   attempt_failed,    // rank of the culprit (host and node_rank: on another node), text: the cause
   restarting,        // seconds: the back-off
   stopping,          // signal: the one being sent, seconds: the grace
-  killing,           // text: whom
+  killing,           // text: what outlived the grace
   stopped,           // seconds: how long it took
   leftovers,         // text: names of what the ranks left running
   signal_received,   // signal
@@ -25,7 +25,7 @@ enum class JobEventKind {
   suspended,
   resumed,
   timer_expired,       // rank, pid, signal, text: its scope
-  waiting,             // text: who is here, who is missing, what happens when
+  waiting,             // text: which nodes are here, which are missing, what happens when
   membership_changed,  // text: which node came, went or was lost
   note,                // text
   job_ended,           // text: the outcome's name, exit_code
@@ -37,7 +37,7 @@ struct JobEvent {
   std::optional<int> attempt;
   std::optional<int> rank;
   std::optional<int> local_rank;
-  std::optional<int> node_rank;  // With host: a node that is not this one.
+  std::optional<int> node_rank;  // With host: of another node.
   std::optional<pid_t> pid;
   std::optional<ExitStatus> status;
   std::optional<int> signal;

@@ -20,7 +20,7 @@
 namespace muster {
 namespace {
 
-// The files read here are small; 64 KiB is more than any of them has.
+// The files read here are smaller than 64 KiB.
 std::optional<std::string> read_small_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
   if (fd < 0) return {};
@@ -95,7 +95,7 @@ std::optional<MemoryCgroup> memory_cgroup(const std::string& proc_root) {
   return found;
 }
 
-// The nearest folder that has the counter: in a container the path may be that of the host, and a
+// The nearest ancestor that has the counter: in a container the path may be that of the host, and a
 // v2 root has none.
 std::string nearest_with(const std::string& root, std::string folder, const std::string& file) {
   while (true) {
@@ -191,7 +191,7 @@ void OomWatch::fill(HostEvidence& evidence) const {
   const int64_t kills = oom_kill_count(counter_path_).value_or(kills_before_);
   evidence.oom_kills = std::max<int64_t>(0, kills - kills_before_);
   const std::optional<int64_t> limit = parse_count(read_small_file(limit_path_).value_or(""));
-  // v1 says "unlimited" with a number near 2^63, v2 with the word "max".
+  // v1 expresses "unlimited" as a number near 2^63, v2 as the word "max".
   constexpr int64_t kUnlimited = int64_t{1} << 60;
   evidence.memory_limit_bytes = limit && *limit < kUnlimited ? *limit : 0;
 }
@@ -210,7 +210,7 @@ std::optional<StuckProcess> look_at_process(pid_t pid, const std::string& proc_r
   const std::string folder = fmt::format("{}/{}", proc_root, pid);
   const std::optional<std::string> stat = read_small_file(folder + "/stat");
   if (!stat) return {};
-  // "pid (name) S ...": the name may hold spaces and brackets, so the last bracket counts.
+  // "pid (name) S ...": the name may contain spaces and brackets, so use the last bracket.
   const size_t open = stat->find('(');
   const size_t close = stat->rfind(')');
   if (open == std::string::npos || close == std::string::npos || close + 2 >= stat->size()) {

@@ -1,4 +1,4 @@
-// What one node tells the job's host of its workers, and how the host has all of that judged.
+// What a node reports about its workers to the job's host, and how the host judges all reports.
 #include <algorithm>
 #include <csignal>
 #include <limits>
@@ -24,7 +24,7 @@ constexpr int kEvidenceVersion = 2;
 constexpr size_t kWorkersMax = 4096;
 constexpr size_t kBlamedMax = 1024;
 constexpr int64_t kSpanMax = int64_t{1} << 58;  // ns: 9 years.
-// The errors of clocks are added up.
+// Bounded, because clock errors are added up.
 constexpr Duration kErrorMax = std::chrono::hours{24 * 366};
 
 void instant(auto& a, const char* key, auto& at, Instant since) {
@@ -52,7 +52,7 @@ void sign_fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
   });
 }
 
-// What the judge needs.
+// The part that the judge needs.
 Json signs_json(const WorkerEvidence& worker, Instant since) {
   Json json;
   wire::JsonWriter signs(0);
@@ -64,7 +64,7 @@ Json signs_json(const WorkerEvidence& worker, Instant since) {
   return json;
 }
 
-// With what is said of everybody who failed.
+// Also with the facts about the worker and the cause of its end.
 Json facts_json(const WorkerEvidence& worker, Instant since) {
   constexpr size_t kTextMax = 400;
   Json json = signs_json(worker, since);
@@ -73,7 +73,7 @@ Json facts_json(const WorkerEvidence& worker, Instant since) {
   return json;
 }
 
-// The likely culprits first, as far as their own node can tell.
+// Likely culprits first, as far as their own node can tell.
 std::vector<size_t> by_likelihood(const std::vector<WorkerEvidence>& workers) {
   std::vector<WorkerSigns> signs;
   for (const WorkerEvidence& worker : workers)
@@ -90,7 +90,7 @@ std::vector<size_t> by_likelihood(const std::vector<WorkerEvidence>& workers) {
   return order;
 }
 
-// Workers in their own order, each with as much as was found to fit.
+// Workers in their original order, each with as much detail as was found to fit.
 class FittedWorkers {
  public:
   FittedWorkers(size_t count, size_t room) : workers_(count), bytes_(count), room_(room) {}
@@ -120,9 +120,9 @@ class FittedWorkers {
   size_t room_;
 };
 
-// The signs of all, then the facts, then the words of those that muster did not stop: a likely
-// culprit's in full before the next one gets a word. With hundreds of workers an eighth of the room
-// is still left for facts, and another for words.
+// The signs of all workers, then the facts, then the words of those that muster did not stop, a
+// likely culprit's in full before the next one's. Even with hundreds of workers an eighth of the
+// room is left for facts, and another eighth for words.
 Json workers_json(const std::vector<WorkerEvidence>& workers, Instant since, size_t room) {
   const size_t eighth = room / 8;
   const std::vector<size_t> order = by_likelihood(workers);
@@ -161,7 +161,7 @@ Json node_json(const NodeEvidence& node, Instant since) {
   return json;
 }
 
-// Of which nothing but the signs is known.
+// For a worker of which only the signs are known.
 void tell_in_short(WorkerEvidence& worker, std::string sentence) {
   const ExitStatus& status = worker.failure.status;
   const bool killed = status.kind == ExitStatus::Kind::signaled;
@@ -219,7 +219,7 @@ NodeEvidence read_node(const Json& json, Instant since, Duration clock_error, st
   return node;
 }
 
-// The status behind an exit code as a shell would show it, as far as that can be told.
+// The exit status, as far as it can be recovered from a shell-style exit code and the sentence.
 ExitStatus status_in_short(int exit_code, std::string_view sentence) {
   const int code = std::clamp(exit_code, 1, 255);
   const int signal = code - 128;
@@ -247,7 +247,7 @@ WorkerEvidence evidence_in_short(const membership::NodeFailure& failure,
   return worker;
 }
 
-// A node may say what it likes of its own workers, of no others, and under its own name.
+// A node's report counts for its own workers only, under the name that the job's host knows.
 NodeEvidence evidence_of(const membership::Testimony& testimony) {
   NodeEvidence node;
   if (testimony.evidence) {
@@ -288,7 +288,7 @@ std::vector<LostNode> lost_nodes(const std::vector<membership::Testimony>& testi
   return lost;
 }
 
-// The first report in short, for where nothing else can be told.
+// The failure reported first, in short form, in case nothing better is known.
 membership::Verdict first_reported(const std::vector<membership::Testimony>& testimonies) {
   membership::Verdict verdict;
   const membership::NodeFailure* first = nullptr;

@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-// Exceptions that steer a program and are no errors: what fails while one is handled stands alone.
+// Exceptions for control flow, not errors: a failure while handling one is unrelated to it.
 bool is_control_flow(std::string_view type) {
   constexpr std::array<std::string_view, 6> kTypes = {
       "StopIteration", "StopAsyncIteration", "GeneratorExit", "CancelledError", "Empty", "Full"};
@@ -32,7 +32,7 @@ std::string with_origin(const RaisedException& last, const char* how,
                         const RaisedException& origin) {
   constexpr size_t kLastMax = 240;
   constexpr size_t kOriginMax = 140;
-  // A wrapper that repeats what it wraps says nothing more.
+  // A wrapper that only repeats what it wraps adds nothing.
   if (origin.text.starts_with(last.text)) return origin.text;
   return fmt::format("{} ({} {})", clean_line(last.text, kLastMax), how,
                      clean_line(origin.text, kOriginMax));
@@ -63,7 +63,7 @@ RaisedException told_of_chain(const std::vector<RaisedException>& chain) {
       if (link.blame) told.blame = merged(*told.blame, *link.blame);
     }
   } else {
-    // What is raised from the first lost connection on is the end of a program that had failed.
+    // From the first lost connection on, the exceptions come from a program that had failed before.
     const auto begin = chain.begin() + static_cast<std::ptrdiff_t>(root);
     const auto lost =
         std::find_if(begin, chain.end(), [](const RaisedException& link) { return !!link.blame; });

@@ -1,8 +1,8 @@
-// What to say of a chain of exceptions in one line, and whom it blames. A person needs the
+// How to describe a chain of exceptions in one line, and which ranks it blames. The user needs the
 // exception that ended the program and the one it came from: "RuntimeError: no shard 3 (caused by
-// KeyError: 'x')". Whom the chain blames is decided by its root: a program that fails by itself and
-// then loses its connections while it cleans up is no victim, and one that wraps a lost connection
-// in an exception of its own is one. Pure.
+// KeyError: 'x')". The root of the chain decides the blame: a program that fails by itself and then
+// loses its connections while it cleans up is not a victim; one that wraps a lost connection in its
+// own exception is. Pure.
 #pragma once
 
 #include <optional>
@@ -22,11 +22,11 @@ struct RaisedException {
   After after = After::nothing;
 };
 
-// REQUIRES: not empty; oldest first.
+// REQUIRES: `chain` is not empty; oldest first.
 RaisedException told_of_chain(const std::vector<RaisedException>& chain);
 
-// An exception group as one exception: all that it holds, and a victim if all of them are.
-// REQUIRES: not empty.
+// An exception group as one exception: the texts of its first three leaves; a victim only if all
+// leaves are. REQUIRES: not empty.
 RaisedException told_of_group(const std::vector<RaisedException>& leaves);
 
 }  // namespace muster

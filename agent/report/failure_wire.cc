@@ -16,8 +16,8 @@ namespace {
 using wire::Json;
 
 constexpr int kVerdictVersion = 2;
-constexpr size_t kOthersBytesMax = 16384;   // All without words together.
-constexpr size_t kOtherTextBytesMax = 200;  // A text of one of them.
+constexpr size_t kOthersBytesMax = 16384;   // All failures without words together.
+constexpr size_t kOtherTextBytesMax = 200;  // Each text of one of them.
 constexpr size_t kLineTextBytesMax = 1024;
 constexpr size_t kFailuresMax = 1 << 16;
 constexpr size_t kRangesMax = 2048;
@@ -25,7 +25,7 @@ constexpr size_t kStoppedRanksMax = 1 << 20;
 
 // How long the texts of a verdict may be.
 struct Room {
-  size_t long_max = wire::kLongTextBytes;  // What the culprit said; the others have a quarter.
+  size_t long_max = wire::kLongTextBytes;  // For the culprit's words; the others get a quarter.
   size_t text_max = wire::kLongTextBytes / 4;
   bool others = true;
 };
@@ -43,7 +43,7 @@ Json index_json(const std::optional<size_t>& index, const std::vector<size_t>& k
   return found == kept.end() ? Json() : Json(found - kept.begin());
 }
 
-// Ranks come node by node, so they are few ranges: first, last, first, last ...
+// Ranks of a node are consecutive, so they form few ranges: first, last, first, last ...
 std::vector<int> pairs_of(const std::vector<int>& ranks) {
   std::vector<int> ranges;
   for (const int rank : ranks) {
@@ -70,7 +70,7 @@ std::vector<int> ranks_of(const std::vector<int>& ranges, std::string& wrong) {
   return ranks;
 }
 
-// With words: the culprit, its witness, and the first few that may have been first as well.
+// With words: the culprit, its witness, and the first few that may also have failed first.
 void put_failures(Json& json, const JudgedAttempt& judged, const Room& room) {
   constexpr int kSimultaneousMax = 3;
   json["failures"] = Json::array();
@@ -170,7 +170,7 @@ JudgedAttempt read_verdict(const Json& json, std::string& wrong) {
 std::string encode_verdict(const JudgedAttempt& judged, VerdictLength length) {
   if (length == VerdictLength::line)
     return wire::dump(verdict_json(judged, {0, kLineTextBytesMax, false}));
-  // Escapes may make six bytes of one; even then the last of these sizes fits.
+  // JSON escapes may turn one byte into six; even then the smallest of these sizes fits.
   for (size_t long_max = wire::kLongTextBytes; long_max >= 128; long_max /= 2) {
     std::string detail = wire::dump(verdict_json(judged, {long_max, long_max / 4, true}));
     if (detail.size() <= kVerdictBytesMax) return detail;

@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-// An exit code of an End, which comes from the network: the job has not succeeded.
+// The exit code of an End, which comes from the network and must not be read as success.
 ExitCode failing_code(int code) {
   return static_cast<ExitCode>(std::clamp(code, 1, 255));
 }
@@ -41,13 +41,13 @@ void end_as_stopped(JobReport& report, const membership::End& end) {
   report.stopped_by =
       here ? std::string()
            : signal_name(report.stop_signal) + " on " + node_text(end.host_name, end.node_rank);
-  // What had failed before.
+  // A failure before the stop.
   if (!end.verdict) return;
   const Result<JudgedAttempt> told = decode_verdict(end.verdict->detail);
   if (told && told->culprit) apply_judged(report, *told);
 }
 
-// Why the last attempt ended, where this node alone could not know it.
+// Why the last attempt ended, which this node alone could not know.
 std::string attempt_end_text(const JobReport& report, const membership::End& end) {
   if (report.end != JobEnd::failed || !report.culprit) {
     return end.text.empty() ? outcome_name(report.end) : clean_line(end.text);

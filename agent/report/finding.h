@@ -1,5 +1,5 @@
-// What the finders of error messages hand to last_words.cc, which chooses among them: the traceback
-// reader (python_words.h) and the finders of everything else (native_words.h).
+// What the finders of error messages return to last_words.cc, which chooses among them: the
+// traceback reader (python_words.h) and the finders of everything else (native_words.h).
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@
 
 namespace muster {
 
-// How much a message tells about the end of its program.
+// How much a message says about the end of its program.
 enum class Standing {
   minor,          // A consequence of something else, or ignored: "Exception ignored in", an abort.
   plain,          // It may have ended the program, or have been caught and logged.
-  by_excepthook,  // torch's excepthook printed it: the interpreter's main thread ended of it.
+  by_excepthook,  // Printed by torch's excepthook: it ended the main thread.
 };
 
 struct Finding {
@@ -24,7 +24,7 @@ struct Finding {
   std::string text;
   Standing standing = Standing::plain;
   bool uncaught = false;
-  bool tells_of_child = false;  // A process that it had started failed, and said why itself.
+  bool tells_of_child = false;  // It reports a child that failed and printed the reason itself.
   std::optional<Blame> blame;
 };
 

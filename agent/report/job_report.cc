@@ -3,8 +3,8 @@
 namespace muster {
 namespace {
 
-// A culprit that muster had to stop, or that left with 0, has no code that says how the job failed:
-// then the first of those that failed of it has. A job with a culprit never ends with 0.
+// If muster had to stop the culprit, or it exited with 0, its status does not say how the job
+// failed; then the first worker that failed by itself does. With a culprit it is never 0.
 int culprit_code(const JobReport& report) {
   if (!report.culprit) return static_cast<int>(ExitCode::internal);
   CHECK(*report.culprit < report.failures.size());

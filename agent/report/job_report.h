@@ -1,8 +1,8 @@
 // What is known when a worker fails and when a job ends: plain data, filled by the agent's shell
 // and read by everything in agent/report (the verdict on the screen, result.json, the error file of
-// the launcher). The rest of agent/report is pure; only evidence.h looks at the machine. Times are
-// wall clock because people and log collectors compare them with other logs; the supervision itself
-// never reads them.
+// the launcher). The rest of agent/report is pure, except evidence.h and kernel_log.h, which look
+// at the machine. Times are wall clock because users and log collectors compare them with other
+// logs; the supervision itself never reads them.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@
 
 namespace muster {
 
-// One worker that failed, or was stopped because another one had. Order in a list is order of
+// One worker that failed, or was stopped because another one had. Lists are in order of
 // observation.
 struct WorkerFailure {
   int rank = 0;
@@ -31,46 +31,46 @@ struct WorkerFailure {
   pid_t pid = 0;
   int attempt = 0;
   std::string host;
-  int node_rank = -1;  // Of the host; -1: the one of the report that it stands in.
+  int node_rank = -1;  // Of the host; -1: that of the containing report.
   std::string role = "default";
-  std::string device;   // A label such as "GPU 2 (0000:3b:00.0)"; empty when there is none.
-  std::string program;  // As people know it: "train.py", "-m pkg.mod", "./solver".
+  std::string device;   // A label such as "GPU 2 (0000:3b:00.0)"; empty if there is none.
+  std::string program;  // As users know it: "train.py", "-m pkg.mod", "./solver".
   std::string binary;   // What was executed: "/usr/bin/python3". Empty: same as program.
   ExitStatus status;
   std::string declared;  // Why the agent itself declared it failed ("stuck in uninterruptible sleep
                          // for 60 s"); empty for a plain exit.
-  // It died after, and of, our own TERM or KILL: the culprit only if it had failed before that.
+  // It died after, and because of, our own TERM or KILL: the culprit only if it had failed before.
   bool stopped_by_muster = false;
   Part part = Part::failed_later;  // In the failure of its attempt.
-  std::string sentence;            // "exited with 1: ValueError: boom"; empty: not looked at.
+  std::string sentence;            // "exited with 1: ValueError: boom"; empty: not examined.
   WallTime time;                   // When the exit was observed.
   Duration ran{0};                 // From its start to its exit.
   long max_rss_kib = 0;            // From the rusage of its wait; 0: unknown.
   double cpu_s = 0;
-  std::string stderr_tail;  // Raw bytes, at most 64 KiB, possibly starting in mid-line.
+  std::string stderr_tail;  // Raw bytes, at most 64 KiB, possibly starting in the middle of a line.
   std::string stdout_log_path;
   std::string stderr_log_path;
   std::string error_file_path;
   std::optional<std::string> error_file_content;
-  bool summary_only = false;  // Another node's, which could not tell more than how it ended.
+  bool summary_only = false;  // From another node, which only reported how it ended.
 
   friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };
 
-// What the machine showed right after a death. Every field has a value for "not looked at".
+// What the machine showed right after a death. Every field has a value for "not checked".
 struct HostEvidence {
-  int64_t oom_kills = 0;  // By the kernel in our own memory cgroup since the attempt's start.
+  int64_t oom_kills = 0;  // By the kernel in our own memory cgroup since the attempt started.
   int64_t machine_oom_kills = 0;   // The same for the whole machine (or container VM).
-  bool more_kills = false;         // More workers died of SIGKILL since than oom_kills can be.
-  std::optional<bool> oom_victim;  // Whether the kernel's log says that this worker was killed so.
+  bool more_kills = false;         // More workers died of SIGKILL than oom_kills can account for.
+  std::optional<bool> oom_victim;  // Whether the kernel log says that it killed this worker.
   int64_t memory_limit_bytes = 0;  // Of that cgroup; 0: unknown or unlimited.
-  int64_t shm_free_bytes = -1;     // /dev/shm; -1: not looked at.
+  int64_t shm_free_bytes = -1;     // /dev/shm; -1: not checked.
   int64_t shm_total_bytes = 0;
   std::string core_path;     // An existing core file of this worker.
-  std::string core_handler;  // How to get at a core that a handler took: "coredumpctl info 4711".
-  int64_t core_limit_bytes = -1;  // RLIMIT_CORE of the worker; -1: unlimited or not looked at.
-  std::string full_log_disk;      // Path of the log folder if its disk has no space left.
-  std::string expired_timer;      // Scope of the file timer that had this worker killed.
+  std::string core_handler;  // How to find a core that a handler took: "coredumpctl info 4711".
+  int64_t core_limit_bytes = -1;  // RLIMIT_CORE of the worker; -1: unlimited or not checked.
+  std::string full_log_disk;      // Path of the log folder if its disk is full.
+  std::string expired_timer;      // Scope of the file timer that killed this worker.
 };
 
 // A process that did not die of SIGKILL.
@@ -79,21 +79,21 @@ struct StuckProcess {
   int rank = -1;  // Of the worker that it is or descends from; -1: unknown.
   std::string name;
   char state = '?';                        // As in /proc/PID/stat; 'D' is uninterruptible sleep.
-  std::string wchan;                       // Kernel function that it sleeps in; empty: unknown.
-  std::optional<uid_t> foreign_user = {};  // It runs as this user, and may not be signalled.
+  std::string wchan;                       // The kernel function it sleeps in; empty: unknown.
+  std::optional<uid_t> foreign_user = {};  // It runs as this user and may not be signalled.
 
   friend bool operator==(const StuckProcess&, const StuckProcess&) = default;
 };
 
-// The coarse class of a failure: what a scheduler's requeue rule wants to know. The names are the
-// values in result.json.
+// The coarse class of a failure, for a scheduler's requeue rule. The names are the values in
+// result.json.
 enum class FailureClass { user, oom, gpu, network, signal, shm, disk, stuck, timer };
 
 struct Cause {
   FailureClass kind = FailureClass::user;
   std::string sentence;   // "exited with 1: ValueError: boom"; follows "rank 3 ".
-  std::string exception;  // "ValueError: boom" or empty: the program's own last words.
-  std::string remedy;     // What to do, where that is certain; else empty.
+  std::string exception;  // "ValueError: boom" or empty: the program's own error.
+  std::string remedy;     // What to do, if that is certain; else empty.
 
   friend bool operator==(const Cause&, const Cause&) = default;
 };
@@ -136,25 +136,25 @@ struct JobReport {
   // failed (and unkillable or stopped, if a worker had failed before): of the last attempt.
   std::vector<WorkerFailure> failures;  // In order of observation.
   std::optional<size_t> culprit;        // An index into them.
-  std::optional<size_t> witness;        // Likewise: who says that the culprit is one.
+  std::optional<size_t> witness;        // Likewise: the one that names the culprit.
   Reason reason = Reason::only_failure;
   Cause cause;  // Of the culprit.
-  // Ranks of nodes that had nothing to tell but that muster stopped them; ascending.
+  // Ranks of nodes that reported only that muster stopped them; ascending.
   std::vector<int> stopped_elsewhere;
-  int others_untold = 0;  // Further failures, too many to be sent here.
+  int others_untold = 0;  // Further failures, too many to be sent.
 
   // stopped
   int stop_signal = 0;
   std::string stopped_by;  // "SIGTERM on node-b (node rank 1)" if another node got the signal.
   Duration stop_took{0};
-  std::string tails_dir;  // Where the last lines of the last attempt are kept; empty: nowhere.
+  std::string tails_dir;          // Where the last lines of the last attempt are; empty: not kept.
   std::vector<int> killed_ranks;  // Ranks that outlived the grace.
 
   Error error;                      // spawn_failed, round_failed
   std::vector<StuckProcess> stuck;  // unkillable
 };
 
-// Rank of the node that the worker ran on; none if the job has one node only, where nobody asks.
+// Rank of the node that the worker ran on; nullopt if the job has one node.
 std::optional<int> node_rank_of(const JobReport& report, const WorkerFailure& failure);
 
 // The code that the launcher exits with. The torchrun policy turns every failure into 1.

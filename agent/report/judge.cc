@@ -12,15 +12,15 @@ namespace muster {
 namespace {
 
 constexpr Duration kSameMoment = std::chrono::milliseconds(1);
-// A process that exits loses its connections before it is gone.
+// A process that exits loses its connections before its end is observed.
 constexpr Duration kLeaves = std::chrono::seconds(2);
-// Whoever exits without a word so long after another one's last words did so for another reason.
+// A silent exit this long after another worker's last words has another reason.
 constexpr Duration kSilentExitFollows = std::chrono::milliseconds(500);
 
 enum class Order : uint8_t { before, same, after };
 
-// The signal that ended a process; 0: none did. A shell that ran the program reports as 128 + n
-// those that a program meets by a fault of its own.
+// The signal that ended a process; 0: none. An exit with 128 + n counts as signal n for faults and
+// SIGKILL, since a shell that ran the program reports them like that.
 int fatal_signal(const WorkerSigns& worker) {
   if (!worker.status || worker.by_stop) return 0;
   if (worker.status->kind == ExitStatus::Kind::signaled) return worker.status->value;
@@ -29,15 +29,14 @@ int fatal_signal(const WorkerSigns& worker) {
   return found == kFaults.end() ? 0 : *found;
 }
 
-// Rules a and b. What a process printed before a fault, or before it was killed, is not why it
-// ended.
+// Rules a and b. What a process printed before a fault or a kill is not why it ended.
 bool is_victim(const WorkerSigns& worker) {
   const int signal = fatal_signal(worker);
   if (signal == SIGPIPE) return true;
   return worker.blame && (signal == 0 || signal == SIGABRT);
 }
 
-// As far as the worker alone can tell: the culprit is one of those that failed later.
+// As far as this worker's signs tell. The culprit is then chosen among those that are failed_later.
 Part part_of(const WorkerSigns& worker) {
   if (worker.declared) return Part::failed_later;
   if (worker.status && worker.status->success()) return Part::bystander;
@@ -52,7 +51,7 @@ Instant began(const WorkerSigns& worker) {
   return worker.raised.value_or(worker.ended);
 }
 
-// How far two instants of two workers may be apart and still be one.
+// How far apart instants of two workers may be and still count as the same.
 Duration doubt(const WorkerSigns& a, const WorkerSigns& b) {
   const bool one_clock = a.node_rank == b.node_rank;
   return kSameMoment + a.raised_error + b.raised_error +
@@ -65,8 +64,8 @@ Order compare_times(const WorkerSigns& a, const WorkerSigns& b) {
   return apart < -doubt(a, b) ? Order::after : Order::same;
 }
 
-// Rule b, but for a signal whose process still printed something after the other one's exception,
-// and for an abort, which is a program's own way to end as an exception is.
+// Rule b, except if the signalled process printed something after the other one's exception, or if
+// it aborted: like an exception, an abort is a program's own way to end.
 bool signal_is_first(const WorkerSigns& signalled, const WorkerSigns& other) {
   if (!other.raised) return true;
   if (fatal_signal(signalled) == SIGABRT) return false;
@@ -79,7 +78,7 @@ struct Comparison {
   Reason reason = Reason::died_first;
 };
 
-// A victim may leave without a word in the moment in which the culprit prints why.
+// A victim may exit without a message in the moment in which the culprit prints its error.
 bool is_silent_exit(const WorkerSigns& worker) {
   return !worker.raised && fatal_signal(worker) == 0;
 }
@@ -99,14 +98,14 @@ Comparison compare(const WorkerSigns& a, const WorkerSigns& b) {
   return {order, Reason::raised_first};
 }
 
-// One is named first in any case.
+// A strict order even of failures in the same moment, since one of them must be named.
 bool stands_before(const WorkerSigns& a, const WorkerSigns& b, Order order) {
   if (order != Order::same) return order == Order::before;
   if (a.node_rank == b.node_rank && !a.raised && !b.raised) return a.order < b.order;
   return began(a) < began(b);
 }
 
-// One attempt before the judge.
+// One attempt to be judged.
 class Case {
  public:
   Case(const std::vector<WorkerSigns>& workers, const std::vector<LostNode>& lost)
@@ -146,7 +145,7 @@ class Case {
     return found;
   }
 
-  // Rule c, of errors that a worker may have got over.
+  // Rule c for presumed errors, from which a worker may have recovered.
   void weigh_presumed() {
     bool has_own_error = false;
     std::optional<Instant> first_silent;
@@ -181,7 +180,7 @@ class Case {
     verdict_.reason = Reason::node_lost;
   }
 
-  // The weakest rule that it took to set the first one apart from all others is the reason.
+  // The reason is the weakest rule needed to set the first failure apart from all others.
   void name_first(const std::vector<size_t>& own) {
     size_t first = own.front();
     for (const size_t next : own) {
@@ -198,8 +197,7 @@ class Case {
     name(first, reason);
   }
 
-  // A worker that left without a word, and without a fault, after a victim had named somebody else
-  // is one more victim.
+  // A worker that exited silently, without a fault, after a victim named another rank is a victim.
   bool is_echo_only(const std::vector<size_t>& own, const std::vector<size_t>& victims) const {
     return std::ranges::all_of(own, [&](size_t silent) {
       const WorkerSigns& worker = workers_[silent];
@@ -214,9 +212,9 @@ class Case {
     });
   }
 
-  // Rule e: the rank that most victims name, if it can be one that kept them waiting: it left, or
-  // still ran when the stop came, or its node was lost. What a victim says of a victim is followed.
-  // Words may name ranks that there are not.
+  // Rule e: the rank that most victims name, if it may have kept them waiting: it left, it still
+  // ran when the stop came, or its node was lost. Otherwise the rank that is named second most
+  // often counts, and so on. Ranks that do not exist are ignored.
   bool name_the_named(const std::vector<size_t>& victims) {
     std::map<int, int> votes;
     for (const WorkerSigns& worker : workers_)
@@ -255,7 +253,8 @@ class Case {
     return true;
   }
 
-  // A connection of the program's own may have led to anybody.
+  // Rule e: the rank that left first with 0. None if the victims only report Python's own
+  // connection errors: such a connection may have been to any host.
   bool name_first_to_leave(const std::vector<size_t>& victims) {
     const bool of_ranks = std::ranges::any_of(victims, [this](size_t victim) {
       return workers_[victim].blame && !workers_[victim].blame->any_connection;
@@ -285,8 +284,8 @@ class Case {
     return first;
   }
 
-  // A worker that failed while the node was still heard was first. Between that and the node's end
-  // a fault is the worker's own, and an exit code may be the loss's doing.
+  // A worker that failed while the node was still heard failed first. From then until the node was
+  // gone, a fault is the worker's own, but an exit code may be caused by the loss.
   bool is_explained_by_loss(const WorkerSigns& worker) const {
     if (lost_.empty()) return false;
     const Instant failed = began(worker) + worker.clock_error + worker.raised_error;

@@ -1,27 +1,28 @@
 // Which worker's failure explains an attempt: one pure function from what the workers left behind
-// to the verdict. It is called once for an attempt, when everything that the attempt has printed is
-// read: by the agent of a job of one node, by the job's host for all nodes of another. The restart
-// line, the last screen, result.json, the events and the other nodes get its answer; nothing else
-// chooses.
+// to the verdict. It is called once per attempt, after all output of the attempt has been read: by
+// the agent in a job with one node, otherwise by the job's host for all nodes. The restart line,
+// the last screen, result.json, the events and the other nodes all use its answer; no other code
+// chooses a culprit.
 //
-// A process that fails often looks later than its victims do: it raises and hangs in its teardown,
-// or its memory takes a second to free, while the others die at once of the connections that it
-// closed. So the first observed death only begins the stop, and these rules decide, in this order:
+// A failing process often dies later than its victims: it raises and hangs in its teardown, or
+// needs a second to free its memory, while the others die at once because it closed its
+// connections. So the first observed death only starts the stop; these rules decide, in order:
 //
-//   a  A worker that blames another one, or a lost connection, is a victim while there is a failure
+//   a  A worker that blames another rank or a lost connection is a victim while there is a failure
 //      that can be its cause.
 //   b  A fatal signal that muster did not send comes before an exit code. SIGPIPE, and SIGABRT
-//      after words of blame, are a victim's.
+//      after a blaming message, mean a victim.
 //   c  A recorded exception counts from when it was recorded, and comes before a silent exit of the
 //      same moment. A worker that muster's stop ended has failed only if an exception of its own
-//      was recorded before that stop; and, where only its last words say so, only if nobody else
-//      has failed of an error of its own.
-//   d  The order of deaths decides last.
-//   e  Where all are victims, the rank that they name counts, else the one that left first with 0,
-//      up to 2 s after they lost it, else the node that was lost, else the first of them.
-//   f  What cannot be told apart, within a millisecond, is simultaneous.
+//      was recorded before that stop; if its last output is the only record, then only if no other
+//      worker failed with an error of its own.
+//   d  Otherwise the order of deaths decides.
+//   e  If all are victims, the culprit is the rank that they name, else the lost node if its loss
+//      can explain the first of them, else the rank that left first with 0, up to 2 s after they
+//      failed, else the first of them.
+//   f  Failures within a millisecond, or within the error of their times, are simultaneous.
 //
-// A failure that began only after muster's stop explains nothing: a worker may well crash of it.
+// A failure that began only after muster's stop explains nothing: the stop may have caused it.
 #pragma once
 
 #include <cstddef>
@@ -39,28 +40,28 @@ namespace muster {
 struct WorkerSigns {
   int rank = 0;
   int node_rank = 0;
-  std::optional<ExitStatus> status;  // None: it was not reaped, or its node could not tell.
+  std::optional<ExitStatus> status;  // nullopt: it was not reaped, or its node could not tell.
   AtStop at_stop = AtStop::unknown;
-  bool by_stop = false;   // Its end is what muster's stop causes.
-  bool declared = false;  // The agent itself called it failed.
+  bool by_stop = false;   // Its end is one that muster's stop causes.
+  bool declared = false;  // The agent itself declared it failed.
 
-  Instant ended{};  // When its end, or the agent's word about it, was observed.
+  Instant ended{};  // When its end, or the agent's declaration, was observed.
   int order = 0;    // Among the ends of its node, as the kernel reported them.
-  // When its own error was recorded, where one was; for a worker that the stop ended, before it.
+  // When its own error was recorded, if any; only before the stop if the stop ended the worker.
   std::optional<Instant> raised;
-  Duration raised_error{};  // How exact that is.
-  // `raised` is only what a worker printed last that still ran when the stop came. It may have got
-  // over that error, for all its words say.
+  Duration raised_error{};  // Uncertainty of `raised`.
+  // `raised` comes only from the last output of a worker that still ran when the stop came. It may
+  // have recovered from that error.
   bool presumed = false;
   std::optional<Instant> active_until;  // Its last output.
-  Duration clock_error{};  // Of every instant above, where its node's clock is another.
+  Duration clock_error{};               // Of every instant above, if its node has another clock.
 
-  std::optional<Blame> blame;  // By its words, its error file or the worker library.
+  std::optional<Blame> blame;  // From its messages, its error file or the worker library.
 
   friend bool operator==(const WorkerSigns&, const WorkerSigns&) = default;
 };
 
-// Whether its end, or its error, may matter to the judge; not of one that only ran until the stop.
+// Whether its end or its error may matter to the judge. False if it only ran until the stop.
 inline bool has_something_to_tell(const WorkerSigns& signs) {
   return signs.declared || signs.raised || (signs.status && !signs.by_stop);
 }
@@ -70,19 +71,19 @@ struct LostNode {
   int node_rank = 0;
   std::vector<int> ranks;
   Instant last_heard{};
-  Instant gone_by{};  // When its connection broke, or its lease was over.
+  Instant gone_by{};  // When its connection broke or its lease expired.
 };
 
 enum class Part : uint8_t {
   bystander,  // It succeeded, or muster's stop ended it.
   culprit,
-  simultaneous,  // It cannot be told whether it or the culprit was first.
+  simultaneous,  // It or the culprit failed first; that cannot be determined.
   failed_later,  // By itself, after the culprit.
-  victim,        // It blames another one.
+  victim,        // It blames another rank.
   crashed,       // While it was being stopped.
 };
 
-// What decided. The names are the values in result.json.
+// The rule that decided. The names are the values in result.json.
 enum class Reason : uint8_t {
   only_failure,  // Nothing else failed by itself.
   fatal_signal,  // Rule b.
@@ -91,7 +92,7 @@ enum class Reason : uint8_t {
   named,         // Rule e, from here on: its victims name it,
   left_early,    // it exited with 0 while the others needed it,
   node_lost,     // its node was lost,
-  first_victim,  // or nothing that failed can be their cause.
+  first_victim,  // or no failure can be the cause of theirs.
 };
 
 struct AttemptVerdict {
@@ -103,7 +104,7 @@ struct AttemptVerdict {
   friend bool operator==(const AttemptVerdict&, const AttemptVerdict&) = default;
 };
 
-// `lost`: the first one that was lost stands first.
+// `lost`: in the order in which the nodes were lost.
 AttemptVerdict judge(const std::vector<WorkerSigns>& workers,
                      const std::vector<LostNode>& lost = {});
 

@@ -28,7 +28,7 @@ std::vector<Seen> in_order(const std::vector<NodeEvidence>& nodes) {
   return all;
 }
 
-// Those that a report lists: whoever did not succeed.
+// Workers that a report lists: the culprit and all that did not succeed.
 bool is_shown(const WorkerSigns& signs, Part part) {
   if (part == Part::culprit) return true;
   return signs.status && (part != Part::bystander || !signs.status->success());
@@ -43,7 +43,7 @@ std::string others_of(const std::vector<Seen>& all, const AttemptVerdict& verdic
   return ranks_text(ranks);
 }
 
-// What it did by itself is harmless to look at; what it did to the others is the failure.
+// The culprit's own end looks harmless; the failure is what it did to the others.
 void tell_what_others_say(JudgedAttempt& judged, const std::vector<Seen>& all,
                           const AttemptVerdict& verdict) {
   const bool left = judged.reason == Reason::left_early ||

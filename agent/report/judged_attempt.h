@@ -1,6 +1,6 @@
-// The verdict of one attempt in the words of a report. Each node says what its workers left behind;
-// where all of that is together (on the only node, or at the job's host), the judge decides, and
-// this is what everybody is told. Pure.
+// The verdict of one attempt in the words of a report. Each node reports what its workers left
+// behind; where all reports are together (on the only node, or at the job's host), the judge
+// decides, and all nodes receive this result. Pure.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ namespace muster {
 struct WorkerEvidence {
   WorkerSigns signs;
   WorkerFailure failure;
-  Cause cause;  // As far as it alone can tell.
+  Cause cause;  // As far as this worker alone can tell.
 
   friend bool operator==(const WorkerEvidence&, const WorkerEvidence&) = default;
 };
@@ -32,11 +32,11 @@ struct NodeEvidence {
 
 struct JudgedAttempt {
   int attempt = 0;
-  // An error of a node itself stands before every failure of a worker.
+  // An error of a node itself takes precedence over every failure of a worker.
   std::optional<Error> error;
   std::string error_host;
   int error_node_rank = 0;
-  std::optional<int> lost_node;  // The node rank of the one that was lost, if that is the cause.
+  std::optional<int> lost_node;  // The node rank of the lost node, if its loss is the cause.
 
   // As in JobReport.
   std::vector<WorkerFailure> failures;
@@ -53,7 +53,7 @@ struct JudgedAttempt {
 JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
                             const std::vector<LostNode>& lost = {});
 
-// Puts it into a report. The report's end is not touched.
+// Copies it into a report. Does not change the report's end.
 void apply_judged(JobReport& report, const JudgedAttempt& judged);
 
 }  // namespace muster

@@ -12,9 +12,9 @@
 namespace muster {
 namespace {
 
-constexpr size_t kRecordBytesMax = 8192;  // CONSOLE_EXT_LOG_MAX of the kernel.
+constexpr size_t kRecordBytesMax = 8192;  // The kernel's CONSOLE_EXT_LOG_MAX.
 
-// With PROC_PID_INIT_INO of the kernel, the same on every machine since Linux 3.8.
+// The kernel's PROC_PID_INIT_INO: the same on every machine since Linux 3.8.
 constexpr std::string_view kFirstPidNamespace = "pid:[4026531836]";
 
 std::string link_target(const std::string& path) {
@@ -54,7 +54,7 @@ void KernelLog::read() {
   while (true) {
     const ssize_t got = ::read(file_.get(), record.data(), record.size());
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EPIPE) {  // The next read goes on with the oldest that is left.
+    if (got < 0 && errno == EPIPE) {  // The next read continues with the oldest record left.
       lost_ = true;
       continue;
     }

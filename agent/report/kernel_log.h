@@ -1,12 +1,12 @@
-// Whom the kernel's out-of-memory killer has ended, by the kernel's own log: the one witness that
-// names processes. A cgroup's counter only says that somebody was. The log names them as the first
-// pid namespace numbers them, and may be closed to a user (kernel.dmesg_restrict) or not be there
-// (a container): then it is of no help. One thread at a time.
+// Which processes the kernel's out-of-memory killer has killed, according to the kernel log, the
+// only source that names them: a cgroup's counter only counts them. The log uses the pids of the
+// first pid namespace. It may be unreadable for a user (kernel.dmesg_restrict) or missing (in a
+// container); then it is of no use. One thread at a time.
 //
-// The words are those of __oom_kill_process() in Linux, "Killed process 4711 (python3)
-// total-vm:...". They follow the SIGKILL at once, in practice long before the process is reaped;
-// another process that shares its memory is killed without them. /dev/kmsg does not block and gives
-// one record per read (Documentation/ABI/testing/dev-kmsg).
+// The message is that of __oom_kill_process() in Linux, "Killed process 4711 (python3)
+// total-vm:...". It follows the SIGKILL at once, in practice long before the process is reaped. A
+// process that is killed because it shares the victim's memory gets no message. /dev/kmsg does not
+// block and returns one record per read (Documentation/ABI/testing/dev-kmsg).
 #pragma once
 
 #include <optional>
@@ -23,10 +23,10 @@ class KernelLog {
  public:
   explicit KernelLog(std::string path = "/dev/kmsg", const std::string& proc_root = "/proc");
 
-  // What comes from here on counts.
+  // Only records from here on count.
   void mark();
 
-  // Whether that process is among them; none if the log cannot tell.
+  // Whether that process was killed; nullopt if the log cannot tell.
   std::optional<bool> oom_killed(pid_t pid);
 
  private:

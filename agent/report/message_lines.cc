@@ -18,7 +18,7 @@ bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-// The size of a tag at the front, its colon included, and torch's space; 0: none is there.
+// The size of a tag at the front, including its colon and torch's space; 0: there is none.
 size_t tag_size(std::string_view line) {
   constexpr size_t kTagMax = 64;
   if (!line.starts_with('[')) return 0;
@@ -41,7 +41,7 @@ bool is_glog_level(char c) {
   return c == 'I' || c == 'W' || c == 'E' || c == 'F';
 }
 
-// "W1122 10:00:00", as glog begins a line.
+// "W1122 10:00:00", the start of a glog line.
 bool opens_glog_line(std::string_view text) {
   if (text.size() < 3 || !is_glog_level(text[0])) return false;
   return is_digit(text[1]) && is_digit(text[2]) && is_digit_at(text, 3);

@@ -1,7 +1,6 @@
-// The tail of a stderr as the finders of error messages look at it: lines without colours and
-// control characters that know which bytes they were, and the prefixes that loggers and launchers
-// put before each line of a message ("[rank1]: ", "[default0]:", "2026-11-20 22:56:48,123 ERROR ").
-// Pure.
+// The tail of a stderr as the finders of error messages see it: lines without colours and control
+// characters, each with its byte range, and the prefixes that loggers and launchers put before each
+// line of a message ("[rank1]: ", "[default0]:", "2026-11-20 22:56:48,123 ERROR "). Pure.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +13,13 @@ namespace muster {
 
 struct MessageLine {
   std::string text;
-  size_t begin = 0, end = 0;  // Its bytes, newline included.
+  size_t begin = 0, end = 0;  // Its bytes, including the newline.
 
   bool is_blank() const { return text.find_first_not_of(" \t") == std::string::npos; }
 };
 
-// Counts how often a line is looked at, so that a test can hold the finders to a bound that grows
-// with the number of lines and no faster, whatever the bytes are.
+// Counts how often a line is read, so that a test can check that the finders' work grows no faster
+// than the number of lines, whatever the bytes are.
 class MessageLines {
  public:
   explicit MessageLines(std::string_view raw);
@@ -37,25 +36,24 @@ class MessageLines {
   mutable size_t looks_ = 0;
 };
 
-// What stands behind a prefix of that shape: the same characters, but any digits where it has
-// digits, since times and process ids change from line to line. A line that ends within the spaces
-// at the prefix's end has nothing behind it. None: the line begins otherwise.
+// The text after a prefix of that shape: the same characters, but any digit for a digit, since
+// times and process ids change from line to line. Empty if the line ends within the spaces at the
+// prefix's end. nullopt: the line begins differently.
 std::optional<std::string_view> behind_prefix(std::string_view line, std::string_view prefix);
 
-// Behind the tags that launchers put before every line: "[default0]:", "[rank1]: ",
-// "[1,0]<stderr>:".
+// The text after the tags that launchers put before lines: "[rank1]: ", "[1,0]<stderr>:".
 std::string_view without_tags(std::string_view line);
 
 // Whether the last of these tags is "[rank1]: ", which torch's excepthook writes.
 bool ends_in_torch_tag(std::string_view prefix);
 
-// Whether the line opens an entry of a log: "[W1122 10:00:00.123 file.cc:1] ", "INFO:root:",
+// Whether the line opens a log entry: "[W1122 10:00:00.123 file.cc:1] ", "INFO:root:",
 // "2026-11-20 22:56:48", "WARNING ".
 bool opens_log_entry(std::string_view line);
 
 std::string_view trimmed(std::string_view text);
 
-// Columns on a terminal; every character counts as one.
+// Columns on a terminal, with one for every character.
 size_t columns(std::string_view utf8);
 
 }  // namespace muster

@@ -43,8 +43,7 @@ size_t skip_frames(const MessageLines& lines, size_t at) {
   return at;
 }
 
-// The further lines of a message that has several: until a blank one, or one that opens something
-// else.
+// The further lines of a message, up to a blank line or one that starts something else.
 std::string further_lines(const MessageLines& lines, size_t& at) {
   constexpr size_t kLinesMax = 16;
   std::string text;
@@ -68,7 +67,7 @@ std::optional<Finding> from_terminate(const MessageLines& lines, size_t at) {
   constexpr std::string_view kWhat = "  what():  ";
   const std::string_view line = line_at(lines, at);
   if (line.starts_with("terminate called without an active exception")) {
-    // A thread that was not joined: what the program did before explains it.
+    // A thread that was not joined: what happened before explains it.
     Finding finding = fatal(at, line);
     finding.standing = Standing::minor;
     return finding;
@@ -123,7 +122,7 @@ std::optional<std::string_view> panicked_thread(std::string_view line) {
 }
 
 // Rust: "thread 'main' panicked at src/main.rs:2:5:", then the message (in one line before 1.73;
-// with the thread's id from 1.91 on). What an assertion compared stands on two lines more.
+// with the thread's id from 1.91 on). An assertion's two values follow on two more lines.
 std::optional<Finding> from_rust(const MessageLines& lines, size_t at) {
   const std::string_view line = line_at(lines, at);
   const std::optional<std::string_view> thread = panicked_thread(line);
@@ -142,8 +141,8 @@ std::optional<Finding> from_rust(const MessageLines& lines, size_t at) {
   return finding;
 }
 
-// Go: "panic: text", and what a deferred function panicked with while it was dealt with: "\tpanic:
-// text". The stacks below prove that it was Go.
+// Go: "panic: text", and "\tpanic: text" for a later panic in a deferred function. The stacks below
+// prove that it was Go.
 std::optional<Finding> from_go(const MessageLines& lines, size_t at) {
   constexpr size_t kLinesBetweenMax = 3;  // "[signal SIGSEGV: ...]", and a blank one.
   const std::string_view line = line_at(lines, at);
@@ -186,7 +185,7 @@ std::optional<Finding> from_interpreter(const MessageLines& lines, size_t at) {
   constexpr std::string_view kFatal = "Fatal Python error: ";
   if (!line.starts_with(kFatal)) return {};
   Finding finding = fatal(at, line);
-  // abort() was called, by something that said why.
+  // abort() was called, and its caller has printed the reason.
   if (line.substr(kFatal.size()) == "Aborted") finding.standing = Standing::minor;
   for (; finding.end < lines.size(); ++finding.end) {
     const std::string_view next = line_at(lines, finding.end);
@@ -198,8 +197,7 @@ std::optional<Finding> from_interpreter(const MessageLines& lines, size_t at) {
   return finding;
 }
 
-// "/usr/bin/python3: No module named x": said by the interpreter about its command line, without a
-// traceback.
+// "/usr/bin/python3: No module named x": the interpreter about its command line; no traceback.
 std::optional<Finding> from_python_start(const MessageLines& lines, size_t at) {
   constexpr std::array<std::string_view, 4> kSayings = {
       "No module named ", "Error while finding module specification for ", "can't open file ",
@@ -216,8 +214,7 @@ std::optional<Finding> from_python_start(const MessageLines& lines, size_t at) {
   return fatal(at, said);
 }
 
-// A script that does not parse has no traceback header: "  File ..., line 3", then "SyntaxError:
-// ...".
+// A script that does not parse has no traceback header: "  File ...", then "SyntaxError: ...".
 std::optional<Finding> from_syntax_error(const MessageLines& lines, size_t at) {
   constexpr std::array<std::string_view, 3> kNames = {
       "SyntaxError: ", "IndentationError: ", "TabError: "};
@@ -271,7 +268,7 @@ std::optional<Finding> from_single_line(const MessageLines& lines, size_t at) {
     finding.uncaught = contains(line, "==ERROR: ");
     return finding;
   }
-  // UndefinedBehaviorSanitizer says so and goes on, as it is set by default.
+  // By default, UndefinedBehaviorSanitizer reports an error and continues.
   if (contains(line, ": runtime error: ") && !line.starts_with(' ')) return line_finding(at, line);
   return {};
 }
@@ -301,7 +298,7 @@ std::optional<LogEntry> log_entry(std::string_view line) {
   return LogEntry{line[0], line.substr(close + 2)};
 }
 
-// JAX ends a process with a long preamble; the status behind it is what happened.
+// JAX prints a long preamble before the status that says what happened.
 std::string without_preamble(const std::string& words) {
   constexpr std::string_view kStatus = "absl::Status: ";
   const size_t at = words.find(kStatus);
@@ -314,7 +311,7 @@ std::string in_one_line(std::string text) {
   return text;
 }
 
-// An error in a log is somebody's business if it blames a peer, and a fatal one ends the program.
+// An error in a log counts only if it blames a peer; a fatal one ends the program.
 std::optional<Finding> from_log(const MessageLines& lines, size_t at) {
   const std::optional<LogEntry> entry = log_entry(line_at(lines, at));
   if (!entry) return {};

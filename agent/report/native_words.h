@@ -1,5 +1,5 @@
-// Error messages that are not Python's tracebacks: of the C++ and C runtimes, the sanitizers, Rust,
-// Go, Java, the Python interpreter itself, and lines of logs that blame a peer (torch's and JAX's
+// Error messages other than Python's tracebacks: of the C++ and C runtimes, the sanitizers, Rust,
+// Go, Java, the Python interpreter itself, and log lines that blame a peer (torch's and JAX's
 // loggers, NCCL, muster's worker library). Pure.
 #pragma once
 
@@ -10,8 +10,7 @@
 
 namespace muster {
 
-// The message that begins at that line; none: the line begins none. Looks forward only over lines
-// that belong to the message.
+// The message that begins at that line; nullopt: none does. Reads only lines of the message.
 std::optional<Finding> find_native(const MessageLines& lines, size_t at);
 
 }  // namespace muster

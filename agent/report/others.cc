@@ -15,7 +15,7 @@ struct SameEnd {
   std::vector<int> ranks;
 };
 
-// It failed by itself, and its end is muster's all the same.
+// It failed by itself but did not exit until muster stopped it.
 bool failed_and_hung(const WorkerFailure& failure) {
   return failure.stopped_by_muster &&
          (failure.part == Part::victim || failure.part == Part::failed_later ||

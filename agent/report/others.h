@@ -1,4 +1,4 @@
-// The verdict's one line for everybody but the culprit: "7 others failed afterwards: ranks 1-3,5
+// The verdict's lines for all ranks but the culprit: "7 others failed afterwards: ranks 1-3,5
 // exited with 1; rank 6 killed by SIGABRT", and the torchrun-shaped line for one failure. Pure.
 #pragma once
 
@@ -10,17 +10,18 @@
 
 namespace muster {
 
-// One line each for those that failed as well, those that failed while muster stopped them, and
-// those that it stopped, with their newlines; empty if there are none. `elsewhere`: ranks of other
-// nodes that it stopped, of which no more is known; ascending.
+// One line, with its newline, for each kind of other worker: failed in the same moment, afterwards,
+// as well (but hung until muster stopped it), or while muster stopped it, and those that were just
+// stopped; empty if there are none. `elsewhere`: ranks of other nodes that muster stopped, of which
+// no more is known; ascending.
 std::string others_text(const std::vector<WorkerFailure>& failures, size_t culprit,
                         const std::vector<int>& elsewhere = {});
 
 // "failed (exitcode: 7) local_rank: 1 (pid: 10303) of binary: /usr/bin/python3": log parsers look
-// for this line of torchrun's. "pid: unknown" if it is.
+// for this line of torchrun. "pid: unknown" if it is unknown.
 std::string failed_line(const WorkerFailure& failure);
 
-// "1003", or "unknown" for a worker on another node that could not tell it.
+// "1003", or "unknown" for a worker on another node that did not report it.
 std::string pid_text(const WorkerFailure& failure);
 
 }  // namespace muster

@@ -29,7 +29,7 @@ bool is_indented(std::string_view line) {
   return line.starts_with(' ') || line.starts_with('\t') || line.starts_with("> File ");
 }
 
-// Messages that go on over several lines, whether or not the first one shows it.
+// Types whose messages have several lines, whether or not the first one shows it.
 bool says_more_below(const ExceptionLine& line) {
   constexpr std::array<std::string_view, 7> kTypes = {
       "RuntimeError",     "DistBackendError", "DistNetworkError", "DistStoreError",
@@ -56,7 +56,7 @@ class TracebackReader {
   size_t at() const { return lines_.at(); }
   bool by_excepthook() const { return lines_.by_excepthook(); }
 
-  // From a header on.
+  // Reads from a header on.
   std::optional<RaisedException> read_chain(Form form, int depth = 0) {
     std::vector<RaisedException> chain;
     for (After after = After::nothing;;) {
@@ -86,7 +86,7 @@ class TracebackReader {
     return read_exception(*parse_exception_line(*body), depth);
   }
 
-  // loguru sets frames apart by blank lines, and begins with one.
+  // loguru puts blank lines between frames and before the first one.
   void skip_frames() {
     lines_.next();
     const bool by_loguru = lines_.is_blank(lines_.at());
@@ -109,7 +109,7 @@ class TracebackReader {
     return raised;
   }
 
-  // The traceback of another process, which the message quotes: the exception is that one.
+  // The message quotes the traceback of another process, whose exception is the real one.
   std::optional<RaisedException> read_nested(const ExceptionLine& line, int depth) {
     constexpr int kDepthMax = 4;
     const size_t begin = lines_.at();
@@ -124,7 +124,7 @@ class TracebackReader {
     return {};
   }
 
-  // Goes to the nested traceback's header and says where it comes from; empty: there is none.
+  // Moves to the nested traceback's header and returns where it comes from; empty: there is none.
   std::string skip_to_nested(const ExceptionLine& line) {
     std::string place;
     for (int i = 0; i < 3 && lines_.body(); ++i, lines_.next()) {
@@ -142,8 +142,8 @@ class TracebackReader {
     return {};
   }
 
-  // The lines of an exception's message behind its first. Only torch's hook tells where they end;
-  // elsewhere a few lines up to a blank one, or to what looks like another message, may belong.
+  // The lines of an exception's message after its first. Only torch's hook shows where they end;
+  // otherwise a few lines may belong, up to a blank one or one that looks like another message.
   std::vector<std::string> read_further_lines() {
     constexpr size_t kKeptMax = 64;
     constexpr size_t kGuessedMax = 8;
@@ -168,11 +168,11 @@ class TracebackReader {
     return !opens_something(lines_.all(), at);
   }
 
-  // What an exception group holds, without the groups within.
+  // The exceptions in a group, without the nested groups themselves.
   std::optional<RaisedException> read_group_block() {
     std::vector<RaisedException> leaves;
     std::optional<RaisedException> group;
-    bool awaited = true;  // The exception of the part that is being read.
+    bool awaited = true;  // The exception of the current part is yet to come.
     for (lines_.next(); lines_.body(); lines_.next()) {
       const std::optional<std::string_view> body = behind_margin(*lines_.body());
       if (!body) break;
@@ -194,7 +194,7 @@ class TracebackReader {
     return leaves.empty() ? group : told_of_group(leaves);
   }
 
-  // Skips the sentence that joins two tracebacks, which rich may have broken into lines.
+  // Skips the sentence between two tracebacks, which rich may have wrapped.
   After skip_link() {
     while (lines_.body() && lines_.is_blank(lines_.at()))
       lines_.next();
@@ -210,8 +210,8 @@ class TracebackReader {
   TracebackLines lines_;
 };
 
-// What Python says above the traceback of an exception that it dropped, or that it met while it
-// told of another.
+// Printed by Python above the traceback of an exception that it dropped or that occurred while it
+// reported another one.
 bool makes_minor(std::string_view line) {
   constexpr std::array<std::string_view, 4> kSayings = {
       "Exception ignored ", "Error in sys.excepthook:", "Error in atexit.",
@@ -220,8 +220,8 @@ bool makes_minor(std::string_view line) {
                              [&](std::string_view saying) { return line.starts_with(saying); });
 }
 
-// asyncio's, of a task that nobody awaited: two lines above the traceback, "future: <Task ...>"
-// between them.
+// asyncio's message about a task that was never awaited is two lines above the traceback, with
+// "future: <Task ...>" between them.
 bool is_of_a_lost_task(const MessageLines& lines, size_t at) {
   return at > 1 && without_tags(lines[at - 1].text).starts_with("future: <") &&
          without_tags(lines[at - 2].text).ends_with("exception was never retrieved");
@@ -232,7 +232,7 @@ bool introduces(std::string_view line) {
   return names_it && line.ends_with(':');
 }
 
-// A launcher within the program, whose children have printed their own errors.
+// A launcher within the program; its children have printed their own errors.
 bool tells_of_child(std::string_view type) {
   return type.ends_with("CalledProcessError") || type.ends_with("ChildFailedError");
 }

@@ -1,4 +1,4 @@
-// Reads Python's tracebacks as people meet them: plain, coloured, in rich's boxes, behind torch's
+// Reads Python's tracebacks in all usual forms: plain, coloured, in rich's boxes, after torch's
 // "[rank1]: " and loggers' headers, in chains and exception groups, and with another process's
 // traceback inside (DataLoader, torch.multiprocessing). Pure.
 #pragma once
@@ -11,11 +11,11 @@
 namespace muster {
 
 struct TracebackScan {
-  size_t end = 0;                  // Where to go on.
-  std::optional<Finding> finding;  // None: the traceback is cut off.
+  size_t end = 0;                  // Where to continue.
+  std::optional<Finding> finding;  // nullopt: the traceback is cut off.
 };
 
-// None: no traceback begins at that line. Looks forward only over lines that belong to it.
+// nullopt: no traceback begins at that line. Reads only lines of the traceback.
 std::optional<TracebackScan> scan_traceback(const MessageLines& lines, size_t at);
 
 }  // namespace muster

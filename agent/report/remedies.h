@@ -1,5 +1,5 @@
-// A small table of error messages whose meaning is certain, with the class of failure that they
-// prove and what to do. A message that can mean several things is not in it. Pure.
+// A small table of error messages with a certain meaning: the class of failure that they prove and
+// what to do. A message that can mean several things is not in it. Pure.
 #pragma once
 
 #include <optional>
@@ -24,8 +24,7 @@ struct Remedy {
   friend bool operator==(const Remedy&, const Remedy&) = default;
 };
 
-// The first entry of the table that occurs in `message` (an exception, or the last lines of
-// stderr).
+// The first entry of the table that `message` contains (an exception, or the last lines of stderr).
 std::optional<Remedy> known_remedy(std::string_view message);
 
 }  // namespace muster

@@ -23,7 +23,7 @@ ordered_json or_null(const std::string& text) {
   return text.empty() ? ordered_json() : ordered_json(text);
 }
 
-// A terminal sends INT, QUIT and HUP; TERM and the listed others come from a scheduler.
+// A terminal sends INT, QUIT and HUP; TERM and the other listed signals come from a scheduler.
 const char* class_of_stop(int signal) {
   const std::string name = signal_name(signal);
   const bool person = name == "SIGINT" || name == "SIGQUIT" || name == "SIGHUP";

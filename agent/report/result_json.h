@@ -1,6 +1,5 @@
 // result.json: how a job ended, for programs (requeue rules, dashboards). The schema is in
-// schema.md and carries a version; fields are added, never changed in meaning, within one version.
-// Pure.
+// schema.md and has a version, within which fields are added but never change their meaning. Pure.
 #pragma once
 
 #include <string>

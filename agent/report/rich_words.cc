@@ -13,7 +13,7 @@ bool is_box_start(std::string_view line) {
   return line.starts_with("╭") || line.starts_with("+-");
 }
 
-// What stands between the box's two edges; none: the line is not within a box.
+// The text between the box's two edges; nullopt: the line is not within a box.
 std::optional<std::string_view> inside(std::string_view line) {
   constexpr std::string_view kEdge = "│";
   const bool drawn = line.starts_with(kEdge);
@@ -23,7 +23,7 @@ std::optional<std::string_view> inside(std::string_view line) {
   return trimmed(line.substr(0, right));
 }
 
-// From the upper edge to behind the lower one; whether that is there.
+// Moves from the upper edge past the lower one. False if that is missing.
 bool skip_box(TracebackLines& lines) {
   lines.next();
   while (lines.body() && inside(*lines.body()))
@@ -33,8 +33,9 @@ bool skip_box(TracebackLines& lines) {
   return true;
 }
 
-// rich breaks before a word that does not fit, and within a word that is wider than a line. The box
-// is as wide as the terminal up to 100 columns; in a wider one the space before the break shows it.
+// rich breaks a line before a word that does not fit, and within a word that is wider than a line.
+// The box is as wide as the terminal, up to 100 columns; on a wider terminal a space before the
+// break shows it.
 std::string unbroken(TracebackLines& lines, size_t box_width) {
   constexpr size_t kBoxMax = 100;
   std::string text;
@@ -64,7 +65,7 @@ RaisedException as_raised(std::string_view text) {
   return raised;
 }
 
-// "Sub-exception #1" in a box each, with its traceback in a box within.
+// Each "Sub-exception #1" is in a box, with its traceback in a box inside it.
 std::vector<RaisedException> read_sub_exceptions(TracebackLines& lines) {
   std::vector<RaisedException> leaves;
   while (true) {
@@ -89,7 +90,7 @@ std::vector<RaisedException> read_sub_exceptions(TracebackLines& lines) {
 std::optional<RaisedException> read_rich_block(TracebackLines& lines) {
   const size_t width = columns(trimmed(*lines.body()));
   if (!skip_box(lines)) return {};
-  // A syntax error shows its line in a box without a title.
+  // A syntax error shows the wrong line in a box without a title.
   while (lines.body() && is_box_start(*lines.body()) && !find_header(*lines.body())) {
     if (!skip_box(lines)) return {};
   }

@@ -13,21 +13,22 @@
 namespace muster {
 namespace {
 
-// An error that more lines than this follow was dealt with; a teardown may print some warnings.
+// An error followed by more lines than this was handled; a teardown may print some warnings.
 constexpr int kLinesAfterMax = 20;
-// What failed the worker library is why a program ends soon after, whatever else it says.
+// A program that ends this soon after a failure in the worker library ended because of it, whatever
+// else it printed.
 constexpr Duration kLibraryRecent = std::chrono::seconds(10);
-// A program that printed something so long after its error went on.
+// A program that printed something this long after its error continued after that error.
 constexpr Duration kWentOn = std::chrono::milliseconds(100);
-// One that has ended may have said something while it did, in a teardown.
+// A program that has ended may have printed something in its teardown.
 constexpr Duration kTeardown = std::chrono::seconds(1);
-// On busy cores we are so late to read what was printed.
+// With busy cores, output is read this late.
 constexpr Duration kReadLate = std::chrono::milliseconds(10);
-// torch's error file tells whole seconds.
+// torch's error file has whole seconds.
 constexpr Duration kWholeSecond = std::chrono::seconds(1);
 
-// The call stack says more than the message, which is that of the last exception of a chain alone:
-// it gets the same words there as on a stderr. A handler of the user's may record another one.
+// The call stack says more than the message, which is only that of a chain's last exception, so it
+// gets the same words as on a stderr. A user's handler may record an unrelated call stack.
 std::string words_of(const WorkerError& error) {
   const std::string& text = error.message.empty() ? error.callstack : error.message;
   const std::string message = clean_line(std::string_view(text).substr(0, text.find('\n')));
@@ -43,7 +44,7 @@ class Examiner {
 
   Examination examine() {
     take_end();
-    // A process that is killed, or meets a fault, has no time for a word about it.
+    // A process that is killed or meets a fault has no time to print anything about it.
     if (!ended_by_fault()) {
       take_error_file();
       take_words();
@@ -80,7 +81,7 @@ class Examiner {
            !failure_.status.killed_by(SIGABRT) && !failure_.status.killed_by(SIGPIPE);
   }
 
-  // Whether it still ran when the stop came: what it said from then on may be the stop's doing.
+  // Whether it still ran when the stop came: its output from then on may be caused by the stop.
   bool was_stopped() const {
     const bool going = record_.at_stop == AtStop::exiting || record_.at_stop == AtStop::ended;
     return stop_ && !going && (!record_.ended || *record_.ended >= stop_->at);
@@ -88,7 +89,7 @@ class Examiner {
 
   Instant steady(WallTime time) const { return unix_epoch_ + time.time_since_epoch(); }
 
-  // Several accounts of one error: the earliest is the closest to it.
+  // Of several records of one error, the earliest is the most exact.
   void raised_at(Instant when, Duration error) {
     if (record_.started && when + error < *record_.started) return;
     if (was_stopped() && when >= stop_->at) return;
@@ -97,8 +98,8 @@ class Examiner {
     signs().raised_error = error;
   }
 
-  // What waited in the pipe when the stop began, and was read only then, came before it. Of a log
-  // that the worker writes itself only its last change is known.
+  // Bytes that were in the pipe when the stop began were printed before it, even if read later. For
+  // a log that the worker writes itself, only the time of its last change is known.
   void printed_at(size_t begin) {
     const std::optional<Instant> came = record_.printed.came_at(begin);
     if (!came) {
@@ -110,8 +111,8 @@ class Examiner {
     raised_at(*came, Duration{0});
   }
 
-  // torch writes whole seconds into it; the time of its last change says more, if both agree and no
-  // file server has another clock.
+  // torch records whole seconds. The file's last change is more exact, if the two agree; they may
+  // not if a file server has another clock.
   void take_error_file() {
     if (!failure_.error_file_content) return;
     const std::optional<WorkerError> error = parse_error_file(*failure_.error_file_content);
@@ -135,7 +136,7 @@ class Examiner {
     signs().blame = blame_in(error->callstack.empty() ? error->message : error->callstack);
   }
 
-  // Of an earlier life of this worker, in the same folder.
+  // From an earlier life of this worker, in the same folder.
   bool is_stale(const WorkerError& error) const {
     if (!record_.started) return false;
     if (error.unix_time_s)
@@ -155,9 +156,9 @@ class Examiner {
     if (ended_it) printed_at(message.begin);
     signs().presumed = was_stopped() && !known_before && !message.uncaught;
     if (was_stopped() && !signs().raised) return;
-    if (has_record_) return;  // The error file says it.
-    // Python ends with 1 after an uncaught exception, C++ with SIGABRT. With any other end, the
-    // program may have caught it and gone on.
+    if (has_record_) return;  // The error file takes precedence.
+    // Python exits with 1 after an uncaught exception, C++ with SIGABRT. With any other end, the
+    // program may have caught the exception and continued.
     const bool usual =
         (failure_.status == ExitStatus::exited(1) || failure_.status.killed_by(SIGABRT)) &&
         !printed_after(message);
@@ -171,7 +172,7 @@ class Examiner {
     return !printed_after(message);
   }
 
-  // On either stream, before the stop.
+  // Whether more output followed it on either stream, before the stop.
   bool printed_after(const ErrorMessage& message) const {
     const size_t end = end_of(message);
     const auto said = end > 0 ? record_.printed.came_at(end - 1) : std::nullopt;
@@ -180,8 +181,8 @@ class Examiner {
     return *last > *said + (was_stopped() ? kWentOn : kTeardown);
   }
 
-  // A message may go on over several lines, but what comes much later than its beginning is another
-  // matter, whatever it looks like.
+  // A message may have several lines, but text that comes much later than its beginning is
+  // unrelated, whatever it looks like.
   size_t end_of(const ErrorMessage& message) const {
     const auto began = record_.printed.came_at(message.begin);
     size_t low = message.begin;
@@ -198,7 +199,7 @@ class Examiner {
     return high;
   }
 
-  // It knows in which ranks a failure began, where words may name anybody.
+  // The worker library knows in which ranks a failure began, whereas a message may name any rank.
   void take_library() {
     if (!record_.library || record_.library->code == "stopped") return;
     const FailureRecord& library = *record_.library;
@@ -220,13 +221,13 @@ class Examiner {
       signs().blame = Blame{library.origin};
   }
 
-  // A program that catches an error and ends by it may print no more than its text.
+  // A program that catches an error and exits because of it may print only its message.
   bool is_all_said(const FailureRecord& library) const {
     return examination_.error.text.empty() && !library.message.empty() &&
            contains(record_.printed.err_tail, library.message);
   }
 
-  // After one of these a group cannot be used any more; the others a program may well deal with.
+  // These errors make a group unusable; a program may well recover from the others.
   static bool fails_group(std::string_view code) {
     return code == "timeout" || code == "peer_failed" || code == "aborted" || code == "mismatch" ||
            code == "backend";
@@ -237,7 +238,7 @@ class Examiner {
   const std::optional<StopMark>& stop_;
   const Instant unix_epoch_;
   Examination examination_;
-  bool has_record_ = false;  // An error file that can be read.
+  bool has_record_ = false;  // There is a well-formed error file.
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
-// From what one worker left behind to what the judge reads of it, and to the error that it is
-// judged by. Pure. Words are believed only as far as they can be why the worker ended: what it
-// printed after the stop may be the stop's doing, what it printed long before it went on is past,
-// and before a fault or a kill a process says nothing.
+// Derives, from what one worker left behind, the signs that the judge reads and the error that the
+// worker is judged by. Pure. A message counts only if it can be why the worker ended: output after
+// the stop may be caused by the stop, a worker that printed more long after an error had handled
+// it, and a process has no time to print anything before a fault or a kill.
 #pragma once
 
 #include <optional>
@@ -15,33 +15,33 @@
 
 namespace muster {
 
-// Muster's first signal to the workers of an attempt on this node.
+// The first signal that muster sent to the workers of an attempt on this node.
 struct StopMark {
   Instant at{};
   int signal = 0;
   bool killed = false;  // SIGKILL followed it.
 };
 
-// One worker of an attempt, as its node saw it. Its failure holds the bytes of its error file.
+// One worker of an attempt, as its node saw it. `failure` includes the content of its error file.
 struct WorkerRecord {
-  WorkerFailure failure;  // Its end counts once it has ended.
+  WorkerFailure failure;  // Its status counts only once it has ended.
   HostEvidence machine;
   std::optional<Instant> started;
   std::optional<Instant> ended;
-  std::optional<Instant> declared;  // When the agent itself called it failed.
-  int order = 0;                    // Of its end among those of this node.
+  std::optional<Instant> declared;  // When the agent itself declared it failed.
+  int order = 0;                    // Position of its end among those of this node.
   AtStop at_stop = AtStop::unknown;
 
   WorkerPrinted printed;
   std::optional<WallTime> error_file_written;  // Its mtime.
-  std::optional<FailureRecord> library;        // What the worker library reported to it last.
+  std::optional<FailureRecord> library;        // The worker library's last report.
 };
 
-// The error that explains a worker's end, in one line; empty: none does.
+// The error that explains a worker's end, in one line; empty if there is none.
 struct OwnError {
   std::string text;
-  bool is_reason = false;  // It is what ended the worker, or would have ended it.
-  Duration before_stop{};  // Of a worker that went on after it, until muster stopped it.
+  bool is_reason = false;  // It ended the worker, or would have ended it.
+  Duration before_stop{};  // If the worker continued after it until muster stopped it.
 
   friend bool operator==(const OwnError&, const OwnError&) = default;
 };
@@ -51,7 +51,7 @@ struct Examination {
   OwnError error;
 };
 
-// `unix_epoch`: the steady instant of 1970, as this machine's two clocks stand now.
+// `unix_epoch`: 1970 on the steady clock, by the current difference of this machine's two clocks.
 Examination examine(const WorkerRecord& record, const std::optional<StopMark>& stop,
                     Instant unix_epoch);
 

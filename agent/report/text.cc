@@ -16,7 +16,7 @@ struct CodePoint {
   bool valid = false;
 };
 
-// The smallest value that needs as many bytes: anything below is an overlong form.
+// The smallest value that needs so many bytes; a smaller one is an overlong form.
 constexpr std::array<uint32_t, 5> kSmallest = {0, 0, 0x80, 0x800, 0x10000};
 
 size_t sequence_size(unsigned char lead) {
@@ -31,8 +31,8 @@ bool is_continuation(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 
-// Decodes the code point that starts at `at`. A wrong byte stands for itself, so that decoding
-// resumes at the next one.
+// Decodes the code point that starts at `at`. An invalid byte has size 1, so that decoding resumes
+// at the next one.
 CodePoint decode(std::string_view text, size_t at) {
   const auto lead = static_cast<unsigned char>(text[at]);
   const size_t size = sequence_size(lead);
@@ -61,7 +61,7 @@ size_t skip_while_between(std::string_view text, size_t at, char low, char high)
   return at;
 }
 
-// OSC, DCS and their kin run until BEL or ESC \; a torn one swallows the rest of its line.
+// OSC, DCS and the like run until BEL or ESC \; an unterminated one swallows the rest of its line.
 size_t skip_control_string(std::string_view text, size_t at) {
   for (; at < text.size(); ++at) {
     if (text[at] == '\a') return at + 1;
@@ -144,7 +144,7 @@ std::string date_and_time(const CalendarTime& at, char separator) {
 
 std::string clean_line(std::string_view raw, size_t characters_max) {
   Cleaned shown;
-  // From the last state of a progress bar back to the first one that shows anything.
+  // Go back from the last state of a progress bar to the first one that is not blank.
   while (true) {
     const size_t begin = raw.rfind('\r');
     const size_t from = begin == std::string_view::npos ? 0 : begin + 1;

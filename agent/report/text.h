@@ -1,5 +1,5 @@
-// Text for a person's terminal from bytes that a program wrote: nothing that comes out of here can
-// move the cursor, change colours or the title, or reorder what follows. Pure.
+// Makes text for a terminal from bytes that a program wrote: no output of these functions can move
+// the cursor, change colours or the title, or reorder the text that follows. Pure.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@
 namespace muster {
 
 // One line without its newline: escape sequences and control characters are removed, a progress bar
-// ('\r') shows its last state only, valid UTF-8 is kept, other bytes become U+FFFD. Cut after
-// `characters_max` characters with a note of how many are missing.
+// ('\r') shows only its last state, valid UTF-8 is kept, other bytes become U+FFFD. Cut after
+// `characters_max` characters, with a note of how many are missing.
 inline constexpr size_t kLineCharactersMax = 400;
 std::string clean_line(std::string_view raw, size_t characters_max = kLineCharactersMax);
 
-// The last `lines_max` cleaned lines of a tail, without empty ones at its end.
+// The last `lines_max` cleaned lines of a tail, without blank lines at its end.
 std::vector<std::string> last_lines(std::string_view raw, size_t lines_max,
                                     size_t characters_max = kLineCharactersMax);
 
-// The same text with U+FFFD for every byte that is not UTF-8, and all else as it is.
+// The same text with U+FFFD for every byte that is not UTF-8.
 std::string valid_utf8(std::string_view raw);
 
-// Those as many first (last) bytes of valid UTF-8 as end (begin) at a character.
+// The first (last) bytes of valid UTF-8, at most `bytes_max`, cut at a character boundary.
 std::string_view utf8_prefix(std::string_view text, size_t bytes_max);
 std::string_view utf8_suffix(std::string_view text, size_t bytes_max);
 
@@ -35,7 +35,7 @@ std::string rank_ranges(const std::vector<int>& ranks, size_t ranges_max = 12);
 // "rank 3" or "ranks 0-3,7".
 std::string ranks_text(const std::vector<int>& ranks);
 
-// "node-b (node rank 1)"; without the rank if that is negative. Cleaned.
+// "node-b (node rank 1)"; without the rank if it is negative. Cleaned.
 std::string node_text(std::string_view host, int node_rank);
 
 // "450 ms", "2.1 s", "3 min 5 s", "2 h 7 min".

@@ -51,7 +51,7 @@ ordered_json group_metadata(const TorchEventContext& context) {
   return json;
 }
 
-// The keys that every event has, in torch's order.
+// The keys of every event, in torch's order.
 ordered_json common_metadata(const TorchEventContext& context, const std::string& state,
                              const ordered_json& details) {
   ordered_json json;
@@ -85,7 +85,7 @@ std::string status_name(const std::string& state) {
   return "torchelastic.worker.status." + state;
 }
 
-// The worker's error file as it is, else what torch says of a failure without one.
+// The worker's error file as it is, or else what torch reports for a failure without one.
 std::string raw_error_of(const WorkerFailure& failure) {
   if (failure.error_file_content) {
     const std::optional<WorkerError> error = parse_error_file(*failure.error_file_content);
@@ -117,7 +117,7 @@ std::string torch_agent_event(const TorchEventContext& context, const std::strin
 std::string torch_worker_event(const TorchEventContext& context, const TorchWorker& worker,
                                const std::string& state, const WorkerFailure* failure) {
   ordered_json details = group_metadata(context);
-  // torch makes one-element tuples of these by a stray comma; parsers have got used to it.
+  // A stray comma in torch makes one-element tuples of these, and parsers rely on it.
   details["local_rank"] = ordered_json::array({worker.local_rank});
   details["role_rank"] = ordered_json::array({worker.role_rank});
   details["role_world_size"] = ordered_json::array({worker.role_world_size});

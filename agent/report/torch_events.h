@@ -1,7 +1,7 @@
 // The lines of `--event-log-handler console`: torch's elastic events, one JSON object per line on
-// stderr, key for key and space for space as torchrun prints them, so that its log parsers go on
+// stderr, key for key and space for space as torchrun prints them, so that parsers of its logs keep
 // working. One difference is intended: the timestamp is the real one, in milliseconds as torch
-// documents it, where torchrun prints 0. Pure.
+// documents it, whereas torchrun prints 0. Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ struct TorchEventContext {
   std::string role = "default";
   std::string hostname;
   std::string rdzv_backend = "c10d";
-  std::string entry_point;              // Basename of what is executed: "python3".
-  std::optional<int> group_rank;        // None before the first rendezvous is over.
-  std::optional<int> group_world_size;  // The same.
+  std::string entry_point;              // Basename of the executable: "python3".
+  std::optional<int> group_rank;        // nullopt until the first rendezvous is over.
+  std::optional<int> group_world_size;  // Likewise.
   int64_t total_run_time_s = 0;
   int agent_restarts = 0;
 };
 
 // state: RENDEZVOUS, ASSIGN_WORKER_RANKS (both with their duration), SUCCEEDED, FAILED (with
-// raw_error). SUCCEEDED means that the agent did its work, also when workers failed.
+// raw_error). SUCCEEDED means that the agent did its work, even if workers failed.
 std::string torch_agent_event(const TorchEventContext& context, const std::string& state,
                               std::optional<double> duration_ms = std::nullopt,
                               const std::optional<std::string>& raw_error = std::nullopt);

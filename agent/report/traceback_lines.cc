@@ -32,7 +32,7 @@ bool starts_message(std::string_view line) {
       kBeginnings, [&](std::string_view beginning) { return line.starts_with(beginning); });
 }
 
-// The first line that says something behind `skip` others.
+// The first line with text, after `skip` others.
 std::string_view further_words(const std::vector<std::string>& further, size_t skip = 0) {
   for (const std::string& line : further) {
     const std::string_view words = trimmed(line);
@@ -41,8 +41,8 @@ std::string_view further_words(const std::vector<std::string>& further, size_t s
   return {};
 }
 
-// Where rich's box begins: "╭─ Traceback (most recent call last) ─╮", whose title a narrow terminal
-// cuts.
+// Where rich's box begins: "╭─ Traceback (most recent call last) ─╮", with a title that a narrow
+// terminal cuts off.
 std::optional<size_t> rich_corner(std::string_view line) {
   const size_t title =
       contains(line, "─ Traceback (") ? line.find("─ Traceback (") : line.find("- Traceback (");
@@ -54,7 +54,7 @@ std::optional<size_t> rich_corner(std::string_view line) {
   return closed && corner != std::string_view::npos ? std::optional(corner) : std::nullopt;
 }
 
-// torch's NCCL errors end in "Last error:" and what NCCL itself had to say.
+// torch's NCCL errors end in "Last error:" and NCCL's own message.
 std::string_view last_error_of_nccl(const std::vector<std::string>& further) {
   const auto label = std::ranges::find(further, "Last error:");
   if (label == further.end() || label + 1 == further.end()) return {};
@@ -105,8 +105,7 @@ bool opens_something(const MessageLines& lines, size_t at) {
 TracebackLines::TracebackLines(const MessageLines& lines, size_t at, std::string_view prefix)
     : lines_(lines), at_(at) {
   if (at + 1 == lines.size()) return;
-  // Text before the header that is not before the next line is a log entry's own, or a progress
-  // bar.
+  // Text before the header but not before the next line belongs to a log entry or progress bar.
   const std::string_view next = lines[at + 1].text;
   const std::string_view tags = prefix.substr(0, prefix.size() - without_tags(prefix).size());
   for (const std::string_view candidate : {prefix, tags}) {
@@ -121,7 +120,7 @@ std::optional<std::string_view> TracebackLines::body(size_t at) const {
   if (at >= lines_.size()) return {};
   const std::string& line = lines_[at].text;
   if (const auto behind = behind_prefix(line, prefix_)) return behind;
-  // torch's hook tags no blank line, though another launcher may have.
+  // torch's hook does not tag blank lines, but another launcher may have.
   const bool blank = trimmed(without_tags(line)).empty();
   return blank ? std::optional(std::string_view()) : std::nullopt;
 }

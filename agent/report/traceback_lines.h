@@ -1,5 +1,5 @@
-// The lines of one traceback behind the prefix that its first line has, and what each of them is:
-// the vocabulary of the traceback reader (python_words.cc) and of its part for rich's boxes
+// The lines of one traceback after the prefix of its first line, and what each of them is: the
+// primitives of the traceback reader (python_words.cc) and of its part for rich's boxes
 // (rich_words.cc). Pure.
 #pragma once
 
@@ -18,7 +18,7 @@ struct TracebackHeader {
   enum class Form { plain, group, rich };
 
   Form form = Form::plain;
-  std::string_view prefix;  // What stands before it in its line.
+  std::string_view prefix;  // The text before it in its line.
 };
 
 std::optional<TracebackHeader> find_header(std::string_view line);
@@ -27,16 +27,16 @@ std::optional<TracebackHeader> find_header(std::string_view line);
 struct ExceptionLine {
   std::string_view type;
   std::string_view words;
-  bool has_colon = false;  // Words were to follow, if only on the next line.
+  bool has_colon = false;  // A message should follow, if only on the next line.
 };
 
-// None: the line cannot be one.
+// nullopt: the line cannot be one.
 std::optional<ExceptionLine> parse_exception_line(std::string_view line);
 
-// How the sentence between two tracebacks of a chain begins; nothing: it is none.
+// Which sentence between two tracebacks of a chain begins in that line; `nothing`: none does.
 RaisedException::After link_of(std::string_view line);
 
-// Whether that line opens another message, or an entry of a log.
+// Whether that line opens another message or a log entry.
 bool opens_something(const MessageLines& lines, size_t at);
 
 class TracebackLines {
@@ -48,15 +48,15 @@ class TracebackLines {
   void go_to(size_t at) { at_ = at; }
   const MessageLines& all() const { return lines_; }
 
-  // torch's excepthook prints nothing but the message behind its tag, so all of it belongs.
+  // torch's excepthook tags nothing but the message, so all lines with its tag belong.
   bool by_excepthook() const { return by_excepthook_; }
 
-  // The line behind the prefix; none: it does not belong to this traceback, or there is no more.
+  // The line after the prefix; nullopt: it does not belong to this traceback, or there is no line.
   std::optional<std::string_view> body(size_t at) const;
   std::optional<std::string_view> body() const { return body(at_); }
   bool is_blank(size_t at) const;
 
-  // Of this traceback's prefix.
+  // The header in the current line, if it has this traceback's prefix.
   std::optional<TracebackHeader> header() const;
 
  private:
@@ -66,11 +66,11 @@ class TracebackLines {
   bool by_excepthook_ = false;
 };
 
-// The text of an exception in one line. `further`: the lines of its message behind the first.
+// The text of an exception in one line. `further`: the lines of its message after the first.
 std::string exception_text(const ExceptionLine& line, const std::vector<std::string>& further);
 
-// Behind rich's box, whose header is the current line: the exception, whose words rich has broken
-// into lines of the terminal's width. None: the box is cut off.
+// The exception after rich's box, whose header is the current line; rich has wrapped its message at
+// the terminal's width. nullopt: the box is cut off.
 std::optional<RaisedException> read_rich_block(TracebackLines& lines);
 
 }  // namespace muster

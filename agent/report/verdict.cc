@@ -18,7 +18,7 @@ namespace muster {
 namespace {
 
 constexpr size_t kStderrLines = 30;
-constexpr size_t kOtherStderrLines = 8;  // Of a second worker; the culprit has less room then.
+constexpr size_t kOtherStderrLines = 8;  // Of a second worker; then the culprit gets fewer.
 constexpr size_t kHeadlineCharacters = 400;
 
 const WorkerFailure& culprit_of(const JobReport& report) {
@@ -30,12 +30,12 @@ std::string coloured(const RenderOptions& options, const char* sgr, const std::s
   return options.colour ? fmt::format("\x1b[{}m{}\x1b[0m", sgr, text) : text;
 }
 
-// " on node-b" where the job has many nodes, else nothing.
+// " on node-b" if the job has many nodes, else empty.
 std::string on_host(const JobReport& report, const WorkerFailure& failure) {
   return node_rank_of(report, failure) ? " on " + clean_line(failure.host) : std::string();
 }
 
-// All nodes print the same, so the culprit's node says what its program was called.
+// All nodes print the same, so use the name that the program has on the culprit's node.
 const std::string& program_of(const JobReport& report, const WorkerFailure& culprit) {
   const bool of_a_node = node_rank_of(report, culprit) && !culprit.program.empty();
   return of_a_node ? culprit.program : report.program;
@@ -70,7 +70,7 @@ void append_quoted(std::string& text, const std::vector<std::string>& lines) {
     text += line.empty() ? "  |\n" : "  | " + line + "\n";
 }
 
-// As it is, or as the sum of a chain of exceptions.
+// Whether they contain it as it is, or as the summary of a chain of exceptions.
 bool shows(const std::vector<std::string>& lines, std::string_view exception) {
   std::string all;
   for (const std::string& line : lines)
@@ -78,8 +78,8 @@ bool shows(const std::vector<std::string>& lines, std::string_view exception) {
   return contains(all, exception) || last_words(all) == exception;
 }
 
-// What the error file adds to a stderr that does not show the exception (it was redirected inside
-// the program, or scrolled out of the tail).
+// What the error file adds to a stderr that does not show the exception (the program redirected it,
+// or it is older than the tail).
 std::vector<std::string> recorded_lines(const WorkerFailure& culprit, const Cause& cause,
                                         const std::vector<std::string>& stderr_lines) {
   if (!culprit.error_file_content) return {};
@@ -109,8 +109,8 @@ void append_own_words(std::string& text, const WorkerFailure& culprit, const Cau
   append_quoted(text, lines);
 }
 
-// What somebody else has to say who is part of the answer: a rank that may have been first as well,
-// or one that explains what the culprit did to it.
+// The output of another rank that is part of the answer: one that may also have failed first, or
+// one that reports what the culprit did to it.
 void append_other(std::string& text, const WorkerFailure& other, const std::string& where,
                   const std::string& lead) {
   text += clean_line(fmt::format("{} rank {}{} {}", lead, other.rank, where, other.sentence),
@@ -133,7 +133,7 @@ std::string part_of_others(const JobReport& report) {
     if (!has_more && failure.sentence == report.cause.sentence) continue;
     append_other(text, failure, on_host(report, failure),
                  "In the same moment, as far as can be told:");
-    break;  // A screen has room for one.
+    break;  // There is room for one only.
   }
   if (report.witness) {
     const WorkerFailure& witness = report.failures[*report.witness];
@@ -165,7 +165,7 @@ void append_root_cause(std::string& text, const WorkerFailure& culprit, const Ca
   text += "  " + failed_line(culprit) + "\n";
 }
 
-// `where`: " on node-b" for a job of many nodes, whose screens all show the same path.
+// `where`: " on node-b" in a job with many nodes, as all of them print the same path.
 void append_logs(std::string& text, const WorkerFailure& culprit, const std::string& where) {
   if (culprit.stderr_log_path.empty() && culprit.stdout_log_path.empty()) {
     const bool has_folder = !culprit.error_file_path.empty();
@@ -183,7 +183,7 @@ void append_logs(std::string& text, const WorkerFailure& culprit, const std::str
 }
 
 std::string render_failure(const JobReport& report, const RenderOptions& options) {
-  // A worker that was declared failed and never ended leaves nothing to show.
+  // A worker that was declared failed but never ended has nothing to show.
   if (!report.culprit) return "muster: " + report.program + " FAILED: no worker's end was seen\n";
   const WorkerFailure& culprit = culprit_of(report);
   const auto width = static_cast<size_t>(std::clamp(options.width, 20, 80));
@@ -208,7 +208,7 @@ std::string render_failure(const JobReport& report, const RenderOptions& options
   return text + rule;
 }
 
-// A failure that an end of another kind overtook, in one line.
+// One line about a failure before the job ended for another reason.
 std::string earlier_failure_line(const JobReport& report) {
   if (!report.culprit) return {};
   const WorkerFailure& culprit = culprit_of(report);

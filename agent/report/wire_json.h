@@ -1,7 +1,7 @@
-// JSON between agents: each value lists its fields once, in a function template that a JsonWriter
-// and a JsonReader walk alike. The bytes come from the network, so a reader checks that every field
-// is there and of its type and range; the first one that is not is named, and what is read after it
-// does not matter. Fields that it does not know are left out of account. Pure.
+// JSON between agents: each value lists its fields once, in a function template that both a
+// JsonWriter and a JsonReader run. The bytes come from the network, so a reader checks that every
+// field exists and has its type and range. `wrong` names the first that does not; values read after
+// it are meaningless. Unknown fields are ignored. Pure.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ inline std::string dump(const Json& json) {
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
-// As much of it as fits, in valid UTF-8.
+// As much of it as fits, as valid UTF-8.
 inline std::string fitting_text(std::string_view raw, size_t bytes_max) {
   std::string text = valid_utf8(raw);
   if (text.size() <= bytes_max) return text;
@@ -40,7 +40,7 @@ inline std::string fitting_text(std::string_view raw, size_t bytes_max) {
 
 class JsonWriter {
  public:
-  // No text gets longer than `text_max` bytes.
+  // Cuts every text to `text_max` bytes.
   explicit JsonWriter(size_t text_max) : text_max_(text_max) {}
 
   void text(const char* key, const std::string& value) {
@@ -131,7 +131,7 @@ class JsonReader {
     walk(inner, value);
   }
 
-  // The elements of a list of at most `count_max`; none after a breach.
+  // Visits the elements of a list of at most `count_max`; stops at the first error.
   template <typename Each>
   void each(const char* key, size_t count_max, Each&& visit) {
     const Json& list = at(key);
@@ -180,7 +180,7 @@ inline void numbers(JsonReader& a, const char* key, std::vector<int>& values, si
   });
 }
 
-// A length of time, or a moment as one, of at most half a century either way.
+// A duration or a time, in nanoseconds within [low, high].
 template <typename Archive>
 void nanoseconds(Archive& a, const char* key, auto& duration, int64_t low, int64_t high) {
   auto count = static_cast<int64_t>(duration.count());

@@ -11,8 +11,8 @@ namespace {
 
 constexpr size_t kStderrLinesSent = 30;
 
-// Lines as they will be shown: the receiver's own cleaning finds nothing more to do. A long one is
-// cut so far that it stays within a shown line together with the note about what was cut.
+// Lines as they will be shown: cleaning them again at the receiver changes nothing. A long line is
+// cut so that it fits into a shown line together with the note about the cut.
 std::string sent_stderr(std::string_view raw, size_t bytes_max) {
   constexpr size_t kNoteCharacters = 40;
   const std::vector<std::string> lines =
@@ -28,7 +28,7 @@ std::string sent_stderr(std::string_view raw, size_t bytes_max) {
   return text;
 }
 
-// What the verdict reads of an error file is its message and the end of its call stack.
+// The verdict needs the message of an error file and the end of its call stack.
 std::string sent_error_file(std::string_view raw, size_t bytes_max) {
   const std::string content = valid_utf8(raw);
   if (content.size() <= bytes_max) return content;
