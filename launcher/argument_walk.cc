@@ -12,7 +12,7 @@
 namespace muster {
 namespace {
 
-// As argparse has it: -1, -1.5, -.5
+// As in argparse: -1, -1.5, -.5
 bool is_negative_number(std::string_view token) {
   if (token.size() < 2 || token.front() != '-') return false;
   const std::string_view body = token.substr(1);
@@ -31,12 +31,12 @@ bool can_be_value(std::string_view token) {
          token.find(' ') != std::string_view::npos;
 }
 
-// What people who come from other launchers type.
+// Flags that users of other launchers type.
 std::string_view habit(std::string_view name) {
   return name == "n" || name == "np" || name == "nproc_per_host" ? "nproc-per-node" : "";
 }
 
-// Two edits of five characters: beyond that the guess would be no help.
+// Two edits per five characters: a more distant guess would not help.
 bool is_close(const Nearest& guess, std::string_view name) {
   return guess.distance * 5 <= std::max(name.size(), guess.word.size()) * 2;
 }
@@ -93,8 +93,8 @@ const OptionRow* row_with_letter(char letter) {
   return nullptr;
 }
 
-// How many bytes at the start of `token` are a dash that is not '-': what text processors and web
-// pages make of one or two of them (U+2010 to U+2015 and the minus sign U+2212).
+// The number of bytes at the start of `token` that are a dash other than '-': word processors and
+// web pages replace one or two of them (U+2010 to U+2015 and the minus sign U+2212).
 std::size_t foreign_dash(std::string_view token) {
   if (token.size() < 3 || token.front() != '\xe2') return 0;
   const bool dash = token[1] == '\x80' && token[2] >= '\x90' && token[2] <= '\x95';
@@ -113,7 +113,7 @@ tl::unexpected<Error> foreign_flag(const std::string& token) {
                           shown((letter ? "-" : "--") + std::string(rest))));
 }
 
-// One pass from left to right; position_ is the token after the one being looked at.
+// One pass from left to right; position_ is the token after the current one.
 class ArgumentWalk {
  public:
   explicit ArgumentWalk(std::span<const std::string> args) : args_(args) {}
@@ -140,7 +140,7 @@ class ArgumentWalk {
     return take(**row, token.substr(equals + 1));
   }
 
-  // "-mt3": flags without a value, then perhaps one with, whose value is the rest or comes next.
+  // "-mt3": flags without a value, then optionally one whose value is the rest or the next token.
   Result<void> take_cluster(std::string_view token) {
     for (std::size_t i = 1; i < token.size(); ++i) {
       const OptionRow* row = row_with_letter(token[i]);

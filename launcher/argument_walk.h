@@ -1,8 +1,8 @@
-// Where the flags end and the program begins. CLI11's own parser is not used for this: it has no
-// abbreviations, refuses empty values, rewrites values like "[1,2]", and would see the program's
-// arguments. The walk keeps argparse's rules: both spellings (--a-b, --a_b), unambiguous prefixes,
-// clusters (-mt 3), the last value wins, a negative number is a value, and everything from the
-// program on is verbatim, less one "--" directly after the program. Pure.
+// Finds where the flags end and the program begins. CLI11's own parser is not used for this: it has
+// no abbreviations, refuses empty values, rewrites values like "[1,2]", and would parse the
+// program's arguments. The walk follows argparse's rules: both spellings (--a-b, --a_b),
+// unambiguous prefixes, clusters (-mt 3), the last value wins, a negative number is a value, and
+// everything from the program on is verbatim, less one "--" directly after the program. Pure.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@ namespace muster {
 struct WalkedArguments {
   std::map<std::string, std::string> values;  // By name without dashes; flags have "1".
   std::vector<std::string> rest;              // Program and its arguments; empty: no program.
-  // The name of the flag that asks for a text (help, version, print-completion, print-man); it ends
+  // The name of the flag that requests a text (help, version, print-completion, print-man); it ends
   // the walk at once.
   std::string information;
   bool separated = false;  // A "--" before the program or directly after it was dropped.

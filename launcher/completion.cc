@@ -21,7 +21,7 @@ bool is_listed(const OptionRow& row) {
   return !row.group.empty();
 }
 
-// "--nproc-per-node|--nproc_per_node|-n": a pattern of every spelling.
+// "--nproc-per-node|--nproc_per_node|-n": a pattern that matches every spelling.
 std::string spellings(const OptionRow& row, std::string_view separator) {
   std::string text = "--" + row.name;
   if (row.name.find('-') != std::string::npos) {
@@ -42,7 +42,7 @@ std::string all_flags() {
   return flags;
 }
 
-// Patterns of every flag that takes a value, for "the word before is one of these".
+// Patterns for every flag that takes a value, to test whether the previous word is one of them.
 std::string flags_with_value(std::string_view separator) {
   std::string flags;
   for (const OptionRow& row : option_rows()) {
@@ -53,7 +53,7 @@ std::string flags_with_value(std::string_view separator) {
   return flags;
 }
 
-// Not compopt's default alone: a program may lie on PATH, so the first word offers commands too.
+// Not just compopt's default: a program may be on PATH, so the first word offers commands too.
 constexpr std::string_view kBash = R"(# bash completion for muster
 _muster() {{
     local cur prev word i program=0
@@ -112,7 +112,7 @@ std::string bash_script() {
                      fmt::arg("flags", all_flags()));
 }
 
-// Within _arguments' specs brackets and colons are special, within single quotes the quote is.
+// Brackets and colons are special in _arguments' specs, the quote within single quotes.
 std::string zsh_text(std::string_view text) {
   std::string escaped;
   for (const char c : text) {

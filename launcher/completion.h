@@ -8,7 +8,7 @@
 
 namespace muster {
 
-// For "bash", "zsh" or "tcsh"; nothing for any other shell.
+// For "bash", "zsh" or "tcsh"; nullopt for any other shell.
 std::optional<std::string> completion_script(std::string_view shell);
 
 }  // namespace muster

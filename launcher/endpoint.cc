@@ -13,14 +13,14 @@ namespace {
 
 enum class ConfType { positive_int, non_negative_number, boolean, store_type };
 
-// Bits, since a key may belong to several backends.
+// Bits, because a key may belong to several backends.
 enum ConfBackend : uint8_t { kStatic = 1, kC10d = 2, kFile = 4 };
 
 struct ConfKey {
   std::string_view name;
   ConfType type;
   uint8_t backends;
-  std::string_view why_no_effect = {};  // Of one that has nothing to do here.
+  std::string_view why_no_effect = {};  // For a key that has no effect in muster.
 };
 
 constexpr std::array<ConfKey, 11> kConfKeys{{
@@ -40,7 +40,7 @@ constexpr std::array<ConfKey, 11> kConfKeys{{
     {"timeout", ConfType::positive_int, kStatic},
 }};
 
-// What the launcher fills in from flags of their own.
+// Set by the launcher from flags of their own.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kReservedKeys{{
     {"backend", "--rdzv-backend"},
     {"endpoint", "--rdzv-endpoint"},

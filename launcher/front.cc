@@ -35,11 +35,11 @@ using SteadyClock = std::chrono::steady_clock;
 // twice within microseconds. That is one request. A second key press comes from the kernel and is
 // never filtered.
 constexpr auto kRepeatedKillWindow = std::chrono::milliseconds(100);
-// How long workers may take to be stopped before the front suspends itself without their word.
+// How long the front waits for the agent to stop the workers before it suspends itself anyway.
 constexpr int kSuspendPatienceMs = 1000;
 constexpr auto kTreePatience = std::chrono::seconds(10);
 constexpr auto kShortPatience = std::chrono::seconds(2);
-// After the user has asked twice the agent gets this long before it is killed itself.
+// After a second stop signal the agent has this long before the front kills it.
 constexpr auto kAgentPatienceAfterKill = std::chrono::seconds(2);
 constexpr int kDeathPatienceMs = 1000;
 
@@ -47,20 +47,19 @@ bool is_user_stop(int signal) {
   return signal == SIGTERM || signal == SIGINT || signal == SIGQUIT;
 }
 
-// Writes straight to the descriptor: the front has no output thread and this happens at most a few
-// times.
+// Writes directly to the descriptor: the front has no output thread and seldom prints.
 void tell(const std::string& text) {
   const std::string line = "muster: " + text + "\n";
   [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line.data(), line.size());
 }
 
-// A worker that is killed leaves the terminal as it was using it: without echo, say. A shell
-// notices only in part.
+// A killed worker leaves the terminal in the mode that it used, for example without echo. Shells
+// restore only part of it.
 class TerminalModes {
  public:
   TerminalModes() : saved_(tcgetattr(STDIN_FILENO, &modes_) == 0) {}
 
-  // Only from the foreground: in the background the terminal is somebody else's.
+  // Only from the foreground: in the background the terminal belongs to another job.
   void restore() const {
     if (saved_ && tcgetpgrp(STDIN_FILENO) == getpgrp()) tcsetattr(STDIN_FILENO, TCSANOW, &modes_);
   }
@@ -70,7 +69,7 @@ class TerminalModes {
   bool saved_;
 };
 
-// Of a child of ours.
+// Why a child of ours has not ended.
 std::string what_keeps(pid_t pid) {
   for (const ProcessEntry& process : descendants_of(getpid(), {})) {
     if (process.pid != pid) continue;
@@ -120,7 +119,7 @@ class Front {
   const TerminalModes terminal_;
   std::optional<SteadyClock::time_point> stop_requested_at_;
   std::optional<SteadyClock::time_point> kill_requested_at_;
-  int stop_signal_ = 0;     // The first one.
+  int stop_signal_ = 0;     // The first stop signal.
   int signal_of_kill_ = 0;  // The first stop signal, if it came from kill(2).
 };
 
@@ -145,7 +144,7 @@ int Front::supervise() {
   }
 }
 
-// How long to wait for the next thing: for ever, until the user has said "now".
+// How long to poll: without limit, until the user has asked to kill.
 int Front::patience_ms() const {
   if (!kill_requested_at_) return -1;
   const auto left = *kill_requested_at_ + kAgentPatienceAfterKill - SteadyClock::now();
@@ -187,7 +186,7 @@ void Front::on_stop_signal(const signalfd_siginfo& info) {
   tell_agent({ControlKind::kill, signal});
 }
 
-// An agent that somebody has stopped hears nothing.
+// SIGCONT, because a stopped agent reads no messages.
 void Front::tell_agent(ControlMessage message) {
   send_control(control_fd_, message);
   syscall(SYS_pidfd_send_signal, agent_pidfd_, SIGCONT, nullptr, 0);
@@ -199,23 +198,22 @@ void Front::suspend() {
   poll(fds, std::size(fds), kSuspendPatienceMs);
   ControlMessage answer;
   receive_control(control_fd_, answer);
-  if ((fds[1].revents & POLLIN) != 0) return;  // The agent has ended meanwhile: no time to stop.
-  // SIGSTOP discards a SIGCONT that is pending (signal(7)): one that has come meanwhile is the last
-  // word.
+  if ((fds[1].revents & POLLIN) != 0) return;  // The agent has ended meanwhile: do not stop.
+  // SIGSTOP discards a pending SIGCONT (signal(7)): one that arrived meanwhile wins.
   sigset_t pending;
   sigpending(&pending);
   if (sigismember(&pending, SIGCONT) == 1) return;
   kill(getpid(), SIGSTOP);
-  // Running again: SIGCONT is pending in the signal descriptor and resumes the workers.
+  // Running again: SIGCONT is pending in the signal descriptor and will resume the workers.
 }
 
-// Orphans from outside the job reach us only as PID 1, or below children that this pid had before.
-// The agent is left to finish(), which needs its status.
+// Orphans from outside the job are adopted only if we are PID 1, or come from children that this
+// pid had before. The agent is left to finish(), which needs its status.
 void Front::reap_adopted() {
   siginfo_t info{};
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid > 0) {
     if (info.si_pid == agent_) return;
-    foreign_children_.erase(info.si_pid);  // Its number may come back, in the job.
+    foreign_children_.erase(info.si_pid);  // Its pid may be reused, by the job.
     waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
     info.si_pid = 0;
   }
@@ -231,9 +229,9 @@ int Front::finish() {
   const std::vector<ProcessEntry> left =
       kill_descendants(foreign_children_, orderly || !reaped ? kShortPatience : kTreePatience);
   for (const ProcessEntry& process : left) {
-    if (process.pid == agent_) continue;  // It has been named already.
+    if (process.pid == agent_) continue;  // It has been reported already.
     if (process.refused) {
-      if (!orderly) tell(refusal_text(process));  // Else the agent has said so.
+      if (!orderly) tell(refusal_text(process));  // Otherwise the agent has reported it.
       continue;
     }
     tell(fmt::format("process {} ({}) cannot be killed (state {}); it may hold a GPU or a mount",
@@ -249,7 +247,7 @@ int Front::finish() {
   return stop_requested_at_ ? 128 + stop_signal_ : static_cast<int>(ExitCode::internal);
 }
 
-// A pid that becomes muster by exec keeps the children it had: they are not the job's.
+// A pid that becomes muster by exec keeps its children, which are not part of the job.
 std::set<pid_t> children_before_the_job() {
   siginfo_t info{};
   if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD) return {};
@@ -261,8 +259,8 @@ bool inherited_as_ignored(int signal) {
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// Everything but what a fault of our own raises: those must end us at once, with a core where one
-// is wanted.
+// All signals except those that a fault of our own raises: these must end us at once, with a core
+// if one is wanted.
 sigset_t supervised_signals() {
   sigset_t set;
   sigfillset(&set);
@@ -307,7 +305,7 @@ int run_front(const FrontOptions& options, const std::function<int(AgentContext)
   const bool hangup_ignored = inherited_as_ignored(SIGHUP);
   const sigset_t signals = supervised_signals();
   sigprocmask(SIG_SETMASK, &signals, nullptr);
-  ::signal(SIGCHLD, SIG_DFL);  // Inherited as ignored, children would be reaped behind our back.
+  ::signal(SIGCHLD, SIG_DFL);  // If ignored, children would be reaped automatically.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   std::set<pid_t> foreign_children = children_before_the_job();
 
@@ -329,7 +327,7 @@ int run_front(const FrontOptions& options, const std::function<int(AgentContext)
     return static_cast<int>(ExitCode::environment);
   }
   if (agent == 0) {
-    // A process group of its own: what is sent to the front's group, from a terminal or by kill -9,
+    // A process group of its own: a signal to the front's group, from a terminal or by kill -9,
     // leaves the agent alive to clean up.
     setpgid(0, 0);
     close(pair[0]);

@@ -1,8 +1,7 @@
 // The front is the process that the user started: it owns the pid that shells and schedulers see,
-// does terminal job control, turns signals into messages for the agent, and is the last to leave.
-// It starts the agent by fork, leads nothing itself and holds no state of the job, so that there is
-// little to go wrong here: if the agent dies, in whatever way, the front kills everything that the
-// agent left behind.
+// does terminal job control, turns signals into messages for the agent, and exits last. It forks
+// the agent, makes no decisions and keeps no state of the job, so that little can go wrong here:
+// however the agent dies, the front kills everything that the agent left behind.
 //
 //   signal at the front             what happens
 //   TERM INT QUIT HUP, and those    the first: the agent stops the job with grace; a second TERM,
@@ -22,14 +21,14 @@
 namespace muster {
 
 struct FrontOptions {
-  std::vector<int> stop_signals;  // TERM, INT, QUIT and HUP end the job whether listed or not.
+  std::vector<int> stop_signals;  // TERM, INT, QUIT and HUP always end the job, listed or not.
 };
 
-// Forks the agent, which runs `agent_main` and exits with its value, and supervises it. Returns the
-// exit code for the whole program. REQUIRES: the calling process has one thread.
+// Forks the agent, which runs `agent_main` and exits with its result, and supervises it. Returns
+// the exit code for the whole program. REQUIRES: the calling process has one thread.
 int run_front(const FrontOptions& options, const std::function<int(AgentContext)>& agent_main);
 
-// Whether `signal` is passed on to the workers: catchable, not one of `stop_signals`, no part of
+// Whether `signal` is passed on to the workers: catchable, not one of `stop_signals`, not part of
 // job control, and not raised by a fault of the receiver itself.
 bool is_forwardable(int signal, const std::vector<int>& stop_signals);
 

@@ -10,8 +10,7 @@ namespace muster {
 // Ends with a newline.
 std::string help_text();
 
-// `text` in lines of at most `width` columns, each after `indent` spaces; a longer word stays
-// whole.
+// `text` in lines of at most `width` columns, each indented by `indent` spaces; words stay whole.
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width);
 
 }  // namespace muster

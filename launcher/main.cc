@@ -1,5 +1,4 @@
-// muster, read from top to bottom: parse, check what is to be run, become the front, fork the
-// agent.
+// The main program of muster: parse, check the program to run, become the front, fork the agent.
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -28,12 +27,12 @@ namespace {
 
 int complain(const Error& error) {
   const std::string line = "muster: " + error.message + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);  // Nobody is left to be told if this fails.
+  std::fwrite(line.data(), 1, line.size(), stderr);  // A failure here cannot be reported.
   return static_cast<int>(error.code);
 }
 
-// Started with a closed standard stream, the next file that we open would become it, and a worker's
-// output would land in that file.
+// If muster is started with a closed standard stream, the next file that it opens would take its
+// number, and a worker's output would end up in that file.
 void fill_standard_descriptors() {
   int fd = 0;
   do {
@@ -49,8 +48,8 @@ std::string directory_of_this_executable() {
   return text.substr(0, text.rfind('/'));
 }
 
-// Workers start where the user stands; a folder that has been removed, or may not be read, is said
-// at once.
+// Workers start in the user's current folder; one that has been removed, or cannot be read, is
+// reported at once.
 Result<std::string> current_directory() {
   std::array<char, PATH_MAX> path{};
   if (getcwd(path.data(), path.size()) != nullptr) return std::string(path.data());
@@ -96,7 +95,7 @@ int launch(const ParsedCommandLine& line, const Environment& environment) {
 }
 
 int run(const std::vector<std::string>& args) {
-  // Hidden: what DeviceProbe runs in a child that can be killed.
+  // Hidden commands that DeviceProbe runs in a child that can be killed.
   if (args == std::vector<std::string>{"--internal-devices"}) return devices_child_main();
   if (args == std::vector<std::string>{"--internal-device-users"}) return device_users_child_main();
 

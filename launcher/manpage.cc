@@ -130,7 +130,7 @@ muster \-\-nnodes 4 \-\-nproc\-per\-node 8 \-\-rdzv\-backend c10d
 .BR musterctl (1)
 )";
 
-// Backslashes and dashes are roff's own; a line must not begin with a dot or a quote.
+// Backslashes and dashes are special in roff; a line must not begin with a dot or a quote.
 std::string roff(std::string_view text) {
   std::string escaped;
   if (text.starts_with('.') || text.starts_with('\'')) escaped += "\\&";

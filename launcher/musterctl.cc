@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kWrongUsage = 2;
-// Longer than the job's own patience, so that its word arrives.
+// Longer than the job's own limit, so that its answer arrives.
 constexpr time_t kAnswerSecondsMax = 15;
 
 struct Wanted {
@@ -61,7 +61,7 @@ std::vector<JobEntry> jobs_of_this_user() {
       {variable_or_nothing("MUSTER_RUN_DIR"), variable_or_nothing("XDG_RUNTIME_DIR")});
 }
 
-// One connection: a request goes out, lines come back.
+// One connection: sends a request, receives lines.
 class Conversation {
  public:
   static Result<Conversation> with(const JobEntry& job, const control::Request& request,
@@ -80,7 +80,7 @@ class Conversation {
     return talk;
   }
 
-  // Nothing: the job has ended the conversation.
+  // nullopt: the job has closed the connection.
   Result<std::optional<std::string>> next_line() {
     std::array<char, 65536> buffer;
     std::size_t newline = 0;
@@ -121,7 +121,7 @@ bool names_one_rank(const control::RankRanges& ranges) {
   return ranges.size() == 1 && ranges.front().first == ranges.front().second;
 }
 
-// Shows replies until the job ends the conversation. Returns the exit code.
+// Prints replies until the job closes the connection. Returns the exit code.
 int show_replies(Conversation& talk, const Wanted& wanted, LogPrinter& logs) {
   for (bool answered = false;; answered = true) {
     const auto line = talk.next_line();

@@ -28,7 +28,7 @@ std::string named_jobs(std::span<const JobEntry> jobs) {
   return names + (jobs.size() > kNamedJobsMax ? ", ..." : "");
 }
 
-// Columns as wide as their widest cell, two spaces between them, none at the end of a line.
+// Columns as wide as their widest cell, separated by two spaces, none at the end of a line.
 std::string table_text(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {

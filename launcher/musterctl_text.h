@@ -1,6 +1,6 @@
-// What musterctl says: which job is meant by a name, and jobs, a job's status and its logs as text
-// for people. Text that came from a job is shown without its control characters, logs excepted.
-// Pure; musterctl.cc does the talking.
+// The text side of musterctl: finds the job that a name selects, and formats jobs, a job's status
+// and its logs for people. Text that came from a job is shown without its control characters,
+// except logs. Pure; musterctl.cc does the communication.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@
 
 namespace muster {
 
-// `name` is a job id or a pid; empty: the only job there is. Fails with ExitCode::not_found where
-// nothing fits and with ExitCode::usage where several do.
+// `name` is a job id or a pid; empty: the only job there is. Fails with ExitCode::not_found if none
+// matches and with ExitCode::usage if several do.
 Result<JobEntry> pick_job(std::span<const JobEntry> jobs, std::string_view name);
 
 // One line for each job under a heading. `now` is in seconds since 1970.
@@ -29,7 +29,7 @@ std::string status_text(const control::JobStatus& status);
 // "12 s", "3 min 04 s", "1 h 02 min", "3 d 04 h".
 std::string elapsed_text(double seconds);
 
-// Logs of several ranks in whole lines, each with its rank in front; of one rank as they are.
+// Prints logs: of several ranks in whole lines, prefixed by their rank; of one rank unchanged.
 class LogPrinter {
  public:
   using Print = std::function<void(std::string_view)>;
@@ -37,7 +37,7 @@ class LogPrinter {
   LogPrinter(bool prefixed, Print print) : prefixed_(prefixed), print_(std::move(print)) {}
 
   void add(const std::vector<control::LogText>& logs);
-  // Prints the lines that never ended.
+  // Prints the remaining unfinished lines.
   void finish();
 
  private:

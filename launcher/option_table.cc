@@ -14,7 +14,7 @@ namespace {
 
 constexpr OptionTraits kTorchruns{};
 constexpr OptionTraits kLaunchersOnly{.launchers_only = true};
-// torchrun reads these from the command line only, and so do we.
+// As in torchrun, read only from the command line.
 constexpr OptionTraits kWithoutVariable{.reads_variable = false};
 constexpr OptionTraits kOwn{.own = true};
 constexpr OptionTraits kOwnWithoutVariable{.own = true, .reads_variable = false};
@@ -30,11 +30,11 @@ std::string variable_of(std::string_view name) {
 }
 
 struct Table {
-  CLI::App app;  // Refuses a name that is malformed or taken.
+  CLI::App app;  // Rejects names that are malformed or taken.
   std::vector<OptionRow> rows;
 };
 
-// One heading of the help. `names` is CLI11's: "-r,--redirects".
+// One heading of the help. `names` is in CLI11's form: "-r,--redirects".
 struct Section {
   Table& table;
   const char* heading;

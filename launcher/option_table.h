@@ -1,7 +1,7 @@
-// Every flag of muster in one table: names, value, default, heading, help, variable, and what sets
-// it apart. CLI11 holds it and refuses names that are malformed or taken; option_table.cc is the
-// only file of muster that includes CLI11 (musterctl.cc does as well). The argument walk, the
-// help, the completions and the man page all read the plain rows, so none of them can go stale.
+// Every flag of muster in one table: names, value, default, heading, help, variable and special
+// traits. CLI11 holds it and rejects names that are malformed or taken; option_table.cc is the only
+// file of muster that includes CLI11 (musterctl.cc does as well). The argument walk, the help, the
+// completions and the man page all read the plain rows, so none of them can become outdated.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace muster {
 
-// What sets a flag apart from most. `own`: torchrun has no such flag, so a prefix means this one
-// only where it fits none of torchrun's ("--re" stays --redirects). `information`: asks for a text,
-// and ends the walk over the arguments. `launchers_only`: a program hardly ever has a flag of this
-// name itself, so behind the program it is most likely misplaced.
+// How a flag differs from most. `own`: torchrun has no such flag, so a prefix selects it only if
+// the prefix matches none of torchrun's flags ("--re" stays --redirects). `information`: requests a
+// text and ends the walk over the arguments. `launchers_only`: programs hardly ever have a flag of
+// this name, so after the program it is most likely misplaced.
 struct OptionTraits {
   bool own = false;
   bool reads_variable = true;
@@ -40,7 +40,7 @@ const std::vector<OptionRow>& option_rows();
 // The row with this name. REQUIRES: there is one.
 const OptionRow& option_row(std::string_view name);
 
-// The words among the alternatives of `value`: "N|cpu|gpu" has "cpu" and "gpu".
+// The literal words among the alternatives of `value`: "N|cpu|gpu" has "cpu" and "gpu".
 std::vector<std::string_view> words_to_type(const OptionRow& row);
 
 }  // namespace muster

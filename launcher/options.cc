@@ -63,7 +63,7 @@ Parsed<std::vector<std::string>> parse_devices(const std::string& text) {
   return devices;
 }
 
-// "{time} {host}:{rank}": every brace pair names something we know.
+// "{time} {host}:{rank}": every pair of braces must name a known field.
 Parsed<std::string> parse_log_prefix(const std::string& text) {
   static constexpr std::array<std::string_view, 5> kFields{"time", "host", "rank", "local_rank",
                                                            "role"};
@@ -183,7 +183,7 @@ void read_supervision(Settings& settings, LaunchSpec& spec) {
   if (handler == "console") spec.event_log = EventLogHandler::console;
 }
 
-// torchrun does not check this variable, only the flag; neither has a meaning here.
+// torchrun checks only the flag, not this variable; neither has an effect here.
 void check_start_method(Settings& settings) {
   static constexpr std::array<std::string_view, 3> kMethods{"spawn", "fork", "forkserver"};
   std::string ignored;
@@ -275,7 +275,7 @@ void read_placement(Settings& settings, PlacementSpec& placement) {
   }
 }
 
-// Whoever says --nnodes 1 or --standalone means a job of one node.
+// A user who gives --nnodes 1 or --standalone wants a job of one node.
 void check_lone_world(Settings& settings, const Environment& environment,
                       const RendezvousSpec& rendezvous) {
   if (settings.given("nnodes") || rendezvous.standalone) return;
@@ -289,8 +289,8 @@ void check_lone_world(Settings& settings, const Environment& environment,
   }
 }
 
-// Of scripts only: an executable or a module may be a launcher itself (torchrun, accelerate). Not
-// of one that muster was given as well, by a flag or a variable: then the program has its own.
+// Only for scripts: an executable or a module may itself be a launcher (torchrun, accelerate). Not
+// for a flag that muster got as well, by a flag or a variable: then the program has one of its own.
 std::optional<MisplacedFlag> find_misplaced(const Settings& settings, const LaunchSpec& spec) {
   const bool script = spec.mode == RunMode::script || spec.mode == RunMode::run_path;
   if (!script || !spec.program.ends_with(".py") || spec.args.empty()) return std::nullopt;

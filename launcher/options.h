@@ -1,8 +1,7 @@
-// The command line and its environment overrides, turned into a LaunchSpec (or into a text to
-// print). Pure: the arguments and the environment are handed in, nothing is opened or looked up,
-// and every complaint is one line that names the flag or variable, its value and the remedy. The
-// flags and their meanings are torchrun's wherever torchrun has them; option_table.h lists them
-// all.
+// Turns the command line and its environment overrides into a LaunchSpec (or into a text to print).
+// Pure: the arguments and the environment are passed in, nothing is opened or looked up, and every
+// complaint is one line that names the flag or variable, its value and the remedy. The flags mean
+// what they mean in torchrun wherever torchrun has them; option_table.h lists them all.
 #pragma once
 
 #include <optional>
@@ -18,15 +17,15 @@
 
 namespace muster {
 
-// --help, --version, --print-completion, --print-man: goes to stdout as it is, then exit 0.
+// --help, --version, --print-completion, --print-man: printed on stdout unchanged, then exit 0.
 struct TextToPrint {
   std::string text;
 
   friend bool operator==(const TextToPrint&, const TextToPrint&) = default;
 };
 
-// A flag of ours that a Python script gets as its first argument, and that muster was not given. A
-// line says so, unless the script has a flag of that name itself (names_flag() in program_file.h).
+// A flag of ours that a Python script gets as its first argument, while muster was not given it.
+// Causes a warning unless the script has a flag of that name (names_flag(), program_file.h).
 struct MisplacedFlag {
   std::string name;  // Without dashes: "nproc-per-node".
   std::string hint;

@@ -17,9 +17,9 @@ constexpr std::string_view kDefaultPath = "/bin:/usr/bin";
 constexpr std::string_view kHowToNamePython =
     "install Python, or name an interpreter by --python or PYTHON_EXEC";
 
-// What torchrun's --run-path does inside its own process: run the script as __main__ with its
-// folder on sys.path, and record an uncaught exception as torch's @record would. It must hold no
-// dollar sign, since worker arguments undergo substitution.
+// What torchrun's --run-path does in its own process: run the script as __main__ with its folder on
+// sys.path, and record an uncaught exception as torch's @record would. It must not contain a dollar
+// sign, because worker arguments undergo substitution.
 constexpr std::string_view kRunPathProgram = R"(import json, os, runpy, sys, time, traceback
 sys.argv = sys.argv[1:]
 sys.path[0] = os.path.dirname(os.path.realpath(sys.argv[0]))
@@ -52,7 +52,7 @@ std::string_view path_list(const HostView& host) {
   return variable_or(host, "PATH", kDefaultPath);
 }
 
-// Where to look at a path that the user typed; what is executed stays as typed.
+// Where to inspect a path that the user typed; the path that is executed stays as typed.
 std::string seen_from(const HostView& host, std::string_view path) {
   if (path.starts_with('/') || host.cwd.empty()) return std::string(path);
   return fmt::format("{}/{}", host.cwd, path);
@@ -63,7 +63,7 @@ bool is_program(const HostView& host, const std::string& path) {
   return file.executable;
 }
 
-// An interpreter that somebody named: a path, or a name on PATH.
+// An interpreter that the user named: a path, or a name on PATH.
 Result<std::string> named_python(const HostView& host, const std::string& name,
                                  std::string_view named_by) {
   if (name.find('/') == std::string::npos) {
@@ -134,7 +134,7 @@ bool is_python_name(std::string_view path) {
   return path.ends_with(".py") || path.ends_with(".pyw") || path.ends_with(".pyc");
 }
 
-// For the reason that looking at the file gave.
+// The error for the reason found when inspecting the file.
 tl::unexpected<Error> no_program(const LaunchSpec& spec, const ProgramFile& file) {
   return fail(file.kind == FileKind::missing ? ExitCode::not_found : ExitCode::cannot_execute,
               fmt::format("cannot run {}: {}", shown(spec.program), file.reason));
@@ -180,7 +180,7 @@ tl::unexpected<Error> no_known_format(const LaunchSpec& spec, bool text) {
                                  "its interpreter as the program"));
 }
 
-// The kernel's view of a file that is to be executed itself.
+// Checks a file as the kernel would when it is executed directly.
 Result<Command> executed(const LaunchSpec& spec, const HostView& host, const std::string& path,
                          const ProgramFile& file) {
   if (!file.executable) return not_executable(spec);
@@ -189,7 +189,7 @@ Result<Command> executed(const LaunchSpec& spec, const HostView& host, const std
     fine = check_elf(spec.program, file.head);
   } else if (file.kind == FileKind::hash_bang) {
     fine = check_hash_bang(spec.program, parse_hash_bang(file.head), path_list(host));
-  } else if (file.kind != FileKind::unreadable) {  // Executable but not readable: let execve judge.
+  } else if (file.kind != FileKind::unreadable) {  // Executable, not readable: execve decides.
     return no_known_format(spec, file.kind == FileKind::text);
   }
   if (!fine) return tl::unexpected(fine.error());
@@ -207,7 +207,7 @@ bool names_python(const HashBang& line) {
   return word.substr(word.rfind('/') + 1).starts_with("python");
 }
 
-// torchrun gives Python whatever it is named; we do so where nothing speaks against it.
+// torchrun runs any program with Python; we do so unless the file suggests otherwise.
 bool is_for_python(const LaunchSpec& spec, const ProgramFile& file) {
   if (file.kind == FileKind::stream) return true;
   if (is_python_name(spec.program)) return true;
@@ -217,7 +217,7 @@ bool is_for_python(const LaunchSpec& spec, const ProgramFile& file) {
          names_python(parse_hash_bang(file.head));
 }
 
-// `here` is what the name means in the current folder.
+// `here` is the result of inspecting the name in the current folder.
 Result<Command> found_on_path(const LaunchSpec& spec, const HostView& host,
                               const ProgramFile& here) {
   const std::string path = find_on_path(spec.program, path_list(host));

@@ -1,6 +1,6 @@
-// From what the user named to what a worker executes: which interpreter, which file, which
-// arguments. All checks that can be made before a process exists are made here, so that a missing
-// script, a directory, a foreign binary or a lost interpreter costs one line instead of a start.
+// Determines what a worker executes from what the user named: which interpreter, which file, which
+// arguments. All checks that are possible before a process exists are made here, so that a missing
+// script, a directory, a foreign binary or a missing interpreter costs one line instead of a start.
 // Reads the file system (stat, access, the first bytes of the program), changes nothing.
 //
 //   PROGRAM in script mode                  runs as
@@ -10,8 +10,8 @@
 //   not executable, `#!` names a python     PYTHON -u PROGRAM args
 //   `-`, a pipe, a character device         PYTHON -u PROGRAM args (/dev/stdin, a named pipe)
 //   anything else, a terminal too           an error that says why
-// A name without a slash that is no file here, or that this folder does not let us look at, is
-// looked up on PATH (`muster hostname`).
+// A name without a slash that is not a file here, or that the permissions of this folder hide from
+// us, is looked up on PATH (`muster hostname`).
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,11 @@
 
 namespace muster {
 
-// What resolve_command may know of the world apart from the files themselves.
+// What resolve_command may use besides the files themselves.
 struct HostView {
   std::map<std::string, std::string> environment;
-  std::string cwd;               // Absolute; relative programs are meant relative to it.
-  std::string muster_directory;  // Where the muster executable lies; empty: not known.
+  std::string cwd;               // Absolute; relative programs are relative to it.
+  std::string muster_directory;  // The folder of the muster executable; empty: unknown.
 };
 
 struct Command {
@@ -44,7 +44,7 @@ struct Command {
 Result<Command> resolve_command(const LaunchSpec& spec, const HostView& host);
 
 // The argv of one worker: ${local_rank} and $local_rank are replaced in every argument after
-// argv[0], `$$` becomes `$`, any other `$` stays; --local-rank=N is inserted where asked for.
+// argv[0], `$$` becomes `$`, any other `$` stays; --local-rank=N is inserted if requested.
 std::vector<std::string> worker_argv(const Command& command, int local_rank);
 
 }  // namespace muster

@@ -18,7 +18,7 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kHeadBytes = 4096;
-constexpr std::size_t kScriptBytes = 1 << 20;  // As far as a script's text is looked through.
+constexpr std::size_t kScriptBytes = 1 << 20;  // How much of a script's text is searched.
 constexpr std::string_view kNotReadable = "no permission to read it; check its permissions";
 
 bool is_executable_file(const std::string& path) {
@@ -27,7 +27,7 @@ bool is_executable_file(const std::string& path) {
          ::access(path.c_str(), X_OK) == 0;
 }
 
-// Why the system refused us, as the tail of "cannot run X: ".
+// Why the system call failed, as the tail of "cannot run X: ".
 std::string refusal(int error, std::string_view on_no_permission) {
   if (error == EACCES) return std::string(on_no_permission);
   if (error == ENAMETOOLONG) return "its name is too long; give a shorter path";
@@ -47,7 +47,7 @@ int read_head(const std::string& path, std::string& head, std::size_t size = kHe
   return error;
 }
 
-// What stat said instead of a status.
+// Describes a file whose stat failed with `error`.
 ProgramFile unseen_file(const std::string& path, int error) {
   ProgramFile file;
   if (error != ENOENT && error != ENOTDIR) {
@@ -66,8 +66,8 @@ ProgramFile unseen_file(const std::string& path, int error) {
   return file;
 }
 
-// A character device is opened, since only that tells whether it is a terminal. A pipe is not: a
-// writer that waits for its reader would take us for it.
+// A character device is opened, because only that shows whether it is a terminal. A pipe is not: a
+// writer that waits for its reader would take us for the reader.
 ProgramFile special_file(const std::string& path, unsigned mode) {
   ProgramFile file;
   file.kind = FileKind::unreadable;
@@ -105,7 +105,7 @@ FileKind kind_of(std::string_view head) {
   return head.find('\0') == std::string_view::npos ? FileKind::text : FileKind::binary;
 }
 
-// What execve of a machine like this one takes.
+// The machine types that execve accepts on this machine.
 bool machine_runs_here(unsigned machine) {
 #if defined(__x86_64__)
   return machine == EM_X86_64 || machine == EM_386;
@@ -144,7 +144,7 @@ bool copy_from(std::string_view bytes, std::size_t offset, T& target) {
   return true;
 }
 
-// The loader that a dynamic executable names; empty: none named within the head.
+// The loader that a dynamic executable names; empty: none within the head.
 template <typename Header, typename Segment>
 std::string loader_of(std::string_view head) {
   Header header{};
@@ -264,7 +264,7 @@ Result<void> check_hash_bang(const std::string& shown_path, const HashBang& line
 }
 
 Result<void> check_elf(const std::string& shown_path, std::string_view head) {
-  Elf64_Ehdr header{};  // Up to e_machine both classes are alike.
+  Elf64_Ehdr header{};  // Both classes are alike up to e_machine.
   const bool wide = head.size() > EI_CLASS && head[EI_CLASS] == ELFCLASS64;
   const std::size_t size = wide ? sizeof(Elf64_Ehdr) : sizeof(Elf32_Ehdr);
   if (head.size() < size) return bad_elf(shown_path, "its ELF header is cut off");

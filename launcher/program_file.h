@@ -1,6 +1,6 @@
 // What kind of program a file is, and whether the kernel could start it: the first bytes, the mode,
-// and what they refer to (the interpreter of a `#!` line, the loader of an ELF file). A shell part:
-// reads the file system through stat, access and read, changes nothing, keeps nothing open.
+// and what they refer to (the interpreter of a `#!` line, the loader of an ELF file). Not pure:
+// reads the file system through stat, access and read; changes nothing, keeps nothing open.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@ namespace muster {
 
 enum class FileKind {
   missing,
-  out_of_reach,  // Something may be there, but its path does not lead us to it.
+  out_of_reach,  // Something may be there, but we cannot follow its path.
   directory,
-  stream,      // A pipe or a character device that is no terminal: Python reads it to its end.
-  unreadable,  // Not to be read by us, or nothing that holds a program.
+  stream,      // A pipe, or a character device that is not a terminal: Python reads it to its end.
+  unreadable,  // We may not read it, or its type cannot hold a program.
   elf,
   hash_bang,
-  zip,     // Python runs it where it has a __main__.py.
-  text,    // No NUL byte in its first block; an empty file too.
+  zip,     // Python runs it if it has a __main__.py.
+  text,    // No NUL byte in its first block; also an empty file.
   binary,  // Anything else.
 };
 
@@ -27,16 +27,16 @@ struct ProgramFile {
   FileKind kind = FileKind::missing;
   bool executable = false;
   std::string head;    // The first 4 KiB.
-  std::string reason;  // Why it is no readable file, with the remedy; empty: nothing to add.
+  std::string reason;  // Why it is not a readable file, with the remedy; may be empty.
 };
 
-// "a socket", "a block device" and so on, by the file type bits of a mode.
+// "a socket", "a block device" and so on, from the file type bits of a mode.
 std::string_view file_type(unsigned mode);
 
 ProgramFile inspect_program(const std::string& path);
 
-// Whether the script's own text has the name of this flag ("nproc-per-node"), in either spelling.
-// Of a file that cannot be read, or is none, nothing is known: true.
+// Whether the script's own text contains the name of this flag ("nproc-per-node"), in either
+// spelling. True for a file that cannot be read or is not regular, since nothing is known of it.
 bool names_flag(const std::string& path, std::string name);
 
 // The words of the `#!` line: interpreter and at most one argument, as the kernel splits them.
@@ -47,12 +47,12 @@ struct HashBang {
 
 HashBang parse_hash_bang(std::string_view head);
 
-// Whether the interpreter is there, and, where that is env, the program that env would start.
-// `path_list` is $PATH. `shown_path` names the script in messages.
+// Whether the interpreter exists, and, if it is env, the program that env would start. `path_list`
+// is $PATH. `shown_path` names the script in messages.
 Result<void> check_hash_bang(const std::string& shown_path, const HashBang& line,
                              std::string_view path_list);
 
-// Whether the header is one of an executable for this machine and its loader exists.
+// Whether the header is that of an executable for this machine and its loader exists.
 Result<void> check_elf(const std::string& shown_path, std::string_view head);
 
 // The first executable regular file called `name` on `path_list`; empty: none. An empty entry is

@@ -14,9 +14,9 @@ constexpr std::string_view kTokenVariable = env::kToken;
 constexpr double kStaticTimeoutS = 900;
 constexpr double kKeepAliveIntervalS = 5;
 constexpr int kKeepAliveAttempts = 3;
-constexpr double kLeaseMinS = 0.1;  // Below this a busy machine looks like a lost one.
+constexpr double kLeaseMinS = 0.1;  // With less, a busy machine looks like a lost one.
 constexpr int kSparesMax = 100000;
-constexpr std::size_t kInterfaceNameMax = 15;  // IFNAMSIZ less its zero.
+constexpr std::size_t kInterfaceNameMax = 15;  // IFNAMSIZ without its NUL.
 
 std::optional<std::string> non_empty(const std::optional<Setting>& setting) {
   if (!setting || trim(setting->value).empty()) return std::nullopt;
@@ -34,7 +34,7 @@ void choose_own_store(RendezvousSpec& spec) {
   spec.endpoint_port = 0;
 }
 
-// An empty id is made up later; in mode 1 and 2 so is one that was not given.
+// An empty id is replaced later by a generated one; in modes 1 and 2 also one that was not given.
 void read_id(Settings& settings, RendezvousSpec& spec) {
   const std::optional<Setting> id = settings.find("rdzv-id");
   const bool made_up = spec.standalone || spec.single_node_default;
@@ -57,7 +57,7 @@ void read_endpoint(Settings& settings, RendezvousSpec& spec) {
   spec.endpoint_port = endpoint.port;
 }
 
-// --master-addr joined with the port is an endpoint and obeys its grammar.
+// --master-addr joined with the port is an endpoint and follows its grammar.
 void read_master(Settings& settings, RendezvousSpec& spec, int master_port) {
   Endpoint endpoint{"127.0.0.1", master_port};
   settings.read("master-addr", endpoint, [&](const std::string& address) {
@@ -72,7 +72,7 @@ void read_master(Settings& settings, RendezvousSpec& spec, int master_port) {
   }
 }
 
-// Variables may be the cluster's, for jobs of another kind.
+// Only for flags: variables may be set by the cluster for jobs of another kind.
 void warn_of_unused_master(Settings& settings, std::string_view why) {
   for (const std::string_view name : {"master-addr", "master-port"}) {
     if (settings.on_command_line(name))
@@ -93,7 +93,7 @@ void read_static_endpoint(Settings& settings, RendezvousSpec& spec, int master_p
 void read_c10d_endpoint(Settings& settings, RendezvousSpec& spec) {
   read_endpoint(settings, spec);
   if (spec.endpoint_host.empty()) {
-    // One node alone opens a port of its own, whatever is said here.
+    // A single node opens a port of its own, regardless of the endpoint.
     if (spec.nnodes_max > 1 || settings.given("spares")) {
       settings.warn(
           fmt::format("no --rdzv-endpoint given: localhost:{} is used, which other machines cannot "
@@ -124,7 +124,7 @@ bool keeps_store_in_a_file(const RendezvousSpec& spec) {
   return strcasecmp(conf_value(spec.conf, "store_type").value_or("tcp").c_str(), "file") == 0;
 }
 
-// torchrun's c10d with store_type=file is our file backend; without a path it is one node's own.
+// torchrun's c10d with store_type=file is our file backend; without a path, a store of one node.
 void take_store_type(Settings& settings, RendezvousSpec& spec) {
   if (spec.backend == "c10d" && keeps_store_in_a_file(spec)) {
     if (spec.nnodes_max == 1 && !non_empty(settings.find("rdzv-endpoint"))) {
@@ -178,7 +178,7 @@ void choose_standalone(Settings& settings, RendezvousSpec& spec) {
   spec.nnodes_max = 1;
 }
 
-// torchrun's static rendezvous waits for MAX nodes exactly.
+// torchrun's static rendezvous waits for exactly MAX nodes.
 void fix_static_size(Settings& settings, RendezvousSpec& spec) {
   if (spec.nnodes_min == spec.nnodes_max) return;
   settings.warn(
@@ -219,7 +219,7 @@ void choose_mode(Settings& settings, RendezvousSpec& spec, std::optional<int> ma
   }
 }
 
-// Port 0 is whatever the system picks, which only this machine learns.
+// With port 0 the system picks a port, which only this machine knows.
 void check_port(Settings& settings, const RendezvousSpec& spec) {
   const bool elastic_from_one = spec.backend == "c10d" && spec.nnodes_min == 1;
   if (settings.error() || spec.nnodes_max == 1 || elastic_from_one || spec.endpoint_port != 0)
@@ -231,8 +231,8 @@ void check_port(Settings& settings, const RendezvousSpec& spec) {
                non_empty(settings.find("rdzv-endpoint")) ? "rdzv-endpoint" : "master-port")));
 }
 
-// torchrun counts ranks from 0 for static, and ignores those of other backends; we honour them
-// where they can be, and say so where they cannot.
+// torchrun counts ranks from 0 for static and ignores the ranks of other backends; we honour them
+// if possible and warn if not.
 void check_node_rank(Settings& settings, RendezvousSpec& spec) {
   const bool is_static = spec.backend == "static";
   if (is_static && !spec.node_rank) spec.node_rank = 0;
@@ -255,7 +255,7 @@ void check_node_rank(Settings& settings, RendezvousSpec& spec) {
 void take_seconds(const RendezvousSpec& spec, std::string_view key, double& target) {
   const std::optional<std::string> value = conf_value(spec.conf, key);
   if (!value) return;
-  const Parsed<int> whole = parse_int(*value, 0);  // Also as Python writes them: 1_000.
+  const Parsed<int> whole = parse_int(*value, 0);  // Also as Python writes numbers: 1_000.
   target = whole ? *whole : *parse_number(*value);
 }
 
@@ -284,7 +284,7 @@ void take_conf(RendezvousSpec& spec) {
   if (const auto host = conf_value(spec.conf, "is_host")) spec.is_host = truth_of(*host);
 }
 
-// A single node waits for nobody, so that another backend's time-out takes nothing from it.
+// A single node waits for no other node, so keys of other backends get no warning.
 void read_conf(Settings& settings, RendezvousSpec& spec) {
   if (spec.conf.empty()) return;
   const std::string shown_conf = shown_of(settings, "rdzv-conf");
@@ -358,7 +358,7 @@ void read_network(Settings& settings, RendezvousSpec& spec) {
   if (!spec.store_allow_any) settings.read("store-allow", spec.store_allow, parse_networks);
 }
 
-// The message never shows the token.
+// Messages never show the token.
 void take_token_settings(Settings& settings, RendezvousSpec& spec) {
   const std::optional<std::string> token = settings.variable(kTokenVariable);
   if (const std::optional<Setting> file = settings.find("rdzv-token-file")) {

@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-// Further than this and the variable is somebody else's.
+// A variable at a larger edit distance belongs to other software.
 constexpr std::size_t kMisspelledDistance = 2;
 
 }  // namespace
@@ -63,7 +63,7 @@ void Settings::refuse(std::string message) {
   if (!error_) error_ = Error{ExitCode::usage, std::move(message)};
 }
 
-// PET_* names that are close to a flag's; the others may be somebody else's.
+// Warns of PET_* names that are close to a flag's; others may belong to other software.
 void Settings::warn_of_unknown_variables() {
   std::vector<std::string_view> known;
   for (const OptionRow& row : option_rows())

@@ -1,7 +1,7 @@
-// The value of every flag, wherever it comes from: the command line, else the flag's PET_*
-// variable. An empty variable counts as set; a flag without value reads its variable as a whole
-// number, always, and any other variable matters only where the command line is silent. The first
-// complaint is kept and ends the parse, so that the readers of single flags stay straight lines.
+// The value of every flag from its source: the command line, else the flag's PET_* variable. An
+// empty variable counts as set. The variable of a flag without value is always read, as a whole
+// number; any other variable counts only if the flag is not on the command line. The first
+// complaint is kept and ends the parse, so that the code that reads single flags needs no branches.
 // Pure.
 #pragma once
 
@@ -41,7 +41,7 @@ class Settings {
   // The value as typed, or `fallback`.
   std::string text(std::string_view name, std::string fallback) const;
 
-  // Where the flag is set, `parse(value)` goes into `target`, its problem into a complaint.
+  // If the flag is set, stores parse(value) in `target` or records its problem as a complaint.
   template <typename T, typename Parser>
   void read(std::string_view name, T& target, Parser parse) {
     const std::optional<Setting> setting = find(name);
@@ -54,7 +54,7 @@ class Settings {
     }
   }
 
-  // The variable itself, not PET_*.
+  // An environment variable by its full name, without PET_*.
   std::optional<std::string> variable(std::string_view name) const;
 
   void refuse(std::string message);

@@ -1,4 +1,4 @@
-// Which muster this is. The text is made at build time from the project's version and the git
+// The version of muster. The text is made at build time from the project's version and the git
 // commit.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace muster {
 
-// "muster 0.1.0 (1a2b3c4d5e6f)", with "-dirty" behind the hash for uncommitted changes.
+// "muster 0.1.0 (1a2b3c4d5e6f)", with "-dirty" after the hash for uncommitted changes.
 std::string_view version_line();
 
 }  // namespace muster

@@ -40,7 +40,7 @@ Error control_folder_error(const std::string& path, const std::string& why) {
                            path, why)};
 }
 
-// Another user's runtime folder (su, sudo) is not ours to write into.
+// Another user's runtime folder (after su or sudo) must not be written to.
 bool is_own_folder(const std::string& path) {
   struct stat status{};
   return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
@@ -92,12 +92,12 @@ std::vector<pid_t> pids_in(const std::string& folder) {
   return pids;
 }
 
-// Only these say that nobody is there: a busy job may have a full queue.
+// Only these errors prove that no process listens: a busy job may have a full queue.
 bool nobody_listens(int error) {
   return error == ECONNREFUSED || error == ENOENT;
 }
 
-// -1 with errno set where nobody took the connection.
+// -1 with errno set if the connection was not accepted.
 int connect_within(const std::string& socket_path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -129,7 +129,7 @@ std::vector<std::string> control_folders(const ControlPlace& place, uid_t uid) {
 }
 
 Result<void> check_control_folder(const std::string& path) {
-  // Opened once and looked at through the descriptor, so that nothing can be put in its place.
+  // Opened once and checked through the descriptor, so that the folder cannot be swapped meanwhile.
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat status{};
   if (fd.get() < 0 || fstat(fd.get(), &status) != 0) {

@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kVersion = 1;
-// Deep nesting is for exhausting stacks: nothing here is deeper than a list of ranges in an object.
+// Deep nesting exhausts stacks; valid messages are no deeper than a list of ranges in an object.
 constexpr int kDepthMax = 8;
 constexpr std::size_t kWordBytesMax = 4096;
 
@@ -27,7 +27,7 @@ tl::unexpected<std::string> wrong(std::string_view key, std::string_view expecte
   return tl::unexpected(fmt::format("{} is no {}", key, expected));
 }
 
-// A parse that never throws and goes no deeper than kDepthMax.
+// A parse that never throws and descends no deeper than kDepthMax.
 json parsed_object(std::string_view line) {
   const auto shallow = [](int depth, json::parse_event_t, json&) { return depth <= kDepthMax; };
   json value = json::parse(line.begin(), line.end(), shallow, false);
@@ -178,7 +178,7 @@ struct ReplyJson {
   json& object;
 };
 
-// Reads fields one after the other; the first that is wrong is kept.
+// Reads one field after another and keeps the first error.
 struct ReplyReader {
   const json& object;
   std::string problem;
@@ -351,7 +351,7 @@ std::optional<int> signal_by_name(std::string_view name) {
   if (!wanted.starts_with("SIG")) wanted.insert(0, "SIG");
   for (int number = 1; number <= SIGRTMAX; ++number) {
     const std::string known = signal_name(number);
-    const bool named = known.starts_with("SIG");  // glibc keeps those without a name for itself.
+    const bool named = known.starts_with("SIG");  // glibc reserves those without a name.
     if (named && (known == wanted || fmt::format("SIG{}", number) == wanted)) return number;
   }
   return std::nullopt;

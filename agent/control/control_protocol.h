@@ -1,5 +1,5 @@
-// What musterctl and a running job say to each other: one JSON object a line over a Unix socket,
-// one request a connection, answered by one line, or by many where logs are followed.
+// The protocol between musterctl and a running job: one JSON object per line over a Unix socket,
+// one request per connection, answered by one line, or by many if logs are followed.
 //
 //   {"command":"status"}
 //   {"command":"signal","signal":"USR1","ranks":[0,[8,15]]}
@@ -8,9 +8,9 @@
 //   {"version":1,"ok":true,"status":{...}} or "logs":[{"rank":3,"text":"...","position":512}]
 //   {"version":1,"ok":false,"error":"one line","code":121}
 //
-// A rank list holds ranks and inclusive [FIRST,LAST] ranges; without one, all are meant. Fields
-// that are not known are ignored, so that both ends may grow. Text that is no UTF-8 is shown with
-// replacement characters. Pure: both ends take the other for hostile, and every size is bounded.
+// A rank list holds ranks and inclusive [FIRST,LAST] ranges; without a list, all ranks are
+// selected. Unknown fields are ignored, so that both ends can be extended. Replacement characters
+// stand for text that is not UTF-8. Pure: neither end trusts the other, every size is bounded.
 #pragma once
 
 #include <cstdint>
@@ -49,18 +49,18 @@ struct SignalRequest {
 };
 struct LogsRequest {
   RankRanges ranks;
-  int lines = 10;  // The last so many of each rank.
+  int lines = 10;  // How many of the last lines of each rank.
   bool follow = false;
 
   friend bool operator==(const LogsRequest&, const LogsRequest&) = default;
 };
 using Request = std::variant<StatusRequest, SignalRequest, LogsRequest>;
 
-// One node as the agent that is asked sees it.
+// One node as seen by the agent that answers.
 struct NodeStatus {
-  int node_rank = -1;  // -1: has none yet (a spare, or a node that waits).
+  int node_rank = -1;  // -1: none yet (a spare, or a node that waits).
   std::string host;
-  int first_rank = 0;  // Of its workers, which have dense ranks.
+  int first_rank = 0;  // The first rank of its workers, which have consecutive ranks.
   int workers = 0;
   std::string state;  // One word or phrase: "running", "spare", "silent for 1.2 s".
 
@@ -69,9 +69,9 @@ struct NodeStatus {
 
 struct JobStatus {
   std::string job_id;
-  pid_t pid = 0;  // Of the launcher on this node.
+  pid_t pid = 0;  // The launcher's on this node.
   std::string program;
-  std::string phase;  // One line for people, from the machine that is in charge.
+  std::string phase;  // One line for people, from the machine that decides.
   int64_t epoch = 0;
   int world_size = 0;
   std::vector<NodeStatus> nodes;
@@ -100,13 +100,13 @@ using Reply = std::variant<Done, JobStatus, std::vector<LogText>, Error>;
 
 // One line with its newline.
 std::string encode(const Request& request);
-// The same. Log texts are cut to their last kLogTextBytesMax bytes, and what would make the line
-// longer than kReplyBytesMax becomes an Error that says so.
+// Likewise. Log texts are cut to their last kLogTextBytesMax bytes; a line longer than
+// kReplyBytesMax becomes an Error that says so.
 std::string encode(const Reply& reply);
 
-// `line` without its newline. Fails with ExitCode::usage and a line for the other end.
+// `line` has no newline. Fails with ExitCode::usage and a message for the other end.
 Result<Request> decode_request(std::string_view line);
-// Fails with ExitCode::internal: whatever answered does not speak this protocol.
+// Fails with ExitCode::internal if the line does not follow this protocol.
 Result<Reply> decode_reply(std::string_view line);
 
 // "USR1", "SIGUSR1", "usr1" or "10".

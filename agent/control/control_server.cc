@@ -24,7 +24,7 @@ using boost::system::error_code;
 constexpr int kControlBacklog = 64;
 constexpr std::chrono::milliseconds kAcceptRetryPause{1000};
 
-// The folder keeps others out already; this stands for the day when somebody has loosened it.
+// The folder's mode keeps other users out already; this covers a folder whose mode was loosened.
 bool is_from_the_same_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -51,7 +51,7 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
     read_request();
   }
 
-  // The server forgets this session; what is under way finds it ended.
+  // Removes this session from the server; handlers in flight see that it has ended.
   void end() {
     if (server_ == nullptr) return;
     const auto self = shared_from_this();
@@ -69,7 +69,7 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
     patience_.async_wait([self = shared_from_this()](error_code error) {
       if (error || self->server_ == nullptr) return;
       if (!self->answering_) return self->end();
-      ++self->asked_;  // The handler may still answer; nobody listens then.
+      ++self->asked_;  // The handler may still answer; that answer is ignored.
       self->follow_ = false;
       self->reply(Error{ExitCode::environment,
                         "the job has not answered in time; its disk or its console may be stuck"});
@@ -122,7 +122,7 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
     ask_for_logs();
   }
 
-  // A follower says nothing more: whatever can be read is its end, or none of our business.
+  // A follower sends nothing more: anything readable is its end of file, or is ignored.
   void watch_for_the_end() {
     socket_.async_read_some(boost::asio::buffer(buffer_),
                             [self = shared_from_this()](error_code, std::size_t) { self->end(); });
@@ -177,7 +177,7 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
     });
   }
 
-  ControlServer* server_;  // Null: ended.
+  ControlServer* server_;  // Null: the session has ended.
   stream_protocol::socket socket_;
   boost::asio::steady_timer patience_;
   boost::asio::steady_timer look_;
@@ -186,9 +186,9 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
   std::string line_;
   LogsQuery query_;
   bool follow_ = false;
-  bool answering_ = false;  // A handler has been asked.
+  bool answering_ = false;  // A handler is to answer.
   bool answered_ = false;   // Something has been sent.
-  int asked_ = 0;           // Which question is open; answers to others come too late.
+  int asked_ = 0;           // The current question; answers to older ones are ignored.
 };
 
 Result<ControlServer::Socket> ControlServer::open(const ControlPlace& place,
@@ -205,8 +205,7 @@ Result<ControlServer::Socket> ControlServer::open(const ControlPlace& place,
   }
   std::memcpy(address.sun_path, path.c_str(), path.size());
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  // The mode that the socket is born with counts on Linux: fchmod before bind, and no moment passes
-  // in which it is wider.
+  // On Linux the socket file takes the mode of the descriptor: fchmod before bind keeps it narrow.
   if (!fd || fchmod(fd.get(), 0600) != 0 ||
       bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       listen(fd.get(), kControlBacklog) != 0) {
@@ -250,7 +249,7 @@ void ControlServer::forget(const Session& session) {
 void ControlServer::accept_next() {
   acceptor_.async_accept([this, alive = alive_](error_code error, stream_protocol::socket socket) {
     if (!*alive || closed_) return;
-    // Without a descriptor to spare, accepting at once again would spin.
+    // Without a free descriptor, accepting again at once would spin.
     if (error) return accept_after_a_pause();
     on_accepted(std::move(socket));
     accept_next();

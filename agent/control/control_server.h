@@ -1,8 +1,8 @@
-// The agent's end of musterctl: a Unix socket of the user's (0600, and the peer's uid is checked as
-// well) at which a running job answers status, logs and signal requests. The agent gives callbacks
-// and stays in charge; nothing here blocks its loop. A client has a few seconds to ask and to take
-// its answer, and few may be connected at once: a slow or hostile one costs itself its connection.
-// Control loop only, but for open() and remove(), which wait for a disk and belong elsewhere.
+// The agent's end of musterctl: a Unix socket of the user (0600, and the peer's uid is checked as
+// well) on which a running job answers status, logs and signal requests. The agent provides the
+// callbacks and keeps control; nothing here blocks its loop. A client has a few seconds to send its
+// request and to take the answer, and connections are limited: a slow or hostile one only loses its
+// connection. Control loop only, except for open() and remove(), which wait for a disk.
 #pragma once
 
 #include <chrono>
@@ -22,11 +22,11 @@
 
 namespace muster {
 
-// What following a log asks for after the first answer: what came after these positions.
+// What a followed log requests after the first answer: the output after these positions.
 struct LogsQuery {
   control::RankRanges ranks;
   int lines = 10;
-  std::map<int, uint64_t> after;  // By rank; a rank that is missing is asked for its last lines.
+  std::map<int, uint64_t> after;  // By rank; for a rank that is missing, its last lines are sent.
 };
 
 struct ControlHandlers {
@@ -34,7 +34,7 @@ struct ControlHandlers {
 
   using StatusDone = std::function<void(control::JobStatus)>;
 
-  // Calls `done` once, on the control loop, at once or later; and so logs.
+  // Calls `done` once, on the control loop, at once or later; so does `logs`.
   std::function<void(StatusDone done)> status;
   std::function<Result<void>(int signal, const control::RankRanges& ranks)> signal;
   std::function<void(const LogsQuery& query, LogsDone done)> logs;
@@ -44,31 +44,31 @@ class ControlServer {
  public:
   struct Options {
     std::size_t connections_max = 16;
-    std::chrono::milliseconds patience{5000};      // To ask, and to take an answer.
-    std::chrono::milliseconds follow_period{250};  // Between looks at a followed log.
+    std::chrono::milliseconds patience{5000};      // To send a request, and to take an answer.
+    std::chrono::milliseconds follow_period{250};  // Between checks of a followed log.
   };
 
-  // A socket that listens, and where it is.
+  // A listening socket and where it is.
   struct Socket {
     int fd = -1;
     std::string folder;
     pid_t pid = 0;
   };
 
-  // Makes the folder, the socket and the entry. What an earlier process of the same pid has left is
-  // replaced. Fails with ExitCode::environment.
+  // Creates the folder, the socket and the entry. Replaces what an earlier process with the same
+  // pid left behind. Fails with ExitCode::environment.
   static Result<Socket> open(const ControlPlace& place, const JobEntry& entry);
-  // Removes socket and entry.
+  // Removes the socket and the entry.
   static void remove(const Socket& socket) { remove_job_entry(socket.folder, socket.pid); }
 
-  // Serves `socket`, whose descriptor it owns from now on.
+  // Serves `socket` and owns its descriptor from now on.
   ControlServer(boost::asio::io_context& io, const Socket& socket, Options options,
                 ControlHandlers handlers);
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
   ~ControlServer();
 
-  // Ends every connection and accepts no more. May be called again.
+  // Ends every connection and stops accepting. May be called again.
   void close();
 
   std::size_t connections() const { return sessions_.size(); }
@@ -88,7 +88,7 @@ class ControlServer {
   ControlHandlers handlers_;
   std::vector<std::shared_ptr<Session>> sessions_;
   bool closed_ = false;
-  // Handlers that are under way when this object goes find its end here.
+  // Tells handlers still in flight that this object is gone.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -1,4 +1,4 @@
-// One attempt of the job on this node, from the request for a round to the last byte of its output.
+// One attempt of the job on this node, from the request for a round to the last byte of output.
 #include <charconv>
 #include <utility>
 
@@ -32,8 +32,8 @@ struct LeftFile {
   WallTime written;
 };
 
-// Runs on the output thread, which may wait for a disk, but not for ever: what a worker puts in the
-// place of its error file may be a FIFO, or a link to something that is nobody's business.
+// Runs on the output thread, which may wait for a disk but must not block for ever: a worker may
+// have replaced its error file with a FIFO, or with a link to a file that must not be read.
 std::optional<LeftFile> read_left_file(const std::string& path, size_t bytes_max) {
   if (path.empty()) return std::nullopt;
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
@@ -52,8 +52,9 @@ std::optional<LeftFile> read_left_file(const std::string& path, size_t bytes_max
   return file;
 }
 
-// What one worker left, on the output thread. `temporary`: its files are in a folder that nobody
-// asked for, which goes when it is empty. A program may catch what the library told it and succeed.
+// Collects what one worker left behind, on the output thread. `temporary`: its files are in a
+// folder that the user did not ask for and that is removed once empty. The failure file goes in any
+// case: a program may catch the library's error and succeed.
 WorkerRemains collect_remains(WorkerPrinted printed, const WorkerFiles& files, bool temporary) {
   WorkerRemains remains;
   remains.printed = std::move(printed);
@@ -80,9 +81,9 @@ std::string temp_timer_path(const std::string& temp_dir) {
 
 }  // namespace
 
-// The driver lists a dead process until its memory is given back; a new one started before that
-// dies of "out of memory" on a GPU that looks free. Only machines with GPUs and attempts after the
-// first pay for the question.
+// The driver lists a dead process until its memory is freed; a worker started before that fails
+// with "out of memory" on a GPU that looks free. Only machines with GPUs, and only attempts after
+// the first, pay for this query.
 void AgentLoop::wait_for_device_memory(group::RequestRound request,
                                        std::chrono::steady_clock::time_point give_up) {
   probe_.ask(
@@ -107,7 +108,7 @@ void AgentLoop::wait_for_device_memory(group::RequestRound request,
 }
 
 void AgentLoop::on(const group::RequestRound& effect) {
-  if (undrained_) drain();  // No worker could be started, so nobody has said that all are gone.
+  if (undrained_) drain();  // No worker could be started, so on_group_empty() did not do it.
   const auto told = std::make_shared<bool>(false);
   const auto go_on = [this, effect, told] {
     if (std::exchange(*told, true)) return;
@@ -119,7 +120,7 @@ void AgentLoop::on(const group::RequestRound& effect) {
     go_on();
   });
   if (*told || !coordinated_) return;
-  // The others do not wait long for a node's disk with the next round, or with the verdict.
+  // Limits how long the other nodes wait for this node's disk before the next round or the verdict.
   last_words_limit_.expires_after(kLastWordsPatience);
   last_words_limit_.async_wait([go_on](boost::system::error_code error) {
     if (!error) go_on();
@@ -134,8 +135,7 @@ void AgentLoop::prepare_round(const group::RequestRound& request) {
   open_file_timer(request);
 }
 
-// Once for the job: the path is the same for all attempts. The output thread may wait for the disk
-// under it.
+// Once per job: all attempts use the same path. On the output thread, which may wait for the disk.
 void AgentLoop::open_file_timer(const group::RequestRound& request) {
   if (file_timer_ || lookup(env::kEnableFileTimer) != "1") return request_round(request);
   std::string path = lookup(env::kTimerFile);
@@ -159,8 +159,8 @@ void AgentLoop::refuse_round(int attempt, const Error& error) {
 void AgentLoop::open_round(const group::RequestRound& request) {
   if (group_->finished()) return;
   attempt_ = request.attempt;
-  // torch's own switch: the workers make their store themselves. A port of its own for each
-  // attempt, so that nothing of an earlier attempt can be met there.
+  // torch's own switch: the workers create the store themselves. Each attempt gets its own port, so
+  // that no process of an earlier attempt can be reached there.
   if (!coordinated_ && lookup(env::kDisableShareStore) == "1") {
     Result<MasterPort> port = MasterPort::reserve(0);
     if (!port) return refuse_round(attempt_, port.error());
@@ -222,7 +222,7 @@ void AgentLoop::on_streams(int attempt, Result<std::vector<WorkerStreams>> strea
   drive_->post(group::RoundReady{attempt, round_.restart_count});
 }
 
-// The others ended the round before a worker of it was started here.
+// The round was ended before any of its workers was started here.
 void AgentLoop::drop_round() {
   const group::RequestRound request{attempt_, round_.restart_count};
   drain();
@@ -234,9 +234,9 @@ void AgentLoop::refuse_streams(int attempt, const Error& error) {
   drive_->post(group::RoundFailed{attempt, error});
 }
 
-// A job in the background of a terminal must not read it. The kernel would stop such a reader
-// (SIGTTIN), but workers live in sessions of their own, where its job control does not reach: they
-// would take the shell's input away.
+// A background job must not read from its terminal. The kernel would stop such a reader (SIGTTIN),
+// but workers run in sessions of their own, outside the terminal's job control: they would take
+// input away from the shell.
 bool AgentLoop::stdin_belongs_to_others() const {
   const pid_t foreground = isatty(STDIN_FILENO) == 1 ? tcgetpgrp(STDIN_FILENO) : -1;
   return foreground > 0 && foreground != context_.front_group;
@@ -299,9 +299,8 @@ void AgentLoop::on_worker_exit(const WorkerExit& exit) {
   drive_->post(group::Exited{attempt_, exit.local_rank, exit.status});
 }
 
-// Now, while the evidence is fresh, but on the output thread: a core folder may lie on a disk that
-// hangs. The answer comes before that to any later request, so before the attempt counts as
-// drained.
+// Now, while the evidence is fresh, but on the output thread: a core folder may be on a disk that
+// hangs. Requests are answered in order, so the answer precedes the end of the drain.
 void AgentLoop::gather(const WorkerExit& exit) {
   EvidenceRequest request;
   request.pid = exit.pid;
@@ -317,8 +316,8 @@ void AgentLoop::gather(const WorkerExit& exit) {
   });
 }
 
-// A stop between the machine's Spawn and its performance finds nothing alive: that is no empty
-// group yet, and the machine relies on hearing of the spawn first.
+// A stop between the machine's Spawn and the actual spawn finds no live process. That does not mean
+// an empty group yet: the machine relies on receiving Spawned first.
 void AgentLoop::on_group_empty() {
   if (spawn_pending_) {
     empty_while_spawning_ = true;
@@ -329,19 +328,18 @@ void AgentLoop::on_group_empty() {
   drive_->post(group::GroupEmpty{attempt_});
 }
 
-// Whoever looks at a stop that takes long knows why from the first moment.
+// Printed at once, so that a user who watches a slow stop knows the reason.
 void AgentLoop::on_refused(const ProcessEntry& process) {
   const std::string text = refusal_text(process);
   record_->note(JobEventKind::note, text);
   say(text);
 }
 
-// Everything that the attempt has printed is on its way before the next step is taken or the
-// verdict said; the machine does not wait for it, since a console that nobody reads is no process
-// that will not die.
+// The attempt's output is complete before the next step or the verdict. The machine does not wait
+// for it: a console that nobody reads must not count as a process that does not die.
 void AgentLoop::drain() {
-  streams_.clear();  // Streams of workers that were never started would keep the drain from its end
-                     // of file.
+  // Streams of workers that were never started would keep the drain from reaching end of file.
+  streams_.clear();
   if (std::exchange(draining_, true)) return;
   const bool keep = coordinated_ || !record_->all_succeeded();
   output_->drain(keep, [this, files = files_, folders = folders_](DrainReport report) {
@@ -368,7 +366,7 @@ void AgentLoop::on_drained(const AttemptRemains& remains) {
     step();
 }
 
-// What the judge saw, for whoever wants to know why it decided as it did.
+// The judge's input, for users who want to know why it decided as it did.
 void AgentLoop::keep_evidence() {
   if (!stop_began_ || !record_->has_evidence()) return;
   const Instant now = to_instant(std::chrono::steady_clock::now());
@@ -381,8 +379,8 @@ void AgentLoop::when_drained(std::function<void()> next) {
   after_drain_.push_back(std::move(next));
 }
 
-// The pid in a timer comes from whoever can write to the FIFO: it is believed only if it is one of
-// the job's.
+// The pid in a timer may be written by any process that can open the FIFO: it is trusted only if it
+// is one of the job's.
 void AgentLoop::on_timer_expired(const FileTimerExpiry& expiry) {
   for (const ProcessEntry& process : processes_.descendants()) {
     if (process.pid != expiry.pid) continue;
@@ -395,7 +393,7 @@ void AgentLoop::on_timer_expired(const FileTimerExpiry& expiry) {
   }
 }
 
-// -1 for what is no worker itself.
+// -1 if that process is not itself a worker.
 int AgentLoop::local_rank_of(pid_t pid) const {
   for (int rank = 0; rank < setup_.workers; ++rank) {
     if (processes_.pid(rank) == pid) return rank;
@@ -403,8 +401,8 @@ int AgentLoop::local_rank_of(pid_t pid) const {
   return -1;
 }
 
-// Uninterruptible sleep has no notification, so this is the one poll there is, and only where the
-// user asked for it (TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT).
+// Uninterruptible sleep has no notification, so it has to be polled, and only if the user asked for
+// it (TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT).
 void AgentLoop::watch_uninterruptible() {
   const double limit_s = positive_seconds(lookup(env::kUninterruptibleTimeout));
   if (limit_s <= 0) return;

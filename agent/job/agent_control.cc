@@ -1,4 +1,4 @@
-// What musterctl sees of a running job and may do to it.
+// The agent's answers to musterctl: status, signals and logs of a running job.
 #include <algorithm>
 #include <csignal>
 #include <ctime>
@@ -16,7 +16,6 @@ bool ends_a_job(const LaunchSpec& spec, int signal) {
   return std::ranges::find(spec.stop_signals, signal) != spec.stop_signals.end();
 }
 
-// The last `lines` lines.
 std::string_view last_lines_of(std::string_view text, int lines) {
   size_t at = text.size();
   if (text.ends_with('\n') && at > 0) --at;
@@ -38,8 +37,8 @@ std::string_view asked_for(const WorkerTail& tail, const LogsQuery& query, int r
 
 }  // namespace
 
-// Making the folder and the socket may wait for a disk. A job that nobody can ask about is a job
-// all the same: the reason is noted, and that is all.
+// Creating the folder and the socket may wait for a disk, so it runs on the output thread. The job
+// goes on without a control socket; the reason is only noted.
 void AgentLoop::open_control() {
   const ControlPlace place{lookup("MUSTER_RUN_DIR"), lookup("XDG_RUNTIME_DIR")};
   const JobEntry entry{
@@ -90,7 +89,7 @@ control::JobStatus AgentLoop::job_status() {
   return status;
 }
 
-// What all nodes do, the host of the job says.
+// The state of all nodes comes from the job's host.
 void AgentLoop::give_status(ControlHandlers::StatusDone done) {
   if (!rendezvous_) return done(job_status());
   rendezvous_->nodes(
@@ -104,7 +103,7 @@ void AgentLoop::give_status(ControlHandlers::StatusDone done) {
       });
 }
 
-// A signal that stops jobs stops the job; any other goes once to each worker that was named.
+// A stop signal without ranks stops the job; any other signal goes once to each selected worker.
 Result<void> AgentLoop::signal_ranks(int signal, const control::RankRanges& ranks) {
   if (!drive_ || group_->finished()) {
     return fail(ExitCode::environment,

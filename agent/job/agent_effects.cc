@@ -1,4 +1,4 @@
-// What the agent does when the WorkerGroup machine says so, and how a job ends.
+// Performs the effects of the WorkerGroup machine, and ends the job.
 #include <algorithm>
 
 #include <boost/asio/post.hpp>
@@ -21,14 +21,14 @@
 namespace muster {
 namespace {
 
-// After a second Ctrl-C the output gets this long before it is given up.
+// After a second Ctrl-C the output gets this long before it is abandoned.
 constexpr auto kLastOutputPatience = std::chrono::milliseconds(300);
-// Whoever looks at a launcher that does not end is told why.
+// After this long the user is told why the launcher has not exited.
 constexpr auto kSilentOutputPatience = std::chrono::seconds(3);
 
-// For the one line that cannot go through the output thread, because that is what is being waited
-// for. A pipe that is ready takes a line of this length without blocking (pipe(7), PIPE_BUF); one
-// that is not is left alone.
+// For the one line that cannot go through the output thread, because that thread is what the
+// launcher waits for. A ready pipe takes a line of this length without blocking (pipe(7),
+// PIPE_BUF); a pipe that is not ready is left alone.
 void say_past_the_output(const std::string& text) {
   pollfd ready{STDERR_FILENO, POLLOUT, 0};
   if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
@@ -59,7 +59,7 @@ void AgentLoop::perform(const group::Effect& effect) {
   std::visit([this](const auto& one) { on(one); }, effect);
 }
 
-// One worker a turn of the loop: a signal or a death is seen between two of 200 starts.
+// Starts one worker per turn of the loop: signals and exits are seen between two of 200 starts.
 void AgentLoop::on(const group::Spawn& effect) {
   spawn_pending_ = true;
   boost::asio::post(io_, [this, effect] { spawn_worker(effect.attempt, effect.local_rank); });
@@ -72,7 +72,7 @@ void AgentLoop::on(const group::WorkerFailed& effect) {
   report_failure(effect.first, std::exchange(never_again_, false));
 }
 
-// Before the first signal: what the workers do after it may be its effect.
+// Record the stop before its first signal: what the workers do after it may be its effect.
 void AgentLoop::on(const group::Stop& effect) {
   begin_stop(effect.signal);
   processes_.stop(effect.signal);
@@ -112,7 +112,7 @@ void AgentLoop::on(const group::ReportStopping& effect) {
                       duration_text(effect.left)));
     }
   } else if (effect.left >= grace()) {
-    // The first line of the countdown. After a failure it comes only when somebody takes long.
+    // The first line of the countdown. After a failure it is omitted: only a slow stop is reported.
     if (!asked) return;
     say(fmt::format("{}: stopping {}; SIGKILL in {} (repeat to kill now)",
                     signal_name(effect.signal), who, duration_text(effect.left)));
@@ -162,7 +162,7 @@ void AgentLoop::on(const group::Note& effect) {
   record_->note(JobEventKind::note, effect.text);
 }
 
-// Said once the attempt's output is complete, so that the line stands below what it is about.
+// Printed once the attempt's output is complete, so that the line follows the output it is about.
 void AgentLoop::say_restart(Duration delay) {
   if (!failed_) return;
   const int left = std::exchange(failed_, std::nullopt)->restarts_left;
@@ -172,14 +172,13 @@ void AgentLoop::say_restart(Duration delay) {
 
 void AgentLoop::on(const group::Finish& effect) {
   if (undrained_)
-    drain();  // What could not be killed still holds streams: what they hold now is taken.
-  // Not from inside the machine's step: the end posts nothing to it, but the loop's state is
-  // simpler so.
+    drain();  // Processes that survived KILL still hold streams: take what those hold now.
+  // Posted, not called from inside the machine's step: end() posts no event to the machine, but the
+  // loop's state is simpler this way.
   boost::asio::post(io_, [this, outcome = effect.outcome] {
-    if (undrained_)
-      drain();  // What could not be killed still holds streams: what they hold now is taken.
+    if (undrained_) drain();
     when_drained([this, outcome] { end(outcome); });
-    if (!killed_ || ending_) return;  // An end that has begun has its own limit.
+    if (!killed_ || ending_) return;  // end() has its own limit.
     leave_limit_.expires_after(kLastOutputPatience);
     leave_limit_.async_wait([this](boost::system::error_code error) {
       if (!error) on_drained({});
@@ -245,7 +244,7 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   say_goodbye();
 }
 
-// A host stays as long as other nodes need it.
+// The job's host stays as long as other nodes need it.
 void AgentLoop::say_goodbye() {
   if (!rendezvous_) return finish_output();
   if (leaving_signal_) rendezvous_->leaving(*leaving_signal_, true);
@@ -263,11 +262,10 @@ void AgentLoop::finish_output() {
   });
 }
 
-// The output may hang in a console that nobody reads: after a second Ctrl-C it is left behind.
+// The output may hang in a console that nobody reads: after a second Ctrl-C it is abandoned.
 void AgentLoop::leave(int exit_code) {
   exit_code_ = exit_code;
-  // It may have suspended itself in this very moment: nobody else would tell it that the job is
-  // over.
+  // The front may be suspending itself at this very moment; nothing else would wake it up.
   syscall(SYS_pidfd_send_signal, context_.front_pidfd, SIGCONT, nullptr, 0);
   if (killed_ && output_) output_->abandon();
   io_.stop();

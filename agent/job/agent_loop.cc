@@ -21,7 +21,7 @@ namespace {
 constexpr auto kDriverPatience = std::chrono::seconds(20);
 constexpr auto kKillPatience = std::chrono::seconds(10);
 
-// A random UUID, version 4 (RFC 9562): what torchrun uses as the run id of a single-node job.
+// A random UUID, version 4 (RFC 9562), which torchrun also uses as run id of a single-node job.
 std::string random_uuid() {
   membership::Nonce b = random_nonce();
   b[6] = static_cast<unsigned char>((b[6] & 0x0f) | 0x40);
@@ -68,8 +68,8 @@ int AgentLoop::run() {
   return exit_code_;
 }
 
-// Where temporary files go, as Python's tempfile chooses: the first of these that is a folder we
-// can write.
+// The folder for temporary files, chosen as Python's tempfile does: the first of these that is a
+// writable folder.
 std::string AgentLoop::usable_temp_dir() const {
   for (const std::string& candidate :
        {lookup("TMPDIR"), lookup("TEMP"), lookup("TMP"), std::string("/tmp"),
@@ -158,7 +158,7 @@ void AgentLoop::set_up(std::optional<DeviceReport> devices) {
   begin(std::move(*setup));
 }
 
-// torch's LOGLEVEL: ERROR and above (40 in Python's numbers) silence what is no failure.
+// torch's LOGLEVEL: ERROR and above (40 in Python's numbers) suppress warnings.
 void AgentLoop::warn(const std::string& text) {
   const std::string level = lookup("LOGLEVEL");
   const bool quiet =
@@ -242,16 +242,16 @@ void AgentLoop::on_control(const ControlMessage& message) {
       return;
     case ControlKind::window_size:
       output_->resize();
-      // Workers have no controlling terminal, so the kernel tells them nothing.
+      // Workers have no controlling terminal, so the kernel sends them no SIGWINCH.
       if (drive_) drive_->post(group::Forward{SIGWINCH});
       return;
     case ControlKind::suspended:
-      return;  // Only we say that.
+      return;  // Only the agent sends it.
   }
 }
 
-// Nobody is left to tell the user anything, and nothing of the job may outlive the pid that the
-// user knows.
+// Without the front nothing can be reported to the user, and no process of the job may outlive the
+// pid that the user knows.
 void AgentLoop::die_with_the_front() {
   kill_descendants({}, kKillPatience);
   processes_.release_cgroup();
@@ -260,20 +260,20 @@ void AgentLoop::die_with_the_front() {
 
 void AgentLoop::request_stop(int signal) {
   if (ending_) {
-    // All is said and done, only a console has not taken it yet.
+    // The job has ended; only a console has not taken the last output yet.
     killed_ = true;
     return leave(exit_code_);
   }
   record_->note(JobEventKind::signal_received, {}, signal);
   record_->stop_requested();
   if (drive_ && coordinated_ && !group_->finished()) {
-    // The others hear of it before anybody's grace begins.
+    // The other nodes are told before the grace period begins on any node.
     if (leaving_signal_) return;
     leaving_signal_ = signal;
     return rendezvous_->leaving(signal, false);
   }
   if (drive_) return drive_->post(group::StopRequested{signal});
-  // Nothing has been started yet: there is nobody to be asked and nothing to wait for.
+  // Nothing has been started yet: there is nothing to stop and nothing to wait for.
   group::JobOutcome outcome;
   outcome.kind = group::JobOutcome::Kind::stopped;
   outcome.signal = signal;
@@ -285,7 +285,7 @@ void AgentLoop::request_kill(int signal) {
   if (!drive_) return ending_ ? leave(exit_code_) : request_stop(signal);
   if (!group_->finished()) return drive_->post(group::KillRequested{});
   if (ending_) return leave(exit_code_);
-  on_drained({});  // The end waits for the output, and the user does not.
+  on_drained({});  // end() waits for the output; this user does not.
 }
 
 }  // namespace muster

@@ -1,14 +1,14 @@
-// The agent's one loop and everything on it. Internal to agent/: agent.h is the door. The order of
-// a job:
+// The agent's event loop and everything that runs on it. Internal to agent/; other code includes
+// agent.h. The order of a job:
 //
-//   start         the run folder, on the output thread; the GPU driver asked in a child where a
-//                 flag needs it; the node set up
+//   start         the run folder, on the output thread; the GPU driver queried in a child process
+//                 if a flag needs it; node setup
 //   each attempt  RequestRound: old GPU memory free, the round formed, streams opened -> RoundReady
-//                 Spawn, one worker a turn of the loop -> Spawned ... Exited -> (Stop, Kill) ->
+//                 Spawn, one worker per turn of the loop -> Spawned ... Exited -> (Stop, Kill) ->
 //                 nothing left -> output drained -> GroupEmpty
 //   end           record, verdict, result.json, output finished, exit code
 //
-// A signal is honoured at every point of it.
+// Signals are handled during every one of these steps.
 #pragma once
 
 #include <functional>
@@ -48,7 +48,7 @@ class AgentLoop {
   // Runs the job; returns the exit code.
   int run();
 
-  // Whether output was left behind in a write that hangs.
+  // Whether a write of the output thread may still hang.
   bool abandoned() const { return killed_; }
 
  private:
@@ -162,13 +162,13 @@ class AgentLoop {
   boost::asio::io_context io_{1};
   boost::asio::posix::stream_descriptor control_;
   boost::asio::posix::stream_descriptor front_;
-  boost::asio::steady_timer pause_;        // Between two looks at the GPU memory.
-  boost::asio::steady_timer stuck_timer_;  // Uninterruptible sleep, where the user asked for it.
+  boost::asio::steady_timer pause_;        // Between two checks of the GPU memory.
+  boost::asio::steady_timer stuck_timer_;  // Polls for state D, if the user enabled it.
   boost::asio::steady_timer leave_limit_;
   boost::asio::steady_timer last_words_limit_;
   WorkerProcesses processes_;
   DeviceProbe probe_;
-  KernelLog kernel_log_;  // Read on the output thread, between the marks of two attempts.
+  KernelLog kernel_log_;  // Marked as an attempt starts, then read on the output thread.
   std::unique_ptr<Output> output_;
   std::unique_ptr<JobRecord> record_;
   std::unique_ptr<FileTimerServer> file_timer_;
@@ -183,41 +183,40 @@ class AgentLoop {
   std::string temp_dir_;
   RunFolders folders_;
   UniqueFd null_fd_;
-  std::optional<MasterPort> master_port_;  // Only where the workers are to have their own store.
+  std::optional<MasterPort> master_port_;  // Only if the workers create their own store.
   RoundView round_;
   std::chrono::steady_clock::time_point round_requested_;
-  std::vector<WorkerStreams> streams_;  // Of the attempt; emptied rank by rank as workers start.
+  std::vector<WorkerStreams> streams_;  // Of this attempt; emptied rank by rank as workers start.
   std::vector<WorkerFiles> files_;      // By local rank.
-  bool stop_began_ = false;             // Of the attempt.
-  std::vector<int> stuck_polls_;        // How often each worker was seen in state D, in a row.
-  std::optional<group::WorkerFailed>
-      failed_;  // Told to the user when the attempt's output is complete.
+  bool stop_began_ = false;             // In this attempt.
+  std::vector<int> stuck_polls_;        // Consecutive polls that saw each worker in state D.
+  std::optional<group::WorkerFailed> failed_;  // Reported once the output is complete.
   int attempt_ = -1;
   bool undrained_ = false;  // Streams of an attempt are open.
   bool draining_ = false;
   std::vector<std::function<void()>> after_drain_;
-  bool spawn_pending_ = false;         // Spawn was asked for and is not yet performed.
-  bool empty_while_spawning_ = false;  // Nothing was left meanwhile: to be looked at again.
+  bool spawn_pending_ = false;         // A Spawn is to be performed in the next turn of the loop.
+  bool empty_while_spawning_ = false;  // Nothing was left meanwhile: check again.
 
-  bool coordinated_ = false;  // More nodes than this one.
+  bool coordinated_ = false;  // See is_coordinated().
   std::unique_ptr<Rendezvous> rendezvous_;
   membership::Round job_round_;  // The newest one that formed.
   std::optional<group::RequestRound> wanted_round_;
-  bool opening_round_ = false;  // A round has formed and its streams are being opened;
-  bool round_dropped_ = false;  // it was ended meanwhile.
+  bool opening_round_ = false;  // A round has formed and its streams are being opened.
+  bool round_dropped_ = false;  // That round was ended meanwhile.
   Resolver names_;
-  bool own_name_is_known_ = true;  // Or nobody asks.
+  bool own_name_is_known_ = true;  // Or not needed.
   std::string own_name_fault_;
   std::function<void()> after_own_name_;
   std::optional<InterfaceExport> interface_export_;
-  bool never_again_ = false;  // The failure that follows is one that no restart can help.
+  bool never_again_ = false;  // A restart cannot fix the failure reported next.
   std::optional<int> leaving_signal_;
   std::optional<membership::End> job_end_;
 
   std::optional<WorkerGroup> group_;
   std::optional<Drive<WorkerGroup, group::Tick>> drive_;
-  bool has_gpus_ = false;  // As far as anybody has asked.
-  bool killed_ = false;    // The user wants out now.
+  bool has_gpus_ = false;  // As far as it was queried.
+  bool killed_ = false;    // The user wants muster to exit now.
   bool ending_ = false;
   int exit_code_ = 0;
   bool succeeded_ = false;

@@ -1,6 +1,6 @@
-// The agent's part in the rendezvous: what this node's workers do is told to the job's other nodes,
-// and what the others decide is done here. A node that stands alone goes the same way; its
-// Rendezvous only opens a store.
+// The agent's part in the rendezvous: tells the job's other nodes what this node's workers do, and
+// carries out their decisions. A job of one node takes the same path, but its Rendezvous only opens
+// a store.
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -67,7 +67,7 @@ bool AgentLoop::open_rendezvous(const std::string& token) {
 
 // ---- what the workers do
 
-// Old workers are reaped and their output is complete: only now may a round form with us.
+// Old workers are reaped, their output is complete or took too long: now a round may form with us.
 void AgentLoop::request_round(const group::RequestRound& request) {
   if (group_->finished()) return;
   wanted_round_ = request;
@@ -100,8 +100,8 @@ void AgentLoop::report_failure(const Error& error, int local_rank) {
   rendezvous_->worker_failed(job_round_.epoch, std::move(failure));
 }
 
-// The attempt's output is complete: the judge of the job gets to know what its workers left behind
-// here. A node where nothing failed has nothing to tell.
+// The attempt's output is complete: the job's judge gets what the workers of this node left behind.
+// A node without failures has nothing to report.
 void AgentLoop::report_evidence(membership::Epoch epoch) {
   if (coordinated_ && record_->has_evidence()) tell_evidence(epoch);
 }
@@ -123,7 +123,7 @@ void AgentLoop::on_round(const membership::Round& round) {
   opening_round_ = true;
   when_own_name_is_known([this, request = *std::exchange(wanted_round_, std::nullopt)] {
     export_interface();
-    // The output of the old attempt may still be on its way to a slow disk.
+    // The output of the old attempt may still be waiting for a slow disk.
     when_drained([this, request] {
       say_job_restart();
       open_round(request);
@@ -131,7 +131,7 @@ void AgentLoop::on_round(const membership::Round& round) {
   });
 }
 
-// All nodes say the same: the verdict over all of them came with the round.
+// All nodes print the same line: the round came with the verdict over all of them.
 void AgentLoop::say_job_restart() {
   failed_.reset();
   if (!job_round_.before || attempt_ < 0) return;
@@ -142,8 +142,8 @@ void AgentLoop::say_job_restart() {
   if (!line.empty()) say(line);
 }
 
-// While the nodes meet, so that it costs no time. A name server that does not answer is not waited
-// for: to name the interface that reaches the others is right in any case.
+// Runs while the nodes meet, so that it costs no time. A name server that does not answer delays
+// nothing beyond 1 s: naming the interface that reaches the other nodes is correct in any case.
 void AgentLoop::look_up_own_name() {
   if (!coordinated_ || !spec_.rendezvous.export_iface ||
       environment_.contains(std::string(env::kGlooSocketIfname))) {
@@ -167,7 +167,7 @@ void AgentLoop::when_own_name_is_known(std::function<void()> next) {
   after_own_name_ = std::move(next);
 }
 
-// Once, when it is known which of our addresses reaches the others.
+// Runs once, when it is known which of our addresses reaches the other nodes.
 void AgentLoop::export_interface() {
   const RendezvousSpec& rendezvous = spec_.rendezvous;
   if (!coordinated_ || !rendezvous.export_iface || interface_export_) return;
@@ -188,7 +188,7 @@ void AgentLoop::on_stop_order(const member::StopWorkers& stop) {
   const bool changed = stop.why != membership::StopWhy::failure;
   record_->note(changed ? JobEventKind::membership_changed : JobEventKind::note, stop.text);
   if (group_->finished()) return;
-  // Of a failure here the user hears more, once its last words are read.
+  // A failure on this node is reported in more detail, once its last output is read.
   if (!failed_ && !stop.text.empty()) say(stop.text);
   if (stop.epoch != job_round_.epoch) return;
   if (opening_round_) {

@@ -18,12 +18,12 @@
 namespace muster {
 namespace {
 
-// Nodes of a job are started within a second or two of each other, by hand within some more.
+// The nodes of a job are started within a second or two of each other, or a bit more by hand.
 constexpr auto kPatience = std::chrono::seconds(10);
 constexpr auto kSilence = std::chrono::seconds(1);
-// A host that was reached answers at once, unless it is an older one that waits for more nodes.
+// A host answers once it is reached, unless it is of an older version that waits for more nodes.
 constexpr auto kHostPatience = kPatience + std::chrono::seconds(2);
-// The coordinator bounds its own staying; this is for a bug in that.
+// The coordinator limits how long it stays; this guards against a bug in that limit.
 constexpr auto kCloseLimit = std::chrono::seconds(20);
 
 void say_line(const std::string& text) {
@@ -39,14 +39,14 @@ membership::NodeFailure final_failure(const Error& error) {
   return failure;
 }
 
-// One telling, on one loop.
+// Reports one failure to the other nodes, on an event loop of its own.
 class Telling {
  public:
   explicit Telling(const Error& error) : failure_(final_failure(error)) {}
 
   void run(const RendezvousOptions& options) {
     Rendezvous::Handlers on;
-    // A host of an older version takes us for ready: then it is a failure of that round.
+    // A host of an older version counts us as ready: then this is a failure of that round.
     on.round = [this](const membership::Round& round) {
       rendezvous_->worker_failed(round.epoch, failure_);
     };
@@ -54,11 +54,11 @@ class Telling {
     on.leave_announced = [] {};
     on.ended = [this](const membership::End&) { leave(); };
     on.failed = [this](const Error& error) { give_up(error.message); };
-    on.refused = [this](const Error& answer) {  // Which the others are told as well.
+    on.refused = [this](const Error& answer) {  // The other nodes are told as well.
       say_line(answer.message);
       leave();
     };
-    on.say = [](const std::string&) {};  // Nothing of it concerns a node that takes no part.
+    on.say = [](const std::string&) {};  // None of it concerns a node that takes no part.
     Result<std::unique_ptr<Rendezvous>> rendezvous = make_rendezvous(loop_, options, std::move(on));
     if (!rendezvous) return say_line("the other nodes are not told: " + rendezvous.error().message);
     rendezvous_ = std::move(*rendezvous);

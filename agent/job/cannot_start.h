@@ -1,8 +1,8 @@
-// A node that cannot start its workers, since the program is missing there, says so to the other
-// nodes of the job: they would wait for it until the join time-out. It joins without ever being
-// ready for a round, reports a failure that is final, and leaves as soon as it is understood.
-// Where this node hosts the job, its coordinator stays until all other nodes have come and heard
-// it, for at most 10 s.
+// A node that cannot start its workers, because the program is missing there, reports this to the
+// job's other nodes, which would otherwise wait for it until the join time-out. It joins without
+// ever being ready for a round, reports a final failure, and leaves as soon as the host has
+// accepted it. If this node hosts the job, its coordinator stays until all other nodes have
+// connected and received the failure, for at most 10 s.
 #pragma once
 
 #include "agent/launch_spec.h"
@@ -10,9 +10,9 @@
 
 namespace muster {
 
-// Blocks, for as long as the above takes and about 10 s at most; any signal may end it. Says a line
-// on stderr where it takes longer than a second, or nobody could be told. Nothing where this node
-// is alone. REQUIRES: the calling process has one thread.
+// Blocks as long as that takes, about 10 s at most; any signal may end it. Prints a line on stderr
+// if it takes longer than a second or no node could be told. Does nothing if this node is alone.
+// REQUIRES: the calling process has one thread.
 void tell_that_it_cannot_start(const LaunchSpec& spec, const Error& error);
 
 }  // namespace muster

@@ -39,12 +39,12 @@ JobEnd job_end(group::JobOutcome::Kind kind) {
     case group::JobOutcome::Kind::unkillable:
       return JobEnd::unkillable;
     case group::JobOutcome::Kind::ended:
-      return JobEnd::round_failed;  // Unless the one who ended it says more: job_ended.
+      return JobEnd::round_failed;  // apply_end() may know more.
   }
   return JobEnd::failed;
 }
 
-// Its last lines, where it has no log file.
+// The kept last lines of a worker stand in for its log files, if it has none.
 void take_kept(const WorkerPrinted& printed, WorkerFailure& failure, std::string& dir) {
   if (!printed.kept_out.empty()) failure.stdout_log_path = printed.kept_out;
   if (!printed.kept_err.empty()) failure.stderr_log_path = printed.kept_err;
@@ -53,7 +53,7 @@ void take_kept(const WorkerPrinted& printed, WorkerFailure& failure, std::string
   if (!kept.empty()) dir = worker.parent_path().string();
 }
 
-// The counter says how many of the job's processes were killed for want of memory, not which.
+// The counter says how many of the job's processes the OOM killer killed, not which ones.
 void tell_kills_apart(const std::vector<WorkerEvidence>& workers,
                       std::vector<HostEvidence>& machines) {
   int64_t counted = 0;
@@ -282,7 +282,7 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
     worker.cause = classify(worker.failure, machines[i], errors[i]);
   }
   JudgedAttempt judged = judge_attempt({evidence_});
-  if (judged.culprit) judged_ = std::move(judged);  // Else the newest failure stays known.
+  if (judged.culprit) judged_ = std::move(judged);  // Otherwise the last known failure stays.
 }
 
 bool JobRecord::all_succeeded() const {

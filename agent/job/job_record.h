@@ -1,7 +1,6 @@
-// What happened to a job, written down as it happens: events.jsonl and torch's console events while
-// it runs, the restart lines, and at the end the JobReport from which verdict, result.json and exit
-// code are made. It watches and never decides. Control loop only; the lines go to the output thread
-// through the callbacks.
+// Records a job as it runs: events.jsonl, torch's console events and the restart lines, and at the
+// end the JobReport from which verdict, result.json and exit code are made. It observes and never
+// decides. Control loop only; the lines go to the output thread through the callbacks.
 #pragma once
 
 #include <functional>
@@ -20,7 +19,7 @@
 
 namespace muster {
 
-// Where one worker's traces are, known when its streams are opened.
+// Where one worker's logs and error file are; known when its streams are opened.
 struct WorkerTraces {
   std::string out_log;
   std::string err_log;
@@ -28,13 +27,13 @@ struct WorkerTraces {
   std::string device;  // Label of its device, or empty.
 };
 
-// Where a worker may leave word of its end.
+// Files in which a worker may record why it ended.
 struct WorkerFiles {
   std::string error_file;
   std::string failure_file;
 };
 
-// What an attempt has left, collected on the output thread: by local rank.
+// What an attempt's workers left behind, collected on the output thread, by local rank.
 struct WorkerRemains {
   WorkerPrinted printed;
   std::optional<std::string> error_file;
@@ -68,12 +67,12 @@ class JobRecord {
   void round_ready(int attempt, const RoundView& round, Duration took,
                    std::vector<WorkerTraces> traces);
   void worker_started(int local_rank, pid_t pid);
-  // `machine` as found right after the death.
+  // `machine`: the host's evidence as found right after the exit.
   void worker_exited(const WorkerExit& exit, HostEvidence machine);
-  // What was found later of a worker that has ended: core file, disks.
+  // Evidence that was found later about a worker that has ended: core file, disks.
   void add_evidence(pid_t pid, const HostEvidence& machine);
-  // Before the workers get the first signal of a stop. `seen`: by local rank, how each stood just
-  // before it.
+  // Called before the workers get the first signal of a stop. `seen`: the state of each worker just
+  // before it, by local rank.
   void stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen);
   void kill_sent(std::string whom);
   void stop_ended();  // Nothing of the attempt is left.
@@ -82,7 +81,7 @@ class JobRecord {
   void stop_requested() {
     requested_at_ = requested_at_.value_or(std::chrono::steady_clock::now());
   }
-  // The attempt's output is complete: the judge decides, as far as this node knows.
+  // The attempt's output is complete: judges the attempt by what this node knows.
   void attempt_drained(const AttemptRemains& remains);
   void note(JobEventKind kind, std::string text = {}, std::optional<int> signal = {},
             std::optional<double> seconds = {});
@@ -92,21 +91,20 @@ class JobRecord {
   // This node itself cannot go on: the program cannot be executed.
   void node_failed(const Error& error) { evidence_.error = error; }
 
-  // After attempt_drained: what this node's workers left behind in the attempt, for the job's host.
+  // After attempt_drained: what the attempt's workers left behind on this node, for the job's host.
   const NodeEvidence& evidence() const { return evidence_; }
   bool all_succeeded() const;  // Every worker of the attempt has exited with 0.
-  // Whether there is anything in it that the judge could need.
+  // Whether evidence() holds anything that the judge could need.
   bool has_evidence() const;
 
-  // The verdict of the newest attempt that was judged: of this node alone, until that of all nodes
-  // takes its place.
+  // Replaces this node's own verdict on the newest judged attempt by the one over all nodes.
   void take_verdict(JudgedAttempt judged) { judged_ = std::move(judged); }
 
-  // After attempt_drained of a failed attempt that will be followed by another one: the line that
-  // says so; empty if no worker's failure is the reason.
+  // After attempt_drained of a failed attempt that another one will follow: the line that announces
+  // the restart; empty if no worker's failure is the reason.
   std::string restart_line(int restarts_left, Duration delay);
 
-  // The whole story. After it nothing more is recorded.
+  // The report of the whole job.
   JobReport finish(const group::JobOutcome& outcome);
   void write_final_events(const JobReport& report, int exit_code);
 

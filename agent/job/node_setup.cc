@@ -22,14 +22,14 @@
 namespace muster {
 namespace {
 
-// With tee: two read ends, two files, the worker's two ends until it has started; then a pidfd, and
-// the worker's connections to the store.
+// With tee: two read ends, two files, the worker's two ends until it has started; later a pidfd,
+// and the worker's connections to the store.
 constexpr unsigned long kDescriptorsPerWorker = 8;
 constexpr unsigned long kDescriptorsOfOurOwn = 40;
 constexpr unsigned long kVisitsPerWorker = 3;  // Connections to the host's store.
 
-// Those that whoever started us left open: all of our own are closed on exec. Where not even a
-// folder can be opened, all up to the limit are in use.
+// Descriptors that the process which started us left open: all of our own are close-on-exec. If not
+// even a folder can be opened, all up to the limit are in use.
 unsigned long inherited_descriptors(const rlimit& limit) {
   unsigned long count = 0;
   DIR* const folder = opendir("/proc/self/fd");
@@ -161,7 +161,7 @@ Result<unsigned long> make_room_for_descriptors(const DescriptorNeeds& needs) {
     return fail(ExitCode::environment,
                 too_few_descriptors(needs, limit, taken + descriptors_of(needs.workers)));
   }
-  // Not worth a refusal: the host may be another node, and most of a job's workers never ask.
+  // Not worth a refusal: the host may be another node, and most of a job's workers never connect.
   const unsigned long visits = static_cast<unsigned long>(needs.other_nodes) *
                                (1 + kVisitsPerWorker * static_cast<unsigned long>(needs.workers));
   const unsigned long wanted = std::min<unsigned long>(needed + visits, limit.rlim_max);

@@ -1,7 +1,7 @@
-// What this node contributes to a job, computed once before the first attempt: how many workers,
-// which devices and CPUs each gets, OMP_NUM_THREADS, and what the user has to be told about it.
-// Reads affinity, cgroup limits and sysfs, none of which blocks; the devices were asked for by
-// DeviceProbe.
+// What this node contributes to a job, computed once before the first attempt: the number of
+// workers, the devices and CPUs of each, OMP_NUM_THREADS, and what the user has to be told about
+// it. Reads affinity, cgroup limits and sysfs, none of which blocks; DeviceProbe has queried the
+// devices.
 #pragma once
 
 #include <optional>
@@ -18,31 +18,31 @@ namespace muster {
 struct NodeSetup {
   int workers = 1;
   Placement placement;
-  std::optional<int> omp_num_threads;  // To be set where the user set none.
+  std::optional<int> omp_num_threads;  // Set if the user set none.
   std::vector<std::string> lines;      // For stderr: warnings and the OMP line.
-  std::string table;                   // --report-bindings: the whole table.
+  std::string table;                   // The table of --report-bindings.
 };
 
-// `devices` is nullopt where needs_devices(spec) said no.
+// `devices` is nullopt if needs_devices(spec) is false.
 Result<NodeSetup> set_up_node(const LaunchSpec& spec, const Environment& environment,
                               std::optional<DeviceReport> devices);
 
-// The name of this machine, as it calls itself (gethostname).
+// This machine's host name (gethostname).
 std::string own_hostname();
 
-// What a node has to hold open at a time.
+// What determines how many descriptors a node needs at a time.
 struct DescriptorNeeds {
   int workers = 1;
-  bool at_most = false;  // There may be fewer workers: their number is not known yet.
-  int other_nodes = 0;   // Whose agents and workers may come to this one, if it hosts.
+  bool at_most = false;  // The number of workers is not known yet and may be smaller.
+  int other_nodes = 0;   // Their agents and workers may connect to this node, if it hosts.
 
   // From the command line alone.
   static DescriptorNeeds of(const LaunchSpec& spec);
 };
 
-// Raises the soft limit where that is needed and allowed, and returns the limit that workers shall
-// get back. Fails when the hard limit is too low; the number that is named then suffices, whatever
-// this process has inherited and however many the workers turn out to be.
+// Raises the soft limit if that is needed and allowed, and returns the limit that workers get back.
+// Fails if the hard limit is too low; the number in the message then suffices, whatever this
+// process has inherited and however many workers there will be.
 Result<unsigned long> make_room_for_descriptors(const DescriptorNeeds& needs);
 
 }  // namespace muster

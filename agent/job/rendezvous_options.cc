@@ -62,7 +62,7 @@ RendezvousOptions rendezvous_options(const LaunchSpec& spec, const NodeFacts& no
   options.way = RendezvousOptions::Way::endpoint;
   options.host = rendezvous.endpoint_host;
   options.port = rendezvous.endpoint_port.value_or(0);
-  // torchrun's static backend has the host at node rank 0, wherever its address leads.
+  // In torchrun's static backend node rank 0 is the host, wherever the endpoint's address leads.
   options.is_host = is_static ? std::optional<bool>(rendezvous.node_rank == 0) : rendezvous.is_host;
   return options;
 }

@@ -1,6 +1,6 @@
-// From what the user asked for to how this node meets the others of its job. Pure: the agent has
-// looked up its host name and read the token before, and make_rendezvous (rendezvous.h) does the
-// rest. This is where the names of torchrun's backends end; behind it there are ways to meet.
+// Translates the user's options into how this node meets the others of its job. Pure: the agent has
+// the host name and the token already, and make_rendezvous (rendezvous.h) does the rest. Torchrun's
+// backend names end here; beyond there is only RendezvousOptions::Way.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace muster {
 
-// Whether the job has, or may come to have, more than one node: then others rule with us over
-// restarts and over the end.
+// Whether the job has, or may come to have, more than one node: then the job's host decides about
+// restarts and about the end.
 bool is_coordinated(const RendezvousSpec& spec);
 
 struct NodeFacts {

@@ -21,8 +21,8 @@ WorkerGroup::WorkerGroup(const Options& options) : options_(options) {
   CHECK(options.report_every > Duration::zero());
 }
 
-// Every (phase, event) pair. "-" changes nothing and says so in a Note; "!" is a bug of the shell
-// and ends the program (CHECK). After Finish every event is dropped in silence.
+// Every (phase, event) pair. "-" changes nothing and emits a Note; "!" is a bug in the shell and
+// ends the program (CHECK). After Finish every event is dropped silently.
 //
 //                idle       preparing   starting     running   draining  stopping     waiting
 // Begin          round      -           -            -         -         -            -
@@ -44,19 +44,19 @@ WorkerGroup::WorkerGroup(const Options& options) : options_(options) {
 // Tick           -          -           -            -         report,   report, kill round
 //                                                              stop      or give up
 //
-// succeeded (of a coordinated group only): Regroup asks for a round, JobEnded, StopRequested and
-// KillRequested finish, everything else is "-".
+// succeeded (coordinated groups only): Regroup requests a round; JobEnded, StopRequested and
+// KillRequested finish; everything else is "-".
 //
-// Events of an attempt that is over are dropped with a Note; those of one that has not begun are
-// "!". [1] Of a worker that was not asked for "!"; said again "-". [2] Not asked for "-". [3] Of a
-// worker that was not started "!"; said again "-". [4] A failure begins the stop; the last success
-// begins draining. [5] When no Spawn is unanswered, every started worker is
-// reaped and the group was said to be empty, the stop is concluded: a new round, back-off, or the
-// end. [6] The next round takes the change along. [7] What has succeeded is not started again; in a
-// coordinated group it is. [8] The stop that is under way goes on with its signal and its clock;
-// only what follows changes. [9] Suspension holds the start of workers and freezes the clocks of
-// draining and of quick death. It never holds a stop: a stop wakes whom it reaches. [10] Once KILL
-// is due; until then what is left may yet end by itself.
+// Events of a past attempt are dropped with a Note; those of a future attempt are "!". [1] For a
+// worker whose start was not requested "!"; repeated "-". [2] Not requested "-". [3] For a worker
+// that was not started "!"; repeated "-". [4] A failure begins the stop; the last success begins
+// draining. [5] When no Spawn is unanswered, every started worker is reaped and GroupEmpty has
+// arrived, the stop ends with a new round, back-off, or the end. [6] The next round includes the
+// change. [7] Workers that succeeded are not started again, except in a coordinated group. [8] The
+// stop in progress keeps its signal and its deadline; only what follows changes. [9] Suspension
+// holds back the start of workers and freezes the clocks of draining and of quick death. It never
+// holds back a stop: a stop sends CONT. [10] Only after KILL; until then the remaining processes
+// may still exit by themselves.
 void WorkerGroup::step(Instant now, const Event& event, std::vector<Effect>& out) {
   if (phase_ == Phase::finished) return;
   out_ = &out;
@@ -111,7 +111,7 @@ void WorkerGroup::on(Instant, const group::RoundFailed& event) {
   finish(group::JobOutcome::Kind::round_failed);
 }
 
-// Asks for the next worker, unless the start is held by a suspension or an unanswered Spawn.
+// Requests the next worker's start, unless a suspension or an unanswered Spawn holds it back.
 void WorkerGroup::spawn_next() {
   if (suspended_ || (spawning_ && !PLANTED(double_start))) return;
   const auto next = std::ranges::find(workers_, false, &Worker::spawned);
@@ -130,7 +130,7 @@ void WorkerGroup::on(Instant now, const group::Spawned& event) {
   started.pid = event.pid;
   started_at_ = now;
   if (phase_ == Phase::stopping) {
-    // It was being started when the stop began: it gets what the others got.
+    // It was being started when the stop began: it gets the signal that the others got.
     empty_ = false;
     if (killing_) {
       out_->push_back(group::Kill{attempt_});
@@ -155,7 +155,7 @@ void WorkerGroup::on(Instant now, const group::SpawnFailed& event) {
   error_ = event.error;
   if (phase_ == Phase::starting) return begin_stop(now, group::StopReason::spawn_failed, SIGTERM);
   CHECK(phase_ == Phase::stopping);
-  // What cannot be executed is never restarted, even if the stop was for a restart.
+  // A program that cannot be executed is never restarted, even if the stop was for a restart.
   if (reason_ != group::StopReason::requested && reason_ != group::StopReason::ended) {
     reason_ = group::StopReason::spawn_failed;
   }
@@ -208,7 +208,7 @@ void WorkerGroup::drain_if_all_exited(Instant now) {
   out_->push_back(group::WatchLeftovers{attempt_});
 }
 
-// Counts the quick deaths in a row. Time spent suspended is no life.
+// Counts the quick deaths in a row. Time spent suspended does not count as lifetime.
 void WorkerGroup::note_lifetime(Instant now, bool failed) {
   Duration life = Duration::zero();
   if (phase_ == Phase::running) {

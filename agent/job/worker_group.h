@@ -1,7 +1,7 @@
-// The machine that decides for one node's workers over all attempts of a job: when to start whom,
-// when to stop and kill, whether to start anew. Pure: it is told the time, asks
-// for effects and hears of their results as events; the agent's shell performs them, the simulator
-// runs the same code in a made-up world. One thread; the owner calls step() and nothing else.
+// The state machine that manages one node's workers over all attempts of a job: which to start and
+// when, when to stop and kill, whether to restart. Pure: the time is passed in; the machine emits
+// effects and receives their results as events. The agent's shell performs the effects; the
+// simulator runs the same code in a simulated world. One thread; the owner only calls step().
 //
 //   idle ─Begin─▶ preparing ─RoundReady─▶ starting ─last Spawned─▶ running ─all exited 0─▶ draining
 //                     ▲                       │ failure, Regroup,      │                      │
@@ -9,9 +9,9 @@
 //                  waiting ◀──restart──── stopping ◀───────────────────┴────── grace over ────┤
 //                                             └──────────────────────▶ finished ◀─GroupEmpty──┘
 //
-// A coordinated group is one of several of a job, and others rule: it has no budget of its own,
-// asks for a round after every failure, and when all its workers have succeeded it stays
-// `succeeded`, until JobEnded finishes it or Regroup makes it ask for another round.
+// A coordinated group is one of several in a job, and the rendezvous decides for all of them: the
+// group has no budget of its own, requests a round after every failure, and once all its workers
+// have succeeded stays `succeeded` until JobEnded finishes it or Regroup makes it request a round.
 //
 // The table of every (phase, event) pair is in worker_group.cc, above step().
 #pragma once
@@ -35,26 +35,26 @@ class WorkerGroup {
   struct Options {
     int workers = 1;
     int max_restarts = 0;
-    bool coordinated = false;  // See above; max_restarts has no meaning then.
-    // From the stop signal to KILL, and how long what successful workers left running may go on.
+    bool coordinated = false;  // See above; max_restarts is then ignored.
+    // From the stop signal to KILL; also how long leftovers of successful workers may keep running.
     Duration grace = std::chrono::seconds{30};
-    // From KILL to giving up: only uninterruptible sleep survives a KILL.
+    // From KILL to giving up: only a process in uninterruptible sleep survives a KILL.
     Duration kill_wait = std::chrono::seconds{30};
-    // From TERM to KILL for what successful workers left running (never more than the grace).
+    // From TERM to KILL for leftovers of successful workers (never more than `grace`).
     Duration leftovers_grace = std::chrono::seconds{2};
-    // Descendants that outlive the last worker by less than this are not worth a line.
+    // Descendants that outlive the last worker by less than this are not reported.
     Duration leftovers_quiet = std::chrono::milliseconds{300};
-    // An attempt that fails within this time after its last worker's start died quickly. The first
-    // quick death in a row restarts at once, the next after backoff_first, then doubling up to
-    // backoff_cap.
+    // An attempt that fails within this time after its last worker was started is a quick death.
+    // The first one in a row restarts at once, the next after backoff_first, and the delay then
+    // doubles up to backoff_cap.
     Duration quick_death = std::chrono::seconds{1};
     Duration backoff_first = std::chrono::milliseconds{500};
     Duration backoff_cap = std::chrono::seconds{10};
-    // Between two countdown lines.
+    // Interval between two countdown lines.
     Duration report_every = std::chrono::seconds{5};
-    // A Tick that comes later than this after its deadline says that we ourselves stood still (VM
-    // suspended, SIGSTOP), and so perhaps did the workers: before KILL, or before giving up, they
-    // get `second_look` more. Once for each step of the ladder.
+    // A Tick that arrives later than this after its deadline means that this process did not run
+    // (VM suspended, SIGSTOP), and perhaps the workers did not either: before KILL, or before
+    // giving up, they get `second_look` more time. At most once for each step of the ladder.
     Duration jump = std::chrono::seconds{1};
     Duration second_look = std::chrono::seconds{2};
   };
@@ -62,13 +62,13 @@ class WorkerGroup {
   // REQUIRES: workers >= 1, max_restarts >= 0, no negative duration.
   explicit WorkerGroup(const Options& options);
 
-  // Appends the effects in the order to perform them. Nothing follows a Finish.
+  // Appends the effects in the order in which to perform them. Nothing follows a Finish.
   void step(Instant now, const Event& event, std::vector<Effect>& out);
 
-  // When a Tick would do something; an earlier Tick does nothing.
+  // When the next Tick takes effect; an earlier Tick does nothing.
   Instant next_deadline() const;
 
-  // One line for people: phase, who, waiting for what.
+  // One line for people: the phase, which workers, what it waits for.
   std::string status(Instant now) const;
 
   bool finished() const { return phase_ == Phase::finished; }
@@ -92,7 +92,7 @@ class WorkerGroup {
     std::optional<ExitStatus> status;
   };
 
-  // One overload for each event; see the table.
+  // One overload for each event; see the table in worker_group.cc.
   void on(Instant now, const group::Begin& event);
   void on(Instant now, const group::RoundReady& event);
   void on(Instant now, const group::RoundFailed& event);
@@ -139,37 +139,37 @@ class WorkerGroup {
   std::vector<int> live_ranks() const;
   std::string phase_text(Instant now) const;
 
-  // Invariants. (1) At most one Spawn is unanswered: spawning_. (2) Ranks are started in order, so
-  // the started ones are 0 .. n-1 of workers_. (3) failed_ is set only by fail_attempt, so only in
-  // starting or running, hence never after a stop signal of ours. (4) RequestRound is emitted only
-  // when group_is_gone(). (5) restarts_ <= max_restarts.
+  // Invariants. (1) At most one Spawn is unanswered: spawning_. (2) Workers are started in rank
+  // order, so the started ones are 0 .. n-1 of workers_. (3) failed_ is set only by fail_attempt,
+  // so only in starting or running, and never after our stop signal. (4) RequestRound is emitted
+  // only when group_is_gone(). (5) restarts_ <= max_restarts.
   Options options_;
   Phase phase_ = Phase::idle;
-  int attempt_ = -1;  // Of the newest RequestRound.
+  int attempt_ = -1;  // The attempt of the newest RequestRound.
   int restarts_ = 0;
   int quick_deaths_ = 0;  // In a row.
 
   std::vector<Worker> workers_;  // Of this attempt, one for each local rank.
   std::optional<int> spawning_;  // The local rank whose Spawn is unanswered.
   Instant started_at_{};         // When the newest worker was started.
-  bool failed_ = false;          // This attempt.
+  bool failed_ = false;          // A worker of this attempt failed.
 
-  // Of the stop under way.
+  // The stop in progress.
   group::StopReason reason_ = group::StopReason::failure;
-  int sent_signal_ = 0;  // The group got it; 0: none but KILL.
+  int sent_signal_ = 0;  // The signal that the group was sent; 0: only KILL.
   bool killing_ = false;
   bool looked_twice_ = false;
-  bool empty_ = false;  // GroupEmpty came and no worker was started after it.
+  bool empty_ = false;  // GroupEmpty arrived and no worker was started after it.
 
-  int requested_signal_ = 0;    // Not 0: someone wants the job to end.
-  std::optional<Error> error_;  // Why it ends, if no worker is the reason.
+  int requested_signal_ = 0;    // Not 0: the job was asked to end.
+  std::optional<Error> error_;  // Why the job ends, if no worker is the cause.
 
   bool suspended_ = false;
   Instant suspended_at_{};
   Instant drain_began_{};
 
-  Instant deadline_ = kNever;   // When this phase changes by itself.
-  Instant report_at_ = kNever;  // When the next line for people is due.
+  Instant deadline_ = kNever;   // When this phase ends without an event.
+  Instant report_at_ = kNever;  // When the next status line is due.
 
   std::vector<Effect>* out_ = nullptr;  // Only within step().
 };

@@ -1,9 +1,9 @@
-// What the worker-group machine hears (events) and what it asks for (effects). Plain values,
+// The events that the worker-group machine receives and the effects that it emits. Plain values,
 // compared with ==, so that tests and the simulator can state whole transcripts.
 //
-// Every event that speaks of a started group carries its attempt. Attempts are numbered from 0 by
-// the machine, one for every start; the restart count (what TORCHELASTIC_RESTART_COUNT shows)
-// counts only the starts that a failure paid for, so a change of membership makes it lag behind.
+// Every event about a started group carries its attempt. The machine numbers attempts from 0, one
+// for every start; the restart count (shown as TORCHELASTIC_RESTART_COUNT) counts only the starts
+// that a failure paid for, so it falls behind after a change of membership.
 #pragma once
 
 #include <optional>
@@ -19,13 +19,13 @@ namespace muster::group {
 
 // ---- Values that several events and effects share.
 
-// The first failure of an attempt that was observed: it makes the group stop. Whether it is also
-// the cause of the others is not decided here (agent/report/judge.h).
+// The first failure observed in an attempt: it makes the group stop. Whether it also caused the
+// others is decided elsewhere (agent/report/judge.h).
 struct FirstFailure {
   int attempt = 0;
   int local_rank = 0;
   int pid = 0;
-  std::optional<ExitStatus> status;  // None: it was named by FailWorker, see `why`.
+  std::optional<ExitStatus> status;  // nullopt: FailWorker named the worker, see `why`.
   std::string why;                   // Only from FailWorker; empty for a plain exit.
   friend bool operator==(const FirstFailure&, const FirstFailure&) = default;
 };
@@ -33,22 +33,21 @@ struct FirstFailure {
 // Why a group is being stopped.
 enum class StopReason {
   failure,       // a worker failed: restart if the budget allows
-  regroup,       // the membership changed: start anew, free of charge
+  regroup,       // the membership changed: start again, free of charge
   spawn_failed,  // a worker could not be started: end
-  leftovers,     // all workers succeeded, what they left running outlived the grace
-  requested,     // a signal to muster, or the end of the front
-  ended,         // others ended the job
+  leftovers,     // all workers succeeded, but their leftovers outlived the grace period
+  requested,     // muster received a stop signal
+  ended,         // the rendezvous ended the job
 };
 
 struct JobOutcome {
-  // `ended`: others ended the job, and say why.
+  // `ended`: the rendezvous ended the job and knows the reason.
   enum class Kind { success, failed, stopped, spawn_failed, round_failed, unkillable, ended };
   Kind kind = Kind::success;
-  int signal = 0;  // Of kind stopped (and unkillable after a stop request).
-  std::optional<Error>
-      error;  // Of kinds spawn_failed and round_failed; of ended, if there was one.
-  std::optional<StopReason> stopped_for;  // Of kind unkillable: what the stop was for.
-  int attempts = 0;                       // Rounds requested in all.
+  int signal = 0;              // For stopped (and for unkillable after a stop request).
+  std::optional<Error> error;  // For spawn_failed and round_failed; for ended, if there was one.
+  std::optional<StopReason> stopped_for;  // For unkillable: the reason for the stop.
+  int attempts = 0;                       // Rounds requested in total.
   int restarts = 0;                       // Restarts taken from the budget.
   friend bool operator==(const JobOutcome&, const JobOutcome&) = default;
 };
@@ -58,10 +57,10 @@ struct JobOutcome {
 struct Begin {
   friend bool operator==(const Begin&, const Begin&) = default;
 };
-// The answer to RequestRound: the log folder, the port and the ranks of this attempt are there.
+// The answer to RequestRound: this attempt's log folder, port and ranks are ready.
 struct RoundReady {
   int attempt = 0;
-  std::optional<int> restarts = {};  // Taken from the job's budget so far, where others count.
+  std::optional<int> restarts = {};  // Restarts taken so far; used if coordinated.
   friend bool operator==(const RoundReady&, const RoundReady&) = default;
 };
 struct RoundFailed {
@@ -69,7 +68,7 @@ struct RoundFailed {
   Error error;
   friend bool operator==(const RoundFailed&, const RoundFailed&) = default;
 };
-// The answer to Spawn; always before the same worker's Exited.
+// The answer to Spawn; always arrives before the same worker's Exited.
 struct Spawned {
   int attempt = 0;
   int local_rank = 0;
@@ -82,37 +81,35 @@ struct SpawnFailed {
   Error error;
   friend bool operator==(const SpawnFailed&, const SpawnFailed&) = default;
 };
-// The worker itself is reaped. Its descendants may still be there.
+// The worker itself is reaped. Its descendants may still exist.
 struct Exited {
   int attempt = 0;
   int local_rank = 0;
   ExitStatus status;
   friend bool operator==(const Exited&, const Exited&) = default;
 };
-// A worker that has not ended is to be treated as failed (uninterruptible sleep, a hang verdict).
+// Treat this live worker as failed (uninterruptible sleep, a hang verdict).
 struct FailWorker {
   int attempt = 0;
   int local_rank = 0;
   std::string why;
-  bool restart =
-      true;  // false: the job ends with it, whatever the budget (a process that the kernel holds).
+  bool restart = true;  // false: the job ends, whatever the budget (a process stuck in the kernel).
   friend bool operator==(const FailWorker&, const FailWorker&) = default;
 };
-// Every worker is reaped and no descendant of any is left. Stop, Kill and WatchLeftovers oblige the
-// shell to say it once, as soon as it is true (at once if it is already). May be said twice. It
-// must not overtake a Spawned: one that comes first speaks of that worker too. It may overtake an
-// Exited.
+// Every worker is reaped and no descendant of any is left. After Stop, Kill or WatchLeftovers the
+// shell must send it as soon as it is true (at once if it is already). May be repeated. It must not
+// overtake a Spawned: if it comes first, it covers that worker too. It may overtake an Exited.
 struct GroupEmpty {
   int attempt = 0;
   friend bool operator==(const GroupEmpty&, const GroupEmpty&) = default;
 };
-// The membership changed, the group is to be started anew without paying from the budget.
-// `attempt` is the one whose round is out of date.
+// The membership changed: restart the group without charging the budget. `attempt` is the one whose
+// round is out of date.
 struct Regroup {
   int attempt = 0;
   friend bool operator==(const Regroup&, const Regroup&) = default;
 };
-// Others ended the job: stop what still runs and finish. Only of a coordinated group.
+// The rendezvous ended the job: stop the workers and finish. Only for a coordinated group.
 struct JobEnded {
   friend bool operator==(const JobEnded&, const JobEnded&) = default;
 };
@@ -120,12 +117,12 @@ struct StopRequested {
   int signal = 0;
   friend bool operator==(const StopRequested&, const StopRequested&) = default;
 };
-// Second Ctrl-C, or the front is gone.
+// The front received a second TERM, INT or QUIT.
 struct KillRequested {
   friend bool operator==(const KillRequested&, const KillRequested&) = default;
 };
-// The user may signal nothing of what is left of the group: it has taken another identity. Waiting
-// for a KILL to act is of no use. May be said again.
+// All that is left of the group runs as another user and cannot be signalled, so waiting for KILL
+// to take effect is useless. May be repeated.
 struct KillRefused {
   int attempt = 0;
   friend bool operator==(const KillRefused&, const KillRefused&) = default;
@@ -150,7 +147,7 @@ using Event = std::variant<Begin, RoundReady, RoundFailed, Spawned, SpawnFailed,
 
 // ---- Effects.
 
-// Make ready what this attempt needs and answer with RoundReady or RoundFailed.
+// Prepare what this attempt needs and answer with RoundReady or RoundFailed.
 struct RequestRound {
   int attempt = 0;
   int restart_count = 0;
@@ -162,7 +159,7 @@ struct Spawn {
   int local_rank = 0;
   friend bool operator==(const Spawn&, const Spawn&) = default;
 };
-// The stop begins. A stop request or a failed spawn that comes later still prevents the restart.
+// The stop begins. A later stop request or failed spawn still prevents the restart.
 struct WorkerFailed {
   FirstFailure first;
   bool will_restart = false;
@@ -170,35 +167,35 @@ struct WorkerFailed {
   friend bool operator==(const WorkerFailed&, const WorkerFailed&) = default;
 };
 // Send `signal`, then CONT, to each live worker's process group and to all other descendants. May
-// come twice for one attempt, when a worker was being started while the stop began; then only those
-// that have not had the signal yet need it.
+// come twice in one attempt if a worker was being started when the stop began; the second one is
+// for those that have not had the signal yet.
 struct Stop {
   int attempt = 0;
   int signal = 0;
   friend bool operator==(const Stop&, const Stop&) = default;
 };
-// KILL and CONT to all workers and descendants, again and again until GroupEmpty.
+// Send KILL and CONT to all workers and descendants, repeatedly until GroupEmpty.
 struct Kill {
   int attempt = 0;
   friend bool operator==(const Kill&, const Kill&) = default;
 };
-// For the countdown line, at the beginning of a stop and every few seconds in it. `live` are the
-// local ranks that are not reaped; when it is empty, only descendants are left.
+// For the countdown line, at the start of a stop and every few seconds during it. `live` holds the
+// local ranks that are not reaped; if it is empty, only descendants are left.
 struct ReportStopping {
   int attempt = 0;
   StopReason reason = StopReason::failure;
-  int signal = 0;        // What the group got first.
+  int signal = 0;        // The first signal that the group was sent.
   bool killing = false;  // KILL was sent; `left` is the time until we give up.
-  Duration left{};       // Else: the time until KILL.
+  Duration left{};       // Otherwise: the time until KILL.
   std::vector<int> live;
   friend bool operator==(const ReportStopping&, const ReportStopping&) = default;
 };
-// All workers succeeded. Say GroupEmpty as soon as no descendant is left.
+// All workers succeeded. Send GroupEmpty as soon as no descendant is left.
 struct WatchLeftovers {
   int attempt = 0;
   friend bool operator==(const WatchLeftovers&, const WatchLeftovers&) = default;
 };
-// Descendants are still there a moment after the last worker: name them in one line.
+// Descendants outlive the last worker by leftovers_quiet: name them in one line.
 struct ReportLeftovers {
   int attempt = 0;
   Duration left{};  // Until they get TERM.
@@ -212,32 +209,31 @@ struct ResumeWorkers {
   int attempt = 0;
   friend bool operator==(const ResumeWorkers&, const ResumeWorkers&) = default;
 };
-// Send it once to every live worker.
+// Send the signal once to every live worker.
 struct ForwardSignal {
   int attempt = 0;
   int signal = 0;
   friend bool operator==(const ForwardSignal&, const ForwardSignal&) = default;
 };
-// The next start waits for `delay`: for the line "the last 3 attempts died within 1 s; next in 2
-// s".
+// The next start waits for `delay`, which the restart line shows.
 struct BackOff {
-  int attempt = 0;  // The one that will be started.
+  int attempt = 0;  // The one to be started.
   int quick_deaths = 0;
   Duration delay{};
   friend bool operator==(const BackOff&, const BackOff&) = default;
 };
-// All workers of the attempt succeeded and nothing of them is left; whether the job is over, others
-// say: JobEnded, or Regroup for another round. Only of a coordinated group.
+// All workers of the attempt succeeded and nothing of them is left. The rendezvous decides what
+// follows: JobEnded, or Regroup for another round. Only for a coordinated group.
 struct Succeeded {
   int attempt = 0;
   friend bool operator==(const Succeeded&, const Succeeded&) = default;
 };
-// An event that led to nothing now, and why. For the debug log.
+// An event that had no effect, and why. For the debug log.
 struct Note {
   std::string text;
   friend bool operator==(const Note&, const Note&) = default;
 };
-// The last effect. A round or spawn that is still under way is to be abandoned.
+// The last effect. Abandon a round or spawn that is still in progress.
 struct Finish {
   JobOutcome outcome;
   friend bool operator==(const Finish&, const Finish&) = default;

@@ -1,7 +1,6 @@
-// The simulator proves its worth by finding bugs that are planted on purpose. They exist only in
-// the copy of the machine that the simulator's tests compile for themselves, with
-// MUSTER_PLANTED_BUGS; elsewhere the condition is the constant false and nothing of them is
-// compiled in.
+// Bugs planted on purpose, which the simulator must find. They exist only in the copy of the
+// machine that the simulator's tests compile with MUSTER_PLANTED_BUGS; elsewhere the condition is
+// the constant false and none of their code is compiled.
 #pragma once
 
 #ifdef MUSTER_PLANTED_BUGS

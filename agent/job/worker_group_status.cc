@@ -1,4 +1,4 @@
-// What the worker-group machine says about itself: its one-line status.
+// The one-line status of the worker-group machine.
 #include <algorithm>
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The stop ladder of the worker group: signal, grace, KILL, and what follows when all are gone.
+// The stop ladder of the worker group: signal, grace, KILL, and what follows once all are gone.
 #include <algorithm>
 #include <csignal>
 #include <utility>
@@ -20,7 +20,7 @@ void WorkerGroup::begin_stop(Instant now, group::StopReason reason, int signal) 
   sent_signal_ = signal;
   killing_ = looked_twice_ = empty_ = false;
   deadline_ = instant_after(now, grace);
-  if (group_is_gone()) return conclude_stop_if_gone(now);  // Nobody was started.
+  if (group_is_gone()) return conclude_stop_if_gone(now);  // No worker was started.
   out_->push_back(group::Stop{attempt_, signal});
   report_stopping(now);
 }
@@ -86,7 +86,7 @@ void WorkerGroup::on(Instant now, const group::KillRequested&) {
       reason_ = group::StopReason::requested;
       sent_signal_ = 0;
       empty_ = false;
-      if (group_is_gone()) return conclude_stop_if_gone(now);  // Nobody was started.
+      if (group_is_gone()) return conclude_stop_if_gone(now);  // No worker was started.
       return begin_kill(now);
     case Phase::stopping:
       if (killing_) return ignore("KillRequested", "KILL was sent before; the job ends with it");

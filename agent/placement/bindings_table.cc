@@ -12,7 +12,7 @@ namespace {
 
 using TableRow = std::array<std::string, 5>;
 
-// Columns a terminal shows: the continuation bytes of UTF-8 take none. Our texts hold no wide
+// Columns on a terminal: the continuation bytes of UTF-8 take none. Our texts contain no wide
 // characters.
 size_t shown_width(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {

@@ -1,5 +1,5 @@
-// The answer to --report-bindings: one table for the node, one row per worker, that shows who runs
-// where before anything has run. Pure.
+// The output of --report-bindings: one table for the node with one row per worker, which shows
+// where each worker will run before any is started. Pure.
 #pragma once
 
 #include <optional>
@@ -15,14 +15,14 @@ struct BindingRow {
   int rank = 0;
   std::string device;            // Empty is shown as "-".
   std::optional<int> numa_node;  // nullopt is shown as "-".
-  CpuSet cpus;                   // What the worker may run on.
-  int cores = 0;                 // How many physical cores these are.
+  CpuSet cpus;                   // The CPUs that the worker may run on.
+  int cores = 0;                 // The number of physical cores among these.
   std::string threads;           // The OMP_NUM_THREADS it gets; empty is shown as "-".
 
   friend bool operator==(const BindingRow&, const BindingRow&) = default;
 };
 
-// Several lines, each ended by a newline:
+// Several lines, each terminated by a newline:
 //   rank  device                                   NUMA node  cores                  threads
 //   0     GPU 0 (GPU-8932f937…, 0000:3b:00.0)      0          0-15,64-79 (16 cores)  16
 std::string bindings_table(const std::vector<BindingRow>& rows);

@@ -43,9 +43,9 @@ void tighten(std::optional<double>& limit, std::optional<double> other) {
   if (other && (!limit || *other < *limit)) limit = other;
 }
 
-// The tightest quota from `mount`/`group` up to `mount`. In a container the path may be the host's,
-// which does not exist below the mount: then the walk up ends at the mount, which is the
-// container's own group.
+// The tightest quota from `mount`/`group` up to `mount`. In a container the path may be the host's
+// and not exist below the mount: the walk then ends at the mount, which is the container's own
+// group.
 template <typename QuotaOf>
 std::optional<double> tightest_quota(const fs::path& mount, const std::string& group,
                                      QuotaOf quota_of) {

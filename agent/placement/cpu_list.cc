@@ -9,7 +9,7 @@
 namespace muster {
 namespace {
 
-// No Linux kernel can be built for more CPUs than this; a larger number in a list is nonsense that
+// No Linux kernel can be built for more CPUs than this; a larger number in a list is invalid and
 // must not make us allocate gigabytes.
 constexpr int kCpusMax = 1 << 16;
 

@@ -1,5 +1,5 @@
 // Sets of CPUs in the kernel's own notation, "0-3,8,10-11". A set is a sorted vector without
-// repetitions, which prints and compares predictably. Pure.
+// duplicates, which prints and compares predictably. Pure.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace muster {
 
 using CpuSet = std::vector<int>;
 
-// nullopt on anything that is not such a list; white space at the ends and the empty list are fine.
+// nullopt if the text is not such a list; white space at the ends and the empty list are accepted.
 std::optional<CpuSet> parse_cpu_list(std::string_view text);
 
 // "0-3,8"; empty for the empty set.

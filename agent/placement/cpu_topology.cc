@@ -37,7 +37,7 @@ CpuSet cpu_list_in(const fs::path& file) {
   return parse_cpu_list(*line).value_or(CpuSet());
 }
 
-// The number in "cpu17" or "node3"; nullopt for any other name, "cpufreq" say.
+// The number in "cpu17" or "node3"; nullopt for any other name, such as "cpufreq".
 std::optional<int> number_after(std::string_view prefix, const std::string& name) {
   if (!name.starts_with(prefix)) return std::nullopt;
   int value = 0;
@@ -136,7 +136,7 @@ Result<CpuTopology> read_cpu_topology(const fs::path& sysfs) {
 }
 
 std::optional<int> pci_numa_node(const std::string& pci_bus_id, const fs::path& sysfs) {
-  // The name becomes part of a path, and it comes from a driver.
+  // The name becomes part of a path, but it comes from a driver.
   if (pci_bus_id.empty() || pci_bus_id.find('/') != std::string::npos) return std::nullopt;
   const std::optional<int> node = integer_in(sysfs / "bus/pci/devices" / pci_bus_id / "numa_node");
   if (!node) return std::nullopt;

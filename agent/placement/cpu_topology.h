@@ -1,7 +1,6 @@
-// Which CPU belongs to which core, socket, NUMA node and last-level cache, and which NUMA node a
-// PCI device is close to: read from sysfs, whose files are tiny and never block. hwloc would
-// add 2.5 ms to every start. The root is handed in so that tests can use a made-up tree. Reads
-// files, holds no state.
+// Which core, socket, NUMA node and last-level cache each CPU belongs to, and which NUMA node a PCI
+// device is close to. Read from sysfs, whose files are tiny and never block; hwloc would add 2.5 ms
+// to every start. The root is a parameter so that tests can use an artificial tree. Stateless.
 #pragma once
 
 #include <filesystem>
@@ -37,19 +36,19 @@ struct CpuTopology {
 
   const CpuPlace* find_cpu(int cpu) const;
   const NumaNode* find_node(int node) const;
-  // How many physical cores the set touches. A CPU that is not known counts as a core of its own.
+  // The number of physical cores that the set touches. An unknown CPU counts as a core of its own.
   int physical_cores(const CpuSet& set) const;
 
   friend bool operator==(const CpuTopology&, const CpuTopology&) = default;
 };
 
 // Fails with ExitCode::environment if the tree has no CPUs. A kernel without NUMA support has no
-// node folder: all its CPUs are node 0. Where a detail is missing (a hidden cache folder in a
-// virtual machine) the CPU is a core, or has a cache, of its own.
+// node folder: all its CPUs are node 0. If a detail is missing (such as a hidden cache folder in a
+// virtual machine), the CPU counts as a core of its own, or has a cache of its own.
 Result<CpuTopology> read_cpu_topology(const std::filesystem::path& sysfs = "/sys");
 
-// The NUMA node that the PCI device is attached to; the kernel's -1 (one node only) is 0. nullopt
-// if there is no such device.
+// The NUMA node to which the PCI device is attached; the kernel's -1 (only one node) becomes 0.
+// nullopt if there is no such device.
 std::optional<int> pci_numa_node(const std::string& pci_bus_id,
                                  const std::filesystem::path& sysfs = "/sys");
 

@@ -57,7 +57,7 @@ DeviceChoice inherited_choice(const std::string& name, const std::string& value,
   choice.variable = fmt::format("{}={}", name, value);
   const VisibleList list = parse_visible_devices(value);
   std::string ended_by = list.ended_by;
-  // Names of MIG devices can be checked against NVML only.
+  // Names of MIG devices can be checked only against NVML.
   if (gpus != nullptr && (mig_visible || list.form != DeviceForm::mig_uuid)) {
     const ResolvedList resolved = resolve_visible_devices(value, *gpus);
     choice.known = true;
@@ -95,7 +95,7 @@ DeviceChoice available_devices(const InheritedDevices& inherited,
   return choice;
 }
 
-// --gpus against the available devices, one item at a time.
+// Matches --gpus against the available devices, one item at a time.
 class GpusFlag {
  public:
   GpusFlag(const DeviceChoice& available, const std::optional<DeviceReport>& devices)
@@ -138,8 +138,8 @@ class GpusFlag {
     return by_index(index, item);
   }
 
-  // In an inherited list the number counts its entries; else it is the GPU in PCI order, which
-  // stands for all its MIG devices where it has any.
+  // For an inherited list the number is the position of an entry; otherwise it is the GPU in PCI
+  // order and stands for all MIG devices of that GPU, if it has any.
   Result<std::vector<size_t>> by_index(size_t index, const std::string& item) const {
     std::vector<size_t> positions;
     for (size_t i = 0; i < available_.slots.size(); ++i) {
@@ -158,7 +158,7 @@ class GpusFlag {
       const std::string name = name_that_fits(available_.slots[i], item);
       if (name.empty()) continue;
       if (name == item && names.count(name) == 0) {
-        // The whole name beats names that merely begin with it.
+        // The complete name takes precedence over names that only begin with it.
         positions.clear();
         names.clear();
       }
@@ -174,7 +174,7 @@ class GpusFlag {
     return positions;
   }
 
-  // The full name of the GPU or MIG device that begins with `item`; empty if this slot has none.
+  // The full name, beginning with `item`, of this slot's GPU or MIG device; empty if none fits.
   std::string name_that_fits(const DeviceSlot& slot, const std::string& item) const {
     const std::string gpu_uuid =
         slot.gpu < 0 ? std::string() : devices_->gpus[static_cast<size_t>(slot.gpu)].uuid;
@@ -206,8 +206,8 @@ class GpusFlag {
     return {};
   }
 
-  // Numbers and names do not mix in one CUDA_VISIBLE_DEVICES, so where the user mixed them, or
-  // asked by name, our numbers become names.
+  // CUDA_VISIBLE_DEVICES cannot mix numbers and names, so if the user mixed them, or used names,
+  // our numbers become names.
   std::vector<DeviceSlot> in_one_form(std::vector<DeviceSlot> selected,
                                       const std::vector<std::string>& items) const {
     if (std::none_of(items.begin(), items.end(), is_name)) return selected;
@@ -252,8 +252,7 @@ Result<DeviceChoice> choose_devices(const PlacementSpec& spec, const InheritedDe
   choice.slots = std::move(*selected);
   choice.chosen = true;
   choice.why_short = "--gpus names no more";
-  // select() refuses the same entry twice, but an inherited list can hold one device in two
-  // entries.
+  // select() rejects the same entry twice, but an inherited list may name one device twice.
   choice.repeated = any_device_twice(choice.slots);
   return choice;
 }

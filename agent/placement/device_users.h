@@ -1,7 +1,6 @@
-// Before a restart the memory that the old processes held on the GPUs must be free again, or the
-// new ones fail with "out of memory" on a machine that looks idle. This is the pure part: given the
-// pids that belonged to the last attempt and what the driver reports, who still holds what, and the
-// line that says so.
+// Before a restart, the GPU memory of the old processes must be free again, or the new ones fail
+// with "out of memory" on a machine that looks idle. This is the pure part: given the pids of the
+// last attempt and the driver's report, which processes still hold how much, and a line about it.
 #pragma once
 
 #include <set>
@@ -21,14 +20,14 @@ struct GpuHolder {
 };
 
 // Those of `old_pids` (workers of the last attempt and all their descendants) that the driver still
-// lists, by GPU and pid. The driver lists a dead process until its memory is given back, so an
-// empty answer means free. In a container without the host's PID namespace the driver may report
-// numbers of the host; these match nothing and nothing is waited for.
+// lists, by GPU and pid. The driver lists a dead process until its memory is freed, so an empty
+// answer means that it is free. In a container without the host's PID namespace the driver may
+// report the host's pids; these match nothing, so nothing waits for them.
 std::vector<GpuHolder> remaining_holders(const std::set<int>& old_pids,
                                          const DeviceUseReport& report);
 
 // "GPU memory of the last attempt is still held: GPU 0 by pid 12 (3.1 GiB), GPU 1 by pid 13".
-// Empty for no holders.
+// Empty if there are none.
 std::string describe_holders(const std::vector<GpuHolder>& holders);
 
 }  // namespace muster

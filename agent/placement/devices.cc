@@ -12,7 +12,7 @@ namespace {
 
 using ReportJson = nlohmann::json;
 
-// A driver's strings may hold any bytes; a report must not fail over a model name.
+// A driver's strings may contain any bytes; a bad model name must not make the report fail.
 std::string dump_report(const ReportJson& json) {
   return json.dump(-1, ' ', true, ReportJson::error_handler_t::replace);
 }
@@ -29,8 +29,7 @@ std::string_view device_source_name(DeviceSource source) {
   return "none";
 }
 
-// Reads members of one JSON object and remembers whether all of them were there with the right
-// type.
+// Reads members of one JSON object and remembers whether all were present with the right type.
 class ReportReader {
  public:
   explicit ReportReader(const ReportJson& object) : object_(object) {
@@ -122,7 +121,7 @@ GpuUse read_gpu_use(ReportReader& reader) {
   return use;
 }
 
-// Libraries print to stdout when they please, so only the last line is ours.
+// Libraries may print to stdout at any time, so only the last line is ours.
 std::string_view last_report_line(std::string_view text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r'))
     text.remove_suffix(1);

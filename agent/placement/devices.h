@@ -1,8 +1,8 @@
-// What the GPU driver says about this node, as plain values, and their JSON form. The driver can
-// hang in the kernel for minutes, so a short-lived child process asks it (nvml.h) and prints one
-// line of JSON; the agent parses that line here. Everything in this file is pure and any thread may
-// use it. JSON comes from our own child, but a driver library prints what it likes on the same
-// stdout, so the parser takes the line apart with suspicion.
+// What the GPU driver reports about this node, as plain values, and their JSON form. The driver can
+// hang in the kernel for minutes, so a short-lived child process queries it (nvml.h) and prints one
+// line of JSON, which the agent parses here. Everything in this file is pure and usable from any
+// thread. The JSON comes from our own child, but a driver library may print anything on the same
+// stdout, so the parser does not trust the line.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace muster {
 
-// One slice of a GPU in MIG mode. CUDA addresses it by this name only, never by an index.
+// One slice of a GPU in MIG mode. CUDA addresses it only by this name, never by an index.
 struct MigDevice {
   std::string uuid;  // "MIG-…"
 
@@ -27,7 +27,7 @@ struct Gpu {
   std::string uuid;              // "GPU-…"; empty if unknown.
   std::string pci_bus_id;        // As sysfs spells it: "0000:3b:00.0".
   std::string name;              // "NVIDIA H100 80GB HBM3"
-  bool mig_enabled = false;      // Then the GPU is usable through `mig` only.
+  bool mig_enabled = false;      // Then the GPU is usable only through `mig`.
   std::vector<MigDevice> mig;    // In the order of NVML.
   std::optional<int> numa_node;  // Filled by add_locality() (cpu_topology.h), not by the driver.
 
@@ -35,9 +35,9 @@ struct Gpu {
 };
 
 enum class DeviceSource {
-  none,  // No driver on this machine. That is normal.
+  none,  // No driver on this machine, which is normal.
   nvml,  // The driver's management library answered.
-  proc,  // Only /proc/driver/nvidia/gpus was there: no MIG devices can be seen.
+  proc,  // Only /proc/driver/nvidia/gpus was there: MIG devices are not visible.
 };
 
 struct DeviceReport {
@@ -55,7 +55,7 @@ struct GpuProcess {
   friend bool operator==(const GpuProcess&, const GpuProcess&) = default;
 };
 
-// Who computes on one GPU at the moment of asking.
+// The processes that compute on one GPU at the time of the query.
 struct GpuUse {
   int nvml_index = 0;
   std::string uuid;
@@ -77,8 +77,8 @@ struct DeviceUseReport {
 std::string format_device_report(const DeviceReport& report);
 std::string format_device_use_report(const DeviceUseReport& report);
 
-// Takes the last non-empty line of `text`. Fails with ExitCode::internal on anything else than what
-// the two functions above write.
+// Parses the last non-empty line of `text`. Fails with ExitCode::internal on anything that the two
+// functions above do not write.
 Result<DeviceReport> parse_device_report(std::string_view text);
 Result<DeviceUseReport> parse_device_use_report(std::string_view text);
 

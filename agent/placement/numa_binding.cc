@@ -16,8 +16,8 @@ tl::unexpected<Error> cannot_bind(NumaBinding mode, std::string_view why) {
                   numa_binding_name(mode), why));
 }
 
-// CPUs by group, each named by its lowest CPU among all CPUs, allowed or not, so that the order of
-// groups does not depend on what is allowed.
+// CPUs by group. Each group is named by its lowest CPU, allowed or not, so that the order of the
+// groups does not depend on which CPUs are allowed.
 std::map<int, CpuSet> grouped_cpus(const CpuTopology& topology, const CpuSet& cpus,
                                    int CpuPlace::* group) {
   std::map<int, CpuSet> groups;
@@ -85,7 +85,7 @@ CpuSet core_complex_cpus(const CpuTopology& topology, const CpuSet& allowed, siz
 
 struct DevicePosition {
   int node = 0;
-  size_t k = 0;      // Which device of its node, in the order of the devices.
+  size_t k = 0;      // Index among the devices of its node, in device order.
   size_t count = 0;  // How many devices the node has.
 };
 

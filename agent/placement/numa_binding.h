@@ -1,12 +1,12 @@
-// Which CPUs go with which device, torchrun's four ways (--numa-binding):
+// Which CPUs belong to which device, in torchrun's four modes (--numa-binding):
 //   node          all CPUs of the device's NUMA node
 //   socket        all CPUs of every node on that node's socket
 //   exclusive     the node's physical cores shared out evenly among the devices on it, the
 //                 remainder one each to the first devices; hardware threads of a core stay together
 //   core_complex  groups of CPUs with a common last-level cache, the largest first (then by lowest
 //                 CPU); device k of the node gets group k modulo their number
-// always within the CPUs that the process may use. torchrun starts numactl for this; we hand the
-// set to the process before exec. Pure.
+// always limited to the CPUs that the process may use. torchrun starts numactl for this; we apply
+// the set to the process before exec. Pure.
 #pragma once
 
 #include <string>

@@ -16,8 +16,8 @@
 namespace muster {
 namespace {
 
-// The part of NVIDIA's NVML API that we need, declared by hand from its reference manual: the
-// header is not on most machines, and the interface of a versioned function never changes.
+// The part of NVIDIA's NVML API that we need, declared by hand from its reference manual: most
+// machines lack the header, and the interface of a versioned function never changes.
 namespace nvml {
 using Return = int;
 using Device = struct OpaqueDevice*;
@@ -43,7 +43,7 @@ struct Memory {  // nvmlMemory_t
   unsigned long long used;
 };
 
-struct ProcessInfo {  // nvmlProcessInfo_v2_t, which _v2 and _v3 of the function fill
+struct ProcessInfo {  // nvmlProcessInfo_v2_t, filled by _v2 and _v3 of the function
   unsigned pid;
   unsigned long long used_bytes;
   unsigned gpu_instance;
@@ -73,7 +73,7 @@ constexpr unsigned kNvmlTextBytes = 96;  // NVML's own largest buffer for names 
 // The open library, initialised; closed again by the destructor.
 class Nvml {
  public:
-  // True if the driver is there. If not, `problem()` is empty when there simply is none.
+  // True if the driver answers. If not, an empty `problem()` means that there is no driver.
   bool open() {
     for (const char* name : {"libnvidia-ml.so.1", "libnvidia-ml.so"}) {
       library_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -96,7 +96,7 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
   ~Nvml() {
-    // The library stays mapped: unloading a driver library at exit has crashed more than it saved.
+    // The library stays mapped: unloading a driver library at exit may crash and saves nothing.
     if (initialised_) api_.shutdown();
   }
 
@@ -172,7 +172,7 @@ std::vector<nvml::Device> mig_devices(const nvml::Api& api, nvml::Device device)
   if (api.mig_count_max == nullptr || api.mig_device_at == nullptr) return slices;
   if (api.mig_count_max(device, &count) != nvml::kSuccess) return slices;
   for (unsigned i = 0; i < count; ++i) {
-    // Places without a slice answer "not found".
+    // Positions without a slice answer "not found".
     nvml::Device slice = nullptr;
     if (api.mig_device_at(device, i, &slice) == nvml::kSuccess) slices.push_back(slice);
   }
@@ -214,7 +214,7 @@ void add_compute_processes(const nvml::Api& api, nvml::Device device,
                            std::map<int, uint64_t>& by_pid) {
   if (api.compute_processes == nullptr) return;
   std::vector<nvml::ProcessInfo> infos(64);
-  // Processes come and go between two calls, so the list may have grown again.
+  // Processes start and end between two calls, so the list may have grown again.
   for (int attempt = 0; attempt < 4; ++attempt) {
     auto count = static_cast<unsigned>(infos.size());
     const nvml::Return result = api.compute_processes(device, &count, infos.data());
@@ -253,14 +253,14 @@ GpuUse describe_use(const nvml::Api& api, int index, nvml::Device device) {
   return use;
 }
 
-// Domains have four or more digits; padded, text order is bus order.
+// Domains have four or more digits; with padding, text order is bus order.
 std::string bus_order_key(const Gpu& gpu) {
   const size_t domain_digits = std::min<size_t>(gpu.pci_bus_id.find(':'), 16);
   return std::string(16 - domain_digits, '0') + gpu.pci_bus_id;
 }
 
 int print_report_line(const std::string& line) {
-  // A driver library may have left half a line of its own on stdout.
+  // A driver library may have left an unfinished line on stdout.
   const bool written = std::fputs(("\n" + line + "\n").c_str(), stdout) >= 0;
   return written && std::fflush(stdout) == 0 ? 0 : 1;
 }

@@ -15,7 +15,7 @@ std::string counted_noun(size_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-// Builds one Placement. Holds references for the length of one place() call.
+// Builds one Placement. Holds references for the duration of one place() call.
 class Placer {
  public:
   explicit Placer(const PlacementInput& input)
@@ -60,7 +60,7 @@ class Placer {
 
   Result<void> give_one_each() {
     if (!exclusive_ && input_.spec.gpus.empty() && !choice_.known) return give_text();
-    // torchrun's single worker with an empty list gets the empty list: no device, on purpose.
+    // torchrun's single worker with an empty list gets the empty list: the user wants no device.
     if (!exclusive_ && choice_.inherited && choice_.slots.empty() && hidden_on_purpose()) {
       return give_text();
     }
@@ -75,7 +75,7 @@ class Placer {
     return {};
   }
 
-  // --virtual-local-rank without a driver to ask: torchrun's way, by text alone.
+  // --virtual-local-rank without a driver to query: splits the list as text, as torchrun does.
   Result<void> give_text() {
     const bool hip = hip_list_counts(input_.inherited, input_.devices);
     const std::optional<std::string>& list =
@@ -110,8 +110,8 @@ class Placer {
     warn_about_sharing();
     const bool any_mig = std::any_of(choice_.slots.begin(), choice_.slots.end(),
                                      [](const DeviceSlot& slot) { return !slot.mig_uuid.empty(); });
-    // The user's own value stays where there is nothing better to say: no driver to check it
-    // against, or a list that CUDA would show nothing of. MIG devices that nobody chose are left to
+    // The user's own value stays if we have nothing better: no driver to check it against, or a
+    // list of which CUDA would show nothing. MIG devices that the user did not choose are left to
     // CUDA, which takes the first one.
     const bool leave = !choice_.known || choice_.slots.empty() || choice_.repeated ||
                        (any_mig && !choice_.inherited);
@@ -142,7 +142,7 @@ class Placer {
     }
   }
 
-  // How users hide all GPUs from a job.
+  // Whether the list is one with which users hide all GPUs from a job.
   bool hidden_on_purpose() const {
     const std::optional<std::string>& list = input_.inherited.cuda_visible_devices;
     return list && (list->empty() || *list == "-1");
@@ -161,7 +161,7 @@ class Placer {
     }
   }
 
-  // The device that a worker uses if it does as torch programs do; nullptr if that is not known.
+  // The device that a worker uses if it behaves like torch programs; nullptr if unknown.
   const DeviceSlot* slot_of(size_t worker) const {
     if (choice_.slots.empty() || !choice_.known) return nullptr;
     if (choice_.repeated && !one_device_each_) return nullptr;
@@ -182,15 +182,15 @@ class Placer {
     return input_.devices->gpus[static_cast<size_t>(slot.gpu)];
   }
 
-  // Where nothing is left of the list, more has been said already.
+  // If nothing is left of the list, another message has already said so.
   void warn_about_the_list() {
     if (choice_.cut_short.empty() || choice_.slots.empty()) return;
     placement_.warnings.push_back(
         fmt::format("{}: the workers see what stands before it", choice_.cut_short));
   }
 
-  // With unlike GPUs CUDA's default order is by speed, and then numbers of an inherited list mean
-  // other devices than we think.
+  // If the GPUs differ, CUDA's default order is by speed, so the numbers of an inherited list mean
+  // other devices than we assume.
   void warn_about_order() {
     if (!choice_.known || !choice_.inherited || choice_.slots.empty()) return;
     if (input_.inherited.cuda_device_order == "PCI_BUS_ID") return;
@@ -259,11 +259,11 @@ std::vector<std::string> quick_device_warnings(int workers, const InheritedDevic
   if (inherited.cuda_visible_devices) {
     const std::string& value = *inherited.cuda_visible_devices;
     const VisibleList parsed = parse_visible_devices(value);
-    // Nothing to see is how users hide their GPUs from a job; MIG devices are not in the count.
+    // Users hide their GPUs from a job with an empty list; MIG devices are not in the count.
     if (parsed.entries.empty() || parsed.form == DeviceForm::mig_uuid) return {};
     variable = fmt::format("CUDA_VISIBLE_DEVICES={}", value);
     visible = std::min(visible, parsed.entries.size());
-    if (parsed.form == DeviceForm::index) {  // All that a GPU without a name can be asked for.
+    if (parsed.form == DeviceForm::index) {  // The only form that can be checked without names.
       const ResolvedList resolved = resolve_visible_devices(value, std::vector<Gpu>(count));
       visible = resolved.slots.size();
       if (!resolved.ended_by.empty())

@@ -1,12 +1,12 @@
-// Which worker gets which GPU and which CPUs, and what its environment says about it. Pure:
-// devices, topology and inherited variables are handed in, so every rule can be tested on a machine
+// Which GPU and which CPUs each worker gets, and what its environment says about them. Pure:
+// devices, topology and inherited variables are passed in, so every rule can be tested on a machine
 // without a GPU. The rules in short:
 //   no flag         nothing is enumerated and nothing is written: the user's environment stands
 //   shared          every worker sees the same ordered list and picks its LOCAL_RANK-th device
 //   exclusive, --virtual-local-rank   every worker sees one device; LOCAL_RANK 0 unless kept
-// An inherited CUDA_VISIBLE_DEVICES is the machine as the user wants us to see it: --gpus counts in
-// it, and its entries are handed on in their own form. CUDA_DEVICE_ORDER=PCI_BUS_ID is added
-// exactly when we write indices that we chose ourselves.
+// An inherited CUDA_VISIBLE_DEVICES defines the machine that the user wants us to see: --gpus
+// indexes into it, and its entries are passed on in their own form. CUDA_DEVICE_ORDER=PCI_BUS_ID is
+// added exactly when we write indices that we chose ourselves.
 #pragma once
 
 #include <optional>
@@ -33,11 +33,11 @@ struct PlacementInput {
 };
 
 struct WorkerPlacement {
-  // Only what differs from the inherited environment by our doing, in this order; nullopt: unset.
+  // Only variables that we change in the inherited environment, in this order; nullopt: unset.
   std::vector<std::pair<std::string, std::optional<std::string>>> env;
-  int local_rank = 0;  // The LOCAL_RANK to show, which is 0 for workers with a device each.
-  CpuSet cpus;         // To be applied before exec. Empty: inherit.
-  std::string device;  // "GPU 2 (GPU-8932f937…, 0000:3b:00.0)"; empty if not known.
+  int local_rank = 0;            // The LOCAL_RANK to show: 0 for workers with a device each.
+  CpuSet cpus;                   // Applied before exec. Empty: inherit.
+  std::string device;            // "GPU 2 (GPU-8932f937…, 0000:3b:00.0)"; empty if unknown.
   std::optional<int> numa_node;  // Of that device.
 
   friend bool operator==(const WorkerPlacement&, const WorkerPlacement&) = default;
@@ -50,12 +50,12 @@ struct Placement {
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 
-// Fails with ExitCode::environment when the machine does not have what the flags ask for, and
-// ExitCode::usage when the flags themselves make no sense. REQUIRES: workers > 0.
+// Fails with ExitCode::environment if the machine lacks what the flags ask for, and with
+// ExitCode::usage if the flags themselves make no sense. REQUIRES: workers > 0.
 Result<Placement> place(const PlacementInput& input);
 
-// The warnings for a job that asked for nothing: CUDA_VISIBLE_DEVICES names what is no device, or
-// there are more workers than the GPUs that they see. `gpu_count` is quick_gpu_count()
+// The warnings for a job without device flags: CUDA_VISIBLE_DEVICES names a device that does not
+// exist, or there are more workers than GPUs that they see. `gpu_count` is quick_gpu_count()
 // (proc_devices.h).
 std::vector<std::string> quick_device_warnings(int workers, const InheritedDevices& inherited,
                                                std::optional<int> gpu_count);

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder names, which are PCI addresses; nullopt if there is no such folder.
+// The names of the entries, sorted; nullopt if there is no such folder.
 std::optional<std::vector<std::string>> sorted_entries_of(const fs::path& folder) {
   std::error_code error;
   fs::directory_iterator it(folder, error);
@@ -34,7 +34,7 @@ void read_gpu_information(const fs::path& file, Gpu& gpu) {
     if (start == std::string::npos) continue;
     const std::string value = line.substr(start, line.find_last_not_of(" \t") - start + 1);
     if (key == "Model") gpu.name = value;
-    // A driver that has not woken the GPU up yet shows question marks.
+    // Until the driver has initialised the GPU, it shows question marks.
     if (key == "GPU UUID" && value.find('?') == std::string::npos) gpu.uuid = value;
   }
 }

@@ -1,6 +1,6 @@
-// What the kernel side of NVIDIA's driver shows in /proc/driver/nvidia: the fall-back where the
-// user-space library is missing (a container without it), and a count that costs one readdir where
-// nothing more is wanted. The folder is handed in so that tests can use a made-up tree.
+// What the kernel part of NVIDIA's driver shows in /proc/driver/nvidia: the fallback if the
+// user-space library is missing (as in some containers), and a count that costs one readdir if
+// nothing more is needed. The folder is a parameter so that tests can use an artificial tree.
 #pragma once
 
 #include <filesystem>
@@ -12,11 +12,11 @@
 namespace muster {
 
 // The GPUs under `proc_root`/driver/nvidia/gpus in PCI order; nullopt if there is no such folder.
-// Reads a file of the driver per GPU, which can block: only in a killable child.
+// Reads one driver file per GPU, which can block: call it only in a killable child.
 std::optional<std::vector<Gpu>> read_proc_devices(const std::filesystem::path& proc_root);
 
-// How many GPUs the kernel knows, by listing one folder. nullopt if there is no driver, or if a GPU
-// is in MIG mode, when this number would not say how many devices can be used.
+// The number of GPUs that the kernel knows, by listing one folder. nullopt if there is no driver,
+// or if a GPU is in MIG mode, because the number of usable devices is then different.
 std::optional<int> quick_gpu_count(const std::filesystem::path& proc_root = "/proc");
 
 }  // namespace muster

@@ -25,7 +25,7 @@ DeviceForm form_of(std::string_view entry) {
   return DeviceForm::index;
 }
 
-// As strtoul reads it: digits at the beginning count, what follows them does not ("1gpu2" is 1).
+// Like strtoul: leading digits count and what follows them is ignored ("1gpu2" is 1).
 std::optional<int> leading_index(std::string_view entry) {
   if (entry.starts_with('+')) entry.remove_prefix(1);
   int value = 0;
@@ -34,7 +34,7 @@ std::optional<int> leading_index(std::string_view entry) {
   return value;
 }
 
-// Why an entry is not even well formed in a list of this form; empty if it is.
+// Why an entry is malformed in a list of this form; empty if it is well formed.
 std::string malformed(std::string_view entry, DeviceForm form) {
   if (entry.empty()) return "an empty entry";
   if (form_of(entry) != form) {
@@ -44,7 +44,7 @@ std::string malformed(std::string_view entry, DeviceForm form) {
   return fmt::format("entry '{}', which is no device number", entry);
 }
 
-// A name may be cut short as long as it fits one device only. `found` counts the fits.
+// A name may be abbreviated as long as it fits only one device. `found` counts the matches.
 struct NameMatch {
   DeviceSlot slot;
   int found = 0;
@@ -61,8 +61,8 @@ NameMatch match_gpu_name(const std::string& entry, const std::vector<Gpu>& gpus)
   return match;
 }
 
-// Before driver 470 a MIG device was called "MIG-GPU-<uuid>/<gpu instance>/<compute instance>", and
-// newer drivers still take that; NVML then does not know the name, so the GPU's part decides.
+// Before driver 470 a MIG device was called "MIG-GPU-<uuid>/<gpu instance>/<compute instance>",
+// which newer drivers still accept; NVML then does not know that name, so the GPU's part decides.
 NameMatch match_old_mig_name(const std::string& entry, const std::vector<Gpu>& gpus) {
   const std::string_view gpu_uuid =
       std::string_view(entry).substr(kMigPrefix.size(), entry.find('/') - kMigPrefix.size());

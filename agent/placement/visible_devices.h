@@ -1,9 +1,9 @@
-// What CUDA_VISIBLE_DEVICES means, without CUDA: a comma-separated list in one of three forms
-// (indices, "GPU-…" or "MIG-…" names), read as the driver reads it. The first entry fixes the form.
-// The list ends before its first invalid entry: another form, a negative or missing number, an
-// index that does not exist, a name that fits no device or several. A device named twice makes CUDA
-// show no device at all. Source: the CUDA C++ Programming Guide, "CUDA Environment Variables", and
-// the behaviour that PyTorch's device counting reproduces. Pure.
+// Parses CUDA_VISIBLE_DEVICES without CUDA: a comma-separated list in one of three forms (indices,
+// "GPU-…" or "MIG-…" names), read as the driver reads it. The first entry fixes the form. The list
+// ends before its first invalid entry: another form, a negative or missing number, an index that
+// does not exist, a name that fits no device or several. If a device is named twice, CUDA shows no
+// device at all. Source: the CUDA C++ Programming Guide, "CUDA Environment Variables", and the
+// behaviour that PyTorch's device counting reproduces. Pure.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ enum class DeviceForm { index, gpu_uuid, mig_uuid };
 struct VisibleList {
   DeviceForm form = DeviceForm::index;
   std::vector<std::string> entries;  // The valid ones in order, as the user wrote them, trimmed.
-  std::string ended_by;              // What ended the list early, in words; empty if nothing did.
+  std::string ended_by;              // Why the list ended early, in words; empty if it did not.
   bool repeated = false;             // An entry occurs twice: CUDA shows nothing.
 
   friend bool operator==(const VisibleList&, const VisibleList&) = default;
@@ -28,16 +28,16 @@ struct VisibleList {
 
 VisibleList parse_visible_devices(std::string_view value);
 
-// Every item, trimmed, valid or not: torchrun's view of the list for --virtual-local-rank. An empty
+// Every item, trimmed, valid or not: how torchrun reads the list for --virtual-local-rank. An empty
 // value is one empty item.
 std::vector<std::string> split_visible_devices(std::string_view value);
 
 // One device that a worker may get.
 struct DeviceSlot {
-  std::string token;       // What goes into CUDA_VISIBLE_DEVICES.
-  int gpu = -1;            // Position in DeviceReport::gpus; -1 if devices are not known.
+  std::string token;       // The entry for CUDA_VISIBLE_DEVICES.
+  int gpu = -1;            // Position in DeviceReport::gpus; -1 if devices are unknown.
   std::string mig_uuid;    // Set for a MIG device.
-  bool our_index = false;  // The token is an index that we chose, so PCI order must go with it.
+  bool our_index = false;  // The token is an index that we chose, so it requires PCI order.
 
   friend bool operator==(const DeviceSlot&, const DeviceSlot&) = default;
 };
@@ -50,15 +50,14 @@ struct ResolvedList {
   friend bool operator==(const ResolvedList&, const ResolvedList&) = default;
 };
 
-// The list against the devices of this machine. Repeated devices stay in `slots`; the caller
-// decides whether one process is going to see them together. REQUIRES: gpus in PCI order.
+// Resolves the list against the devices of this machine. Repeated devices stay in `slots`; the
+// caller decides whether one process will see them together. REQUIRES: gpus in PCI order.
 ResolvedList resolve_visible_devices(std::string_view value, const std::vector<Gpu>& gpus);
 
 // All devices of the machine in PCI order: indices, or names for MIG devices and for everything on
 // a machine that has any MIG device, since indices and names do not mix.
 std::vector<DeviceSlot> all_device_slots(const std::vector<Gpu>& gpus);
 
-// The tokens joined by commas.
 std::string join_tokens(const std::vector<DeviceSlot>& slots);
 
 }  // namespace muster

@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-// More workers than this on one node is a slip of the finger, and a fork bomb if obeyed.
+// More workers than this on one node is a typing error, and would act as a fork bomb.
 constexpr int kWorkersPerNodeMax = 1 << 16;
 
 std::string without_blank_ends(const std::string& text) {
@@ -18,7 +18,7 @@ std::string without_blank_ends(const std::string& text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-// As Python's int(): an optional sign, digits, single underscores between digits.
+// Like Python's int(): an optional sign, digits, single underscores between digits.
 std::optional<long> python_integer(std::string text) {
   if (text.starts_with('+')) text.erase(0, 1);
   if (text.starts_with('_') || text.ends_with('_')) return std::nullopt;
@@ -46,8 +46,8 @@ Result<int> counted_by_number(const std::string& text) {
   return static_cast<int>(*number);
 }
 
-// The devices that the workers will be able to use. A list without a driver behind it counts for
-// nothing, unless it is AMD's, whose driver we do not ask.
+// The devices that the workers will be able to use. A list that no driver confirms counts as empty,
+// unless it is AMD's, whose driver we do not query.
 Result<DeviceChoice> usable_devices(const LaunchSpec& spec, const InheritedDevices& inherited,
                                     const std::optional<DeviceReport>& devices) {
   Result<DeviceChoice> choice = choose_devices(spec.placement, inherited, devices);

@@ -1,5 +1,5 @@
-// --nproc-per-node as a number, and which look-ups a job needs at all: asking a GPU driver can take
-// seconds, so it happens only for the flags that cannot do without. Pure.
+// --nproc-per-node as a number, and which look-ups a job needs: querying a GPU driver can take
+// seconds, so it is done only for flags that require it. Pure.
 #pragma once
 
 #include <optional>
@@ -15,9 +15,10 @@ namespace muster {
 bool needs_devices(const LaunchSpec& spec);
 bool needs_topology(const LaunchSpec& spec);
 
-// `devices` is nullopt when needs_devices() said no.
+// `devices` is nullopt if needs_devices() is false.
 //   gpu: the devices that workers would see; none is ExitCode::environment with the reason
 //   auto: the same, or the allowed CPUs if there is no device;  cpu: the allowed CPUs
+//   xpu: ExitCode::environment
 // Anything else that is not a positive number is ExitCode::usage.
 Result<int> worker_count(const LaunchSpec& spec, const InheritedDevices& inherited,
                          const std::optional<DeviceReport>& devices, int allowed_cpu_count);

@@ -69,7 +69,7 @@ void DeviceProbe::ask(const std::string& flag, Duration limit, Done done) {
 void DeviceProbe::read_more() {
   pipe_->async_read_some(boost::asio::buffer(buffer_),
                          [this, question = question_](boost::system::error_code error, size_t n) {
-                           if (question != question_) return;  // Cancelled; what comes now is late.
+                           if (question != question_) return;  // A late completion.
                            text_.append(buffer_.data(), n);
                            if (!error) return read_more();
                            finish(text_);
@@ -81,7 +81,7 @@ void DeviceProbe::cancel() {
   limit_timer_.cancel();
   pipe_.reset();
   if (child_.pid < 0) return;
-  // Killed in any case: a child that has answered may still hang in the driver's own clean-up.
+  // Kill it in any case: a child that has answered may still hang in the driver's clean-up.
   syscall(SYS_pidfd_send_signal, child_.pidfd, SIGKILL, nullptr, 0);
   close(child_.pidfd);
   processes_.remove_helper(std::exchange(child_, {}).pid);
@@ -89,7 +89,7 @@ void DeviceProbe::cancel() {
 
 void DeviceProbe::finish(Result<std::string> result) {
   cancel();
-  // Moved out first: the callback may ask the next question.
+  // Moved out first: the callback may start the next query.
   const Done done = std::move(done_);
   done(std::move(result));
 }

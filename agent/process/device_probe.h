@@ -1,8 +1,7 @@
-// Asks the GPU driver in a child process: a driver can hang in the kernel for minutes, so the
-// question is put by a process that can be killed, and given up after a limit. The child is this
-// same binary with a hidden flag
-// (`--internal-devices`, `--internal-device-users`), whose one line of JSON comes back through a
-// pipe. Control loop only; never blocks. One question at a time.
+// Queries the GPU driver in a child process: a driver can hang in the kernel for minutes, so the
+// query runs in a process that can be killed, and is given up after a limit. The child is this same
+// binary with a hidden flag (`--internal-devices`, `--internal-device-users`) and prints one line
+// of JSON to a pipe. Control loop only; never blocks. One query at a time.
 #pragma once
 
 #include <array>
@@ -23,17 +22,17 @@ class DeviceProbe {
  public:
   using Done = std::function<void(Result<std::string>)>;  // What the child printed.
 
-  // `processes` is told about the child, which is not part of the job.
+  // Registers the child with `processes` as a helper, which is not part of the job.
   DeviceProbe(boost::asio::io_context& io, WorkerProcesses& processes);
   ~DeviceProbe();
   DeviceProbe(const DeviceProbe&) = delete;
   DeviceProbe& operator=(const DeviceProbe&) = delete;
 
   // Fails with ExitCode::environment when the child cannot be started or does not answer within
-  // `limit`. REQUIRES: no question is under way.
+  // `limit`. REQUIRES: no query is in flight.
   void ask(const std::string& flag, Duration limit, Done done);
 
-  // Kills a child that is under way; its Done is not called.
+  // Kills the child of a query in flight; its Done is not called.
   void cancel();
 
  private:
@@ -48,7 +47,7 @@ class DeviceProbe {
   std::array<char, 4096> buffer_{};
   SpawnedProcess child_;
   Done done_;
-  int question_ = 0;  // Tells late news from the question that it belonged to.
+  int question_ = 0;  // The current query, so that late completions of older ones are ignored.
 };
 
 }  // namespace muster

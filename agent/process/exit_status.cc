@@ -18,8 +18,8 @@ struct SignalWord {
   const char* name;
 };
 
-// Linux's names. Our own table: sigabbrev_np is glibc's alone, and the words must not depend on the
-// machine that prints them.
+// Linux signal names. Our own table: only glibc has sigabbrev_np, and the names must not depend on
+// the machine that prints them.
 constexpr std::array kSignalWords = {
     SignalWord{SIGHUP, "SIGHUP"},   SignalWord{SIGINT, "SIGINT"},
     SignalWord{SIGQUIT, "SIGQUIT"}, SignalWord{SIGILL, "SIGILL"},

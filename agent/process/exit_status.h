@@ -1,5 +1,5 @@
-// How a process ended, as the kernel tells it, and the words for it. A plain value: the shell makes
-// it from what waitid or waitpid returned, the machines and reports only read it.
+// How a process ended, as the kernel reports it, and its description. A plain value: the shell
+// makes it from the result of waitid or waitpid; the machines and reports only read it.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct ExitStatus {
 
   // What a shell would show as $?: the exit code, or 128 + n for signal n.
   int code() const { return kind == Kind::exited ? value : 128 + value; }
-  // Python's and torchrun's way: the exit code, or -n for signal n.
+  // As in Python and torchrun: the exit code, or -n for signal n.
   int signed_code() const { return kind == Kind::exited ? value : -value; }
 
   friend bool operator==(const ExitStatus&, const ExitStatus&) = default;

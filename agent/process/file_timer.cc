@@ -72,7 +72,7 @@ std::vector<FileTimerExpiry> FileTimers::expired(double now) {
   }
   std::vector<FileTimerExpiry> result;
   for (auto& [pid, due] : by_pid) {
-    // Equal times go by scope, so that the outcome is the same every time.
+    // Equal times are ordered by scope, so that the result is deterministic.
     std::sort(due.begin(), due.end(), [](const auto& a, const auto& b) {
       return std::tie(a.expiration_time, a.scope) < std::tie(b.expiration_time, b.scope);
     });

@@ -1,12 +1,13 @@
 // The agent's side of torch.distributed.elastic's file timer: a worker writes one line of JSON into
-// a FIFO to say "unless I tell you otherwise by then, kill me". This is the table of those timers
-// and the parser of the line; the shell owns the FIFO, reads lines, sleeps until next_deadline()
-// and sends the signals. Time is unix seconds as torch writes them, handed in. Pure; one thread.
+// a FIFO to say "unless I tell you otherwise by then, kill me". This file has the table of those
+// timers and the parser of the line; the shell owns the FIFO, reads lines, sleeps until
+// next_deadline() and sends the signals. Times are Unix seconds, as torch writes them, and are
+// passed in. Pure; one thread.
 //   line                                   effect
 //   expiration_time >= 0                   acquire, or replace, the timer (pid, scope)
 //   expiration_time < 0                    release it
-// The pid comes from whoever can write to the FIFO: the shell signals it only if it is one of the
-// job's own processes.
+// Any process that can write to the FIFO may name any pid: the shell signals it only if it is one
+// of the job's own processes.
 #pragma once
 
 #include <map>
@@ -29,13 +30,13 @@ struct FileTimerRequest {
   friend bool operator==(const FileTimerRequest&, const FileTimerRequest&) = default;
 };
 
-// Fails on anything but one well-formed request; the message says what is wrong with the line. A
-// failed line is to be ignored: the writer may be any program.
+// Fails unless the line is one well-formed request; the message says what is wrong. The caller
+// ignores a bad line: any program may have written it.
 Result<FileTimerRequest> parse_file_timer_line(std::string_view line);
 
 struct FileTimerExpiry {
   int pid = 0;
-  int signal = 0;              // 0: nobody asked for a signal, so log only.
+  int signal = 0;              // 0: no signal was requested, so log only.
   std::string scope;           // The timer that decided: earliest with a signal, else earliest.
   double expiration_time = 0;  // Of that timer.
   std::vector<std::string> scopes;  // Every expired timer of this process, earliest first.
@@ -54,7 +55,7 @@ class FileTimers {
   // The earliest expiration; nullopt if there is no timer.
   std::optional<double> next_deadline() const;
 
-  // The process is gone; its number may be given to another one.
+  // The process has ended; its pid may be reused.
   void forget(int pid);
 
   bool empty() const { return timers_.empty(); }

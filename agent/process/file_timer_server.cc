@@ -77,8 +77,8 @@ void FileTimerServer::take_lines() {
     if (request) timers_.apply(*request);
     pending_.erase(0, newline + 1);
   }
-  // torch's client writes no newline after its JSON when it fills the pipe's atomic size: keep a
-  // bounded rest.
+  // torch's client writes no newline after its JSON when it fills the pipe's atomic size: keep the
+  // remainder, up to a limit.
   if (pending_.size() > kLineBytesMax) pending_.clear();
   arm();
 }

@@ -1,6 +1,6 @@
-// torch's file timer, the agent's side (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO into which
-// workers write "kill me unless I say otherwise by then". The table of timers is pure
-// (file_timer.h); this owns the FIFO and the clock. Control loop only.
+// The server for torch's file timer (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO into which workers
+// write "kill me unless I say otherwise by then". The table of timers is pure (file_timer.h); this
+// class owns the FIFO and the clock. Control loop only.
 #pragma once
 
 #include <array>
@@ -22,16 +22,16 @@ class FileTimerServer {
   using Expired = std::function<void(const FileTimerExpiry&)>;
 
   // Creates the FIFO (an existing path is replaced, mode 0666 less the umask) and returns it open.
-  // May wait for a disk: not on the control loop. Fails with ExitCode::environment.
+  // May wait for a disk: not for the control loop. Fails with ExitCode::environment.
   static Result<int> make_fifo(const std::string& path);
 
-  // Serves `fd`, which it owns from now on.
+  // Serves `fd` and owns it.
   FileTimerServer(boost::asio::io_context& io, std::string path, int fd, Expired expired);
   FileTimerServer(const FileTimerServer&) = delete;
   FileTimerServer& operator=(const FileTimerServer&) = delete;
 
-  // Nothing expires any more. The object itself lives on until the loop has ended, since a handler
-  // may be under way; removing the path is the caller's.
+  // No timer expires after this. The object must live until the loop has ended, since a handler may
+  // be in flight; the caller removes the path.
   void close();
 
   const std::string& path() const { return path_; }

@@ -12,8 +12,8 @@
 namespace muster {
 namespace {
 
-// The mount point of cgroup2: fields of mountinfo are "id parent dev root mountpoint options ... -
-// type source ...".
+// The mount point of cgroup2. The fields of mountinfo are "id parent dev root mountpoint options
+// ... - type source ...".
 std::optional<std::string> cgroup2_mount(const std::string& proc_root) {
   std::ifstream mounts(proc_root + "/self/mountinfo");
   std::string line;
@@ -40,7 +40,7 @@ std::optional<std::string> own_cgroup(const std::string& proc_root) {
 bool is_delegated(const std::string& folder) {
   struct stat info{};
   if (stat(folder.c_str(), &info) != 0 || access(folder.c_str(), W_OK) != 0) return false;
-  // Moving a process needs the right to write here too (cgroups(7), "delegation containment").
+  // Moving a process needs write permission here too (cgroups(7), "delegation containment").
   if (access((folder + "/cgroup.procs").c_str(), W_OK) != 0) return false;
   if (geteuid() != 0 && info.st_uid == geteuid()) return true;
   char mark[4] = {};

@@ -1,7 +1,7 @@
-// A cgroup of the job's own, where one can be had: its cgroup.kill ends every process of the job in
-// one write, whatever they forked meanwhile (cgroups(7), Linux 5.14). It is used only where the
-// folder of our own cgroup has been delegated to us: it belongs to this user, or carries the
-// delegation mark that systemd sets. Elsewhere the process tree alone serves. Only cgroup v2.
+// A cgroup for the job, if one can be created: one write to its cgroup.kill ends every process of
+// the job, whatever they fork meanwhile (cgroups(7), Linux 5.14). It is used only if the folder of
+// our own cgroup is delegated to us: it belongs to this (non-root) user, or has the delegation mark
+// that systemd sets. Elsewhere the process tree alone is used. Only cgroup v2.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,11 @@ namespace muster {
 
 class JobCgroup {
  public:
-  // Creates a child cgroup below that of the calling process; nullptr where there is none to be
-  // had.
+  // Creates a child cgroup below that of the calling process; nullptr if that is not possible.
   static std::unique_ptr<JobCgroup> create(const std::string& proc_root = "/proc");
 
-  // Where the cgroup of an agent with this pid would be; nothing where none can be had. For the
-  // front, which clears up after an agent that was killed.
+  // The path that the cgroup of an agent with this pid has; nullopt if none can be created. For the
+  // front, which cleans up after an agent that was killed.
   static std::optional<std::string> path_for(pid_t pid, const std::string& proc_root = "/proc");
 
   // Removes the folder if it is empty.
@@ -30,7 +29,7 @@ class JobCgroup {
   // For SpawnRequest: a child that writes "0" to it enters the cgroup.
   int procs_fd() const { return procs_fd_; }
 
-  // SIGKILL to everything in it.
+  // Sends SIGKILL to everything in it.
   void kill() const;
 
  private:

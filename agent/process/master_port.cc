@@ -136,7 +136,7 @@ int lock_port(int port) {
   return -1;
 }
 
-// Whoever listens on the lock, by the credentials that the kernel keeps of listen(2).
+// The process that listens on the lock, by the credentials that the kernel recorded at listen(2).
 std::string lock_owner(int port) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const AbstractAddress address = lock_address(port);

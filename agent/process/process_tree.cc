@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The text of one of the small files of a process; empty if it cannot be read.
+// The text of one of a process's small files in /proc; empty if it cannot be read.
 std::string read_process_file(pid_t pid, const char* name) {
   std::array<char, 48> path{};
   std::snprintf(path.data(), path.size(), "/proc/%d/%s", pid, name);
@@ -43,7 +43,7 @@ std::optional<ProcessEntry> read_process_stat(pid_t pid) {
   return parse_process_stat(read_process_file(pid, "stat"));
 }
 
-// The value of a line of /proc/PID/status.
+// The value of one line of /proc/PID/status.
 std::string_view status_field(std::string_view status, std::string_view key) {
   const size_t at = status.find(key);
   if (at == std::string_view::npos) return {};
@@ -67,7 +67,7 @@ std::vector<ProcessEntry> all_processes() {
   return processes;
 }
 
-// Reaps every child that has ended, except those in `except`, which belong to somebody else.
+// Reaps every child that has ended, except those in `except`, which have another owner.
 void reap_orphans(const std::vector<ProcessEntry>& tree, const std::set<pid_t>& except) {
   const pid_t self = getpid();
   for (const ProcessEntry& process : tree) {
@@ -77,7 +77,7 @@ void reap_orphans(const std::vector<ProcessEntry>& tree, const std::set<pid_t>& 
   }
 }
 
-// Of one thread; `folder`: below /proc/PID, with its slash.
+// Whether one thread is ending. `folder`: below /proc/PID, with a trailing slash.
 bool is_ending(pid_t pid, const std::string& folder) {
   constexpr unsigned kExiting = 0x4;  // PF_EXITING in the kernel's include/linux/sched.h
   const auto thread = parse_process_stat(read_process_file(pid, (folder + "stat").c_str()));
@@ -102,7 +102,7 @@ std::optional<bool> is_exiting(pid_t pid) {
   if (!process) return std::nullopt;
   if (!is_ending(pid, "")) return false;
   if (process->threads <= 1) return true;
-  // The main thread may have ended alone (pthread_exit): then others go on.
+  // The main thread may have ended alone (pthread_exit) while others go on.
   std::error_code gone;
   for (const auto& thread : fs::directory_iterator(fmt::format("/proc/{}/task", pid), gone)) {
     if (!is_ending(pid, "task/" + thread.path().filename().string() + "/")) return false;
@@ -163,7 +163,7 @@ std::optional<ProcessEntry> look_at_entry(pid_t pid) {
   return read_process_stat(pid);
 }
 
-// The owner of /proc/PID is no answer: it is root for whoever has changed its identity (proc(5)).
+// Not the owner of /proc/PID: that is root for a process that has changed its identity (proc(5)).
 std::optional<uid_t> foreign_user_of(pid_t pid) {
   if (kill(pid, 0) == 0 || errno != EPERM) return std::nullopt;
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
@@ -184,8 +184,8 @@ std::string refusal_text(const ProcessEntry& process) {
 SignalOutcome signal_process(const ProcessEntry& process, int signal) {
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0));
   if (pidfd < 0) return SignalOutcome::gone;
-  // The pid may have been reused between the look at /proc and pidfd_open. After it, the descriptor
-  // holds one process for good, so an equal start time now means that it is the one that was seen.
+  // The pid may have been reused between the scan of /proc and pidfd_open. The descriptor refers to
+  // one process for good, so an equal start time now means that it is the process that was found.
   const auto now = read_process_stat(process.pid);
   const bool same = now && now->start_ticks == process.start_ticks;
   const bool sent = same && syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0;

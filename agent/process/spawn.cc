@@ -40,9 +40,9 @@ struct ChildPlan {
   int failed_errno = 0;
 };
 
-// What a launcher changes for itself must not leak into the program; what the user ignored on
-// purpose (trap '' USR1) is inherited, as exec does it and as torchrun's workers see it. Handlers
-// of this process would run in memory that belongs to the parent: none survives.
+// Signal dispositions that the launcher changed for itself must not leak into the program; those
+// that the user ignored on purpose (trap '' USR1) are inherited, as by exec and by torchrun's
+// workers. Handlers of this process would run in the parent's memory, so none is kept.
 bool must_be_default(int signal) {
   switch (signal) {
     case SIGTERM:
@@ -70,8 +70,8 @@ void reset_signal_handlers(bool keep_hangup_ignored) {
   }
 }
 
-// dup2 onto 0, 1, 2. Sources that sit in the target range are first moved out of the way, so that
-// any permutation works; a source already in place only loses its close-on-exec flag.
+// dup2 onto 0, 1, 2. Sources within the target range are moved out of the way first, so that any
+// permutation works; a source already in place only loses its close-on-exec flag.
 bool place_standard_descriptors(int (&source)[3]) {
   for (int target = 0; target < 3; ++target) {
     if (source[target] == target || source[target] > 2) continue;
@@ -89,7 +89,7 @@ bool place_standard_descriptors(int (&source)[3]) {
   return true;
 }
 
-// Second line of defence: our own descriptors are close-on-exec already, what we inherited may not
+// Second line of defence: our own descriptors are close-on-exec already, but inherited ones may not
 // be. Kernels before 5.11 and some sandboxes lack the call.
 void close_on_exec_from_three() {
   if (syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
@@ -105,8 +105,8 @@ int fail_step(ChildPlan* plan, const char* step) {
   return 127;
 }
 
-// Runs on the child's own stack in the parent's memory. The order matters: handlers first (nothing
-// of the parent may run here), the session before the parent-death signal, the parent check after
+// Runs on the child's own stack in the parent's memory. The order matters: handlers first (none of
+// the parent's may run here), the session before the parent-death signal, the parent check after
 // it, the descriptors last, the signal mask just before execve.
 __attribute__((no_sanitize("address"))) int child_main(void* argument) {
   auto* plan = static_cast<ChildPlan*>(argument);
@@ -114,8 +114,8 @@ __attribute__((no_sanitize("address"))) int child_main(void* argument) {
   if (setsid() < 0) return fail_step(plan, "setsid");
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return fail_step(plan, "prctl(PR_SET_PDEATHSIG)");
   if (getppid() != plan->parent)
-    _exit(127);  // The parent died before the line above: nobody is listening.
-  // Best effort: without it the process tree still finds everything.
+    _exit(127);  // The parent died before the line above: nothing waits for an answer.
+  // Best effort: without the cgroup, the process tree still finds every process.
   if (plan->cgroup_procs_fd >= 0 && write(plan->cgroup_procs_fd, "0", 1) < 0) errno = 0;
   if (plan->cpus != nullptr && sched_setaffinity(0, plan->cpus_bytes, plan->cpus) != 0) {
     return fail_step(plan, "sched_setaffinity");

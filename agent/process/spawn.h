@@ -1,9 +1,9 @@
-// Starts one process: our own clone(CLONE_VM | CLONE_VFORK | CLONE_PIDFD), because its cost stays
-// flat as the caller's memory grows (fork copies page tables: 25 us per MiB), because a failure is
-// reported as {step, errno} without a status pipe, and because session, parent-death signal,
-// affinity and descriptors have to be right before the first instruction of the program.
+// Starts one process with our own clone(CLONE_VM | CLONE_VFORK | CLONE_PIDFD), because its cost
+// stays flat as the caller's memory grows (fork copies page tables: 25 us per MiB), because a
+// failure is reported as {step, errno} without a status pipe, and because session, parent-death
+// signal, affinity and descriptors must be set before the first instruction of the program.
 //
-// Thread rule: call it from the thread that lives as long as the caller's process. PR_SET_PDEATHSIG
+// Thread rule: call it from a thread that lives as long as the caller's process. PR_SET_PDEATHSIG
 // fires when the spawning *thread* ends (prctl(2)).
 #pragma once
 
@@ -22,8 +22,8 @@ struct SpawnRequest {
   std::string executable;  // For execve(2): absolute, or with a slash.
   std::vector<std::string> argv;
   std::vector<std::string> environment;  // "NAME=value"
-  // Descriptors that become 0, 1 and 2. Borrowed: the caller closes its copies. Nothing else of the
-  // caller's descriptors reaches the program.
+  // Descriptors that become 0, 1 and 2. Borrowed: the caller closes its copies. The program gets no
+  // other descriptors of the caller.
   int stdin_fd = 0;
   int stdout_fd = 1;
   int stderr_fd = 2;
@@ -39,11 +39,12 @@ struct SpawnedProcess {
 };
 
 // Starts the program as leader of a new session and process group, with an empty signal mask and
-// SIGKILL as its parent-death signal. Returns when the program runs, or says which step failed; a
-// failed spawn leaves no child behind.
+// SIGKILL as its parent-death signal. Returns once the program runs, or reports which step failed;
+// a failed spawn leaves no child behind.
 //
-// Errors: not_found (ENOENT, ENOTDIR), cannot_execute (EACCES, ENOEXEC, ELIBBAD, a missing `#!`
-// interpreter), environment (everything else: EAGAIN from clone, a cpu that may not be used, ...).
+// Errors: not_found (ENOENT, ENOTDIR, also of the `#!` interpreter), environment (E2BIG, or a step
+// before execve: EAGAIN from clone, a CPU that may not be used, ...), cannot_execute (all others:
+// EACCES, ENOEXEC, ELIBBAD, ...).
 Result<SpawnedProcess> spawn(const SpawnRequest& request);
 
 // The calling process's environment. Entries without '=' are dropped; of duplicates the first wins,

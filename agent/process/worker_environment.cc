@@ -39,7 +39,7 @@ Environment worker_environment(const Environment& inherited, const RoundView& ro
     set(env::kFailureFile, worker.failure_file);
   }
   set(env::kSignalsToHandle, worker.signals_to_handle);
-  // A user's value stands; torch's default of "abort on error" needs the 1 where there is none.
+  // A value set by the user is kept; otherwise torch's default of "abort on error" needs the 1.
   result.try_emplace(std::string(env::kNcclAsyncErrorHandling), "1");
   if (worker.timer_file) set(env::kTimerFile, *worker.timer_file);
   if (worker.omp_num_threads) {

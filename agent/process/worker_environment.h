@@ -1,5 +1,5 @@
-// The environment of a worker, variable by variable: torchrun's contract (the worker's environment
-// is the launcher's own with these on top, less the job's token). Pure: what it needs is handed in.
+// A worker's environment under torchrun's contract: the launcher's own environment, with the
+// variables below on top and without the job's token. Pure: all inputs are passed in.
 #pragma once
 
 #include <map>
@@ -10,11 +10,11 @@
 
 namespace muster {
 
-// Sorted, so that whoever walks it does so in the same order everywhere.
+// Sorted, so that the order of iteration is deterministic.
 using Environment = std::map<std::string, std::string>;
 
-// One attempt of the job as this node sees it. On one node group_rank is 0 and the sums are
-// trivial; with many nodes the rendezvous fills them.
+// One attempt of the job as this node sees it. On a single node group_rank is 0 and the sums are
+// trivial; with several nodes the rendezvous provides them.
 struct RoundView {
   int group_rank = 0;
   int group_world_size = 1;
@@ -26,8 +26,7 @@ struct RoundView {
   std::string role = "default";
   std::string master_addr;
   int master_port = 0;
-  bool agent_store =
-      false;  // Whether MASTER_PORT is served by an agent (TORCHELASTIC_USE_AGENT_STORE).
+  bool agent_store = false;  // An agent serves MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE).
   int restart_count = 0;
   int max_restarts = 0;
   std::string run_id;
@@ -35,14 +34,14 @@ struct RoundView {
 
 struct WorkerVariables {
   int local_rank = 0;        // The worker's real index on this node.
-  int shown_local_rank = 0;  // LOCAL_RANK: 0 where a worker sees one device only.
+  int shown_local_rank = 0;  // LOCAL_RANK: 0 if a worker sees only one device.
   std::string error_file;    // Empty: no log folder.
   std::string failure_file;  // Likewise.
   std::string signals_to_handle;
   std::optional<std::string> timer_file;
-  std::optional<int> omp_num_threads;         // Only where the user set none.
-  std::optional<std::string> gloo_interface;  // GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME: where the
-  std::optional<std::string> nccl_interface;  // user set none and several reach somebody.
+  std::optional<int> omp_num_threads;         // Only if the user set none.
+  std::optional<std::string> gloo_interface;  // GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME: only if
+  std::optional<std::string> nccl_interface;  // the user set none and libraries need to be told.
   // Device variables from the placement, in order; nullopt unsets.
   std::vector<std::pair<std::string, std::optional<std::string>>> device_variables;
 };

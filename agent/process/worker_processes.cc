@@ -16,13 +16,12 @@
 namespace muster {
 namespace {
 
-// Only a look at the tree after SIGKILL: most of it happens on SIGCHLD, this catches what was
-// forked between two looks by a process that is not our child.
+// Only for looks at the tree after SIGKILL: SIGCHLD drives most of them; the timer catches what a
+// process that is not our child forked between two looks.
 constexpr auto kKillAgainAfter = std::chrono::milliseconds(50);
 constexpr auto kTracedAgainAfter = std::chrono::milliseconds(50);
 
-// SIGCHLD for the orphans that we adopt; the others in case somebody signals this process instead
-// of the front.
+// SIGCHLD for the orphans that we adopt; the others if this process is signalled, not the front.
 int open_signalfd() {
   sigset_t set;
   sigemptyset(&set);
@@ -81,7 +80,7 @@ void WorkerProcesses::wait_for(int local_rank) {
                            });
 }
 
-// waitid by pidfd can only ever reap this one process, and it returns the rusage, which neither
+// waitid on a pidfd can reap only this one process, and it returns the rusage, which neither
 // waitpid nor Boost.Process's handle does.
 void WorkerProcesses::on_pidfd_readable(int local_rank) {
   Worker& worker = workers_[static_cast<size_t>(local_rank)];
@@ -105,8 +104,8 @@ void WorkerProcesses::on_pidfd_readable(int local_rank) {
   check_empty();
 }
 
-// The descriptor says that the process has ended, and yet it cannot be reaped: a tracer holds it
-// (ptrace(2)). Another wait would return at once, for ever.
+// The pidfd says that the process has ended, but it cannot be reaped: a tracer holds it
+// (ptrace(2)). Another wait on the pidfd would return at once, again and again.
 void WorkerProcesses::look_again_later(int local_rank) {
   Worker& worker = workers_[static_cast<size_t>(local_rank)];
   worker.again = std::make_unique<boost::asio::steady_timer>(io_, kTracedAgainAfter);
@@ -134,10 +133,10 @@ void WorkerProcesses::on_signals() {
   check_empty();
 }
 
-// Looks before it reaps (WNOWAIT): a worker is left to its pidfd, a helper to its owner. Either
-// stands in front of orphans behind it; SIGCHLD may be merged, so the owner's reaping is followed
-// by another look. Workers are taken in the order in which epoll reports their pidfds, which is
-// that of their deaths; waitid(P_ALL) gives the order in which they were started.
+// Looks before it reaps (WNOWAIT): workers are reaped through their pidfds, helpers by their owner.
+// Either one hides the orphans behind it, and SIGCHLD may be merged, so the owner looks again after
+// reaping. Workers are taken in the order in which epoll reports their pidfds, which is the order
+// of their deaths; waitid(P_ALL) gives the order in which they were started.
 void WorkerProcesses::reap_orphans() {
   siginfo_t info{};
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
@@ -156,8 +155,8 @@ void WorkerProcesses::reap_orphans() {
   }
 }
 
-// A helper that hangs in a driver cannot be reaped now. It stays known, so that it never counts as
-// part of the job.
+// A helper that hangs in a driver cannot be reaped now. It stays in helpers_, so that it never
+// counts as part of the job.
 void WorkerProcesses::remove_helper(pid_t pid) {
   siginfo_t info{};
   if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG) == 0 && info.si_pid == 0) {
@@ -188,8 +187,8 @@ std::vector<AtStop> WorkerProcesses::look() const {
 }
 
 void WorkerProcesses::send_to_group(const Worker& worker, int signal) {
-  // The leader is not reaped, so its pid, and with it the group's number, cannot be somebody
-  // else's. EPERM: not one process of the group could be signalled (kill(2)).
+  // The leader is not reaped, so its pid, and with it the group's number, cannot be reused. EPERM:
+  // no process of the group could be signalled (kill(2)).
   if (worker.exited || ::kill(-worker.pid, signal) == 0 || errno != EPERM) return;
   if (const auto leader = look_at_entry(worker.pid)) refuse(*leader);
 }
@@ -214,7 +213,7 @@ void WorkerProcesses::stop(int signal) {
   watch_empty();
 }
 
-// Many workers end in the same turn of the loop: one look at the tree serves them all.
+// Many workers may end in the same turn of the loop: one look at the tree covers them all.
 void WorkerProcesses::signal_rest_soon() {
   if (std::exchange(rest_pending_, true)) return;
   boost::asio::post(io_, [this] {
@@ -230,12 +229,12 @@ void WorkerProcesses::signal_rest() {
   }
   for (const ProcessEntry& process : descendants_of(getpid(), spared)) {
     seen_pids_.insert(process.pid);
-    // Workers' groups have had it already: orphans of a live worker's group are not told twice.
+    // Workers' groups have had the signal already: orphans in a live worker's group get it once.
     if (is_over(process) || spared.contains(process.group)) continue;
     if (!already_signalled_.insert({process.pid, process.start_ticks}).second) continue;
     send(process, *stop_signal_);
-    // A shell without job control starts its background jobs with INT and QUIT ignored: an orphan
-    // of it would make every Ctrl-C last the whole grace.
+    // A shell without job control starts its background jobs with INT and QUIT ignored: such an
+    // orphan would make every Ctrl-C take the whole grace period.
     if (*stop_signal_ != SIGTERM) signal_process(process, SIGTERM);
     signal_process(process, SIGCONT);
   }
@@ -251,7 +250,7 @@ void WorkerProcesses::kill_round() {
   if (!killing_) return;
   if (cgroup_) cgroup_->kill();
   bool refused = false;
-  bool others = cgroup_ != nullptr;  // The kernel kills whoever is in there.
+  bool others = cgroup_ != nullptr;  // The kernel kills everything in it.
   for (const ProcessEntry& process : descendants()) {
     seen_pids_.insert(process.pid);
     if (is_over(process)) continue;

@@ -1,13 +1,13 @@
-// The processes of one node's workers, and everything that they start: spawning, waiting by pidfd,
-// signalling, killing, reaping. It only does; the WorkerGroup machine decides. Runs on the control
-// loop and never blocks but on procfs.
+// The processes of one node's workers and everything that they start: spawning, waiting by pidfd,
+// signalling, killing, reaping. It makes no decisions; the WorkerGroup machine does. Runs on the
+// control loop and never blocks except on procfs.
 //
-// The calling process must be a child subreaper: then the job is exactly the tree below it, and
-// "nothing is left" is one waitid that answers ECHILD.
+// The calling process must be a child subreaper: then the job is exactly the tree below it, and one
+// waitid that answers ECHILD proves that nothing is left.
 //
-// Who gets a stop signal: each live worker's process group, and descendants that no live worker
-// stands above. What a live worker has put into a session of its own is the worker's business until
-// it has ended: a checkpoint under way may need its helper. KILL goes to everything.
+// A stop signal goes to each live worker's process group, and to descendants without a live worker
+// above them. Processes that a live worker has moved to a session of their own are left to that
+// worker until it has ended: a checkpoint in progress may need its helper. KILL goes to everything.
 #pragma once
 
 #include <functional>
@@ -42,23 +42,23 @@ class WorkerProcesses {
   struct Callbacks {
     std::function<void(const WorkerExit&)> exited;
     std::function<void()> empty;  // After watch_empty(), once: no worker and no descendant is left.
-    std::function<void(int)> stop_signal;  // TERM, INT or QUIT was sent to this very process.
-    // It runs as another user and may not be signalled. Once for each process.
+    std::function<void(int)> stop_signal;  // This process itself was sent TERM, INT or QUIT.
+    // The process runs as another user and cannot be signalled. Once for each process.
     std::function<void(const ProcessEntry&)> refused;
-    // After kill(), again and again: nothing else is left.
+    // After kill(), repeatedly: only processes that cannot be signalled are left.
     std::function<void()> kill_refused;
   };
 
   WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks);
 
-  // Forgets the workers of the attempt before. REQUIRES: all of them are reaped.
+  // Forgets the workers of the previous attempt. REQUIRES: all of them are reaped.
   void begin_attempt(int workers);
 
   Result<pid_t> start(int local_rank, SpawnRequest request);
 
   void stop(int signal);
-  void kill();  // Again and again until nothing is left; `empty` says so if it is watched for.
-  bool kill_is_refused() const { return kill_is_refused_; }  // At the last look.
+  void kill();  // Repeats until nothing is left; `empty` reports that if watched for.
+  bool kill_is_refused() const { return kill_is_refused_; }  // As of the last kill round.
   void watch_empty();
   void forward(int signal);
   // To one worker; false if it is not running.
@@ -66,20 +66,20 @@ class WorkerProcesses {
   void suspend();
   void resume();
 
-  // Gives the cgroup up, where there is one. For the way out that runs no destructors.
+  // Gives up the cgroup, if there is one. For the exit path that runs no destructors.
   void release_cgroup() { cgroup_.reset(); }
 
-  // What is left below us, workers included.
+  // All descendants, workers included.
   std::vector<ProcessEntry> descendants() const { return descendants_of(getpid(), helpers_); }
-  // How each worker stands now, by local rank. What the pidfd or procfs shows of a process whose
-  // end has begun before any signal of ours is its own doing.
+  // The state of each worker now, by local rank. If the pidfd or procfs shows that a process has
+  // begun to exit before any signal of ours, the exit is its own doing.
   std::vector<AtStop> look() const;
   pid_t pid(int local_rank) const { return workers_[static_cast<size_t>(local_rank)].pid; }
 
-  // Pids of every process that was seen below us in this attempt: those who may hold device memory.
+  // Pids of all processes seen below us in this attempt: these may hold device memory.
   const std::set<pid_t>& seen_pids() const { return seen_pids_; }
 
-  // Our own helper children are neither signalled nor, before remove_helper, reaped here.
+  // Our own helper children are never signalled here, and not reaped before remove_helper.
   void add_helper(pid_t pid) { helpers_.insert(pid); }
   void remove_helper(pid_t pid);
 
@@ -114,12 +114,12 @@ class WorkerProcesses {
   std::unique_ptr<JobCgroup> cgroup_;
   std::vector<Worker> workers_;
   std::set<pid_t> helpers_;
-  std::set<pid_t> abandoned_helpers_;  // Killed, not yet reaped by anybody; also in helpers_.
+  std::set<pid_t> abandoned_helpers_;  // Killed but not yet reaped; also in helpers_.
   std::set<pid_t> seen_pids_;
   std::set<std::pair<pid_t, uint64_t>>
-      already_signalled_;                         // In this stop, outside the workers' groups.
-  std::set<std::pair<pid_t, uint64_t>> refused_;  // Who was said to run as another user.
-  std::optional<int> stop_signal_;                // Of the stop under way.
+      already_signalled_;                         // By this stop, outside the workers' groups.
+  std::set<std::pair<pid_t, uint64_t>> refused_;  // Already reported as refused.
+  std::optional<int> stop_signal_;                // Of the stop in progress.
   bool rest_pending_ = false;
   bool killing_ = false;
   bool kill_is_refused_ = false;

@@ -1,5 +1,5 @@
-// Pods on Kubernetes whose job says how many there are, or which of them this one is. The Kubeflow
-// operator's PET_* variables are read as flags before anything here is asked.
+// Pods on Kubernetes whose job says how many there are, or which of them this one is. The PET_*
+// variables of the Kubeflow operator are read as flags before this code runs.
 #include <fmt/format.h>
 
 #include "launcher/engines/engine.h"
@@ -8,8 +8,8 @@
 namespace muster::detail {
 namespace {
 
-// PyTorchJob, and its like: RANK and WORLD_SIZE count pods there, where a worker's environment
-// has LOCAL_RANK beside them.
+// PyTorchJob and similar: RANK and WORLD_SIZE count pods there. The environment of a worker, in
+// contrast, also has LOCAL_RANK.
 std::optional<EngineFacts> detect_pytorch_job(const Environment& environment) {
   const bool in_pod = environment.contains("KUBERNETES_SERVICE_HOST");
   const bool in_worker = environment.contains(std::string(env::kLocalRank));
@@ -28,8 +28,8 @@ std::optional<EngineFacts> detect_pytorch_job(const Environment& environment) {
   return facts;
 }
 
-// An Indexed Job says which pod this is and not how many there are. The pods are called JOB-0,
-// JOB-1, and so on, below a service whose name no variable holds.
+// An Indexed Job says which pod this is but not how many there are. The pods are called JOB-0,
+// JOB-1 and so on, under a service whose name is in no variable.
 std::optional<EngineFacts> detect_indexed_job(const Environment& environment) {
   const auto index = engine_number(environment, "JOB_COMPLETION_INDEX");
   if (!index) return std::nullopt;

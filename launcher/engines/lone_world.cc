@@ -15,7 +15,7 @@ std::string_view known_or(const std::string& text, std::string_view placeholder)
   return text.empty() ? placeholder : std::string_view(text);
 }
 
-// How the nodes find each other. By numbers where each has one, else by what is the same on all.
+// How the nodes find each other: by numbers if each has one, else by what is the same on all.
 std::string rendezvous_flags(const EngineFacts& facts) {
   if (facts.nodes == 1) return "";
   const std::string nodes = facts.nodes > 0 ? fmt::format("{}", facts.nodes) : "N";
@@ -38,7 +38,7 @@ std::string worker_flag(const EngineFacts& facts, bool workers_given) {
   return " --nproc-per-node " + (same_everywhere ? fmt::format("{}", facts.here) : "N");
 }
 
-// Of facts that do not say whether there are others.
+// For facts that do not say whether there are other pods.
 LoneWorld perhaps_alone(const EngineFacts& facts) {
   return {false, fmt::format("{}: if {} has more pods than this one, each of them is a job of its "
                              "own without --nnodes: give{}; --nnodes 1 says that this is meant",

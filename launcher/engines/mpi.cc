@@ -7,7 +7,7 @@
 namespace muster::detail {
 namespace {
 
-// Nodes need not have equally many, so that one says nothing of the others.
+// Nodes may have different numbers of processes, so this node's says nothing about the others.
 int nodes_of(int processes, int here) {
   return here == processes ? 1 : 0;
 }
@@ -47,7 +47,7 @@ std::optional<EngineFacts> detect_process_manager(const Environment& environment
     facts.processes = *size;
     return facts;
   }
-  // PMIx has no variable for the size: a process of rank 2 knows of three.
+  // PMIx has no variable for the size: rank 2 only shows that there are at least three.
   const auto rank = engine_number(environment, "PMIX_RANK");
   if (!rank || *rank == 0) return std::nullopt;
   facts.engine = "a process manager";

@@ -1,5 +1,5 @@
-// Slurm, by the step's own variables: those of the job (SLURM_NNODES, SLURM_JOB_NODELIST) are also
-// in the shell of salloc, and speak of more nodes than the step has. What is started by srun has
+// Slurm, by the variables of the step: those of the job (SLURM_NNODES, SLURM_JOB_NODELIST) are also
+// in the shell of salloc and may name more nodes than the step has. A process started by srun has
 // SLURM_STEP_ID; a batch script has SLURM_PROCID without it; salloc's shell has neither (or is a
 // step of one task).
 #include <fmt/format.h>

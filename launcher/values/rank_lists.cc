@@ -14,7 +14,7 @@ bool all_digits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Negative: not one of the four.
+// Negative: none of the four.
 int streams_digit(std::string_view text) {
   return text.size() == 1 && text[0] >= '0' && text[0] <= '3' ? text[0] - '0' : -1;
 }

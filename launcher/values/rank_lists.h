@@ -1,4 +1,4 @@
-// Which ranks and which of their streams: the grammars of --redirects and --tee ("3" or
+// Which ranks, and which of their streams: the grammars of --redirects and --tee ("3" or
 // "0:1,1:3"), --local-ranks-filter ("0,2") and --ranks ("0,8-15"). Pure; problems are phrases as in
 // values.h.
 #pragma once
@@ -12,8 +12,8 @@
 
 namespace muster {
 
-// One digit 0..3 for all local ranks, or RANK:DIGIT pairs where the last pair of a rank wins. Ranks
-// of several digits are an extension of ours; torchrun cannot name them.
+// One digit 0..3 for all local ranks, or RANK:DIGIT pairs, of which the last for a rank wins. Ranks
+// of several digits are our extension; torchrun cannot name them.
 Parsed<StreamsByRank> parse_streams(std::string_view text);
 
 // Sorted, each rank once.

@@ -1,6 +1,6 @@
-// The names of signals as --signals-to-handle takes them: those of Python's signal module, because
-// that is what torchrun looks them up in and what scripts therefore spell. Real-time signals have
-// only SIGRTMIN and SIGRTMAX. Pure.
+// The signal names of --signals-to-handle: those of Python's signal module, in which torchrun looks
+// them up and which existing scripts therefore use. Of the real-time signals only SIGRTMIN and
+// SIGRTMAX have names. Pure.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace muster {
 
-// SIGTERM's number for "SIGTERM"; nothing for a name without SIG or one that this system lacks.
+// SIGTERM's number for "SIGTERM"; nullopt for a name without SIG or one that this system lacks.
 std::optional<int> signal_number(std::string_view name);
 
 }  // namespace muster

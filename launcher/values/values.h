@@ -1,6 +1,6 @@
-// The words that flags and PET_* variables are made of: numbers as Python's int() and float() read
-// them (torchrun's users rely on that), lists, choices, and how a value is shown in a message.
-// A problem is a phrase that follows "--flag value: " and ends with the remedy. Pure.
+// The elements of flags and PET_* variables: numbers as Python's int() and float() read them, on
+// which torchrun's users rely, lists, choices, and how a value is shown in a message. A problem is
+// a phrase that follows "--flag value: " and ends with the remedy. Pure.
 #pragma once
 
 #include <limits>
@@ -29,7 +29,7 @@ Parsed<int> parse_int(std::string_view text, int min, int max = kIntMax);
 // A finite decimal number.
 Parsed<double> parse_number(std::string_view text);
 
-// Seconds, up to a thousand million; zero only where it is allowed.
+// Seconds, up to a thousand million; zero only if allowed.
 Parsed<double> parse_seconds(std::string_view text, bool zero_allowed);
 
 // One of `choices`, exactly.
@@ -42,8 +42,8 @@ std::string_view trim(std::string_view text);
 std::vector<std::string_view> split(std::string_view text, char separator);
 std::string join(std::span<const std::string_view> items, std::string_view separator);
 
-// The value as it goes into a one-line message: control characters escaped, cut after 80 bytes, in
-// quotes where it is empty or has a space.
+// The value for a one-line message: control characters escaped, cut after 80 bytes, in quotes if it
+// is empty or contains a space.
 std::string shown(std::string_view value);
 
 struct Nearest {
@@ -52,7 +52,7 @@ struct Nearest {
 };
 
 // The candidate with the smallest edit distance; a candidate that begins with `word` counts as one
-// edit away, since people shorten more than they mistype. The first one wins a tie.
+// edit away, since users abbreviate more often than they mistype. The first one wins a tie.
 Nearest nearest(std::string_view word, std::span<const std::string_view> candidates);
 
 }  // namespace muster
