@@ -1,4 +1,4 @@
-// What a rank calls, so far as all members have to call the same: packed, for comparing.
+// The parts of a call that must be equal on all members: packed, for comparing.
 // Plain values; call_word.h says how they are packed and what they mean in words.
 #pragma once
 
@@ -7,10 +7,10 @@
 
 namespace muster::worker {
 
-// Fields that a kind of call has no use for are 0.
+// Fields that a kind of call does not use are 0.
 struct CallSignature {
-  // Bits of a CallWord that members need not share: where a rank's data is, and, for messages, how
-  // it was called.
+  // Bits of a CallWord that members need not share: where a rank's data is, and, for messages only,
+  // whether the call had counts.
   static constexpr uint64_t kSource = uint64_t{0x3} << 24;
   static constexpr uint64_t kHadCounts = uint64_t{0x8} << 24;
 
@@ -31,7 +31,7 @@ struct NumberedCall {
   friend bool operator==(const NumberedCall&, const NumberedCall&) = default;
 };
 
-// So many are known: a rank that another one waits for is seldom further ahead.
+// How many are kept: a rank that another one waits for is seldom further ahead.
 inline constexpr size_t kCallsKept = 8;
 
 }  // namespace muster::worker

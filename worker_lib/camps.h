@@ -1,5 +1,5 @@
-// Of ranks that should all have said the same: who is wrong. The majority is taken to be right, as
-// a bug that depends on the rank mostly hits few of them. Pure.
+// Which ranks are wrong if all should have said the same. The largest camp is taken to be right,
+// since a bug that depends on the rank mostly hits few of them. Pure.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 namespace muster::worker {
 
 struct Camps {
-  size_t usual = 0;              // One that said what most say, the lowest of them.
-  std::vector<size_t> blamed{};  // Ascending: none where all said the same.
+  size_t usual = 0;              // The lowest of those that said what most say.
+  std::vector<size_t> blamed{};  // Ascending; empty if all said the same.
 };
 
-// Those that differ from most; where no camp is larger than every other all of them, since nobody
-// can tell which is right.
+// Blames those that differ from most; all of them if no camp is larger than every other, since it
+// is unknown which is right.
 template <typename Said>
 Camps camps_of(const std::vector<Said>& said) {
   const auto times = [&](const Said& one) { return std::count(said.begin(), said.end(), one); };

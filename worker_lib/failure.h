@@ -1,5 +1,5 @@
-// How the inside of the worker library fails: as values. Only the public calls throw, and they make
-// one DistributedError of a Failure, with the operation's and the group's name in front.
+// Failures inside the worker library are values. Only the public calls throw: they make one
+// DistributedError of a Failure, with the operation's and the group's name in front.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ namespace muster::worker {
 
 struct Failure {
   ErrorCode code = ErrorCode::system;
-  std::string message;  // One line, no full stop: what happened, to whom, and what to do next.
-  // Where it began, ascending: who died, did not come, called something else or abort(), or was
-  // refused something by its kernel. The same on all ranks that meet it; empty: nobody knows.
+  std::string message;  // One line, no full stop: what happened, on which rank, what to do next.
+  // Where it began, ascending: the ranks that died, were missing, called something else or abort(),
+  // or were refused something by their kernel. The same on all ranks that meet it; empty: unknown.
   std::vector<GlobalRank> ranks = {};
-  // When this process first knew of what failed a group (new_failure_time()), in everything that
-  // repeats it; 0: nothing does. Like the next, about this process and no part of what failed.
+  // For what failed a group: when this process learned of it (new_failure_time()), the same in all
+  // repetitions; else 0. Like is_suspicion, it concerns this process only, and == ignores it.
   int64_t known_ns = 0;
   // Only what this rank itself has seen: `ranks` are those that it waited for, or that called
-  // something else than it did. Who is to blame is found out before anybody is told.
+  // something else than it did. The ranks to blame are determined before the failure is reported.
   bool is_suspicion = false;
 
   friend bool operator==(const Failure& a, const Failure& b) {

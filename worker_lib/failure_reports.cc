@@ -20,8 +20,8 @@
 namespace muster::worker {
 namespace {
 
-// Met by this rank alone, unless it says where: the others made no such mistake, or their kernel
-// refused them nothing.
+// Errors of this rank alone, unless they name others: its own mistake, or a refusal by its own
+// kernel.
 bool is_own_error(ErrorCode code) {
   return code == ErrorCode::invalid_argument || code == ErrorCode::not_initialized ||
          code == ErrorCode::not_member || code == ErrorCode::forked ||
@@ -33,7 +33,7 @@ bool is_loss(ErrorCode code) {
          code == ErrorCode::backend || code == ErrorCode::stopped;
 }
 
-// "all_reduce 17 of group world" of a message that begins with it.
+// "all_reduce 17 of group world" if the message begins so, else `operation`.
 std::string_view operation_of(std::string_view message, std::string_view operation) {
   const size_t end = message.find(": ");
   const bool begins_with_it = !operation.empty() && message.starts_with(operation);
@@ -49,7 +49,7 @@ bool write_whole(int fd, std::string_view text) {
   return true;
 }
 
-// The folder may be one that others can write to: nothing is opened that was there before, and the
+// Others may be able to write to the folder: no file is opened that was there before, and the
 // rename replaces a link instead of following it.
 void replace_file(const std::string& path, std::string_view text) {
   const std::string unfinished = fmt::format("{}.{}", path, ::getpid());
@@ -73,7 +73,7 @@ int rank_in_environment() {
   return error == std::errc() && end == text.data() + text.size() && rank >= 0 ? rank : -1;
 }
 
-// For as long as it lives errno stays what it was for the caller.
+// Restores the caller's errno at its end.
 class KeptErrno {
  public:
   KeptErrno() = default;
@@ -123,7 +123,7 @@ bool FailureReports::is_echo(const Failure& failure, int64_t now) const {
 
 void FailureReports::add(const Failure& failure, std::string_view operation) noexcept {
   const KeptErrno kept;
-  // Locks may be held for ever by a thread that is the parent's.
+  // A thread that exists only in the parent may hold the lock for ever.
   if (in_forked_child()) return;
   try {
     const std::lock_guard lock(mutex_);
@@ -167,14 +167,14 @@ std::optional<FailureRecord> FailureReports::last() const {
 }
 
 FailureReports& failure_reports() {
-  // Never destroyed: failures are told in destructors, too.
+  // Never destroyed: destructors report failures, too.
   static auto* const reports =
       new FailureReports(text_of(env::kFailureFile), rank_in_environment());
   return *reports;
 }
 
 namespace {
-// While only one thread runs, as a rule: later somebody may change the environment.
+// At load time, when usually only one thread runs: later the program may change the environment.
 [[maybe_unused]] const FailureReports& made_at_load = failure_reports();
 }  // namespace
 

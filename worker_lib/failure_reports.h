@@ -1,16 +1,16 @@
-// What this process has told its program of a failure, and not seen overcome since: kept for those
-// ranks that ask what became of this one (straggler_report.h), and left in a file for the
-// launcher's verdict (rendezvous/base/failure_record.h) where it named one (env::kFailureFile).
+// The last failure that this process has reported to its program and that was not overcome since:
+// kept for ranks that ask what became of this one (straggler_report.h), and written to a file for
+// the launcher's verdict (rendezvous/base/failure_record.h) if it named one (env::kFailureFile).
 //
-// The newest counts, with three exceptions. A failure that is told again (a group's refusal of
+// The newest counts, with three exceptions. A failure that is reported again (a group's refusal of
 // every later call, each wait() for the same Work) is not a new one. Nor is the loss of a peer, of
-// the store or of the job itself within kEchoes of another failure: that is how the others meet the
-// same trouble. And once the thread that was told has performed something well, it has got over it:
-// then there is none, unless an exception is still being handled.
+// the store or of the job itself within kEchoes of another failure: that is how other ranks meet
+// the same failure. And once the thread that got the report has completed a call successfully, it
+// has overcome the failure: then there is none, unless an exception is still being handled.
 //
 // Only the process that joined the job writes: a forked child does not overwrite its parent's file,
-// and one that has joined nothing leaves a file alone that it did not make. Nothing here throws,
-// and nothing that cannot be written matters to the caller. Any thread; not for signal handlers.
+// and a process that has joined nothing leaves alone a file that it did not make. Nothing here
+// throws, and a failed write does not matter to the caller. Any thread; not for signal handlers.
 #pragma once
 
 #include <chrono>
@@ -31,17 +31,17 @@ class FailureReports {
  public:
   static constexpr std::chrono::nanoseconds kEchoes = std::chrono::seconds{5};
 
-  // `path`: of the file; empty: there is none. `rank`: this process's, as far as it is known.
+  // `path`: of the file; empty: there is none. `rank`: this process's, if known.
   FailureReports(std::string path, int rank);
   FailureReports(const FailureReports&) = delete;
   FailureReports& operator=(const FailureReports&) = delete;
 
   // This process joins a job, as this rank.
   void joins(int rank) noexcept;
-  // The program is about to be told, or the library ends the process for it. `operation`: of the
-  // exception, in whose name its words begin; may be empty.
+  // The failure is about to be reported to the program, or the library ends the process because of
+  // it. `operation`: that of the exception, with which its message begins; may be empty.
   void add(const Failure& failure, std::string_view operation) noexcept;
-  // The calling thread has performed something well. One load where it was told of nothing.
+  // The calling thread has completed a call successfully. One load if nothing was reported to it.
   void overcome() noexcept {
     if (told_this_thread_) [[unlikely]]
       withdraw();
@@ -59,19 +59,19 @@ class FailureReports {
 
   const std::string path_;
   const pid_t made_by_;
-  mutable std::mutex mutex_;  // Of what follows.
-  pid_t joined_ = 0;          // The process that did; 0: none.
+  mutable std::mutex mutex_;  // Guards what follows.
+  pid_t joined_ = 0;          // The process that joined; 0: none.
   int rank_;
   std::optional<FailureRecord> last_;
-  int64_t told_ns_ = 0;      // When last_ was told first,
+  int64_t told_ns_ = 0;      // When last_ was first reported,
   std::thread::id told_to_;  // and to which thread.
   pid_t written_by_ = 0;
 };
 
-// The process's own: its path and rank are what the environment said when the library was loaded.
+// The process's own: its path and rank are those of the environment when the library was loaded.
 FailureReports& failure_reports();
 
-// CLOCK_MONOTONIC; never the same twice, so that a failure can be known by it.
+// CLOCK_MONOTONIC; never the same twice, so that it identifies a failure.
 int64_t new_failure_time();
 
 }  // namespace muster::worker

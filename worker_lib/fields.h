@@ -10,7 +10,7 @@
 namespace muster::worker {
 
 std::string encode_fields(const std::vector<std::string>& fields);
-// Nothing for anything else.
+// nullopt for anything else.
 std::optional<std::vector<std::string>> decode_fields(std::string_view text);
 
 }  // namespace muster::worker

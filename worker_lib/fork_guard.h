@@ -1,12 +1,12 @@
-// Why nothing of the library works in a child of fork(): its threads are not there, its sockets
+// Keeps the library from working in a child of fork(): its threads do not exist there, its sockets
 // are its parent's, and the parent's peers would take the child's copies of them for the parent
-// itself, also after the parent's death. So a fork handler (pthread_atfork) marks the child, every
-// public call looks at the mark, and descriptors are severed in the child: those registered here,
-// and all sockets of the store that rank 0 hosts and of the store's clients. They become /dev/null,
-// under their numbers, so that whoever closes one later closes nothing else, and end with an exec.
+// itself, even after the parent's death. So a fork handler (pthread_atfork) marks the child, every
+// public call checks the mark, and descriptors are severed in the child: those registered here, and
+// all sockets of the store that rank 0 hosts and of the store's clients. They become /dev/null
+// under the same numbers, so that a later close() closes nothing else, and are closed by exec.
 //
-// Armed by the first Job of a process; a child forked before that is free to join a job. Processes
-// made by vfork(), posix_spawn() and the like exec at once and are not seen here. Any thread.
+// Armed by the first Job of a process; a child forked before that may join a job. Processes made by
+// vfork(), posix_spawn() and the like exec at once and are not affected. Any thread.
 #pragma once
 
 #include <atomic>
@@ -30,8 +30,8 @@ inline bool in_forked_child() {
 // Of code `forked`, with the reason.
 Failure forked_failure();
 
-// Registers a descriptor to be severed in forked children: a socket whose end of file tells of a
-// death, or a listening one. Before close(), forget it. Those above 65535 are left out.
+// Registers a descriptor to be severed in forked children: a socket whose end of file means a
+// death, or a listening one. Call forget_severed() before close(). Those above 65535 are ignored.
 void sever_in_forked_child(int fd);
 void forget_severed(int fd);
 

@@ -1,5 +1,5 @@
-// How messages call an operation: "all_reduce 17 of group world".
-// Pure: the group and the number are handed in.
+// How messages name an operation: "all_reduce 17 of group world". Pure: the group and the number
+// are parameters.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace muster::worker {
 
-// "group world"; a name that says already that it is a group stands alone.
+// "group world"; a name that already begins with "group " stays as it is.
 inline std::string group_title(std::string_view name) {
   return name.starts_with("group ") ? std::string(name) : "group " + std::string(name);
 }
 
-// `number` of the operation in its group; 0 where it has none.
+// `number`: of the operation in its group; 0: it has none.
 inline std::string operation_label(std::string_view operation, uint64_t number,
                                    std::string_view group_name) {
   std::string label(operation);

@@ -1,5 +1,5 @@
-// Who is in the job and in a group, as every rank knows it after joining.
-// Plain values; they never change once the job or the group is made.
+// The members of the job and of a group, as every rank knows them after joining. Plain values; they
+// never change once the job or the group is made.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,10 @@ namespace muster::worker {
 // One process of the job, as it described itself.
 struct Peer {
   GlobalRank rank;
-  // Ranks with the same node share memory and abstract Unix sockets: the kernel's boot id and the
-  // network namespace, and a nonce of the IPC reachability where that fails.
+  // node_identity(): ranks with the same node share memory and abstract Unix sockets.
   std::string node;
   std::string host;     // For messages.
-  int pid = 0;          // As it sees itself.
+  int pid = 0;          // In its own PID namespace.
   std::string address;  // An IP address at which other nodes reach it.
 
   friend bool operator==(const Peer&, const Peer&) = default;
@@ -33,7 +32,7 @@ struct Members {
   const Peer& operator[](int rank) const { return peers[static_cast<size_t>(rank)]; }
 };
 
-// "rank 2 (node7, pid 4711)": how messages call a rank of the job.
+// "rank 2 (node7, pid 4711)": how messages name a rank of the job.
 std::string describe(const Peer& peer);
 
 }  // namespace muster::worker

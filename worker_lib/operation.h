@@ -52,11 +52,11 @@ inline bool has_reduction(OpKind kind) {
 //   reduce_scatter  sum(counts)           counts[me]             send_counts: by rank
 //   all_to_all      sum(send_counts)      sum(recv_counts)       both
 //
-// Where all counts are equal the vectors are empty and `count` is the count of one block. So for
-// gather elsewhere than at the root with unequal counts: recv_counts is empty and `count` is what
-// this rank sends (scatter likewise); is_v tells that the counts may differ between ranks.
-// Pointers that the table does not name may be anything and are not looked at. in == out (or the
-// block of one that is the other) is in place.
+// Without counts by rank the vectors are empty and `count` is that of one block (in all_gather_v
+// and reduce_scatter_v also if the counts are equal). In a gather_v elsewhere than at the root
+// recv_counts is empty and `count` is what this rank sends (scatter_v likewise); is_v says that the
+// counts may differ between ranks. Pointers that the table does not name are ignored. in == out (or
+// the block of one that is the other) is in place.
 struct Operation {
   OpKind kind = OpKind::barrier;
   const std::byte* in = nullptr;
@@ -70,7 +70,7 @@ struct Operation {
   std::vector<size_t> recv_counts = {};
   Device device = {};
   void* stream = nullptr;
-  // Of GPU memory: the call's stream waits for it at once, so it may as well be performed there.
+  // On GPU memory: the call's stream waits for it at once, so it may be performed on that stream.
   bool stream_waits = false;
   uint64_t sequence = 0;  // Of the collectives of this group, from 1: equal on all members.
   CallPurpose purpose = CallPurpose::itself;

@@ -1,8 +1,8 @@
-// On whose behalf an operation is performed, where a call of the library is made of operations that
-// its user never wrote: should_stop() is an all_reduce of a byte. Messages name the call, and ranks
-// compare it with the rest of what they call, so that no helper is taken for a plain operation.
+// The library call for which an operation is performed, if it consists of operations that its user
+// never wrote: should_stop() is an all_reduce of a byte. Messages name the call, and ranks compare
+// it with the rest of the operation, so that no helper's is mistaken for a plain one.
 //
-// A PurposeScope speaks for the calls that its thread makes while it lives; the outermost counts.
+// A PurposeScope applies to the calls that its thread makes while it lives; the outermost counts.
 #pragma once
 
 #include <array>
@@ -44,8 +44,8 @@ constexpr const char* name_of(CallPurpose purpose) {
 }
 
 namespace detail {
-// One byte, which the loader finds room for also where the library is opened late (dlopen), and
-// which then costs a load and no call.
+// One byte, for which the loader finds room even if the library is opened late (dlopen), and which
+// costs a load and no call.
 [[gnu::tls_model("initial-exec")]] inline constinit thread_local CallPurpose current_purpose =
     CallPurpose::itself;
 }  // namespace detail

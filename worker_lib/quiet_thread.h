@@ -1,4 +1,4 @@
-// A thread of the library: it takes no signals, so that a program's handlers run on the program's
+// Threads of the library block all signals, so that a program's handlers run on the program's
 // threads alone.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace muster::worker {
 
-// While it lives, the calling thread takes no signals, and nor do the threads that it makes.
+// While it lives, the calling thread and the threads that it makes block all signals.
 class SignalsHeldBack {
  public:
   SignalsHeldBack() {
@@ -29,14 +29,14 @@ class SignalsHeldBack {
   sigset_t before_{};
 };
 
-// Throws std::system_error where no thread can be made.
+// Throws std::system_error if no thread can be made.
 template <typename Work>
 std::thread quiet_thread(Work&& work) {
   const SignalsHeldBack held_back;
   return std::thread(std::forward<Work>(work));
 }
 
-// The same; ErrorCode::system where no thread can be made.
+// The same; ErrorCode::system if no thread can be made.
 template <typename Work>
 Outcome<std::thread> start_quiet_thread(Work&& work) {
   try {

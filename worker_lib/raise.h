@@ -1,4 +1,4 @@
-// From failures, which the inside returns, to the exception that the public calls throw.
+// Turns failures, which internal functions return, into the exception that the public calls throw.
 // Nothing else in the library throws across a function of ours.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace muster::worker {
 
-// What the program is told: the failure's text is complete already.
+// The exception for the program; the failure's text is complete already.
 inline DistributedError as_error(const Failure& failure, std::string operation, std::string group) {
   failure_reports().add(failure, operation);
   return {failure.code, failure.message, std::move(operation), std::move(group), failure.ranks};

@@ -12,7 +12,7 @@
 
 namespace muster::worker {
 
-// Ranks that follow one another are a run; of `least` and more.
+// Consecutive ranks form a run if there are at least `least` of them.
 inline std::string rank_runs(std::span<const GlobalRank> ranks, size_t least = 2) {
   std::string runs;
   for (size_t i = 0; i < ranks.size();) {
@@ -28,7 +28,7 @@ inline std::string rank_runs(std::span<const GlobalRank> ranks, size_t least = 2
   return runs;
 }
 
-// Whether the rank is in it; also of what is none: false.
+// Whether the rank is in `runs`, which is read up to where it is malformed.
 inline bool is_in_runs(std::string_view runs, int rank) {
   const auto take = [&runs](int& number) {
     const auto [end, error] = std::from_chars(runs.data(), runs.data() + runs.size(), number);

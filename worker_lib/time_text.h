@@ -1,5 +1,5 @@
-// How messages say how long was waited, so that one who reads "within 2 s" knows that it was the
-// limit that he set. Pure.
+// How messages give the time that was waited, so that a reader of "within 2 s" recognises the limit
+// that was set. Pure.
 #pragma once
 
 #include <chrono>
@@ -15,13 +15,12 @@ inline std::string time_text(std::chrono::milliseconds time) {
   return fmt::format("{:.7g} s", static_cast<double>(time.count()) / 1000);
 }
 
-// "within 2 s", and "in time" where nobody said how long that was (none, or less).
+// "within 2 s", or "in time" if the limit is unknown (0 or less).
 inline std::string within(std::chrono::milliseconds limit) {
   return limit.count() <= 0 ? std::string("in time") : "within " + time_text(limit);
 }
 
-// What to do about ranks that did not come: "look at what they do instead, or give a longer
-// time-out".
+// Advice about missing ranks: "look at what they do instead, or give a longer time-out".
 inline std::string look_at(size_t missing) {
   return fmt::format("look at what {} instead, or give a longer time-out",
                      missing == 1 ? "it does" : "they do");

@@ -71,9 +71,9 @@ const char* name_of(OpKind kind) {
 
 }  // namespace worker
 
-// The kept bit pattern of a float32 is rounded by adding just under half of what is cut off, and
-// one more where the kept part is odd: a carry goes into the exponent, as it should, and out of the
-// largest number into infinity.
+// Rounds the bit pattern of a float32 by adding just under half of what is cut off, and one more if
+// the kept part is odd: a carry goes into the exponent, as it should, and from the largest number
+// into infinity.
 bfloat16::bfloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if (std::isnan(value)) {
@@ -87,7 +87,7 @@ bfloat16::operator float() const {
   return std::bit_cast<float>(uint32_t{bits_} << 16);
 }
 
-// By whole numbers and one float operation, which rounds as IEEE 754 has it (in every rounding mode
+// Uses whole numbers and one float operation, which rounds as IEEE 754 says (in every rounding mode
 // a program is likely to use).
 float16::float16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);

@@ -1,5 +1,5 @@
-// What a Work holds: an operation under way. HostWork is completed by whoever performs the
-// operation; backends whose operations run on a GPU bring their own.
+// The state behind a Work: one operation in flight. HostWork is completed by the thread that
+// performs the operation; backends whose operations run on a GPU have their own subclass.
 #pragma once
 
 #include <atomic>
@@ -19,18 +19,18 @@ class WorkState {
  public:
   virtual ~WorkState() = default;
 
-  // Waits until it is complete or `until` has come; nothing: not complete by then. For GPU work:
-  // makes its stream wait instead, and is at once done.
+  // Waits until it is complete; nullopt: not complete at `until`. GPU work makes its stream wait
+  // instead, and returns at once.
   virtual std::optional<Outcome<>> wait(Deadline until) = 0;
   // Waits until the results are in memory.
   virtual std::optional<Outcome<>> synchronize(Deadline until) { return wait(until); }
-  // Nothing: under way. Of a time-out it may have to be found out first who is to blame.
+  // nullopt: in flight. After a time-out, may first search for the ranks to blame.
   virtual std::optional<Outcome<>> outcome() const = 0;
   // Never blocks.
   virtual bool is_complete() const { return outcome().has_value(); }
-  virtual int source() const { return -1; }  // Of a receive.
+  virtual int source() const { return -1; }  // The sender, for a receive.
 
-  // Whether a thread waits for it; only of those that are completed by others in this process.
+  // Whether a thread waits for it; only known for work that other threads of this process complete.
   bool is_awaited() const { return waiters_.load(std::memory_order_relaxed) > 0; }
 
   // For messages: set before it is handed out.
@@ -38,7 +38,7 @@ class WorkState {
   std::string group;
 
  protected:
-  // A thread waits for it as long as this lives.
+  // Marks a thread as waiting for it while this object lives.
   class Waiter {
    public:
     explicit Waiter(WorkState& state) : waiters_(state.waiters_) { ++waiters_; }
@@ -56,7 +56,7 @@ class WorkState {
 
 class HostWork final : public WorkState {
  public:
-  // Once.
+  // Call once.
   void complete(Outcome<> outcome, int source = -1) {
     {
       const std::lock_guard lock(mutex_);

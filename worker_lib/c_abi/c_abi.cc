@@ -34,7 +34,7 @@ muster_status remember(const DistributedError& error) noexcept {
   return static_cast<muster_status>(error.code());
 }
 
-// What the library's messages call by its C++ name.
+// The C++ names in the library's messages, and what C calls them.
 struct CName {
   std::string_view in_cpp;
   std::string_view in_c;

@@ -1,6 +1,6 @@
 // What the C functions of muster.h have in common: handles, the failure that a thread remembers,
-// and options of a stated size. Every C function is one call of guarded(), which lets no exception
-// through. Threads: any; the remembered failure is the thread's own.
+// and options that state their size. Every C function is one call of guarded(), which lets no
+// exception through. Threads: any; the remembered failure is the thread's own.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct muster_shared_memory {
 namespace muster::c_abi {
 
 // Remembers the exception that is being handled, whatever it is, for the thread's
-// muster_last_error() and its companions, in the words of C. Where no operation had a part in it
-// `function`, the C function that was called, goes in front.
+// muster_last_error() and its companions, with the C names in its message. If it names no
+// operation, `function`, the C function that was called, is put in front.
 muster_status remember_current_exception(const char* function) noexcept;
 
 template <typename Body>
@@ -53,18 +53,17 @@ int guarded_number(const char* function, Body&& body) noexcept {
 
 // Refuses, by the parameter's name, a pointer that must not be null.
 void require(const void* pointer, const char* name);
-// The same for where a result is to be put.
+// The same for a pointer to a result.
 void require_out(const void* pointer, const char* name);
 
-// The numbers of muster.h as the enumerations of the library; refuse others.
+// Convert the numbers of muster.h to the enumerations of the library; refuse others.
 DType dtype_of_number(int number);
 ReduceOp reduce_op_of_number(int number);
 Backend backend_of_number(int number);
 StopPolicy stop_policy_of_number(int number);
 
-// The caller's options where they are given, else those of the initialiser macro. Refuses a size
-// that this library's version of the structure has not. REQUIRES: Options begins with
-// `struct_size`.
+// The caller's options if given, else those of the initialiser macro. Refuses any size but that of
+// this library's version of the structure. REQUIRES: Options begins with `struct_size`.
 template <typename Options>
 Options options_or(const Options* given, const Options& initial, const char* type) {
   if (given == nullptr) return initial;
@@ -76,7 +75,7 @@ Options options_or(const Options* given, const Options& initial, const char* typ
   return *given;
 }
 
-// Options of one call, and the memory that it is about.
+// Options of one call, and the device of its memory.
 struct Call {
   explicit Call(const muster_call_options* given);
 
@@ -96,8 +95,8 @@ GroupOptions group_options_of(const muster_group_options* given);
 // NULL is the world.
 ProcessGroup group_of(muster_group* handle);
 
-// Whether buffers that only the root needs are to be looked at. A rank that is no member gets its
-// refusal from the operation itself.
+// Whether the buffers that only the root needs are used. Also true for a rank that is not a member,
+// which is refused by the operation itself.
 bool is_root(const ProcessGroup& group, int root);
 
 // size() * count; refuses what no memory could hold.
@@ -110,10 +109,10 @@ std::span<const size_t> counts_of(const ProcessGroup& group, const size_t* count
 // Their sum; refuses what no memory could hold.
 size_t sum_of(std::span<const size_t> counts);
 
-// counts[rank()]; 0 for a rank that is no member.
+// counts[rank()]; 0 for a rank that is not a member.
 size_t own_count(const ProcessGroup& group, std::span<const size_t> counts);
 
-// Where `work` is null runs the operation, else begins it and gives out the handle. The handle is
+// Runs the operation if `work` is null, else begins it and passes the handle out. The handle is
 // made first: an operation that was begun must not lose its Work to a lack of memory.
 template <typename Run, typename Begin>
 void perform(muster_work** work, Run&& run, Begin&& begin) {

@@ -14,7 +14,7 @@ struct Collective {
   ConstBuffer buffer(const void* data, size_t count) const {
     return call.buffer(data, count, dtype);
   }
-  // Of the root alone: elsewhere an empty buffer that nobody looks at.
+  // For the root only: elsewhere an empty buffer, which is ignored.
   Buffer at_root(int root, void* data, size_t count) const {
     return is_root(group, root) ? buffer(data, count) : buffer(static_cast<void*>(nullptr), 0);
   }

@@ -22,7 +22,7 @@ GroupQueue& CollectiveQueue::queue() {
   return *queue_owner_;
 }
 
-// False where something else has the turn or waits for it: then the queue is the way.
+// False if another operation has the turn or waits for it; then this one must be queued.
 bool CollectiveQueue::try_take_turn(std::unique_lock<std::mutex>& turn) {
   const auto queue_is_idle = [this] {
     const GroupQueue* const queue = queue_.load(std::memory_order_acquire);
@@ -34,9 +34,9 @@ bool CollectiveQueue::try_take_turn(std::unique_lock<std::mutex>& turn) {
   return false;
 }
 
-// Numbers one operation and performs it. REQUIRES: the turn is held. The number is visible before
-// the departures are looked at, and a departure before the numbers are: one of the two sees the
-// other, whatever the timing.
+// Numbers one operation and performs it. REQUIRES: the turn is held. The number is published before
+// the departures are read, and a departure is published before the numbers are read, so at least
+// one side sees the other.
 template <typename Act>
 Outcome<> CollectiveQueue::take_turn(const char* name, const Act& act, uint64_t* number,
                                      std::chrono::milliseconds limit) {
@@ -54,7 +54,7 @@ Outcome<> CollectiveQueue::take_turn(const char* name, const Act& act, uint64_t*
     ended_.store(mine, std::memory_order_release);
     return outcome;
   }
-  // It counts as under way until it is known who is to blame: others may ask this rank meanwhile.
+  // In flight until the ranks to blame are known: other ranks may ask this one meanwhile.
   Failure failure = state_->settle(outcome.error(), label(), {lane(), mine, false, false, limit});
   if (failure.code == ErrorCode::invalid_argument) {
     begun_.store(mine - 1);  // Nothing was sent.
@@ -93,8 +93,8 @@ Outcome<> CollectiveQueue::perform(Operation& operation, const char* name, Deadl
     operation.stream_waits = true;
     Outcome<std::shared_ptr<WorkState>> state = start(operation, name, deadline);
     if (!state) return tl::unexpected(std::move(state.error()));
-    // The call's stream waits for it, not this thread; save for a barrier, which has no buffers
-    // that could be waited for on a stream.
+    // The call's stream waits for it, not this thread; except for a barrier, which has no buffers
+    // for which a stream could wait.
     const std::optional<Outcome<>> outcome = operation.kind == OpKind::barrier
                                                  ? (*state)->synchronize(deadline)
                                                  : (*state)->wait(deadline);

@@ -1,8 +1,8 @@
 // One backend of a group and the order of its collectives: they are numbered and performed one at a
-// time, on the caller's thread where nothing asynchronous is under way, else by the queue.
+// time, on the caller's thread if no asynchronous one is in flight, otherwise by the queue.
 //
-// Owned by a Group, which outlives every call. Any thread may call anything. All failures that it
-// returns name the operation and the group, and have failed the group.
+// Owned by a Group, which outlives every call. Any thread may call anything. A returned failure
+// names the operation and the group, and has failed the group unless an argument was refused.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ namespace muster::worker {
 
 class CollectiveQueue {
  public:
-  // `index`: which of the group's queues this is, for the departures.
+  // `index`: which of the group's queues this is, as `departures` counts them.
   CollectiveQueue(std::unique_ptr<GroupBackend> backend, size_t index,
                   std::shared_ptr<GroupState> state, const GroupShutdown& departures);
   CollectiveQueue(const CollectiveQueue&) = delete;
@@ -31,20 +31,20 @@ class CollectiveQueue {
 
   GroupBackend& backend() { return *backend_; }
 
-  // `operation` needs no sequence. `name`: for messages.
+  // Set `operation.sequence`. `name`: for messages.
   Outcome<> perform(Operation& operation, const char* name, Deadline deadline);
   Outcome<std::shared_ptr<WorkState>> begin(Operation operation, const char* name,
                                             Deadline deadline);
-  // Anything else that all members do together, in its turn.
+  // Performs anything else that all members do together, when its turn comes.
   Outcome<> perform_in_turn(const char* name, Deadline deadline, std::function<Outcome<>()> act);
 
   // How many collectives were begun.
   uint64_t begun() const noexcept { return begun_.load(); }
-  // For who asks where this rank is; any time. `awaited` are ranks of the group, none where it does
-  // not know which of them.
+  // Progress for other ranks that ask; may be called at any time. `awaited` holds ranks of the
+  // group; it is empty if the backend does not know them.
   LaneProgress place() const;
   bool idle();
-  // Until nothing that was begun is under way.
+  // Blocks until everything that was begun is complete.
   void wait_idle();
 
  private:
@@ -64,10 +64,10 @@ class CollectiveQueue {
   std::unique_ptr<GroupBackend> backend_;
   // Held while a collective is performed.
   std::mutex turn_;
-  std::atomic<uint64_t> begun_{0};  // Changed by who has the turn.
+  std::atomic<uint64_t> begun_{0};  // Changed only while turn_ is held.
   std::atomic<uint64_t> ended_{0};
-  std::atomic<const char*> last_{""};        // The name of what was begun last.
-  std::shared_ptr<WorkState> last_started_;  // Guarded by turn_: of an asynchronous backend.
+  std::atomic<const char*> last_{""};        // The name of the operation begun last.
+  std::shared_ptr<WorkState> last_started_;  // Guarded by turn_. Asynchronous backends only.
   std::once_flag queue_once_;
   std::atomic<GroupQueue*> queue_{nullptr};
   std::unique_ptr<GroupQueue> queue_owner_;  // Last: its thread uses all of the above.

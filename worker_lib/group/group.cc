@@ -26,8 +26,8 @@ constexpr size_t queue_index(const Device& device) {
   return device.kind == Device::Kind::cpu ? 0 : 1;
 }
 
-// The kernel's clock as of its last tick, at most 10 ms ago: a quarter of the cost of the exact
-// one, which is as much as all the rest of a call that meets nobody.
+// The kernel's clock as of its last tick, at most 10 ms ago. It costs a quarter of the exact clock,
+// which takes as long as the rest of a call that waits for no peer.
 Deadline recent_now() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -64,7 +64,7 @@ Group::~Group() {
 }
 
 void Group::Retire::operator()(Group* group) const {
-  // The threads that would have to end are in the parent.
+  // The threads to be joined exist only in the parent.
   if (in_forked_child()) return;
   std::unique_ptr<Group> owned(group);
   const std::shared_ptr<GroupHost> host = group->host_;
@@ -151,7 +151,7 @@ Outcome<CollectiveQueue*> Group::queue_of(const Device& device, const char* oper
   return make_queue(index, operation, deadline_of(options), limit_of(options));
 }
 
-// False, with `failure` set, where the call is refused.
+// Returns false and sets `failure` if the call is refused.
 bool Group::prepare(const CollectiveCall& call, const CallOptions& options, Prepared& prepared,
                     Failure& failure) {
   Operation& operation = prepared.operation;
@@ -167,7 +167,7 @@ bool Group::prepare(const CollectiveCall& call, const CallOptions& options, Prep
   std::string why;
   const bool sound = check_collective(call, shape(), operation, why);
   Device& device = operation.device;
-  // Nothing to look at: whatever the group has.
+  // Without buffers, any backend of the group will do.
   const bool anywhere =
       call.kind == OpKind::barrier || (operation.in == nullptr && operation.out == nullptr);
   if (plan_.backend == Backend::nccl && anywhere && device == Device::cpu() && !call.is_service)
@@ -245,7 +245,7 @@ Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& option
   if (!queue) return tl::unexpected(queue.error());
   Deadline deadline = deadline_of(options);
   const GroupTransfers::Inside inside(transfers_, transfer.kind, transfer.peer);
-  // After it is seen to be inside: a rank that leaves from here on ends it.
+  // Read after `inside` is visible: if the peer leaves later, on_left() ends this transfer.
   const bool gone = departures_.gone(transfer.peer);
   if (gone) [[unlikely]] {
     deadline = std::min(deadline, call_deadline(kLastMessage));

@@ -1,15 +1,15 @@
-// What is behind a ProcessGroup handle: the members, the backends that carry the operations, the
-// order of the calls, and what failed.
+// The implementation behind a ProcessGroup handle: the members, the backends that carry the
+// operations, the order of the calls, and the first failure.
 //
-// A synchronous collective runs on the caller's thread where nothing asynchronous is under way;
-// else it takes its turn in the group's queue, whose thread is made by the first asynchronous call
-// (collective_queue.h). The first failure ends the group: it is kept, every backend is aborted with
-// it, and every later call returns it (group_state.h). Failures come from a backend, from
+// A synchronous collective runs on the caller's thread if no asynchronous one is in flight;
+// otherwise it takes its turn in the group's queue, whose thread the first asynchronous call starts
+// (collective_queue.h). The first failure ends the group: the group keeps it, aborts every backend
+// with it, and returns it from every later call (group_state.h). Failures come from a backend, from
 // abort(), from a deadline in the queue, and from the watch, on its thread.
 //
-// Owned by the handles; a group that no handle holds stays until the work begun on it is done
-// (GroupHost::linger). Any thread may call anything. The texts of all failures name the operation
-// and the group already.
+// Owned by its handles; after the last one is gone, GroupHost::retire() keeps the group until the
+// work begun on it is complete. Any thread may call anything. The text of every failure already
+// names the operation and the group.
 #pragma once
 
 #include <array>
@@ -45,11 +45,11 @@ namespace muster::worker {
 
 class Group : public std::enable_shared_from_this<Group> {
  public:
-  // The group of all ranks; blocks until they are there. `host` is what job and groups share.
+  // Makes the group of all ranks; blocks until they arrive. `host` is what job and groups share.
   static Outcome<std::shared_ptr<Group>> make_world(std::shared_ptr<GroupHost> host,
                                                     Deadline deadline);
-  // Any group; blocks until its members are there, and on others not at all. `limit`: how long the
-  // deadline gives, for messages.
+  // Makes any group; blocks until its members arrive, and waits for no other rank. `limit`: the
+  // time until the deadline, for messages.
   static Outcome<std::shared_ptr<Group>> make(std::shared_ptr<GroupHost> host, GroupPlan plan,
                                               Deadline deadline, std::chrono::milliseconds limit);
   ~Group();
@@ -70,16 +70,16 @@ class Group : public std::enable_shared_from_this<Group> {
 
   Outcome<> perform(const CollectiveCall& call, const CallOptions& options);
   Outcome<std::shared_ptr<WorkState>> begin(const CollectiveCall& call, const CallOptions& options);
-  // The value: who sent it.
+  // The value is the group rank of the sender.
   Outcome<int> transfer(const Transfer& transfer, const CallOptions& options);
   Outcome<std::vector<std::shared_ptr<WorkState>>> begin(std::vector<Transfer> transfers,
                                                          const CallOptions& options);
   Outcome<SharedBlock> allocate_shared(size_t bytes, const CallOptions& options);
   Outcome<> monitored_barrier(const CallOptions& options, bool wait_all_ranks);
 
-  // ---- other groups. The result of a rank that is not in it: is_member() == false.
+  // ---- other groups. On a rank that is not in it, the result has is_member() == false.
 
-  // Of ranks of the job, whoever of them is in this group.
+  // Takes any ranks of the job, whether or not they are in this group.
   Outcome<std::shared_ptr<Group>> new_group(std::span<const GlobalRank> ranks,
                                             const GroupOptions& options);
   Outcome<std::shared_ptr<Group>> split(int color, int key, const GroupOptions& options);
@@ -88,16 +88,16 @@ class Group : public std::enable_shared_from_this<Group> {
 
   void abort(std::string_view reason);
   std::optional<Failure> failure() const { return state_->failure(); }
-  // Why a call is refused before its arguments are looked at.
+  // Why any call is refused, whatever its arguments; nullopt: it is not.
   std::optional<Failure> refusal(const char* operation) const;
 
-  // destroy_process_group() does these for all groups (GroupHost::close_groups): waits for this
-  // rank's collectives; says what was performed; waits for its sends and receives, as far as their
-  // other ends still do their part; hears no news and takes no calls any more.
+  // destroy_process_group() calls these for all groups (GroupHost::close_groups()): it waits for
+  // collectives, announces how many were performed, waits for the sends and receives that peers can
+  // still complete, and closes the group, which then gets no news and refuses calls.
   void wait_collectives();
   ShutdownNotice notice() const;
   PendingOfGroup pending() { return {plan_.id, transfers_.pending()}; }
-  // Whether nothing is under way that can still be complete.
+  // Whether no send or receive in flight can still complete.
   bool transfers_over();
   void wait_for_transfers() { transfers_.wait_some(); }
   void close();
@@ -112,10 +112,10 @@ class Group : public std::enable_shared_from_this<Group> {
   struct Retire {
     void operator()(Group* group) const;
   };
-  // A call that may go to its queue.
+  // A checked call, ready for its queue.
   struct Prepared {
     Operation operation = {};
-    const char* name = nullptr;  // Of what the user called.
+    const char* name = nullptr;  // Of the call that the user made.
     CollectiveQueue* queue = nullptr;
     Deadline deadline = {};
   };
@@ -137,10 +137,10 @@ class Group : public std::enable_shared_from_this<Group> {
   Failure transfer_failed(const Transfer& transfer, const Failure& own,
                           std::chrono::milliseconds limit);
   std::shared_ptr<WorkState> adopt(const Transfer& transfer, std::shared_ptr<WorkState> state);
-  // Whether memory there can be used here: why not, or empty.
+  // Why this group cannot use memory on `device`; empty: it can.
   std::string check_device(const Device& device, bool is_service) const;
   bool device_is_sound(const Device& device, bool is_service, std::string& why) const;
-  // That of the memory there, made where it is not there yet.
+  // The queue for memory on `device`, made on first use.
   Outcome<CollectiveQueue*> queue_of(const Device& device, const char* operation,
                                      const CallOptions& options);
   Outcome<CollectiveQueue*> make_queue(size_t index, const char* operation, Deadline deadline,
@@ -148,7 +148,7 @@ class Group : public std::enable_shared_from_this<Group> {
   Outcome<std::unique_ptr<GroupBackend>> make_backend(size_t index, Deadline deadline,
                                                       std::chrono::milliseconds limit);
   void publish(size_t index, std::unique_ptr<GroupBackend> backend);
-  // Why a set-up is to be given up.
+  // Why the set-up of a queue must be given up; nullopt: it goes on.
   std::optional<Failure> interruption(size_t index) const;
   Outcome<std::shared_ptr<Group>> make_other(const char* made_by, std::span<const GlobalRank> ranks,
                                              const GroupOptions& options);
@@ -163,11 +163,11 @@ class Group : public std::enable_shared_from_this<Group> {
   void on_news(const Watch::News& news);
   void on_left(int member);
   void on_leaving(int member, const PendingText& text);
-  // In a while, if what is under way with this member, who leaves, waits for nothing any more.
+  // After kLastMessage, fails the group if its messages with leaving `member` cannot complete.
   void end_forgotten_later(int member);
-  // In a while, if something is waiting for this member (-1: for anybody) then as it is now.
+  // The same if a message with `member` (-1: with any) is in flight then.
   void end_waits_later(int member);
-  // Ends operations that a member who left has not taken part in.
+  // Fails the group if it has begun operations in which a departed member does not take part.
   void end_missing();
   OperationCounts begun() const;
   int member_of(GlobalRank rank) const;
@@ -184,7 +184,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::mutex making_;                 // Held while a queue is made.
   std::array<std::atomic<CollectiveQueue*>, kCollectiveQueues> queues_{};
   std::array<std::unique_ptr<CollectiveQueue>, kCollectiveQueues> queue_owners_;
-  std::array<std::atomic<bool>, kCollectiveQueues> setting_up_{};  // A queue: this rank is at it.
+  std::array<std::atomic<bool>, kCollectiveQueues> setting_up_{};  // By queue, while in progress.
   std::atomic<bool> made_{false};
   MonitoredBarrier monitored_;
   std::mutex subscription_mutex_;

@@ -1,5 +1,5 @@
-// Operations that are made of others: byte strings of unequal lengths, whose lengths go first.
-// Blocks as the operations that they consist of do, each with what is left of the time.
+// Collectives on byte strings of unequal lengths, made of two plain collectives: the lengths go
+// first. They block as those do; the second one gets what the first has left of the time-out.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace muster::worker {
 class Group;
 
 Outcome<> broadcast_bytes(Group& group, std::string& bytes, int root, const CallOptions& options);
-// By group rank.
+// The result is in the order of group ranks.
 Outcome<std::vector<std::string>> all_gather_bytes(Group& group, std::string_view bytes,
                                                    const CallOptions& options);
 

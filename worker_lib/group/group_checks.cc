@@ -39,7 +39,7 @@ constexpr std::array kCallRows = {
     CallRow{OpKind::all_to_all, Extent::blocks, false, Extent::blocks, false, false, false},
 };
 
-// One call on one rank: which of its buffers count here.
+// One call on one rank: which of its buffers are used there.
 struct CallView {
   const CollectiveCall& call;
   const GroupShape& shape;
@@ -55,7 +55,6 @@ struct CallView {
   }
 };
 
-// For the ends of checks.
 [[gnu::cold]] bool refuse_call(std::string& why, std::string text) {
   why = std::move(text);
   return false;
@@ -87,7 +86,7 @@ std::string place_name(const Device& device) {
   return device.kind == Device::Kind::cpu ? "the CPU" : fmt::format("cuda:{}", device.index);
 }
 
-// An empty view says nothing of dtype and place: Buffer{} stands for "none".
+// An empty view carries no dtype and no place: Buffer{} means "none".
 bool says_nothing(const ConstBuffer& view) {
   return view.count == 0 && view.data == nullptr;
 }
@@ -117,7 +116,7 @@ bool check_reduce(ReduceOp op, DType dtype, std::string& why) {
                      fmt::format("{} is for integers, not for {}", name_of(op), name_of(dtype)));
 }
 
-// `total` elements in blocks of `count`, one for each rank?
+// Whether `total` elements are blocks of `count`, one for each rank.
 bool check_blocks(const char* whole, size_t total, const char* part, size_t count, size_t ranks,
                   std::string& why) {
   size_t wanted = 0;
@@ -201,8 +200,8 @@ bool counts_are_equal(std::span<const size_t> counts) {
   return std::ranges::adjacent_find(counts, std::ranges::not_equal_to{}) == counts.end();
 }
 
-// The operations that have counts on one side only. All ranks are to give the same counts where
-// there is no root, so that those that are equal can take the shorter way on all ranks alike.
+// The operations that have counts on one side only. Without a root, all ranks must give the same
+// counts, so if the counts are equal, all ranks alike take the shorter path without counts.
 bool check_v(const CallView& view, Operation& operation, std::string& why) {
   const bool gathers = view.row.out == Extent::blocks;
   const ConstBuffer whole = gathers ? ConstBuffer(view.call.out) : view.call.in;
@@ -266,7 +265,7 @@ bool check_overlap(const CallView& view, const Operation& operation, std::string
 bool check_memory(const CallView& view, std::string& why) {
   if (view.uses_in && !check_view("in", view.call.in, why)) return false;
   if (!view.uses_out) return true;
-  // In place: looked at already.
+  // In place: already checked as `in`.
   if (view.uses_in && view.call.in.data == view.call.out.data &&
       view.call.in.count == view.call.out.count) {
     return check_alike(view.call.in, view.call.out, why);
@@ -275,7 +274,7 @@ bool check_memory(const CallView& view, std::string& why) {
          (!view.uses_in || check_alike(view.call.in, view.call.out, why));
 }
 
-// The view that tells dtype and place: `in` where it has something to say.
+// The view that has the dtype and the place: `in`, unless it is empty.
 ConstBuffer telling_view(const CallView& view) {
   if (!view.uses_in || (view.uses_out && says_nothing(view.call.in))) return view.call.out;
   return view.call.in;

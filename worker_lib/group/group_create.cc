@@ -1,4 +1,4 @@
-// How a group comes to be: its members meet at the store, agree on the backend, and set it up.
+// Making a group: its members meet at the store, agree on the backend, and set it up.
 
 #include <algorithm>
 #include <array>
@@ -48,7 +48,7 @@ const char* meeting_advice(std::string_view made_by) {
          "order";
 }
 
-// Of members that have all come, and want different backends.
+// The mismatch of members that have all arrived, but ask for different backends.
 Outcome<> differing_backends(RollCall& roll_call, const Members& members) {
   const auto wishes = roll_call.wishes();
   if (!wishes) return tl::unexpected(wishes.error());
@@ -66,7 +66,7 @@ Outcome<> differing_backends(RollCall& roll_call, const Members& members) {
   return tl::unexpected(std::move(failure));
 }
 
-// All members are there, and want the same backend.
+// Waits until all members have arrived, and checks that they ask for the same backend.
 Outcome<> meet_members(StoreClient store, Backend backend, const GroupSetup& setup,
                        const char* advice) {
   RollCall roll_call(store, setup.members);
@@ -90,8 +90,8 @@ Outcome<> meet_members(StoreClient store, Backend backend, const GroupSetup& set
   return Done{};
 }
 
-// The last one to be done with the set-up takes its keys away, since groups may be made for ever.
-// What goes wrong here costs the store some memory and nobody anything else.
+// The last member to finish the set-up deletes its keys, since a program may make groups without
+// end. An error here only costs the store some memory.
 void forget_setup(StoreClient store, int members) {
   const auto done = store.add(kDoneKey, 1);
   if (!done || *done != members) return;
@@ -110,7 +110,7 @@ const BackendMaker& maker_of(const BackendMakers& makers, Backend backend) {
 
 std::optional<Failure> Group::interruption(size_t index) const {
   if (!state_->usable()) return state_->refusal();
-  // A member that has left without its first operation here will not come.
+  // A member that left before the first operation of this queue will not take part.
   return made_ ? departures_.missing_in(index, 1) : std::nullopt;
 }
 
@@ -153,7 +153,7 @@ void Group::publish(size_t index, std::unique_ptr<GroupBackend> backend) {
   queue_owners_[index] =
       std::make_unique<CollectiveQueue>(std::move(backend), index, state_, departures_);
   queues_[index].store(queue_owners_[index].get());
-  // A failure that came meanwhile has not found the backend.
+  // A failure that occurred meanwhile has not aborted this backend.
   if (state_->failed()) queue_owners_[index]->backend().abort(state_->refusal());
 }
 
@@ -209,10 +209,10 @@ Outcome<std::shared_ptr<Group>> Group::make_world(std::shared_ptr<GroupHost> hos
 }
 
 // Every member counts how often it was told to make a group of these ranks, so that all of them
-// know which of those groups this is, without a word.
+// derive the same id without communication.
 Outcome<std::shared_ptr<Group>> Group::new_group(std::span<const GlobalRank> ranks,
                                                  const GroupOptions& options) {
-  // The failure of this group is no other's: those who are left may form one without the dead.
+  // The failure of this group affects no other: the remaining ranks may form one without the dead.
   std::optional<Failure> refused = refusal("new_group");
   if (refused && (in_forked_child() || !state_->failed()))
     return tl::unexpected(std::move(*refused));

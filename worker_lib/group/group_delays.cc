@@ -21,7 +21,7 @@ void GroupDelays::after(std::chrono::milliseconds wait, std::function<void()> ac
   entries_.push_back({std::chrono::steady_clock::now() + wait, std::move(act)});
   if (!thread_.joinable()) {
     Outcome<std::thread> thread = start_quiet_thread([this] { work_off(); });
-    // Without it, what would be ended earlier ends at its own deadline.
+    // Without the thread, waits end at their own deadlines instead of earlier.
     if (thread) thread_ = std::move(*thread);
   }
   changed_.notify_all();

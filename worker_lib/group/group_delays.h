@@ -1,7 +1,7 @@
-// Things to look at again in a while: a thread that is made when the first is asked for, and ended
-// by the destructor, which forgets what is not due yet.
+// Delayed actions. The first after() starts the thread that runs them; the destructor ends it and
+// drops the actions that are not due yet.
 //
-// Owned by a group. after() from any thread; the actions run on the thread of this.
+// Owned by a group. Any thread may call after(); the actions run on this object's thread.
 #pragma once
 
 #include <chrono>

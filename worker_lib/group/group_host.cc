@@ -9,10 +9,10 @@ namespace muster::worker {
 
 namespace {
 
-// A program may make and drop groups for ever; what others may still want to know is how far this
-// rank came in the last of them.
+// A program may make and drop groups without end; other ranks may only need to know how far this
+// rank came in the latest ones.
 constexpr size_t kRetiredMax = 64;
-// The watch cuts longer texts.
+// The watch truncates longer texts.
 constexpr size_t kShutdownNoticeBytes = 4000;
 
 }  // namespace
@@ -31,7 +31,7 @@ void GroupHost::add(std::weak_ptr<Group> group) {
   groups_.push_back(std::move(group));
 }
 
-// Groups are destroyed outside of the lock: that takes their threads' time.
+// The caller destroys the groups outside the lock: their destructors join threads.
 std::vector<std::unique_ptr<Group>> GroupHost::idle_ones() {
   std::vector<std::unique_ptr<Group>> gone;
   const std::lock_guard lock(mutex_);
@@ -44,7 +44,7 @@ std::vector<std::unique_ptr<Group>> GroupHost::idle_ones() {
   return gone;
 }
 
-// How far it came is known when its work is done: what was called may not even have begun yet.
+// How far it came is known only when its work is complete: queued calls have not begun yet.
 void GroupHost::retire(std::unique_ptr<Group> group) {
   const bool idle = group->idle();
   const std::lock_guard lock(mutex_);
@@ -83,7 +83,7 @@ uint64_t GroupHost::next_number(const std::string& ranks_digest) {
   return ++numbers_[ranks_digest];
 }
 
-// Says what is still under way, again where that has changed, until all of it is done or cannot be.
+// Announces what is in flight, again when that changes, until all has completed or cannot.
 void GroupHost::wait_for_transfers(const std::vector<Group*>& groups, Watch* told) {
   std::string said;
   for (uint64_t number = 1;; ++number) {
@@ -94,7 +94,7 @@ void GroupHost::wait_for_transfers(const std::vector<Group*>& groups, Watch* tol
       if (busy == nullptr && !group->transfers_over()) busy = group;
     }
     if (busy == nullptr) return;
-    // Numbers differ, and what follows them is to be compared.
+    // Without a number, so that texts can be compared.
     const std::string text = encode_pending(0, pending, kShutdownNoticeBytes);
     if (told != nullptr && text != said) {
       said = text;
@@ -109,7 +109,7 @@ void GroupHost::wait_for_transfers(const std::vector<Group*>& groups, Watch* tol
 void GroupHost::close_groups() {
   std::vector<std::shared_ptr<Group>> groups;
   std::vector<std::unique_ptr<Group>> lingering;
-  std::vector<ShutdownNotice> notices;  // Of those groups that went before, too.
+  std::vector<ShutdownNotice> notices;  // Also of groups that were retired before.
   {
     const std::lock_guard lock(mutex_);
     for (const std::weak_ptr<Group>& known : groups_) {
@@ -137,13 +137,13 @@ void GroupHost::close_groups() {
   lingering.clear();
   for (const std::shared_ptr<Group>& group : groups)
     group->close();
-  // What a visitor has kept meanwhile goes now; what comes later has nobody to take it from
-  // there.
+  // Groups that a visitor has kept meanwhile are destroyed now; later ones are not kept, since
+  // nothing would destroy them.
   const std::lock_guard visiting(visiting_);
   const std::lock_guard lock(mutex_);
   closed_ = true;
   lingering.swap(lingering_);
-  // Handles may outlive the job; its watch is not to.
+  // Handles may outlive the job; the watch must not.
   watch.reset();
 }
 

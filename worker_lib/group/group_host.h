@@ -1,5 +1,5 @@
-// What the groups of one job share: filled in by the job before it makes the world, and handed to
-// Group::make_world().
+// State that the groups of one job share: the job fills it in before it makes the world, and passes
+// it to Group::make_world().
 //
 //   auto host = std::make_shared<GroupHost>();
 //   host->world = members;                      // ... and the rest
@@ -7,7 +7,7 @@
 //   ...
 //   host->close_groups();                       // destroy_process_group(): then watch->leave()
 //
-// The fields do not change once the world is made; the calls below may come from any thread.
+// The fields do not change once the world is made. Any thread may call the methods.
 #pragma once
 
 #include <chrono>
@@ -39,7 +39,7 @@ class Group;
 
 using BackendMaker = std::function<Outcome<std::unique_ptr<GroupBackend>>(GroupSetup)>;
 
-// How to make each backend. An empty one: this build has none.
+// How to make each backend; empty: this build does not have it.
 struct BackendMakers {
   BackendMaker cpu;
   BackendMaker nccl;
@@ -48,7 +48,7 @@ struct BackendMakers {
   std::function<bool(std::string* why)> nccl_available;
 };
 
-// Those of backend.h and init.h.
+// The makers that backend.h and init.h declare.
 BackendMakers real_backends();
 
 class GroupHost {
@@ -59,40 +59,39 @@ class GroupHost {
   ~GroupHost();
 
   Members world;
-  // A new connection to the job's store (groups are made by several threads at the same time, and
-  // monitored_barrier() keeps one), with the prefix of this initialisation. Not called in a world
-  // of one unless GPU memory is used.
+  // Opens a new connection to the job's store, with the prefix of this initialisation (several
+  // threads may make groups at the same time, and monitored_barrier() keeps a connection). Not
+  // called in a world of one unless GPU memory is used.
   std::function<Outcome<StoreClient>(Deadline)> connect_store;
-  // What this rank has told its program; null: nothing is known of that (ranks that are threads).
+  // Failures that this rank has reported to its program; null: unknown (ranks that are threads).
   const FailureReports* reports = nullptr;
-  // Which rank serves the store; none: somebody outside of the job.
+  // The rank that serves the store; nullopt: a process outside the job does.
   std::optional<GlobalRank> store_host = std::nullopt;
-  std::shared_ptr<Watch> watch;  // None: nobody is watched (tests). Let go of by close_groups().
+  std::shared_ptr<Watch> watch;  // Null: there is no watch (tests). Reset by close_groups().
   StopPolicy on_sigterm = StopPolicy::end_calls;
   std::chrono::milliseconds timeout = std::chrono::minutes{30};
   Backend backend = Backend::automatic;
   int cuda_device = 0;
   BackendMakers makers;
 
-  // Closes all groups that are still there (Group::close()), the world last. Blocks until their
-  // work under way is done, at most until its deadlines, and until the other ends of what is not
-  // done are leaving as well.
+  // Closes all groups that still exist (Group::close()), the world last. Blocks until their work in
+  // flight is complete or past its deadline, or until the peers that it needs are leaving as well.
   void close_groups();
 
   // ---- for groups
 
   std::shared_ptr<Watch> watch_now();
   void add(std::weak_ptr<Group> group);
-  // Takes a group that no handle holds any more, and keeps it until the work that was begun on it
-  // is done.
+  // Takes over a group that has no handle any more, and keeps it until the work begun on it is
+  // complete.
   void retire(std::unique_ptr<Group> group);
-  // Looks at all groups, one after the other, on the calling thread, which may be the watch's or
-  // one of a group: should the program let go of a group meanwhile, it is kept, until the next one
-  // is made or all are closed, rather than destroyed here. `look` must not visit in turn.
+  // Calls `look` for all groups, one after the other, on the calling thread, which may be the
+  // watch's or one of a group. A group whose last handle is dropped meanwhile is not destroyed
+  // here, but kept until the next group is made or all are closed. `look` must not call visit().
   void visit(const std::function<void(Group&)>& look);
-  // Where this rank is in all its groups.
+  // The progress of this rank in all its groups.
   RankProgress progress();
-  // From 1: how often this process has been told to make a group of the ranks with this digest.
+  // Counts, from 1, how often this process was told to make a group of the ranks with this digest.
   uint64_t next_number(const std::string& ranks_digest);
 
  private:
@@ -102,11 +101,11 @@ class GroupHost {
 
   std::mutex visiting_;  // Taken before mutex_.
   std::mutex mutex_;
-  std::thread::id visitor_;                   // Who visits; nobody: none.
-  bool closed_ = false;                       // close_groups() is through.
+  std::thread::id visitor_;                   // The thread in visit(); default: none.
+  bool closed_ = false;                       // close_groups() is done.
   std::vector<std::weak_ptr<Group>> groups_;  // In the order in which they were made.
   std::vector<std::unique_ptr<Group>> lingering_;
-  std::deque<ShutdownNotice> retired_;  // Of the last groups that went.
+  std::deque<ShutdownNotice> retired_;  // Of the groups that were retired last.
   std::map<std::string, uint64_t> numbers_;
 };
 

@@ -1,4 +1,4 @@
-// How a group hears that it is over: from abort(), from its own backends, and from the watch.
+// How a group learns that it has ended: from abort(), from its own backends, and from the watch.
 
 #include <algorithm>
 #include <chrono>
@@ -13,7 +13,7 @@ namespace muster::worker {
 
 namespace {
 
-// The watch says what happened; where it says nothing, that it did.
+// The failure that the watch reports; if it gives none, `otherwise`.
 Failure failure_of_news(const Watch::News& news, ErrorCode code, std::string otherwise) {
   if (!news.failure.message.empty()) return news.failure;
   Failure failure{code, std::move(otherwise), {}};
@@ -48,7 +48,7 @@ void Group::unsubscribe() {
 
 void Group::abort(std::string_view reason) {
   if (!is_member()) return;
-  // Others print it as their error: on one line, and without orders to their terminals.
+  // Other ranks print it as their error: keep it on one line and free of terminal controls.
   std::string text(reason);
   std::ranges::replace_if(text, is_control, ' ');
   const Failure failure{ErrorCode::aborted,
@@ -57,8 +57,8 @@ void Group::abort(std::string_view reason) {
   state_->fail(failure, GroupState::Source::abort);
 }
 
-// Tells the others what they cannot know by themselves, and ends what is blocked here: in this
-// order, since what was blocked may end the process at once.
+// Tells the others what they cannot know otherwise, then ends the calls that are blocked here: in
+// this order, since a call that returns may end the process at once.
 void Group::on_failed(const Failure& failure, GroupState::Source source) {
   using Source = GroupState::Source;
   const std::shared_ptr<Watch> watch = watch_.lock();
@@ -125,7 +125,7 @@ void Group::end_missing() {
 void Group::on_left(int member) {
   const bool came = departures_.left(member, begun());
   leaving_.left(member);
-  // Who left without having been in this group will not come to its set-up.
+  // A rank that left without ever having been in this group will not take part in its set-up.
   if (!came && !made_) state_->fail(departures_.failure_of(member), GroupState::Source::known);
   end_missing();
   if (transfers_.involves(member)) end_waits_later(member);
@@ -134,7 +134,7 @@ void Group::on_left(int member) {
 
 void Group::end_waits_later(int member) {
   delays_.after(kLastMessage, [this, member] {
-    // Who leaves itself just does not wait for them: others may still be in the middle of theirs.
+    // A leaving rank only stops waiting for them: others may still be in the middle of theirs.
     if (closing_ || !transfers_.involves(member)) return;
     state_->fail(departures_.failure_of(member), GroupState::Source::known);
   });
@@ -145,8 +145,8 @@ void Group::on_leaving(int member, const PendingText& text) {
   if (transfers_.involves(member)) end_forgotten_later(member);
 }
 
-// A member that leaves and has nothing to send any more is as good as gone to who waits for its
-// messages: it may itself be waiting for what never comes.
+// To a rank that waits for its messages, a leaving member with nothing left to send is as good as
+// gone: it may itself be waiting for a message that never arrives.
 void Group::end_forgotten_later(int member) {
   if (closing_ || leaving_.sends(member)) return;
   delays_.after(kLastMessage, [this, member] {
@@ -183,7 +183,7 @@ bool Group::transfers_over() {
 
 void Group::close() {
   unsubscribe();
-  // First, so that what ends below is no failure of the group, which others would be told of.
+  // First, so that ending transfers below does not fail the group, which others would be told.
   state_->close();
   if (!transfers_.idle()) {
     const Failure over{ErrorCode::not_initialized,

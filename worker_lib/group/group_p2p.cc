@@ -64,8 +64,8 @@ std::vector<PendingTransfer> GroupTransfers::awaited() {
   return all;
 }
 
-// Threads that are inside tell nobody when they leave, which keeps small messages fast; only
-// destroy_process_group() looks, and a millisecond more is nothing to it.
+// Threads notify no waiter when they return from a send or receive, which keeps small messages
+// fast; only destroy_process_group() polls, where an extra millisecond does not matter.
 void GroupTransfers::wait_some() {
   constexpr std::chrono::milliseconds kInside{1};
   constexpr std::chrono::milliseconds kBegun{5};

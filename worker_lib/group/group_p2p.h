@@ -1,5 +1,5 @@
-// Sends and receives that are under way in a group: who waits for whom, so that a wait for a rank
-// that has left comes to an end, and what must be done before a group may go.
+// The sends and receives in flight in a group: which peer each waits for, so that a wait for a rank
+// that has left can be ended, and what must complete before the group may be destroyed.
 //
 // Owned by a group. Any thread may call anything.
 #pragma once
@@ -18,10 +18,10 @@ namespace muster::worker {
 
 class GroupTransfers {
  public:
-  // `size`: of the group. A peer is a group rank, or -1: anybody.
+  // `size`: of the group. A peer is a group rank; -1: any peer.
   explicit GroupTransfers(int size) : inside_(2 * (static_cast<size_t>(size) + 1)) {}
 
-  // A thread is inside of a send or receive as long as this lives.
+  // Marks its thread as inside a send or receive while it lives.
   class Inside {
    public:
     Inside(GroupTransfers& transfers, OpKind kind, int peer)
@@ -39,13 +39,13 @@ class GroupTransfers {
   // Keeps the state until it is complete.
   void add(const Transfer& transfer, std::shared_ptr<WorkState> state);
 
-  // Whether something waits for this peer itself, or (-1) for anybody.
+  // Whether a message with this peer is in flight; -1: whether a receive from any peer is.
   bool involves(int peer);
   bool idle();
   std::vector<PendingTransfer> pending();
-  // Of those, what a thread of the program waits for.
+  // Those of them that a thread of the program waits for.
   std::vector<PendingTransfer> awaited();
-  // A while, and at most until what was begun first is complete.
+  // Waits a few milliseconds, at most until the oldest transfer is complete.
   void wait_some();
 
  private:

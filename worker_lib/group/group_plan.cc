@@ -46,8 +46,8 @@ std::string default_group_name(std::span<const GlobalRank> ranks) {
   return name.substr(0, kNameBytesMax - tail.size()) + tail;
 }
 
-// Of long lists FNV-1a, 64 bits, beside the number of ranks: two lists of one job do not meet by
-// chance.
+// Long lists become an FNV-1a hash of 64 bits and the number of ranks: two lists of one job do not
+// collide by chance.
 std::string ranks_digest(std::span<const GlobalRank> ranks) {
   if (std::string runs = rank_runs(ranks); runs.size() <= kNameBytesMax) return runs;
   uint64_t hash = 0xcbf29ce484222325;

@@ -19,7 +19,7 @@ Failure late_in_line() {
   return failure;
 }
 
-// What keeps those before it, if that was found out.
+// Adds what blocks the operations before it, if the search has found that.
 Failure late_because(Failure found) {
   if (found.message != kNoTimeLeft + kMoreTime) found.message = kNoTimeLeft + ": " + found.message;
   return found;
@@ -31,8 +31,8 @@ QueuedWork::QueuedWork(std::shared_ptr<GroupState> state, std::string label, Dea
                        Lane lane)
     : state_(std::move(state)), label_(std::move(label)), deadline_(deadline), lane_(lane) {}
 
-// Where the deadline comes first, the group fails: that ends the operations in front as well, and
-// then this one gets its turn and the failure.
+// If the deadline comes first, the group fails: that also ends the operations in front, and then
+// this one gets its turn and the failure.
 std::optional<Outcome<>> QueuedWork::wait(Deadline until) {
   const Waiter waiter(*this);
   std::unique_lock lock(mutex_);
@@ -56,7 +56,7 @@ std::optional<Outcome<>> QueuedWork::wait(Deadline until) {
   return outcome_;
 }
 
-// What the group has failed of is this: its turn, if it comes after all, says so, too.
+// The group fails with this time-out; complete() returns it too, if the turn comes after all.
 void QueuedWork::fail(std::unique_lock<std::mutex>& lock, const Failure& late) {
   lock.unlock();
   Failure failure = state_->settle(late, label_);
@@ -113,7 +113,7 @@ std::shared_ptr<QueuedWork> GroupQueue::push(Task task, const char* operation, D
   }();
   if (started) {
     changed_.notify_one();
-  } else {  // The other members are told, since this one will not come to the operation.
+  } else {  // The other members are told, since this one will not take part.
     work->complete(tl::unexpected(state_->settle(started.error(), work->label_)));
   }
   return work;
@@ -147,7 +147,7 @@ void GroupQueue::work_off() {
     entry.work->begin();
     Outcome<> outcome = entry.task();
     entry.task = {};
-    // Before it is told: who waits for this one may make its next call on its own thread.
+    // Before complete(): the thread that waits for it may perform its next call itself if idle().
     pending_.fetch_sub(1, std::memory_order_release);
     entry.work->complete(std::move(outcome));
     entry = {};

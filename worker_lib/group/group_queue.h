@@ -22,8 +22,8 @@
 
 namespace muster::worker {
 
-// An operation in the queue. Its wait ends at the operation's own deadline even if those before it
-// take longer: then the group has failed.
+// An operation in the queue. wait() ends at the operation's own deadline even if the operations
+// before it take longer: then the group has failed.
 class QueuedWork final : public WorkState {
  public:
   QueuedWork(std::shared_ptr<GroupState> state, std::string label, Deadline deadline, Lane lane);
@@ -45,7 +45,7 @@ class QueuedWork final : public WorkState {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool begun_ = false;
-  std::optional<Failure> expired_;  // Its deadline came first.
+  std::optional<Failure> expired_;  // Set if its deadline came before its turn.
   std::optional<Outcome<>> outcome_;
 };
 
@@ -54,23 +54,23 @@ class GroupQueue {
   // Performs the operation on the queue's thread.
   using Task = std::function<Outcome<>()>;
 
-  // `lane`: of the group's calls.
+  // `lane`: that of the queue's calls.
   explicit GroupQueue(std::shared_ptr<GroupState> state, Lane lane = Lane::host)
       : state_(std::move(state)), lane_(lane) {}
   GroupQueue(const GroupQueue&) = delete;
   GroupQueue& operator=(const GroupQueue&) = delete;
   ~GroupQueue();
 
-  // `operation` is its name, for messages. Where the thread cannot be made, the group has failed
-  // and the work is complete.
+  // `operation` is its name, for messages. If the thread cannot be started, the group fails and the
+  // work is complete.
   std::shared_ptr<QueuedWork> push(Task task, const char* operation, Deadline deadline);
 
-  // Nothing waits and nothing runs. One load.
+  // Whether nothing is queued or running. One load.
   bool idle() const noexcept { return pending_.load(std::memory_order_acquire) == 0; }
   void wait_idle();
 
-  // Whether its thread performs something, and whether some thread waits for that or for what is
-  // behind it.
+  // Whether the queue's thread performs an operation, and whether any thread waits for that one or
+  // for one behind it.
   bool is_performing() const;
   bool is_awaited() const;
 
@@ -89,7 +89,7 @@ class GroupQueue {
   std::condition_variable changed_;
   std::condition_variable idle_;
   std::deque<Entry> entries_;
-  std::shared_ptr<QueuedWork> performed_;  // Now.
+  std::shared_ptr<QueuedWork> performed_;  // Being performed.
   bool ending_ = false;
   std::thread thread_;
 };

@@ -14,10 +14,10 @@ namespace {
 constexpr const char* kCameKey = "came";
 constexpr const char* kCountKey = "count";
 constexpr const char* kVerdictKey = "verdict";
-// How often a wait looks up to see whether it is still wanted.
+// How often a wait checks whether it is interrupted.
 constexpr std::chrono::milliseconds kRollCallGlance{50};
 
-// Global ranks, each with ':', what it wishes, and ',' behind.
+// "0:cpu,3:cpu,": global ranks, each with its wish.
 std::vector<bool> parse_came(std::string_view text, int world_max) {
   std::vector<bool> came(static_cast<size_t>(world_max) + 1);
   while (!text.empty()) {

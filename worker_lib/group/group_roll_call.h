@@ -1,7 +1,7 @@
-// Ranks of a group that meet at the store: each enters, the last one lets all go, and
-// who waits can say who has not come. Three short messages a rank.
+// A meeting of a group's ranks at the store: each enters, the last one releases all, and a waiting
+// rank can list those that are missing. Three short messages a rank.
 //
-// Owned by whoever meets; one thread.
+// Owned by the caller that holds the meeting; one thread.
 #pragma once
 
 #include <functional>
@@ -23,19 +23,19 @@ class RollCall {
   RollCall(StoreClient store, const Members& members)
       : store_(std::move(store)), members_(members) {}
 
-  // True: all others have entered before. `wish` is for the others; without a comma. Fails with
-  // rendezvous when the store does.
+  // Returns whether all others entered before. `wish` is a text for the others, without a comma.
+  // Fails with `rendezvous` when the store does.
   Outcome<bool> enter(std::string_view wish = {});
-  // What each has entered with; empty for those that have not. By place among the members.
+  // The wishes by group rank; empty for members that have not entered.
   Outcome<std::vector<std::string>> wishes();
   // Ranks that have not entered, ascending.
   Outcome<std::vector<GlobalRank>> missing();
-  // Sets what the meeting has come to, unless somebody has before; returns what holds.
+  // Sets the verdict unless another rank has set it; returns the one that holds.
   Outcome<std::string> decide(const std::string& verdict);
-  // The verdict; nothing: there is none by then.
+  // The verdict; nullopt: there is none by `until`.
   Outcome<std::optional<std::string>> wait_verdict(
       Deadline until, const std::function<std::optional<Failure>()>& interrupted);
-  // Takes the keys away. Nobody may come any more.
+  // Deletes the keys. REQUIRES: no rank can enter any more.
   void forget();
 
  private:

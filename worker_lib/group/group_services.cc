@@ -1,4 +1,4 @@
-// The operations of a group that are no plain collectives: shared memory and the barrier at the
+// The operations of a group that are not plain collectives: shared memory and the barrier at the
 // store.
 
 #include <algorithm>

@@ -46,7 +46,7 @@ std::vector<std::string> encode_notices(std::span<const ShutdownNotice> notices,
 std::optional<ShutdownNotice> find_notice(std::string_view text, std::string_view group_id) {
   while (!text.empty()) {
     const size_t end = text.find(';');
-    if (end == std::string_view::npos) return std::nullopt;  // Cut.
+    if (end == std::string_view::npos) return std::nullopt;  // Truncated.
     const std::string_view one = text.substr(0, end);
     text.remove_prefix(end + 1);
     if (!one.starts_with(group_id) || one.size() <= group_id.size() || one[group_id.size()] != ' ')

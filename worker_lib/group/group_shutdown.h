@@ -1,7 +1,7 @@
-// Who left a group in order, and after which operation. A rank that calls destroy_process_group()
-// has taken part in all of its own operations, while slower ranks may still be in the last of them:
-// those go on. What they begin after it can never be completed and is refused at once. So a rank
-// that leaves says for each group how many operations it has performed (its notice), and then
+// Which members left a group by destroy_process_group(), and after which operation. Such a rank has
+// taken part in all of its own operations, while slower ranks may still be in the last of them:
+// those complete. Operations that they begin later can never complete and are refused at once. So a
+// leaving rank announces for each group how many operations it has performed (its notice), and then
 // that it leaves.
 //
 // Owned by a group. Any thread may call anything.
@@ -21,7 +21,7 @@
 
 namespace muster::worker {
 
-// Host memory and GPU memory have a queue each, whose operations are counted apart.
+// Host memory and GPU memory have a queue each, which count their operations separately.
 inline constexpr size_t kCollectiveQueues = 2;
 using OperationCounts = std::array<uint64_t, kCollectiveQueues>;
 
@@ -32,13 +32,13 @@ struct ShutdownNotice {
   friend bool operator==(const ShutdownNotice&, const ShutdownNotice&) = default;
 };
 
-// The watch passes notices on as if they were groups given up with this id.
+// The watch forwards notices as messages about an aborted group with this id.
 inline constexpr const char* kShutdownNoticeId = "notice";
 
-// In texts of at most `bytes_max` (what the watch does not cut). Ids that contain ' ' or ';' are
-// left out: there are none.
+// Encodes into texts of at most `bytes_max` (the watch truncates longer ones). Skips ids that
+// contain ' ' or ';', which no group has.
 std::vector<std::string> encode_notices(std::span<const ShutdownNotice> notices, size_t bytes_max);
-// The one for this group; nothing where there is none. Hostile texts give nothing.
+// The notice for this group; nullopt: there is none, or the text is malformed.
 std::optional<ShutdownNotice> find_notice(std::string_view text, std::string_view group_id);
 
 class GroupShutdown {
@@ -46,26 +46,26 @@ class GroupShutdown {
   explicit GroupShutdown(const Members& members) : members_(members) {}
 
   void gave_notice(int member, const OperationCounts& performed);
-  // `begun`: what this rank has begun. Counts where the member gave no notice: its handle of the
-  // group was gone before it left, so it has taken part in nothing that begins from now on.
-  // False: it said none.
+  // `begun`: what this rank has begun. That is the limit if the member gave no notice: it dropped
+  // its handle of the group before it left, so it takes part in nothing that begins from now on.
+  // Returns whether it gave notice.
   bool left(int member, const OperationCounts& begun);
 
-  // Whether operation `number` of the queue is one that a member who left has not taken part in;
-  // the failure names it. One load where all is well.
+  // A failure that names the departed members that take no part in operation `number` of the queue;
+  // nullopt: there are none. One load if none departed before it.
   std::optional<Failure> missing_in(size_t queue, uint64_t number) const {
     if (number <= limits_[queue].load()) return std::nullopt;
     return missing_slow(queue, number);
   }
-  // Whether the member has left; of -1: all others. One load where nobody has.
+  // Whether the member has left; -1: all others have. One load while none has left.
   bool gone(int member) const { return any_left_.load() && gone_slow(member); }
-  // What a call that needs the member (-1: any) fails with.
+  // The failure of a call that needs the member (-1: any).
   Failure failure_of(int member) const;
 
  private:
   struct Departed {
     int member;
-    bool left;  // Else it has only given notice so far.
+    bool left;  // Otherwise it has only given notice so far.
     OperationCounts performed;
   };
 
@@ -76,7 +76,7 @@ class GroupShutdown {
   std::optional<Failure> missing_slow(size_t queue, uint64_t number) const;
 
   const Members& members_;
-  // The least that a departed member has performed.
+  // The fewest operations that a departed member has performed.
   std::array<std::atomic<uint64_t>, kCollectiveQueues> limits_{UINT64_MAX, UINT64_MAX};
   std::atomic<bool> any_left_{false};
   mutable std::mutex mutex_;

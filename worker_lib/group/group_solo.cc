@@ -8,7 +8,7 @@ namespace {
 
 class SoloBackend final : public GroupBackend {
  public:
-  // Whatever the kind: the result is what this rank has put in.
+  // For every kind, the result is this rank's own input.
   Outcome<> run(const Operation& operation, Deadline) override {
     const size_t count =
         operation.recv_counts.empty() ? operation.count : operation.recv_counts.front();
@@ -24,7 +24,7 @@ class SoloBackend final : public GroupBackend {
   }
   std::string refuses(const Transfer&) const override { return nobody().value().message; }
 
-  // Nothing ever blocks; the group refuses what comes later.
+  // Nothing ever blocks; the group refuses later calls.
   void abort(const Failure&) override {}
 
  private:

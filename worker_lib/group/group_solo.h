@@ -1,5 +1,5 @@
-// The backend of a group of one: nobody to wait for, no memory to share, no store to meet at.
-// Transfers to oneself meet in the process; any thread, as of every backend.
+// The backend of a group of one: a collective copies `in` to `out`, and transfers are refused,
+// since there is no peer. Needs no store and no shared memory. Any thread, as for every backend.
 #pragma once
 
 #include <memory>

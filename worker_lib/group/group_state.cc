@@ -14,7 +14,7 @@ namespace {
 // watch hears of the death at the same moment and passes it on within milliseconds.
 constexpr std::chrono::milliseconds kNewsPatience{100};
 
-// "all_reduce 17 of group world" without its end, which goes without saying.
+// Cuts " of group world" from "all_reduce 17 of group world", where the group is implied.
 std::string without_group(const std::string& label, const std::string& group_name) {
   const std::string end = " of " + group_title(group_name);
   return label.ends_with(end) ? label.substr(0, label.size() - end.size()) : label;
@@ -84,7 +84,7 @@ bool GroupState::replace_told(const Failure& own, const std::string& label) {
   const std::lock_guard lock(mutex_);
   // An aborted backend returns what it was aborted with.
   if (!second_hand_ || own.code != failure_->code || own == *failure_) return false;
-  // Who spoke first has asked when all others were still where they were.
+  // The first report stands: that member asked while all others were still in their calls.
   if (own.ranks != failure_->ranks) return false;
   failure_->message = own.message;
   during_ = without_group(label, group_name_);
@@ -93,7 +93,7 @@ bool GroupState::replace_told(const Failure& own, const std::string& label) {
 }
 
 void GroupState::wait_for_news(const Failure& own) const {
-  // The store goes with rank 0.
+  // Rank 0 may host the store: if it dies, so does the store.
   const bool may_echo = own.code == ErrorCode::peer_failed || own.code == ErrorCode::backend ||
                         own.code == ErrorCode::rendezvous;
   if (watched_ && may_echo) wait_failed(std::chrono::steady_clock::now() + kNewsPatience);
@@ -104,8 +104,8 @@ Failure GroupState::explain(const Failure& own, const std::string& label) const 
   return labelled(own.code == ErrorCode::rendezvous ? failure().value_or(own) : own, label);
 }
 
-// What the kernel refused to this rank began here; the others are told so. A store that is gone may
-// be a rank's.
+// A refusal by this rank's kernel began here; the others are told so. A store that is gone may have
+// been hosted by a rank.
 Failure GroupState::with_origin(Failure own) const {
   if (own.code == ErrorCode::system && own.ranks.empty()) own.ranks = {self_};
   if (own.code == ErrorCode::rendezvous && own.ranks.empty()) own.is_suspicion = true;
@@ -124,7 +124,7 @@ Failure GroupState::settle(const Failure& met, const std::string& label, const C
   if (met.code == ErrorCode::invalid_argument) return labelled(met, label);
   const Failure own = name_stragglers(with_origin(met), call);
   wait_for_news(own);
-  // Memory that ranks share carries another's abort() faster than the watch, which tells everybody.
+  // Shared memory passes on another rank's abort() faster than the watch, which tells all members.
   const bool from_another = own.code == ErrorCode::aborted || own.code == ErrorCode::stopped;
   if (from_another) {
     fail(own, Source::known);

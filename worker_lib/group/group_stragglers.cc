@@ -1,4 +1,4 @@
-// Where this rank is with a group, for those that ask; and asking, when this one's time is over.
+// Answers other ranks that ask for this rank's progress in a group, and asks them after a time-out.
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,7 @@ namespace muster::worker {
 
 namespace {
 
-// What keeps a rank from coming may be any of its failures of late.
+// Any recent failure of a rank may be what keeps it from a call.
 constexpr size_t kTroublesMax = 8;
 
 std::vector<int> job_ranks(const std::vector<GlobalRank>& ranks, GlobalRank but) {
@@ -34,7 +34,7 @@ Trouble trouble_of(const std::vector<GlobalRank>& origin, int64_t known_ns) {
                    std::chrono::milliseconds::zero())};
 }
 
-// What this rank has told its program, which may be about to end for it.
+// The failure that this rank has reported to its program, which may be about to exit because of it.
 std::optional<Trouble> told_trouble(const FailureReports* reports) {
   if (reports == nullptr) return std::nullopt;
   const std::optional<FailureRecord> told = reports->last();
@@ -45,7 +45,7 @@ std::optional<Trouble> told_trouble(const FailureReports* reports) {
   return trouble_of(origin, told->time_ns);
 }
 
-// Of a store that does not answer: whether the rank that serves it does.
+// For a store that does not answer: asks whether the rank that serves it does.
 Failure ask_store_host(const Failure& met, GlobalRank store_host, const StragglerSearch& setting) {
   if (store_host.value == setting.world.me) return met;
   const StragglerQuery question{.group_id = {},
@@ -62,7 +62,7 @@ Failure ask_store_host(const Failure& met, GlobalRank store_host, const Straggle
 
 }  // namespace
 
-// Of the group's calls on one kind of memory, and of setting up what carries them.
+// Fills in the lanes of the group's calls on one kind of memory and of that backend's set-up.
 void Group::note_calls(size_t index, GroupProgress& place) const {
   constexpr std::array kSetUp{Lane::host_set_up, Lane::device_set_up};
   LaneProgress& set_up = place.lane(kSetUp[index]);
@@ -97,7 +97,7 @@ GroupProgress Group::place() {
   return place;
 }
 
-// A failure of the group that this rank has met, and may not have told its program of yet.
+// The group's failure, which this rank may not have reported to its program yet.
 std::optional<Trouble> Group::trouble() const {
   const std::optional<Failure> failure = state_->failure();
   if (!failure || failure->ranks.empty()) return std::nullopt;
@@ -118,7 +118,7 @@ RankProgress GroupHost::progress() {
   return place;
 }
 
-// It outlives the group: works that were handed out may fail later.
+// The result outlives the group: Work objects that were handed out may fail later.
 GroupState::NameStragglers Group::asker() const {
   return [host = host_, id = plan_.id, ranks = plan_.ranks, me = members_.me](
              const Failure& suspected, const GroupState::Call& call,

@@ -14,7 +14,7 @@ class ObservedWork final : public WorkState {
                std::string label, const GroupState::Call& call)
       : inner_(std::move(inner)), state_(std::move(state)), label_(std::move(label)), call_(call) {}
 
-  // It is waited for until it is known who is to blame.
+  // The Waiter lives until the ranks to blame are known.
   std::optional<Outcome<>> wait(Deadline until) override {
     const Waiter waiter(*inner_);
     return seen(inner_->wait(until));
@@ -28,7 +28,7 @@ class ObservedWork final : public WorkState {
   int source() const override { return inner_->source(); }
 
  private:
-  // Settled once, so that everybody who asks gets the same answer.
+  // Settled once, so that all callers get the same answer.
   std::optional<Outcome<>> seen(std::optional<Outcome<>> outcome) const {
     if (!outcome || *outcome) return outcome;
     const std::lock_guard lock(mutex_);

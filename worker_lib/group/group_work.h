@@ -1,5 +1,5 @@
-// The works of backends as they are handed out: what they fail with fails the group, and names the
-// operation and the group.
+// Wraps a backend's WorkStates before they are handed out: their failures fail the group, and name
+// the operation and the group.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// What the public handle of a group does with every call: it looks whether there is a group, and
-// makes exceptions of failures.
+// Helpers for the public handle of a group: every call checks that there is a group, and turns
+// failures into exceptions.
 #pragma once
 
 #include <memory>

@@ -17,10 +17,10 @@ namespace {
 
 constexpr const char* kAllHereVerdict = "all";
 const std::string kLateVerdict = "late";
-// To reach the store and ask it who is missing, when the caller's time is over already.
+// To reach the store and ask which ranks are missing, if the caller's deadline has already passed.
 constexpr std::chrono::seconds kAskingTime{2};
 
-// "late100 1 3": after 100 ms, which is the time-out of who decides, ranks 1 and 3 were not there.
+// "late100 1 3": after 100 ms, the time-out of the rank that decides, ranks 1 and 3 were missing.
 std::string late_verdict(std::vector<GlobalRank> missing, const MonitoredBarrier::Call& call) {
   if (!call.wait_all_ranks) missing.resize(1);
   std::string text = kLateVerdict + std::to_string(call.limit.count());
@@ -59,7 +59,7 @@ Outcome<> verdict_outcome(const std::string& verdict, const MonitoredBarrier::Ca
 Outcome<std::string> verdict_at_deadline(RollCall& roll_call, const MonitoredBarrier::Call& call) {
   const auto missing = roll_call.missing();
   if (!missing) return tl::unexpected(missing.error());
-  // The last one is here and about to say so.
+  // The last rank has entered and is about to decide.
   if (missing->empty()) return roll_call.decide(kAllHereVerdict);
   return roll_call.decide(late_verdict(*missing, call));
 }
@@ -101,7 +101,7 @@ Outcome<> MonitoredBarrier::pass(const Call& call, uint64_t& number) {
     verdict = *told ? Outcome<std::string>(**told) : verdict_at_deadline(roll_call, call);
   }
   if (!verdict) return tl::unexpected(verdict.error());
-  // Nobody can be in the barrier before this one any more.
+  // No rank can still be in the barrier before this one.
   if (*verdict == kAllHereVerdict && *last && number > 1)
     RollCall(store->with_prefix(std::to_string(number - 1)), call.members).forget();
   return verdict_outcome(*verdict, call);

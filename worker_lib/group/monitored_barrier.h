@@ -1,7 +1,7 @@
-// A barrier through the store that knows who has not come. All ranks that came get the same
-// verdict, whatever their own time-outs: the last one to come decides "all are here", and the first
-// whose time is over decides who was late, and whoever is first decides for all, also for those
-// that come later still.
+// A barrier through the store that knows which ranks are missing. All ranks that arrive get the
+// same verdict, whatever their own time-outs: the last one to arrive decides "all are here", the
+// first one whose deadline passes decides which were late, and the first decision holds for all,
+// including ranks that arrive later still.
 //
 // Owned by a group. Any thread; one barrier at a time.
 #pragma once
@@ -26,7 +26,7 @@ class MonitoredBarrier {
  public:
   struct Call {
     const Members& members;
-    // A connection with keys for this group's barriers alone.
+    // Opens a connection with keys for this group's barriers alone.
     std::function<Outcome<StoreClient>(Deadline)> connect;
     std::function<std::optional<Failure>()> interrupted;
     Deadline deadline;
@@ -34,10 +34,10 @@ class MonitoredBarrier {
     bool wait_all_ranks;
   };
 
-  // `number`: how many-th barrier of this rank it is. Ranks that have passed different numbers of
-  // them do not meet, and see that by it.
+  // Sets `number` to the count of this rank's barriers, this one included. Ranks with different
+  // counts do not meet; the number in their messages shows that.
   Outcome<> pass(const Call& call, uint64_t& number);
-  // For who asks where this rank is; any time.
+  // Progress for other ranks that ask; may be called at any time.
   LaneProgress place() const {
     LaneProgress place;
     place.begun = begun_.load();
@@ -46,15 +46,15 @@ class MonitoredBarrier {
     place.is_held = true;
     return place;
   }
-  // Lets the connection go, for who hosts the store waits for its clients.
+  // Closes the connection, because the process that hosts the store waits for its clients.
   void disconnect();
 
  private:
   Outcome<StoreClient> connected(const Call& call);
 
   std::mutex mutex_;
-  std::optional<StoreClient> store_;  // Made by the first call, and anew where it broke.
-  std::atomic<uint64_t> begun_{0};    // Barriers: equal on all members.
+  std::optional<StoreClient> store_;  // Opened by the first call, and again after it broke.
+  std::atomic<uint64_t> begun_{0};    // Barriers; counted alike on all members.
   std::atomic<uint64_t> ended_{0};
 };
 

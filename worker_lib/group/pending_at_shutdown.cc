@@ -10,7 +10,7 @@ namespace muster::worker {
 
 namespace {
 
-// In the place of groups.
+// In place of the groups, if there are too many.
 constexpr std::string_view kUnsaid = "*";
 
 // Takes "12" from the front.
@@ -67,7 +67,7 @@ std::optional<PendingText> decode_pending(std::string_view text, std::string_vie
     return std::nullopt;
   while (!text.empty()) {
     const size_t end = text.find(';');
-    if (end == std::string_view::npos) return std::nullopt;  // Cut.
+    if (end == std::string_view::npos) return std::nullopt;  // Truncated.
     std::string_view one = text.substr(0, end);
     text.remove_prefix(end + 1);
     if (!one.starts_with(group_id) || one.size() <= group_id.size() || one[group_id.size()] != ' ')
@@ -87,7 +87,7 @@ void PendingAtShutdown::heard(int member, const PendingText& text) {
   const auto [at, is_new] = members_.try_emplace(member);
   Member& known = at->second;
   if (!is_new && known.number >= text.number) return;
-  // What it sent to this rank before, or had under way until now, may be on its way.
+  // What it sent to this rank before, or had in flight until now, may still be on its way.
   const bool sent = std::ranges::any_of(known.transfers, [&](const PendingTransfer& theirs) {
     return theirs.kind == OpKind::send && theirs.peer == me_;
   });

@@ -1,11 +1,11 @@
-// What ranks that are in destroy_process_group() still have under way, so that those who wait there
-// for each other see when a message can no longer come: a rank that leaves begins nothing any more,
-// so a receive that it has no send for, and a send that it has no receive for, will never be
-// complete.
+// The sends and receives that ranks in destroy_process_group() still have in flight, so that ranks
+// that wait there for each other see when a message can no longer arrive: a leaving rank begins
+// nothing new, so a receive for which it has no send in flight, or a send for which it has no
+// receive, never completes.
 //
-// Such a rank says of all its groups which sends and receives it waits for, and says so again when
-// that has changed (kPendingId); a rank that has left has none. Owned by a group; any thread may
-// call anything.
+// Such a rank announces for all its groups which sends and receives it waits for, and again when
+// that changes (kPendingId); a rank that has left has none. Owned by a group; any thread may call
+// anything.
 #pragma once
 
 #include <atomic>
@@ -22,16 +22,16 @@
 
 namespace muster::worker {
 
-// The watch passes on what a leaving rank waits for as if it were a group given up with this id.
+// The watch forwards these announcements as messages about an aborted group with this id.
 inline constexpr const char* kPendingId = "leaving";
 
-// What a message that is on its way may take: it is in the kernel or in shared memory when the news
-// come, and half a second is ample to take it out.
+// Time for a message that is already on its way: it is in the kernel or in shared memory when the
+// news arrives, and half a second is ample to receive it.
 inline constexpr std::chrono::milliseconds kLastMessage{500};
 
-// A send or receive under way, of any thread.
+// A send or receive in flight, of any thread.
 struct PendingTransfer {
-  static constexpr int kAnyTag = -1;  // Nobody knows which.
+  static constexpr int kAnyTag = -1;  // The tag is unknown.
 
   OpKind kind = OpKind::send;
   int peer = 0;  // Group rank; -1: a receive from any.
@@ -44,8 +44,8 @@ struct PendingOfGroup {
   std::vector<PendingTransfer> transfers;
 };
 
-// What a leaving rank says. `number`: of its texts the one with the highest counts. Longer than
-// `bytes_max`: then it says only that it does not say.
+// The announcement of a leaving rank. `number`: the text with the highest one counts. A text that
+// would exceed `bytes_max` contains no list.
 std::string encode_pending(uint64_t number, const std::vector<PendingOfGroup>& groups,
                            size_t bytes_max);
 
@@ -53,7 +53,7 @@ struct PendingText {
   uint64_t number = 0;
   std::vector<PendingTransfer> transfers;
 };
-// Of this group; nothing: it does not say, or the text is another.
+// The part for this group; nullopt: the text contains no list, or is malformed.
 std::optional<PendingText> decode_pending(std::string_view text, std::string_view group_id);
 
 class PendingAtShutdown {
@@ -64,12 +64,12 @@ class PendingAtShutdown {
   void heard(int member, const PendingText& text);
   void left(int member);
 
-  // Whether the other end may still do its part. Where it has none to do, no message may be on its
-  // way any more either.
+  // Whether the peer may still complete `mine`: it is not leaving, has a matching transfer in
+  // flight, or a message may still be on its way (kLastMessage).
   bool can_complete(const PendingTransfer& mine) const;
-  // Whether the member has said that it leaves. One load where nobody has.
+  // Whether the member has announced that it leaves. One load while none has.
   bool is_leaving(int member) const { return any_.load() && is_leaving_slow(member); }
-  // Whether a member that is leaving still sends something, to anybody.
+  // Whether a leaving member still has a send in flight, to any rank.
   bool sends(int member) const;
 
  private:

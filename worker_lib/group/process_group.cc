@@ -1,4 +1,4 @@
-// The public handle: arguments become one CollectiveCall or Transfer, and failures exceptions.
+// The public handle: turns arguments into a CollectiveCall or Transfer, failures into exceptions.
 #include "muster/process_group.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ Transfer send_of(ConstBuffer data, GroupRank to, int tag, const CallOptions& opt
 
 Transfer recv_of(Buffer data, GroupRank from, int tag, const CallOptions& options) {
   auto* const bytes = static_cast<std::byte*>(data.data);
-  const int peer = from.value < 0 ? -2 : from.value;  // Inside, -1 means anybody.
+  const int peer = from.value < 0 ? -2 : from.value;  // Internally, -1 means any peer.
   return {OpKind::recv, bytes, data.count, data.dtype, peer, tag, data.device, options.stream};
 }
 

@@ -1,5 +1,5 @@
-// One time-out for several operations that are one to the caller.
-// What one of them used up is gone for those that follow.
+// One time-out for several operations that are a single call to the user. Each operation gets what
+// those before it have left of the time.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,6 @@
 
 namespace muster::worker {
 
-// The second of two operations gets what the first has left of the time.
 class SharedTime {
  public:
   SharedTime(const Group& group, const CallOptions& options)

@@ -19,7 +19,7 @@ Deadline work_deadline(std::chrono::milliseconds timeout) {
   return timeout >= left ? Deadline::max() : now + timeout;
 }
 
-// The operation, unless there is none or the thread that would complete it is in the parent.
+// The operation; throws if there is none, or if the thread that would complete it is in the parent.
 worker::WorkState& live_state(const std::shared_ptr<worker::WorkState>& state, const char* call) {
   if (state == nullptr) [[unlikely]] {
     worker::raise({ErrorCode::invalid_argument,

@@ -109,8 +109,8 @@ Outcome<Identity> read_contract(EnvReader& env, const InitOptions& options) {
   return finish_identity(env, std::move(self));
 }
 
-// Where the ranks of a foreign launcher meet: where MASTER_ADDR and MASTER_PORT say, else, on one
-// node, at a file that the job's id leads to.
+// Where the ranks of a foreign launcher meet: at MASTER_ADDR and MASTER_PORT, else, on one node, at
+// a file derived from the job's id.
 void choose_foreign_meeting(EnvReader& env, const LauncherNames& names, Identity& self) {
   std::vector<std::string_view> missing;
   MeetAtAddress at = read_master(env, missing);

@@ -1,7 +1,7 @@
-// Who this process is, from its options and its environment: the contract's variables (torchrun's
-// names, see rendezvous/base/contract.h), else those of Open MPI's mpirun, else those of Slurm's
-// srun, else nobody's: a world of one. Whatever is wrong is named: the variable, its value, and
-// what contradicts it. Pure: the environment is handed in.
+// Finds out which process this is, from its options and its environment: the contract's variables
+// (torchrun's names, see rendezvous/base/contract.h), else those of Open MPI's mpirun, Slurm's srun
+// or MPICH's mpiexec, in this order, else a world of one. An error names the variable, its value,
+// and what contradicts it. Pure: the environment is a parameter.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@
 
 namespace muster::worker {
 
-// Fails with invalid_argument where an option is wrong, and with environment where a variable is.
+// Fails with invalid_argument if an option is wrong, and with environment if a variable is.
 Outcome<Identity> find_identity(const InitOptions& options, const EnvironmentLookup& lookup);
 
 }  // namespace muster::worker

@@ -23,7 +23,7 @@ std::shared_ptr<worker::Group> current_world() {
   return (*job)->world_group();
 }
 
-// As its failure names it. Where the arguments are refused there was none to be.
+// The group's name in its failure. If the arguments were refused, there is no default name.
 std::string name_of_new(std::span<const GlobalRank> ranks, const GroupOptions& options,
                         const worker::Failure& failure) {
   const bool refused = failure.code == ErrorCode::invalid_argument;

@@ -1,5 +1,5 @@
-// Reading variables that say a number or a truth, and keeping the first thing that is wrong with
-// them. Pure but for the look-up that it is given.
+// Reads environment variables that hold a number or a truth value, and keeps the first error. Pure
+// but for the look-up function that it is given.
 #pragma once
 
 #include <charconv>
@@ -16,10 +16,10 @@
 
 namespace muster::worker {
 
-// Nothing: not set. A variable set to nothing ("RANK=") is set, and wrong.
+// nullopt: not set. A variable with an empty value ("RANK=") is set, and invalid.
 using EnvironmentLookup = std::function<std::optional<std::string>(std::string_view name)>;
 
-// Digits and nothing else, as every launcher writes them.
+// Digits only, as every launcher writes numbers.
 inline std::optional<int> plain_number(std::string_view text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -27,7 +27,6 @@ inline std::optional<int> plain_number(std::string_view text) {
   return whole && value >= 0 ? std::optional(value) : std::nullopt;
 }
 
-// Reads numbers, and keeps the first thing that is wrong.
 class EnvReader {
  public:
   explicit EnvReader(const EnvironmentLookup& lookup) : lookup_(lookup) {}
@@ -35,7 +34,7 @@ class EnvReader {
   std::optional<std::string> text(std::string_view name) const { return lookup_(name); }
   bool has(std::string_view name) const { return lookup_(name).has_value(); }
 
-  // Nothing: not set, or wrong, which is kept.
+  // nullopt: not set, or invalid; the error is kept.
   std::optional<int> number(std::string_view name, int min, int max = INT_MAX) {
     const std::optional<std::string> value = lookup_(name);
     if (!value) return std::nullopt;

@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view kMeetingHead = "muster-store 1\n";
 constexpr std::string_view kMeetingEnd = "end\n";
 constexpr size_t kMeetingBytesMax = 65536;
-// A lock of a process that is being torn down.
+// A process that is being torn down may still hold the lock.
 constexpr int kLockTries = 100;
 constexpr int kLockPauseMs = 10;
 
@@ -51,7 +51,7 @@ Lock try_meeting_lock(int fd) {
   return errno == EAGAIN || errno == EACCES ? Lock::others : Lock::unknown;
 }
 
-// Without taking it: rank 0 must never find it taken by somebody who only looked.
+// Without taking the lock: rank 0 must never find it taken by a rank that only checked.
 bool is_surely_unlocked(int fd) {
   struct flock lock = whole_file(F_WRLCK);
   return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
@@ -100,8 +100,8 @@ tl::unexpected<Failure> in_use(const std::string& path, const std::optional<Meet
                   path, who));
 }
 
-// What stands at the path and was never written by us: rank 0 must not overwrite it, and so the
-// others would wait in vain. Of a record that is being written the head may be there in part.
+// Fails if the file was written by something else: rank 0 must not overwrite it, so the others
+// would wait in vain. A record that is being written may have only a part of its head.
 Outcome<> check_is_ours(const std::string& path, int fd, std::string_view text) {
   struct stat info{};
   const bool is_file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
@@ -110,7 +110,7 @@ Outcome<> check_is_ours(const std::string& path, int fd, std::string_view text) 
                 fmt::format("{} is no meeting file: remove it, or choose another path", path));
 }
 
-// With the lock held, or where the file system knows no locks: may what is in it be overwritten?
+// Whether the contents may be overwritten. REQUIRES: holds the lock, if the file system has locks.
 Outcome<> check_contents(const std::string& path, int fd, Lock lock) {
   const std::string text = read_meeting_text(fd);
   if (Outcome<> ours = check_is_ours(path, fd, text); !ours) return ours;
@@ -127,7 +127,7 @@ std::optional<Number> meeting_number(std::string_view text) {
   return whole ? std::optional(value) : std::nullopt;
 }
 
-// False: a line that is wrong. Names that are unknown are left out, for later versions.
+// False: the line is invalid. Unknown names are ignored, for later versions.
 bool read_meeting_line(std::string_view name, std::string_view value, MeetingRecord& record) {
   if (name == "nonce") {
     record.nonce = meeting_number<uint64_t>(value).value_or(0);
@@ -186,7 +186,7 @@ Outcome<FileMeetingPoint> FileMeetingPoint::open(const std::string& path, bool m
     if (fd < 0) return meeting_trouble("open", path, errno);
     FileMeetingPoint point("", fd);
     const Lock lock = try_meeting_lock(fd);
-    // Removed by its owner between our two looks: it is another file that counts.
+    // Removed by its owner between open() and the lock: another file counts now.
     if (lock == Lock::mine && !is_still_at(path, fd)) continue;
     if (lock == Lock::others) {
       poll(nullptr, 0, kLockPauseMs);
@@ -229,7 +229,7 @@ Outcome<std::optional<MeetingRecord>> look_at_meeting_file(const std::string& pa
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) {
     const int error = errno;
-    // Rank 0 makes the folder as well, if it is ours.
+    // Rank 0 creates the folder as well, if it is our own.
     const bool folder_is_there =
         own_folder || access((meeting_folder_of(path) + "/").c_str(), F_OK) == 0;
     if (error != ENOENT || !folder_is_there) return meeting_trouble("open", path, error);

@@ -23,13 +23,12 @@ constexpr std::array<LauncherNames, 3> kLaunchers{{
      "mpiexec -genv MASTER_ADDR HOST -genv MASTER_PORT 29500"},
 }};
 
-// sbatch runs its script with the variables of a task 0 of all tasks. What srun starts has a step.
+// sbatch runs its script with the variables of task 0 of all tasks. What srun starts has a step.
 bool is_batch_script(const EnvReader& env) {
   return env.text("ENVIRONMENT") == "BATCH" && !env.has("SLURM_STEP_ID") &&
          !env.has("SLURM_STEPID");
 }
 
-// "2(x3),1" is 2,2,2,1.
 std::optional<int> slurm_tasks_of_node(std::string_view list, int node) {
   while (!list.empty()) {
     const std::string_view entry = list.substr(0, list.find(','));
@@ -49,7 +48,7 @@ std::optional<int> slurm_tasks_of_node(std::string_view list, int node) {
   return std::nullopt;
 }
 
-// What all ranks of one start have in common and no other start on this node has.
+// An id that all ranks of one launch have in common, and no other launch on this node has.
 std::string job_id_of(const EnvReader& env, Launcher launcher) {
   const auto join = [&](std::string id, const char* next) {
     if (const auto value = env.text(next); value && !value->empty())
@@ -63,7 +62,7 @@ std::string job_id_of(const EnvReader& env, Launcher launcher) {
     id = join("", env.has("PMIX_NAMESPACE") ? "PMIX_NAMESPACE" : "OMPI_MCA_ess_base_jobid");
     if (!id.empty()) id = join(id, "PMIX_SERVER_TMPDIR");
   }
-  // The ranks of a node are children of one process, whichever launcher it is.
+  // With any launcher, the ranks of a node are children of one process.
   if (id.empty()) id = fmt::format("parent-{}", life_of_process(getppid()).to_string());
   for (char& c : id) {
     if (c == '/' || c == ' ') c = '_';

@@ -1,5 +1,5 @@
-// What mpirun, mpiexec and srun tell the processes that they start, under names of their own. Their
-// variables are handed in; of this process only its parent is looked at.
+// The variables by which mpirun, mpiexec and srun describe the processes that they start. The
+// variables are parameters; meeting_file_of() also reads this process's parent and user.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace muster::worker {
 
-// How launchers that are not ours call things. An empty name: they do not say.
+// Variable names of launchers other than muster. An empty name: the launcher does not set it.
 struct LauncherNames {
   Launcher launcher;
   std::string_view rank;
@@ -21,16 +21,16 @@ struct LauncherNames {
   std::string_view how_to_set;  // Environment variables for all ranks.
 };
 
-// The one that started this process; null where the contract's own variables are set, or none.
+// The launcher that started this process; null if the contract's own variables are set, or none.
 const LauncherNames* find_launcher(const EnvReader& env);
 
-// From Slurm's list of tasks for each node: "2(x3),1" is 2,2,2,1.
+// The tasks on `node`, from Slurm's list of tasks for each node: "2(x3),1" is 2,2,2,1.
 std::optional<int> slurm_local_size(const EnvReader& env, int node);
 
 // Whether all ranks are on this node, as far as the launcher tells.
 bool is_on_one_node(EnvReader& env, const LauncherNames& names, const Identity& self);
 
-// A file that the ranks of one start on one node, and no others, arrive at by themselves.
+// A file that the ranks of one launch on one node, and no others, derive without communication.
 MeetingPoint meeting_file_of(const EnvReader& env, Launcher launcher);
 
 }  // namespace muster::worker

@@ -1,5 +1,5 @@
-// How many GPUs this process sees, without opening the driver: a process of the CPU backend must
-// not pay for a CUDA context.
+// Counts the GPUs that this process sees, without opening the driver: a process of the CPU backend
+// must not pay for a CUDA context.
 #pragma once
 
 #include <functional>
@@ -8,9 +8,9 @@
 
 namespace muster::worker {
 
-// The entries of CUDA_VISIBLE_DEVICES up to the first that ends the list (as CUDA reads it: -1, or
-// nothing at all), else the driver's device files (/dev/nvidia0 ..., /dev/dxg) below
-// `device_folder`.
+// The driver's device files (/dev/nvidia0 ..., /dev/dxg) below `device_folder`; if
+// CUDA_VISIBLE_DEVICES is set, at most its entries up to the first that ends the list (as CUDA
+// reads it: -1, or an empty one).
 int count_visible_gpus(const std::optional<std::string>& cuda_visible_devices,
                        const std::string& device_folder = "/dev");
 

@@ -28,7 +28,7 @@
 namespace muster::worker {
 namespace {
 
-// How often a retired store looks whether it is still needed, and how long it keeps an exit.
+// How often a retired store checks whether it is still needed, and how long it may delay an exit.
 constexpr auto kRetiredLook = std::chrono::milliseconds{5};
 constexpr auto kExitWait = std::chrono::seconds{1};
 // A free port of the first address may be taken on the second.
@@ -54,7 +54,7 @@ struct HostStore::Server {
 
   Server() : store(io, StoreServer::Options{}), look(io) {}
 
-  // Before the thread runs.
+  // REQUIRES: the thread does not run yet.
   Outcome<> listen(const std::vector<SocketAddress>& on) {
     addresses = on;
     Result<void> done;
@@ -97,7 +97,7 @@ struct HostStore::Server {
       store.put(key, value);
   }
 
-  // Who comes from now on may belong to the next job here.
+  // Clients that connect from now on may belong to the next job here.
   void retired() {
     {
       const std::lock_guard lock(mutex);
@@ -135,7 +135,7 @@ struct HostStore::Server {
   }
 
   std::vector<SocketAddress> addresses;  // As asked for.
-  Contents contents;                     // Of the serving store. The thread's.
+  Contents contents;                     // Set while serving. Used by the thread.
   const uint64_t nonce = host_store_nonce();
   boost::asio::io_context io{1};
   StoreServer store;
@@ -149,7 +149,7 @@ struct HostStore::Server {
 
 namespace {
 
-// Those that go on by themselves. Never destroyed: their threads run until the process ends.
+// Never destroyed: their threads run until the process ends.
 struct RetiredStores {
   std::mutex mutex;
   std::vector<std::shared_ptr<HostStore>> stores;
@@ -166,7 +166,7 @@ HostStore::HostStore(std::unique_ptr<Server> server) : server_(std::move(server)
 
 HostStore::~HostStore() {
   if (in_forked_child()) {
-    // Its thread is not here to be joined, and whatever it had locked stays locked.
+    // The thread to be joined exists only in the parent, and locks that it held stay held.
     static_cast<void>(server_.release());
     return;
   }
@@ -242,8 +242,8 @@ void HostStore::retire(std::shared_ptr<HostStore> store) {
   boost::asio::post(server->io, [server] { server->retired(); });
 }
 
-// The others may be in the middle of an answer: without this the fastest rank's exit would be the
-// slowest one's error.
+// Other ranks may be in the middle of an answer: without this wait, the exit of the fastest rank
+// would be an error of the slowest one.
 void HostStore::wait_for_retired() {
   if (in_forked_child()) return;
   const auto until = std::chrono::steady_clock::now() + kExitWait;

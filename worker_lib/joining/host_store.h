@@ -1,11 +1,11 @@
-// The store of a job that no agent serves: rank 0 hosts it, as torch.distributed does; a world of
-// one hosts one for itself, without a port; and spawn() hosts one for its ranks. Runs on a thread
-// of its own, so that it answers whatever the program does.
+// The store of a job that no agent serves: rank 0 hosts it, as in torch.distributed; a world of one
+// hosts one for itself, without a port; and spawn() hosts one for its ranks. It runs on its own
+// thread, so that it answers whatever the program does.
 //
-// Other ranks may still be talking to it when rank 0 leaves, and may come back before rank 0 does
-// (the next init_process_group()). So it is not ended but retired: it goes on until nobody is
-// connected any more, takes up service again when the same addresses are asked for, and keeps a
-// process that exits in order for at most a second.
+// Other ranks may still be using it when rank 0 leaves, and may come back before rank 0 does (the
+// next init_process_group()). So it is not ended but retired: it goes on until no client is
+// connected, resumes service when the same addresses are asked for again, and delays an orderly
+// exit of the process by at most a second.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@
 
 namespace muster::worker {
 
-// Where every such store has its nonce() from the beginning: who finds it at the right port is
-// there.
+// Every such store has its nonce() under this key from the start, so that a client can tell that it
+// has reached the right store.
 inline constexpr std::string_view kHostNonceKey = "muster/host_nonce";
 
 class HostStore {
  public:
-  // Keys and values that are there before anybody can come; empty again once the store is retired.
+  // Keys and values that are set before any client can connect; empty again once it is retired.
   using Contents = std::vector<std::pair<std::string, std::string>>;
 
-  // Listens on all of `addresses`, which have one port (0: a free one); none: serves this process
-  // only. Fails with environment where a port is taken; with system.
+  // Listens on all of `addresses`, which share one port (0: a free one); none: serves this process
+  // only. Fails with environment if a port is taken; with system.
   static Outcome<std::shared_ptr<HostStore>> serve(const std::vector<SocketAddress>& addresses,
                                                    const Contents& contents = {});
 
@@ -42,16 +42,16 @@ class HostStore {
 
   // 0 without addresses.
   uint16_t port() const;
-  // Whether somebody had to wait because this process had no descriptor left. REQUIRES: not
+  // Whether a client had to wait because this process had no descriptor left. REQUIRES: not
   // retired.
   bool was_exhausted() const;
-  // Random: tells this store from any other.
+  // Random; identifies this store.
   uint64_t nonce() const;
 
   // A connection within this process, without any network. Any thread.
   Outcome<StoreClient> connect(Duration timeout);
 
-  // Lets it go on by itself as long as others need it. REQUIRES: nobody else holds it.
+  // Keeps it running as long as others need it. REQUIRES: the caller holds the only reference.
   static void retire(std::shared_ptr<HostStore> store);
 
  private:

@@ -1,6 +1,6 @@
-// Who this process is in the job and where the ranks meet, as far as it can be known without
-// talking to anybody: from the options and the environment; and, once the ranks have met, its place
-// among those of its node where nobody had said it. Plain values.
+// This process's place in the job and where the ranks meet, as far as options and environment tell;
+// once the ranks have met, also its place among the ranks of its node if that was not given. Plain
+// values.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace muster::worker {
 
-// A world of one without a launcher: nobody to meet.
+// A world of one without a launcher: there is no rank to meet.
 struct MeetNobody {
   friend bool operator==(const MeetNobody&, const MeetNobody&) = default;
 };
@@ -38,12 +38,12 @@ using MeetingPoint = std::variant<MeetNobody, MeetAtAddress, MeetAtFile>;
 enum class Launcher : uint8_t {
   none,      // Started by hand, or with explicit options.
   contract,  // RANK and WORLD_SIZE: muster, torchrun, or a person.
-  open_mpi,  // mpirun of Open MPI and what descends from it.
+  open_mpi,  // mpirun of Open MPI and its descendants.
   hydra,     // mpiexec of MPICH and Intel MPI.
   slurm,     // srun.
 };
 
-// Which parts of a rank's place options or variables have told.
+// Which parts of a rank's place were given by options or variables.
 struct PlaceTold {
   bool local_rank = false;
   bool local_world_size = false;
@@ -66,9 +66,9 @@ struct Identity {
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
-// Sets what nobody has told of this rank's place: which of the ranks of its node it is, how many
-// these are, and the how many-th node that is, by each one's lowest rank. REQUIRES: `world` are the
-// ranks of the job, and this is self.rank.
+// Sets the parts of this rank's place that were not given: its index among the ranks of its node,
+// their number, and the node's index in the order of lowest ranks. REQUIRES: `world` holds the
+// ranks of the job, and this one is self.rank.
 void complete_place(Identity& self, const Members& world);
 
 }  // namespace muster::worker

@@ -53,7 +53,7 @@ void destroy_process_group() noexcept {
   try {
     job->leave();
   } catch (const std::exception&) {
-    // Nothing that went wrong on the way out matters to a rank that is leaving.
+    // Errors do not matter to a rank that is leaving.
   }
 }
 

@@ -26,7 +26,7 @@ namespace {
 // "For ever" is a legal time-out.
 Deadline deadline_after(std::chrono::milliseconds timeout) {
   const auto now = std::chrono::steady_clock::now();
-  // In the coarser unit: the time-out may be more than the finer one can count.
+  // In the coarser unit: the time-out may exceed the range of the finer one.
   const auto most = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::max() - now);
   return timeout >= most ? Deadline::max() : now + timeout;
 }
@@ -89,7 +89,7 @@ JobSlot& job_slot() {
 
 }  // namespace
 
-// In the order of making; destroyed from the last to the first.
+// In the order of construction; destroyed in reverse.
 struct Job::Parts {
   Identity identity;
   Members world;
@@ -104,7 +104,7 @@ struct Job::Parts {
     world_group.reset();
     groups.reset();
     watch.reset();
-    // Others may still be reading what they meet for.
+    // Other ranks may still be reading from it.
     if (hosted) HostStore::retire(std::move(hosted));
   }
 };

@@ -1,10 +1,9 @@
-// The job as this process knows it: who it is, who the others are, and where they meet. One at a
+// The job as this process knows it: its own place, the other ranks, and where they meet. One at a
 // time per process (current_job()); init_process_group() makes it and destroy_process_group()
-// lets it go, but whoever holds the pointer (a group) keeps its parts alive.
+// releases it, but any other holder of the pointer keeps it alive.
 //
-// Owns the watch, the connection to the store, and on rank 0 the store itself where no agent
-// serves one. Threads: everything here may be called by any thread; join() and leave() by one at
-// a time.
+// Owns the watch, the connection to the store, and on rank 0 the store itself if no agent serves
+// one. Threads: everything here may be called by any thread; join() and leave() by one at a time.
 #pragma once
 
 #include <chrono>
@@ -31,10 +30,9 @@ std::optional<std::string> process_environment(std::string_view name);
 
 class Job {
  public:
-  // Joins: finds out who this is, meets the others at the store, exchanges who is where, starts the
-  // watch, and makes the world group. Returns when all ranks have come so far. Fails with
-  // environment, invalid_argument, rendezvous, timeout (names the ranks that did not come), or
-  // peer_failed.
+  // Joins: determines this process's place, meets the others at the store, exchanges descriptions,
+  // starts the watch, and makes the world group. Returns when all ranks have done so. Fails with
+  // environment, invalid_argument, rendezvous, timeout (names the missing ranks), or peer_failed.
   static Outcome<std::shared_ptr<Job>> join(const InitOptions& options);
 
   Job(const Job&) = delete;
@@ -49,22 +47,22 @@ class Job {
   int world_size() const { return world().size(); }
   int restart_count() const { return identity().restart_count; }
 
-  // The GPU of this rank: what was asked for, else the rule of InitOptions::device.
+  // The GPU of this rank: as requested, else by the rule of InitOptions::device.
   int cuda_device() const;
-  // How many this process sees, without asking the driver.
+  // How many GPUs this process sees, without asking the driver.
   int visible_gpus() const;
 
   Watch& watch();
 
-  // A connection of its own to the job's store, for one thread; its keys are below those of this
-  // job, restart and init. Fails with rendezvous when the store does not answer by then.
+  // Opens a connection to the job's store, for one thread; its keys are below those of this job,
+  // restart and init. Fails with rendezvous if the store does not answer by then.
   Outcome<StoreClient> connect_store(Deadline deadline) const;
 
   // The group of all ranks; not null once join() has returned.
   const std::shared_ptr<Group>& world_group() const;
 
-  // Waits for the operations of this rank that are under way, and tells the others that it leaves
-  // on purpose. Once; the destructor does neither.
+  // Waits for this rank's operations in flight, and tells the others that it leaves on purpose.
+  // Call once; the destructor does neither.
   void leave();
 
  private:

@@ -25,20 +25,20 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using SteadyClock = std::chrono::steady_clock;
-// What a try came to: Met, a failure, or nothing: the store went away, look for it again.
+// The result of a try: Met, a failure, or nullopt: the store was not reached or is gone, try again.
 using Attempt = Outcome<std::optional<Met>>;
 
 constexpr auto kFileLookFirst = milliseconds{5};
 constexpr auto kFileLookLast = milliseconds{200};
-// One try to reach an address that a file names: it may be one of another network.
+// For one try to reach an address from a file: it may be one of another network.
 constexpr auto kFileDial = seconds{3};
-// To reach again the store at which the ranks have met.
+// For reconnecting to the store at which the ranks have met.
 constexpr auto kReconnect = seconds{10};
 
 // ---- finding the store
 
 Outcome<StoreClient> connect_to_host(StoreClient::Options options) {
-  // Some of the time that messages are to name is over already: a fraction of a millisecond.
+  // A fraction of a millisecond of the time that messages name has already passed.
   const auto named =
       std::chrono::round<std::chrono::duration<int64_t, std::centi>>(options.connect_timeout);
   options.connect_timeout = std::max<Duration>(named, milliseconds{1});
@@ -59,7 +59,7 @@ Outcome<Met> meet_at_own_store(const Identity& self, const MeetingOptions& optio
   access.hosted_here = true;
   MeetingRound round(self, options, std::move(*store), std::move(access), hosted);
   Outcome<Met> met = round.run(own_record(self.rank, std::move(address)));
-  // Others may still want to read why.
+  // Other ranks may still want to read the reason.
   if (!met) HostStore::retire(std::move(hosted));
   return met;
 }
@@ -71,7 +71,7 @@ Met meet_nobody() {
   return {std::move(world), {}, {}, std::nullopt, nullptr};
 }
 
-// Who has come to the wrong store is to see it at once.
+// So that a rank that has reached the wrong store notices at once.
 HostStore::Contents job_of(const Identity& self) {
   if (self.run_id.empty()) return {};
   return {{std::string(kRunIdKey), self.run_id}};
@@ -86,7 +86,7 @@ Outcome<Met> host_meeting(const Identity& self, const MeetingOptions& options,
                            std::move(address));
 }
 
-// Says why a rank goes on trying to reach the store.
+// A callback that prints why a rank keeps trying to reach the store.
 std::function<void(const std::string& why)> impatience(const Identity& self,
                                                        const MeetingOptions& options,
                                                        const MeetAtAddress& at) {
@@ -119,7 +119,7 @@ Outcome<Met> attend_meeting(const Identity& self, const MeetingOptions& options,
     MeetingRound round(self, options, std::move(*store), {at.host, at.port, {}, {}, false},
                        nullptr);
     Outcome<Met> met = round.run(own_record(self.rank, address));
-    // Rank 0 had just left its former group, with its store: its next one is where we meet.
+    // Rank 0 had just left its former group, with its store: the ranks meet at its next one.
     const bool again =
         !met && round.lost_store() && !at.agent_serves && SteadyClock::now() < options.deadline;
     if (!again) return met;
@@ -157,7 +157,7 @@ Outcome<Met> host_by_file(const Identity& self, const MeetingOptions& options,
 
 using Reached = std::optional<std::pair<StoreClient, StoreAccess>>;
 
-// The store that the record speaks of, at whichever of its addresses it answers from here.
+// Connects to the recorded store, at the first of its addresses where it answers from here.
 Outcome<Reached> reach_recorded(const MeetingRecord& record, Deadline deadline) {
   std::vector<std::string> addresses = record.addresses;
   if (record.node == node_identity()) addresses.insert(addresses.begin(), "127.0.0.1");
@@ -225,7 +225,7 @@ class FileAttendance {
     return tl::unexpected(met.error());
   }
 
-  // Where there is a record that does not lead to it.
+  // For messages, if there is a record whose store was not reached.
   std::string unreached_words() const {
     if (!unreached_) return {};
     return fmt::format(": its record names port {} of {} ({}), where it does not answer",
@@ -264,7 +264,7 @@ RankRecord own_record(int rank, std::string address) {
   return {{GlobalRank{rank}, node_identity(), own_host_name(), life.pid, std::move(address)}, life};
 }
 
-// It was there when the ranks met: if nobody listens now, nobody will.
+// No retries: the store was there when the ranks met; if it does not listen now, it never will.
 Outcome<StoreClient> StoreAccess::connect_again(Deadline deadline) const {
   const Deadline until = std::min(deadline, SteadyClock::now() + kReconnect);
   const std::string server = fmt::format("{}:{}", host, port);

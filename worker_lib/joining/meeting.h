@@ -1,18 +1,18 @@
-// How the ranks of a job meet: they find the store (an agent's, or the one that rank 0 hosts), say
-// there who they are, and read who the others are. What they say lies below a prefix that belongs
-// to one initialisation: the restart count, and how often this rank has come to this store.
+// How the ranks of a job meet: they find the store (an agent's, or the one that rank 0 hosts),
+// describe themselves there, and read the descriptions of the others. Their keys are below a prefix
+// that belongs to one initialisation: the restart count, and how often this rank has joined here.
 //
 //   owner/R      the process that has rank R, as it describes itself
-//   joins/R      (a counter) how often rank R has come; its value is the generation
+//   joins/R      (a counter) how often rank R has joined; its value is the generation
 //   G/state      "open WORLD_SIZE", or why this generation can never be complete
-//   G/rank/R     what rank R says of itself
-//   G/came       (a counter) how many have; the rank that makes it WORLD_SIZE gathers all records
-//                into
+//   G/rank/R     rank R's description of itself
+//   G/came       (a counter) how many have arrived; the rank that makes it WORLD_SIZE gathers all
+//                records into
 //   G/everyone   one value, so that n ranks cost the store n answers and not n squared; "!" in
-//                front is why there will be none
-//   G/told/NODE  the rank of that node that has said which ranks it waits for
+//                front, with the reason, if there will be none
+//   G/told/NODE  the rank of that node that has printed which ranks it waits for
 //   G/done       (a counter) how many need none of these any more; the rank that makes it
-//                WORLD_SIZE removes them, so that a program may join and leave for ever
+//                WORLD_SIZE removes them, so that a program may join and leave without end
 //
 // Without a prefix, muster/run_id says which job the store belongs to.
 //
@@ -43,7 +43,7 @@ struct StoreAccess {
   std::string host;
   uint16_t port = 0;
   std::string prefix;
-  // Where this process hosts it; a retired one is not held back.
+  // Set if this process hosts the store; weak, so that a retired one is not kept.
   std::weak_ptr<HostStore> own;
   bool hosted_here = false;
 
@@ -59,35 +59,35 @@ RankRecord own_record(int rank, std::string address);
 
 struct Met {
   Members world;
-  std::vector<ProcessLife> lives = {};  // By rank; none in a world of one.
+  std::vector<ProcessLife> lives = {};  // By rank; empty in a world of one.
   StoreAccess access;
   std::optional<StoreClient> store;   // Connected, below access.prefix; none in a world of one.
-  std::shared_ptr<HostStore> hosted;  // Null: somebody else serves it, or nobody has to.
-  // The same connection, where the keys of all generations are, and which of them this one is.
+  std::shared_ptr<HostStore> hosted;  // Null: this process does not host the store.
+  // The same connection with the prefix of all generations, and the number of this one.
   std::optional<StoreClient> root = std::nullopt;
   int64_t generation = 0;
 };
 
 struct MeetingOptions {
   Deadline deadline;
-  // What messages count the time from.
+  // The start of the time that messages report.
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
-  // GLOO_SOCKET_IFNAME: whose address to give to the others; empty: that which reaches the store.
+  // GLOO_SOCKET_IFNAME: the interface whose address others get; empty: that towards the store.
   std::string interface = {};
-  // A rank that has waited for so long says once whom it waits for, one line; by default on
-  // standard error. The time-out of half an hour is long for somebody who looks at a screen.
+  // A rank that has waited this long prints one line, once, that names the ranks it waits for; by
+  // default on standard error. The time-out of half an hour is long for a user at a screen.
   std::chrono::milliseconds patience = std::chrono::seconds{10};
   std::function<void(const std::string& line)> say = {};
 };
 
-// Returns when all ranks have come. Fails with timeout and the ranks that did not; with environment
-// where ranks contradict each other, a rank is there twice, or the store cannot be hosted; with
-// rendezvous where the store of an agent is not there.
+// Returns when all ranks have arrived. Fails with timeout and the ranks that are missing; with
+// environment if ranks contradict each other, two processes have the same rank, or the store cannot
+// be hosted; with rendezvous if an agent's store cannot be reached.
 Outcome<Met> meet(const Identity& self, const MeetingOptions& options);
 
-// This rank needs no key of the meeting any more, nor of what it has set up with its help; those of
-// groups stay. The last rank that says so removes them, and what is left of earlier generations.
-// What goes wrong here costs the store some memory and nobody anything else.
+// Reports that this rank needs no key of the meeting any more, nor of what it has set up with its
+// help, except those of groups. The last rank to report removes them, and what earlier generations
+// left behind. An error here only costs the store some memory.
 void forget_meeting(const Met& met);
 
 }  // namespace muster::worker

@@ -15,7 +15,7 @@ namespace muster::worker {
 namespace {
 
 constexpr size_t kMissingShown = 16;
-// How long a rank whose time is over goes on asking who is missing: one question for each rank.
+// How long a rank that has timed out checks which ranks are missing, with one request for each.
 constexpr std::chrono::milliseconds kAskForMissing{500};
 
 std::string owner_key(int rank) {
@@ -26,7 +26,7 @@ std::string rank_key(int rank) {
   return fmt::format("rank/{}", rank);
 }
 
-// "rank 1", "ranks 1, 2 and 3": who did not come.
+// "rank 1", "ranks 1, 2 and 3".
 std::string list_ranks(const std::vector<GlobalRank>& ranks) {
   std::vector<std::string> texts;
   for (size_t i = 0; i < std::min(ranks.size(), kMissingShown); ++i)
@@ -63,8 +63,8 @@ Outcome<Met> MeetingRound::run(const RankRecord& me) {
   return wait_for_everyone();
 }
 
-// Before anything is said there: the ranks of two jobs would become one world. Not every launcher
-// gives its jobs an id.
+// Runs before this rank writes anything there: otherwise the ranks of two jobs would become one
+// world. Not every launcher gives its jobs an id.
 Outcome<> MeetingRound::check_job() {
   if (self_.run_id.empty()) return Done{};
   const Result<std::string> job = everything_.compare_set(kRunIdKey, "", self_.run_id);
@@ -76,8 +76,8 @@ Outcome<> MeetingRound::check_job() {
                             access_.host, access_.port, *job, self_.run_id));
 }
 
-// Makes this process the one that has our rank. It may have been before, or a process that is gone
-// was; else there are two of us.
+// Makes this process the owner of its rank. The previous owner may be this process, or one that is
+// gone; otherwise two processes have the same rank.
 Outcome<> MeetingRound::claim_rank(const RankRecord& me) {
   const std::string mine = me.encode();
   std::string expected;
@@ -99,7 +99,7 @@ Outcome<> MeetingRound::claim_rank(const RankRecord& me) {
   }
 }
 
-// Finds a generation that is open to us.
+// Finds a generation that is open to this rank.
 Outcome<> MeetingRound::enter(const RankRecord& me) {
   if (Outcome<> same = check_job(); !same) return same;
   if (Outcome<> claimed = claim_rank(me); !claimed) return claimed;
@@ -126,7 +126,7 @@ Outcome<> MeetingRound::contradict(const std::string& theirs) {
   return failed(ErrorCode::environment, text, {GlobalRank{self_.rank}});
 }
 
-// Tells those who wait, and those who will come. Best effort.
+// Tells the ranks that wait, and those that come later. Best effort.
 void MeetingRound::close_generation(const std::string& state, const std::string& why) {
   store_.compare_set("state", state, why);
   store_.compare_set("everyone", "", "!" + why);
@@ -138,7 +138,7 @@ Outcome<Met> MeetingRound::gather() {
     keys.push_back(rank_key(rank));
   const Result<bool> complete = store_.check(keys);
   if (!complete) return meeting_store_failure(complete.error());
-  // One rank counted twice is one that is not there.
+  // If one rank was counted twice, another is missing.
   if (!*complete) return wait_for_everyone();
   const Result<std::vector<std::string>> records = store_.multi_get(keys);
   if (!records) return meeting_store_failure(records.error());
@@ -185,7 +185,7 @@ std::string MeetingRound::missing_words(const std::vector<GlobalRank>& missing, 
                      self_.world_size);
 }
 
-// One rank of each node says it: a thousand lines would say no more.
+// One rank per node prints it: a thousand lines would say no more.
 void MeetingRound::say_who_is_missing() {
   const std::string mine = std::to_string(self_.rank);
   const Result<std::string> speaker = store_.compare_set("told/" + node_, "", mine);
@@ -203,7 +203,7 @@ Outcome<Met> MeetingRound::give_up() {
   int asked = 0;
   Outcome<std::vector<GlobalRank>> missing = find_missing(asked);
   if (!missing) return tl::unexpected(missing.error());
-  // Who comes now must not think that we are still here.
+  // Ranks that come now must not think that this one is still here.
   store_.compare_set("state", fmt::format("open {}", self_.world_size), "over");
   std::string text =
       fmt::format("{} did not come {}: see that they run, with the same meeting point",
@@ -241,7 +241,7 @@ Outcome<Met> MeetingRound::read_everyone(const std::string& said) {
   return Met{std::move(world), std::move(lives), access_, store_, hosted_, root_, generation_};
 }
 
-// All ranks are in this generation: what earlier ones have left is nobody's.
+// All ranks are in this generation: the keys of earlier ones are unused.
 void forget_meeting(const Met& met) {
   if (!met.root) return;
   StoreClient store = *met.store;
@@ -259,7 +259,7 @@ void forget_meeting(const Met& met) {
     const bool is_over = generation > 0 && generation <= met.generation;
     if (is_over && !key.starts_with(groups)) over.push_back(key);
   }
-  // Some for each rank, and all others wait for this one in their first collective.
+  // One request for several keys per rank: all others wait for this one in their first collective.
   static_cast<void>(root.delete_keys(over));
 }
 

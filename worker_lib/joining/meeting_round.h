@@ -1,6 +1,6 @@
-// One round of a meeting, at a store that has been found: this rank says who it is, and learns who
-// the others are. The keys are those that meeting.h lists. Blocking calls on one thread; what it is
-// given must outlive it.
+// One round of a meeting, at a store that has been found: this rank describes itself, and learns
+// about the others. The keys are those that meeting.h lists. Blocking calls on one thread; `self`
+// and `options` must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace muster::worker {
 
-// The run id of the job that the store belongs to, as its first rank that has one said.
+// Holds the run id of the job that the store belongs to, set by the first rank that has one.
 inline constexpr std::string_view kRunIdKey = "muster/run_id";
 
 class MeetingRound {
@@ -27,10 +27,10 @@ class MeetingRound {
   MeetingRound(const Identity& self, const MeetingOptions& options, StoreClient store,
                StoreAccess access, std::shared_ptr<HostStore> hosted);
 
-  // Once. As meet().
+  // Call once. Returns what meet() does.
   Outcome<Met> run(const RankRecord& me);
 
-  // Whether it failed because the store is gone rather than for what it said.
+  // Whether run() failed because the store is gone rather than because of its answers.
   bool lost_store() const { return !store_.connected(); }
 
  private:
@@ -41,7 +41,7 @@ class MeetingRound {
   void close_generation(const std::string& state, const std::string& why);
   Outcome<Met> gather();
   Outcome<Met> wait_for_everyone();
-  // As far as that could be asked: of the ranks below `asked`.
+  // Covers the ranks below `asked`, those that could be checked in time.
   Outcome<std::vector<GlobalRank>> find_missing(int& asked);
   std::string missing_words(const std::vector<GlobalRank>& missing, int asked) const;
   void say_who_is_missing();
@@ -58,7 +58,7 @@ class MeetingRound {
   std::shared_ptr<HostStore> hosted_;
   int64_t generation_ = 0;
   std::string node_;                  // As others know it.
-  std::optional<RankRecord> former_;  // Who had this rank here before us.
+  std::optional<RankRecord> former_;  // The previous owner of this rank.
 };
 
 }  // namespace muster::worker

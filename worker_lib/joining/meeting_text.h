@@ -1,5 +1,5 @@
-// What the steps of a meeting share: time and failures as they say them, and what a rank that waits
-// for others tells its user meanwhile.
+// Helpers for the steps of a meeting: times and failures in words, and what a rank that waits for
+// others prints meanwhile.
 #pragma once
 
 #include <algorithm>
@@ -23,14 +23,14 @@ inline Duration time_left(Deadline deadline) {
   return std::max<Duration>(deadline - std::chrono::steady_clock::now(), Duration::zero());
 }
 
-// "within 3 s": the time that was given, which began a moment before `begun` was looked at.
+// "within 3 s": the time-out that was given, which started a moment before `begun` was read.
 inline std::string within_limit(std::chrono::steady_clock::time_point begun, Deadline deadline) {
   using Hundredths = std::chrono::duration<int64_t, std::centi>;
   const auto limit = std::chrono::round<Hundredths>(deadline - begun);
   return within(std::chrono::duration_cast<std::chrono::milliseconds>(limit));
 }
 
-// When a rank that still waits says so.
+// When a rank that still waits prints so.
 inline Deadline end_of_patience(const MeetingOptions& options) {
   return options.begun + options.patience;
 }
@@ -44,8 +44,8 @@ inline void say_that_it_waits(const Identity& self, const MeetingOptions& option
   std::fprintf(stderr, "%s\n", line.c_str());
 }
 
-// Before there is a store in which the ranks of a node could agree on who says it: a thousand that
-// a launcher has started are not to say it all. The first of a node may be who does not come.
+// Before there is a store at which a node's ranks can choose one to print it: not all of a thousand
+// ranks may. Two do, since the first of a node may be the one that is missing.
 inline bool may_speak(const Identity& self) {
   return !self.place_told.local_rank || self.local_rank < 2;
 }

@@ -9,7 +9,7 @@
 namespace muster::worker {
 namespace {
 
-// The first field: who speaks another version is told so.
+// The first field: ranks with another version get an error that says so.
 constexpr std::string_view kRecordVersion = "muster 1";
 
 bool read_record_number(const std::string& text, int& value) {

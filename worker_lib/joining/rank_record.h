@@ -1,4 +1,4 @@
-// What a rank says of itself when the ranks meet: which process it is, and where it is reached.
+// A rank's description of itself for the meeting: which process it is, and where it is reached.
 // Never changes after the meeting.
 #pragma once
 
@@ -16,7 +16,7 @@ struct RankRecord {
   ProcessLife life;
 
   std::string encode() const;
-  // Nothing for anything else, records of other versions included.
+  // nullopt for anything else, including records of other versions.
   static std::optional<RankRecord> decode(std::string_view text);
   friend bool operator==(const RankRecord&, const RankRecord&) = default;
 };

@@ -28,7 +28,7 @@ namespace {
 constexpr const char* kSpawnCall = "spawn";
 constexpr auto kSpawnStorePatience = std::chrono::seconds{1};
 
-// What describes a process that another launcher started, and nothing that spawn() starts.
+// Variables that describe a process of another launcher, and do not apply to ranks of spawn().
 constexpr std::array kLaunchersOwn{
     env::kRoleName,     env::kRoleRank,       env::kRoleWorldSize, env::kRunId,
     env::kErrorFile,    env::kMaxRestarts,    env::kTimerFile,     env::kSignalsToHandle,
@@ -81,8 +81,8 @@ std::string call_name(const SpawnOptions& options) {
   return options.name.empty() ? fmt::format("#{}", call) : options.name;
 }
 
-// The mark in the environment, which may be somebody else's: a program that a rank started inherits
-// the rank's environment.
+// The mark in the environment, which may be another process's: a program that a rank started
+// inherits the rank's environment.
 struct FoundMark {
   SpawnMark mark;
   ProcessLife parent;
@@ -98,7 +98,7 @@ std::optional<FoundMark> find_mark() {
   return FoundMark{*mark, *parent};
 }
 
-// The mark of this process. Ends it where its parent died before it could be noticed.
+// The mark of this process. Ends the process if the parent that set the mark is gone.
 std::optional<SpawnMark> own_mark() {
   const std::optional<FoundMark> found = find_mark();
   if (!found) return std::nullopt;
@@ -109,9 +109,9 @@ std::optional<SpawnMark> own_mark() {
 
 constexpr int kLostExitCode = 1;
 
-// A rank that ends well before it came to the call that it was started for has done nothing, and
-// its parent would take that for success. So it says so as the last that it does. be_a_rank() takes
-// the variable away.
+// A rank that exits with code 0 before it reaches the call that it was started for has done
+// nothing, and its parent would take that for success. So an exit handler reports it and changes
+// the exit code. be_a_rank() unsets the variable.
 class AwaitedExit {
  public:
   AwaitedExit() {
@@ -164,7 +164,7 @@ Outcome<SpawnResult> start_and_wait(int nprocs, const SpawnOptions& options,
     keeper.add(*started);
   }
   return keeper.wait([&](const SpawnResult& result) {
-    // So that the others know why they are told to stop.
+    // Tells the other ranks why they are stopped.
     Outcome<StoreClient> client = (*store)->connect(kSpawnStorePatience);
     if (!client) return;
     client->set(kFailureNoticeKey, fmt::format("{}\n{}", result.message(), result.failed->value));

@@ -1,6 +1,6 @@
-// What spawn() (muster/spawn.h) does in three pieces: what a rank is started with, starting one
-// process, and waiting for all of them. The thread that starts them waits for them: their
-// parent-death signal fires when it ends.
+// The three parts of spawn() (muster/spawn.h): the environment of a rank, starting one process, and
+// waiting for all of them. The thread that starts them must wait for them: their parent-death
+// signal fires when it ends.
 #pragma once
 
 #include <optional>
@@ -13,10 +13,10 @@
 
 namespace muster::worker {
 
-// Which call of spawn() a process was started for, as its environment says.
+// The call of spawn() that a process was started for, as its environment says.
 struct SpawnMark {
   std::string call;
-  std::string parent;  // ProcessLife of who started it.
+  std::string parent;  // ProcessLife of the process that started it.
 
   std::string encode() const;
   static std::optional<SpawnMark> decode(const std::string& text);
@@ -26,13 +26,13 @@ inline constexpr const char* kSpawnVariable = "MUSTER_SPAWN";
 
 using EnvironmentPairs = std::vector<std::pair<std::string, std::string>>;
 
-// "NAME=value" for one rank: `inherited` without what another launcher said, with the contract's
-// variables, and with `added`, which wins.
+// "NAME=value" for one rank: `inherited` without another launcher's variables, with the contract's,
+// and with `added`, which takes precedence.
 std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, int rank,
                                           int nprocs, uint16_t store_port, const SpawnMark& mark,
                                           const EnvironmentPairs& added);
 
-// The function's result in this process, which is a rank, as an exit code: exceptions are printed.
+// Runs the function in this process, which is a rank, and returns its exit code; prints exceptions.
 int run_as_rank(int rank, const std::function<int(int)>& function);
 
 // A process that was started and not yet reaped.
@@ -41,8 +41,8 @@ struct StartedRank {
   int pidfd = -1;
 };
 
-// This program anew (/proc/self/exe), with SIGKILL as its parent-death signal and everything else
-// inherited. Fails with system.
+// Starts this program again (/proc/self/exe), with SIGKILL as its parent-death signal and
+// everything else inherited. Fails with system.
 Outcome<StartedRank> start_rank(const std::vector<std::string>& arguments,
                                 const std::vector<std::string>& environment);
 
@@ -52,12 +52,12 @@ class RankKeeper {
   explicit RankKeeper(const SpawnOptions& options) : options_(options) {}
   RankKeeper(const RankKeeper&) = delete;
   RankKeeper& operator=(const RankKeeper&) = delete;
-  // Kills and reaps those that are there.
+  // Kills and reaps those that still run.
   ~RankKeeper();
 
   void add(StartedRank started);
-  // `on_failure` is told of the first failure before the rest is stopped. Fails with timeout, after
-  // all have ended, and the ranks that had not by then.
+  // `on_failure` is called with the first failure before the rest is stopped. Fails with timeout,
+  // once all have ended, and the ranks that had not by the deadline.
   Outcome<SpawnResult> wait(const std::function<void(const SpawnResult&)>& on_failure);
 
  private:
@@ -76,7 +76,7 @@ class RankKeeper {
   const SpawnOptions& options_;
   std::vector<StartedRank> started_;  // By rank; pidfd -1: reaped.
   SpawnResult result_;
-  bool is_stopping_ = false;  // How they end from here on is our doing.
+  bool is_stopping_ = false;  // From here on, ranks end because they are stopped.
 };
 
 }  // namespace muster::worker

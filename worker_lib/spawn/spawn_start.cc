@@ -35,8 +35,8 @@ int fail_rank_step(RankPlan* plan, const char* step) {
   return 127;
 }
 
-// Handlers of the parent must not run here, in its memory, once signals are let in again. Ignored
-// signals stay ignored, as exec has it.
+// The parent's handlers must not run here, in its memory, once signals are unblocked. Ignored
+// signals stay ignored, as execve(2) leaves them.
 void drop_handlers() {
   struct sigaction standard{};
   standard.sa_handler = SIG_DFL;

@@ -1,4 +1,4 @@
-// Waiting for ranks, and stopping those that are left when one fails.
+// Waits for ranks, and stops those that are left when one fails.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -20,7 +20,7 @@ namespace {
 
 using RankClock = std::chrono::steady_clock;
 
-// How long a process that is ending may take to be gone, and how often to look for those.
+// How long an exiting process may take until it can be reaped, and how often to check for that.
 constexpr auto kExitPatience = std::chrono::seconds{1};
 constexpr auto kExitLook = std::chrono::milliseconds{5};
 
@@ -51,7 +51,7 @@ tl::unexpected<Failure> too_late(std::vector<GlobalRank> left, size_t all,
   return failed(ErrorCode::timeout, std::move(text), std::move(left));
 }
 
-// A rank that a signal ended is more likely the cause than one that says that another is gone.
+// A rank ended by a signal is more likely the cause than one that reports that another is gone.
 bool is_likelier_cause(const RankExit& one, const RankExit& other) {
   return one.signal != 0 && other.signal == 0;
 }
@@ -75,7 +75,7 @@ size_t RankKeeper::running() const {
       started_.begin(), started_.end(), [](const StartedRank& rank) { return rank.pidfd >= 0; }));
 }
 
-// Until one of them ends.
+// Waits until one of them ends.
 void RankKeeper::await_change(Instant until) {
   std::vector<pollfd> entries;
   for (const StartedRank& rank : started_)
@@ -92,7 +92,7 @@ bool RankKeeper::reap(size_t rank) {
   const int pidfd = started_[rank].pidfd;
   if (pidfd < 0) return false;
   if (waitid(P_PIDFD, static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG) != 0) {
-    // The program ignores SIGCHLD, so the kernel kept nothing. Nobody knows how it ended.
+    // The program ignores SIGCHLD, so the kernel kept no status: how it ended is unknown.
     if (errno != ECHILD) return false;
     info.si_pid = started_[rank].pid;
     info.si_code = CLD_EXITED;
@@ -117,8 +117,8 @@ void RankKeeper::reap_ended() {
   }
 }
 
-// The connections of a rank that dies are closed before its end can be waited for, so those who
-// fail because of it may be here sooner.
+// The connections of a dying rank are closed before it can be reaped, so ranks that fail because of
+// it may be reaped sooner.
 void RankKeeper::await_those_on_their_way() {
   const auto is_on_its_way = [](const StartedRank& rank) {
     return rank.pidfd >= 0 && is_exiting(rank.pid);
@@ -147,7 +147,7 @@ void RankKeeper::wait_for_rest() {
   }
 }
 
-// SIGTERM, and SIGKILL for those who are still there after stop_timeout.
+// SIGTERM, and SIGKILL for those that still run after stop_timeout.
 void RankKeeper::stop_and_wait() {
   stop_rest(SIGTERM);
   const Instant patience = rank_deadline(options_.stop_timeout);

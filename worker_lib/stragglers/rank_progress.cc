@@ -9,7 +9,7 @@
 namespace muster::worker {
 namespace {
 
-// The first field: who speaks another version is not understood.
+// The first field: texts of other versions are not decoded.
 constexpr std::string_view kRankProgressVersion = "muster progress 1";
 
 using Fields = std::vector<std::string>;

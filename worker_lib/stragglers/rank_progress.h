@@ -1,11 +1,10 @@
-// Where a rank is inside the library: how far it has come with the calls of each of its groups,
-// what its threads wait for there and for whom, and what has gone wrong for it. It is what a rank
-// answers when another one, whose time is over, looks for the rank that keeps all others
-// (straggler_report.h).
+// A rank's progress inside the library: how far it has come with the calls of each of its groups,
+// what its threads wait for there and from which ranks, and which failures it has met. A rank sends
+// it to another one that has timed out and looks for the stragglers (straggler_report.h).
 //
 // The calls that all members of a group make in one order are a lane each: those on host memory and
-// on GPU memory, the monitored barriers, and the two set-ups, which have one call each. Ranks are
-// those of the job throughout. Plain values and their codec; decoding treats its input as hostile.
+// on GPU memory, the monitored barriers, and the two set-ups, which have one call each. All ranks
+// are those of the job. Plain values and their codec; decoding treats its input as hostile.
 #pragma once
 
 #include <array>
@@ -25,17 +24,17 @@ namespace muster::worker {
 enum class Lane : uint8_t { host, device, monitored, host_set_up, device_set_up };
 inline constexpr size_t kLanes = 5;
 
-// More ranks than these are not listed.
+// No more ranks than these are listed.
 inline constexpr size_t kAwaitedMax = 256;
 
 struct LaneProgress {
   uint64_t begun = 0;  // Calls, from 1 on.
-  uint64_t ended = 0;  // All up to this one; less than `begun`: the next one is under way.
+  uint64_t ended = 0;  // All up to this one; less than `begun`: the next one is in flight.
   std::string last;    // The name of the last that was begun: "all_reduce".
-  // A thread of the program waits for what is under way; else the library performs it meanwhile.
+  // A thread of the program waits for the call in flight; else only the library performs it.
   bool is_held = false;
-  std::vector<int> awaited;         // By what is under way: these may keep it.
-  std::vector<NumberedCall> calls;  // The last that were begun, where that is known.
+  std::vector<int> awaited;         // By the call in flight: these may hold it up.
+  std::vector<NumberedCall> calls;  // The last that were begun, if known.
 
   bool is_under_way() const { return begun > ended; }
   // What this rank called with that number; null: unknown.
@@ -55,14 +54,14 @@ struct GroupProgress {
   std::string name;
   std::array<LaneProgress, kLanes> lanes;
   std::vector<TransferProgress> transfers;
-  std::vector<int> members;  // Where transfers are from any; else none.
+  std::vector<int> members;  // If transfers are from any; else empty.
 
   const LaneProgress& lane(Lane which) const { return lanes[static_cast<size_t>(which)]; }
   LaneProgress& lane(Lane which) { return lanes[static_cast<size_t>(which)]; }
   friend bool operator==(const GroupProgress&, const GroupProgress&) = default;
 };
 
-// A failure that this rank has met and not got over.
+// A failure that this rank has met and not overcome.
 struct Trouble {
   std::vector<int> origin;
   std::chrono::milliseconds age{0};

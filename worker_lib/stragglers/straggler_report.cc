@@ -16,7 +16,7 @@
 namespace muster::worker {
 namespace {
 
-// How much older than this rank's own wait a failure may be that still keeps its rank from coming.
+// How much older than this rank's own wait a failure may be that still keeps its rank from a call.
 constexpr std::chrono::seconds kTroubleBefore{10};
 // What to do about ranks that are in different calls.
 constexpr std::string_view kOneOrder =
@@ -24,10 +24,10 @@ constexpr std::string_view kOneOrder =
 
 // What one rank waits for and another has to do.
 struct Awaited {
-  std::string group_id = {};  // Empty: whatever it is.
+  std::string group_id = {};  // Empty: no particular one.
   Lane lane = Lane::host;
   uint64_t number = 0;        // 0: a message.
-  bool from_anybody = false;  // Others may do it instead.
+  bool from_anybody = false;  // Other ranks may do it instead.
   std::string call = {};      // In words; empty: what this rank itself waits for.
 
   auto key() const { return std::tuple(group_id, lane, number, from_anybody); }
@@ -54,7 +54,7 @@ Wait wait_of(const GroupProgress& group, Lane which) {
           lane.awaited};
 }
 
-// What the program of a rank waits for, and what its calls in that lane come after.
+// What the program of a rank waits for, and, in its lane, the call that `next` comes after.
 std::vector<Wait> waits_of(const RankProgress& place, const Awaited& next) {
   std::vector<Wait> waits;
   for (const GroupProgress& group : place.groups) {
@@ -82,7 +82,7 @@ Standing standing_of(const RankProgress& place, const Awaited& what) {
   return group->lane(what.lane).ended < what.number ? Standing::inside : Standing::through;
 }
 
-// Whether the failure that `rank` has met began on others, as far as it knows.
+// Whether the failure that `rank` has met originated on others, as far as it knows.
 bool blames_others(const Trouble& trouble, int rank) {
   return !trouble.origin.empty() && trouble.origin != std::vector{rank};
 }
@@ -120,7 +120,7 @@ class Search {
 
   // `from` waits for `rank`.
   void reach(int from, int rank, const Awaited& what) {
-    // Whoever answers may say anything.
+    // Answers are not trusted.
     if (rank == from || rank < 0 || rank >= question_.world_size) return;
     if (!what.from_anybody) edges_[from].insert(rank);
     if (rank == me_ || !seen_.emplace(rank, what.key()).second) return;
@@ -141,7 +141,7 @@ class Search {
     }
     const auto& place = std::get<RankProgress>(answer->second);
     switch (standing_of(place, what)) {
-      case Standing::through:  // Well, or because it gave up.
+      case Standing::through:  // Successfully, or because it gave up.
         if (waits_of(place, what).empty()) follow_failure(rank, place, question_.waited);
         return;
       case Standing::inside:
@@ -192,8 +192,8 @@ class Search {
     findings_.stragglers.try_emplace(rank, std::move(straggler));
   }
 
-  // Those that a failure of late on `rank` blames are what it waits for; false: there is none, or
-  // it is to blame as well.
+  // Treats the ranks that a recent failure on `rank` blames as what it waits for; false: there is
+  // no such failure, or `rank` is to blame as well.
   bool follow_failure(int rank, const RankProgress& place, std::chrono::milliseconds oldest) {
     for (const Trouble& one : place.troubles) {
       if (!blames_others(one, rank) || one.age > oldest) continue;
@@ -201,7 +201,7 @@ class Search {
       const bool blames_me = std::ranges::find(one.origin, me_) != one.origin.end();
       if (blames_me) findings_.stragglers[me_] = elsewhere(own_words(), failed);
       follow(rank, {{.group_id = {}, .call = failed}, one.origin}, "a call that has failed");
-      // One of those that it blames may be itself, as in a circle.
+      // It may blame itself as well, as in a circle.
       return std::ranges::find(one.origin, rank) == one.origin.end();
     }
     return false;
@@ -221,8 +221,8 @@ class Search {
     return !findings_.stragglers.empty() && std::ranges::all_of(findings_.stragglers, is_gone);
   }
 
-  // A rank that is gone has most likely ended because of one that keeps all others, and cannot say
-  // which: the other members may. The news of its end may be lost with the rank that keeps them.
+  // A rank that is gone has most likely ended because of a straggler, and cannot say which: the
+  // other members may. The news of its end may be lost, if the straggler had to pass it on.
   void look_behind_gone() {
     for (const int rank : question_.members) {
       const auto answer = answers_.find(rank);
@@ -238,7 +238,7 @@ class Search {
     look_at_reached();
   }
 
-  // Where it died of itself there will be news.
+  // If it died on its own, there will be news of it.
   void forget_gone() {
     if (!all_are_gone()) std::erase_if(findings_.stragglers, is_gone);
   }
@@ -258,7 +258,7 @@ class Search {
     return false;
   }
 
-  // Where all are in the same call it is no circle: something between them is slow.
+  // If all are in the same call, it is no circle: something between them is slow.
   void find_circle() {
     std::set<int> circle;
     for (const auto& [rank, edges] : edges_) {
@@ -266,7 +266,7 @@ class Search {
     }
     const auto is_elsewhere = [&](int rank) { return elsewhere_.contains(rank); };
     if (std::ranges::none_of(circle, is_elsewhere)) return;
-    // Where most are decides, of all that would be in this rank's call.
+    // The call in which most are decides, counting all ranks that should be in this rank's call.
     std::set<int> all = circle;
     all.insert(question_.members.begin(), question_.members.end());
     for (const int rank : all) {
@@ -275,9 +275,8 @@ class Search {
     if (findings_.to_ask.empty() && !agree_with_others(circle, all)) blame_in(circle, all);
   }
 
-  // What those have found out whose time was over before: they are in no call any more, and would
-  // be missing where most are looked for. From those that have ended since this rank may have
-  // heard.
+  // Adopts what ranks have found that timed out earlier: they are in no call any more, and would be
+  // missing from the count. What those found that have ended since may be in this rank's troubles.
   bool agree_with_others(const std::set<int>& circle, const std::set<int>& all) {
     for (const int rank : all) {
       const RankProgress* const place = rank == me_ ? &own_ : place_of(rank);
@@ -293,7 +292,7 @@ class Search {
     return false;
   }
 
-  // Whether `rank` blames some of the circle for something that happened while this rank waited.
+  // Whether `rank` blames some of the circle for a failure during this rank's wait.
   bool is_found_in(const std::set<int>& circle, const Trouble& one, int rank) const {
     if (one.origin.empty() || one.origin.size() >= circle.size()) return false;
     if (rank != me_ && !blames_others(one, rank)) return false;
@@ -301,7 +300,7 @@ class Search {
            std::ranges::all_of(one.origin, [&](int culprit) { return circle.contains(culprit); });
   }
 
-  // What this rank keeps another one of the circle from.
+  // The call in which this rank holds up another one of the circle.
   std::string awaited_of(const std::set<int>& circle) const {
     const auto other =
         std::ranges::find_if(kept_, [&](const auto& one) { return circle.contains(one.first); });
@@ -333,7 +332,7 @@ class Search {
     return answer == answers_.end() ? nullptr : std::get_if<RankProgress>(&answer->second);
   }
 
-  // In what a rank is, as all would call it; empty: in nothing.
+  // The call that a rank is in, named alike on all ranks; empty: none.
   std::string words_of(int rank) const {
     if (rank == me_) return own_words();
     const RankProgress* const place = place_of(rank);
@@ -344,7 +343,7 @@ class Search {
     return waits.empty() ? std::string() : waits.front().what.call;
   }
 
-  // One that is in `in` and not in `call`, which empty is this rank's own.
+  // A straggler that is in `in` instead of `call`; empty: this rank's own call.
   StragglerFindings::Straggler elsewhere(const std::string& in, const std::string& call) const {
     StragglerFindings::Straggler straggler;
     straggler.group_id = question_.group_id;
@@ -369,8 +368,8 @@ class Search {
   std::deque<std::pair<int, Awaited>> reached_;
   std::set<std::pair<int, std::tuple<std::string, Lane, uint64_t, bool>>> seen_;
   std::map<int, std::set<int>> edges_;
-  std::map<int, std::string> kept_;  // By rank: in what.
-  std::set<int> elsewhere_;          // In something else than what another waits for.
+  std::map<int, std::string> kept_;  // By rank: the call that it is in.
+  std::set<int> elsewhere_;          // In another call than the one that is waited for.
 };
 
 std::string straggler_words(const StragglerFindings::Straggler& straggler,
@@ -401,8 +400,8 @@ std::string straggler_words(const StragglerFindings::Straggler& straggler,
   return words + fmt::format(" (its last: {} {})", straggler.last, *straggler.at);
 }
 
-// Only those keep this rank that it has waited for itself, in a message or a set-up: its own words
-// say more about that.
+// Whether only ranks hold up this one that it has waited for itself, in a message or a set-up: then
+// its own message says more.
 bool is_plain(const StragglerQuery& question, const StragglerFindings& findings) {
   const bool is_set_up = question.lane == Lane::host_set_up || question.lane == Lane::device_set_up;
   if (question.number > 0 && !is_set_up) return false;
@@ -423,10 +422,10 @@ std::string circle_words(const StragglerFindings& findings, const Members& world
   return fmt::format("{}; the ranks {} wait for each other in a circle: {}", words, who, kOneOrder);
 }
 
-// What else there is to say of the stragglers: who is between this rank and them, and what to do.
+// What else to say of the stragglers: which ranks are between this one and them, and what to do.
 std::string more_words(const StragglerFindings& findings, const Members& world) {
   std::string words;
-  // Of a straggler all has been said.
+  // The stragglers have been described.
   const auto between = std::ranges::find_if(
       findings.kept, [&](const auto& one) { return !findings.stragglers.contains(one.first); });
   if (between != findings.kept.end()) {
@@ -463,7 +462,7 @@ Failure describe_stragglers(const Failure& suspected, const StragglerQuery& ques
     const bool all_gone = std::ranges::all_of(findings.stragglers, [](const auto& one) {
       return one.second.no_answer == NoAnswer::gone;
     });
-    // Of a death, or of a rank that left, there will be news, which say how.
+    // News of the death or departure will follow, and say how it happened.
     if (all_gone) failure.code = ErrorCode::peer_failed;
     for (const auto& [rank, straggler] : findings.stragglers) {
       failure.ranks.push_back({rank});
@@ -484,7 +483,7 @@ Failure describe_stragglers(const Failure& suspected, const StragglerQuery& ques
 std::optional<Failure> compare_calls(const StragglerQuery& question, const Members& members,
                                      const RankProgress& own, const ProgressAnswers& answers) {
   std::vector<CallSignature> calls;
-  Members come;  // To that call, of late.
+  Members come;  // Those whose call with that number is known.
   for (const Peer& peer : members.peers) {
     const auto answer = answers.find(peer.rank.value);
     const RankProgress* place =
@@ -499,7 +498,7 @@ std::optional<Failure> compare_calls(const StragglerQuery& question, const Membe
     come.peers.push_back(peer);
   }
   if (calls.empty()) return std::nullopt;
-  // Roots are ranks of the whole group: beyond those, so that none is mistaken for one of them.
+  // Roots are ranks of the whole group: shifted, so that none is mistaken for a rank of `come`.
   for (CallSignature& call : calls) {
     CallWord word = CallWord::unpack(call.word);
     word.root += static_cast<uint32_t>(come.size());

@@ -1,24 +1,24 @@
-// Who keeps all others: after a time-out this rank asks those whom it waited for where they are,
-// and those whom they wait for in turn, whatever the group and the call. Without asking, most ranks
-// would name a neighbour that is as stuck as they are.
+// Finds the stragglers, which hold up all other ranks: after a time-out this rank asks the ranks
+// that it waited for where they are, and those that they wait for in turn, in any group and call.
+// Without asking, most ranks would name a neighbour that is as stuck as they are.
 //
 // What a rank that is waited for may turn out to be:
 //
-//   does not answer            the process is stopped or out of reach: it keeps the others
+//   does not answer            the process is stopped or out of reach: a straggler
 //   is gone                    it ended because of another rank, unless there is news that it died
-//                              of itself: the other members are asked
-//   has come to the call, and  what it waits for in that call is asked next
+//                              on its own: the other members are asked
+//   has made the call, and     what it waits for in that call is asked next
 //     waits in it
-//   has not come, and waits    the same: it is kept itself
-//     for something else
-//   has not come, and met a    that one is asked next: this rank is about to say so
+//   has not, and waits for     the same: it is held up itself
+//     something else
+//   has not, and met a         that rank is asked next: this one is about to report the failure
 //     failure of another rank
-//   has not come               it keeps the others
-//   is through with the call   it keeps nobody
+//   has not, otherwise         a straggler
+//   has finished the call      it holds up no rank
 //
-// Where ranks wait for each other in a circle, those keep the others that are not where most of
-// them are; all of them, where nobody can tell. Pure: what was heard is handed in,
-// and the whole is worked out anew; straggler_search.h asks.
+// If ranks wait for each other in a circle, the stragglers are those in another call than most of
+// them; all of them, if no call has more ranks than every other. Pure: the answers are parameters,
+// and every call starts afresh; straggler_search.h asks.
 #pragma once
 
 #include <chrono>
@@ -36,34 +36,34 @@
 
 namespace muster::worker {
 
-// What ran out of time, or met another call, on this rank.
+// The call of this rank that timed out, or met a different one.
 struct StragglerQuery {
   std::string group_id;
   Lane lane = Lane::host;
   uint64_t number = 0;  // Of the call in its lane; 0: a message.
-  // This rank's own call is behind that one in its lane.
+  // This rank's own call is queued behind that one in its lane.
   bool is_behind = false;
   bool from_anybody = false;  // The message may come from any of the suspects.
-  std::vector<int> suspects;  // Whom this rank waited for, ranks of the job.
+  std::vector<int> suspects;  // The ranks of the job that this one waited for.
   int world_size = 0;
   std::vector<int> members;            // Of the group.
   std::chrono::milliseconds limit{0};  // For messages.
-  // How long this rank has waited by now: what is older has not come of this wait.
+  // How long this rank has waited so far: older failures did not result from this wait.
   std::chrono::milliseconds waited{0};
 };
 
 enum class NoAnswer : uint8_t {
   stopped,  // The kernel says so.
-  mute,     // Nothing came in time.
-  gone,     // Nobody listens there any more.
+  mute,     // No answer in time.
+  gone,     // No process listens there any more.
 };
 
-// By rank: what it said, or that it said nothing.
+// By rank: its answer, or why there is none.
 using ProgressAnswers = std::map<int, std::variant<RankProgress, NoAnswer>>;
 
 struct StragglerFindings {
   struct Straggler {
-    // Why it does not answer; else it has not come to what somebody waits for.
+    // Why it does not answer; nullopt: it has not made a call that another rank waits for.
     std::optional<NoAnswer> no_answer;
     std::string group_id;  // Of that call;
     Lane lane = Lane::host;
@@ -74,23 +74,23 @@ struct StragglerFindings {
     std::string instead;         // Where it is in a circle: "barrier 4 of group world".
     friend bool operator==(const Straggler&, const Straggler&) = default;
   };
-  std::set<int> to_ask;                 // Not heard of yet, and needed.
-  std::map<int, Straggler> stragglers;  // Those who keep all others.
-  std::set<int> circle;                 // Else: those who wait for each other, nobody knows why.
-  std::map<int, std::string> kept;      // By suspect that is kept itself: in what.
-  bool differs = false;                 // Somebody made another call in this one's place.
+  std::set<int> to_ask;                 // Needed, and not heard from yet.
+  std::map<int, Straggler> stragglers;  // They hold up all others.
+  std::set<int> circle;                 // Else: ranks that wait for each other, none to blame.
+  std::map<int, std::string> kept;      // By suspect that is held up itself: by which call.
+  bool differs = false;                 // A rank made another call in place of this one.
 };
 
-// `own`: where this rank is. What is not needed of `answers` is not looked at.
+// `own`: this rank's progress. Entries of `answers` that are not needed are ignored.
 StragglerFindings find_stragglers(int me, const StragglerQuery& question, const RankProgress& own,
                                   const ProgressAnswers& answers);
 
-// The time-out `suspected`, with who keeps this rank, as far as the findings say so.
+// The time-out `suspected`, with the ranks that hold up this one, as far as the findings name them.
 Failure describe_stragglers(const Failure& suspected, const StragglerQuery& question,
                             const StragglerFindings& findings, const Members& world);
 
-// Who of the members called something else than most: a mismatch, told from all that have come to
-// the call by now; nothing: nobody that is known. `members`: of the group.
+// The mismatch with the members that called something else than most, of all that have made the
+// call so far; nullopt: none is known to differ. `members`: of the group.
 std::optional<Failure> compare_calls(const StragglerQuery& question, const Members& members,
                                      const RankProgress& own, const ProgressAnswers& answers);
 

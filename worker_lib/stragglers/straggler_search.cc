@@ -10,11 +10,11 @@ namespace muster::worker {
 namespace {
 
 using std::chrono::steady_clock;
-// Ranks asked at most: the chain to the one that keeps the others is short, and a thousand that ask
+// The most ranks that are asked: the chain to a straggler is short, and a thousand ranks that ask
 // all others would be a million connections.
 constexpr size_t kAskedMax = 64;
-// How long those who met a mismatch wait for members that are still on their way to the call, and
-// when they ask those again for the first time; each later pause is twice the one before.
+// After a mismatch: how long to wait for members that have not made the call yet, and when to ask
+// those again for the first time; each later pause is twice the one before.
 constexpr std::chrono::milliseconds kComing{250};
 constexpr std::chrono::milliseconds kFirstPause{25};
 
@@ -27,10 +27,10 @@ class ProgressAsker {
         questions_(setting.watch.questions()),
         begun_(steady_clock::now()) {}
 
-  // False: there is nobody to ask, or nothing to ask with, or no need any more.
+  // False: this process has no descriptor to ask with, or the result is not needed any more.
   bool ask_for_stragglers() {
     for (;;) {
-      own_ = setting_.own();  // What others have given up meanwhile comes by itself.
+      own_ = setting_.own();  // May have changed by news of others' failures.
       question_.waited = question_.limit + std::chrono::duration_cast<std::chrono::milliseconds>(
                                                steady_clock::now() - begun_);
       findings_ = find_stragglers(setting_.world.me, question_, own_, answers_);
@@ -41,7 +41,7 @@ class ProgressAsker {
     }
   }
 
-  // Until all members have come to the call, or the time for that is over.
+  // Until all members have made the call, or the time for that is over.
   bool ask_all_calls() {
     const Deadline until = begun_ + kComing;
     std::chrono::milliseconds pause = kFirstPause;
@@ -69,7 +69,7 @@ class ProgressAsker {
     for (const int rank : ranks) {
       if (rank == setting_.world.me || asked_.size() >= kAskedMax || !asked_.insert(rank).second)
         continue;
-      // Its watch cannot answer: nothing is to be waited for.
+      // Its watch cannot answer: do not wait for it.
       if (questions_->state_of(rank) == ProcessState::stopped) {
         answers_[rank] = NoAnswer::stopped;
       } else {
@@ -78,7 +78,7 @@ class ProgressAsker {
     }
   }
 
-  // Those that have answered; of the others the first question is still open.
+  // Only those that have answered; the first question to the others is still open.
   void ask_again(const std::set<int>& ranks) {
     for (const int rank : ranks) {
       if (answers_.erase(rank) > 0) asked_.erase(rank);
@@ -100,7 +100,7 @@ class ProgressAsker {
     return true;
   }
 
-  // Those who have had their time, and who were too many to be asked.
+  // Covers ranks that have had their time, and those that were too many to be asked.
   void give_up_on_silent() {
     const auto past = steady_clock::now() - begun_;
     for (const int rank : findings_.to_ask) {
@@ -117,7 +117,7 @@ class ProgressAsker {
     }
   }
 
-  // A rank that nothing is known of is not blamed.
+  // Stands for a rank of which nothing is known, so that it is not blamed.
   RankProgress through() const {
     GroupProgress group{
         .id = question_.group_id, .name = {}, .lanes = {}, .transfers = {}, .members = {}};
@@ -128,7 +128,7 @@ class ProgressAsker {
     return place;
   }
 
-  // Members that may still come to the call.
+  // Members that may still make the call.
   std::set<int> on_their_way() const {
     std::set<int> open(question_.members.begin(), question_.members.end());
     open.erase(setting_.world.me);
@@ -162,7 +162,7 @@ Members members_of(const StragglerQuery& question, const Members& world) {
   return members;
 }
 
-// Both ends of what was compared where no more can be said.
+// `suspected` names both ends of what was compared, and is returned if no more can be found out.
 Failure other_call(const Failure& suspected, const StragglerQuery& question,
                    const StragglerSearch& setting) {
   ProgressAsker asker(question, setting);

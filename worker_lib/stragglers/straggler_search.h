@@ -1,7 +1,7 @@
-// Asks the ranks of a job who keeps a call of this one, until it is known or the time for it is
-// over (straggler_report.h decides). Blocks the caller for kStragglerSearchLimit at most, after its
-// deadline; twice as long where a process that the kernel calls running is slow to answer: a busy
-// machine is no reason to blame it.
+// Asks the ranks of a job which of them hold up a call of this one, until that is known or the time
+// for it is over (straggler_report.h decides). Blocks the caller for kStragglerSearchLimit at most,
+// after its deadline; twice as long if a process that the kernel reports as running is slow to
+// answer: a busy machine is no reason to blame it.
 #pragma once
 
 #include <chrono>
@@ -20,12 +20,12 @@ struct StragglerSearch {
   const Members& world;  // By rank of the job.
   Watch& watch;
   std::function<RankProgress()> own;
-  // Whether nobody needs to know any more, because the group has failed meanwhile.
+  // Whether the result is no longer needed, because the group has failed meanwhile.
   std::function<bool()> over;
 };
 
-// `suspected` is a time-out or a mismatch; the same with who is to blame, as far as that can be
-// found out.
+// `suspected` is a time-out or a mismatch; returns it with the ranks to blame, as far as they can
+// be found.
 Failure name_stragglers(const Failure& suspected, const StragglerQuery& question,
                         const StragglerSearch& setting);
 

@@ -44,9 +44,9 @@ bool is_unfinished_of(const std::string& wanted, const std::string& name) {
          name.find_first_not_of("0123456789abcdef", start.size()) == std::string::npos;
 }
 
-// One writer at a time has a path (the ranks agree on who), so other unfinished files of it belong
-// to processes that were killed, or to one that lives on where it should not: its rename then finds
-// nothing, which is right.
+// A path has one writer at a time (the ranks agree on it), so its other unfinished files belong to
+// processes that were killed, or to one that should not run any more: then its rename fails, as it
+// should.
 void remove_unfinished(const std::string& path) {
   const std::string wanted = std::filesystem::path(path).filename().string();
   std::error_code ignored;
@@ -69,7 +69,7 @@ Outcome<> force_folder(const std::string& path) {
   const std::string folder = folder_of(path);
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return refused("open the folder", folder, errno);
-  // EINVAL: a file system that has nothing to force for a folder (some network ones).
+  // EINVAL: the file system cannot force a folder to disk (some network ones).
   const int error = ::fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
   ::close(fd);
   if (error != 0) return refused("force to disk the folder", folder, error);
@@ -127,7 +127,7 @@ std::streamsize DescriptorBuffer::xsputn(const char* data, std::streamsize size)
     pbump(static_cast<int>(size));
     return size;
   }
-  // Large ones pass the buffer by.
+  // Large writes bypass the buffer.
   return empty_buffer() && write_out(data, static_cast<size_t>(size)) ? size : 0;
 }
 

@@ -1,6 +1,6 @@
 // A file that appears whole or not at all: written beside its place under another name, forced to
-// its disk, then renamed there (rename(2) replaces in one step) and the folder forced too, since
-// only that makes the name last (fsync(2)). Owned by whoever writes, one thread.
+// disk, then renamed (rename(2) replaces in one step) and its folder forced too, since only that
+// makes the name durable (fsync(2)). Owned by the writer, one thread.
 #pragma once
 
 #include <memory>
@@ -37,17 +37,17 @@ class DescriptorBuffer final : public std::streambuf {
 
 class AtomicFile {
  public:
-  // Opens the new file beside `path`, and removes what killed processes left there of such files.
+  // Opens the new file beside `path`, and removes such files that killed processes left there.
   static Outcome<std::unique_ptr<AtomicFile>> create(const std::string& path);
 
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
-  ~AtomicFile();  // Removes the new file unless commit() went well.
+  ~AtomicFile();  // Removes the new file unless commit() succeeded.
 
   std::ostream& stream() { return stream_; }
 
-  // Puts the file in its place; fails, and leaves what was there, if anything written to the stream
-  // was refused. Once.
+  // Puts the file in its place. Fails, and leaves the old file, if any write to the stream failed.
+  // Call once.
   Outcome<> commit();
 
  private:
@@ -61,7 +61,7 @@ class AtomicFile {
   std::ostream stream_;
 };
 
-// The whole file; a failure of code system where it cannot be read, nothing where there is none.
+// The whole file; nullopt: there is none. Fails with system if it cannot be read.
 Outcome<std::optional<std::string>> read_file(const std::string& path);
 
 }  // namespace muster::worker

@@ -15,7 +15,7 @@ const std::byte* end_of(const Buffer& buffer) {
   return static_cast<const std::byte*>(buffer.data) + buffer.bytes();
 }
 
-// Joined while the list was walked backwards; now in its own order, with offsets and pieces.
+// Puts the buffers, which joined in reverse, into the list's order, and sets offsets and pieces.
 void lay_out(BucketPlan& bucket, std::span<const Buffer> buffers) {
   std::reverse(bucket.buffers.begin(), bucket.buffers.end());
   size_t offset = 0;
@@ -59,7 +59,7 @@ std::vector<BucketPlan> plan_buckets(std::span<const Buffer> buffers, const Buck
   std::move(open.begin(), open.end(), std::back_inserter(closed));
   for (BucketPlan& bucket : closed)
     lay_out(bucket, buffers);
-  // The one whose first buffer has the largest index is complete first.
+  // The bucket whose first buffer has the largest index is complete first.
   std::sort(closed.begin(), closed.end(), [](const BucketPlan& a, const BucketPlan& b) {
     return a.buffers.front() > b.buffers.front();
   });

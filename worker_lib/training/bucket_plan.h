@@ -1,5 +1,5 @@
 // Which buffers are reduced together: the plan behind GradientBuckets. Pure, and the same on all
-// ranks for the same counts and types, wherever each rank's memory lies (save for the pieces).
+// ranks for the same counts and types, wherever each rank's memory lies (except for the pieces).
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@ namespace muster::worker {
 // Buffers of one dtype and device.
 struct BucketPlan {
   std::vector<size_t> buffers;  // Ascending indices of the list: the order in the bucket's memory.
-  std::vector<size_t> offsets;  // Of each in bytes, as if all lay one behind the other.
+  std::vector<size_t> offsets;  // Of each buffer in bytes, as if all were contiguous.
   size_t count = 0;             // Elements of all.
   DType dtype = DType::uint8;
   Device device;
-  // The buffers as pieces of memory without gaps. One piece (or none, where all are empty): the
-  // bucket can be reduced where it is.
+  // The buffers as pieces of memory without gaps. One piece (or none, if all are empty): the bucket
+  // can be reduced where it is.
   std::vector<Buffer> pieces;
 
   size_t bytes() const { return count * size_of(dtype); }
@@ -29,9 +29,9 @@ struct BucketLimits {
   size_t first_bytes = 0;  // Of the first bucket of each dtype and device.
 };
 
-// The list from its end to its beginning: a buffer joins the open bucket of its dtype and device
-// unless that would then be larger than the limit; one that is larger by itself is a bucket of its
-// own. Buckets are ordered by when the reverse order completes them. Every buffer is in one.
+// Walks the list from its end: a buffer joins the open bucket of its dtype and device unless that
+// would then exceed the limit; one that exceeds it alone is a bucket of its own. Buckets are
+// ordered by when the reverse order completes them. Every buffer is in one.
 std::vector<BucketPlan> plan_buckets(std::span<const Buffer> buffers, const BucketLimits& limits);
 
 }  // namespace muster::worker

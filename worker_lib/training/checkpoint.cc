@@ -18,7 +18,7 @@ namespace {
 using worker::AtomicFile;
 using worker::Outcome;
 
-// Rank 0's answer to all: one of these letters, then for an error its words.
+// Rank 0's answer to all: one of these letters, followed by the message of an error.
 constexpr char kGood = '+';
 constexpr char kNoFile = '0';
 constexpr char kBad = '-';
@@ -45,7 +45,7 @@ Outcome<> write_checkpoint(const std::string& path,
   }
 }
 
-// A file that does not fit into memory is a refusal like any other.
+// A file that does not fit into memory is an error like any other.
 Outcome<std::optional<std::string>> read_checkpoint(const std::string& path) {
   try {
     return worker::read_file(path);
@@ -78,7 +78,7 @@ void save_checkpoint(const std::string& path, const std::function<void(std::ostr
     const Outcome<> written = write_checkpoint(path, write);
     if (!written) answer = kBad + written.error().message;
   }
-  // The second barrier, and the outcome with it: nobody gets the answer before the writer has it.
+  // The second barrier, with the outcome: no rank gets the answer before the writer has it.
   worker::in_the_name_of(kCaller, [&] { group.broadcast_bytes(answer, kWriter, options.call); });
   throw_if_bad(name_of(kCaller), group, answer);
 }

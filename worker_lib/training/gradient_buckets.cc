@@ -24,7 +24,7 @@ namespace {
 using worker::BucketPlan;
 
 constexpr const char* kCaller = "GradientBuckets";
-// Parts of the shared memory begin at cache lines, so that no two buckets share one.
+// Parts of the shared memory are aligned to cache lines, so that no two buckets share one.
 constexpr size_t kAlignment = 64;
 
 [[noreturn]] void refuse(const ProcessGroup& group, const std::string& message) {
@@ -32,7 +32,7 @@ constexpr size_t kAlignment = 64;
                 group.name());
 }
 
-// Adds the time until its end to `total`.
+// Adds its lifetime to `total`.
 class Stopwatch {
  public:
   explicit Stopwatch(std::chrono::nanoseconds& total) : total_(total) {}
@@ -45,7 +45,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// A bucket at work.
+// A bucket and its state in the current step.
 struct ActiveBucket {
   BucketPlan plan;
   std::vector<Buffer> reduced;  // What the operations work on: the pieces, or `staged` alone.
@@ -58,7 +58,7 @@ bool needs_copies(const BucketPlan& plan) {
   return plan.device.kind == Device::Kind::cpu && plan.pieces.size() > 1;
 }
 
-// FNV-1a (Fowler, Noll, Vo) over whole numbers: tells lists apart that are different by mistake.
+// FNV-1a (Fowler, Noll, Vo) over whole numbers: detects lists that differ by mistake.
 class Digest {
  public:
   void add(size_t number) { value_ = (value_ ^ number) * 0x100000001b3u; }
@@ -112,7 +112,7 @@ class BucketState {
   std::vector<bool> ready_;        // By buffer.
   size_t begun_ = 0;               // Buckets before this one have begun.
   bool in_step_ = false;           // Between the first ready() and the end of wait().
-  int64_t shared_bytes_ = 0;       // What allocate_shared() is asked for: equal on all ranks.
+  int64_t shared_bytes_ = 0;       // Requested from allocate_shared(); equal on all ranks.
   SharedMemory memory_;
 };
 
@@ -141,13 +141,13 @@ BucketState::BucketState(ProcessGroup group, std::span<const Buffer> buffers,
   new_step();
 }
 
-// All ranks must perform the same operations: told here, by name, instead of by an operation later.
+// All ranks must perform the same operations: a difference is reported here, by name, not later.
 void BucketState::compare_lists() {
   Digest digest;
   for (const ActiveBucket& bucket : buckets_) {
     digest.add(bucket.plan.count);
     digest.add(static_cast<size_t>(bucket.plan.dtype));
-    // Pieces are operations on GPUs; on CPUs a bucket is one operation, however it lies.
+    // On GPUs each piece is an operation; on CPUs a bucket is one, wherever its pieces are.
     if (bucket.plan.device.kind == Device::Kind::cuda) digest.add(bucket.plan.pieces.size());
     for (const size_t index : bucket.plan.buffers) {
       digest.add(index);
@@ -160,7 +160,7 @@ void BucketState::compare_lists() {
   }
   digest.add(static_cast<size_t>(options_.op));
   digest.add(static_cast<size_t>(options_.strategy));
-  if (!group_.cpu_backend()) return;  // Then nothing on host memory can be asked.
+  if (!group_.cpu_backend()) return;  // It has no operations on host memory.
   constexpr size_t kFields = 4;
   const std::array<int64_t, kFields> mine{digest.value(), static_cast<int64_t>(buffers_.size()),
                                           static_cast<int64_t>(buckets_.size()), shared_bytes_};
@@ -178,13 +178,13 @@ void BucketState::compare_lists() {
   for (const size_t rank : camps.blamed)
     blamed.push_back(group_.ranks()[rank]);
   std::ranges::sort(blamed);
-  // The first that differs from rank 0: a group rank.
+  // The group rank of the first list that differs from rank 0's.
   const auto example = static_cast<size_t>(
       std::ranges::find_if(lists, [&](const auto& one) { return one != lists[0]; }) -
       lists.begin());
   const GlobalRank first = group_.ranks()[0];
   const GlobalRank other = group_.ranks()[example];
-  // All ranks are here, since all have found a difference.
+  // All ranks get here, since all have found a difference.
   std::string how = first_difference(example);
   const auto& theirs = lists[example];
   if (lists[0][1] != theirs[1] || lists[0][2] != theirs[2]) {
@@ -204,8 +204,8 @@ void BucketState::compare_lists() {
       kCaller, group_.name());
 }
 
-// "buffer 0: rank 0 has 6 float32, rank 1 has 5 float32": what this rank or the others find, since
-// all compare the same two lists; empty: not the buffers differ.
+// "buffer 0: rank 0 has 6 float32, rank 1 has 5 float32": the same text on all ranks, since all
+// compare the same two lists; empty: the buffers are equal.
 std::string BucketState::first_difference(size_t other) {
   std::string mine;
   for (const Buffer& buffer : buffers_)
@@ -283,7 +283,7 @@ void BucketState::ready_all() {
   }
 }
 
-// In the order of the buckets, on every rank, whatever order they were completed in here.
+// In the order of the buckets on every rank, whatever order they were completed in here.
 void BucketState::begin_complete_ones() {
   while (begun_ < buckets_.size() && buckets_[begun_].missing == 0)
     begin(buckets_[begun_++]);
@@ -302,7 +302,7 @@ void BucketState::begin(ActiveBucket& bucket) {
   }
 }
 
-// On GPUs it keeps its values: nothing here can write there.
+// On GPUs the buffer keeps its values: this code cannot write there.
 void BucketState::set_to_zero(size_t index) {
   const Buffer& buffer = buffers_[index];
   if (buffer.device.kind != Device::Kind::cpu || buffer.count == 0) return;
@@ -349,13 +349,13 @@ void BucketState::wait() {
   new_step();
 }
 
-// Their buffers are about to go: nothing may be under way on them. Each ends at its deadline at the
-// latest, and all at once where the group has failed.
+// The buffers may be freed next, so no operation may be in flight on them. Each ends at its
+// deadline at the latest, and at once if the group has failed.
 void BucketState::end_all() noexcept {
   for (const ActiveBucket& bucket : buckets_) {
     for (Work work : bucket.works) {
       try {
-        work.synchronize();  // A wait() on GPU memory would leave the waiting to a stream.
+        work.synchronize();                // On GPU memory, wait() would only make a stream wait.
       } catch (const DistributedError&) {  // NOLINT: whoever cares has been told by wait().
       }
     }

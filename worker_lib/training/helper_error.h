@@ -1,5 +1,5 @@
-// How the training helpers perform operations: in their own name, so that ranks do not take them
-// for the same operations of another call, and messages begin with what the user called.
+// How the training helpers perform operations: under their own name, so that ranks do not mistake
+// them for the same operations of another call, and messages begin with what the user called.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace muster::worker {
 
-// Runs `operation`; what it throws begins with the caller's name and has it as its operation().
+// Runs `operation`; the messages of its exceptions begin with the caller's name, their operation().
 template <typename Operation>
 auto in_the_name_of(CallPurpose purpose, Operation&& operation) {
   const PurposeScope scope(purpose);
@@ -26,9 +26,9 @@ auto in_the_name_of(CallPurpose purpose, Operation&& operation) {
   }
 }
 
-// Throws what all members of a group find out in the same call, and leaves the group usable. Says
-// so to all others before: where this rank ends for it, one that has not come so far would name it,
-// and not who it began with.
+// Throws what all members of a group find out in the same call, and leaves the group usable. First
+// tells all others: if this rank exits because of it, a rank that has not got that far would
+// otherwise blame this one instead of the origin.
 [[noreturn]] void raise_shared(const Failure& failure, std::string operation, std::string group);
 
 }  // namespace muster::worker

@@ -16,9 +16,9 @@ namespace muster {
 
 namespace {
 
-// The permutation that torch.randperm(size) gives on a CPU after torch.manual_seed(seed): up to
-// this size one draw of 32 bits for each step of Fisher and Yates' shuffle from the front, above it
-// 64 bits for each step of the variant that fills as it goes. The remainder's bias is part of it.
+// The permutation that torch.randperm(size) gives on a CPU after torch.manual_seed(seed): below
+// this size one draw of 32 bits for each step of Fisher and Yates' shuffle from the front, from it
+// on 64 bits for each step of the inside-out variant. The bias of the remainder is part of it.
 constexpr size_t kSmallPermutation = std::numeric_limits<uint32_t>::max() / 20;
 
 void permute_small(std::vector<size_t>& order, std::mt19937& draw) {
@@ -74,7 +74,7 @@ void DistributedSampler::set_epoch(uint64_t epoch) {
   const bool lengthen = !options_.drop_last && dataset_size_ % ranks_ != 0;
   indices_.resize(whole + (lengthen ? 1 : 0));
   for (size_t i = 0; i < indices_.size(); ++i) {
-    // The order begins anew where it ends: that is the padding.
+    // Past its end, the order starts again: that is the padding.
     indices_[i] = order[(rank_ + i * ranks_) % dataset_size_];
   }
 }

@@ -16,8 +16,8 @@ namespace muster {
 
 namespace {
 
-// What a rank tells the others after its turn: nothing when it went well or had none, else this
-// letter and the words, which may be empty.
+// What a rank tells the others after its turn: nothing on success or without a turn, else this
+// letter and the message, which may be empty.
 constexpr char kThrew = '!';
 
 // Runs the block; returns what to tell, and keeps the exception for this rank itself.
@@ -34,8 +34,8 @@ std::string run_and_report(const std::function<void()>& block, std::exception_pt
   }
 }
 
-// What the block of this rank threw. To the launcher it is the beginning of what the others are
-// told, unless it was one of the library's own errors, which says itself where it began.
+// Rethrows what this rank's block threw. The launcher gets it as the origin of what the others
+// report, unless it was one of the library's own errors, which names its origin itself.
 [[noreturn]] void throw_own(const char* caller, const std::exception_ptr& thrown,
                             const std::string& told) {
   try {
@@ -53,7 +53,7 @@ std::string run_and_report(const std::function<void()>& block, std::exception_pt
   }
 }
 
-// Throws when one of the first ranks has failed: on all others the same error.
+// Throws if the block has failed on any of the first ranks: the same error on all others.
 void pass_on_failures(const char* caller, const ProcessGroup& everyone,
                       const std::vector<std::string>& told) {
   std::vector<GlobalRank> failed;
@@ -91,8 +91,8 @@ void take_turns(FirstRanks first, const std::function<void()>& block, const Call
     told =
         worker::in_the_name_of(purpose, [&] { return everyone.all_gather_bytes(mine, options); });
   } catch (const DistributedError&) {
-    // Where the block itself failed with the world (it may have been ended by SIGTERM, say), its
-    // own exception says more than that the others cannot be told.
+    // If the block failed together with the world (because of SIGTERM, say), its own exception says
+    // more than that the others cannot be told.
     if (thrown) throw_own(name_of(purpose), thrown, mine);
     throw;
   }

@@ -16,7 +16,7 @@
 namespace muster::worker {
 namespace {
 
-// The number in the brackets of "net:[4026531840]": that of the namespace.
+// The number in the brackets of "net:[4026531840]".
 uint64_t namespace_number(const char* kind) {
   struct stat info{};
   const std::string path = fmt::format("/proc/self/ns/{}", kind);
@@ -35,8 +35,8 @@ bool parse_number(std::string_view text, Number& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// The fields of /proc/PID/stat from the third on, the state; the name of the program before it may
-// hold anything. Nothing for a process that is gone.
+// The fields of /proc/PID/stat from the third, the state, on; the program's name before it may
+// contain anything. Empty: the process is gone.
 std::vector<std::string> stat_fields(int pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -50,7 +50,7 @@ bool is_over(const std::vector<std::string>& fields) {
   return fields.size() < 20 || fields[0] == "Z" || fields[0] == "X";
 }
 
-// 0: it is over.
+// 0: the process is over.
 uint64_t start_ticks(int pid) {
   const std::vector<std::string> fields = stat_fields(pid);
   uint64_t ticks = 0;

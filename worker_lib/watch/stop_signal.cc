@@ -15,8 +15,8 @@ namespace {
 // After SIGTERM; see StopPolicy::end_calls.
 constexpr int kSecondsToLive = 1;
 
-// What the handler touches: made once and kept until the process ends, since a handler may run in
-// another thread while its StopSignal goes.
+// What the handler uses: made once and kept until the process ends, since a handler may run on
+// another thread while its StopSignal is destroyed.
 struct ProcessStop {
   std::atomic<int> event_fd = -1;
   std::atomic<bool> came = false;
@@ -31,7 +31,7 @@ ProcessStop process_stop;
 
 void die_of_sigterm() {
   std::signal(SIGTERM, SIG_DFL);
-  std::raise(SIGTERM);  // Comes when the handler returns.
+  std::raise(SIGTERM);  // Delivered when the handler returns.
 }
 
 // Async-signal-safe throughout (signal-safety(7) names timer_settime).
@@ -63,7 +63,7 @@ tl::unexpected<Failure> stop_failure(const char* what) {
                 fmt::format("cannot {} to hear of SIGTERM: {}", what, std::strerror(errno)));
 }
 
-// What is made once for a process, and again in a child of fork(), which has no timers.
+// What is made once per process, and again in a child of fork(), which has no timers.
 Outcome<> prepare_process(StopPolicy policy) {
   ProcessStop& stop = process_stop;
   if (stop.owner.load() != getpid()) {

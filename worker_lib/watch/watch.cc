@@ -23,9 +23,9 @@ namespace {
 using watch::Nonce;
 using watch::Socket;
 
-// How long to wait for others before looking whether they are still there.
+// How long to wait for other ranks before checking that they are still alive.
 constexpr Duration kUpSlice = std::chrono::milliseconds(500);
-// How long after its last socket a process may still count as living.
+// How long after closing its last socket a process may still seem to live.
 constexpr auto kHostsEnd = std::chrono::milliseconds(200);
 constexpr auto kHostsEndLook = std::chrono::milliseconds(5);
 
@@ -79,7 +79,7 @@ Failure absence(const Members& world, const std::vector<GlobalRank>& missing) {
           missing};
 }
 
-// Those that do not listen yet; nothing where the store does not answer.
+// The ranks that do not listen yet; empty if the store does not answer.
 std::vector<GlobalRank> not_up(StoreClient& store, const std::vector<GlobalRank>& ranks) {
   std::vector<GlobalRank> missing;
   for (const GlobalRank rank : ranks) {
@@ -95,7 +95,7 @@ bool has_ended(const std::vector<ProcessLife>& lives, int rank) {
   return index < lives.size() && !may_still_live(lives[index]);
 }
 
-// Of those, the lowest that has ended: the others may have ended because of it.
+// The death of the lowest of `ranks` that has ended: the others may have ended because of it.
 std::optional<Failure> death_among(const Watch::Options& options,
                                    const std::vector<GlobalRank>& ranks) {
   for (const GlobalRank rank : ranks) {
@@ -104,7 +104,7 @@ std::optional<Failure> death_among(const Watch::Options& options,
   return std::nullopt;
 }
 
-// The store of rank 0 goes with it, a moment before the kernel calls its process ended.
+// A store that rank 0 hosts ends with it, a moment before the kernel reports the process as ended.
 std::optional<Failure> death_of_host(const Watch::Options& options) {
   const Deadline until = std::chrono::steady_clock::now() + kHostsEnd;
   for (;;) {
@@ -114,7 +114,7 @@ std::optional<Failure> death_of_host(const Watch::Options& options) {
   }
 }
 
-// Waits until these ranks listen; now and then looks whether they are still there.
+// Waits until these ranks listen; checks every kUpSlice that they are still alive.
 Outcome<> wait_for_ranks(Watch::Options& options, const std::vector<int>& ranks) {
   if (ranks.empty()) return {};
   StoreClient& store = *options.store;
@@ -141,14 +141,14 @@ Outcome<> wait_for_ranks(Watch::Options& options, const std::vector<int>& ranks)
   }
 }
 
-// Of those who did not connect in time, some may only have waited for others.
+// Of the ranks that did not connect in time, those that listen may only have waited for the rest.
 Failure with_culprits(Failure failure, Watch::Options& options) {
   if (failure.code != ErrorCode::timeout || !options.store) return failure;
   const std::vector<GlobalRank> missing = not_up(*options.store, failure.ranks);
   return missing.empty() ? failure : absence(options.world, missing);
 }
 
-// Listens, says so, and waits for those whom this rank will dial.
+// Listens, publishes that, and waits for the ranks that this one will dial.
 Outcome<> meet(Watch::Options& options, WatchLoop::Options& loop) {
   const Members& world = options.world;
   StoreClient& store = *options.store;
@@ -239,7 +239,7 @@ class RealWatch final : public Watch {
     return stop;
   }
 
-  // Empty: it can say nothing yet.
+  // Empty: it has nothing to report yet.
   std::string progress() {
     const std::lock_guard lock(answering_);
     return progress_ ? progress_() : std::string();
@@ -262,7 +262,7 @@ class RealWatch final : public Watch {
   std::mutex answering_;
   std::function<std::string()> progress_;
   std::unique_ptr<WatchLoop> loop_;
-  WatchStop stop_;  // Goes first: a question that is under way wakes the loop.
+  WatchStop stop_;  // Destroyed first: a query in progress wakes the loop.
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
-// Who of the job lives: one thread that hears at once when a rank died, left, was told to stop, or
-// gave a group up, and tells whoever listens. The ranks of a node hold a Unix connection to the
-// node's first rank, the first ranks of nodes a TCP connection to rank 0; the kernel closes them
-// when a process ends, however it ends, so nothing is polled and no time-out is waited for. News go
-// up that tree and down to everybody.
+// Which ranks of the job are alive: one thread that learns at once when a rank died, left, was told
+// to stop, or gave a group up, and tells the listeners. The ranks of a node hold a Unix connection
+// to the node's first rank, the first ranks of nodes a TCP connection to rank 0; the kernel closes
+// them when a process ends, however it ends, so nothing is polled and no time-out has to pass. News
+// goes up that tree and down to all ranks.
 //
-// Owned by the job (one per process). Threads: its own; the calls below from any.
+// Owned by the job (one per process). Threads: its own; any thread may make the calls below.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ namespace muster::worker {
 
 class Watch {
  public:
-  // Asks other ranks where they are; each has its watch answer whatever its program does. One
+  // Asks other ranks for their progress; each rank's watch answers, whatever its program does. One
   // thread, which blocks in wait() only.
   class Questions {
    public:
     struct Reply {
       enum class Kind : uint8_t {
         said,     // `text`.
-        refused,  // Nobody listens there any more.
+        refused,  // No process listens there any more.
         unasked,  // This process has no descriptor left to ask it with.
       };
       int rank = -1;
@@ -41,26 +41,26 @@ class Watch {
 
     virtual ~Questions() = default;
     virtual void ask(int rank) = 0;
-    // What has come since the last call: waits for something, at most until then.
+    // The replies since the last call; waits for one, at most until then.
     virtual std::vector<Reply> wait(Deadline until) = 0;
-    // What the kernel of this node says of its process; unknown elsewhere.
+    // What the kernel of this node says of the rank's process; unknown elsewhere.
     virtual ProcessState state_of(int rank) const = 0;
   };
 
-  // What everybody hears. Each once, in the order in which this process heard of it.
+  // What all listeners hear: each once, in the order in which this process heard of it.
   struct News {
     enum class Kind : uint8_t {
       died,     // `rank` ended without destroy_process_group().
       left,     // `rank` called it.
       aborted,  // `rank` gave up the group `group_id` with `failure`.
       // This process got SIGTERM and StopPolicy::end_calls holds. `failure` says stopped, or
-      // peer_failed where the launcher's reason is known. Listeners hear of their own rank only.
+      // peer_failed if the launcher's reason is known. Listeners hear of their own rank only.
       stopped,
     };
     Kind kind = Kind::died;
     GlobalRank rank;
     std::string group_id = {};
-    Failure failure = {};  // What blocked calls end with; of every kind.
+    Failure failure = {};  // For every kind: what blocked calls end with.
 
     friend bool operator==(const News&, const News&) = default;
   };
@@ -71,33 +71,33 @@ class Watch {
     // Keys of the watch alone; used during set-up only. A world of one needs none.
     std::optional<StoreClient> store = std::nullopt;
     Deadline deadline;
-    // By rank, where known: a rank of this node whose life is over is not waited for.
+    // By rank, if known: no rank of this node is waited for after its process has ended.
     std::vector<ProcessLife> lives = {};
     StopPolicy on_sigterm = StopPolicy::end_calls;
-    // Where to ask for the job's own account of a failure when SIGTERM came (the agent's: see
+    // Asks for the launcher's account of a failure when SIGTERM has come (at the agent's store: see
     // ask_agents_store() in failure_notice.h); may be empty. Called on a thread of its own.
     std::function<std::optional<Failure>()> ask_cause = {};
   };
 
-  // Returns when all ranks are connected. Fails with timeout, naming the ranks that did not come;
-  // with peer_failed, when one died meanwhile; with system.
+  // Returns when all ranks are connected. Fails with timeout, naming the missing ranks; with
+  // peer_failed, if one died meanwhile; with rendezvous or system.
   static Outcome<std::unique_ptr<Watch>> start(Options options);
   virtual ~Watch() = default;
 
-  // The listener is called on the watch's thread; what happened before is told at once, from here.
-  // It must be quick. After unsubscribe() returned it is not called any more, so REQUIRES: who
-  // unsubscribes holds no lock that the listener takes.
+  // The listener is called on the watch's thread, for earlier news at once on the calling thread.
+  // It must be quick. After unsubscribe() has returned it is not called any more, so REQUIRES: the
+  // caller of unsubscribe() holds no lock that the listener takes.
   virtual int subscribe(Listener listener) = 0;
   virtual void unsubscribe(int id) = 0;
 
-  // Tells all other ranks that this one gave up the group. Once for each message. Returns when it
-  // was sent (from a listener at once), so that it is not lost when the process ends next.
+  // Tells all other ranks that this one gave up the group, once for each message. Returns when it
+  // is sent (from a listener at once), so that it is not lost when the process ends next.
   virtual void tell_aborted(const std::string& group_id, const Failure& failure) = 0;
-  // Tells all that this rank leaves; then nobody calls it dead. Returns when that was sent.
+  // Tells all that this rank leaves, so that none declares it dead. Returns when that is sent.
   virtual void leave() = 0;
 
-  // What this rank answers who asks where it is: called on the watch's thread, never after it was
-  // replaced by nothing. Before it is set nobody is answered.
+  // What this rank answers to others that ask for its progress: called on the watch's thread, never
+  // after it was replaced by an empty function. Before it is set, the answer is empty.
   virtual void answer_with(std::function<std::string()> progress) = 0;
   // Null in a world of one.
   virtual std::unique_ptr<Questions> questions() = 0;

@@ -1,5 +1,5 @@
-// The news that this process has heard, and who wants to hear more. Any thread.
-// Listeners are called one at a time, and none after its unsubscribe() returned.
+// The news that this process has heard, and the listeners to it. Any thread. Listeners are called
+// one at a time, and none after its unsubscribe() has returned.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ class WatchBoard {
 
   // First calls `listener` with everything that was published, on this thread.
   int subscribe(Watch::Listener listener);
-  // After it the listener is not called any more; a call under way on another thread is waited for.
+  // Afterwards the listener is not called any more; waits for a call in progress on another thread.
   // A listener may unsubscribe itself.
   void unsubscribe(int id);
 

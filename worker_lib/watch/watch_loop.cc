@@ -20,9 +20,9 @@ using namespace watch;  // NOLINT: the words of the machine
 
 namespace {
 
-// Who tells something waits so long at most for it to be sent.
+// How long tell() waits at most for its news to be sent.
 constexpr auto kTellMax = std::chrono::milliseconds(100);
-// How often to look whether those who are not linked yet are still there.
+// How often to check that ranks that are not linked yet are still alive.
 constexpr Duration kEndedLook = std::chrono::milliseconds(500);
 
 constexpr uint64_t kWakeTag = 1;
@@ -36,7 +36,7 @@ Instant watch_now() {
   return watch_instant(std::chrono::steady_clock::now());
 }
 
-// For epoll_wait(2): rounded up, so that it is over then.
+// For epoll_wait(2): rounded up, so that the deadline has passed when it returns.
 int milliseconds_until(Instant deadline) {
   if (deadline == kNever) return -1;
   const auto left = std::max(Duration::zero(), deadline - watch_now());
@@ -137,7 +137,7 @@ void WatchLoop::wake() {
   ::eventfd_write(wake_.fd(), 1);
 }
 
-// Returns what done_ is at least once it has been performed.
+// Returns the least value of done_ once the event has been performed.
 uint64_t WatchLoop::post(WatchTree::Event event) {
   uint64_t ticket;
   {
@@ -234,8 +234,7 @@ void WatchLoop::take_posted() {
   if (options_.on_extra) options_.on_extra(watch_now());
 }
 
-// What an effect causes at once waits its turn: the machine never sees an event while it is
-// stepped.
+// Events that an effect causes at once are queued: the WatchTree never gets an event during a step.
 void WatchLoop::step(const WatchTree::Event& event) {
   inbox_.push_back(event);
   if (!pumping_) pump();

@@ -1,5 +1,5 @@
-// The watch's thread: performs what the WatchTree says on sockets, and tells it what they do. Owns
-// all sockets, the thread, and the machine. SIGTERM's part is watch_stop.h's.
+// The watch's thread: performs the effects of the WatchTree on sockets, and passes it their events.
+// Owns all sockets, the thread, and the WatchTree. SIGTERM is handled by watch_stop.h.
 #pragma once
 
 #include <array>
@@ -34,11 +34,11 @@ class WatchLoop {
     uint16_t port = 0;            // Of the TCP listener.
     uint16_t root_port = 0;       // Of rank 0.
     Deadline deadline;
-    // Asked now and then for ranks of this node that are not linked yet, so that a death before
-    // that is no riddle; may be empty.
+    // Polled for ranks that are not linked yet, so that a death before that is noticed; may be
+    // empty.
     std::function<bool(int rank)> is_over;
     std::function<void(const watch::Announce&)> announce;  // On the loop's thread.
-    std::function<std::string()> progress;                 // The same: what a Question is answered.
+    std::function<std::string()> progress;                 // The same: the answer to a Question.
     // A further descriptor to wait for, its timer, and what to call for both; see watch_stop.h.
     int extra_fd = -1;
     std::function<Instant()> extra_deadline;
@@ -58,15 +58,15 @@ class WatchLoop {
   void give_up(const Failure& failure);
   // Returns when it was sent, or after a tenth of a second; from the loop's thread at once.
   void tell(const Watch::News& news);
-  // Returns when the others know.
+  // Returns when the others know, after kPart at most.
   void leave();
   // Has on_extra called soon; does nothing after stop().
   void wake();
-  // Ends the thread and closes all links at once, without a word.
+  // Ends the thread and closes all links at once, without telling other ranks.
   void stop();
 
   const watch::Nonce& nonce() const { return options_.nonce; }
-  // By rank: where it listens for other nodes. REQUIRES: start() has returned well.
+  // By rank: where it listens for other nodes. REQUIRES: start() has succeeded.
   const std::vector<uint16_t>& ports() const { return ports_; }
 
  private:
@@ -88,12 +88,12 @@ class WatchLoop {
     std::string output;
     Instant until = kNever;  // Until it is linked.
   };
-  // A link that ended, whose process may not have: see end_of().
+  // A link that has ended while its process may not have: see end_of().
   struct Ending {
     watch::Socket process;
     Instant until{};
   };
-  // A dial that could not begin, and is tried again.
+  // A dial that could not start, and is tried again.
   struct Retry {
     watch::Dial dial;
     Instant at{};
@@ -143,7 +143,7 @@ class WatchLoop {
   std::map<LinkId, Link> links_;
   std::map<LinkId, Ending> endings_;
   std::map<int, Retry> retries_;   // By rank.
-  Instant accept_again_ = kNever;  // Nobody is accepted before.
+  Instant accept_again_ = kNever;  // No connection is accepted before.
   Instant next_look_ = kNever;     // For ranks that have ended.
   LinkId next_link_ = 16;          // Lower numbers are the loop's own tags.
   size_t strangers_ = 0;           // Accepted links that have not shown the nonce.
@@ -151,15 +151,15 @@ class WatchLoop {
   bool pumping_ = false;
   bool quit_ = false;
 
-  std::mutex mutex_;  // Of what follows.
+  std::mutex mutex_;  // Guards what follows.
   std::condition_variable changed_;
   std::vector<WatchTree::Event> posted_;
-  uint64_t in_hand_ = 0;  // Taken from posted_, and under way.
+  uint64_t in_hand_ = 0;  // Taken from posted_, in progress.
   uint64_t done_ = 0;
   bool quit_wanted_ = false;
   bool parted_ = false;
   std::optional<Outcome<>> started_;
-  std::vector<uint16_t> ports_;  // From then on constant.
+  std::vector<uint16_t> ports_;  // Constant once started_.
 
   std::thread thread_;
 };

@@ -22,11 +22,11 @@ using namespace watch;  // NOLINT: the words of the machine
 namespace {
 
 constexpr Duration kDialAgain = std::chrono::milliseconds(10);
-// For the nonce of who dialled us.
+// For a peer that dialled us to show the nonce.
 constexpr Duration kGreetingMax = std::chrono::seconds(5);
 constexpr Duration kReapMax = std::chrono::milliseconds(50);
 constexpr size_t kStrangersMax = 4096;
-// How long nobody is accepted when descriptors have run out.
+// How long nothing is accepted after descriptors have run out.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(20);
 
 Instant link_now() {
@@ -53,7 +53,7 @@ void WatchLoop::begin_dial(const Dial& dial) {
   if (is_out_of_descriptors(made.error) && tree_.is_setting_up())
     return surrender("connect to " + describe(world[dial.rank]), made.error);
   if (made.error != 0 && made.error != EINPROGRESS) {
-    // A full queue of connections (EAGAIN), a network that is away.
+    // A full backlog (EAGAIN), or a network that is down.
     if (link_now() >= dial.until) return dial_ended(dial.rank, Silence::none);
     retries_[dial.rank] = {dial, link_now() + kDialAgain};
     return;
@@ -97,8 +97,8 @@ void WatchLoop::accept(bool over_unix) {
   }
 }
 
-// The connection stays in the queue, and the listener readable. While the ranks come together
-// nobody could be linked any more; later, descriptors may become free again.
+// The connection stays in the backlog, and the listener readable. During the set-up no rank could
+// be linked any more; later, descriptors may become free again.
 void WatchLoop::pause_accepting(int error) {
   if (is_out_of_descriptors(error) && tree_.is_setting_up())
     return surrender("accept another rank's connection", error);
@@ -136,10 +136,10 @@ LinkId WatchLoop::add(Link link) {
   return id;
 }
 
-// The kernel closes the sockets of a process that ends before its parent can hear of the end. The
-// death is told only after that (or kReapMax): else those who end because of it might be reaped
-// first, and the launcher take one of them for the culprit. Of a rank that leaves in order the
-// process may live on.
+// The kernel closes the sockets of a process that ends before its parent can reap it. The death is
+// reported only once it can (or after kReapMax): otherwise ranks that end because of it might be
+// reaped first, and the launcher might blame one of them. The process of a rank that leaves in
+// order may live on.
 void WatchLoop::end_of(LinkId id) {
   const bool may_be_death = links_.at(id).over_unix && !tree_.expects_end(id);
   Socket process = may_be_death ? watch_process(links_.at(id).socket) : Socket();
@@ -156,7 +156,7 @@ void WatchLoop::conclude_ending(LinkId id) {
   if (endings_.erase(id) > 0) step(Closed{id});
 }
 
-// Forgets it without a word to the machine.
+// Forgets the link without an event for the WatchTree.
 void WatchLoop::drop(LinkId id) {
   const auto found = links_.find(id);
   if (found == links_.end()) return;
@@ -251,7 +251,7 @@ void WatchLoop::take_messages(LinkId id) {
     }
     if (message && greet(id, *message)) continue;
     if (!message && !link.input.broken()) return;
-    // Not one of us, or not what it was.
+    // Not a rank of this job, or a broken stream.
     const bool was_linked = link.stage == Stage::linked;
     const bool dialled = link.dialled;
     const int rank = link.rank;
@@ -262,7 +262,7 @@ void WatchLoop::take_messages(LinkId id) {
   }
 }
 
-// False: this is no one to be linked to.
+// False: the peer must not be linked.
 bool WatchLoop::greet(LinkId id, const Message& message) {
   if (const auto* const question = std::get_if<Question>(&message)) return answer(id, *question);
   const auto* const hello = std::get_if<Hello>(&message);
@@ -281,7 +281,7 @@ bool WatchLoop::greet(LinkId id, const Message& message) {
   return true;
 }
 
-// It stays a stranger: its hanging up tells of no death.
+// It stays a stranger: the end of its connection does not mean a death.
 bool WatchLoop::answer(LinkId id, const Question& question) {
   Link& link = links_.at(id);
   if (link.dialled || !is_acceptable(link, question) || !options_.progress) return false;
@@ -305,7 +305,7 @@ void WatchLoop::send(Link& link, const Message& message) {
   link.output += encode(message);
 }
 
-// An error is not looked at here: reading meets it, too.
+// Errors are ignored here: reading meets them, too.
 void WatchLoop::flush(LinkId id, Link& link) {
   while (!link.output.empty()) {
     const ssize_t n =

@@ -18,7 +18,7 @@ namespace {
 
 using Reply = Watch::Questions::Reply;
 
-// For poll(2): rounded up, so that it is over then.
+// For poll(2): rounded up, so that `until` has passed when it returns.
 int poll_milliseconds(Deadline until) {
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
@@ -31,7 +31,7 @@ bool is_nobody(int error) {
 
 }  // namespace
 
-// What cannot be dialled for another reason (no route, a full queue) is left unanswered.
+// A rank that cannot be dialled for another reason (no route, a full queue) gives no reply.
 void SocketQuestions::ask(int rank) {
   const Members& world = directory_.world;
   const bool local = world[rank].node == world.self().node;
@@ -48,8 +48,8 @@ void SocketQuestions::ask(int rank) {
   asked_[rank] = std::move(asked);
 }
 
-// What becomes of it after an error: one that ends without an answer is a process that ends; a
-// network that is away is silence.
+// After an error: a connection that ends without an answer means that the process ended; a network
+// that is down counts as silence.
 SocketQuestions::Progress SocketQuestions::progress(Asked& asked, std::string& said) {
   const auto after = [](int error) {
     if (error == EAGAIN || error == ENOTCONN) return Progress::open;

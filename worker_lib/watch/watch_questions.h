@@ -1,6 +1,6 @@
-// Asking other ranks where they are, each over a connection of its own to where its watch listens:
-// so no rank that is stopped is in the way of another's answer. Blocking calls of one thread; the
-// connections end with it.
+// Asks other ranks for their progress, each over a connection of its own to its watch, so that a
+// rank that is stopped does not delay another's answer. Blocking calls of one thread; the
+// connections end with this object.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ namespace muster::worker::watch {
 
 class SocketQuestions final : public Watch::Questions {
  public:
-  // Where the ranks are; outlives it.
+  // Where the ranks are; what it refers to must outlive this object.
   struct Directory {
     const Members& world;
-    const std::vector<ProcessLife>& lives;  // By rank, where known.
+    const std::vector<ProcessLife>& lives;  // By rank, if known.
     const Nonce& nonce;
     const std::vector<uint16_t>& ports;  // By rank: for other nodes.
   };
@@ -42,7 +42,7 @@ class SocketQuestions final : public Watch::Questions {
   static Progress progress(Asked& asked, std::string& said);
 
   const Directory directory_;
-  std::map<int, Asked> asked_;  // And not over.
+  std::map<int, Asked> asked_;  // Without an answer so far.
   std::vector<Reply> replies_;  // For the next wait().
 };
 

@@ -38,8 +38,8 @@ tl::unexpected<Failure> watch_system_failure(std::string_view what) {
                 fmt::format("cannot {} to watch the other ranks: {}", what, std::strerror(errno)));
 }
 
-// A silent peer is noticed after 5 s + 3 x 2 s: where the launcher's agents watch the nodes, their
-// lease has run out before that.
+// A silent peer is noticed after 5 s + 3 x 2 s: if the launcher's agents watch the nodes, their
+// lease has expired before that.
 void set_tcp_options(int fd) {
   const auto set = [fd](int level, int name, int value) {
     ::setsockopt(fd, level, name, &value, sizeof value);
@@ -161,7 +161,7 @@ Socket watch_process(const Socket& unix_connection) {
   socklen_t size = sizeof who;
   if (::getsockopt(unix_connection.fd(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0)
     return Socket();
-  // A process of another PID namespace is 0.
+  // A process of another PID namespace has PID 0.
   if (who.pid <= 0 || who.pid == ::getpid()) return Socket();
   return Socket(static_cast<int>(::syscall(SYS_pidfd_open, who.pid, 0)));
 }

@@ -36,22 +36,22 @@ class Socket {
 Nonce random_nonce();
 std::string to_hex(const Nonce& nonce);
 std::optional<Nonce> nonce_from_hex(std::string_view text);
-// Takes as long wherever they differ.
+// In constant time.
 bool is_equal(const Nonce& a, const Nonce& b);
 
 // The name that rank `rank` listens at, for processes of its network namespace.
 std::string unix_name(const Nonce& nonce, int rank);
 
 Outcome<Socket> listen_unix(const std::string& name);
-// At `address`, or at all where the kernel knows no such address (NAT). `port` becomes the one it
-// got.
+// Listens at `address`, or at all addresses if the machine does not have it (NAT). Sets `port` to
+// the one that was assigned.
 Outcome<Socket> listen_tcp(const std::string& address, uint16_t& port);
 
-// A descriptor that is readable once the process at the other end of a Unix connection has ended so
-// far that its parent can reap it. Not open: it has, or the kernel does not say.
+// A descriptor that becomes readable once the peer process of a Unix connection has ended and its
+// parent can reap it. Not open: it has ended already, or the kernel does not say.
 Socket watch_process(const Socket& unix_connection);
 
-// Nothing: nobody waits (`error` is 0), or nobody can be taken in for that reason, an errno.
+// nullopt: no connection is pending (`error` is 0), or none can be accepted, for that errno.
 std::optional<Socket> accept_unix(const Socket& listener, int& error);  // Of our own user only.
 std::optional<Socket> accept_tcp(const Socket& listener, int& error);
 

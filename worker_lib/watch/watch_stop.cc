@@ -51,7 +51,7 @@ void WatchStop::on_extra(Instant now) {
   if (waits_no_more_ || cause || now >= deadline_) say(cause.value_or(kTold));
 }
 
-// Its thread takes no signals, as the one that begins it.
+// The thread takes no signals, like the one that starts it.
 void WatchStop::ask() {
   question_ = std::thread([this] {
     std::optional<Failure> cause = options_.ask_cause();
@@ -67,7 +67,7 @@ void WatchStop::ask() {
 void WatchStop::say(const Failure& failure) {
   said_ = true;
   deadline_ = kNever;
-  // The others first: who hears of it may end its process at once.
+  // The other ranks first: a listener may end this process at once.
   options_.tell(news(failure));
   options_.publish(news(failure));
 }

@@ -1,9 +1,9 @@
-// When this process says that it was told to stop. The launcher sends SIGTERM to all ranks because
-// one has failed, so SIGTERM and the news of a death come at about the same time, and the death is
-// what a person wants to read. So `stopped` is said when a death is known, when the launcher's own
-// account has been read, when others end because of it, or after kPatience. The other ranks are
-// told at once, so that they know this one's end for what it is. On the watch's thread; the
-// question to the launcher's store has one of its own.
+// Decides when this process reports that it was told to stop. The launcher sends SIGTERM to all
+// ranks because one has failed, so SIGTERM and the news of a death arrive at about the same time,
+// and the death is what the user wants to read. So `stopped` is reported when a death is known,
+// when the launcher's own account has been read, when others end because of it, or after kPatience.
+// The other ranks are told at once, so that they know why this one ends. Runs on the watch's
+// thread; the query to the launcher's store has a thread of its own.
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,8 @@ class WatchStop {
     StopPolicy policy = StopPolicy::end_calls;
     std::function<std::optional<Failure>()> ask_cause;
     std::function<void()> wake;                    // Has on_extra() called on the watch's thread.
-    std::function<void(const Watch::News&)> tell;  // The other ranks.
-    std::function<void(const Watch::News&)> publish;  // To this process.
+    std::function<void(const Watch::News&)> tell;  // Tells the other ranks.
+    std::function<void(const Watch::News&)> publish;  // Tells this process.
   };
 
   WatchStop(Options options, std::unique_ptr<StopSignal> signal);
@@ -41,11 +41,11 @@ class WatchStop {
   StopSignal& signal() { return *signal_; }
   const StopSignal& signal() const { return *signal_; }
 
-  // Somebody died, and the news have been published.
+  // A rank died, and the news has been published.
   void on_death(Instant now);
-  // Somebody died who had been told to stop and had said `why`; the news will be published next.
+  // A rank died that had been told to stop because of `why`; the news will be published next.
   void on_expected_death(Instant now, const Failure& why);
-  // Something may have changed: SIGTERM came, the question was answered, time went by.
+  // Something may have changed: SIGTERM came, the query was answered, time passed.
   void on_extra(Instant now);
   Instant deadline() const { return deadline_; }
 
@@ -61,7 +61,7 @@ class WatchStop {
   bool said_ = false;
   Instant deadline_ = kNever;
 
-  std::mutex mutex_;  // Of cause_.
+  std::mutex mutex_;  // Guards cause_.
   std::optional<Failure> cause_;
   std::thread question_;
 };

@@ -93,7 +93,7 @@ bool WatchTree::is_linked(int rank) const {
   return link_count_[static_cast<size_t>(rank)] > 0;
 }
 
-// Of all nodes: -1. Returns -1 where nobody is left.
+// -1: of all nodes. Returns -1 if no rank is left.
 int WatchTree::first_of_node(int wanted_node) const {
   for (int rank = std::max(wanted_node, 0); rank < world_.size(); ++rank) {
     if ((wanted_node < 0 || node(rank) == wanted_node) && is_there(rank)) return rank;
@@ -101,7 +101,7 @@ int WatchTree::first_of_node(int wanted_node) const {
   return -1;
 }
 
-// Who can pass on that this rank left. REQUIRES: leaving_, so this rank is gone itself.
+// The rank that can pass on that this one left. REQUIRES: leaving_, so this one counts as gone.
 int WatchTree::heir() const {
   const int neighbour = first_of_node(node(world_.me));
   return neighbour >= 0 ? neighbour : first_of_node(-1);
@@ -125,8 +125,8 @@ std::vector<int> WatchTree::wanted() const {
   return below;
 }
 
-// Who takes the place of one that is gone does not wait to be dialled: those who should may be
-// gone, too, and nobody else would ever know.
+// A rank that takes the place of one that is gone does not wait to be dialled: those that should
+// dial it may be gone, too, and no rank would ever notice.
 std::vector<int> WatchTree::wanted_of_first() const {
   const int me = world_.me;
   const int root = first_of_node(-1);
@@ -184,7 +184,7 @@ void WatchTree::on(const Closed& event) {
   if (knows_gone(rank) || is_linked(rank)) {
     reconcile();
   } else if (leaving_) {
-    doubts_[rank] = {};  // Without a Heard: it died, or leaves, too. Somebody else must know.
+    doubts_[rank] = {};  // It sent no Heard: it died, or is leaving, too. Tell another.
     reconcile();
   } else if (is_local(rank)) {
     lose(rank);
@@ -221,7 +221,7 @@ void WatchTree::on(const Received& event) {
   std::visit([&](const auto& message) { take(event.link, message); }, event.message);
 }
 
-void WatchTree::take(LinkId, const Hello&) {}  // Twice: it has been heard.
+void WatchTree::take(LinkId, const Hello&) {}  // A second one is ignored.
 
 void WatchTree::take(LinkId link, const Watch::News& news) {
   publish(news, link);
@@ -244,11 +244,11 @@ void WatchTree::on(const Tell& event) {
   publish(event.news, {});
 }
 
-// False: it was known.
+// False: it was known, or is invalid.
 bool WatchTree::publish(const Watch::News& news, std::optional<LinkId> from) {
   const int rank = news.rank.value;
   if (rank < 0 || rank >= world_.size()) return false;
-  // Somebody lost sight of us. We know better, and cannot change what the others believe.
+  // Another rank has lost sight of this one, and what the others believe cannot be changed.
   if (news.kind == NewsKind::died && rank == world_.me) return false;
   const bool goes = news.kind == NewsKind::died || news.kind == NewsKind::left;
   if (goes && knows_gone(rank)) return false;
@@ -261,7 +261,7 @@ bool WatchTree::publish(const Watch::News& news, std::optional<LinkId> from) {
   }
   if (news.kind == NewsKind::stopped) told_to_stop_[rank] = news.failure;
   if (news.kind == NewsKind::aborted) note_given_up(news);
-  // The others first: who hears of a death may end its process at once.
+  // The other ranks first: a listener may end this process at once.
   send_all(news, from);
   if (rank != world_.me && !leaving_ && news.kind != NewsKind::stopped) announce(news);
   if (news.kind == NewsKind::died) give_up(news.failure);
@@ -274,8 +274,8 @@ void WatchTree::note_given_up(const Watch::News& news) {
     given_up_.push_back({now_, news});
 }
 
-// Why the rank may have ended: a group of its own that was given up, and not because of it alone.
-// The first counts, since what follows it may follow from it.
+// Why the rank may have ended: one of its groups was given up, and not because of it alone. The
+// first counts, since later ones may be consequences of it.
 const Failure* WatchTree::reason_to_end(GlobalRank rank) const {
   for (const GivenUp& one : given_up_) {
     const std::vector<GlobalRank>& origin = one.news.failure.ranks;
@@ -288,8 +288,8 @@ const Failure* WatchTree::reason_to_end(GlobalRank rank) const {
   return nullptr;
 }
 
-// The death of one who was told to stop, or that ends because of another, is no news of its own:
-// the reason for that is.
+// The death of a rank that was told to stop, or that ended because of another, is announced with
+// the reason for that.
 void WatchTree::announce(Watch::News news) {
   const auto told = told_to_stop_.find(news.rank.value);
   if (news.kind != NewsKind::died) return out_->push_back(Announce{std::move(news)});
@@ -334,7 +334,7 @@ void WatchTree::on(const Leave&) {
 void WatchTree::conclude_leave() {
   if (!leaving_ || parted_) return;
   if (heard_) part_by_ = std::min(part_by_, instant_after(now_, kPartHeard));
-  // Whom we dial may have linked us already: it would take our silence for a death.
+  // A rank that is dialled may have linked this one already: it would take the end for a death.
   const bool is_known = heard_ || heir() < 0 || failed_;
   const bool is_done = links_.empty() && dialling_.empty() && is_known;
   if (!is_done && now_ < part_by_) return;

@@ -1,28 +1,27 @@
-// Who is linked to whom, what everybody has heard, and who is dead: the machine behind the watch.
-// Pure: it is told of links and messages and says whom to dial, what to send, and what the process
-// is to hear.
+// The state machine behind the watch: which ranks are linked, what all have heard, and which are
+// dead. Pure: it is told of links and messages, and says which ranks to dial, what to send, and
+// what to announce to the process.
 //
-// Links. Every rank of a node holds a link to the node's first rank, where they are few to all
-// ranks below its own (then no stopped process is in anybody's way); the first rank of a node holds
-// one to the first rank of all. "First" is of those who are still there, so when one goes, those
-// who were linked to it link themselves to its heir.
+// Links. Every rank of a node holds a link to the node's first rank; on a node with few ranks, to
+// all ranks below its own (then no stopped process is in the way of others). The first rank of a
+// node holds one to the first rank of all. "First" is the lowest rank that is still there, so when
+// one goes, the ranks that were linked to it link themselves to its heir.
 //
-// News are flooded: whoever hears one for the first time passes it on over all other links, and a
-// new link begins with all that both sides know. So nothing is lost when the tree changes its shape
-// under way.
+// News is flooded: a rank that hears it for the first time passes it on over all its other links,
+// and a new link begins with all that both sides know. So nothing is lost when the tree changes its
+// shape meanwhile.
 //
-// Deaths. A rank that goes in order says `left` first, so a link that ends without it ends a life:
-// within a node at once, between nodes when nobody answers at the other's address any more (a
-// middlebox that resets a connection is no death). Who is refused by a rank that it had no link to
-// may be late rather than the first to know: that rank may have left, and the news be on their way;
-// so it asks the next one, and believes in a death only after kDoubt.
+// Deaths. A rank that leaves in order says `left` first, so a link that ends without it means a
+// death: within a node at once, between nodes once the peer's address does not answer any more (a
+// middlebox that resets a connection is no death). A rank that is refused by a peer to which it had
+// no link may just be late: the peer may have left, and that news be on its way. So it dials the
+// next rank, and declares the peer dead only after kDoubt.
 //
-// Stopping. A rank that was told to stop says so to the others before its calls end, and why as far
-// as it knows; its death later is then not taken for the beginning of the trouble. Nor is that of a
+// Stopping. A rank that was told to stop tells the others before its calls end, with the reason as
+// far as it knows it; its later death is then not taken for the first failure. Nor is that of a
 // rank whose group was given up because of another rank, and which ends within kAftermath.
 //
-// Leaving. A rank that leaves stays until a rank that stays has passed it on: then everybody will
-// know.
+// Leaving. A leaving rank stays until a rank that stays has passed that on: then all will know.
 #pragma once
 
 #include <compare>
@@ -50,7 +49,7 @@ using LinkId = uint64_t;
 // ---- events
 
 struct Begin {};
-// Both sides have shown the nonce, and `rank` is the other one. Whoever dialled.
+// Both sides have shown the nonce; `rank` is the peer, whichever side dialled.
 struct Linked {
   LinkId link = 0;
   int rank = -1;
@@ -63,8 +62,8 @@ struct Closed {  // By the other side, or broken. Not after a Hangup.
   LinkId link = 0;
 };
 enum class Silence : uint8_t {
-  refused,  // Nobody listens there any more.
-  mute,     // Somebody is there, but says nothing: stopped, perhaps.
+  refused,  // No process listens there any more.
+  mute,     // A process is there, but sends nothing: stopped, perhaps.
   none,     // No answer at all.
 };
 struct DialFailed {
@@ -74,11 +73,11 @@ struct DialFailed {
 struct Tell {  // News of this process.
   Watch::News news;
 };
-// It is known that the process of `rank`, which may never have been linked, is over.
+// The process of `rank`, which may never have been linked, is known to have ended.
 struct Ended {
   int rank = -1;
 };
-// This process cannot take part. Nothing once all are linked.
+// This process cannot take part. Ignored once all are linked.
 struct Surrender {
   Failure failure;
 };
@@ -87,10 +86,10 @@ struct Tick {};
 
 // ---- effects
 
-// Answered by Linked or DialFailed. What cannot be decided by `until` is Silence::mute or none.
+// Answered by Linked or DialFailed; if undecided at `until`, with Silence::mute or none.
 struct Dial {
   int rank = -1;
-  uint16_t port = 0;  // For another node; 0: the one that is known from the set-up's beginning.
+  uint16_t port = 0;  // On another node; 0: the one known since the set-up began.
   Instant until{};
   friend bool operator==(const Dial&, const Dial&) = default;
 };
@@ -99,20 +98,20 @@ struct Send {
   Message message;
   friend bool operator==(const Send&, const Send&) = default;
 };
-// After what was sent there before.
+// Comes after everything that was sent on the link.
 struct Hangup {
   LinkId link = 0;
   friend bool operator==(const Hangup&, const Hangup&) = default;
 };
 struct Announce {  // To this process.
   Watch::News news;
-  std::optional<Failure> told = {};  // Of a death: why it was told to stop, as it said before.
+  std::optional<Failure> told = {};  // For a death: why that rank was told to stop, as it said.
   friend bool operator==(const Announce&, const Announce&) = default;
 };
 struct Started {  // All ranks are linked.
   friend bool operator==(const Started&, const Started&) = default;
 };
-struct Failed {  // They will never be. Instead of Started, once.
+struct Failed {  // They never will be. Instead of Started, once.
   Failure failure;
   friend bool operator==(const Failed&, const Failed&) = default;
 };
@@ -120,19 +119,19 @@ struct Parted {  // The answer to Leave: all links may be closed.
   friend bool operator==(const Parted&, const Parted&) = default;
 };
 
-// Up to so many ranks on a node each holds a link to each.
+// On a node with up to this many ranks, each holds a link to each.
 inline constexpr int kMeshRanksMax = 16;
-// How long a rank that refuses is doubted before it is called dead.
+// How long a rank that refuses connections is doubted before it is declared dead.
 inline constexpr Duration kDoubt = std::chrono::milliseconds(200);
-// How long a broken connection between nodes may take to come back.
+// How long a broken connection between nodes may take to be restored.
 inline constexpr Duration kReturn = std::chrono::milliseconds(300);
-// How soon a rank that gave a group up ends for it, if it does.
+// How soon a rank ends because its group was given up, if it does.
 inline constexpr Duration kAftermath = std::chrono::seconds(10);
-// How long leaving takes at most: in all, and once somebody has read it.
+// How long leaving takes at most: in all, and once a rank that stays has heard of it.
 inline constexpr Duration kPart = std::chrono::milliseconds(500);
 inline constexpr Duration kPartHeard = std::chrono::milliseconds(50);
-// How much later than the deadline those give up who can only say that they heard nothing, and
-// twice as late as those who only know that somebody else waits.
+// How much later than the deadline a rank gives up that only knows that it heard nothing, which is
+// twice as late as one that knows that a neighbour is waiting.
 inline constexpr Duration kHearsay = std::chrono::milliseconds(250);
 
 }  // namespace watch
@@ -151,27 +150,27 @@ class WatchTree {
   void step(Instant now, const Event& event, std::vector<Effect>& out);
   Instant next_deadline() const;
 
-  // What is said of a rank that died.
+  // The failure for a rank that died.
   static Failure death_of(const Peer& peer);
 
-  // Whom this rank dials at Begin, ascending: their addresses must be known by then.
+  // The ranks that this one dials at Begin, ascending: their addresses must be known by then.
   const std::vector<int>& first_dials() const { return first_dials_; }
-  // By rank: where it listens for other nodes. Known once Started was said.
+  // By rank: where it listens for other nodes. Known from Started on.
   const std::vector<uint16_t>& ports() const { return ports_; }
   bool is_setting_up() const { return !started_ && !failed_; }
-  // Whether the end of this link tells of no death: its rank is known to be gone, or this one
-  // leaves itself.
+  // Whether the end of this link does not mean a death: its rank is known to be gone, or this one
+  // is leaving.
   bool expects_end(watch::LinkId link) const;
-  // Of those who report to this rank or are to be dialled by it. REQUIRES: is_setting_up().
+  // Of the ranks that report to this one or are dialled by it. REQUIRES: is_setting_up().
   std::set<int> unlinked() const;
 
  private:
-  // Of groups that were given up, and of who was told to stop. The same group with another message
-  // is news again.
+  // For groups that were given up, and ranks that were told to stop. Another message about the same
+  // group is news again.
   using NewsKey = std::tuple<Watch::News::Kind, int, std::string, std::string>;
   struct Doubt {
-    Instant until = kNever;  // Then it is dead; kNever: passed over, but not called dead.
-    // It had a link that broke: it is waited for, and not passed over.
+    Instant until = kNever;  // Then it is dead; kNever: passed over, but not declared dead.
+    // Its link broke: this rank waits for it, and does not pass it over.
     bool returns = false;
   };
 
@@ -192,7 +191,7 @@ class WatchTree {
   void take(watch::LinkId link, const watch::Go& go);
   void take(watch::LinkId link, const watch::GiveUp& event);
   void take(watch::LinkId link, const watch::Heard&);
-  // Asked and answered beside the links.
+  // Use connections of their own, not links.
   void take(watch::LinkId, const watch::Question&) {}
   void take(watch::LinkId, const watch::Answer&) {}
 
@@ -233,29 +232,29 @@ class WatchTree {
   std::vector<Effect>* out_ = nullptr;
 
   std::map<watch::LinkId, int> links_;
-  std::vector<int> link_count_;  // By rank: of links_.
+  std::vector<int> link_count_;  // By rank: its entries in links_.
   std::set<int> dialling_;
   std::map<int, Doubt> doubts_;
   std::vector<bool> gone_;  // By rank: died or left.
   std::vector<Watch::News> log_;
   std::set<NewsKey> known_;
-  std::map<int, Failure> told_to_stop_;  // By rank: what it said.
+  std::map<int, Failure> told_to_stop_;  // By rank: the reason that it gave.
   struct GivenUp {
     Instant at{};
     Watch::News news;
   };
-  std::vector<GivenUp> given_up_;  // Groups, because of other ranks; of late.
+  std::vector<GivenUp> given_up_;  // Groups, within the last kAftermath.
 
   // Of the set-up.
   std::vector<int> first_dials_;
-  std::set<int> awaited_;                  // Those who report to this rank and have not.
-  std::vector<watch::ListenPort> places_;  // Of those who have, and of this rank.
+  std::set<int> awaited_;                  // Ranks that report to this one and have not yet.
+  std::vector<watch::ListenPort> places_;  // Of those that have, and of this rank.
   bool reported_ = false;
   bool started_ = false;
   std::optional<Failure> failed_;
 
   bool leaving_ = false;
-  bool heard_ = false;  // A rank that stays has passed on that we leave.
+  bool heard_ = false;  // A rank that stays has passed on that this one leaves.
   bool parted_ = false;
   Instant part_by_ = kNever;
 };

@@ -1,4 +1,4 @@
-// How the watch comes to be: ready goes up the tree, go comes down; or it is given up.
+// The set-up of the watch: Ready goes up the tree, Go comes down; or GiveUp ends it.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -23,7 +23,7 @@ void WatchTree::on(const Begin&) {
   report_ready();
 }
 
-// Once all that this rank dials and all that report to it are there: what is below it is whole.
+// Once all that this rank dials are linked and all that report to it have: its subtree is whole.
 void WatchTree::report_ready() {
   if (reported_ || failed_ || !awaited_.empty()) return;
   if (!unlinked().empty()) return;
@@ -57,7 +57,7 @@ void WatchTree::start(const std::vector<ListenPort>& ports, std::optional<LinkId
   out_->push_back(Started{});
 }
 
-// One that was linked is missed by the end of its link.
+// The death of a linked rank is noticed by the end of its link.
 void WatchTree::on(const Ended& event) {
   if (!knows_gone(event.rank) && !is_linked(event.rank)) lose(event.rank);
 }
@@ -77,8 +77,8 @@ void WatchTree::give_up(const Failure& failure, std::optional<LinkId> from) {
   out_->push_back(Failed{failure});
 }
 
-// Who misses somebody itself speaks first, then those whose neighbours miss somebody, then who can
-// only say that it heard nothing.
+// A rank that misses another one itself gives up first, then those whose neighbours miss one, then
+// those that only know that they heard nothing.
 Instant WatchTree::set_up_deadline() const {
   if (started_ || failed_) return kNever;
   if (!unlinked().empty()) return deadline_;

@@ -52,7 +52,7 @@ class FrameWriter {
   std::string bytes_;
 };
 
-// After the first read that fails everything reads as zero, and ok() is false.
+// After the first failed read, everything reads as zero and is_whole() is false.
 class FrameReader {
  public:
   explicit FrameReader(std::string_view bytes) : bytes_(bytes) {}
@@ -70,7 +70,7 @@ class FrameReader {
     if (size > bytes_max) ok_ = false;
     return std::string(take(size));
   }
-  // How many elements of `each` bytes follow; none if there are not so many.
+  // How many elements of `each` bytes follow; 0 if there are not so many.
   size_t count(size_t each) {
     const size_t count = number<uint32_t>();
     if (count > bytes_.size() / each) ok_ = false;
