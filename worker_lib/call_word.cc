@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kIsV = uint64_t{0x4} << 24;
 constexpr int kPurposeShift = 28;
 
-// Operations with unequal counts in which no rank knows all of them.
+// Operations with unequal counts of which no rank knows all.
 bool counts_differ(const CallWord& word) {
   return word.is_v && (word.kind == OpKind::gather || word.kind == OpKind::scatter ||
                        word.kind == OpKind::all_to_all);
@@ -81,7 +81,7 @@ CallSignature signature_of(const Operation& operation) {
   return signature;
 }
 
-// "all_reduce (sum) of 8 float32": whoever's operation it is.
+// "all_reduce (sum) of 8 float32", whatever the purpose of the call.
 std::string describe_operation(const CallSignature& signature, const Members& local) {
   const CallWord word = CallWord::unpack(signature.word);
   if (word.kind == kAllocation) return fmt::format("allocate_shared of {} bytes", signature.count);

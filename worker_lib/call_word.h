@@ -1,5 +1,5 @@
-// How a call is packed into a CallSignature, how the calls of all members are compared, and what
-// they are in words. Pure.
+// How a call is packed into a CallSignature, how the calls of all members are compared, and how they
+// are described in words. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 
 namespace muster::worker {
 
-// Where a rank's data is, for those who read it. In its CallLine.
+// Where other ranks read a rank's data. Part of its CallLine.
 enum class DataSource : uint8_t {
   nowhere = 0,  // It sends nothing.
   small = 1,    // In its small data (or in its line).
   chunks = 2,   // In its chunk slots, piece by piece; the first is there when the line is.
-  region = 3,   // In memory of allocate_shared().
+  region = 3,   // In memory from allocate_shared().
 };
 
-// What allocate_shared() meets as: no collective is called that.
+// The kind of an allocate_shared() when the ranks meet: no collective has it.
 inline constexpr OpKind kAllocation = OpKind::send;
 
 struct CallWord {
@@ -45,8 +45,8 @@ CallSignature signature_of(const Operation& operation);
 // "should_stop()".
 std::string describe_call(const CallSignature& signature, const Members& local);
 
-// Compares what the members call, by rank. The failure names those that differ from most: all of
-// them where nobody can tell which is right.
+// Compares the members' calls, by rank. The failure names those that differ from most, or all in a
+// tie.
 std::optional<Failure> find_mismatch(const std::vector<CallSignature>& calls,
                                      const Members& members);
 

@@ -1,5 +1,5 @@
-// What a send or receive whose time was over fails with, whichever backend carried it, so that all
-// say the same. Pure.
+// The failure that a send or receive reports when it has missed its deadline, worded the same for
+// every backend. Pure.
 #pragma once
 
 #include "worker_lib/failure.h"
@@ -8,7 +8,7 @@
 
 namespace muster::worker {
 
-// Of code timeout, naming the peer where there is one. `begun`: a part of the message came.
+// Of code timeout, naming the peer if there is one. `begun`: part of the message had arrived.
 Failure late_transfer(const Transfer& transfer, const Members& members, bool begun);
 
 }  // namespace muster::worker

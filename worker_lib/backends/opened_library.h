@@ -1,7 +1,7 @@
-// A library that is looked for when it is needed, so that one program runs on hosts that have it
-// and on hosts that have not: first the copy that is already in this process (two copies of NCCL or
-// of the CUDA driver in one process do not get along), then the file that an environment variable
-// names, then the usual name on the loader's path. Never closed.
+// A shared library that is opened when needed, so that one program runs on hosts with and without
+// it. Searched in this order: the copy that is already in this process (two copies of NCCL or of
+// the CUDA driver in one process conflict), the file that an environment variable names, the usual
+// name on the loader's path. Never closed.
 #pragma once
 
 #include <string>
@@ -13,22 +13,22 @@ namespace muster::worker {
 class OpenedLibrary {
  public:
   struct Names {
-    const char* symbol;    // Any function of it: whoever has it is the library.
-    const char* variable;  // An environment variable with a path.
+    const char* symbol;    // Any of its functions: the file that has it is the library.
+    const char* variable;  // An environment variable that holds a path.
     const char* file;      // "libnccl.so.2"
   };
 
-  // Fails with what the loader says, of code backend.
+  // Fails with code backend and the loader's message.
   static Outcome<OpenedLibrary> open(const Names& names);
 
-  // The file it came from.
+  // The file it was loaded from.
   const std::string& path() const { return path_; }
 
   // Null: it has no such function.
   void* find(const char* symbol) const;
 
-  // Sets `function`; where there is none, it becomes null and the name is noted in `missing`,
-  // unless one is there already.
+  // Sets `function`. If there is none, sets it to null and stores the name in `missing`, unless
+  // that already holds one.
   template <typename Function>
   void bind(const char* symbol, Function*& function, std::string& missing) const {
     function = reinterpret_cast<Function*>(find(symbol));

@@ -12,7 +12,7 @@
 namespace muster::worker {
 namespace {
 
-// How long a wait for the store lasts before it is asked whether to give up.
+// How long a wait for the store lasts before it checks whether to give up.
 constexpr std::chrono::milliseconds kStoreSlice{100};
 
 std::string address_key(const std::string& topic, int rank) {
@@ -24,7 +24,7 @@ tl::unexpected<Failure> address_store_failure(const Error& error) {
                 fmt::format("the store failed while the group was made: {}", error.message));
 }
 
-// Who has not written yet, described.
+// Names the ranks that have not written yet.
 Failure absent_failure(GroupSetup& setup, const std::string& topic) {
   Failure failure{ErrorCode::timeout, "", {}};
   std::string names;
@@ -60,8 +60,8 @@ Outcome<> wait_for_keys(GroupSetup& setup, const std::string& topic,
 
 }  // namespace
 
-// The first member gathers what all wrote into one value: so that n members cost the store n
-// answers and not n squared.
+// The first member gathers all values into one, so that n members cost the store n answers and not
+// n squared.
 Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
                                                          const std::string& topic,
                                                          const std::string& value) {

@@ -9,8 +9,8 @@
 
 namespace muster::worker {
 
-// Writes `value` (any bytes) under this member's rank and `topic` and reads everybody's, by group
-// rank. A failure of code timeout names those who did not write.
+// Writes `value` (any bytes) under this member's rank and `topic` and reads all members' values, by
+// group rank. A failure of code timeout names the missing ranks.
 Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
                                                          const std::string& topic,
                                                          const std::string& value);

@@ -1,12 +1,12 @@
 // Element-wise reductions of buffers in host memory: every dtype with every ReduceOp.
 //
-// The order is that of the inputs: ((a0 op a1) op a2) ..., for each element alone, so results do
-// not depend on how a buffer was cut into pieces nor on who reduces which piece. float16 and
-// bfloat16 are widened, combined in float and rounded after every step. min and max give NaN where
-// any input is NaN (as torch.minimum does). Integer sums and products wrap around.
+// Inputs are combined in order, ((a0 op a1) op a2) ..., element by element, so results do not
+// depend on how a buffer was cut into pieces or on which rank reduces which piece. float16 and
+// bfloat16 are widened, combined in float and rounded after every step. min and max give NaN if any
+// input is NaN (as torch.minimum does). Integer sums and products wrap around.
 //
-// Pure functions; any thread. They choose AVX2 at run time where the processor has it: results are
-// the same bit by bit.
+// Pure functions; any thread. They use AVX2 if the processor has it: the results are the same bit
+// by bit.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@
 
 namespace muster::worker {
 
-// out[i] = in[0][i] op in[1][i] op ... for `count` elements. `average` is taken as sum: divide()
-// comes at the end. `out` may be one of the inputs, exactly; no other overlap. REQUIRES: inputs >=
-// 1; everything aligned for the dtype; band, bor, bxor of integers only.
+// out[i] = in[0][i] op in[1][i] op ... for `count` elements. `average` is computed as sum: call
+// divide() at the end. `out` may be one of the inputs, exactly; no other overlap. REQUIRES: inputs
+// >= 1; everything aligned for the dtype; band, bor, bxor for integers only.
 void reduce_buffers(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
                     size_t inputs, size_t count);
 
@@ -28,7 +28,7 @@ void divide(DType dtype, std::byte* data, size_t count, int by);
 void reduce_and_divide(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
                        size_t inputs, size_t count);
 
-// Whether `op` can be had for `dtype`.
+// Whether `op` is defined for `dtype`.
 bool is_reducible(DType dtype, ReduceOp op);
 
 }  // namespace muster::worker

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kLanes = 8;
 
-// The rest of a block goes through a padded one, so that every element is converted alike.
+// The remainder goes through a padded block, so that every element is converted alike.
 MUSTER_TARGET void widen_half(float* out, const uint16_t* in, size_t count) {
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {

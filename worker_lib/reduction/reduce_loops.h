@@ -1,12 +1,11 @@
-// The loops of reduce_kernels.h, compiled once for every instruction set: whoever includes this
-// defines
+// The loops of reduce_kernels.h, compiled once for each instruction set. The including file defines
 //
 //   MUSTER_LOOPS   the namespace to put them in (baseline, avx2)
 //   MUSTER_TARGET  an attribute for every function that loops
-//   widen_half(), narrow_half()   in that namespace, before: conversions of float16 blocks
+//   widen_half(), narrow_half()   conversions of float16 blocks, defined before in that namespace
 //
-// A plain loop over plain pointers is what compilers turn into vector code; what keeps them from it
-// is only that `out` may be one of the inputs, which MUSTER_INDEPENDENT tells them does not matter.
+// Compilers turn plain loops over plain pointers into vector code. The only obstacle is that `out`
+// may be one of the inputs; MUSTER_INDEPENDENT says that this is harmless.
 #pragma once
 
 #include <bit>
@@ -21,11 +20,11 @@
 
 #if defined(__clang__)
 #define MUSTER_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-// Without optimisation, and with sanitizers, loops stay as they are: that is no news.
+// Without optimisation, and with sanitizers, loops are not vectorised: no need to warn.
 #pragma clang diagnostic ignored "-Wpass-failed"
 #else
 #define MUSTER_INDEPENDENT _Pragma("GCC ivdep")
-// At -O2 this compiler leaves loops of unknown length alone.
+// At -O2 this compiler does not vectorise loops of unknown length.
 #pragma GCC push_options
 #pragma GCC optimize("O3")
 #endif
@@ -33,8 +32,8 @@
 
 namespace muster::worker::MUSTER_LOOPS {
 
-// Two's complement for those that would be undefined if they overflowed; unsigned int at least,
-// since smaller types are promoted to int.
+// Two's complement where overflow would be undefined; unsigned int at least, since smaller types
+// are promoted to int.
 template <typename T>
 using Wrapping = std::conditional_t<
     std::is_integral_v<T>,
@@ -54,7 +53,7 @@ struct Product {
     return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
   }
 };
-// Comparisons with NaN are false, so that `b` is taken when it is the NaN.
+// Comparisons with NaN are false, so `b` is taken if it is NaN.
 struct Min {
   template <typename T>
   MUSTER_INLINE T apply(T a, T b) {
@@ -96,15 +95,16 @@ struct Bxor {
 
 // Up to this many inputs are combined in one pass over memory.
 inline constexpr size_t kFused = 4;
-// Elements that are worked on at a time where a pass needs room of its own: 4 KiB of floats.
+// Elements processed at a time where a pass needs a buffer: 4 KiB of floats.
 inline constexpr size_t kBlock = 1024;
 
-// Processors look ahead by themselves, but not beyond a page: data that far away is asked for this
-// long before it is needed. Saves a fifth of the time of an all_reduce of 64 MiB in shared memory.
+// Processors prefetch by themselves, but not across a page: data is prefetched explicitly this far
+// ahead. Saves a fifth of the time of an all_reduce of 64 MiB in shared memory.
 inline constexpr size_t kAheadBytes = 2048;
-// From here on: less is near already, and half of what was asked for would lie behind it.
+// The smallest buffer to prefetch in: a smaller one is cached already, and half of what is
+// prefetched would lie past its end.
 inline constexpr size_t kAskedForFromBytes = 4096;
-// Asked for at a time. Fewer elements in a row than this makes are not turned into vector code.
+// Prefetched at a time. Loops over fewer elements than this holds are not vectorised.
 inline constexpr size_t kStepBytes = 256;
 inline constexpr size_t kLineBytes = 64;
 
@@ -159,8 +159,8 @@ MUSTER_TARGET void fuse_any(T* out, const T* const* in, size_t inputs, size_t co
   }
 }
 
-// More inputs than one pass takes: block by block through a partial result of its own, since `out`
-// may be an input that is still to come.
+// More inputs than one pass takes: block by block through a separate partial result, since `out`
+// may be one of the later inputs.
 template <typename T, typename Op>
 MUSTER_TARGET void fuse_many(T* out, const T* const* in, size_t inputs, size_t count) {
   T partial[kBlock];
@@ -186,7 +186,7 @@ struct Bf16 {
     for (size_t i = 0; i < count; ++i)
       out[i] = std::bit_cast<float>(uint32_t{in[i]} << 16);
   }
-  // Rounds to nearest, ties to even; a NaN stays one (quiet).
+  // Rounds to nearest, ties to even; a NaN stays a (quiet) NaN.
   MUSTER_TARGET static void narrow(uint16_t* out, const float* in, size_t count) {
     for (size_t i = 0; i < count; ++i) {
       const auto bits = std::bit_cast<uint32_t>(in[i]);

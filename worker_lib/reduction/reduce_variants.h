@@ -1,5 +1,5 @@
 // The loops of reduce_kernels.h by instruction set, as reduce_loops.h makes them: the baseline, and
-// AVX2 with F16C (eight floats at a time), which is only to be called on processors that have both.
+// AVX2 with F16C (eight floats at a time). REQUIRES for AVX2: the processor has both.
 #pragma once
 
 #include <cstddef>

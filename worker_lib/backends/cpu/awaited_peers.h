@@ -1,5 +1,5 @@
-// Whom the collective under way waits for over links, and what it is, for other ranks that ask:
-// written by the caller's thread, read by any.
+// The peers that the current collective waits for over links, and the latest calls, for other ranks
+// that ask. Written by the caller's thread, read by any.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ class AwaitedPeers {
     const std::lock_guard lock(mutex_);
     calls_[number % kCallsKept] = {number, call};
   }
-  // Those that were entered last.
+  // The last kCallsKept calls that were entered.
   std::vector<NumberedCall> calls() const {
     const std::lock_guard lock(mutex_);
     std::vector<NumberedCall> entered;
@@ -33,7 +33,7 @@ class AwaitedPeers {
     return entered;
   }
 
-  // Instead of those before; none: it waits for nobody, or for ranks of its node.
+  // Replaces the earlier ones; none: it waits for no rank, or for ranks of its node.
   void wait_for(std::span<const int> peers, std::span<const int> more = {}) {
     for (size_t word = 0; word < words_.size(); ++word)
       words_[word].store(bits_of(peers, word) | bits_of(more, word), std::memory_order_relaxed);

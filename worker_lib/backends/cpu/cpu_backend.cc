@@ -14,12 +14,12 @@
 namespace muster::worker {
 namespace {
 
-// How long to try before sleeping on sockets, where every rank of the node has a core: about what
-// waking a thread up costs.
+// How long to poll sockets before sleeping, if every rank of the node has a core: about what it
+// costs to wake a thread.
 constexpr std::chrono::microseconds kSocketPatience{50};
 
-// A connection that ends is known at once; why (a rank died, gave the group up, was stopped) takes
-// the watch some milliseconds longer, and says more.
+// A closed connection is known at once; the reason (a rank died, gave the group up, was stopped)
+// reaches the watch some milliseconds later, and says more.
 constexpr std::chrono::milliseconds kReasonGrace{150};
 
 std::chrono::nanoseconds socket_patience(int local_ranks) {
@@ -117,12 +117,12 @@ Outcome<> CpuBackend::run(const Operation& operation, Deadline deadline) {
   }
   if (done) return done;
   Failure failure = settle(done.error());
-  // The node's ranks alone cannot tell who differs from most of the group.
+  // The node's ranks alone cannot tell which ranks differ from most of the group.
   if (failure.code == ErrorCode::mismatch && !abort_.is_set()) failure.is_suspicion = true;
   return tl::unexpected(std::move(failure));
 }
 
-// A better account of a failure that the links met.
+// Replaces a failure of the links with its reason, if that becomes known in time.
 Failure CpuBackend::settle(const Failure& failure) const {
   if (failure.code == ErrorCode::peer_failed)
     abort_.wait_until(std::chrono::steady_clock::now() + kReasonGrace);
@@ -152,7 +152,7 @@ Outcome<SharedBlock> CpuBackend::allocate_shared(size_t bytes, Deadline deadline
   return GroupBackend::allocate_shared(bytes, deadline);
 }
 
-// Ranks of the node, or of others, by what this one is at.
+// The peers that this rank waits for over sockets, if any; otherwise ranks of its own node.
 std::vector<int> CpuBackend::awaited() const {
   std::vector<int> peers = awaited_.peers();
   if (!peers.empty() || !shm_) return peers;

@@ -1,5 +1,5 @@
-// The cpu backend: our own queue of operations on host memory. Which parts it is made of depends
-// on where the members are:
+// The cpu backend: our own implementation of operations on host memory. Its parts depend on where
+// the members are:
 //
 //   all on one node         collectives through shared memory (ShmGroup), transfers through
 //                           rings in it (ShmLinks)
@@ -7,9 +7,9 @@
 //                           (Hierarchy); transfers over sockets
 //   several nodes, uneven   everything over sockets (FlatGroup)
 //
-// Collectives and transfers are performed on the caller's thread; on several nodes one more thread
-// accepts connections (Acceptor), one drives transfers that nobody waits for, and one helps with
-// large copies within the rank (SideCopies).
+// Collectives and transfers run on the caller's thread. One more thread drives transfers that no
+// caller waits for; on several nodes one accepts connections (Acceptor), and one helps with large
+// copies within the rank (SideCopies).
 #pragma once
 
 #include <memory>
@@ -41,7 +41,7 @@ class CpuBackend final : public GroupBackend {
   void end_transfers(const Failure& failure) override { transfers_->abort(failure); }
   Outcome<SharedBlock> allocate_shared(size_t bytes, Deadline deadline) override;
 
-  // "shared memory", "2 nodes of 4 ranks", "sockets between 5 ranks": what it is made of.
+  // "shared memory", "2 nodes of 4 ranks", "sockets between 5 ranks": the parts in use.
   std::string describe() const;
 
   std::vector<int> awaited() const override;
@@ -59,9 +59,9 @@ class CpuBackend final : public GroupBackend {
   const Members local_;
   AbortSwitch abort_;
   AwaitedPeers awaited_;           // Over sockets.
-  std::unique_ptr<ShmGroup> shm_;  // None: uneven.
+  std::unique_ptr<ShmGroup> shm_;  // Null: several nodes, uneven.
   std::vector<ListenAddress> addresses_;
-  std::unique_ptr<SocketLinks> links_;  // Of collectives; none on one node, as the next three.
+  std::unique_ptr<SocketLinks> links_;  // For collectives; null on one node, like the next three.
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<FlatGroup> flat_;
   std::unique_ptr<Hierarchy> hierarchy_;

@@ -39,7 +39,7 @@ std::optional<int> quota_of_v1(const std::string& folder) {
   return cores_of(quota, period);
 }
 
-// A limit of any group on the way up counts.
+// A limit of any group on the path counts.
 template <typename QuotaOf>
 std::optional<int> tightest(const std::string& root, std::string path, QuotaOf quota_of) {
   std::optional<int> least;

@@ -135,7 +135,7 @@ bool Exchange::all_done() const {
 }
 
 Outcome<> Exchange::finish() {
-  // However this ends, nobody touches the caller's buffers afterwards.
+  // However this ends, no thread touches the caller's buffers afterwards.
   struct Dropped {
     SideCopies& copies;
     ~Dropped() { copies.drop(); }
@@ -172,7 +172,7 @@ Outcome<> Exchange::move_all() {
   }
 }
 
-// Moves what can be moved now; whether anything was.
+// Moves what can be moved now; returns whether anything moved.
 Outcome<bool> Exchange::pass() {
   bool moved = false;
   for (const int index : active_) {
@@ -229,8 +229,8 @@ Outcome<bool> Exchange::pull(Stream& stream) {
   } else {
     skip -= sizeof(Frame);
   }
-  // Frame and bytes in one call. Where the frame turns out to be another call's, what lies in `to`
-  // is as undefined as the failed operation's buffers are said to be.
+  // Frame and bytes in one call. If the frame turns out to belong to another call, `to` holds
+  // garbage, as is documented for the buffers of a failed operation.
   if (piece.bytes > skip) parts[used++] = {to + skip, piece.bytes - skip};
   const Outcome<size_t> got = links_.read(stream.peer, {parts.data(), used});
   if (!got) return tl::unexpected(got.error());
@@ -278,7 +278,7 @@ Outcome<> Exchange::check_frame(const Stream& stream, const Piece& piece) const 
                         describe(peer), frame.bytes, describe(members_.self()), piece.bytes)));
 }
 
-// Of two that differ nobody can tell which is wrong.
+// When two differ, neither can tell which is wrong.
 Failure Exchange::differing(const Peer& peer, std::string message) const {
   const auto [low, high] = std::minmax(peer.rank, members_.self().rank);
   Failure failure{ErrorCode::mismatch, std::move(message), {low, high}};
@@ -294,9 +294,9 @@ Failure Exchange::mismatch_of(const Peer& peer, const Frame& frame) const {
                   describe(peer), describe(frame), describe(members_.self()), describe(label_)));
 }
 
-// Two ranks that each take themselves for the root of a broadcast only send, and neither would ever
-// look at a frame. So who has sent to a peer that it does not hear in this call looks whether
-// something of this call or an earlier one lies there. (Later ones may: the peer can be ahead.)
+// Two ranks that each consider themselves the root of a broadcast only send, and neither would ever
+// read a frame. So a rank that has sent to a peer but receives nothing from it in this call checks
+// for an unread frame of this or an earlier call. (Later ones may be there: it can be ahead.)
 Outcome<> Exchange::check_unasked() const {
   if (!has_root(OpKind{label_.kind})) return Done{};
   for (const int index : active_) {
@@ -322,8 +322,8 @@ void Exchange::wait_for_links() {
     if (stream.done() || !may_go(stream.pieces[stream.next])) continue;
     (stream.is_send ? writing_ : reading_).push_back(stream.peer);
   }
-  CHECK(!reading_.empty() || !writing_.empty());  // Else messages depend on each other in a circle.
-  // Receives tell most, since a send is only stuck behind what the peer has not read.
+  CHECK(!reading_.empty() || !writing_.empty());  // Else the dependencies form a cycle.
+  // Receives tell more: a send is only stuck behind what the peer has not read.
   if (awaited_ != nullptr) awaited_->wait_for(reading_.empty() ? writing_ : reading_);
   links_.arm({reading_, writing_});
   links_.sleep(deadline_, true);
@@ -336,8 +336,8 @@ Failure Exchange::ended_failure(const Stream& stream) const {
           {peer.rank}};
 }
 
-// Those whose messages or room did not come: receives tell most, since a send is only stuck behind
-// what the peer has not read.
+// Names the peers whose messages, or room for ours, did not arrive. Receives tell more: a send is
+// only stuck behind what the peer has not read.
 Failure Exchange::timeout_failure() const {
   Failure failure{ErrorCode::timeout, "", {}};
   failure.is_suspicion = true;

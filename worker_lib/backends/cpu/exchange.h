@@ -1,6 +1,6 @@
-// The messages of one collective on one rank, progressed together on the caller's thread: a set of
-// sends and receives, in order for each pair of ranks, that may depend on one another. A ring, a
-// tree, an all_to_all are lists of these.
+// The messages of one collective on one rank, progressed together on the caller's thread: sends and
+// receives, in order for each pair of ranks, that may depend on one another. Rings, trees and
+// all_to_all are lists of these.
 //
 //   exchange.begin(operation, deadline);
 //   auto got = exchange.receive(left, block, bytes);
@@ -8,9 +8,9 @@
 //   Outcome<> done = exchange.finish();
 //
 // Every message carries a frame that says which call it belongs to, and the receiver compares it
-// with its own call: ranks that called different things find out before data is used. Messages of a
-// dependent chain should be no larger than kChunk, so that forwarding begins with the first of them
-// and reductions find their data in the cache.
+// with its own call, so a mismatch is detected before data is used. Messages of a dependent chain
+// should be no larger than kChunk, so that forwarding starts with the first of them and reductions
+// find their data in the cache.
 //
 // Owned by one rank's backend; one thread at a time. The abort switch ends finish() from any.
 #pragma once
@@ -32,7 +32,7 @@ namespace muster::worker {
 
 inline constexpr size_t kChunk = 128 * 1024;
 
-// In front of every message, in the order of the machine.
+// In front of every message, in host byte order.
 struct Frame {
   static constexpr uint32_t kMagic = 0x464c554d;  // "MULF"
   uint32_t magic = kMagic;
@@ -44,25 +44,25 @@ struct Frame {
   uint8_t purpose : 4 = 0;
   uint8_t unused : 2 = 0;
   int32_t root = 0;
-  uint32_t part = 0;  // Of this call, between this pair of ranks.
+  uint32_t part = 0;  // Number of the message in this call, between this pair of ranks.
   uint64_t sequence = 0;
   uint64_t count = 0;
-  uint64_t bytes = 0;  // That follow.
+  uint64_t bytes = 0;  // Of the message, after the frame.
 
   friend bool operator==(const Frame&, const Frame&) = default;
 };
 static_assert(sizeof(Frame) == 40);
 
-// What all messages of this call carry; `part` and `bytes` are each one's own.
+// What all messages of this call have in common; `part` and `bytes` differ.
 Frame frame_of(const Operation& operation);
 // "all_reduce 17 (sum of 100 float32)", "should_stop() 17".
 std::string describe(const Frame& frame);
 
-// A reduction of elements as the algorithms see it.
+// A reduction of elements, for the algorithms.
 struct Reduction {
   DType dtype = DType::uint8;
   ReduceOp op = ReduceOp::sum;  // Never average: see `divisor`.
-  int divisor = 1;              // What the result of all ranks is divided by.
+  int divisor = 1;              // By which the result of all ranks is divided.
 
   size_t element() const { return size_of(dtype); }
 };
@@ -71,13 +71,13 @@ struct Reduction {
 void combine(const Reduction& reduction, std::byte* out, const std::byte* a, const std::byte* b,
              size_t count);
 
-// A message that was asked for.
+// A message that was added.
 struct Ticket {
   int stream = -1;  // None.
   uint32_t index = 0;
 };
 
-// What is done with elements that came.
+// What to do with the elements received.
 struct Combination {
   std::byte* out = nullptr;
   const std::byte* mine = nullptr;  // May be `out`.
@@ -88,35 +88,35 @@ struct Combination {
 
 class Exchange {
  public:
-  // All of these outlive it. `awaited`, for others that ask, may be null.
+  // All of these outlive it. `awaited`, which other ranks ask for, may be null.
   Exchange(ByteLinks& links, const Members& members, const AbortSwitch& abort,
            AwaitedPeers* awaited);
 
-  // Forgets what was asked before. REQUIRES: that was finished.
+  // Drops the messages of the call before. REQUIRES: that was finished.
   void begin(const Operation& operation, Deadline deadline);
 
-  // Asks for a message; nothing moves before finish(). `after`: a receive (or, of a receive: a
-  // send) of this exchange that has to be done before.
+  // Adds a message; nothing moves before finish(). `after`: a receive (for a receive: a send) of
+  // this exchange that must complete first.
   Ticket send(int peer, const void* data, size_t bytes, Ticket after = {});
   Ticket receive(int peer, void* to, size_t bytes, Ticket after = {});
 
   // Receives `count` elements and combines them into `out`. REQUIRES: no more than kChunk bytes for
-  // messages that others depend on.
+  // messages on which others depend.
   Ticket receive_combined(int peer, const Reduction& reduction, const Combination& combination,
                           Ticket after = {});
 
-  // A copy within this rank, made by finish() while messages cannot move; a thread helps with large
-  // ones where the links have patience: the group's ranks do not lack cores then. Nothing may
-  // depend on it. Nowhere to be copied (`to` is `from`, or no bytes): nothing.
+  // A copy within this rank, made by finish() while no message can move. A thread helps with large
+  // ones if the links have patience, since then the group's ranks do not lack cores. Nothing may
+  // depend on it. No effect if `to` is `from` or there are no bytes.
   void copy(void* to, const void* from, size_t bytes) { copies_.add(to, from, bytes); }
 
-  // Moves it all. May be followed by more sends and receives of the same call, and finish() again.
+  // Moves everything. More messages of the same call may then be added, and finish() called again.
   Outcome<> finish();
 
  private:
   struct Piece {
-    const std::byte* from = nullptr;  // Of a send.
-    std::byte* to = nullptr;          // Of a receive; null: into the stream's scratch.
+    const std::byte* from = nullptr;  // For a send.
+    std::byte* to = nullptr;          // For a receive; null: into the stream's scratch.
     size_t bytes = 0;
     Ticket after;
     int combination = -1;  // An index into combinations_.
@@ -125,9 +125,9 @@ class Exchange {
     int peer = -1;
     bool is_send = false;
     std::vector<Piece> pieces;
-    uint32_t next = 0;       // The piece under way.
-    size_t moved = 0;        // Of its frame and bytes together.
-    bool announced = false;  // A send: `frame` is that of the piece under way.
+    uint32_t next = 0;       // The piece in progress.
+    size_t moved = 0;        // Bytes of its frame and data together.
+    bool announced = false;  // For a send: `frame` describes the piece in progress.
     Frame frame;
     std::vector<std::byte> scratch;
 
@@ -162,9 +162,9 @@ class Exchange {
   Frame label_;
   std::chrono::milliseconds limit_{0};
   Deadline deadline_;
-  std::vector<std::unique_ptr<Stream>> streams_;  // Made once for a peer and direction; kept.
+  std::vector<std::unique_ptr<Stream>> streams_;  // One for each peer and direction, made once.
   std::vector<int> stream_of_;                    // By 2 * peer + is_send; -1: none yet.
-  std::vector<int> active_;                       // Indices of streams_ with pieces, as asked.
+  std::vector<int> active_;                       // Indices of streams_ with pieces, as added.
   std::vector<Combining> combinations_;
   SideCopies copies_;
   std::vector<int> reading_, writing_;

@@ -1,5 +1,5 @@
-// all_gather: directly to everybody where that is few and little, Bruck's algorithm where it is
-// many and little (log2 n messages), a ring where it is much.
+// all_gather: direct for few ranks and small data, Bruck's algorithm for many ranks and small data
+// (log2 n messages), a ring for large data.
 #include <cstring>
 
 #include "worker_lib/backends/cpu/flat_group.h"
@@ -35,8 +35,8 @@ Outcome<> FlatGroup::direct_all_gather(const std::byte* in, std::byte* out, cons
   return exchange_.finish();
 }
 
-// After round k a rank holds the blocks of itself and the 2^(k+1) - 1 ranks to its right; in each
-// it passes on what it has to the left. At the end they are turned into their places.
+// After round k a rank holds its own block and those of the 2^(k+1) - 1 ranks to its right; in each
+// round it sends what it holds to the left. At the end the blocks are put into rank order.
 Outcome<> FlatGroup::bruck_all_gather(const std::byte* in, std::byte* out, size_t bytes) {
   const auto n = static_cast<size_t>(size());
   std::byte* held = scratch_.at_least(n * bytes);

@@ -1,5 +1,5 @@
 // all_reduce: recursive doubling where it is small (log2 n messages of everything), a ring where it
-// is large (each rank sends 2 (n-1)/n of the data, the least that is possible).
+// is large (each rank sends 2 (n-1)/n of the data, the minimum possible).
 #include <algorithm>
 #include <cstring>
 
@@ -23,8 +23,8 @@ Outcome<> FlatGroup::all_reduce(const std::byte* in, std::byte* out, size_t coun
   return doubling_all_reduce(out, count, reduction);
 }
 
-// With p the largest power of two that is not above n: the last n - p ranks first hand what they
-// have to one of the others each, and get the result at the end. Both partners of a round compute
+// With p the largest power of two that is not above n: each of the last n - p ranks first sends its
+// data to one of the others, and receives the result at the end. Both partners of a round compute
 // lower rank op higher rank, so all get the same bits.
 Outcome<> FlatGroup::doubling_all_reduce(std::byte* data, size_t count,
                                          const Reduction& reduction) {
@@ -58,10 +58,10 @@ Outcome<> FlatGroup::doubling_all_reduce(std::byte* data, size_t count,
   return exchange_.finish();
 }
 
-// In step s a rank sends block me - s to the right, and adds its own to the block me - s - 1 that
-// comes from the left; after n - 1 steps it holds the sum of block me + 1, and in n - 1 more steps
-// the sums go around. Chunk by chunk, in segments that stay in the cache: a chunk leaves as soon as
-// its sum is there, whatever the step.
+// In step s a rank sends block me - s to the right, and adds its own block me - s - 1 to the one
+// that comes from the left; after n - 1 steps it holds the sum of block me + 1, and in n - 1 more
+// steps the sums go around. In chunks, in segments that stay in the cache: a chunk is sent as soon
+// as its sum is complete, whatever the step.
 Outcome<> FlatGroup::ring_all_reduce(const std::byte* in, std::byte* out, size_t count,
                                      const Reduction& reduction) {
   const int n = size();

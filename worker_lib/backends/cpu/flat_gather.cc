@@ -1,5 +1,5 @@
-// gather and scatter: direct, every block once over the wire; through a binomial tree where blocks
-// are small and many, so that the root handles log2 n messages and not n.
+// gather and scatter: direct, every block once over the wire; or, where blocks are small and many,
+// through a binomial tree, so that the root handles log2 n messages and not n.
 #include <algorithm>
 #include <cstring>
 
@@ -15,7 +15,7 @@ bool pays_as_tree(const Blocks& blocks, int me) {
   return blocks.uniform() && blocks.n() >= kTreeRanksMin && blocks.bytes(me) <= kTreeBlockMax;
 }
 
-// How many ranks are in the subtree of v, itself included: those that v's lowest bit spans.
+// The size of the subtree of v, itself included: the ranks that v's lowest bit spans.
 int subtree(int v, int n) {
   int span = 1;
   while (span < n && (v & span) == 0)
@@ -57,8 +57,8 @@ Outcome<> FlatGroup::scatter(const std::byte* in, std::byte* out, const Blocks& 
   return exchange_.finish();
 }
 
-// Rank v, seen from the root, collects the blocks of v, v + 1, ... of its subtree, in that order;
-// the root turns them back.
+// Rank v, counted from the root, collects the blocks of v, v + 1, ... of its subtree, in that
+// order; the root restores the order of the ranks.
 Outcome<> FlatGroup::binomial_gather(const std::byte* in, std::byte* out, size_t bytes, int root) {
   const int v = around(me_, -root);
   const auto held = static_cast<size_t>(subtree(v, size()));

@@ -72,8 +72,8 @@ int FlatGroup::around(int from, int by) const {
   return ((from + by) % size() + size()) % size();
 }
 
-// In round k everybody tells the one 2^k to the right that it has come, and hears from the one 2^k
-// to the left; after log2(n) rounds everybody has heard, through others, from all.
+// In round k every rank notifies the one 2^k to the right and hears from the one 2^k to the left;
+// after log2(n) rounds it has heard, directly or not, from all.
 Outcome<> FlatGroup::barrier() {
   Ticket heard;
   for (int distance = 1; distance < size(); distance *= 2) {

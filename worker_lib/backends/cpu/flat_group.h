@@ -1,6 +1,6 @@
-// Collectives between some members of a group over their links: the known algorithms, each a list
+// Collectives between some members of a group over their links: well-known algorithms, each a list
 // of messages for an Exchange. The ranks here are positions in `ranks` (all members, or one of each
-// node); every one of them calls the same.
+// node); all of these make the same calls.
 //
 //   barrier          dissemination (Hensgen, Finkel, Manber 1988)
 //   broadcast        binomial tree; a chain of chunks where it is large
@@ -8,13 +8,13 @@
 //   all_reduce       recursive doubling (Thakur, Rabenseifner, Gropp 2005); a ring where it is
 //                    large (Patarasuk, Yuan 2009)
 //   gather, scatter  binomial tree where blocks are small, equal and many; else direct
-//   all_gather       Bruck (1997) where blocks are small and equal; else a ring
+//   all_gather       small: direct between few ranks, Bruck (1997) if blocks are equal; else a ring
 //   reduce_scatter   pairwise exchange where it is small; else a ring
 //   all_to_all       pairwise exchange
 //
-// Results of reductions are the same bits on all ranks and in every run: the order of the additions
-// depends on ranks and counts alone. Sizes are bytes; buffers are in place where the pointers are
-// equal. One thread at a time, that of the exchange.
+// Reductions give the same bits on all ranks and in every run: the order of the additions depends
+// only on ranks and counts. Sizes are in bytes; buffers are in place where the pointers are equal.
+// One thread at a time, that of the exchange.
 #pragma once
 
 #include <cstddef>
@@ -31,14 +31,14 @@ namespace muster::worker {
 // Where the blocks of n ranks lie, in bytes.
 class Blocks {
  public:
-  // One behind the other.
+  // Contiguous.
   Blocks(int n, size_t each) : n_(n), each_(each) {}
   Blocks(std::span<const size_t> counts, size_t element);
-  // `count` elements in n blocks that differ by one element at most.
+  // `count` elements in n blocks whose sizes differ by one element at most.
   static Blocks split(size_t count, size_t element, int n);
-  // Of an operation whose counts are `counts`, or `count` each where that is empty.
+  // For an operation with `counts`, or with `count` for each block if those are empty.
   static Blocks of(const Operation& operation, const std::vector<size_t>& counts, int n);
-  // Some of these, in that order, where they are.
+  // Some of these blocks, in the order of `which`, at their offsets.
   Blocks pick(std::span<const int> which) const;
 
   int n() const { return n_; }
@@ -46,7 +46,7 @@ class Blocks {
   bool uniform() const { return uniform_; }
   size_t offset(int block) const;
   size_t bytes(int block) const;
-  size_t total() const;  // Of their bytes.
+  size_t total() const;  // Of all blocks, in bytes.
 
  private:
   struct Extent {
@@ -56,10 +56,10 @@ class Blocks {
   int n_ = 0;
   size_t each_ = 0;
   bool uniform_ = true;
-  std::vector<Extent> extents_;  // Empty: equal blocks, one behind the other.
+  std::vector<Extent> extents_;  // Empty: equal blocks, contiguous.
 };
 
-// Memory that is kept for the next call. Its contents are nobody's.
+// Memory that is kept for the next call. Its contents are undefined.
 class Scratch {
  public:
   std::byte* at_least(size_t bytes);
@@ -71,8 +71,8 @@ class Scratch {
 
 class FlatGroup {
  public:
-  // `exchange` outlives it; what it was begun with is the call that is performed. `ranks`: group
-  // ranks; `me`: which of them this is.
+  // `exchange` outlives it; the call is the one that the exchange was begun with. `ranks`: group
+  // ranks; `me`: the position of this rank.
   FlatGroup(Exchange& exchange, std::vector<int> ranks, int me);
 
   int size() const { return static_cast<int>(ranks_.size()); }
@@ -83,7 +83,7 @@ class FlatGroup {
                    int root);
   Outcome<> all_reduce(const std::byte* in, std::byte* out, size_t count,
                        const Reduction& reduction);
-  // Elsewhere than at the root only block(me) of `blocks` is looked at, and `out` is not.
+  // Except at the root, only block(me) of `blocks` is used, and `out` is ignored.
   Outcome<> gather(const std::byte* in, std::byte* out, const Blocks& blocks, int root);
   Outcome<> scatter(const std::byte* in, std::byte* out, const Blocks& blocks, int root);
   Outcome<> all_gather(const std::byte* in, std::byte* out, const Blocks& blocks);
@@ -94,7 +94,7 @@ class FlatGroup {
 
  private:
   int peer(int position) const { return ranks_[static_cast<size_t>(position)]; }
-  // The one `by` positions to the right (or left) of `from`, around.
+  // The position `by` steps to the right of `from` (negative: left), modulo size().
   int around(int from, int by) const;
 
   Outcome<> binomial_broadcast(std::byte* data, size_t bytes, int root);

@@ -1,5 +1,5 @@
-// reduce_scatter: a pairwise exchange where it is small (one step, everybody adds in the order of
-// the ranks), a ring where it is large; and all_to_all, a pairwise exchange always.
+// reduce_scatter: a pairwise exchange where it is small (one step, each rank adds in rank order), a
+// ring where it is large; and all_to_all, always a pairwise exchange.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -46,9 +46,8 @@ Outcome<> FlatGroup::pairwise_reduce_scatter(const std::byte* in, std::byte* out
   return done;
 }
 
-// As the first half of the all_reduce, a block further on so that rank r ends with block r. Sums on
-// their way lie in two slots by turns for each of the two segments under way: one is filled while
-// the other leaves.
+// Like the first half of the all_reduce, shifted by a block so that rank r ends with block r. Each
+// of the two segments in progress has two slots for partial sums: one fills, the other is sent.
 Outcome<> FlatGroup::ring_reduce_scatter(const std::byte* in, std::byte* out, const Blocks& blocks,
                                          const Reduction& reduction) {
   const int n = size();

@@ -1,5 +1,5 @@
-// How the rings cut blocks: into segments, which go around one after the other so that what was
-// added a step ago is still in the cache, and those into chunks, the messages.
+// How rings cut blocks: into segments, which travel one after the other so that what was added a
+// step ago is still in the cache, and segments into chunks, the messages.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace muster::worker {
 
 inline constexpr size_t kSegment = 4 * kChunk;
 
-// Of the largest block.
+// The number for the largest block.
 inline size_t ring_segments(const Blocks& blocks) {
   size_t largest = 0;
   for (int i = 0; i < blocks.n(); ++i)
@@ -21,8 +21,8 @@ inline size_t ring_segments(const Blocks& blocks) {
 }
 
 // visit(segment, step) for all of them, in the order in which every rank sends and receives. Two
-// segments are under way at a time, by turns: while one waits for what a neighbour has to add, the
-// other moves. REQUIRES: segments >= 1.
+// segments alternate: while one waits for a neighbour's part, the other moves. REQUIRES: segments
+// >= 1.
 template <typename Visit>
 void each_ring_step(size_t segments, int steps, const Visit& visit) {
   const auto count = static_cast<size_t>(steps);
@@ -34,7 +34,7 @@ void each_ring_step(size_t segments, int steps, const Visit& visit) {
   }
 }
 
-// visit(index within the segment, offset in the whole, bytes) for each chunk; none of an empty one.
+// visit(index in the segment, offset in the whole, bytes) for each chunk; none of an empty segment.
 template <typename Visit>
 void each_ring_chunk(const Blocks& blocks, int block, size_t segment, const Visit& visit) {
   const size_t end = std::min(blocks.bytes(block), (segment + 1) * kSegment);

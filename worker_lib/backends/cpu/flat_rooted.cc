@@ -1,6 +1,6 @@
-// Broadcast and reduce: a binomial tree where latency counts (log2 n messages one after the other),
-// a chain where bytes do: every rank passes each chunk on while the next one comes, so the whole
-// takes the time of one copy and not of log2 n.
+// Broadcast and reduce: a binomial tree where latency dominates (log2 n messages in sequence), a
+// chain where bandwidth does: every rank forwards each chunk while the next one arrives, so the
+// whole takes the time of one copy and not of log2 n.
 #include <algorithm>
 #include <cstring>
 
@@ -10,11 +10,11 @@
 namespace muster::worker {
 namespace {
 
-// A chain of n is filled after n chunks: it pays where there are several times as many. Of two it
-// is the tree, but in chunks that are added while they are in the cache.
+// A chain of n is filled after n chunks: it pays with several times as many. For two ranks it
+// equals the tree, but in chunks that are added while they are in the cache.
 constexpr size_t kChainBytesPerRank = 64 * 1024;
 constexpr size_t kChainChunkMin = 16 * 1024;
-// Chunks of a chain's sums under way; more than the kernel buffers of a socket hold.
+// Chunks of a chain's sums in flight; more than the kernel's socket buffers hold.
 constexpr size_t kChainWindow = 16;
 
 bool pays_as_chain(size_t bytes, int n) {
@@ -33,8 +33,8 @@ Outcome<> FlatGroup::broadcast(std::byte* data, size_t bytes, int root) {
                                       : binomial_broadcast(data, bytes, root);
 }
 
-// Seen from the root, rank v hears from v without its lowest bit, and passes on to v plus each
-// lower power of two: the farthest first, since most have to hear through it.
+// Counted from the root, rank v receives from v without its lowest bit, and forwards to v plus each
+// lower power of two: the farthest first, since it has the largest subtree.
 Outcome<> FlatGroup::binomial_broadcast(std::byte* data, size_t bytes, int root) {
   const int v = around(me_, -root);
   Ticket heard;
@@ -71,8 +71,8 @@ Outcome<> FlatGroup::reduce(const std::byte* in, std::byte* out, size_t count,
              : binomial_reduce(in, out, count, reduction, root);
 }
 
-// The broadcast's tree backwards. Children are heard in a fixed order, the nearest first, so that
-// the sum is the same in every run.
+// The broadcast's tree in reverse. Children are received in a fixed order, the nearest first, so
+// that the sum is the same in every run.
 Outcome<> FlatGroup::binomial_reduce(const std::byte* in, std::byte* out, size_t count,
                                      const Reduction& reduction, int root) {
   const int v = around(me_, -root);

@@ -6,7 +6,7 @@
 namespace muster::worker {
 namespace {
 
-// Below it one rank of each node does the talking: fewer messages than slices would take.
+// Below it one rank of each node communicates: fewer messages than slices would take.
 constexpr size_t kSliceBytes = 16 * 1024;
 
 size_t byte_count_of(const Operation& operation) {
@@ -19,7 +19,7 @@ std::vector<int> all_ranks(const NodeLayout& layout) {
   return ranks;
 }
 
-// `count` elements in `n` counts that differ by one at most; none where all are equal.
+// `count` elements in `n` counts that differ by one at most; empty if all are equal.
 std::vector<size_t> slice_counts(size_t count, int n) {
   const auto parts = static_cast<size_t>(n);
   if (count % parts == 0) return {};
@@ -29,7 +29,7 @@ std::vector<size_t> slice_counts(size_t count, int n) {
   return counts;
 }
 
-// Where a rank's slice of `count` elements begins, and how many it has.
+// Where a rank's slice of `count` elements begins, and its size.
 struct Slice {
   size_t first;
   size_t count;
@@ -57,7 +57,7 @@ Hierarchy::Hierarchy(ShmGroup& shm, Exchange& exchange, const NodeLayout& layout
 Outcome<> Hierarchy::run(const Operation& operation, Deadline deadline) {
   deadline_ = deadline;
   exchange_.begin(operation, deadline);
-  // Roots are ranks of the whole group: beyond those of the node, so that none is mistaken.
+  // Roots are group ranks: shifted beyond those of the node, so that none is taken for a local one.
   Operation asked = operation;
   asked.root += local_size();
   const Outcome<> same = shm_.check(asked, deadline_);
@@ -87,7 +87,7 @@ Outcome<> Hierarchy::in_node(const Operation& call, Operation step) {
   return shm_.run(step, deadline_);
 }
 
-// Who has passed check() knows that its node is here.
+// A rank that has passed check() knows that all ranks of its node have arrived.
 Outcome<> Hierarchy::barrier(const Operation& operation) {
   if (is_first()) {
     const Outcome<> done = column_.barrier();
@@ -214,8 +214,8 @@ Outcome<> Hierarchy::large_all_reduce(const Operation& operation) {
                              .recv_counts = counts});
 }
 
-// The column brings one block of every node into its place; then each node's blocks are gathered
-// within the node, which holds one of them on each rank.
+// The column puts one block of every node into its place. Then, node by node, those blocks are
+// gathered within this node, each rank of which holds one of them.
 Outcome<> Hierarchy::all_gather(const Operation& operation) {
   const auto n = static_cast<int>(layout_.node_of.size());
   const Blocks blocks = Blocks::of(operation, operation.recv_counts, n);

@@ -1,7 +1,7 @@
-// Collectives of a group with equally many members on each of several nodes: what can stay within a
-// node goes through shared memory, and every byte crosses between two nodes once. The ranks with
-// the same index on their nodes form a column; each column carries its own slice over TCP, all at
-// the same time.
+// Collectives of a group with equally many members on each of several nodes: traffic within a node
+// goes through shared memory, and every byte crosses between two nodes once. The ranks with the
+// same index on their nodes form a column; each column carries its own slice over TCP, all at the
+// same time.
 //
 //   all_reduce      reduce_scatter in the node, all_reduce in the columns, all_gather in the node;
 //                   small: reduce to the first of the node, all_reduce of the firsts, broadcast
@@ -9,11 +9,11 @@
 //   broadcast       scatter on the root's node, broadcast in the columns, all_gather in the node
 //   all_gather      all_gather in the columns, then in the node     (contiguous ranks only)
 //   reduce_scatter  reduce_scatter in the node, then in the columns (contiguous ranks only)
-//   barrier         the node, its firsts, the node
-//   the others      flat over all links: nothing is saved by going another way
+//   barrier         in the node, between the first ranks of the nodes, in the node
+//   the others      flat over all links: a hierarchy saves nothing
 //
-// One thread at a time. After a failure of either half the owner aborts the segment, so that no
-// rank of the node goes on waiting.
+// One thread at a time. After a failure of either part the owner aborts the segment, so that no
+// rank of the node keeps waiting.
 #pragma once
 
 #include <memory>
@@ -43,8 +43,8 @@ class Hierarchy {
   Outcome<> all_gather(const Operation& operation);
   Outcome<> reduce_scatter(const Operation& operation);
 
-  // One step in shared memory: `operation`'s kind, counts, root and buffers are those of the step,
-  // its dtype and reduction (average: sum) those of the call.
+  // One step in shared memory: kind, counts, root and buffers are those of `step`, dtype and
+  // reduction (average: sum) those of `call`.
   Outcome<> in_node(const Operation& call, Operation step);
   bool is_first() const { return local_ == 0; }
   int local_size() const { return shm_.local().size(); }

@@ -1,5 +1,5 @@
-// How a group lies on nodes. Pure.
-// Even: every node has equally many members, so each local rank can have a column of its own.
+// How the members of a group are distributed over nodes. Pure. Even: every node has equally many
+// members, so each local rank can have a column of its own.
 #pragma once
 
 #include <string>
@@ -19,9 +19,9 @@ struct NodeLayout {
   const std::vector<int>& node(int index) const { return nodes[static_cast<size_t>(index)]; }
   int node_at(int rank) const { return node_of[static_cast<size_t>(rank)]; }
   int local_at(int rank) const { return local_of[static_cast<size_t>(rank)]; }
-  // Whether every node has as many members, and more than one.
+  // Whether all nodes have equally many members, and more than one.
   bool is_even() const;
-  // Whether the ranks of each node follow one another: node k has k * L to (k + 1) * L - 1.
+  // Whether each node has consecutive ranks: node k has k * L to (k + 1) * L - 1.
   bool is_contiguous() const;
   // The member with this local index on every node.
   std::vector<int> column(int local) const;

@@ -1,5 +1,5 @@
-// Memory that processes share, as a file without a name (memfd_create(2)), and the pages that it
-// consists of.
+// Memory that processes share, as a file without a name (memfd_create(2)), and the size of its
+// pages.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace muster::worker {
 
-// What the kernel maps and aligns by.
+// The unit in which the kernel maps memory.
 size_t page_bytes();
 size_t round_to_pages(size_t bytes);
 
-// What every memory file is sealed with: nobody can change its size, or unseal it.
+// The seals of every memory file: no process can change its size or its seals.
 inline constexpr int kMemoryFileSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// A new one of zeroes, sealed: nobody can change its size. `name` shows in /proc. Fails with
-// ErrorCode::system where the kernel refuses, or the limit of a file's size (ulimit -f) would:
-// beyond that the kernel sends SIGXFSZ, which ends the process.
+// A new file of zeroes with kMemoryFileSeals. `name` shows in /proc. Fails with ErrorCode::system
+// if the kernel refuses, or if it would exceed the limit on file sizes (ulimit -f): beyond that the
+// kernel sends SIGXFSZ, which ends the process.
 Outcome<UniqueFd> make_memory_file(const char* name, size_t bytes);
 
 }  // namespace muster::worker

@@ -46,7 +46,7 @@ Outcome<int> TransferEngine::transfer(const Transfer& transfer, Deadline deadlin
     drive(lock, true, [&] { return request->done; });
   } else {
     pass();
-    if (!request->done) wake_driver();  // It has to look for this one, too.
+    if (!request->done) wake_driver();  // It has to include this one.
   }
   while (!request->done) {
     changed_.wait_until(lock, deadline, [&] { return request->done || !is_driven_; });
@@ -77,7 +77,7 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> TransferEngine::begin(
   if (!thread_.joinable()) {
     Outcome<std::thread> thread = start_quiet_thread([this] { serve(); });
     if (!thread) {
-      fail(thread.error());  // So that nobody writes into these buffers after this.
+      fail(thread.error());  // So that these buffers are not written after this.
       return tl::unexpected(*failure_);
     }
     thread_ = std::move(*thread);
@@ -92,9 +92,9 @@ void TransferEngine::abort(const Failure& failure) {
   if (!failure_) fail(failure);
 }
 
-// ---- who drives
+// ---- driving
 
-// Moves bytes and sleeps on the links until done() or the failure of all.
+// Moves bytes and sleeps on the links until done() or a failure, which ends all requests.
 template <typename Done>
 void TransferEngine::drive(Lock& lock, bool patient, const Done& done) {
   is_driven_ = true;
@@ -105,7 +105,7 @@ void TransferEngine::drive(Lock& lock, bool patient, const Done& done) {
     if (done() || failure_) break;
     if (moved_) {
       idle_since = Clock::time_point::max();
-      lock.unlock();  // So that others get a word in while much is moved.
+      lock.unlock();  // Lets other threads in while much is moved.
       lock.lock();
       continue;
     }
@@ -134,12 +134,12 @@ void TransferEngine::drive(Lock& lock, bool patient, const Done& done) {
   changed_.notify_all();
 }
 
-// The thread for what nobody waits for.
+// The thread for requests that no caller waits for.
 void TransferEngine::serve() {
   Lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stops_ || failure_ || (unattended_ > 0 && !is_driven_); });
-    if (stops_ || failure_) return;  // After a failure nothing can be begun any more.
+    if (stops_ || failure_) return;  // After a failure nothing can be begun.
     drive(lock, false, [&] { return stops_ || unattended_ == 0; });
   }
 }
@@ -170,7 +170,7 @@ void TransferEngine::arm() {
 
 // ---- requests
 
-// `work`, if any, is complete when the request is done: which it may be, or failed, on return.
+// Completes `work`, if any, when the request is done; it may be done, or failed, on return.
 RequestPtr TransferEngine::enter(const Transfer& transfer, Deadline deadline,
                                  std::shared_ptr<HostWork> work) {
   auto request = std::make_shared<TransferRequest>();
@@ -229,7 +229,7 @@ void TransferEngine::deliver(const RequestPtr& request, int from, const EarlyMes
   finish(request);
 }
 
-// False: all has failed.
+// False: mismatch; all requests have failed.
 bool TransferEngine::check_head(const TransferRequest& request, int from, const MessageHead& head) {
   const Transfer& wanted = request.transfer;
   if (head.bytes == request.bytes() && head.dtype == static_cast<uint8_t>(wanted.dtype))
@@ -255,7 +255,7 @@ void TransferEngine::finish(const RequestPtr& request) {
   wake_driver();
 }
 
-// Nobody looks at a buffer after this: whoever is in the middle of something holds the mutex.
+// No buffer is touched after this: a thread touches them only while it holds the mutex.
 void TransferEngine::fail(const Failure& failure) {
   failure_ = failure;
   for (const RequestPtr& request : under_way_) {
@@ -275,8 +275,8 @@ void TransferEngine::fail(const Failure& failure) {
   wake_driver();
 }
 
-// Another thread may have moved what the one that drives sleeps for: then nothing on the links
-// wakes it. One that is awake looks at everything before it sleeps.
+// Another thread may have moved what the driving thread sleeps for: then nothing on the links wakes
+// it. A driving thread that is awake checks everything before it sleeps.
 void TransferEngine::wake_driver() {
   if (std::exchange(is_asleep_, false)) links_->wake();
 }
@@ -289,7 +289,7 @@ void TransferEngine::check_deadlines(Deadline now) {
   }
 }
 
-// A message with another tag that came instead is what was meant, as likely as not.
+// A message that arrived with another tag is probably the one that was meant.
 Failure TransferEngine::late_failure(const TransferRequest& request) const {
   const Transfer& late = request.transfer;
   Failure failure = late_transfer(late, members_, request.matched);

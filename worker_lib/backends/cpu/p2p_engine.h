@@ -1,14 +1,14 @@
-// Point to point on one rank: sends and receives of any thread, with tags, from any source, any
-// number at the same time, over links of their own.
+// Point-to-point transfers on one rank: sends and receives from any thread, with tags, from any
+// source, any number at the same time, over links of their own.
 //
-// A call that waits performs the work itself: whichever thread waits first drives (moves bytes,
-// sleeps on the links), the others sleep until their request is done or the driving is theirs.
-// Requests that were begun and that nobody waits for are driven by one thread, made when first
-// needed. All state is guarded by one mutex, which nobody holds while sleeping.
+// A blocking caller performs the work itself: the first one drives (moves bytes, sleeps on the
+// links), the others sleep until their request is done or no thread drives. One thread, made when
+// first needed, drives requests that were begun and that no caller waits for. One mutex guards all
+// state; it is never held while sleeping.
 //
-// A message whose receive has not been called stays in the sender's hands and the kernel's buffers
-// (or the ring), unless a later message is wanted: then it is kept here. Any failure ends all
-// requests, for good.
+// A message without a matching receive stays with the sender and in the kernel's buffers (or the
+// ring), unless a later message is wanted: then it is kept here. Any failure ends all requests, for
+// good.
 #pragma once
 
 #include <condition_variable>
@@ -33,7 +33,7 @@ class TransferEngine {
   TransferEngine(std::unique_ptr<ByteLinks> links, const Members& members);
   TransferEngine(const TransferEngine&) = delete;
   TransferEngine& operator=(const TransferEngine&) = delete;
-  // Ends what is under way with ErrorCode::aborted.
+  // Ends requests in progress with ErrorCode::aborted.
   ~TransferEngine();
 
   Outcome<int> transfer(const Transfer& transfer, Deadline deadline);
@@ -50,8 +50,8 @@ class TransferEngine {
   struct Incoming {
     MessageHead head;
     size_t moved = 0;               // Of head and bytes.
-    RequestPtr request;             // Whose buffer the bytes go to, or
-    EarlyMessage* early = nullptr;  // where they are kept.
+    RequestPtr request;             // The receive whose buffer the bytes go to, or
+    EarlyMessage* early = nullptr;  // the place where they are kept.
     bool ended = false;
   };
   using Lock = std::unique_lock<std::mutex>;
@@ -86,7 +86,7 @@ class TransferEngine {
   const Members& members_;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // A request is done, or nobody drives.
+  std::condition_variable changed_;  // A request is done, or no thread drives.
   std::vector<Outgoing> outs_;
   std::vector<Incoming> ins_;
   TransferMatching matching_;
@@ -94,7 +94,7 @@ class TransferEngine {
   std::optional<Failure> failure_;
   bool moved_ = false;  // In this pass.
   bool is_driven_ = false;
-  bool is_asleep_ = false;  // Whoever drives sleeps on the links, and nobody has woken it.
+  bool is_asleep_ = false;  // The driving thread sleeps on the links and has not been woken.
   bool stops_ = false;
   size_t unattended_ = 0;  // Requests that were begun and are not done.
   std::vector<int> reading_, writing_;

@@ -1,4 +1,4 @@
-// Moving bytes: the part of TransferEngine that speaks to the links. All with the mutex held.
+// The part of TransferEngine that moves bytes over the links. All with the mutex held.
 #include <array>
 #include <new>
 
@@ -9,7 +9,7 @@
 
 namespace muster::worker {
 
-// Everything that is under way gets one chance; `moved_` says whether anything moved.
+// Tries every request in progress once; `moved_` says whether anything moved.
 void TransferEngine::pass() {
   moved_ = false;
   for (size_t i = 0; i < under_way_.size() && !failure_; ++i) {
@@ -59,7 +59,7 @@ bool TransferEngine::push(int peer) {
   return *written > 0;
 }
 
-// A message that nobody waits for yet is left where it is.
+// A message that no receive awaits yet is left where it is.
 bool TransferEngine::pull(int peer) {
   if (peer == members_.me) return false;
   Incoming& in = ins_[static_cast<size_t>(peer)];
@@ -91,7 +91,7 @@ bool TransferEngine::pull(int peer) {
   return moved;
 }
 
-// Whether something came.
+// Whether bytes arrived.
 bool TransferEngine::pull_head(int peer, Incoming& in) {
   const iovec part{reinterpret_cast<char*>(&in.head) + in.moved, sizeof(MessageHead) - in.moved};
   const Outcome<size_t> got = links_->read(peer, {&part, 1});
@@ -143,8 +143,8 @@ void TransferEngine::end_message(int peer, Incoming& in) {
   }
 }
 
-// The stream of `peer` has ended. That fails who waits for it; who would take anybody's message
-// goes on while there are others.
+// The stream of `peer` has ended. That fails requests that wait for it; receives from any source go
+// on while other streams are open.
 void TransferEngine::peer_ended(int peer) {
   ins_[static_cast<size_t>(peer)].ended = true;
   bool awaited = ins_[static_cast<size_t>(peer)].moved > 0;

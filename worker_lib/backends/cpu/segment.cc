@@ -17,7 +17,7 @@
 namespace muster::worker {
 namespace {
 
-constexpr uint64_t kSegmentMagic = 0x314d48532d54534dULL;  // "MST-SHM1" in the memory of x86.
+constexpr uint64_t kSegmentMagic = 0x314d48532d54534dULL;  // "MST-SHM1" in little-endian memory.
 constexpr uint32_t kSegmentVersion = 1;
 constexpr size_t kReasonBytes = 1536;
 constexpr size_t kReasonRanks = 256;
@@ -37,7 +37,7 @@ struct Segment::Head {
   uint64_t chunk_bytes;
   uint64_t extra_bytes;
 
-  // On a line of its own: everybody who waits reads it.
+  // On a cache line of its own: all waiting threads read it.
   alignas(kCacheLine) std::atomic<uint32_t> abort_word;
   alignas(kCacheLine) Doorbell collective_bell;
 
@@ -160,7 +160,7 @@ void Segment::abort(const Failure& failure) {
 std::optional<Failure> Segment::failure() const {
   const Head& head = this->head();
   if (head.abort_word.load() == 0) return std::nullopt;
-  // Whoever writes it may have been killed in the middle.
+  // The rank that writes it may have been killed midway.
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds{100};
   while (head.abort_word.load() == 1) {
     if (std::chrono::steady_clock::now() > until) {

@@ -4,10 +4,10 @@
 //
 // A Segment is one mapping of it; shared_ptrs keep it alive. Several ranks that are threads of one
 // process may use the same Segment (tests do, so that thread sanitizers see one address). Its
-// memory begins as zeroes, and pages that nobody touches cost nothing.
+// memory is zeroed, and pages that are never touched cost nothing.
 //
-// The abort word is 0, or 1 while a reason is written, or 2 when it can be read; it never goes
-// back.
+// The abort word is 0, or 1 while a reason is written, or 2 when it can be read; it never
+// decreases.
 #pragma once
 
 #include <atomic>
@@ -25,46 +25,46 @@ namespace muster::worker {
 // Sizes that all ranks of a segment must agree on.
 struct SegmentShape {
   int ranks = 1;
-  size_t small_bytes = 8192;         // Data of a call that needs one meeting only; twice per rank.
-  size_t chunk_bytes = 1024 * 1024;  // Of a pipelined call's buffers; kChunkSlots per rank.
+  size_t small_bytes = 8192;         // Of a call that ends with its meeting; two areas per rank.
+  size_t chunk_bytes = 1024 * 1024;  // Of a slot of a pipelined call; kChunkSlots per rank.
   size_t extra_bytes = 0;            // Of the plain area.
 
   friend bool operator==(const SegmentShape&, const SegmentShape&) = default;
 };
 
 inline constexpr int kChunkSlots = 3;
-// The most of a chunk that one piece for all ranks uses. Pieces for single ranks share the chunk,
-// and where they are small, ranks that lack a core wait for each other more often than they copy;
-// larger ones for all leave the cache.
+// The largest piece that all ranks read: larger ones would not stay in the cache. Pieces for single
+// ranks share a whole chunk: if small, they make ranks that lack a core wait for each other more
+// often than they copy.
 inline constexpr size_t kCommonPieceBytes = 256 * 1024;
 
-// What a rank says of the call that it is in; written by it, read by all. One cache line, with the
-// data itself where it is 8 bytes or less.
+// A rank's current call; written by it, read by all. One cache line, which includes the data itself
+// if that is 8 bytes or less.
 struct alignas(kCacheLine) CallLine {
-  std::atomic<uint64_t> sequence;  // Stored last: the rank has come to this call.
+  std::atomic<uint64_t> sequence;  // Stored last: the rank has reached this call.
   uint64_t call;                   // Kind, dtype, reduction, flags, root: see call_word.h.
   uint64_t count;
   uint64_t counts_hash;
-  uint64_t in_place_of;   // Where in memory of allocate_shared() `in` lies; 0: elsewhere.
-  uint64_t out_place_of;  // The same of `out`.
-  uint64_t step_base;     // What `produced` and `consumed` count from in this call.
+  uint64_t in_place_of;   // Place of `in` in memory from allocate_shared(); 0: elsewhere.
+  uint64_t out_place_of;  // The same for `out`.
+  uint64_t step_base;     // Where `produced` and `consumed` start in this call.
   std::byte inlined[8];
 };
 static_assert(sizeof(CallLine) == kCacheLine);
 
-// How far a rank is in a pipelined call; written by it, read by all.
+// A rank's progress in a pipelined call; written by it, read by all.
 struct alignas(kCacheLine) ProgressLine {
-  std::atomic<uint64_t> produced;  // Chunks that it has put into its slots.
-  std::atomic<uint64_t> consumed;  // Chunks that it has taken out of (or reduced in) others' slots.
+  std::atomic<uint64_t> produced;  // Chunks put into its slots.
+  std::atomic<uint64_t> consumed;  // Chunks taken from (or reduced in) others' slots.
   std::atomic<uint64_t> finished;  // The last call after which it reads no other's slots.
 };
 
 class Segment {
  public:
-  // A new one. Fails with ErrorCode::system where the kernel refuses.
+  // Makes a new one. Fails with ErrorCode::system if the kernel refuses.
   static Outcome<std::shared_ptr<Segment>> create(const SegmentShape& shape);
-  // That of another process. Checks seals, size, magic, version and shape. Takes over no
-  // descriptor: `fd` may be closed afterwards.
+  // Maps that of another process. Checks seals, size, magic, version and shape. Does not take
+  // ownership of `fd`, which may be closed afterwards.
   static Outcome<std::shared_ptr<Segment>> open(int fd, const SegmentShape& shape);
   ~Segment();
   Segment(const Segment&) = delete;
@@ -73,22 +73,22 @@ class Segment {
   const SegmentShape& shape() const { return shape_; }
   int ranks() const { return shape_.ranks; }
 
-  // The descriptor to pass on, of a segment made by create(), until close_fd().
+  // The descriptor to pass on, for a segment made by create(), until close_fd().
   int fd() const { return fd_; }
   void close_fd();
 
-  // ---- giving up: any thread of any rank
+  // ---- abort: any thread of any rank
 
-  // The first one counts; wakes everybody who waits in this segment.
+  // The first call counts; wakes every thread that waits in this segment.
   void abort(const Failure& failure);
   const std::atomic<uint32_t>& abort_word() const;
-  // What abort() was called with, by anyone: nothing before. Waits a moment for a reason that is
-  // being written.
+  // The failure that abort() was called with, by any rank; nullopt: not called. Waits up to 100 ms
+  // for a reason that is being written.
   std::optional<Failure> failure() const;
 
   // ---- point to point
 
-  // For one rank's receiving and sending threads; nothing here rings it but abort().
+  // For one rank's receiving and sending threads; no member here rings it except abort().
   Doorbell& doorbell(int rank) const;
   // shape().extra_bytes, aligned to a page.
   std::span<std::byte> extra() const;
@@ -96,10 +96,10 @@ class Segment {
   // ---- collectives: see ShmGroup
 
   Doorbell& collective_bell() const;
-  CallLine& call_line(int rank, uint64_t sequence) const;  // One of two, by turns.
+  CallLine& call_line(int rank, uint64_t sequence) const;  // One of two, alternating.
   ProgressLine& progress(int rank) const;
-  std::byte* small_data(int rank, uint64_t sequence) const;  // One of two, by turns.
-  std::byte* chunk(int rank, uint64_t index) const;          // One of kChunkSlots, by turns.
+  std::byte* small_data(int rank, uint64_t sequence) const;  // One of two, alternating.
+  std::byte* chunk(int rank, uint64_t index) const;          // One of kChunkSlots, in turn.
   uint64_t* counts(int rank, uint64_t sequence) const;       // ranks() numbers; one of two.
 
  private:

@@ -1,13 +1,13 @@
-// Copying results out of shared memory.
-// Large ones bypass the cache where nobody reads them again soon.
+// Copying results out of shared memory. Large ones bypass the cache, since they are not read again
+// soon.
 #pragma once
 
 #include <cstddef>
 
 namespace muster::worker {
 
-// Results from here on are written past the caches: they would not stay in them, and a store that
-// goes to memory at once saves reading the line first (a quarter of the time of a 64 MB all_gather;
+// Results of this size or more are written past the caches: they would not stay in them, and a
+// non-temporal store saves reading the line first (a quarter of the time of a 64 MB all_gather;
 // nothing at 16 MB).
 inline constexpr size_t kStreamedFrom = size_t{32} << 20;
 

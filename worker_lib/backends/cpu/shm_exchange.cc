@@ -61,7 +61,7 @@ class ShmExchange {
     if (source != DataSource::chunks && source != DataSource::region) return 0;
     return pieces(routes_[rank].recv_bytes, call_.piece_bytes_of(static_cast<int>(rank)));
   }
-  // Peers in another order on each rank, so that not all read from one at a time.
+  // A different order of peers on each rank, so that they do not all read from one at a time.
   size_t peer(size_t step) const { return (me_ + step) % routes_.size(); }
 
   ShmCall& call_;
@@ -72,9 +72,9 @@ class ShmExchange {
   const bool multicast_;
   const bool reduces_;
   DataSource source_ = DataSource::nowhere;
-  uint64_t piece_ = 1;            // Bytes of one to each receiver.
-  uint64_t sent_pieces_ = 0;      // The most to any rank.
-  uint64_t received_pieces_ = 0;  // The most from any rank.
+  uint64_t piece_ = 1;            // Bytes of one, to each receiver.
+  uint64_t sent_pieces_ = 0;      // The largest number to any rank.
+  uint64_t received_pieces_ = 0;  // The largest number from any rank.
   size_t received_ = 0;           // Bytes of the whole result.
 };
 
@@ -93,7 +93,7 @@ bool ShmExchange::run(uint64_t last_staged, SlotUse& use) {
   return true;
 }
 
-// Decides where this rank's data is to be read, and puts the first of it there.
+// Decides where the others read this rank's data, and puts the first of it there.
 bool ShmExchange::offer(uint64_t last_staged) {
   size_t total = 0;
   size_t to_others = 0;
@@ -122,7 +122,7 @@ bool ShmExchange::offer(uint64_t last_staged) {
   return true;
 }
 
-// Of a chunk slot: what lies there for one receiver.
+// The part of a chunk slot for one receiver.
 size_t ShmExchange::area() const {
   const size_t chunk = call_.segment.shape().chunk_bytes;
   if (multicast_) return std::min(chunk, kCommonPieceBytes);
@@ -155,7 +155,7 @@ void ShmExchange::fill_chunk(uint64_t k) {
   }
 }
 
-// Where only the sender knows how much it sends, it says so.
+// Publishes what this rank sends to each other, which may be unknown to the receivers.
 void ShmExchange::tell_counts() {
   if (!operation_.is_v) return;
   uint64_t* told = call_.segment.counts(call_.me(), call_.sequence);
@@ -186,8 +186,8 @@ bool ShmExchange::fail_counts(size_t rank, size_t theirs, size_t mine) {
                      {std::min(sender.rank, receiver.rank), std::max(sender.rank, receiver.rank)}});
 }
 
-// Copies a part of what this rank gives to itself: the k-th of `parts`, between the pieces of the
-// others, so that nobody waits for a rank that is busy with itself.
+// Copies the k-th of `parts` of this rank's own block, between the pieces of the others, so that no
+// rank waits for one that is busy with itself.
 void ShmExchange::keep_own(uint64_t k, uint64_t parts) const {
   const Route& own = routes_[me_];
   if (reduces_ || own.send_bytes == 0 || own.recv_bytes == 0) return;
@@ -211,7 +211,7 @@ size_t ShmExchange::offset_at(size_t rank) const {
   return before * element_;
 }
 
-// What `rank` sends to this one, as a whole; null where it comes in pieces.
+// What `rank` sends to this one, as a whole; null if it comes in pieces.
 const std::byte* ShmExchange::offered(size_t rank_index) const {
   const int rank = static_cast<int>(rank_index);
   const size_t bytes = routes_[rank_index].recv_bytes;
@@ -256,7 +256,7 @@ bool ShmExchange::pipeline() {
   return true;
 }
 
-// Into a slot whose last piece all have taken, which was kChunkSlots before.
+// The slot's last piece, kChunkSlots before, must have been taken by all.
 bool ShmExchange::produce(uint64_t k) {
   if (k >= kChunkSlots) {
     for (size_t rank = 0; rank < routes_.size(); ++rank) {
@@ -318,7 +318,7 @@ bool ShmExchange::reduce_piece(uint64_t k) {
   return true;
 }
 
-// Of data that is all there.
+// For data that is completely there.
 void ShmExchange::reduce_range(size_t start, size_t bytes) {
   for (size_t rank = 0; rank < routes_.size(); ++rank) {
     call_.inputs[rank] = rank == me_ ? operation_.in + routes_[me_].send_offset : offered(rank);
@@ -328,7 +328,7 @@ void ShmExchange::reduce_range(size_t start, size_t bytes) {
                     call_.inputs.data(), call_.inputs.size(), bytes / element_);
 }
 
-// Memory that others read in place is the caller's again when they have read it.
+// Memory that others read in place belongs to the caller again when they have read it.
 bool ShmExchange::wait_until_taken() {
   if (source_ != DataSource::region) return true;
   for (size_t rank = 0; rank < routes_.size(); ++rank) {

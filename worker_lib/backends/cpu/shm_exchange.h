@@ -1,18 +1,18 @@
 // The collectives that move blocks between ranks: broadcast, gather, all_gather, scatter,
 // all_to_all and, adding up what arrives, reduce_scatter; with equal and unequal counts. Each rank
-// offers what it sends where the others can read it, and takes what is meant for it:
+// offers its data where the others can read it, and takes what is meant for it:
 //
-// - little: in its small data, before the meeting. Nothing else is waited for.
-// - more: piece by piece through its chunk slots; while others still take one out it fills the next
+// - small: in its small data, before the meeting, which is the only wait.
+// - larger: piece by piece through its chunk slots; while others still read one it fills the next
 //   (the first one before the meeting).
-// - in memory of allocate_shared(): where it is; then it waits until all have taken their part.
+// - in memory from allocate_shared(): in place; then it waits until all have taken their part.
 #pragma once
 
 #include "worker_lib/backends/cpu/shm_progress.h"
 
 namespace muster::worker {
 
-// What the next call must know of this one.
+// What later calls must know of this one.
 struct SlotUse {
   uint64_t steps = 0;  // Chunks counted.
   bool slots = false;  // Whether any rank used its chunk slots.

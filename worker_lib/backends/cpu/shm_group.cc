@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kSocketName = 64;
 
-// A group of one: what it sends to itself, and a reduction of one is that one.
+// A group of one: only its own block moves, and a reduction of one input is that input.
 void run_alone(const Operation& operation, std::vector<Route>& routes) {
   if (operation.kind == OpKind::barrier || operation.kind == OpKind::broadcast) return;
   fill_routes(operation, 0, routes);
@@ -94,7 +94,7 @@ Outcome<> ShmGroup::check(const Operation& operation, Deadline deadline) {
   return end(call, {}, call.meet(DataSource::nowhere, 0));
 }
 
-// A rank's line of its last call has the higher number of its two.
+// Of a rank's two lines the one with the higher number is that of its last call.
 std::vector<int> ShmGroup::awaited() const {
   const auto come_to = [&](int rank) {
     return std::max(segment_->call_line(rank, 0).sequence.load(),
@@ -125,8 +125,8 @@ Outcome<> ShmGroup::agree(const Outcome<std::byte*>& mapped, Deadline deadline) 
       {local_[first].rank});
 }
 
-// Others wait for a rank whose part of the hand-over fails; with this they learn of it at once.
-// Before a socket is closed: its end says less. What failed first.
+// Tells the ranks that wait for this one that its part of the hand-over failed. Called before a
+// socket is closed, since its end says less. Returns the first failure.
 Failure ShmGroup::end_for_all(Failure failure) {
   if (failure.code == ErrorCode::system) {
     failure.message =

@@ -1,14 +1,14 @@
-// Collectives between the ranks of a group on one node, through their Segment. Every call is one
-// meeting at least: each rank writes what it calls into its line of the segment and waits for all
-// others' lines, so a mismatch is found and named before data moves, and a time-out knows who did
-// not come. Calls of up to SegmentShape::small_bytes carry their data along and end there; larger
-// ones are pipelined in chunks (shm_exchange.h, shm_reduction.h); buffers in memory of
-// allocate_shared() are read where they are.
+// Collectives between the ranks of a group on one node, through their Segment. Every call has at
+// least one meeting: each rank writes its call into its line of the segment and waits for all
+// others' lines, so a mismatch is found and named before data moves, and a time-out names the
+// missing ranks. Calls of up to SegmentShape::small_bytes carry their data along and end there;
+// larger ones are pipelined in chunks (shm_exchange.h, shm_reduction.h); buffers in memory from
+// allocate_shared() are read in place.
 //
-// One ShmGroup per rank and group. run() and allocate_shared() from one thread at a time; abort(),
-// failure() and awaited() from any. After the first failure the group stays failed: on all its
-// ranks, since the one that finds it aborts the segment; but a time-out is its owner's to tell,
-// once it is known who is to blame, and a mismatch is found by all.
+// One ShmGroup per rank and group. run(), check() and allocate_shared() from one thread at a time;
+// abort() and awaited() from any. After the first failure the group stays failed on all its ranks:
+// the rank that finds it aborts the segment. Exceptions are a time-out, which the owner reports
+// once it is known which ranks are to blame, and a mismatch, which all ranks find.
 #pragma once
 
 #include <cstddef>
@@ -33,31 +33,31 @@ struct SlotUse;
 
 class ShmGroup {
  public:
-  // `local`: the ranks of the segment in its order, and which of them this is. Roots, counts and
-  // the like of operations mean indices among them.
+  // `local`: the ranks of the segment in its order, and the index of this one. Roots, counts etc.
+  // of operations refer to indices among them.
   ShmGroup(std::shared_ptr<Segment> segment, Members local);
   ~ShmGroup();
   ShmGroup(const ShmGroup&) = delete;
   ShmGroup& operator=(const ShmGroup&) = delete;
 
-  // Performs any collective (of host memory). Returns when this rank's result is in place and its
-  // buffers are no longer read by others. No allocation in calls of equal counts.
+  // Performs any collective (of host memory). Returns when this rank's result is in place and
+  // others no longer read its buffers. Calls with equal counts do not allocate.
   Outcome<> run(const Operation& operation, Deadline deadline);
 
-  // Meets and compares the calls, moves nothing: so that a composed operation is refused as the
-  // user wrote it, before its parts begin.
+  // Meets and compares the calls, moves nothing: a mismatch in a composed operation is reported as
+  // the user wrote it, before its parts begin.
   Outcome<> check(const Operation& operation, Deadline deadline);
 
-  // Collective. Operations whose buffers lie in it need no copies.
+  // Collective. Operations with buffers in it need no copies.
   Outcome<SharedBlock> allocate_shared(size_t bytes, Deadline deadline);
 
-  // Whom the call under way waits for: those that have not come to it, else all others. Any thread.
+  // The ranks that the current call waits for: those that have not reached it, else all others.
   std::vector<int> awaited() const;
 
   void abort(const Failure& failure) { segment_->abort(failure); }
 
   const Members& local() const { return local_; }
-  // Instead of the one that fits this machine. Not while a call runs.
+  // Replaces the one chosen for this machine. Not while a call runs.
   void set_patience(Patience patience) { patience_ = patience; }
 
  private:
@@ -74,8 +74,8 @@ class ShmGroup {
   uint64_t sequence_ = 0;     // Of the calls in this segment.
   uint64_t step_base_ = 0;    // Of this rank's next call in chunks.
   uint64_t last_staged_ = 0;  // The last call in which chunk slots were used.
-  uint64_t last_region_ = 0;  // Numbers allocate_shared().
-  // For calls to use, so that they allocate nothing.
+  uint64_t last_region_ = 0;  // The number of the last region.
+  // Reused by calls, so that they do not allocate.
   std::vector<Route> routes_;
   std::vector<const std::byte*> inputs_;
 };

@@ -48,7 +48,7 @@ ShmLinks::Ring& ShmLinks::ring(int from, int to) const {
   return *reinterpret_cast<Ring*>(rings + index * (sizeof(Ring) + capacity_));
 }
 
-// The addition is sequentially consistent and comes after the ring's own counters: see ring() in
+// The increment is sequentially consistent and follows the ring's own counters: see ring() in
 // waiting.h.
 void ShmLinks::tell(int rank) {
   news(rank).count.fetch_add(1);

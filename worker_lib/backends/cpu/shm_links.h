@@ -1,9 +1,9 @@
-// The links of a group on one node: a ring of bytes in the group's segment for every ordered pair
-// of ranks, written by one and read by the other. A rank sleeps at its doorbell; whoever puts bytes
-// into a ring towards it, or takes bytes out of a ring from it, adds to its news and rings.
+// The links of a group on one node: for every ordered pair of ranks a ring of bytes in the group's
+// segment, with one writer and one reader. A rank sleeps at its doorbell; a peer that writes to a
+// ring towards it, or reads from a ring from it, increments its News and rings.
 //
-// Rings that nobody uses are pages that nobody touched. Their size shrinks with the square of the
-// ranks; a message of any size streams through.
+// Unused rings are pages that were never touched. The size of a ring shrinks with the square of the
+// number of ranks; messages of any size stream through.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace muster::worker {
 
 class ShmLinks final : public ByteLinks {
  public:
-  // What to ask the segment for: SegmentShape::extra_bytes.
+  // The SegmentShape::extra_bytes to request.
   static size_t bytes_for(int ranks);
 
   // REQUIRES: segment->extra() has bytes_for(ranks).
@@ -26,7 +26,7 @@ class ShmLinks final : public ByteLinks {
 
   Outcome<size_t> write(int peer, std::span<const iovec> parts) override;
   Outcome<size_t> read(int peer, std::span<const iovec> parts) override;
-  // A ring has no end: who died or left is for the watch to say.
+  // A ring has no end: the watch reports ranks that died or left.
   bool ended(int) const override { return false; }
   std::optional<Failure> broken() const override;
 
@@ -40,7 +40,7 @@ class ShmLinks final : public ByteLinks {
   struct alignas(kCacheLine) News {
     std::atomic<uint64_t> count;
   };
-  // Both count bytes from the beginning of time; `written` is the writer's, `taken` the reader's.
+  // Both count bytes since the ring was made; `written` is the writer's, `taken` the reader's.
   struct Ring {
     alignas(kCacheLine) std::atomic<uint64_t> written;
     alignas(kCacheLine) std::atomic<uint64_t> taken;

@@ -23,7 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How often a wait for a peer looks whether it should be given up.
+// How often a wait for a peer checks whether to give up.
 constexpr milliseconds kLookEvery{50};
 
 constexpr std::chrono::seconds kStrangerLimit{1};
@@ -45,7 +45,7 @@ tl::unexpected<Failure> socket_failed(const char* what) {
                                                what, std::strerror(errno)));
 }
 
-// Everything that ranks hand each other is between processes of one user.
+// Ranks hand over descriptors only between processes of one user.
 bool same_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -74,8 +74,8 @@ Outcome<Polled> poll_for(int fd, short events, Deadline deadline, const Interrup
   }
 }
 
-// The message is one byte of payload, which a message with a descriptor must have (unix(7)); from
-// the taker it is its index.
+// The message from the giver is one byte of payload, which a message with a descriptor must have
+// (unix(7)); that from the taker is its index.
 union FdControl {
   char bytes[CMSG_SPACE(sizeof(int))];
   cmsghdr align;
@@ -98,7 +98,7 @@ bool send_fd(int socket, int fd) {
   return sendmsg(socket, &message, MSG_NOSIGNAL) == 1;
 }
 
-// None, with EMFILE in errno: this process has no number left for it.
+// Invalid, with EMFILE in errno: this process cannot open another descriptor.
 UniqueFd receive_fd(int socket) {
   char byte = 0;
   iovec payload{&byte, 1};
@@ -136,7 +136,7 @@ tl::unexpected<Failure> did_not_take(const Members& local, const std::vector<boo
                 std::move(missing));
 }
 
-// Waits for a key in short turns, so that it can be given up.
+// Waits for a key in short slices, so that it can be interrupted.
 Outcome<std::string> wait_for_key(StoreClient& store, const std::string& key,
                                   const SegmentMeeting& meeting) {
   for (;;) {
@@ -200,8 +200,8 @@ Outcome<> FdGiver::give(int fd, const Members& local, Deadline deadline,
     const UniqueFd taker(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (taker.get() < 0 && !concerns_one_visitor(errno)) return socket_failed("accept on");
     if (taker.get() < 0 || !same_user(taker.get())) continue;
-    // It sends its index at once; a stranger of the same user that says nothing is not waited for
-    // longer than this.
+    // A taker sends its index at once; an unrelated process of the same user that sends nothing is
+    // waited for no longer than this.
     polled = poll_for(taker.get(), POLLIN, std::min(deadline, steady_clock::now() + kStrangerLimit),
                       interrupted);
     if (!polled) return tl::unexpected(std::move(polled.error()));

@@ -1,7 +1,7 @@
-// How the ranks of a node come to share memory: the first of them makes a memfd and listens on an
-// abstract Unix socket with a random name; the others connect and are handed the descriptor
-// (SCM_RIGHTS, unix(7)). Both ends look at the other's user (SO_PEERCRED). Blocks the calling
-// thread, up to a deadline; nothing of it stays open.
+// How the ranks of a node get to share memory: the first of them makes a memfd and listens on an
+// abstract Unix socket with a random name; the others connect and receive the descriptor
+// (SCM_RIGHTS, unix(7)). Both ends check the other's user (SO_PEERCRED). Blocks the calling thread,
+// up to a deadline; no socket stays open.
 #pragma once
 
 #include <functional>
@@ -20,14 +20,13 @@ namespace muster::worker {
 
 using Interrupted = std::function<std::optional<Failure>()>;
 
-// The handing rank's end.
+// The rank that hands over the descriptor.
 class FdGiver {
  public:
   static Outcome<FdGiver> listen();
-  // What takers connect to.
+  // The name to which takers connect.
   const std::string& name() const { return name_; }
-  // Hands `fd` to every other of `local`; returns when all have it. A time-out names those that did
-  // not come.
+  // Hands `fd` to all others of `local`; returns when all have it. A time-out names missing ranks.
   Outcome<> give(int fd, const Members& local, Deadline deadline, const Interrupted& interrupted);
 
  private:
@@ -37,7 +36,7 @@ class FdGiver {
   std::string name_;
 };
 
-// The other end: who it is from is only for messages.
+// The other end. `giver` is only for messages.
 Outcome<UniqueFd> take_fd(const std::string& name, const Members& local, int giver,
                           Deadline deadline, const Interrupted& interrupted);
 

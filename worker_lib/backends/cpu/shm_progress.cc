@@ -31,7 +31,7 @@ CallSignature signature_in(const CallLine& line) {
 
 }  // namespace
 
-// `ready` is asked again and again: it goes on where it stopped, since what was reached stays so.
+// `ready` is called often: it resumes where it stopped, since what was reached stays reached.
 template <typename Reached>
 bool ShmCall::wait_for(int first, int last, const Reached& reached) {
   int next = first;
@@ -53,7 +53,7 @@ bool ShmCall::wait_for(int first, int last, const Reached& reached) {
 }
 
 bool ShmCall::give_up(Waited how, std::vector<int> missing) {
-  if (how == Waited::timed_out && missing.empty()) return true;  // They came just now.
+  if (how == Waited::timed_out && missing.empty()) return true;  // They arrived just now.
   failure_ =
       how == Waited::timed_out ? did_not_come(local_, missing, operation.limit) : segment.failure();
   return false;
@@ -78,8 +78,8 @@ bool ShmCall::wait_for_slots(uint64_t last_staged) {
   });
 }
 
-// Who stores its number last finds all others' there, and wakes those who sleep; who does not find
-// them all needs not wake anybody.
+// The rank that stores its number last finds those of all others, and wakes the ranks that sleep; a
+// rank that does not find all need not wake any.
 bool ShmCall::meet(DataSource source, uint64_t piece_bytes) {
   CallLine& mine = line(me());
   const CallSignature signature = signature_of(operation);

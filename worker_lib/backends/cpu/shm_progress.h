@@ -1,9 +1,9 @@
-// One collective under way on this rank: meeting the others, and telling and learning how far each
-// is. Between the calls of a group nothing is reset: numbers only grow.
+// One collective in progress on this rank: the meeting, and publishing and reading how far each
+// rank is. Nothing is reset between the calls of a group: numbers only grow.
 //
-// The meeting: each rank writes its line and stores the call's number last; it then waits until the
-// lines of all have that number. A line is written again two calls later, and nobody gets there
-// before all have come to the call between, when they are through with this one.
+// The meeting: each rank writes its line and stores the call's number last; it then waits until all
+// lines have that number. A line is written again two calls later; no rank gets there before all
+// have reached the call between, and by then all are done with this one.
 //
 // Chunks: a rank's `produced` and `consumed` count from the `step_base` in its line.
 #pragma once
@@ -57,29 +57,29 @@ class ShmCall {
 
   // ---- the meeting. All below return false when the call failed: see take_failure().
 
-  // Waits until nobody reads chunk slots for the call `last_staged` any more.
+  // Waits until no rank reads chunk slots for the call `last_staged` any more.
   bool wait_for_slots(uint64_t last_staged);
-  // Says that this rank has come, with its data in `source`, and waits for the others. Fails where
-  // they call something else. Whatever is in the slots and small data is there for all, from here.
+  // Announces this rank, with its data in `source`, and waits for the others. Fails if they call
+  // something else. From here on all can read what is in the slots and small data.
   bool meet(DataSource source, uint64_t piece_bytes);
   CallLine& line(int rank) const { return segment.call_line(rank, sequence); }
   DataSource source_of(int rank) const { return CallWord::unpack(line(rank).call).source; }
   uint64_t piece_bytes_of(int rank) const;
 
-  // ---- how far: counts of chunks of this call
+  // ---- progress: counts of chunks of this call
 
   void publish_produced(uint64_t chunks);
   void publish_consumed(uint64_t chunks);
-  // After this rank's last look into others' slots. Only where slots were used at all.
+  // After this rank's last read of others' slots. Only if slots were used at all.
   void publish_finished();
   bool wait_produced(int rank, uint64_t chunks);
   bool wait_consumed(int rank, uint64_t chunks);
   bool wait_all_produced(uint64_t chunks);
   bool wait_all_consumed(uint64_t chunks);
 
-  // Whether somebody gave the group up: for long stretches of work without a wait.
+  // Whether the group was aborted; for long stretches of work without a wait.
   bool interrupted();
-  // Fails on all ranks, with this unless another failure was first.
+  // Fails on all ranks, with `failure` unless another failure was first.
   bool fail(Failure failure);
   Failure take_failure() { return std::move(*failure_); }
 

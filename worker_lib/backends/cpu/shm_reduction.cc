@@ -11,8 +11,8 @@
 namespace muster::worker {
 namespace {
 
-// Of a result that is written to several places while it is in the nearest cache. The least that
-// the loops ask for ahead of time; with four times as much the copies evict some of it.
+// A part of a result, copied to several places while it is in the first-level cache. The smallest
+// size for which the loops prefetch; with four times as much the copies evict some of it.
 constexpr size_t kDirectBlock = size_t{4} * 1024;
 constexpr size_t kLeastChunk = size_t{64} * 1024;
 
@@ -102,8 +102,8 @@ bool ShmReduction::run_small() {
 
 // ---- in chunks
 
-// The chunks' size follows from what all know, so it is the same on all ranks: as many as fill the
-// slots, but four at least where they are not too small then, and all about equal.
+// The chunk size follows from what all ranks know, so it is the same on all: as large as fits the
+// slots, but at least four chunks unless those would be too small, and all about equal.
 void ShmReduction::cut() {
   const size_t largest = std::min(call_.segment.shape().chunk_bytes, kCommonPieceBytes);
   const size_t wanted = std::min(largest, std::max(lines(bytes_ / 4), kLeastChunk));
@@ -129,9 +129,9 @@ Range ShmReduction::chunk(uint64_t k) const {
   return {start, std::min(bytes_, start + chunk_bytes_)};
 }
 
-// What `rank` reduces of chunk k: whole cache lines, but for the end. It lies at the same place of
-// every chunk, also of a last and shorter one, so that nothing is put in where a result waits to be
-// collected.
+// The part of chunk k that `rank` reduces: whole cache lines, except at the end. It has the same
+// offset in every chunk, even in a shorter last one, so that put_in() never overwrites a result
+// that waits to be collected.
 Range ShmReduction::portion(uint64_t k, size_t rank) const {
   const Range whole = chunk(k);
   const size_t start = std::min(whole.end, whole.start + rank * share_);
@@ -171,7 +171,7 @@ bool ShmReduction::reduce_own(uint64_t k) {
   return true;
 }
 
-// In place the lines that are written have just been read.
+// In place, the lines to be written have just been read: no need to bypass the cache.
 void ShmReduction::collect(uint64_t k) {
   if (!keeps_) return;
   const size_t whole = operation_.in == operation_.out ? 0 : bytes_;
@@ -184,9 +184,9 @@ void ShmReduction::collect(uint64_t k) {
   }
 }
 
-// With three slots: put_in(k + 1) overwrites chunk k - 2, which all have reduced, since this rank
-// waited for that before it collected; reduce_own(k) overwrites the result of k - 3, which all have
-// collected before they put in k.
+// With three slots: put_in(k + 1) overwrites chunk k - 2, which all ranks have reduced, since this
+// rank waited for that before it collected; reduce_own(k) overwrites the result of k - 3, which all
+// ranks have collected before they put in k.
 bool ShmReduction::run_chunks(SlotUse& use) {
   static_assert(kChunkSlots == 3);
   use.slots = true;
@@ -207,7 +207,7 @@ bool ShmReduction::run_chunks(SlotUse& use) {
   return true;
 }
 
-// ---- where everything is in shared regions
+// ---- with everything in shared regions
 
 bool ShmReduction::all_in_regions() const {
   for (int rank = 0; rank < call_.ranks(); ++rank) {

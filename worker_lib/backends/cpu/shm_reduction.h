@@ -1,14 +1,14 @@
 // reduce and all_reduce between the ranks of a node. Every element is reduced by one rank only, in
 // rank order, so the result has the same bits everywhere.
 //
-// - Little: all put theirs into their small data before the meeting, and each (or the root) reduces
-//   all of it for itself.
-// - More: chunk by chunk; each chunk is cut into one portion for each rank (reduce-scatter and
+// - Small: all ranks put their data into their small data before the meeting, and each (or only the
+//   root) reduces all of it for itself.
+// - Larger: chunk by chunk; each chunk is cut into one portion for each rank (reduce-scatter and
 //   all-gather in memory, as Rabenseifner's algorithm does with messages: Thakur, Rabenseifner,
 //   Gropp 2005). A rank copies the others' portions of its data into its slot, reduces its own
-//   portion from all slots into its slot's part for it, which is free, and copies all results out
-//   of the slots. These three steps of successive chunks overlap.
-// - Data in memory of allocate_shared() is read where it is, and where all results belong there too
+//   portion from all slots into its own part of its slot, which is unused, and copies all results
+//   out of the slots. These three steps of successive chunks overlap.
+// - Data in memory from allocate_shared() is read in place, and if all results belong there too
 //   each rank writes its portion to all of them.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace muster::worker {
 
-// As exchange().
+// See exchange().
 bool reduce_call(ShmCall& call, uint64_t last_staged, SlotUse& use);
 
 }  // namespace muster::worker

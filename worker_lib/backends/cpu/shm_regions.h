@@ -1,8 +1,8 @@
 // The memory of allocate_shared() that a process has mapped: for each region one block per rank,
-// all mapped here, so that a buffer in one's own block can be read by the others in theirs.
+// all mapped here, so that the others can read a buffer in one rank's block.
 //
-// Who lets go of a block says so in the region itself; the mapping goes when all ranks have. So
-// whatever a rank still owns, all the others have mapped, and nobody must ask.
+// A rank marks in the region itself that it has released its block; the mapping is removed when all
+// ranks have. So whatever a rank still owns is mapped by all others, without further messages.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,7 @@
 
 namespace muster::worker {
 
-// Where a buffer lies: a region's number and the offset in the block of whoever says it; 0: in
-// none.
+// A buffer's place: a region's number and the offset in the publishing rank's block; 0: in none.
 using RegionOffset = uint64_t;
 
 class SharedRegions {
@@ -31,19 +30,19 @@ class SharedRegions {
   // Of a block; the kernel's own limits are lower.
   static constexpr size_t kMostBytes = kSharedBytesMax;
 
-  // Bytes of a region's memfd with blocks of `bytes`.
+  // The size of a region's memfd with blocks of `bytes`.
   static size_t file_bytes(int ranks, size_t bytes);
   static size_t stride(size_t bytes);
 
-  // Maps a region; `number` is the same on all ranks and new. The start of this rank's block.
+  // Maps a region; `number` is new and equal on all ranks. Returns the start of this rank's block.
   Outcome<std::byte*> map(uint64_t number, int fd, size_t bytes);
-  // This rank lets go of it; nothing in a forked child. Any thread.
+  // This rank releases its block; no effect in a forked child. Any thread.
   void release(uint64_t number);
 
   // Where [data, data + bytes) lies, if all of it is in this rank's block of a region.
   RegionOffset place_of(const std::byte* data, size_t bytes) const;
-  // The memory here that `rank` called `place`; `bytes` from there are in its block. Null: it is
-  // not a place of this group.
+  // The local address of `place` as published by `rank`. Null: no such region here, or `bytes` from
+  // there exceed the block.
   std::byte* at(RegionOffset place, int rank, size_t bytes) const;
 
  private:
@@ -59,7 +58,7 @@ class SharedRegions {
   const int ranks_;
   const int me_;
   mutable std::mutex mutex_;
-  std::atomic<size_t> mapped_{0};  // regions_.size(), to be asked without the lock.
+  std::atomic<size_t> mapped_{0};  // regions_.size(), readable without the lock.
   std::vector<Region> regions_;
 };
 

@@ -17,11 +17,11 @@ struct Route {
   size_t recv_bytes = 0;
 };
 
-// Between `me` and each of routes.size() ranks; routes[me] is what it gives to itself, where `in`
-// and `out` are two places of one buffer. Of reduce and all_reduce: nothing. Reuses the vector.
+// Between `me` and each of routes.size() ranks; routes[me] is what it gives to itself, from `in` to
+// `out`. Empty for reduce and all_reduce. Reuses the vector.
 void fill_routes(const Operation& operation, int me, std::vector<Route>& routes);
 
-// Whether the operation sends the same bytes to everyone it sends to (or to one rank only).
+// Whether the operation sends the same bytes to every receiver (or has only one).
 bool is_multicast(OpKind kind);
 
 }  // namespace muster::worker

@@ -14,9 +14,9 @@
 namespace muster::worker {
 namespace {
 
-// A candidate who has not said who it is by then is sent away: a port scanner, or a peer that died.
+// A connection without a complete hello by then is closed: a port scanner, or a peer that died.
 constexpr std::chrono::seconds kHelloLimit{10};
-// Of candidates that have said nothing yet. More wait in the kernel's queue.
+// Connections without a complete hello. More wait in the kernel's queue.
 constexpr size_t kVisitorsMax = 256;
 
 }  // namespace
@@ -77,7 +77,7 @@ void Acceptor::accept_from(int listener) {
   while (candidates_.size() < kVisitorsMax) {
     Socket socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
-      // Out of descriptors: poll() would return at once, for nothing, until some are closed.
+      // Out of descriptors: poll() would spin until some are closed.
       if (is_out_of_descriptors(errno)) std::this_thread::sleep_for(std::chrono::milliseconds{10});
       return;
     }
@@ -88,7 +88,7 @@ void Acceptor::accept_from(int listener) {
   }
 }
 
-// Whether it is done with: admitted, or sent away.
+// Whether the candidate is done: admitted, or closed.
 bool Acceptor::hear(Candidate& candidate) {
   auto* bytes = reinterpret_cast<char*>(&candidate.hello);
   const ssize_t got = recv(candidate.socket.get(), bytes + candidate.heard,

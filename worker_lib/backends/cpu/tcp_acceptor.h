@@ -1,5 +1,5 @@
-// Lets the other members in: a thread that accepts connections, checks what they present, and hands
-// each to the links that it is for. It moves no data of operations.
+// Accepts the connections of the other members: a thread checks what they present, and hands each
+// to the links that it is for. It moves no data of operations.
 //
 // Owned by the cpu backend of a group on several nodes; ends before the links that it serves.
 #pragma once
@@ -18,7 +18,7 @@ namespace muster::worker {
 // What a connection is for. The numbers go over the wire.
 enum class Purpose : uint8_t { collectives = 0, transfers = 1 };
 
-// The first bytes of every connection, in the order of the machine: both ends run the same program.
+// The first bytes of every connection, in host byte order: both ends run the same program.
 struct Hello {
   static constexpr uint32_t kMagic = 0x4b4c554d;  // "MULK"
   uint32_t magic = kMagic;

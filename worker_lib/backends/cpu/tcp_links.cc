@@ -16,7 +16,7 @@ bool is_not_now(int error) {
 
 timespec time_left(Deadline until) {
   const auto now = std::chrono::steady_clock::now();
-  // Sliced, so that a Deadline::max() fits whatever the clock says.
+  // Capped, so that Deadline::max() fits whatever the clock says.
   const auto left =
       std::min<std::chrono::nanoseconds>(until - std::min(until, now), std::chrono::hours{1});
   return {.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000),
@@ -60,7 +60,7 @@ void SocketLinks::take_delivered() {
   const std::lock_guard lock(mutex_);
   for (auto& [from, connection] : delivered_) {
     In& in = ins_[at(from)];
-    // A peer connects once: a second connection is a confused one's and would mix up the bytes.
+    // A peer connects once: a second connection is an error and would mix up the bytes.
     if (!in.socket) in.socket = std::move(connection);
   }
   delivered_.clear();
@@ -77,12 +77,12 @@ Failure SocketLinks::lost(int peer, int error) const {
           {members_[peer].rank}};
 }
 
-// False: not yet connected.
+// False: not connected yet.
 Outcome<bool> SocketLinks::open(int peer, Out& out) {
   const ListenAddress& address = addresses_[at(peer)];
   if (!out.socket) {
     Outcome<Socket> begun = failed(ErrorCode::system, "");
-    // Its kernel queue may be full (EAGAIN): then TCP does as well.
+    // Its kernel queue may be full (EAGAIN): then TCP serves as well.
     if (members_[peer].node == members_.self().node) begun = begin_connect_local(address.local);
     if (!begun) begun = begin_connect(address.tcp);
     if (!begun)
@@ -94,7 +94,7 @@ Outcome<bool> SocketLinks::open(int peer, Out& out) {
     out.connecting = true;
   }
   pollfd state{out.socket.get(), POLLOUT, 0};
-  if (poll(&state, 1, 0) <= 0) return false;  // Or a signal came.
+  if (poll(&state, 1, 0) <= 0) return false;  // Or interrupted by a signal.
   int error = 0;
   socklen_t length = sizeof error;
   getsockopt(out.socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
@@ -108,7 +108,7 @@ Outcome<bool> SocketLinks::open(int peer, Out& out) {
   return true;
 }
 
-// False: the hello is not all sent.
+// False: the hello is not completely sent.
 Outcome<bool> SocketLinks::greet(int peer, Out& out) {
   if (!out.socket || out.connecting) {
     const Outcome<bool> opened = open(peer, out);

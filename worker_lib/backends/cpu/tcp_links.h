@@ -1,7 +1,7 @@
-// The links of a group whose members are on several nodes: for every ordered pair that has
-// something to say one connection, made by the sender when it first writes; TCP to other nodes, an
-// abstract Unix socket to ranks of the same one. One set of links carries collectives and another
-// point-to-point transfers, so that the two never wait for each other.
+// The links of a group on several nodes: one connection for every ordered pair of ranks that
+// communicates, opened by the sender on its first write; TCP to other nodes, an abstract Unix
+// socket to ranks of the same one. One set of links carries collectives and another point-to-point
+// transfers, so that neither waits for the other.
 //
 // Used by one thread at a time; deliver() and wake() from any.
 #pragma once
@@ -26,7 +26,7 @@ class SocketLinks final : public ByteLinks {
   static Outcome<std::unique_ptr<SocketLinks>> make(Purpose purpose, const Members& members,
                                                     const std::vector<ListenAddress>& addresses);
 
-  // A connection that `from` made to write to us.
+  // Takes a connection on which `from` writes to us.
   void deliver(int from, Socket connection);
 
   Outcome<size_t> write(int peer, std::span<const iovec> parts) override;
@@ -41,7 +41,7 @@ class SocketLinks final : public ByteLinks {
   struct Out {
     Socket socket;
     bool connecting = false;
-    size_t greeted = 0;  // Bytes of the hello that are sent.
+    size_t greeted = 0;  // Bytes of the hello that were sent.
   };
   struct In {
     Socket socket;

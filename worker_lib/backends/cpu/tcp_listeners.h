@@ -1,6 +1,6 @@
-// Where the members of a group are reached: each makes listening sockets, writes down where they
-// are in the group's set-up store, and reads what the others wrote. The secret in it is what a
-// connection has to present: who does not know it has not read the store and is not of this group.
+// How the members of a group find each other's sockets: each opens listening sockets, writes their
+// addresses into the group's set-up store, and reads those of the others. A connection must present
+// the secret in the address: only processes that read the store, the group's members, know it.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ inline constexpr size_t kSecretBytes = 16;
 struct ListenAddress {
   SocketAddress tcp;
   std::string local;   // The name of an abstract Unix socket, for ranks of the same node.
-  std::string secret;  // kSecretBytes of anything.
+  std::string secret;  // kSecretBytes random bytes.
 
   std::string encode() const;
   static std::optional<ListenAddress> decode(std::string_view text);
@@ -31,11 +31,11 @@ struct Listeners {
   std::vector<Socket> listeners;
 };
 
-// Listens at the address at which this member says it is reached; on all addresses where that one
-// is not this machine's own (behind address translation).
+// Listens on the address that this member announces; if that is not an address of this machine
+// (address translation), on all addresses.
 Outcome<Listeners> open_listeners(const Peer& self);
 
-// exchange_through_store() of where each member listens.
+// exchange_through_store() of the listening addresses.
 Outcome<std::vector<ListenAddress>> exchange_addresses(GroupSetup& setup,
                                                        const ListenAddress& mine);
 

@@ -44,7 +44,7 @@ Outcome<WakeEvent> WakeEvent::make() {
 
 void WakeEvent::wake() const {
   const uint64_t one = 1;
-  // Full is readable as well: nothing is lost then.
+  // If the counter is full, the descriptor is readable anyway.
   [[maybe_unused]] const ssize_t written = ::write(fd(), &one, sizeof one);
 }
 
@@ -75,12 +75,12 @@ Outcome<Socket> listen_local(const std::string& abstract_name) {
 
 void set_no_delay(int fd) {
   const int one = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);  // Refused by Unix sockets: fine.
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);  // Fails on Unix sockets: fine.
 }
 
 void fit_buffers(int fd) {
   constexpr uint32_t kNearUs = 40;
-  // The kernel doubles it. No more than net.core.wmem_max is by default.
+  // The default of net.core.wmem_max, which caps this option; the kernel doubles it.
   constexpr int kNearBytes = 212992;
   tcp_info info{};
   socklen_t length = sizeof info;

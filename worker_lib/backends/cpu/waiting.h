@@ -1,12 +1,12 @@
-// How a rank waits for something in shared memory: it looks again and again for a short while
-// (nanoseconds to learn of it), then lets other threads run between looks, then sleeps on a futex.
-// How long each takes depends on whether every rank can have a core of its own (patience_for()).
-// Nothing here waits without a deadline, and every wait ends when the abort word is set.
+// How a rank waits for a change in shared memory: it spins for a short while (which notices the
+// change within nanoseconds), then yields the core between checks, then sleeps on a futex. How long
+// each phase takes depends on whether every rank can have its own core (patience_for()). No wait is
+// without a deadline, and every wait ends when the abort word is set.
 //
-// The sleeping part is an event count: whoever waits says so in `sleepers`, looks once more and
-// sleeps while `rung` keeps its value; whoever changes something stores it, and only then looks
-// whether anybody sleeps. Both orders are sequentially consistent, so one of the two sees the other
-// (Dekker's argument). Lives in zeroed shared memory; any thread of any process.
+// The sleeping part is an event count: a waiter counts itself in `sleepers`, checks once more and
+// sleeps while `rung` keeps its value; a writer stores the change, and only then checks for
+// sleepers. Both orders are sequentially consistent, so one of the two sees the other (Dekker's
+// argument). Lives in zeroed shared memory; any thread of any process.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace muster::worker {
 
 inline constexpr size_t kCacheLine = 64;
 
-// Where threads sleep until something changed. All zeroes is its first state.
+// Where threads sleep until something changes. Its initial state is all zeroes.
 struct alignas(kCacheLine) Doorbell {
   std::atomic<uint32_t> rung;
   std::atomic<uint32_t> sleepers;
@@ -32,22 +32,21 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 enum class Waited : uint8_t { ready, timed_out, aborted };
 
 struct Patience {
-  uint32_t spins = 0;                    // Looks with a pause between them.
-  std::chrono::nanoseconds yielding{0};  // Then looks with sched_yield() between them.
+  uint32_t spins = 0;                    // Checks with a pause between them.
+  std::chrono::nanoseconds yielding{0};  // Then checks with sched_yield() between them.
 };
 
 // For `ranks` ranks that share the cores this process may use.
 Patience patience_for(int ranks);
 Patience patience_for(int ranks, int cores);
 
-// Wakes who sleeps at the bell. REQUIRES: what they wait for was stored by a sequentially
-// consistent store (or exchange, or fetch_add) before. Costs one load where nobody sleeps.
+// Wakes the threads that sleep at the bell. REQUIRES: what they wait for was stored before, with a
+// sequentially consistent store (or exchange, or fetch_add). Costs one load if no thread sleeps.
 inline void ring(Doorbell& bell);
 
-// Blocks until `ready()` (called often: cheap, no side effects, loads what it looks at with acquire
-// or stronger; the ones that race with ring() must be sequentially consistent loads). `abort_word`
-// is anything other than 0 once waiting must end: see Segment. Whoever makes ready() true rings
-// `bell`.
+// Blocks until `ready()` (called often: cheap, no side effects, loads with acquire or stronger;
+// loads that race with ring() must be sequentially consistent). `abort_word` is nonzero once
+// waiting must end: see Segment. Whichever thread makes ready() true rings `bell`.
 template <typename Ready>
 inline Waited wait_until(Doorbell& bell, const std::atomic<uint32_t>& abort_word, Patience patience,
                          Deadline deadline, const Ready& ready);
@@ -63,14 +62,14 @@ inline void pause_cpu() {
 namespace detail {
 
 void wake_all(Doorbell& bell);
-// Sleeps while the bell has rung `seen` times, for 50 ms at most, so that no lost wake-up (of a
-// process that was killed between a store and the call that wakes) lasts longer.
+// Sleeps while `rung` equals `seen`, for 50 ms at most, so that a lost wake-up (of a process that
+// was killed between its store and its call that wakes) costs no more.
 void sleep_at(Doorbell& bell, uint32_t seen, Deadline deadline);
 void yield_cpu();
 
-// Others than the ranks may want the core (compilers, data loaders): a yield then gives it away for
-// a whole slice, milliseconds, while one that sleeps gets it back as soon as it is woken. A yield
-// that took so long shows it, and for a while this thread does not yield but sleeps.
+// Other programs (compilers, data loaders) may want the core: a yield then gives it away for a
+// whole time slice, milliseconds, while a sleeping thread gets it back as soon as it is woken. If a
+// yield takes that long, this thread sleeps instead of yielding for a while.
 inline constexpr std::chrono::nanoseconds kTakenFrom = std::chrono::microseconds{500};
 void note_wanted_core(Deadline now);
 bool is_core_wanted(Deadline now);
@@ -79,7 +78,7 @@ template <typename Ready>
 Waited wait_patiently(Doorbell& bell, const std::atomic<uint32_t>& abort_word, Patience patience,
                       Deadline deadline, const Ready& ready) {
   const auto start = std::chrono::steady_clock::now();
-  auto yielded = start;  // When this thread gave its core away last.
+  auto yielded = start;  // When this thread last yielded its core.
   bool sleeping = is_core_wanted(start);
   for (;;) {
     if (ready()) return Waited::ready;

@@ -1,7 +1,7 @@
-// Gloo behind the seam of backend.h. Gloo knows no asynchronous collectives and no abort; see
-// gloo_mesh.h for what stands in for the latter. A message under way has a thread of its own that
-// sleeps in Gloo until it is done, since Gloo can say that a buffer is complete only to a waiting
-// thread, and a wait that runs into its time-out costs the whole group.
+// The Gloo backend. Gloo has no asynchronous collectives and no abort; gloo_mesh.h says what
+// replaces the latter. Each message in flight has a thread that sleeps in Gloo until it is
+// complete, since Gloo reports completion of a buffer only to a waiting thread, and a wait that
+// times out makes the whole group unusable.
 #include <algorithm>
 #include <atomic>
 #include <list>
@@ -54,7 +54,7 @@ class GlooBackend final : public GroupBackend {
   Outcome<int> wait_in_gloo(const Transfer& transfer, ::gloo::transport::UnboundBuffer& buffer,
                             Deadline deadline);
   std::optional<Failure> aborted() const;
-  // `late`: what it is if the time is over.
+  // `late`: the failure if the deadline has passed.
   tl::unexpected<Failure> explain(const std::exception& error, Deadline deadline,
                                   const Failure& late);
   Failure late_failure(const Transfer& transfer) const {
@@ -112,9 +112,9 @@ std::string GlooBackend::refuses(const Transfer& transfer) const {
   return {};
 }
 
-// A message that is larger than its receive ends the process (Gloo throws on its own thread), so
-// the size and the dtype are part of what a receive waits for: then unequal ends never meet, and
-// the call times out.
+// A message larger than its receive ends the process (Gloo throws on its own thread). So the slot
+// that a receive waits for includes the size and the dtype: then unequal ends never match, and the
+// call times out.
 uint64_t message_slot(const Transfer& transfer) {
   const uint64_t form = transfer.count * 16 + static_cast<uint64_t>(transfer.dtype);
   const uint64_t mixed = form * 0x9e3779b97f4a7c15ULL;
@@ -123,7 +123,7 @@ uint64_t message_slot(const Transfer& transfer) {
 }
 
 GlooBuffer GlooBackend::post(const Transfer& transfer) {
-  // Gloo receives nothing from anybody into a buffer of one byte only, not into an empty one.
+  // Gloo completes an empty receive from any rank only with a buffer of one byte, not an empty one.
   static std::byte nothing;
   const uint64_t slot = message_slot(transfer);
   const size_t bytes = transfer.count * size_of(transfer.dtype);
@@ -142,8 +142,8 @@ GlooBuffer GlooBackend::post(const Transfer& transfer) {
   return buffer;
 }
 
-// A receive from any hangs on no connection, so interrupt() does not reach it, but it can be called
-// off by itself.
+// A receive from any rank is tied to no connection, so interrupt() does not reach it, but it can be
+// cancelled individually.
 Outcome<int> GlooBackend::wait(const Transfer& transfer, GlooBuffer buffer, Deadline deadline) {
   {
     const std::lock_guard lock(mutex_);
@@ -252,14 +252,13 @@ tl::unexpected<Failure> GlooBackend::explain(const std::exception& error, Deadli
   return explain_loss(reason);
 }
 
-// Whoever aborted meanwhile had the better reason.
+// If the group was aborted meanwhile, that failure explains more.
 tl::unexpected<Failure> GlooBackend::explain_roll(const Failure& failure) const {
   if (std::optional<Failure> reason = aborted()) return tl::unexpected(*reason);
   return tl::unexpected(failure);
 }
 
-// A connection broke: because a rank died, or because a rank that had an error of its own, or was
-// told to abort, left the group.
+// A connection broke: a rank died, or a rank left the group after an error of its own or an abort.
 tl::unexpected<Failure> GlooBackend::explain_loss(const std::string& reason) {
   std::string names;
   std::vector<GlobalRank> ranks;

@@ -35,8 +35,8 @@ auto combining(DType dtype, ReduceOp op) {
   };
 }
 
-// One call, with what all of them need. Counts become bytes: Gloo moves elements of one byte, save
-// where it reduces.
+// One call and what all kinds need. Gloo moves elements of one byte, except where it reduces, so
+// counts become bytes.
 class GlooCall {
  public:
   GlooCall(const std::shared_ptr<GlooMesh>& mesh, const Operation& operation, milliseconds timeout)
@@ -113,8 +113,8 @@ void GlooCall::run() {
   CHECK(false);
 }
 
-// Whether nobody moves anything, as far as every rank knows: then the roll call was all there is to
-// it. Gloo's own collectives do not take buffers of no bytes.
+// Whether no rank moves any data, as every rank can tell: then the roll call was all it takes.
+// Gloo's own collectives do not accept empty buffers.
 bool GlooCall::is_empty() const {
   return !op_.is_v && op_.count == 0;
 }
@@ -128,13 +128,13 @@ void GlooCall::broadcast() {
   ::gloo::broadcast(call);
 }
 
-// Gloo wants an output on every rank, to work in.
+// Gloo needs an output on every rank, as scratch memory.
 void GlooCall::reduce() {
   auto call = options<::gloo::ReduceOptions>();
   std::vector<uint8_t> scratch(at_root() ? 0 : block());
   uint8_t* const result = at_root() ? out() : scratch.data();
   copy(result, in(), block());
-  // Gloo takes the width of an element from a type.
+  // Gloo derives the width of an element from a type.
   const auto set_output = [&](auto type) {
     call.setOutput(reinterpret_cast<decltype(type)*>(result), op_.count);
   };
@@ -253,8 +253,8 @@ void GlooCall::scatter_blocks() {
     one->waitSend(timeout_);
 }
 
-// Every rank gets all ranks' versions of its block and reduces them in the order of the ranks:
-// each block crosses the network once, and the result does not depend on who was early.
+// Every rank gets all ranks' versions of its block and reduces them in rank order: each block
+// crosses the network once, and the result does not depend on the order of arrival.
 void GlooCall::reduce_scatter() {
   std::vector<size_t> sent(ranks(), op_.count);
   if (op_.is_v) sent = op_.send_counts;

@@ -25,8 +25,8 @@ constexpr milliseconds kGlooLongest = std::chrono::hours{24 * 7};
 constexpr milliseconds kInterruptWait{1};
 constexpr milliseconds kConnectPoll{20};
 
-// What one rank writes down: for every other rank the address of the pair that waits for it, all of
-// one length.
+// `all` is what one rank publishes: for every other rank the address of the pair that waits for it,
+// all of equal length.
 std::string pair_address(const std::string& all, int slot, int slots) {
   const size_t length = all.size() / static_cast<size_t>(slots);
   return all.substr(static_cast<size_t>(slot) * length, length);
@@ -94,8 +94,8 @@ std::string GlooMesh::open_pairs(const std::string& address, milliseconds timeou
   return all;
 }
 
-// Pair::connect() blocks until the other end came, so it runs on a thread of its own, and this one
-// looks whether it is still worth waiting for.
+// Pair::connect() blocks until the other end connects, so it runs on a thread of its own, while
+// this one checks whether set-up is interrupted.
 Outcome<> GlooMesh::connect_pairs(const GroupSetup& setup,
                                   const std::vector<std::string>& addresses) {
   std::atomic<int> connecting_to{-1};
@@ -141,8 +141,8 @@ void GlooMesh::interrupt() {
       buffer->recv(peer, gloo_slot(GlooSlots::probe, 0));
       buffer->waitRecv(kInterruptWait);
     } catch (const std::exception&) {
-      // What was asked for: the wait ran into its time-out, and all pairs have failed. Where this
-      // pair was dead before, the next one is tried.
+      // Intended: the wait timed out and all pairs have failed. If this pair was already dead, the
+      // loop tries the next one.
     }
   }
 }

@@ -1,14 +1,14 @@
-// The connections of Gloo between the members of one group: Gloo's own mesh of TCP pairs, met
-// through our set-up store, with what Gloo lacks put around it.
+// The Gloo connections between the members of one group: Gloo's own mesh of TCP pairs, set up
+// through our set-up store, plus what Gloo lacks.
 //
 // - Gloo's epoll thread moves the bytes; a caller sleeps in Gloo until its operation is done or its
 //   own time-out has passed. Gloo has no way to end such a call from outside: closing the
-//   connections leaves it asleep. But when any wait on a context runs into its time-out, Gloo fails
-//   all pairs of that context and wakes whoever waits for them. interrupt() makes such a wait, of a
-//   millisecond, for a message that nobody sends.
-// - A pair that lost its connection refuses new receives, so lost_peers() can ask each.
+//   connections does not wake it. But when any wait on a context times out, Gloo fails all pairs of
+//   that context and wakes every waiting thread. interrupt() makes such a wait, of a millisecond,
+//   for a message that no rank sends.
+// - A pair that lost its connection refuses new receives, so lost_peers() posts one on each.
 //
-// Threads: any, for everything but connect().
+// Threads: any, except for connect().
 #pragma once
 
 #include <chrono>
@@ -24,17 +24,17 @@
 
 namespace muster::worker {
 
-// Until the deadline, rounded up and at most a week, since Gloo counts in a type that overflows.
-// Zero or less: it has passed.
+// The time until the deadline, rounded up and at most a week, since longer ones overflow in Gloo.
+// Zero or less: the deadline has passed.
 std::chrono::milliseconds gloo_time_left(Deadline deadline);
 
-// "Connection closed by peer [10.0.0.2]:4711": what Gloo threw, without its source lines.
+// "Connection closed by peer [10.0.0.2]:4711": the text of Gloo's exception without source lines.
 std::string gloo_reason(const char* what);
-// Whether that is of a wait that ran into its time-out, which costs the mesh.
+// Whether the reason is a wait that timed out, which makes the mesh unusable.
 bool is_gloo_timeout(const std::string& reason);
 
-// Message slots apart from those of Gloo's own collectives, which use the prefixes 1 to 8 in bits
-// 40 to 47, a tag in bits 8 to 39 and the rest themselves.
+// Message slots that do not collide with Gloo's own collectives, which use the prefixes 1 to 8 in
+// bits 40 to 47, a tag in bits 8 to 39 and the remaining bits themselves.
 enum class GlooSlots : uint64_t {
   messages = 0x40,
   scatter = 0x41,
@@ -48,8 +48,8 @@ constexpr uint64_t gloo_slot(GlooSlots use, uint64_t tag) {
 
 class GlooMesh : public ::gloo::Context {
  public:
-  // Blocks until all members are connected. Fails with timeout (naming those that did not come),
-  // rendezvous, system, backend, or what setup.interrupted says.
+  // Blocks until all members are connected. Fails with timeout (naming the missing ranks),
+  // peer_failed, rendezvous, system, backend, or what setup.interrupted returns.
   static Outcome<std::shared_ptr<GlooMesh>> connect(GroupSetup& setup);
 
   GlooMesh(int my_rank, int ranks) : ::gloo::Context(my_rank, ranks) {}
@@ -58,7 +58,7 @@ class GlooMesh : public ::gloo::Context {
   // see their connections to this rank closed. REQUIRES: size > 1.
   void interrupt();
 
-  // Group ranks whose connection is lost.
+  // Group ranks with a lost connection.
   std::vector<int> lost_peers();
 
  private:

@@ -18,11 +18,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// From one rank to another, in the order of the machine.
+// From one rank to another, in host byte order.
 struct Presence {
   CallSignature call;
   // Elements between these two ranks, where only they know how many (gather_v, scatter_v,
-  // all_to_all_v); 0 else.
+  // all_to_all_v); otherwise 0.
   uint64_t sends = 0;
   uint64_t expects = 0;
 };
@@ -62,8 +62,8 @@ class GlooRollCall {
   const std::shared_ptr<GlooMesh>& mesh_;
   const Members& members_;
   const Operation& op_;
-  std::vector<Presence> mine_;    // By who is told.
-  std::vector<Presence> theirs_;  // By who tells.
+  std::vector<Presence> mine_;    // By receiver.
+  std::vector<Presence> theirs_;  // By sender.
   std::vector<Buffer> leaving_;
   std::vector<Buffer> arriving_;
 };
@@ -85,7 +85,7 @@ void GlooRollCall::post() {
   }
 }
 
-// False: not in time, and then the mesh is lost, but what has arrived is still there.
+// False: not in time; the mesh is then unusable, but what has arrived is still there.
 bool GlooRollCall::has_come(size_t peer, milliseconds timeout) {
   if (static_cast<int>(peer) == members_.me) return true;
   try {

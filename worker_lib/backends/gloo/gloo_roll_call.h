@@ -1,7 +1,7 @@
-// What comes before every collective on Gloo: each rank tells every other what it calls. Gloo
+// The roll call before every collective on Gloo: each rank tells every other what it calls. Gloo
 // itself compares nothing: calls of different sizes end the process (an exception on its own
-// thread), and a call that times out does not say who was missing. This costs a small message
-// between each pair of ranks, and it is a barrier: nobody returns before all have come.
+// thread), and a call that times out does not say which ranks were missing. This costs a small
+// message between each pair of ranks, and it is a barrier: no rank returns before all have arrived.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,8 @@
 
 namespace muster::worker {
 
-// Blocks until all ranks have come with the same call. Fails with mismatch (naming those that
-// differ from most) or timeout (naming those that did not come; the mesh is lost then). Throws what
+// Blocks until all ranks have arrived with the same call. Fails with mismatch (naming those that
+// differ from most) or timeout (naming the missing ranks; the mesh is then unusable). Throws what
 // Gloo throws when a connection is lost. REQUIRES: mesh->size > 1.
 Outcome<> call_the_roll(const std::shared_ptr<GlooMesh>& mesh, const Members& members,
                         const Operation& operation, Deadline deadline);

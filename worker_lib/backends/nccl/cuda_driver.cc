@@ -20,7 +20,7 @@ std::string visible_devices() {
   return value == nullptr ? name + " is not set" : fmt::format("{}={}", name, value);
 }
 
-// The versions are those that the header of CUDA 12 and 13 maps the plain names to.
+// The versions to which the headers of CUDA 12 and 13 map the plain names.
 std::string bind_cuda(const OpenedLibrary& library, CudaApi& cuda) {
   std::string missing;
   library.bind("cuInit", cuda.init, missing);

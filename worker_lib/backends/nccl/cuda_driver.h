@@ -1,7 +1,7 @@
-// The little of CUDA that is needed around NCCL, from the driver itself (libcuda.so.1, opened when
-// needed): contexts, streams, events. Declared here, so that no CUDA header is needed to build; a
+// The few CUDA functions that are needed around NCCL, from the driver itself (libcuda.so.1, opened
+// when needed): contexts, streams, events. Declared here, so that building needs no CUDA header; a
 // test compares the declarations with the real header where it finds one. A stream of the CUDA
-// runtime is the driver's stream, and the runtime works in the primary context, which is used here.
+// runtime is a driver stream, and the runtime works in the primary context, which is used here.
 //
 // Sources: "CUDA Driver API" (initialisation, primary context management, stream and event
 // management) and "Interactions with the CUDA Runtime" there.
@@ -34,7 +34,7 @@ struct CudaUuid {
   std::array<char, 16> bytes{};
 };
 
-// By the names of the functions of the driver, without their "cu" and their version.
+// Named after the driver's functions, without "cu" and the version suffix.
 struct CudaApi {
   int (*init)(unsigned flags);
   int (*device_get_count)(int* count);
@@ -62,28 +62,28 @@ struct CudaApi {
 
   // "CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected".
   std::string describe(int error) const;
-  // Nothing, or a failure of code backend: "cuEventRecord: CUDA_ERROR_...".
+  // Succeeds, or fails with code backend: "cuEventRecord failed with CUDA_ERROR_...".
   Outcome<> check(int error, const char* what) const;
 };
 
-// Opened and initialised anew; fails with code backend and one line for people. See cuda_driver().
+// Opens it anew, initialised; fails with code backend and a line for the user. See cuda_driver().
 Outcome<CudaApi> open_cuda_driver();
-// The one of this process: opened by the first call. Any thread.
+// The one copy of this process, opened by the first call. Any thread.
 Outcome<const CudaApi*> cuda_driver();
 
 // How many GPUs this process sees; none is a failure.
 Outcome<int> count_gpus(const CudaApi& cuda);
 
-// A GPU with its primary context, which stays there as long as this does. Any thread.
+// A GPU and its primary context, which is retained as long as this object lives. Any thread.
 class Gpu {
  public:
-  // `index` among those that this process sees.
+  // `index` counts the GPUs that this process sees.
   static Outcome<std::shared_ptr<Gpu>> open(const CudaApi& cuda, int index);
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
   ~Gpu();
 
-  // Makes the context this thread's for as long as it lives, where it is not so already.
+  // Makes the context current on this thread while it lives, unless it already is.
   class Current {
    public:
     explicit Current(const Gpu& gpu);
@@ -99,7 +99,7 @@ class Gpu {
   const CudaApi& cuda() const { return cuda_; }
   int index() const { return index_; }
   const std::string& name() const { return name_; }  // "NVIDIA H100 80GB HBM3"
-  // 32 hexadecimal digits: the same only for the same GPU (or MIG instance).
+  // 32 hexadecimal digits that identify the GPU (or MIG instance).
   const std::string& uuid() const { return uuid_; }
 
  private:

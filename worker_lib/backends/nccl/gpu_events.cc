@@ -42,7 +42,7 @@ Outcome<bool> GpuEvents::Mark::is_reached() const {
   const CudaApi& cuda = events_->gpu_->cuda();
   const int state = cuda.event_query(event_);
   if (state == kCudaNotReady) return false;
-  // In a graph it is a node: whether the graph has run is not asked here.
+  // A captured event is a node of a graph; whether the graph has run is not checked here.
   if (state != kCudaCapturedEvent) {
     if (const Outcome<> fine = cuda.check(state, "cuEventQuery"); !fine)
       return tl::unexpected(fine.error());

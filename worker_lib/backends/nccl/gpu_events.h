@@ -1,5 +1,5 @@
-// Events of CUDA that mark where in a stream an operation ends, used again and again: making one
-// costs more than recording one.
+// CUDA events that mark the end of an operation in a stream, reused because creating one costs more
+// than recording one.
 //
 // Shared by the core of a group and by everything that waits for its operations, so it outlives
 // both. Any thread.
@@ -31,12 +31,11 @@ class GpuEvents : public std::enable_shared_from_this<GpuEvents> {
     Mark& operator=(const Mark&) = delete;
     ~Mark() { events_->give_back(event_); }
 
-    // Whether the work before it is done, or was stopped. A failure of code backend: the GPU
-    // failed.
+    // Whether the work before it is complete or was stopped. Fails with backend if the GPU failed.
     Outcome<bool> is_reached() const;
     // Makes what is put into `stream` from now on wait for it.
     Outcome<> hold(CudaStream stream) const;
-    // That it was reached while nothing had been stopped, for those who ask later.
+    // Records that it was reached while nothing had been stopped, for later callers of is_done().
     void note_done() { done_.store(true, std::memory_order_release); }
     bool is_done() const { return done_.load(std::memory_order_acquire); }
 

@@ -18,8 +18,8 @@ class GpuWork final : public WorkState {
     NcclCore::MarkPtr mark;
     CudaStream stream = nullptr;
     int source = -1;
-    bool is_on_stream = false;  // The stream follows it anyway.
-    bool is_barrier = false;    // It has no buffers: whoever waits for it means his thread.
+    bool is_on_stream = false;  // In stream order already; no wait is needed.
+    bool is_barrier = false;    // Has no buffers: waiting for it blocks the thread, not a stream.
   };
   explicit GpuWork(Options options) : w_(std::move(options)) {}
 

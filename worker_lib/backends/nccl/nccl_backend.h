@@ -1,7 +1,6 @@
-// NCCL behind the seam of backend.h. Operations are put on a stream of the GPU and the calling
-// thread goes on: on the call's own stream where that would wait for it at once, which costs one
-// event instead of two and no waits, and else on a stream of the group's, so that the call's stream
-// goes on too.
+// The NCCL backend. Operations are put on a GPU stream and the calling thread continues. They run
+// on the call's own stream if that would wait for them at once, which costs one event instead of
+// two and no waits; otherwise on the group's stream, so that the call's stream continues too.
 #pragma once
 
 #include <functional>
@@ -20,7 +19,7 @@ class NcclBackend final : public GroupBackend {
   ~NcclBackend() override;
 
   bool is_asynchronous() const override { return true; }
-  // start(), and waits until the result is in memory.
+  // start(), then waits until the result is in memory.
   Outcome<> run(const Operation& operation, Deadline deadline) override;
   Outcome<std::shared_ptr<WorkState>> start(const Operation& operation, Deadline deadline) override;
   Outcome<int> transfer(const Transfer& transfer, Deadline deadline) override;
@@ -39,12 +38,12 @@ class NcclBackend final : public GroupBackend {
   const std::shared_ptr<NcclCore> core_;
 };
 
-// What the ranks tell each other before they meet: "2.30.7 4f.. c0.." in the store.
+// What each rank writes into the store before they meet: "23007 4f.. 4e56.. c0.. -".
 struct NcclCard {
   int version = 0;
   std::string gpu_uuid;
   std::string gpu_name;
-  std::string unique_id;  // Of the group, from its rank 0; empty from others.
+  std::string unique_id;  // Of the group, from its rank 0; empty from the others.
   std::string host_id;    // NCCL_HOSTID: ranks with different ones may share a GPU.
 
   std::string encode() const;
@@ -52,11 +51,11 @@ struct NcclCard {
   friend bool operator==(const NcclCard&, const NcclCard&) = default;
 };
 
-// What NCCL must not be told by its variables, which go over its callers' configurations; empty: it
-// is not. `get`: getenv.
+// Why NCCL's environment variables, which override the configurations that callers pass, rule this
+// backend out; empty: they do not. `get` stands for getenv.
 std::string refuse_nccl_variables(const std::function<const char*(const char*)>& get);
 
-// Why these cannot form a group; by group rank.
+// Why these ranks cannot form a group. `cards` are in the order of group ranks.
 std::optional<Failure> compare_cards(const Members& members, const std::vector<NcclCard>& cards,
                                      bool may_share_gpus);
 

@@ -8,7 +8,7 @@ namespace muster::worker {
 
 namespace {
 
-// NCCL has no int16, so what is only moved goes as bytes where it must.
+// NCCL has no int16: operations that only move data treat it as two bytes.
 struct NcclUnit {
   NcclType type;
   size_t per_element;
@@ -51,12 +51,11 @@ NcclReduction reduction_of(ReduceOp op) {
     case ReduceOp::max:
       return NcclReduction::max;
     default:
-      CHECK(false);  // Refused before.
+      CHECK(false);  // nccl_refuses() excludes it.
   }
 }
 
-// One operation under way to the stream. A first error is kept, and nothing is called after it but
-// the end of an open group.
+// Puts one operation on the stream. Keeps the first error, after which it only ends an open group.
 class NcclCall {
  public:
   explicit NcclCall(const NcclTarget& target) : t_(target) {}
@@ -71,7 +70,7 @@ class NcclCall {
   }
   bool is_fine() const { return result_ == NcclResult::success; }
   bool at_root(const Operation& op) const { return t_.rank == op.root; }
-  // The pieces, each of elements of op.dtype; nothing for none.
+  // Move `count` elements of op.dtype; callers skip empty blocks.
   void send(const Operation& op, const std::byte* data, size_t count, int peer);
   void recv(const Operation& op, std::byte* data, size_t count, int peer);
 
@@ -85,7 +84,7 @@ class NcclCall {
   void put_reduce_scatter(const Operation& op);
   void put_all_to_all(const Operation& op);
 
-  // Calls `each(peer, count, first)` for the blocks of all ranks, inside one group of NCCL's.
+  // Calls `each(peer, count, first)` for every rank's block that is not empty, in one NCCL group.
   template <typename Each>
   void for_blocks(const std::vector<size_t>& counts, size_t count, const Each& each);
 
@@ -171,7 +170,7 @@ void NcclCall::put_all_reduce(const Operation& op) {
                           t_.comm, t_.stream));
 }
 
-// Messages to the root; its own block goes as a message to itself, unless it is in place already.
+// Sends to the root; the root sends its own block to itself, unless that is already in place.
 void NcclCall::put_gather(const Operation& op) {
   const size_t width = size_of(op.dtype);
   if (!at_root(op)) {
@@ -186,7 +185,7 @@ void NcclCall::put_gather(const Operation& op) {
   });
 }
 
-// Unequal blocks are as many broadcasts at once, which NCCL fuses.
+// Unequal blocks become one broadcast for each rank in one NCCL group, which NCCL fuses.
 void NcclCall::put_all_gather(const Operation& op) {
   const NcclUnit unit = unit_of(op.dtype);
   if (!op.is_v) {

@@ -1,5 +1,5 @@
-// Our operations as calls of NCCL: which function, which type, which pieces. Everything is put on a
-// stream; nothing is waited for.
+// Our operations as NCCL calls: which function, which type, which blocks. Everything is put on a
+// stream; nothing blocks until it is done.
 #pragma once
 
 #include <string>
@@ -12,23 +12,23 @@
 
 namespace muster::worker {
 
-// Where the calls go.
+// The communicator and stream that the calls use.
 struct NcclTarget {
   const NcclApi& nccl;
   NcclHandle comm;
   CudaStream stream;
   int rank;
   int ranks;
-  std::byte* barrier_word;  // Four bytes of GPU memory for barriers to reduce.
+  std::byte* barrier_word;  // Four bytes of GPU memory that barriers reduce.
 };
 
 // Why NCCL cannot do it at all; empty: it can.
 std::string nccl_refuses(const Operation& operation);
 std::string nccl_refuses(const Transfer& transfer, int my_rank);
 
-// Puts the operation on the stream. Fails with code backend. REQUIRES: not refused.
+// Puts the operation on the stream. Fails with code backend. REQUIRES: nccl_refuses() is empty.
 Outcome<> put_on_stream(const NcclTarget& target, const Operation& operation);
-// All at the same time, so that no order can deadlock.
+// All in one NCCL group, so that no order can deadlock.
 Outcome<> put_on_stream(const NcclTarget& target, const std::vector<Transfer>& transfers);
 
 }  // namespace muster::worker

@@ -18,14 +18,14 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kJoinPollMost{5};
 constexpr milliseconds kLetGoPatience{10'000};
-// How long end() lets whoever is inside NCCL come out by himself. Most calls take microseconds.
+// How long end() waits for a thread to leave NCCL by itself. Most calls take microseconds.
 constexpr milliseconds kCallerPatience{250};
 constexpr milliseconds kRevokedCallerPatience{2000};
-// Without a revoke: he may be making connections, and come out by himself.
+// Without a revoke: the thread may be opening connections, and return by itself.
 constexpr milliseconds kUncalledCallerPatience{4000};
 
-// The two communicators while they come about. NCCL writes to them from a thread of its own, so
-// they live on where the caller gives up.
+// The two communicators while they are being made. NCCL writes to them from a thread of its own, so
+// they outlive a caller that gives up.
 struct Joining {
   NcclHandle meeting = nullptr;
   NcclHandle made = nullptr;
@@ -42,9 +42,9 @@ NcclConfig config_of(bool blocking) {
   return config;
 }
 
-// Until what was begun on the meeting communicator is done, and `made` by it. The state of the
-// communicator tells, not what the call returned: ncclCommSplit returns ncclSuccess long before (so
-// do all versions from 2.18.3 to 2.30.7; NCCL's own example asks the parent, too).
+// Waits until the call begun on the meeting communicator is complete and has set `made`. The
+// communicator's state decides, not the call's result: ncclCommSplit returns ncclSuccess long
+// before (in all versions from 2.18.3 to 2.30.7; NCCL's own example asks the parent, too).
 Outcome<> wait_until_done(const NcclCommunicator::Options& options, Joining& joining,
                           NcclHandle& made, NcclResult begun, const char* what) {
   const NcclApi& nccl = options.nccl;
@@ -86,9 +86,9 @@ Outcome<> meet_and_split(const NcclCommunicator::Options& options, Joining& join
   return wait_until_done(options, joining, joining.made, begun, "ncclCommSplit");
 }
 
-// Lets the meeting go, on a thread that NCCL may keep. An abort after a success could take the
-// other communicator along: they share a flag for it where NCCL_COMM_SPLIT_SHARE_RESOURCES=1, which
-// goes over our configuration.
+// Releases the meeting communicator, on a thread that NCCL may block. An abort after success could
+// take the other communicator with it: the two share an abort flag where
+// NCCL_COMM_SPLIT_SHARE_RESOURCES=1, which overrides our configuration.
 void let_go(const NcclCommunicator::Options& options, const std::shared_ptr<Joining>& joining,
             bool is_made) {
   auto gone = std::make_shared<std::promise<void>>();
@@ -131,7 +131,7 @@ void NcclCommunicator::end(bool orderly, const std::function<void()>& on_stuck) 
     nccl_.comm_destroy(handle_);
     return;
   }
-  // Whoever is stuck in there holds the lock: then NCCL is told without it.
+  // A thread stuck in NCCL holds the lock; the revoke then happens without it.
   bool is_free = lock.try_lock_for(kCallerPatience);
   NcclResult revoked = NcclResult::invalid_usage;
   if (nccl_.comm_revoke != nullptr) revoked = nccl_.comm_revoke(handle_, 0);

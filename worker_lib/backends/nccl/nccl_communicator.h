@@ -1,12 +1,12 @@
-// A communicator of NCCL, from the first word between the ranks to its end.
+// An NCCL communicator, from the first contact between the ranks to its end.
 //
-// Made twice over: NCCL can be waited for with a deadline, and given up, only while a communicator
-// is non-blocking; but every operation on a non-blocking one starts a thread inside NCCL (its
-// group.cc), which costs more than the operation. So the ranks meet in a non-blocking one, split a
-// blocking one with the same members off it, and let the first go.
+// Two are made. Only a non-blocking communicator can be waited for with a deadline and given up;
+// but every operation on a non-blocking one starts a thread inside NCCL (its group.cc), which costs
+// more than the operation. So the ranks meet in a non-blocking communicator, split off a blocking
+// one with the same members, and release the first.
 //
-// Owned by an NcclCore. NCCL's calls on one communicator exclude each other: mutex() is held around
-// them, save by end(), which may find somebody stuck in there.
+// Owned by an NcclCore. Calls on one communicator must not overlap: callers hold mutex() around
+// them. end() is the exception, since it may find a thread stuck in NCCL.
 #pragma once
 
 #include <functional>
@@ -33,14 +33,14 @@ class NcclCommunicator {
     std::function<std::optional<Failure>()> interrupted;
   };
 
-  // Blocks until all ranks have joined. Fails with timeout, what `interrupted` says, or backend
-  // with NCCL's reason. What was begun is aborted on a thread of its own, which may outlast the
-  // call.
+  // Blocks until all ranks have joined. Fails with timeout, with what `interrupted` returns, or
+  // with backend and NCCL's reason. On failure a separate thread, which may outlast the call,
+  // aborts what was begun.
   static Outcome<std::unique_ptr<NcclCommunicator>> join(const Options& options);
 
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
-  // REQUIRES: end() has returned, or nobody minds a leak.
+  // REQUIRES: end() has returned, or a leak is acceptable.
   ~NcclCommunicator() = default;
 
   NcclHandle handle() const { return handle_; }
@@ -48,14 +48,14 @@ class NcclCommunicator {
   const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
   std::timed_mutex& mutex() { return mutex_; }
 
-  // What has gone wrong inside NCCL since; a failure of code backend. REQUIRES: mutex() is held.
+  // What has gone wrong inside NCCL since; fails with code backend. REQUIRES: mutex() is held.
   Outcome<> check() const;
 
-  // Once, the last call. Blocks as long as NCCL does, so it needs a thread that can be spared.
-  // `orderly`: nothing is under way. Else what is under way is stopped: revoked where NCCL can
-  // (from 2.28.7 on; that also gets a caller out who is stuck in NCCL), then aborted. While
-  // somebody is in NCCL it is not: an abort frees what he works on. Then `on_stuck` is called once,
-  // and he is waited for.
+  // Called once, last. Blocks as long as NCCL does, so it needs a thread that may block. `orderly`:
+  // no operation is in flight. Otherwise operations in flight are revoked if NCCL can (from 2.28.7
+  // on; this also frees a thread stuck in NCCL), then aborted. There is no abort while a thread is
+  // in NCCL, since it frees what that thread uses. If the thread does not return, calls `on_stuck`
+  // once and waits for it.
   void end(bool orderly, const std::function<void()>& on_stuck);
 
  private:

@@ -16,10 +16,10 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kNcclTick{10};
-// How long close() lets the thread find out that nothing is under way any more.
+// How long close() gives the core's thread to notice that no operation is in flight any more.
 constexpr milliseconds kCloseWait{200};
-// From here on launch() helps to find out what is done, so that a loop of small operations does not
-// heap up events between two ticks.
+// From this length on launch() itself removes completed operations, so that a loop of small ones
+// does not pile up events between two ticks.
 constexpr size_t kLongList = 128;
 constexpr microseconds kNcclPollMost{500};
 constexpr microseconds kNcclSpin{50};
@@ -33,7 +33,7 @@ void end_process(const std::string& reason) {
 
 }  // namespace
 
-// While a thread is on its way into NCCL or in there, from before it waits for its turn.
+// Registers a thread that is in NCCL or about to enter it, from before it waits for the mutex.
 class NcclCore::Inside {
  public:
   Inside(NcclCore& core, const Call& call) : core_(core), call_(call) {
@@ -49,7 +49,7 @@ class NcclCore::Inside {
 
  private:
   NcclCore& core_;
-  const Call& call_;  // Outlives it.
+  const Call& call_;  // Outlives this object.
 };
 
 NcclCore::NcclCore(Options options)
@@ -59,7 +59,7 @@ NcclCore::NcclCore(Options options)
   if (!options_.on_stuck) options_.on_stuck = end_process;
 }
 
-// Not before: who came too late to see a failure may still be putting something on the stream.
+// Freed only here: a thread that has missed a failure may still be putting work on the stream.
 NcclCore::~NcclCore() {
   const Gpu::Current current(*gpu_);
   if (own_stream_ != nullptr) gpu_->cuda().stream_destroy(own_stream_);
@@ -98,17 +98,17 @@ Outcome<NcclCore::MarkPtr> NcclCore::launch(CudaStream stream, OpKind kind, uint
   if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());
   const Gpu::Current current(*gpu_);
   const Call call{kind, sequence, deadline};
-  const Inside inside(*this, call);  // Until it is under way, so that somebody always watches it.
+  const Inside inside(*this, call);  // Until under_way_ has it, so that it is always watched.
   Outcome<MarkPtr> mark(nullptr);
   {
     const std::lock_guard lock(communicator().mutex());
-    // Again: whoever held the lock may have been the end of the communicator.
+    // Checked again: the thread that held the lock may have ended the communicator.
     if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());
     const Outcome<> done = put();
     mark = done ? events_->mark(stream) : Outcome<MarkPtr>(tl::unexpected(done.error()));
   }
   if (!mark) {
-    // Who aborted it meanwhile knows better why NCCL failed.
+    // If the group was aborted meanwhile, that failure explains NCCL's error better.
     fail(mark.error());
     return tl::unexpected(*failure());
   }
@@ -117,7 +117,7 @@ Outcome<NcclCore::MarkPtr> NcclCore::launch(CudaStream stream, OpKind kind, uint
   under_way_.push_back({*mark, call});
   const bool is_long = under_way_.size() >= kLongList;
   lock.unlock();
-  // Errors are left to the thread.
+  // Errors are left to the core's thread.
   if (is_long) look_for_done();
   return mark;
 }
@@ -139,7 +139,7 @@ Outcome<NcclCore::MarkPtr> NcclCore::launch_aside(CudaStream after, OpKind kind,
 
 std::optional<Outcome<>> NcclCore::outcome_of(GpuEvents::Mark& mark) {
   if (mark.is_done()) return Done{};
-  // In this order: what a failure stopped counts as reached afterwards.
+  // In this order: operations that a failure stopped count as reached afterwards.
   const Outcome<bool> reached = mark.is_reached();
   if (std::optional<Failure> failure = this->failure()) return tl::unexpected(*failure);
   if (!reached) {
@@ -189,7 +189,7 @@ void NcclCore::close() {
 }
 
 void NcclCore::watch() {
-  // Else a query of an event would spoil a capture that goes on in another thread.
+  // Otherwise querying an event would invalidate a capture in another thread.
   int mode = kCudaCaptureModeRelaxed;
   gpu_->cuda().thread_exchange_stream_capture_mode(&mode);
   std::unique_lock lock(mutex_);
@@ -215,7 +215,7 @@ void NcclCore::look() {
   if (!state) fail(state.error());
 }
 
-// NCCL performs what is put on one communicator in that order, whatever the streams.
+// NCCL performs the operations of one communicator in launch order, whatever their streams.
 std::optional<Failure> NcclCore::look_for_done() {
   std::unique_lock lock(mutex_);
   while (!under_way_.empty()) {
@@ -226,7 +226,7 @@ std::optional<Failure> NcclCore::look_for_done() {
     if (!reached) return reached.error();
     if (!*reached || failure_) break;
     first->note_done();
-    // Another thread may have done so meanwhile.
+    // Another thread may have removed it meanwhile.
     if (!under_way_.empty() && under_way_.front().mark == first) under_way_.pop_front();
   }
   return std::nullopt;
@@ -255,7 +255,7 @@ Failure NcclCore::explain_late(const Call& late) const {
                   "nothing",
                   {}};
   const bool is_collective = late.sequence > 0;
-  // Before anything is ended: the others are where they are stuck.
+  // Asked before anything is stopped, while the other ranks are still where they are stuck.
   failure.is_suspicion = true;
   if (is_collective && options_.name_stragglers)
     failure = options_.name_stragglers(failure, late.sequence);
@@ -265,7 +265,7 @@ Failure NcclCore::explain_late(const Call& late) const {
   return failure;
 }
 
-// NCCL's own end may take as long as it likes, so it has a thread, and this one holds the watch.
+// NCCL's own shutdown may take any time, so it runs on another thread and this one bounds the wait.
 void NcclCore::end_communicator() {
   const std::optional<Failure> reason = failure();
   std::thread([self = shared_from_this(), orderly = !reason] {

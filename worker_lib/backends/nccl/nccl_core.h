@@ -1,19 +1,19 @@
-// What is alive of a group on NCCL: the communicator, what it has put on the GPU and is not done
-// yet, and what went wrong. A thread of its own looks at these a hundred times a second: the
-// calling threads do not wait for the GPU, so somebody has to notice that an operation missed its
-// deadline or that NCCL lost a peer, and then to stop the kernels, without which the GPU waits for
-// ever. A call into NCCL may block as well: the first operation of a kind, and the first message
-// to a peer, make connections, for which NCCL waits without a limit.
+// The running state of a group on NCCL: the communicator, the operations in flight on the GPU, and
+// the first failure. A thread of its own checks these a hundred times a second. Calling threads do
+// not wait for the GPU, so this thread must notice that an operation missed its deadline or that
+// NCCL lost a peer, and then stop the kernels, or else the GPU waits for ever. A call into NCCL may
+// block too: the first operation of a kind, and the first message to a peer, open connections, for
+// which NCCL waits without a time-out.
 //
-//   begin ──▶ usable ──fail()──▶ failed ──▶ the communicator is aborted, within kEndBound,
-//                │                          or the process ends with its reason
-//                └──close()──▶ what is under way is waited for, then it is destroyed
+//   begin ──▶ usable ──fail()──▶ failed ──▶ the communicator is aborted, within end_bound,
+//                │                          or the process exits and prints the reason
+//                └──close()──▶ operations in flight complete, then the communicator is destroyed
 //
-// Shared by the backend, by works, and by its own thread, so that operations which are under way
-// when the group is dropped still end as they should. Any thread may call anything.
+// Shared by the backend, by works, and by its own thread, so that operations in flight when the
+// group is dropped still complete normally. Any thread may call anything.
 //
-// The thread asks CUDA and NCCL something only while operations are under way: so it is quiet when
-// the program ends without having left the group.
+// The thread calls CUDA and NCCL only while operations are in flight, so it is idle when the
+// program exits without having left the group.
 #pragma once
 
 #include <atomic>
@@ -41,11 +41,12 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
   struct Options {
     std::string group;  // For messages.
     std::unique_ptr<NcclCommunicator> communicator;
-    // Says which ranks did not come, since NCCL does not; may be empty.
+    // Finds the missing ranks, since NCCL does not report them; may be empty.
     std::function<Failure(const Failure& suspected, uint64_t sequence)> name_stragglers = {};
-    // How long NCCL may take to stop what is under way.
+    // How long NCCL may take to stop the operations in flight.
     std::chrono::milliseconds end_bound = std::chrono::seconds{10};
-    // Then: prints the reason and ends the process, unless a test wants to see it.
+    // Called if it does not stop. Default: prints the reason and ends the process; tests replace
+    // it.
     std::function<void(const std::string& reason)> on_stuck = {};
   };
 
@@ -57,38 +58,38 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
 
   NcclCommunicator& communicator() { return *options_.communicator; }
   const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
-  // On which operations run that the calls' streams do not wait for.
+  // The stream for operations that the call's stream does not wait for at once.
   CudaStream own_stream() const { return own_stream_; }
   std::byte* barrier_word() const { return reinterpret_cast<std::byte*>(barrier_word_); }
 
-  // Calls `put` to put something on `stream`, marks its end, and keeps an eye on it until it is
-  // done (not where the stream is being captured into a graph: then nothing is under way). Kind and
-  // sequence are for messages. Fails with what failed the group, or with what `put` says, which
+  // Calls `put` to put an operation on `stream`, marks its end, and watches it until it is complete
+  // (unless the stream is being captured into a graph: then nothing is in flight). `kind` and
+  // `sequence` are for messages. Fails with the group's failure, or with the error of `put`, which
   // fails the group.
   Outcome<MarkPtr> launch(CudaStream stream, OpKind kind, uint64_t sequence, Deadline deadline,
                           const std::function<Outcome<>()>& put);
-  // The same on the own stream, after what is on `after` by now.
+  // The same on own_stream(), ordered after what is on `after` by now.
   Outcome<MarkPtr> launch_aside(CudaStream after, OpKind kind, uint64_t sequence, Deadline deadline,
                                 const std::function<Outcome<>()>& put);
 
-  // The number of the first collective that is not done.
+  // The number of the first collective that is not complete.
   std::optional<uint64_t> first_under_way() const;
 
-  // How something ended that was launched; nothing: under way.
+  // The outcome of a launched operation; nullopt: still in flight.
   std::optional<Outcome<>> outcome_of(GpuEvents::Mark& mark);
-  // Waits for that, at most until then.
+  // Waits for that outcome, at most until `until`.
   std::optional<Outcome<>> wait_for(GpuEvents::Mark& mark, Deadline until);
 
-  // The first counts. Returns at once; what is under way is stopped meanwhile.
+  // The first failure counts. Returns at once; the core's thread stops the operations in flight.
   void fail(const Failure& failure);
   std::optional<Failure> failure() const;
 
-  // Nothing is launched any more. Returns when the communicator is gone, or at once where something
-  // is under way, which then is waited for behind the scenes.
+  // Returns when the communicator is gone, within about end_bound. If operations are still in
+  // flight after 200 ms, leaves them to the core's thread. REQUIRES: no later launch().
   void close();
 
  private:
-  // What was called: for its deadline, and for messages.
+  // A launched operation, for its deadline and for messages.
   struct Call {
     OpKind kind;
     uint64_t sequence;
@@ -122,12 +123,12 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
   std::condition_variable changed_;
   std::atomic<bool> has_failed_{false};
   std::optional<Failure> failure_;
-  std::vector<const Call*> inside_;  // Of threads that are in NCCL, or wait to get there.
+  std::vector<const Call*> inside_;  // Of threads in NCCL or waiting to enter it.
   std::deque<UnderWay> under_way_;
   bool closing_ = false;
   bool ended_ = false;     // The communicator is gone.
-  bool is_stuck_ = false;  // It cannot go while somebody is in NCCL, who does not come out.
-  bool finished_ = false;  // The thread is done.
+  bool is_stuck_ = false;  // The communicator cannot be ended: a thread does not return from NCCL.
+  bool finished_ = false;  // The core's thread is done.
 };
 
 }  // namespace muster::worker

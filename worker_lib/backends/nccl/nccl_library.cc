@@ -67,7 +67,7 @@ Outcome<NcclApi> open_nccl_library() {
   library->bind("ncclGetVersion", nccl.get_version, missing);
   if (nccl.get_version(&nccl.version) != NcclResult::success)
     return failed(ErrorCode::backend, fmt::format("NCCL ({}) does not say its version", nccl.path));
-  // Before 2.9 a version was 2804 for 2.8.4.
+  // Before 2.9 the version number was, for example, 2804 for 2.8.4.
   if (nccl.version < kNcclOldest)
     return failed(
         ErrorCode::backend,
@@ -94,7 +94,7 @@ Outcome<const NcclApi*> nccl_library() {
 
 namespace muster {
 
-// The GPU first: without one it does not matter whether there is an NCCL.
+// The GPU comes first: without one it does not matter whether NCCL is there.
 bool is_nccl_available(std::string* why) {
   const worker::Outcome<const worker::CudaApi*> cuda = worker::cuda_driver();
   const worker::Outcome<int> gpus =

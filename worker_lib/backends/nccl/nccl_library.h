@@ -1,9 +1,9 @@
-// NCCL, opened when needed: our own declarations of what we call, the same in all versions from
-// 2.18.3 on (ncclCommSplit came with 2.18.1 and was mended since), and compared with the real
-// nccl.h by a test where it finds one. What newer versions add is looked for by name.
+// NCCL, opened at run time when needed. These are our own declarations of what we call, the same in
+// all versions from 2.18.3 on (ncclCommSplit appeared in 2.18.1 and has been fixed since); a test
+// compares them with the real nccl.h where it finds one. Newer functions are looked up by name.
 //
-// Source: "NCCL API" of the NCCL documentation; the layout of ncclConfig_t is its first version
-// with splitShare, which later ones accept (they look at `size` and `version`).
+// Source: "NCCL API" of the NCCL documentation. The layout of ncclConfig_t is that of the first
+// version with splitShare, which later ones accept (they check `size` and `version`).
 #pragma once
 
 #include <climits>
@@ -59,15 +59,14 @@ struct NcclConfig {
   int max_ctas = INT_MIN;
   const char* net_name = nullptr;
   int split_share = INT_MIN;
-  // trafficClass, which 2.26.2 to 2.26.6 read whatever `version` says: it lies in what would be
-  // padding.
+  // trafficClass, which 2.26.2 to 2.26.6 read whatever `version` says; without it that is padding.
   int traffic_class = INT_MIN;
 };
 static_assert(sizeof(NcclConfig) == 48);
 
 inline constexpr int kNcclOldest = 21803;
 
-// By the names of NCCL's functions without their "nccl". Null where this version has none: revoke.
+// Named after NCCL's functions, without "nccl". Null where this version lacks it: comm_revoke.
 struct NcclApi {
   NcclResult (*get_version)(int* version);
   NcclResult (*get_unique_id)(NcclUniqueId* id);
@@ -99,18 +98,18 @@ struct NcclApi {
   NcclResult (*group_end)();
 
   int version = 0;   // 23007
-  std::string path;  // Where it is from.
+  std::string path;  // Where it was loaded from.
 
-  // "ncclRemoteError: ...": what it is called and what NCCL last said about it. `comm` may be null.
+  // "ncclRemoteError: ...": the name of the result and NCCL's last error text. `comm` may be null.
   std::string describe(NcclResult result, NcclHandle comm) const;
 };
 
-// "2.30.7" of 23007.
+// 23007 gives "2.30.7".
 std::string nccl_version_text(int version);
 
-// Opened anew; fails with code backend and one line for people. See nccl_library().
+// Opens it anew; fails with code backend and a one-line message for the user. See nccl_library().
 Outcome<NcclApi> open_nccl_library();
-// The one of this process: opened by the first call. Any thread.
+// The one copy of this process, opened by the first call. Any thread.
 Outcome<const NcclApi*> nccl_library();
 
 }  // namespace muster::worker

@@ -1,6 +1,6 @@
-// How the members of a group come to an NCCL communicator: each says in the store which NCCL and
-// which GPU it has, and rank 0 says where to meet. What cannot work is found out here, where it has
-// a name: NCCL itself would hang or say "invalid usage".
+// How the members of a group get an NCCL communicator: each writes its NCCL version and GPU into
+// the store, and rank 0 adds where to meet. What cannot work is detected here, with a clear
+// message: NCCL itself would hang or say "invalid usage".
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -122,7 +122,7 @@ std::optional<NcclCard> NcclCard::decode(const std::string& text) {
 
 std::optional<Failure> compare_cards(const Members& members, const std::vector<NcclCard>& cards,
                                      bool may_share) {
-  std::map<std::pair<std::string, std::string>, int> users;  // Of a GPU of a host, as NCCL sees it.
+  std::map<std::pair<std::string, std::string>, int> users;  // By host and GPU, as NCCL sees them.
   for (int rank = 0; rank < members.size(); ++rank) {
     const NcclCard& card = cards[static_cast<size_t>(rank)];
     if (card.version != cards[0].version)
@@ -146,8 +146,8 @@ std::optional<Failure> compare_cards(const Members& members, const std::vector<N
   return std::nullopt;
 }
 
-// A blocking one cannot be waited for with a deadline, and every operation on one that is not
-// costs a thread: see nccl_communicator.h.
+// A blocking communicator cannot be waited for with a deadline, and on a non-blocking one every
+// operation costs a thread: see nccl_communicator.h.
 std::string refuse_nccl_variables(const std::function<const char*(const char*)>& get) {
   const char* const blocking = get("NCCL_COMM_BLOCKING");
   if (blocking == nullptr || *blocking == '\0') return {};
