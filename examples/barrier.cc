@@ -2,10 +2,10 @@
 //
 //   muster --nproc-per-node 4 barrier
 //
-// 1. All leave when the slowest arrives, however long the others have waited.
-// 2. It does not matter where in the code it stands: barriers are matched by counting calls.
-// 3. A rank that calls it once less than the others is waited for until the time-out, and the error
-//    names it. Nothing hangs.
+// 1. All ranks leave when the slowest arrives, however long the others have waited.
+// 2. Its position in the code does not matter: barriers are matched by counting calls.
+// 3. If a rank calls it once less often than the others, they wait for it until the time-out, and
+//    the error names it. Nothing hangs.
 #include <chrono>
 #include <cstdio>
 #include <numeric>
@@ -22,7 +22,7 @@ static double ms_since(Clock::time_point start) {
 }
 
 static void all_leave_together(muster::ProcessGroup world) {
-  world.barrier();  // A common beginning.
+  world.barrier();  // A common start.
   const auto start = Clock::now();
   std::this_thread::sleep_for(milliseconds(100 * muster::rank()));
   const double came = ms_since(start);
@@ -47,7 +47,7 @@ static void the_place_does_not_matter(muster::ProcessGroup world) {
 }
 
 static void one_call_is_missing(muster::ProcessGroup world) {
-  // A failed group stays failed, so the mistake gets a group of its own, with a short time-out.
+  // A failed group stays failed, so the mistake gets its own group, with a short time-out.
   std::vector<muster::GlobalRank> everyone = world.ranks();
   muster::ProcessGroup careless =
       muster::new_group(everyone, {.name = "careless", .timeout = milliseconds(500)});
@@ -57,7 +57,7 @@ static void one_call_is_missing(muster::ProcessGroup world) {
   } catch (const muster::DistributedError& error) {
     if (muster::rank() == 0) std::printf("%s\n", error.what());
   }
-  world.barrier();  // The world knows nothing of it and goes on.
+  world.barrier();  // The world is not affected.
   try {
     if (!forgot) careless.barrier();
   } catch (const muster::DistributedError& error) {

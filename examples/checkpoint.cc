@@ -3,10 +3,10 @@
 //   muster --nproc-per-node 4 --max-restarts 3 checkpoint /tmp/walk.ckpt
 //   muster --nproc-per-node 4 --max-restarts 3 checkpoint /tmp/walk.ckpt --crash-at 70
 //
-// Every 20 steps rank 0 writes a checkpoint. With --crash-at rank 1 kills itself in that step of
-// the first attempt; muster starts all ranks anew, they go on from the checkpoint, and the last
-// line is the same as ever. Told to end (kill -TERM the job), all ranks stop at the same step,
-// save, and a later start with the same command takes it up.
+// Rank 0 writes a checkpoint every 20 steps. With --crash-at, rank 1 kills itself in that step of
+// the first attempt; muster restarts all ranks, they resume from the checkpoint, and the last line
+// is the same as without the crash. When told to end (kill -TERM the job), all ranks stop at the
+// same step and save; the same command later resumes there.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -29,7 +29,7 @@ struct State {
 
 static State load(const std::string& path) {
   State state;
-  // Rank 0 reads, all get the same bytes.
+  // Rank 0 reads; all get the same bytes.
   const std::optional<std::string> saved = muster::load_checkpoint(path);
   if (saved && saved->size() == sizeof state) std::memcpy(&state, saved->data(), sizeof state);
   return state;
@@ -68,7 +68,7 @@ int main(int argc, char** argv) try {
   if (muster::rank() == 0) std::printf("starting at step %d\n", state.step);
   std::fflush(stdout);
   while (state.step < kSteps) {
-    if (muster::should_stop()) {  // On all ranks at the same step.
+    if (muster::should_stop()) {  // At the same step on all ranks.
       save(path, state);
       if (muster::rank() == 0) std::printf("stopped at step %d\n", state.step);
       muster::destroy_process_group();
@@ -76,7 +76,7 @@ int main(int argc, char** argv) try {
     }
     crash_where_told(state.step, crash_at);
     walk_on(state);
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // The real work.
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // Stands for the real work.
     if (state.step % 20 == 0) save(path, state);
   }
   if (muster::rank() == 0) std::printf("arrived at %.0f\n", state.position);

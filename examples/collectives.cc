@@ -28,7 +28,7 @@ static Numbers mine(size_t count) {
   return numbers;
 }
 
-// Byte strings of any length, unequal ones too, are an operation of their own.
+// Byte strings of different lengths have an operation of their own.
 static void show(const char* what, const Numbers& numbers) {
   std::string text;
   for (const int number : numbers)
@@ -41,7 +41,7 @@ static void show(const char* what, const Numbers& numbers) {
   std::printf("\n");
 }
 
-// Only the root gets something; the others give no memory for it.
+// Only the root gets a result; the others pass an empty buffer.
 static Numbers at_root(size_t count) {
   return Numbers(me() == 0 ? count : 0);
 }
@@ -87,7 +87,7 @@ static void all_to_everyone(muster::ProcessGroup world) {
   show("all_to_all", swapped);
 }
 
-// The v-variants: rank r gives r + 1 numbers, or gets them.
+// The v-variants: rank r contributes or receives r + 1 numbers.
 static void unequal_counts(muster::ProcessGroup world) {
   std::vector<size_t> counts(n());
   std::iota(counts.begin(), counts.end(), size_t{1});
@@ -110,20 +110,20 @@ static void unequal_counts(muster::ProcessGroup world) {
   world.reduce_scatter_v(parts, part, counts);
   show("reduce_scatter_v", part);
 
-  // Rank s gives r + 1 numbers to each rank r.
+  // Rank s sends r + 1 numbers to each rank r.
   const std::vector<size_t> from_each(n(), me() + 1);
   Numbers swapped(n() * (me() + 1));
   world.all_to_all_v(parts, counts, swapped, from_each);
   show("all_to_all_v", swapped);
 }
 
-// Round the ring: to the next rank, from the one before.
+// Around a ring: each rank sends to the next and receives from the one before.
 static void point_to_point(muster::ProcessGroup world) {
   const GroupRank next{static_cast<int>((me() + 1) % n())};
   const GroupRank before{static_cast<int>((me() + n() - 1) % n())};
   const Numbers sent = mine(1);
   Numbers got(1);
-  // One after the other: rank 0 begins, the rest passes on.
+  // One after the other: rank 0 starts, the others pass the number on.
   if (me() == 0) {
     if (n() > 1) world.send(sent, next);
     if (n() > 1) world.recv(got, before);
@@ -152,7 +152,7 @@ int main() try {
   unequal_counts(world);
   point_to_point(world);
 
-  // Every operation has an asynchronous form: it returns at once, and wait() tells how it went.
+  // Every operation has an asynchronous form, which returns at once; wait() throws if it failed.
   Numbers data = mine(1);
   muster::Work work = world.all_reduce_async(data);
   work.wait();

@@ -2,9 +2,9 @@
 //
 //   muster --nproc-per-node gpu cuda
 //
-// Needs no CUDA to be built: the driver's library is opened when the program runs. Without a GPU or
-// NCCL it says what is missing and ends well. In a program that uses CUDA anyway, pass its pointers
-// and streams as they are.
+// Building it does not need CUDA: the driver's library is opened at run time. Without a GPU or NCCL
+// it says what is missing and exits successfully. In a program that uses CUDA itself, pass its
+// pointers and streams as they are.
 #include <cstdint>
 #include <cstdio>
 #include <stdexcept>
@@ -14,14 +14,14 @@
 #include <dlfcn.h>
 #include <muster/distributed.h>
 
-// Of CUDA's driver interface (cuda.h), what this needs; all return 0 when they went well.
+// The parts of CUDA's driver interface (cuda.h) used here; all functions return 0 on success.
 class Gpu {
  public:
   explicit Gpu(int index) {
     check(load<int(unsigned)>("cuInit")(0), "cuInit");
     int device = 0;
     check(load<int(int*, int)>("cuDeviceGet")(&device, index), "cuDeviceGet");
-    void* context = nullptr;  // The one that the CUDA runtime and NCCL use too.
+    void* context = nullptr;  // The one that the CUDA runtime and NCCL also use.
     check(load<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, device), "context");
     check(load<int(void*)>("cuCtxSetCurrent")(context), "cuCtxSetCurrent");
   }
@@ -64,8 +64,8 @@ static void average_on_gpu() {
   void* memory = gpu.allocate(bytes);
   gpu.copy_to(memory, numbers.data(), bytes);
 
-  // A view of any memory: where, how many, of what type, on which device. The operation follows
-  // what is on the default stream, and what comes there later follows it.
+  // A view of any memory: address, count, type and device. The operation runs after what is already
+  // on the default stream, and before what is put there later.
   const muster::Buffer on_gpu(memory, numbers.size(), muster::DType::float32, muster::device());
   muster::world().all_reduce(on_gpu, muster::ReduceOp::average);
 

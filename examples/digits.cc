@@ -1,20 +1,21 @@
-// Data-parallel training: every rank has the whole network and a share of each batch, and before
-// each step the ranks average their gradients. On real handwritten digits.
+// Data-parallel training on real handwritten digits: every rank has the whole network and a share
+// of each batch, and the ranks average their gradients before each step.
 //
 //   muster --nproc-per-node 4 digits
 //   muster --nproc-per-node 4 digits --strategy reduce_broadcast --straggler 2:100 --epochs 1
 //   muster --nproc-per-node 4 --max-restarts 3 digits --checkpoint /tmp/digits.ckpt --crash-at 1:5
 //
 //   --epochs N                 10
-//   --batch N                  64: images in a step, of all ranks together
-//   --strategy NAME            all_reduce, or reduce_broadcast: to rank 0 and from there to all
+//   --batch N                  64: images per step, for all ranks together
+//   --strategy NAME            all_reduce; or reduce_broadcast: to rank 0 and from there to all
 //   --straggler RANK:MS        that rank takes MS milliseconds longer for every step
 //   --checkpoint FILE          rank 0 saves after every epoch; a restarted job resumes from it
 //   --crash-at RANK:EPOCH      that rank kills itself in that epoch of the first attempt
 //   --data FILE                data/digits.csv
 //
-// At the end rank 0 prints what each rank's steps took: computing, and waiting for the others'
-// gradients (who waits for a straggler shows it there), and a hash of its parameters: all equal.
+// At the end rank 0 prints for each rank the time per step for computing and for waiting for the
+// others' gradients (which shows the wait for a straggler), and a hash of its parameters: all are
+// equal.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -83,13 +84,13 @@ static Options parse(int argc, char** argv) {
   return options;
 }
 
-// What training consists of beyond the data: saved, and equal on all ranks.
+// The state of the training apart from the data: saved, and equal on all ranks.
 struct Model {
   Network network;
   std::vector<float> momentum;
   int epoch = 0;  // The next one.
 
-  // Rank 0's parameters are everybody's: the seeds differ on purpose.
+  // All ranks take rank 0's parameters: the seeds differ on purpose.
   Model() : network(static_cast<unsigned>(1 + muster::rank())) {
     muster::world().broadcast(network.parameters(), muster::GroupRank{0});
     momentum.resize(network.parameters().size());
@@ -144,7 +145,7 @@ static void crash_where_told(const Options& options, int epoch) {
   ::kill(::getpid(), SIGKILL);
 }
 
-// One step on this rank's share of a batch. The output layer's gradients are on their way while the
+// One step on this rank's share of a batch. The output layer's gradients are reduced while the
 // hidden layer's are computed.
 static void train_step(const Options& options, const std::vector<const Image*>& share, Model& model,
                        muster::GradientBuckets& buckets, Times& times) {
@@ -172,7 +173,7 @@ static void train_epoch(const Options& options, const Digits& data,
                         muster::GradientBuckets& buckets, Times& times) {
   const size_t share = std::max<size_t>(1, options.batch / size_t(muster::world_size()));
   std::vector<const Image*> images(share);
-  const size_t steps = sampler.size() / share;  // What is left of an epoch is left out.
+  const size_t steps = sampler.size() / share;  // The rest of an epoch is dropped.
   for (size_t step = 0; step < steps; ++step) {
     if (step == steps / 2) crash_where_told(options, model.epoch);
     const std::span<const size_t> batch = sampler.batch(step, share);
@@ -182,10 +183,9 @@ static void train_epoch(const Options& options, const Digits& data,
   }
 }
 
-// Mean loss and share of digits that are recognised among the test images: every rank looks at
-// some.
+// Mean loss and recognition rate on the test images, which are divided among the ranks.
 static std::pair<double, double> evaluate(const Digits& data, const Network& network) {
-  double totals[2] = {0, 0};  // Loss, right ones.
+  double totals[2] = {0, 0};  // Loss, correct answers.
   std::array<float, kHidden> hidden;
   for (size_t i = size_t(muster::rank()); i < data.test.size(); i += size_t(muster::world_size())) {
     const Image& image = data.test[i];
@@ -209,7 +209,7 @@ static int64_t hash_of(const std::vector<float>& parameters) {
   return static_cast<int64_t>(hash);
 }
 
-// Whether all ranks have the same parameters.
+// Returns whether all ranks have the same parameters.
 static bool print_table(const Options& options, const Model& model, const Times& times) {
   const auto ranks = static_cast<size_t>(muster::world_size());
   const double steps = std::max(times.steps, 1);
@@ -241,7 +241,7 @@ static int train(const Options& options) {
   for (int part = 0; part < Network::kParts; ++part) {
     gradients.emplace_back(model.network.gradient_of(static_cast<Network::Part>(part)));
   }
-  // A first bucket small enough to be full when the output layer is done.
+  // The first bucket is small enough to be full when the output layer is done.
   muster::GradientBuckets buckets(muster::world(), gradients,
                                   {.first_bucket_bytes = 4096, .strategy = options.strategy});
   muster::DistributedSampler sampler(data.train.size(), {.seed = 1});
@@ -268,7 +268,7 @@ int main(int argc, char** argv) try {
   const int result = train(options);
   muster::destroy_process_group();
   return result;
-} catch (const std::exception& error) {  // A DistributedError says which rank, operation and group.
+} catch (const std::exception& error) {  // A DistributedError names rank, operation and group.
   std::fprintf(stderr, "%s\n", error.what());
   return 1;
 }

@@ -1,5 +1,5 @@
 // What digits.cc trains: images of handwritten digits (data/README.md), and a network with one
-// hidden layer that says which digit an image shows. Plain loops; nothing here knows of other
+// hidden layer that predicts which digit an image shows. Plain loops; nothing here depends on other
 // ranks.
 #pragma once
 
@@ -54,8 +54,8 @@ inline Digits load_digits(const std::string& path) {
 // score = output_weights * relu(hidden_weights * pixels + hidden_bias) + output_bias
 class Network {
  public:
-  // The parameters in the order of the forward pass, one behind the other in one vector. Each has a
-  // gradient at the same place in another.
+  // The parameters in the order of the forward pass, contiguous in one vector. Their gradients are
+  // at the same positions in another.
   enum Part { hidden_weights, hidden_bias, output_weights, output_bias, kParts };
 
   explicit Network(unsigned seed) : parameters_(offset(kParts)), gradients_(offset(kParts)) {
@@ -78,7 +78,7 @@ class Network {
   std::span<float> parameter_of(Part part) { return part_of(parameters_, part); }
   std::span<float> gradient_of(Part part) { return part_of(gradients_, part); }
 
-  // Scores of one image; keeps what the backward pass needs of it in `hidden`.
+  // The scores of one image; `hidden` keeps what the backward pass needs.
   std::array<float, kClasses> forward(const Image& image,
                                       std::array<float, kHidden>& hidden) const {
     multiply_add(at(hidden_weights), at(hidden_bias), image.pixels, hidden);
@@ -126,7 +126,7 @@ class Network {
     }
   }
 
-  // Turns scores into probabilities less 1 at `digit`: the gradient of the loss, which it returns.
+  // Turns scores into probabilities less 1 at `digit` (the loss's gradient); returns the loss.
   static double softmax_minus_one_hot(std::array<float, kClasses>& scores, size_t digit) {
     const float largest = *std::max_element(scores.begin(), scores.end());
     float sum = 0;
@@ -179,6 +179,6 @@ class Network {
   }
 
   std::vector<float> parameters_, gradients_;
-  std::vector<std::array<float, kHidden>> hidden_;   // Of the batch under way.
+  std::vector<std::array<float, kHidden>> hidden_;   // Of the current batch.
   std::vector<std::array<float, kClasses>> errors_;  // The same.
 };

@@ -1,17 +1,17 @@
-// Groups: some of the ranks, with numbers of their own.
+// Groups: subsets of the ranks, with their own rank numbers.
 //
 //   muster --nproc-per-node 4 groups
 //
-// Only the members of a group take part in its operations, and only they make it. A rank has one
-// number in the job (GlobalRank) and another in each of its groups (GroupRank); the two are types
-// that do not convert into each other.
+// Only the members of a group create it and take part in its operations. A rank has one number in
+// the job (GlobalRank) and another in each of its groups (GroupRank); the two types do not convert
+// into each other.
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include <muster/distributed.h>
 
-// Every rank's line, in the order of the ranks.
+// Prints every rank's line, in rank order.
 static void print_in_order(const std::string& line) {
   for (const std::string& each : muster::world().all_gather_bytes(line)) {
     if (muster::rank() == 0) std::printf("%s", each.c_str());
@@ -28,7 +28,8 @@ int main() try {
   muster::init_process_group();
   const int rank = muster::rank();
 
-  // By a list of ranks of the job. The others pass by: they are not waited for.
+  // By a list of ranks of the job. Ranks that are not in it do not take part and are not waited
+  // for.
   std::vector<muster::GlobalRank> mine;
   for (int r = rank % 2; r < muster::world_size(); r += 2)
     mine.push_back({r});
@@ -37,7 +38,7 @@ int main() try {
                  std::to_string(parity.rank().value) + " of " + parity.name() +
                  "; its sum of ranks is " + std::to_string(sum_over(parity, rank)) + "\n");
 
-  // By colour: who names the same one gets into the same group, ordered by key. Here a grid of two
+  // By colour: ranks that pass the same one form a group, ordered by key. Here a grid of two
   // columns, as for tensor and data parallelism; each rank is in a row and in a column.
   muster::ProcessGroup row = muster::world().split(/*color=*/rank / 2);
   muster::ProcessGroup column = muster::world().split(/*color=*/rank % 2, /*key=*/-rank);
@@ -51,7 +52,7 @@ int main() try {
   parity.broadcast(note, root);
   print_in_order("rank " + std::to_string(rank) + " heard " + std::to_string(note[0]) + "\n");
 
-  // Who is not in a group cannot use it.
+  // A rank that is not in a group cannot use it.
   muster::ProcessGroup first_only = muster::new_group({muster::GlobalRank{0}});
   std::string line;
   try {

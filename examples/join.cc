@@ -1,11 +1,11 @@
-// Joining without a launcher: each process is started by hand and told where to meet, which rank it
-// is, and how many there are.
+// Joining without a launcher: each process is started by hand and told where to meet, its rank and
+// the number of ranks.
 //
 //   for r in 0 1 2; do join tcp://127.0.0.1:29510 $r 3 & done; wait
 //   for r in 0 1 2; do join file:///tmp/meeting $r 3 & done; wait
 //
-// tcp: rank 0 listens at that address, so name one of its machine that the others reach. file: a
-// path on a file system that all of them see.
+// tcp: rank 0 listens at that address, so use one of its host that the others can reach. file: a
+// path on a file system that all ranks see.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

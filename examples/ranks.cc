@@ -1,4 +1,4 @@
-// The smallest job: every rank says who it is.
+// The smallest job: every rank prints its numbers.
 //
 //   muster --nproc-per-node 4 ranks
 //   mpirun -n 4 ranks
@@ -12,7 +12,7 @@ int main() try {
   std::printf("rank %d of %d: local rank %d of %d on node %d, attempt %d\n", muster::rank(),
               muster::world_size(), muster::local_rank(), muster::local_world_size(),
               muster::node_rank(), muster::restart_count());
-  // One number from each rank, summed on all of them.
+  // One number from each rank, summed; all ranks get the sum.
   const int me[1] = {muster::rank()};
   int sum[1] = {0};
   muster::world().all_reduce(me, sum);

@@ -1,4 +1,4 @@
-// Who trains on what: a data set of 10 samples, shared out anew in every epoch.
+// Which rank trains on which samples: a data set of 10, distributed anew in every epoch.
 //
 //   muster --nproc-per-node 4 sampler
 //
@@ -10,8 +10,8 @@
 
 int main() try {
   muster::init_process_group();
-  muster::DistributedSampler padded(10, {.seed = 7});  // 10 is not 4 * something: two come twice.
-  muster::DistributedSampler dropped(10, {.seed = 7, .drop_last = true});  // Or two do not come.
+  muster::DistributedSampler padded(10, {.seed = 7});  // 10 is no multiple of 4: two occur twice.
+  muster::DistributedSampler dropped(10, {.seed = 7, .drop_last = true});  // Or two are left out.
   for (uint64_t epoch = 0; epoch < 2; ++epoch) {
     padded.set_epoch(epoch);
     dropped.set_epoch(epoch);

@@ -1,9 +1,9 @@
-// Ranks from inside one program: no launcher, no arguments to pass.
+// Starting ranks from inside one program: no launcher, no arguments to pass.
 //
 //   spawn          (starts 4 ranks of itself)
 //
-// Each rank is this program executed anew; main() runs in it up to the same spawn(), which there
-// calls the function instead. So what stands before spawn() runs in every rank too.
+// Each rank is this program executed anew: there main() runs up to the same spawn(), which calls
+// the function instead. So the code before spawn() runs in every rank too.
 #include <cstdio>
 
 #include <muster/distributed.h>

@@ -1,4 +1,4 @@
-// One rank prepares what the others then find: a download, an unpacked archive, a compiled kernel.
+// One rank prepares what the others then use: a download, an unpacked archive, a compiled kernel.
 //
 //   muster --nproc-per-node 4 zero_first /tmp/words.txt
 //   muster --nproc-per-node 4 zero_first /no/such/folder/words.txt     (rank 0 fails: all are told)
@@ -9,7 +9,7 @@
 
 #include <muster/distributed.h>
 
-// Every rank calls it; only who comes first finds nothing there.
+// Every rank calls it; only the first finds no file.
 static std::string open_or_make(const std::string& path) {
   if (!std::ifstream(path)) {
     std::printf("rank %d makes %s\n", muster::rank(), path.c_str());
@@ -31,7 +31,7 @@ int main(int argc, char** argv) try {
   }
   const std::string path = argv[1];
   muster::init_process_group();
-  // On a disk of each node: local_zero_first. On one that all nodes share: zero_first.
+  // For a disk of each node: local_zero_first. For one that all nodes share: zero_first.
   const std::string words = muster::local_zero_first([&] { return open_or_make(path); });
   std::printf("rank %d read: %s\n", muster::rank(), words.c_str());
   muster::destroy_process_group();

@@ -1,6 +1,6 @@
 // The workers of the benchmarks, and the check of what they print. Built statically, so that its
-// own start costs next to nothing beside the launcher's. Sub-commands:
-//   stamp DIR exit|wait   writes DIR/start.ATTEMPT.RANK: when main began, and the pid
+// own start costs next to nothing compared with the launcher's. Sub-commands:
+//   stamp DIR exit|wait   writes DIR/start.ATTEMPT.RANK: the start time of main, and the pid
 //   lines DIR BYTES       the same, then prints about BYTES of numbered lines through stdio
 //   check WORKERS BYTES   reads them from stdin; prints "good G torn T lost L disordered D"
 #include <cctype>
@@ -37,7 +37,7 @@ int64_t now_ns() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// Renamed into place, so that a reader never sees half of it.
+// Renamed into place, so that a reader never sees an incomplete file.
 void write_stamp(const std::string& folder, int64_t began) {
   const std::string name = folder + "/start." + variable("TORCHELASTIC_RESTART_COUNT", "") + "." +
                            std::to_string(rank());
@@ -64,7 +64,7 @@ int print_lines(size_t bytes) {
 }
 
 struct Tally {
-  std::vector<size_t> next;  // By rank: the number that comes next.
+  std::vector<size_t> next;  // By rank: the next expected number.
   size_t good = 0, torn = 0, disordered = 0;
 };
 
@@ -81,7 +81,7 @@ bool is_number(std::string_view text) {
   return true;
 }
 
-// A line without its newline; a prefix like "[default7]:" may stand before it.
+// A line without its newline; it may have a prefix like "[default7]:".
 void check_line(std::string_view line, Tally& tally) {
   const size_t prefix = !line.empty() && line[0] == '[' ? line.find("]:") : std::string_view::npos;
   if (prefix != std::string_view::npos) line.remove_prefix(prefix + 2);

@@ -1,4 +1,4 @@
-// A rank of worker_bench.py on MPI. worker_bench.py compiles it with worker_bench_rank.cc.
+// A rank of worker_bench.py that uses MPI. worker_bench.py compiles it with worker_bench_rank.cc.
 #include <map>
 
 #include <mpi.h>

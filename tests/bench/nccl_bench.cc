@@ -1,13 +1,12 @@
-// What a call costs more than NCCL alone, and what comes of it: all_reduce of a process group
-// beside ncclAllReduce on a communicator of this program's own, call by call in turn, on one
-// stream.
+// The overhead of a call over NCCL alone, and its effect: all_reduce of a process group compared
+// with ncclAllReduce on this program's own communicator, in alternating calls on one stream.
 //
 //   muster --nproc-per-node 2 build/release/tests/nccl_bench
 //
-// Prints two Markdown tables: the time that the calling thread is busy (median of 1,000 calls of
-// each, and of their differences), and the time until the result is there with the bandwidths of
-// nccl-tests (busbw = algbw * 2 (n - 1) / n). Ranks share a GPU where there is only one, each with
-// an NCCL_HOSTID of its own then. Without a GPU: says why and ends with 77.
+// Prints a Markdown table: the time for which the calling thread is busy (medians of 1,000 calls of
+// each and of their differences), and the time until the result is there, with the bandwidths of
+// nccl-tests (busbw = algbw * 2 (n - 1) / n). If there is only one GPU the ranks share it, each
+// with its own NCCL_HOSTID. Without a GPU: says why and exits with 77.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -82,7 +81,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Microseconds of `calls` calls.
+// Microseconds of each call.
 struct Samples {
   std::vector<double> plain, ours, added;
 };
@@ -137,7 +136,7 @@ class Bench {
         bandwidth(plain), bandwidth(plain) * factor, bandwidth(ours), bandwidth(ours) * factor);
   }
 
-  // Both give the sum of what the ranks bring.
+  // Checks that both give the sum over the ranks.
   void verify(std::byte* memory, size_t count) {
     const float mine = static_cast<float>(world_.rank().value + 1);
     const float sum = static_cast<float>(world_.size() * (world_.size() + 1)) / 2;
@@ -154,7 +153,7 @@ class Bench {
       if (result != std::vector<float>(count, sum))
         throw std::runtime_error(ours ? "muster: wrong sum" : "NCCL: wrong sum");
     }
-    // Zeros stay zeros, however often they are added.
+    // Zeros stay zero, however often they are summed.
     cuda_.write(memory, std::vector<std::byte>(count * sizeof(float)));
   }
 
@@ -176,7 +175,7 @@ class Bench {
     return took.count();
   }
 
-  // Who is first changes with every pair, so that neither always finds the caches warm.
+  // Alternates which one is first, so that neither always finds the caches warm.
   Samples measure(std::byte* memory, size_t count, bool until_done) {
     Samples samples;
     for (int i = -kWarmUp; i < kCalls; i++) {

@@ -1,5 +1,5 @@
 // How fast the output path alone is: starts N copies of itself that print numbered lines through
-// Output, and reports MB/s on stderr. Console is this program's stdout.
+// Output, and reports MB/s on stderr. The console is this program's stdout.
 //
 //   output_writer default|tee|redirect|filter [workers=8] [MB each=50] [log dir]  > file, or | cat
 #include <chrono>
@@ -21,7 +21,7 @@ namespace muster {
 
 namespace {
 
-// As a C or Python program prints: stdio with its default buffer.
+// Prints as a C or Python program does: stdio with its default buffer.
 int print_lines(long id, long megabytes) {
   const long bytes_max = megabytes << 20;
   long bytes = 0;

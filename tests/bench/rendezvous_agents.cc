@@ -1,11 +1,11 @@
-// How long N agents need from a common release to the last one's rank: real Meetings with their
-// threads and sockets on loopback, workers not started.
+// How long N agents need from a common release until the last one has its rank: real Rendezvous
+// objects with their threads and sockets on loopback; no workers are started.
 //
 //   rendezvous_agents [--agents N] [--rounds R] [--in-process | --processes]
 //
-// --processes forks one process for each agent (the default), --in-process makes N threads. All are
-// running and wait for a flag in shared memory; the first of them becomes the host. Prints one JSON
-// line: the milliseconds of each run, and their median.
+// --processes forks one process per agent (the default), --in-process starts N threads. All of them
+// wait for a flag in shared memory; the first one becomes the host. Prints one line of JSON: the
+// milliseconds of each run, and their median.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -87,7 +87,7 @@ RendezvousOptions agent_options(const Plan& plan, int index, int port) {
   return options;
 }
 
-// One agent from its making to the end of the job.
+// One agent from its creation to the end of the job.
 void live(Board& board, const RendezvousOptions& options) {
   boost::asio::io_context loop;
   const auto work = boost::asio::make_work_guard(loop);
@@ -143,7 +143,7 @@ int unused_port() {
 double milliseconds_of_run(Board& board, const Plan& plan) {
   while (board.waiting.load() < plan.agents)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  // Those who said that they wait fall asleep.
+  // Lets the agents that have announced themselves fall asleep.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   const int64_t begin = now_ns();
   release(board);
@@ -161,7 +161,7 @@ double run_processes(Board& board, const Plan& plan, int port) {
     const pid_t child = fork();
     if (child < 0) std::abort();
     if (child == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);  // A run that fails leaves nobody behind.
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // A failed run leaves no process behind.
       live(board, agent_options(plan, i, port));
       _exit(0);
     }

@@ -1,4 +1,4 @@
-// The modes of store_load in which it is the number of connections that matters.
+// The modes of store_load in which the number of connections matters.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -70,8 +70,8 @@ int64_t wall_ns() {
 }
 
 // Reads the one byte that wakes a waiter. Returns when the kernel received it, by the wall clock:
-// waiters are other processes, mostly on other machines, so how soon one thread gets round to
-// reading four thousand of them is nothing of the server's.
+// waiters are other processes, mostly on other machines, so how soon one thread gets to read four
+// thousand of them says nothing about the server.
 int64_t woken_at(const Connection& line) {
   char byte = 1;
   iovec into{.iov_base = &byte, .iov_len = 1};
@@ -93,7 +93,7 @@ double wake_once(Connection& setter, std::vector<Connection>& lines, const std::
   const std::string request = keys_request(Op::kWait, {key}) + ping(9);
   for (Connection& line : lines)
     line.send_all(request);
-  for (Connection& line : lines)  // The pong behind it says that the waiter is parked.
+  for (Connection& line : lines)  // The pong after it confirms that the waiter is parked.
     if (line.read_exactly(4) != ping_reply(9)) give_up("a waiter was not parked");
   const int64_t began = wall_ns();
   setter.send_all(set(key, "1"));
@@ -103,7 +103,7 @@ double wake_once(Connection& setter, std::vector<Connection>& lines, const std::
   return static_cast<double>(last - began) / 1e6;
 }
 
-// Pings one after the other until told to stop, and notes how long each took.
+// Pings repeatedly until stopped, and records how long each ping took.
 class Pinger {
  public:
   explicit Pinger(uint16_t port) : line_(port), thread_([this] { run(); }) {}
@@ -130,8 +130,8 @@ class Pinger {
   std::thread thread_;
 };
 
-// All connect at once, and each validates and pings as soon as it can. Returns the time to the last
-// pong in ms.
+// All connect at once, and each validates and pings as soon as it can. Returns the milliseconds
+// until the last pong.
 double arrive(uint16_t port, size_t count) {
   Poller poller;
   std::vector<Connection> lines;

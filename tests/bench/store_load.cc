@@ -1,17 +1,16 @@
-// Loads a store server that speaks PyTorch's protocol, whoever wrote it, and prints one line of
-// JSON.
+// Loads any store server that speaks PyTorch's protocol, and prints one line of JSON.
 //
 //   store_load closed --op OP -c CONNECTIONS -s SECONDS    each has one request outstanding
 //   store_load pipelined --op OP -c CONNECTIONS --depth D  two writes of D requests outstanding
-//   store_load multi_set --count PAIRS                     one request; until the next is answered
-//   store_load check --count KEYS [--key PREFIX]           one request for keys that are all there
+//   store_load multi_set --count PAIRS                     one request, until the next is answered
+//   store_load check --count KEYS [--key PREFIX]           one request for keys that all exist
 //   store_load waiters --count W --rounds R                one SET until W connections are woken
 //   store_load idle --count N                              memory of N validated connections
-//   store_load storm --count N --rounds R                  pings of an old client while N new come
+//   store_load storm --count N --rounds R                  an old client's pings while N connect
 //
-// OP: ping get add check wait cas set setget torch_get. All: --port, --server PID (to be charged
-// with CPU and memory), --bytes of a value, --suffix that makes the keys new. One thread; only
-// `storm` pings from a second one.
+// OP: ping get add check wait cas set setget torch_get. For all modes: --port, --server PID (whose
+// CPU and memory are measured), --bytes of a value, --suffix that makes the keys new. One thread;
+// only `storm` pings from a second one.
 #include "tests/bench/store_load.h"
 
 #include <algorithm>
@@ -30,11 +29,11 @@ namespace muster {
 namespace {
 
 constexpr double kWarmUp = 0.1;  // Seconds whose requests are not counted.
-// How long a pipelining client looks for answers before it sleeps: else its own waking up would be
-// most of what is measured of a fast server.
+// How long a pipelining client polls for answers before it sleeps: otherwise its own wake-ups would
+// be most of what is measured of a fast server.
 constexpr int64_t kAwakeNs = 50'000;
 
-// One write, and what must come back for it. A reply whose bytes vary is only measured.
+// One write and the expected reply. If the reply's bytes vary, only its size is checked.
 struct Step {
   std::string request;
   std::string reply;
@@ -56,7 +55,7 @@ Step repeated(const Step& step, size_t times) {
   return all;
 }
 
-// Requests of one operation on a key of the connection's own; steps wait for each other.
+// Requests of one operation on a key of the connection; each step waits for the one before.
 std::vector<Step> steps_of(const std::string& op, const std::string& key,
                            const std::string& value) {
   const std::string missing = number(0), there("\0", 1);
@@ -105,7 +104,7 @@ class Flow {
     }
   }
 
-  // Appends the time that each finished round of steps took.
+  // Appends the duration of each completed round of steps.
   void read_more(std::vector<char>& scratch, std::vector<int64_t>& latencies) {
     const ssize_t got = recv(line_.fd(), scratch.data(), scratch.size(), 0);
     if (got < 0 && errno == EAGAIN) return;
@@ -187,7 +186,7 @@ void check_counters(const LoadOptions& options, const std::vector<Flow>& flows,
     const std::string value = line.ask(op_only(Op::kAdd) + counted(keys[i] + "n") + number(0), 8);
     uint64_t sum = 0;
     memcpy(&sum, value.data(), 8);
-    // Writes that were still under way when time was up may be in or not.
+    // Writes that were in flight when the time was over may or may not be included.
     if (sum < flows[i].answered() * options.depth) give_up("the server has lost additions");
   }
 }
@@ -254,7 +253,7 @@ Figures timed(const LoadOptions& options, Connection& line, std::string_view req
 
 Figures multi_set(const LoadOptions& options) {
   Connection line(options.port);
-  // As torchrun's agents spread the ranks.
+  // As torchrun's agents distribute the ranks.
   const std::string value = "[0, 2, 0, 2]";
   std::string request = op_only(Op::kMultiSet) + number(options.count), last;
   for (size_t i = 0; i < options.count; ++i) {

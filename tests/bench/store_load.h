@@ -1,8 +1,8 @@
 // What the parts of store_load share: requests of PyTorch's store protocol as bytes, a validated
-// connection, the clock, and what the kernel says that the server's process has used. The generator
-// has no code in common with the server or its client, so that both can be measured, and a mistake
-// in one codec cannot hide behind the same mistake in the other. Anything unexpected ends the
-// program with a line that says what: a benchmark of wrong answers is worth nothing.
+// connection, the clock, and the resource usage of the server's process. The generator shares no
+// code with the server or its client, so that it can measure both and a mistake in one codec cannot
+// hide behind the same mistake in the other. Anything unexpected ends the program with a line that
+// says what: a benchmark of wrong answers is worth nothing.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +17,26 @@ struct LoadOptions {
   std::string mode;
   std::string op = "ping";
   uint16_t port = 0;
-  int server = 0;  // Process to be charged; 0 charges none.
+  int server = 0;  // The process whose CPU and memory are measured; 0: none.
   size_t connections = 1;
   double seconds = 1;
-  size_t depth = 1;                            // Requests in one write.
+  size_t depth = 1;                            // Requests per write.
   size_t count = 1;                            // Keys, waiters, idle connections or arrivals.
-  size_t bytes = 1;                            // Of a value.
+  size_t bytes = 1;                            // Size of a value.
   size_t rounds = 1;                           // Repetitions over the same connections.
-  std::string key = "/default_pg/0//cpu//0/";  // Of many keys; as gloo's ranks are called.
-  std::string suffix;                          // Makes keys of this run new ones.
+  std::string key = "/default_pg/0//cpu//0/";  // Prefix of the keys; as gloo names its ranks.
+  std::string suffix;                          // Makes the keys of this run new.
 };
 
-// Name and number, in the order in which they are printed.
+// Name and number, in the order of printing.
 using Figures = std::vector<std::pair<std::string, double>>;
 
 [[noreturn]] void give_up(const std::string& what);
 [[noreturn]] void give_up_errno(const std::string& what);
 
 int64_t now_ns();
-int64_t cpu_ns_of(int process);        // All threads together.
-int64_t memory_bytes_of(int process);  // RssAnon: what the process itself has filled.
+int64_t cpu_ns_of(int process);        // Sum over all threads.
+int64_t memory_bytes_of(int process);  // RssAnon: memory that the process itself has filled.
 
 enum class Op : uint8_t {
   kValidate = 0,
@@ -62,7 +62,7 @@ std::string keys_request(Op op, const std::vector<std::string>& keys);
 class Connection {
  public:
   explicit Connection(uint16_t port);         // Connects, validates and pings.
-  static Connection arriving(uint16_t port);  // Has begun to connect, and does not wait for it.
+  static Connection arriving(uint16_t port);  // Starts to connect and does not wait.
   Connection(Connection&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Connection& operator=(Connection&& other) noexcept;
   ~Connection() { close(); }

@@ -1,6 +1,6 @@
-// Preloaded into PyTorch's store server. That server looks up the name of every peer that it
-// accepts, on its only thread, and a slow name server then stops it for seconds. Here every peer is
-// called "peer" at once, so that a benchmark of the store does not measure the name server.
+// Preloaded into PyTorch's store server, which looks up the name of every peer that it accepts on
+// its only thread, so that a slow name server blocks it for seconds. Here every peer is immediately
+// called "peer", so that a benchmark of the store does not measure the name server.
 #include <cstdio>
 
 #include <netdb.h>

@@ -1,5 +1,5 @@
-// A rank of worker_bench.py on muster's worker library, by its public headers alone. Given
-// --no-shared it asks for no shared memory (the ranks are on several nodes).
+// A rank of worker_bench.py that uses muster's worker library, through its public headers only.
+// With --no-shared it does not ask for shared memory (the ranks are on several nodes).
 #include <cstdio>
 #include <cstring>
 #include <map>

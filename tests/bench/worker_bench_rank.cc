@@ -54,7 +54,7 @@ float sum(int ranks, size_t index) {
   return total;
 }
 
-// The buffers of this rank, and what must be in them after an operation.
+// The buffers of this rank, and their expected contents after an operation.
 class Rank {
  public:
   explicit Rank(Library& library)
@@ -74,7 +74,7 @@ class Rank {
     std::string name;
   };
   Call call(std::string name, size_t bytes);
-  // How many elements the result on this rank has; they are in `in` or in `out`.
+  // The number of elements of the result on this rank; they are in `in` or in `out`.
   size_t result_elements(const Call& call) const;
   float expected(const std::string& name, size_t index, size_t block) const;
   bool in_place(const std::string& name) const {
@@ -138,7 +138,7 @@ std::string Rank::check(const std::string& name, size_t bytes) {
               std::to_string(wanted);
     break;
   }
-  // Zeros stay zeros however often they are added up in place.
+  // Zeros stay zero however often they are summed in place.
   std::fill_n(buffers.in, buffers.whole, 0.0F);
   return verdict;
 }

@@ -1,8 +1,8 @@
-// A job that is only its control socket: it answers musterctl as an agent would, with made-up
-// workers, so that musterctl and the server can be tried without a job.
+// A job that consists only of its control socket: it answers musterctl as an agent would, with fake
+// workers, so that musterctl and the server can be tested without a job.
 //
-//   control_host ID [RANKS]    prints its pid, then "signal N to RANKS" for each signal; ends with
-//                              its standard input. Each line read there is one more line of every
+//   control_host ID [RANKS]    prints its pid, then "signal N to RANKS" for each signal; exits at
+//                              end of file on its standard input. Each line there is added to every
 //                              rank's log; "stuck" makes it leave all further requests for logs
 //                              unanswered.
 #include <algorithm>

@@ -23,9 +23,9 @@ namespace {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// Far above any report (a GPU takes 200 bytes); a child that prints more is not ours.
+// Far above any report (200 bytes per GPU); a child that prints more is not one of our commands.
 constexpr size_t kOutputBytesMax = 8u << 20;
-// A killed process normally dies within a millisecond; one in the kernel may take for ever.
+// A killed process normally dies within a millisecond; one blocked in the kernel may never die.
 constexpr auto kDeathWait = std::chrono::milliseconds(100);
 
 class QueryFd {
@@ -67,8 +67,8 @@ bool query_readable_by(int fd, SteadyTime deadline) {
   }
 }
 
-// The child starts with default signals, so that nothing of ours can keep it from dying, and with
-// null for stdin and stderr. Returns 0 or an error number.
+// The child starts with default signals, so that no disposition of ours can keep it alive, and with
+// /dev/null as stdin and stderr. Returns 0 or an error number.
 int spawn_query(const std::vector<std::string>& argv, int stdout_fd, pid_t& pid) {
   std::vector<char*> args;
   for (const std::string& arg : argv)
@@ -94,7 +94,7 @@ int spawn_query(const std::vector<std::string>& argv, int stdout_fd, pid_t& pid)
   return error;
 }
 
-// Everything until end of file; nullopt on the deadline, an error, or too much.
+// Everything until end of file; nullopt on expiry, on an error, or if it is too much.
 std::optional<std::string> read_query_output(int fd, SteadyTime deadline) {
   std::string text;
   std::array<char, 65536> buffer;
@@ -109,7 +109,7 @@ std::optional<std::string> read_query_output(int fd, SteadyTime deadline) {
   return std::nullopt;
 }
 
-// The exit status once the child is reaped; nullopt if it was not over by the deadline.
+// The exit status once the child is reaped; nullopt if it has not ended by the deadline.
 std::optional<siginfo_t> reap_query_by(pid_t pid, int pidfd, SteadyTime deadline) {
   siginfo_t info{};
   if (pidfd < 0 || !query_readable_by(pidfd, deadline)) return std::nullopt;
@@ -138,7 +138,7 @@ Result<std::string> run_device_child(const std::vector<std::string>& argv, Durat
   std::optional<siginfo_t> end;
   if (text) end = reap_query_by(pid, pidfd.get(), deadline);
   if (!end) {
-    // By pidfd, so that a reaper elsewhere in this process cannot make us hit a stranger.
+    // By pidfd, so that we cannot hit an unrelated process if another reaper has taken the child.
     syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
     reap_query_by(pid, pidfd.get(), std::chrono::steady_clock::now() + kDeathWait);
     return query_failed(fmt::format("no complete answer within {:.1f} s",

@@ -1,5 +1,5 @@
-// The launcher's two hidden device commands as a program of their own, so that the tests of the
-// device query need nothing else of the launcher.
+// The launcher's two hidden device commands as a separate program, so that the tests of the device
+// query need no other part of the launcher.
 #include <cstring>
 
 #include "agent/placement/nvml.h"

@@ -47,7 +47,7 @@ std::vector<FakeContext*>& context_stack() {
   return stack;
 }
 
-// The streams that are open: for those who wait for all.
+// The open streams, for calls that wait for all of them.
 std::mutex& streams_mutex() {
   static auto* const mutex = new std::mutex;
   return *mutex;

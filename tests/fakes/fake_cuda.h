@@ -11,14 +11,14 @@
 
 namespace muster::fake {
 
-// Performs what is put into it in order, on a thread of its own.
+// Performs its tasks in order, on its own thread.
 class FakeStream {
  public:
   FakeStream();
   void put(std::function<void()> task);
-  // Waits until all of it is done.
+  // Waits until all tasks are done.
   void finish();
-  // It ends when everything in it is done.
+  // The thread ends when all tasks are done.
   void close();
 
  private:
@@ -36,7 +36,7 @@ class FakeEvent {
  public:
   void record(FakeStream& stream);
   bool is_reached() const;
-  // A later record does not matter to it.
+  // Makes the stream wait for the event as recorded now; a later record() does not affect that.
   void hold(FakeStream& stream) const;
 
  private:
@@ -49,7 +49,7 @@ class FakeEvent {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// `handle`, or the current GPU's legacy default stream for null. Null: there is no context.
+// `handle`, or for null the current GPU's legacy default stream; null if there is no context.
 FakeStream* stream_of(void* handle);
 // The GPU whose context is current on this thread; -1: none.
 int current_gpu();

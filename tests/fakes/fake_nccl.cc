@@ -1,5 +1,5 @@
-// NCCL's functions of the fake: see fake_gpu.h. A communicator's operations are performed in the
-// order of the calls, whatever their streams, as NCCL's are; those of one group at the same time.
+// NCCL's functions of the fake: see fake_gpu.h. The operations of a communicator are performed in
+// call order, whatever their streams, as in NCCL; those of one group at the same time.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -30,7 +30,7 @@ using worker::NcclResult;
 
 using Bytes = std::vector<std::byte>;
 
-// What the ranks of one operation lay down for each other.
+// What the ranks of one operation provide for each other.
 struct Table {
   std::map<int, Bytes> brought;
   int taken = 0;
@@ -55,7 +55,7 @@ struct Call {
   size_t count;
   int type;
   int op;
-  int peer;  // The root, or the other end.
+  int peer;  // The root, or the peer of a message.
   std::string key = {};
 };
 
@@ -231,7 +231,7 @@ class Performance {
 
 // ---- how calls get there
 
-// A collective is known by its number, a message by its ends and its number between them.
+// A collective is identified by its number, a message by its ends and its number between them.
 void name_call(Communicator& comm, Call& call) {
   const auto message = [](int from, int to, uint64_t number) {
     return std::to_string(from) + ">" + std::to_string(to) + "#" + std::to_string(number);
@@ -258,7 +258,7 @@ NcclResult put(void* handle, void* stream, Call call) {
   auto* const comm = static_cast<Communicator*>(handle);
   if (comm == nullptr || !comm->is_alive) return misuse();
   if (!comm->blocking)
-    return misuse(NcclResult::invalid_usage);  // This one costs a thread each in NCCL.
+    return misuse(NcclResult::invalid_usage);  // In NCCL each such call costs a thread.
   if (comm->is_revoked) return NcclResult::invalid_usage;
   if (call.peer < 0 || call.peer >= comm->clique->size || call.type > 9) return misuse();
   const bool reduces = call.kind == Call::Kind::all_reduce || call.kind == Call::Kind::reduce ||
@@ -289,7 +289,7 @@ void stop(Communicator& comm) {
   wait_until_idle(comm);
 }
 
-// The communicators stay in memory, so that a call on one that is gone is seen and not a crash.
+// Communicators stay in memory, so that a call on a destroyed one is detected and does not crash.
 Communicator* make(std::shared_ptr<Clique> clique, int rank, const NcclConfig& config) {
   auto* const comm = new Communicator;
   comm->clique = std::move(clique);
@@ -300,7 +300,7 @@ Communicator* make(std::shared_ptr<Clique> clique, int rank, const NcclConfig& c
   return comm;
 }
 
-// All communicators that were ever made: so that a leak checker finds them.
+// All communicators ever made, so that a leak checker finds them.
 void remember(Communicator* comm) {
   static auto* const all = new std::vector<Communicator*>;
   const std::lock_guard lock(cliques_mutex());
@@ -402,7 +402,7 @@ FAKE_API NcclResult ncclCommSplit(void* handle, int color, int key, void** made,
   comm->child_goes_to = made;
   const std::lock_guard child(clique->mutex);
   clique->joined += 1;
-  return NcclResult::success;  // As NCCL: that it is done is for the parent's state to say.
+  return NcclResult::success;  // As in NCCL: the parent's state tells when it is done.
 }
 
 FAKE_API NcclResult ncclCommGetAsyncError(void* handle, NcclResult* state) {

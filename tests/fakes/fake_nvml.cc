@@ -1,11 +1,11 @@
-// A stand-in for libnvidia-ml.so.1 on machines without a GPU. Its devices come from the text file
-// that the environment variable FAKE_NVML names, one fact per line:
-//   gpu PCI UUID NAME…                    a GPU; they are numbered in this order
-//   mig GPU_NUMBER UUID                   GPU is in MIG mode, with this slice; "-": the mode alone
-//   process GPU_NUMBER PID BYTES [SLICE]  a process that holds memory of it
+// A replacement for libnvidia-ml.so.1 on machines without a GPU. Its devices are described in the
+// text file named by the environment variable FAKE_NVML, one fact per line:
+//   gpu PCI UUID NAME…                    a GPU; numbered in this order
+//   mig GPU_NUMBER UUID                   the GPU is in MIG mode, with this slice ("-": with none)
+//   process GPU_NUMBER PID BYTES [SLICE]  a process that uses memory of it
 //   memory GPU_NUMBER USED TOTAL          in bytes
-//   lost GPU_NUMBER                       its handle cannot be had
-//   init_error CODE                       what nvmlInit_v2 returns
+//   lost GPU_NUMBER                       getting its handle fails
+//   init_error CODE                       the result of nvmlInit_v2
 //   hang FUNCTION                         that function sleeps for ever
 //   noise TEXT                            nvmlInit_v2 prints this on stdout, without a newline
 // Without the variable there are no GPUs.
@@ -174,7 +174,7 @@ int nvmlDeviceGetMigMode(FakeDevice* device, unsigned* current, unsigned* pendin
   return 0;
 }
 
-// As with the real one, the largest number of slices is more than there are.
+// As with the real library, the maximum number of slices is higher than the actual one.
 int nvmlDeviceGetMaxMigDeviceCount(FakeDevice*, unsigned* count) {
   *count = 7;
   return 0;

@@ -1,6 +1,6 @@
-// A worker that becomes another user, as `sudo` does: set-user-ID root (the test sees to that), it
-// takes on root's identity entirely, so that whoever started it may not signal it. Prints its pid,
-// and ends when the file that its argument names is there, or the test's folder is no more.
+// A worker that becomes another user, as with `sudo`: set-user-ID root (set by the test), it takes
+// on root's identity entirely, so that its parent may not signal it. Prints its pid, and ends when
+// the file named by its argument exists or the test's folder is gone.
 #include <cstdio>
 #include <ctime>
 

@@ -1,7 +1,7 @@
-// A store on a port of its own, for tests that come from outside:
+// A store on its own port, for tests from outside the process:
 //   store_host [--port N] [--bind ADDRESS] [--allow CIDR]... [--epoch N] [--held-max BYTES]
-// prints its port, and its counters as one line of JSON at each SIGUSR1. SIGUSR2 ends the store's
-// life and begins the next (keys and connections are gone); SIGTERM ends the program.
+// Prints its port, and at each SIGUSR1 its counters as one line of JSON. SIGUSR2 ends the store's
+// life and starts the next (keys and connections are lost); SIGTERM ends the program.
 #include <csignal>
 #include <cstdint>
 #include <cstdio>

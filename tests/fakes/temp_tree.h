@@ -1,5 +1,5 @@
-// A folder of small files under the temporary directory that is gone with the object: made-up /sys,
-// /proc and cgroup trees for tests of code that reads them.
+// A folder of small files under the temporary directory, deleted with the object: fake /sys, /proc
+// and cgroup trees for tests of code that reads them.
 #pragma once
 
 #include <cstdlib>
@@ -28,7 +28,7 @@ class TempTree {
 
   const std::filesystem::path& root() const { return root_; }
 
-  // Writes a file, with its folders, as the kernel would show it: the text and a newline.
+  // Writes a file and creates its folders; adds a newline to the text, as the kernel does.
   void write(const std::string& path, const std::string& text) const {
     const std::filesystem::path file = root_ / path;
     std::filesystem::create_directories(file.parent_path());

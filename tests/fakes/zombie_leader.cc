@@ -1,6 +1,6 @@
-// A process whose main thread has ended while another one runs on: /proc shows it as a zombie, and
-// it is none. It ignores TERM, leads a session of its own, and touches the file named by its first
-// argument when it is up.
+// A process whose main thread has ended while another one still runs: /proc shows it as a zombie,
+// which it is not. It ignores SIGTERM, leads its own session, and creates the file named by its
+// first argument when it is running.
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// What the two targets of the agents' protocol have in common: each reads the frames of one
+// What the two targets of the agents' protocol share: each of them reads the frames of one
 // direction.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace muster::fuzz {
 
-// Everything that a peer's bytes mean: messages, and whether it was broken off in the end.
+// What a peer's bytes mean: messages, and whether the connection was broken off in the end.
 template <typename Message>
 class Conversation {
  public:
@@ -44,7 +44,7 @@ class Conversation {
   bool broken_off_ = false;
 };
 
-// Cuts make no difference; what was understood can be said again and means the same; its text is
+// Cuts make no difference; what was decoded can be encoded again with the same meaning; its text is
 // one line.
 template <typename Message>
 void check_frames(std::string_view input) {

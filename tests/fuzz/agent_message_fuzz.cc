@@ -1,4 +1,4 @@
-// A stranger talks to the host of the rendezvous as if it were an agent.
+// A stranger that speaks to the host of the rendezvous like an agent.
 #include "tests/fuzz/agent_frames.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
-// Anything arrives on either end of the control socket of a running job. Checked: what was
-// understood can be said again and means the same; a refusal is one line.
+// Arbitrary input on either end of the control socket of a running job. Checked: what was decoded
+// can be encoded again with the same meaning; a refusal is one line.
 #include <string>
 
 #include "agent/control/control_protocol.h"
@@ -8,7 +8,7 @@
 namespace muster::fuzz {
 namespace {
 
-// The wire form without its newline, which ends the line and must be the only one.
+// The wire form without its newline, which must be the only one and the last byte.
 std::string line_of(std::string encoded) {
   CHECK(!encoded.empty() && encoded.find('\n') == encoded.size() - 1);
   encoded.pop_back();

@@ -1,5 +1,5 @@
-// What the agent reads of a worker's failure, which the worker may have written by itself. What is
-// understood is within its bounds, can be written again and means the same.
+// The agent's reader of a worker's failure record, which the worker itself may have written.
+// Checked: a parsed record is within its bounds and can be written again with the same meaning.
 #include <algorithm>
 
 #include "rendezvous/base/failure_record.h"

@@ -1,5 +1,5 @@
-// Anybody connects to the rendezvous' port. Checked: once it is clear who calls, more bytes do not
-// change that; and a stranger's description is one short printable line.
+// Any peer connects to the rendezvous' port. Checked: more bytes do not change a caller's class,
+// except from store client to stranger; a stranger's description is one short printable line.
 #include <cctype>
 #include <string>
 

@@ -1,7 +1,7 @@
 // What the fuzz targets share. A target is one file with LLVMFuzzerTestOneInput: it feeds hostile
-// bytes to a decoder and checks what must hold whatever they are; the sanitizers check the rest.
-// Inputs are kept close to the wire, so that the seeds in corpus/<target>/ can be read with xxd.
-// Decoders that take bytes in pieces are fed twice, whole and cut, and must not be able to tell.
+// bytes to a decoder and checks what must hold for any input; the sanitizers check the rest. Inputs
+// are close to the wire format, so that the seeds in corpus/<target>/ can be read with xxd.
+// Decoders that take bytes in pieces are fed twice, whole and cut, with the same result.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline std::string_view as_text(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Takes that many bytes off the front, or what there is.
+// Removes that many bytes from the front, or as many as there are.
 inline std::string_view take(std::string_view& input, size_t size) {
   const std::string_view taken = input.substr(0, size);
   input.remove_prefix(taken.size());

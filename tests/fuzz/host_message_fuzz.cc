@@ -1,4 +1,4 @@
-// Something that is not the host of the rendezvous answers an agent.
+// An agent gets answers from something that is not the host of the rendezvous.
 #include "tests/fuzz/agent_frames.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

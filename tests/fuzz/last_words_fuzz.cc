@@ -1,6 +1,6 @@
-// A failed worker's stderr is whatever it wrote. Checked: messages are whole lines of it, in order,
-// and one short line each; what blames names ranks in order; and the finders look at each line a
-// bounded number of times, so that no tail keeps the agent busy.
+// A failed worker's stderr may contain anything. Checked: messages are whole lines of it, in order,
+// with one short line of text each; a Blame lists ranks in order; and the finders look at each line
+// a bounded number of times, so that no tail keeps the agent busy.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ namespace muster::fuzz {
 namespace {
 
 constexpr size_t kLooksPerLine = 100;
-constexpr size_t kTextBytesMax = 4 * 400 + 100;  // clean_line()'s characters, and its note.
+constexpr size_t kTextBytesMax = 4 * 400 + 100;  // clean_line()'s characters and its note.
 
 void check_ranks(const std::optional<Blame>& blame) {
   if (!blame) return;

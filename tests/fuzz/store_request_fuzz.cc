@@ -1,7 +1,7 @@
-// Four clients of the store say anything they like. The input is a list of records: a byte of
-// flags, a byte that says how many bytes follow, and those bytes, which one client sends. Checked:
-// it makes no difference where TCP cuts a record; each answer has the shape that the client of the
-// protocol expects; nobody is woken who does not wait.
+// Four clients of the store send arbitrary bytes. The input is a list of records: a byte of flags,
+// a byte with the number of bytes that follow, and those bytes, which one client sends. Checked: it
+// makes no difference where TCP cuts a record; each answer has the shape that a client of the
+// protocol expects; no client is woken that does not wait.
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,7 +25,7 @@ constexpr size_t kRequestBytesMax = 1 << 16;
 // Flags of a record; the two lowest bits are the client.
 constexpr uint8_t kHangUpFirst = 0x80;
 constexpr uint8_t kOneSecondLater = 0x40;
-constexpr uint8_t kWithoutHandshake = 0x20;  // When it connects again.
+constexpr uint8_t kWithoutHandshake = 0x20;  // When it reconnects.
 
 Shape shape_of(Op op) {
   switch (op) {
@@ -46,7 +46,7 @@ Shape shape_of(Op op) {
     case Op::num_keys:
     case Op::delete_key:
     case Op::queue_len:
-    case Op::queue_pop:  // With a string behind it, if it is positive.
+    case Op::queue_pop:  // Followed by a string if it is positive.
       return Shape::number;
     case Op::get:
     case Op::compare_set:
@@ -116,7 +116,7 @@ class World {
  private:
   struct Client {
     bool open = false;
-    bool may_wait = false;  // It has asked to, and not cancelled that since.
+    bool may_wait = false;  // It has asked to and has not cancelled that since.
     RequestDecoder decoder{kRequestBytesMax};
     std::string received;
   };
@@ -139,7 +139,7 @@ class World {
       return;
     }
     std::string_view reply = effects.reply;
-    // Who wakes itself is told so in front of the answer.
+    // A client that wakes itself gets that before its answer.
     if (client.may_wait && !has_shape(op, strings, reply) && reply[0] == tcpstore::kReady)
       reply.remove_prefix(1);
     CHECK(has_shape(op, strings, reply));

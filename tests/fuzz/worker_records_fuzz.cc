@@ -1,6 +1,6 @@
-// What ranks read that others wrote for them: records in the store and in meeting files, what a
-// leaving rank waits for, and where a rank is that was asked. The first byte says which of them it
-// is. What is understood can be written again and means the same.
+// What ranks read that other ranks have written: records in the store and in meeting files, what a
+// leaving rank waits for, and the progress of a rank that was asked. The first byte selects one of
+// them. Checked: what was decoded can be encoded again with the same meaning.
 #include "tests/fuzz/fuzz_input.h"
 #include "worker_lib/fields.h"
 #include "worker_lib/group/pending_at_shutdown.h"
@@ -23,7 +23,7 @@ void check_leaving(std::string_view text) {
   const std::string again = worker::encode_pending(said->number, {{"g", said->transfers}}, 1 << 20);
   const auto meant = worker::decode_pending(again, "g");
   CHECK(meant && meant->number == said->number);
-  CHECK(meant->transfers.size() <= said->transfers.size());  // The same ones are said once.
+  CHECK(meant->transfers.size() <= said->transfers.size());  // Duplicates are encoded once.
 }
 
 void check(std::string_view input) {

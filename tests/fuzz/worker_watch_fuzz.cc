@@ -1,5 +1,5 @@
-// What a stranger, or a rank that has lost its mind, says to a rank's watch. The first byte says
-// whether the other end has proved that it belongs to the job.
+// What a stranger or a malfunctioning rank sends to a rank's watch. The first byte says whether the
+// other end has proved that it belongs to the job.
 #include <string>
 #include <vector>
 
@@ -12,7 +12,7 @@ namespace {
 using worker::watch::Decoder;
 using worker::watch::Message;
 
-// Everything that the bytes mean: messages, and whether it was broken off in the end.
+// What the bytes mean: messages, and whether the connection was broken off in the end.
 class Heard {
  public:
   explicit Heard(bool trusted) {
@@ -31,8 +31,7 @@ class Heard {
   std::vector<Message> messages_;
 };
 
-// Cuts make no difference, and what was understood is said in one way only: the very bytes that
-// came.
+// Cuts make no difference, and each message has only one encoding: exactly the bytes that came.
 void check(std::string_view input) {
   const bool trusted = take_byte(input) % 2 == 1;
   Heard whole(trusted), cut(trusted);

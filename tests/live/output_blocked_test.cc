@@ -1,5 +1,5 @@
 // The console or the log disk is stuck: no call of the control loop waits for it, memory stays
-// bounded, and what was held back comes when it moves again.
+// bounded, and what was held back arrives when it moves again.
 #include <atomic>
 
 #include <sys/stat.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr auto kMegabyteLine = size_t{1} << 20;
 
-// Fills a pipe that nobody reads, so that the next write to it blocks.
+// Fills a pipe that has no active reader, so that the next write to it blocks.
 void fill(int fd) {
   const int flags = ::fcntl(fd, F_GETFL);
   ::fcntl(fd, F_SETFL, flags | O_NONBLOCK);
@@ -22,8 +22,8 @@ void fill(int fd) {
   ::fcntl(fd, F_SETFL, flags);
 }
 
-// All calls that the control loop makes. Returning at all is the promise under test: the thread
-// that would serve them is stuck.
+// Makes all calls that the control loop makes. Returning at all is the promise under test: the
+// thread that would serve them is stuck.
 std::future<void> make_every_call(Output& output) {
   auto finished = std::make_shared<std::promise<void>>();
   for (int i = 0; i < 5000; i++)
@@ -40,7 +40,7 @@ bool is_ready(const std::future<void>& future) {
   return future.wait_for(std::chrono::milliseconds(100)) == std::future_status::ready;
 }
 
-// The letter of proc(5) for a process or thread that runs as `name`; empty for another name.
+// The state letter (proc(5)) of a process or thread named `name`; empty if it has another name.
 std::string state_of(int id, const std::string& name) {
   const std::string stat = file_content("/proc/" + std::to_string(id) + "/stat");
   const size_t at = stat.find("(" + name + ") ");
@@ -56,7 +56,7 @@ int thread_id(const std::string& name) {
   return 0;
 }
 
-// Number of times that a thread went to sleep.
+// The number of times that a thread has gone to sleep.
 std::string sleeps_of(int id) {
   for (const std::string& line :
        lines_of(file_content("/proc/" + std::to_string(id) + "/status"))) {
@@ -91,7 +91,7 @@ TEST(OutputBlocked, AWorkerIsHeldBackByAStuckConsole) {
   harness.open(1);
   fill(console.write_end.get());
   const pid_t pid = harness.spawn(0, "exec seq 1 2000000");
-  // seq sleeps only when its output takes no more; 14 MB do not fit into what may be held.
+  // seq sleeps only when its output is blocked; 14 MB exceed what may be held back.
   std::string state;
   while (state != "S" && state != "Z")
     state = state_of(pid, "seq");
@@ -208,7 +208,7 @@ TEST(OutputBlocked, OwnMessagesAreBoundedAndTheLossIsSaid) {
             std::string::npos);
 }
 
-// A log file on a file system that stopped: a FIFO with a reader that does not read.
+// A log file on a file system that hangs: a FIFO whose reader does not read.
 TEST(OutputBlocked, AFrozenLogFileHoldsNoCaller) {
   ConsolePipe console;
   const TempFolder folder;
@@ -243,14 +243,14 @@ TEST(OutputBlocked, AFrozenLogFileHoldsNoCaller) {
   EXPECT_NE(reader.text().find("[default0]:hello\n"), std::string::npos);
 }
 
-// The thread that is left behind still uses the console, so these tests leave it open.
+// The abandoned thread still uses the console, so these tests leave it open.
 TEST(OutputBlocked, AnAbandonedOutputIsLeft) {
   ConsolePipe console;
   OutputHarness harness(options_for(console));
   fill(console.write_end.get());
   harness.output().say("muster: stuck");
   harness.output().abandon();
-  harness.destroy();  // Would wait for the console for ever.
+  harness.destroy();  // Would otherwise wait for the console for ever.
   EXPECT_TRUE(read_until(console.read_end.get(), "stuck\n").ends_with(".muster: stuck\n"));
   console.write_end.release();
 }
@@ -280,7 +280,7 @@ TEST(OutputBlocked, AnIdleOutputDoesNotWakeUp) {
       std::this_thread::yield();
     before.push_back(sleeps_of(thread_id(name)));
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // The time that is observed.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // The observation period.
   for (size_t i = 0; i < names.size(); i++)
     EXPECT_EQ(sleeps_of(thread_id(names[i])), before[i]);
   harness.wait_all();

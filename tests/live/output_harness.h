@@ -1,5 +1,5 @@
 // Drives an Output from a test as the agent does: real processes, real pipes, and every callback
-// awaited. A console is a pipe, a file or a terminal that the test makes.
+// awaited. The console is a pipe, a file or a terminal that the test creates.
 #pragma once
 
 #include <cstdlib>
@@ -38,7 +38,7 @@ struct ConsolePipe {
   UniqueFd write_end;
 };
 
-// Reads everything from a descriptor on a thread of its own, until end of file.
+// Reads from a descriptor until end of file, on its own thread.
 class ConsoleReader {
  public:
   explicit ConsoleReader(int fd) : thread_([this, fd] { read_on(fd); }) {}
@@ -64,7 +64,7 @@ class ConsoleReader {
   std::thread thread_;
 };
 
-// Reads until `text` has come, and returns all that came.
+// Reads until `text` has arrived, and returns everything read.
 inline std::string read_until(int fd, const std::string& text) {
   std::string all;
   char buffer[4096];
@@ -142,7 +142,7 @@ class OutputHarness {
     ASSERT_TRUE(opened.has_value()) << opened.error().message;
   }
 
-  // Starts `/bin/sh -c script` as that worker and gives up our copies of its ends.
+  // Starts `/bin/sh -c script` as that worker and closes our copies of its pipe ends.
   pid_t spawn(size_t worker, std::string script) {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
@@ -160,7 +160,7 @@ class OutputHarness {
     return pid;
   }
 
-  // Wait statuses in the order of the spawns.
+  // The wait statuses, in spawn order.
   std::vector<int> wait_all() {
     std::vector<int> statuses;
     for (const pid_t pid : pids_) {
@@ -184,7 +184,7 @@ class OutputHarness {
     finished.get_future().get();
   }
 
-  // Runs one script per worker to its end.
+  // Runs one script per worker until it ends.
   DrainReport run_workers(const std::vector<std::string>& scripts) {
     open(static_cast<int>(scripts.size()));
     for (size_t i = 0; i < scripts.size(); i++)
@@ -207,7 +207,7 @@ class OutputHarness {
   std::vector<pid_t> pids_;
 };
 
-// Both consoles are the same pipe unless a test sets them apart.
+// Both consoles are the same pipe unless a test changes that.
 inline OutputOptions options_for(const ConsolePipe& console) {
   OutputOptions options;
   options.console_out = console.write_end.get();

@@ -1,4 +1,4 @@
-// Real processes print through real pipes: what must reach the console, and that nobody hangs.
+// Real processes print through real pipes: what must reach the console, and that nothing hangs.
 #include <csignal>
 #include <map>
 
@@ -30,7 +30,7 @@ std::string expected_line(const std::string& prefix, int worker, int line) {
          " of a text that is as long as a line of a log";
 }
 
-// Empty if every writer's lines came whole, once and in order.
+// Empty if the lines of every writer arrived whole, once and in order.
 std::string complaint_about(const std::string& text, bool prefixed) {
   std::map<int, int> seen;
   for (const std::string& line : lines_of(text)) {

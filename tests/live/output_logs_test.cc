@@ -1,4 +1,5 @@
-// Log folders with real processes: who writes what where, and what a broken disk or limit does.
+// Log folders with real processes: what is written where, and the effects of a full disk or a
+// limit.
 #include <algorithm>
 
 #include <sys/resource.h>
@@ -16,7 +17,7 @@ class OutputLogs : public testing::Test {
  protected:
   OutputLogs() : options_(options_for(console_)) { options_.log.dir = folder_.path() + "/logs"; }
 
-  // What the console got; ends the harness.
+  // Ends the harness and returns what the console received.
   std::string console_text(OutputHarness& harness) {
     ConsoleReader reader(console_.read_end.get());
     harness.destroy();
@@ -184,7 +185,7 @@ TEST_F(OutputLogs, TheLastLinesOfAFailedAttemptAreKept) {
   EXPECT_EQ(report.workers[0].kept_out, harness.attempt() + "/0/stdout_tail.log");
   EXPECT_EQ(report.workers[0].kept_err, harness.attempt() + "/0/stderr_tail.log");
   EXPECT_EQ(report.workers[1].kept_out, harness.attempt() + "/1/stdout_tail.log");
-  EXPECT_EQ(report.workers[1].kept_err, "");  // It printed nothing there.
+  EXPECT_EQ(report.workers[1].kept_err, "");  // It printed nothing to stderr.
   std::string last;
   for (int line = 0; line < 10'000; ++line)
     last += "y\n";
@@ -244,7 +245,7 @@ TEST_F(OutputLogs, WhenAWorkersOwnLogChangedLastBeforeTheStopIsKnown) {
   const WorkerPrinted printed = harness.drain().workers.at(0);
   EXPECT_EQ(printed.err_total_before_stop, 6U);
   ASSERT_TRUE(printed.err_written);
-  EXPECT_GE(*printed.err_written, before);  // The clock of files moves in steps of 4 ms or more.
+  EXPECT_GE(*printed.err_written, before);  // File timestamps move in steps of 4 ms or more.
   EXPECT_LE(*printed.err_written, at_stop);
 }
 

@@ -1,4 +1,5 @@
-// A launcher on a terminal: the test holds the master of a real one and plays the user's screen.
+// A launcher on a terminal: the test holds the master side of a real one and acts as the user's
+// screen.
 #include <sys/ioctl.h>
 #include <termios.h>
 

@@ -1,7 +1,7 @@
-// The simulated network between agents and the host: connections that delay, break with and without
-// notice, stall while a path is cut, and, where the plan says so, drop, double and reorder single
-// messages (which TCP never does, and which the protocol must survive all the same). It keeps what
-// is under way; the world hands it the time and performs the deliveries.
+// The simulated network between agents and the host. Connections delay, break with and without
+// notice and stall while a path is cut; where the plan says so, single messages are dropped,
+// duplicated and reordered (which TCP never does, but the protocol must survive). It holds what is
+// in flight; the world supplies the time and performs the deliveries.
 #pragma once
 
 #include <cstdint>
@@ -18,25 +18,25 @@
 
 namespace muster::roundsim {
 
-struct Close {};  // The other end has closed.
+struct Close {};  // The other end has closed the connection.
 using Upward = std::variant<membership::AgentMessage, Close>;
 using Downward = std::variant<membership::HostMessage, Close>;
 
-enum class Direction : uint8_t { up, down };  // To the host; to the agent.
+enum class Direction : uint8_t { up, down };  // Up: to the host. Down: to the agent.
 
 struct Wire {
   uint64_t id = 0;
   int node = 0;
   uint64_t agent_life = 0;
   uint64_t host_life = 0;
-  bool agent_end = true;  // Still open there.
+  bool agent_end = true;  // Still open at the agent.
   bool host_end = true;
-  bool black_hole = false;  // Whatever is sent vanishes, and nobody is told.
+  bool black_hole = false;  // Everything sent is dropped silently.
   std::deque<Upward> up;
   std::deque<Downward> down;
   Instant last_up{};
   Instant last_down{};
-  int parked_up = 0;  // Deliveries that wait for a cut path.
+  int parked_up = 0;  // Deliveries held back while the path is cut.
   int parked_down = 0;
 };
 
@@ -55,12 +55,12 @@ class Network {
   Wire* find(uint64_t id);
   const Wire* find(uint64_t id) const;
 
-  // Each appends the deliveries to be made.
+  // Each of these appends the deliveries to make.
   void send(Instant now, Wire& wire, membership::AgentMessage message, std::vector<Delivery>& out);
   void send(Instant now, Wire& wire, membership::HostMessage message, std::vector<Delivery>& out);
   void close_from_agent(Instant now, Wire& wire, std::vector<Delivery>& out);
   void close_from_host(Instant now, Wire& wire, std::vector<Delivery>& out);
-  // Both ends are told, and a part of what was under way is lost.
+  // Both ends are told, and part of what was in flight is lost.
   void reset(Instant now, Wire& wire, std::vector<Delivery>& out);
 
   void cut(int node, bool up, bool down);
@@ -69,7 +69,7 @@ class Network {
 
   Duration latency();
   void forget(uint64_t id) { wires_.erase(id); }
-  // No more single messages are dropped, doubled or overtaken from now on.
+  // From now on no message is dropped, duplicated or reordered.
   void become_reliable() { reliable_ = true; }
 
  private:
@@ -88,7 +88,7 @@ class Network {
 
   const Plan& plan_;
   Prng& prng_;
-  std::unordered_map<uint64_t, Wire> wires_;  // Looked up only.
+  std::unordered_map<uint64_t, Wire> wires_;  // Never iterated.
   std::vector<Cut> cuts_;                     // By node.
   uint64_t next_wire_ = 1;
   bool reliable_ = false;

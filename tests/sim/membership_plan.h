@@ -1,5 +1,5 @@
-// What a simulated job is made of: everything random that is not decided on the way, drawn from one
-// seed.
+// The parameters of a simulated job: everything random that is not decided during the run, drawn
+// from one seed.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace muster::roundsim {
 struct Plan {
   uint64_t seed = 0;
 
-  int nodes = 2;  // Machines that take part; node 0 is the host's.
+  int nodes = 2;  // Machines that take part; the host runs on node 0.
   int nodes_min = 2;
   int nodes_max = 2;
   bool explicit_ranks = false;  // Node i asks for rank i.
@@ -25,23 +25,23 @@ struct Plan {
   Duration lease{};
   Duration goodbye_patience = std::chrono::seconds{1};
 
-  Duration horizon{};          // When faults cease.
-  int faults = 0;              // How many things happen from outside until then.
-  int late_percent = 0;        // Of nodes that start some time later than the first.
-  int slow_percent = 0;        // Of messages that take up to 200 ms instead of 2.
-  int unreliable_percent = 0;  // Of messages that are dropped, doubled or overtaken.
-  int failing_percent = 0;     // Of worker groups that fail by themselves.
-  int done_percent = 0;        // Of worker groups that end well by themselves.
-  int slow_stop_percent = 0;   // Of worker groups that take up to 2 s to stop.
+  Duration horizon{};          // When faults stop.
+  int faults = 0;              // Number of external faults until then.
+  int late_percent = 0;        // Share of nodes that start some time after the first.
+  int slow_percent = 0;        // Share of messages that take up to 200 ms instead of 2.
+  int unreliable_percent = 0;  // Share of messages that are dropped, duplicated or overtaken.
+  int failing_percent = 0;     // Share of worker groups that fail by themselves.
+  int done_percent = 0;        // Share of worker groups that succeed by themselves.
+  int slow_stop_percent = 0;   // Share of worker groups that take up to 2 s to stop.
   int store_fails_percent = 0;
-  Duration host_cost{};  // Of the host's processor for one message.
+  Duration host_cost{};  // Processor time of the host for one message.
 
-  // From the end of all faults until one common epoch or one end (see membership_sim.h).
+  // From the end of all faults to a common epoch or a common end (see membership_sim.h).
   Duration bound() const;
 };
 
 Plan plan_for(uint64_t seed);
-// A round of so many nodes, all started at one instant, and nothing goes wrong.
+// A round of this many nodes, all started at the same instant, without faults.
 Plan plan_for_scale(int nodes);
 std::string to_text(const Plan& plan);
 

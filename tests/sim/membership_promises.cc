@@ -46,7 +46,7 @@ void MembershipPromises::host_died() {
   finished_ = false;
 }
 
-// Only a pause that no deadline can hide must be noticed by the host itself.
+// The host must notice a pause by itself only if it is longer than any deadline can hide.
 void MembershipPromises::host_frozen(Instant until) {
   last_pause_ = until;
   if (until - world_.now() > kJump + plan_.lease) awake_since_ = until;
@@ -94,7 +94,7 @@ void MembershipPromises::heard(Instant now, const membership::Reported& event) {
   }
 }
 
-// However far the clocks are apart, and however long a message takes.
+// Must hold however far apart the clocks are and however long a message takes.
 void MembershipPromises::check_time(const Agent& agent, const membership::Report& report) {
   if (!report.failure) return;
   const auto truth = failed_at_.find({host_life_, report.epoch, agent.node});
@@ -121,7 +121,7 @@ void MembershipPromises::heard(Instant now, const membership::Disconnected& even
   connections_.erase(event.connection);
 }
 
-// Its newest round may end, or go on, for another reason than a worker's failure.
+// From now on its newest round may end, or go on, for reasons other than a worker's failure.
 void MembershipPromises::disturb(int node) {
   const auto newest = formed_.find(newest_);
   if (newest != formed_.end() && newest->second.nodes.contains(node)) {
@@ -196,7 +196,7 @@ void MembershipPromises::asked(Instant, const membership::OpenStore& effect) {
 void MembershipPromises::asked(Instant, const membership::CloseStore& effect) {
   check(open_store_ == effect.epoch, "only the open store is closed");
   open_store_ = 0;
-  // Nobody may have been there to be told.
+  // There may have been no agent to tell.
   formed_[effect.epoch].stopped = true;
 }
 
@@ -242,7 +242,7 @@ void MembershipPromises::ordered(Instant now, const Agent& agent, const membersh
   const auto found = formed_.find(stop.epoch);
   if (found == formed_.end()) return;
   Formed& formed = found->second;
-  // It may speak of another host's round of that number.
+  // It may refer to another host's round with that number.
   if (!formed.rounds.contains(agent.join.agent)) return;
   formed.stopped = true;
   if (stop.why == StopWhy::failure) {
@@ -254,7 +254,7 @@ void MembershipPromises::ordered(Instant now, const Agent& agent, const membersh
   if (stop.why != StopWhy::lost) return;
   formed.lost_checked = true;
   ++reached_.losses;
-  // One that is back without its workers has lost the round, too.
+  // A node that is back without its workers has lost the round, too.
   const bool lost = std::ranges::any_of(agents_, [&](const auto& entry) {
     const Agent& other = entry.second;
     return formed.nodes.contains(other.node) && (other.interrupted || may_be_lost(now, other));

@@ -1,6 +1,6 @@
 // The promises of the rendezvous, checked against the truth of the simulated world after every step
-// of a machine. What a host promises is promised by one life of it; what a returned host must keep
-// besides is what the agents that joined it knew.
+// of a machine. The host's promises are those of one life of its process; a restarted host must
+// also respect what the agents that join it already know.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class MembershipPromises {
   void agent_asks(Instant now, int node, const Member::Effect& effect);
   void agent_stepped(Instant now, int node);
   void worker_failed(Instant now, int node, membership::Epoch epoch);
-  // Names the failure that was first by what the nodes said of its time.
+  // Names the failure that was first by the times that the nodes reported.
   membership::Judgement judge(const std::vector<membership::Testimony>& testimonies);
 
   void violate(std::string promise) {
@@ -47,7 +47,7 @@ class MembershipPromises {
 
   bool has_ended() const { return end_.has_value(); }
 
-  // Of the whole run, for those who want to know what a seed reached.
+  // Totals of the whole run, which show what a seed reached.
   struct Reached {
     int rounds = 0;
     int restarts = 0;
@@ -73,19 +73,19 @@ class MembershipPromises {
     Instant heard{};
     Instant gone{};  // When its connection was lost, if it has none.
     bool parted = false;
-    bool interrupted = false;  // It came back on a new connection since its round was told.
-    uint64_t orders = 0;       // The newest sequence.
+    bool interrupted = false;  // It has reconnected since it was told its round.
+    uint64_t orders = 0;       // The newest sequence number.
     membership::Order order;
     uint64_t reports = 0;
   };
-  // One round of this host.
+  // One round of this life of the host.
   struct Formed {
-    std::set<int> nodes;                                      // All of it, told or not.
-    std::map<membership::AgentId, membership::Round> rounds;  // That were told.
-    bool disturbed = false;  // Something else than a failure may have ended it.
-    bool failed = false;     // A worker of it has failed, and its agent was told.
+    std::set<int> nodes;                                      // All of its nodes, told or not.
+    std::map<membership::AgentId, membership::Round> rounds;  // Those that were told.
+    bool disturbed = false;  // It may have ended for a reason other than a failure.
+    bool failed = false;     // One of its workers has failed, and its agent was told.
     bool lost_checked = false;
-    bool stopped = false;  // Somebody was told to stop it, or of the end, or its store is closed.
+    bool stopped = false;  // An agent was told to stop it, or of the end, or its store is closed.
     int restarts = 0;
   };
 
@@ -128,33 +128,33 @@ class MembershipPromises {
   std::optional<std::string> broken_;
   Reached reached_;
 
-  // Of this life of the host.
+  // State of this life of the host.
   uint64_t host_life_ = 0;
   std::map<membership::AgentId, Agent> agents_;
-  std::map<ConnectionId, membership::AgentId> connections_;  // That are open at the host.
+  std::map<ConnectionId, membership::AgentId> connections_;  // Those open at the host.
   std::set<ConnectionId> refused_;
   std::map<Epoch, Formed> formed_;
   Epoch open_store_ = 0;  // 0: none.
   Epoch newest_ = 0;
   bool newest_checked_ = true;
   bool failure_heard_ = false;  // Of the newest round, in this step, before anything else ended it.
-  Instant awake_since_{};       // After a pause that it must have noticed.
-  Instant last_pause_{};        // The end of any.
+  Instant awake_since_{};       // End of the last pause that the host must have noticed.
+  Instant last_pause_{};        // End of the last pause of any length.
   std::optional<membership::End> end_;
   bool finished_ = false;
 
-  // Of the whole run.
+  // State of the whole run.
   std::map<uint64_t, membership::End> ends_;            // By the host's life.
   std::set<std::pair<uint64_t, Epoch>> failed_rounds_;  // Rounds in which a worker failed.
-  std::map<std::tuple<uint64_t, Epoch, int>, Instant> failed_at_;  // And the node, and when.
-  std::set<std::pair<membership::AgentId, Epoch>> done_;  // Whose workers have all succeeded.
+  std::map<std::tuple<uint64_t, Epoch, int>, Instant> failed_at_;  // With the node, and when.
+  std::set<std::pair<membership::AgentId, Epoch>> done_;  // All its workers have succeeded.
   std::map<int, Epoch> agent_epochs_;                     // By node: the newest of its process.
-  std::map<int, uint64_t> agent_hosts_;  // By node: the host's life that it joined.
+  std::map<int, uint64_t> agent_hosts_;  // By node: the life of the host that it joined.
   std::set<int> agents_over_;
   struct Contact {
-    Instant heard{};            // Anything of a host that had welcomed it.
-    uint64_t instance = 0;      // Of the last Welcome.
-    uint64_t of_the_round = 0;  // Of the host that gave the newest round.
+    Instant heard{};            // When it last received something from its host.
+    uint64_t instance = 0;      // Of the host of the last Welcome.
+    uint64_t of_the_round = 0;  // Of the host of the newest round.
   };
   std::map<int, Contact> contacts_;  // By node.
 };

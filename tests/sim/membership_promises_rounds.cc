@@ -1,4 +1,4 @@
-// The promises about a round as a whole, and about the agents' own side of it.
+// The promises about whole rounds, and about the agents' side of them.
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -29,7 +29,7 @@ void MembershipPromises::host_stepped(Instant now) {
   formed->second.restarts = formed->second.rounds.begin()->second.restarts;
 }
 
-// A round does not go on without one of its nodes, once its grace or its lease is over.
+// A round does not continue without one of its nodes after that node's grace period or lease.
 void MembershipPromises::check_prompt(Instant now, const Formed& formed) {
   constexpr Duration kSlack = std::chrono::milliseconds{50};
   if (formed.stopped || plan_.nodes > 64 || now - last_pause_ < plan_.lease + kGrace + kSlack) {
@@ -55,7 +55,7 @@ void MembershipPromises::check_ranks(const Formed& formed) {
   check(static_cast<int>(by_rank.size()) <= first.nodes, "a round is told to its members alone");
   check(first.nodes >= plan_.nodes_min && first.nodes <= plan_.nodes_max,
         "a round has at least MIN nodes and at most MAX");
-  // Who has lost its connection meanwhile is told later, or never.
+  // A member that has lost its connection meanwhile is told later, or never.
   int end_of_last = 0;
   int last_rank = -1;
   for (const auto& [rank, part] : by_rank) {
@@ -82,7 +82,7 @@ void MembershipPromises::check_budget(Epoch epoch, const membership::Round& roun
   check(round.restarts <= plan_.max_restarts, "restarts stay within the budget");
   check(round.restarts <= static_cast<int>(failed_rounds_.size()),
         "a restart is taken for a failure, once");
-  // One that nobody was told of was stopped before it began.
+  // A round of which no agent was told was stopped before it began.
   auto here = formed_.find(epoch);
   bool between = false;
   while (here != formed_.begin() && std::prev(here)->second.rounds.empty()) {
@@ -118,7 +118,7 @@ void MembershipPromises::agent_hears(Instant now, int index, const Member::Event
   if (welcome != nullptr) contact.instance = welcome->host_instance;
 }
 
-// Workers run on only in touch with the host that gave their round.
+// Workers keep running only while in contact with the host that gave them their round.
 void MembershipPromises::agent_stepped(Instant now, int index) {
   const World::Node& node = world_.node(index);
   if (!node.workers_alive || node.workers_stopping || node.leaving) return;

@@ -16,7 +16,7 @@ using std::chrono::seconds;
 
 namespace {
 
-constexpr Duration kLook = milliseconds{100};  // Between two looks at whether all is well.
+constexpr Duration kLook = milliseconds{100};  // Between two checks whether all is well.
 
 class Simulation {
  public:
@@ -64,7 +64,7 @@ void Simulation::plan_faults() {
 }
 
 void Simulation::fault() {
-  // One number drawn in each statement, so that a seed is the same schedule with every compiler.
+  // Only one draw per statement, so that a seed gives the same schedule with every compiler.
   switch (world_.prng().below(16)) {
     case 0:
     case 1:
@@ -113,7 +113,7 @@ void Simulation::run_until(Instant when) {
   }
 }
 
-// All that is alive runs one epoch, save those for whom there is no room in it.
+// All live nodes run one epoch, except those for which it has no room.
 bool Simulation::has_common_epoch() const {
   membership::Epoch epoch = 0;
   int running = 0;
@@ -146,7 +146,7 @@ bool Simulation::is_over() const {
   return true;
 }
 
-// Until one of the two holds for two leases and a second. False: it did not within the limit.
+// Runs until one of the two has held for two leases and a second. False: not within the limit.
 bool Simulation::settle(Instant limit) {
   const Duration steady = 2 * plan_.lease + seconds{1};
   Instant since = world_.now();

@@ -1,4 +1,4 @@
-// The simulator of the rendezvous over thousands of seeds, with the machines as they are shipped.
+// The simulator of the rendezvous over thousands of seeds, with the machines as shipped.
 #include "tests/sim/membership_sim.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 using membership::EndWhy;
 using membership::StopWhy;
 
-// Four parts, so that ctest can run them beside one another.
+// Four parts, so that ctest can run them in parallel.
 constexpr uint64_t kSeedsInPart = 2500;
 
 class MembershipSimTest : public testing::TestWithParam<uint64_t> {};
@@ -33,7 +33,7 @@ TEST_P(MembershipSimTest, KeepsEveryPromiseOnThousandsOfSchedules) {
 
 INSTANTIATE_TEST_SUITE_P(Parts, MembershipSimTest, testing::Range(uint64_t{0}, uint64_t{4}));
 
-// A simulator that never reaches a corner proves nothing about it.
+// A simulator that never reaches a case proves nothing about it.
 TEST(MembershipSim, ReachesEveryEndAndEveryReasonToStop) {
   std::map<EndWhy, int> ends;
   std::map<StopWhy, int> stops;
@@ -67,7 +67,7 @@ TEST(MembershipSim, ReachesEveryEndAndEveryReasonToStop) {
   EXPECT_GT(many_rounds, 50);
 }
 
-// A host returned, met nobody who knew of its first round, and numbered from 1 again; then an agent
+// A restarted host met no agent that knew its first round and numbered from 1 again; then an agent
 // of the old round 1 came while the new one was being stopped.
 TEST(MembershipSim, ARoundOfAnEarlierHostIsNeverTakenForOurs) {
   EXPECT_FALSE(simulate(plan_for(169183)).violation) << describe_failure(plan_for(169183));

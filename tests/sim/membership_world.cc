@@ -31,7 +31,7 @@ std::string World::address_of(int node) {
   return fmt::format("10.{}.{}.{}", node / 65536, node / 256 % 256, node % 256);
 }
 
-// A try may hang for a lease, and the next one come a second and a half later.
+// A connection attempt may hang for a lease, and the next one follow a second and a half later.
 bool World::host_is_well(Instant now) const {
   return healed_ && host_ != nullptr &&
          now - healed_at_ > 2 * plan_.lease + std::chrono::seconds{2};
@@ -73,7 +73,7 @@ bool World::advance() {
   return true;
 }
 
-// Messages wait for their turn at the host's processor, in the order in which they came.
+// Messages wait for the host's processor in order of arrival.
 bool World::queued(const Happening& happening) {
   if (happening.what != What::to_host || happening.queued || plan_.host_cost <= Duration::zero()) {
     return false;
@@ -86,8 +86,8 @@ bool World::queued(const Happening& happening) {
   return true;
 }
 
-// A process that stands still comes to everything later, in the order in which it came; its timers
-// and its sockets in either order.
+// A frozen process handles everything later, in order of arrival; its timers and its sockets in
+// either order.
 bool World::postponed(const Happening& happening) {
   int node = happening.node;
   switch (happening.what) {
@@ -265,7 +265,7 @@ void World::schedule_host_tick() {
   schedule(std::max(now_, deadline) + up_to_ms(2), What::host_tick, 0, 0, host_life_);
 }
 
-// A timer that was set for an earlier deadline than the present one does nothing, which is checked.
+// A timer set for a deadline that has since moved does nothing; this is checked.
 void World::tick_host(const Happening& h) {
   if (host_ == nullptr || h.life != host_life_) return;
   host_tick_at_ = kNever;
@@ -315,7 +315,7 @@ void World::perform(const membership::Finished&) {
   host_dropped_ = !host_finished_ && prng_.chance(1, 2);
 }
 
-// All went before the job began. Whoever comes next finds the same host, and a new machine.
+// All agents left before the job began. The next one finds the same host with a new machine.
 void World::replace_host() {
   host_dropped_ = false;
   const uint64_t before = host_life_;
@@ -345,7 +345,7 @@ void World::connect_done(const Happening& h) {
   const bool unreachable = network_.is_cut(h.node, Direction::up) ||
                            network_.is_cut(h.node, Direction::down) || !host_machine_up_;
   if (unreachable || now_ < at(0).frozen_until) {
-    // It takes the handshake's limit to find out; what is mended meanwhile lets it through.
+    // The failure shows only at the handshake's limit; if the path is mended before, it succeeds.
     if (now_ < node.connect_by) {
       return schedule(now_ + plan_.lease / 4, What::connected, h.node, h.id, h.life);
     }

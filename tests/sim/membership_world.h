@@ -1,7 +1,7 @@
-// A made-up world around the real machines of the rendezvous: one Membership in node 0's process,
-// one Member in each node's, fake workers, and a network between them. Processes crash, return,
-// stand still and leave; virtual time, one thread, one seed. The world knows the truth that the
-// machines only hear of; MembershipPromises compares the two after every step.
+// A simulated world around the real machines of the rendezvous: one Membership in the process of
+// node 0, one Member in that of each node, fake workers, and a network between them. Processes
+// crash, return, freeze and leave; virtual time, one thread, one seed. The world knows the truth of
+// which the machines only hear; MembershipPromises compares the two after every step.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class World {
 
   // ---- what happens from outside
   void start(int node);
-  // With notice the other ends hear of it at once; without, the machine lost its power.
+  // With notice, the other ends hear of it at once; without, it is like a power failure.
   void crash(int node, bool notice);
   void freeze(int node, Duration length);
   void cut(int node, bool up, bool down);
@@ -42,16 +42,16 @@ class World {
 
   // Faults are over: nothing breaks any more, and no worker ends by itself.
   void heal();
-  // Every worker that runs ends well.
+  // Every running worker ends successfully.
   void finish_all();
 
-  // The next thing that happens. Returns false when nothing is left to happen.
+  // Performs the next event. Returns false when none is left.
   bool advance();
   Instant next() const { return agenda_.empty() ? kNever : agenda_.top().when; }
-  // As if after some uptime: no clock of a machine is before its start.
+  // As if after some uptime, so that no machine's clock is negative.
   static constexpr Instant kStart{std::chrono::seconds{1'000'000}};
   Instant now() const { return now_; }
-  // Set when a fault is due; the simulation draws which.
+  // Whether a fault was due since the last call; the simulation chooses which.
   bool take_fault();
 
   // ---- the truth
@@ -60,11 +60,11 @@ class World {
     bool up = false;
     std::unique_ptr<Member> member;
     uint64_t wire = 0;     // The agent's connection; 0: none.
-    uint64_t attempt = 0;  // Of connecting.
+    uint64_t attempt = 0;  // Number of the attempt to connect.
     bool connecting = false;
     Instant connect_by{};
     membership::Join join;
-    std::vector<uint64_t> wires;  // All that may still carry something.
+    std::vector<uint64_t> wires;  // All connections that may still carry something.
     Instant frozen_until{};
     Instant tick_at = kNever;
     bool leaving = false;
@@ -74,21 +74,21 @@ class World {
 
     bool workers_alive = false;
     bool workers_stopping = false;
-    bool workers_done = false;  // All exited with 0, of the newest round.
+    bool workers_done = false;  // All of the newest round have exited with 0.
     uint64_t workers_life = 0;
-    membership::Round round;  // The newest of this process.
+    membership::Round round;  // The newest one of this process.
   };
   const Node& node(int index) const { return nodes_[static_cast<size_t>(index)]; }
   int nodes() const { return static_cast<int>(nodes_.size()); }
   bool host_up() const { return host_ != nullptr; }
-  // It has been there, and could be reached, for long enough for everyone to have found it.
+  // It has been up and reachable for long enough that every agent has found it.
   bool host_is_well(Instant now) const;
   bool host_finished() const { return host_finished_; }
   const Membership* host() const { return host_.get(); }
-  // Of the host at the other end of the agent's connection; 0: it has none.
+  // The life of the host at the other end of the agent's connection; 0: not connected.
   uint64_t host_life_of(int index) const;
   static std::string address_of(int node);
-  // What the steady clock of that machine shows; node 0's is the world's.
+  // What that machine's steady clock shows; node 0's is the world's.
   Instant clock_of(int node, Instant when) const {
     return when + clocks_ahead_[static_cast<size_t>(node)];
   }
@@ -125,9 +125,9 @@ class World {
     uint64_t order;
     What what;
     int node;
-    uint64_t id;          // A wire, an attempt, a life of workers, an epoch.
-    uint64_t life;        // Of the process that it concerns.
-    bool queued = false;  // It has its turn at the host's processor.
+    uint64_t id;          // A wire, a connection attempt, a life of workers, or an epoch.
+    uint64_t life;        // Life of the process that it concerns.
+    bool queued = false;  // It has waited for the host's processor.
     bool operator<(const Happening& other) const {
       return when != other.when ? when > other.when : order > other.order;
     }
@@ -190,7 +190,7 @@ class World {
   std::vector<Node> nodes_;
   std::vector<Duration> clocks_ahead_;  // Of each machine.
   MembershipPromises promises_;
-  std::vector<Network::Delivery> deliveries_;  // To be scheduled.
+  std::vector<Network::Delivery> deliveries_;  // Still to be scheduled.
   std::vector<Membership::Effect> host_effects_;
   std::vector<Member::Effect> agent_effects_;
 
@@ -205,7 +205,7 @@ class World {
 
   std::unique_ptr<Membership> host_;
   uint64_t host_life_ = 0;
-  bool host_machine_up_ = false;  // Its kernel refuses connections when no host runs.
+  bool host_machine_up_ = false;  // If up, its kernel refuses connections while no host runs.
   bool host_finished_ = false;
   bool host_dropped_ = false;
   uint64_t host_instance_ = 0;

@@ -1,5 +1,5 @@
 // The nodes of the simulated world: processes that start, crash and exit, their agents, and their
-// made-up workers.
+// fake workers.
 #include <csignal>
 #include <utility>
 
@@ -61,7 +61,7 @@ void World::crash(int index, bool notice) {
   close_wires(index, notice);
   const uint64_t life = next_life_++;
   node = Node{};
-  node.life = life;  // What was meant for the old process reaches nobody.
+  node.life = life;  // Events meant for the old process are ignored.
   if (index != 0) return;
   for (int other = 1; other < nodes(); ++other)
     close_wires(other, notice);
@@ -70,7 +70,7 @@ void World::crash(int index, bool notice) {
   promises_.host_died();
 }
 
-// What the kernel of a dead process, or nobody, says to the other ends.
+// What the kernel of a dead process tells the other ends: with `notice` a reset, otherwise nothing.
 void World::close_wires(int index, bool notice) {
   for (const uint64_t id : at(index).wires) {
     Wire* wire = network_.find(id);
@@ -131,7 +131,7 @@ void World::heal() {
   healed_ = true;
   healed_at_ = now_;
   network_.become_reliable();
-  // A swallowed connection stays one: that is for the leases to find out.
+  // A black-holed connection stays one: the leases must detect it.
   for (int index = 0; index < nodes(); ++index)
     mend(index);
   if (host_ == nullptr) start_later(0, milliseconds{10});
@@ -210,7 +210,7 @@ void World::perform(int index, const member::GaveUp& effect) {
   if (at(index).workers_alive) stop_workers(index);
 }
 
-// An agent with nothing more to do exits; the host's process stays as long as others need it.
+// An agent with nothing more to do exits; the host's process stays as long as it is needed.
 void World::exit_if_over(int index) {
   Node& node = at(index);
   if (!node.member || !node.member->over() || node.workers_alive) return;
@@ -228,7 +228,7 @@ void World::perform(int index, const member::RoundFormed& effect) {
   node.workers_stopping = node.workers_done = false;
   node.workers_life = next_life_++;
   if (healed_) return;
-  // Quick deaths and slow ones both are common.
+  // Makes both quick and slow deaths common.
   const Duration life = prng_.chance(1, 3) ? up_to_ms(20) : up_to_ms(8000);
   if (percent(plan_.failing_percent)) {
     schedule(now_ + life, What::workers_fail, index, node.workers_life, node.life);
@@ -284,7 +284,7 @@ void World::fail_worker(int index) {
   }
 }
 
-// The agent stops the other workers of the node by itself, and learns the details a little later.
+// The agent stops the node's other workers by itself, and learns the details a little later.
 void World::workers_fail(const Happening& h) {
   Node& node = at(h.node);
   if (node.life != h.life || node.workers_life != h.id || !node.member || healed_) return;

@@ -24,7 +24,7 @@ Process& ProcessWorld::add(int attempt, int local_rank, bool is_worker) {
 
 int ProcessWorld::start_worker(Instant now, int attempt, int local_rank) {
   Process& process = add(attempt, local_rank, true);
-  // Short, middling and long lives, so that quick deaths and slow ones both are common.
+  // Short, medium and long lives, so that both quick and slow deaths are common.
   const Duration life = prng_.chance(1, 3)   ? random_ms(prng_, 0, 50)
                         : prng_.chance(1, 2) ? random_ms(prng_, 500, 3000)
                                              : random_ms(prng_, 3000, 30000);
@@ -88,7 +88,7 @@ void ProcessWorld::send(Instant now, int attempt, int signal) {
     if (process.ignores_term || process.dying) continue;
     process.dying = true;
     process.signaled_by_us = true;
-    // Most die of it at once; some clean up for a while and exit with a code of their own.
+    // Most die from it at once; some clean up for a while and exit with their own code.
     if (prng_.chance(2, 3)) {
       end_in(now, process, random_ms(prng_, 0, 5), ExitStatus::signaled(signal));
     } else {
@@ -117,7 +117,7 @@ void ProcessWorld::kill(Instant now, int attempt) {
 void ProcessWorld::forward(Instant now, int attempt, int signal) {
   for (auto& [pid, process] : processes_) {
     if (!process.alive || process.attempt != attempt || !process.is_worker) continue;
-    // Who has no handler dies of it, which is the user's doing and may well be a failure.
+    // Without a handler it dies from this, which is the user's doing and may well be a failure.
     if (process.dying || process.suspended || prng_.chance(9, 10)) continue;
     process.dying = true;
     end_in(now, process, Duration::zero(), ExitStatus::signaled(signal));

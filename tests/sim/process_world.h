@@ -1,5 +1,5 @@
 // The processes of the simulated machine, with the part of the shell that starts, signals and reaps
-// them. It knows the truth that the machine under test only hears of.
+// them. It knows the truth of which the machine under test only hears.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace muster::sim {
 
-// What will happen, in order of time; equal times in the order of scheduling.
+// Future events in order of time; events at the same time in the order of scheduling.
 class Agenda {
  public:
   using Id = std::pair<Instant, uint64_t>;
@@ -45,28 +45,28 @@ struct Process {
   bool is_worker = false;
   bool alive = true;
   bool ignores_term = false;
-  bool signaled_by_us = false;  // Its death comes from a signal of the machine.
-  bool natural = false;         // It will end by itself, with `ending`.
+  bool signaled_by_us = false;  // It dies from a signal of the machine.
+  bool natural = false;         // It ends by itself, with `ending`.
   ExitStatus ending;
-  Duration remaining{};  // Until then, while suspended.
+  Duration remaining{};  // Time until then, while suspended.
   Instant ends_at = kNever;
   std::optional<Agenda::Id> end;  // Its scheduled death, natural or not.
   bool suspended = false;
-  bool dying = false;   // A signal has decided its end.
-  bool doomed = false;  // KILL was sent.
+  bool dying = false;   // A signal has determined its end.
+  bool doomed = false;  // SIGKILL was sent.
 };
 
 class ProcessWorld {
  public:
-  // Called when a process has died (of a worker: it is reaped).
+  // Called when a process has died (for a worker: has been reaped).
   using OnDeath = std::function<void(const Process&)>;
 
   ProcessWorld(const Plan& plan, Prng& prng, Agenda& agenda, OnDeath on_death)
       : plan_(plan), prng_(prng), agenda_(agenda), on_death_(std::move(on_death)) {}
 
   int start_worker(Instant now, int attempt, int local_rank);
-  void send(Instant now, int attempt, int signal);  // To all, then CONT.
-  void kill(Instant now, int attempt);              // KILL and CONT to all, and to late comers.
+  void send(Instant now, int attempt, int signal);  // To all processes, then SIGCONT.
+  void kill(Instant now, int attempt);  // SIGKILL and SIGCONT to all, late starters too.
   void forward(Instant now, int attempt, int signal);
   void suspend(Instant now, int attempt);
   void resume(Instant now, int attempt);
@@ -90,7 +90,7 @@ class ProcessWorld {
   Prng& prng_;
   Agenda& agenda_;
   OnDeath on_death_;
-  std::map<int, Process> processes_;  // By pid, the dead included.
+  std::map<int, Process> processes_;  // By pid, including dead ones.
   std::set<int> killed_attempts_;
   int next_pid_ = 1000;
   Instant last_death_{};

@@ -133,7 +133,7 @@ void Promises::check_left_behind(Instant now, const JobOutcome& outcome) {
   if (outcome.kind != JobOutcome::Kind::unkillable) {
     return check(!some_left, "the end leaves nothing behind, or says that it could not");
   }
-  // News of the last death may still be on its way, but not for long.
+  // News of the last death may still be in flight, but not for long.
   const Duration news = plan_.group.jump + std::chrono::milliseconds{500} + frozen_;
   check(some_left || now - world_.last_death() <= news, "who is gone is not called unkillable");
 }

@@ -1,6 +1,6 @@
 // The promises of the worker-group machine, checked against the truth of the simulated world. Each
-// check is told of what the machine was handed and what it asked for, in that order, and returns
-// the promise that was broken.
+// check receives what the machine was given and what it asked for, in that order, and reports the
+// promise that was broken.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ class Promises {
 
   void heard(Instant now, const group::Event& event);
   void asked(Instant now, const group::Effect& effect);
-  // The agent stands still for so long, and hears of everything later than it happens.
+  // The agent was frozen for this long and hears of everything later than it happens.
   void froze(Duration length) { frozen_ += length; }
 
   const std::optional<std::string>& broken() const { return broken_; }
@@ -59,10 +59,10 @@ class Promises {
   bool round_ready_ = false;
   std::optional<int> spawning_;
   std::set<std::pair<int, int>> asked_;                // (attempt, local rank)
-  std::map<std::pair<int, int>, ExitStatus> exits_;    // That the machine has heard of.
+  std::map<std::pair<int, int>, ExitStatus> exits_;    // Those that the machine has heard of.
   std::map<int, group::FirstFailure> first_failures_;  // By attempt.
   std::set<std::pair<int, int>> fail_worker_;
-  std::map<int, Instant> stopped_at_;  // By attempt: the first Stop or Kill.
+  std::map<int, Instant> stopped_at_;  // By attempt: time of the first Stop or Kill.
   int paid_restarts_ = 0;
   bool end_requested_ = false;
   bool kill_requested_ = false;

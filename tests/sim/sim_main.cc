@@ -2,8 +2,8 @@
 //   sim [--machine workers] --seed N [--count M] [--bug NAME] [--trace]
 //   sim --machine membership --seed N [--count M] [--bug NAME] [--trace]
 //   sim --machine membership --nodes N
-// One seed prints its transcript; several print the first that breaks a promise, and a summary.
-// --nodes forms one round of so many agents and prints what that costs.
+// One seed prints its transcript; several print the first that breaks a promise, or a summary.
+// --nodes forms one round of that many agents and prints its cost.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

@@ -21,7 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Longer than any life, latency or backlog that a plan can draw.
+// Longer than any life, latency or backlog that a plan can have.
 constexpr Duration kPatience = seconds{120};
 
 Duration random_ms_between(Prng& prng, uint64_t low, uint64_t high) {
@@ -96,15 +96,15 @@ class Simulation {
   Report report_;
 
   Instant now_{};
-  Instant frozen_until_{};    // The agent stands still until then.
+  Instant frozen_until_{};    // The agent is frozen until then.
   Instant tick_lag_until_{};  // The timer of next_deadline() fires a little late.
   Instant last_deadline_ = kNever;
   Instant must_end_by_ = kNever;
   std::map<Channel, std::deque<group::Event>> queues_;
   std::map<Channel, Instant> last_delivery_;
-  std::set<Channel> started_;  // Whose Spawned was heard.
+  std::set<Channel> started_;  // Those of which Spawned was heard.
   int echoes_ = 0;
-  int watched_attempt_ = -1;  // Whose emptiness is to be said.
+  int watched_attempt_ = -1;  // Of which GroupEmpty is to be sent.
   bool spawning_ = false;
   bool suspended_ = false;
 };
@@ -132,7 +132,7 @@ Report Simulation::run() {
       agenda_.take()();
     }
   }
-  // What comes after the end must be met with silence.
+  // Events after the end must have no effect.
   if (report_.outcome) {
     step(group::Tick{});
     step(group::StopRequested{SIGTERM});
@@ -187,7 +187,7 @@ void Simulation::freeze(Duration length) {
   promises_.froze(length);
 }
 
-// Faults are over. From here on the job must end: at once if it is told to, else after the natural
+// Faults are over. From now on the job must end: at once if told to, otherwise after the natural
 // ends of as many attempts as the budget allows.
 void Simulation::cease() {
   trace("faults cease");
@@ -203,8 +203,8 @@ void Simulation::cease() {
   }
 }
 
-// Events of one channel keep their order, events of different channels overtake one another. What
-// is said twice may come late, except for the user's own keys, whose order has a meaning.
+// Events of one channel keep their order; those of different channels may overtake one another. A
+// duplicate may come late, but the user's own keys are not duplicated, since their order matters.
 void Simulation::deliver(Channel channel, const group::Event& event) {
   Instant& last = last_delivery_[channel];
   last = std::max({last, now_ + latency(), frozen_until_});
@@ -217,7 +217,7 @@ void Simulation::deliver(Channel channel, const group::Event& event) {
   agenda_.at(last + latency(), [this, echo] { hear(echo); });
 }
 
-// A process that stands still reads its queues afterwards.
+// A frozen process reads its queues afterwards.
 void Simulation::hear(Channel channel) {
   if (now_ < frozen_until_) {
     agenda_.at(frozen_until_, [this, channel] { hear(channel); });
@@ -225,7 +225,7 @@ void Simulation::hear(Channel channel) {
   }
   const group::Event event = queues_.at(channel).front();
   if (const auto* exited = std::get_if<group::Exited>(&event)) {
-    // The one order that the shell guarantees across channels: a start is told before its end.
+    // The only order that the shell guarantees across channels: Spawned comes before Exited.
     if (!started_.contains({exited->attempt, exited->local_rank})) {
       agenda_.at(now_ + milliseconds{1}, [this, channel] { hear(channel); });
       return;
@@ -254,7 +254,7 @@ void Simulation::step(const group::Event& event) {
   if (status.empty() || status.find('\n') != std::string::npos) broken("the status is one line");
 }
 
-// next_deadline() is honest: before it, a Tick does nothing at all.
+// Checks next_deadline(): before it, a Tick does nothing at all.
 void Simulation::step_early_tick() {
   const Instant deadline = machine_.next_deadline();
   if (deadline <= now_) return;

@@ -1,4 +1,4 @@
-// The simulator over thousands of seeds, with the machine as it is shipped.
+// The simulator over thousands of seeds, with the machine as shipped.
 #include "tests/sim/worker_group_sim.h"
 
 #include <map>
@@ -26,12 +26,12 @@ TEST(WorkerGroupSim, KeepsEveryPromiseOnThousandsOfSchedules) {
   fmt::print("{} schedules, {} events, no promise broken\n", kSeeds, events);
 }
 
-// The name of an effect or outcome at the beginning of its text.
+// The name of an effect or outcome, with which its text begins.
 std::string first_word(const std::string& text) {
   return text.substr(0, text.find_first_of("{,"));
 }
 
-// A simulator that never reaches a corner proves nothing about it.
+// A simulator that never reaches a case proves nothing about it.
 TEST(WorkerGroupSim, ReachesEveryEffectAndEveryOutcome) {
   std::map<std::string, int> effects;
   std::map<std::string, int> outcomes;

@@ -7,7 +7,7 @@
 namespace muster::membership {
 namespace {
 
-// Texts of others go into our transcript as one line each, however they look.
+// Foreign texts go into the transcript as one line each, whatever they contain.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {

@@ -1,5 +1,5 @@
-// The messages between agents and host as one line each, whatever the texts in them look like: for
-// the transcripts of the simulator and of the tests.
+// The messages between agents and host, one line each whatever text they contain: for the
+// transcripts of the simulator and the tests.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// How the transcripts write a duration: "0.5 s". Shared by those of the agent and of the
-// rendezvous.
+// Formats a duration in transcripts: "0.5 s".
+// Shared by the transcripts of the agent and of the rendezvous.
 #pragma once
 
 #include <chrono>

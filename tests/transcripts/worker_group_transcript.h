@@ -1,5 +1,5 @@
-// What goes into a WorkerGroup and comes out of it, as one line each: for the transcripts of the
-// simulator and of the tests.
+// The inputs and outputs of a WorkerGroup, one line each: for the transcripts of the simulator and
+// the tests.
 #pragma once
 
 #include <string>

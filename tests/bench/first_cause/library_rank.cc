@@ -1,10 +1,10 @@
 // A rank of first_cause.py that uses muster's worker library:
 //
-//   library_rank FOLDER path              rank 0 opens what is not there; the others wait for it
-//   library_rank FOLDER checkpoint        rank 0 writes a checkpoint to a folder that is not there
+//   library_rank FOLDER path              rank 0 opens a missing file; the others wait for it
+//   library_rank FOLDER checkpoint        rank 0 writes a checkpoint to a missing folder
 //   library_rank FOLDER abort RANK        that rank calls abort()
-//   library_rank FOLDER mismatch RANK     that rank reduces another number of elements
-//   library_rank FOLDER absent RANK       that rank does not call what the others wait in
+//   library_rank FOLDER mismatch RANK     that rank reduces a different number of elements
+//   library_rank FOLDER absent RANK       that rank does not make the call that the others wait in
 //   library_rank FOLDER stopped RANK      that rank is stopped by SIGSTOP
 #include <cerrno>
 #include <chrono>
@@ -30,8 +30,8 @@ constexpr auto kPatience = 700ms;
 
 std::string folder;
 
-// The moment of this rank's failure: before it does wrong, or when it is told. The first one
-// counts.
+// Records when this rank fails: before it causes the failure, or when it is told of one. Only the
+// first call counts.
 void stamp() {
   const std::string path = folder + "/stamp." + std::to_string(muster::rank());
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644);

@@ -1,16 +1,16 @@
-// A rank of first_cause.py that is a program without a runtime: it dies at once, and says nothing
-// unless it throws. Where its role is one of rank.py it becomes that.
+// A rank of first_cause.py without a language runtime: it dies at once and prints nothing unless it
+// throws. For a role of rank.py it executes that script.
 //
-//   rank spin                     takes a core until its parent ends
-//   rank FOLDER [RANK=ROLE]...    "*" as RANK means all others
+//   rank spin                     uses up a core until its parent ends
+//   rank FOLDER [RANK=ROLE]...    RANK "*" means all others
 //
-//   py.ROLE    what rank.py does
+//   py.ROLE    as rank.py
 //   sleep      waits for ever
 //   victim     exits with 3 as soon as a connection closes
-//   exit[@MS]  exits with 4, so long after the start is given
-//   throw      ends by an exception that nothing catches
+//   exit[@MS]  exits with 4, MS milliseconds after the start
+//   throw      ends by an uncaught exception
 //
-// With $FIRST_CAUSE_MESH every rank is connected to every other; how is told in rank.py.
+// With $FIRST_CAUSE_MESH every rank is connected to every other; rank.py describes how.
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -58,7 +58,7 @@ void leave_file(const std::string& path, const std::string& content) {
   check(std::rename((path + ".new").c_str(), path.c_str()) == 0, "rename");
 }
 
-// The moment of this rank's failure; nothing else is between it and the failure.
+// Records when this rank fails; nothing else happens between this and the failure.
 void stamp() {
   const int fd = open(file_of("stamp", own_rank).c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644);
   const std::string text = std::to_string(now_ns());

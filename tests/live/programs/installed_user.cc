@@ -1,4 +1,4 @@
-// The ten lines that a program begins with, against what was installed; "gloo": on that backend.
+// A minimal program, compiled against the installed library. Argument "gloo": on that backend.
 #include <cstdio>
 #include <exception>
 #include <vector>

@@ -1,5 +1,5 @@
-// Ranks that meet the failures of worker_failure_test.py, and note down what they saw: one line of
-// the file "log" for each event, with the time of the system's steady clock in nanoseconds.
+// Ranks that experience the failures of worker_failure_test.py and record what they saw: one line
+// of the file "log" for each event, with the time of the system's steady clock in nanoseconds.
 //
 //   worker_failure_ranks FOLDER reduce COUNT        all_reduce of COUNT floats for ever
 //   worker_failure_ranks FOLDER wait OPERATION      all but rank 1 call it and wait for rank 1
@@ -9,7 +9,7 @@
 //   worker_failure_ranks FOLDER churn               joins, groups, operations, leaves, for ever
 //   worker_failure_ranks FOLDER fork                rank 1 has a forked child that outlives it
 //   worker_failure_ranks FOLDER train RANK STEP     the rank is killed in that step, the first time
-//   worker_failure_ranks FOLDER sleep               nobody calls anything; SIGTERM ends it
+//   worker_failure_ranks FOLDER sleep               no rank calls anything; SIGTERM ends it
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -146,11 +146,11 @@ void leave_rank_1() {
     reduce_for_ever(4);
   } catch (const muster::DistributedError& error) {
     note_error(error);
-    idle();  // Who ended now would be the next to be named.
+    idle();  // A rank that ended now would be blamed next.
   }
 }
 
-// Everything that sets something up or takes it down, over and over.
+// Sets everything up and tears it down, over and over.
 void churn() {
   for (int round = 0;; ++round) {
     muster::init_process_group();
@@ -167,7 +167,7 @@ void churn() {
   }
 }
 
-// A child that holds copies of everything that the rank has open.
+// The child holds copies of all descriptors that the rank has open.
 void fork_a_child() {
   muster::world().barrier();
   if (muster::rank() == 1) {

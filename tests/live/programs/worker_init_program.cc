@@ -1,10 +1,10 @@
 // A rank for the tests of joining. Prints one line of "name=value" words for each time that it
-// joined, or "error CODE: MESSAGE" and exits with 3.
+// joins, or prints "error CODE: MESSAGE" and exits with 3.
 //
 //   --init-method URL --rank N --world-size N --timeout-ms N    InitOptions
-//   --cycles N     joins and leaves that often
-//   --fork         what a child of fork() is told, with and without the job
-//   --spawn N      starts N ranks that do the rest, and ends as they do
+//   --cycles N     joins and leaves N times
+//   --fork         what calls in a child of fork() return, with and without the job
+//   --spawn N      starts N ranks that do the rest, and exits with their result
 //   --crash RANK   that rank is killed once all have joined, and the others wait for it
 #include <algorithm>
 #include <chrono>
@@ -49,7 +49,7 @@ Plan read_plan(int argc, char** argv) {
   return plan;
 }
 
-// One write(2), so that lines of several ranks do not mix.
+// One write(2), so that lines of several ranks are not interleaved.
 void say(const std::string& line) {
   const std::string whole = line + "\n";
   if (write(STDOUT_FILENO, whole.data(), whole.size()) < 0) std::abort();
@@ -59,7 +59,7 @@ std::string number(const char* name, int value) {
   return std::string(name) + "=" + std::to_string(value) + " ";
 }
 
-// How many nodes there are, and the sum of all ranks through the world group.
+// The number of nodes, and the sum of all ranks through the world group.
 std::string describe_world() {
   const auto& world = muster::worker::current_job()->world();
   std::vector<std::string> nodes;
@@ -74,7 +74,7 @@ std::string describe_world() {
          "addresses=" + addresses;
 }
 
-// How many keys the job's store has when all are in the job; -1: rank 0 knows.
+// The number of keys in the job's store when all ranks have joined; -1 on ranks other than 0.
 int count_keys() {
   muster::world().barrier();
   int keys = -1;
@@ -84,7 +84,7 @@ int count_keys() {
     keys = static_cast<int>(store->num_keys().value());
   }
   muster::world().barrier();
-  muster::world().monitored_barrier();  // It leaves some, which the next joining finds.
+  muster::world().monitored_barrier();  // Leaves some keys for the next joining to find.
   return keys;
 }
 
@@ -133,7 +133,7 @@ int run(const Plan& plan) {
   return 0;
 }
 
-// The exit code.
+// Returns the exit code.
 int run_and_report(const Plan& plan) {
   try {
     return run(plan);

@@ -85,7 +85,7 @@ int tour(muster::ProcessGroup& world) {
   return 0;
 }
 
-// Calls until one fails.
+// Calls all_reduce until it fails.
 int loop(muster::ProcessGroup& world, int stops, int signal) {
   std::vector<float> data(100'000, 0.0f);
   for (int i = 0;; ++i) {

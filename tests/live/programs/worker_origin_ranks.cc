@@ -1,11 +1,11 @@
 // Ranks that provoke the failures of worker_origin_test.py, one scene for each way in which a
-// failure of one rank becomes one of several. Each rank notes in the file "log" what its call
-// threw, "error RANK CODE RANKS TEXT", and ends with 3 as a program does that catches nothing.
+// failure of one rank spreads to several. Each rank logs the error that its call threw in the file
+// "log" as "error RANK CODE RANKS TEXT", and exits with 3 like a program without error handling.
 //
 //   worker_origin_ranks FOLDER MILLISECONDS SCENE [ARGUMENT...]
 //
-// The time is that of the calls that are to run out of it. A rank that is to be stopped says so in
-// the log, "stops RANK", before it raises SIGSTOP.
+// The time is the time-out of the calls that are meant to expire. A rank that is to be stopped logs
+// "stops RANK" before it raises SIGSTOP.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -73,7 +73,7 @@ void note_error(int rank, const muster::DistributedError& error) {
   idle();
 }
 
-// The calls that wait for what holds others up have more time than those, which look further.
+// The calls that are held up by the culprit have more time than those that then have to find it.
 muster::CallOptions soon() {
   return {.timeout = short_time};
 }
@@ -102,7 +102,7 @@ void save_in_group() {
   if (!group.is_member()) idle();
 }
 
-// The second of two ends because of the first, which goes on; the rest wait for both.
+// The second of two ranks ends because of the first, which stays; the others wait for both.
 void load_in_pair() {
   const GlobalRank two[] = {{argument(2)}, {argument(3)}};
   muster::ProcessGroup pair = muster::new_group(two);
@@ -180,7 +180,7 @@ void message() {
 
 // ---- what the kernel refuses to one rank
 
-// No more memory than there is: not even the stack of a thread.
+// Allows no memory beyond what is in use: not even the stack of a thread.
 void refuse_memory() {
   std::ifstream file("/proc/self/statm");
   rlim_t pages = 0;
@@ -203,7 +203,7 @@ void allocation() {
   muster::world().barrier();
 }
 
-// ---- ranks that do not come. `argument(1)` is the one that keeps all others.
+// ---- missing ranks. `argument(1)` is the one that holds up all others.
 
 void late() {
   if (muster::rank() == argument(1)) idle();
@@ -217,7 +217,7 @@ void stopped() {
   muster::world().all_reduce(values, muster::ReduceOp::sum, soon());
 }
 
-// One waits for it in a group of two, the rest for that one.
+// One rank waits for the culprit in a group of two, the others wait for that rank.
 void pair() {
   const int culprit = argument(1), between = argument(2);
   const GlobalRank two[] = {{std::min(culprit, between)}, {std::max(culprit, between)}};
@@ -229,7 +229,7 @@ void pair() {
   muster::world().all_reduce(values, muster::ReduceOp::sum, soon());
 }
 
-// One receives from it, or (async) waits for a Work that does.
+// One rank receives from the culprit, or (irecv) waits for a Work that does.
 void receive() {
   const int culprit = argument(1), between = argument(2);
   std::vector<float> values(100, 1.0F);
@@ -242,7 +242,7 @@ void receive() {
   world.barrier(soon());
 }
 
-// Each waits for the next in its own way; the others for the first of them.
+// Each rank waits for the next in a different way; the others wait for the first of them.
 void chain() {
   const int culprit = argument(1), second = argument(2), first = argument(3);
   muster::ProcessGroup world = muster::world();
@@ -256,8 +256,8 @@ void chain() {
   world.barrier(soon());
 }
 
-// It keeps one from the first of two calls, and the others are in the second: the root of a
-// broadcast waits for nobody.
+// The culprit keeps the root in the first of two calls while the others are in the second: in a
+// reduce only the root waits for other ranks.
 void earlier() {
   const int culprit = argument(1), root = argument(2);
   muster::ProcessGroup world = muster::world();
@@ -268,7 +268,7 @@ void earlier() {
   world.all_reduce(small, muster::ReduceOp::sum, soon());
 }
 
-// One waits for it while a group is made, the rest for that one.
+// One rank waits for the culprit while a group is made, the others wait for that rank.
 void new_group() {
   const int culprit = argument(1), between = argument(2);
   const GlobalRank two[] = {{std::min(culprit, between)}, {std::max(culprit, between)}};
@@ -285,7 +285,7 @@ void monitored() {
   muster::world().barrier(soon());
 }
 
-// Two that wait for each other in different groups.
+// Two ranks wait for each other in different groups.
 void circle() {
   muster::ProcessGroup world = muster::world();
   muster::ProcessGroup other = muster::new_group(world.ranks(), {.name = "other"});
@@ -293,8 +293,8 @@ void circle() {
   world.barrier(soon());
 }
 
-// Collectives of several groups and messages under way at the same time, for ever; somebody stops
-// one of the ranks. What each does next follows from the seed, which all of them have.
+// Keeps collectives of several groups and messages in flight for ever; the test stops one of the
+// ranks. What each rank does next is determined by the seed, which is the same on all of them.
 void traffic() {
   std::mt19937 draw(static_cast<uint32_t>(argument(1)));
   muster::ProcessGroup world = muster::world();

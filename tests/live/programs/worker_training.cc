@@ -1,11 +1,11 @@
-// Ranks that try the training helpers in ways that no example shows; worker_examples_test.py starts
-// them and reads what each prints.
+// Ranks that use the training helpers in ways that no example shows; worker_examples_test.py starts
+// them and reads their output.
 //
 //   worker_training zero_first FAILING        ranks in FAILING ("0,2" or "-") throw in their turn
 //   worker_training local_zero_first FAILING  the same on each node
 //   worker_training stop RANK                 that rank gets SIGTERM in its 5th step
-//   worker_training request RANK              that rank asks for the stop in its 5th step
-//   worker_training buckets                   GradientBuckets in every shape, against the average
+//   worker_training request RANK              that rank requests the stop in its 5th step
+//   worker_training buckets                   GradientBuckets in every shape, against averages
 //   worker_training samples                   reads "size ranks rank shuffle seed epoch drop_last"
 //                                             lines
 #include <algorithm>
@@ -54,11 +54,11 @@ void try_zero_first(bool local, const std::string& failing) {
   } catch (const std::runtime_error& error) {
     say(std::string("own ") + error.what());
   }
-  muster::world().barrier();  // The world goes on.
+  muster::world().barrier();  // The world stays usable.
   say("after");
 }
 
-// Counts the steps that each rank does before all of them stop.
+// Counts the steps of each rank before all of them stop.
 void try_stop(int who, bool by_signal) {
   int step = 0;
   while (!muster::should_stop() && step < 1000000) {

@@ -1,4 +1,4 @@
-// Everything of the library for C++.
+// The whole library for C++.
 //
 //   #include <muster/distributed.h>
 //
@@ -8,8 +8,8 @@
 //   muster::destroy_process_group();
 //
 // init.h joins the job; process_group.h has the operations; spawn.h starts ranks from inside one
-// program; training.h, sampler.h, gradient_buckets.h and checkpoint.h help a training loop. For
-// other languages there is muster.h.
+// program; training.h, sampler.h, gradient_buckets.h and checkpoint.h support training loops.
+// muster.h is for other languages.
 #pragma once
 
 #include "muster/checkpoint.h"

@@ -1,11 +1,11 @@
-// Averages a list of buffers between the ranks while the backward pass still computes the others.
+// Averages a list of buffers across ranks while the backward pass still computes the others.
 //
 //   // In the order of the forward pass.
 //   muster::GradientBuckets buckets(muster::world(),
 //                                   {layer1.dw, layer1.db, layer2.dw, layer2.db});
 //   for (int step = 0; step < steps; ++step) {
 //     backward(layer2);
-//     buckets.ready(3);  // The all_reduce begins as soon as a bucket is full.
+//     buckets.ready(3);  // The all_reduce starts as soon as a bucket is full.
 //     buckets.ready(2);
 //     backward(layer1);
 //     buckets.ready(1);
@@ -15,15 +15,15 @@
 //   }
 //
 // The method is that of PyTorch's DistributedDataParallel (Li et al., "PyTorch Distributed:
-// Experiences on Accelerating Data Parallel Training", VLDB 2020): the buffers are grouped into
-// buckets in reverse order, since the backward pass finishes the last layer first; a bucket is
-// reduced in one operation when all of its buffers are ready and all buckets before it have begun,
-// so that every rank performs the same operations in the same order. Small buckets begin early,
-// large ones use the links better; the first is small so that something is under way soon.
+// Experiences on Accelerating Data Parallel Training", VLDB 2020). The buffers are grouped into
+// buckets in reverse order, since the backward pass finishes the last layer first. A bucket is
+// reduced in one operation when all of its buffers are ready and all earlier buckets have started,
+// so that every rank performs the same operations in the same order. Small buckets start early,
+// large ones use the links better; the first is small so that an operation is soon in flight.
 //
-// One object is used by one thread at a time, and nothing else is done with its group between the
-// first ready() of a step and the end of wait(): the operations would mix differently on each rank.
-// Give it a group of its own (new_group) where that is wanted.
+// One thread at a time may use an object, and between the first ready() of a step and the end of
+// wait() nothing else may use its group: the operations would interleave differently on each rank.
+// Where that is needed, give it its own group (new_group).
 #pragma once
 
 #include <chrono>
@@ -42,19 +42,19 @@ namespace muster {
 
 enum class BucketStrategy : uint8_t {
   all_reduce = 0,        // One all_reduce for each bucket.
-  reduce_broadcast = 1,  // A reduce to rank 0 of the group and a broadcast from there: the same
-                         // result by the road of a parameter server, to compare with.
+  reduce_broadcast = 1,  // A reduce to rank 0 of the group and a broadcast from it: the same
+                         // result in the way of a parameter server, for comparison.
 };
 
 struct BucketOptions {
-  // A bucket is closed when the next buffer would make it larger than this.
-  // DistributedDataParallel's defaults.
+  // A bucket is closed when the next buffer would make it larger than this. The defaults are those
+  // of DistributedDataParallel.
   size_t bucket_bytes = size_t{25} << 20;
   size_t first_bucket_bytes = size_t{1} << 20;
   BucketStrategy strategy = BucketStrategy::all_reduce;
   ReduceOp op = ReduceOp::average;
-  // Of each operation: see CallOptions. On GPUs ready() must be called with the gradient's kernels
-  // already put on this stream, and it is this stream that wait() makes wait.
+  // For each operation: see CallOptions. On GPUs, call ready() only after the gradient's kernels
+  // have been launched on this stream; wait() makes this stream wait.
   CallOptions call = {};
 };
 
@@ -64,14 +64,15 @@ class BucketState;
 
 class MUSTER_API GradientBuckets {
  public:
-  // Collective: all members make it with the same list of counts, dtypes and options; where they
-  // differ, all throw ErrorCode::mismatch, and the group stays usable. The buffers must stay where
-  // they are as long as this object lives. Buffers of one bucket have one dtype and device.
+  // Collective: all members construct it with the same list of counts, dtypes and options. If they
+  // differ, all throw ErrorCode::mismatch and the group stays usable; a group with the backend nccl
+  // cannot compare them. The buffers must stay in place for the lifetime of this object. The
+  // buffers of one bucket have one dtype and device.
   //
-  // Buffers of a bucket that lie one behind the other in memory (a layout of one vector for all
-  // parameters, in their order) are reduced where they are. Others are copied into memory of this
-  // object, which the ranks of a node share, and back: so memory grows by at most their size. On
-  // GPUs nothing is copied: there each run of neighbours is an operation of its own.
+  // Buffers of a bucket that are contiguous in memory (parameters laid out in order in one vector)
+  // are reduced in place. Others are copied into memory of this object, which the ranks of a node
+  // share, and back, so memory grows by at most their size. On GPUs nothing is copied: each
+  // contiguous run is an operation of its own.
   GradientBuckets(ProcessGroup group, std::span<const Buffer> buffers,
                   const BucketOptions& options = {});
   GradientBuckets(ProcessGroup group, std::initializer_list<Buffer> buffers,
@@ -80,32 +81,32 @@ class MUSTER_API GradientBuckets {
                         options) {}
   GradientBuckets(GradientBuckets&&) noexcept;
   GradientBuckets& operator=(GradientBuckets&&) noexcept;
-  // Waits for operations that are under way, whatever becomes of them (each has its deadline).
+  // Waits for operations in flight, whether they succeed or not (each has its deadline).
   ~GradientBuckets();
 
-  // Buffer `index` holds this step's gradient and is not touched until wait(). May begin
-  // operations; never blocks for other ranks. Any order is right; the reverse of the list's is
-  // fastest. Throws invalid_argument for an index that is not there or was ready before in this
-  // step, and what an operation of the group throws.
+  // Buffer `index` holds this step's gradient and is not touched until wait(). May start
+  // operations; never blocks for other ranks. Any order is correct; the reverse of the list's is
+  // fastest. Throws invalid_argument for an index that does not exist or was already ready in this
+  // step, and the errors of the group's operations.
   void ready(size_t index);
-  // Of all that are not ready yet: for who wants no overlap.
+  // For all that are not ready yet: if no overlap is wanted.
   void ready_all();
 
-  // Begins what is left. A buffer that was not ready() in this step counts as zeros on this rank,
+  // Starts what is left. A buffer that was not ready() in this step counts as zeros on this rank,
   // whatever it holds (on GPUs: as what it holds): a layer that took no part. It gets the others'
-  // average as any.
+  // average like any other buffer.
   void flush();
 
-  // flush(), and blocks until every buffer holds its result on this rank; then the next step may
-  // begin. Throws what an operation failed with; the buffers are undefined then. The results are
-  // bit-equal on all ranks on the cpu backend.
+  // flush(), then blocks until every buffer holds its result on this rank; the next step may then
+  // begin. Throws what an operation failed with; the buffers are then undefined. On the cpu backend
+  // the results are bitwise equal on all ranks.
   void wait();
 
-  // What was made of the list.
+  // The buckets made from the list.
   size_t bucket_count() const noexcept;
   size_t bucket_of(size_t index) const;  // Throws invalid_argument.
-  // How long wait() has blocked for operations in the last step, and how long ready() and wait()
-  // took to copy: what the step pays for the exchange beyond what was overlapped.
+  // How long wait() blocked for operations in the last step, and how long ready() and wait() took
+  // to copy: the cost of the exchange to the step beyond what was overlapped.
   std::chrono::nanoseconds last_wait() const noexcept;
   std::chrono::nanoseconds last_copy() const noexcept;
 

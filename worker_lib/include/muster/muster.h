@@ -1,4 +1,4 @@
-// The library for C, and for languages that call C.
+// The library for C, and for languages that can call C.
 //
 //   #include <stdio.h>
 //   #include <muster/muster.h>
@@ -15,28 +15,28 @@
 //     return 0;
 //   }
 //
-// The operations, their shapes and their promises are those of process_group.h; this says only what
-// differs in C.
+// The operations, their shapes and their guarantees are those of process_group.h; this header
+// states only what differs in C.
 //
-// - Every function that returns a muster_status says MUSTER_OK, or why it failed. Then
-//   muster_last_error() and its companions tell the rest, for this thread, until its next failing
-//   call. The message begins with the operation ("all_reduce 17 of group world: ..."), or with the
-//   C function where none was under way. What a function returns through pointers is untouched when
-//   it fails. Nothing is ever thrown into the caller.
+// - A function with a muster_status result returns MUSTER_OK, or why it failed. Then
+//   muster_last_error() and its companions return the details, per thread, until the thread's next
+//   failing call. The message begins with the operation ("all_reduce 17 of group world: ..."), or
+//   with the C function if there was none. What it returns through pointers is untouched when it
+//   fails. No exception reaches the caller.
 // - A group is a handle; NULL means the group of all ranks. Ranks are plain integers: roots and
 //   peers are ranks of the group, the lists of muster_new_group() are ranks of the job.
-// - `count` is the number of elements of one block. A buffer that holds a block for each of the n
-//   ranks holds n * count; the _v calls take n counts, and their blocks lie one after the other.
-//   Where a buffer matters on the root only, it may be NULL elsewhere, and is not looked at.
-// - In place: the same pointer for `in` and `out`; where their sizes differ, the smaller one is the
-//   block of this rank in the larger one.
-// - The last argument of an operation, `work`: NULL performs it before the call returns; else it is
-//   begun, and *work is a handle to wait on. Its buffers must stay alive until it is complete.
-//   Every handle that was given out is to be given back to its _free function.
-// - Structures carry their own size, so that later versions can add members at the end. Begin with
-//   the initialiser macros: all zeros does not mean "nothing said".
+// - `count` is the number of elements of one block. A buffer with a block for each of the n ranks
+//   holds n * count; the _v calls take n counts, and their blocks are contiguous, in rank order. A
+//   buffer that only the root needs may be NULL on other ranks, where it is ignored.
+// - In place: the same pointer for `in` and `out`; if their sizes differ, the smaller buffer is
+//   this rank's block of the larger one.
+// - The last argument of an operation, `work`: if NULL, the operation is performed before the call
+//   returns; otherwise it is started, and *work becomes a handle to wait on. Its buffers must stay
+//   alive until it is complete. Free every handle with its _free function.
+// - Structures carry their own size, so that later versions can add members at the end. Start from
+//   the initialiser macros: all zeros does not mean the defaults.
 //
-// Any thread may call anything; process_group.h says what that promises.
+// Any thread may call anything; process_group.h says what that guarantees.
 #pragma once
 
 #include <stddef.h>
@@ -52,14 +52,14 @@
 extern "C" {
 #endif
 
-// Raised when a function changes its meaning or goes; additions do not raise it.
+// Incremented when a function changes its meaning or is removed, not for additions.
 #define MUSTER_ABI_VERSION 1
 MUSTER_API int muster_abi_version(void);
 
 // ---- names
 
 typedef enum muster_status {
-  MUSTER_IN_PROGRESS = -1,  // No failure: the operation of a muster_work goes on.
+  MUSTER_IN_PROGRESS = -1,  // Not a failure: the operation of a muster_work is in progress.
   MUSTER_OK = 0,
   MUSTER_ERROR_INVALID_ARGUMENT = 1,  // See error.h for all of these.
   MUSTER_ERROR_NOT_INITIALIZED = 2,
@@ -112,11 +112,11 @@ typedef enum muster_stop_policy {
   MUSTER_STOP_IGNORE = 2
 } muster_stop_policy;
 
-// "timeout", "float32", "average". Never NULL: "unknown" for a number that means nothing.
+// "timeout", "float32", "average". Never NULL: "unknown" for an undefined number.
 MUSTER_API const char* muster_status_name(int status);
 MUSTER_API const char* muster_dtype_name(int dtype);
 MUSTER_API const char* muster_reduce_op_name(int op);
-// Bytes of one element; 0 for a number that means nothing.
+// Bytes of one element; 0 for an undefined number.
 MUSTER_API size_t muster_dtype_size(int dtype);
 
 typedef struct muster_group muster_group;
@@ -128,12 +128,12 @@ typedef struct muster_shared_memory muster_shared_memory;
 MUSTER_API muster_status muster_last_error_code(void);
 // One line; "" before any failure.
 MUSTER_API const char* muster_last_error(void);
-// "all_reduce", or the call that failed ("muster_init"), and "world"; "" where there was none.
+// "all_reduce", or the call that failed ("muster_init"), and "world"; "" if there was none.
 MUSTER_API const char* muster_last_error_operation(void);
 MUSTER_API const char* muster_last_error_group(void);
-// Where it began: ranks of the job, ascending, the same on all ranks that fail for the same reason;
-// see DistributedError::failed_ranks() in error.h. Copies the first `capacity` of them to `ranks`
-// (may be NULL with 0) and returns how many there are.
+// Where the failure began: ranks of the job, ascending, the same on all ranks that fail for the
+// same reason; see DistributedError::failed_ranks() in error.h. Copies the first `capacity` of them
+// to `ranks` (which may be NULL if that is 0) and returns how many there are.
 MUSTER_API size_t muster_last_error_ranks(int* ranks, size_t capacity);
 
 // ---- joining and leaving the job; see init.h
@@ -143,7 +143,7 @@ typedef struct muster_init_options {
   const char* init_method;  // NULL: "env://".
   int64_t timeout_ms;       // < 0: 30 minutes.
   int backend;              // muster_backend
-  int rank;                 // < 0: from the environment. So are the next two.
+  int rank;                 // < 0: from the environment. The same for the next two.
   int world_size;
   int local_rank;
   int device;      // < 0: LOCAL_RANK.
@@ -154,23 +154,23 @@ typedef struct muster_init_options {
   {sizeof(muster_init_options), NULL, -1, MUSTER_BACKEND_AUTOMATIC, -1, -1, -1, -1, \
    MUSTER_STOP_END_CALLS}
 
-// Blocks until all ranks have joined. NULL: all as the initialiser says.
+// Blocks until all ranks have joined. NULL: the initialiser's values.
 MUSTER_API muster_status muster_init(const muster_init_options* options);
-// Leaves in order. Does nothing when not initialised. Handles stay to be freed.
+// Leaves in order. Does nothing when not initialised. Handles must still be freed.
 MUSTER_API void muster_destroy(void);
 MUSTER_API int muster_is_initialized(void);
 
-// Each is -1, with MUSTER_ERROR_NOT_INITIALIZED as this thread's last failure, outside a job.
+// Outside a job these return -1, with MUSTER_ERROR_NOT_INITIALIZED as this thread's last failure.
 MUSTER_API int muster_rank(void);
 MUSTER_API int muster_world_size(void);
 MUSTER_API int muster_local_rank(void);
 MUSTER_API int muster_local_world_size(void);
 MUSTER_API int muster_node_rank(void);
 MUSTER_API int muster_restart_count(void);
-// The GPU of this rank, or -1 where it has none.
+// The GPU of this rank, or -1 if it has none.
 MUSTER_API int muster_cuda_device(void);
 
-// 1, or 0 and the reason as this thread's last failure (MUSTER_ERROR_BACKEND). No job is needed.
+// 1; or 0, with the reason as this thread's last failure (MUSTER_ERROR_BACKEND). Needs no job.
 MUSTER_API int muster_is_nccl_available(void);
 MUSTER_API int muster_is_gloo_available(void);
 
@@ -178,46 +178,46 @@ MUSTER_API int muster_is_gloo_available(void);
 
 typedef struct muster_group_options {
   size_t struct_size;
-  const char* name;    // NULL: made of the ranks. Copied.
-  int64_t timeout_ms;  // < 0: that of the world.
-  int backend;         // < 0: that of the world.
+  const char* name;    // NULL: made from the ranks. Copied.
+  int64_t timeout_ms;  // < 0: the world's.
+  int backend;         // < 0: the world's.
 } muster_group_options;
 
 #define MUSTER_GROUP_OPTIONS {sizeof(muster_group_options), NULL, -1, -1}
 
 typedef struct muster_call_options {
   size_t struct_size;
-  int64_t timeout_ms;  // < 0: the group's. 0: already over.
+  int64_t timeout_ms;  // < 0: the group's. 0: the deadline has already passed.
   void* stream;        // cudaStream_t, for GPU memory.
-  int cuda_device;     // < 0: the buffers are host memory. Else the GPU that they are on.
+  int cuda_device;     // < 0: the buffers are in host memory. Otherwise the GPU that they are on.
 } muster_call_options;
 
 #define MUSTER_CALL_OPTIONS {sizeof(muster_call_options), -1, NULL, -1}
 
-// A handle of its own for the group of all ranks: NULL serves as well.
+// A new handle for the group of all ranks; NULL works as well.
 MUSTER_API muster_status muster_world(muster_group** group);
-// Called by the members, all with the same ranks of the job in the same order. Others need not call
-// it; who does gets, at once, a group in which muster_group_is_member() is 0.
+// Called by the members, all with the same ranks of the job in the same order. Other ranks need not
+// call it; one that does gets, at once, a group in which muster_group_is_member() is 0.
 MUSTER_API muster_status muster_new_group(const int* ranks, size_t count,
                                           const muster_group_options* options,
                                           muster_group** group);
 // Called by all members. color < 0: in no group; then muster_group_is_member() is 0.
 MUSTER_API muster_status muster_split(muster_group* group, int color, int key,
                                       const muster_group_options* options, muster_group** split);
-// The handle alone goes. NULL is allowed.
+// Frees only the handle. NULL is allowed.
 MUSTER_API void muster_group_free(muster_group* group);
 
 MUSTER_API int muster_group_is_member(muster_group* group);
-// These are -1, and the last failure says why, where there is none.
+// These return -1 on failure, with the reason as this thread's last failure.
 MUSTER_API int muster_group_rank(muster_group* group);
 MUSTER_API int muster_group_size(muster_group* group);
 MUSTER_API int muster_group_global_rank(muster_group* group, int group_rank);
 MUSTER_API int muster_group_from_global_rank(muster_group* group, int global_rank);
-// Lives as long as the handle; of NULL until muster_destroy(). "" where there is none.
+// Valid as long as the handle, for NULL until muster_destroy(). "" on failure.
 MUSTER_API const char* muster_group_name(muster_group* group);
-// Ends every blocked and future call of the group on all ranks. NULL: a reason of ours.
+// Ends every blocked and future call of the group on all ranks. reason may be NULL.
 MUSTER_API muster_status muster_group_abort(muster_group* group, const char* reason);
-// MUSTER_OK, or what failed the group: then that is this thread's last failure.
+// MUSTER_OK, or what the group failed with, which is then this thread's last failure.
 MUSTER_API muster_status muster_group_failure(muster_group* group);
 
 // ---- collective operations
@@ -230,7 +230,7 @@ MUSTER_API muster_status muster_monitored_barrier(muster_group* group, int wait_
 MUSTER_API muster_status muster_broadcast(muster_group* group, void* data, size_t count, int dtype,
                                           int root, const muster_call_options* options,
                                           muster_work** work);
-// out: the root's.
+// out: on the root.
 MUSTER_API muster_status muster_reduce(muster_group* group, const void* in, void* out, size_t count,
                                        int dtype, int op, int root,
                                        const muster_call_options* options, muster_work** work);
@@ -238,24 +238,24 @@ MUSTER_API muster_status muster_all_reduce(muster_group* group, const void* in, 
                                            size_t count, int dtype, int op,
                                            const muster_call_options* options, muster_work** work);
 
-// in: count. out: n * count, the root's.
+// in: count. out: n * count, on the root.
 MUSTER_API muster_status muster_gather(muster_group* group, const void* in, void* out, size_t count,
                                        int dtype, int root, const muster_call_options* options,
                                        muster_work** work);
-// in: in_count, which is the root's counts[me]. counts: n of them, the root's; else NULL.
+// in: in_count, which is the root's counts[me]. counts: n of them, on the root; elsewhere NULL.
 MUSTER_API muster_status muster_gather_v(muster_group* group, const void* in, size_t in_count,
                                          void* out, const size_t* counts, int dtype, int root,
                                          const muster_call_options* options, muster_work** work);
 MUSTER_API muster_status muster_all_gather(muster_group* group, const void* in, void* out,
                                            size_t count, int dtype,
                                            const muster_call_options* options, muster_work** work);
-// in: counts[me]. The same n counts on all.
+// in: counts[me]. All ranks pass the same n counts.
 MUSTER_API muster_status muster_all_gather_v(muster_group* group, const void* in, void* out,
                                              const size_t* counts, int dtype,
                                              const muster_call_options* options,
                                              muster_work** work);
 
-// in: n * count, the root's. out: count.
+// in: n * count, on the root. out: count.
 MUSTER_API muster_status muster_scatter(muster_group* group, const void* in, void* out,
                                         size_t count, int dtype, int root,
                                         const muster_call_options* options, muster_work** work);
@@ -269,13 +269,13 @@ MUSTER_API muster_status muster_reduce_scatter(muster_group* group, const void* 
                                                size_t count, int dtype, int op,
                                                const muster_call_options* options,
                                                muster_work** work);
-// out: counts[me]. The same n counts on all.
+// out: counts[me]. All ranks pass the same n counts.
 MUSTER_API muster_status muster_reduce_scatter_v(muster_group* group, const void* in, void* out,
                                                  const size_t* counts, int dtype, int op,
                                                  const muster_call_options* options,
                                                  muster_work** work);
 
-// in, out: n * count, apart from each other.
+// in, out: n * count; they must not overlap.
 MUSTER_API muster_status muster_all_to_all(muster_group* group, const void* in, void* out,
                                            size_t count, int dtype,
                                            const muster_call_options* options, muster_work** work);
@@ -290,46 +290,47 @@ MUSTER_API muster_status muster_all_to_all_v(muster_group* group, const void* in
 MUSTER_API muster_status muster_send(muster_group* group, const void* data, size_t count, int dtype,
                                      int to, int tag, const muster_call_options* options,
                                      muster_work** work);
-// from < 0: from whoever sends first with that tag. *source (may be NULL) becomes who sent; with
-// `work` it is not set: ask muster_work_source() when the receive is complete.
+// from < 0: the first message with that tag from any rank. *source (may be NULL) becomes the
+// sender; with `work` it is not set: call muster_work_source() when the receive is complete.
 MUSTER_API muster_status muster_recv(muster_group* group, void* data, size_t count, int dtype,
                                      int from, int tag, int* source,
                                      const muster_call_options* options, muster_work** work);
 
-// One of a batch. Has no size of its own: it never grows.
+// One operation of a batch. Has no struct_size: it never grows.
 typedef struct muster_p2p {
   int is_send;
-  void* data;  // Only read by a send.
+  void* data;  // A send only reads it.
   size_t count;
   int dtype;
   int peer;
   int tag;
 } muster_p2p;
 
-// All of them at the same time. works: `count` handles, one for each in the order of `ops`.
+// Performs all of them at the same time. works: `count` handles, in the order of `ops`.
 MUSTER_API muster_status muster_batch(muster_group* group, const muster_p2p* ops, size_t count,
                                       const muster_call_options* options, muster_work** works);
 
-// ---- byte strings of unequal lengths. What comes back is to be given to muster_free().
+// ---- byte strings of unequal lengths. Free the results with muster_free().
 
-// bytes, length: the root's. *out and *out_length become a copy of them on all ranks, the root too.
+// bytes, length: on the root. *out and *out_length become a copy of them on all ranks, root
+// included.
 MUSTER_API muster_status muster_broadcast_bytes(muster_group* group, const void* bytes,
                                                 size_t length, int root, void** out,
                                                 size_t* out_length,
                                                 const muster_call_options* options);
-// *out becomes all strings one after the other by group rank, and lengths[r] (n of them) their
+// *out becomes all strings, concatenated in group rank order, and lengths[r] (n of them) their
 // lengths.
 MUSTER_API muster_status muster_all_gather_bytes(muster_group* group, const void* bytes,
                                                  size_t length, void** out, size_t* lengths,
                                                  const muster_call_options* options);
 MUSTER_API void muster_free(void* bytes);
 
-// ---- memory that all members on this node share
+// ---- memory shared by all members on this node
 
 MUSTER_API muster_status muster_allocate_shared(muster_group* group, size_t bytes,
                                                 const muster_call_options* options,
                                                 muster_shared_memory** memory);
-// Zeroed, and aligned to a page; lives until the handle is freed.
+// Zeroed and page-aligned; lives until the handle is freed.
 MUSTER_API void* muster_shared_memory_data(muster_shared_memory* memory);
 MUSTER_API size_t muster_shared_memory_bytes(muster_shared_memory* memory);
 MUSTER_API void muster_shared_memory_free(muster_shared_memory* memory);
@@ -338,21 +339,21 @@ MUSTER_API void muster_shared_memory_free(muster_shared_memory* memory);
 
 // Collective over the world: *stop becomes 1 on all ranks, or 0 on all. Needs MUSTER_STOP_AGREE.
 MUSTER_API muster_status muster_should_stop(int* stop, const muster_call_options* options);
-// As if SIGTERM had come to this process. Never blocks.
+// Acts as if this process had received SIGTERM. Never blocks.
 MUSTER_API muster_status muster_request_stop(void);
 
-// ---- operations that were begun
+// ---- operations in flight
 
 // Waits until it is complete, at most timeout_ms (< 0: until its own deadline): MUSTER_OK,
 // MUSTER_IN_PROGRESS, or what it failed with. On GPU memory it makes the call's stream wait.
 MUSTER_API muster_status muster_work_wait(muster_work* work, int64_t timeout_ms);
 // Waits until the results are in memory, on GPUs too.
 MUSTER_API muster_status muster_work_synchronize(muster_work* work);
-// The same three answers at once.
+// The same three answers, without waiting for the operation.
 MUSTER_API muster_status muster_work_status(muster_work* work);
-// Of a complete receive: the group rank of who sent it; -1 else.
+// The group rank of a completed receive's sender; otherwise -1.
 MUSTER_API int muster_work_source(muster_work* work);
-// Cancels nothing. NULL is allowed.
+// Does not cancel the operation. NULL is allowed.
 MUSTER_API void muster_work_free(muster_work* work);
 
 #ifdef __cplusplus

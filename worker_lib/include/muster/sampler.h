@@ -6,18 +6,18 @@
 //     for (size_t sample : sampler) train(images[sample]);
 //   }
 //
-// The rule is that of torch.utils.data.DistributedSampler, and so are the numbers: the same size,
-// seed, epoch, rank and world give the same indices in the same order as PyTorch 2 on a CPU, so
-// that programs in both languages may share one job or continue each other's runs. It is this:
+// The rule and the numbers are those of torch.utils.data.DistributedSampler: the same size, seed,
+// epoch, rank and world size give the same indices in the same order as PyTorch 2 on a CPU, so
+// programs in both languages can share a job or continue each other's runs. The rule is:
 //
-// 1. order = 0 .. size - 1, or with `shuffle` its permutation by Fisher and Yates, drawn from a
-//    Mersenne Twister (MT19937) that is seeded with the low 32 bits of seed + epoch.
-// 2. It is made divisible by the number of ranks: lengthened by its own beginning (repeated where
-//    needed), so that some samples come twice; or with `drop_last` shortened at its end.
+// 1. order = 0 .. size - 1, or with `shuffle` its Fisher-Yates permutation, drawn from a Mersenne
+//    Twister (MT19937) that is seeded with the low 32 bits of seed + epoch.
+// 2. Its length is made divisible by the number of ranks: extended by its own beginning (repeatedly
+//    if needed), so that some samples occur twice; or, with `drop_last`, cut at its end.
 // 3. Rank r takes order[r], order[r + ranks], order[r + 2 * ranks], ...
 //
-// Nothing is sent: each rank computes its own part, which takes memory for `size` numbers while it
-// does. Not for several threads at the same time, unless all only read.
+// Nothing is sent: each rank computes its own part, which temporarily takes memory for `size`
+// numbers. Not thread-safe unless all threads only read.
 #pragma once
 
 #include <cstddef>
@@ -31,21 +31,20 @@
 namespace muster {
 
 struct SamplerOptions {
-  std::optional<int> rank = {};   // None: rank() of the job.
-  std::optional<int> ranks = {};  // How many parts; none: world_size().
+  std::optional<int> rank = {};   // nullopt: rank() of the job.
+  std::optional<int> ranks = {};  // The number of parts; nullopt: world_size().
   bool shuffle = true;
   uint64_t seed = 0;       // The same on all ranks.
-  bool drop_last = false;  // Leave up to ranks - 1 samples out instead of giving some twice.
+  bool drop_last = false;  // Omit up to ranks - 1 samples instead of repeating some.
 };
 
 class MUSTER_API DistributedSampler {
  public:
-  // Of a data set with `size` samples, at epoch 0. Throws DistributedError: invalid_argument unless
-  // 0 <= rank < ranks; not_initialized where one of them is to be asked from the job and there is
-  // none.
+  // For a data set of `size` samples, at epoch 0. Throws DistributedError: invalid_argument unless
+  // 0 <= rank < ranks; not_initialized where one of them is to come from the job and there is none.
   explicit DistributedSampler(size_t size, const SamplerOptions& options = {});
 
-  // Call it before each epoch. Without `shuffle` it changes nothing.
+  // Call it before each epoch. Has no effect without `shuffle`.
   void set_epoch(uint64_t epoch);
   uint64_t epoch() const noexcept { return epoch_; }
 
@@ -56,12 +55,12 @@ class MUSTER_API DistributedSampler {
   auto end() const noexcept { return indices_.end(); }
   size_t operator[](size_t i) const noexcept { return indices_[i]; }
 
-  // How many samples that is: the same on all ranks and in all epochs. size / ranks, rounded up, or
-  // with `drop_last` down.
+  // The number of those samples: the same on all ranks and in all epochs. size / ranks, rounded up,
+  // or down with `drop_last`.
   size_t size() const noexcept { return indices_.size(); }
 
-  // The `i`-th batch of this rank, `batch` samples or what is left of them; empty behind the last.
-  // To go on in the middle of an epoch start at a later i. REQUIRES: batch > 0.
+  // The `i`-th batch of this rank: `batch` samples, or what is left of them; empty after the last.
+  // To resume in the middle of an epoch start at a later i. REQUIRES: batch > 0.
   std::span<const size_t> batch(size_t i, size_t batch) const noexcept;
 
  private:

@@ -18,20 +18,20 @@
 //     return result.exit_code();
 //   }
 //
-// Each rank is this program, executed anew (/proc/self/exe with the same arguments): fork() without
-// exec would lose threads, locks and CUDA. So in a rank main() runs again from its beginning up to
-// the same call of spawn(), which there runs the function and ends the process with its result; it
-// does not return. What comes before spawn() in main() must therefore be the same in all of them
-// and should be little. A rank whose main() ends well without coming to the call has failed, with
-// exit code 1 (where spawn() is called in what it runs, too: that main() does not come to). A
-// program may call spawn() several times: ranks of the third call pass the first two at once, which
-// do and wait for nothing there and return a result without ranks. So what uses a result before the
-// last call asks first whether there is one: `if (!first.skipped()) report(first);`. Ranks that run
-// on their own machine each, restarts and logs are the launcher's business: see muster(1).
+// Each rank is this program, executed anew (/proc/self/exe with the same arguments), since fork()
+// without exec would lose threads, locks and CUDA. So in a rank, main() runs again from its
+// beginning to the same call of spawn(), which there runs the function and ends the process with
+// its result instead of returning. The code before spawn() in main() must therefore be the same in
+// all ranks and should be short. A rank whose main() ends successfully without reaching the call
+// has failed, with exit code 1 (so has every rank of a spawn() inside such a function, which main()
+// does not reach). A program may call spawn() several times: ranks of the third call pass straight
+// through the first two, which do nothing there and return a result without ranks. Check for that
+// before using any result but the last: `if (!first.skipped()) report(first);`. For several
+// machines, restarts and logs use the launcher: see muster(1).
 //
 // The ranks get RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and
 // MASTER_PORT (a store that the calling process serves on loopback), so init_process_group() needs
-// no options. They die with the thread that called spawn() (PR_SET_PDEATHSIG).
+// no options. They are killed when the thread that called spawn() ends (PR_SET_PDEATHSIG).
 #pragma once
 
 #include <chrono>
@@ -48,37 +48,37 @@
 namespace muster {
 
 struct SpawnOptions {
-  // Tells the calls of a program apart where ranks may make others before it than this process did;
-  // none: its number among the calls.
+  // Identifies this call, for programs in which ranks may make other calls of spawn() before it
+  // than this process did. Empty: its number among the calls.
   std::string name = {};
   // Added to the environment of the ranks.
   std::vector<std::pair<std::string, std::string>> environment = {};
-  // What ranks see as argv[1] and so on; none: what this process got.
+  // What ranks see as argv[1] and so on; nullopt: the arguments of this process.
   std::optional<std::vector<std::string>> arguments = {};
-  // When one rank has failed the others get SIGTERM, and SIGKILL if they are there after this.
+  // When a rank has failed the others get SIGTERM, and SIGKILL if they are still there after this.
   std::chrono::milliseconds stop_timeout = std::chrono::seconds{5};
-  // All together; then they are stopped and spawn() throws ErrorCode::timeout. None: as long as it
-  // takes.
+  // For all ranks; then they are stopped and spawn() throws ErrorCode::timeout. nullopt: no limit.
   std::optional<std::chrono::milliseconds> timeout = {};
 };
 
 // How one rank ended.
 struct RankExit {
   int pid = 0;
-  int code = 0;          // Of exit(); 128 + signal where a signal ended it, as shells count.
+  int code = 0;          // The exit code; 128 + signal if a signal ended it, as in shells.
   int signal = 0;        // 0: none.
-  bool stopped = false;  // spawn() had told it to end when it ended.
+  bool stopped = false;  // It ended after spawn() had told it to.
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };
 
 struct [[nodiscard("a rank may have failed: return its exit_code()")]] SpawnResult {
   std::vector<RankExit> ranks = {};
-  // The rank that failed first; none: all went well.
+  // The rank that failed first (one that a signal ended before one that exited); nullopt: none
+  // failed.
   std::optional<GlobalRank> failed = {};
 
-  // This process is a rank of a later call and only passed this one.
+  // This process is a rank of a later call and only passed through this one.
   bool skipped() const { return ranks.empty(); }
-  // No rank has failed: true where it was skipped, too.
+  // No rank has failed: also true if it was skipped.
   bool ok() const { return !failed; }
   // 0, or the code of the rank that failed first.
   int exit_code() const { return failed ? ranks[static_cast<size_t>(failed->value)].code : 0; }
@@ -86,11 +86,11 @@ struct [[nodiscard("a rank may have failed: return its exit_code()")]] SpawnResu
   MUSTER_API std::string message() const;
 };
 
-// Starts `nprocs` ranks and waits until all have ended; when one fails, stops the rest, and what it
-// returns says so, which is not to be dropped: nothing is thrown for that. What the function
-// returns is the rank's exit code; an exception that leaves it is printed to standard error, and
-// the code is 1. Throws invalid_argument, system (no process can be started) or timeout, and forked
-// in a child of fork(). From any thread, one at a time.
+// Starts `nprocs` ranks and waits until all have ended; when one fails, stops the rest. Does not
+// throw for that: the result says so and must not be discarded. The function's result is the rank's
+// exit code; if an exception leaves it, that is printed to standard error and the code is 1. Throws
+// invalid_argument, system (no process can be started) or timeout, and forked in a child of fork().
+// From any thread, one at a time.
 MUSTER_API SpawnResult spawn(int nprocs, const std::function<int(int rank)>& function,
                              const SpawnOptions& options = {});
 

@@ -9,9 +9,9 @@
 //   muster::Buffer weights{pointer, 1000, muster::DType::bfloat16, muster::Device::cuda(0)};
 //   muster::world().broadcast(weights, muster::GroupRank{0});
 //
-// A view owns nothing: what it points to must stay alive and, unless an operation says otherwise,
-// untouched until the operation is complete. So a temporary that owns its elements is no Buffer
-// (a std::span that is one, is). Everything here is a plain value: any thread may copy it.
+// A view owns nothing: the memory it points to must stay alive and, unless an operation says
+// otherwise, untouched until the operation is complete. So a temporary that owns its elements does
+// not convert (a temporary std::span does). These are plain values: any thread may copy them.
 #pragma once
 
 #include <compare>
@@ -48,10 +48,10 @@ MUSTER_API size_t size_of(DType dtype);
 // "float32".
 MUSTER_API const char* name_of(DType dtype);
 
-// How the elements of all ranks become one. `average` is the sum divided by the number of ranks:
-// of integers it is rounded towards zero. band, bor and bxor are for integer types only; anything
-// else is refused with ErrorCode::invalid_argument. Integer sums and products wrap around (two's
-// complement). Sums of float16 and bfloat16 are rounded to that type after every addition on CPUs,
+// How the elements of all ranks are combined. `average` is the sum divided by the number of ranks,
+// for integers rounded towards zero. band, bor and bxor are for integer types only; for others they
+// are refused with ErrorCode::invalid_argument. Integer sums and products wrap around (two's
+// complement). Sums of float16 and bfloat16 on CPUs are rounded to that type after every addition,
 // so their error grows with the number of ranks, not with the number of elements.
 enum class ReduceOp : uint8_t {
   sum = 0,
@@ -66,20 +66,20 @@ enum class ReduceOp : uint8_t {
 
 MUSTER_API const char* name_of(ReduceOp op);
 
-// A rank in the job: RANK, from 0 to WORLD_SIZE - 1. It never changes its meaning between groups.
+// A rank in the job: RANK, from 0 to WORLD_SIZE - 1. It means the same in every group.
 struct GlobalRank {
   int value = -1;
   friend auto operator<=>(const GlobalRank&, const GlobalRank&) = default;
 };
 
-// A rank in one group, from 0 to size - 1. A type of its own, since the rank 1 of a group may be
-// the rank 5 of the job: roots and peers of a group's operations are always ranks of the group.
+// A rank in one group, from 0 to size - 1. A type of its own, since rank 1 of a group may be rank 5
+// of the job: roots and peers of a group's operations are always ranks of the group.
 struct GroupRank {
   int value = -1;
   friend auto operator<=>(const GroupRank&, const GroupRank&) = default;
 };
 
-// The two 16 bit floats as storage, with conversions that round to nearest, ties to even.
+// The two 16-bit floats as storage, with conversions that round to nearest, ties to even.
 class float16 {
  public:
   float16() = default;
@@ -91,7 +91,7 @@ class float16 {
     return made;
   }
   constexpr uint16_t bits() const { return bits_; }
-  friend bool operator==(const float16&, const float16&) = default;  // Of the bits.
+  friend bool operator==(const float16&, const float16&) = default;  // Compares the bits.
 
  private:
   uint16_t bits_ = 0;
@@ -108,7 +108,7 @@ class bfloat16 {
     return made;
   }
   constexpr uint16_t bits() const { return bits_; }
-  friend bool operator==(const bfloat16&, const bfloat16&) = default;  // Of the bits.
+  friend bool operator==(const bfloat16&, const bfloat16&) = default;  // Compares the bits.
 
  private:
   uint16_t bits_ = 0;
@@ -143,30 +143,30 @@ consteval int dtype_number() {
 }  // namespace detail
 
 // A C++ type that has a DType: float16, bfloat16, float, double, the signed integers, and unsigned
-// bytes (std::byte too). Not bool, and not the larger unsigned integers. Plain char is int8 where
-// it is signed (x86) and uint8 where it is not (ARM): where both kinds of machine take part, say
-// signed char, unsigned char or std::byte.
+// bytes (including std::byte). Not bool, and not the larger unsigned integers. Plain char is int8
+// where it is signed (x86) and uint8 where it is not (ARM); in a job with both kinds of machine,
+// use signed char, unsigned char or std::byte.
 template <typename T>
 concept Element = detail::dtype_number<std::remove_cv_t<T>>() >= 0;
 
 template <Element T>
 inline constexpr DType dtype_of = static_cast<DType>(detail::dtype_number<std::remove_cv_t<T>>());
 
-// Where memory is.
+// Where memory is located.
 struct Device {
   enum class Kind : uint8_t { cpu = 0, cuda = 1 };
 
   Kind kind = Kind::cpu;
-  int index = 0;  // Of cuda: among the devices that this process sees (CUDA_VISIBLE_DEVICES).
+  int index = 0;  // For cuda: among the devices that this process sees (CUDA_VISIBLE_DEVICES).
 
   static constexpr Device cpu() { return {}; }
   static constexpr Device cuda(int index) { return {Kind::cuda, index}; }
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// Memory that an operation reads: `count` elements (not bytes) at `data`, contiguous, aligned for
-// their type. Any contiguous range of elements converts, a std::vector, std::array or std::span,
-// but for temporaries that would take their elements with them.
+// Memory that an operation reads: `count` elements (not bytes) at `data`, contiguous and aligned
+// for their type. Any contiguous range of elements converts (std::vector, std::array, std::span),
+// except temporaries that own their elements.
 struct ConstBuffer {
   const void* data = nullptr;
   size_t count = 0;
