@@ -1,5 +1,5 @@
-// How a call is packed into a CallSignature, how the calls of all members are compared, and how they
-// are described in words. Pure.
+// How a call is packed into a CallSignature, how the calls of all members are compared, and how
+// they are described in words. Pure.
 #pragma once
 
 #include <cstdint>
