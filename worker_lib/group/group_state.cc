@@ -130,7 +130,10 @@ Failure GroupState::settle(const Failure& met, const std::string& label, const C
     fail(own, Source::known);
     return labelled(failure().value_or(own), label);
   }
-  if (fail(own, Source::here, label) || replace_told(own, label)) {
+  // A search that ended because another member was quicker has found nothing: that member's words
+  // say more.
+  const bool is_cut_short = met.is_suspicion && own.message == met.message && !usable();
+  if (fail(own, Source::here, label) || (!is_cut_short && replace_told(own, label))) {
     const std::lock_guard lock(mutex_);
     Failure said = labelled(own, label);
     said.known_ns = failure_->known_ns;

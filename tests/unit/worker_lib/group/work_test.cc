@@ -211,6 +211,25 @@ TEST(GroupState, TheFirstFailureCountsAndIsToldOnce) {
   EXPECT_EQ(state.refusal().code, ErrorCode::timeout);
 }
 
+TEST(GroupState, ASearchThatAnotherMemberCutsShortLeavesTheWordsToThatMember) {
+  Failure suspicion{ErrorCode::timeout, "rank 3 did not come", {GlobalRank{3}}};
+  suspicion.is_suspicion = true;
+  const Failure told{ErrorCode::timeout, "rank 1 gave up: rank 3 is in barrier 6", {GlobalRank{3}}};
+  for (const bool finds_more : {false, true}) {
+    GroupState state("world", GlobalRank{0}, false);
+    state.name_stragglers_with(
+        [&](Failure found, const GroupState::Call&, const std::function<bool()>& over) {
+          state.fail(told, GroupState::Source::told);
+          EXPECT_TRUE(over());
+          if (finds_more) found.message = "rank 3 is in barrier 6";
+          return found;
+        });
+    EXPECT_EQ(state.settle(suspicion, "barrier 1").message,
+              finds_more ? "barrier 1: rank 3 is in barrier 6"
+                         : "barrier 1: rank 1 gave up: rank 3 is in barrier 6");
+  }
+}
+
 TEST(GroupState, ARefusedArgumentFailsNothing) {
   GroupState state("pair", GlobalRank{1}, false);
   EXPECT_EQ(state.settle({ErrorCode::invalid_argument, "cuda:9", {}}, "send of group pair"),
