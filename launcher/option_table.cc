@@ -172,7 +172,7 @@ void add_placement_options(Table& table) {
                 "Bind each worker to CPU cores near its GPU: of the NUMA node, the socket, a share "
                 "of the node, or one last-level cache.",
                 kWithoutVariable);
-  section.flag("--report-bindings", "Print one table: rank, GPU, NUMA node, cores, threads.", kOwn);
+  section.flag("--report-bindings", "Print one table: local rank, GPU, NUMA node, cores, threads.", kOwn);
 }
 
 void add_rendezvous_options(Table& table) {

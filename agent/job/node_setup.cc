@@ -88,7 +88,7 @@ std::string table_of_bindings(const NodeSetup& setup, const CpuTopology& topolog
                                   ? std::to_string(*setup.omp_num_threads)
                                   : lookup(environment, env::kOmpNumThreads).value_or("");
   const std::vector<std::string> column(static_cast<size_t>(setup.workers), threads);
-  return bindings_table(binding_rows(setup.placement, topology, allowed, column, 0));
+  return bindings_table(binding_rows(setup.placement, topology, allowed, column));
 }
 
 }  // namespace

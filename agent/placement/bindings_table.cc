@@ -26,7 +26,7 @@ TableRow texts_of(const BindingRow& row) {
                                 ? std::string()
                                 : fmt::format("{} ({} core{})", format_cpu_list(row.cpus),
                                               row.cores, row.cores == 1 ? "" : "s");
-  return {fmt::format("{}", row.rank), or_dash(row.device),
+  return {fmt::format("{}", row.local_rank), or_dash(row.device),
           row.numa_node ? fmt::format("{}", *row.numa_node) : "-", or_dash(cores),
           or_dash(row.threads)};
 }
@@ -34,7 +34,7 @@ TableRow texts_of(const BindingRow& row) {
 }  // namespace
 
 std::string bindings_table(const std::vector<BindingRow>& rows) {
-  std::vector<TableRow> lines{{"rank", "device", "NUMA node", "cores", "threads"}};
+  std::vector<TableRow> lines{{"local rank", "device", "NUMA node", "cores", "threads"}};
   for (const BindingRow& row : rows)
     lines.push_back(texts_of(row));
   std::array<size_t, 5> widths{};
@@ -54,14 +54,14 @@ std::string bindings_table(const std::vector<BindingRow>& rows) {
 }
 
 std::vector<BindingRow> binding_rows(const Placement& placement, const CpuTopology& topology,
-                                     const CpuSet& allowed, const std::vector<std::string>& threads,
-                                     int first_rank) {
+                                     const CpuSet& allowed,
+                                     const std::vector<std::string>& threads) {
   CHECK(threads.size() == placement.workers.size());
   std::vector<BindingRow> rows;
   for (size_t i = 0; i < placement.workers.size(); ++i) {
     const WorkerPlacement& worker = placement.workers[i];
     BindingRow row;
-    row.rank = first_rank + static_cast<int>(i);
+    row.local_rank = static_cast<int>(i);
     row.device = worker.device;
     row.numa_node = worker.numa_node;
     row.cpus = worker.cpus.empty() ? allowed : worker.cpus;

@@ -92,7 +92,7 @@ class Devices(LiveTest):
 
     def test_the_table_of_bindings(self):
         _, err = self.shown(TWO, "--nproc-per-node", 2, "--gpu-binding", "exclusive", "--report-bindings")
-        table = [line for line in err.splitlines() if line.startswith(("rank", "0 ", "1 "))]
+        table = [line for line in err.splitlines() if line.startswith(("local rank", "0 ", "1 "))]
         self.assertEqual(len(table), 3, err)
         for word in ("device", "NUMA node", "cores", "threads"):
             self.assertIn(word, table[0])
