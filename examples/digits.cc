@@ -9,13 +9,16 @@
 //   --batch N                  64: images per step, for all ranks together
 //   --strategy NAME            all_reduce; or reduce_broadcast: to rank 0 and from there to all
 //   --straggler RANK:MS        that rank takes MS milliseconds longer for every step
+//   --straggler-at PHASE       in which phase: start, before it computes; backward, before its last
+//                              gradients are ready (default); aggregate, when it could wait
 //   --checkpoint FILE          rank 0 saves after every epoch; a restarted job resumes from it
 //   --crash-at RANK:EPOCH      that rank kills itself in that epoch of the first attempt
 //   --data FILE                data/digits.csv
 //
 // At the end rank 0 prints for each rank the time per step for computing and for waiting for the
-// others' gradients (which shows the wait for a straggler), and a hash of its parameters: all are
-// equal.
+// others' gradients (which shows the wait for a straggler), the time of all its steps, and a hash of
+// its parameters: all are equal. The row above, "alone", is what rank 0 takes to compute the whole
+// batch: what the others save.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -44,6 +47,7 @@ struct Options {
   muster::BucketStrategy strategy = muster::BucketStrategy::all_reduce;
   std::string strategy_name = "all_reduce";
   int straggler = -1, straggler_ms = 0;
+  std::string straggler_at = "backward";
   int crash_rank = -1, crash_epoch = -1;
   std::string checkpoint;
   std::string data = DIGITS_CSV;
@@ -71,6 +75,9 @@ static Options parse(int argc, char** argv) {
                                                : muster::BucketStrategy::reduce_broadcast;
     } else if (name == "--straggler") {
       read_pair(value, options.straggler, options.straggler_ms);
+    } else if (name == "--straggler-at" &&
+               (value == "start" || value == "backward" || value == "aggregate")) {
+      options.straggler_at = value;
     } else if (name == "--crash-at") {
       read_pair(value, options.crash_rank, options.crash_epoch);
     } else if (name == "--checkpoint") {
@@ -145,21 +152,40 @@ static void crash_where_told(const Options& options, int epoch) {
   ::kill(::getpid(), SIGKILL);
 }
 
+static void straggle(const Options& options, const std::string& phase) {
+  if (options.straggler != muster::rank() || options.straggler_at != phase) return;
+  std::this_thread::sleep_for(std::chrono::milliseconds(options.straggler_ms));
+}
+
+// Milliseconds that this rank takes to compute the gradients of a whole batch.
+static double time_alone(const Options& options, const Digits& data, Network network) {
+  std::vector<const Image*> images;
+  for (size_t i = 0; i < options.batch; ++i)
+    images.push_back(&data.train[i % data.train.size()]);
+  constexpr int kSteps = 10;
+  const auto start = Clock::now();
+  for (int step = 0; step < kSteps; ++step) {
+    network.backward_output(images);
+    network.backward_hidden(images);
+  }
+  return ms_between(start, Clock::now()) / kSteps;
+}
+
 // One step on this rank's share of a batch. The output layer's gradients are reduced while the
 // hidden layer's are computed.
 static void train_step(const Options& options, const std::vector<const Image*>& share, Model& model,
                        muster::GradientBuckets& buckets, Times& times) {
   const auto start = Clock::now();
+  straggle(options, "start");
   model.network.backward_output(share);
   buckets.ready(Network::output_bias);
   buckets.ready(Network::output_weights);
   model.network.backward_hidden(share);
-  if (options.straggler == muster::rank()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(options.straggler_ms));
-  }
+  straggle(options, "backward");
   const auto computed = Clock::now();
   buckets.ready(Network::hidden_bias);
   buckets.ready(Network::hidden_weights);
+  straggle(options, "aggregate");  // Its gradients are on their way: the others need not wait.
   buckets.wait();
   const auto averaged = Clock::now();
   model.step();
@@ -210,7 +236,8 @@ static int64_t hash_of(const std::vector<float>& parameters) {
 }
 
 // Returns whether all ranks have the same parameters.
-static bool print_table(const Options& options, const Model& model, const Times& times) {
+static bool print_table(const Options& options, const Model& model, const Times& times,
+                        double alone) {
   const auto ranks = static_cast<size_t>(muster::world_size());
   const double steps = std::max(times.steps, 1);
   const double mine[2] = {times.compute / steps, times.aggregate / steps};
@@ -221,9 +248,11 @@ static bool print_table(const Options& options, const Model& model, const Times&
   muster::world().all_gather(hash, hashes);
   if (muster::rank() == 0) {
     std::printf("%s, %zu ranks, %d steps\n", options.strategy_name.c_str(), ranks, times.steps);
-    std::printf("rank  compute ms/step  aggregation ms/step  parameters\n");
+    std::printf(" rank  compute ms/step  aggregation ms/step  total ms  parameters\n");
+    std::printf("alone  %15.3f  %19.3f  %8.1f\n", alone, 0.0, alone * times.steps);
     for (size_t r = 0; r < ranks; ++r) {
-      std::printf("%4zu  %15.3f  %19.3f  %016llx\n", r, all[2 * r], all[2 * r + 1],
+      const double total = (all[2 * r] + all[2 * r + 1]) * times.steps;
+      std::printf("%5zu  %15.3f  %19.3f  %8.1f  %016llx\n", r, all[2 * r], all[2 * r + 1], total,
                   static_cast<unsigned long long>(hashes[r]));
     }
   }
@@ -245,6 +274,7 @@ static int train(const Options& options) {
   muster::GradientBuckets buckets(muster::world(), gradients,
                                   {.first_bucket_bytes = 4096, .strategy = options.strategy});
   muster::DistributedSampler sampler(data.train.size(), {.seed = 1});
+  const double alone = speaks ? time_alone(options, data, model.network) : 0;
   Times times;
   while (model.epoch < options.epochs) {
     sampler.set_epoch(static_cast<uint64_t>(model.epoch));
@@ -255,7 +285,7 @@ static int train(const Options& options) {
     ++model.epoch;
     if (!options.checkpoint.empty()) model.save(options.checkpoint);
   }
-  const bool equal = print_table(options, model, times);
+  const bool equal = print_table(options, model, times, alone);
   const auto [loss, accuracy] = evaluate(data, model.network);
   if (speaks) std::printf("final loss %.17g accuracy %.4f\n", loss, accuracy);
   if (!equal) std::fprintf(stderr, "the ranks' parameters differ\n");
