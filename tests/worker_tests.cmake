@@ -97,5 +97,5 @@ endif()
 # The worker library's benchmark: its ranks on the shared library, as a user's program.
 if(NOT MUSTER_SANITIZE)
   add_executable(worker_bench bench/worker_bench.cc bench/worker_bench_rank.cc)
-  target_link_libraries(worker_bench PRIVATE muster_flags muster::worker)
+  target_link_libraries(worker_bench PRIVATE muster_flags muster::muster)
 endif()

@@ -62,7 +62,7 @@ class Installed(LiveTest):
             os.mkdir(project)
             with open(os.path.join(project, "CMakeLists.txt"), "w") as f:
                 f.write("cmake_minimum_required(VERSION 3.25)\nproject(user NONE)\nfind_package(muster 0.1 REQUIRED)\n"
-                        "get_target_property(where muster::muster LOCATION)\nmessage(STATUS \"found ${where}\")\n")
+                        "get_target_property(where muster::launcher LOCATION)\nmessage(STATUS \"found ${where}\")\n")
             shown = output_of("cmake", "-G", "Ninja", "-S", project, "-B", os.path.join(project, "build"),
                               f"-DCMAKE_PREFIX_PATH={prefix}")
             self.assertIn(f"found {prefix}/bin/muster", shown)

@@ -17,7 +17,7 @@ PROJECT = """cmake_minimum_required(VERSION 3.25)
 project(user LANGUAGES {language})
 find_package(muster 0.1 REQUIRED COMPONENTS worker)
 add_executable(user {source})
-target_link_libraries(user PRIVATE muster::worker)
+target_link_libraries(user PRIVATE muster::muster)
 """
 
 
@@ -102,6 +102,26 @@ class Installed(LiveTest):
     def version_line(self):
         with open(os.path.join(os.path.dirname(self.find("musterConfigVersion.cmake")), "musterConfigVersion.cmake")) as f:
             return "VERSION " + re.search(r'PACKAGE_VERSION "([^"]+)"', f.read())[1]
+
+    def test_the_installed_examples_build_against_it(self):
+        source = os.path.dirname(self.find("ranks.cc"))
+        build = self.path("examples")
+        output_of("cmake", "-G", "Ninja", "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        output_of("cmake", "--build", build, "--target", "example_ranks")
+        self.assert_runs(os.path.join(build, "ranks"), 2, "")
+
+    def test_an_older_standard_is_one_clear_error(self):
+        folder, names = self.headers()
+        for compiler in compilers("g++", "clang++-19", "clang++"):
+            for name in names:
+                if name == "muster.h":
+                    continue
+                done = subprocess.run([compiler, "-std=c++17", "-fsyntax-only", "-x", "c++", "-I", os.path.dirname(folder), "-"],
+                                      capture_output=True, text=True, check=False, input=f"#include <muster/{name}>\n")
+                self.assertNotEqual(done.returncode, 0)
+                first, *others = re.findall(r"(?:fatal )?error: (.*)", done.stderr)
+                self.assertIn("muster's C++ headers need C++20: compile with -std=c++20", first, f"{compiler} {name}")
+                self.assertEqual(len(others), 1, done.stderr)
 
     def test_an_unknown_component_is_named(self):
         project = self.path("unknown")

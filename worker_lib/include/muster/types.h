@@ -14,6 +14,12 @@
 // not convert (a temporary std::span does). These are plain values: any thread may copy them.
 #pragma once
 
+#if __cplusplus < 202002L
+#error \
+    "muster's C++ headers need C++20: compile with -std=c++20 (C programs include <muster/muster.h>)"
+#include "a C++20 compiler"  // Ends the compilation: all errors below would follow from this one.
+#endif
+
 #include <compare>
 #include <concepts>
 #include <cstddef>
