@@ -16,9 +16,9 @@
 //   --data FILE                data/digits.csv
 //
 // At the end rank 0 prints for each rank the time per step for computing and for waiting for the
-// others' gradients (which shows the wait for a straggler), the time of all its steps, and a hash of
-// its parameters: all are equal. The row above, "alone", is what rank 0 takes to compute the whole
-// batch: what the others save.
+// others' gradients (which shows the wait for a straggler), the time of all its steps, and a hash
+// of its parameters: all are equal. The row above, "alone", is what rank 0 takes to compute the
+// whole batch: what the others save.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
