@@ -20,6 +20,7 @@ import time
 
 import launching
 import measures
+import results
 
 # (name, title, unit, what is wanted of muster)
 ROWS = {
@@ -76,6 +77,11 @@ class Samples:
     def median(self, row, name):
         values = self.of(row, name)
         return statistics.median(values) if values else None
+
+    def points(self):
+        for row, by_name in self.table.items():
+            for name, values in by_name.items():
+                yield values, {"peer": name, "row": row}
 
 
 def note(text):
@@ -173,6 +179,7 @@ def parse_options():
     parser.add_argument("--runs", type=int, help="runs of each (default 9)")
     parser.add_argument("--only", default="", help="comma list of rows: " + ", ".join([*ROWS, *OUTPUT]))
     parser.add_argument("--launchers", default="muster,torchrun,mpirun")
+    parser.add_argument("--json", metavar="FILE", help="where medians and spreads go, for plots.py")
     options = parser.parse_args()
     options.runs = options.runs or (3 if options.quick else 9)
     options.rows = [row for row in options.only.split(",") if row] or [*ROWS, *OUTPUT]
@@ -197,6 +204,8 @@ def main():
     print(f"Output: {bench.megabytes} MB a worker. Idle: windows of {bench.idle_seconds} s. ", end="")
     print(f"Taken in {time.monotonic() - began:.0f} s.\n")
     print_table(samples, launchers, options.rows, options.runs)
+    if options.json:
+        results.store(options.json, machine(), options.runs, samples.points())
     wrong = list(complaints(samples, launchers, options.rows))
     for line in wrong:
         print(f"FAIL: {line}")

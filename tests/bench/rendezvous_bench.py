@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 
+import results
 from bench import machine, note, stolen_and_total
 from store_bench import program
 
@@ -108,6 +109,11 @@ def print_table(samples, sizes, alone, runs):
         print(f"| {ALONE:,} | – | – | {cell(alone)} | – | – | under {ALONE_MS:,} ms |")
 
 
+def points(samples, alone):
+    found = [(values, {"peer": name, "agents": agents}) for (agents, name), values in samples.items()]
+    return [*found, (alone, {"peer": "muster", "agents": ALONE})]
+
+
 def complaints(samples, sizes, alone):
     for agents in sizes:
         ratio, least = times(samples, agents, "torch"), LEAST.get(agents, 1)
@@ -122,6 +128,7 @@ def parse_options():
     parser.add_argument("--quick", action="store_true", help="3 runs of 16 agents")
     parser.add_argument("--runs", type=int, help="runs of each (default 9)")
     parser.add_argument("--sizes", default="", help="comma list of numbers of agents")
+    parser.add_argument("--json", metavar="FILE", help="where medians and spreads go, for plots.py")
     options = parser.parse_args()
     options.runs = options.runs or (3 if options.quick else 9)
     options.sizes = [int(size) for size in options.sizes.split(",") if size] or ([16] if options.quick else SIZES)
@@ -144,6 +151,8 @@ def main():
     print(f"Machine: {machine()}; {100 * steal[0] / max(steal[1], 1):.0f} % of its time stolen by the host.")
     print(f"One process for each agent, loopback. Taken in {time.monotonic() - began:.0f} s.\n")
     print_table(samples, options.sizes, alone, options.runs)
+    if options.json:
+        results.store(options.json, machine(), options.runs, points(samples, alone))
     wrong = list(complaints(samples, options.sizes, alone))
     for line in wrong:
         print(f"FAIL: {line}")

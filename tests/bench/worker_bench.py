@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 
+import results
 from bench import machine, note, stolen_and_total
 from worker_peers import PEERS, Failed, Job, build_mpi_bench, netns, versions
 from worker_tables import PER_RANK, SHARED, Cell, complaints, print_summary, write_tables
@@ -132,6 +133,7 @@ def parse_options():
     parser.add_argument("--sizes", type=numbers, help="comma list, in bytes")
     parser.add_argument("--peers", default=",".join(PEERS), help="comma list (default %(default)s)")
     parser.add_argument("--table", metavar="FILE", help="where the full tables go (default: after the summary)")
+    parser.add_argument("--json", metavar="FILE", help="where medians and spreads go, for plots.py")
     options = parser.parse_args()
     operations = [name for name in OPERATIONS if re.search(options.only, name)]
     if options.quick:
@@ -162,6 +164,12 @@ def measure(options):
     return samples
 
 
+def points(samples):
+    for (cell, name), values in samples.items():
+        yield values, {"peer": name, "operation": cell.operation, "nodes": cell.layout.nodes,
+                       "ranks": cell.layout.ranks, "bytes": cell.size}
+
+
 def main():
     options = parse_options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # So that what was started is ended.
@@ -185,6 +193,8 @@ def main():
         print("\n```")
         write_tables(options.cells, samples, bytes_of, sys.stdout)
         print("```")
+    if options.json:
+        results.store(options.json, machine(), options.runs, points(samples))
     wrong = list(complaints(options.cells, samples))
     for line in wrong:
         print(f"FAIL: {line}")
