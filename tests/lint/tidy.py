@@ -40,7 +40,7 @@ PURE_FORBIDDEN = [
 # Hosts that a link may lead to. Everything else is somebody's private mirror until proven public.
 PUBLIC_HOSTS = re.compile(
     r"(?:^|\.)(?:github\.com|gnu\.org|kernel\.org|man7\.org|apache\.org|cmake\.org|boost\.org|"
-    r"nvidia\.com|pytorch\.org|python\.org|uci\.edu|creativecommons\.org|doi\.org|scikit-learn\.org|"
+    r"nvidia\.com|pytorch\.org|python\.org|w3\.org|uci\.edu|creativecommons\.org|doi\.org|scikit-learn\.org|"
     r"example\.(?:org|com)|localhost)$|^127\.|^\[?::1"
 )
 LINK = re.compile(r"\bhttps?://([\w.-]+\.[a-z]{2,}|[\d.]+)(?![\w.-])")
