@@ -35,7 +35,8 @@ class Look:
 MUSTER = Look("muster", "blue", "circle")
 START = {"muster": MUSTER, "torchrun": Look("torchrun", "vermilion", "square"),
          "mpirun": Look("mpirun", "green", "triangle")}
-RENDEZVOUS = {"torch": START["torchrun"], "torch, no look-ups": Look("torchrun without name look-ups", "vermilion", "square", True),
+RENDEZVOUS = {"torch": START["torchrun"],
+              "torch, no look-ups": Look("torchrun without name look-ups", "vermilion", "square", hollow=True),
               "muster": MUSTER}
 COLLECTIVES = {"gloo": Look("gloo (PyTorch)", "vermilion", "square"), "Open MPI": Look("Open MPI", "green", "triangle"),
                "muster": MUSTER}
@@ -134,7 +135,8 @@ def draw_start(results, folder):
     picture.text(16, 34, "Starting two workers", size=HEADING, font_weight=700)
     low, high = extent(points)
     bottom = 54 + sum(44 + 36 * len(found[row]) for row in rows)
-    axis = Log(10 ** math.floor(math.log10(low)), high, 130, RIGHT - 120)  # The last value stands behind its mark.
+    first = 10 ** math.floor(math.log10(low))
+    axis = Log(first, max(high, 2 * first), 130, RIGHT - 120)  # The last value stands behind its mark.
     for tick in axis.decades():
         picture.text(axis.at(tick), bottom + 22, number(tick), "quiet", anchor="middle")
     picture.text((axis.start + axis.end) / 2, bottom + 48, "time, ms (logarithmic)", "quiet", anchor="middle")
@@ -212,7 +214,8 @@ def draw_curves(picture, curves, across, up, unit, place):
     values, marks = Values(picture, up.end, up.start), []
     for look, points in curves.items():
         way = [(across.at(place(point)[0]), up.at(point["median"])) for point in points]
-        picture.line(way, look.colour, 2.5, stroke_linejoin="round", **({"stroke_dasharray": "6 5"} if look.hollow else {}))
+        dashes = {"stroke_dasharray": "6 5"} if look.hollow else {}
+        picture.line(way, look.colour, 2.5, stroke_linejoin="round", **dashes)
         for first, second in zip(way, way[1:]):
             values.keep_off_line(first, second)
         for point, (x, y) in zip(points, way):
@@ -260,7 +263,8 @@ def draw_rendezvous(results, folder):
     sizes = sorted({point["agents"] for point in points})
     across, up = Log(sizes[0], max(sizes[-1], sizes[0] * 2), FIRST, LAST), Log(low / 3, high * 1.8, 500, 126)
     ticks = {size: f"{size:,}" for size in sizes}
-    draw_axes(picture, across, up, ticks, ("time until the last one knows its rank, ms (logarithmic)", "nodes (logarithmic)"))
+    titles = "time until the last one knows its rank, ms (logarithmic)", "nodes (logarithmic)"
+    draw_axes(picture, across, up, ticks, titles)
     draw_curves(picture, curves, across, up, "ms", nodes_of)
     save(picture, caption(picture, 582, head, points), folder, "rendezvous.svg")
 

@@ -1,4 +1,4 @@
-"""The pictures of docs/plots: every point of the results at its place, in both colour schemes, or one line that says why not.
+"""The pictures of docs/plots: every point of the results at its place, in both colour schemes, or one line on why not.
 
 The data is made up, and goes the way of a real run: through the benchmarks' own functions into JSON files.
 """
