@@ -20,10 +20,10 @@ inline std::string within(std::chrono::milliseconds limit) {
   return limit.count() <= 0 ? std::string("in time") : "within " + time_text(limit);
 }
 
-// Advice about missing ranks: "look at what they do instead, or give a longer time-out".
+// Advice about missing ranks: "check what they are doing instead, or give a longer timeout".
 inline std::string look_at(size_t missing) {
-  return fmt::format("look at what {} instead, or give a longer time-out",
-                     missing == 1 ? "it does" : "they do");
+  return fmt::format("check what {} instead, or give a longer timeout",
+                     missing == 1 ? "it is doing" : "they are doing");
 }
 
 }  // namespace muster::worker

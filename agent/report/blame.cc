@@ -251,14 +251,14 @@ bool take_identity(std::string_view& text, Ranks& ranks) {
 }
 
 bool is_absence(std::string_view rest) {
-  constexpr std::array<std::string_view, 9> kVerbs = {
-      " died",    " left",    " ended:",          " gave up",       " gave the group up",
+  constexpr std::array<std::string_view, 8> kVerbs = {
+      " died",    " left",    " ended:",          " gave up",
       " aborted", " did not", " does not answer", " has not called"};
   return std::ranges::any_of(kVerbs, [&](std::string_view verb) { return rest.starts_with(verb); });
 }
 
 // muster's worker library: "all_reduce 17 of group world: rank 2 (node7, pid 4711) died; ...", and
-// with several ranks "rank 1 (..) and rank 2 (..) did not come within 3 s; ...".
+// with several ranks "rank 1 (..) and rank 2 (..) did not arrive within 3 s; ...".
 std::optional<Blame> blame_of_worker_library(std::string_view words) {
   constexpr std::string_view kRank = "rank";
   if (contains(words, "this is one of them")) return {};

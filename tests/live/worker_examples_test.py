@@ -105,8 +105,8 @@ class Operations(ExampleTest):
         lines = lines[18 - 4:]
         self.assertEqual(lines[4], "two barriers in the code, one in the job")
         rank_3 = r"rank 3 \(\S+, pid \d+\)"
-        self.assertRegex(lines[5], f"^monitored_barrier 1 of group careless: {rank_3} did not come")
-        first = r"(rank [12] \(\S+, pid \d+\) gave the group up: )?"  # Where that rank was a little earlier.
+        self.assertRegex(lines[5], f"^monitored_barrier 1 of group careless: {rank_3} did not arrive")
+        first = r"(rank [12] \(\S+, pid \d+\) gave up on the group: )?"  # Where that rank was a little earlier.
         self.assertRegex(lines[6], f"^barrier 1 of group careless: {first}{rank_3} has not called it within 500 ms, but is in "
                                    r"barrier \d+ of group world; all must make their calls in the same order, whatever "
                                    "the group$")

@@ -209,7 +209,7 @@ class ExplicitTest(JoiningTest):
         path = self.write("meeting", "somebody's notes\n")
         # Their time-out is half an hour.
         for rank in self.by_hand(f"file://{path}", 3):
-            self.assertEqual(self.error_of(rank), f"error environment []: init_process_group: {path} is no meeting file: "
+            self.assertEqual(self.error_of(rank), f"error environment []: init_process_group: {path} is not a meeting file: "
                              "remove it, or choose another path")
         self.assertEqual(self.read("meeting"), "somebody's notes\n")
 
@@ -218,7 +218,7 @@ class ExplicitTest(JoiningTest):
         ranks = [Rank("--init-method", method, "--rank", r, "--world-size", 4, "--timeout-ms", 1500) for r in (0, 2)]
         for rank in ranks:
             self.assertRegex(self.error_of(rank),
-                             r"^error timeout \[1,3\]: init_process_group: ranks 1 and 3 of 4 did not come within 1\.5 s: ")
+                             r"^error timeout \[1,3\]: init_process_group: ranks 1 and 3 of 4 did not join within 1\.5 s: ")
 
     def test_ranks_that_wait_say_for_whom_after_10_s(self):
         method, nobody = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
@@ -229,12 +229,12 @@ class ExplicitTest(JoiningTest):
         seeking = Rank("--init-method", file, "--rank", 1, *options)
         said = [rank.process.communicate(timeout=LIMIT_S)[1] for rank in (*waiting, lonely, seeking)]
         # One of the two that have met.
-        self.assertRegex(said[0] + said[1], r"^muster: rank [02] has waited 10 s for rank 1 of 3: see that it runs, with "
-                                            r"the same meeting point and WORLD_SIZE\n$")
-        self.assertRegex(said[2], rf"^muster: rank 1 has waited 10 s for rank 0 at {nobody[6:]}, which it does not reach "
-                                  r"\(.*refused.*\): see that it runs, .*\n$")
-        self.assertRegex(said[3], r"^muster: rank 1 has waited 10 s for rank 0 to come to the meeting file .*/meeting; "
-                                  r"see that it runs, .*\n$")
+        self.assertRegex(said[0] + said[1], r"^muster: rank [02] has waited 10 s for rank 1 of 3: check that it is running, "
+                                            r"with the same meeting point and WORLD_SIZE\n$")
+        self.assertRegex(said[2], rf"^muster: rank 1 has waited 10 s for rank 0 at {nobody[6:]}, which it cannot reach "
+                                  r"\(.*refused.*\): check that it is running, .*\n$")
+        self.assertRegex(said[3], r"^muster: rank 1 has waited 10 s for rank 0 to join at the meeting file .*/meeting; "
+                                  r"check that it is running, .*\n$")
 
     def test_two_processes_with_one_rank_are_named(self):
         method = f"tcp://127.0.0.1:{free_port()}"
@@ -401,7 +401,7 @@ class TwoMachinesTest(JoiningTest):
         cluster.cut(1)
         began = time.monotonic()
         _, two = self.ranks_on(cluster, f"tcp://{cluster.address(1)}:29500", [1, 2], "--timeout-ms", 2000)
-        self.assertRegex(self.error_of(two), r"^error timeout \[0\]: init_process_group: rank 0 did not come: ")
+        self.assertRegex(self.error_of(two), r"^error timeout \[0\]: init_process_group: rank 0 did not join: ")
         self.assertLess(time.monotonic() - began, 20)
 
     def test_muster_on_two_machines(self):

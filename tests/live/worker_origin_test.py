@@ -228,13 +228,13 @@ class Mismatches:
 
 class Late:
     def late(self, *scene, **options):
-        """A rank that gets no answer to its question says "did not come in time" of whom it awaits. On a machine that is
+        """A rank that gets no answer to its question says "did not arrive in time" of whom it awaits. On a machine that is
         so busy that 250 ms are too short for an answer the scene is played again, twice at most."""
         for _ in range(2):
             try:
                 return self.late_once(*scene, **options)
             except AssertionError as error:
-                if "did not come in time; look at what it does instead" not in str(error):
+                if "did not arrive in time; check what it is doing instead" not in str(error):
                     raise
                 print(f"    no answer in time: {str(error).splitlines()[-1]}", end=" ", flush=True)
         return self.late_once(*scene, **options)

@@ -7,7 +7,7 @@
 // crossed      asynchronous operations of two groups, begun in another order on every other rank
 // together     collectives and messages of one group under way at the same time
 // late S       all leave a barrier when the last rank comes, S seconds after the others
-// monitored    the barrier that names who did not come
+// monitored    the barrier that names who did not arrive
 // forgotten    all leave with receives under way that nobody serves
 #include <algorithm>
 #include <chrono>

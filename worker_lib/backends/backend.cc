@@ -12,7 +12,7 @@ namespace muster::worker {
 
 Outcome<std::shared_ptr<WorkState>> GroupBackend::start(const Operation&, Deadline) {
   CHECK(!is_asynchronous());
-  return failed(ErrorCode::backend, "this backend begins nothing on a stream");
+  return failed(ErrorCode::backend, "this backend cannot start operations on a stream");
 }
 
 Outcome<SharedBlock> GroupBackend::allocate_shared(size_t bytes, Deadline) {
@@ -21,7 +21,7 @@ Outcome<SharedBlock> GroupBackend::allocate_shared(size_t bytes, Deadline) {
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
     return failed(ErrorCode::system,
-                  fmt::format("the kernel gives no {} bytes: {}", bytes, std::strerror(errno)));
+                  fmt::format("mmap of {} bytes failed: {}", bytes, std::strerror(errno)));
   }
   return SharedBlock{std::shared_ptr<void>(data, [bytes](void* p) { ::munmap(p, bytes); }), data};
 }

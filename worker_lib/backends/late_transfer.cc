@@ -12,7 +12,7 @@ Failure late_transfer(const Transfer& transfer, const Members& members, bool beg
   failure.is_suspicion = true;
   if (transfer.peer < 0) {
     failure.message =
-        fmt::format("no message with tag {} came from anybody {}", transfer.tag, limit);
+        fmt::format("no message with tag {} arrived from any rank {}", transfer.tag, limit);
     return failure;
   }
   const Peer& peer = members[transfer.peer];
@@ -20,7 +20,7 @@ Failure late_transfer(const Transfer& transfer, const Members& members, bool beg
   failure.ranks = {peer.rank};
   if (transfer.kind == OpKind::send) {
     failure.message += fmt::format(
-        " did not take the message with tag {} {}; see that it receives it, and where both ends "
+        " did not receive the message with tag {} {}; check that it receives it, and if both ends "
         "send first, let one receive first or use isend() or batch_isend_irecv()",
         transfer.tag, limit);
   } else {

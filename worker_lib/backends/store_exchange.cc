@@ -38,7 +38,7 @@ Failure absent_failure(GroupSetup& setup, const std::string& topic) {
   }
   if (failure.ranks.size() > 8) names += fmt::format(" and {} more", failure.ranks.size() - 8);
   std::sort(failure.ranks.begin(), failure.ranks.end());
-  failure.message = fmt::format("{} did not come to make the group's connections {}; {}",
+  failure.message = fmt::format("{} did not arrive to set up the group's connections {}; {}",
                                 names.empty() ? "the last rank" : names, within(setup.limit),
                                 look_at(failure.ranks.size()));
   return failure;
@@ -87,8 +87,8 @@ Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
   std::optional<std::vector<std::string>> values = decode_fields(*all);
   if (!values)
     return failed(ErrorCode::rendezvous,
-                  fmt::format("rank 0 of group {} wrote something else than everybody's {} into "
-                              "the store; give every job a store, or a prefix, of its own",
+                  fmt::format("rank 0 of group {} wrote something other than the {} of all ranks "
+                              "to the store; give every job a store, or a prefix, of its own",
                               setup.name, topic));
   return std::move(*values);
 }

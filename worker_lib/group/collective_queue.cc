@@ -99,7 +99,7 @@ Outcome<> CollectiveQueue::perform(Operation& operation, const char* name, Deadl
                                                  ? (*state)->synchronize(deadline)
                                                  : (*state)->wait(deadline);
     Failure late{ErrorCode::timeout,
-                 "not done in time; look at the ranks of the group that have not called it"};
+                 "not done in time; check the ranks of the group that have not called it"};
     late.is_suspicion = true;
     const Outcome<> ended = outcome.value_or(tl::unexpected(std::move(late)));
     if (ended) return ended;

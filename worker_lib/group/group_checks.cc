@@ -63,16 +63,16 @@ struct CallView {
 bool check_view(const char* role, const ConstBuffer& view, std::string& why) {
   const size_t size = size_of(view.dtype);
   if (size == 0) {
-    return refuse_call(
-        why, fmt::format("{} has the dtype {}, which is none", role, static_cast<int>(view.dtype)));
+    return refuse_call(why, fmt::format("{} has the dtype {}, which does not exist", role,
+                                        static_cast<int>(view.dtype)));
   }
   if (view.count == 0) return true;
   if (view.data == nullptr) {
     return refuse_call(why, fmt::format("{} has {} elements and a null pointer", role, view.count));
   }
   if (view.count > static_cast<size_t>(PTRDIFF_MAX) / size) {
-    return refuse_call(why,
-                       fmt::format("{} has {} elements, more than any memory", role, view.count));
+    return refuse_call(
+        why, fmt::format("{} has {} elements, more than any memory can hold", role, view.count));
   }
   if (reinterpret_cast<uintptr_t>(view.data) % size != 0) {
     return refuse_call(
@@ -162,7 +162,7 @@ bool check_counts(const char* role, std::span<const size_t> counts, const char* 
   size_t sum = 0;
   for (const size_t count : counts) {
     if (__builtin_add_overflow(sum, count, &sum)) {
-      return refuse_call(why, fmt::format("{} add up to more than any memory", role));
+      return refuse_call(why, fmt::format("{} add up to more than any memory can hold", role));
     }
   }
   if (sum == total) return true;
@@ -254,7 +254,8 @@ bool check_overlap(const CallView& view, const Operation& operation, std::string
   if (whole + offset == part) return true;
   if (alike)
     return refuse_call(why,
-                       "in and out overlap without being the same; give the same memory or other");
+                       "in and out overlap without being the same; give the same memory, or memory "
+                       "that does not overlap");
   return refuse_call(why,
                      fmt::format("in and out overlap; in place, the smaller one lies {} elements "
                                  "into the larger one, where "
@@ -314,7 +315,7 @@ bool check_transfer(const Transfer& transfer, const GroupShape& shape, std::stri
   const bool sends = transfer.kind == OpKind::send;
   if (sends || transfer.peer != -1) {
     if (!sends && transfer.peer < -1)
-      return refuse_call(why, "the peer is below 0; recv_any() receives from anybody");
+      return refuse_call(why, "the peer is below 0; recv_any() receives from any rank");
     if (transfer.peer < 0 || transfer.peer >= shape.size)
       return refuse_call(why, check_rank("peer", transfer.peer, shape.size));
     if (transfer.peer == shape.me) {

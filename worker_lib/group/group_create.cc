@@ -33,7 +33,7 @@ Failure late_members(RollCall& roll_call, const GroupSetup& setup, const char* a
   const std::string limit = within(setup.limit);
   if (missing->empty()) {
     return {ErrorCode::timeout,
-            fmt::format("not done {}, although all ranks came; give a longer time-out", limit),
+            fmt::format("not done {}, although all ranks arrived; give a longer timeout", limit),
             {}};
   }
   return {ErrorCode::timeout,

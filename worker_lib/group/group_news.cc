@@ -66,7 +66,7 @@ void Group::on_failed(const Failure& failure, GroupState::Source source) {
     Failure told = failure;
     if (source == Source::here)
       told.message =
-          fmt::format("{} gave the group up: {}", describe(members_.self()), failure.message);
+          fmt::format("{} gave up on the group: {}", describe(members_.self()), failure.message);
     watch->tell_aborted(plan_.id, told);
   }
   for (const std::atomic<CollectiveQueue*>& slot : queues_) {

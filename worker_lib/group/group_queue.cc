@@ -10,8 +10,8 @@ namespace muster::worker {
 
 namespace {
 
-const std::string kNoTimeLeft = "its time passed while operations before it were under way";
-const std::string kMoreTime = "; give it more, or wait for those first";
+const std::string kNoTimeLeft = "its timeout expired while earlier operations were in progress";
+const std::string kMoreTime = "; give it a longer timeout, or wait for those first";
 
 Failure late_in_line() {
   Failure failure{ErrorCode::timeout, kNoTimeLeft + kMoreTime};

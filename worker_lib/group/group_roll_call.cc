@@ -47,7 +47,7 @@ std::string did_not_come(const Members& members, const std::vector<GlobalRank>& 
   }
   if (ranks.size() > kNamedMax)
     who += " and " + std::to_string(ranks.size() - kNamedMax) + " others";
-  return who + " did not come";
+  return who + " did not arrive";
 }
 
 Outcome<bool> RollCall::enter(std::string_view wish) {

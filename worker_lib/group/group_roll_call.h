@@ -43,7 +43,7 @@ class RollCall {
   const Members& members_;
 };
 
-// "rank 2 (node7, pid 4711) and rank 3 (node7, pid 4712) did not come".
+// "rank 2 (node7, pid 4711) and rank 3 (node7, pid 4712) did not arrive".
 std::string did_not_come(const Members& members, const std::vector<GlobalRank>& ranks);
 
 Failure store_failure(const Error& error);

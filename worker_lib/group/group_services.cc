@@ -43,7 +43,7 @@ Outcome<> Group::agree_on_bytes(size_t bytes, const CallOptions& options) {
 Outcome<SharedBlock> Group::allocate_shared(size_t bytes, const CallOptions& options) {
   if (bytes > kSharedBytesMax) {
     return refuse("allocate_shared",
-                  fmt::format("{} bytes for each rank; the most is {}", bytes, kSharedBytesMax));
+                  fmt::format("{} bytes for each rank; the maximum is {}", bytes, kSharedBytesMax));
   }
   const SharedTime time(*this, options);
   const Outcome<> agreed = agree_on_bytes(bytes, options);

@@ -48,12 +48,12 @@ Outcome<> verdict_outcome(const std::string& verdict, const MonitoredBarrier::Ca
   std::chrono::milliseconds limit{};
   const std::vector<GlobalRank> late = parse_late(verdict, limit);
   const bool is_me = std::ranges::find(late, call.members.self().rank) != late.end();
-  return failed(ErrorCode::timeout,
-                fmt::format("{} {}; {}", did_not_come(call.members, late), within(limit),
-                            is_me ? "this is one of them, and it came too late or has missed one "
-                                    "before"
-                                  : look_at(late.size())),
-                late);
+  return failed(
+      ErrorCode::timeout,
+      fmt::format("{} {}; {}", did_not_come(call.members, late), within(limit),
+                  is_me ? "this is one of them, and it arrived too late or missed an earlier one"
+                        : look_at(late.size())),
+      late);
 }
 
 Outcome<std::string> verdict_at_deadline(RollCall& roll_call, const MonitoredBarrier::Call& call) {

@@ -20,7 +20,7 @@ MeetAtAddress read_master(EnvReader& env, std::vector<std::string_view>& missing
   if (!env.has(env::kMasterAddr)) {
     missing.push_back(env::kMasterAddr);
   } else if (at.host.empty()) {
-    env.complain("MASTER_ADDR is empty: it has to be the address or the name of rank 0's host");
+    env.complain("MASTER_ADDR is empty: it must be the address or the name of rank 0's host");
   }
   if (!env.has(env::kMasterPort)) missing.push_back(env::kMasterPort);
   at.port = static_cast<uint16_t>(env.number(env::kMasterPort, 1, 65535).value_or(0));
@@ -170,10 +170,10 @@ Outcome<MeetingPoint> parse_tcp(const std::string& method) {
   const std::optional<int> port =
       colon == std::string_view::npos ? std::nullopt : plain_number(rest.substr(colon + 1));
   if (host.empty() || !port || *port < 1 || *port > 65535) {
-    return failed(ErrorCode::invalid_argument,
-                  fmt::format("init_method {}: it has to be tcp://HOST:PORT with a port from 1 to "
-                              "65535",
-                              method));
+    return failed(
+        ErrorCode::invalid_argument,
+        fmt::format("init_method {}: it must be tcp://HOST:PORT with a port from 1 to 65535",
+                    method));
   }
   return MeetAtAddress{std::string(host), static_cast<uint16_t>(*port), false};
 }
@@ -182,8 +182,8 @@ Outcome<MeetingPoint> parse_file(const std::string& method) {
   const std::string path = method.substr(7);
   if (!path.starts_with('/') || path.ends_with('/')) {
     return failed(ErrorCode::invalid_argument,
-                  fmt::format("init_method {}: it has to be file:///PATH with the whole path of a "
-                              "file that all ranks see",
+                  fmt::format("init_method {}: it must be file:///PATH with the absolute path of a "
+                              "file that all ranks can access",
                               method));
   }
   return MeetAtFile{path, false};
@@ -219,20 +219,18 @@ Outcome<Identity> read_explicit(EnvReader& env, const InitOptions& options, Meet
 std::optional<Failure> check_options(const InitOptions& options) {
   std::string wrong;
   if (options.rank && *options.rank < 0) {
-    wrong = fmt::format("InitOptions::rank is {}: it has to be 0 or more", *options.rank);
+    wrong = fmt::format("InitOptions::rank is {}: it must be 0 or more", *options.rank);
   } else if (options.world_size && *options.world_size < 1) {
-    wrong =
-        fmt::format("InitOptions::world_size is {}: it has to be 1 or more", *options.world_size);
+    wrong = fmt::format("InitOptions::world_size is {}: it must be 1 or more", *options.world_size);
   } else if (options.rank && options.world_size && *options.rank >= *options.world_size) {
     wrong = fmt::format("InitOptions::rank {} is not below InitOptions::world_size {}",
                         *options.rank, *options.world_size);
   } else if (options.local_rank && *options.local_rank < 0) {
-    wrong =
-        fmt::format("InitOptions::local_rank is {}: it has to be 0 or more", *options.local_rank);
+    wrong = fmt::format("InitOptions::local_rank is {}: it must be 0 or more", *options.local_rank);
   } else if (options.device && *options.device < 0) {
-    wrong = fmt::format("InitOptions::device is {}: it has to be 0 or more", *options.device);
+    wrong = fmt::format("InitOptions::device is {}: it must be 0 or more", *options.device);
   } else if (options.timeout <= std::chrono::milliseconds::zero()) {
-    wrong = fmt::format("InitOptions::timeout is {} ms: it has to be more than 0",
+    wrong = fmt::format("InitOptions::timeout is {} ms: it must be more than 0",
                         options.timeout.count());
   }
   if (wrong.empty()) return std::nullopt;

@@ -107,7 +107,7 @@ Outcome<> check_is_ours(const std::string& path, int fd, std::string_view text) 
   const bool is_file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
   if (is_file && (text.starts_with(kMeetingHead) || kMeetingHead.starts_with(text))) return Done{};
   return failed(ErrorCode::environment,
-                fmt::format("{} is no meeting file: remove it, or choose another path", path));
+                fmt::format("{} is not a meeting file: remove it, or choose another path", path));
 }
 
 // Whether the contents may be overwritten. REQUIRES: holds the lock, if the file system has locks.

@@ -41,10 +41,9 @@ uint64_t host_store_nonce() {
 }
 
 tl::unexpected<Failure> cannot_host(const std::string& why) {
-  return failed(ErrorCode::system,
-                fmt::format("cannot host the job's store: {}; see the limits of descriptors and "
-                            "processes (ulimit -n, -u)",
-                            why));
+  return failed(ErrorCode::system, fmt::format("cannot host the job's store: {}; check the limits "
+                                               "of descriptors and processes (ulimit -n, -u)",
+                                               why));
 }
 
 }  // namespace

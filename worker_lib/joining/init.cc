@@ -32,8 +32,8 @@ void init_process_group(const InitOptions& options) {
   const std::unique_lock alone(joining, std::try_to_lock);
   if (!alone) {
     throw_init_failure({ErrorCode::invalid_argument,
-                        "another thread of this process is in this call: one makes the process "
-                        "group for all"});
+                        "another thread of this process is already in this call: only one thread "
+                        "may make the process group"});
   }
   if (worker::current_job() != nullptr) {
     throw_init_failure({ErrorCode::invalid_argument,

@@ -94,8 +94,8 @@ std::function<void(const std::string& why)> impatience(const Identity& self,
   return [&](const std::string& why) {
     say_that_it_waits(
         self, options,
-        fmt::format("{} at {}:{}, which it does not reach ({}): see that it runs, and that all "
-                    "ranks were given its host and port",
+        fmt::format("{} at {}:{}, which it cannot reach ({}): check that it is running, and that "
+                    "all ranks were given its host and port",
                     at.agent_serves ? "the launcher's store" : "rank 0", at.host, at.port, why));
   };
 }
@@ -114,7 +114,7 @@ Outcome<Met> attend_meeting(const Identity& self, const MeetingOptions& options,
     if (!store && (at.agent_serves || never_asked)) return tl::unexpected(store.error());
     if (!store) {
       return failed(ErrorCode::timeout,
-                    fmt::format("rank 0 did not come: {}", store.error().message), {GlobalRank{0}});
+                    fmt::format("rank 0 did not join: {}", store.error().message), {GlobalRank{0}});
     }
     MeetingRound round(self, options, std::move(*store), {at.host, at.port, {}, {}, false},
                        nullptr);
@@ -238,14 +238,15 @@ class FileAttendance {
     if (!may_speak(self_) || end_of_patience(options_) >= options_.deadline) return;
     say_that_it_waits(
         self_, options_,
-        fmt::format("rank 0 to come to the meeting file {}{}; see that it runs, and that all ranks "
-                    "were given the same file on a file system that all see",
-                    at_.path, unreached_words()));
+        fmt::format(
+            "rank 0 to join at the meeting file {}{}; check that it is running, and that all ranks "
+            "were given the same file on a file system that all of them can access",
+            at_.path, unreached_words()));
   }
 
   Outcome<Met> too_late() const {
     return failed(ErrorCode::timeout,
-                  fmt::format("rank 0 did not come to the meeting file {} {}{}", at_.path,
+                  fmt::format("rank 0 did not join at the meeting file {} {}{}", at_.path,
                               within_limit(options_.begun, options_.deadline), unreached_words()),
                   {GlobalRank{0}});
   }
@@ -271,8 +272,8 @@ Outcome<StoreClient> StoreAccess::connect_again(Deadline deadline) const {
   const NetResult<int> fd = connect_blocking(host, port, until);
   if (!fd) {
     return failed(ErrorCode::rendezvous,
-                  fmt::format("the job's store at {} is gone, and its host with it or ahead of us: "
-                              "{}",
+                  fmt::format("the job's store at {} is gone: its host has ended, or has left the "
+                              "group before this rank: {}",
                               server, fd.error().message));
   }
   StoreClient store = StoreClient::over(*fd, server, time_left(deadline)).with_prefix(prefix);

@@ -179,10 +179,12 @@ Outcome<std::vector<GlobalRank>> MeetingRound::find_missing(int& asked) {
 
 // "ranks 1 and 2 of 4"
 std::string MeetingRound::missing_words(const std::vector<GlobalRank>& missing, int asked) const {
-  const std::string rest =
-      asked == self_.world_size ? "" : fmt::format(" and perhaps some from rank {} on", asked);
-  return fmt::format("{}{} of {}", missing.empty() ? "nobody else" : list_ranks(missing), rest,
-                     self_.world_size);
+  const bool all_asked = asked == self_.world_size;
+  if (missing.empty() && all_asked) return fmt::format("the last rank of {}", self_.world_size);
+  std::string words = missing.empty() ? "some" : list_ranks(missing);
+  if (!all_asked)
+    words += fmt::format("{} from rank {} on", missing.empty() ? "" : " and perhaps some", asked);
+  return fmt::format("{} of {}", words, self_.world_size);
 }
 
 // One rank per node prints it: a thousand lines would say no more.
@@ -193,10 +195,10 @@ void MeetingRound::say_who_is_missing() {
   int asked = 0;
   const Outcome<std::vector<GlobalRank>> missing = find_missing(asked);
   if (!missing || missing->empty()) return;
-  say_that_it_waits(
-      self_, options_,
-      fmt::format("{}: see that {}, with the same meeting point and WORLD_SIZE",
-                  missing_words(*missing, asked), missing->size() == 1 ? "it runs" : "they run"));
+  say_that_it_waits(self_, options_,
+                    fmt::format("{}: check that {}, with the same meeting point and WORLD_SIZE",
+                                missing_words(*missing, asked),
+                                missing->size() == 1 ? "it is running" : "they are running"));
 }
 
 Outcome<Met> MeetingRound::give_up() {
@@ -206,12 +208,12 @@ Outcome<Met> MeetingRound::give_up() {
   // Ranks that come now must not think that this one is still here.
   store_.compare_set("state", fmt::format("open {}", self_.world_size), "over");
   std::string text =
-      fmt::format("{} did not come {}: see that they run, with the same meeting point",
+      fmt::format("{} did not join {}: check that they are running, with the same meeting point",
                   missing_words(*missing, asked), within_limit(options_.begun, options_.deadline));
   if (hosted_ && hosted_->was_exhausted())
     text += "; this process had no descriptor left to let others in: raise its limit (ulimit -n)";
   if (former_) {
-    text += fmt::format(" ({} had come before: were two processes given that rank?)",
+    text += fmt::format(" ({} had joined before: were two processes given the same rank?)",
                         describe(former_->peer));
   }
   return failed(ErrorCode::timeout, std::move(text), std::move(*missing));
@@ -236,7 +238,7 @@ Outcome<Met> MeetingRound::read_everyone(const std::string& said) {
     lives.push_back(record->life);
   }
   if (world.size() != self_.world_size)
-    return failed(ErrorCode::rendezvous, "the store holds something else than this job's ranks");
+    return failed(ErrorCode::rendezvous, "the store holds something other than this job's ranks");
   access_.prefix = fmt::format("{}/{}", prefix_, generation_);
   return Met{std::move(world), std::move(lives), access_, store_, hosted_, root_, generation_};
 }

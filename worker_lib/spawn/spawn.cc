@@ -126,8 +126,8 @@ class AwaitedExit {
     if (status != 0 || process_ != getpid() || std::getenv(kSpawnVariable) == nullptr) return;
     std::cout.flush();
     std::fprintf(stderr,
-                 "muster: this rank ended without coming to the call of spawn() that it was "
-                 "started for: main() must reach that call in ranks as well\n");
+                 "muster: this rank ended without reaching the call of spawn() that it was started "
+                 "for: main() must reach that call in ranks as well\n");
     std::fflush(nullptr);
     _exit(kLostExitCode);
   }
@@ -210,7 +210,7 @@ int run_as_rank(int rank, const std::function<int(int)>& function) {
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
   } catch (...) {
-    std::fprintf(stderr, "rank %d: an exception that is no std::exception\n", rank);
+    std::fprintf(stderr, "rank %d: an exception that is not a std::exception\n", rank);
   }
   return 1;
 }
@@ -227,7 +227,7 @@ SpawnResult spawn(int nprocs, const std::function<int(int)>& function,
   }
   if (nprocs < 1) {
     worker::throw_spawn_failure({ErrorCode::invalid_argument,
-                                 fmt::format("{} ranks were asked for: 1 is the least", nprocs)});
+                                 fmt::format("{} ranks were requested: the minimum is 1", nprocs)});
   }
   worker::arm_fork_guard();
   worker::Outcome<SpawnResult> result = worker::start_and_wait(nprocs, options, call);

@@ -379,7 +379,7 @@ std::string straggler_words(const StragglerFindings::Straggler& straggler,
       case NoAnswer::stopped:
         return " is stopped (by SIGSTOP, or by a debugger)";
       case NoAnswer::mute:
-        return fmt::format(" does not answer {}: it is stopped, or its node is out of reach",
+        return fmt::format(" does not answer {}: it is stopped, or its node is unreachable",
                            within(question.limit));
       case NoAnswer::gone:
         return " is gone";

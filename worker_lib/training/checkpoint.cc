@@ -41,7 +41,8 @@ Outcome<> write_checkpoint(const std::string& path,
   } catch (...) {
     return worker::failed(
         ErrorCode::system,
-        fmt::format("cannot write {}: the program threw what is no std::exception", path));
+        fmt::format("cannot write {}: the program threw an exception that is not a std::exception",
+                    path));
   }
 }
 

@@ -30,7 +30,7 @@ std::string run_and_report(const std::function<void()>& block, std::exception_pt
     return kThrew + std::string(error.what());
   } catch (...) {
     thrown = std::current_exception();
-    return kThrew + std::string("an exception that is no std::exception");
+    return kThrew + std::string("an exception that is not a std::exception");
   }
 }
 

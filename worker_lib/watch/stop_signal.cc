@@ -60,7 +60,7 @@ bool is_default(const struct sigaction& action) {
 
 tl::unexpected<Failure> stop_failure(const char* what) {
   return failed(ErrorCode::system,
-                fmt::format("cannot {} to hear of SIGTERM: {}", what, std::strerror(errno)));
+                fmt::format("cannot {} to be notified of SIGTERM: {}", what, std::strerror(errno)));
 }
 
 // What is made once per process, and again in a child of fork(), which has no timers.

@@ -72,11 +72,12 @@ Failure absence(const Members& world, const std::vector<GlobalRank>& missing) {
   std::vector<std::string> names;
   for (const GlobalRank rank : missing)
     names.push_back(describe(world[rank.value]));
-  return {ErrorCode::timeout,
-          fmt::format("{} did not come to be watched in time; see whether it is stopped or "
-                      "overloaded",
-                      fmt::join(names, ", ")),
-          missing};
+  return {
+      ErrorCode::timeout,
+      fmt::format(
+          "{} did not join the failure watch in time; check whether it is stopped or overloaded",
+          fmt::join(names, ", ")),
+      missing};
 }
 
 // The ranks that do not listen yet; empty if the store does not answer.

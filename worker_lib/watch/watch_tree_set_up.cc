@@ -105,11 +105,12 @@ Failure WatchTree::set_up_timeout() const {
     if (names.size() < kRanksNamed) names.push_back(describe(world_[rank]));
   }
   if (missing.empty())
-    return {ErrorCode::timeout, "not all ranks connected in time, and nobody said who is missing"};
+    return {ErrorCode::timeout,
+            "not all ranks connected in time, and no rank reported which are missing"};
   if (missing.size() > names.size())
     names.push_back(fmt::format("{} more", missing.size() - names.size()));
   return {ErrorCode::timeout,
-          fmt::format("{} did not connect in time; see whether it is stopped or overloaded",
+          fmt::format("{} did not connect in time; check whether it is stopped or overloaded",
                       fmt::join(names, ", ")),
           missing};
 }

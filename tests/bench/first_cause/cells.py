@@ -70,8 +70,8 @@ CELLS = [
     Cell("library-abort", "worker library: abort()", 2, 6, True, library="abort"),
     Cell("library-checkpoint", "worker library: a checkpoint that fails", 1, 7, True, library="checkpoint"),
     Cell("library-mismatch", "worker library: one rank's call differs", 2, 3, False, library="mismatch"),
-    Cell("timeout-absent", "worker library: time-out, a rank does not come", 1, 3, True, library="absent"),
-    Cell("timeout-stopped", "worker library: time-out, a rank is stopped", 2, 8, False, library="stopped"),
+    Cell("timeout-absent", "worker library: timeout, a rank does not arrive", 1, 3, True, library="absent"),
+    Cell("timeout-stopped", "worker library: timeout, a rank is stopped", 2, 8, False, library="stopped"),
 ]
 
 

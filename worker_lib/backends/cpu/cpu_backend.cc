@@ -18,7 +18,7 @@ namespace {
 // costs to wake a thread.
 constexpr std::chrono::microseconds kSocketPatience{50};
 
-// A closed connection is known at once; the reason (a rank died, gave the group up, was stopped)
+// A closed connection is known at once; the reason (a rank died, gave up on the group, was stopped)
 // reaches the watch some milliseconds later, and says more.
 constexpr std::chrono::milliseconds kReasonGrace{150};
 

@@ -266,16 +266,16 @@ Outcome<> Exchange::check_frame(const Stream& stream, const Piece& piece) const 
   const Frame& frame = stream.frame;
   const Peer& peer = members_[stream.peer];
   if (frame.magic != Frame::kMagic)
-    return failed(
-        ErrorCode::peer_failed,
-        fmt::format("{} sends something else than messages of a collective", describe(peer)),
-        {peer.rank});
+    return failed(ErrorCode::peer_failed,
+                  fmt::format("{} sent data that is not a message of a collective", describe(peer)),
+                  {peer.rank});
   if (!is_same_call(frame, label_)) return tl::unexpected(mismatch_of(peer, frame));
   if (frame.bytes == piece.bytes && frame.part == stream.next) return Done{};
   return tl::unexpected(differing(
-      peer, fmt::format("{} sends {} bytes where {} expects {}; the counts that the ranks pass do "
-                        "not fit each other",
-                        describe(peer), frame.bytes, describe(members_.self()), piece.bytes)));
+      peer,
+      fmt::format(
+          "{} sends {} bytes where {} expects {}; the counts that the ranks pass do not match",
+          describe(peer), frame.bytes, describe(members_.self()), piece.bytes)));
 }
 
 // When two differ, neither can tell which is wrong.
@@ -352,7 +352,7 @@ Failure Exchange::timeout_failure() const {
     if (!failure.ranks.empty()) break;
   }
   std::sort(failure.ranks.begin(), failure.ranks.end());
-  failure.message = fmt::format("{} did not come {}; {}", names.empty() ? "a peer" : names,
+  failure.message = fmt::format("{} did not arrive {}; {}", names.empty() ? "a peer" : names,
                                 within(limit_), look_at(failure.ranks.size()));
   return failure;
 }

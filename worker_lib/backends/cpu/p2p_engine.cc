@@ -26,7 +26,7 @@ TransferEngine::TransferEngine(std::unique_ptr<ByteLinks> links, const Members& 
       ins_(static_cast<size_t>(members.size())) {}
 
 TransferEngine::~TransferEngine() {
-  abort({ErrorCode::aborted, "the group was let go of while a transfer was under way", {}});
+  abort({ErrorCode::aborted, "the group was destroyed while a transfer was in progress", {}});
   {
     const std::lock_guard lock(mutex_);
     stops_ = true;
@@ -296,8 +296,8 @@ Failure TransferEngine::late_failure(const TransferRequest& request) const {
   if (request.is_send() || request.matched) return failure;
   for (const EarlyMessage& early : matching_.early()) {
     if (early.claimed != nullptr || (late.peer >= 0 && early.from != late.peer)) continue;
-    failure.message += fmt::format("; one with tag {} from {} waits to be received", early.head.tag,
-                                   describe(members_[early.from]));
+    failure.message += fmt::format("; a message with tag {} from {} is waiting to be received",
+                                   early.head.tag, describe(members_[early.from]));
     break;
   }
   return failure;

@@ -108,7 +108,7 @@ void TransferEngine::begin_message(int peer, Incoming& in) {
   const Peer& sender = members_[peer];
   if (in.head.magic != MessageHead::kMagic) {
     fail({ErrorCode::peer_failed,
-          fmt::format("{} sends something else than messages", describe(sender)),
+          fmt::format("{} sent data that is not a message", describe(sender)),
           {sender.rank}});
     return;
   }

@@ -112,11 +112,11 @@ Outcome<std::shared_ptr<Segment>> Segment::open(int fd, const SegmentShape& shap
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kMemoryFileSeals) != kMemoryFileSeals || fstat(fd, &info) != 0 ||
       static_cast<size_t>(info.st_size) != bytes) {
-    return failed(ErrorCode::system,
-                  fmt::format("what the node's first rank handed over is not the group's shared "
-                              "memory ({} bytes, sealed); run the same build of the program on all "
-                              "ranks",
-                              bytes));
+    return failed(
+        ErrorCode::system,
+        fmt::format("the file from the node's first rank is not the group's shared memory ({} "
+                    "bytes, sealed); run the same build of the program on all ranks",
+                    bytes));
   }
   Outcome<std::byte*> base = map(fd, bytes);
   if (!base) return tl::unexpected(std::move(base.error()));
@@ -126,8 +126,8 @@ Outcome<std::shared_ptr<Segment>> Segment::open(int fd, const SegmentShape& shap
                             head.extra_bytes};
   if (head.magic != kSegmentMagic || head.version != kSegmentVersion || theirs != shape) {
     return failed(ErrorCode::system,
-                  "the group's shared memory has another layout; run the same build of the program "
-                  "on all ranks");
+                  "the group's shared memory has a different layout; run the same build of the "
+                  "program on all ranks");
   }
   return opened;
 }
@@ -164,7 +164,7 @@ std::optional<Failure> Segment::failure() const {
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds{100};
   while (head.abort_word.load() == 1) {
     if (std::chrono::steady_clock::now() > until) {
-      return Failure{ErrorCode::aborted, "another rank of this node gave the group up"};
+      return Failure{ErrorCode::aborted, "another rank of this node gave up on the group"};
     }
     std::this_thread::yield();
   }

@@ -119,10 +119,10 @@ Outcome<> ShmGroup::agree(const Outcome<std::byte*>& mapped, Deadline deadline) 
   Outcome<> met = run(vote, deadline);
   if (!met || first == local_.size()) return met;
   if (!mapped) return tl::unexpected(mapped.error());
-  return failed(
-      ErrorCode::system,
-      fmt::format("{} cannot map the shared memory; see what it says", describe(local_[first])),
-      {local_[first].rank});
+  return failed(ErrorCode::system,
+                fmt::format("{} cannot map the shared memory; see its error message",
+                            describe(local_[first])),
+                {local_[first].rank});
 }
 
 // Tells the ranks that wait for this one that its part of the hand-over failed. Called before a
@@ -173,8 +173,9 @@ Outcome<SharedBlock> ShmGroup::allocate_shared(size_t bytes, Deadline deadline) 
   const Outcome<> same = check({.kind = kAllocation, .count = bytes}, deadline);
   if (!same) return tl::unexpected(same.error());
   if (bytes > SharedRegions::kMostBytes) {
-    return failed(ErrorCode::system, fmt::format("cannot share {} bytes per rank: the most is {}",
-                                                 bytes, SharedRegions::kMostBytes));
+    return failed(ErrorCode::system,
+                  fmt::format("cannot share {} bytes per rank: the maximum is {}", bytes,
+                              SharedRegions::kMostBytes));
   }
   const uint64_t number = ++last_region_;
   Outcome<UniqueFd> fd = hand_round(SharedRegions::file_bytes(local_.size(), bytes), deadline);

@@ -131,7 +131,7 @@ tl::unexpected<Failure> did_not_take(const Members& local, const std::vector<boo
   }
   std::sort(missing.begin(), missing.end());
   return failed(ErrorCode::timeout,
-                fmt::format("{} did not come in time to share this node's memory; {}", names,
+                fmt::format("{} did not arrive in time to share this node's memory; {}", names,
                             look_at(missing.size())),
                 std::move(missing));
 }
@@ -156,7 +156,7 @@ Outcome<std::string> wait_for_key(StoreClient& store, const std::string& key,
     }
     if (left <= std::chrono::nanoseconds{0}) {
       return failed(ErrorCode::timeout,
-                    fmt::format("{} did not come in time to share this node's memory; {}",
+                    fmt::format("{} did not arrive in time to share this node's memory; {}",
                                 describe(meeting.local[0]), look_at(1)),
                     {meeting.local[0].rank});
     }
@@ -219,8 +219,8 @@ Outcome<> FdGiver::give(int fd, const Members& local, Deadline deadline,
 Outcome<UniqueFd> take_fd(const std::string& name, const Members& local, int giver,
                           Deadline deadline, const Interrupted& interrupted) {
   if (name.empty() || name.size() > 100) {
-    return failed(ErrorCode::rendezvous,
-                  fmt::format("{} gave no usable name for its socket", describe(local[giver])));
+    return failed(ErrorCode::rendezvous, fmt::format("{} published no usable name for its socket",
+                                                     describe(local[giver])));
   }
   const UniqueFd connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (connection.get() < 0) return socket_failed("make");
@@ -237,9 +237,11 @@ Outcome<UniqueFd> take_fd(const std::string& name, const Members& local, int giv
                   {local[giver].rank});
   }
   if (!same_user(connection.get())) {
-    return failed(ErrorCode::system, fmt::format("{} runs as another user; ranks of one node must "
-                                                 "be the same user's to share memory",
-                                                 describe(local[giver])));
+    return failed(
+        ErrorCode::system,
+        fmt::format(
+            "{} runs as another user; ranks of one node must run as the same user to share memory",
+            describe(local[giver])));
   }
   const auto index = static_cast<int32_t>(local.me);
   if (send(connection.get(), &index, sizeof index, MSG_NOSIGNAL) != sizeof index) {
@@ -251,11 +253,12 @@ Outcome<UniqueFd> take_fd(const std::string& name, const Members& local, int giv
   if (*polled == Polled::ready) fd = receive_fd(connection.get());
   if (fd.get() < 0) {
     if (*polled == Polled::ready && errno == EMFILE) return socket_failed("take memory from");
-    return failed(*polled == Polled::late ? ErrorCode::timeout : ErrorCode::peer_failed,
-                  fmt::format("{} did not hand over this node's shared memory; look at whether it "
-                              "still runs",
-                              describe(local[giver])),
-                  {local[giver].rank});
+    return failed(
+        *polled == Polled::late ? ErrorCode::timeout : ErrorCode::peer_failed,
+        fmt::format(
+            "{} did not hand over this node's shared memory; check whether it is still running",
+            describe(local[giver])),
+        {local[giver].rank});
   }
   return fd;
 }

@@ -21,7 +21,7 @@ Failure did_not_come(const Members& local, const std::vector<int>& missing,
   }
   std::sort(failure.ranks.begin(), failure.ranks.end());
   failure.message +=
-      fmt::format(" did not come {}; {}", within(limit), look_at(failure.ranks.size()));
+      fmt::format(" did not arrive {}; {}", within(limit), look_at(failure.ranks.size()));
   return failure;
 }
 

@@ -80,8 +80,8 @@ Outcome<std::vector<ListenAddress>> exchange_addresses(GroupSetup& setup,
         complete ? ListenAddress::decode((*texts)[static_cast<size_t>(rank)]) : std::nullopt;
     if (!address)
       return failed(ErrorCode::rendezvous,
-                    fmt::format("{} wrote something else than where it is reached into the store; "
-                                "give every job a store, or a prefix, of its own",
+                    fmt::format("{} wrote something other than its address to the store; give "
+                                "every job a store, or a prefix, of its own",
                                 describe(setup.members[rank])),
                     {setup.members[rank].rank});
     addresses.push_back(*address);

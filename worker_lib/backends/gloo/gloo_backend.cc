@@ -81,8 +81,8 @@ GlooBackend::~GlooBackend() {
 
 Failure late_operation(const Operation& operation) {
   Failure failure{ErrorCode::timeout,
-                  fmt::format("not done {}, though all ranks had come; one of them may have been "
-                              "stopped meanwhile, or the network is too slow for the time-out",
+                  fmt::format("not done {}, although all ranks had arrived; one of them may have "
+                              "been stopped since, or the network is too slow for the timeout",
                               within(operation.limit))};
   failure.is_suspicion = true;
   return failure;
@@ -95,7 +95,7 @@ Outcome<> GlooBackend::run(const Operation& operation, Deadline deadline) {
     return Done{};
   }
   if (gloo_time_left(deadline).count() <= 0)
-    return failed(ErrorCode::timeout, "the time was over before the operation began");
+    return failed(ErrorCode::timeout, "the timeout expired before the operation began");
   try {
     const Outcome<> roll = call_the_roll(mesh_, members_, operation, deadline);
     if (!roll) return explain_roll(roll.error());
@@ -108,7 +108,7 @@ Outcome<> GlooBackend::run(const Operation& operation, Deadline deadline) {
 
 std::string GlooBackend::refuses(const Transfer& transfer) const {
   if (transfer.peer == members_.me) return "Gloo cannot send from a rank to itself";
-  if (members_.size() == 1) return "nobody else is in the group";
+  if (members_.size() == 1) return "the group has no other rank";
   return {};
 }
 
@@ -174,7 +174,7 @@ Outcome<int> GlooBackend::wait_in_gloo(const Transfer& transfer,
 Outcome<int> GlooBackend::transfer(const Transfer& transfer, Deadline deadline) {
   if (const std::optional<Failure> failure = aborted()) return tl::unexpected(*failure);
   if (gloo_time_left(deadline).count() <= 0)
-    return failed(ErrorCode::timeout, "the time was over before the operation began");
+    return failed(ErrorCode::timeout, "the timeout expired before the operation began");
   try {
     return wait(transfer, post(transfer), deadline);
   } catch (const std::exception& error) {

@@ -108,7 +108,7 @@ Outcome<> GlooRollCall::finish(Deadline deadline) {
   if (!failure.ranks.empty()) {
     std::sort(failure.ranks.begin(), failure.ranks.end());
     failure.message +=
-        fmt::format(" did not come {}; {}", within(op_.limit), look_at(failure.ranks.size()));
+        fmt::format(" did not arrive {}; {}", within(op_.limit), look_at(failure.ranks.size()));
     failure.is_suspicion = true;
     return tl::unexpected(failure);
   }

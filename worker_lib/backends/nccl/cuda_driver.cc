@@ -70,8 +70,8 @@ Outcome<CudaApi> open_cuda_driver() {
   const Outcome<OpenedLibrary> library = OpenedLibrary::open(kCudaNames);
   if (!library)
     return failed(ErrorCode::backend,
-                  fmt::format("there is no CUDA driver here ({}); operations on GPU memory need an "
-                              "NVIDIA GPU with its driver, and a container that lets them in",
+                  fmt::format("no CUDA driver was found ({}); operations on GPU memory need an "
+                              "NVIDIA GPU with its driver, and a container that has access to them",
                               library.error().message));
   CudaApi cuda{};
   if (const std::string missing = bind_cuda(*library, cuda); !missing.empty())
@@ -82,8 +82,9 @@ Outcome<CudaApi> open_cuda_driver() {
   if (const int error = cuda.init(0); error != kCudaSuccess)
     return failed(
         ErrorCode::backend,
-        fmt::format("the CUDA driver {} does not start: {}; see what nvidia-smi says ({})",
-                    library->path(), cuda.describe(error), visible_devices()));
+        fmt::format(
+            "the CUDA driver {} failed to initialise: {}; check what nvidia-smi reports ({})",
+            library->path(), cuda.describe(error), visible_devices()));
   return cuda;
 }
 
@@ -110,10 +111,10 @@ Outcome<std::shared_ptr<Gpu>> Gpu::open(const CudaApi& cuda, int index) {
   if (index < 0 || index >= *count)
     return failed(
         ErrorCode::backend,
-        fmt::format("GPU {} was asked for (InitOptions::device, else LOCAL_RANK), but this "
-                    "process sees {} ({}); start at most one rank for each GPU, or give "
-                    "more of them to this process",
-                    index, *count, visible_devices()));
+        fmt::format(
+            "GPU {} was requested (InitOptions::device, else LOCAL_RANK), but this process sees {} "
+            "({}); start at most one rank for each GPU, or give more of them to this process",
+            index, *count, visible_devices()));
   std::shared_ptr<Gpu> gpu(new Gpu(cuda, index));
   int device = 0;
   std::array<char, 256> name{};

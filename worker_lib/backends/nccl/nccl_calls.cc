@@ -263,18 +263,18 @@ void NcclCall::put(const std::vector<Transfer>& transfers) {
 
 std::string nccl_refuses(const Operation& operation) {
   if (!has_reduction(operation.kind)) return {};
-  if (operation.dtype == DType::int16) return "NCCL reduces no int16; use int32, or host memory";
+  if (operation.dtype == DType::int16) return "NCCL cannot reduce int16; use int32, or host memory";
   if (operation.reduce == ReduceOp::band || operation.reduce == ReduceOp::bor ||
       operation.reduce == ReduceOp::bxor)
-    return fmt::format("NCCL has no {}; use host memory", name_of(operation.reduce));
+    return fmt::format("NCCL does not support {}; use host memory", name_of(operation.reduce));
   return {};
 }
 
 std::string nccl_refuses(const Transfer& transfer, int my_rank) {
-  if (transfer.tag != 0) return "NCCL knows no tags; use tag 0, or host memory";
+  if (transfer.tag != 0) return "NCCL does not support tags; use tag 0, or host memory";
   if (transfer.peer < 0)
-    return "NCCL receives from nobody in particular never; name the sender, or use host memory";
-  if (transfer.peer == my_rank) return "NCCL sends no messages from a rank to itself";
+    return "NCCL cannot receive from any rank; name the sender, or use host memory";
+  if (transfer.peer == my_rank) return "NCCL cannot send from a rank to itself";
   return {};
 }
 

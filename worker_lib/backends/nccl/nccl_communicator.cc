@@ -62,8 +62,8 @@ Outcome<> wait_until_done(const NcclCommunicator::Options& options, Joining& joi
     if (std::chrono::steady_clock::now() >= options.deadline)
       return failed(
           ErrorCode::timeout,
-          fmt::format("{} was not done in time; NCCL does not say which rank it waits for: "
-                      "see what the others say, and set NCCL_DEBUG=INFO",
+          fmt::format("{} did not finish in time; NCCL does not say which rank it waits for: check "
+                      "the messages of the other ranks, and set NCCL_DEBUG=INFO",
                       what));
     std::this_thread::sleep_for(pause);
     pause = std::min<microseconds>(pause * 2, kJoinPollMost);

@@ -251,8 +251,8 @@ std::optional<NcclCore::Call> NcclCore::find_late() const {
 
 Failure NcclCore::explain_late(const Call& late) const {
   Failure failure{ErrorCode::timeout,
-                  "NCCL does not say which rank did not come: see which ranks of the group report "
-                  "nothing",
+                  "NCCL does not say which rank did not arrive: look for ranks of the group that "
+                  "report nothing",
                   {}};
   const bool is_collective = late.sequence > 0;
   // Asked before anything is stopped, while the other ranks are still where they are stuck.
@@ -260,7 +260,7 @@ Failure NcclCore::explain_late(const Call& late) const {
   if (is_collective && options_.name_stragglers)
     failure = options_.name_stragglers(failure, late.sequence);
   failure.message =
-      fmt::format("{}{} was not done on the GPU in time; {}", name_of(late.kind),
+      fmt::format("{}{} did not finish on the GPU in time; {}", name_of(late.kind),
                   is_collective ? fmt::format(" {}", late.sequence) : "", failure.message);
   return failure;
 }
@@ -290,7 +290,7 @@ void NcclCore::end_communicator() {
 std::string NcclCore::stuck_text(const Failure& reason) const {
   const std::lock_guard lock(mutex_);
   const std::string what =
-      is_stuck_ ? std::string("a call does not come back from NCCL")
+      is_stuck_ ? std::string("a call into NCCL does not return")
                 : fmt::format("NCCL did not stop within {} s",
                               std::chrono::duration<double>(options_.end_bound).count());
   return fmt::format(

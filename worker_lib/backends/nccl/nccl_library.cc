@@ -58,15 +58,17 @@ Outcome<NcclApi> open_nccl_library() {
   if (!library)
     return failed(
         ErrorCode::backend,
-        fmt::format("NCCL is not here ({}); install it (Debian: libnccl2, PyPI: nvidia-nccl-cu13), "
-                    "and put its folder into LD_LIBRARY_PATH or its file into MUSTER_NCCL_LIBRARY",
-                    library.error().message));
+        fmt::format(
+            "NCCL was not found ({}); install it (Debian: libnccl2, PyPI: nvidia-nccl-cu13), and "
+            "put its folder into LD_LIBRARY_PATH or its file into MUSTER_NCCL_LIBRARY",
+            library.error().message));
   NcclApi nccl{};
   nccl.path = library->path();
   std::string missing;
   library->bind("ncclGetVersion", nccl.get_version, missing);
   if (nccl.get_version(&nccl.version) != NcclResult::success)
-    return failed(ErrorCode::backend, fmt::format("NCCL ({}) does not say its version", nccl.path));
+    return failed(ErrorCode::backend,
+                  fmt::format("NCCL ({}) does not report its version", nccl.path));
   // Before 2.9 the version number was, for example, 2804 for 2.8.4.
   if (nccl.version < kNcclOldest)
     return failed(

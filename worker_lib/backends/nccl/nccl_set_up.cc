@@ -71,8 +71,8 @@ Outcome<std::vector<NcclCard>> exchange_cards(GroupSetup& setup, const NcclCard&
     if (!card || card->unique_id.size() != (rank == 0 ? sizeof(NcclUniqueId) : 0)) {
       const Peer& peer = setup.members[static_cast<int>(rank)];
       return failed(ErrorCode::rendezvous,
-                    fmt::format("{} wrote something else than its NCCL and GPU into the store; "
-                                "give every job a store, or a prefix, of its own",
+                    fmt::format("{} wrote something other than its NCCL version and GPU to the "
+                                "store; give every job a store, or a prefix, of its own",
                                 describe(peer)),
                     {peer.rank});
     }

@@ -255,7 +255,7 @@ class MUSTER_API ProcessGroup {
   // than barrier(), but it works when the backend's own connections do not.
   //
   // The group stays usable after it throws. But the members' calls are matched by number: a rank
-  // that missed one must make that call up (it throws at once, saying that it came too late), or
+  // that missed one must make that call up (it throws at once, saying that it arrived too late), or
   // its next call is taken for the one it missed.
   void monitored_barrier(const CallOptions& options = {}, bool wait_all_ranks = true);
 

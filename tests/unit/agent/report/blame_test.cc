@@ -108,7 +108,8 @@ const std::vector<Accusation>& accusations() {
        {2}},
       {"muster::DistributedError",
        "monitored_barrier 1 of group world: rank 4 (n, pid 1), rank 1 (n, pid 2) and rank 2 (n, "
-       "pid 3) did not come within 3 s; look at what they do instead, or give a longer time-out",
+       "pid 3) did not arrive within 3 s; check what they are doing instead, or give a longer "
+       "timeout",
        {1, 2, 4}},
       {"muster::DistributedError",
        "all_reduce 2 of group world: rank 2 (n, pid 1) has not called it within 3 s (its last: "
@@ -122,8 +123,8 @@ const std::vector<Accusation>& accusations() {
        "all_reduce of group world: rank 2 (n, pid 2) aborted the group: the loss is not finite",
        {2}},
       {"muster::DistributedError",
-       "init_process_group: ranks 1, 2 and 5 of 8 did not come within 3 s: see that they run, with "
-       "the same meeting point",
+       "init_process_group: ranks 1, 2 and 5 of 8 did not join within 3 s: check that they are "
+       "running, with the same meeting point",
        {1, 2, 5}},
       {"muster::DistributedError",
        "all_reduce 3 of group world: Gloo lost its connection to rank 1 (n, pid 1) (reset)",
@@ -205,8 +206,8 @@ TEST(Blame, IsNotInWhatIsItsWritersOwnFault) {
        "all_reduce (sum) of 1000 float32; all ranks must make the same calls in the same order",
        {}},
       {"muster::DistributedError",
-       "monitored_barrier 1 of group world: rank 1 (n, pid 1) did not come within 3 s; this is one "
-       "of them, and it came too late or has missed one before",
+       "monitored_barrier 1 of group world: rank 1 (n, pid 1) did not arrive within 3 s; this is "
+       "one of them, and it arrived too late or missed an earlier one",
        {}},
       {"", "epoch 3 of group a: rank 0 is at step 7", {}},
       {"", "", {}},

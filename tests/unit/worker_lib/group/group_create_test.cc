@@ -194,13 +194,15 @@ TEST(GroupCreate, ATimeOutNamesWhoDidNotCome) {
         &missing);
     EXPECT_EQ(missing, (Ranks{{2}, {3}}));
     const std::string what =
-        "rank 2 (host, pid 102) and rank 3 (host, pid 103) did not come within 500 ms; all its "
+        "rank 2 (host, pid 102) and rank 3 (host, pid 103) did not arrive within 500 ms; all its "
         "ranks must call new_group() as often, each time with the same list in the same order";
     // Whose time is over first says so to the others.
-    EXPECT_EQ(text, rank.me == 0 ? "timeout: new_group of group all: " + what
-                                 : "timeout: new_group of group all: rank 0 (host, pid 100) gave "
-                                   "the group up: " +
-                                       what);
+    EXPECT_EQ(
+        text,
+        rank.me == 0
+            ? "timeout: new_group of group all: " + what
+            : "timeout: new_group of group all: rank 0 (host, pid 100) gave up on the group: " +
+                  what);
   });
 }
 

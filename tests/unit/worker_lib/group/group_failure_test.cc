@@ -31,19 +31,19 @@ std::future<std::string> blocked(FakeTable& table, uint64_t number, Call call) {
 TEST(GroupFailure, ABackendsFailureNamesTheOperationAndStays) {
   FakeJob job(2);
   job.tables().named("world").fail_at(
-      2, {ErrorCode::timeout, "rank 1 did not come within 3 s", {{1}}});
+      2, {ErrorCode::timeout, "rank 1 did not arrive within 3 s", {{1}}});
   job.each([](FakeRank& rank) {
     ProcessGroup world = rank.world();
     world.barrier();
     EXPECT_EQ(world.failure(), std::nullopt);
     Ranks ranks;
     EXPECT_EQ(thrown_by([&] { world.barrier(); }, &ranks),
-              "timeout: barrier 2 of group world: rank 1 did not come within 3 s");
+              "timeout: barrier 2 of group world: rank 1 did not arrive within 3 s");
     EXPECT_EQ(ranks, Ranks{{1}});
     std::vector<float> data(1);
     EXPECT_EQ(thrown_by([&] { world.broadcast(data, GroupRank{0}); }, &ranks),
               "timeout: broadcast of group world: the group has failed: barrier 2: rank 1 did not "
-              "come within 3 s");
+              "arrive within 3 s");
     EXPECT_EQ(ranks, Ranks{{1}});
     EXPECT_TRUE(thrown_by([&] {
                   world.send(data, GroupRank{1 - rank.me});
@@ -56,7 +56,7 @@ TEST(GroupFailure, ABackendsFailureNamesTheOperationAndStays) {
     EXPECT_EQ(failure->code(), ErrorCode::timeout);
     EXPECT_EQ(failure->group(), "world");
     EXPECT_STREQ(failure->what(),
-                 "group world: the group has failed: barrier 2: rank 1 did not come within 3 s");
+                 "group world: the group has failed: barrier 2: rank 1 did not arrive within 3 s");
   });
 }
 
@@ -91,7 +91,7 @@ TEST(GroupFailure, AnUnsoundCallHarmsNothing) {
               "invalid_argument: send of group world: tags end at 1000 here");
     EXPECT_EQ(thrown_by([&] { world.recv(in, GroupRank{-1}); }),
               "invalid_argument: recv of group world: the peer is below 0; recv_any() receives "
-              "from anybody");
+              "from any rank");
     EXPECT_EQ(world.failure(), std::nullopt);
     world.barrier();
   });
@@ -185,13 +185,13 @@ TEST(GroupFailure, AFailureOnOneRankIsToldToTheOthers) {
   FakeJob job(2);
   const std::string text = thrown_by([&] { job[0].world().barrier({.timeout = 5ms}); });
   const std::string why =
-      "rank 1 (host, pid 101) has not called it within 5 ms (nor anything before); look at what it "
-      "does instead, or give a longer time-out";
+      "rank 1 (host, pid 101) has not called it within 5 ms (nor anything before); check what it "
+      "is doing instead, or give a longer timeout";
   EXPECT_EQ(text, "timeout: barrier 1 of group world: " + why);
   job.watch().settle();
   Ranks ranks;
   EXPECT_EQ(thrown_by([&] { job[1].world().barrier(); }, &ranks),
-            "timeout: barrier of group world: rank 0 (host, pid 100) gave the group up: " + why);
+            "timeout: barrier of group world: rank 0 (host, pid 100) gave up on the group: " + why);
   EXPECT_EQ(ranks, Ranks{{1}});
 }
 

@@ -160,9 +160,9 @@ TEST(GroupOrder, AWaitEndsAtTheDeadlineEvenBehindALongerOperation) {
   Work second = world.broadcast_async(data, GroupRank{0}, {.timeout = 20ms});
   const std::string text = thrown_by([&] { second.wait(); });
   EXPECT_EQ(text,
-            "timeout: broadcast of group world: its time passed while operations before it were "
-            "under way: rank 1 (host, pid 101) has not called barrier 1 of group world (nor "
-            "anything before); look at what it does instead, or give a longer time-out");
+            "timeout: broadcast of group world: its timeout expired while earlier operations were "
+            "in progress: rank 1 (host, pid 101) has not called barrier 1 of group world (nor "
+            "anything before); check what it is doing instead, or give a longer timeout");
   // Which ends the first as well: the ranks no longer agree on what comes next.
   EXPECT_TRUE(thrown_by([&] { first.wait(); }).starts_with("timeout: barrier 1 of group world: "));
 }

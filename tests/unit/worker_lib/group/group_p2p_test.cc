@@ -186,7 +186,7 @@ TEST(GroupShared, MoreThanThereCanBeIsRefusedAndHarmsNothing) {
     if (rank.me == 0) {
       EXPECT_EQ(thrown_by([&] { rank.world().allocate_shared(size_t{1} << 60); }),
                 "invalid_argument: allocate_shared of group world: 1152921504606846976 bytes for "
-                "each rank; the most is 8796093022208");
+                "each rank; the maximum is 8796093022208");
     }
     rank.world().barrier();
   });

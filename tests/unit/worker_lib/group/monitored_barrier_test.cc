@@ -36,15 +36,15 @@ TEST(MonitoredBarrier, AllLeaveWhenTheLastOneComes) {
 TEST(MonitoredBarrier, EveryoneWhoCameHearsOfEveryoneWhoDidNotAndTheGroupGoesOn) {
   FakeJob job(5);
   const std::string what =
-      "timeout: monitored_barrier 1 of group world: rank 1 (host, pid 101) and "
-      "rank 3 (host, pid 103) did not come within 100 ms; ";
+      "timeout: monitored_barrier 1 of group world: rank 1 (host, pid 101) and rank 3 (host, pid "
+      "103) did not arrive within 100 ms; ";
   const auto early = [&](FakeRank& rank, bool all) {
     Ranks ranks;
     // One of them has no patience; the others would wait for minutes.
     const auto timeout = rank.me == 4 ? 100ms : 60000ms;
     const std::string text =
         thrown_by([&] { rank.world().monitored_barrier({.timeout = timeout}, all); }, &ranks);
-    EXPECT_EQ(text, what + "look at what they do instead, or give a longer time-out");
+    EXPECT_EQ(text, what + "check what they are doing instead, or give a longer timeout");
     EXPECT_EQ(ranks, (Ranks{{1}, {3}}));
   };
   job.each([&](FakeRank& rank) {
@@ -54,7 +54,7 @@ TEST(MonitoredBarrier, EveryoneWhoCameHearsOfEveryoneWhoDidNotAndTheGroupGoesOn)
   job.each([&](FakeRank& rank) {
     if (rank.me != 1 && rank.me != 3) return;
     EXPECT_EQ(thrown_by([&] { rank.world().monitored_barrier(); }),
-              what + "this is one of them, and it came too late or has missed one before");
+              what + "this is one of them, and it arrived too late or missed an earlier one");
   });
   job.each([](FakeRank& rank) {
     EXPECT_EQ(rank.world().failure(), std::nullopt);

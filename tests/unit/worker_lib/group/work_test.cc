@@ -239,7 +239,8 @@ TEST(GroupState, ARefusedArgumentFailsNothing) {
 
 TEST(GroupState, WhatThisRankMetItselfReplacesWhatAnotherSaidOfTheSame) {
   GroupState state("pair", GlobalRank{1}, false);
-  state.fail({ErrorCode::timeout, "rank 1 gave the group up: late", {}}, GroupState::Source::told);
+  state.fail({ErrorCode::timeout, "rank 1 gave up on the group: late", {}},
+             GroupState::Source::told);
   EXPECT_EQ(state.settle({ErrorCode::timeout, "late", {}}, "barrier 2 of group pair").message,
             "barrier 2 of group pair: late");
   EXPECT_EQ(state.refusal().message, "the group has failed: barrier 2: late");
@@ -251,11 +252,12 @@ TEST(GroupState, WhatThisRankMetItselfReplacesWhatAnotherSaidOfTheSame) {
 
 TEST(GroupState, WhoSpokeFirstKnowsBestWhereItBegan) {
   GroupState state("pair", GlobalRank{1}, false);
-  state.fail({ErrorCode::timeout, "rank 0 gave the group up: rank 3 is stopped", {{3}}},
+  state.fail({ErrorCode::timeout, "rank 0 gave up on the group: rank 3 is stopped", {{3}}},
              GroupState::Source::told);
   const Failure said =
-      state.settle({ErrorCode::timeout, "rank 2 did not come", {{2}}}, "barrier 2 of group pair");
-  EXPECT_EQ(said.message, "barrier 2 of group pair: rank 0 gave the group up: rank 3 is stopped");
+      state.settle({ErrorCode::timeout, "rank 2 did not arrive", {{2}}}, "barrier 2 of group pair");
+  EXPECT_EQ(said.message,
+            "barrier 2 of group pair: rank 0 gave up on the group: rank 3 is stopped");
   EXPECT_EQ(said.ranks, std::vector<GlobalRank>{{3}});
 }
 
@@ -270,7 +272,7 @@ TEST(GroupState, ASuspicionIsFoundOutBeforeAnybodyIsTold) {
     EXPECT_EQ(call.number, 2U);
     return Failure{ErrorCode::timeout, "rank 3 is stopped", {{3}}};
   });
-  Failure late{ErrorCode::timeout, "rank 2 did not come", {{2}}};
+  Failure late{ErrorCode::timeout, "rank 2 did not arrive", {{2}}};
   late.is_suspicion = true;
   const Failure said = state.settle(late, "barrier 2 of group pair", {.number = 2});
   EXPECT_EQ(said.message, "barrier 2 of group pair: rank 3 is stopped");

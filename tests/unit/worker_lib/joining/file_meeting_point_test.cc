@@ -111,7 +111,7 @@ TEST_F(WorkerMeetingFile, SomebodysFileIsNotOverwritten) {
   write("precious\n");
   const Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(path_, false);
   ASSERT_FALSE(mine.has_value());
-  EXPECT_THAT(mine.error().message, HasSubstr("is no meeting file"));
+  EXPECT_THAT(mine.error().message, HasSubstr("is not a meeting file"));
   std::string kept;
   std::getline(std::ifstream(path_), kept);
   EXPECT_EQ(kept, "precious");
@@ -125,11 +125,11 @@ TEST_F(WorkerMeetingFile, SomethingElseInItsPlaceIsAnErrorForThoseWhoLookAsWell)
   };
   const std::string precious = folder_.root().string() + "/precious";
   std::ofstream(precious) << "precious\n";
-  EXPECT_EQ(told(precious), precious + " is no meeting file: remove it, or choose another path");
+  EXPECT_EQ(told(precious), precious + " is not a meeting file: remove it, or choose another path");
   const std::string pipe = folder_.root().string() + "/pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THAT(told(pipe), HasSubstr("is no meeting file"));
-  EXPECT_THAT(told(folder_.root().string()), HasSubstr("is no meeting file"));
+  EXPECT_THAT(told(pipe), HasSubstr("is not a meeting file"));
+  EXPECT_THAT(told(folder_.root().string()), HasSubstr("is not a meeting file"));
   EXPECT_FALSE(FileMeetingPoint::open(pipe, false).has_value());
   EXPECT_FALSE(FileMeetingPoint::open(folder_.root().string(), false).has_value());
 }

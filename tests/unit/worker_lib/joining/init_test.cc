@@ -376,7 +376,7 @@ TEST(WorkerMeeting, ATimeOutLimitsEvenTheSearchForAMillionMissingRanks) {
   ASSERT_FALSE(met.has_value());
   EXPECT_EQ(met.error().code, ErrorCode::timeout);
   EXPECT_THAT(met.error().message, AllOf(HasSubstr(" and perhaps some from rank "),
-                                         HasSubstr(" of 4000000 did not come")));
+                                         HasSubstr(" of 4000000 did not join")));
   EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds(30));
 }
 
@@ -400,7 +400,7 @@ TEST(WorkerMeeting, OfTwoThreadsThatJoinOneIsRefused) {
   const std::vector<std::string> ends{first.get(), second};
   EXPECT_THAT(ends, UnorderedElementsAre(
                         HasSubstr("another thread of this process is in this call: one makes"),
-                        HasSubstr("did not come within 2 s")));
+                        HasSubstr("did not join within 2 s")));
 }
 
 TEST(WorkerMeeting, CyclesAtOneAddressMeetAgainAndAgain) {
@@ -499,7 +499,7 @@ TEST(WorkerMeeting, ATimeoutNamesThoseWhoDidNotCome) {
     ASSERT_FALSE(met->has_value());
     EXPECT_EQ(met->error().code, ErrorCode::timeout) << met->error().message;
     EXPECT_THAT(met->error().message,
-                StartsWith("ranks 1, 3 and 4 of 5 did not come within 500 ms: "));
+                StartsWith("ranks 1, 3 and 4 of 5 did not join within 500 ms: "));
     EXPECT_EQ(met->error().ranks,
               (std::vector<GlobalRank>{GlobalRank{1}, GlobalRank{3}, GlobalRank{4}}));
   }
@@ -512,13 +512,13 @@ TEST(WorkerMeeting, ATimeoutNamesRankZeroWhereItsStoreIsNotThere) {
   EXPECT_EQ(met.error().code, ErrorCode::timeout);
   EXPECT_EQ(met.error().ranks, std::vector<GlobalRank>{GlobalRank{0}});
   EXPECT_THAT(met.error().message,
-              StartsWith("rank 0 did not come: cannot reach the store 127.0.0.1:"));
+              StartsWith("rank 0 did not join: cannot reach the store 127.0.0.1:"));
   const TempTree folder;
   met = meet(rank_of(1, 2, MeetAtFile{folder.root().string() + "/meeting", false}),
              {.deadline = due_in(milliseconds(50))});
   ASSERT_FALSE(met.has_value());
   EXPECT_EQ(met.error().ranks, std::vector<GlobalRank>{GlobalRank{0}});
-  EXPECT_THAT(met.error().message, StartsWith("rank 0 did not come to the meeting file "));
+  EXPECT_THAT(met.error().message, StartsWith("rank 0 did not join at the meeting file "));
 }
 
 // ---- what a rank says that waits for long
@@ -588,8 +588,8 @@ TEST(WorkerMeetingNotice, ARankThatDoesNotReachRankZeroSaysWhere) {
     expect_whole_world(outcomes);
     const std::string whom =
         std::holds_alternative<MeetAtFile>(point)
-            ? "rank 0 to come to the meeting file " + file.path
-            : fmt::format("rank 0 at 127.0.0.1:{}, which it does not reach", at.port);
+            ? "rank 0 to join at the meeting file " + file.path
+            : fmt::format("rank 0 at 127.0.0.1:{}, which it cannot reach", at.port);
     EXPECT_THAT(listener.lines(),
                 ElementsAre(StartsWith("muster: rank 1 has waited 50 ms for " + whom)));
     retire_all(outcomes);
@@ -645,7 +645,7 @@ TEST(WorkerMeeting, WhoGaveUpIsNotTakenToBeThere) {
   const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
   const Outcome<Met> early = meet(rank_of(1, 2, at), {.deadline = due_in(milliseconds(50))});
   ASSERT_FALSE(early.has_value());
-  EXPECT_THAT(early.error().message, StartsWith("rank 0 of 2 did not come"));
+  EXPECT_THAT(early.error().message, StartsWith("rank 0 of 2 did not join"));
   // Rank 0 comes too late for that, and rank 1 tries again.
   std::vector<Outcome<Met>> outcomes = meet_all(2, at, due_in(seconds(60)));
   expect_whole_world(outcomes);
@@ -727,8 +727,10 @@ TEST(WorkerMeeting, ATimeoutSaysThatARankWasSomebodyElsesBefore) {
   ASSERT_TRUE(store->with_prefix("muster/0").set("owner/1", record_of(1, unseen)).has_value());
   const Outcome<Met> met = meet(rank_of(1, 2, at), {.deadline = due_in(milliseconds(100))});
   ASSERT_FALSE(met.has_value());
-  EXPECT_THAT(met.error().message, HasSubstr("(rank 1 (host9, pid 4711) had come before: were two "
-                                             "processes given that rank?)"));
+  EXPECT_THAT(
+      met.error().message,
+      HasSubstr(
+          "(rank 1 (host9, pid 4711) had joined before: were two processes given the same rank?)"));
 }
 
 TEST(WorkerMeeting, AnotherVersionIsNamed) {

@@ -227,7 +227,7 @@ TEST(WorkerSpawn, ExceptionsArePrintedWithTheRank) {
   EXPECT_EQ(worker::run_as_rank(3, [](int) -> int { throw 5; }), 1);
   EXPECT_EQ(worker::run_as_rank(4, [](int rank) { return rank; }), 4);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "rank 2: no data\nrank 3: an exception that is no std::exception\n");
+            "rank 2: no data\nrank 3: an exception that is not a std::exception\n");
 }
 
 TEST(WorkerSpawn, ATimeoutStopsAllAndNamesThoseWhoWereThere) {

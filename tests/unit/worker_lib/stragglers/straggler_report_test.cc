@@ -160,8 +160,8 @@ TEST(StragglerReport, OneThatHasNotComeAndDoesSomethingElseKeepsTheOthers) {
   Case one({1});
   one.with(1, At().after("world", 6, "barrier"));
   EXPECT_EQ(one.told().message,
-            "rank 1 (host, pid 101) has not called it within 2 s (its last: barrier 6); look at "
-            "what it does instead, or give a longer time-out");
+            "rank 1 (host, pid 101) has not called it within 2 s (its last: barrier 6); check what "
+            "it is doing instead, or give a longer timeout");
   one.with(1, At());
   EXPECT_THAT(one.told().message, HasSubstr("has not called it within 2 s; look"));
   one.with(1, At().after("world", 0));
@@ -242,7 +242,7 @@ TEST(StragglerReport, AllWhoKeepTheOthersAreNamed) {
   Case one({1, 2});
   one.with(1, At().after("world", 6)).with(2, At().in("world", 7, {5})).with(5, NoAnswer::mute);
   EXPECT_THAT(one.blamed(), ElementsAre(1, 5));
-  EXPECT_THAT(one.told().message, HasSubstr("; look at what they do instead"));
+  EXPECT_THAT(one.told().message, HasSubstr("; check what they are doing instead"));
 }
 
 TEST(StragglerReport, RanksThatWaitForEachOtherAreAllNamed) {
@@ -685,8 +685,8 @@ TEST(GroupStragglers, AWorkWhoseTimePassesBehindOthersNamesWhoKeepsThose) {
   Work second = world.barrier_async(soon());
   Ranks ranks;
   EXPECT_EQ(thrown_by([&] { second.wait(); }, &ranks),
-            "timeout: barrier of group world: its time passed while operations before it were "
-            "under way: rank 1 (host, pid 101) is stopped (by SIGSTOP, or by a debugger)");
+            "timeout: barrier of group world: its timeout expired while earlier operations were in "
+            "progress: rank 1 (host, pid 101) is stopped (by SIGSTOP, or by a debugger)");
   EXPECT_EQ(ranks, Ranks{{1}});
 }
 

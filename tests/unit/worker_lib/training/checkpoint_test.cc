@@ -175,7 +175,8 @@ TEST_F(Checkpoint, WhoseWriterThrowsSomethingElseIsAnErrorToo) {
   const std::string error = error_of_all([&](ProcessGroup group) {
     save_checkpoint(path_, [](std::ostream&) { throw 7; }, {.group = group});
   });
-  EXPECT_TRUE(error.ends_with("the program threw what is no std::exception")) << error;
+  EXPECT_TRUE(error.ends_with("the program threw an exception that is not a std::exception"))
+      << error;
   EXPECT_EQ(files(), 0u);
 }
 

@@ -77,9 +77,9 @@ TEST(WatchTree, NobodyStartsWhileOneIsMissing) {
   }
   // Its own node knows which one; the others are told, or know the node's first rank to be late.
   EXPECT_THAT(world[3].failed->ranks, ElementsAre(GlobalRank{4}));
-  EXPECT_EQ(world[3].failed->message,
-            "rank 4 (node1, pid 104) did not connect in time; see whether it is stopped or "
-            "overloaded");
+  EXPECT_EQ(
+      world[3].failed->message,
+      "rank 4 (node1, pid 104) did not connect in time; check whether it is stopped or overloaded");
 }
 
 // Killed before it was linked to anybody: no link tells of it.
@@ -274,7 +274,7 @@ TEST(WatchTree, WhoEndsForTheLaunchersReasonIsNotTheReason) {
 }
 
 TEST(WatchTree, WhoEndsBecauseOfAnotherIsNotTheReason) {
-  const Failure why{ErrorCode::timeout, "rank 1 gave the group up: rank 3 is stopped", {{3}}};
+  const Failure why{ErrorCode::timeout, "rank 1 gave up on the group: rank 3 is stopped", {{3}}};
   WatchWorld world = started(blocks(6, 3));
   world.abort(1, "0-1,3.1", why);
   world.settle();

@@ -249,7 +249,8 @@ TEST(CpuBackendSetUp, NamesThoseWhoDoNotCome) {
       ASSERT_FALSE(made);
       EXPECT_EQ(made.error().code, ErrorCode::timeout);
       EXPECT_EQ(made.error().ranks, just(2));
-      EXPECT_THAT(made.error().message, HasSubstr("did not come to make the group's connections"));
+      EXPECT_THAT(made.error().message,
+                  HasSubstr("did not arrive to set up the group's connections"));
     });
   }
   for (std::thread& thread : threads)

@@ -300,10 +300,9 @@ TEST(Exchange, MessagesForLaterCallsAreLeftForThem) {
 
 TEST(Exchange, CountsOfUnequalBlocksThatDoNotFitAreFoundOut) {
   Operation v{.kind = OpKind::gather, .count = 3, .is_v = true, .sequence = 2};
-  EXPECT_EQ(
-      quarrel(v, v, 8, 4),
-      "mismatch: rank 1 (host, pid 101) sends 8 bytes where rank 0 (host, pid 100) expects 4; "
-      "the counts that the ranks pass do not fit each other");
+  EXPECT_EQ(quarrel(v, v, 8, 4),
+            "mismatch: rank 1 (host, pid 101) sends 8 bytes where rank 0 (host, pid 100) expects "
+            "4; the counts that the ranks pass do not match");
 }
 
 TEST(Exchange, FieldsThatACallHasNoUseForAreNotCompared) {
@@ -333,8 +332,8 @@ TEST(Exchange, EndsAtItsDeadlineAndNamesWhoDidNotCome) {
   EXPECT_EQ(done.error().code, ErrorCode::timeout);
   EXPECT_THAT(done.error().ranks, ElementsAre(GlobalRank{1}, GlobalRank{2}));
   EXPECT_THAT(done.error().message,
-              testing::EndsWith(" did not come within 50 ms; look at what they do instead, or give "
-                                "a longer time-out"));
+              testing::EndsWith(" did not arrive within 50 ms; check what they are doing instead, "
+                                "or give a longer timeout"));
   EXPECT_TRUE(done.error().is_suspicion) << "others may know who keeps them";
   EXPECT_THAT(end.awaited.peers(), ElementsAre(1, 2)) << "for others that ask";
 }
@@ -389,7 +388,7 @@ TEST(Exchange, BytesThatAreNoFrameAreSaidToBe) {
   end.exchange.receive(1, &data, sizeof data);
   const Outcome<> done = end.exchange.finish();
   ASSERT_FALSE(done);
-  EXPECT_THAT(done.error().message, HasSubstr("something else than messages of a collective"));
+  EXPECT_THAT(done.error().message, HasSubstr("data that is not a message of a collective"));
 }
 
 // ---- which receive gets which message

@@ -288,7 +288,7 @@ TEST_P(Transfers, ALateReceiveSaysWhichOtherMessageWaits) {
   EXPECT_THAT(late.error().message,
               HasSubstr("did not send a message with tag 2 within 300 ms; one "
                         "with tag 1 from rank "));
-  EXPECT_THAT(late.error().message, testing::EndsWith(" waits to be received"));
+  EXPECT_THAT(late.error().message, testing::EndsWith(" is waiting to be received"));
 }
 
 TEST_P(Transfers, ASendThatNobodyTakesEndsAtItsDeadline) {
@@ -296,7 +296,7 @@ TEST_P(Transfers, ASendThatNobodyTakesEndsAtItsDeadline) {
   const auto late = ranks_[0].transfer(sending(data, last_), after(milliseconds{200}));
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, ErrorCode::timeout);
-  EXPECT_THAT(late.error().message, HasSubstr("did not take the message with tag 0 in time"));
+  EXPECT_THAT(late.error().message, HasSubstr("did not receive the message with tag 0 in time"));
   EXPECT_THAT(late.error().message, HasSubstr("use isend() or batch_isend_irecv()"));
 }
 
@@ -305,7 +305,7 @@ TEST_P(Transfers, WhatWasBegunEndsAtItsDeadline) {
   const auto works = ranks_[0].begin({receiving(got, -1)}, after(milliseconds{100}));
   ASSERT_TRUE(works);
   EXPECT_EQ(ending(works->front()->wait(limit_)),
-            "timeout: no message with tag 0 came from anybody in time");
+            "timeout: no message with tag 0 arrived from any rank in time");
 }
 
 TEST_P(Transfers, AbortEndsWhatIsBlockedAndWhatWasBegun) {

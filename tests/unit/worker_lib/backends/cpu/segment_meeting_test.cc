@@ -100,14 +100,14 @@ TEST(SegmentMeeting, TheFirstRankNamesThoseWhoDoNotCome) {
   std::thread second([&] { EXPECT_EQ(said_of(meet_as(1, 4, store, soon())), "done"); });
   EXPECT_THAT(said_of(meet_as(0, 4, store, in(milliseconds{500}))),
               testing::StartsWith("timeout [20 30]: rank 20 (host, pid 4002), rank 30 (host, pid "
-                                  "4003) did not come in time to share this node's memory; "));
+                                  "4003) did not arrive in time to share this node's memory; "));
   second.join();
 }
 
 TEST(SegmentMeeting, AnotherRankNamesTheFirstThatDoesNotCome) {
   const store_test::RunningStore store;
   EXPECT_THAT(said_of(meet_as(1, 2, store, in(milliseconds{200}))),
-              testing::StartsWith("timeout [0]: rank 0 (host, pid 4000) did not come in time"));
+              testing::StartsWith("timeout [0]: rank 0 (host, pid 4000) did not arrive in time"));
 }
 
 TEST(SegmentMeeting, IsGivenUpWhenAPeerDies) {
@@ -254,7 +254,7 @@ TEST(SegmentMeeting, AProcessThatIsKilledLeavesTheOthersATimeoutThatNamesIt) {
   while (outcome)
     outcome = group.run({.kind = OpKind::barrier}, in(milliseconds{300}));
   EXPECT_THAT(said(outcome),
-              testing::StartsWith("timeout [10]: rank 10 (host, pid 4001) did not come"));
+              testing::StartsWith("timeout [10]: rank 10 (host, pid 4001) did not arrive"));
 }
 
 }  // namespace

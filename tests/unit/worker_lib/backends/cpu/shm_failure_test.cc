@@ -223,10 +223,11 @@ TEST(ShmFailure, ATimeoutNamesAllWhoDidNotComeAndFailsTheGroupForThemToo) {
       std::this_thread::yield();
     return group.run({.kind = OpKind::barrier}, soon());
   });
-  EXPECT_THAT(outcomes,
-              testing::Each("timeout [10 30]: rank 10 (host, pid 4001), rank 30 (host, pid 4003) "
-                            "did not come within 150 ms; look at what they do instead, or give a "
-                            "longer time-out"));
+  EXPECT_THAT(
+      outcomes,
+      testing::Each(
+          "timeout [10 30]: rank 10 (host, pid 4001), rank 30 (host, pid 4003) did not arrive "
+          "within 150 ms; check what they are doing instead, or give a longer timeout"));
   EXPECT_GT(suspicions.load(), 0) << "and nobody was told before";
   EXPECT_EQ(said(world[0].run({.kind = OpKind::barrier}, soon())), outcomes[0]);
 }

@@ -134,10 +134,9 @@ TEST(SharedMemory, ARankThatCannotMapItIsNamedAndTheGroupStays) {
     limit_addresses(kBytes);
     return allocate(1).starts_with("system []: cannot map") ? 0 : 1;
   });
-  EXPECT_EQ(
-      allocate(0),
-      "system [10]: rank 10 (host, pid 4001) cannot map the shared memory; see what it says / "
-      "done");
+  EXPECT_EQ(allocate(0),
+            "system [10]: rank 10 (host, pid 4001) cannot map the shared memory; see its error "
+            "message / done");
   EXPECT_EQ(child.wait(), 0);
 }
 

@@ -302,7 +302,7 @@ TEST(GlooBackend, ALateReceiveSaysWhatDidNotCome) {
     ASSERT_FALSE(outcome);
     EXPECT_EQ(outcome.error().code, ErrorCode::timeout);
     EXPECT_THAT(outcome.error().message,
-                HasSubstr(peer < 0 ? "no message with tag 0 came from anybody within 200 ms"
+                HasSubstr(peer < 0 ? "no message with tag 0 arrived from any rank within 200 ms"
                                    : "did not send a message with tag 0 within 200 ms"));
   }
 }

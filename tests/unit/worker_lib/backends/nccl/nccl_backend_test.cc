@@ -281,15 +281,16 @@ TEST_F(NcclBackendTest, RefusesWhatNcclHasNotBeforeAnythingIsSent) {
     Device device;
     std::string why;
   };
-  const std::vector<Refusal> table{
-      {DType::int16, ReduceOp::sum, Device::cuda(0),
-       "NCCL reduces no int16; use int32, or host memory"},
-      {DType::int32, ReduceOp::band, Device::cuda(0), "NCCL has no band; use host memory"},
-      {DType::int64, ReduceOp::bxor, Device::cuda(0), "NCCL has no bxor; use host memory"},
-      {DType::float32, ReduceOp::sum, Device::cpu(),
-       "NCCL works on GPU memory, and this is host memory"},
-      {DType::float32, ReduceOp::sum, Device::cuda(3),
-       "the memory is on GPU 3, and this rank's GPU is 0"}};
+  const std::vector<Refusal> table{{DType::int16, ReduceOp::sum, Device::cuda(0),
+                                    "NCCL cannot reduce int16; use int32, or host memory"},
+                                   {DType::int32, ReduceOp::band, Device::cuda(0),
+                                    "NCCL does not support band; use host memory"},
+                                   {DType::int64, ReduceOp::bxor, Device::cuda(0),
+                                    "NCCL does not support bxor; use host memory"},
+                                   {DType::float32, ReduceOp::sum, Device::cpu(),
+                                    "NCCL works on GPU memory, and this is host memory"},
+                                   {DType::float32, ReduceOp::sum, Device::cuda(3),
+                                    "the memory is on GPU 3, and this rank's GPU is 0"}};
   for (const Refusal& refusal : table) {
     Operation op = reduce_all(0, data);
     op.dtype = refusal.dtype;
@@ -313,11 +314,12 @@ TEST_F(NcclBackendTest, RefusesTagsAnySourceAndMessagesToItself) {
   std::vector<int32_t> data(1);
   Transfer tagged = message(OpKind::send, 0, data, 1);
   tagged.tag = 3;
-  EXPECT_EQ(of(backends, 0).refuses(tagged), "NCCL knows no tags; use tag 0, or host memory");
+  EXPECT_EQ(of(backends, 0).refuses(tagged),
+            "NCCL does not support tags; use tag 0, or host memory");
   EXPECT_THAT(of(backends, 0).refuses(message(OpKind::recv, 0, data, -1)),
               HasSubstr("name the sender"));
   EXPECT_EQ(of(backends, 0).refuses(message(OpKind::send, 0, data, 0)),
-            "NCCL sends no messages from a rank to itself");
+            "NCCL cannot send from a rank to itself");
   EXPECT_EQ(of(backends, 0).refuses(message(OpKind::send, 0, data, 1)), "");
 }
 
@@ -381,7 +383,7 @@ TEST_F(NcclBackendTest, ARankThatDoesNotComeEndsTheCallAtItsDeadline) {
   EXPECT_EQ(of(backends, 0).first_under_way(), 7U);
   looked.set_value();
   const std::string end = ending((*work)->synchronize(soon()));
-  EXPECT_EQ(end, "timeout: all_reduce 7 was not done on the GPU in time; rank 1 is not in 7");
+  EXPECT_EQ(end, "timeout: all_reduce 7 did not finish on the GPU in time; rank 1 is not in 7");
   EXPECT_EQ(ending((*work)->wait(soon())), end);
   EXPECT_EQ(ending((*work)->outcome()), end);
   EXPECT_EQ(ending(of(backends, 0).run(reduce_all(0, data), soon())), end);
@@ -483,7 +485,7 @@ TEST_F(NcclBackendTest, ACallThatIsStuckInNcclEndsAtItsDeadline) {
   const Backends backends = make(group);
   fake_machine().calls_hang = true;
   EXPECT_THAT(ending(of(backends, 0).run(reduce_all(0, data), after(milliseconds{100}))),
-              HasSubstr("timeout: all_reduce 1 was not done on the GPU in time"));
+              HasSubstr("timeout: all_reduce 1 did not finish on the GPU in time"));
   fake_machine().calls_hang = false;
 }
 
@@ -498,7 +500,7 @@ TEST_F(NcclBackendTest, WhoWaitsBehindACallThatIsStuckInNcclHasItsDeadlineToo) {
   while (fake_machine().in_calls == 0)
     std::this_thread::yield();
   EXPECT_THAT(ending(of(backends, 0).run(barrier(2), after(milliseconds{100}))),
-              HasSubstr("timeout: barrier 2 was not done on the GPU in time"));
+              HasSubstr("timeout: barrier 2 did not finish on the GPU in time"));
   stuck.join();
   fake_machine().calls_hang = false;
 }
@@ -632,13 +634,13 @@ class NcclSetUpTest : public NcclBackendTest {
 TEST_F(NcclSetUpTest, EndsAtItsDeadlineWhileTheRanksMeet) {
   fake_machine().nobody_joins = true;
   EXPECT_THAT(fail_to_make(milliseconds{300}),
-              Each(HasSubstr("timeout: ncclCommInitRankConfig was not done in time")));
+              Each(HasSubstr("timeout: ncclCommInitRankConfig did not finish in time")));
 }
 
 TEST_F(NcclSetUpTest, EndsAtItsDeadlineWhileTheCommunicatorIsSplit) {
   fake_machine().split_hangs = true;
   EXPECT_THAT(fail_to_make(milliseconds{300}),
-              Each(HasSubstr("timeout: ncclCommSplit was not done in time")));
+              Each(HasSubstr("timeout: ncclCommSplit did not finish in time")));
   fake_machine().communicators -= 2;  // NCCL's to free: it had not given them to us.
 }
 

@@ -79,7 +79,7 @@ TEST_F(NcclCoreTest, ACallThatDoesNotComeBackIsReportedAndNotAborted) {
     std::this_thread::yield();
   core->fail({ErrorCode::peer_failed, "rank 3 (node7, pid 9) died", {GlobalRank{3}}});
   EXPECT_EQ(told.get_future().get(),
-            "muster: group world: a call does not come back from NCCL after: rank 3 (node7, pid 9) "
+            "muster: group world: a call into NCCL does not return after: rank 3 (node7, pid 9) "
             "died; this process ends, so that the GPU is free for the next attempt");
   EXPECT_EQ(fake_machine().aborts, 0);
   fake_machine().calls_hang = false;

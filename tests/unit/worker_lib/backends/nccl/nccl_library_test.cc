@@ -203,7 +203,7 @@ TEST_F(LibraryTest, WithoutNcclTheMessageSaysWhereToPutIt) {
   const Outcome<NcclApi> nccl = open_nccl_library();
   ASSERT_FALSE(nccl);
   EXPECT_EQ(nccl.error().code, ErrorCode::backend);
-  EXPECT_THAT(nccl.error().message, HasSubstr("NCCL is not here (MUSTER_NCCL_LIBRARY: "));
+  EXPECT_THAT(nccl.error().message, HasSubstr("NCCL was not found (MUSTER_NCCL_LIBRARY: "));
   EXPECT_THAT(nccl.error().message, HasSubstr("/nowhere/libnccl.so.2"));
   EXPECT_THAT(nccl.error().message, HasSubstr("LD_LIBRARY_PATH"));
   EXPECT_THAT(nccl.error().message, Not(HasSubstr("\n")));
