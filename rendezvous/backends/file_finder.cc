@@ -184,9 +184,10 @@ void FileFinder::on_taken(const Result<bool>& won, std::unique_ptr<Listener> lis
   if (!*won) {
     // Another node was faster; its record is there now.
     if (!std::exchange(looked_again_, true)) return look();
-    return fail_dial({ExitCode::rendezvous,
-                      fmt::format("other nodes are deciding at {} who is the host", options_.path)},
-                     false);
+    return fail_dial(
+        {ExitCode::rendezvous,
+         fmt::format("other nodes are deciding at {} which of them is the host", options_.path)},
+        false);
   }
   own_host_ = listener->local_endpoint();
   if (own_host_->ip.is_any()) own_host_->ip = IpAddress::loopback_v4();

@@ -88,7 +88,7 @@ Result<RecordFound> RecordFile::look() const {
     if (!record && !text->empty()) {
       return fail(
           ExitCode::environment,
-          fmt::format("{} is no rendezvous file of muster: remove it, or choose another path",
+          fmt::format("{} is not a rendezvous file of muster: remove it, or choose another path",
                       found.next));
     }
     const uint64_t instance = record ? record->instance : 0;

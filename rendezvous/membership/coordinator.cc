@@ -47,7 +47,7 @@ Coordinator::Coordinator(boost::asio::io_context& io, std::unique_ptr<Listener> 
   if (options_.multi_node && options_.token.empty() &&
       !is_loopback_only(listener_->local_endpoints())) {
     say(
-        fmt::format("no job token: whoever reaches port {} of this machine can join the job; "
+        fmt::format("no job token: anyone who can reach port {} of this machine can join the job; "
                     "--rdzv-token-file or MUSTER_TOKEN sets one",
                     listener_->port()));
   }
@@ -67,8 +67,8 @@ void Coordinator::start_listening() {
   handlers.store = [this](const Arrival& arrival) { on_store_client(arrival); };
   handlers.stranger = [this](const Stranger& stranger) {
     say(
-        fmt::format("{} connected to the rendezvous port {} from {} and was hung up on: is the "
-                    "port meant for something else?",
+        fmt::format("{} connected to the rendezvous port {} from {} and was disconnected: is the "
+                    "port meant for another service?",
                     stranger.description, listener_->port(), stranger.peer.ip.to_string()));
   };
   handlers.trouble = [this](const std::string& message) { say(message); };

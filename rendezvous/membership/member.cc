@@ -256,12 +256,13 @@ void Member::tick_link(Instant now) {
   }
   if (link_ != Link::joined && in_round() && now >= silent_at()) {
     stop_round(now, StopWhy::host,
-               fmt::format("the host of the job at {} was not heard for {}: {}", options_.endpoint,
-                           membership::whole_seconds(lease_), trouble_));
+               fmt::format("the host of the job at {} has been silent for {}: {}",
+                           options_.endpoint, membership::whole_seconds(lease_), trouble_));
   }
   if (link_ == Link::joining && now >= link_since_ + lease_) {
     out_->push_back(member::Disconnect{});
-    trouble_ = fmt::format("connected, but not welcomed for {}", membership::whole_seconds(lease_));
+    trouble_ = fmt::format("connected, but the host sent no welcome for {}",
+                           membership::whole_seconds(lease_));
     pause(now);
   }
   if (link_ == Link::joined && now >= beat_at_) send_report(now);

@@ -193,7 +193,7 @@ void MemberClient::on_message(const HostMessage& message) {
   } else if (const auto* welcome = std::get_if<Welcome>(&message)) {
     return on_welcome(*welcome);
   }
-  on_closed("it answers out of turn");
+  on_closed("it sent an answer out of turn");
 }
 
 void MemberClient::on_challenge(const Challenge& challenge) {
@@ -305,8 +305,8 @@ void MemberClient::on_closed(const std::string& why) {
     return drive_.post(member::ConnectionLost{
         fmt::format("the connection to the host at {} broke: {}", options_.member.endpoint, why)});
   }
-  fail_link({{ExitCode::rendezvous,
-              fmt::format("the host at {} broke off: {}", options_.member.endpoint, why)},
+  fail_link({{ExitCode::rendezvous, fmt::format("the handshake with the host at {} failed: {}",
+                                                options_.member.endpoint, why)},
              false,
              false});
 }

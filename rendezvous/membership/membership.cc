@@ -73,7 +73,7 @@ Instant Membership::next_deadline() const {
 void Membership::on(const Joined& event) {
   const auto known = nodes_.find(event.join.agent);
   if (Node* other = node_of(event.connection); other && other->join.agent != event.join.agent) {
-    note("hung up on " + name_of(*other) + ": a second agent spoke on its connection");
+    note("closed the connection of " + name_of(*other) + ": a second agent used it");
     out_->push_back(Hangup{event.connection});
     return detach(*other);
   }
@@ -86,12 +86,12 @@ void Membership::on(const Joined& event) {
   attach(node, event);
   note(name_of(node) + " is here");
   if (stage_ == Stage::ended) return order(node, End{});
-  if (node.member) order(node, Stop{epoch_, StopWhy::lost, "this node had been given up"});
+  if (node.member) order(node, Stop{epoch_, StopWhy::lost, "this node had been declared lost"});
 }
 
 void Membership::on(const Reported& event) {
   Node* node = node_of(event.connection);
-  if (!node) return note("dropped a report: nobody is known on its connection");
+  if (!node) return note("dropped a report: its connection belongs to no known node");
   // Planted: the reports of a stopping node do not renew its lease.
   if (!MEMBERSHIP_PLANTED(lease_off_by_one) || event.report.phase != Phase::stopping) heard(*node);
   if (event.report.sequence > node->report.sequence) {
@@ -135,7 +135,7 @@ void Membership::on(const Disconnected& event) {
 
 void Membership::on(const StoreOpened& event) {
   if (stage_ != Stage::opening || event.epoch != epoch_)
-    return note(fmt::format("ignored the store of epoch {}: it is not waited for", event.epoch));
+    return note(fmt::format("ignored the store of epoch {}: it was not expected", event.epoch));
   start_round(event.port);
 }
 

@@ -63,8 +63,8 @@ std::optional<Refused> Membership::refusal(const Join& join) const {
   const bool stranger = join.last_epoch == 0 || join.last_epoch > epoch_;
   if (stage_ == Stage::ended && stranger && !has_untold(now_)) {
     return Refused{RefusalKind::closed,
-                   fmt::format("the job of this id has ended ({}); start all nodes anew, or give "
-                               "this job an id of its own (--rdzv-id)",
+                   fmt::format("the job of this id has ended ({}); restart all nodes, or give this "
+                               "job an id of its own (--rdzv-id)",
                                end_->text)};
   }
   if (nodes_.size() >= kKnownMax)
@@ -146,7 +146,7 @@ void Membership::learn_job(const Join& original) {
     job_ = join;
     if (stage_ == Stage::forming) begin_forming(false);
   } else if (!same_but_for_nodes(*job_, join)) {
-    note(fmt::format("{} was started with other settings than {}, whose are used",
+    note(fmt::format("{} was started with settings that differ from those of {}, which are used",
                      quiet_name(join.host_name), quiet_name(job_->host_name)));
   }
   // Survivors of an earlier life of this host may join even after our first round: no epoch number
@@ -271,7 +271,7 @@ void Membership::notice_standstill() {
   const Instant deadline = next_deadline();
   if (deadline == kNever || now_ <= deadline) return;
   if (now_ - deadline <= std::min(options_.jump, watch_period())) return;
-  note(fmt::format("this host stood still for {}: all leases are renewed",
+  note(fmt::format("this host stalled for {}: all leases are renewed",
                    whole_seconds(now_ - deadline)));
   for (auto& [agent, node] : nodes_) {
     const Duration limit = node.connection ? job_->lease : options_.reconnect_grace;

@@ -38,8 +38,7 @@ void Membership::take_failure(Node& node, const Report& report) {
     note(failure_text());
     return;
   }
-  note(fmt::format("{}: a failure that came after the epoch's end is not its reason",
-                   name_of(node)));
+  note(fmt::format("{}: a failure after the end of the epoch is not its cause", name_of(node)));
 }
 
 // A node that was never in a round and joined only to report that it can start no worker.
@@ -52,7 +51,7 @@ void Membership::take_unfit(Node& node, const NodeFailure& failure) {
   const bool fixed = job_->nodes_min == job_->nodes_max && job_->spares == 0;
   if (stage_ == Stage::forming && (fixed || node.join.is_host)) return end_for_unfit(node, failure);
   const std::string text =
-      fmt::format("{} takes no part: {}", name_of(node), quiet_line(failure.sentence));
+      fmt::format("{} does not take part: {}", name_of(node), quiet_line(failure.sentence));
   note(text);
   send(node, Refused{RefusalKind::contradiction,
                      fmt::format("the job goes on without this node: {}", text)});
@@ -80,7 +79,8 @@ void Membership::take_ready(Node& node) {
   if (!node.member) return consider_newcomer(node);
   if (!node.started || node.report.epoch < epoch_) return;
   // It did not wait for our Stop because it had not heard from us for a lease.
-  const std::string text = name_of(node) + " gave the round up: it had lost contact with this host";
+  const std::string text =
+      name_of(node) + " abandoned the round: it had lost contact with this host";
   depart(node, StopWhy::lost, text);
   begin_stop(StopWhy::lost, text);
 }
@@ -109,24 +109,25 @@ void Membership::take_leaving(Node& node) {
 void Membership::stop_stray(Node& node) {
   const Epoch epoch = node.report.epoch;
   if (node.member) {
-    if (epoch != epoch_) note(name_of(node) + " speaks of another epoch than its own");
+    if (epoch != epoch_) note(name_of(node) + " reports an epoch other than its own");
     return;
   }
   const Stop* const ordered = std::get_if<Stop>(&node.order);
   if (node.order_sequence > 0 && ordered && ordered->epoch == epoch) return;
   if (formed_here_) {
-    return order(node, Stop{epoch, StopWhy::lost,
-                            fmt::format("epoch {} is over: this node had been given up", epoch)});
+    return order(node,
+                 Stop{epoch, StopWhy::lost,
+                      fmt::format("epoch {} is over: this node had been declared lost", epoch)});
   }
   order(node, Stop{epoch, StopWhy::host,
-                   fmt::format("the host of the job was started anew: epoch {} is over", epoch)});
+                   fmt::format("the host of the job was restarted: epoch {} is over", epoch)});
 }
 
 // Handles a node that is ready while others run. REQUIRES: it is not of the epoch.
 void Membership::consider_newcomer(Node& node) {
   if (!is_ready(node)) return;
   if (tally_.members < job_->nodes_max && change_allowed()) {
-    const std::string text = name_of(node) + " has come";
+    const std::string text = name_of(node) + " has joined";
     note(text);
     return begin_stop(StopWhy::joined, text);
   }

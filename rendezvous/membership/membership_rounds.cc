@@ -47,8 +47,8 @@ void Membership::try_form() {
   if (after_stop_ && tally_.stays < job_->nodes_min) return end_short_of_nodes();
   if (join_by_ > now_) return;
   end(EndWhy::timeout, ExitCode::rendezvous,
-      fmt::format("the nodes did not meet within {}: {}; see what keeps the missing ones, or raise "
-                  "the join time-out",
+      fmt::format("the nodes did not meet within {}: {}; check why the missing ones did not join, "
+                  "or raise the join timeout",
                   whole_seconds(job_->join_timeout), who_text() + unfit_ + neighbours_));
 }
 
@@ -292,7 +292,7 @@ void Membership::end_short_of_nodes() {
   End verdict;
   verdict.why = EndWhy::lost;
   verdict.exit_code = static_cast<int>(ExitCode::rendezvous);
-  verdict.text = "the host of the job was started anew";
+  verdict.text = "the host of the job was restarted";
   if (departure_) {
     verdict.text = departure_->text;
     verdict.node_rank = departure_->node_rank;

@@ -75,7 +75,7 @@ std::string Membership::name_of(const Node& node) const {
 std::string Membership::status(Instant now) const {
   switch (stage_) {
     case Stage::forming:
-      return job_ ? forming_text(now) : "no node is here yet";
+      return job_ ? forming_text(now) : "no node has joined yet";
     case Stage::opening:
       return fmt::format("epoch {} is formed by {}; its store is being opened", epoch_,
                          nodes_text(tally_.members));
@@ -241,7 +241,7 @@ std::string Membership::lost_text(const Node& node) const {
     return fmt::format("{} was lost: no sign of life for {}", name_of(node),
                        whole_seconds(node.silence_limit));
   }
-  return fmt::format("{} was lost: its connection broke and it did not come back within {}",
+  return fmt::format("{} was lost: its connection broke and it did not reconnect within {}",
                      name_of(node), whole_seconds(node.silence_limit));
 }
 

@@ -35,10 +35,9 @@ std::string describe_server(std::string_view bytes) {
 
 member::ConnectionFailed StrangerWatch::on_silence() {
   on_host();
-  return {{ExitCode::rendezvous,
-           fmt::format("{} accepts connections but says nothing: its host is stopped or very busy, "
-                       "or it is no muster host",
-                       endpoint_)},
+  return {{ExitCode::rendezvous, fmt::format("{} accepts connections but sends nothing: its host "
+                                             "is stopped or very busy, or it is not a muster host",
+                                             endpoint_)},
           false,
           false};
 }
@@ -49,12 +48,12 @@ member::ConnectionFailed StrangerWatch::on_store() {
 
 member::ConnectionFailed StrangerWatch::on_hangup() {
   on_host();
-  return {{ExitCode::rendezvous,
-           fmt::format("{} accepts connections and hangs up: a forwarder whose host is not up yet, "
-                       "or no muster host",
-                       endpoint_)},
-          false,
-          false};
+  return {
+      {ExitCode::rendezvous, fmt::format("{} accepts connections and closes them: it is a "
+                                         "forwarder whose host is not up yet, or not a muster host",
+                                         endpoint_)},
+      false,
+      false};
 }
 
 member::ConnectionFailed StrangerWatch::on_bytes(std::string_view bytes) {

@@ -121,10 +121,11 @@ Result<Network> Network::parse(std::string_view text) {
     const std::optional<unsigned> prefix = whole_number<unsigned>(text.substr(slash + 1));
     if (prefix && *prefix <= (address->is_v6() ? 128u : 32u)) return Network(*address, *prefix);
   }
-  return fail(ExitCode::usage,
-              fmt::format("'{}' is no network; give an address or a block such as 10.0.0.0/8 or "
-                          "fd00::/8",
-                          shown_address(text)));
+  return fail(
+      ExitCode::usage,
+      fmt::format(
+          "'{}' is not a network; give an address or a block such as 10.0.0.0/8 or fd00::/8",
+          shown_address(text)));
 }
 
 bool Network::contains(const IpAddress& address) const {

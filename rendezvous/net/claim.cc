@@ -125,7 +125,7 @@ struct Claiming::State : std::enable_shared_from_this<State> {
     reached = remote_address_of(*socket);
     limit.expires_at(deadline);
     limit.async_wait([self = shared_from_this()](boost::system::error_code error) {
-      if (!error) self->lost("something that does not answer the agents' protocol is there");
+      if (!error) self->lost("the process there does not answer the agents' protocol");
     });
     message = std::string(kProbeMagic) + nonce;
     boost::asio::async_write(*socket, boost::asio::buffer(message),
@@ -143,7 +143,7 @@ struct Claiming::State : std::enable_shared_from_this<State> {
                               if (!error && self->answer[0] == kProbeIsNotOurs)
                                 self->lost("another agent listens there");
                               else
-                                self->lost("something that is no agent is there");
+                                self->lost("the process there is not an agent");
                             });
   }
 

@@ -67,7 +67,7 @@ std::string describe_stranger(std::string_view bytes) {
     return fmt::format("an ssh client ({})", printable_first_line(bytes));
   if (bytes.starts_with(kStoreMagic) || is_store_operation(bytes))
     return "a store client of a PyTorch before 2.2, which speaks another protocol";
-  if (bytes.empty()) return "a client that said nothing";
+  if (bytes.empty()) return "a client that sent nothing";
   return fmt::format("a client of an unknown protocol (first bytes {})", hex_of_first_bytes(bytes));
 }
 

@@ -30,7 +30,7 @@ std::string export_note(const InterfaceExport& chosen, const InterfaceQuestion& 
   } else if (others.empty()) {
     why = fmt::format("{} reaches the other nodes; {}", name, question.own_name_fault);
   }
-  return fmt::format("workers get {} ({}); --no-iface-env stops this", fmt::join(settings, " "),
+  return fmt::format("workers get {} ({}); --no-iface-env turns this off", fmt::join(settings, " "),
                      why);
 }
 
@@ -57,9 +57,9 @@ std::string own_name_fault(const std::string& name, const std::vector<IpAddress>
     const bool ours = address.is_loopback() || !interface_with(interfaces, address).empty();
     if (!ours) continue;  // Gloo cannot listen there and tries the next.
     if (!address.is_loopback()) return "";
-    return fmt::format("this machine's own name, {}, leads to {}", name, address.to_string());
+    return fmt::format("this machine's own name, {}, resolves to {}", name, address.to_string());
   }
-  return fmt::format("this machine's own name, {}, leads to none of its addresses", name);
+  return fmt::format("this machine's own name, {}, resolves to none of its addresses", name);
 }
 
 std::optional<InterfaceExport> choose_interface_export(const InterfaceQuestion& question) {

@@ -37,7 +37,7 @@ std::optional<IpAddress> address_in(const sockaddr* raw) {
 
 Result<IpAddress> no_route(const SocketAddress& peer, int error) {
   return fail(ExitCode::rendezvous,
-              fmt::format("no way from this machine to {}: {}; check its address and the routes",
+              fmt::format("no route from this machine to {}: {}; check its address and the routes",
                           peer.to_string(), std::strerror(error)));
 }
 

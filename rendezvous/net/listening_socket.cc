@@ -68,7 +68,7 @@ std::string listen_refusal(const SocketAddress& address, int error) {
   if (error == EADDRINUSE)
     return fmt::format("could not listen on {}: the port is taken; choose another one", where);
   if (error == EADDRNOTAVAIL)
-    return fmt::format("could not listen on {}: that is no address of this machine", where);
+    return fmt::format("could not listen on {}: that is not an address of this machine", where);
   if (error == EACCES)
     return fmt::format("could not listen on {}: not permitted; choose a port above 1023", where);
   return fmt::format("could not listen on {}: {}", where, std::strerror(error));

@@ -166,10 +166,10 @@ class StoreClient::Channel {
   }
 
   std::string late(const StoreRequest& request, Duration timeout) const {
-    return fmt::format("{} at the store {} timed out after {}; {}", request.what, server_,
-                       store_seconds(timeout),
-                       request.waits ? "look for the process that should have set it"
-                                     : "the server does not answer, look at the node it runs on");
+    return fmt::format(
+        "{} at the store {} timed out after {}; {}", request.what, server_, store_seconds(timeout),
+        request.waits ? "look for the process that should have set it"
+                      : "the server does not answer; check the node that it runs on");
   }
 
   tl::unexpected<Error> give_up(const StoreRequest& request, Duration timeout) {
@@ -185,12 +185,13 @@ class StoreClient::Channel {
     switch (break_) {
       case Break::late:
         return fmt::format(
-            "{} at the store {} got no answer within {}; look at the node it runs on", request.what,
-            server_, store_seconds(timeout));
+            "{} at the store {} got no answer within {}; check the node that it runs on",
+            request.what, server_, store_seconds(timeout));
       case Break::ended:
         return failed("the server closed the connection; the job's round has probably ended");
       case Break::malformed:
-        return failed("the answer is no store's; check that the address is that of the store");
+        return failed(
+            "the answer is not from a store; check that the address is that of the store");
       case Break::error:
         break;
     }

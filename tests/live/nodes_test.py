@@ -256,7 +256,7 @@ class Failures(NodesTest):
         bad = self.lacking("bad", *self.c10d_flags("1:3", *conf))
         self.assert_said_here(bad)
         self.assertIn("muster: the job goes on without this node: ", bad.stderr())
-        wait_for(lambda: "takes no part: cannot run ./nowhere: no such file" in good.stderr(), "the other is told")
+        wait_for(lambda: "does not take part: cannot run ./nowhere: no such file" in good.stderr(), "the other is told")
         self.assert_world(self.wait_starts(1), 1, 1)
         self.order("done")
         self.assert_exit(good, 0)
@@ -487,7 +487,7 @@ class TheHost(NodesTest):
         self.addCleanup(server.close)
         job = self.elastic("n0", 2, "--rdzv-conf", "is_host=false,join_timeout=8")
         self.assert_exit(job, 122)
-        self.assertIn("says nothing", job.stderr())
+        self.assertIn("sends nothing", job.stderr())
 
 
 if __name__ == "__main__":

@@ -272,7 +272,7 @@ TEST(MemberClient, AMuteServerIsTriedAgainAndSaidInTheStatus) {
   Client client(loop, server.port(), options);
   EXPECT_TRUE(run_until(loop, [&] { return client.dialler.dials >= 3; }));
   EXPECT_TRUE(client.errors.empty());
-  EXPECT_NE(client.client->status().find("says nothing"), std::string::npos)
+  EXPECT_NE(client.client->status().find("sends nothing"), std::string::npos)
       << client.client->status();
 }
 

@@ -115,7 +115,8 @@ TEST(Member, IsNotHeldByAHostThatTakesTheConnectionAndIsMute) {
   member.dial();
   EXPECT_EQ(names_of(member.tick_at_deadline()), "Disconnect Say");
   EXPECT_EQ(names_of(member.tick_at_deadline()), "Connect");
-  EXPECT_NE(member.status().find("connected, but not welcomed for 3 s"), std::string::npos);
+  EXPECT_NE(member.status().find("connected, but the host sent no welcome for 3 s"),
+            std::string::npos);
 }
 
 TEST(Member, SaysWhatItWaitsForAfterThreeSecondsAndThenLessAndLessOften) {
@@ -158,10 +159,9 @@ TEST(Member, GivesUpAfterTheJoinTimeOutWithTheReason) {
   EXPECT_EQ(member.now() - begun, seconds{60});
   const Error expected{
       ExitCode::rendezvous,
-      "no contact with the host of the job at node0:29400 for 60 s (the join "
-      "time-out): connect to 10.0.0.1:29400: connection refused; see that the node "
-      "which hosts the job runs, and that this endpoint is its address as seen from "
-      "here"};
+      "no contact with the host of the job at node0:29400 for 60 s (the join timeout): connect to "
+      "10.0.0.1:29400: connection refused; check that the node that hosts the job is running, and "
+      "that this endpoint is its address as seen from this node"};
   EXPECT_EQ(effects, MemberEffects{member::GaveUp{expected}});
   EXPECT_TRUE(member.waits_for_ever());
 }
@@ -177,8 +177,8 @@ TEST(Member, GivesAHostThatIsNotReachedTheTimeThatTheUserSays) {
   const Error expected{
       ExitCode::rendezvous,
       "no contact with the host of the job at node0:29400 for 5 s (read_timeout): connect to "
-      "10.0.0.1:29400: connection refused; see that the node which hosts the job runs, and that "
-      "this endpoint is its address as seen from here"};
+      "10.0.0.1:29400: connection refused; check that the node that hosts the job is running, and "
+      "that this endpoint is its address as seen from this node"};
   EXPECT_EQ(effects, MemberEffects{member::GaveUp{expected}});
 }
 
@@ -198,7 +198,7 @@ TEST(Member, CountsTheJoinTimeOutFromTheLossOfContact) {
 }
 
 TEST(Member, DoesNotTryAgainWhereThatIsOfNoUse) {
-  const Error error{ExitCode::rendezvous, "what answers at node0:29400 is no muster host"};
+  const Error error{ExitCode::rendezvous, "what answers at node0:29400 is not a muster host"};
   MemberDriver member;
   member.step(member::Begin{});
   EXPECT_EQ(member.step(member::ConnectionFailed{error, false, true}),
@@ -261,10 +261,10 @@ TEST(Member, AConnectionThatIsNotBackWithinTheLeaseStopsTheWorkers) {
     }
   }
   EXPECT_EQ(member.now() - heard, seconds{3});
-  EXPECT_EQ(stops, MemberEffects{(member::StopWorkers{
-                       7, StopWhy::host,
-                       "the host of the job at node0:29400 was not heard for 3 s: connect to "
-                       "10.0.0.1:29400: timed out"})});
+  EXPECT_EQ(stops,
+            MemberEffects{(member::StopWorkers{7, StopWhy::host,
+                                               "the host of the job at node0:29400 has been silent "
+                                               "for 3 s: connect to 10.0.0.1:29400: timed out"})});
   EXPECT_FALSE(member.machine().over());
 }
 
@@ -276,9 +276,9 @@ TEST(Member, ASilentHostIsLeftAndTheWorkersAreStopped) {
   const MemberEffects effects = member.tick_at_deadline();
   const MemberEffects expected = {
       member::Disconnect{},
-      member::StopWorkers{7, StopWhy::host,
-                          "the host of the job at node0:29400 was not heard for 3 s: no sign of "
-                          "life for 3 s"}};
+      member::StopWorkers{
+          7, StopWhy::host,
+          "the host of the job at node0:29400 has been silent for 3 s: no sign of life for 3 s"}};
   EXPECT_EQ(effects, expected);
   EXPECT_EQ(names_of(member.tick_at_deadline()), "Connect");
 }
@@ -386,7 +386,7 @@ TEST(Member, NoRoundStartsBesideAnotherOrFromThePast) {
   MemberDriver member;
   member.run(7);
   EXPECT_EQ(member.order(round_of(8)), sends(report_of(3, 2, 7, Phase::running)));
-  member.order(Stop{7, StopWhy::joined, "node2 has come"});
+  member.order(Stop{7, StopWhy::joined, "node2 has joined"});
   EXPECT_EQ(member.order(round_of(8)), sends(report_of(5, 4, 7, Phase::stopping)));
   member.step(member::ReadyForRound{});
   EXPECT_EQ(member.order(round_of(7)), sends(report_of(7, 5, 7, Phase::ready)));

@@ -68,11 +68,10 @@ TEST(MembershipLoss, ABrokenConnectionIsALossAfterTheGrace) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
   m.disconnect("b");
-  EXPECT_EQ(
-      m.live(milliseconds{250}, {"a"}),
-      "a: " + stop_text(1, "lost",
-                        "b (node rank 1) was lost: its connection broke and it did not come back "
-                        "within 250 ms; a new round forms with 1 node"));
+  EXPECT_EQ(m.live(milliseconds{250}, {"a"}),
+            "a: " + stop_text(1, "lost",
+                              "b (node rank 1) was lost: its connection broke and it did not "
+                              "reconnect within 250 ms; a new round forms with 1 node"));
   EXPECT_EQ(m.ready("a", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a}");
   m.open_store(2);
   const Round expected{2, 0, 1, 0, 1, 0, 1, "10.0.0.1", 4002, 0, 1};
@@ -100,22 +99,21 @@ TEST(MembershipLoss, AStandstillIsNoticedWhateverEventComesFirst) {
   EXPECT_EQ(m.running("a", 1), "");
   EXPECT_EQ(m.tick(), "");
   EXPECT_EQ(m.notes(),
-            (std::vector<std::string>{"this host stood still for 60 s: all leases are renewed"}));
+            (std::vector<std::string>{"this host stalled for 60 s: all leases are renewed"}));
 }
 
 TEST(MembershipLoss, ANodeThatGaveTheRoundUpCountsLikeALostOne) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
-  EXPECT_EQ(
-      m.ready("b", 1),
-      "a: " +
-          stop_text(1, "lost",
-                    "b (node rank 1) gave the round up: it had lost contact with this host; a "
-                    "new round forms with 2 nodes") +
-          " | b: " +
-          stop_text(1, "lost",
-                    "b (node rank 1) gave the round up: it had lost contact with this host; a new "
-                    "round forms with 2 nodes"));
+  EXPECT_EQ(m.ready("b", 1),
+            "a: " +
+                stop_text(1, "lost",
+                          "b (node rank 1) abandoned the round: it had lost contact with this "
+                          "host; a new round forms with 2 nodes") +
+                " | b: " +
+                stop_text(1, "lost",
+                          "b (node rank 1) abandoned the round: it had lost contact with this "
+                          "host; a new round forms with 2 nodes"));
   EXPECT_EQ(m.ready("a", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a 10.0.1.b}");
 }
 
@@ -208,7 +206,7 @@ TEST(MembershipLoss, OneThatWasGivenUpAndComesBackIsWaitedForWhileTheEpochStops)
   m.live(milliseconds{250}, {"a"});
   m.job.last_epoch = 1;
   m.job.last_rank = 1;
-  EXPECT_EQ(m.join("b"), "b: " + stop_text(1, "lost", "this node had been given up"));
+  EXPECT_EQ(m.join("b"), "b: " + stop_text(1, "lost", "this node had been declared lost"));
   m.running("b", 1);
   EXPECT_EQ(m.ready("a", 1), "");
   EXPECT_EQ(m.ready("b", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a 10.0.1.b}");
@@ -228,9 +226,9 @@ TEST(MembershipLoss, OneThatComesBackLaterIsStoppedAndIsANewcomer) {
   m.job.last_rank = 1;
   EXPECT_EQ(m.join("b"), "");
   EXPECT_EQ(m.running("b", 1),
-            "b: " + stop_text(1, "lost", "epoch 1 is over: this node had been given up"));
+            "b: " + stop_text(1, "lost", "epoch 1 is over: this node had been declared lost"));
   EXPECT_EQ(m.stopping("b", 1), "");
-  EXPECT_THAT(m.ready("b", 1), HasSubstr("a: Stop{epoch 2, joined, \"b has come"));
+  EXPECT_THAT(m.ready("b", 1), HasSubstr("a: Stop{epoch 2, joined, \"b has joined"));
 }
 
 TEST(MembershipLoss, SurvivorsOfAStopThatAreLostAfterwardsEndTheJob) {
@@ -243,9 +241,9 @@ TEST(MembershipLoss, SurvivorsOfAStopThatAreLostAfterwardsEndTheJob) {
   EXPECT_EQ(m.ready("b", 1), "CloseStore{1}");  // a may be back within its grace.
   EXPECT_EQ(m.live(milliseconds{250}, {"b", "c"}),
             "b: End{lost, exit 122, node rank 0 on \"a\", \"a (node rank 0) was lost: its "
-            "connection broke and it did not come back within 250 ms; 1 node left, the job needs "
+            "connection broke and it did not reconnect within 250 ms; 1 node left, the job needs "
             "2\", 0 restarts, 1 changes} | c: End{lost, exit 122, node rank 0 on \"a\", \"a (node "
-            "rank 0) was lost: its connection broke and it did not come back within 250 ms; 1 node "
+            "rank 0) was lost: its connection broke and it did not reconnect within 250 ms; 1 node "
             "left, the job needs 2\", 0 restarts, 1 changes}");
 }
 
@@ -328,7 +326,8 @@ TEST(MembershipJoin, ALateNodeThatIsReadyBringsANewRound) {
   m.job.last_call = Duration{};
   m.run({"b"});
   EXPECT_EQ(m.join("a"), "");
-  EXPECT_EQ(m.ready("a"), "b: " + stop_text(1, "joined", "a has come; a new round forms with it"));
+  EXPECT_EQ(m.ready("a"),
+            "b: " + stop_text(1, "joined", "a has joined; a new round forms with it"));
   EXPECT_EQ(m.ready("b", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a 10.0.1.b}");
   m.open_store(2);
   EXPECT_EQ(m.round("b").node_rank, 0);
@@ -479,7 +478,7 @@ TEST(MembershipReturn, TakesTheJobUpInANewEpochWithTheOldRanksAndBudgets) {
   past(m, 2);
   m.join("c");
   EXPECT_EQ(m.running("c", 7),
-            "c: " + stop_text(7, "host", "the host of the job was started anew: epoch 7 is over"));
+            "c: " + stop_text(7, "host", "the host of the job was restarted: epoch 7 is over"));
   past(m, 1);
   m.join("b");
   EXPECT_EQ(m.ready("b", 7), "");
@@ -510,7 +509,7 @@ TEST(MembershipReturn, IsAMembershipChange) {
   m.job.max_membership_changes = 4;
   m.join("b");
   EXPECT_EQ(m.ready("b", 7),
-            "b: End{lost, exit 122, \"the host of the job was started anew; the budget of 4 "
+            "b: End{lost, exit 122, \"the host of the job was restarted; the budget of 4 "
             "membership changes is spent\", 2 restarts, 4 changes}");
 }
 

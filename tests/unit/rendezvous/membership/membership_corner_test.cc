@@ -162,7 +162,7 @@ TEST(MembershipReturn, WhoWasInARoundOfOursIsWaitedForUnderEitherName) {
   m.job.last_epoch = 1;
   m.job.last_rank = 1;
   m.job.last_instance = 0;  // The machine's own, in these tests.
-  EXPECT_EQ(m.join("b"), "b: Stop{epoch 1, lost, \"this node had been given up\"}");
+  EXPECT_EQ(m.join("b"), "b: Stop{epoch 1, lost, \"this node had been declared lost\"}");
   EXPECT_EQ(m.ready("a", 1), "");
 }
 
@@ -340,7 +340,7 @@ TEST(MembershipSpare, ThatIsLostAfterANodeItWouldHaveReplacedEndsTheJobForThatNo
   m.ready("a", 1);
   EXPECT_EQ(m.end("a").host_name, "b");
   EXPECT_EQ(m.end("a").text,
-            "b (node rank 1) was lost: its connection broke and it did not come back within 250 "
+            "b (node rank 1) was lost: its connection broke and it did not reconnect within 250 "
             "ms; 1 node left, the job needs 2");
 }
 

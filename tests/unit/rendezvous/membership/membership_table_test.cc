@@ -68,8 +68,8 @@ struct EventCase {
 const std::string kSuccess =
     "End{success, exit 0, \"all workers of all nodes succeeded\", 0 restarts, 0 changes}";
 const std::string kRefusedClosed =
-    "n: Refused{closed, \"the job of this id has ended (all workers of all nodes succeeded); start "
-    "all nodes anew, or give this job an id of its own (--rdzv-id)\"} | n: Hangup";
+    "n: Refused{closed, \"the job of this id has ended (all workers of all nodes succeeded); "
+    "restart all nodes, or give this job an id of its own (--rdzv-id)\"} | n: Hangup";
 const std::string kRoundA =
     "a: Round{epoch 1, node 0 of 2, ranks 0+ of 2, role ranks 0+ of 2, master 10.0.0.1:4001, 0 "
     "restarts, 0 changes}";
@@ -83,8 +83,8 @@ const std::string kStopFailureA =
     "Stop{epoch 1, failure, \"rank 0 on a (node rank 0) exited with 3; all ranks are stopped, 1 "
     "of 1 restarts left\"}";
 const std::string kUnfit =
-    "n: Refused{contradiction, \"the job goes on without this node: n takes no part: cannot run "
-    "x.py: no such file\"} | n: Hangup";
+    "n: Refused{contradiction, \"the job goes on without this node: n does not take part: cannot "
+    "run x.py: no such file\"} | n: Hangup";
 const std::string kSpare = "n: Wait{spare, \"2 of 2 nodes run; this one is a spare\"}";
 const std::string kFormedAnew = "CloseStore{1} | OpenStore{2, 10.0.1.b}";
 
@@ -97,7 +97,7 @@ std::string both(const std::string& what) {
 
 const std::string kGoesOn = "; a new round forms with 1 node";
 const std::string kLost =
-    "a (node rank 0) was lost: its connection broke and it did not come back within 250 ms";
+    "a (node rank 0) was lost: its connection broke and it did not reconnect within 250 ms";
 const std::string kStoreFailed =
     "End{timeout, exit 121, \"the store of epoch 1 could not be opened: busy\", 0 restarts, 0 "
     "changes}";
@@ -130,27 +130,27 @@ const std::vector<EventCase> kEvents = {
      [](MembershipDriver& m) { return m.ready("a", 1); },
      {"", "",
       both(stop("lost",
-                "a (node rank 0) gave the round up: it had lost contact with this host; a "
-                "new round forms with 2 nodes")),
+                "a (node rank 0) abandoned the round: it had lost contact with this host; a new "
+                "round forms with 2 nodes")),
       "", ""}},
     {"Reported running, of this epoch",
      [](MembershipDriver& m) { return m.running("a", 1); },
-     {"a: Stop{epoch 1, host, \"the host of the job was started anew: epoch 1 is over\"}", "", "",
-      "", ""}},
+     {"a: Stop{epoch 1, host, \"the host of the job was restarted: epoch 1 is over\"}", "", "", "",
+      ""}},
     {"Reported running, of another epoch",
      [](MembershipDriver& m) { return m.running("a", 5); },
-     {"a: Stop{epoch 5, host, \"the host of the job was started anew: epoch 5 is over\"}", "", "",
-      "", ""}},
+     {"a: Stop{epoch 5, host, \"the host of the job was restarted: epoch 5 is over\"}", "", "", "",
+      ""}},
     {"Reported done, the last one",
      [](MembershipDriver& m) {
        m.done("b", 1);
        return m.done("a", 1);
      },
-     {"a: Stop{epoch 1, host, \"the host of the job was started anew: epoch 1 is over\"}", "",
+     {"a: Stop{epoch 1, host, \"the host of the job was restarted: epoch 1 is over\"}", "",
       both(kSuccess), "", ""}},
     {"Reported failure",
      [](MembershipDriver& m) { return m.fail("a", 1, any_workers_failure()); },
-     {"a: Stop{epoch 1, host, \"the host of the job was started anew: epoch 1 is over\"}", "",
+     {"a: Stop{epoch 1, host, \"the host of the job was restarted: epoch 1 is over\"}", "",
       both(kStopFailureA), "", ""}},
     {"Reported leaving",
      [](MembershipDriver& m) { return m.leaving("a", 1, SIGTERM, true); },
@@ -163,8 +163,8 @@ const std::vector<EventCase> kEvents = {
        m.join("n");
        return m.cannot_start("n");
      },
-     {kUnfit + " | a: Wait{\"1 of 2 nodes; here: a; not ready yet: b; n takes no part: cannot run "
-               "x.py: no such file; starts with 1 in 30 s\"}",
+     {kUnfit + " | a: Wait{\"1 of 2 nodes; here: a; not ready yet: b; n does not take part: cannot "
+               "run x.py: no such file; starts with 1 in 30 s\"}",
       kUnfit, kUnfit, kUnfit, ""}},
     {"Parted",
      [](MembershipDriver& m) { return m.goodbye("a"); },

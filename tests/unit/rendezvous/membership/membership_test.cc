@@ -144,8 +144,8 @@ TEST(Membership, AJobThatCanDoWithoutANodeThatCannotStartGoesOn) {
   elastic.job.last_call = Duration{};
   elastic.run({"a"});
   elastic.join("b");
-  EXPECT_THAT(elastic.cannot_start("b"), HasSubstr("the job goes on without this node: b takes no "
-                                                   "part: cannot run x.py: no such file"));
+  EXPECT_THAT(elastic.cannot_start("b"), HasSubstr("the job goes on without this node: b does not "
+                                                   "take part: cannot run x.py: no such file"));
   EXPECT_EQ(elastic.status(), "epoch 1 runs on 1 node");
 
   MembershipDriver spare(2, 2);
@@ -153,8 +153,9 @@ TEST(Membership, AJobThatCanDoWithoutANodeThatCannotStartGoesOn) {
   spare.join("a");
   spare.ready("a");
   spare.join("b");
-  EXPECT_THAT(spare.cannot_start("b"), HasSubstr("b: Hangup | a: Wait{\"1 of 2 nodes; here: a; b "
-                                                 "takes no part: cannot run x.py: no such file; "));
+  EXPECT_THAT(spare.cannot_start("b"),
+              HasSubstr("b: Hangup | a: Wait{\"1 of 2 nodes; here: a; b does not take part: cannot "
+                        "run x.py: no such file; "));
 }
 
 TEST(Membership, AHostThatCannotStartEndsAJobOfAnyNumberOfNodes) {
@@ -176,8 +177,9 @@ TEST(Membership, OfOtherJobsThatWaitItTellsOnceAtOnceAndThenWithWhatItWaitsFor) 
   EXPECT_EQ(m.hear(others),
             "a: Wait{\"1 of 2 nodes; here: a; job 'b' waits here as well; gives up in 2 s\"}");
   EXPECT_EQ(m.hear(others), "");
-  EXPECT_THAT(m.live(seconds{2}, {"a"}),
-              HasSubstr("here: a; job 'b' waits here as well; see what keeps the missing ones"));
+  EXPECT_THAT(
+      m.live(seconds{2}, {"a"}),
+      HasSubstr("here: a; job 'b' waits here as well; check why the missing ones did not join"));
   EXPECT_FALSE(m.machine().waits_for_nodes(m.now()));
 }
 
@@ -221,10 +223,10 @@ TEST(Membership, NodesThatDoNotMeetInTimeAllHearWhoIsMissing) {
   m.live(milliseconds{499900}, {"a", "b"});
   EXPECT_EQ(m.live(milliseconds{200}, {}),
             "a: End{timeout, exit 122, \"the nodes did not meet within 600 s: 2 of 3 nodes; here: "
-            "a, b; see what keeps the missing ones, or raise the join time-out\", 0 restarts, 0 "
-            "changes} | b: End{timeout, exit 122, \"the nodes did not meet within 600 s: 2 of 3 "
-            "nodes; here: a, b; see what keeps the missing ones, or raise the join time-out\", 0 "
-            "restarts, 0 changes}");
+            "a, b; check why the missing ones did not join, or raise the join timeout\", 0 "
+            "restarts, 0 changes} | b: End{timeout, exit 122, \"the nodes did not meet within 600 "
+            "s: 2 of 3 nodes; here: a, b; check why the missing ones did not join, or raise the "
+            "join timeout\", 0 restarts, 0 changes}");
 }
 
 TEST(Membership, ANodeAloneGivesUpLikewise) {
@@ -293,7 +295,7 @@ TEST(Membership, AHostileNameCannotBreakALine) {
 
 TEST(Membership, ThereIsAStatusAtEveryStage) {
   MembershipDriver m(1, 2);
-  EXPECT_EQ(m.status(), "no node is here yet");
+  EXPECT_EQ(m.status(), "no node has joined yet");
   EXPECT_EQ(m.machine().next_deadline(), kNever);
   m.job.last_call = Duration{};
   m.join("a");
@@ -551,7 +553,7 @@ TEST(Membership, StrayWorkersOfAnotherEpochAreStopped) {
   MembershipDriver m(2, 2);
   m.join("a");
   EXPECT_EQ(m.running("a", 9),
-            "a: Stop{epoch 9, host, \"the host of the job was started anew: epoch 9 is over\"}");
+            "a: Stop{epoch 9, host, \"the host of the job was restarted: epoch 9 is over\"}");
   EXPECT_EQ(m.running("a", 9), "");
   m.ready("a", 9);
   m.join("b");
@@ -627,8 +629,9 @@ TEST(Membership, UnknownConnectionsAreDropped) {
   EXPECT_EQ(m.hear(Reported{9, {}}), "");
   EXPECT_EQ(m.hear(Parted{9}), "");
   EXPECT_EQ(m.hear(Disconnected{9}), "");
-  EXPECT_EQ(m.notes(),
-            (std::vector<std::string>{"dropped a report: nobody is known on its connection"}));
+  EXPECT_EQ(
+      m.notes(),
+      (std::vector<std::string>{"dropped a report: its connection belongs to no known node"}));
 }
 
 // ---- Contradictions.
@@ -734,10 +737,10 @@ TEST(Membership, AnEndedJobRefusesStrangersAndTellsItsOwnHowItEnded) {
   m.done("a", 1);
   m.done("b", 1);
   m.goodbye("a");
-  EXPECT_EQ(m.join("new"),
-            "new: Refused{closed, \"the job of this id has ended (all workers of all nodes "
-            "succeeded); start all nodes anew, or give this job an id of its own (--rdzv-id)\"} | "
-            "new: Hangup");
+  EXPECT_EQ(
+      m.join("new"),
+      "new: Refused{closed, \"the job of this id has ended (all workers of all nodes succeeded); "
+      "restart all nodes, or give this job an id of its own (--rdzv-id)\"} | new: Hangup");
   m.job.last_epoch = 1;
   EXPECT_THAT(m.join("a"), HasSubstr("a: End{success, exit 0"));
   EXPECT_EQ(m.goodbye("a"), "a: Hangup");

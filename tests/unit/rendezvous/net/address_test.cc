@@ -111,18 +111,19 @@ TEST(Network, RefusesJunkWithAnExample) {
                            "10.0.0.0/8/8", "10/8", "node1", "10.0.0.0/ 8", "10.0.0.0/+8", "any"}) {
     const auto network = Network::parse(text);
     ASSERT_FALSE(network) << text;
-    EXPECT_EQ(network.error(),
-              (Error{ExitCode::usage, "'" + std::string(text) +
-                                          "' is no network; give an address or a block such as "
-                                          "10.0.0.0/8 or fd00::/8"}));
+    EXPECT_EQ(
+        network.error(),
+        (Error{
+            ExitCode::usage,
+            "'" + std::string(text) +
+                "' is not a network; give an address or a block such as 10.0.0.0/8 or fd00::/8"}));
   }
 }
 
 TEST(Network, JunkIsShownInOneLineOfBoundedLength) {
-  EXPECT_EQ(
-      Network::parse("10.0.0.0\n/8\x7f").error().message,
-      "'10.0.0.0\\x0a/8\\x7f' is no network; give an address or a block such as 10.0.0.0/8 or "
-      "fd00::/8");
+  EXPECT_EQ(Network::parse("10.0.0.0\n/8\x7f").error().message,
+            "'10.0.0.0\\x0a/8\\x7f' is not a network; give an address or a block such as "
+            "10.0.0.0/8 or fd00::/8");
   EXPECT_LT(Network::parse(std::string(1000, '\0')).error().message.size(), 500u);
 }
 

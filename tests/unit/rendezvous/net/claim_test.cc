@@ -170,7 +170,7 @@ TEST(ClaimEndpoint, LosesToSomethingThatIsNoAgent) {
     banner.join();
     ASSERT_FALSE(election.is_host());
     EXPECT_EQ(election.loss().why, Why::somebody_else);
-    EXPECT_THAT(election.loss().message, HasSubstr("something that is no agent is there"));
+    EXPECT_THAT(election.loss().message, HasSubstr("the process there is not an agent"));
   });
   if (!ran) GTEST_SKIP() << "needs the right to make a network namespace";
 }

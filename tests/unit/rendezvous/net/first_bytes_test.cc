@@ -69,7 +69,7 @@ TEST(DescribeStranger, NamesTheUsualOnes) {
             "a web browser or other HTTP client (PRI * HTTP/2.0)");
   EXPECT_EQ(describe_stranger("\x16\x03\x01\x02"), "a TLS client");
   EXPECT_EQ(describe_stranger("SSH-2.0-OpenSSH_9.2\r\n"), "an ssh client (SSH-2.0-OpenSSH_9.2)");
-  EXPECT_EQ(describe_stranger(""), "a client that said nothing");
+  EXPECT_EQ(describe_stranger(""), "a client that sent nothing");
   EXPECT_EQ(describe_stranger("\x80\xff hello you"),
             "a client of an unknown protocol (first bytes 80 ff 20 68 65 6c 6c 6f)");
 }

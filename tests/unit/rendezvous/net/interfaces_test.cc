@@ -33,8 +33,8 @@ TEST(InterfaceChoice, ExportsTheInterfaceThatReachesThePeers) {
   EXPECT_EQ(
       choose_interface_export(two_nics()),
       (InterfaceExport{"eth0", "=eth0",
-                       "workers get GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME==eth0 (eth0 "
-                       "reaches the other nodes; eth1 is there too); --no-iface-env stops this"}));
+                       "workers get GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME==eth0 (eth0 reaches "
+                       "the other nodes; eth1 is there too); --no-iface-env turns this off"}));
   InterfaceQuestion other = two_nics();
   other.towards_peers = ip("10.1.0.1");
   EXPECT_EQ(choose_interface_export(other)->nccl, "=eth1");
@@ -49,12 +49,12 @@ TEST(InterfaceChoice, ExportsNothingWhereThereIsNoChoice) {
 TEST(InterfaceChoice, TellsGlooOfTheOnlyInterfaceWhereTheMachinesOwnNameMisleadsIt) {
   InterfaceQuestion question = two_nics();
   question.interfaces.pop_back();
-  question.own_name_fault = "this machine's own name, node1, leads to 127.0.1.1";
+  question.own_name_fault = "this machine's own name, node1, resolves to 127.0.1.1";
   EXPECT_EQ(choose_interface_export(question),
-            (InterfaceExport{"eth0", std::nullopt,
-                             "workers get GLOO_SOCKET_IFNAME=eth0 (eth0 reaches the other nodes; "
-                             "this machine's own name, node1, leads to 127.0.1.1); "
-                             "--no-iface-env stops this"}));
+            (InterfaceExport{
+                "eth0", std::nullopt,
+                "workers get GLOO_SOCKET_IFNAME=eth0 (eth0 reaches the other nodes; this machine's "
+                "own name, node1, resolves to 127.0.1.1); --no-iface-env turns this off"}));
   question.gloo_is_set = true;
   EXPECT_EQ(choose_interface_export(question), std::nullopt);
   question.gloo_is_set = false;
@@ -69,12 +69,13 @@ TEST(InterfaceChoice, FindsNoFaultInANameThatLeadsToAnAddressWhichOthersReach) {
   EXPECT_EQ(own_name_fault("n", {ip("fd00::1"), ip("127.0.1.1")}, machine), "");
   EXPECT_EQ(own_name_fault("n", {ip("192.0.2.1"), ip("10.0.0.1")}, machine), "");
   EXPECT_EQ(own_name_fault("n", {ip("127.0.1.1"), ip("10.0.0.1")}, machine),
-            "this machine's own name, n, leads to 127.0.1.1");
-  EXPECT_EQ(own_name_fault("n", {ip("::1")}, machine), "this machine's own name, n, leads to ::1");
+            "this machine's own name, n, resolves to 127.0.1.1");
+  EXPECT_EQ(own_name_fault("n", {ip("::1")}, machine),
+            "this machine's own name, n, resolves to ::1");
   EXPECT_EQ(own_name_fault("n", {ip("192.0.2.1")}, machine),
-            "this machine's own name, n, leads to none of its addresses");
+            "this machine's own name, n, resolves to none of its addresses");
   EXPECT_EQ(own_name_fault("n", {}, machine),
-            "this machine's own name, n, leads to none of its addresses");
+            "this machine's own name, n, resolves to none of its addresses");
 }
 
 TEST(InterfaceChoice, DoesNotCountPlumbingNorInterfacesThatAreDown) {
@@ -115,7 +116,7 @@ TEST(InterfaceChoice, ExportsTheInterfaceThatWasAskedForEvenIfItIsTheOnlyOne) {
   EXPECT_EQ(choose_interface_export(question),
             (InterfaceExport{"eth0", "=eth0",
                              "workers get GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME==eth0 (as "
-                             "--iface asks); --no-iface-env stops this"}));
+                             "--iface asks); --no-iface-env turns this off"}));
 }
 
 TEST(InterfaceChoice, KnowsPlumbingByName) {
@@ -156,7 +157,7 @@ TEST(Interfaces, AsksTheKernelForTheSourceTowardsAPeer) {
   const auto nowhere = source_towards({ip("255.255.255.255"), 29500});
   ASSERT_FALSE(nowhere);
   EXPECT_THAT(nowhere.error().message,
-              testing::StartsWith("no way from this machine to 255.255.255.255:29500: "));
+              testing::StartsWith("no route from this machine to 255.255.255.255:29500: "));
 }
 
 TEST(Interfaces, TellsTheInterfaceThatReachesThePeersFromTheOther) {

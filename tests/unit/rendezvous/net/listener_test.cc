@@ -387,7 +387,7 @@ TEST(Listener, SaysWhichAddressItCouldNotHave) {
   ASSERT_FALSE(foreign);
   EXPECT_EQ(foreign.error().error_number, EADDRNOTAVAIL);
   EXPECT_THAT(foreign.error().message,
-              HasSubstr("192.0.2.1:0: that is no address of this machine"));
+              HasSubstr("192.0.2.1:0: that is not an address of this machine"));
 }
 
 TEST(Listener, TakesOnePortForAllItsAddressesOrNone) {

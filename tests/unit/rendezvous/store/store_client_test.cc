@@ -362,7 +362,8 @@ TEST(StoreClient, AnotherKindOfServerIsRecognised) {
   const auto client = StoreClient::connect(
       {.host = "127.0.0.1", .port = other.port(), .connect_timeout = milliseconds(900)});
   ASSERT_FALSE(client);
-  EXPECT_THAT(client.error().message, testing::HasSubstr("is no store's; check that the address"));
+  EXPECT_THAT(client.error().message,
+              testing::HasSubstr("is not from a store; check that the address"));
 }
 
 TEST(StoreClient, NobodyThereIsSaidWithTheReason) {
