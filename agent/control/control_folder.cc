@@ -135,14 +135,14 @@ Result<void> check_control_folder(const std::string& path) {
   if (fd.get() < 0 || fstat(fd.get(), &status) != 0) {
     const bool is_link = errno == ELOOP || errno == ENOTDIR;
     return tl::unexpected(
-        control_folder_error(path, is_link ? "it is no real folder" : errno_text()));
+        control_folder_error(path, is_link ? "it is not a real folder" : errno_text()));
   }
   if (status.st_uid != geteuid()) {
     return tl::unexpected(
         control_folder_error(path, fmt::format("it belongs to user {}", status.st_uid)));
   }
   if ((status.st_mode & 0077) != 0 && fchmod(fd.get(), 0700) != 0) {
-    return tl::unexpected(control_folder_error(path, "others may enter it"));
+    return tl::unexpected(control_folder_error(path, "other users can access it"));
   }
   return {};
 }

@@ -24,7 +24,7 @@ template <typename T>
 using Field = tl::expected<T, std::string>;
 
 tl::unexpected<std::string> wrong(std::string_view key, std::string_view expected) {
-  return tl::unexpected(fmt::format("{} is no {}", key, expected));
+  return tl::unexpected(fmt::format("{} is not {}", key, expected));
 }
 
 // A parse that never throws and descends no deeper than kDepthMax.
@@ -40,16 +40,16 @@ Field<int64_t> whole_number_in(const json& object, const char* key, int64_t fall
   if (found == object.end()) return fallback;
   const bool too_big = found->is_number_unsigned() &&
                        found->get<uint64_t>() > static_cast<uint64_t>(max < 0 ? 0 : max);
-  if (!found->is_number_integer() || too_big) return wrong(key, "whole number in range");
+  if (!found->is_number_integer() || too_big) return wrong(key, "a whole number in range");
   const auto value = found->get<int64_t>();
-  if (value < min || value > max) return wrong(key, "whole number in range");
+  if (value < min || value > max) return wrong(key, "a whole number in range");
   return value;
 }
 
 Field<std::string> text_in(const json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end()) return std::string();
-  if (!found->is_string()) return wrong(key, "text");
+  if (!found->is_string()) return wrong(key, "a string");
   return found->get<std::string>();
 }
 
@@ -64,10 +64,11 @@ Field<std::pair<int, int>> range_of(const json& item) {
     return static_cast<int>(number);
   };
   if (const auto single = rank(item)) return std::pair{*single, *single};
-  if (!item.is_array() || item.size() != 2) return wrong("ranks", "list of ranks and [FIRST,LAST]");
+  if (!item.is_array() || item.size() != 2)
+    return wrong("ranks", "a list of ranks and [FIRST,LAST]");
   const auto first = rank(item[0]);
   const auto last = rank(item[1]);
-  if (!first || !last || *first > *last) return wrong("ranks", "list of ranks and [FIRST,LAST]");
+  if (!first || !last || *first > *last) return wrong("ranks", "a list of ranks and [FIRST,LAST]");
   return std::pair{*first, *last};
 }
 
@@ -75,7 +76,7 @@ Field<RankRanges> ranges_in(const json& object) {
   const auto found = object.find("ranks");
   if (found == object.end()) return RankRanges();
   if (!found->is_array() || found->empty() || found->size() > kRangesMax) {
-    return wrong("ranks", "list of ranks and [FIRST,LAST]");
+    return wrong("ranks", "a list of ranks and [FIRST,LAST]");
   }
   RankRanges ranges;
   for (const json& item : *found) {
@@ -102,7 +103,7 @@ Field<Request> signal_request(const json& object) {
   if (!name) return tl::unexpected(name.error());
   if (!ranks) return tl::unexpected(ranks.error());
   const auto number = signal_by_name(*name);
-  if (!number) return wrong("signal", "signal's name");
+  if (!number) return wrong("signal", "the name of a signal");
   return SignalRequest{*number, *ranks};
 }
 
@@ -120,13 +121,13 @@ Field<Request> logs_request(const json& object) {
 }
 
 Field<Request> request_of(const json& object) {
-  if (object.is_null()) return tl::unexpected(std::string("the line is no JSON object"));
+  if (object.is_null()) return tl::unexpected(std::string("the line is not a JSON object"));
   const auto command = text_in(object, "command");
   if (!command) return tl::unexpected(command.error());
   if (*command == "status") return StatusRequest{};
   if (*command == "signal") return signal_request(object);
   if (*command == "logs") return logs_request(object);
-  return wrong("command", "command: there are status, signal and logs");
+  return wrong("command", "a command; the commands are status, signal and logs");
 }
 
 json json_of(const NodeStatus& node) {
@@ -201,7 +202,7 @@ struct ReplyReader {
 };
 
 Field<NodeStatus> node_of(const json& object) {
-  if (!object.is_object()) return wrong("nodes", "list of objects");
+  if (!object.is_object()) return wrong("nodes", "a list of objects");
   NodeStatus node;
   ReplyReader read{object, {}};
   read.number("node_rank", node.node_rank);
@@ -217,7 +218,7 @@ Field<std::vector<NodeStatus>> nodes_in(const json& object) {
   std::vector<NodeStatus> nodes;
   const auto found = object.find("nodes");
   if (found == object.end()) return nodes;
-  if (!found->is_array()) return wrong("nodes", "list of objects");
+  if (!found->is_array()) return wrong("nodes", "a list of objects");
   for (const json& item : *found) {
     auto node = node_of(item);
     if (!node) return tl::unexpected(node.error());
@@ -227,7 +228,7 @@ Field<std::vector<NodeStatus>> nodes_in(const json& object) {
 }
 
 Field<Reply> read_status(const json& object) {
-  if (!object.is_object()) return wrong("status", "object");
+  if (!object.is_object()) return wrong("status", "an object");
   JobStatus status;
   ReplyReader read{object, {}};
   read.text("job_id", status.job_id);
@@ -253,17 +254,17 @@ Field<Reply> read_status(const json& object) {
 }
 
 Field<Reply> logs_of(const json& list) {
-  if (!list.is_array()) return wrong("logs", "list of objects");
+  if (!list.is_array()) return wrong("logs", "a list of objects");
   std::vector<LogText> logs;
   for (const json& item : list) {
-    if (!item.is_object()) return wrong("logs", "list of objects");
+    if (!item.is_object()) return wrong("logs", "a list of objects");
     LogText log;
     ReplyReader read{item, {}};
     read.number("rank", log.rank);
     read.text("text", log.text);
     int64_t position = 0;
     read.number("position", position);
-    if (position < 0) read.note("position is no whole number in range");
+    if (position < 0) read.note("position is not a whole number in range");
     log.position = static_cast<uint64_t>(position);
     if (!read.problem.empty()) return tl::unexpected(read.problem);
     logs.push_back(std::move(log));
@@ -281,7 +282,7 @@ Field<Reply> error_of(const json& object) {
 
 Field<Reply> reply_of(const json& object) {
   const auto ok = object.is_null() ? object.end() : object.find("ok");
-  if (ok == object.end() || !ok->is_boolean()) return wrong("the line", "reply of muster");
+  if (ok == object.end() || !ok->is_boolean()) return wrong("the line", "a reply of muster");
   if (!ok->get<bool>()) return error_of(object);
   if (const auto status = object.find("status"); status != object.end())
     return read_status(*status);
@@ -336,8 +337,9 @@ Result<Request> decode_request(std::string_view line) {
 }
 
 Result<Reply> decode_reply(std::string_view line) {
-  auto reply = line.size() > kReplyBytesMax ? Field<Reply>(wrong("the line", "reply: too long"))
-                                            : reply_of(parsed_object(line));
+  auto reply = line.size() > kReplyBytesMax
+                   ? Field<Reply>(wrong("the line", "a reply: it is too long"))
+                   : reply_of(parsed_object(line));
   if (reply) return *std::move(reply);
   return fail(ExitCode::internal,
               fmt::format("cannot read the job's answer: {}; use musterctl of the same version",

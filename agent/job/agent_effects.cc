@@ -258,7 +258,7 @@ void AgentLoop::finish_output() {
   leave_limit_.async_wait([](boost::system::error_code error) {
     if (!error)
       say_past_the_output(
-          "the job has ended; waiting for its last output to be taken, Ctrl-C leaves");
+          "the job has ended; waiting for its last output to be read; Ctrl-C stops waiting");
   });
 }
 

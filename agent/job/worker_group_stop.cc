@@ -123,7 +123,7 @@ void WorkerGroup::on(Instant now, const group::Regroup&) {
 
 void WorkerGroup::on(Instant now, const group::GroupEmpty&) {
   if (phase_ == Phase::draining) return succeed();
-  if (phase_ != Phase::stopping) return ignore("GroupEmpty", "nobody waits for it");
+  if (phase_ != Phase::stopping) return ignore("GroupEmpty", "nothing waits for it");
   empty_ = true;
   conclude_stop_if_gone(now);
 }

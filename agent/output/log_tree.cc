@@ -181,7 +181,7 @@ Result<UniqueFd> open_log(const std::string& path) {
   const int error = errno;
   const char* remedy = "check the folder, or choose another --log-dir";
   if (is_out_of_descriptors(error)) remedy = "raise the descriptor limit (ulimit -n)";
-  if (error == ENXIO) remedy = "it is a FIFO that nobody reads; remove it";
+  if (error == ENXIO) remedy = "it is a FIFO that no process reads; remove it";
   return fail(ExitCode::environment,
               fmt::format("{}; {}", log_failure("open log file", path, error), remedy));
 }

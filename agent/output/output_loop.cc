@@ -393,7 +393,7 @@ std::string OutputLoop::path_of(const std::string& name) const {
 
 void OutputLoop::note_file(const std::string& name, std::optional<std::string> failure) {
   if (!failure || !failed_files_.insert(name).second) return;
-  say("muster: " + *failure + "; the job goes on without it");
+  say("muster: " + *failure + "; the job continues without it");
 }
 
 void OutputLoop::append(const std::string& name, const std::string& text) {

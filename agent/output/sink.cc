@@ -104,8 +104,9 @@ std::optional<std::string> Sink::failed(int error) {
   said_ = true;
   const bool full = error == ENOSPC || error == EDQUOT;
   return fmt::format(
-      "muster: cannot write {}: {}; what the workers print there is dropped, the workers go on{}",
-      name_, std::strerror(error), full ? "; free some space and it continues" : "");
+      "muster: cannot write {}: {}; what the workers print there is dropped, the workers "
+      "continue{}",
+      name_, std::strerror(error), full ? "; free some space to resume" : "");
 }
 
 std::optional<std::string> Sink::dropped_line() const {

@@ -167,9 +167,9 @@ class GpusFlag {
     }
     if (positions.empty()) return missing(item);
     if (names.size() > 1) {
-      return fail(
-          ExitCode::usage,
-          fmt::format("--gpus: '{}' fits {} devices; give more of the name", item, names.size()));
+      return fail(ExitCode::usage,
+                  fmt::format("--gpus: '{}' matches {} devices; give more of the name", item,
+                              names.size()));
     }
     return positions;
   }

@@ -44,8 +44,8 @@ Result<DeviceChoice> choose_devices(const PlacementSpec& spec, const InheritedDe
 // Whether HIP_VISIBLE_DEVICES takes precedence.
 bool hip_list_counts(const InheritedDevices& inherited, const std::optional<DeviceReport>& devices);
 
-// "CUDA_VISIBLE_DEVICES=0,9 ends at entry '9', which is no device of this machine (this machine has
-// GPUs 0-1)". Without devices `gpu_count` is 0.
+// "CUDA_VISIBLE_DEVICES=0,9 ends at entry '9', which is not a device of this machine (this machine
+// has GPUs 0-1)". Without devices `gpu_count` is 0.
 std::string cut_short_text(const std::string& variable, const std::string& ended_by,
                            size_t gpu_count);
 

@@ -131,8 +131,8 @@ std::string_view last_report_line(std::string_view text) {
 
 tl::unexpected<Error> bad_report() {
   return fail(ExitCode::internal,
-              "the device query printed something that is no device report; the GPU driver may be "
-              "broken, see whether nvidia-smi works");
+              "the device query printed something other than a device report; the GPU driver may "
+              "be broken, check whether nvidia-smi works");
 }
 
 }  // namespace

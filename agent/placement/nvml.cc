@@ -87,7 +87,7 @@ class Nvml {
     const nvml::Return result = api_.init();
     initialised_ = result == nvml::kSuccess;
     if (!initialised_ && result != nvml::kDriverNotLoaded) {
-      problem_ = fmt::format("NVML does not start: {}", reason(result));
+      problem_ = fmt::format("NVML failed to start: {}", reason(result));
     }
     return initialised_;
   }

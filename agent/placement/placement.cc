@@ -186,7 +186,7 @@ class Placer {
   void warn_about_the_list() {
     if (choice_.cut_short.empty() || choice_.slots.empty()) return;
     placement_.warnings.push_back(
-        fmt::format("{}: the workers see what stands before it", choice_.cut_short));
+        fmt::format("{}: the workers see the devices before it", choice_.cut_short));
   }
 
   // If the GPUs differ, CUDA's default order is by speed, so the numbers of an inherited list mean
@@ -202,8 +202,8 @@ class Placer {
     if (!unlike) return;
     placement_.warnings.push_back(
         "the GPUs of this machine differ and CUDA_DEVICE_ORDER is not PCI_BUS_ID, so CUDA may "
-        "number "
-        "them in another order than shown here; set CUDA_DEVICE_ORDER=PCI_BUS_ID or use UUIDs");
+        "number them in a different order than shown here; set CUDA_DEVICE_ORDER=PCI_BUS_ID or use "
+        "UUIDs");
   }
 
   Result<void> bind_cpus() {
@@ -212,7 +212,7 @@ class Placer {
     const std::string flag = "--numa-binding " + numa_binding_name(input_.spec.numa_binding);
     if (slot_of(0) == nullptr) {
       return fail(ExitCode::environment,
-                  fmt::format("{}: there is no GPU to be close to: {}; leave the flag out, or bind "
+                  fmt::format("{}: there is no GPU to bind near: {}; leave the flag out, or bind "
                               "the program itself with taskset or numactl",
                               flag, choice_.why_short));
     }

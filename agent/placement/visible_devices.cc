@@ -41,7 +41,7 @@ std::string malformed(std::string_view entry, DeviceForm form) {
     return fmt::format("entry '{}', which is not of the same kind as the first one", entry);
   }
   if (form != DeviceForm::index || leading_index(entry)) return {};
-  return fmt::format("entry '{}', which is no device number", entry);
+  return fmt::format("entry '{}', which is not a device number", entry);
 }
 
 // A name may be abbreviated as long as it fits only one device. `found` counts the matches.
@@ -149,8 +149,9 @@ ResolvedList resolve_visible_devices(std::string_view value, const std::vector<G
     const NameMatch match = match_device(entry, list.form, gpus);
     if (match.found != 1) {
       resolved.ended_by =
-          match.found == 0 ? fmt::format("entry '{}', which is no device of this machine", entry)
-                           : fmt::format("entry '{}', which fits {} devices", entry, match.found);
+          match.found == 0
+              ? fmt::format("entry '{}', which is not a device of this machine", entry)
+              : fmt::format("entry '{}', which matches {} devices", entry, match.found);
       break;
     }
     for (const DeviceSlot& slot : resolved.slots) {

@@ -38,16 +38,17 @@ Result<FileTimerRequest> parse_file_timer_line(std::string_view line) {
   if (!object.is_object()) return bad_timer_line("it is not an object");
   // 0 and negative pids mean process groups to kill(), and 1 is init.
   if (!integer_within(object, "pid", 2, std::numeric_limits<int>::max())) {
-    return bad_timer_line("pid is missing or no process number");
+    return bad_timer_line("pid is missing or not a process number");
   }
   if (!integer_within(object, "signal", std::numeric_limits<int>::min(), kSignalMax)) {
-    return bad_timer_line("signal is missing or no signal number");
+    return bad_timer_line("signal is missing or not a signal number");
   }
   const auto scope = object.find("scope_id");
-  if (scope == object.end() || !scope->is_string()) return bad_timer_line("scope_id is no string");
+  if (scope == object.end() || !scope->is_string())
+    return bad_timer_line("scope_id is not a string");
   const auto expiration = object.find("expiration_time");
   if (expiration == object.end() || !expiration->is_number()) {
-    return bad_timer_line("expiration_time is no number");
+    return bad_timer_line("expiration_time is not a number");
   }
   FileTimerRequest request{object.find("pid")->get<int>(), scope->get<std::string>(),
                            expiration->get<double>(), object.find("signal")->get<int>()};

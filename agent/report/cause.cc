@@ -22,7 +22,7 @@ struct SignalNote {
 // Signals whose name alone does not tell the user what happened.
 constexpr std::array kSignalNotes = {
     SignalNote{SIGILL, "an instruction that this CPU does not have, or a trap in the program"},
-    SignalNote{SIGPIPE, "it wrote to a pipe or socket that nobody reads any more"},
+    SignalNote{SIGPIPE, "no process was left to read the pipe or socket that it wrote to"},
     SignalNote{SIGXCPU, "the CPU time limit, ulimit -t"},
     SignalNote{SIGXFSZ, "the file size limit, ulimit -f"},
     SignalNote{SIGSYS, "a system call that a seccomp filter forbids"},
@@ -88,7 +88,7 @@ Cause classify_kill(const WorkerFailure& failure, const HostEvidence& evidence) 
   if (!told && (evidence.oom_kills > 0 || evidence.machine_oom_kills > 0)) {
     return {FailureClass::oom,
             fmt::format("killed by SIGKILL, probably by the kernel's out-of-memory killer, which "
-                        "was at work {} at the time{}",
+                        "was active {} at the time{}",
                         evidence.oom_kills > 0 ? "in this job" : "on this machine", facts),
             "", std::string(kMemoryRemedy)};
   }
@@ -218,7 +218,7 @@ Cause classify(const WorkerFailure& failure, const HostEvidence& evidence, const
     // If its output goes to files there, a program that cannot write leaves no readable message.
     cause.kind = FailureClass::disk;
     cause.remedy = "the disk of the log folder " + evidence.full_log_disk +
-                   " is full: what it wrote last is lost, and that may be what it died of";
+                   " is full: its last output is lost, and that may be why it failed";
   }
   return cause;
 }

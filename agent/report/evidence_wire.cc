@@ -324,7 +324,7 @@ Result<NodeEvidence> decode_evidence(std::string_view bytes, Instant since, Dura
   if (wrong.empty()) node = read_node(json, since, clock_error, wrong);
   if (wrong.empty()) return node;
   return fail(ExitCode::rendezvous,
-              fmt::format("cannot read what a node told of its workers: {}", wrong));
+              fmt::format("cannot decode a node's report on its workers: {}", wrong));
 }
 
 membership::Judgement judge_testimonies(const std::vector<membership::Testimony>& testimonies) {

@@ -181,11 +181,11 @@ std::string encode_verdict(const JudgedAttempt& judged, VerdictLength length) {
 Result<JudgedAttempt> decode_verdict(std::string_view bytes) {
   const auto refuse = [](std::string_view why) {
     return fail(ExitCode::rendezvous,
-                fmt::format("cannot read what the job's host told of a failure: {}; is the same "
+                fmt::format("cannot decode the failure report from the job's host: {}; is the same "
                             "version of muster installed on all nodes?",
                             why));
   };
-  if (bytes.empty()) return refuse("nothing was told");
+  if (bytes.empty()) return refuse("it is empty");
   if (bytes.size() > kVerdictBytesMax) return refuse("it is too long");
   const Json json = Json::parse(bytes.begin(), bytes.end(), nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return refuse("it is not JSON");
@@ -197,7 +197,7 @@ Result<JudgedAttempt> decode_verdict(std::string_view bytes) {
 
 std::string verdict_sentence(const JudgedAttempt& judged) {
   if (judged.error) return clean_line(judged.error->message);
-  return judged.culprit ? clean_line(judged.cause.sentence) : "no worker's end was seen";
+  return judged.culprit ? clean_line(judged.cause.sentence) : "no worker's exit was observed";
 }
 
 }  // namespace muster

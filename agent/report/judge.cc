@@ -98,7 +98,7 @@ Comparison compare(const WorkerSigns& a, const WorkerSigns& b) {
   return {order, Reason::raised_first};
 }
 
-// A strict order even of failures in the same moment, since one of them must be named.
+// A strict order even of failures at the same moment, since one of them must be named.
 bool stands_before(const WorkerSigns& a, const WorkerSigns& b, Order order) {
   if (order != Order::same) return order == Order::before;
   if (a.node_rank == b.node_rank && !a.raised && !b.raised) return a.order < b.order;

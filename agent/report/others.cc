@@ -97,7 +97,7 @@ std::string others_text(const std::vector<WorkerFailure>& failures, size_t culpr
                                                      : failed;
     group.push_back(&other);
   }
-  return others_line(at_once, {"failed in the same moment", "failed in the same moment"}) +
+  return others_line(at_once, {"failed at the same moment", "failed at the same moment"}) +
          others_line(failed, {"failed afterwards", "failed afterwards"}) +
          others_line(hung, {"failed as well", "failed as well"}) +
          others_line(crashed,

@@ -10,7 +10,7 @@
 
 namespace muster {
 
-// One line, with its newline, for each kind of other worker: failed in the same moment, afterwards,
+// One line, with its newline, for each kind of other worker: failed at the same moment, afterwards,
 // as well (but hung until muster stopped it), or while muster stopped it, and those that were just
 // stopped; empty if there are none. `elsewhere`: ranks of other nodes that muster stopped, of which
 // no more is known; ascending.

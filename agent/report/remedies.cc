@@ -14,8 +14,8 @@ struct KnownMessage {
 };
 
 constexpr std::string_view kGpuMemoryRemedy =
-    "the GPU's memory is full: use a smaller batch or model part; nvidia-smi shows who else is on "
-    "it";
+    "the GPU's memory is full: use a smaller batch or model part; nvidia-smi lists the processes "
+    "that use it";
 constexpr std::string_view kGpuKernelRemedy =
     "GPU errors surface late: run again with CUDA_LAUNCH_BLOCKING=1 to see the call that is guilty";
 constexpr std::string_view kNoGpuRemedy =

@@ -58,7 +58,7 @@ std::string attempts_text(const JobReport& report, const WorkerFailure& culprit)
 
 std::string who_line(const JobReport& report, const WorkerFailure& culprit) {
   const std::string node = node_text(culprit.host, node_rank_of(report, culprit).value_or(-1));
-  if (culprit.summary_only) return "on " + node + ", which could not tell more";
+  if (culprit.summary_only) return "on " + node + ", which could not report more";
   std::string line = fmt::format("on {}, pid {}", node, pid_text(culprit));
   if (!culprit.device.empty()) line += ", " + culprit.device;
   line += ", " + duration_text(culprit.ran) + " after its start" + attempts_text(report, culprit);
@@ -101,7 +101,7 @@ void append_own_words(std::string& text, const WorkerFailure& culprit, const Cau
     }
   }
   if (lines.empty()) {
-    text += "It wrote nothing on stderr.\n";
+    text += "It wrote nothing to stderr.\n";
     return;
   }
   text += lines.size() == 1 ? "The last line of its stderr:\n"
@@ -132,7 +132,7 @@ std::string part_of_others(const JobReport& report) {
     const bool has_more = culprit.stderr_tail.empty() && !failure.stderr_tail.empty();
     if (!has_more && failure.sentence == report.cause.sentence) continue;
     append_other(text, failure, on_host(report, failure),
-                 "In the same moment, as far as can be told:");
+                 "At the same moment, as far as can be determined:");
     break;  // There is room for one only.
   }
   if (report.witness) {
@@ -184,7 +184,8 @@ void append_logs(std::string& text, const WorkerFailure& culprit, const std::str
 
 std::string render_failure(const JobReport& report, const RenderOptions& options) {
   // A worker that was declared failed but never ended has nothing to show.
-  if (!report.culprit) return "muster: " + report.program + " FAILED: no worker's end was seen\n";
+  if (!report.culprit)
+    return "muster: " + report.program + " FAILED: no worker's exit was observed\n";
   const WorkerFailure& culprit = culprit_of(report);
   const auto width = static_cast<size_t>(std::clamp(options.width, 20, 80));
   const std::string rule = std::string(width, '=') + "\n";
@@ -225,10 +226,10 @@ std::string render_stopped(const JobReport& report) {
     return fmt::format("muster: stopped by {} before any worker was started\n", by);
   }
   const std::string all = report.nnodes > 1 ? "all workers of this node" : "all workers";
-  const std::string tail =
-      report.killed_ranks.empty()
-          ? all + " ended within the grace"
-          : ranks_text(report.killed_ranks) + " did not end within the grace and had to be killed";
+  const std::string tail = report.killed_ranks.empty()
+                               ? all + " ended within the grace period"
+                               : ranks_text(report.killed_ranks) +
+                                     " did not end within the grace period and had to be killed";
   return fmt::format("muster: stopped by {} after {}; {}\n", by, duration_text(report.stop_took),
                      tail) +
          (report.tails_dir.empty() ? std::string()
@@ -261,9 +262,9 @@ std::string render_unkillable(const JobReport& report) {
         one ? "1 process runs" : fmt::format("{} processes run", count), one ? "it" : "them");
   } else {
     text = fmt::format(
-        "muster: {} {} did not die of SIGKILL and will stay until the kernel lets go; look at the "
-        "disk, file server or GPU that {} for:\n",
-        count, one ? "process" : "processes", one ? "it waits" : "they wait");
+        "muster: {} {} did not exit after SIGKILL and will remain until the kernel releases {}; "
+        "check the disk, file server or GPU that {} for:\n",
+        count, one ? "process" : "processes", one ? "it" : "them", one ? "it waits" : "they wait");
   }
   for (const StuckProcess& process : report.stuck)
     text += stuck_text(process);

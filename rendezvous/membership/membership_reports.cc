@@ -54,7 +54,7 @@ void Membership::take_unfit(Node& node, const NodeFailure& failure) {
       fmt::format("{} does not take part: {}", name_of(node), quiet_line(failure.sentence));
   note(text);
   send(node, Refused{RefusalKind::contradiction,
-                     fmt::format("the job goes on without this node: {}", text)});
+                     fmt::format("the job continues without this node: {}", text)});
   drop(node, true);
   if (stage_ != Stage::forming) return;
   unfit_ = "; " + text;

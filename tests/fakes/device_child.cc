@@ -47,7 +47,7 @@ class QueryFd {
 
 tl::unexpected<Error> query_failed(std::string_view why) {
   return fail(ExitCode::environment,
-              fmt::format("asking the GPU driver failed: {}; see whether nvidia-smi works", why));
+              fmt::format("asking the GPU driver failed: {}; check whether nvidia-smi works", why));
 }
 
 int milliseconds_until(SteadyTime deadline) {

@@ -55,13 +55,13 @@ class Devices(LiveTest):
 
     def test_an_entry_that_is_no_device_is_named_wherever_the_list_counts(self):
         env = {"CUDA_VISIBLE_DEVICES": "0,9"}
-        named = "CUDA_VISIBLE_DEVICES=0,9 ends at entry '9', which is no device of this machine (this machine has GPUs 0-1)"
+        named = "CUDA_VISIBLE_DEVICES=0,9 ends at entry '9', which is not a device of this machine (this machine has GPUs 0-1)"
         for flags in (["--nproc-per-node", "gpu"], ["--nproc-per-node", "auto"], ["--gpus", "0"], ["--virtual-local-rank"],
                       ["--gpu-binding", "exclusive"]):
             lines, err = self.shown(TWO, *flags, env=env)
             self.assertEqual(len(lines), 1, err)
             self.assertEqual([line for line in err.splitlines() if "'9'" in line],
-                             [f"muster: {named}: the workers see what stands before it"], flags)
+                             [f"muster: {named}: the workers see the devices before it"], flags)
         for flags in (["--nproc-per-node", 2, "--gpu-binding", "exclusive"], ["--gpus", "1"]):
             self.assertIn(named, self.refused(TWO, *flags, env=env))
 

@@ -200,7 +200,7 @@ class Musterctl(unittest.TestCase):
         done = subprocess.run([HOST, "job-a"], env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, check=False, timeout=60)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("it is no real folder", done.stderr)
+        self.assertIn("it is not a real folder", done.stderr)
         self.assertEqual(os.listdir(elsewhere.name), [])
 
 

@@ -255,7 +255,7 @@ class Failures(NodesTest):
         wait_for(lambda: self.listens(good), "the host is there")
         bad = self.lacking("bad", *self.c10d_flags("1:3", *conf))
         self.assert_said_here(bad)
-        self.assertIn("muster: the job goes on without this node: ", bad.stderr())
+        self.assertIn("muster: the job continues without this node: ", bad.stderr())
         wait_for(lambda: "does not take part: cannot run ./nowhere: no such file" in good.stderr(), "the other is told")
         self.assert_world(self.wait_starts(1), 1, 1)
         self.order("done")

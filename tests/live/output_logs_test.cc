@@ -286,7 +286,7 @@ TEST_F(OutputLogs, AFullLogDiskIsSaidOnceAndStopsNoWorker) {
             "muster: 20 bytes of output are missing in 2 log files in " + harness.run.run_dir);
   EXPECT_TRUE(lines[3].starts_with("muster: cannot write " + harness.attempt()));
   EXPECT_NE(lines[3].find("/stdout.log: No space left on device; what the workers print there is "
-                          "dropped, the workers go on"),
+                          "dropped, the workers continue"),
             std::string::npos);
 }
 
@@ -298,11 +298,11 @@ TEST_F(OutputLogs, AFullConsoleIsSaidOnTheOtherOne) {
   harness.finish();
   const std::vector<std::string> lines = lines_of(console_text(harness));
   EXPECT_NE(std::find(lines.begin(), lines.end(), "to stderr"), lines.end());
-  EXPECT_NE(std::find(lines.begin(), lines.end(),
-                      "muster: cannot write standard output: No space left on device; what the "
-                      "workers print there is dropped, the workers go on; free some space and it "
-                      "continues"),
-            lines.end());
+  EXPECT_NE(
+      std::find(lines.begin(), lines.end(),
+                "muster: cannot write standard output: No space left on device; what the workers "
+                "print there is dropped, the workers continue; free some space to resume"),
+      lines.end());
   EXPECT_EQ(lines.back(), "muster: 6 bytes of output to standard output were dropped");
 }
 
@@ -312,9 +312,9 @@ TEST_F(OutputLogs, AnEventFileThatFailsIsSaidOnce) {
   for (int i = 0; i < 3; i++)
     harness.output().append("events.jsonl", "{}\n");
   harness.finish();
-  EXPECT_EQ(console_text(harness), "muster: cannot write " + harness.run.run_dir +
-                                       "/events.jsonl: No space left on device; the job goes on "
-                                       "without it\n");
+  EXPECT_EQ(console_text(harness),
+            "muster: cannot write " + harness.run.run_dir +
+                "/events.jsonl: No space left on device; the job continues without it\n");
 }
 
 TEST_F(OutputLogs, AFifoInPlaceOfALogIsAnErrorOfTheNextStart) {
@@ -326,10 +326,9 @@ TEST_F(OutputLogs, AFifoInPlaceOfALogIsAnErrorOfTheNextStart) {
     const auto opened = harness.try_open(1, 1);
     ASSERT_FALSE(opened.has_value());
     EXPECT_EQ(opened.error(),
-              (Error{ExitCode::environment,
-                     "cannot open log file " + harness.attempt(1) +
-                         "/0/stdout.log: No such device or address; it is a FIFO that nobody "
-                         "reads; remove it"}));
+              (Error{ExitCode::environment, "cannot open log file " + harness.attempt(1) +
+                                                "/0/stdout.log: No such device or address; it is a "
+                                                "FIFO that no process reads; remove it"}));
   }
 }
 
@@ -341,9 +340,9 @@ TEST_F(OutputLogs, AFifoInPlaceOfARecordIsSaidOnce) {
   harness.output().write_file("result.json", "{}");
   harness.finish();
   EXPECT_EQ(file_content(harness.run.run_dir + "/result.json"), "{}");
-  EXPECT_EQ(console_text(harness), "muster: cannot open " + harness.run.run_dir +
-                                       "/events.jsonl: No such device or address; the job goes on "
-                                       "without it\n");
+  EXPECT_EQ(console_text(harness),
+            "muster: cannot open " + harness.run.run_dir +
+                "/events.jsonl: No such device or address; the job continues without it\n");
 }
 
 TEST_F(OutputLogs, ARestartMakesRemovedFoldersAgain) {
@@ -386,7 +385,7 @@ TEST_F(OutputLogs, WithoutALogFolderARestartGoesOnWithoutFiles) {
   }
   EXPECT_EQ(console_text(harness),
             "muster: cannot create log folder " + gone +
-                ": File exists; a file is in the way; choose another --log-dir; the job goes on "
+                ": File exists; a file is in the way; choose another --log-dir; the job continues "
                 "without it\non we go\non we go\n");
 }
 

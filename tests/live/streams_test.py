@@ -194,7 +194,7 @@ class Disks(LiveTest):
         self.addCleanup(job.__exit__)
         os.close(write_end)
         wait_for(lambda: "rank 1 of 2 exited with 9" in job.stderr(), "the verdict")
-        wait_for(lambda: "waiting for its last output to be taken" in job.stderr(), "the reason for staying")
+        wait_for(lambda: "waiting for its last output to be read" in job.stderr(), "the reason for staying")
         job.signal(signal.SIGINT)
         self.assertEqual(job.wait(), 9)
         os.close(read_end)

@@ -78,10 +78,9 @@ TEST_F(ControlFolder, IsNeverALinkOrAFile) {
   fs::create_directory_symlink(tree_.root() / "elsewhere", folder());
   const Result<void> link = check_control_folder(folder());
   ASSERT_FALSE(link);
-  EXPECT_EQ(link.error().message,
-            "cannot use the folder " + folder() +
-                " for musterctl: it is no real folder; remove it or set MUSTER_RUN_DIR to a folder "
-                "of your own");
+  EXPECT_EQ(link.error().message, "cannot use the folder " + folder() +
+                                      " for musterctl: it is not a real folder; remove it or set "
+                                      "MUSTER_RUN_DIR to a folder of your own");
   fs::remove(folder());
   std::ofstream(folder()) << "x";
   const Result<void> file = check_control_folder(folder());

@@ -97,32 +97,34 @@ TEST(ControlRequest, TakesWhatIsTypedByHand) {
 
 TEST(ControlRequest, SaysWhatIsWrong) {
   const std::string remedy = "; use musterctl of the same version";
-  const std::string no_object = "cannot read the request: the line is no JSON object" + remedy;
+  const std::string no_object = "cannot read the request: the line is not a JSON object" + remedy;
   for (const char* junk : {"", "x", "1", "[]", "null", "\"status\"", "{", "{}x", "{\"command\":",
                            "{\"command\":\"status\"}}", "\xff\xfe", "{\"command\":\"\xff\"}"}) {
     EXPECT_EQ(request_complaint(junk), no_object) << junk;
   }
   const std::string ranks =
-      "cannot read the request: ranks is no list of ranks and [FIRST,LAST]" + remedy;
+      "cannot read the request: ranks is not a list of ranks and [FIRST,LAST]" + remedy;
   for (const char* list : {"1", "[]", "\"0\"", "[-1]", "[1.5]", "[[1]]", "[[2,1]]", "[[1,2,3]]",
                            "[2147483648]", "[18446744073709551615]", "[[0,-1]]", "[null]", "{}"}) {
     EXPECT_EQ(request_complaint(std::string(R"({"command":"logs","ranks":)") + list + "}"), ranks)
         << list;
   }
-  const std::string lines = "cannot read the request: lines is no whole number in range" + remedy;
+  const std::string lines =
+      "cannot read the request: lines is not a whole number in range" + remedy;
   for (const char* number : {"-1", "100001", "1.5", "\"1\"", "true", "18446744073709551615"}) {
     EXPECT_EQ(request_complaint(std::string(R"({"command":"logs","lines":)") + number + "}"), lines)
         << number;
   }
-  EXPECT_EQ(
-      request_complaint("{}"),
-      "cannot read the request: command is no command: there are status, signal and logs" + remedy);
+  EXPECT_EQ(request_complaint("{}"),
+            "cannot read the request: command is not a command; the commands are status, signal "
+            "and logs" +
+                remedy);
   EXPECT_EQ(request_complaint(R"({"command":1})"),
-            "cannot read the request: command is no text" + remedy);
+            "cannot read the request: command is not a string" + remedy);
   EXPECT_EQ(request_complaint(R"({"command":"logs","follow":1})"),
-            "cannot read the request: follow is no true or false" + remedy);
+            "cannot read the request: follow is not true or false" + remedy);
   EXPECT_EQ(request_complaint(R"({"command":"signal","signal":"NONE"})"),
-            "cannot read the request: signal is no signal's name" + remedy);
+            "cannot read the request: signal is not the name of a signal" + remedy);
 }
 
 TEST(ControlRequest, HasALimit) {
@@ -181,7 +183,7 @@ TEST(ControlReply, OfSomebodyElseIsRefused) {
   const std::string remedy = "; use musterctl of the same version";
   for (const char* junk : {"", "HTTP/1.1 400 Bad Request", "{}", "{\"ok\":1}", "[true]"}) {
     EXPECT_EQ(complaint_about_reply(junk),
-              "cannot read the job's answer: the line is no reply of muster" + remedy)
+              "cannot read the job's answer: the line is not a reply of muster" + remedy)
         << junk;
   }
   for (const char* wrong :
@@ -194,7 +196,7 @@ TEST(ControlReply, OfSomebodyElseIsRefused) {
     EXPECT_NE(complaint_about_reply(wrong), "no complaint") << wrong;
   }
   EXPECT_EQ(complaint_about_reply(std::string(kReplyBytesMax + 1, ' ')),
-            "cannot read the job's answer: the line is no reply: too long" + remedy);
+            "cannot read the job's answer: the line is not a reply: it is too long" + remedy);
 }
 
 // Any text, and any cut or changed byte of a good line, is an answer or a complaint of one line.

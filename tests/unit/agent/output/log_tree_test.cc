@@ -174,10 +174,11 @@ TEST_F(LogTree, AFifoThatNobodyReadsIsAnErrorAndNoWait) {
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   const auto log = open_log(fifo);
   ASSERT_FALSE(log.has_value());
-  EXPECT_EQ(log.error(),
-            (Error{ExitCode::environment, "cannot open log file " + fifo +
-                                              ": No such device or address; it is a FIFO that "
-                                              "nobody reads; remove it"}));
+  EXPECT_EQ(
+      log.error(),
+      (Error{ExitCode::environment,
+             "cannot open log file " + fifo +
+                 ": No such device or address; it is a FIFO that no process reads; remove it"}));
   EXPECT_EQ(append_to_file(fifo, "x\n"), "cannot open " + fifo + ": No such device or address");
 }
 

@@ -75,10 +75,9 @@ TEST_F(SinkTest, WaitsForRoomInADescriptorThatSomebodyMadeNonBlocking) {
 
 TEST_F(SinkTest, AFullDiskIsSaidOnceAndCounted) {
   Sink sink(UniqueFd(::open("/dev/full", O_WRONLY | O_CLOEXEC)), "/logs/stdout.log");
-  EXPECT_EQ(
-      sink.write("12345\n"),
-      "muster: cannot write /logs/stdout.log: No space left on device; what the workers print "
-      "there is dropped, the workers go on; free some space and it continues");
+  EXPECT_EQ(sink.write("12345\n"),
+            "muster: cannot write /logs/stdout.log: No space left on device; what the workers "
+            "print there is dropped, the workers continue; free some space to resume");
   EXPECT_EQ(sink.write("more\n"), std::nullopt);
   EXPECT_EQ(sink.dropped(), 11u);
   EXPECT_EQ(sink.dropped_line(), "muster: 11 bytes of output to /logs/stdout.log were dropped");
@@ -109,10 +108,9 @@ TEST_F(SinkTest, WritesAgainWhenThereIsRoomAndBeginsANewLine) {
   const auto message = sink.write("one\ntwo three\n");
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   ::signal(SIGXFSZ, SIG_DFL);
-  EXPECT_EQ(
-      message,
-      "muster: cannot write log: File too large; what the workers print there is dropped, the "
-      "workers go on");
+  EXPECT_EQ(message,
+            "muster: cannot write log: File too large; what the workers print there is dropped, "
+            "the workers continue");
   EXPECT_EQ(sink.dropped(), 6u);
   EXPECT_EQ(sink.write("four\n"), std::nullopt);
   char content[64];
@@ -216,8 +214,8 @@ TEST_F(SinkTest, AFailureInTheBackgroundIsNewsOnce) {
   EXPECT_EQ(console.feed(stream, "12345\n", kSinkStart), std::nullopt);
   wakes.wait_for_one();
   EXPECT_EQ(console.news(),
-            "muster: cannot write standard output: No space left on device; what the workers "
-            "print there is dropped, the workers go on; free some space and it continues");
+            "muster: cannot write standard output: No space left on device; what the workers print "
+            "there is dropped, the workers continue; free some space to resume");
   EXPECT_EQ(console.news(), std::nullopt);
   EXPECT_EQ(console.dropped_line(), "muster: 6 bytes of output to standard output were dropped");
   console.finish();

@@ -86,10 +86,10 @@ TEST(DeviceChoice, InheritedListIsCheckedAgainstTheMachine) {
                           false,
                           false,
                           "CUDA_VISIBLE_DEVICES=2,0,7,1",
-                          "CUDA_VISIBLE_DEVICES=2,0,7,1 ends at entry '7', which is no device of "
-                          "this machine (this machine has GPUs 0-2)",
-                          "CUDA_VISIBLE_DEVICES=2,0,7,1 ends at entry '7', which is no device of "
-                          "this machine (this machine has GPUs 0-2)"}));
+                          "CUDA_VISIBLE_DEVICES=2,0,7,1 ends at entry '7', which is not a device "
+                          "of this machine (this machine has GPUs 0-2)",
+                          "CUDA_VISIBLE_DEVICES=2,0,7,1 ends at entry '7', which is not a device "
+                          "of this machine (this machine has GPUs 0-2)"}));
 }
 
 TEST(DeviceChoice, InheritedListWithoutADriverIsText) {
@@ -204,8 +204,9 @@ TEST(GpusFlag, JunkRepetitionsAndAmbiguousNamesAreUsageErrors) {
                    "--gpus: '1' names a device that is already in the list; name each device "
                    "once"}));
   EXPECT_EQ(choice_error({"0", "GPU-aaaa1"}, {}, choosable_gpus()).code, ExitCode::usage);
-  EXPECT_EQ(choice_error({"GPU-aaaa"}, {}, choosable_gpus()),
-            (Error{ExitCode::usage, "--gpus: 'GPU-aaaa' fits 2 devices; give more of the name"}));
+  EXPECT_EQ(
+      choice_error({"GPU-aaaa"}, {}, choosable_gpus()),
+      (Error{ExitCode::usage, "--gpus: 'GPU-aaaa' matches 2 devices; give more of the name"}));
 }
 
 TEST(GpusFlag, OneDeviceInTwoInheritedEntriesStaysARepetition) {

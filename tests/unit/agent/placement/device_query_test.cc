@@ -91,8 +91,9 @@ TEST_F(DeviceQuery, DriverThatIsNotLoadedCountsAsNoDriver) {
 TEST_F(DeviceQuery, BrokenDriverIsNamed) {
   machine("init_error 18");
   EXPECT_EQ(devices().problem,
-            "NVML does not start: Driver/library version mismatch (NVML error 18)");
-  EXPECT_EQ(uses().problem, "NVML does not start: Driver/library version mismatch (NVML error 18)");
+            "NVML failed to start: Driver/library version mismatch (NVML error 18)");
+  EXPECT_EQ(uses().problem,
+            "NVML failed to start: Driver/library version mismatch (NVML error 18)");
 }
 
 TEST_F(DeviceQuery, LostGpuDoesNotHideTheOthers) {
@@ -153,7 +154,7 @@ TEST_F(DeviceQuery, HungDriverCostsTheLimitAndIsNamed) {
   ASSERT_FALSE(text);
   EXPECT_EQ(text.error(), (Error{ExitCode::environment,
                                  "asking the GPU driver failed: no complete answer within 0.2 s; "
-                                 "see whether nvidia-smi works"}));
+                                 "check whether nvidia-smi works"}));
 }
 
 TEST_F(DeviceQuery, NothingIsLeftOfAHungQuery) {
@@ -174,10 +175,10 @@ TEST(DeviceChild, OutputOfASuccessfulCommandComesBackWhole) {
 
 TEST(DeviceChild, FailingSignalledAndMissingCommandsAreErrors) {
   EXPECT_EQ(run_device_child({"/bin/sh", "-c", "exit 3"}, kPlenty).error().message,
-            "asking the GPU driver failed: exit status 3; see whether nvidia-smi works");
-  EXPECT_EQ(run_device_child({"/bin/sh", "-c", "kill -SEGV $$"}, kPlenty).error().message,
-            "asking the GPU driver failed: the query died of signal 11; see whether nvidia-smi "
-            "works");
+            "asking the GPU driver failed: exit status 3; check whether nvidia-smi works");
+  EXPECT_EQ(
+      run_device_child({"/bin/sh", "-c", "kill -SEGV $$"}, kPlenty).error().message,
+      "asking the GPU driver failed: the query died of signal 11; check whether nvidia-smi works");
   EXPECT_EQ(run_device_child({"/nonexistent"}, kPlenty).error().code, ExitCode::environment);
 }
 

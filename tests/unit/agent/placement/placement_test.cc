@@ -154,7 +154,7 @@ TEST(SharedDevices, ListThatShowsNothingIsLeftAloneWithAWarning) {
   EXPECT_EQ(placed(inheriting(placement_of(1), "9,1")),
             (Placement{{WorkerPlacement()},
                        {"the workers will see no GPU: CUDA_VISIBLE_DEVICES=9,1 ends at entry '9', "
-                        "which is no device of this machine (this machine has GPUs 0-3)"}}));
+                        "which is not a device of this machine (this machine has GPUs 0-3)"}}));
   EXPECT_EQ(placed(inheriting(placement_of(1), "1,1")),
             (Placement{{WorkerPlacement()},
                        {"the workers will see no GPU: CUDA_VISIBLE_DEVICES=1,1 names a device "
@@ -207,7 +207,7 @@ TEST(SharedDevices, UnlikeGpusWithoutADeviceOrderAreAWarning) {
   input.devices->gpus[3].name = "T4";
   const Lines warning{
       "the GPUs of this machine differ and CUDA_DEVICE_ORDER is not PCI_BUS_ID, so CUDA may number "
-      "them in another order than shown here; set CUDA_DEVICE_ORDER=PCI_BUS_ID or use UUIDs"};
+      "them in a different order than shown here; set CUDA_DEVICE_ORDER=PCI_BUS_ID or use UUIDs"};
   EXPECT_EQ(placed(input).warnings, warning);
   input.inherited.cuda_device_order = "FASTEST_FIRST";
   EXPECT_EQ(placed(input).warnings, warning);
@@ -220,10 +220,9 @@ TEST(SharedDevices, UnlikeGpusWithoutADeviceOrderAreAWarning) {
 
 TEST(SharedDevices, TroubleOfTheDriverIsPassedOn) {
   PlacementInput input = without_driver(1);
-  input.devices->problem = "NVML does not start: Driver/library version mismatch (NVML error 18)";
-  EXPECT_EQ(placed(input).warnings,
-            Lines{"the GPU driver reports a problem: NVML does not start: Driver/library version "
-                  "mismatch (NVML error 18)"});
+  input.devices->problem = "NVML failed to start: Driver/library version mismatch (NVML error 18)";
+  EXPECT_EQ(placed(input).warnings, Lines{"the GPU driver reports a problem: NVML failed to start: "
+                                          "Driver/library version mismatch (NVML error 18)"});
 }
 
 TEST(ExclusiveDevices, EachWorkerHasOneAndLocalRankZero) {
@@ -280,8 +279,8 @@ TEST(ExclusiveDevices, TooFewAreAnErrorThatSaysWhatThereIs) {
                    "machine has GPUs 0-3); start fewer workers or make more devices visible"}));
   EXPECT_EQ(placement_error(exclusively(inheriting(placement_of(2), "1,9"))).message,
             "--gpu-binding exclusive: 2 workers need a device each, but there is 1 "
-            "(CUDA_VISIBLE_DEVICES=1,9 ends at entry '9', which is no device of this machine (this "
-            "machine has GPUs 0-3)); start fewer workers or make more devices visible");
+            "(CUDA_VISIBLE_DEVICES=1,9 ends at entry '9', which is not a device of this machine "
+            "(this machine has GPUs 0-3)); start fewer workers or make more devices visible");
   PlacementInput input = exclusively(placement_of(2));
   input.spec.gpus = {"1"};
   EXPECT_EQ(
@@ -405,16 +404,15 @@ TEST(NumaPlacement, WithoutTheFlagNobodyIsBound) {
 TEST(NumaPlacement, WithoutAGpuThereIsNothingToBindTo) {
   PlacementInput input = without_driver(1);
   input.spec.numa_binding = NumaBinding::node;
-  EXPECT_EQ(
-      placement_error(input),
-      (Error{ExitCode::environment,
-             "--numa-binding node: there is no GPU to be close to: no NVIDIA driver was found "
-             "(no libnvidia-ml.so.1 and no /proc/driver/nvidia/gpus); leave the flag out, or "
-             "bind the program itself with taskset or numactl"}));
+  EXPECT_EQ(placement_error(input),
+            (Error{ExitCode::environment,
+                   "--numa-binding node: there is no GPU to bind near: no NVIDIA driver was found "
+                   "(no libnvidia-ml.so.1 and no /proc/driver/nvidia/gpus); leave the flag out, or "
+                   "bind the program itself with taskset or numactl"}));
   input = inheriting(placement_of(1), "");
   input.spec.numa_binding = NumaBinding::core_complex;
   EXPECT_EQ(placement_error(input).message,
-            "--numa-binding core-complex: there is no GPU to be close to: CUDA_VISIBLE_DEVICES= is "
+            "--numa-binding core-complex: there is no GPU to bind near: CUDA_VISIBLE_DEVICES= is "
             "empty; leave the flag out, or bind the program itself with taskset or numactl");
 }
 
@@ -451,7 +449,7 @@ TEST(QuickWarnings, SayThatThereAreMoreWorkersThanGpusThatTheySee) {
 
 TEST(QuickWarnings, NameTheEntryThatIsNoDevice) {
   const std::string list =
-      "CUDA_VISIBLE_DEVICES=0,9,1 ends at entry '9', which is no device of this machine (this "
+      "CUDA_VISIBLE_DEVICES=0,9,1 ends at entry '9', which is not a device of this machine (this "
       "machine has GPUs 0-3)";
   EXPECT_EQ(quick_device_warnings(1, inheriting_list("0,9,1"), 4), Lines({list}));
   EXPECT_EQ(quick_device_warnings(2, inheriting_list("0,9,1"), 4),
@@ -479,8 +477,8 @@ TEST(SharedDevices, ListThatIsCutShortIsSaid) {
         0u);
   }
   EXPECT_EQ(placed(inheriting(placement_of(1), "3,9,1")).warnings,
-            Lines({"CUDA_VISIBLE_DEVICES=3,9,1 ends at entry '9', which is no device of this "
-                   "machine (this machine has GPUs 0-3): the workers see what stands before it"}));
+            Lines({"CUDA_VISIBLE_DEVICES=3,9,1 ends at entry '9', which is not a device of this "
+                   "machine (this machine has GPUs 0-3): the workers see the devices before it"}));
 }
 
 // Whatever the list says, nothing is made up: tokens come from the list, nobody gets two devices in

@@ -65,9 +65,9 @@ TEST(VisibleDevices, EmptyAndBlankListsHaveNoEntriesAndNoComplaint) {
 }
 
 TEST(VisibleDevices, NegativeNumberEndsTheList) {
-  EXPECT_EQ(
-      parse_visible_devices("0,2,-1,1"),
-      (VisibleList{DeviceForm::index, {"0", "2"}, "entry '-1', which is no device number", false}));
+  EXPECT_EQ(parse_visible_devices("0,2,-1,1"),
+            (VisibleList{
+                DeviceForm::index, {"0", "2"}, "entry '-1', which is not a device number", false}));
   EXPECT_EQ(parse_visible_devices("-1").entries, EntryTexts{});
 }
 
@@ -124,7 +124,7 @@ TEST(VisibleDevices, IndicesResolveInPciOrder) {
 TEST(VisibleDevices, IndexThatDoesNotExistEndsTheList) {
   const ResolvedList list = resolve_visible_devices("3,4,0", listed_gpus());
   EXPECT_EQ(tokens_of(list), EntryTexts{"3"});
-  EXPECT_EQ(list.ended_by, "entry '4', which is no device of this machine");
+  EXPECT_EQ(list.ended_by, "entry '4', which is not a device of this machine");
 }
 
 TEST(VisibleDevices, UuidsMayBeCutShortWhileUnique) {
@@ -136,7 +136,7 @@ TEST(VisibleDevices, UuidsMayBeCutShortWhileUnique) {
 TEST(VisibleDevices, AmbiguousUuidEndsTheList) {
   const ResolvedList list = resolve_visible_devices("GPU-cccc,GPU-aaaa,GPU-bb", listed_gpus());
   EXPECT_EQ(tokens_of(list), EntryTexts{"GPU-cccc"});
-  EXPECT_EQ(list.ended_by, "entry 'GPU-aaaa', which fits 2 devices");
+  EXPECT_EQ(list.ended_by, "entry 'GPU-aaaa', which matches 2 devices");
 }
 
 TEST(VisibleDevices, WholeUuidWinsOverLongerOnes) {

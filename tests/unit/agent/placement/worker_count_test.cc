@@ -88,8 +88,8 @@ TEST(WorkerCount, GpuWithoutAVisibleDeviceIsAnErrorWithTheReason) {
       {counting_in(""), "CUDA_VISIBLE_DEVICES= is empty"},
       {counting_in("1,1"), "CUDA_VISIBLE_DEVICES=1,1 names a device twice, so CUDA shows none"},
       {counting_in("8"),
-       "CUDA_VISIBLE_DEVICES=8 ends at entry '8', which is no device of this machine (this machine "
-       "has GPUs 0-3)"},
+       "CUDA_VISIBLE_DEVICES=8 ends at entry '8', which is not a device of this machine (this "
+       "machine has GPUs 0-3)"},
   };
   for (const auto& [inherited, reason] : cases) {
     const Result<int> count = worker_count(spec_asking_for("gpu"), inherited, countable_gpus(), 6);

@@ -162,8 +162,8 @@ TEST(Cause, OfAKillDuringAnOutOfMemoryElsewhereIsOnlyProbable) {
   evidence.machine_oom_kills = 2;
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), evidence),
             (Cause{FailureClass::oom,
-                   "killed by SIGKILL, probably by the kernel's out-of-memory killer, which was at "
-                   "work on this machine at the time",
+                   "killed by SIGKILL, probably by the kernel's out-of-memory killer, which was "
+                   "active on this machine at the time",
                    "", std::string(kMemoryRemedy)}));
 }
 
@@ -174,8 +174,8 @@ TEST(Cause, OfMoreKillsThanTheKernelCountedIsOnlyProbable) {
   const Cause cause = classify_status(ExitStatus::signaled(SIGKILL), evidence);
   EXPECT_EQ(cause.kind, FailureClass::oom);
   EXPECT_EQ(cause.sentence,
-            "killed by SIGKILL, probably by the kernel's out-of-memory killer, which was at work "
-            "in this job at the time");
+            "killed by SIGKILL, probably by the kernel's out-of-memory killer, which was active in "
+            "this job at the time");
 }
 
 TEST(Cause, OfAKillThatTheKernelLogNamesIsCertain) {
@@ -286,7 +286,7 @@ TEST(Cause, ExplainsSignalsWhoseNamesDoNot) {
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGXCPU)).sentence,
             "killed by SIGXCPU (the CPU time limit, ulimit -t)");
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGPIPE)).sentence,
-            "killed by SIGPIPE (it wrote to a pipe or socket that nobody reads any more)");
+            "killed by SIGPIPE (no process was left to read the pipe or socket that it wrote to)");
 }
 
 TEST(Cause, OfADeclaredFailureIsTheDeclaration) {
@@ -308,8 +308,8 @@ TEST(Cause, ClassifiesKnownMessages) {
                       "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n");
   EXPECT_EQ(cause.kind, FailureClass::gpu);
   EXPECT_EQ(cause.remedy,
-            "the GPU's memory is full: use a smaller batch or model part; nvidia-smi shows who "
-            "else is on it");
+            "the GPU's memory is full: use a smaller batch or model part; nvidia-smi lists the "
+            "processes that use it");
 }
 
 TEST(Cause, LooksForKnownMessagesInTheLastLinesIfThereIsNoException) {
@@ -335,8 +335,8 @@ TEST(Cause, ASilentDeathBesideAFullLogDiskPointsAtTheDisk) {
   EXPECT_EQ(cause.kind, FailureClass::disk);
   EXPECT_EQ(cause.sentence, "exited with 1");
   EXPECT_EQ(cause.remedy,
-            "the disk of the log folder /logs is full: what it wrote last is lost, and that may be "
-            "what it died of");
+            "the disk of the log folder /logs is full: its last output is lost, and that may be "
+            "why it failed");
   // A program that gave its reason is believed.
   const std::string reason =
       "Traceback (most recent call last):\n  File \"x.py\", line 1, in f\nValueError: boom\n";

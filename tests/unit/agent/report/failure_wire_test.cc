@@ -159,7 +159,7 @@ TEST(FailureWire, NamesTheFailureInOneCleanLine) {
   EXPECT_EQ(verdict_sentence(judged), "exited with 42: ValueError: boom");
   judged.cause.sentence = "exited with 1: \x1b[2Jboom\nmore";
   EXPECT_EQ(verdict_sentence(judged), "exited with 1: boommore");
-  EXPECT_EQ(verdict_sentence({}), "no worker's end was seen");
+  EXPECT_EQ(verdict_sentence({}), "no worker's exit was observed");
 }
 
 TEST(FailureWire, KeepsSignalsAndCoreDumps) {
@@ -340,7 +340,7 @@ TEST(FailureWire, SaysWhichFieldIsWrong) {
   ASSERT_FALSE(judged);
   EXPECT_EQ(judged.error().code, ExitCode::rendezvous);
   EXPECT_EQ(judged.error().message,
-            "cannot read what the job's host told of a failure: field \"rank\" is missing or "
+            "cannot decode the failure report from the job's host: field \"rank\" is missing or "
             "wrong; is the same version of muster installed on all nodes?");
 }
 
@@ -474,7 +474,7 @@ TEST(ApplyEnd, WithoutADetailStillNamesNodeRankAndReason) {
     EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 139);
     const std::string rule = std::string(80, '=') + "\n";
     EXPECT_EQ(render_end(report, {}), rule + R"(train.py FAILED: rank 5 of 12 killed by SIGSEGV
-on node-b (node rank 1), which could not tell more
+on node-b (node rank 1), which could not report more
 Root Cause (first observed failure):
   time      : unknown
   host      : node-b
@@ -529,7 +529,7 @@ TEST(ApplyEnd, OfAStopNamesTheNodeThatGotTheSignal) {
   const JobReport elsewhere = ended_report(before, end);
   EXPECT_EQ(render_end(elsewhere, {}),
             "muster: stopped by SIGTERM on node-b (node rank 1) after 2.1 s; all workers of this "
-            "node ended within the grace\n");
+            "node ended within the grace period\n");
   EXPECT_EQ(exit_code_of(elsewhere, ExitCodePolicy::culprit), 143);
   const JobReport there = ended_report(report_of("node-b", 1), end);
   EXPECT_EQ(there.stopped_by, "");

@@ -126,11 +126,11 @@ TEST(JudgedAttempt, BothOfThoseWhoFailedAtOnceAreHeard) {
   apply_judged(report, judge_attempt({node}));
   const std::string screen = render_end(report, {});
   EXPECT_NE(screen.find("rank 0 of 8 exited with 3"), std::string::npos) << screen;
-  EXPECT_NE(screen.find("In the same moment, as far as can be told: rank 1 exited with 4\n"
+  EXPECT_NE(screen.find("At the same moment, as far as can be determined: rank 1 exited with 4\n"
                         "  | words of 1\n"),
             std::string::npos)
       << screen;
-  EXPECT_NE(screen.find("1 other failed in the same moment: rank 1 exited with 4"),
+  EXPECT_NE(screen.find("1 other failed at the same moment: rank 1 exited with 4"),
             std::string::npos)
       << screen;
 }
@@ -153,8 +153,9 @@ std::string screen_of_two_alike(const std::string& words_of_the_other) {
 
 TEST(JudgedAttempt, OfTwoThatFailedAlikeTheSecondIsHeardIfOnlyItHasWords) {
   const std::string silent = screen_of_two_alike("");
-  EXPECT_EQ(silent.find("In the same moment, as far as can be told"), std::string::npos) << silent;
-  EXPECT_NE(silent.find("1 other failed in the same moment: rank 1 exited with 3"),
+  EXPECT_EQ(silent.find("At the same moment, as far as can be determined"), std::string::npos)
+      << silent;
+  EXPECT_NE(silent.find("1 other failed at the same moment: rank 1 exited with 3"),
             std::string::npos)
       << silent;
   const std::string said = screen_of_two_alike("cannot go on\n");
@@ -180,7 +181,7 @@ TEST(JudgedAttempt, OneScreenHasRoomForTheWordsOfOneWhoFailedAtOnce) {
   const std::string screen = render_end(report, {});
   EXPECT_LE(std::ranges::count(screen, '\n'), 50) << screen;
   EXPECT_NE(screen.find("line 39 of 1\n"), std::string::npos) << screen;
-  EXPECT_NE(screen.find("11 others failed in the same moment"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("11 others failed at the same moment"), std::string::npos) << screen;
 }
 
 TEST(JudgedAttempt, OneThatOnlyBlamesOthersSaysThatNothingElseFailed) {

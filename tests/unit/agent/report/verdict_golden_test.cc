@@ -62,7 +62,7 @@ TEST(VerdictScreen, OfAFullGpu) {
       R"(============================================================
 train.py FAILED: rank 1 of 4 exited with 1: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB
 on node-7, pid 1001, 2 min 14 s after its start
-What to do: the GPU's memory is full: use a smaller batch or model part; nvidia-smi shows who else is on it
+What to do: the GPU's memory is full: use a smaller batch or model part; nvidia-smi lists the processes that use it
 The last 5 lines of its stderr:
   | Traceback (most recent call last):
   |   File "train.py", line 31, in <module>
@@ -129,7 +129,7 @@ From its error file:
   | Traceback (most recent call last):
   |   File "train.py", line 9, in main
   | ValueError: bad sample 77
-It wrote nothing on stderr.
+It wrote nothing to stderr.
 Root Cause (first observed failure):
   time      : 2026-11-20_22:56:49
   host      : node-7

@@ -84,7 +84,7 @@ TEST(Verdict, OfASilentCrashSaysWhatIsKnown) {
   EXPECT_EQ(render_end(report, options), R"(========================================
 ./solver FAILED: rank 0 killed by SIGSEGV (no core: ulimit -c is 0)
 on node-7, pid 1000, 2 min 14 s after its start
-It wrote nothing on stderr.
+It wrote nothing to stderr.
 Root Cause (first observed failure):
   time      : 2026-11-20_23:56:48
   host      : node-7
@@ -142,7 +142,7 @@ TEST(Verdict, ShowsTheErrorFileWhenStderrDoesNotHaveIt) {
                       "  | Traceback (most recent call last):\n"
                       "  |   File \"a\"\n"
                       "  | ValueError: boom\n"
-                      "It wrote nothing on stderr.\n"),
+                      "It wrote nothing to stderr.\n"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("  error_file: /logs/attempt_0/0/error.json\n"), std::string::npos) << text;
@@ -206,7 +206,7 @@ TEST(Verdict, LetsNoProgramTouchTheTerminal) {
 
 TEST(Verdict, WithoutAWorkersEndIsStillAVerdict) {
   EXPECT_EQ(render_end(sample_job(JobEnd::failed), {}),
-            "muster: train.py FAILED: no worker's end was seen\n");
+            "muster: train.py FAILED: no worker's exit was observed\n");
 }
 
 TEST(Verdict, KeepsTheStringsThatPeopleGrepFor) {
@@ -271,11 +271,11 @@ TEST(RenderEnd, OfAStopTellsHowItWent) {
   report.stop_signal = SIGTERM;
   report.stop_took = std::chrono::milliseconds{2149};
   EXPECT_EQ(render_end(report, {}),
-            "muster: stopped by SIGTERM after 2.1 s; all workers ended within the grace\n");
+            "muster: stopped by SIGTERM after 2.1 s; all workers ended within the grace period\n");
   report.killed_ranks = {1, 3};
   EXPECT_EQ(render_end(report, {}),
-            "muster: stopped by SIGTERM after 2.1 s; ranks 1,3 did not end within the grace and "
-            "had to be killed\n");
+            "muster: stopped by SIGTERM after 2.1 s; ranks 1,3 did not end within the grace period "
+            "and had to be killed\n");
 }
 
 TEST(RenderEnd, OfAStopBeforeTheFirstRoundClaimsNothingAboutWorkers) {
@@ -291,7 +291,7 @@ TEST(RenderEnd, OfAStopKeepsAnEarlierFailure) {
   report.stop_signal = SIGINT;
   report.stop_took = std::chrono::milliseconds{20};
   EXPECT_EQ(render_end(report, {}),
-            "muster: stopped by SIGINT after 20 ms; all workers ended within the grace\n"
+            "muster: stopped by SIGINT after 20 ms; all workers ended within the grace period\n"
             "muster: before that, rank 1 (pid 1001) exited with 3; failed (exitcode: 3) "
             "local_rank: 1 (pid: 1001) of binary: /usr/bin/python3\n");
 }
@@ -309,17 +309,18 @@ TEST(RenderEnd, OfUnkillableProcessesNamesEach) {
   JobReport report = sample_job(JobEnd::unkillable);
   report.stuck = {{77, 3, "python3", 'D', "nfs_wait_bit_killable"}, {78, -1, "dd", 'R', ""}};
   EXPECT_EQ(render_end(report, {}),
-            "muster: 2 processes did not die of SIGKILL and will stay until the kernel lets go; "
-            "look at the disk, file server or GPU that they wait for:\n"
+            "muster: 2 processes did not exit after SIGKILL and will remain until the kernel "
+            "releases them; check the disk, file server or GPU that they wait for:\n"
             "  pid 77 (python3, rank 3) in uninterruptible sleep (state D) in the kernel's "
             "nfs_wait_bit_killable\n"
             "  pid 78 (dd) in state R\n");
   report.stuck.resize(1);
-  EXPECT_EQ(render_end(report, {}),
-            "muster: 1 process did not die of SIGKILL and will stay until the kernel lets go; "
-            "look at the disk, file server or GPU that it waits for:\n"
-            "  pid 77 (python3, rank 3) in uninterruptible sleep (state D) in the kernel's "
-            "nfs_wait_bit_killable\n");
+  EXPECT_EQ(
+      render_end(report, {}),
+      "muster: 1 process did not exit after SIGKILL and will remain until the kernel releases it; "
+      "check the disk, file server or GPU that it waits for:\n"
+      "  pid 77 (python3, rank 3) in uninterruptible sleep (state D) in the kernel's "
+      "nfs_wait_bit_killable\n");
 }
 
 TEST(RenderEnd, NamesWhoMayNotBeSignalled) {
@@ -332,8 +333,8 @@ TEST(RenderEnd, NamesWhoMayNotBeSignalled) {
             "  pid 77 (sudo) runs as uid 0\n");
   report.stuck.push_back({78, -1, "dd", 'D', ""});
   EXPECT_EQ(render_end(report, {}),
-            "muster: 2 processes did not die of SIGKILL and will stay until the kernel lets go; "
-            "look at the disk, file server or GPU that they wait for:\n"
+            "muster: 2 processes did not exit after SIGKILL and will remain until the kernel "
+            "releases them; check the disk, file server or GPU that they wait for:\n"
             "  pid 77 (sudo) runs as uid 0\n"
             "  pid 78 (dd) in uninterruptible sleep (state D)\n");
 }

@@ -83,7 +83,7 @@ const std::string kStopFailureA =
     "Stop{epoch 1, failure, \"rank 0 on a (node rank 0) exited with 3; all ranks are stopped, 1 "
     "of 1 restarts left\"}";
 const std::string kUnfit =
-    "n: Refused{contradiction, \"the job goes on without this node: n does not take part: cannot "
+    "n: Refused{contradiction, \"the job continues without this node: n does not take part: cannot "
     "run x.py: no such file\"} | n: Hangup";
 const std::string kSpare = "n: Wait{spare, \"2 of 2 nodes run; this one is a spare\"}";
 const std::string kFormedAnew = "CloseStore{1} | OpenStore{2, 10.0.1.b}";

@@ -144,8 +144,8 @@ TEST(Membership, AJobThatCanDoWithoutANodeThatCannotStartGoesOn) {
   elastic.job.last_call = Duration{};
   elastic.run({"a"});
   elastic.join("b");
-  EXPECT_THAT(elastic.cannot_start("b"), HasSubstr("the job goes on without this node: b does not "
-                                                   "take part: cannot run x.py: no such file"));
+  EXPECT_THAT(elastic.cannot_start("b"), HasSubstr("the job continues without this node: b does "
+                                                   "not take part: cannot run x.py: no such file"));
   EXPECT_EQ(elastic.status(), "epoch 1 runs on 1 node");
 
   MembershipDriver spare(2, 2);
