@@ -29,7 +29,7 @@ constexpr std::array<ConfKey, 11> kConfKeys{{
     {"close_timeout", ConfType::positive_int, kC10d | kFile,
      "the host of the job stays until every node has left"},
     {"heartbeat_timeout", ConfType::positive_int, kC10d | kFile,
-     "a node is lost when nothing was heard of it for --lease"},
+     "a node is lost once it has been silent for --lease"},
     {"keep_alive_interval", ConfType::positive_int, kC10d | kFile},
     {"keep_alive_max_attempt", ConfType::positive_int, kC10d | kFile},
     {"cas_backoff_max_seconds", ConfType::non_negative_number, kC10d | kFile,
@@ -110,15 +110,13 @@ bool is_address_if_it_has_colons(const std::string& host) {
 }
 
 Parsed<void> check_host(const std::string& host) {
-  if (host.empty()) return problem("there is no host; give HOST[:PORT]");
+  if (host.empty()) return problem("the host is missing; give HOST[:PORT]");
   if (!std::all_of(host.begin(), host.end(), is_host_character)) {
-    return problem(fmt::format("{} is no host name or address; give HOST[:PORT]", shown(host)));
+    return problem(fmt::format("{} is not a host name or address; give HOST[:PORT]", shown(host)));
   }
   if (!is_address_if_it_has_colons(host)) {
-    return problem(
-        fmt::format("{} is no IPv6 address; put the address in brackets, as in "
-                    "[::1]:29400",
-                    shown(host)));
+    return problem(fmt::format(
+        "{} is not an IPv6 address; put the address in brackets, as in [::1]:29400", shown(host)));
   }
   return {};
 }
@@ -127,7 +125,7 @@ Parsed<int> parse_port(std::string_view text) {
   const bool digits = !text.empty() && text.size() <= 5 &&
                       text.find_first_not_of("0123456789") == std::string_view::npos;
   const Parsed<int> port = digits ? parse_int(text, 0, 65535) : problem("");
-  if (!port) return problem(fmt::format("port {} is no number from 0 to 65535", shown(text)));
+  if (!port) return problem(fmt::format("port {} is not a number from 0 to 65535", shown(text)));
   return port;
 }
 
@@ -238,7 +236,7 @@ std::vector<std::string> conf_keys_without_effect(std::string_view backend,
     if (known == nullptr) continue;
     if ((known->backends & backend_bit(backend)) == 0) {
       phrases.push_back(
-          fmt::format("{} means nothing to the {} backend and is ignored", key, backend));
+          fmt::format("{} has no meaning for the {} backend and is ignored", key, backend));
     } else if (!known->why_no_effect.empty()) {
       phrases.push_back(fmt::format("{} has no effect: {}", key, known->why_no_effect));
     }
@@ -261,7 +259,7 @@ Parsed<std::vector<std::string>> parse_networks(std::string_view text) {
     const std::string network(trim(item));
     if (!is_network(network)) {
       return problem(fmt::format(
-          "{} is no address and no network; give for example 10.0.0.0/8,fd00::/8, or any",
+          "{} is neither an address nor a network; give for example 10.0.0.0/8,fd00::/8, or any",
           shown(network)));
     }
     networks.push_back(network);

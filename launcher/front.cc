@@ -77,7 +77,7 @@ std::string what_keeps(pid_t pid) {
     if (process.state == 'T' || process.state == 't') return "it is stopped";
     return fmt::format("state {}", process.state);
   }
-  return "it cannot be seen";
+  return "its state is unknown";
 }
 
 class Front {

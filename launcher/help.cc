@@ -16,7 +16,7 @@ constexpr std::string_view kOpening = R"(Usage: muster [FLAGS] PROGRAM [ARGS...]
 Starts a program several times, on this machine or with the same command on each
 of several, as the workers of one job, tells them their ranks by environment
 variables (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ... as
-torchrun does), starts all of them anew when one fails or a node is lost, stops
+torchrun does), restarts all of them when one fails or a node is lost, stops
 all of them when told to, leaves nothing behind, and says which one failed first
 and why. musterctl shows running jobs, their logs, and sends signals.
 

@@ -25,14 +25,14 @@ several times as the workers of one job and tells them their ranks by
 environment variables, as torchrun does: RANK, LOCAL_RANK, WORLD_SIZE,
 LOCAL_WORLD_SIZE, GROUP_RANK, ROLE_RANK, MASTER_ADDR, MASTER_PORT,
 TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_RUN_ID and others.
-When a worker fails, all are stopped and, within \fB\-\-max\-restarts\fR, started
-anew. When muster is told to end by SIGTERM, SIGINT, SIGQUIT or SIGHUP, the
+When a worker fails, all are stopped and, within \fB\-\-max\-restarts\fR, restarted.
+When muster is told to end by SIGTERM, SIGINT, SIGQUIT or SIGHUP, the
 workers get SIGTERM, a time of grace, then SIGKILL; a second Ctrl-C kills at
 once. Nothing of the job outlives muster.
 .PP
 The same command on several machines makes one job of them (\fB\-\-nnodes\fR). They
 meet where \fB\-\-rdzv\-endpoint\fR says; when a node is lost or a new one comes, all
-workers are stopped and started anew with those that are there.
+workers are stopped and restarted with those that are there.
 .BR musterctl (1)
 shows a running job.
 .PP

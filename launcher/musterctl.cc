@@ -89,10 +89,10 @@ class Conversation {
       if (n == 0) return std::optional<std::string>();
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 || pending_.size() > control::kReplyBytesMax) {
-        return fail(ExitCode::environment,
-                    fmt::format("the job gives no answer ({}); it may be stopped or stuck: try "
-                                "again",
-                                n < 0 ? std::strerror(errno) : "too long a line"));
+        return fail(
+            ExitCode::environment,
+            fmt::format("the job does not answer ({}); it may be stopped or stuck: try again",
+                        n < 0 ? std::strerror(errno) : "the line is too long"));
       }
       pending_.append(buffer.data(), static_cast<std::size_t>(n));
     }
@@ -178,9 +178,9 @@ int show_logs(const Wanted& wanted) {
 }
 
 void add_job(CLI::App& command, Wanted& wanted) {
-  command.add_option("job", wanted.job, "Job id or pid; may be left out where one job is running")
+  command.add_option("job", wanted.job, "Job id or pid; may be omitted if only one job is running")
       ->type_name("JOB|PID");
-  command.add_flag("--json", wanted.json, "Print JSON, one object a line");
+  command.add_flag("--json", wanted.json, "Print JSON, one object per line");
 }
 
 void add_ranks(CLI::App& command, Wanted& wanted) {
@@ -191,19 +191,18 @@ void add_ranks(CLI::App& command, Wanted& wanted) {
 void add_commands(CLI::App& app, Wanted& wanted) {
   app.set_version_flag("--version", std::string(version_line()));
   app.require_subcommand(0, 1);
-  app.add_flag("--json", wanted.json, "Print JSON, one object a line");
-  app.add_subcommand("list", "The jobs of this user on this machine (the default)")
+  app.add_flag("--json", wanted.json, "Print JSON, one object per line");
+  app.add_subcommand("list", "List the jobs of this user on this machine (the default)")
       ->add_flag("--json", wanted.json, "Print JSON");
-  add_job(*app.add_subcommand("status", "How a job is: state, nodes, restarts, log folder"),
-          wanted);
-  CLI::App& logs = *app.add_subcommand("logs", "What the workers on this node have written");
+  add_job(*app.add_subcommand("status", "Show a job: state, nodes, restarts, log folder"), wanted);
+  CLI::App& logs = *app.add_subcommand("logs", "Show what the workers on this node have written");
   add_job(logs, wanted);
   add_ranks(logs, wanted);
-  logs.add_option("-n,--lines", wanted.lines, "The last so many lines of each rank")
+  logs.add_option("-n,--lines", wanted.lines, "Print the last LINES lines of each rank")
       ->type_name("LINES")
       ->capture_default_str()
       ->check(CLI::Range(0, control::kLogLinesMax));
-  logs.add_flag("-f,--follow", wanted.follow, "Go on as more is written");
+  logs.add_flag("-f,--follow", wanted.follow, "Keep printing new output");
   CLI::App& signal = *app.add_subcommand("signal", "Send a signal to workers");
   signal.add_option("signal", wanted.signal, "USR1, SIGUSR1 or 10")->required()->type_name("SIG");
   add_job(signal, wanted);

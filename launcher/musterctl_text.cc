@@ -84,7 +84,7 @@ Result<JobEntry> pick_job(std::span<const JobEntry> jobs, std::string_view name)
   if (fitting.size() == 1) return fitting.front();
   if (fitting.empty()) {
     return fail(ExitCode::not_found,
-                fmt::format("no running job of yours on this machine is {}; there is {}",
+                fmt::format("no running job of yours on this machine matches {}; running: {}",
                             without_controls(name), named_jobs(jobs)));
   }
   return fail(ExitCode::usage,

@@ -72,7 +72,7 @@ void add_program_options(Table& table) {
                "PROGRAM is an executable, looked up on PATH; a .py file is not given to Python.");
   section.flag("--run-path",
                "Run the Python script PROGRAM by runpy and record an uncaught exception in the "
-               "worker's error file. Wins over --module and --no-python.");
+               "worker's error file. Takes precedence over --module and --no-python.");
   section.value("--python", "PATH", "$PYTHON_EXEC, else see PYTHON below",
                 "The Python interpreter; a bare name is looked up on PATH.", kOwn);
   section.flag("--pass-local-rank",
@@ -84,7 +84,7 @@ void add_program_options(Table& table) {
                "default here.",
                kOwnWithoutVariable);
   section.value("--start-method", "spawn|fork|forkserver", "spawn",
-                "Accepted for torchrun; workers are always started anew.");
+                "Accepted for torchrun; workers are always started as new processes.");
 }
 
 void add_worker_options(Table& table) {
@@ -104,18 +104,17 @@ void add_worker_options(Table& table) {
 void add_restart_options(Table& table) {
   const Section section{table, "Restarting and stopping"};
   section.value("--max-restarts", "N", "0",
-                "How often the workers are all started anew after one of them failed.",
+                "How many times, at most, all workers are restarted after one of them has failed.",
                 kLaunchersOnly);
-  section.value("--shutdown-timeout", "SECONDS", "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30",
-                "Time between SIGTERM and SIGKILL when workers are stopped; fractions and 0 are "
-                "fine.");
   section.value(
-      "--signals-to-handle", "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-      "Comma-separated signals that end the job in order, besides SIGTERM, SIGINT, SIGQUIT and "
-      "SIGHUP, which always do; others are forwarded to the workers.");
+      "--shutdown-timeout", "SECONDS", "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30",
+      "Time between SIGTERM and SIGKILL when workers are stopped; fractions and 0 are allowed.");
+  section.value("--signals-to-handle", "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+                "Comma-separated signals that shut the job down, in addition to SIGTERM, SIGINT, "
+                "SIGQUIT and SIGHUP, which always do; others are forwarded to the workers.");
   section.value("--exit-code", "culprit|torchrun", "culprit",
                 "Exit code of a failed job: that of the first worker that failed (signal n as "
-                "128+n), or always 1 as torchrun has it.",
+                "128+n), or always 1, as with torchrun.",
                 kOwn);
   section.value("--monitor-interval", "SECONDS", "0.1",
                 "Accepted for torchrun; muster notices exits at once and never polls.");
@@ -162,10 +161,9 @@ void add_placement_options(Table& table) {
                 "Every worker sees all GPUs of the job and takes number LOCAL_RANK (shared), or "
                 "only its own one (exclusive; LOCAL_RANK is then 0).",
                 kOwn);
-  section.flag(
-      "--virtual-local-rank",
-      "torchrun's name for --gpu-binding exclusive: LOCAL_RANK is 0 and only the own GPU is "
-      "visible.");
+  section.flag("--virtual-local-rank",
+               "torchrun's name for --gpu-binding exclusive: LOCAL_RANK is 0 and each worker sees "
+               "only its own GPU.");
   section.flag("--keep-local-rank", "Keep the real LOCAL_RANK where each worker has its own GPU.",
                kOwn);
   section.value("--numa-binding", "node|socket|exclusive|core-complex", "",
@@ -179,15 +177,14 @@ void add_rendezvous_options(Table& table) {
   const Section section{table, "Nodes and rendezvous"};
   section.value(
       "--nnodes", "N|MIN:MAX", "1",
-      "Number of nodes, or its limits; every node gets the same command. Has to be given "
-      "where srun, mpirun or Kubernetes has started several processes (1: each of them is "
-      "a job of its own).",
+      "Number of nodes, or its limits; every node gets the same command. Required where srun, "
+      "mpirun or Kubernetes has started several processes (1: each of them is a job of its own).",
       kLaunchersOnly);
   section.flag("--standalone",
-               "One node on a free port of its own, whatever endpoint and backend say.");
+               "One node on a free port of its own; endpoint and backend are ignored.");
   section.value("--rdzv-backend", "static|c10d|file", "static",
                 "How nodes find each other: by numbers given to each (static), at a host and port "
-                "(c10d, served by muster itself), or by a path that all of them see (file).",
+                "(c10d, served by muster itself), or by a path that all of them can access (file).",
                 kLaunchersOnly);
   section.value("--rdzv-endpoint", "HOST[:PORT]|/PATH", "",
                 "Where nodes meet; c10d's default is localhost:29400, file needs an absolute path.",
@@ -205,22 +202,22 @@ void add_rendezvous_options(Table& table) {
                 "Port of rank 0 for the static backend; giving it selects that backend.");
   section.value("--local-addr", "HOST", "that of the connection to the endpoint",
                 "Address under which other nodes reach this one.");
-  section.value("--start-timeout", "SECONDS", "600; static 900",
-                "How long to wait for the other nodes; wins over the timeouts in --rdzv-conf.",
-                kOwn);
+  section.value(
+      "--start-timeout", "SECONDS", "600; static 900",
+      "How long to wait for the other nodes; takes precedence over the timeouts in --rdzv-conf.",
+      kOwn);
 }
 
 void add_elastic_options(Table& table) {
   const Section section{table, "Losing and replacing nodes"};
   section.value("--lease", "SECONDS", "3",
-                "A node that says nothing for so long is lost; wins over keep_alive_interval x "
-                "keep_alive_max_attempt of --rdzv-conf.",
+                "A node that is silent for this long is lost; takes precedence over "
+                "keep_alive_interval x keep_alive_max_attempt of --rdzv-conf.",
                 kOwn);
   section.value("--spares", "N", "0",
-                "Nodes beyond --nnodes that check in, wait, and take the place of a lost one.",
-                kOwn);
+                "Nodes beyond --nnodes that join, wait, and replace a lost node.", kOwn);
   section.value("--max-membership-changes", "N", "no limit",
-                "How often the workers are started anew because nodes came or went; "
+                "How many times, at most, the workers are restarted because nodes joined or left; "
                 "--max-restarts counts failures only.",
                 kOwn);
 }
@@ -231,7 +228,7 @@ void add_network_options(Table& table) {
                 "Network interface that reaches the other nodes.", kOwn);
   section.flag("--no-iface-env",
                "Do not set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME for the workers where there "
-               "are several interfaces or the machine's own name leads to loopback.",
+               "are several interfaces or the machine's own name resolves to loopback.",
                kOwn);
   section.value("--worker-port", "PORT", "the port of the endpoint",
                 "A port of its own for the workers' store (MASTER_PORT).", kOwn);

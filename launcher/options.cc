@@ -73,8 +73,8 @@ Parsed<std::string> parse_log_prefix(const std::string& text) {
         open + 1, close == std::string::npos ? close : close - open - 1);
     if (close == std::string::npos ||
         std::find(kFields.begin(), kFields.end(), field) == kFields.end()) {
-      return problem(
-          fmt::format("{} is no field; there are {{{}}}", shown(field), join(kFields, "}, {")));
+      return problem(fmt::format("{} is not a field; the fields are {{{}}}", shown(field),
+                                 join(kFields, "}, {")));
     }
     open = close;
   }
@@ -101,7 +101,7 @@ void read_program(Settings& settings, const std::vector<std::string>& rest, Laun
   if (settings.given("python")) {
     spec.python = settings.text("python", "");
     if (spec.python->empty()) {
-      settings.refuse(fmt::format("{}: no interpreter is named; give a path or a name on PATH",
+      settings.refuse(fmt::format("{}: no interpreter is given; give a path or a name on PATH",
                                   settings.find("python")->shown));
     }
   }
@@ -190,7 +190,8 @@ void check_start_method(Settings& settings) {
   const std::optional<Setting> method = settings.find("start-method");
   if (!method || method->value == kMethods.front()) return;
   if (method->from_command_line) settings.read("start-method", ignored, choice_of(kMethods));
-  warn_without_effect(settings, "start-method", "here: workers are always started anew");
+  warn_without_effect(settings, "start-method",
+                      "here: workers are always started as new processes");
 }
 
 bool any_worker_has(const StreamsByRank& streams, Streams wanted) {

@@ -69,14 +69,14 @@ Result<std::string> named_python(const HostView& host, const std::string& name,
   if (name.find('/') == std::string::npos) {
     const std::string found = find_on_path(name, path_list(host));
     if (!found.empty()) return found;
-    return fail(ExitCode::not_found, fmt::format("{} {}: there is no such program on PATH; {}",
-                                                 named_by, shown(name), kHowToNamePython));
+    return fail(ExitCode::not_found, fmt::format("{} {}: no such program on PATH; {}", named_by,
+                                                 shown(name), kHowToNamePython));
   }
   if (is_program(host, name)) return name;
   const bool missing = inspect_program(seen_from(host, name)).kind == FileKind::missing;
   return fail(missing ? ExitCode::not_found : ExitCode::cannot_execute,
               fmt::format("{} {}: {}; {}", named_by, shown(name),
-                          missing ? "there is no such file" : "it is no executable file",
+                          missing ? "there is no such file" : "it is not an executable file",
                           kHowToNamePython));
 }
 
@@ -176,8 +176,8 @@ tl::unexpected<Error> no_known_format(const LaunchSpec& spec, bool text) {
               fmt::format("cannot run {}: {}", shown(spec.program),
                           text ? "it is text without a #! line; add one, or name it .py if it is "
                                  "Python"
-                               : "it is no executable that this system knows; rebuild it, or give "
-                                 "its interpreter as the program"));
+                               : "this system cannot execute its format; rebuild it, or give its "
+                                 "interpreter as the program"));
 }
 
 // Checks a file as the kernel would when it is executed directly.

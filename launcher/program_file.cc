@@ -31,7 +31,7 @@ bool is_executable_file(const std::string& path) {
 std::string refusal(int error, std::string_view on_no_permission) {
   if (error == EACCES) return std::string(on_no_permission);
   if (error == ENAMETOOLONG) return "its name is too long; give a shorter path";
-  if (error == ELOOP) return "its symbolic links lead in a circle; correct the links";
+  if (error == ELOOP) return "its symbolic links form a loop; correct the links";
   return fmt::format("it cannot be read ({}); name another file", std::strerror(error));
 }
 
@@ -60,7 +60,7 @@ ProgramFile unseen_file(const std::string& path, int error) {
   const ssize_t size = ::readlink(path.c_str(), target.data(), target.size());
   if (size > 0) {
     file.reason =
-        fmt::format("it is a symbolic link to {}, where nothing is; correct the link",
+        fmt::format("it is a symbolic link to {}, which does not exist; correct the link",
                     shown(std::string_view(target.data(), static_cast<std::size_t>(size))));
   }
   return file;
@@ -277,7 +277,7 @@ Result<void> check_elf(const std::string& shown_path, std::string_view head) {
     return bad_elf(shown_path, fmt::format("it is for {}", machine_name(header.e_machine)));
   }
   if (header.e_type != ET_EXEC && header.e_type != ET_DYN) {
-    return bad_elf(shown_path, "it is an object or core file and no executable");
+    return bad_elf(shown_path, "it is an object or core file, not an executable");
   }
   const std::string loader =
       wide ? loader_of<Elf64_Ehdr, Elf64_Phdr>(head) : loader_of<Elf32_Ehdr, Elf32_Phdr>(head);

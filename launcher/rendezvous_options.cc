@@ -109,7 +109,7 @@ void read_file_endpoint(Settings& settings, RendezvousSpec& spec) {
   const std::optional<std::string> typed = non_empty(settings.find("rdzv-endpoint"));
   if (!typed) {
     settings.refuse(
-        "--rdzv-backend file needs a file that all nodes see; give --rdzv-endpoint /PATH");
+        "--rdzv-backend file needs a file that all nodes can access; give --rdzv-endpoint /PATH");
     return;
   }
   spec.file_path = trim(*typed);
@@ -323,12 +323,12 @@ void read_elasticity(Settings& settings, RendezvousSpec& spec) {
   if (spec.spares == 0) return;
   if (spec.standalone || spec.single_node_default) {
     settings.refuse(
-        fmt::format("{}: nobody can join a job that meets on a port of its own; give "
+        fmt::format("{}: no other node can join a job that meets on a port of its own; give "
                     "--rdzv-backend c10d",
                     shown_of(settings, "spares")));
   } else if (spec.backend == "static") {
     settings.refuse(
-        fmt::format("{}: the static backend numbers its nodes and has no place for more; give "
+        fmt::format("{}: the static backend has a fixed number of nodes and no spares; give "
                     "--rdzv-backend c10d",
                     shown_of(settings, "spares")));
   }
@@ -337,7 +337,7 @@ void read_elasticity(Settings& settings, RendezvousSpec& spec) {
 Parsed<std::string> parse_interface(const std::string& text) {
   if (text.empty() || text.size() > kInterfaceNameMax || text == "." || text == ".." ||
       text.find_first_of("/: \t\n,=^") != std::string::npos) {
-    return problem("no interface has such a name; give one of those that ip link shows");
+    return problem("no interface can have that name; `ip link` lists the names");
   }
   return text;
 }
@@ -364,7 +364,7 @@ void take_token_settings(Settings& settings, RendezvousSpec& spec) {
   if (const std::optional<Setting> file = settings.find("rdzv-token-file")) {
     spec.token_file = file->value;
     if (file->value.empty()) {
-      settings.refuse(fmt::format("{}: no file is named; give its PATH", file->shown));
+      settings.refuse(fmt::format("{}: no file is given; give its PATH", file->shown));
     }
     if (token) settings.warn(fmt::format("{} is ignored: {} wins", kTokenVariable, file->shown));
   } else if (token && trim(*token).empty()) {

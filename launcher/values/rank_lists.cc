@@ -62,7 +62,7 @@ Parsed<std::vector<int>> parse_local_ranks(std::string_view text) {
   for (const std::string_view item : split(text, ',')) {
     const Parsed<int> rank = parse_int(item, 0);
     if (!rank) {
-      return problem(fmt::format("{} is no local rank; give for example 0,2", shown(item)));
+      return problem(fmt::format("{} is not a local rank; give for example 0,2", shown(item)));
     }
     ranks.push_back(*rank);
   }

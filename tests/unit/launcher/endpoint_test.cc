@@ -79,14 +79,14 @@ TEST(EndpointText, IsAHostAndPerhapsAPort) {
 
 TEST(EndpointText, NamesABadPort) {
   const std::map<std::string, std::string> problems{
-      {"host:", "port '' is no number from 0 to 65535"},
-      {"host:x", "port x is no number from 0 to 65535"},
-      {"host:-1", "port -1 is no number from 0 to 65535"},
-      {"host:65536", "port 65536 is no number from 0 to 65535"},
-      {"host:123456", "port 123456 is no number from 0 to 65535"},
-      {"host:1_0", "port 1_0 is no number from 0 to 65535"},
-      {"host: 80", "port ' 80' is no number from 0 to 65535"},
-      {"http://host", "port //host is no number from 0 to 65535"},
+      {"host:", "port '' is not a number from 0 to 65535"},
+      {"host:x", "port x is not a number from 0 to 65535"},
+      {"host:-1", "port -1 is not a number from 0 to 65535"},
+      {"host:65536", "port 65536 is not a number from 0 to 65535"},
+      {"host:123456", "port 123456 is not a number from 0 to 65535"},
+      {"host:1_0", "port 1_0 is not a number from 0 to 65535"},
+      {"host: 80", "port ' 80' is not a number from 0 to 65535"},
+      {"http://host", "port //host is not a number from 0 to 65535"},
   };
   for (const auto& [text, expected] : problems) {
     EXPECT_EQ(reason(parse_endpoint(text)), expected) << text;
@@ -95,13 +95,13 @@ TEST(EndpointText, NamesABadPort) {
 
 TEST(EndpointText, NamesABadHost) {
   const std::map<std::string, std::string> problems{
-      {":29400", "there is no host; give HOST[:PORT]"},
-      {"a b:1", "'a b' is no host name or address; give HOST[:PORT]"},
-      {"a/b", "a/b is no host name or address; give HOST[:PORT]"},
-      {"host\n:1", "host\\n is no host name or address; give HOST[:PORT]"},
-      {"::1", ": is no IPv6 address; put the address in brackets, as in [::1]:29400"},
-      {"[::g]:1", "::g is no IPv6 address; put the address in brackets, as in [::1]:29400"},
-      {"a:b:80", "a:b is no IPv6 address; put the address in brackets, as in [::1]:29400"},
+      {":29400", "the host is missing; give HOST[:PORT]"},
+      {"a b:1", "'a b' is not a host name or address; give HOST[:PORT]"},
+      {"a/b", "a/b is not a host name or address; give HOST[:PORT]"},
+      {"host\n:1", "host\\n is not a host name or address; give HOST[:PORT]"},
+      {"::1", ": is not an IPv6 address; put the address in brackets, as in [::1]:29400"},
+      {"[::g]:1", "::g is not an IPv6 address; put the address in brackets, as in [::1]:29400"},
+      {"a:b:80", "a:b is not an IPv6 address; put the address in brackets, as in [::1]:29400"},
   };
   for (const auto& [text, expected] : problems) {
     EXPECT_EQ(reason(parse_endpoint(text)), expected) << text;
@@ -220,11 +220,11 @@ TEST(RendezvousConfKeys, AreNamedWhereTheyMeanNothing) {
             Phrases{});
   EXPECT_EQ(of_others("static", "timeout=1"), Phrases{});
   EXPECT_EQ(of_others("c10d", "timeout=1,last_call_timeout=1"),
-            Phrases({"timeout means nothing to the c10d backend and is ignored"}));
+            Phrases({"timeout has no meaning for the c10d backend and is ignored"}));
   EXPECT_EQ(of_others("static", "is_host=1"),
-            Phrases({"is_host means nothing to the static backend and is ignored"}));
+            Phrases({"is_host has no meaning for the static backend and is ignored"}));
   EXPECT_EQ(of_others("file", "is_host=1,join_timeout=1"),
-            Phrases({"is_host means nothing to the file backend and is ignored"}));
+            Phrases({"is_host has no meaning for the file backend and is ignored"}));
 }
 
 TEST(RendezvousConfKeys, AreNamedWithTheReasonWhereNothingHereHasAUseForThem) {
@@ -233,7 +233,7 @@ TEST(RendezvousConfKeys, AreNamedWithTheReasonWhereNothingHereHasAUseForThem) {
           .value();
   const Phrases expected{
       "close_timeout has no effect: the host of the job stays until every node has left",
-      "heartbeat_timeout has no effect: a node is lost when nothing was heard of it for --lease",
+      "heartbeat_timeout has no effect: a node is lost once it has been silent for --lease",
       "cas_backoff_max_seconds has no effect: nodes do not compete for a shared value here"};
   EXPECT_EQ(conf_keys_without_effect("c10d", conf), expected);
   EXPECT_EQ(conf_keys_without_effect("file", conf), expected);
@@ -263,7 +263,7 @@ TEST(NetworkList, TakesAddressesAndNetworksOfBothFamilies) {
 
 TEST(NetworkList, NamesWhatIsNoNetwork) {
   const std::string remedy =
-      " is no address and no network; give for example 10.0.0.0/8,fd00::/8, or any";
+      " is neither an address nor a network; give for example 10.0.0.0/8,fd00::/8, or any";
   for (const char* bad : {"10.0.0.0/33", "::/129", "10.0.0/8", "node0", "10.0.0.1/", "10.0.0.1/x",
                           "10.0.0.1/8/8", "1.2.3.4/+8", "any"}) {
     EXPECT_EQ(reason(parse_networks(bad)), bad + remedy);

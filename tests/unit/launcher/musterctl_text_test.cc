@@ -40,7 +40,7 @@ TEST(PickJob, SaysWhatThereIs) {
   EXPECT_EQ(pick_complaint({}, "a", ExitCode::not_found),
             "no job of yours is running on this machine");
   EXPECT_EQ(pick_complaint({job(7, "a")}, "b\n", ExitCode::not_found),
-            "no running job of yours on this machine is b?; there is a (pid 7)");
+            "no running job of yours on this machine matches b?; running: a (pid 7)");
   EXPECT_EQ(pick_complaint({job(7, "a"), job(8, "b")}, "", ExitCode::usage),
             "several jobs are running: a (pid 7), b (pid 8); name one by its id or pid");
   EXPECT_EQ(pick_complaint({job(7, "a"), job(8, "a"), job(9, "b")}, "a", ExitCode::usage),

@@ -257,16 +257,16 @@ TEST(Options, NameFlagValueAndRemedyOfJunk) {
        "--tee 0:1,: '' is not understood; give 0 (none), 1 (stdout), 2 (stderr) or 3 (both), or "
        "RANK:0..3,RANK:0..3"},
       {{"--local-ranks-filter", "0,,1"},
-       "--local-ranks-filter 0,,1: '' is no local rank; give for example 0,2"},
+       "--local-ranks-filter 0,,1: '' is not a local rank; give for example 0,2"},
       {{"--ranks", "a-b"},
        "--ranks a-b: a-b is neither a rank nor a range; give for example 0,8-15"},
       {{"--ranks", ""}, "--ranks '': '' is neither a rank nor a range; give for example 0,8-15"},
       {{"--log-prefix", "{rnk}"},
-       "--log-prefix {rnk}: rnk is no field; there are {time}, {host}, {rank}, {local_rank}, "
-       "{role}"},
+       "--log-prefix {rnk}: rnk is not a field; the fields are {time}, {host}, {rank}, "
+       "{local_rank}, {role}"},
       {{"--log-prefix", "{time"},
-       "--log-prefix {time: time is no field; there are {time}, {host}, {rank}, {local_rank}, "
-       "{role}"},
+       "--log-prefix {time: time is not a field; the fields are {time}, {host}, {rank}, "
+       "{local_rank}, {role}"},
       {{"--gpus", "0,,1"},
        "--gpus 0,,1: '' is neither an index nor a UUID; give for example 0,2 or GPU-UUID,MIG-UUID"},
       {{"--gpus", "-1"},
@@ -275,7 +275,7 @@ TEST(Options, NameFlagValueAndRemedyOfJunk) {
       {{"--gpu-binding", "own"}, "--gpu-binding own: unknown; give one of shared, exclusive"},
       {{"--numa-binding", "cpu"},
        "--numa-binding cpu: unknown; give one of node, socket, exclusive, core-complex"},
-      {{"--python", ""}, "--python '': no interpreter is named; give a path or a name on PATH"},
+      {{"--python", ""}, "--python '': no interpreter is given; give a path or a name on PATH"},
       {{"--signals-to-handle", "SIGTERM,SIGKILL"},
        "--signals-to-handle SIGTERM,SIGKILL: no program can handle SIGKILL; leave it out"},
       {{"--signals-to-handle", "SIGSTOP"},
@@ -419,7 +419,7 @@ TEST(Options, SayWhatHasNoEffect) {
        {"--monitor-interval 5 has no effect here: muster notices at once when a worker ends, and "
         "never polls"}},
       {{"--start-method", "fork"},
-       {"--start-method fork has no effect here: workers are always started anew"}},
+       {"--start-method fork has no effect here: workers are always started as new processes"}},
       {{"--no-python", "--python", "python3"}, {"--python python3 has no effect with --no-python"}},
       {{"-t1", "-r3", "--log-dir", "/dev/null"},
        {"--redirects 3 has no effect with --log-dir /dev/null, which keeps no files",
@@ -435,7 +435,8 @@ TEST(Options, SayWhatHasNoEffect) {
   EXPECT_EQ(warnings_of({}, {{"PET_MONITOR_INTERVAL", "5"}, {"PET_START_METHOD", "fork"}}),
             Words({"PET_MONITOR_INTERVAL=5 has no effect here: muster notices at once when a "
                    "worker ends, and never polls",
-                   "PET_START_METHOD=fork has no effect here: workers are always started anew"}));
+                   "PET_START_METHOD=fork has no effect here: workers are always started as new "
+                   "processes"}));
 }
 
 TEST(KeepLocalRank, IsNotTakenInVainWithoutAWord) {

@@ -249,8 +249,8 @@ TEST_F(Programs, InTextNeedAHashBang) {
 TEST_F(Programs, OfAnUnknownFormatAreRefused) {
   add("here/data", std::string("\x00\x01\x02", 3), 0755);
   expect_error("data", ExitCode::cannot_execute,
-               "cannot run data: it is no executable that this system knows; rebuild it, or give "
-               "its interpreter as the program");
+               "cannot run data: this system cannot execute its format; rebuild it, or give its "
+               "interpreter as the program");
 }
 
 TEST_F(Programs, WithABadElfHeaderSayWhy) {
@@ -263,8 +263,8 @@ TEST_F(Programs, WithABadElfHeaderSayWhy) {
       {elf_image(ELFCLASS64, EM_S390, ET_EXEC), "it is for s390"},
       {elf_image(ELFCLASS64, EM_RISCV, ET_DYN), "it is for RISC-V"},
       {elf_image(ELFCLASS64, 4711, ET_DYN), "it is for machine type 4711"},
-      {elf_image(ELFCLASS64, kMachine, ET_REL), "it is an object or core file and no executable"},
-      {elf_image(ELFCLASS64, kMachine, ET_CORE), "it is an object or core file and no executable"},
+      {elf_image(ELFCLASS64, kMachine, ET_REL), "it is an object or core file, not an executable"},
+      {elf_image(ELFCLASS64, kMachine, ET_CORE), "it is an object or core file, not an executable"},
   };
   for (const auto& [image, why] : cases) {
     add("here/solver", image, 0755);
@@ -421,8 +421,7 @@ TEST_F(Programs, WhoseLinksLeadInACircleSaySo) {
   std::filesystem::create_symlink("first.py", at("here/second.py"));
   for (const RunMode mode : {RunMode::script, RunMode::direct, RunMode::run_path}) {
     expect_error("./first.py", ExitCode::cannot_execute,
-                 "cannot run ./first.py: its symbolic links lead in a circle; correct the links",
-                 mode);
+                 "cannot run ./first.py: its symbolic links form a loop; correct the links", mode);
   }
 }
 
@@ -430,14 +429,14 @@ TEST_F(Programs, ThatAreLinksToNothingSayWhereTheyPoint) {
   std::filesystem::create_symlink("../old/train.py", at("here/train.py"));
   std::filesystem::create_symlink("/no/such/tool", at("here/tool"));
   const std::string where =
-      "it is a symbolic link to ../old/train.py, where nothing is; correct the link";
+      "it is a symbolic link to ../old/train.py, which does not exist; correct the link";
   expect_error("train.py", ExitCode::not_found, "cannot run train.py: " + where);
   for (const RunMode mode : {RunMode::script, RunMode::direct, RunMode::run_path}) {
     expect_error("./train.py", ExitCode::not_found, "cannot run ./train.py: " + where, mode);
   }
   expect_error("tool", ExitCode::not_found,
                "cannot run tool: no such program on PATH, nor here: it is a symbolic link to "
-               "/no/such/tool, where nothing is; correct the link");
+               "/no/such/tool, which does not exist; correct the link");
   add("bin/tool", "#!/bin/sh\n", 0755);
   EXPECT_EQ(resolved("tool"), Result<Command>(Command{at("bin/tool"), {"tool"}, 1, false}));
 }
@@ -588,17 +587,16 @@ TEST_F(PythonChoice, NamesTheInterpreterThatWasAskedFor) {
   const std::string remedy = "; install Python, or name an interpreter by --python or PYTHON_EXEC";
   LaunchSpec flagged = spec(RunMode::script, "x.py");
   flagged.python = "nopython";
-  EXPECT_EQ(
-      resolve_command(flagged, host_).error(),
-      (Error{ExitCode::not_found, "--python nopython: there is no such program on PATH" + remedy}));
+  EXPECT_EQ(resolve_command(flagged, host_).error(),
+            (Error{ExitCode::not_found, "--python nopython: no such program on PATH" + remedy}));
   flagged.python = "/no/python";
   EXPECT_EQ(resolve_command(flagged, host_).error(),
             (Error{ExitCode::not_found, "--python /no/python: there is no such file" + remedy}));
   add("here/text", "");
   host_.environment["PYTHON_EXEC"] = "./text";
-  EXPECT_EQ(
-      resolved("x.py").error(),
-      (Error{ExitCode::cannot_execute, "PYTHON_EXEC ./text: it is no executable file" + remedy}));
+  EXPECT_EQ(resolved("x.py").error(),
+            (Error{ExitCode::cannot_execute,
+                   "PYTHON_EXEC ./text: it is not an executable file" + remedy}));
 }
 
 TEST_F(PythonChoice, SaysWhereItLooked) {

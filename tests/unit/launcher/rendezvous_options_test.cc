@@ -244,8 +244,9 @@ TEST(RendezvousMode, MeetsInAFile) {
             meeting_in("/shared/job 7", 2, 2));
   EXPECT_EQ(rendezvous_of({"--nnodes=1:3", "--rdzv-backend=file", "--rdzv-endpoint= /s "}),
             meeting_in("/s", 1, 3));
-  EXPECT_EQ(complaint_about({"--rdzv-backend=file"}),
-            "--rdzv-backend file needs a file that all nodes see; give --rdzv-endpoint /PATH");
+  EXPECT_EQ(
+      complaint_about({"--rdzv-backend=file"}),
+      "--rdzv-backend file needs a file that all nodes can access; give --rdzv-endpoint /PATH");
   for (const char* path : {"store", "node0:29400"}) {
     EXPECT_EQ(complaint_about({"--rdzv-backend=file", "--rdzv-endpoint", path}),
               std::string("--rdzv-endpoint ") + path +
@@ -340,14 +341,14 @@ TEST(RendezvousOptions, NameFlagValueAndRemedyOfJunk) {
       {{"--master-port", "http"}, "--master-port http: not a whole number; give 0 to 65535"},
       {{"--master-port", "65536"}, "--master-port 65536: out of range; give 0 to 65535"},
       {{"--master-port", "1", "--master-addr", "a b"},
-       "--master-addr 'a b': 'a b' is no host name or address; give HOST[:PORT]"},
+       "--master-addr 'a b': 'a b' is not a host name or address; give HOST[:PORT]"},
       {{"--master-port", "1", "--master-addr="},
-       "--master-addr '': there is no host; give HOST[:PORT]"},
+       "--master-addr '': the host is missing; give HOST[:PORT]"},
       {{"--rdzv-backend", "etdc"}, "--rdzv-backend etdc: unknown; give one of static, c10d, file"},
       {{"--rdzv-endpoint", "node0"},
        "--rdzv-endpoint node0: the static backend needs a port; give HOST:PORT"},
       {{"--rdzv-endpoint", "node0:x"},
-       "--rdzv-endpoint node0:x: port x is no number from 0 to 65535"},
+       "--rdzv-endpoint node0:x: port x is not a number from 0 to 65535"},
       {{"--rdzv-conf", "a"}, "--rdzv-conf a: key a has no value; give KEY=VALUE,KEY=VALUE"},
       {{"--rdzv-conf", "join_timeout=0"},
        "--rdzv-conf join_timeout=0: join_timeout=0 is out of range; give 1 or more"},
@@ -364,13 +365,13 @@ TEST(RendezvousOptions, CheckEverythingOfSeveralNodes) {
   const std::string no_place = "; give --rdzv-backend c10d";
   const std::vector<std::pair<Words, std::string>> cases{
       {{"--nnodes", "2", "--rdzv-endpoint", "n0:x"},
-       "--rdzv-endpoint n0:x: port x is no number from 0 to 65535"},
+       "--rdzv-endpoint n0:x: port x is not a number from 0 to 65535"},
       {{"--spares", "1"},
-       "--spares 1: nobody can join a job that meets on a port of its own" + no_place},
+       "--spares 1: no other node can join a job that meets on a port of its own" + no_place},
       {{"--standalone", "--spares", "1"},
-       "--spares 1: nobody can join a job that meets on a port of its own" + no_place},
+       "--spares 1: no other node can join a job that meets on a port of its own" + no_place},
       {with(static_pair(), {"--spares", "1"}),
-       "--spares 1: the static backend numbers its nodes and has no place for more" + no_place},
+       "--spares 1: the static backend has a fixed number of nodes and no spares" + no_place},
       {with(c10d_pair(), {"--spares", "-1"}), "--spares -1: out of range; give 0 to 100000"},
       {with(c10d_pair(), {"--spares", "some"}),
        "--spares some: not a whole number; give 0 to 100000"},
@@ -391,19 +392,17 @@ TEST(RendezvousOptions, CheckEverythingOfSeveralNodes) {
        "--lease 0.01: out of range; give at least 0.1 seconds, or a busy node looks like a lost "
        "one"},
       {{"--iface", "eth0,eth1"},
-       "--iface eth0,eth1: no interface has such a name; give one of those that ip link shows"},
-      {{"--iface", ""},
-       "--iface '': no interface has such a name; give one of those that ip link shows"},
+       "--iface eth0,eth1: no interface can have that name; `ip link` lists the names"},
+      {{"--iface", ""}, "--iface '': no interface can have that name; `ip link` lists the names"},
       {{"--iface", "sixteen-letters0"},
-       "--iface sixteen-letters0: no interface has such a name; give one of those that ip link "
-       "shows"},
+       "--iface sixteen-letters0: no interface can have that name; `ip link` lists the names"},
       {{"--store-allow", "10.0.0.0/33"},
-       "--store-allow 10.0.0.0/33: 10.0.0.0/33 is no address and no network; give for example "
-       "10.0.0.0/8,fd00::/8, or any"},
+       "--store-allow 10.0.0.0/33: 10.0.0.0/33 is neither an address nor a network; give for "
+       "example 10.0.0.0/8,fd00::/8, or any"},
       {{"--store-allow", "any,10.0.0.0/8"},
-       "--store-allow any,10.0.0.0/8: any is no address and no network; give for example "
+       "--store-allow any,10.0.0.0/8: any is neither an address nor a network; give for example "
        "10.0.0.0/8,fd00::/8, or any"},
-      {{"--rdzv-token-file", ""}, "--rdzv-token-file '': no file is named; give its PATH"},
+      {{"--rdzv-token-file", ""}, "--rdzv-token-file '': no file is given; give its PATH"},
   };
   for (const auto& [flags, expected] : cases)
     EXPECT_EQ(complaint_about(flags), expected);
@@ -511,9 +510,8 @@ TEST(RendezvousConf, LetsTheFlagWinOverBothTimeouts) {
 TEST(RendezvousConf, SaysWhichKeysDoNothing) {
   const Words of_static = with(static_pair(), {"--rdzv-conf=join_timeout=5"});
   EXPECT_EQ(spec_despite_warnings(of_static).rendezvous.times.join_timeout_s, 900);
-  EXPECT_EQ(warnings_of(of_static),
-            Words({"--rdzv-conf join_timeout=5: join_timeout means nothing to the static backend "
-                   "and is ignored"}));
+  EXPECT_EQ(warnings_of(of_static), Words({"--rdzv-conf join_timeout=5: join_timeout has no "
+                                           "meaning for the static backend and is ignored"}));
   EXPECT_EQ(warnings_of(with(c10d_pair(), {"--rdzv-conf=join_timeuot=5"})),
             Words({"--rdzv-conf join_timeuot=5: key join_timeuot is unknown and ignored"}));
   EXPECT_EQ(warnings_of(with(c10d_pair(), {"--rdzv-conf=close_timeout=5"})),

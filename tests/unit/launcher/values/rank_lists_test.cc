@@ -100,7 +100,7 @@ TEST(LocalRanksText, NamesTheItemThatIsNoRank) {
                                                  {"0,x", "x"}, {"-1", "-1"}, {"0-3", "0-3"}};
   for (const auto& [text, item] : items) {
     EXPECT_EQ(list_reason(parse_local_ranks(text)),
-              item + " is no local rank; give for example 0,2")
+              item + " is not a local rank; give for example 0,2")
         << text;
   }
 }
