@@ -108,7 +108,7 @@ void AgentLoop::on(const group::ReportStopping& effect) {
   const bool asked = effect.reason == group::StopReason::requested;
   if (effect.killing) {
     if (effect.left > Duration{0} && !processes_.kill_is_refused()) {
-      say(fmt::format("{} got SIGKILL; given up in {} if still there", who,
+      say(fmt::format("{} got SIGKILL; giving up in {} if still alive", who,
                       duration_text(effect.left)));
     }
   } else if (effect.left >= grace()) {

@@ -23,7 +23,7 @@ const DistributedError kOutOfMemory(kNoMemory.code, kNoMemory.message);
 template <typename Enum>
 Enum enum_of_number(int number, Enum last, const char* type) {
   if (number < 0 || number > static_cast<int>(last)) {
-    refuse(std::to_string(number) + " is no " + type + "; they go from 0 to " +
+    refuse(std::to_string(number) + " is not a valid " + type + "; the values are 0 to " +
            std::to_string(static_cast<int>(last)));
   }
   return static_cast<Enum>(number);

@@ -33,7 +33,7 @@ std::string check_group(std::span<const GlobalRank> ranks, int world_size,
   }
   if (std::ranges::any_of(options.name, is_control)) return "the name has control characters";
   if (options.timeout && options.timeout->count() <= 0) {
-    return fmt::format("the time-out of {} ms leaves no time", options.timeout->count());
+    return fmt::format("the timeout of {} ms leaves no time", options.timeout->count());
   }
   return {};
 }

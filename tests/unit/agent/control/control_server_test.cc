@@ -245,7 +245,7 @@ TEST_F(ControlServerTest, SaysWhatIsWrongWithARequest) {
   asker.say("GET / HTTP/1.1\n");
   const Result<Reply> reply = asker.reply();
   ASSERT_TRUE(reply && std::holds_alternative<Error>(*reply));
-  EXPECT_THAT(std::get<Error>(*reply).message, HasSubstr("no JSON object"));
+  EXPECT_THAT(std::get<Error>(*reply).message, HasSubstr("not a JSON object"));
   EXPECT_TRUE(asker.ended());
 }
 

@@ -73,8 +73,8 @@ TEST(DeviceChoice, WithoutADriverThereIsNothingAndTheReasonIsSaid) {
   EXPECT_EQ(choice_of({}, {}, DeviceReport{DeviceSource::nvml, {}, ""}).why_short,
             "the NVIDIA driver reports no GPU that can be used");
   EXPECT_EQ(
-      choice_of({}, {}, DeviceReport{DeviceSource::none, {}, "NVML does not start"}).why_short,
-      "NVML does not start");
+      choice_of({}, {}, DeviceReport{DeviceSource::none, {}, "NVML failed to start"}).why_short,
+      "NVML failed to start");
   EXPECT_EQ(choice_of({}, {}, std::nullopt).why_short, "the GPUs were not looked up");
 }
 

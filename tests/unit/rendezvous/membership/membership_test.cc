@@ -704,9 +704,10 @@ TEST(Membership, OtherDifferencesAreNotedAndTheFirstWins) {
   m.notes();
   m.job.max_restarts = 9;
   EXPECT_EQ(m.join("b"), "");
-  EXPECT_EQ(m.notes(),
-            (std::vector<std::string>{"b was started with other settings than a, whose are used",
-                                      "b is here"}));
+  EXPECT_EQ(
+      m.notes(),
+      (std::vector<std::string>{
+          "b was started with settings that differ from those of a, which are used", "b is here"}));
   m.ready("a");
   m.ready("b");
   m.open_store(1);

@@ -113,9 +113,11 @@ struct BadInit {
 
 TEST(CAbiOutside, InitRefusesWhatItDoesNotKnow) {
   const std::vector<BadInit> table{
-      {"a backend", [](muster_init_options& o) { o.backend = 4; }, "4 is no muster_backend"},
+      {"a backend", [](muster_init_options& o) { o.backend = 4; },
+       "4 is not a valid muster_backend"},
       {"a negative backend", [](muster_init_options& o) { o.backend = -1; }, "-1 is no"},
-      {"a policy", [](muster_init_options& o) { o.on_sigterm = 3; }, "3 is no muster_stop_policy"},
+      {"a policy", [](muster_init_options& o) { o.on_sigterm = 3; },
+       "3 is not a valid muster_stop_policy"},
       {"no size", [](muster_init_options& o) { o.struct_size = 0; }, "struct_size is 0"},
       {"a larger size", [](muster_init_options& o) { o.struct_size += 8; }, "initialiser macro"},
       {"a method", [](muster_init_options& o) { o.init_method = "carrier-pigeon://"; }, "pigeon"},
@@ -181,9 +183,9 @@ TEST_F(CAbi, WrongArgumentsAreNamed) {
     EXPECT_THAT(refused.said, HasSubstr(part));
   };
   int32_t* const p = data.data();
-  expect("muster_broadcast: 9 is no muster_dtype",
+  expect("muster_broadcast: 9 is not a valid muster_dtype",
          muster_broadcast(nullptr, p, 1, 9, 0, nullptr, nullptr));
-  expect("muster_all_reduce: 8 is no muster_reduce_op",
+  expect("muster_all_reduce: 8 is not a valid muster_reduce_op",
          muster_all_reduce(nullptr, p, p, 1, MUSTER_INT32, 8, nullptr, nullptr));
   expect("muster_all_gather_v: counts is NULL",
          muster_all_gather_v(nullptr, p, p, nullptr, MUSTER_INT32, nullptr, nullptr));

@@ -57,7 +57,7 @@ TEST(GroupPlan, WhatCannotBeAGroupIsRefusedInOneSentence) {
       {{{1}, {2}, {1}}, {}, "rank 1 twice"},
       {{{1}}, {.name = std::string(65, 'x')}, "the name has 65 characters; 64 are allowed"},
       {{{1}}, {.name = "two\nlines"}, "the name has control characters"},
-      {{{1}}, {.timeout = 0ms}, "the time-out of 0 ms leaves no time"},
+      {{{1}}, {.timeout = 0ms}, "the timeout of 0 ms leaves no time"},
       {{{1}}, {.name = std::string(64, 'x')}, ""},
       {{{3}, {0}}, {}, ""},
   };

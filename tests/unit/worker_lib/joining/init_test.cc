@@ -398,9 +398,10 @@ TEST(WorkerMeeting, OfTwoThreadsThatJoinOneIsRefused) {
   auto first = std::async(std::launch::async, join);
   const std::string second = join();
   const std::vector<std::string> ends{first.get(), second};
-  EXPECT_THAT(ends, UnorderedElementsAre(
-                        HasSubstr("another thread of this process is in this call: one makes"),
-                        HasSubstr("did not join within 2 s")));
+  EXPECT_THAT(ends,
+              UnorderedElementsAre(
+                  HasSubstr("another thread of this process is already in this call: only one"),
+                  HasSubstr("did not join within 2 s")));
 }
 
 TEST(WorkerMeeting, CyclesAtOneAddressMeetAgainAndAgain) {
@@ -563,10 +564,10 @@ TEST(WorkerMeetingNotice, OneRankOfTheNodeSaysOnceWhoHasNotCome) {
   for (auto& each : pending)
     outcomes.push_back(each.get());
   expect_whole_world(outcomes);
-  EXPECT_THAT(listener.lines(), ElementsAre(MatchesRegex(
-                                    "muster: rank [0-3] has waited 300 ms for rank(s .*and)? 4 of "
-                                    "5: see that (it runs|they run), with the same meeting point "
-                                    "and WORLD_SIZE")));
+  EXPECT_THAT(listener.lines(),
+              ElementsAre(MatchesRegex(
+                  "muster: rank [0-3] has waited 300 ms for rank(s .*and)? 4 of 5: check that (it "
+                  "is|they are) running, with the same meeting point and WORLD_SIZE")));
   retire_all(outcomes);
 }
 

@@ -173,8 +173,8 @@ TEST(StragglerReport, OneThatDoesNotAnswerIsToldFromOneThatHasNotCalledIt) {
   EXPECT_EQ(words(NoAnswer::stopped).message,
             "rank 1 (host, pid 101) is stopped (by SIGSTOP, or by a debugger)");
   EXPECT_EQ(words(NoAnswer::mute).message,
-            "rank 1 (host, pid 101) does not answer within 2 s: it is stopped, or its node is out "
-            "of reach");
+            "rank 1 (host, pid 101) does not answer within 2 s: it is stopped, or its node is "
+            "unreachable");
   // Of its death there will be news.
   EXPECT_EQ(words(NoAnswer::gone).code, ErrorCode::peer_failed);
   EXPECT_EQ(words(NoAnswer::mute).code, ErrorCode::timeout);

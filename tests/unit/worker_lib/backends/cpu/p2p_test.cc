@@ -285,9 +285,10 @@ TEST_P(Transfers, ALateReceiveSaysWhichOtherMessageWaits) {
   receive.limit = milliseconds{300};
   const auto late = ranks_[0].transfer(receive, after(receive.limit));
   ASSERT_FALSE(late);
-  EXPECT_THAT(late.error().message,
-              HasSubstr("did not send a message with tag 2 within 300 ms; one "
-                        "with tag 1 from rank "));
+  EXPECT_THAT(
+      late.error().message,
+      HasSubstr(
+          "did not send a message with tag 2 within 300 ms; a message with tag 1 from rank "));
   EXPECT_THAT(late.error().message, testing::EndsWith(" is waiting to be received"));
 }
 

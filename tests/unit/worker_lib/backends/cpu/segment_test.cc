@@ -105,7 +105,7 @@ TEST(Segment, RefusesMemoryOfAnotherShape) {
   moved.extra_bytes = 5'064;
   const auto wrong_layout = Segment::open(made->fd(), moved);
   ASSERT_FALSE(wrong_layout.has_value());
-  EXPECT_THAT(wrong_layout.error().message, testing::HasSubstr("has another layout"));
+  EXPECT_THAT(wrong_layout.error().message, testing::HasSubstr("has a different layout"));
 }
 
 TEST(Segment, RefusesWhatCouldShrinkUnderIt) {

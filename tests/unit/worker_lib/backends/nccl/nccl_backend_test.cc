@@ -694,7 +694,7 @@ TEST_F(NcclSetUpTest, AWrongDeviceIsOneClearError) {
   setup.cuda_device = 9;
   const auto backend = make_nccl_backend(std::move(setup));
   ASSERT_FALSE(backend);
-  EXPECT_THAT(ending(backend.error()), HasSubstr("backend: GPU 9 was asked for"));
+  EXPECT_THAT(ending(backend.error()), HasSubstr("backend: GPU 9 was requested"));
 }
 
 TEST(NcclCard, SurvivesTheStore) {

@@ -239,7 +239,7 @@ TEST_F(LibraryTest, WithoutADriverTheMessageSaysWhatIsNeeded) {
   const Outcome<CudaApi> cuda = open_cuda_driver();
   ASSERT_FALSE(cuda);
   EXPECT_EQ(cuda.error().code, ErrorCode::backend);
-  EXPECT_THAT(cuda.error().message, HasSubstr("there is no CUDA driver here"));
+  EXPECT_THAT(cuda.error().message, HasSubstr("no CUDA driver was found"));
   EXPECT_THAT(cuda.error().message, HasSubstr("NVIDIA GPU"));
   EXPECT_THAT(cuda.error().message, Not(HasSubstr("\n")));
 }
@@ -270,7 +270,7 @@ TEST_F(LibraryTest, AWrongDeviceIsNamedWithHowManyThereAre) {
     const auto gpu = Gpu::open(*cuda, index);
     ASSERT_FALSE(gpu);
     EXPECT_EQ(gpu.error().code, ErrorCode::backend);
-    EXPECT_THAT(gpu.error().message, HasSubstr(fmt::format("GPU {} was asked for", index)));
+    EXPECT_THAT(gpu.error().message, HasSubstr(fmt::format("GPU {} was requested", index)));
     EXPECT_THAT(gpu.error().message, HasSubstr("sees 2 (CUDA_VISIBLE_DEVICES is not set)"));
   }
   const auto gpu = Gpu::open(*cuda, 1);
@@ -330,7 +330,7 @@ TEST_F(LibraryTest, TheRealNcclWithoutADriverSaysSo) {
         fmt::print(stderr, "{}\n", why);
         std::exit(is_available ? 1 : 0);
       },
-      testing::ExitedWithCode(0), "there is no CUDA driver here \\(libcuda.so.1");
+      testing::ExitedWithCode(0), "no CUDA driver was found \\(libcuda.so.1");
 }
 
 }  // namespace
