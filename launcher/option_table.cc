@@ -114,7 +114,7 @@ void add_restart_options(Table& table) {
                 "SIGQUIT and SIGHUP, which always do; others are forwarded to the workers.");
   section.value("--exit-code", "culprit|torchrun", "culprit",
                 "Exit code of a failed job: that of the first worker that failed (signal n as "
-                "128+n), or always 1, as with torchrun.",
+                "128+n), or always 1, as with torchrun, also if the job cannot start.",
                 kOwn);
   section.value("--monitor-interval", "SECONDS", "0.1",
                 "Accepted for torchrun; muster notices exits at once and never polls.");
@@ -124,8 +124,10 @@ void add_restart_options(Table& table) {
 
 void add_output_options(Table& table) {
   const Section section{table, "Output"};
-  section.value("--log-dir", "DIR", "a fresh folder in $TMPDIR",
-                "Folder for logs, result.json and events.jsonl; /dev/null: no files.");
+  section.value(
+      "--log-dir", "DIR", "a fresh folder in $TMPDIR",
+      "Folder for logs and, where it is given, for result.json and events.jsonl; /dev/null: no "
+      "files.");
   section.value("-r,--redirects", "STREAMS", "0",
                 "Streams that go to a file instead of the console: 0 none, 1 stdout, 2 stderr, 3 "
                 "both, or by local rank as in 0:1,1:3.");
@@ -170,7 +172,8 @@ void add_placement_options(Table& table) {
                 "Bind each worker to CPU cores near its GPU: of the NUMA node, the socket, a share "
                 "of the node, or one last-level cache.",
                 kWithoutVariable);
-  section.flag("--report-bindings", "Print one table: local rank, GPU, NUMA node, cores, threads.", kOwn);
+  section.flag("--report-bindings", "Print one table: local rank, GPU, NUMA node, cores, threads.",
+               kOwn);
 }
 
 void add_rendezvous_options(Table& table) {
@@ -214,8 +217,11 @@ void add_elastic_options(Table& table) {
                 "A node that is silent for this long is lost; takes precedence over "
                 "keep_alive_interval x keep_alive_max_attempt of --rdzv-conf.",
                 kOwn);
-  section.value("--spares", "N", "0",
-                "Nodes beyond --nnodes that join, wait, and replace a lost node.", kOwn);
+  section.value(
+      "--spares", "N", "0",
+      "Nodes beyond --nnodes that are expected to wait and to replace a lost node; further "
+      "ones may wait as well.",
+      kOwn);
   section.value("--max-membership-changes", "N", "no limit",
                 "How many times, at most, the workers are restarted because nodes joined or left; "
                 "--max-restarts counts failures only.",

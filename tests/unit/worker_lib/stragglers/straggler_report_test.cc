@@ -163,7 +163,7 @@ TEST(StragglerReport, OneThatHasNotComeAndDoesSomethingElseKeepsTheOthers) {
             "rank 1 (host, pid 101) has not called it within 2 s (its last: barrier 6); check what "
             "it is doing instead, or give a longer timeout");
   one.with(1, At());
-  EXPECT_THAT(one.told().message, HasSubstr("has not called it within 2 s; look"));
+  EXPECT_THAT(one.told().message, HasSubstr("has not called it within 2 s; check"));
   one.with(1, At().after("world", 0));
   EXPECT_THAT(one.told().message, HasSubstr("within 2 s (nor anything before)"));
 }
