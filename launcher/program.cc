@@ -82,8 +82,8 @@ Result<std::string> named_python(const HostView& host, const std::string& name,
 
 Result<std::string> find_python(const LaunchSpec& spec, const HostView& host) {
   if (spec.python) return named_python(host, *spec.python, "--python");
-  if (const std::string_view name = variable_or(host, "PYTHON_EXEC", ""); !name.empty()) {
-    return named_python(host, std::string(name), "PYTHON_EXEC");
+  if (const std::string_view name = variable_or(host, env::kPythonExec, ""); !name.empty()) {
+    return named_python(host, std::string(name), env::kPythonExec);
   }
   std::vector<std::string> candidates;
   if (!host.muster_directory.empty()) {

@@ -75,8 +75,8 @@ Instant store_now() {
   return to_instant(std::chrono::steady_clock::now());
 }
 
-uint64_t epoll_tag(uint32_t slot, uint32_t generation) {
-  return static_cast<uint64_t>(generation) << 32 | slot;
+uint64_t epoll_tag(uint32_t slot, uint32_t uses) {
+  return static_cast<uint64_t>(uses) << 32 | slot;
 }
 
 }  // namespace
@@ -91,7 +91,7 @@ struct StoreServer::Backlog {
 struct StoreServer::Connection {
   int fd = -1;  // -1: the slot is free.
   uint32_t slot = 0;
-  uint32_t generation = 0;  // Identifies late events of the slot's previous connection.
+  uint32_t uses = 0;  // Of the slot so far: tells late events of its previous connection.
   RequestDecoder decoder;
   std::unique_ptr<Backlog> backlog;
   size_t held = 0;      // Its part of held_bytes_.
@@ -172,7 +172,7 @@ void StoreServer::adopt(int fd, std::string_view already_read) {
   set_store_socket_options(fd);
   Connection& connection = free_slot();
   connection.fd = fd;
-  connection.generation++;
+  connection.uses++;
   connection.greedy = connection.queued = false;
   connection.decoder = RequestDecoder(options_.request_bytes_max);
   machine_->opened(store_now(), connection.slot);
@@ -211,7 +211,7 @@ void StoreServer::drop(Connection& connection) {
 bool StoreServer::watch(const Connection& connection, int operation, uint32_t events) {
   epoll_event event{};
   event.events = events;
-  event.data.u64 = epoll_tag(connection.slot, connection.generation);
+  event.data.u64 = epoll_tag(connection.slot, connection.uses);
   return ::epoll_ctl(epoll_.native_handle(), operation, connection.fd, &event) == 0;
 }
 
@@ -263,7 +263,7 @@ StoreServer::Connection* StoreServer::find(uint64_t tag) {
   const auto slot = static_cast<uint32_t>(tag);
   if (slot >= connections_.size()) return nullptr;
   Connection& connection = connections_[slot];
-  if (connection.fd < 0 || epoll_tag(slot, connection.generation) != tag) return nullptr;
+  if (connection.fd < 0 || epoll_tag(slot, connection.uses) != tag) return nullptr;
   return &connection;
 }
 

@@ -135,7 +135,7 @@ class StoreServer {
   size_t held_bytes_ = 0;
   Counters counters_;
 
-  ReadyOrder order_;  // Of tags: slot and generation.
+  ReadyOrder order_;  // Of tags: slot and number of uses.
 
   // State of the visit in progress.
   std::unique_ptr<char[]> scratch_;

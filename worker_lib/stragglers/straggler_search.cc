@@ -95,7 +95,7 @@ class ProgressAsker {
       if (reply.kind == Watch::Questions::Reply::Kind::refused)
         answers_[reply.rank] = NoAnswer::gone;
       if (reply.kind == Watch::Questions::Reply::Kind::said)
-        answers_[reply.rank] = RankProgress::decode(reply.text).value_or(RankProgress{});
+        answers_[reply.rank] = RankProgress::decode(reply.text).value_or(through());
     }
     return true;
   }

@@ -452,6 +452,7 @@ class CountingWatch final : public Watch {
   std::unique_ptr<Questions> questions() override { return std::make_unique<Asking>(*this); }
 
   std::map<int, int> asked;
+  bool garbles = false;  // Its answers cannot be read.
 
  private:
   class Asking final : public Questions {
@@ -459,7 +460,8 @@ class CountingWatch final : public Watch {
     explicit Asking(CountingWatch& watch) : watch_(watch) {}
     void ask(int rank) override {
       const auto said = watch_.says_(rank, ++watch_.asked[rank]);
-      if (said) replies_.push_back({rank, Reply::Kind::said, said->encode()});
+      if (!said) return;
+      replies_.push_back({rank, Reply::Kind::said, watch_.garbles ? "garbled" : said->encode()});
     }
     std::vector<Reply> wait(Deadline until) override {
       if (replies_.empty()) std::this_thread::sleep_until(until);
@@ -512,6 +514,26 @@ TEST(StragglerReport, OneThatComesWhileTheOthersLookIsCompared) {
   });
   EXPECT_THAT(find_other_call(watch).ranks, ElementsAre(GlobalRank{1}));
   EXPECT_EQ(watch.asked[1], 2);
+}
+
+// A rank in very many groups may say more than one answer holds.
+TEST(StragglerReport, ARankWhoseAnswerCannotBeReadIsNotSaidToHaveMadeNoCall) {
+  CountingWatch watch([](int, int) { return At().after("world", 6).place; });
+  const Case one({1});
+  Failure met{ErrorCode::timeout, "rank 1 did not arrive", {GlobalRank{1}}};
+  met.is_suspicion = true;
+  const Members world = world_of(kRanks);
+  const auto named = [&] {
+    return name_stragglers(met, one.question,
+                           {.world = world,
+                            .watch = watch,
+                            .own = [&] { return one.own.place; },
+                            .over = [] { return false; }})
+        .message;
+  };
+  EXPECT_THAT(named(), HasSubstr("rank 1 (host, pid 101) has not called it"));
+  watch.garbles = true;
+  EXPECT_EQ(named(), "rank 1 did not arrive");
 }
 
 // ---- whatever the web of waits
