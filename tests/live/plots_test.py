@@ -17,6 +17,7 @@ import xml.etree.ElementTree as ElementTree
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "bench"))
 import bench  # noqa: E402
+import paired  # noqa: E402
 import plots  # noqa: E402
 import rendezvous_bench  # noqa: E402
 import results  # noqa: E402
@@ -240,6 +241,25 @@ class VerdictPictureTest(unittest.TestCase):
         with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit) as end:
             verdict_picture.styled_lines("up \x1b[2A")
         self.assertIn("cannot be drawn", str(end.exception.code))
+
+
+class Pairs(unittest.TestCase):
+    def test_the_interval_is_that_of_the_sign_test(self):
+        """From the tables of the binomial distribution; whatever the order of the samples."""
+        for count, low, high in ((6, 1, 6), (9, 2, 8), (30, 10, 21), (100, 40, 61)):
+            values = [(7 * i) % count + 1 for i in range(count)] if count % 7 else list(range(count, 0, -1))
+            self.assertEqual(paired.interval(values), (low, high))
+
+    def test_each_is_first_in_turn_and_the_first_pair_only_warms_up(self):
+        calls = []
+        def old():
+            calls.append("old")
+            return 2.0
+        def new():
+            calls.append("new")
+            return 1.0
+        self.assertEqual(paired.ratios_of(old, new, 3), [0.5] * 3)
+        self.assertEqual(calls, ["new", "old"] + ["old", "new"] + ["new", "old"] + ["old", "new"])
 
 
 if __name__ == "__main__":
