@@ -505,15 +505,5 @@ TEST(StoreMachine, AHundredThousandLinksAreForgottenOneByOne) {
   EXPECT_EQ(store.machine.waiting(), 0u);
 }
 
-TEST(KeyedHash, DependsOnTheSeedTheLengthAndEachByte) {
-  const KeyedHash one(1);
-  const KeyedHash two(2);
-  EXPECT_EQ(one("abc"), KeyedHash(1)(std::string("abc")));
-  EXPECT_NE(one("abc"), two("abc"));
-  EXPECT_NE(one(std::string_view("a\0", 2)), one(std::string_view("a", 1)));
-  EXPECT_NE(one("12345678a"), one("12345678b"));
-  EXPECT_NE(one("a2345678"), one("b2345678"));
-}
-
 }  // namespace
 }  // namespace muster
