@@ -1,0 +1,24 @@
+#include "rendezvous/net/net_error.h"
+
+#include <gtest/gtest.h>
+
+namespace muster {
+namespace {
+
+// A name that is missing may appear any time: it is waited for even by a node that must not host.
+TEST(NetError, OnlyALookUpThatFailsMeansThatTheNameIsMissing) {
+  for (const NetFailure failure : {NetFailure::name_unknown, NetFailure::resolver})
+    EXPECT_TRUE((NetError{failure, "x"}.name_is_missing())) << static_cast<int>(failure);
+  for (const NetFailure failure :
+       {NetFailure::refused, NetFailure::timed_out, NetFailure::exhausted, NetFailure::unreachable})
+    EXPECT_FALSE((NetError{failure, "x"}.name_is_missing())) << static_cast<int>(failure);
+}
+
+TEST(NetError, EndALaunchAsNodesThatDidNotMeetWhateverTheKind) {
+  for (const NetFailure failure : {NetFailure::name_unknown, NetFailure::exhausted})
+    EXPECT_EQ((NetError{failure, "cannot reach node1"}.error()),
+              (Error{ExitCode::rendezvous, "cannot reach node1"}));
+}
+
+}  // namespace
+}  // namespace muster
