@@ -328,41 +328,5 @@ TEST(Coordinator, TheHostStaysWhileAnAgentOfAnotherProcessNeedsItAndSaysSo) {
   EXPECT_TRUE(run_until(loop, [&] { return idle; }));
 }
 
-TEST(ByteStream, WhoDoesNotReadIsHungUpOnAtTheLimit) {
-  boost::asio::io_context loop;
-  int ends[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-  ByteStream stream(loop, ends[0], size_t{1} << 20);
-  std::string why;
-  stream.start({[](std::string_view) {}, [&](const std::string& reason) { why = reason; }});
-  const std::string chunk(size_t{64} << 10, 'x');
-  for (int i = 0; i < 64; ++i)
-    stream.write(chunk);
-  EXPECT_TRUE(why.empty());  // Never from inside write().
-  EXPECT_TRUE(run_until(loop, [&] { return !why.empty(); }));
-  EXPECT_NE(why.find("does not take"), std::string::npos);
-  close(ends[1]);
-}
-
-TEST(ByteStream, WhatWasWrittenBeforeFinishStillArrivesWhole) {
-  boost::asio::io_context loop;
-  int ends[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-  const std::string sent(size_t{1} << 20, 'y');
-  {
-    ByteStream stream(loop, ends[0], size_t{4} << 20);
-    stream.start({[](std::string_view) {}, [](const std::string&) {}});
-    stream.write(sent);
-    stream.finish();
-  }
-  std::string got;
-  bool closed = false;
-  ByteStream reader(loop, ends[1], 1);
-  reader.start(
-      {[&](std::string_view bytes) { got += bytes; }, [&](const std::string&) { closed = true; }});
-  EXPECT_TRUE(run_until(loop, [&] { return closed; }));
-  EXPECT_EQ(got, sent);
-}
-
 }  // namespace
 }  // namespace muster

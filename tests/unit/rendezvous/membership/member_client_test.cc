@@ -10,7 +10,6 @@
 #include "rendezvous/membership/coordinator.h"
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/membership/store_probe.h"
-#include "rendezvous/membership/stranger_watch.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/store/store_listener.h"
 #include "rendezvous/store/store_server.h"
@@ -288,35 +287,6 @@ TEST(MemberClient, AHostWithAnotherNumberThanTheOneThatWasMeantIsDistrusted) {
   MemberClient client(loop, dialler, options, on);
   client.post(member::Begin{});
   EXPECT_TRUE(run_until(loop, [&] { return dialler.distrusted >= 2; }));
-}
-
-TEST(StrangerWatch, OneOddAnswerProvesNothing) {
-  StrangerWatch watch("node0:29400");
-  EXPECT_FALSE(watch.on_store().fatal);
-  watch.on_host();
-  EXPECT_FALSE(watch.on_store().fatal);
-  EXPECT_FALSE(watch.on_silence().fatal);
-  EXPECT_FALSE(watch.on_store().fatal);
-  EXPECT_FALSE(watch.on_hangup().fatal);
-  EXPECT_FALSE(watch.on_store().fatal);
-  EXPECT_TRUE(watch.on_store().fatal);
-}
-
-TEST(StrangerWatch, SilenceAndHangingUpAreNeverCertain) {
-  StrangerWatch watch("node0:29400");
-  for (int i = 0; i < 100; ++i) {
-    EXPECT_FALSE(watch.on_hangup().fatal);
-    EXPECT_FALSE(watch.on_silence().fatal);
-  }
-}
-
-TEST(StrangerWatch, ServersThatSpeakFirstAreNamed) {
-  EXPECT_EQ(describe_server("HTTP/1.1 400 Bad Request\r\nServer: x"),
-            "a web server or proxy (HTTP/1.1 400 Bad Request)");
-  EXPECT_EQ(describe_server("SSH-2.0-OpenSSH_9.2p1\r\n"), "an SSH server (SSH-2.0-OpenSSH_9.2p1)");
-  EXPECT_EQ(describe_server("\x15\x03\x03"), "a TLS server");
-  EXPECT_EQ(describe_server("-ERR unknown command"), "a Redis server (-ERR unknown command)");
-  EXPECT_EQ(describe_server(std::string("\x01\x02\xff", 3)), "an unknown server (it says \"...\")");
 }
 
 }  // namespace

@@ -1,0 +1,302 @@
+#include "rendezvous/membership/agent_session.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include "rendezvous/membership/job_token.h"
+#include "tests/unit/rendezvous/net/addresses.h"
+#include "tests/unit/rendezvous/net/socket_harness.h"
+
+namespace muster {
+namespace {
+
+using membership::AgentMessage;
+using membership::Alive;
+using membership::Challenge;
+using membership::Goodbye;
+using membership::Hello;
+using membership::HostMessage;
+using membership::Join;
+using membership::Query;
+using membership::RefusalKind;
+using membership::Refused;
+using membership::Report;
+using membership::Welcome;
+
+constexpr std::string_view kToken = "a secret of the job";
+
+std::string session_frame(const AgentMessage& message) {
+  std::string bytes;
+  membership::encode(message, bytes);
+  return bytes;
+}
+
+Hello hello_of(const std::string& job) {
+  Hello hello;
+  hello.job_id = job;
+  hello.nonce.fill(7);
+  return hello;
+}
+
+Join join_of_agent(uint64_t number) {
+  Join join;
+  join.agent = {number, number};
+  join.host_name = "node3";
+  return join;
+}
+
+struct SessionEnd {
+  std::string why;
+  bool refused = false;
+  friend bool operator==(const SessionEnd&, const SessionEnd&) = default;
+};
+
+// The host's session, and the agent's end of its connection in the test's hand.
+class AgentSessionTest : public testing::Test {
+ protected:
+  // The session begins with these bytes behind the magic.
+  void start(std::string_view token = "", const std::string& early = "") {
+    int ends[2] = {-1, -1};
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    agent_ = std::make_unique<ByteStream>(loop_, ends[1], size_t{16} << 20);
+    agent_->start({[this](std::string_view bytes) { on_bytes(bytes); },
+                   [this](const std::string&) { is_cut_off_ = true; }});
+    Arrival arrival{ends[0], std::string(membership::kMagic) + early, socket_at("10.0.0.7:4711")};
+    session_ = std::make_shared<AgentSession>(
+        loop_, std::move(arrival), AgentSession::Options{std::string(token), 42, size_t{1} << 20});
+    session_->start(
+        {[this](const Join& join) { joins_.push_back(join); },
+         [this](const AgentMessage& message) { messages_.push_back(message); },
+         [this](const std::string& why, bool refused) { ends_.push_back({why, refused}); }});
+  }
+  void say(const AgentMessage& message) { agent_->write(session_frame(message)); }
+  void turn(const std::function<bool()>& done, const char* what) { turn_until(loop_, done, what); }
+  void turn_until_over() {
+    turn([this] { return is_cut_off_ && !ends_.empty(); }, "the session is over");
+  }
+  Challenge challenge() {
+    turn([this] { return !heard_.empty(); }, "the challenge comes");
+    const auto* challenge = heard_.empty() ? nullptr : std::get_if<Challenge>(&heard_.front());
+    EXPECT_NE(challenge, nullptr);
+    return challenge == nullptr ? Challenge() : *challenge;
+  }
+  // Through the handshake.
+  void join() {
+    start();
+    say(hello_of("job"));
+    challenge();
+    say(join_of_agent(1));
+    turn([this] { return !joins_.empty(); }, "the agent joins");
+  }
+
+  boost::asio::io_context loop_;
+  std::unique_ptr<ByteStream> agent_;
+  std::vector<HostMessage> heard_;  // By the agent.
+  bool is_cut_off_ = false;
+  std::shared_ptr<AgentSession> session_;
+  std::vector<Join> joins_;
+  std::vector<AgentMessage> messages_;
+  std::vector<SessionEnd> ends_;
+
+ private:
+  void on_bytes(std::string_view bytes) {
+    reader_.feed(bytes);
+    while (true) {
+      const auto message = reader_.next();
+      ASSERT_TRUE(message);
+      if (!*message) return;
+      heard_.push_back(**message);
+    }
+  }
+
+  membership::FrameReader<HostMessage> reader_;
+};
+
+TEST_F(AgentSessionTest, AnAgentThatProvesTheTokenIsHandedOn) {
+  start(kToken);
+  say(hello_of("job"));
+  const Challenge challenged = challenge();
+  EXPECT_TRUE(challenged.token);
+  EXPECT_FALSE(session_->is_joined());
+  Join join = join_of_agent(1);
+  join.proof = membership::agent_proof(kToken, "job", hello_of("job").nonce, challenged.nonce);
+  say(join);
+  turn([this] { return !joins_.empty(); }, "the agent joins");
+  EXPECT_EQ(joins_, std::vector<Join>{join});
+  EXPECT_TRUE(session_->is_joined());
+  EXPECT_EQ(session_->job_id(), "job");
+  EXPECT_EQ(session_->peer(), ip("10.0.0.7"));
+  EXPECT_TRUE(ends_.empty());
+}
+
+// A proof for another job, of an earlier connection, or made by the host itself.
+TEST_F(AgentSessionTest, AProofOfSomethingElseIsRefused) {
+  const std::string refusal =
+      "the job token of this node is not the host's: give all nodes the same --rdzv-token-file or "
+      "MUSTER_TOKEN";
+  const membership::Nonce ours = hello_of("job").nonce;
+  using Make = membership::Proof (*)(const membership::Nonce& ours, const membership::Nonce& host);
+  const std::vector<Make> wrong = {
+      [](const auto& a, const auto& h) { return membership::agent_proof("guess", "job", a, h); },
+      [](const auto& a, const auto& h) { return membership::agent_proof(kToken, "other", a, h); },
+      [](const auto& a, const auto&) { return membership::agent_proof(kToken, "job", a, a); },
+      [](const auto& a, const auto& h) { return membership::host_proof(kToken, "job", a, h); },
+      [](const auto&, const auto&) { return membership::Proof{}; }};
+  for (const Make make : wrong) {
+    heard_.clear(), ends_.clear(), is_cut_off_ = false;
+    start(kToken);
+    say(hello_of("job"));
+    Join join = join_of_agent(1);
+    join.proof = make(ours, challenge().nonce);
+    say(join);
+    turn_until_over();
+    EXPECT_EQ(heard_.back(), HostMessage(Refused{RefusalKind::token, refusal}));
+    EXPECT_EQ(ends_, (std::vector<SessionEnd>{{refusal, true}}));
+    EXPECT_TRUE(joins_.empty());
+  }
+}
+
+TEST_F(AgentSessionTest, WithoutATokenAnyProofWillDo) {
+  start();
+  say(hello_of("job"));
+  EXPECT_FALSE(challenge().token);
+  Join join = join_of_agent(1);
+  join.proof.fill(0xab);
+  say(join);
+  turn([this] { return !joins_.empty(); }, "the agent joins");
+  EXPECT_EQ(joins_, std::vector<Join>{join});
+}
+
+TEST_F(AgentSessionTest, EachSessionChallengesWithANonceOfItsOwn) {
+  start(kToken);
+  say(hello_of("job"));
+  const membership::Nonce first = challenge().nonce;
+  heard_.clear();
+  start(kToken);
+  say(hello_of("job"));
+  EXPECT_NE(challenge().nonce, first);
+}
+
+TEST_F(AgentSessionTest, AnotherVersionIsRefusedByBothVersionsNames) {
+  start();
+  Hello hello = hello_of("job");
+  hello.version = membership::kProtocolVersion + 1;
+  say(hello);
+  turn_until_over();
+  const std::string text =
+      "this node's muster speaks version 3 of the rendezvous protocol, the host's version 2: "
+      "install the same muster on all nodes";
+  EXPECT_EQ(heard_, std::vector<HostMessage>{Refused(RefusalKind::version, text)});
+  EXPECT_EQ(ends_, (std::vector<SessionEnd>{{text, true}}));
+}
+
+TEST_F(AgentSessionTest, WhatCameWithTheConnectionIsReadInsideStart) {
+  start("",
+        session_frame(hello_of("job")) + session_frame(join_of_agent(3)) + session_frame(Query{8}));
+  EXPECT_EQ(joins_, std::vector<Join>{join_of_agent(3)});
+  EXPECT_EQ(messages_, std::vector<AgentMessage>{Query{8}});
+}
+
+TEST_F(AgentSessionTest, AMessageOutOfTurnCostsTheConnection) {
+  const std::string hello = session_frame(hello_of("job"));
+  const std::string join = session_frame(join_of_agent(1));
+  const std::vector<std::string> cases = {join,
+                                          session_frame(Report()),
+                                          session_frame(Goodbye()),
+                                          hello + hello,
+                                          hello + session_frame(Query{1}),
+                                          hello + join + hello,
+                                          hello + join + join};
+  for (const std::string& bytes : cases) {
+    ends_.clear(), joins_.clear();
+    start("", bytes + session_frame(Query{2}));
+    EXPECT_EQ(ends_, (std::vector<SessionEnd>{{"it sent a message out of turn", false}}));
+    EXPECT_TRUE(messages_.empty());
+    EXPECT_FALSE(session_->is_joined());
+  }
+}
+
+TEST_F(AgentSessionTest, MessagesAreHandedOnInOrderHoweverTheyAreCut) {
+  join();
+  const std::vector<AgentMessage> sent = {Report(), Query{1}, Query{2}, Goodbye()};
+  std::string bytes;
+  for (const AgentMessage& message : sent)
+    bytes += session_frame(message);
+  for (const char byte : bytes) {
+    agent_->write(std::string(1, byte));
+    loop_.restart();
+    loop_.poll();
+  }
+  turn([&] { return messages_.size() >= sent.size(); }, "the messages arrive");
+  EXPECT_EQ(messages_, sent);
+}
+
+// A stranger costs a few kilobytes; an agent may report what its workers left behind.
+TEST_F(AgentSessionTest, OnlyAnAgentThatHasJoinedMaySendLargeFrames) {
+  Report large;
+  large.evidence = membership::Evidence{{}, {}, std::string(100'000, 'e')};
+  start("", session_frame(hello_of("job")) + session_frame(large));
+  ASSERT_EQ(ends_.size(), 1u);
+  EXPECT_FALSE(ends_[0].refused);
+  EXPECT_NE(ends_[0].why, "it sent a message out of turn");  // Its length was enough.
+  join();
+  say(large);
+  turn([this] { return !messages_.empty(); }, "the report arrives");
+  EXPECT_EQ(messages_, std::vector<AgentMessage>{large});
+}
+
+TEST_F(AgentSessionTest, AWelcomeCarriesTheHostsInstanceAndItsProof) {
+  start(kToken);
+  say(hello_of("job"));
+  const membership::Nonce nonce = challenge().nonce;
+  Welcome welcome;
+  welcome.lease = std::chrono::seconds(30);
+  session_->send(welcome);
+  session_->send(Alive{1, 2, {}});
+  turn([this] { return heard_.size() >= 3; }, "the messages arrive");
+  welcome.host_instance = 42;
+  welcome.proof = membership::host_proof(kToken, "job", hello_of("job").nonce, nonce);
+  EXPECT_EQ(heard_[1], HostMessage(welcome));
+  EXPECT_EQ(heard_[2], HostMessage(Alive{1, 2, {}}));
+}
+
+TEST_F(AgentSessionTest, AnAgentThatIsRefusedLaterReadsWhy) {
+  join();
+  session_->refuse(RefusalKind::full, "no room: start fewer nodes");
+  EXPECT_EQ(ends_, (std::vector<SessionEnd>{{"no room: start fewer nodes", true}}));
+  turn([this] { return is_cut_off_; }, "the connection is closed");
+  EXPECT_EQ(heard_.back(), HostMessage(Refused{RefusalKind::full, "no room: start fewer nodes"}));
+}
+
+TEST_F(AgentSessionTest, AnAgentThatHangsUpIsReportedOnce) {
+  join();
+  agent_.reset();
+  turn([this] { return !ends_.empty(); }, "the end arrives");
+  loop_.restart();
+  loop_.poll();
+  EXPECT_EQ(ends_, (std::vector<SessionEnd>{{"the other side closed the connection", false}}));
+  EXPECT_FALSE(session_->is_joined());
+}
+
+TEST_F(AgentSessionTest, AfterFinishOnlyWhatWasSentBeforeArrives) {
+  join();
+  session_->send(Alive{5, 5, {}});
+  say(Query{9});
+  session_->finish();
+  session_->send(Alive{6, 6, {}});
+  turn([this] { return is_cut_off_; }, "the connection is closed");
+  EXPECT_EQ(heard_.back(), HostMessage(Alive{5, 5, {}}));
+  EXPECT_TRUE(messages_.empty());
+  EXPECT_TRUE(ends_.empty());
+}
+
+}  // namespace
+}  // namespace muster
