@@ -45,7 +45,7 @@ RendezvousOptions solo_options(int slots) {
 
 // ---- one node alone
 
-TEST(SoloRendezvous, ARoundFormsAtOnceWithAStoreOfItsOwn) {
+TEST(SoloMeeting, ARoundFormsAtOnceWithAStoreOfItsOwn) {
   boost::asio::io_context loop;
   TestAgent agent(loop, solo_options(4));
   agent.meeting().ready();
@@ -63,7 +63,7 @@ TEST(SoloRendezvous, ARoundFormsAtOnceWithAStoreOfItsOwn) {
   EXPECT_EQ(store->get("key"), "value");
 }
 
-TEST(SoloRendezvous, TheNextRoundHasANewStoreAndTheOldOnesClientsAreCutOff) {
+TEST(SoloMeeting, TheNextRoundHasANewStoreAndTheOldOnesClientsAreCutOff) {
   boost::asio::io_context loop;
   TestAgent agent(loop, solo_options(1));
   agent.meeting().ready();
@@ -83,7 +83,7 @@ TEST(SoloRendezvous, TheNextRoundHasANewStoreAndTheOldOnesClientsAreCutOff) {
   EXPECT_EQ(store->check({"key"}), false);
 }
 
-TEST(SoloRendezvous, SuccessEndsTheJob) {
+TEST(SoloMeeting, SuccessEndsTheJob) {
   boost::asio::io_context loop;
   TestAgent agent(loop, solo_options(1));
   agent.meeting().ready();
@@ -95,7 +95,7 @@ TEST(SoloRendezvous, SuccessEndsTheJob) {
   EXPECT_TRUE(agent.close_and_wait());
 }
 
-TEST(SoloRendezvous, AFailureEndsNothingBecauseTheWorkerGroupDecidesAlone) {
+TEST(SoloMeeting, AFailureEndsNothingBecauseTheWorkerGroupDecidesAlone) {
   boost::asio::io_context loop;
   TestAgent agent(loop, solo_options(1));
   agent.meeting().ready();
@@ -107,7 +107,7 @@ TEST(SoloRendezvous, AFailureEndsNothingBecauseTheWorkerGroupDecidesAlone) {
   EXPECT_TRUE(agent.stops.empty());
 }
 
-TEST(SoloRendezvous, APortThatWasAskedForStaysTheSame) {
+TEST(SoloMeeting, APortThatWasAskedForStaysTheSame) {
   boost::asio::io_context loop;
   RendezvousOptions options = solo_options(1);
   options.port = free_port();
@@ -121,7 +121,7 @@ TEST(SoloRendezvous, APortThatWasAskedForStaysTheSame) {
   EXPECT_TRUE(StoreClient::connect(store_at(agent.rounds[1])));
 }
 
-TEST(SoloRendezvous, APortThatSomebodyHasIsRefusedAtOnce) {
+TEST(SoloMeeting, APortThatSomebodyHasIsRefusedAtOnce) {
   boost::asio::io_context loop;
   RendezvousOptions options = solo_options(1);
   options.worker_port = free_port();
@@ -132,7 +132,7 @@ TEST(SoloRendezvous, APortThatSomebodyHasIsRefusedAtOnce) {
   EXPECT_NE(second.errors[0].message.find(std::to_string(*options.worker_port)), std::string::npos);
 }
 
-TEST(SoloRendezvous, AHostNameIsPublishedAsTyped) {
+TEST(SoloMeeting, AHostNameIsPublishedAsTyped) {
   boost::asio::io_context loop;
   RendezvousOptions options = solo_options(1);
   options.host = "localhost";

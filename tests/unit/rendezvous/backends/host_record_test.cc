@@ -1,0 +1,169 @@
+#include "rendezvous/backends/host_record.h"
+
+#include <array>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "tests/unit/rendezvous/backends/shared_folder.h"
+
+namespace muster {
+namespace {
+
+// Nodes of other versions read it, people too, and the beat is overwritten where it stands.
+TEST(HostRecord, IsThisText) {
+  HostRecord record = record_of(0xfeed, 29500);
+  record.beat = 0x1234;
+  record.claim = "meet.after-000000000000beef";
+  record.addresses.push_back(*SocketAddress::parse("[fd00::1]:29500"));
+  const std::string text = encode(record);
+  EXPECT_EQ(text,
+            "muster-rendezvous 1\n"
+            "beat 0000000000001234\n"
+            "instance 000000000000feed\n"
+            "machine boot/1\n"
+            "claim meet.after-000000000000beef\n"
+            "host node0\n"
+            "address 127.0.0.1:29500\n"
+            "address [fd00::1]:29500\n"
+            "end\n");
+  EXPECT_EQ(text.substr(kRecordHead.size(), 16), sixteen_digits(record.beat));
+}
+
+TEST(HostRecord, SixteenDigitsHoldEveryNumber) {
+  EXPECT_EQ(sixteen_digits(0), "0000000000000000");
+  EXPECT_EQ(sixteen_digits(0xabcdef), "0000000000abcdef");
+  EXPECT_EQ(sixteen_digits(std::numeric_limits<uint64_t>::max()), "ffffffffffffffff");
+}
+
+TEST(HostRecord, WhatIsWrittenIsReadBack) {
+  HostRecord record = record_of(0xfeed, 29500);
+  record.beat = 77;
+  record.claim = "meet.after-1";
+  record.addresses.push_back(*SocketAddress::parse("[fd00::1]:29500"));
+  EXPECT_EQ(decode_record(encode(record)), record);
+}
+
+TEST(HostRecord, NoPartOfARecordIsTakenForARecord) {
+  const std::string whole = encode(record_of(1, 29500));
+  for (size_t length = 0; length < whole.size(); ++length)
+    EXPECT_EQ(decode_record(whole.substr(0, length)), std::nullopt) << length;
+}
+
+TEST(HostRecord, OtherFilesAreNoRecords) {
+  for (const char* text :
+       {"", "x", "muster-rendezvous 2\nbeat 0000000000000000\nend\n",
+        "muster-rendezvous 1\nbeat 0000000000000000\nend\n",
+        "muster-rendezvous 1\nbeat zzzzzzzzzzzzzzzz\ninstance 1\nend\n",
+        "muster-rendezvous 1\nbeat end\n",
+        "muster-rendezvous 1\nbeat 0000000000000000\ninstance 1\naddress x\nend\n"})
+    EXPECT_EQ(decode_record(text), std::nullopt) << text;
+}
+
+TEST(HostRecord, AHostNameCannotForgeALine) {
+  HostRecord record = record_of(1, 29500);
+  record.host_name = "node\naddress 10.0.0.1:1";
+  const auto read = decode_record(encode(record));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->addresses, record.addresses);
+}
+
+// A newer version may say more.
+TEST(HostRecord, LinesOfUnknownKeysArePassedOver) {
+  std::string text = encode(record_of(1, 29500));
+  text.insert(text.find("machine"), "colour blue\nshape \n");
+  EXPECT_EQ(decode_record(text), record_of(1, 29500));
+}
+
+TEST(HostRecord, AWrongLineSpoilsTheRecord) {
+  for (const char* line : {"word", "", "instance", "instance ", "instance g", "instance -1",
+                           "instance 1 ", "instance 10000000000000000", "instance 0", "address",
+                           "address 127.0.0.1", "address node0:29500", "address 127.0.0.1:65536"}) {
+    std::string text = encode(record_of(1, 29500));
+    text.insert(text.size() - 4, line + std::string("\n"));
+    EXPECT_EQ(decode_record(text), std::nullopt) << line;
+  }
+}
+
+TEST(HostRecord, ARecordWithoutAnAddressIsUseless) {
+  HostRecord record = record_of(1, 29500);
+  record.addresses.clear();
+  EXPECT_EQ(decode_record(encode(record)), std::nullopt);
+}
+
+TEST(HostRecord, WhatStandsBehindItsEndSpoilsIt) {
+  const std::string text = encode(record_of(1, 29500));
+  for (const std::string& more : {std::string("\n"), std::string("x"), std::string(1, '\0'), text})
+    EXPECT_EQ(decode_record(text + more), std::nullopt) << more;
+}
+
+TEST(HostRecord, IsReadUpToItsLimit) {
+  std::string text = encode(record_of(1, 29500));
+  const size_t room = kRecordBytesMax - text.size();
+  text.insert(text.find("machine"), "x " + std::string(room - 3, 'x') + "\n");
+  ASSERT_EQ(text.size(), kRecordBytesMax);
+  EXPECT_EQ(decode_record(text), record_of(1, 29500));
+  text.insert(text.find("machine") - 1, "x");
+  EXPECT_EQ(decode_record(text), std::nullopt);
+}
+
+std::string printable_text() {
+  return *rc::gen::container<std::string>(rc::gen::inRange<char>(0x20, 0x7f));
+}
+
+HostRecord any_record() {
+  HostRecord record;
+  record.beat = *rc::gen::arbitrary<uint64_t>();
+  record.instance = *rc::gen::nonZero<uint64_t>();
+  record.machine = printable_text();
+  record.claim = printable_text();
+  record.host_name = printable_text();
+  for (int left = *rc::gen::inRange(1, 5); left > 0; --left) {
+    std::array<uint8_t, 16> bytes;
+    for (uint8_t& byte : bytes)
+      byte = *rc::gen::arbitrary<uint8_t>();
+    const IpAddress ip = *rc::gen::arbitrary<bool>()
+                             ? IpAddress::v6(bytes)
+                             : IpAddress::v4({bytes[0], bytes[1], bytes[2], bytes[3]});
+    record.addresses.push_back({ip, *rc::gen::arbitrary<uint16_t>()});
+  }
+  return record;
+}
+
+RC_GTEST_PROP(HostRecord, AnyRecordIsReadBack, ()) {
+  const HostRecord record = any_record();
+  RC_ASSERT(decode_record(encode(record)) == record);
+}
+
+RC_GTEST_PROP(HostRecord, ADamagedTextIsReadAsARecordOrNotAtAll, ()) {
+  std::string text = encode(any_record());
+  for (int left = *rc::gen::inRange(0, 4); left > 0; --left) {
+    const auto at = *rc::gen::inRange<size_t>(0, text.size());
+    switch (*rc::gen::inRange(0, 3)) {
+      case 0:
+        text[at] = *rc::gen::arbitrary<char>();
+        break;
+      case 1:
+        text.erase(at, *rc::gen::inRange<size_t>(1, 40));
+        break;
+      default:
+        text.insert(at,
+                    *rc::gen::element<std::string>("\n", " ", "end\n", "address ", "instance 0"));
+    }
+    if (text.empty()) break;
+  }
+  const std::optional<HostRecord> record = decode_record(text);
+  if (!record) return;
+  RC_ASSERT(record->instance != 0u);
+  RC_ASSERT(!record->addresses.empty());
+  const std::optional<HostRecord> again = decode_record(encode(*record));
+  RC_ASSERT(again.has_value());
+  RC_ASSERT(again->addresses == record->addresses);
+}
+
+}  // namespace
+}  // namespace muster
