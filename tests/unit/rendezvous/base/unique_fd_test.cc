@@ -1,0 +1,125 @@
+#include "rendezvous/base/unique_fd.h"
+
+#include <cerrno>
+#include <type_traits>
+#include <utility>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace muster {
+namespace {
+
+// A pipe whose write end is under test: its reader sees the end once that is closed, even if
+// another file has got its number meanwhile.
+class WatchedFd {
+ public:
+  WatchedFd() {
+    int ends[2] = {-1, -1};
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    reader_ = ends[0];
+    number_ = ends[1];
+  }
+  WatchedFd(const WatchedFd&) = delete;
+  WatchedFd& operator=(const WatchedFd&) = delete;
+  ~WatchedFd() { ::close(reader_); }
+
+  int number() const { return number_; }
+  bool is_open() const {
+    char byte;
+    return read(reader_, &byte, 1) < 0 && errno == EAGAIN;
+  }
+
+ private:
+  int reader_ = -1;
+  int number_ = -1;
+};
+
+TEST(UniqueFd, ClosesWhatItOwnsWithItself) {
+  const WatchedFd watched;
+  {
+    const UniqueFd fd(watched.number());
+    EXPECT_EQ(fd.get(), watched.number());
+    EXPECT_TRUE(fd);
+    EXPECT_TRUE(watched.is_open());
+  }
+  EXPECT_FALSE(watched.is_open());
+}
+
+TEST(UniqueFd, OwnsNothingUnlessItIsGivenSomething) {
+  UniqueFd none;
+  EXPECT_FALSE(none);
+  EXPECT_EQ(none.get(), -1);
+  errno = 0;
+  none.reset();
+  EXPECT_EQ(errno, 0);  // Nor does it close -1.
+  EXPECT_EQ(none.release(), -1);
+  EXPECT_FALSE(UniqueFd(-1));
+}
+
+TEST(UniqueFd, AMoveLeavesOneOwner) {
+  const WatchedFd watched;
+  UniqueFd first(watched.number());
+  {
+    UniqueFd second(std::move(first));
+    EXPECT_FALSE(first);  // NOLINT(bugprone-use-after-move): empty, as promised.
+    EXPECT_EQ(second.get(), watched.number());
+    EXPECT_TRUE(watched.is_open());
+    first = std::move(second);
+  }
+  EXPECT_TRUE(watched.is_open());
+  EXPECT_EQ(first.get(), watched.number());
+  first = UniqueFd();
+  EXPECT_FALSE(watched.is_open());
+}
+
+TEST(UniqueFd, AnAssignmentClosesTheOldOneAndToItselfNothing) {
+  const WatchedFd old;
+  const WatchedFd next;
+  UniqueFd fd(old.number());
+  fd = UniqueFd(next.number());
+  EXPECT_FALSE(old.is_open());
+  EXPECT_TRUE(next.is_open());
+  UniqueFd& same = fd;
+  fd = std::move(same);
+  EXPECT_EQ(fd.get(), next.number());
+  EXPECT_TRUE(next.is_open());
+}
+
+TEST(UniqueFd, ResetClosesTheOldOne) {
+  const WatchedFd old;
+  const WatchedFd next;
+  UniqueFd fd(old.number());
+  fd.reset(next.number());
+  EXPECT_FALSE(old.is_open());
+  EXPECT_TRUE(next.is_open());
+  fd.reset();
+  EXPECT_FALSE(next.is_open());
+  EXPECT_FALSE(fd);
+}
+
+TEST(UniqueFd, WhatIsReleasedIsTheCallersToClose) {
+  const WatchedFd watched;
+  {
+    UniqueFd fd(watched.number());
+    EXPECT_EQ(fd.release(), watched.number());
+    EXPECT_FALSE(fd);
+  }
+  EXPECT_TRUE(watched.is_open());
+  ::close(watched.number());
+}
+
+static_assert(!std::is_copy_constructible_v<UniqueFd> && !std::is_copy_assignable_v<UniqueFd>);
+static_assert(!std::is_convertible_v<int, UniqueFd> && !std::is_convertible_v<UniqueFd, int>);
+static_assert(std::is_nothrow_move_constructible_v<UniqueFd>);  // Else a vector would copy.
+
+TEST(UniqueFd, KnowsTheErrorsOfAFullTable) {
+  EXPECT_TRUE(is_out_of_descriptors(EMFILE));
+  EXPECT_TRUE(is_out_of_descriptors(ENFILE));
+  for (const int other : {0, ENOMEM, ENOBUFS, EBADF, EAGAIN})
+    EXPECT_FALSE(is_out_of_descriptors(other)) << other;
+}
+
+}  // namespace
+}  // namespace muster
