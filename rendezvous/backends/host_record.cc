@@ -71,7 +71,7 @@ std::optional<HostRecord> decode_record(std::string_view text) {
   text.remove_suffix(kLastLine.size());
   HostRecord record;
   const auto beat = read_hex(text.substr(0, 16));
-  if (!beat || text.size() < 17) return std::nullopt;
+  if (!beat || text.size() < 17 || text[16] != '\n') return std::nullopt;
   record.beat = *beat;
   text.remove_prefix(17);
   while (!text.empty()) {

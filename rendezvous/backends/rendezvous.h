@@ -6,7 +6,6 @@
 // under the agent's loop nor a busy store under the workers can cost a node its lease. All
 // functions are called on the agent's thread; all handlers are called there too (posted to `loop`),
 // in order, never from inside one of these functions, and never after the destructor.
-// destructor.
 #pragma once
 
 #include <functional>

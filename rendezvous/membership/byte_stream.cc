@@ -116,6 +116,7 @@ struct ByteStream::State : std::enable_shared_from_this<State> {
 
   // No handler is called from inside write().
   void lose_later(const std::string& why) {
+    losing = true;
     boost::asio::post(io, [self = shared_from_this(), why] { self->lose(why); });
   }
 
@@ -126,6 +127,7 @@ struct ByteStream::State : std::enable_shared_from_this<State> {
   std::string unsent;
   bool open = true;
   bool finishing = false;
+  bool losing = false;  // Nothing is sent after what was dropped.
   bool waiting_writable = false;
   std::unique_ptr<boost::asio::steady_timer> patience;
 };
@@ -147,7 +149,7 @@ void ByteStream::start(Handlers handlers) {
 
 void ByteStream::write(std::string_view bytes) {
   State& state = *state_;
-  if (!state.open || state.finishing) return;
+  if (!state.open || state.finishing || state.losing) return;
   if (state.unsent.size() + bytes.size() > state.unsent_bytes_max) {
     state.lose_later(
         fmt::format("it does not take what is sent to it ({} bytes wait)", state.unsent.size()));

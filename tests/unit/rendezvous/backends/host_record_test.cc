@@ -89,6 +89,14 @@ TEST(HostRecord, AWrongLineSpoilsTheRecord) {
   }
 }
 
+TEST(HostRecord, TheBeatIsALineOfItsOwn) {
+  std::string text = encode(record_of(1, 29500));
+  const size_t end_of_beat = text.find("\ninstance");
+  ASSERT_NE(end_of_beat, std::string::npos);
+  text[end_of_beat] = 'X';
+  EXPECT_EQ(decode_record(text), std::nullopt);
+}
+
 TEST(HostRecord, ARecordWithoutAnAddressIsUseless) {
   HostRecord record = record_of(1, 29500);
   record.addresses.clear();

@@ -120,6 +120,15 @@ TEST_F(SmallByteStreamTest, TheLimitItselfIsStillSent) {
   EXPECT_EQ(ends_, std::vector<std::string>{"it does not take what is sent to it (0 bytes wait)"});
 }
 
+TEST_F(SmallByteStreamTest, NothingIsSentAfterWhatWasDropped) {
+  start();
+  stream_->write("first ");
+  stream_->write(std::string(1001, 'x'));
+  stream_->write("third");
+  settle();
+  EXPECT_EQ(peer_->receive(), "first ");
+}
+
 TEST_F(ByteStreamTest, AWriteToAPeerThatIsGoneIsReportedByTheLoop) {
   start();
   peer_.reset();
