@@ -1,0 +1,148 @@
+#include "agent/report/others.h"
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include "agent/report/text.h"
+#include "tests/unit/agent/report/report_generators.h"
+#include "tests/unit/agent/report/report_samples.h"
+
+namespace muster {
+namespace {
+
+WorkerFailure with_part(WorkerFailure failure, Part part) {
+  failure.part = part;
+  return failure;
+}
+
+TEST(Others, AreNoneBesideALonelyCulprit) {
+  EXPECT_EQ(others_text({sample_failure(3, ExitStatus::exited(1))}, 0), "");
+}
+
+TEST(Others, HaveALineForEachWayToBeInvolved) {
+  const ExitStatus one = ExitStatus::exited(1);
+  WorkerFailure hung = with_part(sample_stopped(6), Part::failed_later);
+  hung.sentence = "raised E and hung";
+  EXPECT_EQ(others_text({sample_stopped(8), with_part(sample_failure(7, one), Part::crashed), hung,
+                         with_part(sample_failure(5, one), Part::victim),
+                         with_part(sample_failure(4, one), Part::simultaneous),
+                         with_part(sample_failure(3, one), Part::culprit)},
+                        5),
+            "1 other failed in the same moment: rank 4 exited with 1\n"
+            "1 other failed afterwards: rank 5 exited with 1\n"
+            "1 other failed as well: rank 6 raised E and hung\n"
+            "1 other failed while muster stopped it: rank 7 exited with 1\n"
+            "1 other was stopped by muster: rank 8 killed by SIGTERM\n");
+}
+
+TEST(Others, AreCountedInThePlural) {
+  const ExitStatus one = ExitStatus::exited(1);
+  std::vector<WorkerFailure> failures = {sample_failure(0, one)};
+  for (const int rank : {2, 1}) {
+    failures.push_back(with_part(sample_failure(rank, one), Part::simultaneous));
+    failures.push_back(with_part(sample_failure(rank + 2, one), Part::crashed));
+    failures.push_back(sample_stopped(rank + 4));
+  }
+  EXPECT_EQ(others_text(failures, 0),
+            "2 others failed in the same moment: ranks 1-2 exited with 1\n"
+            "2 others failed while muster stopped them: ranks 3-4 exited with 1\n"
+            "2 others were stopped by muster: ranks 5-6 killed by SIGTERM\n");
+}
+
+TEST(Others, ThatWereStoppedAfterTheirFailureAreToldByTheirSentence) {
+  const std::vector<std::pair<Part, std::string>> lines = {
+      {Part::bystander, "1 other was stopped by muster: rank 1 killed by SIGTERM\n"},
+      {Part::crashed, "1 other was stopped by muster: rank 1 killed by SIGTERM\n"},
+      {Part::victim, "1 other failed as well: rank 1 lost x\n"},
+      {Part::simultaneous, "1 other failed as well: rank 1 lost x\n"},
+      {Part::failed_later, "1 other failed as well: rank 1 lost x\n"},
+  };
+  for (const auto& [part, line] : lines) {
+    WorkerFailure stopped = with_part(sample_stopped(1), part);
+    stopped.sentence = "lost \x1b[31mx";
+    EXPECT_EQ(others_text({sample_failure(0, ExitStatus::exited(1)), stopped}, 0), line);
+  }
+  EXPECT_EQ(others_text({sample_failure(0, ExitStatus::exited(1)),
+                         with_part(sample_stopped(1), Part::victim)},
+                        0),
+            "1 other failed as well: rank 1 killed by SIGTERM\n");
+}
+
+TEST(Others, AreGroupedByTheirEndAndTheLargestGroupComesFirst) {
+  std::vector<WorkerFailure> failures = {sample_failure(9, ExitStatus::exited(1))};
+  for (const int rank : {5, 4, 3})
+    failures.push_back(sample_failure(rank, ExitStatus::signaled(SIGABRT)));
+  for (const int rank : {8, 1})
+    failures.push_back(sample_failure(rank, ExitStatus::signaled(SIGABRT, true)));
+  for (const int rank : {7, 0})
+    failures.push_back(sample_failure(rank, ExitStatus::exited(2)));
+  EXPECT_EQ(others_text(failures, 0),
+            "7 others failed afterwards: ranks 3-5 killed by SIGABRT; ranks 0,7 exited with 2; "
+            "ranks 1,8 killed by SIGABRT (core dumped)\n");
+}
+
+TEST(Others, AreCountedWhereTheyEndedInMoreThanSixWays) {
+  std::vector<WorkerFailure> failures = {sample_failure(0, ExitStatus::exited(1))};
+  for (int rank = 1; rank <= 6; ++rank)
+    failures.push_back(sample_failure(rank, ExitStatus::exited(rank)));
+  const std::string six =
+      "rank 1 exited with 1; rank 2 exited with 2; rank 3 exited with 3; rank 4 exited with 4; "
+      "rank 5 exited with 5; rank 6 exited with 6";
+  EXPECT_EQ(others_text(failures, 0), "6 others failed afterwards: " + six + "\n");
+  failures.push_back(sample_failure(7, ExitStatus::exited(7)));
+  EXPECT_EQ(others_text(failures, 0), "7 others failed afterwards: " + six + "; 1 more\n");
+}
+
+TEST(Others, OfOtherNodesAreStoppedOnes) {
+  const std::vector<WorkerFailure> failures = {sample_failure(0, ExitStatus::exited(1)),
+                                               sample_stopped(1)};
+  EXPECT_EQ(others_text(failures, 0, {4, 5, 7}),
+            "4 others were stopped by muster: rank 1 killed by SIGTERM; ranks 4-5,7\n");
+  EXPECT_EQ(others_text({failures[0]}, 0, {4, 5}), "2 others were stopped by muster: ranks 4-5\n");
+}
+
+RC_GTEST_PROP(Others, AreAllCounted, ()) {
+  const auto any_part = rc::gen::element(Part::bystander, Part::victim, Part::simultaneous,
+                                         Part::failed_later, Part::crashed);
+  std::vector<WorkerFailure> failures;
+  const int count = *rc::gen::inRange(1, 20);
+  for (int rank = 0; rank < count; ++rank) {
+    failures.push_back(with_part(sample_failure(rank, *any_failed_status()), *any_part));
+    failures.back().stopped_by_muster = *rc::gen::arbitrary<bool>();
+  }
+  const size_t culprit = *rc::gen::inRange<size_t>(0, failures.size());
+  const std::string text = others_text(failures, culprit, {100, 101});
+  int counted = 0;
+  for (const std::string& line : last_lines(text, 9))
+    counted += std::stoi(line);
+  RC_ASSERT(counted == count - 1 + 2);
+  RC_ASSERT(text.ends_with("ranks 100-101\n"));
+}
+
+TEST(Others, AndTheCulpritHaveALineAsTorchrunPrintsIt) {
+  WorkerFailure failure = sample_failure(3, ExitStatus::signaled(SIGSEGV, true));
+  EXPECT_EQ(failed_line(failure),
+            "failed (exitcode: -11) local_rank: 3 (pid: 1003) of binary: /usr/bin/python3");
+  failure.binary = "";
+  failure.program = "./a\x1b[2J\nb";
+  failure.local_rank = 0;
+  EXPECT_EQ(failed_line(failure),
+            "failed (exitcode: -11) local_rank: 0 (pid: 1003) of binary: ./ab");
+}
+
+TEST(Others, HaveAPidIfTheirNodeReportedIt) {
+  WorkerFailure failure;
+  for (const auto& [pid, text] : std::vector<std::pair<pid_t, std::string>>{
+           {1, "1"}, {4'194'304, "4194304"}, {0, "unknown"}, {-1, "unknown"}}) {
+    failure.pid = pid;
+    EXPECT_EQ(pid_text(failure), text);
+  }
+}
+
+}  // namespace
+}  // namespace muster
