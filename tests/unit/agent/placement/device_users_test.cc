@@ -1,0 +1,71 @@
+#include "agent/placement/device_users.h"
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+namespace muster {
+namespace {
+
+GpuUse use_of(int gpu, std::vector<GpuProcess> processes) {
+  return {gpu, "GPU-" + std::to_string(gpu), 1 << 20, 1 << 30, std::move(processes)};
+}
+
+TEST(GpuHolder, IsAnOldProcessThatTheDriverStillLists) {
+  const DeviceUseReport report{{use_of(0, {{10, 5}, {20, 6}}), use_of(2, {{10, 0}, {30, 7}})}, ""};
+  EXPECT_EQ(remaining_holders({10, 30, 40}, report),
+            (std::vector<GpuHolder>{{0, 10, 5}, {2, 10, 0}, {2, 30, 7}}));
+  EXPECT_EQ(remaining_holders({1, 100, 11}, report), std::vector<GpuHolder>{});
+  EXPECT_EQ(remaining_holders({}, report), std::vector<GpuHolder>{});
+}
+
+TEST(GpuHolder, IsNoneWithoutAnAnswerOfTheDriver) {
+  EXPECT_EQ(remaining_holders({10}, DeviceUseReport{}), std::vector<GpuHolder>{});
+  EXPECT_EQ(remaining_holders({10}, DeviceUseReport{{use_of(0, {})}, ""}),
+            std::vector<GpuHolder>{});
+  EXPECT_EQ(remaining_holders({10}, DeviceUseReport{{}, "the driver does not answer"}),
+            std::vector<GpuHolder>{});
+}
+
+std::set<int> any_pids() {
+  const auto list = *rc::gen::container<std::vector<int>>(rc::gen::inRange(1, 20));
+  return {list.begin(), list.end()};
+}
+
+RC_GTEST_PROP(GpuHolder, IsListedOnceForEachGpuInTheOrderOfTheReport, ()) {
+  const std::set<int> old_pids = any_pids();
+  DeviceUseReport report;
+  std::vector<GpuHolder> expected;
+  for (int gpu = 0; gpu < 3; ++gpu) {
+    report.gpus.push_back(use_of(gpu, {}));
+    for (const int pid : any_pids()) {
+      report.gpus.back().processes.push_back({pid, uint64_t{1} << gpu});
+      if (old_pids.contains(pid)) expected.push_back({gpu, pid, uint64_t{1} << gpu});
+    }
+  }
+  RC_ASSERT(remaining_holders(old_pids, report) == expected);
+}
+
+TEST(GpuHolder, IsDescribedByGpuPidAndMemory) {
+  const std::string held = "GPU memory of the last attempt is still held: ";
+  constexpr uint64_t kGib = 1 << 30;
+  const std::vector<std::pair<std::vector<GpuHolder>, std::string>> cases = {
+      {{{0, 12, kGib}}, held + "GPU 0 by pid 12 (1.0 GiB)"},
+      {{{7, 12, 0}}, held + "GPU 7 by pid 12"},
+      {{{0, 12, kGib * 31 / 10}, {1, 13, kGib * 79}},
+       held + "GPU 0 by pid 12 (3.1 GiB), GPU 1 by pid 13 (79.0 GiB)"},
+      {{{0, 12, 0}, {0, 13, kGib / 2}, {0, 14, 0}, {3, 12, 0}},
+       held + "GPU 0 by pid 12 and pid 13 (0.5 GiB) and pid 14, GPU 3 by pid 12"},
+      {{}, ""},
+  };
+  for (const auto& [holders, text] : cases)
+    EXPECT_EQ(describe_holders(holders), text);
+}
+
+}  // namespace
+}  // namespace muster
