@@ -1,0 +1,149 @@
+#include "launcher/option_table.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace muster {
+namespace {
+
+using NameSet = std::set<std::string>;
+
+template <typename Wanted>
+NameSet names_where(const Wanted& wanted) {
+  NameSet names;
+  for (const OptionRow& row : option_rows()) {
+    if (wanted(row)) names.insert(row.name);
+  }
+  return names;
+}
+
+TEST(OptionRow, IsFoundByItsName) {
+  for (const OptionRow& row : option_rows())
+    EXPECT_EQ(&option_row(row.name), &row);
+  EXPECT_EQ(&option_rows(), &option_rows());
+}
+
+TEST(OptionRowDeathTest, IsNotLookedUpByAnyOtherName) {
+  for (const char* name : {"", "nnode", "--nnodes", "NNODES", "m"})
+    EXPECT_DEATH(option_row(name), "internal error: CHECK\\(the option table has this row\\)");
+}
+
+TEST(OptionRow, StandsWithTheOthersOfItsGroup) {
+  std::vector<std::string> headings;
+  for (const OptionRow& row : option_rows()) {
+    if (headings.empty() || headings.back() != row.group) headings.push_back(row.group);
+  }
+  EXPECT_EQ(headings, (std::vector<std::string>{"Workers", "What to run", "Restarting and stopping",
+                                                "Output", "GPUs and CPUs", "Nodes and rendezvous",
+                                                "Losing and replacing nodes",
+                                                "Network and security", "Information", ""}));
+  EXPECT_EQ(names_where([](const OptionRow& row) { return row.group.empty(); }),
+            NameSet{"print-man"});
+}
+
+TEST(OptionRow, HasOneOfFourLetters) {
+  std::map<char, std::string> letters;
+  for (const OptionRow& row : option_rows()) {
+    if (row.letter == 0) continue;
+    EXPECT_TRUE(letters.emplace(row.letter, row.name).second) << row.name;
+  }
+  EXPECT_EQ(letters, (std::map<char, std::string>{
+                         {'h', "help"}, {'m', "module"}, {'r', "redirects"}, {'t', "tee"}}));
+}
+
+TEST(OptionRow, TakesAValueUnlessItIsASwitch) {
+  EXPECT_EQ(names_where([](const OptionRow& row) { return !row.takes_value(); }),
+            (NameSet{"help", "keep-local-rank", "module", "no-iface-env", "no-python",
+                     "pass-local-rank", "print-man", "report-bindings", "run-path", "standalone",
+                     "use-env", "version", "virtual-local-rank"}));
+  EXPECT_EQ(names_where([](const OptionRow& row) {
+              return !row.takes_value() && !row.default_text.empty();
+            }),
+            NameSet{});
+}
+
+// A prefix of torchrun's flags must not select one of these.
+TEST(OptionRow, SaysWhetherTorchrunLacksIt) {
+  EXPECT_EQ(names_where([](const OptionRow& row) { return row.traits.own; }),
+            (NameSet{"exit-code",
+                     "gpu-binding",
+                     "gpus",
+                     "iface",
+                     "keep-local-rank",
+                     "lease",
+                     "log-prefix",
+                     "max-membership-changes",
+                     "no-iface-env",
+                     "pass-local-rank",
+                     "print-man",
+                     "python",
+                     "ranks",
+                     "rdzv-token-file",
+                     "report-bindings",
+                     "spares",
+                     "start-timeout",
+                     "stdin",
+                     "store-allow",
+                     "use-env",
+                     "version",
+                     "worker-port"}));
+}
+
+TEST(OptionRow, SaysWhetherItAsksForAText) {
+  EXPECT_EQ(names_where([](const OptionRow& row) { return row.traits.information; }),
+            (NameSet{"help", "print-completion", "print-man", "version"}));
+}
+
+TEST(OptionRow, SaysWhetherAProgramHardlyEverHasIt) {
+  EXPECT_EQ(names_where([](const OptionRow& row) { return row.traits.launchers_only; }),
+            (NameSet{"max-restarts", "nnodes", "nproc-per-node", "rdzv-backend", "rdzv-conf",
+                     "rdzv-endpoint", "rdzv-id"}));
+}
+
+TEST(OptionRow, HasWordsToType) {
+  std::map<std::string, std::vector<std::string_view>> words;
+  for (const OptionRow& row : option_rows()) {
+    if (!words_to_type(row).empty()) words[row.name] = words_to_type(row);
+  }
+  EXPECT_EQ(words, (std::map<std::string, std::vector<std::string_view>>{
+                       {"event-log-handler", {"null", "console", "dynamic_rendezvous"}},
+                       {"exit-code", {"culprit", "torchrun"}},
+                       {"gpu-binding", {"shared", "exclusive"}},
+                       {"logs-specs", {"default"}},
+                       {"nproc-per-node", {"auto", "gpu", "cpu", "xpu"}},
+                       {"numa-binding", {"node", "socket", "exclusive", "core-complex"}},
+                       {"print-completion", {"bash", "zsh", "tcsh"}},
+                       {"rdzv-backend", {"static", "c10d", "file"}},
+                       {"start-method", {"spawn", "fork", "forkserver"}},
+                       {"stdin", {"none"}},
+                       {"store-allow", {"any"}},
+                   }));
+}
+
+TEST(OptionRow, TellsWordsFromPlaceholdersByTheirFirstLetter) {
+  OptionRow row;
+  using Views = std::vector<std::string_view>;
+  for (const auto& [value, words] : std::map<std::string, Views>{
+           {"", {}}, {"N", {}}, {"on", {"on"}}, {"N|on||Off|5|/PATH|x-y", {"on", "x-y"}}}) {
+    row.value = value;
+    EXPECT_EQ(words_to_type(row), words) << value;
+  }
+}
+
+TEST(OptionRow, WithoutAPlaceholderHasAWordOrNothingForADefault) {
+  for (const OptionRow& row : option_rows()) {
+    const std::vector<std::string_view> words = words_to_type(row);
+    const auto alternatives = 1 + std::ranges::count(row.value, '|');
+    if (std::ssize(words) != alternatives || row.default_text.empty()) continue;
+    EXPECT_NE(std::ranges::find(words, row.default_text), words.end()) << row.name;
+  }
+}
+
+}  // namespace
+}  // namespace muster
