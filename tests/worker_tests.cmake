@@ -41,14 +41,16 @@ endif()
 muster_test(worker_unit_tests unit
   SOURCES
     matrix/block.cc matrix/case.cc matrix/layout.cc matrix/layout_test.cc matrix/pairwise.cc matrix/pairwise_test.cc
-    matrix/values.cc unit/worker_lib/reduction/reduce_kernels_test.cc unit/worker_lib/c_abi/c_abi_test.cc
-    unit/worker_lib/camps_test.cc unit/worker_lib/failure_reports_test.cc unit/worker_lib/fields_test.cc
-    unit/worker_lib/fork_guard_test.cc unit/worker_lib/joining/env_test.cc
+    matrix/values.cc unit/worker_lib/c_abi/c_abi_test.cc unit/worker_lib/call_signature_test.cc
+    unit/worker_lib/call_word_test.cc unit/worker_lib/camps_test.cc unit/worker_lib/failure_reports_test.cc
+    unit/worker_lib/failure_test.cc unit/worker_lib/fields_test.cc unit/worker_lib/fork_guard_test.cc
+    unit/worker_lib/group_labels_test.cc unit/worker_lib/joining/env_test.cc
     unit/worker_lib/joining/failure_notice_test.cc unit/worker_lib/joining/file_meeting_point_test.cc
-    unit/worker_lib/joining/init_test.cc unit/worker_lib/joining/own_address_test.cc
-    unit/worker_lib/spawn/spawn_test.cc unit/worker_lib/training/atomic_file_test.cc
-    unit/worker_lib/training/bucket_plan_test.cc unit/worker_lib/training/sampler_test.cc
-    unit/worker_lib/types_test.cc
+    unit/worker_lib/joining/init_test.cc unit/worker_lib/joining/own_address_test.cc unit/worker_lib/members_test.cc
+    unit/worker_lib/rank_runs_test.cc unit/worker_lib/reduction/reduce_kernels_test.cc
+    unit/worker_lib/spawn/spawn_test.cc unit/worker_lib/time_text_test.cc unit/worker_lib/training/atomic_file_test.cc
+    unit/worker_lib/training/bucket_plan_test.cc unit/worker_lib/training/sampler_test.cc unit/worker_lib/types_test.cc
+    unit/worker_lib/work_state_test.cc
   LIBRARIES ${WORKER} WAITING WorkerMeeting)
 
 # A program that has the gloo backend in itself, where it is found before the library is looked for.
