@@ -12,16 +12,18 @@ muster_test(worker_group_front_tests unit
   LIBRARIES ${WORKER})
 muster_test(worker_cpu_tests unit
   SOURCES
-    unit/worker_lib/backends/cpu/cpu_backend_failure_test.cc unit/worker_lib/backends/cpu/cpu_backend_test.cc
-    unit/worker_lib/backends/cpu/exchange_test.cc unit/worker_lib/backends/cpu/exchange_values_test.cc
-    unit/worker_lib/backends/cpu/flat_test.cc unit/worker_lib/backends/cpu/p2p_engine_test.cc
-    unit/worker_lib/backends/cpu/p2p_test.cc unit/worker_lib/backends/cpu/segment_meeting_test.cc
-    unit/worker_lib/backends/cpu/segment_test.cc unit/worker_lib/backends/cpu/shm_copy_test.cc
-    unit/worker_lib/backends/cpu/shm_failure_test.cc unit/worker_lib/backends/cpu/shm_memory_test.cc
-    unit/worker_lib/backends/cpu/shm_random_test.cc unit/worker_lib/backends/cpu/shm_test.cc
-    unit/worker_lib/backends/cpu/side_copies_test.cc unit/worker_lib/backends/cpu/tcp_test.cc
-    unit/worker_lib/backends/cpu/waiting_cores_test.cc unit/worker_lib/backends/cpu/waiting_test.cc
-    unit/worker_lib/quiet_thread_test.cc
+    unit/worker_lib/backends/backend_test.cc unit/worker_lib/backends/cpu/cpu_backend_failure_test.cc
+    unit/worker_lib/backends/cpu/cpu_backend_test.cc unit/worker_lib/backends/cpu/exchange_test.cc
+    unit/worker_lib/backends/cpu/exchange_values_test.cc unit/worker_lib/backends/cpu/flat_test.cc
+    unit/worker_lib/backends/cpu/p2p_engine_test.cc unit/worker_lib/backends/cpu/p2p_test.cc
+    unit/worker_lib/backends/cpu/segment_meeting_test.cc unit/worker_lib/backends/cpu/segment_test.cc
+    unit/worker_lib/backends/cpu/shm_copy_test.cc unit/worker_lib/backends/cpu/shm_failure_test.cc
+    unit/worker_lib/backends/cpu/shm_memory_test.cc unit/worker_lib/backends/cpu/shm_random_test.cc
+    unit/worker_lib/backends/cpu/shm_test.cc unit/worker_lib/backends/cpu/side_copies_test.cc
+    unit/worker_lib/backends/cpu/tcp_test.cc unit/worker_lib/backends/cpu/waiting_cores_test.cc
+    unit/worker_lib/backends/cpu/waiting_test.cc unit/worker_lib/backends/late_transfer_test.cc
+    unit/worker_lib/backends/opened_library_test.cc unit/worker_lib/backends/store_exchange_test.cc
+    unit/worker_lib/quiet_thread_test.cc unit/worker_lib/work_state_test.cc
   LIBRARIES ${WORKER} WAITING Groups/CollectiveFailures Groups/SocketFailures)
 muster_test(worker_watch_tests unit
   SOURCES
@@ -50,7 +52,6 @@ muster_test(worker_unit_tests unit
     unit/worker_lib/rank_runs_test.cc unit/worker_lib/reduction/reduce_kernels_test.cc
     unit/worker_lib/spawn/spawn_test.cc unit/worker_lib/time_text_test.cc unit/worker_lib/training/atomic_file_test.cc
     unit/worker_lib/training/bucket_plan_test.cc unit/worker_lib/training/sampler_test.cc unit/worker_lib/types_test.cc
-    unit/worker_lib/work_state_test.cc
   LIBRARIES ${WORKER} WAITING WorkerMeeting)
 
 # A program that has the gloo backend in itself, where it is found before the library is looked for.

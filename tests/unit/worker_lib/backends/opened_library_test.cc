@@ -1,0 +1,91 @@
+#include "worker_lib/backends/opened_library.h"
+
+#include <cstdlib>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace muster::worker {
+namespace {
+
+constexpr const char* kPathVariable = "MUSTER_TEST_OPENED_LIBRARY";
+// Of the C library itself, which loads it only to read passwords as NIS did.
+constexpr OpenedLibrary::Names kPasswords{"_nss_compat_getpwnam_r", kPathVariable,
+                                          "libnss_compat.so.2"};
+
+class PathVariable {
+ public:
+  explicit PathVariable(const char* path) { setenv(kPathVariable, path, 1); }
+  ~PathVariable() { unsetenv(kPathVariable); }
+  PathVariable(const PathVariable&) = delete;
+  PathVariable& operator=(const PathVariable&) = delete;
+};
+
+Failure failure_of_opening(const OpenedLibrary::Names& names) {
+  const auto library = OpenedLibrary::open(names);
+  return library ? Failure{ErrorCode::system, library->path()} : library.error();
+}
+
+TEST(OpenedLibrary, ACopyInTheProcessCountsWhateverTheVariableNames) {
+  const PathVariable wrong("/no/such/library.so");
+  const auto library = OpenedLibrary::open({"fopen", kPathVariable, "libmuster-none.so.1"});
+  ASSERT_TRUE(library.has_value()) << library.error().message;
+  EXPECT_NE(library->path(), "");
+  EXPECT_NE(library->find("fclose"), nullptr);
+}
+
+// As Python loads the libraries of its modules: apart from the program's own names.
+TEST(OpenedLibrary, ACopyThatWasLoadedApartCountsToo) {
+  const auto loaded = OpenedLibrary::open(kPasswords);
+  ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
+  const PathVariable wrong("/no/such/library.so");
+  const auto found = OpenedLibrary::open(kPasswords);
+  ASSERT_TRUE(found.has_value()) << found.error().message;
+  EXPECT_EQ(found->path(), loaded->path());
+  EXPECT_TRUE(found->path().ends_with("/libnss_compat.so.2")) << found->path();
+  EXPECT_EQ(found->find(kPasswords.symbol), loaded->find(kPasswords.symbol));
+}
+
+TEST(OpenedLibrary, ALibraryThatIsNotThereIsAnErrorInTheLoadersWords) {
+  const OpenedLibrary::Names names{"muster_no_such", kPathVariable, "libmuster-none.so.1"};
+  const std::string reason = ": cannot open shared object file: No such file or directory";
+  const Failure unnamed{ErrorCode::backend, "libmuster-none.so.1" + reason};
+  EXPECT_EQ(failure_of_opening(names), unnamed);
+  {
+    const PathVariable empty("");
+    EXPECT_EQ(failure_of_opening(names), unnamed) << "an empty variable names nothing";
+  }
+  const PathVariable wrong("/no/such/library.so");
+  EXPECT_EQ(
+      failure_of_opening(names),
+      (Failure{ErrorCode::backend, std::string(kPathVariable) + ": /no/such/library.so" + reason}));
+}
+
+TEST(OpenedLibrary, AnotherLibraryIsRecognised) {
+  const PathVariable other("libnss_compat.so.2");
+  EXPECT_EQ(failure_of_opening({"muster_no_such", kPathVariable, "libmuster-none.so.1"}),
+            (Failure{ErrorCode::backend,
+                     "libnss_compat.so.2 has no muster_no_such: it is another "
+                     "library"}));
+}
+
+TEST(OpenedLibrary, TheFirstFunctionThatIsMissingIsNamed) {
+  const auto library = OpenedLibrary::open({"strlen", kPathVariable, "libmuster-none.so.1"});
+  ASSERT_TRUE(library.has_value()) << library.error().message;
+  using Function = size_t(const char*);
+  std::string missing;
+  Function* length = nullptr;
+  library->bind("strlen", length, missing);
+  ASSERT_NE(length, nullptr);
+  EXPECT_EQ(missing, "");
+  EXPECT_EQ(length("four"), 4U);
+  Function* absent = length;
+  library->bind("muster_no_such", absent, missing);
+  EXPECT_EQ(absent, nullptr);
+  library->bind("muster_nor_this", absent, missing);
+  library->bind("strlen", length, missing);
+  EXPECT_EQ(missing, "muster_no_such");
+}
+
+}  // namespace
+}  // namespace muster::worker
