@@ -1,0 +1,143 @@
+#include "worker_lib/backends/cpu/tcp_listeners.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+#include <sys/socket.h>
+
+#include "tests/unit/worker_lib/backends/backend_ranks.h"
+
+namespace muster::worker {
+namespace {
+
+const Peer kListeningPeer{GlobalRank{4}, "node", "node4", 104, "127.0.0.1"};
+
+ListenAddress any_listen_address() {
+  const auto bytes = [](int least, int most) {
+    return *rc::gen::container<std::string>(static_cast<size_t>(*rc::gen::inRange(least, most)),
+                                            rc::gen::arbitrary<char>());
+  };
+  const auto number = *rc::gen::container<std::vector<uint8_t>>(16, rc::gen::arbitrary<uint8_t>());
+  std::array<uint8_t, 4> v4{};
+  std::array<uint8_t, 16> v6{};
+  std::copy_n(number.begin(), v4.size(), v4.begin());
+  std::copy_n(number.begin(), v6.size(), v6.begin());
+  v6[0] = 0xfd;  // No IPv4 address in IPv6's clothes.
+  const IpAddress ip = *rc::gen::arbitrary<bool>() ? IpAddress::v4(v4) : IpAddress::v6(v6);
+  return {{ip, *rc::gen::arbitrary<uint16_t>()}, bytes(0, 20), bytes(16, 17)};
+}
+
+RC_GTEST_PROP(TcpListeners, AnAddressComesBackAsItWas, ()) {
+  const ListenAddress address = any_listen_address();
+  RC_ASSERT(ListenAddress::decode(address.encode()) == address);
+}
+
+// Whatever a store holds: it is refused, or an address with a whole secret.
+RC_GTEST_PROP(TcpListeners, ASpoiledAddressIsRefusedOrWhole, ()) {
+  std::string text = any_listen_address().encode();
+  for (int left = *rc::gen::inRange(1, 4); left > 0; --left) {
+    const size_t at = *rc::gen::inRange<size_t>(0, text.size());
+    const char byte = *rc::gen::arbitrary<char>();
+    if (*rc::gen::arbitrary<bool>()) {
+      text[at] = byte;
+    } else {
+      text = text.substr(0, at) + byte + text.substr(std::min(text.size(), at + 2));
+    }
+  }
+  const std::optional<ListenAddress> address = ListenAddress::decode(text);
+  if (!address) return;
+  RC_ASSERT(address->secret.size() == kSecretBytes);
+  RC_ASSERT(ListenAddress::decode(address->encode()) == address);
+}
+
+TEST(TcpListeners, ASecretIsExactlySoLong) {
+  const std::string start = "10.0.0.1:2 6162 ";
+  const std::string secret(2 * kSecretBytes, '0');
+  const std::optional<ListenAddress> whole = ListenAddress::decode(start + secret);
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_EQ(whole->local, "ab");
+  EXPECT_EQ(whole->secret, std::string(kSecretBytes, '\0'));
+  for (const std::string& wrong : {secret + "00", secret.substr(2), secret.substr(1), secret + " ",
+                                   "F" + secret.substr(1), std::string()})
+    EXPECT_EQ(ListenAddress::decode(start + wrong), std::nullopt) << wrong;
+}
+
+// ---- listening
+
+bool is_reached(const Outcome<Socket>& dialled, const Socket& listener) {
+  if (!dialled) return false;
+  const Socket accepted(accept(listener.get(), nullptr, nullptr));
+  return static_cast<bool>(accepted);
+}
+
+TEST(TcpListeners, AreReachedWhereTheAddressSays) {
+  const Outcome<Listeners> open = open_listeners(kListeningPeer);
+  ASSERT_TRUE(open.has_value()) << open.error().message;
+  EXPECT_EQ(open->address.tcp.ip, IpAddress::loopback_v4());
+  ASSERT_EQ(open->listeners.size(), 2U);
+  EXPECT_TRUE(is_reached(begin_connect(open->address.tcp), open->listeners.front()));
+  EXPECT_TRUE(is_reached(begin_connect_local(open->address.local), open->listeners.back()));
+}
+
+TEST(TcpListeners, NoTwoHaveTheSameAddressOrSecret) {
+  const Outcome<Listeners> one = open_listeners(kListeningPeer);
+  const Outcome<Listeners> other = open_listeners(kListeningPeer);
+  ASSERT_TRUE(one.has_value() && other.has_value());
+  EXPECT_NE(one->address.tcp, other->address.tcp);
+  EXPECT_NE(one->address.local, other->address.local);
+  EXPECT_NE(one->address.secret, other->address.secret);
+  EXPECT_EQ(one->address.secret.size(), kSecretBytes);
+}
+
+// ---- telling each other
+
+ListenAddress address_of_rank(int rank) {
+  return {{IpAddress::loopback_v4(), static_cast<uint16_t>(1000 + rank)},
+          "local" + std::to_string(rank),
+          std::string(kSecretBytes, static_cast<char>(rank))};
+}
+
+TEST(TcpListeners, AllMembersReadAllAddressesInTheirOrder) {
+  const BackendRanks ranks(3);
+  const std::vector<ListenAddress> expected{address_of_rank(0), address_of_rank(1),
+                                            address_of_rank(2)};
+  std::vector<std::vector<ListenAddress>> read(3);
+  ranks.each([&](int rank) {
+    GroupSetup setup = ranks.setup_of(rank, after(std::chrono::seconds{60}));
+    const auto addresses = exchange_addresses(setup, address_of_rank(rank));
+    if (addresses) read[static_cast<size_t>(rank)] = *addresses;
+  });
+  EXPECT_EQ(read, std::vector(3, expected));
+}
+
+TEST(TcpListeners, TheRankThatWroteNoAddressIsNamed) {
+  BackendRanks ranks(2);
+  ranks.adjust = [](GroupSetup& setup) { setup.members.peers[1] = kListeningPeer; };
+  GroupSetup setup = ranks.setup_of(0, after(std::chrono::seconds{60}));
+  ASSERT_TRUE(setup.store.set("address/1", "10.0.0.1:2 6162 00"));
+  const auto addresses = exchange_addresses(setup, address_of_rank(0));
+  ASSERT_FALSE(addresses.has_value());
+  EXPECT_EQ(addresses.error(),
+            (Failure{ErrorCode::rendezvous,
+                     "rank 4 (node4, pid 104) wrote something else than where it is reached into "
+                     "the store; give every job a store, or a prefix, of its own",
+                     {{4}}}));
+}
+
+// Another group's first member may have written fewer.
+TEST(TcpListeners, FewerAddressesThanMembersAreNone) {
+  const BackendRanks ranks(3);
+  GroupSetup setup = ranks.setup_of(2, after(std::chrono::seconds{60}));
+  ASSERT_TRUE(setup.store.set("address/all", ""));
+  const auto addresses = exchange_addresses(setup, address_of_rank(2));
+  ASSERT_FALSE(addresses.has_value());
+  EXPECT_EQ(addresses.error().code, ErrorCode::rendezvous);
+}
+
+}  // namespace
+}  // namespace muster::worker
