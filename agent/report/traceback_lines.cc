@@ -47,7 +47,8 @@ std::optional<size_t> rich_corner(std::string_view line) {
   const size_t title =
       contains(line, "─ Traceback (") ? line.find("─ Traceback (") : line.find("- Traceback (");
   if (title == std::string_view::npos) return {};
-  const std::string_view before = line.substr(0, title);
+  // With the first character of the title, which is a corner's second one where the box is narrow.
+  const std::string_view before = line.substr(0, title + 1);
   const size_t corner = std::min(before.rfind("╭"), before.rfind("+-"));
   const std::string_view last = trimmed(line);
   const bool closed = last.ends_with("╮") || last.ends_with("-+");

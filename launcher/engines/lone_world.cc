@@ -56,12 +56,13 @@ LoneWorld batch_script(const EngineFacts& facts) {
 
 LoneWorld judge_lone_world(const EngineFacts& facts, bool workers_given) {
   if (facts.processes == 1) return facts.at_least ? perhaps_alone(facts) : batch_script(facts);
+  const std::string flags = rendezvous_flags(facts) + worker_flag(facts, workers_given);
   std::string how = "give";
   if (!one_per_node(facts)) {
-    how = fmt::format("start one muster a node{} with",
-                      facts.one_per_node.empty() ? "" : fmt::format(" ({})", facts.one_per_node));
+    how = fmt::format("start one muster a node{}{}",
+                      facts.one_per_node.empty() ? "" : fmt::format(" ({})", facts.one_per_node),
+                      flags.empty() ? "" : " with");
   }
-  const std::string flags = rendezvous_flags(facts) + worker_flag(facts, workers_given);
   return {true,
           fmt::format("{} started {}{}{} ({}), and without --nnodes each of them would be a job of "
                       "its own: {}{}; --nnodes 1 says that this is meant",

@@ -23,16 +23,17 @@ std::string first_host_of(std::string_view list) {
 }
 
 int tasks_on_node(std::string_view counts, int node) {
+  if (node < 0) return 0;
   for (const std::string_view item : split(counts, ',')) {
     const std::size_t times = item.find("(x");
     const Parsed<int> count = parse_int(item.substr(0, times), 0);
-    int nodes = 1;
-    if (times != std::string_view::npos && item.ends_with(')')) {
-      nodes = parse_int(item.substr(times + 2, item.size() - times - 3), 1).value_or(1);
-    }
-    if (!count) return 0;
-    if (node < nodes) return *count;
-    node -= nodes;
+    Parsed<int> nodes = 1;
+    if (times != std::string_view::npos)
+      nodes = item.ends_with(')') ? parse_int(item.substr(times + 2, item.size() - times - 3), 1)
+                                  : Parsed<int>(problem("no closing bracket"));
+    if (!count || !nodes) return 0;
+    if (node < *nodes) return *count;
+    node -= *nodes;
   }
   return 0;
 }

@@ -36,6 +36,7 @@ TEST(TracebackLines, FindTheHeaderOfEveryForm) {
       {"╭── Traceback (most recent call last) ──╮", "rich behind ''"},
       {"[rank0]: ╭─ Traceback (most recent c─╮", "rich behind '[rank0]: '"},
       {"+--- Traceback (most recent call last) ---+", "rich behind ''"},
+      {"+- Traceback (most recent call last) --+", "rich behind ''"},
       {"Traceback (most recent call last)", "none"},
       {"Traceback (most recent call last): in it", "none"},
       {"Traceback (most recent call first):", "none"},

@@ -83,6 +83,7 @@ TEST(LoneWorldText, AdvisesOnlyFlagsWhereEachNodeHasOneProcess) {
 TEST(LoneWorldText, NeedsNoRendezvousOnOneNode) {
   const auto on_one = [](EngineFacts& facts) { facts.nodes = 1, facts.here = 8; };
   EXPECT_EQ(flags_with(on_one), "start one muster a node (srun -n1) with --nproc-per-node 8");
+  EXPECT_EQ(flags_with(on_one, true), "start one muster a node (srun -n1)");
 }
 
 TEST(LoneWorldText, UsesPlaceholdersForWhatIsUnknown) {

@@ -74,10 +74,12 @@ TEST(SlurmTaskCounts, GiveEachNodeItsOwn) {
 }
 
 TEST(SlurmTaskCounts, AreNoneWhereTheNumberIsJunk) {
-  for (const char* counts : {"", ",", "x", "-1", "(x2)", "x(x2)", "2147483648", "1.5", ",4"})
+  for (const char* counts : {"", ",", "x", "-1", "(x2)", "x(x2)", "2147483648", "1.5", ",4", "2(x3",
+                             "2(x0)", "2(x)", "2(xa)", "2(x2)z"})
     EXPECT_EQ(tasks_on_node(counts, 0), 0) << counts;
   EXPECT_EQ(tasks_on_node("1,x,3", 2), 0);
   EXPECT_EQ(tasks_on_node("1,x,3", 0), 1);
+  EXPECT_EQ(tasks_on_node("1,2", -1), 0);
 }
 
 RC_GTEST_PROP(SlurmTaskCounts, ComeBackFromTheirShortForm, ()) {
