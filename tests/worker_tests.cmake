@@ -2,13 +2,15 @@
 set(WORKER muster_worker_objects muster_worker_base)
 muster_test(worker_group_front_tests unit
   SOURCES
-    unit/worker_lib/group/group_checks_test.cc unit/worker_lib/group/group_create_test.cc
+    unit/worker_lib/group/group_bytes_test.cc unit/worker_lib/group/group_checks_test.cc
+    unit/worker_lib/group/group_create_test.cc unit/worker_lib/group/group_delays_test.cc
     unit/worker_lib/group/group_failure_test.cc unit/worker_lib/group/group_mix_test.cc
     unit/worker_lib/group/group_order_test.cc unit/worker_lib/group/group_p2p_test.cc
+    unit/worker_lib/group/group_plan_test.cc unit/worker_lib/group/group_queue_test.cc
     unit/worker_lib/group/group_shutdown_test.cc unit/worker_lib/group/monitored_barrier_test.cc
     unit/worker_lib/group/pending_at_shutdown_test.cc unit/worker_lib/group/process_group_test.cc
-    unit/worker_lib/group/work_test.cc unit/worker_lib/purpose_test.cc
-    unit/worker_lib/stragglers/straggler_report_test.cc
+    unit/worker_lib/group/shared_time_test.cc unit/worker_lib/group/work_test.cc unit/worker_lib/purpose_test.cc
+    unit/worker_lib/stragglers/rank_progress_test.cc unit/worker_lib/stragglers/straggler_report_test.cc
   LIBRARIES ${WORKER})
 muster_test(worker_cpu_tests unit
   SOURCES
@@ -32,14 +34,15 @@ muster_test(worker_cpu_tests unit
   LIBRARIES ${WORKER} WAITING Groups/CollectiveFailures Groups/SocketFailures)
 muster_test(worker_watch_tests unit
   SOURCES
-    unit/worker_lib/watch/stop_signal_test.cc unit/worker_lib/watch/watch_loop_test.cc
-    unit/worker_lib/watch/watch_test.cc unit/worker_lib/watch/watch_tree_test.cc
-    unit/worker_lib/watch/watch_wire_test.cc
+    unit/worker_lib/watch/process_life_test.cc unit/worker_lib/watch/stop_signal_test.cc
+    unit/worker_lib/watch/watch_board_test.cc unit/worker_lib/watch/watch_loop_test.cc
+    unit/worker_lib/watch/watch_stop_test.cc unit/worker_lib/watch/watch_test.cc
+    unit/worker_lib/watch/watch_tree_test.cc unit/worker_lib/watch/watch_wire_test.cc
   LIBRARIES ${WORKER} WAITING StopSignalTest)
 muster_test(worker_training_tests unit
   SOURCES
     unit/worker_lib/training/buckets_test.cc unit/worker_lib/training/checkpoint_test.cc
-    unit/worker_lib/training/training_test.cc
+    unit/worker_lib/training/helper_error_test.cc unit/worker_lib/training/training_test.cc
   LIBRARIES ${WORKER})
 if(MUSTER_SANITIZE STREQUAL "thread")
   return()
@@ -51,10 +54,13 @@ muster_test(worker_unit_tests unit
     matrix/values.cc unit/worker_lib/c_abi/c_abi_test.cc unit/worker_lib/call_signature_test.cc
     unit/worker_lib/call_word_test.cc unit/worker_lib/camps_test.cc unit/worker_lib/failure_reports_test.cc
     unit/worker_lib/failure_test.cc unit/worker_lib/fields_test.cc unit/worker_lib/fork_guard_test.cc
-    unit/worker_lib/group_labels_test.cc unit/worker_lib/joining/env_test.cc
+    unit/worker_lib/group_labels_test.cc unit/worker_lib/joining/env_reader_test.cc unit/worker_lib/joining/env_test.cc
     unit/worker_lib/joining/failure_notice_test.cc unit/worker_lib/joining/file_meeting_point_test.cc
-    unit/worker_lib/joining/init_test.cc unit/worker_lib/joining/own_address_test.cc unit/worker_lib/members_test.cc
-    unit/worker_lib/rank_runs_test.cc unit/worker_lib/reduction/reduce_kernels_test.cc
+    unit/worker_lib/joining/foreign_launcher_test.cc unit/worker_lib/joining/gpu_count_test.cc
+    unit/worker_lib/joining/identity_test.cc unit/worker_lib/joining/init_test.cc
+    unit/worker_lib/joining/meeting_text_test.cc unit/worker_lib/joining/own_address_test.cc
+    unit/worker_lib/joining/rank_record_test.cc unit/worker_lib/members_test.cc unit/worker_lib/rank_runs_test.cc
+    unit/worker_lib/reduction/reduce_kernels_test.cc unit/worker_lib/reduction/reduce_loops_test.cc
     unit/worker_lib/spawn/spawn_test.cc unit/worker_lib/time_text_test.cc unit/worker_lib/training/atomic_file_test.cc
     unit/worker_lib/training/bucket_plan_test.cc unit/worker_lib/training/sampler_test.cc unit/worker_lib/types_test.cc
   LIBRARIES ${WORKER} WAITING WorkerMeeting)
