@@ -51,7 +51,7 @@ TEST(WatchBoard, WhatUnsubscribedHearsNothingMore) {
 
 TEST(WatchBoard, AListenerMayUnsubscribeItselfOrAnother) {
   WatchBoard board;
-  HeardRanks first, last;
+  HeardRanks first, second, last;
   int own = -1;
   int other = -1;
   own = board.subscribe([&](const Watch::News& news) {
@@ -61,11 +61,13 @@ TEST(WatchBoard, AListenerMayUnsubscribeItselfOrAnother) {
     EXPECT_EQ(still_alive, std::string(100, 'x'));
     first.push_back(news.rank.value);
   });
-  other = board.subscribe(keeping_in(last));
+  other = board.subscribe(keeping_in(second));
+  board.subscribe(keeping_in(last));
   board.publish(news_of_rank(1));
   board.publish(news_of_rank(2));
   EXPECT_EQ(first, HeardRanks{1});
-  EXPECT_EQ(last, HeardRanks{}) << "it was gone before its turn";
+  EXPECT_EQ(second, HeardRanks{}) << "it was gone before its turn";
+  EXPECT_EQ(last, (HeardRanks{1, 2}));
 }
 
 TEST(WatchBoard, OneThatSubscribesDuringACallHearsThatNewsOnce) {
