@@ -43,7 +43,8 @@ except Exception as error:
     raise
 )";
 
-std::string_view variable_or(const HostView& host, const char* name, std::string_view fallback) {
+std::string_view variable_or(const HostView& host, const std::string& name,
+                             std::string_view fallback) {
   const auto found = host.environment.find(name);
   return found == host.environment.end() ? fallback : std::string_view(found->second);
 }
@@ -82,7 +83,8 @@ Result<std::string> named_python(const HostView& host, const std::string& name,
 
 Result<std::string> find_python(const LaunchSpec& spec, const HostView& host) {
   if (spec.python) return named_python(host, *spec.python, "--python");
-  if (const std::string_view name = variable_or(host, env::kPythonExec, ""); !name.empty()) {
+  if (const std::string_view name = variable_or(host, std::string(env::kPythonExec), "");
+      !name.empty()) {
     return named_python(host, std::string(name), env::kPythonExec);
   }
   std::vector<std::string> candidates;

@@ -9,8 +9,8 @@ namespace muster::worker {
 
 // Fields that a kind of call does not use are 0.
 struct CallSignature {
-  // Bits of a CallWord that members need not share: where a rank's data is, and, for messages only,
-  // whether the call had counts.
+  // Bits of a CallWord that members need not share: where a rank's data is (not in `word`), and,
+  // for messages only, whether the call had counts.
   static constexpr uint64_t kSource = uint64_t{0x3} << 24;
   static constexpr uint64_t kHadCounts = uint64_t{0x8} << 24;
 

@@ -37,8 +37,8 @@ TEST(TimeText, AnUnknownLimitIsNotANumber) {
 }
 
 TEST(TimeText, AdviceSpeaksOfOneRankOrOfSeveral) {
-  EXPECT_EQ(look_at(1), "look at what it does instead, or give a longer time-out");
-  EXPECT_EQ(look_at(2), "look at what they do instead, or give a longer time-out");
+  EXPECT_EQ(look_at(1), "check what it is doing instead, or give a longer timeout");
+  EXPECT_EQ(look_at(2), "check what they are doing instead, or give a longer timeout");
   EXPECT_EQ(look_at(0), look_at(2));
 }
 

@@ -18,7 +18,7 @@ std::string cgroup_text(const std::string& path) {
 
 std::optional<int> cores_of(int64_t quota, int64_t period) {
   if (quota <= 0 || period <= 0) return std::nullopt;
-  return static_cast<int>(std::clamp<int64_t>((quota + period - 1) / period, 1, 1 << 20));
+  return static_cast<int>(std::clamp<int64_t>(quota / period + (quota % period != 0), 1, 1 << 20));
 }
 
 // "200000 100000" or "max 100000" (cgroups(7), version 2).
