@@ -33,7 +33,7 @@ TEST(Others, HaveALineForEachWayToBeInvolved) {
                          with_part(sample_failure(4, one), Part::simultaneous),
                          with_part(sample_failure(3, one), Part::culprit)},
                         5),
-            "1 other failed in the same moment: rank 4 exited with 1\n"
+            "1 other failed at the same moment: rank 4 exited with 1\n"
             "1 other failed afterwards: rank 5 exited with 1\n"
             "1 other failed as well: rank 6 raised E and hung\n"
             "1 other failed while muster stopped it: rank 7 exited with 1\n"
@@ -49,7 +49,7 @@ TEST(Others, AreCountedInThePlural) {
     failures.push_back(sample_stopped(rank + 4));
   }
   EXPECT_EQ(others_text(failures, 0),
-            "2 others failed in the same moment: ranks 1-2 exited with 1\n"
+            "2 others failed at the same moment: ranks 1-2 exited with 1\n"
             "2 others failed while muster stopped them: ranks 3-4 exited with 1\n"
             "2 others were stopped by muster: ranks 5-6 killed by SIGTERM\n");
 }

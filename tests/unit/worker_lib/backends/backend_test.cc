@@ -39,7 +39,8 @@ TEST(GroupBackend, BeginsNothingOnAStreamUnlessItIsAsynchronous) {
   PlainBackend backend;
   const auto work = backend.start({.kind = OpKind::barrier}, Deadline::max());
   ASSERT_FALSE(work.has_value());
-  EXPECT_EQ(work.error(), (Failure{ErrorCode::backend, "this backend begins nothing on a stream"}));
+  EXPECT_EQ(work.error(),
+            (Failure{ErrorCode::backend, "this backend cannot start operations on a stream"}));
 }
 
 TEST(GroupBackend, ItsMemoryIsZeroedAlignedAndOutlivesIt) {
@@ -71,7 +72,7 @@ TEST(GroupBackend, MoreThanTheKernelGivesIsAnError) {
   ASSERT_FALSE(block.has_value());
   EXPECT_EQ(block.error(),
             (Failure{ErrorCode::system,
-                     "the kernel gives no 4611686018427387904 bytes: Cannot allocate memory"}));
+                     "mmap of 4611686018427387904 bytes failed: Cannot allocate memory"}));
 }
 
 }  // namespace

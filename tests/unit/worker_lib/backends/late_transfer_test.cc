@@ -37,12 +37,12 @@ TEST(LateTransfer, SaysWhatThePeerDidNotDo) {
        "rank 6 (node6, pid 106) did not send the rest of its message with tag 9 within 250 ms",
        {{6}}},
       {late_with(OpKind::send, 1, milliseconds(0)),
-       "rank 6 (node6, pid 106) did not take the message with tag 9 in time; see that it receives "
-       "it, and where both ends send first, let one receive first or use isend() or "
+       "rank 6 (node6, pid 106) did not receive the message with tag 9 in time; check that it "
+       "receives it, and if both ends send first, let one receive first or use isend() or "
        "batch_isend_irecv()",
        {{6}}},
       {late_with(OpKind::recv, -1, milliseconds(1000)),
-       "no message with tag 9 came from anybody within 1 s",
+       "no message with tag 9 arrived from any rank within 1 s",
        {}},
       {late_with(OpKind::recv, 0, milliseconds(0)),
        "rank 4 (node4, pid 104) did not send a message with tag 9 in time",

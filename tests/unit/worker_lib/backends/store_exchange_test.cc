@@ -50,12 +50,12 @@ TEST(StoreExchange, NamesTheRanksThatDoNotCome) {
                      "rank 29 (testhost, pid 101), rank 28 (testhost, pid 102), rank 26 (testhost, "
                      "pid 104), rank 25 (testhost, pid 105), rank 24 (testhost, pid 106), rank 23 "
                      "(testhost, pid 107), rank 22 (testhost, pid 108), rank 21 (testhost, pid "
-                     "109) and 2 more did not come to make the group's connections within 2 s; "
-                     "look at what they do instead, or give a longer time-out",
+                     "109) and 2 more did not arrive to set up the group's connections within 2 s; "
+                     "check what they are doing instead, or give a longer timeout",
                      {{19}, {20}, {21}, {22}, {23}, {24}, {25}, {26}, {28}, {29}}}));
   EXPECT_EQ(met[1].message,
-            "the last rank did not come to make the group's connections within 2 s; look at what "
-            "they do instead, or give a longer time-out");
+            "the last rank did not arrive to set up the group's connections within 2 s; check what "
+            "they are doing instead, or give a longer timeout");
   EXPECT_EQ(met[1].ranks, std::vector<GlobalRank>{});
 }
 
@@ -86,8 +86,8 @@ TEST(StoreExchange, ValuesOfAnotherJobAreRecognised) {
   ASSERT_TRUE(setup.store.set("address/all", "4:four5:five"));
   EXPECT_EQ(failure_of_exchange(std::move(setup)),
             (Failure{ErrorCode::rendezvous,
-                     "rank 0 of group world wrote something else than everybody's address into the "
-                     "store; give every job a store, or a prefix, of its own"}));
+                     "rank 0 of group world wrote something other than the address of all ranks to "
+                     "the store; give every job a store, or a prefix, of its own"}));
 }
 
 // A group of one needs no other rank, and topics do not mix.

@@ -40,7 +40,7 @@ TEST(GroupPlanRules, ATimeOutHasToLeaveTime) {
   const std::vector<GlobalRank> alone{{0}};
   EXPECT_EQ(check_group(alone, 1, {.timeout = milliseconds(1)}), "");
   EXPECT_EQ(check_group(alone, 1, {.timeout = milliseconds(-1)}),
-            "the time-out of -1 ms leaves no time");
+            "the timeout of -1 ms leaves no time");
 }
 
 TEST(GroupPlanRules, ANameOfRanksIsCutFromTheFirstCharacterTooMany) {

@@ -55,8 +55,8 @@ TEST_F(QueuedBehindAnother, OneWhoseTimePassesInLineFailsTheGroup) {
   ASSERT_TRUE(outcome && !*outcome);
   EXPECT_EQ(outcome->error(),
             (Failure{ErrorCode::timeout,
-                     "barrier of group world: its time passed while operations before it were "
-                     "under way; give it more, or wait for those first"}));
+                     "barrier of group world: its timeout expired while earlier operations were in "
+                     "progress; give it a longer timeout, or wait for those first"}));
   EXPECT_FALSE(outcome->error().is_suspicion);
   EXPECT_TRUE(state_->failed());
   queue_.wait_idle();
@@ -72,8 +72,8 @@ TEST_F(QueuedBehindAnother, WhatBlocksTheOperationsInFrontIsSaid) {
   const auto second = push(failed(ErrorCode::backend, "the group has ended"), Deadline::min());
   EXPECT_EQ(second->wait(Deadline::max())->error(),
             (Failure{ErrorCode::timeout,
-                     "barrier of group world: its time passed while operations before it were "
-                     "under way: rank 2 is stopped",
+                     "barrier of group world: its timeout expired while earlier operations were in "
+                     "progress: rank 2 is stopped",
                      {{2}}}));
 }
 

@@ -124,8 +124,8 @@ TEST(TcpListeners, TheRankThatWroteNoAddressIsNamed) {
   ASSERT_FALSE(addresses.has_value());
   EXPECT_EQ(addresses.error(),
             (Failure{ErrorCode::rendezvous,
-                     "rank 4 (node4, pid 104) wrote something else than where it is reached into "
-                     "the store; give every job a store, or a prefix, of its own",
+                     "rank 4 (node4, pid 104) wrote something other than its address to the store; "
+                     "give every job a store, or a prefix, of its own",
                      {{4}}}));
 }
 
