@@ -52,13 +52,15 @@ while not os.path.exists({folder!r} + "/do"):
 
 
 class Recorder:
-    """Passes one node's connections on to the host and keeps what the node said on its first one."""
+    """Passes one node's connections on to the host and keeps what the node said on each.
+
+    On a busy machine the first one may end before its handshake does."""
 
     def __init__(self, port):
         self.server = socket.create_server(("127.0.0.1", 0))
         self.port = self.server.getsockname()[1]
         self.target = port
-        self.said = None
+        self.said = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):
@@ -72,16 +74,16 @@ class Recorder:
             except OSError:  # The host is not up yet.
                 near.close()
                 continue
-            first, self.said = self.said is None, self.said or b""
-            threading.Thread(target=self._pass_on, args=(near, far, first), daemon=True).start()
+            self.said.append(bytearray())
+            threading.Thread(target=self._pass_on, args=(near, far, self.said[-1]), daemon=True).start()
 
-    def _pass_on(self, near, far, record):
+    def _pass_on(self, near, far, said):
         try:
             while True:
                 for source in select.select([near, far], [], [])[0]:
                     data = source.recv(65536)
-                    if record and source is near:
-                        self.said += data
+                    if source is near:
+                        said += data
                     (far if source is near else near).sendall(data)
                     if not data:
                         return
@@ -94,13 +96,15 @@ class Recorder:
     def handshake(self):
         """(magic and Hello, Join) as the node sent them."""
         def cut():
-            frames, rest = [], (self.said or b"")[4:]
-            while len(rest) >= 4 and len(rest) >= 4 + struct.unpack("<I", rest[:4])[0]:
-                size = 4 + struct.unpack("<I", rest[:4])[0]
-                frames, rest = frames + [rest[:size]], rest[size:]
-            return frames if len(frames) >= 2 else None
-        frames = wait_for(cut, "the node's handshake was recorded")
-        return self.said[:4] + frames[0], frames[1]
+            for said in map(bytes, self.said):
+                frames, rest = [], said[4:]
+                while len(rest) >= 4 and len(rest) >= 4 + struct.unpack("<I", rest[:4])[0]:
+                    size = 4 + struct.unpack("<I", rest[:4])[0]
+                    frames, rest = frames + [rest[:size]], rest[size:]
+                if len(frames) >= 2:
+                    return said[:4] + frames[0], frames[1]
+            return None
+        return wait_for(cut, "the node's handshake was recorded")
 
     def close(self):
         self.server.close()
