@@ -283,7 +283,11 @@ void AgentLoop::request_stop(int signal) {
 void AgentLoop::request_kill(int signal) {
   killed_ = true;
   if (!drive_) return ending_ ? leave(exit_code_) : request_stop(signal);
-  if (!group_->finished()) return drive_->post(group::KillRequested{});
+  if (!group_->finished()) {
+    // The stop still waits for its announcement. It is the reason for the kill, so it goes first.
+    if (leaving_signal_) drive_->post(group::StopRequested{*leaving_signal_});
+    return drive_->post(group::KillRequested{});
+  }
   if (ending_) return leave(exit_code_);
   on_drained({});  // end() waits for the output; this user does not.
 }

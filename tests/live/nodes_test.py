@@ -457,6 +457,19 @@ class TheHost(NodesTest):
         self.assertNotIn("the agent", host.stderr())  # It was never in doubt.
         self.assert_exit(other, 122)
 
+    def test_a_second_signal_before_the_first_is_announced_keeps_the_first_ones_exit_code(self):
+        host, other = (self.ranked(rank, 2) for rank in (0, 1))
+        self.wait_starts(2)
+        agent = host.agent()
+        os.kill(agent, signal.SIGSTOP)  # Nobody acknowledges that the other leaves.
+        self.addCleanup(lambda: os.kill(agent, signal.SIGCONT) if host.process.poll() is None else None)
+        other.signal(signal.SIGINT)  # The lower number: the kernel delivers it first, even if both are pending.
+        other.signal(signal.SIGTERM)
+        self.assert_exit(other, 130)
+        self.assertIn("stopped by SIGINT", other.stderr())
+        os.kill(agent, signal.SIGCONT)
+        self.assert_exit(host, 130)
+
     def test_agents_whose_host_never_returns_say_so_and_end(self):
         jobs = [self.elastic(f"n{i}", 2, "--rdzv-conf", f"join_timeout=4,is_host={i == 0}") for i in range(2)]
         self.wait_starts(2)
