@@ -104,12 +104,7 @@ FILTERS = [
         "5.4",
         "by variable, over a restart",
         *(*TWO, "-t", "1", "--max-restarts", "1"),
-        plan=[
-            *NEEDLES,
-            step("mark", name="said"),
-            step("await_mark", name="said", count=2, rank=0),
-            *fail_after_all(2, 1, attempt=0),
-        ],
+        plan=NEEDLES + fail_after_all(2, 1, attempt=0),
         env={"PET_DUPLICATE_STDOUT_FILTERS": "apple"},
     ),
 ]

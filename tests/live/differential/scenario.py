@@ -48,9 +48,10 @@ def say(text, **details):
 
 
 def fail_after_all(count, code, rank=0, **details):
-    """Rank `rank` exits once all `count` workers have reported; the others wait until they are stopped."""
+    """Rank `rank` exits once all `count` workers have come here; the others wait until they are stopped."""
     return [
-        step("await_reports", count=count, **details),
+        step("mark", name="before-failure", **details),
+        step("await_mark", name="before-failure", count=count, **details),
         step("exit", code=code, rank=rank, **details),
         step("forever", **details),
     ]
