@@ -27,10 +27,10 @@ int tasks_on_node(std::string_view counts, int node) {
   for (const std::string_view item : split(counts, ',')) {
     const std::size_t times = item.find("(x");
     const Parsed<int> count = parse_int(item.substr(0, times), 0);
-    Parsed<int> nodes = 1;
-    if (times != std::string_view::npos)
-      nodes = item.ends_with(')') ? parse_int(item.substr(times + 2, item.size() - times - 3), 1)
-                                  : Parsed<int>(problem("no closing bracket"));
+    const bool is_repeated = times != std::string_view::npos;
+    if (is_repeated && !item.ends_with(')')) return 0;
+    const Parsed<int> nodes =
+        is_repeated ? parse_int(item.substr(times + 2, item.size() - times - 3), 1) : 1;
     if (!count || !nodes) return 0;
     if (node < *nodes) return *count;
     node -= *nodes;
