@@ -5,6 +5,7 @@
 """
 import argparse
 import os
+import re
 
 MS = 1000
 
@@ -21,16 +22,16 @@ def build_steps(log):
     return steps
 
 
-def test_costs(log):
-    """Seconds by test, as ctest keeps them: "name runs seconds"."""
-    costs = {}
-    with open(log, encoding="utf-8") as file:
+def test_times(log):
+    """Seconds by test, as ctest's log has them: "1/9 Testing: name", and further on "Test time = 0.01 sec"."""
+    times, name = {}, None
+    with open(log, encoding="utf-8", errors="replace") as file:
         for line in file:
-            fields = line.split()
-            if len(fields) != 3:
-                break  # "---" ends the list.
-            costs[fields[0]] = float(fields[2])
-    return costs
+            if begin := re.match(r"\d+/\d+ Testing: (\S+)", line):
+                name = begin[1]
+            elif end := re.match(r"Test time = *([\d.]+) sec", line):
+                times[name] = float(end[1])
+    return times
 
 
 def show(title, seconds, rows):
@@ -48,9 +49,9 @@ def main():
         log = os.path.join(args.build, preset, ".ninja_log")
         if os.path.exists(log):
             show(f"build {preset}", build_steps(log), args.rows)
-    log = os.path.join(args.build, "all", "Testing", "Temporary", "CTestCostData.txt")
+    log = os.path.join(args.build, "all", "Testing", "Temporary", "LastTest.log")
     if os.path.exists(log):
-        show("tests (mean of their runs)", test_costs(log), args.rows)
+        show("tests", test_times(log), args.rows)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Real PyTorch over two agents with two workers each: training, barriers, subgroups, and 50 restarts in one job; and
+"""Real PyTorch over two agents with two workers each: training, barriers, subgroups, and restarts in one job; and
 torchrun on the other end of either side.
 
-COUNT sets the number of restarts of each job (default 50), SEED the moments at which workers are killed.
+COUNT sets the number of restarts of each job (default 20), SEED the moments at which workers are killed.
 """
 
 import collections
@@ -21,7 +21,7 @@ from nodes_harness import NodesTest, free_port  # noqa: E402
 import serving  # noqa: E402
 import torch_nursery  # noqa: E402
 
-COUNT = int(os.environ.get("COUNT", 50))
+COUNT = int(os.environ.get("COUNT", 20))
 SEED = os.environ.get("SEED") or str(random.randrange(10**6))
 DIGITS = HERE.parents[1] / "examples" / "digits_ddp.py"
 PYTHON = sys.executable
