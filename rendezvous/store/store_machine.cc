@@ -346,9 +346,10 @@ StoreMachine::MaybeBreach StoreMachine::multi_set(const Request& request, Client
   for (const std::string_view field : request.fields)
     bytes += field.size();
   if (!fits(bytes + request.fields.size() / 2 * kEntryBytes)) return Breach::store_full;
-  keys_.reserve_more(request.fields.size() / 2);
-  for (size_t i = 0; i < request.fields.size(); i += 2)
-    assign(entry(request.fields[i]), request.fields[i + 1]);
+  keys_.find_or_add_all(request.fields, [&](size_t i, Entry& entry, bool added) {
+    if (added) stored_bytes_ += kEntryBytes + request.fields[i].size();
+    assign(entry, request.fields[i + 1]);
+  });
   for (size_t i = 0; i < request.fields.size(); i += 2)
     wake(request.fields[i], WakeKind::all, id, out);
   return {};

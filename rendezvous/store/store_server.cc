@@ -33,8 +33,11 @@ constexpr size_t kStoreSendBytes = size_t{256} << 10;
 constexpr auto kStoreTurn = std::chrono::milliseconds{1};
 // A client that sends this many requests at once will soon send as many more.
 constexpr uint64_t kPipelined = 4;
-// How long to poll for them, ignoring other connections: epoll_wait() costs a tenth of this.
+// How long to poll for them: first their connection alone, since epoll_wait() costs a tenth of this,
+// then all connections, since waking up from epoll_wait() takes about as long. Without the second,
+// 256 ADDs in one write take 1.15 times as long on 2 idle cores, and 256 GETs 1.10 times.
 constexpr auto kStay = std::chrono::microseconds{5};
+constexpr auto kLinger = std::chrono::microseconds{30};
 // The capacity of the shared answer buffer that is kept for the next turn.
 constexpr size_t kReplyKept = size_t{16} << 20;
 constexpr size_t kStrangersMax = 1000;
@@ -225,7 +228,7 @@ void StoreServer::arm() {
 void StoreServer::turn() {
   const auto until = std::chrono::steady_clock::now() + kStoreTurn;
   order_.begin_turn();
-  while (step()) {
+  while (step() || is_lingering()) {
     if (std::chrono::steady_clock::now() < until) continue;
     boost::asio::post(io_, [this, alive = alive_] {
       if (*alive) turn();
@@ -235,10 +238,16 @@ void StoreServer::turn() {
   arm();
 }
 
+bool StoreServer::is_lingering() const {
+  return store_now() < linger_until_;
+}
+
 // One visit, or one poll for ready connections. False: nothing to do.
 bool StoreServer::step() {
   const std::optional<ReadyOrder::Visit> visit = order_.next();
-  if (!visit) return order_.worth_asking(counters_.requests) && look_who_is_ready();
+  if (!visit) {
+    return (order_.worth_asking(counters_.requests) || is_lingering()) && look_who_is_ready();
+  }
   Connection* const connection = find(visit->tag);
   if (connection == nullptr) return true;
   if (visit->from_batch && connection->greedy) {
@@ -294,6 +303,7 @@ StoreServer::Fate StoreServer::on_readable(Connection& connection, size_t share)
     const bool pipelined = counters_.requests - before >= kPipelined;
     if (fate == Fate::close || connection.backlog || left == 0 || !pipelined) return fate;
     stay_until = store_now() + kStay;
+    linger_until_ = stay_until + kLinger;
   }
 }
 

@@ -101,6 +101,7 @@ class StoreServer {
   void arm();
   void turn();
   bool step();
+  bool is_lingering() const;
   bool look_who_is_ready();
   Connection* find(uint64_t tag);
   void settle(Connection& connection, Fate fate);
@@ -136,6 +137,7 @@ class StoreServer {
   Counters counters_;
 
   ReadyOrder order_;  // Of tags: slot and number of uses.
+  Instant linger_until_{};
 
   // State of the visit in progress.
   std::unique_ptr<char[]> scratch_;

@@ -1,6 +1,7 @@
 #include "rendezvous/store/key_table.h"
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -116,6 +117,28 @@ TEST(KeyTable, StopsLookingWhenToldTo) {
     return i < 40;
   });
   EXPECT_EQ(calls, 41u);
+}
+
+TEST(KeyTable, AddsEveryOtherNameOfAList) {
+  KeyTable table(6);
+  put(table, table_key(3), "old");
+  std::vector<std::string> fields;
+  for (uint8_t which = 0; which < 200; which++) {
+    fields.push_back(
+        table_key(which % 150));  // Later names are there already when they come again.
+    fields.push_back("value " + std::to_string(which));
+  }
+  const Views views(fields.begin(), fields.end());
+  std::set<std::string> added;
+  table.find_or_add_all(views, [&](size_t i, KeyTable::Entry& entry, bool is_new) {
+    ASSERT_EQ(entry.name(), fields[i]);
+    ASSERT_EQ(is_new, fields[i] != table_key(3) && added.insert(fields[i]).second);
+    entry.value = fields[i + 1];
+  });
+  EXPECT_EQ(table.size(), 150u);
+  EXPECT_EQ(table.find(table_key(2))->value, "value 152");
+  EXPECT_EQ(table.find(table_key(149))->value, "value 149");
+  EXPECT_EQ(table.find("value 3"), nullptr);
 }
 
 // A hole that an erased name leaves must not hide those who once had to go past it.
