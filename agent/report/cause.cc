@@ -9,6 +9,7 @@
 
 #include "agent/report/remedies.h"
 #include "agent/report/text.h"
+#include "rendezvous/base/enum_name.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
@@ -224,27 +225,8 @@ Cause classify(const WorkerFailure& failure, const HostEvidence& evidence, const
 }
 
 const char* failure_class_name(FailureClass kind) {
-  switch (kind) {
-    case FailureClass::user:
-      return "user";
-    case FailureClass::oom:
-      return "oom";
-    case FailureClass::gpu:
-      return "gpu";
-    case FailureClass::network:
-      return "network";
-    case FailureClass::signal:
-      return "signal";
-    case FailureClass::shm:
-      return "shm";
-    case FailureClass::disk:
-      return "disk";
-    case FailureClass::stuck:
-      return "stuck";
-    case FailureClass::timer:
-      return "timer";
-  }
-  CHECK(false);
+  return name_in<FailureClass::timer>(
+      {"user", "oom", "gpu", "network", "signal", "shm", "disk", "stuck", "timer"}, kind);
 }
 
 bool explained_by_stop(const ExitStatus& status, int stop_signal, bool killed) {

@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "rendezvous/base/error.h"
+#include "rendezvous/base/enum_name.h"
 
 namespace muster {
 namespace {
@@ -305,43 +305,15 @@ AttemptVerdict judge(const std::vector<WorkerSigns>& workers, const std::vector<
 }
 
 const char* part_name(Part part) {
-  switch (part) {
-    case Part::bystander:
-      return "bystander";
-    case Part::culprit:
-      return "culprit";
-    case Part::simultaneous:
-      return "simultaneous";
-    case Part::failed_later:
-      return "failed_later";
-    case Part::victim:
-      return "victim";
-    case Part::crashed:
-      return "crashed";
-  }
-  CHECK(false);
+  return name_in<Part::crashed>(
+      {"bystander", "culprit", "simultaneous", "failed_later", "victim", "crashed"}, part);
 }
 
 const char* reason_name(Reason reason) {
-  switch (reason) {
-    case Reason::only_failure:
-      return "only_failure";
-    case Reason::fatal_signal:
-      return "fatal_signal";
-    case Reason::raised_first:
-      return "raised_first";
-    case Reason::died_first:
-      return "died_first";
-    case Reason::named:
-      return "named";
-    case Reason::left_early:
-      return "left_early";
-    case Reason::node_lost:
-      return "node_lost";
-    case Reason::first_victim:
-      return "first_victim";
-  }
-  CHECK(false);
+  return name_in<Reason::first_victim>(
+      {"only_failure", "fatal_signal", "raised_first", "died_first", "named", "left_early",
+       "node_lost", "first_victim"},
+      reason);
 }
 
 }  // namespace muster

@@ -6,6 +6,7 @@
 
 #include "agent/report/cause.h"
 #include "agent/report/text.h"
+#include "rendezvous/base/enum_name.h"
 
 namespace muster {
 namespace {
@@ -175,21 +176,8 @@ ordered_json world_json(const JobReport& report) {
 }  // namespace
 
 const char* outcome_name(JobEnd end) {
-  switch (end) {
-    case JobEnd::success:
-      return "success";
-    case JobEnd::failed:
-      return "failed";
-    case JobEnd::stopped:
-      return "stopped";
-    case JobEnd::spawn_failed:
-      return "spawn_failed";
-    case JobEnd::round_failed:
-      return "round_failed";
-    case JobEnd::unkillable:
-      return "unkillable";
-  }
-  CHECK(false);
+  return name_in<JobEnd::unkillable>(
+      {"success", "failed", "stopped", "spawn_failed", "round_failed", "unkillable"}, end);
 }
 
 std::string result_json(const JobReport& report, ExitCodePolicy policy) {
