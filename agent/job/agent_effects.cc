@@ -227,7 +227,7 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   if (const std::string path = lookup(env::kErrorFile);
       !path.empty() && report.end != JobEnd::success) {
     std::optional<std::string> content;
-    if (report.culprit) content = launcher_error_file(report.failures[*report.culprit]);
+    if (report.culprit) content = launcher_error_file(report.the_culprit());
     if (report.end == JobEnd::stopped) {
       const Error stopped{ExitCode::success, "stopped by " + signal_name(report.stop_signal)};
       content = launcher_error_file(stopped, report.ended);

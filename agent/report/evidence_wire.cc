@@ -346,15 +346,12 @@ membership::Judgement judge_testimonies(const std::vector<membership::Testimony>
     verdict.host_name = judged.error_host;
     verdict.exit_code = static_cast<int>(judged.error->code);
   } else if (judged.culprit) {
-    const WorkerFailure& culprit = judged.failures[*judged.culprit];
+    const WorkerFailure& culprit = judged.the_culprit();
     verdict.rank = culprit.rank;
     verdict.local_rank = culprit.local_rank;
     verdict.node_rank = culprit.node_rank;
     verdict.host_name = culprit.host;
-    JobReport report;
-    report.end = JobEnd::failed;
-    apply_judged(report, judged);
-    verdict.exit_code = exit_code_of(report, ExitCodePolicy::culprit);
+    verdict.exit_code = culprit_code(judged);
   } else {
     return judgement;
   }

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "agent/report/cause.h"
@@ -54,9 +55,7 @@ std::string summary_of(const JobReport& report) {
       return "all workers succeeded";
     case JobEnd::failed:
       if (!report.culprit) return "a worker failed";
-      CHECK(*report.culprit < report.failures.size());
-      return "rank " + std::to_string(report.failures[*report.culprit].rank) + " " +
-             report.cause.sentence;
+      return fmt::format("rank {} {}", report.the_culprit().rank, report.cause.sentence);
     case JobEnd::stopped:
       return "stopped by " + (report.stopped_by.empty() ? signal_name(report.stop_signal)
                                                         : clean_line(report.stopped_by));
