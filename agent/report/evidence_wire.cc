@@ -18,7 +18,6 @@ namespace muster {
 namespace {
 
 using wire::Json;
-using wire::Like;
 
 constexpr int kEvidenceVersion = 2;
 constexpr size_t kWorkersMax = 4096;

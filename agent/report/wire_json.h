@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/report/text.h"
+#include "rendezvous/base/fields.h"
 
 namespace muster::wire {
 
@@ -160,9 +161,6 @@ class JsonReader {
 
 template <typename Archive>
 inline constexpr bool kReads = std::same_as<Archive, JsonReader>;
-
-template <typename T, typename U>
-concept Like = std::same_as<std::remove_const_t<T>, U>;
 
 // A list of small numbers, ranks for example.
 inline void numbers(JsonWriter& a, const char* key, const std::vector<int>& values,
