@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 
@@ -16,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster {
@@ -48,12 +48,8 @@ bool is_own_folder(const std::string& path) {
 
 // The pid in "4711.json"; 0: something else.
 pid_t pid_of_entry(std::string_view name) {
-  constexpr std::string_view kEnding = ".json";
-  if (!name.ends_with(kEnding)) return 0;
-  name.remove_suffix(kEnding.size());
-  pid_t pid = 0;
-  const auto parsed = std::from_chars(name.data(), name.data() + name.size(), pid);
-  return parsed.ec == std::errc{} && parsed.ptr == name.data() + name.size() ? std::max(pid, 0) : 0;
+  const pid_t pid = take_number<pid_t>(name).value_or(0);
+  return name == ".json" ? std::max(pid, 0) : 0;
 }
 
 std::string small_file(const std::string& path) {

@@ -53,12 +53,8 @@ std::string core_text(const WorkerFailure& failure, const HostEvidence& evidence
 }
 
 bool dumps_core(int signal) {
-  constexpr std::array kCoreSignals = {SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
-                                       SIGFPE,  SIGSEGV, SIGXCPU, SIGXFSZ, SIGSYS};
-  for (const int core_signal : kCoreSignals) {
-    if (core_signal == signal) return true;
-  }
-  return false;
+  return is_one_of(signal, {SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGXCPU,
+                            SIGXFSZ, SIGSYS});
 }
 
 std::string out_of_memory_text(const WorkerFailure& failure, const HostEvidence& evidence) {
@@ -132,7 +128,7 @@ Cause classify_signal(const WorkerFailure& failure, const HostEvidence& evidence
   }
   if (dumps_core(signal)) {
     sentence += core_text(failure, evidence);
-  } else if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) {
+  } else if (is_one_of(signal, {SIGTERM, SIGINT, SIGHUP})) {
     sentence += " from outside (not by muster)";
   }
   return {FailureClass::signal, sentence, "", ""};
@@ -140,12 +136,9 @@ Cause classify_signal(const WorkerFailure& failure, const HostEvidence& evidence
 
 // A shell, and many wrappers, report the death of their command by signal n as 128 + n.
 int signal_behind_code(int code) {
-  constexpr std::array kUsual = {SIGINT, SIGQUIT, SIGILL,  SIGABRT, SIGBUS,
-                                 SIGFPE, SIGKILL, SIGSEGV, SIGPIPE, SIGTERM};
-  for (const int signal : kUsual) {
-    if (code == 128 + signal) return signal;
-  }
-  return 0;
+  const bool usual = is_one_of(code - 128, {SIGINT, SIGQUIT, SIGILL, SIGABRT, SIGBUS, SIGFPE,
+                                            SIGKILL, SIGSEGV, SIGPIPE, SIGTERM});
+  return usual ? code - 128 : 0;
 }
 
 Cause classify_exit(const WorkerFailure& failure, const HostEvidence& evidence) {

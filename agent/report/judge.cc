@@ -1,12 +1,12 @@
 #include "agent/report/judge.h"
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <map>
 #include <utility>
 
 #include "rendezvous/base/enum_name.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -24,9 +24,10 @@ enum class Order : uint8_t { before, same, after };
 int fatal_signal(const WorkerSigns& worker) {
   if (!worker.status || worker.by_stop) return 0;
   if (worker.status->kind == ExitStatus::Kind::signaled) return worker.status->value;
-  constexpr std::array kFaults = {SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGSEGV};
-  const auto* const found = std::ranges::find(kFaults, worker.status->value - 128);
-  return found == kFaults.end() ? 0 : *found;
+  const int signal = worker.status->value - 128;
+  const bool reported =
+      is_one_of(signal, {SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGSEGV});
+  return reported ? signal : 0;
 }
 
 // Rules a and b. What a process printed before a fault or a kill is not why it ended.

@@ -1,7 +1,6 @@
 #include "agent/report/python_words.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "agent/report/traceback_lines.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -31,12 +31,10 @@ bool is_indented(std::string_view line) {
 
 // Types whose messages have several lines, whether or not the first one shows it.
 bool says_more_below(const ExceptionLine& line) {
-  constexpr std::array<std::string_view, 7> kTypes = {
-      "RuntimeError",     "DistBackendError", "DistNetworkError", "DistStoreError",
-      "DistributedError", "JaxRuntimeError",  "XlaRuntimeError"};
-  const std::string_view type = line.type.substr(line.type.rfind('.') + 1);
-  return std::ranges::find(kTypes, type) != kTypes.end() || line.words.ends_with(':') ||
-         (line.has_colon && line.words.empty()) || type == "ValidationError";
+  return line.words.ends_with(':') || (line.has_colon && line.words.empty()) ||
+         is_one_of(line.type.substr(line.type.rfind('.') + 1),
+                   {"RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError",
+                    "DistributedError", "JaxRuntimeError", "XlaRuntimeError", "ValidationError"});
 }
 
 // "Caught KeyError in DataLoader worker process 0." -> "in DataLoader worker process 0".
@@ -213,11 +211,8 @@ class TracebackReader {
 // Printed by Python above the traceback of an exception that it dropped or that occurred while it
 // reported another one.
 bool makes_minor(std::string_view line) {
-  constexpr std::array<std::string_view, 4> kSayings = {
-      "Exception ignored ", "Error in sys.excepthook:", "Error in atexit.",
-      "--- Logging error ---"};
-  return std::ranges::any_of(kSayings,
-                             [&](std::string_view saying) { return line.starts_with(saying); });
+  return starts_with_any(line, {"Exception ignored ", "Error in sys.excepthook:",
+                                "Error in atexit.", "--- Logging error ---"});
 }
 
 // asyncio's message about a task that was never awaited is two lines above the traceback, with

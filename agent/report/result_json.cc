@@ -1,6 +1,7 @@
 #include "agent/report/result_json.h"
 
 #include <chrono>
+#include <csignal>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include "agent/report/cause.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -27,9 +29,7 @@ ordered_json or_null(const std::string& text) {
 
 // A terminal sends INT, QUIT and HUP; TERM and the other listed signals come from a scheduler.
 const char* class_of_stop(int signal) {
-  const std::string name = signal_name(signal);
-  const bool person = name == "SIGINT" || name == "SIGQUIT" || name == "SIGHUP";
-  return person ? "interrupted" : "preempted";
+  return is_one_of(signal, {SIGINT, SIGQUIT, SIGHUP}) ? "interrupted" : "preempted";
 }
 
 const char* class_of(const JobReport& report) {

@@ -229,8 +229,7 @@ class Examiner {
 
   // These errors make a group unusable; a program may well recover from the others.
   static bool fails_group(std::string_view code) {
-    return code == "timeout" || code == "peer_failed" || code == "aborted" || code == "mismatch" ||
-           code == "backend";
+    return is_one_of(code, {"timeout", "peer_failed", "aborted", "mismatch", "backend"});
   }
 
   const WorkerRecord& record_;

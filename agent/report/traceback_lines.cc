@@ -1,7 +1,6 @@
 #include "agent/report/traceback_lines.h"
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 
@@ -25,11 +24,8 @@ bool is_name_start(char c) {
 }
 
 bool starts_message(std::string_view line) {
-  constexpr std::array<std::string_view, 5> kBeginnings = {
-      "Exception ignored ", "Error in sys.excepthook", "Error in atexit.", "Exception in thread ",
-      "--- Logging error ---"};
-  return std::ranges::any_of(
-      kBeginnings, [&](std::string_view beginning) { return line.starts_with(beginning); });
+  return starts_with_any(line, {"Exception ignored ", "Error in sys.excepthook", "Error in atexit.",
+                                "Exception in thread ", "--- Logging error ---"});
 }
 
 // The first line with text, after `skip` others.

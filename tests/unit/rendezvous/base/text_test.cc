@@ -28,5 +28,29 @@ TEST(WholeNumber, IsTheWholeText) {
     EXPECT_EQ(whole_number<uint8_t>(text), std::nullopt) << text;
 }
 
+TEST(TakeNumber, LeavesWhatFollows) {
+  std::string_view text = "12.5";
+  EXPECT_EQ(take_number<int>(text), 12);
+  EXPECT_EQ(text, ".5");
+  EXPECT_EQ(take_number<int>(text), std::nullopt);
+  EXPECT_EQ(text, ".5");
+  std::string_view large = "256,";
+  EXPECT_EQ(take_number<uint8_t>(large), std::nullopt);
+  EXPECT_EQ(large, "256,");
+}
+
+TEST(TextAfter, BeginsBehindTheFirstPhrase) {
+  EXPECT_EQ(text_after("a: b: c", ": "), "b: c");
+  EXPECT_EQ(text_after("a: ", ": "), "");
+  EXPECT_EQ(text_after("a", ": "), std::nullopt);
+}
+
+TEST(IsOneOf, ComparesTheWholeAndStartsWithAnyTheBeginning) {
+  EXPECT_TRUE(is_one_of(std::string_view("left"), {"right", "left"}));
+  EXPECT_FALSE(is_one_of(std::string_view("lefty"), {"right", "left"}));
+  EXPECT_TRUE(starts_with_any("lefty", {"right", "left"}));
+  EXPECT_FALSE(starts_with_any("a left", {"right", "left"}));
+}
+
 }  // namespace
 }  // namespace muster
