@@ -183,11 +183,8 @@ class Case {
 
   // The reason is the weakest rule needed to set the first failure apart from all others.
   void name_first(const std::vector<size_t>& own) {
-    size_t first = own.front();
-    for (const size_t next : own) {
-      const Comparison with = compare(workers_[next], workers_[first]);
-      if (next != first && stands_before(workers_[next], workers_[first], with.order)) first = next;
-    }
+    const size_t first = first_of(
+        own, [](const WorkerSigns& a, const WorkerSigns& b) { return compare(a, b).order; });
     Reason reason = Reason::only_failure;
     for (const size_t other : own) {
       if (other == first) continue;
@@ -262,27 +259,29 @@ class Case {
     });
     if (!of_ranks) return false;
     const WorkerSigns& first_victim = workers_[first_of_victims(victims)];
-    std::optional<size_t> first;
+    std::vector<size_t> left;
     for (size_t i = 0; i < workers_.size(); ++i) {
       const WorkerSigns& worker = workers_[i];
       if (!worker.status || !worker.status->success() || worker.declared) continue;
       if (worker.at_stop == AtStop::running) continue;
       if (worker.ended > began(first_victim) + kLeaves + doubt(worker, first_victim)) continue;
-      if (!first ||
-          stands_before(worker, workers_[*first], compare_times(worker, workers_[*first])))
-        first = i;
+      left.push_back(i);
     }
-    if (first) name(*first, Reason::left_early);
-    return first.has_value();
+    if (left.empty()) return false;
+    name(first_of(left, compare_times), Reason::left_early);
+    return true;
+  }
+
+  // REQUIRES: `some` is not empty.
+  template <typename OrderOf>
+  size_t first_of(const std::vector<size_t>& some, OrderOf order_of) const {
+    return *std::ranges::min_element(some, [&](size_t a, size_t b) {
+      return stands_before(workers_[a], workers_[b], order_of(workers_[a], workers_[b]));
+    });
   }
 
   size_t first_of_victims(const std::vector<size_t>& victims) const {
-    size_t first = victims.front();
-    for (const size_t next : victims) {
-      const Order order = compare_times(workers_[next], workers_[first]);
-      if (next != first && stands_before(workers_[next], workers_[first], order)) first = next;
-    }
-    return first;
+    return first_of(victims, compare_times);
   }
 
   // A worker that failed while the node was still heard failed first. From then until the node was

@@ -100,10 +100,10 @@ JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
     failure.sentence = worker.cause.sentence;
     judged.attempt = failure.attempt;
   }
-  if (!judged.culprit) return judged;
-  if (judged.reason == Reason::named || judged.reason == Reason::left_early) name_witness(judged);
-  if (judged.reason == Reason::named || judged.reason == Reason::left_early)
+  if (judged.reason == Reason::named || judged.reason == Reason::left_early) {
+    name_witness(judged);
     tell_what_others_say(judged, all, verdict);
+  }
   return judged;
 }
 
