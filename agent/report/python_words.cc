@@ -99,12 +99,7 @@ class TracebackReader {
     if (std::optional<RaisedException> nested = read_nested(line, depth)) return *nested;
     std::vector<std::string> further;
     if (lines_.by_excepthook() || says_more_below(line)) further = read_further_lines();
-    RaisedException raised{std::string(line.type), exception_text(line, further), {}};
-    std::string words(line.words);
-    for (const std::string& more : further)
-      words += "\n" + more;
-    raised.blame = blame_of(line.type, words);
-    return raised;
+    return raised_by(line, further);
   }
 
   // The message quotes the traceback of another process, whose exception is the real one.
@@ -181,13 +176,11 @@ class TracebackReader {
       const std::optional<ExceptionLine> line = parse_exception_line(*body);
       if (!awaited || !line) continue;
       awaited = false;
-      RaisedException raised{std::string(line->type), exception_text(*line, {}),
-                             blame_of(line->type, line->words)};
       const bool is_group = line->type.ends_with("ExceptionGroup");
       if (!is_group)
-        leaves.push_back(std::move(raised));
+        leaves.push_back(raised_by(*line));
       else if (!group)
-        group = std::move(raised);
+        group = raised_by(*line);
     }
     return leaves.empty() ? group : told_of_group(leaves);
   }

@@ -150,4 +150,11 @@ std::string exception_text(const ExceptionLine& line, const std::vector<std::str
   return text;
 }
 
+RaisedException raised_by(const ExceptionLine& line, const std::vector<std::string>& further) {
+  std::string words(line.words);
+  for (const std::string& more : further)
+    words += "\n" + more;
+  return {std::string(line.type), exception_text(line, further), blame_of(line.type, words)};
+}
+
 }  // namespace muster

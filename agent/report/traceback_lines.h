@@ -69,6 +69,9 @@ class TracebackLines {
 // The text of an exception in one line. `further`: the lines of its message after the first.
 std::string exception_text(const ExceptionLine& line, const std::vector<std::string>& further);
 
+// The exception that is reported like that.
+RaisedException raised_by(const ExceptionLine& line, const std::vector<std::string>& further = {});
+
 // The exception after rich's box, whose header is the current line; rich has wrapped its message at
 // the terminal's width. nullopt: the box is cut off.
 std::optional<RaisedException> read_rich_block(TracebackLines& lines);
