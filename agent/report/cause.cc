@@ -37,10 +37,7 @@ std::string first_line(std::string_view text) {
 // an error further up may have been handled long before the end.
 std::string searched_text(const WorkerFailure& failure, const std::string& exception) {
   if (!exception.empty()) return exception;
-  std::string text;
-  for (const std::string& line : last_lines(failure.stderr_tail, 10))
-    text += line + '\n';
-  return text;
+  return fmt::format("{}", fmt::join(last_lines(failure.stderr_tail, 10), "\n"));
 }
 
 std::string core_text(const WorkerFailure& failure, const HostEvidence& evidence) {
@@ -58,15 +55,12 @@ bool dumps_core(int signal) {
 }
 
 std::string out_of_memory_text(const WorkerFailure& failure, const HostEvidence& evidence) {
-  std::string facts;
-  if (failure.max_rss_kib > 0) {
-    facts = "its peak was " + bytes_text(int64_t{failure.max_rss_kib} * 1024);
-  }
-  if (evidence.memory_limit_bytes > 0) {
-    facts += fmt::format("{}the limit of the memory cgroup is {}", facts.empty() ? "" : ", ",
-                         bytes_text(evidence.memory_limit_bytes));
-  }
-  return facts.empty() ? "" : " (" + facts + ")";
+  std::vector<std::string> facts;
+  if (failure.max_rss_kib > 0)
+    facts.push_back("its peak was " + bytes_text(int64_t{failure.max_rss_kib} * 1024));
+  if (evidence.memory_limit_bytes > 0)
+    facts.push_back("the limit of the memory cgroup is " + bytes_text(evidence.memory_limit_bytes));
+  return facts.empty() ? "" : fmt::format(" ({})", fmt::join(facts, ", "));
 }
 
 Cause classify_kill(const WorkerFailure& failure, const HostEvidence& evidence) {

@@ -67,9 +67,7 @@ void append_quoted(std::string& text, const std::vector<std::string>& lines) {
 
 // Whether they contain it as it is, or as the summary of a chain of exceptions.
 bool shows(const std::vector<std::string>& lines, std::string_view exception) {
-  std::string all;
-  for (const std::string& line : lines)
-    all += line + '\n';
+  const std::string all = fmt::format("{}", fmt::join(lines, "\n"));
   return contains(all, exception) || last_words(all) == exception;
 }
 
@@ -169,11 +167,8 @@ void append_logs(std::string& text, const WorkerFailure& culprit, const std::str
                 : "Log: none was kept (--log-dir DIR --tee 3 keeps both streams of every rank)\n";
     return;
   }
-  if (!culprit.stderr_log_path.empty()) {
-    text += "Log" + where + ": " + clean_line(culprit.stderr_log_path) + "\n";
-  }
-  if (!culprit.stdout_log_path.empty()) {
-    text += "Log" + where + ": " + clean_line(culprit.stdout_log_path) + "\n";
+  for (const std::string* path : {&culprit.stderr_log_path, &culprit.stdout_log_path}) {
+    if (!path->empty()) text += "Log" + where + ": " + clean_line(*path) + "\n";
   }
 }
 
