@@ -1,7 +1,6 @@
 #include "agent/report/evidence.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <sstream>
 #include <string_view>
@@ -24,16 +23,7 @@ namespace {
 // Empty if it cannot be read. The files read here are smaller than 64 KiB.
 std::string read_small_file(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-  std::string text(64 * 1024, '\0');
-  size_t size = 0;
-  while (fd && size < text.size()) {
-    const ssize_t got = ::read(fd.get(), text.data() + size, text.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    size += static_cast<size_t>(got);
-  }
-  text.resize(size);
-  return text;
+  return read_up_to(fd.get(), 64 * 1024);
 }
 
 std::string line_of_file(const std::string& path) {
