@@ -228,13 +228,8 @@ ControlServer::ControlServer(boost::asio::io_context& io, const Socket& socket, 
   accept_next();
 }
 
-ControlServer::~ControlServer() {
-  close();
-  *alive_ = false;
-}
-
 void ControlServer::close() {
-  closed_ = true;
+  *open_ = false;
   error_code ignored;
   acceptor_.close(ignored);
   pause_.cancel();
@@ -247,8 +242,8 @@ void ControlServer::forget(const Session& session) {
 }
 
 void ControlServer::accept_next() {
-  acceptor_.async_accept([this, alive = alive_](error_code error, stream_protocol::socket socket) {
-    if (!*alive || closed_) return;
+  acceptor_.async_accept([this, is_open = open_](error_code error, stream_protocol::socket socket) {
+    if (!*is_open) return;
     // Without a free descriptor, accepting again at once would spin.
     if (error) return accept_after_a_pause();
     on_accepted(std::move(socket));
@@ -258,8 +253,8 @@ void ControlServer::accept_next() {
 
 void ControlServer::accept_after_a_pause() {
   pause_.expires_after(kAcceptRetryPause);
-  pause_.async_wait([this, alive = alive_](error_code error) {
-    if (!error && *alive && !closed_) accept_next();
+  pause_.async_wait([this, is_open = open_](error_code error) {
+    if (!error && *is_open) accept_next();
   });
 }
 
