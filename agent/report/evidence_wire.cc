@@ -280,20 +280,17 @@ std::vector<LostNode> lost_nodes(const std::vector<membership::Testimony>& testi
 
 // The failure reported first, in short form, in case nothing better is known.
 membership::Verdict first_reported(const std::vector<membership::Testimony>& testimonies) {
-  membership::Verdict verdict;
-  const membership::NodeFailure* first = nullptr;
-  for (const membership::Testimony& node : testimonies) {
-    if (!node.failure || (first != nullptr && first->at <= node.failure->at)) continue;
-    first = &*node.failure;
-    verdict = {first->rank,
-               first->local_rank,
-               node.node_rank,
-               node.host_name,
-               first->exit_code,
-               first->sentence,
-               ""};
-  }
-  return verdict;
+  const auto first = std::ranges::min_element(
+      testimonies, {}, [](const auto& node) { return node.failure ? node.failure->at : kNever; });
+  if (first == testimonies.end() || !first->failure) return {};
+  const membership::NodeFailure& failure = *first->failure;
+  return {failure.rank,
+          failure.local_rank,
+          first->node_rank,
+          first->host_name,
+          failure.exit_code,
+          failure.sentence,
+          ""};
 }
 
 }  // namespace

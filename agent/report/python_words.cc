@@ -143,10 +143,8 @@ class TracebackReader {
     std::vector<std::string> further;
     while (lines_.body() && (lines_.by_excepthook() || further.size() < kGuessedMax)) {
       size_t at = lines_.at();
-      if (lines_.by_excepthook()) {
-        while (lines_.body(at) && lines_.is_blank(at))
-          ++at;
-      }
+      while (lines_.by_excepthook() && lines_.is_blank(at))
+        ++at;
       if (!belongs_below(at)) break;
       if (further.size() < kKeptMax) further.emplace_back(*lines_.body(at));
       lines_.go_to(at + 1);
@@ -187,14 +185,12 @@ class TracebackReader {
 
   // Skips the sentence between two tracebacks, which rich may have wrapped.
   After skip_link() {
-    while (lines_.body() && lines_.is_blank(lines_.at()))
-      lines_.next();
+    lines_.skip_blank();
     const After after = lines_.body() ? link_of(*lines_.body()) : After::nothing;
     if (after == After::nothing) return after;
     for (int i = 0; i < 4 && lines_.body() && !lines_.is_blank(lines_.at()); ++i)
       lines_.next();
-    while (lines_.body() && lines_.is_blank(lines_.at()))
-      lines_.next();
+    lines_.skip_blank();
     return after;
   }
 

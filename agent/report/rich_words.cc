@@ -62,8 +62,7 @@ std::string unbroken(TracebackLines& lines, size_t box_width) {
 std::vector<RaisedException> read_sub_exceptions(TracebackLines& lines) {
   std::vector<RaisedException> leaves;
   while (true) {
-    while (lines.body() && lines.is_blank(lines.at()))
-      lines.next();
+    lines.skip_blank();
     const auto title = lines.body();
     if (!title || !is_box_start(*title) || title->find(" Sub-exception #") == title->npos) break;
     std::optional<RaisedException> leaf;

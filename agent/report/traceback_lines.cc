@@ -127,6 +127,11 @@ bool TracebackLines::is_blank(size_t at) const {
   return line && trimmed(*line).empty();
 }
 
+void TracebackLines::skip_blank() {
+  while (is_blank(at_))
+    next();
+}
+
 std::optional<TracebackHeader> TracebackLines::header() const {
   const std::optional<std::string_view> line = body();
   std::optional<TracebackHeader> header = line ? find_header(*line) : std::nullopt;

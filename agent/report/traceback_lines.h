@@ -55,6 +55,7 @@ class TracebackLines {
   std::optional<std::string_view> body(size_t at) const;
   std::optional<std::string_view> body() const { return body(at_); }
   bool is_blank(size_t at) const;
+  void skip_blank();
 
   // The header in the current line, if it has this traceback's prefix.
   std::optional<TracebackHeader> header() const;
