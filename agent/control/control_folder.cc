@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 
@@ -16,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster {
@@ -28,10 +28,6 @@ constexpr std::size_t kSocketPathMax = sizeof(sockaddr_un{}.sun_path) - 1;
 // The longest name in the folder: "/", ten digits, ".sock".
 constexpr std::size_t kSocketNameMax = 16;
 constexpr time_t kConnectSecondsMax = 2;
-
-std::string errno_text() {
-  return std::strerror(errno);
-}
 
 Error control_folder_error(const std::string& path, const std::string& why) {
   return Error{ExitCode::environment,
@@ -48,25 +44,14 @@ bool is_own_folder(const std::string& path) {
 
 // The pid in "4711.json"; 0: something else.
 pid_t pid_of_entry(std::string_view name) {
-  constexpr std::string_view kEnding = ".json";
-  if (!name.ends_with(kEnding)) return 0;
-  name.remove_suffix(kEnding.size());
-  pid_t pid = 0;
-  const auto parsed = std::from_chars(name.data(), name.data() + name.size(), pid);
-  return parsed.ec == std::errc{} && parsed.ptr == name.data() + name.size() ? std::max(pid, 0) : 0;
-}
-
-std::string small_file(const std::string& path) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (fd.get() < 0) return {};
-  std::string text(kEntryBytesMax, '\0');
-  const ssize_t n = read(fd.get(), text.data(), text.size());
-  text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-  return text;
+  const pid_t pid = take_number<pid_t>(name).value_or(0);
+  return name == ".json" ? std::max(pid, 0) : 0;
 }
 
 JobEntry entry_of_file(const std::string& folder, pid_t pid) {
-  const json object = json::parse(small_file(control_entry_path(folder, pid)), nullptr, false);
+  const UniqueFd fd(open(control_entry_path(folder, pid).c_str(),
+                         O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const json object = json::parse(read_up_to(fd.get(), kEntryBytesMax), nullptr, false);
   JobEntry entry{pid, {}, {}, 0, control_socket_path(folder, pid)};
   if (!object.is_object()) return entry;
   const auto text = [&](const char* key) {
@@ -135,7 +120,7 @@ Result<void> check_control_folder(const std::string& path) {
   if (fd.get() < 0 || fstat(fd.get(), &status) != 0) {
     const bool is_link = errno == ELOOP || errno == ENOTDIR;
     return tl::unexpected(
-        control_folder_error(path, is_link ? "it is not a real folder" : errno_text()));
+        control_folder_error(path, is_link ? "it is not a real folder" : std::strerror(errno)));
   }
   if (status.st_uid != geteuid()) {
     return tl::unexpected(
@@ -153,7 +138,7 @@ Result<std::string> make_control_folder(const ControlPlace& place) {
     const bool in_runtime_dir = folder == place.runtime_dir + "/muster";
     if (in_runtime_dir && !is_own_folder(place.runtime_dir)) continue;
     if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-      last = control_folder_error(folder, errno_text());
+      last = control_folder_error(folder, std::strerror(errno));
       continue;
     }
     const Result<void> fine = check_control_folder(folder);
@@ -183,7 +168,7 @@ Result<void> write_job_entry(const std::string& folder, const JobEntry& entry) {
   const bool written = fd.get() >= 0 && write(fd.get(), text.data(), text.size()) ==
                                             static_cast<ssize_t>(text.size());
   if (written && rename(draft.c_str(), path.c_str()) == 0) return {};
-  const std::string why = errno_text();
+  const std::string why = std::strerror(errno);
   unlink(draft.c_str());
   return fail(ExitCode::environment,
               fmt::format("cannot write {}: {}; musterctl will not find this job", path, why));
@@ -217,7 +202,7 @@ Result<int> connect_to_job(const std::string& socket_path) {
   return fail(ExitCode::environment,
               fmt::format("cannot reach the job at {}: {}; it may just have ended: see musterctl "
                           "list",
-                          socket_path, errno_text()));
+                          socket_path, std::strerror(errno)));
 }
 
 }  // namespace muster

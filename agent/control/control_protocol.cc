@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <cctype>
+#include <concepts>
 #include <csignal>
-#include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "agent/process/exit_status.h"
+#include "rendezvous/base/fields.h"
 
 namespace muster::control {
 namespace {
@@ -20,273 +22,215 @@ constexpr int kVersion = 1;
 constexpr int kDepthMax = 8;
 constexpr std::size_t kWordBytesMax = 4096;
 
-template <typename T>
-using Field = tl::expected<T, std::string>;
+constexpr const char* kInRange = "a whole number in range";
+constexpr const char* kObjects = "a list of objects";
 
-tl::unexpected<std::string> wrong(std::string_view key, std::string_view expected) {
-  return tl::unexpected(fmt::format("{} is not {}", key, expected));
+// The fields of each message, which a Writer puts into an object and a Reader takes from it.
+void message_fields(auto& a, Like<LogsRequest> auto& request) {
+  a("ranks", request.ranks);
+  a("lines", request.lines);
+  a("follow", request.follow);
 }
 
-// A parse that never throws and descends no deeper than kDepthMax.
+void message_fields(auto& a, Like<NodeStatus> auto& node) {
+  a("node_rank", node.node_rank);
+  a("host", node.host);
+  a("first_rank", node.first_rank);
+  a("workers", node.workers);
+  a("state", node.state);
+}
+
+void message_fields(auto& a, Like<JobStatus> auto& status) {
+  a("job_id", status.job_id);
+  a("pid", status.pid);
+  a("program", status.program);
+  a("phase", status.phase);
+  a("epoch", status.epoch);
+  a("world_size", status.world_size);
+  a("nodes", status.nodes);
+  a("restarts_used", status.restarts_used);
+  a("max_restarts", status.max_restarts);
+  a("membership_changes", status.membership_changes);
+  a("max_membership_changes", status.max_membership_changes);
+  a("uptime_s", status.uptime_s);
+  a("log_dir", status.log_dir);
+}
+
+void message_fields(auto& a, Like<LogText> auto& log) {
+  a("rank", log.rank);
+  a.end_of("text", log.text);
+  a("position", log.position);
+}
+
+struct Writer {
+  json object = json::object();
+
+  void operator()(const char* key, const auto& value) { object[key] = value; }
+  void operator()(const char* key, const std::optional<int>& value) {
+    if (value) object[key] = *value;
+  }
+  void operator()(const char* key, const RankRanges& ranges) {
+    for (const auto& [first, last] : ranges)
+      object[key].push_back(first == last ? json(first) : json{first, last});
+  }
+  template <typename Message>
+  void operator()(const char* key, const std::vector<Message>& list) {
+    object[key] = json::array();
+    for (const Message& message : list)
+      object[key].push_back(object_of(message));
+  }
+  void operator()(const char* key, const JobStatus& status) { object[key] = object_of(status); }
+  // Cuts the text's beginning off if it is too long.
+  void end_of(const char* key, const std::string& text) {
+    object[key] = text.substr(text.size() - std::min(text.size(), kLogTextBytesMax));
+  }
+
+  static json object_of(const auto& message) {
+    Writer writer;
+    message_fields(writer, message);
+    return std::move(writer.object);
+  }
+};
+
+std::optional<int64_t> integer_of(const json& value) {
+  const bool huge = value.is_number_unsigned() && !std::in_range<int64_t>(value.get<uint64_t>());
+  return value.is_number_integer() && !huge ? std::optional(value.get<int64_t>()) : std::nullopt;
+}
+
+// A rank, or [FIRST,LAST].
+std::optional<std::pair<int, int>> range_of(const json& item) {
+  const bool has_two = item.is_array() && item.size() == 2;
+  const auto first = integer_of(has_two ? item[0] : item);
+  const auto last = integer_of(has_two ? item[1] : item);
+  if (!first || !last || *first < 0 || *first > *last || !std::in_range<int>(*last)) return {};
+  return std::pair{static_cast<int>(*first), static_cast<int>(*last)};
+}
+
+// Any field may be absent; its value then stays. `problem`: what is wrong with the first that is.
+struct Reader {
+  const json& object;
+  std::string& problem;
+
+  void operator()(const char* key, auto& value) {
+    if (const auto found = object.find(key); found != object.end()) take(*found, key, value);
+  }
+  void end_of(const char* key, std::string& text) { (*this)(key, text); }
+  void wrong(std::string_view key, std::string_view expected) {
+    if (problem.empty()) problem = fmt::format("{} is not {}", key, expected);
+  }
+
+ private:
+  void take(const json& found, const char* key, std::string& text) {
+    if (!found.is_string()) return wrong(key, "a string");
+    text = found.get<std::string>();
+  }
+  void take(const json& found, const char* key, bool& flag) {
+    if (!found.is_boolean()) return wrong(key, "true or false");
+    flag = found.get<bool>();
+  }
+  void take(const json& found, const char*, double& number) {
+    if (found.is_number()) number = found.get<double>();
+  }
+  template <std::integral Number>
+  void take(const json& found, const char* key, Number& number) {
+    const auto whole = integer_of(found);
+    if (!whole || !std::in_range<Number>(*whole)) return wrong(key, kInRange);
+    number = static_cast<Number>(*whole);
+  }
+  void take(const json& found, const char* key, std::optional<int>& number) {
+    take(found, key, number.emplace());
+  }
+  void take(const json& found, const char* key, RankRanges& ranges) {
+    const std::size_t count = found.is_array() ? found.size() : 0;
+    for (std::size_t i = 0; i < count && count <= kRangesMax; ++i) {
+      if (const auto range = range_of(found[i])) ranges.push_back(*range);
+    }
+    if (ranges.empty() || ranges.size() != count) wrong(key, "a list of ranks and [FIRST,LAST]");
+  }
+  template <typename Message>
+  void take(const json& found, const char* key, std::vector<Message>& list) {
+    if (!found.is_array()) return wrong(key, kObjects);
+    for (const json& item : found) {
+      if (!item.is_object()) return wrong(key, kObjects);
+      Reader inner{item, problem};
+      message_fields(inner, list.emplace_back());
+    }
+  }
+  void take(const json& found, const char* key, JobStatus& status) {
+    if (!found.is_object()) return wrong(key, "an object");
+    Reader inner{found, problem};
+    message_fields(inner, status);
+  }
+};
+
+// A parse that never throws and descends no deeper than kDepthMax; null: it is no object.
 json parsed_object(std::string_view line) {
   const auto shallow = [](int depth, json::parse_event_t, json&) { return depth <= kDepthMax; };
   json value = json::parse(line.begin(), line.end(), shallow, false);
   return value.is_object() ? value : json();
 }
 
-Field<int64_t> whole_number_in(const json& object, const char* key, int64_t fallback, int64_t min,
-                               int64_t max) {
-  const auto found = object.find(key);
-  if (found == object.end()) return fallback;
-  const bool too_big = found->is_number_unsigned() &&
-                       found->get<uint64_t>() > static_cast<uint64_t>(max < 0 ? 0 : max);
-  if (!found->is_number_integer() || too_big) return wrong(key, "a whole number in range");
-  const auto value = found->get<int64_t>();
-  if (value < min || value > max) return wrong(key, "a whole number in range");
-  return value;
-}
-
-Field<std::string> text_in(const json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end()) return std::string();
-  if (!found->is_string()) return wrong(key, "a string");
-  return found->get<std::string>();
-}
-
-Field<std::pair<int, int>> range_of(const json& item) {
-  const auto rank = [](const json& value) -> std::optional<int> {
-    if (!value.is_number_integer()) return std::nullopt;
-    if (value.is_number_unsigned() &&
-        value.get<uint64_t>() > uint64_t{std::numeric_limits<int>::max()})
-      return std::nullopt;
-    const auto number = value.get<int64_t>();
-    if (number < 0 || number > std::numeric_limits<int>::max()) return std::nullopt;
-    return static_cast<int>(number);
-  };
-  if (const auto single = rank(item)) return std::pair{*single, *single};
-  if (!item.is_array() || item.size() != 2)
-    return wrong("ranks", "a list of ranks and [FIRST,LAST]");
-  const auto first = rank(item[0]);
-  const auto last = rank(item[1]);
-  if (!first || !last || *first > *last) return wrong("ranks", "a list of ranks and [FIRST,LAST]");
-  return std::pair{*first, *last};
-}
-
-Field<RankRanges> ranges_in(const json& object) {
-  const auto found = object.find("ranks");
-  if (found == object.end()) return RankRanges();
-  if (!found->is_array() || found->empty() || found->size() > kRangesMax) {
-    return wrong("ranks", "a list of ranks and [FIRST,LAST]");
-  }
-  RankRanges ranges;
-  for (const json& item : *found) {
-    const auto range = range_of(item);
-    if (!range) return tl::unexpected(range.error());
-    ranges.push_back(*range);
-  }
-  return ranges;
-}
-
-void put_ranges(json& object, const RankRanges& ranges) {
-  for (const auto& [first, last] : ranges) {
-    object["ranks"].push_back(first == last ? json(first) : json{first, last});
-  }
-}
-
 std::string line_of(const json& object) {
   return object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-Field<Request> signal_request(const json& object) {
-  const auto name = text_in(object, "signal");
-  const auto ranks = ranges_in(object);
-  if (!name) return tl::unexpected(name.error());
-  if (!ranks) return tl::unexpected(ranks.error());
-  const auto number = signal_by_name(*name);
-  if (!number) return wrong("signal", "the name of a signal");
-  return SignalRequest{*number, *ranks};
-}
-
-Field<Request> logs_request(const json& object) {
-  const auto ranks = ranges_in(object);
-  const auto lines = whole_number_in(object, "lines", LogsRequest{}.lines, 0, kLogLinesMax);
-  if (!ranks) return tl::unexpected(ranks.error());
-  if (!lines) return tl::unexpected(lines.error());
-  LogsRequest request{*ranks, static_cast<int>(*lines), false};
-  if (const auto follow = object.find("follow"); follow != object.end()) {
-    if (!follow->is_boolean()) return wrong("follow", "true or false");
-    request.follow = follow->get<bool>();
-  }
+SignalRequest signal_request(Reader& read) {
+  SignalRequest request;
+  std::string name;
+  read("signal", name);
+  read("ranks", request.ranks);
+  const auto number = signal_by_name(name);
+  if (!number) read.wrong("signal", "the name of a signal");
+  request.signal = number.value_or(0);
   return request;
 }
 
-Field<Request> request_of(const json& object) {
-  if (object.is_null()) return tl::unexpected(std::string("the line is not a JSON object"));
-  const auto command = text_in(object, "command");
-  if (!command) return tl::unexpected(command.error());
-  if (*command == "status") return StatusRequest{};
-  if (*command == "signal") return signal_request(object);
-  if (*command == "logs") return logs_request(object);
-  return wrong("command", "a command; the commands are status, signal and logs");
+LogsRequest logs_request(Reader& read) {
+  LogsRequest request;
+  message_fields(read, request);
+  if (request.lines < 0 || request.lines > kLogLinesMax) read.wrong("lines", kInRange);
+  return request;
 }
 
-json json_of(const NodeStatus& node) {
-  return {{"node_rank", node.node_rank},
-          {"host", node.host},
-          {"first_rank", node.first_rank},
-          {"workers", node.workers},
-          {"state", node.state}};
+Request request_of(const json& object, std::string& problem) {
+  if (object.is_null()) problem = "the line is not a JSON object";
+  Reader read{object, problem};
+  std::string command;
+  read("command", command);
+  if (command == "signal") return signal_request(read);
+  if (command == "logs") return logs_request(read);
+  if (command != "status")
+    read.wrong("command", "a command; the commands are status, signal and logs");
+  return StatusRequest{};
 }
 
-json json_of(const JobStatus& status) {
-  json object{{"job_id", status.job_id},
-              {"pid", status.pid},
-              {"program", status.program},
-              {"phase", status.phase},
-              {"epoch", status.epoch},
-              {"world_size", status.world_size},
-              {"nodes", json::array()},
-              {"restarts_used", status.restarts_used},
-              {"max_restarts", status.max_restarts},
-              {"membership_changes", status.membership_changes},
-              {"uptime_s", status.uptime_s},
-              {"log_dir", status.log_dir}};
-  if (status.max_membership_changes) {
-    object["max_membership_changes"] = *status.max_membership_changes;
-  }
-  for (const NodeStatus& node : status.nodes)
-    object["nodes"].push_back(json_of(node));
-  return object;
+Error error_of(Reader& read) {
+  Error error;
+  auto code = static_cast<int>(error.code);
+  read("error", error.message);
+  read("code", code);
+  if (code < 0 || code > 255) read.wrong("code", kInRange);
+  error.code = static_cast<ExitCode>(code);
+  return error;
 }
 
-struct ReplyJson {
-  void operator()(const Done&) const {}
-  void operator()(const JobStatus& status) const { object["status"] = json_of(status); }
-  void operator()(const std::vector<LogText>& logs) const {
-    object["logs"] = json::array();
-    for (const LogText& log : logs) {
-      const std::size_t cut = log.text.size() - std::min(log.text.size(), kLogTextBytesMax);
-      object["logs"].push_back(
-          {{"rank", log.rank}, {"text", log.text.substr(cut)}, {"position", log.position}});
-    }
-  }
-  void operator()(const Error& error) const {
-    object["ok"] = false;
-    object["error"] = error.message;
-    object["code"] = static_cast<int>(error.code);
-  }
-
-  json& object;
-};
-
-// Reads one field after another and keeps the first error.
-struct ReplyReader {
-  const json& object;
-  std::string problem;
-
-  template <typename Number>
-  void number(const char* key, Number& target) {
-    const auto value = whole_number_in(object, key, target, std::numeric_limits<Number>::min(),
-                                       std::numeric_limits<Number>::max());
-    if (!value) return note(value.error());
-    target = static_cast<Number>(*value);
-  }
-  void text(const char* key, std::string& target) {
-    auto value = text_in(object, key);
-    if (!value) return note(value.error());
-    target = *std::move(value);
-  }
-  void note(const std::string& what) {
-    if (problem.empty()) problem = what;
-  }
-};
-
-Field<NodeStatus> node_of(const json& object) {
-  if (!object.is_object()) return wrong("nodes", "a list of objects");
-  NodeStatus node;
-  ReplyReader read{object, {}};
-  read.number("node_rank", node.node_rank);
-  read.text("host", node.host);
-  read.number("first_rank", node.first_rank);
-  read.number("workers", node.workers);
-  read.text("state", node.state);
-  if (!read.problem.empty()) return tl::unexpected(read.problem);
-  return node;
+template <typename Content>
+Content content_of(Reader& read, const char* key) {
+  Content content;
+  read(key, content);
+  return content;
 }
 
-Field<std::vector<NodeStatus>> nodes_in(const json& object) {
-  std::vector<NodeStatus> nodes;
-  const auto found = object.find("nodes");
-  if (found == object.end()) return nodes;
-  if (!found->is_array()) return wrong("nodes", "a list of objects");
-  for (const json& item : *found) {
-    auto node = node_of(item);
-    if (!node) return tl::unexpected(node.error());
-    nodes.push_back(*std::move(node));
+Reply reply_of(const json& object, std::string& problem) {
+  Reader read{object, problem};
+  const auto ok = object.find("ok");
+  if (ok == object.end() || !ok->is_boolean()) {
+    read.wrong("the line", "a reply of muster");
+    return Done{};
   }
-  return nodes;
-}
-
-Field<Reply> read_status(const json& object) {
-  if (!object.is_object()) return wrong("status", "an object");
-  JobStatus status;
-  ReplyReader read{object, {}};
-  read.text("job_id", status.job_id);
-  read.number("pid", status.pid);
-  read.text("program", status.program);
-  read.text("phase", status.phase);
-  read.number("epoch", status.epoch);
-  read.number("world_size", status.world_size);
-  read.number("restarts_used", status.restarts_used);
-  read.number("max_restarts", status.max_restarts);
-  read.number("membership_changes", status.membership_changes);
-  read.text("log_dir", status.log_dir);
-  if (object.contains("max_membership_changes")) {
-    read.number("max_membership_changes", status.max_membership_changes.emplace());
-  }
-  const auto uptime = object.find("uptime_s");
-  if (uptime != object.end() && uptime->is_number()) status.uptime_s = uptime->get<double>();
-  auto nodes = nodes_in(object);
-  if (!nodes) return tl::unexpected(nodes.error());
-  if (!read.problem.empty()) return tl::unexpected(read.problem);
-  status.nodes = *std::move(nodes);
-  return status;
-}
-
-Field<Reply> logs_of(const json& list) {
-  if (!list.is_array()) return wrong("logs", "a list of objects");
-  std::vector<LogText> logs;
-  for (const json& item : list) {
-    if (!item.is_object()) return wrong("logs", "a list of objects");
-    LogText log;
-    ReplyReader read{item, {}};
-    read.number("rank", log.rank);
-    read.text("text", log.text);
-    int64_t position = 0;
-    read.number("position", position);
-    if (position < 0) read.note("position is not a whole number in range");
-    log.position = static_cast<uint64_t>(position);
-    if (!read.problem.empty()) return tl::unexpected(read.problem);
-    logs.push_back(std::move(log));
-  }
-  return logs;
-}
-
-Field<Reply> error_of(const json& object) {
-  const auto message = text_in(object, "error");
-  const auto code = whole_number_in(object, "code", static_cast<int>(ExitCode::internal), 0, 255);
-  if (!message) return tl::unexpected(message.error());
-  if (!code) return tl::unexpected(code.error());
-  return Error{static_cast<ExitCode>(*code), *message};
-}
-
-Field<Reply> reply_of(const json& object) {
-  const auto ok = object.is_null() ? object.end() : object.find("ok");
-  if (ok == object.end() || !ok->is_boolean()) return wrong("the line", "a reply of muster");
-  if (!ok->get<bool>()) return error_of(object);
-  if (const auto status = object.find("status"); status != object.end())
-    return read_status(*status);
-  if (const auto logs = object.find("logs"); logs != object.end()) return logs_of(*logs);
+  if (!ok->get<bool>()) return error_of(read);
+  if (object.contains("status")) return content_of<JobStatus>(read, "status");
+  if (object.contains("logs")) return content_of<std::vector<LogText>>(read, "logs");
   return Done{};
 }
 
@@ -299,23 +243,33 @@ bool selects(const RankRanges& ranges, int rank) {
 }
 
 std::string encode(const Request& request) {
-  json object;
+  Writer writer;
   if (const auto* signal = std::get_if<SignalRequest>(&request)) {
-    object = {{"command", "signal"}, {"signal", signal_name(signal->signal)}};
-    put_ranges(object, signal->ranks);
+    writer("command", "signal");
+    writer("signal", signal_name(signal->signal));
+    writer("ranks", signal->ranks);
   } else if (const auto* logs = std::get_if<LogsRequest>(&request)) {
-    object = {{"command", "logs"}, {"lines", logs->lines}, {"follow", logs->follow}};
-    put_ranges(object, logs->ranks);
+    writer("command", "logs");
+    message_fields(writer, *logs);
   } else {
-    object = {{"command", "status"}};
+    writer("command", "status");
   }
-  return line_of(object);
+  return line_of(writer.object);
 }
 
 std::string encode(const Reply& reply) {
-  json object{{"version", kVersion}, {"ok", true}};
-  std::visit(ReplyJson{object}, reply);
-  std::string line = line_of(object);
+  Writer writer;
+  writer("version", kVersion);
+  writer("ok", !std::holds_alternative<Error>(reply));
+  if (const auto* status = std::get_if<JobStatus>(&reply)) {
+    writer("status", *status);
+  } else if (const auto* logs = std::get_if<std::vector<LogText>>(&reply)) {
+    writer("logs", *logs);
+  } else if (const auto* error = std::get_if<Error>(&reply)) {
+    writer("error", error->message);
+    writer("code", static_cast<int>(error->code));
+  }
+  std::string line = line_of(writer.object);
   if (line.size() <= kReplyBytesMax) return line;
   return encode(Reply(Error{ExitCode::environment,
                             fmt::format("the answer has {} bytes, more than the limit of {}; ask "
@@ -329,21 +283,25 @@ Result<Request> decode_request(std::string_view line) {
                 fmt::format("cannot read the request: it is longer than {} bytes; name fewer ranks",
                             kRequestBytesMax));
   }
-  auto request = request_of(parsed_object(line));
-  if (request) return *std::move(request);
-  return fail(ExitCode::usage,
-              fmt::format("cannot read the request: {}; use musterctl of the same version",
-                          request.error().substr(0, kWordBytesMax)));
+  std::string problem;
+  Request request = request_of(parsed_object(line), problem);
+  if (problem.empty()) return request;
+  return fail(
+      ExitCode::usage,
+      fmt::format("cannot read the request: {}; use musterctl of the same version", problem));
 }
 
 Result<Reply> decode_reply(std::string_view line) {
-  auto reply = line.size() > kReplyBytesMax
-                   ? Field<Reply>(wrong("the line", "a reply: it is too long"))
-                   : reply_of(parsed_object(line));
-  if (reply) return *std::move(reply);
-  return fail(ExitCode::internal,
-              fmt::format("cannot read the job's answer: {}; use musterctl of the same version",
-                          reply.error().substr(0, kWordBytesMax)));
+  std::string problem = "the line is not a reply: it is too long";
+  Reply reply;
+  if (line.size() <= kReplyBytesMax) {
+    problem.clear();
+    reply = reply_of(parsed_object(line), problem);
+  }
+  if (problem.empty()) return reply;
+  return fail(
+      ExitCode::internal,
+      fmt::format("cannot read the job's answer: {}; use musterctl of the same version", problem));
 }
 
 std::optional<int> signal_by_name(std::string_view name) {

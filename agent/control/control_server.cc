@@ -98,15 +98,22 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
     std::visit([this](const auto& wanted) { serve(wanted); }, *request);
   }
 
-  void serve(const control::StatusRequest&) {
+  // For a question to a handler: what takes its answer, unless the session has ended before it or
+  // lost patience.
+  template <typename Take>
+  auto ask(Take take) {
     wait_with_patience();
     answering_ = true;
-    const int question = ++asked_;
-    server_->handlers_.status([self = shared_from_this(), question](control::JobStatus status) {
+    return [self = shared_from_this(), question = ++asked_, take](auto answer) {
       if (self->server_ == nullptr || question != self->asked_) return;
       ++self->asked_;
-      self->reply(std::move(status));
-    });
+      take(*self, std::move(answer));
+    };
+  }
+
+  void serve(const control::StatusRequest&) {
+    server_->handlers_.status(
+        ask([](Session& self, control::JobStatus status) { self.reply(std::move(status)); }));
   }
 
   void serve(const control::SignalRequest& request) {
@@ -129,15 +136,8 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
   }
 
   void ask_for_logs() {
-    wait_with_patience();
-    answering_ = true;
-    const int question = ++asked_;
-    server_->handlers_.logs(
-        query_, [self = shared_from_this(), question](Result<std::vector<control::LogText>> logs) {
-          if (self->server_ == nullptr || question != self->asked_) return;
-          ++self->asked_;
-          self->on_logs(std::move(logs));
-        });
+    server_->handlers_.logs(query_,
+                            ask([](Session& self, auto logs) { self.on_logs(std::move(logs)); }));
   }
 
   void on_logs(Result<std::vector<control::LogText>> logs) {
@@ -228,13 +228,8 @@ ControlServer::ControlServer(boost::asio::io_context& io, const Socket& socket, 
   accept_next();
 }
 
-ControlServer::~ControlServer() {
-  close();
-  *alive_ = false;
-}
-
 void ControlServer::close() {
-  closed_ = true;
+  *open_ = false;
   error_code ignored;
   acceptor_.close(ignored);
   pause_.cancel();
@@ -247,8 +242,8 @@ void ControlServer::forget(const Session& session) {
 }
 
 void ControlServer::accept_next() {
-  acceptor_.async_accept([this, alive = alive_](error_code error, stream_protocol::socket socket) {
-    if (!*alive || closed_) return;
+  acceptor_.async_accept([this, is_open = open_](error_code error, stream_protocol::socket socket) {
+    if (!*is_open) return;
     // Without a free descriptor, accepting again at once would spin.
     if (error) return accept_after_a_pause();
     on_accepted(std::move(socket));
@@ -258,8 +253,8 @@ void ControlServer::accept_next() {
 
 void ControlServer::accept_after_a_pause() {
   pause_.expires_after(kAcceptRetryPause);
-  pause_.async_wait([this, alive = alive_](error_code error) {
-    if (!error && *alive && !closed_) accept_next();
+  pause_.async_wait([this, is_open = open_](error_code error) {
+    if (!error && *is_open) accept_next();
   });
 }
 

@@ -66,7 +66,7 @@ class ControlServer {
                 ControlHandlers handlers);
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
-  ~ControlServer();
+  ~ControlServer() { close(); }
 
   // Ends every connection and stops accepting. May be called again.
   void close();
@@ -87,9 +87,8 @@ class ControlServer {
   Options options_;
   ControlHandlers handlers_;
   std::vector<std::shared_ptr<Session>> sessions_;
-  bool closed_ = false;
-  // Tells handlers still in flight that this object is gone.
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  // Tells handlers still in flight that this object is closed, and may be gone.
+  std::shared_ptr<bool> open_ = std::make_shared<bool>(true);
 };
 
 }  // namespace muster

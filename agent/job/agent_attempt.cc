@@ -39,17 +39,7 @@ std::optional<LeftFile> read_left_file(const std::string& path, size_t bytes_max
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   struct stat info{};
   if (!fd || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
-  LeftFile file;
-  file.content.resize(bytes_max);
-  size_t size = 0;
-  ssize_t n = 0;
-  while (size < bytes_max &&
-         (n = read(fd.get(), file.content.data() + size, bytes_max - size)) > 0) {
-    size += static_cast<size_t>(n);
-  }
-  file.content.resize(size);
-  file.written = changed_at(info);
-  return file;
+  return LeftFile{read_up_to(fd.get(), bytes_max), changed_at(info)};
 }
 
 // Collects what one worker left behind, on the output thread. `temporary`: its files are in a

@@ -211,10 +211,8 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   if (report.end == JobEnd::unkillable) {
     for (const ProcessEntry& process : processes_.descendants()) {
       if (is_over(process)) continue;
-      if (auto stuck = look_at_process(process.pid)) {
-        stuck->foreign_user = foreign_user_of(process.pid);
-        report.stuck.push_back(*stuck);
-      }
+      report.stuck.push_back(stuck_process(process));
+      report.stuck.back().foreign_user = foreign_user_of(process.pid);
     }
   }
   exit_code_ = exit_code_of(report, spec_.exit_code);
@@ -227,7 +225,7 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   if (const std::string path = lookup(env::kErrorFile);
       !path.empty() && report.end != JobEnd::success) {
     std::optional<std::string> content;
-    if (report.culprit) content = launcher_error_file(report.failures[*report.culprit]);
+    if (report.culprit) content = launcher_error_file(report.the_culprit());
     if (report.end == JobEnd::stopped) {
       const Error stopped{ExitCode::success, "stopped by " + signal_name(report.stop_signal)};
       content = launcher_error_file(stopped, report.ended);

@@ -319,7 +319,7 @@ void JobRecord::attempt_failed(const WorkerFailure& culprit, const Cause& cause)
 
 std::string JobRecord::restart_line(int restarts_left, Duration delay) {
   if (!judged_.culprit) return {};
-  const WorkerFailure& culprit = judged_.failures[*judged_.culprit];
+  const WorkerFailure& culprit = judged_.the_culprit();
   close_attempt(fmt::format("rank {} {}", culprit.rank, judged_.cause.sentence));
   attempt_failed(culprit, judged_.cause);
   note(JobEventKind::restarting, {}, {}, std::chrono::duration<double>(delay).count());
@@ -340,17 +340,17 @@ JobReport JobRecord::finish(const group::JobOutcome& outcome) {
         report_.killed_ranks.push_back(worker.failure.rank);
     }
   }
-  const std::string why = report_.culprit && report_.end == JobEnd::failed
-                              ? fmt::format("rank {} {}", report_.failures[*report_.culprit].rank,
-                                            report_.cause.sentence)
-                              : outcome_name(report_.end);
+  const std::string why =
+      report_.culprit && report_.end == JobEnd::failed
+          ? fmt::format("rank {} {}", report_.the_culprit().rank, report_.cause.sentence)
+          : outcome_name(report_.end);
   close_attempt(report_.end == JobEnd::success ? "all workers succeeded" : why);
   return report_;
 }
 
 void JobRecord::write_final_events(const JobReport& report, int exit_code) {
   if (report.end == JobEnd::failed && report.culprit)
-    attempt_failed(report.failures[*report.culprit], report.cause);
+    attempt_failed(report.the_culprit(), report.cause);
   JobEvent line = event(JobEventKind::job_ended);
   line.text = outcome_name(report.end);
   line.exit_code = exit_code;

@@ -26,6 +26,9 @@ struct ExitStatus {
   int code() const { return kind == Kind::exited ? value : 128 + value; }
   // As in Python and torchrun: the exit code, or -n for signal n.
   int signed_code() const { return kind == Kind::exited ? value : -value; }
+  static ExitStatus from_signed_code(int code, bool core = false) {
+    return code >= 0 ? exited(code) : signaled(-code, core);
+  }
 
   friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstddef>
 
 #include "rendezvous/base/text.h"
@@ -16,11 +15,7 @@ constexpr size_t kRanksMax = 4096;  // Limit for hostile text; more are not list
 
 // Takes "12" off the front.
 std::optional<int> take_rank(std::string_view& text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || number < 0) return {};
-  text.remove_prefix(static_cast<size_t>(end - text.data()));
-  return number;
+  return text.starts_with('-') ? std::nullopt : take_number<int>(text);
 }
 
 bool take(std::string_view& text, std::string_view part) {
@@ -45,10 +40,8 @@ Ranks take_numbers(std::string_view& text) {
 // Applies `read` to the text after the first `phrase`; it may find no rank there.
 template <typename Read>
 Ranks behind(std::string_view words, std::string_view phrase, const Read& read) {
-  const size_t at = words.find(phrase);
-  if (at == std::string_view::npos) return {};
-  words.remove_prefix(at + phrase.size());
-  return read(words);
+  const std::optional<std::string_view> rest = text_after(words, phrase);
+  return rest ? read(*rest) : Ranks();
 }
 
 Ranks no_ranks(std::string_view /*words*/) {
@@ -180,16 +173,18 @@ constexpr std::array kBlamingSayings = {
 };
 
 // Exception types that prove the writer's own mistake, whatever the message quotes.
-constexpr std::array<std::string_view, 31> kOwnTypes = {
-    "ArithmeticError",   "AssertionError",     "AttributeError",      "FileExistsError",
-    "FileNotFoundError", "FloatingPointError", "ImportError",         "IndentationError",
-    "IndexError",        "IsADirectoryError",  "JSONDecodeError",     "KeyError",
-    "KeyboardInterrupt", "LookupError",        "MemoryError",         "ModuleNotFoundError",
-    "NameError",         "NotADirectoryError", "NotImplementedError", "OutOfMemoryError",
-    "OverflowError",     "PermissionError",    "RecursionError",      "SyntaxError",
-    "TypeError",         "UnboundLocalError",  "UnicodeDecodeError",  "UnicodeEncodeError",
-    "ValidationError",   "ValueError",         "ZeroDivisionError",
-};
+bool is_own_type(std::string_view name) {
+  return is_one_of(
+      name,
+      {"ArithmeticError",   "AssertionError",     "AttributeError",      "FileExistsError",
+       "FileNotFoundError", "FloatingPointError", "ImportError",         "IndentationError",
+       "IndexError",        "IsADirectoryError",  "JSONDecodeError",     "KeyError",
+       "KeyboardInterrupt", "LookupError",        "MemoryError",         "ModuleNotFoundError",
+       "NameError",         "NotADirectoryError", "NotImplementedError", "OutOfMemoryError",
+       "OverflowError",     "PermissionError",    "RecursionError",      "SyntaxError",
+       "TypeError",         "UnboundLocalError",  "UnicodeDecodeError",  "UnicodeEncodeError",
+       "ValidationError",   "ValueError",         "ZeroDivisionError"});
+}
 
 // Texts that prove the same, even if a line above them is about connections.
 constexpr std::array<std::string_view, 7> kOwnWords = {
@@ -205,17 +200,15 @@ std::string_view last_component(std::string_view type) {
 
 bool is_own(std::string_view type, std::string_view words) {
   const auto said = [&](std::string_view own) { return contains(words, own); };
-  return std::ranges::find(kOwnTypes, last_component(type)) != kOwnTypes.end() ||
-         std::ranges::any_of(kOwnWords, said);
+  return is_own_type(last_component(type)) || std::ranges::any_of(kOwnWords, said);
 }
 
 // Python's built-in connection errors are printed without a module; the ConnectionError of
 // requests.exceptions is about a web server. An EOFError with text is about a file or keyboard.
 bool is_pythons_connection_error(std::string_view type, std::string_view words) {
-  constexpr std::array<std::string_view, 4> kTypes = {"ConnectionResetError",
-                                                      "ConnectionRefusedError",
-                                                      "ConnectionAbortedError", "BrokenPipeError"};
-  return std::ranges::find(kTypes, type) != kTypes.end() || (type == "EOFError" && words.empty());
+  return is_one_of(type, {"ConnectionResetError", "ConnectionRefusedError",
+                          "ConnectionAbortedError", "BrokenPipeError"}) ||
+         (type == "EOFError" && words.empty());
 }
 
 bool says(const Saying& saying, std::string_view type, std::string_view words) {
@@ -226,8 +219,8 @@ bool says(const Saying& saying, std::string_view type, std::string_view words) {
 // torch 2.0 and older: a RuntimeError with just this message came from the store's client.
 bool is_bare_connection_error(std::string_view type, std::string_view words) {
   return type == "RuntimeError" &&
-         (words == "Connection reset by peer" || words == "Broken pipe" ||
-          words == "Socket Timeout" || words == "Stop_waiting response is expected");
+         is_one_of(words, {"Connection reset by peer", "Broken pipe", "Socket Timeout",
+                           "Stop_waiting response is expected"});
 }
 
 // Takes "rank 2 (node7, pid 4711)" or "rank 2" off the front, if it is there.
@@ -251,10 +244,8 @@ bool take_identity(std::string_view& text, Ranks& ranks) {
 }
 
 bool is_absence(std::string_view rest) {
-  constexpr std::array<std::string_view, 8> kVerbs = {
-      " died",    " left",    " ended:",          " gave up",
-      " aborted", " did not", " does not answer", " has not called"};
-  return std::ranges::any_of(kVerbs, [&](std::string_view verb) { return rest.starts_with(verb); });
+  return starts_with_any(rest, {" died", " left", " ended:", " gave up", " aborted", " did not",
+                                " does not answer", " has not called"});
 }
 
 // muster's worker library: "all_reduce 17 of group world: rank 2 (node7, pid 4711) died; ...", and

@@ -9,6 +9,7 @@
 
 #include "agent/report/remedies.h"
 #include "agent/report/text.h"
+#include "rendezvous/base/enum_name.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
@@ -36,10 +37,7 @@ std::string first_line(std::string_view text) {
 // an error further up may have been handled long before the end.
 std::string searched_text(const WorkerFailure& failure, const std::string& exception) {
   if (!exception.empty()) return exception;
-  std::string text;
-  for (const std::string& line : last_lines(failure.stderr_tail, 10))
-    text += line + '\n';
-  return text;
+  return fmt::format("{}", fmt::join(last_lines(failure.stderr_tail, 10), "\n"));
 }
 
 std::string core_text(const WorkerFailure& failure, const HostEvidence& evidence) {
@@ -52,24 +50,17 @@ std::string core_text(const WorkerFailure& failure, const HostEvidence& evidence
 }
 
 bool dumps_core(int signal) {
-  constexpr std::array kCoreSignals = {SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
-                                       SIGFPE,  SIGSEGV, SIGXCPU, SIGXFSZ, SIGSYS};
-  for (const int core_signal : kCoreSignals) {
-    if (core_signal == signal) return true;
-  }
-  return false;
+  return is_one_of(signal, {SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGXCPU,
+                            SIGXFSZ, SIGSYS});
 }
 
 std::string out_of_memory_text(const WorkerFailure& failure, const HostEvidence& evidence) {
-  std::string facts;
-  if (failure.max_rss_kib > 0) {
-    facts = "its peak was " + bytes_text(int64_t{failure.max_rss_kib} * 1024);
-  }
-  if (evidence.memory_limit_bytes > 0) {
-    facts += fmt::format("{}the limit of the memory cgroup is {}", facts.empty() ? "" : ", ",
-                         bytes_text(evidence.memory_limit_bytes));
-  }
-  return facts.empty() ? "" : " (" + facts + ")";
+  std::vector<std::string> facts;
+  if (failure.max_rss_kib > 0)
+    facts.push_back("its peak was " + bytes_text(int64_t{failure.max_rss_kib} * 1024));
+  if (evidence.memory_limit_bytes > 0)
+    facts.push_back("the limit of the memory cgroup is " + bytes_text(evidence.memory_limit_bytes));
+  return facts.empty() ? "" : fmt::format(" ({})", fmt::join(facts, ", "));
 }
 
 Cause classify_kill(const WorkerFailure& failure, const HostEvidence& evidence) {
@@ -131,7 +122,7 @@ Cause classify_signal(const WorkerFailure& failure, const HostEvidence& evidence
   }
   if (dumps_core(signal)) {
     sentence += core_text(failure, evidence);
-  } else if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) {
+  } else if (is_one_of(signal, {SIGTERM, SIGINT, SIGHUP})) {
     sentence += " from outside (not by muster)";
   }
   return {FailureClass::signal, sentence, "", ""};
@@ -139,12 +130,9 @@ Cause classify_signal(const WorkerFailure& failure, const HostEvidence& evidence
 
 // A shell, and many wrappers, report the death of their command by signal n as 128 + n.
 int signal_behind_code(int code) {
-  constexpr std::array kUsual = {SIGINT, SIGQUIT, SIGILL,  SIGABRT, SIGBUS,
-                                 SIGFPE, SIGKILL, SIGSEGV, SIGPIPE, SIGTERM};
-  for (const int signal : kUsual) {
-    if (code == 128 + signal) return signal;
-  }
-  return 0;
+  const bool usual = is_one_of(code - 128, {SIGINT, SIGQUIT, SIGILL, SIGABRT, SIGBUS, SIGFPE,
+                                            SIGKILL, SIGSEGV, SIGPIPE, SIGTERM});
+  return usual ? code - 128 : 0;
 }
 
 Cause classify_exit(const WorkerFailure& failure, const HostEvidence& evidence) {
@@ -224,27 +212,8 @@ Cause classify(const WorkerFailure& failure, const HostEvidence& evidence, const
 }
 
 const char* failure_class_name(FailureClass kind) {
-  switch (kind) {
-    case FailureClass::user:
-      return "user";
-    case FailureClass::oom:
-      return "oom";
-    case FailureClass::gpu:
-      return "gpu";
-    case FailureClass::network:
-      return "network";
-    case FailureClass::signal:
-      return "signal";
-    case FailureClass::shm:
-      return "shm";
-    case FailureClass::disk:
-      return "disk";
-    case FailureClass::stuck:
-      return "stuck";
-    case FailureClass::timer:
-      return "timer";
-  }
-  CHECK(false);
+  return name_in<FailureClass::timer>(
+      {"user", "oom", "gpu", "network", "signal", "shm", "disk", "stuck", "timer"}, kind);
 }
 
 bool explained_by_stop(const ExitStatus& status, int stop_signal, bool killed) {

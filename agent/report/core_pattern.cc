@@ -37,9 +37,7 @@ std::string expand(char specifier, const CoreFacts& facts) {
 }
 
 std::string_view without_newline(std::string_view text) {
-  while (text.ends_with('\n'))
-    text.remove_suffix(1);
-  return text;
+  return text.substr(0, text.find_last_not_of('\n') + 1);
 }
 
 }  // namespace
@@ -66,8 +64,7 @@ std::optional<std::string> core_glob(std::string_view core_pattern, const CoreFa
 std::string core_handler_hint(std::string_view core_pattern, pid_t pid) {
   std::string_view pattern = without_newline(core_pattern);
   if (!pattern.starts_with('|')) return {};
-  pattern = pattern.substr(1, pattern.find(' ') == std::string_view::npos ? std::string_view::npos
-                                                                          : pattern.find(' ') - 1);
+  pattern = pattern.substr(0, pattern.find(' ')).substr(1);
   const std::string_view program = pattern.substr(pattern.rfind('/') + 1);
   if (program == "systemd-coredump") return fmt::format("coredumpctl info {}", pid);
   if (program == "apport") return "ls /var/crash";

@@ -1,11 +1,10 @@
 #include "agent/report/error_file.h"
 
-#include <charconv>
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "agent/report/last_words.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -50,11 +49,9 @@ std::optional<int64_t> time_at(const ordered_json& object, const char* key) {
     return fits ? std::optional(static_cast<int64_t>(seconds)) : std::nullopt;
   }
   if (!it->is_string()) return {};
-  const std::string text = it->get<std::string>();
-  int64_t seconds = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  const bool whole = error == std::errc() && (end == text.data() + text.size() || *end == '.');
-  return whole ? std::optional(seconds) : std::nullopt;
+  std::string_view text = it->get_ref<const std::string&>();
+  const std::optional<int64_t> seconds = take_number<int64_t>(text);
+  return text.empty() || text.starts_with('.') ? seconds : std::nullopt;
 }
 
 WorkerError as_it_is(std::string_view content) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/report/text.h"
+#include "rendezvous/base/enum_name.h"
 
 namespace muster {
 namespace {
@@ -10,47 +11,12 @@ namespace {
 using nlohmann::ordered_json;
 
 const char* event_name(JobEventKind kind) {
-  switch (kind) {
-    case JobEventKind::job_started:
-      return "job_started";
-    case JobEventKind::round_ready:
-      return "round_ready";
-    case JobEventKind::worker_started:
-      return "worker_started";
-    case JobEventKind::worker_exited:
-      return "worker_exited";
-    case JobEventKind::attempt_failed:
-      return "attempt_failed";
-    case JobEventKind::restarting:
-      return "restarting";
-    case JobEventKind::stopping:
-      return "stopping";
-    case JobEventKind::killing:
-      return "killing";
-    case JobEventKind::stopped:
-      return "stopped";
-    case JobEventKind::leftovers:
-      return "leftovers";
-    case JobEventKind::signal_received:
-      return "signal_received";
-    case JobEventKind::signal_forwarded:
-      return "signal_forwarded";
-    case JobEventKind::suspended:
-      return "suspended";
-    case JobEventKind::resumed:
-      return "resumed";
-    case JobEventKind::timer_expired:
-      return "timer_expired";
-    case JobEventKind::waiting:
-      return "waiting";
-    case JobEventKind::membership_changed:
-      return "membership_changed";
-    case JobEventKind::note:
-      return "note";
-    case JobEventKind::job_ended:
-      return "job_ended";
-  }
-  CHECK(false);
+  return name_in<JobEventKind::job_ended>(
+      {"job_started", "round_ready", "worker_started", "worker_exited", "attempt_failed",
+       "restarting", "stopping", "killing", "stopped", "leftovers", "signal_received",
+       "signal_forwarded", "suspended", "resumed", "timer_expired", "waiting", "membership_changed",
+       "note", "job_ended"},
+      kind);
 }
 
 template <typename T>

@@ -1,9 +1,8 @@
 #include "agent/report/evidence.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
 #include <csignal>
+#include <sstream>
 #include <string_view>
 
 #include <fcntl.h>
@@ -16,57 +15,27 @@
 
 #include "agent/report/core_pattern.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 namespace {
 
-// The files read here are smaller than 64 KiB.
-std::optional<std::string> read_small_file(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
-  if (fd < 0) return {};
-  std::string text(64 * 1024, '\0');
-  size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t got = ::read(fd, text.data() + size, text.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    size += static_cast<size_t>(got);
-  }
-  ::close(fd);
-  text.resize(size);
-  return text;
+// Empty if it cannot be read. The files read here are smaller than 64 KiB.
+std::string read_small_file(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  return read_up_to(fd.get(), 64 * 1024);
 }
 
-std::string without_last_newline(std::string text) {
-  if (text.ends_with('\n')) text.pop_back();
-  return text;
-}
-
-template <typename Visit>
-void for_each_line(std::string_view text, Visit visit) {
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    visit(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-}
-
-std::optional<int64_t> parse_count(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end != text.data() ? std::optional(value) : std::nullopt;
+std::string line_of_file(const std::string& path) {
+  const std::string text = read_small_file(path);
+  return text.substr(0, text.find('\n'));
 }
 
 // The number after "oom_kill " in memory.events, memory.oom_control or vmstat.
 std::optional<int64_t> oom_kill_count(const std::string& path) {
-  constexpr std::string_view kKey = "oom_kill ";
-  const std::optional<std::string> text = read_small_file(path);
-  std::optional<int64_t> count;
-  if (!text) return count;
-  for_each_line(*text, [&](std::string_view line) {
-    if (line.starts_with(kKey)) count = parse_count(line.substr(kKey.size()));
-  });
-  return count;
+  const std::string text = "\n" + read_small_file(path);
+  std::optional<std::string_view> count = text_after(text, "\noom_kill ");
+  return count ? take_number<int64_t>(*count) : std::nullopt;
 }
 
 struct MemoryCgroup {
@@ -77,21 +46,20 @@ struct MemoryCgroup {
 // /proc/self/cgroup has "0::/path" for v2 and "4:memory:/path" for v1's controller, which wins in a
 // hybrid set-up since the memory controller is bound to one of the two.
 std::optional<MemoryCgroup> memory_cgroup(const std::string& proc_root) {
-  const std::optional<std::string> text = read_small_file(proc_root + "/self/cgroup");
   std::optional<MemoryCgroup> found;
-  if (!text) return found;
-  for_each_line(*text, [&](std::string_view line) {
+  std::istringstream lines(read_small_file(proc_root + "/self/cgroup"));
+  for (std::string line; std::getline(lines, line);) {
     const size_t first = line.find(':');
     const size_t second = line.find(':', first + 1);
-    if (first == std::string_view::npos || second == std::string_view::npos) return;
+    if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
-    const std::string folder(line.substr(second + 1));
+    const std::string folder = line.substr(second + 1);
     if (contains(controllers, ",memory,")) {
       found = MemoryCgroup{folder, true};
     } else if (controllers == ",," && !found) {
       found = MemoryCgroup{folder, false};
     }
-  });
+  }
   return found;
 }
 
@@ -149,14 +117,13 @@ void look_for_core(const EvidenceRequest& request, HostEvidence& evidence) {
   }
   if (!request.core_dumped) return;
   const std::string kernel = request.proc_root + "/sys/kernel";
-  const std::string pattern = read_small_file(kernel + "/core_pattern").value_or("");
-  CoreFacts facts;
-  facts.pid = request.pid;
-  facts.signal = request.signal;
-  facts.comm = request.comm;
-  facts.cwd = request.cwd;
-  facts.hostname = without_last_newline(read_small_file(kernel + "/hostname").value_or(""));
-  facts.append_pid = read_small_file(kernel + "/core_uses_pid").value_or("0").starts_with('1');
+  const std::string pattern = read_small_file(kernel + "/core_pattern");
+  const CoreFacts facts{.pid = request.pid,
+                        .signal = request.signal,
+                        .comm = request.comm,
+                        .hostname = line_of_file(kernel + "/hostname"),
+                        .cwd = request.cwd,
+                        .append_pid = line_of_file(kernel + "/core_uses_pid").starts_with('1')};
   if (const std::optional<std::string> glob_pattern = core_glob(pattern, facts)) {
     evidence.core_path = newest_match(*glob_pattern);
   }
@@ -190,7 +157,9 @@ void OomWatch::fill(HostEvidence& evidence) const {
   if (counter_path_.empty()) return;
   const int64_t kills = oom_kill_count(counter_path_).value_or(kills_before_);
   evidence.oom_kills = std::max<int64_t>(0, kills - kills_before_);
-  const std::optional<int64_t> limit = parse_count(read_small_file(limit_path_).value_or(""));
+  const std::string text = read_small_file(limit_path_);
+  std::string_view rest = text;
+  const std::optional<int64_t> limit = take_number<int64_t>(rest);
   // v1 expresses "unlimited" as a number near 2^63, v2 as the word "max".
   constexpr int64_t kUnlimited = int64_t{1} << 60;
   evidence.memory_limit_bytes = limit && *limit < kUnlimited ? *limit : 0;
@@ -206,23 +175,12 @@ HostEvidence gather_evidence(const EvidenceRequest& request) {
   return evidence;
 }
 
-std::optional<StuckProcess> look_at_process(pid_t pid, const std::string& proc_root) {
-  const std::string folder = fmt::format("{}/{}", proc_root, pid);
-  const std::optional<std::string> stat = read_small_file(folder + "/stat");
-  if (!stat) return {};
-  // "pid (name) S ...": the name may contain spaces and brackets, so use the last bracket.
-  const size_t open = stat->find('(');
-  const size_t close = stat->rfind(')');
-  if (open == std::string::npos || close == std::string::npos || close + 2 >= stat->size()) {
-    return {};
-  }
-  StuckProcess process;
-  process.pid = pid;
-  process.name = stat->substr(open + 1, close - open - 1);
-  process.state = (*stat)[close + 2];
-  process.wchan = without_last_newline(read_small_file(folder + "/wchan").value_or(""));
-  if (process.wchan == "0") process.wchan.clear();
-  return process;
+StuckProcess stuck_process(const ProcessEntry& process, const std::string& proc_root) {
+  const std::string wchan = line_of_file(fmt::format("{}/{}/wchan", proc_root, process.pid));
+  return {.pid = process.pid,
+          .name = process.name,
+          .state = process.state,
+          .wchan = wchan == "0" ? "" : wchan};
 }
 
 }  // namespace muster

@@ -5,9 +5,9 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
+#include "agent/process/process_tree.h"
 #include "agent/report/job_report.h"
 #include "agent/report/kernel_log.h"
 
@@ -49,7 +49,7 @@ struct EvidenceRequest {
 // Everything but OomWatch's counts.
 HostEvidence gather_evidence(const EvidenceRequest& request);
 
-// State and kernel function of a process; nullopt if it is gone.
-std::optional<StuckProcess> look_at_process(pid_t pid, const std::string& proc_root = "/proc");
+// With the kernel function that the process sleeps in.
+StuckProcess stuck_process(const ProcessEntry& process, const std::string& proc_root = "/proc");
 
 }  // namespace muster

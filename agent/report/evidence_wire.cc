@@ -18,7 +18,6 @@ namespace muster {
 namespace {
 
 using wire::Json;
-using wire::Like;
 
 constexpr int kEvidenceVersion = 2;
 constexpr size_t kWorkersMax = 4096;
@@ -30,7 +29,7 @@ constexpr Duration kErrorMax = std::chrono::hours{24 * 366};
 void instant(auto& a, const char* key, auto& at, Instant since) {
   auto span = std::clamp<Duration>(at - since, Duration{-kSpanMax}, Duration{kSpanMax});
   wire::nanoseconds(a, key, span, -kSpanMax, kSpanMax);
-  if constexpr (wire::kReads<std::remove_cvref_t<decltype(a)>>) at = since + span;
+  if constexpr (wire::kReads<decltype(a)>) at = since + span;
 }
 
 void sign_fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
@@ -52,24 +51,38 @@ void sign_fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
   });
 }
 
+// For a worker of which no more than its signs is told.
+void end_fields(auto& a, Like<WorkerFailure> auto& m) {
+  int code = m.status.signed_code();
+  a.number("code", code, -SIGRTMAX, 255);
+  a.number("attempt", m.attempt, 0, wire::kCountMax);
+  if constexpr (wire::kReads<decltype(a)>) m.status = ExitStatus::from_signed_code(code);
+}
+
+void node_fields(auto& a, Like<NodeEvidence> auto& m) {
+  int version = kEvidenceVersion;
+  a.number("version", version, kEvidenceVersion, kEvidenceVersion);
+  a.text("host", m.host);
+  a.number("node_rank", m.node_rank, 0, wire::kCountMax);
+  a.maybe("error", m.error);
+}
+
 // The part that the judge needs.
 Json signs_json(const WorkerEvidence& worker, Instant since) {
-  Json json;
-  wire::JsonWriter signs(0);
-  sign_fields(signs, worker.signs, since);
-  json["signs"] = signs.take();
-  json["ended"] = worker.signs.status.has_value();
-  json["code"] = worker.failure.status.signed_code();
-  json["attempt"] = worker.failure.attempt;
-  return json;
+  wire::JsonWriter writer(0);
+  writer.object("signs", worker.signs,
+                [since](auto& inner, auto& signs) { sign_fields(inner, signs, since); });
+  writer.flag("ended", worker.signs.status.has_value());
+  end_fields(writer, worker.failure);
+  return writer.take();
 }
 
 // Also with the facts about the worker and the cause of its end.
 Json facts_json(const WorkerEvidence& worker, Instant since) {
   constexpr size_t kTextMax = 400;
   Json json = signs_json(worker, since);
-  json["worker"] = wire::worker_json(worker.failure, kTextMax);
-  json["cause"] = wire::cause_json(worker.cause, kTextMax);
+  json["worker"] = wire::json_of(worker.failure, kTextMax);
+  json["cause"] = wire::json_of(worker.cause, kTextMax);
   return json;
 }
 
@@ -146,15 +159,9 @@ Json workers_json(const std::vector<WorkerEvidence>& workers, Instant since, siz
 }
 
 Json node_json(const NodeEvidence& node, Instant since) {
-  Json json;
-  json["version"] = kEvidenceVersion;
-  json["host"] = wire::fitting_text(node.host, membership::kNameBytesMax);
-  json["node_rank"] = node.node_rank;
-  json["error"] = Json();
-  if (node.error) {
-    json["error"]["code"] = static_cast<int>(node.error->code);
-    json["error"]["message"] = wire::fitting_text(node.error->message, membership::kTextBytesMax);
-  }
+  wire::JsonWriter writer(membership::kTextBytesMax);
+  node_fields(writer, node);
+  Json json = writer.take();
   json["workers"] = Json::array();
   const size_t head = wire::dump(json).size();
   json["workers"] = workers_json(node.workers, since, membership::kDetailBytesMax - head);
@@ -170,25 +177,18 @@ void tell_in_short(WorkerEvidence& worker, std::string sentence) {
   worker.cause.sentence = sentence.empty() ? describe(status) : std::move(sentence);
 }
 
-ExitStatus status_of(int signed_code) {
-  return signed_code >= 0 ? ExitStatus::exited(signed_code) : ExitStatus::signaled(-signed_code);
-}
-
 WorkerEvidence read_worker_evidence(const Json& json, Instant since, std::string& wrong) {
   wire::JsonReader reader(json, wrong);
   WorkerEvidence worker;
-  wire::JsonReader signs(reader.at("signs"), wrong);
-  sign_fields(signs, worker.signs, since);
+  reader.object("signs", worker.signs,
+                [since](auto& inner, auto& signs) { sign_fields(inner, signs, since); });
   bool ended = false;
   reader.flag("ended", ended);
   if (reader.has("worker")) {
-    worker.failure = wire::read_worker(reader.at("worker"), wrong);
-    worker.cause = wire::read_cause(reader.at("cause"), wrong);
+    reader.object("worker", worker.failure);
+    reader.object("cause", worker.cause);
   } else {
-    int code = 0;
-    reader.number("code", code, -SIGRTMAX, 255);
-    reader.number("attempt", worker.failure.attempt, 0, wire::kCountMax);
-    worker.failure.status = status_of(code);
+    end_fields(reader, worker.failure);
     worker.failure.rank = worker.signs.rank;
     worker.failure.node_rank = worker.signs.node_rank;
     tell_in_short(worker, "");
@@ -201,17 +201,7 @@ WorkerEvidence read_worker_evidence(const Json& json, Instant since, std::string
 NodeEvidence read_node(const Json& json, Instant since, Duration clock_error, std::string& wrong) {
   wire::JsonReader reader(json, wrong);
   NodeEvidence node;
-  int version = 0;
-  reader.number("version", version, kEvidenceVersion, kEvidenceVersion);
-  reader.text("host", node.host);
-  reader.number("node_rank", node.node_rank, 0, wire::kCountMax);
-  if (const Json& told = reader.at("error"); !told.is_null()) {
-    wire::JsonReader error(told, wrong);
-    int code = 0;
-    error.number("code", code, 1, 255);
-    node.error = Error{static_cast<ExitCode>(code), ""};
-    error.text("message", node.error->message);
-  }
+  node_fields(reader, node);
   reader.each("workers", kWorkersMax, [&](const Json& one) {
     node.workers.push_back(read_worker_evidence(one, since, wrong));
     node.workers.back().signs.clock_error = std::clamp(clock_error, Duration{0}, kErrorMax);
@@ -290,20 +280,17 @@ std::vector<LostNode> lost_nodes(const std::vector<membership::Testimony>& testi
 
 // The failure reported first, in short form, in case nothing better is known.
 membership::Verdict first_reported(const std::vector<membership::Testimony>& testimonies) {
-  membership::Verdict verdict;
-  const membership::NodeFailure* first = nullptr;
-  for (const membership::Testimony& node : testimonies) {
-    if (!node.failure || (first != nullptr && first->at <= node.failure->at)) continue;
-    first = &*node.failure;
-    verdict = {first->rank,
-               first->local_rank,
-               node.node_rank,
-               node.host_name,
-               first->exit_code,
-               first->sentence,
-               ""};
-  }
-  return verdict;
+  const auto first = std::ranges::min_element(
+      testimonies, {}, [](const auto& node) { return node.failure ? node.failure->at : kNever; });
+  if (first == testimonies.end() || !first->failure) return {};
+  const membership::NodeFailure& failure = *first->failure;
+  return {failure.rank,
+          failure.local_rank,
+          first->node_rank,
+          first->host_name,
+          failure.exit_code,
+          failure.sentence,
+          ""};
 }
 
 }  // namespace
@@ -346,15 +333,12 @@ membership::Judgement judge_testimonies(const std::vector<membership::Testimony>
     verdict.host_name = judged.error_host;
     verdict.exit_code = static_cast<int>(judged.error->code);
   } else if (judged.culprit) {
-    const WorkerFailure& culprit = judged.failures[*judged.culprit];
+    const WorkerFailure& culprit = judged.the_culprit();
     verdict.rank = culprit.rank;
     verdict.local_rank = culprit.local_rank;
     verdict.node_rank = culprit.node_rank;
     verdict.host_name = culprit.host;
-    JobReport report;
-    report.end = JobEnd::failed;
-    apply_judged(report, judged);
-    verdict.exit_code = exit_code_of(report, ExitCodePolicy::culprit);
+    verdict.exit_code = culprit_code(judged);
   } else {
     return judgement;
   }

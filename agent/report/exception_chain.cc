@@ -1,7 +1,6 @@
 #include "agent/report/exception_chain.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <string_view>
 
@@ -9,16 +8,16 @@
 
 #include "agent/report/text.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
 
 // Exceptions for control flow, not errors: a failure while handling one is unrelated to it.
 bool is_control_flow(std::string_view type) {
-  constexpr std::array<std::string_view, 6> kTypes = {
-      "StopIteration", "StopAsyncIteration", "GeneratorExit", "CancelledError", "Empty", "Full"};
-  const std::string_view name = type.substr(type.rfind('.') + 1);
-  return std::ranges::find(kTypes, name) != kTypes.end();
+  return is_one_of(
+      type.substr(type.rfind('.') + 1),
+      {"StopIteration", "StopAsyncIteration", "GeneratorExit", "CancelledError", "Empty", "Full"});
 }
 
 size_t root_of(const std::vector<RaisedException>& chain) {

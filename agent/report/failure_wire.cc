@@ -32,15 +32,10 @@ struct Room {
 
 Json failure_with_words_json(const JudgedAttempt& judged, size_t i, const Room& room) {
   const WorkerFailure& failure = judged.failures[i];
-  Json json = wire::worker_json(failure, room.text_max);
+  Json json = wire::json_of(failure, room.text_max);
   const size_t long_max = judged.culprit == i ? room.long_max : room.long_max / 4;
   json["words"] = wire::words_json(failure, long_max, room.text_max);
   return json;
-}
-
-Json index_json(const std::optional<size_t>& index, const std::vector<size_t>& kept) {
-  const auto found = index ? std::ranges::find(kept, *index) : kept.end();
-  return found == kept.end() ? Json() : Json(found - kept.begin());
 }
 
 // Ranks of a node are consecutive, so they form few ranges: first, last, first, last ...
@@ -56,112 +51,98 @@ std::vector<int> pairs_of(const std::vector<int>& ranks) {
   return ranges;
 }
 
-std::vector<int> ranks_of(const std::vector<int>& ranges, std::string& wrong) {
+std::optional<std::vector<int>> ranks_of(const std::vector<int>& ranges) {
   std::vector<int> ranks;
   for (size_t i = 0; i + 1 < ranges.size(); i += 2) {
     const bool good =
         ranges[i] <= ranges[i + 1] && (ranks.empty() || ranks.back() < ranges[i]) &&
         ranks.size() + static_cast<size_t>(ranges[i + 1] - ranges[i]) < kStoppedRanksMax;
-    if (!good && wrong.empty()) wrong = "stopped_elsewhere";
-    if (!wrong.empty()) return {};
+    if (!good) return std::nullopt;
     for (int rank = ranges[i]; rank <= ranges[i + 1]; ++rank)
       ranks.push_back(rank);
   }
   return ranks;
 }
 
+// What comes before the failures, and behind them.
+void head_fields(auto& a, Like<JudgedAttempt> auto& m) {
+  int version = kVerdictVersion;
+  a.number("version", version, kVerdictVersion, kVerdictVersion);
+  a.number("attempt", m.attempt, 0, wire::kCountMax);
+  a.one_of("reason", m.reason, Reason::first_victim);
+  a.maybe_number("lost_node", m.lost_node, 0, wire::kCountMax);
+  a.maybe("error", m.error, [&m](auto& inner, auto& error) {
+    wire::fields(inner, error);
+    inner.text("host", m.error_host);
+    inner.number("node_rank", m.error_node_rank, 0, wire::kCountMax);
+  });
+  a.object("cause", m.cause);
+}
+
+void tail_fields(auto& a, auto& m, size_t failures) {
+  const int64_t last = static_cast<int64_t>(failures) - 1;
+  a.maybe_number("culprit", m.culprit, 0, last);
+  a.maybe_number("witness", m.witness, 0, last);
+  a.number("others_untold", m.others_untold, 0, wire::kCountMax);
+  std::vector<int> ranges = pairs_of(m.stopped_elsewhere);
+  a.object("stopped_elsewhere", ranges,
+           [](auto& inner, auto& list) { wire::numbers(inner, "ranges", list, kRangesMax); });
+  if constexpr (wire::kReads<decltype(a)>) {
+    const std::optional<std::vector<int>> ranks = ranks_of(ranges);
+    if (!ranks) return a.miss("stopped_elsewhere");
+    m.stopped_elsewhere = *ranks;
+  }
+}
+
+// Puts those that fit into a list, and where the culprit and the witness are in it into `told`.
 // With words: the culprit, its witness, and the first few that may also have failed first.
-void put_failures(Json& json, const JudgedAttempt& judged, const Room& room) {
+Json failures_json(const JudgedAttempt& judged, const Room& room, AttemptFailures& told) {
   constexpr int kSimultaneousMax = 3;
-  json["failures"] = Json::array();
-  std::vector<size_t> kept;
+  Json list = Json::array();
   size_t bytes = 0;
   int simultaneous = 0;
-  int untold = judged.others_untold;
   for (size_t i = 0; i < judged.failures.size(); ++i) {
     const bool has_words =
         judged.culprit == i || judged.witness == i ||
         (judged.failures[i].part == Part::simultaneous && simultaneous++ < kSimultaneousMax);
     Json one = has_words ? failure_with_words_json(judged, i, room)
-                         : wire::worker_json(judged.failures[i], kOtherTextBytesMax);
+                         : wire::json_of(judged.failures[i], kOtherTextBytesMax);
     if (!has_words) bytes += wire::dump(one).size() + 1;
     const bool fits =
         has_words ? room.others || judged.culprit == i : room.others && bytes <= kOthersBytesMax;
-    if (fits) {
-      kept.push_back(i);
-      json["failures"].push_back(std::move(one));
-    } else {
-      ++untold;
+    if (!fits) {
+      ++told.others_untold;
+      continue;
     }
+    if (judged.culprit == i) told.culprit = list.size();
+    if (judged.witness == i) told.witness = list.size();
+    list.push_back(std::move(one));
   }
-  json["culprit"] = index_json(judged.culprit, kept);
-  json["witness"] = index_json(judged.witness, kept);
-  json["others_untold"] = untold;
-  wire::JsonWriter writer(0);
-  wire::numbers(writer, "ranges", pairs_of(judged.stopped_elsewhere), room.others ? kRangesMax : 0);
-  json["stopped_elsewhere"] = writer.take();
+  return list;
 }
 
 Json verdict_json(const JudgedAttempt& judged, const Room& room) {
-  Json json;
-  json["version"] = kVerdictVersion;
-  json["attempt"] = judged.attempt;
-  json["reason"] = static_cast<int>(judged.reason);
-  json["lost_node"] = judged.lost_node ? Json(*judged.lost_node) : Json();
-  json["error"] = Json();
-  if (judged.error) {
-    json["error"]["code"] = static_cast<int>(judged.error->code);
-    json["error"]["message"] = wire::fitting_text(judged.error->message, room.text_max);
-    json["error"]["host"] = wire::fitting_text(judged.error_host, room.text_max);
-    json["error"]["node_rank"] = judged.error_node_rank;
-  }
-  json["cause"] = wire::cause_json(judged.cause, room.text_max);
-  put_failures(json, judged, room);
-  return json;
-}
-
-void read_error(const Json& json, JudgedAttempt& judged, std::string& wrong) {
-  if (json.is_null()) return;
-  wire::JsonReader reader(json, wrong);
-  int code = 0;
-  reader.number("code", code, 1, 255);
-  judged.error = Error{static_cast<ExitCode>(code), ""};
-  reader.text("message", judged.error->message);
-  reader.text("host", judged.error_host);
-  reader.number("node_rank", judged.error_node_rank, 0, wire::kCountMax);
-}
-
-std::optional<size_t> read_index(wire::JsonReader& reader, const char* key, size_t count) {
-  if (reader.at(key).is_null()) return std::nullopt;
-  size_t index = 0;
-  reader.number(key, index, 0, static_cast<int64_t>(count) - 1);
-  return index;
+  wire::JsonWriter writer(room.text_max);
+  head_fields(writer, judged);
+  AttemptFailures told;
+  told.others_untold = judged.others_untold;
+  if (room.others) told.stopped_elsewhere = judged.stopped_elsewhere;
+  writer.put("failures", failures_json(judged, room, told));
+  tail_fields(writer, told, judged.failures.size());
+  return writer.take();
 }
 
 JudgedAttempt read_verdict(const Json& json, std::string& wrong) {
   wire::JsonReader reader(json, wrong);
   JudgedAttempt judged;
-  int version = 0;
-  reader.number("version", version, kVerdictVersion, kVerdictVersion);
-  reader.number("attempt", judged.attempt, 0, wire::kCountMax);
-  reader.one_of("reason", judged.reason, Reason::first_victim);
-  if (!reader.at("lost_node").is_null())
-    reader.number("lost_node", judged.lost_node.emplace(), 0, wire::kCountMax);
-  read_error(reader.at("error"), judged, wrong);
-  judged.cause = wire::read_cause(reader.at("cause"), wrong);
+  head_fields(reader, judged);
   reader.each("failures", kFailuresMax, [&](const Json& one) {
-    WorkerFailure failure = wire::read_worker(one, wrong);
+    WorkerFailure failure = wire::read<WorkerFailure>(one, wrong);
     if (one.is_object() && one.contains("words"))
       wire::read_words(one.find("words").value(), failure, wrong);
     judged.failures.push_back(std::move(failure));
   });
-  judged.culprit = read_index(reader, "culprit", judged.failures.size());
-  judged.witness = read_index(reader, "witness", judged.failures.size());
-  reader.number("others_untold", judged.others_untold, 0, wire::kCountMax);
-  std::vector<int> ranges;
-  reader.object("stopped_elsewhere", ranges,
-                [](auto& inner, auto& list) { wire::numbers(inner, "ranges", list, kRangesMax); });
-  judged.stopped_elsewhere = ranks_of(ranges, wrong);
+  tail_fields(reader, judged, judged.failures.size());
   return judged;
 }
 

@@ -52,9 +52,8 @@ std::string attempt_end_text(const JobReport& report, const membership::End& end
   if (report.end != JobEnd::failed || !report.culprit) {
     return end.text.empty() ? outcome_name(report.end) : clean_line(end.text);
   }
-  return fmt::format("rank {} on {} {}", report.failures[*report.culprit].rank,
-                     clean_line(report.failures[*report.culprit].host),
-                     clean_line(report.cause.sentence));
+  return fmt::format("rank {} on {} {}", report.the_culprit().rank,
+                     clean_line(report.the_culprit().host), clean_line(report.cause.sentence));
 }
 
 }  // namespace

@@ -1,20 +1,9 @@
 #include "agent/report/job_report.h"
 
+#include <algorithm>
+
 namespace muster {
 namespace {
-
-// If muster had to stop the culprit, or it exited with 0, its status does not say how the job
-// failed; then the first worker that failed by itself does. With a culprit it is never 0.
-int culprit_code(const JobReport& report) {
-  if (!report.culprit) return static_cast<int>(ExitCode::internal);
-  CHECK(*report.culprit < report.failures.size());
-  const WorkerFailure& culprit = report.failures[*report.culprit];
-  if (!culprit.status.success() && !culprit.stopped_by_muster) return culprit.status.code();
-  for (const WorkerFailure& failure : report.failures) {
-    if (!failure.status.success() && !failure.stopped_by_muster) return failure.status.code();
-  }
-  return 1;
-}
 
 int own_code(const JobReport& report) {
   switch (report.end) {
@@ -38,6 +27,18 @@ int own_code(const JobReport& report) {
 std::optional<int> node_rank_of(const JobReport& report, const WorkerFailure& failure) {
   if (failure.node_rank >= 0) return failure.node_rank;
   return report.nnodes > 1 ? std::optional(report.node_rank) : std::nullopt;
+}
+
+// If muster had to stop the culprit, or it exited with 0, its status does not say how the job
+// failed; then the first worker that failed by itself does.
+int culprit_code(const AttemptFailures& attempt) {
+  if (!attempt.culprit) return static_cast<int>(ExitCode::internal);
+  const auto tells = [](const WorkerFailure& failure) {
+    return !failure.status.success() && !failure.stopped_by_muster;
+  };
+  if (tells(attempt.the_culprit())) return attempt.the_culprit().status.code();
+  const auto first = std::ranges::find_if(attempt.failures, tells);
+  return first == attempt.failures.end() ? 1 : first->status.code();
 }
 
 int exit_code_of(const JobReport& report, ExitCodePolicy policy) {

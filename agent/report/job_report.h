@@ -114,7 +114,29 @@ struct AttemptRecord {
   std::string why_ended;  // "rank 1 exited with 3"; "all workers succeeded".
 };
 
-struct JobReport {
+// The workers that did not succeed in an attempt, and which of them is to blame.
+struct AttemptFailures {
+  std::vector<WorkerFailure> failures;  // In order of observation.
+  std::optional<size_t> culprit;        // An index into them.
+  std::optional<size_t> witness;        // Likewise: the one that names the culprit.
+  Reason reason = Reason::only_failure;
+  Cause cause;  // Of the culprit.
+  // Ranks of nodes that reported only that muster stopped them; ascending.
+  std::vector<int> stopped_elsewhere;
+  int others_untold = 0;  // Further failures, too many to be sent.
+
+  // REQUIRES: there is a culprit.
+  const WorkerFailure& the_culprit() const {
+    CHECK(culprit && *culprit < failures.size());
+    return failures[*culprit];
+  }
+
+  friend bool operator==(const AttemptFailures&, const AttemptFailures&) = default;
+};
+
+// Its failures are those of the last attempt if it failed, or if it was stopped or unkillable and a
+// worker had failed before.
+struct JobReport : AttemptFailures {
   JobEnd end = JobEnd::success;
 
   std::string run_id;
@@ -133,16 +155,6 @@ struct JobReport {
   WallTime ended;
   std::vector<AttemptRecord> attempts;
 
-  // failed (and unkillable or stopped, if a worker had failed before): of the last attempt.
-  std::vector<WorkerFailure> failures;  // In order of observation.
-  std::optional<size_t> culprit;        // An index into them.
-  std::optional<size_t> witness;        // Likewise: the one that names the culprit.
-  Reason reason = Reason::only_failure;
-  Cause cause;  // Of the culprit.
-  // Ranks of nodes that reported only that muster stopped them; ascending.
-  std::vector<int> stopped_elsewhere;
-  int others_untold = 0;  // Further failures, too many to be sent.
-
   // stopped
   int stop_signal = 0;
   std::string stopped_by;  // "SIGTERM on node-b (node rank 1)" if another node got the signal.
@@ -156,6 +168,9 @@ struct JobReport {
 
 // Rank of the node that the worker ran on; nullopt if the job has one node.
 std::optional<int> node_rank_of(const JobReport& report, const WorkerFailure& failure);
+
+// The exit code that a failed attempt stands for; never 0.
+int culprit_code(const AttemptFailures& attempt);
 
 // The code that the launcher exits with. The torchrun policy turns every failure into 1.
 int exit_code_of(const JobReport& report, ExitCodePolicy policy);

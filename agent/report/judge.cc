@@ -1,12 +1,12 @@
 #include "agent/report/judge.h"
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <map>
 #include <utility>
 
-#include "rendezvous/base/error.h"
+#include "rendezvous/base/enum_name.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -24,9 +24,10 @@ enum class Order : uint8_t { before, same, after };
 int fatal_signal(const WorkerSigns& worker) {
   if (!worker.status || worker.by_stop) return 0;
   if (worker.status->kind == ExitStatus::Kind::signaled) return worker.status->value;
-  constexpr std::array kFaults = {SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGSEGV};
-  const auto* const found = std::ranges::find(kFaults, worker.status->value - 128);
-  return found == kFaults.end() ? 0 : *found;
+  const int signal = worker.status->value - 128;
+  const bool reported =
+      is_one_of(signal, {SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGSEGV});
+  return reported ? signal : 0;
 }
 
 // Rules a and b. What a process printed before a fault or a kill is not why it ended.
@@ -182,11 +183,8 @@ class Case {
 
   // The reason is the weakest rule needed to set the first failure apart from all others.
   void name_first(const std::vector<size_t>& own) {
-    size_t first = own.front();
-    for (const size_t next : own) {
-      const Comparison with = compare(workers_[next], workers_[first]);
-      if (next != first && stands_before(workers_[next], workers_[first], with.order)) first = next;
-    }
+    const size_t first = first_of(
+        own, [](const WorkerSigns& a, const WorkerSigns& b) { return compare(a, b).order; });
     Reason reason = Reason::only_failure;
     for (const size_t other : own) {
       if (other == first) continue;
@@ -261,27 +259,29 @@ class Case {
     });
     if (!of_ranks) return false;
     const WorkerSigns& first_victim = workers_[first_of_victims(victims)];
-    std::optional<size_t> first;
+    std::vector<size_t> left;
     for (size_t i = 0; i < workers_.size(); ++i) {
       const WorkerSigns& worker = workers_[i];
       if (!worker.status || !worker.status->success() || worker.declared) continue;
       if (worker.at_stop == AtStop::running) continue;
       if (worker.ended > began(first_victim) + kLeaves + doubt(worker, first_victim)) continue;
-      if (!first ||
-          stands_before(worker, workers_[*first], compare_times(worker, workers_[*first])))
-        first = i;
+      left.push_back(i);
     }
-    if (first) name(*first, Reason::left_early);
-    return first.has_value();
+    if (left.empty()) return false;
+    name(first_of(left, compare_times), Reason::left_early);
+    return true;
+  }
+
+  // REQUIRES: `some` is not empty.
+  template <typename OrderOf>
+  size_t first_of(const std::vector<size_t>& some, OrderOf order_of) const {
+    return *std::ranges::min_element(some, [&](size_t a, size_t b) {
+      return stands_before(workers_[a], workers_[b], order_of(workers_[a], workers_[b]));
+    });
   }
 
   size_t first_of_victims(const std::vector<size_t>& victims) const {
-    size_t first = victims.front();
-    for (const size_t next : victims) {
-      const Order order = compare_times(workers_[next], workers_[first]);
-      if (next != first && stands_before(workers_[next], workers_[first], order)) first = next;
-    }
-    return first;
+    return first_of(victims, compare_times);
   }
 
   // A worker that failed while the node was still heard failed first. From then until the node was
@@ -305,43 +305,15 @@ AttemptVerdict judge(const std::vector<WorkerSigns>& workers, const std::vector<
 }
 
 const char* part_name(Part part) {
-  switch (part) {
-    case Part::bystander:
-      return "bystander";
-    case Part::culprit:
-      return "culprit";
-    case Part::simultaneous:
-      return "simultaneous";
-    case Part::failed_later:
-      return "failed_later";
-    case Part::victim:
-      return "victim";
-    case Part::crashed:
-      return "crashed";
-  }
-  CHECK(false);
+  return name_in<Part::crashed>(
+      {"bystander", "culprit", "simultaneous", "failed_later", "victim", "crashed"}, part);
 }
 
 const char* reason_name(Reason reason) {
-  switch (reason) {
-    case Reason::only_failure:
-      return "only_failure";
-    case Reason::fatal_signal:
-      return "fatal_signal";
-    case Reason::raised_first:
-      return "raised_first";
-    case Reason::died_first:
-      return "died_first";
-    case Reason::named:
-      return "named";
-    case Reason::left_early:
-      return "left_early";
-    case Reason::node_lost:
-      return "node_lost";
-    case Reason::first_victim:
-      return "first_victim";
-  }
-  CHECK(false);
+  return name_in<Reason::first_victim>(
+      {"only_failure", "fatal_signal", "raised_first", "died_first", "named", "left_early",
+       "node_lost", "first_victim"},
+      reason);
 }
 
 }  // namespace muster

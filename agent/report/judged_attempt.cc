@@ -46,8 +46,8 @@ std::string others_of(const std::vector<Seen>& all, const AttemptVerdict& verdic
 // The culprit's own end looks harmless; the failure is what it did to the others.
 void tell_what_others_say(JudgedAttempt& judged, const std::vector<Seen>& all,
                           const AttemptVerdict& verdict) {
-  const bool left = judged.reason == Reason::left_early ||
-                    judged.failures[*judged.culprit].status == ExitStatus::exited(0);
+  const bool left =
+      judged.reason == Reason::left_early || judged.the_culprit().status == ExitStatus::exited(0);
   const std::string others = others_of(all, verdict);
   judged.cause.kind = FailureClass::user;
   if (left) {
@@ -62,7 +62,7 @@ void tell_what_others_say(JudgedAttempt& judged, const std::vector<Seen>& all,
 }
 
 void name_witness(JudgedAttempt& judged) {
-  const int culprit = judged.failures[*judged.culprit].rank;
+  const int culprit = judged.the_culprit().rank;
   for (size_t i = 0; i < judged.failures.size() && !judged.witness; ++i) {
     const WorkerFailure& failure = judged.failures[i];
     if (failure.part == Part::victim && failure.rank != culprit) judged.witness = i;
@@ -100,21 +100,15 @@ JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
     failure.sentence = worker.cause.sentence;
     judged.attempt = failure.attempt;
   }
-  if (!judged.culprit) return judged;
-  if (judged.reason == Reason::named || judged.reason == Reason::left_early) name_witness(judged);
-  if (judged.reason == Reason::named || judged.reason == Reason::left_early)
+  if (judged.reason == Reason::named || judged.reason == Reason::left_early) {
+    name_witness(judged);
     tell_what_others_say(judged, all, verdict);
+  }
   return judged;
 }
 
 void apply_judged(JobReport& report, const JudgedAttempt& judged) {
-  report.failures = judged.failures;
-  report.culprit = judged.culprit;
-  report.witness = judged.witness;
-  report.reason = judged.reason;
-  report.cause = judged.cause;
-  report.stopped_elsewhere = judged.stopped_elsewhere;
-  report.others_untold = judged.others_untold;
+  static_cast<AttemptFailures&>(report) = judged;
 }
 
 }  // namespace muster

@@ -30,22 +30,13 @@ struct NodeEvidence {
   friend bool operator==(const NodeEvidence&, const NodeEvidence&) = default;
 };
 
-struct JudgedAttempt {
+struct JudgedAttempt : AttemptFailures {
   int attempt = 0;
   // An error of a node itself takes precedence over every failure of a worker.
   std::optional<Error> error;
   std::string error_host;
   int error_node_rank = 0;
   std::optional<int> lost_node;  // The node rank of the lost node, if its loss is the cause.
-
-  // As in JobReport.
-  std::vector<WorkerFailure> failures;
-  std::optional<size_t> culprit;
-  std::optional<size_t> witness;
-  Reason reason = Reason::only_failure;
-  Cause cause;
-  std::vector<int> stopped_elsewhere;
-  int others_untold = 0;
 
   friend bool operator==(const JudgedAttempt&, const JudgedAttempt&) = default;
 };

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <string_view>
 #include <utility>
 
 #include <fcntl.h>
 #include <unistd.h>
+
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -25,13 +26,8 @@ std::string link_target(const std::string& path) {
 }
 
 std::optional<pid_t> victim_of(std::string_view record) {
-  constexpr std::string_view kWords = "Killed process ";
-  const size_t words = record.find(kWords);
-  if (words == std::string_view::npos) return std::nullopt;
-  record.remove_prefix(words + kWords.size());
-  pid_t pid = 0;
-  const auto [end, error] = std::from_chars(record.data(), record.data() + record.size(), pid);
-  return error == std::errc() ? std::optional(pid) : std::nullopt;
+  std::optional<std::string_view> victim = text_after(record, "Killed process ");
+  return victim ? take_number<pid_t>(*victim) : std::nullopt;
 }
 
 }  // namespace

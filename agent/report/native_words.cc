@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -35,9 +34,8 @@ Finding fatal(size_t at, std::string_view text) {
 size_t skip_frames(const MessageLines& lines, size_t at) {
   while (at < lines.size()) {
     const std::string_view line = line_at(lines, at);
-    const bool frame = line.starts_with("frame #") || line.starts_with("Exception raised from ") ||
-                       line.starts_with("<omitting python frames>");
-    if (!frame) break;
+    if (!starts_with_any(line, {"frame #", "Exception raised from ", "<omitting python frames>"}))
+      break;
     ++at;
   }
   return at;
@@ -49,9 +47,8 @@ std::string further_lines(const MessageLines& lines, size_t& at) {
   std::string text;
   for (const size_t last = at + kLinesMax; at < lines.size() && at < last; ++at) {
     const std::string_view line = line_at(lines, at);
-    if (trimmed(line).empty() || opens_log_entry(line) || line.starts_with("***") ||
-        line.starts_with("Exception raised from ") || line.starts_with("frame #") ||
-        line.starts_with("terminate called ") ||
+    if (trimmed(line).empty() || opens_log_entry(line) ||
+        starts_with_any(line, {"***", "Exception raised from ", "frame #", "terminate called "}) ||
         contains(line, "Traceback (most recent call last)")) {
       break;
     }
@@ -63,7 +60,6 @@ std::string further_lines(const MessageLines& lines, size_t& at) {
 
 // libstdc++: "terminate called after throwing an instance of 'X'", then "  what():  text".
 std::optional<Finding> from_terminate(const MessageLines& lines, size_t at) {
-  constexpr std::string_view kThrown = "terminate called after throwing an instance of '";
   constexpr std::string_view kWhat = "  what():  ";
   const std::string_view line = line_at(lines, at);
   if (line.starts_with("terminate called without an active exception")) {
@@ -72,10 +68,10 @@ std::optional<Finding> from_terminate(const MessageLines& lines, size_t at) {
     finding.standing = Standing::minor;
     return finding;
   }
-  const size_t begin = line.find(kThrown);
-  if (begin == std::string_view::npos) return {};
-  std::string_view type = line.substr(begin + kThrown.size());
-  type = type.substr(0, type.rfind('\''));
+  const std::optional<std::string_view> thrown =
+      text_after(line, "terminate called after throwing an instance of '");
+  if (!thrown) return {};
+  const std::string_view type = thrown->substr(0, thrown->rfind('\''));
   Finding finding = fatal(at, type);
   const std::string_view next = line_at(lines, at + 1);
   if (next.starts_with(kWhat)) {
@@ -93,19 +89,11 @@ std::optional<Finding> from_terminate(const MessageLines& lines, size_t at) {
 std::optional<Finding> from_libcxx(const MessageLines& lines, size_t at) {
   const std::string_view line = line_at(lines, at);
   if (!line.starts_with("libc++abi: terminating")) return {};
-  constexpr std::string_view kType = " uncaught exception of type ";
-  const size_t begin = line.find(kType);
-  if (begin == std::string_view::npos) {
-    Finding finding = fatal(at, line);
-    finding.standing = Standing::minor;
-    return finding;
-  }
-  const std::string_view thrown = line.substr(begin + kType.size());
-  Finding finding = fatal(at, thrown);
-  const size_t colon = thrown.find(": ");
-  if (colon != std::string_view::npos) {
-    finding.blame = blame_of(thrown.substr(0, colon), thrown.substr(colon + 2));
-  }
+  const std::optional<std::string_view> thrown = text_after(line, " uncaught exception of type ");
+  Finding finding = fatal(at, thrown.value_or(line));
+  if (!thrown) finding.standing = Standing::minor;
+  if (const auto words = text_after(thrown.value_or(""), ": "))
+    finding.blame = blame_of(thrown->substr(0, thrown->find(": ")), *words);
   return finding;
 }
 
@@ -189,9 +177,9 @@ std::optional<Finding> from_interpreter(const MessageLines& lines, size_t at) {
   if (line.substr(kFatal.size()) == "Aborted") finding.standing = Standing::minor;
   for (; finding.end < lines.size(); ++finding.end) {
     const std::string_view next = line_at(lines, finding.end);
-    const bool of_dump = next.empty() || next.starts_with("  ") ||
-                         next.starts_with("Current thread ") || next.starts_with("Thread 0x") ||
-                         next.starts_with("Extension modules: ");
+    const bool of_dump =
+        next.empty() ||
+        starts_with_any(next, {"  ", "Current thread ", "Thread 0x", "Extension modules: "});
     if (!of_dump) break;
   }
   return finding;
@@ -199,62 +187,41 @@ std::optional<Finding> from_interpreter(const MessageLines& lines, size_t at) {
 
 // "/usr/bin/python3: No module named x": the interpreter about its command line; no traceback.
 std::optional<Finding> from_python_start(const MessageLines& lines, size_t at) {
-  constexpr std::array<std::string_view, 4> kSayings = {
-      "No module named ", "Error while finding module specification for ", "can't open file ",
-      "can't find '__main__' module in "};
   const std::string_view line = line_at(lines, at);
   const size_t colon = line.find(": ");
   if (colon == std::string_view::npos) return {};
   const std::string_view program = line.substr(0, colon);
   const std::string_view name = program.substr(program.rfind('/') + 1);
   const std::string_view said = line.substr(colon + 2);
-  const bool known = std::ranges::any_of(
-      kSayings, [&](std::string_view saying) { return said.starts_with(saying); });
-  if (!known || !(name.starts_with("python") || name.starts_with("pypy"))) return {};
+  const bool known =
+      starts_with_any(said, {"No module named ", "Error while finding module specification for ",
+                             "can't open file ", "can't find '__main__' module in "});
+  if (!known || !starts_with_any(name, {"python", "pypy"})) return {};
   return fatal(at, said);
 }
 
 // A script that does not parse has no traceback header: "  File ...", then "SyntaxError: ...".
 std::optional<Finding> from_syntax_error(const MessageLines& lines, size_t at) {
-  constexpr std::array<std::string_view, 3> kNames = {
-      "SyntaxError: ", "IndentationError: ", "TabError: "};
   const std::string_view line = line_at(lines, at);
-  for (const std::string_view name : kNames) {
-    if (line.starts_with(name)) return line_finding(at, line);
-  }
-  return {};
-}
-
-bool starts_with_any(std::string_view line, std::span<const std::string_view> beginnings) {
-  return std::ranges::any_of(
-      beginnings, [&](std::string_view beginning) { return line.starts_with(beginning); });
+  if (!starts_with_any(line, {"SyntaxError: ", "IndentationError: ", "TabError: "})) return {};
+  return line_finding(at, line);
 }
 
 // glibc's allocator and its checks write one line and abort.
 bool is_glibc_abort(std::string_view line) {
-  constexpr std::array<std::string_view, 15> kBeginnings = {"double free or corruption",
-                                                            "free(): ",
-                                                            "malloc(): ",
-                                                            "malloc_consolidate(): ",
-                                                            "realloc(): ",
-                                                            "munmap_chunk(): ",
-                                                            "mremap_chunk(): ",
-                                                            "calloc(): ",
-                                                            "corrupted size vs. prev_size",
-                                                            "corrupted double-linked list",
-                                                            "*** stack smashing detected ***",
-                                                            "*** buffer overflow detected ***",
-                                                            "*** bit out of range 0 - FD_SETSIZE",
-                                                            "*** Error in `",
-                                                            "Fatal glibc error: "};
-  return starts_with_any(line, kBeginnings);
+  return starts_with_any(
+      line, {"double free or corruption", "free(): ", "malloc(): ", "malloc_consolidate(): ",
+             "realloc(): ", "munmap_chunk(): ", "mremap_chunk(): ", "calloc(): ",
+             "corrupted size vs. prev_size", "corrupted double-linked list",
+             "*** stack smashing detected ***", "*** buffer overflow detected ***",
+             "*** bit out of range 0 - FD_SETSIZE", "*** Error in `", "Fatal glibc error: "});
 }
 
 // C's assert(), libstdc++'s and libc++'s checks.
 bool is_failed_assertion(std::string_view line) {
   const size_t libcxx = line.find(": assertion ");
-  const bool behind_line_number = libcxx != std::string_view::npos && libcxx > 0 &&
-                                  line[libcxx - 1] >= '0' && line[libcxx - 1] <= '9';
+  const bool behind_line_number =
+      libcxx != std::string_view::npos && libcxx > 0 && is_digit(line[libcxx - 1]);
   return ((contains(line, ": Assertion `") || contains(line, ": Assertion '")) &&
           line.ends_with("' failed.")) ||
          (behind_line_number && contains(line, " failed: "));
@@ -300,10 +267,8 @@ std::optional<LogEntry> log_entry(std::string_view line) {
 
 // JAX prints a long preamble before the status that says what happened.
 std::string without_preamble(const std::string& words) {
-  constexpr std::string_view kStatus = "absl::Status: ";
-  const size_t at = words.find(kStatus);
-  if (at == std::string::npos) return words;
-  return "JAX distributed service: " + words.substr(at + kStatus.size());
+  const std::optional<std::string_view> status = text_after(words, "absl::Status: ");
+  return status ? fmt::format("JAX distributed service: {}", *status) : words;
 }
 
 std::string in_one_line(std::string text) {
@@ -325,24 +290,23 @@ std::optional<Finding> from_log(const MessageLines& lines, size_t at) {
   return finding;
 }
 
-std::optional<Finding> from_nccl_warning(const MessageLines& lines, size_t at) {
-  constexpr std::string_view kWarn = " NCCL WARN ";
-  const std::string_view line = line_at(lines, at);
-  const size_t begin = line.find(kWarn);
-  if (begin == std::string_view::npos) return {};
-  Finding finding = line_finding(at, "NCCL WARN ");
-  finding.text += trimmed(line.substr(begin + kWarn.size()));
-  finding.blame = blame_of({}, finding.text);
+std::optional<Finding> if_it_blames(Finding finding, std::string_view words) {
+  finding.blame = blame_of({}, words);
   return finding.blame ? std::optional(std::move(finding)) : std::nullopt;
+}
+
+std::optional<Finding> from_nccl_warning(const MessageLines& lines, size_t at) {
+  const std::optional<std::string_view> warning = text_after(line_at(lines, at), " NCCL WARN ");
+  if (!warning) return {};
+  const std::string text = fmt::format("NCCL WARN {}", trimmed(*warning));
+  return if_it_blames(line_finding(at, text), text);
 }
 
 // A program that catches the worker library's error prints it without a type.
 std::optional<Finding> from_worker_library(const MessageLines& lines, size_t at) {
   const std::string_view line = line_at(lines, at);
   if (!contains(line, " of group ") || !contains(line, ": rank ")) return {};
-  Finding finding = line_finding(at, trimmed(line));
-  finding.blame = blame_of({}, line);
-  return finding.blame ? std::optional(std::move(finding)) : std::nullopt;
+  return if_it_blames(line_finding(at, trimmed(line)), line);
 }
 
 std::optional<Finding> from_open_mpi(const MessageLines& lines, size_t at) {

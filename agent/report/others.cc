@@ -1,6 +1,7 @@
 #include "agent/report/others.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,11 +10,6 @@
 
 namespace muster {
 namespace {
-
-struct SameEnd {
-  std::string words;
-  std::vector<int> ranks;
-};
 
 // It failed by itself but did not exit until muster stopped it.
 bool failed_and_hung(const WorkerFailure& failure) {
@@ -27,37 +23,33 @@ std::string end_in_words(const WorkerFailure& failure) {
   return failure.declared.empty() ? describe(failure.status) : clean_line(failure.declared);
 }
 
+using SameEnd = std::pair<std::string, std::vector<int>>;  // In words, and the ranks.
+
 // Groups ranks by how they ended; the most frequent end first, then by lowest rank.
 std::vector<SameEnd> group_by_end(const std::vector<const WorkerFailure*>& failures) {
-  std::vector<SameEnd> groups;
-  for (const WorkerFailure* failure : failures) {
-    const std::string words = end_in_words(*failure);
-    auto group = std::find_if(groups.begin(), groups.end(),
-                              [&](const SameEnd& known) { return known.words == words; });
-    if (group == groups.end()) group = groups.insert(groups.end(), SameEnd{words, {}});
-    group->ranks.push_back(failure->rank);
-  }
-  for (SameEnd& group : groups)
-    std::sort(group.ranks.begin(), group.ranks.end());
-  std::sort(groups.begin(), groups.end(), [](const SameEnd& a, const SameEnd& b) {
-    return a.ranks.size() != b.ranks.size() ? a.ranks.size() > b.ranks.size()
-                                            : a.ranks.front() < b.ranks.front();
+  std::map<std::string, std::vector<int>> ranks_by_end;
+  for (const WorkerFailure* failure : failures)
+    ranks_by_end[end_in_words(*failure)].push_back(failure->rank);
+  for (auto& [words, ranks] : ranks_by_end)
+    std::ranges::sort(ranks);
+  std::vector<SameEnd> groups(ranks_by_end.begin(), ranks_by_end.end());
+  std::ranges::sort(groups, {}, [](const SameEnd& group) {
+    return std::pair(-std::ssize(group.second), group.second.front());
   });
   return groups;
 }
 
 std::string ends_text(const std::vector<const WorkerFailure*>& failures) {
   constexpr size_t kGroupsMax = 6;
-  const std::vector<SameEnd> groups = group_by_end(failures);
-  std::string text;
-  size_t told = 0;
-  for (size_t i = 0; i < groups.size() && i < kGroupsMax; ++i) {
-    if (i > 0) text += "; ";
-    text += ranks_text(groups[i].ranks) + " " + groups[i].words;
-    told += groups[i].ranks.size();
+  size_t untold = failures.size();
+  std::vector<std::string> texts;
+  for (const auto& [words, ranks] : group_by_end(failures)) {
+    if (texts.size() == kGroupsMax) break;
+    texts.push_back(ranks_text(ranks) + " " + words);
+    untold -= ranks.size();
   }
-  if (told < failures.size()) text += fmt::format("; {} more", failures.size() - told);
-  return text;
+  if (untold > 0) texts.push_back(fmt::format("{} more", untold));
+  return fmt::format("{}", fmt::join(texts, "; "));
 }
 
 struct OthersWords {

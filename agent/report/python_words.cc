@@ -1,7 +1,6 @@
 #include "agent/report/python_words.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "agent/report/traceback_lines.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -31,12 +31,10 @@ bool is_indented(std::string_view line) {
 
 // Types whose messages have several lines, whether or not the first one shows it.
 bool says_more_below(const ExceptionLine& line) {
-  constexpr std::array<std::string_view, 7> kTypes = {
-      "RuntimeError",     "DistBackendError", "DistNetworkError", "DistStoreError",
-      "DistributedError", "JaxRuntimeError",  "XlaRuntimeError"};
-  const std::string_view type = line.type.substr(line.type.rfind('.') + 1);
-  return std::ranges::find(kTypes, type) != kTypes.end() || line.words.ends_with(':') ||
-         (line.has_colon && line.words.empty()) || type == "ValidationError";
+  return line.words.ends_with(':') || (line.has_colon && line.words.empty()) ||
+         is_one_of(line.type.substr(line.type.rfind('.') + 1),
+                   {"RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError",
+                    "DistributedError", "JaxRuntimeError", "XlaRuntimeError", "ValidationError"});
 }
 
 // "Caught KeyError in DataLoader worker process 0." -> "in DataLoader worker process 0".
@@ -101,12 +99,7 @@ class TracebackReader {
     if (std::optional<RaisedException> nested = read_nested(line, depth)) return *nested;
     std::vector<std::string> further;
     if (lines_.by_excepthook() || says_more_below(line)) further = read_further_lines();
-    RaisedException raised{std::string(line.type), exception_text(line, further), {}};
-    std::string words(line.words);
-    for (const std::string& more : further)
-      words += "\n" + more;
-    raised.blame = blame_of(line.type, words);
-    return raised;
+    return raised_by(line, further);
   }
 
   // The message quotes the traceback of another process, whose exception is the real one.
@@ -150,10 +143,8 @@ class TracebackReader {
     std::vector<std::string> further;
     while (lines_.body() && (lines_.by_excepthook() || further.size() < kGuessedMax)) {
       size_t at = lines_.at();
-      if (lines_.by_excepthook()) {
-        while (lines_.body(at) && lines_.is_blank(at))
-          ++at;
-      }
+      while (lines_.by_excepthook() && lines_.is_blank(at))
+        ++at;
       if (!belongs_below(at)) break;
       if (further.size() < kKeptMax) further.emplace_back(*lines_.body(at));
       lines_.go_to(at + 1);
@@ -183,27 +174,23 @@ class TracebackReader {
       const std::optional<ExceptionLine> line = parse_exception_line(*body);
       if (!awaited || !line) continue;
       awaited = false;
-      RaisedException raised{std::string(line->type), exception_text(*line, {}),
-                             blame_of(line->type, line->words)};
       const bool is_group = line->type.ends_with("ExceptionGroup");
       if (!is_group)
-        leaves.push_back(std::move(raised));
+        leaves.push_back(raised_by(*line));
       else if (!group)
-        group = std::move(raised);
+        group = raised_by(*line);
     }
     return leaves.empty() ? group : told_of_group(leaves);
   }
 
   // Skips the sentence between two tracebacks, which rich may have wrapped.
   After skip_link() {
-    while (lines_.body() && lines_.is_blank(lines_.at()))
-      lines_.next();
+    lines_.skip_blank();
     const After after = lines_.body() ? link_of(*lines_.body()) : After::nothing;
     if (after == After::nothing) return after;
     for (int i = 0; i < 4 && lines_.body() && !lines_.is_blank(lines_.at()); ++i)
       lines_.next();
-    while (lines_.body() && lines_.is_blank(lines_.at()))
-      lines_.next();
+    lines_.skip_blank();
     return after;
   }
 
@@ -213,11 +200,8 @@ class TracebackReader {
 // Printed by Python above the traceback of an exception that it dropped or that occurred while it
 // reported another one.
 bool makes_minor(std::string_view line) {
-  constexpr std::array<std::string_view, 4> kSayings = {
-      "Exception ignored ", "Error in sys.excepthook:", "Error in atexit.",
-      "--- Logging error ---"};
-  return std::ranges::any_of(kSayings,
-                             [&](std::string_view saying) { return line.starts_with(saying); });
+  return starts_with_any(line, {"Exception ignored ", "Error in sys.excepthook:",
+                                "Error in atexit.", "--- Logging error ---"});
 }
 
 // asyncio's message about a task that was never awaited is two lines above the traceback, with

@@ -1,11 +1,15 @@
 #include "agent/report/result_json.h"
 
 #include <chrono>
+#include <csignal>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "agent/report/cause.h"
 #include "agent/report/text.h"
+#include "rendezvous/base/enum_name.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -25,9 +29,7 @@ ordered_json or_null(const std::string& text) {
 
 // A terminal sends INT, QUIT and HUP; TERM and the other listed signals come from a scheduler.
 const char* class_of_stop(int signal) {
-  const std::string name = signal_name(signal);
-  const bool person = name == "SIGINT" || name == "SIGQUIT" || name == "SIGHUP";
-  return person ? "interrupted" : "preempted";
+  return is_one_of(signal, {SIGINT, SIGQUIT, SIGHUP}) ? "interrupted" : "preempted";
 }
 
 const char* class_of(const JobReport& report) {
@@ -53,9 +55,7 @@ std::string summary_of(const JobReport& report) {
       return "all workers succeeded";
     case JobEnd::failed:
       if (!report.culprit) return "a worker failed";
-      CHECK(*report.culprit < report.failures.size());
-      return "rank " + std::to_string(report.failures[*report.culprit].rank) + " " +
-             report.cause.sentence;
+      return fmt::format("rank {} {}", report.the_culprit().rank, report.cause.sentence);
     case JobEnd::stopped:
       return "stopped by " + (report.stopped_by.empty() ? signal_name(report.stop_signal)
                                                         : clean_line(report.stopped_by));
@@ -175,21 +175,8 @@ ordered_json world_json(const JobReport& report) {
 }  // namespace
 
 const char* outcome_name(JobEnd end) {
-  switch (end) {
-    case JobEnd::success:
-      return "success";
-    case JobEnd::failed:
-      return "failed";
-    case JobEnd::stopped:
-      return "stopped";
-    case JobEnd::spawn_failed:
-      return "spawn_failed";
-    case JobEnd::round_failed:
-      return "round_failed";
-    case JobEnd::unkillable:
-      return "unkillable";
-  }
-  CHECK(false);
+  return name_in<JobEnd::unkillable>(
+      {"success", "failed", "stopped", "spawn_failed", "round_failed", "unkillable"}, end);
 }
 
 std::string result_json(const JobReport& report, ExitCodePolicy policy) {

@@ -58,26 +58,18 @@ std::string unbroken(TracebackLines& lines, size_t box_width) {
   return text;
 }
 
-RaisedException as_raised(std::string_view text) {
-  const std::optional<ExceptionLine> line = parse_exception_line(text);
-  RaisedException raised{std::string(line->type), exception_text(*line, {}), {}};
-  raised.blame = blame_of(line->type, line->words);
-  return raised;
-}
-
 // Each "Sub-exception #1" is in a box, with its traceback in a box inside it.
 std::vector<RaisedException> read_sub_exceptions(TracebackLines& lines) {
   std::vector<RaisedException> leaves;
   while (true) {
-    while (lines.body() && lines.is_blank(lines.at()))
-      lines.next();
+    lines.skip_blank();
     const auto title = lines.body();
     if (!title || !is_box_start(*title) || title->find(" Sub-exception #") == title->npos) break;
     std::optional<RaisedException> leaf;
     for (lines.next(); lines.body(); lines.next()) {
       const std::optional<std::string_view> content = inside(*lines.body());
       if (!content) break;
-      if (parse_exception_line(*content)) leaf = as_raised(*content);
+      if (const auto line = parse_exception_line(*content)) leaf = raised_by(*line);
     }
     if (lines.body() && is_box_end(*lines.body())) lines.next();
     if (leaf) leaves.push_back(std::move(*leaf));
@@ -96,8 +88,9 @@ std::optional<RaisedException> read_rich_block(TracebackLines& lines) {
   }
   if (!lines.body() || !parse_exception_line(*lines.body())) return {};
   const std::string text = unbroken(lines, width);
-  if (!parse_exception_line(text)) return {};
-  RaisedException raised = as_raised(text);
+  const std::optional<ExceptionLine> line = parse_exception_line(text);
+  if (!line) return {};
+  RaisedException raised = raised_by(*line);
   if (!raised.type.ends_with("ExceptionGroup")) return raised;
   const std::vector<RaisedException> leaves = read_sub_exceptions(lines);
   return leaves.empty() ? raised : told_of_group(leaves);

@@ -116,19 +116,19 @@ class Examiner {
   void take_error_file() {
     if (!failure_.error_file_content) return;
     const std::optional<WorkerError> error = parse_error_file(*failure_.error_file_content);
-    if (!error || is_stale(*error)) return;
-    if (error->unix_time_s) {
-      const Instant told = unix_epoch_ + std::chrono::seconds(*error->unix_time_s);
-      const bool agree = record_.error_file_written &&
-                         steady(*record_.error_file_written) >= told - kWholeSecond &&
-                         steady(*record_.error_file_written) <= told + 2 * kWholeSecond;
-      if (agree) {
-        raised_at(steady(*record_.error_file_written), Duration{0});
-      } else {
-        raised_at(told, kWholeSecond);
-      }
-    } else if (record_.error_file_written) {
-      raised_at(steady(*record_.error_file_written), Duration{0});
+    if (!error) return;
+    std::optional<Instant> told;
+    std::optional<Instant> written;
+    if (error->unix_time_s) told = unix_epoch_ + std::chrono::seconds(*error->unix_time_s);
+    if (record_.error_file_written) written = steady(*record_.error_file_written);
+    if (is_stale(told, written)) return;
+    const bool agree =
+        written &&
+        (!told || (*written >= *told - kWholeSecond && *written <= *told + 2 * kWholeSecond));
+    if (agree) {
+      raised_at(*written, Duration{0});
+    } else if (told) {
+      raised_at(*told, kWholeSecond);
     }
     if (was_stopped() && !signs().raised) return;
     examination_.error = {words_of(*error), true, {}};
@@ -137,12 +137,9 @@ class Examiner {
   }
 
   // From an earlier life of this worker, in the same folder.
-  bool is_stale(const WorkerError& error) const {
+  bool is_stale(std::optional<Instant> told, std::optional<Instant> written) const {
     if (!record_.started) return false;
-    if (error.unix_time_s)
-      return unix_epoch_ + std::chrono::seconds(*error.unix_time_s) + kWholeSecond <
-             *record_.started;
-    return record_.error_file_written && steady(*record_.error_file_written) < *record_.started;
+    return told ? *told + kWholeSecond < *record_.started : written && *written < *record_.started;
   }
 
   void take_words() {
@@ -229,8 +226,7 @@ class Examiner {
 
   // These errors make a group unusable; a program may well recover from the others.
   static bool fails_group(std::string_view code) {
-    return code == "timeout" || code == "peer_failed" || code == "aborted" || code == "mismatch" ||
-           code == "backend";
+    return is_one_of(code, {"timeout", "peer_failed", "aborted", "mismatch", "backend"});
   }
 
   const WorkerRecord& record_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include <fmt/format.h>
 
@@ -20,11 +21,9 @@ struct CodePoint {
 constexpr std::array<uint32_t, 5> kSmallest = {0, 0, 0x80, 0x800, 0x10000};
 
 size_t sequence_size(unsigned char lead) {
-  if (lead < 0x80) return 1;
-  if ((lead & 0xE0) == 0xC0) return 2;
-  if ((lead & 0xF0) == 0xE0) return 3;
-  if ((lead & 0xF8) == 0xF0) return 4;
-  return 0;
+  const int ones = std::countl_one(lead);
+  if (ones == 0) return 1;
+  return ones >= 2 && ones <= 4 ? static_cast<size_t>(ones) : 0;
 }
 
 bool is_continuation(char byte) {

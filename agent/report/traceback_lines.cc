@@ -1,7 +1,6 @@
 #include "agent/report/traceback_lines.h"
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 
@@ -25,11 +24,8 @@ bool is_name_start(char c) {
 }
 
 bool starts_message(std::string_view line) {
-  constexpr std::array<std::string_view, 5> kBeginnings = {
-      "Exception ignored ", "Error in sys.excepthook", "Error in atexit.", "Exception in thread ",
-      "--- Logging error ---"};
-  return std::ranges::any_of(
-      kBeginnings, [&](std::string_view beginning) { return line.starts_with(beginning); });
+  return starts_with_any(line, {"Exception ignored ", "Error in sys.excepthook", "Error in atexit.",
+                                "Exception in thread ", "--- Logging error ---"});
 }
 
 // The first line with text, after `skip` others.
@@ -131,6 +127,11 @@ bool TracebackLines::is_blank(size_t at) const {
   return line && trimmed(*line).empty();
 }
 
+void TracebackLines::skip_blank() {
+  while (is_blank(at_))
+    next();
+}
+
 std::optional<TracebackHeader> TracebackLines::header() const {
   const std::optional<std::string_view> line = body();
   std::optional<TracebackHeader> header = line ? find_header(*line) : std::nullopt;
@@ -152,6 +153,13 @@ std::string exception_text(const ExceptionLine& line, const std::vector<std::str
     if (!last_error.empty()) text += fmt::format("; last error: {}", last_error);
   }
   return text;
+}
+
+RaisedException raised_by(const ExceptionLine& line, const std::vector<std::string>& further) {
+  std::string words(line.words);
+  for (const std::string& more : further)
+    words += "\n" + more;
+  return {std::string(line.type), exception_text(line, further), blame_of(line.type, words)};
 }
 
 }  // namespace muster

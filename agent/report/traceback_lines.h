@@ -55,6 +55,7 @@ class TracebackLines {
   std::optional<std::string_view> body(size_t at) const;
   std::optional<std::string_view> body() const { return body(at_); }
   bool is_blank(size_t at) const;
+  void skip_blank();
 
   // The header in the current line, if it has this traceback's prefix.
   std::optional<TracebackHeader> header() const;
@@ -68,6 +69,9 @@ class TracebackLines {
 
 // The text of an exception in one line. `further`: the lines of its message after the first.
 std::string exception_text(const ExceptionLine& line, const std::vector<std::string>& further);
+
+// The exception that is reported like that.
+RaisedException raised_by(const ExceptionLine& line, const std::vector<std::string>& further = {});
 
 // The exception after rich's box, whose header is the current line; rich has wrapped its message at
 // the terminal's width. nullopt: the box is cut off.

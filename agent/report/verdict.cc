@@ -21,11 +21,6 @@ constexpr size_t kStderrLines = 30;
 constexpr size_t kOtherStderrLines = 8;  // Of a second worker; then the culprit gets fewer.
 constexpr size_t kHeadlineCharacters = 400;
 
-const WorkerFailure& culprit_of(const JobReport& report) {
-  CHECK(report.culprit && *report.culprit < report.failures.size());
-  return report.failures[*report.culprit];
-}
-
 std::string coloured(const RenderOptions& options, const char* sgr, const std::string& text) {
   return options.colour ? fmt::format("\x1b[{}m{}\x1b[0m", sgr, text) : text;
 }
@@ -72,9 +67,7 @@ void append_quoted(std::string& text, const std::vector<std::string>& lines) {
 
 // Whether they contain it as it is, or as the summary of a chain of exceptions.
 bool shows(const std::vector<std::string>& lines, std::string_view exception) {
-  std::string all;
-  for (const std::string& line : lines)
-    all += line + '\n';
+  const std::string all = fmt::format("{}", fmt::join(lines, "\n"));
   return contains(all, exception) || last_words(all) == exception;
 }
 
@@ -120,7 +113,7 @@ void append_other(std::string& text, const WorkerFailure& other, const std::stri
 }
 
 std::string part_of_others(const JobReport& report) {
-  const WorkerFailure& culprit = culprit_of(report);
+  const WorkerFailure& culprit = report.the_culprit();
   std::string text;
   if (report.reason == Reason::first_victim) {
     text +=
@@ -174,11 +167,8 @@ void append_logs(std::string& text, const WorkerFailure& culprit, const std::str
                 : "Log: none was kept (--log-dir DIR --tee 3 keeps both streams of every rank)\n";
     return;
   }
-  if (!culprit.stderr_log_path.empty()) {
-    text += "Log" + where + ": " + clean_line(culprit.stderr_log_path) + "\n";
-  }
-  if (!culprit.stdout_log_path.empty()) {
-    text += "Log" + where + ": " + clean_line(culprit.stdout_log_path) + "\n";
+  for (const std::string* path : {&culprit.stderr_log_path, &culprit.stdout_log_path}) {
+    if (!path->empty()) text += "Log" + where + ": " + clean_line(*path) + "\n";
   }
 }
 
@@ -186,7 +176,7 @@ std::string render_failure(const JobReport& report, const RenderOptions& options
   // A worker that was declared failed but never ended has nothing to show.
   if (!report.culprit)
     return "muster: " + report.program + " FAILED: no worker's exit was observed\n";
-  const WorkerFailure& culprit = culprit_of(report);
+  const WorkerFailure& culprit = report.the_culprit();
   const auto width = static_cast<size_t>(std::clamp(options.width, 20, 80));
   const std::string rule = std::string(width, '=') + "\n";
   std::string text = rule;
@@ -212,7 +202,7 @@ std::string render_failure(const JobReport& report, const RenderOptions& options
 // One line about a failure before the job ended for another reason.
 std::string earlier_failure_line(const JobReport& report) {
   if (!report.culprit) return {};
-  const WorkerFailure& culprit = culprit_of(report);
+  const WorkerFailure& culprit = report.the_culprit();
   return clean_line(fmt::format("muster: before that, rank {}{} (pid {}) {}; {}", culprit.rank,
                                 on_host(report, culprit), pid_text(culprit), report.cause.sentence,
                                 failed_line(culprit))) +

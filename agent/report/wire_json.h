@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/report/text.h"
+#include "rendezvous/base/fields.h"
 
 namespace muster::wire {
 
@@ -38,6 +39,11 @@ inline std::string fitting_text(std::string_view raw, size_t bytes_max) {
   return std::string(utf8_prefix(text, bytes_max - std::min<size_t>(bytes_max, 3))) + "...";
 }
 
+// The fields of a value, as listed by the overload of fields() for its type.
+struct AllFields {
+  void operator()(auto& archive, auto& value) const { fields(archive, value); }
+};
+
 class JsonWriter {
  public:
   // Cuts every text to `text_max` bytes.
@@ -49,24 +55,24 @@ class JsonWriter {
   void flag(const char* key, bool value) { json_[key] = value; }
   template <std::integral T>
   void number(const char* key, T value, int64_t low, int64_t high) {
-    json_[key] = std::clamp<int64_t>(value, low, high);
+    json_[key] = std::clamp(static_cast<int64_t>(value), low, high);
+  }
+  template <std::integral T>
+  void maybe_number(const char* key, const std::optional<T>& value, int64_t low, int64_t high) {
+    put(key, {});
+    if (value) number(key, *value, low, high);
   }
   template <typename E>
   void one_of(const char* key, E value, E /*last*/) {
     json_[key] = static_cast<int>(value);
   }
-  template <typename T, typename Walk>
-  void maybe(const char* key, const std::optional<T>& value, Walk&& walk) {
-    if (!value) {
-      json_[key] = Json();
-      return;
-    }
-    JsonWriter inner(text_max_);
-    walk(inner, *value);
-    json_[key] = inner.take();
+  template <typename T, typename Walk = AllFields>
+  void maybe(const char* key, const std::optional<T>& value, const Walk& walk = Walk()) {
+    put(key, {});
+    if (value) object(key, *value, walk);
   }
-  template <typename T, typename Walk>
-  void object(const char* key, const T& value, Walk&& walk) {
+  template <typename T, typename Walk = AllFields>
+  void object(const char* key, const T& value, const Walk& walk = Walk()) {
     JsonWriter inner(text_max_);
     walk(inner, value);
     json_[key] = inner.take();
@@ -88,19 +94,13 @@ class JsonReader {
 
   void text(const char* key, std::string& value) {
     const Json& found = at(key);
-    if (found.is_string()) {
-      value = found.get<std::string>();
-    } else {
-      miss(key);
-    }
+    if (!found.is_string()) return miss(key);
+    value = found.get<std::string>();
   }
   void flag(const char* key, bool& value) {
     const Json& found = at(key);
-    if (found.is_boolean()) {
-      value = found.get<bool>();
-    } else {
-      miss(key);
-    }
+    if (!found.is_boolean()) return miss(key);
+    value = found.get<bool>();
   }
   template <std::integral T>
   void number(const char* key, T& value, int64_t low, int64_t high) {
@@ -118,15 +118,16 @@ class JsonReader {
     this->number(key, number, 0, static_cast<int>(last));
     value = static_cast<E>(number);
   }
-  template <typename T, typename Walk>
-  void maybe(const char* key, std::optional<T>& value, Walk&& walk) {
-    const Json& found = at(key);
-    if (found.is_null()) return;
-    JsonReader inner(found, wrong_);
-    walk(inner, value.emplace());
+  template <std::integral T>
+  void maybe_number(const char* key, std::optional<T>& value, int64_t low, int64_t high) {
+    if (!at(key).is_null()) number(key, value.emplace(), low, high);
   }
-  template <typename T, typename Walk>
-  void object(const char* key, T& value, Walk&& walk) {
+  template <typename T, typename Walk = AllFields>
+  void maybe(const char* key, std::optional<T>& value, const Walk& walk = Walk()) {
+    if (!at(key).is_null()) object(key, value.emplace(), walk);
+  }
+  template <typename T, typename Walk = AllFields>
+  void object(const char* key, T& value, const Walk& walk = Walk()) {
     JsonReader inner(at(key), wrong_);
     walk(inner, value);
   }
@@ -159,10 +160,22 @@ class JsonReader {
 };
 
 template <typename Archive>
-inline constexpr bool kReads = std::same_as<Archive, JsonReader>;
+inline constexpr bool kReads = std::same_as<std::remove_cvref_t<Archive>, JsonReader>;
 
-template <typename T, typename U>
-concept Like = std::same_as<std::remove_const_t<T>, U>;
+// A whole value. `text_max` and `wrong`: as above.
+template <typename T>
+Json json_of(const T& value, size_t text_max) {
+  JsonWriter writer(text_max);
+  fields(writer, value);
+  return writer.take();
+}
+template <typename T>
+T read(const Json& json, std::string& wrong) {
+  JsonReader reader(json, wrong);
+  T value;
+  fields(reader, value);
+  return value;
+}
 
 // A list of small numbers, ranks for example.
 inline void numbers(JsonWriter& a, const char* key, const std::vector<int>& values,

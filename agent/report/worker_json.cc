@@ -1,7 +1,5 @@
 #include "agent/report/worker_json.h"
 
-#include <csignal>
-
 #include <fmt/format.h>
 
 #include "agent/report/error_file.h"
@@ -45,42 +43,6 @@ std::string sent_error_file(std::string_view raw, size_t bytes_max) {
   return dump(json);
 }
 
-void worker_fields(auto& a, Like<ExitStatus> auto& status) {
-  int code = status.signed_code();
-  bool core = status.core_dumped;
-  a.number("code", code, -SIGRTMAX, 255);
-  a.flag("core", core);
-  if constexpr (kReads<std::remove_cvref_t<decltype(a)>>)
-    status = code >= 0 ? ExitStatus::exited(code) : ExitStatus::signaled(-code, core);
-}
-
-void worker_fields(auto& a, Like<WorkerFailure> auto& m) {
-  a.number("rank", m.rank, 0, kCountMax);
-  a.number("local_rank", m.local_rank, 0, kCountMax);
-  a.number("pid", m.pid, 0, kCountMax);
-  a.number("attempt", m.attempt, 0, kCountMax);
-  a.text("host", m.host);
-  a.number("node_rank", m.node_rank, -1, kCountMax);
-  a.object("status", m.status, [](auto& inner, auto& status) { worker_fields(inner, status); });
-  a.flag("stopped", m.stopped_by_muster);
-  a.one_of("part", m.part, Part::crashed);
-  a.text("sentence", m.sentence);
-  a.text("declared", m.declared);
-  a.text("device", m.device);
-  auto since_epoch = m.time.time_since_epoch();
-  nanoseconds(a, "time_ns", since_epoch, 0, kTimeMax);
-  nanoseconds(a, "ran_ns", m.ran, 0, kTimeMax);
-  a.number("max_rss_kib", m.max_rss_kib, 0, kBigMax);
-  const bool fits = m.cpu_s >= 0 && m.cpu_s * 1e6 <= static_cast<double>(kBigMax);
-  int64_t cpu_us = fits ? std::llround(m.cpu_s * 1e6) : 0;
-  a.number("cpu_us", cpu_us, 0, kBigMax);
-  a.flag("summary", m.summary_only);
-  if constexpr (kReads<std::remove_cvref_t<decltype(a)>>) {
-    m.time = WallTime{since_epoch};
-    m.cpu_s = static_cast<double>(cpu_us) / 1e6;
-  }
-}
-
 void word_fields(auto& a, Like<WorkerFailure> auto& m) {
   a.text("role", m.role);
   a.text("program", m.program);
@@ -90,20 +52,7 @@ void word_fields(auto& a, Like<WorkerFailure> auto& m) {
   a.text("error_file", m.error_file_path);
 }
 
-void worker_fields(auto& a, Like<Cause> auto& m) {
-  a.one_of("kind", m.kind, FailureClass::timer);
-  a.text("sentence", m.sentence);
-  a.text("exception", m.exception);
-  a.text("remedy", m.remedy);
-}
-
 }  // namespace
-
-Json worker_json(const WorkerFailure& failure, size_t text_max) {
-  JsonWriter writer(text_max);
-  worker_fields(writer, failure);
-  return writer.take();
-}
 
 Json words_json(const WorkerFailure& failure, size_t long_max, size_t text_max) {
   JsonWriter writer(text_max);
@@ -116,32 +65,12 @@ Json words_json(const WorkerFailure& failure, size_t long_max, size_t text_max) 
   return writer.take();
 }
 
-Json cause_json(const Cause& cause, size_t text_max) {
-  JsonWriter writer(text_max);
-  worker_fields(writer, cause);
-  return writer.take();
-}
-
-WorkerFailure read_worker(const Json& json, std::string& wrong) {
-  JsonReader reader(json, wrong);
-  WorkerFailure failure;
-  worker_fields(reader, failure);
-  return failure;
-}
-
 void read_words(const Json& json, WorkerFailure& failure, std::string& wrong) {
   JsonReader reader(json, wrong);
   word_fields(reader, failure);
   reader.text("stderr", failure.stderr_tail);
   if (reader.at("error_file_content").is_null()) return;
   reader.text("error_file_content", failure.error_file_content.emplace());
-}
-
-Cause read_cause(const Json& json, std::string& wrong) {
-  JsonReader reader(json, wrong);
-  Cause cause;
-  worker_fields(reader, cause);
-  return cause;
 }
 
 }  // namespace muster::wire

@@ -2,6 +2,8 @@
 // only where they may be shown. Pure.
 #pragma once
 
+#include <cmath>
+#include <csignal>
 #include <string>
 
 #include "agent/report/job_report.h"
@@ -11,14 +13,59 @@ namespace muster::wire {
 
 inline constexpr size_t kLongTextBytes = 16384;  // stderr and error file of one worker.
 
-Json worker_json(const WorkerFailure& failure, size_t text_max);
+void fields(auto& a, Like<ExitStatus> auto& status) {
+  int code = status.signed_code();
+  bool core = status.core_dumped;
+  a.number("code", code, -SIGRTMAX, 255);
+  a.flag("core", core);
+  if constexpr (kReads<decltype(a)>) status = ExitStatus::from_signed_code(code, core);
+}
+
+void fields(auto& a, Like<WorkerFailure> auto& m) {
+  a.number("rank", m.rank, 0, kCountMax);
+  a.number("local_rank", m.local_rank, 0, kCountMax);
+  a.number("pid", m.pid, 0, kCountMax);
+  a.number("attempt", m.attempt, 0, kCountMax);
+  a.text("host", m.host);
+  a.number("node_rank", m.node_rank, -1, kCountMax);
+  a.object("status", m.status);
+  a.flag("stopped", m.stopped_by_muster);
+  a.one_of("part", m.part, Part::crashed);
+  a.text("sentence", m.sentence);
+  a.text("declared", m.declared);
+  a.text("device", m.device);
+  auto since_epoch = m.time.time_since_epoch();
+  nanoseconds(a, "time_ns", since_epoch, 0, kTimeMax);
+  nanoseconds(a, "ran_ns", m.ran, 0, kTimeMax);
+  a.number("max_rss_kib", m.max_rss_kib, 0, kBigMax);
+  const bool fits = m.cpu_s >= 0 && m.cpu_s * 1e6 <= static_cast<double>(kBigMax);
+  int64_t cpu_us = fits ? std::llround(m.cpu_s * 1e6) : 0;
+  a.number("cpu_us", cpu_us, 0, kBigMax);
+  a.flag("summary", m.summary_only);
+  if constexpr (kReads<decltype(a)>) {
+    m.time = WallTime{since_epoch};
+    m.cpu_s = static_cast<double>(cpu_us) / 1e6;
+  }
+}
+
+void fields(auto& a, Like<Cause> auto& m) {
+  a.one_of("kind", m.kind, FailureClass::timer);
+  a.text("sentence", m.sentence);
+  a.text("exception", m.exception);
+  a.text("remedy", m.remedy);
+}
+
+void fields(auto& a, Like<Error> auto& m) {
+  auto code = static_cast<int>(m.code);
+  a.number("code", code, 1, 255);
+  a.text("message", m.message);
+  if constexpr (kReads<decltype(a)>) m.code = static_cast<ExitCode>(code);
+}
+
 // Its program, its paths, its error file and at most the last 30 lines of its stderr.
 Json words_json(const WorkerFailure& failure, size_t long_max, size_t text_max);
-Json cause_json(const Cause& cause, size_t text_max);
 
 // `wrong`: as in JsonReader. The fields of words_json stay empty if no words were sent.
-WorkerFailure read_worker(const Json& json, std::string& wrong);
 void read_words(const Json& json, WorkerFailure& failure, std::string& wrong);
-Cause read_cause(const Json& json, std::string& wrong);
 
 }  // namespace muster::wire

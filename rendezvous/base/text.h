@@ -1,8 +1,15 @@
-// Small predicates on text that every folder needs. ASCII only, regardless of the locale: the text
-// comes from the wire, from files and from command lines.
+// What every folder needs to take text apart. ASCII only, regardless of the locale: the text comes
+// from the wire, from files and from command lines.
 #pragma once
 
+#include <charconv>
+#include <concepts>
+#include <initializer_list>
+#include <optional>
 #include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <vector>
 
 namespace muster {
 
@@ -12,6 +19,67 @@ constexpr bool is_digit(char c) {
 
 constexpr bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
+}
+
+constexpr bool starts_with_any(std::string_view text,
+                               std::initializer_list<std::string_view> beginnings) {
+  for (const std::string_view beginning : beginnings) {
+    if (text.starts_with(beginning)) return true;
+  }
+  return false;
+}
+
+template <typename T>
+constexpr bool is_one_of(const T& value, std::initializer_list<std::type_identity_t<T>> list) {
+  for (const T& one : list) {
+    if (value == one) return true;
+  }
+  return false;
+}
+
+// What follows the first `phrase`; nullopt: it does not occur.
+constexpr std::optional<std::string_view> text_after(std::string_view text,
+                                                     std::string_view phrase) {
+  const size_t at = text.find(phrase);
+  return at == text.npos ? std::nullopt : std::optional(text.substr(at + phrase.size()));
+}
+
+// Without the white space at its ends.
+inline std::string_view trim(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\n\r\f\v";
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+// At least one item; an empty text has one empty item.
+inline std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> items;
+  for (;;) {
+    const size_t at = text.find(separator);
+    items.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return items;
+    text.remove_prefix(at + 1);
+  }
+}
+
+// The number that the whole text is, as std::from_chars() reads it: no blanks and no '+'.
+template <typename Number>
+std::optional<Number> whole_number(std::string_view text) {
+  Number number{};
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, number);
+  return error == std::errc() && end == last ? std::optional(number) : std::nullopt;
+}
+
+// Takes the number off the front; nullopt: there is none, or it does not fit.
+template <std::integral T>
+std::optional<T> take_number(std::string_view& text) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc()) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return number;
 }
 
 }  // namespace muster

@@ -1,8 +1,10 @@
 // A file descriptor with one owner, which closes it. Never closes 0, 1 or 2 by accident: those are
-// always passed as plain ints. Also the test for errno values that mean no descriptors are left.
+// always passed as plain ints. Also the test for errno values that mean no descriptors are left,
+// and a way to read a small file.
 #pragma once
 
 #include <cerrno>
+#include <string>
 #include <utility>
 
 #include <unistd.h>
@@ -38,5 +40,19 @@ class UniqueFd {
  private:
   int fd_ = -1;
 };
+
+// What can be read, at most `bytes_max`; up to an error, if there is one. Empty for -1.
+inline std::string read_up_to(int fd, size_t bytes_max) {
+  std::string text(bytes_max, '\0');
+  size_t size = 0;
+  while (size < bytes_max) {
+    const ssize_t got = ::read(fd, text.data() + size, bytes_max - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    size += static_cast<size_t>(got);
+  }
+  text.resize(size);
+  return text;
+}
 
 }  // namespace muster

@@ -47,6 +47,14 @@ class EvidenceTest : public testing::Test {
     return request;
   }
 
+  static ProcessEntry entry_of_77() {
+    ProcessEntry entry;
+    entry.pid = 77;
+    entry.name = "a (b) c";
+    entry.state = 'D';
+    return entry;
+  }
+
   std::string root_;
 };
 
@@ -148,24 +156,16 @@ TEST_F(EvidenceTest, DoesNotCallADiskWithRoomFull) {
   EXPECT_EQ(gather_evidence(request).full_log_disk, "");
 }
 
-TEST_F(EvidenceTest, ReadsTheStateOfAProcessWithAnAwkwardName) {
-  write("/proc/77/stat", "77 (a (b) c) D 1 77 77 0\n");
+TEST_F(EvidenceTest, TellsInWhichKernelFunctionAProcessIsStuck) {
   write("/proc/77/wchan", "nfs_wait_bit_killable");
-  EXPECT_EQ(look_at_process(77, proc()),
+  EXPECT_EQ(stuck_process(entry_of_77(), proc()),
             (StuckProcess{77, -1, "a (b) c", 'D', "nfs_wait_bit_killable"}));
 }
 
 TEST_F(EvidenceTest, TakesAHiddenWchanAsUnknown) {
-  write("/proc/77/stat", "77 (dd) D 1 77 77 0\n");
-  EXPECT_EQ(look_at_process(77, proc()), (StuckProcess{77, -1, "dd", 'D', ""}));
+  EXPECT_EQ(stuck_process(entry_of_77(), proc()), (StuckProcess{77, -1, "a (b) c", 'D', ""}));
   write("/proc/77/wchan", "0");
-  EXPECT_EQ(look_at_process(77, proc()), (StuckProcess{77, -1, "dd", 'D', ""}));
-}
-
-TEST_F(EvidenceTest, KnowsNothingOfAProcessThatIsGone) {
-  EXPECT_EQ(look_at_process(78, proc()), std::nullopt);
-  write("/proc/79/stat", "torn");
-  EXPECT_EQ(look_at_process(79, proc()), std::nullopt);
+  EXPECT_EQ(stuck_process(entry_of_77(), proc()), (StuckProcess{77, -1, "a (b) c", 'D', ""}));
 }
 
 TEST(Evidence, WorksOnThisMachine) {
@@ -173,10 +173,10 @@ TEST(Evidence, WorksOnThisMachine) {
   HostEvidence evidence;
   watch.fill(evidence);
   EXPECT_GE(evidence.oom_kills, 0);
-  const std::optional<StuckProcess> self = look_at_process(::getpid());
+  const std::optional<ProcessEntry> self = look_at_entry(::getpid());
   ASSERT_TRUE(self.has_value());
-  EXPECT_EQ(self->state, 'R');
-  EXPECT_FALSE(self->name.empty());
+  EXPECT_EQ(stuck_process(*self).state, 'R');
+  EXPECT_FALSE(stuck_process(*self).name.empty());
 }
 
 }  // namespace

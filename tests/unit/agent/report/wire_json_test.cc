@@ -34,7 +34,7 @@ struct Parcel {
   friend bool operator==(const Parcel&, const Parcel&) = default;
 };
 
-void parcel_fields(auto& a, wire::Like<Parcel> auto& parcel) {
+void parcel_fields(auto& a, Like<Parcel> auto& parcel) {
   a.text("text", parcel.text);
   a.flag("flag", parcel.flag);
   a.number("number", parcel.number, -5, 1000);

@@ -49,7 +49,7 @@ struct ReadFailure {
 
 ReadFailure read_back(const Json& fields, const Json& words) {
   ReadFailure read;
-  read.failure = wire::read_worker(fields, read.wrong);
+  read.failure = wire::read<WorkerFailure>(fields, read.wrong);
   wire::read_words(words, read.failure, read.wrong);
   return read;
 }
@@ -57,7 +57,7 @@ ReadFailure read_back(const Json& fields, const Json& words) {
 ReadFailure sent_over(const WorkerFailure& failure, size_t long_max = wire::kLongTextBytes,
                       size_t text_max = 1000) {
   const auto over_wire = [](const Json& json) { return Json::parse(wire::dump(json)); };
-  return read_back(over_wire(wire::worker_json(failure, text_max)),
+  return read_back(over_wire(wire::json_of(failure, text_max)),
                    over_wire(wire::words_json(failure, long_max, text_max)));
 }
 
@@ -76,7 +76,7 @@ TEST(WorkerJson, LeavesTheWordsOutOfTheShortFields) {
   expected.program = expected.binary = expected.stderr_tail = "";
   expected.stdout_log_path = expected.stderr_log_path = expected.error_file_path = "";
   expected.error_file_content.reset();
-  EXPECT_EQ(wire::read_worker(wire::worker_json(whole_failure(), 1000), wrong), expected);
+  EXPECT_EQ(wire::read<WorkerFailure>(wire::json_of(whole_failure(), 1000), wrong), expected);
   EXPECT_EQ(wrong, "");
 }
 
@@ -90,7 +90,7 @@ TEST(WorkerJson, BringsEveryEnd) {
 }
 
 TEST(WorkerJson, NamesTheFieldThatIsMissing) {
-  const Json fields = wire::worker_json(whole_failure(), 1000);
+  const Json fields = wire::json_of(whole_failure(), 1000);
   const Json words = wire::words_json(whole_failure(), 1000, 1000);
   for (const auto& [key, value] : fields.items()) {
     Json json = fields;
@@ -128,10 +128,10 @@ TEST(WorkerJson, RefusesWhatNoWorkerCanBe) {
       {"/stopped", 1, "stopped"},
   };
   for (const RefusedField& one : cases) {
-    Json json = wire::worker_json(whole_failure(), 1000);
+    Json json = wire::json_of(whole_failure(), 1000);
     json[Json::json_pointer(one.pointer)] = one.value;
     std::string wrong;
-    wire::read_worker(json, wrong);
+    wire::read<WorkerFailure>(json, wrong);
     EXPECT_EQ(wrong, one.wrong) << one.pointer << " " << one.value;
   }
 }
@@ -226,16 +226,16 @@ TEST(WorkerJson, SendsTheEndOfALongErrorFileOfAnotherForm) {
 TEST(WorkerJson, BringsACause) {
   const Cause cause{FailureClass::timer, "exited with 1: E: x", "E: x", "do less"};
   std::string wrong;
-  EXPECT_EQ(wire::read_cause(wire::cause_json(cause, 100), wrong), cause);
+  EXPECT_EQ(wire::read<Cause>(wire::json_of(cause, 100), wrong), cause);
   EXPECT_EQ(wrong, "");
-  Json json = wire::cause_json(cause, 100);
+  Json json = wire::json_of(cause, 100);
   json["kind"] = static_cast<int>(FailureClass::timer) + 1;
-  wire::read_cause(json, wrong);
+  wire::read<Cause>(json, wrong);
   EXPECT_EQ(wrong, "kind");
 }
 
 RC_GTEST_PROP(WorkerJson, ReadsAnyJsonWithoutHarm, ()) {
-  Json fields = wire::worker_json(whole_failure(), 100);
+  Json fields = wire::json_of(whole_failure(), 100);
   Json words = wire::words_json(whole_failure(), 100, 100);
   const auto any_value = rc::gen::element<Json>(Json(), 0, -1, ~uint64_t{0}, 1e300, "x", true,
                                                 Json::array({1}), Json::object());

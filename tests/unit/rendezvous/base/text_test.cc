@@ -1,0 +1,56 @@
+#include "rendezvous/base/text.h"
+
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+namespace muster {
+namespace {
+
+TEST(Split, KeepsEmptyItems) {
+  using Views = std::vector<std::string_view>;
+  EXPECT_EQ(split("", ','), Views({""}));
+  EXPECT_EQ(split("a", ','), Views({"a"}));
+  EXPECT_EQ(split(",a,", ','), Views({"", "a", ""}));
+}
+
+TEST(Trim, RemovesSpaceAtBothEnds) {
+  EXPECT_EQ(trim("  a b\t\n"), "a b");
+  EXPECT_EQ(trim(" \t"), "");
+  EXPECT_EQ(trim(""), "");
+}
+
+TEST(WholeNumber, IsTheWholeText) {
+  EXPECT_EQ(whole_number<int>("007"), 7);
+  EXPECT_EQ(whole_number<int>("-1"), -1);
+  EXPECT_EQ(whole_number<uint8_t>("255"), 255);
+  for (const char* text : {"", " 1", "1 ", "+1", "-1", "1.0", "0x1", "256", "x"})
+    EXPECT_EQ(whole_number<uint8_t>(text), std::nullopt) << text;
+}
+
+TEST(TakeNumber, LeavesWhatFollows) {
+  std::string_view text = "12.5";
+  EXPECT_EQ(take_number<int>(text), 12);
+  EXPECT_EQ(text, ".5");
+  EXPECT_EQ(take_number<int>(text), std::nullopt);
+  EXPECT_EQ(text, ".5");
+  std::string_view large = "256,";
+  EXPECT_EQ(take_number<uint8_t>(large), std::nullopt);
+  EXPECT_EQ(large, "256,");
+}
+
+TEST(TextAfter, BeginsBehindTheFirstPhrase) {
+  EXPECT_EQ(text_after("a: b: c", ": "), "b: c");
+  EXPECT_EQ(text_after("a: ", ": "), "");
+  EXPECT_EQ(text_after("a", ": "), std::nullopt);
+}
+
+TEST(IsOneOf, ComparesTheWholeAndStartsWithAnyTheBeginning) {
+  EXPECT_TRUE(is_one_of(std::string_view("left"), {"right", "left"}));
+  EXPECT_FALSE(is_one_of(std::string_view("lefty"), {"right", "left"}));
+  EXPECT_TRUE(starts_with_any("lefty", {"right", "left"}));
+  EXPECT_FALSE(starts_with_any("a left", {"right", "left"}));
+}
+
+}  // namespace
+}  // namespace muster
