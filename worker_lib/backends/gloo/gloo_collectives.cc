@@ -8,12 +8,9 @@
 #include <gloo/allgather.h>
 #include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
-#include <gloo/alltoall.h>
 #include <gloo/alltoallv.h>
 #include <gloo/broadcast.h>
-#include <gloo/gather.h>
 #include <gloo/reduce.h>
-#include <gloo/scatter.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include "rendezvous/base/error.h"
@@ -56,6 +53,10 @@ class GlooCall {
   uint8_t* out() const { return reinterpret_cast<uint8_t*>(op_.out); }
   Bytes bytes(uint8_t* data, size_t size) const { return mesh_->createUnboundBuffer(data, size); }
   size_t block() const { return op_.count * width_; }
+  // The counts by rank, which an operation does not have if they are all equal.
+  std::vector<size_t> by_rank(const std::vector<size_t>& counts) const {
+    return counts.empty() ? std::vector<size_t>(ranks(), op_.count) : counts;
+  }
   size_t my_block() const { return static_cast<size_t>(me()) * block(); }
   int me() const { return mesh_->rank; }
   size_t ranks() const { return static_cast<size_t>(mesh_->size); }
@@ -69,11 +70,9 @@ class GlooCall {
   void reduce();
   void all_reduce();
   void gather();
-  void gather_blocks();
   void all_gather();
   void all_gather_v();
   void scatter();
-  void scatter_blocks();
   void reduce_scatter();
   void all_to_all();
   void exchange(uint8_t* from, const std::vector<size_t>& sent, uint8_t* to,
@@ -97,11 +96,11 @@ void GlooCall::run() {
     case OpKind::all_reduce:
       return all_reduce();
     case OpKind::gather:
-      return op_.is_v ? gather_blocks() : gather();
+      return gather();
     case OpKind::all_gather:
       return op_.is_v ? all_gather_v() : all_gather();
     case OpKind::scatter:
-      return op_.is_v ? scatter_blocks() : scatter();
+      return scatter();
     case OpKind::reduce_scatter:
       return reduce_scatter();
     case OpKind::all_to_all:
@@ -165,14 +164,6 @@ void GlooCall::all_reduce() {
 }
 
 void GlooCall::gather() {
-  auto call = options<::gloo::GatherOptions>();
-  call.setInput(in(), block());
-  if (at_root()) call.setOutput(out(), block() * ranks());
-  call.setRoot(op_.root);
-  ::gloo::gather(call);
-}
-
-void GlooCall::gather_blocks() {
   const uint64_t slot = gloo_slot(GlooSlots::gather, op_.sequence);
   if (!at_root()) {
     if (op_.count == 0) return;
@@ -181,10 +172,11 @@ void GlooCall::gather_blocks() {
     mine->waitSend(timeout_);
     return;
   }
+  const std::vector<size_t> counts = by_rank(op_.recv_counts);
   std::vector<Bytes> arriving;
   uint8_t* to = out();
   for (size_t peer = 0; peer < ranks(); ++peer) {
-    const size_t size = op_.recv_counts[peer] * width_;
+    const size_t size = counts[peer] * width_;
     if (static_cast<int>(peer) == me()) {
       copy(to, in(), size);
     } else if (size > 0) {
@@ -216,19 +208,6 @@ void GlooCall::all_gather_v() {
 }
 
 void GlooCall::scatter() {
-  auto call = options<::gloo::ScatterOptions>();
-  if (at_root()) {
-    std::vector<uint8_t*> blocks;
-    for (size_t peer = 0; peer < ranks(); ++peer)
-      blocks.push_back(in() + peer * block());
-    call.setInputs(std::move(blocks), block());
-  }
-  call.setOutput(out(), block());
-  call.setRoot(op_.root);
-  ::gloo::scatter(call);
-}
-
-void GlooCall::scatter_blocks() {
   const uint64_t slot = gloo_slot(GlooSlots::scatter, op_.sequence);
   if (!at_root()) {
     if (op_.count == 0) return;
@@ -237,10 +216,11 @@ void GlooCall::scatter_blocks() {
     mine->waitRecv(timeout_);
     return;
   }
+  const std::vector<size_t> counts = by_rank(op_.send_counts);
   std::vector<Bytes> leaving;
   uint8_t* from = in();
   for (size_t peer = 0; peer < ranks(); ++peer) {
-    const size_t size = op_.send_counts[peer] * width_;
+    const size_t size = counts[peer] * width_;
     if (static_cast<int>(peer) == me()) {
       copy(out(), from, size);
     } else if (size > 0) {
@@ -256,8 +236,7 @@ void GlooCall::scatter_blocks() {
 // Every rank gets all ranks' versions of its block and reduces them in rank order: each block
 // crosses the network once, and the result does not depend on the order of arrival.
 void GlooCall::reduce_scatter() {
-  std::vector<size_t> sent(ranks(), op_.count);
-  if (op_.is_v) sent = op_.send_counts;
+  const std::vector<size_t> sent = by_rank(op_.send_counts);
   const size_t mine = sent[static_cast<size_t>(me())];
   std::vector<uint8_t> versions(mine * width_ * ranks());
   exchange(in(), sent, versions.data(), std::vector<size_t>(ranks(), mine));
@@ -268,11 +247,7 @@ void GlooCall::reduce_scatter() {
 }
 
 void GlooCall::all_to_all() {
-  if (op_.is_v) return exchange(in(), op_.send_counts, out(), op_.recv_counts);
-  auto call = options<::gloo::AlltoallOptions>();
-  call.setInput(in(), block() * ranks());
-  call.setOutput(out(), block() * ranks());
-  ::gloo::alltoall(call);
+  exchange(in(), by_rank(op_.send_counts), out(), by_rank(op_.recv_counts));
 }
 
 void GlooCall::exchange(uint8_t* from, const std::vector<size_t>& sent, uint8_t* to,
