@@ -65,6 +65,10 @@ class GlooCall {
     if (size > 0 && to != from) std::memcpy(to, from, size);
   }
 
+  // What the two reductions have in common; `result` holds this rank's input, and then the result.
+  template <typename Options>
+  void reduce_in(Options& call, uint8_t* result) const;
+
   bool is_empty() const;
   void broadcast();
   void reduce();
@@ -127,12 +131,8 @@ void GlooCall::broadcast() {
   ::gloo::broadcast(call);
 }
 
-// Gloo needs an output on every rank, as scratch memory.
-void GlooCall::reduce() {
-  auto call = options<::gloo::ReduceOptions>();
-  std::vector<uint8_t> scratch(at_root() ? 0 : block());
-  uint8_t* const result = at_root() ? out() : scratch.data();
-  copy(result, in(), block());
+template <typename Options>
+void GlooCall::reduce_in(Options& call, uint8_t* result) const {
   // Gloo derives the width of an element from a type.
   const auto set_output = [&](auto type) {
     call.setOutput(reinterpret_cast<decltype(type)*>(result), op_.count);
@@ -141,7 +141,15 @@ void GlooCall::reduce() {
   : width_ == 2 ? set_output(uint16_t{})
   : width_ == 4 ? set_output(uint32_t{})
                 : set_output(uint64_t{});
+  copy(result, in(), block());
   call.setReduceFunction(combining(op_.dtype, op_.reduce));
+}
+
+// Gloo needs an output on every rank, as scratch memory.
+void GlooCall::reduce() {
+  auto call = options<::gloo::ReduceOptions>();
+  std::vector<uint8_t> scratch(at_root() ? 0 : block());
+  reduce_in(call, at_root() ? out() : scratch.data());
   call.setRoot(op_.root);
   ::gloo::reduce(call);
   if (at_root() && op_.reduce == ReduceOp::average)
@@ -150,15 +158,7 @@ void GlooCall::reduce() {
 
 void GlooCall::all_reduce() {
   auto call = options<::gloo::AllreduceOptions>();
-  copy(out(), in(), block());
-  const auto set_output = [&](auto type) {
-    call.setOutput(reinterpret_cast<decltype(type)*>(out()), op_.count);
-  };
-  width_ == 1   ? set_output(uint8_t{})
-  : width_ == 2 ? set_output(uint16_t{})
-  : width_ == 4 ? set_output(uint32_t{})
-                : set_output(uint64_t{});
-  call.setReduceFunction(combining(op_.dtype, op_.reduce));
+  reduce_in(call, out());
   ::gloo::allreduce(call);
   if (op_.reduce == ReduceOp::average) divide(op_.dtype, op_.out, op_.count, mesh_->size);
 }
