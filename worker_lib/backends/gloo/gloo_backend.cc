@@ -90,10 +90,6 @@ Failure late_operation(const Operation& operation) {
 
 Outcome<> GlooBackend::run(const Operation& operation, Deadline deadline) {
   if (const std::optional<Failure> failure = aborted()) return tl::unexpected(*failure);
-  if (members_.size() == 1) {
-    run_alone(operation);
-    return Done{};
-  }
   if (gloo_time_left(deadline).count() <= 0)
     return failed(ErrorCode::timeout, "the timeout expired before the operation began");
   try {
@@ -108,7 +104,6 @@ Outcome<> GlooBackend::run(const Operation& operation, Deadline deadline) {
 
 std::string GlooBackend::refuses(const Transfer& transfer) const {
   if (transfer.peer == members_.me) return "Gloo cannot send from a rank to itself";
-  if (members_.size() == 1) return "the group has no other rank";
   return {};
 }
 
@@ -232,7 +227,7 @@ void GlooBackend::abort(const Failure& failure) {
     for (::gloo::transport::UnboundBuffer* buffer : receiving_from_any_)
       buffer->abortWaitRecv();
   }
-  if (mesh_) mesh_->interrupt();
+  mesh_->interrupt();
 }
 
 std::optional<Failure> GlooBackend::aborted() const {
@@ -274,13 +269,9 @@ tl::unexpected<Failure> GlooBackend::explain_loss(const std::string& reason) {
 }
 
 Outcome<std::unique_ptr<GroupBackend>> make_backend(GroupSetup setup) {
-  std::shared_ptr<GlooMesh> mesh;
-  if (setup.members.size() > 1) {
-    Outcome<std::shared_ptr<GlooMesh>> connected = GlooMesh::connect(setup);
-    if (!connected) return tl::unexpected(connected.error());
-    mesh = std::move(*connected);
-  }
-  return std::make_unique<GlooBackend>(std::move(setup.members), std::move(mesh));
+  Outcome<std::shared_ptr<GlooMesh>> mesh = GlooMesh::connect(setup);
+  if (!mesh) return tl::unexpected(mesh.error());
+  return std::make_unique<GlooBackend>(std::move(setup.members), std::move(*mesh));
 }
 
 }  // namespace

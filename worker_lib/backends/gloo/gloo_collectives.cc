@@ -271,13 +271,4 @@ void run_on_gloo(const std::shared_ptr<GlooMesh>& mesh, const Operation& operati
   GlooCall(mesh, operation, timeout).run();
 }
 
-void run_alone(const Operation& operation) {
-  if (operation.kind == OpKind::barrier || operation.kind == OpKind::broadcast) return;
-  if (operation.in == operation.out) return;
-  size_t count = operation.count;
-  if (!operation.recv_counts.empty()) count = operation.recv_counts[0];
-  if (!operation.send_counts.empty()) count = operation.send_counts[0];
-  if (count > 0) std::memcpy(operation.out, operation.in, count * size_of(operation.dtype));
-}
-
 }  // namespace muster::worker

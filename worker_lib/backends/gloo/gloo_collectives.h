@@ -18,7 +18,4 @@ namespace muster::worker {
 void run_on_gloo(const std::shared_ptr<GlooMesh>& mesh, const Operation& operation,
                  std::chrono::milliseconds timeout);
 
-// The same in a group of one: only copies, where needed.
-void run_alone(const Operation& operation);
-
 }  // namespace muster::worker
