@@ -1,5 +1,7 @@
 #include "worker_lib/backends/nccl/nccl_calls.h"
 
+#include <array>
+
 #include <fmt/format.h>
 
 #include "rendezvous/base/error.h"
@@ -15,44 +17,29 @@ struct NcclUnit {
 };
 
 NcclUnit unit_of(DType dtype) {
-  switch (dtype) {
-    case DType::int8:
-      return {NcclType::int8, 1};
-    case DType::uint8:
-      return {NcclType::uint8, 1};
-    case DType::int16:
-      return {NcclType::int8, 2};
-    case DType::int32:
-      return {NcclType::int32, 1};
-    case DType::int64:
-      return {NcclType::int64, 1};
-    case DType::float16:
-      return {NcclType::float16, 1};
-    case DType::bfloat16:
-      return {NcclType::bfloat16, 1};
-    case DType::float32:
-      return {NcclType::float32, 1};
-    case DType::float64:
-      return {NcclType::float64, 1};
-  }
-  CHECK(false);
+  static constexpr std::array<NcclUnit, 9> kUnits{{
+      {NcclType::int8, 1},
+      {NcclType::uint8, 1},
+      {NcclType::int8, 2},
+      {NcclType::int32, 1},
+      {NcclType::int64, 1},
+      {NcclType::float16, 1},
+      {NcclType::bfloat16, 1},
+      {NcclType::float32, 1},
+      {NcclType::float64, 1},
+  }};
+  const auto i = static_cast<size_t>(dtype);
+  CHECK(i < kUnits.size());
+  return kUnits[i];
 }
 
 NcclReduction reduction_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return NcclReduction::sum;
-    case ReduceOp::average:
-      return NcclReduction::average;
-    case ReduceOp::product:
-      return NcclReduction::product;
-    case ReduceOp::min:
-      return NcclReduction::min;
-    case ReduceOp::max:
-      return NcclReduction::max;
-    default:
-      CHECK(false);  // nccl_refuses() excludes it.
-  }
+  static constexpr std::array kReductions{NcclReduction::sum, NcclReduction::average,
+                                          NcclReduction::product, NcclReduction::min,
+                                          NcclReduction::max};
+  const auto i = static_cast<size_t>(op);
+  CHECK(i < kReductions.size());  // nccl_refuses() excludes the others.
+  return kReductions[i];
 }
 
 // Puts one operation on the stream. Keeps the first error, after which it only ends an open group.
