@@ -20,9 +20,7 @@ Outcome<const GlooModule*> open_gloo_module() {
                               "libmuster.so, or use the cpu backend",
                               library.error().message, MUSTER_GLOO_FILE));
   }
-  decltype(&muster_gloo_module) entry = nullptr;
-  std::string missing;
-  library->bind(kGlooModuleEntry, entry, missing);
+  const decltype(&muster_gloo_module) entry = library->find(kGlooModuleEntry);
   return entry();
 }
 
