@@ -248,7 +248,6 @@ Outcome<std::unique_ptr<GroupBackend>> make_backend(GroupSetup setup) {
 
 }  // namespace muster::worker
 
-const muster::worker::GlooModule* muster_gloo_module() {
-  static constexpr muster::worker::GlooModule kModule{muster::worker::make_backend};
-  return &kModule;
+muster::worker::GlooBackendMaker* muster_gloo_module() {
+  return muster::worker::make_backend;
 }
