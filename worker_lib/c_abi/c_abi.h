@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 
 #include "muster/init.h"
@@ -98,19 +97,6 @@ ProcessGroup group_of(muster_group* handle);
 // Whether the buffers that only the root needs are used. Also true for a rank that is not a member,
 // which is refused by the operation itself.
 bool is_root(const ProcessGroup& group, int root);
-
-// size() * count; refuses what no memory could hold.
-size_t all_blocks(const ProcessGroup& group, size_t count);
-
-// size() counts. Refuses null.
-std::span<const size_t> counts_of(const ProcessGroup& group, const size_t* counts,
-                                  const char* name);
-
-// Their sum; refuses what no memory could hold.
-size_t sum_of(std::span<const size_t> counts);
-
-// counts[rank()]; 0 for a rank that is not a member.
-size_t own_count(const ProcessGroup& group, std::span<const size_t> counts);
 
 // Runs the operation if `work` is null, else begins it and passes the handle out. The handle is
 // made first: an operation that was begun must not lose its Work to a lack of memory.
