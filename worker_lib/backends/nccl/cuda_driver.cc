@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/contract.h"
+#include "worker_lib/hex.h"
 
 namespace muster::worker {
 
@@ -89,16 +90,14 @@ Outcome<std::shared_ptr<Gpu>> Gpu::open(const CudaApi& cuda, int index) {
   int device = 0;
   std::array<char, 256> name{};
   CudaUuid uuid;
-  const auto fail_on = [&](int error, const char* what) { return cuda.check(error, what); };
-  if (auto ok = fail_on(cuda.device_get(&device, index), "cuDeviceGet"); !ok)
+  if (auto ok = cuda.check(cuda.device_get(&device, index), "cuDeviceGet"); !ok)
     return tl::unexpected(ok.error());
   if (cuda.device_get_name(name.data(), static_cast<int>(name.size()) - 1, device) == kCudaSuccess)
     gpu->name_ = name.data();
   if (cuda.device_get_uuid(&uuid, device) == kCudaSuccess)
-    for (const char byte : uuid.bytes)
-      gpu->uuid_ += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  if (auto ok = fail_on(cuda.device_primary_ctx_retain(&gpu->context_, device),
-                        "cuDevicePrimaryCtxRetain");
+    gpu->uuid_ = to_hex({uuid.bytes.data(), uuid.bytes.size()});
+  if (auto ok = cuda.check(cuda.device_primary_ctx_retain(&gpu->context_, device),
+                           "cuDevicePrimaryCtxRetain");
       !ok)
     return tl::unexpected(ok.error());
   gpu->device_ = device;

@@ -13,33 +13,11 @@
 
 #include "worker_lib/backends/nccl/nccl_backend.h"
 #include "worker_lib/backends/store_exchange.h"
+#include "worker_lib/hex.h"
 
 namespace muster::worker {
 
 namespace {
-
-constexpr std::string_view kNcclHex = "0123456789abcdef";
-
-std::string bytes_to_hex(std::string_view bytes) {
-  std::string text;
-  for (const char byte : bytes) {
-    text += kNcclHex[static_cast<unsigned char>(byte) >> 4];
-    text += kNcclHex[static_cast<unsigned char>(byte) & 15];
-  }
-  return text;
-}
-
-std::optional<std::string> hex_to_bytes(std::string_view text) {
-  std::string bytes;
-  if (text.size() % 2 != 0) return std::nullopt;
-  for (size_t i = 0; i < text.size(); i += 2) {
-    const size_t high = kNcclHex.find(text[i]);
-    const size_t low = kNcclHex.find(text[i + 1]);
-    if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
-    bytes += static_cast<char>(high * 16 + low);
-  }
-  return bytes;
-}
 
 // NCCL refuses two ranks on one GPU unless this is set; it is meant for tests.
 bool may_share_gpus() {
@@ -85,11 +63,10 @@ Outcome<std::vector<NcclCard>> exchange_cards(GroupSetup& setup, const NcclCard&
 
 std::string NcclCard::encode() const {
   const auto hex = [](const std::string& bytes) {
-    return bytes.empty() ? std::string("-") : bytes_to_hex(bytes);
+    return bytes.empty() ? std::string("-") : to_hex(bytes);
   };
   return fmt::format("{} {} {} {} {}", version, gpu_uuid.empty() ? "-" : gpu_uuid,
-                     bytes_to_hex(gpu_name.empty() ? "GPU" : gpu_name), hex(unique_id),
-                     hex(host_id));
+                     to_hex(gpu_name.empty() ? "GPU" : gpu_name), hex(unique_id), hex(host_id));
 }
 
 std::optional<NcclCard> NcclCard::decode(const std::string& text) {
@@ -106,9 +83,9 @@ std::optional<NcclCard> NcclCard::decode(const std::string& text) {
     if (digit < '0' || digit > '9' || card.version > 99'999'999) return std::nullopt;
     card.version = card.version * 10 + (digit - '0');
   }
-  const auto name = hex_to_bytes(words[2]);
+  const auto name = from_hex(words[2]);
   const auto bytes = [](std::string_view word) {
-    return word == "-" ? std::optional(std::string()) : hex_to_bytes(word);
+    return word == "-" ? std::optional(std::string()) : from_hex(word);
   };
   const auto id = bytes(words[3]);
   const auto host_id = bytes(words[4]);
