@@ -63,7 +63,7 @@ class RankKeeper {
  private:
   using Instant = std::chrono::steady_clock::time_point;
 
-  size_t running() const;
+  bool any_running() const;
   void await_change(Instant until);
   bool reap(size_t rank);
   void reap_ended();
