@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/base/unique_fd.h"
+
 namespace muster::worker {
 
 namespace {
@@ -97,15 +99,7 @@ DescriptorBuffer::DescriptorBuffer(int fd) : fd_(fd), buffer_(kStreamBuffer) {
 }
 
 bool DescriptorBuffer::write_out(const char* data, size_t size) {
-  while (size > 0 && error_ == 0) {
-    const ssize_t written = ::write(fd_, data, size);
-    if (written < 0) {
-      if (errno != EINTR) error_ = errno;
-      continue;
-    }
-    data += written;
-    size -= static_cast<size_t>(written);
-  }
+  if (error_ == 0) error_ = write_whole(fd_, {data, size});
   return error_ == 0;
 }
 
