@@ -73,10 +73,9 @@ class GlooCall {
   void broadcast();
   void reduce();
   void all_reduce();
-  void gather();
+  void gather_or_scatter();
   void all_gather();
   void all_gather_v();
-  void scatter();
   void reduce_scatter();
   void all_to_all();
   void exchange(uint8_t* from, const std::vector<size_t>& sent, uint8_t* to,
@@ -100,11 +99,10 @@ void GlooCall::run() {
     case OpKind::all_reduce:
       return all_reduce();
     case OpKind::gather:
-      return gather();
+    case OpKind::scatter:
+      return gather_or_scatter();
     case OpKind::all_gather:
       return op_.is_v ? all_gather_v() : all_gather();
-    case OpKind::scatter:
-      return scatter();
     case OpKind::reduce_scatter:
       return reduce_scatter();
     case OpKind::all_to_all:
@@ -163,30 +161,34 @@ void GlooCall::all_reduce() {
   if (op_.reduce == ReduceOp::average) divide(op_.dtype, op_.out, op_.count, mesh_->size);
 }
 
-void GlooCall::gather() {
-  const uint64_t slot = gloo_slot(GlooSlots::gather, op_.sequence);
-  if (!at_root()) {
-    if (op_.count == 0) return;
-    const Bytes mine = bytes(in(), block());
-    mine->send(op_.root, slot);
-    mine->waitSend(timeout_);
-    return;
-  }
-  const std::vector<size_t> counts = by_rank(op_.recv_counts);
-  std::vector<Bytes> arriving;
-  uint8_t* to = out();
-  for (size_t peer = 0; peer < ranks(); ++peer) {
-    const size_t size = counts[peer] * width_;
-    if (static_cast<int>(peer) == me()) {
-      copy(to, in(), size);
-    } else if (size > 0) {
-      arriving.push_back(bytes(to, size));
-      arriving.back()->recv(static_cast<int>(peer), slot);
+// A message between the root and each rank that has a block.
+void GlooCall::gather_or_scatter() {
+  const bool gathers = op_.kind == OpKind::gather;
+  const bool receives = gathers == at_root();
+  const uint64_t slot = gloo_slot(gathers ? GlooSlots::gather : GlooSlots::scatter, op_.sequence);
+  uint8_t* const mine = gathers ? in() : out();
+  std::vector<Bytes> messages;
+  const auto begin = [&](uint8_t* data, size_t size, int peer) {
+    if (size == 0) return;
+    messages.push_back(bytes(data, size));
+    receives ? messages.back()->recv(peer, slot) : messages.back()->send(peer, slot);
+  };
+  if (at_root()) {
+    const std::vector<size_t> counts = by_rank(gathers ? op_.recv_counts : op_.send_counts);
+    uint8_t* data = gathers ? out() : in();
+    for (int peer = 0; peer < mesh_->size; ++peer) {
+      const size_t size = counts[static_cast<size_t>(peer)] * width_;
+      if (peer != me())
+        begin(data, size, peer);
+      else
+        gathers ? copy(data, mine, size) : copy(mine, data, size);
+      data += size;
     }
-    to += size;
+  } else {
+    begin(mine, block(), op_.root);
   }
-  for (const Bytes& one : arriving)
-    one->waitRecv(timeout_);
+  for (const Bytes& one : messages)
+    receives ? one->waitRecv(timeout_) : one->waitSend(timeout_);
 }
 
 void GlooCall::all_gather() {
@@ -205,32 +207,6 @@ void GlooCall::all_gather_v() {
   copy(out() + std::accumulate(sizes.begin(), mine, size_t{0}), in(), *mine);
   call.setOutput(out(), sizes);
   ::gloo::allgatherv(call);
-}
-
-void GlooCall::scatter() {
-  const uint64_t slot = gloo_slot(GlooSlots::scatter, op_.sequence);
-  if (!at_root()) {
-    if (op_.count == 0) return;
-    const Bytes mine = bytes(out(), block());
-    mine->recv(op_.root, slot);
-    mine->waitRecv(timeout_);
-    return;
-  }
-  const std::vector<size_t> counts = by_rank(op_.send_counts);
-  std::vector<Bytes> leaving;
-  uint8_t* from = in();
-  for (size_t peer = 0; peer < ranks(); ++peer) {
-    const size_t size = counts[peer] * width_;
-    if (static_cast<int>(peer) == me()) {
-      copy(out(), from, size);
-    } else if (size > 0) {
-      leaving.push_back(bytes(from, size));
-      leaving.back()->send(static_cast<int>(peer), slot);
-    }
-    from += size;
-  }
-  for (const Bytes& one : leaving)
-    one->waitSend(timeout_);
 }
 
 // Every rank gets all ranks' versions of its block and reduces them in rank order: each block
