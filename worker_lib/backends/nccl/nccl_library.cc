@@ -15,8 +15,10 @@ constexpr OpenedLibrary::Names kNcclNames{"ncclGetVersion", "MUSTER_NCCL_LIBRARY
 
 }  // namespace
 
+// Before 2.9 the number was, for example, 2804 for 2.8.4.
 std::string nccl_version_text(int version) {
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  const int minors = version < 10000 ? 10 : 100;
+  return fmt::format("{}.{}.{}", version / 100 / minors, version / 100 % minors, version % 100);
 }
 
 std::string NcclApi::describe(NcclResult result, NcclHandle comm) const {
@@ -41,15 +43,10 @@ Outcome<NcclApi> open_nccl_library() {
   const std::string& path = nccl.library.path();
   if (nccl.get_version(&nccl.version) != NcclResult::success)
     return failed(ErrorCode::backend, fmt::format("NCCL ({}) does not report its version", path));
-  // Before 2.9 the version number was, for example, 2804 for 2.8.4.
   if (nccl.version < kNcclOldest)
-    return failed(
-        ErrorCode::backend,
-        fmt::format("NCCL {} ({}) is too old: {} or later is needed",
-                    nccl.version < 10000 ? fmt::format("{}.{}.{}", nccl.version / 1000,
-                                                       nccl.version / 100 % 10, nccl.version % 100)
-                                         : nccl_version_text(nccl.version),
-                    path, nccl_version_text(kNcclOldest)));
+    return failed(ErrorCode::backend, fmt::format("NCCL {} ({}) is too old: {} or later is needed",
+                                                  nccl_version_text(nccl.version), path,
+                                                  nccl_version_text(kNcclOldest)));
   if (const std::string& missing = nccl.library.missing(); !missing.empty())
     return failed(ErrorCode::backend, fmt::format("NCCL {} ({}) has no {}: it is not NVIDIA's",
                                                   nccl_version_text(nccl.version), path, missing));
