@@ -21,8 +21,9 @@ size_t sum_of(std::span<const size_t> counts) {
 
 // What every collective function takes.
 struct Collective {
-  Collective(muster_group* handle, int dtype_number, const muster_call_options* given)
-      : group(group_of(handle)), call(given), dtype(dtype_of_number(dtype_number)) {}
+  Collective(muster_group* handle, int dtype_number, const muster_call_options* given,
+             muster_work** begun)
+      : group(group_of(handle)), call(given), dtype(dtype_of_number(dtype_number)), work(begun) {}
 
   // `Data`: void or const void.
   template <typename Data>
@@ -58,8 +59,7 @@ struct Collective {
 
   // `run` if `work` is null, else `begin`.
   template <typename... Arguments>
-  void perform(muster_work** work,
-               std::type_identity_t<void (ProcessGroup::*)(Arguments..., const CallOptions&)> run,
+  void perform(std::type_identity_t<void (ProcessGroup::*)(Arguments..., const CallOptions&)> run,
                std::type_identity_t<Work (ProcessGroup::*)(Arguments..., const CallOptions&)> begin,
                std::type_identity_t<Arguments>... arguments) {
     c_abi::perform(
@@ -70,7 +70,17 @@ struct Collective {
   ProcessGroup group;
   Call call;
   DType dtype;
+  muster_work** work;
 };
+
+template <typename Body>
+muster_status collective(const char* function, muster_group* group, int dtype,
+                         const muster_call_options* options, muster_work** work, const Body& body) {
+  return guarded(function, [&] {
+    Collective of(group, dtype, options, work);
+    body(of);
+  });
+}
 
 }  // namespace
 
@@ -94,9 +104,8 @@ muster_status muster_monitored_barrier(muster_group* group, int wait_all_ranks,
 
 muster_status muster_broadcast(muster_group* group, void* data, size_t count, int dtype, int root,
                                const muster_call_options* options, muster_work** work) {
-  return guarded(__func__, [&] {
-    Collective of(group, dtype, options);
-    of.perform<Buffer, GroupRank>(work, &ProcessGroup::broadcast, &ProcessGroup::broadcast_async,
+  return collective(__func__, group, dtype, options, work, [&](Collective& of) {
+    of.perform<Buffer, GroupRank>(&ProcessGroup::broadcast, &ProcessGroup::broadcast_async,
                                   of.buffer(data, count), GroupRank{root});
   });
 }
@@ -104,11 +113,10 @@ muster_status muster_broadcast(muster_group* group, void* data, size_t count, in
 muster_status muster_reduce(muster_group* group, const void* in, void* out, size_t count, int dtype,
                             int op, int root, const muster_call_options* options,
                             muster_work** work) {
-  return guarded(__func__, [&] {
-    Collective of(group, dtype, options);
+  return collective(__func__, group, dtype, options, work, [&](Collective& of) {
     const ReduceOp reduction = reduce_op_of_number(op);
     of.perform<ConstBuffer, Buffer, GroupRank, ReduceOp>(
-        work, &ProcessGroup::reduce, &ProcessGroup::reduce_async, of.buffer(in, count),
+        &ProcessGroup::reduce, &ProcessGroup::reduce_async, of.buffer(in, count),
         of.at_root(root, out, count), GroupRank{root}, reduction);
   });
 }
@@ -116,10 +124,9 @@ muster_status muster_reduce(muster_group* group, const void* in, void* out, size
 muster_status muster_all_reduce(muster_group* group, const void* in, void* out, size_t count,
                                 int dtype, int op, const muster_call_options* options,
                                 muster_work** work) {
-  return guarded(__func__, [&] {
-    Collective of(group, dtype, options);
+  return collective(__func__, group, dtype, options, work, [&](Collective& of) {
     const ReduceOp reduction = reduce_op_of_number(op);
-    of.perform<ConstBuffer, Buffer, ReduceOp>(work, &ProcessGroup::all_reduce,
+    of.perform<ConstBuffer, Buffer, ReduceOp>(&ProcessGroup::all_reduce,
                                               &ProcessGroup::all_reduce_async, of.buffer(in, count),
                                               of.buffer(out, count), reduction);
   });
@@ -127,10 +134,9 @@ muster_status muster_all_reduce(muster_group* group, const void* in, void* out, 
 
 muster_status muster_gather(muster_group* group, const void* in, void* out, size_t count, int dtype,
                             int root, const muster_call_options* options, muster_work** work) {
-  return guarded(__func__, [&] {
-    Collective of(group, dtype, options);
+  return collective(__func__, group, dtype, options, work, [&](Collective& of) {
     of.perform<ConstBuffer, Buffer, GroupRank>(
-        work, &ProcessGroup::gather, &ProcessGroup::gather_async, of.buffer(in, count),
+        &ProcessGroup::gather, &ProcessGroup::gather_async, of.buffer(in, count),
         of.at_root(root, out, of.all_blocks(count)), GroupRank{root});
   });
 }
@@ -138,33 +144,29 @@ muster_status muster_gather(muster_group* group, const void* in, void* out, size
 muster_status muster_gather_v(muster_group* group, const void* in, size_t in_count, void* out,
                               const size_t* counts, int dtype, int root,
                               const muster_call_options* options, muster_work** work) {
-  return guarded(__func__, [&] {
-    Collective of(group, dtype, options);
+  return collective(__func__, group, dtype, options, work, [&](Collective& of) {
     const auto blocks = of.by_rank_at_root(root, counts);
     of.perform<ConstBuffer, Buffer, Counts, GroupRank>(
-        work, &ProcessGroup::gather_v, &ProcessGroup::gather_v_async, of.buffer(in, in_count),
+        &ProcessGroup::gather_v, &ProcessGroup::gather_v_async, of.buffer(in, in_count),
         of.at_root(root, out, sum_of(blocks)), blocks, GroupRank{root});
   });
 }
 
 muster_status muster_all_gather(muster_group* group, const void* in, void* out, size_t count,
                                 int dtype, const muster_call_options* options, muster_work** work) {
-  return guarded(__func__, [&] {
-    Collective of(group, dtype, options);
-    of.perform<ConstBuffer, Buffer>(work, &ProcessGroup::all_gather,
-                                    &ProcessGroup::all_gather_async, of.buffer(in, count),
-                                    of.buffer(out, of.all_blocks(count)));
+  return collective(__func__, group, dtype, options, work, [&](Collective& of) {
+    of.perform<ConstBuffer, Buffer>(&ProcessGroup::all_gather, &ProcessGroup::all_gather_async,
+                                    of.buffer(in, count), of.buffer(out, of.all_blocks(count)));
   });
 }
 
 muster_status muster_all_gather_v(muster_group* group, const void* in, void* out,
                                   const size_t* counts, int dtype,
                                   const muster_call_options* options, muster_work** work) {
-  return guarded(__func__, [&] {
-    Collective of(group, dtype, options);
+  return collective(__func__, group, dtype, options, work, [&](Collective& of) {
     const auto blocks = of.by_rank(counts);
     of.perform<ConstBuffer, Buffer, Counts>(
-        work, &ProcessGroup::all_gather_v, &ProcessGroup::all_gather_v_async,
+        &ProcessGroup::all_gather_v, &ProcessGroup::all_gather_v_async,
         of.buffer(in, of.own(blocks)), of.buffer(out, sum_of(blocks)), blocks);
   });
 }
@@ -172,22 +174,20 @@ muster_status muster_all_gather_v(muster_group* group, const void* in, void* out
 muster_status muster_scatter(muster_group* group, const void* in, void* out, size_t count,
                              int dtype, int root, const muster_call_options* options,
                              muster_work** work) {
-  return guarded(__func__, [&] {
-    Collective of(group, dtype, options);
-    of.perform<ConstBuffer, Buffer, GroupRank>(
-        work, &ProcessGroup::scatter, &ProcessGroup::scatter_async,
-        of.at_root(root, in, of.all_blocks(count)), of.buffer(out, count), GroupRank{root});
+  return collective(__func__, group, dtype, options, work, [&](Collective& of) {
+    of.perform<ConstBuffer, Buffer, GroupRank>(&ProcessGroup::scatter, &ProcessGroup::scatter_async,
+                                               of.at_root(root, in, of.all_blocks(count)),
+                                               of.buffer(out, count), GroupRank{root});
   });
 }
 
 muster_status muster_scatter_v(muster_group* group, const void* in, const size_t* counts, void* out,
                                size_t out_count, int dtype, int root,
                                const muster_call_options* options, muster_work** work) {
-  return guarded(__func__, [&] {
-    Collective of(group, dtype, options);
+  return collective(__func__, group, dtype, options, work, [&](Collective& of) {
     const auto blocks = of.by_rank_at_root(root, counts);
     of.perform<ConstBuffer, Counts, Buffer, GroupRank>(
-        work, &ProcessGroup::scatter_v, &ProcessGroup::scatter_v_async,
+        &ProcessGroup::scatter_v, &ProcessGroup::scatter_v_async,
         of.at_root(root, in, sum_of(blocks)), blocks, of.buffer(out, out_count), GroupRank{root});
   });
 }
@@ -195,11 +195,10 @@ muster_status muster_scatter_v(muster_group* group, const void* in, const size_t
 muster_status muster_reduce_scatter(muster_group* group, const void* in, void* out, size_t count,
                                     int dtype, int op, const muster_call_options* options,
                                     muster_work** work) {
-  return guarded(__func__, [&] {
-    Collective of(group, dtype, options);
+  return collective(__func__, group, dtype, options, work, [&](Collective& of) {
     const ReduceOp reduction = reduce_op_of_number(op);
     of.perform<ConstBuffer, Buffer, ReduceOp>(
-        work, &ProcessGroup::reduce_scatter, &ProcessGroup::reduce_scatter_async,
+        &ProcessGroup::reduce_scatter, &ProcessGroup::reduce_scatter_async,
         of.buffer(in, of.all_blocks(count)), of.buffer(out, count), reduction);
   });
 }
@@ -207,36 +206,32 @@ muster_status muster_reduce_scatter(muster_group* group, const void* in, void* o
 muster_status muster_reduce_scatter_v(muster_group* group, const void* in, void* out,
                                       const size_t* counts, int dtype, int op,
                                       const muster_call_options* options, muster_work** work) {
-  return guarded(__func__, [&] {
-    Collective of(group, dtype, options);
+  return collective(__func__, group, dtype, options, work, [&](Collective& of) {
     const ReduceOp reduction = reduce_op_of_number(op);
     const auto blocks = of.by_rank(counts);
     of.perform<ConstBuffer, Buffer, Counts, ReduceOp>(
-        work, &ProcessGroup::reduce_scatter_v, &ProcessGroup::reduce_scatter_v_async,
+        &ProcessGroup::reduce_scatter_v, &ProcessGroup::reduce_scatter_v_async,
         of.buffer(in, sum_of(blocks)), of.buffer(out, of.own(blocks)), blocks, reduction);
   });
 }
 
 muster_status muster_all_to_all(muster_group* group, const void* in, void* out, size_t count,
                                 int dtype, const muster_call_options* options, muster_work** work) {
-  return guarded(__func__, [&] {
-    Collective of(group, dtype, options);
+  return collective(__func__, group, dtype, options, work, [&](Collective& of) {
     const size_t total = of.all_blocks(count);
-    of.perform<ConstBuffer, Buffer>(work, &ProcessGroup::all_to_all,
-                                    &ProcessGroup::all_to_all_async, of.buffer(in, total),
-                                    of.buffer(out, total));
+    of.perform<ConstBuffer, Buffer>(&ProcessGroup::all_to_all, &ProcessGroup::all_to_all_async,
+                                    of.buffer(in, total), of.buffer(out, total));
   });
 }
 
 muster_status muster_all_to_all_v(muster_group* group, const void* in, const size_t* send_counts,
                                   void* out, const size_t* recv_counts, int dtype,
                                   const muster_call_options* options, muster_work** work) {
-  return guarded(__func__, [&] {
-    Collective of(group, dtype, options);
+  return collective(__func__, group, dtype, options, work, [&](Collective& of) {
     const auto sent = of.by_rank(send_counts, "send_counts");
     const auto received = of.by_rank(recv_counts, "recv_counts");
     of.perform<ConstBuffer, Counts, Buffer, Counts>(
-        work, &ProcessGroup::all_to_all_v, &ProcessGroup::all_to_all_v_async,
-        of.buffer(in, sum_of(sent)), sent, of.buffer(out, sum_of(received)), received);
+        &ProcessGroup::all_to_all_v, &ProcessGroup::all_to_all_v_async, of.buffer(in, sum_of(sent)),
+        sent, of.buffer(out, sum_of(received)), received);
   });
 }
