@@ -10,13 +10,14 @@
 
 #include "muster/spawn.h"
 #include "worker_lib/failure.h"
+#include "worker_lib/watch/process_life.h"
 
 namespace muster::worker {
 
 // The call of spawn() that a process was started for, as its environment says.
 struct SpawnMark {
   std::string call;
-  std::string parent;  // ProcessLife of the process that started it.
+  ProcessLife parent;  // The process that started it.
 
   std::string encode() const;
   static std::optional<SpawnMark> decode(const std::string& text);
