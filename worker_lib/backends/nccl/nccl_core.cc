@@ -269,20 +269,17 @@ Failure NcclCore::explain_late(const Call& late) const {
 void NcclCore::end_communicator() {
   const std::optional<Failure> reason = failure();
   std::thread([self = shared_from_this(), orderly = !reason] {
-    const auto note = [&self](bool& what) {
-      {
-        const std::lock_guard lock(self->mutex_);
-        what = true;
-      }
-      self->changed_.notify_all();
-    };
-    self->communicator().end(orderly, [&] { note(self->is_stuck_); });
-    note(self->ended_);
+    self->communicator().end(orderly, [&] { self->note(self->is_stuck_); });
+    self->note(self->ended_);
   }).detach();
   if (!wait_for_end() && reason) options_.on_stuck(stuck_text(*reason));
+  note(finished_);
+}
+
+void NcclCore::note(bool& what) {
   {
     const std::lock_guard lock(mutex_);
-    finished_ = true;
+    what = true;
   }
   changed_.notify_all();
 }

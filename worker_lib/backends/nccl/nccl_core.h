@@ -110,6 +110,7 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
   std::optional<Call> find_late() const;
   Failure explain_late(const Call& late) const;
   void end_communicator();
+  void note(bool& what);  // Sets it, and wakes all that wait for a change.
   std::string stuck_text(const Failure& reason) const;
   bool wait_for_end();
 
