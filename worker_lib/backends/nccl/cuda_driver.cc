@@ -87,20 +87,19 @@ Outcome<std::shared_ptr<Gpu>> Gpu::open(const CudaApi& cuda, int index) {
             "({}); start at most one rank for each GPU, or give more of them to this process",
             index, *count, visible_devices()));
   std::shared_ptr<Gpu> gpu(new Gpu(cuda, index));
-  int device = 0;
   std::array<char, 256> name{};
   CudaUuid uuid;
-  if (auto ok = cuda.check(cuda.device_get(&device, index), "cuDeviceGet"); !ok)
+  if (auto ok = cuda.check(cuda.device_get(&gpu->device_, index), "cuDeviceGet"); !ok)
     return tl::unexpected(ok.error());
-  if (cuda.device_get_name(name.data(), static_cast<int>(name.size()) - 1, device) == kCudaSuccess)
+  if (cuda.device_get_name(name.data(), static_cast<int>(name.size()) - 1, gpu->device_) ==
+      kCudaSuccess)
     gpu->name_ = name.data();
-  if (cuda.device_get_uuid(&uuid, device) == kCudaSuccess)
+  if (cuda.device_get_uuid(&uuid, gpu->device_) == kCudaSuccess)
     gpu->uuid_ = to_hex({uuid.bytes.data(), uuid.bytes.size()});
-  if (auto ok = cuda.check(cuda.device_primary_ctx_retain(&gpu->context_, device),
+  if (auto ok = cuda.check(cuda.device_primary_ctx_retain(&gpu->context_, gpu->device_),
                            "cuDevicePrimaryCtxRetain");
       !ok)
     return tl::unexpected(ok.error());
-  gpu->device_ = device;
   return gpu;
 }
 
