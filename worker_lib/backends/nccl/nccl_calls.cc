@@ -62,9 +62,8 @@ class NcclCall {
   void recv(std::byte* data, size_t count, DType dtype, int peer);
 
   void put_broadcast(const Operation& op);
-  void put_gather(const Operation& op);
+  void put_gather_or_scatter(const Operation& op);
   void put_all_gather(const Operation& op);
-  void put_scatter(const Operation& op);
   void put_reduce_scatter(const Operation& op);
   void put_all_to_all(const Operation& op);
 
@@ -120,11 +119,10 @@ void NcclCall::put(const Operation& op) {
       return note(t_.nccl.all_reduce(op.in, op.out, op.count, unit_of(op.dtype).type,
                                      reduction_of(op.reduce), t_.comm, t_.stream));
     case OpKind::gather:
-      return put_gather(op);
+    case OpKind::scatter:
+      return put_gather_or_scatter(op);
     case OpKind::all_gather:
       return put_all_gather(op);
-    case OpKind::scatter:
-      return put_scatter(op);
     case OpKind::reduce_scatter:
       return put_reduce_scatter(op);
     case OpKind::all_to_all:
@@ -153,18 +151,24 @@ void NcclCall::put_broadcast(const Operation& op) {
                          t_.stream));
 }
 
-// Sends to the root; the root sends its own block to itself, unless that is already in place.
-void NcclCall::put_gather(const Operation& op) {
-  const size_t width = size_of(op.dtype);
+// A message between the root and each rank that has a block; the root's own block is one to itself,
+// unless that is already in place.
+void NcclCall::put_gather_or_scatter(const Operation& op) {
+  const bool gathers = op.kind == OpKind::gather;
   if (!at_root(op)) {
-    if (op.count > 0) send(op.in, op.count, op.dtype, op.root);
+    if (op.count == 0) return;
+    gathers ? send(op.in, op.count, op.dtype, op.root) : recv(op.out, op.count, op.dtype, op.root);
     return;
   }
-  for_blocks(op.recv_counts, op.count, [&](int peer, size_t count, size_t first) {
-    std::byte* const to = op.out + first * width;
-    if (peer == t_.rank && op.in == to) return;
-    if (peer == t_.rank) send(op.in, count, op.dtype, peer);
-    recv(to, count, op.dtype, peer);
+  const auto& counts = gathers ? op.recv_counts : op.send_counts;
+  for_blocks(counts, op.count, [&](int peer, size_t count, size_t first) {
+    const bool is_own = peer == t_.rank;
+    const size_t at = first * size_of(op.dtype);
+    const std::byte* const from = gathers ? op.in : op.in + at;
+    std::byte* const to = gathers ? op.out + at : op.out;
+    if (is_own && from == to) return;
+    if (is_own || !gathers) send(from, count, op.dtype, peer);
+    if (is_own || gathers) recv(to, count, op.dtype, peer);
   });
 }
 
@@ -180,20 +184,6 @@ void NcclCall::put_all_gather(const Operation& op) {
     std::byte* const to = op.out + first * size_of(op.dtype);
     note(t_.nccl.broadcast(root == t_.rank ? op.in : to, to, count * unit.per_element, unit.type,
                            root, t_.comm, t_.stream));
-  });
-}
-
-void NcclCall::put_scatter(const Operation& op) {
-  const size_t width = size_of(op.dtype);
-  if (!at_root(op)) {
-    if (op.count > 0) recv(op.out, op.count, op.dtype, op.root);
-    return;
-  }
-  for_blocks(op.send_counts, op.count, [&](int peer, size_t count, size_t first) {
-    const std::byte* const from = op.in + first * width;
-    if (peer == t_.rank && op.out == from) return;
-    send(from, count, op.dtype, peer);
-    if (peer == t_.rank) recv(op.out, count, op.dtype, peer);
   });
 }
 
