@@ -50,7 +50,6 @@ class GlooRollCall {
   using Buffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
   size_t size() const { return static_cast<size_t>(members_.size()); }
   bool has_come(size_t peer, milliseconds timeout);
-  std::optional<Failure> find_other_calls() const;
   std::optional<Failure> find_other_counts() const;
 
   const std::shared_ptr<GlooMesh>& mesh_;
@@ -110,16 +109,12 @@ Outcome<> GlooRollCall::finish(Deadline deadline) {
     if (static_cast<int>(peer) != members_.me)
       leaving_[peer]->waitSend(std::max(gloo_time_left(deadline), milliseconds{1}));
   }
-  if (std::optional<Failure> other = find_other_calls()) return tl::unexpected(*other);
-  if (std::optional<Failure> other = find_other_counts()) return tl::unexpected(*other);
-  return Done{};
-}
-
-std::optional<Failure> GlooRollCall::find_other_calls() const {
   std::vector<CallSignature> calls;
   for (const Presence& one : theirs_)
     calls.push_back(one.call);
-  return find_mismatch(calls, members_);
+  if (std::optional<Failure> other = find_mismatch(calls, members_)) return tl::unexpected(*other);
+  if (std::optional<Failure> other = find_other_counts()) return tl::unexpected(*other);
+  return Done{};
 }
 
 std::optional<Failure> GlooRollCall::find_other_counts() const {
