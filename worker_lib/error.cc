@@ -1,39 +1,18 @@
 #include "muster/error.h"
 
+#include <array>
 #include <utility>
 
 namespace muster {
 
 const char* name_of(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::invalid_argument:
-      return "invalid_argument";
-    case ErrorCode::not_initialized:
-      return "not_initialized";
-    case ErrorCode::not_member:
-      return "not_member";
-    case ErrorCode::forked:
-      return "forked";
-    case ErrorCode::environment:
-      return "environment";
-    case ErrorCode::rendezvous:
-      return "rendezvous";
-    case ErrorCode::timeout:
-      return "timeout";
-    case ErrorCode::peer_failed:
-      return "peer_failed";
-    case ErrorCode::aborted:
-      return "aborted";
-    case ErrorCode::stopped:
-      return "stopped";
-    case ErrorCode::mismatch:
-      return "mismatch";
-    case ErrorCode::backend:
-      return "backend";
-    case ErrorCode::system:
-      return "system";
-  }
-  return "unknown";
+  static constexpr std::array kNames{
+      "invalid_argument", "not_initialized", "not_member",  "forked",  "environment",
+      "rendezvous",       "timeout",         "peer_failed", "aborted", "stopped",
+      "mismatch",         "backend",         "system"};
+  static_assert(kNames.size() == static_cast<size_t>(ErrorCode::system));
+  const size_t i = static_cast<size_t>(code) - 1;  // They begin with 1.
+  return i < kNames.size() ? kNames[i] : "unknown";
 }
 
 DistributedError::DistributedError(ErrorCode code, const std::string& message,

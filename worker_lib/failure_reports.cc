@@ -40,15 +40,6 @@ std::string_view operation_of(std::string_view message, std::string_view operati
   return begins_with_it && end != std::string_view::npos ? message.substr(0, end) : operation;
 }
 
-bool write_whole(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno != EINTR) return false;
-    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
-  }
-  return true;
-}
-
 // Others may be able to write to the folder: no file is opened that was there before, and the
 // rename replaces a link instead of following it.
 void replace_file(const std::string& path, std::string_view text) {
@@ -57,7 +48,7 @@ void replace_file(const std::string& path, std::string_view text) {
   UniqueFd fd(::open(unfinished.c_str(),
                      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
   if (fd.get() < 0) return;
-  const bool whole = write_whole(fd.get(), text);
+  const bool whole = write_whole(fd.get(), text) == 0;
   if (!whole || std::rename(unfinished.c_str(), path.c_str()) != 0) ::unlink(unfinished.c_str());
 }
 

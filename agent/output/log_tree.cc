@@ -100,17 +100,6 @@ UniqueFd open_to_append(const std::string& path) {
   return UniqueFd(::open(path.c_str(), kFlags, 0666));
 }
 
-// Returns 0 or errno.
-int write_log_text(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return n < 0 ? errno : EIO;
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-  return 0;
-}
-
 }  // namespace
 
 bool wants_files(const LogSpec& log) {
@@ -189,7 +178,7 @@ Result<UniqueFd> open_log(const std::string& path) {
 std::optional<std::string> append_to_file(const std::string& path, const std::string& text) {
   const UniqueFd fd = open_to_append(path);
   if (!fd) return log_failure("open", path, errno);
-  if (const int error = write_log_text(fd.get(), text); error != 0)
+  if (const int error = write_whole(fd.get(), text); error != 0)
     return log_failure("write", path, error);
   return std::nullopt;
 }
@@ -200,7 +189,7 @@ std::optional<std::string> replace_file(const std::string& path, const std::stri
   const UniqueFd fd(
       ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!fd) return log_failure("open", fresh, errno);
-  int error = write_log_text(fd.get(), content);
+  int error = write_whole(fd.get(), content);
   if (error == 0 && std::rename(fresh.c_str(), path.c_str()) != 0) error = errno;
   if (error == 0) return std::nullopt;
   ::unlink(fresh.c_str());

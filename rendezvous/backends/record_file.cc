@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/base/unique_fd.h"
+
 namespace muster {
 namespace {
 
@@ -24,17 +26,6 @@ tl::unexpected<Error> file_trouble(const char* what, const std::string& path, in
               fmt::format("cannot {} the rendezvous file {}: {}; all nodes need a path that they "
                           "share and can write",
                           what, path, std::error_code(error, std::generic_category()).message()));
-}
-
-bool write_whole(int fd, const std::string& text) {
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t n = write(fd, text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    done += static_cast<size_t>(n);
-  }
-  return true;
 }
 
 // Returns true if `to` is now a name of `from`. If the file system has no hard links, uses a rename
@@ -106,7 +97,7 @@ Result<bool> RecordFile::take(const RecordFound& found, HostRecord record) {
   const std::string draft = path_ + ".new-" + sixteen_digits(record.instance);
   const int fd = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return file_trouble("write", draft, errno);
-  const bool written = write_whole(fd, encode(record)) && fsync(fd) == 0;
+  const bool written = write_whole(fd, encode(record)) == 0 && fsync(fd) == 0;
   const int error = errno;
   if (!written) {
     close(fd);

@@ -1,10 +1,11 @@
 // A file descriptor with one owner, which closes it. Never closes 0, 1 or 2 by accident: those are
 // always passed as plain ints. Also the test for errno values that mean no descriptors are left,
-// and a way to read a small file.
+// and loops that write everything or read a small file.
 #pragma once
 
 #include <cerrno>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <unistd.h>
@@ -14,6 +15,17 @@ namespace muster {
 // True if this process (EMFILE) or its machine (ENFILE) has no descriptor left.
 inline bool is_out_of_descriptors(int error) {
   return error == EMFILE || error == ENFILE;
+}
+
+// Returns 0 or errno.
+inline int write_whole(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return written < 0 ? errno : EIO;
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return 0;
 }
 
 class UniqueFd {

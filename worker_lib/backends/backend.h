@@ -96,6 +96,7 @@ class GroupBackend {
 // Each fails with code `backend` and the reason where that backend is not available.
 Outcome<std::unique_ptr<GroupBackend>> make_cpu_backend(GroupSetup setup);
 Outcome<std::unique_ptr<GroupBackend>> make_nccl_backend(GroupSetup setup);
+// REQUIRES: more than one member; in host memory a group of one has group_solo.h.
 Outcome<std::unique_ptr<GroupBackend>> make_gloo_backend(GroupSetup setup);
 
 }  // namespace muster::worker

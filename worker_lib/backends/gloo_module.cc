@@ -10,7 +10,7 @@ namespace muster {
 namespace worker {
 namespace {
 
-Outcome<const GlooModule*> open_gloo_module() {
+Outcome<GlooBackendMaker*> open_gloo_module() {
   const Outcome<OpenedLibrary> library = OpenedLibrary::open(
       {.symbol = kGlooModuleEntry, .variable = "MUSTER_GLOO_LIBRARY", .file = MUSTER_GLOO_FILE});
   if (!library) {
@@ -20,18 +20,16 @@ Outcome<const GlooModule*> open_gloo_module() {
                               "libmuster.so, or use the cpu backend",
                               library.error().message, MUSTER_GLOO_FILE));
   }
-  decltype(&muster_gloo_module) entry = nullptr;
-  std::string missing;
-  library->bind(kGlooModuleEntry, entry, missing);
+  const decltype(&muster_gloo_module) entry = library->find(kGlooModuleEntry);
   return entry();
 }
 
 }  // namespace
 
 Outcome<std::unique_ptr<GroupBackend>> make_gloo_backend(GroupSetup setup) {
-  const Outcome<const GlooModule*> gloo = open_gloo_module();
-  if (!gloo) return tl::unexpected(gloo.error());
-  return (*gloo)->make_backend(std::move(setup));
+  const Outcome<GlooBackendMaker*> make = open_gloo_module();
+  if (!make) return tl::unexpected(make.error());
+  return (*make)(std::move(setup));
 }
 
 }  // namespace worker

@@ -9,14 +9,12 @@
 
 namespace muster::worker {
 
-struct GlooModule {
-  Outcome<std::unique_ptr<GroupBackend>> (*make_backend)(GroupSetup setup);
-};
+using GlooBackendMaker = Outcome<std::unique_ptr<GroupBackend>>(GroupSetup setup);
 
 inline constexpr const char* kGlooModuleEntry = "muster_gloo_module";
 
 }  // namespace muster::worker
 
 // What libmuster_gloo.so exports.
-extern "C" __attribute__((visibility("default"))) const muster::worker::GlooModule*
+extern "C" __attribute__((visibility("default"))) muster::worker::GlooBackendMaker*
 muster_gloo_module();

@@ -9,7 +9,7 @@ namespace muster::worker {
 
 OpenedLibrary::OpenedLibrary(void* handle, const char* symbol) : handle_(handle) {
   Dl_info info{};
-  void* const address = find(symbol);
+  void* const address = find(symbol).address;
   if (address != nullptr && ::dladdr(address, &info) != 0 && info.dli_fname != nullptr)
     path_ = info.dli_fname;
 }
@@ -37,8 +37,14 @@ Outcome<OpenedLibrary> OpenedLibrary::open(const Names& names) {
   return OpenedLibrary(handle, names.symbol);
 }
 
-void* OpenedLibrary::find(const char* symbol) const {
-  return ::dlsym(handle_, symbol);
+OpenedLibrary::Symbol OpenedLibrary::find(const char* symbol) const {
+  return {::dlsym(handle_, symbol)};
+}
+
+OpenedLibrary::Symbol OpenedLibrary::operator[](const char* symbol) {
+  const Symbol found = find(symbol);
+  if (found.address == nullptr && missing_.empty()) missing_ = symbol;
+  return found;
 }
 
 }  // namespace muster::worker

@@ -24,22 +24,28 @@ class OpenedLibrary {
   // The file it was loaded from.
   const std::string& path() const { return path_; }
 
-  // Null: it has no such function.
-  void* find(const char* symbol) const;
+  // Becomes a pointer to a function of any type.
+  struct Symbol {
+    template <typename Function>
+    operator Function*() const {  // NOLINT: converts on purpose.
+      return reinterpret_cast<Function*>(address);
+    }
+    void* address;
+  };
 
-  // Sets `function`. If there is none, sets it to null and stores the name in `missing`, unless
-  // that already holds one.
-  template <typename Function>
-  void bind(const char* symbol, Function*& function, std::string& missing) const {
-    function = reinterpret_cast<Function*>(find(symbol));
-    if (function == nullptr && missing.empty()) missing = symbol;
-  }
+  // Null: it has no such function.
+  Symbol find(const char* symbol) const;
+  // The same for a function without which the library cannot be used.
+  Symbol operator[](const char* symbol);
+  // The first of those that it has not; empty: it has all.
+  const std::string& missing() const { return missing_; }
 
  private:
   OpenedLibrary(void* handle, const char* symbol);
 
   void* handle_;
   std::string path_;
+  std::string missing_;
 };
 
 }  // namespace muster::worker

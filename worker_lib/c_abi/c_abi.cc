@@ -149,35 +149,6 @@ bool is_root(const ProcessGroup& group, int root) {
   return !group.is_member() || group.rank().value == root;
 }
 
-size_t all_blocks(const ProcessGroup& group, size_t count) {
-  size_t total = 0;
-  if (__builtin_mul_overflow(count, static_cast<size_t>(group.size()), &total)) {
-    refuse("count is " + std::to_string(count) + ", and no memory holds " +
-           std::to_string(group.size()) + " times as many elements");
-  }
-  return total;
-}
-
-std::span<const size_t> counts_of(const ProcessGroup& group, const size_t* counts,
-                                  const char* name) {
-  require(counts, name);
-  return {counts, static_cast<size_t>(group.size())};
-}
-
-size_t sum_of(std::span<const size_t> counts) {
-  size_t total = 0;
-  for (const size_t count : counts) {
-    if (__builtin_add_overflow(total, count, &total)) {
-      refuse("the counts add up to more elements than any memory holds");
-    }
-  }
-  return total;
-}
-
-size_t own_count(const ProcessGroup& group, std::span<const size_t> counts) {
-  return group.is_member() ? counts[static_cast<size_t>(group.rank().value)] : 0;
-}
-
 }  // namespace muster::c_abi
 
 using namespace muster;

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 
 #include "muster/init.h"
@@ -90,8 +89,6 @@ struct Call {
   Device device;
 };
 
-GroupOptions group_options_of(const muster_group_options* given);
-
 // NULL is the world.
 ProcessGroup group_of(muster_group* handle);
 
@@ -99,30 +96,21 @@ ProcessGroup group_of(muster_group* handle);
 // which is refused by the operation itself.
 bool is_root(const ProcessGroup& group, int root);
 
-// size() * count; refuses what no memory could hold.
-size_t all_blocks(const ProcessGroup& group, size_t count);
+// Passes out a handle of what `make` returns. The handle is made first: a group that was made, or
+// an operation that was begun, must not be lost to a lack of memory.
+template <typename Handle, typename Make>
+void hand_out(Handle** out, const char* name, Make&& make) {
+  require_out(out, name);
+  auto handle = std::make_unique<Handle>();
+  auto& [content] = *handle;
+  content = make();
+  *out = handle.release();
+}
 
-// size() counts. Refuses null.
-std::span<const size_t> counts_of(const ProcessGroup& group, const size_t* counts,
-                                  const char* name);
-
-// Their sum; refuses what no memory could hold.
-size_t sum_of(std::span<const size_t> counts);
-
-// counts[rank()]; 0 for a rank that is not a member.
-size_t own_count(const ProcessGroup& group, std::span<const size_t> counts);
-
-// Runs the operation if `work` is null, else begins it and passes the handle out. The handle is
-// made first: an operation that was begun must not lose its Work to a lack of memory.
+// Runs the operation if `work` is null, else begins it and passes the handle out.
 template <typename Run, typename Begin>
 void perform(muster_work** work, Run&& run, Begin&& begin) {
-  if (work == nullptr) {
-    run();
-    return;
-  }
-  auto handle = std::make_unique<muster_work>();
-  handle->work = begin();
-  *work = handle.release();
+  work == nullptr ? run() : hand_out(work, "work", begin);
 }
 
 }  // namespace muster::c_abi

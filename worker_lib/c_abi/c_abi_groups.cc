@@ -10,6 +10,13 @@ ProcessGroup group_of(muster_group* handle) {
   return handle == nullptr ? world() : handle->group;
 }
 
+}  // namespace muster::c_abi
+
+using namespace muster;
+using namespace muster::c_abi;
+
+namespace {
+
 GroupOptions group_options_of(const muster_group_options* given) {
   const muster_group_options group =
       options_or(given, muster_group_options MUSTER_GROUP_OPTIONS, "muster_group_options");
@@ -20,39 +27,30 @@ GroupOptions group_options_of(const muster_group_options* given) {
   return options;
 }
 
-}  // namespace muster::c_abi
-
-using namespace muster;
-using namespace muster::c_abi;
+}  // namespace
 
 muster_status muster_world(muster_group** group) {
-  return guarded(__func__, [&] {
-    require_out(group, "group");
-    *group = std::make_unique<muster_group>(world()).release();
-  });
+  return guarded(__func__, [&] { hand_out(group, "group", world); });
 }
 
 muster_status muster_new_group(const int* ranks, size_t count, const muster_group_options* options,
                                muster_group** group) {
   return guarded(__func__, [&] {
-    require_out(group, "group");
-    if (count > 0) require(ranks, "ranks");
-    std::vector<GlobalRank> members;
-    for (size_t i = 0; i < count; ++i)
-      members.push_back(GlobalRank{ranks[i]});
-    auto handle = std::make_unique<muster_group>();
-    handle->group = new_group(members, group_options_of(options));
-    *group = handle.release();
+    hand_out(group, "group", [&] {
+      if (count > 0) require(ranks, "ranks");
+      std::vector<GlobalRank> members;
+      for (size_t i = 0; i < count; ++i)
+        members.push_back(GlobalRank{ranks[i]});
+      return new_group(members, group_options_of(options));
+    });
   });
 }
 
 muster_status muster_split(muster_group* group, int color, int key,
                            const muster_group_options* options, muster_group** split) {
   return guarded(__func__, [&] {
-    require_out(split, "split");
-    auto handle = std::make_unique<muster_group>();
-    handle->group = group_of(group).split(color, key, group_options_of(options));
-    *split = handle.release();
+    hand_out(split, "split",
+             [&] { return group_of(group).split(color, key, group_options_of(options)); });
   });
 }
 
@@ -110,10 +108,8 @@ muster_status muster_allocate_shared(muster_group* group, size_t bytes,
                                      const muster_call_options* options,
                                      muster_shared_memory** memory) {
   return guarded(__func__, [&] {
-    require_out(memory, "memory");
-    auto handle = std::make_unique<muster_shared_memory>();
-    handle->memory = group_of(group).allocate_shared(bytes, Call(options).options);
-    *memory = handle.release();
+    hand_out(memory, "memory",
+             [&] { return group_of(group).allocate_shared(bytes, Call(options).options); });
   });
 }
 

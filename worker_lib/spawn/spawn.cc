@@ -19,7 +19,6 @@
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/joining/host_store.h"
 #include "worker_lib/raise.h"
-#include "worker_lib/watch/process_life.h"
 
 namespace muster {
 namespace worker {
@@ -83,26 +82,19 @@ std::string call_name(const SpawnOptions& options) {
 
 // The mark in the environment, which may be another process's: a program that a rank started
 // inherits the rank's environment.
-struct FoundMark {
-  SpawnMark mark;
-  ProcessLife parent;
-  bool is_own() const { return life_of_process(getppid()) == parent; }
-};
-
-std::optional<FoundMark> find_mark() {
+std::optional<SpawnMark> find_mark() {
   const char* text = std::getenv(kSpawnVariable);
-  const std::optional<SpawnMark> mark = text != nullptr ? SpawnMark::decode(text) : std::nullopt;
-  if (!mark) return std::nullopt;
-  const std::optional<ProcessLife> parent = ProcessLife::parse(mark->parent);
-  if (!parent) return std::nullopt;
-  return FoundMark{*mark, *parent};
+  return text != nullptr ? SpawnMark::decode(text) : std::nullopt;
+}
+
+bool is_own(const SpawnMark& mark) {
+  return life_of_process(getppid()) == mark.parent;
 }
 
 // The mark of this process. Ends the process if the parent that set the mark is gone.
 std::optional<SpawnMark> own_mark() {
-  const std::optional<FoundMark> found = find_mark();
-  if (!found) return std::nullopt;
-  if (found->is_own()) return found->mark;
+  const std::optional<SpawnMark> found = find_mark();
+  if (!found || is_own(*found)) return found;
   if (!may_still_live(found->parent)) _exit(127);
   return std::nullopt;
 }
@@ -115,8 +107,8 @@ constexpr int kLostExitCode = 1;
 class AwaitedExit {
  public:
   AwaitedExit() {
-    const std::optional<FoundMark> found = find_mark();
-    if (!found || !found->is_own()) return;
+    const std::optional<SpawnMark> found = find_mark();
+    if (!found || !is_own(*found)) return;
     process_ = getpid();
     on_exit(end_as_lost, nullptr);
   }
@@ -152,7 +144,7 @@ Outcome<SpawnResult> start_and_wait(int nprocs, const SpawnOptions& options,
                                     const std::string& call) {
   Outcome<std::shared_ptr<HostStore>> store = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   if (!store) return tl::unexpected(store.error());
-  const SpawnMark mark{call, life_of_process(getpid()).to_string()};
+  const SpawnMark mark{call, life_of_process(getpid())};
   const std::vector<std::string> inherited = own_environment();
   const std::vector<std::string> arguments = rank_arguments(options);
   RankKeeper keeper(options);
@@ -174,13 +166,14 @@ Outcome<SpawnResult> start_and_wait(int nprocs, const SpawnOptions& options,
 }  // namespace
 
 std::string SpawnMark::encode() const {
-  return encode_fields({call, parent});
+  return encode_fields({call, parent.to_string()});
 }
 
 std::optional<SpawnMark> SpawnMark::decode(const std::string& text) {
   const std::optional<std::vector<std::string>> fields = decode_fields(text);
   if (!fields || fields->size() != 2) return std::nullopt;
-  return SpawnMark{(*fields)[0], (*fields)[1]};
+  const std::optional<ProcessLife> parent = ProcessLife::parse((*fields)[1]);
+  return parent ? std::optional(SpawnMark{(*fields)[0], *parent}) : std::nullopt;
 }
 
 std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, int rank,

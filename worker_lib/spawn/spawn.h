@@ -10,13 +10,14 @@
 
 #include "muster/spawn.h"
 #include "worker_lib/failure.h"
+#include "worker_lib/watch/process_life.h"
 
 namespace muster::worker {
 
 // The call of spawn() that a process was started for, as its environment says.
 struct SpawnMark {
   std::string call;
-  std::string parent;  // ProcessLife of the process that started it.
+  ProcessLife parent;  // The process that started it.
 
   std::string encode() const;
   static std::optional<SpawnMark> decode(const std::string& text);
@@ -63,7 +64,7 @@ class RankKeeper {
  private:
   using Instant = std::chrono::steady_clock::time_point;
 
-  size_t running() const;
+  bool any_running() const;
   void await_change(Instant until);
   bool reap(size_t rank);
   void reap_ended();

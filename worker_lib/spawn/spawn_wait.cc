@@ -65,14 +65,11 @@ RankKeeper::~RankKeeper() {
 
 void RankKeeper::add(StartedRank started) {
   started_.push_back(started);
-  RankExit exit;
-  exit.pid = started.pid;
-  result_.ranks.push_back(exit);
+  result_.ranks.push_back({.pid = started.pid});
 }
 
-size_t RankKeeper::running() const {
-  return static_cast<size_t>(std::count_if(
-      started_.begin(), started_.end(), [](const StartedRank& rank) { return rank.pidfd >= 0; }));
+bool RankKeeper::any_running() const {
+  return std::ranges::any_of(started_, [](const StartedRank& rank) { return rank.pidfd >= 0; });
 }
 
 // Waits until one of them ends.
@@ -124,8 +121,7 @@ void RankKeeper::await_those_on_their_way() {
     return rank.pidfd >= 0 && is_exiting(rank.pid);
   };
   const Instant patience = RankClock::now() + kExitPatience;
-  while (RankClock::now() < patience &&
-         std::any_of(started_.begin(), started_.end(), is_on_its_way)) {
+  while (RankClock::now() < patience && std::ranges::any_of(started_, is_on_its_way)) {
     await_change(RankClock::now() + kExitLook);
     reap_ended();
   }
@@ -141,7 +137,7 @@ void RankKeeper::stop_rest(int signal) {
 }
 
 void RankKeeper::wait_for_rest() {
-  while (running() > 0) {
+  while (any_running()) {
     await_change(Instant::max());
     reap_ended();
   }
@@ -151,7 +147,7 @@ void RankKeeper::wait_for_rest() {
 void RankKeeper::stop_and_wait() {
   stop_rest(SIGTERM);
   const Instant patience = rank_deadline(options_.stop_timeout);
-  while (running() > 0 && RankClock::now() < patience) {
+  while (any_running() && RankClock::now() < patience) {
     await_change(patience);
     reap_ended();
   }
@@ -169,12 +165,12 @@ std::vector<GlobalRank> RankKeeper::running_ranks() const {
 
 Outcome<SpawnResult> RankKeeper::wait(const std::function<void(const SpawnResult&)>& on_failure) {
   const Instant deadline = rank_deadline(options_.timeout);
-  while (running() > 0 && !result_.failed && RankClock::now() < deadline) {
+  while (any_running() && !result_.failed && RankClock::now() < deadline) {
     await_change(deadline);
     reap_ended();
   }
   if (result_.failed) await_those_on_their_way();
-  const bool is_late = running() > 0 && !result_.failed;
+  const bool is_late = any_running() && !result_.failed;
   std::vector<GlobalRank> left = running_ranks();
   if (result_.failed && !left.empty() && on_failure) on_failure(result_);
   if (!left.empty()) stop_and_wait();
@@ -186,11 +182,10 @@ Outcome<SpawnResult> RankKeeper::wait(const std::function<void(const SpawnResult
 
 std::string SpawnResult::message() const {
   if (!failed) return fmt::format("{} ranks ended well", ranks.size());
-  const auto is_stopped = [](const RankExit& exit) { return exit.stopped; };
   const RankExit& culprit = ranks[static_cast<size_t>(failed->value)];
   std::string text =
       fmt::format("rank {} (pid {}) {}", failed->value, culprit.pid, worker::how_it_ended(culprit));
-  const auto stopped = std::count_if(ranks.begin(), ranks.end(), is_stopped);
+  const auto stopped = std::ranges::count(ranks, true, &RankExit::stopped);
   if (stopped > 0)
     text += fmt::format("; {} other{} stopped", stopped, stopped == 1 ? " was" : "s were");
   return text;

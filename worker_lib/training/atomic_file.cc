@@ -67,12 +67,11 @@ std::string random_suffix() {
 
 Outcome<> force_folder(const std::string& path) {
   const std::string folder = folder_of(path);
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return refused("open the folder", folder, errno);
+  const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return refused("open the folder", folder, errno);
   // EINVAL: the file system cannot force a folder to disk (some network ones).
-  const int error = ::fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
-  ::close(fd);
-  if (error != 0) return refused("force to disk the folder", folder, error);
+  if (::fsync(fd.get()) != 0 && errno != EINVAL)
+    return refused("force to disk the folder", folder, errno);
   return Done{};
 }
 
@@ -97,15 +96,7 @@ DescriptorBuffer::DescriptorBuffer(int fd) : fd_(fd), buffer_(kStreamBuffer) {
 }
 
 bool DescriptorBuffer::write_out(const char* data, size_t size) {
-  while (size > 0 && error_ == 0) {
-    const ssize_t written = ::write(fd_, data, size);
-    if (written < 0) {
-      if (errno != EINTR) error_ = errno;
-      continue;
-    }
-    data += written;
-    size -= static_cast<size_t>(written);
-  }
+  if (error_ == 0) error_ = write_whole(fd_, {data, size});
   return error_ == 0;
 }
 
@@ -122,11 +113,7 @@ DescriptorBuffer::int_type DescriptorBuffer::overflow(int_type c) {
 }
 
 std::streamsize DescriptorBuffer::xsputn(const char* data, std::streamsize size) {
-  if (size < epptr() - pptr()) {
-    std::memcpy(pptr(), data, static_cast<size_t>(size));
-    pbump(static_cast<int>(size));
-    return size;
-  }
+  if (size < epptr() - pptr()) return std::streambuf::xsputn(data, size);
   // Large writes bypass the buffer.
   return empty_buffer() && write_out(data, static_cast<size_t>(size)) ? size : 0;
 }
@@ -139,22 +126,22 @@ Outcome<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::string& path)
   if (Outcome<> fine = refuse_other_than_files(path); !fine) return tl::unexpected(fine.error());
   remove_unfinished(path);
   const std::string unfinished = path + kUnfinished + random_suffix();
-  const int fd = ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) return refused("create", unfinished, errno);
+  UniqueFd fd(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!fd) return refused("create", unfinished, errno);
   struct stat old{};
-  if (::stat(path.c_str(), &old) == 0) ::fchmod(fd, old.st_mode & 07777);
-  return std::unique_ptr<AtomicFile>(new AtomicFile(path, unfinished, fd));
+  if (::stat(path.c_str(), &old) == 0) ::fchmod(fd.get(), old.st_mode & 07777);
+  return std::unique_ptr<AtomicFile>(new AtomicFile(path, unfinished, std::move(fd)));
 }
 
-AtomicFile::AtomicFile(std::string path, std::string unfinished, int fd)
+AtomicFile::AtomicFile(std::string path, std::string unfinished, UniqueFd fd)
     : path_(std::move(path)),
       unfinished_(std::move(unfinished)),
-      fd_(fd),
-      buffer_(fd),
+      fd_(std::move(fd)),
+      buffer_(fd_.get()),
       stream_(&buffer_) {}
 
 AtomicFile::~AtomicFile() {
-  if (fd_ >= 0) ::close(fd_);
+  fd_.reset();
   if (!unfinished_.empty()) ::unlink(unfinished_.c_str());
 }
 
@@ -165,8 +152,8 @@ Outcome<> AtomicFile::close_forced() {
     return failed(ErrorCode::system,
                   fmt::format("cannot write {}: the stream was left in a failed state", path_));
   }
-  if (::fsync(fd_) != 0) return refused("force to disk", unfinished_, errno);
-  if (::close(std::exchange(fd_, -1)) != 0) return refused("close", unfinished_, errno);
+  if (::fsync(fd_.get()) != 0) return refused("force to disk", unfinished_, errno);
+  if (::close(fd_.release()) != 0) return refused("close", unfinished_, errno);
   return Done{};
 }
 
@@ -180,24 +167,19 @@ Outcome<> AtomicFile::commit() {
 }
 
 Outcome<std::optional<std::string>> read_file(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0 && errno == ENOENT) return std::optional<std::string>();
-  if (fd < 0) return refused("open", path, errno);
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd && errno == ENOENT) return std::optional<std::string>();
+  if (!fd) return refused("open", path, errno);
   std::string bytes;
   struct stat size{};
-  if (::fstat(fd, &size) == 0) bytes.reserve(static_cast<size_t>(std::max<off_t>(size.st_size, 0)));
+  if (::fstat(fd.get(), &size) == 0)
+    bytes.reserve(static_cast<size_t>(std::max<off_t>(size.st_size, 0)));
   std::vector<char> part(kStreamBuffer);
   while (true) {
-    const ssize_t got = ::read(fd, part.data(), part.size());
-    if (got > 0) {
-      bytes.append(part.data(), static_cast<size_t>(got));
-      continue;
-    }
-    if (got < 0 && errno == EINTR) continue;
-    const int error = got < 0 ? errno : 0;
-    ::close(fd);
-    if (error != 0) return refused("read", path, error);
-    return std::optional<std::string>(std::move(bytes));
+    const ssize_t got = ::read(fd.get(), part.data(), part.size());
+    if (got == 0) return std::optional<std::string>(std::move(bytes));
+    if (got < 0 && errno != EINTR) return refused("read", path, errno);
+    if (got > 0) bytes.append(part.data(), static_cast<size_t>(got));
   }
 }
 

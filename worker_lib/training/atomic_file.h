@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/unique_fd.h"
 #include "worker_lib/failure.h"
 
 namespace muster::worker {
@@ -51,12 +52,12 @@ class AtomicFile {
   Outcome<> commit();
 
  private:
-  AtomicFile(std::string path, std::string unfinished, int fd);
+  AtomicFile(std::string path, std::string unfinished, UniqueFd fd);
   Outcome<> close_forced();
 
   std::string path_;
   std::string unfinished_;  // Empty once renamed.
-  int fd_;
+  UniqueFd fd_;
   DescriptorBuffer buffer_;
   std::ostream stream_;
 };

@@ -7,10 +7,6 @@ namespace muster::worker {
 
 namespace {
 
-bool belongs(const BucketPlan& bucket, const Buffer& buffer) {
-  return bucket.dtype == buffer.dtype && bucket.device == buffer.device;
-}
-
 const std::byte* end_of(const Buffer& buffer) {
   return static_cast<const std::byte*>(buffer.data) + buffer.bytes();
 }
@@ -37,21 +33,17 @@ void lay_out(BucketPlan& bucket, std::span<const Buffer> buffers) {
 std::vector<BucketPlan> plan_buckets(std::span<const Buffer> buffers, const BucketLimits& limits) {
   std::vector<BucketPlan> closed;
   std::vector<BucketPlan> open;  // At most one for each dtype and device.
-  const auto open_one = [](const Buffer& buffer) {
-    BucketPlan made;
-    made.dtype = buffer.dtype;
-    made.device = buffer.device;
-    return made;
-  };
   for (size_t i = buffers.size(); i-- > 0;) {
     const Buffer& buffer = buffers[i];
-    const auto same_kind = [&](const BucketPlan& bucket) { return belongs(bucket, buffer); };
+    const auto same_kind = [&](const BucketPlan& bucket) {
+      return bucket.dtype == buffer.dtype && bucket.device == buffer.device;
+    };
     auto bucket = std::find_if(open.begin(), open.end(), same_kind);
-    if (bucket == open.end()) bucket = open.insert(open.end(), open_one(buffer));
+    if (bucket == open.end()) bucket = open.insert(bucket, BucketPlan{buffer.dtype, buffer.device});
     const bool is_first = std::none_of(closed.begin(), closed.end(), same_kind);
     const size_t limit = is_first ? limits.first_bytes : limits.bytes;
     if (!bucket->buffers.empty() && bucket->bytes() + buffer.bytes() > limit) {
-      closed.push_back(std::exchange(*bucket, open_one(buffer)));
+      closed.push_back(std::exchange(*bucket, BucketPlan{buffer.dtype, buffer.device}));
     }
     bucket->buffers.push_back(i);
     bucket->count += buffer.count;

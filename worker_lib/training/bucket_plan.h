@@ -12,14 +12,14 @@ namespace muster::worker {
 
 // Buffers of one dtype and device.
 struct BucketPlan {
-  std::vector<size_t> buffers;  // Ascending indices of the list: the order in the bucket's memory.
-  std::vector<size_t> offsets;  // Of each buffer in bytes, as if all were contiguous.
-  size_t count = 0;             // Elements of all.
   DType dtype = DType::uint8;
-  Device device;
+  Device device = {};
+  std::vector<size_t> buffers = {};  // Ascending indices of the list: the order in the memory.
+  std::vector<size_t> offsets = {};  // Of each buffer in bytes, as if all were contiguous.
+  size_t count = 0;                  // Elements of all.
   // The buffers as pieces of memory without gaps. One piece (or none, if all are empty): the bucket
   // can be reduced where it is.
-  std::vector<Buffer> pieces;
+  std::vector<Buffer> pieces = {};
 
   size_t bytes() const { return count * size_of(dtype); }
 };

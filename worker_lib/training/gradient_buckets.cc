@@ -58,6 +58,11 @@ bool needs_copies(const BucketPlan& plan) {
   return plan.device.kind == Device::Kind::cpu && plan.pieces.size() > 1;
 }
 
+// For its copies, up to where the next bucket's may begin.
+size_t bytes_of_copies(const BucketPlan& plan) {
+  return (plan.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 // FNV-1a (Fowler, Noll, Vo) over whole numbers: detects lists that differ by mistake.
 class Digest {
  public:
@@ -153,25 +158,20 @@ void BucketState::compare_lists() {
       digest.add(index);
       digest.add(buffers_[index].count);
     }
-    if (needs_copies(bucket.plan)) {
-      const size_t parts = (bucket.plan.bytes() + kAlignment - 1) / kAlignment;
-      shared_bytes_ += static_cast<int64_t>(parts * kAlignment);
-    }
+    if (needs_copies(bucket.plan))
+      shared_bytes_ += static_cast<int64_t>(bytes_of_copies(bucket.plan));
   }
   digest.add(static_cast<size_t>(options_.op));
   digest.add(static_cast<size_t>(options_.strategy));
   if (!group_.cpu_backend()) return;  // It has no operations on host memory.
-  constexpr size_t kFields = 4;
-  const std::array<int64_t, kFields> mine{digest.value(), static_cast<int64_t>(buffers_.size()),
-                                          static_cast<int64_t>(buckets_.size()), shared_bytes_};
-  std::vector<int64_t> all(kFields * static_cast<size_t>(group_.size()));
-  group_.all_gather(ConstBuffer(mine), Buffer(all), options_.call);
-  std::vector<std::array<int64_t, 3>> lists;
-  for (size_t rank = 0; rank < all.size() / kFields; ++rank) {
-    const int64_t* const theirs = &all[rank * kFields];
-    shared_bytes_ = std::max(shared_bytes_, theirs[3]);
-    lists.push_back({theirs[0], theirs[1], theirs[2]});
-  }
+  const std::array<int64_t, 4> mine{digest.value(), static_cast<int64_t>(buffers_.size()),
+                                    static_cast<int64_t>(buckets_.size()), shared_bytes_};
+  std::vector<std::array<int64_t, 4>> lists(static_cast<size_t>(group_.size()));
+  group_.all_gather(mine, Buffer(lists.data(), mine.size() * lists.size(), DType::int64),
+                    options_.call);
+  // Ranks may need different amounts of memory; the most counts, and the rest is to be equal.
+  for (auto& list : lists)
+    shared_bytes_ = std::max(shared_bytes_, std::exchange(list[3], 0));
   const worker::Camps camps = worker::camps_of(lists);
   if (camps.blamed.empty()) return;
   std::vector<GlobalRank> blamed;
@@ -236,7 +236,7 @@ void BucketState::allocate() {
     if (!needs_copies(bucket.plan)) continue;
     bucket.staged = next;
     bucket.reduced = {Buffer(next, bucket.plan.count, bucket.plan.dtype)};
-    next += (bucket.plan.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+    next += bytes_of_copies(bucket.plan);
   }
 }
 

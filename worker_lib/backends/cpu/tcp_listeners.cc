@@ -6,31 +6,9 @@
 
 #include "rendezvous/net/listening_socket.h"
 #include "worker_lib/backends/store_exchange.h"
+#include "worker_lib/hex.h"
 
 namespace muster::worker {
-namespace {
-
-std::string to_hex(std::string_view bytes) {
-  std::string text;
-  for (const char byte : bytes)
-    text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return text;
-}
-
-std::optional<std::string> from_hex(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  if (text.size() % 2 != 0) return std::nullopt;
-  std::string bytes;
-  for (size_t i = 0; i < text.size(); i += 2) {
-    const size_t high = kDigits.find(text[i]);
-    const size_t low = kDigits.find(text[i + 1]);
-    if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
-    bytes += static_cast<char>(high * 16 + low);
-  }
-  return bytes;
-}
-
-}  // namespace
 
 std::string ListenAddress::encode() const {
   return fmt::format("{} {} {}", tcp.to_string(), to_hex(local), to_hex(secret));

@@ -3,11 +3,9 @@
 // complete, since Gloo reports completion of a buffer only to a waiting thread, and a wait that
 // times out makes the whole group unusable.
 #include <algorithm>
-#include <atomic>
-#include <list>
+#include <future>
 #include <mutex>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -44,11 +42,6 @@ class GlooBackend final : public GroupBackend {
   void abort(const Failure& failure) override;
 
  private:
-  struct Waiting {
-    std::thread thread;
-    std::atomic<bool> done{false};
-  };
-
   GlooBuffer post(const Transfer& transfer);
   Outcome<int> wait(const Transfer& transfer, GlooBuffer buffer, Deadline deadline);
   Outcome<int> wait_in_gloo(const Transfer& transfer, ::gloo::transport::UnboundBuffer& buffer,
@@ -60,9 +53,7 @@ class GlooBackend final : public GroupBackend {
   Failure late_failure(const Transfer& transfer) const {
     return late_transfer(transfer, members_, false);
   }
-  tl::unexpected<Failure> explain_roll(const Failure& failure) const;
   tl::unexpected<Failure> explain_loss(const std::string& reason);
-  void join_finished();
 
   const Members members_;
   const std::shared_ptr<GlooMesh> mesh_;
@@ -70,13 +61,11 @@ class GlooBackend final : public GroupBackend {
   mutable std::mutex mutex_;
   std::optional<Failure> failure_;
   std::set<::gloo::transport::UnboundBuffer*> receiving_from_any_;
-  std::list<Waiting> waiting_;
+  std::vector<std::future<void>> waiting_;  // Of std::async(): their ends wait for its threads.
 };
 
 GlooBackend::~GlooBackend() {
   abort({ErrorCode::aborted, "the group is gone"});
-  for (Waiting& one : waiting_)
-    one.thread.join();
 }
 
 Failure late_operation(const Operation& operation) {
@@ -90,15 +79,12 @@ Failure late_operation(const Operation& operation) {
 
 Outcome<> GlooBackend::run(const Operation& operation, Deadline deadline) {
   if (const std::optional<Failure> failure = aborted()) return tl::unexpected(*failure);
-  if (members_.size() == 1) {
-    run_alone(operation);
-    return Done{};
-  }
   if (gloo_time_left(deadline).count() <= 0)
     return failed(ErrorCode::timeout, "the timeout expired before the operation began");
   try {
     const Outcome<> roll = call_the_roll(mesh_, members_, operation, deadline);
-    if (!roll) return explain_roll(roll.error());
+    // If the group was aborted meanwhile, that failure explains more.
+    if (!roll) return tl::unexpected(aborted().value_or(roll.error()));
     run_on_gloo(mesh_, operation, std::max(gloo_time_left(deadline), milliseconds{1}));
     return Done{};
   } catch (const std::exception& error) {
@@ -108,7 +94,6 @@ Outcome<> GlooBackend::run(const Operation& operation, Deadline deadline) {
 
 std::string GlooBackend::refuses(const Transfer& transfer) const {
   if (transfer.peer == members_.me) return "Gloo cannot send from a rank to itself";
-  if (members_.size() == 1) return "the group has no other rank";
   return {};
 }
 
@@ -185,43 +170,32 @@ Outcome<int> GlooBackend::transfer(const Transfer& transfer, Deadline deadline) 
 Outcome<std::vector<std::shared_ptr<WorkState>>> GlooBackend::begin(
     const std::vector<Transfer>& transfers, Deadline deadline) {
   if (const std::optional<Failure> failure = aborted()) return tl::unexpected(*failure);
-  join_finished();
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(waiting_, [](const std::future<void>& one) {
+      return one.wait_for(milliseconds{0}) == std::future_status::ready;
+    });
+  }
   std::vector<std::shared_ptr<WorkState>> works;
   try {
     for (const Transfer& transfer : transfers) {
       auto work = std::make_shared<HostWork>();
       works.push_back(work);
-      GlooBuffer buffer = post(transfer);
-      const std::lock_guard lock(mutex_);
-      Waiting& waiting = waiting_.emplace_back();
-      waiting.thread = std::thread(
-          [this, transfer, work, deadline, &waiting, posted = std::move(buffer)]() mutable {
+      std::future<void> waiting = std::async(
+          std::launch::async, [this, transfer, work, deadline, posted = post(transfer)]() mutable {
             Outcome<int> outcome = wait(transfer, std::move(posted), deadline);
             if (outcome)
               work->complete(Done{}, *outcome);
             else
               work->complete(tl::unexpected(outcome.error()));
-            waiting.done = true;
           });
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back(std::move(waiting));
     }
   } catch (const std::exception& error) {
     return explain(error, deadline, late_failure(transfers.front()));
   }
   return works;
-}
-
-void GlooBackend::join_finished() {
-  std::list<Waiting> finished;
-  {
-    const std::lock_guard lock(mutex_);
-    for (auto one = waiting_.begin(); one != waiting_.end();) {
-      const auto next = std::next(one);
-      if (one->done) finished.splice(finished.end(), waiting_, one);
-      one = next;
-    }
-  }
-  for (Waiting& one : finished)
-    one.thread.join();
 }
 
 void GlooBackend::abort(const Failure& failure) {
@@ -232,7 +206,7 @@ void GlooBackend::abort(const Failure& failure) {
     for (::gloo::transport::UnboundBuffer* buffer : receiving_from_any_)
       buffer->abortWaitRecv();
   }
-  if (mesh_) mesh_->interrupt();
+  mesh_->interrupt();
 }
 
 std::optional<Failure> GlooBackend::aborted() const {
@@ -243,19 +217,10 @@ std::optional<Failure> GlooBackend::aborted() const {
 tl::unexpected<Failure> GlooBackend::explain(const std::exception& error, Deadline deadline,
                                              const Failure& late) {
   const std::string reason = gloo_reason(error.what());
-  {
-    const std::lock_guard lock(mutex_);
-    if (failure_) return tl::unexpected(*failure_);
-  }
+  if (const std::optional<Failure> failure = aborted()) return tl::unexpected(*failure);
   if (is_gloo_timeout(reason) && std::chrono::steady_clock::now() + milliseconds{1} >= deadline)
     return tl::unexpected(late);
   return explain_loss(reason);
-}
-
-// If the group was aborted meanwhile, that failure explains more.
-tl::unexpected<Failure> GlooBackend::explain_roll(const Failure& failure) const {
-  if (std::optional<Failure> reason = aborted()) return tl::unexpected(*reason);
-  return tl::unexpected(failure);
 }
 
 // A connection broke: a rank died, or a rank left the group after an error of its own or an abort.
@@ -274,20 +239,15 @@ tl::unexpected<Failure> GlooBackend::explain_loss(const std::string& reason) {
 }
 
 Outcome<std::unique_ptr<GroupBackend>> make_backend(GroupSetup setup) {
-  std::shared_ptr<GlooMesh> mesh;
-  if (setup.members.size() > 1) {
-    Outcome<std::shared_ptr<GlooMesh>> connected = GlooMesh::connect(setup);
-    if (!connected) return tl::unexpected(connected.error());
-    mesh = std::move(*connected);
-  }
-  return std::make_unique<GlooBackend>(std::move(setup.members), std::move(mesh));
+  Outcome<std::shared_ptr<GlooMesh>> mesh = GlooMesh::connect(setup);
+  if (!mesh) return tl::unexpected(mesh.error());
+  return std::make_unique<GlooBackend>(std::move(setup.members), std::move(*mesh));
 }
 
 }  // namespace
 
 }  // namespace muster::worker
 
-const muster::worker::GlooModule* muster_gloo_module() {
-  static constexpr muster::worker::GlooModule kModule{muster::worker::make_backend};
-  return &kModule;
+muster::worker::GlooBackendMaker* muster_gloo_module() {
+  return muster::worker::make_backend;
 }

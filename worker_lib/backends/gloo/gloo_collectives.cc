@@ -8,12 +8,9 @@
 #include <gloo/allgather.h>
 #include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
-#include <gloo/alltoall.h>
 #include <gloo/alltoallv.h>
 #include <gloo/broadcast.h>
-#include <gloo/gather.h>
 #include <gloo/reduce.h>
-#include <gloo/scatter.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include "rendezvous/base/error.h"
@@ -56,6 +53,10 @@ class GlooCall {
   uint8_t* out() const { return reinterpret_cast<uint8_t*>(op_.out); }
   Bytes bytes(uint8_t* data, size_t size) const { return mesh_->createUnboundBuffer(data, size); }
   size_t block() const { return op_.count * width_; }
+  // The counts by rank, which an operation does not have if they are all equal.
+  std::vector<size_t> by_rank(const std::vector<size_t>& counts) const {
+    return counts.empty() ? std::vector<size_t>(ranks(), op_.count) : counts;
+  }
   size_t my_block() const { return static_cast<size_t>(me()) * block(); }
   int me() const { return mesh_->rank; }
   size_t ranks() const { return static_cast<size_t>(mesh_->size); }
@@ -64,16 +65,17 @@ class GlooCall {
     if (size > 0 && to != from) std::memcpy(to, from, size);
   }
 
+  // What the two reductions have in common; `result` holds this rank's input, and then the result.
+  template <typename Options>
+  void reduce_in(Options& call, uint8_t* result) const;
+
   bool is_empty() const;
   void broadcast();
   void reduce();
   void all_reduce();
-  void gather();
-  void gather_blocks();
+  void gather_or_scatter();
   void all_gather();
   void all_gather_v();
-  void scatter();
-  void scatter_blocks();
   void reduce_scatter();
   void all_to_all();
   void exchange(uint8_t* from, const std::vector<size_t>& sent, uint8_t* to,
@@ -97,11 +99,10 @@ void GlooCall::run() {
     case OpKind::all_reduce:
       return all_reduce();
     case OpKind::gather:
-      return op_.is_v ? gather_blocks() : gather();
+    case OpKind::scatter:
+      return gather_or_scatter();
     case OpKind::all_gather:
       return op_.is_v ? all_gather_v() : all_gather();
-    case OpKind::scatter:
-      return op_.is_v ? scatter_blocks() : scatter();
     case OpKind::reduce_scatter:
       return reduce_scatter();
     case OpKind::all_to_all:
@@ -128,12 +129,8 @@ void GlooCall::broadcast() {
   ::gloo::broadcast(call);
 }
 
-// Gloo needs an output on every rank, as scratch memory.
-void GlooCall::reduce() {
-  auto call = options<::gloo::ReduceOptions>();
-  std::vector<uint8_t> scratch(at_root() ? 0 : block());
-  uint8_t* const result = at_root() ? out() : scratch.data();
-  copy(result, in(), block());
+template <typename Options>
+void GlooCall::reduce_in(Options& call, uint8_t* result) const {
   // Gloo derives the width of an element from a type.
   const auto set_output = [&](auto type) {
     call.setOutput(reinterpret_cast<decltype(type)*>(result), op_.count);
@@ -142,7 +139,15 @@ void GlooCall::reduce() {
   : width_ == 2 ? set_output(uint16_t{})
   : width_ == 4 ? set_output(uint32_t{})
                 : set_output(uint64_t{});
+  copy(result, in(), block());
   call.setReduceFunction(combining(op_.dtype, op_.reduce));
+}
+
+// Gloo needs an output on every rank, as scratch memory.
+void GlooCall::reduce() {
+  auto call = options<::gloo::ReduceOptions>();
+  std::vector<uint8_t> scratch(at_root() ? 0 : block());
+  reduce_in(call, at_root() ? out() : scratch.data());
   call.setRoot(op_.root);
   ::gloo::reduce(call);
   if (at_root() && op_.reduce == ReduceOp::average)
@@ -151,50 +156,39 @@ void GlooCall::reduce() {
 
 void GlooCall::all_reduce() {
   auto call = options<::gloo::AllreduceOptions>();
-  copy(out(), in(), block());
-  const auto set_output = [&](auto type) {
-    call.setOutput(reinterpret_cast<decltype(type)*>(out()), op_.count);
-  };
-  width_ == 1   ? set_output(uint8_t{})
-  : width_ == 2 ? set_output(uint16_t{})
-  : width_ == 4 ? set_output(uint32_t{})
-                : set_output(uint64_t{});
-  call.setReduceFunction(combining(op_.dtype, op_.reduce));
+  reduce_in(call, out());
   ::gloo::allreduce(call);
   if (op_.reduce == ReduceOp::average) divide(op_.dtype, op_.out, op_.count, mesh_->size);
 }
 
-void GlooCall::gather() {
-  auto call = options<::gloo::GatherOptions>();
-  call.setInput(in(), block());
-  if (at_root()) call.setOutput(out(), block() * ranks());
-  call.setRoot(op_.root);
-  ::gloo::gather(call);
-}
-
-void GlooCall::gather_blocks() {
-  const uint64_t slot = gloo_slot(GlooSlots::gather, op_.sequence);
-  if (!at_root()) {
-    if (op_.count == 0) return;
-    const Bytes mine = bytes(in(), block());
-    mine->send(op_.root, slot);
-    mine->waitSend(timeout_);
-    return;
-  }
-  std::vector<Bytes> arriving;
-  uint8_t* to = out();
-  for (size_t peer = 0; peer < ranks(); ++peer) {
-    const size_t size = op_.recv_counts[peer] * width_;
-    if (static_cast<int>(peer) == me()) {
-      copy(to, in(), size);
-    } else if (size > 0) {
-      arriving.push_back(bytes(to, size));
-      arriving.back()->recv(static_cast<int>(peer), slot);
+// A message between the root and each rank that has a block.
+void GlooCall::gather_or_scatter() {
+  const bool gathers = op_.kind == OpKind::gather;
+  const bool receives = gathers == at_root();
+  const uint64_t slot = gloo_slot(gathers ? GlooSlots::gather : GlooSlots::scatter, op_.sequence);
+  uint8_t* const mine = gathers ? in() : out();
+  std::vector<Bytes> messages;
+  const auto begin = [&](uint8_t* data, size_t size, int peer) {
+    if (size == 0) return;
+    messages.push_back(bytes(data, size));
+    receives ? messages.back()->recv(peer, slot) : messages.back()->send(peer, slot);
+  };
+  if (at_root()) {
+    const std::vector<size_t> counts = by_rank(gathers ? op_.recv_counts : op_.send_counts);
+    uint8_t* data = gathers ? out() : in();
+    for (int peer = 0; peer < mesh_->size; ++peer) {
+      const size_t size = counts[static_cast<size_t>(peer)] * width_;
+      if (peer != me())
+        begin(data, size, peer);
+      else
+        gathers ? copy(data, mine, size) : copy(mine, data, size);
+      data += size;
     }
-    to += size;
+  } else {
+    begin(mine, block(), op_.root);
   }
-  for (const Bytes& one : arriving)
-    one->waitRecv(timeout_);
+  for (const Bytes& one : messages)
+    receives ? one->waitRecv(timeout_) : one->waitSend(timeout_);
 }
 
 void GlooCall::all_gather() {
@@ -215,49 +209,10 @@ void GlooCall::all_gather_v() {
   ::gloo::allgatherv(call);
 }
 
-void GlooCall::scatter() {
-  auto call = options<::gloo::ScatterOptions>();
-  if (at_root()) {
-    std::vector<uint8_t*> blocks;
-    for (size_t peer = 0; peer < ranks(); ++peer)
-      blocks.push_back(in() + peer * block());
-    call.setInputs(std::move(blocks), block());
-  }
-  call.setOutput(out(), block());
-  call.setRoot(op_.root);
-  ::gloo::scatter(call);
-}
-
-void GlooCall::scatter_blocks() {
-  const uint64_t slot = gloo_slot(GlooSlots::scatter, op_.sequence);
-  if (!at_root()) {
-    if (op_.count == 0) return;
-    const Bytes mine = bytes(out(), block());
-    mine->recv(op_.root, slot);
-    mine->waitRecv(timeout_);
-    return;
-  }
-  std::vector<Bytes> leaving;
-  uint8_t* from = in();
-  for (size_t peer = 0; peer < ranks(); ++peer) {
-    const size_t size = op_.send_counts[peer] * width_;
-    if (static_cast<int>(peer) == me()) {
-      copy(out(), from, size);
-    } else if (size > 0) {
-      leaving.push_back(bytes(from, size));
-      leaving.back()->send(static_cast<int>(peer), slot);
-    }
-    from += size;
-  }
-  for (const Bytes& one : leaving)
-    one->waitSend(timeout_);
-}
-
 // Every rank gets all ranks' versions of its block and reduces them in rank order: each block
 // crosses the network once, and the result does not depend on the order of arrival.
 void GlooCall::reduce_scatter() {
-  std::vector<size_t> sent(ranks(), op_.count);
-  if (op_.is_v) sent = op_.send_counts;
+  const std::vector<size_t> sent = by_rank(op_.send_counts);
   const size_t mine = sent[static_cast<size_t>(me())];
   std::vector<uint8_t> versions(mine * width_ * ranks());
   exchange(in(), sent, versions.data(), std::vector<size_t>(ranks(), mine));
@@ -268,11 +223,7 @@ void GlooCall::reduce_scatter() {
 }
 
 void GlooCall::all_to_all() {
-  if (op_.is_v) return exchange(in(), op_.send_counts, out(), op_.recv_counts);
-  auto call = options<::gloo::AlltoallOptions>();
-  call.setInput(in(), block() * ranks());
-  call.setOutput(out(), block() * ranks());
-  ::gloo::alltoall(call);
+  exchange(in(), by_rank(op_.send_counts), out(), by_rank(op_.recv_counts));
 }
 
 void GlooCall::exchange(uint8_t* from, const std::vector<size_t>& sent, uint8_t* to,
@@ -294,15 +245,6 @@ void GlooCall::exchange(uint8_t* from, const std::vector<size_t>& sent, uint8_t*
 void run_on_gloo(const std::shared_ptr<GlooMesh>& mesh, const Operation& operation,
                  milliseconds timeout) {
   GlooCall(mesh, operation, timeout).run();
-}
-
-void run_alone(const Operation& operation) {
-  if (operation.kind == OpKind::barrier || operation.kind == OpKind::broadcast) return;
-  if (operation.in == operation.out) return;
-  size_t count = operation.count;
-  if (!operation.recv_counts.empty()) count = operation.recv_counts[0];
-  if (!operation.send_counts.empty()) count = operation.send_counts[0];
-  if (count > 0) std::memcpy(operation.out, operation.in, count * size_of(operation.dtype));
 }
 
 }  // namespace muster::worker

@@ -1,5 +1,7 @@
 // Our collectives as Gloo calls. Gloo lacks some, which are composed: reduce_scatter from
-// all_to_all; gather_v and scatter_v from messages, since Gloo's own do not accept empty blocks.
+// all_to_all_v; gather_v and scatter_v from messages, since Gloo's own do not accept empty blocks.
+// With equal blocks Gloo sends the same messages, so gather and scatter are no cases of their own,
+// nor is all_to_all.
 #pragma once
 
 #include <chrono>
@@ -15,8 +17,5 @@ namespace muster::worker {
 // gloo_roll_call.h, which already completes a barrier.
 void run_on_gloo(const std::shared_ptr<GlooMesh>& mesh, const Operation& operation,
                  std::chrono::milliseconds timeout);
-
-// The same in a group of one: only copies, where needed.
-void run_alone(const Operation& operation);
 
 }  // namespace muster::worker

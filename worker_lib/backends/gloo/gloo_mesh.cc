@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -99,7 +98,7 @@ std::string GlooMesh::open_pairs(const std::string& address, milliseconds timeou
 Outcome<> GlooMesh::connect_pairs(const GroupSetup& setup,
                                   const std::vector<std::string>& addresses) {
   std::atomic<int> connecting_to{-1};
-  std::packaged_task<std::string()> task([&] {
+  std::future<std::string> done = std::async(std::launch::async, [&]() -> std::string {
     try {
       for (int peer = 0; peer < size; ++peer) {
         if (peer == rank) continue;
@@ -111,16 +110,13 @@ Outcome<> GlooMesh::connect_pairs(const GroupSetup& setup,
     } catch (const std::exception& error) {
       return gloo_reason(error.what());
     }
-    return std::string();
+    return {};
   });
-  std::future<std::string> done = task.get_future();
-  std::thread connecting(std::move(task));
   std::optional<Failure> interruption;
   while (done.wait_for(kConnectPoll) != std::future_status::ready) {
     if (!interruption && setup.interrupted) interruption = setup.interrupted();
     if (interruption) closeConnections();  // Ends connect(); interrupt() needs connected pairs.
   }
-  connecting.join();
   const std::string error = done.get();
   if (interruption) return tl::unexpected(*interruption);
   if (error.empty()) return Done{};

@@ -27,20 +27,14 @@ struct Presence {
   uint64_t expects = 0;
 };
 
-uint64_t sent_to(const Operation& op, int peer, int me) {
-  if (!op.is_v) return 0;
+Presence presence_of(const Operation& op, const CallSignature& call, int me, int peer) {
+  if (!op.is_v) return {call};
   const auto at = static_cast<size_t>(peer);
-  if (op.kind == OpKind::gather) return peer == op.root ? op.count : 0;
-  if (op.kind == OpKind::scatter) return me == op.root ? op.send_counts[at] : 0;
-  return op.kind == OpKind::all_to_all ? op.send_counts[at] : 0;
-}
-
-uint64_t expected_from(const Operation& op, int peer, int me) {
-  if (!op.is_v) return 0;
-  const auto at = static_cast<size_t>(peer);
-  if (op.kind == OpKind::gather) return me == op.root ? op.recv_counts[at] : 0;
-  if (op.kind == OpKind::scatter) return peer == op.root ? op.count : 0;
-  return op.kind == OpKind::all_to_all ? op.recv_counts[at] : 0;
+  const uint64_t at_root = peer == op.root ? op.count : 0;
+  if (op.kind == OpKind::gather) return {call, at_root, me == op.root ? op.recv_counts[at] : 0};
+  if (op.kind == OpKind::scatter) return {call, me == op.root ? op.send_counts[at] : 0, at_root};
+  if (op.kind == OpKind::all_to_all) return {call, op.send_counts[at], op.recv_counts[at]};
+  return {call};
 }
 
 class GlooRollCall {
@@ -56,7 +50,6 @@ class GlooRollCall {
   using Buffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
   size_t size() const { return static_cast<size_t>(members_.size()); }
   bool has_come(size_t peer, milliseconds timeout);
-  std::optional<Failure> find_other_calls() const;
   std::optional<Failure> find_other_counts() const;
 
   const std::shared_ptr<GlooMesh>& mesh_;
@@ -73,7 +66,7 @@ void GlooRollCall::post() {
   const CallSignature call = signature_of(op_);
   for (int peer = 0; peer < members_.size(); ++peer) {
     const auto at = static_cast<size_t>(peer);
-    mine_[at] = {call, sent_to(op_, peer, members_.me), expected_from(op_, peer, members_.me)};
+    mine_[at] = presence_of(op_, call, members_.me, peer);
     leaving_.push_back(mesh_->createUnboundBuffer(&mine_[at], sizeof mine_[at]));
     arriving_.push_back(mesh_->createUnboundBuffer(&theirs_[at], sizeof theirs_[at]));
     if (peer == members_.me) {
@@ -116,34 +109,28 @@ Outcome<> GlooRollCall::finish(Deadline deadline) {
     if (static_cast<int>(peer) != members_.me)
       leaving_[peer]->waitSend(std::max(gloo_time_left(deadline), milliseconds{1}));
   }
-  if (std::optional<Failure> other = find_other_calls()) return tl::unexpected(*other);
-  if (std::optional<Failure> other = find_other_counts()) return tl::unexpected(*other);
-  return Done{};
-}
-
-std::optional<Failure> GlooRollCall::find_other_calls() const {
   std::vector<CallSignature> calls;
   for (const Presence& one : theirs_)
     calls.push_back(one.call);
-  return find_mismatch(calls, members_);
+  if (std::optional<Failure> other = find_mismatch(calls, members_)) return tl::unexpected(*other);
+  if (std::optional<Failure> other = find_other_counts()) return tl::unexpected(*other);
+  return Done{};
 }
 
 std::optional<Failure> GlooRollCall::find_other_counts() const {
   for (size_t peer = 0; peer < size(); ++peer) {
     const Peer& other = members_[static_cast<int>(peer)];
-    const auto [low, high] = std::minmax(other.rank, members_.self().rank);
+    const Peer& self = members_.self();
+    const auto differ = [](const Peer& from, uint64_t sends, const Peer& to, uint64_t expects) {
+      return Failure{ErrorCode::mismatch,
+                     fmt::format("{} sends {} elements to {}, which expects {}", describe(from),
+                                 sends, describe(to), expects),
+                     {std::min(from.rank, to.rank), std::max(from.rank, to.rank)}};
+    };
     if (theirs_[peer].sends != mine_[peer].expects)
-      return Failure{
-          ErrorCode::mismatch,
-          fmt::format("{} sends {} elements to {}, which expects {}", describe(other),
-                      theirs_[peer].sends, describe(members_.self()), mine_[peer].expects),
-          {low, high}};
-    if (theirs_[peer].expects != mine_[peer].sends)
-      return Failure{
-          ErrorCode::mismatch,
-          fmt::format("{} sends {} elements to {}, which expects {}", describe(members_.self()),
-                      mine_[peer].sends, describe(other), theirs_[peer].expects),
-          {low, high}};
+      return differ(other, theirs_[peer].sends, self, mine_[peer].expects);
+    if (mine_[peer].sends != theirs_[peer].expects)
+      return differ(self, mine_[peer].sends, other, theirs_[peer].expects);
   }
   return std::nullopt;
 }

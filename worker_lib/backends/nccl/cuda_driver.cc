@@ -1,11 +1,12 @@
 #include "worker_lib/backends/nccl/cuda_driver.h"
 
 #include <cstdlib>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "rendezvous/base/contract.h"
-#include "worker_lib/backends/opened_library.h"
+#include "worker_lib/hex.h"
 
 namespace muster::worker {
 
@@ -18,36 +19,6 @@ std::string visible_devices() {
   const std::string name(env::kCudaVisibleDevices);
   const char* const value = std::getenv(name.c_str());
   return value == nullptr ? name + " is not set" : fmt::format("{}={}", name, value);
-}
-
-// The versions to which the headers of CUDA 12 and 13 map the plain names.
-std::string bind_cuda(const OpenedLibrary& library, CudaApi& cuda) {
-  std::string missing;
-  library.bind("cuInit", cuda.init, missing);
-  library.bind("cuDeviceGetCount", cuda.device_get_count, missing);
-  library.bind("cuDeviceGet", cuda.device_get, missing);
-  library.bind("cuDeviceGetName", cuda.device_get_name, missing);
-  library.bind("cuDeviceGetUuid_v2", cuda.device_get_uuid, missing);
-  library.bind("cuDevicePrimaryCtxRetain", cuda.device_primary_ctx_retain, missing);
-  library.bind("cuDevicePrimaryCtxRelease_v2", cuda.device_primary_ctx_release, missing);
-  library.bind("cuCtxGetCurrent", cuda.ctx_get_current, missing);
-  library.bind("cuCtxPushCurrent_v2", cuda.ctx_push_current, missing);
-  library.bind("cuCtxPopCurrent_v2", cuda.ctx_pop_current, missing);
-  library.bind("cuGetErrorName", cuda.get_error_name, missing);
-  library.bind("cuGetErrorString", cuda.get_error_string, missing);
-  library.bind("cuStreamCreate", cuda.stream_create, missing);
-  library.bind("cuStreamDestroy_v2", cuda.stream_destroy, missing);
-  library.bind("cuStreamWaitEvent", cuda.stream_wait_event, missing);
-  library.bind("cuStreamIsCapturing", cuda.stream_is_capturing, missing);
-  library.bind("cuEventCreate", cuda.event_create, missing);
-  library.bind("cuEventDestroy_v2", cuda.event_destroy, missing);
-  library.bind("cuEventRecord", cuda.event_record, missing);
-  library.bind("cuEventQuery", cuda.event_query, missing);
-  library.bind("cuMemAlloc_v2", cuda.mem_alloc, missing);
-  library.bind("cuMemFree_v2", cuda.mem_free, missing);
-  library.bind("cuThreadExchangeStreamCaptureMode", cuda.thread_exchange_stream_capture_mode,
-               missing);
-  return missing;
 }
 
 }  // namespace
@@ -67,24 +38,24 @@ Outcome<> CudaApi::check(int error, const char* what) const {
 }
 
 Outcome<CudaApi> open_cuda_driver() {
-  const Outcome<OpenedLibrary> library = OpenedLibrary::open(kCudaNames);
+  Outcome<OpenedLibrary> library = OpenedLibrary::open(kCudaNames);
   if (!library)
     return failed(ErrorCode::backend,
                   fmt::format("no CUDA driver was found ({}); operations on GPU memory need an "
                               "NVIDIA GPU with its driver, and a container that has access to them",
                               library.error().message));
-  CudaApi cuda{};
-  if (const std::string missing = bind_cuda(*library, cuda); !missing.empty())
+  CudaApi cuda{std::move(*library)};
+  if (const std::string& missing = cuda.library.missing(); !missing.empty())
     return failed(ErrorCode::backend,
                   fmt::format("the CUDA driver {} is too old: it has no {}; install one of CUDA "
                               "11.4 or later",
-                              library->path(), missing));
+                              cuda.library.path(), missing));
   if (const int error = cuda.init(0); error != kCudaSuccess)
     return failed(
         ErrorCode::backend,
         fmt::format(
             "the CUDA driver {} failed to initialise: {}; check what nvidia-smi reports ({})",
-            library->path(), cuda.describe(error), visible_devices()));
+            cuda.library.path(), cuda.describe(error), visible_devices()));
   return cuda;
 }
 
@@ -116,22 +87,19 @@ Outcome<std::shared_ptr<Gpu>> Gpu::open(const CudaApi& cuda, int index) {
             "({}); start at most one rank for each GPU, or give more of them to this process",
             index, *count, visible_devices()));
   std::shared_ptr<Gpu> gpu(new Gpu(cuda, index));
-  int device = 0;
   std::array<char, 256> name{};
   CudaUuid uuid;
-  const auto fail_on = [&](int error, const char* what) { return cuda.check(error, what); };
-  if (auto ok = fail_on(cuda.device_get(&device, index), "cuDeviceGet"); !ok)
+  if (auto ok = cuda.check(cuda.device_get(&gpu->device_, index), "cuDeviceGet"); !ok)
     return tl::unexpected(ok.error());
-  if (cuda.device_get_name(name.data(), static_cast<int>(name.size()) - 1, device) == kCudaSuccess)
+  if (cuda.device_get_name(name.data(), static_cast<int>(name.size()) - 1, gpu->device_) ==
+      kCudaSuccess)
     gpu->name_ = name.data();
-  if (cuda.device_get_uuid(&uuid, device) == kCudaSuccess)
-    for (const char byte : uuid.bytes)
-      gpu->uuid_ += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  if (auto ok = fail_on(cuda.device_primary_ctx_retain(&gpu->context_, device),
-                        "cuDevicePrimaryCtxRetain");
+  if (cuda.device_get_uuid(&uuid, gpu->device_) == kCudaSuccess)
+    gpu->uuid_ = to_hex({uuid.bytes.data(), uuid.bytes.size()});
+  if (auto ok = cuda.check(cuda.device_primary_ctx_retain(&gpu->context_, gpu->device_),
+                           "cuDevicePrimaryCtxRetain");
       !ok)
     return tl::unexpected(ok.error());
-  gpu->device_ = device;
   return gpu;
 }
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "worker_lib/backends/opened_library.h"
 #include "worker_lib/failure.h"
 
 namespace muster::worker {
@@ -34,31 +35,36 @@ struct CudaUuid {
   std::array<char, 16> bytes{};
 };
 
-// Named after the driver's functions, without "cu" and the version suffix.
+// Named after the driver's functions, without "cu" and the version suffix: that of the versions to
+// which the headers of CUDA 12 and 13 map the plain names.
 struct CudaApi {
-  int (*init)(unsigned flags);
-  int (*device_get_count)(int* count);
-  int (*device_get)(int* device, int index);
-  int (*device_get_name)(char* name, int length, int device);
-  int (*device_get_uuid)(CudaUuid* uuid, int device);
-  int (*device_primary_ctx_retain)(CudaContext* context, int device);
-  int (*device_primary_ctx_release)(int device);
-  int (*ctx_get_current)(CudaContext* context);
-  int (*ctx_push_current)(CudaContext context);
-  int (*ctx_pop_current)(CudaContext* context);
-  int (*get_error_name)(int error, const char** name);
-  int (*get_error_string)(int error, const char** text);
-  int (*stream_create)(CudaStream* stream, unsigned flags);
-  int (*stream_destroy)(CudaStream stream);
-  int (*stream_wait_event)(CudaStream stream, CudaEvent event, unsigned flags);
-  int (*stream_is_capturing)(CudaStream stream, int* status);
-  int (*event_create)(CudaEvent* event, unsigned flags);
-  int (*event_destroy)(CudaEvent event);
-  int (*event_record)(CudaEvent event, CudaStream stream);
-  int (*event_query)(CudaEvent event);
-  int (*mem_alloc)(CudaPointer* pointer, size_t bytes);
-  int (*mem_free)(CudaPointer pointer);
-  int (*thread_exchange_stream_capture_mode)(int* mode);
+  OpenedLibrary library;
+  int (*init)(unsigned flags) = library["cuInit"];
+  int (*device_get_count)(int* count) = library["cuDeviceGetCount"];
+  int (*device_get)(int* device, int index) = library["cuDeviceGet"];
+  int (*device_get_name)(char* name, int length, int device) = library["cuDeviceGetName"];
+  int (*device_get_uuid)(CudaUuid* uuid, int device) = library["cuDeviceGetUuid_v2"];
+  int (*device_primary_ctx_retain)(CudaContext* context,
+                                   int device) = library["cuDevicePrimaryCtxRetain"];
+  int (*device_primary_ctx_release)(int device) = library["cuDevicePrimaryCtxRelease_v2"];
+  int (*ctx_get_current)(CudaContext* context) = library["cuCtxGetCurrent"];
+  int (*ctx_push_current)(CudaContext context) = library["cuCtxPushCurrent_v2"];
+  int (*ctx_pop_current)(CudaContext* context) = library["cuCtxPopCurrent_v2"];
+  int (*get_error_name)(int error, const char** name) = library["cuGetErrorName"];
+  int (*get_error_string)(int error, const char** text) = library["cuGetErrorString"];
+  int (*stream_create)(CudaStream* stream, unsigned flags) = library["cuStreamCreate"];
+  int (*stream_destroy)(CudaStream stream) = library["cuStreamDestroy_v2"];
+  int (*stream_wait_event)(CudaStream stream, CudaEvent event,
+                           unsigned flags) = library["cuStreamWaitEvent"];
+  int (*stream_is_capturing)(CudaStream stream, int* status) = library["cuStreamIsCapturing"];
+  int (*event_create)(CudaEvent* event, unsigned flags) = library["cuEventCreate"];
+  int (*event_destroy)(CudaEvent event) = library["cuEventDestroy_v2"];
+  int (*event_record)(CudaEvent event, CudaStream stream) = library["cuEventRecord"];
+  int (*event_query)(CudaEvent event) = library["cuEventQuery"];
+  int (*mem_alloc)(CudaPointer* pointer, size_t bytes) = library["cuMemAlloc_v2"];
+  int (*mem_free)(CudaPointer pointer) = library["cuMemFree_v2"];
+  int (*thread_exchange_stream_capture_mode)(int* mode) =
+      library["cuThreadExchangeStreamCaptureMode"];
 
   // "CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected".
   std::string describe(int error) const;

@@ -4,8 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "worker_lib/backends/nccl/nccl_calls.h"
-
 namespace muster::worker {
 
 namespace {
@@ -58,18 +56,9 @@ Outcome<> NcclBackend::check(Device device) const {
                                   device.index, core_->gpu()->index()));
 }
 
-Outcome<> NcclBackend::put(CudaStream stream, const Operation& operation) {
-  NcclCommunicator& comm = core_->communicator();
-  return put_on_stream(
-      {comm.nccl(), comm.handle(), stream, members_.me, members_.size(), core_->barrier_word()},
-      operation);
-}
-
-Outcome<> NcclBackend::put(CudaStream stream, const std::vector<Transfer>& transfers) {
-  NcclCommunicator& comm = core_->communicator();
-  return put_on_stream(
-      {comm.nccl(), comm.handle(), stream, members_.me, members_.size(), core_->barrier_word()},
-      transfers);
+NcclTarget NcclBackend::target(CudaStream stream) const {
+  const NcclCommunicator& comm = core_->communicator();
+  return {comm.nccl(), comm.handle(), stream, members_.me, members_.size(), core_->barrier_word()};
 }
 
 Outcome<> NcclBackend::run(const Operation& operation, Deadline deadline) {
@@ -86,12 +75,11 @@ Outcome<std::shared_ptr<WorkState>> NcclBackend::start(const Operation& operatio
     return tl::unexpected(fine.error());
   if (const std::string why = nccl_refuses(operation); !why.empty())
     return failed(ErrorCode::invalid_argument, why);
+  const auto launch = operation.stream_waits ? &NcclCore::launch : &NcclCore::launch_aside;
   Outcome<NcclCore::MarkPtr> mark =
-      operation.stream_waits
-          ? core_->launch(operation.stream, operation.kind, operation.sequence, deadline,
-                          [&] { return put(operation.stream, operation); })
-          : core_->launch_aside(operation.stream, operation.kind, operation.sequence, deadline,
-                                [&] { return put(core_->own_stream(), operation); });
+      std::invoke(launch, *core_, operation.stream,
+                  NcclCore::Call{operation.kind, operation.sequence, deadline},
+                  [&](CudaStream stream) { return put_on_stream(target(stream), operation); });
   if (!mark) return tl::unexpected(mark.error());
   return std::make_shared<GpuWork>(GpuWork::Options{.core = core_,
                                                     .mark = std::move(*mark),
@@ -106,9 +94,10 @@ std::string NcclBackend::refuses(const Transfer& transfer) const {
 
 Outcome<int> NcclBackend::transfer(const Transfer& transfer, Deadline deadline) {
   if (Outcome<> fine = check(transfer.device); !fine) return tl::unexpected(fine.error());
-  Outcome<NcclCore::MarkPtr> mark = core_->launch(transfer.stream, transfer.kind, 0, deadline, [&] {
-    return put(transfer.stream, std::vector<Transfer>{transfer});
-  });
+  Outcome<NcclCore::MarkPtr> mark =
+      core_->launch(transfer.stream, {transfer.kind, 0, deadline}, [&](CudaStream stream) {
+        return put_on_stream(target(stream), std::vector<Transfer>{transfer});
+      });
   if (!mark) return tl::unexpected(mark.error());
   return transfer.peer;
 }
@@ -119,9 +108,9 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> NcclBackend::begin(
   if (transfers.empty()) return works;
   for (const Transfer& one : transfers)
     if (Outcome<> fine = check(one.device); !fine) return tl::unexpected(fine.error());
-  Outcome<NcclCore::MarkPtr> mark =
-      core_->launch_aside(transfers.front().stream, transfers.front().kind, 0, deadline,
-                          [&] { return put(core_->own_stream(), transfers); });
+  Outcome<NcclCore::MarkPtr> mark = core_->launch_aside(
+      transfers.front().stream, {transfers.front().kind, 0, deadline},
+      [&](CudaStream stream) { return put_on_stream(target(stream), transfers); });
   if (!mark) return tl::unexpected(mark.error());
   for (const Transfer& one : transfers)
     works.push_back(std::make_shared<GpuWork>(

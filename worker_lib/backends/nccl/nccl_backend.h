@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "worker_lib/backends/backend.h"
+#include "worker_lib/backends/nccl/nccl_calls.h"
 #include "worker_lib/backends/nccl/nccl_core.h"
 
 namespace muster::worker {
@@ -31,8 +32,7 @@ class NcclBackend final : public GroupBackend {
 
  private:
   Outcome<> check(Device device) const;
-  Outcome<> put(CudaStream stream, const Operation& operation);
-  Outcome<> put(CudaStream stream, const std::vector<Transfer>& transfers);
+  NcclTarget target(CudaStream stream) const;
 
   const Members members_;
   const std::shared_ptr<NcclCore> core_;

@@ -1,5 +1,7 @@
 #include "worker_lib/backends/nccl/nccl_calls.h"
 
+#include <array>
+
 #include <fmt/format.h>
 
 #include "rendezvous/base/error.h"
@@ -15,44 +17,29 @@ struct NcclUnit {
 };
 
 NcclUnit unit_of(DType dtype) {
-  switch (dtype) {
-    case DType::int8:
-      return {NcclType::int8, 1};
-    case DType::uint8:
-      return {NcclType::uint8, 1};
-    case DType::int16:
-      return {NcclType::int8, 2};
-    case DType::int32:
-      return {NcclType::int32, 1};
-    case DType::int64:
-      return {NcclType::int64, 1};
-    case DType::float16:
-      return {NcclType::float16, 1};
-    case DType::bfloat16:
-      return {NcclType::bfloat16, 1};
-    case DType::float32:
-      return {NcclType::float32, 1};
-    case DType::float64:
-      return {NcclType::float64, 1};
-  }
-  CHECK(false);
+  static constexpr std::array<NcclUnit, 9> kUnits{{
+      {NcclType::int8, 1},
+      {NcclType::uint8, 1},
+      {NcclType::int8, 2},
+      {NcclType::int32, 1},
+      {NcclType::int64, 1},
+      {NcclType::float16, 1},
+      {NcclType::bfloat16, 1},
+      {NcclType::float32, 1},
+      {NcclType::float64, 1},
+  }};
+  const auto i = static_cast<size_t>(dtype);
+  CHECK(i < kUnits.size());
+  return kUnits[i];
 }
 
 NcclReduction reduction_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return NcclReduction::sum;
-    case ReduceOp::average:
-      return NcclReduction::average;
-    case ReduceOp::product:
-      return NcclReduction::product;
-    case ReduceOp::min:
-      return NcclReduction::min;
-    case ReduceOp::max:
-      return NcclReduction::max;
-    default:
-      CHECK(false);  // nccl_refuses() excludes it.
-  }
+  static constexpr std::array kReductions{NcclReduction::sum, NcclReduction::average,
+                                          NcclReduction::product, NcclReduction::min,
+                                          NcclReduction::max};
+  const auto i = static_cast<size_t>(op);
+  CHECK(i < kReductions.size());  // nccl_refuses() excludes the others.
+  return kReductions[i];
 }
 
 // Puts one operation on the stream. Keeps the first error, after which it only ends an open group.
@@ -70,20 +57,19 @@ class NcclCall {
   }
   bool is_fine() const { return result_ == NcclResult::success; }
   bool at_root(const Operation& op) const { return t_.rank == op.root; }
-  // Move `count` elements of op.dtype; callers skip empty blocks.
-  void send(const Operation& op, const std::byte* data, size_t count, int peer);
-  void recv(const Operation& op, std::byte* data, size_t count, int peer);
+  // Callers skip empty blocks.
+  void send(const std::byte* data, size_t count, DType dtype, int peer);
+  void recv(std::byte* data, size_t count, DType dtype, int peer);
 
-  void put_barrier();
   void put_broadcast(const Operation& op);
-  void put_reduce(const Operation& op);
-  void put_all_reduce(const Operation& op);
-  void put_gather(const Operation& op);
+  void put_gather_or_scatter(const Operation& op);
   void put_all_gather(const Operation& op);
-  void put_scatter(const Operation& op);
   void put_reduce_scatter(const Operation& op);
   void put_all_to_all(const Operation& op);
 
+  // Calls `body()` within one NCCL group.
+  template <typename Body>
+  void in_group(const Body& body);
   // Calls `each(peer, count, first)` for every rank's block that is not empty, in one NCCL group.
   template <typename Each>
   void for_blocks(const std::vector<size_t>& counts, size_t count, const Each& each);
@@ -92,17 +78,24 @@ class NcclCall {
   NcclResult result_ = NcclResult::success;
 };
 
-template <typename Each>
-void NcclCall::for_blocks(const std::vector<size_t>& counts, size_t count, const Each& each) {
+template <typename Body>
+void NcclCall::in_group(const Body& body) {
   note(t_.nccl.group_start());
   if (!is_fine()) return;
-  size_t first = 0;
-  for (int peer = 0; peer < t_.ranks; ++peer) {
-    const size_t size = counts.empty() ? count : counts[static_cast<size_t>(peer)];
-    if (size > 0 && is_fine()) each(peer, size, first);
-    first += size;
-  }
+  body();
   note(t_.nccl.group_end());
+}
+
+template <typename Each>
+void NcclCall::for_blocks(const std::vector<size_t>& counts, size_t count, const Each& each) {
+  in_group([&] {
+    size_t first = 0;
+    for (int peer = 0; peer < t_.ranks; ++peer) {
+      const size_t size = counts.empty() ? count : counts[static_cast<size_t>(peer)];
+      if (size > 0 && is_fine()) each(peer, size, first);
+      first += size;
+    }
+  });
 }
 
 Outcome<> NcclCall::outcome() const {
@@ -114,19 +107,22 @@ Outcome<> NcclCall::outcome() const {
 void NcclCall::put(const Operation& op) {
   switch (op.kind) {
     case OpKind::barrier:
-      return put_barrier();
+      return note(t_.nccl.all_reduce(t_.barrier_word, t_.barrier_word, 1, NcclType::int32,
+                                     NcclReduction::sum, t_.comm, t_.stream));
     case OpKind::broadcast:
       return put_broadcast(op);
     case OpKind::reduce:
-      return put_reduce(op);
+      return note(t_.nccl.reduce(op.in, at_root(op) ? op.out : nullptr, op.count,
+                                 unit_of(op.dtype).type, reduction_of(op.reduce), op.root, t_.comm,
+                                 t_.stream));
     case OpKind::all_reduce:
-      return put_all_reduce(op);
+      return note(t_.nccl.all_reduce(op.in, op.out, op.count, unit_of(op.dtype).type,
+                                     reduction_of(op.reduce), t_.comm, t_.stream));
     case OpKind::gather:
-      return put_gather(op);
+    case OpKind::scatter:
+      return put_gather_or_scatter(op);
     case OpKind::all_gather:
       return put_all_gather(op);
-    case OpKind::scatter:
-      return put_scatter(op);
     case OpKind::reduce_scatter:
       return put_reduce_scatter(op);
     case OpKind::all_to_all:
@@ -138,19 +134,14 @@ void NcclCall::put(const Operation& op) {
   CHECK(false);
 }
 
-void NcclCall::send(const Operation& op, const std::byte* data, size_t count, int peer) {
-  const NcclUnit unit = unit_of(op.dtype);
+void NcclCall::send(const std::byte* data, size_t count, DType dtype, int peer) {
+  const NcclUnit unit = unit_of(dtype);
   note(t_.nccl.send(data, count * unit.per_element, unit.type, peer, t_.comm, t_.stream));
 }
 
-void NcclCall::recv(const Operation& op, std::byte* data, size_t count, int peer) {
-  const NcclUnit unit = unit_of(op.dtype);
+void NcclCall::recv(std::byte* data, size_t count, DType dtype, int peer) {
+  const NcclUnit unit = unit_of(dtype);
   note(t_.nccl.recv(data, count * unit.per_element, unit.type, peer, t_.comm, t_.stream));
-}
-
-void NcclCall::put_barrier() {
-  note(t_.nccl.all_reduce(t_.barrier_word, t_.barrier_word, 1, NcclType::int32, NcclReduction::sum,
-                          t_.comm, t_.stream));
 }
 
 void NcclCall::put_broadcast(const Operation& op) {
@@ -160,28 +151,24 @@ void NcclCall::put_broadcast(const Operation& op) {
                          t_.stream));
 }
 
-void NcclCall::put_reduce(const Operation& op) {
-  note(t_.nccl.reduce(op.in, at_root(op) ? op.out : nullptr, op.count, unit_of(op.dtype).type,
-                      reduction_of(op.reduce), op.root, t_.comm, t_.stream));
-}
-
-void NcclCall::put_all_reduce(const Operation& op) {
-  note(t_.nccl.all_reduce(op.in, op.out, op.count, unit_of(op.dtype).type, reduction_of(op.reduce),
-                          t_.comm, t_.stream));
-}
-
-// Sends to the root; the root sends its own block to itself, unless that is already in place.
-void NcclCall::put_gather(const Operation& op) {
-  const size_t width = size_of(op.dtype);
+// A message between the root and each rank that has a block; the root's own block is one to itself,
+// unless that is already in place.
+void NcclCall::put_gather_or_scatter(const Operation& op) {
+  const bool gathers = op.kind == OpKind::gather;
   if (!at_root(op)) {
-    if (op.count > 0) send(op, op.in, op.count, op.root);
+    if (op.count == 0) return;
+    gathers ? send(op.in, op.count, op.dtype, op.root) : recv(op.out, op.count, op.dtype, op.root);
     return;
   }
-  for_blocks(op.recv_counts, op.count, [&](int peer, size_t count, size_t first) {
-    std::byte* const to = op.out + first * width;
-    if (peer == t_.rank && op.in == to) return;
-    if (peer == t_.rank) send(op, op.in, count, peer);
-    recv(op, to, count, peer);
+  const auto& counts = gathers ? op.recv_counts : op.send_counts;
+  for_blocks(counts, op.count, [&](int peer, size_t count, size_t first) {
+    const bool is_own = peer == t_.rank;
+    const size_t at = first * size_of(op.dtype);
+    const std::byte* const from = gathers ? op.in : op.in + at;
+    std::byte* const to = gathers ? op.out + at : op.out;
+    if (is_own && from == to) return;
+    if (is_own || !gathers) send(from, count, op.dtype, peer);
+    if (is_own || gathers) recv(to, count, op.dtype, peer);
   });
 }
 
@@ -200,20 +187,6 @@ void NcclCall::put_all_gather(const Operation& op) {
   });
 }
 
-void NcclCall::put_scatter(const Operation& op) {
-  const size_t width = size_of(op.dtype);
-  if (!at_root(op)) {
-    if (op.count > 0) recv(op, op.out, op.count, op.root);
-    return;
-  }
-  for_blocks(op.send_counts, op.count, [&](int peer, size_t count, size_t first) {
-    const std::byte* const from = op.in + first * width;
-    if (peer == t_.rank && op.out == from) return;
-    send(op, from, count, peer);
-    if (peer == t_.rank) recv(op, op.out, count, peer);
-  });
-}
-
 void NcclCall::put_reduce_scatter(const Operation& op) {
   const NcclType type = unit_of(op.dtype).type;
   if (!op.is_v) {
@@ -229,34 +202,29 @@ void NcclCall::put_reduce_scatter(const Operation& op) {
 
 void NcclCall::put_all_to_all(const Operation& op) {
   const size_t width = size_of(op.dtype);
-  note(t_.nccl.group_start());
-  if (!is_fine()) return;
-  size_t sent = 0;
-  size_t received = 0;
-  for (int peer = 0; peer < t_.ranks; ++peer) {
-    const auto at = static_cast<size_t>(peer);
-    const size_t out_count = op.is_v ? op.send_counts[at] : op.count;
-    const size_t in_count = op.is_v ? op.recv_counts[at] : op.count;
-    if (out_count > 0 && is_fine()) send(op, op.in + sent * width, out_count, peer);
-    if (in_count > 0 && is_fine()) recv(op, op.out + received * width, in_count, peer);
-    sent += out_count;
-    received += in_count;
-  }
-  note(t_.nccl.group_end());
+  in_group([&] {
+    size_t sent = 0;
+    size_t received = 0;
+    for (int peer = 0; peer < t_.ranks; ++peer) {
+      const auto at = static_cast<size_t>(peer);
+      const size_t out_count = op.is_v ? op.send_counts[at] : op.count;
+      const size_t in_count = op.is_v ? op.recv_counts[at] : op.count;
+      if (out_count > 0 && is_fine()) send(op.in + sent * width, out_count, op.dtype, peer);
+      if (in_count > 0 && is_fine()) recv(op.out + received * width, in_count, op.dtype, peer);
+      sent += out_count;
+      received += in_count;
+    }
+  });
 }
 
 void NcclCall::put(const std::vector<Transfer>& transfers) {
-  note(t_.nccl.group_start());
-  if (!is_fine()) return;
-  for (const Transfer& one : transfers) {
-    if (one.count == 0 || !is_fine()) continue;
-    const NcclUnit unit = unit_of(one.dtype);
-    const size_t count = one.count * unit.per_element;
-    note(one.kind == OpKind::send
-             ? t_.nccl.send(one.data, count, unit.type, one.peer, t_.comm, t_.stream)
-             : t_.nccl.recv(one.data, count, unit.type, one.peer, t_.comm, t_.stream));
-  }
-  note(t_.nccl.group_end());
+  in_group([&] {
+    for (const Transfer& one : transfers) {
+      if (one.count == 0 || !is_fine()) continue;
+      one.kind == OpKind::send ? send(one.data, one.count, one.dtype, one.peer)
+                               : recv(one.data, one.count, one.dtype, one.peer);
+    }
+  });
 }
 
 }  // namespace

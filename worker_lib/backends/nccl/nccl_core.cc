@@ -92,19 +92,16 @@ bool NcclCore::is_captured(CudaStream stream) const {
          status != kCudaCaptureNone;
 }
 
-Outcome<NcclCore::MarkPtr> NcclCore::launch(CudaStream stream, OpKind kind, uint64_t sequence,
-                                            Deadline deadline,
-                                            const std::function<Outcome<>()>& put) {
+Outcome<NcclCore::MarkPtr> NcclCore::launch(CudaStream stream, const Call& call, const Put& put) {
   if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());
   const Gpu::Current current(*gpu_);
-  const Call call{kind, sequence, deadline};
   const Inside inside(*this, call);  // Until under_way_ has it, so that it is always watched.
   Outcome<MarkPtr> mark(nullptr);
   {
     const std::lock_guard lock(communicator().mutex());
     // Checked again: the thread that held the lock may have ended the communicator.
     if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());
-    const Outcome<> done = put();
+    const Outcome<> done = put(stream);
     mark = done ? events_->mark(stream) : Outcome<MarkPtr>(tl::unexpected(done.error()));
   }
   if (!mark) {
@@ -122,9 +119,8 @@ Outcome<NcclCore::MarkPtr> NcclCore::launch(CudaStream stream, OpKind kind, uint
   return mark;
 }
 
-Outcome<NcclCore::MarkPtr> NcclCore::launch_aside(CudaStream after, OpKind kind, uint64_t sequence,
-                                                  Deadline deadline,
-                                                  const std::function<Outcome<>()>& put) {
+Outcome<NcclCore::MarkPtr> NcclCore::launch_aside(CudaStream after, const Call& call,
+                                                  const Put& put) {
   if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());
   const Gpu::Current current(*gpu_);
   Outcome<MarkPtr> before = events_->mark(after);
@@ -134,7 +130,7 @@ Outcome<NcclCore::MarkPtr> NcclCore::launch_aside(CudaStream after, OpKind kind,
     fail(held.error());
     return tl::unexpected(*failure());
   }
-  return launch(own_stream_, kind, sequence, deadline, put);
+  return launch(own_stream_, call, put);
 }
 
 std::optional<Outcome<>> NcclCore::outcome_of(GpuEvents::Mark& mark) {
@@ -269,20 +265,17 @@ Failure NcclCore::explain_late(const Call& late) const {
 void NcclCore::end_communicator() {
   const std::optional<Failure> reason = failure();
   std::thread([self = shared_from_this(), orderly = !reason] {
-    const auto note = [&self](bool& what) {
-      {
-        const std::lock_guard lock(self->mutex_);
-        what = true;
-      }
-      self->changed_.notify_all();
-    };
-    self->communicator().end(orderly, [&] { note(self->is_stuck_); });
-    note(self->ended_);
+    self->communicator().end(orderly, [&] { self->note(self->is_stuck_); });
+    self->note(self->ended_);
   }).detach();
   if (!wait_for_end() && reason) options_.on_stuck(stuck_text(*reason));
+  note(finished_);
+}
+
+void NcclCore::note(bool& what) {
   {
     const std::lock_guard lock(mutex_);
-    finished_ = true;
+    what = true;
   }
   changed_.notify_all();
 }

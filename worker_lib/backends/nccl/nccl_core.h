@@ -58,19 +58,24 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
 
   NcclCommunicator& communicator() { return *options_.communicator; }
   const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
-  // The stream for operations that the call's stream does not wait for at once.
-  CudaStream own_stream() const { return own_stream_; }
   std::byte* barrier_word() const { return reinterpret_cast<std::byte*>(barrier_word_); }
 
+  // A launched operation, for its deadline and for messages.
+  struct Call {
+    OpKind kind;
+    uint64_t sequence;  // 0: a message.
+    Deadline deadline;
+  };
+  // Puts an operation on the stream that it is given.
+  using Put = std::function<Outcome<>(CudaStream)>;
+
   // Calls `put` to put an operation on `stream`, marks its end, and watches it until it is complete
-  // (unless the stream is being captured into a graph: then nothing is in flight). `kind` and
-  // `sequence` are for messages. Fails with the group's failure, or with the error of `put`, which
-  // fails the group.
-  Outcome<MarkPtr> launch(CudaStream stream, OpKind kind, uint64_t sequence, Deadline deadline,
-                          const std::function<Outcome<>()>& put);
-  // The same on own_stream(), ordered after what is on `after` by now.
-  Outcome<MarkPtr> launch_aside(CudaStream after, OpKind kind, uint64_t sequence, Deadline deadline,
-                                const std::function<Outcome<>()>& put);
+  // (unless the stream is being captured into a graph: then nothing is in flight). Fails with the
+  // group's failure, or with the error of `put`, which fails the group.
+  Outcome<MarkPtr> launch(CudaStream stream, const Call& call, const Put& put);
+  // The same on a stream of the core's own, for operations that the call's stream does not wait for
+  // at once: ordered after what is on `after` by now.
+  Outcome<MarkPtr> launch_aside(CudaStream after, const Call& call, const Put& put);
 
   // The number of the first collective that is not complete.
   std::optional<uint64_t> first_under_way() const;
@@ -89,12 +94,6 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
   void close();
 
  private:
-  // A launched operation, for its deadline and for messages.
-  struct Call {
-    OpKind kind;
-    uint64_t sequence;
-    Deadline deadline;
-  };
   struct UnderWay {
     MarkPtr mark;
     Call call;
@@ -110,6 +109,7 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
   std::optional<Call> find_late() const;
   Failure explain_late(const Call& late) const;
   void end_communicator();
+  void note(bool& what);  // Sets it, and wakes all that wait for a change.
   std::string stuck_text(const Failure& reason) const;
   bool wait_for_end();
 

@@ -1,12 +1,11 @@
 #include "worker_lib/backends/nccl/nccl_library.h"
 
 #include <algorithm>
-#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "muster/init.h"
-#include "worker_lib/backends/opened_library.h"
 
 namespace muster::worker {
 
@@ -14,34 +13,12 @@ namespace {
 
 constexpr OpenedLibrary::Names kNcclNames{"ncclGetVersion", "MUSTER_NCCL_LIBRARY", "libnccl.so.2"};
 
-std::string bind_nccl(const OpenedLibrary& library, NcclApi& nccl) {
-  std::string missing;
-  library.bind("ncclGetUniqueId", nccl.get_unique_id, missing);
-  library.bind("ncclCommInitRankConfig", nccl.comm_init_rank_config, missing);
-  library.bind("ncclCommSplit", nccl.comm_split, missing);
-  library.bind("ncclCommDestroy", nccl.comm_destroy, missing);
-  library.bind("ncclCommAbort", nccl.comm_abort, missing);
-  library.bind("ncclCommGetAsyncError", nccl.comm_get_async_error, missing);
-  library.bind("ncclGetErrorString", nccl.get_error_string, missing);
-  library.bind("ncclGetLastError", nccl.get_last_error, missing);
-  library.bind("ncclAllReduce", nccl.all_reduce, missing);
-  library.bind("ncclBroadcast", nccl.broadcast, missing);
-  library.bind("ncclReduce", nccl.reduce, missing);
-  library.bind("ncclAllGather", nccl.all_gather, missing);
-  library.bind("ncclReduceScatter", nccl.reduce_scatter, missing);
-  library.bind("ncclSend", nccl.send, missing);
-  library.bind("ncclRecv", nccl.recv, missing);
-  library.bind("ncclGroupStart", nccl.group_start, missing);
-  library.bind("ncclGroupEnd", nccl.group_end, missing);
-  std::string optional;
-  library.bind("ncclCommRevoke", nccl.comm_revoke, optional);
-  return missing;
-}
-
 }  // namespace
 
+// Before 2.9 the number was, for example, 2804 for 2.8.4.
 std::string nccl_version_text(int version) {
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  const int minors = version < 10000 ? 10 : 100;
+  return fmt::format("{}.{}.{}", version / 100 / minors, version / 100 % minors, version % 100);
 }
 
 std::string NcclApi::describe(NcclResult result, NcclHandle comm) const {
@@ -54,7 +31,7 @@ std::string NcclApi::describe(NcclResult result, NcclHandle comm) const {
 }
 
 Outcome<NcclApi> open_nccl_library() {
-  const Outcome<OpenedLibrary> library = OpenedLibrary::open(kNcclNames);
+  Outcome<OpenedLibrary> library = OpenedLibrary::open(kNcclNames);
   if (!library)
     return failed(
         ErrorCode::backend,
@@ -62,27 +39,17 @@ Outcome<NcclApi> open_nccl_library() {
             "NCCL was not found ({}); install it (Debian: libnccl2, PyPI: nvidia-nccl-cu13), and "
             "put its folder into LD_LIBRARY_PATH or its file into MUSTER_NCCL_LIBRARY",
             library.error().message));
-  NcclApi nccl{};
-  nccl.path = library->path();
-  std::string missing;
-  library->bind("ncclGetVersion", nccl.get_version, missing);
+  NcclApi nccl{std::move(*library)};
+  const std::string& path = nccl.library.path();
   if (nccl.get_version(&nccl.version) != NcclResult::success)
-    return failed(ErrorCode::backend,
-                  fmt::format("NCCL ({}) does not report its version", nccl.path));
-  // Before 2.9 the version number was, for example, 2804 for 2.8.4.
+    return failed(ErrorCode::backend, fmt::format("NCCL ({}) does not report its version", path));
   if (nccl.version < kNcclOldest)
-    return failed(
-        ErrorCode::backend,
-        fmt::format("NCCL {} ({}) is too old: {} or later is needed",
-                    nccl.version < 10000 ? fmt::format("{}.{}.{}", nccl.version / 1000,
-                                                       nccl.version / 100 % 10, nccl.version % 100)
-                                         : nccl_version_text(nccl.version),
-                    nccl.path, nccl_version_text(kNcclOldest)));
-  missing = bind_nccl(*library, nccl);
-  if (!missing.empty())
-    return failed(ErrorCode::backend,
-                  fmt::format("NCCL {} ({}) has no {}: it is not NVIDIA's",
-                              nccl_version_text(nccl.version), nccl.path, missing));
+    return failed(ErrorCode::backend, fmt::format("NCCL {} ({}) is too old: {} or later is needed",
+                                                  nccl_version_text(nccl.version), path,
+                                                  nccl_version_text(kNcclOldest)));
+  if (const std::string& missing = nccl.library.missing(); !missing.empty())
+    return failed(ErrorCode::backend, fmt::format("NCCL {} ({}) has no {}: it is not NVIDIA's",
+                                                  nccl_version_text(nccl.version), path, missing));
   return nccl;
 }
 

@@ -12,6 +12,7 @@
 
 #include "muster/types.h"
 #include "worker_lib/backends/nccl/cuda_driver.h"
+#include "worker_lib/backends/opened_library.h"
 #include "worker_lib/failure.h"
 
 namespace muster::worker {
@@ -68,37 +69,39 @@ inline constexpr int kNcclOldest = 21803;
 
 // Named after NCCL's functions, without "nccl". Null where this version lacks it: comm_revoke.
 struct NcclApi {
-  NcclResult (*get_version)(int* version);
-  NcclResult (*get_unique_id)(NcclUniqueId* id);
+  OpenedLibrary library;
+  NcclResult (*get_version)(int* version) = library["ncclGetVersion"];
+  NcclResult (*get_unique_id)(NcclUniqueId* id) = library["ncclGetUniqueId"];
   NcclResult (*comm_init_rank_config)(NcclHandle* comm, int ranks, NcclUniqueId id, int rank,
-                                      NcclConfig* config);
+                                      NcclConfig* config) = library["ncclCommInitRankConfig"];
   NcclResult (*comm_split)(NcclHandle comm, int color, int key, NcclHandle* made,
-                           NcclConfig* config);
-  NcclResult (*comm_destroy)(NcclHandle comm);
-  NcclResult (*comm_abort)(NcclHandle comm);
-  NcclResult (*comm_revoke)(NcclHandle comm, int flags);
-  NcclResult (*comm_get_async_error)(NcclHandle comm, NcclResult* error);
-  const char* (*get_error_string)(NcclResult result);
-  const char* (*get_last_error)(NcclHandle comm);
+                           NcclConfig* config) = library["ncclCommSplit"];
+  NcclResult (*comm_destroy)(NcclHandle comm) = library["ncclCommDestroy"];
+  NcclResult (*comm_abort)(NcclHandle comm) = library["ncclCommAbort"];
+  NcclResult (*comm_revoke)(NcclHandle comm, int flags) = library.find("ncclCommRevoke");
+  NcclResult (*comm_get_async_error)(NcclHandle comm,
+                                     NcclResult* error) = library["ncclCommGetAsyncError"];
+  const char* (*get_error_string)(NcclResult result) = library["ncclGetErrorString"];
+  const char* (*get_last_error)(NcclHandle comm) = library["ncclGetLastError"];
   NcclResult (*all_reduce)(const void* in, void* out, size_t count, NcclType type, NcclReduction op,
-                           NcclHandle comm, CudaStream stream);
+                           NcclHandle comm, CudaStream stream) = library["ncclAllReduce"];
   NcclResult (*broadcast)(const void* in, void* out, size_t count, NcclType type, int root,
-                          NcclHandle comm, CudaStream stream);
+                          NcclHandle comm, CudaStream stream) = library["ncclBroadcast"];
   NcclResult (*reduce)(const void* in, void* out, size_t count, NcclType type, NcclReduction op,
-                       int root, NcclHandle comm, CudaStream stream);
+                       int root, NcclHandle comm, CudaStream stream) = library["ncclReduce"];
   NcclResult (*all_gather)(const void* in, void* out, size_t count, NcclType type, NcclHandle comm,
-                           CudaStream stream);
+                           CudaStream stream) = library["ncclAllGather"];
   NcclResult (*reduce_scatter)(const void* in, void* out, size_t count, NcclType type,
-                               NcclReduction op, NcclHandle comm, CudaStream stream);
+                               NcclReduction op, NcclHandle comm,
+                               CudaStream stream) = library["ncclReduceScatter"];
   NcclResult (*send)(const void* data, size_t count, NcclType type, int peer, NcclHandle comm,
-                     CudaStream stream);
+                     CudaStream stream) = library["ncclSend"];
   NcclResult (*recv)(void* data, size_t count, NcclType type, int peer, NcclHandle comm,
-                     CudaStream stream);
-  NcclResult (*group_start)();
-  NcclResult (*group_end)();
+                     CudaStream stream) = library["ncclRecv"];
+  NcclResult (*group_start)() = library["ncclGroupStart"];
+  NcclResult (*group_end)() = library["ncclGroupEnd"];
 
-  int version = 0;   // 23007
-  std::string path;  // Where it was loaded from.
+  int version = 0;  // 23007
 
   // "ncclRemoteError: ...": the name of the result and NCCL's last error text. `comm` may be null.
   std::string describe(NcclResult result, NcclHandle comm) const;

@@ -1,11 +1,10 @@
 // How the members of a group get an NCCL communicator: each writes its NCCL version and GPU into
 // the store, and rank 0 adds where to meet. What cannot work is detected here, with a clear
 // message: NCCL itself would hang or say "invalid usage".
-#include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -13,33 +12,11 @@
 
 #include "worker_lib/backends/nccl/nccl_backend.h"
 #include "worker_lib/backends/store_exchange.h"
+#include "worker_lib/hex.h"
 
 namespace muster::worker {
 
 namespace {
-
-constexpr std::string_view kNcclHex = "0123456789abcdef";
-
-std::string bytes_to_hex(std::string_view bytes) {
-  std::string text;
-  for (const char byte : bytes) {
-    text += kNcclHex[static_cast<unsigned char>(byte) >> 4];
-    text += kNcclHex[static_cast<unsigned char>(byte) & 15];
-  }
-  return text;
-}
-
-std::optional<std::string> hex_to_bytes(std::string_view text) {
-  std::string bytes;
-  if (text.size() % 2 != 0) return std::nullopt;
-  for (size_t i = 0; i < text.size(); i += 2) {
-    const size_t high = kNcclHex.find(text[i]);
-    const size_t low = kNcclHex.find(text[i + 1]);
-    if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
-    bytes += static_cast<char>(high * 16 + low);
-  }
-  return bytes;
-}
 
 // NCCL refuses two ranks on one GPU unless this is set; it is meant for tests.
 bool may_share_gpus() {
@@ -85,39 +62,25 @@ Outcome<std::vector<NcclCard>> exchange_cards(GroupSetup& setup, const NcclCard&
 
 std::string NcclCard::encode() const {
   const auto hex = [](const std::string& bytes) {
-    return bytes.empty() ? std::string("-") : bytes_to_hex(bytes);
+    return bytes.empty() ? std::string("-") : to_hex(bytes);
   };
   return fmt::format("{} {} {} {} {}", version, gpu_uuid.empty() ? "-" : gpu_uuid,
-                     bytes_to_hex(gpu_name.empty() ? "GPU" : gpu_name), hex(unique_id),
-                     hex(host_id));
+                     to_hex(gpu_name.empty() ? "GPU" : gpu_name), hex(unique_id), hex(host_id));
 }
 
+// What encode() would write in another way is no card.
 std::optional<NcclCard> NcclCard::decode(const std::string& text) {
-  std::array<std::string_view, 5> words;
-  std::string_view rest(text);
-  for (size_t i = 0; i < words.size(); ++i) {
-    const size_t end = std::min(rest.find(' '), rest.size());
-    if (end == 0 || (i + 1 < words.size()) != (end < rest.size())) return std::nullopt;
-    words[i] = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
   NcclCard card;
-  for (const char digit : words[0]) {
-    if (digit < '0' || digit > '9' || card.version > 99'999'999) return std::nullopt;
-    card.version = card.version * 10 + (digit - '0');
-  }
-  const auto name = hex_to_bytes(words[2]);
-  const auto bytes = [](std::string_view word) {
-    return word == "-" ? std::optional(std::string()) : hex_to_bytes(word);
+  std::string name, id, host;
+  std::istringstream(text) >> card.version >> card.gpu_uuid >> name >> id >> host;
+  const auto bytes = [](const std::string& word) {
+    return from_hex(word == "-" ? "" : word).value_or("");
   };
-  const auto id = bytes(words[3]);
-  const auto host_id = bytes(words[4]);
-  if (!name || !id || !host_id) return std::nullopt;
-  card.gpu_uuid = words[1] == "-" ? std::string() : std::string(words[1]);
-  card.gpu_name = *name;
-  card.unique_id = *id;
-  card.host_id = *host_id;
-  return card;
+  if (card.gpu_uuid == "-") card.gpu_uuid.clear();
+  card.gpu_name = bytes(name);
+  card.unique_id = bytes(id);
+  card.host_id = bytes(host);
+  return card.version >= 0 && card.encode() == text ? std::optional(card) : std::nullopt;
 }
 
 std::optional<Failure> compare_cards(const Members& members, const std::vector<NcclCard>& cards,

@@ -31,7 +31,7 @@ TEST(OpenedLibrary, ACopyInTheProcessCountsWhateverTheVariableNames) {
   const auto library = OpenedLibrary::open({"fopen", kPathVariable, "libmuster-none.so.1"});
   ASSERT_TRUE(library.has_value()) << library.error().message;
   EXPECT_NE(library->path(), "");
-  EXPECT_NE(library->find("fclose"), nullptr);
+  EXPECT_NE(library->find("fclose").address, nullptr);
 }
 
 // As Python loads the libraries of its modules: apart from the program's own names.
@@ -43,7 +43,7 @@ TEST(OpenedLibrary, ACopyThatWasLoadedApartCountsToo) {
   ASSERT_TRUE(found.has_value()) << found.error().message;
   EXPECT_EQ(found->path(), loaded->path());
   EXPECT_TRUE(found->path().ends_with("/libnss_compat.so.2")) << found->path();
-  EXPECT_EQ(found->find(kPasswords.symbol), loaded->find(kPasswords.symbol));
+  EXPECT_EQ(found->find(kPasswords.symbol).address, loaded->find(kPasswords.symbol).address);
 }
 
 TEST(OpenedLibrary, ALibraryThatIsNotThereIsAnErrorInTheLoadersWords) {
@@ -70,21 +70,22 @@ TEST(OpenedLibrary, AnotherLibraryIsRecognised) {
 }
 
 TEST(OpenedLibrary, TheFirstFunctionThatIsMissingIsNamed) {
-  const auto library = OpenedLibrary::open({"strlen", kPathVariable, "libmuster-none.so.1"});
+  auto library = OpenedLibrary::open({"strlen", kPathVariable, "libmuster-none.so.1"});
   ASSERT_TRUE(library.has_value()) << library.error().message;
   using Function = size_t(const char*);
-  std::string missing;
-  Function* length = nullptr;
-  library->bind("strlen", length, missing);
+  Function* const length = (*library)["strlen"];
   ASSERT_NE(length, nullptr);
-  EXPECT_EQ(missing, "");
+  EXPECT_EQ(library->missing(), "");
   EXPECT_EQ(length("four"), 4U);
-  Function* absent = length;
-  library->bind("muster_no_such", absent, missing);
+  Function* absent = library->find("muster_optional");
   EXPECT_EQ(absent, nullptr);
-  library->bind("muster_nor_this", absent, missing);
-  library->bind("strlen", length, missing);
-  EXPECT_EQ(missing, "muster_no_such");
+  EXPECT_EQ(library->missing(), "");
+  absent = (*library)["muster_no_such"];
+  EXPECT_EQ(absent, nullptr);
+  absent = (*library)["muster_nor_this"];
+  absent = (*library)["strlen"];
+  EXPECT_EQ(absent, length);
+  EXPECT_EQ(library->missing(), "muster_no_such");
 }
 
 }  // namespace

@@ -317,17 +317,17 @@ TEST(WorkerSpawn, ARanksEnvironmentIsTheContractAndNobodyElses) {
   const std::vector<std::string> environment = worker::rank_environment(
       {"HOME=/h", "RANK=7", "RANKS=kept", "TORCHELASTIC_RESTART_COUNT=3", "ROLE_NAME=x",
        "TORCHELASTIC_ERROR_FILE=/e", "MASTER_PORT=1", "odd"},
-      1, 2, 4242, {"call", "parent"}, {{"OMP_NUM_THREADS", "2"}, {"MASTER_ADDR", "::1"}});
+      1, 2, 4242, {"call", {"boot", 1, 2, 3}}, {{"OMP_NUM_THREADS", "2"}, {"MASTER_ADDR", "::1"}});
   EXPECT_THAT(environment,
-              testing::UnorderedElementsAre("HOME=/h", "RANKS=kept", "odd", "RANK=1",
-                                            "LOCAL_RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
-                                            "GROUP_RANK=0", "MASTER_ADDR=::1", "MASTER_PORT=4242",
-                                            "TORCHELASTIC_USE_AGENT_STORE=True",
-                                            "OMP_NUM_THREADS=2", "MUSTER_SPAWN=4:call6:parent"));
+              testing::UnorderedElementsAre(
+                  "HOME=/h", "RANKS=kept", "odd", "RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2",
+                  "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0", "MASTER_ADDR=::1", "MASTER_PORT=4242",
+                  "TORCHELASTIC_USE_AGENT_STORE=True", "OMP_NUM_THREADS=2",
+                  "MUSTER_SPAWN=4:call10:boot/1/2/3"));
 }
 
 TEST(WorkerSpawn, AMarkComesBackAsItWas) {
-  const worker::SpawnMark mark{"a:call 1", "boot/1/2/3"};
+  const worker::SpawnMark mark{"a:call 1", {"boot", 1, 2, 3}};
   const auto decoded = worker::SpawnMark::decode(mark.encode());
   ASSERT_TRUE(decoded.has_value());
   EXPECT_EQ(decoded->call, mark.call);
@@ -337,7 +337,7 @@ TEST(WorkerSpawn, AMarkComesBackAsItWas) {
 
 TEST(WorkerSpawn, SomebodyElsesMarkIsNoMark) {
   // As a program that a rank started finds it: of a process that lives and is not our parent.
-  const worker::SpawnMark mark{to_this_test().name, worker::life_of_process(getpid()).to_string()};
+  const worker::SpawnMark mark{to_this_test().name, worker::life_of_process(getpid())};
   setenv("MUSTER_SPAWN", mark.encode().c_str(), 1);
   const SpawnResult result = spawn(
       1, [](int) -> int { return 0; },

@@ -53,10 +53,6 @@ void perform_all(int ranks, const std::vector<BackendCase>& cases) {
   fmt::print("{} cases on {} ranks\n", cases.size(), ranks);
 }
 
-TEST(GlooBackend, EveryCollectiveEqualsTheReferenceOnOneRank) {
-  perform_all(1, every_case(1, {0, 1, 7}));
-}
-
 // Threads that share few cores make each of Gloo's wake-ups dear, so these take a part of the
 // cases.
 TEST(GlooBackend, EveryCollectiveEqualsTheReferenceOnTwoRanks) {

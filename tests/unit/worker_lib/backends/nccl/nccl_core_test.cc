@@ -67,10 +67,11 @@ TEST_F(NcclCoreTest, ACallThatDoesNotComeBackIsReportedAndNotAborted) {
             }});
   std::vector<float> data(4, 1);
   std::thread calling([&] {
-    const auto mark = core->launch(core->own_stream(), OpKind::all_reduce, 0, core_limit(), [&] {
+    const NcclCore::Call call{OpKind::all_reduce, 0, core_limit()};
+    const auto mark = core->launch(nullptr, call, [&](CudaStream stream) {
       NcclCommunicator& comm = core->communicator();
       comm.nccl().all_reduce(data.data(), data.data(), 4, NcclType::float32, NcclReduction::sum,
-                             comm.handle(), core->own_stream());
+                             comm.handle(), stream);
       return Outcome<>(Done{});
     });
     EXPECT_TRUE(mark || mark.error().code == ErrorCode::peer_failed);

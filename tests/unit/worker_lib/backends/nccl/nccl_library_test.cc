@@ -193,7 +193,8 @@ TEST_F(LibraryTest, TheOneThatTheVariableNamesIsOpened) {
   const Outcome<NcclApi> nccl = open_nccl_library();
   ASSERT_TRUE(nccl) << nccl.error().message;
   EXPECT_EQ(nccl->version, 23007);
-  EXPECT_EQ(std::filesystem::canonical(nccl->path), std::filesystem::canonical(MUSTER_FAKE_GPU));
+  EXPECT_EQ(std::filesystem::canonical(nccl->library.path()),
+            std::filesystem::canonical(MUSTER_FAKE_GPU));
   EXPECT_NE(nccl->comm_revoke, nullptr);
   EXPECT_TRUE(open_cuda_driver());
 }
