@@ -5,14 +5,16 @@
 #define MUSTER_LOOPS loops_test
 #define MUSTER_TARGET
 namespace muster::worker::loops_test {
-static void widen_half(float* out, const uint16_t* in, size_t count) {
-  for (size_t i = 0; i < count; ++i)
-    out[i] = static_cast<float>(float16::from_bits(in[i]));
-}
-static void narrow_half(uint16_t* out, const float* in, size_t count) {
-  for (size_t i = 0; i < count; ++i)
-    out[i] = float16(in[i]).bits();
-}
+struct Fp16 {
+  static void widen(float* out, const uint16_t* in, size_t count) {
+    for (size_t i = 0; i < count; ++i)
+      out[i] = static_cast<float>(float16::from_bits(in[i]));
+  }
+  static void narrow(uint16_t* out, const float* in, size_t count) {
+    for (size_t i = 0; i < count; ++i)
+      out[i] = float16(in[i]).bits();
+  }
+};
 }  // namespace muster::worker::loops_test
 #include <algorithm>
 #include <cmath>
@@ -23,6 +25,7 @@ static void narrow_half(uint16_t* out, const float* in, size_t count) {
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "worker_lib/reduction/reduce_kernels.h"
 #include "worker_lib/reduction/reduce_loops.h"
 
 namespace muster::worker {
@@ -121,6 +124,7 @@ TEST(ReduceLoops, ThereIsALoopForEveryReductionThatIsDefined) {
     }
   }
   EXPECT_EQ(loops_test::find_loop(static_cast<DType>(9), ReduceOp::sum), nullptr);
+  EXPECT_EQ(loops_test::find_division(static_cast<DType>(9)), nullptr);
 }
 
 // ---- bfloat16
@@ -149,8 +153,8 @@ RC_GTEST_PROP(ReduceLoops, AnyFloatIsNarrowedAsThePublicTypeDoes, (uint32_t bits
 
 template <typename T>
 std::vector<T> divided_by_loop(std::vector<T> values, int by) {
-  loops_test::run_divide(dtype_of<T>, reinterpret_cast<std::byte*>(values.data()), values.size(),
-                         by);
+  loops_test::find_division(dtype_of<T>)(reinterpret_cast<std::byte*>(values.data()), values.size(),
+                                         by);
   return values;
 }
 
