@@ -28,13 +28,20 @@
 
 namespace muster::worker {
 
+// One of n slices of `count` elements, whose sizes differ by one at most.
+struct Slice {
+  size_t first;
+  size_t count;
+};
+Slice slice_of(size_t count, int n, int which);
+
 // Where the blocks of n ranks lie, in bytes.
 class Blocks {
  public:
   // Contiguous.
   Blocks(int n, size_t each) : n_(n), each_(each) {}
   Blocks(std::span<const size_t> counts, size_t element);
-  // `count` elements in n blocks whose sizes differ by one element at most.
+  // The slices of `count` elements.
   static Blocks split(size_t count, size_t element, int n);
   // For an operation with `counts`, or with `count` for each block if those are empty.
   static Blocks of(const Operation& operation, const std::vector<size_t>& counts, int n);
