@@ -38,7 +38,7 @@ struct GroupSetup {
   std::function<Failure(const Failure& suspected, uint64_t sequence)> name_stragglers = {};
 };
 
-// The largest block that a rank can get from allocate_shared().
+// The largest block that a rank can get from allocate_shared(); the kernel's own limits are lower.
 inline constexpr size_t kSharedBytesMax = size_t{1} << 43;
 
 // What allocate_shared() returns.
@@ -89,7 +89,8 @@ class GroupBackend {
   // For an asynchronous backend: the number of the first collective that is not complete.
   virtual std::optional<uint64_t> first_under_way() const { return std::nullopt; }
 
-  // Collective. The default is private memory, zeroed and page-aligned.
+  // Collective. The default is private memory, zeroed and page-aligned. REQUIRES: bytes <=
+  // kSharedBytesMax.
   virtual Outcome<SharedBlock> allocate_shared(size_t bytes, Deadline deadline);
 };
 

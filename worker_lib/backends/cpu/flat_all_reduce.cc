@@ -18,7 +18,7 @@ constexpr size_t kDoublingBytes = 32 * 1024;
 Outcome<> FlatGroup::all_reduce(const std::byte* in, std::byte* out, size_t count,
                                 const Reduction& reduction) {
   const size_t bytes = count * reduction.element();
-  if (size() > 1 && bytes > kDoublingBytes) return ring_all_reduce(in, out, count, reduction);
+  if (bytes > kDoublingBytes) return ring_all_reduce(in, out, count, reduction);
   if (in != out && bytes > 0) std::memcpy(out, in, bytes);
   return doubling_all_reduce(out, count, reduction);
 }

@@ -73,7 +73,7 @@ std::byte* Scratch::at_least(size_t bytes) {
 
 FlatGroup::FlatGroup(Exchange& exchange, std::vector<int> ranks, int me)
     : exchange_(exchange), ranks_(std::move(ranks)), me_(me) {
-  CHECK(me >= 0 && me < size());
+  CHECK(size() > 1 && me >= 0 && me < size());
 }
 
 int FlatGroup::around(int from, int by) const {

@@ -79,7 +79,7 @@ class Scratch {
 class FlatGroup {
  public:
   // `exchange` outlives it; the call is the one that the exchange was begun with. `ranks`: group
-  // ranks; `me`: the position of this rank.
+  // ranks; `me`: the position of this rank. REQUIRES: at least two ranks.
   FlatGroup(Exchange& exchange, std::vector<int> ranks, int me);
 
   int size() const { return static_cast<int>(ranks_.size()); }

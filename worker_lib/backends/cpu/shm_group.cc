@@ -20,15 +20,6 @@ namespace {
 
 constexpr size_t kSocketName = 64;
 
-// A group of one: only its own block moves, and a reduction of one input is that input.
-void run_alone(const Operation& operation, std::vector<Route>& routes) {
-  if (operation.kind == OpKind::barrier || operation.kind == OpKind::broadcast) return;
-  fill_routes(operation, 0, routes);
-  const bool whole = operation.kind == OpKind::all_reduce || operation.kind == OpKind::reduce;
-  const size_t bytes = whole ? operation.count * size_of(operation.dtype) : routes[0].send_bytes;
-  if (bytes > 0 && operation.out != operation.in) std::memcpy(operation.out, operation.in, bytes);
-}
-
 std::byte* bytes_of(void* data) {
   return static_cast<std::byte*>(data);
 }
@@ -42,7 +33,8 @@ ShmGroup::ShmGroup(std::shared_ptr<Segment> segment, Members local)
       regions_(std::make_shared<SharedRegions>(local_.size(), local_.me)),
       routes_(static_cast<size_t>(local_.size())),
       inputs_(static_cast<size_t>(local_.size())) {
-  CHECK(segment_->ranks() == local_.size() && local_.me >= 0 && local_.me < local_.size());
+  CHECK(local_.size() > 1 && segment_->ranks() == local_.size() && local_.me >= 0 &&
+        local_.me < local_.size());
 }
 
 ShmGroup::~ShmGroup() = default;
@@ -65,10 +57,6 @@ Outcome<> ShmGroup::run(const Operation& operation, Deadline deadline) {
   if (segment_->abort_word().load(std::memory_order_relaxed) != 0) {
     return tl::unexpected(*segment_->failure());
   }
-  if (local_.size() == 1) {
-    run_alone(operation, routes_);
-    return Done{};
-  }
   ShmCall call = begin(operation, deadline);
   SlotUse use;
   bool good = false;
@@ -89,7 +77,6 @@ Outcome<> ShmGroup::run(const Operation& operation, Deadline deadline) {
 
 Outcome<> ShmGroup::check(const Operation& operation, Deadline deadline) {
   if (const std::optional<Failure> failure = segment_->failure()) return tl::unexpected(*failure);
-  if (local_.size() == 1) return Done{};
   ShmCall call = begin(operation, deadline);
   return end(call, {}, call.meet(DataSource::nowhere, 0));
 }
@@ -172,11 +159,6 @@ Outcome<UniqueFd> ShmGroup::hand_round(size_t bytes, Deadline deadline) {
 Outcome<SharedBlock> ShmGroup::allocate_shared(size_t bytes, Deadline deadline) {
   const Outcome<> same = check({.kind = kAllocation, .count = bytes}, deadline);
   if (!same) return tl::unexpected(same.error());
-  if (bytes > SharedRegions::kMostBytes) {
-    return failed(ErrorCode::system,
-                  fmt::format("cannot share {} bytes per rank: the maximum is {}", bytes,
-                              SharedRegions::kMostBytes));
-  }
   const uint64_t number = ++last_region_;
   Outcome<UniqueFd> fd = hand_round(SharedRegions::file_bytes(local_.size(), bytes), deadline);
   Outcome<std::byte*> data = fd ? regions_->map(number, fd->get(), bytes)

@@ -34,7 +34,7 @@ struct SlotUse;
 class ShmGroup {
  public:
   // `local`: the ranks of the segment in its order, and the index of this one. Roots, counts etc.
-  // of operations refer to indices among them.
+  // of operations refer to indices among them. REQUIRES: at least two.
   ShmGroup(std::shared_ptr<Segment> segment, Members local);
   ~ShmGroup();
   ShmGroup(const ShmGroup&) = delete;

@@ -165,7 +165,7 @@ Outcome<std::string> wait_for_key(StoreClient& store, const std::string& key,
 
 Outcome<std::shared_ptr<Segment>> give_segment(SegmentMeeting& meeting, const std::string& key) {
   Outcome<std::shared_ptr<Segment>> segment = Segment::create(meeting.shape);
-  if (!segment || meeting.local.size() == 1) return segment;
+  if (!segment) return segment;
   Outcome<FdGiver> giver = FdGiver::listen();
   if (!giver) return tl::unexpected(std::move(giver.error()));
   const Result<Nothing> told = meeting.store.set(key, giver->name());
