@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/error.h"
+#include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/reduction/reduce_kernels.h"
 #include "worker_lib/time_text.h"
 
@@ -339,21 +340,17 @@ Failure Exchange::ended_failure(const Stream& stream) const {
 // Names the peers whose messages, or room for ours, did not arrive. Receives tell more: a send is
 // only stuck behind what the peer has not read.
 Failure Exchange::timeout_failure() const {
-  Failure failure{ErrorCode::timeout, "", {}};
-  failure.is_suspicion = true;
-  std::string names;
+  std::vector<int> late;
   for (const bool sends : {false, true}) {
     for (const int index : active_) {
       const Stream& stream = *streams_[static_cast<size_t>(index)];
       if (stream.is_send != sends || stream.done() || !may_go(stream.pieces[stream.next])) continue;
-      failure.ranks.push_back(members_[stream.peer].rank);
-      names += (names.empty() ? "" : ", ") + describe(members_[stream.peer]);
+      late.push_back(stream.peer);
     }
-    if (!failure.ranks.empty()) break;
+    if (!late.empty()) break;
   }
-  std::sort(failure.ranks.begin(), failure.ranks.end());
-  failure.message = fmt::format("{} did not arrive {}; {}", names.empty() ? "a peer" : names,
-                                within(limit_), look_at(failure.ranks.size()));
+  Failure failure = absent_members(members_, late, within(limit_));
+  failure.is_suspicion = true;
   return failure;
 }
 

@@ -4,26 +4,11 @@
 #include <cstring>
 #include <ranges>
 
-#include <fmt/format.h>
-
+#include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/time_text.h"
 
 namespace muster::worker {
 namespace {
-
-Failure did_not_come(const Members& local, const std::vector<int>& missing,
-                     std::chrono::milliseconds limit) {
-  Failure failure{ErrorCode::timeout, {}, {}};
-  failure.is_suspicion = true;
-  for (const int rank : missing) {
-    failure.ranks.push_back(local[rank].rank);
-    failure.message += (failure.message.empty() ? "" : ", ") + describe(local[rank]);
-  }
-  std::sort(failure.ranks.begin(), failure.ranks.end());
-  failure.message +=
-      fmt::format(" did not arrive {}; {}", within(limit), look_at(failure.ranks.size()));
-  return failure;
-}
 
 CallSignature signature_in(const CallLine& line) {
   return {line.call & ~CallSignature::kSource, line.count, line.counts_hash};
@@ -49,13 +34,14 @@ bool ShmCall::wait_for(int first, int last, const Reached& reached) {
   for (int rank = first; rank < last; ++rank) {
     if (!reached(rank)) missing.push_back(rank);
   }
-  return give_up(how, std::move(missing));
+  return give_up(how, missing);
 }
 
-bool ShmCall::give_up(Waited how, std::vector<int> missing) {
+bool ShmCall::give_up(Waited how, const std::vector<int>& missing) {
   if (how == Waited::timed_out && missing.empty()) return true;  // They arrived just now.
-  failure_ =
-      how == Waited::timed_out ? did_not_come(local_, missing, operation.limit) : segment.failure();
+  failure_ = how == Waited::timed_out ? absent_members(local_, missing, within(operation.limit))
+                                      : segment.failure();
+  failure_->is_suspicion = how == Waited::timed_out;
   return false;
 }
 

@@ -94,7 +94,7 @@ class ShmCall {
  private:
   template <typename Reached>
   bool wait_for(int first, int last, const Reached& reached);
-  bool give_up(Waited how, std::vector<int> missing);
+  bool give_up(Waited how, const std::vector<int>& missing);
   bool compare_lines();
 
   const Members& local_;
