@@ -22,6 +22,9 @@
 
 namespace muster::worker {
 
+// Why a wait should be given up, if so; may be called at any time.
+using Interrupted = std::function<std::optional<Failure>()>;
+
 // What a backend needs for its set-up.
 struct GroupSetup {
   std::string name;  // For messages.
@@ -30,8 +33,7 @@ struct GroupSetup {
   StoreClient store;
   Deadline deadline;                   // For the set-up.
   std::chrono::milliseconds limit{0};  // The time that this allows, for messages; 0: unknown.
-  // Why set-up should be given up (a peer died, abort()); may be called at any time.
-  std::function<std::optional<Failure>()> interrupted;
+  Interrupted interrupted;             // By the death of a peer, or abort().
   int cuda_device = 0;
   // Finds the ranks to blame for a suspicion about a collective, for a backend that must know them
   // before it stops what is in flight. May take half a second.

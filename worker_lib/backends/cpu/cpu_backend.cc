@@ -57,11 +57,7 @@ CpuBackend::~CpuBackend() = default;
 Outcome<> CpuBackend::make_shared(GroupSetup& setup) {
   SegmentShape shape{.ranks = local_.size()};
   if (is_on_one_node()) shape.extra_bytes = ShmLinks::bytes_for(local_.size());
-  auto segment = meet_in_segment({.local = local_,
-                                  .store = setup.store,
-                                  .shape = shape,
-                                  .deadline = setup.deadline,
-                                  .interrupted = setup.interrupted});
+  auto segment = meet_in_segment(setup, local_, shape);
   if (!segment) return tl::unexpected(segment.error());
   shm_ = std::make_unique<ShmGroup>(*segment, local_);
   if (is_on_one_node())

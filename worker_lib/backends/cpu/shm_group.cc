@@ -140,7 +140,7 @@ Outcome<UniqueFd> ShmGroup::hand_round(size_t bytes, Deadline deadline) {
           {local_[0].rank});
     }
     Outcome<UniqueFd> taken =
-        take_fd({name, strnlen(name, sizeof name)}, local_, 0, deadline, interrupted);
+        take_fd({name, strnlen(name, sizeof name)}, local_, deadline, interrupted);
     if (!taken) return tl::unexpected(end_for_all(std::move(taken.error())));
     return taken;
   }

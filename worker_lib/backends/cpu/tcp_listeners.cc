@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "rendezvous/net/listening_socket.h"
 #include "worker_lib/backends/store_exchange.h"
@@ -11,10 +12,8 @@ namespace muster::worker {
 namespace {
 
 std::string to_hex(std::string_view bytes) {
-  std::string text;
-  for (const char byte : bytes)
-    text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return text;
+  const auto* start = reinterpret_cast<const unsigned char*>(bytes.data());
+  return fmt::format("{:02x}", fmt::join(start, start + bytes.size(), ""));
 }
 
 std::optional<std::string> from_hex(std::string_view text) {
@@ -31,6 +30,10 @@ std::optional<std::string> from_hex(std::string_view text) {
 }
 
 }  // namespace
+
+std::string random_socket_name() {
+  return "muster-" + to_hex(random_bytes(16));
+}
 
 std::string ListenAddress::encode() const {
   return fmt::format("{} {} {}", tcp.to_string(), to_hex(local), to_hex(secret));
@@ -62,7 +65,7 @@ Outcome<Listeners> open_listeners(const Peer& self) {
     open.listeners.emplace_back(one.fd);
   open.address.tcp = {*ip, listening->front().address.port};
   open.address.secret = random_bytes(kSecretBytes);
-  open.address.local = "muster-" + to_hex(random_bytes(8));
+  open.address.local = random_socket_name();
   Outcome<Socket> local = listen_local(open.address.local);
   if (!local) return tl::unexpected(local.error());
   open.listeners.push_back(std::move(*local));
