@@ -12,6 +12,8 @@
 // sleep while another reads and writes.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -60,6 +62,20 @@ class AbortSwitch {
   Failure failure_;
   std::atomic<bool> set_{false};
 };
+
+// What is left of a head and the bytes behind it when `moved` bytes of both have been moved; in
+// `parts`.
+template <typename Head>
+std::span<const iovec> unmoved(std::array<iovec, 2>& parts, Head& head, const std::byte* data,
+                               size_t bytes, size_t moved) {
+  size_t used = 0;
+  const size_t of_head = std::min(moved, sizeof head);
+  if (of_head < sizeof head)
+    parts[used++] = {reinterpret_cast<char*>(&head) + of_head, sizeof head - of_head};
+  moved -= of_head;
+  if (moved < bytes) parts[used++] = {const_cast<std::byte*>(data) + moved, bytes - moved};
+  return {parts.data(), used};
+}
 
 class ByteLinks {
  public:
