@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
@@ -66,6 +67,11 @@ class Blocks {
   std::vector<Extent> extents_;  // Empty: equal blocks, contiguous.
 };
 
+// Both may be the same, and null where there are no bytes.
+inline void copy_block(std::byte* to, const std::byte* from, size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
 // Memory that is kept for the next call. Its contents are undefined.
 class Scratch {
  public:
@@ -104,6 +110,11 @@ class FlatGroup {
   // The position `by` steps to the right of `from` (negative: left), modulo size().
   int around(int from, int by) const;
 
+  // A ring in which every rank passes on in each step what it received in the one before, and its
+  // own block in the first. See flat_ring.h.
+  template <typename Receive>
+  Outcome<> pass_around(const Blocks& blocks, int steps, const std::byte* own,
+                        const std::byte* others, const Receive& receive);
   Outcome<> binomial_broadcast(std::byte* data, size_t bytes, int root);
   Outcome<> chain_broadcast(std::byte* data, size_t bytes, int root);
   Outcome<> binomial_reduce(const std::byte* in, std::byte* out, size_t count,
