@@ -40,13 +40,14 @@ ShmGroup::ShmGroup(std::shared_ptr<Segment> segment, Members local)
 ShmGroup::~ShmGroup() = default;
 
 ShmCall ShmGroup::begin(const Operation& operation, Deadline deadline) {
-  return ShmCall({*segment_, local_, *regions_, patience_, routes_, inputs_}, operation, deadline,
-                 ++sequence_, step_base_);
+  return ShmCall({*segment_, local_, *regions_, patience_, routes_, inputs_, ++sequence_,
+                  step_base_, last_staged_},
+                 operation, deadline);
 }
 
-Outcome<> ShmGroup::end(ShmCall& call, const SlotUse& use, bool good) {
-  step_base_ += use.steps;
-  if (use.slots) last_staged_ = sequence_;
+Outcome<> ShmGroup::end(ShmCall& call, bool good) {
+  step_base_ += call.steps;
+  if (call.uses_slots) last_staged_ = sequence_;
   if (good) [[likely]] {
     return Done{};
   }
@@ -58,7 +59,6 @@ Outcome<> ShmGroup::run(const Operation& operation, Deadline deadline) {
     return tl::unexpected(*segment_->failure());
   }
   ShmCall call = begin(operation, deadline);
-  SlotUse use;
   bool good = false;
   switch (operation.kind) {
     case OpKind::barrier:
@@ -66,19 +66,19 @@ Outcome<> ShmGroup::run(const Operation& operation, Deadline deadline) {
       break;
     case OpKind::reduce:
     case OpKind::all_reduce:
-      good = reduce_call(call, last_staged_, use);
+      good = reduce_call(call);
       break;
     default:
-      good = exchange(call, last_staged_, use);
+      good = exchange(call);
       break;
   }
-  return end(call, use, good);
+  return end(call, good);
 }
 
 Outcome<> ShmGroup::check(const Operation& operation, Deadline deadline) {
   if (const std::optional<Failure> failure = segment_->failure()) return tl::unexpected(*failure);
   ShmCall call = begin(operation, deadline);
-  return end(call, {}, call.meet(DataSource::nowhere, 0));
+  return end(call, call.meet(DataSource::nowhere, 0));
 }
 
 // Of a rank's two lines the one with the higher number is that of its last call.

@@ -29,7 +29,6 @@ namespace muster::worker {
 class SharedRegions;
 class ShmCall;
 struct Route;
-struct SlotUse;
 
 class ShmGroup {
  public:
@@ -62,7 +61,7 @@ class ShmGroup {
 
  private:
   ShmCall begin(const Operation& operation, Deadline deadline);
-  Outcome<> end(ShmCall& call, const SlotUse& use, bool good);
+  Outcome<> end(ShmCall& call, bool good);
   Outcome<UniqueFd> hand_round(size_t bytes, Deadline deadline);
   Outcome<> agree(const Outcome<std::byte*>& mapped, Deadline deadline);
   Failure end_for_all(Failure failure);

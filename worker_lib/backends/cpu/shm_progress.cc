@@ -26,7 +26,7 @@ bool ShmCall::wait_for(int first, int last, const Reached& reached) {
     return next == last;
   };
   const Waited how =
-      wait_until(segment.collective_bell(), segment.abort_word(), patience_, deadline_, ready);
+      wait_until(segment.collective_bell(), segment.abort_word(), patience, deadline_, ready);
   if (how == Waited::ready) [[likely]] {
     return true;
   }
@@ -39,7 +39,7 @@ bool ShmCall::wait_for(int first, int last, const Reached& reached) {
 
 bool ShmCall::give_up(Waited how, const std::vector<int>& missing) {
   if (how == Waited::timed_out && missing.empty()) return true;  // They arrived just now.
-  failure_ = how == Waited::timed_out ? absent_members(local_, missing, within(operation.limit))
+  failure_ = how == Waited::timed_out ? absent_members(local, missing, within(operation.limit))
                                       : segment.failure();
   failure_->is_suspicion = how == Waited::timed_out;
   return false;
@@ -58,7 +58,7 @@ bool ShmCall::interrupted() {
   return true;
 }
 
-bool ShmCall::wait_for_slots(uint64_t last_staged) {
+bool ShmCall::wait_for_slots() {
   return wait_for(0, ranks(), [&](int rank) {
     return rank == me() || segment.progress(rank).finished.load() >= last_staged;
   });
@@ -98,7 +98,7 @@ bool ShmCall::compare_lines() {
   std::vector<CallSignature> calls;
   for (int rank = 0; rank < ranks(); ++rank)
     calls.push_back(signature_in(line(rank)));
-  failure_ = find_mismatch(calls, local_);
+  failure_ = find_mismatch(calls, local);
   return false;
 }
 
@@ -108,43 +108,27 @@ uint64_t ShmCall::piece_bytes_of(int rank) const {
   return piece;
 }
 
-void ShmCall::publish_produced(uint64_t chunks) {
-  segment.progress(me()).produced.store(step_base + chunks);
-  ring(segment.collective_bell());
-}
-
-void ShmCall::publish_consumed(uint64_t chunks) {
-  segment.progress(me()).consumed.store(step_base + chunks);
-  ring(segment.collective_bell());
-}
-
-void ShmCall::publish_finished() {
-  segment.progress(me()).finished.store(sequence);
-  ring(segment.collective_bell());
+template <std::atomic<uint64_t> ProgressLine::* count>
+bool ShmCall::wait_for_count(int first, int last, uint64_t chunks) {
+  return wait_for(first, last, [&](int rank) {
+    return (segment.progress(rank).*count).load() >= line(rank).step_base + chunks;
+  });
 }
 
 bool ShmCall::wait_produced(int rank, uint64_t chunks) {
-  const uint64_t until = line(rank).step_base + chunks;
-  return wait_for(rank, rank + 1,
-                  [&](int peer) { return segment.progress(peer).produced.load() >= until; });
+  return wait_for_count<&ProgressLine::produced>(rank, rank + 1, chunks);
 }
 
 bool ShmCall::wait_consumed(int rank, uint64_t chunks) {
-  const uint64_t until = line(rank).step_base + chunks;
-  return wait_for(rank, rank + 1,
-                  [&](int peer) { return segment.progress(peer).consumed.load() >= until; });
+  return wait_for_count<&ProgressLine::consumed>(rank, rank + 1, chunks);
 }
 
 bool ShmCall::wait_all_produced(uint64_t chunks) {
-  return wait_for(0, ranks(), [&](int rank) {
-    return segment.progress(rank).produced.load() >= line(rank).step_base + chunks;
-  });
+  return wait_for_count<&ProgressLine::produced>(0, ranks(), chunks);
 }
 
 bool ShmCall::wait_all_consumed(uint64_t chunks) {
-  return wait_for(0, ranks(), [&](int rank) {
-    return segment.progress(rank).consumed.load() >= line(rank).step_base + chunks;
-  });
+  return wait_for_count<&ProgressLine::consumed>(0, ranks(), chunks);
 }
 
 }  // namespace muster::worker

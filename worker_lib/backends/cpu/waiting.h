@@ -20,6 +20,10 @@ namespace muster::worker {
 
 inline constexpr size_t kCacheLine = 64;
 
+constexpr size_t round_to_lines(size_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
 // Where threads sleep until something changes. Its initial state is all zeroes.
 struct alignas(kCacheLine) Doorbell {
   std::atomic<uint32_t> rung;
