@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/error.h"
+#include "worker_lib/backends/cpu/waiting.h"
 #include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/reduction/reduce_kernels.h"
 #include "worker_lib/time_text.h"
@@ -156,7 +157,7 @@ Outcome<> Exchange::move_all() {
     if (now >= deadline_) return tl::unexpected(timeout_failure());
     idle_since = std::min(idle_since, now);
     if (now - idle_since < links_.patience) {
-      ByteLinks::linger(now - idle_since);
+      linger(now - idle_since);
       continue;
     }
     wait_for_links();
@@ -208,7 +209,7 @@ Outcome<bool> Exchange::pull(Stream& stream) {
       links_.read(stream.peer, unmoved(parts, stream.frame, to, piece.bytes, stream.moved));
   if (!got) return tl::unexpected(got.error());
   if (*got == 0) {
-    if (links_.ended(stream.peer)) return tl::unexpected(ended_failure(stream));
+    if (links_.ended(stream.peer)) return tl::unexpected(ended_early(members_[stream.peer]));
     return false;
   }
   const bool had_frame = stream.moved >= sizeof(Frame);
@@ -297,13 +298,6 @@ void Exchange::wait_for_links() {
   if (awaited_ != nullptr) awaited_->wait_for(reading_.empty() ? writing_ : reading_);
   links_.arm({reading_, writing_});
   links_.sleep(deadline_, true);
-}
-
-Failure Exchange::ended_failure(const Stream& stream) const {
-  const Peer& peer = members_[stream.peer];
-  return {ErrorCode::peer_failed,
-          fmt::format("{} closed its connection (end of stream)", describe(peer)),
-          {peer.rank}};
 }
 
 // Names the peers whose messages, or room for ours, did not arrive. Receives tell more: a send is

@@ -147,7 +147,6 @@ class Exchange {
   void complete(Stream& stream, const Piece& piece);
   bool all_done() const;
   void wait_for_links();
-  Failure ended_failure(const Stream& stream) const;
   Failure timeout_failure() const;
   Outcome<> check_frame(const Stream& stream, const Piece& piece) const;
   Outcome<> check_unasked() const;

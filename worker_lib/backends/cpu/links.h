@@ -25,6 +25,7 @@
 #include <sys/uio.h>
 
 #include "worker_lib/failure.h"
+#include "worker_lib/members.h"
 #include "worker_lib/operation.h"
 
 namespace muster::worker {
@@ -62,6 +63,13 @@ class AbortSwitch {
   Failure failure_;
   std::atomic<bool> set_{false};
 };
+
+// The end of a stream that a peer should have gone on with.
+inline Failure ended_early(const Peer& peer) {
+  return {ErrorCode::peer_failed,
+          describe(peer) + " closed its connection (end of stream)",
+          {peer.rank}};
+}
 
 // What is left of a head and the bytes behind it when `moved` bytes of both have been moved; in
 // `parts`.
@@ -114,9 +122,6 @@ class ByteLinks {
   // How long to keep polling before sleep(): the cost of a wake-up, or zero where the ranks of this
   // node have to share cores.
   std::chrono::nanoseconds patience{0};
-  // One pause between polls, after `idle` without progress. It yields the core early: the scheduler
-  // tends to place a peer that was just woken on the same core.
-  static void linger(std::chrono::nanoseconds idle);
 };
 
 }  // namespace muster::worker

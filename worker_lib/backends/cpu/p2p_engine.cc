@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/error.h"
+#include "worker_lib/backends/cpu/waiting.h"
 #include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/quiet_thread.h"
 
@@ -123,7 +124,7 @@ void TransferEngine::drive(Lock& lock, bool patient, const Done& done) {
     is_asleep_ = !tries_on;
     lock.unlock();
     if (tries_on) {
-      ByteLinks::linger(now - idle_since);
+      linger(now - idle_since);
     } else {
       links_->sleep(until, patient);
     }

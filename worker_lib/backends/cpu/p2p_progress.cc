@@ -145,10 +145,7 @@ void TransferEngine::peer_ended(int peer) {
     others = others || (other != members_.me && !ins_[static_cast<size_t>(other)].ended);
   for (const RequestPtr& posted : matching_.posted())
     awaited = awaited || posted->transfer.peer == peer || (posted->transfer.peer < 0 && !others);
-  if (!awaited) return;
-  fail({ErrorCode::peer_failed,
-        fmt::format("{} closed its connection (end of stream)", describe(members_[peer])),
-        {members_[peer].rank}});
+  if (awaited) fail(ended_early(members_[peer]));
 }
 
 }  // namespace muster::worker
