@@ -37,8 +37,9 @@ bool has_avx2() {
 
 void reduce_buffers(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
                     size_t inputs, size_t count) {
-  CHECK(inputs >= 1 && is_reducible(dtype, op));
-  (has_avx2() ? avx2::find_loop : baseline::find_loop)(dtype, op)(out, in, inputs, count);
+  const ReduceLoop loop = (has_avx2() ? avx2::find_loop : baseline::find_loop)(dtype, op);
+  CHECK(inputs >= 1 && loop != nullptr);
+  loop(out, in, inputs, count);
 }
 
 void divide(DType dtype, std::byte* data, size_t count, int by) {
@@ -53,10 +54,7 @@ void reduce_and_divide(DType dtype, ReduceOp op, std::byte* out, const std::byte
 }
 
 bool is_reducible(DType dtype, ReduceOp op) {
-  const bool is_bitwise = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
-  const bool is_float = dtype == DType::float16 || dtype == DType::bfloat16 ||
-                        dtype == DType::float32 || dtype == DType::float64;
-  return !is_bitwise || !is_float;
+  return baseline::find_loop(dtype, op) != nullptr;
 }
 
 }  // namespace muster::worker

@@ -25,7 +25,6 @@ struct Fp16 {
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "worker_lib/reduction/reduce_kernels.h"
 #include "worker_lib/reduction/reduce_loops.h"
 
 namespace muster::worker {
@@ -119,7 +118,8 @@ TEST(ReduceLoops, ThereIsALoopForEveryReductionThatIsDefined) {
     for (int op = 0; op <= static_cast<int>(ReduceOp::bxor); ++op) {
       const auto type = static_cast<DType>(dtype);
       const auto reduction = static_cast<ReduceOp>(op);
-      EXPECT_EQ(loops_test::find_loop(type, reduction) != nullptr, is_reducible(type, reduction))
+      const bool is_defined = reduction < ReduceOp::band || type < DType::float16;
+      EXPECT_EQ(loops_test::find_loop(type, reduction) != nullptr, is_defined)
           << name_of(type) << " " << name_of(reduction);
     }
   }
