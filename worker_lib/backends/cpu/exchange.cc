@@ -123,7 +123,7 @@ bool Exchange::may_go(const Piece& piece) const {
 }
 
 bool Exchange::all_done() const {
-  return std::ranges::all_of(active_, &Stream::done);
+  return std::ranges::all_of(active_, [](const Stream* stream) { return stream->done(); });
 }
 
 Outcome<> Exchange::finish() {

@@ -12,7 +12,6 @@
 // sleep while another reads and writes.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -65,7 +64,7 @@ class AbortSwitch {
 };
 
 // The end of a stream that a peer should have gone on with.
-inline Failure ended_early(const Peer& peer) {
+[[gnu::cold]] inline Failure ended_early(const Peer& peer) {
   return {ErrorCode::peer_failed,
           describe(peer) + " closed its connection (end of stream)",
           {peer.rank}};
@@ -77,10 +76,12 @@ template <typename Head>
 std::span<const iovec> unmoved(std::array<iovec, 2>& parts, Head& head, const std::byte* data,
                                size_t bytes, size_t moved) {
   size_t used = 0;
-  const size_t of_head = std::min(moved, sizeof head);
-  if (of_head < sizeof head)
-    parts[used++] = {reinterpret_cast<char*>(&head) + of_head, sizeof head - of_head};
-  moved -= of_head;
+  if (moved < sizeof head) {
+    parts[used++] = {reinterpret_cast<char*>(&head) + moved, sizeof head - moved};
+    moved = 0;
+  } else {
+    moved -= sizeof head;
+  }
   if (moved < bytes) parts[used++] = {const_cast<std::byte*>(data) + moved, bytes - moved};
   return {parts.data(), used};
 }
