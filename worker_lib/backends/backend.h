@@ -22,6 +22,9 @@
 
 namespace muster::worker {
 
+// Why a wait should be given up, if so; may be called at any time.
+using Interrupted = std::function<std::optional<Failure>()>;
+
 // What a backend needs for its set-up.
 struct GroupSetup {
   std::string name;  // For messages.
@@ -30,15 +33,14 @@ struct GroupSetup {
   StoreClient store;
   Deadline deadline;                   // For the set-up.
   std::chrono::milliseconds limit{0};  // The time that this allows, for messages; 0: unknown.
-  // Why set-up should be given up (a peer died, abort()); may be called at any time.
-  std::function<std::optional<Failure>()> interrupted;
+  Interrupted interrupted;             // By the death of a peer, or abort().
   int cuda_device = 0;
   // Finds the ranks to blame for a suspicion about a collective, for a backend that must know them
   // before it stops what is in flight. May take half a second.
   std::function<Failure(const Failure& suspected, uint64_t sequence)> name_stragglers = {};
 };
 
-// The largest block that a rank can get from allocate_shared().
+// The largest block that a rank can get from allocate_shared(); the kernel's own limits are lower.
 inline constexpr size_t kSharedBytesMax = size_t{1} << 43;
 
 // What allocate_shared() returns.
@@ -89,7 +91,8 @@ class GroupBackend {
   // For an asynchronous backend: the number of the first collective that is not complete.
   virtual std::optional<uint64_t> first_under_way() const { return std::nullopt; }
 
-  // Collective. The default is private memory, zeroed and page-aligned.
+  // Collective. The default is private memory, zeroed and page-aligned. REQUIRES: bytes <=
+  // kSharedBytesMax.
   virtual Outcome<SharedBlock> allocate_shared(size_t bytes, Deadline deadline);
 };
 

@@ -1,5 +1,7 @@
 #include "worker_lib/backends/late_transfer.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "worker_lib/time_text.h"
@@ -28,6 +30,18 @@ Failure late_transfer(const Transfer& transfer, const Members& members, bool beg
         fmt::format(" did not send {} with tag {} {}",
                     begun ? "the rest of its message" : "a message", transfer.tag, limit);
   }
+  return failure;
+}
+
+Failure absent_members(const Members& members, std::span<const int> missing,
+                       const std::string& how) {
+  Failure failure{ErrorCode::timeout, {}, {}};
+  for (const int rank : missing) {
+    failure.ranks.push_back(members[rank].rank);
+    failure.message += (failure.message.empty() ? "" : ", ") + describe(members[rank]);
+  }
+  std::sort(failure.ranks.begin(), failure.ranks.end());
+  failure.message += fmt::format(" did not arrive {}; {}", how, look_at(missing.size()));
   return failure;
 }
 

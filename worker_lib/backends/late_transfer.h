@@ -1,6 +1,9 @@
-// The failure that a send or receive reports when it has missed its deadline, worded the same for
-// every backend. Pure.
+// The failures of what has missed its deadline: of a send or receive, and of a collective whose
+// members did not all come. Worded the same for every backend. Pure.
 #pragma once
+
+#include <span>
+#include <string>
 
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
@@ -8,7 +11,14 @@
 
 namespace muster::worker {
 
-// Of code timeout, naming the peer if there is one. `begun`: part of the message had arrived.
+// Of a send or receive: of code timeout, naming the peer if there is one. `begun`: part of the
+// message had arrived.
 Failure late_transfer(const Transfer& transfer, const Members& members, bool begun);
+
+// Of ranks that others waited for: "rank 2 (node7, pid 4711), rank 3 (node7, pid 4712) did not
+// arrive within 2 s; check what they are doing instead, or give a longer timeout", with `how` for
+// "within 2 s".
+Failure absent_members(const Members& members, std::span<const int> missing,
+                       const std::string& how);
 
 }  // namespace muster::worker

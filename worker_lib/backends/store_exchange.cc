@@ -44,21 +44,30 @@ Failure absent_failure(GroupSetup& setup, const std::string& topic) {
   return failure;
 }
 
-Outcome<> wait_for_keys(GroupSetup& setup, const std::string& topic,
-                        const std::vector<std::string>& keys) {
+Outcome<> wait_for_all(GroupSetup& setup, const std::string& topic,
+                       const std::vector<std::string>& keys) {
+  const Outcome<bool> there = wait_in_store(setup, keys);
+  if (!there) return tl::unexpected(there.error());
+  if (!*there) return tl::unexpected(absent_failure(setup, topic));
+  return Done{};
+}
+
+}  // namespace
+
+Outcome<bool> wait_in_store(GroupSetup& setup, const std::vector<std::string>& keys) {
   while (true) {
     if (setup.interrupted) {
       if (const std::optional<Failure> why = setup.interrupted()) return tl::unexpected(*why);
     }
-    const Result<Nothing> waited = setup.store.wait(keys, kStoreSlice);
-    if (waited) return Done{};
+    const auto left = setup.deadline - std::chrono::steady_clock::now();
+    const Result<Nothing> waited = setup.store.wait(
+        keys,
+        std::clamp<std::chrono::nanoseconds>(left, std::chrono::milliseconds{1}, kStoreSlice));
+    if (waited) return true;
     if (!setup.store.connected()) return address_store_failure(waited.error());
-    if (std::chrono::steady_clock::now() >= setup.deadline)
-      return tl::unexpected(absent_failure(setup, topic));
+    if (left <= std::chrono::nanoseconds{0}) return false;
   }
 }
-
-}  // namespace
 
 // The first member gathers all values into one, so that n members cost the store n answers and not
 // n squared.
@@ -72,7 +81,7 @@ Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
     std::vector<std::string> keys;
     for (int rank = 0; rank < setup.members.size(); ++rank)
       keys.push_back(address_key(topic, rank));
-    if (const Outcome<> waited = wait_for_keys(setup, topic, keys); !waited)
+    if (const Outcome<> waited = wait_for_all(setup, topic, keys); !waited)
       return tl::unexpected(waited.error());
     Result<std::vector<std::string>> values = setup.store.multi_get(keys);
     if (!values) return address_store_failure(values.error());
@@ -80,7 +89,7 @@ Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
       return address_store_failure(set.error());
     return std::move(*values);
   }
-  if (const Outcome<> waited = wait_for_keys(setup, topic, {all_key}); !waited)
+  if (const Outcome<> waited = wait_for_all(setup, topic, {all_key}); !waited)
     return tl::unexpected(waited.error());
   const Result<std::string> all = setup.store.get(all_key);
   if (!all) return address_store_failure(all.error());

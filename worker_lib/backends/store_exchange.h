@@ -15,4 +15,7 @@ Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
                                                          const std::string& topic,
                                                          const std::string& value);
 
+// Waits for keys of the set-up store. False: not there by the deadline.
+Outcome<bool> wait_in_store(GroupSetup& setup, const std::vector<std::string>& keys);
+
 }  // namespace muster::worker

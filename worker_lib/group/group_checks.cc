@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "worker_lib/reduction/reduce_kernels.h"
+
 namespace muster::worker {
 
 namespace {
@@ -108,10 +110,7 @@ bool check_reduce(ReduceOp op, DType dtype, std::string& why) {
   if (static_cast<uint8_t>(op) > static_cast<uint8_t>(ReduceOp::bxor)) {
     return refuse_call(why, fmt::format("there is no reduction {}", static_cast<int>(op)));
   }
-  const bool of_bits = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
-  const bool floats = dtype == DType::float16 || dtype == DType::bfloat16 ||
-                      dtype == DType::float32 || dtype == DType::float64;
-  if (!of_bits || !floats) return true;
+  if (is_reducible(dtype, op)) return true;
   return refuse_call(why,
                      fmt::format("{} is for integers, not for {}", name_of(op), name_of(dtype)));
 }

@@ -6,15 +6,16 @@
 namespace muster::worker::baseline {
 namespace {
 
-void widen_half(float* out, const uint16_t* in, size_t count) {
-  for (size_t i = 0; i < count; ++i)
-    out[i] = static_cast<float>(float16::from_bits(in[i]));
-}
-
-void narrow_half(uint16_t* out, const float* in, size_t count) {
-  for (size_t i = 0; i < count; ++i)
-    out[i] = float16(in[i]).bits();
-}
+struct Fp16 {
+  static void widen(float* out, const uint16_t* in, size_t count) {
+    for (size_t i = 0; i < count; ++i)
+      out[i] = static_cast<float>(float16::from_bits(in[i]));
+  }
+  static void narrow(uint16_t* out, const float* in, size_t count) {
+    for (size_t i = 0; i < count; ++i)
+      out[i] = float16(in[i]).bits();
+  }
+};
 
 }  // namespace
 }  // namespace muster::worker::baseline
@@ -34,26 +35,16 @@ bool has_avx2() {
 #endif
 }
 
-void reduce_buffers_baseline(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
-                             size_t inputs, size_t count) {
-  baseline::find_loop(dtype, op)(out, in, inputs, count);
-}
-
-void divide_baseline(DType dtype, std::byte* data, size_t count, int by) {
-  baseline::run_divide(dtype, data, count, by);
-}
-
 void reduce_buffers(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
                     size_t inputs, size_t count) {
-  CHECK(inputs >= 1 && is_reducible(dtype, op));
-  if (has_avx2()) return reduce_buffers_avx2(dtype, op, out, in, inputs, count);
-  reduce_buffers_baseline(dtype, op, out, in, inputs, count);
+  const ReduceLoop loop = (has_avx2() ? avx2::find_loop : baseline::find_loop)(dtype, op);
+  CHECK(inputs >= 1 && loop != nullptr);
+  loop(out, in, inputs, count);
 }
 
 void divide(DType dtype, std::byte* data, size_t count, int by) {
   CHECK(by >= 1);
-  if (has_avx2()) return divide_avx2(dtype, data, count, by);
-  divide_baseline(dtype, data, count, by);
+  (has_avx2() ? avx2::find_division : baseline::find_division)(dtype)(data, count, by);
 }
 
 void reduce_and_divide(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
@@ -63,10 +54,7 @@ void reduce_and_divide(DType dtype, ReduceOp op, std::byte* out, const std::byte
 }
 
 bool is_reducible(DType dtype, ReduceOp op) {
-  const bool is_bitwise = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
-  const bool is_float = dtype == DType::float16 || dtype == DType::bfloat16 ||
-                        dtype == DType::float32 || dtype == DType::float64;
-  return !is_bitwise || !is_float;
+  return baseline::find_loop(dtype, op) != nullptr;
 }
 
 }  // namespace muster::worker

@@ -17,7 +17,7 @@ namespace muster::worker {
 
 // out[i] = in[0][i] op in[1][i] op ... for `count` elements. `average` is computed as sum: call
 // divide() at the end. `out` may be one of the inputs, exactly; no other overlap. REQUIRES: inputs
-// >= 1; everything aligned for the dtype; band, bor, bxor for integers only.
+// >= 1; everything aligned for the dtype; is_reducible().
 void reduce_buffers(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
                     size_t inputs, size_t count);
 
@@ -28,7 +28,7 @@ void divide(DType dtype, std::byte* data, size_t count, int by);
 void reduce_and_divide(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
                        size_t inputs, size_t count);
 
-// Whether `op` is defined for `dtype`.
+// Whether `op` is defined for `dtype`: band, bor and bxor for integers only.
 bool is_reducible(DType dtype, ReduceOp op);
 
 }  // namespace muster::worker

@@ -2,12 +2,14 @@
 //
 //   MUSTER_LOOPS   the namespace to put them in (baseline, avx2)
 //   MUSTER_TARGET  an attribute for every function that loops
-//   widen_half(), narrow_half()   conversions of float16 blocks, defined before in that namespace
+//   Fp16           conversions of blocks of float16 as those of Bf16, defined before in that
+//                  namespace
 //
 // Compilers turn plain loops over plain pointers into vector code. The only obstacle is that `out`
 // may be one of the inputs; MUSTER_INDEPENDENT says that this is harmless.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +18,7 @@
 #include <type_traits>
 
 #include "muster/types.h"
-#include "worker_lib/reduction/reduce_kernels.h"
+#include "worker_lib/reduction/reduce_variants.h"
 
 #if defined(__clang__)
 #define MUSTER_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
@@ -197,15 +199,6 @@ struct Bf16 {
   }
 };
 
-struct Fp16 {
-  MUSTER_TARGET static void widen(float* out, const uint16_t* in, size_t count) {
-    widen_half(out, in, count);
-  }
-  MUSTER_TARGET static void narrow(uint16_t* out, const float* in, size_t count) {
-    narrow_half(out, in, count);
-  }
-};
-
 template <typename Half, typename Op>
 MUSTER_TARGET void fuse_halves(uint16_t* out, const uint16_t* const* in, size_t inputs,
                                size_t count) {
@@ -226,141 +219,82 @@ MUSTER_TARGET void fuse_halves(uint16_t* out, const uint16_t* const* in, size_t 
   }
 }
 
+// ---- division, for averages
+
+template <typename T>
+MUSTER_TARGET void divide_all(std::byte* data, size_t count, int by) {
+  if constexpr (std::is_floating_point_v<T>) {
+    auto* values = reinterpret_cast<T*>(data);
+    const auto divisor = static_cast<T>(by);
+    for (size_t i = 0; i < count; ++i)
+      values[i] /= divisor;
+  } else if constexpr (std::is_integral_v<T>) {
+    auto* values = reinterpret_cast<T*>(data);
+    for (size_t i = 0; i < count; ++i)
+      values[i] = static_cast<T>(static_cast<int64_t>(values[i]) / by);
+  } else {
+    auto* values = reinterpret_cast<uint16_t*>(data);
+    float wide[kBlock];
+    for (size_t start = 0; start < count; start += kBlock) {
+      const size_t here = count - start < kBlock ? count - start : kBlock;
+      T::widen(wide, values + start, here);
+      divide_all<float>(reinterpret_cast<std::byte*>(wide), here, by);
+      T::narrow(values + start, wide, here);
+    }
+  }
+}
+
 // ---- with the types as values
 
 template <typename T, typename Op>
 void run_loop(std::byte* out, const std::byte* const* in, size_t inputs, size_t count) {
-  const auto* typed_in = reinterpret_cast<const T* const*>(in);
-  auto* typed_out = reinterpret_cast<T*>(out);
-  if (inputs <= kFused) {
-    fuse_any<T, Op>(typed_out, typed_in, inputs, count);
+  if constexpr (!std::is_arithmetic_v<T>) {
+    fuse_halves<T, Op>(reinterpret_cast<uint16_t*>(out),
+                       reinterpret_cast<const uint16_t* const*>(in), inputs, count);
   } else {
-    fuse_many<T, Op>(typed_out, typed_in, inputs, count);
+    const auto* typed_in = reinterpret_cast<const T* const*>(in);
+    auto* typed_out = reinterpret_cast<T*>(out);
+    if (inputs <= kFused) {
+      fuse_any<T, Op>(typed_out, typed_in, inputs, count);
+    } else {
+      fuse_many<T, Op>(typed_out, typed_in, inputs, count);
+    }
   }
 }
 
-template <typename Half, typename Op>
-void run_half_loop(std::byte* out, const std::byte* const* in, size_t inputs, size_t count) {
-  fuse_halves<Half, Op>(reinterpret_cast<uint16_t*>(out),
-                        reinterpret_cast<const uint16_t* const*>(in), inputs, count);
-}
-
-using Loop = void (*)(std::byte*, const std::byte* const*, size_t, size_t);
-
-template <typename T>
-Loop loop_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::average:
-      return run_loop<T, Sum>;
-    case ReduceOp::product:
-      return run_loop<T, Product>;
-    case ReduceOp::min:
-      return run_loop<T, Min>;
-    case ReduceOp::max:
-      return run_loop<T, Max>;
-    default:
-      break;
-  }
+template <typename T, typename Op>
+constexpr ReduceLoop bitwise_loop() {
   if constexpr (std::is_integral_v<T>) {
-    if (op == ReduceOp::band) return run_loop<T, Band>;
-    if (op == ReduceOp::bor) return run_loop<T, Bor>;
-    return run_loop<T, Bxor>;
+    return run_loop<T, Op>;
   } else {
     return nullptr;
   }
 }
 
-template <typename Half>
-Loop half_loop_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::average:
-      return run_half_loop<Half, Sum>;
-    case ReduceOp::product:
-      return run_half_loop<Half, Product>;
-    case ReduceOp::min:
-      return run_half_loop<Half, Min>;
-    case ReduceOp::max:
-      return run_half_loop<Half, Max>;
-    default:
-      return nullptr;
-  }
-}
-
-static Loop find_loop(DType dtype, ReduceOp op) {
-  switch (dtype) {
-    case DType::int8:
-      return loop_of<int8_t>(op);
-    case DType::uint8:
-      return loop_of<uint8_t>(op);
-    case DType::int16:
-      return loop_of<int16_t>(op);
-    case DType::int32:
-      return loop_of<int32_t>(op);
-    case DType::int64:
-      return loop_of<int64_t>(op);
-    case DType::float16:
-      return half_loop_of<Fp16>(op);
-    case DType::bfloat16:
-      return half_loop_of<Bf16>(op);
-    case DType::float32:
-      return loop_of<float>(op);
-    case DType::float64:
-      return loop_of<double>(op);
-  }
-  return nullptr;
-}
-
-// ---- division, for averages
+struct Loops {
+  std::array<ReduceLoop, 8> reduce;  // By ReduceOp.
+  DivideLoop divide;
+};
 
 template <typename T>
-MUSTER_TARGET void divide_all(std::byte* data, size_t count, int by) {
-  auto* values = reinterpret_cast<T*>(data);
-  if constexpr (std::is_floating_point_v<T>) {
-    const auto divisor = static_cast<T>(by);
-    for (size_t i = 0; i < count; ++i)
-      values[i] /= divisor;
-  } else {
-    for (size_t i = 0; i < count; ++i) {
-      values[i] = static_cast<T>(static_cast<int64_t>(values[i]) / by);
-    }
-  }
+constexpr Loops kLoopsOf{
+    {run_loop<T, Sum>, run_loop<T, Sum>, run_loop<T, Product>, run_loop<T, Min>, run_loop<T, Max>,
+     bitwise_loop<T, Band>(), bitwise_loop<T, Bor>(), bitwise_loop<T, Bxor>()},
+    divide_all<T>};
+
+// By DType.
+constexpr std::array<Loops, 9> kLoops{kLoopsOf<int8_t>,  kLoopsOf<uint8_t>, kLoopsOf<int16_t>,
+                                      kLoopsOf<int32_t>, kLoopsOf<int64_t>, kLoopsOf<Fp16>,
+                                      kLoopsOf<Bf16>,    kLoopsOf<float>,   kLoopsOf<double>};
+
+ReduceLoop find_loop(DType dtype, ReduceOp op) {
+  const auto i = static_cast<size_t>(dtype);
+  return i < kLoops.size() ? kLoops[i].reduce[static_cast<size_t>(op)] : nullptr;
 }
 
-template <typename Half>
-MUSTER_TARGET void divide_halves(std::byte* data, size_t count, int by) {
-  auto* values = reinterpret_cast<uint16_t*>(data);
-  float wide[kBlock];
-  for (size_t start = 0; start < count; start += kBlock) {
-    const size_t here = count - start < kBlock ? count - start : kBlock;
-    Half::widen(wide, values + start, here);
-    divide_all<float>(reinterpret_cast<std::byte*>(wide), here, by);
-    Half::narrow(values + start, wide, here);
-  }
-}
-
-static void run_divide(DType dtype, std::byte* data, size_t count, int by) {
-  switch (dtype) {
-    case DType::int8:
-      return divide_all<int8_t>(data, count, by);
-    case DType::uint8:
-      return divide_all<uint8_t>(data, count, by);
-    case DType::int16:
-      return divide_all<int16_t>(data, count, by);
-    case DType::int32:
-      return divide_all<int32_t>(data, count, by);
-    case DType::int64:
-      return divide_all<int64_t>(data, count, by);
-    case DType::float16:
-      return divide_halves<Fp16>(data, count, by);
-    case DType::bfloat16:
-      return divide_halves<Bf16>(data, count, by);
-    case DType::float32:
-      return divide_all<float>(data, count, by);
-    case DType::float64:
-      return divide_all<double>(data, count, by);
-  }
+DivideLoop find_division(DType dtype) {
+  const auto i = static_cast<size_t>(dtype);
+  return i < kLoops.size() ? kLoops[i].divide : nullptr;
 }
 
 }  // namespace muster::worker::MUSTER_LOOPS

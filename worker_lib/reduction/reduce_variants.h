@@ -14,12 +14,26 @@ namespace muster::worker {
 
 bool has_avx2();
 
-void reduce_buffers_baseline(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
-                             size_t inputs, size_t count);
-void divide_baseline(DType dtype, std::byte* data, size_t count, int by);
-
-void reduce_buffers_avx2(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
-                         size_t inputs, size_t count);
-void divide_avx2(DType dtype, std::byte* data, size_t count, int by);
+// See reduce_buffers() and divide().
+using ReduceLoop = void (*)(std::byte* out, const std::byte* const* in, size_t inputs,
+                            size_t count);
+using DivideLoop = void (*)(std::byte* data, size_t count, int by);
 
 }  // namespace muster::worker
+
+// Null: not defined for this type.
+namespace muster::worker::baseline {
+ReduceLoop find_loop(DType dtype, ReduceOp op);
+DivideLoop find_division(DType dtype);
+}  // namespace muster::worker::baseline
+
+#if defined(MUSTER_HAVE_AVX2_LOOPS)
+namespace muster::worker::avx2 {
+ReduceLoop find_loop(DType dtype, ReduceOp op);
+DivideLoop find_division(DType dtype);
+}  // namespace muster::worker::avx2
+#else
+namespace muster::worker {
+namespace avx2 = baseline;
+}
+#endif

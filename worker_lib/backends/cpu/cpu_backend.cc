@@ -57,11 +57,7 @@ CpuBackend::~CpuBackend() = default;
 Outcome<> CpuBackend::make_shared(GroupSetup& setup) {
   SegmentShape shape{.ranks = local_.size()};
   if (is_on_one_node()) shape.extra_bytes = ShmLinks::bytes_for(local_.size());
-  auto segment = meet_in_segment({.local = local_,
-                                  .store = setup.store,
-                                  .shape = shape,
-                                  .deadline = setup.deadline,
-                                  .interrupted = setup.interrupted});
+  auto segment = meet_in_segment(setup, local_, shape);
   if (!segment) return tl::unexpected(segment.error());
   shm_ = std::make_unique<ShmGroup>(*segment, local_);
   if (is_on_one_node())
@@ -94,13 +90,11 @@ Outcome<> CpuBackend::make_sockets(GroupSetup& setup) {
   transfers_ = std::make_unique<TransferEngine>(std::move(*transfer_links), members_);
   acceptor_ = std::move(*acceptor);
   exchange_ = std::make_unique<Exchange>(*links_, members_, abort_, &awaited_);
-  if (shm_) {
-    hierarchy_ = std::make_unique<Hierarchy>(*shm_, *exchange_, layout_, members_.me);
-  } else {
-    std::vector<int> ranks(static_cast<size_t>(members_.size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    flat_ = std::make_unique<FlatGroup>(*exchange_, std::move(ranks), members_.me);
-  }
+  std::vector<int> ranks(static_cast<size_t>(members_.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  flat_ = std::make_unique<FlatGroup>(*exchange_, std::move(ranks), members_.me);
+  if (shm_)
+    hierarchy_ = std::make_unique<Hierarchy>(*shm_, *exchange_, *flat_, layout_, members_.me);
   return Done{};
 }
 
@@ -108,13 +102,9 @@ Outcome<> CpuBackend::run(const Operation& operation, Deadline deadline) {
   if (abort_.is_set()) return tl::unexpected(abort_.failure());
   if (is_on_one_node()) return shm_->run(operation, deadline);
   awaited_.enter(operation.sequence, signature_of(operation));
-  Outcome<> done = Done{};
-  if (hierarchy_) {
-    done = hierarchy_->run(operation, deadline);
-  } else {
-    exchange_->begin(operation, deadline);
-    done = run_flat(*flat_, operation);
-  }
+  exchange_->begin(operation, deadline);
+  const Outcome<> done =
+      hierarchy_ ? hierarchy_->run(operation, deadline) : run_flat(*flat_, operation);
   if (done) return done;
   Failure failure = settle(done.error());
   // The node's ranks alone cannot tell which ranks differ from most of the group.

@@ -61,10 +61,10 @@ class CpuBackend final : public GroupBackend {
   AwaitedPeers awaited_;           // Over sockets.
   std::unique_ptr<ShmGroup> shm_;  // Null: several nodes, uneven.
   std::vector<ListenAddress> addresses_;
-  std::unique_ptr<SocketLinks> links_;  // For collectives; null on one node, like the next three.
+  std::unique_ptr<SocketLinks> links_;  // For collectives; null on one node, like the next two.
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<FlatGroup> flat_;
-  std::unique_ptr<Hierarchy> hierarchy_;
+  std::unique_ptr<Hierarchy> hierarchy_;  // Null: one node, or uneven.
   std::unique_ptr<TransferEngine> transfers_;
   std::unique_ptr<Acceptor> acceptor_;  // Last: it hands connections to the links.
 };

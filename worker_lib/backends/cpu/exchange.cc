@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/error.h"
+#include "worker_lib/backends/cpu/waiting.h"
+#include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/reduction/reduce_kernels.h"
 #include "worker_lib/time_text.h"
 
@@ -27,16 +29,16 @@ bool is_same_call(const Frame& a, const Frame& b) {
 
 Frame frame_of(const Operation& operation) {
   Frame frame;
-  frame.kind = static_cast<uint8_t>(operation.kind);
+  frame.kind = operation.kind;
   frame.sequence = operation.sequence;
   frame.purpose = static_cast<uint8_t>(operation.purpose) & 0xf;
   if (operation.kind == OpKind::barrier) return frame;
-  frame.dtype = static_cast<uint8_t>(operation.dtype);
+  frame.dtype = operation.dtype;
   frame.is_v = operation.is_v ? 1 : 0;
   frame.had_counts = operation.had_counts ? 1 : 0;
   frame.count = operation.is_v ? 0 : operation.count;
-  if (has_reduction(OpKind{frame.kind})) frame.reduce = static_cast<uint8_t>(operation.reduce);
-  if (has_root(OpKind{frame.kind})) frame.root = operation.root;
+  if (has_reduction(frame.kind)) frame.reduce = operation.reduce;
+  if (has_root(frame.kind)) frame.root = operation.root;
   return frame;
 }
 
@@ -45,15 +47,14 @@ std::string describe(const Frame& frame) {
   if (purpose != CallPurpose::itself)
     return fmt::format("{}() {}", name_of(purpose), frame.sequence);
   const bool had_counts = frame.is_v != 0 || frame.had_counts != 0;
-  std::string text = fmt::format("{}{} {}", name_of(static_cast<OpKind>(frame.kind)),
-                                 had_counts ? "_v" : "", frame.sequence);
-  if (static_cast<OpKind>(frame.kind) == OpKind::barrier) return text;
+  std::string text =
+      fmt::format("{}{} {}", name_of(frame.kind), had_counts ? "_v" : "", frame.sequence);
+  if (frame.kind == OpKind::barrier) return text;
   text += " (";
-  if (has_reduction(OpKind{frame.kind}))
-    text += fmt::format("{} of ", name_of(static_cast<ReduceOp>(frame.reduce)));
+  if (has_reduction(frame.kind)) text += fmt::format("{} of ", name_of(frame.reduce));
   if (frame.is_v == 0) text += fmt::format("{} ", frame.count);
-  text += name_of(static_cast<DType>(frame.dtype));
-  if (has_root(OpKind{frame.kind})) text += fmt::format(", root {}", frame.root);
+  text += name_of(frame.dtype);
+  if (has_root(frame.kind)) text += fmt::format(", root {}", frame.root);
   return text + ")";
 }
 
@@ -69,13 +70,12 @@ Exchange::Exchange(ByteLinks& links, const Members& members, const AbortSwitch& 
       members_(members),
       abort_(abort),
       awaited_(awaited),
-      stream_of_(2 * static_cast<size_t>(members.size()), -1) {}
+      streams_(2 * static_cast<size_t>(members.size())) {}
 
 void Exchange::begin(const Operation& operation, Deadline deadline) {
-  for (const int index : active_) {
-    Stream& stream = *streams_[static_cast<size_t>(index)];
-    stream.pieces.clear();
-    stream.next = 0;
+  for (Stream* stream : active_) {
+    stream->pieces.clear();
+    stream->next = 0;
   }
   active_.clear();
   combinations_.clear();
@@ -85,43 +85,36 @@ void Exchange::begin(const Operation& operation, Deadline deadline) {
   deadline_ = deadline;
 }
 
-Exchange::Stream& Exchange::stream_to(int peer, bool is_send) {
-  int& index = stream_of_[2 * static_cast<size_t>(peer) + (is_send ? 1 : 0)];
-  if (index < 0) {
-    index = static_cast<int>(streams_.size());
-    streams_.push_back(std::make_unique<Stream>());
-    streams_.back()->peer = peer;
-    streams_.back()->is_send = is_send;
+Ticket Exchange::add(int peer, bool is_send, const Piece& piece) {
+  CHECK(peer != members_.me);
+  const int index = 2 * peer + (is_send ? 1 : 0);
+  std::unique_ptr<Stream>& stream = streams_[static_cast<size_t>(index)];
+  if (!stream) {
+    stream = std::make_unique<Stream>();
+    stream->peer = peer;
+    stream->is_send = is_send;
   }
-  Stream& stream = *streams_[static_cast<size_t>(index)];
-  if (stream.pieces.empty()) active_.push_back(index);
-  return stream;
-}
-
-Ticket Exchange::add(Stream& stream, const Piece& piece) {
-  stream.pieces.push_back(piece);
-  return {stream_of_[2 * static_cast<size_t>(stream.peer) + (stream.is_send ? 1 : 0)],
-          static_cast<uint32_t>(stream.pieces.size() - 1)};
+  if (stream->pieces.empty()) active_.push_back(stream.get());
+  stream->pieces.push_back(piece);
+  return {index, static_cast<uint32_t>(stream->pieces.size() - 1)};
 }
 
 Ticket Exchange::send(int peer, const void* data, size_t bytes, Ticket after) {
-  CHECK(peer != members_.me);
-  return add(stream_to(peer, true),
+  return add(peer, true,
              {.from = static_cast<const std::byte*>(data), .bytes = bytes, .after = after});
 }
 
 Ticket Exchange::receive(int peer, void* to, size_t bytes, Ticket after) {
-  CHECK(peer != members_.me);
-  return add(stream_to(peer, false),
-             {.to = static_cast<std::byte*>(to), .bytes = bytes, .after = after});
+  return add(peer, false, {.to = static_cast<std::byte*>(to), .bytes = bytes, .after = after});
 }
 
 Ticket Exchange::receive_combined(int peer, const Reduction& reduction,
                                   const Combination& combination, Ticket after) {
   combinations_.push_back({reduction, combination});
-  return add(stream_to(peer, false), {.bytes = combination.count * reduction.element(),
-                                      .after = after,
-                                      .combination = static_cast<int>(combinations_.size() - 1)});
+  return add(peer, false,
+             {.bytes = combination.count * reduction.element(),
+              .after = after,
+              .combination = static_cast<int>(combinations_.size() - 1)});
 }
 
 bool Exchange::may_go(const Piece& piece) const {
@@ -130,8 +123,7 @@ bool Exchange::may_go(const Piece& piece) const {
 }
 
 bool Exchange::all_done() const {
-  return std::all_of(active_.begin(), active_.end(),
-                     [&](int index) { return streams_[static_cast<size_t>(index)]->done(); });
+  return std::ranges::all_of(active_, [](const Stream* stream) { return stream->done(); });
 }
 
 Outcome<> Exchange::finish() {
@@ -165,7 +157,7 @@ Outcome<> Exchange::move_all() {
     if (now >= deadline_) return tl::unexpected(timeout_failure());
     idle_since = std::min(idle_since, now);
     if (now - idle_since < links_.patience) {
-      ByteLinks::linger(now - idle_since);
+      linger(now - idle_since);
       continue;
     }
     wait_for_links();
@@ -175,10 +167,9 @@ Outcome<> Exchange::move_all() {
 // Moves what can be moved now; returns whether anything moved.
 Outcome<bool> Exchange::pass() {
   bool moved = false;
-  for (const int index : active_) {
-    Stream& stream = *streams_[static_cast<size_t>(index)];
-    if (stream.done()) continue;
-    const Outcome<bool> one = stream.is_send ? push(stream) : pull(stream);
+  for (Stream* stream : active_) {
+    if (stream->done()) continue;
+    const Outcome<bool> one = stream->is_send ? push(*stream) : pull(*stream);
     if (!one) return one;
     moved = moved || *one;
   }
@@ -195,17 +186,8 @@ Outcome<bool> Exchange::push(Stream& stream) {
     stream.announced = true;
   }
   std::array<iovec, 2> parts;
-  size_t used = 0;
-  size_t skip = stream.moved;
-  if (skip < sizeof(Frame)) {
-    parts[used++] = {reinterpret_cast<char*>(&stream.frame) + skip, sizeof(Frame) - skip};
-    skip = 0;
-  } else {
-    skip -= sizeof(Frame);
-  }
-  if (piece.bytes > skip)
-    parts[used++] = {const_cast<std::byte*>(piece.from) + skip, piece.bytes - skip};
-  const Outcome<size_t> written = links_.write(stream.peer, {parts.data(), used});
+  const Outcome<size_t> written = links_.write(
+      stream.peer, unmoved(parts, stream.frame, piece.from, piece.bytes, stream.moved));
   if (!written) return tl::unexpected(written.error());
   stream.moved += *written;
   if (stream.moved == sizeof(Frame) + piece.bytes) complete(stream, piece);
@@ -220,22 +202,14 @@ Outcome<bool> Exchange::pull(Stream& stream) {
     if (stream.scratch.size() < piece.bytes) stream.scratch.resize(piece.bytes);
     to = stream.scratch.data();
   }
-  std::array<iovec, 2> parts;
-  size_t used = 0;
-  size_t skip = stream.moved;
-  if (skip < sizeof(Frame)) {
-    parts[used++] = {reinterpret_cast<char*>(&stream.frame) + skip, sizeof(Frame) - skip};
-    skip = 0;
-  } else {
-    skip -= sizeof(Frame);
-  }
   // Frame and bytes in one call. If the frame turns out to belong to another call, `to` holds
   // garbage, as is documented for the buffers of a failed operation.
-  if (piece.bytes > skip) parts[used++] = {to + skip, piece.bytes - skip};
-  const Outcome<size_t> got = links_.read(stream.peer, {parts.data(), used});
+  std::array<iovec, 2> parts;
+  const Outcome<size_t> got =
+      links_.read(stream.peer, unmoved(parts, stream.frame, to, piece.bytes, stream.moved));
   if (!got) return tl::unexpected(got.error());
   if (*got == 0) {
-    if (links_.ended(stream.peer)) return tl::unexpected(ended_failure(stream));
+    if (links_.ended(stream.peer)) return tl::unexpected(ended_early(members_[stream.peer]));
     return false;
   }
   const bool had_frame = stream.moved >= sizeof(Frame);
@@ -298,18 +272,16 @@ Failure Exchange::mismatch_of(const Peer& peer, const Frame& frame) const {
 // read a frame. So a rank that has sent to a peer but receives nothing from it in this call checks
 // for an unread frame of this or an earlier call. (Later ones may be there: it can be ahead.)
 Outcome<> Exchange::check_unasked() const {
-  if (!has_root(OpKind{label_.kind})) return Done{};
-  for (const int index : active_) {
-    const Stream& stream = *streams_[static_cast<size_t>(index)];
-    const int heard = stream_of_[2 * static_cast<size_t>(stream.peer)];
-    if (!stream.is_send || (heard >= 0 && !streams_[static_cast<size_t>(heard)]->pieces.empty()))
-      continue;
+  if (!has_root(label_.kind)) return Done{};
+  for (const Stream* stream : active_) {
+    const auto& heard = streams_[2 * static_cast<size_t>(stream->peer)];
+    if (!stream->is_send || (heard && !heard->pieces.empty())) continue;
     Frame frame;
-    if (links_.peek(stream.peer, std::as_writable_bytes(std::span(&frame, 1))) < sizeof frame)
+    if (links_.peek(stream->peer, std::as_writable_bytes(std::span(&frame, 1))) < sizeof frame)
       continue;
     if (frame.magic == Frame::kMagic && frame.sequence <= label_.sequence &&
         !is_same_call(frame, label_))
-      return tl::unexpected(mismatch_of(members_[stream.peer], frame));
+      return tl::unexpected(mismatch_of(members_[stream->peer], frame));
   }
   return Done{};
 }
@@ -317,10 +289,9 @@ Outcome<> Exchange::check_unasked() const {
 void Exchange::wait_for_links() {
   reading_.clear();
   writing_.clear();
-  for (const int index : active_) {
-    const Stream& stream = *streams_[static_cast<size_t>(index)];
-    if (stream.done() || !may_go(stream.pieces[stream.next])) continue;
-    (stream.is_send ? writing_ : reading_).push_back(stream.peer);
+  for (const Stream* stream : active_) {
+    if (!stream->done() && may_go(stream->pieces[stream->next]))
+      (stream->is_send ? writing_ : reading_).push_back(stream->peer);
   }
   CHECK(!reading_.empty() || !writing_.empty());  // Else the dependencies form a cycle.
   // Receives tell more: a send is only stuck behind what the peer has not read.
@@ -329,31 +300,19 @@ void Exchange::wait_for_links() {
   links_.sleep(deadline_, true);
 }
 
-Failure Exchange::ended_failure(const Stream& stream) const {
-  const Peer& peer = members_[stream.peer];
-  return {ErrorCode::peer_failed,
-          fmt::format("{} closed its connection (end of stream)", describe(peer)),
-          {peer.rank}};
-}
-
 // Names the peers whose messages, or room for ours, did not arrive. Receives tell more: a send is
 // only stuck behind what the peer has not read.
 Failure Exchange::timeout_failure() const {
-  Failure failure{ErrorCode::timeout, "", {}};
-  failure.is_suspicion = true;
-  std::string names;
+  std::vector<int> late;
   for (const bool sends : {false, true}) {
-    for (const int index : active_) {
-      const Stream& stream = *streams_[static_cast<size_t>(index)];
-      if (stream.is_send != sends || stream.done() || !may_go(stream.pieces[stream.next])) continue;
-      failure.ranks.push_back(members_[stream.peer].rank);
-      names += (names.empty() ? "" : ", ") + describe(members_[stream.peer]);
+    for (const Stream* stream : active_) {
+      if (stream->is_send == sends && !stream->done() && may_go(stream->pieces[stream->next]))
+        late.push_back(stream->peer);
     }
-    if (!failure.ranks.empty()) break;
+    if (!late.empty()) break;
   }
-  std::sort(failure.ranks.begin(), failure.ranks.end());
-  failure.message = fmt::format("{} did not arrive {}; {}", names.empty() ? "a peer" : names,
-                                within(limit_), look_at(failure.ranks.size()));
+  Failure failure = absent_members(members_, late, within(limit_));
+  failure.is_suspicion = true;
   return failure;
 }
 

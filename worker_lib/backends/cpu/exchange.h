@@ -36,9 +36,9 @@ inline constexpr size_t kChunk = 128 * 1024;
 struct Frame {
   static constexpr uint32_t kMagic = 0x464c554d;  // "MULF"
   uint32_t magic = kMagic;
-  uint8_t kind = 0;
-  uint8_t dtype = 0;
-  uint8_t reduce = 0;
+  OpKind kind = OpKind::barrier;
+  DType dtype = DType::int8;
+  ReduceOp reduce = ReduceOp::sum;
   uint8_t is_v : 1 = 0;
   uint8_t had_counts : 1 = 0;  // For messages; not compared.
   uint8_t purpose : 4 = 0;
@@ -73,7 +73,7 @@ void combine(const Reduction& reduction, std::byte* out, const std::byte* a, con
 
 // A message that was added.
 struct Ticket {
-  int stream = -1;  // None.
+  int stream = -1;  // 2 * peer + is_send; -1: none.
   uint32_t index = 0;
 };
 
@@ -138,8 +138,7 @@ class Exchange {
     Combination what;
   };
 
-  Stream& stream_to(int peer, bool is_send);
-  Ticket add(Stream& stream, const Piece& piece);
+  Ticket add(int peer, bool is_send, const Piece& piece);
   bool may_go(const Piece& piece) const;
   Outcome<> move_all();
   Outcome<bool> pass();
@@ -148,7 +147,6 @@ class Exchange {
   void complete(Stream& stream, const Piece& piece);
   bool all_done() const;
   void wait_for_links();
-  Failure ended_failure(const Stream& stream) const;
   Failure timeout_failure() const;
   Outcome<> check_frame(const Stream& stream, const Piece& piece) const;
   Outcome<> check_unasked() const;
@@ -162,9 +160,8 @@ class Exchange {
   Frame label_;
   std::chrono::milliseconds limit_{0};
   Deadline deadline_;
-  std::vector<std::unique_ptr<Stream>> streams_;  // One for each peer and direction, made once.
-  std::vector<int> stream_of_;                    // By 2 * peer + is_send; -1: none yet.
-  std::vector<int> active_;                       // Indices of streams_ with pieces, as added.
+  std::vector<std::unique_ptr<Stream>> streams_;  // By 2 * peer + is_send; null: none yet.
+  std::vector<Stream*> active_;                   // Those with pieces, as added.
   std::vector<Combining> combinations_;
   SideCopies copies_;
   std::vector<int> reading_, writing_;

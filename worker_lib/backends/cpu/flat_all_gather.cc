@@ -1,7 +1,5 @@
 // all_gather: direct for few ranks and small data, Bruck's algorithm for many ranks and small data
 // (log2 n messages), a ring for large data.
-#include <cstring>
-
 #include "worker_lib/backends/cpu/flat_group.h"
 #include "worker_lib/backends/cpu/flat_ring.h"
 
@@ -10,10 +8,6 @@ namespace {
 
 constexpr int kDirectRanksMax = 8;
 constexpr size_t kLittleBytes = 64 * 1024;  // Of all blocks together.
-
-void copy_own(std::byte* to, const std::byte* from, size_t bytes) {
-  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
-}
 
 }  // namespace
 
@@ -40,7 +34,7 @@ Outcome<> FlatGroup::direct_all_gather(const std::byte* in, std::byte* out, cons
 Outcome<> FlatGroup::bruck_all_gather(const std::byte* in, std::byte* out, size_t bytes) {
   const auto n = static_cast<size_t>(size());
   std::byte* held = scratch_.at_least(n * bytes);
-  copy_own(held, in, bytes);
+  copy_block(held, in, bytes);
   Ticket heard;
   for (int distance = 1; distance < size(); distance *= 2) {
     const auto have = static_cast<size_t>(distance);
@@ -51,31 +45,18 @@ Outcome<> FlatGroup::bruck_all_gather(const std::byte* in, std::byte* out, size_
   const Outcome<> done = exchange_.finish();
   if (!done) return done;
   for (int i = 0; i < size(); ++i)
-    copy_own(out + static_cast<size_t>(around(me_, i)) * bytes,
-             held + static_cast<size_t>(i) * bytes, bytes);
+    copy_block(out + static_cast<size_t>(around(me_, i)) * bytes,
+               held + static_cast<size_t>(i) * bytes, bytes);
   return done;
 }
 
 Outcome<> FlatGroup::ring_all_gather(const std::byte* in, std::byte* out, const Blocks& blocks) {
   if (blocks.total() == 0) return barrier();
-  const int right = peer(around(me_, 1));
   const int left = peer(around(me_, -1));
-  std::vector<std::vector<Ticket>> heard(ring_segments(blocks));
-  each_ring_step(heard.size(), size() - 1, [&](size_t segment, int step) {
-    std::vector<Ticket>& tickets = heard[segment];
-    each_ring_chunk(
-        blocks, around(me_, -step), segment, [&](size_t index, size_t offset, size_t bytes) {
-          const std::byte* from = step == 0 ? in + (offset - blocks.offset(me_)) : out + offset;
-          exchange_.send(right, from, bytes, step == 0 ? Ticket{} : tickets[index]);
-        });
-    tickets.clear();
-    each_ring_chunk(blocks, around(me_, -step - 1), segment,
-                    [&](size_t, size_t offset, size_t bytes) {
-                      tickets.push_back(exchange_.receive(left, out + offset, bytes));
-                    });
-  });
   exchange_.copy(out + blocks.offset(me_), in, blocks.bytes(me_));
-  return exchange_.finish();
+  return pass_around(blocks, size() - 1, in, out, [&](int, size_t offset, size_t bytes) {
+    return exchange_.receive(left, out + offset, bytes);
+  });
 }
 
 }  // namespace muster::worker

@@ -1,8 +1,5 @@
 // all_reduce: recursive doubling where it is small (log2 n messages of everything), a ring where it
 // is large (each rank sends 2 (n-1)/n of the data, the minimum possible).
-#include <algorithm>
-#include <cstring>
-
 #include "worker_lib/backends/cpu/flat_group.h"
 #include "worker_lib/backends/cpu/flat_ring.h"
 #include "worker_lib/reduction/reduce_kernels.h"
@@ -18,8 +15,8 @@ constexpr size_t kDoublingBytes = 32 * 1024;
 Outcome<> FlatGroup::all_reduce(const std::byte* in, std::byte* out, size_t count,
                                 const Reduction& reduction) {
   const size_t bytes = count * reduction.element();
-  if (size() > 1 && bytes > kDoublingBytes) return ring_all_reduce(in, out, count, reduction);
-  if (in != out && bytes > 0) std::memcpy(out, in, bytes);
+  if (bytes > kDoublingBytes) return ring_all_reduce(in, out, count, reduction);
+  copy_block(out, in, bytes);
   return doubling_all_reduce(out, count, reduction);
 }
 
@@ -64,32 +61,19 @@ Outcome<> FlatGroup::doubling_all_reduce(std::byte* data, size_t count,
 // as its sum is complete, whatever the step.
 Outcome<> FlatGroup::ring_all_reduce(const std::byte* in, std::byte* out, size_t count,
                                      const Reduction& reduction) {
-  const int n = size();
-  const Blocks blocks = Blocks::split(count, reduction.element(), n);
-  const int right = peer(around(me_, 1));
+  const int last_sum = size() - 2;
+  const Blocks blocks = Blocks::split(count, reduction.element(), size());
   const int left = peer(around(me_, -1));
-  std::vector<std::vector<Ticket>> heard(ring_segments(blocks));
-  each_ring_step(heard.size(), 2 * (n - 1), [&](size_t segment, int step) {
-    const bool adds = step < n - 1;
-    const std::byte* from = step == 0 ? in : out;
-    std::vector<Ticket>& tickets = heard[segment];  // Of the step before, then of this one.
-    each_ring_chunk(
-        blocks, around(me_, -step), segment, [&](size_t index, size_t offset, size_t bytes) {
-          exchange_.send(right, from + offset, bytes, step == 0 ? Ticket{} : tickets[index]);
-        });
-    tickets.clear();
-    each_ring_chunk(
-        blocks, around(me_, -step - 1), segment, [&](size_t, size_t offset, size_t bytes) {
-          tickets.push_back(adds ? exchange_.receive_combined(left, reduction,
-                                                              {.out = out + offset,
-                                                               .mine = in + offset,
-                                                               .count = bytes / reduction.element(),
-                                                               .mine_first = false,
-                                                               .is_last = step == n - 2})
-                                 : exchange_.receive(left, out + offset, bytes));
-        });
-  });
-  return exchange_.finish();
+  return pass_around(blocks, 2 * (size() - 1), in + blocks.offset(me_), out,
+                     [&](int step, size_t offset, size_t bytes) {
+                       if (step > last_sum) return exchange_.receive(left, out + offset, bytes);
+                       return exchange_.receive_combined(left, reduction,
+                                                         {.out = out + offset,
+                                                          .mine = in + offset,
+                                                          .count = bytes / reduction.element(),
+                                                          .mine_first = false,
+                                                          .is_last = step == last_sum});
+                     });
 }
 
 }  // namespace muster::worker

@@ -1,7 +1,6 @@
 // gather and scatter: direct, every block once over the wire; or, where blocks are small and many,
 // through a binomial tree, so that the root handles log2 n messages and not n.
 #include <algorithm>
-#include <cstring>
 
 #include "worker_lib/backends/cpu/flat_group.h"
 
@@ -21,10 +20,6 @@ int subtree(int v, int n) {
   while (span < n && (v & span) == 0)
     span *= 2;
   return std::min(span, n - v);
-}
-
-void copy_block(std::byte* to, const std::byte* from, size_t bytes) {
-  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
 }  // namespace

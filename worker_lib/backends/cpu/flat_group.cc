@@ -1,10 +1,18 @@
 #include "worker_lib/backends/cpu/flat_group.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "rendezvous/base/error.h"
 
 namespace muster::worker {
+
+Slice slice_of(size_t count, int n, int which) {
+  const auto parts = static_cast<size_t>(n);
+  const auto index = static_cast<size_t>(which);
+  const size_t more = std::min(index, count % parts);
+  return {index * (count / parts) + more, count / parts + (index < count % parts ? 1 : 0)};
+}
 
 Blocks::Blocks(std::span<const size_t> counts, size_t element)
     : n_(static_cast<int>(counts.size())), uniform_(false) {
@@ -16,10 +24,10 @@ Blocks::Blocks(std::span<const size_t> counts, size_t element)
 }
 
 Blocks Blocks::split(size_t count, size_t element, int n) {
-  const auto parts = static_cast<size_t>(n);
-  std::vector<size_t> counts(parts, count / parts);
-  for (size_t i = 0; i < count % parts; ++i)
-    ++counts[i];
+  std::vector<size_t> counts;
+  counts.reserve(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i)
+    counts.push_back(slice_of(count, n, i).count);
   return Blocks(counts, element);
 }
 
@@ -65,7 +73,7 @@ std::byte* Scratch::at_least(size_t bytes) {
 
 FlatGroup::FlatGroup(Exchange& exchange, std::vector<int> ranks, int me)
     : exchange_(exchange), ranks_(std::move(ranks)), me_(me) {
-  CHECK(me >= 0 && me < size());
+  CHECK(size() > 1 && me >= 0 && me < size());
 }
 
 int FlatGroup::around(int from, int by) const {

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
@@ -28,13 +29,20 @@
 
 namespace muster::worker {
 
+// One of n slices of `count` elements, whose sizes differ by one at most.
+struct Slice {
+  size_t first;
+  size_t count;
+};
+Slice slice_of(size_t count, int n, int which);
+
 // Where the blocks of n ranks lie, in bytes.
 class Blocks {
  public:
   // Contiguous.
   Blocks(int n, size_t each) : n_(n), each_(each) {}
   Blocks(std::span<const size_t> counts, size_t element);
-  // `count` elements in n blocks whose sizes differ by one element at most.
+  // The slices of `count` elements.
   static Blocks split(size_t count, size_t element, int n);
   // For an operation with `counts`, or with `count` for each block if those are empty.
   static Blocks of(const Operation& operation, const std::vector<size_t>& counts, int n);
@@ -59,6 +67,11 @@ class Blocks {
   std::vector<Extent> extents_;  // Empty: equal blocks, contiguous.
 };
 
+// Both may be the same, and null where there are no bytes.
+inline void copy_block(std::byte* to, const std::byte* from, size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
 // Memory that is kept for the next call. Its contents are undefined.
 class Scratch {
  public:
@@ -72,7 +85,7 @@ class Scratch {
 class FlatGroup {
  public:
   // `exchange` outlives it; the call is the one that the exchange was begun with. `ranks`: group
-  // ranks; `me`: the position of this rank.
+  // ranks; `me`: the position of this rank. REQUIRES: at least two ranks.
   FlatGroup(Exchange& exchange, std::vector<int> ranks, int me);
 
   int size() const { return static_cast<int>(ranks_.size()); }
@@ -97,6 +110,11 @@ class FlatGroup {
   // The position `by` steps to the right of `from` (negative: left), modulo size().
   int around(int from, int by) const;
 
+  // A ring in which every rank passes on in each step what it received in the one before, and its
+  // own block in the first. See flat_ring.h.
+  template <typename Receive>
+  Outcome<> pass_around(const Blocks& blocks, int steps, const std::byte* own,
+                        const std::byte* others, const Receive& receive);
   Outcome<> binomial_broadcast(std::byte* data, size_t bytes, int root);
   Outcome<> chain_broadcast(std::byte* data, size_t bytes, int root);
   Outcome<> binomial_reduce(const std::byte* in, std::byte* out, size_t count,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <vector>
 
 #include "worker_lib/backends/cpu/exchange.h"
 #include "worker_lib/backends/cpu/flat_group.h"
@@ -41,6 +42,31 @@ void each_ring_chunk(const Blocks& blocks, int block, size_t segment, const Visi
   size_t index = 0;
   for (size_t at = segment * kSegment; at < end; at += kChunk, ++index)
     visit(index, blocks.offset(block) + at, std::min(kChunk, end - at));
+}
+
+// receive(step, offset in the whole, bytes) makes the ticket of a chunk. `own`: this rank's block,
+// `others`: the whole, in which the other blocks are received.
+template <typename Receive>
+Outcome<> FlatGroup::pass_around(const Blocks& blocks, int steps, const std::byte* own,
+                                 const std::byte* others, const Receive& receive) {
+  const int right = peer(around(me_, 1));
+  std::vector<std::vector<Ticket>> heard(ring_segments(blocks));
+  each_ring_step(heard.size(), steps, [&](size_t segment, int step) {
+    std::vector<Ticket>& tickets = heard[segment];  // Of the step before, then of this one.
+    each_ring_chunk(blocks, around(me_, -step), segment,
+                    [&](size_t index, size_t offset, size_t bytes) {
+                      if (step == 0)
+                        exchange_.send(right, own + (offset - blocks.offset(me_)), bytes);
+                      else
+                        exchange_.send(right, others + offset, bytes, tickets[index]);
+                    });
+    tickets.clear();
+    each_ring_chunk(blocks, around(me_, -step - 1), segment,
+                    [&](size_t, size_t offset, size_t bytes) {
+                      tickets.push_back(receive(step, offset, bytes));
+                    });
+  });
+  return exchange_.finish();
 }
 
 }  // namespace muster::worker

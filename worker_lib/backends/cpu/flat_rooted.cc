@@ -2,7 +2,6 @@
 // chain where bandwidth does: every rank forwards each chunk while the next one arrives, so the
 // whole takes the time of one copy and not of log2 n.
 #include <algorithm>
-#include <cstring>
 
 #include "worker_lib/backends/cpu/flat_group.h"
 #include "worker_lib/reduction/reduce_kernels.h"
@@ -62,10 +61,6 @@ Outcome<> FlatGroup::chain_broadcast(std::byte* data, size_t bytes, int root) {
 
 Outcome<> FlatGroup::reduce(const std::byte* in, std::byte* out, size_t count,
                             const Reduction& reduction, int root) {
-  if (size() == 1) {
-    if (in != out && count > 0) std::memcpy(out, in, count * reduction.element());
-    return Done{};
-  }
   return pays_as_chain(count * reduction.element(), size())
              ? chain_reduce(in, out, count, reduction, root)
              : binomial_reduce(in, out, count, reduction, root);

@@ -27,9 +27,11 @@ namespace muster::worker {
 
 class Hierarchy {
  public:
-  // `shm`, `exchange`, `layout` outlive it. REQUIRES: layout.is_even().
-  Hierarchy(ShmGroup& shm, Exchange& exchange, const NodeLayout& layout, int me);
+  // `all` is for what a hierarchy does not help. All of these outlive it. REQUIRES:
+  // layout.is_even().
+  Hierarchy(ShmGroup& shm, Exchange& exchange, FlatGroup& all, const NodeLayout& layout, int me);
 
+  // REQUIRES: the exchange has begun the operation.
   Outcome<> run(const Operation& operation, Deadline deadline);
 
  private:
@@ -46,17 +48,20 @@ class Hierarchy {
   // One step in shared memory: kind, counts, root and buffers are those of `step`, dtype and
   // reduction (average: sum) those of `call`.
   Outcome<> in_node(const Operation& call, Operation step);
+  // The same with a slice of the elements for each rank of the node; a root is that of `call`.
+  Outcome<> in_slices(const Operation& call, OpKind kind, const std::byte* in, std::byte* out);
+  // The same with the blocks of the ranks of `node`, as in `call`.
+  Outcome<> in_blocks(const Operation& call, int node, const std::byte* in, std::byte* out);
   bool is_first() const { return local_ == 0; }
   int local_size() const { return shm_.local().size(); }
 
   ShmGroup& shm_;
-  Exchange& exchange_;
+  FlatGroup& all_;
   const NodeLayout& layout_;
   int me_;
   int node_;
   int local_;
   FlatGroup column_;
-  FlatGroup all_;
   Scratch scratch_;
   Deadline deadline_;
 };

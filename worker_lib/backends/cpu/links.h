@@ -12,6 +12,7 @@
 // sleep while another reads and writes.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -23,6 +24,7 @@
 #include <sys/uio.h>
 
 #include "worker_lib/failure.h"
+#include "worker_lib/members.h"
 #include "worker_lib/operation.h"
 
 namespace muster::worker {
@@ -61,6 +63,29 @@ class AbortSwitch {
   std::atomic<bool> set_{false};
 };
 
+// The end of a stream that a peer should have gone on with.
+[[gnu::cold]] inline Failure ended_early(const Peer& peer) {
+  return {ErrorCode::peer_failed,
+          describe(peer) + " closed its connection (end of stream)",
+          {peer.rank}};
+}
+
+// What is left of a head and the bytes behind it when `moved` bytes of both have been moved; in
+// `parts`.
+template <typename Head>
+std::span<const iovec> unmoved(std::array<iovec, 2>& parts, Head& head, const std::byte* data,
+                               size_t bytes, size_t moved) {
+  size_t used = 0;
+  if (moved < sizeof head) {
+    parts[used++] = {reinterpret_cast<char*>(&head) + moved, sizeof head - moved};
+    moved = 0;
+  } else {
+    moved -= sizeof head;
+  }
+  if (moved < bytes) parts[used++] = {const_cast<std::byte*>(data) + moved, bytes - moved};
+  return {parts.data(), used};
+}
+
 class ByteLinks {
  public:
   ByteLinks() = default;
@@ -98,9 +123,6 @@ class ByteLinks {
   // How long to keep polling before sleep(): the cost of a wake-up, or zero where the ranks of this
   // node have to share cores.
   std::chrono::nanoseconds patience{0};
-  // One pause between polls, after `idle` without progress. It yields the core early: the scheduler
-  // tends to place a peer that was just woken on the same core.
-  static void linger(std::chrono::nanoseconds idle);
 };
 
 }  // namespace muster::worker

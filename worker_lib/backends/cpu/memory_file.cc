@@ -45,4 +45,13 @@ Outcome<UniqueFd> make_memory_file(const char* name, size_t bytes) {
   return fd;
 }
 
+Outcome<std::byte*> map_memory_file(int fd, size_t bytes) {
+  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (at == MAP_FAILED) {
+    return failed(ErrorCode::system, fmt::format("cannot map {} bytes of shared memory: {}", bytes,
+                                                 std::strerror(errno)));
+  }
+  return static_cast<std::byte*>(at);
+}
+
 }  // namespace muster::worker

@@ -23,4 +23,7 @@ inline constexpr int kMemoryFileSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEA
 // kernel sends SIGXFSZ, which ends the process.
 Outcome<UniqueFd> make_memory_file(const char* name, size_t bytes);
 
+// Maps it, for writing as well; munmap() removes the mapping. Fails with ErrorCode::system.
+Outcome<std::byte*> map_memory_file(int fd, size_t bytes);
+
 }  // namespace muster::worker

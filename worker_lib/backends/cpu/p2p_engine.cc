@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/error.h"
+#include "worker_lib/backends/cpu/waiting.h"
 #include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/quiet_thread.h"
 
@@ -123,7 +124,7 @@ void TransferEngine::drive(Lock& lock, bool patient, const Done& done) {
     is_asleep_ = !tries_on;
     lock.unlock();
     if (tries_on) {
-      ByteLinks::linger(now - idle_since);
+      linger(now - idle_since);
     } else {
       links_->sleep(until, patient);
     }
@@ -148,8 +149,7 @@ void TransferEngine::arm() {
   reading_.clear();
   writing_.clear();
   for (const RequestPtr& request : under_way_) {
-    const int peer =
-        request->is_send() || !request->matched ? request->transfer.peer : request->source;
+    const int peer = request->peer();
     if (request->is_send()) {
       writing_.push_back(peer);
     } else if (peer >= 0) {
@@ -209,8 +209,7 @@ void TransferEngine::send_to_self(const RequestPtr& request) {
   const Transfer& sent = request->transfer;
   EarlyMessage message;
   message.from = members_.me;
-  message.head = {
-      .tag = sent.tag, .dtype = static_cast<uint8_t>(sent.dtype), .bytes = request->bytes()};
+  message.head = {.tag = sent.tag, .dtype = sent.dtype, .bytes = request->bytes()};
   if (sent.count > 0) message.data.assign(sent.data, sent.data + request->bytes());
   message.got = message.data.size();
   if (const RequestPtr receive = matching_.take_posted(members_.me, sent.tag)) {
@@ -232,13 +231,11 @@ void TransferEngine::deliver(const RequestPtr& request, int from, const EarlyMes
 // False: mismatch; all requests have failed.
 bool TransferEngine::check_head(const TransferRequest& request, int from, const MessageHead& head) {
   const Transfer& wanted = request.transfer;
-  if (head.bytes == request.bytes() && head.dtype == static_cast<uint8_t>(wanted.dtype))
-    return true;
-  const auto theirs = static_cast<DType>(head.dtype);
+  if (head.bytes == request.bytes() && head.dtype == wanted.dtype) return true;
   const auto [low, high] = std::minmax(members_[from].rank, members_.self().rank);
   fail({ErrorCode::mismatch,
         fmt::format("{} sent {} {} with tag {} where {} receives {} {}; both ends must agree",
-                    describe(members_[from]), head.bytes / size_of(theirs), name_of(theirs),
+                    describe(members_[from]), head.bytes / size_of(head.dtype), name_of(head.dtype),
                     head.tag, describe(members_.self()), wanted.count, name_of(wanted.dtype)),
         low == high ? std::vector{low} : std::vector{low, high}});
   return false;

@@ -23,7 +23,7 @@ struct MessageHead {
   static constexpr uint32_t kMagic = 0x504c554d;  // "MULP"
   uint32_t magic = kMagic;
   int32_t tag = 0;
-  uint8_t dtype = 0;
+  DType dtype = DType::int8;
   uint8_t unused[7] = {};
   uint64_t bytes = 0;
 };
@@ -39,6 +39,8 @@ struct TransferRequest {
   int source = -1;
   bool matched = false;  // For a receive: its message is arriving.
 
+  // Of a receive from any: -1 until its message arrives.
+  int peer() const { return matched ? source : transfer.peer; }
   size_t bytes() const { return transfer.count * size_of(transfer.dtype); }
   bool is_send() const { return transfer.kind == OpKind::send; }
 };

@@ -15,7 +15,7 @@ void TransferEngine::pass() {
   for (size_t i = 0; i < under_way_.size() && !failure_; ++i) {
     const RequestPtr request = under_way_[i];
     if (request->done) continue;
-    const int peer = request->matched ? request->source : request->transfer.peer;
+    const int peer = request->peer();
     if (request->is_send()) {
       moved_ = push(peer) || moved_;
     } else if (peer >= 0) {
@@ -34,18 +34,10 @@ bool TransferEngine::push(int peer) {
   const RequestPtr request = out.queue.front();
   const size_t bytes = request->bytes();
   if (out.moved == 0)
-    out.head = {.tag = request->transfer.tag,
-                .dtype = static_cast<uint8_t>(request->transfer.dtype),
-                .bytes = bytes};
+    out.head = {.tag = request->transfer.tag, .dtype = request->transfer.dtype, .bytes = bytes};
   std::array<iovec, 2> parts;
-  size_t used = 0;
-  const size_t head_moved = std::min(out.moved, sizeof(MessageHead));
-  const size_t data_moved = out.moved - head_moved;
-  if (head_moved < sizeof(MessageHead))
-    parts[used++] = {reinterpret_cast<char*>(&out.head) + head_moved,
-                     sizeof(MessageHead) - head_moved};
-  if (data_moved < bytes) parts[used++] = {request->transfer.data + data_moved, bytes - data_moved};
-  const Outcome<size_t> written = links_->write(peer, {parts.data(), used});
+  const Outcome<size_t> written =
+      links_->write(peer, unmoved(parts, out.head, request->transfer.data, bytes, out.moved));
   if (!written) {
     fail(written.error());
     return false;
@@ -153,10 +145,7 @@ void TransferEngine::peer_ended(int peer) {
     others = others || (other != members_.me && !ins_[static_cast<size_t>(other)].ended);
   for (const RequestPtr& posted : matching_.posted())
     awaited = awaited || posted->transfer.peer == peer || (posted->transfer.peer < 0 && !others);
-  if (!awaited) return;
-  fail({ErrorCode::peer_failed,
-        fmt::format("{} closed its connection (end of stream)", describe(members_[peer])),
-        {members_[peer].rank}});
+  if (awaited) fail(ended_early(members_[peer]));
 }
 
 }  // namespace muster::worker

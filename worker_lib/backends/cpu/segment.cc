@@ -1,7 +1,6 @@
 #include "worker_lib/backends/cpu/segment.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <thread>
 
@@ -21,10 +20,6 @@ constexpr uint64_t kSegmentMagic = 0x314d48532d54534dULL;  // "MST-SHM1" in litt
 constexpr uint32_t kSegmentVersion = 1;
 constexpr size_t kReasonBytes = 1536;
 constexpr size_t kReasonRanks = 256;
-
-std::string errno_text() {
-  return std::strerror(errno);
-}
 
 }  // namespace
 
@@ -77,22 +72,13 @@ void Segment::close_fd() {
   fd_ = -1;
 }
 
-Outcome<std::byte*> Segment::map(int fd, size_t bytes) {
-  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (at == MAP_FAILED) {
-    return failed(ErrorCode::system,
-                  fmt::format("cannot map {} bytes of shared memory: {}", bytes, errno_text()));
-  }
-  return static_cast<std::byte*>(at);
-}
-
 Outcome<std::shared_ptr<Segment>> Segment::create(const SegmentShape& shape) {
   CHECK(shape.ranks >= 1 && shape.small_bytes % kCacheLine == 0 &&
         shape.chunk_bytes % kCacheLine == 0 && shape.chunk_bytes > 0);
   const size_t bytes = layout_of(shape).end;
   Outcome<UniqueFd> fd = make_memory_file("muster", bytes);
   if (!fd) return tl::unexpected(std::move(fd.error()));
-  Outcome<std::byte*> base = map(fd->get(), bytes);
+  Outcome<std::byte*> base = map_memory_file(fd->get(), bytes);
   if (!base) return tl::unexpected(std::move(base.error()));
   std::shared_ptr<Segment> made(new Segment(*base, fd->release(), shape));
   Head& head = made->head();
@@ -118,7 +104,7 @@ Outcome<std::shared_ptr<Segment>> Segment::open(int fd, const SegmentShape& shap
                     "bytes, sealed); run the same build of the program on all ranks",
                     bytes));
   }
-  Outcome<std::byte*> base = map(fd, bytes);
+  Outcome<std::byte*> base = map_memory_file(fd, bytes);
   if (!base) return tl::unexpected(std::move(base.error()));
   std::shared_ptr<Segment> opened(new Segment(*base, -1, shape));
   const Head& head = opened->head();

@@ -111,7 +111,6 @@ class Segment {
   Segment(std::byte* base, int fd, const SegmentShape& shape);
 
   static Layout layout_of(const SegmentShape& shape);
-  static Outcome<std::byte*> map(int fd, size_t bytes);
   Head& head() const;
   size_t line_index(int rank, uint64_t sequence) const {
     return (sequence % 2) * static_cast<size_t>(shape_.ranks) + static_cast<size_t>(rank);

@@ -27,10 +27,10 @@ class ShmExchange {
         multicast_(is_multicast(call.operation.kind)),
         reduces_(call.operation.kind == OpKind::reduce_scatter) {}
 
-  bool run(uint64_t last_staged, SlotUse& use);
+  bool run();
 
  private:
-  bool offer(uint64_t last_staged);
+  bool offer();
   void fill_small(size_t bytes);
   void fill_chunk(uint64_t k);
   void tell_counts();
@@ -42,15 +42,15 @@ class ShmExchange {
 
   const std::byte* offered(size_t rank) const;
   size_t offset_at(size_t rank) const;
-  bool take_small();
+  void take_small();
   bool pipeline();
   bool produce(uint64_t k);
   bool consume(uint64_t k);
   bool await_piece(size_t rank, uint64_t k);
   const std::byte* piece_at(size_t rank, uint64_t k) const;
   bool reduce_piece(uint64_t k);
-  void reduce_range(size_t start, size_t bytes);
-  bool wait_until_taken();
+  void reduce(uint64_t k, size_t start, size_t bytes);
+  bool wait_until_taken(uint64_t count);
 
   uint64_t send_pieces(size_t rank) const {
     return rank == me_ ? 0 : pieces(routes_[rank].send_bytes, piece_);
@@ -61,6 +61,7 @@ class ShmExchange {
     if (source != DataSource::chunks && source != DataSource::region) return 0;
     return pieces(routes_[rank].recv_bytes, call_.piece_bytes_of(static_cast<int>(rank)));
   }
+  bool is_in_line(size_t bytes) const { return multicast_ && bytes <= sizeof(CallLine::inlined); }
   // A different order of peers on each rank, so that they do not all read from one at a time.
   size_t peer(size_t step) const { return (me_ + step) % routes_.size(); }
 
@@ -78,23 +79,26 @@ class ShmExchange {
   size_t received_ = 0;           // Bytes of the whole result.
 };
 
-bool ShmExchange::run(uint64_t last_staged, SlotUse& use) {
+bool ShmExchange::run() {
   fill_routes(operation_, call_.me(), routes_);
-  if (!offer(last_staged) || !call_.meet(source_, piece_) || !check_counts()) return false;
-  if (!take_small()) return false;
+  if (!offer() || !call_.meet(source_, piece_) || !check_counts()) return false;
+  take_small();
   for (size_t rank = 0; rank < routes_.size(); ++rank) {
-    use.slots = use.slots || call_.source_of(static_cast<int>(rank)) == DataSource::chunks;
+    call_.uses_slots =
+        call_.uses_slots || call_.source_of(static_cast<int>(rank)) == DataSource::chunks;
     received_pieces_ = std::max(received_pieces_, recv_pieces(rank));
     received_ += routes_[rank].recv_bytes;
   }
-  use.steps = std::max(sent_pieces_, received_pieces_) + 1;
-  if (!pipeline() || !wait_until_taken()) return false;
-  if (use.slots) call_.publish_finished();
+  call_.steps = std::max(sent_pieces_, received_pieces_) + 1;
+  if (!pipeline()) return false;
+  // Memory that others read in place belongs to the caller again when they have read it.
+  if (source_ == DataSource::region && !wait_until_taken(sent_pieces_)) return false;
+  if (call_.uses_slots) call_.publish_finished();
   return true;
 }
 
 // Decides where the others read this rank's data, and puts the first of it there.
-bool ShmExchange::offer(uint64_t last_staged) {
+bool ShmExchange::offer() {
   size_t total = 0;
   size_t to_others = 0;
   size_t largest = 0;
@@ -117,7 +121,7 @@ bool ShmExchange::offer(uint64_t last_staged) {
   call_.line(call_.me()).in_place_of = place;
   source_ = place != 0 ? DataSource::region : DataSource::chunks;
   if (source_ == DataSource::region) return true;
-  if (!call_.wait_for_slots(last_staged)) return false;
+  if (!call_.wait_for_slots()) return false;
   fill_chunk(0);
   return true;
 }
@@ -131,16 +135,13 @@ size_t ShmExchange::area() const {
 
 // A few pieces at least, so that receivers copy while the sender fills the next.
 uint64_t ShmExchange::choose_piece(size_t largest) const {
-  const size_t quarter = (largest / 4 + kCacheLine - 1) / kCacheLine * kCacheLine;
+  const size_t quarter = round_to_lines(largest / 4);
   const size_t least = multicast_ ? size_t{32} * 1024 : size_t{16} * 1024;
   return std::min(area(), std::max(quarter, least));
 }
 
 void ShmExchange::fill_small(size_t bytes) {
-  const bool in_line = multicast_ && bytes <= sizeof(CallLine::inlined);
-  std::memcpy(in_line ? call_.line(call_.me()).inlined
-                      : call_.segment.small_data(call_.me(), call_.sequence),
-              operation_.in, bytes);
+  std::memcpy(call_.small_of(call_.me(), is_in_line(bytes)), operation_.in, bytes);
 }
 
 void ShmExchange::fill_chunk(uint64_t k) {
@@ -177,8 +178,8 @@ bool ShmExchange::check_counts() {
 }
 
 bool ShmExchange::fail_counts(size_t rank, size_t theirs, size_t mine) {
-  const Peer& sender = call_.local()[static_cast<int>(rank)];
-  const Peer& receiver = call_.local().self();
+  const Peer& sender = call_.local[static_cast<int>(rank)];
+  const Peer& receiver = call_.local.self();
   return call_.fail({ErrorCode::mismatch,
                      fmt::format("{} sends {} elements to {}, which expects {} from it; make the "
                                  "counts of both equal",
@@ -217,32 +218,26 @@ const std::byte* ShmExchange::offered(size_t rank_index) const {
   const size_t bytes = routes_[rank_index].recv_bytes;
   switch (call_.source_of(rank)) {
     case DataSource::small:
-      if (multicast_ && bytes <= sizeof(CallLine::inlined)) return call_.line(rank).inlined;
+      if (is_in_line(bytes)) return call_.line(rank).inlined;
       return call_.segment.small_data(rank, call_.sequence) + offset_at(rank_index);
     case DataSource::region: {
       const size_t offset = offset_at(rank_index);
-      const std::byte* at = call_.regions.at(call_.line(rank).in_place_of, rank, offset + bytes);
-      CHECK(at != nullptr);
-      return at + offset;
+      return call_.shared_at(rank, call_.line(rank).in_place_of, offset + bytes) + offset;
     }
     default:
       return nullptr;
   }
 }
 
-bool ShmExchange::take_small() {
+void ShmExchange::take_small() {
   for (size_t step = 1; step < routes_.size(); ++step) {
     const size_t rank = peer(step);
     const Route& route = routes_[rank];
     if (route.recv_bytes == 0 || call_.source_of(static_cast<int>(rank)) != DataSource::small)
       continue;
-    if (reduces_) {
-      reduce_range(0, route.recv_bytes);
-      return true;
-    }
+    if (reduces_) return reduce(0, 0, route.recv_bytes);
     std::memcpy(operation_.out + route.recv_offset, offered(rank), route.recv_bytes);
   }
-  return true;
 }
 
 bool ShmExchange::pipeline() {
@@ -256,14 +251,18 @@ bool ShmExchange::pipeline() {
   return true;
 }
 
+// Waits until every receiver has taken that many pieces, or all of its own.
+bool ShmExchange::wait_until_taken(uint64_t count) {
+  for (size_t rank = 0; rank < routes_.size(); ++rank) {
+    const uint64_t taken = std::min(count, send_pieces(rank));
+    if (taken > 0 && !call_.wait_consumed(static_cast<int>(rank), taken)) return false;
+  }
+  return true;
+}
+
 // The slot's last piece, kChunkSlots before, must have been taken by all.
 bool ShmExchange::produce(uint64_t k) {
-  if (k >= kChunkSlots) {
-    for (size_t rank = 0; rank < routes_.size(); ++rank) {
-      const uint64_t taken = std::min<uint64_t>(k + 1 - kChunkSlots, send_pieces(rank));
-      if (taken > 0 && !call_.wait_consumed(static_cast<int>(rank), taken)) return false;
-    }
-  }
+  if (k >= kChunkSlots && !wait_until_taken(k + 1 - kChunkSlots)) return false;
   fill_chunk(k);
   call_.publish_produced(k + 1);
   return true;
@@ -277,10 +276,8 @@ bool ShmExchange::await_piece(size_t rank_index, uint64_t k) {
 
 const std::byte* ShmExchange::piece_at(size_t rank_index, uint64_t k) const {
   const int rank = static_cast<int>(rank_index);
-  if (rank_index == me_) return nullptr;
-  if (call_.source_of(rank) == DataSource::region) {
-    return offered(rank_index) + k * call_.piece_bytes_of(rank);
-  }
+  if (const std::byte* whole = offered(rank_index))
+    return k == 0 ? whole : whole + k * call_.piece_bytes_of(rank);
   return call_.segment.chunk(rank, k) + (multicast_ ? 0 : me_ * area());
 }
 
@@ -305,43 +302,26 @@ bool ShmExchange::reduce_piece(uint64_t k) {
   for (size_t rank = 0; rank < routes_.size(); ++rank) {
     if (rank != me_ && !await_piece(rank, k)) return false;
   }
-  const size_t bytes = routes_[me_].recv_bytes;
   const size_t start = k * piece_;
+  reduce(k, start, std::min<size_t>(piece_, routes_[me_].recv_bytes - start));
+  call_.publish_consumed(k + 1);
+  return true;
+}
+
+// The k-th piece of all ranks, which begins at `start` of the result.
+void ShmExchange::reduce(uint64_t k, size_t start, size_t bytes) {
   for (size_t rank = 0; rank < routes_.size(); ++rank) {
     call_.inputs[rank] =
         rank == me_ ? operation_.in + routes_[me_].send_offset + start : piece_at(rank, k);
   }
   reduce_and_divide(operation_.dtype, operation_.reduce, operation_.out + start,
-                    call_.inputs.data(), call_.inputs.size(),
-                    std::min<size_t>(piece_, bytes - start) / element_);
-  call_.publish_consumed(k + 1);
-  return true;
-}
-
-// For data that is completely there.
-void ShmExchange::reduce_range(size_t start, size_t bytes) {
-  for (size_t rank = 0; rank < routes_.size(); ++rank) {
-    call_.inputs[rank] = rank == me_ ? operation_.in + routes_[me_].send_offset : offered(rank);
-    call_.inputs[rank] += start;
-  }
-  reduce_and_divide(operation_.dtype, operation_.reduce, operation_.out + start,
                     call_.inputs.data(), call_.inputs.size(), bytes / element_);
-}
-
-// Memory that others read in place belongs to the caller again when they have read it.
-bool ShmExchange::wait_until_taken() {
-  if (source_ != DataSource::region) return true;
-  for (size_t rank = 0; rank < routes_.size(); ++rank) {
-    const uint64_t taken = send_pieces(rank);
-    if (taken > 0 && !call_.wait_consumed(static_cast<int>(rank), taken)) return false;
-  }
-  return true;
 }
 
 }  // namespace
 
-bool exchange(ShmCall& call, uint64_t last_staged, SlotUse& use) {
-  return ShmExchange(call).run(last_staged, use);
+bool exchange(ShmCall& call) {
+  return ShmExchange(call).run();
 }
 
 }  // namespace muster::worker

@@ -12,14 +12,7 @@
 
 namespace muster::worker {
 
-// What later calls must know of this one.
-struct SlotUse {
-  uint64_t steps = 0;  // Chunks counted.
-  bool slots = false;  // Whether any rank used its chunk slots.
-};
-
-// Performs one. `last_staged`: the last call whose SlotUse::slots was true. False: see
-// ShmCall::take_failure().
-bool exchange(ShmCall& call, uint64_t last_staged, SlotUse& use);
+// Performs one. False: see ShmCall::take_failure().
+bool exchange(ShmCall& call);
 
 }  // namespace muster::worker

@@ -20,15 +20,6 @@ namespace {
 
 constexpr size_t kSocketName = 64;
 
-// A group of one: only its own block moves, and a reduction of one input is that input.
-void run_alone(const Operation& operation, std::vector<Route>& routes) {
-  if (operation.kind == OpKind::barrier || operation.kind == OpKind::broadcast) return;
-  fill_routes(operation, 0, routes);
-  const bool whole = operation.kind == OpKind::all_reduce || operation.kind == OpKind::reduce;
-  const size_t bytes = whole ? operation.count * size_of(operation.dtype) : routes[0].send_bytes;
-  if (bytes > 0 && operation.out != operation.in) std::memcpy(operation.out, operation.in, bytes);
-}
-
 std::byte* bytes_of(void* data) {
   return static_cast<std::byte*>(data);
 }
@@ -42,19 +33,21 @@ ShmGroup::ShmGroup(std::shared_ptr<Segment> segment, Members local)
       regions_(std::make_shared<SharedRegions>(local_.size(), local_.me)),
       routes_(static_cast<size_t>(local_.size())),
       inputs_(static_cast<size_t>(local_.size())) {
-  CHECK(segment_->ranks() == local_.size() && local_.me >= 0 && local_.me < local_.size());
+  CHECK(local_.size() > 1 && segment_->ranks() == local_.size() && local_.me >= 0 &&
+        local_.me < local_.size());
 }
 
 ShmGroup::~ShmGroup() = default;
 
 ShmCall ShmGroup::begin(const Operation& operation, Deadline deadline) {
-  return ShmCall({*segment_, local_, *regions_, patience_, routes_, inputs_}, operation, deadline,
-                 ++sequence_, step_base_);
+  return ShmCall({*segment_, local_, *regions_, patience_, routes_, inputs_, ++sequence_,
+                  step_base_, last_staged_},
+                 operation, deadline);
 }
 
-Outcome<> ShmGroup::end(ShmCall& call, const SlotUse& use, bool good) {
-  step_base_ += use.steps;
-  if (use.slots) last_staged_ = sequence_;
+Outcome<> ShmGroup::end(ShmCall& call, bool good) {
+  step_base_ += call.steps;
+  if (call.uses_slots) last_staged_ = sequence_;
   if (good) [[likely]] {
     return Done{};
   }
@@ -65,12 +58,7 @@ Outcome<> ShmGroup::run(const Operation& operation, Deadline deadline) {
   if (segment_->abort_word().load(std::memory_order_relaxed) != 0) {
     return tl::unexpected(*segment_->failure());
   }
-  if (local_.size() == 1) {
-    run_alone(operation, routes_);
-    return Done{};
-  }
   ShmCall call = begin(operation, deadline);
-  SlotUse use;
   bool good = false;
   switch (operation.kind) {
     case OpKind::barrier:
@@ -78,20 +66,19 @@ Outcome<> ShmGroup::run(const Operation& operation, Deadline deadline) {
       break;
     case OpKind::reduce:
     case OpKind::all_reduce:
-      good = reduce_call(call, last_staged_, use);
+      good = reduce_call(call);
       break;
     default:
-      good = exchange(call, last_staged_, use);
+      good = exchange(call);
       break;
   }
-  return end(call, use, good);
+  return end(call, good);
 }
 
 Outcome<> ShmGroup::check(const Operation& operation, Deadline deadline) {
   if (const std::optional<Failure> failure = segment_->failure()) return tl::unexpected(*failure);
-  if (local_.size() == 1) return Done{};
   ShmCall call = begin(operation, deadline);
-  return end(call, {}, call.meet(DataSource::nowhere, 0));
+  return end(call, call.meet(DataSource::nowhere, 0));
 }
 
 // Of a rank's two lines the one with the higher number is that of its last call.
@@ -153,7 +140,7 @@ Outcome<UniqueFd> ShmGroup::hand_round(size_t bytes, Deadline deadline) {
           {local_[0].rank});
     }
     Outcome<UniqueFd> taken =
-        take_fd({name, strnlen(name, sizeof name)}, local_, 0, deadline, interrupted);
+        take_fd({name, strnlen(name, sizeof name)}, local_, deadline, interrupted);
     if (!taken) return tl::unexpected(end_for_all(std::move(taken.error())));
     return taken;
   }
@@ -172,11 +159,6 @@ Outcome<UniqueFd> ShmGroup::hand_round(size_t bytes, Deadline deadline) {
 Outcome<SharedBlock> ShmGroup::allocate_shared(size_t bytes, Deadline deadline) {
   const Outcome<> same = check({.kind = kAllocation, .count = bytes}, deadline);
   if (!same) return tl::unexpected(same.error());
-  if (bytes > SharedRegions::kMostBytes) {
-    return failed(ErrorCode::system,
-                  fmt::format("cannot share {} bytes per rank: the maximum is {}", bytes,
-                              SharedRegions::kMostBytes));
-  }
   const uint64_t number = ++last_region_;
   Outcome<UniqueFd> fd = hand_round(SharedRegions::file_bytes(local_.size(), bytes), deadline);
   Outcome<std::byte*> data = fd ? regions_->map(number, fd->get(), bytes)

@@ -29,12 +29,11 @@ namespace muster::worker {
 class SharedRegions;
 class ShmCall;
 struct Route;
-struct SlotUse;
 
 class ShmGroup {
  public:
   // `local`: the ranks of the segment in its order, and the index of this one. Roots, counts etc.
-  // of operations refer to indices among them.
+  // of operations refer to indices among them. REQUIRES: at least two.
   ShmGroup(std::shared_ptr<Segment> segment, Members local);
   ~ShmGroup();
   ShmGroup(const ShmGroup&) = delete;
@@ -62,7 +61,7 @@ class ShmGroup {
 
  private:
   ShmCall begin(const Operation& operation, Deadline deadline);
-  Outcome<> end(ShmCall& call, const SlotUse& use, bool good);
+  Outcome<> end(ShmCall& call, bool good);
   Outcome<UniqueFd> hand_round(size_t bytes, Deadline deadline);
   Outcome<> agree(const Outcome<std::byte*>& mapped, Deadline deadline);
   Failure end_for_all(Failure failure);

@@ -55,68 +55,55 @@ void ShmLinks::tell(int rank) {
   worker::ring(segment_->doorbell(rank));
 }
 
+// Moves as many bytes of the parts as are `available`, from position `start` of the ring on, by
+// copy(place in the ring, place in the part, bytes), and counts them in `count`, which is `start`.
+template <typename Copy>
+size_t ShmLinks::stream(int peer, std::span<const iovec> parts, std::atomic<uint64_t>& count,
+                        uint64_t start, size_t available, const Copy& copy) {
+  uint64_t position = start;
+  size_t untold = 0;
+  const auto tell_peer = [&] {
+    count.store(position, std::memory_order_release);
+    tell(peer);
+    untold = 0;
+  };
+  for (const iovec& part : parts) {
+    auto* here = static_cast<std::byte*>(part.iov_base);
+    for (size_t left = part.iov_len; left > 0 && available > 0;) {
+      const size_t at = static_cast<size_t>(position % capacity_);
+      const size_t bytes = std::min({left, available, capacity_ - at, kPortion});
+      copy(at, here, bytes);
+      here += bytes;
+      left -= bytes;
+      available -= bytes;
+      position += bytes;
+      untold += bytes;
+      if (untold >= kPortion) tell_peer();
+    }
+  }
+  if (untold > 0) tell_peer();
+  return static_cast<size_t>(position - start);
+}
+
 Outcome<size_t> ShmLinks::write(int peer, std::span<const iovec> parts) {
   Ring& to = ring(me_, peer);
   std::byte* data = ring_data(to);
-  uint64_t written = to.written.load(std::memory_order_relaxed);
-  size_t room = capacity_ - static_cast<size_t>(written - to.taken.load(std::memory_order_acquire));
-  size_t moved = 0;
-  size_t untold = 0;
-  for (const iovec& part : parts) {
-    const auto* from = static_cast<const std::byte*>(part.iov_base);
-    for (size_t left = part.iov_len; left > 0 && room > 0;) {
-      const size_t at = static_cast<size_t>(written % capacity_);
-      const size_t bytes = std::min({left, room, capacity_ - at, kPortion});
-      std::memcpy(data + at, from, bytes);
-      from += bytes;
-      left -= bytes;
-      room -= bytes;
-      moved += bytes;
-      written += bytes;
-      untold += bytes;
-      if (untold < kPortion) continue;
-      to.written.store(written, std::memory_order_release);
-      tell(peer);
-      untold = 0;
-    }
-  }
-  if (untold > 0) {
-    to.written.store(written, std::memory_order_release);
-    tell(peer);
-  }
-  return moved;
+  const uint64_t written = to.written.load(std::memory_order_relaxed);
+  const auto used = static_cast<size_t>(written - to.taken.load(std::memory_order_acquire));
+  return stream(peer, parts, to.written, written, capacity_ - used,
+                [data](size_t at, const std::byte* part, size_t bytes) {
+                  std::memcpy(data + at, part, bytes);
+                });
 }
 
 Outcome<size_t> ShmLinks::read(int peer, std::span<const iovec> parts) {
   Ring& from = ring(peer, me_);
   const std::byte* data = ring_data(from);
-  uint64_t taken = from.taken.load(std::memory_order_relaxed);
-  auto there = static_cast<size_t>(from.written.load(std::memory_order_acquire) - taken);
-  size_t moved = 0;
-  size_t untold = 0;
-  for (const iovec& part : parts) {
-    auto* to = static_cast<std::byte*>(part.iov_base);
-    for (size_t left = part.iov_len; left > 0 && there > 0;) {
-      const size_t at = static_cast<size_t>(taken % capacity_);
-      const size_t bytes = std::min({left, there, capacity_ - at, kPortion});
-      std::memcpy(to, data + at, bytes);
-      to += bytes;
-      left -= bytes;
-      there -= bytes;
-      moved += bytes;
-      taken += bytes;
-      untold += bytes;
-      if (untold < kPortion) continue;
-      from.taken.store(taken, std::memory_order_release);
-      tell(peer);
-      untold = 0;
-    }
-  }
-  if (untold > 0) {
-    from.taken.store(taken, std::memory_order_release);
-    tell(peer);
-  }
-  return moved;
+  const uint64_t taken = from.taken.load(std::memory_order_relaxed);
+  const auto there = static_cast<size_t>(from.written.load(std::memory_order_acquire) - taken);
+  return stream(
+      peer, parts, from.taken, taken, there,
+      [data](size_t at, std::byte* part, size_t bytes) { std::memcpy(part, data + at, bytes); });
 }
 
 std::optional<Failure> ShmLinks::broken() const {

@@ -47,6 +47,9 @@ class ShmLinks final : public ByteLinks {
   };
 
   static size_t ring_bytes(int ranks);
+  template <typename Copy>
+  size_t stream(int peer, std::span<const iovec> parts, std::atomic<uint64_t>& count,
+                uint64_t start, size_t available, const Copy& copy);
   Ring& ring(int from, int to) const;
   std::byte* ring_data(Ring& ring) const { return reinterpret_cast<std::byte*>(&ring + 1); }
   News& news(int rank) const;

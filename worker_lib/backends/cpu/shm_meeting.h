@@ -4,21 +4,17 @@
 // up to a deadline; no socket stays open.
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "rendezvous/base/unique_fd.h"
-#include "rendezvous/store/store_client.h"
+#include "worker_lib/backends/backend.h"
 #include "worker_lib/backends/cpu/segment.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
 
 namespace muster::worker {
-
-using Interrupted = std::function<std::optional<Failure>()>;
 
 // The rank that hands over the descriptor.
 class FdGiver {
@@ -36,20 +32,14 @@ class FdGiver {
   std::string name_;
 };
 
-// The other end. `giver` is only for messages.
-Outcome<UniqueFd> take_fd(const std::string& name, const Members& local, int giver,
-                          Deadline deadline, const Interrupted& interrupted);
+// The other end, of what the first of `local` gives.
+Outcome<UniqueFd> take_fd(const std::string& name, const Members& local, Deadline deadline,
+                          const Interrupted& interrupted);
 
 // Collective over the ranks of `local` (those of a group on this node, in the order of their group
-// ranks; me is an index among them): makes their segment. `store` holds keys of this group alone
-// ("segment/<rank>" is used). All pass the same shape; shape.ranks is local.size().
-struct SegmentMeeting {
-  const Members& local;
-  StoreClient store;
-  SegmentShape shape;
-  Deadline deadline;
-  Interrupted interrupted;
-};
-Outcome<std::shared_ptr<Segment>> meet_in_segment(SegmentMeeting meeting);
+// ranks; me is an index among them): makes their segment. Uses the key "segment/<rank>". All pass
+// the same shape; shape.ranks is local.size().
+Outcome<std::shared_ptr<Segment>> meet_in_segment(GroupSetup& setup, const Members& local,
+                                                  const SegmentShape& shape);
 
 }  // namespace muster::worker

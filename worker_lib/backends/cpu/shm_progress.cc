@@ -4,26 +4,11 @@
 #include <cstring>
 #include <ranges>
 
-#include <fmt/format.h>
-
+#include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/time_text.h"
 
 namespace muster::worker {
 namespace {
-
-Failure did_not_come(const Members& local, const std::vector<int>& missing,
-                     std::chrono::milliseconds limit) {
-  Failure failure{ErrorCode::timeout, {}, {}};
-  failure.is_suspicion = true;
-  for (const int rank : missing) {
-    failure.ranks.push_back(local[rank].rank);
-    failure.message += (failure.message.empty() ? "" : ", ") + describe(local[rank]);
-  }
-  std::sort(failure.ranks.begin(), failure.ranks.end());
-  failure.message +=
-      fmt::format(" did not arrive {}; {}", within(limit), look_at(failure.ranks.size()));
-  return failure;
-}
 
 CallSignature signature_in(const CallLine& line) {
   return {line.call & ~CallSignature::kSource, line.count, line.counts_hash};
@@ -41,7 +26,7 @@ bool ShmCall::wait_for(int first, int last, const Reached& reached) {
     return next == last;
   };
   const Waited how =
-      wait_until(segment.collective_bell(), segment.abort_word(), patience_, deadline_, ready);
+      wait_until(segment.collective_bell(), segment.abort_word(), patience, deadline_, ready);
   if (how == Waited::ready) [[likely]] {
     return true;
   }
@@ -49,13 +34,14 @@ bool ShmCall::wait_for(int first, int last, const Reached& reached) {
   for (int rank = first; rank < last; ++rank) {
     if (!reached(rank)) missing.push_back(rank);
   }
-  return give_up(how, std::move(missing));
+  return give_up(how, missing);
 }
 
-bool ShmCall::give_up(Waited how, std::vector<int> missing) {
+bool ShmCall::give_up(Waited how, const std::vector<int>& missing) {
   if (how == Waited::timed_out && missing.empty()) return true;  // They arrived just now.
-  failure_ =
-      how == Waited::timed_out ? did_not_come(local_, missing, operation.limit) : segment.failure();
+  failure_ = how == Waited::timed_out ? absent_members(local, missing, within(operation.limit))
+                                      : segment.failure();
+  failure_->is_suspicion = how == Waited::timed_out;
   return false;
 }
 
@@ -72,7 +58,7 @@ bool ShmCall::interrupted() {
   return true;
 }
 
-bool ShmCall::wait_for_slots(uint64_t last_staged) {
+bool ShmCall::wait_for_slots() {
   return wait_for(0, ranks(), [&](int rank) {
     return rank == me() || segment.progress(rank).finished.load() >= last_staged;
   });
@@ -112,7 +98,7 @@ bool ShmCall::compare_lines() {
   std::vector<CallSignature> calls;
   for (int rank = 0; rank < ranks(); ++rank)
     calls.push_back(signature_in(line(rank)));
-  failure_ = find_mismatch(calls, local_);
+  failure_ = find_mismatch(calls, local);
   return false;
 }
 
@@ -122,43 +108,27 @@ uint64_t ShmCall::piece_bytes_of(int rank) const {
   return piece;
 }
 
-void ShmCall::publish_produced(uint64_t chunks) {
-  segment.progress(me()).produced.store(step_base + chunks);
-  ring(segment.collective_bell());
-}
-
-void ShmCall::publish_consumed(uint64_t chunks) {
-  segment.progress(me()).consumed.store(step_base + chunks);
-  ring(segment.collective_bell());
-}
-
-void ShmCall::publish_finished() {
-  segment.progress(me()).finished.store(sequence);
-  ring(segment.collective_bell());
+template <std::atomic<uint64_t> ProgressLine::* count>
+bool ShmCall::wait_for_count(int first, int last, uint64_t chunks) {
+  return wait_for(first, last, [&](int rank) {
+    return (segment.progress(rank).*count).load() >= line(rank).step_base + chunks;
+  });
 }
 
 bool ShmCall::wait_produced(int rank, uint64_t chunks) {
-  const uint64_t until = line(rank).step_base + chunks;
-  return wait_for(rank, rank + 1,
-                  [&](int peer) { return segment.progress(peer).produced.load() >= until; });
+  return wait_for_count<&ProgressLine::produced>(rank, rank + 1, chunks);
 }
 
 bool ShmCall::wait_consumed(int rank, uint64_t chunks) {
-  const uint64_t until = line(rank).step_base + chunks;
-  return wait_for(rank, rank + 1,
-                  [&](int peer) { return segment.progress(peer).consumed.load() >= until; });
+  return wait_for_count<&ProgressLine::consumed>(rank, rank + 1, chunks);
 }
 
 bool ShmCall::wait_all_produced(uint64_t chunks) {
-  return wait_for(0, ranks(), [&](int rank) {
-    return segment.progress(rank).produced.load() >= line(rank).step_base + chunks;
-  });
+  return wait_for_count<&ProgressLine::produced>(0, ranks(), chunks);
 }
 
 bool ShmCall::wait_all_consumed(uint64_t chunks) {
-  return wait_for(0, ranks(), [&](int rank) {
-    return segment.progress(rank).consumed.load() >= line(rank).step_base + chunks;
-  });
+  return wait_for_count<&ProgressLine::consumed>(0, ranks(), chunks);
 }
 
 }  // namespace muster::worker

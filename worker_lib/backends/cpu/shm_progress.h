@@ -8,11 +8,13 @@
 // Chunks: a rank's `produced` and `consumed` count from the `step_base` in its line.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/error.h"
 #include "worker_lib/backends/cpu/segment.h"
 #include "worker_lib/backends/cpu/shm_regions.h"
 #include "worker_lib/backends/cpu/shm_routes.h"
@@ -24,54 +26,60 @@
 
 namespace muster::worker {
 
-class ShmCall {
- public:
-  struct Setting {
-    Segment& segment;
-    const Members& local;
-    const SharedRegions& regions;
-    Patience patience;
-    std::vector<Route>& routes;             // For the call to use.
-    std::vector<const std::byte*>& inputs;  // The same.
-  };
+// What a rank's group knows before a call.
+struct ShmSetting {
+  Segment& segment;
+  const Members& local;
+  const SharedRegions& regions;
+  Patience patience;
+  std::vector<Route>& routes;             // For the call to use.
+  std::vector<const std::byte*>& inputs;  // The same.
+  uint64_t sequence;
+  uint64_t step_base;
+  uint64_t last_staged;  // The last call in which chunk slots were used.
+};
 
-  // `number` is the sequence, `base` the step_base.
-  ShmCall(const Setting& setting, const Operation& called, Deadline deadline, uint64_t number,
-          uint64_t base)
-      : operation(called),
-        segment(setting.segment),
-        regions(setting.regions),
-        routes(setting.routes),
-        inputs(setting.inputs),
-        sequence(number),
-        step_base(base),
-        local_(setting.local),
-        patience_(setting.patience),
-        deadline_(deadline) {}
+class ShmCall : public ShmSetting {
+ public:
+  ShmCall(const ShmSetting& setting, const Operation& called, Deadline deadline)
+      : ShmSetting(setting), operation(called), deadline_(deadline) {}
   ShmCall(const ShmCall&) = delete;
   ShmCall& operator=(const ShmCall&) = delete;
 
-  int ranks() const { return local_.size(); }
-  int me() const { return local_.me; }
-  const Members& local() const { return local_; }
+  int ranks() const { return local.size(); }
+  int me() const { return local.me; }
 
   // ---- the meeting. All below return false when the call failed: see take_failure().
 
   // Waits until no rank reads chunk slots for the call `last_staged` any more.
-  bool wait_for_slots(uint64_t last_staged);
+  bool wait_for_slots();
   // Announces this rank, with its data in `source`, and waits for the others. Fails if they call
   // something else. From here on all can read what is in the slots and small data.
   bool meet(DataSource source, uint64_t piece_bytes);
   CallLine& line(int rank) const { return segment.call_line(rank, sequence); }
   DataSource source_of(int rank) const { return CallWord::unpack(line(rank).call).source; }
   uint64_t piece_bytes_of(int rank) const;
+  // Where the data of a small call is.
+  std::byte* small_of(int rank, bool in_line) const {
+    return in_line ? line(rank).inlined : segment.small_data(rank, sequence);
+  }
+  // In memory from allocate_shared(), as a rank has published it.
+  std::byte* shared_at(int rank, RegionOffset place, size_t bytes) const {
+    std::byte* const at = regions.at(place, rank, bytes);
+    CHECK(at != nullptr);
+    return at;
+  }
 
   // ---- progress: counts of chunks of this call
 
-  void publish_produced(uint64_t chunks);
-  void publish_consumed(uint64_t chunks);
+  void publish_produced(uint64_t chunks) {
+    publish(segment.progress(me()).produced, step_base + chunks);
+  }
+  void publish_consumed(uint64_t chunks) {
+    publish(segment.progress(me()).consumed, step_base + chunks);
+  }
   // After this rank's last read of others' slots. Only if slots were used at all.
-  void publish_finished();
+  void publish_finished() { publish(segment.progress(me()).finished, sequence); }
   bool wait_produced(int rank, uint64_t chunks);
   bool wait_consumed(int rank, uint64_t chunks);
   bool wait_all_produced(uint64_t chunks);
@@ -84,21 +92,22 @@ class ShmCall {
   Failure take_failure() { return std::move(*failure_); }
 
   const Operation& operation;
-  Segment& segment;
-  const SharedRegions& regions;
-  std::vector<Route>& routes;
-  std::vector<const std::byte*>& inputs;
-  const uint64_t sequence;
-  const uint64_t step_base;
+  // What later calls must know of this one: chunks counted, and whether any rank used its slots.
+  uint64_t steps = 0;
+  bool uses_slots = false;
 
  private:
   template <typename Reached>
   bool wait_for(int first, int last, const Reached& reached);
-  bool give_up(Waited how, std::vector<int> missing);
+  template <std::atomic<uint64_t> ProgressLine::* count>
+  bool wait_for_count(int first, int last, uint64_t chunks);
+  void publish(std::atomic<uint64_t>& count, uint64_t value) {
+    count.store(value);
+    ring(segment.collective_bell());
+  }
+  bool give_up(Waited how, const std::vector<int>& missing);
   bool compare_lines();
 
-  const Members& local_;
-  const Patience patience_;
   const Deadline deadline_;
   std::optional<Failure> failure_;
 };

@@ -22,11 +22,6 @@ struct Range {
   size_t bytes() const { return end - start; }
 };
 
-// Rounded up to whole cache lines.
-size_t lines(size_t bytes) {
-  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-}
-
 class ShmReduction {
  public:
   explicit ShmReduction(ShmCall& call)
@@ -39,15 +34,17 @@ class ShmReduction {
         to_all_(call.operation.kind == OpKind::all_reduce),
         keeps_(to_all_ || call.me() == call.operation.root) {}
 
-  bool run(uint64_t last_staged, SlotUse& use);
+  bool run();
 
  private:
   bool run_small();
-  const std::byte* small_of(size_t rank) const;
+  std::byte* small_of(size_t rank) const {
+    return call_.small_of(static_cast<int>(rank), bytes_ <= sizeof(CallLine::inlined));
+  }
 
   void cut();
-  bool offer(uint64_t last_staged);
-  bool run_chunks(SlotUse& use);
+  bool offer();
+  bool run_chunks();
   void put_in(uint64_t k);
   bool reduce_own(uint64_t k);
   void collect(uint64_t k);
@@ -57,7 +54,7 @@ class ShmReduction {
 
   bool all_in_regions() const;
   std::byte* result_of(size_t rank, const Range& part) const;
-  bool run_direct(SlotUse& use);
+  bool run_direct();
 
   ShmCall& call_;
   const Operation& operation_;
@@ -73,28 +70,18 @@ class ShmReduction {
   DataSource source_ = DataSource::nowhere;
 };
 
-bool ShmReduction::run(uint64_t last_staged, SlotUse& use) {
+bool ShmReduction::run() {
   if (bytes_ <= call_.segment.shape().small_bytes) return run_small();
-  if (!offer(last_staged) || !call_.meet(source_, chunk_bytes_)) return false;
-  return all_in_regions() ? run_direct(use) : run_chunks(use);
-}
-
-const std::byte* ShmReduction::small_of(size_t rank) const {
-  if (rank == me_) return operation_.in;
-  const int peer = static_cast<int>(rank);
-  return bytes_ <= sizeof(CallLine::inlined) ? call_.line(peer).inlined
-                                             : call_.segment.small_data(peer, call_.sequence);
+  if (!offer() || !call_.meet(source_, chunk_bytes_)) return false;
+  return all_in_regions() ? run_direct() : run_chunks();
 }
 
 bool ShmReduction::run_small() {
-  std::byte* mine = bytes_ <= sizeof(CallLine::inlined)
-                        ? call_.line(call_.me()).inlined
-                        : call_.segment.small_data(call_.me(), call_.sequence);
-  if (bytes_ > 0) std::memcpy(mine, operation_.in, bytes_);
+  if (bytes_ > 0) std::memcpy(small_of(me_), operation_.in, bytes_);
   if (!call_.meet(DataSource::small, 0)) return false;
   if (!keeps_ || bytes_ == 0) return true;
   for (size_t rank = 0; rank < ranks_; ++rank)
-    call_.inputs[rank] = small_of(rank);
+    call_.inputs[rank] = rank == me_ ? operation_.in : small_of(rank);
   reduce_and_divide(operation_.dtype, operation_.reduce, operation_.out, call_.inputs.data(),
                     ranks_, operation_.count);
   return true;
@@ -106,20 +93,20 @@ bool ShmReduction::run_small() {
 // slots, but at least four chunks unless those would be too small, and all about equal.
 void ShmReduction::cut() {
   const size_t largest = std::min(call_.segment.shape().chunk_bytes, kCommonPieceBytes);
-  const size_t wanted = std::min(largest, std::max(lines(bytes_ / 4), kLeastChunk));
+  const size_t wanted = std::min(largest, std::max(round_to_lines(bytes_ / 4), kLeastChunk));
   chunks_ = (bytes_ + wanted - 1) / wanted;
-  chunk_bytes_ = std::min(largest, lines((bytes_ + chunks_ - 1) / chunks_));
+  chunk_bytes_ = std::min(largest, round_to_lines((bytes_ + chunks_ - 1) / chunks_));
   chunks_ = (bytes_ + chunk_bytes_ - 1) / chunk_bytes_;
-  share_ = lines((chunk_bytes_ + ranks_ - 1) / ranks_);
+  share_ = round_to_lines((chunk_bytes_ + ranks_ - 1) / ranks_);
 }
 
-bool ShmReduction::offer(uint64_t last_staged) {
+bool ShmReduction::offer() {
   cut();
   CallLine& mine = call_.line(call_.me());
   mine.in_place_of = call_.regions.place_of(operation_.in, bytes_);
   mine.out_place_of = keeps_ ? call_.regions.place_of(operation_.out, bytes_) : 0;
   source_ = mine.in_place_of != 0 ? DataSource::region : DataSource::chunks;
-  if (!call_.wait_for_slots(last_staged)) return false;
+  if (!call_.wait_for_slots()) return false;
   put_in(0);
   return true;
 }
@@ -151,11 +138,8 @@ void ShmReduction::put_in(uint64_t k) {
 const std::byte* ShmReduction::input(size_t rank, uint64_t k, const Range& part) const {
   if (rank == me_) return operation_.in + part.start;
   const int peer = static_cast<int>(rank);
-  if (call_.source_of(peer) == DataSource::region) {
-    const std::byte* at = call_.regions.at(call_.line(peer).in_place_of, peer, bytes_);
-    CHECK(at != nullptr);
-    return at + part.start;
-  }
+  if (call_.source_of(peer) == DataSource::region)
+    return call_.shared_at(peer, call_.line(peer).in_place_of, bytes_) + part.start;
   return call_.segment.chunk(peer, k) + me_ * share_;
 }
 
@@ -187,10 +171,10 @@ void ShmReduction::collect(uint64_t k) {
 // With three slots: put_in(k + 1) overwrites chunk k - 2, which all ranks have reduced, since this
 // rank waited for that before it collected; reduce_own(k) overwrites the result of k - 3, which all
 // ranks have collected before they put in k.
-bool ShmReduction::run_chunks(SlotUse& use) {
+bool ShmReduction::run_chunks() {
   static_assert(kChunkSlots == 3);
-  use.slots = true;
-  use.steps = chunks_ + 1;
+  call_.uses_slots = true;
+  call_.steps = chunks_ + 1;
   for (uint64_t k = 0; k < chunks_; ++k) {
     if (k + 1 < chunks_) {
       put_in(k + 1);
@@ -220,14 +204,12 @@ bool ShmReduction::all_in_regions() const {
 
 std::byte* ShmReduction::result_of(size_t rank, const Range& part) const {
   const int peer = static_cast<int>(rank);
-  std::byte* at = call_.regions.at(call_.line(peer).out_place_of, peer, bytes_);
-  CHECK(at != nullptr);
-  return at + part.start;
+  return call_.shared_at(peer, call_.line(peer).out_place_of, bytes_) + part.start;
 }
 
-bool ShmReduction::run_direct(SlotUse& use) {
-  use.steps = 2;
-  const size_t share = lines((bytes_ + ranks_ - 1) / ranks_);
+bool ShmReduction::run_direct() {
+  call_.steps = 2;
+  const size_t share = round_to_lines((bytes_ + ranks_ - 1) / ranks_);
   const Range own{std::min(bytes_, me_ * share), std::min(bytes_, (me_ + 1) * share)};
   for (size_t rank = 0; rank < ranks_; ++rank)
     call_.inputs[rank] = input(rank, 0, own);
@@ -252,8 +234,8 @@ bool ShmReduction::run_direct(SlotUse& use) {
 
 }  // namespace
 
-bool reduce_call(ShmCall& call, uint64_t last_staged, SlotUse& use) {
-  return ShmReduction(call).run(last_staged, use);
+bool reduce_call(ShmCall& call) {
+  return ShmReduction(call).run();
 }
 
 }  // namespace muster::worker

@@ -12,12 +12,11 @@
 //   each rank writes its portion to all of them.
 #pragma once
 
-#include "worker_lib/backends/cpu/shm_exchange.h"
 #include "worker_lib/backends/cpu/shm_progress.h"
 
 namespace muster::worker {
 
-// See exchange().
-bool reduce_call(ShmCall& call, uint64_t last_staged, SlotUse& use);
+// Performs one. False: see ShmCall::take_failure().
+bool reduce_call(ShmCall& call);
 
 }  // namespace muster::worker

@@ -1,10 +1,7 @@
 #include "worker_lib/backends/cpu/shm_regions.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
-#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include "worker_lib/backends/cpu/memory_file.h"
@@ -37,16 +34,13 @@ SharedRegions::~SharedRegions() {
 
 Outcome<std::byte*> SharedRegions::map(uint64_t number, int fd, size_t bytes) {
   const size_t size = file_bytes(ranks_, bytes);
-  void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (base == MAP_FAILED) {
-    return failed(ErrorCode::system, fmt::format("cannot map {} bytes of shared memory: {}", size,
-                                                 std::strerror(errno)));
-  }
+  const Outcome<std::byte*> base = map_memory_file(fd, size);
+  if (!base) return base;
   const std::lock_guard lock(mutex_);
   unmap_where_all_left();
-  regions_.push_back({number, static_cast<std::byte*>(base), bytes});
+  regions_.push_back({number, *base, bytes});
   mapped_.store(regions_.size());
-  return static_cast<std::byte*>(base) + static_cast<size_t>(me_) * stride(bytes);
+  return *base + static_cast<size_t>(me_) * stride(bytes);
 }
 
 void SharedRegions::release(uint64_t number) {

@@ -12,7 +12,6 @@
 #include <mutex>
 #include <vector>
 
-#include "worker_lib/backends/backend.h"
 #include "worker_lib/failure.h"
 
 namespace muster::worker {
@@ -26,9 +25,6 @@ class SharedRegions {
   ~SharedRegions();
   SharedRegions(const SharedRegions&) = delete;
   SharedRegions& operator=(const SharedRegions&) = delete;
-
-  // Of a block; the kernel's own limits are lower.
-  static constexpr size_t kMostBytes = kSharedBytesMax;
 
   // The size of a region's memfd with blocks of `bytes`.
   static size_t file_bytes(int ranks, size_t bytes);

@@ -71,25 +71,27 @@ Failure SocketLinks::lost(int peer, int error) const {
     return {ErrorCode::system,
             fmt::format("no connection to {}: {}", describe(members_[peer]), std::strerror(error)),
             {}};
-  return {ErrorCode::peer_failed,
-          fmt::format("{} closed its connection ({})", describe(members_[peer]),
-                      error == 0 ? "end of stream" : std::strerror(error)),
-          {members_[peer].rank}};
+  return {
+      ErrorCode::peer_failed,
+      fmt::format("{} closed its connection ({})", describe(members_[peer]), std::strerror(error)),
+      {members_[peer].rank}};
 }
 
 // False: not connected yet.
 Outcome<bool> SocketLinks::open(int peer, Out& out) {
   const ListenAddress& address = addresses_[at(peer)];
+  const auto unreachable = [&](ErrorCode code, const std::string& why) {
+    return failed(code,
+                  fmt::format("{} cannot be reached at {}: {}", describe(members_[peer]),
+                              address.tcp.to_string(), why),
+                  {members_[peer].rank});
+  };
   if (!out.socket) {
     Outcome<Socket> begun = failed(ErrorCode::system, "");
     // Its kernel queue may be full (EAGAIN): then TCP serves as well.
     if (members_[peer].node == members_.self().node) begun = begin_connect_local(address.local);
     if (!begun) begun = begin_connect(address.tcp);
-    if (!begun)
-      return failed(begun.error().code,
-                    fmt::format("{} cannot be reached at {}: {}", describe(members_[peer]),
-                                address.tcp.to_string(), begun.error().message),
-                    {members_[peer].rank});
+    if (!begun) return unreachable(begun.error().code, begun.error().message);
     out.socket = std::move(*begun);
     out.connecting = true;
   }
@@ -98,11 +100,7 @@ Outcome<bool> SocketLinks::open(int peer, Out& out) {
   int error = 0;
   socklen_t length = sizeof error;
   getsockopt(out.socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-  if (error != 0)
-    return failed(ErrorCode::peer_failed,
-                  fmt::format("{} cannot be reached at {}: {}", describe(members_[peer]),
-                              address.tcp.to_string(), std::strerror(error)),
-                  {members_[peer].rank});
+  if (error != 0) return unreachable(ErrorCode::peer_failed, std::strerror(error));
   out.connecting = false;
   fit_buffers(out.socket.get());
   return true;

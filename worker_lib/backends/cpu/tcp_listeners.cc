@@ -3,12 +3,17 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "rendezvous/net/listening_socket.h"
 #include "worker_lib/backends/store_exchange.h"
 #include "worker_lib/hex.h"
 
 namespace muster::worker {
+
+std::string random_socket_name() {
+  return "muster-" + to_hex(random_bytes(16));
+}
 
 std::string ListenAddress::encode() const {
   return fmt::format("{} {} {}", tcp.to_string(), to_hex(local), to_hex(secret));
@@ -40,7 +45,7 @@ Outcome<Listeners> open_listeners(const Peer& self) {
     open.listeners.emplace_back(one.fd);
   open.address.tcp = {*ip, listening->front().address.port};
   open.address.secret = random_bytes(kSecretBytes);
-  open.address.local = "muster-" + to_hex(random_bytes(8));
+  open.address.local = random_socket_name();
   Outcome<Socket> local = listen_local(open.address.local);
   if (!local) return tl::unexpected(local.error());
   open.listeners.push_back(std::move(*local));

@@ -16,6 +16,9 @@ namespace muster::worker {
 
 inline constexpr size_t kSecretBytes = 16;
 
+// A name for an abstract Unix socket, which others cannot guess.
+std::string random_socket_name();
+
 struct ListenAddress {
   SocketAddress tcp;
   std::string local;   // The name of an abstract Unix socket, for ranks of the same node.

@@ -43,14 +43,12 @@ Outcome<WakeEvent> WakeEvent::make() {
 }
 
 void WakeEvent::wake() const {
-  const uint64_t one = 1;
-  // If the counter is full, the descriptor is readable anyway.
-  [[maybe_unused]] const ssize_t written = ::write(fd(), &one, sizeof one);
+  eventfd_write(fd(), 1);  // If the counter is full, the descriptor is readable anyway.
 }
 
 void WakeEvent::drain() const {
-  uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = ::read(fd(), &count, sizeof count);
+  eventfd_t count = 0;
+  eventfd_read(fd(), &count);
 }
 
 Outcome<Socket> begin_connect(const SocketAddress& address) {

@@ -5,7 +5,6 @@
 #include <ctime>
 
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -27,6 +26,15 @@ Patience patience_for(int ranks) {
 Patience patience_for(int ranks, int cores) {
   if (ranks <= cores) return {.spins = 30, .yielding = std::chrono::microseconds{200}};
   return {.spins = 10, .yielding = std::chrono::microseconds{20}};
+}
+
+void linger(std::chrono::nanoseconds idle) {
+  constexpr std::chrono::microseconds kAlone{5};
+  if (idle < kAlone) {
+    pause_cpu();
+  } else {
+    sched_yield();
+  }
 }
 
 namespace detail {
@@ -52,10 +60,6 @@ void sleep_at(Doorbell& bell, uint32_t seen, Deadline deadline) {
   timespec timeout{};
   timeout.tv_nsec = static_cast<long>(nanoseconds.count());
   syscall(SYS_futex, futex_word(bell.rung), FUTEX_WAIT, seen, &timeout, nullptr, 0);
-}
-
-void yield_cpu() {
-  sched_yield();
 }
 
 namespace {

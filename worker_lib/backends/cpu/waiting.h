@@ -14,11 +14,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <sched.h>
+
 #include "worker_lib/operation.h"
 
 namespace muster::worker {
 
 inline constexpr size_t kCacheLine = 64;
+
+constexpr size_t round_to_lines(size_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
 
 // Where threads sleep until something changes. Its initial state is all zeroes.
 struct alignas(kCacheLine) Doorbell {
@@ -59,13 +65,16 @@ inline void pause_cpu() {
 #endif
 }
 
+// One pause between polls, after `idle` without progress. It yields the core early: the scheduler
+// tends to place a peer that was just woken on the same core.
+void linger(std::chrono::nanoseconds idle);
+
 namespace detail {
 
 void wake_all(Doorbell& bell);
 // Sleeps while `rung` equals `seen`, for 50 ms at most, so that a lost wake-up (of a process that
 // was killed between its store and its call that wakes) costs no more.
 void sleep_at(Doorbell& bell, uint32_t seen, Deadline deadline);
-void yield_cpu();
 
 // Other programs (compilers, data loaders) may want the core: a yield then gives it away for a
 // whole time slice, milliseconds, while a sleeping thread gets it back as soon as it is woken. If a
@@ -89,7 +98,7 @@ Waited wait_patiently(Doorbell& bell, const std::atomic<uint32_t>& abort_word, P
     sleeping = sleeping || now - start >= patience.yielding || is_core_wanted(now);
     if (!sleeping) {
       yielded = now;
-      yield_cpu();
+      sched_yield();
       continue;
     }
     bell.sleepers.fetch_add(1);

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/call_word.h"
 #include "worker_lib/time_text.h"
 
@@ -90,18 +91,13 @@ bool GlooRollCall::has_come(size_t peer, milliseconds timeout) {
 }
 
 Outcome<> GlooRollCall::finish(Deadline deadline) {
-  Failure failure{ErrorCode::timeout, "", {}};
+  std::vector<int> missing;
   for (size_t peer = 0; peer < size(); ++peer) {
-    const milliseconds left = failure.ranks.empty() ? gloo_time_left(deadline) : milliseconds{1};
-    if (has_come(peer, std::max(left, milliseconds{1}))) continue;
-    failure.message += (failure.ranks.empty() ? "" : ", ");
-    failure.message += describe(members_[static_cast<int>(peer)]);
-    failure.ranks.push_back(members_[static_cast<int>(peer)].rank);
+    const milliseconds left = missing.empty() ? gloo_time_left(deadline) : milliseconds{1};
+    if (!has_come(peer, std::max(left, milliseconds{1}))) missing.push_back(static_cast<int>(peer));
   }
-  if (!failure.ranks.empty()) {
-    std::sort(failure.ranks.begin(), failure.ranks.end());
-    failure.message +=
-        fmt::format(" did not arrive {}; {}", within(op_.limit), look_at(failure.ranks.size()));
+  if (!missing.empty()) {
+    Failure failure = absent_members(members_, missing, within(op_.limit));
     failure.is_suspicion = true;
     return tl::unexpected(failure);
   }

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -20,6 +21,20 @@ Members pair_of_the_job() {
 Failure late_with(OpKind kind, int peer, std::chrono::milliseconds limit, bool begun = false) {
   return late_transfer({.kind = kind, .peer = peer, .tag = 9, .limit = limit}, pair_of_the_job(),
                        begun);
+}
+
+TEST(AbsentMembers, AreNamedInTheirOrderAndListedByRank) {
+  Members members = pair_of_the_job();
+  std::swap(members.peers[0], members.peers[1]);
+  const std::vector<int> both{0, 1};
+  EXPECT_EQ(absent_members(members, both, "within 2 s"),
+            (Failure{ErrorCode::timeout,
+                     "rank 6 (node6, pid 106), rank 4 (node4, pid 104) did not arrive within 2 s; "
+                     "check what they are doing instead, or give a longer timeout",
+                     {{4}, {6}}}));
+  EXPECT_EQ(absent_members(members, std::vector<int>{1}, "in time").message,
+            "rank 4 (node4, pid 104) did not arrive in time; check what it is doing instead, or "
+            "give a longer timeout");
 }
 
 TEST(LateTransfer, SaysWhatThePeerDidNotDo) {

@@ -87,11 +87,11 @@ std::vector<std::byte> one_by_one(DType dtype, ReduceOp op,
   for (size_t i = 0; i < out.size(); i += width) {
     for (size_t k = 1; k < inputs.size(); ++k) {
       const std::array<const std::byte*, 2> pair{out.data() + i, inputs[k].data() + i};
-      reduce_buffers_baseline(dtype, op, out.data() + i, pair.data(), 2, 1);
+      baseline::find_loop(dtype, op)(out.data() + i, pair.data(), 2, 1);
     }
   }
   if (op == ReduceOp::average) {
-    divide_baseline(dtype, out.data(), out.size() / width, static_cast<int>(inputs.size()));
+    baseline::find_division(dtype)(out.data(), out.size() / width, static_cast<int>(inputs.size()));
   }
   return out;
 }
@@ -198,11 +198,11 @@ TEST(ReduceKernels, BothInstructionSetsGiveTheSameBits) {
       const std::vector<const std::byte*> in{data[0].data(), data[1].data(), data[2].data()};
       std::vector<std::byte> base(data[0].size());
       std::vector<std::byte> wide(data[0].size());
-      reduce_buffers_baseline(dtype, op, base.data(), in.data(), 3, kCount);
-      reduce_buffers_avx2(dtype, op, wide.data(), in.data(), 3, kCount);
+      baseline::find_loop(dtype, op)(base.data(), in.data(), 3, kCount);
+      avx2::find_loop(dtype, op)(wide.data(), in.data(), 3, kCount);
       if (op == ReduceOp::average) {
-        divide_baseline(dtype, base.data(), kCount, 3);
-        divide_avx2(dtype, wide.data(), kCount, 3);
+        baseline::find_division(dtype)(base.data(), kCount, 3);
+        avx2::find_division(dtype)(wide.data(), kCount, 3);
       }
       EXPECT_EQ(count_differences(dtype, base, wide), 0U) << name_of(dtype) << " " << name_of(op);
     }

@@ -37,7 +37,7 @@ struct LinkScript {
 
   void bring(int tag, const std::vector<int32_t>& data) {
     const size_t bytes = data.size() * sizeof(int32_t);
-    const MessageHead head{.tag = tag, .dtype = static_cast<uint8_t>(DType::int32), .bytes = bytes};
+    const MessageHead head{.tag = tag, .dtype = DType::int32, .bytes = bytes};
     const std::lock_guard lock(mutex);
     const auto append = [&](const void* from, size_t count) {
       const auto* first = static_cast<const std::byte*>(from);

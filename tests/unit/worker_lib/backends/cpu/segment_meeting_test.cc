@@ -40,11 +40,12 @@ StoreClient client_of(const store_test::RunningStore& store) {
 MetSegment meet_as(int rank, int ranks, const store_test::RunningStore& store, Deadline deadline,
                    Interrupted interrupted = {}) {
   const Members local = members_of(ranks, rank);
-  return meet_in_segment({.local = local,
-                          .store = client_of(store),
-                          .shape = {.ranks = ranks, .extra_bytes = 4096},
-                          .deadline = deadline,
-                          .interrupted = std::move(interrupted)});
+  GroupSetup setup{.name = "group",
+                   .members = local,
+                   .store = client_of(store),
+                   .deadline = deadline,
+                   .interrupted = std::move(interrupted)};
+  return meet_in_segment(setup, local, {.ranks = ranks, .extra_bytes = 4096});
 }
 
 std::string said_of(const MetSegment& met) {
@@ -151,7 +152,7 @@ TEST(SegmentMeeting, StrangersAtTheSocketGetNothing) {
   close(strangers.back());
   strangers.pop_back();
   std::thread rightful([&] {
-    const Outcome<UniqueFd> fd = take_fd(giver.name(), members_of(2, 1), 0, soon(), {});
+    const Outcome<UniqueFd> fd = take_fd(giver.name(), members_of(2, 1), soon(), {});
     ASSERT_TRUE(fd.has_value()) << fd.error().message;
     EXPECT_TRUE(Segment::open(fd->get(), {.ranks = 2}).has_value());
   });
@@ -190,7 +191,7 @@ TEST(SegmentMeeting, SignalsMakeNoStrangerOfARank) {
   EXPECT_EQ(recv(taker, &byte, 1, 0), 1);
   close(taker);
   if (testing::Test::HasFailure()) {  // So that giving ends.
-    const Outcome<UniqueFd> fd = take_fd(giver.name(), members_of(2, 1), 0, soon(), {});
+    const Outcome<UniqueFd> fd = take_fd(giver.name(), members_of(2, 1), soon(), {});
     EXPECT_TRUE(fd.has_value());
   }
   giving.join();
@@ -198,7 +199,7 @@ TEST(SegmentMeeting, SignalsMakeNoStrangerOfARank) {
 }
 
 TEST(SegmentMeeting, SaysWhoCannotBeReached) {
-  const Outcome<UniqueFd> fd = take_fd("muster-nobody-is-here", members_of(2, 1), 0, soon(), {});
+  const Outcome<UniqueFd> fd = take_fd("muster-nobody-is-here", members_of(2, 1), soon(), {});
   ASSERT_FALSE(fd.has_value());
   EXPECT_EQ(fd.error().ranks, std::vector<GlobalRank>{GlobalRank{0}});
   EXPECT_THAT(fd.error().message,
@@ -217,7 +218,7 @@ TEST(SegmentMeeting, SaysWhoClosedTheSocketWithoutHandingAnythingOver) {
     giver.reset();
   });
   closer.join();
-  const Outcome<UniqueFd> fd = take_fd(name, members_of(2, 1), 0, soon(), {});
+  const Outcome<UniqueFd> fd = take_fd(name, members_of(2, 1), soon(), {});
   ASSERT_FALSE(fd.has_value());
   EXPECT_EQ(fd.error().code, ErrorCode::peer_failed);
 }
@@ -225,7 +226,7 @@ TEST(SegmentMeeting, SaysWhoClosedTheSocketWithoutHandingAnythingOver) {
 // ---- processes
 
 [[noreturn]] void live_until_killed(const std::string& name) {
-  const Outcome<UniqueFd> fd = take_fd(name, members_of(2, 1), 0, soon(), {});
+  const Outcome<UniqueFd> fd = take_fd(name, members_of(2, 1), soon(), {});
   if (!fd) _exit(3);
   const MetSegment segment = Segment::open(fd->get(), {.ranks = 2});
   if (!segment) _exit(4);

@@ -353,7 +353,7 @@ TEST(ShmFailure, MoreSharedMemoryThanTheKernelCanMapIsAnErrorOnAllRanks) {
     if (block) return Done{};
     return tl::unexpected(block.error());
   }),
-              testing::Each(testing::StartsWith("system []: ")));
+              testing::Each(testing::StartsWith("system [")));
   EXPECT_THAT(world.outcomes([](int, ShmGroup& group) {
     return group.run({.kind = OpKind::barrier}, soon());
   }),
