@@ -39,61 +39,36 @@ void WorkerGroup::report_stopping(Instant now) {
                                         std::max(Duration::zero(), deadline_ - now), live_ranks()});
 }
 
-void WorkerGroup::take_request(int signal) {
-  if (requested_signal_ == 0) requested_signal_ = signal;
-  if (phase_ == Phase::stopping) reason_ = group::StopReason::requested;
-}
-
 void WorkerGroup::on(Instant now, const group::JobEnded&) {
   CHECK(options_.coordinated);
   if (requested_signal_ != 0) return ignore("JobEnded", "the end was requested before");
-  switch (phase_) {
-    case Phase::starting:
-    case Phase::running:
-    case Phase::draining:
-      return begin_stop(now, group::StopReason::ended, SIGTERM);
-    case Phase::stopping:
-      reason_ = group::StopReason::ended;
-      return;
-    default:
-      return finish(group::JobOutcome::Kind::ended);
-  }
+  if (is_up()) return begin_stop(now, group::StopReason::ended, SIGTERM);
+  if (phase_ != Phase::stopping) return finish(group::JobOutcome::Kind::ended);
+  reason_ = group::StopReason::ended;
 }
 
 void WorkerGroup::on(Instant now, const group::StopRequested& event) {
   CHECK(event.signal > 0);
   if (requested_signal_ != 0) return ignore("StopRequested", "the end was requested before");
-  take_request(event.signal);
-  switch (phase_) {
-    case Phase::starting:
-    case Phase::running:
-    case Phase::draining:
-      return begin_stop(now, group::StopReason::requested, event.signal);
-    case Phase::stopping:
-      return report_stopping(now);
-    default:
-      return finish(group::JobOutcome::Kind::stopped);
-  }
+  requested_signal_ = event.signal;
+  if (is_up()) return begin_stop(now, group::StopReason::requested, event.signal);
+  if (phase_ != Phase::stopping) return finish(group::JobOutcome::Kind::stopped);
+  reason_ = group::StopReason::requested;
+  report_stopping(now);
 }
 
 void WorkerGroup::on(Instant now, const group::KillRequested&) {
-  take_request(SIGKILL);
-  switch (phase_) {
-    case Phase::starting:
-    case Phase::running:
-    case Phase::draining:
-      phase_ = Phase::stopping;
-      reason_ = group::StopReason::requested;
-      sent_signal_ = 0;
-      empty_ = false;
-      if (group_is_gone()) return conclude_stop_if_gone(now);  // No worker was started.
-      return begin_kill(now);
-    case Phase::stopping:
-      if (killing_) return ignore("KillRequested", "KILL was sent before; the job ends with it");
-      return begin_kill(now);
-    default:
-      return finish(group::JobOutcome::Kind::stopped);
+  if (requested_signal_ == 0) requested_signal_ = SIGKILL;
+  if (!is_up() && phase_ != Phase::stopping) return finish(group::JobOutcome::Kind::stopped);
+  reason_ = group::StopReason::requested;
+  if (is_up()) {
+    phase_ = Phase::stopping;
+    sent_signal_ = 0;
+    killing_ = empty_ = false;
+    if (group_is_gone()) return conclude_stop_if_gone(now);  // No worker was started.
   }
+  if (killing_) return ignore("KillRequested", "KILL was sent before; the job ends with it");
+  begin_kill(now);
 }
 
 void WorkerGroup::on(Instant, const group::KillRefused&) {
@@ -184,9 +159,7 @@ void WorkerGroup::finish(group::JobOutcome::Kind kind) {
   group::JobOutcome outcome;
   outcome.kind = kind;
   if (kind == group::JobOutcome::Kind::unkillable) outcome.stopped_for = reason_;
-  if (kind == group::JobOutcome::Kind::stopped || kind == group::JobOutcome::Kind::unkillable) {
-    outcome.signal = requested_signal_;
-  }
+  outcome.signal = requested_signal_;
   if (kind == group::JobOutcome::Kind::spawn_failed ||
       kind == group::JobOutcome::Kind::round_failed || kind == group::JobOutcome::Kind::ended) {
     outcome.error = error_;
