@@ -188,7 +188,7 @@ void AgentLoop::on(const group::Finish& effect) {
 
 void AgentLoop::fail_early(const Error& error) {
   group::JobOutcome outcome;
-  outcome.kind = group::JobOutcome::Kind::round_failed;
+  outcome.end = JobEnd::round_failed;
   outcome.error = error;
   end(outcome);
 }

@@ -275,7 +275,7 @@ void AgentLoop::request_stop(int signal) {
   if (drive_) return drive_->post(group::StopRequested{signal});
   // Nothing has been started yet: there is nothing to stop and nothing to wait for.
   group::JobOutcome outcome;
-  outcome.kind = group::JobOutcome::Kind::stopped;
+  outcome.end = JobEnd::stopped;
   outcome.signal = signal;
   end(outcome);
 }

@@ -24,26 +24,6 @@ Instant steady_now() {
   return to_instant(std::chrono::steady_clock::now());
 }
 
-JobEnd job_end(group::JobOutcome::Kind kind) {
-  switch (kind) {
-    case group::JobOutcome::Kind::success:
-      return JobEnd::success;
-    case group::JobOutcome::Kind::failed:
-      return JobEnd::failed;
-    case group::JobOutcome::Kind::stopped:
-      return JobEnd::stopped;
-    case group::JobOutcome::Kind::spawn_failed:
-      return JobEnd::spawn_failed;
-    case group::JobOutcome::Kind::round_failed:
-      return JobEnd::round_failed;
-    case group::JobOutcome::Kind::unkillable:
-      return JobEnd::unkillable;
-    case group::JobOutcome::Kind::ended:
-      return JobEnd::round_failed;  // apply_end() may know more.
-  }
-  return JobEnd::failed;
-}
-
 // The kept last lines of a worker stand in for its log files, if it has none.
 void take_kept(const WorkerPrinted& printed, WorkerFailure& failure, std::string& dir) {
   if (!printed.kept_out.empty()) failure.stdout_log_path = printed.kept_out;
@@ -327,7 +307,7 @@ std::string JobRecord::restart_line(int restarts_left, Duration delay) {
 }
 
 JobReport JobRecord::finish(const group::JobOutcome& outcome) {
-  report_.end = job_end(outcome.kind);
+  report_.end = outcome.end.value_or(JobEnd::round_failed);  // apply_end() may know more.
   report_.ended = wall_now();
   report_.restarts_used = outcome.restarts;
   report_.stop_signal = outcome.signal;

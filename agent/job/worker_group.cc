@@ -108,7 +108,7 @@ void WorkerGroup::on(Instant, const group::RoundReady& event) {
 void WorkerGroup::on(Instant, const group::RoundFailed& event) {
   if (phase_ != Phase::preparing) return ignore("RoundFailed", "the round was made already");
   error_ = event.error;
-  finish(group::JobOutcome::Kind::round_failed);
+  finish(JobEnd::round_failed);
 }
 
 // Requests the next worker's start, unless a suspension or an unanswered Spawn holds it back.

@@ -125,7 +125,7 @@ class WorkerGroup {
   void restart_after_failure(Instant now);
   void restart();
   void succeed();
-  void finish(group::JobOutcome::Kind kind);
+  void finish(std::optional<JobEnd> end);
 
   bool is_old(int attempt);
   void ignore(std::string_view what, std::string_view why);

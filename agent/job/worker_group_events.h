@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/process/exit_status.h"
+#include "agent/report/job_report.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 
@@ -41,11 +42,9 @@ enum class StopReason {
 };
 
 struct JobOutcome {
-  // `ended`: the rendezvous ended the job and knows the reason.
-  enum class Kind { success, failed, stopped, spawn_failed, round_failed, unkillable, ended };
-  Kind kind = Kind::success;
+  std::optional<JobEnd> end = JobEnd::success;  // nullopt: the rendezvous knows how the job ended.
   int signal = 0;              // For stopped (and for unkillable after a stop request).
-  std::optional<Error> error;  // For spawn_failed and round_failed; for ended, if there was one.
+  std::optional<Error> error;  // For spawn_failed and round_failed; for nullopt, if there was one.
   std::optional<StopReason> stopped_for;  // For unkillable: the reason for the stop.
   int attempts = 0;                       // Rounds requested in total.
   int restarts = 0;                       // Restarts taken from the budget.

@@ -58,14 +58,14 @@ class Job : public testing::Test {
 
   group::JobOutcome failed() {
     group::JobOutcome outcome;
-    outcome.kind = group::JobOutcome::Kind::failed;
+    outcome.end = JobEnd::failed;
     outcome.restarts = 1;
     return outcome;
   }
 
   static group::JobOutcome stopped_by_sigint() {
     group::JobOutcome outcome;
-    outcome.kind = group::JobOutcome::Kind::stopped;
+    outcome.end = JobEnd::stopped;
     outcome.signal = SIGINT;
     return outcome;
   }
