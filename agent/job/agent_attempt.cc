@@ -145,7 +145,7 @@ void AgentLoop::open_file_timer(const group::RequestRound& request) {
     boost::asio::post(io_, [this, path, request, fifo] {
       if (!fifo) return refuse_round(request.attempt, fifo.error());
       file_timer_ = std::make_unique<FileTimerServer>(
-          io_, path, *fifo, [this](const FileTimerExpiry& expiry) { on_timer_expired(expiry); });
+          io_, path, *fifo, [this](const FileTimer& timer) { on_timer_expired(timer); });
       request_round(request);
     });
   });
@@ -381,14 +381,14 @@ void AgentLoop::when_drained(std::function<void()> next) {
 
 // The pid in a timer may be written by any process that can open the FIFO: it is trusted only if it
 // is one of the job's.
-void AgentLoop::on_timer_expired(const FileTimerExpiry& expiry) {
+void AgentLoop::on_timer_expired(const FileTimer& timer) {
   for (const ProcessEntry& process : processes_.descendants()) {
-    if (process.pid != expiry.pid) continue;
+    if (process.pid != timer.pid) continue;
     say(fmt::format(
-        "timer '{}' of process {} has expired: {}", expiry.scope, expiry.pid,
-        expiry.signal > 0 ? "sending " + signal_name(expiry.signal) : "nothing was asked for"));
-    record_->timer_expired(expiry.pid, local_rank_of(expiry.pid), expiry.signal, expiry.scope);
-    if (expiry.signal > 0) signal_process(process, expiry.signal);
+        "timer '{}' of process {} has expired: {}", timer.scope, timer.pid,
+        timer.signal > 0 ? "sending " + signal_name(timer.signal) : "nothing was asked for"));
+    record_->timer_expired(timer.pid, local_rank_of(timer.pid), timer.signal, timer.scope);
+    if (timer.signal > 0) signal_process(process, timer.signal);
     return;
   }
 }

@@ -119,7 +119,7 @@ class AgentLoop {
   void keep_evidence();
   void when_drained(std::function<void()> next);
   void gather(const WorkerExit& exit);
-  void on_timer_expired(const FileTimerExpiry& expiry);
+  void on_timer_expired(const FileTimer& timer);
   int local_rank_of(pid_t pid) const;
   void watch_uninterruptible();
 

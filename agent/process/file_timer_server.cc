@@ -95,8 +95,8 @@ void FileTimerServer::arm() {
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(wait_s)));
   timer_.async_wait([this](boost::system::error_code error) {
     if (error || closed_) return;
-    for (const FileTimerExpiry& expiry : timers_.expired(unix_now()))
-      expired_(expiry);
+    for (const FileTimer& timer : timers_.expired(unix_now()))
+      expired_(timer);
     arm();
   });
 }
