@@ -162,7 +162,7 @@ void AgentLoop::open_round(const group::RequestRound& request) {
   // torch's own switch: the workers create the store themselves. Each attempt gets its own port, so
   // that no process of an earlier attempt can be reached there.
   if (!coordinated_ && lookup(env::kDisableShareStore) == "1") {
-    Result<MasterPort> port = MasterPort::reserve(0);
+    Result<MasterPort> port = MasterPort::reserve();
     if (!port) return refuse_round(attempt_, port.error());
     master_port_ = std::move(*port);
   }
