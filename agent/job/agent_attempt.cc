@@ -15,6 +15,7 @@
 #include "agent/placement/proc_devices.h"
 #include "agent/report/failure_wire.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/net/call_after.h"
 #include "rendezvous/net/drive.h"
 
 namespace muster {
@@ -100,10 +101,8 @@ void AgentLoop::wait_for_device_memory(group::RequestRound request,
           say(describe_holders(holders) + "; starting anyway");
           return open_file_timer(request);
         }
-        pause_.expires_after(kDeviceMemoryPause);
-        pause_.async_wait([this, request, give_up](boost::system::error_code error) {
-          if (!error) wait_for_device_memory(request, give_up);
-        });
+        call_after(pause_, kDeviceMemoryPause,
+                   [this, request, give_up] { wait_for_device_memory(request, give_up); });
       });
 }
 
@@ -121,10 +120,7 @@ void AgentLoop::on(const group::RequestRound& effect) {
   });
   if (*told || !coordinated_) return;
   // Limits how long the other nodes wait for this node's disk before the next round or the verdict.
-  last_words_limit_.expires_after(kLastWordsPatience);
-  last_words_limit_.async_wait([go_on](boost::system::error_code error) {
-    if (!error) go_on();
-  });
+  call_after(last_words_limit_, kLastWordsPatience, go_on);
 }
 
 void AgentLoop::prepare_round(const group::RequestRound& request) {
@@ -406,9 +402,8 @@ int AgentLoop::local_rank_of(pid_t pid) const {
 void AgentLoop::watch_uninterruptible() {
   const double limit_s = positive_seconds(lookup(env::kUninterruptibleTimeout));
   if (limit_s <= 0) return;
-  stuck_timer_.expires_after(kStuckPoll);
-  stuck_timer_.async_wait([this, limit_s](boost::system::error_code error) {
-    if (error || group_->finished()) return;
+  call_after(stuck_timer_, kStuckPoll, [this, limit_s] {
+    if (group_->finished()) return;
     for (const ProcessEntry& process : processes_.descendants()) {
       for (size_t rank = 0; rank < stuck_polls_.size(); ++rank) {
         if (processes_.pid(static_cast<int>(rank)) != process.pid) continue;

@@ -262,7 +262,7 @@ void AgentLoop::request_stop(int signal) {
   if (ending_) {
     // The job has ended; only a console has not taken the last output yet.
     killed_ = true;
-    return leave(exit_code_);
+    return leave();
   }
   record_->note(JobEventKind::signal_received, {}, signal);
   record_->stop_requested();
@@ -282,13 +282,13 @@ void AgentLoop::request_stop(int signal) {
 
 void AgentLoop::request_kill(int signal) {
   killed_ = true;
-  if (!drive_) return ending_ ? leave(exit_code_) : request_stop(signal);
+  if (!drive_) return ending_ ? leave() : request_stop(signal);
   if (!group_->finished()) {
     // The stop still waits for its announcement. It is the reason for the kill, so it goes first.
     if (leaving_signal_) drive_->post(group::StopRequested{*leaving_signal_});
     return drive_->post(group::KillRequested{});
   }
-  if (ending_) return leave(exit_code_);
+  if (ending_) return leave();
   on_drained({});  // end() waits for the output; this user does not.
 }
 

@@ -147,7 +147,7 @@ class AgentLoop {
   void fail_early(const Error& error);
   void say_goodbye();
   void finish_output();
-  void leave(int exit_code);
+  void leave();
 
   void say(const std::string& text) { output_->say("muster: " + text); }
   void warn(const std::string& text);

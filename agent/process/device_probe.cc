@@ -16,6 +16,7 @@
 
 #include "agent/process/worker_environment.h"
 #include "rendezvous/base/unique_fd.h"
+#include "rendezvous/net/call_after.h"
 
 namespace muster {
 
@@ -49,9 +50,8 @@ void DeviceProbe::ask(const std::string& flag, Duration limit, Done done) {
   if (!child) return finish(tl::unexpected<Error>(child.error()));
   child_ = *child;
   processes_.add_helper(child_.pid);
-  limit_timer_.expires_after(limit);
-  limit_timer_.async_wait([this, limit, question = question_](boost::system::error_code error) {
-    if (error || question != question_) return;
+  call_after(limit_timer_, limit, [this, limit, question = question_] {
+    if (question != question_) return;
     finish(fail(
         ExitCode::environment,
         fmt::format(
