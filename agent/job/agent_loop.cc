@@ -101,7 +101,7 @@ bool AgentLoop::start() {
     return false;
   }
   output_ = std::move(*output);
-  record_ = std::make_unique<JobRecord>(record_options());
+  open_record();
   for (const std::string& warning : warnings_)
     warn(warning);
   if (!lookup(env::kHealthCheckPort).empty())
@@ -113,21 +113,22 @@ bool AgentLoop::start() {
   return true;
 }
 
-JobRecord::Options AgentLoop::record_options() {
+void AgentLoop::open_record() {
+  JobReport job;
+  job.run_id = run_id_;
+  job.program = program_.name;
+  job.host = own_hostname();
+  job.role = spec_.role;
+  job.max_restarts = spec_.max_restarts;
   JobRecord::Options options;
-  options.run_id = run_id_;
-  options.program = program_.name;
   options.binary = program_.executable;
-  options.host = own_hostname();
   options.rdzv_backend = spec_.rendezvous.backend;
-  options.max_restarts = spec_.max_restarts;
-  options.role = spec_.role;
   options.torch_events = spec_.event_log == EventLogHandler::console;
   options.say_raw = [this](std::string line) { output_->say(std::move(line)); };
   options.append_event = [this](std::string line) {
     output_->append("events.jsonl", std::move(line));
   };
-  return options;
+  record_ = std::make_unique<JobRecord>(std::move(job), std::move(options));
 }
 
 void AgentLoop::on_run_open(Result<RunFolders> folders) {

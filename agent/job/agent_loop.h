@@ -59,7 +59,7 @@ class AgentLoop {
   void set_up(std::optional<DeviceReport> devices);
   void begin(NodeSetup setup);
   void begin_group();
-  JobRecord::Options record_options();
+  void open_record();
 
   // ---- the front (agent_loop.cc)
   void listen_to_front();

@@ -49,12 +49,8 @@ void tell_kills_apart(const std::vector<WorkerEvidence>& workers,
 
 }  // namespace
 
-JobRecord::JobRecord(Options options) : options_(std::move(options)) {
-  report_.run_id = options_.run_id;
-  report_.program = options_.program;
-  report_.host = options_.host;
-  report_.role = options_.role;
-  report_.max_restarts = options_.max_restarts;
+JobRecord::JobRecord(JobReport job, Options options)
+    : options_(std::move(options)), report_(std::move(job)) {
   report_.started = wall_now();
 }
 
@@ -82,9 +78,9 @@ void JobRecord::note(JobEventKind kind, std::string text, std::optional<int> sig
 TorchEventContext JobRecord::torch_context() const {
   TorchEventContext context;
   context.time = wall_now();
-  context.run_id = options_.run_id;
-  context.role = options_.role;
-  context.hostname = options_.host;
+  context.run_id = report_.run_id;
+  context.role = report_.role;
+  context.hostname = report_.host;
   context.rdzv_backend = options_.rdzv_backend;
   context.entry_point = options_.binary.substr(options_.binary.rfind('/') + 1);
   if (attempt_ >= 0) {
@@ -114,7 +110,7 @@ void JobRecord::torch_line(std::string line) {
 
 void JobRecord::job_started(int local_world_size) {
   report_.local_world_size = local_world_size;
-  note(JobEventKind::job_started, options_.program);
+  note(JobEventKind::job_started, report_.program);
 }
 
 void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
@@ -126,16 +122,16 @@ void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
   workers_.clear();
   ends_ = 0;
   stop_.reset();
-  evidence_ = {options_.host, round.group_rank, {}, {}};
+  evidence_ = {report_.host, round.group_rank, {}, {}};
   for (WorkerTraces& traces_of_one : traces) {
     WorkerFailure& failure = workers_.emplace_back().failure;
     failure.local_rank = static_cast<int>(workers_.size()) - 1;
     failure.rank = round.base_rank + failure.local_rank;
     failure.attempt = attempt;
-    failure.host = options_.host;
-    failure.role = options_.role;
+    failure.host = report_.host;
+    failure.role = report_.role;
     failure.device = std::move(traces_of_one.device);
-    failure.program = options_.program;
+    failure.program = report_.program;
     failure.binary = options_.binary;
     failure.stdout_log_path = std::move(traces_of_one.out_log);
     failure.stderr_log_path = std::move(traces_of_one.err_log);
@@ -303,7 +299,7 @@ std::string JobRecord::restart_line(int restarts_left, Duration delay) {
   close_attempt(fmt::format("rank {} {}", culprit.rank, judged_.cause.sentence));
   attempt_failed(culprit, judged_.cause);
   note(JobEventKind::restarting, {}, {}, std::chrono::duration<double>(delay).count());
-  return render_restart(culprit, judged_.cause, restarts_left, options_.max_restarts, delay);
+  return render_restart(culprit, judged_.cause, restarts_left, report_.max_restarts, delay);
 }
 
 JobReport JobRecord::finish(const group::JobOutcome& outcome) {

@@ -48,19 +48,15 @@ struct AttemptRemains {
 class JobRecord {
  public:
   struct Options {
-    std::string run_id;
-    std::string program;
     std::string binary;
-    std::string host;
     std::string rdzv_backend;
-    int max_restarts = 0;
-    std::string role = "default";
     bool torch_events = false;                      // --event-log-handler console
     std::function<void(std::string)> say_raw;       // A line for stderr, without our prefix.
     std::function<void(std::string)> append_event;  // A line for events.jsonl.
   };
 
-  explicit JobRecord(Options options);
+  // `job` has what is known from the start: run_id, program, host, role and max_restarts.
+  JobRecord(JobReport job, Options options);
 
   void set_log_dir(std::string run_dir) { report_.log_dir = std::move(run_dir); }
   void job_started(int local_world_size);
