@@ -68,9 +68,11 @@ void AgentLoop::on(const group::Spawn& effect) {
 
 void AgentLoop::on(const group::WorkerFailed& effect) {
   failed_ = effect;
-  if (!effect.first.why.empty())
-    record_->declared_failed(effect.first.local_rank, effect.first.why);
-  report_failure(effect.first, std::exchange(never_again_, false));
+  const group::FirstFailure& first = effect.first;
+  if (!first.why.empty()) record_->declared_failed(first.local_rank, first.why);
+  report_failure(first.local_rank, first.status ? std::max(1, first.status->code()) : 1,
+                 first.status ? describe(*first.status) : first.why,
+                 std::exchange(never_again_, false));
 }
 
 // Record the stop before its first signal: what the workers do after it may be its effect.

@@ -127,7 +127,7 @@ class AgentLoop {
   void find_token(std::function<void(std::string)> next);
   bool open_rendezvous(const std::string& token);
   void request_round(const group::RequestRound& request);
-  void report_failure(const group::FirstFailure& first, bool final);
+  void report_failure(int local_rank, int exit_code, std::string sentence, bool final);
   void report_failure(const Error& error, int local_rank);
   void report_evidence(membership::Epoch epoch);
   void tell_evidence(membership::Epoch epoch);
