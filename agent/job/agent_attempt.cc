@@ -139,17 +139,12 @@ void AgentLoop::open_file_timer(const group::RequestRound& request) {
   output_->perform([this, path, request] {
     const Result<int> fifo = FileTimerServer::make_fifo(path);
     boost::asio::post(io_, [this, path, request, fifo] {
-      if (!fifo) return refuse_round(request.attempt, fifo.error());
+      if (!fifo) return drive_->post(group::RoundFailed{request.attempt, fifo.error()});
       file_timer_ = std::make_unique<FileTimerServer>(
           io_, path, *fifo, [this](const FileTimer& timer) { on_timer_expired(timer); });
       request_round(request);
     });
   });
-}
-
-void AgentLoop::refuse_round(int attempt, const Error& error) {
-  boost::asio::post(io_,
-                    [this, attempt, error] { drive_->post(group::RoundFailed{attempt, error}); });
 }
 
 void AgentLoop::open_round(const group::RequestRound& request) {
@@ -159,7 +154,7 @@ void AgentLoop::open_round(const group::RequestRound& request) {
   // that no process of an earlier attempt can be reached there.
   if (!coordinated_ && lookup(env::kDisableShareStore) == "1") {
     Result<MasterPort> port = MasterPort::reserve();
-    if (!port) return refuse_round(attempt_, port.error());
+    if (!port) return drive_->post(group::RoundFailed{attempt_, port.error()});
     master_port_ = std::move(*port);
   }
   never_again_ = false;

@@ -104,7 +104,6 @@ class AgentLoop {
   void open_file_timer(const group::RequestRound& request);
   void open_round(const group::RequestRound& request);
   void drop_round();
-  void refuse_round(int attempt, const Error& error);
   void refuse_streams(int attempt, const Error& error);
   void on_streams(int attempt, Result<std::vector<WorkerStreams>> streams);
   RoundView round_view(int restart_count) const;
