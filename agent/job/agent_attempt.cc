@@ -166,10 +166,10 @@ void AgentLoop::open_round(const group::RequestRound& request) {
   plan.restart_count = round_.restart_count;
   for (int i = 0; i < setup_.workers; ++i)
     plan.ranks.push_back(round_.base_rank + i);
-  output_->open_attempt(std::move(plan), [this, attempt = attempt_](
-                                             Result<std::vector<WorkerStreams>> streams) {
-    auto shared = std::make_shared<Result<std::vector<WorkerStreams>>>(std::move(streams));
-    boost::asio::post(io_, [this, attempt, shared] { on_streams(attempt, std::move(*shared)); });
+  output_->open_attempt(std::move(plan), [this, attempt = attempt_](auto streams) {
+    boost::asio::post(io_, [this, attempt, streams = std::move(streams)]() mutable {
+      on_streams(attempt, std::move(streams));
+    });
   });
 }
 
