@@ -56,7 +56,7 @@ std::optional<LeftFile> read_left_file(const std::string& path, size_t bytes_max
 // Collects what one worker left behind, on the output thread. `temporary`: its files are in a
 // folder that the user did not ask for and that is removed once empty. The failure file goes in any
 // case: a program may catch the library's error and succeed.
-WorkerRemains collect_remains(WorkerPrinted printed, const WorkerFiles& files, bool temporary) {
+WorkerRemains collect_remains(WorkerPrinted printed, const WorkerTraces& files, bool temporary) {
   WorkerRemains remains;
   remains.printed = std::move(printed);
   if (auto error = read_left_file(files.error_file, kErrorFileBytesMax)) {
@@ -199,17 +199,15 @@ void AgentLoop::on_streams(int attempt, Result<std::vector<WorkerStreams>> strea
   streams_ = std::move(*streams);
   undrained_ = true;
   if (std::exchange(round_dropped_, false)) return drop_round();
-  std::vector<WorkerTraces> traces;
-  files_.clear();
+  traces_.clear();
   for (size_t i = 0; i < streams_.size(); ++i) {
-    traces.push_back({streams_[i].out_log, streams_[i].err_log, streams_[i].error_file,
-                      setup_.placement.workers[i].device});
-    files_.push_back({streams_[i].error_file, streams_[i].failure_file});
+    traces_.push_back({streams_[i].out_log, streams_[i].err_log, streams_[i].error_file,
+                       streams_[i].failure_file, setup_.placement.workers[i].device});
   }
   oom_.snapshot();
   kernel_log_.mark();
   const Duration took = std::chrono::steady_clock::now() - round_requested_;
-  record_->round_ready(attempt, round_, took, std::move(traces));
+  record_->round_ready(attempt, round_, took, traces_);
   drive_->post(group::RoundReady{attempt, round_.restart_count});
 }
 
@@ -333,11 +331,11 @@ void AgentLoop::drain() {
   streams_.clear();
   if (std::exchange(draining_, true)) return;
   const bool keep = coordinated_ || !record_->all_succeeded();
-  output_->drain(keep, [this, files = files_, folders = folders_](DrainReport report) {
+  output_->drain(keep, [this, traces = traces_, folders = folders_](DrainReport report) {
     AttemptRemains remains;
     for (size_t i = 0; i < report.workers.size(); ++i) {
       remains.workers.push_back(collect_remains(std::move(report.workers[i]),
-                                                i < files.size() ? files[i] : WorkerFiles{},
+                                                i < traces.size() ? traces[i] : WorkerTraces{},
                                                 folders.temporary));
     }
     EvidenceRequest disk;

@@ -186,7 +186,7 @@ class AgentLoop {
   RoundView round_;
   std::chrono::steady_clock::time_point round_requested_;
   std::vector<WorkerStreams> streams_;  // Of this attempt; emptied rank by rank as workers start.
-  std::vector<WorkerFiles> files_;      // By local rank.
+  std::vector<WorkerTraces> traces_;    // By local rank.
   bool stop_began_ = false;             // In this attempt.
   std::vector<int> stuck_polls_;        // Consecutive polls that saw each worker in state D.
   std::optional<group::WorkerFailed> failed_;  // Reported once the output is complete.

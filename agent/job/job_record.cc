@@ -114,7 +114,7 @@ void JobRecord::job_started(int local_world_size) {
 }
 
 void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
-                            std::vector<WorkerTraces> traces) {
+                            const std::vector<WorkerTraces>& traces) {
   if (attempt_ >= 0) close_attempt({});
   attempt_ = attempt;
   round_ = round;
@@ -123,19 +123,19 @@ void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
   ends_ = 0;
   stop_.reset();
   evidence_ = {report_.host, round.group_rank, {}, {}};
-  for (WorkerTraces& traces_of_one : traces) {
+  for (const WorkerTraces& traces_of_one : traces) {
     WorkerFailure& failure = workers_.emplace_back().failure;
     failure.local_rank = static_cast<int>(workers_.size()) - 1;
     failure.rank = round.base_rank + failure.local_rank;
     failure.attempt = attempt;
     failure.host = report_.host;
     failure.role = report_.role;
-    failure.device = std::move(traces_of_one.device);
+    failure.device = traces_of_one.device;
     failure.program = report_.program;
     failure.binary = options_.binary;
-    failure.stdout_log_path = std::move(traces_of_one.out_log);
-    failure.stderr_log_path = std::move(traces_of_one.err_log);
-    failure.error_file_path = std::move(traces_of_one.error_file);
+    failure.stdout_log_path = traces_of_one.out_log;
+    failure.stderr_log_path = traces_of_one.err_log;
+    failure.error_file_path = traces_of_one.error_file;
   }
   report_.world_size = round.world_size;
   report_.nnodes = round.group_world_size;
