@@ -332,24 +332,18 @@ void JobRecord::write_final_events(const JobReport& report, int exit_code) {
   line.exit_code = exit_code;
   emit(line);
   if (attempt_ < 0) return;
-  std::map<int, const WorkerFailure*> failures;
-  if (report.end == JobEnd::failed) {
-    for (const WorkerFailure& failure : report.failures) {
-      const bool is_ours = failure.node_rank < 0 || failure.node_rank == report.node_rank;
-      if (is_ours) failures[failure.local_rank] = &failure;
-    }
-  }
   for (const WorkerRecord& worker : workers_) {
     const int local_rank = worker.failure.local_rank;
     if (worker.failure.pid == 0) continue;
-    const auto failure = failures.find(local_rank);
-    if (failure != failures.end()) {
-      torch_line(
-          torch_worker_event(torch_context(), torch_worker(local_rank), "FAILED", failure->second));
-    } else {
-      torch_line(torch_worker_event(torch_context(), torch_worker(local_rank),
-                                    report.end == JobEnd::success ? "SUCCEEDED" : "TERMINATED"));
+    const char* state = report.end == JobEnd::success ? "SUCCEEDED" : "TERMINATED";
+    const WorkerFailure* own = nullptr;
+    for (const WorkerFailure& failure : report.failures) {
+      const bool is_ours = failure.node_rank < 0 || failure.node_rank == report.node_rank;
+      if (report.end != JobEnd::failed || !is_ours || failure.local_rank != local_rank) continue;
+      state = "FAILED";
+      own = &failure;
     }
+    torch_line(torch_worker_event(torch_context(), torch_worker(local_rank), state, own));
   }
   const bool agent_did_its_work = report.end == JobEnd::success || report.end == JobEnd::failed;
   torch_line(torch_agent_event(torch_context(), agent_did_its_work ? "SUCCEEDED" : "FAILED"));
