@@ -156,7 +156,20 @@ void AgentLoop::set_up(std::optional<DeviceReport> devices) {
   needs.at_most = false;
   const Result<unsigned long> room = make_room_for_descriptors(needs);
   if (!room) return fail_early(room.error());
-  begin(std::move(*setup));
+  if (spec_.stdin_rank && *spec_.stdin_rank >= setup->workers && !coordinated_) {
+    return fail_early(
+        {ExitCode::usage,
+         fmt::format("--stdin {}: there is no such rank among {} worker{}; use 0 to {}, or none",
+                     *spec_.stdin_rank, setup->workers, setup->workers == 1 ? "" : "s",
+                     setup->workers - 1)});
+  }
+  setup_ = std::move(*setup);
+  for (const std::string& line : setup_.lines)
+    warn(line);
+  if (!setup_.table.empty()) output_->say(setup_.table);
+  find_token([this](const std::string& token) {
+    if (open_rendezvous(token)) begin_group();
+  });
 }
 
 // torch's LOGLEVEL: ERROR and above (40 in Python's numbers) suppress warnings.
@@ -165,23 +178,6 @@ void AgentLoop::warn(const std::string& text) {
   const bool quiet =
       level == "ERROR" || level == "CRITICAL" || level == "FATAL" || level == "40" || level == "50";
   if (!quiet) say(text);
-}
-
-void AgentLoop::begin(NodeSetup setup) {
-  if (spec_.stdin_rank && *spec_.stdin_rank >= setup.workers && !coordinated_) {
-    return fail_early(
-        {ExitCode::usage,
-         fmt::format("--stdin {}: there is no such rank among {} worker{}; use 0 to {}, or none",
-                     *spec_.stdin_rank, setup.workers, setup.workers == 1 ? "" : "s",
-                     setup.workers - 1)});
-  }
-  setup_ = std::move(setup);
-  for (const std::string& line : setup_.lines)
-    warn(line);
-  if (!setup_.table.empty()) output_->say(setup_.table);
-  find_token([this](const std::string& token) {
-    if (open_rendezvous(token)) begin_group();
-  });
 }
 
 void AgentLoop::begin_group() {

@@ -57,7 +57,6 @@ class AgentLoop {
   std::string usable_temp_dir() const;
   void on_run_open(Result<RunFolders> folders);
   void set_up(std::optional<DeviceReport> devices);
-  void begin(NodeSetup setup);
   void begin_group();
   void open_record();
 
