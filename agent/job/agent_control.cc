@@ -12,10 +12,6 @@
 namespace muster {
 namespace {
 
-bool ends_a_job(const LaunchSpec& spec, int signal) {
-  return std::ranges::find(spec.stop_signals, signal) != spec.stop_signals.end();
-}
-
 std::string_view last_lines_of(std::string_view text, int lines) {
   size_t at = text.size();
   if (text.ends_with('\n') && at > 0) --at;
@@ -109,7 +105,7 @@ Result<void> AgentLoop::signal_ranks(int signal, const control::RankRanges& rank
     return fail(ExitCode::environment,
                 "no worker is running now; try again when the job has begun");
   }
-  if (ranks.empty() && ends_a_job(spec_, signal)) {
+  if (ranks.empty() && std::ranges::count(spec_.stop_signals, signal) > 0) {
     request_stop(signal);
     return {};
   }

@@ -26,11 +26,9 @@ std::string random_uuid() {
   membership::Nonce b = random_nonce();
   b[6] = static_cast<unsigned char>((b[6] & 0x0f) | 0x40);
   b[8] = static_cast<unsigned char>((b[8] & 0x3f) | 0x80);
-  std::string text;
-  for (size_t i = 0; i < b.size(); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += fmt::format("{:02x}", b[i]);
-  }
+  std::string text = fmt::format("{:02x}", fmt::join(b, ""));
+  for (const size_t at : {20U, 16U, 12U, 8U})
+    text.insert(at, 1, '-');
   return text;
 }
 
