@@ -88,15 +88,11 @@ control::JobStatus AgentLoop::job_status() {
 // The state of all nodes comes from the job's host.
 void AgentLoop::give_status(ControlHandlers::StatusDone done) {
   if (!rendezvous_) return done(job_status());
-  rendezvous_->nodes(
-      [this, done = std::move(done)](const std::vector<membership::NodeLine>& lines) {
-        control::JobStatus status = job_status();
-        for (const membership::NodeLine& line : lines) {
-          status.nodes.push_back(
-              {line.node_rank, line.host, line.first_rank, line.workers, line.state});
-        }
-        done(std::move(status));
-      });
+  rendezvous_->nodes([this, done = std::move(done)](std::vector<membership::NodeLine> lines) {
+    control::JobStatus status = job_status();
+    status.nodes = std::move(lines);
+    done(std::move(status));
+  });
 }
 
 // A stop signal without ranks stops the job; any other signal goes once to each selected worker.
