@@ -137,8 +137,7 @@ void AgentLoop::on_run_open(Result<RunFolders> folders) {
   record_->set_log_dir(folders_.temporary ? std::string() : folders_.run_dir);
   if (!needs_devices(spec_)) return set_up(std::nullopt);
   probe_.ask("--internal-devices", kDriverPatience, [this](Result<std::string> text) {
-    const Result<DeviceReport> devices =
-        text ? parse_device_report(*text) : tl::unexpected<Error>(text.error());
+    const Result<DeviceReport> devices = text.and_then(parse_device_report);
     if (!devices) return fail_early(devices.error());
     has_gpus_ = !devices->gpus.empty();
     set_up(*devices);
