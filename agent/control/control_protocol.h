@@ -25,6 +25,7 @@
 #include <sys/types.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/membership/agent_protocol.h"
 
 namespace muster::control {
 
@@ -56,16 +57,7 @@ struct LogsRequest {
 };
 using Request = std::variant<StatusRequest, SignalRequest, LogsRequest>;
 
-// One node as seen by the agent that answers.
-struct NodeStatus {
-  int node_rank = -1;  // -1: none yet (a spare, or a node that waits).
-  std::string host;
-  int first_rank = 0;  // The first rank of its workers, which have consecutive ranks.
-  int workers = 0;
-  std::string state;  // One word or phrase: "running", "spare", "silent for 1.2 s".
-
-  friend bool operator==(const NodeStatus&, const NodeStatus&) = default;
-};
+using NodeStatus = membership::NodeLine;  // As the job's host told the agent that answers.
 
 struct JobStatus {
   std::string job_id;

@@ -15,6 +15,7 @@
 #include "agent/placement/proc_devices.h"
 #include "agent/report/failure_wire.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/net/call_after.h"
 #include "rendezvous/net/drive.h"
 
 namespace muster {
@@ -45,7 +46,7 @@ std::optional<LeftFile> read_left_file(const std::string& path, size_t bytes_max
 // Collects what one worker left behind, on the output thread. `temporary`: its files are in a
 // folder that the user did not ask for and that is removed once empty. The failure file goes in any
 // case: a program may catch the library's error and succeed.
-WorkerRemains collect_remains(WorkerPrinted printed, const WorkerFiles& files, bool temporary) {
+WorkerRemains collect_remains(WorkerPrinted printed, const WorkerTraces& files, bool temporary) {
   WorkerRemains remains;
   remains.printed = std::move(printed);
   if (auto error = read_left_file(files.error_file, kErrorFileBytesMax)) {
@@ -90,10 +91,8 @@ void AgentLoop::wait_for_device_memory(group::RequestRound request,
           say(describe_holders(holders) + "; starting anyway");
           return open_file_timer(request);
         }
-        pause_.expires_after(kDeviceMemoryPause);
-        pause_.async_wait([this, request, give_up](boost::system::error_code error) {
-          if (!error) wait_for_device_memory(request, give_up);
-        });
+        call_after(pause_, kDeviceMemoryPause,
+                   [this, request, give_up] { wait_for_device_memory(request, give_up); });
       });
 }
 
@@ -111,10 +110,7 @@ void AgentLoop::on(const group::RequestRound& effect) {
   });
   if (*told || !coordinated_) return;
   // Limits how long the other nodes wait for this node's disk before the next round or the verdict.
-  last_words_limit_.expires_after(kLastWordsPatience);
-  last_words_limit_.async_wait([go_on](boost::system::error_code error) {
-    if (!error) go_on();
-  });
+  call_after(last_words_limit_, kLastWordsPatience, go_on);
 }
 
 void AgentLoop::prepare_round(const group::RequestRound& request) {
@@ -133,17 +129,12 @@ void AgentLoop::open_file_timer(const group::RequestRound& request) {
   output_->perform([this, path, request] {
     const Result<int> fifo = FileTimerServer::make_fifo(path);
     boost::asio::post(io_, [this, path, request, fifo] {
-      if (!fifo) return refuse_round(request.attempt, fifo.error());
+      if (!fifo) return drive_->post(group::RoundFailed{request.attempt, fifo.error()});
       file_timer_ = std::make_unique<FileTimerServer>(
-          io_, path, *fifo, [this](const FileTimerExpiry& expiry) { on_timer_expired(expiry); });
+          io_, path, *fifo, [this](const FileTimer& timer) { on_timer_expired(timer); });
       request_round(request);
     });
   });
-}
-
-void AgentLoop::refuse_round(int attempt, const Error& error) {
-  boost::asio::post(io_,
-                    [this, attempt, error] { drive_->post(group::RoundFailed{attempt, error}); });
 }
 
 void AgentLoop::open_round(const group::RequestRound& request) {
@@ -152,8 +143,8 @@ void AgentLoop::open_round(const group::RequestRound& request) {
   // torch's own switch: the workers create the store themselves. Each attempt gets its own port, so
   // that no process of an earlier attempt can be reached there.
   if (!coordinated_ && lookup(env::kDisableShareStore) == "1") {
-    Result<MasterPort> port = MasterPort::reserve(0);
-    if (!port) return refuse_round(attempt_, port.error());
+    Result<MasterPort> port = MasterPort::reserve();
+    if (!port) return drive_->post(group::RoundFailed{attempt_, port.error()});
     master_port_ = std::move(*port);
   }
   never_again_ = false;
@@ -165,10 +156,10 @@ void AgentLoop::open_round(const group::RequestRound& request) {
   plan.restart_count = round_.restart_count;
   for (int i = 0; i < setup_.workers; ++i)
     plan.ranks.push_back(round_.base_rank + i);
-  output_->open_attempt(std::move(plan), [this, attempt = attempt_](
-                                             Result<std::vector<WorkerStreams>> streams) {
-    auto shared = std::make_shared<Result<std::vector<WorkerStreams>>>(std::move(streams));
-    boost::asio::post(io_, [this, attempt, shared] { on_streams(attempt, std::move(*shared)); });
+  output_->open_attempt(std::move(plan), [this, attempt = attempt_](auto streams) {
+    boost::asio::post(io_, [this, attempt, streams = std::move(streams)]() mutable {
+      on_streams(attempt, std::move(streams));
+    });
   });
 }
 
@@ -198,17 +189,15 @@ void AgentLoop::on_streams(int attempt, Result<std::vector<WorkerStreams>> strea
   streams_ = std::move(*streams);
   undrained_ = true;
   if (std::exchange(round_dropped_, false)) return drop_round();
-  std::vector<WorkerTraces> traces;
-  files_.clear();
+  traces_.clear();
   for (size_t i = 0; i < streams_.size(); ++i) {
-    traces.push_back({streams_[i].out_log, streams_[i].err_log, streams_[i].error_file,
-                      setup_.placement.workers[i].device});
-    files_.push_back({streams_[i].error_file, streams_[i].failure_file});
+    traces_.push_back({streams_[i].out_log, streams_[i].err_log, streams_[i].error_file,
+                       streams_[i].failure_file, setup_.placement.workers[i].device});
   }
   oom_.snapshot();
   kernel_log_.mark();
   const Duration took = std::chrono::steady_clock::now() - round_requested_;
-  record_->round_ready(attempt, round_, took, std::move(traces));
+  record_->round_ready(attempt, round_, took, traces_);
   drive_->post(group::RoundReady{attempt, round_.restart_count});
 }
 
@@ -332,11 +321,11 @@ void AgentLoop::drain() {
   streams_.clear();
   if (std::exchange(draining_, true)) return;
   const bool keep = coordinated_ || !record_->all_succeeded();
-  output_->drain(keep, [this, files = files_, folders = folders_](DrainReport report) {
+  output_->drain(keep, [this, traces = traces_, folders = folders_](DrainReport report) {
     AttemptRemains remains;
     for (size_t i = 0; i < report.workers.size(); ++i) {
       remains.workers.push_back(collect_remains(std::move(report.workers[i]),
-                                                i < files.size() ? files[i] : WorkerFiles{},
+                                                i < traces.size() ? traces[i] : WorkerTraces{},
                                                 folders.temporary));
     }
     EvidenceRequest disk;
@@ -371,14 +360,14 @@ void AgentLoop::when_drained(std::function<void()> next) {
 
 // The pid in a timer may be written by any process that can open the FIFO: it is trusted only if it
 // is one of the job's.
-void AgentLoop::on_timer_expired(const FileTimerExpiry& expiry) {
+void AgentLoop::on_timer_expired(const FileTimer& timer) {
   for (const ProcessEntry& process : processes_.descendants()) {
-    if (process.pid != expiry.pid) continue;
+    if (process.pid != timer.pid) continue;
     say(fmt::format(
-        "timer '{}' of process {} has expired: {}", expiry.scope, expiry.pid,
-        expiry.signal > 0 ? "sending " + signal_name(expiry.signal) : "nothing was asked for"));
-    record_->timer_expired(expiry.pid, local_rank_of(expiry.pid), expiry.signal, expiry.scope);
-    if (expiry.signal > 0) signal_process(process, expiry.signal);
+        "timer '{}' of process {} has expired: {}", timer.scope, timer.pid,
+        timer.signal > 0 ? "sending " + signal_name(timer.signal) : "nothing was asked for"));
+    record_->timer_expired(timer.pid, local_rank_of(timer.pid), timer.signal, timer.scope);
+    if (timer.signal > 0) signal_process(process, timer.signal);
     return;
   }
 }
@@ -396,9 +385,8 @@ int AgentLoop::local_rank_of(pid_t pid) const {
 void AgentLoop::watch_uninterruptible() {
   const double limit_s = positive_seconds(lookup(env::kUninterruptibleTimeout));
   if (limit_s <= 0) return;
-  stuck_timer_.expires_after(kStuckPoll);
-  stuck_timer_.async_wait([this, limit_s](boost::system::error_code error) {
-    if (error || group_->finished()) return;
+  call_after(stuck_timer_, kStuckPoll, [this, limit_s] {
+    if (group_->finished()) return;
     for (const ProcessEntry& process : processes_.descendants()) {
       for (size_t rank = 0; rank < stuck_polls_.size(); ++rank) {
         if (processes_.pid(static_cast<int>(rank)) != process.pid) continue;

@@ -12,10 +12,6 @@
 namespace muster {
 namespace {
 
-bool ends_a_job(const LaunchSpec& spec, int signal) {
-  return std::ranges::find(spec.stop_signals, signal) != spec.stop_signals.end();
-}
-
 std::string_view last_lines_of(std::string_view text, int lines) {
   size_t at = text.size();
   if (text.ends_with('\n') && at > 0) --at;
@@ -92,15 +88,11 @@ control::JobStatus AgentLoop::job_status() {
 // The state of all nodes comes from the job's host.
 void AgentLoop::give_status(ControlHandlers::StatusDone done) {
   if (!rendezvous_) return done(job_status());
-  rendezvous_->nodes(
-      [this, done = std::move(done)](const std::vector<membership::NodeLine>& lines) {
-        control::JobStatus status = job_status();
-        for (const membership::NodeLine& line : lines) {
-          status.nodes.push_back(
-              {line.node_rank, line.host, line.first_rank, line.workers, line.state});
-        }
-        done(std::move(status));
-      });
+  rendezvous_->nodes([this, done = std::move(done)](std::vector<membership::NodeLine> lines) {
+    control::JobStatus status = job_status();
+    status.nodes = std::move(lines);
+    done(std::move(status));
+  });
 }
 
 // A stop signal without ranks stops the job; any other signal goes once to each selected worker.
@@ -109,7 +101,7 @@ Result<void> AgentLoop::signal_ranks(int signal, const control::RankRanges& rank
     return fail(ExitCode::environment,
                 "no worker is running now; try again when the job has begun");
   }
-  if (ranks.empty() && ends_a_job(spec_, signal)) {
+  if (ranks.empty() && std::ranges::count(spec_.stop_signals, signal) > 0) {
     request_stop(signal);
     return {};
   }

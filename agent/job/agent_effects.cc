@@ -17,6 +17,7 @@
 #include "agent/report/text.h"
 #include "agent/report/verdict.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/net/call_after.h"
 
 namespace muster {
 namespace {
@@ -67,9 +68,11 @@ void AgentLoop::on(const group::Spawn& effect) {
 
 void AgentLoop::on(const group::WorkerFailed& effect) {
   failed_ = effect;
-  if (!effect.first.why.empty())
-    record_->declared_failed(effect.first.local_rank, effect.first.why);
-  report_failure(effect.first, std::exchange(never_again_, false));
+  const group::FirstFailure& first = effect.first;
+  if (!first.why.empty()) record_->declared_failed(first.local_rank, first.why);
+  report_failure(first.local_rank, first.status ? std::max(1, first.status->code()) : 1,
+                 first.status ? describe(*first.status) : first.why,
+                 std::exchange(never_again_, false));
 }
 
 // Record the stop before its first signal: what the workers do after it may be its effect.
@@ -179,16 +182,13 @@ void AgentLoop::on(const group::Finish& effect) {
     if (undrained_) drain();
     when_drained([this, outcome] { end(outcome); });
     if (!killed_ || ending_) return;  // end() has its own limit.
-    leave_limit_.expires_after(kLastOutputPatience);
-    leave_limit_.async_wait([this](boost::system::error_code error) {
-      if (!error) on_drained({});
-    });
+    call_after(leave_limit_, kLastOutputPatience, [this] { on_drained({}); });
   });
 }
 
 void AgentLoop::fail_early(const Error& error) {
   group::JobOutcome outcome;
-  outcome.kind = group::JobOutcome::Kind::round_failed;
+  outcome.end = JobEnd::round_failed;
   outcome.error = error;
   end(outcome);
 }
@@ -233,12 +233,7 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
     if (!report.error.message.empty()) content = launcher_error_file(report.error, report.ended);
     if (content) output_->write_file(path, *content);
   }
-  if (killed_) {
-    leave_limit_.expires_after(kLastOutputPatience);
-    leave_limit_.async_wait([this](boost::system::error_code error) {
-      if (!error) leave(exit_code_);
-    });
-  }
+  if (killed_) call_after(leave_limit_, kLastOutputPatience, [this] { leave(); });
   say_goodbye();
 }
 
@@ -250,19 +245,16 @@ void AgentLoop::say_goodbye() {
 }
 
 void AgentLoop::finish_output() {
-  output_->finish(succeeded_, [this] { boost::asio::post(io_, [this] { leave(exit_code_); }); });
+  output_->finish(succeeded_, [this] { boost::asio::post(io_, [this] { leave(); }); });
   if (killed_) return;
-  leave_limit_.expires_after(kSilentOutputPatience);
-  leave_limit_.async_wait([](boost::system::error_code error) {
-    if (!error)
-      say_past_the_output(
-          "the job has ended; waiting for its last output to be read; Ctrl-C stops waiting");
+  call_after(leave_limit_, kSilentOutputPatience, [] {
+    say_past_the_output(
+        "the job has ended; waiting for its last output to be read; Ctrl-C stops waiting");
   });
 }
 
 // The output may hang in a console that nobody reads: after a second Ctrl-C it is abandoned.
-void AgentLoop::leave(int exit_code) {
-  exit_code_ = exit_code;
+void AgentLoop::leave() {
   // The front may be suspending itself at this very moment; nothing else would wake it up.
   syscall(SYS_pidfd_send_signal, context_.front_pidfd, SIGCONT, nullptr, 0);
   if (killed_ && output_) output_->abandon();

@@ -26,11 +26,9 @@ std::string random_uuid() {
   membership::Nonce b = random_nonce();
   b[6] = static_cast<unsigned char>((b[6] & 0x0f) | 0x40);
   b[8] = static_cast<unsigned char>((b[8] & 0x3f) | 0x80);
-  std::string text;
-  for (size_t i = 0; i < b.size(); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += fmt::format("{:02x}", b[i]);
-  }
+  std::string text = fmt::format("{:02x}", fmt::join(b, ""));
+  for (const size_t at : {20U, 16U, 12U, 8U})
+    text.insert(at, 1, '-');
   return text;
 }
 
@@ -101,7 +99,7 @@ bool AgentLoop::start() {
     return false;
   }
   output_ = std::move(*output);
-  record_ = std::make_unique<JobRecord>(record_options());
+  open_record();
   for (const std::string& warning : warnings_)
     warn(warning);
   if (!lookup(env::kHealthCheckPort).empty())
@@ -113,21 +111,22 @@ bool AgentLoop::start() {
   return true;
 }
 
-JobRecord::Options AgentLoop::record_options() {
+void AgentLoop::open_record() {
+  JobReport job;
+  job.run_id = run_id_;
+  job.program = program_.name;
+  job.host = own_hostname();
+  job.role = spec_.role;
+  job.max_restarts = spec_.max_restarts;
   JobRecord::Options options;
-  options.run_id = run_id_;
-  options.program = program_.name;
   options.binary = program_.executable;
-  options.host = own_hostname();
   options.rdzv_backend = spec_.rendezvous.backend;
-  options.max_restarts = spec_.max_restarts;
-  options.role = spec_.role;
   options.torch_events = spec_.event_log == EventLogHandler::console;
   options.say_raw = [this](std::string line) { output_->say(std::move(line)); };
   options.append_event = [this](std::string line) {
     output_->append("events.jsonl", std::move(line));
   };
-  return options;
+  record_ = std::make_unique<JobRecord>(std::move(job), std::move(options));
 }
 
 void AgentLoop::on_run_open(Result<RunFolders> folders) {
@@ -138,8 +137,7 @@ void AgentLoop::on_run_open(Result<RunFolders> folders) {
   record_->set_log_dir(folders_.temporary ? std::string() : folders_.run_dir);
   if (!needs_devices(spec_)) return set_up(std::nullopt);
   probe_.ask("--internal-devices", kDriverPatience, [this](Result<std::string> text) {
-    const Result<DeviceReport> devices =
-        text ? parse_device_report(*text) : tl::unexpected<Error>(text.error());
+    const Result<DeviceReport> devices = text.and_then(parse_device_report);
     if (!devices) return fail_early(devices.error());
     has_gpus_ = !devices->gpus.empty();
     set_up(*devices);
@@ -155,7 +153,20 @@ void AgentLoop::set_up(std::optional<DeviceReport> devices) {
   needs.at_most = false;
   const Result<unsigned long> room = make_room_for_descriptors(needs);
   if (!room) return fail_early(room.error());
-  begin(std::move(*setup));
+  if (spec_.stdin_rank && *spec_.stdin_rank >= setup->workers && !coordinated_) {
+    return fail_early(
+        {ExitCode::usage,
+         fmt::format("--stdin {}: there is no such rank among {} worker{}; use 0 to {}, or none",
+                     *spec_.stdin_rank, setup->workers, setup->workers == 1 ? "" : "s",
+                     setup->workers - 1)});
+  }
+  setup_ = std::move(*setup);
+  for (const std::string& line : setup_.lines)
+    warn(line);
+  if (!setup_.table.empty()) output_->say(setup_.table);
+  find_token([this](const std::string& token) {
+    if (open_rendezvous(token)) begin_group();
+  });
 }
 
 // torch's LOGLEVEL: ERROR and above (40 in Python's numbers) suppress warnings.
@@ -164,23 +175,6 @@ void AgentLoop::warn(const std::string& text) {
   const bool quiet =
       level == "ERROR" || level == "CRITICAL" || level == "FATAL" || level == "40" || level == "50";
   if (!quiet) say(text);
-}
-
-void AgentLoop::begin(NodeSetup setup) {
-  if (spec_.stdin_rank && *spec_.stdin_rank >= setup.workers && !coordinated_) {
-    return fail_early(
-        {ExitCode::usage,
-         fmt::format("--stdin {}: there is no such rank among {} worker{}; use 0 to {}, or none",
-                     *spec_.stdin_rank, setup.workers, setup.workers == 1 ? "" : "s",
-                     setup.workers - 1)});
-  }
-  setup_ = std::move(setup);
-  for (const std::string& line : setup_.lines)
-    warn(line);
-  if (!setup_.table.empty()) output_->say(setup_.table);
-  find_token([this](const std::string& token) {
-    if (open_rendezvous(token)) begin_group();
-  });
 }
 
 void AgentLoop::begin_group() {
@@ -262,7 +256,7 @@ void AgentLoop::request_stop(int signal) {
   if (ending_) {
     // The job has ended; only a console has not taken the last output yet.
     killed_ = true;
-    return leave(exit_code_);
+    return leave();
   }
   record_->note(JobEventKind::signal_received, {}, signal);
   record_->stop_requested();
@@ -275,21 +269,32 @@ void AgentLoop::request_stop(int signal) {
   if (drive_) return drive_->post(group::StopRequested{signal});
   // Nothing has been started yet: there is nothing to stop and nothing to wait for.
   group::JobOutcome outcome;
-  outcome.kind = group::JobOutcome::Kind::stopped;
+  outcome.end = JobEnd::stopped;
   outcome.signal = signal;
   end(outcome);
 }
 
 void AgentLoop::request_kill(int signal) {
   killed_ = true;
-  if (!drive_) return ending_ ? leave(exit_code_) : request_stop(signal);
+  if (!drive_) return ending_ ? leave() : request_stop(signal);
   if (!group_->finished()) {
     // The stop still waits for its announcement. It is the reason for the kill, so it goes first.
     if (leaving_signal_) drive_->post(group::StopRequested{*leaving_signal_});
     return drive_->post(group::KillRequested{});
   }
-  if (ending_) return leave(exit_code_);
+  if (ending_) return leave();
   on_drained({});  // end() waits for the output; this user does not.
+}
+
+int run_agent(const AgentInput& input, const AgentContext& context) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  prctl(PR_SET_NAME, "muster-agent");
+  AgentLoop loop(input, context);
+  const int exit_code = loop.run();
+  // A thread that is stuck writing to a console or a disk may wake up at any time, so the objects
+  // that it uses must not be destroyed before it.
+  if (loop.abandoned()) _exit(exit_code);
+  return exit_code;
 }
 
 }  // namespace muster

@@ -57,9 +57,8 @@ class AgentLoop {
   std::string usable_temp_dir() const;
   void on_run_open(Result<RunFolders> folders);
   void set_up(std::optional<DeviceReport> devices);
-  void begin(NodeSetup setup);
   void begin_group();
-  JobRecord::Options record_options();
+  void open_record();
 
   // ---- the front (agent_loop.cc)
   void listen_to_front();
@@ -104,7 +103,6 @@ class AgentLoop {
   void open_file_timer(const group::RequestRound& request);
   void open_round(const group::RequestRound& request);
   void drop_round();
-  void refuse_round(int attempt, const Error& error);
   void refuse_streams(int attempt, const Error& error);
   void on_streams(int attempt, Result<std::vector<WorkerStreams>> streams);
   RoundView round_view(int restart_count) const;
@@ -119,7 +117,7 @@ class AgentLoop {
   void keep_evidence();
   void when_drained(std::function<void()> next);
   void gather(const WorkerExit& exit);
-  void on_timer_expired(const FileTimerExpiry& expiry);
+  void on_timer_expired(const FileTimer& timer);
   int local_rank_of(pid_t pid) const;
   void watch_uninterruptible();
 
@@ -127,7 +125,7 @@ class AgentLoop {
   void find_token(std::function<void(std::string)> next);
   bool open_rendezvous(const std::string& token);
   void request_round(const group::RequestRound& request);
-  void report_failure(const group::FirstFailure& first, bool final);
+  void report_failure(int local_rank, int exit_code, std::string sentence, bool final);
   void report_failure(const Error& error, int local_rank);
   void report_evidence(membership::Epoch epoch);
   void tell_evidence(membership::Epoch epoch);
@@ -147,7 +145,7 @@ class AgentLoop {
   void fail_early(const Error& error);
   void say_goodbye();
   void finish_output();
-  void leave(int exit_code);
+  void leave();
 
   void say(const std::string& text) { output_->say("muster: " + text); }
   void warn(const std::string& text);
@@ -187,7 +185,7 @@ class AgentLoop {
   RoundView round_;
   std::chrono::steady_clock::time_point round_requested_;
   std::vector<WorkerStreams> streams_;  // Of this attempt; emptied rank by rank as workers start.
-  std::vector<WorkerFiles> files_;      // By local rank.
+  std::vector<WorkerTraces> traces_;    // By local rank.
   bool stop_began_ = false;             // In this attempt.
   std::vector<int> stuck_polls_;        // Consecutive polls that saw each worker in state D.
   std::optional<group::WorkerFailed> failed_;  // Reported once the output is complete.

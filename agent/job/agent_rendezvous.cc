@@ -74,30 +74,23 @@ void AgentLoop::request_round(const group::RequestRound& request) {
   rendezvous_->ready();
 }
 
-void AgentLoop::report_failure(const group::FirstFailure& first, bool final) {
+void AgentLoop::report_failure(int local_rank, int exit_code, std::string sentence, bool final) {
   if (!coordinated_) return;
   membership::NodeFailure failure;
-  failure.rank = round_.base_rank + first.local_rank;
-  failure.local_rank = first.local_rank;
+  failure.rank = round_.base_rank + local_rank;
+  failure.local_rank = local_rank;
   failure.final = final;
-  failure.exit_code = first.status && first.status->code() != 0 ? first.status->code() : 1;
-  failure.sentence = first.status ? describe(*first.status) : first.why;
+  failure.exit_code = exit_code;
+  failure.sentence = std::move(sentence);
   failure.at = to_instant(std::chrono::steady_clock::now());
   rendezvous_->worker_failed(job_round_.epoch, std::move(failure));
 }
 
 void AgentLoop::report_failure(const Error& error, int local_rank) {
   if (!coordinated_) return;
-  membership::NodeFailure failure;
-  failure.rank = round_.base_rank + local_rank;
-  failure.local_rank = local_rank;
-  failure.final = true;
-  failure.exit_code = static_cast<int>(error.code);
-  failure.sentence = error.message;
-  failure.at = to_instant(std::chrono::steady_clock::now());
   record_->node_failed(error);
   tell_evidence(job_round_.epoch);
-  rendezvous_->worker_failed(job_round_.epoch, std::move(failure));
+  report_failure(local_rank, static_cast<int>(error.code), error.message, true);
 }
 
 // The attempt's output is complete: the job's judge gets what the workers of this node left behind.

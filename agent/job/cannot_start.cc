@@ -14,6 +14,7 @@
 #include "agent/job/rendezvous_options.h"
 #include "rendezvous/backends/rendezvous.h"
 #include "rendezvous/membership/job_token.h"
+#include "rendezvous/net/call_after.h"
 
 namespace muster {
 namespace {
@@ -64,16 +65,11 @@ class Telling {
     rendezvous_ = std::move(*rendezvous);
     rendezvous_->worker_failed(0, failure_);
     rendezvous_->ready();
-    silence_.expires_after(kSilence);
-    silence_.async_wait([](boost::system::error_code stopped) {
-      if (stopped) return;
+    call_after(silence_, kSilence, [] {
       say_line(fmt::format("telling the other nodes, for {} s at most; a signal ends this at once",
                            kPatience.count()));
     });
-    limit_.expires_after(kHostPatience);
-    limit_.async_wait([this](boost::system::error_code stopped) {
-      if (!stopped) give_up(rendezvous_->status());
-    });
+    call_after(limit_, kHostPatience, [this] { give_up(rendezvous_->status()); });
     loop_.run();
   }
 
@@ -84,10 +80,7 @@ class Telling {
   }
 
   void leave() {
-    limit_.expires_after(kCloseLimit);
-    limit_.async_wait([this](boost::system::error_code stopped) {
-      if (!stopped) loop_.stop();
-    });
+    call_after(limit_, kCloseLimit, [this] { loop_.stop(); });
     rendezvous_->close([this] { loop_.stop(); });
   }
 

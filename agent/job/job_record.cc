@@ -24,26 +24,6 @@ Instant steady_now() {
   return to_instant(std::chrono::steady_clock::now());
 }
 
-JobEnd job_end(group::JobOutcome::Kind kind) {
-  switch (kind) {
-    case group::JobOutcome::Kind::success:
-      return JobEnd::success;
-    case group::JobOutcome::Kind::failed:
-      return JobEnd::failed;
-    case group::JobOutcome::Kind::stopped:
-      return JobEnd::stopped;
-    case group::JobOutcome::Kind::spawn_failed:
-      return JobEnd::spawn_failed;
-    case group::JobOutcome::Kind::round_failed:
-      return JobEnd::round_failed;
-    case group::JobOutcome::Kind::unkillable:
-      return JobEnd::unkillable;
-    case group::JobOutcome::Kind::ended:
-      return JobEnd::round_failed;  // apply_end() may know more.
-  }
-  return JobEnd::failed;
-}
-
 // The kept last lines of a worker stand in for its log files, if it has none.
 void take_kept(const WorkerPrinted& printed, WorkerFailure& failure, std::string& dir) {
   if (!printed.kept_out.empty()) failure.stdout_log_path = printed.kept_out;
@@ -69,12 +49,8 @@ void tell_kills_apart(const std::vector<WorkerEvidence>& workers,
 
 }  // namespace
 
-JobRecord::JobRecord(Options options) : options_(std::move(options)) {
-  report_.run_id = options_.run_id;
-  report_.program = options_.program;
-  report_.host = options_.host;
-  report_.role = options_.role;
-  report_.max_restarts = options_.max_restarts;
+JobRecord::JobRecord(JobReport job, Options options)
+    : options_(std::move(options)), report_(std::move(job)) {
   report_.started = wall_now();
 }
 
@@ -102,9 +78,9 @@ void JobRecord::note(JobEventKind kind, std::string text, std::optional<int> sig
 TorchEventContext JobRecord::torch_context() const {
   TorchEventContext context;
   context.time = wall_now();
-  context.run_id = options_.run_id;
-  context.role = options_.role;
-  context.hostname = options_.host;
+  context.run_id = report_.run_id;
+  context.role = report_.role;
+  context.hostname = report_.host;
   context.rdzv_backend = options_.rdzv_backend;
   context.entry_point = options_.binary.substr(options_.binary.rfind('/') + 1);
   if (attempt_ >= 0) {
@@ -134,11 +110,11 @@ void JobRecord::torch_line(std::string line) {
 
 void JobRecord::job_started(int local_world_size) {
   report_.local_world_size = local_world_size;
-  note(JobEventKind::job_started, options_.program);
+  note(JobEventKind::job_started, report_.program);
 }
 
 void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
-                            std::vector<WorkerTraces> traces) {
+                            const std::vector<WorkerTraces>& traces) {
   if (attempt_ >= 0) close_attempt({});
   attempt_ = attempt;
   round_ = round;
@@ -146,20 +122,20 @@ void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
   workers_.clear();
   ends_ = 0;
   stop_.reset();
-  evidence_ = {options_.host, round.group_rank, {}, {}};
-  for (WorkerTraces& traces_of_one : traces) {
+  evidence_ = {report_.host, round.group_rank, {}, {}};
+  for (const WorkerTraces& traces_of_one : traces) {
     WorkerFailure& failure = workers_.emplace_back().failure;
     failure.local_rank = static_cast<int>(workers_.size()) - 1;
     failure.rank = round.base_rank + failure.local_rank;
     failure.attempt = attempt;
-    failure.host = options_.host;
-    failure.role = options_.role;
-    failure.device = std::move(traces_of_one.device);
-    failure.program = options_.program;
+    failure.host = report_.host;
+    failure.role = report_.role;
+    failure.device = traces_of_one.device;
+    failure.program = report_.program;
     failure.binary = options_.binary;
-    failure.stdout_log_path = std::move(traces_of_one.out_log);
-    failure.stderr_log_path = std::move(traces_of_one.err_log);
-    failure.error_file_path = std::move(traces_of_one.error_file);
+    failure.stdout_log_path = traces_of_one.out_log;
+    failure.stderr_log_path = traces_of_one.err_log;
+    failure.error_file_path = traces_of_one.error_file;
   }
   report_.world_size = round.world_size;
   report_.nnodes = round.group_world_size;
@@ -323,11 +299,11 @@ std::string JobRecord::restart_line(int restarts_left, Duration delay) {
   close_attempt(fmt::format("rank {} {}", culprit.rank, judged_.cause.sentence));
   attempt_failed(culprit, judged_.cause);
   note(JobEventKind::restarting, {}, {}, std::chrono::duration<double>(delay).count());
-  return render_restart(culprit, judged_.cause, restarts_left, options_.max_restarts, delay);
+  return render_restart(culprit, judged_.cause, restarts_left, report_.max_restarts, delay);
 }
 
 JobReport JobRecord::finish(const group::JobOutcome& outcome) {
-  report_.end = job_end(outcome.kind);
+  report_.end = outcome.end.value_or(JobEnd::round_failed);  // apply_end() may know more.
   report_.ended = wall_now();
   report_.restarts_used = outcome.restarts;
   report_.stop_signal = outcome.signal;
@@ -356,24 +332,18 @@ void JobRecord::write_final_events(const JobReport& report, int exit_code) {
   line.exit_code = exit_code;
   emit(line);
   if (attempt_ < 0) return;
-  std::map<int, const WorkerFailure*> failures;
-  if (report.end == JobEnd::failed) {
-    for (const WorkerFailure& failure : report.failures) {
-      const bool is_ours = failure.node_rank < 0 || failure.node_rank == report.node_rank;
-      if (is_ours) failures[failure.local_rank] = &failure;
-    }
-  }
   for (const WorkerRecord& worker : workers_) {
     const int local_rank = worker.failure.local_rank;
     if (worker.failure.pid == 0) continue;
-    const auto failure = failures.find(local_rank);
-    if (failure != failures.end()) {
-      torch_line(
-          torch_worker_event(torch_context(), torch_worker(local_rank), "FAILED", failure->second));
-    } else {
-      torch_line(torch_worker_event(torch_context(), torch_worker(local_rank),
-                                    report.end == JobEnd::success ? "SUCCEEDED" : "TERMINATED"));
+    const char* state = report.end == JobEnd::success ? "SUCCEEDED" : "TERMINATED";
+    const WorkerFailure* own = nullptr;
+    for (const WorkerFailure& failure : report.failures) {
+      const bool is_ours = failure.node_rank < 0 || failure.node_rank == report.node_rank;
+      if (report.end != JobEnd::failed || !is_ours || failure.local_rank != local_rank) continue;
+      state = "FAILED";
+      own = &failure;
     }
+    torch_line(torch_worker_event(torch_context(), torch_worker(local_rank), state, own));
   }
   const bool agent_did_its_work = report.end == JobEnd::success || report.end == JobEnd::failed;
   torch_line(torch_agent_event(torch_context(), agent_did_its_work ? "SUCCEEDED" : "FAILED"));

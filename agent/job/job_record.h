@@ -19,18 +19,14 @@
 
 namespace muster {
 
-// Where one worker's logs and error file are; known when its streams are opened.
+// Where one worker's logs are, and the files in which it may record why it ended; known when its
+// streams are opened.
 struct WorkerTraces {
   std::string out_log;
   std::string err_log;
   std::string error_file;
-  std::string device;  // Label of its device, or empty.
-};
-
-// Files in which a worker may record why it ended.
-struct WorkerFiles {
-  std::string error_file;
   std::string failure_file;
+  std::string device;  // Label of its device, or empty.
 };
 
 // What an attempt's workers left behind, collected on the output thread, by local rank.
@@ -48,24 +44,20 @@ struct AttemptRemains {
 class JobRecord {
  public:
   struct Options {
-    std::string run_id;
-    std::string program;
     std::string binary;
-    std::string host;
     std::string rdzv_backend;
-    int max_restarts = 0;
-    std::string role = "default";
     bool torch_events = false;                      // --event-log-handler console
     std::function<void(std::string)> say_raw;       // A line for stderr, without our prefix.
     std::function<void(std::string)> append_event;  // A line for events.jsonl.
   };
 
-  explicit JobRecord(Options options);
+  // `job` has what is known from the start: run_id, program, host, role and max_restarts.
+  JobRecord(JobReport job, Options options);
 
   void set_log_dir(std::string run_dir) { report_.log_dir = std::move(run_dir); }
   void job_started(int local_world_size);
   void round_ready(int attempt, const RoundView& round, Duration took,
-                   std::vector<WorkerTraces> traces);
+                   const std::vector<WorkerTraces>& traces);
   void worker_started(int local_rank, pid_t pid);
   // `machine`: the host's evidence as found right after the exit.
   void worker_exited(const WorkerExit& exit, HostEvidence machine);

@@ -6,9 +6,9 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <system_error>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -22,6 +22,8 @@
 namespace muster {
 namespace {
 
+namespace fs = std::filesystem;
+
 // With tee: two read ends, two files, the worker's two ends until it has started; later a pidfd,
 // and the worker's connections to the store.
 constexpr unsigned long kDescriptorsPerWorker = 8;
@@ -32,15 +34,14 @@ constexpr unsigned long kVisitsPerWorker = 3;  // Connections to the host's stor
 // even a folder can be opened, all up to the limit are in use.
 unsigned long inherited_descriptors(const rlimit& limit) {
   unsigned long count = 0;
-  DIR* const folder = opendir("/proc/self/fd");
-  if (folder == nullptr) return errno == EMFILE ? limit.rlim_cur : 0;
-  while (const dirent* entry = readdir(folder)) {
-    const int fd = std::atoi(entry->d_name);
+  std::error_code error;
+  for (fs::directory_iterator it("/proc/self/fd", error), end; !error && it != end;
+       it.increment(error)) {
+    const int fd = std::atoi(it->path().filename().c_str());
     const int flags = fd > STDERR_FILENO ? fcntl(fd, F_GETFD) : -1;
     if (flags >= 0 && (flags & FD_CLOEXEC) == 0) ++count;
   }
-  closedir(folder);
-  return count;
+  return error == std::errc::too_many_files_open ? limit.rlim_cur : count;
 }
 
 unsigned long descriptors_of(int workers) {

@@ -108,7 +108,7 @@ void WorkerGroup::on(Instant, const group::RoundReady& event) {
 void WorkerGroup::on(Instant, const group::RoundFailed& event) {
   if (phase_ != Phase::preparing) return ignore("RoundFailed", "the round was made already");
   error_ = event.error;
-  finish(group::JobOutcome::Kind::round_failed);
+  finish(JobEnd::round_failed);
 }
 
 // Requests the next worker's start, unless a suspension or an unanswered Spawn holds it back.
@@ -140,11 +140,7 @@ void WorkerGroup::on(Instant now, const group::Spawned& event) {
     return;
   }
   if (suspended_) out_->push_back(group::SuspendWorkers{attempt_});
-  if (workers_.back().spawned) return all_started(now);
-  spawn_next();
-}
-
-void WorkerGroup::all_started(Instant now) {
+  if (!workers_.back().spawned) return spawn_next();
   phase_ = Phase::running;
   drain_if_all_exited(now);
 }
@@ -231,39 +227,23 @@ void WorkerGroup::on(Instant now, const group::Suspend&) {
   if (suspended_) return ignore("Suspend", "the group is suspended");
   suspended_ = true;
   suspended_at_ = now;
-  switch (phase_) {
-    case Phase::starting:
-    case Phase::running:
-    case Phase::draining:
-      out_->push_back(group::SuspendWorkers{attempt_});
-      return;
-    default:
-      return ignore("Suspend", "nothing to suspend; the next start is held");
-  }
+  if (!is_up()) return ignore("Suspend", "nothing to suspend; the next start is held");
+  out_->push_back(group::SuspendWorkers{attempt_});
 }
 
 void WorkerGroup::on(Instant now, const group::Resume&) {
   if (!suspended_) return ignore("Resume", "the group is not suspended");
   suspended_ = false;
-  switch (phase_) {
-    case Phase::starting:
-      started_at_ += now - std::max(suspended_at_, started_at_);
-      out_->push_back(group::ResumeWorkers{attempt_});
-      return spawn_next();
-    case Phase::running:
-      started_at_ += now - std::max(suspended_at_, started_at_);
-      out_->push_back(group::ResumeWorkers{attempt_});
-      return;
-    case Phase::draining: {
-      const Duration slept = now - std::max(suspended_at_, drain_began_);
-      deadline_ = deadline_ == kNever ? kNever : instant_after(deadline_, slept);
-      report_at_ = report_at_ == kNever ? kNever : instant_after(report_at_, slept);
-      out_->push_back(group::ResumeWorkers{attempt_});
-      return;
-    }
-    default:
-      return ignore("Resume", "nothing to resume");
+  if (!is_up()) return ignore("Resume", "nothing to resume");
+  if (phase_ == Phase::draining) {
+    const Duration slept = now - std::max(suspended_at_, drain_began_);
+    deadline_ = instant_after(deadline_, slept);
+    report_at_ = instant_after(report_at_, slept);
+  } else {
+    started_at_ += now - std::max(suspended_at_, started_at_);
   }
+  out_->push_back(group::ResumeWorkers{attempt_});
+  if (phase_ == Phase::starting) spawn_next();
 }
 
 void WorkerGroup::on(Instant, const group::Forward& event) {

@@ -113,13 +113,11 @@ class WorkerGroup {
 
   void request_round();
   void spawn_next();
-  void all_started(Instant now);
   void drain_if_all_exited(Instant now);
   void fail_attempt(Instant now, group::FirstFailure first);
   void note_lifetime(Instant now, bool failed);
   void begin_stop(Instant now, group::StopReason reason, int signal);
   void begin_kill(Instant now);
-  void take_request(int signal);
   void report_stopping(Instant now);
   void tick_draining(Instant now);
   void tick_stopping(Instant now, bool stood_still);
@@ -127,11 +125,12 @@ class WorkerGroup {
   void restart_after_failure(Instant now);
   void restart();
   void succeed();
-  void finish(group::JobOutcome::Kind kind);
+  void finish(std::optional<JobEnd> end);
 
   bool is_old(int attempt);
   void ignore(std::string_view what, std::string_view why);
   Worker& worker(int local_rank);
+  bool is_up() const;
   bool has_live_workers() const;
   bool all_exited() const;
   bool group_is_gone() const;

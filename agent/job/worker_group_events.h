@@ -1,5 +1,5 @@
-// The events that the worker-group machine receives and the effects that it emits. Plain values,
-// compared with ==, so that tests and the simulator can state whole transcripts.
+// The events that the worker-group machine receives and the effects that it emits. Plain values;
+// effects are compared with ==, so that tests can state whole answers.
 //
 // Every event about a started group carries its attempt. The machine numbers attempts from 0, one
 // for every start; the restart count (shown as TORCHELASTIC_RESTART_COUNT) counts only the starts
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/process/exit_status.h"
+#include "agent/report/job_report.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 
@@ -41,11 +42,9 @@ enum class StopReason {
 };
 
 struct JobOutcome {
-  // `ended`: the rendezvous ended the job and knows the reason.
-  enum class Kind { success, failed, stopped, spawn_failed, round_failed, unkillable, ended };
-  Kind kind = Kind::success;
+  std::optional<JobEnd> end = JobEnd::success;  // nullopt: the rendezvous knows how the job ended.
   int signal = 0;              // For stopped (and for unkillable after a stop request).
-  std::optional<Error> error;  // For spawn_failed and round_failed; for ended, if there was one.
+  std::optional<Error> error;  // For spawn_failed and round_failed; for nullopt, if there was one.
   std::optional<StopReason> stopped_for;  // For unkillable: the reason for the stop.
   int attempts = 0;                       // Rounds requested in total.
   int restarts = 0;                       // Restarts taken from the budget.
@@ -54,39 +53,32 @@ struct JobOutcome {
 
 // ---- Events.
 
-struct Begin {
-  friend bool operator==(const Begin&, const Begin&) = default;
-};
+struct Begin {};
 // The answer to RequestRound: this attempt's log folder, port and ranks are ready.
 struct RoundReady {
   int attempt = 0;
   std::optional<int> restarts = {};  // Restarts taken so far; used if coordinated.
-  friend bool operator==(const RoundReady&, const RoundReady&) = default;
 };
 struct RoundFailed {
   int attempt = 0;
   Error error;
-  friend bool operator==(const RoundFailed&, const RoundFailed&) = default;
 };
 // The answer to Spawn; always arrives before the same worker's Exited.
 struct Spawned {
   int attempt = 0;
   int local_rank = 0;
   int pid = 0;
-  friend bool operator==(const Spawned&, const Spawned&) = default;
 };
 struct SpawnFailed {
   int attempt = 0;
   int local_rank = 0;
   Error error;
-  friend bool operator==(const SpawnFailed&, const SpawnFailed&) = default;
 };
 // The worker itself is reaped. Its descendants may still exist.
 struct Exited {
   int attempt = 0;
   int local_rank = 0;
   ExitStatus status;
-  friend bool operator==(const Exited&, const Exited&) = default;
 };
 // Treat this live worker as failed (uninterruptible sleep, a hang verdict).
 struct FailWorker {
@@ -94,52 +86,36 @@ struct FailWorker {
   int local_rank = 0;
   std::string why;
   bool restart = true;  // false: the job ends, whatever the budget (a process stuck in the kernel).
-  friend bool operator==(const FailWorker&, const FailWorker&) = default;
 };
 // Every worker is reaped and no descendant of any is left. After Stop, Kill or WatchLeftovers the
 // shell must send it as soon as it is true (at once if it is already). May be repeated. It must not
 // overtake a Spawned: if it comes first, it covers that worker too. It may overtake an Exited.
 struct GroupEmpty {
   int attempt = 0;
-  friend bool operator==(const GroupEmpty&, const GroupEmpty&) = default;
 };
 // The membership changed: restart the group without charging the budget. `attempt` is the one whose
 // round is out of date.
 struct Regroup {
   int attempt = 0;
-  friend bool operator==(const Regroup&, const Regroup&) = default;
 };
 // The rendezvous ended the job: stop the workers and finish. Only for a coordinated group.
-struct JobEnded {
-  friend bool operator==(const JobEnded&, const JobEnded&) = default;
-};
+struct JobEnded {};
 struct StopRequested {
   int signal = 0;
-  friend bool operator==(const StopRequested&, const StopRequested&) = default;
 };
 // The front received a second TERM, INT or QUIT.
-struct KillRequested {
-  friend bool operator==(const KillRequested&, const KillRequested&) = default;
-};
+struct KillRequested {};
 // All that is left of the group runs as another user and cannot be signalled, so waiting for KILL
 // to take effect is useless. May be repeated.
 struct KillRefused {
   int attempt = 0;
-  friend bool operator==(const KillRefused&, const KillRefused&) = default;
 };
-struct Suspend {
-  friend bool operator==(const Suspend&, const Suspend&) = default;
-};
-struct Resume {
-  friend bool operator==(const Resume&, const Resume&) = default;
-};
+struct Suspend {};
+struct Resume {};
 struct Forward {
   int signal = 0;
-  friend bool operator==(const Forward&, const Forward&) = default;
 };
-struct Tick {
-  friend bool operator==(const Tick&, const Tick&) = default;
-};
+struct Tick {};
 
 using Event = std::variant<Begin, RoundReady, RoundFailed, Spawned, SpawnFailed, Exited, FailWorker,
                            GroupEmpty, Regroup, JobEnded, StopRequested, KillRequested, KillRefused,

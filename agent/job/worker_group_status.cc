@@ -47,6 +47,11 @@ WorkerGroup::Worker& WorkerGroup::worker(int local_rank) {
   return workers_[static_cast<size_t>(local_rank)];
 }
 
+// Workers are started or being started, and the group is not being stopped.
+bool WorkerGroup::is_up() const {
+  return phase_ == Phase::starting || phase_ == Phase::running || phase_ == Phase::draining;
+}
+
 bool WorkerGroup::has_live_workers() const {
   return std::ranges::any_of(workers_, [](const Worker& w) { return w.spawned && !w.status; });
 }

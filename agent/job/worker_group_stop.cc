@@ -39,66 +39,41 @@ void WorkerGroup::report_stopping(Instant now) {
                                         std::max(Duration::zero(), deadline_ - now), live_ranks()});
 }
 
-void WorkerGroup::take_request(int signal) {
-  if (requested_signal_ == 0) requested_signal_ = signal;
-  if (phase_ == Phase::stopping) reason_ = group::StopReason::requested;
-}
-
 void WorkerGroup::on(Instant now, const group::JobEnded&) {
   CHECK(options_.coordinated);
   if (requested_signal_ != 0) return ignore("JobEnded", "the end was requested before");
-  switch (phase_) {
-    case Phase::starting:
-    case Phase::running:
-    case Phase::draining:
-      return begin_stop(now, group::StopReason::ended, SIGTERM);
-    case Phase::stopping:
-      reason_ = group::StopReason::ended;
-      return;
-    default:
-      return finish(group::JobOutcome::Kind::ended);
-  }
+  if (is_up()) return begin_stop(now, group::StopReason::ended, SIGTERM);
+  if (phase_ != Phase::stopping) return finish(std::nullopt);
+  reason_ = group::StopReason::ended;
 }
 
 void WorkerGroup::on(Instant now, const group::StopRequested& event) {
   CHECK(event.signal > 0);
   if (requested_signal_ != 0) return ignore("StopRequested", "the end was requested before");
-  take_request(event.signal);
-  switch (phase_) {
-    case Phase::starting:
-    case Phase::running:
-    case Phase::draining:
-      return begin_stop(now, group::StopReason::requested, event.signal);
-    case Phase::stopping:
-      return report_stopping(now);
-    default:
-      return finish(group::JobOutcome::Kind::stopped);
-  }
+  requested_signal_ = event.signal;
+  if (is_up()) return begin_stop(now, group::StopReason::requested, event.signal);
+  if (phase_ != Phase::stopping) return finish(JobEnd::stopped);
+  reason_ = group::StopReason::requested;
+  report_stopping(now);
 }
 
 void WorkerGroup::on(Instant now, const group::KillRequested&) {
-  take_request(SIGKILL);
-  switch (phase_) {
-    case Phase::starting:
-    case Phase::running:
-    case Phase::draining:
-      phase_ = Phase::stopping;
-      reason_ = group::StopReason::requested;
-      sent_signal_ = 0;
-      empty_ = false;
-      if (group_is_gone()) return conclude_stop_if_gone(now);  // No worker was started.
-      return begin_kill(now);
-    case Phase::stopping:
-      if (killing_) return ignore("KillRequested", "KILL was sent before; the job ends with it");
-      return begin_kill(now);
-    default:
-      return finish(group::JobOutcome::Kind::stopped);
+  if (requested_signal_ == 0) requested_signal_ = SIGKILL;
+  if (!is_up() && phase_ != Phase::stopping) return finish(JobEnd::stopped);
+  reason_ = group::StopReason::requested;
+  if (is_up()) {
+    phase_ = Phase::stopping;
+    sent_signal_ = 0;
+    killing_ = empty_ = false;
+    if (group_is_gone()) return conclude_stop_if_gone(now);  // No worker was started.
   }
+  if (killing_) return ignore("KillRequested", "KILL was sent before; the job ends with it");
+  begin_kill(now);
 }
 
 void WorkerGroup::on(Instant, const group::KillRefused&) {
   if (phase_ != Phase::stopping || !killing_) return ignore("KillRefused", "no KILL is due");
-  finish(group::JobOutcome::Kind::unkillable);
+  finish(JobEnd::unkillable);
 }
 
 void WorkerGroup::on(Instant now, const group::Regroup&) {
@@ -144,19 +119,19 @@ void WorkerGroup::conclude_stop_if_gone(Instant now) {
       return request_round();
     case group::StopReason::spawn_failed:
       if (options_.coordinated) return request_round();
-      return finish(group::JobOutcome::Kind::spawn_failed);
+      return finish(JobEnd::spawn_failed);
     case group::StopReason::leftovers:
       return succeed();
     case group::StopReason::requested:
-      return finish(group::JobOutcome::Kind::stopped);
+      return finish(JobEnd::stopped);
     case group::StopReason::ended:
-      return finish(group::JobOutcome::Kind::ended);
+      return finish(std::nullopt);
   }
 }
 
 void WorkerGroup::restart_after_failure(Instant now) {
   const int budget = options_.max_restarts + (PLANTED(budget_off_by_one) ? 1 : 0);
-  if (restarts_ >= budget && !options_.coordinated) return finish(group::JobOutcome::Kind::failed);
+  if (restarts_ >= budget && !options_.coordinated) return finish(JobEnd::failed);
   if (quick_deaths_ < 2) return restart();
   Duration delay = options_.backoff_first;
   for (int i = 2; i < quick_deaths_ && delay < options_.backoff_cap; ++i)
@@ -174,23 +149,18 @@ void WorkerGroup::restart() {
 }
 
 void WorkerGroup::succeed() {
-  if (!options_.coordinated) return finish(group::JobOutcome::Kind::success);
+  if (!options_.coordinated) return finish(JobEnd::success);
   phase_ = Phase::succeeded;
   deadline_ = report_at_ = kNever;
   out_->push_back(group::Succeeded{attempt_});
 }
 
-void WorkerGroup::finish(group::JobOutcome::Kind kind) {
+void WorkerGroup::finish(std::optional<JobEnd> end) {
   group::JobOutcome outcome;
-  outcome.kind = kind;
-  if (kind == group::JobOutcome::Kind::unkillable) outcome.stopped_for = reason_;
-  if (kind == group::JobOutcome::Kind::stopped || kind == group::JobOutcome::Kind::unkillable) {
-    outcome.signal = requested_signal_;
-  }
-  if (kind == group::JobOutcome::Kind::spawn_failed ||
-      kind == group::JobOutcome::Kind::round_failed || kind == group::JobOutcome::Kind::ended) {
-    outcome.error = error_;
-  }
+  outcome.end = end;
+  if (end == JobEnd::unkillable) outcome.stopped_for = reason_;
+  outcome.signal = requested_signal_;
+  if (end == JobEnd::spawn_failed || end == JobEnd::round_failed || !end) outcome.error = error_;
   outcome.attempts = attempt_ + 1;
   outcome.restarts = restarts_;
   phase_ = Phase::finished;
@@ -231,7 +201,7 @@ void WorkerGroup::tick_stopping(Instant now, bool stood_still) {
     return ignore("Tick", "it came so late that we stood still; the group gets a little longer");
   }
   if (!killing_) return begin_kill(now);
-  finish(group::JobOutcome::Kind::unkillable);
+  finish(JobEnd::unkillable);
 }
 
 }  // namespace muster

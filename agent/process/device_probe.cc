@@ -2,9 +2,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/read.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -13,6 +15,8 @@
 #include <unistd.h>
 
 #include "agent/process/worker_environment.h"
+#include "rendezvous/base/unique_fd.h"
+#include "rendezvous/net/call_after.h"
 
 namespace muster {
 
@@ -26,36 +30,28 @@ DeviceProbe::~DeviceProbe() {
 void DeviceProbe::ask(const std::string& flag, Duration limit, Done done) {
   done_ = std::move(done);
   ++question_;
-  text_.clear();
-  int fds[2];
-  const int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (null_fd < 0 || pipe2(fds, O_CLOEXEC) != 0) {
-    if (null_fd >= 0) close(null_fd);
-    finish(fail(ExitCode::environment,
-                fmt::format("cannot ask the GPU driver: {}", std::strerror(errno))));
-    return;
+  int fds[2] = {-1, -1};
+  const UniqueFd null_fd(open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null_fd || pipe2(fds, O_CLOEXEC) != 0) {
+    return finish(fail(ExitCode::environment,
+                       fmt::format("cannot ask the GPU driver: {}", std::strerror(errno))));
   }
+  pipe_ = std::make_unique<boost::asio::posix::stream_descriptor>(io_, fds[0]);
+  UniqueFd answer(fds[1]);
   SpawnRequest request;
   request.executable = "/proc/self/exe";
   request.argv = {"muster", flag};
   request.environment = environment_strings(current_environment());
-  request.stdin_fd = null_fd;
-  request.stdout_fd = fds[1];
-  request.stderr_fd = null_fd;
+  request.stdin_fd = null_fd.get();
+  request.stdout_fd = answer.get();
+  request.stderr_fd = null_fd.get();
   Result<SpawnedProcess> child = spawn(request);
-  close(null_fd);
-  close(fds[1]);
-  if (!child) {
-    close(fds[0]);
-    finish(tl::unexpected<Error>(child.error()));
-    return;
-  }
+  answer.reset();
+  if (!child) return finish(tl::unexpected<Error>(child.error()));
   child_ = *child;
   processes_.add_helper(child_.pid);
-  pipe_ = std::make_unique<boost::asio::posix::stream_descriptor>(io_, fds[0]);
-  limit_timer_.expires_after(limit);
-  limit_timer_.async_wait([this, limit, question = question_](boost::system::error_code error) {
-    if (error || question != question_) return;
+  call_after(limit_timer_, limit, [this, limit, question = question_] {
+    if (question != question_) return;
     finish(fail(
         ExitCode::environment,
         fmt::format(
@@ -63,17 +59,12 @@ void DeviceProbe::ask(const std::string& flag, Duration limit, Done done) {
             "--nproc-per-node a number and leave the GPU flags out to start without asking it",
             std::chrono::duration<double>(limit).count())));
   });
-  read_more();
-}
-
-void DeviceProbe::read_more() {
-  pipe_->async_read_some(boost::asio::buffer(buffer_),
-                         [this, question = question_](boost::system::error_code error, size_t n) {
-                           if (question != question_) return;  // A late completion.
-                           text_.append(buffer_.data(), n);
-                           if (!error) return read_more();
-                           finish(text_);
-                         });
+  const auto text = std::make_shared<std::string>();
+  boost::asio::async_read(*pipe_, boost::asio::dynamic_buffer(*text),
+                          [this, text, question = question_](boost::system::error_code, size_t) {
+                            if (question != question_) return;  // A late completion.
+                            finish(std::move(*text));
+                          });
 }
 
 void DeviceProbe::cancel() {

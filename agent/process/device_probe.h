@@ -4,7 +4,6 @@
 // of JSON to a pipe. Control loop only; never blocks. One query at a time.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -36,15 +35,12 @@ class DeviceProbe {
   void cancel();
 
  private:
-  void read_more();
   void finish(Result<std::string> result);
 
   boost::asio::io_context& io_;
   WorkerProcesses& processes_;
   boost::asio::steady_timer limit_timer_;
   std::unique_ptr<boost::asio::posix::stream_descriptor> pipe_;
-  std::string text_;
-  std::array<char, 4096> buffer_{};
   SpawnedProcess child_;
   Done done_;
   int question_ = 0;  // The current query, so that late completions of older ones are ignored.

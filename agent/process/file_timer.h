@@ -17,40 +17,29 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/base/error.h"
-
 namespace muster {
 
-struct FileTimerRequest {
+struct FileTimer {
   int pid = 0;
   std::string scope;
   double expiration_time = 0;
-  int signal = 0;  // 0 or less: log only.
+  int signal = 0;  // 0: log only. (Torch writes 0 or less.)
 
-  friend bool operator==(const FileTimerRequest&, const FileTimerRequest&) = default;
+  friend bool operator==(const FileTimer&, const FileTimer&) = default;
 };
 
-// Fails unless the line is one well-formed request; the message says what is wrong. The caller
-// ignores a bad line: any program may have written it.
-Result<FileTimerRequest> parse_file_timer_line(std::string_view line);
-
-struct FileTimerExpiry {
-  int pid = 0;
-  int signal = 0;              // 0: no signal was requested, so log only.
-  std::string scope;           // The timer that decided: earliest with a signal, else earliest.
-  double expiration_time = 0;  // Of that timer.
-  std::vector<std::string> scopes;  // Every expired timer of this process, earliest first.
-
-  friend bool operator==(const FileTimerExpiry&, const FileTimerExpiry&) = default;
-};
+// nullopt unless the line is one well-formed request. The caller ignores a bad line: any program
+// may have written it.
+std::optional<FileTimer> parse_file_timer_line(std::string_view line);
 
 class FileTimers {
  public:
-  void apply(const FileTimerRequest& request);
+  void apply(FileTimer request);
 
-  // One entry per process with an expired timer, by pid. All timers of these processes are dropped,
-  // expired or not: the process is about to die, or has been reported once.
-  std::vector<FileTimerExpiry> expired(double now);
+  // For each process with an expired timer, by pid, the one that decides: the earliest with a
+  // signal, else the earliest. All timers of these processes are dropped, expired or not: the
+  // process is about to die, or has been reported once.
+  std::vector<FileTimer> expired(double now);
 
   // The earliest expiration; nullopt if there is no timer.
   std::optional<double> next_deadline() const;
@@ -58,14 +47,8 @@ class FileTimers {
   // The process has ended; its pid may be reused.
   void forget(int pid);
 
-  bool empty() const { return timers_.empty(); }
-
  private:
-  struct Timer {
-    double expiration_time = 0;
-    int signal = 0;
-  };
-  std::map<std::pair<int, std::string>, Timer> timers_;  // By (pid, scope).
+  std::map<std::pair<int, std::string>, FileTimer> timers_;  // By (pid, scope).
 };
 
 }  // namespace muster

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/net/call_after.h"
+
 namespace muster {
 namespace {
 
@@ -91,12 +93,11 @@ void FileTimerServer::arm() {
   }
   // A timer years away must not overflow the clock: look again after an hour.
   const double wait_s = std::clamp(*deadline - unix_now(), 0.0, kLongestWaitSeconds);
-  timer_.expires_after(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(wait_s)));
-  timer_.async_wait([this](boost::system::error_code error) {
-    if (error || closed_) return;
-    for (const FileTimerExpiry& expiry : timers_.expired(unix_now()))
-      expired_(expiry);
+  const auto wait = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(wait_s));
+  call_after(timer_, wait, [this] {
+    if (closed_) return;
+    for (const FileTimer& timer : timers_.expired(unix_now()))
+      expired_(timer);
     arm();
   });
 }

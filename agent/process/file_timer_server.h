@@ -19,7 +19,7 @@ namespace muster {
 
 class FileTimerServer {
  public:
-  using Expired = std::function<void(const FileTimerExpiry&)>;
+  using Expired = std::function<void(const FileTimer&)>;
 
   // Creates the FIFO (an existing path is replaced, mode 0666 less the umask) and returns it open.
   // May wait for a disk: not for the control loop. Fails with ExitCode::environment.

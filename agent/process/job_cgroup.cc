@@ -3,6 +3,7 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -14,8 +15,8 @@ namespace {
 
 // The mount point of cgroup2. The fields of mountinfo are "id parent dev root mountpoint options
 // ... - type source ...".
-std::optional<std::string> cgroup2_mount(const std::string& proc_root) {
-  std::ifstream mounts(proc_root + "/self/mountinfo");
+std::optional<std::string> cgroup2_mount() {
+  std::ifstream mounts("/proc/self/mountinfo");
   std::string line;
   while (std::getline(mounts, line)) {
     const size_t dash = line.find(" - cgroup2 ");
@@ -28,8 +29,8 @@ std::optional<std::string> cgroup2_mount(const std::string& proc_root) {
   return std::nullopt;
 }
 
-std::optional<std::string> own_cgroup(const std::string& proc_root) {
-  std::ifstream memberships(proc_root + "/self/cgroup");
+std::optional<std::string> own_cgroup() {
+  std::ifstream memberships("/proc/self/cgroup");
   std::string line;
   while (std::getline(memberships, line)) {
     if (line.starts_with("0::/")) return line.substr(3);
@@ -52,37 +53,33 @@ bool is_delegated(const std::string& folder) {
 
 }  // namespace
 
-std::optional<std::string> JobCgroup::path_for(pid_t pid, const std::string& proc_root) {
-  const auto mount = cgroup2_mount(proc_root);
-  const auto own = own_cgroup(proc_root);
+std::optional<std::string> JobCgroup::path_for(pid_t pid) {
+  const auto mount = cgroup2_mount();
+  const auto own = own_cgroup();
   if (!mount || !own) return std::nullopt;
   const std::string parent = *own == "/" ? *mount : *mount + *own;
   if (!is_delegated(parent)) return std::nullopt;
   return parent + "/muster-" + std::to_string(pid);
 }
 
-std::unique_ptr<JobCgroup> JobCgroup::create(const std::string& proc_root) {
-  const auto wanted = path_for(getpid(), proc_root);
-  if (!wanted) return nullptr;
-  const std::string& path = *wanted;
-  if (mkdir(path.c_str(), 0755) != 0) return nullptr;
-  const int procs = open((path + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC);
-  const int kill = open((path + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC);
-  if (procs >= 0 && kill >= 0) return std::unique_ptr<JobCgroup>(new JobCgroup(path, procs, kill));
-  if (procs >= 0) close(procs);
-  if (kill >= 0) close(kill);
-  rmdir(path.c_str());
-  return nullptr;
+std::unique_ptr<JobCgroup> JobCgroup::create() {
+  const auto wanted = path_for(getpid());
+  if (!wanted || mkdir(wanted->c_str(), 0755) != 0) return nullptr;
+  std::unique_ptr<JobCgroup> cgroup(new JobCgroup(*wanted));
+  return cgroup->procs_ && cgroup->kill_ ? std::move(cgroup) : nullptr;
 }
 
+JobCgroup::JobCgroup(std::string path)
+    : path_(std::move(path)),
+      procs_(open((path_ + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC)),
+      kill_(open((path_ + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC)) {}
+
 JobCgroup::~JobCgroup() {
-  close(procs_fd_);
-  close(kill_fd_);
   rmdir(path_.c_str());
 }
 
 void JobCgroup::kill() const {
-  [[maybe_unused]] const ssize_t n = write(kill_fd_, "1", 1);
+  [[maybe_unused]] const ssize_t n = write(kill_.get(), "1", 1);
 }
 
 }  // namespace muster

@@ -10,16 +10,18 @@
 
 #include <sys/types.h>
 
+#include "rendezvous/base/unique_fd.h"
+
 namespace muster {
 
 class JobCgroup {
  public:
   // Creates a child cgroup below that of the calling process; nullptr if that is not possible.
-  static std::unique_ptr<JobCgroup> create(const std::string& proc_root = "/proc");
+  static std::unique_ptr<JobCgroup> create();
 
   // The path that the cgroup of an agent with this pid has; nullopt if none can be created. For the
   // front, which cleans up after an agent that was killed.
-  static std::optional<std::string> path_for(pid_t pid, const std::string& proc_root = "/proc");
+  static std::optional<std::string> path_for(pid_t pid);
 
   // Removes the folder if it is empty.
   ~JobCgroup();
@@ -27,18 +29,17 @@ class JobCgroup {
   JobCgroup& operator=(const JobCgroup&) = delete;
 
   // For SpawnRequest: a child that writes "0" to it enters the cgroup.
-  int procs_fd() const { return procs_fd_; }
+  int procs_fd() const { return procs_.get(); }
 
   // Sends SIGKILL to everything in it.
   void kill() const;
 
  private:
-  JobCgroup(std::string path, int procs_fd, int kill_fd)
-      : path_(std::move(path)), procs_fd_(procs_fd), kill_fd_(kill_fd) {}
+  explicit JobCgroup(std::string path);
 
   std::string path_;
-  int procs_fd_;
-  int kill_fd_;
+  UniqueFd procs_;
+  UniqueFd kill_;
 };
 
 }  // namespace muster

@@ -6,38 +6,29 @@
 // owner.
 #pragma once
 
-#include <optional>
-#include <string>
+#include <utility>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 
 class MasterPort {
  public:
-  // Reserves `port`, or a free one for 0, on all IPv6 and IPv4 addresses. If the port is taken, the
-  // error names the process (pid, user, command) as far as /proc shows it.
-  static Result<MasterPort> reserve(int port);
-
-  MasterPort(MasterPort&& other) noexcept;
-  MasterPort& operator=(MasterPort&& other) noexcept;
-  ~MasterPort();
+  // Reserves a free port on all IPv6 and IPv4 addresses.
+  static Result<MasterPort> reserve();
 
   int port() const { return port_; }
 
  private:
-  MasterPort(int fd, int lock_fd, int port) : fd_(fd), lock_fd_(lock_fd), port_(port) {}
+  MasterPort(UniqueFd fd, int port) : fd_(std::move(fd)), port_(port) {}
 
-  int fd_ = -1;
-  int lock_fd_ = -1;
-  int port_ = 0;
+  UniqueFd fd_;
+  int port_;
 };
 
-// The process that listens on a TCP port of this machine: "pid 123 (python3 train.py), user alice",
-// from /proc/net/tcp and /proc/PID/fd. nullopt if it cannot be seen.
-std::optional<std::string> port_owner(int port);
-
-// `error`, or one that names the process that listens on `port`, if that can be seen.
+// `error`, or one that names the process (pid, command, user) that listens on `port` of this
+// machine, if /proc shows it.
 Error name_port_owner(const Error& error, int port);
 
 }  // namespace muster

@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -12,7 +13,6 @@
 #include <system_error>
 #include <thread>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -39,10 +39,6 @@ std::string read_process_file(pid_t pid, const char* name) {
   return text;
 }
 
-std::optional<ProcessEntry> read_process_stat(pid_t pid) {
-  return parse_process_stat(read_process_file(pid, "stat"));
-}
-
 // The value of one line of /proc/PID/status.
 std::string_view status_field(std::string_view status, std::string_view key) {
   const size_t at = status.find(key);
@@ -54,16 +50,12 @@ std::string_view status_field(std::string_view status, std::string_view key) {
 
 std::vector<ProcessEntry> all_processes() {
   std::vector<ProcessEntry> processes;
-  DIR* const proc = opendir("/proc");
-  if (proc == nullptr) return processes;
-  while (const dirent* entry = readdir(proc)) {
-    const std::string_view name = entry->d_name;
-    pid_t pid = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (error != std::errc{} || end != name.data() + name.size()) continue;
-    if (auto process = read_process_stat(pid)) processes.push_back(std::move(*process));
+  std::error_code error;
+  for (fs::directory_iterator it("/proc", error), end; !error && it != end; it.increment(error)) {
+    const pid_t pid = std::atoi(it->path().filename().c_str());  // 0: not a process.
+    if (pid == 0) continue;
+    if (auto process = look_at_entry(pid)) processes.push_back(std::move(*process));
   }
-  closedir(proc);
   return processes;
 }
 
@@ -98,7 +90,7 @@ bool is_ending(pid_t pid, const std::string& folder) {
 }  // namespace
 
 std::optional<bool> is_exiting(pid_t pid) {
-  const std::optional<ProcessEntry> process = read_process_stat(pid);
+  const std::optional<ProcessEntry> process = look_at_entry(pid);
   if (!process) return std::nullopt;
   if (!is_ending(pid, "")) return false;
   if (process->threads <= 1) return true;
@@ -160,7 +152,7 @@ std::vector<ProcessEntry> descendants_of(pid_t root, const std::set<pid_t>& exce
 }
 
 std::optional<ProcessEntry> look_at_entry(pid_t pid) {
-  return read_process_stat(pid);
+  return parse_process_stat(read_process_file(pid, "stat"));
 }
 
 // Not the owner of /proc/PID: that is root for a process that has changed its identity (proc(5)).
@@ -186,7 +178,7 @@ SignalOutcome signal_process(const ProcessEntry& process, int signal) {
   if (pidfd < 0) return SignalOutcome::gone;
   // The pid may have been reused between the scan of /proc and pidfd_open. The descriptor refers to
   // one process for good, so an equal start time now means that it is the process that was found.
-  const auto now = read_process_stat(process.pid);
+  const auto now = look_at_entry(process.pid);
   const bool same = now && now->start_ticks == process.start_ticks;
   const bool sent = same && syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0;
   const bool refused = same && !sent && errno == EPERM;

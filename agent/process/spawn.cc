@@ -1,5 +1,6 @@
 #include "agent/process/spawn.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -24,16 +25,15 @@ constexpr size_t kChildStackBytes = 64 * 1024;
 // Everything the child needs, prepared before clone: between clone and execve it may call only
 // async-signal-safe functions, and it shares this memory with the suspended parent.
 struct ChildPlan {
-  const char* executable = nullptr;
-  char* const* argv = nullptr;
-  char* const* envp = nullptr;
-  int source_fds[3] = {0, 1, 2};
-  const cpu_set_t* cpus = nullptr;
-  size_t cpus_bytes = 0;
-  const rlimit* descriptor_limit = nullptr;
-  bool keep_hangup_ignored = false;
-  int cgroup_procs_fd = -1;
-  pid_t parent = 0;
+  const SpawnRequest& request;
+  const char* executable;
+  char* const* argv;
+  char* const* envp;
+  int source_fds[3];
+  const cpu_set_t* cpus;  // nullptr: inherited.
+  size_t cpus_bytes;
+  const rlimit* descriptor_limit;  // nullptr: inherited.
+  pid_t parent;
 
   // Written by the child when a step fails; read by the parent after the child has gone.
   const char* failed_step = nullptr;
@@ -44,18 +44,8 @@ struct ChildPlan {
 // that the user ignored on purpose (trap '' USR1) are inherited, as by exec and by torchrun's
 // workers. Handlers of this process would run in the parent's memory, so none is kept.
 bool must_be_default(int signal) {
-  switch (signal) {
-    case SIGTERM:
-    case SIGINT:
-    case SIGQUIT:
-    case SIGHUP:
-    case SIGCHLD:
-    case SIGPIPE:
-    case SIGXFSZ:
-      return true;
-    default:
-      return false;
-  }
+  return signal == SIGTERM || signal == SIGINT || signal == SIGQUIT || signal == SIGHUP ||
+         signal == SIGCHLD || signal == SIGPIPE || signal == SIGXFSZ;
 }
 
 void reset_signal_handlers(bool keep_hangup_ignored) {
@@ -110,13 +100,14 @@ int fail_step(ChildPlan* plan, const char* step) {
 // it, the descriptors last, the signal mask just before execve.
 __attribute__((no_sanitize("address"))) int child_main(void* argument) {
   auto* plan = static_cast<ChildPlan*>(argument);
-  reset_signal_handlers(plan->keep_hangup_ignored);
+  reset_signal_handlers(plan->request.keep_hangup_ignored);
   if (setsid() < 0) return fail_step(plan, "setsid");
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return fail_step(plan, "prctl(PR_SET_PDEATHSIG)");
   if (getppid() != plan->parent)
     _exit(127);  // The parent died before the line above: nothing waits for an answer.
   // Best effort: without the cgroup, the process tree still finds every process.
-  if (plan->cgroup_procs_fd >= 0 && write(plan->cgroup_procs_fd, "0", 1) < 0) errno = 0;
+  const int cgroup = plan->request.cgroup_procs_fd;
+  if (cgroup >= 0 && write(cgroup, "0", 1) < 0) errno = 0;
   if (plan->cpus != nullptr && sched_setaffinity(0, plan->cpus_bytes, plan->cpus) != 0) {
     return fail_step(plan, "sched_setaffinity");
   }
@@ -141,59 +132,43 @@ std::vector<char*> c_strings(const std::vector<std::string>& strings) {
   return pointers;
 }
 
-struct CpuMask {
-  cpu_set_t* set = nullptr;
-  size_t bytes = 0;
+// Large enough for the highest of `cpus`, which are set; empty if there are none.
+std::vector<cpu_set_t> cpu_mask(const std::vector<int>& cpus) {
+  if (cpus.empty()) return {};
+  std::vector<cpu_set_t> mask(static_cast<size_t>(std::ranges::max(cpus)) / CPU_SETSIZE + 1);
+  for (int cpu : cpus)
+    CPU_SET_S(static_cast<size_t>(cpu), mask.size() * sizeof(cpu_set_t), mask.data());
+  return mask;
+}
 
-  explicit CpuMask(const std::vector<int>& cpus) {
-    if (cpus.empty()) return;
-    int highest = 0;
-    for (int cpu : cpus)
-      highest = cpu > highest ? cpu : highest;
-    set = CPU_ALLOC(highest + 1);
-    bytes = CPU_ALLOC_SIZE(highest + 1);
-    CPU_ZERO_S(bytes, set);
-    for (int cpu : cpus)
-      CPU_SET_S(static_cast<size_t>(cpu), bytes, set);
-  }
-  ~CpuMask() {
-    if (set != nullptr) CPU_FREE(set);
-  }
-  CpuMask(const CpuMask&) = delete;
-  CpuMask& operator=(const CpuMask&) = delete;
-};
-
-Error describe_failure(const SpawnRequest& request, const ChildPlan& plan) {
+Error describe_failure(const ChildPlan& plan) {
   const int e = plan.failed_errno;
-  const bool in_execve = std::strcmp(plan.failed_step, "execve") == 0;
-  if (!in_execve) {
-    return {ExitCode::environment, fmt::format("cannot start {}: {} failed: {}", request.executable,
-                                               plan.failed_step, std::strerror(e))};
+  const std::string& program = plan.request.executable;
+  if (std::strcmp(plan.failed_step, "execve") != 0) {
+    const char* const remedy =
+        e == EAGAIN ? " (too many processes: see `ulimit -u` and the cgroup's pids.max)" : "";
+    return {ExitCode::environment, fmt::format("cannot start {}: {} failed: {}{}", program,
+                                               plan.failed_step, std::strerror(e), remedy)};
   }
+  const auto refused = [&](ExitCode code, std::string_view why) {
+    return Error{code, fmt::format("cannot execute {}: {}", program, why)};
+  };
   switch (e) {
     case ENOENT:
     case ENOTDIR:
-      return {ExitCode::not_found,
-              fmt::format(
-                  "cannot execute {}: the file, or the interpreter that it names, does not exist",
-                  request.executable)};
+      return refused(ExitCode::not_found,
+                     "the file, or the interpreter that it names, does not exist");
     case ENOEXEC:
-      return {ExitCode::cannot_execute,
-              fmt::format("cannot execute {}: not a program for this machine and no `#!` line "
-                          "(give it one, or start it through its interpreter)",
-                          request.executable)};
+      return refused(ExitCode::cannot_execute,
+                     "not a program for this machine and no `#!` line (give it one, or start it "
+                     "through its interpreter)");
     case EACCES:
-      return {ExitCode::cannot_execute,
-              fmt::format("cannot execute {}: permission denied (chmod +x, or a noexec mount)",
-                          request.executable)};
+      return refused(ExitCode::cannot_execute, "permission denied (chmod +x, or a noexec mount)");
     case E2BIG:
-      return {ExitCode::environment,
-              fmt::format("cannot execute {}: arguments and environment are too large together "
-                          "(see `getconf ARG_MAX`)",
-                          request.executable)};
+      return refused(ExitCode::environment,
+                     "arguments and environment are too large together (see `getconf ARG_MAX`)");
     default:
-      return {ExitCode::cannot_execute,
-              fmt::format("cannot execute {}: {}", request.executable, std::strerror(e))};
+      return refused(ExitCode::cannot_execute, std::strerror(e));
   }
 }
 
@@ -202,26 +177,24 @@ Error describe_failure(const SpawnRequest& request, const ChildPlan& plan) {
 Result<SpawnedProcess> spawn(const SpawnRequest& request) {
   const std::vector<char*> argv = c_strings(request.argv);
   const std::vector<char*> envp = c_strings(request.environment);
-  const CpuMask cpus(request.cpus);
+  const std::vector<cpu_set_t> cpus = cpu_mask(request.cpus);
   rlimit limit{};
   if (request.descriptor_limit) {
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = *request.descriptor_limit;
   }
 
-  ChildPlan plan;
-  plan.executable = request.executable.c_str();
-  plan.argv = argv.data();
-  plan.envp = envp.data();
-  plan.source_fds[0] = request.stdin_fd;
-  plan.source_fds[1] = request.stdout_fd;
-  plan.source_fds[2] = request.stderr_fd;
-  plan.cpus = cpus.set;
-  plan.cpus_bytes = cpus.bytes;
-  plan.descriptor_limit = request.descriptor_limit ? &limit : nullptr;
-  plan.keep_hangup_ignored = request.keep_hangup_ignored;
-  plan.cgroup_procs_fd = request.cgroup_procs_fd;
-  plan.parent = getpid();
+  ChildPlan plan{
+      .request = request,
+      .executable = request.executable.c_str(),
+      .argv = argv.data(),
+      .envp = envp.data(),
+      .source_fds = {request.stdin_fd, request.stdout_fd, request.stderr_fd},
+      .cpus = cpus.empty() ? nullptr : cpus.data(),
+      .cpus_bytes = cpus.size() * sizeof(cpu_set_t),
+      .descriptor_limit = request.descriptor_limit ? &limit : nullptr,
+      .parent = getpid(),
+  };
 
   // With every signal blocked no handler of ours can run in the child, which shares our memory.
   sigset_t all;
@@ -232,22 +205,16 @@ Result<SpawnedProcess> spawn(const SpawnRequest& request) {
   int pidfd = -1;
   const pid_t pid = clone(child_main, stack.get() + kChildStackBytes,
                           CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &plan, &pidfd);
-  const int clone_errno = errno;
+  if (pid < 0) fail_step(&plan, "clone");
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 
-  if (pid < 0) {
-    const char* remedy = clone_errno == EAGAIN
-                             ? " (too many processes: see `ulimit -u` and the cgroup's pids.max)"
-                             : "";
-    return fail(ExitCode::environment,
-                fmt::format("cannot start {}: clone failed: {}{}", request.executable,
-                            std::strerror(clone_errno), remedy));
-  }
   if (plan.failed_step != nullptr) {
-    siginfo_t ignored{};
-    waitid(P_PIDFD, static_cast<id_t>(pidfd), &ignored, WEXITED);
-    close(pidfd);
-    return tl::unexpected<Error>(describe_failure(request, plan));
+    if (pid >= 0) {
+      siginfo_t ignored{};
+      waitid(P_PIDFD, static_cast<id_t>(pidfd), &ignored, WEXITED);
+      close(pidfd);
+    }
+    return tl::unexpected<Error>(describe_failure(plan));
   }
   return SpawnedProcess{pid, pidfd};
 }

@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "rendezvous/net/call_after.h"
+
 namespace muster {
 namespace {
 
@@ -74,22 +76,26 @@ void WorkerProcesses::wait_for(int local_rank) {
   Worker& worker = workers_[static_cast<size_t>(local_rank)];
   worker.pidfd->async_wait(boost::asio::posix::stream_descriptor::wait_read,
                            [this, local_rank, pid = worker.pid](boost::system::error_code error) {
-                             if (error || workers_[static_cast<size_t>(local_rank)].pid != pid)
-                               return;
-                             on_pidfd_readable(local_rank);
+                             if (!error) on_pidfd_readable(local_rank, pid);
                            });
 }
 
 // waitid on a pidfd can reap only this one process, and it returns the rusage, which neither
 // waitpid nor Boost.Process's handle does.
-void WorkerProcesses::on_pidfd_readable(int local_rank) {
+void WorkerProcesses::on_pidfd_readable(int local_rank, pid_t pid) {
   Worker& worker = workers_[static_cast<size_t>(local_rank)];
-  if (worker.exited) return;
+  if (worker.exited || worker.pid != pid) return;
   siginfo_t info{};
   rusage usage{};
   const long waited =
       syscall(SYS_waitid, P_PIDFD, worker.pidfd->native_handle(), &info, WEXITED | WNOHANG, &usage);
-  if (waited != 0 || info.si_pid == 0) return look_again_later(local_rank);
+  if (waited != 0 || info.si_pid == 0) {
+    // The pidfd says that the process has ended, but it cannot be reaped: a tracer holds it
+    // (ptrace(2)). Another wait on the pidfd would return at once, again and again.
+    worker.again = std::make_unique<boost::asio::steady_timer>(io_);
+    return call_after(*worker.again, kTracedAgainAfter,
+                      [this, local_rank, pid] { on_pidfd_readable(local_rank, pid); });
+  }
   worker.exited = true;
   worker.pidfd.reset();
   WorkerExit exit{local_rank,
@@ -102,17 +108,6 @@ void WorkerProcesses::on_pidfd_readable(int local_rank) {
   if (stop_signal_) signal_rest_soon();
   reap_orphans();
   check_empty();
-}
-
-// The pidfd says that the process has ended, but it cannot be reaped: a tracer holds it
-// (ptrace(2)). Another wait on the pidfd would return at once, again and again.
-void WorkerProcesses::look_again_later(int local_rank) {
-  Worker& worker = workers_[static_cast<size_t>(local_rank)];
-  worker.again = std::make_unique<boost::asio::steady_timer>(io_, kTracedAgainAfter);
-  worker.again->async_wait([this, local_rank, pid = worker.pid](boost::system::error_code error) {
-    if (error || workers_[static_cast<size_t>(local_rank)].pid != pid) return;
-    on_pidfd_readable(local_rank);
-  });
 }
 
 void WorkerProcesses::wait_for_signals() {
@@ -257,10 +252,7 @@ void WorkerProcesses::kill_round() {
     (send(process, SIGKILL) == SignalOutcome::refused ? refused : others) = true;
     signal_process(process, SIGCONT);
   }
-  kill_timer_.expires_after(kKillAgainAfter);
-  kill_timer_.async_wait([this](boost::system::error_code error) {
-    if (!error) kill_round();
-  });
+  call_after(kill_timer_, kKillAgainAfter, [this] { kill_round(); });
   reap_orphans();
   check_empty();
   kill_is_refused_ = killing_ && refused && !others;

@@ -93,11 +93,10 @@ class WorkerProcesses {
   };
 
   void wait_for(int local_rank);
-  void on_pidfd_readable(int local_rank);
+  void on_pidfd_readable(int local_rank, pid_t pid);
   void wait_for_signals();
   void on_signals();
   void reap_orphans();
-  void look_again_later(int local_rank);
   void signal_rest_soon();
   void signal_rest();
   void kill_round();

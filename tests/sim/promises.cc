@@ -130,7 +130,7 @@ void Promises::on(Instant now, const group::Finish& effect) {
 
 void Promises::check_left_behind(Instant now, const JobOutcome& outcome) {
   const bool some_left = world_.alive_in_all() > 0 || spawning_.has_value();
-  if (outcome.kind != JobOutcome::Kind::unkillable) {
+  if (outcome.end != JobEnd::unkillable) {
     return check(!some_left, "the end leaves nothing behind, or says that it could not");
   }
   // News of the last death may still be in flight, but not for long.
@@ -142,29 +142,27 @@ void Promises::check_outcome(const JobOutcome& outcome) {
   check(outcome.attempts == attempt_ + 1, "the outcome counts the attempts");
   check(outcome.restarts == paid_restarts_, "the outcome counts the restarts");
   const bool failed = first_failures_.contains(attempt_);
-  switch (outcome.kind) {
-    case JobOutcome::Kind::success:
+  if (!outcome.end) return check(false, "nobody but itself ends a group that stands alone");
+  switch (*outcome.end) {
+    case JobEnd::success:
       check(!failed && !end_requested_, "success is whole");
       break;
-    case JobOutcome::Kind::failed:
+    case JobEnd::failed:
       check(failed, "a worker of the last attempt has failed");
       check(paid_restarts_ == plan_.group.max_restarts, "the whole budget is used before failing");
       check(!end_requested_ && !spawn_failed_, "failed is not stopped");
       break;
-    case JobOutcome::Kind::stopped:
+    case JobEnd::stopped:
       check(end_requested_ && outcome.signal > 0, "stopped only on request, by a signal");
       break;
-    case JobOutcome::Kind::spawn_failed:
+    case JobEnd::spawn_failed:
       check(spawn_failed_ && !end_requested_ && outcome.error, "spawn_failed has its reason");
       break;
-    case JobOutcome::Kind::round_failed:
+    case JobEnd::round_failed:
       check(!round_ready_ && !end_requested_ && outcome.error, "round_failed has its reason");
       break;
-    case JobOutcome::Kind::unkillable:
+    case JobEnd::unkillable:
       check(outcome.stopped_for.has_value(), "unkillable says what the stop was for");
-      break;
-    case JobOutcome::Kind::ended:
-      check(false, "nobody but itself ends a group that stands alone");
       break;
   }
 }

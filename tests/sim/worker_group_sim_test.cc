@@ -42,7 +42,7 @@ TEST(WorkerGroupSim, ReachesEveryEffectAndEveryOutcome) {
     ASSERT_TRUE(report.outcome) << "seed " << seed;
     ++outcomes[first_word(group::to_text(*report.outcome))];
     restarted_and_succeeded +=
-        report.outcome->kind == group::JobOutcome::Kind::success && report.outcome->restarts > 0;
+        report.outcome->end == JobEnd::success && report.outcome->restarts > 0;
     for (const std::string& line : report.trace) {
       constexpr size_t kTimeWidth = 14;  // "     0.000    ".
       if (line.size() > kTimeWidth) ++effects[first_word(line.substr(kTimeWidth))];

@@ -26,22 +26,21 @@ std::string_view reason_name(StopReason reason) {
   return "";
 }
 
-std::string_view kind_name(JobOutcome::Kind kind) {
-  switch (kind) {
-    case JobOutcome::Kind::success:
+std::string_view end_name(std::optional<JobEnd> end) {
+  if (!end) return "ended";
+  switch (*end) {
+    case JobEnd::success:
       return "success";
-    case JobOutcome::Kind::failed:
+    case JobEnd::failed:
       return "failed";
-    case JobOutcome::Kind::stopped:
+    case JobEnd::stopped:
       return "stopped";
-    case JobOutcome::Kind::spawn_failed:
+    case JobEnd::spawn_failed:
       return "spawn_failed";
-    case JobOutcome::Kind::round_failed:
+    case JobEnd::round_failed:
       return "round_failed";
-    case JobOutcome::Kind::unkillable:
+    case JobEnd::unkillable:
       return "unkillable";
-    case JobOutcome::Kind::ended:
-      return "ended";
   }
   return "";
 }
@@ -178,7 +177,7 @@ std::string to_text(const Effect& effect) {
 }
 
 std::string to_text(const JobOutcome& outcome) {
-  std::string line = fmt::format("{}, {} attempts, {} restarts", kind_name(outcome.kind),
+  std::string line = fmt::format("{}, {} attempts, {} restarts", end_name(outcome.end),
                                  outcome.attempts, outcome.restarts);
   if (outcome.signal != 0) line += ", " + signal_name(outcome.signal);
   if (outcome.stopped_for)

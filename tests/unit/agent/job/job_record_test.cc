@@ -15,16 +15,21 @@ namespace {
 // A job of two workers on one node, as the agent would report it.
 class Job : public testing::Test {
  protected:
-  Job() : record_(options()) { record_.job_started(2); }
+  Job() : record_(job(), options()) { record_.job_started(2); }
+
+  static JobReport job() {
+    JobReport result;
+    result.run_id = "job1";
+    result.program = "train.py";
+    result.host = "node7";
+    result.max_restarts = 1;
+    return result;
+  }
 
   JobRecord::Options options() {
     JobRecord::Options result;
-    result.run_id = "job1";
-    result.program = "train.py";
     result.binary = "/usr/bin/python3";
-    result.host = "node7";
     result.rdzv_backend = "c10d";
-    result.max_restarts = 1;
     result.torch_events = true;
     result.say_raw = [this](const std::string& line) { said_.push_back(line); };
     result.append_event = [this](const std::string& line) { events_.push_back(line); };
@@ -40,7 +45,7 @@ class Job : public testing::Test {
     round.max_restarts = 1;
     record_.round_ready(
         attempt, round, std::chrono::milliseconds(2),
-        {{"", "/logs/0/stderr.log", "/logs/0/error.json", "GPU 0"}, {"", "", "", "GPU 1"}});
+        {{"", "/logs/0/stderr.log", "/logs/0/error.json", "", "GPU 0"}, {"", "", "", "", "GPU 1"}});
     record_.worker_started(0, 100 + 10 * attempt);
     record_.worker_started(1, 101 + 10 * attempt);
   }
@@ -58,14 +63,14 @@ class Job : public testing::Test {
 
   group::JobOutcome failed() {
     group::JobOutcome outcome;
-    outcome.kind = group::JobOutcome::Kind::failed;
+    outcome.end = JobEnd::failed;
     outcome.restarts = 1;
     return outcome;
   }
 
   static group::JobOutcome stopped_by_sigint() {
     group::JobOutcome outcome;
-    outcome.kind = group::JobOutcome::Kind::stopped;
+    outcome.end = JobEnd::stopped;
     outcome.signal = SIGINT;
     return outcome;
   }

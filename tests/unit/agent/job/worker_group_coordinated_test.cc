@@ -96,7 +96,7 @@ TEST(CoordinatedWorkerGroup, TheEndOfTheJobDuringAStopWaitsForItsEnd) {
   EXPECT_EQ(group.hear(group::JobEnded{}), "");
   group.hear(group::Exited{0, 0, kTerm});
   const auto effects = group.step(group::GroupEmpty{0});
-  EXPECT_EQ(outcome_in(effects).kind, group::JobOutcome::Kind::ended);
+  EXPECT_EQ(outcome_in(effects).end, std::nullopt);
 }
 
 TEST(CoordinatedWorkerGroup, TheEndOfTheJobFinishesAGroupThatWaitsForARound) {
@@ -111,7 +111,7 @@ TEST(CoordinatedWorkerGroup, AProgramThatCannotBeStartedWaitsForTheRulingToo) {
   const Error error{ExitCode::not_found, "no such file"};
   EXPECT_EQ(group.hear(group::SpawnFailed{0, 0, error}), "RequestRound{attempt 1, restart 0}");
   const auto effects = group.step(group::JobEnded{});
-  EXPECT_EQ(outcome_in(effects).kind, group::JobOutcome::Kind::ended);
+  EXPECT_EQ(outcome_in(effects).end, std::nullopt);
   EXPECT_EQ(outcome_in(effects).error, error);
 }
 
@@ -120,7 +120,7 @@ TEST(CoordinatedWorkerGroup, AStopSignalBeatsTheEndOfTheJob) {
   group.hear(group::StopRequested{SIGTERM});
   EXPECT_EQ(group.hear(group::JobEnded{}), "Note{JobEnded: the end was requested before}");
   group.hear_all(group::Exited{0, 0, kTerm}, group::Exited{0, 1, kTerm});
-  EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).kind, group::JobOutcome::Kind::stopped);
+  EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).end, JobEnd::stopped);
 }
 
 TEST(CoordinatedWorkerGroup, QuickDeathsBackOffBeforeTheyAskForTheNextRound) {

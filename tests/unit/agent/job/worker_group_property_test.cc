@@ -88,7 +88,7 @@ class LegalShell {
     finished = true;
     ++finishes;
     outcome = e.outcome;
-    if (e.outcome.kind != group::JobOutcome::Kind::unkillable) {
+    if (e.outcome.end != JobEnd::unkillable) {
       RC_ASSERT(live_.empty() && !spawning_);
     }
   }
@@ -211,11 +211,10 @@ RC_GTEST_PROP(WorkerGroupProperty, KeepsItsInvariantsUnderEveryLegalSequence, ()
   RC_ASSERT(shell.rounds_paid <= run.options.max_restarts);
   if (!shell.outcome) return;
   const group::JobOutcome& outcome = *shell.outcome;
-  using Kind = group::JobOutcome::Kind;
   RC_TAG(group::to_text(outcome).substr(0, group::to_text(outcome).find(',')));
-  RC_ASSERT((outcome.kind == Kind::stopped) <= shell.end_requested);
-  RC_ASSERT((outcome.kind == Kind::spawn_failed) <= shell.spawn_failed);
-  RC_ASSERT((outcome.kind == Kind::failed) <= (shell.rounds_paid == run.options.max_restarts));
+  RC_ASSERT((outcome.end == JobEnd::stopped) <= shell.end_requested);
+  RC_ASSERT((outcome.end == JobEnd::spawn_failed) <= shell.spawn_failed);
+  RC_ASSERT((outcome.end == JobEnd::failed) <= (shell.rounds_paid == run.options.max_restarts));
   RC_ASSERT(outcome.attempts == shell.attempt + 1);
 }
 

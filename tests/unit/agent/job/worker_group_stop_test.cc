@@ -34,7 +34,7 @@ TEST(WorkerGroupStop, AStopIsSignalThenGraceThenKill) {
   group.hear(group::Exited{0, 1, kKilled});
   const auto effects = group.step(group::GroupEmpty{0});
   group::JobOutcome outcome;
-  outcome.kind = group::JobOutcome::Kind::stopped;
+  outcome.end = JobEnd::stopped;
   outcome.signal = SIGINT;
   outcome.attempts = 1;
   EXPECT_EQ(effects, (Effects{group::Finish{outcome}}));
@@ -103,7 +103,7 @@ TEST(WorkerGroupStop, AStopRequestTurnsAComingRestartIntoTheEnd) {
             "ReportStopping{attempt 0, requested, SIGTERM, KILL in 29 s, live [1]}");
   group.hear(group::Exited{0, 1, kTerm});
   const auto effects = group.step(group::GroupEmpty{0});
-  EXPECT_EQ(outcome_in(effects).kind, group::JobOutcome::Kind::stopped);
+  EXPECT_EQ(outcome_in(effects).end, JobEnd::stopped);
   EXPECT_EQ(outcome_in(effects).signal, SIGHUP);
 }
 
@@ -114,7 +114,7 @@ TEST(WorkerGroupStop, AWorkerStartedIntoAKillIsKilledToo) {
   EXPECT_EQ(group.hear(group::GroupEmpty{0}), "");
   EXPECT_EQ(group.step(group::Spawned{0, 1, 101}), (Effects{group::Kill{0}}));
   group.hear(group::Exited{0, 1, kKilled});
-  EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).kind, group::JobOutcome::Kind::stopped);
+  EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).end, JobEnd::stopped);
 }
 
 // ---- Leftovers.
@@ -131,14 +131,14 @@ TEST(WorkerGroupStop, WhatSuccessfulWorkersLeaveGetsTheGraceIsNamedAndStopped) {
             "Kill{attempt 0} | ReportStopping{attempt 0, leftovers, SIGTERM, give up in 30 s, live "
             "[]}");
   EXPECT_EQ(group.now(), Instant{seconds{2 + 30 + 2}});
-  EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).kind, group::JobOutcome::Kind::success);
+  EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).end, JobEnd::success);
 }
 
 TEST(WorkerGroupStop, AStopRequestWhileDrainingEndsAsStopped) {
   GroupDriver group = running_group(1, 0);
   group.hear_all(group::Exited{0, 0, kGood}, group::StopRequested{SIGINT});
   const auto effects = group.step(group::GroupEmpty{0});
-  EXPECT_EQ(outcome_in(effects).kind, group::JobOutcome::Kind::stopped);
+  EXPECT_EQ(outcome_in(effects).end, JobEnd::stopped);
   EXPECT_EQ(outcome_in(effects).signal, SIGINT);
 }
 
@@ -199,7 +199,7 @@ TEST(WorkerGroupStop, AStopBeforeAnyStartOfASuspendedRoundEndsAtOnce) {
   group.hear_all(group::Begin{}, group::Suspend{}, group::RoundReady{0});
   const auto effects = group.step(group::StopRequested{SIGTERM});
   EXPECT_EQ(effects.size(), 1u);
-  EXPECT_EQ(outcome_in(effects).kind, group::JobOutcome::Kind::stopped);
+  EXPECT_EQ(outcome_in(effects).end, JobEnd::stopped);
 }
 
 TEST(WorkerGroupStop, SuspendedTimeIsNoLifeOfAnAttempt) {

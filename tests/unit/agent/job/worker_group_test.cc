@@ -31,7 +31,7 @@ TEST(WorkerGroup, SucceedsWhenEveryoneExitsWithZeroAndNothingIsLeft) {
   EXPECT_EQ(group.step(group::Exited{0, 1, kGood}), Effects{});
   EXPECT_EQ(group.step(group::Exited{0, 0, kGood}), (Effects{group::WatchLeftovers{0}}));
   group::JobOutcome outcome;
-  outcome.kind = group::JobOutcome::Kind::success;
+  outcome.end = JobEnd::success;
   outcome.attempts = 1;
   EXPECT_EQ(group.step(group::GroupEmpty{0}), (Effects{group::Finish{outcome}}));
   EXPECT_TRUE(group.machine().finished());
@@ -57,7 +57,7 @@ TEST(WorkerGroup, EndsWithTheErrorOfAFailedRound) {
   group.hear(group::Begin{});
   const Error error{ExitCode::environment, "no free port"};
   const auto effects = group.step(group::RoundFailed{0, error});
-  EXPECT_EQ(outcome_in(effects).kind, group::JobOutcome::Kind::round_failed);
+  EXPECT_EQ(outcome_in(effects).end, JobEnd::round_failed);
   EXPECT_EQ(outcome_in(effects).error, error);
 }
 
@@ -67,7 +67,7 @@ TEST(WorkerGroup, NeverRestartsWhatCannotBeExecuted) {
   const Error error{ExitCode::not_found, "no such program"};
   const auto effects = group.step(group::SpawnFailed{0, 0, error});
   EXPECT_EQ(effects.size(), 1u);  // Nobody was started, so nobody is stopped.
-  EXPECT_EQ(outcome_in(effects).kind, group::JobOutcome::Kind::spawn_failed);
+  EXPECT_EQ(outcome_in(effects).end, JobEnd::spawn_failed);
   EXPECT_EQ(outcome_in(effects).error, error);
 }
 
@@ -81,7 +81,7 @@ TEST(WorkerGroup, StopsThoseAlreadyStartedBeforeItEndsForAFailedSpawn) {
                          0, group::StopReason::spawn_failed, SIGTERM, false, seconds{30}, {0}}}));
   EXPECT_EQ(group.hear(group::Exited{0, 0, kTerm}), "");
   const auto effects = group.step(group::GroupEmpty{0});
-  EXPECT_EQ(outcome_in(effects).kind, group::JobOutcome::Kind::spawn_failed);
+  EXPECT_EQ(outcome_in(effects).end, JobEnd::spawn_failed);
 }
 
 TEST(WorkerGroup, AFailedSpawnInAStopForARestartEndsTheJob) {
@@ -89,7 +89,7 @@ TEST(WorkerGroup, AFailedSpawnInAStopForARestartEndsTheJob) {
   group.hear_all(group::Begin{}, group::RoundReady{0}, group::Spawned{0, 0, 100},
                  group::Exited{0, 0, kCode3}, group::GroupEmpty{0});
   const auto effects = group.step(group::SpawnFailed{0, 1, {ExitCode::environment, "no memory"}});
-  EXPECT_EQ(outcome_in(effects).kind, group::JobOutcome::Kind::spawn_failed);
+  EXPECT_EQ(outcome_in(effects).end, JobEnd::spawn_failed);
 }
 
 // ---- Failure, restart.
@@ -121,7 +121,7 @@ TEST(WorkerGroup, FailsWhenTheBudgetIsUsed) {
   group.hear_all(group::Exited{0, 0, kTerm}, group::Exited{0, 1, kCode3});
   const auto effects = group.step(group::GroupEmpty{0});
   group::JobOutcome outcome;
-  outcome.kind = group::JobOutcome::Kind::failed;
+  outcome.end = JobEnd::failed;
   outcome.attempts = 1;
   EXPECT_EQ(effects, (Effects{group::Finish{outcome}}));
 }
@@ -133,7 +133,7 @@ TEST(WorkerGroup, AFailureWhileOthersAreBeingStartedStopsThemAll) {
   EXPECT_EQ(group.hear(group::GroupEmpty{0}), "");  // One is being started still.
   EXPECT_EQ(group.step(group::Spawned{0, 1, 101}), (Effects{group::Stop{0, SIGTERM}}));
   EXPECT_EQ(group.hear(group::Exited{0, 1, kTerm}), "");  // That emptiness was before it began.
-  EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).kind, group::JobOutcome::Kind::failed);
+  EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).end, JobEnd::failed);
 }
 
 TEST(WorkerGroup, AWorkerNamedByFailWorkerFailsTheGroupThoughItHasNotEnded) {
@@ -143,7 +143,7 @@ TEST(WorkerGroup, AWorkerNamedByFailWorkerFailsTheGroupThoughItHasNotEnded) {
                 group::WorkerFailed{{0, 1, 101, std::nullopt, "hangs in the kernel"}, false, 0}));
   group.hear_all(group::Exited{0, 0, kTerm}, group::Exited{0, 1, kKilled});
   const auto effects = group.step(group::GroupEmpty{0});
-  EXPECT_EQ(outcome_in(effects).kind, group::JobOutcome::Kind::failed);
+  EXPECT_EQ(outcome_in(effects).end, JobEnd::failed);
 }
 
 TEST(WorkerGroup, UsesExactlyItsBudget) {
@@ -157,7 +157,7 @@ TEST(WorkerGroup, UsesExactlyItsBudget) {
   }
   group.hear(group::Exited{3, 0, kCode3});
   const auto effects = group.step(group::GroupEmpty{3});
-  EXPECT_EQ(outcome_in(effects).kind, group::JobOutcome::Kind::failed);
+  EXPECT_EQ(outcome_in(effects).end, JobEnd::failed);
   EXPECT_EQ(outcome_in(effects).attempts, 4);
   EXPECT_EQ(outcome_in(effects).restarts, 3);
 }
@@ -168,7 +168,7 @@ TEST(WorkerGroup, SucceedsAfterARestart) {
   group.start(1, 1);
   group.hear(group::Exited{1, 0, kGood});
   const auto effects = group.step(group::GroupEmpty{1});
-  EXPECT_EQ(outcome_in(effects).kind, group::JobOutcome::Kind::success);
+  EXPECT_EQ(outcome_in(effects).end, JobEnd::success);
   EXPECT_EQ(outcome_in(effects).restarts, 1);
 }
 

@@ -31,7 +31,7 @@ int port_of(int fd) {
 }
 
 TEST(MasterPort, AFreePortIsReservedForWhoReusesAddresses) {
-  const auto reserved = MasterPort::reserve(0);
+  const auto reserved = MasterPort::reserve();
   ASSERT_TRUE(reserved);
   EXPECT_GT(reserved->port(), 0);
   EXPECT_EQ(listen_on(reserved->port(), false), -1);  // A stranger that happens to choose it.
@@ -41,8 +41,8 @@ TEST(MasterPort, AFreePortIsReservedForWhoReusesAddresses) {
 }
 
 TEST(MasterPort, TwoReservationsAreNeverTheSamePort) {
-  const auto first = MasterPort::reserve(0);
-  const auto second = MasterPort::reserve(0);
+  const auto first = MasterPort::reserve();
+  const auto second = MasterPort::reserve();
   ASSERT_TRUE(first && second);
   EXPECT_NE(first->port(), second->port());
 }
@@ -50,7 +50,7 @@ TEST(MasterPort, TwoReservationsAreNeverTheSamePort) {
 TEST(MasterPort, IsGivenBackWithTheObject) {
   int port = 0;
   {
-    const auto reserved = MasterPort::reserve(0);
+    const auto reserved = MasterPort::reserve();
     ASSERT_TRUE(reserved);
     port = reserved->port();
   }
@@ -59,23 +59,22 @@ TEST(MasterPort, IsGivenBackWithTheObject) {
   close(fd);
 }
 
-TEST(MasterPort, AnOccupiedPortNamesItsOwner) {
+TEST(PortOwner, IsNamedInAnErrorAboutItsPort) {
   const int taken = listen_on(0, true);
   ASSERT_GE(taken, 0);
   const int port = port_of(taken);
-  const auto reserved = MasterPort::reserve(port);
-  ASSERT_FALSE(reserved);
-  EXPECT_EQ(reserved.error().code, ExitCode::environment);
+  const Error error{ExitCode::environment, "cannot listen"};
+  const Error named = name_port_owner(error, port);
+  EXPECT_EQ(named.code, ExitCode::environment);
   const std::string start =
       "port " + std::to_string(port) + " is in use by pid " + std::to_string(getpid()) + " (";
-  EXPECT_EQ(reserved.error().message.substr(0, start.size()), start);
-  EXPECT_EQ(name_port_owner({ExitCode::environment, "cannot listen"}, port), reserved.error());
+  EXPECT_EQ(named.message.substr(0, start.size()), start);
   close(taken);
-  EXPECT_EQ(port_owner(port), std::nullopt);
+  EXPECT_EQ(name_port_owner(error, port), error);
 }
 
-TEST(MasterPort, AnErrorAboutAPortThatSomebodyHasNamesWho) {
-  const Result<MasterPort> free_one = MasterPort::reserve(0);
+TEST(PortOwner, IsNotNamedWhereNobodyListens) {
+  const Result<MasterPort> free_one = MasterPort::reserve();
   ASSERT_TRUE(free_one);
   const Error error{ExitCode::environment, "cannot listen"};
   EXPECT_EQ(name_port_owner(error, free_one->port()), error) << "nobody listens there";
