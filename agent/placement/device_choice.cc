@@ -1,11 +1,12 @@
 #include "agent/placement/device_choice.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -127,15 +128,14 @@ class GpusFlag {
 
   Result<std::vector<size_t>> positions_of(const std::string& item) const {
     if (is_name(item)) return by_name(item);
-    size_t index = 0;
-    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), index);
-    if (error != std::errc() || end != item.data() + item.size()) {
+    const std::optional<size_t> index = whole_number<size_t>(item);
+    if (!index) {
       return fail(ExitCode::usage,
                   fmt::format("--gpus: '{}' is neither a device number nor a name that begins with "
                               "GPU- or MIG-",
                               item));
     }
-    return by_index(index, item);
+    return by_index(*index, item);
   }
 
   // For an inherited list the number is the position of an entry; otherwise it is the GPU in PCI

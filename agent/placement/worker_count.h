@@ -19,7 +19,7 @@ bool needs_topology(const LaunchSpec& spec);
 //   gpu: the devices that workers would see; none is ExitCode::environment with the reason
 //   auto: the same, or the allowed CPUs if there is no device;  cpu: the allowed CPUs
 //   xpu: ExitCode::environment
-// Anything else that is not a positive number is ExitCode::usage.
+// A number outside 1 to 65536 is ExitCode::usage.
 Result<int> worker_count(const LaunchSpec& spec, const InheritedDevices& inherited,
                          const std::optional<DeviceReport>& devices, int allowed_cpu_count);
 
