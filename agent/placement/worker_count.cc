@@ -71,4 +71,11 @@ Result<int> worker_count(const LaunchSpec& spec, const InheritedDevices& inherit
                           choice->why_short));
 }
 
+int threads_per_worker(int usable, int workers, int bound_cpus) {
+  CHECK(workers > 0);
+  int threads = usable / workers;
+  if (bound_cpus > 0) threads = std::min(threads, bound_cpus);
+  return std::max(1, threads);
+}
+
 }  // namespace muster

@@ -132,6 +132,14 @@ TEST(WorkerCount, IntelDevicesAreRefusedWithARemedy) {
                    "--nproc-per-node xpu: Intel GPUs cannot be counted here; give their number"}));
 }
 
+TEST(WorkerCount, WorkersShareTheCoresAndEachHasOne) {
+  EXPECT_EQ(threads_per_worker(16, 4, 0), 4);
+  EXPECT_EQ(threads_per_worker(16, 3, 0), 5);
+  EXPECT_EQ(threads_per_worker(2, 8, 0), 1);
+  EXPECT_EQ(threads_per_worker(16, 2, 4), 4);
+  EXPECT_EQ(threads_per_worker(16, 4, 32), 4);
+}
+
 TEST(WorkerCount, DevicesAreLookedUpOnlyForFlagsThatNeedThem) {
   EXPECT_FALSE(needs_devices(spec_asking_for("4")));
   EXPECT_FALSE(needs_devices(spec_asking_for("cpu")));
