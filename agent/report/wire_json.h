@@ -49,7 +49,7 @@ class JsonWriter {
   void flag(const char* key, bool value) { json_[key] = value; }
   template <std::integral T>
   void number(const char* key, T value, int64_t low, int64_t high) {
-    json_[key] = std::clamp<int64_t>(value, low, high);
+    json_[key] = std::clamp(static_cast<int64_t>(value), low, high);
   }
   template <typename E>
   void one_of(const char* key, E value, E /*last*/) {
@@ -70,6 +70,15 @@ class JsonWriter {
     JsonWriter inner(text_max_);
     walk(inner, value);
     json_[key] = inner.take();
+  }
+  template <typename T, typename Walk>
+  void list(const char* key, const std::vector<T>& values, Walk&& walk) {
+    Json& elements = json_[key] = Json::array();
+    for (const T& value : values) {
+      JsonWriter inner(text_max_);
+      walk(inner, value);
+      elements.push_back(inner.take());
+    }
   }
   void put(const char* key, Json value) { json_[key] = std::move(value); }
 
@@ -129,6 +138,13 @@ class JsonReader {
   void object(const char* key, T& value, Walk&& walk) {
     JsonReader inner(at(key), wrong_);
     walk(inner, value);
+  }
+  template <typename T, typename Walk>
+  void list(const char* key, std::vector<T>& values, Walk&& walk) {
+    each(key, kCountMax, [&](const Json& element) {
+      JsonReader inner(element, wrong_);
+      walk(inner, values.emplace_back());
+    });
   }
 
   // Visits the elements of a list of at most `count_max`; stops at the first error.
