@@ -87,8 +87,7 @@ std::string table_of_bindings(const NodeSetup& setup, const CpuTopology& topolog
   const std::string threads = setup.omp_num_threads
                                   ? std::to_string(*setup.omp_num_threads)
                                   : lookup(environment, env::kOmpNumThreads).value_or("");
-  const std::vector<std::string> column(static_cast<size_t>(setup.workers), threads);
-  return bindings_table(binding_rows(setup.placement, topology, allowed, column));
+  return bindings_table(setup.placement, topology, allowed, threads);
 }
 
 }  // namespace
