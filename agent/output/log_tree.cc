@@ -113,10 +113,6 @@ int write_log_text(int fd, std::string_view text) {
 
 }  // namespace
 
-bool wants_files(const LogSpec& log) {
-  return !log.dir || *log.dir != kNoLogDir;
-}
-
 bool asks_for_files(const LogSpec& log) {
   return log.dir || log.redirects != StreamsByRank{} || log.tee != StreamsByRank{} ||
          !log.duplicate_stdout_filters.empty() || !log.duplicate_stderr_filters.empty();
@@ -124,7 +120,7 @@ bool asks_for_files(const LogSpec& log) {
 
 Result<RunFolders> make_run_folders(const OutputOptions& options) {
   const LogSpec& log = options.log;
-  if (!wants_files(log)) {
+  if (!log.wants_files()) {
     if (log.duplicate_stdout_filters.empty() && log.duplicate_stderr_filters.empty()) {
       return RunFolders{};
     }
