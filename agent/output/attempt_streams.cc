@@ -12,6 +12,8 @@
 
 #include "agent/output/log_tree.h"
 #include "agent/output/pty.h"
+#include "agent/output/stream_plan.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 
@@ -136,15 +138,18 @@ class StreamOpener {
     theirs = std::move(ends->theirs);
     if (plan.direct()) return {};
     StreamParts parts;
-    parts.plan = plan;
     parts.is_err = stream == Streams::err;
+    parts.terminal = plan.terminal;
     parts.both = worker.both;
     parts.meter = std::make_shared<ReadMeter>(std::move(ends->ours));
     if (plan.to_console) parts.console = &console;
     if (plan.filtered) parts.filtered = filtered_[stream];
     if (plan.filtered) parts.needles = log.filters(stream);
     if (plan.prefix == ConsolePrefix::tee) parts.prefix = tee_prefix(log.prefix_template, facts_);
-    if (plan.prefix == ConsolePrefix::log_prefix) parts.log_prefix = LogPrefix(log.prefix, facts_);
+    if (plan.prefix == ConsolePrefix::log_prefix) {
+      parts.prefix = log_prefix(log.prefix, facts_);
+      parts.timed_prefix = contains(parts.prefix, kTimePlaceholder);
+    }
     if (plan.to_file) {
       auto file = open_log(ours.log);
       if (!file) return tl::unexpected(file.error());
