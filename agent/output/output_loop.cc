@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -70,6 +71,7 @@ OutputLoop::OutputLoop(OutputOptions options, UniqueFd epoll, UniqueFd event)
 }
 
 void OutputLoop::run() {
+  ::pthread_setname_np(::pthread_self(), "muster-output");
   while (!stopping_) {
     events_.resize(streams_.size() + 1);
     const Instant before = output_now();
