@@ -100,6 +100,10 @@ struct LogSpec {
   std::vector<std::string> duplicate_stdout_filters;
   std::vector<std::string> duplicate_stderr_filters;
 
+  bool wants_files() const { return dir != "/dev/null"; }
+  const std::vector<std::string>& filters(Streams stream) const {
+    return stream == Streams::err ? duplicate_stderr_filters : duplicate_stdout_filters;
+  }
   friend bool operator==(const LogSpec&, const LogSpec&) = default;
 };
 

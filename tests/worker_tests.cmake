@@ -16,7 +16,7 @@ muster_test(worker_cpu_tests unit
   SOURCES
     unit/worker_lib/backends/backend_test.cc unit/worker_lib/backends/cpu/awaited_peers_test.cc
     unit/worker_lib/backends/cpu/cpu_backend_failure_test.cc unit/worker_lib/backends/cpu/cpu_backend_test.cc
-    unit/worker_lib/backends/cpu/cpu_limits_test.cc unit/worker_lib/backends/cpu/exchange_test.cc
+    unit/worker_lib/backends/cpu/exchange_test.cc
     unit/worker_lib/backends/cpu/exchange_values_test.cc unit/worker_lib/backends/cpu/flat_ring_test.cc
     unit/worker_lib/backends/cpu/flat_test.cc unit/worker_lib/backends/cpu/hierarchy_layout_test.cc
     unit/worker_lib/backends/cpu/memory_file_test.cc unit/worker_lib/backends/cpu/p2p_engine_test.cc
@@ -27,7 +27,7 @@ muster_test(worker_cpu_tests unit
     unit/worker_lib/backends/cpu/shm_regions_test.cc unit/worker_lib/backends/cpu/shm_routes_test.cc
     unit/worker_lib/backends/cpu/shm_test.cc unit/worker_lib/backends/cpu/side_copies_test.cc
     unit/worker_lib/backends/cpu/tcp_listeners_test.cc unit/worker_lib/backends/cpu/tcp_socket_test.cc
-    unit/worker_lib/backends/cpu/tcp_test.cc unit/worker_lib/backends/cpu/waiting_cores_test.cc
+    unit/worker_lib/backends/cpu/tcp_test.cc
     unit/worker_lib/backends/cpu/waiting_test.cc unit/worker_lib/backends/late_transfer_test.cc
     unit/worker_lib/backends/opened_library_test.cc unit/worker_lib/backends/store_exchange_test.cc
     unit/worker_lib/quiet_thread_test.cc unit/worker_lib/work_state_test.cc

@@ -79,13 +79,12 @@ void AgentLoop::wait_for_device_memory(group::RequestRound request,
                                        std::chrono::steady_clock::time_point give_up) {
   probe_.ask(
       "--internal-device-users", kDriverAnswer, [this, request, give_up](Result<std::string> text) {
-        const Result<DeviceUseReport> uses =
-            text ? parse_device_use_report(*text) : tl::unexpected<Error>(text.error());
-        if (!uses) {
-          say(uses.error().message);
+        const Result<std::vector<GpuProcess>> users = text.and_then(parse_gpu_processes);
+        if (!users) {
+          say(users.error().message);
           return open_file_timer(request);
         }
-        const std::vector<GpuHolder> holders = remaining_holders(processes_.seen_pids(), *uses);
+        const std::vector<GpuProcess> holders = remaining_holders(processes_.seen_pids(), *users);
         if (holders.empty()) return open_file_timer(request);
         if (std::chrono::steady_clock::now() >= give_up) {
           say(describe_holders(holders) + "; starting anyway");

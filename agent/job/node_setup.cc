@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #include "agent/placement/bindings_table.h"
-#include "agent/placement/cpu_limit.h"
 #include "agent/placement/proc_devices.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/cpu_limit.h"
 
 namespace muster {
 namespace {
@@ -74,7 +74,7 @@ InheritedDevices inherited_devices(const Environment& environment) {
 
 void decide_threads(const Environment& environment, const CpuSet& allowed, NodeSetup& setup) {
   if (setup.workers <= 1 || environment.contains(std::string(env::kOmpNumThreads))) return;
-  const int usable = usable_cores(allowed, cgroup_cpu_quota());
+  const int usable = usable_cores(allowed);
   const int bound = static_cast<int>(setup.placement.workers.front().cpus.size());
   setup.omp_num_threads = threads_per_worker(usable, setup.workers, bound);
   setup.lines.push_back(
@@ -88,8 +88,7 @@ std::string table_of_bindings(const NodeSetup& setup, const CpuTopology& topolog
   const std::string threads = setup.omp_num_threads
                                   ? std::to_string(*setup.omp_num_threads)
                                   : lookup(environment, env::kOmpNumThreads).value_or("");
-  const std::vector<std::string> column(static_cast<size_t>(setup.workers), threads);
-  return bindings_table(binding_rows(setup.placement, topology, allowed, column));
+  return bindings_table(setup.placement, topology, allowed, threads);
 }
 
 }  // namespace

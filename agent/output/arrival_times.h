@@ -30,9 +30,7 @@ class ArrivalTimes {
   // When the byte at `offset` of the whole stream arrived, to a millisecond. Later than that if its
   // entry was dropped; nullopt if it has not arrived.
   std::optional<Instant> at(uint64_t offset) const {
-    const auto entry =
-        std::upper_bound(entries_.begin(), entries_.end(), offset,
-                         [](uint64_t wanted, const Entry& one) { return wanted < one.total; });
+    const auto entry = std::ranges::upper_bound(entries_, offset, {}, &Entry::total);
     if (entry == entries_.end()) return std::nullopt;
     return entry->first_at;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -11,6 +12,8 @@
 
 #include "agent/output/log_tree.h"
 #include "agent/output/pty.h"
+#include "agent/output/stream_plan.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 
@@ -28,16 +31,6 @@ constexpr size_t kBothBytesMax = size_t{16} << 10;
 // Per stream: 10,000 lines of 200 bytes. And for all streams of the node.
 constexpr size_t kKeptBytesMax = size_t{2} << 20;
 constexpr size_t kKeptBytesOfNode = size_t{64} << 20;
-
-struct FilteredFiles {
-  std::shared_ptr<Sink> out;
-  std::shared_ptr<Sink> err;
-};
-
-struct StreamEnds {
-  UniqueFd ours;  // None if the worker writes to its log file itself.
-  UniqueFd theirs;
-};
 
 tl::unexpected<Error> worker_pipe_error(int error, size_t workers) {
   rlimit limit{};
@@ -68,17 +61,12 @@ Result<StreamEnds> open_worker_pipe(size_t workers) {
   return ends;
 }
 
-Result<StreamEnds> open_terminal(int like_fd) {
-  auto pty = open_pty(like_fd);
-  if (!pty) return tl::unexpected(pty.error());
-  return StreamEnds{std::move(pty->master), std::move(pty->slave)};
-}
-
 // The read end has its own open file description, so the worker's end stays blocking.
 void make_nonblocking(int fd) {
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
+// Without an end of ours if the worker writes to its log file itself.
 Result<StreamEnds> open_ends(const StreamPlan& plan, const std::string& log, Console& console,
                              size_t workers) {
   if (plan.direct()) {
@@ -86,127 +74,110 @@ Result<StreamEnds> open_ends(const StreamPlan& plan, const std::string& log, Con
     if (!file) return tl::unexpected(file.error());
     return StreamEnds{UniqueFd(), std::move(*file)};
   }
-  auto ends = plan.terminal ? open_terminal(console.fd()) : open_worker_pipe(workers);
+  auto ends = plan.terminal ? open_pty(console.fd()) : open_worker_pipe(workers);
   if (ends) make_nonblocking(ends->ours.get());
   return ends;
 }
 
-Result<std::shared_ptr<Sink>> open_filtered(const std::string& path) {
+const char* stream_name(Streams stream) {
+  return stream == Streams::err ? "stderr" : "stdout";
+}
+
+// The file exists whenever its flag is given, even if no line ever matches.
+Result<std::shared_ptr<Sink>> open_filtered(const AttemptPlace& place, Streams stream) {
+  if (place.folder.empty() || place.options->log.filters(stream).empty()) return nullptr;
+  const std::string path = fmt::format("{}/filtered_{}.log", place.folder, stream_name(stream));
   auto file = open_log(path);
   if (!file) return tl::unexpected(file.error());
   return std::make_shared<Sink>(std::move(*file), path);
 }
 
-// The files exist whenever their flag is given, even if no line ever matches.
-Result<FilteredFiles> open_filtered_files(const AttemptPlace& place) {
-  FilteredFiles files;
-  if (place.folder.empty()) return files;
-  if (!place.options->log.duplicate_stdout_filters.empty()) {
-    auto out = open_filtered(place.folder + "/filtered_stdout.log");
-    if (!out) return tl::unexpected(out.error());
-    files.out = *out;
-  }
-  if (!place.options->log.duplicate_stderr_filters.empty()) {
-    auto err = open_filtered(place.folder + "/filtered_stderr.log");
-    if (!err) return tl::unexpected(err.error());
-    files.err = *err;
-  }
-  return files;
-}
-
 // Opens the streams of one attempt one after the other.
 class StreamOpener {
  public:
-  StreamOpener(const AttemptPlace& place, FilteredFiles filtered, size_t workers)
-      : place_(place), filtered_(std::move(filtered)), workers_(workers) {}
+  StreamOpener(const AttemptPlace& place, size_t workers) : place_(place), workers_(workers) {}
+
+  Result<void> open_filtered_files() {
+    for (const Streams stream : {Streams::out, Streams::err}) {
+      auto filtered = open_filtered(place_, stream);
+      if (!filtered) return tl::unexpected(filtered.error());
+      filtered_[stream] = std::move(*filtered);
+    }
+    return {};
+  }
 
   Result<void> open_worker(int local_rank, int rank, OpenedAttempt& all) {
-    const OutputOptions& options = *place_.options;
-    facts_ = {options.role, options.hostname, rank, local_rank};
-    WorkerEnds ours;
-    WorkerStreams theirs;
-    both_ = ours.both = std::make_shared<TailBuffer>(kBothBytesMax);
-    if (auto out = open_stream(Streams::out, ours.out, theirs.out, theirs.out_log); !out)
-      return out;
-    if (auto err = open_stream(Streams::err, ours.err, theirs.err, theirs.err_log); !err)
-      return err;
-    if (!place_.folder.empty()) {
-      theirs.error_file = worker_path("error.json");
-      theirs.failure_file = worker_path("failure.txt");
-    }
-    ours.out_log = theirs.out_log;
-    ours.err_log = theirs.err_log;
-    all.ours.push_back(std::move(ours));
-    all.theirs.push_back(std::move(theirs));
+    facts_ = {place_.options->role, place_.options->hostname, rank, local_rank};
+    WorkerEnds& ours = all.ours.emplace_back();
+    WorkerStreams& theirs = all.theirs.emplace_back();
+    ours.both = std::make_shared<TailBuffer>(kBothBytesMax);
+    if (auto out = open_stream(Streams::out, ours, ours.out, theirs.out); !out) return out;
+    if (auto err = open_stream(Streams::err, ours, ours.err, theirs.err); !err) return err;
+    theirs.out_log = ours.out.log;
+    theirs.err_log = ours.err.log;
+    if (place_.folder.empty()) return {};
+    theirs.error_file = worker_path("error.json");
+    theirs.failure_file = worker_path("failure.txt");
     return {};
   }
 
  private:
-  std::string worker_path(const char* name) const {
+  std::string worker_path(std::string_view name) const {
     return fmt::format("{}/{}/{}", place_.folder, facts_.local_rank, name);
   }
 
-  Result<void> open_stream(Streams stream, std::unique_ptr<WorkerStream>& ours, UniqueFd& theirs,
-                           std::string& log) {
-    const bool is_err = stream == Streams::err;
-    Console& console = is_err ? *place_.err : *place_.out;
+  Result<void> open_stream(Streams stream, const WorkerEnds& worker, WorkerEnd& ours,
+                           UniqueFd& theirs) {
+    const LogSpec& log = place_.options->log;
+    Console& console = stream == Streams::err ? *place_.err : *place_.out;
     const StreamPlan plan =
-        plan_stream(place_.options->log, {stream, facts_.local_rank, facts_.rank,
-                                          console.is_terminal(), wants_files(place_.options->log)});
-    if (plan.to_file) log = worker_path(is_err ? "stderr.log" : "stdout.log");
-    auto ends = open_ends(plan, log, console, workers_);
+        plan_stream(log, {stream, facts_.local_rank, facts_.rank, console.is_terminal()});
+    if (plan.to_file) ours.log = worker_path(fmt::format("{}.log", stream_name(stream)));
+    auto ends = open_ends(plan, ours.log, console, workers_);
     if (!ends) return tl::unexpected(ends.error());
     theirs = std::move(ends->theirs);
     if (plan.direct()) return {};
-    StreamParts parts = stream_parts(plan, is_err);
+    StreamParts parts;
+    parts.is_err = stream == Streams::err;
+    parts.terminal = plan.terminal;
+    parts.both = worker.both;
     parts.meter = std::make_shared<ReadMeter>(std::move(ends->ours));
     if (plan.to_console) parts.console = &console;
+    if (plan.filtered) parts.filtered = filtered_[stream];
+    if (plan.filtered) parts.needles = log.filters(stream);
+    if (plan.prefix == ConsolePrefix::tee) parts.prefix = tee_prefix(log.prefix_template, facts_);
+    if (plan.prefix == ConsolePrefix::log_prefix) {
+      parts.prefix = log_prefix(log.prefix, facts_);
+      parts.timed_prefix = contains(parts.prefix, kTimePlaceholder);
+    }
     if (plan.to_file) {
-      auto file = open_log(log);
+      auto file = open_log(ours.log);
       if (!file) return tl::unexpected(file.error());
-      parts.file = std::make_unique<Sink>(std::move(*file), log);
+      parts.file = std::make_unique<Sink>(std::move(*file), ours.log);
     } else if (!place_.folder.empty()) {
-      parts.keep_path = worker_path(is_err ? "stderr_tail.log" : "stdout_tail.log");
+      parts.keep_path = worker_path(fmt::format("{}_tail.log", stream_name(stream)));
       parts.keep_bytes = std::min(kKeptBytesMax, kKeptBytesOfNode / (2 * workers_));
     }
-    ours = std::make_unique<WorkerStream>(std::move(parts));
+    ours.stream = std::make_unique<WorkerStream>(std::move(parts));
     return {};
   }
 
-  StreamParts stream_parts(const StreamPlan& plan, bool is_err) const {
-    const LogSpec& log = place_.options->log;
-    StreamParts parts;
-    parts.plan = plan;
-    parts.is_err = is_err;
-    parts.both = both_;
-    if (plan.filtered) {
-      parts.filtered = is_err ? filtered_.err : filtered_.out;
-      parts.needles = is_err ? log.duplicate_stderr_filters : log.duplicate_stdout_filters;
-    }
-    if (plan.prefix == ConsolePrefix::tee) parts.prefix = tee_prefix(log.prefix_template, facts_);
-    if (plan.prefix == ConsolePrefix::log_prefix) parts.log_prefix = LogPrefix(log.prefix, facts_);
-    return parts;
-  }
-
   const AttemptPlace& place_;
-  FilteredFiles filtered_;
   size_t workers_;
+  std::map<Streams, std::shared_ptr<Sink>> filtered_;
   PrefixFacts facts_;
-  std::shared_ptr<TailBuffer> both_;  // Of the worker that is being opened.
 };
 
 }  // namespace
 
 Result<OpenedAttempt> open_attempt_streams(const AttemptPlace& place,
                                            const std::vector<int>& ranks) {
-  auto filtered = open_filtered_files(place);
-  if (!filtered) return tl::unexpected(filtered.error());
-  StreamOpener opener(place, std::move(*filtered), ranks.size());
+  StreamOpener opener(place, ranks.size());
+  auto opened = opener.open_filtered_files();
   OpenedAttempt all;
-  for (size_t i = 0; i < ranks.size(); i++) {
-    auto opened = opener.open_worker(static_cast<int>(i), ranks[i], all);
-    if (!opened) return tl::unexpected(opened.error());
-  }
+  for (size_t i = 0; i < ranks.size() && opened; i++)
+    opened = opener.open_worker(static_cast<int>(i), ranks[i], all);
+  if (!opened) return tl::unexpected(opened.error());
   return all;
 }
 

@@ -14,14 +14,25 @@
 
 namespace muster {
 
-// Our side of one worker.
+// Our side of one stream of a worker.
+struct WorkerEnd {
+  std::unique_ptr<WorkerStream> stream;  // Null if the worker writes to its log file itself.
+  std::string log;                       // Empty: there is none.
+};
+
 struct WorkerEnds {
-  std::unique_ptr<WorkerStream> out;  // Null if the worker writes to its log file itself.
-  std::unique_ptr<WorkerStream> err;
-  std::string out_log;
-  std::string err_log;
+  WorkerEnd out;
+  WorkerEnd err;
   std::shared_ptr<TailBuffer> both;
   std::optional<FileState> err_at_stop;  // Of stderr, if the worker writes to that log file itself.
+
+  std::vector<WorkerStream*> streams() const {
+    std::vector<WorkerStream*> both_or_one;
+    for (const WorkerEnd* end : {&out, &err}) {
+      if (end->stream) both_or_one.push_back(end->stream.get());
+    }
+    return both_or_one;
+  }
 };
 
 struct OpenedAttempt {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 
 void LineFilter::feed(std::string_view prefix, std::string_view bytes, std::string& out) {
@@ -16,8 +18,7 @@ void LineFilter::feed(std::string_view prefix, std::string_view bytes, std::stri
       judge(prefix, bytes.substr(0, newline), out);
     } else {
       partial_.append(bytes.substr(0, newline));
-      judge(prefix, partial_, out);
-      partial_.clear();
+      finish(prefix, out);
     }
     bytes.remove_prefix(newline + 1);
   }
@@ -28,15 +29,9 @@ void LineFilter::finish(std::string_view prefix, std::string& out) {
   partial_.clear();
 }
 
-bool LineFilter::matches(std::string_view line) const {
-  return std::any_of(needles_.begin(), needles_.end(), [&](const std::string& needle) {
-    return line.find(needle) != std::string_view::npos;
-  });
-}
-
 void LineFilter::judge(std::string_view prefix, std::string_view line, std::string& out) const {
-  if (!matches(line)) return;
-  out.append(prefix).append(line).push_back('\n');
+  if (std::ranges::any_of(needles_, [&](const std::string& one) { return contains(line, one); }))
+    out.append(prefix).append(line).push_back('\n');
 }
 
 }  // namespace muster

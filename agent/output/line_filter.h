@@ -21,7 +21,6 @@ class LineFilter {
   void finish(std::string_view prefix, std::string& out);
 
  private:
-  bool matches(std::string_view line) const;
   void judge(std::string_view prefix, std::string_view line, std::string& out) const;
 
   std::vector<std::string> needles_;

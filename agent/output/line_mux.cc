@@ -153,8 +153,7 @@ Instant LineMux::gives_way(const Stream& owner) const {
 }
 
 bool LineMux::somebody_waits(Instant now) const {
-  return std::any_of(holding_.begin(), holding_.end(),
-                     [&](int id) { return due(streams_.at(id)) <= now; });
+  return std::ranges::any_of(holding_, [&](int id) { return due(streams_.at(id)) <= now; });
 }
 
 // Shows everything that can be shown at `now`.

@@ -24,11 +24,7 @@ constexpr mode_t kAskUmask = 0777;
 std::string random_suffix() {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_";
   std::array<unsigned char, 8> bytes{};
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    const auto seed = static_cast<unsigned>(::getpid());  // mkdir below makes the name unique.
-    for (size_t i = 0; i < bytes.size(); i++)
-      bytes[i] = static_cast<unsigned char>(seed >> i);
-  }
+  CHECK(::getrandom(bytes.data(), bytes.size(), 0) == std::ssize(bytes));
   std::string name;
   for (const unsigned char byte : bytes)
     name.push_back(kLetters[byte % kLetters.size()]);
@@ -54,33 +50,23 @@ Result<std::string> make_unique_folder(const std::string& parent, const std::str
   return log_folder_error(parent + "/" + prefix, EEXIST);
 }
 
-Result<void> make_parents(const std::string& path) {
+Result<void> make_parents(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  struct stat status{};
-  if (!error && ::stat(path.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) {
-    return log_folder_error(path, ENOTDIR);
-  }
-  if (error) return log_folder_error(path, error.value());
+  if (error) return log_folder_error(path.string(), error.value());
   return {};
 }
 
-Result<void> make_folder(const std::string& path, mode_t mode = kAskUmask) {
+// In a folder that everybody can write, another user may have taken the name in the meantime: `own`
+// refuses links, and folders of others.
+Result<void> make_folder(const std::string& path, mode_t mode, bool own = false) {
   if (::mkdir(path.c_str(), mode) == 0) return {};
   const int error = errno;
   struct stat status{};
-  if (error == EEXIST && ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return {};
-  return log_folder_error(path, error);
-}
-
-// In a folder that everybody can write, another user may have taken the name in the meantime.
-Result<void> make_own_folder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) == 0) return {};
-  const int error = errno;
-  struct stat status{};
-  const bool found = error == EEXIST && ::lstat(path.c_str(), &status) == 0;
+  const int links = own ? AT_SYMLINK_NOFOLLOW : 0;
+  const bool found = error == EEXIST && ::fstatat(AT_FDCWD, path.c_str(), &status, links) == 0;
   if (!found || !S_ISDIR(status.st_mode)) return log_folder_error(path, error);
-  if (status.st_uid != ::geteuid()) return log_folder_error(path, EPERM);
+  if (own && status.st_uid != ::geteuid()) return log_folder_error(path, EPERM);
   return {};
 }
 
@@ -102,10 +88,6 @@ UniqueFd open_to_append(const std::string& path) {
 
 }  // namespace
 
-bool wants_files(const LogSpec& log) {
-  return !log.dir || *log.dir != kNoLogDir;
-}
-
 bool asks_for_files(const LogSpec& log) {
   return log.dir || log.redirects != StreamsByRank{} || log.tee != StreamsByRank{} ||
          !log.duplicate_stdout_filters.empty() || !log.duplicate_stderr_filters.empty();
@@ -113,7 +95,7 @@ bool asks_for_files(const LogSpec& log) {
 
 Result<RunFolders> make_run_folders(const OutputOptions& options) {
   const LogSpec& log = options.log;
-  if (!wants_files(log)) {
+  if (!log.wants_files()) {
     if (log.duplicate_stdout_filters.empty() && log.duplicate_stderr_filters.empty()) {
       return RunFolders{};
     }
@@ -139,23 +121,20 @@ Result<RunFolders> make_run_folders(const OutputOptions& options) {
 }
 
 Result<void> restore_run_folders(const RunFolders& folders) {
-  if (!folders.temporary) {
-    if (auto made = make_parents(folders.log_dir); !made) return made;
-    return make_folder(folders.run_dir, 0700);
-  }
-  const std::string parent = fs::path(folders.log_dir).parent_path().string();
-  if (auto made = make_parents(parent); !made) return made;
-  if (auto made = make_own_folder(folders.log_dir); !made) return made;
-  return make_own_folder(folders.run_dir);
+  const bool own = folders.temporary;
+  const fs::path log_dir = folders.log_dir;
+  auto made = make_parents(own ? log_dir.parent_path() : log_dir);
+  if (made && own) made = make_folder(folders.log_dir, 0700, own);
+  return made ? make_folder(folders.run_dir, 0700, own) : made;
 }
 
 Result<std::string> make_attempt_folder(const std::string& run_dir, int restart_count,
                                         int workers) {
   const std::string attempt = fmt::format("{}/attempt_{}", run_dir, restart_count);
-  if (auto made = make_folder(attempt); !made) return tl::unexpected(made.error());
+  if (auto made = make_folder(attempt, kAskUmask); !made) return tl::unexpected(made.error());
   for (int worker = 0; worker < workers; worker++) {
     const std::string path = fmt::format("{}/{}", attempt, worker);
-    if (auto made = make_folder(path); !made) return tl::unexpected(made.error());
+    if (auto made = make_folder(path, kAskUmask); !made) return tl::unexpected(made.error());
   }
   return attempt;
 }

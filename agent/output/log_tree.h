@@ -17,11 +17,6 @@
 
 namespace muster {
 
-inline constexpr const char* kNoLogDir = "/dev/null";
-
-// True unless the user chose --log-dir /dev/null.
-bool wants_files(const LogSpec& log);
-
 // True if the user asked for a log folder or files in it: then failing to create them is an error.
 bool asks_for_files(const LogSpec& log);
 

@@ -1,12 +1,10 @@
 #include "agent/output/output.h"
 
-#include <csignal>
 #include <system_error>
 #include <utility>
 
-#include <pthread.h>
-
 #include "agent/output/output_loop.h"
+#include "rendezvous/base/quiet_thread.h"
 
 namespace muster {
 
@@ -14,29 +12,6 @@ namespace {
 
 constexpr Duration kDestructorWait = std::chrono::seconds(2);
 constexpr Duration kAbandonedWait = std::chrono::milliseconds(200);
-
-// Signals are handled by the control loop. Also, with SIGPIPE, SIGXFSZ and SIGTTOU blocked, a write
-// to a closed pipe, to a file over its limit or to the terminal from the background fails or
-// succeeds like any other.
-class AllSignalsBlocked {
- public:
-  AllSignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~AllSignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
-  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
-
-void output_thread(const std::shared_ptr<OutputLoop>& loop) {
-  ::pthread_setname_np(::pthread_self(), "muster-output");
-  loop->run();
-}
 
 }  // namespace
 
@@ -46,9 +21,10 @@ Result<std::unique_ptr<Output>> Output::start(OutputOptions options) {
   auto loop = OutputLoop::create(std::move(options));
   if (!loop) return tl::unexpected(loop.error());
   std::unique_ptr<Output> output(new Output(std::move(*loop)));
-  const AllSignalsBlocked blocked;
   try {
-    output->thread_ = std::thread(output_thread, output->loop_);
+    // With SIGPIPE, SIGXFSZ and SIGTTOU blocked, a write to a closed pipe, to a file over its limit
+    // or to the terminal from the background fails or succeeds like any other.
+    output->thread_ = quiet_thread([loop = output->loop_] { loop->run(); });
   } catch (const std::system_error& error) {
     return fail(ExitCode::environment, std::string("cannot start the output thread: ") +
                                            error.what() +
@@ -59,7 +35,7 @@ Result<std::unique_ptr<Output>> Output::start(OutputOptions options) {
 
 Output::~Output() {
   if (!thread_.joinable()) return;
-  loop_->requests().push([loop = loop_.get()] { loop->stop(); });
+  loop_->requests().push(std::bind_front(&OutputLoop::stop, loop_.get()));
   if (loop_->wait_ended(abandoned_ ? kAbandonedWait : kDestructorWait)) {
     thread_.join();
   } else {
@@ -68,23 +44,21 @@ Output::~Output() {
 }
 
 void Output::open_run(RunDone done) {
-  loop_->requests().push([loop = loop_.get(), done = std::move(done)] { loop->open_run(done); });
+  loop_->requests().push(std::bind_front(&OutputLoop::open_run, loop_.get(), std::move(done)));
 }
 
 void Output::open_attempt(AttemptPlan plan, AttemptDone done) {
-  loop_->requests().push([loop = loop_.get(), plan = std::move(plan), done = std::move(done)] {
-    loop->open_attempt(plan, done);
-  });
+  loop_->requests().push(
+      std::bind_front(&OutputLoop::open_attempt, loop_.get(), std::move(plan), std::move(done)));
 }
 
 void Output::mark_stop() {
   loop_->mark_stop();
-  loop_->requests().push([loop = loop_.get()] { loop->mark_files(); });
+  loop_->requests().push(std::bind_front(&OutputLoop::mark_files, loop_.get()));
 }
 
 void Output::drain(bool keep, DrainDone done) {
-  loop_->requests().push(
-      [loop = loop_.get(), keep, done = std::move(done)] { loop->drain(keep, done); });
+  loop_->requests().push(std::bind_front(&OutputLoop::drain, loop_.get(), keep, std::move(done)));
 }
 
 void Output::tails(TailsDone done) {
@@ -93,20 +67,20 @@ void Output::tails(TailsDone done) {
 
 void Output::say(std::string text) {
   const size_t bytes = text.size();
-  loop_->requests().push_text(bytes, [loop = loop_.get(), text = std::move(text)]() mutable {
-    loop->say(std::move(text));
-  });
+  loop_->requests().push(
+      [loop = loop_.get(), text = std::move(text)]() mutable { loop->say(std::move(text)); },
+      bytes);
 }
 
 void Output::append(std::string name, std::string text) {
   const size_t bytes = text.size();
-  loop_->requests().push_text(bytes, [loop = loop_.get(), name = std::move(name),
-                                      text = std::move(text)] { loop->append(name, text); });
+  loop_->requests().push(
+      std::bind_front(&OutputLoop::append, loop_.get(), std::move(name), std::move(text)), bytes);
 }
 
 void Output::write_file(std::string name, std::string content) {
-  loop_->requests().push([loop = loop_.get(), name = std::move(name),
-                          content = std::move(content)] { loop->write_file(name, content); });
+  loop_->requests().push(
+      std::bind_front(&OutputLoop::write_file, loop_.get(), std::move(name), std::move(content)));
 }
 
 void Output::perform(std::function<void()> work) {
@@ -114,12 +88,12 @@ void Output::perform(std::function<void()> work) {
 }
 
 void Output::resize() {
-  loop_->requests().push([loop = loop_.get()] { loop->resize(); });
+  loop_->requests().push(std::bind_front(&OutputLoop::resize, loop_.get()));
 }
 
 void Output::finish(bool succeeded, Done done) {
   loop_->requests().push(
-      [loop = loop_.get(), succeeded, done = std::move(done)] { loop->finish(succeeded, done); });
+      std::bind_front(&OutputLoop::finish, loop_.get(), succeeded, std::move(done)));
 }
 
 void Output::abandon() {

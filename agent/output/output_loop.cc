@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -70,6 +71,7 @@ OutputLoop::OutputLoop(OutputOptions options, UniqueFd epoll, UniqueFd event)
 }
 
 void OutputLoop::run() {
+  ::pthread_setname_np(::pthread_self(), "muster-output");
   while (!stopping_) {
     events_.resize(streams_.size() + 1);
     const Instant before = output_now();
@@ -121,23 +123,18 @@ void OutputLoop::tick(Instant seen) {
 void OutputLoop::settle() {
   end_useless();
   resume_paused();
-  take_news();
   say_notices();
   if (refused_ == 0 || !err_console().wants(own_stream_)) return;
   say(fmt::format("muster: {} of its own messages were dropped while the output was blocked",
                   std::exchange(refused_, 0)));
 }
 
-// Messages from the consoles' writer threads.
-void OutputLoop::take_news() {
+// Those of the consoles' writer threads as well. A full disk makes every log file on it fail: the
+// first is named, all are counted.
+void OutputLoop::say_notices() {
   for (Console& console : consoles_)
     notices_.add_console(console.news());
-}
-
-// A full disk makes every log file on it fail: the first is named, all are counted.
-void OutputLoop::say_notices() {
-  Notices notices;
-  std::swap(notices, notices_);
+  const Notices notices = std::exchange(notices_, {});
   for (const std::string& message : notices.console)
     say(message);
   if (notices.files.empty() || file_failure_said_) return;
@@ -151,13 +148,6 @@ void OutputLoop::watch(uint64_t token, int fd) {
   event.data.u64 = token;
   // Fails only for lack of kernel memory or watches; such a stream is read by drain().
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
-}
-
-void OutputLoop::adopt(WorkerStream* stream) {
-  if (stream == nullptr) return;
-  const uint64_t token = next_token_++;
-  streams_.emplace(token, stream);
-  watch(token, stream->fd());
 }
 
 void OutputLoop::read_once(uint64_t token, Instant now) {
@@ -210,9 +200,7 @@ void OutputLoop::resume_paused() {
 }
 
 void OutputLoop::end_useless() {
-  if (std::none_of(consoles_.begin(), consoles_.end(), [](auto& each) { return each.gone(); })) {
-    return;
-  }
+  if (std::ranges::none_of(consoles_, &Console::gone)) return;
   const auto streams = streams_;
   for (const auto& [token, stream] : streams) {
     if (stream->useless()) end_stream(token, *stream);
@@ -248,14 +236,16 @@ void OutputLoop::open_attempt(const AttemptPlan& plan, const Output::AttemptDone
   attempt_open_ = true;
   file_failure_said_ = false;
   workers_ = std::move(opened->ours);
-  for (WorkerEnds& worker : workers_) {
-    adopt(worker.out.get());
-    adopt(worker.err.get());
+  for (const WorkerEnds& worker : workers_) {
+    for (WorkerStream* stream : worker.streams()) {
+      streams_.emplace(next_token_, stream);
+      watch(next_token_++, stream->fd());
+    }
   }
   {
     const std::lock_guard lock(meters_mutex_);
     for (const WorkerEnds& worker : workers_) {
-      if (worker.err) err_meters_.push_back(worker.err->meter());
+      if (worker.err.stream) err_meters_.push_back(worker.err.stream->meter());
     }
   }
   done(std::move(opened->theirs));
@@ -296,8 +286,9 @@ void OutputLoop::keep_tails(DrainReport& report) {
   std::vector<std::string>& kept = kept_.emplace_back();
   for (size_t i = 0; i < workers_.size(); ++i) {
     WorkerPrinted& printed = report.workers[i];
-    if (workers_[i].out) printed.kept_out = workers_[i].out->keep_tail(notices_);
-    if (workers_[i].err) printed.kept_err = workers_[i].err->keep_tail(notices_);
+    const WorkerEnds& worker = workers_[i];
+    if (worker.out.stream) printed.kept_out = worker.out.stream->keep_tail(notices_);
+    if (worker.err.stream) printed.kept_err = worker.err.stream->keep_tail(notices_);
     for (const std::string& path : {printed.kept_out, printed.kept_err}) {
       if (!path.empty()) kept.push_back(path);
     }
@@ -315,31 +306,29 @@ void OutputLoop::remove_kept(size_t attempts_left) {
 // A log file that the worker writes itself is read from disk; the times of its parts are unknown.
 WorkerPrinted OutputLoop::printed_by(const WorkerEnds& worker) const {
   WorkerPrinted printed;
-  if (worker.err) {
-    printed.err_tail = worker.err->tail().last(kQuotedBytesMax);
-    printed.err_total = worker.err->tail().total();
-    printed.err_total_before_stop = worker.err->before_stop();
-    printed.err_times = worker.err->tail_times();
+  if (const WorkerStream* err = worker.err.stream.get()) {
+    printed.err_tail = err->tail().last(kQuotedBytesMax);
+    printed.err_total = err->tail().total();
+    printed.err_total_before_stop = err->before_stop();
+    printed.err_times = err->tail_times();
   } else {
-    printed.err_tail = file_tail(worker.err_log, kQuotedBytesMax);
-    const FileState now = file_state(worker.err_log);
+    printed.err_tail = file_tail(worker.err.log, kQuotedBytesMax);
+    const FileState now = file_state(worker.err.log);
     printed.err_total = std::max<uint64_t>(now.size, printed.err_tail.size());
     printed.err_total_before_stop =
         worker.err_at_stop ? worker.err_at_stop->size : printed.err_total;
     printed.err_written = worker.err_at_stop.value_or(now).changed;
   }
-  for (const auto* stream : {worker.out.get(), worker.err.get()}) {
-    if (stream == nullptr || !stream->last_output()) continue;
+  for (const WorkerStream* stream : worker.streams())
     printed.last_output = std::max(printed.last_output, stream->last_output());
-  }
   return printed;
 }
 
 // The files that workers write themselves; mark_stop() has marked the other streams already.
 void OutputLoop::mark_files() {
   for (WorkerEnds& worker : workers_) {
-    if (!worker.err && !worker.err_log.empty() && !worker.err_at_stop)
-      worker.err_at_stop = file_state(worker.err_log);
+    if (!worker.err.stream && !worker.err.log.empty() && !worker.err_at_stop)
+      worker.err_at_stop = file_state(worker.err.log);
   }
 }
 
@@ -348,11 +337,10 @@ std::vector<WorkerTail> OutputLoop::tails() const {
   std::vector<WorkerTail> tails;
   for (const WorkerEnds& worker : workers_) {
     WorkerTail tail{worker.both->text(), worker.both->total()};
-    for (const auto& [stream, log] : {std::pair{worker.out.get(), &worker.out_log},
-                                      std::pair{worker.err.get(), &worker.err_log}}) {
-      if (stream != nullptr || log->empty()) continue;
-      tail.text += file_tail(*log, kQuotedBytesMax);
-      tail.position += file_state(*log).size;
+    for (const WorkerEnd* end : {&worker.out, &worker.err}) {
+      if (end->stream || end->log.empty()) continue;
+      tail.text += file_tail(end->log, kQuotedBytesMax);
+      tail.position += file_state(end->log).size;
     }
     tails.push_back(std::move(tail));
   }
@@ -362,14 +350,11 @@ std::vector<WorkerTail> OutputLoop::tails() const {
 void OutputLoop::say_dropped_by_files() {
   uint64_t bytes = 0;
   int files = 0;
-  const auto count = [&](const std::unique_ptr<WorkerStream>& stream) {
-    if (!stream || stream->file_dropped() == 0) return;
-    bytes += stream->file_dropped();
-    files++;
-  };
   for (const WorkerEnds& worker : workers_) {
-    count(worker.out);
-    count(worker.err);
+    for (const WorkerStream* stream : worker.streams()) {
+      bytes += stream->file_dropped();
+      files += stream->file_dropped() > 0 ? 1 : 0;
+    }
   }
   if (files == 0) return;
   say(fmt::format("muster: {} bytes of output are missing in {} log file{} in {}", bytes, files,
@@ -417,7 +402,6 @@ void OutputLoop::finish(bool succeeded, const Output::Done& done) {
   for (Console& console : consoles_) {
     if (auto line = console.dropped_line()) lines.push_back(std::move(*line));
   }
-  take_news();
   say_notices();
   for (const std::string& line : lines)
     say(line);

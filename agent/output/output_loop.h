@@ -59,10 +59,8 @@ class OutputLoop {
   void handle_events(size_t count);
   void tick(Instant seen);
   void settle();  // After every batch of events: handles what they may have changed.
-  void take_news();
   void say_notices();
   void watch(uint64_t token, int fd);
-  void adopt(WorkerStream* stream);
   void read_once(uint64_t token, Instant now);
   void read_rest(WorkerStream& stream);
   void end_stream(uint64_t token, WorkerStream& stream);

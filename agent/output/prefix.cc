@@ -2,42 +2,14 @@
 
 #include <algorithm>
 #include <cctype>
-#include <optional>
+#include <map>
 
 namespace muster {
 
 namespace {
 
-bool starts_name(char c) {
-  return c == '_' || std::isalpha(static_cast<unsigned char>(c)) != 0;
-}
-bool continues_name(char c) {
+bool is_of_name(char c) {
   return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
-}
-
-std::optional<std::string> torch_value(std::string_view name, const PrefixFacts& facts) {
-  if (name == "role_name") return facts.role;
-  if (name == "hostname") return facts.hostname;
-  if (name == "rank") return std::to_string(facts.rank);
-  if (name == "local_rank") return std::to_string(facts.local_rank);
-  return std::nullopt;
-}
-
-// Length of the placeholder at the front of `text`, which begins with '$'; 0 if there is none.
-size_t placeholder_length(std::string_view text) {
-  const bool braced = text.size() > 1 && text[1] == '{';
-  const size_t begin = braced ? 2 : 1;
-  size_t end = begin;
-  if (end >= text.size() || !starts_name(text[end])) return 0;
-  while (end < text.size() && continues_name(text[end]))
-    end++;
-  if (!braced) return end;
-  return end < text.size() && text[end] == '}' ? end + 1 : 0;
-}
-
-std::string_view placeholder_name(std::string_view placeholder) {
-  if (placeholder[1] == '{') return placeholder.substr(2, placeholder.size() - 3);
-  return placeholder.substr(1);
 }
 
 void replace_placeholder(std::string& text, std::string_view what, std::string_view by) {
@@ -50,42 +22,42 @@ void replace_placeholder(std::string& text, std::string_view what, std::string_v
 
 std::string tee_prefix(std::string_view text, const PrefixFacts& facts) {
   if (text.empty()) return "[" + facts.role + std::to_string(facts.local_rank) + "]:";
+  const std::map<std::string_view, std::string> values{
+      {"role_name", facts.role},
+      {"local_rank", std::to_string(facts.local_rank)},
+      {"rank", std::to_string(facts.rank)},
+      {"hostname", facts.hostname}};
   std::string result;
-  while (!text.empty()) {
-    const size_t dollar = std::min(text.find('$'), text.size());
-    result.append(text.substr(0, dollar));
-    text.remove_prefix(dollar);
-    if (text.empty()) break;
-    if (text.starts_with("$$")) {
+  for (size_t at = text.find('$'); at != std::string_view::npos; at = text.find('$')) {
+    result.append(text.substr(0, at));
+    text.remove_prefix(at + 1);
+    const bool braced = text.starts_with('{');
+    const std::string_view rest = text.substr(braced ? 1 : 0);
+    const std::string_view name(rest.begin(), std::ranges::find_if_not(rest, is_of_name));
+    const auto value = values.find(name);
+    if (value != values.end() && (!braced || rest.substr(name.size()).starts_with('}'))) {
+      result.append(value->second);
+      text.remove_prefix(name.size() + (braced ? 2 : 0));
+    } else {
       result.push_back('$');
-      text.remove_prefix(2);
-      continue;
+      if (text.starts_with('$')) text.remove_prefix(1);
     }
-    const size_t length = placeholder_length(text);
-    if (length == 0) {
-      result.push_back('$');
-      text.remove_prefix(1);
-      continue;
-    }
-    const std::string_view whole = text.substr(0, length);
-    result.append(torch_value(placeholder_name(whole), facts).value_or(std::string(whole)));
-    text.remove_prefix(length);
   }
-  return result;
+  return result.append(text);
 }
 
-LogPrefix::LogPrefix(std::string_view text, const PrefixFacts& facts) : text_(text) {
-  replace_placeholder(text_, "{host}", facts.hostname);
-  replace_placeholder(text_, "{rank}", std::to_string(facts.rank));
-  replace_placeholder(text_, "{local_rank}", std::to_string(facts.local_rank));
-  replace_placeholder(text_, "{role}", facts.role);
-  text_.push_back(' ');
+std::string log_prefix(std::string_view text, const PrefixFacts& facts) {
+  std::string prefix(text);
+  replace_placeholder(prefix, "{host}", facts.hostname);
+  replace_placeholder(prefix, "{rank}", std::to_string(facts.rank));
+  replace_placeholder(prefix, "{local_rank}", std::to_string(facts.local_rank));
+  replace_placeholder(prefix, "{role}", facts.role);
+  return prefix + ' ';
 }
 
-std::string LogPrefix::at(std::string_view time) const {
-  std::string result = text_;
-  replace_placeholder(result, kTime, time);
-  return result;
+std::string with_time(std::string prefix, std::string_view time) {
+  replace_placeholder(prefix, kTimePlaceholder, time);
+  return prefix;
 }
 
 void LinePrefixer::apply(std::string_view prefix, std::string_view bytes, std::string& out) {

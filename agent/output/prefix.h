@@ -21,20 +21,11 @@ struct PrefixFacts {
 // empty template gives "[<role><local rank>]:".
 std::string tee_prefix(std::string_view text, const PrefixFacts& facts);
 
-// --log-prefix: {time}, {host}, {rank}, {local_rank} and {role}; other braces stay as they are. The
-// fixed values are substituted once, the time at each use, as the caller gives it.
-class LogPrefix {
- public:
-  LogPrefix() = default;
-  LogPrefix(std::string_view text, const PrefixFacts& facts);
-
-  bool needs_time() const { return text_.find(kTime) != std::string::npos; }
-  std::string at(std::string_view time) const;  // Ends in one blank.
-
- private:
-  static constexpr std::string_view kTime = "{time}";
-  std::string text_;
-};
+// --log-prefix: {host}, {rank}, {local_rank} and {role} are filled in, a blank is added; {time} is
+// left for with_time(), which fills it in at each use. Other braces stay as they are.
+inline constexpr std::string_view kTimePlaceholder = "{time}";
+std::string log_prefix(std::string_view text, const PrefixFacts& facts);
+std::string with_time(std::string prefix, std::string_view time);
 
 class LinePrefixer {
  public:

@@ -29,18 +29,18 @@ bool make_pty_raw(int fd) {
 
 }  // namespace
 
-Result<Pty> open_pty(int like_fd) {
-  Pty pty;
-  pty.master.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
-  if (!pty.master) return pty_error("posix_openpt");
-  if (::grantpt(pty.master.get()) != 0 || ::unlockpt(pty.master.get()) != 0) {
+Result<StreamEnds> open_pty(int like_fd) {
+  StreamEnds pty;
+  pty.ours.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!pty.ours) return pty_error("posix_openpt");
+  if (::grantpt(pty.ours.get()) != 0 || ::unlockpt(pty.ours.get()) != 0) {
     return pty_error("unlockpt");
   }
   // TIOCGPTPEER needs no path, so it works in containers with another /dev/pts.
-  pty.slave.reset(::ioctl(pty.master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
-  if (!pty.slave) return pty_error("TIOCGPTPEER");
-  if (!make_pty_raw(pty.slave.get())) return pty_error("tcsetattr");
-  copy_window_size(like_fd, pty.master.get());
+  pty.theirs.reset(::ioctl(pty.ours.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!pty.theirs) return pty_error("TIOCGPTPEER");
+  if (!make_pty_raw(pty.theirs.get())) return pty_error("tcsetattr");
+  copy_window_size(like_fd, pty.ours.get());
   return pty;
 }
 

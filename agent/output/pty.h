@@ -8,13 +8,14 @@
 
 namespace muster {
 
-struct Pty {
-  UniqueFd master;  // Ours.
-  UniqueFd slave;   // The worker's.
+// The two ends of a worker's stream: of a terminal, the master and the slave.
+struct StreamEnds {
+  UniqueFd ours;
+  UniqueFd theirs;
 };
 
 // Has the window size of the terminal `like_fd`. Fails with ExitCode::environment.
-Result<Pty> open_pty(int like_fd);
+Result<StreamEnds> open_pty(int like_fd);
 
 // Does nothing if `from_fd` is not a terminal.
 void copy_window_size(int from_fd, int to_fd);

@@ -6,32 +6,20 @@
 
 namespace muster {
 
-void RequestQueue::push(Request request) {
+bool RequestQueue::push(Request request, size_t text_bytes) {
   {
     const std::lock_guard lock(mutex_);
-    entries_.push_back({0, std::move(request)});
-  }
-  wake();
-}
-
-bool RequestQueue::push_text(size_t bytes, Request request) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (text_bytes_ + bytes > kTextMax) {
+    if (text_bytes_ + text_bytes > kTextMax) {
       refused_++;
       return false;
     }
-    text_bytes_ += bytes;
-    entries_.push_back({bytes, std::move(request)});
+    text_bytes_ += text_bytes;
+    entries_.push_back({text_bytes, std::move(request)});
   }
-  wake();
-  return true;
-}
-
-void RequestQueue::wake() {
   const uint64_t one = 1;
   // An eventfd's counter overflows after 2^64 wake-ups; until then this cannot fail or block.
   [[maybe_unused]] const ssize_t n = ::write(event_.get(), &one, sizeof one);
+  return true;
 }
 
 uint64_t RequestQueue::perform_all() {

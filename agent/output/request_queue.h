@@ -20,9 +20,9 @@ class RequestQueue {
 
   explicit RequestQueue(UniqueFd event) : event_(std::move(event)) {}
 
-  void push(Request request);
-  // False if more than kTextMax bytes of text would be waiting; the refusal is counted.
-  bool push_text(size_t bytes, Request request);
+  // False if more than kTextMax bytes of text would be waiting; the refusal is counted. Without
+  // text it is always true.
+  bool push(Request request, size_t text_bytes = 0);
 
   // Readable while requests wait.
   int event_fd() const { return event_.get(); }
@@ -36,7 +36,6 @@ class RequestQueue {
     size_t text_bytes = 0;
     Request request;
   };
-  void wake();
 
   UniqueFd event_;
   std::mutex mutex_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -14,23 +15,18 @@ namespace {
 
 struct WriteEnd {
   size_t written = 0;
+  char last_byte = '\0';  // If any were written.
   int error = 0;
 };
 
-size_t bytes_in(const std::vector<std::string_view>& pieces) {
-  size_t total = 0;
-  for (const std::string_view piece : pieces)
-    total += piece.size();
-  return total;
-}
-
-// Removes the first `bytes` of what is left to write.
-void skip_written(std::vector<iovec>& vectors, size_t& first, size_t bytes) {
-  while (first < vectors.size() && bytes >= vectors[first].iov_len)
-    bytes -= vectors[first++].iov_len;
-  if (bytes == 0) return;
-  vectors[first].iov_base = static_cast<char*>(vectors[first].iov_base) + bytes;
-  vectors[first].iov_len -= bytes;
+// Removes the first `bytes`, at least one, of what is left to write. Returns the last of them.
+char skip_written(std::span<iovec>& left, size_t bytes) {
+  for (; bytes > left.front().iov_len; left = left.subspan(1))
+    bytes -= left.front().iov_len;
+  char* const rest = static_cast<char*>(left.front().iov_base) + bytes;
+  left.front() = {rest, left.front().iov_len - bytes};
+  if (left.front().iov_len == 0) left = left.subspan(1);
+  return rest[-1];
 }
 
 // Another process may share the descriptor and have made it non-blocking; then wait for room.
@@ -39,7 +35,7 @@ void wait_writable(int fd) {
   ::poll(&entry, 1, -1);
 }
 
-WriteEnd write_pieces(int fd, const std::vector<std::string_view>& pieces) {
+WriteEnd write_pieces(int fd, std::span<const std::string_view> pieces) {
   constexpr size_t kVectorsMax = 512;  // Below IOV_MAX.
   std::vector<iovec> vectors;
   vectors.reserve(pieces.size());
@@ -47,9 +43,9 @@ WriteEnd write_pieces(int fd, const std::vector<std::string_view>& pieces) {
     if (!piece.empty()) vectors.push_back({const_cast<char*>(piece.data()), piece.size()});
   }
   WriteEnd end;
-  for (size_t first = 0; first < vectors.size();) {
-    const auto count = static_cast<int>(std::min(vectors.size() - first, kVectorsMax));
-    const ssize_t n = ::writev(fd, &vectors[first], count);
+  for (std::span<iovec> left = vectors; !left.empty();) {
+    const auto count = static_cast<int>(std::min(left.size(), kVectorsMax));
+    const ssize_t n = ::writev(fd, left.data(), count);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) {
       wait_writable(fd);
@@ -60,38 +56,28 @@ WriteEnd write_pieces(int fd, const std::vector<std::string_view>& pieces) {
       return end;
     }
     end.written += static_cast<size_t>(n);
-    skip_written(vectors, first, static_cast<size_t>(n));
+    end.last_byte = skip_written(left, static_cast<size_t>(n));
   }
   return end;
 }
 
-char byte_at(const std::vector<std::string_view>& pieces, size_t offset) {
-  for (const std::string_view piece : pieces) {
-    if (offset < piece.size()) return piece[offset];
-    offset -= piece.size();
-  }
-  return '\n';
-}
-
 }  // namespace
 
-std::optional<std::string> Sink::write(const std::vector<std::string_view>& pieces) {
-  const size_t total = bytes_in(pieces);
+std::optional<std::string> Sink::write(std::span<const std::string_view> pieces) {
+  size_t total = 0;
+  for (const std::string_view piece : pieces)
+    total += piece.size();
   if (total == 0) return std::nullopt;
-  if (reader_gone_) {
+  if (torn_ && !reader_gone_) {
+    constexpr std::string_view kNewline = "\n";
+    torn_ = write_pieces(fd_, {&kNewline, 1}).error != 0;
+  }
+  if (reader_gone_ || torn_) {
     dropped_ += total;
     return std::nullopt;
   }
-  if (torn_) {
-    const WriteEnd mended = write_pieces(fd_, {"\n"});
-    if (mended.error != 0) {
-      dropped_ += total;
-      return std::nullopt;
-    }
-    torn_ = false;
-  }
   const WriteEnd end = write_pieces(fd_, pieces);
-  if (end.written > 0) last_byte_ = byte_at(pieces, end.written - 1);
+  if (end.written > 0) last_byte_ = end.last_byte;
   if (end.error == 0) return std::nullopt;
   dropped_ += total - end.written;
   torn_ = last_byte_ != '\n';

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "rendezvous/base/unique_fd.h"
 
@@ -20,8 +20,8 @@ class Sink {
       : fd_(fd.get()), owned_(std::move(fd)), name_(std::move(name)) {}
 
   // Returns a message for the user on the first failure of this sink; later ones are only counted.
-  std::optional<std::string> write(const std::vector<std::string_view>& pieces);
-  std::optional<std::string> write(std::string_view bytes) { return write(std::vector{bytes}); }
+  std::optional<std::string> write(std::span<const std::string_view> pieces);
+  std::optional<std::string> write(std::string_view bytes) { return write({&bytes, 1}); }
 
   int fd() const { return fd_; }
   bool reader_gone() const { return reader_gone_; }  // EPIPE: it will never work again.

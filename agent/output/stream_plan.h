@@ -32,9 +32,9 @@ struct StreamFacts {
   int local_rank = 0;
   int rank = 0;
   bool console_is_terminal = false;
-  bool files = true;  // False with --log-dir /dev/null: no files, no tee, no --local-ranks-filter.
 };
 
+// With --log-dir /dev/null there are no files, no tee, and no --local-ranks-filter.
 StreamPlan plan_stream(const LogSpec& log, const StreamFacts& facts);
 
 }  // namespace muster

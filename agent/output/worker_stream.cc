@@ -41,7 +41,7 @@ void WorkerStream::take(std::string_view bytes, Instant now, Notices& notices) {
   if (parts_.both) parts_.both->add(bytes);
   if (parts_.file) notices.add_file(parts_.file->write(bytes));
   if (console() == nullptr) return;
-  const std::string prefix = current_prefix();
+  const std::string& prefix = current_prefix();
   if (parts_.filtered) {
     scratch_.clear();
     filter_.feed(prefix, bytes, scratch_);
@@ -75,10 +75,9 @@ std::string WorkerStream::keep_tail(Notices& notices) const {
   return kept ? parts_.keep_path : std::string();
 }
 
-std::string WorkerStream::current_prefix() const {
-  if (parts_.plan.prefix == ConsolePrefix::none) return "";
-  if (parts_.plan.prefix == ConsolePrefix::tee) return parts_.prefix;
-  return parts_.log_prefix.at(parts_.log_prefix.needs_time() ? log_time_of_day() : "");
+const std::string& WorkerStream::current_prefix() {
+  if (!parts_.timed_prefix) return parts_.prefix;
+  return prefix_now_ = with_time(parts_.prefix, log_time_of_day());
 }
 
 }  // namespace muster

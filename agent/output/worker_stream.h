@@ -14,7 +14,6 @@
 #include "agent/output/prefix.h"
 #include "agent/output/read_meter.h"
 #include "agent/output/sink.h"
-#include "agent/output/stream_plan.h"
 #include "agent/output/tail_buffer.h"
 #include "rendezvous/base/unique_fd.h"
 
@@ -33,15 +32,15 @@ struct Notices {
 };
 
 struct StreamParts {
-  StreamPlan plan;
   bool is_err = false;
+  bool terminal = false;
   std::shared_ptr<ReadMeter> meter;  // Of our end, which is non-blocking.
   Console* console = nullptr;        // Outlives the stream; null if the plan has no console.
   std::unique_ptr<Sink> file;
   std::shared_ptr<Sink> filtered;  // One per attempt and per kind of stream.
   std::vector<std::string> needles;
-  std::string prefix;  // For ConsolePrefix::tee.
-  LogPrefix log_prefix;
+  std::string prefix;                // Of each line on the console.
+  bool timed_prefix = false;         // It needs with_time().
   std::shared_ptr<TailBuffer> both;  // The last output of the worker, on either stream.
   // Where the end of the stream is kept if the attempt fails (empty: nowhere), and how much of it.
   std::string keep_path;
@@ -67,7 +66,7 @@ class WorkerStream {
 
   int fd() const { return parts_.meter->fd(); }
   const std::shared_ptr<ReadMeter>& meter() const { return parts_.meter; }
-  bool is_terminal() const { return parts_.plan.terminal; }
+  bool is_terminal() const { return parts_.terminal; }
   Console* console() const { return parts_.console; }
   uint64_t file_dropped() const { return parts_.file ? parts_.file->dropped() : 0; }
   const TailBuffer& tail() const { return tail_; }           // Of a stderr, and of any kept end.
@@ -79,7 +78,7 @@ class WorkerStream {
   std::optional<Instant> last_output() const { return last_output_; }
 
  private:
-  std::string current_prefix() const;
+  const std::string& current_prefix();
 
   StreamParts parts_;
   int mux_stream_ = -1;
@@ -89,6 +88,7 @@ class WorkerStream {
   ArrivalTimes times_;
   std::optional<Instant> last_output_;
   std::string scratch_;
+  std::string prefix_now_;
 };
 
 }  // namespace muster

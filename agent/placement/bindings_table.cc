@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include <fmt/format.h>
-
-#include "rendezvous/base/error.h"
 
 namespace muster {
 namespace {
@@ -20,23 +19,24 @@ size_t shown_width(const std::string& text) {
   }));
 }
 
-TableRow texts_of(const BindingRow& row) {
-  const auto or_dash = [](std::string text) { return text.empty() ? std::string("-") : text; };
-  const std::string cores = row.cpus.empty()
-                                ? std::string()
-                                : fmt::format("{} ({} core{})", format_cpu_list(row.cpus),
-                                              row.cores, row.cores == 1 ? "" : "s");
-  return {fmt::format("{}", row.local_rank), or_dash(row.device),
-          row.numa_node ? fmt::format("{}", *row.numa_node) : "-", or_dash(cores),
-          or_dash(row.threads)};
+std::string or_dash(const std::string& text) {
+  return text.empty() ? "-" : text;
 }
 
 }  // namespace
 
-std::string bindings_table(const std::vector<BindingRow>& rows) {
+std::string bindings_table(const Placement& placement, const CpuTopology& topology,
+                           const CpuSet& allowed, const std::string& threads) {
   std::vector<TableRow> lines{{"local rank", "device", "NUMA node", "cores", "threads"}};
-  for (const BindingRow& row : rows)
-    lines.push_back(texts_of(row));
+  for (const WorkerPlacement& worker : placement.workers) {
+    const CpuSet& cpus = worker.cpus.empty() ? allowed : worker.cpus;
+    const int cores = topology.physical_cores(cpus);
+    lines.push_back(
+        {std::to_string(lines.size() - 1), or_dash(worker.device),
+         worker.numa_node ? std::to_string(*worker.numa_node) : "-",
+         fmt::format("{} ({} core{})", format_cpu_list(cpus), cores, cores == 1 ? "" : "s"),
+         or_dash(threads)});
+  }
   std::array<size_t, 5> widths{};
   for (const TableRow& line : lines) {
     for (size_t i = 0; i < line.size(); ++i)
@@ -51,25 +51,6 @@ std::string bindings_table(const std::vector<BindingRow>& rows) {
     }
   }
   return table;
-}
-
-std::vector<BindingRow> binding_rows(const Placement& placement, const CpuTopology& topology,
-                                     const CpuSet& allowed,
-                                     const std::vector<std::string>& threads) {
-  CHECK(threads.size() == placement.workers.size());
-  std::vector<BindingRow> rows;
-  for (size_t i = 0; i < placement.workers.size(); ++i) {
-    const WorkerPlacement& worker = placement.workers[i];
-    BindingRow row;
-    row.local_rank = static_cast<int>(i);
-    row.device = worker.device;
-    row.numa_node = worker.numa_node;
-    row.cpus = worker.cpus.empty() ? allowed : worker.cpus;
-    row.cores = topology.physical_cores(row.cpus);
-    row.threads = threads[i];
-    rows.push_back(std::move(row));
-  }
-  return rows;
 }
 
 }  // namespace muster

@@ -78,15 +78,12 @@ CpuPlace read_cpu_place(const fs::path& cpus_folder, int cpu) {
 }  // namespace
 
 const CpuPlace* CpuTopology::find_cpu(int cpu) const {
-  const auto it =
-      std::lower_bound(cpus.begin(), cpus.end(), cpu,
-                       [](const CpuPlace& place, int wanted) { return place.cpu < wanted; });
+  const auto it = std::ranges::lower_bound(cpus, cpu, {}, &CpuPlace::cpu);
   return it != cpus.end() && it->cpu == cpu ? &*it : nullptr;
 }
 
 const NumaNode* CpuTopology::find_node(int node) const {
-  const auto it =
-      std::find_if(nodes.begin(), nodes.end(), [&](const NumaNode& n) { return n.node == node; });
+  const auto it = std::ranges::find(nodes, node, &NumaNode::node);
   return it == nodes.end() ? nullptr : &*it;
 }
 

@@ -1,11 +1,12 @@
 #include "agent/placement/device_choice.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -29,25 +30,10 @@ std::string why_no_devices(const std::optional<DeviceReport>& devices) {
   return "the NVIDIA driver reports no GPU that can be used";
 }
 
-std::vector<DeviceSlot> slots_of_text(const VisibleList& list) {
-  std::vector<DeviceSlot> slots;
-  for (const std::string& entry : list.entries)
-    slots.push_back({entry, -1, {}, false});
-  return slots;
-}
-
 std::string why_inherited_ends(const DeviceChoice& choice, const std::string& value) {
   if (choice.repeated) return choice.variable + " names a device twice, so CUDA shows none";
   if (value.find_first_not_of(" \t") == std::string::npos) return choice.variable + " is empty";
   return choice.cut_short.empty() ? choice.variable : choice.cut_short;
-}
-
-bool any_device_twice(const std::vector<DeviceSlot>& slots) {
-  std::set<std::pair<int, std::string>> seen;
-  for (const DeviceSlot& slot : slots) {
-    if (!seen.emplace(slot.gpu, slot.gpu < 0 ? slot.token : slot.mig_uuid).second) return true;
-  }
-  return false;
 }
 
 DeviceChoice inherited_choice(const std::string& name, const std::string& value,
@@ -55,22 +41,15 @@ DeviceChoice inherited_choice(const std::string& name, const std::string& value,
   DeviceChoice choice;
   choice.inherited = true;
   choice.variable = fmt::format("{}={}", name, value);
-  const VisibleList list = parse_visible_devices(value);
-  std::string ended_by = list.ended_by;
+  VisibleList list = parse_visible_devices(value);
   // Names of MIG devices can be checked only against NVML.
-  if (gpus != nullptr && (mig_visible || list.form != DeviceForm::mig_uuid)) {
-    const ResolvedList resolved = resolve_visible_devices(value, *gpus);
-    choice.known = true;
-    choice.slots = resolved.slots;
-    choice.repeated = resolved.repeated;
-    ended_by = resolved.ended_by;
-  } else {
-    choice.slots = slots_of_text(list);
-    choice.repeated = list.repeated;
-  }
-  if (!ended_by.empty()) {
+  choice.known = gpus != nullptr && (mig_visible || list.form != DeviceForm::mig_uuid);
+  if (choice.known) list = resolve_visible_devices(list, *gpus);
+  choice.slots = std::move(list.slots);
+  choice.repeated = list.repeated;
+  if (!list.ended_by.empty()) {
     choice.cut_short =
-        cut_short_text(choice.variable, ended_by, choice.known ? gpus->size() : size_t{0});
+        cut_short_text(choice.variable, list.ended_by, choice.known ? gpus->size() : size_t{0});
   }
   choice.why_short = why_inherited_ends(choice, value);
   return choice;
@@ -127,15 +106,14 @@ class GpusFlag {
 
   Result<std::vector<size_t>> positions_of(const std::string& item) const {
     if (is_name(item)) return by_name(item);
-    size_t index = 0;
-    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), index);
-    if (error != std::errc() || end != item.data() + item.size()) {
+    const std::optional<size_t> index = whole_number<size_t>(item);
+    if (!index) {
       return fail(ExitCode::usage,
                   fmt::format("--gpus: '{}' is neither a device number nor a name that begins with "
                               "GPU- or MIG-",
                               item));
     }
-    return by_index(index, item);
+    return by_index(*index, item);
   }
 
   // For an inherited list the number is the position of an entry; otherwise it is the GPU in PCI

@@ -5,7 +5,7 @@
 namespace muster {
 namespace {
 
-std::string describe_holder(const GpuHolder& holder, bool with_gpu) {
+std::string describe_holder(const GpuProcess& holder, bool with_gpu) {
   std::string text = with_gpu ? fmt::format("GPU {} by pid {}", holder.nvml_index, holder.pid)
                               : fmt::format("pid {}", holder.pid);
   if (holder.used_bytes > 0) {
@@ -16,23 +16,17 @@ std::string describe_holder(const GpuHolder& holder, bool with_gpu) {
 
 }  // namespace
 
-std::vector<GpuHolder> remaining_holders(const std::set<int>& old_pids,
-                                         const DeviceUseReport& report) {
-  std::vector<GpuHolder> holders;
-  for (const GpuUse& use : report.gpus) {
-    for (const GpuProcess& process : use.processes) {
-      if (old_pids.count(process.pid) == 0) continue;
-      holders.push_back({use.nvml_index, process.pid, process.used_bytes});
-    }
-  }
-  return holders;
+std::vector<GpuProcess> remaining_holders(const std::set<int>& old_pids,
+                                          std::vector<GpuProcess> users) {
+  std::erase_if(users, [&](const GpuProcess& user) { return !old_pids.contains(user.pid); });
+  return users;
 }
 
-std::string describe_holders(const std::vector<GpuHolder>& holders) {
+std::string describe_holders(const std::vector<GpuProcess>& holders) {
   if (holders.empty()) return {};
   std::string text = "GPU memory of the last attempt is still held: ";
-  const GpuHolder* previous = nullptr;
-  for (const GpuHolder& holder : holders) {
+  const GpuProcess* previous = nullptr;
+  for (const GpuProcess& holder : holders) {
     const bool same_gpu = previous != nullptr && previous->nvml_index == holder.nvml_index;
     if (previous != nullptr) text += same_gpu ? " and " : ", ";
     text += describe_holder(holder, !same_gpu);

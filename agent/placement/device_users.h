@@ -11,23 +11,15 @@
 
 namespace muster {
 
-struct GpuHolder {
-  int nvml_index = 0;
-  int pid = 0;
-  uint64_t used_bytes = 0;
-
-  friend bool operator==(const GpuHolder&, const GpuHolder&) = default;
-};
-
 // Those of `old_pids` (workers of the last attempt and all their descendants) that the driver still
-// lists, by GPU and pid. The driver lists a dead process until its memory is freed, so an empty
+// lists, in its order. The driver lists a dead process until its memory is freed, so an empty
 // answer means that it is free. In a container without the host's PID namespace the driver may
 // report the host's pids; these match nothing, so nothing waits for them.
-std::vector<GpuHolder> remaining_holders(const std::set<int>& old_pids,
-                                         const DeviceUseReport& report);
+std::vector<GpuProcess> remaining_holders(const std::set<int>& old_pids,
+                                          std::vector<GpuProcess> users);
 
 // "GPU memory of the last attempt is still held: GPU 0 by pid 12 (3.1 GiB), GPU 1 by pid 13".
 // Empty if there are none.
-std::string describe_holders(const std::vector<GpuHolder>& holders);
+std::string describe_holders(const std::vector<GpuProcess>& holders);
 
 }  // namespace muster

@@ -1,124 +1,59 @@
 #include "agent/placement/devices.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
-#include <limits>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+
+#include "agent/report/wire_json.h"
 
 namespace muster {
 namespace {
 
-using ReportJson = nlohmann::json;
+// Far longer than any text of a driver, or the problem with one.
+constexpr size_t kTextBytesMax = 4096;
 
-// A driver's strings may contain any bytes; a bad model name must not make the report fail.
-std::string dump_report(const ReportJson& json) {
-  return json.dump(-1, ' ', true, ReportJson::error_handler_t::replace);
-}
+// As in DeviceSource.
+constexpr std::array<std::string_view, 3> kSourceNames{"none", "nvml", "proc"};
 
-std::string_view device_source_name(DeviceSource source) {
-  switch (source) {
-    case DeviceSource::nvml:
-      return "nvml";
-    case DeviceSource::proc:
-      return "proc";
-    case DeviceSource::none:
-      break;
-  }
-  return "none";
-}
+constexpr auto kMigFields = [](auto& a, auto& mig) { a.text("uuid", mig.uuid); };
 
-// Reads members of one JSON object and remembers whether all were present with the right type.
-class ReportReader {
- public:
-  explicit ReportReader(const ReportJson& object) : object_(object) {
-    if (!object_.is_object()) ok_ = false;
-  }
-
-  bool ok() const { return ok_; }
-
-  std::string text(const char* key) {
-    const ReportJson* value = find(key);
-    if (value == nullptr || !value->is_string()) return failed<std::string>();
-    return value->get<std::string>();
-  }
-
-  bool flag(const char* key) {
-    const ReportJson* value = find(key);
-    if (value == nullptr || !value->is_boolean()) return failed<bool>();
-    return value->get<bool>();
-  }
-
-  uint64_t number(const char* key, uint64_t max) {
-    const ReportJson* value = find(key);
-    if (value == nullptr || !value->is_number_unsigned()) return failed<uint64_t>();
-    const auto result = value->get<uint64_t>();
-    return result <= max ? result : failed<uint64_t>();
-  }
-
-  int integer(const char* key) {
-    return static_cast<int>(number(key, static_cast<uint64_t>(std::numeric_limits<int>::max())));
-  }
-
-  uint64_t bytes(const char* key) { return number(key, std::numeric_limits<uint64_t>::max()); }
-
-  // The items of an array, each read by `read(reader)`.
-  template <typename Read>
-  auto array(const char* key, Read read) {
-    std::vector<decltype(read(std::declval<ReportReader&>()))> items;
-    const ReportJson* value = find(key);
-    if (value == nullptr || !value->is_array()) {
-      ok_ = false;
-      return items;
-    }
-    for (const ReportJson& item : *value) {
-      ReportReader reader(item);
-      items.push_back(read(reader));
-      ok_ = ok_ && reader.ok();
-    }
-    return items;
-  }
-
- private:
-  template <typename T>
-  T failed() {
-    ok_ = false;
-    return T();
-  }
-
-  const ReportJson* find(const char* key) const {
-    if (!object_.is_object()) return nullptr;
-    const auto it = object_.find(key);
-    return it == object_.end() ? nullptr : &*it;
-  }
-
-  const ReportJson& object_;
-  bool ok_ = true;
+constexpr auto kGpuFields = [](auto& a, auto& gpu) {
+  a.number("index", gpu.nvml_index, 0, wire::kCountMax);
+  a.text("uuid", gpu.uuid);
+  a.text("pci", gpu.pci_bus_id);
+  a.text("name", gpu.name);
+  a.flag("mig_enabled", gpu.mig_enabled);
+  a.list("mig", gpu.mig, kMigFields);
 };
 
-Gpu read_gpu(ReportReader& reader) {
-  Gpu gpu;
-  gpu.nvml_index = reader.integer("index");
-  gpu.uuid = reader.text("uuid");
-  gpu.pci_bus_id = reader.text("pci");
-  gpu.name = reader.text("name");
-  gpu.mig_enabled = reader.flag("mig_enabled");
-  gpu.mig = reader.array("mig", [](ReportReader& mig) { return MigDevice{mig.text("uuid")}; });
-  return gpu;
-}
+constexpr auto kReportFields = []<typename Archive>(Archive& a, auto& report) {
+  std::string source(kSourceNames[static_cast<size_t>(report.source)]);
+  a.text("source", source);
+  if constexpr (wire::kReads<Archive>) {
+    const auto* const name = std::ranges::find(kSourceNames, std::string_view(source));
+    if (name == kSourceNames.end()) return a.miss("source");
+    report.source = static_cast<DeviceSource>(name - kSourceNames.begin());
+  }
+  a.text("problem", report.problem);
+  a.list("gpus", report.gpus, kGpuFields);
+};
 
-GpuUse read_gpu_use(ReportReader& reader) {
-  GpuUse use;
-  use.nvml_index = reader.integer("index");
-  use.uuid = reader.text("uuid");
-  use.memory_used_bytes = reader.bytes("used_bytes");
-  use.memory_total_bytes = reader.bytes("total_bytes");
-  use.processes = reader.array("processes", [](ReportReader& process) {
-    const int pid = process.integer("pid");
-    return GpuProcess{pid, process.bytes("used_bytes")};
-  });
-  return use;
+constexpr auto kProcessFields = [](auto& a, auto& process) {
+  a.number("index", process.nvml_index, 0, wire::kCountMax);
+  a.number("pid", process.pid, 0, wire::kCountMax);
+  a.number("used_bytes", process.used_bytes, 0, wire::kBigMax);
+};
+
+constexpr auto kProcessesFields = [](auto& a, auto& processes) {
+  a.list("processes", processes, kProcessFields);
+};
+
+std::string format_report(const auto& report, auto fields) {
+  wire::JsonWriter writer(kTextBytesMax);
+  fields(writer, report);
+  return wire::dump(writer.take());
 }
 
 // Libraries may print to stdout at any time, so only the last line is ours.
@@ -129,7 +64,14 @@ std::string_view last_report_line(std::string_view text) {
   return newline == std::string_view::npos ? text : text.substr(newline + 1);
 }
 
-tl::unexpected<Error> bad_report() {
+template <typename Report>
+Result<Report> parse_report(std::string_view text, auto fields) {
+  const wire::Json json = wire::Json::parse(last_report_line(text), nullptr, false);
+  std::string wrong;
+  wire::JsonReader reader(json, wrong);
+  Report report;
+  fields(reader, report);
+  if (wrong.empty()) return report;
   return fail(ExitCode::internal,
               "the device query printed something other than a device report; the GPU driver may "
               "be broken, check whether nvidia-smi works");
@@ -138,66 +80,19 @@ tl::unexpected<Error> bad_report() {
 }  // namespace
 
 std::string format_device_report(const DeviceReport& report) {
-  ReportJson gpus = ReportJson::array();
-  for (const Gpu& gpu : report.gpus) {
-    ReportJson mig = ReportJson::array();
-    for (const MigDevice& device : gpu.mig)
-      mig.push_back({{"uuid", device.uuid}});
-    gpus.push_back({{"index", static_cast<unsigned>(gpu.nvml_index)},
-                    {"uuid", gpu.uuid},
-                    {"pci", gpu.pci_bus_id},
-                    {"name", gpu.name},
-                    {"mig_enabled", gpu.mig_enabled},
-                    {"mig", std::move(mig)}});
-  }
-  return dump_report({{"source", device_source_name(report.source)},
-                      {"problem", report.problem},
-                      {"gpus", std::move(gpus)}});
+  return format_report(report, kReportFields);
 }
 
-std::string format_device_use_report(const DeviceUseReport& report) {
-  ReportJson gpus = ReportJson::array();
-  for (const GpuUse& use : report.gpus) {
-    ReportJson processes = ReportJson::array();
-    for (const GpuProcess& process : use.processes) {
-      processes.push_back(
-          {{"pid", static_cast<unsigned>(process.pid)}, {"used_bytes", process.used_bytes}});
-    }
-    gpus.push_back({{"index", static_cast<unsigned>(use.nvml_index)},
-                    {"uuid", use.uuid},
-                    {"used_bytes", use.memory_used_bytes},
-                    {"total_bytes", use.memory_total_bytes},
-                    {"processes", std::move(processes)}});
-  }
-  return dump_report({{"problem", report.problem}, {"gpus", std::move(gpus)}});
+std::string format_gpu_processes(const std::vector<GpuProcess>& processes) {
+  return format_report(processes, kProcessesFields);
 }
 
 Result<DeviceReport> parse_device_report(std::string_view text) {
-  const ReportJson json = ReportJson::parse(last_report_line(text), nullptr, false);
-  ReportReader reader(json);
-  DeviceReport report;
-  const std::string source = reader.text("source");
-  if (source == "nvml") {
-    report.source = DeviceSource::nvml;
-  } else if (source == "proc") {
-    report.source = DeviceSource::proc;
-  } else if (source != "none") {
-    return bad_report();
-  }
-  report.problem = reader.text("problem");
-  report.gpus = reader.array("gpus", read_gpu);
-  if (!reader.ok()) return bad_report();
-  return report;
+  return parse_report<DeviceReport>(text, kReportFields);
 }
 
-Result<DeviceUseReport> parse_device_use_report(std::string_view text) {
-  const ReportJson json = ReportJson::parse(last_report_line(text), nullptr, false);
-  ReportReader reader(json);
-  DeviceUseReport report;
-  report.problem = reader.text("problem");
-  report.gpus = reader.array("gpus", read_gpu_use);
-  if (!reader.ok()) return bad_report();
-  return report;
+Result<std::vector<GpuProcess>> parse_gpu_processes(std::string_view text) {
+  return parse_report<std::vector<GpuProcess>>(text, kProcessesFields);
 }
 
 std::string normalized_pci_bus_id(std::string_view bus_id) {

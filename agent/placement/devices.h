@@ -48,39 +48,23 @@ struct DeviceReport {
   friend bool operator==(const DeviceReport&, const DeviceReport&) = default;
 };
 
+// A process that computes on a GPU at the time of the query.
 struct GpuProcess {
+  int nvml_index = 0;
   int pid = 0;
-  uint64_t used_bytes = 0;  // 0 if the driver does not know.
+  uint64_t used_bytes = 0;  // Of all MIG slices; 0 if the driver does not know.
 
   friend bool operator==(const GpuProcess&, const GpuProcess&) = default;
 };
 
-// The processes that compute on one GPU at the time of the query.
-struct GpuUse {
-  int nvml_index = 0;
-  std::string uuid;
-  uint64_t memory_used_bytes = 0;
-  uint64_t memory_total_bytes = 0;
-  std::vector<GpuProcess> processes;  // Sorted by pid; one entry per pid, MIG slices added up.
-
-  friend bool operator==(const GpuUse&, const GpuUse&) = default;
-};
-
-struct DeviceUseReport {
-  std::vector<GpuUse> gpus;
-  std::string problem;  // Why NVML did not answer; empty if it did or if there is no driver.
-
-  friend bool operator==(const DeviceUseReport&, const DeviceUseReport&) = default;
-};
-
 // One line without a newline.
 std::string format_device_report(const DeviceReport& report);
-std::string format_device_use_report(const DeviceUseReport& report);
+std::string format_gpu_processes(const std::vector<GpuProcess>& processes);
 
 // Parses the last non-empty line of `text`. Fails with ExitCode::internal on anything that the two
 // functions above do not write.
 Result<DeviceReport> parse_device_report(std::string_view text);
-Result<DeviceUseReport> parse_device_use_report(std::string_view text);
+Result<std::vector<GpuProcess>> parse_gpu_processes(std::string_view text);
 
 // "00000000:3B:00.0" as NVML spells it becomes "0000:3b:00.0" as sysfs spells it.
 std::string normalized_pci_bus_id(std::string_view bus_id);

@@ -1,6 +1,9 @@
 #include "agent/placement/numa_binding.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <iterator>
 #include <map>
 
 #include <fmt/format.h>
@@ -58,16 +61,10 @@ Result<CpuSet> exclusive_cpus(const CpuTopology& topology, const CpuSet& allowed
         NumaBinding::exclusive,
         fmt::format("NUMA node {} has {} usable cores for {} devices", node, cores.size(), count));
   }
-  const size_t first = k * each + std::min(k, extra);
-  const size_t last = first + each + (k < extra ? 1 : 0);
+  auto core = std::next(cores.begin(), static_cast<std::ptrdiff_t>(k * each + std::min(k, extra)));
   CpuSet cpus;
-  size_t position = 0;
-  for (const auto& [core, threads] : cores) {
-    if (position >= first && position < last) {
-      cpus.insert(cpus.end(), threads.begin(), threads.end());
-    }
-    ++position;
-  }
+  for (size_t left = each + (k < extra ? 1 : 0); left > 0; --left, ++core)
+    cpus.insert(cpus.end(), core->second.begin(), core->second.end());
   std::sort(cpus.begin(), cpus.end());
   return cpus;
 }
@@ -114,19 +111,8 @@ Result<CpuSet> bind_one(NumaBinding mode, const CpuTopology& topology, const Cpu
 }  // namespace
 
 std::string numa_binding_name(NumaBinding mode) {
-  switch (mode) {
-    case NumaBinding::node:
-      return "node";
-    case NumaBinding::socket:
-      return "socket";
-    case NumaBinding::exclusive:
-      return "exclusive";
-    case NumaBinding::core_complex:
-      return "core-complex";
-    case NumaBinding::none:
-      break;
-  }
-  return "none";
+  constexpr std::array kNames{"none", "node", "socket", "exclusive", "core-complex"};
+  return kNames[static_cast<size_t>(mode)];  // In the order of NumaBinding.
 }
 
 Result<std::vector<CpuSet>> bind_devices(NumaBinding mode, const CpuTopology& topology,

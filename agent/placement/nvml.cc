@@ -37,12 +37,6 @@ struct PciInfo {  // nvmlPciInfo_t as of nvmlDeviceGetPciInfo_v3
   char bus_id[32];
 };
 
-struct Memory {  // nvmlMemory_t
-  unsigned long long total;
-  unsigned long long free;
-  unsigned long long used;
-};
-
 struct ProcessInfo {  // nvmlProcessInfo_v2_t, filled by _v2 and _v3 of the function
   unsigned pid;
   unsigned long long used_bytes;
@@ -59,7 +53,6 @@ struct Api {
   Return (*uuid)(Device, char*, unsigned) = nullptr;
   Return (*name)(Device, char*, unsigned) = nullptr;
   Return (*pci_info)(Device, PciInfo*) = nullptr;
-  Return (*memory)(Device, Memory*) = nullptr;
   // Missing in old drivers:
   Return (*mig_mode)(Device, unsigned*, unsigned*) = nullptr;
   Return (*mig_count_max)(Device, unsigned*) = nullptr;
@@ -129,8 +122,7 @@ class Nvml {
            load(api_.error_string, {"nvmlErrorString"}) &&
            load(api_.count, {"nvmlDeviceGetCount_v2"}) &&
            load(api_.device_at, {"nvmlDeviceGetHandleByIndex_v2"}) &&
-           load(api_.uuid, {"nvmlDeviceGetUUID"}) && load(api_.name, {"nvmlDeviceGetName"}) &&
-           load(api_.memory, {"nvmlDeviceGetMemoryInfo"});
+           load(api_.uuid, {"nvmlDeviceGetUUID"}) && load(api_.name, {"nvmlDeviceGetName"});
   }
 
   std::string reason(nvml::Return result) const {
@@ -232,15 +224,7 @@ void add_compute_processes(const nvml::Api& api, nvml::Device device,
   }
 }
 
-GpuUse describe_use(const nvml::Api& api, int index, nvml::Device device) {
-  GpuUse use;
-  use.nvml_index = index;
-  use.uuid = nvml_text(api.uuid, device);
-  nvml::Memory memory{};
-  if (api.memory(device, &memory) == nvml::kSuccess) {
-    use.memory_used_bytes = memory.used;
-    use.memory_total_bytes = memory.total;
-  }
+std::map<int, uint64_t> memory_by_pid(const nvml::Api& api, nvml::Device device) {
   std::map<int, uint64_t> by_pid;
   if (mig_enabled(api, device)) {
     for (const nvml::Device slice : mig_devices(api, device))
@@ -248,9 +232,7 @@ GpuUse describe_use(const nvml::Api& api, int index, nvml::Device device) {
   } else {
     add_compute_processes(api, device, by_pid);
   }
-  for (const auto& [pid, bytes] : by_pid)
-    use.processes.push_back({pid, bytes});
-  return use;
+  return by_pid;
 }
 
 // Domains have four or more digits; with padding, text order is bus order.
@@ -285,16 +267,15 @@ DeviceReport query_devices_in_process(const std::filesystem::path& proc_root) {
   return report;
 }
 
-DeviceUseReport query_device_uses_in_process() {
-  DeviceUseReport report;
+std::vector<GpuProcess> query_gpu_processes_in_process() {
+  std::vector<GpuProcess> processes;
   Nvml library;
-  if (library.open()) {
-    for_each_gpu(library, [&](int index, nvml::Device device) {
-      report.gpus.push_back(describe_use(library.api(), index, device));
-    });
-  }
-  report.problem = library.problem();
-  return report;
+  if (!library.open()) return processes;
+  for_each_gpu(library, [&](int index, nvml::Device device) {
+    for (const auto& [pid, bytes] : memory_by_pid(library.api(), device))
+      processes.push_back({index, pid, bytes});
+  });
+  return processes;
 }
 
 int devices_child_main() {
@@ -302,7 +283,7 @@ int devices_child_main() {
 }
 
 int device_users_child_main() {
-  return print_report_line(format_device_use_report(query_device_uses_in_process()));
+  return print_report_line(format_gpu_processes(query_gpu_processes_in_process()));
 }
 
 }  // namespace muster

@@ -14,8 +14,8 @@ namespace muster {
 // without that the report is empty with source `none`, which is not an error.
 DeviceReport query_devices_in_process(const std::filesystem::path& proc_root = "/proc");
 
-// The processes that compute on each GPU, and how much memory is in use. Empty without a driver.
-DeviceUseReport query_device_uses_in_process();
+// The processes that compute on each GPU, by GPU and pid. Empty without a driver.
+std::vector<GpuProcess> query_gpu_processes_in_process();
 
 // Implement the hidden commands `--internal-devices` and `--internal-device-users`: print one line
 // of JSON on stdout and return the exit status for main.

@@ -260,11 +260,11 @@ std::vector<std::string> quick_device_warnings(int workers, const InheritedDevic
     const std::string& value = *inherited.cuda_visible_devices;
     const VisibleList parsed = parse_visible_devices(value);
     // Users hide their GPUs from a job with an empty list; MIG devices are not in the count.
-    if (parsed.entries.empty() || parsed.form == DeviceForm::mig_uuid) return {};
+    if (parsed.slots.empty() || parsed.form == DeviceForm::mig_uuid) return {};
     variable = fmt::format("CUDA_VISIBLE_DEVICES={}", value);
-    visible = std::min(visible, parsed.entries.size());
+    visible = std::min(visible, parsed.slots.size());
     if (parsed.form == DeviceForm::index) {  // The only form that can be checked without names.
-      const ResolvedList resolved = resolve_visible_devices(value, std::vector<Gpu>(count));
+      const VisibleList resolved = resolve_visible_devices(parsed, std::vector<Gpu>(count));
       visible = resolved.slots.size();
       if (!resolved.ended_by.empty())
         warnings.push_back(cut_short_text(variable, resolved.ended_by, count));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -39,72 +41,51 @@ std::string malformed(std::string_view entry, DeviceForm form) {
   return fmt::format("entry '{}', which is not a device number", entry);
 }
 
-// A name may be abbreviated as long as it fits only one device. `found` counts the matches.
-struct NameMatch {
-  DeviceSlot slot;
-  int found = 0;
-};
-
-NameMatch match_gpu_name(const std::string& entry, const std::vector<Gpu>& gpus) {
-  NameMatch match;
+// The GPUs or MIG devices whose name begins with this entry, or the one whose name it is.
+std::vector<DeviceSlot> devices_named(const std::string& entry, DeviceForm form,
+                                      const std::vector<Gpu>& gpus) {
+  std::vector<DeviceSlot> found;
+  std::optional<DeviceSlot> whole;
+  const auto consider = [&](const std::string& name, const DeviceSlot& slot) {
+    if (name.starts_with(entry)) found.push_back(slot);
+    if (name == entry && !whole) whole = slot;
+  };
   for (size_t i = 0; i < gpus.size(); ++i) {
-    if (!gpus[i].uuid.starts_with(entry)) continue;
-    match.slot = DeviceSlot{entry, static_cast<int>(i), {}, false};
-    if (gpus[i].uuid == entry) return {match.slot, 1};
-    ++match.found;
+    const int gpu = static_cast<int>(i);
+    if (form == DeviceForm::gpu_uuid) {
+      consider(gpus[i].uuid, {entry, gpu, {}, false});
+    } else {
+      for (const MigDevice& mig : gpus[i].mig)
+        consider(mig.uuid, {entry, gpu, mig.uuid, false});
+    }
   }
-  return match;
+  return whole ? std::vector{*whole} : found;
 }
 
 // Before driver 470 a MIG device was called "MIG-GPU-<uuid>/<gpu instance>/<compute instance>",
 // which newer drivers still accept; NVML then does not know that name, so the GPU's part decides.
-NameMatch match_old_mig_name(const std::string& entry, const std::vector<Gpu>& gpus) {
+std::vector<DeviceSlot> devices_of_old_name(const std::string& entry,
+                                            const std::vector<Gpu>& gpus) {
   const std::string_view gpu_uuid =
       std::string_view(entry).substr(kMigPrefix.size(), entry.find('/') - kMigPrefix.size());
-  NameMatch match;
   for (size_t i = 0; i < gpus.size(); ++i) {
-    if (gpus[i].uuid != gpu_uuid || !gpus[i].mig_enabled) continue;
-    match = {DeviceSlot{entry, static_cast<int>(i), entry, false}, 1};
+    if (gpus[i].uuid == gpu_uuid && gpus[i].mig_enabled)
+      return {{entry, static_cast<int>(i), entry, false}};
   }
-  return match;
+  return {};
 }
 
-NameMatch match_mig_name(const std::string& entry, const std::vector<Gpu>& gpus) {
-  NameMatch match;
-  for (size_t i = 0; i < gpus.size(); ++i) {
-    for (const MigDevice& mig : gpus[i].mig) {
-      if (!mig.uuid.starts_with(entry)) continue;
-      match.slot = DeviceSlot{entry, static_cast<int>(i), mig.uuid, false};
-      if (mig.uuid == entry) return {match.slot, 1};
-      ++match.found;
-    }
+// The entry is invalid unless it is one.
+std::vector<DeviceSlot> devices_meant(const std::string& entry, DeviceForm form,
+                                      const std::vector<Gpu>& gpus) {
+  if (form == DeviceForm::index) {
+    const int index = leading_index(entry).value_or(-1);
+    if (index < 0 || static_cast<size_t>(index) >= gpus.size()) return {};
+    return {{entry, index, {}, false}};
   }
-  if (match.found == 0 && entry.find('/') != std::string::npos) {
-    return match_old_mig_name(entry, gpus);
-  }
-  return match;
-}
-
-NameMatch match_index(const std::string& entry, const std::vector<Gpu>& gpus) {
-  const std::optional<int> index = leading_index(entry);
-  if (!index || static_cast<size_t>(*index) >= gpus.size()) return {};
-  return {DeviceSlot{entry, *index, {}, false}, 1};
-}
-
-NameMatch match_device(const std::string& entry, DeviceForm form, const std::vector<Gpu>& gpus) {
-  switch (form) {
-    case DeviceForm::gpu_uuid:
-      return match_gpu_name(entry, gpus);
-    case DeviceForm::mig_uuid:
-      return match_mig_name(entry, gpus);
-    case DeviceForm::index:
-      break;
-  }
-  return match_index(entry, gpus);
-}
-
-bool same_device(const DeviceSlot& a, const DeviceSlot& b) {
-  return a.gpu == b.gpu && a.mig_uuid == b.mig_uuid;
+  std::vector<DeviceSlot> found = devices_named(entry, form, gpus);
+  const bool old_name = form == DeviceForm::mig_uuid && contains(entry, "/");
+  return found.empty() && old_name ? devices_of_old_name(entry, gpus) : found;
 }
 
 }  // namespace
@@ -124,34 +105,39 @@ VisibleList parse_visible_devices(std::string_view value) {
   for (const std::string& item : items) {
     list.ended_by = malformed(item, list.form);
     if (!list.ended_by.empty()) break;
-    const auto same = [&](const std::string& other) {
-      return list.form == DeviceForm::index ? leading_index(other) == leading_index(item)
-                                            : other == item;
+    const auto same = [&](const DeviceSlot& other) {
+      return list.form == DeviceForm::index ? leading_index(other.token) == leading_index(item)
+                                            : other.token == item;
     };
-    if (std::any_of(list.entries.begin(), list.entries.end(), same)) list.repeated = true;
-    list.entries.push_back(item);
+    if (std::ranges::any_of(list.slots, same)) list.repeated = true;
+    list.slots.push_back({item, -1, {}, false});
   }
   return list;
 }
 
-ResolvedList resolve_visible_devices(std::string_view value, const std::vector<Gpu>& gpus) {
-  const VisibleList list = parse_visible_devices(value);
-  ResolvedList resolved{{}, list.ended_by, false};
-  for (const std::string& entry : list.entries) {
-    const NameMatch match = match_device(entry, list.form, gpus);
-    if (match.found != 1) {
+VisibleList resolve_visible_devices(const VisibleList& list, const std::vector<Gpu>& gpus) {
+  VisibleList resolved{list.form, {}, list.ended_by, false};
+  for (const DeviceSlot& slot : list.slots) {
+    const std::vector<DeviceSlot> found = devices_meant(slot.token, list.form, gpus);
+    if (found.size() != 1) {
       resolved.ended_by =
-          match.found == 0
-              ? fmt::format("entry '{}', which is not a device of this machine", entry)
-              : fmt::format("entry '{}', which matches {} devices", entry, match.found);
+          found.empty()
+              ? fmt::format("entry '{}', which is not a device of this machine", slot.token)
+              : fmt::format("entry '{}', which matches {} devices", slot.token, found.size());
       break;
     }
-    for (const DeviceSlot& slot : resolved.slots) {
-      if (same_device(slot, match.slot)) resolved.repeated = true;
-    }
-    resolved.slots.push_back(match.slot);
+    resolved.slots.push_back(found.front());
   }
+  resolved.repeated = any_device_twice(resolved.slots);
   return resolved;
+}
+
+bool any_device_twice(const std::vector<DeviceSlot>& slots) {
+  std::set<std::pair<int, std::string>> seen;
+  for (const DeviceSlot& slot : slots) {
+    if (!seen.emplace(slot.gpu, slot.gpu < 0 ? slot.token : slot.mig_uuid).second) return true;
+  }
+  return false;
 }
 
 std::vector<DeviceSlot> all_device_slots(const std::vector<Gpu>& gpus) {

@@ -16,22 +16,6 @@ namespace muster {
 
 enum class DeviceForm { index, gpu_uuid, mig_uuid };
 
-// The list as text, with no knowledge of devices.
-struct VisibleList {
-  DeviceForm form = DeviceForm::index;
-  std::vector<std::string> entries;  // The valid ones in order, as the user wrote them, trimmed.
-  std::string ended_by;              // Why the list ended early, in words; empty if it did not.
-  bool repeated = false;             // An entry occurs twice: CUDA shows nothing.
-
-  friend bool operator==(const VisibleList&, const VisibleList&) = default;
-};
-
-VisibleList parse_visible_devices(std::string_view value);
-
-// Every item, trimmed, valid or not: how torchrun reads the list for --virtual-local-rank. An empty
-// value is one empty item.
-std::vector<std::string> split_visible_devices(std::string_view value);
-
 // One device that a worker may get.
 struct DeviceSlot {
   std::string token;       // The entry for CUDA_VISIBLE_DEVICES.
@@ -42,17 +26,26 @@ struct DeviceSlot {
   friend bool operator==(const DeviceSlot&, const DeviceSlot&) = default;
 };
 
-struct ResolvedList {
-  std::vector<DeviceSlot> slots;  // In the user's order and form.
-  std::string ended_by;
-  bool repeated = false;
+struct VisibleList {
+  DeviceForm form = DeviceForm::index;
+  std::vector<DeviceSlot> slots;  // The valid entries in order, as the user wrote them, trimmed.
+  std::string ended_by;           // Why the list ended early, in words; empty if it did not.
+  bool repeated = false;          // A device is named twice: CUDA shows one process nothing.
 
-  friend bool operator==(const ResolvedList&, const ResolvedList&) = default;
+  friend bool operator==(const VisibleList&, const VisibleList&) = default;
 };
 
-// Resolves the list against the devices of this machine. Repeated devices stay in `slots`; the
-// caller decides whether one process will see them together. REQUIRES: gpus in PCI order.
-ResolvedList resolve_visible_devices(std::string_view value, const std::vector<Gpu>& gpus);
+// The list as text, with no knowledge of devices.
+VisibleList parse_visible_devices(std::string_view value);
+
+// Resolves the list against the devices of this machine. REQUIRES: gpus in PCI order.
+VisibleList resolve_visible_devices(const VisibleList& list, const std::vector<Gpu>& gpus);
+
+// Every item, trimmed, valid or not: how torchrun reads the list for --virtual-local-rank. An empty
+// value is one empty item.
+std::vector<std::string> split_visible_devices(std::string_view value);
+
+bool any_device_twice(const std::vector<DeviceSlot>& slots);
 
 // All devices of the machine in PCI order: indices, or names for MIG devices and for everything on
 // a machine that has any MIG device, since indices and names do not mix.

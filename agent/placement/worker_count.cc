@@ -1,9 +1,10 @@
 #include "agent/placement/worker_count.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
+
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -11,39 +12,12 @@ namespace {
 // More workers than this on one node is a typing error, and would act as a fork bomb.
 constexpr int kWorkersPerNodeMax = 1 << 16;
 
-std::string without_blank_ends(const std::string& text) {
-  constexpr const char* kBlank = " \t\r\n";
-  const size_t first = text.find_first_not_of(kBlank);
-  if (first == std::string::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
-
-// Like Python's int(): an optional sign, digits, single underscores between digits.
-std::optional<long> python_integer(std::string text) {
-  if (text.starts_with('+')) text.erase(0, 1);
-  if (text.starts_with('_') || text.ends_with('_')) return std::nullopt;
-  if (text.find("__") != std::string::npos) return std::nullopt;
-  text.erase(std::remove(text.begin(), text.end(), '_'), text.end());
-  long value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 Result<int> counted_by_number(const std::string& text) {
-  const std::optional<long> number = python_integer(text);
-  if (!number) {
-    return fail(ExitCode::usage,
-                fmt::format("--nproc-per-node '{}' is not understood; give a number, cpu, gpu or "
-                            "auto",
-                            text));
-  }
-  if (*number < 1 || *number > kWorkersPerNodeMax) {
-    return fail(ExitCode::usage,
-                fmt::format("--nproc-per-node {} is out of range; give a number from 1 to {}",
-                            *number, kWorkersPerNodeMax));
-  }
-  return static_cast<int>(*number);
+  const int number = whole_number<int>(text).value_or(0);
+  if (number >= 1 && number <= kWorkersPerNodeMax) return number;
+  return fail(ExitCode::usage,
+              fmt::format("--nproc-per-node {} is out of range; give a number from 1 to {}", text,
+                          kWorkersPerNodeMax));
 }
 
 // The devices that the workers will be able to use. A list that no driver confirms counts as empty,
@@ -67,7 +41,7 @@ Result<DeviceChoice> usable_devices(const LaunchSpec& spec, const InheritedDevic
 }  // namespace
 
 bool needs_devices(const LaunchSpec& spec) {
-  const std::string nproc = without_blank_ends(spec.nproc_per_node);
+  const std::string& nproc = spec.nproc_per_node;
   const PlacementSpec& placement = spec.placement;
   return nproc == "gpu" || nproc == "auto" || !placement.gpus.empty() ||
          placement.gpu_binding == GpuBinding::exclusive || placement.virtual_local_rank ||
@@ -80,7 +54,7 @@ bool needs_topology(const LaunchSpec& spec) {
 
 Result<int> worker_count(const LaunchSpec& spec, const InheritedDevices& inherited,
                          const std::optional<DeviceReport>& devices, int allowed_cpu_count) {
-  const std::string nproc = without_blank_ends(spec.nproc_per_node);
+  const std::string& nproc = spec.nproc_per_node;
   if (nproc == "cpu") return std::max(1, allowed_cpu_count);
   if (nproc == "xpu") {
     return fail(ExitCode::environment,
@@ -95,6 +69,13 @@ Result<int> worker_count(const LaunchSpec& spec, const InheritedDevices& inherit
               fmt::format("--nproc-per-node gpu: no GPU can be used: {}; give a number of workers, "
                           "or cpu",
                           choice->why_short));
+}
+
+int threads_per_worker(int usable, int workers, int bound_cpus) {
+  CHECK(workers > 0);
+  int threads = usable / workers;
+  if (bound_cpus > 0) threads = std::min(threads, bound_cpus);
+  return std::max(1, threads);
 }
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// --nproc-per-node as a number, and which look-ups a job needs: querying a GPU driver can take
-// seconds, so it is done only for flags that require it. Pure.
+// --nproc-per-node as a number, the threads of each worker, and which look-ups a job needs: to
+// query a GPU driver can take seconds, so it is done only for flags that require it. Pure.
 #pragma once
 
 #include <optional>
@@ -19,8 +19,12 @@ bool needs_topology(const LaunchSpec& spec);
 //   gpu: the devices that workers would see; none is ExitCode::environment with the reason
 //   auto: the same, or the allowed CPUs if there is no device;  cpu: the allowed CPUs
 //   xpu: ExitCode::environment
-// Anything else that is not a positive number is ExitCode::usage.
+// A number outside 1 to 65536 is ExitCode::usage.
 Result<int> worker_count(const LaunchSpec& spec, const InheritedDevices& inherited,
                          const std::optional<DeviceReport>& devices, int allowed_cpu_count);
+
+// The OMP_NUM_THREADS of one worker: its share of the usable cores, but no more than the CPUs that
+// it is bound to (0: not bound). At least 1. REQUIRES: workers > 0.
+int threads_per_worker(int usable, int workers, int bound_cpus);
 
 }  // namespace muster

@@ -77,6 +77,15 @@ class JsonWriter {
     walk(inner, value);
     json_[key] = inner.take();
   }
+  template <typename T, typename Walk>
+  void list(const char* key, const std::vector<T>& values, Walk&& walk) {
+    Json& elements = json_[key] = Json::array();
+    for (const T& value : values) {
+      JsonWriter inner(text_max_);
+      walk(inner, value);
+      elements.push_back(inner.take());
+    }
+  }
   void put(const char* key, Json value) { json_[key] = std::move(value); }
 
   Json take() { return std::move(json_); }
@@ -130,6 +139,13 @@ class JsonReader {
   void object(const char* key, T& value, const Walk& walk = Walk()) {
     JsonReader inner(at(key), wrong_);
     walk(inner, value);
+  }
+  template <typename T, typename Walk>
+  void list(const char* key, std::vector<T>& values, Walk&& walk) {
+    each(key, kCountMax, [&](const Json& element) {
+      JsonReader inner(element, wrong_);
+      walk(inner, values.emplace_back());
+    });
   }
 
   // Visits the elements of a list of at most `count_max`; stops at the first error.

@@ -3,7 +3,6 @@
 //   gpu PCI UUID NAME…                    a GPU; numbered in this order
 //   mig GPU_NUMBER UUID                   the GPU is in MIG mode, with this slice ("-": with none)
 //   process GPU_NUMBER PID BYTES [SLICE]  a process that uses memory of it
-//   memory GPU_NUMBER USED TOTAL          in bytes
 //   lost GPU_NUMBER                       getting its handle fails
 //   init_error CODE                       the result of nvmlInit_v2
 //   hang FUNCTION                         that function sleeps for ever
@@ -34,8 +33,6 @@ struct FakeDevice {
   std::string name;
   bool mig_enabled = false;
   bool lost = false;
-  unsigned long long used = 0;
-  unsigned long long total = 0;
   std::vector<FakeProcess> processes;
   std::vector<FakeDevice> slices;
 };
@@ -65,12 +62,11 @@ void read_fact(FakeMachine& machine, std::istringstream& line) {
   } else if (line >> number) {
     FakeDevice& gpu = machine.gpus.at(number);
     if (kind == "lost") gpu.lost = true;
-    if (kind == "memory") line >> gpu.used >> gpu.total;
     if (kind == "mig") {
       std::string uuid;
       line >> uuid;
       gpu.mig_enabled = true;
-      if (uuid != "-") gpu.slices.push_back({{}, uuid, {}, false, false, 0, 0, {}, {}});
+      if (uuid != "-") gpu.slices.push_back({{}, uuid, {}, false, false, {}, {}});
     }
     if (kind == "process") {
       FakeProcess process{};
@@ -110,10 +106,6 @@ struct PciInfo {
   char bus_id_legacy[16];
   unsigned numbers[5];
   char bus_id[32];
-};
-
-struct Memory {
-  unsigned long long total, free, used;
 };
 
 struct ProcessInfo {
@@ -162,11 +154,6 @@ int nvmlDeviceGetName(FakeDevice* device, char* text, unsigned size) {
 
 int nvmlDeviceGetPciInfo_v3(FakeDevice* device, PciInfo* info) {
   return copy_text(device->pci, info->bus_id, sizeof info->bus_id);
-}
-
-int nvmlDeviceGetMemoryInfo(FakeDevice* device, Memory* memory) {
-  *memory = {device->total, device->total - device->used, device->used};
-  return 0;
 }
 
 int nvmlDeviceGetMigMode(FakeDevice* device, unsigned* current, unsigned* pending) {

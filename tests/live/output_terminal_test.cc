@@ -18,19 +18,17 @@ class OutputTerminal : public testing::Test {
     winsize size{};
     size.ws_row = rows;
     size.ws_col = columns;
-    ASSERT_EQ(::ioctl(screen_.master.get(), TIOCSWINSZ, &size), 0);
+    ASSERT_EQ(::ioctl(screen_.ours.get(), TIOCSWINSZ, &size), 0);
   }
   OutputOptions options() const {
     OutputOptions options;
-    options.console_out = screen_.slave.get();
-    options.console_err = screen_.slave.get();
+    options.console_out = screen_.theirs.get();
+    options.console_err = screen_.theirs.get();
     return options;
   }
-  std::string shown_until(const std::string& text) {
-    return read_until(screen_.master.get(), text);
-  }
+  std::string shown_until(const std::string& text) { return read_until(screen_.ours.get(), text); }
 
-  Pty screen_;
+  StreamEnds screen_;
 };
 
 const char* const kWhatAmI =
@@ -119,18 +117,18 @@ TEST_F(OutputTerminal, ManyLinesComeWholeAndInOrder) {
 
 TEST_F(OutputTerminal, TheUsersTerminalKeepsItsModes) {
   termios before{};
-  ASSERT_EQ(::tcgetattr(screen_.slave.get(), &before), 0);
-  const int flags = ::fcntl(screen_.slave.get(), F_GETFL);
+  ASSERT_EQ(::tcgetattr(screen_.theirs.get(), &before), 0);
+  const int flags = ::fcntl(screen_.theirs.get(), F_GETFL);
   {
     OutputHarness harness(options());
     harness.run_workers({"stty raw -echo <&1; echo x"});
     shown_until("x\n");
   }
   termios after{};
-  ASSERT_EQ(::tcgetattr(screen_.slave.get(), &after), 0);
+  ASSERT_EQ(::tcgetattr(screen_.theirs.get(), &after), 0);
   EXPECT_EQ(before.c_oflag, after.c_oflag);
   EXPECT_EQ(before.c_lflag, after.c_lflag);
-  EXPECT_EQ(::fcntl(screen_.slave.get(), F_GETFL), flags);
+  EXPECT_EQ(::fcntl(screen_.theirs.get(), F_GETFL), flags);
 }
 
 }  // namespace

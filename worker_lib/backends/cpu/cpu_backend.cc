@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "worker_lib/backends/cpu/cpu_limits.h"
+#include "rendezvous/base/cpu_limit.h"
 #include "worker_lib/backends/cpu/shm_links.h"
 #include "worker_lib/backends/cpu/shm_meeting.h"
 #include "worker_lib/call_word.h"

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "worker_lib/backends/cpu/cpu_limits.h"
+#include "rendezvous/base/cpu_limit.h"
 
 namespace muster::worker {
 

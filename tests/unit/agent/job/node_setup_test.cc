@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/placement/cpu_limit.h"
+#include "rendezvous/base/cpu_limit.h"
 
 namespace muster {
 namespace {
@@ -28,7 +28,7 @@ TEST(NodeSetup, ThreadsAreSharedOutAndSaidOnce) {
   spec.nproc_per_node = "2";
   const auto setup = set_up_node(spec, {}, std::nullopt);
   ASSERT_TRUE(setup);
-  const int usable = usable_cores(allowed_cpus(), cgroup_cpu_quota());
+  const int usable = usable_cores();
   EXPECT_EQ(setup->omp_num_threads, std::max(1, usable / 2));
   ASSERT_EQ(setup->lines.size(), 1u);
   EXPECT_NE(setup->lines[0].find("OMP_NUM_THREADS="), std::string::npos);

@@ -50,62 +50,62 @@ std::string every_byte() {
 }
 
 TEST(Pty, PassesEveryByteUnchangedBothWays) {
-  const Pty pty = open_pty(-1).value();
+  const StreamEnds pty = open_pty(-1).value();
   const std::string bytes = every_byte();
-  ASSERT_EQ(write(pty.slave.get(), bytes.data(), bytes.size()), std::ssize(bytes));
-  EXPECT_EQ(readable(pty.master.get()), bytes);
-  ASSERT_EQ(write(pty.master.get(), bytes.data(), bytes.size()), std::ssize(bytes));
-  EXPECT_EQ(readable(pty.slave.get()), bytes);
-  EXPECT_EQ(readable(pty.master.get()), "") << "an echo";
+  ASSERT_EQ(write(pty.theirs.get(), bytes.data(), bytes.size()), std::ssize(bytes));
+  EXPECT_EQ(readable(pty.ours.get()), bytes);
+  ASSERT_EQ(write(pty.ours.get(), bytes.data(), bytes.size()), std::ssize(bytes));
+  EXPECT_EQ(readable(pty.theirs.get()), bytes);
+  EXPECT_EQ(readable(pty.ours.get()), "") << "an echo";
 }
 
 TEST(Pty, IsATerminalForTheWorker) {
-  const Pty pty = open_pty(-1).value();
-  EXPECT_EQ(isatty(pty.slave.get()), 1);
+  const StreamEnds pty = open_pty(-1).value();
+  EXPECT_EQ(isatty(pty.theirs.get()), 1);
 }
 
 TEST(Pty, HasTheSizeOfTheTerminalThatItStandsFor) {
-  const Pty screen = open_pty(-1).value();
-  EXPECT_EQ(window_size(screen.slave.get()), "0x0 0x0");
-  set_window_size(screen.master.get(), 24, 80);
-  const Pty pty = open_pty(screen.slave.get()).value();
-  EXPECT_EQ(window_size(pty.slave.get()), "24x80 640x480");
-  EXPECT_EQ(window_size(pty.master.get()), "24x80 640x480");
+  const StreamEnds screen = open_pty(-1).value();
+  EXPECT_EQ(window_size(screen.theirs.get()), "0x0 0x0");
+  set_window_size(screen.ours.get(), 24, 80);
+  const StreamEnds pty = open_pty(screen.theirs.get()).value();
+  EXPECT_EQ(window_size(pty.theirs.get()), "24x80 640x480");
+  EXPECT_EQ(window_size(pty.ours.get()), "24x80 640x480");
 }
 
 TEST(Pty, TakesANewSizeOverAndKeepsItWhereThereIsNone) {
-  const Pty screen = open_pty(-1).value();
-  const Pty pty = open_pty(screen.slave.get()).value();
-  set_window_size(screen.master.get(), 50, 132);
-  EXPECT_EQ(window_size(pty.slave.get()), "0x0 0x0");
-  copy_window_size(screen.slave.get(), pty.master.get());
-  EXPECT_EQ(window_size(pty.slave.get()), "50x132 640x480");
+  const StreamEnds screen = open_pty(-1).value();
+  const StreamEnds pty = open_pty(screen.theirs.get()).value();
+  set_window_size(screen.ours.get(), 50, 132);
+  EXPECT_EQ(window_size(pty.theirs.get()), "0x0 0x0");
+  copy_window_size(screen.theirs.get(), pty.ours.get());
+  EXPECT_EQ(window_size(pty.theirs.get()), "50x132 640x480");
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   for (const int no_terminal : {-1, ends[0]}) {
-    copy_window_size(no_terminal, pty.master.get());
-    EXPECT_EQ(window_size(pty.slave.get()), "50x132 640x480");
+    copy_window_size(no_terminal, pty.ours.get());
+    EXPECT_EQ(window_size(pty.theirs.get()), "50x132 640x480");
   }
-  copy_window_size(screen.slave.get(), ends[1]);
+  copy_window_size(screen.theirs.get(), ends[1]);
   close(ends[0]);
   close(ends[1]);
 }
 
 TEST(Pty, IsNotInheritedAndControlsNoProcess) {
-  const Pty pty = open_pty(-1).value();
-  for (const int fd : {pty.master.get(), pty.slave.get()})
+  const StreamEnds pty = open_pty(-1).value();
+  for (const int fd : {pty.ours.get(), pty.theirs.get()})
     EXPECT_EQ(fcntl(fd, F_GETFD), FD_CLOEXEC);
-  EXPECT_EQ(tcgetsid(pty.slave.get()), -1);
+  EXPECT_EQ(tcgetsid(pty.theirs.get()), -1);
   EXPECT_EQ(errno, ENOTTY);
 }
 
 TEST(Pty, EndsWithItsOtherSide) {
-  Pty pty = open_pty(-1).value();
-  ASSERT_EQ(write(pty.slave.get(), "bye", 3), 3);
-  pty.slave.reset();
-  EXPECT_EQ(readable(pty.master.get()), "bye");
+  StreamEnds pty = open_pty(-1).value();
+  ASSERT_EQ(write(pty.theirs.get(), "bye", 3), 3);
+  pty.theirs.reset();
+  EXPECT_EQ(readable(pty.ours.get()), "bye");
   char byte;
-  EXPECT_EQ(read(pty.master.get(), &byte, 1), -1);
+  EXPECT_EQ(read(pty.ours.get(), &byte, 1), -1);
   EXPECT_EQ(errno, EIO);
 }
 
@@ -135,7 +135,7 @@ TEST(Pty, NamesTheStepThatFailsWithoutDescriptorsAndLeavesNoneOpen) {
   for (const auto& [room, step] :
        {std::pair<rlim_t, std::string>{0, "posix_openpt"}, {1, "TIOCGPTPEER"}}) {
     const FewDescriptors few(room);
-    const Result<Pty> pty = open_pty(-1);
+    const Result<StreamEnds> pty = open_pty(-1);
     ASSERT_FALSE(pty.has_value());
     EXPECT_EQ(pty.error(), (Error{ExitCode::environment,
                                   "cannot open a terminal for a worker: " + step +

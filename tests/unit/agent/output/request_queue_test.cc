@@ -24,7 +24,7 @@ TEST(RequestQueue, PerformsInOrderAndOnce) {
   RequestQueue queue(new_event());
   std::string log;
   queue.push([&] { log += 'a'; });
-  queue.push_text(1, [&] { log += 'b'; });
+  queue.push([&] { log += 'b'; }, 1);
   queue.push([&] { log += 'c'; });
   EXPECT_EQ(queue.perform_all(), 0u);
   EXPECT_EQ(queue.perform_all(), 0u);
@@ -54,13 +54,13 @@ TEST(RequestQueue, ARequestMayMakeAnother) {
 TEST(RequestQueue, TextIsBoundedAndRefusalsAreCounted) {
   RequestQueue queue(new_event());
   const auto nothing = [] {};
-  EXPECT_TRUE(queue.push_text(RequestQueue::kTextMax - 1, nothing));
-  EXPECT_TRUE(queue.push_text(1, nothing));
-  EXPECT_FALSE(queue.push_text(1, nothing));
-  EXPECT_FALSE(queue.push_text(1, nothing));
+  EXPECT_TRUE(queue.push(nothing, RequestQueue::kTextMax - 1));
+  EXPECT_TRUE(queue.push(nothing, 1));
+  EXPECT_FALSE(queue.push(nothing, 1));
+  EXPECT_FALSE(queue.push(nothing, 1));
   queue.push(nothing);
   EXPECT_EQ(queue.perform_all(), 2u);
-  EXPECT_TRUE(queue.push_text(RequestQueue::kTextMax, nothing));
+  EXPECT_TRUE(queue.push(nothing, RequestQueue::kTextMax));
   EXPECT_EQ(queue.perform_all(), 0u);
 }
 

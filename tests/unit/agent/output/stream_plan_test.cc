@@ -8,15 +8,16 @@ namespace {
 
 StreamPlan plan_for(const LogSpec& log, Streams stream = Streams::out, int local_rank = 0,
                     int rank = 0) {
-  return plan_stream(log, {stream, local_rank, rank, false, true});
+  return plan_stream(log, {stream, local_rank, rank, false});
 }
 
 StreamPlan on_terminal(const LogSpec& log) {
-  return plan_stream(log, {Streams::out, 0, 0, true, true});
+  return plan_stream(log, {Streams::out, 0, 0, true});
 }
 
-StreamPlan without_files(const LogSpec& log) {
-  return plan_stream(log, {Streams::out, 0, 0, false, false});
+StreamPlan without_files(LogSpec log) {
+  log.dir = "/dev/null";
+  return plan_stream(log, {Streams::out, 0, 0, false});
 }
 
 const StreamPlan kPlain{.to_console = true};

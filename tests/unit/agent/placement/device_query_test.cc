@@ -40,13 +40,13 @@ class DeviceQuery : public testing::Test {
     return report.value_or(DeviceReport());
   }
 
-  static DeviceUseReport uses() {
+  static std::vector<GpuProcess> users() {
     const Result<std::string> text =
         run_device_child({MUSTER_DEVICE_QUERY, "--internal-device-users"}, kPlenty);
     if (!text) ADD_FAILURE() << text.error().message;
-    const Result<DeviceUseReport> report = parse_device_use_report(text.value_or(""));
-    if (!report) ADD_FAILURE() << report.error().message;
-    return report.value_or(DeviceUseReport());
+    const auto processes = parse_gpu_processes(text.value_or(""));
+    if (!processes) ADD_FAILURE() << processes.error().message;
+    return processes.value_or(std::vector<GpuProcess>());
   }
 
   TempTree tree_;
@@ -92,8 +92,7 @@ TEST_F(DeviceQuery, BrokenDriverIsNamed) {
   machine("init_error 18");
   EXPECT_EQ(devices().problem,
             "NVML failed to start: Driver/library version mismatch (NVML error 18)");
-  EXPECT_EQ(uses().problem,
-            "NVML failed to start: Driver/library version mismatch (NVML error 18)");
+  EXPECT_EQ(users(), std::vector<GpuProcess>{});
 }
 
 TEST_F(DeviceQuery, LostGpuDoesNotHideTheOthers) {
@@ -116,13 +115,10 @@ TEST_F(DeviceQuery, UsersAreListedPerGpuByPid) {
   machine(
       "gpu 00000000:07:00.0 GPU-aaaa A100\n"
       "gpu 00000000:0B:00.0 GPU-bbbb A100\n"
-      "memory 0 3000 80000\n"
       "process 0 77 2000\n"
       "process 0 12 1000\n"
       "process 1 12 18446744073709551615\n");
-  EXPECT_EQ(uses(), (DeviceUseReport{{{0, "GPU-aaaa", 3000, 80000, {{12, 1000}, {77, 2000}}},
-                                      {1, "GPU-bbbb", 0, 0, {{12, 0}}}},
-                                     ""}));
+  EXPECT_EQ(users(), (std::vector<GpuProcess>{{0, 12, 1000}, {0, 77, 2000}, {1, 12, 0}}));
 }
 
 TEST_F(DeviceQuery, UsersOfMigSlicesAreAddedUp) {
@@ -133,7 +129,7 @@ TEST_F(DeviceQuery, UsersOfMigSlicesAreAddedUp) {
       "process 0 12 1000 0\n"
       "process 0 12 500 1\n"
       "process 0 13 7 1\n");
-  EXPECT_EQ(uses().gpus.at(0).processes, (std::vector<GpuProcess>{{12, 1500}, {13, 7}}));
+  EXPECT_EQ(users(), (std::vector<GpuProcess>{{0, 12, 1500}, {0, 13, 7}}));
 }
 
 TEST_F(DeviceQuery, MoreUsersThanTheFirstGuessFit) {
@@ -141,10 +137,10 @@ TEST_F(DeviceQuery, MoreUsersThanTheFirstGuessFit) {
   std::vector<GpuProcess> expected;
   for (int pid = 1000; pid < 1300; ++pid) {
     facts += "process 0 " + std::to_string(pid) + " 1\n";
-    expected.push_back({pid, 1});
+    expected.push_back({0, pid, 1});
   }
   machine(facts);
-  EXPECT_EQ(uses().gpus.at(0).processes, expected);
+  EXPECT_EQ(users(), expected);
 }
 
 TEST_F(DeviceQuery, HungDriverCostsTheLimitAndIsNamed) {

@@ -12,24 +12,16 @@
 namespace muster {
 namespace {
 
-GpuUse use_of(int gpu, std::vector<GpuProcess> processes) {
-  return {gpu, "GPU-" + std::to_string(gpu), 1 << 20, 1 << 30, std::move(processes)};
-}
-
 TEST(GpuHolder, IsAnOldProcessThatTheDriverStillLists) {
-  const DeviceUseReport report{{use_of(0, {{10, 5}, {20, 6}}), use_of(2, {{10, 0}, {30, 7}})}, ""};
-  EXPECT_EQ(remaining_holders({10, 30, 40}, report),
-            (std::vector<GpuHolder>{{0, 10, 5}, {2, 10, 0}, {2, 30, 7}}));
-  EXPECT_EQ(remaining_holders({1, 100, 11}, report), std::vector<GpuHolder>{});
-  EXPECT_EQ(remaining_holders({}, report), std::vector<GpuHolder>{});
+  const std::vector<GpuProcess> users{{0, 10, 5}, {0, 20, 6}, {2, 10, 0}, {2, 30, 7}};
+  EXPECT_EQ(remaining_holders({10, 30, 40}, users),
+            (std::vector<GpuProcess>{{0, 10, 5}, {2, 10, 0}, {2, 30, 7}}));
+  EXPECT_EQ(remaining_holders({1, 100, 11}, users), std::vector<GpuProcess>{});
+  EXPECT_EQ(remaining_holders({}, users), std::vector<GpuProcess>{});
 }
 
 TEST(GpuHolder, IsNoneWithoutAnAnswerOfTheDriver) {
-  EXPECT_EQ(remaining_holders({10}, DeviceUseReport{}), std::vector<GpuHolder>{});
-  EXPECT_EQ(remaining_holders({10}, DeviceUseReport{{use_of(0, {})}, ""}),
-            std::vector<GpuHolder>{});
-  EXPECT_EQ(remaining_holders({10}, DeviceUseReport{{}, "the driver does not answer"}),
-            std::vector<GpuHolder>{});
+  EXPECT_EQ(remaining_holders({10}, {}), std::vector<GpuProcess>{});
 }
 
 std::set<int> any_pids() {
@@ -39,22 +31,21 @@ std::set<int> any_pids() {
 
 RC_GTEST_PROP(GpuHolder, IsListedOnceForEachGpuInTheOrderOfTheReport, ()) {
   const std::set<int> old_pids = any_pids();
-  DeviceUseReport report;
-  std::vector<GpuHolder> expected;
+  std::vector<GpuProcess> users;
+  std::vector<GpuProcess> expected;
   for (int gpu = 0; gpu < 3; ++gpu) {
-    report.gpus.push_back(use_of(gpu, {}));
     for (const int pid : any_pids()) {
-      report.gpus.back().processes.push_back({pid, uint64_t{1} << gpu});
-      if (old_pids.contains(pid)) expected.push_back({gpu, pid, uint64_t{1} << gpu});
+      users.push_back({gpu, pid, uint64_t{1} << gpu});
+      if (old_pids.contains(pid)) expected.push_back(users.back());
     }
   }
-  RC_ASSERT(remaining_holders(old_pids, report) == expected);
+  RC_ASSERT(remaining_holders(old_pids, users) == expected);
 }
 
 TEST(GpuHolder, IsDescribedByGpuPidAndMemory) {
   const std::string held = "GPU memory of the last attempt is still held: ";
   constexpr uint64_t kGib = 1 << 30;
-  const std::vector<std::pair<std::vector<GpuHolder>, std::string>> cases = {
+  const std::vector<std::pair<std::vector<GpuProcess>, std::string>> cases = {
       {{{0, 12, kGib}}, held + "GPU 0 by pid 12 (1.0 GiB)"},
       {{{7, 12, 0}}, held + "GPU 7 by pid 12"},
       {{{0, 12, kGib * 31 / 10}, {1, 13, kGib * 79}},

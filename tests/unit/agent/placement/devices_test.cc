@@ -32,13 +32,13 @@ TEST(Devices, EveryEmptyReportSurvivesItsJsonForm) {
   }
 }
 
-TEST(Devices, UseReportSurvivesItsJsonForm) {
-  const DeviceUseReport report{
-      {{3, "GPU-1", 1u << 20, 80ull << 30, {{12, 5ull << 30}, {13, 0}}}, {4, "GPU-2", 0, 0, {}}},
-      ""};
-  const Result<DeviceUseReport> parsed = parse_device_use_report(format_device_use_report(report));
-  ASSERT_TRUE(parsed);
-  EXPECT_EQ(*parsed, report);
+TEST(Devices, ProcessesSurviveTheirJsonForm) {
+  const std::vector<GpuProcess> many{{3, 12, 80ull << 30}, {3, 13, 0}, {4, 12, 1}};
+  for (const std::vector<GpuProcess>& processes : {many, std::vector<GpuProcess>{}}) {
+    const auto parsed = parse_gpu_processes(format_gpu_processes(processes));
+    ASSERT_TRUE(parsed);
+    EXPECT_EQ(*parsed, processes);
+  }
 }
 
 TEST(Devices, ReportIsOneLineWhateverTheDriverCallsItsGpus) {
@@ -75,21 +75,19 @@ TEST(Devices, AnythingElseIsRefused) {
   }
 }
 
-TEST(Devices, AnythingElseIsNoUseReportEither) {
-  for (const char* text : {"", "null", "{}", R"({"problem":"","gpus":[{}]})",
-                           R"({"problem":"","gpus":[{"index":0,"uuid":"","used_bytes":0,)"
-                           R"("total_bytes":0,"processes":[{"pid":"1","used_bytes":0}]}]})"}) {
-    EXPECT_FALSE(parse_device_use_report(text)) << text;
+TEST(Devices, AnythingElseIsNoListOfProcessesEither) {
+  for (const char* text : {"", "null", "{}", R"({"processes":[{}]})", R"({"processes":{}})",
+                           R"({"processes":[{"index":0,"pid":"1","used_bytes":0}]})"}) {
+    EXPECT_FALSE(parse_gpu_processes(text)) << text;
   }
 }
 
 TEST(Devices, NumbersOutOfRangeAreRefused) {
-  EXPECT_FALSE(parse_device_use_report(
-      R"({"problem":"","gpus":[{"index":4294967296,"uuid":"","used_bytes":0,"total_bytes":0,)"
-      R"("processes":[]}]})"));
-  EXPECT_FALSE(parse_device_use_report(
-      R"({"problem":"","gpus":[{"index":0,"uuid":"","used_bytes":-5,"total_bytes":0,)"
-      R"("processes":[]}]})"));
+  EXPECT_TRUE(parse_gpu_processes(R"({"processes":[{"index":0,"pid":1,"used_bytes":5}]})"));
+  EXPECT_FALSE(
+      parse_gpu_processes(R"({"processes":[{"index":4294967296,"pid":1,"used_bytes":5}]})"));
+  EXPECT_FALSE(parse_gpu_processes(R"({"processes":[{"index":0,"pid":1,"used_bytes":-5}]})"));
+  EXPECT_FALSE(parse_gpu_processes(R"({"processes":[{"index":0,"pid":1.5,"used_bytes":5}]})"));
 }
 
 TEST(Devices, PciNamesBecomeThoseOfSysfs) {
@@ -110,15 +108,13 @@ TEST(Devices, LabelNamesNumberShortUuidAndBus) {
 }
 
 TEST(DeviceUsers, OnlyOldProcessesCountAsHolders) {
-  const DeviceUseReport report{
-      {{0, "", 0, 0, {{10, 100}, {99, 5}}}, {1, "", 0, 0, {{10, 7}, {11, 0}}}}, ""};
-  EXPECT_EQ(remaining_holders({10, 11, 12}, report),
-            (std::vector<GpuHolder>{{0, 10, 100}, {1, 10, 7}, {1, 11, 0}}));
+  EXPECT_EQ(remaining_holders({10, 11, 12}, {{0, 10, 100}, {0, 99, 5}, {1, 10, 7}, {1, 11, 0}}),
+            (std::vector<GpuProcess>{{0, 10, 100}, {1, 10, 7}, {1, 11, 0}}));
 }
 
 TEST(DeviceUsers, NobodyHoldsAnythingOnceTheDriverForgotThem) {
-  EXPECT_EQ(remaining_holders({10}, {{{0, "", 0, 0, {{99, 5}}}}, ""}), std::vector<GpuHolder>{});
-  EXPECT_EQ(remaining_holders({}, {{{0, "", 0, 0, {{99, 5}}}}, ""}), std::vector<GpuHolder>{});
+  EXPECT_EQ(remaining_holders({10}, {{0, 99, 5}}), std::vector<GpuProcess>{});
+  EXPECT_EQ(remaining_holders({}, {{0, 99, 5}}), std::vector<GpuProcess>{});
 }
 
 TEST(DeviceUsers, LineSaysWhoHoldsHowMuchWhere) {

@@ -13,8 +13,8 @@ void PrintTo(const DeviceSlot& slot, std::ostream* out) {
 
 void PrintTo(const VisibleList& list, std::ostream* out) {
   *out << "form " << static_cast<int>(list.form) << " [";
-  for (const std::string& entry : list.entries)
-    *out << entry << ";";
+  for (const DeviceSlot& slot : list.slots)
+    *out << slot.token << ";";
   *out << "] ended by '" << list.ended_by << "' repeated " << list.repeated;
 }
 
@@ -33,30 +33,37 @@ std::vector<Gpu> listed_mig_gpus() {
           {2, "GPU-cccc3333", "0000:48:00.0", "A100", true, {}, {}}};
 }
 
-std::vector<std::string> tokens_of(const ResolvedList& list) {
+std::vector<std::string> tokens_of(const VisibleList& list) {
   std::vector<std::string> result;
   for (const DeviceSlot& slot : list.slots)
     result.push_back(slot.token);
   return result;
 }
 
-std::vector<int> gpu_numbers_of(const ResolvedList& list) {
+std::vector<int> gpu_numbers_of(const VisibleList& list) {
   std::vector<int> result;
   for (const DeviceSlot& slot : list.slots)
     result.push_back(slot.gpu);
   return result;
 }
 
+VisibleList resolved(std::string_view value, const std::vector<Gpu>& gpus) {
+  return resolve_visible_devices(parse_visible_devices(value), gpus);
+}
+
 using EntryTexts = std::vector<std::string>;
 using GpuNumbers = std::vector<int>;
 
 TEST(VisibleDevices, IndicesKeepTheUsersOrder) {
-  EXPECT_EQ(parse_visible_devices("2,0,1"),
-            (VisibleList{DeviceForm::index, {"2", "0", "1"}, "", false}));
+  const VisibleList list = parse_visible_devices("2,0,1");
+  EXPECT_EQ(list, (VisibleList{DeviceForm::index,
+                               {{"2", -1, "", false}, {"0", -1, "", false}, {"1", -1, "", false}},
+                               "",
+                               false}));
 }
 
 TEST(VisibleDevices, EntriesAreTrimmed) {
-  EXPECT_EQ(parse_visible_devices(" 0 , 2\n").entries, (EntryTexts{"0", "2"}));
+  EXPECT_EQ(tokens_of(parse_visible_devices(" 0 , 2\n")), (EntryTexts{"0", "2"}));
 }
 
 TEST(VisibleDevices, EmptyAndBlankListsHaveNoEntriesAndNoComplaint) {
@@ -65,37 +72,36 @@ TEST(VisibleDevices, EmptyAndBlankListsHaveNoEntriesAndNoComplaint) {
 }
 
 TEST(VisibleDevices, NegativeNumberEndsTheList) {
-  EXPECT_EQ(parse_visible_devices("0,2,-1,1"),
-            (VisibleList{
-                DeviceForm::index, {"0", "2"}, "entry '-1', which is not a device number", false}));
-  EXPECT_EQ(parse_visible_devices("-1").entries, EntryTexts{});
+  const VisibleList list = parse_visible_devices("0,2,-1,1");
+  EXPECT_EQ(tokens_of(list), (EntryTexts{"0", "2"}));
+  EXPECT_EQ(list.ended_by, "entry '-1', which is not a device number");
+  EXPECT_EQ(tokens_of(parse_visible_devices("-1")), EntryTexts{});
 }
 
 TEST(VisibleDevices, WordsAndEmptyEntriesEndTheList) {
-  EXPECT_EQ(parse_visible_devices("1,,2").entries, EntryTexts{"1"});
+  EXPECT_EQ(tokens_of(parse_visible_devices("1,,2")), EntryTexts{"1"});
   EXPECT_EQ(parse_visible_devices("1,,2").ended_by, "an empty entry");
-  EXPECT_EQ(parse_visible_devices("1,none").entries, EntryTexts{"1"});
-  EXPECT_EQ(parse_visible_devices("NoDevFiles").entries, EntryTexts{});
-  EXPECT_EQ(parse_visible_devices("0,1,").entries, (EntryTexts{"0", "1"}));
+  EXPECT_EQ(tokens_of(parse_visible_devices("1,none")), EntryTexts{"1"});
+  EXPECT_EQ(tokens_of(parse_visible_devices("NoDevFiles")), EntryTexts{});
+  EXPECT_EQ(tokens_of(parse_visible_devices("0,1,")), (EntryTexts{"0", "1"}));
 }
 
 TEST(VisibleDevices, OnlyLeadingDigitsCountAsInStrtoul) {
-  EXPECT_EQ(gpu_numbers_of(resolve_visible_devices("1gpu2,2ampere,+3,-0", listed_gpus())),
+  EXPECT_EQ(gpu_numbers_of(resolved("1gpu2,2ampere,+3,-0", listed_gpus())),
             (GpuNumbers{1, 2, 3, 0}));
 }
 
 TEST(VisibleDevices, NumbersTooLargeForAnIntEndTheList) {
-  EXPECT_EQ(parse_visible_devices("0,99999999999999999999").entries, EntryTexts{"0"});
+  EXPECT_EQ(tokens_of(parse_visible_devices("0,99999999999999999999")), EntryTexts{"0"});
 }
 
 TEST(VisibleDevices, FirstEntryFixesTheForm) {
-  EXPECT_EQ(parse_visible_devices("GPU-a,GPU-b,0"),
-            (VisibleList{DeviceForm::gpu_uuid,
-                         {"GPU-a", "GPU-b"},
-                         "entry '0', which is not of the same kind as the first one",
-                         false}));
-  EXPECT_EQ(parse_visible_devices("0,GPU-a").entries, EntryTexts{"0"});
-  EXPECT_EQ(parse_visible_devices("MIG-a,GPU-b").entries, EntryTexts{"MIG-a"});
+  const VisibleList list = parse_visible_devices("GPU-a,GPU-b,0");
+  EXPECT_EQ(list.form, DeviceForm::gpu_uuid);
+  EXPECT_EQ(tokens_of(list), (EntryTexts{"GPU-a", "GPU-b"}));
+  EXPECT_EQ(list.ended_by, "entry '0', which is not of the same kind as the first one");
+  EXPECT_EQ(tokens_of(parse_visible_devices("0,GPU-a")), EntryTexts{"0"});
+  EXPECT_EQ(tokens_of(parse_visible_devices("MIG-a,GPU-b")), EntryTexts{"MIG-a"});
 }
 
 TEST(VisibleDevices, RepetitionIsSeenThroughSpelling) {
@@ -116,25 +122,25 @@ TEST(VisibleDevices, SplittingKeepsInvalidItems) {
 }
 
 TEST(VisibleDevices, IndicesResolveInPciOrder) {
-  const ResolvedList list = resolve_visible_devices("2,0", listed_gpus());
+  const VisibleList list = resolved("2,0", listed_gpus());
   EXPECT_EQ(list.slots, (std::vector<DeviceSlot>{{"2", 2, "", false}, {"0", 0, "", false}}));
   EXPECT_EQ(list.ended_by, "");
 }
 
 TEST(VisibleDevices, IndexThatDoesNotExistEndsTheList) {
-  const ResolvedList list = resolve_visible_devices("3,4,0", listed_gpus());
+  const VisibleList list = resolved("3,4,0", listed_gpus());
   EXPECT_EQ(tokens_of(list), EntryTexts{"3"});
   EXPECT_EQ(list.ended_by, "entry '4', which is not a device of this machine");
 }
 
 TEST(VisibleDevices, UuidsMayBeCutShortWhileUnique) {
-  const ResolvedList list = resolve_visible_devices("GPU-bb,GPU-aaaa2", listed_gpus());
+  const VisibleList list = resolved("GPU-bb,GPU-aaaa2", listed_gpus());
   EXPECT_EQ(tokens_of(list), (EntryTexts{"GPU-bb", "GPU-aaaa2"}));
   EXPECT_EQ(gpu_numbers_of(list), (GpuNumbers{2, 1}));
 }
 
 TEST(VisibleDevices, AmbiguousUuidEndsTheList) {
-  const ResolvedList list = resolve_visible_devices("GPU-cccc,GPU-aaaa,GPU-bb", listed_gpus());
+  const VisibleList list = resolved("GPU-cccc,GPU-aaaa,GPU-bb", listed_gpus());
   EXPECT_EQ(tokens_of(list), EntryTexts{"GPU-cccc"});
   EXPECT_EQ(list.ended_by, "entry 'GPU-aaaa', which matches 2 devices");
 }
@@ -142,29 +148,28 @@ TEST(VisibleDevices, AmbiguousUuidEndsTheList) {
 TEST(VisibleDevices, WholeUuidWinsOverLongerOnes) {
   std::vector<Gpu> gpus = listed_gpus();
   gpus[1].uuid = "GPU-aaaa11112";
-  EXPECT_EQ(gpu_numbers_of(resolve_visible_devices("GPU-aaaa1111", gpus)), GpuNumbers{0});
+  EXPECT_EQ(gpu_numbers_of(resolved("GPU-aaaa1111", gpus)), GpuNumbers{0});
 }
 
 TEST(VisibleDevices, SameDeviceUnderTwoNamesIsARepetition) {
-  EXPECT_TRUE(resolve_visible_devices("GPU-bb,GPU-bbbb3333", listed_gpus()).repeated);
-  EXPECT_FALSE(resolve_visible_devices("GPU-bb,GPU-cc", listed_gpus()).repeated);
+  EXPECT_TRUE(resolved("GPU-bb,GPU-bbbb3333", listed_gpus()).repeated);
+  EXPECT_FALSE(resolved("GPU-bb,GPU-cc", listed_gpus()).repeated);
 }
 
 TEST(VisibleDevices, MigNamesResolveToTheirSlice) {
-  const ResolvedList list = resolve_visible_devices("MIG-1122,MIG-111", listed_mig_gpus());
+  const VisibleList list = resolved("MIG-1122,MIG-111", listed_mig_gpus());
   EXPECT_EQ(list.slots, (std::vector<DeviceSlot>{{"MIG-1122", 0, "MIG-1122", false},
                                                  {"MIG-111", 0, "MIG-1111", false}}));
   EXPECT_FALSE(list.repeated);
 }
 
 TEST(VisibleDevices, UnknownMigNameEndsTheList) {
-  EXPECT_EQ(resolve_visible_devices("MIG-ffff,MIG-1111", listed_mig_gpus()).slots,
-            std::vector<DeviceSlot>{});
+  EXPECT_EQ(resolved("MIG-ffff,MIG-1111", listed_mig_gpus()).slots, std::vector<DeviceSlot>{});
 }
 
 TEST(VisibleDevices, OldMigNamesAreFoundByTheirGpu) {
-  const ResolvedList list = resolve_visible_devices(
-      "MIG-GPU-aaaa1111/1/0,MIG-GPU-aaaa1111/2/0,MIG-GPU-bbbb2222/1/0", listed_mig_gpus());
+  const VisibleList list =
+      resolved("MIG-GPU-aaaa1111/1/0,MIG-GPU-aaaa1111/2/0,MIG-GPU-bbbb2222/1/0", listed_mig_gpus());
   EXPECT_EQ(tokens_of(list), (EntryTexts{"MIG-GPU-aaaa1111/1/0", "MIG-GPU-aaaa1111/2/0"}));
   EXPECT_EQ(gpu_numbers_of(list), (GpuNumbers{0, 0}));
   EXPECT_FALSE(list.repeated);

@@ -1,6 +1,8 @@
-#include "agent/placement/cpu_limit.h"
+#include "rendezvous/base/cpu_limit.h"
 
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -11,8 +13,8 @@ namespace muster {
 namespace {
 
 TEST(CpuLimit, AllowedCpusAreTheAffinityMask) {
-  CpuSet restricted;
-  CpuSet all;
+  std::vector<int> restricted;
+  std::vector<int> all;
   // In a thread of its own: the mask belongs to the thread.
   std::thread([&] {
     all = allowed_cpus();
@@ -23,12 +25,12 @@ TEST(CpuLimit, AllowedCpusAreTheAffinityMask) {
     restricted = allowed_cpus();
   }).join();
   EXPECT_FALSE(all.empty());
-  EXPECT_EQ(restricted, CpuSet{all.back()});
+  EXPECT_EQ(restricted, std::vector<int>{all.back()});
 }
 
 TEST(CpuLimit, NoCgroupMeansNoQuota) {
   const TempTree tree;
-  EXPECT_EQ(cgroup_cpu_quota(tree.root()), std::nullopt);
+  EXPECT_EQ(cgroup_cpu_quota(tree.root()), kNoCpuQuota);
 }
 
 TEST(CpuLimit, VersionTwoQuotaIsRead) {
@@ -38,11 +40,14 @@ TEST(CpuLimit, VersionTwoQuotaIsRead) {
   EXPECT_EQ(cgroup_cpu_quota(tree.root()), 1.5);
 }
 
-TEST(CpuLimit, MaxMeansNoQuota) {
+TEST(CpuLimit, OnlyAPositiveQuotaOfAPositivePeriodIsOne) {
   const TempTree tree;
   tree.write("proc/self/cgroup", "0::/me");
-  tree.write("sys/fs/cgroup/me/cpu.max", "max 100000");
-  EXPECT_EQ(cgroup_cpu_quota(tree.root()), std::nullopt);
+  for (const char* text :
+       {"max 100000", "0 100000", "-1 100000", "100000 0", "100000", "", "three 100000"}) {
+    tree.write("sys/fs/cgroup/me/cpu.max", text);
+    EXPECT_EQ(cgroup_cpu_quota(tree.root()), kNoCpuQuota) << text;
+  }
 }
 
 TEST(CpuLimit, TightestQuotaOnTheWayUpCounts) {
@@ -52,6 +57,26 @@ TEST(CpuLimit, TightestQuotaOnTheWayUpCounts) {
   tree.write("sys/fs/cgroup/a/b/cpu.max", "max 100000");
   tree.write("sys/fs/cgroup/a/b/c/cpu.max", "800000 100000");
   EXPECT_EQ(cgroup_cpu_quota(tree.root()), 2.0);
+}
+
+TEST(CpuLimit, GroupsBesideTheOwnOneDoNotCount) {
+  const TempTree tree;
+  tree.write("proc/self/cgroup", "0::/a/b");
+  tree.write("sys/fs/cgroup/a/b/cpu.max", "400000 100000");
+  tree.write("sys/fs/cgroup/a/bb/cpu.max", "100000 100000");
+  tree.write("sys/fs/cgroup/a/b/c/cpu.max", "100000 100000");
+  tree.write("sys/fs/cgroup/b/cpu.max", "100000 100000");
+  EXPECT_EQ(cgroup_cpu_quota(tree.root()), 4.0);
+}
+
+TEST(CpuLimit, TheRootsQuotaCountsForAll) {
+  const TempTree tree;
+  tree.write("sys/fs/cgroup/cpu.max", "100000 100000");
+  tree.write("sys/fs/cgroup/a/cpu.max", "300000 100000");
+  for (const char* group : {"/a", "/gone/b/c", "/../.."}) {
+    tree.write("proc/self/cgroup", std::string("0::") + group);
+    EXPECT_EQ(cgroup_cpu_quota(tree.root()), 1.0) << group;
+  }
 }
 
 TEST(CpuLimit, ContainerWithItsOwnNamespaceReadsTheMount) {
@@ -74,10 +99,25 @@ TEST(CpuLimit, VersionOneQuotaIsReadAndMinusOneMeansNone) {
   tree.write("proc/self/cgroup", "3:cpuset:/x\n2:cpuacct:/x\n1:cpu:/x/y");
   tree.write("sys/fs/cgroup/cpu/x/y/cpu.cfs_quota_us", "-1");
   tree.write("sys/fs/cgroup/cpu/x/y/cpu.cfs_period_us", "100000");
-  EXPECT_EQ(cgroup_cpu_quota(tree.root()), std::nullopt);
+  EXPECT_EQ(cgroup_cpu_quota(tree.root()), kNoCpuQuota);
   tree.write("sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "300000");
   tree.write("sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000");
   EXPECT_EQ(cgroup_cpu_quota(tree.root()), 3.0);
+}
+
+// cpuset and cpuacct are other controllers, whose hierarchies say nothing of a quota.
+TEST(CpuLimit, OnlyTheControllerOfThatNameIsAsked) {
+  const TempTree tree;
+  tree.write("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "300000");
+  tree.write("sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000");
+  for (const char* name : {"cpu", "cpu,cpuacct", "cpuacct,cpu", "x,cpu,y"}) {
+    tree.write("proc/self/cgroup", "3:" + std::string(name) + ":/job");
+    EXPECT_EQ(cgroup_cpu_quota(tree.root()), 3.0) << name;
+  }
+  for (const char* name : {"cpuset", "cpuacct", "name=cpu", "cpu2", "CPU"}) {
+    tree.write("proc/self/cgroup", "3:" + std::string(name) + ":/job");
+    EXPECT_EQ(cgroup_cpu_quota(tree.root()), kNoCpuQuota) << name;
+  }
 }
 
 TEST(CpuLimit, HybridHierarchiesAreBothRead) {
@@ -95,25 +135,19 @@ TEST(CpuLimit, JunkIsNoQuota) {
   tree.write("sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "soon");
   tree.write("sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "0");
   tree.write("sys/fs/cgroup/cpu.max", "100000 0");
-  EXPECT_EQ(cgroup_cpu_quota(tree.root()), std::nullopt);
+  EXPECT_EQ(cgroup_cpu_quota(tree.root()), kNoCpuQuota);
 }
 
 TEST(CpuLimit, UsableCoresAreTheSmallerOfMaskAndQuotaRoundedUp) {
-  const CpuSet eight{0, 1, 2, 3, 4, 5, 6, 7};
-  EXPECT_EQ(usable_cores(eight, std::nullopt), 8);
+  const std::vector<int> eight{0, 1, 2, 3, 4, 5, 6, 7};
+  EXPECT_EQ(usable_cores(eight, kNoCpuQuota), 8);
   EXPECT_EQ(usable_cores(eight, 1.5), 2);
   EXPECT_EQ(usable_cores(eight, 0.1), 1);
   EXPECT_EQ(usable_cores(eight, 2.0), 2);
   EXPECT_EQ(usable_cores(eight, 1e12), 8);
+  EXPECT_EQ(usable_cores(eight, 1.00001), 2);
   EXPECT_EQ(usable_cores({3}, 64.0), 1);
-}
-
-TEST(CpuLimit, WorkersShareTheCoresAndEachHasOne) {
-  EXPECT_EQ(threads_per_worker(16, 4, 0), 4);
-  EXPECT_EQ(threads_per_worker(16, 3, 0), 5);
-  EXPECT_EQ(threads_per_worker(2, 8, 0), 1);
-  EXPECT_EQ(threads_per_worker(16, 2, 4), 4);
-  EXPECT_EQ(threads_per_worker(16, 4, 32), 4);
+  EXPECT_EQ(usable_cores(), usable_cores(allowed_cpus(), cgroup_cpu_quota()));
 }
 
 }  // namespace

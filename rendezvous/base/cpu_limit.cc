@@ -1,0 +1,95 @@
+#include "rendezvous/base/cpu_limit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include <sched.h>
+
+#include "rendezvous/base/text.h"
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Both in microseconds. No number ("max") or -1 for the quota means none.
+double read_quota(std::istream& quota_in, std::istream& period_in) {
+  double quota = 0;
+  double period = 0;
+  const bool is_one = (quota_in >> quota) && (period_in >> period) && quota > 0 && period > 0;
+  return is_one ? quota / period : kNoCpuQuota;
+}
+
+double quota_of_v2(const fs::path& folder) {
+  std::ifstream in(folder / "cpu.max");
+  return read_quota(in, in);
+}
+
+double quota_of_v1(const fs::path& folder) {
+  std::ifstream quota_in(folder / "cpu.cfs_quota_us");
+  std::ifstream period_in(folder / "cpu.cfs_period_us");
+  return read_quota(quota_in, period_in);
+}
+
+// The tightest quota of `folder`, where the hierarchy is mounted, and of the groups on the way down
+// to `group`. In a container the path may be the host's and not exist below the mount, which then
+// is the container's own group.
+double tightest_quota(fs::path folder, const std::string& group,
+                      double (*quota_of)(const fs::path&)) {
+  double limit = quota_of(folder);
+  for (const fs::path& part : fs::path(group).relative_path()) {
+    if (part == "..") break;  // Seen from a cgroup namespace, a group outside of it.
+    limit = std::min(limit, quota_of(folder /= part));
+  }
+  return limit;
+}
+
+}  // namespace
+
+std::vector<int> allowed_cpus() {
+  // The kernel refuses a mask smaller than its own; 8192 CPUs is the largest usual build.
+  for (int size = CPU_SETSIZE; size <= 1 << 16; size *= 2) {
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(
+        CPU_ALLOC(static_cast<size_t>(size)), [](cpu_set_t* set) { CPU_FREE(set); });
+    const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(size));
+    if (mask == nullptr || sched_getaffinity(0, bytes, mask.get()) != 0) continue;
+    std::vector<int> cpus;
+    for (int cpu = 0; cpu < size; ++cpu) {
+      if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, mask.get())) cpus.push_back(cpu);
+    }
+    if (!cpus.empty()) return cpus;
+  }
+  return {0};
+}
+
+double cgroup_cpu_quota(const fs::path& root) {
+  const fs::path mounts = root / "sys/fs/cgroup";
+  std::ifstream in(root / "proc/self/cgroup");
+  double limit = kNoCpuQuota;
+  // Lines look like "4:cpu,cpuacct:/path" (v1) or "0::/path" (v2).
+  for (std::string line; std::getline(in, line);) {
+    const size_t first = line.find(':');
+    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string group = line.substr(second + 1);
+    if (controllers.empty()) {
+      for (const char* name : {"", "unified"})
+        limit = std::min(limit, tightest_quota(mounts / name, group, quota_of_v2));
+    } else if (contains("," + controllers + ",", ",cpu,")) {
+      for (const char* name : {"cpu", "cpu,cpuacct", "cpuacct,cpu"})
+        limit = std::min(limit, tightest_quota(mounts / name, group, quota_of_v1));
+    }
+  }
+  return limit;
+}
+
+int usable_cores(const std::vector<int>& allowed, double quota) {
+  const auto cores = static_cast<double>(allowed.size());
+  return static_cast<int>(std::max(1.0, std::min(cores, std::ceil(quota))));
+}
+
+}  // namespace muster

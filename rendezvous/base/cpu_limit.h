@@ -1,0 +1,26 @@
+// How many cores this process can really use: the affinity mask, limited by the CPU quota of its
+// cgroup and of every cgroup above. A container with 2 of 128 cores has the whole machine in its
+// mask; only the quota shows the limit. The agent shares the cores out among its workers, and the
+// worker library waits by spinning only if each rank has one.
+#pragma once
+
+#include <filesystem>
+#include <limits>
+#include <vector>
+
+namespace muster {
+
+inline constexpr double kNoCpuQuota = std::numeric_limits<double>::infinity();
+
+// The CPUs this thread may run on, sorted. Never empty.
+std::vector<int> allowed_cpus();
+
+// The tightest CPU quota, in cores, among cgroup v2 cpu.max and v1 cpu.cfs_quota_us of this
+// process's cgroup and its parents; kNoCpuQuota if there is none. Tests have another `root`.
+double cgroup_cpu_quota(const std::filesystem::path& root = "/");
+
+// min(affinity, quota rounded up), at least 1.
+int usable_cores(const std::vector<int>& allowed = allowed_cpus(),
+                 double quota = cgroup_cpu_quota());
+
+}  // namespace muster
