@@ -1,9 +1,12 @@
 #include "launcher/completion.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "launcher/option_table.h"
 #include "launcher/values/values.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -23,11 +26,10 @@ bool is_listed(const OptionRow& row) {
 
 // "--nproc-per-node|--nproc_per_node|-n": a pattern that matches every spelling.
 std::string spellings(const OptionRow& row, std::string_view separator) {
-  std::string text = "--" + row.name;
-  if (row.name.find('-') != std::string::npos) {
-    std::string underscored = row.name;
-    for (char& c : underscored)
-      c = c == '-' ? '_' : c;
+  std::string text = fmt::format("--{}", row.name);
+  if (contains(row.name, "-")) {
+    std::string underscored(row.name);
+    std::ranges::replace(underscored, '-', '_');
     text += fmt::format("{}--{}", separator, underscored);
   }
   if (row.letter != 0) text += fmt::format("{}-{}", separator, row.letter);
@@ -151,7 +153,7 @@ std::string zsh_script() {
   std::string script = "#compdef muster\n\n_muster() {\n  _arguments -S -A '-*' \\\n";
   for (const OptionRow& row : option_rows()) {
     if (!is_listed(row)) continue;
-    script += zsh_spec("--" + row.name, row);
+    script += zsh_spec(fmt::format("--{}", row.name), row);
     if (row.letter != 0) script += zsh_spec(fmt::format("-{}", row.letter), row);
   }
   script += "    '1:program:_muster_program' \\\n    '*::arguments:_default'\n}\n\n";
@@ -185,7 +187,7 @@ std::string tcsh_script() {
   for (const OptionRow& row : option_rows()) {
     if (!is_listed(row)) continue;
     flags += fmt::format("{}{}", flags.empty() ? "" : " ", row.name);
-    values += tcsh_words_after("--" + row.name, row);
+    values += tcsh_words_after(fmt::format("--{}", row.name), row);
     if (row.letter != 0) values += tcsh_words_after(fmt::format("-{}", row.letter), row);
   }
   return fmt::format("complete muster{} \\\n  'c/--/({})/' \\\n  'p/*/f/'\n", values, flags);

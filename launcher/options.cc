@@ -299,10 +299,8 @@ std::optional<MisplacedFlag> find_misplaced(const Settings& settings, const Laun
   if (!first.starts_with("--")) return std::nullopt;
   std::string name = first.substr(2, first.find('=') - 2);
   std::replace(name.begin(), name.end(), '_', '-');
-  const auto row = std::ranges::find(option_rows(), name, &OptionRow::name);
-  if (row == option_rows().end() || !row->traits.launchers_only || settings.given(name)) {
-    return std::nullopt;
-  }
+  const OptionRow* const row = find_option(name);
+  if (row == nullptr || !row->traits.launchers_only || settings.given(name)) return std::nullopt;
   return MisplacedFlag{
       name, fmt::format("{} behind {} is an argument of it; flags of muster stand before the "
                         "program: muster --{} ... {}",

@@ -25,9 +25,9 @@ std::optional<Setting> Settings::find(std::string_view name) const {
   }
   const OptionRow& row = option_row(name);
   const std::optional<std::string> value =
-      row.traits.reads_variable ? variable(row.variable) : std::nullopt;
+      row.traits.reads_variable ? variable(row.variable()) : std::nullopt;
   if (!value) return std::nullopt;
-  return Setting{*value, fmt::format("{}={}", row.variable, shown(*value)), false};
+  return Setting{*value, fmt::format("{}={}", row.variable(), shown(*value)), false};
 }
 
 bool Settings::on_command_line(std::string_view name) const {
@@ -37,12 +37,12 @@ bool Settings::on_command_line(std::string_view name) const {
 bool Settings::on(std::string_view name) {
   const OptionRow& row = option_row(name);
   const std::optional<std::string> value =
-      row.traits.reads_variable ? variable(row.variable) : std::nullopt;
+      row.traits.reads_variable ? variable(row.variable()) : std::nullopt;
   if (!value) return on_command_line(name);
   const Parsed<int> number = parse_int(*value, std::numeric_limits<int>::min());
   if (!number) {
     refuse(fmt::format("{}={}: not a whole number; give 1 (on) or 0 (off), or unset it",
-                       row.variable, shown(*value)));
+                       row.variable(), shown(*value)));
     return false;
   }
   return on_command_line(name) || *number != 0;
@@ -65,14 +65,14 @@ void Settings::refuse(std::string message) {
 
 // Warns of PET_* names that are close to a flag's; others may belong to other software.
 void Settings::warn_of_unknown_variables() {
-  std::vector<std::string_view> known;
+  std::vector<std::string> variables;
   for (const OptionRow& row : option_rows())
-    known.emplace_back(row.variable);
+    variables.push_back(row.variable());
+  const std::vector<std::string_view> known(variables.begin(), variables.end());
   for (auto it = environment_.lower_bound("PET_");
        it != environment_.end() && it->first.starts_with("PET_"); ++it) {
     const std::string& name = it->first;
-    const auto row = std::find_if(option_rows().begin(), option_rows().end(),
-                                  [&](const OptionRow& r) { return r.variable == name; });
+    const auto row = std::ranges::find(option_rows(), name, &OptionRow::variable);
     const Nearest guess = nearest(name, known);
     if (row != option_rows().end()) {
       if (row->traits.reads_variable) continue;
