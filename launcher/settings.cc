@@ -53,6 +53,20 @@ std::string Settings::text(std::string_view name, std::string fallback) const {
   return setting ? setting->value : std::move(fallback);
 }
 
+std::optional<std::string> Settings::non_blank(std::string_view name) const {
+  const std::optional<Setting> setting = find(name);
+  if (!setting || trim(setting->value).empty()) return std::nullopt;
+  return setting->value;
+}
+
+std::string Settings::choice(std::string_view name) {
+  std::string word;
+  read(name, word, [&](const std::string& text) {
+    return parse_choice(text, words_to_type(option_row(name)));
+  });
+  return word;
+}
+
 std::optional<std::string> Settings::variable(std::string_view name) const {
   const auto found = environment_.find(std::string(name));
   if (found == environment_.end()) return std::nullopt;
@@ -61,6 +75,23 @@ std::optional<std::string> Settings::variable(std::string_view name) const {
 
 void Settings::refuse(std::string message) {
   if (!error_) error_ = Error{ExitCode::usage, std::move(message)};
+}
+
+std::string Settings::shown_as(std::string_view name) const {
+  const std::optional<Setting> setting = find(name);
+  return setting ? setting->shown : fmt::format("--{}", name);
+}
+
+void Settings::refuse_value(std::string_view name, std::string_view phrase) {
+  refuse(fmt::format("{}: {}", shown_as(name), phrase));
+}
+
+void Settings::warn_of_value(std::string_view name, std::string_view phrase) {
+  warn(fmt::format("{}: {}", shown_as(name), phrase));
+}
+
+void Settings::warn_without_effect(std::string_view name, std::string_view why) {
+  if (non_blank(name)) warn(fmt::format("{} has no effect {}", shown_as(name), why));
 }
 
 // Warns of PET_* names that are close to a flag's; others may belong to other software.

@@ -26,6 +26,11 @@ inline constexpr int kIntMax = std::numeric_limits<int>::max();
 // Space around the number, a sign and single underscores between digits are allowed, as in Python.
 Parsed<int> parse_int(std::string_view text, int min, int max = kIntMax);
 
+// The same as a parser of its own, for Settings::read().
+inline auto int_from(int min, int max = kIntMax) {
+  return [min, max](std::string_view text) { return parse_int(text, min, max); };
+}
+
 // A finite decimal number.
 Parsed<double> parse_number(std::string_view text);
 
