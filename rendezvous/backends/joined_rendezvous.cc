@@ -1,11 +1,14 @@
 #include "rendezvous/backends/joined_rendezvous.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "rendezvous/backends/endpoint_finder.h"
+#include "rendezvous/backends/file_finder.h"
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/net/interfaces.h"
 
@@ -44,6 +47,30 @@ Result<Coordinator::Options> hosting_options(const RendezvousOptions& options) {
   return hosting;
 }
 
+// `instance` is that of our host, should `on_host` be called.
+std::unique_ptr<HostFinder> make_finder(boost::asio::io_context& io,
+                                        const RendezvousOptions& options, uint64_t instance,
+                                        HostFinder::OnHost on_host) {
+  const auto for_all = [&options](auto finder) {
+    finder.port = options.port;
+    finder.is_host = options.is_host;
+    finder.dead_peer_after = std::max(finder.dead_peer_after, options.join.lease);
+    return finder;
+  };
+  if (options.way == RendezvousOptions::Way::endpoint) {
+    auto finder = for_all(EndpointFinder::Options());
+    finder.host = options.host;
+    return std::make_unique<EndpointFinder>(io, std::move(finder), std::move(on_host));
+  }
+  auto finder = for_all(FileFinder::Options());
+  finder.path = options.host;
+  finder.instance = instance;
+  finder.host_name = options.join.host_name;
+  finder.local_addr = options.local_addr;
+  finder.interface = options.interface;
+  return std::make_unique<FileFinder>(io, std::move(finder), std::move(on_host));
+}
+
 std::string endpoint_text(const RendezvousOptions& options) {
   if (options.way == RendezvousOptions::Way::file) return options.host;
   const bool is_v6 = options.host.find(':') != std::string::npos;
@@ -55,25 +82,30 @@ std::string endpoint_text(const RendezvousOptions& options) {
 
 Result<std::unique_ptr<Rendezvous>> JoinedRendezvous::make(boost::asio::io_context& io,
                                                            const RendezvousOptions& options,
-                                                           Handlers handlers,
-                                                           const MakeFinder& make_finder) {
+                                                           Handlers handlers) {
+  if (options.way == RendezvousOptions::Way::endpoint && options.port == 0 &&
+      !options.is_host.value_or(false)) {
+    return fail(ExitCode::usage,
+                "an endpoint that several nodes share needs a port, for instance " + options.host +
+                    ":29400");
+  }
   const Result<std::string> advertised = advertised_address(options);
   if (!advertised) return tl::unexpected(advertised.error());
   Result<Coordinator::Options> hosting = hosting_options(options);
   if (!hosting) return tl::unexpected(hosting.error());
-  return std::unique_ptr<Rendezvous>(new JoinedRendezvous(
-      io, options, std::move(handlers), *advertised, std::move(*hosting), make_finder));
+  return std::unique_ptr<Rendezvous>(
+      new JoinedRendezvous(io, options, std::move(handlers), *advertised, std::move(*hosting)));
 }
 
 JoinedRendezvous::JoinedRendezvous(boost::asio::io_context& io, const RendezvousOptions& options,
                                    Handlers handlers, std::string advertised,
-                                   Coordinator::Options hosting, const MakeFinder& make_finder)
+                                   Coordinator::Options hosting)
     : io_(io),
       options_(options),
       handlers_(std::move(handlers)),
       hosting_(std::move(hosting)),
       finder_(
-          make_finder(io, hosting_.instance,
+          make_finder(io, options_, hosting_.instance,
                       [this](std::unique_ptr<Listener> listener) { host(std::move(listener)); })),
       client_(io, *finder_, client_options(advertised), client_handlers()),
       goodbye_timer_(io) {

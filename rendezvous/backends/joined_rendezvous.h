@@ -20,12 +20,9 @@ namespace muster {
 
 class JoinedRendezvous : public Rendezvous {
  public:
-  // Creates the finder. `instance` is that of our host, should `on_host` be called.
-  using MakeFinder = std::function<std::unique_ptr<HostFinder>(
-      boost::asio::io_context& io, uint64_t instance, HostFinder::OnHost on_host)>;
   static Result<std::unique_ptr<Rendezvous>> make(boost::asio::io_context& io,
                                                   const RendezvousOptions& options,
-                                                  Handlers handlers, const MakeFinder& make_finder);
+                                                  Handlers handlers);
 
   void ready() override;
   void workers_done(membership::Epoch epoch) override;
@@ -39,8 +36,7 @@ class JoinedRendezvous : public Rendezvous {
 
  private:
   JoinedRendezvous(boost::asio::io_context& io, const RendezvousOptions& options, Handlers handlers,
-                   std::string advertised, Coordinator::Options hosting,
-                   const MakeFinder& make_finder);
+                   std::string advertised, Coordinator::Options hosting);
   MemberClient::Options client_options(const std::string& advertised) const;
   MemberClient::Handlers client_handlers();
   void begin();
