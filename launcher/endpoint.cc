@@ -5,8 +5,9 @@
 #include <cctype>
 #include <cstdint>
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
+
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -103,18 +104,13 @@ bool is_host_character(char c) {
          (static_cast<unsigned char>(c) & 0x80) || c == '_' || c == '.' || c == ':' || c == '-';
 }
 
-// A host with colons is an IPv6 address; "::1" without brackets would be host ":" and port 1.
-bool is_address_if_it_has_colons(const std::string& host) {
-  in6_addr address{};
-  return host.find(':') == std::string::npos || inet_pton(AF_INET6, host.c_str(), &address) == 1;
-}
-
 Parsed<void> check_host(const std::string& host) {
   if (host.empty()) return problem("the host is missing; give HOST[:PORT]");
   if (!std::all_of(host.begin(), host.end(), is_host_character)) {
     return problem(fmt::format("{} is not a host name or address; give HOST[:PORT]", shown(host)));
   }
-  if (!is_address_if_it_has_colons(host)) {
+  // A host with colons is an IPv6 address; "::1" without brackets would be host ":" and port 1.
+  if (contains(host, ":") && !IpAddress::parse(host)) {
     return problem(fmt::format(
         "{} is not an IPv6 address; put the address in brackets, as in [::1]:29400", shown(host)));
   }
@@ -127,20 +123,6 @@ Parsed<int> parse_port(std::string_view text) {
   const Parsed<int> port = digits ? parse_int(text, 0, 65535) : problem("");
   if (!port) return problem(fmt::format("port {} is not a number from 0 to 65535", shown(text)));
   return port;
-}
-
-// "10.0.0.0/8", "fd00::/8" or a bare address.
-bool is_network(const std::string& text) {
-  const std::size_t slash = text.find('/');
-  const std::string address = text.substr(0, slash);
-  std::array<unsigned char, sizeof(in6_addr)> bytes{};
-  const bool v4 = inet_pton(AF_INET, address.c_str(), bytes.data()) == 1;
-  const bool v6 = inet_pton(AF_INET6, address.c_str(), bytes.data()) == 1;
-  if (!v4 && !v6) return false;
-  if (slash == std::string::npos) return true;
-  const std::string_view bits = std::string_view(text).substr(slash + 1);
-  return !bits.empty() && bits.find_first_not_of("0123456789") == std::string_view::npos &&
-         parse_int(bits, 0, v4 ? 32 : 128).has_value();
 }
 
 }  // namespace
@@ -253,16 +235,16 @@ std::optional<bool> truth_of(std::string_view text) {
   return std::nullopt;
 }
 
-Parsed<std::vector<std::string>> parse_networks(std::string_view text) {
-  std::vector<std::string> networks;
+Parsed<std::vector<Network>> parse_networks(std::string_view text) {
+  std::vector<Network> networks;
   for (const std::string_view item : split(text, ',')) {
-    const std::string network(trim(item));
-    if (!is_network(network)) {
+    const Result<Network> network = Network::parse(trim(item));
+    if (!network) {
       return problem(fmt::format(
           "{} is neither an address nor a network; give for example 10.0.0.0/8,fd00::/8, or any",
-          shown(network)));
+          shown(trim(item))));
     }
-    networks.push_back(network);
+    networks.push_back(*network);
   }
   return networks;
 }

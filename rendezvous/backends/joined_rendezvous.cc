@@ -26,7 +26,7 @@ Result<std::string> advertised_address(const RendezvousOptions& options) {
   return address->to_string();
 }
 
-Result<Coordinator::Options> hosting_options(const RendezvousOptions& options) {
+Coordinator::Options hosting_options(const RendezvousOptions& options) {
   Coordinator::Options hosting;
   hosting.job_id = options.job_id;
   hosting.own_agent = random_agent_id();
@@ -35,15 +35,8 @@ Result<Coordinator::Options> hosting_options(const RendezvousOptions& options) {
   hosting.worker_port = options.worker_port;
   hosting.judge = options.judge;
   hosting.multi_node = options.join.nodes_max + options.join.spares > 1;
-  for (const std::string& text : options.store_allow) {
-    if (text == "any") {
-      hosting.store_allow_any = true;
-      continue;
-    }
-    Result<Network> network = Network::parse(text);
-    if (!network) return tl::unexpected(network.error());
-    hosting.store_allow.push_back(std::move(*network));
-  }
+  hosting.store_allow_any = options.store_allow_any;
+  hosting.store_allow = options.store_allow;
   return hosting;
 }
 
@@ -91,19 +84,16 @@ Result<std::unique_ptr<Rendezvous>> JoinedRendezvous::make(boost::asio::io_conte
   }
   const Result<std::string> advertised = advertised_address(options);
   if (!advertised) return tl::unexpected(advertised.error());
-  Result<Coordinator::Options> hosting = hosting_options(options);
-  if (!hosting) return tl::unexpected(hosting.error());
   return std::unique_ptr<Rendezvous>(
-      new JoinedRendezvous(io, options, std::move(handlers), *advertised, std::move(*hosting)));
+      new JoinedRendezvous(io, options, std::move(handlers), *advertised));
 }
 
 JoinedRendezvous::JoinedRendezvous(boost::asio::io_context& io, const RendezvousOptions& options,
-                                   Handlers handlers, std::string advertised,
-                                   Coordinator::Options hosting)
+                                   Handlers handlers, const std::string& advertised)
     : io_(io),
       options_(options),
       handlers_(std::move(handlers)),
-      hosting_(std::move(hosting)),
+      hosting_(hosting_options(options)),
       finder_(
           make_finder(io, options_, hosting_.instance,
                       [this](std::unique_ptr<Listener> listener) { host(std::move(listener)); })),

@@ -36,7 +36,7 @@ class JoinedRendezvous : public Rendezvous {
 
  private:
   JoinedRendezvous(boost::asio::io_context& io, const RendezvousOptions& options, Handlers handlers,
-                   std::string advertised, Coordinator::Options hosting);
+                   const std::string& advertised);
   MemberClient::Options client_options(const std::string& advertised) const;
   MemberClient::Handlers client_handlers();
   void begin();

@@ -21,6 +21,7 @@
 #include "rendezvous/membership/agent_protocol.h"
 #include "rendezvous/membership/member.h"
 #include "rendezvous/membership/membership.h"
+#include "rendezvous/net/address.h"
 
 namespace muster {
 
@@ -38,9 +39,10 @@ struct RendezvousOptions {
   bool fixed_master_addr = false;  // static: MASTER_ADDR is `host` as typed.
   std::optional<int> worker_port;  // The workers' store listens here instead (0: a free port).
   std::optional<std::string> local_addr;
-  std::string interface;                 // --iface
-  std::string token;                     // Empty: none.
-  std::vector<std::string> store_allow;  // CIDRs; "any": no filter.
+  std::string interface;             // --iface
+  std::string token;                 // Empty: none.
+  bool store_allow_any = false;      // No filter.
+  std::vector<Network> store_allow;  // Besides the members.
   membership::Join join;     // Our identity: all but agent, proof, dialled, advertised, is_host.
   membership::Judge judge;   // Used if this node hosts; called on the rendezvous' thread.
   Duration reach_timeout{};  // Give up after this long without a host; zero: the join time-out.

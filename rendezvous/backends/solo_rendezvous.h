@@ -37,7 +37,7 @@ class SoloRendezvous : public Rendezvous {
     JobStore::Allowed allowed;
     std::string master_addr;
   };
-  static Result<StoreAddress> place_of(const RendezvousOptions& options);
+  static StoreAddress place_of(const RendezvousOptions& options);
   static JobStore::Options store_options(const RendezvousOptions& options,
                                          const StoreAddress& place, const Handlers& handlers);
   SoloRendezvous(boost::asio::io_context& io, const RendezvousOptions& options, StoreAddress place,
