@@ -139,31 +139,10 @@ void JoinedRendezvous::host(std::unique_ptr<Listener> listener) {
   coordinator_ = std::make_unique<Coordinator>(io_, std::move(listener), hosting_);
 }
 
-void JoinedRendezvous::begin() {
-  if (begun_) return;
-  begun_ = true;
-  client_.post(member::Begin{});
-}
-
-void JoinedRendezvous::ready() {
-  client_.post(member::ReadyForRound{});
-  begin();
-}
-
-void JoinedRendezvous::workers_done(membership::Epoch epoch) {
-  client_.post(member::WorkersDone{epoch});
-}
-
-void JoinedRendezvous::worker_failed(membership::Epoch epoch, membership::NodeFailure failure) {
-  client_.post(member::WorkerFailed{epoch, std::move(failure)});
-}
-
-void JoinedRendezvous::evidence_found(membership::Epoch epoch, membership::Evidence evidence) {
-  client_.post(member::EvidenceFound{epoch, std::move(evidence)});
-}
-
-void JoinedRendezvous::leaving(int signal, bool reaped) {
-  client_.post(member::Leaving{signal, reaped});
+void JoinedRendezvous::tell(News news) {
+  const bool ready = std::holds_alternative<member::ReadyForRound>(news);
+  std::visit([this](auto& one) { client_.post(std::move(one)); }, news);
+  if (ready && !std::exchange(begun_, true)) client_.post(member::Begin{});
 }
 
 std::string JoinedRendezvous::status() {

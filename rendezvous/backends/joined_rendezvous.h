@@ -24,11 +24,7 @@ class JoinedRendezvous : public Rendezvous {
                                                   const RendezvousOptions& options,
                                                   Handlers handlers);
 
-  void ready() override;
-  void workers_done(membership::Epoch epoch) override;
-  void worker_failed(membership::Epoch epoch, membership::NodeFailure failure) override;
-  void evidence_found(membership::Epoch epoch, membership::Evidence evidence) override;
-  void leaving(int signal, bool reaped) override;
+  void tell(News news) override;
   std::string status() override;
   void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
   std::string address_towards_peers() override;
@@ -39,7 +35,6 @@ class JoinedRendezvous : public Rendezvous {
                    const std::string& advertised);
   MemberClient::Options client_options(const std::string& advertised) const;
   MemberClient::Handlers client_handlers();
-  void begin();
   void host(std::unique_ptr<Listener> listener);
   void wait_for_goodbye(int looks_left);
   void leave_host();

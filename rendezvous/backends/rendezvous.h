@@ -12,6 +12,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -63,15 +65,23 @@ class Rendezvous {
 
   virtual ~Rendezvous() = default;
 
+  // What happens on this node, by one of the next five.
+  using News = std::variant<member::ReadyForRound, member::WorkersDone, member::WorkerFailed,
+                            member::EvidenceFound, member::Leaving>;
+  virtual void tell(News news) = 0;
   // Nothing of an earlier epoch is alive on this node: it wants a round. The first call begins.
-  virtual void ready() = 0;
-  virtual void workers_done(membership::Epoch epoch) = 0;
+  void ready() { tell(member::ReadyForRound{}); }
+  void workers_done(membership::Epoch epoch) { tell(member::WorkersDone{epoch}); }
   // The first failure of the epoch on this node, at `failure.at` of our clock.
-  virtual void worker_failed(membership::Epoch epoch, membership::NodeFailure failure) = 0;
+  void worker_failed(membership::Epoch epoch, membership::NodeFailure failure) {
+    tell(member::WorkerFailed{epoch, std::move(failure)});
+  }
   // What the epoch's workers left behind here; called before ready() or leaving(..., true).
-  virtual void evidence_found(membership::Epoch epoch, membership::Evidence evidence) = 0;
+  void evidence_found(membership::Epoch epoch, membership::Evidence evidence) {
+    tell(member::EvidenceFound{epoch, std::move(evidence)});
+  }
   // A signal ends this node's part; answered by leave_announced. Called again with reaped = true.
-  virtual void leaving(int signal, bool reaped) = 0;
+  void leaving(int signal, bool reaped) { tell(member::Leaving{signal, reaped}); }
   // What this node waits for, in one line; callable at any time.
   virtual std::string status() = 0;
   // All nodes of the job, as its host sees them: those of the round by their rank, then the others.

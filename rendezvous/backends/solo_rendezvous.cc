@@ -76,7 +76,11 @@ Result<std::unique_ptr<Rendezvous>> SoloRendezvous::make(boost::asio::io_context
   return rendezvous;
 }
 
-void SoloRendezvous::ready() {
+void SoloRendezvous::tell(News news) {
+  std::visit([this](const auto& one) { on(one); }, news);
+}
+
+void SoloRendezvous::on(const member::ReadyForRound&) {
   if (leaving_) return;
   end_round();
   const Result<int> port = store_.open(++epoch_, place_.allowed);
@@ -97,8 +101,8 @@ void SoloRendezvous::end_round() {
   store_.close();
 }
 
-void SoloRendezvous::workers_done(membership::Epoch epoch) {
-  if (!round_runs_ || epoch != epoch_) return;
+void SoloRendezvous::on(const member::WorkersDone& news) {
+  if (!round_runs_ || news.epoch != epoch_) return;
   end_round();
   membership::End end;
   end.text = "all workers succeeded";
@@ -106,17 +110,14 @@ void SoloRendezvous::workers_done(membership::Epoch epoch) {
   handlers_.ended(end);
 }
 
-void SoloRendezvous::worker_failed(membership::Epoch epoch, membership::NodeFailure) {
-  if (epoch == epoch_) failed_ = true;
+void SoloRendezvous::on(const member::WorkerFailed& news) {
+  if (news.epoch == epoch_) failed_ = true;
 }
 
-// A single node judges its failures itself.
-void SoloRendezvous::evidence_found(membership::Epoch, membership::Evidence) {}
-
-void SoloRendezvous::leaving(int, bool reaped) {
+void SoloRendezvous::on(const member::Leaving& news) {
   if (!leaving_) handlers_.leave_announced();
   leaving_ = true;
-  if (reaped) end_round();
+  if (news.reaped) end_round();
 }
 
 std::string SoloRendezvous::status() {
