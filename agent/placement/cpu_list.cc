@@ -1,10 +1,11 @@
 #include "agent/placement/cpu_list.h"
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
 
 #include <fmt/format.h>
+
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -13,36 +14,18 @@ namespace {
 // must not make us allocate gigabytes.
 constexpr int kCpusMax = 1 << 16;
 
-std::string_view trimmed_blank(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const size_t first = text.find_first_not_of(kBlank);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
-
-std::optional<int> parse_cpu_number(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  if (value < 0 || value >= kCpusMax) return std::nullopt;
-  return value;
-}
-
 }  // namespace
 
 std::optional<CpuSet> parse_cpu_list(std::string_view text) {
   CpuSet cpus;
-  text = trimmed_blank(text);
-  while (!text.empty()) {
-    const size_t comma = text.find(',');
-    const std::string_view item = text.substr(0, comma);
-    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
-    if (comma != std::string_view::npos && text.empty()) return std::nullopt;
+  text = trim(text);
+  if (text.empty()) return cpus;
+  for (const std::string_view item : split(text, ',')) {
     const size_t dash = item.find('-');
-    const std::optional<int> first = parse_cpu_number(item.substr(0, dash));
+    const std::optional<int> first = whole_number<int>(item.substr(0, dash));
     const std::optional<int> last =
-        dash == std::string_view::npos ? first : parse_cpu_number(item.substr(dash + 1));
-    if (!first || !last || *last < *first) return std::nullopt;
+        dash == std::string_view::npos ? first : whole_number<int>(item.substr(dash + 1));
+    if (!first || !last || *first < 0 || *last < *first || *last >= kCpusMax) return std::nullopt;
     for (int cpu = *first; cpu <= *last; ++cpu)
       cpus.push_back(cpu);
   }

@@ -1,7 +1,6 @@
 #include "agent/placement/cpu_topology.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <set>
 #include <string_view>
@@ -9,52 +8,39 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The first line; nullopt if the file cannot be read.
-std::optional<std::string> first_line_of(const fs::path& file) {
+// Empty if the file cannot be read.
+std::string first_line_of(const fs::path& file) {
   std::ifstream in(file);
   std::string line;
-  if (!std::getline(in, line)) return std::nullopt;
+  std::getline(in, line);
   return line;
 }
 
 std::optional<int> integer_in(const fs::path& file) {
-  const std::optional<std::string> line = first_line_of(file);
-  if (!line) return std::nullopt;
-  int value = 0;
-  const auto [end, error] = std::from_chars(line->data(), line->data() + line->size(), value);
-  if (error != std::errc() || end == line->data()) return std::nullopt;
-  return value;
+  return whole_number<int>(trim(first_line_of(file)));
 }
 
 CpuSet cpu_list_in(const fs::path& file) {
-  const std::optional<std::string> line = first_line_of(file);
-  if (!line) return {};
-  return parse_cpu_list(*line).value_or(CpuSet());
+  return parse_cpu_list(first_line_of(file)).value_or(CpuSet());
 }
 
-// The number in "cpu17" or "node3"; nullopt for any other name, such as "cpufreq".
-std::optional<int> number_after(std::string_view prefix, const std::string& name) {
-  if (!name.starts_with(prefix)) return std::nullopt;
-  int value = 0;
-  const char* const last = name.data() + name.size();
-  const auto [end, error] = std::from_chars(name.data() + prefix.size(), last, value);
-  if (error != std::errc() || end != last || value < 0) return std::nullopt;
-  return value;
-}
-
-// The numbered sub-folders of `folder`, sorted; empty if it cannot be read.
+// The numbers in the names of `folder` like "cpu17" or "node3", but not "cpufreq"; sorted. Empty if
+// it cannot be read.
 std::vector<int> numbered_folders(const fs::path& folder, std::string_view prefix) {
   std::vector<int> numbers;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (const std::optional<int> number = number_after(prefix, it->path().filename().string())) {
-      numbers.push_back(*number);
-    }
+    const std::string name = it->path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    const auto number = whole_number<int>(std::string_view(name).substr(prefix.size()));
+    if (number && *number >= 0) numbers.push_back(*number);
   }
   std::sort(numbers.begin(), numbers.end());
   return numbers;
@@ -70,7 +56,7 @@ int last_level_cache_of(const fs::path& cpu_folder, int cpu) {
   int lowest_cpu = cpu;
   for (const int index : numbered_folders(cpu_folder / "cache", "index")) {
     const fs::path cache = cpu_folder / "cache" / fmt::format("index{}", index);
-    if (first_line_of(cache / "type").value_or("") == "Instruction") continue;
+    if (first_line_of(cache / "type") == "Instruction") continue;
     const int level = integer_in(cache / "level").value_or(-1);
     if (level <= highest_level) continue;
     highest_level = level;

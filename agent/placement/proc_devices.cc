@@ -5,6 +5,8 @@
 #include <string>
 #include <system_error>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 namespace {
 
@@ -29,13 +31,11 @@ void read_gpu_information(const fs::path& file, Gpu& gpu) {
   for (std::string line; std::getline(in, line);) {
     const size_t colon = line.find(':');
     if (colon == std::string::npos) continue;
-    const std::string key = line.substr(0, colon);
-    const size_t start = line.find_first_not_of(" \t", colon + 1);
-    if (start == std::string::npos) continue;
-    const std::string value = line.substr(start, line.find_last_not_of(" \t") - start + 1);
+    const std::string_view key = std::string_view(line).substr(0, colon);
+    const std::string_view value = trim(std::string_view(line).substr(colon + 1));
     if (key == "Model") gpu.name = value;
     // Until the driver has initialised the GPU, it shows question marks.
-    if (key == "GPU UUID" && value.find('?') == std::string::npos) gpu.uuid = value;
+    if (key == "GPU UUID" && !contains(value, "?")) gpu.uuid = value;
   }
 }
 

@@ -6,18 +6,13 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 namespace {
 
 constexpr std::string_view kGpuPrefix = "GPU-";
 constexpr std::string_view kMigPrefix = "MIG-";
-
-std::string_view trimmed_entry(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const size_t first = text.find_first_not_of(kBlank);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
 
 DeviceForm form_of(std::string_view entry) {
   if (entry.starts_with(kGpuPrefix)) return DeviceForm::gpu_uuid;
@@ -116,17 +111,14 @@ bool same_device(const DeviceSlot& a, const DeviceSlot& b) {
 
 std::vector<std::string> split_visible_devices(std::string_view value) {
   std::vector<std::string> items;
-  for (;;) {
-    const size_t comma = value.find(',');
-    items.emplace_back(trimmed_entry(value.substr(0, comma)));
-    if (comma == std::string_view::npos) return items;
-    value.remove_prefix(comma + 1);
-  }
+  for (const std::string_view item : split(value, ','))
+    items.emplace_back(trim(item));
+  return items;
 }
 
 VisibleList parse_visible_devices(std::string_view value) {
   VisibleList list;
-  if (trimmed_entry(value).empty()) return list;
+  if (trim(value).empty()) return list;
   const std::vector<std::string> items = split_visible_devices(value);
   list.form = form_of(items.front());
   for (const std::string& item : items) {

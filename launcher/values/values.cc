@@ -7,8 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "rendezvous/base/text.h"
-
 namespace muster {
 namespace {
 
@@ -119,23 +117,6 @@ std::vector<std::string> parse_escaped_list(std::string_view text) {
   }
   finish();
   return items;
-}
-
-std::string_view trim(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\n\r\f\v";
-  const std::size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> items;
-  for (;;) {
-    const std::size_t at = text.find(separator);
-    items.push_back(text.substr(0, at));
-    if (at == std::string_view::npos) return items;
-    text.remove_prefix(at + 1);
-  }
 }
 
 std::string join(std::span<const std::string_view> items, std::string_view separator) {

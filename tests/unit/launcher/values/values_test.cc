@@ -127,19 +127,6 @@ RC_GTEST_PROP(EscapedList, ReadsBackWhatWasEscaped, ()) {
   RC_ASSERT(parse_escaped_list(text) == items);
 }
 
-TEST(Split, KeepsEmptyItems) {
-  using Views = std::vector<std::string_view>;
-  EXPECT_EQ(split("", ','), Views({""}));
-  EXPECT_EQ(split("a", ','), Views({"a"}));
-  EXPECT_EQ(split(",a,", ','), Views({"", "a", ""}));
-}
-
-TEST(Trim, RemovesSpaceAtBothEnds) {
-  EXPECT_EQ(trim("  a b\t\n"), "a b");
-  EXPECT_EQ(trim(" \t"), "");
-  EXPECT_EQ(trim(""), "");
-}
-
 TEST(Shown, KeepsAMessageOnOneLine) {
   EXPECT_EQ(shown("plain"), "plain");
   EXPECT_EQ(shown(""), "''");
