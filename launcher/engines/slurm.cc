@@ -6,6 +6,7 @@
 
 #include "launcher/engines/engine.h"
 #include "launcher/engines/node_list.h"
+#include "rendezvous/base/slurm_counts.h"
 
 namespace muster::detail {
 namespace {
@@ -33,8 +34,9 @@ std::optional<EngineFacts> detect_slurm(const Environment& environment) {
   EngineFacts step = slurm_facts(environment, "SLURM_STEP_NUM_NODES", "SLURM_STEP_NODELIST");
   step.processes = engine_number(environment, "SLURM_STEP_NUM_TASKS").value_or(1);
   step.evidence = fmt::format("SLURM_STEP_NUM_TASKS={}", step.processes);
-  step.here = tasks_on_node(engine_text(environment, "SLURM_STEP_TASKS_PER_NODE"),
-                            engine_number(environment, "SLURM_NODEID").value_or(0));
+  step.here = slurm_tasks_on_node(engine_text(environment, "SLURM_STEP_TASKS_PER_NODE"),
+                                  engine_number(environment, "SLURM_NODEID").value_or(0))
+                  .value_or(0);
   return step;
 }
 
