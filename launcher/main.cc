@@ -88,7 +88,7 @@ int launch(const ParsedCommandLine& line, const Environment& environment) {
   if (line.misplaced && !names_flag(spec.program, line.misplaced->name)) {
     input.warnings.push_back(line.misplaced->hint);
   }
-  return run_front({spec.stop_signals}, [&input, &descriptor_limit](AgentContext context) {
+  return run_front(spec.stop_signals, [&input, &descriptor_limit](AgentContext context) {
     context.descriptor_limit = *descriptor_limit;
     return run_agent(input, context);
   });
