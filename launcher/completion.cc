@@ -95,7 +95,7 @@ std::string bash_case(const OptionRow& row) {
       return {};
     case ValueKind::words:
       return fmt::format("        {}) COMPREPLY=($(compgen -W \"{}\" -- \"$cur\")); return ;;\n",
-                         spellings(row, "|"), join(words_to_type(row), " "));
+                         spellings(row, "|"), fmt::join(words_to_type(row), " "));
     case ValueKind::folder:
     case ValueKind::file:
       return fmt::format("        {}) COMPREPLY=($(compgen -{} -- \"$cur\")); return ;;\n",
@@ -133,7 +133,7 @@ std::string zsh_text(std::string_view text) {
 std::string zsh_action(const OptionRow& row) {
   switch (value_kind(row)) {
     case ValueKind::words:
-      return fmt::format("({})", join(words_to_type(row), " "));
+      return fmt::format("({})", fmt::join(words_to_type(row), " "));
     case ValueKind::folder:
       return "_files -/";
     case ValueKind::file:
@@ -168,7 +168,7 @@ std::string zsh_script() {
 std::string tcsh_words_after(std::string_view flag, const OptionRow& row) {
   switch (value_kind(row)) {
     case ValueKind::words:
-      return fmt::format(" \\\n  'n/{}/({})/'", flag, join(words_to_type(row), " "));
+      return fmt::format(" \\\n  'n/{}/({})/'", flag, fmt::join(words_to_type(row), " "));
     case ValueKind::folder:
       return fmt::format(" \\\n  'n/{}/d/'", flag);
     case ValueKind::file:

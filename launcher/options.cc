@@ -66,7 +66,7 @@ Parsed<std::string> parse_log_prefix(const std::string& text) {
         open + 1, close == std::string::npos ? close : close - open - 1);
     if (close == std::string::npos || std::ranges::count(kFields, field) == 0) {
       return problem(fmt::format("{} is not a field; the fields are {{{}}}", shown(field),
-                                 join(kFields, "}, {")));
+                                 fmt::join(kFields, "}, {")));
     }
     open = close;
   }

@@ -94,8 +94,8 @@ Parsed<double> parse_seconds(std::string_view text, bool zero_allowed) {
 }
 
 Parsed<std::string> parse_choice(std::string_view text, std::span<const std::string_view> choices) {
-  if (std::find(choices.begin(), choices.end(), text) != choices.end()) return std::string(text);
-  return problem(fmt::format("unknown; give one of {}", join(choices, ", ")));
+  if (std::ranges::count(choices, text) > 0) return std::string(text);
+  return problem(fmt::format("unknown; give one of {}", fmt::join(choices, ", ")));
 }
 
 std::vector<std::string> parse_escaped_list(std::string_view text) {
@@ -117,10 +117,6 @@ std::vector<std::string> parse_escaped_list(std::string_view text) {
   }
   finish();
   return items;
-}
-
-std::string join(std::span<const std::string_view> items, std::string_view separator) {
-  return fmt::format("{}", fmt::join(items, separator));
 }
 
 std::string shown(std::string_view value) {

@@ -45,8 +45,6 @@ Parsed<std::string> parse_choice(std::string_view text, std::span<const std::str
 // "a, b,,c" is {"a", "b,c"}: items are trimmed, empty ones dropped, `,,` is a comma within an item.
 std::vector<std::string> parse_escaped_list(std::string_view text);
 
-std::string join(std::span<const std::string_view> items, std::string_view separator);
-
 // The value for a one-line message: control characters escaped, cut after 80 bytes, in quotes if it
 // is empty or contains a space.
 std::string shown(std::string_view value);
