@@ -25,14 +25,14 @@ bool is_listed(const OptionRow& row) {
 }
 
 // "--nproc-per-node|--nproc_per_node|-n": a pattern that matches every spelling.
-std::string spellings(const OptionRow& row, std::string_view separator) {
+std::string spellings(const OptionRow& row) {
   std::string text = fmt::format("--{}", row.name);
   if (contains(row.name, "-")) {
     std::string underscored(row.name);
     std::ranges::replace(underscored, '-', '_');
-    text += fmt::format("{}--{}", separator, underscored);
+    text += fmt::format("|--{}", underscored);
   }
-  if (row.letter != 0) text += fmt::format("{}-{}", separator, row.letter);
+  if (row.letter != 0) text += fmt::format("|-{}", row.letter);
   return text;
 }
 
@@ -45,12 +45,10 @@ std::string all_flags() {
 }
 
 // Patterns for every flag that takes a value, to test whether the previous word is one of them.
-std::string flags_with_value(std::string_view separator) {
+std::string flags_with_value() {
   std::string flags;
   for (const OptionRow& row : option_rows()) {
-    if (row.takes_value()) {
-      flags += fmt::format("{}{}", flags.empty() ? "" : separator, spellings(row, separator));
-    }
+    if (row.takes_value()) flags += (flags.empty() ? "" : "|") + spellings(row);
   }
   return flags;
 }
@@ -95,13 +93,13 @@ std::string bash_case(const OptionRow& row) {
       return {};
     case ValueKind::words:
       return fmt::format("        {}) COMPREPLY=($(compgen -W \"{}\" -- \"$cur\")); return ;;\n",
-                         spellings(row, "|"), fmt::join(words_to_type(row), " "));
+                         spellings(row), fmt::join(words_to_type(row), " "));
     case ValueKind::folder:
     case ValueKind::file:
       return fmt::format("        {}) COMPREPLY=($(compgen -{} -- \"$cur\")); return ;;\n",
-                         spellings(row, "|"), value_kind(row) == ValueKind::file ? 'f' : 'd');
+                         spellings(row), value_kind(row) == ValueKind::file ? 'f' : 'd');
     case ValueKind::free:
-      return fmt::format("        {}) COMPREPLY=(); return ;;\n", spellings(row, "|"));
+      return fmt::format("        {}) COMPREPLY=(); return ;;\n", spellings(row));
   }
   return {};
 }
@@ -110,7 +108,7 @@ std::string bash_script() {
   std::string cases;
   for (const OptionRow& row : option_rows())
     cases += bash_case(row);
-  return fmt::format(kBash, fmt::arg("with_value", flags_with_value("|")), fmt::arg("cases", cases),
+  return fmt::format(kBash, fmt::arg("with_value", flags_with_value()), fmt::arg("cases", cases),
                      fmt::arg("flags", all_flags()));
 }
 
