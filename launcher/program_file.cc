@@ -1,10 +1,10 @@
 #include "launcher/program_file.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <climits>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include <elf.h>
 #include <fcntl.h>
@@ -56,12 +56,11 @@ ProgramFile unseen_file(const std::string& path, int error) {
         refusal(error, "no permission to look at it; check the permissions of its folders");
     return file;
   }
-  std::array<char, PATH_MAX> target{};
-  const ssize_t size = ::readlink(path.c_str(), target.data(), target.size());
-  if (size > 0) {
-    file.reason =
-        fmt::format("it is a symbolic link to {}, which does not exist; correct the link",
-                    shown(std::string_view(target.data(), static_cast<std::size_t>(size))));
+  std::error_code no_link;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, no_link);
+  if (!no_link) {
+    file.reason = fmt::format("it is a symbolic link to {}, which does not exist; correct the link",
+                              shown(target.native()));
   }
   return file;
 }
@@ -172,20 +171,14 @@ tl::unexpected<Error> cannot_run(ExitCode code, std::string_view program, std::s
 
 std::string_view file_type(unsigned mode) {
   switch (mode & S_IFMT) {
-    case S_IFREG:
-      return "a file";
-    case S_IFDIR:
-      return "a folder";
     case S_IFIFO:
       return "a pipe";
     case S_IFCHR:
       return "a character device";
     case S_IFBLK:
       return "a block device";
-    case S_IFSOCK:
-      return "a socket";
     default:
-      return "no file";
+      return "a socket";
   }
 }
 

@@ -33,7 +33,8 @@ struct ProgramFile {
 // "cannot run PROGRAM: WHY"
 tl::unexpected<Error> cannot_run(ExitCode code, std::string_view program, std::string_view why);
 
-// "a socket", "a block device" and so on, from the file type bits of a mode.
+// "a socket", "a block device" and so on, from the file type bits of a mode. REQUIRES: neither a
+// regular file nor a folder.
 std::string_view file_type(unsigned mode);
 
 ProgramFile inspect_program(const std::string& path);

@@ -60,9 +60,7 @@ Parsed<int> parse_int(std::string_view text, int min, int max) {
   if (digits.empty()) {
     return problem(fmt::format("not a whole number; give {}", range_words(min, max)));
   }
-  int64_t value = 0;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (parsed.ec != std::errc{}) value = std::numeric_limits<int64_t>::max();
+  int64_t value = whole_number<int64_t>(digits).value_or(std::numeric_limits<int64_t>::max());
   if (negative) value = -value;
   if (value < min || value > max) {
     return problem(fmt::format("out of range; give {}", value > max
