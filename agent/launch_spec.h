@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/net/address.h"
+
 namespace muster {
 
 enum class RunMode {
@@ -84,7 +86,7 @@ struct RendezvousSpec {
   std::optional<std::string> token_file;  // The file with the job's token; read by the agent.
   std::optional<std::string> token;  // $MUSTER_TOKEN, never empty; unset if there is a token_file.
   bool store_allow_any = false;      // --store-allow any
-  std::vector<std::string> store_allow;  // Checked: addresses and ADDRESS/BITS, besides members.
+  std::vector<Network> store_allow;  // Besides the members.
 
   friend bool operator==(const RendezvousSpec&, const RendezvousSpec&) = default;
 };

@@ -48,7 +48,7 @@ tl::unexpected<Error> unknown_flag(std::string_view token) {
   std::replace(normalised.begin(), normalised.end(), '_', '-');
   std::vector<std::string_view> names;
   for (const OptionRow& row : option_rows())
-    names.emplace_back(row.name);
+    names.push_back(row.name);
   std::string_view guess = habit(name);
   if (guess.empty()) {
     const Nearest found = nearest(normalised, names);
@@ -72,9 +72,7 @@ Result<const OptionRow*> resolve_long(std::string_view token) {
   std::string name(token.substr(
       2, token.find('=') == std::string_view::npos ? std::string_view::npos : token.find('=') - 2));
   std::replace(name.begin(), name.end(), '_', '-');
-  for (const OptionRow& row : option_rows()) {
-    if (row.name == name) return &row;
-  }
+  if (const OptionRow* const row = find_option(name)) return row;
   if (name.empty()) return unknown_flag(token);
   std::vector<const OptionRow*> rows = rows_beginning_with(name, false);
   if (rows.empty()) rows = rows_beginning_with(name, true);
@@ -87,10 +85,9 @@ Result<const OptionRow*> resolve_long(std::string_view token) {
 }
 
 const OptionRow* row_with_letter(char letter) {
-  for (const OptionRow& row : option_rows()) {
-    if (row.letter == letter) return &row;
-  }
-  return nullptr;
+  const auto rows = option_rows();
+  const auto found = std::ranges::find(rows, letter, &OptionRow::letter);
+  return found == rows.end() ? nullptr : &*found;
 }
 
 // The number of bytes at the start of `token` that are a dash other than '-': word processors and
@@ -166,7 +163,7 @@ class ArgumentWalk {
       if (position_ == args_.size() || !can_be_value(args_[position_])) return missing_value(row);
       attached = args_[position_++];
     }
-    walked_.values[row.name] = row.takes_value() ? std::string(*attached) : "1";
+    walked_.values[std::string(row.name)] = row.takes_value() ? std::string(*attached) : "1";
     if (row.traits.information) walked_.information = row.name;
     return {};
   }

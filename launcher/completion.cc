@@ -1,9 +1,12 @@
 #include "launcher/completion.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "launcher/option_table.h"
 #include "launcher/values/values.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -22,15 +25,14 @@ bool is_listed(const OptionRow& row) {
 }
 
 // "--nproc-per-node|--nproc_per_node|-n": a pattern that matches every spelling.
-std::string spellings(const OptionRow& row, std::string_view separator) {
-  std::string text = "--" + row.name;
-  if (row.name.find('-') != std::string::npos) {
-    std::string underscored = row.name;
-    for (char& c : underscored)
-      c = c == '-' ? '_' : c;
-    text += fmt::format("{}--{}", separator, underscored);
+std::string spellings(const OptionRow& row) {
+  std::string text = fmt::format("--{}", row.name);
+  if (contains(row.name, "-")) {
+    std::string underscored(row.name);
+    std::ranges::replace(underscored, '-', '_');
+    text += fmt::format("|--{}", underscored);
   }
-  if (row.letter != 0) text += fmt::format("{}-{}", separator, row.letter);
+  if (row.letter != 0) text += fmt::format("|-{}", row.letter);
   return text;
 }
 
@@ -43,12 +45,10 @@ std::string all_flags() {
 }
 
 // Patterns for every flag that takes a value, to test whether the previous word is one of them.
-std::string flags_with_value(std::string_view separator) {
+std::string flags_with_value() {
   std::string flags;
   for (const OptionRow& row : option_rows()) {
-    if (row.takes_value()) {
-      flags += fmt::format("{}{}", flags.empty() ? "" : separator, spellings(row, separator));
-    }
+    if (row.takes_value()) flags += (flags.empty() ? "" : "|") + spellings(row);
   }
   return flags;
 }
@@ -93,13 +93,13 @@ std::string bash_case(const OptionRow& row) {
       return {};
     case ValueKind::words:
       return fmt::format("        {}) COMPREPLY=($(compgen -W \"{}\" -- \"$cur\")); return ;;\n",
-                         spellings(row, "|"), join(words_to_type(row), " "));
+                         spellings(row), fmt::join(words_to_type(row), " "));
     case ValueKind::folder:
     case ValueKind::file:
       return fmt::format("        {}) COMPREPLY=($(compgen -{} -- \"$cur\")); return ;;\n",
-                         spellings(row, "|"), value_kind(row) == ValueKind::file ? 'f' : 'd');
+                         spellings(row), value_kind(row) == ValueKind::file ? 'f' : 'd');
     case ValueKind::free:
-      return fmt::format("        {}) COMPREPLY=(); return ;;\n", spellings(row, "|"));
+      return fmt::format("        {}) COMPREPLY=(); return ;;\n", spellings(row));
   }
   return {};
 }
@@ -108,7 +108,7 @@ std::string bash_script() {
   std::string cases;
   for (const OptionRow& row : option_rows())
     cases += bash_case(row);
-  return fmt::format(kBash, fmt::arg("with_value", flags_with_value("|")), fmt::arg("cases", cases),
+  return fmt::format(kBash, fmt::arg("with_value", flags_with_value()), fmt::arg("cases", cases),
                      fmt::arg("flags", all_flags()));
 }
 
@@ -131,7 +131,7 @@ std::string zsh_text(std::string_view text) {
 std::string zsh_action(const OptionRow& row) {
   switch (value_kind(row)) {
     case ValueKind::words:
-      return fmt::format("({})", join(words_to_type(row), " "));
+      return fmt::format("({})", fmt::join(words_to_type(row), " "));
     case ValueKind::folder:
       return "_files -/";
     case ValueKind::file:
@@ -151,7 +151,7 @@ std::string zsh_script() {
   std::string script = "#compdef muster\n\n_muster() {\n  _arguments -S -A '-*' \\\n";
   for (const OptionRow& row : option_rows()) {
     if (!is_listed(row)) continue;
-    script += zsh_spec("--" + row.name, row);
+    script += zsh_spec(fmt::format("--{}", row.name), row);
     if (row.letter != 0) script += zsh_spec(fmt::format("-{}", row.letter), row);
   }
   script += "    '1:program:_muster_program' \\\n    '*::arguments:_default'\n}\n\n";
@@ -166,7 +166,7 @@ std::string zsh_script() {
 std::string tcsh_words_after(std::string_view flag, const OptionRow& row) {
   switch (value_kind(row)) {
     case ValueKind::words:
-      return fmt::format(" \\\n  'n/{}/({})/'", flag, join(words_to_type(row), " "));
+      return fmt::format(" \\\n  'n/{}/({})/'", flag, fmt::join(words_to_type(row), " "));
     case ValueKind::folder:
       return fmt::format(" \\\n  'n/{}/d/'", flag);
     case ValueKind::file:
@@ -185,7 +185,7 @@ std::string tcsh_script() {
   for (const OptionRow& row : option_rows()) {
     if (!is_listed(row)) continue;
     flags += fmt::format("{}{}", flags.empty() ? "" : " ", row.name);
-    values += tcsh_words_after("--" + row.name, row);
+    values += tcsh_words_after(fmt::format("--{}", row.name), row);
     if (row.letter != 0) values += tcsh_words_after(fmt::format("-{}", row.letter), row);
   }
   return fmt::format("complete muster{} \\\n  'c/--/({})/' \\\n  'p/*/f/'\n", values, flags);

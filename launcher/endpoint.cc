@@ -3,41 +3,42 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cstdint>
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
+
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
 
 enum class ConfType { positive_int, non_negative_number, boolean, store_type };
 
-// Bits, because a key may belong to several backends.
-enum ConfBackend : uint8_t { kStatic = 1, kC10d = 2, kFile = 4 };
+constexpr std::string_view kC10dOrFile = "c10d,file";
 
 struct ConfKey {
   std::string_view name;
   ConfType type;
-  uint8_t backends;
+  std::string_view backends;            // To which it means something, separated by commas.
   std::string_view why_no_effect = {};  // For a key that has no effect in muster.
+
+  bool is_for(std::string_view backend) const { return contains(backends, backend); }
 };
 
 constexpr std::array<ConfKey, 11> kConfKeys{{
-    {"join_timeout", ConfType::positive_int, kC10d | kFile},
-    {"last_call_timeout", ConfType::positive_int, kC10d | kFile},
-    {"close_timeout", ConfType::positive_int, kC10d | kFile,
+    {"join_timeout", ConfType::positive_int, kC10dOrFile},
+    {"last_call_timeout", ConfType::positive_int, kC10dOrFile},
+    {"close_timeout", ConfType::positive_int, kC10dOrFile,
      "the host of the job stays until every node has left"},
-    {"heartbeat_timeout", ConfType::positive_int, kC10d | kFile,
+    {"heartbeat_timeout", ConfType::positive_int, kC10dOrFile,
      "a node is lost once it has been silent for --lease"},
-    {"keep_alive_interval", ConfType::positive_int, kC10d | kFile},
-    {"keep_alive_max_attempt", ConfType::positive_int, kC10d | kFile},
-    {"cas_backoff_max_seconds", ConfType::non_negative_number, kC10d | kFile,
+    {"keep_alive_interval", ConfType::positive_int, kC10dOrFile},
+    {"keep_alive_max_attempt", ConfType::positive_int, kC10dOrFile},
+    {"cas_backoff_max_seconds", ConfType::non_negative_number, kC10dOrFile,
      "nodes do not compete for a shared value here"},
-    {"is_host", ConfType::boolean, kC10d},
-    {"read_timeout", ConfType::positive_int, kC10d | kFile},
-    {"store_type", ConfType::store_type, kC10d | kFile},
-    {"timeout", ConfType::positive_int, kStatic},
+    {"is_host", ConfType::boolean, "c10d"},
+    {"read_timeout", ConfType::positive_int, kC10dOrFile},
+    {"store_type", ConfType::store_type, kC10dOrFile},
+    {"timeout", ConfType::positive_int, "static"},
 }};
 
 // Set by the launcher from flags of their own.
@@ -50,18 +51,10 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kReserved
     {"local_addr", "--local-addr"},
 }};
 
-uint8_t backend_bit(std::string_view backend) {
-  if (backend == "static") return kStatic;
-  if (backend == "c10d") return kC10d;
-  if (backend == "file") return kFile;
-  return 0;
-}
-
 std::string conf_lower_case(std::string_view text) {
   std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) {
-    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  });
+  for (char& c : lower)
+    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return lower;
 }
 
@@ -88,8 +81,7 @@ Parsed<void> check_conf_value(ConfType type, const std::string& value) {
 
 // Null: no backend knows the key.
 const ConfKey* find_conf_key(std::string_view key) {
-  const auto known = std::find_if(kConfKeys.begin(), kConfKeys.end(),
-                                  [&](const ConfKey& row) { return row.name == key; });
+  const auto known = std::ranges::find(kConfKeys, key, &ConfKey::name);
   return known == kConfKeys.end() ? nullptr : &*known;
 }
 
@@ -103,18 +95,13 @@ bool is_host_character(char c) {
          (static_cast<unsigned char>(c) & 0x80) || c == '_' || c == '.' || c == ':' || c == '-';
 }
 
-// A host with colons is an IPv6 address; "::1" without brackets would be host ":" and port 1.
-bool is_address_if_it_has_colons(const std::string& host) {
-  in6_addr address{};
-  return host.find(':') == std::string::npos || inet_pton(AF_INET6, host.c_str(), &address) == 1;
-}
-
 Parsed<void> check_host(const std::string& host) {
   if (host.empty()) return problem("the host is missing; give HOST[:PORT]");
   if (!std::all_of(host.begin(), host.end(), is_host_character)) {
     return problem(fmt::format("{} is not a host name or address; give HOST[:PORT]", shown(host)));
   }
-  if (!is_address_if_it_has_colons(host)) {
+  // A host with colons is an IPv6 address; "::1" without brackets would be host ":" and port 1.
+  if (contains(host, ":") && !IpAddress::parse(host)) {
     return problem(fmt::format(
         "{} is not an IPv6 address; put the address in brackets, as in [::1]:29400", shown(host)));
   }
@@ -122,25 +109,10 @@ Parsed<void> check_host(const std::string& host) {
 }
 
 Parsed<int> parse_port(std::string_view text) {
-  const bool digits = !text.empty() && text.size() <= 5 &&
-                      text.find_first_not_of("0123456789") == std::string_view::npos;
-  const Parsed<int> port = digits ? parse_int(text, 0, 65535) : problem("");
+  const std::optional<uint16_t> port =
+      text.size() <= 5 ? whole_number<uint16_t>(text) : std::nullopt;
   if (!port) return problem(fmt::format("port {} is not a number from 0 to 65535", shown(text)));
-  return port;
-}
-
-// "10.0.0.0/8", "fd00::/8" or a bare address.
-bool is_network(const std::string& text) {
-  const std::size_t slash = text.find('/');
-  const std::string address = text.substr(0, slash);
-  std::array<unsigned char, sizeof(in6_addr)> bytes{};
-  const bool v4 = inet_pton(AF_INET, address.c_str(), bytes.data()) == 1;
-  const bool v6 = inet_pton(AF_INET6, address.c_str(), bytes.data()) == 1;
-  if (!v4 && !v6) return false;
-  if (slash == std::string::npos) return true;
-  const std::string_view bits = std::string_view(text).substr(slash + 1);
-  return !bits.empty() && bits.find_first_not_of("0123456789") == std::string_view::npos &&
-         parse_int(bits, 0, v4 ? 32 : 128).has_value();
+  return *port;
 }
 
 }  // namespace
@@ -193,8 +165,7 @@ Parsed<RendezvousConf> parse_rendezvous_conf(std::string_view text) {
     if (value.empty()) {
       return problem(fmt::format("key {} has no value; give KEY=VALUE,KEY=VALUE", shown(key)));
     }
-    const auto known = std::find_if(conf.begin(), conf.end(),
-                                    [&](const auto& entry) { return entry.first == key; });
+    const auto known = std::ranges::find(conf, key, &RendezvousConf::value_type::first);
     if (known == conf.end()) {
       conf.emplace_back(key, value);
     } else {
@@ -205,13 +176,12 @@ Parsed<RendezvousConf> parse_rendezvous_conf(std::string_view text) {
 }
 
 Parsed<void> check_rendezvous_conf(std::string_view backend, const RendezvousConf& conf) {
-  const uint8_t bit = backend_bit(backend);
   for (const auto& [key, value] : conf) {
     for (const auto& [reserved, flag] : kReservedKeys) {
       if (key == reserved) return problem(fmt::format("key {} is set by {} instead", key, flag));
     }
     const ConfKey* const known = find_conf_key(key);
-    if (known == nullptr || (known->backends & bit) == 0) continue;
+    if (known == nullptr || !known->is_for(backend)) continue;
     if (const Parsed<void> fine = check_conf_value(known->type, value); !fine) {
       return problem(fmt::format("{}={} is {}", key, shown(value), fine.error()));
     }
@@ -234,7 +204,7 @@ std::vector<std::string> conf_keys_without_effect(std::string_view backend,
   for (const auto& [key, value] : conf) {
     const ConfKey* const known = find_conf_key(key);
     if (known == nullptr) continue;
-    if ((known->backends & backend_bit(backend)) == 0) {
+    if (!known->is_for(backend)) {
       phrases.push_back(
           fmt::format("{} has no meaning for the {} backend and is ignored", key, backend));
     } else if (!known->why_no_effect.empty()) {
@@ -248,21 +218,21 @@ std::optional<bool> truth_of(std::string_view text) {
   static constexpr std::array<std::string_view, 5> kTrue{"1", "true", "t", "yes", "y"};
   static constexpr std::array<std::string_view, 5> kFalse{"0", "false", "f", "no", "n"};
   const std::string lower = conf_lower_case(text);
-  if (std::find(kTrue.begin(), kTrue.end(), lower) != kTrue.end()) return true;
-  if (std::find(kFalse.begin(), kFalse.end(), lower) != kFalse.end()) return false;
+  if (std::ranges::count(kTrue, lower) > 0) return true;
+  if (std::ranges::count(kFalse, lower) > 0) return false;
   return std::nullopt;
 }
 
-Parsed<std::vector<std::string>> parse_networks(std::string_view text) {
-  std::vector<std::string> networks;
+Parsed<std::vector<Network>> parse_networks(std::string_view text) {
+  std::vector<Network> networks;
   for (const std::string_view item : split(text, ',')) {
-    const std::string network(trim(item));
-    if (!is_network(network)) {
+    const Result<Network> network = Network::parse(trim(item));
+    if (!network) {
       return problem(fmt::format(
           "{} is neither an address nor a network; give for example 10.0.0.0/8,fd00::/8, or any",
-          shown(network)));
+          shown(trim(item))));
     }
-    networks.push_back(network);
+    networks.push_back(*network);
   }
   return networks;
 }

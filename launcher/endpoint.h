@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/values/values.h"
+#include "rendezvous/net/address.h"
 
 namespace muster {
 
@@ -53,7 +54,7 @@ std::optional<std::string> conf_value(const RendezvousConf& conf, std::string_vi
 // torchrun's boolean words: 1, true, t, yes, y and 0, false, f, no, n, in any case.
 std::optional<bool> truth_of(std::string_view text);
 
-// Addresses and ADDRESS/BITS, separated by commas, as typed.
-Parsed<std::vector<std::string>> parse_networks(std::string_view text);
+// Addresses and ADDRESS/BITS, separated by commas.
+Parsed<std::vector<Network>> parse_networks(std::string_view text);
 
 }  // namespace muster

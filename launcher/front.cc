@@ -1,6 +1,7 @@
 #include "launcher/front.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 
 #include <fmt/format.h>
@@ -43,8 +45,13 @@ constexpr auto kShortPatience = std::chrono::seconds(2);
 constexpr auto kAgentPatienceAfterKill = std::chrono::seconds(2);
 constexpr int kDeathPatienceMs = 1000;
 
-bool is_user_stop(int signal) {
-  return signal == SIGTERM || signal == SIGINT || signal == SIGQUIT;
+constexpr std::array kUserStops{SIGTERM, SIGINT, SIGQUIT};
+constexpr std::array kFaults{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+constexpr std::array kJobControl{SIGKILL, SIGSTOP, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU};
+constexpr std::array kOursOrNoise{SIGCHLD, SIGWINCH, SIGPIPE, SIGURG};
+
+bool is_among(std::span<const int> signals, int signal) {
+  return std::ranges::count(signals, signal) > 0;
 }
 
 // Writes directly to the descriptor: the front has no output thread and seldom prints.
@@ -82,9 +89,9 @@ std::string what_keeps(pid_t pid) {
 
 class Front {
  public:
-  Front(const FrontOptions& options, int control_fd, int signal_fd, pid_t agent, int agent_pidfd,
-        std::set<pid_t> foreign_children, bool hangup_ignored)
-      : options_(options),
+  Front(const std::vector<int>& stop_signals, int control_fd, int signal_fd, pid_t agent,
+        int agent_pidfd, std::set<pid_t> foreign_children, bool hangup_ignored)
+      : stop_signals_(stop_signals),
         control_fd_(control_fd),
         signal_fd_(signal_fd),
         agent_(agent),
@@ -105,11 +112,10 @@ class Front {
 
   bool ends_the_job(int signal) const {
     if (signal == SIGHUP && hangup_ignored_) return false;
-    return is_user_stop(signal) || signal == SIGHUP ||
-           std::ranges::count(options_.stop_signals, signal) > 0;
+    return is_among(kUserStops, signal) || signal == SIGHUP || is_among(stop_signals_, signal);
   }
 
-  const FrontOptions& options_;
+  const std::vector<int>& stop_signals_;
   const int control_fd_;
   const int signal_fd_;
   const pid_t agent_;
@@ -163,7 +169,7 @@ void Front::on_signal(const signalfd_siginfo& info) {
     send_control(control_fd_, {ControlKind::window_size, 0});
   } else if (signal == SIGCHLD) {
     reap_adopted();
-  } else if (is_forwardable(signal, options_.stop_signals)) {
+  } else if (is_forwardable(signal, stop_signals_)) {
     send_control(control_fd_, {ControlKind::forward, signal});
   }
 }
@@ -181,7 +187,7 @@ void Front::on_stop_signal(const signalfd_siginfo& info) {
   }
   const bool echo =
       from_kill && signal == signal_of_kill_ && now - *stop_requested_at_ < kRepeatedKillWindow;
-  if (!is_user_stop(signal) || echo) return;
+  if (!is_among(kUserStops, signal) || echo) return;
   if (!kill_requested_at_) kill_requested_at_ = now;
   tell_agent({ControlKind::kill, signal});
 }
@@ -264,7 +270,7 @@ bool inherited_as_ignored(int signal) {
 sigset_t supervised_signals() {
   sigset_t set;
   sigfillset(&set);
-  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
+  for (const int fault : kFaults)
     sigdelset(&set, fault);
   return set;
 }
@@ -272,36 +278,13 @@ sigset_t supervised_signals() {
 }  // namespace
 
 bool is_forwardable(int signal, const std::vector<int>& stop_signals) {
-  if (std::ranges::count(stop_signals, signal) > 0) return false;
-  switch (signal) {
-    case SIGKILL:
-    case SIGSTOP:
-    case SIGCONT:
-    case SIGTSTP:
-    case SIGTTIN:
-    case SIGTTOU:  // job control
-    case SIGCHLD:
-    case SIGWINCH:
-    case SIGPIPE:
-    case SIGURG:  // ours, or noise
-    case SIGSEGV:
-    case SIGBUS:
-    case SIGFPE:
-    case SIGILL:
-    case SIGTRAP:
-    case SIGABRT:
-    case SIGSYS:
-    case SIGTERM:
-    case SIGINT:
-    case SIGQUIT:
-    case SIGHUP:
-      return false;
-    default:
-      return true;
-  }
+  return !is_among(stop_signals, signal) && !is_among(kUserStops, signal) && signal != SIGHUP &&
+         !is_among(kFaults, signal) && !is_among(kJobControl, signal) &&
+         !is_among(kOursOrNoise, signal);
 }
 
-int run_front(const FrontOptions& options, const std::function<int(AgentContext)>& agent_main) {
+int run_front(const std::vector<int>& stop_signals,
+              const std::function<int(AgentContext)>& agent_main) {
   const bool hangup_ignored = inherited_as_ignored(SIGHUP);
   const sigset_t signals = supervised_signals();
   sigprocmask(SIG_SETMASK, &signals, nullptr);
@@ -343,7 +326,7 @@ int run_front(const FrontOptions& options, const std::function<int(AgentContext)
   close(pair[1]);
   close(own_pidfd);
   const int agent_pidfd = static_cast<int>(syscall(SYS_pidfd_open, agent, 0));
-  Front front(options, pair[0], signal_fd, agent, agent_pidfd, std::move(foreign_children),
+  Front front(stop_signals, pair[0], signal_fd, agent, agent_pidfd, std::move(foreign_children),
               hangup_ignored);
   return front.supervise();
 }

@@ -20,13 +20,11 @@
 
 namespace muster {
 
-struct FrontOptions {
-  std::vector<int> stop_signals;  // TERM, INT, QUIT and HUP always end the job, listed or not.
-};
-
 // Forks the agent, which runs `agent_main` and exits with its result, and supervises it. Returns
-// the exit code for the whole program. REQUIRES: the calling process has one thread.
-int run_front(const FrontOptions& options, const std::function<int(AgentContext)>& agent_main);
+// the exit code for the whole program. TERM, INT, QUIT and HUP always end the job, whether they are
+// among the `stop_signals` or not. REQUIRES: the calling process has one thread.
+int run_front(const std::vector<int>& stop_signals,
+              const std::function<int(AgentContext)>& agent_main);
 
 // Whether `signal` is passed on to the workers: catchable, not one of `stop_signals`, not part of
 // job control, and not raised by a fault of the receiver itself.

@@ -62,13 +62,13 @@ Exit code:
 std::string heading_of(const OptionRow& row) {
   std::string heading = "  ";
   if (row.letter != 0) heading += fmt::format("-{}, ", row.letter);
-  heading += "--" + row.name;
-  if (row.takes_value()) heading += " " + row.value;
+  heading += fmt::format("--{}", row.name);
+  if (row.takes_value()) heading += fmt::format(" {}", row.value);
   return heading;
 }
 
 std::string paragraph_of(const OptionRow& row) {
-  if (row.default_text.empty() || !row.takes_value()) return row.help;
+  if (row.default_text.empty() || !row.takes_value()) return std::string(row.help);
   return fmt::format("{} Default: {}.", row.help, row.default_text);
 }
 

@@ -1,10 +1,10 @@
 // The main program of muster: parse, check the program to run, become the front, fork the agent.
-#include <array>
 #include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <fcntl.h>
@@ -42,22 +42,21 @@ void fill_standard_descriptors() {
 }
 
 std::string directory_of_this_executable() {
-  std::array<char, PATH_MAX> path{};
-  const ssize_t n = readlink("/proc/self/exe", path.data(), path.size() - 1);
-  const std::string text(path.data(), n > 0 ? static_cast<size_t>(n) : 0);
-  return text.substr(0, text.rfind('/'));
+  std::error_code unknown;
+  return std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path();
 }
 
 // Workers start in the user's current folder; one that has been removed, or cannot be read, is
 // reported at once.
 Result<std::string> current_directory() {
-  std::array<char, PATH_MAX> path{};
-  if (getcwd(path.data(), path.size()) != nullptr) return std::string(path.data());
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::current_path(error);
+  if (!error) return path.native();
   return fail(
       ExitCode::environment,
       fmt::format(
           "cannot read the current directory: {} (it may have been removed: cd to another one)",
-          std::strerror(errno)));
+          error.message()));
 }
 
 std::string program_name(const LaunchSpec& spec) {
@@ -88,7 +87,7 @@ int launch(const ParsedCommandLine& line, const Environment& environment) {
   if (line.misplaced && !names_flag(spec.program, line.misplaced->name)) {
     input.warnings.push_back(line.misplaced->hint);
   }
-  return run_front({spec.stop_signals}, [&input, &descriptor_limit](AgentContext context) {
+  return run_front(spec.stop_signals, [&input, &descriptor_limit](AgentContext context) {
     context.descriptor_limit = *descriptor_limit;
     return run_agent(input, context);
   });

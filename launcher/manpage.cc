@@ -149,13 +149,13 @@ std::string roff(std::string_view text) {
 std::string entry_of(const OptionRow& row) {
   std::string entry = ".TP\n\\fB";
   if (row.letter != 0) entry += fmt::format("\\-{}\\fR, \\fB", row.letter);
-  entry += roff("--" + row.name) + "\\fR";
+  entry += roff(fmt::format("--{}", row.name)) + "\\fR";
   if (row.takes_value()) entry += " \\fI" + roff(row.value) + "\\fR";
   entry += "\n" + roff(row.help) + "\n";
   if (row.takes_value() && !row.default_text.empty()) {
     entry += fmt::format("Default: {}.\n", roff(row.default_text));
   }
-  if (row.traits.reads_variable) entry += fmt::format("Variable: {}.\n", row.variable);
+  if (row.traits.reads_variable) entry += fmt::format("Variable: {}.\n", row.variable());
   return entry;
 }
 

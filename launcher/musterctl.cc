@@ -1,5 +1,7 @@
-#include "launcher/musterctl.h"
-
+// The main program of musterctl: shows the state and the workers' output of this user's running
+// jobs on this machine, and sends them signals. It finds the jobs in a folder (control_folder.h),
+// connects to one of them over its socket (control_protocol.h), and keeps nothing open afterwards.
+// Exit codes: 0, 1 if a job is missing or refuses, 2 for wrong usage.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -209,8 +211,6 @@ void add_commands(CLI::App& app, Wanted& wanted) {
   add_ranks(signal, wanted);
 }
 
-}  // namespace
-
 int run_musterctl(int argc, char** argv) {
   CLI::App app{"Shows running muster jobs and sends them signals", "musterctl"};
   Wanted wanted;
@@ -230,4 +230,9 @@ int run_musterctl(int argc, char** argv) {
   return list(wanted);
 }
 
+}  // namespace
 }  // namespace muster
+
+int main(int argc, char** argv) {
+  return muster::run_musterctl(argc, argv);
+}

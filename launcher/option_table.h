@@ -1,9 +1,9 @@
-// Every flag of muster in one table: names, value, default, heading, help, variable and special
-// traits. CLI11 holds it and rejects names that are malformed or taken; option_table.cc is the only
-// file of muster that includes CLI11 (musterctl.cc does as well). The argument walk, the help, the
-// completions and the man page all read the plain rows, so none of them can become outdated.
+// Every flag of muster in one table: names, value, default, heading, help and special traits. The
+// argument walk, the settings, the help, the completions and the man page all read it, so none of
+// them can become outdated. Pure.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,22 +22,25 @@ struct OptionTraits {
 };
 
 struct OptionRow {
-  std::string name;   // Without dashes: "nproc-per-node".
-  char letter = 0;    // 'r' for -r; 0: none.
-  std::string value;  // "N|cpu|gpu|auto"; lower-case alternatives are words to type. Empty: a flag.
-  std::string default_text;
-  std::string group;  // Heading in the help. Empty: not shown.
-  std::string help;
-  std::string variable;  // "PET_NPROC_PER_NODE"
-  OptionTraits traits;
+  std::string_view name;   // Without dashes: "nproc-per-node".
+  std::string_view group;  // Heading in the help. Empty: not shown.
+  // "N|cpu|gpu|auto"; lower-case alternatives are words to type. Empty: a flag.
+  std::string_view value;
+  std::string_view default_text;
+  std::string_view help;
+  OptionTraits traits = {};
+  char letter = 0;  // 'r' for -r; 0: none.
 
   bool takes_value() const { return !value.empty(); }
+  std::string variable() const;  // "PET_NPROC_PER_NODE"
 };
 
 // In the order of the help, groups together.
-const std::vector<OptionRow>& option_rows();
+std::span<const OptionRow> option_rows();
 
-// The row with this name. REQUIRES: there is one.
+// The row with this name; null: there is none.
+const OptionRow* find_option(std::string_view name);
+// REQUIRES: there is one.
 const OptionRow& option_row(std::string_view name);
 
 // The literal words among the alternatives of `value`: "N|cpu|gpu" has "cpu" and "gpu".

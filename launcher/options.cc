@@ -20,14 +20,8 @@
 namespace muster {
 namespace {
 
-template <std::size_t N>
-auto choice_of(const std::array<std::string_view, N>& choices) {
-  return [&choices](const std::string& text) { return parse_choice(text, choices); };
-}
-
 Parsed<std::string> parse_nproc(const std::string& text) {
-  static constexpr std::array<std::string_view, 4> kWords{"auto", "gpu", "cpu", "xpu"};
-  if (std::find(kWords.begin(), kWords.end(), text) != kWords.end()) return text;
+  if (std::ranges::count(words_to_type(option_row("nproc-per-node")), text) > 0) return text;
   const Parsed<int> number = parse_int(text, 1);
   if (!number) return problem(number.error() + ", or auto, gpu or cpu");
   return std::to_string(*number);
@@ -55,9 +49,8 @@ Parsed<std::vector<std::string>> parse_devices(const std::string& text) {
                       "GPU-UUID,MIG-UUID",
                       shown(device)));
     }
-    if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
+    if (std::ranges::count(devices, device) > 0)
       return problem(fmt::format("{} is named twice; name each GPU once", device));
-    }
     devices.push_back(device);
   }
   return devices;
@@ -71,21 +64,13 @@ Parsed<std::string> parse_log_prefix(const std::string& text) {
     const std::size_t close = text.find('}', open);
     const std::string_view field = std::string_view(text).substr(
         open + 1, close == std::string::npos ? close : close - open - 1);
-    if (close == std::string::npos ||
-        std::find(kFields.begin(), kFields.end(), field) == kFields.end()) {
+    if (close == std::string::npos || std::ranges::count(kFields, field) == 0) {
       return problem(fmt::format("{} is not a field; the fields are {{{}}}", shown(field),
-                                 join(kFields, "}, {")));
+                                 fmt::join(kFields, "}, {")));
     }
     open = close;
   }
   return text;
-}
-
-void warn_without_effect(Settings& settings, std::string_view name, std::string_view why) {
-  if (const std::optional<Setting> setting = settings.find(name);
-      setting && !trim(setting->value).empty()) {
-    settings.warn(fmt::format("{} has no effect {}", setting->shown, why));
-  }
 }
 
 void read_program(Settings& settings, const std::vector<std::string>& rest, LaunchSpec& spec) {
@@ -101,13 +86,10 @@ void read_program(Settings& settings, const std::vector<std::string>& rest, Laun
   if (settings.given("python")) {
     spec.python = settings.text("python", "");
     if (spec.python->empty()) {
-      settings.refuse(fmt::format("{}: no interpreter is given; give a path or a name on PATH",
-                                  settings.find("python")->shown));
+      settings.refuse_value("python", "no interpreter is given; give a path or a name on PATH");
     }
   }
-  if (spec.mode == RunMode::direct) {
-    warn_without_effect(settings, "python", "with --no-python");
-  }
+  if (spec.mode == RunMode::direct) settings.warn_without_effect("python", "with --no-python");
   spec.pass_local_rank = settings.on("pass-local-rank");
   if (spec.pass_local_rank && settings.on("use-env")) {
     settings.refuse("--pass-local-rank and --use-env contradict each other; give one of them");
@@ -127,18 +109,16 @@ std::string unknown_signal(std::string_view name) {
 }
 
 void read_signals(Settings& settings, LaunchSpec& spec) {
-  const std::optional<Setting> setting = settings.find("signals-to-handle");
-  if (setting) spec.signals_to_handle = setting->value;
+  constexpr std::string_view kFlag = "signals-to-handle";
+  spec.signals_to_handle = settings.text(kFlag, spec.signals_to_handle);
   for (const std::string_view item : split(spec.signals_to_handle, ',')) {
     const std::string_view name = trim(item);
     const std::optional<int> number = signal_number(name);
     if (!number) {
-      settings.warn(fmt::format("{}: {}", setting->shown, unknown_signal(name)));
+      settings.warn_of_value(kFlag, unknown_signal(name));
     } else if (*number == SIGKILL || *number == SIGSTOP) {
-      settings.refuse(
-          fmt::format("{}: no program can handle {}; leave it out", setting->shown, name));
-    } else if (std::find(spec.stop_signals.begin(), spec.stop_signals.end(), *number) ==
-               spec.stop_signals.end()) {
+      settings.refuse_value(kFlag, fmt::format("no program can handle {}; leave it out", name));
+    } else if (std::ranges::count(spec.stop_signals, *number) == 0) {
       spec.stop_signals.push_back(*number);
     }
   }
@@ -162,36 +142,24 @@ void read_monitor_interval(Settings& settings) {
   double ignored = 0;
   settings.read("monitor-interval", ignored,
                 [](const std::string& text) { return parse_seconds(text, false); });
-  warn_without_effect(settings, "monitor-interval",
-                      "here: muster notices at once when a worker ends, and never polls");
+  settings.warn_without_effect("monitor-interval",
+                               "here: muster notices at once when a worker ends, and never polls");
 }
 
 void read_supervision(Settings& settings, LaunchSpec& spec) {
-  static constexpr std::array<std::string_view, 2> kExitCodes{"culprit", "torchrun"};
-  static constexpr std::array<std::string_view, 3> kHandlers{"null", "console",
-                                                             "dynamic_rendezvous"};
-  settings.read("max-restarts", spec.max_restarts,
-                [](const std::string& text) { return parse_int(text, 0); });
+  settings.read("max-restarts", spec.max_restarts, int_from(0));
   read_monitor_interval(settings);
   read_shutdown_timeout(settings, spec);
   read_signals(settings, spec);
-  std::string exit_code;
-  settings.read("exit-code", exit_code, choice_of(kExitCodes));
-  if (exit_code == "torchrun") spec.exit_code = ExitCodePolicy::torchrun;
-  std::string handler;
-  settings.read("event-log-handler", handler, choice_of(kHandlers));
-  if (handler == "console") spec.event_log = EventLogHandler::console;
+  if (settings.choice("exit-code") == "torchrun") spec.exit_code = ExitCodePolicy::torchrun;
+  if (settings.choice("event-log-handler") == "console") spec.event_log = EventLogHandler::console;
 }
 
 // torchrun checks only the flag, not this variable; neither has an effect here.
 void check_start_method(Settings& settings) {
-  static constexpr std::array<std::string_view, 3> kMethods{"spawn", "fork", "forkserver"};
-  std::string ignored;
-  const std::optional<Setting> method = settings.find("start-method");
-  if (!method || method->value == kMethods.front()) return;
-  if (method->from_command_line) settings.read("start-method", ignored, choice_of(kMethods));
-  warn_without_effect(settings, "start-method",
-                      "here: workers are always started as new processes");
+  if (settings.text("start-method", "spawn") == "spawn") return;
+  if (settings.on_command_line("start-method")) settings.choice("start-method");
+  settings.warn_without_effect("start-method", "here: workers are always started as new processes");
 }
 
 bool any_worker_has(const StreamsByRank& streams, Streams wanted) {
@@ -208,15 +176,13 @@ void check_files(Settings& settings, const LogSpec& log) {
   if (log.dir == "/dev/null") {
     for (const auto& [name, streams] : {std::pair("redirects", log.redirects), {"tee", log.tee}}) {
       if (!any_worker_has(streams, Streams::both)) continue;
-      warn_without_effect(settings, name, "with --log-dir /dev/null, which keeps no files");
+      settings.warn_without_effect(name, "with --log-dir /dev/null, which keeps no files");
     }
   }
-  if (!any_worker_has(log.tee, Streams::out)) {
-    warn_without_effect(settings, "duplicate-stdout-filters", "where no stdout is tee'd");
-  }
-  if (!any_worker_has(log.tee, Streams::err)) {
-    warn_without_effect(settings, "duplicate-stderr-filters", "where no stderr is tee'd");
-  }
+  if (!any_worker_has(log.tee, Streams::out))
+    settings.warn_without_effect("duplicate-stdout-filters", "where no stdout is tee'd");
+  if (!any_worker_has(log.tee, Streams::err))
+    settings.warn_without_effect("duplicate-stderr-filters", "where no stderr is tee'd");
 }
 
 void check_prefixes(Settings& settings, const LogSpec& log) {
@@ -229,9 +195,7 @@ void check_prefixes(Settings& settings, const LogSpec& log) {
 }
 
 void read_output(Settings& settings, LogSpec& log) {
-  static constexpr std::array<std::string_view, 1> kLayouts{"default"};
-  std::string ignored;
-  settings.read("logs-specs", ignored, choice_of(kLayouts));
+  settings.choice("logs-specs");
   if (const std::string dir = settings.text("log-dir", ""); !dir.empty()) log.dir = dir;
   settings.read("redirects", log.redirects, parse_streams);
   settings.read("tee", log.tee, parse_streams);
@@ -258,20 +222,14 @@ NumaBinding numa_binding_named(std::string_view name) {
 }
 
 void read_placement(Settings& settings, PlacementSpec& placement) {
-  static constexpr std::array<std::string_view, 2> kBindings{"shared", "exclusive"};
-  static constexpr std::array<std::string_view, 4> kNuma{"node", "socket", "exclusive",
-                                                         "core-complex"};
   settings.read("gpus", placement.gpus, parse_devices);
-  std::string binding;
-  settings.read("gpu-binding", binding, choice_of(kBindings));
-  if (binding == "exclusive") placement.gpu_binding = GpuBinding::exclusive;
+  if (settings.choice("gpu-binding") == "exclusive") placement.gpu_binding = GpuBinding::exclusive;
   placement.virtual_local_rank = settings.on("virtual-local-rank");
   placement.keep_local_rank = settings.on("keep-local-rank");
-  std::string numa;
-  settings.read("numa-binding", numa, choice_of(kNuma));
-  placement.numa_binding = numa_binding_named(numa);
+  placement.numa_binding = numa_binding_named(settings.choice("numa-binding"));
   placement.report_bindings = settings.on("report-bindings");
-  if (placement.keep_local_rank && binding != "exclusive" && !placement.virtual_local_rank) {
+  if (placement.keep_local_rank && placement.gpu_binding != GpuBinding::exclusive &&
+      !placement.virtual_local_rank) {
     settings.warn("--keep-local-rank has no effect without --gpu-binding exclusive");
   }
 }
@@ -299,10 +257,8 @@ std::optional<MisplacedFlag> find_misplaced(const Settings& settings, const Laun
   if (!first.starts_with("--")) return std::nullopt;
   std::string name = first.substr(2, first.find('=') - 2);
   std::replace(name.begin(), name.end(), '_', '-');
-  const auto row = std::ranges::find(option_rows(), name, &OptionRow::name);
-  if (row == option_rows().end() || !row->traits.launchers_only || settings.given(name)) {
-    return std::nullopt;
-  }
+  const OptionRow* const row = find_option(name);
+  if (row == nullptr || !row->traits.launchers_only || settings.given(name)) return std::nullopt;
   return MisplacedFlag{
       name, fmt::format("{} behind {} is an argument of it; flags of muster stand before the "
                         "program: muster --{} ... {}",

@@ -60,8 +60,7 @@ std::string seen_from(const HostView& host, std::string_view path) {
 }
 
 bool is_program(const HostView& host, const std::string& path) {
-  const ProgramFile file = inspect_program(seen_from(host, path));
-  return file.executable;
+  return inspect_program(seen_from(host, path)).executable;
 }
 
 // An interpreter that the user named: a path, or a name on PATH.
@@ -113,18 +112,9 @@ Result<Command> with_python(const LaunchSpec& spec, const HostView& host,
                             std::vector<std::string> between) {
   const Result<std::string> python = find_python(spec, host);
   if (!python) return tl::unexpected(python.error());
-  Command command;
-  command.executable = *python;
-  command.argv = {*python, "-u"};
+  Command command{*python, {*python, "-u"}};
   command.argv.insert(command.argv.end(), between.begin(), between.end());
   command.argv.push_back(spec.program);
-  return command;
-}
-
-Command directly(const LaunchSpec& spec, std::string executable) {
-  Command command;
-  command.executable = std::move(executable);
-  command.argv = {spec.program};
   return command;
 }
 
@@ -138,48 +128,44 @@ bool is_python_name(std::string_view path) {
 
 // The error for the reason found when inspecting the file.
 tl::unexpected<Error> no_program(const LaunchSpec& spec, const ProgramFile& file) {
-  return fail(file.kind == FileKind::missing ? ExitCode::not_found : ExitCode::cannot_execute,
-              fmt::format("cannot run {}: {}", shown(spec.program), file.reason));
+  return cannot_run(file.kind == FileKind::missing ? ExitCode::not_found : ExitCode::cannot_execute,
+                    spec.program, file.reason);
 }
 
 tl::unexpected<Error> missing_program(const LaunchSpec& spec, const ProgramFile& file) {
   const bool bare = spec.program.find('/') == std::string::npos;
   const bool script = spec.mode == RunMode::run_path || is_python_name(spec.program);
   if (!file.reason.empty() && bare && !script) {
-    return fail(ExitCode::not_found,
-                fmt::format("cannot run {}: no such program on PATH, nor here: {}",
-                            shown(spec.program), file.reason));
+    return cannot_run(ExitCode::not_found, spec.program,
+                      "no such program on PATH, nor here: " + file.reason);
   }
   if (!file.reason.empty()) return no_program(spec, file);
-  const std::string_view where = spec.mode == RunMode::direct
-                                     ? (bare ? "no such program on PATH" : "no such file")
-                                 : bare && !script ? "no such file here and no such program on PATH"
-                                                   : "no such file";
-  return fail(ExitCode::not_found, fmt::format("cannot run {}: {}; check the name and the folder",
-                                               shown(spec.program), where));
+  const std::string where = spec.mode == RunMode::direct
+                                ? (bare ? "no such program on PATH" : "no such file")
+                            : bare && !script ? "no such file here and no such program on PATH"
+                                              : "no such file";
+  return cannot_run(ExitCode::not_found, spec.program, where + "; check the name and the folder");
 }
 
 tl::unexpected<Error> folder_as_program(const LaunchSpec& spec) {
-  return fail(ExitCode::cannot_execute,
-              fmt::format("cannot run {}: it is a folder without __main__.py; name the program "
-                          "within it",
-                          shown(spec.program)));
+  return cannot_run(ExitCode::cannot_execute, spec.program,
+                    "it is a folder without __main__.py; name the program within it");
 }
 
 tl::unexpected<Error> not_executable(const LaunchSpec& spec) {
-  return fail(ExitCode::cannot_execute,
-              fmt::format("cannot run {}: it is not executable; make it so by chmod +x{}",
-                          shown(spec.program),
-                          spec.mode == RunMode::direct ? "" : ", or name it .py if it is Python"));
+  return cannot_run(ExitCode::cannot_execute, spec.program,
+                    spec.mode == RunMode::direct
+                        ? "it is not executable; make it so by chmod +x"
+                        : "it is not executable; make it so by chmod +x, or name it .py if it is "
+                          "Python");
 }
 
 tl::unexpected<Error> no_known_format(const LaunchSpec& spec, bool text) {
-  return fail(ExitCode::cannot_execute,
-              fmt::format("cannot run {}: {}", shown(spec.program),
-                          text ? "it is text without a #! line; add one, or name it .py if it is "
-                                 "Python"
-                               : "this system cannot execute its format; rebuild it, or give its "
-                                 "interpreter as the program"));
+  return cannot_run(
+      ExitCode::cannot_execute, spec.program,
+      text ? "it is text without a #! line; add one, or name it .py if it is Python"
+           : "this system cannot execute its format; rebuild it, or give its interpreter as the "
+             "program");
 }
 
 // Checks a file as the kernel would when it is executed directly.
@@ -195,7 +181,7 @@ Result<Command> executed(const LaunchSpec& spec, const HostView& host, const std
     return no_known_format(spec, file.kind == FileKind::text);
   }
   if (!fine) return tl::unexpected(fine.error());
-  return directly(spec, with_slash(path));
+  return Command{with_slash(path), {spec.program}};
 }
 
 bool has_extension(std::string_view path) {
@@ -257,10 +243,9 @@ Result<Command> resolve_direct(const LaunchSpec& spec, const HostView& host) {
   if (spec.program.find('/') == std::string::npos) {
     const bool only_here = file.executable && find_on_path(spec.program, path_list(host)).empty();
     if (!only_here) return found_on_path(spec, host, {});
-    return fail(ExitCode::not_found,
-                fmt::format("cannot run {0}: no such program on PATH; for the file in this folder "
-                            "give ./{0}",
-                            shown(spec.program)));
+    return cannot_run(
+        ExitCode::not_found, spec.program,
+        "no such program on PATH; for the file in this folder give ./" + shown(spec.program));
   }
   if (file.kind == FileKind::missing) return missing_program(spec, file);
   if (file.kind == FileKind::directory) return folder_as_program(spec);

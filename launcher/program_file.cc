@@ -1,10 +1,10 @@
 #include "launcher/program_file.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <climits>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include <elf.h>
 #include <fcntl.h>
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "launcher/values/values.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 namespace {
@@ -37,12 +38,11 @@ std::string refusal(int error, std::string_view on_no_permission) {
 
 // Zero, or the errno of the failure to open or read the file.
 int read_head(const std::string& path, std::string& head, std::size_t size = kHeadBytes) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return errno;
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return errno;
   head.resize(size);
-  const ssize_t count = ::pread(fd, head.data(), head.size(), 0);
+  const ssize_t count = ::pread(fd.get(), head.data(), head.size(), 0);
   const int error = count < 0 ? errno : 0;
-  ::close(fd);
   head.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
   return error;
 }
@@ -56,12 +56,11 @@ ProgramFile unseen_file(const std::string& path, int error) {
         refusal(error, "no permission to look at it; check the permissions of its folders");
     return file;
   }
-  std::array<char, PATH_MAX> target{};
-  const ssize_t size = ::readlink(path.c_str(), target.data(), target.size());
-  if (size > 0) {
-    file.reason =
-        fmt::format("it is a symbolic link to {}, which does not exist; correct the link",
-                    shown(std::string_view(target.data(), static_cast<std::size_t>(size))));
+  std::error_code no_link;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, no_link);
+  if (!no_link) {
+    file.reason = fmt::format("it is a symbolic link to {}, which does not exist; correct the link",
+                              shown(target.native()));
   }
   return file;
 }
@@ -78,10 +77,9 @@ ProgramFile special_file(const std::string& path, unsigned mode) {
   bool terminal = false;
   int error = ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
   if (error == 0 && S_ISCHR(mode)) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    error = fd < 0 ? errno : 0;
-    terminal = fd >= 0 && ::isatty(fd) == 1;
-    if (fd >= 0) ::close(fd);
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    error = fd ? 0 : errno;
+    terminal = fd && ::isatty(fd.get()) == 1;
   }
   if (error != 0) {
     file.reason = refusal(error, kNotReadable);
@@ -161,29 +159,26 @@ std::string loader_of(std::string_view head) {
   return {};
 }
 
-tl::unexpected<Error> bad_elf(const std::string& path, std::string_view why) {
-  return fail(ExitCode::cannot_execute,
-              fmt::format("cannot run {}: {}; rebuild it for this machine", shown(path), why));
+tl::unexpected<Error> bad_elf(std::string_view path, const std::string& why) {
+  return cannot_run(ExitCode::cannot_execute, path, why + "; rebuild it for this machine");
 }
 
 }  // namespace
 
+tl::unexpected<Error> cannot_run(ExitCode code, std::string_view program, std::string_view why) {
+  return fail(code, fmt::format("cannot run {}: {}", shown(program), why));
+}
+
 std::string_view file_type(unsigned mode) {
   switch (mode & S_IFMT) {
-    case S_IFREG:
-      return "a file";
-    case S_IFDIR:
-      return "a folder";
     case S_IFIFO:
       return "a pipe";
     case S_IFCHR:
       return "a character device";
     case S_IFBLK:
       return "a block device";
-    case S_IFSOCK:
-      return "a socket";
     default:
-      return "no file";
+      return "a socket";
   }
 }
 
@@ -217,48 +212,42 @@ HashBang parse_hash_bang(std::string_view head) {
   std::string_view line = head.substr(0, head.find('\n'));
   const std::size_t first = line.find_first_not_of(" \t");
   if (first == std::string_view::npos) return {};
-  line.remove_prefix(first);
+  line = line.substr(first, line.find_last_not_of(" \t") - first + 1);
   const std::size_t end = line.find_first_of(" \t");
   HashBang result{std::string(line.substr(0, end)), {}};
-  if (end == std::string_view::npos) return result;
-  const std::size_t argument = line.find_first_not_of(" \t", end);
-  if (argument == std::string_view::npos) return result;
-  const std::size_t last = line.find_last_not_of(" \t");
-  result.argument = line.substr(argument, last - argument + 1);
+  if (end != std::string_view::npos)
+    result.argument = line.substr(line.find_first_not_of(" \t", end));
   return result;
 }
 
 Result<void> check_hash_bang(const std::string& shown_path, const HashBang& line,
                              std::string_view path_list) {
-  const std::string script = shown(shown_path);
   if (line.interpreter.ends_with('\r') || line.argument.ends_with('\r')) {
-    return fail(
-        ExitCode::cannot_execute,
-        fmt::format("cannot run {}: its #! line ends in a carriage return; convert the file "
-                    "to Unix line ends, as by dos2unix",
-                    script));
+    return cannot_run(ExitCode::cannot_execute, shown_path,
+                      "its #! line ends in a carriage return; convert the file to Unix line ends, "
+                      "as by dos2unix");
   }
   struct stat status{};
   if (line.interpreter.empty() || ::stat(line.interpreter.c_str(), &status) != 0) {
-    return fail(ExitCode::not_found,
-                fmt::format("cannot run {}: its #! line names the interpreter {}, which does not "
-                            "exist; correct the line or install it",
-                            script, shown(line.interpreter)));
+    return cannot_run(ExitCode::not_found, shown_path,
+                      fmt::format("its #! line names the interpreter {}, which does not exist; "
+                                  "correct the line or install it",
+                                  shown(line.interpreter)));
   }
   if (!is_executable_file(line.interpreter)) {
-    return fail(ExitCode::cannot_execute,
-                fmt::format("cannot run {}: its #! line names the interpreter {}, which is not "
-                            "executable; correct the line",
-                            script, shown(line.interpreter)));
+    return cannot_run(ExitCode::cannot_execute, shown_path,
+                      fmt::format("its #! line names the interpreter {}, which is not executable; "
+                                  "correct the line",
+                                  shown(line.interpreter)));
   }
   const bool env = line.interpreter.ends_with("/env");
   const bool bare = !line.argument.empty() && line.argument.find_first_of("-=/ \t") != 0 &&
                     line.argument.find_first_of("=/ \t") == std::string::npos;
   if (env && bare && find_on_path(line.argument, path_list).empty()) {
-    return fail(ExitCode::not_found,
-                fmt::format("cannot run {}: its #! line asks env for {}, which is not on PATH; "
-                            "correct the line or install it",
-                            script, shown(line.argument)));
+    return cannot_run(ExitCode::not_found, shown_path,
+                      fmt::format("its #! line asks env for {}, which is not on PATH; correct the "
+                                  "line or install it",
+                                  shown(line.argument)));
   }
   return {};
 }
@@ -269,23 +258,20 @@ Result<void> check_elf(const std::string& shown_path, std::string_view head) {
   const std::size_t size = wide ? sizeof(Elf64_Ehdr) : sizeof(Elf32_Ehdr);
   if (head.size() < size) return bad_elf(shown_path, "its ELF header is cut off");
   std::memcpy(&header, head.data(), size);
-  if (!wide && head[EI_CLASS] != ELFCLASS32) {
+  if (!wide && head[EI_CLASS] != ELFCLASS32)
     return bad_elf(shown_path, "its ELF header is damaged");
-  }
   if (head[EI_DATA] != ELFDATA2LSB) return bad_elf(shown_path, "it is for a big-endian machine");
-  if (!machine_runs_here(header.e_machine)) {
-    return bad_elf(shown_path, fmt::format("it is for {}", machine_name(header.e_machine)));
-  }
-  if (header.e_type != ET_EXEC && header.e_type != ET_DYN) {
+  if (!machine_runs_here(header.e_machine))
+    return bad_elf(shown_path, "it is for " + machine_name(header.e_machine));
+  if (header.e_type != ET_EXEC && header.e_type != ET_DYN)
     return bad_elf(shown_path, "it is an object or core file, not an executable");
-  }
   const std::string loader =
       wide ? loader_of<Elf64_Ehdr, Elf64_Phdr>(head) : loader_of<Elf32_Ehdr, Elf32_Phdr>(head);
   if (!loader.empty() && ::access(loader.c_str(), F_OK) != 0) {
-    return fail(ExitCode::not_found,
-                fmt::format("cannot run {}: its loader {} does not exist; install it or rebuild "
-                            "the program for this system",
-                            shown(shown_path), shown(loader)));
+    return cannot_run(ExitCode::not_found, shown_path,
+                      fmt::format("its loader {} does not exist; install it or rebuild the program "
+                                  "for this system",
+                                  shown(loader)));
   }
   return {};
 }

@@ -30,7 +30,11 @@ struct ProgramFile {
   std::string reason;  // Why it is not a readable file, with the remedy; may be empty.
 };
 
-// "a socket", "a block device" and so on, from the file type bits of a mode.
+// "cannot run PROGRAM: WHY"
+tl::unexpected<Error> cannot_run(ExitCode code, std::string_view program, std::string_view why);
+
+// "a socket", "a block device" and so on, from the file type bits of a mode. REQUIRES: neither a
+// regular file nor a folder.
 std::string_view file_type(unsigned mode);
 
 ProgramFile inspect_program(const std::string& path);

@@ -1,15 +1,13 @@
 #include "launcher/rendezvous_options.h"
 
-#include <array>
-
 #include <strings.h>
 
 #include "launcher/endpoint.h"
+#include "launcher/option_table.h"
 
 namespace muster {
 namespace {
 
-constexpr std::array<std::string_view, 3> kBackends{"static", "c10d", "file"};
 constexpr std::string_view kTokenVariable = env::kToken;
 constexpr double kStaticTimeoutS = 900;
 constexpr double kKeepAliveIntervalS = 5;
@@ -17,16 +15,6 @@ constexpr int kKeepAliveAttempts = 3;
 constexpr double kLeaseMinS = 0.1;  // With less, a busy machine looks like a lost one.
 constexpr int kSparesMax = 100000;
 constexpr std::size_t kInterfaceNameMax = 15;  // IFNAMSIZ without its NUL.
-
-std::optional<std::string> non_empty(const std::optional<Setting>& setting) {
-  if (!setting || trim(setting->value).empty()) return std::nullopt;
-  return setting->value;
-}
-
-std::string shown_of(const Settings& settings, std::string_view name) {
-  const std::optional<Setting> setting = settings.find(name);
-  return setting ? setting->shown : fmt::format("--{}", name);
-}
 
 void choose_own_store(RendezvousSpec& spec) {
   spec.backend = "c10d";
@@ -41,12 +29,11 @@ void read_id(Settings& settings, RendezvousSpec& spec) {
   spec.id = id ? id->value : made_up ? "" : "none";
   if (!id || !id->value.empty()) return;
   if (spec.nnodes_max > 1) {
-    settings.refuse(
-        fmt::format("{}: the job has no name, and one made up here would differ on every node; "
-                    "give an ID",
-                    id->shown));
+    settings.refuse_value("rdzv-id",
+                          "the job has no name, and one made up here would differ on every node; "
+                          "give an ID");
   } else {
-    settings.warn(fmt::format("{}: the job has no name; muster makes one up", id->shown));
+    settings.warn_of_value("rdzv-id", "the job has no name; muster makes one up");
   }
 }
 
@@ -76,17 +63,16 @@ void read_master(Settings& settings, RendezvousSpec& spec, int master_port) {
 void warn_of_unused_master(Settings& settings, std::string_view why) {
   for (const std::string_view name : {"master-addr", "master-port"}) {
     if (settings.on_command_line(name))
-      settings.warn(fmt::format("{} has no effect {}", shown_of(settings, name), why));
+      settings.warn(fmt::format("{} has no effect {}", settings.shown_as(name), why));
   }
 }
 
 void read_static_endpoint(Settings& settings, RendezvousSpec& spec, int master_port) {
-  if (!non_empty(settings.find("rdzv-endpoint"))) return read_master(settings, spec, master_port);
+  if (!settings.non_blank("rdzv-endpoint")) return read_master(settings, spec, master_port);
   read_endpoint(settings, spec);
   warn_of_unused_master(settings, "beside --rdzv-endpoint");
   if (!settings.error() && !spec.endpoint_port) {
-    settings.refuse(fmt::format("{}: the static backend needs a port; give HOST:PORT",
-                                shown_of(settings, "rdzv-endpoint")));
+    settings.refuse_value("rdzv-endpoint", "the static backend needs a port; give HOST:PORT");
   }
 }
 
@@ -106,7 +92,7 @@ void read_c10d_endpoint(Settings& settings, RendezvousSpec& spec) {
 }
 
 void read_file_endpoint(Settings& settings, RendezvousSpec& spec) {
-  const std::optional<std::string> typed = non_empty(settings.find("rdzv-endpoint"));
+  const std::optional<std::string> typed = settings.non_blank("rdzv-endpoint");
   if (!typed) {
     settings.refuse(
         "--rdzv-backend file needs a file that all nodes can access; give --rdzv-endpoint /PATH");
@@ -114,9 +100,9 @@ void read_file_endpoint(Settings& settings, RendezvousSpec& spec) {
   }
   spec.file_path = trim(*typed);
   if (!spec.file_path.starts_with('/')) {
-    settings.refuse(fmt::format(
-        "{}: the file backend needs an absolute path, the same on all nodes; give /PATH",
-        shown_of(settings, "rdzv-endpoint")));
+    settings.refuse_value(
+        "rdzv-endpoint",
+        "the file backend needs an absolute path, the same on all nodes; give /PATH");
   }
 }
 
@@ -127,18 +113,16 @@ bool keeps_store_in_a_file(const RendezvousSpec& spec) {
 // torchrun's c10d with store_type=file is our file backend; without a path, a store of one node.
 void take_store_type(Settings& settings, RendezvousSpec& spec) {
   if (spec.backend == "c10d" && keeps_store_in_a_file(spec)) {
-    if (spec.nnodes_max == 1 && !non_empty(settings.find("rdzv-endpoint"))) {
+    if (spec.nnodes_max == 1 && !settings.non_blank("rdzv-endpoint")) {
       choose_own_store(spec);
       return;
     }
-    settings.warn(fmt::format("{}: store_type=file means --rdzv-backend file",
-                              shown_of(settings, "rdzv-conf")));
+    settings.warn_of_value("rdzv-conf", "store_type=file means --rdzv-backend file");
     spec.backend = "file";
   } else if (spec.backend == "file" && conf_value(spec.conf, "store_type") &&
              !keeps_store_in_a_file(spec)) {
-    settings.refuse(
-        fmt::format("{}: store_type contradicts --rdzv-backend file; leave one of them out",
-                    shown_of(settings, "rdzv-conf")));
+    settings.refuse_value("rdzv-conf",
+                          "store_type contradicts --rdzv-backend file; leave one of them out");
   }
 }
 
@@ -147,7 +131,7 @@ void read_backend(Settings& settings, RendezvousSpec& spec) {
     if (text == "etcd" || text == "etcd-v2") {
       return problem("this version has no etcd client; give c10d or file");
     }
-    return parse_choice(text, kBackends);
+    return parse_choice(text, words_to_type(option_row("rdzv-backend")));
   });
 }
 
@@ -166,44 +150,38 @@ void choose_standalone(Settings& settings, RendezvousSpec& spec) {
   choose_own_store(spec);
   warn_of_ignored_flags(settings);
   if (spec.nnodes_max == 1) return;
-  const std::string nnodes = shown_of(settings, "nnodes");
+  const std::string nnodes = settings.shown_as("nnodes");
   if (spec.nnodes_min > 1) {
-    settings.refuse(
-        fmt::format("{} contradicts --standalone, which is one node; leave out one of "
-                    "them",
-                    nnodes));
+    settings.refuse(nnodes + " contradicts --standalone, which is one node; leave out one of them");
     return;
   }
-  settings.warn(fmt::format("{} counts as 1: --standalone is one node", nnodes));
+  settings.warn(nnodes + " counts as 1: --standalone is one node");
   spec.nnodes_max = 1;
 }
 
 // torchrun's static rendezvous waits for exactly MAX nodes.
 void fix_static_size(Settings& settings, RendezvousSpec& spec) {
   if (spec.nnodes_min == spec.nnodes_max) return;
-  settings.warn(
-      fmt::format("{}: the static backend waits for all {} nodes; give --rdzv-backend c10d for a "
-                  "number that may change",
-                  shown_of(settings, "nnodes"), spec.nnodes_max));
+  settings.warn_of_value(
+      "nnodes", fmt::format("the static backend waits for all {} nodes; give --rdzv-backend c10d "
+                            "for a number that may change",
+                            spec.nnodes_max));
   spec.nnodes_min = spec.nnodes_max;
 }
 
 void choose_single_node_default(Settings& settings, RendezvousSpec& spec) {
   spec.single_node_default = true;
   choose_own_store(spec);
-  if (const auto address = settings.find("master-addr"); non_empty(address)) {
-    settings.warn(
-        fmt::format("{} has no effect without --master-port: the workers of one node meet at "
-                    "127.0.0.1, or at --local-addr",
-                    address->shown));
-  }
+  settings.warn_without_effect("master-addr",
+                               "without --master-port: the workers of one node meet at 127.0.0.1, "
+                               "or at --local-addr");
 }
 
 void choose_mode(Settings& settings, RendezvousSpec& spec, std::optional<int> master_port) {
   if (spec.standalone) return choose_standalone(settings, spec);
   read_backend(settings, spec);
   take_store_type(settings, spec);
-  if (spec.backend == "static" && !non_empty(settings.find("rdzv-endpoint")) && !master_port &&
+  if (spec.backend == "static" && !settings.non_blank("rdzv-endpoint") && !master_port &&
       spec.nnodes_max == 1) {
     return choose_single_node_default(settings, spec);
   }
@@ -224,11 +202,9 @@ void check_port(Settings& settings, const RendezvousSpec& spec) {
   const bool elastic_from_one = spec.backend == "c10d" && spec.nnodes_min == 1;
   if (settings.error() || spec.nnodes_max == 1 || elastic_from_one || spec.endpoint_port != 0)
     return;
-  settings.refuse(fmt::format(
-      "{}: port 0 is a port that the other nodes cannot know; give the same free port on "
-      "all nodes",
-      shown_of(settings,
-               non_empty(settings.find("rdzv-endpoint")) ? "rdzv-endpoint" : "master-port")));
+  settings.refuse_value(
+      settings.non_blank("rdzv-endpoint") ? "rdzv-endpoint" : "master-port",
+      "port 0 is a port that the other nodes cannot know; give the same free port on all nodes");
 }
 
 // torchrun counts ranks from 0 for static and ignores the ranks of other backends; we honour them
@@ -238,12 +214,13 @@ void check_node_rank(Settings& settings, RendezvousSpec& spec) {
   if (is_static && !spec.node_rank) spec.node_rank = 0;
   const int places = spec.nnodes_max + spec.spares;
   if (!spec.node_rank || *spec.node_rank < places) return;
-  const std::string rank = shown_of(settings, "node-rank");
   if (is_static) {
-    settings.refuse(fmt::format("{}: out of range; give a rank below the number of nodes, {}", rank,
-                                spec.nnodes_max));
+    settings.refuse_value(
+        "node-rank",
+        fmt::format("out of range; give a rank below the number of nodes, {}", spec.nnodes_max));
     return;
   }
+  const std::string rank = settings.shown_as("node-rank");
   settings.warn(places == 1
                     ? fmt::format("{} is ignored: there is one node, whose rank is 0", rank)
                     : fmt::format("{} is ignored: there are at most {} nodes, spares included",
@@ -287,16 +264,13 @@ void take_conf(RendezvousSpec& spec) {
 // A single node waits for no other node, so keys of other backends get no warning.
 void read_conf(Settings& settings, RendezvousSpec& spec) {
   if (spec.conf.empty()) return;
-  const std::string shown_conf = shown_of(settings, "rdzv-conf");
-  if (const auto fine = check_rendezvous_conf(spec.backend, spec.conf); !fine) {
-    settings.refuse(fmt::format("{}: {}", shown_conf, fine.error()));
-    return;
-  }
+  if (const auto fine = check_rendezvous_conf(spec.backend, spec.conf); !fine)
+    return settings.refuse_value("rdzv-conf", fine.error());
   for (const std::string& phrase : unknown_conf_keys(spec.conf))
-    settings.warn(fmt::format("{}: {}", shown_conf, phrase));
+    settings.warn_of_value("rdzv-conf", phrase);
   if (spec.nnodes_max == 1) return;
   for (const std::string& phrase : conf_keys_without_effect(spec.backend, spec.conf))
-    settings.warn(fmt::format("{}: {}", shown_conf, phrase));
+    settings.warn_of_value("rdzv-conf", phrase);
 }
 
 Parsed<double> parse_lease(const std::string& text) {
@@ -316,21 +290,17 @@ void read_times(Settings& settings, RendezvousSpec& spec) {
 }
 
 void read_elasticity(Settings& settings, RendezvousSpec& spec) {
-  settings.read("spares", spec.spares,
-                [](const std::string& text) { return parse_int(text, 0, kSparesMax); });
-  settings.read("max-membership-changes", spec.max_membership_changes,
-                [](const std::string& text) { return parse_int(text, 0); });
+  settings.read("spares", spec.spares, int_from(0, kSparesMax));
+  settings.read("max-membership-changes", spec.max_membership_changes, int_from(0));
   if (spec.spares == 0) return;
   if (spec.standalone || spec.single_node_default) {
-    settings.refuse(
-        fmt::format("{}: no other node can join a job that meets on a port of its own; give "
-                    "--rdzv-backend c10d",
-                    shown_of(settings, "spares")));
+    settings.refuse_value(
+        "spares",
+        "no other node can join a job that meets on a port of its own; give --rdzv-backend c10d");
   } else if (spec.backend == "static") {
-    settings.refuse(
-        fmt::format("{}: the static backend has a fixed number of nodes and no spares; give "
-                    "--rdzv-backend c10d",
-                    shown_of(settings, "spares")));
+    settings.refuse_value(
+        "spares",
+        "the static backend has a fixed number of nodes and no spares; give --rdzv-backend c10d");
   }
 }
 
@@ -345,13 +315,11 @@ Parsed<std::string> parse_interface(const std::string& text) {
 void read_network(Settings& settings, RendezvousSpec& spec) {
   settings.read("iface", spec.iface, parse_interface);
   spec.export_iface = !settings.on("no-iface-env");
-  settings.read("worker-port", spec.worker_port,
-                [](const std::string& text) { return parse_int(text, 1, 65535); });
+  settings.read("worker-port", spec.worker_port, int_from(1, 65535));
   if (spec.worker_port && spec.worker_port == spec.endpoint_port) {
-    settings.refuse(
-        fmt::format("{}: that is the port where the nodes meet, which serves the workers as well; "
-                    "leave it out or give another port",
-                    shown_of(settings, "worker-port")));
+    settings.refuse_value("worker-port",
+                          "that is the port where the nodes meet, which serves the workers as "
+                          "well; leave it out or give another port");
   }
   const std::optional<Setting> allow = settings.find("store-allow");
   spec.store_allow_any = allow && trim(allow->value) == "any";
@@ -364,7 +332,7 @@ void take_token_settings(Settings& settings, RendezvousSpec& spec) {
   if (const std::optional<Setting> file = settings.find("rdzv-token-file")) {
     spec.token_file = file->value;
     if (file->value.empty()) {
-      settings.refuse(fmt::format("{}: no file is given; give its PATH", file->shown));
+      settings.refuse_value("rdzv-token-file", "no file is given; give its PATH");
     }
     if (token) settings.warn(fmt::format("{} is ignored: {} wins", kTokenVariable, file->shown));
   } else if (token && trim(*token).empty()) {
@@ -383,12 +351,11 @@ RendezvousSpec read_rendezvous(Settings& settings) {
   settings.read("nnodes", nodes, parse_node_range);
   spec.nnodes_min = nodes.min;
   spec.nnodes_max = nodes.max;
-  settings.read("node-rank", spec.node_rank, [](const auto& text) { return parse_int(text, 0); });
+  settings.read("node-rank", spec.node_rank, int_from(0));
   settings.read("rdzv-conf", spec.conf, parse_rendezvous_conf);
   std::optional<int> master_port;
-  settings.read("master-port", master_port,
-                [](const auto& text) { return parse_int(text, 0, 65535); });
-  if (const auto address = non_empty(settings.find("local-addr"))) spec.local_addr = address;
+  settings.read("master-port", master_port, int_from(0, 65535));
+  spec.local_addr = settings.non_blank("local-addr");
   spec.standalone = settings.on("standalone");
   choose_mode(settings, spec, master_port);
   read_id(settings, spec);

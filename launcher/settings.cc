@@ -25,9 +25,9 @@ std::optional<Setting> Settings::find(std::string_view name) const {
   }
   const OptionRow& row = option_row(name);
   const std::optional<std::string> value =
-      row.traits.reads_variable ? variable(row.variable) : std::nullopt;
+      row.traits.reads_variable ? variable(row.variable()) : std::nullopt;
   if (!value) return std::nullopt;
-  return Setting{*value, fmt::format("{}={}", row.variable, shown(*value)), false};
+  return Setting{*value, fmt::format("{}={}", row.variable(), shown(*value)), false};
 }
 
 bool Settings::on_command_line(std::string_view name) const {
@@ -37,12 +37,12 @@ bool Settings::on_command_line(std::string_view name) const {
 bool Settings::on(std::string_view name) {
   const OptionRow& row = option_row(name);
   const std::optional<std::string> value =
-      row.traits.reads_variable ? variable(row.variable) : std::nullopt;
+      row.traits.reads_variable ? variable(row.variable()) : std::nullopt;
   if (!value) return on_command_line(name);
   const Parsed<int> number = parse_int(*value, std::numeric_limits<int>::min());
   if (!number) {
     refuse(fmt::format("{}={}: not a whole number; give 1 (on) or 0 (off), or unset it",
-                       row.variable, shown(*value)));
+                       row.variable(), shown(*value)));
     return false;
   }
   return on_command_line(name) || *number != 0;
@@ -51,6 +51,20 @@ bool Settings::on(std::string_view name) {
 std::string Settings::text(std::string_view name, std::string fallback) const {
   const std::optional<Setting> setting = find(name);
   return setting ? setting->value : std::move(fallback);
+}
+
+std::optional<std::string> Settings::non_blank(std::string_view name) const {
+  const std::optional<Setting> setting = find(name);
+  if (!setting || trim(setting->value).empty()) return std::nullopt;
+  return setting->value;
+}
+
+std::string Settings::choice(std::string_view name) {
+  std::string word;
+  read(name, word, [&](const std::string& text) {
+    return parse_choice(text, words_to_type(option_row(name)));
+  });
+  return word;
 }
 
 std::optional<std::string> Settings::variable(std::string_view name) const {
@@ -63,16 +77,33 @@ void Settings::refuse(std::string message) {
   if (!error_) error_ = Error{ExitCode::usage, std::move(message)};
 }
 
+std::string Settings::shown_as(std::string_view name) const {
+  const std::optional<Setting> setting = find(name);
+  return setting ? setting->shown : fmt::format("--{}", name);
+}
+
+void Settings::refuse_value(std::string_view name, std::string_view phrase) {
+  refuse(fmt::format("{}: {}", shown_as(name), phrase));
+}
+
+void Settings::warn_of_value(std::string_view name, std::string_view phrase) {
+  warn(fmt::format("{}: {}", shown_as(name), phrase));
+}
+
+void Settings::warn_without_effect(std::string_view name, std::string_view why) {
+  if (non_blank(name)) warn(fmt::format("{} has no effect {}", shown_as(name), why));
+}
+
 // Warns of PET_* names that are close to a flag's; others may belong to other software.
 void Settings::warn_of_unknown_variables() {
-  std::vector<std::string_view> known;
+  std::vector<std::string> variables;
   for (const OptionRow& row : option_rows())
-    known.emplace_back(row.variable);
+    variables.push_back(row.variable());
+  const std::vector<std::string_view> known(variables.begin(), variables.end());
   for (auto it = environment_.lower_bound("PET_");
        it != environment_.end() && it->first.starts_with("PET_"); ++it) {
     const std::string& name = it->first;
-    const auto row = std::find_if(option_rows().begin(), option_rows().end(),
-                                  [&](const OptionRow& r) { return r.variable == name; });
+    const auto row = std::ranges::find(option_rows(), name, &OptionRow::variable);
     const Nearest guess = nearest(name, known);
     if (row != option_rows().end()) {
       if (row->traits.reads_variable) continue;

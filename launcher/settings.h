@@ -41,6 +41,9 @@ class Settings {
   // The value as typed, or `fallback`.
   std::string text(std::string_view name, std::string fallback) const;
 
+  // The value, unless it is blank.
+  std::optional<std::string> non_blank(std::string_view name) const;
+
   // If the flag is set, stores parse(value) in `target` or records its problem as a complaint.
   template <typename T, typename Parser>
   void read(std::string_view name, T& target, Parser parse) {
@@ -48,17 +51,27 @@ class Settings {
     if (!setting) return;
     auto parsed = parse(setting->value);
     if (!parsed) {
-      refuse(fmt::format("{}: {}", setting->shown, parsed.error()));
+      refuse_value(name, parsed.error());
     } else {
       target = *std::move(parsed);
     }
   }
+
+  // The value, which has to be one of the words that the option table names; empty: not set.
+  std::string choice(std::string_view name);
 
   // An environment variable by its full name, without PET_*.
   std::optional<std::string> variable(std::string_view name) const;
 
   void refuse(std::string message);
   void warn(std::string message) { warnings_.push_back(std::move(message)); }
+  // "--nnodes 2:x", or "--nnodes" for a flag that is not set.
+  std::string shown_as(std::string_view name) const;
+  // "--nnodes 2:x: PHRASE"
+  void refuse_value(std::string_view name, std::string_view phrase);
+  void warn_of_value(std::string_view name, std::string_view phrase);
+  // Unless its value is blank.
+  void warn_without_effect(std::string_view name, std::string_view why);
 
   const std::optional<Error>& error() const { return error_; }
   std::vector<std::string> take_warnings() { return std::move(warnings_); }

@@ -43,7 +43,7 @@ RendezvousOptions rendezvous_options(const LaunchSpec& spec, const NodeFacts& no
   options.interface = rendezvous.iface.value_or("");
   options.token = node.token;
   options.store_allow = rendezvous.store_allow;
-  if (rendezvous.store_allow_any) options.store_allow = {"any"};
+  options.store_allow_any = rendezvous.store_allow_any;
   options.join = own_join(spec, node);
   options.reach_timeout =
       whole_duration(rendezvous.times.reach_timeout_s.value_or(rendezvous.times.join_timeout_s));

@@ -36,18 +36,4 @@ struct EngineFacts {
 // nullopt if no engine is found, or if it started this process alone on one node.
 std::optional<EngineFacts> detect_engine(const Environment& environment);
 
-namespace detail {
-
-std::optional<EngineFacts> detect_mpi(const Environment& environment);
-std::optional<EngineFacts> detect_slurm(const Environment& environment);
-std::optional<EngineFacts> detect_process_manager(const Environment& environment);
-std::optional<EngineFacts> detect_kubernetes(const Environment& environment);
-
-// The variable's value, or the empty string.
-std::string engine_text(const Environment& environment, const std::string& name);
-// The variable as a whole number of 0 or more; nullopt if it is not one.
-std::optional<int> engine_number(const Environment& environment, const std::string& name);
-
-}  // namespace detail
-
 }  // namespace muster

@@ -1,6 +1,7 @@
 #include "launcher/values/rank_lists.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -10,8 +11,10 @@ namespace {
 constexpr std::string_view kStreamsRemedy =
     "give 0 (none), 1 (stdout), 2 (stderr) or 3 (both), or RANK:0..3,RANK:0..3";
 
-bool all_digits(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+// Digits only.
+std::optional<int> rank_of(std::string_view text) {
+  const std::optional<int> rank = whole_number<int>(text);
+  return text.starts_with('-') ? std::nullopt : rank;
 }
 
 // Negative: none of the four.
@@ -23,8 +26,8 @@ Parsed<std::pair<int, int>> parse_rank_range(std::string_view text) {
   const std::size_t dash = text.find('-');
   const std::string_view from = trim(text.substr(0, dash));
   const std::string_view to = dash == std::string_view::npos ? from : trim(text.substr(dash + 1));
-  const Parsed<int> first = all_digits(from) ? parse_int(from, 0) : problem("");
-  const Parsed<int> last = all_digits(to) ? parse_int(to, 0) : problem("");
+  const std::optional<int> first = rank_of(from);
+  const std::optional<int> last = rank_of(to);
   if (!first || !last) {
     return problem(
         fmt::format("{} is neither a rank nor a range; give for example 0,8-15", shown(text)));
@@ -46,9 +49,8 @@ Parsed<StreamsByRank> parse_streams(std::string_view text) {
   }
   for (const std::string_view pair : split(text, ',')) {
     const std::size_t colon = pair.find(':');
-    const std::string_view rank_text = pair.substr(0, colon);
     const int digit = colon == std::string_view::npos ? -1 : streams_digit(pair.substr(colon + 1));
-    const Parsed<int> rank = all_digits(rank_text) ? parse_int(rank_text, 0) : problem("");
+    const std::optional<int> rank = rank_of(pair.substr(0, colon));
     if (digit < 0 || !rank) {
       return problem(fmt::format("{} is not understood; {}", shown(pair), kStreamsRemedy));
     }
@@ -66,7 +68,7 @@ Parsed<std::vector<int>> parse_local_ranks(std::string_view text) {
     }
     ranks.push_back(*rank);
   }
-  std::sort(ranks.begin(), ranks.end());
+  std::ranges::sort(ranks);
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
 }

@@ -60,9 +60,7 @@ Parsed<int> parse_int(std::string_view text, int min, int max) {
   if (digits.empty()) {
     return problem(fmt::format("not a whole number; give {}", range_words(min, max)));
   }
-  int64_t value = 0;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (parsed.ec != std::errc{}) value = std::numeric_limits<int64_t>::max();
+  int64_t value = whole_number<int64_t>(digits).value_or(std::numeric_limits<int64_t>::max());
   if (negative) value = -value;
   if (value < min || value > max) {
     return problem(fmt::format("out of range; give {}", value > max
@@ -94,8 +92,8 @@ Parsed<double> parse_seconds(std::string_view text, bool zero_allowed) {
 }
 
 Parsed<std::string> parse_choice(std::string_view text, std::span<const std::string_view> choices) {
-  if (std::find(choices.begin(), choices.end(), text) != choices.end()) return std::string(text);
-  return problem(fmt::format("unknown; give one of {}", join(choices, ", ")));
+  if (std::ranges::count(choices, text) > 0) return std::string(text);
+  return problem(fmt::format("unknown; give one of {}", fmt::join(choices, ", ")));
 }
 
 std::vector<std::string> parse_escaped_list(std::string_view text) {
@@ -117,10 +115,6 @@ std::vector<std::string> parse_escaped_list(std::string_view text) {
   }
   finish();
   return items;
-}
-
-std::string join(std::span<const std::string_view> items, std::string_view separator) {
-  return fmt::format("{}", fmt::join(items, separator));
 }
 
 std::string shown(std::string_view value) {

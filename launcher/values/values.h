@@ -28,6 +28,11 @@ inline constexpr int kIntMax = std::numeric_limits<int>::max();
 // Space around the number, a sign and single underscores between digits are allowed, as in Python.
 Parsed<int> parse_int(std::string_view text, int min, int max = kIntMax);
 
+// The same as a parser of its own, for Settings::read().
+inline auto int_from(int min, int max = kIntMax) {
+  return [min, max](std::string_view text) { return parse_int(text, min, max); };
+}
+
 // A finite decimal number.
 Parsed<double> parse_number(std::string_view text);
 
@@ -39,8 +44,6 @@ Parsed<std::string> parse_choice(std::string_view text, std::span<const std::str
 
 // "a, b,,c" is {"a", "b,c"}: items are trimmed, empty ones dropped, `,,` is a comma within an item.
 std::vector<std::string> parse_escaped_list(std::string_view text);
-
-std::string join(std::span<const std::string_view> items, std::string_view separator);
 
 // The value for a one-line message: control characters escaped, cut after 80 bytes, in quotes if it
 // is empty or contains a space.

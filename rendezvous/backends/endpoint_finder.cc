@@ -9,39 +9,17 @@
 #include "rendezvous/net/interfaces.h"
 
 namespace muster {
-namespace {
-
-// The address at which a process reaches its own listener.
-SocketAddress own_way_to(const Listener& listener) {
-  SocketAddress address = listener.local_endpoint();
-  if (address.ip == IpAddress::any_v4() || address.ip == IpAddress::any_v6())
-    address.ip = IpAddress::loopback_v4();
-  return address;
-}
-
-}  // namespace
-
 EndpointFinder::EndpointFinder(boost::asio::io_context& io, Options options, OnHost on_host)
-    : io_(io),
+    : HostFinder(io, options, std::move(on_host)),
       options_(std::move(options)),
-      on_host_(std::move(on_host)),
       resolver_(io, options_.look_up),
       retry_(io) {
   CHECK(options_.port != 0 || options_.is_host.value_or(false));
 }
 
-EndpointFinder::~EndpointFinder() {
-  cancel();
-}
-
-void EndpointFinder::dial(std::function<void(DialOutcome)> done) {
-  cancel();
-  done_ = std::move(done);
-  dial_ = std::make_shared<int>(0);
+void EndpointFinder::find() {
   called_again_ = port_is_held_here_ = false;
-  if (own_host_) {
-    call_own_host();
-  } else if (options_.is_host.value_or(false)) {
+  if (options_.is_host.value_or(false)) {
     listen_as_told();
   } else if (std::exchange(doubted_, false) && !options_.is_host) {
     claim(std::nullopt);
@@ -51,33 +29,16 @@ void EndpointFinder::dial(std::function<void(DialOutcome)> done) {
 }
 
 void EndpointFinder::cancel() {
-  done_ = nullptr;
-  dial_.reset();
-  connecting_ = Connecting();
+  HostFinder::cancel();
   claiming_ = Claiming();
   retry_.cancel();
-}
-
-void EndpointFinder::finish(DialOutcome outcome) {
-  const std::function<void(DialOutcome)> done = std::exchange(done_, nullptr);
-  if (done) done(std::move(outcome));
-}
-
-ConnectOptions EndpointFinder::connect_options() const {
-  ConnectOptions how;
-  how.dead_peer_after = options_.dead_peer_after;
-  how.look_up = options_.look_up;
-  return how;
 }
 
 // ---- somebody else hosts
 
 void EndpointFinder::call() {
-  const auto deadline =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
-  connecting_ = connect_any(io_, options_.host, static_cast<uint16_t>(options_.port), deadline,
-                            connect_options(),
+  connecting_ = connect_any(io_, options_.host, static_cast<uint16_t>(options_.port),
+                            dial_deadline(), connect_options_,
                             [this](NetResult<TcpSocket> socket) { on_called(std::move(socket)); });
 }
 
@@ -91,10 +52,8 @@ void EndpointFinder::on_called(NetResult<TcpSocket> socket) {
         "it)",
         options_.port);
   }
-  if (options_.is_host.has_value() || error.name_is_missing() || called_again_) {
-    return finish(
-        tl::unexpected(DialFailed{error.error(), error.failure == NetFailure::refused, false}));
-  }
+  if (options_.is_host.has_value() || error.name_is_missing() || called_again_)
+    return fail_dial(error.error(), error.failure == NetFailure::refused);
   claim(error);
 }
 
@@ -117,19 +76,15 @@ void EndpointFinder::claim(std::optional<NetError> why_not) {
           port_is_held_here_ = why == NotHost::Why::port_taken;
           return call();
         }
-        finish(tl::unexpected(
-            DialFailed{why_not->error(), why_not->failure == NetFailure::refused, false}));
+        fail_dial(why_not->error(), why_not->failure == NetFailure::refused);
       });
 }
 
 // ---- we do, says the user
 
 void EndpointFinder::listen_as_told() {
-  const auto deadline =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
   const std::weak_ptr<int> dial = dial_;
-  resolver_.resolve(options_.host, static_cast<uint16_t>(options_.port), deadline,
+  resolver_.resolve(options_.host, static_cast<uint16_t>(options_.port), dial_deadline(),
                     [this, dial](NetResult<std::vector<SocketAddress>> addresses) {
                       if (dial.lock()) on_resolved(std::move(addresses));
                     });
@@ -148,10 +103,7 @@ void EndpointFinder::on_resolved(NetResult<std::vector<SocketAddress>> addresses
 
 void EndpointFinder::listen_at(const ListenPlan& plan) {
   auto listener = Listener::open(io_, plan.addresses);
-  if (listener) {
-    const SocketAddress reached = own_way_to(**listener);
-    return host(std::move(*listener), reached);
-  }
+  if (listener) return host(std::move(*listener));
   const ListenError& error = listener.error();
   const auto now = std::chrono::steady_clock::now();
   if (!taken_since_) taken_since_ = now;
@@ -163,27 +115,7 @@ void EndpointFinder::listen_at(const ListenPlan& plan) {
         });
     return;
   }
-  finish(tl::unexpected(DialFailed{{ExitCode::environment, error.message}, false, true}));
-}
-
-// ---- we do
-
-void EndpointFinder::host(std::unique_ptr<Listener> listener, const SocketAddress& reached) {
-  own_host_ = reached;
-  on_host_(std::move(listener));
-  call_own_host();
-}
-
-void EndpointFinder::call_own_host() {
-  const auto deadline =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
-  connecting_ =
-      connect_any(io_, own_host_->to_string(), {*own_host_}, deadline, connect_options(),
-                  [this](NetResult<TcpSocket> socket) {
-                    if (socket) return finish(Dialled{std::move(*socket), std::nullopt, true});
-                    finish(tl::unexpected(DialFailed{socket.error().error(), false, false}));
-                  });
+  fail_dial({ExitCode::environment, error.message});
 }
 
 }  // namespace muster

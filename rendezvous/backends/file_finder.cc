@@ -46,45 +46,21 @@ std::vector<IpAddress> reachable_addresses(const FileFinder::Options& options) {
 }  // namespace
 
 FileFinder::FileFinder(boost::asio::io_context& io, Options options, OnHost on_host)
-    : io_(io),
+    : HostFinder(io, options, std::move(on_host)),
       options_(std::move(options)),
-      on_host_(std::move(on_host)),
       machine_(machine_identity()),
       file_(std::make_shared<RecordFile>(options_.path)),
       helper_(io),
       beat_timer_(io),
       retire_timer_(io) {}
 
-FileFinder::~FileFinder() {
-  cancel();
-}
-
-void FileFinder::dial(std::function<void(DialOutcome)> done) {
-  cancel();
-  done_ = std::move(done);
-  dial_ = std::make_shared<int>(0);
+void FileFinder::find() {
   looked_again_ = false;
-  own_host_ ? call_own_host() : look();
-}
-
-void FileFinder::cancel() {
-  done_ = nullptr;
-  dial_.reset();
-  connecting_ = Connecting();
+  look();
 }
 
 void FileFinder::distrust() {
   distrusted_instance_ = called_instance_;
-}
-
-void FileFinder::finish(DialOutcome outcome) {
-  const std::function<void(DialOutcome)> done = std::exchange(done_, nullptr);
-  if (done) done(std::move(outcome));
-}
-
-void FileFinder::fail_dial(Error error, bool refused) {
-  const bool fatal = error.code == ExitCode::environment;
-  finish(tl::unexpected(DialFailed{std::move(error), refused, fatal}));
 }
 
 void FileFinder::on_disk(std::function<void()> work, std::function<void()> done) {
@@ -102,12 +78,11 @@ void FileFinder::look() {
 }
 
 void FileFinder::on_look(const Result<RecordFound>& found) {
-  if (!found) return fail_dial(found.error(), false);
+  if (!found) return fail_dial(found.error());
   if (found->record) return call(*found);
   if (options_.is_host.value_or(true)) return take(*found);
   fail_dial({ExitCode::rendezvous,
-             fmt::format("no host has written its address to {} yet", options_.path)},
-            false);
+             fmt::format("no host has written its address to {} yet", options_.path)});
 }
 
 void FileFinder::call(const RecordFound& found) {
@@ -123,17 +98,14 @@ void FileFinder::call(const RecordFound& found) {
     return on_unreachable(found,
                           {{ExitCode::rendezvous, name + " does not answer there"}, false, false});
   }
-  const auto deadline =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
-  ConnectOptions how;
-  how.dead_peer_after = options_.dead_peer_after;
   connecting_ =
-      connect_any(io_, name, addresses, deadline, how, [this, found](NetResult<TcpSocket> socket) {
-        if (socket) return finish(Dialled{std::move(*socket), found.record->instance, false});
-        const bool refused = socket.error().failure == NetFailure::refused;
-        on_unreachable(found, {socket.error().error(), refused, false});
-      });
+      connect_any(io_, name, addresses, dial_deadline(), connect_options_,
+                  [this, found](NetResult<TcpSocket> socket) {
+                    if (socket)
+                      return finish(Dialled{std::move(*socket), found.record->instance, false});
+                    const bool refused = socket.error().failure == NetFailure::refused;
+                    on_unreachable(found, {socket.error().error(), refused, false});
+                  });
 }
 
 void FileFinder::on_unreachable(const RecordFound& found, const DialFailed& failed) {
@@ -161,7 +133,7 @@ void FileFinder::take(const RecordFound& found) {
   const std::optional<IpAddress> chosen = chosen_address(options_);
   auto opened = Listener::open(io_, {SocketAddress{chosen.value_or(IpAddress::any_v6()),
                                                    static_cast<uint16_t>(options_.port)}});
-  if (!opened) return fail_dial({ExitCode::environment, opened.error().message}, false);
+  if (!opened) return fail_dial({ExitCode::environment, opened.error().message});
   const auto listener = std::make_shared<std::unique_ptr<Listener>>(std::move(*opened));
   const auto won = std::make_shared<Result<bool>>();
   on_disk([file = file_, found, record = own_record(**listener),
@@ -171,7 +143,7 @@ void FileFinder::take(const RecordFound& found) {
 
 HostRecord FileFinder::own_record(const Listener& listener) const {
   HostRecord record;
-  record.instance = options_.instance;
+  record.instance = options_.instance.value_or(0);
   record.machine = machine_;
   record.host_name = options_.host_name;
   for (const IpAddress& address : reachable_addresses(options_))
@@ -180,35 +152,19 @@ HostRecord FileFinder::own_record(const Listener& listener) const {
 }
 
 void FileFinder::on_taken(const Result<bool>& won, std::unique_ptr<Listener> listener) {
-  if (!won) return fail_dial(won.error(), false);
+  if (!won) return fail_dial(won.error());
   if (!*won) {
     // Another node was faster; its record is there now.
     if (!std::exchange(looked_again_, true)) return look();
     return fail_dial(
         {ExitCode::rendezvous,
-         fmt::format("other nodes are deciding at {} which of them is the host", options_.path)},
-        false);
+         fmt::format("other nodes are deciding at {} which of them is the host", options_.path)});
   }
-  own_host_ = listener->local_endpoint();
-  if (own_host_->ip.is_any()) own_host_->ip = IpAddress::loopback_v4();
-  on_host_(std::move(listener));
+  host(std::move(listener));
   beat();
-  call_own_host();
 }
 
 // ---- we do
-
-void FileFinder::call_own_host() {
-  const auto deadline =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
-  connecting_ = connect_any(io_, own_host_->to_string(), {*own_host_}, deadline, {},
-                            [this](NetResult<TcpSocket> socket) {
-                              if (socket)
-                                return finish(Dialled{std::move(*socket), options_.instance, true});
-                              fail_dial(socket.error().error(), false);
-                            });
-}
 
 // Skips a beat while the disk is still busy with an earlier one.
 void FileFinder::beat() {

@@ -1,8 +1,8 @@
 #include "rendezvous/backends/host_record.h"
 
-#include <charconv>
-
 #include <fmt/format.h>
+
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -17,14 +17,6 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
-std::optional<uint64_t> read_hex(std::string_view digits) {
-  uint64_t number = 0;
-  const auto [end, error] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), number, 16);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return number;
-}
-
 // Reads one line "key value"; false if it is invalid. Unknown keys are ignored.
 bool read_line(std::string_view line, HostRecord& record) {
   const size_t space = line.find(' ');
@@ -32,7 +24,7 @@ bool read_line(std::string_view line, HostRecord& record) {
   const std::string_view key = line.substr(0, space);
   const std::string_view value = line.substr(space + 1);
   if (key == "instance") {
-    const auto number = read_hex(value);
+    const auto number = whole_number<uint64_t>(value, 16);
     record.instance = number.value_or(0);
     return number.has_value();
   }
@@ -70,7 +62,7 @@ std::optional<HostRecord> decode_record(std::string_view text) {
   text.remove_prefix(kRecordHead.size());
   text.remove_suffix(kLastLine.size());
   HostRecord record;
-  const auto beat = read_hex(text.substr(0, 16));
+  const auto beat = whole_number<uint64_t>(text.substr(0, 16), 16);
   if (!beat || text.size() < 17 || text[16] != '\n') return std::nullopt;
   record.beat = *beat;
   text.remove_prefix(17);

@@ -1,11 +1,14 @@
 #include "rendezvous/backends/joined_rendezvous.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "rendezvous/backends/endpoint_finder.h"
+#include "rendezvous/backends/file_finder.h"
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/net/interfaces.h"
 
@@ -23,7 +26,7 @@ Result<std::string> advertised_address(const RendezvousOptions& options) {
   return address->to_string();
 }
 
-Result<Coordinator::Options> hosting_options(const RendezvousOptions& options) {
+Coordinator::Options hosting_options(const RendezvousOptions& options) {
   Coordinator::Options hosting;
   hosting.job_id = options.job_id;
   hosting.own_agent = random_agent_id();
@@ -32,16 +35,33 @@ Result<Coordinator::Options> hosting_options(const RendezvousOptions& options) {
   hosting.worker_port = options.worker_port;
   hosting.judge = options.judge;
   hosting.multi_node = options.join.nodes_max + options.join.spares > 1;
-  for (const std::string& text : options.store_allow) {
-    if (text == "any") {
-      hosting.store_allow_any = true;
-      continue;
-    }
-    Result<Network> network = Network::parse(text);
-    if (!network) return tl::unexpected(network.error());
-    hosting.store_allow.push_back(std::move(*network));
-  }
+  hosting.store_allow_any = options.store_allow_any;
+  hosting.store_allow = options.store_allow;
   return hosting;
+}
+
+// `instance` is that of our host, should `on_host` be called.
+std::unique_ptr<HostFinder> make_finder(boost::asio::io_context& io,
+                                        const RendezvousOptions& options, uint64_t instance,
+                                        HostFinder::OnHost on_host) {
+  const auto for_all = [&options](auto finder) {
+    finder.port = options.port;
+    finder.is_host = options.is_host;
+    finder.dead_peer_after = std::max(finder.dead_peer_after, options.join.lease);
+    return finder;
+  };
+  if (options.way == RendezvousOptions::Way::endpoint) {
+    auto finder = for_all(EndpointFinder::Options());
+    finder.host = options.host;
+    return std::make_unique<EndpointFinder>(io, std::move(finder), std::move(on_host));
+  }
+  auto finder = for_all(FileFinder::Options());
+  finder.path = options.host;
+  finder.instance = instance;
+  finder.host_name = options.join.host_name;
+  finder.local_addr = options.local_addr;
+  finder.interface = options.interface;
+  return std::make_unique<FileFinder>(io, std::move(finder), std::move(on_host));
 }
 
 std::string endpoint_text(const RendezvousOptions& options) {
@@ -55,25 +75,27 @@ std::string endpoint_text(const RendezvousOptions& options) {
 
 Result<std::unique_ptr<Rendezvous>> JoinedRendezvous::make(boost::asio::io_context& io,
                                                            const RendezvousOptions& options,
-                                                           Handlers handlers,
-                                                           const MakeFinder& make_finder) {
+                                                           Handlers handlers) {
+  if (options.way == RendezvousOptions::Way::endpoint && options.port == 0 &&
+      !options.is_host.value_or(false)) {
+    return fail(ExitCode::usage,
+                "an endpoint that several nodes share needs a port, for instance " + options.host +
+                    ":29400");
+  }
   const Result<std::string> advertised = advertised_address(options);
   if (!advertised) return tl::unexpected(advertised.error());
-  Result<Coordinator::Options> hosting = hosting_options(options);
-  if (!hosting) return tl::unexpected(hosting.error());
-  return std::unique_ptr<Rendezvous>(new JoinedRendezvous(
-      io, options, std::move(handlers), *advertised, std::move(*hosting), make_finder));
+  return std::unique_ptr<Rendezvous>(
+      new JoinedRendezvous(io, options, std::move(handlers), *advertised));
 }
 
 JoinedRendezvous::JoinedRendezvous(boost::asio::io_context& io, const RendezvousOptions& options,
-                                   Handlers handlers, std::string advertised,
-                                   Coordinator::Options hosting, const MakeFinder& make_finder)
+                                   Handlers handlers, const std::string& advertised)
     : io_(io),
       options_(options),
       handlers_(std::move(handlers)),
-      hosting_(std::move(hosting)),
+      hosting_(hosting_options(options)),
       finder_(
-          make_finder(io, hosting_.instance,
+          make_finder(io, options_, hosting_.instance,
                       [this](std::unique_ptr<Listener> listener) { host(std::move(listener)); })),
       client_(io, *finder_, client_options(advertised), client_handlers()),
       goodbye_timer_(io) {
@@ -117,31 +139,10 @@ void JoinedRendezvous::host(std::unique_ptr<Listener> listener) {
   coordinator_ = std::make_unique<Coordinator>(io_, std::move(listener), hosting_);
 }
 
-void JoinedRendezvous::begin() {
-  if (begun_) return;
-  begun_ = true;
-  client_.post(member::Begin{});
-}
-
-void JoinedRendezvous::ready() {
-  client_.post(member::ReadyForRound{});
-  begin();
-}
-
-void JoinedRendezvous::workers_done(membership::Epoch epoch) {
-  client_.post(member::WorkersDone{epoch});
-}
-
-void JoinedRendezvous::worker_failed(membership::Epoch epoch, membership::NodeFailure failure) {
-  client_.post(member::WorkerFailed{epoch, std::move(failure)});
-}
-
-void JoinedRendezvous::evidence_found(membership::Epoch epoch, membership::Evidence evidence) {
-  client_.post(member::EvidenceFound{epoch, std::move(evidence)});
-}
-
-void JoinedRendezvous::leaving(int signal, bool reaped) {
-  client_.post(member::Leaving{signal, reaped});
+void JoinedRendezvous::tell(News news) {
+  const bool ready = std::holds_alternative<member::ReadyForRound>(news);
+  std::visit([this](auto& one) { client_.post(std::move(one)); }, news);
+  if (ready && !std::exchange(begun_, true)) client_.post(member::Begin{});
 }
 
 std::string JoinedRendezvous::status() {

@@ -20,18 +20,11 @@ namespace muster {
 
 class JoinedRendezvous : public Rendezvous {
  public:
-  // Creates the finder. `instance` is that of our host, should `on_host` be called.
-  using MakeFinder = std::function<std::unique_ptr<HostFinder>(
-      boost::asio::io_context& io, uint64_t instance, HostFinder::OnHost on_host)>;
   static Result<std::unique_ptr<Rendezvous>> make(boost::asio::io_context& io,
                                                   const RendezvousOptions& options,
-                                                  Handlers handlers, const MakeFinder& make_finder);
+                                                  Handlers handlers);
 
-  void ready() override;
-  void workers_done(membership::Epoch epoch) override;
-  void worker_failed(membership::Epoch epoch, membership::NodeFailure failure) override;
-  void evidence_found(membership::Epoch epoch, membership::Evidence evidence) override;
-  void leaving(int signal, bool reaped) override;
+  void tell(News news) override;
   std::string status() override;
   void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
   std::string address_towards_peers() override;
@@ -39,11 +32,9 @@ class JoinedRendezvous : public Rendezvous {
 
  private:
   JoinedRendezvous(boost::asio::io_context& io, const RendezvousOptions& options, Handlers handlers,
-                   std::string advertised, Coordinator::Options hosting,
-                   const MakeFinder& make_finder);
+                   const std::string& advertised);
   MemberClient::Options client_options(const std::string& advertised) const;
   MemberClient::Handlers client_handlers();
-  void begin();
   void host(std::unique_ptr<Listener> listener);
   void wait_for_goodbye(int looks_left);
   void leave_host();

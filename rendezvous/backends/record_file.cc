@@ -43,40 +43,31 @@ bool link_exclusively(const std::string& from, const std::string& to) {
   return renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0;
 }
 
-}  // namespace
-
-RecordFile::~RecordFile() {
-  if (fd_ >= 0) close(fd_);
-}
-
 // Opening a file anew makes NFS ask its server, so this is never a stale copy.
-Result<std::string> RecordFile::read_text(const std::string& path, bool& is_there) const {
-  is_there = false;
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0 && errno == ENOENT) return std::string();
-  if (fd < 0) return file_trouble("read", path, errno);
+Result<std::optional<std::string>> read_text(const std::string& path) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd && errno == ENOENT) return std::nullopt;
+  if (!fd) return file_trouble("read", path, errno);
   std::string text;
   std::array<char, 4096> buffer;
   ssize_t n = 0;
-  while (text.size() <= kRecordBytesMax && (n = read(fd, buffer.data(), buffer.size())) > 0)
+  while (text.size() <= kRecordBytesMax && (n = read(fd.get(), buffer.data(), buffer.size())) > 0)
     text.append(buffer.data(), static_cast<size_t>(n));
-  const int error = errno;
-  close(fd);
-  if (n < 0) return file_trouble("read", path, error);
-  is_there = true;
+  if (n < 0) return file_trouble("read", path, errno);
   return text;
 }
+
+}  // namespace
 
 Result<RecordFound> RecordFile::look() const {
   RecordFound found;
   found.next = path_;
   for (int i = 0; i < kChainMax; ++i) {
-    bool is_there = false;
-    const Result<std::string> text = read_text(found.next, is_there);
+    const Result<std::optional<std::string>> text = read_text(found.next);
     if (!text) return tl::unexpected(text.error());
-    if (!is_there) return found;
-    std::optional<HostRecord> record = decode_record(*text);
-    if (!record && !text->empty()) {
+    if (!*text) return found;
+    std::optional<HostRecord> record = decode_record(**text);
+    if (!record && !(*text)->empty()) {
       return fail(
           ExitCode::environment,
           fmt::format("{} is not a rendezvous file of muster: remove it, or choose another path",
@@ -95,22 +86,20 @@ Result<RecordFound> RecordFile::look() const {
 Result<bool> RecordFile::take(const RecordFound& found, HostRecord record) {
   record.claim = found.is_there ? found.next.substr(found.next.find_last_of('/') + 1) : "";
   const std::string draft = path_ + ".new-" + sixteen_digits(record.instance);
-  const int fd = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return file_trouble("write", draft, errno);
-  const bool written = write_whole(fd, encode(record)) == 0 && fsync(fd) == 0;
-  const int error = errno;
-  if (!written) {
-    close(fd);
+  UniqueFd fd(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!fd) return file_trouble("write", draft, errno);
+  int error = write_whole(fd.get(), encode(record));
+  if (error == 0 && fsync(fd.get()) != 0) error = errno;
+  if (error != 0) {
+    fd.reset();
     unlink(draft.c_str());
     return file_trouble("write", draft, error);
   }
   const Result<bool> won = take_with(draft, found, record);
   unlink(draft.c_str());
   if (won && *won) {
-    fd_ = fd;
+    fd_ = std::move(fd);
     mine_ = std::move(record);
-  } else {
-    close(fd);
   }
   return won;
 }
@@ -130,10 +119,7 @@ Result<bool> RecordFile::take_with(const std::string& draft, const RecordFound& 
   }
   // After the rename newcomers read our record at once; nodes that are following the chain find it
   // too. Without hard links the draft is gone, and our record is found by the chain.
-  const std::string old_claim =
-      found.record && !found.record->claim.empty()
-          ? path_.substr(0, path_.find_last_of('/') + 1) + found.record->claim
-          : std::string();
+  const std::string old_claim = found.record ? claim_path(*found.record) : "";
   if (rename(draft.c_str(), path_.c_str()) == 0 && !old_claim.empty() && old_claim != found.next)
     unlink(old_claim.c_str());
   return true;
@@ -141,18 +127,21 @@ Result<bool> RecordFile::take_with(const std::string& draft, const RecordFound& 
 
 void RecordFile::write_beat(uint64_t beat) {
   const std::string digits = sixteen_digits(beat);
-  if (pwrite(fd_, digits.data(), digits.size(), static_cast<off_t>(kRecordHead.size())) > 0)
-    fdatasync(fd_);
+  if (pwrite(fd_.get(), digits.data(), digits.size(), static_cast<off_t>(kRecordHead.size())) > 0)
+    fdatasync(fd_.get());
 }
 
 void RecordFile::remove() {
-  if (fd_ < 0) return;
-  bool is_there = false;
-  const Result<std::string> text = read_text(path_, is_there);
-  const std::optional<HostRecord> record = text ? decode_record(*text) : std::nullopt;
+  if (!fd_) return;
+  const Result<std::optional<std::string>> text = read_text(path_);
+  const auto record = decode_record(text ? text->value_or("") : "");
   if (record && record->instance == mine_.instance) unlink(path_.c_str());
-  if (!mine_.claim.empty())
-    unlink((path_.substr(0, path_.find_last_of('/') + 1) + mine_.claim).c_str());
+  if (!mine_.claim.empty()) unlink(claim_path(mine_).c_str());
+}
+
+std::string RecordFile::claim_path(const HostRecord& record) const {
+  if (record.claim.empty()) return {};
+  return path_.substr(0, path_.find_last_of('/') + 1) + record.claim;
 }
 
 }  // namespace muster

@@ -17,6 +17,7 @@
 
 #include "rendezvous/backends/host_record.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 
@@ -33,9 +34,6 @@ struct RecordFound {
 class RecordFile {
  public:
   explicit RecordFile(std::string path) : path_(std::move(path)) {}
-  RecordFile(const RecordFile&) = delete;
-  RecordFile& operator=(const RecordFile&) = delete;
-  ~RecordFile();
 
   // Fails with ExitCode::environment if retrying is useless (no folder, no permission, a file that
   // is no record), otherwise with ExitCode::rendezvous.
@@ -50,13 +48,14 @@ class RecordFile {
   void remove();
 
  private:
-  Result<std::string> read_text(const std::string& path, bool& is_there) const;
   Result<bool> take_with(const std::string& draft, const RecordFound& found,
                          const HostRecord& record);
+  // Where the file with which `record` won is; empty: it was the record's own.
+  std::string claim_path(const HostRecord& record) const;
 
   std::string path_;
   HostRecord mine_;
-  int fd_ = -1;
+  UniqueFd fd_;
 };
 
 }  // namespace muster

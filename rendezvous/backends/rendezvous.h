@@ -12,6 +12,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -21,6 +23,7 @@
 #include "rendezvous/membership/agent_protocol.h"
 #include "rendezvous/membership/member.h"
 #include "rendezvous/membership/membership.h"
+#include "rendezvous/net/address.h"
 
 namespace muster {
 
@@ -38,9 +41,10 @@ struct RendezvousOptions {
   bool fixed_master_addr = false;  // static: MASTER_ADDR is `host` as typed.
   std::optional<int> worker_port;  // The workers' store listens here instead (0: a free port).
   std::optional<std::string> local_addr;
-  std::string interface;                 // --iface
-  std::string token;                     // Empty: none.
-  std::vector<std::string> store_allow;  // CIDRs; "any": no filter.
+  std::string interface;             // --iface
+  std::string token;                 // Empty: none.
+  bool store_allow_any = false;      // No filter.
+  std::vector<Network> store_allow;  // Besides the members.
   membership::Join join;     // Our identity: all but agent, proof, dialled, advertised, is_host.
   membership::Judge judge;   // Used if this node hosts; called on the rendezvous' thread.
   Duration reach_timeout{};  // Give up after this long without a host; zero: the join time-out.
@@ -61,15 +65,23 @@ class Rendezvous {
 
   virtual ~Rendezvous() = default;
 
+  // What happens on this node, by one of the next five.
+  using News = std::variant<member::ReadyForRound, member::WorkersDone, member::WorkerFailed,
+                            member::EvidenceFound, member::Leaving>;
+  virtual void tell(News news) = 0;
   // Nothing of an earlier epoch is alive on this node: it wants a round. The first call begins.
-  virtual void ready() = 0;
-  virtual void workers_done(membership::Epoch epoch) = 0;
+  void ready() { tell(member::ReadyForRound{}); }
+  void workers_done(membership::Epoch epoch) { tell(member::WorkersDone{epoch}); }
   // The first failure of the epoch on this node, at `failure.at` of our clock.
-  virtual void worker_failed(membership::Epoch epoch, membership::NodeFailure failure) = 0;
+  void worker_failed(membership::Epoch epoch, membership::NodeFailure failure) {
+    tell(member::WorkerFailed{epoch, std::move(failure)});
+  }
   // What the epoch's workers left behind here; called before ready() or leaving(..., true).
-  virtual void evidence_found(membership::Epoch epoch, membership::Evidence evidence) = 0;
+  void evidence_found(membership::Epoch epoch, membership::Evidence evidence) {
+    tell(member::EvidenceFound{epoch, std::move(evidence)});
+  }
   // A signal ends this node's part; answered by leave_announced. Called again with reaped = true.
-  virtual void leaving(int signal, bool reaped) = 0;
+  void leaving(int signal, bool reaped) { tell(member::Leaving{signal, reaped}); }
   // What this node waits for, in one line; callable at any time.
   virtual std::string status() = 0;
   // All nodes of the job, as its host sees them: those of the round by their rank, then the others.

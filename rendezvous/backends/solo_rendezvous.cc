@@ -23,7 +23,7 @@ std::vector<Network> own_networks() {
 }  // namespace
 
 // A name may mean any of our addresses, so its store listens on all and admits only this machine.
-Result<SoloRendezvous::StoreAddress> SoloRendezvous::place_of(const RendezvousOptions& options) {
+SoloRendezvous::StoreAddress SoloRendezvous::place_of(const RendezvousOptions& options) {
   StoreAddress place;
   std::optional<IpAddress> address = numeric_address(options.host);
   if (options.host.empty() || options.host == "localhost") address = IpAddress::loopback_v4();
@@ -34,15 +34,10 @@ Result<SoloRendezvous::StoreAddress> SoloRendezvous::place_of(const RendezvousOp
     place.addresses = {SocketAddress{IpAddress::any_v6(), 0}};
     place.master_addr = address ? IpAddress::loopback_v4().to_string() : options.host;
   }
-  if (address && address->is_loopback()) return place;
-  Result<std::vector<Network>> allowed = own_networks();
-  for (const std::string& text : options.store_allow) {
-    if (text == "any") return place;
-    const Result<Network> network = Network::parse(text);
-    if (!network) return tl::unexpected(network.error());
-    allowed->push_back(*network);
-  }
-  place.allowed = std::move(*allowed);
+  if ((address && address->is_loopback()) || options.store_allow_any) return place;
+  place.allowed = own_networks();
+  place.allowed->insert(place.allowed->end(), options.store_allow.begin(),
+                        options.store_allow.end());
   return place;
 }
 
@@ -68,21 +63,24 @@ SoloRendezvous::SoloRendezvous(boost::asio::io_context& io, const RendezvousOpti
 Result<std::unique_ptr<Rendezvous>> SoloRendezvous::make(boost::asio::io_context& io,
                                                          const RendezvousOptions& options,
                                                          Handlers handlers) {
-  Result<StoreAddress> place = place_of(options);
-  if (!place) return tl::unexpected(place.error());
-  std::unique_ptr<SoloRendezvous> rendezvous(new SoloRendezvous(io, options, *place, handlers));
+  StoreAddress place = place_of(options);
+  std::unique_ptr<SoloRendezvous> rendezvous(new SoloRendezvous(io, options, place, handlers));
   Result<void> reserved = rendezvous->store_.reserve();
-  if (!reserved && place->addresses[0].ip == IpAddress::any_v6()) {
+  if (!reserved && place.addresses[0].ip == IpAddress::any_v6()) {
     // A kernel without IPv6.
-    place->addresses[0].ip = IpAddress::any_v4();
-    rendezvous.reset(new SoloRendezvous(io, options, std::move(*place), std::move(handlers)));
+    place.addresses[0].ip = IpAddress::any_v4();
+    rendezvous.reset(new SoloRendezvous(io, options, std::move(place), std::move(handlers)));
     reserved = rendezvous->store_.reserve();
   }
   if (!reserved) return tl::unexpected(reserved.error());
   return rendezvous;
 }
 
-void SoloRendezvous::ready() {
+void SoloRendezvous::tell(News news) {
+  std::visit([this](const auto& one) { on(one); }, news);
+}
+
+void SoloRendezvous::on(const member::ReadyForRound&) {
   if (leaving_) return;
   end_round();
   const Result<int> port = store_.open(++epoch_, place_.allowed);
@@ -103,8 +101,8 @@ void SoloRendezvous::end_round() {
   store_.close();
 }
 
-void SoloRendezvous::workers_done(membership::Epoch epoch) {
-  if (!round_runs_ || epoch != epoch_) return;
+void SoloRendezvous::on(const member::WorkersDone& news) {
+  if (!round_runs_ || news.epoch != epoch_) return;
   end_round();
   membership::End end;
   end.text = "all workers succeeded";
@@ -112,17 +110,14 @@ void SoloRendezvous::workers_done(membership::Epoch epoch) {
   handlers_.ended(end);
 }
 
-void SoloRendezvous::worker_failed(membership::Epoch epoch, membership::NodeFailure) {
-  if (epoch == epoch_) failed_ = true;
+void SoloRendezvous::on(const member::WorkerFailed& news) {
+  if (news.epoch == epoch_) failed_ = true;
 }
 
-// A single node judges its failures itself.
-void SoloRendezvous::evidence_found(membership::Epoch, membership::Evidence) {}
-
-void SoloRendezvous::leaving(int, bool reaped) {
+void SoloRendezvous::on(const member::Leaving& news) {
   if (!leaving_) handlers_.leave_announced();
   leaving_ = true;
-  if (reaped) end_round();
+  if (news.reaped) end_round();
 }
 
 std::string SoloRendezvous::status() {

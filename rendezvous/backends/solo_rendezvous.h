@@ -22,11 +22,7 @@ class SoloRendezvous : public Rendezvous {
                                                   const RendezvousOptions& options,
                                                   Handlers handlers);
 
-  void ready() override;
-  void workers_done(membership::Epoch epoch) override;
-  void worker_failed(membership::Epoch epoch, membership::NodeFailure failure) override;
-  void evidence_found(membership::Epoch epoch, membership::Evidence evidence) override;
-  void leaving(int signal, bool reaped) override;
+  void tell(News news) override;
   std::string status() override;
   void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
   void close(std::function<void()> closed) override;
@@ -37,11 +33,17 @@ class SoloRendezvous : public Rendezvous {
     JobStore::Allowed allowed;
     std::string master_addr;
   };
-  static Result<StoreAddress> place_of(const RendezvousOptions& options);
+  static StoreAddress place_of(const RendezvousOptions& options);
   static JobStore::Options store_options(const RendezvousOptions& options,
                                          const StoreAddress& place, const Handlers& handlers);
   SoloRendezvous(boost::asio::io_context& io, const RendezvousOptions& options, StoreAddress place,
                  Handlers handlers);
+  // A single node judges its failures itself.
+  void on(const member::EvidenceFound&) {}
+  void on(const member::ReadyForRound&);
+  void on(const member::WorkersDone& news);
+  void on(const member::WorkerFailed& news);
+  void on(const member::Leaving& news);
   void end_round();
 
   RendezvousOptions options_;

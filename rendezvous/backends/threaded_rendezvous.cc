@@ -50,6 +50,15 @@ struct ThreadedRendezvous::Mailbox : std::enable_shared_from_this<Mailbox> {
     });
   }
 
+  // What posts the call of `handler` to the agent.
+  template <typename... Arguments>
+  auto posting(std::function<void(Arguments...)> Rendezvous::Handlers::* handler) {
+    return [self = shared_from_this(), handler](Arguments... arguments) {
+      self->deliver(
+          [handler, arguments...](const Rendezvous::Handlers& to) { (to.*handler)(arguments...); });
+    };
+  }
+
   // For the Rendezvous that `thread` owns.
   Rendezvous::Handlers forwarding(const Thread* thread) {
     const auto self = shared_from_this();
@@ -61,26 +70,12 @@ struct ThreadedRendezvous::Mailbox : std::enable_shared_from_this<Mailbox> {
             to.round(round);
           });
     };
-    on.stop = [self](const member::StopWorkers& stop) {
-      self->deliver([stop](const Handlers& to) { to.stop(stop); });
-    };
-    on.leave_announced = [self] {
-      self->deliver([](const Handlers& to) { to.leave_announced(); });
-    };
-    on.ended = [self](const membership::End& end) {
-      self->deliver([end](const Handlers& to) { to.ended(end); });
-    };
-    on.failed = [self](const Error& error) {
-      self->deliver([error](const Handlers& to) { to.failed(error); });
-    };
-    if (handlers.refused) {
-      on.refused = [self](const Error& error) {
-        self->deliver([error](const Handlers& to) { to.refused(error); });
-      };
-    }
-    on.say = [self](const std::string& text) {
-      self->deliver([text](const Handlers& to) { to.say(text); });
-    };
+    on.stop = posting(&Handlers::stop);
+    on.leave_announced = posting(&Handlers::leave_announced);
+    on.ended = posting(&Handlers::ended);
+    on.failed = posting(&Handlers::failed);
+    if (handlers.refused) on.refused = posting(&Handlers::refused);
+    on.say = posting(&Handlers::say);
     return on;
   }
 
@@ -130,28 +125,8 @@ void ThreadedRendezvous::run(std::function<void(Rendezvous&)> action) {
   boost::asio::post(shared->io, [shared, action = std::move(action)] { action(*shared->inner); });
 }
 
-void ThreadedRendezvous::ready() {
-  run([](Rendezvous& inner) { inner.ready(); });
-}
-
-void ThreadedRendezvous::workers_done(membership::Epoch epoch) {
-  run([epoch](Rendezvous& inner) { inner.workers_done(epoch); });
-}
-
-void ThreadedRendezvous::worker_failed(membership::Epoch epoch, membership::NodeFailure failure) {
-  run([epoch, failure = std::move(failure)](Rendezvous& inner) {
-    inner.worker_failed(epoch, failure);
-  });
-}
-
-void ThreadedRendezvous::evidence_found(membership::Epoch epoch, membership::Evidence evidence) {
-  run([epoch, evidence = std::move(evidence)](Rendezvous& inner) {
-    inner.evidence_found(epoch, evidence);
-  });
-}
-
-void ThreadedRendezvous::leaving(int signal, bool reaped) {
-  run([signal, reaped](Rendezvous& inner) { inner.leaving(signal, reaped); });
+void ThreadedRendezvous::tell(News news) {
+  run([news = std::move(news)](Rendezvous& inner) { inner.tell(news); });
 }
 
 // The thread answers within microseconds; if it ever does not, the last status is returned.

@@ -26,11 +26,7 @@ class ThreadedRendezvous : public Rendezvous {
                                                    const MakeInner& make_inner);
   ~ThreadedRendezvous() override;
 
-  void ready() override;
-  void workers_done(membership::Epoch epoch) override;
-  void worker_failed(membership::Epoch epoch, membership::NodeFailure failure) override;
-  void evidence_found(membership::Epoch epoch, membership::Evidence evidence) override;
-  void leaving(int signal, bool reaped) override;
+  void tell(News news) override;
   std::string status() override;
   void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
   std::string address_towards_peers() override;  // As it was when the newest round formed.

@@ -1,13 +1,13 @@
 #include "rendezvous/base/failure_record.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -26,22 +26,18 @@ std::string plain_text(std::string_view text, size_t bytes_max) {
 
 template <typename Number>
 bool read_number(std::string_view text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() && number >= 0;
+  number = whole_number<Number>(text).value_or(-1);
+  return number >= 0;
 }
 
 // "2,5", ascending.
 bool read_origin(std::string_view text, std::vector<int>& origin) {
-  while (origin.size() < kFailureOriginMax) {
-    const size_t comma = std::min(text.find(','), text.size());
+  for (const std::string_view item : split(text, ',')) {
     int rank = -1;
-    if (!read_number(text.substr(0, comma), rank)) return false;
-    if (!origin.empty() && rank <= origin.back()) return false;
+    if (!read_number(item, rank) || (!origin.empty() && rank <= origin.back())) return false;
     origin.push_back(rank);
-    if (comma == text.size()) return true;
-    text.remove_prefix(comma + 1);
   }
-  return false;
+  return origin.size() <= kFailureOriginMax;
 }
 
 // Returns false for an invalid line.

@@ -65,10 +65,10 @@ inline std::vector<std::string_view> split(std::string_view text, char separator
 
 // The number that the whole text is, as std::from_chars() reads it: no blanks and no '+'.
 template <typename Number>
-std::optional<Number> whole_number(std::string_view text) {
+std::optional<Number> whole_number(std::string_view text, int base = 10) {
   Number number{};
   const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, number);
+  const auto [end, error] = std::from_chars(text.data(), last, number, base);
   return error == std::errc() && end == last ? std::optional(number) : std::nullopt;
 }
 

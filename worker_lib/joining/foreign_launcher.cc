@@ -1,6 +1,5 @@
 #include "worker_lib/joining/foreign_launcher.h"
 
-#include <algorithm>
 #include <array>
 #include <string>
 
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/slurm_counts.h"
 #include "worker_lib/watch/process_life.h"
 
 namespace muster::worker {
@@ -27,25 +27,6 @@ constexpr std::array<LauncherNames, 3> kLaunchers{{
 bool is_batch_script(const EnvReader& env) {
   return env.text("ENVIRONMENT") == "BATCH" && !env.has("SLURM_STEP_ID") &&
          !env.has("SLURM_STEPID");
-}
-
-std::optional<int> slurm_tasks_of_node(std::string_view list, int node) {
-  while (!list.empty()) {
-    const std::string_view entry = list.substr(0, list.find(','));
-    list.remove_prefix(std::min(list.size(), entry.size() + 1));
-    const size_t bracket = entry.find("(x");
-    const std::optional<int> tasks = plain_number(entry.substr(0, bracket));
-    int times = 1;
-    if (bracket != std::string_view::npos) {
-      const std::string_view digits = entry.substr(bracket + 2);
-      times =
-          digits.ends_with(')') ? plain_number(digits.substr(0, digits.size() - 1)).value_or(0) : 0;
-    }
-    if (!tasks || times < 1) return std::nullopt;
-    if (node < times) return tasks;
-    node -= times;
-  }
-  return std::nullopt;
 }
 
 // An id that all ranks of one launch have in common, and no other launch on this node has.
@@ -84,7 +65,7 @@ const LauncherNames* find_launcher(const EnvReader& env) {
 
 std::optional<int> slurm_local_size(const EnvReader& env, int node) {
   for (const char* name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}) {
-    if (const auto list = env.text(name)) return slurm_tasks_of_node(*list, node);
+    if (const auto list = env.text(name)) return slurm_tasks_on_node(*list, node);
   }
   return std::nullopt;
 }

@@ -62,12 +62,13 @@ TEST(ArgumentWalk, TakesValuesInEverySpelling) {
 
 TEST(ArgumentWalk, TakesEveryFlagOfTheTableInBothSpellings) {
   for (const OptionRow& row : option_rows()) {
-    std::string underscored = row.name;
+    const std::string dashed(row.name);
+    std::string underscored = dashed;
     for (char& c : underscored)
       c = c == '-' ? '_' : c;
-    for (const std::string& name : {row.name, underscored}) {
+    for (const std::string& name : {dashed, underscored}) {
       const WalkedArguments walked = walk({"--" + name + (row.takes_value() ? "=v" : "")});
-      EXPECT_EQ(walked.values, Values({{row.name, row.takes_value() ? "v" : "1"}})) << name;
+      EXPECT_EQ(walked.values, Values({{dashed, row.takes_value() ? "v" : "1"}})) << name;
     }
   }
 }

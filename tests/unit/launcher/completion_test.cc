@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,7 +72,7 @@ class BashCompletion : public ::testing::Test {
 TEST_F(BashCompletion, OffersEveryFlag) {
   Offers flags;
   for (const OptionRow& row : option_rows()) {
-    if (!row.group.empty()) flags.insert("--" + row.name);
+    if (!row.group.empty()) flags.insert(fmt::format("--{}", row.name));
   }
   EXPECT_EQ(offers({"--"}), flags);
 }
@@ -133,7 +134,8 @@ TEST(ZshCompletion, DescribesEveryFlagOnce) {
   EXPECT_TRUE(script.starts_with("#compdef muster\n"));
   for (const OptionRow& row : option_rows()) {
     if (row.group.empty()) continue;
-    EXPECT_THAT(script, HasSubstr("    '--" + row.name + (row.takes_value() ? "=[" : "[")));
+    EXPECT_THAT(script,
+                HasSubstr(fmt::format("    '--{}{}", row.name, row.takes_value() ? "=[" : "[")));
   }
   EXPECT_THAT(script, HasSubstr(":(static c10d file)'"));
   EXPECT_THAT(script, HasSubstr("'-m["));

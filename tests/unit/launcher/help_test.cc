@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,14 +72,14 @@ TEST(OptionTable, HasAVariableForEveryFlagAboutNodes) {
         "worker-port", "rdzv-token-file", "store-allow"}) {
     EXPECT_TRUE(option_row(name).traits.reads_variable) << name;
   }
-  EXPECT_EQ(option_row("max-membership-changes").variable, "PET_MAX_MEMBERSHIP_CHANGES");
+  EXPECT_EQ(option_row("max-membership-changes").variable(), "PET_MAX_MEMBERSHIP_CHANGES");
   EXPECT_FALSE(option_row("no-iface-env").takes_value());
 }
 
 TEST(OptionTable, NamesEachFlagOnce) {
   std::set<std::string> names;
   for (const OptionRow& row : option_rows()) {
-    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_TRUE(names.emplace(row.name).second) << row.name;
     EXPECT_EQ(row.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz-"), std::string::npos);
     EXPECT_FALSE(row.help.empty()) << row.name;
     EXPECT_EQ(row.help.back(), '.') << row.name;
@@ -86,11 +87,11 @@ TEST(OptionTable, NamesEachFlagOnce) {
 }
 
 TEST(OptionTable, DerivesVariablesFromNames) {
-  EXPECT_EQ(option_row("nproc-per-node").variable, "PET_NPROC_PER_NODE");
-  EXPECT_EQ(option_row("tee").variable, "PET_TEE");
+  EXPECT_EQ(option_row("nproc-per-node").variable(), "PET_NPROC_PER_NODE");
+  EXPECT_EQ(option_row("tee").variable(), "PET_TEE");
   std::set<std::string> command_line_only;
   for (const OptionRow& row : option_rows()) {
-    if (!row.traits.reads_variable) command_line_only.insert(row.name);
+    if (!row.traits.reads_variable) command_line_only.emplace(row.name);
   }
   EXPECT_EQ(command_line_only,
             std::set<std::string>({"help", "version", "print-completion", "print-man", "logs-specs",
@@ -124,9 +125,10 @@ TEST(Help, ShowsEveryFlagWithItsValueAndDefault) {
   const std::string text = help_text();
   for (const OptionRow& row : option_rows()) {
     if (row.group.empty()) continue;
-    const std::string heading = "--" + row.name + (row.takes_value() ? " " + row.value : "") + "\n";
+    const std::string heading =
+        fmt::format("--{}{}{}\n", row.name, row.takes_value() ? " " : "", row.value);
     EXPECT_THAT(text, HasSubstr(heading));
-    EXPECT_THAT(text, HasSubstr("\n" + row.group + ":\n"));
+    EXPECT_THAT(text, HasSubstr(fmt::format("\n{}:\n", row.group)));
   }
   EXPECT_THAT(text, HasSubstr("Default: 1."));
   EXPECT_THAT(text, Not(HasSubstr("print-man")));
@@ -176,10 +178,10 @@ TEST(ManPage, DescribesEveryFlagAndItsVariable) {
   const std::string page = unescaped(man_page());
   for (const OptionRow& row : option_rows()) {
     if (row.group.empty()) continue;
-    EXPECT_THAT(page, HasSubstr("\\fB" + ("--" + row.name) + "\\fR"));
-    EXPECT_THAT(page, HasSubstr("\n" + row.help + "\n"));
+    EXPECT_THAT(page, HasSubstr(fmt::format("\\fB--{}\\fR", row.name)));
+    EXPECT_THAT(page, HasSubstr(fmt::format("\n{}\n", row.help)));
     if (!row.traits.reads_variable) continue;
-    EXPECT_THAT(page, HasSubstr("\nVariable: " + row.variable + ".\n"));
+    EXPECT_THAT(page, HasSubstr("\nVariable: " + row.variable() + ".\n"));
   }
 }
 

@@ -161,8 +161,8 @@ TEST(Options, MeanTheSameAsVariables) {
     if (!one_flag || !flags.front().starts_with("--")) continue;
     const OptionRow& row = option_row(flags.front().substr(2));
     if (!row.traits.reads_variable) continue;
-    const Environment environment{{row.variable, flags.size() == 2 ? flags.back() : "1"}};
-    EXPECT_EQ(spec_of({}, environment), plain_but(change)) << row.variable;
+    const Environment environment{{row.variable(), flags.size() == 2 ? flags.back() : "1"}};
+    EXPECT_EQ(spec_of({}, environment), plain_but(change)) << row.variable();
   }
 }
 
@@ -338,8 +338,9 @@ TEST(OptionVariables, OfFlagsWithoutValueAreAlwaysChecked) {
   }
   for (const OptionRow& row : option_rows()) {
     if (row.takes_value() || !row.traits.reads_variable) continue;
-    EXPECT_EQ(complaint_about({}, {{row.variable, "x"}}).substr(0, row.variable.size() + 2),
-              row.variable + "=x");
+    const std::string variable = row.variable();
+    EXPECT_EQ(complaint_about({}, {{variable, "x"}}).substr(0, variable.size() + 2),
+              variable + "=x");
   }
 }
 

@@ -420,7 +420,9 @@ TEST(RendezvousOptions, ChangeWhatTheySayAndNothingElse) {
       {{"--rdzv-token-file", "/t"}, [](RendezvousSpec& s) { s.token_file = "/t"; }},
       {{"--store-allow", "any"}, [](RendezvousSpec& s) { s.store_allow_any = true; }},
       {{"--store-allow", "10.0.0.0/8,fd00::/8"},
-       [](RendezvousSpec& s) { s.store_allow = {"10.0.0.0/8", "fd00::/8"}; }},
+       [](RendezvousSpec& s) {
+         s.store_allow = {*Network::parse("10.0.0.0/8"), *Network::parse("fd00::/8")};
+       }},
   };
   for (const auto& [flags, change] : cases) {
     RendezvousSpec expected = c10d_pair_spec();

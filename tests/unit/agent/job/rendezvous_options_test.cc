@@ -123,10 +123,11 @@ TEST(MeetingOptionsOf, TheHostIsTriedForTheTimeThatItMayTakeToAnswer) {
 
 TEST(MeetingOptionsOf, WhoMayUseTheStoreIsPassedOn) {
   LaunchSpec spec = meeting_spec("c10d", 2, 2);
-  spec.rendezvous.store_allow = {"10.0.0.0/8"};
-  EXPECT_EQ(rendezvous_options(spec, kNode).store_allow, std::vector<std::string>{"10.0.0.0/8"});
+  spec.rendezvous.store_allow = {Network(IpAddress::loopback_v4(), 8)};
+  EXPECT_EQ(rendezvous_options(spec, kNode).store_allow, spec.rendezvous.store_allow);
+  EXPECT_FALSE(rendezvous_options(spec, kNode).store_allow_any);
   spec.rendezvous.store_allow_any = true;
-  EXPECT_EQ(rendezvous_options(spec, kNode).store_allow, std::vector<std::string>{"any"});
+  EXPECT_TRUE(rendezvous_options(spec, kNode).store_allow_any);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "launcher/engines/lone_world.h"
 #include "launcher/engines/node_list.h"
+#include "rendezvous/base/slurm_counts.h"
 #include "tests/unit/launcher/command_line_samples.h"
 #include "tests/unit/launcher/engines/engine_environments.h"
 
@@ -97,7 +98,7 @@ TEST(NodeList, CountsTheTasksOfEachNode) {
   const auto counts = [](std::string_view text) {
     std::vector<int> all;
     for (int node = 0; node < 5; ++node)
-      all.push_back(tasks_on_node(text, node));
+      all.push_back(slurm_tasks_on_node(text, node).value_or(0));
     return all;
   };
   using Counts = std::vector<int>;

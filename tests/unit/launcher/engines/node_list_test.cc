@@ -10,6 +10,8 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include "rendezvous/base/slurm_counts.h"
+
 namespace muster {
 namespace {
 
@@ -52,6 +54,10 @@ RC_GTEST_PROP(SlurmNodeList, HasTheHostThatItWasMadeFrom, ()) {
   }
   list += *rc::gen::element("", ",", ",b", ",b[1-2]", ",[");
   RC_ASSERT(first_host_of(list) == host);
+}
+
+int tasks_on_node(const std::string& counts, int node) {
+  return slurm_tasks_on_node(counts, node).value_or(0);
 }
 
 // The number of tasks of each node, up to the first that the list does not have.

@@ -161,11 +161,5 @@ TEST(Nearest, OfNothingIsNothing) {
   EXPECT_EQ(nearest("word", {}).word, "");
 }
 
-TEST(Join, PutsTheSeparatorBetween) {
-  static constexpr std::array<std::string_view, 3> kWords{"a", "b", "c"};
-  EXPECT_EQ(join(kWords, ", "), "a, b, c");
-  EXPECT_EQ(join({}, ", "), "");
-}
-
 }  // namespace
 }  // namespace muster

@@ -197,15 +197,5 @@ TEST_F(SoloRendezvousTest, AnAddressOfAnotherMachineFailsTheFirstRoundIfAnyPortW
   EXPECT_EQ(errors_.size(), 1u);
 }
 
-TEST_F(SoloRendezvousTest, AWrongNetworkToAllowIsSaidWhereItWouldCount) {
-  options_.store_allow = {"10.0.0.0/8", "10.0.0.0/40"};
-  make();
-  EXPECT_TRUE(errors_.empty());  // On loopback there is no filter.
-  options_.host = "0.0.0.0";
-  make();
-  ASSERT_EQ(errors_.size(), 1u);
-  EXPECT_EQ(errors_[0], Network::parse("10.0.0.0/40").error());
-}
-
 }  // namespace
 }  // namespace muster

@@ -24,6 +24,7 @@ TEST(WholeNumber, IsTheWholeText) {
   EXPECT_EQ(whole_number<int>("007"), 7);
   EXPECT_EQ(whole_number<int>("-1"), -1);
   EXPECT_EQ(whole_number<uint8_t>("255"), 255);
+  EXPECT_EQ(whole_number<uint8_t>("ff", 16), 255);
   for (const char* text : {"", " 1", "1 ", "+1", "-1", "1.0", "0x1", "256", "x"})
     EXPECT_EQ(whole_number<uint8_t>(text), std::nullopt) << text;
 }
