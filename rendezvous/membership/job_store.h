@@ -68,8 +68,7 @@ class JobStore {
 
  private:
   void on_refused(const IpAddress& address);
-  Result<int> listen();
-  Result<int> listen_on_port(uint16_t port);
+  Result<void> listen();
 
   boost::asio::io_context& io_;
   Options options_;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 namespace {
@@ -64,14 +65,13 @@ uint16_t port_of(int fd) {
 }
 
 std::string listen_refusal(const SocketAddress& address, int error) {
-  const std::string where = address.to_string();
-  if (error == EADDRINUSE)
-    return fmt::format("could not listen on {}: the port is taken; choose another one", where);
-  if (error == EADDRNOTAVAIL)
-    return fmt::format("could not listen on {}: that is not an address of this machine", where);
-  if (error == EACCES)
-    return fmt::format("could not listen on {}: not permitted; choose a port above 1023", where);
-  return fmt::format("could not listen on {}: {}", where, std::strerror(error));
+  const char* const hint = error == EADDRINUSE            ? "; choose another port"
+                           : error == EADDRNOTAVAIL       ? "; choose an address of this machine"
+                           : error == EACCES              ? "; choose a port above 1023"
+                           : is_out_of_descriptors(error) ? "; raise the limit (ulimit -n)"
+                                                          : "";
+  return fmt::format("could not listen on {}: {}{}", address.to_string(), std::strerror(error),
+                     hint);
 }
 
 void close_all(const std::vector<ListeningSocket>& sockets) {

@@ -195,10 +195,10 @@ TEST(MemberClient, ATcpStoreServerOnTheOtherEndIsNamedAtOnce) {
   boost::asio::io_context loop;
   StoreServer server(loop, {});
   const auto listener =
-      StoreListener::open(loop, server, SocketAddress{IpAddress::loopback_v4(), 0});
+      StoreListener::open(loop, server, {SocketAddress{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(listener);
   server.open(1);
-  Client client(loop, (*listener)->port(), client_options());
+  Client client(loop, listener->front()->port(), client_options());
   EXPECT_TRUE(client.wait_error("TCPStore"));
   EXPECT_EQ(client.dialler.dials, 2);
   EXPECT_EQ(client.dialler.distrusted, 2);
