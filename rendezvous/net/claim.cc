@@ -47,26 +47,8 @@ NotHost not_host(const ListenError& error) {
   return {why, error.error_number, error.message};
 }
 
-}  // namespace
-
-ListenPlan plan_listening(const EndpointFacts& facts) {
-  CHECK(!facts.resolved.empty());
-  const uint16_t port = facts.resolved.front().port;
-  const bool loopback = asks_for_loopback(facts.host);
-  std::vector<SocketAddress> chosen;
-  for (const SocketAddress& address : facts.resolved) {
-    const bool ours = is_own_address(address.ip, facts.own);
-    // localhost is ::1 in many hosts files of machines without IPv6.
-    if (loopback && !ours) continue;
-    if (!ours || address.ip.is_loopback() != loopback) return {{{IpAddress::any_v6(), port}}, true};
-    if (std::find(chosen.begin(), chosen.end(), address) == chosen.end()) chosen.push_back(address);
-  }
-  if (chosen.empty()) return {{{IpAddress::any_v6(), port}}, true};
-  return {chosen, false};
-}
-
-struct Claiming::State : std::enable_shared_from_this<State> {
-  State(boost::asio::io_context& loop, ClaimOptions how, ClaimCallback done)
+struct ClaimState : std::enable_shared_from_this<ClaimState> {
+  ClaimState(boost::asio::io_context& loop, ClaimOptions how, ClaimCallback done)
       : io(loop),
         options(std::move(how)),
         callback(std::move(done)),
@@ -191,28 +173,29 @@ struct Claiming::State : std::enable_shared_from_this<State> {
   std::array<char, 1> answer{};
 };
 
-Claiming::Claiming(std::shared_ptr<State> state) : state_(std::move(state)) {}
-Claiming::Claiming(Claiming&&) noexcept = default;
-Claiming& Claiming::operator=(Claiming&& other) noexcept {
-  if (this != &other) {
-    cancel();
-    state_ = std::move(other.state_);
-  }
-  return *this;
-}
-Claiming::~Claiming() {
-  cancel();
-}
+}  // namespace
 
-void Claiming::cancel() {
-  if (state_) state_->stop();
+ListenPlan plan_listening(const EndpointFacts& facts) {
+  CHECK(!facts.resolved.empty());
+  const uint16_t port = facts.resolved.front().port;
+  const bool loopback = asks_for_loopback(facts.host);
+  std::vector<SocketAddress> chosen;
+  for (const SocketAddress& address : facts.resolved) {
+    const bool ours = is_own_address(address.ip, facts.own);
+    // localhost is ::1 in many hosts files of machines without IPv6.
+    if (loopback && !ours) continue;
+    if (!ours || address.ip.is_loopback() != loopback) return {{{IpAddress::any_v6(), port}}, true};
+    if (std::find(chosen.begin(), chosen.end(), address) == chosen.end()) chosen.push_back(address);
+  }
+  if (chosen.empty()) return {{{IpAddress::any_v6(), port}}, true};
+  return {chosen, false};
 }
 
 Claiming claim_endpoint(boost::asio::io_context& io, const std::string& host, uint16_t port,
                         ClaimOptions options, ClaimCallback callback) {
-  const auto state = std::make_shared<Claiming::State>(io, std::move(options), std::move(callback));
+  const auto state = std::make_shared<ClaimState>(io, std::move(options), std::move(callback));
   state->begin(host, port);
-  return Claiming(state);
+  return Claiming(state.get(), [state](void*) { state->stop(); });
 }
 
 }  // namespace muster

@@ -66,20 +66,7 @@ struct ClaimOptions {
 };
 
 // One election in progress. Destroying it cancels the election; the callback is not called.
-class Claiming {
- public:
-  struct State;
-  Claiming() = default;
-  explicit Claiming(std::shared_ptr<State> state);
-  Claiming(Claiming&&) noexcept;
-  Claiming& operator=(Claiming&&) noexcept;
-  ~Claiming();
-
- private:
-  void cancel();
-  std::shared_ptr<State> state_;
-};
-
+using Claiming = std::shared_ptr<void>;
 using ClaimCallback = std::function<void(std::variant<Claim, NotHost>)>;
 
 // Calls back once, from the loop and never from inside this call. The caller retries.

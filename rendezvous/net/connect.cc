@@ -83,11 +83,9 @@ const char* next_step(NetFailure failure) {
   return "check the address, the routes and the firewalls between";
 }
 
-}  // namespace
-
-struct Connecting::State : std::enable_shared_from_this<State> {
-  State(boost::asio::io_context& loop, std::string what, Deadline until, ConnectOptions how,
-        ConnectCallback done)
+struct ConnectState : std::enable_shared_from_this<ConnectState> {
+  ConnectState(boost::asio::io_context& loop, std::string what, Deadline until, ConnectOptions how,
+               ConnectCallback done)
       : io(loop),
         name(std::move(what)),
         options(std::move(how)),
@@ -212,30 +210,19 @@ struct Connecting::State : std::enable_shared_from_this<State> {
   std::vector<std::unique_ptr<Attempt>> attempts;
 };
 
-Connecting::Connecting(std::shared_ptr<State> state) : state_(std::move(state)) {}
-Connecting::Connecting(Connecting&&) noexcept = default;
-Connecting& Connecting::operator=(Connecting&& other) noexcept {
-  if (this != &other) {
-    cancel();
-    state_ = std::move(other.state_);
-  }
-  return *this;
-}
-Connecting::~Connecting() {
-  cancel();
+Connecting handle_of(const std::shared_ptr<ConnectState>& state) {
+  return Connecting(state.get(), [state](void*) { state->stop(); });
 }
 
-void Connecting::cancel() {
-  if (state_) state_->stop();
-}
+}  // namespace
 
 Connecting connect_any(boost::asio::io_context& io, const std::string& host, uint16_t port,
                        Deadline deadline, ConnectOptions options, ConnectCallback callback) {
   const bool bare_v6 = host.find(':') != std::string::npos && !host.starts_with('[');
   const std::string name =
       bare_v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
-  const auto state = std::make_shared<Connecting::State>(io, name, deadline, std::move(options),
-                                                         std::move(callback));
+  const auto state =
+      std::make_shared<ConnectState>(io, name, deadline, std::move(options), std::move(callback));
   state->resolver.resolve(host, port, deadline, [weak = std::weak_ptr(state)](auto addresses) {
     const auto self = weak.lock();
     if (!self || !self->callback) return;
@@ -244,18 +231,18 @@ Connecting connect_any(boost::asio::io_context& io, const std::string& host, uin
     else
       self->finish(tl::unexpected(addresses.error()));
   });
-  return Connecting(state);
+  return handle_of(state);
 }
 
 Connecting connect_any(boost::asio::io_context& io, const std::string& name,
                        const std::vector<SocketAddress>& addresses, Deadline deadline,
                        ConnectOptions options, ConnectCallback callback) {
-  const auto state = std::make_shared<Connecting::State>(io, name, deadline, std::move(options),
-                                                         std::move(callback));
+  const auto state =
+      std::make_shared<ConnectState>(io, name, deadline, std::move(options), std::move(callback));
   boost::asio::post(io, [state, addresses] {
     if (state->callback) state->start(addresses);
   });
-  return Connecting(state);
+  return handle_of(state);
 }
 
 NetResult<int> connect_blocking(const std::string& host, uint16_t port, Deadline deadline,

@@ -39,20 +39,7 @@ struct ConnectOptions {
   LookUp look_up = look_up_by_getaddrinfo;
 };
 
-class Connecting {
- public:
-  struct State;
-  Connecting() = default;
-  explicit Connecting(std::shared_ptr<State> state);
-  Connecting(Connecting&&) noexcept;
-  Connecting& operator=(Connecting&&) noexcept;
-  ~Connecting();
-
- private:
-  void cancel();
-  std::shared_ptr<State> state_;
-};
-
+using Connecting = std::shared_ptr<void>;
 using ConnectCallback = std::function<void(NetResult<TcpSocket>)>;
 
 // Calls back once, from the loop and never from inside this call. Sets TCP_NODELAY.
