@@ -6,12 +6,12 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 #include "rendezvous/membership/byte_stream.h"
 #include "rendezvous/membership/job_token.h"
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/membership/store_probe.h"
+#include "rendezvous/net/interfaces.h"
 
 namespace muster {
 
@@ -33,13 +33,6 @@ constexpr size_t kStrangerBytesKept = 256;
 // unknown bytes without an answer.
 constexpr auto kSilenceBeforeProbe = std::chrono::milliseconds(500);
 constexpr auto kAnswerPatience = std::chrono::milliseconds(900);
-
-std::optional<SocketAddress> end_of(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
-  sockaddr_storage raw{};
-  socklen_t length = sizeof raw;
-  if (ask(fd, reinterpret_cast<sockaddr*>(&raw), &length) != 0) return std::nullopt;
-  return SocketAddress::from_sockaddr(raw);
-}
 
 member::ConnectionFailed failed_for_good(std::string message) {
   return {{ExitCode::rendezvous, std::move(message)}, false, true};
@@ -134,10 +127,9 @@ void MemberClient::on_dialled(DialOutcome outcome) {
   Link& link = *link_;
   const int fd = outcome->socket.release();
   link.stream = std::make_unique<ByteStream>(io_, fd, options_.unsent_bytes_max);
-  link.host = end_of(fd, getpeername).value_or(SocketAddress{});
-  const SocketAddress own = end_of(fd, getsockname).value_or(SocketAddress{});
+  link.host = remote_address_of(fd);
   link.join.dialled = link.host.ip.to_string();
-  own_address_ = own.ip.to_string();
+  own_address_ = local_address_of(fd).ip.to_string();
   link.join.advertised = options_.advertised.empty() ? own_address_ : options_.advertised;
   link.join.is_host = outcome->own_host;
   link.wanted_instance = outcome->host_instance;

@@ -148,17 +148,18 @@ std::optional<SocketAddress> SocketAddress::parse(std::string_view text) {
   return SocketAddress{*ip, *port};
 }
 
-std::optional<SocketAddress> SocketAddress::from_sockaddr(const sockaddr_storage& raw) {
-  if (raw.ss_family == AF_INET) {
+std::optional<SocketAddress> SocketAddress::from_sockaddr(const sockaddr* raw) {
+  if (raw == nullptr) return std::nullopt;
+  if (raw->sa_family == AF_INET) {
     sockaddr_in in{};
-    std::memcpy(&in, &raw, sizeof in);
+    std::memcpy(&in, raw, sizeof in);
     std::array<uint8_t, 4> bytes{};
     std::memcpy(bytes.data(), &in.sin_addr, bytes.size());
     return SocketAddress{IpAddress::v4(bytes), ntohs(in.sin_port)};
   }
-  if (raw.ss_family != AF_INET6) return std::nullopt;
+  if (raw->sa_family != AF_INET6) return std::nullopt;
   sockaddr_in6 in6{};
-  std::memcpy(&in6, &raw, sizeof in6);
+  std::memcpy(&in6, raw, sizeof in6);
   std::array<uint8_t, 16> bytes{};
   std::memcpy(bytes.data(), &in6.sin6_addr, bytes.size());
   return SocketAddress{IpAddress::v6(bytes, in6.sin6_scope_id), ntohs(in6.sin6_port)};

@@ -104,7 +104,7 @@ struct ClaimState : std::enable_shared_from_this<ClaimState> {
 
   void send_nonce(TcpSocket connected) {
     socket.emplace(std::move(connected));
-    reached = remote_address_of(*socket);
+    reached = remote_address_of(socket->native_handle());
     limit.expires_at(deadline);
     limit.async_wait([self = shared_from_this()](boost::system::error_code error) {
       if (!error) self->lost("the process there does not answer the agents' protocol");

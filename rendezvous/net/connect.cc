@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/unique_fd.h"
+#include "rendezvous/net/interfaces.h"
 
 namespace muster {
 namespace {
@@ -31,12 +32,6 @@ tcp::endpoint endpoint_of(const SocketAddress& address) {
   return endpoint;
 }
 
-SocketAddress address_of(const tcp::endpoint& endpoint) {
-  sockaddr_storage raw{};
-  std::memcpy(&raw, endpoint.data(), endpoint.size());
-  return SocketAddress::from_sockaddr(raw).value_or(SocketAddress{});
-}
-
 struct Attempt {
   explicit Attempt(boost::asio::io_context& io, const SocketAddress& to)
       : address(to), socket(io) {}
@@ -48,8 +43,8 @@ struct Attempt {
 
 // A connect to a free local port can connect to itself (simultaneous open, RFC 9293 §3.5). That
 // means that no listener is there.
-bool met_itself(const TcpSocket& socket) {
-  return local_address_of(socket) == remote_address_of(socket);
+bool met_itself(int fd) {
+  return local_address_of(fd) == remote_address_of(fd);
 }
 
 NetFailure overall_failure(const std::vector<std::unique_ptr<Attempt>>& attempts) {
@@ -155,7 +150,7 @@ struct ConnectState : std::enable_shared_from_this<ConnectState> {
   void ended(Attempt& attempt, int error) {
     attempt.pending = false;
     if (!callback) return;
-    if (error == 0 && met_itself(attempt.socket)) error = ECONNREFUSED;
+    if (error == 0 && met_itself(attempt.socket.native_handle())) error = ECONNREFUSED;
     if (error != 0) {
       attempt.error = error;
       boost::system::error_code ignored;
@@ -268,18 +263,6 @@ NetResult<int> connect_blocking(const std::string& host, uint16_t port, Deadline
   return tl::unexpected(
       NetError{failure, fmt::format("could not connect to {}:{}: {}; {}", host, port,
                                     error.code().message(), next_step(failure))});
-}
-
-SocketAddress local_address_of(const TcpSocket& socket) {
-  boost::system::error_code gone;
-  const tcp::endpoint endpoint = socket.local_endpoint(gone);
-  return gone ? SocketAddress{} : address_of(endpoint);
-}
-
-SocketAddress remote_address_of(const TcpSocket& socket) {
-  boost::system::error_code gone;
-  const tcp::endpoint endpoint = socket.remote_endpoint(gone);
-  return gone ? SocketAddress{} : address_of(endpoint);
 }
 
 void set_connection_options(int fd, Duration dead_peer_after) {

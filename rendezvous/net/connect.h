@@ -57,11 +57,6 @@ using ConnectCallback = std::function<void(NetResult<TcpSocket>)>;
 NetResult<int> connect_blocking(const std::string& host, uint16_t port, Deadline deadline,
                                 ConnectOptions options = {});
 
-// The two ends of a connection. The local end is the address that reached the peer, and so the one
-// to advertise to others. 0.0.0.0:0 once the connection is gone.
-SocketAddress local_address_of(const TcpSocket& socket);
-SocketAddress remote_address_of(const TcpSocket& socket);
-
 // Sets TCP_NODELAY, and dead_peer_after as above unless zero. For accepted sockets too.
 void set_connection_options(int fd, Duration dead_peer_after);
 

@@ -37,10 +37,6 @@ struct Unidentified {
   ListenClock::time_point deadline;
 };
 
-SocketAddress peer_in(const sockaddr_storage& raw) {
-  return SocketAddress::from_sockaddr(raw).value_or(SocketAddress{});
-}
-
 // Errors of a single connection, after which the next one may succeed (accept(2)).
 bool concerns_one_connection(int error) {
   switch (error) {
@@ -135,12 +131,12 @@ void Listener::State::accept_batch(WatchedFd& socket) {
 bool Listener::State::accept_one(WatchedFd& socket) {
   sockaddr_storage raw{};
   socklen_t length = sizeof raw;
-  const int fd = accept4(socket.native_handle(), reinterpret_cast<sockaddr*>(&raw), &length,
-                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+  auto* const peer = reinterpret_cast<sockaddr*>(&raw);
+  const int fd = accept4(socket.native_handle(), peer, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd >= 0) {
     exhausted = false;
     ++counters.accepted;
-    arrived(fd, peer_in(raw));
+    arrived(fd, SocketAddress::from_sockaddr(peer).value_or(SocketAddress{}));
     return true;
   }
   const int error = errno;

@@ -11,6 +11,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/unique_fd.h"
+#include "rendezvous/net/interfaces.h"
 
 namespace muster {
 namespace {
@@ -56,14 +57,6 @@ int listen_at_or_v4(SocketAddress& address) {
   return listening_fd_at(address);
 }
 
-uint16_t port_of(int fd) {
-  sockaddr_storage raw{};
-  socklen_t length = sizeof raw;
-  const bool known = getsockname(fd, reinterpret_cast<sockaddr*>(&raw), &length) == 0;
-  CHECK(known);
-  return SocketAddress::from_sockaddr(raw)->port;
-}
-
 std::string listen_refusal(const SocketAddress& address, int error) {
   const char* const hint = error == EADDRINUSE            ? "; choose another port"
                            : error == EADDRNOTAVAIL       ? "; choose an address of this machine"
@@ -87,7 +80,7 @@ tl::expected<std::vector<ListeningSocket>, ListenError> listen_once(
     if (!sockets.empty()) address.port = sockets.front().address.port;
     const int fd = listen_at_or_v4(address);
     if (fd >= 0) {
-      address.port = port_of(fd);
+      address.port = local_address_of(fd).port;
       sockets.push_back({fd, address});
       continue;
     }

@@ -51,9 +51,8 @@ struct AddressList {
 std::vector<IpAddress> addresses_in(const AddressList& list) {
   std::vector<IpAddress> addresses;
   for (const addrinfo* one = list.head; one != nullptr; one = one->ai_next) {
-    sockaddr_storage raw{};
-    std::memcpy(&raw, one->ai_addr, std::min<size_t>(one->ai_addrlen, sizeof raw));
-    if (const auto address = SocketAddress::from_sockaddr(raw)) addresses.push_back(address->ip);
+    if (const auto address = SocketAddress::from_sockaddr(one->ai_addr))
+      addresses.push_back(address->ip);
   }
   return addresses;
 }

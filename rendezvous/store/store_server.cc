@@ -17,6 +17,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/net/drive.h"
+#include "rendezvous/net/interfaces.h"
 #include "rendezvous/store/store_calls.h"
 #include "rendezvous/store/store_sockets.h"
 
@@ -49,14 +50,6 @@ void set_store_socket_options(int fd) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, 60);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
   set(IPPROTO_TCP, TCP_KEEPCNT, 5);
-}
-
-std::optional<IpAddress> store_peer_address(int fd) {
-  sockaddr_storage raw{};
-  socklen_t length = sizeof raw;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&raw), &length) != 0) return std::nullopt;
-  const std::optional<SocketAddress> address = SocketAddress::from_sockaddr(raw);
-  return address ? std::optional(address->ip) : std::nullopt;
 }
 
 uint64_t new_hash_seed() {
@@ -148,12 +141,12 @@ void StoreServer::set_allowed(std::optional<std::vector<Network>> allowed) {
 
 bool StoreServer::may_come(int fd) {
   if (!allowed_) return true;
-  const std::optional<IpAddress> address = store_peer_address(fd);
-  if (!address) return false;  // Already gone.
-  const auto holds_it = [&](const Network& network) { return network.contains(*address); };
+  const SocketAddress peer = remote_address_of(fd);
+  if (peer.port == 0) return false;  // Already gone.
+  const auto holds_it = [&](const Network& network) { return network.contains(peer.ip); };
   if (std::any_of(allowed_->begin(), allowed_->end(), holds_it)) return true;
   counters_.refused++;
-  report_stranger(*address);
+  report_stranger(peer.ip);
   return false;
 }
 

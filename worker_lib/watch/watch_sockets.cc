@@ -16,7 +16,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/net/abstract_address.h"
-#include "rendezvous/net/address.h"
+#include "rendezvous/net/interfaces.h"
 #include "worker_lib/fork_guard.h"
 
 namespace muster::worker::watch {
@@ -149,10 +149,7 @@ Outcome<Socket> listen_tcp(const std::string& address, uint16_t& port) {
   }
   if (bound != 0 || ::listen(socket.fd(), kWatchBacklog) != 0)
     return watch_system_failure("listen at " + address);
-  sockaddr_storage raw{};
-  socklen_t size = sizeof raw;
-  CHECK(::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&raw), &size) == 0);
-  port = SocketAddress::from_sockaddr(raw)->port;
+  port = local_address_of(socket.fd()).port;
   return socket;
 }
 
