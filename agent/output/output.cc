@@ -1,12 +1,12 @@
 #include "agent/output/output.h"
 
-#include <csignal>
 #include <system_error>
 #include <utility>
 
 #include <pthread.h>
 
 #include "agent/output/output_loop.h"
+#include "rendezvous/base/quiet_thread.h"
 
 namespace muster {
 
@@ -18,21 +18,6 @@ constexpr Duration kAbandonedWait = std::chrono::milliseconds(200);
 // Signals are handled by the control loop. Also, with SIGPIPE, SIGXFSZ and SIGTTOU blocked, a write
 // to a closed pipe, to a file over its limit or to the terminal from the background fails or
 // succeeds like any other.
-class AllSignalsBlocked {
- public:
-  AllSignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~AllSignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
-  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
-
 void output_thread(const std::shared_ptr<OutputLoop>& loop) {
   ::pthread_setname_np(::pthread_self(), "muster-output");
   loop->run();
@@ -46,9 +31,8 @@ Result<std::unique_ptr<Output>> Output::start(OutputOptions options) {
   auto loop = OutputLoop::create(std::move(options));
   if (!loop) return tl::unexpected(loop.error());
   std::unique_ptr<Output> output(new Output(std::move(*loop)));
-  const AllSignalsBlocked blocked;
   try {
-    output->thread_ = std::thread(output_thread, output->loop_);
+    output->thread_ = quiet_thread([loop = output->loop_] { output_thread(loop); });
   } catch (const std::system_error& error) {
     return fail(ExitCode::environment, std::string("cannot start the output thread: ") +
                                            error.what() +

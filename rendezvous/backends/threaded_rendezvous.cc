@@ -8,7 +8,8 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <pthread.h>
-#include <signal.h>
+
+#include "rendezvous/base/quiet_thread.h"
 
 namespace muster {
 namespace {
@@ -108,17 +109,11 @@ Result<std::unique_ptr<Rendezvous>> ThreadedRendezvous::start(boost::asio::io_co
   return std::unique_ptr<Rendezvous>(new ThreadedRendezvous(mailbox, shared));
 }
 
-// The new thread inherits the mask, so it never handles a signal.
 ThreadedRendezvous::ThreadedRendezvous(std::shared_ptr<Mailbox> mailbox,
                                        std::shared_ptr<Thread> shared)
-    : mailbox_(std::move(mailbox)), shared_(std::move(shared)) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([shared = shared_] { shared->main(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
+    : mailbox_(std::move(mailbox)),
+      shared_(std::move(shared)),
+      thread_(quiet_thread([shared = shared_] { shared->main(); })) {}
 
 ThreadedRendezvous::~ThreadedRendezvous() {
   mailbox_->close();

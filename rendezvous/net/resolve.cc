@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 #include <netdb.h>
+
+#include "rendezvous/base/quiet_thread.h"
 
 namespace muster {
 namespace {
@@ -74,20 +74,14 @@ std::string without_brackets(const std::string& host) {
   return bracketed ? host.substr(1, host.size() - 2) : host;
 }
 
-// Signals belong to the loop: the thread blocks all. Returns the error, or "" once the thread runs.
+// Returns the error, or "" once the thread runs.
 std::string start_detached(std::function<void()> work) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::string problem;
   try {
-    std::thread(std::move(work)).detach();
+    quiet_thread(std::move(work)).detach();
   } catch (const std::system_error& error) {
-    problem = error.what();
+    return error.what();
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return problem;
+  return "";
 }
 
 std::vector<SocketAddress> with_port(const std::vector<IpAddress>& ips, uint16_t port) {

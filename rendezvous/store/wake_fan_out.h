@@ -9,7 +9,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <system_error>
@@ -17,6 +16,8 @@
 #include <vector>
 
 #include <sys/socket.h>
+
+#include "rendezvous/base/quiet_thread.h"
 
 namespace muster {
 
@@ -62,21 +63,14 @@ class WakeFanOut {
     return errno == EAGAIN ? Result::full : Result::broken;
   }
 
-  // Helpers block all signals, which other threads handle. If no thread can be created, the caller
-  // does all the work.
+  // If no thread can be created, the caller does all the work.
   template <typename Work>
   static std::thread start(const Work& work) {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread helper;
     try {
-      helper = std::thread(work);
+      return quiet_thread(work);
     } catch (const std::system_error&) {
+      return {};
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return helper;
   }
 };
 
