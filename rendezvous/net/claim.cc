@@ -12,9 +12,9 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <fmt/format.h>
-#include <sys/random.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/random.h"
 #include "rendezvous/net/connect.h"
 #include "rendezvous/net/first_bytes.h"
 #include "rendezvous/net/interfaces.h"
@@ -26,14 +26,6 @@ bool asks_for_loopback(const std::string& host) {
   const std::optional<IpAddress> address = IpAddress::parse(host);
   if (address) return address->is_loopback();
   return host == "localhost" || host.ends_with(".localhost");
-}
-
-std::string fresh_nonce() {
-  std::string nonce(kNonceBytes, '\0');
-  // getrandom(2) never returns fewer bytes for requests of up to 256.
-  const ssize_t n = getrandom(nonce.data(), nonce.size(), 0);
-  CHECK(n == static_cast<ssize_t>(kNonceBytes));
-  return nonce;
 }
 
 NotHost not_host(const NetError& error) {
@@ -158,7 +150,7 @@ struct ClaimState : std::enable_shared_from_this<ClaimState> {
   boost::asio::io_context& io;
   ClaimOptions options;
   ClaimCallback callback;
-  const std::string nonce = fresh_nonce();
+  const std::string nonce = random_bytes(kNonceBytes);
   Deadline deadline;
   boost::asio::steady_timer limit;
   Resolver resolver;

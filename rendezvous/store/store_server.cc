@@ -11,11 +11,11 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/random.h"
 #include "rendezvous/net/drive.h"
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/store/store_calls.h"
@@ -50,12 +50,6 @@ void set_store_socket_options(int fd) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, 60);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
   set(IPPROTO_TCP, TCP_KEEPCNT, 5);
-}
-
-uint64_t new_hash_seed() {
-  uint64_t seed = 0;
-  CHECK(::getrandom(&seed, sizeof seed, 0) == sizeof seed);
-  return seed;
 }
 
 int new_epoll() {
@@ -111,7 +105,7 @@ void StoreServer::open(uint64_t epoch) {
   close();
   epoch_ = epoch;
   StoreMachine::Options machine = options_.machine;
-  machine.hash_seed = new_hash_seed();
+  machine.hash_seed = random_value<uint64_t>();
   machine_ = std::make_unique<StoreMachine>(machine);
 }
 

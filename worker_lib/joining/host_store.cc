@@ -17,9 +17,9 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/system/system_error.hpp>
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
+#include "rendezvous/base/random.h"
 #include "rendezvous/store/store_listener.h"
 #include "rendezvous/store/store_server.h"
 #include "worker_lib/fork_guard.h"
@@ -31,12 +31,6 @@ namespace {
 // How often a retired store checks whether it is still needed, and how long it may delay an exit.
 constexpr auto kRetiredLook = std::chrono::milliseconds{5};
 constexpr auto kExitWait = std::chrono::seconds{1};
-
-uint64_t host_store_nonce() {
-  uint64_t nonce = 0;
-  CHECK(getrandom(&nonce, sizeof nonce, 0) == sizeof nonce);
-  return nonce | 1;
-}
 
 tl::unexpected<Failure> cannot_host(const std::string& why) {
   return failed(ErrorCode::system, fmt::format("cannot host the job's store: {}; check the limits "
@@ -118,7 +112,7 @@ struct HostStore::Server {
 
   std::vector<SocketAddress> addresses;  // As asked for.
   Contents contents;                     // Set while serving. Used by the thread.
-  const uint64_t nonce = host_store_nonce();
+  const uint64_t nonce = random_value<uint64_t>() | 1;
   boost::asio::io_context io{1};
   StoreServer store;
   std::vector<std::unique_ptr<StoreListener>> listeners;

@@ -8,13 +8,12 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "rendezvous/base/error.h"
+#include "rendezvous/base/random.h"
 #include "rendezvous/net/abstract_address.h"
 #include "rendezvous/net/interfaces.h"
 #include "worker_lib/fork_guard.h"
@@ -89,9 +88,7 @@ Socket::~Socket() {
 }
 
 Nonce random_nonce() {
-  Nonce nonce;
-  CHECK(::getrandom(nonce.data(), nonce.size(), 0) == static_cast<ssize_t>(nonce.size()));
-  return nonce;
+  return random_value<Nonce>();
 }
 
 std::string to_hex(const Nonce& nonce) {

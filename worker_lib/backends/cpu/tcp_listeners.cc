@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/random.h"
 #include "rendezvous/net/listening_socket.h"
 #include "worker_lib/backends/store_exchange.h"
 

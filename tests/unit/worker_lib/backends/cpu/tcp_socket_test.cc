@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "rendezvous/base/random.h"
 #include "rendezvous/net/listening_socket.h"
 
 namespace muster::worker {
