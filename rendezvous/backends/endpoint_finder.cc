@@ -92,8 +92,8 @@ void EndpointFinder::on_called(NetResult<TcpSocket> socket) {
         options_.port);
   }
   if (options_.is_host.has_value() || error.name_is_missing() || called_again_) {
-    return finish(
-        tl::unexpected(DialFailed{error.error(), error.failure == NetFailure::refused, false}));
+    return finish(tl::unexpected(
+        member::ConnectionFailed{error.error(), error.failure == NetFailure::refused}));
   }
   claim(error);
 }
@@ -118,7 +118,7 @@ void EndpointFinder::claim(std::optional<NetError> why_not) {
           return call();
         }
         finish(tl::unexpected(
-            DialFailed{why_not->error(), why_not->failure == NetFailure::refused, false}));
+            member::ConnectionFailed{why_not->error(), why_not->failure == NetFailure::refused}));
       });
 }
 
@@ -163,7 +163,8 @@ void EndpointFinder::listen_at(const ListenPlan& plan) {
         });
     return;
   }
-  finish(tl::unexpected(DialFailed{{ExitCode::environment, error.message}, false, true}));
+  finish(tl::unexpected(
+      member::ConnectionFailed{{ExitCode::environment, error.message}, false, true}));
 }
 
 // ---- we do
@@ -182,7 +183,7 @@ void EndpointFinder::call_own_host() {
       connect_any(io_, own_host_->to_string(), {*own_host_}, deadline, connect_options(),
                   [this](NetResult<TcpSocket> socket) {
                     if (socket) return finish(Dialled{std::move(*socket), std::nullopt, true});
-                    finish(tl::unexpected(DialFailed{socket.error().error(), false, false}));
+                    finish(tl::unexpected(member::ConnectionFailed{socket.error().error()}));
                   });
 }
 

@@ -43,15 +43,12 @@ struct ConnectionUp {
   std::string advertised;  // Our own address on that connection.
   friend bool operator==(const ConnectionUp&, const ConnectionUp&) = default;
 };
+// It could not be made, or broke.
 struct ConnectionFailed {
   Error error;           // What was tried, and why it failed; for the waiting line.
   bool refused = false;  // The port refused us: the host process is gone, not merely silent.
   bool fatal = false;    // Retrying is useless (a stranger answers, the token is wrong).
   friend bool operator==(const ConnectionFailed&, const ConnectionFailed&) = default;
-};
-struct ConnectionLost {
-  std::string why;
-  friend bool operator==(const ConnectionLost&, const ConnectionLost&) = default;
 };
 struct Received {
   HostMessage message;  // Welcome, Refused, Order or Alive.
@@ -141,10 +138,10 @@ struct Say {  // A line for the user.
 
 class Member {
  public:
-  using Event = std::variant<member::Begin, member::ConnectionUp, member::ConnectionFailed,
-                             member::ConnectionLost, member::Received, member::ReadyForRound,
-                             member::WorkersDone, member::WorkerFailed, member::EvidenceFound,
-                             member::Leaving, member::Tick>;
+  using Event =
+      std::variant<member::Begin, member::ConnectionUp, member::ConnectionFailed, member::Received,
+                   member::ReadyForRound, member::WorkersDone, member::WorkerFailed,
+                   member::EvidenceFound, member::Leaving, member::Tick>;
   using Effect = std::variant<member::Connect, member::Disconnect, member::Send,
                               member::RoundFormed, member::StopWorkers, member::LeaveAnnounced,
                               member::JobEnded, member::GaveUp, member::Say>;
@@ -190,7 +187,6 @@ class Member {
   void on(Instant now, const member::Begin& event);
   void on(Instant now, const member::ConnectionUp& event);
   void on(Instant now, const member::ConnectionFailed& event);
-  void on(Instant now, const member::ConnectionLost& event);
   void on(Instant now, const member::Received& event);
   void on(Instant now, const member::ReadyForRound& event);
   void on(Instant now, const member::WorkersDone& event);

@@ -120,10 +120,7 @@ void MemberClient::connect(Join join) {
 }
 
 void MemberClient::on_dialled(DialOutcome outcome) {
-  if (!outcome) {
-    const DialFailed& failed = outcome.error();
-    return fail_link({failed.error, failed.refused, failed.fatal});
-  }
+  if (!outcome) return fail_link(std::move(outcome.error()));
   Link& link = *link_;
   const int fd = outcome->socket.release();
   link.stream = std::make_unique<ByteStream>(io_, fd, options_.unsent_bytes_max);
@@ -229,8 +226,7 @@ void MemberClient::on_welcome(const Welcome& welcome) {
     return fail_link(
         {{ExitCode::rendezvous, fmt::format("another host answers at {}: {} names one that is gone",
                                             link_->host.to_string(), options_.member.endpoint)},
-         true,
-         false});
+         true});
   }
   on_verdict(welcome);
 }
@@ -294,13 +290,12 @@ void MemberClient::on_closed(const std::string& why) {
   if (link->step == Link::Step::joined) {
     link_.reset();
     forget_question();
-    return drive_.post(member::ConnectionLost{
-        fmt::format("the connection to the host at {} broke: {}", options_.member.endpoint, why)});
+    return drive_.post(member::ConnectionFailed{
+        {ExitCode::rendezvous, fmt::format("the connection to the host at {} broke: {}",
+                                           options_.member.endpoint, why)}});
   }
   fail_link({{ExitCode::rendezvous, fmt::format("the handshake with the host at {} failed: {}",
-                                                options_.member.endpoint, why)},
-             false,
-             false});
+                                                options_.member.endpoint, why)}});
 }
 
 void MemberClient::on_handshake_limit() {

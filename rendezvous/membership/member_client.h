@@ -31,12 +31,7 @@ struct Dialled {
   std::optional<uint64_t> host_instance;  // Only this host is acceptable.
   bool own_host = false;                  // The host is in this process.
 };
-struct DialFailed {
-  Error error;
-  bool refused = false;  // As in member::ConnectionFailed.
-  bool fatal = false;
-};
-using DialOutcome = tl::expected<Dialled, DialFailed>;
+using DialOutcome = tl::expected<Dialled, member::ConnectionFailed>;
 
 // One way to reach the host.
 class Dialler {

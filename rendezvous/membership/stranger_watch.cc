@@ -37,9 +37,7 @@ member::ConnectionFailed StrangerWatch::on_silence() {
   on_host();
   return {{ExitCode::rendezvous, fmt::format("{} accepts connections but sends nothing: its host "
                                              "is stopped or very busy, or it is not a muster host",
-                                             endpoint_)},
-          false,
-          false};
+                                             endpoint_)}};
 }
 
 member::ConnectionFailed StrangerWatch::on_store() {
@@ -51,9 +49,7 @@ member::ConnectionFailed StrangerWatch::on_hangup() {
   return {
       {ExitCode::rendezvous, fmt::format("{} accepts connections and closes them: it is a "
                                          "forwarder whose host is not up yet, or not a muster host",
-                                         endpoint_)},
-      false,
-      false};
+                                         endpoint_)}};
 }
 
 member::ConnectionFailed StrangerWatch::on_bytes(std::string_view bytes) {

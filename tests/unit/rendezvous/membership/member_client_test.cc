@@ -25,12 +25,12 @@ class PortDialler : public Dialler {
   void dial(std::function<void(DialOutcome)> done) override {
     ++dials;
     const auto deadline = std::chrono::steady_clock::now() + kTestPatience;
-    connecting_ =
-        connect_any(loop_, "127.0.0.1", static_cast<uint16_t>(port_), deadline, {},
-                    [this, done](NetResult<TcpSocket> socket) {
-                      if (socket) return done(Dialled{std::move(*socket), instance, false});
-                      done(tl::unexpected(DialFailed{socket.error().error(), true, false}));
-                    });
+    connecting_ = connect_any(
+        loop_, "127.0.0.1", static_cast<uint16_t>(port_), deadline, {},
+        [this, done](NetResult<TcpSocket> socket) {
+          if (socket) return done(Dialled{std::move(*socket), instance, false});
+          done(tl::unexpected(member::ConnectionFailed{socket.error().error(), true, false}));
+        });
   }
   void cancel() override { connecting_ = Connecting(); }
   void distrust() override { ++distrusted; }
