@@ -42,7 +42,7 @@ class JoinedRendezvous : public Rendezvous {
                    std::string advertised, Coordinator::Options hosting,
                    const MakeFinder& make_finder);
   MemberClient::Options client_options(const std::string& advertised) const;
-  MemberClient::Handlers client_handlers();
+  Handlers client_handlers();
   void begin();
   void host(std::unique_ptr<Listener> listener);
   void wait_for_goodbye(int looks_left);

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -132,6 +133,17 @@ struct GaveUp {
 struct Say {  // A line for the user.
   std::string text;
   friend bool operator==(const Say&, const Say&) = default;
+};
+
+// What an agent hears of these effects.
+struct Handlers {
+  std::function<void(const Round&)> round;
+  std::function<void(const StopWorkers&)> stop;
+  std::function<void()> leave_announced;
+  std::function<void(const End&)> ended;
+  std::function<void(const Error&)> failed;   // The nodes did not meet. No call follows.
+  std::function<void(const Error&)> refused;  // Likewise, by the host. None: `failed` is called.
+  std::function<void(const std::string&)> say;
 };
 
 }  // namespace member

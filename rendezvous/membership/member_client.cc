@@ -102,7 +102,7 @@ void MemberClient::perform(const Member::Effect& effect) {
     void operator()(const member::JobEnded& e) const { self.handlers_.ended(e.end); }
     void operator()(const member::GaveUp& e) const {
       const Handlers& to = self.handlers_;
-      (e.refused && to.refused ? to.refused : to.gave_up)(e.error);
+      (e.refused && to.refused ? to.refused : to.failed)(e.error);
     }
     void operator()(const member::Say& e) const { self.handlers_.say(e.text); }
   };

@@ -54,15 +54,7 @@ class MemberClient {
     Duration handshake_limit = std::chrono::seconds(5);
     size_t unsent_bytes_max = size_t{4} << 20;
   };
-  struct Handlers {
-    std::function<void(const membership::Round&)> round;
-    std::function<void(const member::StopWorkers&)> stop;
-    std::function<void()> leave_announced;
-    std::function<void(const membership::End&)> ended;
-    std::function<void(const Error&)> gave_up;
-    std::function<void(const Error&)> refused;  // By the host. None: gave_up is called instead.
-    std::function<void(const std::string&)> say;
-  };
+  using Handlers = member::Handlers;
 
   // `dialler` is borrowed and must outlive this object.
   MemberClient(boost::asio::io_context& io, Dialler& dialler, Options options, Handlers handlers);

@@ -70,7 +70,7 @@ class Client {
     on.stop = [this](const member::StopWorkers& stop) { stops.push_back(stop); };
     on.leave_announced = [] {};
     on.ended = [this](const membership::End& end) { ends.push_back(end); };
-    on.gave_up = [this](const Error& error) { errors.push_back(error); };
+    on.failed = [this](const Error& error) { errors.push_back(error); };
     on.say = [](const std::string&) {};
     client = std::make_unique<MemberClient>(loop, dialler, options, std::move(on));
     client->post(member::Begin{});
@@ -282,7 +282,7 @@ TEST(MemberClient, AHostWithAnotherNumberThanTheOneThatWasMeantIsDistrusted) {
   PortDialler dialler(loop, host->port());
   dialler.instance = 41;
   MemberClient::Handlers on;
-  on.gave_up = [](const Error&) {};
+  on.failed = [](const Error&) {};
   on.round = [](const membership::Round&) { ADD_FAILURE(); };
   MemberClient client(loop, dialler, options, on);
   client.post(member::Begin{});
