@@ -14,6 +14,11 @@ inline bool is_out_of_descriptors(int error) {
   return error == EMFILE || error == ENFILE;
 }
 
+// The same, or no memory is left: what accept(2) says of the process and not of one connection.
+inline bool is_out_of_resources(int error) {
+  return is_out_of_descriptors(error) || error == ENOBUFS || error == ENOMEM;
+}
+
 class UniqueFd {
  public:
   UniqueFd() = default;

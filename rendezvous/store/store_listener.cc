@@ -59,7 +59,7 @@ void StoreListener::accept_batch() {
       server_.adopt(fd);
       continue;
     }
-    if (is_out_of_descriptors(errno) || errno == ENOBUFS || errno == ENOMEM) return pause();
+    if (is_out_of_resources(errno)) return pause();
     // Any error other than EAGAIN concerns a single connection that is already gone.
     if (errno == EAGAIN) break;
   }
