@@ -3,7 +3,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "rendezvous/membership/agent_session.h"
 #include "rendezvous/membership/hosted_job.h"
@@ -64,7 +63,7 @@ Coordinator::~Coordinator() {
 void Coordinator::start_listening() {
   ListenHandlers handlers;
   handlers.agent = [this](Arrival arrival) { on_agent(std::move(arrival)); };
-  handlers.store = [this](const Arrival& arrival) { on_store_client(arrival); };
+  handlers.store = [this](Arrival arrival) { on_store_client(std::move(arrival)); };
   handlers.stranger = [this](const Stranger& stranger) {
     say(
         fmt::format("{} connected to the rendezvous port {} from {} and was disconnected: is the "
@@ -131,12 +130,9 @@ void Coordinator::say_refusal(const AgentSession& session, const std::string& to
 
 // ---- the store's clients on the agents' port
 
-void Coordinator::on_store_client(const Arrival& arrival) {
+void Coordinator::on_store_client(Arrival arrival) {
   // An agent that waits for our answer probes whether this is a TCPStore server.
-  if (arrival.bytes == store_question()) {
-    ::close(arrival.fd);
-    return;
-  }
+  if (arrival.bytes == store_question()) return;
   JobStore& store = find_job(options_.job_id)->store();
   const bool too_early = !store.is_shared() || !store.was_ever_open();
   if (too_early && early_store_clients_.size() < kEarlyStoreClientsSaid &&
@@ -146,11 +142,7 @@ void Coordinator::on_store_client(const Arrival& arrival) {
                     "torchrun agent started with the same endpoint? All nodes must run muster",
                     arrival.peer.ip.to_string(), listener_->port()));
   }
-  if (store.is_shared()) {
-    store.adopt(arrival.fd, arrival.bytes);
-  } else {
-    ::close(arrival.fd);
-  }
+  if (store.is_shared()) store.adopt(arrival.fd.release(), arrival.bytes);
 }
 
 // ---- jobs

@@ -87,7 +87,7 @@ class Coordinator {
   void on_joined(membership::ConnectionId id, const membership::Join& join);
   void on_closed(membership::ConnectionId id, const std::string& why, bool refused);
   void say_refusal(const AgentSession& session, const std::string& told);
-  void on_store_client(const Arrival& arrival);
+  void on_store_client(Arrival arrival);
   HostedJob* find_job(const std::string& id);
   HostedJob* make_job(const std::string& id);
   void on_finished(const std::string& id);

@@ -45,9 +45,6 @@ struct Unidentified {
 struct Listener::State : std::enable_shared_from_this<State> {
   State(boost::asio::io_context& loop, ListenOptions how)
       : io(loop), options(std::move(how)), expiry(loop), pause(loop) {}
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  ~State() { close_held(); }
 
   void wait_for_connections(WatchedFd& socket) {
     socket.async_wait(WatchedFd::wait_read,
@@ -154,8 +151,8 @@ struct Listener::State : std::enable_shared_from_this<State> {
     connection.bytes.append(buffer.data(), static_cast<size_t>(n));
     const Caller caller = who_calls(connection.bytes, options.agent_magic);
     if (caller == Caller::unknown_yet) return false;
-    Arrival arrival{-1, std::move(connection.bytes), connection.peer};
-    if (caller != Caller::stranger) arrival.fd = connection.socket.release();
+    Arrival arrival{UniqueFd(connection.socket.release()), std::move(connection.bytes),
+                    connection.peer};
     unidentified.erase(found);
     dispatch(caller, std::move(arrival));
     return true;
@@ -197,7 +194,6 @@ struct Listener::State : std::enable_shared_from_this<State> {
     } else {
       if (held.size() >= options.held_max) {
         ++counters.crowded_out;
-        ::close(held.front().second.fd);
         held.erase(held.begin());
       }
       held.emplace_back(caller, std::move(arrival));
@@ -207,10 +203,7 @@ struct Listener::State : std::enable_shared_from_this<State> {
   void deliver(Caller caller, Arrival arrival) {
     ++(caller == Caller::store_client ? counters.stores : counters.agents);
     const auto& handler = caller == Caller::store_client ? handlers.store : handlers.agent;
-    if (handler)
-      handler(std::move(arrival));
-    else
-      ::close(arrival.fd);
+    if (handler) handler(std::move(arrival));
   }
 
   // The one-byte answer always fits into the empty send buffer of a new connection.
@@ -219,8 +212,7 @@ struct Listener::State : std::enable_shared_from_this<State> {
         std::string_view(arrival.bytes).substr(kProbeMagic.size(), kNonceBytes);
     const bool ours = probe_is_ours && probe_is_ours(nonce);
     const char answer = ours ? kProbeIsOurs : kProbeIsNotOurs;
-    static_cast<void>(send(arrival.fd, &answer, 1, MSG_NOSIGNAL));
-    ::close(arrival.fd);
+    static_cast<void>(send(arrival.fd.get(), &answer, 1, MSG_NOSIGNAL));
   }
 
   void report_stranger(const SocketAddress& peer, const std::string& description) {
@@ -232,12 +224,9 @@ struct Listener::State : std::enable_shared_from_this<State> {
     const auto self = shared_from_this();
     handlers = std::move(given);
     started = true;
-    const std::vector<std::pair<Caller, Arrival>> early = std::exchange(held, {});
-    for (const auto& [caller, arrival] : early) {
-      if (closed)
-        ::close(arrival.fd);
-      else
-        deliver(caller, arrival);
+    std::vector<std::pair<Caller, Arrival>> early = std::exchange(held, {});
+    for (auto& [caller, arrival] : early) {
+      if (!closed) deliver(caller, std::move(arrival));
     }
   }
 
@@ -251,12 +240,6 @@ struct Listener::State : std::enable_shared_from_this<State> {
     for (const auto& socket : sockets)
       socket->close(ignored);
     unidentified.clear();
-    close_held();
-  }
-
-  void close_held() {
-    for (const auto& [caller, arrival] : held)
-      ::close(arrival.fd);
     held.clear();
   }
 
@@ -285,11 +268,11 @@ tl::expected<std::unique_ptr<Listener>, ListenError> Listener::open(
     boost::asio::io_context& io, const std::vector<SocketAddress>& addresses,
     ListenOptions options) {
   CHECK(!addresses.empty());
-  const auto bound = listen_on(addresses);
+  auto bound = listen_on(addresses);
   if (!bound) return tl::unexpected(bound.error());
   const auto state = std::make_shared<State>(io, std::move(options));
-  for (const ListeningSocket& one : *bound) {
-    state->sockets.push_back(std::make_unique<WatchedFd>(io, one.fd));
+  for (ListeningSocket& one : *bound) {
+    state->sockets.push_back(std::make_unique<WatchedFd>(io, one.fd.release()));
     state->endpoints.push_back(one.address);
     state->wait_for_connections(*state->sockets.back());
   }

@@ -7,10 +7,8 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "rendezvous/base/error.h"
-#include "rendezvous/base/unique_fd.h"
 #include "rendezvous/net/interfaces.h"
 
 namespace muster {
@@ -19,29 +17,25 @@ namespace {
 // How often to retry when a port that is free for the first address is taken for another one.
 constexpr int kPortTries = 8;
 
-int close_with(int fd, int error) {
-  close(fd);
-  return -error;
-}
-
 // Returns the listening descriptor, or -errno.
 int listening_fd_at(const SocketAddress& address) {
   sockaddr_storage raw{};
   const socklen_t length = address.to_sockaddr(raw);
-  const int fd = socket(raw.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return -errno;
+  UniqueFd fd(socket(raw.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return -errno;
   // A restarted host binds its port again although earlier connections are in TIME_WAIT; a second
   // listener is still refused (socket(7)).
   const int one = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (address.ip.is_v6()) {
     const int only_v6 = address.ip.is_any() ? 0 : 1;
-    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
+    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
   }
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&raw), length) != 0) return close_with(fd, errno);
   // The kernel caps the backlog at net.core.somaxconn.
-  if (listen(fd, 1 << 16) != 0) return close_with(fd, errno);
-  return fd;
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&raw), length) != 0 ||
+      listen(fd.get(), 1 << 16) != 0)
+    return -errno;
+  return fd.release();
 }
 
 bool lacks_family(int error) {
@@ -67,11 +61,6 @@ std::string listen_refusal(const SocketAddress& address, int error) {
                      hint);
 }
 
-void close_all(const std::vector<ListeningSocket>& sockets) {
-  for (const ListeningSocket& one : sockets)
-    close(one.fd);
-}
-
 tl::expected<std::vector<ListeningSocket>, ListenError> listen_once(
     std::vector<SocketAddress> addresses) {
   std::vector<ListeningSocket> sockets;
@@ -81,14 +70,11 @@ tl::expected<std::vector<ListeningSocket>, ListenError> listen_once(
     const int fd = listen_at_or_v4(address);
     if (fd >= 0) {
       address.port = local_address_of(fd).port;
-      sockets.push_back({fd, address});
+      sockets.push_back({UniqueFd(fd), address});
       continue;
     }
     ListenError error{-fd, address, listen_refusal(address, -fd)};
-    if (!lacks_family(-fd)) {
-      close_all(sockets);
-      return tl::unexpected(std::move(error));
-    }
+    if (!lacks_family(-fd)) return tl::unexpected(std::move(error));
     missing_family = std::move(error);
   }
   if (sockets.empty()) return tl::unexpected(std::move(missing_family));

@@ -20,22 +20,22 @@ constexpr auto kAcceptPause = std::chrono::milliseconds{100};
 
 Result<std::vector<std::unique_ptr<StoreListener>>> StoreListener::open(
     boost::asio::io_context& io, StoreServer& server, const std::vector<SocketAddress>& addresses) {
-  const auto bound = listen_on(addresses);
+  auto bound = listen_on(addresses);
   if (!bound) return fail(ExitCode::environment, "the store " + bound.error().message);
   std::vector<std::unique_ptr<StoreListener>> listeners;
-  for (const ListeningSocket& one : *bound)
-    listeners.emplace_back(new StoreListener(io, server, one));
+  for (ListeningSocket& one : *bound)
+    listeners.emplace_back(new StoreListener(io, server, std::move(one)));
   return listeners;
 }
 
 StoreListener::StoreListener(boost::asio::io_context& io, StoreServer& server,
-                             const ListeningSocket& bound)
+                             ListeningSocket bound)
     : server_(server),
-      socket_(io, bound.fd),
+      socket_(io, bound.fd.release()),
       pause_timer_(io),
       port_(bound.address.port),
       alive_(std::make_shared<bool>(true)) {
-  store_socket_opened(bound.fd);
+  store_socket_opened(socket_.native_handle());
   arm();
 }
 

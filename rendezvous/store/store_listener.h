@@ -34,7 +34,7 @@ class StoreListener {
   uint64_t pauses() const { return pauses_; }
 
  private:
-  StoreListener(boost::asio::io_context& io, StoreServer& server, const ListeningSocket& bound);
+  StoreListener(boost::asio::io_context& io, StoreServer& server, ListeningSocket bound);
 
   void arm();
   void accept_batch();

@@ -59,8 +59,8 @@ Outcome<Listeners> open_listeners(const Peer& self) {
   if (!listening) return failed(ErrorCode::system, listening.error().message);
 
   Listeners open;
-  for (const ListeningSocket& one : *listening)
-    open.listeners.emplace_back(one.fd);
+  for (ListeningSocket& one : *listening)
+    open.listeners.push_back(std::move(one.fd));
   open.address.tcp = {*ip, listening->front().address.port};
   open.address.secret = random_bytes(kSecretBytes);
   open.address.local = "muster-" + to_hex(random_bytes(8));

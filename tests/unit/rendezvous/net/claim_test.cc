@@ -266,10 +266,7 @@ TEST(ClaimEndpoint, HoldsCallersBackUntilTheWinnerStarts) {
   ASSERT_TRUE(election.is_host());
   std::vector<std::string> agents;
   ListenHandlers handlers;
-  handlers.agent = [&](const Arrival& arrival) {
-    agents.push_back(arrival.bytes);
-    close(arrival.fd);
-  };
+  handlers.agent = [&](const Arrival& arrival) { agents.push_back(arrival.bytes); };
   election.claim().listener->start(handlers);
   turn_until(election.io, [&] { return agents.size() == 1; }, "the agent is handed over");
 }

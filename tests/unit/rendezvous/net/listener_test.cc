@@ -48,7 +48,7 @@ struct Port {
     return *this;
   }
   void keep(std::vector<std::string>& bytes, Arrival arrival) {
-    sockets.emplace_back(arrival.fd);
+    sockets.emplace_back(arrival.fd.release());
     bytes.push_back(arrival.bytes);
     peers.push_back(arrival.peer);
   }

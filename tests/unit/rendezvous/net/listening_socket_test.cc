@@ -19,7 +19,6 @@
 namespace muster {
 namespace {
 
-// Closes what the code under test has left to its caller.
 struct Listening {
   explicit Listening(const std::vector<SocketAddress>& addresses) {
     auto sockets = listen_on(addresses);
@@ -27,8 +26,8 @@ struct Listening {
       error = sockets.error();
       return;
     }
-    for (const ListeningSocket& one : *sockets) {
-      fds.emplace_back(one.fd);
+    for (ListeningSocket& one : *sockets) {
+      fds.push_back(std::move(one.fd));
       at.push_back(one.address);
     }
   }
