@@ -229,7 +229,7 @@ class Membership {
     std::optional<membership::Evidence> evidence;    // Of the epoch.
 
     uint64_t order_sequence = 0;  // Of the newest order; 0: none.
-    std::variant<membership::Wait, membership::Round, membership::Stop, membership::End> order;
+    membership::Order::What order;
     Instant order_sent{};
 
     bool member = false;      // Of the epoch (still while the next one forms).
@@ -291,8 +291,7 @@ class Membership {
   Tally tally_of(const Node& node) const;
   bool is_ready(const Node& node) const;
   bool is_over(const Node& node) const;
-  template <typename What>
-  void order(Node& node, What what);
+  void order(Node& node, membership::Order::What what);
   void send_order(Node& node);
   void send(const Node& node, membership::HostMessage message);
   void notice_standstill();
