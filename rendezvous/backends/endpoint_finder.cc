@@ -73,9 +73,7 @@ ConnectOptions EndpointFinder::connect_options() const {
 // ---- somebody else hosts
 
 void EndpointFinder::call() {
-  const auto deadline =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
+  const auto deadline = std::chrono::steady_clock::now() + options_.dial_limit;
   connecting_ = connect_any(io_, options_.host, static_cast<uint16_t>(options_.port), deadline,
                             connect_options(),
                             [this](NetResult<TcpSocket> socket) { on_called(std::move(socket)); });
@@ -125,9 +123,7 @@ void EndpointFinder::claim(std::optional<NetError> why_not) {
 // ---- we do, says the user
 
 void EndpointFinder::listen_as_told() {
-  const auto deadline =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
+  const auto deadline = std::chrono::steady_clock::now() + options_.dial_limit;
   const std::weak_ptr<int> dial = dial_;
   resolver_.resolve(options_.host, static_cast<uint16_t>(options_.port), deadline,
                     [this, dial](NetResult<std::vector<SocketAddress>> addresses) {
@@ -176,9 +172,7 @@ void EndpointFinder::host(std::unique_ptr<Listener> listener, const SocketAddres
 }
 
 void EndpointFinder::call_own_host() {
-  const auto deadline =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
+  const auto deadline = std::chrono::steady_clock::now() + options_.dial_limit;
   connecting_ =
       connect_any(io_, own_host_->to_string(), {*own_host_}, deadline, connect_options(),
                   [this](NetResult<TcpSocket> socket) {

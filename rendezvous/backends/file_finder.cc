@@ -122,9 +122,7 @@ void FileFinder::call(const RecordFound& found) {
   if (addresses.empty() || record.instance == distrusted_instance_) {
     return on_unreachable(found, {{ExitCode::rendezvous, name + " does not answer there"}});
   }
-  const auto deadline =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
+  const auto deadline = std::chrono::steady_clock::now() + options_.dial_limit;
   ConnectOptions how;
   how.dead_peer_after = options_.dead_peer_after;
   connecting_ =
@@ -198,9 +196,7 @@ void FileFinder::on_taken(const Result<bool>& won, std::unique_ptr<Listener> lis
 // ---- we do
 
 void FileFinder::call_own_host() {
-  const auto deadline =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.dial_limit);
+  const auto deadline = std::chrono::steady_clock::now() + options_.dial_limit;
   connecting_ = connect_any(io_, own_host_->to_string(), {*own_host_}, deadline, {},
                             [this](NetResult<TcpSocket> socket) {
                               if (socket)

@@ -49,8 +49,7 @@ struct ClaimState : std::enable_shared_from_this<ClaimState> {
 
   void begin(const std::string& endpoint_host, uint16_t port) {
     host = endpoint_host;
-    deadline = std::chrono::steady_clock::now() +
-               std::chrono::duration_cast<std::chrono::steady_clock::duration>(options.limit);
+    deadline = std::chrono::steady_clock::now() + options.limit;
     resolver.resolve(host, port, deadline, [weak = weak_from_this()](auto addresses) {
       const auto self = weak.lock();
       if (!self || !self->callback) return;
