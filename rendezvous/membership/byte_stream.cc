@@ -3,7 +3,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <system_error>
+#include <cstring>
 #include <utility>
 
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -26,10 +26,6 @@ constexpr size_t kReadBytes = size_t{64} << 10;
 std::array<char, kReadBytes>& read_scratch() {
   thread_local std::array<char, kReadBytes> scratch;
   return scratch;
-}
-
-std::string describe_errno(int error) {
-  return std::error_code(error, std::generic_category()).message();
 }
 
 bool would_block(int error) {
@@ -60,7 +56,7 @@ struct ByteStream::State : std::enable_shared_from_this<State> {
     } else if (n < 0 && would_block(errno)) {
       wait_readable();
     } else {
-      lose(n == 0 ? "the other side closed the connection" : describe_errno(errno));
+      lose(n == 0 ? "the other side closed the connection" : std::strerror(errno));
     }
   }
 
@@ -72,7 +68,7 @@ struct ByteStream::State : std::enable_shared_from_this<State> {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && would_block(errno)) return true;
       if (n < 0) {
-        lose_later(describe_errno(errno));
+        lose_later(std::strerror(errno));
         return false;
       }
       unsent.erase(0, static_cast<size_t>(n));
