@@ -35,14 +35,11 @@ using namespace membership;  // NOLINT: the words of the protocol
 
 // ---- events: the connection
 
-struct Begin {
-  friend bool operator==(const Begin&, const Begin&) = default;
-};
+struct Begin {};
 // Authenticated; the Join has been sent.
 struct ConnectionUp {
   std::string dialled;     // The host's address as we reached it.
   std::string advertised;  // Our own address on that connection.
-  friend bool operator==(const ConnectionUp&, const ConnectionUp&) = default;
 };
 // It could not be made, or broke.
 struct ConnectionFailed {
@@ -53,41 +50,32 @@ struct ConnectionFailed {
 };
 struct Received {
   HostMessage message;  // Welcome, Refused, Order or Alive.
-  friend bool operator==(const Received&, const Received&) = default;
 };
 
 // ---- events: the agent
 
 // Nothing of an earlier epoch is alive here.
-struct ReadyForRound {
-  friend bool operator==(const ReadyForRound&, const ReadyForRound&) = default;
-};
+struct ReadyForRound {};
 struct WorkersDone {  // All exited with 0, and none of their processes is left.
   Epoch epoch = 0;
-  friend bool operator==(const WorkersDone&, const WorkersDone&) = default;
 };
 // The first failure of the epoch on this node. Its instant is in our own clock.
 struct WorkerFailed {
   Epoch epoch = 0;
   NodeFailure failure;
-  friend bool operator==(const WorkerFailed&, const WorkerFailed&) = default;
 };
 // What the epoch's workers left behind here, for the verdict; posted before ReadyForRound. Its
 // instant is in our own clock.
 struct EvidenceFound {
   Epoch epoch = 0;
   Evidence evidence;
-  friend bool operator==(const EvidenceFound&, const EvidenceFound&) = default;
 };
 // A signal ends this node's part. Posted again with reaped = true once nothing is alive.
 struct Leaving {
   int signal = 0;
   bool reaped = false;
-  friend bool operator==(const Leaving&, const Leaving&) = default;
 };
-struct Tick {
-  friend bool operator==(const Tick&, const Tick&) = default;
-};
+struct Tick {};
 
 // ---- effects
 

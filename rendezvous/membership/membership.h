@@ -72,41 +72,32 @@ using Judge = std::function<Judgement(const std::vector<Testimony>& testimonies)
 struct Joined {
   ConnectionId connection = 0;
   Join join;
-  friend bool operator==(const Joined&, const Joined&) = default;
 };
 struct Reported {
   ConnectionId connection = 0;
   Report report;
-  friend bool operator==(const Reported&, const Reported&) = default;
 };
 struct Parted {  // A Goodbye.
   ConnectionId connection = 0;
-  friend bool operator==(const Parted&, const Parted&) = default;
 };
 struct Disconnected {
   ConnectionId connection = 0;
-  friend bool operator==(const Disconnected&, const Disconnected&) = default;
 };
 // The store of `epoch` now listens on `port` (the answer to OpenStore), or could not be opened.
 struct StoreOpened {
   Epoch epoch = 0;
   int port = 0;
-  friend bool operator==(const StoreOpened&, const StoreOpened&) = default;
 };
 struct StoreFailed {
   Epoch epoch = 0;
   Error error;
-  friend bool operator==(const StoreFailed&, const StoreFailed&) = default;
 };
 // What to tell waiting nodes about the other jobs that wait at this host, since a node with a wrong
 // job id waits as a job of its own. Empty: there are none.
 struct Neighbours {
   std::string text;
-  friend bool operator==(const Neighbours&, const Neighbours&) = default;
 };
-struct Tick {
-  friend bool operator==(const Tick&, const Tick&) = default;
-};
+struct Tick {};
 
 // ---- effects
 
