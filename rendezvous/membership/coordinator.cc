@@ -114,8 +114,6 @@ void Coordinator::on_closed(membership::ConnectionId id, const std::string& why,
   sessions_.erase(found);
   ++(refused ? counters_.refused : counters_.broken);
   if (refused) say_refusal(*session, why);
-  note(fmt::format("{} an agent from {}: {}", refused ? "refused" : "lost the connection of",
-                   session->peer().to_string(), why));
   if (HostedJob* job = find_job(session->job_id())) job->on_disconnected(id);
   look_if_idle();
 }
@@ -183,7 +181,6 @@ HostedJob* Coordinator::make_job(const std::string& id) {
     session->finish();
   };
   handlers.finished = [this, id] { on_finished(id); };
-  handlers.note = [this](const std::string& text) { note(text); };
   auto made = std::make_unique<HostedJob>(io_, std::move(job), std::move(handlers));
   return (jobs_[id] = std::move(made)).get();
 }
@@ -337,10 +334,6 @@ std::vector<membership::NodeLine> Coordinator::nodes() const {
 
 void Coordinator::say(const std::string& text) const {
   if (options_.say) options_.say(text);
-}
-
-void Coordinator::note(const std::string& text) const {
-  if (options_.note) options_.note(text);
 }
 
 }  // namespace muster

@@ -50,8 +50,7 @@ class Coordinator {
     size_t unsent_bytes_max = size_t{4} << 20;
     size_t jobs_max = 1024;
     size_t agents_max = 65536;
-    std::function<void(const std::string&)> say;   // For the user.
-    std::function<void(const std::string&)> note;  // For the log; may be empty.
+    std::function<void(const std::string&)> say;  // For the user.
   };
 
   struct Counters {
@@ -98,7 +97,6 @@ class Coordinator {
   void look_if_idle();
   std::string who_needs_us(SteadyTime now) const;
   void say(const std::string& text) const;
-  void note(const std::string& text) const;
 
   boost::asio::io_context& io_;
   std::unique_ptr<Listener> listener_;

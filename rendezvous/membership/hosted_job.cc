@@ -114,9 +114,7 @@ void HostedJob::perform(const Membership::Effect& effect) {
       self.finished_ = true;
       self.handlers_.finished();
     }
-    void operator()(const membership::Note& e) const {
-      if (self.handlers_.note) self.handlers_.note(e.text);
-    }
+    void operator()(const membership::Note&) const {}
   };
   std::visit(Perform{*this}, effect);
 }

@@ -35,7 +35,6 @@ class HostedJob {
     std::function<void(membership::ConnectionId, const membership::HostMessage&)> send;
     std::function<void(membership::ConnectionId)> hang_up;
     std::function<void()> finished;
-    std::function<void(const std::string&)> note;
   };
 
   HostedJob(boost::asio::io_context& io, Options options, Handlers handlers);

@@ -128,7 +128,7 @@ struct CloseStore {
 struct Finished {
   friend bool operator==(const Finished&, const Finished&) = default;
 };
-struct Note {  // For the log: what was ignored or decided, and why.
+struct Note {  // For tests: what was ignored or decided, and why.
   std::string text;
   friend bool operator==(const Note&, const Note&) = default;
 };
