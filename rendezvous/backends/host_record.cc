@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 namespace {
 
@@ -11,10 +13,7 @@ constexpr std::string_view kLastLine = "end\n";
 
 // Host names come from the kernel and may hold anything.
 std::string one_line(std::string_view text) {
-  std::string line;
-  for (const char c : text)
-    line += c >= 0x20 && c < 0x7f ? c : '?';
-  return line;
+  return printable(text, text.size());
 }
 
 std::optional<uint64_t> read_hex(std::string_view digits) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/membership/membership_ranks.h"
 #include "rendezvous/membership/membership_text.h"
@@ -23,13 +24,7 @@ std::string whole_seconds(Duration duration) {
 }
 
 std::string quiet_name(std::string_view name) {
-  constexpr size_t kShown = 64;
-  std::string out(name.substr(0, kShown));
-  for (char& c : out) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte >= 0x7f) c = '?';
-  }
-  return out.empty() ? "a node without a name" : out;
+  return name.empty() ? "a node without a name" : printable(name, 64);
 }
 
 std::string quiet_line(std::string_view text) {

@@ -4,19 +4,14 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 namespace {
 
-constexpr size_t kShownBytes = 40;
-
 // The start of its first line, with dots for unprintable bytes.
 std::string printable_line(std::string_view bytes) {
-  std::string shown;
-  for (const char c : bytes.substr(0, kShownBytes)) {
-    if (c == '\r' || c == '\n') break;
-    shown += c >= 0x20 && c < 0x7f ? c : '.';
-  }
-  return shown;
+  return printable(bytes.substr(0, bytes.find_first_of("\r\n")), 40, '.');
 }
 
 }  // namespace
