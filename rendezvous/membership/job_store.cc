@@ -3,9 +3,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "rendezvous/base/contract.h"
+#include "rendezvous/membership/membership_text.h"
 #include "rendezvous/store/store_listener.h"
 
 namespace muster {
@@ -16,13 +16,9 @@ constexpr size_t kAllowedShown = 16;
 std::string list_networks(const std::vector<Network>& networks) {
   std::vector<std::string> texts;
   for (const Network& network : networks) {
-    if (texts.size() == kAllowedShown) {
-      texts.push_back(fmt::format("{} more", networks.size() - kAllowedShown));
-      break;
-    }
-    texts.push_back(network.to_string());
+    if (texts.size() < kAllowedShown) texts.push_back(network.to_string());
   }
-  return fmt::format("{}", fmt::join(texts, ", "));
+  return membership::list_text(std::move(texts), networks.size());
 }
 
 }  // namespace

@@ -44,6 +44,11 @@ std::string nodes_text(int count) {
   return count == 1 ? "1 node" : fmt::format("{} nodes", count);
 }
 
+std::string list_text(std::vector<std::string> names, size_t count) {
+  if (count > names.size()) names.push_back(fmt::format("{} more", count - names.size()));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 }  // namespace membership
 
 using namespace membership;  // NOLINT: the words of the protocol
@@ -51,12 +56,6 @@ using namespace membership;  // NOLINT: the words of the protocol
 namespace {
 
 constexpr size_t kNamed = 8;
-
-// The first few, and how many more there are.
-std::string list_text(std::vector<std::string> names, size_t count) {
-  if (count > names.size()) names.push_back(fmt::format("{} more", count - names.size()));
-  return fmt::format("{}", fmt::join(names, ", "));
-}
 
 }  // namespace
 
