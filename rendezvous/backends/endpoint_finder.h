@@ -53,7 +53,7 @@ class EndpointFinder : public HostFinder {
   void on_called(NetResult<TcpSocket> socket);
   void claim(std::optional<NetError> why_not);
   void listen_as_told();
-  void on_resolved(NetResult<std::vector<SocketAddress>> addresses);
+  void on_resolved(const NetResult<std::vector<SocketAddress>>& addresses);
   void listen_at(const ListenPlan& plan);
   void host(std::unique_ptr<Listener> listener, const SocketAddress& reached);
   void call_own_host();

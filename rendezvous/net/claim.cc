@@ -61,7 +61,7 @@ struct ClaimState : std::enable_shared_from_this<ClaimState> {
   }
 
   void listen(std::vector<SocketAddress> resolved) {
-    const ListenPlan plan = plan_listening({host, resolved, read_own_addresses()});
+    const ListenPlan plan = plan_listening(host, resolved, read_own_addresses());
     everywhere = plan.everywhere;
     auto opened = Listener::open(io, plan.addresses, options.listen);
     if (!opened) {
@@ -166,13 +166,14 @@ struct ClaimState : std::enable_shared_from_this<ClaimState> {
 
 }  // namespace
 
-ListenPlan plan_listening(const EndpointFacts& facts) {
-  CHECK(!facts.resolved.empty());
-  const uint16_t port = facts.resolved.front().port;
-  const bool loopback = asks_for_loopback(facts.host);
+ListenPlan plan_listening(const std::string& host, const std::vector<SocketAddress>& resolved,
+                          const std::vector<IpAddress>& own) {
+  CHECK(!resolved.empty());
+  const uint16_t port = resolved.front().port;
+  const bool loopback = asks_for_loopback(host);
   std::vector<SocketAddress> chosen;
-  for (const SocketAddress& address : facts.resolved) {
-    const bool ours = is_own_address(address.ip, facts.own);
+  for (const SocketAddress& address : resolved) {
+    const bool ours = is_own_address(address.ip, own);
     // localhost is ::1 in many hosts files of machines without IPv6.
     if (loopback && !ours) continue;
     if (!ours || address.ip.is_loopback() != loopback) return {{{IpAddress::any_v6(), port}}, true};
