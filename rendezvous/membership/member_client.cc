@@ -67,12 +67,19 @@ MemberClient::MemberClient(boost::asio::io_context& io, Dialler& dialler, Option
       stranger_(options_.member.endpoint),
       machine_(options_.member),
       drive_(io, machine_, [this](const Member::Effect& effect) { perform(effect); }),
-      question_limit_(io),
-      alive_(std::make_shared<bool>(true)) {}
+      question_limit_(io) {}
 
 MemberClient::~MemberClient() {
-  *alive_ = false;
   dialler_.cancel();
+}
+
+// Calls only as long as this link is ours: not once there is another one, or this object is gone.
+template <typename Call>
+auto MemberClient::while_linked(Call call) {
+  return [this, weak = std::weak_ptr(link_), call = std::move(call)](auto&& argument) {
+    if (const auto held = weak.lock(); held && held == link_)
+      call(std::forward<decltype(argument)>(argument));
+  };
 }
 
 std::string MemberClient::status() const {
@@ -112,11 +119,7 @@ void MemberClient::perform(const Member::Effect& effect) {
 void MemberClient::connect(Join join) {
   link_ = std::make_shared<Link>(io_);
   link_->join = std::move(join);
-  const std::weak_ptr<Link> weak = link_;
-  dialler_.dial([this, weak, alive = alive_](DialOutcome outcome) {
-    const auto link = weak.lock();
-    if (*alive && link && link == link_) on_dialled(std::move(outcome));
-  });
+  dialler_.dial(while_linked([this](DialOutcome outcome) { on_dialled(std::move(outcome)); }));
 }
 
 void MemberClient::on_dialled(DialOutcome outcome) {
@@ -133,21 +136,16 @@ void MemberClient::on_dialled(DialOutcome outcome) {
   link.agent_nonce = random_nonce();
   link.step = Link::Step::hello;
 
-  const std::weak_ptr<Link> weak = link_;
-  link.stream->start({[this, weak](std::string_view bytes) {
-                        if (const auto held = weak.lock(); held && held == link_) on_bytes(bytes);
-                      },
-                      [this, weak](const std::string& why) {
-                        if (const auto held = weak.lock(); held && held == link_) on_closed(why);
-                      }});
+  link.stream->start({while_linked([this](std::string_view bytes) { on_bytes(bytes); }),
+                      while_linked([this](const std::string& why) { on_closed(why); })});
   link.limit.expires_after(options_.handshake_limit);
-  link.limit.async_wait([this, weak](boost::system::error_code error) {
-    if (const auto held = weak.lock(); !error && held && held == link_) on_handshake_limit();
-  });
+  link.limit.async_wait(while_linked([this](boost::system::error_code error) {
+    if (!error) on_handshake_limit();
+  }));
   link.silence.expires_after(kSilenceBeforeProbe);
-  link.silence.async_wait([this, weak](boost::system::error_code error) {
-    if (const auto held = weak.lock(); !error && held && held == link_) on_silence();
-  });
+  link.silence.async_wait(while_linked([this](boost::system::error_code error) {
+    if (!error) on_silence();
+  }));
   std::string bytes(membership::kMagic);
   membership::encode(membership::AgentMessage(
                          Hello{membership::kProtocolVersion, options_.job_id, link.agent_nonce}),
@@ -324,11 +322,7 @@ void MemberClient::on_hangup() {
 }
 
 void MemberClient::ask_for_store(std::function<void(bool)> answered) {
-  const std::weak_ptr<Link> weak = link_;
-  const auto on_answer = [this, weak, answered = std::move(answered)](bool is_store) {
-    if (const auto held = weak.lock(); held && held == link_) answered(is_store);
-  };
-  link_->probe = std::make_unique<StoreProbe>(io_, link_->host, on_answer);
+  link_->probe = std::make_unique<StoreProbe>(io_, link_->host, while_linked(std::move(answered)));
 }
 
 void MemberClient::on_stranger(member::ConnectionFailed failure) {

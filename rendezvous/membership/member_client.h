@@ -83,6 +83,8 @@ class MemberClient {
     std::vector<std::function<void(std::vector<membership::NodeLine>)>> askers;
   };
 
+  template <typename Call>
+  auto while_linked(Call call);
   void perform(const Member::Effect& effect);
   void connect(membership::Join join);
   void on_dialled(DialOutcome outcome);
@@ -114,7 +116,6 @@ class MemberClient {
   std::string own_address_;
   Question question_;  // Without askers nothing is pending.
   boost::asio::steady_timer question_limit_;
-  std::shared_ptr<bool> alive_;
 };
 
 }  // namespace muster
