@@ -83,7 +83,7 @@ void Coordinator::on_agent(Arrival arrival) {
       AgentSession::Options{options_.token, options_.instance, options_.unsent_bytes_max});
   sessions_[id] = session;
   handshakes_.emplace_back(std::chrono::steady_clock::now() + options_.handshake_limit, id);
-  arm_handshakes();
+  if (handshakes_.size() == 1) expire_handshakes();
   session->start(
       {[this, id](const membership::Join& join) { on_joined(id, join); },
        [this, id](const AgentMessage& message) {
@@ -241,17 +241,7 @@ std::string Coordinator::neighbours_of(const std::string& id) const {
 
 // ---- handshakes
 
-void Coordinator::arm_handshakes() {
-  if (handshakes_armed_ || handshakes_.empty()) return;
-  handshakes_armed_ = true;
-  handshake_timer_.expires_at(handshakes_.front().first);
-  handshake_timer_.async_wait([this](boost::system::error_code error) {
-    if (error) return;
-    handshakes_armed_ = false;
-    expire_handshakes();
-  });
-}
-
+// Hangs up on those that are late, and waits for the next one's deadline.
 void Coordinator::expire_handshakes() {
   const SteadyTime now = std::chrono::steady_clock::now();
   while (!handshakes_.empty() && handshakes_.front().first <= now) {
@@ -263,7 +253,11 @@ void Coordinator::expire_handshakes() {
     ++counters_.timed_out;
     session->finish();
   }
-  arm_handshakes();
+  if (handshakes_.empty()) return;
+  handshake_timer_.expires_at(handshakes_.front().first);
+  handshake_timer_.async_wait([this](boost::system::error_code error) {
+    if (!error) expire_handshakes();
+  });
 }
 
 // ---- the end

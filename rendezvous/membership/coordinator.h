@@ -92,7 +92,6 @@ class Coordinator {
   void on_finished(const std::string& id);
   void look_at_neighbours();
   std::string neighbours_of(const std::string& id) const;
-  void arm_handshakes();
   void expire_handshakes();
   void look_if_idle();
   std::string who_needs_us(SteadyTime now) const;
@@ -108,7 +107,6 @@ class Coordinator {
   std::deque<std::string> ended_;  // Job ids, oldest first.
   // Sessions that have not joined, by deadline: the time-out is the same for all.
   std::deque<std::pair<SteadyTime, membership::ConnectionId>> handshakes_;
-  bool handshakes_armed_ = false;
   boost::asio::steady_timer handshake_timer_;
   boost::asio::steady_timer idle_timer_;
   boost::asio::steady_timer neighbour_timer_;

@@ -123,7 +123,7 @@ struct Listener::State : std::enable_shared_from_this<State> {
     unidentified.emplace(id, Unidentified{std::move(socket), "", peer, deadline});
     if (identify(id)) return;
     wait_for_bytes(id);
-    arm_expiry();
+    if (unidentified.size() == 1) expire();
   }
 
   void wait_for_bytes(uint64_t id) {
@@ -158,23 +158,18 @@ struct Listener::State : std::enable_shared_from_this<State> {
     return true;
   }
 
-  void arm_expiry() {
-    if (expiry_armed || unidentified.empty()) return;
-    expiry_armed = true;
-    expiry.expires_at(unidentified.begin()->second.deadline);
-    expiry.async_wait([self = shared_from_this()](boost::system::error_code error) {
-      self->expiry_armed = false;
-      if (!error && !self->closed) self->expire();
-    });
-  }
-
+  // Closes those that are late, and waits for the next one's deadline.
   void expire() {
     const auto now = ListenClock::now();
     while (!unidentified.empty() && unidentified.begin()->second.deadline <= now) {
       ++counters.timed_out;
       unidentified.erase(unidentified.begin());
     }
-    arm_expiry();
+    if (unidentified.empty()) return;
+    expiry.expires_at(unidentified.begin()->second.deadline);
+    expiry.async_wait([self = shared_from_this()](boost::system::error_code error) {
+      if (!error && !self->closed) self->expire();
+    });
   }
 
   void drop_oldest() {
@@ -252,7 +247,6 @@ struct Listener::State : std::enable_shared_from_this<State> {
   uint64_t next_id = 0;
   std::vector<std::pair<Caller, Arrival>> held;
   boost::asio::steady_timer expiry;
-  bool expiry_armed = false;
   boost::asio::steady_timer pause;
   bool exhausted = false;
   bool pausing = false;
