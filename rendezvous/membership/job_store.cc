@@ -6,7 +6,6 @@
 
 #include "rendezvous/base/contract.h"
 #include "rendezvous/membership/membership_text.h"
-#include "rendezvous/store/store_listener.h"
 
 namespace muster {
 namespace {
@@ -29,8 +28,6 @@ JobStore::JobStore(boost::asio::io_context& io, Options options)
         server.on_refused = [this](const IpAddress& address) { on_refused(address); };
         return server;
       }()) {}
-
-JobStore::~JobStore() = default;
 
 Result<void> JobStore::reserve() {
   if (options_.shared_port || options_.port == 0 || !listeners_.empty()) return {};

@@ -16,11 +16,9 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/net/address.h"
-#include "rendezvous/store/store_server.h"
+#include "rendezvous/store/store_listener.h"
 
 namespace muster {
-
-class StoreListener;
 
 class JobStore {
  public:
@@ -44,7 +42,6 @@ class JobStore {
   JobStore(boost::asio::io_context& io, Options options);
   JobStore(const JobStore&) = delete;
   JobStore& operator=(const JobStore&) = delete;
-  ~JobStore();
 
   // Binds a port chosen by the user right away, so that a conflict is detected early. No effect for
   // a shared or a fresh port.
