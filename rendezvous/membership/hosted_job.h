@@ -69,6 +69,7 @@ class HostedJob {
   };
 
   void perform(const Membership::Effect& effect);
+  bool forget(membership::ConnectionId connection);
   void answer(membership::ConnectionId connection, const membership::Query& query);
   bool is_too_curious(membership::ConnectionId connection);
   void leave_notice(const membership::HostMessage& message);
