@@ -147,9 +147,8 @@ void ByteStream::write(std::string_view bytes) {
   State& state = *state_;
   if (!state.open || state.finishing || state.losing) return;
   if (state.unsent.size() + bytes.size() > state.unsent_bytes_max) {
-    state.lose_later(
+    return state.lose_later(
         fmt::format("it does not take what is sent to it ({} bytes wait)", state.unsent.size()));
-    return;
   }
   const bool was_waiting = !state.unsent.empty();
   state.unsent += bytes;
@@ -161,10 +160,7 @@ void ByteStream::finish() {
   if (!state.open || state.finishing) return;
   state.finishing = true;
   state.handlers.reset();
-  if (state.unsent.empty()) {
-    state.shut();
-    return;
-  }
+  if (state.unsent.empty()) return state.shut();
   state.patience = std::make_unique<boost::asio::steady_timer>(state.io, kFinishPatience);
   state.patience->async_wait([self = state_](boost::system::error_code error) {
     if (!error) self->shut();

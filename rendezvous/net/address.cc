@@ -66,9 +66,7 @@ IpAddress IpAddress::v6(const std::array<uint8_t, 16>& bytes, uint32_t scope) {
 }
 
 IpAddress IpAddress::loopback_v6() {
-  std::array<uint8_t, 16> bytes{};
-  bytes[15] = 1;
-  return v6(bytes);
+  return v6({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1});
 }
 
 std::optional<IpAddress> IpAddress::parse(std::string_view text) {

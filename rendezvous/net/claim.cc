@@ -53,10 +53,8 @@ struct ClaimState : std::enable_shared_from_this<ClaimState> {
     resolver.resolve(host, port, deadline, [weak = weak_from_this()](auto addresses) {
       const auto self = weak.lock();
       if (!self || !self->callback) return;
-      if (addresses)
-        self->listen(*addresses);
-      else
-        self->finish(not_host(addresses.error()));
+      if (!addresses) return self->finish(not_host(addresses.error()));
+      self->listen(*addresses);
     });
   }
 
@@ -64,10 +62,7 @@ struct ClaimState : std::enable_shared_from_this<ClaimState> {
     const ListenPlan plan = plan_listening(host, resolved, read_own_addresses());
     everywhere = plan.everywhere;
     auto opened = Listener::open(io, plan.addresses, options.listen);
-    if (!opened) {
-      finish(not_host(opened.error()));
-      return;
-    }
+    if (!opened) return finish(not_host(opened.error()));
     listener = std::move(*opened);
     listener->on_probe([weak = weak_from_this()](std::string_view got) {
       const auto self = weak.lock();
@@ -86,10 +81,8 @@ struct ClaimState : std::enable_shared_from_this<ClaimState> {
                              [weak = weak_from_this()](NetResult<TcpSocket> connected) {
                                const auto self = weak.lock();
                                if (!self || !self->callback) return;
-                               if (connected)
-                                 self->send_nonce(std::move(*connected));
-                               else
-                                 self->finish(not_host(connected.error()));
+                               if (!connected) return self->finish(not_host(connected.error()));
+                               self->send_nonce(std::move(*connected));
                              });
   }
 

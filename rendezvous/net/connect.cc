@@ -114,10 +114,7 @@ struct ConnectState : std::enable_shared_from_this<ConnectState> {
     attempts.push_back(std::make_unique<Attempt>(io, todo.front()));
     todo.erase(todo.begin());
     Attempt& attempt = *attempts.back();
-    if (const int error = prepare(attempt.socket, attempt.address)) {
-      ended(attempt, error);
-      return;
-    }
+    if (const int error = prepare(attempt.socket, attempt.address)) return ended(attempt, error);
     attempt.socket.async_connect(
         endpoint_of(attempt.address),
         [self = shared_from_this(), &attempt](boost::system::error_code error) {
@@ -155,21 +152,18 @@ struct ConnectState : std::enable_shared_from_this<ConnectState> {
       attempt.error = error;
       boost::system::error_code ignored;
       attempt.socket.close(ignored);
-      try_next();
-      return;
+      return try_next();
     }
     set_connection_options(attempt.socket.native_handle(), options.dead_peer_after);
-    TcpSocket winner = std::move(attempt.socket);
-    finish(std::move(winner));
+    finish(std::move(attempt.socket));
   }
 
   void give_up() {
     if (attempts.empty()) {
-      finish(tl::unexpected(NetError{
+      return finish(tl::unexpected(NetError{
           NetFailure::unreachable,
           fmt::format("could not connect to {}: it has no address of the family of {}", name,
                       options.source ? options.source->to_string() : "this machine")}));
-      return;
     }
     const NetFailure failure = overall_failure(attempts);
     finish(tl::unexpected(
@@ -221,10 +215,8 @@ Connecting connect_any(boost::asio::io_context& io, const std::string& host, uin
   state->resolver.resolve(host, port, deadline, [weak = std::weak_ptr(state)](auto addresses) {
     const auto self = weak.lock();
     if (!self || !self->callback) return;
-    if (addresses)
-      self->start(*addresses);
-    else
-      self->finish(tl::unexpected(addresses.error()));
+    if (!addresses) return self->finish(tl::unexpected(addresses.error()));
+    self->start(*addresses);
   });
   return handle_of(state);
 }

@@ -112,10 +112,7 @@ struct Resolver::Pending {
     if (!callback) return;
     const Callback call = std::exchange(callback, nullptr);
     abandon();
-    if (answer)
-      call(with_port(*answer, port));
-    else
-      call(tl::unexpected(answer.error()));
+    call(answer.map([this](const auto& ips) { return with_port(ips, port); }));
   }
 
   void abandon() {
