@@ -1,6 +1,5 @@
 #include "rendezvous/net/resolve.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
