@@ -91,14 +91,10 @@ void EndpointFinder::listen_as_told() {
 }
 
 // If the name does not resolve here (yet), listens on all addresses.
-void EndpointFinder::on_resolved(NetResult<std::vector<SocketAddress>> addresses) {
-  EndpointFacts facts;
-  facts.host = options_.host;
-  if (addresses) facts.resolved = std::move(*addresses);
-  facts.own = read_own_addresses();
+void EndpointFinder::on_resolved(const NetResult<std::vector<SocketAddress>>& addresses) {
   const auto port = static_cast<uint16_t>(options_.port);
-  listen_at(facts.resolved.empty() ? ListenPlan{{SocketAddress{IpAddress::any_v6(), port}}, true}
-                                   : plan_listening(facts));
+  listen_at(addresses ? plan_listening(options_.host, *addresses, read_own_addresses())
+                      : ListenPlan{{SocketAddress{IpAddress::any_v6(), port}}, true});
 }
 
 void EndpointFinder::listen_at(const ListenPlan& plan) {

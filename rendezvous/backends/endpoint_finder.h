@@ -41,7 +41,7 @@ class EndpointFinder : public HostFinder {
   void on_called(NetResult<TcpSocket> socket);
   void claim(std::optional<NetError> why_not);
   void listen_as_told();
-  void on_resolved(NetResult<std::vector<SocketAddress>> addresses);
+  void on_resolved(const NetResult<std::vector<SocketAddress>>& addresses);
   void listen_at(const ListenPlan& plan);
 
   Options options_;

@@ -95,8 +95,7 @@ void FileFinder::call(const RecordFound& found) {
     if (!address.ip.is_loopback() || record.machine == machine_) addresses.push_back(address);
   }
   if (addresses.empty() || record.instance == distrusted_instance_) {
-    return on_unreachable(found,
-                          {{ExitCode::rendezvous, name + " does not answer there"}, false, false});
+    return on_unreachable(found, {{ExitCode::rendezvous, name + " does not answer there"}});
   }
   connecting_ =
       connect_any(io_, name, addresses, dial_deadline(), connect_options_,
@@ -104,11 +103,11 @@ void FileFinder::call(const RecordFound& found) {
                     if (socket)
                       return finish(Dialled{std::move(*socket), found.record->instance, false});
                     const bool refused = socket.error().failure == NetFailure::refused;
-                    on_unreachable(found, {socket.error().error(), refused, false});
+                    on_unreachable(found, {socket.error().error(), refused});
                   });
 }
 
-void FileFinder::on_unreachable(const RecordFound& found, const DialFailed& failed) {
+void FileFinder::on_unreachable(const RecordFound& found, const member::ConnectionFailed& failed) {
   const HostRecord& record = *found.record;
   const bool nobody = failed.refused || record.instance == distrusted_instance_;
   if (options_.is_host.value_or(true) && is_dead(record, nobody)) return take(found);

@@ -54,7 +54,7 @@ class FileFinder : public HostFinder {
   void look();
   void on_look(const Result<RecordFound>& found);
   void call(const RecordFound& found);
-  void on_unreachable(const RecordFound& found, const DialFailed& failed);
+  void on_unreachable(const RecordFound& found, const member::ConnectionFailed& failed);
   void watch_beat(const HostRecord& record);
   bool is_dead(const HostRecord& record, bool refused) const;
   void take(const RecordFound& found);

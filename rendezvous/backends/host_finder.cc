@@ -33,7 +33,7 @@ void HostFinder::finish(DialOutcome outcome) {
 
 void HostFinder::fail_dial(Error error, bool refused) {
   const bool fatal = error.code == ExitCode::environment;
-  finish(tl::unexpected(DialFailed{std::move(error), refused, fatal}));
+  finish(tl::unexpected(member::ConnectionFailed{std::move(error), refused, fatal}));
 }
 
 void HostFinder::host(std::unique_ptr<Listener> listener, std::optional<SocketAddress> reached) {

@@ -11,10 +11,7 @@ constexpr std::string_view kLastLine = "end\n";
 
 // Host names come from the kernel and may hold anything.
 std::string one_line(std::string_view text) {
-  std::string line;
-  for (const char c : text)
-    line += c >= 0x20 && c < 0x7f ? c : '?';
-  return line;
+  return printable(text, text.size());
 }
 
 // Reads one line "key value"; false if it is invalid. Unknown keys are ignored.

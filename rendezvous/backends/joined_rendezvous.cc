@@ -116,20 +116,14 @@ MemberClient::Options JoinedRendezvous::client_options(const std::string& advert
   return client;
 }
 
-MemberClient::Handlers JoinedRendezvous::client_handlers() {
-  MemberClient::Handlers on;
+Rendezvous::Handlers JoinedRendezvous::client_handlers() {
+  Handlers on = handlers_;
   on.round = [this](const membership::Round& formed) {
     membership::Round round = formed;
     master_addr_ = formed.master_addr;
     if (options_.fixed_master_addr) round.master_addr = options_.host;
     handlers_.round(round);
   };
-  on.stop = handlers_.stop;
-  on.leave_announced = handlers_.leave_announced;
-  on.ended = handlers_.ended;
-  on.gave_up = handlers_.failed;
-  on.refused = handlers_.refused;
-  on.say = handlers_.say;
   return on;
 }
 

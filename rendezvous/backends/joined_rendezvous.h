@@ -34,7 +34,7 @@ class JoinedRendezvous : public Rendezvous {
   JoinedRendezvous(boost::asio::io_context& io, const RendezvousOptions& options, Handlers handlers,
                    const std::string& advertised);
   MemberClient::Options client_options(const std::string& advertised) const;
-  MemberClient::Handlers client_handlers();
+  Handlers client_handlers();
   void host(std::unique_ptr<Listener> listener);
   void wait_for_goodbye(int looks_left);
   void leave_host();

@@ -52,16 +52,7 @@ struct RendezvousOptions {
 
 class Rendezvous {
  public:
-  struct Handlers {
-    std::function<void(const membership::Round&)> round;
-    std::function<void(const member::StopWorkers&)> stop;
-    std::function<void()> leave_announced;
-    std::function<void(const membership::End&)> ended;
-    std::function<void(const Error&)> failed;  // The nodes did not meet. No call follows.
-    // Likewise, if the host refused this node; none: `failed`.
-    std::function<void(const Error&)> refused;
-    std::function<void(const std::string&)> say;
-  };
+  using Handlers = member::Handlers;
 
   virtual ~Rendezvous() = default;
 

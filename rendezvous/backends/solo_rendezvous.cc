@@ -63,15 +63,9 @@ SoloRendezvous::SoloRendezvous(boost::asio::io_context& io, const RendezvousOpti
 Result<std::unique_ptr<Rendezvous>> SoloRendezvous::make(boost::asio::io_context& io,
                                                          const RendezvousOptions& options,
                                                          Handlers handlers) {
-  StoreAddress place = place_of(options);
-  std::unique_ptr<SoloRendezvous> rendezvous(new SoloRendezvous(io, options, place, handlers));
-  Result<void> reserved = rendezvous->store_.reserve();
-  if (!reserved && place.addresses[0].ip == IpAddress::any_v6()) {
-    // A kernel without IPv6.
-    place.addresses[0].ip = IpAddress::any_v4();
-    rendezvous.reset(new SoloRendezvous(io, options, std::move(place), std::move(handlers)));
-    reserved = rendezvous->store_.reserve();
-  }
+  std::unique_ptr<SoloRendezvous> rendezvous(
+      new SoloRendezvous(io, options, place_of(options), std::move(handlers)));
+  const Result<void> reserved = rendezvous->store_.reserve();
   if (!reserved) return tl::unexpected(reserved.error());
   return rendezvous;
 }

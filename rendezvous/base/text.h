@@ -2,10 +2,12 @@
 // from the wire, from files and from command lines.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <concepts>
 #include <initializer_list>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <type_traits>
@@ -80,6 +82,13 @@ std::optional<T> take_number(std::string_view& text) {
   if (error != std::errc()) return std::nullopt;
   text.remove_prefix(static_cast<size_t>(end - text.data()));
   return number;
+}
+
+// The first `bytes_max` bytes, with `other` in place of all but printable ASCII.
+inline std::string printable(std::string_view text, size_t bytes_max, char other = '?') {
+  std::string out(text.substr(0, bytes_max));
+  std::ranges::replace_if(out, [](char c) { return c < 0x20 || c > 0x7e; }, other);
+  return out;
 }
 
 }  // namespace muster

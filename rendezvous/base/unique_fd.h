@@ -17,6 +17,11 @@ inline bool is_out_of_descriptors(int error) {
   return error == EMFILE || error == ENFILE;
 }
 
+// The same, or no memory is left: what accept(2) says of the process and not of one connection.
+inline bool is_out_of_resources(int error) {
+  return is_out_of_descriptors(error) || error == ENOBUFS || error == ENOMEM;
+}
+
 // Returns 0 or errno.
 inline int write_whole(int fd, std::string_view bytes) {
   while (!bytes.empty()) {

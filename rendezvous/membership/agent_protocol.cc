@@ -30,6 +30,13 @@ std::string_view cut_to(std::string_view text, size_t bytes_max) {
   return text.substr(0, end);
 }
 
+// Makes `value` hold its alternative of that number. REQUIRES: it has one.
+template <typename... Ts>
+void emplace_nth(std::variant<Ts...>& value, size_t index) {
+  size_t i = 0;
+  static_cast<void>(((i++ == index && (value.template emplace<Ts>(), true)) || ...));
+}
+
 // Each message lists its fields once, in `fields` below; a FieldWriter and a FieldReader walk the
 // same list.
 
@@ -74,7 +81,7 @@ class FieldWriter {
     std::visit(walk, value);
   }
   template <typename T, typename Walk>
-  void list(const std::vector<T>& values, size_t /*count_max*/, Walk&& walk) {
+  void list(const std::vector<T>& values, uint32_t /*count_max*/, Walk&& walk) {
     integer(static_cast<uint32_t>(values.size()));
     for (const T& value : values)
       walk(value);
@@ -99,33 +106,17 @@ class FieldReader {
     value = static_cast<T>(bits);
   }
   void number(int& value, int least, int most) {
-    integer(value);
-    if (value < least || value > most) breach("a number out of its range");
-    value = std::clamp(value, least, most);
+    value = ranged(least, most, "a number out of its range");
   }
-  void flag(bool& value) {
-    uint8_t byte = 0;
-    integer(byte);
-    if (byte > 1) breach("a flag that is neither 0 nor 1");
-    value = byte == 1;
-  }
-  void epoch(Epoch& value) {
-    integer(value);
-    if (value > kEpochMax) breach("an epoch out of its range");
-  }
+  void flag(bool& value) { value = ranged<uint8_t>(0, 1, "a flag that is neither 0 nor 1") == 1; }
+  void epoch(Epoch& value) { value = ranged<Epoch>(0, kEpochMax, "an epoch out of its range"); }
   void duration(Duration& value) {
-    int64_t count = 0;
-    integer(count);
-    if (count < 0) breach("a negative duration");
-    value = Duration{std::max<int64_t>(count, 0)};
+    value = Duration{ranged<int64_t>(0, Duration::max().count(), "a negative duration")};
   }
   // Limited to an eighth of the type's range, so that sums and differences do not overflow.
   void instant(Instant& value) {
-    int64_t count = 0;
-    integer(count);
     constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 8;
-    if (count < -kMost || count > kMost) breach("an instant out of its range");
-    value = Instant{Duration{std::clamp(count, -kMost, kMost)}};
+    value = Instant{Duration{ranged(-kMost, kMost, "an instant out of its range")}};
   }
   template <size_t n>
   void raw(std::array<uint8_t, n>& bytes) {
@@ -133,17 +124,11 @@ class FieldReader {
     std::ranges::copy(from, bytes.begin());
   }
   void text(std::string& value, size_t bytes_max) {
-    uint32_t length = 0;
-    integer(length);
-    if (length > bytes_max) return breach("a text that is too long");
-    value = take(length);
+    value = take(ranged<uint32_t>(0, static_cast<uint32_t>(bytes_max), "a text that is too long"));
   }
   template <typename E>
   void one_of(E& value, E last) {
-    uint8_t byte = 0;
-    integer(byte);
-    if (byte > static_cast<uint8_t>(last)) return breach("an unknown kind");
-    value = static_cast<E>(byte);
+    value = static_cast<E>(ranged<uint8_t>(0, static_cast<uint8_t>(last), "an unknown kind"));
   }
   template <typename T, typename Walk>
   void maybe(std::optional<T>& value, Walk&& walk) {
@@ -153,16 +138,12 @@ class FieldReader {
   }
   template <typename Variant, typename Walk>
   void alternative(Variant& value, Walk&& walk) {
-    uint8_t index = 0;
-    integer(index);
-    if (!emplace(value, index)) return breach("an unknown kind");
+    emplace_nth(value, ranged<uint8_t>(0, std::variant_size_v<Variant> - 1, "an unknown kind"));
     std::visit(walk, value);
   }
   template <typename T, typename Walk>
-  void list(std::vector<T>& values, size_t count_max, Walk&& walk) {
-    uint32_t count = 0;
-    integer(count);
-    if (count > count_max) return breach("a list that is too long");
+  void list(std::vector<T>& values, uint32_t count_max, Walk&& walk) {
+    const auto count = ranged<uint32_t>(0, count_max, "a list that is too long");
     for (uint32_t i = 0; i < count && !why_; ++i)
       walk(values.emplace_back());
   }
@@ -179,15 +160,14 @@ class FieldReader {
   }
 
  private:
-  template <typename Variant, size_t i = 0>
-  static bool emplace(Variant& value, size_t index) {
-    if constexpr (i == std::variant_size_v<Variant>) {
-      return false;
-    } else {
-      if (index != i) return emplace<Variant, i + 1>(value, index);
-      value.template emplace<i>();
-      return true;
-    }
+  // The least value in place of one out of the range.
+  template <std::integral T>
+  T ranged(T least, T most, const char* fault) {
+    T value{};
+    integer(value);
+    if (value >= least && value <= most) return value;
+    breach(fault);
+    return least;
   }
   std::string_view take(size_t count) {
     if (rest_.size() < count) {
@@ -385,17 +365,6 @@ void encode_frame(const Message& message, std::string& out) {
     out[begin + i] = static_cast<char>(length >> (8 * i) & 0xff);
 }
 
-template <typename Message, size_t i = 0>
-bool emplace_type(Message& message, uint8_t type) {
-  if constexpr (i == std::variant_size_v<Message>) {
-    return false;
-  } else {
-    if (type != first_type<Message>() + i) return emplace_type<Message, i + 1>(message, type);
-    message.template emplace<i>();
-    return true;
-  }
-}
-
 tl::unexpected<Error> not_ours(std::string_view what) {
   return fail(ExitCode::rendezvous,
               fmt::format("the other side does not speak this protocol: {}; all nodes must run the "
@@ -406,9 +375,11 @@ tl::unexpected<Error> not_ours(std::string_view what) {
 template <typename Message>
 Result<Message> decode_body(std::string_view body) {
   const auto type = static_cast<uint8_t>(body.front());
-  Message message;
-  if (!emplace_type(message, type))
+  const size_t index = type - size_t{first_type<Message>()};
+  if (index >= std::variant_size_v<Message>)
     return not_ours(fmt::format("a frame of unknown type {}", type));
+  Message message;
+  emplace_nth(message, index);
   FieldReader reader(body.substr(1));
   std::visit([&](auto& m) { fields(reader, m); }, message);
   if (const char* why = reader.end())
@@ -461,9 +432,8 @@ Result<std::optional<Message>> FrameReader<Message>::next() {
   if (broken_) return not_ours("it was given up before");
   const std::string_view held = std::string_view(buffer_).substr(consumed_);
   if (held.size() < kLengthBytes) return std::nullopt;
-  size_t length = 0;
-  for (size_t i = kLengthBytes; i > 0; --i)
-    length = length << 8 | static_cast<unsigned char>(held[i - 1]);
+  uint32_t length = 0;
+  FieldReader(held).integer(length);
   if (length == 0 || length > frame_bytes_max_)
     return break_off(not_ours(fmt::format("a frame of {} bytes", length)).value());
   if (held.size() - kLengthBytes < length) return std::nullopt;

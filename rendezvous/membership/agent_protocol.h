@@ -264,8 +264,9 @@ struct End {
 
 // All that an agent has to do now.
 struct Order {
+  using What = std::variant<Wait, Round, Stop, End>;
   uint64_t sequence = 0;  // Grows with every order of this host instance to this agent.
-  std::variant<Wait, Round, Stop, End> what;
+  What what;
   friend bool operator==(const Order&, const Order&) = default;
 };
 

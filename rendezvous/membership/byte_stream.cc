@@ -3,7 +3,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <system_error>
+#include <cstring>
 #include <utility>
 
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -26,10 +26,6 @@ constexpr size_t kReadBytes = size_t{64} << 10;
 std::array<char, kReadBytes>& read_scratch() {
   thread_local std::array<char, kReadBytes> scratch;
   return scratch;
-}
-
-std::string describe_errno(int error) {
-  return std::error_code(error, std::generic_category()).message();
 }
 
 bool would_block(int error) {
@@ -60,7 +56,7 @@ struct ByteStream::State : std::enable_shared_from_this<State> {
     } else if (n < 0 && would_block(errno)) {
       wait_readable();
     } else {
-      lose(n == 0 ? "the other side closed the connection" : describe_errno(errno));
+      lose(n == 0 ? "the other side closed the connection" : std::strerror(errno));
     }
   }
 
@@ -72,7 +68,7 @@ struct ByteStream::State : std::enable_shared_from_this<State> {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && would_block(errno)) return true;
       if (n < 0) {
-        lose_later(describe_errno(errno));
+        lose_later(std::strerror(errno));
         return false;
       }
       unsent.erase(0, static_cast<size_t>(n));
@@ -151,9 +147,8 @@ void ByteStream::write(std::string_view bytes) {
   State& state = *state_;
   if (!state.open || state.finishing || state.losing) return;
   if (state.unsent.size() + bytes.size() > state.unsent_bytes_max) {
-    state.lose_later(
+    return state.lose_later(
         fmt::format("it does not take what is sent to it ({} bytes wait)", state.unsent.size()));
-    return;
   }
   const bool was_waiting = !state.unsent.empty();
   state.unsent += bytes;
@@ -165,10 +160,7 @@ void ByteStream::finish() {
   if (!state.open || state.finishing) return;
   state.finishing = true;
   state.handlers.reset();
-  if (state.unsent.empty()) {
-    state.shut();
-    return;
-  }
+  if (state.unsent.empty()) return state.shut();
   state.patience = std::make_unique<boost::asio::steady_timer>(state.io, kFinishPatience);
   state.patience->async_wait([self = state_](boost::system::error_code error) {
     if (!error) self->shut();

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "rendezvous/membership/agent_session.h"
 #include "rendezvous/membership/hosted_job.h"
@@ -64,7 +63,7 @@ Coordinator::~Coordinator() {
 void Coordinator::start_listening() {
   ListenHandlers handlers;
   handlers.agent = [this](Arrival arrival) { on_agent(std::move(arrival)); };
-  handlers.store = [this](const Arrival& arrival) { on_store_client(arrival); };
+  handlers.store = [this](Arrival arrival) { on_store_client(std::move(arrival)); };
   handlers.stranger = [this](const Stranger& stranger) {
     say(
         fmt::format("{} connected to the rendezvous port {} from {} and was disconnected: is the "
@@ -84,7 +83,7 @@ void Coordinator::on_agent(Arrival arrival) {
       AgentSession::Options{options_.token, options_.instance, options_.unsent_bytes_max});
   sessions_[id] = session;
   handshakes_.emplace_back(std::chrono::steady_clock::now() + options_.handshake_limit, id);
-  arm_handshakes();
+  if (handshakes_.size() == 1) expire_handshakes();
   session->start(
       {[this, id](const membership::Join& join) { on_joined(id, join); },
        [this, id](const AgentMessage& message) {
@@ -115,8 +114,6 @@ void Coordinator::on_closed(membership::ConnectionId id, const std::string& why,
   sessions_.erase(found);
   ++(refused ? counters_.refused : counters_.broken);
   if (refused) say_refusal(*session, why);
-  note(fmt::format("{} an agent from {}: {}", refused ? "refused" : "lost the connection of",
-                   session->peer().to_string(), why));
   if (HostedJob* job = find_job(session->job_id())) job->on_disconnected(id);
   look_if_idle();
 }
@@ -131,12 +128,9 @@ void Coordinator::say_refusal(const AgentSession& session, const std::string& to
 
 // ---- the store's clients on the agents' port
 
-void Coordinator::on_store_client(const Arrival& arrival) {
+void Coordinator::on_store_client(Arrival arrival) {
   // An agent that waits for our answer probes whether this is a TCPStore server.
-  if (arrival.bytes == store_question()) {
-    ::close(arrival.fd);
-    return;
-  }
+  if (arrival.bytes == store_question()) return;
   JobStore& store = find_job(options_.job_id)->store();
   const bool too_early = !store.is_shared() || !store.was_ever_open();
   if (too_early && early_store_clients_.size() < kEarlyStoreClientsSaid &&
@@ -146,11 +140,7 @@ void Coordinator::on_store_client(const Arrival& arrival) {
                     "torchrun agent started with the same endpoint? All nodes must run muster",
                     arrival.peer.ip.to_string(), listener_->port()));
   }
-  if (store.is_shared()) {
-    store.adopt(arrival.fd, arrival.bytes);
-  } else {
-    ::close(arrival.fd);
-  }
+  if (store.is_shared()) store.adopt(arrival.fd.release(), arrival.bytes);
 }
 
 // ---- jobs
@@ -191,7 +181,6 @@ HostedJob* Coordinator::make_job(const std::string& id) {
     session->finish();
   };
   handlers.finished = [this, id] { on_finished(id); };
-  handlers.note = [this](const std::string& text) { note(text); };
   auto made = std::make_unique<HostedJob>(io_, std::move(job), std::move(handlers));
   return (jobs_[id] = std::move(made)).get();
 }
@@ -252,17 +241,7 @@ std::string Coordinator::neighbours_of(const std::string& id) const {
 
 // ---- handshakes
 
-void Coordinator::arm_handshakes() {
-  if (handshakes_armed_ || handshakes_.empty()) return;
-  handshakes_armed_ = true;
-  handshake_timer_.expires_at(handshakes_.front().first);
-  handshake_timer_.async_wait([this](boost::system::error_code error) {
-    if (error) return;
-    handshakes_armed_ = false;
-    expire_handshakes();
-  });
-}
-
+// Hangs up on those that are late, and waits for the next one's deadline.
 void Coordinator::expire_handshakes() {
   const SteadyTime now = std::chrono::steady_clock::now();
   while (!handshakes_.empty() && handshakes_.front().first <= now) {
@@ -274,7 +253,11 @@ void Coordinator::expire_handshakes() {
     ++counters_.timed_out;
     session->finish();
   }
-  arm_handshakes();
+  if (handshakes_.empty()) return;
+  handshake_timer_.expires_at(handshakes_.front().first);
+  handshake_timer_.async_wait([this](boost::system::error_code error) {
+    if (!error) expire_handshakes();
+  });
 }
 
 // ---- the end
@@ -345,10 +328,6 @@ std::vector<membership::NodeLine> Coordinator::nodes() const {
 
 void Coordinator::say(const std::string& text) const {
   if (options_.say) options_.say(text);
-}
-
-void Coordinator::note(const std::string& text) const {
-  if (options_.note) options_.note(text);
 }
 
 }  // namespace muster

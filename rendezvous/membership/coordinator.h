@@ -50,8 +50,7 @@ class Coordinator {
     size_t unsent_bytes_max = size_t{4} << 20;
     size_t jobs_max = 1024;
     size_t agents_max = 65536;
-    std::function<void(const std::string&)> say;   // For the user.
-    std::function<void(const std::string&)> note;  // For the log; may be empty.
+    std::function<void(const std::string&)> say;  // For the user.
   };
 
   struct Counters {
@@ -87,18 +86,16 @@ class Coordinator {
   void on_joined(membership::ConnectionId id, const membership::Join& join);
   void on_closed(membership::ConnectionId id, const std::string& why, bool refused);
   void say_refusal(const AgentSession& session, const std::string& told);
-  void on_store_client(const Arrival& arrival);
+  void on_store_client(Arrival arrival);
   HostedJob* find_job(const std::string& id);
   HostedJob* make_job(const std::string& id);
   void on_finished(const std::string& id);
   void look_at_neighbours();
   std::string neighbours_of(const std::string& id) const;
-  void arm_handshakes();
   void expire_handshakes();
   void look_if_idle();
   std::string who_needs_us(SteadyTime now) const;
   void say(const std::string& text) const;
-  void note(const std::string& text) const;
 
   boost::asio::io_context& io_;
   std::unique_ptr<Listener> listener_;
@@ -110,7 +107,6 @@ class Coordinator {
   std::deque<std::string> ended_;  // Job ids, oldest first.
   // Sessions that have not joined, by deadline: the time-out is the same for all.
   std::deque<std::pair<SteadyTime, membership::ConnectionId>> handshakes_;
-  bool handshakes_armed_ = false;
   boost::asio::steady_timer handshake_timer_;
   boost::asio::steady_timer idle_timer_;
   boost::asio::steady_timer neighbour_timer_;

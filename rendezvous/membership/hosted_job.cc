@@ -62,10 +62,14 @@ bool HostedJob::is_too_curious(membership::ConnectionId connection) {
 }
 
 void HostedJob::on_disconnected(membership::ConnectionId connection) {
+  if (forget(connection)) drive_.post(membership::Disconnected{connection});
+}
+
+// Returns false if it was not known.
+bool HostedJob::forget(membership::ConnectionId connection) {
   curious_.erase(connection);
-  if (connections_.erase(connection) == 0) return;
   if (others_.erase(connection) != 0) others_until_ = std::chrono::steady_clock::now();
-  drive_.post(membership::Disconnected{connection});
+  return connections_.erase(connection) != 0;
 }
 
 bool HostedJob::has_others(std::chrono::steady_clock::time_point since) const {
@@ -102,10 +106,7 @@ void HostedJob::perform(const Membership::Effect& effect) {
       self.handlers_.send(e.connection, e.message);
     }
     void operator()(const membership::Hangup& e) const {
-      self.connections_.erase(e.connection);
-      self.curious_.erase(e.connection);
-      if (self.others_.erase(e.connection) != 0)
-        self.others_until_ = std::chrono::steady_clock::now();
+      self.forget(e.connection);
       self.handlers_.hang_up(e.connection);
     }
     void operator()(const membership::OpenStore& e) const { self.open_store(e); }
@@ -114,9 +115,7 @@ void HostedJob::perform(const Membership::Effect& effect) {
       self.finished_ = true;
       self.handlers_.finished();
     }
-    void operator()(const membership::Note& e) const {
-      if (self.handlers_.note) self.handlers_.note(e.text);
-    }
+    void operator()(const membership::Note&) const {}
   };
   std::visit(Perform{*this}, effect);
 }

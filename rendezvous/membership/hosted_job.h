@@ -35,7 +35,6 @@ class HostedJob {
     std::function<void(membership::ConnectionId, const membership::HostMessage&)> send;
     std::function<void(membership::ConnectionId)> hang_up;
     std::function<void()> finished;
-    std::function<void(const std::string&)> note;
   };
 
   HostedJob(boost::asio::io_context& io, Options options, Handlers handlers);
@@ -70,6 +69,7 @@ class HostedJob {
   };
 
   void perform(const Membership::Effect& effect);
+  bool forget(membership::ConnectionId connection);
   void answer(membership::ConnectionId connection, const membership::Query& query);
   bool is_too_curious(membership::ConnectionId connection);
   void leave_notice(const membership::HostMessage& message);

@@ -3,28 +3,21 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "rendezvous/base/contract.h"
-#include "rendezvous/store/store_listener.h"
+#include "rendezvous/membership/membership_text.h"
 
 namespace muster {
 namespace {
 
 constexpr size_t kAllowedShown = 16;
-// A port that is free on the first address may be taken on the second.
-constexpr int kFreePortTries = 8;
 
 std::string list_networks(const std::vector<Network>& networks) {
   std::vector<std::string> texts;
   for (const Network& network : networks) {
-    if (texts.size() == kAllowedShown) {
-      texts.push_back(fmt::format("{} more", networks.size() - kAllowedShown));
-      break;
-    }
-    texts.push_back(network.to_string());
+    if (texts.size() < kAllowedShown) texts.push_back(network.to_string());
   }
-  return fmt::format("{}", fmt::join(texts, ", "));
+  return membership::list_text(std::move(texts), networks.size());
 }
 
 }  // namespace
@@ -36,21 +29,16 @@ JobStore::JobStore(boost::asio::io_context& io, Options options)
         return server;
       }()) {}
 
-JobStore::~JobStore() = default;
-
 Result<void> JobStore::reserve() {
   if (options_.shared_port || options_.port == 0 || !listeners_.empty()) return {};
-  const Result<int> port = listen();
-  if (!port) return tl::unexpected(port.error());
-  return {};
+  return listen();
 }
 
 Result<int> JobStore::open(uint64_t epoch, Allowed allowed) {
   // A fresh port unless the user chose one, whose listener stays and refuses between rounds.
   if (!options_.shared_port && (options_.port == 0 || listeners_.empty())) {
     listeners_.clear();
-    const Result<int> port = listen();
-    if (!port) return port;
+    if (Result<void> done = listen(); !done) return tl::unexpected(std::move(done.error()));
   }
   allowed_text_ = allowed ? list_networks(*allowed) : std::string();
   server_.set_allowed(std::move(allowed));
@@ -81,26 +69,14 @@ void JobStore::on_refused(const IpAddress& address) {
                   address.to_string(), allowed_text_));
 }
 
-Result<int> JobStore::listen() {
-  Result<int> port = listen_on_port(static_cast<uint16_t>(options_.port));
-  for (int i = 1; !port && options_.port == 0 && i < kFreePortTries; ++i)
-    port = listen_on_port(0);
-  return port;
-}
-
-Result<int> JobStore::listen_on_port(uint16_t port) {
-  std::vector<std::unique_ptr<StoreListener>> opened;
-  for (SocketAddress address : options_.addresses) {
-    address.port = port;
-    Result<std::unique_ptr<StoreListener>> listener = StoreListener::open(io_, server_, address);
-    if (!listener) return tl::unexpected(listener.error());
-    port = (*listener)->port();
-    opened.push_back(std::move(*listener));
-  }
-  if (opened.empty())
-    return fail(ExitCode::internal, "the job's store has no address to listen on");
-  listeners_ = std::move(opened);
-  return static_cast<int>(port);
+Result<void> JobStore::listen() {
+  std::vector<SocketAddress> addresses = options_.addresses;
+  for (SocketAddress& address : addresses)
+    address.port = static_cast<uint16_t>(options_.port);
+  auto opened = StoreListener::open(io_, server_, addresses);
+  if (!opened) return tl::unexpected(std::move(opened.error()));
+  listeners_ = std::move(*opened);
+  return {};
 }
 
 }  // namespace muster

@@ -16,11 +16,9 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/net/address.h"
-#include "rendezvous/store/store_server.h"
+#include "rendezvous/store/store_listener.h"
 
 namespace muster {
-
-class StoreListener;
 
 class JobStore {
  public:
@@ -44,7 +42,6 @@ class JobStore {
   JobStore(boost::asio::io_context& io, Options options);
   JobStore(const JobStore&) = delete;
   JobStore& operator=(const JobStore&) = delete;
-  ~JobStore();
 
   // Binds a port chosen by the user right away, so that a conflict is detected early. No effect for
   // a shared or a fresh port.
@@ -68,8 +65,7 @@ class JobStore {
 
  private:
   void on_refused(const IpAddress& address);
-  Result<int> listen();
-  Result<int> listen_on_port(uint16_t port);
+  Result<void> listen();
 
   boost::asio::io_context& io_;
   Options options_;

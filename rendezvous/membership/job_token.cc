@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -13,6 +12,8 @@
 #include <openssl/hmac.h>
 #include <poll.h>
 #include <unistd.h>
+
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster::membership {
 namespace {
@@ -54,18 +55,6 @@ tl::unexpected<Error> bad_file(const std::string& path, std::string_view what) {
   return fail(ExitCode::environment, fmt::format("the token file {} {}", path, what));
 }
 
-struct TokenDescriptor {
-  int fd;
-  explicit TokenDescriptor(int descriptor) : fd(descriptor) {}
-  TokenDescriptor(const TokenDescriptor&) = delete;
-  TokenDescriptor& operator=(const TokenDescriptor&) = delete;
-  ~TokenDescriptor() { ::close(fd); }
-};
-
-std::string errno_words(int error) {
-  return std::generic_category().message(error);
-}
-
 // Waits for a pipe whose writer is not done, as in --rdzv-token-file <(vault read ...).
 bool is_readable_soon(int fd) {
   pollfd waited{fd, POLLIN, 0};
@@ -80,7 +69,7 @@ Result<std::string> read_token(int fd, const std::string& path) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN && is_readable_soon(fd)) continue;
     if (got < 0 && errno == EAGAIN) return bad_file(path, "has a writer that writes nothing");
-    if (got < 0) return bad_file(path, "cannot be read: " + errno_words(errno));
+    if (got < 0) return bad_file(path, fmt::format("cannot be read: {}", std::strerror(errno)));
     if (got == 0) break;
     size += static_cast<size_t>(got);
   }
@@ -106,10 +95,9 @@ bool same_proof(const Proof& a, const Proof& b) {
 
 Result<std::string> read_token_file(const std::string& path) {
   // Non-blocking: a FIFO without a writer would block forever.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return bad_file(path, "cannot be opened: " + errno_words(errno));
-  const TokenDescriptor file(fd);
-  Result<std::string> token = read_token(fd, path);
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) return bad_file(path, fmt::format("cannot be opened: {}", std::strerror(errno)));
+  Result<std::string> token = read_token(file.get(), path);
   if (!token) return token;
   if (token->ends_with('\n')) token->pop_back();
   if (token->empty()) return bad_file(path, "is empty: write a token into it");

@@ -29,7 +29,6 @@ Member::Member(const Options& options)
 // Begin              connect   -           -           -            -          -
 // ConnectionUp       -         joining     -           -            -          -
 // ConnectionFailed   -         pause [1]   pause [1]   pause [1]    -          -
-// ConnectionLost     -         pause       pause       pause        -          -
 // Welcome            -         -           joined [2]  -            -          -
 // Refused            -         -           give up [3] give up [3]  -          -
 // Order, Alive       -         -           -           taken in     -          -
@@ -154,13 +153,6 @@ void Member::on(Instant now, const member::ConnectionFailed& event) {
     stop_round(now, StopWhy::host,
                fmt::format("the host of the job at {} is gone: {}", options_.endpoint, trouble_));
   }
-}
-
-void Member::on(Instant now, const member::ConnectionLost& event) {
-  if (link_ == Link::idle || link_ == Link::pausing) return;
-  if (link_ == Link::joined) lose_contact(now, "");
-  trouble_ = event.why;
-  pause(now);
 }
 
 void Member::on(Instant now, const member::Received& event) {

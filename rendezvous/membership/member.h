@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,62 +35,47 @@ using namespace membership;  // NOLINT: the words of the protocol
 
 // ---- events: the connection
 
-struct Begin {
-  friend bool operator==(const Begin&, const Begin&) = default;
-};
+struct Begin {};
 // Authenticated; the Join has been sent.
 struct ConnectionUp {
   std::string dialled;     // The host's address as we reached it.
   std::string advertised;  // Our own address on that connection.
-  friend bool operator==(const ConnectionUp&, const ConnectionUp&) = default;
 };
+// It could not be made, or broke.
 struct ConnectionFailed {
   Error error;           // What was tried, and why it failed; for the waiting line.
   bool refused = false;  // The port refused us: the host process is gone, not merely silent.
   bool fatal = false;    // Retrying is useless (a stranger answers, the token is wrong).
   friend bool operator==(const ConnectionFailed&, const ConnectionFailed&) = default;
 };
-struct ConnectionLost {
-  std::string why;
-  friend bool operator==(const ConnectionLost&, const ConnectionLost&) = default;
-};
 struct Received {
   HostMessage message;  // Welcome, Refused, Order or Alive.
-  friend bool operator==(const Received&, const Received&) = default;
 };
 
 // ---- events: the agent
 
 // Nothing of an earlier epoch is alive here.
-struct ReadyForRound {
-  friend bool operator==(const ReadyForRound&, const ReadyForRound&) = default;
-};
+struct ReadyForRound {};
 struct WorkersDone {  // All exited with 0, and none of their processes is left.
   Epoch epoch = 0;
-  friend bool operator==(const WorkersDone&, const WorkersDone&) = default;
 };
 // The first failure of the epoch on this node. Its instant is in our own clock.
 struct WorkerFailed {
   Epoch epoch = 0;
   NodeFailure failure;
-  friend bool operator==(const WorkerFailed&, const WorkerFailed&) = default;
 };
 // What the epoch's workers left behind here, for the verdict; posted before ReadyForRound. Its
 // instant is in our own clock.
 struct EvidenceFound {
   Epoch epoch = 0;
   Evidence evidence;
-  friend bool operator==(const EvidenceFound&, const EvidenceFound&) = default;
 };
 // A signal ends this node's part. Posted again with reaped = true once nothing is alive.
 struct Leaving {
   int signal = 0;
   bool reaped = false;
-  friend bool operator==(const Leaving&, const Leaving&) = default;
 };
-struct Tick {
-  friend bool operator==(const Tick&, const Tick&) = default;
-};
+struct Tick {};
 
 // ---- effects
 
@@ -137,14 +123,25 @@ struct Say {  // A line for the user.
   friend bool operator==(const Say&, const Say&) = default;
 };
 
+// What an agent hears of these effects.
+struct Handlers {
+  std::function<void(const Round&)> round;
+  std::function<void(const StopWorkers&)> stop;
+  std::function<void()> leave_announced;
+  std::function<void(const End&)> ended;
+  std::function<void(const Error&)> failed;   // The nodes did not meet. No call follows.
+  std::function<void(const Error&)> refused;  // Likewise, by the host. None: `failed` is called.
+  std::function<void(const std::string&)> say;
+};
+
 }  // namespace member
 
 class Member {
  public:
-  using Event = std::variant<member::Begin, member::ConnectionUp, member::ConnectionFailed,
-                             member::ConnectionLost, member::Received, member::ReadyForRound,
-                             member::WorkersDone, member::WorkerFailed, member::EvidenceFound,
-                             member::Leaving, member::Tick>;
+  using Event =
+      std::variant<member::Begin, member::ConnectionUp, member::ConnectionFailed, member::Received,
+                   member::ReadyForRound, member::WorkersDone, member::WorkerFailed,
+                   member::EvidenceFound, member::Leaving, member::Tick>;
   using Effect = std::variant<member::Connect, member::Disconnect, member::Send,
                               member::RoundFormed, member::StopWorkers, member::LeaveAnnounced,
                               member::JobEnded, member::GaveUp, member::Say>;
@@ -190,7 +187,6 @@ class Member {
   void on(Instant now, const member::Begin& event);
   void on(Instant now, const member::ConnectionUp& event);
   void on(Instant now, const member::ConnectionFailed& event);
-  void on(Instant now, const member::ConnectionLost& event);
   void on(Instant now, const member::Received& event);
   void on(Instant now, const member::ReadyForRound& event);
   void on(Instant now, const member::WorkersDone& event);

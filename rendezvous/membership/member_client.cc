@@ -6,12 +6,12 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 #include "rendezvous/membership/byte_stream.h"
 #include "rendezvous/membership/job_token.h"
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/membership/store_probe.h"
+#include "rendezvous/net/interfaces.h"
 
 namespace muster {
 
@@ -33,13 +33,6 @@ constexpr size_t kStrangerBytesKept = 256;
 // unknown bytes without an answer.
 constexpr auto kSilenceBeforeProbe = std::chrono::milliseconds(500);
 constexpr auto kAnswerPatience = std::chrono::milliseconds(900);
-
-std::optional<SocketAddress> end_of(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
-  sockaddr_storage raw{};
-  socklen_t length = sizeof raw;
-  if (ask(fd, reinterpret_cast<sockaddr*>(&raw), &length) != 0) return std::nullopt;
-  return SocketAddress::from_sockaddr(raw);
-}
 
 member::ConnectionFailed failed_for_good(std::string message) {
   return {{ExitCode::rendezvous, std::move(message)}, false, true};
@@ -74,12 +67,19 @@ MemberClient::MemberClient(boost::asio::io_context& io, Dialler& dialler, Option
       stranger_(options_.member.endpoint),
       machine_(options_.member),
       drive_(io, machine_, [this](const Member::Effect& effect) { perform(effect); }),
-      question_limit_(io),
-      alive_(std::make_shared<bool>(true)) {}
+      question_limit_(io) {}
 
 MemberClient::~MemberClient() {
-  *alive_ = false;
   dialler_.cancel();
+}
+
+// Calls only as long as this link is ours: not once there is another one, or this object is gone.
+template <typename Call>
+auto MemberClient::while_linked(Call call) {
+  return [this, weak = std::weak_ptr(link_), call = std::move(call)](auto&& argument) {
+    if (const auto held = weak.lock(); held && held == link_)
+      call(std::forward<decltype(argument)>(argument));
+  };
 }
 
 std::string MemberClient::status() const {
@@ -109,7 +109,7 @@ void MemberClient::perform(const Member::Effect& effect) {
     void operator()(const member::JobEnded& e) const { self.handlers_.ended(e.end); }
     void operator()(const member::GaveUp& e) const {
       const Handlers& to = self.handlers_;
-      (e.refused && to.refused ? to.refused : to.gave_up)(e.error);
+      (e.refused && to.refused ? to.refused : to.failed)(e.error);
     }
     void operator()(const member::Say& e) const { self.handlers_.say(e.text); }
   };
@@ -119,46 +119,33 @@ void MemberClient::perform(const Member::Effect& effect) {
 void MemberClient::connect(Join join) {
   link_ = std::make_shared<Link>(io_);
   link_->join = std::move(join);
-  const std::weak_ptr<Link> weak = link_;
-  dialler_.dial([this, weak, alive = alive_](DialOutcome outcome) {
-    const auto link = weak.lock();
-    if (*alive && link && link == link_) on_dialled(std::move(outcome));
-  });
+  dialler_.dial(while_linked([this](DialOutcome outcome) { on_dialled(std::move(outcome)); }));
 }
 
 void MemberClient::on_dialled(DialOutcome outcome) {
-  if (!outcome) {
-    const DialFailed& failed = outcome.error();
-    return fail_link({failed.error, failed.refused, failed.fatal});
-  }
+  if (!outcome) return fail_link(std::move(outcome.error()));
   Link& link = *link_;
   const int fd = outcome->socket.release();
   link.stream = std::make_unique<ByteStream>(io_, fd, options_.unsent_bytes_max);
-  link.host = end_of(fd, getpeername).value_or(SocketAddress{});
-  const SocketAddress own = end_of(fd, getsockname).value_or(SocketAddress{});
+  link.host = remote_address_of(fd);
   link.join.dialled = link.host.ip.to_string();
-  own_address_ = own.ip.to_string();
+  own_address_ = local_address_of(fd).ip.to_string();
   link.join.advertised = options_.advertised.empty() ? own_address_ : options_.advertised;
   link.join.is_host = outcome->own_host;
   link.wanted_instance = outcome->host_instance;
   link.agent_nonce = random_nonce();
   link.step = Link::Step::hello;
 
-  const std::weak_ptr<Link> weak = link_;
-  link.stream->start({[this, weak](std::string_view bytes) {
-                        if (const auto held = weak.lock(); held && held == link_) on_bytes(bytes);
-                      },
-                      [this, weak](const std::string& why) {
-                        if (const auto held = weak.lock(); held && held == link_) on_closed(why);
-                      }});
+  link.stream->start({while_linked([this](std::string_view bytes) { on_bytes(bytes); }),
+                      while_linked([this](const std::string& why) { on_closed(why); })});
   link.limit.expires_after(options_.handshake_limit);
-  link.limit.async_wait([this, weak](boost::system::error_code error) {
-    if (const auto held = weak.lock(); !error && held && held == link_) on_handshake_limit();
-  });
+  link.limit.async_wait(while_linked([this](boost::system::error_code error) {
+    if (!error) on_handshake_limit();
+  }));
   link.silence.expires_after(kSilenceBeforeProbe);
-  link.silence.async_wait([this, weak](boost::system::error_code error) {
-    if (const auto held = weak.lock(); !error && held && held == link_) on_silence();
-  });
+  link.silence.async_wait(while_linked([this](boost::system::error_code error) {
+    if (!error) on_silence();
+  }));
   std::string bytes(membership::kMagic);
   membership::encode(membership::AgentMessage(
                          Hello{membership::kProtocolVersion, options_.job_id, link.agent_nonce}),
@@ -237,8 +224,7 @@ void MemberClient::on_welcome(const Welcome& welcome) {
     return fail_link(
         {{ExitCode::rendezvous, fmt::format("another host answers at {}: {} names one that is gone",
                                             link_->host.to_string(), options_.member.endpoint)},
-         true,
-         false});
+         true});
   }
   on_verdict(welcome);
 }
@@ -302,13 +288,12 @@ void MemberClient::on_closed(const std::string& why) {
   if (link->step == Link::Step::joined) {
     link_.reset();
     forget_question();
-    return drive_.post(member::ConnectionLost{
-        fmt::format("the connection to the host at {} broke: {}", options_.member.endpoint, why)});
+    return drive_.post(member::ConnectionFailed{
+        {ExitCode::rendezvous, fmt::format("the connection to the host at {} broke: {}",
+                                           options_.member.endpoint, why)}});
   }
   fail_link({{ExitCode::rendezvous, fmt::format("the handshake with the host at {} failed: {}",
-                                                options_.member.endpoint, why)},
-             false,
-             false});
+                                                options_.member.endpoint, why)}});
 }
 
 void MemberClient::on_handshake_limit() {
@@ -337,11 +322,7 @@ void MemberClient::on_hangup() {
 }
 
 void MemberClient::ask_for_store(std::function<void(bool)> answered) {
-  const std::weak_ptr<Link> weak = link_;
-  const auto on_answer = [this, weak, answered = std::move(answered)](bool is_store) {
-    if (const auto held = weak.lock(); held && held == link_) answered(is_store);
-  };
-  link_->probe = std::make_unique<StoreProbe>(io_, link_->host, on_answer);
+  link_->probe = std::make_unique<StoreProbe>(io_, link_->host, while_linked(std::move(answered)));
 }
 
 void MemberClient::on_stranger(member::ConnectionFailed failure) {

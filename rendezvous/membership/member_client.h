@@ -31,12 +31,7 @@ struct Dialled {
   std::optional<uint64_t> host_instance;  // Only this host is acceptable.
   bool own_host = false;                  // The host is in this process.
 };
-struct DialFailed {
-  Error error;
-  bool refused = false;  // As in member::ConnectionFailed.
-  bool fatal = false;
-};
-using DialOutcome = tl::expected<Dialled, DialFailed>;
+using DialOutcome = tl::expected<Dialled, member::ConnectionFailed>;
 
 // One way to reach the host.
 class Dialler {
@@ -59,15 +54,7 @@ class MemberClient {
     Duration handshake_limit = std::chrono::seconds(5);
     size_t unsent_bytes_max = size_t{4} << 20;
   };
-  struct Handlers {
-    std::function<void(const membership::Round&)> round;
-    std::function<void(const member::StopWorkers&)> stop;
-    std::function<void()> leave_announced;
-    std::function<void(const membership::End&)> ended;
-    std::function<void(const Error&)> gave_up;
-    std::function<void(const Error&)> refused;  // By the host. None: gave_up is called instead.
-    std::function<void(const std::string&)> say;
-  };
+  using Handlers = member::Handlers;
 
   // `dialler` is borrowed and must outlive this object.
   MemberClient(boost::asio::io_context& io, Dialler& dialler, Options options, Handlers handlers);
@@ -96,6 +83,8 @@ class MemberClient {
     std::vector<std::function<void(std::vector<membership::NodeLine>)>> askers;
   };
 
+  template <typename Call>
+  auto while_linked(Call call);
   void perform(const Member::Effect& effect);
   void connect(membership::Join join);
   void on_dialled(DialOutcome outcome);
@@ -127,7 +116,6 @@ class MemberClient {
   std::string own_address_;
   Question question_;  // Without askers nothing is pending.
   boost::asio::steady_timer question_limit_;
-  std::shared_ptr<bool> alive_;
 };
 
 }  // namespace muster

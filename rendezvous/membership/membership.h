@@ -72,41 +72,32 @@ using Judge = std::function<Judgement(const std::vector<Testimony>& testimonies)
 struct Joined {
   ConnectionId connection = 0;
   Join join;
-  friend bool operator==(const Joined&, const Joined&) = default;
 };
 struct Reported {
   ConnectionId connection = 0;
   Report report;
-  friend bool operator==(const Reported&, const Reported&) = default;
 };
 struct Parted {  // A Goodbye.
   ConnectionId connection = 0;
-  friend bool operator==(const Parted&, const Parted&) = default;
 };
 struct Disconnected {
   ConnectionId connection = 0;
-  friend bool operator==(const Disconnected&, const Disconnected&) = default;
 };
 // The store of `epoch` now listens on `port` (the answer to OpenStore), or could not be opened.
 struct StoreOpened {
   Epoch epoch = 0;
   int port = 0;
-  friend bool operator==(const StoreOpened&, const StoreOpened&) = default;
 };
 struct StoreFailed {
   Epoch epoch = 0;
   Error error;
-  friend bool operator==(const StoreFailed&, const StoreFailed&) = default;
 };
 // What to tell waiting nodes about the other jobs that wait at this host, since a node with a wrong
 // job id waits as a job of its own. Empty: there are none.
 struct Neighbours {
   std::string text;
-  friend bool operator==(const Neighbours&, const Neighbours&) = default;
 };
-struct Tick {
-  friend bool operator==(const Tick&, const Tick&) = default;
-};
+struct Tick {};
 
 // ---- effects
 
@@ -137,7 +128,7 @@ struct CloseStore {
 struct Finished {
   friend bool operator==(const Finished&, const Finished&) = default;
 };
-struct Note {  // For the log: what was ignored or decided, and why.
+struct Note {  // For tests: what was ignored or decided, and why.
   std::string text;
   friend bool operator==(const Note&, const Note&) = default;
 };
@@ -229,7 +220,7 @@ class Membership {
     std::optional<membership::Evidence> evidence;    // Of the epoch.
 
     uint64_t order_sequence = 0;  // Of the newest order; 0: none.
-    std::variant<membership::Wait, membership::Round, membership::Stop, membership::End> order;
+    membership::Order::What order;
     Instant order_sent{};
 
     bool member = false;      // Of the epoch (still while the next one forms).
@@ -291,8 +282,7 @@ class Membership {
   Tally tally_of(const Node& node) const;
   bool is_ready(const Node& node) const;
   bool is_over(const Node& node) const;
-  template <typename What>
-  void order(Node& node, What what);
+  void order(Node& node, membership::Order::What what);
   void send_order(Node& node);
   void send(const Node& node, membership::HostMessage message);
   void notice_standstill();

@@ -370,20 +370,13 @@ void Membership::recount(Node& node) {
 
 // ---- Orders.
 
-template <typename What>
-void Membership::order(Node& node, What what) {
+void Membership::order(Node& node, Order::What what) {
   node.order_sequence = ++orders_;
-  if constexpr (std::is_same_v<What, Stop>) {
-    if (what.epoch == epoch_ && node.member) node.stop_order = node.order_sequence;
-  }
+  const Stop* const stop = std::get_if<Stop>(&what);
+  if (stop && stop->epoch == epoch_ && node.member) node.stop_order = node.order_sequence;
   node.order = std::move(what);
   send_order(node);
 }
-
-template void Membership::order(Node& node, Wait what);
-template void Membership::order(Node& node, Round what);
-template void Membership::order(Node& node, Stop what);
-template void Membership::order(Node& node, End what);
 
 void Membership::send_order(Node& node) {
   if (!node.connection) return;

@@ -114,13 +114,10 @@ void Membership::stop_stray(Node& node) {
   }
   const Stop* const ordered = std::get_if<Stop>(&node.order);
   if (node.order_sequence > 0 && ordered && ordered->epoch == epoch) return;
-  if (formed_here_) {
-    return order(node,
-                 Stop{epoch, StopWhy::lost,
-                      fmt::format("epoch {} is over: this node had been declared lost", epoch)});
-  }
-  order(node, Stop{epoch, StopWhy::host,
-                   fmt::format("the host of the job was restarted: epoch {} is over", epoch)});
+  const std::string over = fmt::format("epoch {} is over", epoch);
+  order(node, formed_here_
+                  ? Stop{epoch, StopWhy::lost, over + ": this node had been declared lost"}
+                  : Stop{epoch, StopWhy::host, "the host of the job was restarted: " + over});
 }
 
 // Handles a node that is ready while others run. REQUIRES: it is not of the epoch.

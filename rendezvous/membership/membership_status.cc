@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/membership/membership_ranks.h"
 #include "rendezvous/membership/membership_text.h"
@@ -23,13 +24,7 @@ std::string whole_seconds(Duration duration) {
 }
 
 std::string quiet_name(std::string_view name) {
-  constexpr size_t kShown = 64;
-  std::string out(name.substr(0, kShown));
-  for (char& c : out) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte >= 0x7f) c = '?';
-  }
-  return out.empty() ? "a node without a name" : out;
+  return name.empty() ? "a node without a name" : printable(name, 64);
 }
 
 std::string quiet_line(std::string_view text) {
@@ -49,6 +44,11 @@ std::string nodes_text(int count) {
   return count == 1 ? "1 node" : fmt::format("{} nodes", count);
 }
 
+std::string list_text(std::vector<std::string> names, size_t count) {
+  if (count > names.size()) names.push_back(fmt::format("{} more", count - names.size()));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 }  // namespace membership
 
 using namespace membership;  // NOLINT: the words of the protocol
@@ -56,12 +56,6 @@ using namespace membership;  // NOLINT: the words of the protocol
 namespace {
 
 constexpr size_t kNamed = 8;
-
-// The first few, and how many more there are.
-std::string list_text(std::vector<std::string> names, size_t count) {
-  if (count > names.size()) names.push_back(fmt::format("{} more", count - names.size()));
-  return fmt::format("{}", fmt::join(names, ", "));
-}
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/base/time.h"
 
@@ -23,5 +24,8 @@ std::string quiet_line(std::string_view text);
 
 // "1 node", "3 nodes".
 std::string nodes_text(int count);
+
+// "a, b, 7 more": the names of the first few of `count`.
+std::string list_text(std::vector<std::string> names, size_t count);
 
 }  // namespace muster::membership

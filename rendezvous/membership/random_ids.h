@@ -1,15 +1,28 @@
-// Random numbers for the shells: nonces, and ids of an agent's or a host's life. They come from the
-// kernel; machines use a seeded generator instead (base/prng.h).
+// The random numbers of the agents' protocol, for its shells: nonces, and ids of an agent's or a
+// host's life.
 #pragma once
 
 #include <cstdint>
 
+#include "rendezvous/base/random.h"
 #include "rendezvous/membership/agent_protocol.h"
 
 namespace muster {
 
-uint64_t random_u64();  // Never 0.
-membership::Nonce random_nonce();
-membership::AgentId random_agent_id();
+// Never 0.
+inline uint64_t random_u64() {
+  uint64_t value = 0;
+  while (value == 0)
+    value = random_value<uint64_t>();
+  return value;
+}
+
+inline membership::Nonce random_nonce() {
+  return random_value<membership::Nonce>();
+}
+
+inline membership::AgentId random_agent_id() {
+  return {random_u64(), random_u64()};
+}
 
 }  // namespace muster

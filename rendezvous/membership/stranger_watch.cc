@@ -4,19 +4,14 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 namespace {
 
-constexpr size_t kShownBytes = 40;
-
 // The start of its first line, with dots for unprintable bytes.
 std::string printable_line(std::string_view bytes) {
-  std::string shown;
-  for (const char c : bytes.substr(0, kShownBytes)) {
-    if (c == '\r' || c == '\n') break;
-    shown += c >= 0x20 && c < 0x7f ? c : '.';
-  }
-  return shown;
+  return printable(bytes.substr(0, bytes.find_first_of("\r\n")), 40, '.');
 }
 
 }  // namespace
@@ -37,9 +32,7 @@ member::ConnectionFailed StrangerWatch::on_silence() {
   on_host();
   return {{ExitCode::rendezvous, fmt::format("{} accepts connections but sends nothing: its host "
                                              "is stopped or very busy, or it is not a muster host",
-                                             endpoint_)},
-          false,
-          false};
+                                             endpoint_)}};
 }
 
 member::ConnectionFailed StrangerWatch::on_store() {
@@ -51,9 +44,7 @@ member::ConnectionFailed StrangerWatch::on_hangup() {
   return {
       {ExitCode::rendezvous, fmt::format("{} accepts connections and closes them: it is a "
                                          "forwarder whose host is not up yet, or not a muster host",
-                                         endpoint_)},
-      false,
-      false};
+                                         endpoint_)}};
 }
 
 member::ConnectionFailed StrangerWatch::on_bytes(std::string_view bytes) {

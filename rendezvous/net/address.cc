@@ -66,9 +66,7 @@ IpAddress IpAddress::v6(const std::array<uint8_t, 16>& bytes, uint32_t scope) {
 }
 
 IpAddress IpAddress::loopback_v6() {
-  std::array<uint8_t, 16> bytes{};
-  bytes[15] = 1;
-  return v6(bytes);
+  return v6({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1});
 }
 
 std::optional<IpAddress> IpAddress::parse(std::string_view text) {
@@ -148,17 +146,18 @@ std::optional<SocketAddress> SocketAddress::parse(std::string_view text) {
   return SocketAddress{*ip, *port};
 }
 
-std::optional<SocketAddress> SocketAddress::from_sockaddr(const sockaddr_storage& raw) {
-  if (raw.ss_family == AF_INET) {
+std::optional<SocketAddress> SocketAddress::from_sockaddr(const sockaddr* raw) {
+  if (raw == nullptr) return std::nullopt;
+  if (raw->sa_family == AF_INET) {
     sockaddr_in in{};
-    std::memcpy(&in, &raw, sizeof in);
+    std::memcpy(&in, raw, sizeof in);
     std::array<uint8_t, 4> bytes{};
     std::memcpy(bytes.data(), &in.sin_addr, bytes.size());
     return SocketAddress{IpAddress::v4(bytes), ntohs(in.sin_port)};
   }
-  if (raw.ss_family != AF_INET6) return std::nullopt;
+  if (raw->sa_family != AF_INET6) return std::nullopt;
   sockaddr_in6 in6{};
-  std::memcpy(&in6, &raw, sizeof in6);
+  std::memcpy(&in6, raw, sizeof in6);
   std::array<uint8_t, 16> bytes{};
   std::memcpy(bytes.data(), &in6.sin6_addr, bytes.size());
   return SocketAddress{IpAddress::v6(bytes, in6.sin6_scope_id), ntohs(in6.sin6_port)};

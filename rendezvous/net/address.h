@@ -77,8 +77,8 @@ struct SocketAddress {
 
   // "10.0.0.1:29500", "[fe80::1%2]:29500". nullopt for anything else.
   static std::optional<SocketAddress> parse(std::string_view text);
-  // nullopt unless the family is IPv4 or IPv6. v4-mapped addresses become IPv4.
-  static std::optional<SocketAddress> from_sockaddr(const sockaddr_storage& raw);
+  // nullopt for null and unless the family is IPv4 or IPv6. v4-mapped addresses become IPv4.
+  static std::optional<SocketAddress> from_sockaddr(const sockaddr* raw);
   // Fills `raw` and returns the length to pass to the socket calls.
   socklen_t to_sockaddr(sockaddr_storage& raw) const;
 

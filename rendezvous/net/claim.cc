@@ -12,9 +12,9 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <fmt/format.h>
-#include <sys/random.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/random.h"
 #include "rendezvous/net/connect.h"
 #include "rendezvous/net/first_bytes.h"
 #include "rendezvous/net/interfaces.h"
@@ -28,14 +28,6 @@ bool asks_for_loopback(const std::string& host) {
   return host == "localhost" || host.ends_with(".localhost");
 }
 
-std::string fresh_nonce() {
-  std::string nonce(kNonceBytes, '\0');
-  // getrandom(2) never returns fewer bytes for requests of up to 256.
-  const ssize_t n = getrandom(nonce.data(), nonce.size(), 0);
-  CHECK(n == static_cast<ssize_t>(kNonceBytes));
-  return nonce;
-}
-
 NotHost not_host(const NetError& error) {
   const auto why = error.name_is_missing() ? NotHost::Why::name_missing : NotHost::Why::unreachable;
   return {why, 0, error.message};
@@ -47,26 +39,8 @@ NotHost not_host(const ListenError& error) {
   return {why, error.error_number, error.message};
 }
 
-}  // namespace
-
-ListenPlan plan_listening(const EndpointFacts& facts) {
-  CHECK(!facts.resolved.empty());
-  const uint16_t port = facts.resolved.front().port;
-  const bool loopback = asks_for_loopback(facts.host);
-  std::vector<SocketAddress> chosen;
-  for (const SocketAddress& address : facts.resolved) {
-    const bool ours = is_own_address(address.ip, facts.own);
-    // localhost is ::1 in many hosts files of machines without IPv6.
-    if (loopback && !ours) continue;
-    if (!ours || address.ip.is_loopback() != loopback) return {{{IpAddress::any_v6(), port}}, true};
-    if (std::find(chosen.begin(), chosen.end(), address) == chosen.end()) chosen.push_back(address);
-  }
-  if (chosen.empty()) return {{{IpAddress::any_v6(), port}}, true};
-  return {chosen, false};
-}
-
-struct Claiming::State : std::enable_shared_from_this<State> {
-  State(boost::asio::io_context& loop, ClaimOptions how, ClaimCallback done)
+struct ClaimState : std::enable_shared_from_this<ClaimState> {
+  ClaimState(boost::asio::io_context& loop, ClaimOptions how, ClaimCallback done)
       : io(loop),
         options(std::move(how)),
         callback(std::move(done)),
@@ -75,26 +49,20 @@ struct Claiming::State : std::enable_shared_from_this<State> {
 
   void begin(const std::string& endpoint_host, uint16_t port) {
     host = endpoint_host;
-    deadline = std::chrono::steady_clock::now() +
-               std::chrono::duration_cast<std::chrono::steady_clock::duration>(options.limit);
+    deadline = std::chrono::steady_clock::now() + options.limit;
     resolver.resolve(host, port, deadline, [weak = weak_from_this()](auto addresses) {
       const auto self = weak.lock();
       if (!self || !self->callback) return;
-      if (addresses)
-        self->listen(*addresses);
-      else
-        self->finish(not_host(addresses.error()));
+      if (!addresses) return self->finish(not_host(addresses.error()));
+      self->listen(*addresses);
     });
   }
 
   void listen(std::vector<SocketAddress> resolved) {
-    const ListenPlan plan = plan_listening({host, resolved, read_own_addresses()});
+    const ListenPlan plan = plan_listening(host, resolved, read_own_addresses());
     everywhere = plan.everywhere;
     auto opened = Listener::open(io, plan.addresses, options.listen);
-    if (!opened) {
-      finish(not_host(opened.error()));
-      return;
-    }
+    if (!opened) return finish(not_host(opened.error()));
     listener = std::move(*opened);
     listener->on_probe([weak = weak_from_this()](std::string_view got) {
       const auto self = weak.lock();
@@ -113,16 +81,14 @@ struct Claiming::State : std::enable_shared_from_this<State> {
                              [weak = weak_from_this()](NetResult<TcpSocket> connected) {
                                const auto self = weak.lock();
                                if (!self || !self->callback) return;
-                               if (connected)
-                                 self->send_nonce(std::move(*connected));
-                               else
-                                 self->finish(not_host(connected.error()));
+                               if (!connected) return self->finish(not_host(connected.error()));
+                               self->send_nonce(std::move(*connected));
                              });
   }
 
   void send_nonce(TcpSocket connected) {
     socket.emplace(std::move(connected));
-    reached = remote_address_of(*socket);
+    reached = remote_address_of(socket->native_handle());
     limit.expires_at(deadline);
     limit.async_wait([self = shared_from_this()](boost::system::error_code error) {
       if (!error) self->lost("the process there does not answer the agents' protocol");
@@ -176,7 +142,7 @@ struct Claiming::State : std::enable_shared_from_this<State> {
   boost::asio::io_context& io;
   ClaimOptions options;
   ClaimCallback callback;
-  const std::string nonce = fresh_nonce();
+  const std::string nonce = random_bytes(kNonceBytes);
   Deadline deadline;
   boost::asio::steady_timer limit;
   Resolver resolver;
@@ -191,28 +157,30 @@ struct Claiming::State : std::enable_shared_from_this<State> {
   std::array<char, 1> answer{};
 };
 
-Claiming::Claiming(std::shared_ptr<State> state) : state_(std::move(state)) {}
-Claiming::Claiming(Claiming&&) noexcept = default;
-Claiming& Claiming::operator=(Claiming&& other) noexcept {
-  if (this != &other) {
-    cancel();
-    state_ = std::move(other.state_);
-  }
-  return *this;
-}
-Claiming::~Claiming() {
-  cancel();
-}
+}  // namespace
 
-void Claiming::cancel() {
-  if (state_) state_->stop();
+ListenPlan plan_listening(const std::string& host, const std::vector<SocketAddress>& resolved,
+                          const std::vector<IpAddress>& own) {
+  CHECK(!resolved.empty());
+  const uint16_t port = resolved.front().port;
+  const bool loopback = asks_for_loopback(host);
+  std::vector<SocketAddress> chosen;
+  for (const SocketAddress& address : resolved) {
+    const bool ours = is_own_address(address.ip, own);
+    // localhost is ::1 in many hosts files of machines without IPv6.
+    if (loopback && !ours) continue;
+    if (!ours || address.ip.is_loopback() != loopback) return {{{IpAddress::any_v6(), port}}, true};
+    if (std::find(chosen.begin(), chosen.end(), address) == chosen.end()) chosen.push_back(address);
+  }
+  if (chosen.empty()) return {{{IpAddress::any_v6(), port}}, true};
+  return {chosen, false};
 }
 
 Claiming claim_endpoint(boost::asio::io_context& io, const std::string& host, uint16_t port,
                         ClaimOptions options, ClaimCallback callback) {
-  const auto state = std::make_shared<Claiming::State>(io, std::move(options), std::move(callback));
+  const auto state = std::make_shared<ClaimState>(io, std::move(options), std::move(callback));
   state->begin(host, port);
-  return Claiming(state);
+  return Claiming(state.get(), [state](void*) { state->stop(); });
 }
 
 }  // namespace muster

@@ -29,16 +29,12 @@ struct ListenPlan {
   friend bool operator==(const ListenPlan&, const ListenPlan&) = default;
 };
 
-struct EndpointFacts {
-  std::string host;
-  std::vector<SocketAddress> resolved;
-  std::vector<IpAddress> own;  // of this machine's interfaces
-};
-
 // Only the endpoint's addresses if all are ours and not loopback, or if the endpoint is a loopback
 // address ("localhost", "127.0.0.1", "::1"). Otherwise everywhere: the name resolves to loopback on
-// its own host (Debian's 127.0.1.1) or to an address in front of us (a Kubernetes service).
-ListenPlan plan_listening(const EndpointFacts& facts);
+// its own host (Debian's 127.0.1.1) or to an address in front of us (a Kubernetes service). `own`:
+// the addresses of this machine's interfaces. REQUIRES: `resolved` is not empty.
+ListenPlan plan_listening(const std::string& host, const std::vector<SocketAddress>& resolved,
+                          const std::vector<IpAddress>& own);
 
 struct Claim {
   std::unique_ptr<Listener> listener;  // open, not started
@@ -66,20 +62,7 @@ struct ClaimOptions {
 };
 
 // One election in progress. Destroying it cancels the election; the callback is not called.
-class Claiming {
- public:
-  struct State;
-  Claiming() = default;
-  explicit Claiming(std::shared_ptr<State> state);
-  Claiming(Claiming&&) noexcept;
-  Claiming& operator=(Claiming&&) noexcept;
-  ~Claiming();
-
- private:
-  void cancel();
-  std::shared_ptr<State> state_;
-};
-
+using Claiming = std::shared_ptr<void>;
 using ClaimCallback = std::function<void(std::variant<Claim, NotHost>)>;
 
 // Calls back once, from the loop and never from inside this call. The caller retries.

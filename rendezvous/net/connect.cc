@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/unique_fd.h"
+#include "rendezvous/net/interfaces.h"
 
 namespace muster {
 namespace {
@@ -31,12 +32,6 @@ tcp::endpoint endpoint_of(const SocketAddress& address) {
   return endpoint;
 }
 
-SocketAddress address_of(const tcp::endpoint& endpoint) {
-  sockaddr_storage raw{};
-  std::memcpy(&raw, endpoint.data(), endpoint.size());
-  return SocketAddress::from_sockaddr(raw).value_or(SocketAddress{});
-}
-
 struct Attempt {
   explicit Attempt(boost::asio::io_context& io, const SocketAddress& to)
       : address(to), socket(io) {}
@@ -48,8 +43,8 @@ struct Attempt {
 
 // A connect to a free local port can connect to itself (simultaneous open, RFC 9293 §3.5). That
 // means that no listener is there.
-bool met_itself(const TcpSocket& socket) {
-  return local_address_of(socket) == remote_address_of(socket);
+bool met_itself(int fd) {
+  return local_address_of(fd) == remote_address_of(fd);
 }
 
 NetFailure overall_failure(const std::vector<std::unique_ptr<Attempt>>& attempts) {
@@ -83,11 +78,9 @@ const char* next_step(NetFailure failure) {
   return "check the address, the routes and the firewalls between";
 }
 
-}  // namespace
-
-struct Connecting::State : std::enable_shared_from_this<State> {
-  State(boost::asio::io_context& loop, std::string what, Deadline until, ConnectOptions how,
-        ConnectCallback done)
+struct ConnectState : std::enable_shared_from_this<ConnectState> {
+  ConnectState(boost::asio::io_context& loop, std::string what, Deadline until, ConnectOptions how,
+               ConnectCallback done)
       : io(loop),
         name(std::move(what)),
         options(std::move(how)),
@@ -121,10 +114,7 @@ struct Connecting::State : std::enable_shared_from_this<State> {
     attempts.push_back(std::make_unique<Attempt>(io, todo.front()));
     todo.erase(todo.begin());
     Attempt& attempt = *attempts.back();
-    if (const int error = prepare(attempt.socket, attempt.address)) {
-      ended(attempt, error);
-      return;
-    }
+    if (const int error = prepare(attempt.socket, attempt.address)) return ended(attempt, error);
     attempt.socket.async_connect(
         endpoint_of(attempt.address),
         [self = shared_from_this(), &attempt](boost::system::error_code error) {
@@ -157,26 +147,23 @@ struct Connecting::State : std::enable_shared_from_this<State> {
   void ended(Attempt& attempt, int error) {
     attempt.pending = false;
     if (!callback) return;
-    if (error == 0 && met_itself(attempt.socket)) error = ECONNREFUSED;
+    if (error == 0 && met_itself(attempt.socket.native_handle())) error = ECONNREFUSED;
     if (error != 0) {
       attempt.error = error;
       boost::system::error_code ignored;
       attempt.socket.close(ignored);
-      try_next();
-      return;
+      return try_next();
     }
     set_connection_options(attempt.socket.native_handle(), options.dead_peer_after);
-    TcpSocket winner = std::move(attempt.socket);
-    finish(std::move(winner));
+    finish(std::move(attempt.socket));
   }
 
   void give_up() {
     if (attempts.empty()) {
-      finish(tl::unexpected(NetError{
+      return finish(tl::unexpected(NetError{
           NetFailure::unreachable,
           fmt::format("could not connect to {}: it has no address of the family of {}", name,
                       options.source ? options.source->to_string() : "this machine")}));
-      return;
     }
     const NetFailure failure = overall_failure(attempts);
     finish(tl::unexpected(
@@ -212,50 +199,37 @@ struct Connecting::State : std::enable_shared_from_this<State> {
   std::vector<std::unique_ptr<Attempt>> attempts;
 };
 
-Connecting::Connecting(std::shared_ptr<State> state) : state_(std::move(state)) {}
-Connecting::Connecting(Connecting&&) noexcept = default;
-Connecting& Connecting::operator=(Connecting&& other) noexcept {
-  if (this != &other) {
-    cancel();
-    state_ = std::move(other.state_);
-  }
-  return *this;
-}
-Connecting::~Connecting() {
-  cancel();
+Connecting handle_of(const std::shared_ptr<ConnectState>& state) {
+  return Connecting(state.get(), [state](void*) { state->stop(); });
 }
 
-void Connecting::cancel() {
-  if (state_) state_->stop();
-}
+}  // namespace
 
 Connecting connect_any(boost::asio::io_context& io, const std::string& host, uint16_t port,
                        Deadline deadline, ConnectOptions options, ConnectCallback callback) {
   const bool bare_v6 = host.find(':') != std::string::npos && !host.starts_with('[');
   const std::string name =
       bare_v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
-  const auto state = std::make_shared<Connecting::State>(io, name, deadline, std::move(options),
-                                                         std::move(callback));
+  const auto state =
+      std::make_shared<ConnectState>(io, name, deadline, std::move(options), std::move(callback));
   state->resolver.resolve(host, port, deadline, [weak = std::weak_ptr(state)](auto addresses) {
     const auto self = weak.lock();
     if (!self || !self->callback) return;
-    if (addresses)
-      self->start(*addresses);
-    else
-      self->finish(tl::unexpected(addresses.error()));
+    if (!addresses) return self->finish(tl::unexpected(addresses.error()));
+    self->start(*addresses);
   });
-  return Connecting(state);
+  return handle_of(state);
 }
 
 Connecting connect_any(boost::asio::io_context& io, const std::string& name,
                        const std::vector<SocketAddress>& addresses, Deadline deadline,
                        ConnectOptions options, ConnectCallback callback) {
-  const auto state = std::make_shared<Connecting::State>(io, name, deadline, std::move(options),
-                                                         std::move(callback));
+  const auto state =
+      std::make_shared<ConnectState>(io, name, deadline, std::move(options), std::move(callback));
   boost::asio::post(io, [state, addresses] {
     if (state->callback) state->start(addresses);
   });
-  return Connecting(state);
+  return handle_of(state);
 }
 
 NetResult<int> connect_blocking(const std::string& host, uint16_t port, Deadline deadline,
@@ -281,18 +255,6 @@ NetResult<int> connect_blocking(const std::string& host, uint16_t port, Deadline
   return tl::unexpected(
       NetError{failure, fmt::format("could not connect to {}:{}: {}; {}", host, port,
                                     error.code().message(), next_step(failure))});
-}
-
-SocketAddress local_address_of(const TcpSocket& socket) {
-  boost::system::error_code gone;
-  const tcp::endpoint endpoint = socket.local_endpoint(gone);
-  return gone ? SocketAddress{} : address_of(endpoint);
-}
-
-SocketAddress remote_address_of(const TcpSocket& socket) {
-  boost::system::error_code gone;
-  const tcp::endpoint endpoint = socket.remote_endpoint(gone);
-  return gone ? SocketAddress{} : address_of(endpoint);
 }
 
 void set_connection_options(int fd, Duration dead_peer_after) {

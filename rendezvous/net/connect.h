@@ -39,20 +39,7 @@ struct ConnectOptions {
   LookUp look_up = look_up_by_getaddrinfo;
 };
 
-class Connecting {
- public:
-  struct State;
-  Connecting() = default;
-  explicit Connecting(std::shared_ptr<State> state);
-  Connecting(Connecting&&) noexcept;
-  Connecting& operator=(Connecting&&) noexcept;
-  ~Connecting();
-
- private:
-  void cancel();
-  std::shared_ptr<State> state_;
-};
-
+using Connecting = std::shared_ptr<void>;
 using ConnectCallback = std::function<void(NetResult<TcpSocket>)>;
 
 // Calls back once, from the loop and never from inside this call. Sets TCP_NODELAY.
@@ -69,11 +56,6 @@ using ConnectCallback = std::function<void(NetResult<TcpSocket>)>;
 // O_NONBLOCK and CLOEXEC set, and polls it with a deadline. Never throws for lack of descriptors.
 NetResult<int> connect_blocking(const std::string& host, uint16_t port, Deadline deadline,
                                 ConnectOptions options = {});
-
-// The two ends of a connection. The local end is the address that reached the peer, and so the one
-// to advertise to others. 0.0.0.0:0 once the connection is gone.
-SocketAddress local_address_of(const TcpSocket& socket);
-SocketAddress remote_address_of(const TcpSocket& socket);
 
 // Sets TCP_NODELAY, and dead_peer_after as above unless zero. For accepted sockets too.
 void set_connection_options(int fd, Duration dead_peer_after);

@@ -19,7 +19,7 @@
 namespace muster {
 
 inline Instant to_instant(std::chrono::steady_clock::time_point time) {
-  return Instant(std::chrono::duration_cast<Duration>(time.time_since_epoch()));
+  return Instant(time.time_since_epoch());
 }
 
 template <typename Machine, typename TickEvent>
@@ -60,9 +60,7 @@ class Drive {
       timer_.cancel();
       return;
     }
-    timer_.expires_at(std::chrono::steady_clock::time_point(
-        std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-            deadline.time_since_epoch())));
+    timer_.expires_at(Deadline(deadline.time_since_epoch()));
     timer_.async_wait([this](boost::system::error_code error) {
       if (error) return;
       armed_for_ = kNever;

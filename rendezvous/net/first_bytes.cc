@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 namespace {
 
@@ -32,11 +34,7 @@ bool is_store_operation(std::string_view bytes) {
 }
 
 std::string printable_first_line(std::string_view bytes) {
-  std::string line(bytes.substr(0, std::min(bytes.find_first_of("\r\n"), size_t{60})));
-  for (char& c : line) {
-    if (c < 0x20 || c > 0x7e) c = '?';
-  }
-  return line;
+  return printable(bytes.substr(0, bytes.find_first_of("\r\n")), 60);
 }
 
 std::string hex_of_first_bytes(std::string_view bytes) {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 namespace muster {
@@ -26,13 +26,12 @@ Interface& entry_for(std::vector<Interface>& interfaces, const ifaddrs& raw) {
   return interfaces.emplace_back(std::move(added));
 }
 
-std::optional<IpAddress> address_in(const sockaddr* raw) {
-  if (raw == nullptr || (raw->sa_family != AF_INET && raw->sa_family != AF_INET6))
-    return std::nullopt;
-  sockaddr_storage storage{};
-  std::memcpy(&storage, raw,
-              raw->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-  return SocketAddress::from_sockaddr(storage)->ip;
+SocketAddress end_of(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage raw{};
+  socklen_t length = sizeof raw;
+  auto* const end = reinterpret_cast<sockaddr*>(&raw);
+  if (ask(fd, end, &length) != 0) return {};
+  return SocketAddress::from_sockaddr(end).value_or(SocketAddress{});
 }
 
 Result<IpAddress> no_route(const SocketAddress& peer, int error) {
@@ -50,8 +49,8 @@ std::vector<Interface> read_interfaces() {
   std::vector<Interface> interfaces;
   for (const ifaddrs* one = raw; one != nullptr; one = one->ifa_next) {
     Interface& entry = entry_for(interfaces, *one);
-    if (const std::optional<IpAddress> address = address_in(one->ifa_addr))
-      entry.addresses.push_back(*address);
+    if (const auto address = SocketAddress::from_sockaddr(one->ifa_addr))
+      entry.addresses.push_back(address->ip);
   }
   return interfaces;
 }
@@ -72,20 +71,26 @@ bool is_own_address(const IpAddress& address, const std::vector<IpAddress>& own)
   return std::find(own.begin(), own.end(), address) != own.end();
 }
 
+SocketAddress local_address_of(int fd) {
+  return end_of(fd, getsockname);
+}
+
+SocketAddress remote_address_of(int fd) {
+  return end_of(fd, getpeername);
+}
+
 Result<IpAddress> source_towards(const SocketAddress& peer) {
   sockaddr_storage raw{};
   const socklen_t length = peer.to_sockaddr(raw);
   const int fd = socket(raw.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return no_route(peer, errno);
   // connect(2) on a UDP socket only looks up the route.
-  sockaddr_storage own{};
-  socklen_t own_length = sizeof own;
-  const bool known = connect(fd, reinterpret_cast<const sockaddr*>(&raw), length) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0;
+  const bool known = connect(fd, reinterpret_cast<const sockaddr*>(&raw), length) == 0;
   const int error = errno;
+  const IpAddress own = local_address_of(fd).ip;
   close(fd);
   if (!known) return no_route(peer, error);
-  return SocketAddress::from_sockaddr(own)->ip;
+  return own;
 }
 
 Result<IpAddress> address_of_interface(const std::string& name, const IpAddress& like) {

@@ -1,5 +1,5 @@
-// What the kernel knows about this machine's interfaces and routes. Reads only: no packet is sent.
-// Each call asks again, because interfaces come and go; it costs tens of microseconds.
+// What the kernel knows about this machine's interfaces, routes and sockets. Reads only: no packet
+// is sent. Each call asks again, because interfaces come and go; it costs tens of microseconds.
 #pragma once
 
 #include <optional>
@@ -19,6 +19,11 @@ std::vector<IpAddress> read_own_addresses();
 // All of 127.0.0.0/8 is ours; ::1 only if IPv6 is enabled in the kernel.
 bool is_own_address(const IpAddress& address);
 bool is_own_address(const IpAddress& address, const std::vector<IpAddress>& own);
+
+// The two ends of a socket. The local end of a connection is the address that reached the peer, and
+// so the one to advertise to others. 0.0.0.0:0 for other families, and once the connection is gone.
+SocketAddress local_address_of(int fd);
+SocketAddress remote_address_of(int fd);
 
 // The source address that the kernel would choose for a packet to `peer`. Fails without a route.
 Result<IpAddress> source_towards(const SocketAddress& peer);

@@ -25,10 +25,9 @@
 
 namespace muster {
 
-// An identified connection. The receiver owns the descriptor (non-blocking, CLOEXEC, TCP_NODELAY);
-// `bytes` were already read from it.
+// An identified connection (non-blocking, CLOEXEC, TCP_NODELAY); `bytes` were already read from it.
 struct Arrival {
-  int fd = -1;
+  UniqueFd fd;
   std::string bytes;
   SocketAddress peer;
 };

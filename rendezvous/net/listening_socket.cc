@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/net/interfaces.h"
 
 namespace muster {
 namespace {
@@ -17,29 +17,25 @@ namespace {
 // How often to retry when a port that is free for the first address is taken for another one.
 constexpr int kPortTries = 8;
 
-int close_with(int fd, int error) {
-  close(fd);
-  return -error;
-}
-
 // Returns the listening descriptor, or -errno.
 int listening_fd_at(const SocketAddress& address) {
   sockaddr_storage raw{};
   const socklen_t length = address.to_sockaddr(raw);
-  const int fd = socket(raw.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return -errno;
+  UniqueFd fd(socket(raw.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return -errno;
   // A restarted host binds its port again although earlier connections are in TIME_WAIT; a second
   // listener is still refused (socket(7)).
   const int one = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (address.ip.is_v6()) {
     const int only_v6 = address.ip.is_any() ? 0 : 1;
-    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
+    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
   }
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&raw), length) != 0) return close_with(fd, errno);
   // The kernel caps the backlog at net.core.somaxconn.
-  if (listen(fd, 1 << 16) != 0) return close_with(fd, errno);
-  return fd;
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&raw), length) != 0 ||
+      listen(fd.get(), 1 << 16) != 0)
+    return -errno;
+  return fd.release();
 }
 
 bool lacks_family(int error) {
@@ -55,28 +51,14 @@ int listen_at_or_v4(SocketAddress& address) {
   return listening_fd_at(address);
 }
 
-uint16_t port_of(int fd) {
-  sockaddr_storage raw{};
-  socklen_t length = sizeof raw;
-  const bool known = getsockname(fd, reinterpret_cast<sockaddr*>(&raw), &length) == 0;
-  CHECK(known);
-  return SocketAddress::from_sockaddr(raw)->port;
-}
-
 std::string listen_refusal(const SocketAddress& address, int error) {
-  const std::string where = address.to_string();
-  if (error == EADDRINUSE)
-    return fmt::format("could not listen on {}: the port is taken; choose another one", where);
-  if (error == EADDRNOTAVAIL)
-    return fmt::format("could not listen on {}: that is not an address of this machine", where);
-  if (error == EACCES)
-    return fmt::format("could not listen on {}: not permitted; choose a port above 1023", where);
-  return fmt::format("could not listen on {}: {}", where, std::strerror(error));
-}
-
-void close_all(const std::vector<ListeningSocket>& sockets) {
-  for (const ListeningSocket& one : sockets)
-    close(one.fd);
+  const char* const hint = error == EADDRINUSE            ? "; choose another port"
+                           : error == EADDRNOTAVAIL       ? "; choose an address of this machine"
+                           : error == EACCES              ? "; choose a port above 1023"
+                           : is_out_of_descriptors(error) ? "; raise the limit (ulimit -n)"
+                                                          : "";
+  return fmt::format("could not listen on {}: {}{}", address.to_string(), std::strerror(error),
+                     hint);
 }
 
 tl::expected<std::vector<ListeningSocket>, ListenError> listen_once(
@@ -87,15 +69,12 @@ tl::expected<std::vector<ListeningSocket>, ListenError> listen_once(
     if (!sockets.empty()) address.port = sockets.front().address.port;
     const int fd = listen_at_or_v4(address);
     if (fd >= 0) {
-      address.port = port_of(fd);
-      sockets.push_back({fd, address});
+      address.port = local_address_of(fd).port;
+      sockets.push_back({UniqueFd(fd), address});
       continue;
     }
     ListenError error{-fd, address, listen_refusal(address, -fd)};
-    if (!lacks_family(-fd)) {
-      close_all(sockets);
-      return tl::unexpected(std::move(error));
-    }
+    if (!lacks_family(-fd)) return tl::unexpected(std::move(error));
     missing_family = std::move(error);
   }
   if (sockets.empty()) return tl::unexpected(std::move(missing_family));

@@ -1,5 +1,5 @@
-// Binds the addresses that a listener wants, all on one port or none at all. Returns plain
-// descriptors: the caller decides how to use them, and in which loop. Each port is bound right
+// Binds the addresses that a listener wants, all on one port or none at all. Returns descriptors:
+// the caller decides how to use them, and in which loop. Each port is bound right
 // away, never just probed and assumed to stay free.
 #pragma once
 
@@ -8,6 +8,7 @@
 
 #include <tl/expected.hpp>
 
+#include "rendezvous/base/unique_fd.h"
 #include "rendezvous/net/address.h"
 
 namespace muster {
@@ -18,9 +19,9 @@ struct ListenError {
   std::string message;  // one line; the caller may add which process owns a taken port
 };
 
-// Non-blocking, CLOEXEC, listening. The receiver owns the descriptor.
+// Non-blocking, CLOEXEC, listening.
 struct ListeningSocket {
-  int fd = -1;
+  UniqueFd fd;
   SocketAddress address;  // with the port that the kernel assigned
 };
 

@@ -1,6 +1,5 @@
 #include "rendezvous/net/resolve.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -38,34 +37,19 @@ NetError lookup_error(const std::string& host, int code, int system_error) {
       reason));
 }
 
-struct AddressList {
-  addrinfo* head = nullptr;
-  AddressList() = default;
-  AddressList(const AddressList&) = delete;
-  AddressList& operator=(const AddressList&) = delete;
-  ~AddressList() {
-    if (head != nullptr) freeaddrinfo(head);
-  }
-};
-
-std::vector<IpAddress> addresses_in(const AddressList& list) {
-  std::vector<IpAddress> addresses;
-  for (const addrinfo* one = list.head; one != nullptr; one = one->ai_next) {
-    sockaddr_storage raw{};
-    std::memcpy(&raw, one->ai_addr, std::min<size_t>(one->ai_addrlen, sizeof raw));
-    if (const auto address = SocketAddress::from_sockaddr(raw)) addresses.push_back(address->ip);
-  }
-  return addresses;
-}
-
 NetResult<std::vector<IpAddress>> ask_getaddrinfo(const std::string& host, int flags) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags;
-  AddressList list;
-  const int code = getaddrinfo(host.c_str(), nullptr, &hints, &list.head);
+  addrinfo* list = nullptr;
+  const int code = getaddrinfo(host.c_str(), nullptr, &hints, &list);
   if (code != 0) return tl::unexpected(lookup_error(host, code, errno));
-  std::vector<IpAddress> addresses = addresses_in(list);
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
+  std::vector<IpAddress> addresses;
+  for (const addrinfo* one = list; one != nullptr; one = one->ai_next) {
+    if (const auto address = SocketAddress::from_sockaddr(one->ai_addr))
+      addresses.push_back(address->ip);
+  }
   if (addresses.empty()) return tl::unexpected(lookup_error(host, EAI_NODATA, 0));
   return addresses;
 }
@@ -127,10 +111,7 @@ struct Resolver::Pending {
     if (!callback) return;
     const Callback call = std::exchange(callback, nullptr);
     abandon();
-    if (answer)
-      call(with_port(*answer, port));
-    else
-      call(tl::unexpected(answer.error()));
+    call(answer.map([this](const auto& ips) { return with_port(ips, port); }));
   }
 
   void abandon() {

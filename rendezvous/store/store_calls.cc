@@ -23,6 +23,12 @@ std::optional<std::string> StoreKeys::stripped(const std::string& name) const {
 
 namespace {
 
+std::string name_call(std::string_view operation, const calls::Keys& names) {
+  if (names.empty()) return fmt::format("{} of no keys", operation);
+  if (names.size() == 1) return fmt::format("{} {}", operation, names.front());
+  return fmt::format("{} {} and {} more", operation, names.front(), names.size() - 1);
+}
+
 // Appends the fields of one request and records the first one that the server would reject.
 class RequestWriter {
  public:
@@ -30,13 +36,18 @@ class RequestWriter {
     request_.what = std::move(what);
     tcpstore::put_u8(request_.bytes, static_cast<uint8_t>(op));
   }
-
-  RequestWriter& key(const StoreKeys& keys, std::string_view name) {
-    const std::string full = keys.full(name);
-    limit(full.size(), tcpstore::kKeyBytesMax, "a key", "bytes", "use a shorter key");
-    tcpstore::put_string(request_.bytes, full);
-    return *this;
+  RequestWriter(Op op, std::string_view name, const StoreKeys& keys, std::string_view first)
+      : RequestWriter(op, fmt::format("{} {}", name, first)) {
+    key(keys, first);
   }
+  RequestWriter(Op op, std::string_view name, const StoreKeys& keys, const calls::Keys& names)
+      : RequestWriter(op, name_call(name, names)) {
+    limit(names.size(), tcpstore::kListMax, "a list", "keys", "split the list");
+    tcpstore::put_u64(request_.bytes, names.size());
+    for (const std::string& one : names)
+      key(keys, one);
+  }
+
   RequestWriter& value(std::string_view value) {
     limit(value.size(), tcpstore::kValueBytesMax, "a value", "bytes", "split the value");
     tcpstore::put_string(request_.bytes, value);
@@ -50,31 +61,22 @@ class RequestWriter {
     tcpstore::put_u32(request_.bytes, number);
     return *this;
   }
-  RequestWriter& count(size_t count) {
-    limit(count, tcpstore::kListMax, "a list", "keys", "split the list");
-    tcpstore::put_u64(request_.bytes, count);
-    return *this;
-  }
-  RequestWriter& list(const StoreKeys& keys, const calls::Keys& names) {
-    count(names.size());
-    for (const std::string& name : names)
-      key(keys, name);
-    return *this;
-  }
 
-  StoreRequest done(Shape shape, size_t strings = 0) {
+  template <typename T>
+  StoreCall<T> answered(Shape shape, T (*meaning)(Reply&&), size_t strings = 0) {
     limit(request_.bytes.size(), tcpstore::kRequestBytesMax, "a request", "bytes",
           "split the request");
     request_.shape = shape;
     request_.strings = strings;
-    return std::move(request_);
-  }
-  StoreRequest done_waiting() {
-    request_.waits = true;
-    return done(Shape::flag);
+    return {std::move(request_), meaning};
   }
 
  private:
+  void key(const StoreKeys& keys, std::string_view name) {
+    const std::string full = keys.full(name);
+    limit(full.size(), tcpstore::kKeyBytesMax, "a key", "bytes", "use a shorter key");
+    tcpstore::put_string(request_.bytes, full);
+  }
   void limit(size_t size, size_t size_max, std::string_view what, std::string_view unit,
              std::string_view remedy) {
     if (size <= size_max || request_.error) return;
@@ -86,16 +88,6 @@ class RequestWriter {
 
   StoreRequest request_;
 };
-
-std::string name_call(std::string_view operation, std::string_view key) {
-  return fmt::format("{} {}", operation, key);
-}
-
-std::string name_call(std::string_view operation, const calls::Keys& names) {
-  if (names.size() == 1) return name_call(operation, names.front());
-  if (names.empty()) return fmt::format("{} of no keys", operation);
-  return fmt::format("{} {} and {} more", operation, names.front(), names.size() - 1);
-}
 
 Nothing means_nothing(Reply&&) {
   return {};
@@ -115,82 +107,74 @@ std::vector<std::string> means_strings(Reply&& reply) {
 namespace calls {
 
 StoreCall<Nothing> validate() {
-  return {RequestWriter(Op::validate, "VALIDATE").small_number(tcpstore::kMagic).done(Shape::none),
-          means_nothing};
+  return RequestWriter(Op::validate, "VALIDATE")
+      .small_number(tcpstore::kMagic)
+      .answered(Shape::none, means_nothing);
 }
 
 StoreCall<uint32_t> ping(uint32_t nonce) {
-  return {RequestWriter(Op::ping, "PING").small_number(nonce).done(Shape::nonce),
-          [](Reply&& reply) { return static_cast<uint32_t>(reply.number); }};
+  return RequestWriter(Op::ping, "PING")
+      .small_number(nonce)
+      .answered<uint32_t>(Shape::nonce,
+                          [](Reply&& reply) { return static_cast<uint32_t>(reply.number); });
 }
 
 StoreCall<Nothing> set(const StoreKeys& keys, std::string_view key, std::string_view value) {
-  return {
-      RequestWriter(Op::set, name_call("SET", key)).key(keys, key).value(value).done(Shape::none),
-      means_nothing};
+  return RequestWriter(Op::set, "SET", keys, key).value(value).answered(Shape::none, means_nothing);
 }
 
 StoreCall<std::string> compare_set(const StoreKeys& keys, std::string_view key,
                                    std::string_view expected, std::string_view desired) {
-  return {RequestWriter(Op::compare_set, name_call("COMPARE_SET", key))
-              .key(keys, key)
-              .value(expected)
-              .value(desired)
-              .done(Shape::strings, 1),
-          means_string};
+  return RequestWriter(Op::compare_set, "COMPARE_SET", keys, key)
+      .value(expected)
+      .value(desired)
+      .answered(Shape::strings, means_string, 1);
 }
 
 StoreCall<std::string> get(const StoreKeys& keys, std::string_view key) {
-  return {RequestWriter(Op::get, name_call("GET", key)).key(keys, key).done(Shape::strings, 1),
-          means_string};
+  return RequestWriter(Op::get, "GET", keys, key).answered(Shape::strings, means_string, 1);
 }
 
 StoreCall<int64_t> add(const StoreKeys& keys, std::string_view key, int64_t delta) {
-  return {RequestWriter(Op::add, name_call("ADD", key))
-              .key(keys, key)
-              .number(delta)
-              .done(Shape::number),
-          means_number};
+  return RequestWriter(Op::add, "ADD", keys, key)
+      .number(delta)
+      .answered(Shape::number, means_number);
 }
 
 StoreCall<bool> check(const StoreKeys& keys, const Keys& names) {
-  return {RequestWriter(Op::check, name_call("CHECK", names)).list(keys, names).done(Shape::flag),
-          [](Reply&& reply) { return reply.number == tcpstore::kReady; }};
+  return RequestWriter(Op::check, "CHECK", keys, names)
+      .answered<bool>(Shape::flag, [](Reply&& reply) { return reply.number == tcpstore::kReady; });
 }
 
 StoreCall<Nothing> wait(const StoreKeys& keys, const Keys& names) {
-  return {RequestWriter(Op::wait, name_call("WAIT", names)).list(keys, names).done_waiting(),
-          means_nothing};
+  StoreCall<Nothing> call =
+      RequestWriter(Op::wait, "WAIT", keys, names).answered(Shape::flag, means_nothing);
+  call.request.waits = true;
+  return call;
 }
 
 StoreCall<int64_t> num_keys() {
-  return {RequestWriter(Op::num_keys, "GETNUMKEYS").done(Shape::number), means_number};
+  return RequestWriter(Op::num_keys, "GETNUMKEYS").answered(Shape::number, means_number);
 }
 
 StoreCall<bool> delete_key(const StoreKeys& keys, std::string_view key) {
-  return {RequestWriter(Op::delete_key, name_call("DELETE_KEY", key))
-              .key(keys, key)
-              .done(Shape::number),
-          [](Reply&& reply) { return reply.number > 0; }};
+  return RequestWriter(Op::delete_key, "DELETE_KEY", keys, key)
+      .answered<bool>(Shape::number, [](Reply&& reply) { return reply.number > 0; });
 }
 
 StoreCall<Nothing> append(const StoreKeys& keys, std::string_view key, std::string_view value) {
-  return {RequestWriter(Op::append, name_call("APPEND", key))
-              .key(keys, key)
-              .value(value)
-              .done(Shape::none),
-          means_nothing};
+  return RequestWriter(Op::append, "APPEND", keys, key)
+      .value(value)
+      .answered(Shape::none, means_nothing);
 }
 
 StoreCall<std::vector<std::string>> multi_get(const StoreKeys& keys, const Keys& names) {
-  return {RequestWriter(Op::multi_get, name_call("MULTI_GET", names))
-              .list(keys, names)
-              .done(Shape::strings, names.size()),
-          means_strings};
+  return RequestWriter(Op::multi_get, "MULTI_GET", keys, names)
+      .answered(Shape::strings, means_strings, names.size());
 }
 
 StoreCall<std::vector<std::string>> list_keys() {
-  return {RequestWriter(Op::list_keys, "LIST_KEYS").done(Shape::names), means_strings};
+  return RequestWriter(Op::list_keys, "LIST_KEYS").answered(Shape::names, means_strings);
 }
 
 std::string_view cancel_wait_bytes() {

@@ -7,24 +7,24 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/base/error.h"
-#include "rendezvous/net/address.h"
+#include "rendezvous/net/listening_socket.h"
 #include "rendezvous/store/store_server.h"
 
 namespace muster {
 
 class StoreListener {
  public:
-  // Binds `address` (port 0: any free port; [::] accepts IPv4 as well) and listens. Fails if the
-  // port is taken or the address is not this machine's.
-  static Result<std::unique_ptr<StoreListener>> open(boost::asio::io_context& io,
-                                                     StoreServer& server,
-                                                     const SocketAddress& address);
+  // Binds the addresses as listen_on() does, all on one port, with a listener for each.
+  static Result<std::vector<std::unique_ptr<StoreListener>>> open(
+      boost::asio::io_context& io, StoreServer& server,
+      const std::vector<SocketAddress>& addresses);
   StoreListener(const StoreListener&) = delete;
   StoreListener& operator=(const StoreListener&) = delete;
   ~StoreListener();
@@ -34,7 +34,7 @@ class StoreListener {
   uint64_t pauses() const { return pauses_; }
 
  private:
-  StoreListener(boost::asio::io_context& io, StoreServer& server, int fd, uint16_t port);
+  StoreListener(boost::asio::io_context& io, StoreServer& server, ListeningSocket bound);
 
   void arm();
   void accept_batch();

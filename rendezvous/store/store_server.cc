@@ -11,12 +11,13 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/random.h"
 #include "rendezvous/net/drive.h"
+#include "rendezvous/net/interfaces.h"
 #include "rendezvous/store/store_calls.h"
 #include "rendezvous/store/store_sockets.h"
 
@@ -52,20 +53,6 @@ void set_store_socket_options(int fd) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, 60);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
   set(IPPROTO_TCP, TCP_KEEPCNT, 5);
-}
-
-std::optional<IpAddress> store_peer_address(int fd) {
-  sockaddr_storage raw{};
-  socklen_t length = sizeof raw;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&raw), &length) != 0) return std::nullopt;
-  const std::optional<SocketAddress> address = SocketAddress::from_sockaddr(raw);
-  return address ? std::optional(address->ip) : std::nullopt;
-}
-
-uint64_t new_hash_seed() {
-  uint64_t seed = 0;
-  CHECK(::getrandom(&seed, sizeof seed, 0) == sizeof seed);
-  return seed;
 }
 
 int new_epoll() {
@@ -121,7 +108,7 @@ void StoreServer::open(uint64_t epoch) {
   close();
   epoch_ = epoch;
   StoreMachine::Options machine = options_.machine;
-  machine.hash_seed = new_hash_seed();
+  machine.hash_seed = random_value<uint64_t>();
   machine_ = std::make_unique<StoreMachine>(machine);
 }
 
@@ -151,12 +138,12 @@ void StoreServer::set_allowed(std::optional<std::vector<Network>> allowed) {
 
 bool StoreServer::may_come(int fd) {
   if (!allowed_) return true;
-  const std::optional<IpAddress> address = store_peer_address(fd);
-  if (!address) return false;  // Already gone.
-  const auto holds_it = [&](const Network& network) { return network.contains(*address); };
+  const SocketAddress peer = remote_address_of(fd);
+  if (peer.port == 0) return false;  // Already gone.
+  const auto holds_it = [&](const Network& network) { return network.contains(peer.ip); };
   if (std::any_of(allowed_->begin(), allowed_->end(), holds_it)) return true;
   counters_.refused++;
-  report_stranger(*address);
+  report_stranger(peer.ip);
   return false;
 }
 

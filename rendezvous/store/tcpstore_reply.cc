@@ -1,6 +1,7 @@
 #include "rendezvous/store/tcpstore_reply.h"
 
 #include <algorithm>
+#include <array>
 
 #include "rendezvous/store/tcpstore_codec.h"
 
@@ -8,20 +9,11 @@ namespace muster::tcpstore {
 
 namespace {
 
-size_t number_width(Shape shape) {
-  switch (shape) {
-    case Shape::none:
-    case Shape::strings:
-      return 0;
-    case Shape::flag:
-      return 1;
-    case Shape::nonce:
-      return 4;
-    case Shape::number:
-    case Shape::names:
-      return 8;
-  }
-  return 0;
+// How many bytes of a number an answer of each Shape begins with.
+constexpr std::array<size_t, 6> kNumberBytes = {0, 1, 4, 8, 0, 8};
+
+size_t number_bytes(Shape shape) {
+  return kNumberBytes[static_cast<size_t>(shape)];
 }
 
 }  // namespace
@@ -30,7 +22,7 @@ ReplyDecoder::ReplyDecoder(Shape shape, size_t strings, size_t reply_bytes_max)
     : shape_(shape),
       strings_left_(shape == Shape::strings ? strings : 0),
       bytes_left_(reply_bytes_max),
-      stage_(number_width(shape) > 0 ? Stage::number
+      stage_(number_bytes(shape) > 0 ? Stage::number
              : strings_left_ > 0     ? Stage::length
                                      : Stage::done) {}
 
@@ -54,7 +46,7 @@ ReplyDecoder::Decoded ReplyDecoder::next(std::string_view& input) {
       continue;
     }
     const bool number = stage_ == Stage::number;
-    if (!gather(input, number ? number_width(shape_) : 8)) return Decoded::more;
+    if (!gather(input, number ? number_bytes(shape_) : 8)) return Decoded::more;
     const Decoded outcome = number ? after_number() : begin_string();
     small_.clear();
     if (outcome == Decoded::malformed) return outcome;

@@ -95,9 +95,9 @@ class Host {
         epoch_(arguments.epoch) {
     server_.open(epoch_);
     server_.set_allowed(arguments.allowed);
-    auto listener = muster::StoreListener::open(io, server_, arguments.address);
+    auto listener = muster::StoreListener::open(io, server_, {arguments.address});
     if (!listener) reject(listener.error().message);
-    listener_ = std::move(*listener);
+    listener_ = std::move(listener->front());
     say(std::to_string(listener_->port()));
     wait_for_signal();
   }

@@ -213,7 +213,8 @@ void World::deliver_to_agent(const Happening& h) {
   if (std::holds_alternative<Close>(item)) {
     wire->agent_end = false;
     node.wire = 0;
-    return step_agent(index, member::ConnectionLost{"connection reset by peer"});
+    return step_agent(index,
+                      member::ConnectionFailed{{ExitCode::rendezvous, "connection reset by peer"}});
   }
   step_agent(index, member::Received{std::get<membership::HostMessage>(item)});
 }

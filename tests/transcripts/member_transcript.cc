@@ -22,9 +22,6 @@ std::string describe_event(const ConnectionFailed& e) {
   return fmt::format("ConnectionFailed{{{}{}{}}}", e.error.message, e.refused ? ", refused" : "",
                      e.fatal ? ", fatal" : "");
 }
-std::string describe_event(const ConnectionLost& e) {
-  return fmt::format("ConnectionLost{{{}}}", e.why);
-}
 std::string describe_event(const Received& e) {
   return fmt::format("Received{{{}}}", membership::to_text(e.message));
 }

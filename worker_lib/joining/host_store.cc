@@ -17,9 +17,9 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/system/system_error.hpp>
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
+#include "rendezvous/base/random.h"
 #include "rendezvous/store/store_listener.h"
 #include "rendezvous/store/store_server.h"
 #include "worker_lib/fork_guard.h"
@@ -31,14 +31,6 @@ namespace {
 // How often a retired store checks whether it is still needed, and how long it may delay an exit.
 constexpr auto kRetiredLook = std::chrono::milliseconds{5};
 constexpr auto kExitWait = std::chrono::seconds{1};
-// A free port of the first address may be taken on the second.
-constexpr int kHostPortTries = 8;
-
-uint64_t host_store_nonce() {
-  uint64_t nonce = 0;
-  CHECK(getrandom(&nonce, sizeof nonce, 0) == sizeof nonce);
-  return nonce | 1;
-}
 
 tl::unexpected<Failure> cannot_host(const std::string& why) {
   return failed(ErrorCode::system, fmt::format("cannot host the job's store: {}; check the limits "
@@ -56,26 +48,11 @@ struct HostStore::Server {
   // REQUIRES: the thread does not run yet.
   Outcome<> listen(const std::vector<SocketAddress>& on) {
     addresses = on;
-    Result<void> done;
-    for (int i = 0; i < kHostPortTries; ++i) {
-      done = listen_once();
-      if (done || on.empty() || on.front().port != 0) break;
-    }
-    if (!done) return failed(ErrorCode::environment, done.error().message);
+    if (on.empty()) return Done{};
+    auto opened = StoreListener::open(io, store, on);
+    if (!opened) return failed(ErrorCode::environment, opened.error().message);
+    listeners = std::move(*opened);
     return Done{};
-  }
-
-  Result<void> listen_once() {
-    listeners.clear();
-    uint16_t port = addresses.empty() ? uint16_t{0} : addresses.front().port;
-    for (SocketAddress address : addresses) {
-      address.port = port;
-      Result<std::unique_ptr<StoreListener>> opened = StoreListener::open(io, store, address);
-      if (!opened) return tl::unexpected(opened.error());
-      port = (*opened)->port();
-      listeners.push_back(std::move(*opened));
-    }
-    return {};
   }
 
   void start(const Contents& given) {
@@ -135,7 +112,7 @@ struct HostStore::Server {
 
   std::vector<SocketAddress> addresses;  // As asked for.
   Contents contents;                     // Set while serving. Used by the thread.
-  const uint64_t nonce = host_store_nonce();
+  const uint64_t nonce = random_value<uint64_t>() | 1;
   boost::asio::io_context io{1};
   StoreServer store;
   std::vector<std::unique_ptr<StoreListener>> listeners;

@@ -68,7 +68,7 @@ Outcome<std::string> own_address(const std::string& store_host, uint16_t port,
 std::vector<SocketAddress> listening_addresses(const std::string& host, uint16_t port) {
   const std::vector<SocketAddress> resolved = resolve_now(host, port);
   if (resolved.empty()) return {{IpAddress::any_v6(), port}};
-  return plan_listening({host, resolved, read_own_addresses()}).addresses;
+  return plan_listening(host, resolved, read_own_addresses()).addresses;
 }
 
 std::vector<std::string> reachable_addresses(const std::string& interface) {

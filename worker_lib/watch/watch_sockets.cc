@@ -8,15 +8,14 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "rendezvous/base/error.h"
+#include "rendezvous/base/random.h"
 #include "rendezvous/net/abstract_address.h"
-#include "rendezvous/net/address.h"
+#include "rendezvous/net/interfaces.h"
 #include "worker_lib/fork_guard.h"
 
 namespace muster::worker::watch {
@@ -89,9 +88,7 @@ Socket::~Socket() {
 }
 
 Nonce random_nonce() {
-  Nonce nonce;
-  CHECK(::getrandom(nonce.data(), nonce.size(), 0) == static_cast<ssize_t>(nonce.size()));
-  return nonce;
+  return random_value<Nonce>();
 }
 
 std::string to_hex(const Nonce& nonce) {
@@ -149,10 +146,7 @@ Outcome<Socket> listen_tcp(const std::string& address, uint16_t& port) {
   }
   if (bound != 0 || ::listen(socket.fd(), kWatchBacklog) != 0)
     return watch_system_failure("listen at " + address);
-  sockaddr_storage raw{};
-  socklen_t size = sizeof raw;
-  CHECK(::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&raw), &size) == 0);
-  port = SocketAddress::from_sockaddr(raw)->port;
+  port = local_address_of(socket.fd()).port;
   return socket;
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "rendezvous/base/random.h"
 #include "rendezvous/net/listening_socket.h"
 #include "worker_lib/backends/store_exchange.h"
 #include "worker_lib/hex.h"
@@ -41,8 +42,8 @@ Outcome<Listeners> open_listeners(const Peer& self) {
   if (!listening) return failed(ErrorCode::system, listening.error().message);
 
   Listeners open;
-  for (const ListeningSocket& one : *listening)
-    open.listeners.emplace_back(one.fd);
+  for (ListeningSocket& one : *listening)
+    open.listeners.push_back(std::move(one.fd));
   open.address.tcp = {*ip, listening->front().address.port};
   open.address.secret = random_bytes(kSecretBytes);
   open.address.local = random_socket_name();

@@ -9,7 +9,6 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -96,17 +95,6 @@ bool is_own_user(int fd) {
   if (family != AF_UNIX) return true;
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &length) != 0) return false;
   return other.uid == geteuid() || other.uid == 0;
-}
-
-std::string random_bytes(size_t count) {
-  std::string bytes(count, '\0');
-  size_t filled = 0;
-  while (filled < count) {
-    const ssize_t got = getrandom(bytes.data() + filled, count - filled, 0);
-    CHECK(got > 0 || errno == EINTR);
-    if (got > 0) filled += static_cast<size_t>(got);
-  }
-  return bytes;
 }
 
 }  // namespace muster::worker

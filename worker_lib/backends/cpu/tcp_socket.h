@@ -46,7 +46,4 @@ void fit_buffers(int fd);
 // Whether the other end of a Unix socket runs as this user or as root; true for TCP.
 bool is_own_user(int fd);
 
-// `count` bytes from the kernel's random generator.
-std::string random_bytes(size_t count);
-
 }  // namespace muster::worker

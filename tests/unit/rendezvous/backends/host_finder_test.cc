@@ -8,6 +8,7 @@
 #include "rendezvous/backends/endpoint_finder.h"
 #include "rendezvous/backends/file_finder.h"
 #include "rendezvous/backends/record_file.h"
+#include "rendezvous/net/interfaces.h"
 #include "tests/unit/rendezvous/backends/rendezvous_harness.h"
 
 namespace muster {
@@ -65,10 +66,9 @@ TEST(EndpointFinder, SaysThatThePortIsHeldHereByOneWhoDoesNotListen) {
   const int holder = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_storage raw{};
   SocketAddress address{IpAddress::loopback_v4(), 0};
-  socklen_t length = address.to_sockaddr(raw);
+  const socklen_t length = address.to_sockaddr(raw);
   ASSERT_EQ(::bind(holder, reinterpret_cast<sockaddr*>(&raw), length), 0);
-  ASSERT_EQ(::getsockname(holder, reinterpret_cast<sockaddr*>(&raw), &length), 0);
-  const int port = SocketAddress::from_sockaddr(raw)->port;
+  const int port = local_address_of(holder).port;
   EndpointFinder finder(loop, at_port(port), [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
   const auto outcome = dial(loop, finder);
   ::close(holder);

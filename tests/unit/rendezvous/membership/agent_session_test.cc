@@ -69,7 +69,8 @@ class AgentSessionTest : public testing::Test {
     agent_ = std::make_unique<ByteStream>(loop_, ends[1], size_t{16} << 20);
     agent_->start({[this](std::string_view bytes) { on_bytes(bytes); },
                    [this](const std::string&) { is_cut_off_ = true; }});
-    Arrival arrival{ends[0], std::string(membership::kMagic) + early, socket_at("10.0.0.7:4711")};
+    Arrival arrival{UniqueFd(ends[0]), std::string(membership::kMagic) + early,
+                    socket_at("10.0.0.7:4711")};
     session_ = std::make_shared<AgentSession>(
         loop_, std::move(arrival), AgentSession::Options{std::string(token), 42, size_t{1} << 20});
     session_->start(

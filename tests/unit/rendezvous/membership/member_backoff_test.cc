@@ -34,13 +34,13 @@ void connect_for(MemberDriver& m, Duration handshake, Duration life) {
   m.pass(handshake);
   m.welcome();
   m.pass(life);
-  m.step(member::ConnectionLost{"connection reset by peer"});
+  m.step(connection_lost("connection reset by peer"));
 }
 
 TEST(MemberBackoff, AHostThatWelcomesUsAndDropsUsAtOnceIsTriedEverMoreRarely) {
   MemberDriver m(silent_options());
   m.join();
-  m.step(member::ConnectionLost{"connection reset by peer"});
+  m.step(connection_lost("connection reset by peer"));
   std::vector<Duration> expected;
   for (const int ms : {20, 40, 80, 160, 320, 640, 1000, 1000, 1000})
     expected.push_back(milliseconds{ms});
@@ -54,7 +54,7 @@ TEST(MemberBackoff, OneConnectionThatBreaksYoungCostsNoMoreThanAnyOther) {
   MemberDriver m(silent_options());
   m.join();
   m.pass(milliseconds{1});
-  m.step(member::ConnectionLost{"connection reset by peer"});
+  m.step(connection_lost("connection reset by peer"));
   // What the host grants for coming back is short.
   EXPECT_LE(m.until_deadline(), milliseconds{30});
 }
@@ -62,7 +62,7 @@ TEST(MemberBackoff, OneConnectionThatBreaksYoungCostsNoMoreThanAnyOther) {
 TEST(MemberBackoff, AConnectionThatHeldLetsItBeginAnew) {
   MemberDriver m(silent_options());
   m.join();
-  m.step(member::ConnectionLost{"reset"});
+  m.step(connection_lost("reset"));
   for (int i = 0; i < 8; ++i)
     connect_for(m, milliseconds{1}, milliseconds{1});
   expect_pause_of(m, seconds{1});
@@ -87,7 +87,7 @@ TEST(MemberBackoff, GrowsWithEachTryThatFailsAndNotBeyondItsCap) {
 TEST(MemberBackoff, FailedTriesAfterAYoungConnectionGoOnFromThere) {
   MemberDriver m(silent_options());
   m.join();
-  m.step(member::ConnectionLost{"reset"});
+  m.step(connection_lost("reset"));
   for (int i = 0; i < 3; ++i)
     connect_for(m, milliseconds{1}, milliseconds{1});
   expect_pause_of(m, milliseconds{160});
@@ -100,7 +100,7 @@ TEST(MemberBackoff, AHostThatOnlyEverWelcomesUsIsGivenUpAtTheJoinTimeOut) {
   MemberDriver m;
   m.join();
   const Instant begun = m.now();
-  m.step(member::ConnectionLost{"connection reset by peer"});
+  m.step(connection_lost("connection reset by peer"));
   std::string said;
   while (!m.machine().over() && m.now() - begun < seconds{200}) {
     const MemberEffects effects = m.tick_at_deadline();
@@ -110,7 +110,7 @@ TEST(MemberBackoff, AHostThatOnlyEverWelcomesUsIsGivenUpAtTheJoinTimeOut) {
     if (effects.empty() || !std::holds_alternative<member::Connect>(effects.back())) continue;
     m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
     m.welcome();
-    m.step(member::ConnectionLost{"connection reset by peer"});
+    m.step(connection_lost("connection reset by peer"));
   }
   EXPECT_TRUE(m.machine().over());
   EXPECT_GE(m.now() - begun, seconds{60});
@@ -125,7 +125,7 @@ TEST(MemberBackoff, TheJoinTimeOutBeginsAnewWithEveryConnectionThatHeld) {
   m.join();
   for (int i = 0; i < 4; ++i) {
     m.pass(seconds{2});
-    m.step(member::ConnectionLost{"reset"});
+    m.step(connection_lost("reset"));
     for (int tries = 0; tries < 20; ++tries) {
       m.tick_at_deadline();
       m.step(member::ConnectionFailed{{ExitCode::rendezvous, "timed out"}, false, false});
@@ -145,7 +145,7 @@ TEST(MemberBackoff, AJumpOfOurClockMakesNoConnectionYoung) {
   m.alive(1);
   m.pass(seconds{30});
   m.step(member::Tick{});
-  m.step(member::ConnectionLost{"reset"});
+  m.step(connection_lost("reset"));
   expect_pause_of(m, milliseconds{20});
   connect_for(m, milliseconds{1}, milliseconds{1});
   expect_pause_of(m, milliseconds{20});
@@ -232,7 +232,7 @@ Join join_in(const MemberEffects& effects) {
 }
 
 Join next_join(MemberDriver& m) {
-  m.step(member::ConnectionLost{"reset"});
+  m.step(connection_lost("reset"));
   return join_in(m.tick_at_deadline());
 }
 
@@ -255,7 +255,7 @@ TEST(MemberPast, ARoundIsNamedWithTheHostThatNumberedIt) {
 TEST(MemberPast, AnotherHostsWelcomeAloneChangesNothingInIt) {
   MemberDriver m;
   m.run(3);
-  m.step(member::ConnectionLost{"reset"});
+  m.step(connection_lost("reset"));
   m.tick_at_deadline();
   m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
   m.welcome(99);

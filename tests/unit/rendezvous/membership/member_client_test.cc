@@ -25,12 +25,12 @@ class PortDialler : public Dialler {
   void dial(std::function<void(DialOutcome)> done) override {
     ++dials;
     const auto deadline = std::chrono::steady_clock::now() + kTestPatience;
-    connecting_ =
-        connect_any(loop_, "127.0.0.1", static_cast<uint16_t>(port_), deadline, {},
-                    [this, done](NetResult<TcpSocket> socket) {
-                      if (socket) return done(Dialled{std::move(*socket), instance, false});
-                      done(tl::unexpected(DialFailed{socket.error().error(), true, false}));
-                    });
+    connecting_ = connect_any(
+        loop_, "127.0.0.1", static_cast<uint16_t>(port_), deadline, {},
+        [this, done](NetResult<TcpSocket> socket) {
+          if (socket) return done(Dialled{std::move(*socket), instance, false});
+          done(tl::unexpected(member::ConnectionFailed{socket.error().error(), true, false}));
+        });
   }
   void cancel() override { connecting_ = Connecting(); }
   void distrust() override { ++distrusted; }
@@ -70,7 +70,7 @@ class Client {
     on.stop = [this](const member::StopWorkers& stop) { stops.push_back(stop); };
     on.leave_announced = [] {};
     on.ended = [this](const membership::End& end) { ends.push_back(end); };
-    on.gave_up = [this](const Error& error) { errors.push_back(error); };
+    on.failed = [this](const Error& error) { errors.push_back(error); };
     on.say = [](const std::string&) {};
     client = std::make_unique<MemberClient>(loop, dialler, options, std::move(on));
     client->post(member::Begin{});
@@ -195,10 +195,10 @@ TEST(MemberClient, ATcpStoreServerOnTheOtherEndIsNamedAtOnce) {
   boost::asio::io_context loop;
   StoreServer server(loop, {});
   const auto listener =
-      StoreListener::open(loop, server, SocketAddress{IpAddress::loopback_v4(), 0});
+      StoreListener::open(loop, server, {SocketAddress{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(listener);
   server.open(1);
-  Client client(loop, (*listener)->port(), client_options());
+  Client client(loop, listener->front()->port(), client_options());
   EXPECT_TRUE(client.wait_error("TCPStore"));
   EXPECT_EQ(client.dialler.dials, 2);
   EXPECT_EQ(client.dialler.distrusted, 2);
@@ -282,7 +282,7 @@ TEST(MemberClient, AHostWithAnotherNumberThanTheOneThatWasMeantIsDistrusted) {
   PortDialler dialler(loop, host->port());
   dialler.instance = 41;
   MemberClient::Handlers on;
-  on.gave_up = [](const Error&) {};
+  on.failed = [](const Error&) {};
   on.round = [](const membership::Round&) { ADD_FAILURE(); };
   MemberClient client(loop, dialler, options, on);
   client.post(member::Begin{});

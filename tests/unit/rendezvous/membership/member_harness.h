@@ -38,6 +38,10 @@ inline membership::Round round_of(membership::Epoch epoch) {
   return round;
 }
 
+inline member::ConnectionFailed connection_lost(std::string why) {
+  return {{ExitCode::rendezvous, std::move(why)}};
+}
+
 inline membership::NodeFailure a_failure(Instant at = {}) {
   membership::NodeFailure failure;
   failure.rank = 5;

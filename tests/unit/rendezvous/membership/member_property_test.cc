@@ -129,7 +129,7 @@ void LegalAgent::connect(unsigned which) {
   }
   if (which % 7 != 0) return;
   connected_ = welcomed_ = false;
-  say(member::ConnectionLost{"reset"});
+  say(connection_lost("reset"));
 }
 
 void LegalAgent::hear(unsigned which) {

@@ -59,7 +59,7 @@ const std::vector<State> kLinks = {
     {"pausing",
      [](MemberDriver& m) {
        m.join();
-       m.step(member::ConnectionLost{"reset"});
+       m.step(connection_lost("reset"));
      }},
     {"over",
      [](MemberDriver& m) {
@@ -84,9 +84,6 @@ const std::vector<Row> kLinkRows = {
     {"ConnectionFailed, fatal",
      [](MemberDriver& m) { return m.step(member::ConnectionFailed{kError, false, true}); },
      {"", "GaveUp", "Disconnect GaveUp", "Disconnect GaveUp", "", ""}},
-    {"ConnectionLost",
-     [](MemberDriver& m) { return m.step(member::ConnectionLost{"reset"}); },
-     {"", "", "", "", "", ""}},
     {"Welcome", [](MemberDriver& m) { return m.welcome(); }, {"", "", "Report", "", "", ""}},
     {"Challenge",
      [](MemberDriver& m) { return m.hear(membership::Challenge{}); },
@@ -113,7 +110,7 @@ TEST(MemberTable, EveryLinkHearsEveryEventAsTheTableSays) {
   walk(kLinks, kLinkRows);
 }
 
-// ConnectionUp and ConnectionLost say nothing; what they change shows in what follows.
+// ConnectionUp and ConnectionFailed say nothing; what they change shows in what follows.
 TEST(MemberTable, OnlyAConnectionThatIsBeingMadeComesUp) {
   const std::vector<Row> rows = {
       {"ConnectionUp, Welcome",
@@ -122,9 +119,9 @@ TEST(MemberTable, OnlyAConnectionThatIsBeingMadeComesUp) {
          return m.welcome();
        },
        {"", "Report", "Report", "", "", ""}},
-      {"ConnectionLost, Tick",
+      {"ConnectionFailed, Tick",
        [](MemberDriver& m) {
-         m.step(member::ConnectionLost{"reset"});
+         m.step(connection_lost("reset"));
          return tick_until_said(m);
        },
        {"", "Connect", "Connect", "Connect", "Connect", ""}},
@@ -166,7 +163,7 @@ MemberEffects fall_silent(MemberDriver& member) {
 }
 
 MemberEffects meet_another_host(MemberDriver& member) {
-  member.step(member::ConnectionLost{"reset"});
+  member.step(connection_lost("reset"));
   member.tick_at_deadline();
   member.step(member::ConnectionUp{"a", "b"});
   return member.welcome(MemberDriver::kHost + 1);
@@ -195,7 +192,7 @@ const std::vector<Row> kPhaseRows = {
       "Disconnect"}},
     {"the host is gone",
      [](MemberDriver& m) {
-       m.step(member::ConnectionLost{"reset"});
+       m.step(connection_lost("reset"));
        m.tick_at_deadline();
        return m.step(member::ConnectionFailed{kError, true, false});
      },

@@ -190,7 +190,7 @@ TEST(Member, CountsTheJoinTimeOutFromTheLossOfContact) {
     member.alive(1);
   }
   const Instant lost = member.now();
-  member.step(member::ConnectionLost{"connection reset by peer"});
+  member.step(connection_lost("connection reset by peer"));
   while (!member.machine().over()) {
     if (names_of(member.tick_at_deadline()) == "Connect") member.step(kFailed);
   }
@@ -241,7 +241,7 @@ TEST(Member, AsksForATakenRankAgainWhileItsOldSelfMayBeHeldForAlive) {
 TEST(Member, AConnectionThatIsBackWithinTheLeaseChangesNothing) {
   MemberDriver member;
   member.run(7);
-  EXPECT_EQ(member.step(member::ConnectionLost{"reset"}), MemberEffects{});
+  EXPECT_EQ(member.step(connection_lost("reset")), MemberEffects{});
   EXPECT_EQ(names_of(member.tick_at_deadline()), "Connect");
   member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
   EXPECT_EQ(member.welcome(), sends(report_of(3, 1, 7, Phase::running)));
@@ -252,7 +252,7 @@ TEST(Member, AConnectionThatIsNotBackWithinTheLeaseStopsTheWorkers) {
   member.run(7);
   const Instant heard = member.now();
   member.pass(milliseconds{500});
-  member.step(member::ConnectionLost{"connection reset by peer"});
+  member.step(connection_lost("connection reset by peer"));
   MemberEffects stops;
   while (stops.empty()) {
     for (const Member::Effect& effect : member.tick_at_deadline()) {
@@ -296,7 +296,7 @@ TEST(Member, AnythingTheHostSaysIsASignOfLife) {
 TEST(Member, APortWhereNobodyListensStopsTheWorkersAtOnce) {
   MemberDriver member;
   member.run(7);
-  member.step(member::ConnectionLost{"connection reset by peer"});
+  member.step(connection_lost("connection reset by peer"));
   member.tick_at_deadline();
   EXPECT_EQ(member.step(kRefused),
             MemberEffects{(member::StopWorkers{
@@ -308,7 +308,7 @@ TEST(Member, APortWhereNobodyListensStopsTheWorkersAtOnce) {
 TEST(Member, AHostThatIsAnotherOneHasEndedTheRound) {
   MemberDriver member;
   member.run(7);
-  member.step(member::ConnectionLost{"reset"});
+  member.step(connection_lost("reset"));
   member.tick_at_deadline();
   member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
   const MemberEffects expected = {
@@ -324,7 +324,7 @@ TEST(Member, TellsAReturningHostWhereTheJobStands) {
   round.restarts = 2;
   round.changes = 3;
   member.order(round);
-  member.step(member::ConnectionLost{"reset"});
+  member.step(connection_lost("reset"));
   membership::Join expected = member_options().join;
   expected.dialled = "10.0.0.1";
   expected.advertised = "10.0.0.2";
@@ -422,7 +422,7 @@ TEST(Member, AnotherHostNumbersItsOrdersAnew) {
   MemberDriver member;
   member.join();
   member.hear(Order{100, Wait{}});
-  member.step(member::ConnectionLost{"reset"});
+  member.step(connection_lost("reset"));
   member.reconnect(88);
   EXPECT_EQ(names_of(member.order(round_of(9))), "RoundFormed Report");
 }
@@ -480,7 +480,7 @@ TEST(Member, SaysItsEvidenceToAnotherHostAgain) {
   member.run(7);
   member.step(member::EvidenceFound{7, evidence_with("Traceback")});
   member.alive(3);
-  member.step(member::ConnectionLost{"reset"});
+  member.step(connection_lost("reset"));
   member.tick_at_deadline();
   member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
   const MemberEffects effects = member.welcome(88);
@@ -533,7 +533,7 @@ TEST(Member, KnowsNothingOfAnotherHostsClock) {
   member.run(7);
   member.answer(2, Instant{seconds{500}});
   member.step(member::WorkerFailed{7, a_failure(member.now())});
-  member.step(member::ConnectionLost{"reset"});
+  member.step(connection_lost("reset"));
   member.tick_at_deadline();
   member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
   EXPECT_EQ(report_in(member.welcome(88)).failure, without_clock(a_failure()));
@@ -542,7 +542,7 @@ TEST(Member, KnowsNothingOfAnotherHostsClock) {
 TEST(Member, WhatHappensWithoutAConnectionIsToldWhenThereIsOne) {
   MemberDriver member;
   member.run(7);
-  member.step(member::ConnectionLost{"reset"});
+  member.step(connection_lost("reset"));
   EXPECT_EQ(member.step(member::WorkerFailed{7, a_failure()}), MemberEffects{});
   EXPECT_EQ(member.step(member::ReadyForRound{}), MemberEffects{});
   member.tick_at_deadline();
@@ -594,14 +594,14 @@ TEST(Member, DoesNotWaitLongForItsLeaveToBeAnnounced) {
 TEST(Member, WithoutAConnectionNothingIsAnnounced) {
   MemberDriver member;
   member.run(7);
-  member.step(member::ConnectionLost{"reset"});
+  member.step(connection_lost("reset"));
   EXPECT_EQ(member.step(member::Leaving{15, false}), MemberEffects{member::LeaveAnnounced{}});
 }
 
 TEST(Member, ALeaveThatCannotBeToldDoesNotKeepItLong) {
   MemberDriver member;
   member.run(7);
-  member.step(member::ConnectionLost{"reset"});
+  member.step(connection_lost("reset"));
   member.step(member::Leaving{15, false});
   member.pass(seconds{20});
   member.step(member::Tick{});
@@ -617,7 +617,7 @@ TEST(Member, ALeaveThatCannotBeToldDoesNotKeepItLong) {
 TEST(Member, ALeaveThatWasNotToldIsToldOnTheNextConnection) {
   MemberDriver member;
   member.run(7);
-  member.step(member::ConnectionLost{"reset"});
+  member.step(connection_lost("reset"));
   member.step(member::Leaving{15, false});
   member.step(member::Leaving{15, true});
   member.tick_at_deadline();
@@ -692,7 +692,7 @@ TEST(Member, AnEndThatCannotBeAnsweredDoesNotKeepItLong) {
   MemberDriver member;
   member.run(7);
   member.order(end_of(EndWhy::failed));
-  member.step(member::ConnectionLost{"reset"});
+  member.step(connection_lost("reset"));
   EXPECT_EQ(member.step(member::ReadyForRound{}), MemberEffects{});
   const Instant reaped = member.now();
   while (!member.machine().over()) {
@@ -706,7 +706,7 @@ TEST(Member, AfterTheEndItComesBackToSayGoodbye) {
   MemberDriver member;
   member.run(7);
   member.order(end_of(EndWhy::failed));
-  member.step(member::ConnectionLost{"reset"});
+  member.step(connection_lost("reset"));
   member.step(member::ReadyForRound{});
   member.tick_at_deadline();
   member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
@@ -717,7 +717,7 @@ TEST(Member, ARefusalAfterTheEndIsNoFailure) {
   MemberDriver member;
   member.run(7);
   member.order(end_of(EndWhy::failed));
-  member.step(member::ConnectionLost{"reset"});
+  member.step(connection_lost("reset"));
   member.step(member::ReadyForRound{});
   member.tick_at_deadline();
   member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});

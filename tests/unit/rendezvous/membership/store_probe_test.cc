@@ -135,11 +135,12 @@ TEST_F(StoreProbeTest, ItsCallerMayDestroyItInTheCall) {
 
 TEST_F(StoreProbeTest, ARunningStoreIsFound) {
   StoreServer server(loop_, {});
-  const auto listener = StoreListener::open(loop_, server, {IpAddress::loopback_v4(), 0});
+  const auto listener =
+      StoreListener::open(loop_, server, {SocketAddress{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(listener);
   server.open(1);
   probe_ = std::make_unique<StoreProbe>(
-      loop_, SocketAddress{IpAddress::loopback_v4(), (*listener)->port()},
+      loop_, SocketAddress{IpAddress::loopback_v4(), listener->front()->port()},
       [this](bool is_store) { outcomes_.push_back(is_store); });
   turn_until(loop_, [&] { return !outcomes_.empty(); }, "the probe is over");
   EXPECT_EQ(outcomes_, kIsStore);

@@ -164,11 +164,12 @@ TEST(SocketAddress, SurvivesTheKernelsForm) {
     sockaddr_storage raw{};
     const socklen_t length = socket_at(text).to_sockaddr(raw);
     EXPECT_EQ(length, socket_at(text).ip.is_v6() ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
-    EXPECT_EQ(SocketAddress::from_sockaddr(raw), socket_at(text));
+    EXPECT_EQ(SocketAddress::from_sockaddr(reinterpret_cast<sockaddr*>(&raw)), socket_at(text));
   }
-  sockaddr_storage local{};
-  local.ss_family = AF_UNIX;
-  EXPECT_EQ(SocketAddress::from_sockaddr(local), std::nullopt);
+  sockaddr local{};
+  local.sa_family = AF_UNIX;
+  EXPECT_EQ(SocketAddress::from_sockaddr(&local), std::nullopt);
+  EXPECT_EQ(SocketAddress::from_sockaddr(nullptr), std::nullopt);
 }
 
 TEST(SocketAddress, TakesAPeerOfADualStackSocketForItsIpv4Address) {
@@ -176,9 +177,8 @@ TEST(SocketAddress, TakesAPeerOfADualStackSocketForItsIpv4Address) {
   mapped.sin6_family = AF_INET6;
   mapped.sin6_port = htons(4000);
   ASSERT_EQ(inet_pton(AF_INET6, "::ffff:192.0.2.7", &mapped.sin6_addr), 1);
-  sockaddr_storage raw{};
-  std::copy_n(reinterpret_cast<const char*>(&mapped), sizeof mapped, reinterpret_cast<char*>(&raw));
-  EXPECT_EQ(SocketAddress::from_sockaddr(raw), socket_at("192.0.2.7:4000"));
+  EXPECT_EQ(SocketAddress::from_sockaddr(reinterpret_cast<sockaddr*>(&mapped)),
+            socket_at("192.0.2.7:4000"));
 }
 
 std::vector<std::string> interleaved(std::initializer_list<const char*> texts) {

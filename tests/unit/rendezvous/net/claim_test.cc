@@ -19,12 +19,12 @@ using testing::HasSubstr;
 using Why = NotHost::Why;
 
 ListenPlan plan(const std::string& host, std::initializer_list<const char*> resolved) {
-  EndpointFacts facts;
-  facts.host = host;
+  std::vector<SocketAddress> addresses;
   for (const char* one : resolved)
-    facts.resolved.push_back(socket_at(one));
-  facts.own = {ip("127.0.0.1"), ip("::1"), ip("10.0.0.1"), ip("fd00::1"), ip("fe80::1%2")};
-  return plan_listening(facts);
+    addresses.push_back(socket_at(one));
+  return plan_listening(
+      host, addresses,
+      {ip("127.0.0.1"), ip("::1"), ip("10.0.0.1"), ip("fd00::1"), ip("fe80::1%2")});
 }
 
 ListenPlan only(std::initializer_list<const char*> addresses) {
@@ -60,9 +60,9 @@ TEST(PlanListening, ListensEverywhereForAnAddressInFrontOfUs) {
 }
 
 TEST(PlanListening, LeavesOutAnIpv6LoopbackThatTheKernelHasSwitchedOff) {
-  EndpointFacts facts{
-      "localhost", {socket_at("[::1]:29500"), socket_at("127.0.0.1:29500")}, {ip("127.0.0.1")}};
-  EXPECT_EQ(plan_listening(facts), only({"127.0.0.1:29500"}));
+  EXPECT_EQ(plan_listening("localhost", {socket_at("[::1]:29500"), socket_at("127.0.0.1:29500")},
+                           {ip("127.0.0.1")}),
+            only({"127.0.0.1:29500"}));
 }
 
 using Outcome = std::optional<std::variant<Claim, NotHost>>;
@@ -266,10 +266,7 @@ TEST(ClaimEndpoint, HoldsCallersBackUntilTheWinnerStarts) {
   ASSERT_TRUE(election.is_host());
   std::vector<std::string> agents;
   ListenHandlers handlers;
-  handlers.agent = [&](const Arrival& arrival) {
-    agents.push_back(arrival.bytes);
-    close(arrival.fd);
-  };
+  handlers.agent = [&](const Arrival& arrival) { agents.push_back(arrival.bytes); };
   election.claim().listener->start(handlers);
   turn_until(election.io, [&] { return agents.size() == 1; }, "the agent is handed over");
 }

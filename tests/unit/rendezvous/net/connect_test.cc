@@ -196,11 +196,12 @@ TEST(ConnectAny, TellsBothEndsOfItsConnection) {
                   [&](NetResult<TcpSocket> got) { socket = std::move(*got); });
   io.run();
   ASSERT_TRUE(socket);
-  EXPECT_EQ(remote_address_of(*socket), listener.own_address());
-  EXPECT_EQ(local_address_of(*socket).ip, IpAddress::loopback_v4());
-  EXPECT_NE(local_address_of(*socket).port, 0);
+  const int fd = socket->native_handle();
+  EXPECT_EQ(remote_address_of(fd), listener.own_address());
+  EXPECT_EQ(local_address_of(fd).ip, IpAddress::loopback_v4());
+  EXPECT_NE(local_address_of(fd).port, 0);
   socket->close();
-  EXPECT_EQ(local_address_of(*socket), SocketAddress{});
+  EXPECT_EQ(local_address_of(fd), SocketAddress{});
 }
 
 TEST(ConnectAny, NeverCallsBackOnceItsHandleIsGone) {

@@ -48,7 +48,7 @@ struct Port {
     return *this;
   }
   void keep(std::vector<std::string>& bytes, Arrival arrival) {
-    sockets.emplace_back(arrival.fd);
+    sockets.emplace_back(arrival.fd.release());
     bytes.push_back(arrival.bytes);
     peers.push_back(arrival.peer);
   }
@@ -381,13 +381,12 @@ TEST(Listener, SaysWhichAddressItCouldNotHave) {
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().error_number, EADDRINUSE);
   EXPECT_EQ(again.error().address, taken);
-  EXPECT_EQ(again.error().message,
-            "could not listen on " + taken.to_string() + ": the port is taken; choose another one");
+  EXPECT_EQ(again.error().message, "could not listen on " + taken.to_string() +
+                                       ": Address already in use; choose another port");
   const auto foreign = Listener::open(port.io, {socket_at("192.0.2.1:0")});
   ASSERT_FALSE(foreign);
   EXPECT_EQ(foreign.error().error_number, EADDRNOTAVAIL);
-  EXPECT_THAT(foreign.error().message,
-              HasSubstr("192.0.2.1:0: that is not an address of this machine"));
+  EXPECT_THAT(foreign.error().message, HasSubstr("192.0.2.1:0: Cannot assign requested address"));
 }
 
 TEST(Listener, TakesOnePortForAllItsAddressesOrNone) {

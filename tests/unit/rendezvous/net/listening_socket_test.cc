@@ -19,7 +19,6 @@
 namespace muster {
 namespace {
 
-// Closes what the code under test has left to its caller.
 struct Listening {
   explicit Listening(const std::vector<SocketAddress>& addresses) {
     auto sockets = listen_on(addresses);
@@ -27,8 +26,8 @@ struct Listening {
       error = sockets.error();
       return;
     }
-    for (const ListeningSocket& one : *sockets) {
-      fds.emplace_back(one.fd);
+    for (ListeningSocket& one : *sockets) {
+      fds.push_back(std::move(one.fd));
       at.push_back(one.address);
     }
   }
@@ -103,14 +102,15 @@ TEST(ListeningSocket, ATakenPortIsSaidWithItsAddress) {
   EXPECT_EQ(second.error.error_number, EADDRINUSE);
   EXPECT_EQ(second.error.address, first.at[0]);
   EXPECT_EQ(second.error.message, "could not listen on " + first.at[0].to_string() +
-                                      ": the port is taken; choose another one");
+                                      ": Address already in use; choose another port");
 }
 
 TEST(ListeningSocket, AnAddressOfAnotherMachineIsSaid) {
   const Listening listening({socket_at("192.0.2.1:0")});  // Reserved for documentation.
   EXPECT_EQ(listening.error.error_number, EADDRNOTAVAIL);
   EXPECT_EQ(listening.error.message,
-            "could not listen on 192.0.2.1:0: that is not an address of this machine");
+            "could not listen on 192.0.2.1:0: Cannot assign requested address; choose an address "
+            "of this machine");
 }
 
 TEST(ListeningSocket, AllAddressesOrNoneAtAll) {
@@ -147,7 +147,8 @@ TEST(ListeningSocket, WithoutIPv6TheAnyAddressIsThatOfIPv4) {
     EXPECT_TRUE(is_reached({ip("127.0.0.1"), listening.at[0].port}));
     const Listening none({socket_at("[::1]:0")});  // An address that was named is not replaced.
     EXPECT_EQ(none.error.message,
-              "could not listen on [::1]:0: that is not an address of this machine");
+              "could not listen on [::1]:0: Cannot assign requested address; choose an address of "
+              "this machine");
   });
   if (!ran) GTEST_SKIP() << "needs the right to make a network namespace";
 }
@@ -159,7 +160,7 @@ TEST(ListeningSocket, ALowPortIsSaidToThoseThatMayNotHaveIt) {
     const Listening listening({socket_at("127.0.0.1:80")});
     EXPECT_EQ(listening.error.error_number, EACCES);
     EXPECT_EQ(listening.error.message,
-              "could not listen on 127.0.0.1:80: not permitted; choose a port above 1023");
+              "could not listen on 127.0.0.1:80: Permission denied; choose a port above 1023");
   });
   if (!ran) GTEST_SKIP() << "needs the right to make a network namespace";
 }

@@ -102,7 +102,8 @@ class PlainSocket {
     sockaddr_storage raw{};
     socklen_t length = sizeof raw;
     getsockname(fd_, reinterpret_cast<sockaddr*>(&raw), &length);
-    return SocketAddress::from_sockaddr(raw).value_or(SocketAddress{});
+    return SocketAddress::from_sockaddr(reinterpret_cast<const sockaddr*>(&raw))
+        .value_or(SocketAddress{});
   }
 
   PlainSocket accept_one() const { return PlainSocket(accept(fd_, nullptr, nullptr)); }

@@ -33,9 +33,9 @@ class RunningStore {
                         const IpAddress& address = IpAddress::loopback_v4())
       : server_(std::make_unique<StoreServer>(io_, std::move(options))) {
     server_->open(1);
-    auto listener = StoreListener::open(io_, *server_, {address, 0});
+    auto listener = StoreListener::open(io_, *server_, {SocketAddress{address, 0}});
     if (!listener) std::abort();
-    listener_ = std::move(*listener);
+    listener_ = std::move(listener->front());
     port_ = listener_->port();
     thread_ = std::thread([this] { io_.run(); });
   }

@@ -444,17 +444,18 @@ TEST(StoreListener, SaysWhyItCannotListen) {
   boost::asio::io_context io;
   StoreServer server(io, {});
   const SocketAddress taken{IpAddress::loopback_v4(), store.port()};
-  const auto second = StoreListener::open(io, server, taken);
+  const auto second = StoreListener::open(io, server, {taken});
   ASSERT_FALSE(second);
-  EXPECT_EQ(second.error(), (Error{ExitCode::environment,
-                                   "cannot listen on 127.0.0.1:" + std::to_string(store.port()) +
-                                       " for the store: Address already in use; choose another "
-                                       "port"}));
-  const auto elsewhere = StoreListener::open(io, server, {IpAddress::v4({192, 0, 2, 1}), 0});
+  EXPECT_EQ(second.error(),
+            (Error{ExitCode::environment,
+                   "the store could not listen on 127.0.0.1:" + std::to_string(store.port()) +
+                       ": Address already in use; choose another port"}));
+  const auto elsewhere =
+      StoreListener::open(io, server, {SocketAddress{IpAddress::v4({192, 0, 2, 1}), 0}});
   ASSERT_FALSE(elsewhere);
   EXPECT_EQ(elsewhere.error().message,
-            "cannot listen on 192.0.2.1:0 for the store: Cannot assign requested address; choose "
-            "an address of this machine");
+            "the store could not listen on 192.0.2.1:0: Cannot assign requested address; choose an "
+            "address of this machine");
 }
 
 // The limit is the process's, so the clients' descriptors are made before it is lowered.

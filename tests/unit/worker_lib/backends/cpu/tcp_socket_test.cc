@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "rendezvous/base/random.h"
 #include "rendezvous/net/listening_socket.h"
 
 namespace muster::worker {
@@ -115,7 +116,6 @@ TEST(TcpSocket, ANameThatIsTakenIsTheMachinesFailure) {
 TEST(TcpSocket, ATcpConnectionSendsSmallMessagesAtOnce) {
   const auto listening = listen_on({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(listening.has_value());
-  const Socket listener(listening->front().fd);
   const Outcome<Socket> dialled = begin_connect(listening->front().address);
   ASSERT_TRUE(dialled.has_value()) << dialled.error().message;
   EXPECT_TRUE(is_quiet_and_private(dialled->get()));
@@ -129,7 +129,7 @@ TEST(TcpSocket, ATcpConnectionSendsSmallMessagesAtOnce) {
 TEST(TcpSocket, ARefusedTcpConnectionIsKnownAtOnceOrFromTheSocket) {
   auto listening = listen_on({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(listening.has_value());
-  close(listening->front().fd);
+  listening->front().fd.reset();
   const Outcome<Socket> dialled = begin_connect(listening->front().address);
   if (!dialled) {
     EXPECT_EQ(dialled.error(),

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "rendezvous/base/random.h"
 #include "tests/unit/worker_lib/backends/backend_ranks.h"
 #include "worker_lib/backends/cpu/hierarchy_layout.h"
 #include "worker_lib/backends/cpu/tcp_acceptor.h"
