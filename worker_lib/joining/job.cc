@@ -1,6 +1,5 @@
 #include "worker_lib/joining/job.h"
 
-#include <algorithm>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -18,18 +17,11 @@
 #include "worker_lib/joining/gpu_count.h"
 #include "worker_lib/joining/host_store.h"
 #include "worker_lib/joining/meeting.h"
+#include "worker_lib/joining/meeting_text.h"
 #include "worker_lib/raise.h"
 
 namespace muster::worker {
 namespace {
-
-// "For ever" is a legal time-out.
-Deadline deadline_after(std::chrono::milliseconds timeout) {
-  const auto now = std::chrono::steady_clock::now();
-  // In the coarser unit: the time-out may exceed the range of the finer one.
-  const auto most = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::max() - now);
-  return timeout >= most ? Deadline::max() : now + timeout;
-}
 
 // A world of one has a store only once something asks for it (a GPU backend may).
 class LazyStore {
@@ -41,8 +33,7 @@ class LazyStore {
       if (!made) return tl::unexpected(made.error());
       store_ = std::move(*made);
     }
-    return store_->connect(
-        std::max<Duration>(deadline - std::chrono::steady_clock::now(), Duration::zero()));
+    return store_->connect(time_left(deadline));
   }
 
  private:
@@ -124,7 +115,7 @@ Outcome<std::shared_ptr<Job>> Job::join(const InitOptions& options) {
   Outcome<Identity> self = find_identity(options, process_environment);
   if (!self) return tl::unexpected(self.error());
   failure_reports().joins(self->rank);
-  const Deadline deadline = deadline_after(options.timeout);
+  const Deadline deadline = deadline_after(std::chrono::steady_clock::now(), options.timeout);
   const std::string interface = process_environment(env::kGlooSocketIfname).value_or("");
   Outcome<Met> met = meet(*self, {.deadline = deadline, .interface = interface});
   if (!met) return tl::unexpected(met.error());

@@ -249,8 +249,7 @@ class RealWatch final : public Watch {
   void announce(const watch::Announce& told) {
     const News& news = told.news;
     const bool died = news.kind == News::Kind::died;
-    const Instant now(
-        std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
+    const Instant now = watch_now();
     if (told.told) stop_.on_expected_death(now, *told.told);
     board_.publish(news);
     if (died && !told.told) stop_.on_death(now);

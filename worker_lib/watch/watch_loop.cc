@@ -1,6 +1,7 @@
 #include "worker_lib/watch/watch_loop.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -28,14 +29,6 @@ constexpr Duration kEndedLook = std::chrono::milliseconds(500);
 constexpr uint64_t kWakeTag = 1;
 constexpr uint64_t kExtraTag = 2;
 
-Instant watch_instant(std::chrono::steady_clock::time_point time) {
-  return Instant(std::chrono::duration_cast<Duration>(time.time_since_epoch()));
-}
-
-Instant watch_now() {
-  return watch_instant(std::chrono::steady_clock::now());
-}
-
 // For epoll_wait(2): rounded up, so that the deadline has passed when it returns.
 int milliseconds_until(Instant deadline) {
   if (deadline == kNever) return -1;
@@ -60,7 +53,7 @@ tl::unexpected<Failure> loop_failure(const char* what) {
 
 WatchLoop::WatchLoop(Options options, Socket epoll, Socket wake)
     : options_(std::move(options)),
-      tree_(options_.world, options_.port, watch_instant(options_.deadline)),
+      tree_(options_.world, options_.port, to_instant(options_.deadline)),
       epoll_(std::move(epoll)),
       wake_(std::move(wake)) {}
 

@@ -2,7 +2,7 @@
 // Owns all sockets, the thread, and the WatchTree. SIGTERM is handled by watch_stop.h.
 #pragma once
 
-#include <array>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -23,6 +23,10 @@
 #include "worker_lib/watch/watch_wire.h"
 
 namespace muster::worker {
+
+inline Instant watch_now() {
+  return to_instant(std::chrono::steady_clock::now());
+}
 
 class WatchLoop {
  public:

@@ -29,11 +29,6 @@ constexpr size_t kStrangersMax = 4096;
 // How long nothing is accepted after descriptors have run out.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(20);
 
-Instant link_now() {
-  return Instant(
-      std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
-}
-
 bool is_refusal(int error) {
   return error == ECONNREFUSED || error == ECONNRESET || error == EPIPE;
 }
@@ -54,8 +49,8 @@ void WatchLoop::begin_dial(const Dial& dial) {
     return surrender("connect to " + describe(world[dial.rank]), made.error);
   if (made.error != 0 && made.error != EINPROGRESS) {
     // A full backlog (EAGAIN), or a network that is down.
-    if (link_now() >= dial.until) return dial_ended(dial.rank, Silence::none);
-    retries_[dial.rank] = {dial, link_now() + kDialAgain};
+    if (watch_now() >= dial.until) return dial_ended(dial.rank, Silence::none);
+    retries_[dial.rank] = {dial, watch_now() + kDialAgain};
     return;
   }
   Link link;
@@ -91,7 +86,7 @@ void WatchLoop::accept(bool over_unix) {
     Link link;
     link.socket = std::move(*socket);
     link.over_unix = over_unix;
-    link.until = link_now() + kGreetingMax;
+    link.until = watch_now() + kGreetingMax;
     ++strangers_;
     add(std::move(link));
   }
@@ -102,7 +97,7 @@ void WatchLoop::accept(bool over_unix) {
 void WatchLoop::pause_accepting(int error) {
   if (is_out_of_descriptors(error) && tree_.is_setting_up())
     return surrender("accept another rank's connection", error);
-  accept_again_ = link_now() + kAcceptPause;
+  accept_again_ = watch_now() + kAcceptPause;
   listen_for(0);
 }
 
@@ -149,7 +144,7 @@ void WatchLoop::end_of(LinkId id) {
   event.events = EPOLLIN;
   event.data.u64 = id;
   CHECK(::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, process.fd(), &event) == 0);
-  endings_[id] = {std::move(process), link_now() + kReapMax};
+  endings_[id] = {std::move(process), watch_now() + kReapMax};
 }
 
 void WatchLoop::conclude_ending(LinkId id) {
@@ -212,7 +207,7 @@ void WatchLoop::on_link(LinkId id, uint32_t events) {
     const Dial dial{rank, link.port, link.until};
     drop(id);
     if (is_refusal(error)) return dial_ended(rank, Silence::refused);
-    retries_[rank] = {dial, link_now() + kDialAgain};
+    retries_[rank] = {dial, watch_now() + kDialAgain};
     return;
   }
   if ((events & EPOLLOUT) != 0) flush(id, link);
