@@ -37,13 +37,6 @@ int milliseconds_until(Instant deadline) {
   return static_cast<int>(std::min<std::chrono::milliseconds::rep>(whole, 60'000));
 }
 
-bool watch_for_input(const Socket& epoll, int fd, uint64_t tag) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = tag;
-  return ::epoll_ctl(epoll.fd(), EPOLL_CTL_ADD, fd, &event) == 0;
-}
-
 tl::unexpected<Failure> loop_failure(const char* what) {
   return failed(ErrorCode::system,
                 fmt::format("cannot {} to watch the other ranks: {}", what, std::strerror(errno)));
@@ -70,12 +63,19 @@ Outcome<std::unique_ptr<WatchLoop>> WatchLoop::make(Options options) {
 
 Outcome<> WatchLoop::look_for_input() {
   const auto look = [&](int fd, uint64_t tag) {
-    return fd < 0 || watch_for_input(epoll_, fd, tag);
+    return fd < 0 || control(EPOLL_CTL_ADD, fd, tag, EPOLLIN);
   };
   const bool done = look(wake_.fd(), kWakeTag) && look(options_.unix_listener.fd(), kUnixTag) &&
                     look(options_.tcp_listener.fd(), kTcpTag) && look(options_.extra_fd, kExtraTag);
   if (!done) return loop_failure("add to an epoll set");
   return Done{};
+}
+
+bool WatchLoop::control(int operation, int fd, uint64_t tag, uint32_t events) const {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = tag;
+  return ::epoll_ctl(epoll_.fd(), operation, fd, &event) == 0;
 }
 
 WatchLoop::~WatchLoop() {
@@ -200,7 +200,7 @@ void WatchLoop::on_event(uint64_t tag, uint32_t events) {
       return accept(tag == kUnixTag);
     case kExtraTag:
       // It stays readable for ever: once is enough.
-      ::epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, options_.extra_fd, nullptr);
+      control(EPOLL_CTL_DEL, options_.extra_fd, tag, 0);
       return options_.on_extra(watch_now());
     default:
       return on_link(tag, events);

@@ -105,6 +105,8 @@ class WatchLoop {
 
   WatchLoop(Options options, watch::Socket epoll, watch::Socket wake);
   Outcome<> look_for_input();
+  // epoll_ctl(2); `tag` comes back with the events.
+  bool control(int operation, int fd, uint64_t tag, uint32_t events) const;
   void run();
   void look_for_ended(Instant now);
   void settle(Outcome<> outcome);
@@ -120,7 +122,6 @@ class WatchLoop {
 
   // ---- links (watch_loop_links.cc)
   void begin_dial(const watch::Dial& dial);
-  void dial_ended(int rank, watch::Silence silence);
   void accept(bool over_unix);
   void pause_accepting(int error);
   void listen_for(uint32_t events);
@@ -137,6 +138,7 @@ class WatchLoop {
   void send(Link& link, const watch::Message& message);
   void flush(LinkId id, Link& link);
   void drop(LinkId id);
+  void abandon(LinkId id, watch::Silence silence);
   void end_of(LinkId id);
   void conclude_ending(LinkId id);
   void expire_links(Instant now);

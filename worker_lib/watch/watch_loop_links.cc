@@ -29,8 +29,8 @@ constexpr size_t kStrangersMax = 4096;
 // How long nothing is accepted after descriptors have run out.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(20);
 
-bool is_refusal(int error) {
-  return error == ECONNREFUSED || error == ECONNRESET || error == EPIPE;
+uint32_t events_for(bool wants_to_write) {
+  return EPOLLIN | (wants_to_write ? EPOLLOUT : 0u);
 }
 
 }  // namespace
@@ -44,12 +44,12 @@ void WatchLoop::begin_dial(const Dial& dial) {
   if (port == 0 && dial.rank == 0) port = options_.root_port;
   Dialled made = local ? dial_unix(unix_name(options_.nonce, dial.rank))
                        : dial_tcp(world[dial.rank].address, port);
-  if (is_refusal(made.error)) return dial_ended(dial.rank, Silence::refused);
+  if (is_refusal(made.error)) return step(DialFailed{dial.rank, Silence::refused});
   if (is_out_of_descriptors(made.error) && tree_.is_setting_up())
     return surrender("connect to " + describe(world[dial.rank]), made.error);
   if (made.error != 0 && made.error != EINPROGRESS) {
     // A full backlog (EAGAIN), or a network that is down.
-    if (watch_now() >= dial.until) return dial_ended(dial.rank, Silence::none);
+    if (watch_now() >= dial.until) return step(DialFailed{dial.rank, Silence::none});
     retries_[dial.rank] = {dial, watch_now() + kDialAgain};
     return;
   }
@@ -64,10 +64,6 @@ void WatchLoop::begin_dial(const Dial& dial) {
   link.wants_to_write = link.stage == Stage::connecting;
   const LinkId id = add(std::move(link));
   if (made.error == 0) on_connected(id, links_.at(id));
-}
-
-void WatchLoop::dial_ended(int rank, Silence silence) {
-  step(DialFailed{rank, silence});
 }
 
 void WatchLoop::on_connected(LinkId id, Link& link) {
@@ -102,14 +98,10 @@ void WatchLoop::pause_accepting(int error) {
 }
 
 void WatchLoop::listen_for(uint32_t events) {
-  const auto set = [&](const Socket& listener, uint64_t tag) {
-    epoll_event event{};
-    event.events = events;
-    event.data.u64 = tag;
-    if (listener.is_open()) ::epoll_ctl(epoll_.fd(), EPOLL_CTL_MOD, listener.fd(), &event);
-  };
-  set(options_.unix_listener, kUnixTag);
-  set(options_.tcp_listener, kTcpTag);
+  if (options_.unix_listener.is_open())
+    control(EPOLL_CTL_MOD, options_.unix_listener.fd(), kUnixTag, events);
+  if (options_.tcp_listener.is_open())
+    control(EPOLL_CTL_MOD, options_.tcp_listener.fd(), kTcpTag, events);
 }
 
 void WatchLoop::surrender(const std::string& attempt, int error) {
@@ -123,10 +115,7 @@ void WatchLoop::surrender(const std::string& attempt, int error) {
 
 LinkId WatchLoop::add(Link link) {
   const LinkId id = next_link_++;
-  epoll_event event{};
-  event.events = EPOLLIN | (link.wants_to_write ? EPOLLOUT : 0u);
-  event.data.u64 = id;
-  CHECK(::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, link.socket.fd(), &event) == 0);
+  CHECK(control(EPOLL_CTL_ADD, link.socket.fd(), id, events_for(link.wants_to_write)));
   links_.emplace(id, std::move(link));
   return id;
 }
@@ -140,10 +129,7 @@ void WatchLoop::end_of(LinkId id) {
   Socket process = may_be_death ? watch_process(links_.at(id).socket) : Socket();
   drop(id);
   if (!process.is_open()) return step(Closed{id});
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = id;
-  CHECK(::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, process.fd(), &event) == 0);
+  CHECK(control(EPOLL_CTL_ADD, process.fd(), id, EPOLLIN));
   endings_[id] = {std::move(process), watch_now() + kReapMax};
 }
 
@@ -160,6 +146,14 @@ void WatchLoop::drop(LinkId id) {
   links_.erase(found);
 }
 
+// The same for a link that is not linked yet: a dial has failed.
+void WatchLoop::abandon(LinkId id, Silence silence) {
+  const bool dialled = links_.at(id).dialled;
+  const int rank = links_.at(id).rank;
+  drop(id);
+  if (dialled) step(DialFailed{rank, silence});
+}
+
 void WatchLoop::expire_links(Instant now) {
   if (accept_again_ <= now) {
     accept_again_ = kNever;
@@ -170,12 +164,8 @@ void WatchLoop::expire_links(Instant now) {
     if (link.until <= now) late.push_back(id);
   }
   for (const LinkId id : late) {
-    const Link& link = links_.at(id);
-    const bool dialled = link.dialled;
-    const int rank = link.rank;
-    const Silence silence = link.stage == Stage::connecting ? Silence::none : Silence::mute;
-    drop(id);
-    if (dialled) dial_ended(rank, silence);
+    const bool is_connecting = links_.at(id).stage == Stage::connecting;
+    abandon(id, is_connecting ? Silence::none : Silence::mute);
   }
   std::vector<LinkId> ended;
   for (const auto& [id, ending] : endings_) {
@@ -203,12 +193,9 @@ void WatchLoop::on_link(LinkId id, uint32_t events) {
     const int error = dial_error(link.socket);
     if (error == 0 && (events & EPOLLOUT) == 0) return;
     if (error == 0) return on_connected(id, link);
-    const int rank = link.rank;
-    const Dial dial{rank, link.port, link.until};
-    drop(id);
-    if (is_refusal(error)) return dial_ended(rank, Silence::refused);
-    retries_[rank] = {dial, watch_now() + kDialAgain};
-    return;
+    if (is_refusal(error)) return abandon(id, Silence::refused);
+    retries_[link.rank] = {{link.rank, link.port, link.until}, watch_now() + kDialAgain};
+    return drop(id);
   }
   if ((events & EPOLLOUT) != 0) flush(id, link);
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read(id);
@@ -227,12 +214,7 @@ void WatchLoop::read(LinkId id) {
       continue;
     }
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (link.stage == Stage::linked) return end_of(id);
-    const bool dialled = link.dialled;
-    const int rank = link.rank;
-    drop(id);
-    if (dialled) dial_ended(rank, Silence::refused);
-    return;
+    return link.stage == Stage::linked ? end_of(id) : abandon(id, Silence::refused);
   }
 }
 
@@ -247,13 +229,9 @@ void WatchLoop::take_messages(LinkId id) {
     if (message && greet(id, *message)) continue;
     if (!message && !link.input.broken()) return;
     // Not a rank of this job, or a broken stream.
-    const bool was_linked = link.stage == Stage::linked;
-    const bool dialled = link.dialled;
-    const int rank = link.rank;
+    if (link.stage != Stage::linked) return abandon(id, Silence::refused);
     drop(id);
-    if (was_linked) return step(Closed{id});
-    if (dialled) dial_ended(rank, Silence::refused);
-    return;
+    return step(Closed{id});
   }
 }
 
@@ -313,10 +291,7 @@ void WatchLoop::flush(LinkId id, Link& link) {
   const bool wants_to_write = !link.output.empty();
   if (wants_to_write == link.wants_to_write) return;
   link.wants_to_write = wants_to_write;
-  epoll_event event{};
-  event.events = EPOLLIN | (wants_to_write ? EPOLLOUT : 0u);
-  event.data.u64 = id;
-  ::epoll_ctl(epoll_.fd(), EPOLL_CTL_MOD, link.socket.fd(), &event);
+  control(EPOLL_CTL_MOD, link.socket.fd(), id, events_for(wants_to_write));
 }
 
 }  // namespace muster::worker

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstring>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/random.h>
@@ -70,12 +72,6 @@ int connect_error(const Socket& socket, const sockaddr* address, socklen_t size)
   return result == 0 ? 0 : errno;
 }
 
-std::optional<int> hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return std::nullopt;
-}
-
 }  // namespace
 
 Socket::Socket(int fd) : fd_(fd) {
@@ -95,19 +91,15 @@ Nonce random_nonce() {
 }
 
 std::string to_hex(const Nonce& nonce) {
-  std::string text;
-  for (const uint8_t byte : nonce)
-    text += fmt::format("{:02x}", byte);
-  return text;
+  return fmt::format("{:02x}", fmt::join(nonce, ""));
 }
 
 std::optional<Nonce> nonce_from_hex(std::string_view text) {
   Nonce nonce;
   if (text.size() != 2 * nonce.size()) return std::nullopt;
   for (size_t i = 0; i < nonce.size(); ++i) {
-    const auto high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
-    if (!high || !low) return std::nullopt;
-    nonce[i] = static_cast<uint8_t>(*high * 16 + *low);
+    const char* const digits = text.data() + 2 * i;
+    if (std::from_chars(digits, digits + 2, nonce[i], 16).ptr != digits + 2) return std::nullopt;
   }
   return nonce;
 }
@@ -201,6 +193,10 @@ Dialled dial_tcp(const std::string& address, uint16_t port) {
   const TcpAddress target(*ip, port);
   made.error = connect_error(made.socket, target.get(), target.size);
   return made;
+}
+
+bool is_refusal(int error) {
+  return error == ECONNREFUSED || error == ECONNRESET || error == EPIPE;
 }
 
 int dial_error(const Socket& socket) {

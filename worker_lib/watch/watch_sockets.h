@@ -63,5 +63,7 @@ Dialled dial_unix(const std::string& name);
 Dialled dial_tcp(const std::string& address, uint16_t port);
 // How a dial ended: 0 or an errno.
 int dial_error(const Socket& socket);
+// Whether this errno of a connection says that no process listens there any more.
+bool is_refusal(int error);
 
 }  // namespace muster::worker::watch
