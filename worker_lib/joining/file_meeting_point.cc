@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster::worker {
@@ -119,22 +119,14 @@ Outcome<> check_contents(const std::string& path, int fd, Lock lock) {
   return Done{};
 }
 
-template <typename Number>
-std::optional<Number> meeting_number(std::string_view text) {
-  Number value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole ? std::optional(value) : std::nullopt;
-}
-
 // False: the line is invalid. Unknown names are ignored, for later versions.
 bool read_meeting_line(std::string_view name, std::string_view value, MeetingRecord& record) {
   if (name == "nonce") {
-    record.nonce = meeting_number<uint64_t>(value).value_or(0);
+    record.nonce = whole_number<uint64_t>(value).value_or(0);
     return record.nonce != 0;
   }
   if (name == "port") {
-    record.port = meeting_number<uint16_t>(value).value_or(0);
+    record.port = whole_number<uint16_t>(value).value_or(0);
     return record.port != 0;
   }
   if (name == "process") {
