@@ -48,9 +48,6 @@ struct BackendMakers {
   std::function<bool(std::string* why)> nccl_available;
 };
 
-// The makers that backend.h and init.h declare.
-BackendMakers real_backends();
-
 class GroupHost {
  public:
   GroupHost() = default;
