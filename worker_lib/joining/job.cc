@@ -132,7 +132,6 @@ Outcome<> Job::set_up(const Met& met, Deadline deadline) {
   groups_->reports = &failure_reports();
   const auto* at = std::get_if<MeetAtAddress>(&identity_.meeting_point);
   if (at == nullptr || !at->agent_serves) groups_->store_host = GlobalRank{0};
-  groups_->on_sigterm = options_.on_sigterm;
   groups_->timeout = options_.timeout;
   groups_->backend = options_.backend;
   groups_->cuda_device = cuda_device();
