@@ -181,15 +181,11 @@ std::shared_ptr<Job> exchange_current_job(std::shared_ptr<Job> job) noexcept {
   return std::exchange(slot.job, std::move(job));
 }
 
-Outcome<std::shared_ptr<Job>> require_job() {
-  if (in_forked_child()) return tl::unexpected(forked_failure());
+std::shared_ptr<Job> require_job() {
+  if (in_forked_child()) raise(forked_failure(), {}, {});
   if (std::shared_ptr<Job> job = current_job()) return job;
-  return failed(ErrorCode::not_initialized,
-                "there is no process group: call init_process_group() first");
-}
-
-void throw_failure(const Failure& failure) {
-  raise(failure, {}, {});
+  raise({ErrorCode::not_initialized, "there is no process group: call init_process_group() first"},
+        {}, {});
 }
 
 }  // namespace muster::worker

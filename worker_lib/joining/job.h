@@ -85,10 +85,8 @@ std::shared_ptr<Job> current_job() noexcept;
 // Makes `job` the current one, and returns the one that was.
 std::shared_ptr<Job> exchange_current_job(std::shared_ptr<Job> job) noexcept;
 
-// current_job() for public calls: fails with not_initialized, or with forked in a child of fork().
-Outcome<std::shared_ptr<Job>> require_job();
-
-// Throws what a public call throws for a failure outside of any group.
-[[noreturn]] void throw_failure(const Failure& failure);
+// current_job() for public calls: not null, or throws not_initialized, or forked in a child of
+// fork().
+std::shared_ptr<Job> require_job();
 
 }  // namespace muster::worker
