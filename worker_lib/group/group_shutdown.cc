@@ -56,16 +56,6 @@ std::optional<ShutdownNotice> find_notice(std::string_view text, std::string_vie
   return std::nullopt;
 }
 
-GroupShutdown::Departed* GroupShutdown::find(int member) {
-  const auto at = std::ranges::find(departed_, member, &Departed::member);
-  return at == departed_.end() ? nullptr : &*at;
-}
-
-const GroupShutdown::Departed* GroupShutdown::find(int member) const {
-  const auto at = std::ranges::find(departed_, member, &Departed::member);
-  return at == departed_.end() ? nullptr : &*at;
-}
-
 void GroupShutdown::limit(const Departed& departed) {
   for (size_t i = 0; i < kCollectiveQueues; ++i) {
     limits_[i].store(std::min(limits_[i].load(), departed.performed[i]));
@@ -74,7 +64,7 @@ void GroupShutdown::limit(const Departed& departed) {
 
 void GroupShutdown::gave_notice(int member, const OperationCounts& performed) {
   const std::lock_guard lock(mutex_);
-  if (find(member) != nullptr) return;
+  if (std::ranges::count(departed_, member, &Departed::member) > 0) return;
   departed_.push_back({member, false, performed});
   limit(departed_.back());
 }
@@ -82,7 +72,8 @@ void GroupShutdown::gave_notice(int member, const OperationCounts& performed) {
 bool GroupShutdown::left(int member, const OperationCounts& begun) {
   const std::lock_guard lock(mutex_);
   any_left_ = true;
-  if (Departed* const known = find(member); known != nullptr) {
+  const auto known = std::ranges::find(departed_, member, &Departed::member);
+  if (known != departed_.end()) {
     known->left = true;
     return true;
   }
@@ -93,11 +84,10 @@ bool GroupShutdown::left(int member, const OperationCounts& begun) {
 
 bool GroupShutdown::gone_slow(int member) const {
   const std::lock_guard lock(mutex_);
-  if (member >= 0) {
-    const Departed* const known = find(member);
-    return known != nullptr && known->left;
-  }
-  return std::ranges::count_if(departed_, &Departed::left) == members_.size() - 1;
+  const auto counts = [&](const Departed& one) {
+    return one.left && (member < 0 || one.member == member);
+  };
+  return std::ranges::count_if(departed_, counts) == (member < 0 ? members_.size() - 1 : 1);
 }
 
 Failure GroupShutdown::failure_of(int member) const {
