@@ -53,10 +53,8 @@ std::optional<RootRecord> root_record_of(std::string_view text) {
 }
 
 bool has_several_nodes(const Members& world) {
-  for (const Peer& peer : world.peers) {
-    if (peer.node != world.self().node) return true;
-  }
-  return false;
+  return std::ranges::any_of(world.peers,
+                             [&](const Peer& peer) { return peer.node != world.self().node; });
 }
 
 tl::unexpected<Failure> watch_store_failure(const Error& error) {

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
-#include <fmt/format.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -37,11 +34,6 @@ int milliseconds_until(Instant deadline) {
   return static_cast<int>(std::min<std::chrono::milliseconds::rep>(whole, 60'000));
 }
 
-tl::unexpected<Failure> loop_failure(const char* what) {
-  return failed(ErrorCode::system,
-                fmt::format("cannot {} to watch the other ranks: {}", what, std::strerror(errno)));
-}
-
 }  // namespace
 
 WatchLoop::WatchLoop(Options options, Socket epoll, Socket wake)
@@ -52,9 +44,9 @@ WatchLoop::WatchLoop(Options options, Socket epoll, Socket wake)
 
 Outcome<std::unique_ptr<WatchLoop>> WatchLoop::make(Options options) {
   Socket epoll(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.is_open()) return loop_failure("make an epoll set");
+  if (!epoll.is_open()) return watch_system_failure("make an epoll set");
   Socket wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake.is_open()) return loop_failure("make an eventfd");
+  if (!wake.is_open()) return watch_system_failure("make an eventfd");
   std::unique_ptr<WatchLoop> loop(
       new WatchLoop(std::move(options), std::move(epoll), std::move(wake)));
   if (Outcome<> looking = loop->look_for_input(); !looking) return tl::unexpected(looking.error());
@@ -67,7 +59,7 @@ Outcome<> WatchLoop::look_for_input() {
   };
   const bool done = look(wake_.fd(), kWakeTag) && look(options_.unix_listener.fd(), kUnixTag) &&
                     look(options_.tcp_listener.fd(), kTcpTag) && look(options_.extra_fd, kExtraTag);
-  if (!done) return loop_failure("add to an epoll set");
+  if (!done) return watch_system_failure("add to an epoll set");
   return Done{};
 }
 

@@ -35,11 +35,6 @@ struct TcpAddress {
   socklen_t size;
 };
 
-tl::unexpected<Failure> watch_system_failure(std::string_view what) {
-  return failed(ErrorCode::system,
-                fmt::format("cannot {} to watch the other ranks: {}", what, std::strerror(errno)));
-}
-
 // A silent peer is noticed after 5 s + 3 x 2 s: if the launcher's agents watch the nodes, their
 // lease has expired before that.
 void set_tcp_options(int fd) {
@@ -73,6 +68,11 @@ int connect_error(const Socket& socket, const sockaddr* address, socklen_t size)
 }
 
 }  // namespace
+
+tl::unexpected<Failure> watch_system_failure(std::string_view what) {
+  return failed(ErrorCode::system,
+                fmt::format("cannot {} to watch the other ranks: {}", what, std::strerror(errno)));
+}
 
 Socket::Socket(int fd) : fd_(fd) {
   if (fd_ >= 0) sever_in_forked_child(fd_);

@@ -33,6 +33,9 @@ class Socket {
   int fd_ = -1;
 };
 
+// "cannot make an epoll set to watch the other ranks: ...", for this errno.
+tl::unexpected<Failure> watch_system_failure(std::string_view what);
+
 Nonce random_nonce();
 std::string to_hex(const Nonce& nonce);
 std::optional<Nonce> nonce_from_hex(std::string_view text);

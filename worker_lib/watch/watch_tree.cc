@@ -221,8 +221,6 @@ void WatchTree::on(const Received& event) {
   std::visit([&](const auto& message) { take(event.link, message); }, event.message);
 }
 
-void WatchTree::take(LinkId, const Hello&) {}  // A second one is ignored.
-
 void WatchTree::take(LinkId link, const Watch::News& news) {
   publish(news, link);
   if (news.kind == NewsKind::left && links_.at(link) == news.rank.value) {
