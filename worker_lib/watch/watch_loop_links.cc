@@ -280,14 +280,8 @@ void WatchLoop::send(Link& link, const Message& message) {
 
 // Errors are ignored here: reading meets them, too.
 void WatchLoop::flush(LinkId id, Link& link) {
-  while (!link.output.empty()) {
-    const ssize_t n =
-        ::send(link.socket.fd(), link.output.data(), link.output.size(), MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno != EAGAIN) link.output.clear();
-    if (n <= 0) break;
-    link.output.erase(0, static_cast<size_t>(n));
-  }
+  const int error = send_some(link.socket, link.output);
+  if (error != 0 && error != EAGAIN) link.output.clear();
   const bool wants_to_write = !link.output.empty();
   if (wants_to_write == link.wants_to_write) return;
   link.wants_to_write = wants_to_write;

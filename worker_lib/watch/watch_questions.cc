@@ -51,13 +51,7 @@ SocketQuestions::Progress SocketQuestions::progress(Asked& asked, std::string& s
     if (error == EAGAIN || error == ENOTCONN) return Progress::open;
     return is_refusal(error) ? Progress::refused : Progress::lost;
   };
-  while (!asked.output.empty()) {
-    const ssize_t sent = ::send(asked.socket.fd(), asked.output.data(), asked.output.size(),
-                                MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) return after(errno);
-    asked.output.erase(0, static_cast<size_t>(sent));
-  }
+  if (const int error = send_some(asked.socket, asked.output)) return after(error);
   std::array<char, 16384> bytes;
   for (;;) {
     const ssize_t got = ::recv(asked.socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);

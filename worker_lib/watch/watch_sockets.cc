@@ -195,6 +195,16 @@ Dialled dial_tcp(const std::string& address, uint16_t port) {
   return made;
 }
 
+int send_some(const Socket& socket, std::string& output) {
+  while (!output.empty()) {
+    const ssize_t sent = ::send(socket.fd(), output.data(), output.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return errno;
+    output.erase(0, static_cast<size_t>(sent));
+  }
+  return 0;
+}
+
 bool is_refusal(int error) {
   return error == ECONNREFUSED || error == ECONNRESET || error == EPIPE;
 }

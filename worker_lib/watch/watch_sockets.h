@@ -66,6 +66,8 @@ Dialled dial_unix(const std::string& name);
 Dialled dial_tcp(const std::string& address, uint16_t port);
 // How a dial ended: 0 or an errno.
 int dial_error(const Socket& socket);
+// Sends of `output` what the kernel takes, and cuts that off. Returns 0 if it was all, or an errno.
+int send_some(const Socket& socket, std::string& output);
 // Whether this errno of a connection says that no process listens there any more.
 bool is_refusal(int error);
 
