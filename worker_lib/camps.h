@@ -4,7 +4,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <vector>
+
+#include <fmt/format.h>
+
+#include "worker_lib/failure.h"
+#include "worker_lib/members.h"
 
 namespace muster::worker {
 
@@ -29,6 +35,23 @@ Camps camps_of(const std::vector<Said>& said) {
     if (is_tie || !(said[i] == said[camps.usual])) camps.blamed.push_back(i);
   }
   return camps;
+}
+
+// The mismatch of members, of which each has `said` something. `words`, as "{} has {}, and {} {}",
+// get who the first one is that differs and what it said, and the same for one of most.
+template <typename Said>
+Failure mismatch_of(const std::vector<Said>& said, const Camps& camps, const Members& members,
+                    fmt::format_string<std::string, const Said&, std::string, const Said&> words) {
+  Failure failure{ErrorCode::mismatch, {}, {}};
+  for (const size_t member : camps.blamed)
+    failure.ranks.push_back(members[static_cast<int>(member)].rank);
+  std::ranges::sort(failure.ranks);
+  const Said& usual = said[camps.usual];
+  const auto other = static_cast<size_t>(
+      std::ranges::find_if(said, [&](const Said& one) { return one != usual; }) - said.begin());
+  failure.message = fmt::format(words, describe(members[static_cast<int>(other)]), said[other],
+                                describe(members[static_cast<int>(camps.usual)]), usual);
+  return failure;
 }
 
 }  // namespace muster::worker

@@ -14,6 +14,15 @@
 
 namespace muster::worker {
 
+// As changed.wait_until(), but for ever at the end of time.
+template <typename Predicate>
+bool wait_on(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, Deadline until,
+             Predicate is_done) {
+  if (until != Deadline::max()) return changed.wait_until(lock, until, is_done);
+  changed.wait(lock, is_done);
+  return true;
+}
+
 // Any thread may call anything.
 class WorkState {
  public:
@@ -69,11 +78,7 @@ class HostWork final : public WorkState {
   std::optional<Outcome<>> wait(Deadline until) override {
     const Waiter waiter(*this);
     std::unique_lock lock(mutex_);
-    if (until == Deadline::max()) {
-      done_.wait(lock, [&] { return outcome_.has_value(); });
-    } else {
-      done_.wait_until(lock, until, [&] { return outcome_.has_value(); });
-    }
+    wait_on(done_, lock, until, [&] { return outcome_.has_value(); });
     return outcome_;
   }
 

@@ -22,6 +22,10 @@ using Instant = Clock::time_point;
 // The time by which a blocking operation must finish.
 using Deadline = std::chrono::steady_clock::time_point;
 
+inline Instant to_instant(Deadline time) {
+  return Instant(time.time_since_epoch());
+}
+
 // "No deadline": the value of next_deadline() when a Tick would never do anything.
 inline constexpr Instant kNever = Instant::max();
 
@@ -29,6 +33,13 @@ inline constexpr Instant kNever = Instant::max();
 // REQUIRES: wait >= 0.
 inline Instant instant_after(Instant now, Duration wait) {
   return now > kNever - wait ? kNever : now + wait;
+}
+
+// The same for a blocking operation: "for ever" is a legal time-out.
+inline Deadline deadline_after(Deadline now, std::chrono::milliseconds wait) {
+  // In the coarser unit: `wait` may exceed the range of the finer one.
+  const auto most = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::max() - now);
+  return wait >= most ? Deadline::max() : now + wait;
 }
 
 }  // namespace muster

@@ -1,12 +1,12 @@
 #include "rendezvous/membership/agent_protocol.h"
 
-#include <algorithm>
 #include <concepts>
 #include <limits>
-#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "rendezvous/net/field_codec.h"
 
 namespace muster::membership {
 namespace {
@@ -21,174 +21,25 @@ constexpr uint8_t first_type() {
   return std::same_as<Message, AgentMessage> ? 1 : 65;
 }
 
-// The longest prefix of at most `bytes_max` bytes that does not end within a UTF-8 character.
-std::string_view cut_to(std::string_view text, size_t bytes_max) {
-  if (text.size() <= bytes_max) return text;
-  size_t end = bytes_max;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
-    --end;
-  return text.substr(0, end);
-}
-
-// Makes `value` hold its alternative of that number. REQUIRES: it has one.
-template <typename... Ts>
-void emplace_nth(std::variant<Ts...>& value, size_t index) {
-  size_t i = 0;
-  static_cast<void>(((i++ == index && (value.template emplace<Ts>(), true)) || ...));
-}
-
-// Each message lists its fields once, in `fields` below; a FieldWriter and a FieldReader walk the
-// same list.
-
-class FieldWriter {
+// For `fields` below.
+class AgentFieldWriter : public FieldWriter {
  public:
-  explicit FieldWriter(std::string& out) : out_(out) {}
-
-  template <std::integral T>
-  void integer(T value) {
-    auto bits = static_cast<std::make_unsigned_t<T>>(value);
-    for (size_t i = 0; i < sizeof(T); ++i) {
-      out_.push_back(static_cast<char>(bits & 0xff));
-      bits = static_cast<decltype(bits)>(static_cast<uint64_t>(bits) >> 8);
-    }
-  }
-  void number(int value, int /*least*/, int /*most*/) { integer(value); }
-  void flag(bool value) { integer(uint8_t{value}); }
+  using FieldWriter::FieldWriter;
   void epoch(Epoch value) { integer(value); }
-  void duration(Duration value) { integer(static_cast<int64_t>(value.count())); }
-  void instant(Instant value) { integer(static_cast<int64_t>(value.time_since_epoch().count())); }
-  template <size_t n>
-  void raw(const std::array<uint8_t, n>& bytes) {
-    out_.append(bytes.begin(), bytes.end());
-  }
-  void text(std::string_view value, size_t bytes_max) {
-    const std::string_view kept = cut_to(value, bytes_max);
-    integer(static_cast<uint32_t>(kept.size()));
-    out_.append(kept);
-  }
-  template <typename E>
-  void one_of(E value, E /*last*/) {
-    integer(static_cast<uint8_t>(value));
-  }
-  template <typename T, typename Walk>
-  void maybe(const std::optional<T>& value, Walk&& walk) {
-    flag(value.has_value());
-    if (value) walk(*value);
-  }
-  template <typename Variant, typename Walk>
-  void alternative(const Variant& value, Walk&& walk) {
-    integer(static_cast<uint8_t>(value.index()));
-    std::visit(walk, value);
-  }
-  template <typename T, typename Walk>
-  void list(const std::vector<T>& values, uint32_t /*count_max*/, Walk&& walk) {
-    integer(static_cast<uint32_t>(values.size()));
-    for (const T& value : values)
-      walk(value);
-  }
   bool foreign(uint16_t /*version*/) const { return false; }
-
- private:
-  std::string& out_;
 };
 
-// After a breach everything reads as zero or its least legal value; why_ describes the first one.
-class FieldReader {
+class AgentFieldReader : public FieldReader {
  public:
-  explicit FieldReader(std::string_view bytes) : rest_(bytes) {}
-
-  template <std::integral T>
-  void integer(T& value) {
-    const std::string_view bytes = take(sizeof(T));
-    uint64_t bits = 0;
-    for (size_t i = bytes.size(); i > 0; --i)
-      bits = bits << 8 | static_cast<unsigned char>(bytes[i - 1]);
-    value = static_cast<T>(bits);
-  }
-  void number(int& value, int least, int most) {
-    value = ranged(least, most, "a number out of its range");
-  }
-  void flag(bool& value) { value = ranged<uint8_t>(0, 1, "a flag that is neither 0 nor 1") == 1; }
+  using FieldReader::FieldReader;
   void epoch(Epoch& value) { value = ranged<Epoch>(0, kEpochMax, "an epoch out of its range"); }
-  void duration(Duration& value) {
-    value = Duration{ranged<int64_t>(0, Duration::max().count(), "a negative duration")};
-  }
-  // Limited to an eighth of the type's range, so that sums and differences do not overflow.
-  void instant(Instant& value) {
-    constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 8;
-    value = Instant{Duration{ranged(-kMost, kMost, "an instant out of its range")}};
-  }
-  template <size_t n>
-  void raw(std::array<uint8_t, n>& bytes) {
-    const std::string_view from = take(n);
-    std::ranges::copy(from, bytes.begin());
-  }
-  void text(std::string& value, size_t bytes_max) {
-    value = take(ranged<uint32_t>(0, static_cast<uint32_t>(bytes_max), "a text that is too long"));
-  }
-  template <typename E>
-  void one_of(E& value, E last) {
-    value = static_cast<E>(ranged<uint8_t>(0, static_cast<uint8_t>(last), "an unknown kind"));
-  }
-  template <typename T, typename Walk>
-  void maybe(std::optional<T>& value, Walk&& walk) {
-    bool has = false;
-    flag(has);
-    if (has) walk(value.emplace());
-  }
-  template <typename Variant, typename Walk>
-  void alternative(Variant& value, Walk&& walk) {
-    emplace_nth(value, ranged<uint8_t>(0, std::variant_size_v<Variant> - 1, "an unknown kind"));
-    std::visit(walk, value);
-  }
-  template <typename T, typename Walk>
-  void list(std::vector<T>& values, uint32_t count_max, Walk&& walk) {
-    const auto count = ranged<uint32_t>(0, count_max, "a list that is too long");
-    for (uint32_t i = 0; i < count && !why_; ++i)
-      walk(values.emplace_back());
-  }
   // The rest of a Hello of another version cannot be interpreted.
   bool foreign(uint16_t version) {
     if (version == kProtocolVersion) return false;
-    rest_ = {};
+    skip_rest();
     return true;
   }
-
-  const char* end() {
-    if (!rest_.empty()) breach("more bytes than it should have");
-    return why_;
-  }
-
- private:
-  // The least value in place of one out of the range.
-  template <std::integral T>
-  T ranged(T least, T most, const char* fault) {
-    T value{};
-    integer(value);
-    if (value >= least && value <= most) return value;
-    breach(fault);
-    return least;
-  }
-  std::string_view take(size_t count) {
-    if (rest_.size() < count) {
-      breach("fewer bytes than it should have");
-      return {};
-    }
-    const std::string_view bytes = rest_.substr(0, count);
-    rest_.remove_prefix(count);
-    return bytes;
-  }
-  void breach(const char* why) {
-    if (!why_) why_ = why;
-    rest_ = {};
-  }
-
-  std::string_view rest_;
-  const char* why_ = nullptr;
 };
-
-template <typename T, typename U>
-concept Like = std::same_as<std::remove_const_t<T>, U>;
 
 void fields(auto& a, Like<Hello> auto& m) {
   a.integer(m.version);
@@ -355,7 +206,7 @@ void fields(auto& a, Like<Nodes> auto& m) {
 template <typename Message>
 void encode_frame(const Message& message, std::string& out) {
   const size_t begin = out.size();
-  FieldWriter writer(out);
+  AgentFieldWriter writer(out);
   writer.integer(uint32_t{0});
   writer.integer(static_cast<uint8_t>(first_type<Message>() + message.index()));
   std::visit([&](const auto& m) { fields(writer, m); }, message);
@@ -380,7 +231,7 @@ Result<Message> decode_body(std::string_view body) {
     return not_ours(fmt::format("a frame of unknown type {}", type));
   Message message;
   emplace_nth(message, index);
-  FieldReader reader(body.substr(1));
+  AgentFieldReader reader(body.substr(1));
   std::visit([&](auto& m) { fields(reader, m); }, message);
   if (const char* why = reader.end())
     return not_ours(fmt::format("a frame of type {} with {}", type, why));
@@ -403,7 +254,7 @@ std::vector<Nodes> nodes_answer(uint64_t query, std::vector<NodeLine> lines) {
   size_t told = 0;
   for (NodeLine& line : lines) {
     std::string encoded;
-    FieldWriter writer(encoded);
+    AgentFieldWriter writer(encoded);
     fields(writer, line);
     bytes += encoded.size();
     if (bytes > kNodesBytesMax) break;

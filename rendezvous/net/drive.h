@@ -18,10 +18,6 @@
 
 namespace muster {
 
-inline Instant to_instant(std::chrono::steady_clock::time_point time) {
-  return Instant(time.time_since_epoch());
-}
-
 template <typename Machine, typename TickEvent>
 class Drive {
  public:

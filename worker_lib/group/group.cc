@@ -37,9 +37,7 @@ Deadline recent_now() {
 Deadline call_deadline(std::chrono::milliseconds timeout) {
   constexpr std::chrono::milliseconds kTick{10};
   const bool coarse = timeout >= kTick * 100;
-  const Deadline now = coarse ? recent_now() + kTick : std::chrono::steady_clock::now();
-  const auto most = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::max() - now);
-  return timeout >= most ? Deadline::max() : now + timeout;
+  return deadline_after(coarse ? recent_now() + kTick : std::chrono::steady_clock::now(), timeout);
 }
 
 }  // namespace

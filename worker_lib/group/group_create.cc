@@ -1,6 +1,5 @@
 // Making a group: its members meet at the store, agree on the backend, and set it up.
 
-#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -48,24 +47,6 @@ const char* meeting_advice(std::string_view made_by) {
          "order";
 }
 
-// The mismatch of members that have all arrived, but ask for different backends.
-Outcome<> differing_backends(RollCall& roll_call, const Members& members) {
-  const auto wishes = roll_call.wishes();
-  if (!wishes) return tl::unexpected(wishes.error());
-  const Camps camps = camps_of(*wishes);
-  Failure failure{ErrorCode::mismatch, {}, {}};
-  for (const size_t member : camps.blamed)
-    failure.ranks.push_back(members[static_cast<int>(member)].rank);
-  std::ranges::sort(failure.ranks);
-  const auto other = std::ranges::find_if(
-      *wishes, [&](const std::string& wish) { return wish != (*wishes)[camps.usual]; });
-  const auto who = static_cast<int>(other - wishes->begin());
-  failure.message = fmt::format(
-      "{} asks for the backend {}, and {} for {}; ask for the same on all", describe(members[who]),
-      *other, describe(members[static_cast<int>(camps.usual)]), (*wishes)[camps.usual]);
-  return tl::unexpected(std::move(failure));
-}
-
 // Waits until all members have arrived, and checks that they ask for the same backend.
 Outcome<> meet_members(StoreClient store, Backend backend, const GroupSetup& setup,
                        const char* advice) {
@@ -86,8 +67,12 @@ Outcome<> meet_members(StoreClient store, Backend backend, const GroupSetup& set
     if (!*told) return tl::unexpected(late_members(roll_call, setup, advice));
     verdict = **told;
   }
-  if (verdict == kTheyDiffer) return differing_backends(roll_call, setup.members);
-  return Done{};
+  if (verdict != kTheyDiffer) return Done{};
+  const auto wishes = roll_call.wishes();
+  if (!wishes) return tl::unexpected(wishes.error());
+  return tl::unexpected(
+      mismatch_of(*wishes, camps_of(*wishes), setup.members,
+                  "{} asks for the backend {}, and {} for {}; ask for the same on all"));
 }
 
 // The last member to finish the set-up deletes its keys, since a program may make groups without

@@ -48,9 +48,6 @@ struct BackendMakers {
   std::function<bool(std::string* why)> nccl_available;
 };
 
-// The makers that backend.h and init.h declare.
-BackendMakers real_backends();
-
 class GroupHost {
  public:
   GroupHost() = default;
@@ -68,7 +65,6 @@ class GroupHost {
   // The rank that serves the store; nullopt: a process outside the job does.
   std::optional<GlobalRank> store_host = std::nullopt;
   std::shared_ptr<Watch> watch;  // Null: there is no watch (tests). Reset by close_groups().
-  StopPolicy on_sigterm = StopPolicy::end_calls;
   std::chrono::milliseconds timeout = std::chrono::minutes{30};
   Backend backend = Backend::automatic;
   int cuda_device = 0;

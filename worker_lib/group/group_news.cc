@@ -11,18 +11,6 @@
 
 namespace muster::worker {
 
-namespace {
-
-// The failure that the watch reports; if it gives none, `otherwise`.
-Failure failure_of_news(const Watch::News& news, ErrorCode code, std::string otherwise) {
-  if (!news.failure.message.empty()) return news.failure;
-  Failure failure{code, std::move(otherwise), {}};
-  if (code == ErrorCode::peer_failed) failure.ranks = {news.rank};
-  return failure;
-}
-
-}  // namespace
-
 int Group::member_of(GlobalRank rank) const {
   const auto at = std::ranges::find(plan_.ranks, rank);
   return at == plan_.ranks.end() ? -1 : static_cast<int>(at - plan_.ranks.begin());
@@ -77,17 +65,13 @@ void Group::on_failed(const Failure& failure, GroupState::Source source) {
 void Group::on_news(const Watch::News& news) {
   using Kind = Watch::News::Kind;
   if (news.kind == Kind::stopped) {
-    if (host_->on_sigterm != StopPolicy::end_calls) return;
-    state_->fail(failure_of_news(news, ErrorCode::stopped, "the job was told to end (SIGTERM)"),
-                 GroupState::Source::known);
+    state_->fail(news.failure, GroupState::Source::known);
     return;
   }
   const int member = member_of(news.rank);
   if (member < 0 || member == members_.me) return;
   if (news.kind == Kind::died) {
-    state_->fail(
-        failure_of_news(news, ErrorCode::peer_failed, describe(members_[member]) + " died"),
-        GroupState::Source::known);
+    state_->fail(news.failure, GroupState::Source::known);
   } else if (news.kind == Kind::left) {
     on_left(member);
   } else if (news.group_id == kPendingId) {
@@ -97,8 +81,7 @@ void Group::on_news(const Watch::News& news) {
       departures_.gave_notice(member, notice->performed);
     end_missing();
   } else if (news.group_id == plan_.id) {
-    state_->fail(failure_of_news(news, ErrorCode::aborted, describe(members_[member]) + " gave up"),
-                 GroupState::Source::told);
+    state_->fail(news.failure, GroupState::Source::told);
   }
 }
 

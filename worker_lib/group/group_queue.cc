@@ -37,22 +37,14 @@ std::optional<Outcome<>> QueuedWork::wait(Deadline until) {
   const Waiter waiter(*this);
   std::unique_lock lock(mutex_);
   const auto settled = [this] { return outcome_.has_value() || begun_; };
-  const Deadline first = std::min(until, deadline_);
-  if (first == Deadline::max()) {
-    changed_.wait(lock, settled);
-  } else if (!changed_.wait_until(lock, first, settled) && deadline_ <= until) {
+  if (!wait_on(changed_, lock, std::min(until, deadline_), settled) && deadline_ <= until) {
     lock.unlock();
     const Failure late = late_because(state_->name_stragglers(late_in_line(), {.lane = lane_}));
     lock.lock();
     // Its turn may have come meanwhile.
     if (!settled()) fail(lock, late);
   }
-  const auto complete = [this] { return outcome_.has_value(); };
-  if (until == Deadline::max()) {
-    changed_.wait(lock, complete);
-  } else {
-    changed_.wait_until(lock, until, complete);
-  }
+  wait_on(changed_, lock, until, [this] { return outcome_.has_value(); });
   return outcome_;
 }
 

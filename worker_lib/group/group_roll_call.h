@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,13 +40,14 @@ class RollCall {
   void forget();
 
  private:
+  // Those that have entered, with their wishes.
+  Outcome<std::map<GlobalRank, std::string>> entered();
+
   StoreClient store_;
   const Members& members_;
 };
 
 // "rank 2 (node7, pid 4711) and rank 3 (node7, pid 4712) did not arrive".
 std::string did_not_come(const Members& members, const std::vector<GlobalRank>& ranks);
-
-Failure store_failure(const Error& error);
 
 }  // namespace muster::worker

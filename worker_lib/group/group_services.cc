@@ -1,7 +1,6 @@
 // The operations of a group that are not plain collectives: shared memory and the barrier at the
 // store.
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -27,16 +26,8 @@ Outcome<> Group::agree_on_bytes(size_t bytes, const CallOptions& options) {
   if (!told) return told;
   const Camps camps = camps_of(all);
   if (camps.blamed.empty()) return Done{};
-  Failure failure{ErrorCode::mismatch, {}, {}};
-  for (const size_t member : camps.blamed)
-    failure.ranks.push_back(plan_.ranks[member]);
-  std::ranges::sort(failure.ranks);
-  const auto differs = std::ranges::find_if(
-      camps.blamed, [&](size_t member) { return all[member] != all[camps.usual]; });
-  failure.message =
-      fmt::format("{} asks for {} bytes where {} asks for {}; all must ask for the same",
-                  describe(members_[static_cast<int>(*differs)]), all[*differs],
-                  describe(members_[static_cast<int>(camps.usual)]), all[camps.usual]);
+  const Failure failure = mismatch_of(
+      all, camps, members_, "{} asks for {} bytes where {} asks for {}; all must ask for the same");
   return tl::unexpected(state_->settle(failure, label("allocate_shared")));
 }
 

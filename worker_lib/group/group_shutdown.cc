@@ -1,34 +1,13 @@
 #include "worker_lib/group/group_shutdown.h"
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
+
 namespace muster::worker {
-
-namespace {
-
-// "id 17 3": the group and what was performed in it.
-std::optional<ShutdownNotice> parse_notice(std::string_view text) {
-  ShutdownNotice made;
-  const size_t space = text.find(' ');
-  if (space == std::string_view::npos) return std::nullopt;
-  made.group_id = text.substr(0, space);
-  const char* at = text.data() + space;
-  const char* const end = text.data() + text.size();
-  for (uint64_t& count : made.performed) {
-    if (at == end || *at != ' ') return std::nullopt;
-    const auto [next, error] = std::from_chars(at + 1, end, count);
-    if (error != std::errc()) return std::nullopt;
-    at = next;
-  }
-  if (at != end) return std::nullopt;
-  return made;
-}
-
-}  // namespace
 
 std::vector<std::string> encode_notices(std::span<const ShutdownNotice> notices, size_t bytes_max) {
   std::vector<std::string> texts;
@@ -43,27 +22,23 @@ std::vector<std::string> encode_notices(std::span<const ShutdownNotice> notices,
   return texts;
 }
 
+// Each is "id 17 3": the group and what was performed in it.
 std::optional<ShutdownNotice> find_notice(std::string_view text, std::string_view group_id) {
-  while (!text.empty()) {
-    const size_t end = text.find(';');
-    if (end == std::string_view::npos) return std::nullopt;  // Truncated.
-    const std::string_view one = text.substr(0, end);
-    text.remove_prefix(end + 1);
-    if (!one.starts_with(group_id) || one.size() <= group_id.size() || one[group_id.size()] != ' ')
-      continue;
-    return parse_notice(one);
+  std::vector<std::string_view> notices = split(text, ';');
+  notices.pop_back();  // Empty, or truncated.
+  for (const std::string_view notice : notices) {
+    const std::vector<std::string_view> words = split(notice, ' ');
+    if (words.front() != group_id || words.size() == 1) continue;
+    ShutdownNotice made{std::string(group_id), {}};
+    if (words.size() != 1 + made.performed.size()) return std::nullopt;
+    for (size_t i = 0; i < made.performed.size(); ++i) {
+      const std::optional<uint64_t> count = whole_number<uint64_t>(words[i + 1]);
+      if (!count) return std::nullopt;
+      made.performed[i] = *count;
+    }
+    return made;
   }
   return std::nullopt;
-}
-
-GroupShutdown::Departed* GroupShutdown::find(int member) {
-  const auto at = std::ranges::find(departed_, member, &Departed::member);
-  return at == departed_.end() ? nullptr : &*at;
-}
-
-const GroupShutdown::Departed* GroupShutdown::find(int member) const {
-  const auto at = std::ranges::find(departed_, member, &Departed::member);
-  return at == departed_.end() ? nullptr : &*at;
 }
 
 void GroupShutdown::limit(const Departed& departed) {
@@ -74,7 +49,7 @@ void GroupShutdown::limit(const Departed& departed) {
 
 void GroupShutdown::gave_notice(int member, const OperationCounts& performed) {
   const std::lock_guard lock(mutex_);
-  if (find(member) != nullptr) return;
+  if (std::ranges::count(departed_, member, &Departed::member) > 0) return;
   departed_.push_back({member, false, performed});
   limit(departed_.back());
 }
@@ -82,7 +57,8 @@ void GroupShutdown::gave_notice(int member, const OperationCounts& performed) {
 bool GroupShutdown::left(int member, const OperationCounts& begun) {
   const std::lock_guard lock(mutex_);
   any_left_ = true;
-  if (Departed* const known = find(member); known != nullptr) {
+  const auto known = std::ranges::find(departed_, member, &Departed::member);
+  if (known != departed_.end()) {
     known->left = true;
     return true;
   }
@@ -93,11 +69,10 @@ bool GroupShutdown::left(int member, const OperationCounts& begun) {
 
 bool GroupShutdown::gone_slow(int member) const {
   const std::lock_guard lock(mutex_);
-  if (member >= 0) {
-    const Departed* const known = find(member);
-    return known != nullptr && known->left;
-  }
-  return std::ranges::count_if(departed_, &Departed::left) == members_.size() - 1;
+  const auto counts = [&](const Departed& one) {
+    return one.left && (member < 0 || one.member == member);
+  };
+  return std::ranges::count_if(departed_, counts) == (member < 0 ? members_.size() - 1 : 1);
 }
 
 Failure GroupShutdown::failure_of(int member) const {

@@ -69,8 +69,6 @@ class GroupShutdown {
     OperationCounts performed;
   };
 
-  Departed* find(int member);
-  const Departed* find(int member) const;
   void limit(const Departed& departed);
   bool gone_slow(int member) const;
   std::optional<Failure> missing_slow(size_t queue, uint64_t number) const;

@@ -19,7 +19,7 @@ namespace {
 // Any recent failure of a rank may be what keeps it from a call.
 constexpr size_t kTroublesMax = 8;
 
-std::vector<int> job_ranks(const std::vector<GlobalRank>& ranks, GlobalRank but) {
+std::vector<int> job_ranks(const std::vector<GlobalRank>& ranks, GlobalRank but = {}) {
   std::vector<int> made;
   for (const GlobalRank rank : ranks) {
     if (rank != but) made.push_back(rank.value);
@@ -27,22 +27,10 @@ std::vector<int> job_ranks(const std::vector<GlobalRank>& ranks, GlobalRank but)
   return made;
 }
 
-Trouble trouble_of(const std::vector<GlobalRank>& origin, int64_t known_ns) {
+Trouble trouble_of(std::vector<int> origin, int64_t known_ns) {
   const auto age = std::chrono::nanoseconds(new_failure_time() - known_ns);
-  return {job_ranks(origin, GlobalRank{}),
-          std::max(std::chrono::duration_cast<std::chrono::milliseconds>(age),
-                   std::chrono::milliseconds::zero())};
-}
-
-// The failure that this rank has reported to its program, which may be about to exit because of it.
-std::optional<Trouble> told_trouble(const FailureReports* reports) {
-  if (reports == nullptr) return std::nullopt;
-  const std::optional<FailureRecord> told = reports->last();
-  if (!told || told->origin.empty()) return std::nullopt;
-  std::vector<GlobalRank> origin;
-  for (const int rank : told->origin)
-    origin.push_back({rank});
-  return trouble_of(origin, told->time_ns);
+  return {std::move(origin), std::max(std::chrono::duration_cast<std::chrono::milliseconds>(age),
+                                      std::chrono::milliseconds::zero())};
 }
 
 // For a store that does not answer: asks whether the rank that serves it does.
@@ -101,20 +89,21 @@ GroupProgress Group::place() {
 std::optional<Trouble> Group::trouble() const {
   const std::optional<Failure> failure = state_->failure();
   if (!failure || failure->ranks.empty()) return std::nullopt;
-  return trouble_of(failure->ranks, failure->known_ns);
+  return trouble_of(job_ranks(failure->ranks), failure->known_ns);
 }
 
 RankProgress GroupHost::progress() {
   RankProgress place;
-  std::vector<Trouble> troubles;
+  std::vector<Trouble>& troubles = place.troubles;
   visit([&](Group& group) {
     place.groups.push_back(group.place());
     if (auto trouble = group.trouble()) troubles.push_back(std::move(*trouble));
   });
-  if (auto told = told_trouble(reports)) troubles.push_back(std::move(*told));
+  // What this rank has reported to its program, which may be about to exit because of it.
+  const auto told = reports != nullptr ? reports->last() : std::nullopt;
+  if (told && !told->origin.empty()) troubles.push_back(trouble_of(told->origin, told->time_ns));
   std::ranges::sort(troubles, {}, &Trouble::age);
   if (troubles.size() > kTroublesMax) troubles.resize(kTroublesMax);
-  place.troubles = std::move(troubles);
   return place;
 }
 
@@ -135,7 +124,7 @@ GroupState::NameStragglers Group::asker() const {
                             .from_anybody = call.from_anybody,
                             .suspects = {},
                             .world_size = host->world.size(),
-                            .members = job_ranks(ranks, GlobalRank{}),
+                            .members = job_ranks(ranks),
                             .limit = call.limit};
     const RankProgress own = setting.own();
     const GroupProgress* const group = own.group(id);

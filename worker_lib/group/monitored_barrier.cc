@@ -1,13 +1,14 @@
 #include "worker_lib/group/monitored_barrier.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
 #include "worker_lib/group/group_roll_call.h"
 #include "worker_lib/time_text.h"
 
@@ -30,16 +31,13 @@ std::string late_verdict(std::vector<GlobalRank> missing, const MonitoredBarrier
 }
 
 std::vector<GlobalRank> parse_late(std::string_view text, std::chrono::milliseconds& limit) {
+  const std::vector<std::string_view> words = split(text, ' ');
+  std::string_view first = words.front();
+  first.remove_prefix(std::min(kLateVerdict.size(), first.size()));
+  limit = std::chrono::milliseconds{whole_number<int64_t>(first).value_or(0)};
   std::vector<GlobalRank> ranks;
-  int64_t count = 0;
-  std::from_chars(text.data() + std::min(kLateVerdict.size(), text.size()),
-                  text.data() + text.size(), count);
-  limit = std::chrono::milliseconds{count};
-  for (size_t at = text.find(' '); at != std::string_view::npos; at = text.find(' ', at + 1)) {
-    GlobalRank rank;
-    std::from_chars(text.data() + at + 1, text.data() + text.size(), rank.value);
-    ranks.push_back(rank);
-  }
+  for (const std::string_view word : std::span(words).subspan(1))
+    ranks.push_back({whole_number<int>(word).value_or(-1)});
   return ranks;
 }
 

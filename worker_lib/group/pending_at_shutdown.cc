@@ -1,10 +1,12 @@
 #include "worker_lib/group/pending_at_shutdown.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
+#include <span>
 
 #include <fmt/format.h>
+
+#include "rendezvous/base/text.h"
 
 namespace muster::worker {
 
@@ -13,27 +15,15 @@ namespace {
 // In place of the groups, if there are too many.
 constexpr std::string_view kUnsaid = "*";
 
-// Takes "12" from the front.
-template <typename Number>
-bool take_number(std::string_view& text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc()) return false;
-  text.remove_prefix(static_cast<size_t>(end - text.data()));
-  return true;
-}
-
-bool take_char(std::string_view& text, char c) {
-  if (!text.starts_with(c)) return false;
-  text.remove_prefix(1);
-  return true;
-}
-
-// " s3:7", " r-1:0"
-bool take_transfer(std::string_view& text, PendingTransfer& made) {
-  if (!take_char(text, ' ') || text.empty()) return false;
-  made.kind = text.front() == 's' ? OpKind::send : OpKind::recv;
-  return (take_char(text, 's') || take_char(text, 'r')) && take_number(text, made.peer) &&
-         take_char(text, ':') && take_number(text, made.tag);
+// "s3:7", "r-1:0"
+std::optional<PendingTransfer> transfer_of(std::string_view text) {
+  const size_t colon = text.find(':');
+  if (colon == 0 || colon == std::string_view::npos) return std::nullopt;
+  const bool sends = text.front() == 's';
+  const std::optional<int> peer = whole_number<int>(text.substr(1, colon - 1));
+  const std::optional<int> tag = whole_number<int>(text.substr(colon + 1));
+  if (!peer || !tag || (!sends && text.front() != 'r')) return std::nullopt;
+  return PendingTransfer{sends ? OpKind::send : OpKind::recv, *peer, *tag};
 }
 
 bool tags_fit(int a, int b) {
@@ -62,21 +52,19 @@ std::string encode_pending(uint64_t number, const std::vector<PendingOfGroup>& g
 }
 
 std::optional<PendingText> decode_pending(std::string_view text, std::string_view group_id) {
-  PendingText made;
-  if (!take_number(text, made.number) || !take_char(text, ' ') || text == kUnsaid)
-    return std::nullopt;
-  while (!text.empty()) {
-    const size_t end = text.find(';');
-    if (end == std::string_view::npos) return std::nullopt;  // Truncated.
-    std::string_view one = text.substr(0, end);
-    text.remove_prefix(end + 1);
-    if (!one.starts_with(group_id) || one.size() <= group_id.size() || one[group_id.size()] != ' ')
-      continue;
-    one.remove_prefix(group_id.size());
-    while (!one.empty()) {
-      PendingTransfer transfer;
-      if (!take_transfer(one, transfer)) return std::nullopt;
-      made.transfers.push_back(transfer);
+  const size_t space = text.find(' ');
+  const std::optional<uint64_t> number = whole_number<uint64_t>(text.substr(0, space));
+  if (!number || space == std::string_view::npos) return std::nullopt;
+  const std::vector<std::string_view> groups = split(text.substr(space + 1), ';');
+  if (!groups.back().empty()) return std::nullopt;  // No list, or truncated.
+  PendingText made{*number, {}};
+  for (const std::string_view group : groups) {
+    const std::vector<std::string_view> words = split(group, ' ');
+    if (words.front() != group_id) continue;
+    for (const std::string_view word : std::span(words).subspan(1)) {
+      const std::optional<PendingTransfer> transfer = transfer_of(word);
+      if (!transfer) return std::nullopt;
+      made.transfers.push_back(*transfer);
     }
   }
   return made;

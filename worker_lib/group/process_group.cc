@@ -54,6 +54,13 @@ Transfer recv_of(Buffer data, GroupRank from, int tag, const CallOptions& option
   return {OpKind::recv, bytes, data.count, data.dtype, peer, tag, data.device, options.stream};
 }
 
+[[noreturn]] void refuse_query(const Group& group, ErrorCode code, const char* call,
+                               std::string why) {
+  worker::raise(
+      worker::labelled({code, std::move(why)}, worker::operation_label(call, 0, group.name())),
+      call, group.name());
+}
+
 Transfer recv_any_of(Buffer data, int tag, const CallOptions& options) {
   Transfer made = recv_of(data, GroupRank{0}, tag, options);
   made.peer = -1;
@@ -76,14 +83,10 @@ bool ProcessGroup::is_member() const {
 }
 
 GroupRank ProcessGroup::rank() const {
-  const int me = checked(group_, "rank").members().me;
-  if (me < 0) {
-    worker::raise(
-        {ErrorCode::not_member, "rank of " + worker::group_title(name()) +
-                                    ": this rank is not a member of it (see is_member())"},
-        "rank", name());
-  }
-  return GroupRank{me};
+  const Group& group = checked(group_, "rank");
+  if (group.is_member()) return GroupRank{group.members().me};
+  refuse_query(group, ErrorCode::not_member, "rank",
+               "this rank is not a member of it (see is_member())");
 }
 
 int ProcessGroup::size() const {
@@ -98,19 +101,15 @@ GlobalRank ProcessGroup::global_rank(GroupRank rank) const {
   const Group& group = checked(group_, "global_rank");
   const std::string why = worker::check_rank("rank", rank.value, group.members().size());
   if (why.empty()) return group.ranks()[static_cast<size_t>(rank.value)];
-  worker::raise(
-      {ErrorCode::invalid_argument, "global_rank of " + worker::group_title(name()) + ": " + why},
-      "global_rank", name());
+  refuse_query(group, ErrorCode::invalid_argument, "global_rank", why);
 }
 
 GroupRank ProcessGroup::group_rank(GlobalRank rank) const {
-  const std::vector<GlobalRank>& ranks = checked(group_, "group_rank").ranks();
-  const auto at = std::ranges::find(ranks, rank);
-  if (at != ranks.end()) return GroupRank{static_cast<int>(at - ranks.begin())};
-  worker::raise(
-      {ErrorCode::invalid_argument, fmt::format("group_rank of {}: rank {} of the job is not in it",
-                                                worker::group_title(name()), rank.value)},
-      "group_rank", name());
+  const Group& group = checked(group_, "group_rank");
+  const auto at = std::ranges::find(group.ranks(), rank);
+  if (at != group.ranks().end()) return GroupRank{static_cast<int>(at - group.ranks().begin())};
+  refuse_query(group, ErrorCode::invalid_argument, "group_rank",
+               fmt::format("rank {} of the job is not in it", rank.value));
 }
 
 const std::string& ProcessGroup::name() const {

@@ -28,6 +28,17 @@ Work begin_call(const std::shared_ptr<Group>& group, const CollectiveCall& call,
       value_or_raise(checked(group, name_of(call)).begin(call, options), name_of(call), *group));
 }
 
+// The same call with counts by rank.
+CollectiveCall with_counts(CollectiveCall call, const char* name,
+                           std::span<const size_t> send_counts,
+                           std::span<const size_t> recv_counts) {
+  call.is_v = true;
+  call.send_counts = send_counts;
+  call.recv_counts = recv_counts;
+  call.name = name;
+  return call;
+}
+
 CollectiveCall broadcast_call(Buffer data, GroupRank root) {
   return {.kind = OpKind::broadcast, .in = data, .out = data, .root = root.value};
 }
@@ -46,13 +57,7 @@ CollectiveCall gather_call(ConstBuffer in, Buffer out, GroupRank root) {
 
 CollectiveCall gather_v_call(ConstBuffer in, Buffer out, std::span<const size_t> counts,
                              GroupRank root) {
-  return {.kind = OpKind::gather,
-          .in = in,
-          .out = out,
-          .root = root.value,
-          .is_v = true,
-          .recv_counts = counts,
-          .name = "gather_v"};
+  return with_counts(gather_call(in, out, root), "gather_v", {}, counts);
 }
 
 CollectiveCall scatter_call(ConstBuffer in, Buffer out, GroupRank root) {
@@ -61,13 +66,7 @@ CollectiveCall scatter_call(ConstBuffer in, Buffer out, GroupRank root) {
 
 CollectiveCall scatter_v_call(ConstBuffer in, std::span<const size_t> counts, Buffer out,
                               GroupRank root) {
-  return {.kind = OpKind::scatter,
-          .in = in,
-          .out = out,
-          .root = root.value,
-          .is_v = true,
-          .send_counts = counts,
-          .name = "scatter_v"};
+  return with_counts(scatter_call(in, out, root), "scatter_v", counts, {});
 }
 
 CollectiveCall all_gather_call(ConstBuffer in, Buffer out) {
@@ -75,12 +74,7 @@ CollectiveCall all_gather_call(ConstBuffer in, Buffer out) {
 }
 
 CollectiveCall all_gather_v_call(ConstBuffer in, Buffer out, std::span<const size_t> counts) {
-  return {.kind = OpKind::all_gather,
-          .in = in,
-          .out = out,
-          .is_v = true,
-          .recv_counts = counts,
-          .name = "all_gather_v"};
+  return with_counts(all_gather_call(in, out), "all_gather_v", {}, counts);
 }
 
 CollectiveCall reduce_scatter_call(ConstBuffer in, Buffer out, ReduceOp op) {
@@ -89,13 +83,7 @@ CollectiveCall reduce_scatter_call(ConstBuffer in, Buffer out, ReduceOp op) {
 
 CollectiveCall reduce_scatter_v_call(ConstBuffer in, Buffer out, std::span<const size_t> counts,
                                      ReduceOp op) {
-  return {.kind = OpKind::reduce_scatter,
-          .in = in,
-          .out = out,
-          .reduce = op,
-          .is_v = true,
-          .send_counts = counts,
-          .name = "reduce_scatter_v"};
+  return with_counts(reduce_scatter_call(in, out, op), "reduce_scatter_v", counts, {});
 }
 
 CollectiveCall all_to_all_call(ConstBuffer in, Buffer out) {
@@ -104,13 +92,7 @@ CollectiveCall all_to_all_call(ConstBuffer in, Buffer out) {
 
 CollectiveCall all_to_all_v_call(ConstBuffer in, std::span<const size_t> send_counts, Buffer out,
                                  std::span<const size_t> recv_counts) {
-  return {.kind = OpKind::all_to_all,
-          .in = in,
-          .out = out,
-          .is_v = true,
-          .send_counts = send_counts,
-          .recv_counts = recv_counts,
-          .name = "all_to_all_v"};
+  return with_counts(all_to_all_call(in, out), "all_to_all_v", send_counts, recv_counts);
 }
 
 }  // namespace

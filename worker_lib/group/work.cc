@@ -13,12 +13,6 @@ namespace {
 
 using worker::Outcome;
 
-Deadline work_deadline(std::chrono::milliseconds timeout) {
-  const auto now = std::chrono::steady_clock::now();
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::max() - now);
-  return timeout >= left ? Deadline::max() : now + timeout;
-}
-
 // The operation; throws if there is none, or if the thread that would complete it is in the parent.
 worker::WorkState& live_state(const std::shared_ptr<worker::WorkState>& state, const char* call) {
   if (state == nullptr) [[unlikely]] {
@@ -48,7 +42,7 @@ void Work::wait() {
 
 bool Work::wait(std::chrono::milliseconds timeout) {
   worker::WorkState& state = live_state(state_, "wait");
-  const auto outcome = state.wait(work_deadline(timeout));
+  const auto outcome = state.wait(deadline_after(std::chrono::steady_clock::now(), timeout));
   if (outcome) throw_failed_work(state, *outcome);
   return outcome.has_value();
 }

@@ -15,14 +15,6 @@ namespace muster {
 
 namespace {
 
-using worker::Outcome;
-
-std::shared_ptr<worker::Group> current_world() {
-  Outcome<std::shared_ptr<worker::Job>> job = worker::require_job();
-  if (!job) worker::throw_failure(job.error());
-  return (*job)->world_group();
-}
-
 // The group's name in its failure. If the arguments were refused, there is no default name.
 std::string name_of_new(std::span<const GlobalRank> ranks, const GroupOptions& options,
                         const worker::Failure& failure) {
@@ -33,11 +25,12 @@ std::string name_of_new(std::span<const GlobalRank> ranks, const GroupOptions& o
 }  // namespace
 
 ProcessGroup world() {
-  return ProcessGroup(current_world());
+  return ProcessGroup(worker::require_job()->world_group());
 }
 
 ProcessGroup new_group(std::span<const GlobalRank> ranks, const GroupOptions& options) {
-  auto group = current_world()->new_group(ranks, options);
+  const std::shared_ptr<worker::Group> everyone = worker::require_job()->world_group();
+  auto group = everyone->new_group(ranks, options);
   if (!group) worker::raise(group.error(), "new_group", name_of_new(ranks, options, group.error()));
   return ProcessGroup(std::move(*group));
 }

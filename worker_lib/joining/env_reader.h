@@ -2,7 +2,6 @@
 // but for the look-up function that it is given.
 #pragma once
 
-#include <charconv>
 #include <climits>
 #include <functional>
 #include <optional>
@@ -12,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
 #include "worker_lib/failure.h"
 
 namespace muster::worker {
@@ -21,10 +21,8 @@ using EnvironmentLookup = std::function<std::optional<std::string>(std::string_v
 
 // Digits only, as every launcher writes numbers.
 inline std::optional<int> plain_number(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && value >= 0 ? std::optional(value) : std::nullopt;
+  const std::optional<int> number = whole_number<int>(text);
+  return number.value_or(-1) >= 0 ? number : std::nullopt;
 }
 
 class EnvReader {

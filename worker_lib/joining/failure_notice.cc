@@ -1,10 +1,10 @@
 #include "worker_lib/joining/failure_notice.h"
 
-#include <charconv>
 #include <chrono>
 #include <utility>
 
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/store/store_client.h"
 
 namespace muster::worker {
@@ -25,12 +25,9 @@ std::optional<Failure> parse_failure_notice(std::string_view value) {
   }
   if (verdict == kFailed) return failure;
   if (!verdict.starts_with(kFailed) || verdict[kFailed.size()] != ' ') return std::nullopt;
-  const std::string_view rank = verdict.substr(kFailed.size() + 1);
-  int number = -1;
-  const auto read = std::from_chars(rank.data(), rank.data() + rank.size(), number);
-  const bool is_whole = read.ec == std::errc() && read.ptr == rank.data() + rank.size();
-  if (!is_whole || number < 0) return std::nullopt;
-  failure.ranks.push_back({number});
+  const std::optional<int> rank = whole_number<int>(verdict.substr(kFailed.size() + 1));
+  if (rank.value_or(-1) < 0) return std::nullopt;
+  failure.ranks.push_back({*rank});
   return failure;
 }
 

@@ -1,8 +1,6 @@
 #include "worker_lib/joining/file_meeting_point.h"
 
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <utility>
 
@@ -12,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rendezvous/base/unique_fd.h"
+#include "rendezvous/base/text.h"
 
 namespace muster::worker {
 namespace {
@@ -119,22 +117,14 @@ Outcome<> check_contents(const std::string& path, int fd, Lock lock) {
   return Done{};
 }
 
-template <typename Number>
-std::optional<Number> meeting_number(std::string_view text) {
-  Number value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole ? std::optional(value) : std::nullopt;
-}
-
 // False: the line is invalid. Unknown names are ignored, for later versions.
 bool read_meeting_line(std::string_view name, std::string_view value, MeetingRecord& record) {
   if (name == "nonce") {
-    record.nonce = meeting_number<uint64_t>(value).value_or(0);
+    record.nonce = whole_number<uint64_t>(value).value_or(0);
     return record.nonce != 0;
   }
   if (name == "port") {
-    record.port = meeting_number<uint16_t>(value).value_or(0);
+    record.port = whole_number<uint16_t>(value).value_or(0);
     return record.port != 0;
   }
   if (name == "process") {
@@ -181,10 +171,10 @@ Outcome<FileMeetingPoint> FileMeetingPoint::open(const std::string& path, bool m
       return tl::unexpected(made.error());
   }
   for (int i = 0; i < kLockTries; ++i) {
-    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
-                          make_folder ? 0600 : 0644);
-    if (fd < 0) return meeting_trouble("open", path, errno);
-    FileMeetingPoint point("", fd);
+    UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
+                         make_folder ? 0600 : 0644));
+    const int fd = file.get();
+    if (!file) return meeting_trouble("open", path, errno);
     const Lock lock = try_meeting_lock(fd);
     // Removed by its owner between open() and the lock: another file counts now.
     if (lock == Lock::mine && !is_still_at(path, fd)) continue;
@@ -194,32 +184,20 @@ Outcome<FileMeetingPoint> FileMeetingPoint::open(const std::string& path, bool m
     }
     if (Outcome<> good = check_contents(path, fd, lock); !good) return tl::unexpected(good.error());
     if (ftruncate(fd, 0) != 0) return meeting_trouble("empty", path, errno);
-    point.path_ = path;
-    return point;
+    return FileMeetingPoint(path, std::move(file));
   }
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const FileMeetingPoint look("", fd);
-  return in_use(path, MeetingRecord::decode(read_meeting_text(fd)));
-}
-
-FileMeetingPoint::FileMeetingPoint(FileMeetingPoint&& other) noexcept
-    : path_(std::exchange(other.path_, {})), fd_(std::exchange(other.fd_, -1)) {}
-
-FileMeetingPoint& FileMeetingPoint::operator=(FileMeetingPoint&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(fd_, other.fd_);
-  return *this;
+  const UniqueFd look(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  return in_use(path, MeetingRecord::decode(read_meeting_text(look.get())));
 }
 
 FileMeetingPoint::~FileMeetingPoint() {
-  if (!path_.empty() && is_still_at(path_, fd_)) unlink(path_.c_str());
-  if (fd_ >= 0) close(fd_);
+  if (file_ && is_still_at(path_, file_.get())) unlink(path_.c_str());
 }
 
 Outcome<> FileMeetingPoint::publish(const MeetingRecord& record) {
   const std::string text = record.encode();
-  const ssize_t n = pwrite(fd_, text.data(), text.size(), 0);
-  if (n == static_cast<ssize_t>(text.size()) && fsync(fd_) == 0) return Done{};
+  const ssize_t n = pwrite(file_.get(), text.data(), text.size(), 0);
+  if (n == static_cast<ssize_t>(text.size()) && fsync(file_.get()) == 0) return Done{};
   return meeting_trouble("write", path_, n < 0 ? errno : ENOSPC);
 }
 

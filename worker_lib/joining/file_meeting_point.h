@@ -13,8 +13,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "rendezvous/base/unique_fd.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/operation.h"
 #include "worker_lib/watch/process_life.h"
@@ -42,16 +44,16 @@ class FileMeetingPoint {
   // this user only. Fails with environment if the path is unusable or holds something else, or if
   // another job meets there.
   static Outcome<FileMeetingPoint> open(const std::string& path, bool make_folder);
-  FileMeetingPoint(FileMeetingPoint&& other) noexcept;
-  FileMeetingPoint& operator=(FileMeetingPoint&& other) noexcept;
+  FileMeetingPoint(FileMeetingPoint&&) = default;
   ~FileMeetingPoint();  // Removes the file.
 
   Outcome<> publish(const MeetingRecord& record);
 
  private:
-  FileMeetingPoint(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  FileMeetingPoint(std::string path, UniqueFd file)
+      : path_(std::move(path)), file_(std::move(file)) {}
   std::string path_;
-  int fd_ = -1;
+  UniqueFd file_;
 };
 
 // The other ranks' side: the record; nullopt: there is none, or it is known to be stale. Fails with

@@ -5,16 +5,16 @@
 #include <string_view>
 #include <system_error>
 
+#include "rendezvous/base/text.h"
+
 namespace muster::worker {
 namespace {
 
 int count_listed(std::string_view list) {
   int count = 0;
-  while (!list.empty()) {
-    const std::string_view entry = list.substr(0, list.find(','));
+  for (const std::string_view entry : split(list, ',')) {
     if (entry.empty() || entry.starts_with('-')) break;
     ++count;
-    list.remove_prefix(std::min(list.size(), entry.size() + 1));
   }
   return count;
 }

@@ -13,12 +13,6 @@ namespace {
 
 constexpr const char* kInitCall = "init_process_group";
 
-std::shared_ptr<worker::Job> job_or_throw() {
-  worker::Outcome<std::shared_ptr<worker::Job>> job = worker::require_job();
-  if (!job) worker::throw_failure(job.error());
-  return std::move(*job);
-}
-
 [[noreturn]] void throw_init_failure(worker::Failure failure) {
   failure.message.insert(0, std::string(kInitCall) + ": ");
   worker::raise(failure, kInitCall, {});
@@ -62,31 +56,31 @@ bool is_initialized() noexcept {
 }
 
 int rank() {
-  return job_or_throw()->rank();
+  return worker::require_job()->rank();
 }
 
 int world_size() {
-  return job_or_throw()->world_size();
+  return worker::require_job()->world_size();
 }
 
 int local_rank() {
-  return job_or_throw()->identity().local_rank;
+  return worker::require_job()->identity().local_rank;
 }
 
 int local_world_size() {
-  return job_or_throw()->identity().local_world_size;
+  return worker::require_job()->identity().local_world_size;
 }
 
 int node_rank() {
-  return job_or_throw()->identity().node_rank;
+  return worker::require_job()->identity().node_rank;
 }
 
 int restart_count() {
-  return job_or_throw()->restart_count();
+  return worker::require_job()->restart_count();
 }
 
 Device device() {
-  const std::shared_ptr<worker::Job> job = job_or_throw();
+  const std::shared_ptr<worker::Job> job = worker::require_job();
   return job->visible_gpus() > 0 ? Device::cuda(job->cuda_device()) : Device::cpu();
 }
 

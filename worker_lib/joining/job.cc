@@ -1,6 +1,5 @@
 #include "worker_lib/joining/job.h"
 
-#include <algorithm>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -9,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/contract.h"
+#include "worker_lib/backends/backend.h"
 #include "worker_lib/failure_reports.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/group/group.h"
@@ -18,18 +18,11 @@
 #include "worker_lib/joining/gpu_count.h"
 #include "worker_lib/joining/host_store.h"
 #include "worker_lib/joining/meeting.h"
+#include "worker_lib/joining/meeting_text.h"
 #include "worker_lib/raise.h"
 
 namespace muster::worker {
 namespace {
-
-// "For ever" is a legal time-out.
-Deadline deadline_after(std::chrono::milliseconds timeout) {
-  const auto now = std::chrono::steady_clock::now();
-  // In the coarser unit: the time-out may exceed the range of the finer one.
-  const auto most = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::max() - now);
-  return timeout >= most ? Deadline::max() : now + timeout;
-}
 
 // A world of one has a store only once something asks for it (a GPU backend may).
 class LazyStore {
@@ -41,8 +34,7 @@ class LazyStore {
       if (!made) return tl::unexpected(made.error());
       store_ = std::move(*made);
     }
-    return store_->connect(
-        std::max<Duration>(deadline - std::chrono::steady_clock::now(), Duration::zero()));
+    return store_->connect(time_left(deadline));
   }
 
  private:
@@ -89,34 +81,24 @@ JobSlot& job_slot() {
 
 }  // namespace
 
-// In the order of construction; destroyed in reverse.
-struct Job::Parts {
-  Identity identity;
-  Members world;
-  InitOptions options;
-  std::shared_ptr<HostStore> hosted;
-  StoreConnector connect;
-  std::shared_ptr<Watch> watch;
-  std::shared_ptr<GroupHost> groups;
-  std::shared_ptr<Group> world_group;
-
-  ~Parts() {
-    world_group.reset();
-    groups.reset();
-    watch.reset();
-    // Other ranks may still be reading from it.
-    if (hosted) HostStore::retire(std::move(hosted));
-  }
-};
-
 std::optional<std::string> process_environment(std::string_view name) {
   const char* value = std::getenv(std::string(name).c_str());
   return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
 }
 
-Job::Job(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Job::Job(Identity self, const InitOptions& options, std::shared_ptr<HostStore> hosted)
+    : identity_(std::move(self)),
+      options_(options),
+      hosted_(std::move(hosted)),
+      groups_(std::make_shared<GroupHost>()) {}
 
-Job::~Job() = default;
+Job::~Job() {
+  world_group_.reset();
+  groups_.reset();
+  watch_.reset();
+  // Other ranks may still be reading from it.
+  if (hosted_) HostStore::retire(std::move(hosted_));
+}
 
 Outcome<std::shared_ptr<Job>> Job::join(const InitOptions& options) {
   if (in_forked_child()) return tl::unexpected(forked_failure());
@@ -124,85 +106,66 @@ Outcome<std::shared_ptr<Job>> Job::join(const InitOptions& options) {
   Outcome<Identity> self = find_identity(options, process_environment);
   if (!self) return tl::unexpected(self.error());
   failure_reports().joins(self->rank);
-  const Deadline deadline = deadline_after(options.timeout);
+  const Deadline deadline = deadline_after(std::chrono::steady_clock::now(), options.timeout);
   const std::string interface = process_environment(env::kGlooSocketIfname).value_or("");
   Outcome<Met> met = meet(*self, {.deadline = deadline, .interface = interface});
   if (!met) return tl::unexpected(met.error());
   complete_place(*self, met->world);
 
-  auto parts = std::make_unique<Parts>();
-  parts->identity = std::move(*self);
-  parts->world = met->world;
-  parts->options = options;
-  parts->hosted = std::move(met->hosted);
-  parts->connect = connector_of(*met);
-  std::shared_ptr<Job> job(new Job(std::move(parts)));
+  std::shared_ptr<Job> job(new Job(std::move(*self), options, std::move(met->hosted)));
   if (Outcome<> ready = job->set_up(*met, deadline); !ready) return tl::unexpected(ready.error());
   return job;
 }
 
 Outcome<> Job::set_up(const Met& met, Deadline deadline) {
-  Parts& parts = *parts_;
-  Outcome<std::shared_ptr<Watch>> watch = start_watch(parts.identity, met, parts.options, deadline);
+  Outcome<std::shared_ptr<Watch>> watch = start_watch(identity_, met, options_, deadline);
   if (!watch) return tl::unexpected(watch.error());
-  parts.watch = std::move(*watch);
+  watch_ = std::move(*watch);
 
-  parts.groups = std::make_shared<GroupHost>();
-  parts.watch->answer_with([groups = std::weak_ptr(parts.groups)] {
+  watch_->answer_with([groups = std::weak_ptr(groups_)] {
     const std::shared_ptr<GroupHost> host = groups.lock();
     return host == nullptr ? std::string() : host->progress().encode();
   });
-  GroupHost& groups = *parts.groups;
-  groups.world = parts.world;
-  groups.connect_store = parts.connect;
-  groups.watch = parts.watch;
-  groups.reports = &failure_reports();
-  const auto* at = std::get_if<MeetAtAddress>(&parts.identity.meeting_point);
-  if (at == nullptr || !at->agent_serves) groups.store_host = GlobalRank{0};
-  groups.on_sigterm = parts.options.on_sigterm;
-  groups.timeout = parts.options.timeout;
-  groups.backend = parts.options.backend;
-  groups.cuda_device = cuda_device();
-  groups.makers = real_backends();
-  Outcome<std::shared_ptr<Group>> world = Group::make_world(parts.groups, deadline);
+  groups_->world = met.world;
+  groups_->connect_store = connector_of(met);
+  groups_->watch = watch_;
+  groups_->reports = &failure_reports();
+  const auto* at = std::get_if<MeetAtAddress>(&identity_.meeting_point);
+  if (at == nullptr || !at->agent_serves) groups_->store_host = GlobalRank{0};
+  groups_->timeout = options_.timeout;
+  groups_->backend = options_.backend;
+  groups_->cuda_device = cuda_device();
+  groups_->makers = {.cpu = make_cpu_backend,
+                     .nccl = make_nccl_backend,
+                     .gloo = make_gloo_backend,
+                     .nccl_available = is_nccl_available};
+  Outcome<std::shared_ptr<Group>> world = Group::make_world(groups_, deadline);
   if (!world) return tl::unexpected(world.error());
-  parts.world_group = std::move(*world);
+  world_group_ = std::move(*world);
   forget_meeting(met);
   return Done{};
 }
 
-const Identity& Job::identity() const {
-  return parts_->identity;
-}
-
 const Members& Job::world() const {
-  return parts_->world;
+  return groups_->world;
 }
 
 int Job::cuda_device() const {
-  if (parts_->options.device) return *parts_->options.device;
-  return visible_gpus() == 1 ? 0 : parts_->identity.local_rank;
+  if (options_.device) return *options_.device;
+  return visible_gpus() == 1 ? 0 : identity_.local_rank;
 }
 
 int Job::visible_gpus() const {
   return count_visible_gpus(process_environment(env::kCudaVisibleDevices));
 }
 
-Watch& Job::watch() {
-  return *parts_->watch;
-}
-
 Outcome<StoreClient> Job::connect_store(Deadline deadline) const {
-  return parts_->connect(deadline);
-}
-
-const std::shared_ptr<Group>& Job::world_group() const {
-  return parts_->world_group;
+  return groups_->connect_store(deadline);
 }
 
 void Job::leave() {
-  parts_->groups->close_groups();
-  parts_->watch->leave();
+  groups_->close_groups();
+  watch_->leave();
 }
 
 std::shared_ptr<Job> current_job() noexcept {
@@ -218,15 +181,11 @@ std::shared_ptr<Job> exchange_current_job(std::shared_ptr<Job> job) noexcept {
   return std::exchange(slot.job, std::move(job));
 }
 
-Outcome<std::shared_ptr<Job>> require_job() {
-  if (in_forked_child()) return tl::unexpected(forked_failure());
+std::shared_ptr<Job> require_job() {
+  if (in_forked_child()) raise(forked_failure(), {}, {});
   if (std::shared_ptr<Job> job = current_job()) return job;
-  return failed(ErrorCode::not_initialized,
-                "there is no process group: call init_process_group() first");
-}
-
-void throw_failure(const Failure& failure) {
-  raise(failure, {}, {});
+  raise({ErrorCode::not_initialized, "there is no process group: call init_process_group() first"},
+        {}, {});
 }
 
 }  // namespace muster::worker

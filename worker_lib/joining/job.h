@@ -23,6 +23,8 @@
 namespace muster::worker {
 
 class Group;
+class GroupHost;
+class HostStore;
 struct Met;
 
 // getenv(3).
@@ -39,7 +41,7 @@ class Job {
   Job& operator=(const Job&) = delete;
   ~Job();
 
-  const Identity& identity() const;
+  const Identity& identity() const { return identity_; }
   // By global rank; `me` is this process.
   const Members& world() const;
 
@@ -52,25 +54,29 @@ class Job {
   // How many GPUs this process sees, without asking the driver.
   int visible_gpus() const;
 
-  Watch& watch();
+  Watch& watch() { return *watch_; }
 
   // Opens a connection to the job's store, for one thread; its keys are below those of this job,
   // restart and init. Fails with rendezvous if the store does not answer by then.
   Outcome<StoreClient> connect_store(Deadline deadline) const;
 
   // The group of all ranks; not null once join() has returned.
-  const std::shared_ptr<Group>& world_group() const;
+  const std::shared_ptr<Group>& world_group() const { return world_group_; }
 
   // Waits for this rank's operations in flight, and tells the others that it leaves on purpose.
   // Call once; the destructor does neither.
   void leave();
 
  private:
-  struct Parts;
-  explicit Job(std::unique_ptr<Parts> parts);
+  Job(Identity self, const InitOptions& options, std::shared_ptr<HostStore> hosted);
   Outcome<> set_up(const Met& met, Deadline deadline);
 
-  std::unique_ptr<Parts> parts_;
+  const Identity identity_;
+  const InitOptions options_;
+  std::shared_ptr<HostStore> hosted_;  // Null: this process does not host the store.
+  std::shared_ptr<Watch> watch_;
+  std::shared_ptr<GroupHost> groups_;
+  std::shared_ptr<Group> world_group_;
 };
 
 // Null before init_process_group() and after destroy_process_group().
@@ -79,10 +85,8 @@ std::shared_ptr<Job> current_job() noexcept;
 // Makes `job` the current one, and returns the one that was.
 std::shared_ptr<Job> exchange_current_job(std::shared_ptr<Job> job) noexcept;
 
-// current_job() for public calls: fails with not_initialized, or with forked in a child of fork().
-Outcome<std::shared_ptr<Job>> require_job();
-
-// Throws what a public call throws for a failure outside of any group.
-[[noreturn]] void throw_failure(const Failure& failure);
+// current_job() for public calls: not null, or throws not_initialized, or forked in a child of
+// fork().
+std::shared_ptr<Job> require_job();
 
 }  // namespace muster::worker

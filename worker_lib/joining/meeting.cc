@@ -57,8 +57,8 @@ Outcome<Met> meet_at_own_store(const Identity& self, const MeetingOptions& optio
   if (!store) return tl::unexpected(store.error());
   access.own = hosted;
   access.hosted_here = true;
-  MeetingRound round(self, options, std::move(*store), std::move(access), hosted);
-  Outcome<Met> met = round.run(own_record(self.rank, std::move(address)));
+  Outcome<Met> met =
+      MeetingRound(self, options, std::move(*store), std::move(access), std::move(address)).run();
   // Other ranks may still want to read the reason.
   if (!met) HostStore::retire(std::move(hosted));
   return met;
@@ -82,7 +82,7 @@ Outcome<Met> host_meeting(const Identity& self, const MeetingOptions& options,
   Outcome<std::shared_ptr<HostStore>> hosted =
       HostStore::serve(listening_addresses(at.host, at.port), job_of(self));
   if (!hosted) return tl::unexpected(hosted.error());
-  return meet_at_own_store(self, options, std::move(*hosted), {at.host, at.port, {}, {}, false},
+  return meet_at_own_store(self, options, std::move(*hosted), {at.host, at.port},
                            std::move(address));
 }
 
@@ -116,9 +116,8 @@ Outcome<Met> attend_meeting(const Identity& self, const MeetingOptions& options,
       return failed(ErrorCode::timeout,
                     fmt::format("rank 0 did not join: {}", store.error().message), {GlobalRank{0}});
     }
-    MeetingRound round(self, options, std::move(*store), {at.host, at.port, {}, {}, false},
-                       nullptr);
-    Outcome<Met> met = round.run(own_record(self.rank, address));
+    MeetingRound round(self, options, std::move(*store), {at.host, at.port}, address);
+    Outcome<Met> met = round.run();
     // Rank 0 had just left its former group, with its store: the ranks meet at its next one.
     const bool again =
         !met && round.lost_store() && !at.agent_serves && SteadyClock::now() < options.deadline;
@@ -175,8 +174,7 @@ Outcome<Reached> reach_recorded(const MeetingRecord& record, Deadline deadline) 
     if (!is_there || !*is_there) continue;
     const Result<std::string> nonce = store->get(key);
     if (nonce && *nonce == std::to_string(record.nonce))
-      return Reached(std::in_place, std::move(*store),
-                     StoreAccess{address, record.port, {}, {}, false});
+      return Reached(std::in_place, std::move(*store), StoreAccess{address, record.port});
   }
   return Reached();
 }
@@ -218,8 +216,8 @@ class FileAttendance {
       const std::vector<std::string> outward = reachable_addresses(options_.interface);
       if (!outward.empty()) address = outward.front();
     }
-    MeetingRound round(self_, options_, std::move(reached->first), access, nullptr);
-    Outcome<Met> met = round.run(own_record(self_.rank, *address));
+    MeetingRound round(self_, options_, std::move(reached->first), access, *address);
+    Outcome<Met> met = round.run();
     if (met) return std::move(*met);
     if (round.lost_store()) return std::nullopt;
     return tl::unexpected(met.error());
@@ -265,8 +263,18 @@ RankRecord own_record(int rank, std::string address) {
   return {{GlobalRank{rank}, node_identity(), own_host_name(), life.pid, std::move(address)}, life};
 }
 
-// No retries: the store was there when the ranks met; if it does not listen now, it never will.
-Outcome<StoreClient> StoreAccess::connect_again(Deadline deadline) const {
+Outcome<StoreClient> StoreAccess::connect(Deadline deadline) const {
+  if (hosted_here) {
+    const std::shared_ptr<HostStore> store = own.lock();
+    if (!store) {
+      return failed(ErrorCode::not_initialized,
+                    "the job's store is gone: destroy_process_group() was called");
+    }
+    Outcome<StoreClient> client = store->connect(time_left(deadline));
+    if (!client) return client;
+    return client->with_prefix(prefix);
+  }
+  // No retries: the store was there when the ranks met; if it does not listen now, it never will.
   const Deadline until = std::min(deadline, SteadyClock::now() + kReconnect);
   const std::string server = fmt::format("{}:{}", host, port);
   const NetResult<int> fd = connect_blocking(host, port, until);
@@ -280,18 +288,6 @@ Outcome<StoreClient> StoreAccess::connect_again(Deadline deadline) const {
   if (const Result<uint32_t> echo = store.ping(0); !echo)
     return meeting_store_failure(echo.error());
   return store;
-}
-
-Outcome<StoreClient> StoreAccess::connect(Deadline deadline) const {
-  if (!hosted_here) return connect_again(deadline);
-  const std::shared_ptr<HostStore> store = own.lock();
-  if (!store) {
-    return failed(ErrorCode::not_initialized,
-                  "the job's store is gone: destroy_process_group() was called");
-  }
-  Outcome<StoreClient> client = store->connect(time_left(deadline));
-  if (!client) return client;
-  return client->with_prefix(prefix);
 }
 
 Outcome<Met> meet(const Identity& self, const MeetingOptions& options) {

@@ -42,16 +42,13 @@ namespace muster::worker {
 struct StoreAccess {
   std::string host;
   uint16_t port = 0;
-  std::string prefix;
+  std::string prefix = {};
   // Set if this process hosts the store; weak, so that a retired one is not kept.
-  std::weak_ptr<HostStore> own;
+  std::weak_ptr<HostStore> own = {};
   bool hosted_here = false;
 
   // A new connection whose keys are below the prefix. Fails with rendezvous.
   Outcome<StoreClient> connect(Deadline deadline) const;
-
- private:
-  Outcome<StoreClient> connect_again(Deadline deadline) const;
 };
 
 // What this process, as `rank`, says of itself when the ranks meet.

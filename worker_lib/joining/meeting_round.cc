@@ -42,20 +42,19 @@ std::string list_ranks(const std::vector<GlobalRank>& ranks) {
 }  // namespace
 
 MeetingRound::MeetingRound(const Identity& self, const MeetingOptions& options, StoreClient store,
-                           StoreAccess access, std::shared_ptr<HostStore> hosted)
+                           StoreAccess access, std::string address)
     : self_(self),
       options_(options),
+      me_(own_record(self.rank, std::move(address))),
       prefix_(fmt::format("muster/{}", self.restart_count)),
       everything_(std::move(store)),
       root_(everything_.with_prefix(prefix_)),
       store_(root_),
-      access_(std::move(access)),
-      hosted_(std::move(hosted)) {}
+      access_(std::move(access)) {}
 
-Outcome<Met> MeetingRound::run(const RankRecord& me) {
-  node_ = me.peer.node;
-  if (Outcome<> entered = enter(me); !entered) return tl::unexpected(entered.error());
-  if (auto set = store_.set(rank_key(self_.rank), me.encode()); !set)
+Outcome<Met> MeetingRound::run() {
+  if (Outcome<> entered = enter(); !entered) return tl::unexpected(entered.error());
+  if (auto set = store_.set(rank_key(self_.rank), me_.encode()); !set)
     return meeting_store_failure(set.error());
   const Result<int64_t> came = store_.add("came", 1);
   if (!came) return meeting_store_failure(came.error());
@@ -78,15 +77,15 @@ Outcome<> MeetingRound::check_job() {
 
 // Makes this process the owner of its rank. The previous owner may be this process, or one that is
 // gone; otherwise two processes have the same rank.
-Outcome<> MeetingRound::claim_rank(const RankRecord& me) {
-  const std::string mine = me.encode();
+Outcome<> MeetingRound::claim_rank() {
+  const std::string mine = me_.encode();
   std::string expected;
   for (;;) {
     const Result<std::string> owner = root_.compare_set(owner_key(self_.rank), expected, mine);
     if (!owner) return meeting_store_failure(owner.error());
     if (*owner == mine) return Done{};
     const std::optional<RankRecord> other = RankRecord::decode(*owner);
-    if (other && other->life == me.life) return Done{};
+    if (other && other->life == me_.life) return Done{};
     if (other && surely_lives(other->life)) {
       return failed(ErrorCode::environment,
                     fmt::format("{} has joined this job already and is still there: two processes "
@@ -100,9 +99,9 @@ Outcome<> MeetingRound::claim_rank(const RankRecord& me) {
 }
 
 // Finds a generation that is open to this rank.
-Outcome<> MeetingRound::enter(const RankRecord& me) {
+Outcome<> MeetingRound::enter() {
   if (Outcome<> same = check_job(); !same) return same;
-  if (Outcome<> claimed = claim_rank(me); !claimed) return claimed;
+  if (Outcome<> claimed = claim_rank(); !claimed) return claimed;
   const std::string open = fmt::format("open {}", self_.world_size);
   for (;;) {
     const Result<int64_t> joins = root_.add(fmt::format("joins/{}", self_.rank), 1);
@@ -122,14 +121,10 @@ Outcome<> MeetingRound::contradict(const std::string& theirs) {
       "rank {} was given a world of {} ranks, and others one of "
       "{}: WORLD_SIZE must be the same for all",
       self_.rank, self_.world_size, theirs);
-  close_generation("open " + theirs, text);
+  // Tells the ranks that come later, and those that wait. Best effort.
+  store_.compare_set("state", "open " + theirs, text);
+  store_.compare_set("everyone", "", "!" + text);
   return failed(ErrorCode::environment, text, {GlobalRank{self_.rank}});
-}
-
-// Tells the ranks that wait, and those that come later. Best effort.
-void MeetingRound::close_generation(const std::string& state, const std::string& why) {
-  store_.compare_set("state", state, why);
-  store_.compare_set("everyone", "", "!" + why);
 }
 
 Outcome<Met> MeetingRound::gather() {
@@ -190,7 +185,7 @@ std::string MeetingRound::missing_words(const std::vector<GlobalRank>& missing, 
 // One rank per node prints it: a thousand lines would say no more.
 void MeetingRound::say_who_is_missing() {
   const std::string mine = std::to_string(self_.rank);
-  const Result<std::string> speaker = store_.compare_set("told/" + node_, "", mine);
+  const Result<std::string> speaker = store_.compare_set("told/" + me_.peer.node, "", mine);
   if (!speaker || *speaker != mine) return;
   int asked = 0;
   const Outcome<std::vector<GlobalRank>> missing = find_missing(asked);
@@ -210,7 +205,7 @@ Outcome<Met> MeetingRound::give_up() {
   std::string text =
       fmt::format("{} did not join {}: check that they are running, with the same meeting point",
                   missing_words(*missing, asked), within_limit(options_.begun, options_.deadline));
-  if (hosted_ && hosted_->was_exhausted())
+  if (const auto hosted = access_.own.lock(); hosted && hosted->was_exhausted())
     text += "; this process had no descriptor left to let others in: raise its limit (ulimit -n)";
   if (former_) {
     text += fmt::format(" ({} had joined before: were two processes given the same rank?)",
@@ -240,7 +235,8 @@ Outcome<Met> MeetingRound::read_everyone(const std::string& said) {
   if (world.size() != self_.world_size)
     return failed(ErrorCode::rendezvous, "the store holds something other than this job's ranks");
   access_.prefix = fmt::format("{}/{}", prefix_, generation_);
-  return Met{std::move(world), std::move(lives), access_, store_, hosted_, root_, generation_};
+  return Met{std::move(world), std::move(lives), access_, store_, access_.own.lock(), root_,
+             generation_};
 }
 
 // All ranks are in this generation: the keys of earlier ones are unused.

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,7 +11,6 @@
 
 #include "rendezvous/store/store_client.h"
 #include "worker_lib/failure.h"
-#include "worker_lib/joining/host_store.h"
 #include "worker_lib/joining/identity.h"
 #include "worker_lib/joining/meeting.h"
 #include "worker_lib/joining/rank_record.h"
@@ -24,21 +22,21 @@ inline constexpr std::string_view kRunIdKey = "muster/run_id";
 
 class MeetingRound {
  public:
+  // `address`: where other nodes reach this rank.
   MeetingRound(const Identity& self, const MeetingOptions& options, StoreClient store,
-               StoreAccess access, std::shared_ptr<HostStore> hosted);
+               StoreAccess access, std::string address);
 
   // Call once. Returns what meet() does.
-  Outcome<Met> run(const RankRecord& me);
+  Outcome<Met> run();
 
   // Whether run() failed because the store is gone rather than because of its answers.
   bool lost_store() const { return !store_.connected(); }
 
  private:
   Outcome<> check_job();
-  Outcome<> claim_rank(const RankRecord& me);
-  Outcome<> enter(const RankRecord& me);
+  Outcome<> claim_rank();
+  Outcome<> enter();
   Outcome<> contradict(const std::string& theirs);
-  void close_generation(const std::string& state, const std::string& why);
   Outcome<Met> gather();
   Outcome<Met> wait_for_everyone();
   // Covers the ranks below `asked`, those that could be checked in time.
@@ -50,14 +48,13 @@ class MeetingRound {
 
   const Identity& self_;
   const MeetingOptions& options_;
+  const RankRecord me_;
   std::string prefix_;
   StoreClient everything_;  // Without the prefix.
   StoreClient root_;
   StoreClient store_;
   StoreAccess access_;
-  std::shared_ptr<HostStore> hosted_;
   int64_t generation_ = 0;
-  std::string node_;                  // As others know it.
   std::optional<RankRecord> former_;  // The previous owner of this rank.
 };
 

@@ -27,14 +27,16 @@ bool asks_for_own_loopback(const std::string& host) {
   return numeric ? numeric->is_loopback() : host == "localhost" || host.ends_with(".localhost");
 }
 
-std::optional<IpAddress> first_outward_address() {
-  for (const Interface& interface : read_interfaces()) {
-    if (!is_candidate(interface)) continue;
-    for (const IpAddress& address : interface.addresses) {
-      if (!address.is_link_local()) return address;
+// Of the interface with this name; empty: of all that could reach others.
+std::vector<IpAddress> outward_addresses(const std::string& name) {
+  std::vector<IpAddress> found;
+  for (const Interface& each : read_interfaces()) {
+    if (name.empty() ? !is_candidate(each) : each.name != name) continue;
+    for (const IpAddress& address : each.addresses) {
+      if (!address.is_link_local()) found.push_back(address);
     }
   }
-  return std::nullopt;
+  return found;
 }
 
 Outcome<IpAddress> interface_address(const std::string& interface, const IpAddress& like) {
@@ -60,9 +62,10 @@ Outcome<std::string> own_address(const std::string& store_host, uint16_t port,
     if (!named) return tl::unexpected(named.error());
     return named->to_string();
   }
-  if (!source || (source->is_loopback() && !asks_for_own_loopback(store_host)))
-    source = first_outward_address();
-  return source.value_or(IpAddress::loopback_v4()).to_string();
+  if (source && (!source->is_loopback() || asks_for_own_loopback(store_host)))
+    return source->to_string();
+  const std::vector<IpAddress> outward = outward_addresses({});
+  return (outward.empty() ? IpAddress::loopback_v4() : outward.front()).to_string();
 }
 
 std::vector<SocketAddress> listening_addresses(const std::string& host, uint16_t port) {
@@ -73,13 +76,8 @@ std::vector<SocketAddress> listening_addresses(const std::string& host, uint16_t
 
 std::vector<std::string> reachable_addresses(const std::string& interface) {
   std::vector<std::string> addresses;
-  const std::string wanted = interface.substr(0, interface.find(','));
-  for (const Interface& each : read_interfaces()) {
-    if (wanted.empty() ? !is_candidate(each) : each.name != wanted) continue;
-    for (const IpAddress& address : each.addresses) {
-      if (!address.is_link_local()) addresses.push_back(address.to_string());
-    }
-  }
+  for (const IpAddress& address : outward_addresses(interface.substr(0, interface.find(','))))
+    addresses.push_back(address.to_string());
   return addresses;
 }
 

@@ -1,9 +1,9 @@
 #include "worker_lib/joining/rank_record.h"
 
-#include <charconv>
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/text.h"
 #include "worker_lib/fields.h"
 
 namespace muster::worker {
@@ -11,11 +11,6 @@ namespace {
 
 // The first field: ranks with another version get an error that says so.
 constexpr std::string_view kRecordVersion = "muster 1";
-
-bool read_record_number(const std::string& text, int& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 }  // namespace
 
@@ -27,16 +22,12 @@ std::string RankRecord::encode() const {
 std::optional<RankRecord> RankRecord::decode(std::string_view text) {
   const std::optional<std::vector<std::string>> fields = decode_fields(text);
   if (!fields || fields->size() != 7 || fields->front() != kRecordVersion) return std::nullopt;
-  const std::optional<ProcessLife> life = ProcessLife::parse((*fields)[6]);
-  RankRecord record;
-  const bool valid = life && read_record_number((*fields)[1], record.peer.rank.value) &&
-                     read_record_number((*fields)[4], record.peer.pid);
-  if (!valid) return std::nullopt;
-  record.peer.node = (*fields)[2];
-  record.peer.host = (*fields)[3];
-  record.peer.address = (*fields)[5];
-  record.life = *life;
-  return record;
+  const std::vector<std::string>& all = *fields;
+  const std::optional<int> rank = whole_number<int>(all[1]);
+  const std::optional<int> pid = whole_number<int>(all[4]);
+  const std::optional<ProcessLife> life = ProcessLife::parse(all[6]);
+  if (!rank || !pid || !life) return std::nullopt;
+  return RankRecord{{GlobalRank{*rank}, all[2], all[3], *pid, all[5]}, *life};
 }
 
 }  // namespace muster::worker

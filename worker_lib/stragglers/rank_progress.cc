@@ -1,9 +1,9 @@
 #include "worker_lib/stragglers/rank_progress.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
+#include "rendezvous/base/text.h"
 #include "worker_lib/fields.h"
 
 namespace muster::worker {
@@ -29,12 +29,9 @@ class FieldsReader {
   }
   template <typename Number>
   Number number(Number least, Number most) {
-    const std::string field = text();
-    Number value = least;
-    const char* const end = field.data() + field.size();
-    const auto [at, error] = std::from_chars(field.data(), end, value);
-    if (error != std::errc() || at != end || value < least || value > most) ok_ = false;
-    return ok_ ? value : least;
+    const std::optional<Number> value = whole_number<Number>(text());
+    if (!value || *value < least || *value > most) ok_ = false;
+    return ok_ ? *value : least;
   }
   uint64_t number() { return number<uint64_t>(0, std::numeric_limits<uint64_t>::max()); }
   int rank(int least = 0) { return number(least, std::numeric_limits<int>::max()); }

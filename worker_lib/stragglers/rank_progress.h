@@ -23,6 +23,9 @@ namespace muster::worker {
 
 enum class Lane : uint8_t { host, device, monitored, host_set_up, device_set_up };
 inline constexpr size_t kLanes = 5;
+inline bool is_set_up(Lane lane) {
+  return lane == Lane::host_set_up || lane == Lane::device_set_up;
+}
 
 // No more ranks than these are listed.
 inline constexpr size_t kAwaitedMax = 256;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "worker_lib/call_word.h"
 #include "worker_lib/camps.h"
@@ -48,9 +49,8 @@ std::string transfer_words(const TransferProgress& transfer, const std::string& 
 
 Wait wait_of(const GroupProgress& group, Lane which) {
   const LaneProgress& lane = group.lane(which);
-  const bool is_set_up = which == Lane::host_set_up || which == Lane::device_set_up;
   return {{group.id, which, lane.ended + 1, false,
-           operation_label(lane.last, is_set_up ? 0 : lane.ended + 1, group.name)},
+           operation_label(lane.last, is_set_up(which) ? 0 : lane.ended + 1, group.name)},
           lane.awaited};
 }
 
@@ -85,6 +85,10 @@ Standing standing_of(const RankProgress& place, const Awaited& what) {
 // Whether the failure that `rank` has met originated on others, as far as it knows.
 bool blames_others(const Trouble& trouble, int rank) {
   return !trouble.origin.empty() && trouble.origin != std::vector{rank};
+}
+
+bool is_gone(const std::pair<const int, StragglerFindings::Straggler>& one) {
+  return one.second.no_answer == NoAnswer::gone;
 }
 
 class Search {
@@ -134,9 +138,7 @@ class Search {
       return;
     }
     if (const auto* const why = std::get_if<NoAnswer>(&answer->second)) {
-      StragglerFindings::Straggler straggler;
-      straggler.no_answer = *why;
-      findings_.stragglers[rank] = std::move(straggler);
+      findings_.stragglers[rank] = {.no_answer = *why};
       return;
     }
     const auto& place = std::get<RankProgress>(answer->second);
@@ -180,11 +182,8 @@ class Search {
     if (!waits.empty()) return;
     if (follow_failure(rank, place, question_.limit + kTroubleBefore)) return;
     if (what.from_anybody) return;
-    StragglerFindings::Straggler straggler;
-    straggler.group_id = what.group_id;
-    straggler.lane = what.lane;
-    straggler.number = what.number;
-    straggler.call = what.call;
+    StragglerFindings::Straggler straggler{
+        .lane = what.lane, .number = what.number, .call = what.call};
     if (const GroupProgress* const group = place.group(what.group_id); group && what.number > 0) {
       straggler.at = group->lane(what.lane).begun;
       straggler.last = group->lane(what.lane).last;
@@ -211,10 +210,6 @@ class Search {
     kept_.try_emplace(rank, words);
     for (const int next : wait.whom)
       reach(rank, next, wait.what);
-  }
-
-  static bool is_gone(const std::pair<const int, StragglerFindings::Straggler>& one) {
-    return one.second.no_answer == NoAnswer::gone;
   }
 
   bool all_are_gone() const {
@@ -279,7 +274,7 @@ class Search {
   // missing from the count. What those found that have ended since may be in this rank's troubles.
   bool agree_with_others(const std::set<int>& circle, const std::set<int>& all) {
     for (const int rank : all) {
-      const RankProgress* const place = rank == me_ ? &own_ : place_of(rank);
+      const RankProgress* const place = rank == me_ ? &own_ : progress_of(answers_, rank);
       if (place == nullptr || (rank != me_ && !words_of(rank).empty())) continue;
       for (const Trouble& one : place->troubles) {
         if (!is_found_in(circle, one, rank)) continue;
@@ -322,20 +317,15 @@ class Search {
       findings_.stragglers[ranks[i]] =
           elsewhere(in[i], ranks[i] == me_ ? in[camps.usual] : std::string());
     }
-    const bool is_tie = camps.blamed.size() == ranks.size();
-    if (is_tie) findings_.stragglers.clear();
-    if (is_tie) findings_.circle = circle;
-  }
-
-  const RankProgress* place_of(int rank) const {
-    const auto answer = answers_.find(rank);
-    return answer == answers_.end() ? nullptr : std::get_if<RankProgress>(&answer->second);
+    if (camps.blamed.size() < ranks.size()) return;
+    findings_.stragglers.clear();  // A tie.
+    findings_.circle = circle;
   }
 
   // The call that a rank is in, named alike on all ranks; empty: none.
   std::string words_of(int rank) const {
     if (rank == me_) return own_words();
-    const RankProgress* const place = place_of(rank);
+    const RankProgress* const place = progress_of(answers_, rank);
     if (place == nullptr) return {};
     const Awaited mine{question_.group_id, question_.lane, question_.number};
     if (question_.number > 0 && standing_of(*place, mine) == Standing::inside) return own_words();
@@ -345,13 +335,7 @@ class Search {
 
   // A straggler that is in `in` instead of `call`; empty: this rank's own call.
   StragglerFindings::Straggler elsewhere(const std::string& in, const std::string& call) const {
-    StragglerFindings::Straggler straggler;
-    straggler.group_id = question_.group_id;
-    straggler.lane = question_.lane;
-    straggler.number = question_.number;
-    straggler.call = call;
-    straggler.instead = in;
-    return straggler;
+    return {.lane = question_.lane, .number = question_.number, .call = call, .instead = in};
   }
 
   std::string own_words() const {
@@ -393,9 +377,7 @@ std::string straggler_words(const StragglerFindings::Straggler& straggler,
     return fmt::format(" does not do its part of {}", straggler.call);
   std::string words = " has not called " + (straggler.call.empty() ? "it" : straggler.call);
   if (straggler.call.empty()) words += " " + within(question.limit);
-  const bool is_set_up =
-      straggler.lane == Lane::host_set_up || straggler.lane == Lane::device_set_up;
-  if (is_set_up || !straggler.at) return words;
+  if (is_set_up(straggler.lane) || !straggler.at) return words;
   if (*straggler.at == 0) return words + " (nor anything before)";
   return words + fmt::format(" (its last: {} {})", straggler.last, *straggler.at);
 }
@@ -403,8 +385,7 @@ std::string straggler_words(const StragglerFindings::Straggler& straggler,
 // Whether only ranks hold up this one that it has waited for itself, in a message or a set-up: then
 // its own message says more.
 bool is_plain(const StragglerQuery& question, const StragglerFindings& findings) {
-  const bool is_set_up = question.lane == Lane::host_set_up || question.lane == Lane::device_set_up;
-  if (question.number > 0 && !is_set_up) return false;
+  if (question.number > 0 && !is_set_up(question.lane)) return false;
   return std::ranges::all_of(findings.stragglers, [](const auto& one) {
     return !one.second.no_answer && one.second.call.empty() && one.second.instead.empty();
   });
@@ -416,10 +397,8 @@ std::string circle_words(const StragglerFindings& findings, const Members& world
     if (findings.circle.contains(rank))
       words += fmt::format("{}{} is in {}", words.empty() ? "" : ", ", describe(world[rank]), in);
   }
-  std::string who;
-  for (const int rank : findings.circle)
-    who += (who.empty() ? "" : ", ") + std::to_string(rank);
-  return fmt::format("{}; the ranks {} wait for each other in a circle: {}", words, who, kOneOrder);
+  return fmt::format("{}; the ranks {} wait for each other in a circle: {}", words,
+                     fmt::join(findings.circle, ", "), kOneOrder);
 }
 
 // What else to say of the stragglers: which ranks are between this one and them, and what to do.
@@ -432,17 +411,15 @@ std::string more_words(const StragglerFindings& findings, const Members& world) 
     words += fmt::format("; {}, which this one waited for, is in {} itself",
                          describe(world[between->first]), between->second);
   }
-  size_t computing = 0;
-  size_t elsewhere = 0;
-  for (const auto& [rank, straggler] : findings.stragglers) {
-    if (!straggler.instead.empty()) {
-      ++elsewhere;
-    } else if (!straggler.no_answer) {
-      ++computing;
-    }
-  }
-  if (computing > 0) return words + "; " + look_at(findings.stragglers.size());
-  return elsewhere > 0 ? fmt::format("{}; {}", words, kOneOrder) : words;
+  const auto is_elsewhere = [](const auto& one) { return !one.second.instead.empty(); };
+  const auto computes = [&](const auto& one) {
+    return !one.second.no_answer && !is_elsewhere(one);
+  };
+  if (std::ranges::any_of(findings.stragglers, computes))
+    return words + "; " + look_at(findings.stragglers.size());
+  return std::ranges::any_of(findings.stragglers, is_elsewhere)
+             ? fmt::format("{}; {}", words, kOneOrder)
+             : words;
 }
 
 }  // namespace
@@ -459,11 +436,8 @@ Failure describe_stragglers(const Failure& suspected, const StragglerQuery& ques
   if (!findings.stragglers.empty()) {
     failure.ranks.clear();
     std::string words;
-    const bool all_gone = std::ranges::all_of(findings.stragglers, [](const auto& one) {
-      return one.second.no_answer == NoAnswer::gone;
-    });
     // News of the death or departure will follow, and say how it happened.
-    if (all_gone) failure.code = ErrorCode::peer_failed;
+    if (std::ranges::all_of(findings.stragglers, is_gone)) failure.code = ErrorCode::peer_failed;
     for (const auto& [rank, straggler] : findings.stragglers) {
       failure.ranks.push_back({rank});
       words += (words.empty() ? "" : ", ") + describe(world[rank]) +
@@ -485,14 +459,11 @@ std::optional<Failure> compare_calls(const StragglerQuery& question, const Membe
   std::vector<CallSignature> calls;
   Members come;  // Those whose call with that number is known.
   for (const Peer& peer : members.peers) {
-    const auto answer = answers.find(peer.rank.value);
-    const RankProgress* place =
-        answer == answers.end() ? nullptr : std::get_if<RankProgress>(&answer->second);
-    if (peer.rank == members.self().rank) place = &own;
+    const bool is_me = peer.rank == members.self().rank;
+    const RankProgress* const place = is_me ? &own : progress_of(answers, peer.rank.value);
     const GroupProgress* const group = place == nullptr ? nullptr : place->group(question.group_id);
-    if (group == nullptr) continue;
-    const LaneProgress& lane = group->lane(question.lane);
-    const CallSignature* const call = lane.call(question.number);
+    const CallSignature* const call =
+        group == nullptr ? nullptr : group->lane(question.lane).call(question.number);
     if (call == nullptr) continue;
     calls.push_back(*call);
     come.peers.push_back(peer);

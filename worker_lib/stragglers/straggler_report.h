@@ -61,17 +61,22 @@ enum class NoAnswer : uint8_t {
 // By rank: its answer, or why there is none.
 using ProgressAnswers = std::map<int, std::variant<RankProgress, NoAnswer>>;
 
+// The rank's progress; null: it has not answered.
+inline const RankProgress* progress_of(const ProgressAnswers& answers, int rank) {
+  const auto answer = answers.find(rank);
+  return answer == answers.end() ? nullptr : std::get_if<RankProgress>(&answer->second);
+}
+
 struct StragglerFindings {
   struct Straggler {
     // Why it does not answer; nullopt: it has not made a call that another rank waits for.
-    std::optional<NoAnswer> no_answer;
-    std::string group_id;  // Of that call;
-    Lane lane = Lane::host;
-    uint64_t number = 0;         // 0: a message.
-    std::string call;            // "all_reduce 16 of group world"; empty: this rank's own.
-    std::optional<uint64_t> at;  // The last call that it made there,
-    std::string last;            // and its name; none: it has no such group.
-    std::string instead;         // Where it is in a circle: "barrier 4 of group world".
+    std::optional<NoAnswer> no_answer = {};
+    Lane lane = Lane::host;           // Of that call;
+    uint64_t number = 0;              // 0: a message.
+    std::string call = {};            // "all_reduce 16 of group world"; empty: this rank's own.
+    std::optional<uint64_t> at = {};  // The last call that it made there,
+    std::string last = {};            // and its name; none: it has no such group.
+    std::string instead = {};         // Where it is in a circle: "barrier 4 of group world".
     friend bool operator==(const Straggler&, const Straggler&) = default;
   };
   std::set<int> to_ask;                 // Needed, and not heard from yet.

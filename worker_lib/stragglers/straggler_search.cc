@@ -119,12 +119,11 @@ class ProgressAsker {
 
   // Stands for a rank of which nothing is known, so that it is not blamed.
   RankProgress through() const {
-    GroupProgress group{
-        .id = question_.group_id, .name = {}, .lanes = {}, .transfers = {}, .members = {}};
+    RankProgress place;
+    GroupProgress& group = place.groups.emplace_back();
+    group.id = question_.group_id;
     for (LaneProgress& lane : group.lanes)
       lane.begun = lane.ended = UINT64_MAX;
-    RankProgress place;
-    place.groups.push_back(std::move(group));
     return place;
   }
 

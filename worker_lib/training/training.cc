@@ -104,18 +104,15 @@ void take_turns(FirstRanks first, const std::function<void()>& block, const Call
 }  // namespace detail
 
 bool should_stop(const CallOptions& options) {
-  const auto job = worker::require_job();
-  if (!job) worker::throw_failure(job.error());
-  std::array<uint8_t, 1> stop{(*job)->watch().stop_requested() ? uint8_t{1} : uint8_t{0}};
+  const bool is_told = worker::require_job()->watch().stop_requested();
+  std::array<uint8_t, 1> stop{is_told ? uint8_t{1} : uint8_t{0}};
   worker::in_the_name_of(worker::CallPurpose::should_stop,
                          [&] { world().all_reduce(Buffer(stop), ReduceOp::max, options); });
   return stop[0] != 0;
 }
 
 void request_stop() {
-  const auto job = worker::require_job();
-  if (!job) worker::throw_failure(job.error());
-  (*job)->watch().request_stop();
+  worker::require_job()->watch().request_stop();
 }
 
 }  // namespace muster

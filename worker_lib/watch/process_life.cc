@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <fstream>
 #include <iterator>
@@ -12,6 +11,8 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "rendezvous/base/text.h"
 
 namespace muster::worker {
 namespace {
@@ -27,12 +28,6 @@ std::string boot_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   return boot.empty() ? "host:" + own_host_name() : boot;
-}
-
-template <typename Number>
-bool parse_number(std::string_view text, Number& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
 }
 
 // The fields of /proc/PID/stat from the third, the state, on; the program's name before it may
@@ -51,10 +46,8 @@ bool is_over(const std::vector<std::string>& fields) {
 }
 
 // 0: the process is over.
-uint64_t start_ticks(int pid) {
-  const std::vector<std::string> fields = stat_fields(pid);
-  uint64_t ticks = 0;
-  return !is_over(fields) && parse_number(std::string_view(fields[19]), ticks) ? ticks : 0;
+uint64_t start_ticks(const std::vector<std::string>& fields) {
+  return is_over(fields) ? 0 : whole_number<uint64_t>(fields[19]).value_or(0);
 }
 
 bool is_visible_here(const ProcessLife& life) {
@@ -76,41 +69,37 @@ std::optional<ProcessLife> ProcessLife::parse(std::string_view text) {
     numbers[i] = text.substr(slash + 1);
     text = text.substr(0, slash);
   }
-  ProcessLife life;
-  life.boot = text;
-  const bool valid = !text.empty() && parse_number(numbers[0], life.pid_namespace) &&
-                     parse_number(numbers[1], life.pid) && parse_number(numbers[2], life.started);
-  return valid ? std::optional(life) : std::nullopt;
+  const std::optional<uint64_t> pid_namespace = whole_number<uint64_t>(numbers[0]);
+  const std::optional<int> pid = whole_number<int>(numbers[1]);
+  const std::optional<uint64_t> started = whole_number<uint64_t>(numbers[2]);
+  if (text.empty() || !pid_namespace || !pid || !started) return std::nullopt;
+  return ProcessLife{std::string(text), *pid_namespace, *pid, *started};
 }
 
 ProcessLife life_of_process(int pid) {
-  return {boot_identity(), namespace_number("pid"), pid, start_ticks(pid)};
+  return {boot_identity(), namespace_number("pid"), pid, start_ticks(stat_fields(pid))};
 }
 
 bool surely_lives(const ProcessLife& life) {
-  return is_visible_here(life) && start_ticks(life.pid) == life.started;
+  const ProcessState state = state_of(life);
+  return state == ProcessState::running || state == ProcessState::stopped;
 }
 
 bool may_still_live(const ProcessLife& life) {
-  return !is_visible_here(life) || start_ticks(life.pid) == life.started;
+  return state_of(life) != ProcessState::over;
 }
 
 ProcessState state_of(const ProcessLife& life) {
   if (!is_visible_here(life)) return ProcessState::unknown;
   const std::vector<std::string> fields = stat_fields(life.pid);
-  uint64_t started = 0;
-  if (is_over(fields) || !parse_number(std::string_view(fields[19]), started) ||
-      started != life.started)
-    return ProcessState::over;
+  if (start_ticks(fields) != life.started) return ProcessState::over;
   return fields[0] == "T" || fields[0] == "t" ? ProcessState::stopped : ProcessState::running;
 }
 
 bool is_exiting(int pid) {
   constexpr uint64_t kExiting = 0x4;  // PF_EXITING of the kernel's linux/sched.h.
   const std::vector<std::string> fields = stat_fields(pid);
-  uint64_t flags = 0;
-  return fields.size() > 6 && parse_number(std::string_view(fields[6]), flags) &&
-         (flags & kExiting) != 0;
+  return fields.size() > 6 && (whole_number<uint64_t>(fields[6]).value_or(0) & kExiting) != 0;
 }
 
 std::string node_identity() {

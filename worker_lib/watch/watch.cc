@@ -1,7 +1,6 @@
 #include "worker_lib/watch/watch.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -9,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "rendezvous/base/text.h"
 #include "worker_lib/watch/stop_signal.h"
 #include "worker_lib/watch/watch_board.h"
 #include "worker_lib/watch/watch_loop.h"
@@ -48,19 +48,13 @@ std::optional<RootRecord> root_record_of(std::string_view text) {
   const size_t space = text.find(' ');
   if (space == std::string_view::npos) return std::nullopt;
   const std::optional<Nonce> nonce = watch::nonce_from_hex(text.substr(0, space));
-  RootRecord record;
-  const char* const end = text.data() + text.size();
-  const auto port = std::from_chars(text.data() + space + 1, end, record.port);
-  if (!nonce || port.ec != std::errc() || port.ptr != end) return std::nullopt;
-  record.nonce = *nonce;
-  return record;
+  const std::optional<uint16_t> port = whole_number<uint16_t>(text.substr(space + 1));
+  return nonce && port ? std::optional(RootRecord{*nonce, *port}) : std::nullopt;
 }
 
 bool has_several_nodes(const Members& world) {
-  for (const Peer& peer : world.peers) {
-    if (peer.node != world.self().node) return true;
-  }
-  return false;
+  return std::ranges::any_of(world.peers,
+                             [&](const Peer& peer) { return peer.node != world.self().node; });
 }
 
 tl::unexpected<Failure> watch_store_failure(const Error& error) {
@@ -249,8 +243,7 @@ class RealWatch final : public Watch {
   void announce(const watch::Announce& told) {
     const News& news = told.news;
     const bool died = news.kind == News::Kind::died;
-    const Instant now(
-        std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
+    const Instant now = watch_now();
     if (told.told) stop_.on_expected_death(now, *told.told);
     board_.publish(news);
     if (died && !told.told) stop_.on_death(now);

@@ -1,12 +1,10 @@
 #include "worker_lib/watch/watch_loop.h"
 
 #include <algorithm>
-#include <cerrno>
+#include <array>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
-#include <fmt/format.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -28,14 +26,6 @@ constexpr Duration kEndedLook = std::chrono::milliseconds(500);
 constexpr uint64_t kWakeTag = 1;
 constexpr uint64_t kExtraTag = 2;
 
-Instant watch_instant(std::chrono::steady_clock::time_point time) {
-  return Instant(std::chrono::duration_cast<Duration>(time.time_since_epoch()));
-}
-
-Instant watch_now() {
-  return watch_instant(std::chrono::steady_clock::now());
-}
-
 // For epoll_wait(2): rounded up, so that the deadline has passed when it returns.
 int milliseconds_until(Instant deadline) {
   if (deadline == kNever) return -1;
@@ -44,31 +34,19 @@ int milliseconds_until(Instant deadline) {
   return static_cast<int>(std::min<std::chrono::milliseconds::rep>(whole, 60'000));
 }
 
-bool watch_for_input(const Socket& epoll, int fd, uint64_t tag) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = tag;
-  return ::epoll_ctl(epoll.fd(), EPOLL_CTL_ADD, fd, &event) == 0;
-}
-
-tl::unexpected<Failure> loop_failure(const char* what) {
-  return failed(ErrorCode::system,
-                fmt::format("cannot {} to watch the other ranks: {}", what, std::strerror(errno)));
-}
-
 }  // namespace
 
 WatchLoop::WatchLoop(Options options, Socket epoll, Socket wake)
     : options_(std::move(options)),
-      tree_(options_.world, options_.port, watch_instant(options_.deadline)),
+      tree_(options_.world, options_.port, to_instant(options_.deadline)),
       epoll_(std::move(epoll)),
       wake_(std::move(wake)) {}
 
 Outcome<std::unique_ptr<WatchLoop>> WatchLoop::make(Options options) {
   Socket epoll(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.is_open()) return loop_failure("make an epoll set");
+  if (!epoll.is_open()) return watch_system_failure("make an epoll set");
   Socket wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake.is_open()) return loop_failure("make an eventfd");
+  if (!wake.is_open()) return watch_system_failure("make an eventfd");
   std::unique_ptr<WatchLoop> loop(
       new WatchLoop(std::move(options), std::move(epoll), std::move(wake)));
   if (Outcome<> looking = loop->look_for_input(); !looking) return tl::unexpected(looking.error());
@@ -77,12 +55,19 @@ Outcome<std::unique_ptr<WatchLoop>> WatchLoop::make(Options options) {
 
 Outcome<> WatchLoop::look_for_input() {
   const auto look = [&](int fd, uint64_t tag) {
-    return fd < 0 || watch_for_input(epoll_, fd, tag);
+    return fd < 0 || control(EPOLL_CTL_ADD, fd, tag, EPOLLIN);
   };
   const bool done = look(wake_.fd(), kWakeTag) && look(options_.unix_listener.fd(), kUnixTag) &&
                     look(options_.tcp_listener.fd(), kTcpTag) && look(options_.extra_fd, kExtraTag);
-  if (!done) return loop_failure("add to an epoll set");
+  if (!done) return watch_system_failure("add to an epoll set");
   return Done{};
+}
+
+bool WatchLoop::control(int operation, int fd, uint64_t tag, uint32_t events) const {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = tag;
+  return ::epoll_ctl(epoll_.fd(), operation, fd, &event) == 0;
 }
 
 WatchLoop::~WatchLoop() {
@@ -207,7 +192,7 @@ void WatchLoop::on_event(uint64_t tag, uint32_t events) {
       return accept(tag == kUnixTag);
     case kExtraTag:
       // It stays readable for ever: once is enough.
-      ::epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, options_.extra_fd, nullptr);
+      control(EPOLL_CTL_DEL, options_.extra_fd, tag, 0);
       return options_.on_extra(watch_now());
     default:
       return on_link(tag, events);

@@ -2,7 +2,7 @@
 // Owns all sockets, the thread, and the WatchTree. SIGTERM is handled by watch_stop.h.
 #pragma once
 
-#include <array>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -23,6 +23,10 @@
 #include "worker_lib/watch/watch_wire.h"
 
 namespace muster::worker {
+
+inline Instant watch_now() {
+  return to_instant(std::chrono::steady_clock::now());
+}
 
 class WatchLoop {
  public:
@@ -101,6 +105,8 @@ class WatchLoop {
 
   WatchLoop(Options options, watch::Socket epoll, watch::Socket wake);
   Outcome<> look_for_input();
+  // epoll_ctl(2); `tag` comes back with the events.
+  bool control(int operation, int fd, uint64_t tag, uint32_t events) const;
   void run();
   void look_for_ended(Instant now);
   void settle(Outcome<> outcome);
@@ -116,7 +122,6 @@ class WatchLoop {
 
   // ---- links (watch_loop_links.cc)
   void begin_dial(const watch::Dial& dial);
-  void dial_ended(int rank, watch::Silence silence);
   void accept(bool over_unix);
   void pause_accepting(int error);
   void listen_for(uint32_t events);
@@ -133,6 +138,7 @@ class WatchLoop {
   void send(Link& link, const watch::Message& message);
   void flush(LinkId id, Link& link);
   void drop(LinkId id);
+  void abandon(LinkId id, watch::Silence silence);
   void end_of(LinkId id);
   void conclude_ending(LinkId id);
   void expire_links(Instant now);

@@ -29,13 +29,8 @@ constexpr size_t kStrangersMax = 4096;
 // How long nothing is accepted after descriptors have run out.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(20);
 
-Instant link_now() {
-  return Instant(
-      std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
-}
-
-bool is_refusal(int error) {
-  return error == ECONNREFUSED || error == ECONNRESET || error == EPIPE;
+uint32_t events_for(bool wants_to_write) {
+  return EPOLLIN | (wants_to_write ? EPOLLOUT : 0u);
 }
 
 }  // namespace
@@ -49,13 +44,13 @@ void WatchLoop::begin_dial(const Dial& dial) {
   if (port == 0 && dial.rank == 0) port = options_.root_port;
   Dialled made = local ? dial_unix(unix_name(options_.nonce, dial.rank))
                        : dial_tcp(world[dial.rank].address, port);
-  if (is_refusal(made.error)) return dial_ended(dial.rank, Silence::refused);
+  if (is_refusal(made.error)) return step(DialFailed{dial.rank, Silence::refused});
   if (is_out_of_descriptors(made.error) && tree_.is_setting_up())
     return surrender("connect to " + describe(world[dial.rank]), made.error);
   if (made.error != 0 && made.error != EINPROGRESS) {
     // A full backlog (EAGAIN), or a network that is down.
-    if (link_now() >= dial.until) return dial_ended(dial.rank, Silence::none);
-    retries_[dial.rank] = {dial, link_now() + kDialAgain};
+    if (watch_now() >= dial.until) return step(DialFailed{dial.rank, Silence::none});
+    retries_[dial.rank] = {dial, watch_now() + kDialAgain};
     return;
   }
   Link link;
@@ -69,10 +64,6 @@ void WatchLoop::begin_dial(const Dial& dial) {
   link.wants_to_write = link.stage == Stage::connecting;
   const LinkId id = add(std::move(link));
   if (made.error == 0) on_connected(id, links_.at(id));
-}
-
-void WatchLoop::dial_ended(int rank, Silence silence) {
-  step(DialFailed{rank, silence});
 }
 
 void WatchLoop::on_connected(LinkId id, Link& link) {
@@ -91,7 +82,7 @@ void WatchLoop::accept(bool over_unix) {
     Link link;
     link.socket = std::move(*socket);
     link.over_unix = over_unix;
-    link.until = link_now() + kGreetingMax;
+    link.until = watch_now() + kGreetingMax;
     ++strangers_;
     add(std::move(link));
   }
@@ -102,19 +93,15 @@ void WatchLoop::accept(bool over_unix) {
 void WatchLoop::pause_accepting(int error) {
   if (is_out_of_descriptors(error) && tree_.is_setting_up())
     return surrender("accept another rank's connection", error);
-  accept_again_ = link_now() + kAcceptPause;
+  accept_again_ = watch_now() + kAcceptPause;
   listen_for(0);
 }
 
 void WatchLoop::listen_for(uint32_t events) {
-  const auto set = [&](const Socket& listener, uint64_t tag) {
-    epoll_event event{};
-    event.events = events;
-    event.data.u64 = tag;
-    if (listener.is_open()) ::epoll_ctl(epoll_.fd(), EPOLL_CTL_MOD, listener.fd(), &event);
-  };
-  set(options_.unix_listener, kUnixTag);
-  set(options_.tcp_listener, kTcpTag);
+  if (options_.unix_listener.is_open())
+    control(EPOLL_CTL_MOD, options_.unix_listener.fd(), kUnixTag, events);
+  if (options_.tcp_listener.is_open())
+    control(EPOLL_CTL_MOD, options_.tcp_listener.fd(), kTcpTag, events);
 }
 
 void WatchLoop::surrender(const std::string& attempt, int error) {
@@ -128,10 +115,7 @@ void WatchLoop::surrender(const std::string& attempt, int error) {
 
 LinkId WatchLoop::add(Link link) {
   const LinkId id = next_link_++;
-  epoll_event event{};
-  event.events = EPOLLIN | (link.wants_to_write ? EPOLLOUT : 0u);
-  event.data.u64 = id;
-  CHECK(::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, link.socket.fd(), &event) == 0);
+  CHECK(control(EPOLL_CTL_ADD, link.socket.fd(), id, events_for(link.wants_to_write)));
   links_.emplace(id, std::move(link));
   return id;
 }
@@ -145,11 +129,8 @@ void WatchLoop::end_of(LinkId id) {
   Socket process = may_be_death ? watch_process(links_.at(id).socket) : Socket();
   drop(id);
   if (!process.is_open()) return step(Closed{id});
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = id;
-  CHECK(::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, process.fd(), &event) == 0);
-  endings_[id] = {std::move(process), link_now() + kReapMax};
+  CHECK(control(EPOLL_CTL_ADD, process.fd(), id, EPOLLIN));
+  endings_[id] = {std::move(process), watch_now() + kReapMax};
 }
 
 void WatchLoop::conclude_ending(LinkId id) {
@@ -165,6 +146,14 @@ void WatchLoop::drop(LinkId id) {
   links_.erase(found);
 }
 
+// The same for a link that is not linked yet: a dial has failed.
+void WatchLoop::abandon(LinkId id, Silence silence) {
+  const bool dialled = links_.at(id).dialled;
+  const int rank = links_.at(id).rank;
+  drop(id);
+  if (dialled) step(DialFailed{rank, silence});
+}
+
 void WatchLoop::expire_links(Instant now) {
   if (accept_again_ <= now) {
     accept_again_ = kNever;
@@ -175,12 +164,8 @@ void WatchLoop::expire_links(Instant now) {
     if (link.until <= now) late.push_back(id);
   }
   for (const LinkId id : late) {
-    const Link& link = links_.at(id);
-    const bool dialled = link.dialled;
-    const int rank = link.rank;
-    const Silence silence = link.stage == Stage::connecting ? Silence::none : Silence::mute;
-    drop(id);
-    if (dialled) dial_ended(rank, silence);
+    const bool is_connecting = links_.at(id).stage == Stage::connecting;
+    abandon(id, is_connecting ? Silence::none : Silence::mute);
   }
   std::vector<LinkId> ended;
   for (const auto& [id, ending] : endings_) {
@@ -208,12 +193,9 @@ void WatchLoop::on_link(LinkId id, uint32_t events) {
     const int error = dial_error(link.socket);
     if (error == 0 && (events & EPOLLOUT) == 0) return;
     if (error == 0) return on_connected(id, link);
-    const int rank = link.rank;
-    const Dial dial{rank, link.port, link.until};
-    drop(id);
-    if (is_refusal(error)) return dial_ended(rank, Silence::refused);
-    retries_[rank] = {dial, link_now() + kDialAgain};
-    return;
+    if (is_refusal(error)) return abandon(id, Silence::refused);
+    retries_[link.rank] = {{link.rank, link.port, link.until}, watch_now() + kDialAgain};
+    return drop(id);
   }
   if ((events & EPOLLOUT) != 0) flush(id, link);
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read(id);
@@ -232,12 +214,7 @@ void WatchLoop::read(LinkId id) {
       continue;
     }
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (link.stage == Stage::linked) return end_of(id);
-    const bool dialled = link.dialled;
-    const int rank = link.rank;
-    drop(id);
-    if (dialled) dial_ended(rank, Silence::refused);
-    return;
+    return link.stage == Stage::linked ? end_of(id) : abandon(id, Silence::refused);
   }
 }
 
@@ -252,13 +229,9 @@ void WatchLoop::take_messages(LinkId id) {
     if (message && greet(id, *message)) continue;
     if (!message && !link.input.broken()) return;
     // Not a rank of this job, or a broken stream.
-    const bool was_linked = link.stage == Stage::linked;
-    const bool dialled = link.dialled;
-    const int rank = link.rank;
+    if (link.stage != Stage::linked) return abandon(id, Silence::refused);
     drop(id);
-    if (was_linked) return step(Closed{id});
-    if (dialled) dial_ended(rank, Silence::refused);
-    return;
+    return step(Closed{id});
   }
 }
 
@@ -307,21 +280,12 @@ void WatchLoop::send(Link& link, const Message& message) {
 
 // Errors are ignored here: reading meets them, too.
 void WatchLoop::flush(LinkId id, Link& link) {
-  while (!link.output.empty()) {
-    const ssize_t n =
-        ::send(link.socket.fd(), link.output.data(), link.output.size(), MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno != EAGAIN) link.output.clear();
-    if (n <= 0) break;
-    link.output.erase(0, static_cast<size_t>(n));
-  }
+  const int error = send_some(link.socket, link.output);
+  if (error != 0 && error != EAGAIN) link.output.clear();
   const bool wants_to_write = !link.output.empty();
   if (wants_to_write == link.wants_to_write) return;
   link.wants_to_write = wants_to_write;
-  epoll_event event{};
-  event.events = EPOLLIN | (wants_to_write ? EPOLLOUT : 0u);
-  event.data.u64 = id;
-  ::epoll_ctl(epoll_.fd(), EPOLL_CTL_MOD, link.socket.fd(), &event);
+  control(EPOLL_CTL_MOD, link.socket.fd(), id, events_for(wants_to_write));
 }
 
 }  // namespace muster::worker

@@ -25,10 +25,6 @@ int poll_milliseconds(Deadline until) {
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000));
 }
 
-bool is_nobody(int error) {
-  return error == ECONNREFUSED || error == ECONNRESET || error == EPIPE;
-}
-
 }  // namespace
 
 // A rank that cannot be dialled for another reason (no route, a full queue) gives no reply.
@@ -38,7 +34,7 @@ void SocketQuestions::ask(int rank) {
   Dialled dialled =
       local ? dial_unix(unix_name(directory_.nonce, rank))
             : dial_tcp(world[rank].address, directory_.ports[static_cast<size_t>(rank)]);
-  if (is_nobody(dialled.error)) replies_.push_back({rank, Reply::Kind::refused});
+  if (is_refusal(dialled.error)) replies_.push_back({rank, Reply::Kind::refused});
   if (is_out_of_descriptors(dialled.error)) replies_.push_back({rank, Reply::Kind::unasked});
   if (dialled.error != 0 && dialled.error != EINPROGRESS) return;
   Asked asked;
@@ -53,15 +49,9 @@ void SocketQuestions::ask(int rank) {
 SocketQuestions::Progress SocketQuestions::progress(Asked& asked, std::string& said) {
   const auto after = [](int error) {
     if (error == EAGAIN || error == ENOTCONN) return Progress::open;
-    return is_nobody(error) ? Progress::refused : Progress::lost;
+    return is_refusal(error) ? Progress::refused : Progress::lost;
   };
-  while (!asked.output.empty()) {
-    const ssize_t sent = ::send(asked.socket.fd(), asked.output.data(), asked.output.size(),
-                                MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) return after(errno);
-    asked.output.erase(0, static_cast<size_t>(sent));
-  }
+  if (const int error = send_some(asked.socket, asked.output)) return after(error);
   std::array<char, 16384> bytes;
   for (;;) {
     const ssize_t got = ::recv(asked.socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);

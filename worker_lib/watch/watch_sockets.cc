@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstring>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -31,11 +33,6 @@ struct TcpAddress {
   sockaddr_storage raw{};
   socklen_t size;
 };
-
-tl::unexpected<Failure> watch_system_failure(std::string_view what) {
-  return failed(ErrorCode::system,
-                fmt::format("cannot {} to watch the other ranks: {}", what, std::strerror(errno)));
-}
 
 // A silent peer is noticed after 5 s + 3 x 2 s: if the launcher's agents watch the nodes, their
 // lease has expired before that.
@@ -69,13 +66,12 @@ int connect_error(const Socket& socket, const sockaddr* address, socklen_t size)
   return result == 0 ? 0 : errno;
 }
 
-std::optional<int> hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return std::nullopt;
-}
-
 }  // namespace
+
+tl::unexpected<Failure> watch_system_failure(std::string_view what) {
+  return failed(ErrorCode::system,
+                fmt::format("cannot {} to watch the other ranks: {}", what, std::strerror(errno)));
+}
 
 Socket::Socket(int fd) : fd_(fd) {
   if (fd_ >= 0) sever_in_forked_child(fd_);
@@ -92,19 +88,15 @@ Nonce random_nonce() {
 }
 
 std::string to_hex(const Nonce& nonce) {
-  std::string text;
-  for (const uint8_t byte : nonce)
-    text += fmt::format("{:02x}", byte);
-  return text;
+  return fmt::format("{:02x}", fmt::join(nonce, ""));
 }
 
 std::optional<Nonce> nonce_from_hex(std::string_view text) {
   Nonce nonce;
   if (text.size() != 2 * nonce.size()) return std::nullopt;
   for (size_t i = 0; i < nonce.size(); ++i) {
-    const auto high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
-    if (!high || !low) return std::nullopt;
-    nonce[i] = static_cast<uint8_t>(*high * 16 + *low);
+    const char* const digits = text.data() + 2 * i;
+    if (std::from_chars(digits, digits + 2, nonce[i], 16).ptr != digits + 2) return std::nullopt;
   }
   return nonce;
 }
@@ -195,6 +187,20 @@ Dialled dial_tcp(const std::string& address, uint16_t port) {
   const TcpAddress target(*ip, port);
   made.error = connect_error(made.socket, target.get(), target.size);
   return made;
+}
+
+int send_some(const Socket& socket, std::string& output) {
+  while (!output.empty()) {
+    const ssize_t sent = ::send(socket.fd(), output.data(), output.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return errno;
+    output.erase(0, static_cast<size_t>(sent));
+  }
+  return 0;
+}
+
+bool is_refusal(int error) {
+  return error == ECONNREFUSED || error == ECONNRESET || error == EPIPE;
 }
 
 int dial_error(const Socket& socket) {

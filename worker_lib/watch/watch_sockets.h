@@ -33,6 +33,9 @@ class Socket {
   int fd_ = -1;
 };
 
+// "cannot make an epoll set to watch the other ranks: ...", for this errno.
+tl::unexpected<Failure> watch_system_failure(std::string_view what);
+
 Nonce random_nonce();
 std::string to_hex(const Nonce& nonce);
 std::optional<Nonce> nonce_from_hex(std::string_view text);
@@ -63,5 +66,9 @@ Dialled dial_unix(const std::string& name);
 Dialled dial_tcp(const std::string& address, uint16_t port);
 // How a dial ended: 0 or an errno.
 int dial_error(const Socket& socket);
+// Sends of `output` what the kernel takes, and cuts that off. Returns 0 if it was all, or an errno.
+int send_some(const Socket& socket, std::string& output);
+// Whether this errno of a connection says that no process listens there any more.
+bool is_refusal(int error);
 
 }  // namespace muster::worker::watch

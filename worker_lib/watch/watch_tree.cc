@@ -27,17 +27,6 @@ std::vector<int> firsts_by_rank(const Members& world) {
   return firsts;
 }
 
-Watch::News news_of_death(const Peer& peer) {
-  return {NewsKind::died, peer.rank, {}, WatchTree::death_of(peer)};
-}
-
-Watch::News news_of_leave(const Peer& peer) {
-  return {NewsKind::left,
-          peer.rank,
-          {},
-          {ErrorCode::peer_failed, describe(peer) + " left (destroy_process_group)", {peer.rank}}};
-}
-
 }  // namespace
 
 WatchTree::WatchTree(Members world, uint16_t port, Instant deadline)
@@ -221,8 +210,6 @@ void WatchTree::on(const Received& event) {
   std::visit([&](const auto& message) { take(event.link, message); }, event.message);
 }
 
-void WatchTree::take(LinkId, const Hello&) {}  // A second one is ignored.
-
 void WatchTree::take(LinkId link, const Watch::News& news) {
   publish(news, link);
   if (news.kind == NewsKind::left && links_.at(link) == news.rank.value) {
@@ -310,7 +297,7 @@ void WatchTree::announce(Watch::News news) {
 }
 
 void WatchTree::lose(int rank) {
-  publish(news_of_death(world_[rank]), {});
+  publish({NewsKind::died, {rank}, {}, death_of(world_[rank])}, {});
   reconcile();
 }
 
@@ -326,7 +313,9 @@ void WatchTree::on(const Leave&) {
   if (leaving_) return;
   leaving_ = true;
   part_by_ = instant_after(now_, kPart);
-  publish(news_of_leave(world_.self()), {});
+  const Peer& self = world_.self();
+  const std::string words = describe(self) + " left (destroy_process_group)";
+  publish({NewsKind::left, self.rank, {}, {ErrorCode::peer_failed, words, {self.rank}}}, {});
   reconcile();
   conclude_leave();
 }

@@ -185,15 +185,13 @@ class WatchTree {
   void on(const watch::Leave&);
   void on(const watch::Tick&);
 
-  void take(watch::LinkId link, const watch::Hello&);
   void take(watch::LinkId link, const Watch::News& news);
   void take(watch::LinkId link, const watch::Ready& ready);
   void take(watch::LinkId link, const watch::Go& go);
   void take(watch::LinkId link, const watch::GiveUp& event);
   void take(watch::LinkId link, const watch::Heard&);
-  // Use connections of their own, not links.
-  void take(watch::LinkId, const watch::Question&) {}
-  void take(watch::LinkId, const watch::Answer&) {}
+  // A second Hello; questions and their answers use connections of their own, not links.
+  void take(watch::LinkId, const auto&) {}
 
   bool publish(const Watch::News& news, std::optional<watch::LinkId> from);
   void announce(Watch::News news);

@@ -292,10 +292,22 @@ class FakeNews {
     thread_.join();
   }
 
-  void died(int rank) { say({Watch::News::Kind::died, GlobalRank{rank}, {}, {}}); }
+  void died(int rank) {
+    say({Watch::News::Kind::died,
+         GlobalRank{rank},
+         {},
+         {ErrorCode::peer_failed,
+          fmt::format("rank {} (host, pid {}) died", rank, 100 + rank),
+          {GlobalRank{rank}}}});
+  }
   void left(int rank) { say({Watch::News::Kind::left, GlobalRank{rank}, {}, {}}); }
   // To one rank only.
-  void stopped(int rank) { say({Watch::News::Kind::stopped, GlobalRank{rank}, {}, {}}); }
+  void stopped(int rank) {
+    say({Watch::News::Kind::stopped,
+         GlobalRank{rank},
+         {},
+         {ErrorCode::stopped, "the job was told to end (SIGTERM)"}});
+  }
   void say(Watch::News news) { say_raw(std::move(news)); }
 
   // Called before a rank that tells that it gave a group up goes on.

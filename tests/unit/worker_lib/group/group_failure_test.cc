@@ -237,17 +237,14 @@ TEST(GroupFailure, AnAbortsReasonIsPrintedOnOneLine) {
             "muster: rank 1 FAILED [31m");
 }
 
-TEST(GroupFailure, SigtermEndsTheCallsOfItsOwnRankWhereThePolicySaysSo) {
-  for (const StopPolicy policy : {StopPolicy::end_calls, StopPolicy::agree, StopPolicy::ignore}) {
-    FakeJob job(2, [&](GroupHost& host) { host.on_sigterm = policy; });
-    job.watch().stopped(0);
-    job.watch().settle();
-    EXPECT_EQ(job[0].world().failure().has_value(), policy == StopPolicy::end_calls);
-    EXPECT_EQ(job[1].world().failure(), std::nullopt);
-    if (policy != StopPolicy::end_calls) continue;
-    EXPECT_EQ(thrown_by([&] { job[0].world().barrier(); }),
-              "stopped: barrier of group world: the job was told to end (SIGTERM)");
-  }
+TEST(GroupFailure, SigtermEndsTheCallsOfItsOwnRank) {
+  FakeJob job(2);
+  job.watch().stopped(0);
+  job.watch().settle();
+  EXPECT_TRUE(job[0].world().failure().has_value());
+  EXPECT_EQ(job[1].world().failure(), std::nullopt);
+  EXPECT_EQ(thrown_by([&] { job[0].world().barrier(); }),
+            "stopped: barrier of group world: the job was told to end (SIGTERM)");
 }
 
 // Rank 2 is through with the barrier and leaves; rank 1 has not come to it yet.
