@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 
 #include "rendezvous/net/address.h"
+#include "rendezvous/net/interfaces.h"
 
 namespace muster {
 namespace {
@@ -96,13 +97,6 @@ UniqueFd bound_socket(const IpAddress& any) {
   return fd;
 }
 
-int bound_port(const UniqueFd& fd) {
-  sockaddr_storage raw{};
-  socklen_t length = sizeof raw;
-  getsockname(fd.get(), reinterpret_cast<sockaddr*>(&raw), &length);
-  return SocketAddress::from_sockaddr(raw).value_or(SocketAddress{}).port;
-}
-
 }  // namespace
 
 Result<MasterPort> MasterPort::reserve() {
@@ -113,7 +107,7 @@ Result<MasterPort> MasterPort::reserve() {
         ExitCode::environment,
         fmt::format("cannot bind a port for the workers' MASTER_PORT: {}", std::strerror(errno)));
   }
-  const int port = bound_port(fd);
+  const int port = local_address_of(fd.get()).port;
   return MasterPort(std::move(fd), port);
 }
 

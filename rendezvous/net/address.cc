@@ -1,24 +1,16 @@
 #include "rendezvous/net/address.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 namespace {
-
-// All of `text` as a decimal number without sign or whitespace.
-template <typename Number>
-std::optional<Number> whole_number(std::string_view text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  return value;
-}
 
 std::optional<IpAddress> parse_v6(std::string_view text) {
   uint32_t scope = 0;

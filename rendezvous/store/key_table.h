@@ -5,9 +5,9 @@
 // by the StoreMachine.
 //
 // What it gains, on 2 cores: with std::list and std::unordered_map instead, a CHECK of 131,072 keys
-// takes 4.1 times as long and a MULTI_SET of 20,000 pairs 1.24 times. Without the prefetch the CHECK
-// takes 1.9 times as long and the MULTI_SET 1.3 times. Without the check for the most recently found
-// name, the store serves 0.76 times as many ADDs, with 256 in one write.
+// takes 4.1 times as long and a MULTI_SET of 20,000 pairs 1.24 times. Without the prefetch the
+// CHECK takes 1.9 times as long and the MULTI_SET 1.3 times. Without the check for the most
+// recently found name, the store serves 0.76 times as many ADDs, with 256 in one write.
 #pragma once
 
 #include <algorithm>

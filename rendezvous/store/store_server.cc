@@ -34,9 +34,9 @@ constexpr size_t kStoreSendBytes = size_t{256} << 10;
 constexpr auto kStoreTurn = std::chrono::milliseconds{1};
 // A client that sends this many requests at once will soon send as many more.
 constexpr uint64_t kPipelined = 4;
-// How long to poll for them: first their connection alone, since epoll_wait() costs a tenth of this,
-// then all connections, since waking up from epoll_wait() takes about as long. Without the second,
-// 256 ADDs in one write take 1.15 times as long on 2 idle cores, and 256 GETs 1.10 times.
+// How long to poll for them: first their connection alone, since epoll_wait() costs a tenth of
+// this, then all connections, since waking up from epoll_wait() takes about as long. Without the
+// second, 256 ADDs in one write take 1.15 times as long on 2 idle cores, and 256 GETs 1.10 times.
 constexpr auto kStay = std::chrono::microseconds{5};
 constexpr auto kLinger = std::chrono::microseconds{30};
 // The capacity of the shared answer buffer that is kept for the next turn.
