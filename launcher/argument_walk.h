@@ -1,6 +1,6 @@
-// Finds where the flags end and the program begins. CLI11's own parser is not used for this: it has
-// no abbreviations, refuses empty values, rewrites values like "[1,2]", and would parse the
-// program's arguments. The walk follows argparse's rules: both spellings (--a-b, --a_b),
+// Finds where the flags end and the program begins. The parser of a library such as CLI11 would not
+// do: it has no abbreviations, refuses empty values, rewrites values like "[1,2]", and would parse
+// the program's arguments. The walk follows argparse's rules: both spellings (--a-b, --a_b),
 // unambiguous prefixes, clusters (-mt 3), the last value wins, a negative number is a value, and
 // everything from the program on is verbatim, less one "--" directly after the program. Pure.
 #pragma once

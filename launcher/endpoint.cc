@@ -21,7 +21,9 @@ struct ConfKey {
   std::string_view backends;            // To which it means something, separated by commas.
   std::string_view why_no_effect = {};  // For a key that has no effect in muster.
 
-  bool is_for(std::string_view backend) const { return contains(backends, backend); }
+  bool is_for(std::string_view backend) const {
+    return std::ranges::count(split(backends, ','), backend) > 0;
+  }
 };
 
 constexpr std::array<ConfKey, 11> kConfKeys{{
@@ -227,7 +229,8 @@ Parsed<std::vector<Network>> parse_networks(std::string_view text) {
   std::vector<Network> networks;
   for (const std::string_view item : split(text, ',')) {
     const Result<Network> network = Network::parse(trim(item));
-    if (!network) {
+    // Neither brackets nor a scope are part of a network.
+    if (!network || contains(item, "[") || contains(item, "%")) {
       return problem(fmt::format(
           "{} is neither an address nor a network; give for example 10.0.0.0/8,fd00::/8, or any",
           shown(trim(item))));

@@ -1,7 +1,6 @@
 #include "agent/output/log_tree.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -10,8 +9,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/stat.h>
+
+#include "rendezvous/base/random.h"
 
 namespace muster {
 
@@ -23,10 +23,8 @@ constexpr mode_t kAskUmask = 0777;
 
 std::string random_suffix() {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_";
-  std::array<unsigned char, 8> bytes{};
-  CHECK(::getrandom(bytes.data(), bytes.size(), 0) == std::ssize(bytes));
   std::string name;
-  for (const unsigned char byte : bytes)
+  for (const unsigned char byte : random_bytes(8))
     name.push_back(kLetters[byte % kLetters.size()]);
   return name;
 }

@@ -16,6 +16,7 @@ constexpr size_t kTextBytesMax = 4096;
 
 // As in DeviceSource.
 constexpr std::array<std::string_view, 3> kSourceNames{"none", "nvml", "proc"};
+static_assert(kSourceNames.size() == static_cast<size_t>(DeviceSource::proc) + 1);
 
 constexpr auto kMigFields = [](auto& a, auto& mig) { a.text("uuid", mig.uuid); };
 

@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/enum_name.h"
+
 namespace muster {
 namespace {
 
@@ -111,8 +113,8 @@ Result<CpuSet> bind_one(NumaBinding mode, const CpuTopology& topology, const Cpu
 }  // namespace
 
 std::string numa_binding_name(NumaBinding mode) {
-  constexpr std::array kNames{"none", "node", "socket", "exclusive", "core-complex"};
-  return kNames[static_cast<size_t>(mode)];  // In the order of NumaBinding.
+  return name_in<NumaBinding::core_complex>({"none", "node", "socket", "exclusive", "core-complex"},
+                                            mode);
 }
 
 Result<std::vector<CpuSet>> bind_devices(NumaBinding mode, const CpuTopology& topology,

@@ -36,7 +36,7 @@ void DeviceProbe::ask(const std::string& flag, Duration limit, Done done) {
     return finish(fail(ExitCode::environment,
                        fmt::format("cannot ask the GPU driver: {}", std::strerror(errno))));
   }
-  pipe_ = std::make_unique<boost::asio::posix::stream_descriptor>(io_, fds[0]);
+  pipe_ = std::make_shared<boost::asio::posix::stream_descriptor>(io_, fds[0]);
   UniqueFd answer(fds[1]);
   SpawnRequest request;
   request.executable = "/proc/self/exe";
@@ -60,17 +60,23 @@ void DeviceProbe::ask(const std::string& flag, Duration limit, Done done) {
             std::chrono::duration<double>(limit).count())));
   });
   const auto text = std::make_shared<std::string>();
-  boost::asio::async_read(*pipe_, boost::asio::dynamic_buffer(*text),
-                          [this, text, question = question_](boost::system::error_code, size_t) {
-                            if (question != question_) return;  // A late completion.
-                            finish(std::move(*text));
-                          });
+  // It reads piece by piece without asking us in between, so it shares the pipe until it ends.
+  boost::asio::async_read(
+      *pipe_, boost::asio::dynamic_buffer(*text),
+      [this, text, pipe = pipe_, question = question_](boost::system::error_code, size_t) {
+        if (question != question_) return;  // A late completion.
+        finish(std::move(*text));
+      });
 }
 
 void DeviceProbe::cancel() {
   ++question_;
   limit_timer_.cancel();
-  pipe_.reset();
+  if (pipe_) {
+    boost::system::error_code ignored;
+    pipe_->close(ignored);  // Whatever the read does next fails.
+    pipe_.reset();
+  }
   if (child_.pid < 0) return;
   // Kill it in any case: a child that has answered may still hang in the driver's clean-up.
   syscall(SYS_pidfd_send_signal, child_.pidfd, SIGKILL, nullptr, 0);

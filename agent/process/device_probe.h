@@ -40,7 +40,7 @@ class DeviceProbe {
   boost::asio::io_context& io_;
   WorkerProcesses& processes_;
   boost::asio::steady_timer limit_timer_;
-  std::unique_ptr<boost::asio::posix::stream_descriptor> pipe_;
+  std::shared_ptr<boost::asio::posix::stream_descriptor> pipe_;  // Shared with the read in flight.
   SpawnedProcess child_;
   Done done_;
   int question_ = 0;  // The current query, so that late completions of older ones are ignored.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <locale>
 #include <memory>
 #include <string>
 
@@ -23,14 +24,21 @@ double read_quota(std::istream& quota_in, std::istream& period_in) {
   return is_one ? quota / period : kNoCpuQuota;
 }
 
+// A worker's program may have set a locale whose numbers are grouped by blanks.
+std::ifstream open_plainly(const fs::path& file) {
+  std::ifstream in(file);
+  in.imbue(std::locale::classic());
+  return in;
+}
+
 double quota_of_v2(const fs::path& folder) {
-  std::ifstream in(folder / "cpu.max");
+  std::ifstream in = open_plainly(folder / "cpu.max");
   return read_quota(in, in);
 }
 
 double quota_of_v1(const fs::path& folder) {
-  std::ifstream quota_in(folder / "cpu.cfs_quota_us");
-  std::ifstream period_in(folder / "cpu.cfs_period_us");
+  std::ifstream quota_in = open_plainly(folder / "cpu.cfs_quota_us");
+  std::ifstream period_in = open_plainly(folder / "cpu.cfs_period_us");
   return read_quota(quota_in, period_in);
 }
 

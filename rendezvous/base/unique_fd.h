@@ -1,6 +1,6 @@
 // A file descriptor with one owner, which closes it. Never closes 0, 1 or 2 by accident: those are
-// always passed as plain ints. Also the test for errno values that mean no descriptors are left,
-// and loops that write everything or read a small file.
+// always passed as plain ints. Also what some errno values mean, and loops that write everything or
+// read a small file.
 #pragma once
 
 #include <cerrno>
@@ -10,6 +10,8 @@
 
 #include <unistd.h>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 
 // True if this process (EMFILE) or its machine (ENFILE) has no descriptor left.
@@ -17,9 +19,11 @@ inline bool is_out_of_descriptors(int error) {
   return error == EMFILE || error == ENFILE;
 }
 
-// The same, or no memory is left: what accept(2) says of the process and not of one connection.
-inline bool is_out_of_resources(int error) {
-  return is_out_of_descriptors(error) || error == ENOBUFS || error == ENOMEM;
+// True for errors of accept(2) after which the next connection may succeed. After all others
+// (EAGAIN aside), a caller should wait before it accepts again: the socket stays readable.
+inline bool concerns_one_connection(int error) {
+  return is_one_of(error, {ECONNABORTED, EINTR, EPROTO, EPERM, ENETDOWN, EHOSTDOWN, EHOSTUNREACH,
+                           ENETUNREACH, ENOPROTOOPT, ENONET, EOPNOTSUPP});
 }
 
 // Returns 0 or errno.

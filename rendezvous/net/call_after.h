@@ -10,7 +10,8 @@
 
 namespace muster {
 
-// Calls `then` after `wait`, unless the timer is set anew, cancelled or destroyed before.
+// Calls `then` after `wait`, unless the timer is set anew, cancelled or destroyed before. A wait
+// that has expired already still calls: guard `then` where that matters.
 template <typename Then>
 void call_after(boost::asio::steady_timer& timer, Duration wait, Then then) {
   timer.expires_after(wait);

@@ -61,7 +61,8 @@ struct ClaimOptions {
   LookUp look_up = look_up_by_getaddrinfo;
 };
 
-// One election in progress. Destroying it cancels the election; the callback is not called.
+// One election in progress. Destroying it (the last copy) cancels the election; the callback is not
+// called.
 using Claiming = std::shared_ptr<void>;
 using ClaimCallback = std::function<void(std::variant<Claim, NotHost>)>;
 

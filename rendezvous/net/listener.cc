@@ -70,7 +70,7 @@ struct Listener::State : std::enable_shared_from_this<State> {
       return true;
     }
     if (errno == EAGAIN) return false;
-    if (!is_out_of_resources(errno)) return true;  // It concerns one connection (accept(2)).
+    if (concerns_one_connection(errno)) return true;
     out_of_descriptors();
     return false;
   }

@@ -52,11 +52,11 @@ int listen_at_or_v4(SocketAddress& address) {
 }
 
 std::string listen_refusal(const SocketAddress& address, int error) {
-  const char* const hint = error == EADDRINUSE            ? "; choose another port"
-                           : error == EADDRNOTAVAIL       ? "; choose an address of this machine"
-                           : error == EACCES              ? "; choose a port above 1023"
-                           : is_out_of_descriptors(error) ? "; raise the limit (ulimit -n)"
-                                                          : "";
+  const char* const hint = error == EADDRINUSE      ? "; choose another port"
+                           : error == EADDRNOTAVAIL ? "; choose an address of this machine"
+                           : error == EACCES        ? "; choose a port above 1023"
+                           : error == EMFILE        ? "; raise the limit of descriptors (ulimit -n)"
+                                                    : "";
   return fmt::format("could not listen on {}: {}{}", address.to_string(), std::strerror(error),
                      hint);
 }

@@ -60,9 +60,8 @@ void StoreListener::accept_batch() {
       server_.adopt(fd);
       continue;
     }
-    if (is_out_of_resources(errno)) return pause();
-    // Any error other than EAGAIN concerns a single connection that is already gone.
     if (errno == EAGAIN) break;
+    if (!concerns_one_connection(errno)) return pause();
   }
   arm();
 }

@@ -10,7 +10,8 @@ namespace muster::tcpstore {
 namespace {
 
 // How many bytes of a number an answer of each Shape begins with.
-constexpr std::array<size_t, 6> kNumberBytes = {0, 1, 4, 8, 0, 8};
+constexpr auto kNumberBytes = std::to_array<size_t>({0, 1, 4, 8, 0, 8});
+static_assert(kNumberBytes.size() == static_cast<size_t>(Shape::names) + 1);
 
 size_t number_bytes(Shape shape) {
   return kNumberBytes[static_cast<size_t>(shape)];

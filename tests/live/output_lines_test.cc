@@ -2,6 +2,8 @@
 #include <csignal>
 #include <map>
 
+#include <gmock/gmock.h>
+
 #include "tests/live/output_harness.h"
 
 namespace muster {
@@ -233,6 +235,19 @@ TEST(OutputLines, APrefixOfOursStandsBeforeEachLine) {
   }
   console.write_end.reset();
   EXPECT_EQ(ConsoleReader(console.read_end.get()).text(), "testhost:0 one\ntesthost:0 two");
+}
+
+TEST(OutputLines, APrefixOfOursMayHaveTheTime) {
+  ConsolePipe console;
+  OutputOptions options = options_for(console);
+  options.log.prefix = "{time} {rank}";
+  {
+    OutputHarness harness(options);
+    harness.run_workers({"echo one"});
+  }
+  console.write_end.reset();
+  EXPECT_THAT(ConsoleReader(console.read_end.get()).text(),
+              testing::MatchesRegex("[0-9]+:[0-9]+:[0-9]+\\.[0-9]+ 0 one\n"));
 }
 
 TEST(OutputLines, RanksThatAreNotShownAreStillReadAndRemembered) {

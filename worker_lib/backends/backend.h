@@ -96,10 +96,10 @@ class GroupBackend {
   virtual Outcome<SharedBlock> allocate_shared(size_t bytes, Deadline deadline);
 };
 
-// Each fails with code `backend` and the reason where that backend is not available.
+// Each fails with code `backend` and the reason where that backend is not available. REQUIRES, of
+// cpu and gloo: more than one member; in host memory a group of one has group_solo.h.
 Outcome<std::unique_ptr<GroupBackend>> make_cpu_backend(GroupSetup setup);
 Outcome<std::unique_ptr<GroupBackend>> make_nccl_backend(GroupSetup setup);
-// REQUIRES: more than one member; in host memory a group of one has group_solo.h.
 Outcome<std::unique_ptr<GroupBackend>> make_gloo_backend(GroupSetup setup);
 
 }  // namespace muster::worker

@@ -59,13 +59,15 @@ Outcome<bool> wait_in_store(GroupSetup& setup, const std::vector<std::string>& k
     if (setup.interrupted) {
       if (const std::optional<Failure> why = setup.interrupted()) return tl::unexpected(*why);
     }
-    const auto left = setup.deadline - std::chrono::steady_clock::now();
-    const Result<Nothing> waited = setup.store.wait(
-        keys,
-        std::clamp<std::chrono::nanoseconds>(left, std::chrono::milliseconds{1}, kStoreSlice));
+    const Deadline now = std::chrono::steady_clock::now();
+    const bool is_last_look = setup.deadline <= now;
+    const std::chrono::nanoseconds slice =
+        is_last_look ? std::chrono::milliseconds{1}
+                     : std::min<std::chrono::nanoseconds>(setup.deadline - now, kStoreSlice);
+    const Result<Nothing> waited = setup.store.wait(keys, slice);
     if (waited) return true;
     if (!setup.store.connected()) return address_store_failure(waited.error());
-    if (left <= std::chrono::nanoseconds{0}) return false;
+    if (is_last_look) return false;
   }
 }
 

@@ -57,7 +57,8 @@ struct Collective {
     return group.is_member() ? counts[static_cast<size_t>(group.rank().value)] : 0;
   }
 
-  // `run` if `work` is null, else `begin`.
+  // Calls `run` if `work` is null, else `begin`. The caller names the parameter types, since the
+  // functions are overloaded; type_identity_t keeps them from being deduced.
   template <typename... Arguments>
   void perform(std::type_identity_t<void (ProcessGroup::*)(Arguments..., const CallOptions&)> run,
                std::type_identity_t<Work (ProcessGroup::*)(Arguments..., const CallOptions&)> begin,

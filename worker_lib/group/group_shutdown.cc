@@ -27,8 +27,9 @@ std::optional<ShutdownNotice> find_notice(std::string_view text, std::string_vie
   std::vector<std::string_view> notices = split(text, ';');
   notices.pop_back();  // Empty, or truncated.
   for (const std::string_view notice : notices) {
+    if (notice.substr(0, notice.find(' ')) != group_id) continue;
     const std::vector<std::string_view> words = split(notice, ' ');
-    if (words.front() != group_id || words.size() == 1) continue;
+    if (words.size() == 1) continue;
     ShutdownNotice made{std::string(group_id), {}};
     if (words.size() != 1 + made.performed.size()) return std::nullopt;
     for (size_t i = 0; i < made.performed.size(); ++i) {

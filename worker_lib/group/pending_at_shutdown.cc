@@ -59,8 +59,8 @@ std::optional<PendingText> decode_pending(std::string_view text, std::string_vie
   if (!groups.back().empty()) return std::nullopt;  // No list, or truncated.
   PendingText made{*number, {}};
   for (const std::string_view group : groups) {
+    if (group.substr(0, group.find(' ')) != group_id) continue;
     const std::vector<std::string_view> words = split(group, ' ');
-    if (words.front() != group_id) continue;
     for (const std::string_view word : std::span(words).subspan(1)) {
       const std::optional<PendingTransfer> transfer = transfer_of(word);
       if (!transfer) return std::nullopt;

@@ -28,13 +28,15 @@ Work begin_call(const std::shared_ptr<Group>& group, const CollectiveCall& call,
       value_or_raise(checked(group, name_of(call)).begin(call, options), name_of(call), *group));
 }
 
-// The same call with counts by rank.
-CollectiveCall with_counts(CollectiveCall call, const char* name,
-                           std::span<const size_t> send_counts,
-                           std::span<const size_t> recv_counts) {
+struct CountsByRank {
+  std::span<const size_t> send = {};
+  std::span<const size_t> recv = {};
+};
+
+CollectiveCall with_counts(CollectiveCall call, const char* name, const CountsByRank& counts) {
   call.is_v = true;
-  call.send_counts = send_counts;
-  call.recv_counts = recv_counts;
+  call.send_counts = counts.send;
+  call.recv_counts = counts.recv;
   call.name = name;
   return call;
 }
@@ -57,7 +59,7 @@ CollectiveCall gather_call(ConstBuffer in, Buffer out, GroupRank root) {
 
 CollectiveCall gather_v_call(ConstBuffer in, Buffer out, std::span<const size_t> counts,
                              GroupRank root) {
-  return with_counts(gather_call(in, out, root), "gather_v", {}, counts);
+  return with_counts(gather_call(in, out, root), "gather_v", {.recv = counts});
 }
 
 CollectiveCall scatter_call(ConstBuffer in, Buffer out, GroupRank root) {
@@ -66,7 +68,7 @@ CollectiveCall scatter_call(ConstBuffer in, Buffer out, GroupRank root) {
 
 CollectiveCall scatter_v_call(ConstBuffer in, std::span<const size_t> counts, Buffer out,
                               GroupRank root) {
-  return with_counts(scatter_call(in, out, root), "scatter_v", counts, {});
+  return with_counts(scatter_call(in, out, root), "scatter_v", {.send = counts});
 }
 
 CollectiveCall all_gather_call(ConstBuffer in, Buffer out) {
@@ -74,7 +76,7 @@ CollectiveCall all_gather_call(ConstBuffer in, Buffer out) {
 }
 
 CollectiveCall all_gather_v_call(ConstBuffer in, Buffer out, std::span<const size_t> counts) {
-  return with_counts(all_gather_call(in, out), "all_gather_v", {}, counts);
+  return with_counts(all_gather_call(in, out), "all_gather_v", {.recv = counts});
 }
 
 CollectiveCall reduce_scatter_call(ConstBuffer in, Buffer out, ReduceOp op) {
@@ -83,7 +85,7 @@ CollectiveCall reduce_scatter_call(ConstBuffer in, Buffer out, ReduceOp op) {
 
 CollectiveCall reduce_scatter_v_call(ConstBuffer in, Buffer out, std::span<const size_t> counts,
                                      ReduceOp op) {
-  return with_counts(reduce_scatter_call(in, out, op), "reduce_scatter_v", counts, {});
+  return with_counts(reduce_scatter_call(in, out, op), "reduce_scatter_v", {.send = counts});
 }
 
 CollectiveCall all_to_all_call(ConstBuffer in, Buffer out) {
@@ -92,7 +94,7 @@ CollectiveCall all_to_all_call(ConstBuffer in, Buffer out) {
 
 CollectiveCall all_to_all_v_call(ConstBuffer in, std::span<const size_t> send_counts, Buffer out,
                                  std::span<const size_t> recv_counts) {
-  return with_counts(all_to_all_call(in, out), "all_to_all_v", send_counts, recv_counts);
+  return with_counts(all_to_all_call(in, out), "all_to_all_v", {send_counts, recv_counts});
 }
 
 }  // namespace

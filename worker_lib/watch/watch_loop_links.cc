@@ -146,7 +146,8 @@ void WatchLoop::drop(LinkId id) {
   links_.erase(found);
 }
 
-// The same for a link that is not linked yet: a dial has failed.
+// Drops a link that is not linked yet. If this rank dialled it, the WatchTree hears that the dial
+// failed.
 void WatchLoop::abandon(LinkId id, Silence silence) {
   const bool dialled = links_.at(id).dialled;
   const int rank = links_.at(id).rank;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstring>
 
@@ -19,6 +18,7 @@
 #include "rendezvous/net/abstract_address.h"
 #include "rendezvous/net/interfaces.h"
 #include "worker_lib/fork_guard.h"
+#include "worker_lib/hex.h"
 
 namespace muster::worker::watch {
 namespace {
@@ -93,11 +93,9 @@ std::string to_hex(const Nonce& nonce) {
 
 std::optional<Nonce> nonce_from_hex(std::string_view text) {
   Nonce nonce;
-  if (text.size() != 2 * nonce.size()) return std::nullopt;
-  for (size_t i = 0; i < nonce.size(); ++i) {
-    const char* const digits = text.data() + 2 * i;
-    if (std::from_chars(digits, digits + 2, nonce[i], 16).ptr != digits + 2) return std::nullopt;
-  }
+  const std::optional<std::string> bytes = from_hex(text);
+  if (!bytes || bytes->size() != nonce.size()) return std::nullopt;
+  std::ranges::copy(*bytes, nonce.begin());
   return nonce;
 }
 
@@ -139,6 +137,7 @@ Outcome<Socket> listen_tcp(const std::string& address, uint16_t& port) {
   if (bound != 0 || ::listen(socket.fd(), kWatchBacklog) != 0)
     return watch_system_failure("listen at " + address);
   port = local_address_of(socket.fd()).port;
+  CHECK(port != 0);
   return socket;
 }
 

@@ -34,6 +34,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/base/fields.h"
 #include "rendezvous/base/time.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
@@ -191,7 +192,7 @@ class WatchTree {
   void take(watch::LinkId link, const watch::GiveUp& event);
   void take(watch::LinkId link, const watch::Heard&);
   // A second Hello; questions and their answers use connections of their own, not links.
-  void take(watch::LinkId, const auto&) {}
+  void take(watch::LinkId, const Like<watch::Hello, watch::Question, watch::Answer> auto&) {}
 
   bool publish(const Watch::News& news, std::optional<watch::LinkId> from);
   void announce(Watch::News news);

@@ -252,7 +252,8 @@ TEST(NetworkList, TakesAddressesAndNetworksOfBothFamilies) {
   using Networks = std::vector<std::string>;
   const auto parsed = [](const std::string& text) {
     Networks networks;
-    for (const Network& network : parse_networks(text).value())
+    const auto list = parse_networks(text);
+    for (const Network& network : list.value())
       networks.push_back(network.to_string());
     return networks;
   };
@@ -270,8 +271,9 @@ TEST(NetworkList, TakesAddressesAndNetworksOfBothFamilies) {
 TEST(NetworkList, NamesWhatIsNoNetwork) {
   const std::string remedy =
       " is neither an address nor a network; give for example 10.0.0.0/8,fd00::/8, or any";
-  for (const char* bad : {"10.0.0.0/33", "::/129", "10.0.0/8", "node0", "10.0.0.1/", "10.0.0.1/x",
-                          "10.0.0.1/8/8", "1.2.3.4/+8", "any"}) {
+  for (const char* bad :
+       {"10.0.0.0/33", "::/129", "10.0.0/8", "node0", "10.0.0.1/", "10.0.0.1/x", "10.0.0.1/8/8",
+        "1.2.3.4/+8", "any", "fe80::1%2", "fe80::%2/64", "[::1]"}) {
     EXPECT_EQ(reason(parse_networks(bad)), bad + remedy);
     EXPECT_EQ(reason(parse_networks("10.0.0.1," + std::string(bad))), bad + remedy);
   }

@@ -109,26 +109,33 @@ uint64_t ShmCall::piece_bytes_of(int rank) const {
 }
 
 template <std::atomic<uint64_t> ProgressLine::* count>
-bool ShmCall::wait_for_count(int first, int last, uint64_t chunks) {
-  return wait_for(first, last, [&](int rank) {
+bool ShmCall::wait_for_count(int rank, uint64_t chunks) {
+  const uint64_t until = line(rank).step_base + chunks;
+  return wait_for(rank, rank + 1,
+                  [&](int peer) { return (segment.progress(peer).*count).load() >= until; });
+}
+
+template <std::atomic<uint64_t> ProgressLine::* count>
+bool ShmCall::wait_for_all_counts(uint64_t chunks) {
+  return wait_for(0, ranks(), [&](int rank) {
     return (segment.progress(rank).*count).load() >= line(rank).step_base + chunks;
   });
 }
 
 bool ShmCall::wait_produced(int rank, uint64_t chunks) {
-  return wait_for_count<&ProgressLine::produced>(rank, rank + 1, chunks);
+  return wait_for_count<&ProgressLine::produced>(rank, chunks);
 }
 
 bool ShmCall::wait_consumed(int rank, uint64_t chunks) {
-  return wait_for_count<&ProgressLine::consumed>(rank, rank + 1, chunks);
+  return wait_for_count<&ProgressLine::consumed>(rank, chunks);
 }
 
 bool ShmCall::wait_all_produced(uint64_t chunks) {
-  return wait_for_count<&ProgressLine::produced>(0, ranks(), chunks);
+  return wait_for_all_counts<&ProgressLine::produced>(chunks);
 }
 
 bool ShmCall::wait_all_consumed(uint64_t chunks) {
-  return wait_for_count<&ProgressLine::consumed>(0, ranks(), chunks);
+  return wait_for_all_counts<&ProgressLine::consumed>(chunks);
 }
 
 }  // namespace muster::worker

@@ -100,7 +100,9 @@ class ShmCall : public ShmSetting {
   template <typename Reached>
   bool wait_for(int first, int last, const Reached& reached);
   template <std::atomic<uint64_t> ProgressLine::* count>
-  bool wait_for_count(int first, int last, uint64_t chunks);
+  bool wait_for_count(int rank, uint64_t chunks);
+  template <std::atomic<uint64_t> ProgressLine::* count>
+  bool wait_for_all_counts(uint64_t chunks);
   void publish(std::atomic<uint64_t>& count, uint64_t value) {
     count.store(value);
     ring(segment.collective_bell());

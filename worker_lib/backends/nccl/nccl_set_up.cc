@@ -4,12 +4,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <sstream>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
 #include "worker_lib/backends/nccl/nccl_backend.h"
 #include "worker_lib/backends/store_exchange.h"
 #include "worker_lib/hex.h"
@@ -70,16 +71,14 @@ std::string NcclCard::encode() const {
 
 // What encode() would write in another way is no card.
 std::optional<NcclCard> NcclCard::decode(const std::string& text) {
-  NcclCard card;
-  std::string name, id, host;
-  std::istringstream(text) >> card.version >> card.gpu_uuid >> name >> id >> host;
-  const auto bytes = [](const std::string& word) {
+  const std::vector<std::string_view> words = split(text, ' ');
+  if (words.size() != 5) return std::nullopt;
+  const auto bytes = [](std::string_view word) {
     return from_hex(word == "-" ? "" : word).value_or("");
   };
-  if (card.gpu_uuid == "-") card.gpu_uuid.clear();
-  card.gpu_name = bytes(name);
-  card.unique_id = bytes(id);
-  card.host_id = bytes(host);
+  const NcclCard card{whole_number<int>(words[0]).value_or(-1),
+                      std::string(words[1] == "-" ? "" : words[1]), bytes(words[2]),
+                      bytes(words[3]), bytes(words[4])};
   return card.version >= 0 && card.encode() == text ? std::optional(card) : std::nullopt;
 }
 

@@ -46,6 +46,11 @@ TEST(TextAfter, BeginsBehindTheFirstPhrase) {
   EXPECT_EQ(text_after("a", ": "), std::nullopt);
 }
 
+TEST(Printable, IsAsciiAndCut) {
+  EXPECT_EQ(printable("a\x80\x7f\nb", 4), "a???");
+  EXPECT_EQ(printable(" ~", 9, '.'), " ~");
+}
+
 TEST(IsOneOf, ComparesTheWholeAndStartsWithAnyTheBeginning) {
   EXPECT_TRUE(is_one_of(std::string_view("left"), {"right", "left"}));
   EXPECT_FALSE(is_one_of(std::string_view("lefty"), {"right", "left"}));

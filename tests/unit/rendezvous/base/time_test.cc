@@ -37,6 +37,13 @@ RC_GTEST_PROP(Instants, AWaitEndsInTheFutureAndALongerOneLater,
   RC_ASSERT(instant_after(now, longer) >= instant_after(now, shorter));
 }
 
+TEST(DeadlineAfter, DoesNotOverflow) {
+  using std::chrono::milliseconds;
+  const Deadline now = Deadline(std::chrono::hours{5});
+  EXPECT_EQ(deadline_after(now, milliseconds{7}), now + milliseconds{7});
+  EXPECT_EQ(deadline_after(now, milliseconds::max()), Deadline::max());
+}
+
 template <typename T>
 concept CanBeRead = requires { T::now(); };
 

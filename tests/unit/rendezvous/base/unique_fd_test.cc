@@ -114,6 +114,27 @@ static_assert(!std::is_copy_constructible_v<UniqueFd> && !std::is_copy_assignabl
 static_assert(!std::is_convertible_v<int, UniqueFd> && !std::is_convertible_v<UniqueFd, int>);
 static_assert(std::is_nothrow_move_constructible_v<UniqueFd>);  // Else a vector would copy.
 
+TEST(UniqueFd, KnowsWhichErrorsOfAcceptAreOfOneConnection) {
+  for (const int one : {ECONNABORTED, EINTR, EPROTO, EPERM, ENETUNREACH})
+    EXPECT_TRUE(concerns_one_connection(one)) << one;
+  for (const int all : {EMFILE, ENFILE, ENOBUFS, ENOMEM, EACCES, ENOSYS, EINVAL, EBADF})
+    EXPECT_FALSE(concerns_one_connection(all)) << all;
+}
+
+TEST(WholeFile, IsWrittenAndReadInPieces) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  const UniqueFd from(ends[0]);
+  UniqueFd to(ends[1]);
+  EXPECT_EQ(write_whole(to.get(), "abcdef"), 0);
+  EXPECT_EQ(read_up_to(from.get(), 4), "abcd");
+  EXPECT_EQ(read_up_to(from.get(), 100), "ef");  // Up to EAGAIN.
+  EXPECT_EQ(write_whole(to.get(), std::string(1 << 20, 'x')), EAGAIN);
+  EXPECT_EQ(read_up_to(-1, 4), "");
+  EXPECT_EQ(write_whole(-1, "a"), EBADF);
+  EXPECT_EQ(write_whole(-1, ""), 0);
+}
+
 TEST(UniqueFd, KnowsTheErrorsOfAFullTable) {
   EXPECT_TRUE(is_out_of_descriptors(EMFILE));
   EXPECT_TRUE(is_out_of_descriptors(ENFILE));

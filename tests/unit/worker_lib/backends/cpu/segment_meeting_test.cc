@@ -91,11 +91,6 @@ TEST(SegmentMeeting, AllRanksGetTheSameMemoryAndNoDescriptorStaysOpen) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-TEST(SegmentMeeting, OneRankMeetsNobody) {
-  const store_test::RunningStore store;
-  EXPECT_EQ(said_of(meet_as(0, 1, store, soon())), "done");
-}
-
 TEST(SegmentMeeting, TheFirstRankNamesThoseWhoDoNotCome) {
   const store_test::RunningStore store;
   std::thread second([&] { EXPECT_EQ(said_of(meet_as(1, 4, store, soon())), "done"); });

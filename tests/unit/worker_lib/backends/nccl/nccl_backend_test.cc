@@ -710,9 +710,10 @@ TEST(NcclCard, SurvivesTheStore) {
 }
 
 TEST(NcclCard, AnythingElseIsNotOne) {
-  for (const char* text :
-       {"", " ", "1", "1 2 3", "x ab 47 -", "1 ab 4 -", "1 ab 4g -", "1 ab 47 zz", "1 ab 47 -  ",
-        "999999999999 ab 47 -", "1 ab 47 - more", "1  47 -"})
+  for (const char* text : {"", " ", "1", "1 2 3", "1 ab 47 -", "x ab 47 - -", "01 ab 47 - -",
+                           "+1 ab 47 - -", "-1 ab 47 - -", "999999999999 ab 47 - -", "1 ab 4 - -",
+                           "1 ab 4g - -", "1 ab 4A - -", "1 ab 47 zz -", "1 ab 47 - zz",
+                           "1  47 - -", "1 ab 47 - - ", "1\tab 47 - -", "1 ab 47 - - more"})
     EXPECT_EQ(NcclCard::decode(text), std::nullopt) << text;
 }
 
