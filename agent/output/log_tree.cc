@@ -24,8 +24,8 @@ constexpr mode_t kAskUmask = 0777;
 std::string random_suffix() {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_";
   std::string name;
-  for (const unsigned char byte : random_bytes(8))
-    name.push_back(kLetters[byte % kLetters.size()]);
+  for (const char byte : random_bytes(8))
+    name.push_back(kLetters[static_cast<unsigned char>(byte) % kLetters.size()]);
   return name;
 }
 
