@@ -26,7 +26,6 @@ FOR_TESTS = {
     "muster::Coordinator::counters": "what a host has done",
     "muster::Coordinator::nodes": "what a host knows",
     "muster::Coordinator::port": "where a host listens that was given port 0",
-    "muster::FileTimers::empty": "that a timer has gone",
     "muster::JobStore::counters": "what the store has done",
     "muster::Listener::counters": "what became of each connection",
     "muster::Listener::unidentified": "how many have not said what they are",

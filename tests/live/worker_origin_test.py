@@ -205,7 +205,7 @@ class Told:
 
 class Mismatches:
     def test_the_rank_that_differs_from_most_is_the_origin(self):
-        for kind in ("operation", "count", "dtype", "root", "skipped", "late"):
+        for kind in ("operation", "count", "dtype", "root", "skipped", "late", "majority late"):
             for odd in (1, 3):
                 with self.subTest(kind=kind, odd=odd):
                     self.assert_origin(self.scene("mismatch", kind, odd), [odd], "mismatch")

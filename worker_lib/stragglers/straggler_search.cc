@@ -13,10 +13,22 @@ using std::chrono::steady_clock;
 // The most ranks that are asked: the chain to a straggler is short, and a thousand ranks that ask
 // all others would be a million connections.
 constexpr size_t kAskedMax = 64;
-// After a mismatch: how long to wait for members that have not made the call yet, and when to ask
-// those again for the first time; each later pause is twice the one before.
+// After a mismatch: how long to wait for members that have not made the call yet; the same while
+// those that have made it are evenly split, so that the next one decides. Awaited members are asked
+// again after pauses that double from the first to the longest.
 constexpr std::chrono::milliseconds kComing{250};
+constexpr std::chrono::milliseconds kDeciding{750};
 constexpr std::chrono::milliseconds kFirstPause{25};
+constexpr std::chrono::milliseconds kLongestPause{100};
+
+Members members_of(const StragglerQuery& question, const Members& world) {
+  Members members;
+  for (const int rank : question.members) {
+    if (rank == world.me) members.me = members.size();
+    members.peers.push_back(world[rank]);
+  }
+  return members;
+}
 
 class ProgressAsker {
  public:
@@ -43,25 +55,28 @@ class ProgressAsker {
 
   // Until all members have made the call, or the time for that is over.
   bool ask_all_calls() {
-    const Deadline until = begun_ + kComing;
     std::chrono::milliseconds pause = kFirstPause;
     Deadline look = begun_;
     for (;;) {
       const std::set<int> open = on_their_way();
+      const Deadline until = begun_ + (is_split() ? kDeciding : kComing);
       const Deadline now = steady_clock::now();
       if (open.empty() || now >= until) return true;
       if (now >= look) {
         ask_again(open);
         look = std::min(until, now + pause);
-        pause *= 2;
+        pause = std::min(2 * pause, kLongestPause);
       }
       if (!hear(look)) return false;
     }
   }
 
+  // The mismatch, as far as the answers show it.
+  std::optional<Failure> mismatch() const {
+    return compare_calls(question_, members_of(question_, setting_.world), own_, answers_);
+  }
+
   const StragglerFindings& findings() const { return findings_; }
-  const RankProgress& own() const { return own_; }
-  const ProgressAnswers& answers() const { return answers_; }
   bool can_ask() const { return questions_ != nullptr; }
 
  private:
@@ -142,6 +157,13 @@ class ProgressAsker {
     return open;
   }
 
+  // Whether no call has more of those that have come than every other.
+  bool is_split() const {
+    const std::set<int> open = on_their_way();
+    const std::optional<Failure> found = mismatch();
+    return found && found->ranks.size() + open.size() == question_.members.size();
+  }
+
   StragglerQuery question_;
   const StragglerSearch& setting_;
   RankProgress own_;
@@ -152,22 +174,12 @@ class ProgressAsker {
   StragglerFindings findings_;
 };
 
-Members members_of(const StragglerQuery& question, const Members& world) {
-  Members members;
-  for (const int rank : question.members) {
-    if (rank == world.me) members.me = members.size();
-    members.peers.push_back(world[rank]);
-  }
-  return members;
-}
-
 // `suspected` names both ends of what was compared, and is returned if no more can be found out.
 Failure other_call(const Failure& suspected, const StragglerQuery& question,
                    const StragglerSearch& setting) {
   ProgressAsker asker(question, setting);
   if (!asker.can_ask() || !asker.ask_all_calls()) return suspected;
-  const Members members = members_of(question, setting.world);
-  return compare_calls(question, members, asker.own(), asker.answers()).value_or(suspected);
+  return asker.mismatch().value_or(suspected);
 }
 
 }  // namespace

@@ -151,6 +151,8 @@ void mismatch() {
   if (kind == "skipped") world.all_gather_bytes("after it");
   if (kind == "late" && odd) usleep(100'000);
   if (kind == "late" && odd) return world.barrier();
+  if (kind == "majority late" && muster::rank() > 1) usleep(500'000);
+  if (kind == "majority late" && odd) return world.barrier();
   world.all_reduce(values);
   world.barrier();
 }
