@@ -181,10 +181,13 @@ raise ValueError("wrong shape")
                       for folder, _, names in os.walk(temp) for name in names)
 
     def test_without_a_log_folder_the_last_lines_of_each_rank_are_kept(self):
-        temp = self.path("temp")
+        temp, said = self.path("temp"), self.path("said")
         os.mkdir(temp)
         code, _, err = run("--nproc-per-node", 2, "--no-python", "sh", "-c",
-                           "echo step of $RANK; [ $RANK = 0 ] && sleep 100; echo boom >&2; exit 5", env={"TMPDIR": temp})
+                           f"""echo step of $RANK
+                               [ $RANK = 0 ] && touch {said} && sleep 100
+                               until [ -e {said} ]; do sleep 0.01; done; echo boom >&2; exit 5""",
+                           env={"TMPDIR": temp})
         self.assertEqual(code, 5, err)
         self.assertNotIn("none was kept", err)
         log = re.search(r"^Log: (\S+/attempt_0/1/stderr_tail\.log)", err, re.M)
