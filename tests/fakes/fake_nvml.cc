@@ -7,6 +7,7 @@
 //   init_error CODE                       the result of nvmlInit_v2
 //   hang FUNCTION                         that function sleeps for ever
 //   noise TEXT                            nvmlInit_v2 prints this on stdout, without a newline
+//   log PATH                              nvmlInit_v2 adds a line to this file
 // Without the variable there are no GPUs.
 #include <cstdio>
 #include <cstdlib>
@@ -42,6 +43,7 @@ struct FakeMachine {
   int init_error = 0;
   std::string hang;
   std::string noise;
+  std::string log;
 };
 
 void read_fact(FakeMachine& machine, std::istringstream& line) {
@@ -59,6 +61,8 @@ void read_fact(FakeMachine& machine, std::istringstream& line) {
     line >> machine.init_error;
   } else if (kind == "noise") {
     std::getline(line >> std::ws, machine.noise);
+  } else if (kind == "log") {
+    line >> machine.log;
   } else if (line >> number) {
     FakeDevice& gpu = machine.gpus.at(number);
     if (kind == "lost") gpu.lost = true;
@@ -120,6 +124,7 @@ extern "C" {
 
 int nvmlInit_v2() {
   std::fputs(machine().noise.c_str(), stdout);
+  if (!machine().log.empty()) std::ofstream(machine().log, std::ios::app) << "asked\n";
   maybe_hang("nvmlInit_v2");
   return machine().init_error;
 }
