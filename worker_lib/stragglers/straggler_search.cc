@@ -14,21 +14,12 @@ using std::chrono::steady_clock;
 // all others would be a million connections.
 constexpr size_t kAskedMax = 64;
 // After a mismatch: how long to wait for members that have not made the call yet; the same while
-// those that have made it are evenly split, so that the next one decides. Awaited members are asked
-// again after pauses that double from the first to the longest.
+// those that have made it do not show which call most make, so that the next one decides. Awaited
+// members are asked again after pauses that double from the first to the longest.
 constexpr std::chrono::milliseconds kComing{250};
 constexpr std::chrono::milliseconds kDeciding{750};
 constexpr std::chrono::milliseconds kFirstPause{25};
 constexpr std::chrono::milliseconds kLongestPause{100};
-
-Members members_of(const StragglerQuery& question, const Members& world) {
-  Members members;
-  for (const int rank : question.members) {
-    if (rank == world.me) members.me = members.size();
-    members.peers.push_back(world[rank]);
-  }
-  return members;
-}
 
 class ProgressAsker {
  public:
@@ -54,12 +45,12 @@ class ProgressAsker {
   }
 
   // Until all members have made the call, or the time for that is over.
-  bool ask_all_calls() {
+  bool ask_all_calls(const Members& members) {
     std::chrono::milliseconds pause = kFirstPause;
     Deadline look = begun_;
     for (;;) {
       const std::set<int> open = on_their_way();
-      const Deadline until = begun_ + (is_split() ? kDeciding : kComing);
+      const Deadline until = begun_ + (is_decided(members, open) ? kComing : kDeciding);
       const Deadline now = steady_clock::now();
       if (open.empty() || now >= until) return true;
       if (now >= look) {
@@ -71,9 +62,9 @@ class ProgressAsker {
     }
   }
 
-  // The mismatch, as far as the answers show it.
-  std::optional<Failure> mismatch() const {
-    return compare_calls(question_, members_of(question_, setting_.world), own_, answers_);
+  // The mismatch of the group's members, as far as the answers show it.
+  std::optional<Failure> mismatch(const Members& members) const {
+    return compare_calls(question_, members, own_, answers_);
   }
 
   const StragglerFindings& findings() const { return findings_; }
@@ -157,11 +148,10 @@ class ProgressAsker {
     return open;
   }
 
-  // Whether no call has more of those that have come than every other.
-  bool is_split() const {
-    const std::set<int> open = on_their_way();
-    const std::optional<Failure> found = mismatch();
-    return found && found->ranks.size() + open.size() == question_.members.size();
+  // Whether one call has more of the members that have come than every other: not all are blamed.
+  bool is_decided(const Members& members, const std::set<int>& open) const {
+    const std::optional<Failure> found = mismatch(members);
+    return found && found->ranks.size() + open.size() < members.peers.size();
   }
 
   StragglerQuery question_;
@@ -174,12 +164,22 @@ class ProgressAsker {
   StragglerFindings findings_;
 };
 
+Members members_of(const StragglerQuery& question, const Members& world) {
+  Members members;
+  for (const int rank : question.members) {
+    if (rank == world.me) members.me = members.size();
+    members.peers.push_back(world[rank]);
+  }
+  return members;
+}
+
 // `suspected` names both ends of what was compared, and is returned if no more can be found out.
 Failure other_call(const Failure& suspected, const StragglerQuery& question,
                    const StragglerSearch& setting) {
   ProgressAsker asker(question, setting);
-  if (!asker.can_ask() || !asker.ask_all_calls()) return suspected;
-  return asker.mismatch().value_or(suspected);
+  const Members members = members_of(question, setting.world);
+  if (!asker.can_ask() || !asker.ask_all_calls(members)) return suspected;
+  return asker.mismatch(members).value_or(suspected);
 }
 
 }  // namespace
