@@ -1,8 +1,18 @@
 #include "worker_lib/members.h"
 
+#include <map>
+
 #include <fmt/format.h>
 
 namespace muster::worker {
+
+std::vector<int> firsts_of_nodes(const Members& world) {
+  std::map<std::string, int> first_of;
+  std::vector<int> firsts;
+  for (int rank = 0; rank < world.size(); ++rank)
+    firsts.push_back(first_of.try_emplace(world[rank].node, rank).first->second);
+  return firsts;
+}
 
 std::string describe(const Peer& peer) {
   return fmt::format("rank {} ({}, pid {})", peer.rank.value, peer.host, peer.pid);

@@ -32,6 +32,9 @@ struct Members {
   const Peer& operator[](int rank) const { return peers[static_cast<size_t>(rank)]; }
 };
 
+// By rank: the lowest rank of its node.
+std::vector<int> firsts_of_nodes(const Members& world);
+
 // "rank 2 (node7, pid 4711)": how messages name a rank of the job.
 std::string describe(const Peer& peer);
 

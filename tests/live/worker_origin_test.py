@@ -277,11 +277,16 @@ class Late:
                     self.late(scene, culprit, more=[between])
 
     def test_a_chain_of_ranks_is_followed_to_its_end(self):
-        # Of two nodes rank 0 passes on what happens on one to the other: where it is stopped, and all others have
-        # ended, the last one can hear nothing more.
-        for culprit, second, first in ((3, 2, 1), (0, 3, 1) if self.cluster is None else (2, 3, 1), (1, 0, 2)):
+        # Of two nodes rank 0 passes on what happens on one to the other: where it is stopped, the last one hears
+        # nothing of why the others have ended.
+        for culprit, second, first in ((3, 2, 1), (0, 3, 1), (2, 3, 1), (1, 0, 2)):
             with self.subTest(culprit=culprit, second=second, first=first):
                 self.late("chain", culprit, more=[second, first])
+
+    def test_a_rank_that_ended_for_one_that_keeps_the_news_of_it_is_passed_over(self):
+        for first in (1, 3):
+            with self.subTest(first=first):
+                self.late("behind", 0, more=[first])
 
     def test_a_rank_that_is_kept_in_an_earlier_call_is_passed_over(self):
         for culprit, root in ((3, 0), (0, 3), (1, 0)):

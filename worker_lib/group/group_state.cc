@@ -122,8 +122,13 @@ Failure GroupState::name_stragglers(const Failure& suspected, const Call& call) 
 
 Failure GroupState::settle(const Failure& met, const std::string& label, const Call& call) {
   if (met.code == ErrorCode::invalid_argument) return labelled(met, label);
-  const Failure own = name_stragglers(with_origin(met), call);
+  Failure own = name_stragglers(with_origin(met), call);
   wait_for_news(own);
+  // A rank that passes on the news of an end may be the one that the peer gave up on.
+  if (watched_ && met.code == ErrorCode::peer_failed) {
+    own.is_suspicion = true;
+    own = name_stragglers(own, call);
+  }
   // Shared memory passes on another rank's abort() faster than the watch, which tells all members.
   const bool from_another = own.code == ErrorCode::aborted || own.code == ErrorCode::stopped;
   if (from_another) {

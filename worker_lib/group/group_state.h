@@ -72,7 +72,8 @@ class GroupState {
   // Returns what an operation that failed with `own` on this rank must return: `own` with the label
   // in front, after failing the group with it, or what failed the group before. If `own` is a
   // suspicion, first finds out which ranks are to blame. If `own` may be the echo of a death (a
-  // closed connection, a store that is gone), waits a moment for news of it, which is more precise;
+  // closed connection, a store that is gone), waits a moment for news of it, which is more precise,
+  // and if none comes of a peer's end, finds out whether other ranks are to blame for it;
   // if another member has met the same failure and reported it first, the words of `own` stay. A
   // refused argument fails nothing.
   Failure settle(const Failure& own, const std::string& label) { return settle(own, label, {}); }

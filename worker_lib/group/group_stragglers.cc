@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,8 @@ namespace {
 
 // Any recent failure of a rank may be what keeps it from a call.
 constexpr size_t kTroublesMax = 8;
+// How long a rank may take to answer that should have passed on the news of another's end.
+constexpr std::chrono::milliseconds kNewsAwaited{1000};
 
 std::vector<int> job_ranks(const std::vector<GlobalRank>& ranks, GlobalRank but = {}) {
   std::vector<int> made;
@@ -33,6 +36,19 @@ Trouble trouble_of(std::vector<int> origin, int64_t known_ns) {
                                       std::chrono::milliseconds::zero())};
 }
 
+// The ranks through which this one hears how those ended (see watch.h).
+std::vector<int> messengers_of(const std::vector<int>& ranks, const Members& world) {
+  const std::vector<int> firsts = firsts_of_nodes(world);
+  const int own_first = firsts[static_cast<size_t>(world.me)];
+  std::set<int> through{own_first};
+  for (const int rank : ranks) {
+    const int first = firsts[static_cast<size_t>(rank)];
+    if (first != own_first) through.insert({0, first});
+  }
+  through.erase(world.me);
+  return {through.begin(), through.end()};
+}
+
 // For a store that does not answer: asks whether the rank that serves it does.
 Failure ask_store_host(const Failure& met, GlobalRank store_host, const StragglerSearch& setting) {
   if (store_host.value == setting.world.me) return met;
@@ -45,6 +61,16 @@ Failure ask_store_host(const Failure& met, GlobalRank store_host, const Straggle
   if (found.ranks.empty()) return met;
   found.code = ErrorCode::rendezvous;
   found.message += ", and serves the job's store: " + met.message;
+  return found;
+}
+
+// For a peer that ended without news of why: asks whether a rank that it has waited for, or that
+// the news comes through, holds up the job.
+Failure look_behind_end(const Failure& met, StragglerQuery question, StragglerSearch setting) {
+  question.limit = setting.limit = kNewsAwaited;
+  Failure found = name_stragglers(met, question, setting);
+  if (found.ranks == met.ranks) return met;
+  found.message += "; " + met.message;
   return found;
 }
 
@@ -137,6 +163,9 @@ GroupState::NameStragglers Group::asker() const {
       question.suspects = group->lane(call.lane).awaited;
     if (question.suspects.empty())
       question.suspects = job_ranks(ranks, ranks[static_cast<size_t>(me)]);
+    question.messengers = messengers_of(question.suspects, host->world);
+    if (suspected.code == ErrorCode::peer_failed)
+      return look_behind_end(suspected, question, setting);
     return worker::name_stragglers(suspected, question, setting);
   };
 }

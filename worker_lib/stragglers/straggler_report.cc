@@ -219,18 +219,23 @@ class Search {
   // A rank that is gone has most likely ended because of a straggler, and cannot say which: the
   // other members may. The news of its end may be lost, if the straggler had to pass it on.
   void look_behind_gone() {
-    for (const int rank : question_.members) {
-      const auto answer = answers_.find(rank);
-      if (rank == me_) continue;
-      if (answer == answers_.end()) {
-        findings_.to_ask.insert(rank);
-      } else if (const auto* const place = std::get_if<RankProgress>(&answer->second)) {
-        follow_failure(rank, *place, question_.waited);
-      } else if (const NoAnswer why = std::get<NoAnswer>(answer->second); why != NoAnswer::gone) {
-        findings_.stragglers[rank].no_answer = why;
-      }
+    for (const std::vector<int>* const ranks : {&question_.members, &question_.messengers}) {
+      for (const int rank : *ranks)
+        look_for_news(rank);
     }
     look_at_reached();
+  }
+
+  void look_for_news(int rank) {
+    const auto answer = answers_.find(rank);
+    if (rank == me_) return;
+    if (answer == answers_.end()) {
+      findings_.to_ask.insert(rank);
+    } else if (const auto* const place = std::get_if<RankProgress>(&answer->second)) {
+      follow_failure(rank, *place, question_.waited);
+    } else if (const NoAnswer why = std::get<NoAnswer>(answer->second); why != NoAnswer::gone) {
+      findings_.stragglers[rank].no_answer = why;
+    }
   }
 
   // If it died on its own, there will be news of it.

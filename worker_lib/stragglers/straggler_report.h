@@ -6,7 +6,8 @@
 //
 //   does not answer            the process is stopped or out of reach: a straggler
 //   is gone                    it ended because of another rank, unless there is news that it died
-//                              on its own: the other members are asked
+//                              on its own: the other members are asked, and the ranks that
+//                              such news comes through
 //   has made the call, and     what it waits for in that call is asked next
 //     waits in it
 //   has not, and waits for     the same: it is held up itself
@@ -47,6 +48,7 @@ struct StragglerQuery {
   std::vector<int> suspects;  // The ranks of the job that this one waited for.
   int world_size = 0;
   std::vector<int> members;            // Of the group.
+  std::vector<int> messengers = {};    // Pass on the news of the suspects' ends to this rank.
   std::chrono::milliseconds limit{0};  // For messages.
   // How long this rank has waited so far: older failures did not result from this wait.
   std::chrono::milliseconds waited{0};

@@ -39,7 +39,7 @@ class ProgressAsker {
       findings_ = find_stragglers(setting_.world.me, question_, own_, answers_);
       if (findings_.to_ask.empty()) return true;
       ask(findings_.to_ask);
-      if (!hear(begun_ + 2 * kStragglerSearchLimit)) return false;
+      if (!hear(begun_ + 2 * setting_.limit)) return false;
       give_up_on_silent();
     }
   }
@@ -112,12 +112,12 @@ class ProgressAsker {
     for (const int rank : findings_.to_ask) {
       if (answers_.contains(rank)) continue;
       const ProcessState state = questions_->state_of(rank);
-      const bool is_slow = state == ProcessState::running && past < 2 * kStragglerSearchLimit;
+      const bool is_slow = state == ProcessState::running && past < 2 * setting_.limit;
       if (state == ProcessState::stopped) {
         answers_[rank] = NoAnswer::stopped;
       } else if (!asked_.contains(rank)) {
         answers_[rank] = through();
-      } else if (past >= kStragglerSearchLimit && !is_slow) {
+      } else if (past >= setting_.limit && !is_slow) {
         answers_[rank] = state == ProcessState::over ? NoAnswer::gone : NoAnswer::mute;
       }
     }

@@ -18,21 +18,12 @@ using NewsKind = Watch::News::Kind;
 
 constexpr size_t kGivenUpMax = 64;
 
-// By rank: the lowest rank of its node.
-std::vector<int> firsts_by_rank(const Members& world) {
-  std::map<std::string, int> first_of;
-  std::vector<int> firsts;
-  for (int rank = 0; rank < world.size(); ++rank)
-    firsts.push_back(first_of.try_emplace(world[rank].node, rank).first->second);
-  return firsts;
-}
-
 }  // namespace
 
 WatchTree::WatchTree(Members world, uint16_t port, Instant deadline)
     : world_(std::move(world)),
       deadline_(deadline),
-      node_of_(firsts_by_rank(world_)),
+      node_of_(firsts_of_nodes(world_)),
       node_size_(static_cast<size_t>(world_.size())),
       ports_(static_cast<size_t>(world_.size())),
       link_count_(static_cast<size_t>(world_.size())),

@@ -12,6 +12,8 @@ TAG = re.compile(rb"P\|([^|\n]*)\|([^|\n]*)\|")
 NOT_COMPARED = re.compile(r"PROBE_.*|_|SHLVL|PWD|OLDPWD")
 UUID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])")
 RUN_SUFFIX = re.compile(r"_[a-z0-9_]{8}(?=/|$)")
+# What PyTorch says where the machine's name service is slow: no word of the launcher.
+NAME_SERVICE = re.compile(rb"\[c10d\] The hostname of the client socket cannot be retrieved")
 QUOTED = b"  | "  # How muster's verdict shows the last lines of a worker.
 GREPPED = ("Root Cause (first observed failure)", "exitcode  : ", "failed (exitcode: ")
 
@@ -70,7 +72,7 @@ def observe_stream(run, name):
         tag = TAG.search(line)
         if tag and not line.startswith(QUOTED):
             by_worker.setdefault(tag.groups(), []).append(line)
-        else:
+        elif not NAME_SERVICE.search(line):
             own.append(line)
     for (rank, attempt), mine in by_worker.items():
         key = f"{name}[{attempt.decode()}.{rank.decode()}]"

@@ -258,6 +258,22 @@ void chain() {
   world.barrier(soon());
 }
 
+// One rank gives up on the culprit and ends, while the others wait for that rank in a group of
+// which the culprit is no member: it only passes on the news.
+void behind() {
+  const int culprit = argument(1), first = argument(2);
+  std::vector<GlobalRank> members{{first}};
+  for (int rank = 0; rank < muster::world().size(); ++rank) {
+    if (rank != culprit && rank != first) members.push_back({rank});
+  }
+  muster::ProcessGroup group = muster::new_group(members);
+  muster::world().barrier();
+  std::vector<float> values(100, 1.0F);
+  if (muster::rank() == culprit) stop();
+  if (muster::rank() == first) muster::world().recv(values, GroupRank{culprit}, 0, soon());
+  group.broadcast(values, GroupRank{0}, later());
+}
+
 // The culprit keeps the root in the first of two calls while the others are in the second: in a
 // reduce only the root waits for other ranks.
 void earlier() {
@@ -354,6 +370,7 @@ const std::map<std::string, std::function<void()>> kScenes{
     {"recv", receive},
     {"irecv", receive},
     {"chain", chain},
+    {"behind", behind},
     {"earlier", earlier},
     {"new_group", new_group},
     {"monitored", monitored},

@@ -282,6 +282,20 @@ TEST(GroupState, ASuspicionIsFoundOutBeforeAnybodyIsTold) {
   EXPECT_EQ(said.known_ns, state.refusal().known_ns) << "the same failure, told again";
 }
 
+TEST(GroupState, OfAPeerThatEndsWithoutNewsOthersMayBeToBlame) {
+  const Failure closed{ErrorCode::peer_failed, "rank 2 closed its connection", {{2}}};
+  for (const bool watched : {false, true}) {
+    GroupState state("pair", GlobalRank{1}, watched);
+    state.name_stragglers_with(
+        [](const Failure&, const GroupState::Call&, const std::function<bool()>&) {
+          return Failure{ErrorCode::peer_failed, "rank 0 is stopped", {{0}}};
+        });
+    const Failure said = state.settle(closed, "barrier 2 of group pair", {.number = 2});
+    EXPECT_EQ(said.message, watched ? "barrier 2 of group pair: rank 0 is stopped"
+                                    : "barrier 2 of group pair: rank 2 closed its connection");
+  }
+}
+
 TEST(GroupState, WhatTheKernelRefusesBeginsHere) {
   GroupState state("pair", GlobalRank{1}, false);
   EXPECT_EQ(state.settle({ErrorCode::system, "no memory"}, "barrier 1 of group pair").ranks,

@@ -356,6 +356,13 @@ TEST(StragglerReport, WhereAllThatItWaitedForAreGoneTheOtherMembersAreAsked) {
   Case mute = one;
   EXPECT_THAT(mute.with(1, NoAnswer::mute).with(2, NoAnswer::gone).blamed(), ElementsAre(1));
   EXPECT_EQ(mute.told().code, ErrorCode::timeout);
+  Case passed_on({3});
+  passed_on.question.members = {0, 3};
+  passed_on.question.messengers = {0, 5};
+  passed_on.with(3, NoAnswer::gone);
+  EXPECT_THAT(passed_on.find().to_ask, ElementsAre(5));
+  EXPECT_THAT(passed_on.with(5, NoAnswer::mute).blamed(), ElementsAre(5));
+  EXPECT_THAT(passed_on.with(5, At().after("world", 6)).blamed(), ElementsAre(3));
 }
 
 TEST(StragglerReport, WhereAllAreInTheSameCallNobodyIsBlamedForAnother) {
