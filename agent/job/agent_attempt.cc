@@ -137,6 +137,7 @@ void AgentLoop::open_file_timer(const group::RequestRound& request) {
 }
 
 void AgentLoop::open_round(const group::RequestRound& request) {
+  record_->round_formed(round_view(request.restart_count));
   if (group_->finished()) return;
   attempt_ = request.attempt;
   // torch's own switch: the workers create the store themselves. Each attempt gets its own port, so

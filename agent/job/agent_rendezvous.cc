@@ -113,6 +113,8 @@ void AgentLoop::on(const group::Succeeded&) {
 void AgentLoop::on_round(const membership::Round& round) {
   if (!wanted_round_ || group_->finished()) return;
   job_round_ = round;
+  // Its end may come before its first worker: the verdict is about this world all the same.
+  if (attempt_ < 0) record_->round_formed(round_view(round.restarts));
   opening_round_ = true;
   when_own_name_is_known([this, request = *std::exchange(wanted_round_, std::nullopt)] {
     export_interface();

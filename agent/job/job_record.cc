@@ -113,6 +113,12 @@ void JobRecord::job_started(int local_world_size) {
   note(JobEventKind::job_started, report_.program);
 }
 
+void JobRecord::round_formed(const RoundView& round) {
+  report_.world_size = round.world_size;
+  report_.nnodes = round.group_world_size;
+  report_.node_rank = round.group_rank;
+}
+
 void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
                             const std::vector<WorkerTraces>& traces) {
   if (attempt_ >= 0) close_attempt({});
@@ -137,9 +143,7 @@ void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
     failure.stderr_log_path = traces_of_one.err_log;
     failure.error_file_path = traces_of_one.error_file;
   }
-  report_.world_size = round.world_size;
-  report_.nnodes = round.group_world_size;
-  report_.node_rank = round.group_rank;
+  round_formed(round);
   report_.attempts.push_back({attempt, wall_now(), Duration{0}, {}});
   note(JobEventKind::round_ready, fmt::format("{}:{}", round.master_addr, round.master_port));
   const double took_ms = std::chrono::duration<double, std::milli>(took).count();

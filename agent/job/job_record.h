@@ -56,6 +56,8 @@ class JobRecord {
 
   void set_log_dir(std::string run_dir) { report_.log_dir = std::move(run_dir); }
   void job_started(int local_world_size);
+  // A round formed, of which no worker has been started here yet, and perhaps never is.
+  void round_formed(const RoundView& round);
   void round_ready(int attempt, const RoundView& round, Duration took,
                    const std::vector<WorkerTraces>& traces);
   void worker_started(int local_rank, pid_t pid);

@@ -317,6 +317,20 @@ class Losses(NodesTest):
         self.order("done")
         self.assert_exit(jobs[0], 0)
 
+    def test_a_node_that_hears_of_a_round_and_of_its_end_at_once_gives_the_same_verdict(self):
+        self.worker = self.write(f"f-{self.marker}.sh", "#!/bin/bash\n[ $RANK = 0 ] || sleep 1000\nexit 3\n")
+        jobs = [self.ranked(i, 3, "--max-restarts", 0) for i in range(2)]
+        agent = jobs[1].agent()
+        wait_for(lambda: "2 of 3 nodes" in jobs[0].stderr(), "the second node is there")
+        os.kill(agent, signal.SIGSTOP)
+        self.addCleanup(lambda: os.kill(agent, signal.SIGCONT) if jobs[1].process.poll() is None else None)
+        jobs.append(self.ranked(2, 3, "--max-restarts", 0))
+        wait_for(lambda: "all ranks are stopped" in jobs[2].stderr(), "the host ends the round")
+        os.kill(agent, signal.SIGCONT)
+        for job in jobs:
+            self.assert_exit(job, 3)
+        self.assertEqual(len({self.verdict(job) for job in jobs}), 1, self.all_errors())
+
     def test_a_stopped_agent_loses_its_lease_and_its_workers_place(self):
         jobs = [self.ranked(i, "1:2", "--lease", 1) for i in range(2)]
         self.wait_starts(2)
