@@ -14,10 +14,12 @@ using std::chrono::steady_clock;
 // all others would be a million connections.
 constexpr size_t kAskedMax = 64;
 // After a mismatch: how long to wait for members that have not made the call yet; the same while
-// those that have made it do not show which call most make, so that the next one decides. Awaited
-// members are asked again after pauses that double from the first to the longest.
+// those that have made it do not show which call most make, so that the next one decides; or the
+// news of a member that has ended, which has most likely found out. Awaited members are asked again
+// after pauses that double from the first to the longest.
 constexpr std::chrono::milliseconds kComing{250};
 constexpr std::chrono::milliseconds kDeciding{750};
+constexpr std::chrono::milliseconds kNewsOfEnd{2000};
 constexpr std::chrono::milliseconds kFirstPause{25};
 constexpr std::chrono::milliseconds kLongestPause{100};
 
@@ -50,9 +52,11 @@ class ProgressAsker {
     Deadline look = begun_;
     for (;;) {
       const std::set<int> open = on_their_way();
-      const Deadline until = begun_ + (is_decided(members, open) ? kComing : kDeciding);
+      const size_t silent = without_answer();
+      const bool decided = is_decided(members, open.size() + silent);
+      const Deadline until = begun_ + (decided ? kComing : silent > 0 ? kNewsOfEnd : kDeciding);
       const Deadline now = steady_clock::now();
-      if (open.empty() || now >= until) return true;
+      if (now >= until || (open.empty() && (decided || silent == 0))) return true;
       if (now >= look) {
         ask_again(open);
         look = std::min(until, now + pause);
@@ -148,10 +152,19 @@ class ProgressAsker {
     return open;
   }
 
+  // Members that give none any more.
+  size_t without_answer() const {
+    return static_cast<size_t>(std::ranges::count_if(question_.members, [&](int rank) {
+      const auto answer = answers_.find(rank);
+      return answer != answers_.end() && std::holds_alternative<NoAnswer>(answer->second);
+    }));
+  }
+
   // Whether one call has more of the members that have come than every other: not all are blamed.
-  bool is_decided(const Members& members, const std::set<int>& open) const {
+  // `others`: those that have not.
+  bool is_decided(const Members& members, size_t others) const {
     const std::optional<Failure> found = mismatch(members);
-    return found && found->ranks.size() + open.size() < members.peers.size();
+    return found && found->ranks.size() + others < members.peers.size();
   }
 
   StragglerQuery question_;

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -460,12 +461,15 @@ class CountingWatch final : public Watch {
 
   std::map<int, int> asked;
   bool garbles = false;  // Its answers cannot be read.
+  std::set<int> gone;
 
  private:
   class Asking final : public Questions {
    public:
     explicit Asking(CountingWatch& watch) : watch_(watch) {}
     void ask(int rank) override {
+      if (watch_.gone.contains(rank)) replies_.push_back({rank, Reply::Kind::refused});
+      if (watch_.gone.contains(rank)) return;
       const auto said = watch_.says_(rank, ++watch_.asked[rank]);
       if (!said) return;
       replies_.push_back({rank, Reply::Kind::said, watch_.garbles ? "garbled" : said->encode()});
@@ -484,17 +488,16 @@ class CountingWatch final : public Watch {
 };
 
 // The mismatch that rank 0 finds among those that this watch speaks for.
-Failure find_other_call(CountingWatch& watch) {
+Failure find_other_call(
+    CountingWatch& watch, const std::function<bool()>& over = [] { return false; }) {
   Case one({});
   one.own.called(signature(OpKind::barrier, 0));
   Failure met{ErrorCode::mismatch, "the calls differ", {}};
   met.is_suspicion = true;
   const Members world = world_of(kRanks);
-  return name_stragglers(met, one.question,
-                         {.world = world,
-                          .watch = watch,
-                          .own = [&] { return one.own.place; },
-                          .over = [] { return false; }});
+  return name_stragglers(
+      met, one.question,
+      {.world = world, .watch = watch, .own = [&] { return one.own.place; }, .over = over});
 }
 
 TEST(StragglerReport, OnlyThoseThatAreOnTheirWayAreAskedAgainAndLessAndLessOften) {
@@ -521,6 +524,17 @@ TEST(StragglerReport, OneThatComesWhileTheOthersLookIsCompared) {
   });
   EXPECT_THAT(find_other_call(watch).ranks, ElementsAre(GlobalRank{1}));
   EXPECT_EQ(watch.asked[1], 2);
+}
+
+TEST(StragglerReport, OfTwoThatDifferNoneIsNamedWhileNewsOfThoseThatHaveEndedIsOnItsWay) {
+  CountingWatch watch([](int, int) {
+    return At().in("world", 7, {0}).called(signature(OpKind::all_reduce, 8)).place;
+  });
+  watch.gone = {2, 3, 4, 5};
+  int looks = 0;
+  EXPECT_THAT(find_other_call(watch, [&] { return ++looks > 5; }).ranks, IsEmpty());
+  // None comes.
+  EXPECT_THAT(find_other_call(watch).ranks, ElementsAre(GlobalRank{0}, GlobalRank{1}));
 }
 
 // A rank in very many groups may say more than one answer holds.
