@@ -52,11 +52,11 @@ class ProgressAsker {
     Deadline look = begun_;
     for (;;) {
       const std::set<int> open = on_their_way();
-      const size_t silent = without_answer();
-      const bool decided = is_decided(members, open.size() + silent);
-      const Deadline until = begun_ + (decided ? kComing : silent > 0 ? kNewsOfEnd : kDeciding);
+      const size_t ended = count_ended();
+      const bool decided = is_decided(members, open.size() + ended);
+      const Deadline until = begun_ + (decided ? kComing : ended > 0 ? kNewsOfEnd : kDeciding);
       const Deadline now = steady_clock::now();
-      if (now >= until || (open.empty() && (decided || silent == 0))) return true;
+      if (now >= until || (open.empty() && (decided || ended == 0))) return true;
       if (now >= look) {
         ask_again(open);
         look = std::min(until, now + pause);
@@ -152,11 +152,11 @@ class ProgressAsker {
     return open;
   }
 
-  // Members that give none any more.
-  size_t without_answer() const {
-    return static_cast<size_t>(std::ranges::count_if(question_.members, [&](int rank) {
-      const auto answer = answers_.find(rank);
-      return answer != answers_.end() && std::holds_alternative<NoAnswer>(answer->second);
+  // Members that have ended, and are about to be in the news.
+  size_t count_ended() const {
+    return static_cast<size_t>(std::ranges::count_if(answers_, [](const auto& answer) {
+      const auto* const why = std::get_if<NoAnswer>(&answer.second);
+      return why != nullptr && *why == NoAnswer::gone;
     }));
   }
 

@@ -468,8 +468,7 @@ class CountingWatch final : public Watch {
    public:
     explicit Asking(CountingWatch& watch) : watch_(watch) {}
     void ask(int rank) override {
-      if (watch_.gone.contains(rank)) replies_.push_back({rank, Reply::Kind::refused});
-      if (watch_.gone.contains(rank)) return;
+      if (watch_.gone.contains(rank)) return replies_.push_back({rank, Reply::Kind::refused});
       const auto said = watch_.says_(rank, ++watch_.asked[rank]);
       if (!said) return;
       replies_.push_back({rank, Reply::Kind::said, watch_.garbles ? "garbled" : said->encode()});
