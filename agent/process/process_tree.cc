@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster {
@@ -89,6 +90,15 @@ bool is_ending(pid_t pid, const std::string& folder) {
 
 }  // namespace
 
+bool is_at_or_below(pid_t pid, pid_t ancestor) {
+  while (pid != ancestor) {
+    const std::optional<ProcessEntry> process = look_at_entry(pid);
+    if (!process || process->parent <= 0) return false;
+    pid = process->parent;
+  }
+  return true;
+}
+
 std::optional<bool> is_exiting(pid_t pid) {
   const std::optional<ProcessEntry> process = look_at_entry(pid);
   if (!process) return std::nullopt;
@@ -114,6 +124,7 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view line) {
   // After the name: state ppid pgrp session tty tpgid flags minflt cminflt majflt cmajflt utime
   // stime cutime cstime priority nice threads itrealvalue starttime ...
   std::string_view rest = line.substr(close + 1);
+  int64_t reaped_ticks = 0;
   for (int field = 3; field <= 22; ++field) {
     rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
     const std::string_view word = rest.substr(0, rest.find(' '));
@@ -123,10 +134,13 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view line) {
     if (field == 4) std::from_chars(word.data(), end, process.parent);
     if (field == 5) std::from_chars(word.data(), end, process.group);
     if (field == 9) std::from_chars(word.data(), end, process.flags);
+    if (field == 16 || field == 17) reaped_ticks += whole_number<int64_t>(word).value_or(0);
     if (field == 20) std::from_chars(word.data(), end, process.threads);
     if (field == 22) std::from_chars(word.data(), end, process.start_ticks);
     rest.remove_prefix(word.size());
   }
+  static const int64_t ticks_per_second = sysconf(_SC_CLK_TCK);
+  process.reaped_cpu = Duration(std::chrono::seconds(1)) / ticks_per_second * reaped_ticks;
   return process;
 }
 

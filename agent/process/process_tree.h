@@ -29,6 +29,7 @@ struct ProcessEntry {
   bool refused = false;      // kill_descendants() was not permitted to signal it.
   int threads = 1;           // The leader may be 'Z' while its other threads run.
   uint64_t start_ticks = 0;  // Together with the pid, identifies a process.
+  Duration reaped_cpu{};     // Of its children that have ended and were reaped.
   std::string name;          // comm, at most 15 bytes
 };
 
@@ -52,6 +53,9 @@ std::vector<ProcessEntry> descendants_of(pid_t root, const std::set<pid_t>& exce
 
 // The entry of one process as /proc shows it now.
 std::optional<ProcessEntry> look_at_entry(pid_t pid);
+
+// Whether `pid` is `ancestor`, or was started by it or by a process below it.
+bool is_at_or_below(pid_t pid, pid_t ancestor);
 
 // The (real) user that the process runs as, if we may not signal it.
 std::optional<uid_t> foreign_user_of(pid_t pid);

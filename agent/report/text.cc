@@ -121,6 +121,11 @@ std::string with_unit(double value, const char* unit) {
   return whole ? fmt::format("{:.0f} {}", value, unit) : fmt::format("{:.1f} {}", value, unit);
 }
 
+// Columns on a terminal: the continuation bytes of UTF-8 take none.
+size_t shown_width(const std::string& text) {
+  return text.size() - static_cast<size_t>(std::ranges::count_if(text, is_continuation));
+}
+
 struct CalendarTime {
   std::chrono::year_month_day day;
   std::chrono::hh_mm_ss<std::chrono::milliseconds> time;
@@ -182,13 +187,6 @@ std::string valid_utf8(std::string_view raw) {
   return text;
 }
 
-std::string_view utf8_prefix(std::string_view text, size_t bytes_max) {
-  if (text.size() <= bytes_max) return text;
-  while (bytes_max > 0 && is_continuation(text[bytes_max]))
-    --bytes_max;
-  return text.substr(0, bytes_max);
-}
-
 std::string_view utf8_suffix(std::string_view text, size_t bytes_max) {
   if (text.size() <= bytes_max) return text;
   size_t from = text.size() - bytes_max;
@@ -243,6 +241,23 @@ std::string bytes_text(int64_t bytes) {
     ++unit;
   }
   return with_unit(value, kUnits[unit]);
+}
+
+std::string table_text(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i)
+      widths[i] = std::max(widths[i], shown_width(row[i]));
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i)
+      line += row[i] + std::string(widths[i] - shown_width(row[i]) + 2, ' ');
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
 }
 
 std::string wall_time_text(WallTime time, std::chrono::seconds utc_offset) {

@@ -25,8 +25,7 @@ std::vector<std::string> last_lines(std::string_view raw, size_t lines_max,
 // The same text with U+FFFD for every byte that is not UTF-8.
 std::string valid_utf8(std::string_view raw);
 
-// The first (last) bytes of valid UTF-8, at most `bytes_max`, cut at a character boundary.
-std::string_view utf8_prefix(std::string_view text, size_t bytes_max);
+// The last bytes of valid UTF-8, at most `bytes_max`, cut at a character boundary.
 std::string_view utf8_suffix(std::string_view text, size_t bytes_max);
 
 // "0-3,7,9-10"; at most `ranges_max` ranges, then ",... (12 more)". REQUIRES: sorted, no repeats.
@@ -43,6 +42,10 @@ std::string duration_text(Duration duration);
 
 // "512 KiB", "64 MiB", "7.6 GiB".
 std::string bytes_text(int64_t bytes);
+
+// Columns as wide as their widest cell, separated by two spaces, none at the end of a line. For
+// text without wide characters.
+std::string table_text(const std::vector<std::vector<std::string>>& rows);
 
 // "2026-11-20_22:56:48", torchrun's form.
 std::string wall_time_text(WallTime time, std::chrono::seconds utc_offset);

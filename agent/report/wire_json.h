@@ -19,6 +19,7 @@
 
 #include "agent/report/text.h"
 #include "rendezvous/base/fields.h"
+#include "rendezvous/base/text.h"
 
 namespace muster::wire {
 
@@ -51,6 +52,10 @@ class JsonWriter {
 
   void text(const char* key, const std::string& value) {
     json_[key] = fitting_text(value, text_max_);
+  }
+  // Left out if it is empty: for a text that was not always part of the format.
+  void text_if_any(const char* key, const std::string& value) {
+    if (!value.empty()) text(key, value);
   }
   void flag(const char* key, bool value) { json_[key] = value; }
   template <std::integral T>
@@ -105,6 +110,9 @@ class JsonReader {
     const Json& found = at(key);
     if (!found.is_string()) return miss(key);
     value = found.get<std::string>();
+  }
+  void text_if_any(const char* key, std::string& value) {
+    if (has(key)) text(key, value);
   }
   void flag(const char* key, bool& value) {
     const Json& found = at(key);

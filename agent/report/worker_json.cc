@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "agent/report/error_file.h"
+#include "rendezvous/base/text.h"
 
 namespace muster::wire {
 namespace {

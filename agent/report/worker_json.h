@@ -34,6 +34,7 @@ void fields(auto& a, Like<WorkerFailure> auto& m) {
   a.text("sentence", m.sentence);
   a.text("declared", m.declared);
   a.text("device", m.device);
+  a.text_if_any("call", m.call);
   auto since_epoch = m.time.time_since_epoch();
   nanoseconds(a, "time_ns", since_epoch, 0, kTimeMax);
   nanoseconds(a, "ran_ns", m.ran, 0, kTimeMax);

@@ -49,6 +49,8 @@ inline constexpr std::string_view kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE
 inline constexpr std::string_view kErrorFile = "TORCHELASTIC_ERROR_FILE";
 // Ours: where the worker library writes the failure it reported to the program (failure_record.h).
 inline constexpr std::string_view kFailureFile = "MUSTER_FAILURE_FILE";
+// Ours: the descriptor of the ring in which a worker records its calls (ring/record_fd.h).
+inline constexpr std::string_view kRecordFd = "MUSTER_RECORD_FD";
 inline constexpr std::string_view kSignalsToHandle = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr std::string_view kTimerFile = "TORCHELASTIC_TIMER_FILE";
 inline constexpr std::string_view kEnableFileTimer = "TORCHELASTIC_ENABLE_FILE_TIMER";

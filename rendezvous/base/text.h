@@ -84,6 +84,14 @@ std::optional<T> take_number(std::string_view& text) {
   return number;
 }
 
+// The first bytes of valid UTF-8, at most `bytes_max`, cut at a character boundary.
+constexpr std::string_view utf8_prefix(std::string_view text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  while (bytes_max > 0 && (static_cast<unsigned char>(text[bytes_max]) & 0xC0) == 0x80)
+    --bytes_max;
+  return text.substr(0, bytes_max);
+}
+
 // The first `bytes_max` bytes, with `other` in place of all but printable ASCII.
 inline std::string printable(std::string_view text, size_t bytes_max, char other = '?') {
   std::string out(text.substr(0, bytes_max));

@@ -4,14 +4,13 @@
 #include <cerrno>
 #include <csignal>
 #include <fstream>
-#include <iterator>
-#include <sstream>
 #include <vector>
 
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/base/process_stat.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::worker {
@@ -28,26 +27,6 @@ std::string boot_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   return boot.empty() ? "host:" + own_host_name() : boot;
-}
-
-// The fields of /proc/PID/stat from the third, the state, on; the program's name before it may
-// contain anything. Empty: the process is gone.
-std::vector<std::string> stat_fields(int pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const size_t bracket = text.rfind(')');
-  if (bracket == std::string::npos) return {};
-  std::istringstream fields(text.substr(bracket + 1));
-  return {std::istream_iterator<std::string>(fields), {}};
-}
-
-bool is_over(const std::vector<std::string>& fields) {
-  return fields.size() < 20 || fields[0] == "Z" || fields[0] == "X";
-}
-
-// 0: the process is over.
-uint64_t start_ticks(const std::vector<std::string>& fields) {
-  return is_over(fields) ? 0 : whole_number<uint64_t>(fields[19]).value_or(0);
 }
 
 bool is_visible_here(const ProcessLife& life) {

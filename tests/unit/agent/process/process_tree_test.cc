@@ -64,6 +64,7 @@ TEST(ProcessStat, IsParsedWhateverTheNameHolds) {
   EXPECT_EQ(process->parent, 1);
   EXPECT_EQ(process->group, 2);
   EXPECT_EQ(process->start_ticks, 987654u);
+  EXPECT_EQ(process->reaped_cpu, std::chrono::milliseconds(150));
 }
 
 TEST(ProcessStat, WhatIsNoStatLineIsRefused) {
@@ -80,6 +81,19 @@ TEST(ProcessTree, FindsEveryGenerationAndLeavesOutTheExcepted) {
   EXPECT_EQ(pids(descendants_of(getpid(), {child})), std::vector<pid_t>{});  // The whole subtree.
   EXPECT_EQ(pids(descendants_of(getpid(), {grandchild})), std::vector<pid_t>{child});
   EXPECT_EQ(children_of_self(), std::set<pid_t>{child});
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  EXPECT_TRUE(kill_descendants({}, std::chrono::seconds(30)).empty());
+}
+
+TEST(ProcessTree, KnowsWhatIsBelowWhat) {
+  const auto [child, grandchild] = two_generations();
+  const pid_t other = sleeper();
+  EXPECT_TRUE(is_at_or_below(child, child));
+  EXPECT_TRUE(is_at_or_below(grandchild, child));
+  EXPECT_TRUE(is_at_or_below(grandchild, getpid()));
+  EXPECT_FALSE(is_at_or_below(child, grandchild));
+  EXPECT_FALSE(is_at_or_below(grandchild, other));
+  EXPECT_FALSE(is_at_or_below(0, child));
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   EXPECT_TRUE(kill_descendants({}, std::chrono::seconds(30)).empty());
 }

@@ -129,14 +129,6 @@ TEST(ValidUtf8, ReplacesOnlyTheBytesThatAreNot) {
   EXPECT_EQ(valid_utf8("\xC0\xAF"), "\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 
-TEST(Utf8Prefix, EndsAtACharacter) {
-  EXPECT_EQ(utf8_prefix("abc", 3), "abc");
-  EXPECT_EQ(utf8_prefix("abc", 2), "ab");
-  EXPECT_EQ(utf8_prefix("a\xC3\xA9", 2), "a");
-  EXPECT_EQ(utf8_prefix("\xF0\x9F\x94\xA5", 3), "");
-  EXPECT_EQ(utf8_prefix("abc", 0), "");
-}
-
 TEST(Utf8Suffix, BeginsAtACharacter) {
   EXPECT_EQ(utf8_suffix("abc", 3), "abc");
   EXPECT_EQ(utf8_suffix("abc", 2), "bc");

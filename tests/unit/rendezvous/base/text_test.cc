@@ -46,6 +46,14 @@ TEST(TextAfter, BeginsBehindTheFirstPhrase) {
   EXPECT_EQ(text_after("a", ": "), std::nullopt);
 }
 
+TEST(Utf8Prefix, EndsAtACharacter) {
+  EXPECT_EQ(utf8_prefix("abc", 3), "abc");
+  EXPECT_EQ(utf8_prefix("abc", 2), "ab");
+  EXPECT_EQ(utf8_prefix("a\xC3\xA9", 2), "a");
+  EXPECT_EQ(utf8_prefix("\xF0\x9F\x94\xA5", 3), "");
+  EXPECT_EQ(utf8_prefix("abc", 0), "");
+}
+
 TEST(Printable, IsAsciiAndCut) {
   EXPECT_EQ(printable("a\x80\x7f\nb", 4), "a???");
   EXPECT_EQ(printable(" ~", 9, '.'), " ~");

@@ -1,0 +1,174 @@
+#include "rendezvous/ring/call_rules.h"
+
+#include <array>
+#include <cstddef>
+
+#include <fmt/format.h>
+
+namespace muster::ring {
+namespace {
+
+// What the calls of one kind have in common besides it.
+constexpr unsigned kRoot = 1;
+constexpr unsigned kReduction = 2;  // And count and element type.
+constexpr unsigned kBytes = 4;
+// For describe(): the root receives; the kind says all.
+constexpr unsigned kToRoot = 8;
+constexpr unsigned kBare = 16;
+
+struct KindOfCall {
+  const char* name;
+  unsigned common = 0;
+};
+
+constexpr auto kKinds = std::to_array<KindOfCall>({
+    {"unknown", kBare},
+    {"barrier", kBare},
+    {"broadcast", kRoot | kBytes},
+    {"reduce", kRoot | kToRoot | kReduction},
+    {"all_reduce", kReduction},
+    {"gather", kRoot | kToRoot},
+    {"all_gather", kBytes},
+    {"scatter", kRoot},
+    {"reduce_scatter", kReduction},
+    {"all_to_all", kBytes},
+    {"send", kToRoot},
+    {"recv"},
+    {"monitored_barrier", kBare},
+    {"allocate_shared"},
+});
+static_assert(kKinds.size() == static_cast<size_t>(CallKind::allocate_shared) + 1);
+
+struct ElementOfCall {
+  const char* name;
+  uint64_t bytes;
+};
+
+constexpr auto kElements = std::to_array<ElementOfCall>({
+    {"unknown", 0},
+    {"int8", 1},
+    {"uint8", 1},
+    {"int16", 2},
+    {"uint16", 2},
+    {"int32", 4},
+    {"uint32", 4},
+    {"int64", 8},
+    {"uint64", 8},
+    {"float8_e4m3", 1},
+    {"float8_e5m2", 1},
+    {"float16", 2},
+    {"bfloat16", 2},
+    {"float32", 4},
+    {"float64", 8},
+    {"complex64", 8},
+    {"complex128", 16},
+    {"boolean", 1},
+});
+static_assert(kElements.size() == static_cast<size_t>(ElementType::boolean) + 1);
+
+constexpr auto kReductions =
+    std::to_array<const char*>({"unknown", "sum", "average", "product", "min", "max", "band", "bor",
+                                "bxor", "premultiplied_sum"});
+static_assert(kReductions.size() == static_cast<size_t>(Reduction::premultiplied_sum) + 1);
+
+// Of the first, "unknown", for numbers that are none: they come from memory that anybody may write.
+template <typename Table>
+constexpr const auto& table_entry(const Table& table, auto value) {
+  const auto i = static_cast<size_t>(value);
+  return table[i < table.size() ? i : 0];
+}
+
+unsigned common_of(const Call& call) {
+  const unsigned common = table_entry(kKinds, call.kind).common;
+  return call.is_v ? common & kRoot : common;
+}
+
+uint64_t compared_bytes(const Call& call) {
+  return call.count * bytes_of(call.type);
+}
+
+template <typename Value>
+bool differ(Value a, Value b, Value unknown) {
+  return a != b && a != unknown && b != unknown;
+}
+
+Difference difference_of_reductions(const Call& a, const Call& b) {
+  if (differ(a.reduction, b.reduction, Reduction::unknown)) return Difference::reduction;
+  if (differ(a.type, b.type, ElementType::unknown)) return Difference::type;
+  return a.count != b.count ? Difference::count : Difference::none;
+}
+
+std::string describe_partner(const Call& call) {
+  const unsigned common = table_entry(kKinds, call.kind).common;
+  const bool is_rooted = (common & kRoot) != 0;
+  if (!is_rooted && !is_message(call.kind)) return {};
+  const char* const word = (common & kToRoot) != 0 ? "to" : "from";
+  if (call.root >= 0) return fmt::format(" {} rank {} of the group", word, call.root);
+  return call.kind == CallKind::recv ? " from any rank of the group" : "";
+}
+
+}  // namespace
+
+const char* name_of(CallKind kind) {
+  return table_entry(kKinds, kind).name;
+}
+
+const char* name_of(ElementType type) {
+  return table_entry(kElements, type).name;
+}
+
+const char* name_of(Reduction reduction) {
+  return table_entry(kReductions, reduction);
+}
+
+uint64_t bytes_of(ElementType type) {
+  return table_entry(kElements, type).bytes;
+}
+
+Difference difference_of(const Call& a, const Call& b) {
+  if (is_message(a.kind) || is_message(b.kind)) return Difference::none;
+  if (differ(a.kind, b.kind, CallKind::unknown)) return Difference::kind;
+  const unsigned common = common_of(a) & common_of(b);
+  if ((common & kRoot) != 0 && a.root >= 0 && b.root >= 0 && a.root != b.root)
+    return Difference::root;
+  if ((common & kReduction) != 0) return difference_of_reductions(a, b);
+  const bool are_known = a.type != ElementType::unknown && b.type != ElementType::unknown;
+  return (common & kBytes) != 0 && are_known && compared_bytes(a) != compared_bytes(b)
+             ? Difference::bytes
+             : Difference::none;
+}
+
+// Each step, a product with an odd number and a shift onto itself, maps different words to
+// different words, and spreads each bit over the upper half and then over the lower one.
+uint64_t mixed_in(uint64_t hash, const Call& call) {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15ULL;
+  const unsigned common = common_of(call);
+  auto what = static_cast<uint64_t>(call.kind);
+  uint64_t size = 0;
+  if ((common & kRoot) != 0) what |= static_cast<uint64_t>(call.root) << 32;
+  if ((common & kReduction) != 0) {
+    what |= static_cast<uint64_t>(call.type) << 8 | static_cast<uint64_t>(call.reduction) << 16;
+    size = call.count;
+  }
+  if ((common & kBytes) != 0) size = compared_bytes(call);
+  for (const uint64_t word : {what, size}) {
+    hash = (hash ^ word) * kOdd;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+std::string describe(const Call& call) {
+  std::string text = name_of(call.kind);
+  if (call.kind == CallKind::allocate_shared)
+    return fmt::format("{} of {} bytes", text, call.count);
+  if ((table_entry(kKinds, call.kind).common & kBare) != 0) return text;
+  if (call.reduction != Reduction::unknown) text += fmt::format(" ({})", name_of(call.reduction));
+  const bool has_type = call.type != ElementType::unknown;
+  const char* const element = has_type ? name_of(call.type) : "elements";
+  text += call.is_v ? fmt::format(" of {} in several parts", element)
+                    : fmt::format(" of {} {}", call.count, element);
+  return text + describe_partner(call);
+}
+
+}  // namespace muster::ring

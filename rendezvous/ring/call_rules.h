@@ -1,0 +1,110 @@
+// One rank's call as every source of records describes it, and the rules by which the calls of two
+// members at the same place are compared. Pure.
+//
+// Sources differ in what they can see: a field that one of them does not know is `unknown`, and is
+// then compared with nothing. Backends that compare calls themselves (Frame, CallSignature) are
+// stricter.
+//
+//   kind                                          what the members' calls have in common
+//   all                                           the kind
+//   broadcast, reduce, gather, scatter            the root
+//   reduce, all_reduce, reduce_scatter            count, element type, reduction
+//   broadcast, all_gather, all_to_all             bytes (count x size of the element)
+//   barrier, gather, scatter, and with `is_v`     nothing more
+//   send, recv                                    never compared with one another
+//
+// The counts of gather and scatter are each rank's own, as are those of operations with unequal
+// counts (MPI: A Message-Passing Interface Standard 4.1, section 6, names what must agree).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace muster::ring {
+
+// The numbers are part of the ring's layout.
+enum class CallKind : uint8_t {
+  unknown = 0,
+  barrier,
+  broadcast,
+  reduce,
+  all_reduce,
+  gather,
+  all_gather,
+  scatter,
+  reduce_scatter,
+  all_to_all,
+  send,
+  recv,
+  monitored_barrier,
+  allocate_shared,
+};
+
+enum class ElementType : uint8_t {
+  unknown = 0,
+  int8,
+  uint8,
+  int16,
+  uint16,
+  int32,
+  uint32,
+  int64,
+  uint64,
+  float8_e4m3,
+  float8_e5m2,
+  float16,
+  bfloat16,
+  float32,
+  float64,
+  complex64,
+  complex128,
+  boolean,
+};
+
+enum class Reduction : uint8_t {
+  unknown = 0,
+  sum,
+  average,
+  product,
+  min,
+  max,
+  band,
+  bor,
+  bxor,
+  premultiplied_sum,
+};
+
+const char* name_of(CallKind kind);        // "all_reduce"
+const char* name_of(ElementType type);     // "float32"
+const char* name_of(Reduction reduction);  // "sum"
+// 0: unknown.
+uint64_t bytes_of(ElementType type);
+
+struct Call {
+  CallKind kind = CallKind::unknown;
+  ElementType type = ElementType::unknown;
+  Reduction reduction = Reduction::unknown;
+  bool is_v = false;            // Counts by rank, or a list of tensors.
+  bool is_synchronous = false;  // The caller waits for it. Not compared.
+  int32_t root = -1;            // Group rank of the root, or of the peer; -1: none, any or unknown.
+  uint64_t count = 0;           // Elements.
+
+  friend bool operator==(const Call&, const Call&) = default;
+};
+
+inline bool is_message(CallKind kind) {
+  return kind == CallKind::send || kind == CallKind::recv;
+}
+
+// The first thing, in this order, in which two calls differ that must agree.
+enum class Difference : uint8_t { none, kind, root, reduction, type, count, bytes };
+Difference difference_of(const Call& a, const Call& b);
+
+// The part of `call` that is compared, mixed into the hash of the calls before it: equal on all
+// members with the same source as long as their calls agree. Order matters.
+uint64_t mixed_in(uint64_t hash, const Call& call);
+
+// "all_reduce (sum) of 262144 float32", "broadcast of 1 int64 from rank 2 of the group".
+std::string describe(const Call& call);
+
+}  // namespace muster::ring

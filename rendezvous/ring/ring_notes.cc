@@ -1,0 +1,145 @@
+// Of the RingWriter: groups, sections and failures.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/ring/ring_clock.h"
+#include "rendezvous/ring/ring_writer.h"
+
+namespace muster::ring {
+namespace {
+
+constexpr uint64_t kGenerations = 511;  // From 1: what an entry was never used by is 0.
+
+uint64_t state_word(uint64_t generation, GroupState state) {
+  return generation << 8 | static_cast<uint64_t>(state);
+}
+
+GroupState state_of(uint64_t word) {
+  return static_cast<GroupState>(word & 0xff);
+}
+
+// Cut so that a zero follows it, and between two characters.
+template <size_t n>
+void put_text(Word (&words)[n], std::string_view text) {
+  const std::string_view kept = utf8_prefix(text, n * sizeof(Word) - 1);
+  for (size_t i = 0; i < n; ++i) {
+    const std::string_view part = kept.substr(std::min(i * sizeof(Word), kept.size()));
+    uint64_t word = 0;
+    if (!part.empty()) std::memcpy(&word, part.data(), std::min(part.size(), sizeof word));
+    words[i].store(word, kRelaxed);
+  }
+}
+
+void put_facts(Group& group, const GroupFacts& facts, uint64_t now) {
+  group.size.store(static_cast<uint64_t>(facts.size), kRelaxed);
+  group.own_rank.store(static_cast<uint64_t>(facts.own_rank), kRelaxed);
+  group.flags.store(facts.completion_is_late ? kCompletionIsLate : 0, kRelaxed);
+  for (Word* const word : {&group.called, &group.launched, &group.started, &group.completed,
+                           &group.dropped, &group.running_hash})
+    word->store(0, kRelaxed);
+  for (Word* const word : {&group.state_ticks, &group.called_ticks, &group.completed_ticks})
+    word->store(now, kRelaxed);
+  for (Word& ordinal : group.hash_ordinal)
+    ordinal.store(0, kRelaxed);
+  put_text(group.id, facts.id);
+  put_text(group.name, facts.name);
+  put_text(group.ranks, facts.ranks.size() < sizeof(Text) ? facts.ranks : std::string_view());
+}
+
+}  // namespace
+
+int32_t RingWriter::open_group(const GroupFacts& facts) {
+  if (!is_attached()) return -1;
+  const int32_t handle = take_group();
+  if (handle < 0) {
+    ring_->head.without_group.fetch_add(1, kRelaxed);
+    return -1;
+  }
+  const auto index = static_cast<size_t>(handle) % kGroups;
+  Group& group = ring_->groups[index];
+  std::atomic_thread_fence(kRelease);  // Who reads what follows sees the new generation.
+  put_facts(group, facts, ticks(tsc_));
+  group.state.store(state_word(static_cast<uint64_t>(handle) / kGroups, GroupState::forming),
+                    kRelease);
+  return handle;
+}
+
+// An entry that was never used, else of the group that was closed first: its handle. Until its
+// state is set it is `unused`, with its new generation.
+int32_t RingWriter::take_group() {
+  for (;;) {
+    size_t best = kGroups;
+    uint64_t best_word = 0;
+    uint64_t closed_first = UINT64_MAX;
+    for (size_t i = 0; i < kGroups; ++i) {
+      const uint64_t word = ring_->groups[i].state.load(kAcquire);
+      if (word != 0 && state_of(word) != GroupState::closed) continue;
+      const uint64_t closed = word == 0 ? 0 : ring_->groups[i].state_ticks.load(kRelaxed);
+      if (closed >= closed_first) continue;
+      closed_first = closed;
+      best = i;
+      best_word = word;
+    }
+    if (best == kGroups) return -1;
+    const uint64_t before = best_word >> 8;
+    const uint64_t generation = before % kGenerations + 1;
+    if (!ring_->groups[best].state.compare_exchange_strong(
+            best_word, state_word(generation, GroupState::unused), std::memory_order_acq_rel))
+      continue;
+    if (before != 0) free_counts(before * kGroups + best);
+    return static_cast<int32_t>(generation * kGroups + best);
+  }
+}
+
+// Those of a group whose entry is taken by another one.
+void RingWriter::free_counts(uint64_t group) {
+  for (PeerCount& count : ring_->peers) {
+    const uint64_t key = count.key.load(kRelaxed);
+    if (key == 0 || (key >> 32 & 0xffff) != group) continue;
+    for (Word* const word : {&count.called, &count.completed, &count.called_ticks})
+      word->store(0, kRelaxed);
+    count.key.store(0, kRelease);
+  }
+}
+
+void RingWriter::set_state(int32_t group, GroupState state) {
+  Group* const entry = find(group);
+  if (entry == nullptr) return;
+  const auto generation = static_cast<uint64_t>(group) / kGroups;
+  entry->state_ticks.store(ticks(tsc_), kRelaxed);
+  uint64_t word = entry->state.load(kRelaxed);
+  while (word >> 8 == generation &&
+         !entry->state.compare_exchange_weak(word, state_word(generation, state), kRelease)) {
+  }
+}
+
+void RingWriter::note_failure(int32_t group, std::string_view message) {
+  if (!is_attached() || has_failed_.exchange(true)) return;
+  Notes& notes = ring_->notes;
+  notes.failed_group.store(find(group) == nullptr ? 0 : static_cast<uint64_t>(group), kRelaxed);
+  put_text(notes.failure, message);
+  notes.failed_ticks.store(ticks(tsc_), kRelease);
+}
+
+void RingWriter::enter_section(std::string_view name) {
+  if (!is_attached()) return;
+  Notes& notes = ring_->notes;
+  const uint64_t depth = notes.depth.load(kRelaxed);
+  if (depth < kSections) {
+    notes.section_ticks[depth].store(0, kRelaxed);
+    std::atomic_thread_fence(kRelease);
+    put_text(notes.sections[depth], name);
+    notes.section_ticks[depth].store(ticks(tsc_), kRelease);
+  }
+  notes.depth.store(depth + 1, kRelease);
+}
+
+void RingWriter::leave_section() {
+  if (!is_attached()) return;
+  const uint64_t depth = ring_->notes.depth.load(kRelaxed);
+  if (depth > 0) ring_->notes.depth.store(depth - 1, kRelease);
+}
+
+}  // namespace muster::ring

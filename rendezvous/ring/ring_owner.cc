@@ -1,0 +1,94 @@
+#include "rendezvous/ring/ring_owner.h"
+
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <vector>
+
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "rendezvous/base/process_stat.h"
+#include "rendezvous/ring/ring_clock.h"
+
+namespace muster::ring {
+namespace {
+
+uint64_t own_pid() {
+  return static_cast<uint64_t>(getpid());
+}
+
+// A process that has ended may wait for its parent (a zombie), and its number may be another's.
+bool owner_has_ended(uint64_t owner, uint64_t started) {
+  const auto pid = static_cast<pid_t>(owner & ~kAttaching);
+  if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) return true;
+  const std::vector<std::string> fields = stat_fields(pid);
+  if (fields.empty()) return false;  // Hidden from us (hidepid of proc(5)).
+  if (is_over(fields)) return true;
+  return (owner & kAttaching) == 0 && started != 0 && start_ticks(fields) != started;
+}
+
+bool take_owner(Head& head, std::string& why) {
+  uint64_t owner = head.owner.load(kAcquire);
+  const bool is_free = owner == 0 || owner_has_ended(owner, head.owner_started.load(kRelaxed));
+  if (is_free && head.owner.compare_exchange_strong(owner, own_pid() | kAttaching,
+                                                    std::memory_order_acq_rel)) {
+    return true;
+  }
+  owner &= ~kAttaching;
+  why = owner == own_pid()
+            ? "this process records its calls already, by another library"
+            : fmt::format("process {} records the calls of this rank, and still runs", owner);
+  return false;
+}
+
+// All that is not the head. REQUIRES: nobody takes it for whole.
+void clear_tables(Ring& ring) {
+  Word* const first = reinterpret_cast<Word*>(&ring.notes);
+  Word* const last = reinterpret_cast<Word*>(&ring + 1);
+  for (Word* word = first; word != last; ++word)
+    word->store(0, kRelaxed);
+}
+
+void begin_generation(Ring& ring) {
+  const uint64_t generation = ring.head.generation.load(kRelaxed);
+  ring.head.generation.store(generation + 1, kRelaxed);
+  std::atomic_thread_fence(kRelease);  // Readers see that before what follows.
+  if (generation == 0) return;         // A new ring; to clear it would cost memory for all of it.
+  clear_tables(ring);
+  for (Word* const word : {&ring.head.next_record, &ring.head.dropped, &ring.head.without_group})
+    word->store(0, kRelaxed);
+}
+
+void wake_readers(Head& head) {
+  head.futex.fetch_add(1);
+  // Not FUTEX_PRIVATE_FLAG: they are other processes.
+  syscall(SYS_futex, &head.futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+bool take_ring(Ring& ring, Source source, bool tsc, std::string& why) {
+  Head& head = ring.head;
+  if (!take_owner(head, why)) return false;
+  begin_generation(ring);
+  const ClockPair now = clock_pair(tsc);
+  head.owner_started.store(start_ticks(stat_fields(getpid())), kRelaxed);
+  head.source.store(static_cast<uint64_t>(source), kRelaxed);
+  head.attached_ticks.store(now.ticks, kRelaxed);
+  head.attached_ns.store(now.ns, kRelaxed);
+  head.ticks_are_tsc.store(tsc ? 1 : 0, kRelaxed);
+  head.owner.store(own_pid(), kRelease);
+  head.attached.store(head.generation.load(kRelaxed), kRelease);
+  wake_readers(head);
+  return true;
+}
+
+void leave_ring(Ring& ring) {
+  uint64_t owner = own_pid();
+  ring.head.owner.compare_exchange_strong(owner, 0, std::memory_order_acq_rel);
+}
+
+}  // namespace muster::ring

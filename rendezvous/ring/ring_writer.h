@@ -1,0 +1,116 @@
+// The writing side of a ring: one object for each process that records.
+//
+//   std::string why;
+//   auto writer = RingWriter::attach(text_of_MUSTER_RECORD_FD, Source::worker_lib, why);
+//   const int world = writer->open_group({.id = "world", .name = "world", .ranks = "0-3",
+//                                         .size = 4, .own_rank = 1});
+//   writer->set_state(world, GroupState::ready);
+//   const Pending call = writer->called(world, 17, {.kind = CallKind::all_reduce, ...}, site);
+//   ...
+//   writer->completed(call);
+//
+// After attach(), nothing here locks, allocates, throws or enters the kernel, and any thread may
+// call anything; for each group, collectives are recorded by one thread at a time (callers take
+// turns, as the group's calls do). A process forked after attach() writes nothing (fork_mark.h).
+//
+// Cost: called() and completed() together 20 to 40 ns where the time-stamp counter is invariant.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/ring/call_rules.h"
+#include "rendezvous/ring/fork_mark.h"
+#include "rendezvous/ring/ring_clock.h"
+#include "rendezvous/ring/ring_layout.h"
+
+namespace muster::ring {
+
+struct GroupFacts {
+  std::string_view id = {};
+  std::string_view name = {};
+  std::string_view ranks =
+      {};  // "0-3,7" in group order; longer than 127 bytes: recorded as unknown.
+  int size = 0;
+  int own_rank = -1;
+  bool completion_is_late = false;
+};
+
+// A call that was recorded, to be completed. Plain values; may be copied and dropped.
+struct Pending {
+  static constexpr uint64_t kNoRecord = ~uint64_t{0};
+  uint64_t record = kNoRecord;
+  uint64_t ordinal = 0;
+  uint64_t called_ticks = 0;
+  uint64_t hash_before = 0;
+  int32_t group = -1;       // -1: not recorded at all.
+  int32_t peer_count = -1;  // Of messages.
+};
+
+class RingWriter {
+ public:
+  // Maps the ring and takes it over if nobody owns it or its owner has ended. nullptr and `why`
+  // (one line) otherwise. Wakes who waits for Head::futex. Another `tsc` is for tests.
+  static std::unique_ptr<RingWriter> attach(std::string_view record_fd, Source source,
+                                            std::string& why, bool tsc = tsc_is_invariant());
+  // Leaves the ring as it is, for the reader, and gives up owning it.
+  ~RingWriter();
+  RingWriter(const RingWriter&) = delete;
+  RingWriter& operator=(const RingWriter&) = delete;
+
+  // Whether this process is the one that attached. One load.
+  bool is_attached() const { return mark_.is_here(); }
+
+  // ---- groups: a handle, or -1 where the table is full (then calls on it are not recorded)
+  // The state is `forming`.
+  int32_t open_group(const GroupFacts& facts);
+  void set_state(int32_t group, GroupState state);
+
+  // ---- collectives
+  // `ordinal`: from 1, one more than the call before. `site`: a return address; nullptr: unknown.
+  Pending called(int32_t group, uint64_t ordinal, const Call& call, const void* site);
+  void launched(const Pending& pending);
+  void started(const Pending& pending);
+  // All calls of the group up to this one are complete.
+  void completed(const Pending& pending);
+  // Completed with an error.
+  void failed(const Pending& pending);
+  // Refused before anything was sent: the next call has the same ordinal. REQUIRES: no call since.
+  void withdrawn(const Pending& pending);
+
+  // ---- messages: `call.root` is the peer (-1: any); ordinals are counted here
+  Pending message_called(int32_t group, const Call& call, int tag, const void* site);
+
+  // ---- notes
+  // Keeps the first failure.
+  void note_failure(int32_t group, std::string_view message);
+  // Nested; `name` is cut to 127 bytes. One thread at a time.
+  void enter_section(std::string_view name);
+  void leave_section();
+
+ private:
+  RingWriter(Ring* ring, ForkMark mark, bool tsc);
+
+  Group* find(int32_t group) const;  // nullptr: no such group, or not attached.
+  int32_t take_group();
+  void free_counts(uint64_t group);
+  void keep_hash(Group& group, uint64_t ordinal, uint64_t hash);
+  uint64_t count_completed(const Pending& pending);
+  int32_t find_count(uint64_t key);
+  PeerCount* count_of(const Pending& pending) const;
+  uint64_t write_record(Group& group, const Pending& pending, const Call& call, int tag,
+                        const void* site);
+  Record* record_of(const Pending& pending) const;
+  void flag_record(const Pending& pending, uint64_t flag, uint64_t completed);
+  size_t find_site(const void* site);
+
+  Ring* const ring_;
+  const ForkMark mark_;
+  const bool tsc_;
+  std::atomic<bool> has_failed_ = false;
+};
+
+}  // namespace muster::ring
