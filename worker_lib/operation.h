@@ -77,6 +77,7 @@ struct Operation {
   // For messages: it was called with counts by rank, which turned out to be equal.
   bool had_counts = false;
   std::chrono::milliseconds limit{0};  // For messages: the call's time-out; 0: unknown.
+  const void* site = nullptr;          // For records: where the program called it.
 };
 
 // A send or a receive.

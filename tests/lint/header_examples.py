@@ -41,6 +41,7 @@ extern const std::vector<std::vector<float>> images;
 extern const unsigned epochs;
 void train(const std::vector<float>& image);
 """,
+    "section.h": "void evaluate();",
     "training.h": """
 struct Dataset {};
 Dataset open_or_download(const char* folder);

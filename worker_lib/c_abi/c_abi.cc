@@ -10,6 +10,7 @@
 
 #include "muster/training.h"
 #include "worker_lib/raise.h"
+#include "worker_lib/recorder/recorder.h"
 
 namespace muster::c_abi {
 namespace {
@@ -294,4 +295,16 @@ muster_status muster_should_stop(int* stop, const muster_call_options* options) 
 
 muster_status muster_request_stop(void) {
   return guarded(__func__, [] { request_stop(); });
+}
+
+muster_status muster_section_enter(const char* name) {
+  return guarded(__func__, [&] {
+    require(name, "name");
+    if (worker::Recorder* const recorder = worker::process_recorder())
+      recorder->enter_section(name);
+  });
+}
+
+void muster_section_leave(void) {
+  if (worker::Recorder* const recorder = worker::process_recorder()) recorder->leave_section();
 }

@@ -1,6 +1,7 @@
 // What the C functions of muster.h have in common: handles, the failure that a thread remembers,
 // and options that state their size. Every C function is one call of guarded(), which lets no
-// exception through. Threads: any; the remembered failure is the thread's own.
+// exception through and notes where the program called. Threads: any; the remembered failure is the
+// thread's own.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include "muster/init.h"
 #include "muster/muster.h"
 #include "muster/process_group.h"
+#include "worker_lib/recorder/call_site.h"
 
 struct muster_group {
   muster::ProcessGroup group;
@@ -30,8 +32,10 @@ namespace muster::c_abi {
 // operation, `function`, the C function that was called, is put in front.
 muster_status remember_current_exception(const char* function) noexcept;
 
+// A part of the C function, for its CallSite.
 template <typename Body>
-muster_status guarded(const char* function, Body&& body) noexcept {
+[[gnu::always_inline]] inline muster_status guarded(const char* function, Body&& body) noexcept {
+  const worker::CallSite site;
   try {
     body();
     return MUSTER_OK;

@@ -75,8 +75,10 @@ struct Collective {
 };
 
 template <typename Body>
-muster_status collective(const char* function, muster_group* group, int dtype,
-                         const muster_call_options* options, muster_work** work, const Body& body) {
+[[gnu::always_inline]] inline muster_status collective(const char* function, muster_group* group,
+                                                       int dtype,
+                                                       const muster_call_options* options,
+                                                       muster_work** work, const Body& body) {
   return guarded(function, [&] {
     Collective of(group, dtype, options, work);
     body(of);

@@ -4,15 +4,19 @@
 
 #include "worker_lib/group/group_work.h"
 #include "worker_lib/group_labels.h"
+#include "worker_lib/recorder/call_site.h"
 
 namespace muster::worker {
 
 CollectiveQueue::CollectiveQueue(std::unique_ptr<GroupBackend> backend, size_t index,
-                                 std::shared_ptr<GroupState> state, const GroupShutdown& departures)
+                                 std::shared_ptr<GroupState> state, const GroupShutdown& departures,
+                                 const LaneRecorder& recorder)
     : index_(index),
       state_(std::move(state)),
       departures_(departures),
-      backend_(std::move(backend)) {}
+      backend_(std::move(backend)),
+      is_asynchronous_(backend_->is_asynchronous()),
+      recorder_(recorder) {}
 
 GroupQueue& CollectiveQueue::queue() {
   std::call_once(queue_once_, [this] {
@@ -34,11 +38,11 @@ bool CollectiveQueue::try_take_turn(std::unique_lock<std::mutex>& turn) {
   return false;
 }
 
-// Numbers one operation and performs it. REQUIRES: the turn is held. The number is published before
-// the departures are read, and a departure is published before the numbers are read, so at least
-// one side sees the other.
-template <typename Act>
-Outcome<> CollectiveQueue::take_turn(const char* name, const Act& act, uint64_t* number,
+// Numbers one operation and performs it. `enter` gets the number and records the call. REQUIRES:
+// the turn is held. The number is published before the departures are read, and a departure is
+// published before the numbers are read, so at least one side sees the other.
+template <typename Enter, typename Act>
+Outcome<> CollectiveQueue::take_turn(const char* name, const Enter& enter, const Act& act,
                                      std::chrono::milliseconds limit) {
   const uint64_t mine = begun_.load(std::memory_order_relaxed) + 1;
   const auto label = [&] { return operation_label(name, mine, state_->group_name()); };
@@ -48,50 +52,76 @@ Outcome<> CollectiveQueue::take_turn(const char* name, const Act& act, uint64_t*
   last_.store(name, std::memory_order_relaxed);
   begun_.store(mine);
   std::optional<Failure> missing = departures_.missing_in(index_, mine);
-  if (number != nullptr) *number = mine;
+  const CallRecord record = enter(mine);
   Outcome<> outcome = missing ? Outcome<>(tl::unexpected(std::move(*missing))) : Outcome<>(act());
   if (outcome) [[likely]] {
     ended_.store(mine, std::memory_order_release);
+    is_asynchronous_ ? record.launched() : record.completed();
     return outcome;
   }
   // In flight until the ranks to blame are known: other ranks may ask this one meanwhile.
   Failure failure = state_->settle(outcome.error(), label(), {lane(), mine, false, false, limit});
   if (failure.code == ErrorCode::invalid_argument) {
     begun_.store(mine - 1);  // Nothing was sent.
+    record.withdrawn();
   } else {
     ended_.store(mine);
+    record.failed();
   }
   return tl::unexpected(std::move(failure));
 }
 
-Outcome<> CollectiveQueue::run(Operation& operation, const char* name, Deadline deadline) {
+Outcome<> CollectiveQueue::run(Operation& operation, const char* name, Deadline deadline,
+                               bool is_awaited) {
   return take_turn(
-      name, [&] { return backend_->run(operation, deadline); }, &operation.sequence,
-      operation.limit);
+      name,
+      [&](uint64_t number) {
+        operation.sequence = number;
+        return recorder_.called(operation, is_awaited);
+      },
+      [&] { return backend_->run(operation, deadline); }, operation.limit);
+}
+
+// Notes which of the calls before are complete by now; nothing else says so if nobody waits for
+// them.
+void CollectiveQueue::record_completed() {
+  if (in_flight_.empty()) return;
+  const uint64_t first = backend_->first_under_way().value_or(UINT64_MAX);
+  for (; !in_flight_.empty() && in_flight_.front().number() < first; in_flight_.pop_front())
+    in_flight_.front().ended(true);
 }
 
 Outcome<std::shared_ptr<WorkState>> CollectiveQueue::start(Operation& operation, const char* name,
-                                                           Deadline deadline) {
+                                                           Deadline deadline, CallRecord& record) {
   std::shared_ptr<WorkState> state;
+  record_completed();
   const Outcome<> outcome = take_turn(
       name,
+      [&](uint64_t number) {
+        operation.sequence = number;
+        // Of those that are not begun, only a barrier blocks the caller.
+        const bool is_awaited = operation.stream_waits && operation.kind == OpKind::barrier;
+        return record = recorder_.called(operation, is_awaited);
+      },
       [&]() -> Outcome<> {
         Outcome<std::shared_ptr<WorkState>> started = backend_->start(operation, deadline);
         if (!started) return tl::unexpected(std::move(started.error()));
         state = std::move(*started);
         return Done{};
       },
-      &operation.sequence, operation.limit);
+      operation.limit);
   if (!outcome) return tl::unexpected(outcome.error());
   last_started_ = state;
+  if (record) in_flight_.push_back(record);
   return state;
 }
 
 Outcome<> CollectiveQueue::perform(Operation& operation, const char* name, Deadline deadline) {
-  if (backend_->is_asynchronous()) {
+  if (is_asynchronous_) {
     const std::unique_lock turn(turn_);
     operation.stream_waits = true;
-    Outcome<std::shared_ptr<WorkState>> state = start(operation, name, deadline);
+    CallRecord record;
+    Outcome<std::shared_ptr<WorkState>> state = start(operation, name, deadline, record);
     if (!state) return tl::unexpected(std::move(state.error()));
     // The call's stream waits for it, not this thread; except for a barrier, which has no buffers
     // for which a stream could wait.
@@ -102,19 +132,24 @@ Outcome<> CollectiveQueue::perform(Operation& operation, const char* name, Deadl
                  "not done in time; check the ranks of the group that have not called it"};
     late.is_suspicion = true;
     const Outcome<> ended = outcome.value_or(tl::unexpected(std::move(late)));
-    if (ended) return ended;
-    return tl::unexpected(state_->settle(
+    if (ended) {
+      if (operation.kind == OpKind::barrier) record.ended(true);
+      return ended;
+    }
+    Failure failure = state_->settle(
         ended.error(), operation_label(name, operation.sequence, state_->group_name()),
-        {lane(), operation.sequence, false, false, operation.limit}));
+        {lane(), operation.sequence, false, false, operation.limit});
+    record.ended(false);
+    return tl::unexpected(std::move(failure));
   }
   std::unique_lock turn(turn_, std::defer_lock);
   if (try_take_turn(turn)) [[likely]] {
-    return run(operation, name, deadline);
+    return run(operation, name, deadline, true);
   }
   const auto work = queue().push(
       [this, &operation, name, deadline] {
         const std::lock_guard lock(turn_);
-        return run(operation, name, deadline);
+        return run(operation, name, deadline, true);
       },
       name, deadline);
   return work->wait(Deadline::max()).value_or(Done{});
@@ -122,30 +157,34 @@ Outcome<> CollectiveQueue::perform(Operation& operation, const char* name, Deadl
 
 Outcome<std::shared_ptr<WorkState>> CollectiveQueue::begin(Operation operation, const char* name,
                                                            Deadline deadline) {
-  if (backend_->is_asynchronous()) {
+  if (is_asynchronous_) {
     const std::lock_guard turn(turn_);
-    Outcome<std::shared_ptr<WorkState>> state = start(operation, name, deadline);
+    CallRecord record;
+    Outcome<std::shared_ptr<WorkState>> state = start(operation, name, deadline, record);
     if (!state) return state;
     return observe(std::move(*state), state_, name,
-                   operation_label(name, operation.sequence, state_->group_name()),
+                   operation_label(name, operation.sequence, state_->group_name()), record,
                    {lane(), operation.sequence, false, false, operation.limit});
   }
   return queue().push(
       [this, operation = std::move(operation), name, deadline]() mutable {
         const std::lock_guard lock(turn_);
-        return run(operation, name, deadline);
+        return run(operation, name, deadline, false);
       },
       name, deadline);
 }
 
-Outcome<> CollectiveQueue::perform_in_turn(const char* name, Deadline deadline,
-                                           std::function<Outcome<>()> act) {
+Outcome<> CollectiveQueue::perform_in_turn(const char* name, const ring::Call& call,
+                                           Deadline deadline, std::function<Outcome<>()> act) {
+  const auto enter = [this, call, site = CallSite::current()](uint64_t number) {
+    return recorder_.called(number, call, site);
+  };
   std::unique_lock turn(turn_, std::defer_lock);
-  if (try_take_turn(turn)) return take_turn(name, act, nullptr);
+  if (try_take_turn(turn)) return take_turn(name, enter, act);
   const auto work = queue().push(
-      [this, act = std::move(act), name] {
+      [this, enter, act = std::move(act), name] {
         const std::lock_guard lock(turn_);
-        return take_turn(name, act, nullptr);
+        return take_turn(name, enter, act);
       },
       name, deadline);
   return work->wait(Deadline::max()).value_or(Done{});

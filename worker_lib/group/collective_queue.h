@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,7 @@
 #include "worker_lib/group/group_shutdown.h"
 #include "worker_lib/group/group_state.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/recorder/lane_recorder.h"
 #include "worker_lib/stragglers/rank_progress.h"
 
 namespace muster::worker {
@@ -25,18 +27,22 @@ class CollectiveQueue {
  public:
   // `index`: which of the group's queues this is, as `departures` counts them.
   CollectiveQueue(std::unique_ptr<GroupBackend> backend, size_t index,
-                  std::shared_ptr<GroupState> state, const GroupShutdown& departures);
+                  std::shared_ptr<GroupState> state, const GroupShutdown& departures,
+                  const LaneRecorder& recorder);
   CollectiveQueue(const CollectiveQueue&) = delete;
   CollectiveQueue& operator=(const CollectiveQueue&) = delete;
 
   GroupBackend& backend() { return *backend_; }
+  const LaneRecorder& recorder() const { return recorder_; }
 
   // Set `operation.sequence`. `name`: for messages.
   Outcome<> perform(Operation& operation, const char* name, Deadline deadline);
   Outcome<std::shared_ptr<WorkState>> begin(Operation operation, const char* name,
                                             Deadline deadline);
-  // Performs anything else that all members do together, when its turn comes.
-  Outcome<> perform_in_turn(const char* name, Deadline deadline, std::function<Outcome<>()> act);
+  // Performs anything else that all members do together, when its turn comes; `call` is what is
+  // recorded.
+  Outcome<> perform_in_turn(const char* name, const ring::Call& call, Deadline deadline,
+                            std::function<Outcome<>()> act);
 
   // How many collectives were begun.
   uint64_t begun() const noexcept { return begun_.load(); }
@@ -48,13 +54,14 @@ class CollectiveQueue {
   void wait_idle();
 
  private:
-  template <typename Act>
-  Outcome<> take_turn(const char* name, const Act& act, uint64_t* number,
+  template <typename Enter, typename Act>
+  Outcome<> take_turn(const char* name, const Enter& enter, const Act& act,
                       std::chrono::milliseconds limit = std::chrono::milliseconds{0});
   Lane lane() const { return index_ == 0 ? Lane::host : Lane::device; }
-  Outcome<> run(Operation& operation, const char* name, Deadline deadline);
+  Outcome<> run(Operation& operation, const char* name, Deadline deadline, bool is_awaited);
   Outcome<std::shared_ptr<WorkState>> start(Operation& operation, const char* name,
-                                            Deadline deadline);
+                                            Deadline deadline, CallRecord& record);
+  void record_completed();
   bool try_take_turn(std::unique_lock<std::mutex>& turn);
   GroupQueue& queue();
 
@@ -62,12 +69,16 @@ class CollectiveQueue {
   const std::shared_ptr<GroupState> state_;
   const GroupShutdown& departures_;
   std::unique_ptr<GroupBackend> backend_;
+  const bool is_asynchronous_;  // As the backend is.
+  const LaneRecorder recorder_;
   // Held while a collective is performed.
   std::mutex turn_;
   std::atomic<uint64_t> begun_{0};  // Changed only while turn_ is held.
   std::atomic<uint64_t> ended_{0};
-  std::atomic<const char*> last_{""};        // The name of the operation begun last.
-  std::shared_ptr<WorkState> last_started_;  // Guarded by turn_. Asynchronous backends only.
+  std::atomic<const char*> last_{""};  // The name of the operation begun last.
+  // Guarded by turn_. Asynchronous backends only.
+  std::shared_ptr<WorkState> last_started_;
+  std::deque<CallRecord> in_flight_;
   std::once_flag queue_once_;
   std::atomic<GroupQueue*> queue_{nullptr};
   std::unique_ptr<GroupQueue> queue_owner_;  // Last: its thread uses all of the above.

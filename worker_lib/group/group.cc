@@ -9,6 +9,7 @@
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/group/group_work.h"
 #include "worker_lib/group_labels.h"
+#include "worker_lib/recorder/call_site.h"
 
 namespace muster::worker {
 
@@ -46,6 +47,7 @@ Group::Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members)
     : host_(std::move(host)),
       plan_(std::move(plan)),
       members_(std::move(members)),
+      recorder_(host_->recorder, plan_, members_),
       watch_(host_->watch_now()),
       state_(std::make_shared<GroupState>(plan_.name, host_->world.self().rank, !watch_.expired())),
       departures_(members_),
@@ -54,11 +56,13 @@ Group::Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members)
   state_->attach(
       [this](const Failure& failure, GroupState::Source source) { on_failed(failure, source); });
   state_->name_stragglers_with(asker());
+  state_->record_with(recorder_.open(Lane::host));
 }
 
 Group::~Group() {
   unsubscribe();
   state_->detach();
+  recorder_.end(ring::GroupState::closed);
 }
 
 void Group::Retire::operator()(Group* group) const {
@@ -176,6 +180,7 @@ bool Group::prepare(const CollectiveCall& call, const CallOptions& options, Prep
   }
   operation.stream = options.stream;
   operation.limit = limit_of(options);
+  operation.site = CallSite::current();
   prepared.deadline = deadline_of(options);
   prepared.queue = queues_[queue_index(device)].load(std::memory_order_acquire);
   if (prepared.queue != nullptr) [[likely]]
@@ -252,9 +257,15 @@ Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& option
   }
   Transfer timed = transfer;
   timed.limit = limit_of(options);
+  // On GPU memory it is only put on its stream, and nobody looks when it is done.
+  const bool is_awaited = transfer.device.kind == Device::Kind::cpu;
+  const CallRecord record = (*queue)->recorder().called(timed, is_awaited);
   Outcome<int> sender = (*queue)->backend().transfer(timed, deadline);
-  if (sender) [[likely]]
+  if (sender) [[likely]] {
+    if (is_awaited) record.completed();
     return sender;
+  }
+  record.failed();
   const bool over = gone && sender.error().code == ErrorCode::timeout;
   return tl::unexpected(transfer_failed(
       transfer, over ? departures_.failure_of(transfer.peer) : sender.error(), timed.limit));
@@ -272,29 +283,34 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> Group::begin(std::vector<Transf
   const Deadline deadline = deadline_of(options);
   for (size_t c = 0; c < kCollectiveQueues; ++c) {
     if (of_queue[c].empty()) continue;
+    CollectiveQueue& queue = *queues_[c].load();
     std::vector<Transfer> together;
+    std::vector<CallRecord> records;
     for (const size_t i : of_queue[c]) {
       together.push_back(transfers[i]);
       together.back().limit = limit_of(options);
+      records.push_back(queue.recorder().called(transfers[i], false));
     }
-    auto states = queues_[c].load()->backend().begin(together, deadline);
-    if (!states)
+    auto states = queue.backend().begin(together, deadline);
+    if (!states) {
+      std::ranges::for_each(records, &CallRecord::failed);
       return tl::unexpected(transfer_failed(together.front(), states.error(), limit_of(options)));
+    }
     for (size_t k = 0; k < together.size(); ++k)
-      works[of_queue[c][k]] = adopt(together[k], (*states)[k]);
+      works[of_queue[c][k]] = adopt(together[k], (*states)[k], records[k]);
   }
   return works;
 }
 
-std::shared_ptr<WorkState> Group::adopt(const Transfer& transfer,
-                                        std::shared_ptr<WorkState> state) {
+std::shared_ptr<WorkState> Group::adopt(const Transfer& transfer, std::shared_ptr<WorkState> state,
+                                        const CallRecord& record) {
   transfers_.add(transfer, state);
   if (departures_.gone(transfer.peer)) {
     end_waits_later(transfer.peer);
   } else if (leaving_.is_leaving(transfer.peer)) {
     end_forgotten_later(transfer.peer);
   }
-  return observe(std::move(state), state_, name_of(transfer.kind), transfer_label(transfer),
+  return observe(std::move(state), state_, name_of(transfer.kind), transfer_label(transfer), record,
                  message_call(transfer, transfer.limit));
 }
 

@@ -32,6 +32,7 @@
 #include "worker_lib/group/group_host.h"
 #include "worker_lib/group/group_p2p.h"
 #include "worker_lib/group/group_plan.h"
+#include "worker_lib/group/group_recorder.h"
 #include "worker_lib/group/group_shutdown.h"
 #include "worker_lib/group/group_state.h"
 #include "worker_lib/group/monitored_barrier.h"
@@ -136,7 +137,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string transfer_label(const Transfer& transfer) const;
   Failure transfer_failed(const Transfer& transfer, const Failure& own,
                           std::chrono::milliseconds limit);
-  std::shared_ptr<WorkState> adopt(const Transfer& transfer, std::shared_ptr<WorkState> state);
+  std::shared_ptr<WorkState> adopt(const Transfer& transfer, std::shared_ptr<WorkState> state,
+                                   const CallRecord& record);
   // Why this group cannot use memory on `device`; empty: it can.
   std::string check_device(const Device& device, bool is_service) const;
   bool device_is_sound(const Device& device, bool is_service, std::string& why) const;
@@ -147,7 +149,7 @@ class Group : public std::enable_shared_from_this<Group> {
                                        std::chrono::milliseconds limit);
   Outcome<std::unique_ptr<GroupBackend>> make_backend(size_t index, Deadline deadline,
                                                       std::chrono::milliseconds limit);
-  void publish(size_t index, std::unique_ptr<GroupBackend> backend);
+  void publish(size_t index, std::unique_ptr<GroupBackend> backend, const LaneRecorder& recorder);
   // Why the set-up of a queue must be given up; nullopt: it goes on.
   std::optional<Failure> interruption(size_t index) const;
   Outcome<std::shared_ptr<Group>> make_other(const char* made_by, std::span<const GlobalRank> ranks,
@@ -175,6 +177,7 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::shared_ptr<GroupHost> host_;
   const GroupPlan plan_;
   const Members members_;
+  GroupRecorder recorder_;
   const std::weak_ptr<Watch> watch_;
   const std::shared_ptr<GroupState> state_;
   GroupShutdown departures_;

@@ -134,9 +134,10 @@ Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadlin
   return made;
 }
 
-void Group::publish(size_t index, std::unique_ptr<GroupBackend> backend) {
+void Group::publish(size_t index, std::unique_ptr<GroupBackend> backend,
+                    const LaneRecorder& recorder) {
   queue_owners_[index] =
-      std::make_unique<CollectiveQueue>(std::move(backend), index, state_, departures_);
+      std::make_unique<CollectiveQueue>(std::move(backend), index, state_, departures_, recorder);
   queues_[index].store(queue_owners_[index].get());
   // A failure that occurred meanwhile has not aborted this backend.
   if (state_->failed()) queue_owners_[index]->backend().abort(state_->refusal());
@@ -147,6 +148,8 @@ Outcome<CollectiveQueue*> Group::make_queue(size_t index, const char* operation,
   const std::lock_guard lock(making_);
   if (CollectiveQueue* const made = queues_[index].load()) return made;
   setting_up_[index] = true;
+  const Lane calls = index == 0 ? Lane::host : Lane::device;
+  const LaneRecorder recorder = recorder_.open(calls);
   Outcome<std::unique_ptr<GroupBackend>> backend = make_backend(index, deadline, limit);
   if (!backend) {
     backend.error().is_suspicion = backend.error().code == ErrorCode::timeout;
@@ -156,7 +159,8 @@ Outcome<CollectiveQueue*> Group::make_queue(size_t index, const char* operation,
     setting_up_[index] = false;
     return tl::unexpected(std::move(failure));
   }
-  publish(index, std::move(*backend));
+  publish(index, std::move(*backend), recorder);
+  recorder_.ready(calls);
   return queues_[index].load();
 }
 
@@ -176,13 +180,14 @@ Outcome<std::shared_ptr<Group>> Group::make(std::shared_ptr<GroupHost> host, Gro
   const Outcome<CollectiveQueue*> queue = group->make_queue(first, made_by, deadline, limit);
   if (!queue) return tl::unexpected(queue.error());
   group->made_ = true;
+  group->recorder_.ready(Lane::host);
   return group;
 }
 
 Outcome<std::shared_ptr<Group>> Group::make_world(std::shared_ptr<GroupHost> host,
                                                   Deadline deadline) {
-  GroupPlan plan{.id = "world",
-                 .name = "world",
+  GroupPlan plan{.id = std::string(kWorldGroup),
+                 .name = std::string(kWorldGroup),
                  .ranks = {},
                  .timeout = host->timeout,
                  .backend = host->backend,

@@ -36,6 +36,7 @@
 namespace muster::worker {
 
 class Group;
+class Recorder;
 
 using BackendMaker = std::function<Outcome<std::unique_ptr<GroupBackend>>(GroupSetup)>;
 
@@ -65,6 +66,7 @@ class GroupHost {
   // The rank that serves the store; nullopt: a process outside the job does.
   std::optional<GlobalRank> store_host = std::nullopt;
   std::shared_ptr<Watch> watch;  // Null: there is no watch (tests). Reset by close_groups().
+  Recorder* recorder = nullptr;  // Null: no agent wants to know what this rank calls.
   std::chrono::milliseconds timeout = std::chrono::minutes{30};
   Backend backend = Backend::automatic;
   int cuda_device = 0;

@@ -49,6 +49,7 @@ void Group::abort(std::string_view reason) {
 // this order, since a call that returns may end the process at once.
 void Group::on_failed(const Failure& failure, GroupState::Source source) {
   using Source = GroupState::Source;
+  recorder_.end(ring::GroupState::failed);
   const std::shared_ptr<Watch> watch = watch_.lock();
   if (watch != nullptr && (source == Source::here || source == Source::abort)) {
     Failure told = failure;
@@ -177,6 +178,7 @@ void Group::close() {
     }
   }
   monitored_.disconnect();
+  recorder_.end(ring::GroupState::closed);
 }
 
 }  // namespace muster::worker

@@ -11,6 +11,7 @@
 #include "worker_lib/group/group.h"
 #include "worker_lib/group/shared_time.h"
 #include "worker_lib/group_labels.h"
+#include "worker_lib/recorder/ring_calls.h"
 
 namespace muster::worker {
 
@@ -42,12 +43,13 @@ Outcome<SharedBlock> Group::allocate_shared(size_t bytes, const CallOptions& opt
   CollectiveQueue* const queue = queues_[0].load();
   const Deadline deadline = deadline_of(time.left());
   SharedBlock block;
-  const Outcome<> done = queue->perform_in_turn("allocate_shared", deadline, [&]() -> Outcome<> {
-    Outcome<SharedBlock> made = queue->backend().allocate_shared(bytes, deadline);
-    if (!made) return tl::unexpected(std::move(made.error()));
-    block = std::move(*made);
-    return Done{};
-  });
+  const Outcome<> done = queue->perform_in_turn(
+      "allocate_shared", shared_memory_call(bytes), deadline, [&]() -> Outcome<> {
+        Outcome<SharedBlock> made = queue->backend().allocate_shared(bytes, deadline);
+        if (!made) return tl::unexpected(std::move(made.error()));
+        block = std::move(*made);
+        return Done{};
+      });
   if (!done) return tl::unexpected(done.error());
   return block;
 }
@@ -70,7 +72,8 @@ Outcome<> Group::monitored_barrier(const CallOptions& options, bool wait_all_ran
       },
       .deadline = deadline_of(options),
       .limit = limit_of(options),
-      .wait_all_ranks = wait_all_ranks};
+      .wait_all_ranks = wait_all_ranks,
+      .recorder = recorder_.open(Lane::monitored, ring::GroupState::ready)};
   uint64_t number = 0;
   Outcome<> passed = monitored_.pass(call, number);
   if (passed) return passed;

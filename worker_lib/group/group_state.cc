@@ -122,6 +122,12 @@ Failure GroupState::name_stragglers(const Failure& suspected, const Call& call) 
 
 Failure GroupState::settle(const Failure& met, const std::string& label, const Call& call) {
   if (met.code == ErrorCode::invalid_argument) return labelled(met, label);
+  Failure said = settled(met, label, call);
+  recorder_.note_failure(said.message);
+  return said;
+}
+
+Failure GroupState::settled(const Failure& met, const std::string& label, const Call& call) {
   Failure own = name_stragglers(with_origin(met), call);
   wait_for_news(own);
   // A rank that passes on the news of an end may be the one that the peer gave up on.

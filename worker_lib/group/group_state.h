@@ -16,6 +16,7 @@
 
 #include "worker_lib/failure.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/recorder/lane_recorder.h"
 #include "worker_lib/stragglers/rank_progress.h"
 
 namespace muster::worker {
@@ -55,6 +56,9 @@ class GroupState {
     name_stragglers_ = std::move(name_stragglers);
   }
 
+  // Call before the group is used.
+  void record_with(const LaneRecorder& recorder) { recorder_ = recorder; }
+
   const std::string& group_name() const { return group_name_; }
 
   // One load.
@@ -75,7 +79,7 @@ class GroupState {
   // closed connection, a store that is gone), waits a moment for news of it, which is more precise,
   // and if none comes of a peer's end, finds out whether other ranks are to blame for it;
   // if another member has met the same failure and reported it first, the words of `own` stay. A
-  // refused argument fails nothing.
+  // refused argument fails nothing. What it returns is recorded, if it is this rank's first.
   Failure settle(const Failure& own, const std::string& label) { return settle(own, label, {}); }
   Failure settle(const Failure& own, const std::string& label, const Call& call);
   // Does only the naming for a suspicion, and fails nothing; returns other failures unchanged.
@@ -87,6 +91,7 @@ class GroupState {
   enum class State : uint8_t { usable, failed, closed };
 
   Failure refusal_locked() const;
+  Failure settled(const Failure& met, const std::string& label, const Call& call);
   bool wait_failed(Deadline until) const;
   Failure with_origin(Failure own) const;
   void wait_for_news(const Failure& own) const;
@@ -97,6 +102,7 @@ class GroupState {
   const GlobalRank self_;
   const bool watched_;
   NameStragglers name_stragglers_;
+  LaneRecorder recorder_;
   std::atomic<State> state_{State::usable};
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

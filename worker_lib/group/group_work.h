@@ -1,11 +1,12 @@
 // Wraps a backend's WorkStates before they are handed out: their failures fail the group, and name
-// the operation and the group.
+// the operation and the group. That they are done is recorded when the program finds out.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "worker_lib/group/group_state.h"
+#include "worker_lib/recorder/lane_recorder.h"
 #include "worker_lib/work_state.h"
 
 namespace muster::worker {
@@ -13,6 +14,7 @@ namespace muster::worker {
 // `operation`: its name. Keeps `inner` and `state` alive, not the group.
 std::shared_ptr<WorkState> observe(std::shared_ptr<WorkState> inner,
                                    std::shared_ptr<GroupState> state, std::string operation,
-                                   std::string label, const GroupState::Call& call = {});
+                                   std::string label, const CallRecord& record = {},
+                                   const GroupState::Call& call = {});
 
 }  // namespace muster::worker

@@ -10,6 +10,7 @@
 
 #include "rendezvous/base/text.h"
 #include "worker_lib/group/group_roll_call.h"
+#include "worker_lib/recorder/call_site.h"
 #include "worker_lib/time_text.h"
 
 namespace muster::worker {
@@ -80,11 +81,16 @@ void MonitoredBarrier::disconnect() {
 Outcome<> MonitoredBarrier::pass(const Call& call, uint64_t& number) {
   const std::lock_guard lock(mutex_);
   number = ++begun_;
-  struct Ended {
-    std::atomic<uint64_t>& ended;
-    const uint64_t number;
-    ~Ended() { ended = number; }
-  } const ended{ended_, number};
+  const CallRecord record = call.recorder.called(
+      number, {.kind = ring::CallKind::monitored_barrier, .is_synchronous = true},
+      CallSite::current());
+  Outcome<> met = meet(call, number);
+  met ? record.completed() : record.failed();
+  ended_ = number;
+  return met;
+}
+
+Outcome<> MonitoredBarrier::meet(const Call& call, uint64_t number) {
   const Outcome<StoreClient> store = connected(call);
   if (!store) return tl::unexpected(store.error());
   RollCall roll_call(store->with_prefix(std::to_string(number)), call.members);

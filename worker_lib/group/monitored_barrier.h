@@ -18,6 +18,7 @@
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/recorder/lane_recorder.h"
 #include "worker_lib/stragglers/rank_progress.h"
 
 namespace muster::worker {
@@ -32,6 +33,7 @@ class MonitoredBarrier {
     Deadline deadline;
     std::chrono::milliseconds limit;  // For messages.
     bool wait_all_ranks;
+    LaneRecorder recorder;
   };
 
   // Sets `number` to the count of this rank's barriers, this one included. Ranks with different
@@ -50,6 +52,7 @@ class MonitoredBarrier {
   void disconnect();
 
  private:
+  Outcome<> meet(const Call& call, uint64_t number);
   Outcome<StoreClient> connected(const Call& call);
 
   std::mutex mutex_;

@@ -11,11 +11,13 @@
 #include "worker_lib/group/group_bytes.h"
 #include "worker_lib/group/handle.h"
 #include "worker_lib/group_labels.h"
+#include "worker_lib/recorder/call_site.h"
 
 namespace muster {
 
 namespace {
 
+using worker::CallSite;
 using worker::checked;
 using worker::Failure;
 using worker::Group;
@@ -24,15 +26,20 @@ using worker::Outcome;
 using worker::Transfer;
 using worker::value_or_raise;
 
-int transfer_now(const std::shared_ptr<Group>& group, const Transfer& transfer,
-                 const CallOptions& options) {
+// Part of the public function that calls it, as begin_transfers(): see CallSite.
+[[gnu::always_inline]] inline int transfer_now(const std::shared_ptr<Group>& group,
+                                               const Transfer& transfer,
+                                               const CallOptions& options) {
+  const CallSite site;
   const char* const name = name_of(transfer.kind);
   return value_or_raise(checked(group, name).transfer(transfer, options), name, *group);
 }
 
-std::vector<Work> begin_transfers(const std::shared_ptr<Group>& group,
-                                  std::vector<Transfer> transfers, const char* operation,
-                                  const CallOptions& options) {
+[[gnu::always_inline]] inline std::vector<Work> begin_transfers(const std::shared_ptr<Group>& group,
+                                                                std::vector<Transfer> transfers,
+                                                                const char* operation,
+                                                                const CallOptions& options) {
+  const CallSite site;
   auto states = value_or_raise(checked(group, operation).begin(std::move(transfers), options),
                                operation, *group);
   std::vector<Work> works;
@@ -129,6 +136,7 @@ std::optional<Backend> ProcessGroup::cuda_backend() const {
 }
 
 void ProcessGroup::monitored_barrier(const CallOptions& options, bool wait_all_ranks) {
+  const CallSite site;
   value_or_raise(checked(group_, "monitored_barrier").monitored_barrier(options, wait_all_ranks),
                  "monitored_barrier", *group_);
 }
@@ -170,6 +178,7 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(std::span<const P2POp> ops,
 }
 
 void ProcessGroup::broadcast_bytes(std::string& bytes, GroupRank root, const CallOptions& options) {
+  const CallSite site;
   value_or_raise(
       worker::broadcast_bytes(checked(group_, "broadcast_bytes"), bytes, root.value, options),
       "broadcast_bytes", *group_);
@@ -177,12 +186,14 @@ void ProcessGroup::broadcast_bytes(std::string& bytes, GroupRank root, const Cal
 
 std::vector<std::string> ProcessGroup::all_gather_bytes(std::string_view bytes,
                                                         const CallOptions& options) {
+  const CallSite site;
   return value_or_raise(
       worker::all_gather_bytes(checked(group_, "all_gather_bytes"), bytes, options),
       "all_gather_bytes", *group_);
 }
 
 SharedMemory ProcessGroup::allocate_shared(size_t bytes, const CallOptions& options) {
+  const CallSite site;
   worker::SharedBlock block =
       value_or_raise(checked(group_, "allocate_shared").allocate_shared(bytes, options),
                      "allocate_shared", *group_);
@@ -190,6 +201,7 @@ SharedMemory ProcessGroup::allocate_shared(size_t bytes, const CallOptions& opti
 }
 
 ProcessGroup ProcessGroup::split(int color, int key, const GroupOptions& options) {
+  const CallSite site;
   return ProcessGroup(
       value_or_raise(checked(group_, "split").split(color, key, options), "split", *group_));
 }

@@ -6,24 +6,31 @@
 #include "muster/process_group.h"
 #include "worker_lib/group/group.h"
 #include "worker_lib/group/handle.h"
+#include "worker_lib/recorder/call_site.h"
 
 namespace muster {
 
 namespace {
 
+using worker::CallSite;
 using worker::checked;
 using worker::CollectiveCall;
 using worker::Group;
 using worker::OpKind;
 using worker::value_or_raise;
 
-void perform_call(const std::shared_ptr<Group>& group, const CollectiveCall& call,
-                  const CallOptions& options) {
+// Both are part of the public function that calls them: their CallSite is where that returns to.
+[[gnu::always_inline]] inline void perform_call(const std::shared_ptr<Group>& group,
+                                                const CollectiveCall& call,
+                                                const CallOptions& options) {
+  const CallSite site;
   value_or_raise(checked(group, name_of(call)).perform(call, options), name_of(call), *group);
 }
 
-Work begin_call(const std::shared_ptr<Group>& group, const CollectiveCall& call,
-                const CallOptions& options) {
+[[gnu::always_inline]] inline Work begin_call(const std::shared_ptr<Group>& group,
+                                              const CollectiveCall& call,
+                                              const CallOptions& options) {
+  const CallSite site;
   return Work(
       value_or_raise(checked(group, name_of(call)).begin(call, options), name_of(call), *group));
 }

@@ -20,6 +20,7 @@
 #include "worker_lib/joining/meeting.h"
 #include "worker_lib/joining/meeting_text.h"
 #include "worker_lib/raise.h"
+#include "worker_lib/recorder/recorder.h"
 
 namespace muster::worker {
 namespace {
@@ -107,13 +108,20 @@ Outcome<std::shared_ptr<Job>> Job::join(const InitOptions& options) {
   if (!self) return tl::unexpected(self.error());
   failure_reports().joins(self->rank);
   const Deadline deadline = deadline_after(std::chrono::steady_clock::now(), options.timeout);
+  Recorder* const recorder =
+      attach_process_recorder(process_environment(env::kRecordFd), self->rank);
+  if (recorder != nullptr) recorder->begin_world(self->world_size, self->rank);
+  const auto give_up = [&](const Failure& why) {
+    if (recorder != nullptr) recorder->end_world(why.message);
+    return tl::unexpected(why);
+  };
   const std::string interface = process_environment(env::kGlooSocketIfname).value_or("");
   Outcome<Met> met = meet(*self, {.deadline = deadline, .interface = interface});
-  if (!met) return tl::unexpected(met.error());
+  if (!met) return give_up(met.error());
   complete_place(*self, met->world);
 
   std::shared_ptr<Job> job(new Job(std::move(*self), options, std::move(met->hosted)));
-  if (Outcome<> ready = job->set_up(*met, deadline); !ready) return tl::unexpected(ready.error());
+  if (Outcome<> ready = job->set_up(*met, deadline); !ready) return give_up(ready.error());
   return job;
 }
 
@@ -129,6 +137,7 @@ Outcome<> Job::set_up(const Met& met, Deadline deadline) {
   groups_->world = met.world;
   groups_->connect_store = connector_of(met);
   groups_->watch = watch_;
+  groups_->recorder = process_recorder();
   groups_->reports = &failure_reports();
   const auto* at = std::get_if<MeetAtAddress>(&identity_.meeting_point);
   if (at == nullptr || !at->agent_serves) groups_->store_host = GlobalRank{0};

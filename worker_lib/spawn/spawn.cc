@@ -31,7 +31,7 @@ constexpr auto kSpawnStorePatience = std::chrono::seconds{1};
 constexpr std::array kLaunchersOwn{
     env::kRoleName,     env::kRoleRank,       env::kRoleWorldSize, env::kRunId,
     env::kErrorFile,    env::kMaxRestarts,    env::kTimerFile,     env::kSignalsToHandle,
-    env::kRestartCount, env::kGroupWorldSize,
+    env::kRestartCount, env::kGroupWorldSize, env::kRecordFd,
 };
 
 bool is_launchers_own(std::string_view entry) {

@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include "muster/init.h"
+#include "muster/section.h"
 #include "worker_lib/group_labels.h"
 #include "worker_lib/raise.h"
+#include "worker_lib/recorder/call_site.h"
 #include "worker_lib/training/atomic_file.h"
 #include "worker_lib/training/helper_error.h"
 
@@ -76,6 +78,7 @@ void save_checkpoint(const std::string& path, const std::function<void(std::ostr
   worker::in_the_name_of(kCaller, [&] { group.barrier(options.call); });
   std::string answer(1, kGood);
   if (group.rank() == kWriter) {
+    const Section section(name_of(kCaller));
     const Outcome<> written = write_checkpoint(path, write);
     if (!written) answer = kBad + written.error().message;
   }
@@ -86,6 +89,7 @@ void save_checkpoint(const std::string& path, const std::function<void(std::ostr
 
 void save_checkpoint(const std::string& path, std::string_view bytes,
                      const CheckpointOptions& options) {
+  const worker::CallSite site;
   save_checkpoint(
       path,
       [bytes](std::ostream& out) {
@@ -101,6 +105,7 @@ std::optional<std::string> load_checkpoint(const std::string& path,
   std::string answer(1, kGood);
   std::string bytes;
   if (group.rank() == kWriter) {
+    const Section section(name_of(kCaller));
     auto read = read_checkpoint(path);
     if (!read) {
       answer = kBad + read.error().message;

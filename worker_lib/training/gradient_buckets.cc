@@ -14,6 +14,7 @@
 #include "muster/error.h"
 #include "worker_lib/camps.h"
 #include "worker_lib/raise.h"
+#include "worker_lib/recorder/call_site.h"
 #include "worker_lib/training/bucket_plan.h"
 #include "worker_lib/training/helper_error.h"
 
@@ -22,6 +23,7 @@ namespace muster {
 namespace {
 
 using worker::BucketPlan;
+using worker::CallSite;
 
 constexpr const char* kCaller = "GradientBuckets";
 // Parts of the shared memory are aligned to cache lines, so that no two buckets share one.
@@ -375,23 +377,29 @@ void BucketState::new_step() {
 }  // namespace worker
 
 GradientBuckets::GradientBuckets(ProcessGroup group, std::span<const Buffer> buffers,
-                                 const BucketOptions& options)
-    : state_(std::make_unique<worker::BucketState>(std::move(group), buffers, options)) {}
+                                 const BucketOptions& options) {
+  const CallSite site;
+  state_ = std::make_unique<worker::BucketState>(std::move(group), buffers, options);
+}
 
 GradientBuckets::GradientBuckets(GradientBuckets&&) noexcept = default;
 GradientBuckets& GradientBuckets::operator=(GradientBuckets&&) noexcept = default;
 GradientBuckets::~GradientBuckets() = default;
 
 void GradientBuckets::ready(size_t index) {
+  const CallSite site;
   state_->ready(index);
 }
 void GradientBuckets::ready_all() {
+  const CallSite site;
   state_->ready_all();
 }
 void GradientBuckets::flush() {
+  const CallSite site;
   state_->flush();
 }
 void GradientBuckets::wait() {
+  const CallSite site;
   state_->wait();
 }
 size_t GradientBuckets::bucket_count() const noexcept {

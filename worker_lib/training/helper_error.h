@@ -8,12 +8,15 @@
 #include "muster/error.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/purpose.h"
+#include "worker_lib/recorder/call_site.h"
 
 namespace muster::worker {
 
 // Runs `operation`; the messages of its exceptions begin with the caller's name, their operation().
+// A part of the public function that calls it, for its CallSite.
 template <typename Operation>
-auto in_the_name_of(CallPurpose purpose, Operation&& operation) {
+[[gnu::always_inline]] inline auto in_the_name_of(CallPurpose purpose, Operation&& operation) {
+  const CallSite site;
   const PurposeScope scope(purpose);
   try {
     return operation();

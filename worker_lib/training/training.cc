@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "muster/init.h"
+#include "muster/section.h"
 #include "worker_lib/joining/job.h"
 #include "worker_lib/raise.h"
 #include "worker_lib/training/helper_error.h"
@@ -21,8 +22,10 @@ namespace {
 constexpr char kThrew = '!';
 
 // Runs the block; returns what to tell, and keeps the exception for this rank itself.
-std::string run_and_report(const std::function<void()>& block, std::exception_ptr& thrown) {
+std::string run_and_report(const char* caller, const std::function<void()>& block,
+                           std::exception_ptr& thrown) {
   try {
+    const Section section(caller);
     block();
     return {};
   } catch (const std::exception& error) {
@@ -85,7 +88,8 @@ void take_turns(FirstRanks first, const std::function<void()>& block, const Call
   ProcessGroup everyone = world();
   const bool is_first = (local ? local_rank() : rank()) == 0;
   std::exception_ptr thrown;
-  const std::string mine = is_first ? run_and_report(block, thrown) : std::string();
+  const std::string mine =
+      is_first ? run_and_report(name_of(purpose), block, thrown) : std::string();
   std::vector<std::string> told;
   try {
     told =
@@ -98,7 +102,9 @@ void take_turns(FirstRanks first, const std::function<void()>& block, const Call
   }
   if (thrown) throw_own(name_of(purpose), thrown, mine);
   pass_on_failures(name_of(purpose), everyone, told);
-  if (!is_first) block();
+  if (is_first) return;
+  const Section section(name_of(purpose));
+  block();
 }
 
 }  // namespace detail

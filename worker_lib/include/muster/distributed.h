@@ -8,8 +8,8 @@
 //   muster::destroy_process_group();
 //
 // init.h joins the job; process_group.h has the operations; spawn.h starts ranks from inside one
-// program; training.h, sampler.h, gradient_buckets.h and checkpoint.h support training loops.
-// muster.h is for other languages.
+// program; training.h, sampler.h, gradient_buckets.h and checkpoint.h support training loops;
+// section.h tells the launcher what a rank is doing. muster.h is for other languages.
 #pragma once
 
 #include "muster/checkpoint.h"
@@ -18,6 +18,7 @@
 #include "muster/init.h"
 #include "muster/process_group.h"
 #include "muster/sampler.h"
+#include "muster/section.h"
 #include "muster/spawn.h"
 #include "muster/training.h"
 #include "muster/types.h"

@@ -342,6 +342,13 @@ MUSTER_API muster_status muster_should_stop(int* stop, const muster_call_options
 // Acts as if this process had received SIGTERM. Never blocks.
 MUSTER_API muster_status muster_request_stop(void);
 
+// ---- what a rank does while it is not in an operation; see section.h
+
+// The rank is in a section until muster_section_leave(). Sections nest; leaving more of them than
+// were entered does nothing. Without a launcher that listens, neither has an effect.
+MUSTER_API muster_status muster_section_enter(const char* name);
+MUSTER_API void muster_section_leave(void);
+
 // ---- operations in flight
 
 // Waits until it is complete, at most timeout_ms (< 0: until its own deadline): MUSTER_OK,

@@ -316,7 +316,7 @@ TEST(WorkerSpawn, RefusesInAForkedChild) {
 TEST(WorkerSpawn, ARanksEnvironmentIsTheContractAndNobodyElses) {
   const std::vector<std::string> environment = worker::rank_environment(
       {"HOME=/h", "RANK=7", "RANKS=kept", "TORCHELASTIC_RESTART_COUNT=3", "ROLE_NAME=x",
-       "TORCHELASTIC_ERROR_FILE=/e", "MASTER_PORT=1", "odd"},
+       "TORCHELASTIC_ERROR_FILE=/e", "MUSTER_RECORD_FD=100:1", "MASTER_PORT=1", "odd"},
       1, 2, 4242, {"call", {"boot", 1, 2, 3}}, {{"OMP_NUM_THREADS", "2"}, {"MASTER_ADDR", "::1"}});
   EXPECT_THAT(environment,
               testing::UnorderedElementsAre(

@@ -1,0 +1,59 @@
+// The recorder of this process: it writes this rank's collectives, its groups and what else it is
+// doing into the ring that the launcher's agent reads (rendezvous/ring/ring_layout.h), so that a
+// hang can be explained. Without the agent's ring (MUSTER_RECORD_FD) there is none: a null pointer.
+//
+// Attached by the first init_process_group(), since a process that only forks ranks must not own
+// the ring. Never destroyed: threads of the library record until the process ends. Any thread.
+//
+//   init_process_group ─▶ begin_world(): "world" is forming ─▶ open(): a Group takes it over
+//                                 └─▶ end_world(): the ranks did not meet
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "worker_lib/recorder/lane_recorder.h"
+
+namespace muster::worker {
+
+class Recorder {
+ public:
+  explicit Recorder(std::unique_ptr<ring::RingWriter> writer);
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // This process initialises, as this rank. From the second time on, "@2" and so on follow the ids
+  // of groups: the ring may still show those of the time before, and all ranks count alike.
+  void begin_world(int size, int rank);
+  // It failed before there was a group.
+  void end_world(std::string_view why);
+
+  // The state is `forming`. `facts.id`: the group's; `part`: of it, as "/cuda".
+  LaneRecorder open(const ring::GroupFacts& facts, std::string_view part);
+
+  // Sections nest; leaving more than were entered does nothing.
+  void enter_section(std::string_view name);
+  void leave_section();
+
+ private:
+  std::string unique(std::string_view id) const;  // REQUIRES: mutex_ is held.
+
+  const std::unique_ptr<ring::RingWriter> writer_;
+  std::mutex mutex_;
+  int worlds_ = 0;
+  std::optional<LaneRecorder> world_;  // Begun, and not yet that of a Group.
+};
+
+// The id and the name of the group of all ranks.
+inline constexpr std::string_view kWorldGroup = "world";
+
+// The process's own recorder; nullptr: there is none. One load.
+Recorder* process_recorder() noexcept;
+// Attaches it if `record_fd` (the value of MUSTER_RECORD_FD) names a ring and no process that still
+// lives has taken that over. Says, once, on standard error why it cannot. One thread at a time.
+Recorder* attach_process_recorder(const std::optional<std::string>& record_fd, int rank);
+
+}  // namespace muster::worker
