@@ -120,6 +120,16 @@ struct PlacementSpec {
   friend bool operator==(const PlacementSpec&, const PlacementSpec&) = default;
 };
 
+// When a hang of the job is judged (agent/hang/detector.h).
+struct HangSpec {
+  bool off = false;            // --hang-timeout off
+  double hang_timeout_s = 12;  // A rank that is blocked or stopped.
+  // One that is late for any other reason. Not given: learnt from the job.
+  std::optional<double> busy_timeout_s;
+
+  friend bool operator==(const HangSpec&, const HangSpec&) = default;
+};
+
 struct LaunchSpec {
   RunMode mode = RunMode::script;
   std::string program;                // Script, module or executable, as typed.
@@ -140,7 +150,9 @@ struct LaunchSpec {
   std::optional<int> stdin_rank = 0;  // --stdin RANK (global); none: every worker gets /dev/null.
   ExitCodePolicy exit_code = ExitCodePolicy::culprit;
   EventLogHandler event_log = EventLogHandler::null;
+  bool recorder = true;  // --no-recorder: workers get no ring to record their calls in.
 
+  HangSpec hang;
   LogSpec log;
   PlacementSpec placement;
 

@@ -128,6 +128,7 @@ void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
   workers_.clear();
   ends_ = 0;
   stop_.reset();
+  findings_.clear();
   evidence_ = {report_.host, round.group_rank, {}, {}};
   for (const WorkerTraces& traces_of_one : traces) {
     WorkerFailure& failure = workers_.emplace_back().failure;
@@ -314,6 +315,7 @@ JobReport JobRecord::finish(const group::JobOutcome& outcome) {
   if (outcome.error) report_.error = *outcome.error;
   if (requested_at_) report_.stop_took = std::chrono::steady_clock::now() - *requested_at_;
   if (report_.end != JobEnd::success) apply_judged(report_, judged_);
+  report_.hang = standing_verdict();
   if (stop_ && stop_->killed) {
     for (const WorkerRecord& worker : workers_) {
       if (worker.ended && worker.failure.status.killed_by(SIGKILL))

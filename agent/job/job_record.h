@@ -4,10 +4,13 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "agent/hang/detector.h"
+#include "agent/hang/hang_text.h"
 #include "agent/job/worker_group_events.h"
 #include "agent/process/worker_environment.h"
 #include "agent/process/worker_processes.h"
@@ -63,6 +66,10 @@ class JobRecord {
   void worker_started(int local_rank, pid_t pid);
   // `machine`: the host's evidence as found right after the exit.
   void worker_exited(const WorkerExit& exit, HostEvidence machine);
+  // What the worker was in when it ended, before attempt_drained: see WorkerFailure::call.
+  void worker_was_in(int local_rank, std::string call) {
+    worker(local_rank).failure.call = std::move(call);
+  }
   // Evidence that was found later about a worker that has ended: core file, disks.
   void add_evidence(pid_t pid, const HostEvidence& machine);
   // Called before the workers get the first signal of a stop. `seen`: the state of each worker just
@@ -75,6 +82,13 @@ class JobRecord {
   void stop_requested() {
     requested_at_ = requested_at_.value_or(std::chrono::steady_clock::now());
   }
+
+  // ---- what the hang detector finds (job_record_hangs.cc): each is an event; returns what is said
+  std::string hang_notice(const hang::Notice& notice);
+  std::string wait_ended(const hang::WaitEnded& ended);
+  std::string hang_verdict(const hang::Verdict& verdict);
+  std::string hang_withdrawn(const hang::Withdrawn& withdrawn);
+
   // The attempt's output is complete: judges the attempt by what this node knows.
   void attempt_drained(const AttemptRemains& remains);
   void note(JobEventKind kind, std::string text = {}, std::optional<int> signal = {},
@@ -106,6 +120,9 @@ class JobRecord {
   TorchEventContext torch_context() const;
   TorchWorker torch_worker(int local_rank) const;
   void torch_line(std::string line);
+  std::string tell_hang(JobEventKind kind, const hang::Finding& finding, std::string line);
+  hang::RankPlace place_of(int rank) const;
+  std::optional<HangReport> standing_verdict() const;
   void attempt_failed(const WorkerFailure& culprit, const Cause& cause);
   void close_attempt(std::string why);
   WorkerRecord& worker(int local_rank) { return workers_[static_cast<size_t>(local_rank)]; }
@@ -122,6 +139,13 @@ class JobRecord {
   std::vector<WorkerRecord> workers_;  // By local rank.
   int ends_ = 0;
   std::optional<StopMark> stop_;
+  std::map<uint64_t, hang::Finding> findings_;  // By number.
+
+  struct Standing {
+    uint64_t number = 0;  // Of its finding.
+    HangReport report;
+  };
+  std::vector<Standing> verdicts_;  // On hangs; those that were not withdrawn, the newest last.
 
   NodeEvidence evidence_;
   JudgedAttempt judged_;

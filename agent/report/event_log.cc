@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/report/hang_json.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"
 
@@ -12,10 +13,12 @@ using nlohmann::ordered_json;
 
 const char* event_name(JobEventKind kind) {
   return name_in<JobEventKind::job_ended>(
-      {"job_started", "round_ready", "worker_started", "worker_exited", "attempt_failed",
-       "restarting", "stopping", "killing", "stopped", "leftovers", "signal_received",
-       "signal_forwarded", "suspended", "resumed", "timer_expired", "waiting", "membership_changed",
-       "note", "job_ended"},
+      {"job_started",    "round_ready", "worker_started",  "worker_exited",
+       "attempt_failed", "restarting",  "stopping",        "killing",
+       "stopped",        "leftovers",   "signal_received", "signal_forwarded",
+       "suspended",      "resumed",     "timer_expired",   "waiting",
+       "hang",           "mismatch",    "withdrawn",       "membership_changed",
+       "note",           "job_ended"},
       kind);
 }
 
@@ -46,6 +49,12 @@ std::string event_line(const JobEvent& event) {
   put_if(json, "seconds", event.seconds);
   put_if(json, "exit_code", event.exit_code);
   if (!event.text.empty()) json["text"] = event.text;
+  if (event.hang) {
+    const ordered_json hang = hang_json(*event.hang);
+    for (const auto& [key, value] : hang.items()) {
+      if (!value.is_null()) json[key] = value;
+    }
+  }
   return json.dump(-1, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace) + "\n";
 }
 

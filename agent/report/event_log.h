@@ -25,7 +25,11 @@ enum class JobEventKind {
   suspended,
   resumed,
   timer_expired,       // rank, pid, signal, text: its scope
-  waiting,             // text: which nodes are here, which are missing, what happens when
+  waiting,             // text: which nodes are here, which are missing, what happens when; or a
+                       // notice: hang
+  hang,                // hang: a verdict
+  mismatch,            // hang: a verdict on calls that do not match
+  withdrawn,           // hang: the verdict that was wrong
   membership_changed,  // text: which node came, went or was lost
   note,                // text
   job_ended,           // text: the outcome's name, exit_code
@@ -45,6 +49,7 @@ struct JobEvent {
   std::optional<int> exit_code;
   std::string host;
   std::string text;
+  std::optional<HangReport> hang;  // With a text of its own.
 };
 
 // One line with its newline. Bytes that are not UTF-8 become U+FFFD.

@@ -34,6 +34,7 @@ struct WorkerFailure {
   int node_rank = -1;  // Of the host; -1: that of the containing report.
   std::string role = "default";
   std::string device;   // A label such as "GPU 2 (0000:3b:00.0)"; empty if there is none.
+  std::string call;     // What it was in: "all_reduce #17 of group 'world' for 3.2 s"; or empty.
   std::string program;  // As users know it: "train.py", "-m pkg.mod", "./solver".
   std::string binary;   // What was executed: "/usr/bin/python3". Empty: same as program.
   ExitStatus status;
@@ -114,6 +115,24 @@ struct AttemptRecord {
   std::string why_ended;  // "rank 1 exited with 3"; "all workers succeeded".
 };
 
+// What the hang detector found, in the words and units of schema.md.
+struct HangReport {
+  std::vector<int> ranks;  // The late ones or culprits.
+  std::string what;        // The class: "never_entered".
+  std::string by;          // "proof", "time"
+  std::string group;
+  std::string operation;
+  uint64_t ordinal = 0;  // 0: the call has none.
+  std::vector<int> waiting;
+  double seconds = 0;      // So long they have waited.
+  std::string confidence;  // "high", "medium", "low"
+  std::string text;        // For people, in one line.
+  bool is_mismatch = false;
+  int attempt = 0;
+
+  friend bool operator==(const HangReport&, const HangReport&) = default;
+};
+
 // The workers that did not succeed in an attempt, and which of them is to blame.
 struct AttemptFailures {
   std::vector<WorkerFailure> failures;  // In order of observation.
@@ -154,6 +173,7 @@ struct JobReport : AttemptFailures {
   WallTime started;
   WallTime ended;
   std::vector<AttemptRecord> attempts;
+  std::optional<HangReport> hang;  // The newest verdict that was not withdrawn, of any attempt.
 
   // stopped
   int stop_signal = 0;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "agent/report/text.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -48,12 +49,17 @@ void tell_what_others_say(JudgedAttempt& judged, const std::vector<Seen>& all,
                           const AttemptVerdict& verdict) {
   const bool left =
       judged.reason == Reason::left_early || judged.the_culprit().status == ExitStatus::exited(0);
+  const bool mismatched = judged.witness && contains(judged.failures[*judged.witness].sentence,
+                                                     "all ranks must make the same calls");
   const std::string others = others_of(all, verdict);
   judged.cause.kind = FailureClass::user;
   if (left) {
     judged.cause.sentence = fmt::format("exited with 0 while {} still needed it", others);
     judged.cause.remedy =
         "all ranks must make the same collective calls: compare how many steps each one does";
+  } else if (mismatched) {
+    judged.cause.sentence = "called something else than " + others;
+    judged.cause.remedy.clear();
   } else {
     judged.cause.sentence = fmt::format("kept {} waiting until {} gave up", others,
                                         others.starts_with("ranks ") ? "they" : "it");

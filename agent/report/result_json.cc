@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/report/cause.h"
+#include "agent/report/hang_json.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"
 #include "rendezvous/base/text.h"
@@ -84,6 +85,7 @@ ordered_json worker_json(const JobReport& report, const WorkerFailure& failure) 
   json["host"] = failure.host;
   json["node_rank"] = failure.node_rank >= 0 ? failure.node_rank : report.node_rank;
   json["device"] = or_null(failure.device);
+  json["call"] = or_null(failure.call);
   put_status(json, failure.status);
   json["part"] = part_name(failure.part);
   json["stopped_by_muster"] = failure.stopped_by_muster;
@@ -163,6 +165,16 @@ ordered_json stuck_json(const JobReport& report) {
   return processes;
 }
 
+// The verdict on a hang, under the one of two keys to which it belongs.
+void put_hang(ordered_json& json, const std::optional<HangReport>& hang) {
+  json["hang"] = ordered_json();
+  json["mismatch"] = ordered_json();
+  if (!hang) return;
+  ordered_json& found = json[hang->is_mismatch ? "mismatch" : "hang"];
+  found = hang_json(*hang);
+  found["attempt"] = hang->attempt;
+}
+
 ordered_json world_json(const JobReport& report) {
   ordered_json json;
   json["size"] = report.world_size;
@@ -201,6 +213,7 @@ std::string result_json(const JobReport& report, ExitCodePolicy policy) {
   json["membership_changes"] = report.membership_changes;
   json["attempts"] = attempts_json(report);
   put_workers(json, report);
+  put_hang(json, report.hang);
   json["stop"] = stop_json(report);
   json["stuck"] = stuck_json(report);
   return json.dump(2, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace) + "\n";

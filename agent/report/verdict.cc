@@ -20,6 +20,7 @@ namespace {
 constexpr size_t kStderrLines = 30;
 constexpr size_t kOtherStderrLines = 8;  // Of a second worker; then the culprit gets fewer.
 constexpr size_t kHeadlineCharacters = 400;
+constexpr size_t kHangCharacters = 1000;
 
 std::string coloured(const RenderOptions& options, const char* sgr, const std::string& text) {
   return options.colour ? fmt::format("\x1b[{}m{}\x1b[0m", sgr, text) : text;
@@ -172,6 +173,14 @@ void append_logs(std::string& text, const WorkerFailure& culprit, const std::str
   }
 }
 
+// A hang that was not resolved when the last attempt ended.
+std::string hang_line(const JobReport& report, std::string_view lead) {
+  const bool stands = report.hang && !report.attempts.empty() &&
+                      report.hang->attempt == report.attempts.back().attempt;
+  if (!stands) return {};
+  return clean_line(fmt::format("{}{}", lead, report.hang->text), kHangCharacters) + "\n";
+}
+
 std::string render_failure(const JobReport& report, const RenderOptions& options) {
   // A worker that was declared failed but never ended has nothing to show.
   if (!report.culprit)
@@ -182,6 +191,9 @@ std::string render_failure(const JobReport& report, const RenderOptions& options
   std::string text = rule;
   text += coloured(options, "1;31", headline(report, culprit)) + "\n";
   text += who_line(report, culprit) + "\n";
+  if (!culprit.call.empty())
+    text += clean_line("It was in " + culprit.call, kHeadlineCharacters) + "\n";
+  text += hang_line(report, "Before the failure: ");
   if (!report.cause.remedy.empty()) {
     text += coloured(options, "33", "What to do: " + clean_line(report.cause.remedy)) + "\n";
   }
@@ -199,14 +211,15 @@ std::string render_failure(const JobReport& report, const RenderOptions& options
   return text + rule;
 }
 
-// One line about a failure before the job ended for another reason.
-std::string earlier_failure_line(const JobReport& report) {
-  if (!report.culprit) return {};
+// Lines about a hang and a failure before the job ended for another reason.
+std::string earlier_lines(const JobReport& report) {
+  std::string text = hang_line(report, "muster: before the stop: ");
+  if (!report.culprit) return text;
   const WorkerFailure& culprit = report.the_culprit();
-  return clean_line(fmt::format("muster: before that, rank {}{} (pid {}) {}; {}", culprit.rank,
-                                on_host(report, culprit), pid_text(culprit), report.cause.sentence,
-                                failed_line(culprit))) +
-         "\n";
+  text += clean_line(fmt::format("muster: before that, rank {}{} (pid {}) {}; {}", culprit.rank,
+                                 on_host(report, culprit), pid_text(culprit), report.cause.sentence,
+                                 failed_line(culprit)));
+  return text + "\n";
 }
 
 std::string render_stopped(const JobReport& report) {
@@ -225,7 +238,7 @@ std::string render_stopped(const JobReport& report) {
          (report.tails_dir.empty() ? std::string()
                                    : "muster: the last lines of each rank are kept in " +
                                          clean_line(report.tails_dir) + "\n") +
-         earlier_failure_line(report);
+         earlier_lines(report);
 }
 
 std::string stuck_text(const StuckProcess& process) {
@@ -258,7 +271,7 @@ std::string render_unkillable(const JobReport& report) {
   }
   for (const StuckProcess& process : report.stuck)
     text += stuck_text(process);
-  return text + earlier_failure_line(report);
+  return text + earlier_lines(report);
 }
 
 }  // namespace
@@ -273,8 +286,7 @@ std::string render_end(const JobReport& report, const RenderOptions& options) {
       return render_stopped(report);
     case JobEnd::spawn_failed:
     case JobEnd::round_failed:
-      return "muster: " + clean_line(report.error.message, 2000) + "\n" +
-             earlier_failure_line(report);
+      return "muster: " + clean_line(report.error.message, 2000) + "\n" + earlier_lines(report);
     case JobEnd::unkillable:
       return render_unkillable(report);
   }

@@ -77,6 +77,25 @@ TEST(EventLine, OfAFailureOnAnotherNodeNamesTheNode) {
             "\"local_rank\":1,\"host\":\"node-b\",\"node_rank\":1,\"text\":\"exited with 3\"}\n");
 }
 
+TEST(EventLine, OfAHangHasItsFields) {
+  JobEvent event = sample_event(JobEventKind::hang);
+  event.attempt = 0;
+  event.hang = sample_hang();
+  EXPECT_EQ(event_line(event),
+            "{\"time\":\"2026-11-20T22:56:48.123Z\",\"event\":\"hang\",\"attempt\":0,"
+            "\"ranks\":[5],\"class\":\"never_entered\",\"by\":\"time\",\"group\":\"world\","
+            "\"operation\":\"all_reduce (sum) of 8 float32\",\"ordinal\":1042,"
+            "\"waiting\":[0,1,2],\"seconds\":12.4,\"confidence\":\"high\","
+            "\"text\":\"rank 5 never entered all_reduce #1042\"}\n");
+}
+
+TEST(EventLine, OfAWaitForAGroupHasNoOrdinal) {
+  JobEvent event = sample_event(JobEventKind::waiting);
+  event.hang = sample_hang();
+  event.hang->ordinal = 0;
+  EXPECT_FALSE(nlohmann::json::parse(event_line(event)).contains("ordinal"));
+}
+
 TEST(EventLine, StaysOneLineOfValidJsonWhateverTheText) {
   JobEvent event = sample_event(JobEventKind::note);
   event.text = "two\nlines \"quoted\" \xff \x1b[31m";
@@ -95,7 +114,7 @@ TEST(EventLine, KnowsANameForEveryKind) {
   EXPECT_EQ(names,
             "job_started round_ready worker_started worker_exited attempt_failed restarting "
             "stopping killing stopped leftovers signal_received signal_forwarded suspended resumed "
-            "timer_expired waiting membership_changed note job_ended ");
+            "timer_expired waiting hang mismatch withdrawn membership_changed note job_ended ");
 }
 
 }  // namespace

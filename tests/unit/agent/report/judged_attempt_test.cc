@@ -83,6 +83,29 @@ TEST(JudgedAttempt, ARankThatIsNamedByThoseWhoWaitedKeptThemWaiting) {
   EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 134);
 }
 
+TEST(JudgedAttempt, ARankWhoseCallDidNotMatchIsNotSaidToHaveBeenLate) {
+  const std::string other =
+      "all_reduce 17 of group world: rank 3 (node7, pid 4711) called barrier, but rank 0 (node7, "
+      "pid 4708) called all_reduce (sum) of 4 float32; all ranks must make the same calls in the "
+      "same order";
+  WorkerRecord victim = record_of(saying(sample_failure(0, ExitStatus::exited(1)), other), 0);
+  const int64_t known_ns = victim.ended->time_since_epoch().count();
+  victim.library =
+      FailureRecord{known_ns, "mismatch", {3}, 0, "all_reduce 17 of group world", other};
+  NodeEvidence node;
+  for (const WorkerRecord& record : {victim, record_of(sample_stopped(3), 1)}) {
+    const Examination examined = examine(record, {}, Instant{});
+    node.workers.push_back(
+        {examined.signs, record.failure, classify(record.failure, {}, examined.error)});
+  }
+  node.workers[1].signs.by_stop = true;
+  JobReport report = sample_job(JobEnd::failed);
+  apply_judged(report, judge_attempt({node}));
+  ASSERT_TRUE(report.culprit);
+  EXPECT_EQ(report.failures[*report.culprit].rank, 3);
+  EXPECT_EQ(report.cause.sentence, "called something else than rank 0");
+}
+
 TEST(JudgedAttempt, AWorkerThatRaisedAndHungSaysSo) {
   NodeEvidence node;
   WorkerRecord hung = record_of(sample_stopped(1), 1);

@@ -47,6 +47,7 @@ inline WorkerFailure any_failure(int rank) {
   failure.stderr_tail = *any_output();
   if (*rc::gen::arbitrary<bool>()) failure.error_file_content = *any_output();
   if (*rc::gen::arbitrary<bool>()) failure.device = *any_output();
+  if (*rc::gen::arbitrary<bool>()) failure.call = *any_output();
   return failure;
 }
 
@@ -69,6 +70,11 @@ inline JobReport any_failed_job() {
   failures[0].stopped_by_muster = false;  // Else nothing need have failed.
   judge_failures(report, failures, any_evidence());
   report.program = *any_output();
+  if (*rc::gen::arbitrary<bool>()) {
+    report.attempts.push_back({0, sample_time(), Duration{1}, ""});
+    report.hang = sample_hang();
+    report.hang->text = *any_output();
+  }
   return report;
 }
 

@@ -114,4 +114,19 @@ inline JobReport sample_job(JobEnd end) {
   return report;
 }
 
+inline HangReport sample_hang() {
+  HangReport hang;
+  hang.ranks = {5};
+  hang.what = "never_entered";
+  hang.by = "time";
+  hang.group = "world";
+  hang.operation = "all_reduce (sum) of 8 float32";
+  hang.ordinal = 1042;
+  hang.waiting = {0, 1, 2};
+  hang.seconds = 12.4;
+  hang.confidence = "high";
+  hang.text = "rank 5 never entered all_reduce #1042";
+  return hang;
+}
+
 }  // namespace muster

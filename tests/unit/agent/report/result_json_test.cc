@@ -18,6 +18,7 @@ JobReport sample_failed_job() {
   WorkerFailure culprit = sample_failure(3, ExitStatus::exited(42));
   culprit.attempt = 1;
   culprit.device = "GPU 3";
+  culprit.call = "all_reduce #17 of group 'world' for 3.2 s";
   culprit.max_rss_kib = 1024;
   culprit.cpu_s = 2.5;
   culprit.stderr_tail = "one\nValueError: boom\n";
@@ -82,6 +83,7 @@ TEST(ResultJson, OfAFailedJobHasTheWholeStory) {
     "host": "node-7",
     "node_rank": 0,
     "device": "GPU 3",
+    "call": "all_reduce #17 of group 'world' for 3.2 s",
     "exit_code": 42,
     "signal": null,
     "core_dumped": false,
@@ -113,6 +115,7 @@ TEST(ResultJson, OfAFailedJobHasTheWholeStory) {
       "host": "node-7",
       "node_rank": 0,
       "device": null,
+      "call": null,
       "exit_code": null,
       "signal": "SIGTERM",
       "core_dumped": false,
@@ -129,6 +132,8 @@ TEST(ResultJson, OfAFailedJobHasTheWholeStory) {
   "others_untold": 0,
   "stopped_elsewhere": [],
   "reason": "only_failure",
+  "hang": null,
+  "mismatch": null,
   "stop": null,
   "stuck": []
 }
@@ -193,6 +198,23 @@ TEST(ResultJson, TellsTheNodesOfAJobApart) {
   EXPECT_EQ(json.at("others").at(0).at("node_rank"), 1);
   EXPECT_EQ(json.at("others_untold"), 7);
   EXPECT_EQ(json.at("membership_changes"), 4);
+}
+
+TEST(ResultJson, HasTheVerdictOnAHangOrAMismatch) {
+  JobReport report = sample_job(JobEnd::stopped);
+  report.stop_signal = SIGINT;
+  report.hang = sample_hang();
+  report.hang->attempt = 2;
+  report.hang->ordinal = 0;
+  EXPECT_EQ(parsed_result(report).at("hang").dump(),
+            R"({"attempt":2,"by":"time","class":"never_entered","confidence":"high",)"
+            R"("group":"world","operation":"all_reduce (sum) of 8 float32","ordinal":null,)"
+            R"("ranks":[5],"seconds":12.4,"text":"rank 5 never entered all_reduce #1042",)"
+            R"("waiting":[0,1,2]})");
+  EXPECT_TRUE(parsed_result(report).at("mismatch").is_null());
+  report.hang->is_mismatch = true;
+  EXPECT_EQ(parsed_result(report).at("mismatch").at("ranks").dump(), "[5]");
+  EXPECT_TRUE(parsed_result(report).at("hang").is_null());
 }
 
 TEST(ResultJson, ClassifiesSetupErrors) {

@@ -279,5 +279,85 @@ Log: /logs/stderr.log
 )");
 }
 
+TEST(VerdictScreen, OfAWorkerThatDiedInACollective) {
+  WorkerFailure failure = logged_failure(1, ExitStatus::signaled(SIGSEGV), "step 17\n");
+  failure.call = "all_reduce #17 of group 'world' for 3.2 s";
+  EXPECT_EQ(screen({failure, sample_stopped(0)}),
+            R"(============================================================
+train.py FAILED: rank 1 of 4 killed by SIGSEGV
+on node-7, pid 1001, 2 min 14 s after its start
+It was in all_reduce #17 of group 'world' for 3.2 s
+The last line of its stderr:
+  | step 17
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:48
+  host      : node-7
+  rank      : 1 (local_rank: 1)
+  exitcode  : -11 (pid: 1001)  (SIGSEGV)
+  traceback : killed by SIGSEGV
+  failed (exitcode: -11) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+Log: /logs/stderr.log
+1 other was stopped by muster: rank 0 killed by SIGTERM
+============================================================
+)");
+}
+
+JobReport with_hang(JobReport report, int attempt) {
+  report.attempts = {{0, sample_time(-140), std::chrono::seconds{5}, ""},
+                     {1, sample_time(-134), std::chrono::seconds{134}, ""}};
+  report.hang = sample_hang();
+  report.hang->attempt = attempt;
+  report.hang->text =
+      "rank 5 (pid 1005) never entered all_reduce #1042 of group 'world' (sum of 8 float32); 3 "
+      "other ranks have waited 12.4 s; rank 5 is blocked in read() of a pipe";
+  return report;
+}
+
+TEST(VerdictScreen, OfAFailureInAHang) {
+  JobReport report = with_hang(sample_job(JobEnd::failed), 1);
+  WorkerFailure failure = logged_failure(0, ExitStatus::exited(1), "step 1042\n");
+  failure.call = "all_reduce #1042 of group 'world' for 30.1 s";
+  judge_failures(report, {failure});
+  RenderOptions options;
+  options.width = 60;
+  EXPECT_EQ(render_end(report, options),
+            R"(============================================================
+train.py FAILED: rank 0 of 8 exited with 1
+on node-7, pid 1000, 2 min 14 s after its start
+It was in all_reduce #1042 of group 'world' for 30.1 s
+Before the failure: rank 5 (pid 1005) never entered all_reduce #1042 of group 'world' (sum of 8 float32); 3 other ranks have waited 12.4 s; rank 5 is blocked in read() of a pipe
+The last line of its stderr:
+  | step 1042
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:48
+  host      : node-7
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 1000)
+  traceback : exited with 1
+  failed (exitcode: 1) local_rank: 0 (pid: 1000) of binary: /usr/bin/python3
+Log: /logs/stderr.log
+============================================================
+)");
+}
+
+TEST(VerdictScreen, OfAStopInAHang) {
+  JobReport report = with_hang(sample_job(JobEnd::stopped), 1);
+  report.stop_signal = SIGINT;
+  report.stop_took = std::chrono::milliseconds{2100};
+  EXPECT_EQ(render_end(report, {}),
+            "muster: stopped by SIGINT after 2.1 s; all workers ended within the grace period\n"
+            "muster: before the stop: rank 5 (pid 1005) never entered all_reduce #1042 of group "
+            "'world' (sum of 8 float32); 3 other ranks have waited 12.4 s; rank 5 is blocked in "
+            "read() of a pipe\n");
+}
+
+TEST(VerdictScreen, SaysNothingOfAHangInAnEarlierAttempt) {
+  JobReport report = with_hang(sample_job(JobEnd::stopped), 0);
+  report.stop_signal = SIGINT;
+  report.stop_took = std::chrono::milliseconds{2100};
+  EXPECT_EQ(render_end(report, {}),
+            "muster: stopped by SIGINT after 2.1 s; all workers ended within the grace period\n");
+}
+
 }  // namespace
 }  // namespace muster

@@ -87,6 +87,8 @@ RC_GTEST_PROP(AnyTorchEvent, IsOneLineOfAsciiJson, ()) {
 RC_GTEST_PROP(AnyJobEvent, IsOneLineOfJson, ()) {
   JobEvent event;
   event.text = *any_output();
+  event.hang = sample_hang();
+  event.hang->group = event.hang->text = *any_output();
   const std::string line = event_line(event);
   RC_ASSERT(std::count(line.begin(), line.end(), '\n') == 1);
   RC_ASSERT(nlohmann::json::accept(line));

@@ -27,6 +27,7 @@ WorkerFailure whole_failure() {
   failure.node_rank = 2;
   failure.role = "trainer";
   failure.device = "GPU 1 (0000:3b:00.0)";
+  failure.call = "barrier #7 of group 'world' for 3.2 s";
   failure.declared = "stuck for 60 s";
   failure.stopped_by_muster = true;
   failure.part = Part::crashed;
@@ -93,6 +94,7 @@ TEST(WorkerJson, NamesTheFieldThatIsMissing) {
   const Json fields = wire::json_of(whole_failure(), 1000);
   const Json words = wire::words_json(whole_failure(), 1000, 1000);
   for (const auto& [key, value] : fields.items()) {
+    if (key == "call") continue;  // Agents that know of no calls send none.
     Json json = fields;
     json.erase(key);
     EXPECT_EQ(read_back(json, words).wrong, key);
@@ -102,6 +104,17 @@ TEST(WorkerJson, NamesTheFieldThatIsMissing) {
     json.erase(key);
     EXPECT_EQ(read_back(fields, json).wrong, key);
   }
+}
+
+TEST(WorkerJson, ReadsAFailureWithoutACall) {
+  Json fields = wire::json_of(whole_failure(), 1000);
+  ASSERT_EQ(fields.erase("call"), 1U);
+  const ReadFailure read = read_back(fields, wire::words_json(whole_failure(), 1000, 1000));
+  EXPECT_EQ(read.wrong, "");
+  WorkerFailure expected = whole_failure();
+  expected.call.clear();
+  EXPECT_EQ(read.failure, expected);
+  EXPECT_EQ(wire::json_of(expected, 1000), fields) << "nothing is sent for none";
 }
 
 struct RefusedField {
@@ -126,6 +139,7 @@ TEST(WorkerJson, RefusesWhatNoWorkerCanBe) {
       {"/cpu_us", wire::kBigMax + 1, "cpu_us"},
       {"/max_rss_kib", -1, "max_rss_kib"},
       {"/stopped", 1, "stopped"},
+      {"/call", 1, "call"},
   };
   for (const RefusedField& one : cases) {
     Json json = wire::json_of(whole_failure(), 1000);

@@ -1,0 +1,291 @@
+// How the cases of a Detector are judged, and how they end.
+#include <algorithm>
+#include <utility>
+
+#include "agent/hang/detector.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::hang {
+namespace {
+
+// A circle whose processes cannot be seen is proven after so many looks.
+constexpr int kLooksUnseen = 5;
+
+std::vector<int> named_in(const Finding& finding) {
+  std::vector<int> ranks;
+  for (const Suspect& suspect : finding.ranks)
+    ranks.push_back(suspect.rank);
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
+const MessageDigest* find_message(const RankDigest& digest, const StallKey& key) {
+  const auto found = std::ranges::find_if(digest.messages, [&](const MessageDigest& message) {
+    return message.group == key.group.id && message.peer == key.peer &&
+           message.is_recv == key.is_recv;
+  });
+  return found == digest.messages.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+// ---- The end of a case.
+
+void Detector::close_cases(Instant now) {
+  std::erase_if(cases_, [&](Case& one) { return close(now, one); });
+}
+
+// Whether the case is over.
+bool Detector::close(Instant now, Case& one) {
+  const End end = end_of(one);
+  if (one.verdict && end != End::gone) {
+    std::vector<int> came;
+    for (const Suspect& named : one.verdict->ranks) {
+      if (!one.roots.empty() && has_come(one, {.rank = named.rank, .is_inside = named.is_inside}))
+        came.push_back(named.rank);
+    }
+    if (end == End::well && came.empty()) came = named_in(*one.verdict);
+    if (!came.empty()) {
+      withdraw(one, std::move(came));
+      return true;
+    }
+  }
+  if (end == End::none) return false;
+  const Duration waited = now - begin_of(one);
+  if (end == End::well) learnt_.note_wait(limit_key_of(one), waited);
+  if (end != End::gone && one.notice && !one.verdict)
+    out_->push_back(WaitEnded{.number = one.number,
+                              .ranks = named_in(*one.notice),
+                              .group = one.group,
+                              .waited = waited,
+                              .have_come = end == End::well});
+  return true;
+}
+
+// gone: ranks have ended, so nothing more is known. given_up: the group has failed, say.
+Detector::End Detector::end_of(const Case& one) const {
+  const auto has_come_here = [&](const LateRank& late) { return has_come(one, late); };
+  const bool all_came = !one.roots.empty() && std::ranges::all_of(one.roots, has_come_here);
+  const auto over = [this](const DirectWait& wait) { return is_over(wait); };
+  const bool is_over_now = one.circle.empty() ? std::ranges::all_of(one.waiting, over)
+                                              : std::ranges::any_of(one.waiting, over);
+  if (!all_came && !is_over_now) return End::none;
+  const bool somebody_ended =
+      std::ranges::any_of(one.roots,
+                          [this](const LateRank& late) { return has_ended(late.rank); }) ||
+      std::ranges::any_of(one.waiting,
+                          [this](const DirectWait& wait) { return has_ended(wait.rank); });
+  const auto progressed = [this](const DirectWait& wait) { return has_progressed(wait); };
+  if (all_came || std::ranges::any_of(one.waiting, progressed)) return End::well;
+  return somebody_ended ? End::gone : End::given_up;
+}
+
+bool Detector::has_come(const Case& one, const LateRank& late) const {
+  const std::optional<RankDigest>& digest = state(late.rank).digest;
+  if (!digest || digest->generation != one.key.group.generation) return false;
+  const GroupDigest* const group = find_group(*digest, one.key.group.id);
+  if (group == nullptr) return false;
+  switch (one.key.kind) {
+    case StallKey::Kind::forming:
+      return true;
+    case StallKey::Kind::collective:
+      return (late.is_inside ? group->completed : group->called) >= one.key.ordinal;
+    case StallKey::Kind::message:
+      return false;  // The rank that waits tells.
+  }
+  return false;
+}
+
+bool Detector::has_progressed(const DirectWait& wait) const {
+  const std::optional<RankDigest>& digest = state(wait.rank).digest;
+  if (!digest || digest->generation != wait.key.group.generation) return false;
+  const GroupDigest* const group = find_group(*digest, wait.key.group.id);
+  if (group == nullptr) return false;
+  if (wait.key.kind == StallKey::Kind::forming) return group->phase == GroupPhase::ready;
+  if (wait.key.kind == StallKey::Kind::collective) return group->completed >= wait.key.ordinal;
+  const MessageDigest* const message = find_message(*digest, wait.key);
+  return message != nullptr && message->completed >= wait.key.ordinal;
+}
+
+// Whether the rank no longer waits in that call, for whatever reason.
+bool Detector::is_over(const DirectWait& wait) const {
+  const RankState& rank = state(wait.rank);
+  if (rank.code || !rank.digest || rank.has_failed()) return true;
+  if (rank.digest->generation != wait.key.group.generation) return true;
+  const GroupDigest* const group = find_group(*rank.digest, wait.key.group.id);
+  const bool is_forming = wait.key.kind == StallKey::Kind::forming;
+  if (group == nullptr || group->phase != (is_forming ? GroupPhase::forming : GroupPhase::ready))
+    return true;
+  return has_progressed(wait);
+}
+
+void Detector::withdraw(const Case& one, std::vector<int> ranks) {
+  Withdrawn withdrawn{.number = one.number, .ranks = std::move(ranks), .group = one.group};
+  const LimitKey key = limit_key_of(one);
+  if (one.verdict->by == By::time)
+    withdrawn.limit = one.by_hang_timeout ? learnt_.double_hang(key) : learnt_.double_busy(key);
+  out_->push_back(std::move(withdrawn));
+}
+
+// ---- Charges.
+
+LimitKey Detector::limit_key_of(const Case& one) const {
+  return limit_key(one.key.group.id, one.call);
+}
+
+void Detector::note_seen(Case& one) const {
+  one.seen = {};
+  for (const DirectWait& wait : one.waiting) {
+    if (state(wait.rank).digest) one.seen = std::max(one.seen, state(wait.rank).digest->at);
+  }
+}
+
+// For people; what is judged is only what digests have shown all the time (Case::shown).
+Instant Detector::begin_of(const Case& one) const {
+  return std::max(one.since, anew_);
+}
+
+void Detector::judge(Instant now, Case& one, const WaitGraph& graph, bool may_judge) {
+  if (one.verdict || one.stall < 0) return;
+  // A ring may say anything once.
+  may_judge &= one.seen - one.shown >= limits_.look;
+  if (!one.circle.empty()) return judge_circle(now, one, graph, may_judge);
+  if (one.key.all_called) return judge_incomplete(now, one, graph, may_judge);
+  judge_roots(now, one, graph, may_judge);
+}
+
+void Detector::judge_roots(Instant now, Case& one, const WaitGraph& graph, bool may_judge) {
+  std::vector<Charge> charges;
+  for (const LateRank& late : one.roots)
+    charges.push_back(charge_of(now, one, late, graph));
+  const auto moves = [](const Charge& charge) { return charge.moves && !charge.is_due; };
+  const bool some_move = std::ranges::any_of(charges, moves) ||
+                         std::ranges::any_of(one.others, [&](const LateRank& late) {
+                           return moves(charge_of(now, one, late, graph));
+                         });
+  // Of a rank that records nothing it is not known whether it is late, if others are.
+  const auto silent = std::ranges::count(one.roots, Standing::silent,
+                                         [](const LateRank& late) { return late.standing; });
+  std::erase_if(charges, [&](const Charge& charge) {
+    return charge.late.standing == Standing::silent && static_cast<size_t>(silent) < one.late;
+  });
+  const bool is_noticed =
+      std::ranges::any_of(charges, [](const Charge& charge) { return charge.is_noticed; });
+  if (is_noticed && !one.notice) notify(one, finding_of(now, one, graph, charges));
+  if (!may_judge) return;
+  const bool is_proven =
+      std::ranges::any_of(charges, [](const Charge& charge) { return charge.is_proof; });
+  std::erase_if(charges, [&](const Charge& charge) {
+    if (is_proven) return !charge.is_proof;
+    return !charge.is_due || (charge.defers && some_move);
+  });
+  if (charges.empty()) return;
+  one.by_hang_timeout = std::ranges::none_of(
+      charges, [](const Charge& charge) { return charge.what == Class::busy; });
+  pronounce(one, finding_of(now, one, graph, charges));
+}
+
+Detector::Charge Detector::charge_of(Instant now, const Case& one, const LateRank& late,
+                                     const WaitGraph& graph) const {
+  const RankState& rank = state(late.rank);
+  const LifeState life = rank.life_at(now, limits_.look);
+  const LimitKey key = limit_key_of(one);
+  Charge charge{.late = late};
+  charge.start = std::max({begin_of(one), one.shown, rank.waited});
+  Instant seen = one.seen;
+  const bool records = rank.digest && late.standing != Standing::silent;
+  if (!rank.code && records) seen = std::min(seen, rank.digest->at);
+  charge.is_noticed = seen - charge.start >= limits_.notice_after;
+  if (rank.code) {
+    charge.what = Class::exited;
+    charge.is_due = seen - std::max({charge.start, rank.ended, one.changed}) >= learnt_.hang(key);
+    charge.is_proof = is_proven_exit(one, late, graph);
+    charge.defers = true;  // Not if it is proven that the call needs it.
+    return charge;
+  }
+  const Instant moved = records ? rank.unchanged_since : Instant{};
+  if (is_one_of(life, {LifeState::gone, LifeState::stopped, LifeState::blocked})) {
+    charge.what = life == LifeState::gone      ? Class::exited
+                  : life == LifeState::stopped ? Class::stopped
+                                               : Class::never_entered;
+    Instant start = std::max(charge.start, rank.life_since);
+    charge.defers = life == LifeState::blocked;
+    if (charge.defers) start = std::max({start, one.changed, moved});
+    charge.is_due = std::min(seen, rank.life_seen) - start >= learnt_.hang(key);
+    return charge;
+  }
+  charge.moves = records || is_one_of(life, {LifeState::running, LifeState::sleeping});
+  const bool is_patient = records && !rank.digest->section.empty();
+  charge.is_due = seen - charge.start >= learnt_.patient(key) ||
+                  (!is_patient && seen - std::max(charge.start, moved) >= learnt_.busy(key));
+  return charge;
+}
+
+// The rank ended before it made a call that cannot end without it, and one that waits in the call
+// has not moved in two looks since.
+bool Detector::is_proven_exit(const Case& one, const LateRank& late, const WaitGraph& graph) const {
+  const RankState& ended = state(late.rank);
+  const bool is_seen = is_one_of(late.standing, {Standing::known, Standing::absent});
+  if (!is_seen || late.is_inside || !ended.is_last()) return false;
+  return std::ranges::any_of(one.waiting, [&](const DirectWait& wait) {
+    const RankState& rank = state(wait.rank);
+    return rank.digest && graph.is_certain(wait.rank, one.stall, late.rank) &&
+           rank.digest->at - std::max({rank.unchanged_since, ended.ended, anew_}) >= limits_.look;
+  });
+}
+
+void Detector::judge_circle(Instant now, Case& one, const WaitGraph& graph, bool may_judge) {
+  Instant seen = now;
+  Instant unchanged = std::max({one.closed_since, one.shown, anew_});
+  bool is_quiet = true;
+  bool is_running = false;
+  for (const int rank : one.circle) {
+    seen = std::min(seen, state(rank).digest->at);
+    unchanged = std::max(unchanged, state(rank).unchanged_since);
+    const LifeState life = state(rank).life_at(now, limits_.look);
+    is_quiet &= is_one_of(life, {LifeState::blocked, LifeState::sleeping});
+    is_running |= life == LifeState::running;
+  }
+  const Duration waited = seen - begin_of(one);
+  if (seen - std::max(one.closed_since, anew_) >= limits_.notice_after && !one.notice)
+    notify(one, finding_of_circle(now, one, graph, waited));
+  if (!may_judge) return;
+  const Duration still = seen - unchanged;
+  const Duration looks = is_quiet ? limits_.look : kLooksUnseen * limits_.look;
+  const bool is_proof = one.is_certain && !is_running && still >= looks;
+  const LimitKey key = limit_key_of(one);
+  if (!is_proof && still < (is_running ? learnt_.busy(key) : learnt_.hang(key))) return;
+  one.by_hang_timeout = !is_running;
+  Finding finding = finding_of_circle(now, one, graph, waited);
+  finding.by = is_proof ? By::proof : By::time;
+  finding.confidence = is_proof && is_quiet ? Confidence::high : Confidence::medium;
+  pronounce(one, std::move(finding));
+}
+
+void Detector::judge_incomplete(Instant now, Case& one, const WaitGraph& graph, bool may_judge) {
+  const Duration waited = one.seen - std::max(begin_of(one), one.shown);
+  const bool is_noticed = waited >= limits_.notice_after && !one.notice;
+  const LimitKey key = limit_key_of(one);
+  const bool is_patient = std::ranges::any_of(one.waiting, [this](const DirectWait& wait) {
+    return !state(wait.rank).digest->section.empty();
+  });
+  const Duration limit = is_patient ? learnt_.patient(key) : learnt_.busy(key);
+  const bool is_due = may_judge && waited >= limit;
+  if (!is_noticed && !is_due) return;
+  Finding finding = finding_of(one, graph, one.seen - begin_of(one));
+  finding.what = Class::incomplete;
+  const bool is_seen = std::ranges::all_of(one.waiting, [&](const DirectWait& wait) {
+    return state(wait.rank).life_at(now, limits_.look) != LifeState::unknown;
+  });
+  finding.confidence = is_seen ? Confidence::high : Confidence::medium;
+  for (const int rank : one.unfinished) {
+    // An older digest of a rank does not show that it has not ended the call since.
+    const Duration shown = state(rank).digest->at - std::max(begin_of(one), one.shown);
+    if (shown >= (is_due ? limit : limits_.notice_after))
+      finding.ranks.push_back(suspect_of(now, rank, Class::incomplete));
+  }
+  if (is_noticed) notify(one, finding);
+  if (is_due) pronounce(one, std::move(finding));
+}
+
+}  // namespace muster::hang

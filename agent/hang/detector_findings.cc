@@ -1,0 +1,250 @@
+// What a Detector says of a case or a mismatch: the facts of a Finding.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "agent/hang/detector.h"
+#include "agent/hang/hang_text.h"
+#include "agent/report/text.h"
+
+namespace muster::hang {
+namespace {
+
+std::string describe_partner_rank(const StallKey& key, int peer) {
+  const std::string partner = peer < 0 ? "any rank" : fmt::format("rank {}", peer);
+  return fmt::format("{} {}", key.is_recv ? "recv from" : "send to", partner);
+}
+
+std::string operation_in(const StallKey& key, const ring::Call& call, int peer) {
+  switch (key.kind) {
+    case StallKey::Kind::forming:
+      return "forming the group";
+    case StallKey::Kind::message:
+      return describe_partner_rank(key, peer);
+    case StallKey::Kind::collective:
+      return call.kind == ring::CallKind::unknown ? "call" : ring::describe(call);
+  }
+  return {};
+}
+
+uint64_t ordinal_in(const StallKey& key) {
+  return key.kind == StallKey::Kind::collective ? key.ordinal : 0;
+}
+
+std::string records_nothing(const std::vector<int>& ranks) {
+  return fmt::format("{} {} nothing that helps", ranks_text(ranks),
+                     ranks.size() == 1 ? "records" : "record");
+}
+
+}  // namespace
+
+void Detector::notify(Case& one, Finding finding) {
+  if (one.number == 0) one.number = ++last_number_;
+  finding.number = one.number;
+  finding.by = By::time;
+  one.notice = finding;
+  out_->push_back(Notice{std::move(finding)});
+}
+
+void Detector::pronounce(Case& one, Finding finding) {
+  if (one.number == 0) one.number = ++last_number_;
+  finding.number = one.number;
+  one.verdict = finding;
+  out_->push_back(Verdict{std::move(finding)});
+}
+
+// ---- Ranks.
+
+Suspect Detector::suspect_of(Instant now, int rank, Class what) const {
+  const RankState& known = state(rank);
+  Suspect suspect;
+  suspect.rank = rank;
+  suspect.what = what;
+  if (known.code) {
+    suspect.life = fmt::format("exited with {}", *known.code);
+  } else if (now - known.life_seen <= kLooksMissed * limits_.look) {
+    suspect.life = known.life_words;
+  }
+  if (!known.digest) return suspect;
+  suspect.section = known.digest->section;
+  Instant last{};
+  for (const GroupDigest& group : known.digest->groups) {
+    if (group.calls.empty() || group.calls.back().called < last) continue;
+    const CallDigest& call = group.calls.back();
+    last = call.called;
+    suspect.call = call_text(ring::describe(call.call), call.ordinal,
+                             group.name.empty() ? group.id : group.name);
+    suspect.site = call.site;
+  }
+  return suspect;
+}
+
+// Where the rank called what it waits in.
+std::string Detector::site_of(const DirectWait& wait) const {
+  const std::optional<RankDigest>& digest = state(wait.rank).digest;
+  if (!digest) return {};
+  if (wait.key.kind == StallKey::Kind::message) {
+    const auto found = std::ranges::find_if(digest->messages, [&](const MessageDigest& message) {
+      return message.group == wait.key.group.id && message.peer == wait.key.peer &&
+             message.is_recv == wait.key.is_recv;
+    });
+    return found == digest->messages.end() ? "" : found->site;
+  }
+  const GroupDigest* const group = find_group(*digest, wait.key.group.id);
+  const CallDigest* const call = group == nullptr ? nullptr : find_call(*group, wait.key.ordinal);
+  return call == nullptr ? "" : call->site;
+}
+
+// ---- Cases.
+
+std::string Detector::call_of(const Case& one) {
+  return call_text(operation_in(one.key, one.call, one.peer), ordinal_in(one.key), one.group);
+}
+
+// What all kinds of cases have in common.
+Finding Detector::finding_of(const Case& one, const WaitGraph& graph, Duration waited) const {
+  Finding finding;
+  finding.group = one.group;
+  finding.operation = operation_in(one.key, one.call, one.peer);
+  finding.ordinal = ordinal_in(one.key);
+  finding.waited = std::max(waited, Duration{});
+  finding.site = one.waiting.empty() ? "" : site_of(one.waiting.front());
+  for (const DirectWait& wait : one.waiting) {
+    if (site_of(wait) != finding.site) finding.site.clear();
+  }
+  std::vector<int> late = one.circle;
+  for (const LateRank& root : one.roots)
+    late.push_back(root.rank);
+  finding.waiting = graph.waiting_for(late, late.empty() ? one.stall : -1);
+  std::erase_if(finding.waiting,
+                [&](int rank) { return std::ranges::binary_search(one.unfinished, rank); });
+  return finding;
+}
+
+Finding Detector::finding_of(Instant now, const Case& one, const WaitGraph& graph,
+                             const std::vector<Charge>& named) const {
+  Instant free = Instant::max();
+  for (const Charge& charge : named)
+    free = std::min(free, state(charge.late.rank).waited);
+  Finding finding = finding_of(one, graph, one.seen - std::max(begin_of(one), free));
+  // What will not end by itself comes first.
+  finding.what = Class::busy;
+  for (const Class what : {Class::never_entered, Class::stopped, Class::exited}) {
+    if (std::ranges::count(named, what, &Charge::what) > 0) finding.what = what;
+  }
+  for (const Charge& charge : named) {
+    Suspect suspect = suspect_of(now, charge.late.rank, charge.what);
+    suspect.is_inside = charge.late.is_inside;
+    finding.ranks.push_back(std::move(suspect));
+    if (charge.is_proof) finding.by = By::proof;
+  }
+  weigh(now, finding, one, graph, named);
+  return finding;
+}
+
+// How sure the finding is, and why it is not surer.
+void Detector::weigh(Instant now, Finding& finding, const Case& one, const WaitGraph& graph,
+                     const std::vector<Charge>& named) const {
+  std::vector<int> silent;
+  std::vector<int> unnamed;
+  bool is_unseen = false;
+  for (const Charge& charge : named) {
+    if (charge.late.standing == Standing::silent) silent.push_back(charge.late.rank);
+    is_unseen |= charge.what == Class::busy &&
+                 state(charge.late.rank).life_at(now, limits_.look) == LifeState::unknown;
+  }
+  for (const LateRank& late : one.roots) {
+    const auto rank_of = [](const Charge& charge) { return charge.late.rank; };
+    const bool is_named = std::ranges::binary_search(named, late.rank, {}, rank_of);
+    if (late.standing != Standing::silent && !is_named) unnamed.push_back(late.rank);
+  }
+  const GroupView& group = *graph.stall(one.stall).group;
+  if (!silent.empty()) {
+    finding.confidence = Confidence::low;
+    finding.doubt = records_nothing(silent);
+  } else if (!unnamed.empty() || !group.silent_ranks.empty()) {
+    finding.confidence = Confidence::medium;
+    finding.doubt = unnamed.empty() ? records_nothing(group.silent_ranks)
+                                    : fmt::format("{} {} late as well", ranks_text(unnamed),
+                                                  unnamed.size() == 1 ? "is" : "are");
+  } else if (group.has_unknown) {
+    finding.confidence = Confidence::medium;
+    finding.doubt = "some members of the group are unknown";
+  } else if (is_unseen) {
+    finding.confidence = Confidence::medium;
+  }
+}
+
+Finding Detector::finding_of_circle(Instant now, const Case& one, const WaitGraph& graph,
+                                    Duration waited) const {
+  Finding finding = finding_of(one, graph, waited);
+  finding.what = Class::circle;
+  finding.confidence = Confidence::medium;
+  finding.site.clear();
+  for (const DirectWait& wait : one.waiting) {
+    Suspect suspect = suspect_of(now, wait.rank, Class::circle);
+    const auto stall = std::ranges::find(graph.stalls(), wait.key, &Stall::key);
+    if (stall != graph.stalls().end()) {
+      const int peer =
+          wait.key.peer < 0 ? -1 : stall->group->members[static_cast<size_t>(wait.key.peer)].rank;
+      suspect.call = call_text(operation_in(wait.key, stall->call, peer), ordinal_in(wait.key),
+                               stall->group->name);
+    }
+    suspect.site = site_of(wait);
+    finding.ranks.push_back(std::move(suspect));
+  }
+  return finding;
+}
+
+// ---- Mismatches.
+
+void Detector::judge_mismatches(Instant now) {
+  if (!calls_.is_pending()) return;
+  for (const Mismatch& mismatch : calls_.take(ranks_, now, has_failure_)) {
+    Finding finding = finding_of(mismatch, now);
+    finding.number = ++last_number_;
+    out_->push_back(Verdict{std::move(finding)});
+  }
+}
+
+Finding Detector::finding_of(const Mismatch& mismatch, Instant now) const {
+  Finding finding;
+  finding.what = mismatch.is_order ? Class::order : Class::signature;
+  finding.by = By::proof;
+  finding.is_tie = mismatch.is_tie;
+  finding.ordinal = mismatch.ordinal;
+  finding.from_ordinal = mismatch.from_ordinal;
+  finding.operation =
+      mismatch.from_ordinal == 0
+          ? ring::describe(mismatch.expected)
+          : fmt::format("one of the calls #{} to #{}", mismatch.from_ordinal, mismatch.ordinal);
+  std::vector<Suspect>& suspects = finding.ranks;
+  for (const Mismatch::Party& party : mismatch.culprits) {
+    Suspect suspect = suspect_of(now, party.rank, finding.what);
+    suspect.call = mismatch.from_ordinal == 0 ? ring::describe(party.call) : "";
+    suspect.site.clear();
+    suspects.push_back(std::move(suspect));
+  }
+  Instant since = now;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const std::optional<RankDigest>& digest = ranks_[rank].digest;
+    if (!digest || digest->generation != mismatch.group.generation) continue;
+    const GroupDigest* const group = find_group(*digest, mismatch.group.id);
+    if (group == nullptr) continue;
+    finding.group = group->name.empty() ? group->id : group->name;
+    const CallDigest* const call = find_call(*group, mismatch.ordinal);
+    if (call != nullptr) since = std::min(since, call->called);
+    const auto suspect =
+        std::ranges::lower_bound(suspects, static_cast<int>(rank), {}, &Suspect::rank);
+    if (suspect != suspects.end() && suspect->rank == static_cast<int>(rank)) {
+      if (call != nullptr && mismatch.from_ordinal == 0) suspect->site = call->site;
+    } else if (group->completed < group->called && !ranks_[rank].code) {
+      finding.waiting.push_back(static_cast<int>(rank));
+    }
+  }
+  finding.waited = now - since;
+  return finding;
+}
+
+}  // namespace muster::hang

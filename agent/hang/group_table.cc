@@ -1,0 +1,140 @@
+#include "agent/hang/group_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/text.h"
+
+namespace muster::hang {
+namespace {
+
+// It names its own place, and members that are ranks of the job.
+bool is_sound(const GroupDigest& group, int rank, int world_size) {
+  if (group.size <= 0 || group.own_rank < 0 || group.own_rank >= group.size) return false;
+  if (group.completed > group.called) return false;
+  if (group.ranks.empty()) return true;
+  if (group.ranks.size() != static_cast<size_t>(group.size)) return false;
+  if (group.ranks[static_cast<size_t>(group.own_rank)] != rank) return false;
+  return std::ranges::all_of(group.ranks,
+                             [&](int member) { return member >= 0 && member < world_size; });
+}
+
+Standing standing_of(int rank, const GroupKey& key, const std::set<int>& seen,
+                     const std::vector<RankState>& ranks) {
+  const std::optional<RankDigest>& digest = ranks[static_cast<size_t>(rank)].digest;
+  if (!digest) return Standing::silent;
+  return seen.contains(rank) || digest->generation > key.generation ? Standing::left
+                                                                    : Standing::absent;
+}
+
+// A call that cannot end without a member has ended elsewhere: that member has made it, whatever it
+// says. Two must say so, where there are as many, since one may say anything.
+void silence_the_disproved(GroupView& view) {
+  const Member* most = nullptr;
+  const Member* second = nullptr;
+  for (const Member& member : view.members) {
+    if (member.digest == nullptr) continue;
+    if (most == nullptr || member.completed() > most->completed()) {
+      second = std::exchange(most, &member);
+    } else if (second == nullptr || member.completed() > second->completed()) {
+      second = &member;
+    }
+  }
+  const Member* const witness = view.members.size() > 2 ? second : most;
+  if (witness == nullptr) return;
+  for (Member& member : view.members) {
+    if (member.standing != Standing::known || member.called() >= witness->completed()) continue;
+    const CallDigest* missed = find_call(*witness->digest, member.called() + 1);
+    if (missed == nullptr) missed = find_call(*most->digest, member.called() + 1);
+    if (missed == nullptr || needs_all(missed->call)) member.standing = Standing::silent;
+  }
+}
+
+}  // namespace
+
+bool needs_all(const ring::Call& call) {
+  using enum ring::CallKind;
+  if (is_one_of(call.kind, {barrier, monitored_barrier, allocate_shared})) return true;
+  return is_one_of(call.kind, {all_reduce, all_gather, reduce_scatter, all_to_all}) && !call.is_v &&
+         call.count > 0;
+}
+
+const CallDigest* find_call(const GroupDigest& group, uint64_t ordinal) {
+  const auto found = std::ranges::find(group.calls, ordinal, &CallDigest::ordinal);
+  return found == group.calls.end() ? nullptr : &*found;
+}
+
+const Member* GroupView::member_of(int rank) const {
+  const auto found = std::ranges::find(members, rank, &Member::rank);
+  return found == members.end() ? nullptr : &*found;
+}
+
+void GroupTable::note(RankDigest& digest, int world_size) {
+  std::set<std::string> ids;
+  std::erase_if(digest.groups, [&](GroupDigest& group) {
+    return !ids.insert(group.id).second || !accept(digest, group, world_size);
+  });
+}
+
+bool GroupTable::accept(const RankDigest& digest, GroupDigest& group, int world_size) {
+  const GroupKey key{group.id, digest.generation};
+  const auto found = groups_.find(key);
+  if (!is_sound(group, digest.rank, world_size)) {
+    if (found != groups_.end()) found->second.seen.insert(digest.rank);
+    return false;
+  }
+  Group& known = found == groups_.end() ? groups_[key] : found->second;
+  known.seen.insert(digest.rank);
+  if (known.size == 0) {
+    known.name = group.name;
+    known.size = group.size;
+  }
+  if (known.ranks.empty() && known.size == group.size) known.ranks = group.ranks;
+  const bool agrees = group.ranks.empty() || group.ranks == known.ranks;
+  std::vector<int>().swap(group.ranks);
+  if (known.size != group.size || !agrees) return false;
+  return known.ranks.empty() || known.ranks[static_cast<size_t>(group.own_rank)] == digest.rank;
+}
+
+std::vector<GroupView> GroupTable::views(const std::vector<RankState>& ranks) {
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (!ranks[rank].digest) continue;
+    for (const GroupDigest& group : ranks[rank].digest->groups) {
+      const auto found = groups_.find(GroupKey{group.id, ranks[rank].digest->generation});
+      if (found != groups_.end()) found->second.shown.emplace_back(static_cast<int>(rank), &group);
+    }
+  }
+  std::erase_if(groups_, [](const auto& entry) { return entry.second.shown.empty(); });
+  std::vector<GroupView> views;
+  for (auto& [key, group] : groups_) {
+    views.push_back(view_of(key, group, ranks));
+    group.shown.clear();
+  }
+  return views;
+}
+
+GroupView GroupTable::view_of(const GroupKey& key, const Group& group,
+                              const std::vector<RankState>& ranks) {
+  GroupView view;
+  view.key = &key;
+  view.name = group.name.empty() ? key.id : group.name;
+  view.members.resize(static_cast<size_t>(group.size));
+  for (size_t i = 0; i < group.ranks.size(); ++i) {
+    view.members[i].rank = group.ranks[i];
+    view.members[i].standing = standing_of(group.ranks[i], key, group.seen, ranks);
+  }
+  for (const auto& [rank, digest] : group.shown) {
+    view.members[static_cast<size_t>(digest->own_rank)] = {rank, Standing::known, digest};
+    view.has_failed |= digest->phase == GroupPhase::failed;
+  }
+  silence_the_disproved(view);
+  for (const Member& member : view.members) {
+    view.has_unknown |= member.rank < 0;
+    if (member.rank >= 0 && member.standing == Standing::silent)
+      view.silent_ranks.push_back(member.rank);
+  }
+  std::ranges::sort(view.silent_ranks);
+  return view;
+}
+
+}  // namespace muster::hang

@@ -1,0 +1,39 @@
+// What the hang detector finds, in words for stderr: facts first, then where and what to do. Texts
+// of workers are cleaned. The caller puts "muster: " in front; only a verdict has further lines,
+// which are indented. Pure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include <sys/types.h>
+
+#include "agent/hang/detector.h"
+
+namespace muster::hang {
+
+// As far as it is known.
+struct RankPlace {
+  std::string host;    // Empty: unknown, or the job has one node.
+  pid_t pid = 0;       // 0: unknown.
+  std::string device;  // Label of its device; empty: none.
+};
+using PlaceOf = std::function<RankPlace(int rank)>;
+
+// "all_reduce #17 of group 'world'". `operation` as in Finding; ordinal 0: "forming group 'tp'",
+// "recv from rank 3 of group 'pp'".
+std::string call_text(std::string_view operation, uint64_t ordinal, std::string_view group);
+
+std::string notice_text(const Finding& finding, const PlaceOf& place_of);
+std::string wait_ended_text(const WaitEnded& ended, const Finding& notice);
+
+// The verdict in one line.
+std::string verdict_line(const Finding& finding, const PlaceOf& place_of);
+// The line, and what helps to find the fault. `job`: what musterctl calls the job.
+std::string verdict_text(const Finding& finding, const PlaceOf& place_of, const std::string& job);
+
+std::string withdrawn_text(const Withdrawn& withdrawn, const Finding& verdict);
+
+}  // namespace muster::hang

@@ -1,0 +1,81 @@
+// Feeds the hang detector on a node that runs all ranks of a job: reads their rings, looks at their
+// processes, and passes on what the detector finds. The shell around Detector.
+//
+//   no ring attached     a thread waits for the first attachment (attach_wait.h): no wake-ups
+//   from then on         four looks a second at the rings, one a second at the processes of ranks
+//                        for which others wait
+//
+// Owned by the agent's loop, for all attempts; control loop only. It blocks on nothing but procfs.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <sys/types.h>
+
+#include "agent/hang/attach_wait.h"
+#include "agent/hang/detector.h"
+#include "agent/hang/life_look.h"
+#include "agent/hang/rings.h"
+
+namespace muster::hang {
+
+class HangWatch {
+ public:
+  // `found` gets every effect but LookAt.
+  HangWatch(boost::asio::io_context& io, const Rings& rings, const Limits& limits,
+            std::function<void(const Effect&)> found);
+
+  // ---- an attempt
+  // Ranks 0 .. workers - 1 are about to be started, their rings about to be made.
+  void begin(int workers);
+  void started(int local_rank, pid_t pid);
+  void ended(int local_rank, int code);
+  // Nothing more is judged; the rings may be freed.
+  void end();
+
+  void suspended() { step(Suspended{}); }
+  void resumed() { step(Resumed{}); }
+
+ private:
+  struct Worker {
+    pid_t pid = 0;  // 0: not running.
+    // The process that records, and whether it is the worker or below it.
+    pid_t owner = 0;
+    uint64_t generation = 0;
+    bool owner_is_sound = false;
+    std::optional<LifeLook> look;
+  };
+
+  void step(const Event& event);
+  void wait_for_attachment();
+  void look_soon();
+  void look();
+  void look_at_ring(int local_rank);
+  void look_at_processes();
+  bool is_sound(Worker& worker, const RecordedState& state) const;
+  bool clock_jumped();
+
+  boost::asio::io_context& io_;
+  const Rings& rings_;
+  const Limits limits_;
+  const std::function<void(const Effect&)> found_;
+  Detector detector_;
+  std::vector<Worker> workers_;  // By local rank.
+  std::vector<int> wanted_;      // Ranks whose processes are looked at.
+  int not_started_ = 0;
+  uint64_t attempt_ = 0;
+  std::optional<AttachWait> attachment_;
+  boost::asio::steady_timer timer_;
+  Deadline next_processes_{};
+  Deadline due_{};     // When the next look is to happen.
+  Duration asleep_{};  // The machine's, since it booted.
+};
+
+}  // namespace muster::hang

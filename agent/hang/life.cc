@@ -1,0 +1,145 @@
+#include "agent/hang/life.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "agent/report/text.h"
+
+namespace muster::hang {
+namespace {
+
+// Of one CPU, by the whole tree. Less is no work: each thread that waits for Python's interpreter
+// lock wakes every 5 ms, which costs 0.5 to 1.3 %.
+constexpr double kCpuShare = 0.05;
+// By the whole tree. From the waiting thread every byte counts.
+constexpr double kBytesPerSecond = 64 * 1024;
+constexpr Duration kLongTimer = std::chrono::seconds(1);
+
+double in_seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+// What a tree used between two looks.
+struct Used {
+  Duration cpu{};
+  uint64_t bytes = 0;
+  Duration most{};    // CPU of one process:
+  pid_t busiest = 0;  // this one.
+};
+
+// A process that has ended since is counted with the parent that reaped it. A counter never falls,
+// but the sum of clock and ticks that makes it is rounded.
+Used used_between(const LifeLook& before, const LifeLook& after) {
+  Used used;
+  for (const auto& [pid, use] : after.tree) {
+    const auto old = before.tree.find(pid);
+    const bool same = old != before.tree.end() && old->second.start_ticks == use.start_ticks;
+    const Duration cpu = same ? std::max(use.cpu - old->second.cpu, Duration{}) : use.cpu;
+    const uint64_t bytes_before = same ? old->second.bytes : 0;
+    used.cpu += cpu;
+    used.bytes += use.bytes - std::min(use.bytes, bytes_before);
+    if (cpu <= used.most) continue;
+    used.most = cpu;
+    used.busiest = pid;
+  }
+  return used;
+}
+
+// " (process 4712, cc1plus)"; empty for the root.
+std::string process_text(const LifeLook& look, pid_t pid) {
+  const auto process = look.tree.find(pid);
+  if (pid == look.root || process == look.tree.end()) return "";
+  return fmt::format(" (process {}, {})", pid, clean_line(process->second.name));
+}
+
+// Whether a task has not slept since the look before, as one that computes. One that polls may be
+// met awake by both looks, the more so on a busy machine, where it queues for a CPU each time.
+bool has_computed(const LifeLook& before, const LifeLook& after) {
+  return std::ranges::any_of(after.runnable, [&](const auto& task) {
+    const auto old = before.runnable.find(task.first);
+    return old != before.runnable.end() && old->second == task.second;
+  });
+}
+
+std::optional<std::string> running_words(const LifeLook& before, const LifeLook& after) {
+  const double gap = in_seconds(after.at - before.at);
+  const Used used = used_between(before, after);
+  const double share = in_seconds(used.cpu) / gap;
+  if (share >= kCpuShare)
+    return fmt::format("running: {:.0f} % of a CPU{}", std::ceil(share * 100),
+                       process_text(after, used.busiest));
+  if (before.thread != after.thread) return "running" + process_text(after, after.process);
+  const uint64_t own_bytes = after.bytes - std::min(after.bytes, before.bytes);
+  const double rate = static_cast<double>(std::max(used.bytes, own_bytes)) / gap;
+  if (own_bytes > 0 || rate >= kBytesPerSecond)
+    return fmt::format("running: reads and writes {} a second",
+                       bytes_text(static_cast<int64_t>(std::ceil(rate))));
+  if (has_computed(before, after)) return "running: it gets hardly any CPU";
+  return std::nullopt;
+}
+
+std::string uninterruptible_words(const LifeLook& look) {
+  const bool is_waiting_thread = look.state == 'D';
+  std::string words = "uninterruptible";
+  if (!is_waiting_thread) return words + ": " + look.uninterruptible;
+  if (look.call) words += " in " + describe(*look.call, look.target);
+  if (!look.wchan.empty()) words += fmt::format(" ({})", clean_line(look.wchan));
+  return words;
+}
+
+// Of a thread that is in a system call, and waits there.
+Life waiting_life(const LifeLook& before, const LifeLook& after, const SystemCall& call) {
+  const std::string where = describe(call, after.target) + process_text(after, after.process);
+  // The child that it waits for would be the waiting thread, had it been found.
+  if (!call.is_known || call.waits_for == WaitsFor::child)
+    return {LifeState::unknown, "waits in " + where};
+  const uint64_t wakeups = after.wakeups - std::min(after.wakeups, before.wakeups);
+  if (!call.has_timer) {
+    if (wakeups == 0) return {LifeState::blocked, "blocked in " + where};
+    return {LifeState::running, "running: woken in " + where};
+  }
+  constexpr double kEarly = 0.9;  // Timers and looks are not exact.
+  const double gap = in_seconds(after.at - before.at);
+  const double limit = kEarly * in_seconds(kLongTimer);
+  const bool is_long = call.timeout ? *call.timeout >= kLongTimer
+                                    : wakeups == 0 || gap / static_cast<double>(wakeups) >= limit;
+  if (is_long) return {LifeState::sleeping, "sleeping in " + where};
+  const double rate = std::ceil(static_cast<double>(wakeups) / gap);
+  return {LifeState::blocked,
+          fmt::format("blocked: polls {:.0f} times a second in {}", rate, where)};
+}
+
+bool is_visible(const LifeLook& look) {
+  return look.presence == LifeLook::Presence::visible;
+}
+
+// A later process may have the same number.
+bool has_ended(const LifeLook& before, const LifeLook& after) {
+  if (after.presence == LifeLook::Presence::gone) return true;
+  return is_visible(before) && is_visible(after) &&
+         before.tree.at(before.root).start_ticks != after.tree.at(after.root).start_ticks;
+}
+
+}  // namespace
+
+Life life_of(const LifeLook& before, const LifeLook& after) {
+  using enum LifeState;
+  if (has_ended(before, after)) return {gone, "gone"};
+  if (!is_visible(before) || !is_visible(after) || after.at <= before.at)
+    return {unknown, "its process is hidden"};
+  if (after.is_traced) return {traced, "held by a debugger"};
+  if (after.state == 'T') return {stopped, "stopped (as by SIGSTOP)"};
+  if (auto words = running_words(before, after)) return {running, std::move(*words)};
+  if (after.state == 'D' || !after.uninterruptible.empty())
+    return {uninterruptible, uninterruptible_words(after)};
+  // A thread that polls may be met awake.
+  const std::optional<SystemCall>& call = after.call ? after.call : before.call;
+  if (call) return waiting_life(before, after, *call);
+  if (after.call_is_visible && before.call_is_visible) return {running, "running"};
+  return {unknown, "its system call is hidden"};
+}
+
+}  // namespace muster::hang

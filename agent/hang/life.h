@@ -1,0 +1,92 @@
+// What a rank does, from two looks at its process tree. Pure: life_look.h takes the looks, the
+// simulator and tests make them up.
+//
+//   state            the first that holds
+//   gone             its process has ended
+//   traced           a debugger is attached
+//   stopped          by a signal
+//   running          the tree computes or moves data, or the waiting thread does more than poll
+//   uninterruptible  a task waits in the kernel for a disk, a network file system or a driver
+//   sleeping         a timer of a second or more will wake the waiting thread
+//   blocked          nothing moves, and no timer will change that
+//   unknown          /proc hides what decides
+//
+// The waiting thread is one: the main thread of the process that records or, while that waits for
+// a child, of that child. Libraries keep threads that sleep for seconds and wake for ever
+// (watchdogs, heartbeats, event loops), so the timers of other threads say nothing. What all tasks
+// compute, read and write counts, from limits that such threads stay below.
+//
+// /proc does not show how long most time-outs are. Wake-ups tell: a thread that has none between
+// two looks sleeps that long at least, and one that has many polls.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include <sys/types.h>
+
+#include "agent/hang/system_call.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::hang {
+
+enum class LifeState : uint8_t {
+  gone,
+  stopped,
+  traced,
+  uninterruptible,
+  running,
+  sleeping,  // A timer will wake it.
+  blocked,
+  unknown,
+};
+
+struct Life {
+  LifeState state = LifeState::unknown;
+  std::string words;  // "blocked in read() of a pipe (descriptor 5)", "running: 99 % of a CPU"
+
+  friend bool operator==(const Life&, const Life&) = default;
+};
+
+// What a process has used so far, with its children that have ended and were reaped.
+struct ProcessUse {
+  uint64_t start_ticks = 0;  // Together with the pid, identifies a process.
+  std::string name;
+  Duration cpu{};
+  uint64_t bytes = 0;  // Read and written.
+
+  friend bool operator==(const ProcessUse&, const ProcessUse&) = default;
+};
+
+struct LifeLook {
+  enum class Presence : uint8_t { gone, hidden, visible };
+
+  Instant at{};
+  pid_t root = 0;
+  Presence presence = Presence::hidden;  // All below is known only if it is visible.
+  std::map<pid_t, ProcessUse> tree;      // With the root.
+
+  // ---- the waiting thread
+  pid_t process = 0;
+  pid_t thread = 0;
+  char state = '?';  // As in /proc/PID/stat.
+  bool is_traced = false;
+  uint64_t wakeups = 0;  // Voluntary context switches.
+  uint64_t bytes = 0;
+  bool call_is_visible = false;
+  std::optional<SystemCall> call;  // nullopt: it was not waiting, if that is visible.
+  std::string target;              // Where the call's descriptor leads; empty: unknown.
+  std::string wchan;               // The kernel function that it sleeps in; empty: unknown.
+
+  // ---- other tasks of the tree
+  // Those that have a CPU or want one, with their wake-ups; the waiting thread counts too.
+  std::map<pid_t, uint64_t> runnable;
+  std::string uninterruptible;  // "thread 4711 (saver)"; empty: none.
+};
+
+// Two looks at one root, `before` first, any time apart: limits are rates.
+Life life_of(const LifeLook& before, const LifeLook& after);
+
+}  // namespace muster::hang

@@ -1,0 +1,248 @@
+#include "agent/hang/life_look.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/process/process_tree.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/unique_fd.h"
+
+namespace muster::hang {
+namespace {
+
+constexpr size_t kProcessesMax = 64;
+constexpr size_t kThreadsMax = 512;
+
+// A folder of /proc. It stays that of one process, whatever becomes of the number.
+UniqueFd open_folder(int parent, const std::string& path) {
+  return UniqueFd(openat(parent, path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+}
+
+// nullopt: refused, or gone.
+std::optional<std::string> read_at(const UniqueFd& folder, const std::string& path) {
+  const UniqueFd fd(openat(folder.get(), path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 8192> text;
+  const ssize_t size = fd ? read(fd.get(), text.data(), text.size()) : -1;
+  if (size < 0) return std::nullopt;
+  return std::string(text.data(), static_cast<size_t>(size));
+}
+
+// The number behind "\nkey:"; 0 if there is none.
+uint64_t status_number(std::string_view text, std::string_view key) {
+  const std::optional<std::string_view> rest = text_after(text, key);
+  if (!rest) return 0;
+  return whole_number<uint64_t>(trim(rest->substr(0, rest->find('\n')))).value_or(0);
+}
+
+uint64_t io_bytes(const UniqueFd& folder, const std::string& path) {
+  const std::string io = "\n" + read_at(folder, path).value_or("");
+  return status_number(io, "\nrchar:") + status_number(io, "\nwchar:") +
+         status_number(io, "\nread_bytes:") + status_number(io, "\nwrite_bytes:");
+}
+
+// Of all threads, those that have ended too. To the nanosecond: /proc counts in ticks of 10 ms.
+Duration cpu_of(pid_t pid) {
+  clockid_t clock{};
+  timespec time{};
+  if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &time) != 0) return {};
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+std::vector<pid_t> threads_of(const UniqueFd& folder, pid_t pid, int count, size_t most) {
+  if (count <= 1) return {pid};
+  UniqueFd tasks(openat(folder.get(), "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const auto close_list = [](DIR* list) { closedir(list); };
+  const std::unique_ptr<DIR, decltype(close_list)> list(tasks ? fdopendir(tasks.get()) : nullptr);
+  if (!list) return {};
+  tasks.release();
+  std::vector<pid_t> threads;
+  while (threads.size() < most) {
+    const dirent* const entry = readdir(list.get());
+    if (entry == nullptr) break;
+    if (const auto thread = whole_number<pid_t>(entry->d_name)) threads.push_back(*thread);
+  }
+  return threads;
+}
+
+// nullopt: this kernel does not tell (CONFIG_PROC_CHILDREN), or the thread is gone.
+std::optional<std::vector<pid_t>> children_of(const UniqueFd& folder, pid_t thread) {
+  const auto text = read_at(folder, fmt::format("task/{}/children", thread));
+  if (!text) return std::nullopt;
+  std::vector<pid_t> children;
+  for (const std::string_view word : split(*text, ' ')) {
+    if (const auto child = whole_number<pid_t>(word)) children.push_back(*child);
+  }
+  return children;
+}
+
+uint64_t wakeups_of(std::string_view status) {
+  return status_number(status, "\nvoluntary_ctxt_switches:");
+}
+
+struct Process {
+  pid_t pid = 0;
+  std::vector<pid_t> threads{};
+  std::vector<pid_t> children{};
+};
+
+class Looker {
+ public:
+  explicit Looker(pid_t root) {
+    look_.at = to_instant(std::chrono::steady_clock::now());
+    look_.root = root;
+  }
+
+  LifeLook look(pid_t recorder) {
+    walk_tree();
+    if (look_.presence != LifeLook::Presence::visible) return std::move(look_);
+    const Process* process = find(recorder);
+    if (process == nullptr) process = find(look_.root);
+    // Each step leads to a child, so it ends.
+    while (process != nullptr) {
+      look_at_waiting_thread(*process);
+      process = child_waited_for(*process);
+    }
+    return std::move(look_);
+  }
+
+ private:
+  void walk_tree() {
+    std::vector<pid_t> pids{look_.root};
+    for (size_t i = 0; i < pids.size() && processes_.size() < kProcessesMax; ++i) {
+      if (!look_at_process(pids[i])) continue;
+      const std::vector<pid_t>& children = processes_.back().children;
+      pids.insert(pids.end(), children.begin(), children.end());
+    }
+  }
+
+  // False: it is gone or hidden.
+  bool look_at_process(pid_t pid) {
+    const bool is_root = pid == look_.root;
+    const UniqueFd folder = open_folder(AT_FDCWD, fmt::format("/proc/{}", pid));
+    const auto stat = folder ? read_at(folder, "stat") : std::nullopt;
+    const auto entry = stat ? parse_process_stat(*stat) : std::nullopt;
+    if (is_root && (entry ? is_over(*entry) : kill(pid, 0) != 0 && errno == ESRCH))
+      look_.presence = LifeLook::Presence::gone;
+    if (!entry || is_over(*entry)) return false;
+    if (!add_process(folder, *entry)) return false;
+    if (is_root) look_.presence = LifeLook::Presence::visible;
+    look_.tree[pid] = {.start_ticks = entry->start_ticks,
+                       .name = entry->name,
+                       .cpu = cpu_of(pid) + entry->reaped_cpu,
+                       .bytes = io_bytes(folder, "io")};
+    note_state(folder, *entry, "process");
+    return true;
+  }
+
+  bool add_process(const UniqueFd& folder, const ProcessEntry& entry) {
+    Process process{.pid = entry.pid};
+    process.threads =
+        threads_of(folder, entry.pid, entry.threads, std::max<size_t>(threads_left_, 1));
+    threads_left_ -= std::min(threads_left_, process.threads.size());
+    for (const pid_t thread : process.threads) {
+      const auto children = children_of(folder, thread);
+      if (!children && thread == entry.pid) return false;
+      if (children)
+        process.children.insert(process.children.end(), children->begin(), children->end());
+    }
+    processes_.push_back(std::move(process));
+    return true;
+  }
+
+  void note_state(const UniqueFd& folder, const ProcessEntry& task, const char* kind) {
+    if (task.state == 'R') {
+      const auto status = read_at(folder, fmt::format("task/{}/status", task.pid));
+      look_.runnable[task.pid] = wakeups_of(status.value_or(""));
+    }
+    if (task.state == 'D')
+      look_.uninterruptible = fmt::format("{} {} ({})", kind, task.pid, printable(task.name, 15));
+  }
+
+  void look_at_waiting_thread(const Process& process) {
+    look_.process = process.pid;
+    look_.call.reset();
+    const UniqueFd folder = open_folder(AT_FDCWD, fmt::format("/proc/{}", process.pid));
+    // The main thread may have ended before the others.
+    for (const pid_t thread : process.threads) {
+      look_.thread = thread;
+      const UniqueFd task = open_folder(folder.get(), fmt::format("task/{}", thread));
+      const std::string status = read_at(task, "status").value_or("");
+      const std::string_view state = text_after(status, "\nState:\t").value_or("");
+      look_.state = state.empty() ? '?' : state.front();
+      if (is_one_of(look_.state, {'Z', 'X', '?'})) continue;
+      look_.is_traced = look_.state == 't' || status_number(status, "\nTracerPid:") != 0;
+      look_.wakeups = wakeups_of(status);
+      look_.bytes = io_bytes(task, "io");
+      look_at_call(task);
+      break;
+    }
+    if (look_.call && look_.call->waits_for != WaitsFor::descriptor)
+      look_at_threads(folder, process);
+  }
+
+  void look_at_call(const UniqueFd& task) {
+    const std::optional<std::string> text = read_at(task, "syscall");
+    look_.call_is_visible = text.has_value();
+    look_.call = parse_system_call(text.value_or(""));
+    look_.wchan = read_at(task, "wchan").value_or("");
+    if (look_.wchan == "0") look_.wchan.clear();
+    look_.target.clear();
+    if (!look_.call || look_.call->descriptor < 0) return;
+    std::array<char, 1024> target;
+    const std::string link = fmt::format("fd/{}", look_.call->descriptor);
+    const ssize_t size = readlinkat(task.get(), link.c_str(), target.data(), target.size());
+    if (size > 0) look_.target.assign(target.data(), static_cast<size_t>(size));
+  }
+
+  // The waiting thread may wait for one that is stuck in the kernel, or gets no CPU.
+  void look_at_threads(const UniqueFd& folder, const Process& process) {
+    for (const pid_t thread : process.threads) {
+      const auto stat = read_at(folder, fmt::format("task/{}/stat", thread));
+      const auto entry = stat ? parse_process_stat(*stat) : std::nullopt;
+      if (entry) note_state(folder, *entry, "thread");
+    }
+  }
+
+  // A shell in wait4(-1) waits for what it started last.
+  const Process* child_waited_for(const Process& process) const {
+    if (!look_.call || look_.call->waits_for != WaitsFor::child) return nullptr;
+    if (std::ranges::find(process.children, look_.call->child) != process.children.end()) {
+      if (const Process* const child = find(look_.call->child)) return child;
+    }
+    for (auto child = process.children.rbegin(); child != process.children.rend(); ++child) {
+      if (const Process* const found = find(*child)) return found;
+    }
+    return nullptr;
+  }
+
+  const Process* find(pid_t pid) const {
+    const auto found = std::ranges::find(processes_, pid, &Process::pid);
+    return found == processes_.end() ? nullptr : &*found;
+  }
+
+  LifeLook look_;
+  std::vector<Process> processes_;  // Parents before children; those that have ended are left out.
+  size_t threads_left_ = kThreadsMax;
+};
+
+}  // namespace
+
+LifeLook look_at(pid_t root, pid_t recorder) {
+  return Looker(root).look(recorder);
+}
+
+}  // namespace muster::hang

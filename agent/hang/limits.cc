@@ -1,0 +1,62 @@
+#include "agent/hang/limits.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace muster::hang {
+namespace {
+
+constexpr int kTimesTheLongest = 5;
+constexpr int kFactorMax = 1024;
+
+}  // namespace
+
+LimitKey limit_key(const std::string& group, const ring::Call& call) {
+  const uint64_t bytes = call.count * std::max<uint64_t>(1, ring::bytes_of(call.type));
+  return {group, call.kind, call.is_v ? 0 : static_cast<int>(std::bit_width(bytes))};
+}
+
+void LearntLimits::note_wait(const LimitKey& key, Duration wait) {
+  Learnt& learnt = learnt_[key];
+  learnt.longest = std::max(learnt.longest, wait);
+}
+
+const LearntLimits::Learnt& LearntLimits::of(const LimitKey& key) const {
+  static const Learnt nothing;
+  const auto found = learnt_.find(key);
+  return found == learnt_.end() ? nothing : found->second;
+}
+
+Duration LearntLimits::hang(const LimitKey& key) const {
+  return limits_.hang_timeout * of(key).hang_factor;
+}
+
+Duration LearntLimits::busy(const LimitKey& key) const {
+  const Learnt& learnt = of(key);
+  if (limits_.busy_timeout || learnt.calls < kWarmUp) return patient(key);
+  const Duration longest = std::min(learnt.longest, limits_.busy_max);
+  const Duration limit = std::max(kTimesTheLongest * longest, limits_.busy_min);
+  return std::min(limit, limits_.busy_max) * learnt.busy_factor;
+}
+
+Duration LearntLimits::patient(const LimitKey& key) const {
+  return limits_.busy_timeout.value_or(limits_.busy_max) * of(key).busy_factor;
+}
+
+Duration LearntLimits::double_hang(const LimitKey& key) {
+  int& factor = learnt_[key].hang_factor;
+  factor = std::min(2 * factor, kFactorMax);
+  return hang(key);
+}
+
+Duration LearntLimits::double_busy(const LimitKey& key) {
+  int& factor = learnt_[key].busy_factor;
+  factor = std::min(2 * factor, kFactorMax);
+  return busy(key);
+}
+
+void LearntLimits::forget_groups(const std::function<bool(const std::string&)>& kept) {
+  std::erase_if(learnt_, [&](const auto& entry) { return !kept(entry.first.group); });
+}
+
+}  // namespace muster::hang

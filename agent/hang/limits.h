@@ -1,0 +1,78 @@
+// How long a rank may make others wait before the hang detector judges it. Pure.
+//
+//   blocked or stopped   hang_timeout
+//   late otherwise       5 x the longest wait seen for that group, operation and size, at least
+//                        busy_min, at most busy_max; busy_max before kWarmUp calls
+//
+// A verdict that a rank disproves doubles the limit that misjudged it, for that group and
+// operation.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/ring/call_rules.h"
+
+namespace muster::hang {
+
+struct Limits {
+  Duration notice_after = std::chrono::seconds(10);
+  Duration hang_timeout = std::chrono::seconds(12);
+  std::optional<Duration> busy_timeout;  // If given, exactly this, whatever was learnt.
+  Duration busy_min = std::chrono::seconds(60);
+  Duration busy_max = std::chrono::seconds(600);
+  Duration look = std::chrono::seconds(1);  // Between two looks.
+
+  friend bool operator==(const Limits&, const Limits&) = default;
+};
+
+struct LimitKey {
+  std::string group;  // Id.
+  ring::CallKind kind = ring::CallKind::unknown;
+  int size = 0;  // Binary digits of the bytes.
+
+  friend auto operator<=>(const LimitKey&, const LimitKey&) = default;
+};
+LimitKey limit_key(const std::string& group, const ring::Call& call);
+
+class LearntLimits {
+ public:
+  static constexpr uint64_t kWarmUp = 20;
+
+  explicit LearntLimits(const Limits& limits) : limits_(limits) {}
+
+  void note_call(const LimitKey& key) { ++learnt_[key].calls; }
+  // One that ended well.
+  void note_wait(const LimitKey& key, Duration wait);
+
+  Duration hang(const LimitKey& key) const;
+  Duration busy(const LimitKey& key) const;
+  // Of a rank that moves elsewhere, or says that it takes long (a section).
+  Duration patient(const LimitKey& key) const;
+
+  // The new limit.
+  Duration double_hang(const LimitKey& key);
+  Duration double_busy(const LimitKey& key);
+
+  // Forgets the groups that are not `kept`.
+  void forget_groups(const std::function<bool(const std::string& group)>& kept);
+
+ private:
+  struct Learnt {
+    uint64_t calls = 0;
+    Duration longest{};
+    int hang_factor = 1;
+    int busy_factor = 1;
+  };
+  const Learnt& of(const LimitKey& key) const;
+
+  Limits limits_;
+  std::map<LimitKey, Learnt> learnt_;
+};
+
+}  // namespace muster::hang

@@ -1,0 +1,56 @@
+#include "agent/hang/rank_state.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace muster::hang {
+namespace {
+
+bool say_the_same(const RankDigest& a, const RankDigest& b) {
+  const auto same_group = [](const GroupDigest& x, const GroupDigest& y) {
+    return x.called == y.called && x.completed == y.completed && x.phase == y.phase && x.id == y.id;
+  };
+  const auto same_messages = [](const MessageDigest& x, const MessageDigest& y) {
+    return x.called == y.called && x.completed == y.completed && x.peer == y.peer &&
+           x.is_recv == y.is_recv && x.group == y.group;
+  };
+  return a.generation == b.generation && std::ranges::equal(a.groups, b.groups, same_group) &&
+         std::ranges::equal(a.messages, b.messages, same_messages);
+}
+
+}  // namespace
+
+bool RankState::take(RankDigest& news, Instant now) {
+  news.at = std::min(news.at, now);
+  if (digest && (digest->is_last || news.generation < digest->generation)) return false;
+  if (digest && news.generation == digest->generation && news.at <= digest->at && !news.is_last)
+    return false;
+  if (!digest || !say_the_same(*digest, news)) unchanged_since = news.at;
+  if (!digest) digest.emplace();
+  std::swap(*digest, news);
+  return true;
+}
+
+void RankState::see(LifeState state, std::string words, Instant at, Duration between) {
+  if (at < life_seen) return;
+  if (state != life || at - life_seen > kLooksMissed * between) life_since = at - between;
+  life = state;
+  life_words = std::move(words);
+  life_seen = at;
+}
+
+void RankState::forget_life() {
+  life = LifeState::unknown;
+  life_words.clear();
+}
+
+LifeState RankState::life_at(Instant now, Duration between) const {
+  return now - life_seen > kLooksMissed * between ? LifeState::unknown : life;
+}
+
+const GroupDigest* find_group(const RankDigest& digest, const std::string& id) {
+  const auto found = std::ranges::find(digest.groups, id, &GroupDigest::id);
+  return found == digest.groups.end() ? nullptr : &*found;
+}
+
+}  // namespace muster::hang

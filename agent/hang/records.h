@@ -1,0 +1,79 @@
+// What one rank has recorded, as musterctl shows it and as programs read it: flat values for the
+// control protocol, with ages in seconds instead of times, so that they mean the same on another
+// machine. Numbers that a ring may hold but JSON's readers may not are cut to 2^63 - 1. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace muster {
+
+struct GroupLine {
+  std::string name;  // Its id where it has none.
+  std::string id;
+  std::string ranks;  // "0-3,7" in group order; empty: unknown.
+  int size = 0;
+  int own_rank = -1;
+  std::string state;  // "forming", "ready", "failed" or "closed".
+  int64_t called = 0;
+  int64_t completed = 0;
+  double state_ago_s = 0;
+  double called_ago_s = 0;  // The last call; as state_ago_s if there was none.
+
+  friend bool operator==(const GroupLine&, const GroupLine&) = default;
+};
+
+struct CallLine {
+  std::string group;      // Its name; empty: it is gone.
+  int64_t ordinal = 0;    // 0: a message that was not counted.
+  std::string operation;  // "all_reduce"
+  std::string call;       // "all_reduce (sum) of 262144 float32"
+  int64_t count = 0;      // Elements.
+  std::string type;
+  std::string reduction;
+  int root = -1;  // Group rank of the root or the peer; -1: none, any or unknown.
+  int tag = 0;
+  bool synchronous = false;
+  // "pending", "complete", "failed", "withdrawn" (refused before anything was sent), or "abandoned"
+  // (its group was closed before it was complete).
+  std::string state;
+  double called_ago_s = 0;
+  std::optional<double> took_s;  // Not set: it has not ended, or nobody knows when.
+  std::string site;  // "train.py:88 step", "train+0x1a2b", "0x55d0c8a41a2b"; empty: unknown.
+
+  friend bool operator==(const CallLine&, const CallLine&) = default;
+};
+
+struct SectionLine {
+  std::string name;
+  double entered_ago_s = 0;
+
+  friend bool operator==(const SectionLine&, const SectionLine&) = default;
+};
+
+struct RankRecords {
+  int rank = 0;
+  pid_t pid = 0;        // The worker's.
+  std::string summary;  // One line for people: what it is in, or why there is nothing.
+  std::string source;   // "worker_lib", "python_hook" or "nccl_plugin"; empty: nothing is recorded.
+  pid_t owner = 0;      // The process that records, in its own pid namespace.
+  double attached_ago_s = 0;
+  int64_t recorded = 0;         // Calls, with those that were dropped.
+  int64_t dropped = 0;          // Calls without a record: the slot was still being written.
+  int64_t groups_left_out = 0;  // The ring had no room for them.
+  int64_t garbage = 0;          // Entries that made no sense.
+  std::string failure;          // What the library reported first; empty: nothing.
+  std::string failed_group;
+  double failed_ago_s = 0;
+  std::vector<GroupLine> groups;
+  std::vector<SectionLine> sections;  // That it is in, the outermost first.
+  std::vector<CallLine> calls;        // The last ones, in the order of their calls.
+
+  friend bool operator==(const RankRecords&, const RankRecords&) = default;
+};
+
+}  // namespace muster

@@ -1,0 +1,116 @@
+#include "agent/hang/ring_digest.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/text.h"
+
+namespace muster::hang {
+namespace {
+
+constexpr int kListedMax = 1'000'000;
+
+// "0-3,7"; empty if it is anything else.
+std::vector<int> members_in(std::string_view text) {
+  std::vector<int> ranks;
+  if (text.empty()) return ranks;
+  for (std::string_view run : split(text, ',')) {
+    const std::optional<int> first = take_number<int>(run);
+    std::optional<int> last = first;
+    if (run.starts_with('-')) {
+      run.remove_prefix(1);
+      last = take_number<int>(run);
+    }
+    if (!first || !last || !run.empty() || *first < 0 || *last < *first || *last >= kListedMax ||
+        ranks.size() + static_cast<size_t>(*last - *first) >= kListedMax) {
+      return {};
+    }
+    for (int rank = *first; rank <= *last; ++rank)
+      ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+GroupPhase phase_of(ring::GroupState state) {
+  if (state == ring::GroupState::forming) return GroupPhase::forming;
+  if (state == ring::GroupState::failed) return GroupPhase::failed;
+  return state == ring::GroupState::closed ? GroupPhase::closed : GroupPhase::ready;
+}
+
+GroupDigest group_digest(const RecordedGroup& recorded) {
+  GroupDigest group;
+  group.id = recorded.id;
+  group.name = recorded.name;
+  group.ranks = members_in(recorded.ranks);
+  if (group.ranks.size() != static_cast<size_t>(recorded.size)) group.ranks.clear();
+  group.size = recorded.size;
+  group.own_rank = recorded.own_rank;
+  group.phase = phase_of(recorded.state);
+  group.since = recorded.state_since;
+  group.called = recorded.called;
+  group.completed = recorded.completed;
+  group.completion_is_late = recorded.completion_is_late;
+  for (const RecordedHash& hash : recorded.hashes)
+    group.hashes.push_back({hash.ordinal, hash.hash});
+  return group;
+}
+
+std::string site_of(const RecordedCall& call) {
+  if (!call.site.empty() || call.site_address == 0) return call.site;
+  return fmt::format("{:#x}", call.site_address);
+}
+
+}  // namespace
+
+RankDigest digest_of(int rank, const RecordedState& state, const std::vector<RecordedCall>& calls,
+                     Instant now) {
+  RankDigest digest;
+  digest.rank = rank;
+  digest.generation = state.generation;
+  digest.source = static_cast<int>(state.source);
+  digest.at = now;
+  digest.has_failed = state.failure.has_value();
+  if (!state.sections.empty()) digest.section = state.sections.back().name;
+
+  std::map<uint32_t, size_t> places;  // By handle.
+  std::map<uint32_t, std::string> ids;
+  for (const RecordedGroup& recorded : state.groups) {
+    ids[recorded.handle] = recorded.id;
+    if (recorded.state == ring::GroupState::closed) continue;
+    places[recorded.handle] = digest.groups.size();
+    digest.groups.push_back(group_digest(recorded));
+  }
+  for (const RecordedMessages& recorded : state.messages) {
+    if (!places.contains(recorded.group)) continue;
+    digest.messages.push_back({.group = ids[recorded.group],
+                               .peer = recorded.peer,
+                               .is_recv = recorded.is_recv,
+                               .called = recorded.called,
+                               .completed = recorded.completed,
+                               .called_at = recorded.called_at,
+                               .site = {}});
+  }
+  for (const RecordedCall& call : calls) {
+    const auto place = places.find(call.group);
+    if (place == places.end() || call.withdrawn) continue;
+    GroupDigest& group = digest.groups[place->second];
+    if (ring::is_message(call.call.kind)) {
+      const bool is_recv = call.call.kind == ring::CallKind::recv;
+      const auto of_peer = std::ranges::find_if(digest.messages, [&](const MessageDigest& one) {
+        return one.group == group.id && one.peer == call.call.root && one.is_recv == is_recv;
+      });
+      if (of_peer == digest.messages.end() || of_peer->called != call.ordinal) continue;
+      of_peer->is_synchronous = call.call.is_synchronous;
+      of_peer->site = site_of(call);
+    } else if (call.ordinal <= group.called) {
+      group.calls.push_back({call.ordinal, call.call, call.called, site_of(call)});
+    }
+  }
+  return digest;
+}
+
+}  // namespace muster::hang

@@ -1,0 +1,355 @@
+#include "agent/hang/ring_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "agent/report/text.h"
+#include "rendezvous/ring/ring_clock.h"
+
+namespace muster {
+namespace {
+
+using ring::Word;
+
+constexpr int64_t kMembersMax = 1'000'000;
+constexpr uint64_t kHandleMax = 0xffff;  // As records have it.
+constexpr uint64_t kTicksMask = (uint64_t{1} << 48) - 1;
+constexpr int kLooks = 2;
+
+// No word is read twice to check and to use it. Acquire, for all of them: what is read later is at
+// least as new, so a sequence or a generation that has not changed in the end vouches for all that
+// was read between, and a counter that follows another one is read before it.
+uint64_t load(const Word& word) {
+  return word.load(std::memory_order_acquire);
+}
+
+std::string text_in(const Word* words, size_t count) {
+  std::string raw;
+  for (size_t i = 0; i < count; ++i) {
+    const auto bytes = std::bit_cast<std::array<char, sizeof(uint64_t)>>(load(words[i]));
+    const size_t size = strnlen(bytes.data(), bytes.size());
+    raw.append(bytes.data(), size);
+    if (size < bytes.size()) break;
+  }
+  return clean_line(raw, raw.size());
+}
+
+// What a clock of the owner's said as nanoseconds of CLOCK_MONOTONIC. A time before the owner
+// attached is taken for that moment, and one in the future for now.
+class RecordedTimes {
+ public:
+  explicit RecordedTimes(const ring::Head& head)
+      : attached_{load(head.attached_ticks), load(head.attached_ns)} {
+    const uint64_t is_tsc = load(head.ticks_are_tsc);
+    now_ = ring::clock_pair(is_tsc != 0);
+    sound_ = is_tsc <= 1 && attached_.ticks <= now_.ticks && attached_.ns <= now_.ns;
+    if (!sound_) attached_ = now_;
+  }
+
+  bool sound() const { return sound_; }
+  Instant attached() const { return at(attached_.ticks); }
+  Instant at(uint64_t ticks) const {
+    const uint64_t within = std::clamp(ticks, attached_.ticks, now_.ticks);
+    const uint64_t ns = ring::ns_of(within, attached_, now_);
+    return Instant(Duration(static_cast<int64_t>(std::clamp(ns, attached_.ns, now_.ns))));
+  }
+
+ private:
+  ring::ClockPair attached_;
+  ring::ClockPair now_;
+  bool sound_ = false;
+};
+
+// One look at what a rank says of itself besides its calls.
+class StateLook {
+ public:
+  StateLook(const ring::Ring& ring, uint64_t generation) : ring_(ring), times_(ring.head) {
+    state_.generation = generation;
+  }
+
+  RecordedState take() {
+    read_head();
+    for (size_t i = 0; i < ring::kGroups; ++i)
+      read_group(i);
+    for (const ring::PeerCount& count : ring_.peers)
+      read_messages(count);
+    read_sections();
+    read_failure();
+    return std::move(state_);
+  }
+
+ private:
+  void read_head() {
+    const uint64_t source = load(ring_.head.source);
+    // With kAttaching it is of a process that takes the ring over, and has not begun to.
+    const uint64_t owner = load(ring_.head.owner);
+    count_unless(times_.sound());
+    if (count_unless(source <= static_cast<uint64_t>(ring::Source::nccl_plugin)))
+      state_.source = static_cast<ring::Source>(source);
+    const bool has_owner = (owner & ring::kAttaching) == 0;
+    if (has_owner && count_unless(std::in_range<pid_t>(owner)))
+      state_.owner = static_cast<pid_t>(owner);
+    state_.owner_started = load(ring_.head.owner_started);
+    state_.attached = times_.attached();
+    state_.calls = load(ring_.head.next_record);
+    state_.dropped = load(ring_.head.dropped);
+    state_.groups_left_out = load(ring_.head.without_group);
+  }
+
+  void read_group(size_t index) {
+    const ring::Group& from = ring_.groups[index];
+    const uint64_t state = load(from.state);
+    const uint64_t kind = state & 0xff;
+    if (kind == static_cast<uint64_t>(ring::GroupState::unused)) return;
+    const uint64_t garbage = state_.garbage;
+    RecordedGroup group;
+    const uint64_t size = load(from.size);
+    const uint64_t own_rank = load(from.own_rank);
+    group.completion_is_late = (load(from.flags) & ring::kCompletionIsLate) != 0;
+    group.dropped = load(from.dropped);
+    group.id = text_in(from.id, ring::kWordsOfText);
+    group.name = text_in(from.name, ring::kWordsOfText);
+    group.ranks = text_in(from.ranks, ring::kWordsOfText);
+    read_progress(from, group);
+    if (load(from.state) >> 8 != state >> 8) {
+      state_.garbage = garbage;  // It was of two groups, and nothing is wrong.
+      return;
+    }
+    const uint64_t handle = (state >> 8) << 7 | index;
+    if (!count_unless(kind <= static_cast<uint64_t>(ring::GroupState::closed) &&
+                      handle >= ring::kGroups && handle <= kHandleMax && size <= kMembersMax &&
+                      own_rank < size))
+      return;
+    group.handle = static_cast<uint32_t>(handle);
+    group.state = static_cast<ring::GroupState>(kind);
+    group.size = static_cast<int>(size);
+    group.own_rank = static_cast<int>(own_rank);
+    state_.groups.push_back(std::move(group));
+    places_[index] = state_.groups.size();
+  }
+
+  // A writer moves `called` first; so the other counters are read before it.
+  void read_progress(const ring::Group& from, RecordedGroup& group) {
+    std::array<RecordedHash, ring::kHashes> hashes;
+    for (size_t i = 0; i < ring::kHashes; ++i)
+      hashes[i] = hash_of(from, i);
+    group.completed = load(from.completed);
+    group.started = load(from.started);
+    group.launched = load(from.launched);
+    group.called = load(from.called);
+    for (uint64_t* const counter : {&group.completed, &group.started, &group.launched})
+      limit(*counter, group.called);
+    for (const RecordedHash& hash : hashes) {
+      // One after `called` is of a call that was withdrawn.
+      if (hash.ordinal > 0 && hash.ordinal <= group.called) group.hashes.push_back(hash);
+    }
+    std::ranges::sort(group.hashes, {}, &RecordedHash::ordinal);
+    group.state_since = times_.at(load(from.state_ticks));
+    const auto time_of = [&](uint64_t ticks, uint64_t counter) {
+      return counter == 0 ? group.state_since : times_.at(ticks);
+    };
+    group.called_at = time_of(load(from.called_ticks), group.called);
+    group.completed_at = time_of(load(from.completed_ticks), group.completed);
+  }
+
+  // Its ordinal is 0 where there is none, or where it is just being replaced.
+  RecordedHash hash_of(const ring::Group& from, size_t i) {
+    const uint64_t ordinal = load(from.hash_ordinal[i]);
+    const uint64_t hash = load(from.hash[i]);
+    if (ordinal == 0 || load(from.hash_ordinal[i]) != ordinal) return {};
+    const bool in_place =
+        ordinal % ring::kHashEvery == 0 && ordinal / ring::kHashEvery % ring::kHashes == i;
+    return count_unless(in_place) ? RecordedHash{ordinal, hash} : RecordedHash{};
+  }
+
+  void read_messages(const ring::PeerCount& from) {
+    const uint64_t key = load(from.key);
+    if (key == 0) return;
+    RecordedMessages messages;
+    messages.completed = load(from.completed);
+    messages.called = load(from.called);
+    messages.called_at = times_.at(load(from.called_ticks));
+    messages.is_recv = (key >> 62 & 1) != 0;
+    messages.group = static_cast<uint32_t>(key >> 32 & 0x3fffffff);
+    const uint64_t peer = key & 0xffffffff;  // Plus 1.
+    if (load(from.key) != key || !count_unless(key >> 63 == 1)) return;
+    if (messages.called == 0) return;  // It is taken just now, or freed.
+    const RecordedGroup* const group = group_of(messages.group);
+    if (group == nullptr || !count_unless(peer <= static_cast<uint64_t>(group->size))) return;
+    messages.peer = static_cast<int>(peer) - 1;
+    limit(messages.completed, messages.called);
+    state_.messages.push_back(messages);
+  }
+
+  const RecordedGroup* group_of(uint32_t handle) const {
+    const size_t place = places_[handle % ring::kGroups];
+    if (place == 0 || state_.groups[place - 1].handle != handle) return nullptr;
+    return &state_.groups[place - 1];
+  }
+
+  void read_sections() {
+    const auto depth = std::min<uint64_t>(load(ring_.notes.depth), ring::kSections);
+    for (size_t i = 0; i < depth; ++i) {
+      const uint64_t entered = load(ring_.notes.section_ticks[i]);
+      std::string name = text_in(ring_.notes.sections[i], ring::kWordsOfText);
+      // Else another section has begun meanwhile, and the text may be of both.
+      if (entered == 0 || load(ring_.notes.section_ticks[i]) != entered) return;
+      state_.sections.push_back({std::move(name), times_.at(entered)});
+    }
+  }
+
+  void read_failure() {
+    const ring::Notes& notes = ring_.notes;
+    const uint64_t failed = load(notes.failed_ticks);
+    if (failed == 0) return;
+    const uint64_t group = load(notes.failed_group);
+    if (!count_unless(group <= kHandleMax)) return;
+    state_.failure =
+        RecordedFailure{static_cast<uint32_t>(group),
+                        text_in(notes.failure, std::size(notes.failure)), times_.at(failed)};
+  }
+
+  bool count_unless(bool sound) {
+    if (!sound) ++state_.garbage;
+    return sound;
+  }
+  void limit(uint64_t& counter, uint64_t most) {
+    if (!count_unless(counter <= most)) counter = most;
+  }
+
+  const ring::Ring& ring_;
+  const RecordedTimes times_;
+  RecordedState state_;
+  // By index: 1 + where its group is in `state_.groups`; 0: nowhere.
+  std::array<size_t, ring::kGroups> places_{};
+};
+
+// One look at the calls.
+class CallsLook {
+ public:
+  explicit CallsLook(const ring::Ring& ring) : ring_(ring), times_(ring.head) {}
+
+  std::vector<RecordedCall> take(size_t most) const {
+    const uint64_t next = load(ring_.head.next_record);
+    std::vector<RecordedCall> calls;
+    for (uint64_t back = 1; back <= std::min<uint64_t>(next, ring::kRecords); ++back) {
+      if (calls.size() >= most) break;
+      if (auto call = call_of(next - back)) calls.push_back(*std::move(call));
+    }
+    std::ranges::reverse(calls);
+    return calls;
+  }
+
+ private:
+  std::optional<RecordedCall> call_of(uint64_t n) const {
+    const ring::Record& record = ring_.records[n % ring::kRecords];
+    const uint64_t sequence = 2 * n + 2;
+    if (load(record.sequence) != sequence) return std::nullopt;
+    const uint64_t what = load(record.what);
+    const uint64_t peer = load(record.peer);
+    RecordedCall call;
+    call.ordinal = load(record.ordinal);
+    call.call.count = load(record.count);
+    const uint64_t called = load(record.called_ticks);
+    const uint64_t started = load(record.started);
+    const uint64_t completed = load(record.completed);
+    if (load(record.sequence) != sequence) return std::nullopt;
+
+    put_kinds(what, call);
+    if (call.ordinal == 0 && !is_message(call.call.kind)) return std::nullopt;
+    call.group = static_cast<uint32_t>(what & kHandleMax);
+    const uint64_t root = peer & 0xffffffff;  // Plus 1.
+    if (root <= kMembersMax) call.call.root = static_cast<int32_t>(root) - 1;
+    call.tag = static_cast<int>(static_cast<uint32_t>(peer >> 32));
+    call.called = times_.at(called);
+    call.started = time_since(called, started, n);
+    call.completed = time_since(called, completed, n);
+    put_site(what >> 48, call);
+    return call;
+  }
+
+  template <typename Enum>
+  static Enum known(uint64_t number, Enum last) {
+    return number <= static_cast<uint64_t>(last) ? static_cast<Enum>(number) : Enum::unknown;
+  }
+
+  static void put_kinds(uint64_t what, RecordedCall& call) {
+    call.call.kind = known(what >> 16 & 0xff, ring::CallKind::allocate_shared);
+    call.call.type = known(what >> 24 & 0xff, ring::ElementType::boolean);
+    call.call.reduction = known(what >> 32 & 0xff, ring::Reduction::premultiplied_sum);
+    const uint64_t flags = what >> 40 & 0xff;
+    call.call.is_v = (flags & ring::kIsV) != 0;
+    call.call.is_synchronous = (flags & ring::kIsSynchronous) != 0;
+    call.withdrawn = (flags & ring::kWithdrawn) != 0;
+    call.failed = (flags & ring::kFailed) != 0;
+  }
+
+  // `word` is of the slot's record n only if it has its lap.
+  std::optional<Instant> time_since(uint64_t called, uint64_t word, uint64_t n) const {
+    if ((word & kTicksMask) == 0 || word >> 48 != (n / ring::kRecords & 0xffff)) return {};
+    const uint64_t since = word & kTicksMask;
+    return times_.at(std::min(called, std::numeric_limits<uint64_t>::max() - since) + since);
+  }
+
+  void put_site(uint64_t index, RecordedCall& call) const {
+    if (index >= ring::kSites) return;
+    const ring::Site& site = ring_.sites[index];
+    const uint64_t address = load(site.address);
+    call.site = text_in(site.text, std::size(site.text));
+    if (call.site.empty()) call.site_address = address;
+  }
+
+  const ring::Ring& ring_;
+  const RecordedTimes times_;
+};
+
+// What `take` reads of the records of one owner; nullopt where another one attaches meanwhile.
+template <typename Take>
+auto of_one_owner(const ring::Head& head, const Take& take) -> std::optional<decltype(take(0))> {
+  for (int look = 0; look < kLooks; ++look) {
+    const uint64_t generation = load(head.generation);
+    if (generation == 0 || load(head.attached) != generation) return std::nullopt;
+    auto taken = take(generation);
+    if (load(head.generation) == generation) return taken;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<RingReader> RingReader::open(const ring::RecordFd& record_fd) {
+  std::string why;
+  if (ring::Ring* const ring = ring::map_ring(record_fd, /*writable=*/false, why))
+    return RingReader(ring);
+  return fail(ExitCode::environment, std::move(why));
+}
+
+bool RingReader::has_owner() const {
+  const uint64_t generation = load(ring_->head.generation);
+  return generation != 0 && load(ring_->head.attached) == generation;
+}
+
+const std::atomic<uint32_t>& RingReader::attachments() const {
+  static_assert(std::endian::native == std::endian::little);
+  const void* const counter = &ring_->head.futex;  // The kernel's futexes have 32 bits.
+  return *static_cast<const std::atomic<uint32_t>*>(counter);
+}
+
+std::optional<RecordedState> RingReader::state() const {
+  return of_one_owner(ring_->head,
+                      [&](uint64_t generation) { return StateLook(*ring_, generation).take(); });
+}
+
+std::vector<RecordedCall> RingReader::calls(size_t most) const {
+  return of_one_owner(ring_->head,
+                      [&](uint64_t /*generation*/) { return CallsLook(*ring_).take(most); })
+      .value_or(std::vector<RecordedCall>());
+}
+
+}  // namespace muster

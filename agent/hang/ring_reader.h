@@ -1,0 +1,135 @@
+// The reading side of a worker's ring: what the worker has recorded, copied out and checked. The
+// writer may run, be stopped in the middle of a record, be dead, or have written anything at all:
+// every index, size, number and text is checked, records are taken only if their sequence was the
+// same before and after, and what is wrong is dropped and counted. Times are nanoseconds of
+// CLOCK_MONOTONIC, as the agent's own.
+//
+// Owned by the agent for one attempt; one thread at a time. Reading takes no lock and no system
+// call, and costs no more than the size of the ring, whatever it holds.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/ring/call_rules.h"
+#include "rendezvous/ring/record_fd.h"
+
+namespace muster {
+
+struct RecordedCall {
+  uint32_t group = 0;    // Handle of a RecordedGroup; its group may be gone.
+  uint64_t ordinal = 0;  // 0: of a message whose peer had no room for its counters.
+  ring::Call call;
+  int tag = 0;
+  Instant called;
+  std::optional<Instant> started;
+  std::optional<Instant> completed;
+  bool failed = false;
+  bool withdrawn = false;
+  uint64_t site_address = 0;  // Of native code; 0: unknown, or there is a text.
+  std::string site;           // "train.py:88 step"; empty: native, or unknown.
+};
+
+struct RecordedMessages {  // Of one peer and direction, in one of the state's groups.
+  uint32_t group = 0;
+  int peer = -1;  // Group rank; -1: from any.
+  bool is_recv = false;
+  uint64_t called = 0;
+  uint64_t completed = 0;
+  Instant called_at;
+};
+
+struct RecordedHash {
+  uint64_t ordinal = 0;
+  uint64_t hash = 0;
+};
+
+struct RecordedGroup {
+  uint32_t handle = 0;
+  ring::GroupState state = ring::GroupState::unused;
+  std::string id;
+  std::string name;
+  std::string ranks;  // "0-3,7"; empty: unknown.
+  int size = 0;
+  int own_rank = -1;
+  bool completion_is_late = false;
+  uint64_t called = 0;
+  uint64_t launched = 0;
+  uint64_t started = 0;
+  uint64_t completed = 0;
+  uint64_t dropped = 0;
+  Instant state_since;
+  Instant called_at;                 // Of the last call; as state_since if there was none.
+  Instant completed_at;              // Likewise.
+  std::vector<RecordedHash> hashes;  // By ordinal.
+};
+
+struct RecordedSection {
+  std::string name;
+  Instant entered;
+};
+
+struct RecordedFailure {
+  uint32_t group = 0;
+  std::string message;
+  Instant at;
+};
+
+// What a rank recorded, without its calls.
+struct RecordedState {
+  ring::Source source = ring::Source::none;
+  pid_t owner = 0;             // In its own pid namespace; 0: it has given the ring up.
+  uint64_t owner_started = 0;  // Clock ticks since boot.
+  uint64_t generation = 0;
+  Instant attached;
+  std::vector<RecordedGroup> groups;
+  std::vector<RecordedMessages> messages;
+  std::vector<RecordedSection> sections;  // The outermost first.
+  std::optional<RecordedFailure> failure;
+  uint64_t calls = 0;    // So far, with the dropped ones.
+  uint64_t dropped = 0;  // Calls without a record.
+  uint64_t groups_left_out = 0;
+  uint64_t garbage = 0;  // Entries that were no such thing.
+};
+
+class RingReader {
+ public:
+  // Fails with ExitCode::environment.
+  static Result<RingReader> open(const ring::RecordFd& record_fd);
+
+  // Whether a process has attached; it may have ended since. Two loads.
+  bool has_owner() const;
+
+  // Counts attachments; a process that attaches wakes who waits for it (futex(2)).
+  const std::atomic<uint32_t>& attachments() const;
+
+  // nullopt: nobody has attached, or others attach again and again while it is read. Whether
+  // `owner` is sound is the caller's to check: the worker, or a process below it.
+  //
+  // A group whose entry is used for another one meanwhile is left out.
+  std::optional<RecordedState> state() const;
+
+  // The last `most` calls that can be read, in the order of their records; none where state() would
+  // be nullopt. What a field can only hold by mistake is unknown: a kind, a site, a time.
+  std::vector<RecordedCall> calls(size_t most) const;
+
+ private:
+  struct Unmap {
+    void operator()(ring::Ring* ring) const { ring::unmap_ring(ring); }
+  };
+
+  explicit RingReader(ring::Ring* ring) : ring_(ring) {}
+
+  std::unique_ptr<ring::Ring, Unmap> ring_;  // Mapped for reading only.
+};
+
+}  // namespace muster

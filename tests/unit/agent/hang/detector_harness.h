@@ -1,0 +1,273 @@
+// Drives a hang detector by hand, for its tests: ranks whose calls, lives and ends are set by the
+// test, and which are read and looked at as an agent would, on an own clock.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "agent/hang/detector.h"
+#include "agent/report/text.h"
+
+namespace muster::hang {
+
+inline ring::Call sum_of(uint64_t count) {
+  return {.kind = ring::CallKind::all_reduce,
+          .type = ring::ElementType::float32,
+          .reduction = ring::Reduction::sum,
+          .is_synchronous = true,
+          .count = count};
+}
+
+inline ring::Call call_of(ring::CallKind kind, int root = -1, uint64_t count = 8) {
+  return {.kind = kind,
+          .type = ring::ElementType::float32,
+          .is_synchronous = true,
+          .root = root,
+          .count = count};
+}
+
+inline const ring::Call kBarrier = {.kind = ring::CallKind::barrier, .is_synchronous = true};
+
+inline std::vector<int> named(const Finding& finding) {
+  std::vector<int> ranks;
+  for (const Suspect& suspect : finding.ranks)
+    ranks.push_back(suspect.rank);
+  return ranks;
+}
+
+// "busy 5 <- 0-4 all_reduce #2 world time high"
+inline std::string to_text(const Finding& finding) {
+  const char* const sure[] = {"low", "medium", "high"};
+  return fmt::format("{} {}{} <- {} {} #{} {} {} {}", name_of(finding.what),
+                     fmt::join(named(finding), ","), finding.is_tie ? " tie" : "",
+                     rank_ranges(finding.waiting), finding.operation, finding.ordinal,
+                     finding.group, finding.by == By::proof ? "proof" : "time",
+                     sure[static_cast<size_t>(finding.confidence)]);
+}
+
+inline std::string to_text(const Effect& effect) {
+  struct Text {
+    std::string operator()(const LookAt& one) const { return "look " + rank_ranges(one.ranks); }
+    std::string operator()(const Notice& one) const { return "notice " + to_text(one.finding); }
+    std::string operator()(const Verdict& one) const { return "verdict " + to_text(one.finding); }
+    std::string operator()(const WaitEnded& one) const {
+      return fmt::format("{} {}", one.have_come ? "came" : "gave up", rank_ranges(one.ranks));
+    }
+    std::string operator()(const Withdrawn& one) const {
+      return fmt::format("withdrawn {}, limit {}", rank_ranges(one.ranks),
+                         duration_text(one.limit));
+    }
+  };
+  return std::visit(Text{}, effect);
+}
+
+// One rank: what its ring would say.
+class FakeRank {
+ public:
+  explicit FakeRank(int rank) {
+    digest.rank = rank;
+    digest.generation = 1;
+    digest.source = 1;
+  }
+
+  GroupDigest& group(const std::string& id) {
+    const auto found = std::ranges::find(digest.groups, id, &GroupDigest::id);
+    CHECK(found != digest.groups.end());
+    return *found;
+  }
+
+  RankDigest digest;
+  bool records = true;
+  LifeState life = LifeState::running;
+  std::string words = "running";
+  std::optional<int> code;
+};
+
+class FakeJob {
+ public:
+  explicit FakeJob(int world, const Limits& limits = {}) : limits_(limits), detector_(limits) {
+    for (int rank = 0; rank < world; ++rank)
+      ranks.emplace_back(rank);
+    step(Begun{world});
+  }
+
+  // ---- what ranks do
+  void open(const std::string& id, const std::vector<int>& members,
+            GroupPhase phase = GroupPhase::ready) {
+    for (const int rank : members)
+      open_on(rank, id, members, phase);
+  }
+  void open_on(int rank, const std::string& id, const std::vector<int>& members,
+               GroupPhase phase = GroupPhase::ready) {
+    GroupDigest group;
+    group.id = group.name = id;
+    group.ranks = members;
+    group.size = static_cast<int>(members.size());
+    group.own_rank = static_cast<int>(std::ranges::find(members, rank) - members.begin());
+    group.phase = phase;
+    group.since = now_;
+    at(rank).digest.groups.push_back(group);
+  }
+  void call(int rank, const std::string& id, const ring::Call& what) {
+    GroupDigest& group = at(rank).group(id);
+    group.calls.push_back({++group.called, what, now_, fmt::format("train.py:{}", group.called)});
+    if (group.calls.size() > 32) group.calls.erase(group.calls.begin());
+    if (what.is_synchronous && at(rank).life == LifeState::running) life(rank, LifeState::blocked);
+  }
+  void complete(int rank, const std::string& id) {
+    at(rank).group(id).completed = at(rank).group(id).called;
+    life(rank, LifeState::running);
+  }
+  // All members of the list make the call, and complete it.
+  void all(const std::vector<int>& members, const std::string& id, const ring::Call& what) {
+    for (const int rank : members)
+      call(rank, id, what);
+    for (const int rank : members)
+      complete(rank, id);
+  }
+  void message(int rank, const std::string& id, int peer, bool is_recv, bool completed,
+               bool is_synchronous = true) {
+    std::vector<MessageDigest>& all = at(rank).digest.messages;
+    auto one = std::ranges::find_if(all, [&](const MessageDigest& m) {
+      return m.group == id && m.peer == peer && m.is_recv == is_recv;
+    });
+    if (one == all.end())
+      one = all.insert(one, {.group = id, .peer = peer, .is_recv = is_recv, .site = "p2p.cc:1"});
+    ++one->called;
+    one->completed += completed ? 1 : 0;
+    one->is_synchronous = is_synchronous;
+    one->called_at = now_;
+  }
+  void life(int rank, LifeState state, std::string words = "") {
+    const char* const texts[] = {"gone",    "stopped",  "held by a debugger", "uninterruptible",
+                                 "running", "sleeping", "blocked in read()",  ""};
+    at(rank).life = state;
+    at(rank).words = words.empty() ? texts[static_cast<size_t>(state)] : std::move(words);
+  }
+  void end(int rank, int code, bool is_read = true) {
+    at(rank).code = code;
+    if (is_read && at(rank).records) {
+      RankDigest digest = at(rank).digest;
+      digest.at = now_;
+      digest.is_last = true;
+      step(Digested{digest});
+    }
+    step(Ended{rank, code});
+  }
+
+  // ---- what the agent does
+  // Lets time pass: rings are read four times a second, processes looked at once.
+  void pass(Duration duration) {
+    const Instant end = now_ + duration;
+    while (now_ < end) {
+      now_ += std::min<Duration>(limits_.look / 4, end - now_);
+      read();
+      look();
+      step(Tick{});
+    }
+  }
+  void read() {
+    for (FakeRank& rank : ranks) {
+      if (!rank.records || rank.code || !reads_) continue;
+      rank.digest.at = now_;
+      step(Digested{rank.digest});
+    }
+  }
+  void look() {
+    if (now_ - looked_ < limits_.look) return;
+    looked_ = now_;
+    for (const int rank : looked_at) {
+      if (at(rank).code) continue;
+      if (!std::ranges::binary_search(looked_before_, rank)) continue;
+      step(LifeSeen{rank, at(rank).life, at(rank).words});
+    }
+    looked_before_ = looked_at;
+  }
+  void step(const Event& event) {
+    std::vector<Effect> out;
+    detector_.step(now_, event, out);
+    for (const Effect& effect : out) {
+      if (const auto* const list = std::get_if<LookAt>(&effect)) {
+        looked_at = list->ranks;
+        continue;
+      }
+      effects.push_back(effect);
+      times.push_back(now_);
+    }
+  }
+  void stop_reading() { reads_ = false; }
+
+  // What was said since the last call, joined by " | ".
+  std::string said() {
+    std::vector<std::string> texts;
+    for (const Effect& effect : effects)
+      texts.push_back(to_text(effect));
+    effects.clear();
+    times.clear();
+    return fmt::format("{}", fmt::join(texts, " | "));
+  }
+  // Lets time pass until something is said; how long that took.
+  Duration until_said(Duration most) {
+    const Instant begin = now_;
+    while (effects.empty() && now_ - begin < most)
+      pass(limits_.look / 4);
+    return now_ - begin;
+  }
+  template <typename Kind>
+  const Kind* last() const {
+    for (auto effect = effects.rbegin(); effect != effects.rend(); ++effect) {
+      if (const auto* const found = std::get_if<Kind>(&*effect)) return found;
+    }
+    return nullptr;
+  }
+
+  FakeRank& at(int rank) { return ranks[static_cast<size_t>(rank)]; }
+  Instant now() const { return now_; }
+  Detector& detector() { return detector_; }
+
+  std::vector<FakeRank> ranks;
+  std::vector<int> looked_at;
+  std::vector<Effect> effects;  // All but LookAt.
+  std::vector<Instant> times;   // Of each.
+
+ private:
+  Limits limits_;
+  Detector detector_;
+  Instant now_{std::chrono::seconds(1000)};
+  Instant looked_{};
+  std::vector<int> looked_before_;
+  bool reads_ = true;
+};
+
+inline std::vector<int> all_of(int world) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < world; ++rank)
+    ranks.push_back(rank);
+  return ranks;
+}
+
+// A job that has opened the group "world", and made one call in it.
+inline FakeJob running_job(int world, const Limits& limits = {}) {
+  FakeJob job(world, limits);
+  job.open("world", all_of(world));
+  job.pass(std::chrono::seconds(1));
+  job.all(all_of(world), "world", sum_of(8));
+  job.pass(std::chrono::seconds(1));
+  return job;
+}
+
+// All but these make a call.
+inline void call_without(FakeJob& job, const std::vector<int>& late,
+                         const ring::Call& what = sum_of(8)) {
+  for (size_t rank = 0; rank < job.ranks.size(); ++rank) {
+    if (std::ranges::count(late, static_cast<int>(rank)) == 0)
+      job.call(static_cast<int>(rank), "world", what);
+  }
+}
+
+}  // namespace muster::hang

@@ -1,0 +1,461 @@
+// What a person reads of a hang, for each class, as whole texts.
+#include "agent/hang/hang_text.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace muster::hang {
+namespace {
+
+constexpr const char* kGoesOn =
+    "\n  the job goes on; stop it with Ctrl-C, or with SIGTERM to muster";
+
+RankPlace on_node_b(int rank) {
+  return {"node-b", 4700 + rank, fmt::format("GPU {} (0000:3b:00.0)", rank)};
+}
+
+RankPlace nowhere(int /*rank*/) {
+  return {};
+}
+
+Suspect suspect(int rank, const std::string& life = "", const std::string& call = "",
+                const std::string& site = "") {
+  Suspect one;
+  one.rank = rank;
+  one.life = life;
+  one.call = call;
+  one.site = site;
+  return one;
+}
+
+// All ranks of eight wait but for those.
+Finding finding_of(Class what, const std::vector<Suspect>& suspects) {
+  Finding finding;
+  finding.what = what;
+  finding.ranks = suspects;
+  for (Suspect& one : finding.ranks)
+    one.what = what;
+  for (int rank = 0; rank < 8; ++rank) {
+    const bool waits = std::ranges::find(suspects, rank, &Suspect::rank) == suspects.end();
+    if (waits) finding.waiting.push_back(rank);
+  }
+  finding.group = "world";
+  finding.operation = "all_reduce (sum) of 262144 float32";
+  finding.ordinal = 1042;
+  finding.waited = std::chrono::milliseconds(12'400);
+  return finding;
+}
+
+Finding blocked_in_read() {
+  return finding_of(Class::never_entered, {suspect(5, "blocked in read() of a pipe")});
+}
+
+// ---- calls
+
+TEST(HangCall, IsNamedByItsPlaceInItsGroup) {
+  EXPECT_EQ(call_text("all_reduce (sum) of 8 float32", 17, "world"),
+            "all_reduce #17 of group 'world'");
+  EXPECT_EQ(call_text("barrier", 7, "tp"), "barrier #7 of group 'tp'");
+}
+
+TEST(HangCall, WithoutAPlaceIsNamedByItsGroup) {
+  EXPECT_EQ(call_text("forming the group", 0, "tp"), "forming group 'tp'");
+  EXPECT_EQ(call_text("recv from rank 3 of the group", 0, "pp"), "recv from rank 3 of group 'pp'");
+  EXPECT_EQ(call_text("recv from any rank", 0, "pp"), "recv from any rank in group 'pp'");
+}
+
+// ---- notices
+
+TEST(HangNotice, SaysWhichRanksWaitForWhichAndWhatThatOneDoes) {
+  Finding finding = blocked_in_read();
+  finding.waited = std::chrono::seconds(10);
+  EXPECT_EQ(notice_text(finding, on_node_b),
+            "7 ranks have waited 10.0 s for rank 5 (node-b, GPU 5, pid 4705) in all_reduce #1042 "
+            "of group 'world' (sum of 262144 float32); rank 5 has not called it and is blocked in "
+            "read() of a pipe");
+}
+
+TEST(HangNotice, OfTwoRanksInAJobOfOneNode) {
+  Finding finding = finding_of(Class::busy, {suspect(1)});
+  finding.waiting = {0};
+  finding.operation = "barrier";
+  finding.ordinal = 7;
+  const auto place = [](int rank) { return RankPlace{"", 100 + rank, ""}; };
+  EXPECT_EQ(notice_text(finding, place),
+            "rank 0 has waited 12.4 s for rank 1 (pid 101) in barrier #7 of group 'world'; rank 1 "
+            "has not called it");
+}
+
+TEST(HangNotice, OfSeveralLateRanksShowsThemAsRuns) {
+  const Finding finding = finding_of(
+      Class::never_entered, {suspect(2, "running"), suspect(5, "sleeping"), suspect(6, "running")});
+  EXPECT_EQ(notice_text(finding, on_node_b),
+            "5 ranks have waited 12.4 s for ranks 2,5-6 in all_reduce #1042 of group 'world' (sum "
+            "of 262144 float32); ranks 2,5-6 have not called it");
+}
+
+TEST(HangNotice, OfAGroupThatIsNotFormed) {
+  Finding finding = finding_of(Class::never_entered, {suspect(5, "running")});
+  finding.operation = "forming the group";
+  finding.ordinal = 0;
+  finding.group = "tp";
+  EXPECT_EQ(notice_text(finding, nowhere),
+            "7 ranks have waited 12.4 s for rank 5 in forming group 'tp'; rank 5 has not taken "
+            "part in it and is running");
+}
+
+TEST(HangNotice, OfARankThatHasEnded) {
+  Finding finding = finding_of(Class::exited, {suspect(5, "exited with 0")});
+  EXPECT_EQ(notice_text(finding, nowhere),
+            "7 ranks have waited 12.4 s for rank 5 in all_reduce #1042 of group 'world' (sum of "
+            "262144 float32); rank 5 exited with 0");
+}
+
+TEST(HangNotice, BlamesNobodyWhateverTheConfidence) {
+  Finding finding = blocked_in_read();
+  const std::string sure = notice_text(finding, on_node_b);
+  finding.confidence = Confidence::low;
+  EXPECT_EQ(notice_text(finding, on_node_b), sure);
+}
+
+TEST(HangNotice, EndsWithALineAboutTheWait) {
+  Finding notice = blocked_in_read();
+  const WaitEnded ended{1, {5}, "world", std::chrono::milliseconds(31'200)};
+  EXPECT_EQ(wait_ended_text(ended, notice),
+            "rank 5 came to all_reduce #1042 of group 'world' after 31.2 s");
+  EXPECT_EQ(wait_ended_text({1, {5}, "world", std::chrono::seconds(31), false}, notice),
+            "the wait for rank 5 in all_reduce #1042 of group 'world' is over after 31.0 s");
+  notice.what = Class::incomplete;
+  EXPECT_EQ(wait_ended_text(ended, notice),
+            "the wait for rank 5 in all_reduce #1042 of group 'world' is over after 31.2 s");
+  notice = finding_of(Class::never_entered, {suspect(5), suspect(6)});
+  notice.ordinal = 0;
+  notice.operation = "forming the group";
+  EXPECT_EQ(wait_ended_text({1, {5, 6}, "world", std::chrono::seconds(31)}, notice),
+            "the wait for ranks 5-6 in forming group 'world' is over after 31.0 s");
+}
+
+// ---- verdicts
+
+TEST(HangVerdict, OfABlockedRankWithAllThatIsKnown) {
+  Finding finding = blocked_in_read();
+  finding.ranks[0].call = "broadcast of 1 int64 from rank 0 of the group";
+  finding.ranks[0].site = "train.py:80 load";
+  finding.ranks[0].section = "checkpoint";
+  finding.site = "train.py:88 step";
+  EXPECT_EQ(
+      verdict_text(finding, on_node_b, "job7"),
+      R"(rank 5 (node-b, GPU 5, pid 4705) never entered all_reduce #1042 of group 'world' (sum of 262144 float32); 7 other ranks have waited 12.4 s; rank 5 is blocked in read() of a pipe
+  rank 5: last call: broadcast of 1 int64 from rank 0 of the group at train.py:80 load; in section 'checkpoint'
+  waiting: ranks 0-4,6-7 at train.py:88 step
+  the last calls: musterctl records job7 --ranks 5
+  the job goes on; stop it with Ctrl-C, or with SIGTERM to muster)");
+}
+
+TEST(HangVerdict, LeavesOutWhatIsUnknown) {
+  Finding finding = finding_of(Class::never_entered, {suspect(1)});
+  finding.waiting = {0};
+  EXPECT_EQ(verdict_text(finding, nowhere, "job7"),
+            std::string("rank 1 never entered all_reduce #1042 of group 'world' (sum of 262144 "
+                        "float32); rank 0 has waited 12.4 s"
+                        "\n  waiting: rank 0"
+                        "\n  the last calls: musterctl records job7 --ranks 1") +
+                kGoesOn);
+}
+
+TEST(HangVerdict, OfSeveralRanksDescribesTheFirstOfThem) {
+  std::vector<Suspect> suspects;
+  for (int rank = 0; rank < 6; ++rank)
+    suspects.push_back(suspect(rank, rank == 3 ? "running" : "blocked in futex()"));
+  EXPECT_EQ(verdict_text(finding_of(Class::never_entered, suspects), on_node_b, "job7"),
+            std::string("ranks 0-5 never entered all_reduce #1042 of group 'world' (sum of 262144 "
+                        "float32); 2 other ranks have waited 12.4 s"
+                        "\n  rank 0 (node-b, GPU 0, pid 4700): blocked in futex()"
+                        "\n  rank 1 (node-b, GPU 1, pid 4701): blocked in futex()"
+                        "\n  rank 2 (node-b, GPU 2, pid 4702): blocked in futex()"
+                        "\n  rank 3 (node-b, GPU 3, pid 4703): running"
+                        "\n  and 2 more"
+                        "\n  waiting: ranks 6-7"
+                        "\n  the last calls: musterctl records job7 --ranks 0-3") +
+                kGoesOn);
+}
+
+TEST(HangVerdict, OfAThousandRanksStaysShort) {
+  std::vector<Suspect> suspects;
+  for (int rank = 0; rank < 2000; rank += 2)
+    suspects.push_back(suspect(rank, "running"));
+  Finding finding = finding_of(Class::busy, suspects);
+  finding.waiting.clear();
+  for (int rank = 1; rank < 2000; rank += 2)
+    finding.waiting.push_back(rank);
+  const std::string text = verdict_text(finding, on_node_b, "job7");
+  EXPECT_LT(text.size(), 1200U);
+  EXPECT_LE(std::ranges::count(text, '\n'), 9);
+}
+
+TEST(HangVerdict, OfARankThatExited) {
+  Finding finding = finding_of(Class::exited, {suspect(2, "exited with 0")});
+  finding.operation = "barrier";
+  finding.ordinal = 7;
+  finding.waiting = {0, 1, 3};
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "rank 2 exited with 0 without calling barrier #7 of group 'world', for which 3 ranks "
+            "wait");
+  finding =
+      finding_of(Class::exited, {suspect(0, "exited with 0"), suspect(2, "killed by SIGKILL")});
+  finding.operation = "barrier";
+  finding.ordinal = 7;
+  finding.waiting = {1};
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "ranks 0,2 ended without calling barrier #7 of group 'world', for which rank 1 waits");
+  finding.ordinal = 0;
+  finding.operation = "recv from rank 2 of the group";
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "ranks 0,2 ended without taking part in recv from rank 2 of group 'world', for which "
+            "rank 1 waits");
+}
+
+TEST(HangVerdict, OfAStoppedRankSaysHowItGoesOn) {
+  const Finding finding = finding_of(Class::stopped, {suspect(5, "stopped")});
+  EXPECT_EQ(verdict_line(finding, on_node_b),
+            "rank 5 (node-b, GPU 5, pid 4705) is stopped by a signal (SIGSTOP) and has not called "
+            "all_reduce #1042 of group 'world' (sum of 262144 float32); 7 other ranks have waited "
+            "12.4 s; kill -CONT 4705 lets it go on");
+  EXPECT_EQ(verdict_line(finding_of(Class::stopped, {suspect(5), suspect(6)}), on_node_b),
+            "ranks 5-6 are stopped by a signal (SIGSTOP) and have not called all_reduce #1042 of "
+            "group 'world' (sum of 262144 float32); 6 other ranks have waited 12.4 s; SIGCONT lets "
+            "them go on");
+}
+
+TEST(HangVerdict, OfABusyRank) {
+  Finding finding = finding_of(Class::busy, {suspect(5, "running")});
+  finding.waited = std::chrono::seconds(62);
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "rank 5 has not called all_reduce #1042 of group 'world' (sum of 262144 float32); 7 "
+            "other ranks have waited 1 min 2 s; rank 5 is running");
+}
+
+TEST(HangVerdict, OfARankThatDoesNotComeOutOfTheCall) {
+  Finding finding = finding_of(Class::never_entered, {suspect(5, "blocked in poll()")});
+  finding.ranks[0].is_inside = true;
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "rank 5 has not completed all_reduce #1042 of group 'world' (sum of 262144 float32); 7 "
+            "other ranks have waited 12.4 s; rank 5 is blocked in poll()");
+  EXPECT_TRUE(notice_text(finding, nowhere)
+                  .ends_with("; rank 5 has not completed it and is blocked in poll()"));
+  EXPECT_EQ(wait_ended_text({1, {5}, "world", std::chrono::seconds(31)}, finding),
+            "rank 5 completed all_reduce #1042 of group 'world' after 31.0 s");
+  finding.what = finding.ranks[0].what = Class::exited;
+  finding.ranks[0].life = "gone";
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "rank 5 ended without completing all_reduce #1042 of group 'world' (sum of 262144 "
+            "float32), for which 7 ranks wait");
+}
+
+TEST(HangVerdict, OfRanksThatAreLateForDifferentReasonsSaysWhatHoldsForAll) {
+  Finding finding =
+      finding_of(Class::stopped, {suspect(5, "stopped"), suspect(6, "blocked in read()")});
+  finding.ranks[1].what = Class::never_entered;
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "ranks 5-6 have not called all_reduce #1042 of group 'world' (sum of 262144 float32); "
+            "6 other ranks have waited 12.4 s");
+  finding.ranks[1].is_inside = true;
+  EXPECT_TRUE(verdict_line(finding, nowhere).starts_with("ranks 5-6 have not called or completed"));
+}
+
+TEST(HangVerdict, OfARankWhoseStateIsUnknownSaysWhatIsSeen) {
+  Finding finding = blocked_in_read();
+  const std::string late =
+      "rank 5 never entered all_reduce #1042 of group 'world' (sum of 262144 "
+      "float32); 7 other ranks have waited 12.4 s";
+  finding.ranks[0].life = "its process is hidden";
+  EXPECT_EQ(verdict_line(finding, nowhere), late + "; rank 5: its process is hidden");
+  EXPECT_TRUE(
+      notice_text(finding, nowhere).ends_with("; rank 5 has not called it: its process is hidden"));
+  finding.ranks[0].life = "waits in poll()";
+  EXPECT_EQ(verdict_line(finding, nowhere), late + "; rank 5: waits in poll()");
+}
+
+Finding mismatch(Class what, const std::vector<Suspect>& suspects, const std::string& operation) {
+  Finding finding = finding_of(what, suspects);
+  finding.by = By::proof;
+  finding.operation = operation;
+  finding.ordinal = 17;
+  return finding;
+}
+
+TEST(HangVerdict, OfAnotherSizeSetsTheCountsSideBySide) {
+  const Finding finding =
+      mismatch(Class::signature, {suspect(5, "", "all_reduce (sum) of 8 float32", "train.py:90")},
+               "all_reduce (sum) of 16 float32");
+  EXPECT_EQ(verdict_text(finding, nowhere, "job7"),
+            std::string("rank 5 called all_reduce #17 of group 'world' with 8 float32, the others "
+                        "with 16 float32"
+                        "\n  rank 5: called it at train.py:90"
+                        "\n  waiting: ranks 0-4,6-7"
+                        "\n  the last calls: musterctl records job7 --ranks 5") +
+                kGoesOn);
+}
+
+TEST(HangVerdict, OfAnotherReductionTypeOrRoot) {
+  EXPECT_EQ(
+      verdict_line(mismatch(Class::signature, {suspect(5, "", "all_reduce (max) of 8 float32")},
+                            "all_reduce (sum) of 8 float32"),
+                   nowhere),
+      "rank 5 called all_reduce #17 of group 'world' with max of 8 float32, the others with "
+      "sum of 8 float32");
+  EXPECT_EQ(
+      verdict_line(mismatch(Class::signature,
+                            {suspect(5, "", "broadcast of 8 float32 from rank 1 of the group")},
+                            "broadcast of 8 float32 from rank 0 of the group"),
+                   nowhere),
+      "rank 5 called broadcast #17 of group 'world' with 8 float32 from rank 1 of the group, "
+      "the others with 8 float32 from rank 0 of the group");
+}
+
+TEST(HangVerdict, OfAnotherOperationNamesBoth) {
+  EXPECT_EQ(verdict_line(mismatch(Class::signature, {suspect(5, "", "barrier")},
+                                  "all_reduce (sum) of 8 float32"),
+                         nowhere),
+            "rank 5 called barrier as #17 of group 'world', the others all_reduce (sum) of 8 "
+            "float32");
+}
+
+TEST(HangVerdict, OfSeveralWrongRanksNamesEachCall) {
+  const Finding finding = mismatch(Class::signature,
+                                   {suspect(2, "", "all_reduce (sum) of 8 float32"),
+                                    suspect(3, "", "all_reduce (sum) of 4 float32"),
+                                    suspect(5, "", "all_reduce (sum) of 8 float32")},
+                                   "all_reduce (sum) of 16 float32");
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "ranks 2,5 called all_reduce #17 of group 'world' with 8 float32, rank 3 with 4 "
+            "float32, the others with 16 float32");
+}
+
+TEST(HangVerdict, OfATieNamesBothCamps) {
+  Finding finding = mismatch(Class::signature,
+                             {suspect(0, "", "all_reduce (sum) of 8 float32"),
+                              suspect(1, "", "all_reduce (sum) of 16 float32")},
+                             "all_reduce (sum) of 8 float32");
+  finding.is_tie = true;
+  finding.waiting = {0, 1};
+  EXPECT_EQ(verdict_line(finding, on_node_b),
+            "rank 0 (node-b, GPU 0, pid 4700) called all_reduce #17 of group 'world' with 8 "
+            "float32, rank 1 (node-b, GPU 1, pid 4701) with 16 float32; which of them is wrong "
+            "cannot be told");
+}
+
+TEST(HangVerdict, OfCallsThatAreNotRecordedAnyMoreSaysAmongWhichTheDifferenceIs) {
+  Finding finding = mismatch(Class::signature, {suspect(5)}, "");
+  finding.from_ordinal = 17;
+  finding.ordinal = 32;
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "the calls of rank 5 in group 'world' differ from those of the others, somewhere from "
+            "#17 to #32");
+  finding.ranks = {suspect(0), suspect(1)};
+  finding.is_tie = true;
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "the calls of ranks 0-1 in group 'world' differ, somewhere from #17 to #32; which of "
+            "them is wrong cannot be told");
+}
+
+TEST(HangVerdict, OfAnotherOrder) {
+  EXPECT_EQ(verdict_line(mismatch(Class::order, {suspect(1, "", "barrier")},
+                                  "all_reduce (sum) of 8 float32"),
+                         nowhere),
+            "rank 1 called barrier as #17 of group 'world', the others all_reduce (sum) of 8 "
+            "float32: the same calls in another order");
+}
+
+TEST(HangVerdict, OfManyDifferentCallsNamesTheFirst) {
+  std::vector<Suspect> suspects;
+  for (int rank = 0; rank < 6; ++rank)
+    suspects.push_back(suspect(rank, "", fmt::format("all_reduce (sum) of {} float32", rank + 1)));
+  EXPECT_EQ(
+      verdict_line(mismatch(Class::signature, suspects, "all_reduce (sum) of 9 float32"), nowhere),
+      "rank 0 called all_reduce #17 of group 'world' with 1 float32, rank 1 with 2 float32, "
+      "rank 2 with 3 float32, rank 3 with 4 float32, and so on");
+}
+
+TEST(HangVerdict, OfACircleFollowsIt) {
+  Finding finding =
+      finding_of(Class::circle, {suspect(4, "", "all_reduce #3 of group 'tp'", "step.py:5"),
+                                 suspect(0, "", "all_reduce #9 of group 'pp'")});
+  EXPECT_EQ(verdict_text(finding, nowhere, "job7"),
+            std::string("ranks wait for each other: rank 4 in all_reduce #3 of group 'tp' for rank "
+                        "0, rank 0 in all_reduce #9 of group 'pp' for rank 4; 6 other ranks wait "
+                        "for them"
+                        "\n  rank 4: is in it at step.py:5"
+                        "\n  waiting: ranks 1-3,5-7"
+                        "\n  the last calls: musterctl records job7 --ranks 0,4") +
+                kGoesOn);
+  for (const int rank : {1, 2, 3})
+    finding.ranks.push_back(suspect(rank));
+  finding.waiting = {0, 1};  // They are part of it.
+  EXPECT_EQ(
+      verdict_line(finding, nowhere),
+      "ranks wait for each other: rank 4 in all_reduce #3 of group 'tp' for rank 0, rank 0 in "
+      "all_reduce #9 of group 'pp' for rank 1, rank 1 for rank 2, rank 2 for rank 3, and so "
+      "on through 5 ranks");
+}
+
+TEST(HangVerdict, OfACallThatDoesNotEnd) {
+  Finding finding = finding_of(Class::incomplete, {suspect(1), suspect(2), suspect(3)});
+  finding.waited = std::chrono::seconds(62);
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "all members have called all_reduce #1042 of group 'world' (sum of 262144 float32), "
+            "and it has not ended for 1 min 2 s; ranks 1-3 are still in it");
+  finding.ranks.clear();
+  EXPECT_TRUE(verdict_line(finding, nowhere).ends_with("and it has not ended for 1 min 2 s"));
+}
+
+TEST(HangVerdict, SaysHowSureItIsAndWhy) {
+  Finding finding = blocked_in_read();
+  const std::string sure = verdict_line(finding, nowhere);
+  finding.confidence = Confidence::medium;
+  EXPECT_EQ(verdict_line(finding, nowhere), "probably " + sure);
+  finding.doubt = "ranks 3-4 record nothing";
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "probably " + sure + "; not certain: ranks 3-4 record nothing");
+  finding.confidence = Confidence::low;
+  finding.doubt.clear();
+  finding.ranks[0].life.clear();
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "possibly rank 5 never entered all_reduce #1042 of group 'world' (sum of 262144 "
+            "float32); 7 other ranks have waited 12.4 s; not certain: what rank 5 does is unknown");
+}
+
+TEST(HangVerdict, IsWithdrawnWithTheLimitFromNowOn) {
+  EXPECT_EQ(withdrawn_text({1, {5}, "world", std::chrono::seconds(24)}, blocked_in_read()),
+            "rank 5 went on: the verdict on all_reduce #1042 of group 'world' is withdrawn; from "
+            "now on the limit is 24.0 s");
+  EXPECT_EQ(withdrawn_text({1, {5}, "world", Duration{0}}, blocked_in_read()),
+            "rank 5 went on: the verdict on all_reduce #1042 of group 'world' is withdrawn");
+}
+
+// What a worker wrote into its ring must neither move the cursor nor begin a line.
+TEST(HangVerdict, StaysWhereItIsWhateverAWorkerWrote) {
+  const std::string hostile = "x\r\n\x1b[2J" + std::string(10'000, 'y') + "\xff";
+  const auto place = [&](int /*rank*/) { return RankPlace{hostile, 1, hostile}; };
+  for (const Class what : {Class::never_entered, Class::exited, Class::stopped, Class::busy,
+                           Class::signature, Class::order, Class::circle, Class::incomplete}) {
+    Finding finding = finding_of(what, {suspect(5, hostile, hostile, hostile)});
+    finding.ranks[0].section = finding.group = finding.operation = finding.site = finding.doubt =
+        hostile;
+    finding.confidence = Confidence::low;
+    const std::string line = verdict_line(finding, place) + notice_text(finding, place) +
+                             wait_ended_text({1, {5}, hostile, {}}, finding) +
+                             withdrawn_text({1, {5}, hostile, {}}, finding);
+    EXPECT_EQ(line.find_first_of("\r\n\x1b\xff"), std::string::npos) << line;
+    const std::string text = verdict_text(finding, place, "job7");
+    EXPECT_EQ(text.find_first_of("\r\x1b\xff"), std::string::npos) << text;
+    EXPECT_LT(text.size(), 6000U);
+  }
+}
+
+}  // namespace
+}  // namespace muster::hang

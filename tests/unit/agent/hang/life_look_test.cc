@@ -1,0 +1,393 @@
+#include "agent/hang/life_look.h"
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/unique_fd.h"
+
+namespace muster::hang {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+struct Pipe {
+  Pipe() {
+    int fds[2] = {-1, -1};
+    EXPECT_EQ(pipe(fds), 0);
+    reader.reset(fds[0]);
+    writer.reset(fds[1]);
+  }
+  // Waits for one byte.
+  void read_from() const {
+    char byte = 0;
+    EXPECT_EQ(read(reader.get(), &byte, 1), 1);
+  }
+
+  UniqueFd reader;
+  UniqueFd writer;
+};
+
+// A process group that begins with a process which runs `program`; killed at the end.
+class Child {
+ public:
+  explicit Child(const std::function<void()>& program) : pid_(fork()) {
+    if (pid_ == 0) {
+      setpgid(0, 0);
+      program();
+      _exit(0);
+    }
+    setpgid(pid_, pid_);
+  }
+  ~Child() {
+    kill(-pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_;
+};
+
+void compute() {
+  for (std::atomic<int> times = 0;;)
+    ++times;
+}
+
+// In the same process group.
+pid_t start(const std::function<void()>& program) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    program();
+    _exit(0);
+  }
+  return pid;
+}
+
+void run_python(const char* program) {
+  execlp("python3", "python3", "-c", program, nullptr);
+}
+
+// The words for a state that three pairs of looks in a row agree on, with `part` in the last words;
+// if that does not happen, those of the last pair.
+std::string words_once(LifeState state, pid_t root, std::string_view part = "",
+                       pid_t recorder = 0) {
+  const auto patience = std::chrono::steady_clock::now() + seconds(60);
+  LifeLook before = look_at(root, recorder);
+  for (int times = 0;;) {
+    std::this_thread::sleep_for(milliseconds(50));  // Two looks make a state.
+    LifeLook after = look_at(root, recorder);
+    const Life life = life_of(before, after);
+    times = life.state == state ? times + 1 : 0;
+    if (times >= 3 && contains(life.words, part)) return life.words;
+    if (std::chrono::steady_clock::now() > patience) return "never, but: " + life.words;
+    before = std::move(after);
+  }
+}
+
+TEST(LifeLook, AReadOfAPipeIsBlocked) {
+  const Pipe silent;
+  const Child child([&] { silent.read_from(); });
+  EXPECT_EQ(words_once(LifeState::blocked, child.pid()),
+            "blocked in read() of a pipe (descriptor " + std::to_string(silent.reader.get()) + ")");
+}
+
+TEST(LifeLook, ALockThatNobodyReleasesIsBlocked) {
+  const Child child([] {
+    std::timed_mutex lock;
+    lock.lock();
+    std::thread([&] { lock.lock(); }).join();
+  });
+  EXPECT_EQ(words_once(LifeState::blocked, child.pid()),
+            "blocked in futex() (a lock, or another thread)");
+}
+
+TEST(LifeLook, AFileLockOfAnotherProcessIsBlockedAndTheFileIsNamed) {
+  char path[] = "/tmp/muster-life-XXXXXX";
+  const UniqueFd held(mkstemp(path));
+  ASSERT_EQ(flock(held.get(), LOCK_EX), 0);
+  const Child child([&] { flock(open(path, O_RDWR), LOCK_EX); });
+  EXPECT_EQ(words_once(LifeState::blocked, child.pid())
+                .find(std::string("blocked in flock() of ") + path + " (descriptor "),
+            0U);
+  unlink(path);
+}
+
+TEST(LifeLook, ALongTimerIsSleep) {
+  const Child child([] { std::this_thread::sleep_for(seconds(300)); });
+  EXPECT_EQ(words_once(LifeState::sleeping, child.pid()), "sleeping in clock_nanosleep()");
+}
+
+TEST(LifeLook, ATimeOutThatIsANumberIsShown) {
+  const Child child([] { poll(nullptr, 0, 300'000); });
+  const std::string words = words_once(LifeState::sleeping, child.pid());
+  EXPECT_EQ(words.find("sleeping in p"), 0U) << words;  // poll(), or ppoll() where there is none.
+}
+
+TEST(LifeLook, ShortTimeOutsAreABlock) {
+  const Child child([] {
+    while (true)
+      poll(nullptr, 0, 10);
+  });
+  const std::string words = words_once(LifeState::blocked, child.pid());
+  EXPECT_EQ(words.find("blocked: polls "), 0U) << words;
+}
+
+TEST(LifeLook, AnEndlessLoopRuns) {
+  const Child child(compute);
+  const std::string words = words_once(LifeState::running, child.pid());
+  EXPECT_EQ(words.find("running: "), 0U) << words;
+}
+
+TEST(LifeLook, AStoppedProcessIsStoppedUntilItGoesOn) {
+  const Pipe silent;
+  const Child child([&] { silent.read_from(); });
+  kill(child.pid(), SIGSTOP);
+  EXPECT_EQ(words_once(LifeState::stopped, child.pid()), "stopped (as by SIGSTOP)");
+  kill(child.pid(), SIGCONT);
+  EXPECT_EQ(words_once(LifeState::blocked, child.pid()).find("blocked in read()"), 0U);
+}
+
+TEST(LifeLook, AProcessThatHasEndedIsGoneBeforeAndAfterItIsReaped) {
+  const Child child([] {});
+  EXPECT_EQ(words_once(LifeState::gone, child.pid()), "gone");
+  waitpid(child.pid(), nullptr, 0);
+  EXPECT_EQ(words_once(LifeState::gone, child.pid()), "gone");
+}
+
+TEST(LifeLook, ATracedProcessIsHeldByItsDebuggerRunningOrNot) {
+  const Pipe silent;
+  const Pipe told;
+  const Child debugger([&] {
+    pid_t pid = start([&] { silent.read_from(); });
+    if (ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) != 0) pid = 0;
+    if (write(told.writer.get(), &pid, sizeof pid) < 0) return;
+    silent.read_from();
+  });
+  pid_t traced = 0;
+  ASSERT_EQ(read(told.reader.get(), &traced, sizeof traced), static_cast<ssize_t>(sizeof traced));
+  if (traced == 0) GTEST_SKIP() << "needs ptrace";
+  EXPECT_EQ(words_once(LifeState::traced, traced), "held by a debugger");
+  kill(traced, SIGUSR1);  // Which stops it, for the debugger to decide.
+  while (look_at(traced).state != 't')
+    std::this_thread::yield();
+  EXPECT_EQ(words_once(LifeState::traced, traced), "held by a debugger");
+}
+
+// The parent of vfork() waits as one does for a disk.
+TEST(LifeLook, AWaitInTheKernelIsUninterruptibleInEveryThread) {
+  const auto stick = [] {
+    if (vfork() == 0) {
+      while (true)
+        pause();
+    }
+  };
+  const Child main_thread(stick);
+  EXPECT_EQ(words_once(LifeState::uninterruptible, main_thread.pid()).find("uninterruptible in "),
+            0U);
+  std::string wchan;
+  std::ifstream("/proc/" + std::to_string(main_thread.pid()) + "/wchan") >> wchan;
+  EXPECT_EQ(look_at(main_thread.pid()).wchan, wchan == "0" ? "" : wchan);
+  const Child other_thread([&] {
+    std::thread([&] {
+      prctl(PR_SET_NAME, "saver");
+      stick();
+    }).join();
+  });
+  const std::string words = words_once(LifeState::uninterruptible, other_thread.pid());
+  EXPECT_EQ(words.find("uninterruptible: thread "), 0U) << words;
+  EXPECT_NE(words.find("(saver)"), words.npos) << words;
+}
+
+TEST(LifeLook, WhatAChildComputesRunsAndNamesIt) {
+  const Pipe silent;
+  const Child child([&] {
+    start([] {
+      prctl(PR_SET_NAME, "compiler");
+      compute();
+    });
+    silent.read_from();
+  });
+  const std::string words = words_once(LifeState::running, child.pid(), ", compiler)");
+  EXPECT_EQ(words.find("running: "), 0U) << words;
+}
+
+TEST(LifeLook, ASlowPipeRuns) {
+  const Pipe drops;
+  const Child child([&] {
+    std::thread([&] {
+      while (write(drops.writer.get(), "x", 1) == 1)
+        std::this_thread::sleep_for(milliseconds(20));
+    }).detach();
+    while (true)
+      drops.read_from();
+  });
+  const std::string words = words_once(LifeState::running, child.pid(), "reads and writes");
+  EXPECT_EQ(words.find("running: "), 0U) << words;
+}
+
+TEST(LifeLook, WhatAChildWritesRuns) {
+  const Pipe silent;
+  const Child child([&] {
+    start([] {
+      const int nowhere = open("/dev/null", O_WRONLY);
+      const std::string bytes(64 * 1024, 'x');
+      while (write(nowhere, bytes.data(), bytes.size()) > 0)
+        std::this_thread::sleep_for(milliseconds(10));
+    });
+    silent.read_from();
+  });
+  const std::string words = words_once(LifeState::running, child.pid(), "reads and writes");
+  EXPECT_EQ(words.find("running: "), 0U) << words;
+}
+
+TEST(LifeLook, WhatAThreadsChildComputesRuns) {
+  const Pipe silent;
+  const Child child([&] {
+    std::thread([&] {
+      start(compute);
+      silent.read_from();
+    }).detach();
+    silent.read_from();
+  });
+  EXPECT_EQ(words_once(LifeState::running, child.pid()).find("running: "), 0U);
+}
+
+// On a CPU that another process wants as well, and gets: SCHED_IDLE has 0.3 % of the weight.
+TEST(LifeLook, WhatComputesWithoutGettingACpuRuns) {
+  cpu_set_t cpu;
+  CPU_ZERO(&cpu);
+  CPU_SET(static_cast<size_t>(sched_getcpu()), &cpu);
+  const auto compute_there = [&] {
+    sched_setaffinity(0, sizeof cpu, &cpu);
+    compute();
+  };
+  const Pipe silent;
+  const Child hog(compute_there);
+  const Child child([&] {
+    const sched_param none{};
+    start([&] {
+      sched_setscheduler(0, SCHED_IDLE, &none);
+      compute_there();
+    });
+    silent.read_from();
+  });
+  EXPECT_EQ(words_once(LifeState::running, child.pid(), "hardly any"),
+            "running: it gets hardly any CPU");
+}
+
+TEST(LifeLook, WhoWaitsForAChildDoesWhatItDoes) {
+  const Child shell([] { execl("/bin/sh", "sh", "-c", "sleep 300; true", nullptr); });
+  const std::string words = words_once(LifeState::sleeping, shell.pid());
+  EXPECT_EQ(words.find("sleeping in clock_nanosleep() (process "), 0U) << words;
+  EXPECT_NE(words.find(", sleep)"), words.npos) << words;
+}
+
+TEST(LifeLook, TheProcessThatRecordsDecides) {
+  const Pipe silent;
+  const Child launcher([&] {
+    start([&] { silent.read_from(); });
+    std::this_thread::sleep_for(seconds(300));
+  });
+  EXPECT_EQ(words_once(LifeState::sleeping, launcher.pid()), "sleeping in clock_nanosleep()");
+  const pid_t recorder = look_at(launcher.pid()).tree.rbegin()->first;
+  ASSERT_NE(recorder, launcher.pid());
+  const std::string words = words_once(LifeState::blocked, launcher.pid(), "", recorder);
+  EXPECT_NE(words.find("(process " + std::to_string(recorder)), words.npos) << words;
+}
+
+TEST(LifeLook, TheTimersOfOtherThreadsWakeNobody) {
+  const Pipe silent;
+  const Child child([&] {
+    std::thread([] { std::this_thread::sleep_for(seconds(300)); }).detach();
+    silent.read_from();
+  });
+  EXPECT_EQ(words_once(LifeState::blocked, child.pid()).find("blocked in read()"), 0U);
+}
+
+TEST(LifeLook, AProcessGoesOnWithoutItsMainThread) {
+  const Pipe silent;
+  const Child child([&] {
+    std::thread([&] { silent.read_from(); }).detach();
+    syscall(SYS_exit, 0);  // Of this thread. pthread_exit() would unwind through the test.
+  });
+  EXPECT_EQ(words_once(LifeState::blocked, child.pid()).find("blocked in read()"), 0U);
+}
+
+TEST(LifeLook, PythonThatSleepsOrReadsIsSeenAsThat) {
+  const Child sleeper([] { run_python("import time; time.sleep(300)"); });
+  EXPECT_EQ(words_once(LifeState::sleeping, sleeper.pid()).find("sleeping in "), 0U);
+  const Pipe silent;
+  const Child reader([&] {
+    dup2(silent.reader.get(), 0);
+    run_python("input()");
+  });
+  EXPECT_EQ(words_once(LifeState::blocked, reader.pid(), "(descriptor 0)"),
+            "blocked in read() of a pipe (descriptor 0)");
+}
+
+TEST(LifeLook, PythonWhoseInterpreterLockIsHeldByACallThatWaitsIsBlocked) {
+  const Child child([] {
+    run_python(
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=ctypes.PyDLL(None).pause).start()\n"
+        "time.sleep(0.1)\n");
+  });
+  const std::string words = words_once(LifeState::blocked, child.pid(), "polls");
+  EXPECT_EQ(words.find("blocked: polls "), 0U) << words;
+}
+
+TEST(LifeLook, PythonWhoseInterpreterLockIsHeldByAComputationRuns) {
+  const Pipe told;
+  const Child child([&] {
+    dup2(told.writer.get(), 1);
+    run_python(
+        "import os, re, threading, time\n"
+        "def search():\n"
+        "    os.write(1, b'x')\n"
+        "    re.match('(a+)+$', 'a' * 60 + 'b')\n"
+        "threading.Thread(target=search).start()\n"
+        "time.sleep(0.1)\n");
+  });
+  told.read_from();  // Its start computes as well.
+  const std::string words = words_once(LifeState::running, child.pid());
+  EXPECT_EQ(words.find("running: "), 0U) << words;
+}
+
+TEST(LifeLook, WhatAnotherUserMayNotSeeIsUnknown) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to look as another user";
+  const Pipe silent;
+  const Child child([&] { silent.read_from(); });
+  words_once(LifeState::blocked, child.pid());
+  const Child stranger([&] {
+    if (setresuid(65534, 65534, 65534) != 0) _exit(2);
+    const std::string words = words_once(LifeState::unknown, child.pid());
+    _exit(words == "its system call is hidden" ? 0 : 1);
+  });
+  siginfo_t info{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(stranger.pid()), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(info.si_status, 0);
+}
+
+}  // namespace
+}  // namespace muster::hang

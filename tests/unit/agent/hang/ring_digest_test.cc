@@ -1,0 +1,126 @@
+#include "agent/hang/ring_digest.h"
+
+#include <gtest/gtest.h>
+
+namespace muster::hang {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr Instant kNow{seconds(100)};
+
+RecordedGroup world(uint32_t handle) {
+  RecordedGroup group;
+  group.handle = handle;
+  group.state = ring::GroupState::ready;
+  group.id = "world";
+  group.name = "world";
+  group.ranks = "0-2,5";
+  group.size = 4;
+  group.own_rank = 3;
+  group.called = 2;
+  group.completed = 1;
+  group.state_since = Instant(seconds(1));
+  return group;
+}
+
+RecordedCall call_of(uint32_t group, uint64_t ordinal, ring::CallKind kind) {
+  RecordedCall call;
+  call.group = group;
+  call.ordinal = ordinal;
+  call.call.kind = kind;
+  call.called = Instant(seconds(10 + static_cast<int>(ordinal)));
+  return call;
+}
+
+TEST(RingDigest, HoldsTheGroupsWithTheirMembersAndCalls) {
+  RecordedState state;
+  state.generation = 7;
+  state.source = ring::Source::worker_lib;
+  state.groups = {world(129)};
+  state.groups[0].hashes = {{16, 99}};
+  state.sections = {{"epoch", kNow}, {"checkpoint", kNow}};
+  std::vector<RecordedCall> calls = {call_of(129, 1, ring::CallKind::barrier),
+                                     call_of(129, 2, ring::CallKind::all_reduce)};
+  calls[1].site_address = 0x1234;
+
+  const RankDigest digest = digest_of(5, state, calls, kNow);
+
+  GroupDigest group;
+  group.id = "world";
+  group.name = "world";
+  group.ranks = {0, 1, 2, 5};
+  group.size = 4;
+  group.own_rank = 3;
+  group.since = Instant(seconds(1));
+  group.called = 2;
+  group.completed = 1;
+  group.calls = {{1, {.kind = ring::CallKind::barrier}, Instant(seconds(11)), ""},
+                 {2, {.kind = ring::CallKind::all_reduce}, Instant(seconds(12)), "0x1234"}};
+  group.hashes = {{16, 99}};
+  RankDigest expected;
+  expected.rank = 5;
+  expected.generation = 7;
+  expected.source = static_cast<int>(ring::Source::worker_lib);
+  expected.at = kNow;
+  expected.groups = {group};
+  expected.section = "checkpoint";
+  EXPECT_EQ(digest, expected);
+}
+
+TEST(RingDigest, LeavesOutClosedGroupsAndWhatBelongsToNone) {
+  RecordedState state;
+  state.groups = {world(1), world(2)};
+  state.groups[0].state = ring::GroupState::closed;
+  state.groups[1].id = "other";
+  state.messages = {{.group = 1, .peer = 0, .called = 3, .called_at = {}},
+                    {.group = 9, .peer = 0, .called = 4, .called_at = {}}};
+  const std::vector<RecordedCall> calls = {call_of(1, 1, ring::CallKind::barrier),
+                                           call_of(9, 1, ring::CallKind::barrier)};
+  const RankDigest digest = digest_of(0, state, calls, kNow);
+  ASSERT_EQ(digest.groups.size(), 1U);
+  EXPECT_EQ(digest.groups[0].id, "other");
+  EXPECT_TRUE(digest.groups[0].calls.empty());
+  EXPECT_TRUE(digest.messages.empty());
+}
+
+TEST(RingDigest, LeavesOutCallsThatWereRefusedOrAreNotCountedYet) {
+  RecordedState state;
+  state.groups = {world(1)};
+  std::vector<RecordedCall> calls = {call_of(1, 2, ring::CallKind::barrier),
+                                     call_of(1, 3, ring::CallKind::barrier)};
+  calls[0].withdrawn = true;
+  EXPECT_TRUE(digest_of(0, state, calls, kNow).groups[0].calls.empty());
+}
+
+TEST(RingDigest, SaysOfMessagesWhetherAndWhereTheLastIsAwaited) {
+  RecordedState state;
+  state.groups = {world(1)};
+  state.messages = {
+      {.group = 1, .peer = 2, .is_recv = true, .called = 2, .completed = 1, .called_at = {}}};
+  std::vector<RecordedCall> calls = {call_of(1, 1, ring::CallKind::recv),
+                                     call_of(1, 2, ring::CallKind::recv),
+                                     call_of(1, 2, ring::CallKind::send)};
+  for (RecordedCall& call : calls)
+    call.call.root = 2;
+  calls[1].call.is_synchronous = true;
+  calls[1].site = "train.py:88 step";
+  const RankDigest digest = digest_of(0, state, calls, kNow);
+  ASSERT_EQ(digest.messages.size(), 1U);
+  EXPECT_TRUE(digest.messages[0].is_synchronous);
+  EXPECT_EQ(digest.messages[0].site, "train.py:88 step");
+  EXPECT_EQ(digest.messages[0].called, 2U);
+}
+
+TEST(RingDigest, TakesMembersForUnknownThatAreNoListOfThatSize) {
+  for (const char* ranks :
+       {"", "0-2", "0-2,5,6", "x", "0-", "3-1,4", "-1-2", "0-2,5x", "0-99999999999"}) {
+    RecordedState state;
+    state.groups = {world(1)};
+    state.groups[0].ranks = ranks;
+    EXPECT_TRUE(digest_of(0, state, {}, kNow).groups[0].ranks.empty()) << ranks;
+  }
+}
+
+}  // namespace
+}  // namespace muster::hang

@@ -1,0 +1,204 @@
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "agent/job/job_record.h"
+
+namespace muster {
+namespace {
+
+using Json = nlohmann::json;
+using Strings = std::vector<std::string>;
+
+// A job of two workers on one node, of which rank 1 is late.
+class HangingJob : public testing::Test {
+ protected:
+  HangingJob() : record_(job(), options()) { start_attempt(0); }
+
+  static JobReport job() {
+    JobReport result;
+    result.run_id = "job1";
+    result.program = "train.py";
+    result.host = "node7";
+    return result;
+  }
+
+  JobRecord::Options options() {
+    JobRecord::Options result;
+    result.append_event = [this](const std::string& line) { events_.push_back(Json::parse(line)); };
+    return result;
+  }
+
+  void start_attempt(int attempt, int nodes = 1) {
+    RoundView round;
+    round.base_rank = nodes > 1 ? 1 : 0;
+    round.group_world_size = nodes;
+    record_.round_ready(attempt, round, {}, {{}, {"", "", "", "", "GPU 1 (0000:3b:00.0)"}});
+    record_.worker_started(0, 100 + 10 * attempt);
+    record_.worker_started(1, 101 + 10 * attempt);
+    events_.clear();
+  }
+
+  static hang::Finding finding(uint64_t number = 1, uint64_t ordinal = 17) {
+    hang::Finding result;
+    result.number = number;
+    hang::Suspect& late = result.ranks.emplace_back();
+    late.rank = 1;
+    late.life = "blocked in read() of a pipe";
+    result.waiting = {0};
+    result.group = "world";
+    result.operation = "all_reduce (sum) of 8 float32";
+    result.ordinal = ordinal;
+    result.waited = std::chrono::milliseconds(12'500);
+    return result;
+  }
+
+  static hang::Finding mismatch(uint64_t number) {
+    hang::Finding result = finding(number);
+    result.what = hang::Class::signature;
+    result.by = hang::By::proof;
+    result.ranks[0].call = "all_reduce (sum) of 4 float32";
+    return result;
+  }
+
+  JobReport stopped() {
+    group::JobOutcome outcome;
+    outcome.end = JobEnd::stopped;
+    outcome.signal = 2;
+    return record_.finish(outcome);
+  }
+
+  // The names, and the texts.
+  Strings told() const {
+    Strings all;
+    for (const Json& event : events_)
+      all.push_back(event.at("event").get<std::string>() + ": " +
+                    event.at("text").get<std::string>());
+    return all;
+  }
+
+  std::vector<Json> events_;
+  JobRecord record_;
+};
+
+constexpr const char* kVerdict =
+    "rank 1 (GPU 1, pid 101) never entered all_reduce #17 of group 'world' (sum of 8 float32); "
+    "rank 0 has waited 12.5 s; rank 1 is blocked in read() of a pipe";
+
+TEST_F(HangingJob, SaysANoticeAndThatItsWaitIsOver) {
+  const std::string line = record_.hang_notice({finding()});
+  EXPECT_EQ(line,
+            "rank 0 has waited 12.5 s for rank 1 (GPU 1, pid 101) in all_reduce #17 of group "
+            "'world' (sum of 8 float32); rank 1 has not called it and is blocked in read() of a "
+            "pipe");
+  const hang::WaitEnded ended{1, {1}, "world", std::chrono::seconds(31)};
+  const std::string end = "rank 1 came to all_reduce #17 of group 'world' after 31.0 s";
+  EXPECT_EQ(record_.wait_ended(ended), end);
+  EXPECT_EQ(told(), (Strings{"waiting: " + line, "note: " + end}));
+  EXPECT_EQ(record_.wait_ended(ended), "") << "it is over already";
+  EXPECT_EQ(stopped().hang, std::nullopt) << "a notice blames nobody";
+}
+
+TEST_F(HangingJob, TellsAVerdictToPeopleProgramsAndTheReport) {
+  EXPECT_EQ(record_.hang_verdict({finding()}),
+            std::string(kVerdict) +
+                "\n  waiting: rank 0"
+                "\n  the last calls: musterctl records job1 --ranks 1"
+                "\n  the job goes on; stop it with Ctrl-C, or with SIGTERM to muster");
+  ASSERT_EQ(events_.size(), 1U);
+  events_[0].erase("time");
+  EXPECT_EQ(events_[0], Json({{"event", "hang"},
+                              {"attempt", 0},
+                              {"ranks", {1}},
+                              {"class", "never_entered"},
+                              {"by", "time"},
+                              {"group", "world"},
+                              {"operation", "all_reduce (sum) of 8 float32"},
+                              {"ordinal", 17},
+                              {"waiting", {0}},
+                              {"seconds", 12.5},
+                              {"confidence", "high"},
+                              {"text", kVerdict}}));
+  const JobReport report = stopped();
+  ASSERT_TRUE(report.hang);
+  EXPECT_EQ(report.hang->text, kVerdict);
+  EXPECT_EQ(report.hang->ranks, std::vector<int>{1});
+  EXPECT_FALSE(report.hang->is_mismatch);
+}
+
+TEST_F(HangingJob, CallsACallThatDoesNotMatchAMismatch) {
+  hang::Finding found = mismatch(1);
+  found.confidence = hang::Confidence::medium;
+  record_.hang_verdict({found});
+  found.what = hang::Class::order;
+  record_.hang_verdict({found});
+  ASSERT_EQ(events_.size(), 2U);
+  EXPECT_EQ(events_[0].at("event"), "mismatch");
+  EXPECT_EQ(events_[0].at("class"), "signature");
+  EXPECT_EQ(events_[0].at("by"), "proof");
+  EXPECT_EQ(events_[0].at("confidence"), "medium");
+  EXPECT_EQ(events_[1].at("event"), "mismatch");
+  EXPECT_TRUE(stopped().hang->is_mismatch);
+}
+
+TEST_F(HangingJob, ForgetsAVerdictThatWasWrong) {
+  record_.hang_verdict({mismatch(1)});
+  record_.hang_verdict({finding(2, 18)});
+  const std::string line = record_.hang_withdrawn({2, {1}, "world", std::chrono::seconds(24)});
+  EXPECT_EQ(line,
+            "rank 1 went on: the verdict on all_reduce #18 of group 'world' is withdrawn; from now "
+            "on the limit is 24.0 s");
+  EXPECT_EQ(events_.back().at("event"), "withdrawn");
+  EXPECT_EQ(events_.back().at("text"), line);
+  EXPECT_EQ(events_.back().at("ordinal"), 18);
+  EXPECT_EQ(stopped().hang->what, "signature") << "the newest one that stands";
+  record_.hang_withdrawn({1, {1}, "world", {}});
+}
+
+TEST_F(HangingJob, KeepsAVerdictOfAnEarlierAttempt) {
+  record_.hang_verdict({finding()});
+  start_attempt(1);
+  record_.hang_verdict({finding(2, 5)});
+  record_.hang_withdrawn({2, {1}, "world", {}});
+  const JobReport report = stopped();
+  ASSERT_TRUE(report.hang);
+  EXPECT_EQ(report.hang->attempt, 0);
+  EXPECT_EQ(report.hang->ordinal, 17U);
+}
+
+TEST_F(HangingJob, ThatSucceedsHasComeOutOfItsHangs) {
+  record_.hang_verdict({mismatch(1)});
+  record_.hang_verdict({finding(2)});
+  group::JobOutcome success;
+  success.end = JobEnd::success;
+  EXPECT_EQ(record_.finish(success).hang->what, "signature") << "its results may be wrong";
+}
+
+TEST_F(HangingJob, NamesTheNodeOfItsRanksWhereThereAreMany) {
+  start_attempt(1, 2);
+  hang::Finding found = finding();
+  found.ranks[0].rank = 2;
+  found.waiting = {0, 1};
+  EXPECT_TRUE(
+      record_.hang_notice({found}).starts_with("2 ranks have waited 12.5 s for rank 2 (node7, GPU "
+                                               "1, pid 111) in"));
+  found.ranks[0].rank = 0;  // Of another node.
+  found.waiting = {1, 2};
+  EXPECT_TRUE(record_.hang_notice({found}).starts_with("2 ranks have waited 12.5 s for rank 0 in"));
+}
+
+TEST_F(HangingJob, TheCallThatAWorkerDiedInIsReported) {
+  record_.worker_exited({1, 101, ExitStatus::exited(3), std::chrono::seconds(3), 0, 0}, {});
+  record_.worker_was_in(1, "barrier #7 of group 'world' for 3.2 s");
+  record_.attempt_drained({});
+  group::JobOutcome outcome;
+  outcome.end = JobEnd::failed;
+  const JobReport report = record_.finish(outcome);
+  ASSERT_TRUE(report.culprit);
+  EXPECT_EQ(report.the_culprit().call, "barrier #7 of group 'world' for 3.2 s");
+}
+
+}  // namespace
+}  // namespace muster
