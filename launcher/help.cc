@@ -18,7 +18,8 @@ of several, as the workers of one job, tells them their ranks by environment
 variables (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ... as
 torchrun does), restarts all of them when one fails or a node is lost, stops
 all of them when told to, leaves nothing behind, and says which one failed first
-and why. musterctl shows running jobs, their logs, and sends signals.
+and why. musterctl shows running jobs, their logs and collectives, and sends
+signals.
 
 Examples:
   muster --nproc-per-node 4 train.py --lr 0.1

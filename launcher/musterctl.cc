@@ -1,6 +1,7 @@
-// The main program of musterctl: shows the state and the workers' output of this user's running
-// jobs on this machine, and sends them signals. It finds the jobs in a folder (control_folder.h),
-// connects to one of them over its socket (control_protocol.h), and keeps nothing open afterwards.
+// The main program of musterctl: shows the state, the workers' output and the ranks' collectives of
+// this user's running jobs on this machine, and sends them signals. It finds the jobs in a folder
+// (control_folder.h), connects to one of them over its socket (control_protocol.h), and keeps
+// nothing open afterwards.
 // Exit codes: 0, 1 if a job is missing or refuses, 2 for wrong usage.
 #include <algorithm>
 #include <array>
@@ -21,6 +22,7 @@
 
 #include "agent/control/control_folder.h"
 #include "agent/control/control_protocol.h"
+#include "agent/hang/records_text.h"
 #include "launcher/musterctl_text.h"
 #include "launcher/values/rank_lists.h"
 #include "launcher/version.h"
@@ -39,6 +41,7 @@ struct Wanted {
   std::string ranks;
   std::string signal;
   int lines = control::LogsRequest{}.lines;
+  int calls = control::RecordsRequest{}.lines;
   bool follow = false;
   bool json = false;
 };
@@ -138,6 +141,8 @@ int show_replies(Conversation& talk, const Wanted& wanted, LogPrinter& logs) {
     if (wanted.json) continue;
     if (const auto* status = std::get_if<control::JobStatus>(&*reply)) print(status_text(*status));
     if (const auto* texts = std::get_if<std::vector<control::LogText>>(&*reply)) logs.add(*texts);
+    if (const auto* records = std::get_if<std::vector<RankRecords>>(&*reply))
+      print(records_text(*records, wanted.calls > 0));
   }
 }
 
@@ -179,6 +184,12 @@ int show_logs(const Wanted& wanted) {
              names_one_rank(*ranges));
 }
 
+int show_records(const Wanted& wanted) {
+  const auto ranges = ranges_of(wanted);
+  if (!ranges) return complain_of(ranges.error());
+  return ask(control::RecordsRequest{*ranges, wanted.calls}, wanted, false);
+}
+
 void add_job(CLI::App& command, Wanted& wanted) {
   command.add_option("job", wanted.job, "Job id or pid; may be omitted if only one job is running")
       ->type_name("JOB|PID");
@@ -205,6 +216,14 @@ void add_commands(CLI::App& app, Wanted& wanted) {
       ->capture_default_str()
       ->check(CLI::Range(0, control::kLogLinesMax));
   logs.add_flag("-f,--follow", wanted.follow, "Keep printing new output");
+  CLI::App& records = *app.add_subcommand(
+      "records", "Show which collective each rank on this node is in, or called last");
+  add_job(records, wanted);
+  add_ranks(records, wanted);
+  records.add_option("-n,--lines", wanted.calls, "Print its groups and last LINES calls as well")
+      ->type_name("LINES")
+      ->capture_default_str()
+      ->check(CLI::Range(0, control::kRecordLinesMax));
   CLI::App& signal = *app.add_subcommand("signal", "Send a signal to workers");
   signal.add_option("signal", wanted.signal, "USR1, SIGUSR1 or 10")->required()->type_name("SIG");
   add_job(signal, wanted);
@@ -226,6 +245,7 @@ int run_musterctl(int argc, char** argv) {
   }
   if (app.got_subcommand("status")) return ask(control::StatusRequest{}, wanted, false);
   if (app.got_subcommand("logs")) return show_logs(wanted);
+  if (app.got_subcommand("records")) return show_records(wanted);
   if (app.got_subcommand("signal")) return send_signal(wanted);
   return list(wanted);
 }

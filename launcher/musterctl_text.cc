@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "agent/report/text.h"
+
 namespace muster {
 namespace {
 
@@ -26,23 +28,6 @@ std::string named_jobs(std::span<const JobEntry> jobs) {
         fmt::format("{}{} (pid {})", names.empty() ? "" : ", ", without_controls(job.id), job.pid);
   }
   return names + (jobs.size() > kNamedJobsMax ? ", ..." : "");
-}
-
-// Columns as wide as their widest cell, separated by two spaces, none at the end of a line.
-std::string table_text(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i)
-      widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i + 1 < row.size(); ++i)
-      text += fmt::format("{:<{}}  ", row[i], widths[i]);
-    text += row.back() + "\n";
-  }
-  return text;
 }
 
 std::string ranks_text(const control::NodeStatus& node) {

@@ -23,6 +23,7 @@ constexpr OptionTraits kOwnInformation{.own = true, .reads_variable = false, .in
 constexpr std::string_view kWorkers = "Workers";
 constexpr std::string_view kProgram = "What to run";
 constexpr std::string_view kRestarts = "Restarting and stopping";
+constexpr std::string_view kHangs = "Hangs";
 constexpr std::string_view kOutput = "Output";
 constexpr std::string_view kPlacement = "GPUs and CPUs";
 constexpr std::string_view kRendezvous = "Nodes and rendezvous";
@@ -75,6 +76,15 @@ constexpr auto kRows = std::to_array<OptionRow>({
      "Accepted for torchrun; muster notices exits at once and never polls."},
     {"event-log-handler", kRestarts, "null|console|dynamic_rendezvous", "null",
      "console writes one JSON object per event to stderr; the others write nothing."},
+    {"hang-timeout", kHangs, "SECONDS|off", "12",
+     "A rank for which others wait, and which is blocked or stopped for this long, is named as the "
+     "cause of a hang; off: nothing is watched.",
+     kOwn},
+    {"busy-timeout", kHangs, "SECONDS", "learnt from the job, 60 to 600",
+     "The same for a rank that computes, sleeps or is late for a reason that cannot be seen.",
+     kOwn},
+    {"no-recorder", kHangs, "", "",
+     "Do not record which collectives the ranks have called: a hang is then not explained.", kOwn},
     {"log-dir", kOutput, "DIR", "a fresh folder in $TMPDIR",
      "Folder for logs and, where it is given, for result.json and events.jsonl; /dev/null: no "
      "files."},

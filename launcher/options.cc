@@ -155,6 +155,29 @@ void read_supervision(Settings& settings, LaunchSpec& spec) {
   if (settings.choice("event-log-handler") == "console") spec.event_log = EventLogHandler::console;
 }
 
+Parsed<std::optional<double>> parse_hang_timeout(const std::string& text) {
+  if (text == "off") return std::optional<double>{};
+  const Parsed<double> seconds = parse_seconds(text, false);
+  if (!seconds) return problem(seconds.error() + ", or off");
+  return std::optional<double>(*seconds);
+}
+
+void read_hangs(Settings& settings, LaunchSpec& spec) {
+  spec.recorder = !settings.on("no-recorder");
+  std::optional<double> hang_timeout_s = spec.hang.hang_timeout_s;
+  settings.read("hang-timeout", hang_timeout_s, parse_hang_timeout);
+  spec.hang.off = !hang_timeout_s;
+  spec.hang.hang_timeout_s = hang_timeout_s.value_or(spec.hang.hang_timeout_s);
+  settings.read("busy-timeout", spec.hang.busy_timeout_s,
+                [](const std::string& text) { return parse_seconds(text, false); });
+  if (!spec.recorder) {
+    settings.warn_without_effect("hang-timeout", "with --no-recorder");
+    settings.warn_without_effect("busy-timeout", "with --no-recorder");
+  } else if (spec.hang.off) {
+    settings.warn_without_effect("busy-timeout", "with --hang-timeout off");
+  }
+}
+
 // torchrun checks only the flag, not this variable; neither has an effect here.
 void check_start_method(Settings& settings) {
   if (settings.text("start-method", "spawn") == "spawn") return;
@@ -273,6 +296,7 @@ LaunchSpec read_spec(Settings& settings, const std::vector<std::string>& rest) {
   settings.read("stdin", spec.stdin_rank, parse_stdin);
   spec.rendezvous = read_rendezvous(settings);
   read_supervision(settings, spec);
+  read_hangs(settings, spec);
   check_start_method(settings);
   read_output(settings, spec.log);
   read_placement(settings, spec.placement);

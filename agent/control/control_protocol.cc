@@ -32,6 +32,11 @@ void message_fields(auto& a, Like<LogsRequest> auto& request) {
   a("follow", request.follow);
 }
 
+void message_fields(auto& a, Like<RecordsRequest> auto& request) {
+  a("ranks", request.ranks);
+  a("lines", request.lines);
+}
+
 void message_fields(auto& a, Like<NodeStatus> auto& node) {
   a("node_rank", node.node_rank);
   a("host", node.host);
@@ -62,11 +67,66 @@ void message_fields(auto& a, Like<LogText> auto& log) {
   a("position", log.position);
 }
 
+void message_fields(auto& a, Like<GroupLine> auto& group) {
+  a("name", group.name);
+  a("id", group.id);
+  a("ranks", group.ranks);
+  a("size", group.size);
+  a("own_rank", group.own_rank);
+  a("state", group.state);
+  a("called", group.called);
+  a("completed", group.completed);
+  a("state_ago_s", group.state_ago_s);
+  a("called_ago_s", group.called_ago_s);
+}
+
+void message_fields(auto& a, Like<CallLine> auto& call) {
+  a("group", call.group);
+  a("ordinal", call.ordinal);
+  a("operation", call.operation);
+  a("call", call.call);
+  a("count", call.count);
+  a("type", call.type);
+  a("reduction", call.reduction);
+  a("root", call.root);
+  a("tag", call.tag);
+  a("synchronous", call.synchronous);
+  a("state", call.state);
+  a("called_ago_s", call.called_ago_s);
+  a("took_s", call.took_s);
+  a("site", call.site);
+}
+
+void message_fields(auto& a, Like<SectionLine> auto& section) {
+  a("name", section.name);
+  a("entered_ago_s", section.entered_ago_s);
+}
+
+void message_fields(auto& a, Like<RankRecords> auto& records) {
+  a("rank", records.rank);
+  a("pid", records.pid);
+  a("summary", records.summary);
+  a("source", records.source);
+  a("owner", records.owner);
+  a("attached_ago_s", records.attached_ago_s);
+  a("recorded", records.recorded);
+  a("dropped", records.dropped);
+  a("groups_left_out", records.groups_left_out);
+  a("garbage", records.garbage);
+  a("failure", records.failure);
+  a("failed_group", records.failed_group);
+  a("failed_ago_s", records.failed_ago_s);
+  a("groups", records.groups);
+  a("sections", records.sections);
+  a("calls", records.calls);
+}
+
 struct Writer {
   json object = json::object();
 
   void operator()(const char* key, const auto& value) { object[key] = value; }
-  void operator()(const char* key, const std::optional<int>& value) {
+  template <typename Number>
+  void operator()(const char* key, const std::optional<Number>& value) {
     if (value) object[key] = *value;
   }
   void operator()(const char* key, const RankRanges& ranges) {
@@ -137,7 +197,8 @@ struct Reader {
     if (!whole || !std::in_range<Number>(*whole)) return wrong(key, kInRange);
     number = static_cast<Number>(*whole);
   }
-  void take(const json& found, const char* key, std::optional<int>& number) {
+  template <typename Number>
+  void take(const json& found, const char* key, std::optional<Number>& number) {
     take(found, key, number.emplace());
   }
   void take(const json& found, const char* key, RankRanges& ranges) {
@@ -185,10 +246,11 @@ SignalRequest signal_request(Reader& read) {
   return request;
 }
 
-LogsRequest logs_request(Reader& read) {
-  LogsRequest request;
+template <typename Lines>
+Lines lines_request(Reader& read, int lines_max) {
+  Lines request;
   message_fields(read, request);
-  if (request.lines < 0 || request.lines > kLogLinesMax) read.wrong("lines", kInRange);
+  if (request.lines < 0 || request.lines > lines_max) read.wrong("lines", kInRange);
   return request;
 }
 
@@ -198,9 +260,10 @@ Request request_of(const json& object, std::string& problem) {
   std::string command;
   read("command", command);
   if (command == "signal") return signal_request(read);
-  if (command == "logs") return logs_request(read);
+  if (command == "logs") return lines_request<LogsRequest>(read, kLogLinesMax);
+  if (command == "records") return lines_request<RecordsRequest>(read, kRecordLinesMax);
   if (command != "status")
-    read.wrong("command", "a command; the commands are status, signal and logs");
+    read.wrong("command", "a command; the commands are status, signal, logs and records");
   return StatusRequest{};
 }
 
@@ -231,6 +294,7 @@ Reply reply_of(const json& object, std::string& problem) {
   if (!ok->get<bool>()) return error_of(read);
   if (object.contains("status")) return content_of<JobStatus>(read, "status");
   if (object.contains("logs")) return content_of<std::vector<LogText>>(read, "logs");
+  if (object.contains("records")) return content_of<std::vector<RankRecords>>(read, "records");
   return Done{};
 }
 
@@ -251,6 +315,9 @@ std::string encode(const Request& request) {
   } else if (const auto* logs = std::get_if<LogsRequest>(&request)) {
     writer("command", "logs");
     message_fields(writer, *logs);
+  } else if (const auto* records = std::get_if<RecordsRequest>(&request)) {
+    writer("command", "records");
+    message_fields(writer, *records);
   } else {
     writer("command", "status");
   }
@@ -265,6 +332,8 @@ std::string encode(const Reply& reply) {
     writer("status", *status);
   } else if (const auto* logs = std::get_if<std::vector<LogText>>(&reply)) {
     writer("logs", *logs);
+  } else if (const auto* records = std::get_if<std::vector<RankRecords>>(&reply)) {
+    writer("records", *records);
   } else if (const auto* error = std::get_if<Error>(&reply)) {
     writer("error", error->message);
     writer("code", static_cast<int>(error->code));

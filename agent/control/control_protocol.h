@@ -4,8 +4,10 @@
 //   {"command":"status"}
 //   {"command":"signal","signal":"USR1","ranks":[0,[8,15]]}
 //   {"command":"logs","ranks":[3],"lines":20,"follow":true}
+//   {"command":"records","ranks":[3],"lines":20}
 //
 //   {"version":1,"ok":true,"status":{...}} or "logs":[{"rank":3,"text":"...","position":512}]
+//       or "records":[{"rank":3,...}], with the fields of agent/hang/records.h
 //   {"version":1,"ok":false,"error":"one line","code":121}
 //
 // A rank list holds ranks and inclusive [FIRST,LAST] ranges; without a list, all ranks are
@@ -24,6 +26,7 @@
 
 #include <sys/types.h>
 
+#include "agent/hang/records.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/membership/agent_protocol.h"
 
@@ -34,6 +37,7 @@ inline constexpr std::size_t kReplyBytesMax = 16 * 1024 * 1024;
 inline constexpr std::size_t kRangesMax = 4096;
 inline constexpr std::size_t kLogTextBytesMax = 64 * 1024;
 inline constexpr int kLogLinesMax = 100000;
+inline constexpr int kRecordLinesMax = 4096;
 
 // Inclusive ranges of global ranks. Empty: all ranks.
 using RankRanges = std::vector<std::pair<int, int>>;
@@ -55,7 +59,13 @@ struct LogsRequest {
 
   friend bool operator==(const LogsRequest&, const LogsRequest&) = default;
 };
-using Request = std::variant<StatusRequest, SignalRequest, LogsRequest>;
+struct RecordsRequest {
+  RankRanges ranks;
+  int lines = 0;  // How many of the last calls of each rank.
+
+  friend bool operator==(const RecordsRequest&, const RecordsRequest&) = default;
+};
+using Request = std::variant<StatusRequest, SignalRequest, LogsRequest, RecordsRequest>;
 
 using NodeStatus = membership::NodeLine;  // As the job's host told the agent that answers.
 
@@ -88,7 +98,7 @@ struct LogText {
 struct Done {
   friend bool operator==(const Done&, const Done&) = default;
 };
-using Reply = std::variant<Done, JobStatus, std::vector<LogText>, Error>;
+using Reply = std::variant<Done, JobStatus, std::vector<LogText>, std::vector<RankRecords>, Error>;
 
 // One line with its newline.
 std::string encode(const Request& request);

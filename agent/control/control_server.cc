@@ -129,6 +129,13 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
     ask_for_logs();
   }
 
+  void serve(const control::RecordsRequest& request) {
+    server_->handlers_.records(request, ask([](Session& self, auto records) {
+                                 if (!records) return self.reply(records.error());
+                                 self.reply(std::move(*records));
+                               }));
+  }
+
   // A follower sends nothing more: anything readable is its end of file, or is ignored.
   void watch_for_the_end() {
     socket_.async_read_some(boost::asio::buffer(buffer_),

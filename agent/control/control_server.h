@@ -1,8 +1,8 @@
 // The agent's end of musterctl: a Unix socket of the user (0600, and the peer's uid is checked as
-// well) on which a running job answers status, logs and signal requests. The agent provides the
-// callbacks and keeps control; nothing here blocks its loop. A client has a few seconds to send its
-// request and to take the answer, and connections are limited: a slow or hostile one only loses its
-// connection. Control loop only, except for open() and remove(), which wait for a disk.
+// well) on which a running job answers requests. The agent provides the callbacks and keeps
+// control; nothing here blocks its loop. A client has a few seconds to send its request and to take
+// the answer, and connections are limited: a slow or hostile one only loses its connection. Control
+// loop only, except for open() and remove(), which wait for a disk.
 #pragma once
 
 #include <chrono>
@@ -33,11 +33,13 @@ struct ControlHandlers {
   using LogsDone = std::function<void(Result<std::vector<control::LogText>>)>;
 
   using StatusDone = std::function<void(control::JobStatus)>;
+  using RecordsDone = std::function<void(Result<std::vector<RankRecords>>)>;
 
-  // Calls `done` once, on the control loop, at once or later; so does `logs`.
+  // Calls `done` once, on the control loop, at once or later; so do `logs` and `records`.
   std::function<void(StatusDone done)> status;
   std::function<Result<void>(int signal, const control::RankRanges& ranks)> signal;
   std::function<void(const LogsQuery& query, LogsDone done)> logs;
+  std::function<void(const control::RecordsRequest& request, RecordsDone done)> records;
 };
 
 class ControlServer {

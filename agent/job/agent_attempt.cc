@@ -150,6 +150,9 @@ void AgentLoop::open_round(const group::RequestRound& request) {
   never_again_ = false;
   round_ = round_view(coordinated_ ? job_round_.restarts : request.restart_count);
   processes_.begin_attempt(setup_.workers);
+  if (hang_watch_) hang_watch_->end();
+  rings_.begin_attempt(setup_.workers);
+  watch_for_hangs();
   stop_began_ = false;
   stuck_polls_.assign(static_cast<size_t>(setup_.workers), 0);
   AttemptPlan plan;
@@ -235,6 +238,10 @@ SpawnRequest AgentLoop::spawn_request(int local_rank) {
   variables.device_variables = placement.env;
 
   SpawnRequest request;
+  if (const auto record_fd = rings_.make(local_rank)) {
+    variables.record_fd = ring::to_text(*record_fd);
+    request.record_fd = record_fd->fd;
+  }
   request.executable = program_.executable;
   request.argv = program_.argv(local_rank);
   if (interface_export_) {
@@ -256,11 +263,13 @@ void AgentLoop::spawn_worker(int attempt, int local_rank) {
   spawn_pending_ = false;
   if (group_->finished() || attempt != attempt_) return;
   const Result<pid_t> pid = processes_.start(local_rank, spawn_request(local_rank));
+  rings_.close_descriptor();
   WorkerStreams& streams = streams_[static_cast<size_t>(local_rank)];
   streams.out.reset();
   streams.err.reset();
   if (pid) {
     record_->worker_started(local_rank, *pid);
+    if (hang_watch_) hang_watch_->started(local_rank, *pid);
     drive_->post(group::Spawned{attempt, local_rank, *pid});
   } else {
     report_failure(pid.error(), local_rank);
@@ -273,6 +282,9 @@ void AgentLoop::on_worker_exit(const WorkerExit& exit) {
   HostEvidence evidence;
   if (!exit.status.success()) oom_.fill(evidence);
   record_->worker_exited(exit, std::move(evidence));
+  if (!exit.status.success())
+    record_->worker_was_in(exit.local_rank, call_in_flight(exit.local_rank));
+  if (hang_watch_) hang_watch_->ended(exit.local_rank, exit.status.code());
   if (!exit.status.success()) gather(exit);
   if (file_timer_) file_timer_->forget(exit.pid);
   drive_->post(group::Exited{attempt_, exit.local_rank, exit.status});

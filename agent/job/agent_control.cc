@@ -53,7 +53,8 @@ void AgentLoop::open_control() {
           ControlHandlers{
               [this](auto done) { give_status(std::move(done)); },
               [this](int signal, const auto& ranks) { return signal_ranks(signal, ranks); },
-              [this](const LogsQuery& query, auto done) { give_logs(query, std::move(done)); }});
+              [this](const LogsQuery& query, auto done) { give_logs(query, std::move(done)); },
+              [this](const auto& request, auto done) { give_records(request, std::move(done)); }});
     });
   });
 }
@@ -114,10 +115,14 @@ Result<void> AgentLoop::signal_ranks(int signal, const control::RankRanges& rank
     record_->note(JobEventKind::signal_forwarded, {}, signal);
     return {};
   }
-  return fail(ExitCode::environment,
-              fmt::format("none of these ranks runs on this node, which has {} to {}; ask the node "
-                          "that has them",
-                          round_.base_rank, round_.base_rank + setup_.workers - 1));
+  return tl::unexpected(no_such_rank_here());
+}
+
+Error AgentLoop::no_such_rank_here() const {
+  return {ExitCode::environment,
+          fmt::format("none of these ranks runs on this node, which has {} to {}; ask the node "
+                      "that has them",
+                      round_.base_rank, round_.base_rank + setup_.workers - 1)};
 }
 
 void AgentLoop::give_logs(const LogsQuery& query, ControlHandlers::LogsDone done) {

@@ -94,6 +94,7 @@ void AgentLoop::on(const group::Kill&) {
 
 void AgentLoop::begin_stop(int signal) {
   if (std::exchange(stop_began_, true)) return;
+  if (hang_watch_) hang_watch_->end();
   output_->mark_stop();
   record_->stop_begins(signal, grace(), processes_.look());
 }
@@ -145,12 +146,14 @@ void AgentLoop::on(const group::ReportLeftovers& effect) {
 }
 
 void AgentLoop::on(const group::SuspendWorkers&) {
+  if (hang_watch_) hang_watch_->suspended();
   processes_.suspend();
 }
 
 void AgentLoop::on(const group::ResumeWorkers&) {
   record_->note(JobEventKind::resumed);
   processes_.resume();
+  if (hang_watch_) hang_watch_->resumed();
 }
 
 void AgentLoop::on(const group::ForwardSignal& effect) {

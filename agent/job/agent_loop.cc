@@ -50,6 +50,8 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
                        [this] { on_group_empty(); }, [this](int signal) { request_stop(signal); },
                        [this](const ProcessEntry& process) { on_refused(process); },
                        [this] { drive_->post(group::KillRefused{attempt_}); }}),
+      rings_(spec_.recorder, [this](const std::string& text) { say(text); }),
+      site_names_(io_),
       probe_(io_, processes_),
       run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
       null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),

@@ -24,6 +24,10 @@
 
 #include "agent/control/control_server.h"
 #include "agent/control_channel.h"
+#include "agent/hang/hang_watch.h"
+#include "agent/hang/records_text.h"
+#include "agent/hang/rings.h"
+#include "agent/hang/site_names.h"
 #include "agent/job/agent.h"
 #include "agent/job/job_record.h"
 #include "agent/job/node_setup.h"
@@ -75,6 +79,16 @@ class AgentLoop {
   void give_status(ControlHandlers::StatusDone done);
   Result<void> signal_ranks(int signal, const control::RankRanges& ranks);
   void give_logs(const LogsQuery& query, ControlHandlers::LogsDone done);
+  Error no_such_rank_here() const;
+
+  // ---- musterctl records (agent_records.cc)
+  void give_records(const control::RecordsRequest& request, ControlHandlers::RecordsDone done);
+  RankRing read_ring(int local_rank, size_t calls_max) const;
+
+  // ---- hangs (agent_hangs.cc)
+  void watch_for_hangs();
+  void on_hang(const hang::Effect& effect);
+  std::string call_in_flight(int local_rank) const;
 
   // ---- effects of the machine (agent_effects.cc)
   void perform(const group::Effect& effect);
@@ -165,6 +179,9 @@ class AgentLoop {
   boost::asio::steady_timer leave_limit_;
   boost::asio::steady_timer last_words_limit_;
   WorkerProcesses processes_;
+  Rings rings_;
+  SiteNames site_names_;
+  std::optional<hang::HangWatch> hang_watch_;  // Of a job that is watched.
   DeviceProbe probe_;
   KernelLog kernel_log_;  // Marked as an attempt starts, then read on the output thread.
   std::unique_ptr<Output> output_;

@@ -18,6 +18,7 @@
 #include "agent/placement/proc_devices.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/cpu_limit.h"
+#include "rendezvous/ring/record_fd.h"
 
 namespace muster {
 namespace {
@@ -161,10 +162,12 @@ Result<unsigned long> make_room_for_descriptors(const DescriptorNeeds& needs) {
     return fail(ExitCode::environment,
                 too_few_descriptors(needs, limit, taken + descriptors_of(needs.workers)));
   }
-  // Not worth a refusal: the host may be another node, and most of a job's workers never connect.
+  // Not worth a refusal: the host may be another node, most of a job's workers never connect, and
+  // without the high number of a ring's descriptor calls are not recorded.
   const unsigned long visits = static_cast<unsigned long>(needs.other_nodes) *
                                (1 + kVisitsPerWorker * static_cast<unsigned long>(needs.workers));
-  const unsigned long wanted = std::min<unsigned long>(needed + visits, limit.rlim_max);
+  const unsigned long wanted =
+      std::min<unsigned long>(needed + visits + ring::kLowestRecordFd, limit.rlim_max);
   if (limit.rlim_cur >= wanted) return inherited;
   limit.rlim_cur = wanted;
   setrlimit(RLIMIT_NOFILE, &limit);

@@ -116,6 +116,8 @@ __attribute__((no_sanitize("address"))) int child_main(void* argument) {
   }
   if (!place_standard_descriptors(plan->source_fds)) return fail_step(plan, "dup2");
   close_on_exec_from_three();
+  const int record = plan->request.record_fd;
+  if (record >= 0 && fcntl(record, F_SETFD, 0) != 0) return fail_step(plan, "fcntl(F_SETFD)");
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

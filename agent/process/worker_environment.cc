@@ -38,6 +38,9 @@ Environment worker_environment(const Environment& inherited, const RoundView& ro
   } else {
     set(env::kFailureFile, worker.failure_file);
   }
+  // One that is inherited belongs to a worker of another muster, whose program this launcher is.
+  result.erase(std::string(env::kRecordFd));
+  if (worker.record_fd) set(env::kRecordFd, *worker.record_fd);
   set(env::kSignalsToHandle, worker.signals_to_handle);
   // A value set by the user is kept; otherwise torch's default of "abort on error" needs the 1.
   result.try_emplace(std::string(env::kNcclAsyncErrorHandling), "1");

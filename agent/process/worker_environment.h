@@ -33,10 +33,11 @@ struct RoundView {
 };
 
 struct WorkerVariables {
-  int local_rank = 0;        // The worker's real index on this node.
-  int shown_local_rank = 0;  // LOCAL_RANK: 0 if a worker sees only one device.
-  std::string error_file;    // Empty: no log folder.
-  std::string failure_file;  // Likewise.
+  int local_rank = 0;                    // The worker's real index on this node.
+  int shown_local_rank = 0;              // LOCAL_RANK: 0 if a worker sees only one device.
+  std::string error_file;                // Empty: no log folder.
+  std::string failure_file;              // Likewise.
+  std::optional<std::string> record_fd;  // ring::to_text(); not set: it has no ring.
   std::string signals_to_handle;
   std::optional<std::string> timer_file;
   std::optional<int> omp_num_threads;         // Only if the user set none.

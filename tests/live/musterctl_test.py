@@ -122,7 +122,7 @@ class Musterctl(unittest.TestCase):
         self.refused(2, "logs", "-n", "-1", names=["--lines"])
         code, out, _ = self.ask("--help")
         self.assertEqual(code, 0)
-        for word in "list", "status", "logs", "signal":
+        for word in "list", "status", "logs", "records", "signal":
             self.assertIn(word, out)
 
     def test_signals(self):
@@ -143,6 +143,26 @@ class Musterctl(unittest.TestCase):
         self.assertEqual(self.ask("logs", "-n", "0"), (0, "", ""))
         logs = json.loads(self.ask("logs", "--json", "--ranks", "0")[1])["logs"]
         self.assertEqual(logs, [{"rank": 0, "text": "rank 0 begins\nloss 0.5\nloss 0.4\n", "position": 32}])
+
+    def test_records(self):
+        self.host("job-a", ranks=3)
+        lines = ["rank 0 (pid 4710): in barrier #3 of group 'w'", "rank 1 (pid 4711): no recorder attached",
+                 "rank 2 (pid 4712): no recorder attached"]
+        self.assertEqual(self.ask("records"), (0, "\n".join(lines) + "\n", ""))
+        self.assertEqual(self.ask("records", "job-a", "--ranks", "1-2"), (0, "\n".join(lines[1:]) + "\n", ""))
+        code, out, err = self.ask("records", "-n", "2", "--ranks", "0")
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual([line.split() for line in out.splitlines()[2:]],
+                         [["#2", "world", "barrier", "18.0", "s", "ago", "complete"],
+                          ["#3", "world", "barrier", "12.0", "s", "ago", "pending"]], out)
+        code, out, _ = self.ask("records", "-n", "1", "--json")
+        self.assertEqual((code, len(out.splitlines())), (0, 1))
+        records = json.loads(out)["records"]
+        self.assertEqual([r["rank"] for r in records], [0, 1, 2])
+        self.assertEqual(records[0]["groups"][0]["called"], 3)
+        self.assertEqual([(c["ordinal"], c["state"]) for c in records[0]["calls"]], [(3, "pending")])
+        self.refused(2, "records", "-n", "4097", names=["--lines"])
+        self.refused(2, "records", "--ranks", "x", names=["--ranks"])
 
     def test_follows_logs_until_the_job_ends(self):
         host = self.host("job-a", ranks=1)

@@ -151,6 +151,8 @@ class WrongInput(LiveTest):
             ("--logs-specs", "mine", "true"): ["--logs-specs", "mine"],
             ("--stdin", "first", "true"): ["--stdin", "first"],
             ("--exit-code", "7", "true"): ["--exit-code", "7"],
+            ("--hang-timeout", "0", "true"): ["--hang-timeout", "0", "off"],
+            ("--busy-timeout", "long", "true"): ["--busy-timeout", "long"],
             ("--signals-to-handle", "SIGKILL", "true"): ["SIGKILL"],
             ("--print-completion", "fish"): ["fish"],
             ("--module=x", "true"): ["--module"],

@@ -86,6 +86,12 @@ def has_flags_without_effect(scenario):
     )
 
 
+def is_the_record(finding):
+    if finding.key.endswith("descriptors"):
+        return finding.torchrun == [0, 1, 2] and len(finding.muster) == 4 and finding.muster[3] >= 100
+    return finding.torchrun == MISSING and re.fullmatch(r"\d{3,}:[0-9a-f]+", finding.muster)
+
+
 def is_stop_by_signal(finding):
     return declared(finding) and finding.scenario.act and finding.muster > 128
 
@@ -244,6 +250,12 @@ TABLE = (
         "Where the worker library records a failure that it tells its program, beside torch's error file.",
         r"worker.*\.env\.MUSTER_FAILURE_FILE",
         lambda finding: finding.torchrun == MISSING and re.fullmatch(r".*/attempt_\d+/\d+/failure\.txt", finding.muster),
+    ),
+    Difference(
+        "the record of collectives",
+        "Each worker gets one more descriptor and its number: memory in which the worker library records its calls.",
+        r"worker.*\.(env\.MUSTER_RECORD_FD|descriptors)",
+        is_the_record,
     ),
     Difference(
         "no empty temporary folders",

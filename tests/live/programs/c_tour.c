@@ -168,6 +168,15 @@ static void byte_strings(void) {
   muster_free(out);
 }
 
+static void sections(void) {
+  OK(muster_section_enter("a tour"));
+  OK(muster_section_enter("of the barrier"));
+  OK(muster_barrier(NULL, NULL, NULL));
+  muster_section_leave();
+  muster_section_leave();
+  muster_section_leave();
+}
+
 static void groups(void) {
   muster_group_options options = MUSTER_GROUP_OPTIONS;
   muster_group *half = NULL, *turned = NULL, *all = NULL, *none = NULL;
@@ -287,6 +296,7 @@ int main(int argc, char** argv) {
   unequal_blocks();
   messages();
   byte_strings();
+  sections();
   groups();
   shared_memory();
   begun();

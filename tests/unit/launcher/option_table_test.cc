@@ -38,10 +38,10 @@ TEST(OptionRow, StandsWithTheOthersOfItsGroup) {
   for (const OptionRow& row : option_rows()) {
     if (headings.empty() || headings.back() != row.group) headings.emplace_back(row.group);
   }
-  EXPECT_EQ(headings, (std::vector<std::string>{"Workers", "What to run", "Restarting and stopping",
-                                                "Output", "GPUs and CPUs", "Nodes and rendezvous",
-                                                "Losing and replacing nodes",
-                                                "Network and security", "Information", ""}));
+  EXPECT_EQ(headings, (std::vector<std::string>{
+                          "Workers", "What to run", "Restarting and stopping", "Hangs", "Output",
+                          "GPUs and CPUs", "Nodes and rendezvous", "Losing and replacing nodes",
+                          "Network and security", "Information", ""}));
   EXPECT_EQ(names_where([](const OptionRow& row) { return row.group.empty(); }),
             NameSet{"print-man"});
 }
@@ -59,8 +59,8 @@ TEST(OptionRow, HasOneOfFourLetters) {
 TEST(OptionRow, TakesAValueUnlessItIsASwitch) {
   EXPECT_EQ(names_where([](const OptionRow& row) { return !row.takes_value(); }),
             (NameSet{"help", "keep-local-rank", "module", "no-iface-env", "no-python",
-                     "pass-local-rank", "print-man", "report-bindings", "run-path", "standalone",
-                     "use-env", "version", "virtual-local-rank"}));
+                     "no-recorder", "pass-local-rank", "print-man", "report-bindings", "run-path",
+                     "standalone", "use-env", "version", "virtual-local-rank"}));
   EXPECT_EQ(names_where([](const OptionRow& row) {
               return !row.takes_value() && !row.default_text.empty();
             }),
@@ -70,27 +70,18 @@ TEST(OptionRow, TakesAValueUnlessItIsASwitch) {
 // A prefix of torchrun's flags must not select one of these.
 TEST(OptionRow, SaysWhetherTorchrunLacksIt) {
   EXPECT_EQ(names_where([](const OptionRow& row) { return row.traits.own; }),
-            (NameSet{"exit-code",
-                     "gpu-binding",
-                     "gpus",
-                     "iface",
-                     "keep-local-rank",
-                     "lease",
-                     "log-prefix",
-                     "max-membership-changes",
-                     "no-iface-env",
-                     "pass-local-rank",
-                     "print-man",
-                     "python",
-                     "ranks",
-                     "rdzv-token-file",
-                     "report-bindings",
-                     "spares",
-                     "start-timeout",
-                     "stdin",
-                     "store-allow",
-                     "use-env",
-                     "version",
+            (NameSet{"busy-timeout",    "exit-code",
+                     "gpu-binding",     "gpus",
+                     "hang-timeout",    "iface",
+                     "keep-local-rank", "lease",
+                     "log-prefix",      "max-membership-changes",
+                     "no-iface-env",    "no-recorder",
+                     "pass-local-rank", "print-man",
+                     "python",          "ranks",
+                     "rdzv-token-file", "report-bindings",
+                     "spares",          "start-timeout",
+                     "stdin",           "store-allow",
+                     "use-env",         "version",
                      "worker-port"}));
 }
 
@@ -114,6 +105,7 @@ TEST(OptionRow, HasWordsToType) {
                        {"event-log-handler", {"null", "console", "dynamic_rendezvous"}},
                        {"exit-code", {"culprit", "torchrun"}},
                        {"gpu-binding", {"shared", "exclusive"}},
+                       {"hang-timeout", {"off"}},
                        {"logs-specs", {"default"}},
                        {"nproc-per-node", {"auto", "gpu", "cpu", "xpu"}},
                        {"numa-binding", {"node", "socket", "exclusive", "core-complex"}},

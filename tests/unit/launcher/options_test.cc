@@ -101,6 +101,10 @@ const std::vector<FlagCase>& flag_cases() {
          s.placement.virtual_local_rank = true;
          s.placement.keep_local_rank = true;
        }},
+      {{"--hang-timeout", "1.2"}, [](LaunchSpec& s) { s.hang.hang_timeout_s = 1.2; }},
+      {{"--hang-timeout", "off"}, [](LaunchSpec& s) { s.hang.off = true; }},
+      {{"--busy-timeout", "3"}, [](LaunchSpec& s) { s.hang.busy_timeout_s = 3; }},
+      {{"--no-recorder"}, [](LaunchSpec& s) { s.recorder = false; }},
       {{"--report-bindings"}, [](LaunchSpec& s) { s.placement.report_bindings = true; }},
       {{"--numa-binding", "node"},
        [](LaunchSpec& s) { s.placement.numa_binding = NumaBinding::node; }},
@@ -244,6 +248,12 @@ TEST(Options, NameFlagValueAndRemedyOfJunk) {
        "--shutdown-timeout 5s: not a number; give seconds, 0 or more"},
       {{"--stdin", "x"}, "--stdin x: not a whole number; give 0 or more, or none"},
       {{"--stdin=-1"}, "--stdin -1: out of range; give 0 or more, or none"},
+      {{"--hang-timeout", "0"},
+       "--hang-timeout 0: out of range; give seconds, more than 0, or off"},
+      {{"--hang-timeout", "OFF"},
+       "--hang-timeout OFF: not a number; give seconds, more than 0, or off"},
+      {{"--busy-timeout", "off"}, "--busy-timeout off: not a number; give seconds, more than 0"},
+      {{"--busy-timeout", "-1"}, "--busy-timeout -1: out of range; give seconds, more than 0"},
       {{"--exit-code", "1"}, "--exit-code 1: unknown; give one of culprit, torchrun"},
       {{"--event-log-handler", "file"},
        "--event-log-handler file: unknown; give one of null, console, dynamic_rendezvous"},
@@ -378,6 +388,14 @@ TEST(OptionVariables, AreGuessedAtWhenTheyAreNearlyRight) {
 
 TEST(OptionVariables, OfOthersAreLeftAlone) {
   EXPECT_EQ(spec_of({}, {{"PET_SHOP_WINDOW", "x"}, {"PETER", "y"}, {"NNODES", "7"}}), plain_spec());
+}
+
+TEST(HangTimeouts, HaveNoEffectWhereNothingIsRecordedOrWatched) {
+  EXPECT_EQ(warnings_of({"--no-recorder", "--hang-timeout", "5", "--busy-timeout", "9"}),
+            Words({"--hang-timeout 5 has no effect with --no-recorder",
+                   "--busy-timeout 9 has no effect with --no-recorder"}));
+  EXPECT_EQ(warnings_of({"--hang-timeout", "off", "--busy-timeout", "9"}),
+            Words({"--busy-timeout 9 has no effect with --hang-timeout off"}));
 }
 
 TEST(ShutdownTimeout, FallsBackToItsOwnVariable) {

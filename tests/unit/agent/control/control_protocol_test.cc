@@ -39,6 +39,8 @@ const std::vector<Request>& requests() {
       LogsRequest{},
       LogsRequest{{{3, 3}}, 0, true},
       LogsRequest{{{0, 2147483647}}, kLogLinesMax, false},
+      RecordsRequest{},
+      RecordsRequest{{{3, 3}}, kRecordLinesMax},
   };
   return all;
 }
@@ -63,6 +65,30 @@ JobStatus some_status() {
   return status;
 }
 
+RankRecords some_records() {
+  RankRecords records;
+  records.rank = 3;
+  records.pid = 4711;
+  records.summary = "in all_reduce #1042 of group 'world' for 12.4 s";
+  records.source = "worker_lib";
+  records.owner = 4712;
+  records.attached_ago_s = 62.5;
+  records.recorded = int64_t{1} << 40;
+  records.dropped = 1;
+  records.groups_left_out = 2;
+  records.garbage = 3;
+  records.failure = "rank 5 died";
+  records.failed_group = "world";
+  records.failed_ago_s = 0.25;
+  records.groups = {{"world", "world#0", "0-7", 8, 3, "ready", 1042, 1041, 60.5, 12.5}};
+  records.sections = {{"checkpoint", 1.5}};
+  records.calls = {{"world", 1041, "barrier", "barrier", 0, "unknown", "unknown", -1, 0, true,
+                    "complete", 12.75, 0.125, "train.py:80 step"},
+                   {"world", 1042, "recv", "recv of 8 float32 from rank 2 of the group", 8,
+                    "float32", "unknown", 2, 7, true, "pending", 12.5, std::nullopt, ""}};
+  return records;
+}
+
 const std::vector<Reply>& replies() {
   static const std::vector<Reply> all{
       Done{},
@@ -70,6 +96,8 @@ const std::vector<Reply>& replies() {
       some_status(),
       std::vector<LogText>{},
       std::vector<LogText>{{3, "a line\nand \"more\"\n", 512}, {4, "", 0}},
+      std::vector<RankRecords>{},
+      std::vector<RankRecords>{some_records(), RankRecords{}},
       Error{ExitCode::environment, "the disk is stuck"},
   };
   return all;
@@ -86,6 +114,8 @@ TEST(ControlRequest, IsPlainJson) {
             "{\"command\":\"signal\",\"ranks\":[0,[8,15]],\"signal\":\"SIGUSR1\"}\n");
   EXPECT_EQ(encode(Request(LogsRequest{{}, 20, true})),
             "{\"command\":\"logs\",\"follow\":true,\"lines\":20}\n");
+  EXPECT_EQ(encode(Request(RecordsRequest{{{3, 3}}, 20})),
+            "{\"command\":\"records\",\"lines\":20,\"ranks\":[3]}\n");
 }
 
 TEST(ControlRequest, TakesWhatIsTypedByHand) {
@@ -115,9 +145,10 @@ TEST(ControlRequest, SaysWhatIsWrong) {
     EXPECT_EQ(request_complaint(std::string(R"({"command":"logs","lines":)") + number + "}"), lines)
         << number;
   }
+  EXPECT_EQ(request_complaint(R"({"command":"records","lines":4097})"), lines);
   EXPECT_EQ(request_complaint("{}"),
-            "cannot read the request: command is not a command; the commands are status, signal "
-            "and logs" +
+            "cannot read the request: command is not a command; the commands are status, signal, "
+            "logs and records" +
                 remedy);
   EXPECT_EQ(request_complaint(R"({"command":1})"),
             "cannot read the request: command is not a string" + remedy);
@@ -191,8 +222,10 @@ TEST(ControlReply, OfSomebodyElseIsRefused) {
         R"({"ok":true,"status":{"pid":99999999999}})", R"({"ok":true,"status":{"nodes":1}})",
         R"({"ok":true,"status":{"nodes":[1]}})", R"({"ok":true,"status":{"nodes":[{"host":1}]}})",
         R"({"ok":true,"logs":{}})", R"({"ok":true,"logs":[1]})",
-        R"({"ok":true,"logs":[{"rank":"x"}]})", R"({"ok":true,"logs":[{"position":-1}]})",
-        R"({"ok":false,"error":1})", R"({"ok":false,"code":256})"}) {
+        R"({"ok":true,"logs":[{"rank":"x"}]})", R"({"ok":true,"records":{}})",
+        R"({"ok":true,"records":[{"calls":[{"ordinal":"x"}]}]})",
+        R"({"ok":true,"logs":[{"position":-1}]})", R"({"ok":false,"error":1})",
+        R"({"ok":false,"code":256})"}) {
     EXPECT_NE(complaint_about_reply(wrong), "no complaint") << wrong;
   }
   EXPECT_EQ(complaint_about_reply(std::string(kReplyBytesMax + 1, ' ')),

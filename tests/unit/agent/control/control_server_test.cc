@@ -92,6 +92,13 @@ class ControlServerTest : public ::testing::Test {
     handlers_.logs = [this](const LogsQuery& query, ControlHandlers::LogsDone done) {
       answer_logs(query, std::move(done));
     };
+    handlers_.records = [](const control::RecordsRequest& request, auto done) {
+      if (request.lines == 0) return done(fail(ExitCode::environment, "calls are not recorded"));
+      RankRecords records;
+      records.rank = request.ranks.front().first;
+      records.recorded = request.lines;
+      done(std::vector{records});
+    };
   }
 
   void TearDown() override { stop(); }
@@ -199,6 +206,20 @@ TEST_F(ControlServerTest, HandsSignalsToTheAgent) {
   EXPECT_EQ(other.reply(), Result<Reply>(Error{ExitCode::usage, "rank 99 is not here"}));
   using Signals = std::vector<std::pair<int, control::RankRanges>>;
   EXPECT_EQ(on_loop([this] { return signals_; }), Signals({{SIGUSR1, {{0, 3}}}}));
+}
+
+TEST_F(ControlServerTest, ShowsRecords) {
+  start();
+  Client asker = client();
+  asker.ask(control::RecordsRequest{{{3, 4}}, 7});
+  RankRecords records;
+  records.rank = 3;
+  records.recorded = 7;
+  EXPECT_EQ(asker.reply(), Result<Reply>(std::vector{records}));
+  EXPECT_TRUE(asker.ended());
+  Client other = client();
+  other.ask(control::RecordsRequest{});
+  EXPECT_EQ(other.reply(), Result<Reply>(Error{ExitCode::environment, "calls are not recorded"}));
 }
 
 TEST_F(ControlServerTest, ShowsLogs) {

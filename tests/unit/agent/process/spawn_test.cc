@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "rendezvous/base/unique_fd.h"
+
 namespace muster {
 namespace {
 
@@ -104,6 +106,30 @@ TEST(Spawn, NoDescriptorButTheStandardOnesReachesTheProgram) {
           .output,
       "0\n1\n2\n");
   close(leaky);
+}
+
+TEST(Spawn, OneMoreDescriptorKeepsItsNumber) {
+  const UniqueFd record(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 100));
+  ASSERT_GE(record.get(), 100);
+  SpawnRequest request;
+  request.record_fd = record.get();
+  EXPECT_EQ(
+      run_shell("i=3; while [ $i -lt 128 ]; do [ -e /proc/$$/fd/$i ] && echo $i; i=$((i+1)); done",
+                request)
+          .output,
+      std::to_string(record.get()) + "\n");
+  EXPECT_EQ(fcntl(record.get(), F_GETFD), FD_CLOEXEC);  // The caller's stays as it was.
+}
+
+TEST(Spawn, ADescriptorThatIsNotOpenIsNamedByItsStep) {
+  SpawnRequest request;
+  request.executable = "/bin/true";
+  request.argv = {"true"};
+  request.record_fd = 999;
+  const auto process = spawn(request);
+  ASSERT_FALSE(process);
+  EXPECT_EQ(process.error().message,
+            "cannot start /bin/true: fcntl(F_SETFD) failed: Bad file descriptor");
 }
 
 TEST(Spawn, StandardDescriptorsMayBeSwapped) {

@@ -71,6 +71,14 @@ TEST(WorkerEnvironment, TheJobsTokenIsNotForWorkers) {
   EXPECT_EQ(result.at("MUSTER_OTHER"), "kept");
 }
 
+TEST(WorkerEnvironment, ARingIsTheWorkersOwnOrNone) {
+  const Environment inherited{{"MUSTER_RECORD_FD", "100:1"}};
+  WorkerVariables worker = local_rank_one();
+  EXPECT_FALSE(worker_environment(inherited, second_node(), worker).contains("MUSTER_RECORD_FD"));
+  worker.record_fd = "101:2";
+  EXPECT_EQ(worker_environment(inherited, second_node(), worker).at("MUSTER_RECORD_FD"), "101:2");
+}
+
 TEST(WorkerEnvironment, InterfacesAreNamedWhereTheUserNamedNone) {
   WorkerVariables worker = local_rank_one();
   worker.gloo_interface = "eth1";

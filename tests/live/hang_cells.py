@@ -1,0 +1,204 @@
+"""Jobs in which one rank keeps the others waiting, and what is found: the cells of the matrix of hang detection.
+
+A cell is a fault (programs/hang_faults.cc, named by $MUSTER_HANG_FAULTS) with so many ranks; its outcome is a row. What the
+worker library finds by itself ends in the ordinary verdict on a failed job, and the detector must add nothing to it.
+"""
+import ctypes
+import dataclasses
+import datetime
+import glob
+import json
+import os
+import re
+import signal
+import tempfile
+import time
+
+from harness import Job, wait_for
+
+PROGRAM = os.environ.get("MUSTER_HANG_FAULTS", "")
+LIMIT_S = 60.0
+PROMISE_S = 15.0
+VERDICTS = ("hang", "mismatch")
+
+
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    what: str  # The class; of a failed job "signal" as well.
+    by: str  # "failure": the job has failed of it.
+    ranks: str = "culprit"  # "pair": the next rank too; "tie": of two ranks both, since neither is right.
+
+    def ranks_of(self, culprit, world):
+        with_next = self.ranks == "pair" or (self.ranks == "tie" and world == 2)
+        return sorted({culprit, (culprit + 1) % world} if with_next else {culprit})
+
+
+MISMATCH = Expected("signature", "failure", "tie")
+FAULTS = {
+    "blocked_read": Expected("never_entered", "time"),
+    "lock": Expected("never_entered", "time"),
+    "endless_loop": Expected("busy", "time"),
+    "sleep": Expected("busy", "time"),
+    "chain": Expected("never_entered", "time"),
+    "stopped": Expected("stopped", "time"),
+    "crossed_groups": Expected("circle", "proof", "pair"),
+    "recv_without_send": Expected("circle", "proof", "pair"),
+    "other_size": MISMATCH,
+    "other_dtype": MISMATCH,
+    "other_operation": MISMATCH,
+    "other_root": MISMATCH,
+    "other_reduction": MISMATCH,
+    "swapped": MISMATCH,
+    "barrier_too_few": MISMATCH,
+    "early_exit": Expected("exited", "failure"),
+    "killed": Expected("signal", "failure"),
+}
+
+
+def limits(scale, busy_s=30):
+    """Flags for all limits times `scale`; the defaults have no fixed one for ranks that are busy."""
+    return () if scale == 1 else ("--hang-timeout", 12 * scale, "--busy-timeout", busy_s * scale)
+
+
+class HangJob(Job):
+    """A job of hang_faults with a log folder and a pipe that ends some faults."""
+
+    def __init__(self, folder, fault, *flags, ranks=4, culprit=1, env=None):
+        home = tempfile.mkdtemp(dir=folder)
+        self.logs, self.fifo = os.path.join(home, "logs"), os.path.join(home, "fifo")
+        os.mkfifo(self.fifo)
+        super().__init__("--nproc-per-node", ranks, "--log-dir", self.logs, "--shutdown-timeout", 3, *flags, "--no-python",
+                         PROGRAM, env={"FAULT": fault, "CULPRIT": str(culprit), "FIFO": self.fifo, **(env or {})})
+
+    def go_on(self):
+        """Ends the fault of a rank that reads."""
+        with open(self.fifo, "w") as f:
+            f.write("x")
+
+    def events(self, *names):
+        """Those with these names; none: the notices, verdicts and withdrawals."""
+        lines = []
+        for path in glob.glob(os.path.join(self.logs, "*", "events.jsonl")):
+            with open(path) as f:
+                lines = f.read().split("\n")[:-1]
+        events = map(json.loads, lines)
+        return [e for e in events if (e["event"] in names if names else "class" in e)]
+
+    def found(self, *names):
+        return [e for e in self.events() if e["event"] in names]
+
+    def wait_found(self, name):
+        return wait_for(lambda: self.found(name), f"{name} in events.jsonl", LIMIT_S)[0]
+
+    def result(self):
+        with open(glob.glob(os.path.join(self.logs, "*", "result.json"))[0]) as f:
+            return json.load(f)
+
+    def stop(self):
+        """Its exit code. One that has ended already is only waited for."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGTERM)
+        return self.wait(LIMIT_S)
+
+    def pids(self):
+        return [e["pid"] for e in self.events("worker_started")]
+
+
+def seconds_of(event):
+    return datetime.datetime.fromisoformat(event["time"].replace("Z", "+00:00")).timestamp()
+
+
+def failure_of(job):
+    """What the verdict on a failed job says, as an event of the detector would; None: it has not failed."""
+    result, failed = job.result(), job.events("attempt_failed")
+    if not failed or not result["culprit"]:
+        return None
+    culprit, summary = result["culprit"], result["summary"]
+    ranks, what = [culprit["rank"]], result["class"]
+    if re.search("all ranks must make the same calls|called something else", summary):
+        what = "signature"
+        if result["world"]["size"] == 2:
+            ranks = sorted({int(rank) for rank in re.findall(r"\brank (\d+)", summary)})
+    elif culprit["exit_code"] == 0:
+        what = "exited"
+    return {"time": failed[0]["time"], "class": what, "by": "failure", "ranks": ranks, "text": summary}
+
+
+def perform(fault, ranks, culprit, scale):
+    """One cell: its row."""
+    expected = FAULTS[fault]
+    # With the limits of every day a rank that may be busy is judged after a minute or ten: its notice counts.
+    last = ("waiting",) if expected.what == "busy" and scale == 1 else VERDICTS
+    with tempfile.TemporaryDirectory() as folder, HangJob(folder, fault, *limits(scale), ranks=ranks, culprit=culprit) as job:
+        try:
+            wait_for(lambda: job.found(*last) or job.process.poll() is not None, fault, LIMIT_S)
+        except AssertionError:
+            pass  # The row says so.
+        job.stop()
+        failure = failure_of(job)
+        found = job.found(*VERDICTS) + ([failure] if failure else []) or job.found("waiting")
+        row = {"fault": fault, "ranks": ranks, "culprit": culprit, "scale": scale, "found": [], "seconds": None}
+        began = re.search(r"fault ([\d.]+)", job.stdout())
+        if began and found:
+            row["seconds"] = round(seconds_of(found[0]) - float(began[1]), 3)
+        row["found"] = [{key: e[key] for key in ("class", "by", "ranks", "text")} for e in found]
+        row["right"] = (len(found) == 1 and not job.found("withdrawn") and row["seconds"] is not None
+                        and row["seconds"] <= PROMISE_S and is_right(found[0], expected, culprit, ranks))
+        return row
+
+
+def is_right(event, expected, culprit, world):
+    # A circle is named in the order in which its ranks wait for each other.
+    return (event["class"], event["by"], sorted(event["ranks"])) == (expected.what, expected.by,
+                                                                     expected.ranks_of(culprit, world))
+
+
+# ---- healthy jobs
+
+SEIZE, INTERRUPT, DETACH, WAIT_ALL = 0x4206, 0x4207, 17, 0x40000000
+
+
+def trace(pid, seconds):
+    """Holds a process as a debugger does."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    for request in (SEIZE, INTERRUPT):
+        if libc.ptrace(request, pid, None, None) != 0:
+            raise OSError(ctypes.get_errno(), "ptrace")
+    os.waitpid(pid, WAIT_ALL)
+    time.sleep(seconds)
+    libc.ptrace(DETACH, pid, None, None)
+
+
+def pause(pid, seconds):
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    os.kill(pid, signal.SIGCONT)
+
+
+def suspend(job, seconds):
+    job.signal(signal.SIGTSTP)
+    time.sleep(seconds)
+    job.signal(signal.SIGCONT)
+
+
+def healthy(ranks, seconds, scale):
+    """A job without a fault: jitter, long computing, sleeping, writing, loading, and a person who stops and debugs it.
+    (verdicts, notices), each a list of events."""
+    env = {"SECONDS": str(seconds), "PAUSE_S": str(30 * scale)}
+    with tempfile.TemporaryDirectory() as folder, HangJob(folder, "healthy", *limits(scale, 60), ranks=ranks, env=env) as job:
+        wait_for(lambda: "fault" in job.stdout(), "the job runs", LIMIT_S)
+        for turn in range(1 << 30):
+            pid = job.pids()[turn % ranks]
+            for act in (lambda: trace(pid, 25 * scale), lambda: pause(pid, 5 * scale), lambda: suspend(job, 25 * scale)):
+                time.sleep(30 * scale)
+                try:
+                    if job.process.poll() is None:
+                        act()
+                except ProcessLookupError:
+                    pass  # It has ended meanwhile.
+            if job.process.poll() is not None:
+                break
+        if job.wait() != 0:
+            raise AssertionError(f"a healthy job has failed:\n{job.stderr()}")
+        return job.found(*VERDICTS), job.found("waiting")

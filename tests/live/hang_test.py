@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Hangs of real jobs: each fault is found, healthy jobs are left alone, and what is said and written of it.
+
+All limits are a tenth of their defaults. hang_matrix.py runs the faults with more ranks, and as often as one likes.
+"""
+import os
+import re
+import signal
+import sys
+import time
+import unittest
+
+from hang_cells import FAULTS, PROGRAM, HangJob, healthy, limits, perform
+from harness import Job, LiveTest, require_muster, wait_for
+from nodes_harness import free_port
+
+SCALE = 0.1
+HEALTHY_S = float(os.environ.get("MUSTER_HEALTHY_S", "30"))
+WATCHED_S = 2
+LOOKS_A_SECOND = 4
+
+
+def say(text):
+    print(f"\n    {text}", file=sys.stderr, end=" ", flush=True)
+
+
+class HangTest(LiveTest):
+    def job(self, fault, *flags, scale=SCALE, **options):
+        job = HangJob(self.folder.name, fault, *limits(scale), *flags, **options)
+        self.addCleanup(job.__exit__)
+        return job
+
+    def said(self, job):
+        """The lines of muster on stderr about hangs, without what differs from run to run."""
+        text = "\n".join(line for line in job.stderr().split("\n") if "OMP_NUM_THREADS" not in line)
+        text = re.sub(r"\bpid \d+", "pid N", re.sub(r"\b(\d+\.\d|\d+) s\b", "T s", text))
+        return re.sub(r"\(descriptor \d+\)", "(descriptor N)", text)
+
+
+class Faults(HangTest):
+    def test_each_is_found_with_the_right_rank_and_class(self):
+        for number, fault in enumerate(FAULTS):
+            ranks = 2 + 2 * (number % 2)
+            with self.subTest(fault=fault):
+                row = perform(fault, ranks, number // 2 % ranks, SCALE)
+                say(f"{fault}, rank {row['culprit']} of {ranks}: after {row['seconds']} s")
+                self.assertTrue(row["right"], row)
+
+
+class Words(HangTest):
+    CALL = "all_reduce #31 of group 'world'"
+    GOES_ON = {"CALLS": "1000000"}  # Until it is stopped.
+
+    def test_of_a_rank_that_comes_after_the_verdict(self):
+        job = self.job("blocked_read", culprit=2, env=self.GOES_ON)
+        job.wait_found("hang")
+        job.go_on()
+        job.wait_found("withdrawn")
+        job.stop()
+        said = self.said(job)
+        blocked = f"blocked in read() of {job.fifo} (descriptor N)"
+        self.assertIn(f"muster: 3 ranks have waited T s for rank 2 (pid N) in {self.CALL} (max of 1000 float32); rank 2 has not "
+                      f"called it and is {blocked}\n", said)
+        self.assertIn(f"muster: rank 2 (pid N) never entered {self.CALL} (max of 1000 float32); 3 other ranks have waited T s; "
+                      f"rank 2 is {blocked}\n", said)
+        self.assertRegex(said, r"\n  waiting: ranks 0-1,3 at hang_faults\S*\n  the last calls: musterctl records \S+ --ranks 2\n")
+        self.assertIn(f"muster: rank 2 went on: the verdict on {self.CALL} is withdrawn; from now on the limit is T s\n", said)
+        self.assertIsNone(job.result()["hang"])
+
+    def test_of_a_rank_that_comes_before_its_limit(self):
+        job = self.job("timed_read", "--busy-timeout", 60, env=self.GOES_ON)
+        self.assertEqual(job.wait_found("waiting")["class"], "busy")
+        job.go_on()
+        wait_for(lambda: f"muster: rank 1 came to {self.CALL} after T s\n" in self.said(job), "the wait is over")
+        job.stop()
+        self.assertEqual(job.found("hang", "mismatch", "withdrawn"), [])
+
+    def test_of_a_rank_in_a_section(self):
+        job = self.job("section", env={"PAUSE_S": "2"})
+        self.assertEqual(job.wait(), 0, job.stderr())
+        self.assertEqual([e["class"] for e in job.events()], ["busy"], job.stderr())
+
+    def test_for_programs(self):
+        """The events of a verdict, and result.json of a job that is stopped for it."""
+        job = self.job("blocked_read", culprit=3)
+        job.wait_found("hang")
+        self.assertEqual(job.stop(), 128 + signal.SIGTERM)
+        facts = {"attempt": 0, "ranks": [3], "class": "never_entered", "by": "time", "group": "world",
+                 "operation": "all_reduce (max) of 1000 float32", "ordinal": 31, "waiting": [0, 1, 2], "confidence": "high"}
+        events = job.events()
+        self.assertEqual([e["event"] for e in events], ["waiting", "hang"])
+        for event in events:
+            self.assertEqual({k: v for k, v in event.items() if k not in ("time", "event", "seconds", "text")}, facts)
+            self.assertGreaterEqual(event["seconds"], {"waiting": 1.0, "hang": 1.2}[event["event"]])
+        result = job.result()
+        self.assertEqual(result["hang"], {k: v for k, v in events[1].items() if k not in ("time", "event")})
+        self.assertIsNone(result["mismatch"])
+        self.assertIn(f"muster: before the stop: {events[1]['text']}\n", job.stderr())
+
+
+class Nothing(HangTest):
+    """Jobs of which nothing is said, though a rank is late."""
+
+    LATE = {"PAUSE_S": "2"}
+
+    def assert_silent(self, job):
+        self.assertEqual(job.wait(), 0, job.stderr())
+        self.assertEqual(job.events(), [], job.stderr())
+        self.assertNotRegex(job.stderr(), "waited|never entered|has not called")
+
+    def test_without_a_recorder_or_a_limit(self):
+        for flags in (("--no-recorder",), ("--hang-timeout", "off")):
+            with self.subTest(flags=flags):
+                self.assert_silent(self.job("pause", *flags, env=self.LATE))
+
+    def test_of_a_job_on_two_nodes(self):
+        port = free_port()
+        jobs = [self.job("pause", "--nnodes", 2, "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", port,
+                         ranks=2, env=self.LATE) for rank in (0, 1)]
+        for job in jobs:
+            self.assert_silent(job)
+
+
+class Healthy(HangTest):
+    def test_no_verdict_whatever_a_healthy_job_does(self):
+        verdicts, notices = healthy(4, HEALTHY_S, SCALE)
+        say(f"{HEALTHY_S:.0f} s: verdicts: {len(verdicts)} (notices: {len(notices)})")
+        self.assertEqual(verdicts, [])
+
+
+def switches(pid):
+    """How often the threads of a process have been woken."""
+    total = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/status") as f:
+            total += int(re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", f.read())[1])
+    return total
+
+
+class WakeUps(HangTest):
+    """While the ranks do nothing, and have nothing under way."""
+
+    def woken(self, job, lines):
+        """How often the agent was in a quiet time of WATCHED_S seconds, once so many lines tell that the ranks run."""
+        wait_for(lambda: job.stdout().count("\n") >= lines, "the ranks run")
+        counts, agent = [], job.agent()
+        for _ in range(3):
+            before = switches(agent)
+            time.sleep(WATCHED_S)
+            counts.append(switches(agent) - before)
+        return min(counts)
+
+    def test_without_rings_the_agent_sleeps(self):
+        with Job("--nproc-per-node", 4, "--no-python", "sh", "-c", "echo runs; exec sleep 1000") as job:
+            self.assertEqual(self.woken(job, 4), 0)
+
+    def test_with_rings_it_looks_at_them(self):
+        count = self.woken(self.job("idle"), 1)
+        say(f"{count / WATCHED_S:.1f} times a second")
+        self.assertGreater(count, 0)
+        self.assertLessEqual(count, LOOKS_A_SECOND * WATCHED_S + 1)
+
+
+def main():
+    require_muster()
+    if not os.access(PROGRAM, os.X_OK):
+        sys.exit(f"MUSTER_HANG_FAULTS={PROGRAM!r}: set it to the program with the faults")
+    unittest.main(verbosity=2)
+
+
+if __name__ == "__main__":
+    main()

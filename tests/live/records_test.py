@@ -1,0 +1,236 @@
+"""The memory in which each rank records its collectives: who gets it, what musterctl shows of it, and jobs without it.
+
+The ranks are $MUSTER_HANG_FAULTS (programs/hang_faults.cc): 30 calls of all_reduce, then rank 1 reads $FIFO while the
+others call on.
+"""
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+
+from harness import MUSTER, Job, LiveTest, is_gone, main, run, wait_for
+
+MUSTERCTL = os.environ.get("MUSTERCTL", "")
+RANKS = os.environ.get("MUSTER_HANG_FAULTS", "")
+NOT_RECORDED = "muster: calls are not recorded, so a hang is not explained: "
+
+
+class RecordsTest(LiveTest):
+    def setUp(self):
+        for name, program in ("MUSTERCTL", MUSTERCTL), ("MUSTER_HANG_FAULTS", RANKS):
+            if not os.access(program, os.X_OK):
+                sys.exit(f"{name}={program!r}: set it to the program to be tested")
+        super().setUp()
+        os.mkdir(self.path("run"), 0o700)
+        os.mkfifo(self.path("fifo"))
+        self.env = {"MUSTER_RUN_DIR": self.path("run"), "FIFO": self.path("fifo"), "CULPRIT": "1", "DIR": self.folder.name,
+                    "OMP_NUM_THREADS": "1"}
+
+    def start(self, *program, flags=(), fault="blocked_read", ranks=3):
+        job = Job("--nproc-per-node", ranks, "--shutdown-timeout", 5, *flags, "--no-python", *(program or (RANKS,)),
+                  env=self.env | {"FAULT": fault})
+        self.addCleanup(job.__exit__)
+        return job
+
+    def go_on(self):
+        """What rank 1 waits for."""
+        with open(self.path("fifo"), "w") as fifo:
+            fifo.write("x")
+
+    def ask(self, *args):
+        done = subprocess.run([MUSTERCTL, "records", *map(str, args)], env={**os.environ, **self.env}, capture_output=True,
+                              text=True, timeout=30, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def shown(self, *args):
+        code, out, err = self.ask(*args)
+        self.assertEqual((code, err), (0, ""))
+        return out
+
+    def records(self, *args):
+        """{rank: its object}, nothing while the job cannot answer."""
+        code, out, _ = self.ask("--json", *args)
+        return {r["rank"]: r for r in json.loads(out)["records"]} if code == 0 else {}
+
+    def wait_for_records(self, condition, what):
+        def found():
+            records = self.records("-n", 3)
+            return records if records and condition(records) else None
+        return wait_for(found, what)
+
+    def refused(self, *args, names):
+        code, out, err = self.ask(*args)
+        self.assertEqual((code, out, len(err.splitlines())), (1, "", 1), err)
+        for name in names:
+            self.assertIn(name, err)
+
+
+def last(records):
+    return records["calls"][-1] if records["calls"] else {"ordinal": 0, "state": ""}
+
+
+def others_wait(records):
+    """Ranks 0 and 2 are in the call that rank 1 has not made."""
+    return (all((last(records[r])["ordinal"], last(records[r])["state"]) == (31, "pending") for r in (0, 2)) and
+            (last(records[1])["ordinal"], last(records[1])["state"]) == (30, "complete"))
+
+
+class WhatIsRecorded(RecordsTest):
+    def test_a_rank_that_has_not_come_and_those_that_wait_for_it(self):
+        job = self.start()
+        records = self.wait_for_records(others_wait, "rank 1 has not come")
+        for rank, mine in records.items():
+            self.assertEqual((mine["source"], mine["owner"], mine["dropped"], mine["garbage"]),
+                             ("worker_lib", mine["pid"], 0, 0))
+            world = next(g for g in mine["groups"] if g["name"] == "world")
+            self.assertEqual((world["size"], world["own_rank"], world["ranks"], world["state"], world["completed"]),
+                             (3, rank, "0-2", "ready", 30))
+            self.assertEqual([c["ordinal"] for c in mine["calls"]], [28, 29, 30] if rank == 1 else [29, 30, 31])
+        call = last(records[0])
+        self.assertEqual((call["operation"], call["count"], call["type"], call["reduction"], call["synchronous"]),
+                         ("all_reduce", 1000, "float32", "max", True))
+        self.assertRegex(call["site"], r"^hang_faults\+0x[0-9a-f]+$")
+        lines = self.shown().splitlines()
+        self.assertEqual(len(lines), 3, lines)
+        self.assertRegex(lines[0], r"^rank 0 \(pid \d+\): in all_reduce #31 of group 'world' for .*: all_reduce \(max\) of "
+                                   r"1000 float32, called at hang_faults\+0x")
+        self.assertRegex(lines[1], r"^rank 1 \(pid \d+\): between calls for .*; last: all_reduce #30 of group 'world'")
+        self.assertEqual(self.records("--ranks", "1-2").keys(), {1, 2})
+        self.assertEqual(len(self.shown("--ranks", 2).splitlines()), 1)
+        self.assertEqual(len(re.findall(r"#\d+  world  all_reduce \(max\)", self.shown("--ranks", 2, "-n", 7))), 7)
+        self.assertGreaterEqual(len(self.records("-n", 4096)[0]["calls"]), 31)
+        self.refused("--ranks", 7, names=["0 to 2"])
+        self.go_on()
+        self.assertEqual(job.wait(), 0, job.stderr())
+
+    def test_a_section(self):
+        self.env["PAUSE_S"] = "1000"
+        self.start(fault="section")
+        records = self.wait_for_records(lambda all_of: all_of[1]["sections"], "rank 1 is in its section")
+        self.assertEqual([s["name"] for s in records[1]["sections"]], ["evaluation"])
+        self.assertIn("; in section 'evaluation' for ", self.shown("--ranks", 1))
+
+    def test_a_rank_that_was_killed(self):
+        # The job goes on: what ends is below its workers.
+        keep = self.write("keep.sh", f"#!/bin/sh\n{RANKS}\nexec sleep 1000\n")
+        self.start(keep)
+        before = self.wait_for_records(others_wait, "rank 1 has not come")
+        self.assertNotEqual(before[1]["owner"], before[1]["pid"])
+        os.kill(before[1]["owner"], signal.SIGKILL)
+        wait_for(lambda: is_gone(before[1]["owner"]), "it is dead")
+        after = self.wait_for_records(lambda all_of: all_of[0]["failure"] and all_of[2]["failure"], "the others know")
+        self.assertEqual((after[1]["owner"], last(after[1])["ordinal"]), (before[1]["owner"], 30))
+        self.assertIn("rank 1", after[0]["failure"])
+        self.assertEqual((last(after[0])["ordinal"], last(after[0])["state"]), (31, "failed"))
+        self.assertIn(f"recorded by pid {before[1]['owner']}", self.shown("--ranks", 1))
+
+    def test_an_attempt_has_rings_of_its_own(self):
+        again = self.write("again.sh", f"#!/bin/sh\n[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exec sleep 1000\nexec {RANKS}\n")
+        self.start(again, flags=("--max-restarts", 1))
+        before = self.wait_for_records(others_wait, "rank 1 has not come")
+        os.kill(before[1]["pid"], signal.SIGKILL)
+        self.wait_for_records(lambda all_of: not any(r["source"] or r["calls"] for r in all_of.values()), "a new attempt")
+
+    def test_ranks_that_record_nothing(self):
+        self.start("sh", "-c", "touch $DIR/up.$RANK; exec sleep 1000", ranks=9)
+        self.wait_for_files(*(f"up.{rank}" for rank in range(9)))
+        lines = self.shown().splitlines()
+        self.assertEqual(len(lines), 9, lines)
+        for rank, line in enumerate(lines):
+            self.assertRegex(line, rf"^rank {rank} \(pid \d+\): no recorder attached")
+        self.assertEqual([r["source"] for r in self.records().values()], [""] * 9)
+        self.refused("-n", 4096, names=["9 ranks with 4096 calls", "ask for fewer"])
+
+    def test_a_ring_that_another_process_writes_is_not_shown(self):
+        # Rank 1 takes the ring of rank 0, out of rank 0's hands.
+        swap = self.write("swap.sh", f"""#!/bin/bash
+if [ $RANK = 0 ]; then echo $$ >$DIR/pid; mv $DIR/pid $DIR/owner; exec sleep 1000; fi
+while [ ! -e $DIR/owner ]; do sleep 0.01; done
+owner=$(cat $DIR/owner)
+export MUSTER_RECORD_FD=$(tr '\\0' '\\n' </proc/$owner/environ | sed -n 's/^MUSTER_RECORD_FD=//p')
+eval "exec ${{MUSTER_RECORD_FD%%:*}}<>/proc/$owner/fd/${{MUSTER_RECORD_FD%%:*}}"
+RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1 CULPRIT=0 exec {RANKS}
+""")
+        self.start(swap, ranks=2)
+        wait_for(lambda: "written by a process that is not the worker's" in self.ask("--ranks", 0)[1], "rank 1 has it")
+        self.assertIn("no recorder attached", self.shown("--ranks", 1))
+
+
+class JobsWithoutRecords(RecordsTest):
+    def test_it_can_be_turned_off(self):
+        self.start("sh", "-c", "touch $DIR/up; exec sleep 1000", flags=("--no-recorder",), ranks=1)
+        self.wait_for_files("up")
+        self.refused(names=["--no-recorder"])
+
+    def test_a_limit_that_allows_none_is_said_once(self):
+        limits = [(resource.RLIMIT_NOFILE, 64, "ulimit -n"), (resource.RLIMIT_FSIZE, 1024, "ulimit -f")]
+        for which, limit, remedy in limits:
+            with self.subTest(remedy):
+                code, out, err = run("--nproc-per-node", 2, "--max-restarts", 1, "--no-python", "sh", "-c",
+                                     "echo ${MUSTER_RECORD_FD-none}; exit $((1 - TORCHELASTIC_RESTART_COUNT))",
+                                     env=self.env, preexec_fn=lambda: resource.setrlimit(which, (limit, limit)))
+                self.assertEqual((code, set(out.splitlines())), (0, {"none"}), err)
+                said = [line for line in err.splitlines() if line.startswith(NOT_RECORDED)]
+                self.assertEqual(len(said), 1, err)
+                self.assertIn(remedy, said[0])
+
+    def test_a_low_soft_limit_is_no_reason(self):
+        code, out, err = run("--no-python", "sh", "-c", "echo ${MUSTER_RECORD_FD-none}; ulimit -n", env=self.env,
+                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096)))
+        self.assertEqual((code, err), (0, ""))
+        self.assertRegex(out, r"^1\d\d:[0-9a-f]+\n64\n$")
+
+    def test_a_program_that_closes_the_descriptor_runs_as_before(self):
+        for redirection in (">&-", "</dev/null"):
+            with self.subTest(redirection):
+                close = self.write("close.sh", f'#!/bin/bash\neval "exec ${{MUSTER_RECORD_FD%%:*}}{redirection}"\nexec {RANKS}\n')
+                code, out, err = run("--nproc-per-node", 2, "--no-python", close, env=self.env | {"FAULT": "none"})
+                self.assertEqual(code, 0, err)
+                self.assertIn("fault ", out)
+                said = [line for line in err.splitlines() if "records no calls, so a hang is not explained" in line]
+                self.assertEqual(len(said), 2, err)
+
+
+LOOK = """import os
+listed = [int(name) for name in os.listdir("/proc/self/fd")]
+print(os.environ.get("MUSTER_RECORD_FD"), *(fd for fd in sorted(listed) if os.path.exists(f"/proc/self/fd/{fd}")))
+"""
+
+
+class WhoGetsIt(RecordsTest):
+    def seen(self, *args):
+        """For each worker: the variable and all of its descriptors."""
+        code, out, err = run(*args, env=self.env)
+        self.assertEqual((code, err), (0, ""))
+        return [tuple(line.split(" ", 1)) for line in out.splitlines()]
+
+    def assert_own(self, variable, descriptors):
+        self.assertRegex(variable, r"^1\d\d:[0-9a-f]+$")
+        self.assertEqual(descriptors, f"0 1 2 {variable.split(':')[0]}")
+
+    def test_a_worker_has_its_own_and_no_other_descriptor(self):
+        seen = self.seen("--nproc-per-node", 3, self.write("look.py", LOOK))
+        for variable, descriptors in seen:
+            self.assert_own(variable, descriptors)
+        self.assertEqual(len({variable for variable, _ in seen}), 3)
+        self.assertEqual(self.seen("--no-recorder", self.write("look.py", LOOK)), [("None", "0 1 2")])
+
+    def test_muster_in_muster_passes_on_its_own(self):
+        look = self.write("look.py", LOOK)
+        outer = self.write("outer.sh", f'#!/bin/sh\necho $MUSTER_RECORD_FD -\nexec {MUSTER} "$@" {look}\n')
+        (outers, _), own = self.seen("--no-python", outer)
+        self.assert_own(*own)
+        self.assertNotEqual(own[0], outers)
+        self.assertEqual(self.seen("--no-python", outer, "--no-recorder")[1], ("None", "0 1 2"))
+
+    def test_a_variable_from_elsewhere_goes_no_further(self):
+        code, out, _ = run("--no-recorder", "--no-python", "sh", "-c", "echo ${MUSTER_RECORD_FD-none}",
+                           env={"MUSTER_RECORD_FD": "100:1"})
+        self.assertEqual((code, out), (0, "none\n"))
+
+
+if __name__ == "__main__":
+    main()
