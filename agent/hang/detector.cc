@@ -217,8 +217,7 @@ void Detector::update_cases(Instant now, const WaitGraph& graph) {
     update_circle(graph, circle);
   was_shown.resize(cases_.size());
   for (size_t i = 0; i < cases_.size(); ++i) {
-    note_seen(cases_[i]);
-    if (!was_shown[i]) cases_[i].shown = cases_[i].seen;
+    note_seen(cases_[i], !was_shown[i]);
   }
 }
 

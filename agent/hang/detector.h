@@ -89,7 +89,7 @@ class Detector {
     Instant since{};
     Instant closed_since{};  // Of a circle: since the last of its ranks waits.
     Instant changed{};       // When it last was otherwise with the ranks that are late.
-    Instant shown{};  // When the first digest was taken that showed it, since it last did not.
+    Instant shown{};         // Digests have shown it all the time since then.
     ring::Call call;
     int peer = -1;  // Of a message: the rank; -1: any.
     std::string group;
@@ -156,8 +156,9 @@ class Detector {
   void judge_incomplete(Instant now, Case& one, const WaitGraph& graph, bool may_judge);
   Charge charge_of(Instant now, const Case& one, const LateRank& late,
                    const WaitGraph& graph) const;
+  bool is_needed(const Case& one, const LateRank& late, const WaitGraph& graph) const;
   bool is_proven_exit(const Case& one, const LateRank& late, const WaitGraph& graph) const;
-  void note_seen(Case& one) const;
+  void note_seen(Case& one, bool is_new) const;
   Instant begin_of(const Case& one) const;
   LimitKey limit_key_of(const Case& one) const;
 

@@ -133,11 +133,19 @@ LimitKey Detector::limit_key_of(const Case& one) const {
   return limit_key(one.key.group.id, one.call);
 }
 
-void Detector::note_seen(Case& one) const {
+void Detector::note_seen(Case& one, bool is_new) const {
   one.seen = {};
+  Instant unchanged = Instant::max();
   for (const DirectWait& wait : one.waiting) {
-    if (state(wait.rank).digest) one.seen = std::max(one.seen, state(wait.rank).digest->at);
+    const RankState& rank = state(wait.rank);
+    if (!rank.digest) continue;
+    one.seen = std::max(one.seen, rank.digest->at);
+    unchanged = std::min(unchanged, rank.unchanged_since);
   }
+  if (!is_new) return;
+  // That a rank waits without a synchronous call is known only after two looks at its process.
+  const bool is_of_roots = one.circle.empty() && !one.key.all_called;
+  one.shown = is_of_roots ? std::min(one.seen, std::max(one.since, unchanged)) : one.seen;
 }
 
 // For people; what is judged is only what digests have shown all the time (Case::shown).
@@ -189,36 +197,40 @@ Detector::Charge Detector::charge_of(Instant now, const Case& one, const LateRan
                                      const WaitGraph& graph) const {
   const RankState& rank = state(late.rank);
   const LifeState life = rank.life_at(now, limits_.look);
-  const LimitKey key = limit_key_of(one);
+  const bool records = rank.digest && late.standing != Standing::silent;
   Charge charge{.late = late};
   charge.start = std::max({begin_of(one), one.shown, rank.waited});
   Instant seen = one.seen;
-  const bool records = rank.digest && late.standing != Standing::silent;
   if (!rank.code && records) seen = std::min(seen, rank.digest->at);
   charge.is_noticed = seen - charge.start >= limits_.notice_after;
-  if (rank.code) {
-    charge.what = Class::exited;
-    charge.is_due = seen - std::max({charge.start, rank.ended, one.changed}) >= learnt_.hang(key);
-    charge.is_proof = is_proven_exit(one, late, graph);
-    charge.defers = true;  // Not if it is proven that the call needs it.
-    return charge;
-  }
   const Instant moved = records ? rank.unchanged_since : Instant{};
-  if (is_one_of(life, {LifeState::gone, LifeState::stopped, LifeState::blocked})) {
-    charge.what = life == LifeState::gone      ? Class::exited
-                  : life == LifeState::stopped ? Class::stopped
-                                               : Class::never_entered;
-    Instant start = std::max(charge.start, rank.life_since);
-    charge.defers = life == LifeState::blocked;
-    if (charge.defers) start = std::max({start, one.changed, moved});
-    charge.is_due = std::min(seen, rank.life_seen) - start >= learnt_.hang(key);
+  if (rank.code || is_one_of(life, {LifeState::gone, LifeState::stopped, LifeState::blocked})) {
+    const bool is_blocked = !rank.code && life == LifeState::blocked;
+    charge.what = is_blocked                                 ? Class::never_entered
+                  : !rank.code && life == LifeState::stopped ? Class::stopped
+                                                             : Class::exited;
+    charge.is_proof = is_proven_exit(one, late, graph);
+    charge.defers = is_blocked || !is_needed(one, late, graph);
+    Instant start = std::max(charge.start, rank.code ? rank.ended : rank.life_since);
+    if (charge.defers) start = std::max(start, one.changed);
+    if (is_blocked) start = std::max(start, moved);
+    if (!rank.code) seen = std::min(seen, rank.life_seen);
+    charge.is_due = seen - start >= learnt_.hang(limit_key_of(one));
     return charge;
   }
   charge.moves = records || is_one_of(life, {LifeState::running, LifeState::sleeping});
+  const LimitKey key = limit_key_of(one);
   const bool is_patient = records && !rank.digest->section.empty();
   charge.is_due = seen - charge.start >= learnt_.patient(key) ||
                   (!is_patient && seen - std::max(charge.start, moved) >= learnt_.busy(key));
   return charge;
+}
+
+// Whether the call cannot end without the rank.
+bool Detector::is_needed(const Case& one, const LateRank& late, const WaitGraph& graph) const {
+  return std::ranges::any_of(one.waiting, [&](const DirectWait& wait) {
+    return graph.is_certain(wait.rank, one.stall, late.rank);
+  });
 }
 
 // The rank ended before it made a call that cannot end without it, and one that waits in the call
@@ -226,7 +238,7 @@ Detector::Charge Detector::charge_of(Instant now, const Case& one, const LateRan
 bool Detector::is_proven_exit(const Case& one, const LateRank& late, const WaitGraph& graph) const {
   const RankState& ended = state(late.rank);
   const bool is_seen = is_one_of(late.standing, {Standing::known, Standing::absent});
-  if (!is_seen || late.is_inside || !ended.is_last()) return false;
+  if (!ended.code || !is_seen || late.is_inside || !ended.is_last()) return false;
   return std::ranges::any_of(one.waiting, [&](const DirectWait& wait) {
     const RankState& rank = state(wait.rank);
     return rank.digest && graph.is_certain(wait.rank, one.stall, late.rank) &&

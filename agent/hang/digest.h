@@ -17,7 +17,7 @@ struct CallDigest {
   uint64_t ordinal = 0;
   ring::Call call;
   Instant called{};
-  std::string site;  // "train.py:88 step", "train+0x1a2b"; empty: unknown.
+  std::string site;  // "train.py:88 step"; empty: unknown, or native code.
 
   friend bool operator==(const CallDigest&, const CallDigest&) = default;
 };

@@ -64,11 +64,6 @@ const CallDigest* find_call(const GroupDigest& group, uint64_t ordinal) {
   return found == group.calls.end() ? nullptr : &*found;
 }
 
-const Member* GroupView::member_of(int rank) const {
-  const auto found = std::ranges::find(members, rank, &Member::rank);
-  return found == members.end() ? nullptr : &*found;
-}
-
 void GroupTable::note(RankDigest& digest, int world_size) {
   std::set<std::string> ids;
   std::erase_if(digest.groups, [&](GroupDigest& group) {

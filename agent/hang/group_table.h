@@ -50,8 +50,6 @@ struct GroupView {
   bool has_failed = false;        // On a member, so the library has told the program.
   bool has_unknown = false;       // Of some members only the number is known.
   std::vector<int> silent_ranks;  // Sorted.
-
-  const Member* member_of(int rank) const;
 };
 
 class GroupTable {

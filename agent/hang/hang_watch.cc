@@ -54,8 +54,10 @@ void HangWatch::started(int local_rank, pid_t pid) {
 
 void HangWatch::ended(int local_rank, int code) {
   if (workers_.empty()) return;
-  // Its last calls, before others are judged by its end.
-  look_at_ring(local_rank);
+  // The last calls, before anybody is judged by this end: a mismatch may be its cause.
+  for (int i = 0; i < static_cast<int>(workers_.size()); ++i) {
+    if (workers_[static_cast<size_t>(i)].pid != 0) look_at_ring(i, i == local_rank);
+  }
   workers_[static_cast<size_t>(local_rank)].pid = 0;
   step(Ended{local_rank, code});
 }
@@ -117,12 +119,14 @@ bool HangWatch::is_sound(Worker& worker, const RecordedState& state) const {
   return worker.owner_is_sound;
 }
 
-void HangWatch::look_at_ring(int local_rank) {
+void HangWatch::look_at_ring(int local_rank, bool has_ended) {
   const RingReader* const reader = rings_.reader(local_rank);
   const std::optional<RecordedState> state = reader != nullptr ? reader->state() : std::nullopt;
   if (!state || !is_sound(workers_[static_cast<size_t>(local_rank)], *state)) return;
-  step(Digested{digest_of(local_rank, *state, reader->calls(kCallsRead),
-                          to_instant(std::chrono::steady_clock::now()))});
+  RankDigest digest = digest_of(local_rank, *state, reader->calls(kCallsRead),
+                                to_instant(std::chrono::steady_clock::now()));
+  digest.is_last = has_ended;
+  step(Digested{std::move(digest)});
 }
 
 void HangWatch::look_at_processes() {
@@ -139,6 +143,10 @@ void HangWatch::look_at_processes() {
     }
     worker.look = std::move(look);
   }
+}
+
+std::string HangWatch::status() const {
+  return detector_.status(to_instant(std::chrono::steady_clock::now()));
 }
 
 void HangWatch::step(const Event& event) {

@@ -43,6 +43,10 @@ class HangWatch {
   void suspended() { step(Suspended{}); }
   void resumed() { step(Resumed{}); }
 
+  // One line: "3 ranks wait for rank 2 in barrier #7 of group 'world', for 4.0 s"; empty: nobody
+  // waits.
+  std::string status() const;
+
  private:
   struct Worker {
     pid_t pid = 0;  // 0: not running.
@@ -57,7 +61,7 @@ class HangWatch {
   void wait_for_attachment();
   void look_soon();
   void look();
-  void look_at_ring(int local_rank);
+  void look_at_ring(int local_rank, bool has_ended = false);
   void look_at_processes();
   bool is_sound(Worker& worker, const RecordedState& state) const;
   bool clock_jumped();

@@ -277,7 +277,12 @@ std::optional<Mismatch> CallComparison::judge_hashes(const Compared& compared, u
   const std::vector<Hashed>& hashed = compared.hashes.at(ordinal);
   Mismatch mismatch;
   mismatch.ordinal = ordinal;
-  mismatch.from_ordinal = compared.hashes_agree_to + 1;
+  uint64_t agree_to = compared.hashes_agree_to;
+  for (auto one = compared.hashes.begin(); one->first < ordinal; ++one) {
+    if (one->second.size() == 1 && count_ranks(one->second) == compared.size)
+      agree_to = std::max(agree_to, one->first);
+  }
+  mismatch.from_ordinal = agree_to + 1;
   bool are_compared = true;
   for (uint64_t i = mismatch.from_ordinal; i <= ordinal && are_compared; ++i)
     are_compared = compared.agreed.contains(i);

@@ -5,8 +5,6 @@
 #include <optional>
 #include <string_view>
 
-#include <fmt/format.h>
-
 #include "rendezvous/base/text.h"
 
 namespace muster::hang {
@@ -59,11 +57,6 @@ GroupDigest group_digest(const RecordedGroup& recorded) {
   return group;
 }
 
-std::string site_of(const RecordedCall& call) {
-  if (!call.site.empty() || call.site_address == 0) return call.site;
-  return fmt::format("{:#x}", call.site_address);
-}
-
 }  // namespace
 
 RankDigest digest_of(int rank, const RecordedState& state, const std::vector<RecordedCall>& calls,
@@ -80,7 +73,6 @@ RankDigest digest_of(int rank, const RecordedState& state, const std::vector<Rec
   std::map<uint32_t, std::string> ids;
   for (const RecordedGroup& recorded : state.groups) {
     ids[recorded.handle] = recorded.id;
-    if (recorded.state == ring::GroupState::closed) continue;
     places[recorded.handle] = digest.groups.size();
     digest.groups.push_back(group_digest(recorded));
   }
@@ -105,9 +97,9 @@ RankDigest digest_of(int rank, const RecordedState& state, const std::vector<Rec
       });
       if (of_peer == digest.messages.end() || of_peer->called != call.ordinal) continue;
       of_peer->is_synchronous = call.call.is_synchronous;
-      of_peer->site = site_of(call);
+      of_peer->site = call.site;
     } else if (call.ordinal <= group.called) {
-      group.calls.push_back({call.ordinal, call.call, call.called, site_of(call)});
+      group.calls.push_back({call.ordinal, call.call, call.called, call.site});
     }
   }
   return digest;

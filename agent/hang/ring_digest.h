@@ -9,7 +9,7 @@
 
 namespace muster::hang {
 
-// `calls`: the last ones that were recorded, in order. Leaves out closed groups.
+// `calls`: the last ones that were recorded, in order.
 RankDigest digest_of(int rank, const RecordedState& state, const std::vector<RecordedCall>& calls,
                      Instant now);
 

@@ -330,11 +330,6 @@ Result<RingReader> RingReader::open(const ring::RecordFd& record_fd) {
   return fail(ExitCode::environment, std::move(why));
 }
 
-bool RingReader::has_owner() const {
-  const uint64_t generation = load(ring_->head.generation);
-  return generation != 0 && load(ring_->head.attached) == generation;
-}
-
 const std::atomic<uint32_t>& RingReader::attachments() const {
   static_assert(std::endian::native == std::endian::little);
   const void* const counter = &ring_->head.futex;  // The kernel's futexes have 32 bits.

@@ -106,9 +106,6 @@ class RingReader {
   // Fails with ExitCode::environment.
   static Result<RingReader> open(const ring::RecordFd& record_fd);
 
-  // Whether a process has attached; it may have ended since. Two loads.
-  bool has_owner() const;
-
   // Counts attachments; a process that attaches wakes who waits for it (futex(2)).
   const std::atomic<uint32_t>& attachments() const;
 

@@ -168,6 +168,7 @@ void StallFinder::find_forming(const GroupView& group) {
 
 std::vector<StallFinder::Pending> StallFinder::pending_in(const GroupView& group) {
   std::vector<Pending> pending;
+  uint64_t last_awaited = 0;
   for (size_t i = 0; i < group.members.size(); ++i) {
     const Member& member = group.members[i];
     if (!member.is_ready()) continue;
@@ -177,15 +178,20 @@ std::vector<StallFinder::Pending> StallFinder::pending_in(const GroupView& group
     const uint64_t ordinal = digest.completed + 1;
     const CallDigest* const call = find_call(digest, ordinal);
     const bool is_synchronous = call != nullptr && call->call.is_synchronous;
-    const auto since =
-        wait_begin(member.rank, is_synchronous,
-                   call == nullptr ? state(member.rank).unchanged_since : call->called);
+    const Instant called = call == nullptr ? state(member.rank).unchanged_since : call->called;
+    if (is_old(called)) last_awaited = std::max(last_awaited, ordinal);
+    const auto since = wait_begin(member.rank, is_synchronous, called);
     if (!since) continue;
     if (group.has_failed || member.standing != Standing::known) {
       add_undecided(group, member.rank, *since);
     } else {
       pending.push_back({ordinal, static_cast<int>(i), call, is_synchronous, *since});
     }
+  }
+  // Whether an asynchronous call is waited for turns out later, and looks at those that are late in
+  // it take time as well.
+  for (const Member& member : group.members) {
+    if (member.rank >= 0 && member.called() < last_awaited) involved_.push_back(member.rank);
   }
   std::ranges::sort(pending, [](const Pending& a, const Pending& b) {
     return std::tie(a.ordinal, a.place) < std::tie(b.ordinal, b.place);
@@ -353,6 +359,8 @@ void StallFinder::find_message(int rank, int group, const MessageDigest& message
   const GroupDigest* const own = find_group(*state(rank).digest, message.group);
   if (own == nullptr || own->phase != GroupPhase::ready) return;
   if (message.peer == own->own_rank || message.peer >= own->size) return;
+  if (is_old(message.called_at) && message.peer >= 0)
+    involved_.push_back(view.members[static_cast<size_t>(message.peer)].rank);
   const auto since = wait_begin(rank, message.is_synchronous, message.called_at);
   if (!since) return;
   const bool is_sound = view.members[static_cast<size_t>(own->own_rank)].digest == own;
@@ -419,7 +427,7 @@ void StallFinder::involve(const Stall& stall) {
 }
 
 std::vector<int> StallFinder::sorted_involved() {
-  std::erase_if(involved_, [this](int rank) { return state(rank).code.has_value(); });
+  std::erase_if(involved_, [this](int rank) { return rank < 0 || state(rank).code; });
   std::ranges::sort(involved_);
   const auto repeated = std::ranges::unique(involved_);
   involved_.erase(repeated.begin(), repeated.end());

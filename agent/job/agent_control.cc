@@ -74,6 +74,8 @@ control::JobStatus AgentLoop::job_status() {
   const Instant now = to_instant(std::chrono::steady_clock::now());
   status.phase = group_ ? group_->status(now) : "looking at this machine";
   if (coordinated_ && rendezvous_) status.phase += "; " + rendezvous_->status();
+  if (const std::string waits = hang_watch_ ? hang_watch_->status() : ""; !waits.empty())
+    status.phase += "; " + waits;
   status.epoch = static_cast<int64_t>(job_round_.epoch);
   status.world_size = round_.world_size;
   status.restarts_used = round_.restart_count;

@@ -34,6 +34,7 @@ FOR_TESTS = {
     "muster::StoreClient::num_keys": "that nothing is left in the store",
     "muster::calls::num_keys": "the same",
     "muster::error_messages": "each message, where a verdict takes the best",
+    "muster::ring::RingWriter::started": "a moment in the layout that only a profiler of GPUs can tell",
     "muster::tcpstore::RequestDecoder::validated": "the decoder's state",
     "muster::worker::CpuBackend::describe": "what a group's backend is made of",
     "muster::worker::Job::connect_store": "what is left in the store",

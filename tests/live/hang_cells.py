@@ -124,33 +124,38 @@ def failure_of(job):
     return {"time": failed[0]["time"], "class": what, "by": "failure", "ranks": ranks, "text": summary}
 
 
+def is_right(event, expected, culprit, world):
+    # A circle is named in the order in which its ranks wait for each other.
+    return (event["class"], event["by"], sorted(event["ranks"])) == (expected.what, expected.by,
+                                                                     expected.ranks_of(culprit, world))
+
+
 def perform(fault, ranks, culprit, scale):
     """One cell: its row."""
-    expected = FAULTS[fault]
     # With the limits of every day a rank that may be busy is judged after a minute or ten: its notice counts.
-    last = ("waiting",) if expected.what == "busy" and scale == 1 else VERDICTS
-    with tempfile.TemporaryDirectory() as folder, HangJob(folder, fault, *limits(scale), ranks=ranks, culprit=culprit) as job:
+    last = ("waiting",) if FAULTS[fault].what == "busy" and scale == 1 else VERDICTS
+    with (tempfile.TemporaryDirectory() as folder,
+          HangJob(folder, fault, *limits(scale), ranks=ranks, culprit=culprit) as job):
         try:
             wait_for(lambda: job.found(*last) or job.process.poll() is not None, fault, LIMIT_S)
         except AssertionError:
             pass  # The row says so.
         job.stop()
-        failure = failure_of(job)
-        found = job.found(*VERDICTS) + ([failure] if failure else []) or job.found("waiting")
-        row = {"fault": fault, "ranks": ranks, "culprit": culprit, "scale": scale, "found": [], "seconds": None}
-        began = re.search(r"fault ([\d.]+)", job.stdout())
-        if began and found:
-            row["seconds"] = round(seconds_of(found[0]) - float(began[1]), 3)
-        row["found"] = [{key: e[key] for key in ("class", "by", "ranks", "text")} for e in found]
-        row["right"] = (len(found) == 1 and not job.found("withdrawn") and row["seconds"] is not None
-                        and row["seconds"] <= PROMISE_S and is_right(found[0], expected, culprit, ranks))
-        return row
+        return {"fault": fault, "ranks": ranks, "culprit": culprit, "scale": scale, **judged(job, fault, ranks, culprit)}
 
 
-def is_right(event, expected, culprit, world):
-    # A circle is named in the order in which its ranks wait for each other.
-    return (event["class"], event["by"], sorted(event["ranks"])) == (expected.what, expected.by,
-                                                                     expected.ranks_of(culprit, world))
+def judged(job, fault, ranks, culprit):
+    """What was found in a job that has ended, how long after the fault, and whether it is right."""
+    failure, notices = failure_of(job), job.found("waiting")
+    verdicts = job.found(*VERDICTS) + ([failure] if failure else [])
+    began = re.search(r"fault ([\d.]+)", job.stdout())
+    right = [e for e in notices + verdicts if is_right(e, FAULTS[fault], culprit, ranks)]
+    after = lambda events: round(seconds_of(events[0]) - float(began[1]), 3) if began and events else None
+    named_s = after(right)
+    return {"found": [{key: e[key] for key in ("class", "by", "ranks", "text")} for e in verdicts or notices],
+            "named_s": named_s, "verdict_s": after(verdicts),
+            "right": (named_s is not None and named_s <= PROMISE_S and len(verdicts) < 2
+                      and all(e in right for e in verdicts) and not job.found("withdrawn"))}
 
 
 # ---- healthy jobs
@@ -186,7 +191,8 @@ def healthy(ranks, seconds, scale):
     """A job without a fault: jitter, long computing, sleeping, writing, loading, and a person who stops and debugs it.
     (verdicts, notices), each a list of events."""
     env = {"SECONDS": str(seconds), "PAUSE_S": str(30 * scale)}
-    with tempfile.TemporaryDirectory() as folder, HangJob(folder, "healthy", *limits(scale, 60), ranks=ranks, env=env) as job:
+    with (tempfile.TemporaryDirectory() as folder,
+          HangJob(folder, "healthy", *limits(scale, 60), ranks=ranks, env=env) as job):
         wait_for(lambda: "fault" in job.stdout(), "the job runs", LIMIT_S)
         for turn in range(1 << 30):
             pid = job.pids()[turn % ranks]

@@ -15,7 +15,7 @@ import os
 import statistics
 import sys
 
-from hang_cells import FAULTS, healthy, perform
+from hang_cells import FAULTS, PROMISE_S, healthy, perform
 from harness import require_muster
 
 RIGHT_MIN, RIGHT_MIN_OF_FAULT = 0.98, 0.9
@@ -45,26 +45,29 @@ def run_missing(options, rows):
 
 def found_text(row):
     """How a row that is not right shows in the table."""
-    late = " late" if row["found"] and row["seconds"] and row["seconds"] > 15 else ""
+    late = " late" if (row["named_s"] or 0) > PROMISE_S else ""
     return ", ".join(f"{f['class']} of {f['ranks']} by {f['by']} (culprit {row['culprit']} of {row['ranks']})"
                      for f in row["found"]) + late or "nothing"
 
 
+def times_text(rows, key):
+    times = [r[key] for r in rows if r[key] is not None]
+    return f"{statistics.median(times):.2f}, {max(times):.2f} s" if times else ""
+
+
 def table(rows, faults):
     """The confusion table in Markdown."""
-    lines = ["| fault | expected | runs | right | wrong | nothing | seconds (median, most) | what was wrong |",
-             "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    lines = ["| fault | expected | runs | right | wrong | nothing | named after (median, most) | verdict after | "
+             "what was wrong |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     for fault in faults:
         own = [r for r in rows if r["fault"] == fault]
         right = sum(r["right"] for r in own)
         nothing = sum(not r["found"] for r in own)
-        times = [r["seconds"] for r in own if r["seconds"] is not None]
-        shown = f"{statistics.median(times):.2f}, {max(times):.2f}" if times else ""
         wrong = collections.Counter(found_text(r) for r in own if not r["right"])
         words = "; ".join(f"{count} × {text}" for text, count in wrong.most_common(3))
         expected = FAULTS[fault]
         lines.append(f"| {fault} | {expected.what} by {expected.by} | {len(own)} | {right} | {len(own) - right - nothing} | "
-                     f"{nothing} | {shown} | {words} |")
+                     f"{nothing} | {times_text(own, 'named_s')} | {times_text(own, 'verdict_s')} | {words} |")
     return "\n".join(lines)
 
 

@@ -43,7 +43,7 @@ class Faults(HangTest):
             ranks = 2 + 2 * (number % 2)
             with self.subTest(fault=fault):
                 row = perform(fault, ranks, number // 2 % ranks, SCALE)
-                say(f"{fault}, rank {row['culprit']} of {ranks}: after {row['seconds']} s")
+                say(f"{fault}, rank {row['culprit']} of {ranks}: after {row['verdict_s']} s")
                 self.assertTrue(row["right"], row)
 
 
@@ -59,12 +59,15 @@ class Words(HangTest):
         job.stop()
         said = self.said(job)
         blocked = f"blocked in read() of {job.fifo} (descriptor N)"
-        self.assertIn(f"muster: 3 ranks have waited T s for rank 2 (pid N) in {self.CALL} (max of 1000 float32); rank 2 has not "
-                      f"called it and is {blocked}\n", said)
-        self.assertIn(f"muster: rank 2 (pid N) never entered {self.CALL} (max of 1000 float32); 3 other ranks have waited T s; "
-                      f"rank 2 is {blocked}\n", said)
-        self.assertRegex(said, r"\n  waiting: ranks 0-1,3 at hang_faults\S*\n  the last calls: musterctl records \S+ --ranks 2\n")
-        self.assertIn(f"muster: rank 2 went on: the verdict on {self.CALL} is withdrawn; from now on the limit is T s\n", said)
+        call = f"{self.CALL} (max of 1000 float32)"
+        self.assertIn(f"muster: 3 ranks have waited T s for rank 2 (pid N) in {call}; rank 2 has not called it and is "
+                      f"{blocked}\n", said)
+        self.assertIn(f"muster: rank 2 (pid N) never entered {call}; 3 other ranks have waited T s; rank 2 is {blocked}\n",
+                      said)
+        self.assertRegex(said, r"\n  waiting: ranks 0-1,3\n  the last calls: musterctl records \S+ "
+                         r"--ranks 2\n")
+        self.assertIn(f"muster: rank 2 went on: the verdict on {self.CALL} is withdrawn; from now on the limit is T s\n",
+                      said)
         self.assertIsNone(job.result()["hang"])
 
     def test_of_a_rank_that_comes_before_its_limit(self):

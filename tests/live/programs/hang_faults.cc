@@ -188,7 +188,6 @@ const std::map<std::string, Fault> kFaults{
     {"sleep", {[] { std::this_thread::sleep_for(std::chrono::hours(1)); }}},
     {"pause", {[] { std::this_thread::sleep_for(pause_time); }}},
     {"section", {sleep_in_section}},
-    {"computing", {[] { compute(pause_time); }}},
     {"other_size",
      {[] {
         values.resize(2000);

@@ -33,6 +33,9 @@ inline ring::Call call_of(ring::CallKind kind, int root = -1, uint64_t count = 8
 
 inline const ring::Call kBarrier = {.kind = ring::CallKind::barrier, .is_synchronous = true};
 
+// What calls after the first one of running_job() are in texts.
+inline constexpr auto kSum = "all_reduce (sum) of 8 float32 #2 world";
+
 inline std::vector<int> named(const Finding& finding) {
   std::vector<int> ranks;
   for (const Suspect& suspect : finding.ranks)

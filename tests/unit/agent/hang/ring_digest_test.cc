@@ -56,7 +56,7 @@ TEST(RingDigest, HoldsTheGroupsWithTheirMembersAndCalls) {
   group.called = 2;
   group.completed = 1;
   group.calls = {{1, {.kind = ring::CallKind::barrier}, Instant(seconds(11)), ""},
-                 {2, {.kind = ring::CallKind::all_reduce}, Instant(seconds(12)), "0x1234"}};
+                 {2, {.kind = ring::CallKind::all_reduce}, Instant(seconds(12)), ""}};
   group.hashes = {{16, 99}};
   RankDigest expected;
   expected.rank = 5;
@@ -68,7 +68,7 @@ TEST(RingDigest, HoldsTheGroupsWithTheirMembersAndCalls) {
   EXPECT_EQ(digest, expected);
 }
 
-TEST(RingDigest, LeavesOutClosedGroupsAndWhatBelongsToNone) {
+TEST(RingDigest, ShowsClosedGroupsAndLeavesOutWhatBelongsToNone) {
   RecordedState state;
   state.groups = {world(1), world(2)};
   state.groups[0].state = ring::GroupState::closed;
@@ -78,10 +78,12 @@ TEST(RingDigest, LeavesOutClosedGroupsAndWhatBelongsToNone) {
   const std::vector<RecordedCall> calls = {call_of(1, 1, ring::CallKind::barrier),
                                            call_of(9, 1, ring::CallKind::barrier)};
   const RankDigest digest = digest_of(0, state, calls, kNow);
-  ASSERT_EQ(digest.groups.size(), 1U);
-  EXPECT_EQ(digest.groups[0].id, "other");
-  EXPECT_TRUE(digest.groups[0].calls.empty());
-  EXPECT_TRUE(digest.messages.empty());
+  ASSERT_EQ(digest.groups.size(), 2U);
+  EXPECT_EQ(digest.groups[0].phase, GroupPhase::closed);
+  EXPECT_EQ(digest.groups[0].calls.size(), 1U);
+  EXPECT_TRUE(digest.groups[1].calls.empty());
+  ASSERT_EQ(digest.messages.size(), 1U);
+  EXPECT_EQ(digest.messages[0].group, "world");
 }
 
 TEST(RingDigest, LeavesOutCallsThatWereRefusedOrAreNotCountedYet) {

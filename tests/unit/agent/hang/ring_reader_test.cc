@@ -81,13 +81,13 @@ TEST_F(RingReaderTest, OpensOnlyTheRingOfItsNonce) {
 }
 
 TEST_F(RingReaderTest, HasNothingToSayUntilAProcessAttaches) {
-  EXPECT_FALSE(reader_.has_owner());
+  EXPECT_FALSE(reader_.state().has_value());
   EXPECT_EQ(reader_.state(), std::nullopt);
   EXPECT_THAT(reader_.calls(8), IsEmpty());
   EXPECT_EQ(reader_.attachments(), 0u);
   const Instant before = ring_now();
   attach();
-  EXPECT_TRUE(reader_.has_owner());
+  EXPECT_TRUE(reader_.state().has_value());
   EXPECT_EQ(reader_.attachments(), 1u);
   EXPECT_EQ(state().owner, getpid());
   EXPECT_NE(state().owner_started, 0u);
@@ -100,7 +100,7 @@ TEST_F(RingReaderTest, HasNothingToSayUntilAProcessAttaches) {
 TEST_F(RingReaderTest, ReadsWhatAProcessThatHasGivenTheRingUpRecorded) {
   record_call();
   writer_.reset();
-  EXPECT_TRUE(reader_.has_owner());
+  EXPECT_TRUE(reader_.state().has_value());
   EXPECT_EQ(state().owner, 0);
   EXPECT_THAT(state().groups, SizeIs(1));
   EXPECT_EQ(only_call().ordinal, 1u);
@@ -109,7 +109,7 @@ TEST_F(RingReaderTest, ReadsWhatAProcessThatHasGivenTheRingUpRecorded) {
 TEST_F(RingReaderTest, SaysNothingOfARingThatIsTakenOver) {
   record_call();
   ring_->head.generation = 2;
-  EXPECT_FALSE(reader_.has_owner());
+  EXPECT_FALSE(reader_.state().has_value());
   EXPECT_EQ(reader_.state(), std::nullopt);
   EXPECT_THAT(reader_.calls(8), IsEmpty());
 }

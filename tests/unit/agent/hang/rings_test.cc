@@ -16,7 +16,7 @@
 namespace muster {
 namespace {
 
-int in_a_child(const std::function<int()>& work) {
+int exit_code_of_child(const std::function<int()>& work) {
   const pid_t pid = fork();
   if (pid == 0) _exit(work());
   int status = 0;
@@ -81,7 +81,7 @@ TEST_F(RingsTest, AreReadWhenTheirWorkersAreGoneUntilTheNextAttempt) {
 }
 
 TEST_F(RingsTest, WithoutOneALineSaysWhyOnce) {
-  EXPECT_EQ(in_a_child([this] {
+  EXPECT_EQ(exit_code_of_child([this] {
               const rlimit low{64, 64};
               setrlimit(RLIMIT_NOFILE, &low);
               rings_.begin_attempt(2);
@@ -117,9 +117,9 @@ TEST(Rings, MakeRoomForTheirDescriptorsAtOnce) {
     return room_for_descriptors() > ring::kLowestRecordFd ? 0 : 2;
   };
   // A child begins with the room that its parent needs.
-  EXPECT_EQ(in_a_child([&make] {
+  EXPECT_EQ(exit_code_of_child([&make] {
               close_range(64, ~0U, 0);
-              return in_a_child(make);
+              return exit_code_of_child(make);
             }),
             0);
 }

@@ -1,0 +1,301 @@
+// What holds the detector back, what it takes back, and what it makes of missing evidence.
+#include <gtest/gtest.h>
+
+#include "agent/hang/detector.h"
+#include "tests/unit/agent/hang/detector_harness.h"
+
+namespace muster::hang {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// ---- after a verdict
+
+TEST(DetectorDoubt, WhatARankDisprovesIsWithdrawnAndTheLimitDoubled) {
+  FakeJob job = running_job(2);
+  job.life(1, LifeState::blocked);
+  const auto hang_and_come = [&](Duration hang) {
+    call_without(job, {1});
+    job.pass(hang);
+    job.call(1, "world", sum_of(8));
+    for (const int rank : {0, 1})
+      job.complete(rank, "world");
+    job.pass(seconds(1));
+    job.life(1, LifeState::blocked);
+  };
+  hang_and_come(seconds(16));
+  EXPECT_EQ(job.said(), fmt::format("notice never_entered 1 <- 0 {} time high | "
+                                    "verdict never_entered 1 <- 0 {} time high | "
+                                    "withdrawn 1, limit 24.0 s",
+                                    kSum, kSum));
+  hang_and_come(seconds(20));
+  EXPECT_EQ(job.said(),
+            "notice never_entered 1 <- 0 all_reduce (sum) of 8 float32 #3 world time high | "
+            "came 1");
+}
+
+TEST(DetectorDoubt, NothingIsWithdrawnWhenRanksEnd) {
+  FakeJob job = running_job(2);
+  job.life(1, LifeState::blocked);
+  call_without(job, {1});
+  job.pass(seconds(16));
+  job.said();
+  job.end(0, 0);
+  job.end(1, 0);
+  job.pass(seconds(3));
+  EXPECT_EQ(job.said(), "");
+}
+
+TEST(DetectorDoubt, AGroupThatFailsEndsTheWaitWithoutAWithdrawal) {
+  for (const Duration wait : {seconds(11), seconds(16)}) {
+    FakeJob job = running_job(2);
+    job.life(1, LifeState::blocked);
+    call_without(job, {1});
+    job.pass(wait);
+    job.said();
+    job.at(0).group("world").phase = GroupPhase::failed;
+    job.at(0).digest.has_failed = true;
+    job.pass(seconds(60));
+    EXPECT_EQ(job.said(), wait < seconds(12) ? "gave up 1" : "");
+  }
+}
+
+TEST(DetectorDoubt, StoppingEndsEverything) {
+  FakeJob job = running_job(2);
+  job.life(1, LifeState::blocked);
+  call_without(job, {1});
+  job.pass(seconds(11));
+  job.said();
+  EXPECT_FALSE(job.looked_at.empty());
+  job.step(Stopping{});
+  EXPECT_TRUE(job.looked_at.empty());
+  EXPECT_EQ(job.detector().next_deadline(), kNever);
+  EXPECT_EQ(job.detector().status(job.now()), "");
+  job.pass(seconds(60));
+  EXPECT_EQ(job.said(), "");
+}
+
+TEST(DetectorDoubt, ANewAttemptForgetsAllButTheNumbers) {
+  FakeJob job = running_job(2);
+  job.life(1, LifeState::blocked);
+  call_without(job, {1});
+  job.pass(seconds(16));
+  EXPECT_EQ(job.last<Verdict>()->finding.number, 1U);
+  job.said();
+  job.step(Begun{2});
+  job.pass(seconds(16));
+  EXPECT_EQ(job.last<Verdict>()->finding.number, 2U);
+}
+
+// ---- what holds it back
+
+TEST(DetectorDoubt, NothingIsJudgedWhileTheJobIsSuspendedAndWaitsBeginAnew) {
+  FakeJob job = running_job(2);
+  job.life(1, LifeState::blocked);
+  call_without(job, {1});
+  job.pass(seconds(9));
+  job.step(Suspended{});
+  job.pass(seconds(100));
+  EXPECT_EQ(job.said(), "");
+  job.step(Resumed{});
+  job.pass(seconds(9));
+  EXPECT_EQ(job.said(), "");
+  job.pass(seconds(6));
+  EXPECT_NE(job.last<Verdict>(), nullptr);
+}
+
+TEST(DetectorDoubt, WaitsBeginAnewAfterAJumpOfTheClock) {
+  FakeJob job = running_job(2);
+  job.life(1, LifeState::blocked);
+  call_without(job, {1});
+  job.pass(seconds(9));
+  job.step(Jumped{});
+  job.pass(seconds(9));
+  EXPECT_EQ(job.said(), "");
+  job.pass(seconds(6));
+  EXPECT_NE(job.last<Verdict>(), nullptr);
+}
+
+TEST(DetectorDoubt, NothingIsJudgedWhileADebuggerHoldsARank) {
+  FakeJob job = running_job(3);
+  job.life(1, LifeState::traced);
+  call_without(job, {1});
+  job.pass(seconds(700));
+  EXPECT_EQ(job.said(), fmt::format("notice busy 1 <- 0,2 {} time high", kSum));
+  job.life(1, LifeState::blocked);
+  job.pass(seconds(10));
+  EXPECT_EQ(job.said(), "");
+  job.pass(seconds(6));
+  EXPECT_EQ(job.said(), fmt::format("verdict never_entered 1 <- 0,2 {} time high", kSum));
+}
+
+TEST(DetectorDoubt, ASectionIsGivenTheLongestTime) {
+  FakeJob job = running_job(2);
+  job.at(1).digest.section = "checkpoint";
+  for (int i = 0; i < 30; ++i) {
+    job.all({0, 1}, "world", sum_of(8));
+    job.pass(seconds(1));
+  }
+  job.life(1, LifeState::running);
+  call_without(job, {1});
+  job.pass(seconds(599));
+  EXPECT_EQ(job.last<Verdict>(), nullptr);
+  job.pass(seconds(2));
+  EXPECT_NE(job.last<Verdict>(), nullptr);
+  EXPECT_EQ(job.last<Verdict>()->finding.ranks[0].section, "checkpoint");
+}
+
+// ---- missing evidence
+
+TEST(DetectorDoubt, WhoRecordsNothingIsNamedWithLittleConfidence) {
+  FakeJob job(3);
+  job.at(1).records = false;
+  job.open_on(0, "world", {0, 1, 2});
+  job.open_on(2, "world", {0, 1, 2});
+  job.life(1, LifeState::blocked);
+  call_without(job, {1});
+  job.pass(seconds(16));
+  ASSERT_NE(job.last<Verdict>(), nullptr);
+  EXPECT_EQ(job.last<Verdict>()->finding.confidence, Confidence::low);
+  EXPECT_EQ(job.last<Verdict>()->finding.doubt, "rank 1 records nothing that helps");
+  job.said();
+  job.end(1, 0);
+  job.pass(seconds(30));
+  EXPECT_EQ(job.said(), "");
+}
+
+TEST(DetectorDoubt, WhoRecordsNothingIsNotNamedBesideOneThatIsLate) {
+  FakeJob job(4);
+  job.at(1).records = false;
+  for (const int rank : {0, 2, 3})
+    job.open_on(rank, "world", {0, 1, 2, 3});
+  for (const int rank : {1, 2})
+    job.life(rank, LifeState::blocked);
+  call_without(job, {1, 2});
+  job.pass(seconds(16));
+  ASSERT_NE(job.last<Verdict>(), nullptr);
+  EXPECT_EQ(to_text(*job.last<Verdict>()),
+            "verdict never_entered 2 <- 0,3 all_reduce (sum) of 8 "
+            "float32 #1 world time medium");
+}
+
+// Its recorder switched itself off: others have ended calls that need it.
+TEST(DetectorDoubt, CountersThatOthersDisproveAreNoProof) {
+  FakeJob job = running_job(3);
+  for (int i = 0; i < 5; ++i) {
+    for (const int rank : {0, 1}) {
+      job.call(rank, "world", sum_of(8));
+      job.complete(rank, "world");
+    }
+  }
+  call_without(job, {2});
+  job.end(2, 0);
+  job.pass(seconds(5));
+  EXPECT_EQ(job.said(), "");
+}
+
+TEST(DetectorDoubt, UnknownMembersAreFoundByTheirOwnRank) {
+  FakeJob job = running_job(3);
+  for (FakeRank& rank : job.ranks)
+    rank.group("world").ranks.clear();
+  FakeJob other(3);
+  other.ranks = job.ranks;
+  other.life(1, LifeState::stopped);
+  call_without(other, {1});
+  other.pass(seconds(16));
+  EXPECT_EQ(other.said(), fmt::format("notice stopped 1 <- 0,2 {} time high | "
+                                      "verdict stopped 1 <- 0,2 {} time high",
+                                      kSum, kSum));
+}
+
+TEST(DetectorDoubt, DigestsThatNoLongerComeAreNoTime) {
+  FakeJob job = running_job(2);
+  job.life(1, LifeState::blocked);
+  call_without(job, {1});
+  job.pass(seconds(5));
+  job.stop_reading();
+  job.pass(seconds(700));
+  EXPECT_EQ(job.said(), "");
+}
+
+TEST(DetectorDoubt, WhatTheLibraryHasReportedGetsNoSecondVerdict) {
+  for (const int failed : {0, 1}) {
+    FakeJob job = running_job(2);
+    job.at(failed).digest.has_failed = true;
+    job.life(1, LifeState::blocked);
+    call_without(job, {1});
+    job.pass(seconds(700));
+    EXPECT_EQ(job.said(), "");
+  }
+}
+
+TEST(DetectorDoubt, ARankWhoseCompletionsAreUnknownDoesNotWaitButMayBeLate) {
+  FakeJob job = running_job(3);
+  job.at(1).group("world").completion_is_unknown = true;
+  job.call(1, "world", sum_of(8));
+  job.life(1, LifeState::blocked);
+  for (const int rank : {0, 2}) {
+    job.call(rank, "world", sum_of(8));
+    job.complete(rank, "world");
+    job.call(rank, "world", sum_of(8));
+  }
+  job.pass(seconds(16));
+  ASSERT_NE(job.last<Verdict>(), nullptr);
+  EXPECT_EQ(named(job.last<Verdict>()->finding), std::vector<int>{1});
+}
+
+// ---- the machine
+
+TEST(DetectorDoubt, LooksAtTheRanksThatOthersWaitFor) {
+  FakeJob job = running_job(4);
+  EXPECT_TRUE(job.looked_at.empty());
+  call_without(job, {2});
+  job.pass(milliseconds(600));
+  EXPECT_EQ(job.looked_at, (std::vector<int>{0, 1, 2, 3}));
+  job.call(2, "world", sum_of(8));
+  for (const int rank : all_of(4))
+    job.complete(rank, "world");
+  job.pass(milliseconds(500));
+  EXPECT_TRUE(job.looked_at.empty());
+}
+
+TEST(DetectorDoubt, SaysWhoWaitsForWhom) {
+  FakeJob job = running_job(4);
+  EXPECT_EQ(job.detector().status(job.now()), "");
+  call_without(job, {2});
+  job.pass(seconds(3));
+  EXPECT_EQ(job.detector().status(job.now()),
+            "3 ranks wait for rank 2 in all_reduce #2 of group 'world', for 3.0 s");
+}
+
+TEST(DetectorDoubt, ATickBeforeItsTimeDoesNothing) {
+  FakeJob job = running_job(2);
+  EXPECT_EQ(job.detector().next_deadline(), kNever);
+  job.life(1, LifeState::blocked);
+  call_without(job, {1});
+  job.step(LifeSeen{0, LifeState::blocked, ""});
+  const Instant due = job.detector().next_deadline();
+  EXPECT_LE(due, job.now() + milliseconds(250));
+  std::vector<Effect> out;
+  job.detector().step(due - milliseconds(1), Tick{}, out);
+  EXPECT_EQ(job.detector().next_deadline(), due);
+  job.detector().step(due, Tick{}, out);
+  EXPECT_EQ(job.detector().next_deadline(), kNever);
+}
+
+TEST(DetectorDoubt, NewsOfRanksThatTheJobDoesNotHaveIsDropped) {
+  FakeJob job(2);
+  RankDigest digest;
+  for (const int rank : {-1, 2, 1'000'000}) {
+    digest.rank = rank;
+    job.step(Digested{digest});
+    job.step(LifeSeen{rank, LifeState::blocked, ""});
+    job.step(Ended{rank, 0});
+  }
+  job.pass(seconds(2));
+  EXPECT_EQ(job.said(), "");
+}
+
+}  // namespace
+}  // namespace muster::hang

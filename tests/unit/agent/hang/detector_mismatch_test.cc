@@ -1,0 +1,188 @@
+// Calls that do not agree: who is named, and how soon.
+#include <gtest/gtest.h>
+
+#include "agent/hang/detector.h"
+#include "tests/unit/agent/hang/detector_harness.h"
+
+namespace muster::hang {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Each rank makes its call, at one moment.
+FakeJob job_of_calls(const std::vector<ring::Call>& calls) {
+  FakeJob job = running_job(static_cast<int>(calls.size()));
+  for (size_t rank = 0; rank < calls.size(); ++rank)
+    job.call(static_cast<int>(rank), "world", calls[rank]);
+  return job;
+}
+
+TEST(DetectorMismatch, TheOddOneOutIsNamedWithinASecond) {
+  for (const ring::Call& wrong : {sum_of(9), kBarrier, call_of(ring::CallKind::broadcast, 1),
+                                  call_of(ring::CallKind::send)}) {
+    if (ring::is_message(wrong.kind)) continue;
+    FakeJob job = job_of_calls({sum_of(8), sum_of(8), wrong, sum_of(8)});
+    EXPECT_LT(job.until_said(seconds(5)), seconds(1));
+    ASSERT_NE(job.last<Verdict>(), nullptr);
+    const Finding finding = job.last<Verdict>()->finding;
+    EXPECT_EQ(finding.ranks[0].call, ring::describe(wrong));
+    EXPECT_EQ(finding.ranks[0].site, "train.py:2");
+    EXPECT_EQ(job.said(),
+              "verdict signature 2 <- 0-1,3 all_reduce (sum) of 8 float32 #2 world proof high");
+    job.pass(seconds(700));
+    EXPECT_EQ(job.said(), "");
+  }
+}
+
+TEST(DetectorMismatch, ATieShowsBothCamps) {
+  FakeJob job = job_of_calls({sum_of(8), sum_of(9)});
+  EXPECT_LT(job.until_said(seconds(5)), seconds(1));
+  EXPECT_EQ(job.said(),
+            "verdict signature 0,1 tie <-  all_reduce (sum) of 8 float32 #2 world proof high");
+}
+
+TEST(DetectorMismatch, TheOthersMayStillMakeAMajority) {
+  FakeJob job = running_job(4);
+  job.call(2, "world", sum_of(9));
+  job.call(0, "world", sum_of(8));
+  job.pass(milliseconds(300));
+  EXPECT_EQ(job.said(), "");
+  job.call(1, "world", sum_of(8));
+  EXPECT_LT(job.until_said(seconds(5)), milliseconds(700));
+  EXPECT_EQ(job.said(),
+            "verdict signature 2 <- 0-1 all_reduce (sum) of 8 float32 #2 world proof high");
+}
+
+TEST(DetectorMismatch, ItIsJudgedAtOnceWhenARankFails) {
+  FakeJob job = job_of_calls({sum_of(8), sum_of(8), sum_of(9)});
+  job.pass(milliseconds(250));
+  EXPECT_EQ(job.said(), "");
+  job.end(1, 128 + 6);
+  EXPECT_EQ(job.said(),
+            "verdict signature 2 <- 0 all_reduce (sum) of 8 float32 #2 world proof high");
+}
+
+// As soon as all digests are in, and not before the second one of the odd one.
+TEST(DetectorMismatch, ARefusedCallThatWasReadIsTakenBack) {
+  FakeJob job = running_job(3);
+  call_without(job, {1});
+  job.call(1, "world", sum_of(9));
+  job.pass(milliseconds(250));
+  GroupDigest& group = job.at(1).group("world");
+  group.calls.pop_back();
+  --group.called;
+  job.call(1, "world", sum_of(8));
+  job.pass(seconds(3));
+  EXPECT_EQ(job.said(), "");
+}
+
+TEST(DetectorMismatch, SwappedCallsAreAnotherOrder) {
+  FakeJob job = running_job(3);
+  ring::Call one = sum_of(8);
+  ring::Call other = sum_of(16);
+  one.is_synchronous = other.is_synchronous = false;
+  for (const int rank : {0, 2}) {
+    job.call(rank, "world", one);
+    job.call(rank, "world", other);
+  }
+  job.call(1, "world", other);
+  job.call(1, "world", one);
+  job.pass(seconds(1));
+  EXPECT_EQ(job.said(), "verdict order 1 <- 0,2 all_reduce (sum) of 8 float32 #2 world proof high");
+}
+
+TEST(DetectorMismatch, CallsThatMayDifferAreNoMismatch) {
+  ring::Call unknown = sum_of(8);
+  unknown.reduction = ring::Reduction::unknown;
+  ring::Call parts = sum_of(3);
+  parts.is_v = true;
+  FakeJob job = job_of_calls({sum_of(8), unknown, parts});
+  job.pass(seconds(9));
+  EXPECT_EQ(job.said(), "");
+  FakeJob other =
+      job_of_calls({call_of(ring::CallKind::gather, 0, 1), call_of(ring::CallKind::gather, 0, 2),
+                    call_of(ring::CallKind::gather, 0, 3)});
+  other.pass(seconds(9));
+  EXPECT_EQ(other.said(), "");
+}
+
+TEST(DetectorMismatch, WhatTheLibraryHasReportedIsNotCompared) {
+  FakeJob job = job_of_calls({sum_of(8), sum_of(9)});
+  job.at(0).group("world").phase = GroupPhase::failed;
+  job.pass(seconds(3));
+  EXPECT_EQ(job.said(), "");
+  FakeJob other = job_of_calls({sum_of(8), sum_of(9)});
+  other.at(1).digest.has_failed = true;
+  other.pass(seconds(3));
+  EXPECT_EQ(other.said(), "");
+}
+
+TEST(DetectorMismatch, CallsOfAnotherProcessAreNotCompared) {
+  FakeJob job = running_job(2);
+  job.at(1).digest.generation = 2;
+  job.at(1).digest.groups.clear();
+  job.open_on(1, "world", {0, 1});
+  job.call(1, "world", sum_of(99));
+  job.complete(1, "world");
+  job.pass(seconds(3));
+  EXPECT_EQ(job.said(), "");
+}
+
+// All calls and their hashes, of which the rings keep the last ones only.
+void compute(FakeJob& job, int rank, int calls, int wrong_at) {
+  GroupDigest& group = job.at(rank).group("world");
+  for (int i = 0; i < calls; ++i) {
+    job.call(rank, "world", sum_of(8));
+    job.complete(rank, "world");
+    if (group.called % 16 != 0) continue;
+    group.hashes.push_back({group.called, static_cast<int>(group.called) >= wrong_at ? 2U : 1U});
+    if (group.hashes.size() > 8) group.hashes.erase(group.hashes.begin());
+  }
+}
+
+TEST(DetectorMismatch, HashesTellOfCallsThatWereNeverRead) {
+  FakeJob job = running_job(3);
+  for (const int rank : {0, 1, 2})
+    compute(job, rank, 300, rank == 1 ? 270 : 1000);
+  EXPECT_LT(job.until_said(seconds(5)), seconds(2));
+  ASSERT_NE(job.last<Verdict>(), nullptr);
+  const Finding finding = job.last<Verdict>()->finding;
+  EXPECT_EQ(finding.from_ordinal, 257U);
+  EXPECT_EQ(job.said(),
+            "verdict signature 1 <-  one of the calls #257 to #272 #272 world proof high");
+}
+
+TEST(DetectorMismatch, AHashOfCallsThatWereAllComparedProvesNothing) {
+  FakeJob job = running_job(2);
+  for (int i = 0; i < 20; ++i) {
+    for (const int rank : {0, 1})
+      compute(job, rank, 1, rank == 1 ? 16 : 1000);
+    job.pass(milliseconds(250));
+  }
+  EXPECT_EQ(job.said(), "");
+}
+
+TEST(DetectorMismatch, HashesOfDifferentSourcesAreNotCompared) {
+  FakeJob job = running_job(2);
+  job.at(1).digest.source = 2;
+  for (const int rank : {0, 1})
+    compute(job, rank, 300, rank == 1 ? 16 : 1000);
+  job.pass(seconds(3));
+  EXPECT_EQ(job.said(), "");
+}
+
+TEST(DetectorMismatch, TheHangThatFollowsGetsNoVerdictOfItsOwn) {
+  FakeJob job = running_job(4);
+  job.open("tp", {2, 3});
+  job.call(0, "world", sum_of(8));
+  job.call(1, "world", sum_of(8));
+  job.call(2, "world", sum_of(9));
+  job.call(3, "tp", kBarrier);
+  job.pass(seconds(700));
+  EXPECT_EQ(job.said(),
+            "verdict signature 2 <- 0-1 all_reduce (sum) of 8 float32 #2 world proof high");
+}
+
+}  // namespace
+}  // namespace muster::hang

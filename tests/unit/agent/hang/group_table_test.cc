@@ -1,0 +1,176 @@
+#include "agent/hang/group_table.h"
+
+#include <gtest/gtest.h>
+
+#include "agent/hang/rank_state.h"
+#include "rendezvous/base/error.h"
+
+namespace muster::hang {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Instant kFirst{seconds(100)};
+
+GroupDigest group_digest_of(int own_rank, uint64_t called, uint64_t completed) {
+  GroupDigest group;
+  group.id = "tp";
+  group.ranks = {4, 2, 0};
+  group.size = 3;
+  group.own_rank = own_rank;
+  group.called = called;
+  group.completed = completed;
+  for (uint64_t i = 1; i <= called; ++i)
+    group.calls.push_back({i, {.kind = ring::CallKind::barrier}, kFirst, ""});
+  return group;
+}
+
+class GroupTableTest : public testing::Test {
+ protected:
+  void tell(int rank, const std::vector<GroupDigest>& groups, uint64_t generation = 1) {
+    RankDigest digest;
+    digest.rank = rank;
+    digest.generation = generation;
+    digest.at = kFirst + milliseconds(++told_);
+    digest.groups = groups;
+    table_.note(digest, 5);
+    ranks_[static_cast<size_t>(rank)].take(digest, kFirst + seconds(9));
+  }
+  std::vector<Standing> standings() {
+    std::vector<Standing> all;
+    for (const Member& member : view().members)
+      all.push_back(member.standing);
+    return all;
+  }
+  const GroupView& view() {
+    views_ = table_.views(ranks_);
+    CHECK(!views_.empty());
+    return views_.front();
+  }
+
+  using enum Standing;
+  GroupTable table_;
+  std::vector<RankState> ranks_{5};
+  std::vector<GroupView> views_;
+  int told_ = 0;
+};
+
+TEST_F(GroupTableTest, MembersAreThoseOfAnyDigest) {
+  GroupDigest without = group_digest_of(1, 2, 1);
+  without.ranks.clear();
+  tell(2, {without});
+  EXPECT_TRUE(view().has_unknown);
+  tell(4, {group_digest_of(0, 2, 2)});
+  EXPECT_FALSE(view().has_unknown);
+  EXPECT_EQ(view().members[1].rank, 2);
+  EXPECT_EQ(view().members[1].called(), 2U);
+  EXPECT_EQ(view().members[2].rank, 0);
+}
+
+TEST_F(GroupTableTest, WhatIsKnownOfAMember) {
+  tell(4, {group_digest_of(0, 1, 0)});
+  EXPECT_EQ(standings(), (std::vector{known, silent, silent}));
+  tell(2, {});
+  EXPECT_EQ(standings(), (std::vector{known, absent, silent}));
+  tell(2, {group_digest_of(1, 1, 0)});
+  EXPECT_EQ(standings(), (std::vector{known, known, silent}));
+  tell(2, {});
+  EXPECT_EQ(standings(), (std::vector{known, left, silent}));
+}
+
+TEST_F(GroupTableTest, ALaterProcessHasLeftTheGroupsOfTheOneBefore) {
+  tell(4, {group_digest_of(0, 1, 0)});
+  tell(2, {}, 2);
+  EXPECT_EQ(standings(), (std::vector{known, left, silent}));
+  tell(0, {group_digest_of(2, 0, 0)}, 2);
+  EXPECT_EQ(table_.views(ranks_).size(), 2U);
+}
+
+TEST_F(GroupTableTest, ImpossibleGroupsSayNothing) {
+  tell(4, {group_digest_of(0, 1, 0)});
+  GroupDigest wrong = group_digest_of(1, 1, 2);
+  tell(2, {wrong});
+  EXPECT_EQ(standings()[1], left);
+  for (const std::vector<int>& ranks : {std::vector{4, 0, 2}, {4, 2, 1}, {4, 2}, {4, 2, 5}}) {
+    wrong = group_digest_of(1, 1, 0);
+    wrong.ranks = ranks;
+    tell(2, {wrong});
+    EXPECT_EQ(standings()[1], left);
+  }
+  wrong = group_digest_of(2, 1, 0);
+  wrong.ranks.clear();
+  tell(2, {wrong});
+  EXPECT_EQ(standings()[1], left);
+}
+
+TEST_F(GroupTableTest, TwoThatHaveEndedACallSilenceOneThatDeniesIt) {
+  tell(4, {group_digest_of(0, 5, 5)});
+  tell(2, {group_digest_of(1, 3, 3)});
+  tell(0, {group_digest_of(2, 3, 3)});
+  EXPECT_EQ(standings(), (std::vector{known, known, known}));
+  tell(0, {group_digest_of(2, 5, 4)});
+  EXPECT_EQ(standings(), (std::vector{known, silent, known}));
+}
+
+TEST_F(GroupTableTest, ACallThatMayEndEarlySilencesNobody) {
+  GroupDigest root = group_digest_of(0, 5, 5);
+  GroupDigest other = group_digest_of(2, 5, 5);
+  for (GroupDigest* const group : {&root, &other})
+    group->calls[3].call.kind = ring::CallKind::reduce;
+  tell(4, {root});
+  tell(0, {other});
+  tell(2, {group_digest_of(1, 3, 3)});
+  EXPECT_EQ(standings(), (std::vector{known, known, known}));
+}
+
+TEST_F(GroupTableTest, ForgetsGroupsThatNobodyShows) {
+  tell(4, {group_digest_of(0, 1, 0)});
+  table_.views(ranks_);
+  EXPECT_TRUE(table_.knows(std::string("tp")));
+  tell(4, {});
+  EXPECT_TRUE(table_.views(ranks_).empty());
+  EXPECT_FALSE(table_.knows(std::string("tp")));
+}
+
+TEST(RankState, OlderRepeatedAndForeignNewsIsDropped) {
+  RankState rank;
+  const auto tell = [&](int at_s, uint64_t generation, uint64_t called, bool is_last = false) {
+    RankDigest digest;
+    digest.generation = generation;
+    digest.at = Instant(seconds(at_s));
+    digest.is_last = is_last;
+    digest.groups.push_back(group_digest_of(0, called, 0));
+    return rank.take(digest, Instant(seconds(50)));
+  };
+  EXPECT_TRUE(tell(10, 2, 1));
+  EXPECT_FALSE(tell(10, 2, 2));
+  EXPECT_FALSE(tell(9, 2, 2));
+  EXPECT_FALSE(tell(20, 1, 2));
+  EXPECT_TRUE(tell(20, 2, 1));
+  EXPECT_EQ(rank.unchanged_since, Instant(seconds(10)));
+  EXPECT_TRUE(tell(1000, 2, 2));  // A clock that is ahead.
+  EXPECT_EQ(rank.unchanged_since, Instant(seconds(50)));
+  EXPECT_FALSE(tell(50, 2, 3));
+  EXPECT_TRUE(tell(50, 2, 3, true));
+  EXPECT_FALSE(tell(60, 2, 4));
+}
+
+TEST(RankState, AStateCountsFromTheFirstOfItsLooks) {
+  RankState rank;
+  const auto see = [&](LifeState state, int at_s) {
+    rank.see(state, "", Instant(seconds(at_s)), seconds(1));
+  };
+  see(LifeState::blocked, 10);
+  see(LifeState::blocked, 11);
+  EXPECT_EQ(rank.life_since, Instant(seconds(9)));
+  see(LifeState::running, 5);
+  EXPECT_EQ(rank.life, LifeState::blocked);
+  see(LifeState::blocked, 20);
+  EXPECT_EQ(rank.life_since, Instant(seconds(19)));
+  EXPECT_EQ(rank.life_at(Instant(seconds(24)), seconds(1)), LifeState::blocked);
+  EXPECT_EQ(rank.life_at(Instant(seconds(25)), seconds(1)), LifeState::unknown);
+}
+
+}  // namespace
+}  // namespace muster::hang
