@@ -31,7 +31,8 @@ class Ranks {
   }
 
   const Stalls& stalls() const { return found_; }
-  WaitGraph graph() const { return WaitGraph(states_, found_); }
+  WaitGraph graph() const& { return WaitGraph(states_, found_); }
+  WaitGraph graph() && = delete;  // The graph points into this.
 
  private:
   GroupTable table_;
@@ -89,7 +90,8 @@ TEST(WaitGraph, ACertainCircleIsFoundBesideARootThatItAlsoWaitsFor) {
   job.open("b", {0, 1});
   job.call(0, "a", kBarrier);
   job.call(1, "b", kBarrier);
-  const WaitGraph graph = Ranks(job).graph();
+  const Ranks ranks(job);
+  const WaitGraph graph = ranks.graph();
   EXPECT_EQ(roots_of(graph), std::vector<int>{2});
   ASSERT_EQ(graph.circles().size(), 1U);
   EXPECT_EQ(graph.circles()[0].ranks, (std::vector<int>{0, 1}));
@@ -107,7 +109,8 @@ TEST(WaitGraph, IndependentCirclesAreFoundApart) {
   job.call(3, "d", kBarrier);
   job.call(4, "c", kBarrier);
   job.call(5, "c", kBarrier);
-  const WaitGraph graph = Ranks(job).graph();
+  const Ranks ranks(job);
+  const WaitGraph graph = ranks.graph();
   ASSERT_EQ(graph.circles().size(), 2U);
   EXPECT_EQ(graph.circles()[0].ranks, (std::vector<int>{0, 1}));
   EXPECT_EQ(graph.circles()[1].ranks, (std::vector<int>{3, 4}));
@@ -122,12 +125,14 @@ TEST(WaitGraph, ARankThatWaitsInSeveralCallsIsDoomedOnlyIfAllOfThemAre) {
   job.call(0, "a", kBarrier);
   job.call(0, "c", kBarrier);
   job.call(1, "b", kBarrier);
-  EXPECT_TRUE(Ranks(job).graph().circles().empty());
+  const Ranks ranks(job);
+  EXPECT_TRUE(ranks.graph().circles().empty());
   job.call(2, "c", kBarrier);
   job.complete(0, "c");
   job.complete(2, "c");
   job.life(0, LifeState::blocked);
-  EXPECT_EQ(Ranks(job).graph().circles().size(), 1U);
+  const Ranks found(job);
+  EXPECT_EQ(found.graph().circles().size(), 1U);
 }
 
 // Of a thousand nodes with eight ranks each, half are late. In time and space such a graph is as

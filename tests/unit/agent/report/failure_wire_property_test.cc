@@ -58,7 +58,7 @@ bool was_cut(const JudgedAttempt& judged, const WorkerFailure& sent) {
   const bool all_fit = std::all_of(
       lines.begin(), lines.end(), [](const std::string& line) { return clean_line(line) == line; });
   return !all_fit || last_lines(sent.stderr_tail, 30) != lines ||
-         sent.device != valid_utf8(culprit.device) ||
+         sent.device != valid_utf8(culprit.device) || sent.call != valid_utf8(culprit.call) ||
          sent.stderr_log_path != valid_utf8(culprit.stderr_log_path) ||
          sent.error_file_content.value_or("") !=
              valid_utf8(culprit.error_file_content.value_or(""));
