@@ -215,7 +215,9 @@ Detector::Charge Detector::charge_of(Instant now, const Case& one, const LateRan
     if (charge.defers) start = std::max(start, one.changed);
     if (is_blocked) start = std::max(start, moved);
     if (!rank.code) seen = std::min(seen, rank.life_seen);
-    charge.is_due = seen - start >= learnt_.hang(limit_key_of(one));
+    // One whose last calls were never read may have made this one.
+    const bool may_have_come = rank.code && rank.digest && !rank.is_last();
+    charge.is_due = !may_have_come && seen - start >= learnt_.hang(limit_key_of(one));
     return charge;
   }
   charge.moves = records || is_one_of(life, {LifeState::running, LifeState::sleeping});

@@ -209,6 +209,17 @@ TEST(DetectorDoubt, UnknownMembersAreFoundByTheirOwnRank) {
                                       kSum, kSum));
 }
 
+// Whether it still waits is unknown.
+TEST(DetectorDoubt, AWaitThatIsNoLongerShownLastsNoLonger) {
+  FakeJob job = running_job(2);
+  job.life(1, LifeState::blocked);
+  call_without(job, {1});
+  job.pass(seconds(5));
+  job.at(0).records = false;
+  job.pass(seconds(700));
+  EXPECT_EQ(job.said(), "");
+}
+
 TEST(DetectorDoubt, DigestsThatNoLongerComeAreNoTime) {
   FakeJob job = running_job(2);
   job.life(1, LifeState::blocked);

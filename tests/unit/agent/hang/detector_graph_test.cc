@@ -50,6 +50,18 @@ TEST(DetectorGraph, AVictimIsNotBlamedForTheTimeInWhichItWaited) {
   EXPECT_EQ(job.said(), "verdict busy 1 <- 2 all_reduce (sum) of 8 float32 #1 tp time high");
 }
 
+// Whom it waits for is the library's to say.
+TEST(DetectorGraph, ARankThatWaitsInAFailedGroupIsNotBlamed) {
+  FakeJob job(3);
+  job.open("a", {0, 1});
+  job.open("b", {1, 2});
+  job.call(1, "a", kBarrier);
+  job.at(0).group("a").phase = GroupPhase::failed;
+  job.call(2, "b", kBarrier);
+  job.pass(seconds(700));
+  EXPECT_EQ(job.said(), "");
+}
+
 TEST(DetectorGraph, IndependentHangsAreFoundApart) {
   FakeJob job(6);
   job.open("a", {0, 1, 2});

@@ -71,7 +71,8 @@ void World::plan_steps() {
     step.group = static_cast<int>(prng_.below(groups_.size()));
     const uint64_t size = groups_[at(step.group)].ranks.size();
     const ring::CallKind kinds[] = {all_reduce, all_reduce, barrier, broadcast, reduce, send};
-    step.call = call_of(kinds[prng_.below(6)], -1, 1 + prng_.below(4));
+    const uint64_t elements = 1 + prng_.below(4);  // Drawn alone: arguments have no order.
+    step.call = call_of(kinds[prng_.below(6)], -1, elements);
     if (step.call.kind == all_reduce || step.call.kind == reduce)
       step.call.reduction = ring::Reduction::sum;
     if (is_rooted(step.call.kind)) step.call.root = static_cast<int>(prng_.below(size));
