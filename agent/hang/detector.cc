@@ -40,7 +40,8 @@ Detector::Detector(const Limits& limits)
 // Begun        forget, watch                   watch          forget, watch
 // Digested     note; older: -                  -              note
 // LifeSeen     note; older: -                  -              note
-// Ended        note; failed: only mismatches   -              note
+// Ended        note; the first failure: judge  -              note
+//              mismatches, then nothing more
 // Stopping     end                             -              end
 // Suspended    hold                            -              -
 // Resumed      -                               -              waits begin anew
@@ -71,6 +72,7 @@ void Detector::on(Instant now, const Begun& event) {
   groups_ = {};
   calls_ = CallComparison(settle_time(limits_));
   learnt_ = LearntLimits(limits_);
+  mismatches_.clear();
   is_watching_ = true;
   is_suspended_ = is_held_ = has_failure_ = is_dirty_ = false;
   evaluated_ = now;
@@ -115,11 +117,12 @@ void Detector::on(Instant now, const Ended& event) {
   rank.code = event.code;
   rank.ended = now;
   is_dirty_ = true;
-  if (event.code == 0) return;
-  has_failure_ = true;
+  // What ranks call after the first failure is its consequence.
+  if (event.code == 0 || std::exchange(has_failure_, true)) return;
   cases_.clear();
   status_.clear();
   judge_mismatches(now);
+  explain_failure();
 }
 
 void Detector::on(Instant, const Stopping&) {
@@ -161,8 +164,8 @@ void Detector::on(Instant now, const Tick&) {
 void Detector::evaluate(Instant now) {
   evaluated_ = now;
   is_dirty_ = false;
-  judge_mismatches(now);
   if (has_failure_) return look_at({});
+  judge_mismatches(now);
   const std::vector<GroupView> views = groups_.views(ranks_);
   calls_.forget_groups([this](const GroupKey& key) { return groups_.knows(key); });
   learnt_.forget_groups([this](const std::string& id) { return groups_.knows(id); });

@@ -17,7 +17,9 @@
 //   stopped        the root is stopped (SIGSTOP)                     by time: hang_timeout
 //   never_entered  the root is blocked                               by time: hang_timeout
 //   busy           the root runs or sleeps, or nothing is known      by time: busy timeout
-//   incomplete     all members have made the call, and nothing moves by time: busy timeout
+//   incomplete     all members have made the call, and nothing moves by time: busy timeout; of a
+//                                                                    group that forms, at least
+//                                                                    busy_min
 //
 // After Limits::notice_after a notice says who waits for whom, without blame, once for each wait; a
 // line follows when it ends. What a rank disproves is withdrawn, and the limit that misjudged it is
@@ -33,6 +35,9 @@
 //
 // A circle is proven only of processes that do not compute, since other threads of theirs may still
 // make the calls; else it is judged by time.
+//
+// The first worker that fails ends the watch: it is told whether a mismatch is why. What ranks call
+// after that is its consequence.
 //
 // What the worker library finds itself (a failure that it has reported: RankDigest::has_failed)
 // gets no second verdict. Missing evidence (ranks without records, unknown signs of life) lowers
@@ -99,6 +104,11 @@ class Detector {
     std::optional<Finding> verdict;
     bool by_hang_timeout = false;
   };
+  struct ToldMismatch {
+    uint64_t number = 0;
+    GroupKey group;
+    uint64_t ordinal = 0;
+  };
   // What speaks against one late rank.
   struct Charge {
     LateRank late;
@@ -164,6 +174,8 @@ class Detector {
 
   // ---- words (detector_findings.cc)
   void judge_mismatches(Instant now);
+  void explain_failure();
+  bool is_under_way(const GroupKey& group, uint64_t ordinal) const;
   Finding finding_of(const Mismatch& mismatch, Instant now) const;
   Finding finding_of(const Case& one, const WaitGraph& graph, Duration waited) const;
   Finding finding_of(Instant now, const Case& one, const WaitGraph& graph,
@@ -189,6 +201,7 @@ class Detector {
   CallComparison calls_;
   LearntLimits learnt_;
   std::vector<Case> cases_;  // In the order in which they began.
+  std::vector<ToldMismatch> mismatches_;
   std::vector<int> looked_at_;
   uint64_t last_number_ = 0;
   std::string status_;  // Of the oldest case, without the time.

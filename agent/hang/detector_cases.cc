@@ -87,7 +87,7 @@ bool Detector::has_come(const Case& one, const LateRank& late) const {
   if (group == nullptr) return false;
   switch (one.key.kind) {
     case StallKey::Kind::forming:
-      return true;
+      return !late.is_inside || group->phase == GroupPhase::ready;
     case StallKey::Kind::collective:
       return (late.is_inside ? group->completed : group->called) >= one.key.ordinal;
     case StallKey::Kind::message:
@@ -283,7 +283,9 @@ void Detector::judge_incomplete(Instant now, Case& one, const WaitGraph& graph, 
   const bool is_patient = std::ranges::any_of(one.waiting, [this](const DirectWait& wait) {
     return !state(wait.rank).digest->section.empty();
   });
-  const Duration limit = is_patient ? learnt_.patient(key) : learnt_.busy(key);
+  Duration limit = is_patient ? learnt_.patient(key) : learnt_.busy(key);
+  // How long it takes to connect all members says nothing of ranks that are busy.
+  if (one.key.kind == StallKey::Kind::forming) limit = std::max(limit, limits_.busy_min);
   const bool is_due = may_judge && waited >= limit;
   if (!is_noticed && !is_due) return;
   Finding finding = finding_of(one, graph, one.seen - begin_of(one));

@@ -61,9 +61,10 @@ struct Finding {
   uint64_t ordinal = 0;      // 0: forming, or a message.
   // Not 0: one of the calls from here to `ordinal` differs, and it is not known any more which one.
   uint64_t from_ordinal = 0;
-  Duration waited{};  // Since the first rank began to wait.
-  std::string site;   // Where those that wait called it; empty: unknown, or many places.
-  std::string doubt;  // Why the confidence is not high: "ranks 3-4 record nothing".
+  Duration waited{};        // Since the first rank began to wait.
+  std::string site;         // Where those that wait called it; empty: unknown, or many places.
+  std::string doubt;        // Why the confidence is not high: "ranks 3-4 record nothing".
+  bool has_failed = false;  // A worker has failed: the attempt is over.
 
   friend bool operator==(const Finding&, const Finding&) = default;
 };
@@ -85,7 +86,7 @@ struct LifeSeen {
 };
 struct Ended {
   int rank = 0;
-  int code = 0;  // 128 + n for signal n.
+  int code = 0;  // As ExitStatus::signed_code().
 };
 // The attempt is being stopped: nothing more is judged.
 struct Stopping {};
@@ -125,6 +126,11 @@ struct Withdrawn {
   std::string group;
   Duration limit{};
 };
-using Effect = std::variant<LookAt, Notice, WaitEnded, Verdict, Withdrawn>;
+// The first worker has failed, and the call of this mismatch was under way then, or had failed: the
+// mismatch is why.
+struct Explained {
+  uint64_t number = 0;
+};
+using Effect = std::variant<LookAt, Notice, WaitEnded, Verdict, Withdrawn, Explained>;
 
 }  // namespace muster::hang

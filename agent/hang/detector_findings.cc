@@ -1,11 +1,13 @@
 // What a Detector says of a case or a mismatch: the facts of a Finding.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "agent/hang/detector.h"
 #include "agent/hang/hang_text.h"
+#include "agent/process/exit_status.h"
 #include "agent/report/text.h"
 
 namespace muster::hang {
@@ -62,7 +64,7 @@ Suspect Detector::suspect_of(Instant now, int rank, Class what) const {
   suspect.rank = rank;
   suspect.what = what;
   if (known.code) {
-    suspect.life = fmt::format("exited with {}", *known.code);
+    suspect.life = describe(ExitStatus::from_signed_code(*known.code));
   } else if (now - known.life_seen <= kLooksMissed * limits_.look) {
     suspect.life = known.life_words;
   }
@@ -204,14 +206,34 @@ void Detector::judge_mismatches(Instant now) {
   for (const Mismatch& mismatch : calls_.take(ranks_, now, has_failure_)) {
     Finding finding = finding_of(mismatch, now);
     finding.number = ++last_number_;
+    mismatches_.push_back({finding.number, mismatch.group, mismatch.ordinal});
     out_->push_back(Verdict{std::move(finding)});
   }
+}
+
+void Detector::explain_failure() {
+  const auto found = std::ranges::find_if(mismatches_, [this](const ToldMismatch& told) {
+    return is_under_way(told.group, told.ordinal);
+  });
+  if (found != mismatches_.end()) out_->push_back(Explained{found->number});
+}
+
+// A mismatch may pass unnoticed by the ranks: then a later failure has another reason.
+bool Detector::is_under_way(const GroupKey& key, uint64_t ordinal) const {
+  return std::ranges::any_of(ranks_, [&](const RankState& rank) {
+    if (!rank.digest || rank.digest->generation != key.generation) return false;
+    const GroupDigest* const group = find_group(*rank.digest, key.id);
+    if (group == nullptr || group->called < ordinal) return false;
+    const CallDigest* const call = find_call(*group, ordinal);
+    return group->completed < ordinal || (call != nullptr && call->has_failed);
+  });
 }
 
 Finding Detector::finding_of(const Mismatch& mismatch, Instant now) const {
   Finding finding;
   finding.what = mismatch.is_order ? Class::order : Class::signature;
   finding.by = By::proof;
+  finding.has_failed = has_failure_;
   finding.is_tie = mismatch.is_tie;
   finding.ordinal = mismatch.ordinal;
   finding.from_ordinal = mismatch.from_ordinal;
@@ -227,6 +249,7 @@ Finding Detector::finding_of(const Mismatch& mismatch, Instant now) const {
     suspects.push_back(std::move(suspect));
   }
   Instant since = now;
+  std::set<std::string> sites;  // Of the others.
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     const std::optional<RankDigest>& digest = ranks_[rank].digest;
     if (!digest || digest->generation != mismatch.group.generation) continue;
@@ -239,10 +262,13 @@ Finding Detector::finding_of(const Mismatch& mismatch, Instant now) const {
         std::ranges::lower_bound(suspects, static_cast<int>(rank), {}, &Suspect::rank);
     if (suspect != suspects.end() && suspect->rank == static_cast<int>(rank)) {
       if (call != nullptr && mismatch.from_ordinal == 0) suspect->site = call->site;
-    } else if (group->completed < group->called && !ranks_[rank].code) {
-      finding.waiting.push_back(static_cast<int>(rank));
+      continue;
     }
+    if (call != nullptr && mismatch.from_ordinal == 0) sites.insert(call->site);
+    if (group->completed < group->called && !ranks_[rank].code)
+      finding.waiting.push_back(static_cast<int>(rank));
   }
+  if (sites.size() == 1) finding.site = *sites.begin();
   finding.waited = now - since;
   return finding;
 }

@@ -17,7 +17,8 @@ struct CallDigest {
   uint64_t ordinal = 0;
   ring::Call call;
   Instant called{};
-  std::string site;  // "train.py:88 step"; empty: unknown, or native code.
+  std::string site;  // "train.py:88 step", "train+0x1a2b"; empty: unknown.
+  bool has_failed = false;
 
   friend bool operator==(const CallDigest&, const CallDigest&) = default;
 };
@@ -72,7 +73,7 @@ struct RankDigest {
   std::vector<GroupDigest> groups;
   std::vector<MessageDigest> messages;
   std::string section;      // The innermost that it is in; empty: none.
-  bool has_failed = false;  // The library has reported a failure to the program.
+  bool has_failed = false;  // muster's library has reported a failure, and why, to the program.
   bool is_last = false;     // Read after the worker had ended: nothing follows.
 
   friend bool operator==(const RankDigest&, const RankDigest&) = default;

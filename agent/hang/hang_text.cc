@@ -55,6 +55,10 @@ std::string whole_call_text(const Finding& finding) {
          (what.empty() ? what : fmt::format(" ({})", what));
 }
 
+std::string called_at(const std::string& site) {
+  return site.empty() ? site : " at " + site;
+}
+
 // "rank 5 (node-b, GPU 1, pid 4711)"
 std::string described(int rank, const PlaceOf& place_of) {
   const RankPlace place = place_of(rank);
@@ -139,17 +143,27 @@ struct Deed {
   const char* doing;
 };
 
+bool is_forming(const Finding& finding) {
+  return finding.ordinal == 0 && finding.operation.starts_with("forming ");
+}
+
 Deed missing_deed(const Finding& finding) {
   const auto inside = std::ranges::count(finding.ranks, true, &Suspect::is_inside);
+  if (is_forming(finding) && inside == 0) return {"begun to form", "beginning to form"};
+  if (is_forming(finding)) return {"formed", "forming"};
   if (inside > 0 && inside == std::ssize(finding.ranks)) return {"completed", "completing"};
   if (inside > 0) return {"called or completed", "calling or completing"};
   if (finding.ordinal == 0) return {"taken part in", "taking part in"};
   return {"called", "calling"};
 }
 
+std::string object_text(const Finding& finding) {
+  return is_forming(finding) ? fmt::format("group '{}'", finding.group) : whole_call_text(finding);
+}
+
 std::string have_not_called(const Finding& finding) {
   return fmt::format("{} not {} {}", Verb(finding).has(), missing_deed(finding).done,
-                     whole_call_text(finding));
+                     object_text(finding));
 }
 
 // ---- a line for each class
@@ -163,16 +177,18 @@ std::string late_line(const Finding& finding, const PlaceOf& place_of) {
       have_waited(finding), what_they_do(finding));
 }
 
-// "exited with 0"; "ended" where there is more than one way, or the way is unknown.
+// "exited with 0", "was killed by SIGKILL"; "ended" where there is more than one way, or the way is
+// unknown.
 std::string how_they_ended(const Finding& finding) {
   const std::string life = common_life(finding);
-  return life.starts_with("exited") || life.starts_with("killed") ? life : "ended";
+  if (life.starts_with("killed")) return (Verb(finding).many ? "were " : "was ") + life;
+  return life.starts_with("exited") ? life : "ended";
 }
 
 std::string exited_line(const Finding& finding, const PlaceOf& place_of) {
   std::string line =
       fmt::format("{} {} without {} {}", described(late_ranks(finding), place_of),
-                  how_they_ended(finding), missing_deed(finding).doing, whole_call_text(finding));
+                  how_they_ended(finding), missing_deed(finding).doing, object_text(finding));
   if (waiting_ranks(finding).empty()) return line;
   return line + ", for which " + waiters(finding, "ranks", "waits", "wait");
 }
@@ -227,17 +243,19 @@ std::string hidden_mismatch_line(const Finding& finding, const PlaceOf& place_of
   return fmt::format("the calls of {} in group '{}' {}, somewhere from #{} to #{}",
                      finding.is_tie ? ranks_text(ranks) : described(ranks, place_of), finding.group,
                      finding.is_tie ? "differ" : "differ from those of the others",
-                     finding.from_ordinal, finding.ordinal);
+                     finding.from_ordinal, finding.ordinal) +
+         (finding.is_tie ? "; which of them is wrong cannot be told" : "");
 }
 
-std::string mismatch_line(const Finding& finding, const PlaceOf& place_of) {
-  if (finding.from_ordinal > 0) return hidden_mismatch_line(finding, place_of);
-  std::vector<Camp> camps = camps_of(finding);
+// What follows the ranks of the first camp: "called all_reduce #17 of group 'world' with 8 float32,
+// the others with 16 float32".
+std::string what_camps_called(const Finding& finding, std::vector<Camp> camps,
+                              const PlaceOf& place_of) {
   const Operation& first = camps.front().operation;
   const bool one_kind = std::ranges::all_of(camps, [&](const Camp& camp) {
     return camp.operation.kind == first.kind && !camp.operation.what.empty();
   });
-  std::string line = described(camps.front().ranks, place_of) + " called ";
+  std::string line = "called ";
   if (one_kind) {
     leave_out_equal_reductions(camps);
     line += fmt::format("{} with {}", call_text(first.kind, finding.ordinal, finding.group),
@@ -257,7 +275,15 @@ std::string mismatch_line(const Finding& finding, const PlaceOf& place_of) {
                     one_kind ? "with " + camp.operation.what : camp.call);
   }
   if (finding.what == Class::order) line += ": the same calls in another order";
+  if (finding.is_tie) line += "; which of them is wrong cannot be told";
   return line;
+}
+
+std::string mismatch_line(const Finding& finding, const PlaceOf& place_of) {
+  if (finding.from_ordinal > 0) return hidden_mismatch_line(finding, place_of);
+  std::vector<Camp> camps = camps_of(finding);
+  const std::string who = described(camps.front().ranks, place_of);
+  return fmt::format("{} {}", who, what_camps_called(finding, std::move(camps), place_of));
 }
 
 std::string circle_line(const Finding& finding, const PlaceOf& place_of) {
@@ -276,8 +302,11 @@ std::string circle_line(const Finding& finding, const PlaceOf& place_of) {
 }
 
 std::string incomplete_line(const Finding& finding, const PlaceOf& place_of) {
-  std::string line = fmt::format("all members have called {}, and it has not ended for {}",
-                                 whole_call_text(finding), duration_text(finding.waited));
+  const std::string what =
+      is_forming(finding)
+          ? fmt::format("begun to form {}, and it is not ready after", object_text(finding))
+          : fmt::format("called {}, and it has not ended for", object_text(finding));
+  std::string line = fmt::format("all members have {} {}", what, duration_text(finding.waited));
   if (finding.ranks.empty()) return line;
   return line + fmt::format("; {} {} still in it", described(late_ranks(finding), place_of),
                             Verb(finding).is());
@@ -302,8 +331,7 @@ std::string finding_line(const Finding& finding, const PlaceOf& place_of) {
       return stopped_line(finding, place_of);
     case Class::signature:
     case Class::order:
-      return mismatch_line(finding, place_of) +
-             (finding.is_tie ? "; which of them is wrong cannot be told" : "");
+      return mismatch_line(finding, place_of);
     case Class::circle:
       return circle_line(finding, place_of);
     case Class::incomplete:
@@ -323,7 +351,7 @@ std::string doubt_text(const Finding& finding) {
 // ---- the further lines of a verdict
 
 std::string call_and_site(const Finding& finding, const Suspect& suspect) {
-  const std::string at = suspect.site.empty() ? "" : " at " + suspect.site;
+  const std::string at = called_at(suspect.site);
   switch (finding.what) {
     case Class::signature:
     case Class::order:
@@ -362,11 +390,11 @@ std::string suspect_lines(const Finding& finding, const PlaceOf& place_of) {
 std::string waiting_line(const Finding& finding) {
   const std::vector<int> waiting = waiting_ranks(finding);
   if (waiting.empty()) return {};
-  const std::string at = finding.site.empty() ? "" : " at " + finding.site;
-  return fmt::format("\n  waiting: {}{}", ranks_text(waiting), at);
+  return fmt::format("\n  waiting: {}{}", ranks_text(waiting), called_at(finding.site));
 }
 
 std::string advice(const Finding& finding, const std::string& job) {
+  if (finding.has_failed) return {};
   std::vector<int> ranks = late_ranks(finding);
   ranks.resize(std::min(ranks.size(), kSuspectsShown));
   return fmt::format(
@@ -399,9 +427,9 @@ std::string notice_text(const Finding& raw, const PlaceOf& place_of) {
   } else if (!life.empty()) {
     fact += follows_is(life) ? fmt::format(" and {} {}", verb.is(), life) : ": " + life;
   }
-  return fmt::format("{} waited {} for {} in {}; {} {}", waiters(finding, "ranks", "has", "have"),
+  return fmt::format("{} waited {} for {} in {}{}; {} {}", waiters(finding, "ranks", "has", "have"),
                      duration_text(finding.waited), described(late, place_of),
-                     whole_call_text(finding), ranks_text(late), fact);
+                     whole_call_text(finding), called_at(finding.site), ranks_text(late), fact);
 }
 
 std::string wait_ended_text(const WaitEnded& ended, const Finding& notice) {
@@ -429,6 +457,25 @@ std::string verdict_text(const Finding& raw, const PlaceOf& place_of, const std:
   const Finding finding = cleaned(raw);
   return verdict_line(finding, place_of) + suspect_lines(finding, place_of) +
          waiting_line(finding) + advice(finding, job);
+}
+
+std::string mismatch_cause(const Finding& raw, int rank) {
+  const Finding finding = cleaned(raw);
+  if (finding.from_ordinal > 0) {
+    return fmt::format(
+        "made other calls in group '{}' than the others, somewhere from #{} to #{}{}",
+        finding.group, finding.from_ordinal, finding.ordinal,
+        finding.is_tie ? "; which of them are wrong cannot be told" : "");
+  }
+  std::vector<Camp> camps = camps_of(finding);
+  const auto own = std::ranges::find_if(
+      camps, [&](const Camp& camp) { return std::ranges::count(camp.ranks, rank) > 0; });
+  if (own == camps.end()) return {};
+  std::rotate(camps.begin(), own, own + 1);
+  std::vector<int> partners = camps.front().ranks;
+  std::erase(partners, rank);
+  return (partners.empty() ? "" : fmt::format("and {} ", ranks_text(partners))) +
+         what_camps_called(finding, std::move(camps), [](int) { return RankPlace(); });
 }
 
 std::string withdrawn_text(const Withdrawn& withdrawn, const Finding& verdict) {

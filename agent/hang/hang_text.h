@@ -34,6 +34,10 @@ std::string verdict_line(const Finding& finding, const PlaceOf& place_of);
 // The line, and what helps to find the fault. `job`: what musterctl calls the job.
 std::string verdict_text(const Finding& finding, const PlaceOf& place_of, const std::string& job);
 
+// A mismatch as the cause of the failure of one of its ranks; follows "rank 3 ": "called all_reduce
+// #17 of group 'world' with 8 float32, the others with 16 float32".
+std::string mismatch_cause(const Finding& finding, int rank);
+
 std::string withdrawn_text(const Withdrawn& withdrawn, const Finding& verdict);
 
 }  // namespace muster::hang

@@ -18,6 +18,8 @@ constexpr auto kLookEvery = std::chrono::milliseconds(250);
 constexpr auto kLateMax = std::chrono::seconds(2);
 // Enough for the calls in flight and those that are compared.
 constexpr size_t kCallsRead = 64;
+// Of one process; what it says of its call sites is not trusted.
+constexpr size_t kSitesNamed = 1024;
 
 // How long the machine has been suspended: CLOCK_MONOTONIC stands still then (clock_gettime(2)).
 Duration time_asleep() {
@@ -31,10 +33,11 @@ Duration time_asleep() {
 
 }  // namespace
 
-HangWatch::HangWatch(boost::asio::io_context& io, const Rings& rings, const Limits& limits,
-                     std::function<void(const Effect&)> found)
+HangWatch::HangWatch(boost::asio::io_context& io, const Rings& rings, SiteNames& site_names,
+                     const Limits& limits, std::function<void(const Effect&)> found)
     : io_(io),
       rings_(rings),
+      site_names_(site_names),
       limits_(limits),
       found_(std::move(found)),
       detector_(limits),
@@ -114,6 +117,7 @@ bool HangWatch::is_sound(Worker& worker, const RecordedState& state) const {
   if (worker.owner != state.owner || worker.generation != state.generation) {
     worker.owner = state.owner;
     worker.generation = state.generation;
+    worker.sites.clear();
     worker.owner_is_sound = is_at_or_below(state.owner, worker.pid);
   }
   return worker.owner_is_sound;

@@ -3,7 +3,7 @@
 //
 //   no ring attached     a thread waits for the first attachment (attach_wait.h): no wake-ups
 //   from then on         four looks a second at the rings, one a second at the processes of ranks
-//                        for which others wait
+//                        for which others wait, or that wait; their native call sites are named
 //
 // Owned by the agent's loop, for all attempts; control loop only. It blocks on nothing but procfs.
 #pragma once
@@ -23,20 +23,21 @@
 #include "agent/hang/detector.h"
 #include "agent/hang/life_look.h"
 #include "agent/hang/rings.h"
+#include "agent/hang/site_names.h"
 
 namespace muster::hang {
 
 class HangWatch {
  public:
   // `found` gets every effect but LookAt.
-  HangWatch(boost::asio::io_context& io, const Rings& rings, const Limits& limits,
-            std::function<void(const Effect&)> found);
+  HangWatch(boost::asio::io_context& io, const Rings& rings, SiteNames& site_names,
+            const Limits& limits, std::function<void(const Effect&)> found);
 
   // ---- an attempt
   // Ranks 0 .. workers - 1 are about to be started, their rings about to be made.
   void begin(int workers);
   void started(int local_rank, pid_t pid);
-  void ended(int local_rank, int code);
+  void ended(int local_rank, int code);  // ExitStatus::signed_code()
   // Nothing more is judged; the rings may be freed.
   void end();
 
@@ -58,6 +59,8 @@ class HangWatch {
   };
 
   void step(const Event& event);
+    // Names of native call sites, by address; empty: it was asked for.
+    std::map<uint64_t, std::string> sites;
   void wait_for_attachment();
   void look_soon();
   void look();
@@ -72,6 +75,7 @@ class HangWatch {
   const std::function<void(const Effect&)> found_;
   Detector detector_;
   std::vector<Worker> workers_;  // By local rank.
+  SiteNames& site_names_;
   std::vector<int> wanted_;      // Ranks whose processes are looked at.
   int not_started_ = 0;
   uint64_t attempt_ = 0;

@@ -39,7 +39,7 @@ GroupPhase phase_of(ring::GroupState state) {
   return state == ring::GroupState::closed ? GroupPhase::closed : GroupPhase::ready;
 }
 
-GroupDigest group_digest(const RecordedGroup& recorded) {
+GroupDigest group_digest(const RecordedGroup& recorded, bool is_stale) {
   GroupDigest group;
   group.id = recorded.id;
   group.name = recorded.name;
@@ -52,6 +52,7 @@ GroupDigest group_digest(const RecordedGroup& recorded) {
   group.called = recorded.called;
   group.completed = recorded.completed;
   group.completion_is_late = recorded.completion_is_late;
+  group.completion_is_unknown = recorded.completion_is_unknown || is_stale;
   for (const RecordedHash& hash : recorded.hashes)
     group.hashes.push_back({hash.ordinal, hash.hash});
   return group;
@@ -66,15 +67,17 @@ RankDigest digest_of(int rank, const RecordedState& state, const std::vector<Rec
   digest.generation = state.generation;
   digest.source = static_cast<int>(state.source);
   digest.at = now;
-  digest.has_failed = state.failure.has_value();
+  // Only muster's library finds out why; what others report first is that a connection broke.
+  digest.has_failed = state.failure.has_value() && state.source == ring::Source::worker_lib;
   if (!state.sections.empty()) digest.section = state.sections.back().name;
 
+  const bool is_stale = completions_are_stale(state, now);
   std::map<uint32_t, size_t> places;  // By handle.
   std::map<uint32_t, std::string> ids;
   for (const RecordedGroup& recorded : state.groups) {
     ids[recorded.handle] = recorded.id;
     places[recorded.handle] = digest.groups.size();
-    digest.groups.push_back(group_digest(recorded));
+    digest.groups.push_back(group_digest(recorded, is_stale));
   }
   for (const RecordedMessages& recorded : state.messages) {
     if (!places.contains(recorded.group)) continue;
@@ -96,10 +99,10 @@ RankDigest digest_of(int rank, const RecordedState& state, const std::vector<Rec
         return one.group == group.id && one.peer == call.call.root && one.is_recv == is_recv;
       });
       if (of_peer == digest.messages.end() || of_peer->called != call.ordinal) continue;
-      of_peer->is_synchronous = call.call.is_synchronous;
+      of_peer->is_synchronous = call.call.is_synchronous && !is_stale;
       of_peer->site = call.site;
     } else if (call.ordinal <= group.called) {
-      group.calls.push_back({call.ordinal, call.call, call.called, call.site});
+      group.calls.push_back({call.ordinal, call.call, call.called, call.site, call.failed});
     }
   }
   return digest;

@@ -150,8 +150,10 @@ void StallFinder::find_forming(const GroupView& group) {
   stall.group = &group;
   stall.hides_a_member = group.has_unknown;
   for (const Member& member : group.members) {
-    if (member.rank >= 0 && member.digest == nullptr && member.standing != Standing::left)
-      stall.late.push_back({member.rank, standing_of_late(member)});
+    if (member.rank < 0 || member.standing == Standing::left) continue;
+    const bool is_inside = member.digest != nullptr && member.digest->phase == GroupPhase::forming;
+    if (member.digest == nullptr || (is_inside && is_halted(member.rank)))
+      stall.late.push_back({member.rank, standing_of_late(member), is_inside});
   }
   stall.key.all_called = stall.late.empty() && !stall.hides_a_member;
   found_.stalls.push_back(std::move(stall));

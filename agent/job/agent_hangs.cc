@@ -22,7 +22,7 @@ struct Overloaded : Ts... {
 void AgentLoop::watch_for_hangs() {
   if (!rings_.wanted() || spec_.hang.off || round_.world_size != setup_.workers) return;
   if (!hang_watch_) {
-    hang_watch_.emplace(io_, rings_, hang::limits_of(spec_.hang),
+    hang_watch_.emplace(io_, rings_, site_names_, hang::limits_of(spec_.hang),
                         [this](const hang::Effect& effect) { on_hang(effect); });
   }
   hang_watch_->begin(setup_.workers);
@@ -35,7 +35,11 @@ void AgentLoop::on_hang(const hang::Effect& effect) {
           [this](const hang::Notice& notice) { return record_->hang_notice(notice); },
           [this](const hang::WaitEnded& ended) { return record_->wait_ended(ended); },
           [this](const hang::Verdict& verdict) { return record_->hang_verdict(verdict); },
-          [this](const hang::Withdrawn& withdrawn) { return record_->hang_withdrawn(withdrawn); }},
+          [this](const hang::Withdrawn& withdrawn) { return record_->hang_withdrawn(withdrawn); },
+          [this](const hang::Explained& explained) {
+            record_->hang_explained(explained);
+            return std::string();
+          }},
       effect);
   if (!text.empty()) say(text);
 }

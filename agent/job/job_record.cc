@@ -129,6 +129,7 @@ void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
   ends_ = 0;
   stop_.reset();
   findings_.clear();
+  explanation_.reset();
   evidence_ = {report_.host, round.group_rank, {}, {}};
   for (const WorkerTraces& traces_of_one : traces) {
     WorkerFailure& failure = workers_.emplace_back().failure;
@@ -262,6 +263,7 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
     WorkerEvidence& worker = evidence_.workers[i];
     worker.cause = classify(worker.failure, machines[i], errors[i]);
   }
+  blame_mismatch();
   JudgedAttempt judged = judge_attempt({evidence_});
   if (judged.culprit) judged_ = std::move(judged);  // Otherwise the last known failure stays.
 }

@@ -88,6 +88,7 @@ class JobRecord {
   std::string wait_ended(const hang::WaitEnded& ended);
   std::string hang_verdict(const hang::Verdict& verdict);
   std::string hang_withdrawn(const hang::Withdrawn& withdrawn);
+  void hang_explained(const hang::Explained& explained);
 
   // The attempt's output is complete: judges the attempt by what this node knows.
   void attempt_drained(const AttemptRemains& remains);
@@ -123,6 +124,7 @@ class JobRecord {
   std::string tell_hang(JobEventKind kind, const hang::Finding& finding, std::string line);
   hang::RankPlace place_of(int rank) const;
   std::optional<HangReport> standing_verdict() const;
+  void blame_mismatch();
   void attempt_failed(const WorkerFailure& culprit, const Cause& cause);
   void close_attempt(std::string why);
   WorkerRecord& worker(int local_rank) { return workers_[static_cast<size_t>(local_rank)]; }
@@ -140,6 +142,7 @@ class JobRecord {
   int ends_ = 0;
   std::optional<StopMark> stop_;
   std::map<uint64_t, hang::Finding> findings_;  // By number.
+  std::optional<hang::Finding> explanation_;    // The mismatch that made a worker fail.
 
   struct Standing {
     uint64_t number = 0;  // Of its finding.

@@ -1,8 +1,12 @@
 // What the hang detector finds, as events, lines and a part of the report.
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "agent/job/job_record.h"
+#include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"
 
 namespace muster {
@@ -70,6 +74,30 @@ std::string JobRecord::hang_verdict(const hang::Verdict& verdict) {
   verdicts_.push_back({finding.number, report_of(finding, line)});
   verdicts_.back().report.attempt = attempt_;
   return verdict_text(finding, place, report_.run_id);
+}
+
+void JobRecord::hang_explained(const hang::Explained& explained) {
+  const auto found = findings_.find(explained.number);
+  if (found != findings_.end()) explanation_ = found->second;
+}
+
+// What the worker library has found itself comes first.
+void JobRecord::blame_mismatch() {
+  const auto has_spoken = [](const WorkerRecord& worker) { return worker.library.has_value(); };
+  if (!explanation_ || std::ranges::any_of(workers_, has_spoken)) return;
+  for (const hang::Suspect& suspect : explanation_->ranks) {
+    const auto worker = std::ranges::find(evidence_.workers, suspect.rank,
+                                          [](const auto& one) { return one.signs.rank; });
+    if (worker == evidence_.workers.end()) continue;
+    worker->signs.mismatched = true;
+    worker->cause.kind = FailureClass::user;
+    worker->cause.sentence = mismatch_cause(*explanation_, suspect.rank);
+    worker->cause.remedy =
+        "all ranks must make the same collective calls, with the same sizes and types" +
+        (suspect.site.empty() ? ""
+                              : fmt::format(": rank {} made this one at {}", suspect.rank,
+                                            clean_line(suspect.site)));
+  }
 }
 
 // The newest one. An attempt that has succeeded has come out of its hangs, though it may have ended

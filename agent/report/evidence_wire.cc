@@ -45,6 +45,7 @@ void sign_fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
   wire::nanoseconds(a, "raised_error", m.raised_error, 0, kSpanMax);
   a.maybe("active_until", m.active_until, moment);
   a.flag("presumed", m.presumed);
+  a.flag_if_any("mismatched", m.mismatched);
   a.maybe("blame", m.blame, [](auto& inner, auto& blame) {
     wire::numbers(inner, "ranks", blame.ranks, kBlamedMax);
     inner.flag("any_connection", blame.any_connection);

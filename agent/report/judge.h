@@ -21,6 +21,8 @@
 //      can explain the first of them, else the rank that left first with 0, up to 2 s after they
 //      failed, else the first of them.
 //   f  Failures within a millisecond, or within the error of their times, are simultaneous.
+//   g  Before all these: if ranks made different calls where they had to make the same ones, and
+//      one failed in that, the culprit is the first to end of those in the wrong.
 //
 // A failure that began only after muster's stop explains nothing: the stop may have caused it.
 #pragma once
@@ -57,6 +59,9 @@ struct WorkerSigns {
   Duration clock_error{};               // Of every instant above, if its node has another clock.
 
   std::optional<Blame> blame;  // From its messages, its error file or the worker library.
+  // At the first failure it was seen to have made another call than the others, or it is one of two
+  // camps of which nobody knows which is right.
+  bool mismatched = false;
 
   friend bool operator==(const WorkerSigns&, const WorkerSigns&) = default;
 };
@@ -93,6 +98,7 @@ enum class Reason : uint8_t {
   left_early,    // it exited with 0 while the others needed it,
   node_lost,     // its node was lost,
   first_victim,  // or no failure can be the cause of theirs.
+  mismatch,      // Rule g.
 };
 
 struct AttemptVerdict {

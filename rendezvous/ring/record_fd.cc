@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,6 +45,17 @@ std::string defect_of_head(const Head& head, uint64_t nonce) {
   return {};
 }
 
+// For F_DUPFD_CLOEXEC, EINVAL means that the limit allows no such number (fcntl(2)).
+std::string why_no_descriptor(int error) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return fmt::format(
+      "cannot make a ring of records: {} descriptor from number {} on, and the limit on open files "
+      "(RLIMIT_NOFILE) is {} (hard limit {}); raise it, with `ulimit -n 1024` say",
+      error == EINVAL ? "it needs a" : "there is no free", kLowestRecordFd, limit.rlim_cur,
+      limit.rlim_max);
+}
+
 }  // namespace
 
 std::string to_text(const RecordFd& record_fd) {
@@ -65,11 +77,10 @@ Result<UniqueFd> make_ring(uint64_t nonce) {
   static_assert(offsetof(Head, nonce) == 3 * sizeof(Word));
   const std::array<uint64_t, 4> head{kMagic, kVersion, kRingBytes, nonce};
   UniqueFd fd(fcntl(made->get(), F_DUPFD_CLOEXEC, kLowestRecordFd));
-  if (!fd || pwrite(fd.get(), head.data(), sizeof head, 0) != sizeof head) {
+  if (!fd) return fail(ExitCode::environment, why_no_descriptor(errno));
+  if (pwrite(fd.get(), head.data(), sizeof head, 0) != sizeof head) {
     return fail(ExitCode::environment,
-                fmt::format("cannot make a ring of records with a descriptor from {} on: {}; raise "
-                            "the limit (ulimit -n)",
-                            kLowestRecordFd, std::strerror(errno)));
+                fmt::format("cannot write a ring of records: {}", std::strerror(errno)));
   }
   return fd;
 }

@@ -10,7 +10,7 @@ import sys
 import time
 import unittest
 
-from hang_cells import FAULTS, PROGRAM, HangJob, healthy, limits, perform
+from hang_cells import FAULTS, PROGRAM, RECORDED_MISMATCH, HangJob, healthy, limits, perform
 from harness import Job, LiveTest, require_muster, wait_for
 from nodes_harness import free_port
 
@@ -34,6 +34,7 @@ class HangTest(LiveTest):
         """The lines of muster on stderr about hangs, without what differs from run to run."""
         text = "\n".join(line for line in job.stderr().split("\n") if "OMP_NUM_THREADS" not in line)
         text = re.sub(r"\bpid \d+", "pid N", re.sub(r"\b(\d+\.\d|\d+) s\b", "T s", text))
+        text = re.sub(r"hang_faults\+0x[0-9a-f]+", "hang_faults+X", text)
         return re.sub(r"\(descriptor \d+\)", "(descriptor N)", text)
 
 
@@ -60,11 +61,11 @@ class Words(HangTest):
         said = self.said(job)
         blocked = f"blocked in read() of {job.fifo} (descriptor N)"
         call = f"{self.CALL} (max of 1000 float32)"
-        self.assertIn(f"muster: 3 ranks have waited T s for rank 2 (pid N) in {call}; rank 2 has not called it and is "
-                      f"{blocked}\n", said)
+        self.assertIn(f"muster: 3 ranks have waited T s for rank 2 (pid N) in {call} at hang_faults+X; rank 2 has not "
+                      f"called it and is {blocked}\n", said)
         self.assertIn(f"muster: rank 2 (pid N) never entered {call}; 3 other ranks have waited T s; rank 2 is {blocked}\n",
                       said)
-        self.assertRegex(said, r"\n  waiting: ranks 0-1,3\n  the last calls: musterctl records \S+ "
+        self.assertRegex(said, r"\n  waiting: ranks 0-1,3 at hang_faults\+X\n  the last calls: musterctl records \S+ "
                          r"--ranks 2\n")
         self.assertIn(f"muster: rank 2 went on: the verdict on {self.CALL} is withdrawn; from now on the limit is T s\n",
                       said)
@@ -99,6 +100,24 @@ class Words(HangTest):
         self.assertEqual(result["hang"], {k: v for k, v in events[1].items() if k not in ("time", "event")})
         self.assertIsNone(result["mismatch"])
         self.assertIn(f"muster: before the stop: {events[1]['text']}\n", job.stderr())
+
+
+class Failures(HangTest):
+    def test_of_a_mismatch_that_makes_another_rank_fail(self):
+        job = self.job("none", program=("--no-python", RECORDED_MISMATCH), env={"ABORT": "1"})
+        self.assertEqual(job.wait(), 128 + signal.SIGABRT, job.stderr())
+        result = job.result()
+        self.assertEqual([e["event"] for e in job.events()], ["mismatch"], job.stderr())
+        self.assertEqual((result["culprit"]["rank"], result["reason"], result["class"]), (1, "mismatch", "user"))
+        self.assertEqual(result["summary"], "rank 1 called all_reduce #1 of group 'world' with 2000 float32, the others with "
+                         "1000 float32")
+        self.assertNotIn("the job goes on", job.stderr())
+
+    def test_of_two_ranks_that_differ_both_are_shown(self):
+        job = self.job("none", program=("--no-python", RECORDED_MISMATCH), ranks=2, env={"ABORT": "1"})
+        job.wait()
+        self.assertEqual(job.result()["summary"], "rank 0 called all_reduce #1 of group 'world' with 1000 float32, rank 1 with "
+                         "2000 float32; which of them is wrong cannot be told")
 
 
 class Nothing(HangTest):

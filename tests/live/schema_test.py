@@ -6,6 +6,7 @@ import re
 import resource
 import signal
 
+from hang_cells import RECORDED_MISMATCH, HangJob, limits
 from harness import Job, main, run, wait_for
 from nodes_harness import NodesTest
 
@@ -29,6 +30,13 @@ def rows(section):
 
 def documented_events():
     return {name: names_in(fields) for names, fields in rows("events.jsonl") for name in names_in(names)}
+
+
+def documented_hangs():
+    """The events of hangs, their fields and the classes: one table each."""
+    with open(SCHEMA) as f:
+        section = f.read().split("\n## Hangs", 1)[1].split("\n## ", 1)[0]
+    return [set(re.findall(r"^\| `(\w+)`", table, re.M)) for table in section.split("\n\n") if "\n| `" in table]
 
 
 def documented_result():
@@ -91,6 +99,34 @@ class Schema(NodesTest):
             job.signal(signal.SIGTERM)
             job.wait()
 
+    def hang(self):
+        def job(*arguments, **options):
+            hanging = HangJob(self.folder.name, *arguments, ranks=2, **options)
+            self.logs.append(hanging.logs)
+            return hanging
+
+        with job("blocked_read", *limits(0.1), env={"CALLS": "1000000"}) as hanging:
+            hanging.wait_found("hang")
+            hanging.go_on()
+            hanging.wait_found("withdrawn")
+            hanging.stop()
+        with job("blocked_read", *limits(0.1)) as hanging:
+            hanging.wait_found("hang")
+            hanging.stop()
+        with job("none", program=RECORDED_MISMATCH) as hanging:
+            hanging.wait_found("mismatch")
+            hanging.stop()
+
+    def check_hangs(self, events, results):
+        names, fields, classes = documented_hangs()
+        self.assertEqual({event["event"] for event in events}, names)
+        for event in events:
+            self.assertEqual(set(event) - ALWAYS, fields)
+            self.assertIn(event["class"], classes)
+        verdicts = {name: [result[name] for result in results if result[name]] for name in ("hang", "mismatch")}
+        for name, (verdict,) in verdicts.items():
+            self.assertEqual(set(verdict), fields | {"attempt"}, name)
+
     def lose_and_fail_on_two_nodes(self):
         a = self.elastic("a", "1:2", "--rdzv-conf", "is_host=true,last_call_timeout=1", *self.log_dir())
         self.wait_starts(1)
@@ -115,19 +151,21 @@ class Schema(NodesTest):
         self.end_in_all_ways_on_one_node()
         self.signal_it()
         self.lose_and_fail_on_two_nodes()
+        self.hang()
         events = [json.loads(line) for text in self.written("events.jsonl") for line in text.splitlines()]
         seen = {}
         for event in events:
-            seen.setdefault(event["event"], set()).update(set(event) - ALWAYS)
+            if "class" not in event:
+                seen.setdefault(event["event"], set()).update(set(event) - ALWAYS)
         documented = documented_events()
         self.assertEqual(set(seen), set(documented))
         for name, fields in documented.items():
             self.assertEqual(seen[name], fields, name)
         workers, culprits = documented_worker()
-        results = list(self.written("result.json"))
+        results = [json.loads(text) for text in self.written("result.json")]
         self.assertEqual(len(results), len(self.logs))
-        for text in results:
-            result = json.loads(text)
+        self.check_hangs([event for event in events if "class" in event], results)
+        for result in results:
             self.assertEqual(set(result), documented_result())
             if result["culprit"]:
                 self.assertEqual(set(result["culprit"]), culprits)

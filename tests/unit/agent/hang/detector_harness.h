@@ -65,6 +65,9 @@ inline std::string to_text(const Effect& effect) {
       return fmt::format("withdrawn {}, limit {}", rank_ranges(one.ranks),
                          duration_text(one.limit));
     }
+    std::string operator()(const Explained& one) const {
+      return fmt::format("explained by {}", one.number);
+    }
   };
   return std::visit(Text{}, effect);
 }

@@ -58,9 +58,53 @@ TEST(DetectorMismatch, ItIsJudgedAtOnceWhenARankFails) {
   FakeJob job = job_of_calls({sum_of(8), sum_of(8), sum_of(9)});
   job.pass(milliseconds(250));
   EXPECT_EQ(job.said(), "");
-  job.end(1, 128 + 6);
-  EXPECT_EQ(job.said(),
-            "verdict signature 2 <- 0 all_reduce (sum) of 8 float32 #2 world proof high");
+  job.end(1, -6);
+  EXPECT_EQ(
+      job.said(),
+      "verdict signature 2 <- 0 all_reduce (sum) of 8 float32 #2 world proof high | explained "
+      "by 1");
+}
+
+TEST(DetectorMismatch, OneThatWasToldBeforeExplainsTheFailureThatItCauses) {
+  FakeJob job = job_of_calls({sum_of(8), sum_of(9), sum_of(8)});
+  job.pass(seconds(1));
+  job.said();
+  job.end(0, 1);
+  EXPECT_EQ(job.said(), "explained by 1");
+}
+
+TEST(DetectorMismatch, ACallThatHasFailedExplainsTheFailureOfItsRank) {
+  for (const bool has_failed : {false, true}) {
+    FakeJob job = job_of_calls({sum_of(8), sum_of(9), sum_of(8)});
+    job.pass(seconds(1));
+    job.said();
+    for (const int rank : {0, 1, 2})
+      job.complete(rank, "world");
+    job.at(0).group("world").calls.back().has_failed = has_failed;
+    job.pass(seconds(1));
+    job.end(0, 1);
+    EXPECT_EQ(job.said(), has_failed ? "explained by 1" : "");
+  }
+}
+
+TEST(DetectorMismatch, ARankThatDiedOfASignalIsSaidToHaveBeenKilled) {
+  FakeJob job = job_of_calls({sum_of(8), sum_of(9)});
+  job.pass(milliseconds(250));
+  job.end(0, -9);
+  ASSERT_NE(job.last<Verdict>(), nullptr);
+  EXPECT_EQ(job.last<Verdict>()->finding.ranks[0].life, "killed by SIGKILL");
+}
+
+// Ranks that see the failure make other calls: a barrier in a handler, say.
+TEST(DetectorMismatch, CallsAfterAFailureAreNotCompared) {
+  FakeJob job = running_job(3);
+  job.call(0, "world", sum_of(8));
+  job.end(1, 1);
+  job.call(2, "world", kBarrier);
+  job.pass(milliseconds(250));
+  job.end(2, 1);
+  job.pass(seconds(1));
+  EXPECT_EQ(job.said(), "");
 }
 
 // As soon as all digests are in, and not before the second one of the odd one.

@@ -104,8 +104,27 @@ TEST(HangNotice, OfAGroupThatIsNotFormed) {
   finding.ordinal = 0;
   finding.group = "tp";
   EXPECT_EQ(notice_text(finding, nowhere),
-            "7 ranks have waited 12.4 s for rank 5 in forming group 'tp'; rank 5 has not taken "
-            "part in it and is running");
+            "7 ranks have waited 12.4 s for rank 5 in forming group 'tp'; rank 5 has not begun to "
+            "form it and is running");
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "rank 5 has not begun to form group 'tp'; 7 other ranks have waited 12.4 s; rank 5 is "
+            "running");
+  finding.ranks[0].is_inside = true;
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "rank 5 has not formed group 'tp'; 7 other ranks have waited 12.4 s; rank 5 is "
+            "running");
+  finding.ranks.clear();
+  finding.what = Class::incomplete;
+  EXPECT_EQ(notice_text(finding, nowhere),
+            "all members have begun to form group 'tp', and it is not ready after 12.4 s");
+}
+
+TEST(HangNotice, SaysWhereTheRanksWait) {
+  Finding finding = finding_of(Class::busy, {suspect(5, "running")});
+  finding.site = "train.py:88 step";
+  EXPECT_EQ(notice_text(finding, nowhere),
+            "7 ranks have waited 12.4 s for rank 5 in all_reduce #1042 of group 'world' (sum of "
+            "262144 float32) at train.py:88 step; rank 5 has not called it and is running");
 }
 
 TEST(HangNotice, OfARankThatHasEnded) {
@@ -205,6 +224,10 @@ TEST(HangVerdict, OfARankThatExited) {
   EXPECT_EQ(verdict_line(finding, nowhere),
             "rank 2 exited with 0 without calling barrier #7 of group 'world', for which 3 ranks "
             "wait");
+  finding.ranks[0].life = "killed by SIGKILL";
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "rank 2 was killed by SIGKILL without calling barrier #7 of group 'world', for which 3 "
+            "ranks wait");
   finding =
       finding_of(Class::exited, {suspect(0, "exited with 0"), suspect(2, "killed by SIGKILL")});
   finding.operation = "barrier";
@@ -361,6 +384,34 @@ TEST(HangVerdict, OfCallsThatAreNotRecordedAnyMoreSaysAmongWhichTheDifferenceIs)
   EXPECT_EQ(verdict_line(finding, nowhere),
             "the calls of ranks 0-1 in group 'world' differ, somewhere from #17 to #32; which of "
             "them is wrong cannot be told");
+}
+
+TEST(HangVerdict, AsTheCauseOfAFailureBeginsWithItsRank) {
+  const Suspect five = suspect(5, "", "all_reduce (sum) of 8 float32");
+  Finding finding = mismatch(Class::signature, {five}, "all_reduce (sum) of 16 float32");
+  EXPECT_EQ(mismatch_cause(finding, 5),
+            "called all_reduce #17 of group 'world' with 8 float32, the others with 16 float32");
+  finding.ranks = {suspect(2, "", "barrier"), five,
+                   suspect(6, "", "all_reduce (sum) of 8 float32")};
+  EXPECT_EQ(mismatch_cause(finding, 5),
+            "and rank 6 called all_reduce (sum) of 8 float32 as #17 of group 'world', rank 2 "
+            "barrier, the others all_reduce (sum) of 16 float32");
+  finding.ranks = {suspect(0, "", "all_reduce (sum) of 16 float32"), five};
+  finding.is_tie = true;
+  EXPECT_EQ(mismatch_cause(finding, 5),
+            "called all_reduce #17 of group 'world' with 8 float32, rank 0 with 16 float32; which "
+            "of them is wrong cannot be told");
+  finding.from_ordinal = 2;
+  EXPECT_EQ(mismatch_cause(finding, 5),
+            "made other calls in group 'world' than the others, somewhere from #2 to #17; which of "
+            "them are wrong cannot be told");
+}
+
+TEST(HangVerdict, OfAJobThatHasFailedSaysNotThatItGoesOn) {
+  Finding finding = mismatch(Class::signature, {suspect(5, "", "barrier")}, "all_reduce");
+  finding.has_failed = true;
+  EXPECT_EQ(verdict_text(finding, nowhere, "job7"),
+            verdict_line(finding, nowhere) + "\n  waiting: ranks 0-4,6-7");
 }
 
 TEST(HangVerdict, OfAnotherOrder) {

@@ -68,6 +68,17 @@ TEST(RingDigest, HoldsTheGroupsWithTheirMembersAndCalls) {
   EXPECT_EQ(digest, expected);
 }
 
+TEST(RingDigest, SaysThatALibraryHasFailedOnlyIfItFindsOutWhy) {
+  RecordedState state;
+  for (const auto source : {ring::Source::worker_lib, ring::Source::python_hook}) {
+    state.source = source;
+    state.failure.reset();
+    EXPECT_FALSE(digest_of(0, state, {}, kNow).has_failed);
+    state.failure.emplace();
+    EXPECT_EQ(digest_of(0, state, {}, kNow).has_failed, source == ring::Source::worker_lib);
+  }
+}
+
 TEST(RingDigest, ShowsClosedGroupsAndLeavesOutWhatBelongsToNone) {
   RecordedState state;
   state.groups = {world(1), world(2)};
@@ -112,6 +123,26 @@ TEST(RingDigest, SaysOfMessagesWhetherAndWhereTheLastIsAwaited) {
   EXPECT_TRUE(digest.messages[0].is_synchronous);
   EXPECT_EQ(digest.messages[0].site, "train.py:88 step");
   EXPECT_EQ(digest.messages[0].called, 2U);
+}
+
+TEST(RingDigest, KnowsNoCompletionOfAProcessThatHasNotLooked) {
+  RecordedState state;
+  state.groups = {world(1), world(2)};
+  state.groups[1].completion_is_unknown = true;
+  state.messages = {
+      {.group = 1, .peer = 2, .is_recv = true, .called = 1, .completed = 0, .called_at = {}}};
+  std::vector<RecordedCall> calls = {call_of(1, 1, ring::CallKind::recv)};
+  calls[0].call.root = 2;
+  calls[0].call.is_synchronous = true;
+  state.looked = kNow - std::chrono::milliseconds(300);
+  RankDigest digest = digest_of(0, state, calls, kNow);
+  EXPECT_FALSE(digest.groups[0].completion_is_unknown);
+  EXPECT_TRUE(digest.groups[1].completion_is_unknown);
+  EXPECT_TRUE(digest.messages[0].is_synchronous);
+  state.looked = kNow - seconds(2);
+  digest = digest_of(0, state, calls, kNow);
+  EXPECT_TRUE(digest.groups[0].completion_is_unknown);
+  EXPECT_FALSE(digest.messages[0].is_synchronous);
 }
 
 TEST(RingDigest, TakesMembersForUnknownThatAreNoListOfThatSize) {

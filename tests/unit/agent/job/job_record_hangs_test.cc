@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/job/job_record.h"
+#include "agent/report/verdict.h"
 
 namespace muster {
 namespace {
@@ -198,6 +199,66 @@ TEST_F(HangingJob, TheCallThatAWorkerDiedInIsReported) {
   const JobReport report = record_.finish(outcome);
   ASSERT_TRUE(report.culprit);
   EXPECT_EQ(report.the_culprit().call, "barrier #7 of group 'world' for 3.2 s");
+}
+
+// ---- a mismatch that made workers fail
+
+class MismatchedJob : public HangingJob {
+ protected:
+  // Rank 0 aborts in the call of which rank 1 made another one; rank 1 is stopped.
+  JobReport failed(const AttemptRemains& remains = {}) {
+    hang::Finding found = mismatch(1);
+    found.ranks[0].site = "train.py:90 step";
+    found.has_failed = true;
+    record_.worker_exited({0, 100, ExitStatus::signaled(6), std::chrono::seconds(3), 0, 0}, {});
+    EXPECT_EQ(record_.hang_verdict({found}),
+              std::string(kLine) + "\n  rank 1: called it at train.py:90 step\n  waiting: rank 0");
+    record_.hang_explained({1});
+    record_.stop_begins(15, std::chrono::seconds(1), {AtStop::ended, AtStop::running});
+    record_.worker_exited({1, 101, ExitStatus::signaled(15), std::chrono::seconds(3), 0, 0}, {});
+    record_.attempt_drained(remains);
+    group::JobOutcome outcome;
+    outcome.end = JobEnd::failed;
+    return record_.finish(outcome);
+  }
+
+  static constexpr const char* kLine =
+      "rank 1 (GPU 1, pid 101) called all_reduce #17 of group 'world' with 4 float32, the others "
+      "with 8 float32";
+};
+
+TEST_F(MismatchedJob, NamesTheRankThatCalledSomethingElse) {
+  const JobReport report = failed();
+  ASSERT_TRUE(report.culprit);
+  EXPECT_EQ(report.the_culprit().rank, 1);
+  EXPECT_EQ(report.reason, Reason::mismatch);
+  EXPECT_EQ(report.cause.kind, FailureClass::user);
+  EXPECT_EQ(report.cause.sentence,
+            "called all_reduce #17 of group 'world' with 4 float32, the others with 8 float32");
+  EXPECT_EQ(report.cause.remedy,
+            "all ranks must make the same collective calls, with the same sizes and types: rank 1 "
+            "made this one at train.py:90 step");
+  const std::string screen = render_end(report, {});
+  EXPECT_NE(screen.find("FAILED: rank 1 called all_reduce #17"), std::string::npos) << screen;
+  EXPECT_EQ(screen.find("Before the failure"), std::string::npos) << screen;
+}
+
+TEST_F(MismatchedJob, LeavesTheWordToTheWorkerLibraryWhereItHasSpoken) {
+  AttemptRemains remains;
+  remains.workers.resize(2);
+  remains.workers[0].library = FailureRecord{.time_ns = 1, .code = "peer_failed", .rank = 0};
+  EXPECT_NE(failed(remains).reason, Reason::mismatch);
+}
+
+TEST_F(MismatchedJob, IsForgottenInTheNextAttempt) {
+  record_.hang_verdict({mismatch(1)});
+  record_.hang_explained({1});
+  start_attempt(1);
+  record_.worker_exited({0, 110, ExitStatus::exited(3), std::chrono::seconds(3), 0, 0}, {});
+  record_.attempt_drained({});
+  group::JobOutcome outcome;
+  outcome.end = JobEnd::failed;
+  EXPECT_EQ(record_.finish(outcome).reason, Reason::only_failure);
 }
 
 }  // namespace

@@ -106,10 +106,11 @@ bool told_in_full(const WorkerEvidence& worker) {
 // ---- the round trip
 
 TEST(EvidenceWire, ComesBackInTheClockOfItsReader) {
-  const Result<NodeEvidence> read =
-      decode_evidence(encode_evidence(node_b(), at_ms(40)), at_ms(1040), {});
-  ASSERT_TRUE(read) << read.error().message;
   NodeEvidence expected = node_b();
+  expected.workers[0].signs.mismatched = true;
+  const Result<NodeEvidence> read =
+      decode_evidence(encode_evidence(expected, at_ms(40)), at_ms(1040), {});
+  ASSERT_TRUE(read) << read.error().message;
   for (WorkerEvidence& worker : expected.workers) {
     worker.signs.ended += milliseconds(1000);
     if (worker.signs.active_until) *worker.signs.active_until += milliseconds(1000);

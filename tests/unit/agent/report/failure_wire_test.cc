@@ -179,7 +179,7 @@ TEST(FailureWire, KeepsEveryClassReasonAndPart) {
     judged.cause.kind = static_cast<FailureClass>(i);
     EXPECT_EQ(passed_on(judged).cause, judged.cause);
   }
-  for (int i = 0; i <= static_cast<int>(Reason::first_victim); ++i) {
+  for (int i = 0; i <= static_cast<int>(Reason::mismatch); ++i) {
     JudgedAttempt judged = culprits_verdict();
     judged.reason = static_cast<Reason>(i);
     EXPECT_EQ(passed_on(judged).reason, judged.reason);
@@ -348,7 +348,7 @@ TEST(FailureWire, RefusesValuesOutOfRange) {
   const std::vector<std::pair<const char*, nlohmann::json>> lies = {
       {"/version", 1},
       {"/attempt", -1},
-      {"/reason", 8},
+      {"/reason", 9},
       {"/reason", "named"},
       {"/lost_node", -1},
       {"/culprit", 4},

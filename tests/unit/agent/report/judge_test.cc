@@ -308,6 +308,30 @@ TEST(Judge, AWorkerThatLeavesWithoutAWordAfterAVictimNamedAnotherIsOneMoreVictim
             "1 only_failure");
 }
 
+// ---- Calls that did not match.
+
+WorkerSigns mismatched(WorkerSigns signs) {
+  signs.mismatched = true;
+  return signs;
+}
+
+TEST(Judge, ARankThatCalledSomethingElseIsTheCauseOfWhatItDidToOthers) {
+  EXPECT_EQ(named({ended(0, ExitStatus::signaled(SIGABRT), 10),
+                   blaming(raising(ended(1, kOne, 30), 20)), mismatched(stopped(2))}),
+            "2 mismatch");
+}
+
+TEST(Judge, OfTwoRanksWhoseCallsDifferTheFirstToEndIsNamed) {
+  EXPECT_EQ(named({mismatched(blaming(raising(ended(0, kOne, 30), 20))),
+                   mismatched(ended(1, ExitStatus::signaled(SIGABRT), 10))}),
+            "1 mismatch");
+}
+
+TEST(Judge, ACallThatDiffersIsNoFailure) {
+  const std::vector<WorkerSigns> workers{mismatched(stopped(0)), stopped(1)};
+  EXPECT_EQ(judge(workers).culprit, std::nullopt);
+}
+
 // ---- Nodes: losses and clocks.
 
 LostNode lost_node(int node, std::vector<int> ranks, int64_t heard, int64_t gone) {

@@ -54,10 +54,12 @@ TEST(RecordFd, WithoutADescriptorThatHighThereIsNoRing) {
   const Result<UniqueFd> made = make_ring(7);
   setrlimit(RLIMIT_NOFILE, &before);
   ASSERT_FALSE(made.has_value());
-  EXPECT_EQ(made.error(),
-            (Error{ExitCode::environment,
-                   "cannot make a ring of records with a descriptor from 100 on: Invalid argument; "
-                   "raise the limit (ulimit -n)"}));
+  EXPECT_EQ(made.error().code, ExitCode::environment);
+  EXPECT_EQ(
+      made.error().message,
+      "cannot make a ring of records: it needs a descriptor from number 100 on, and the limit "
+      "on open files (RLIMIT_NOFILE) is 100 (hard limit " +
+          std::to_string(before.rlim_max) + "); raise it, with `ulimit -n 1024` say");
 }
 
 // What map_ring() says of `fd` instead of mapping it.
