@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "agent/stacks/stack_child.h"
 #include "agent/job/agent.h"
 #include "agent/job/cannot_start.h"
 #include "agent/job/node_setup.h"
@@ -94,9 +95,11 @@ int launch(const ParsedCommandLine& line, const Environment& environment) {
 }
 
 int run(const std::vector<std::string>& args) {
-  // Hidden commands that DeviceProbe runs in a child that can be killed.
+  // Hidden commands that HelperProcess runs in a child that can be killed.
   if (args == std::vector<std::string>{"--internal-devices"}) return devices_child_main();
   if (args == std::vector<std::string>{"--internal-device-users"}) return device_users_child_main();
+  if (!args.empty() && args.front() == kStacksFlag)
+    return stacks_child_main({args.begin() + 1, args.end()});
 
   fill_standard_descriptors();
   const Environment environment = current_environment();

@@ -1,7 +1,7 @@
-// The main program of musterctl: shows the state, the workers' output and the ranks' collectives of
-// this user's running jobs on this machine, and sends them signals. It finds the jobs in a folder
-// (control_folder.h), connects to one of them over its socket (control_protocol.h), and keeps
-// nothing open afterwards.
+// The main program of musterctl: shows the state, the workers' output, and the ranks' collectives
+// and stacks of this user's running jobs on this machine, and sends them signals. It finds the jobs
+// in a folder (control_folder.h), connects to one of them over its socket (control_protocol.h), and
+// keeps nothing open afterwards.
 // Exit codes: 0, 1 if a job is missing or refuses, 2 for wrong usage.
 #include <algorithm>
 #include <array>
@@ -23,6 +23,7 @@
 #include "agent/control/control_folder.h"
 #include "agent/control/control_protocol.h"
 #include "agent/hang/records_text.h"
+#include "agent/hang/stacks.h"
 #include "launcher/musterctl_text.h"
 #include "launcher/values/rank_lists.h"
 #include "launcher/version.h"
@@ -43,6 +44,7 @@ struct Wanted {
   int lines = control::LogsRequest{}.lines;
   int calls = control::RecordsRequest{}.lines;
   bool follow = false;
+  bool all_threads = false;
   bool json = false;
 };
 
@@ -141,6 +143,8 @@ int show_replies(Conversation& talk, const Wanted& wanted, LogPrinter& logs) {
     if (wanted.json) continue;
     if (const auto* status = std::get_if<control::JobStatus>(&*reply)) print(status_text(*status));
     if (const auto* texts = std::get_if<std::vector<control::LogText>>(&*reply)) logs.add(*texts);
+    if (const auto* stacks = std::get_if<std::vector<RankStacks>>(&*reply))
+      print(stacks_text(*stacks, wanted.all_threads));
     if (const auto* records = std::get_if<std::vector<RankRecords>>(&*reply))
       print(records_text(*records, wanted.calls > 0));
   }
@@ -190,6 +194,12 @@ int show_records(const Wanted& wanted) {
   return ask(control::RecordsRequest{*ranges, wanted.calls}, wanted, false);
 }
 
+int show_stacks(const Wanted& wanted) {
+  const auto ranges = ranges_of(wanted);
+  if (!ranges) return complain_of(ranges.error());
+  return ask(control::StacksRequest{*ranges}, wanted, false);
+}
+
 void add_job(CLI::App& command, Wanted& wanted) {
   command.add_option("job", wanted.job, "Job id or pid; may be omitted if only one job is running")
       ->type_name("JOB|PID");
@@ -224,6 +234,11 @@ void add_commands(CLI::App& app, Wanted& wanted) {
       ->type_name("LINES")
       ->capture_default_str()
       ->check(CLI::Range(0, control::kRecordLinesMax));
+  CLI::App& stacks = *app.add_subcommand("stacks", "Show where the ranks on this node are");
+  add_job(stacks, wanted);
+  add_ranks(stacks, wanted);
+  stacks.add_flag("-a,--all-threads", wanted.all_threads,
+                  "Print all threads with all their frames, not the main threads only");
   CLI::App& signal = *app.add_subcommand("signal", "Send a signal to workers");
   signal.add_option("signal", wanted.signal, "USR1, SIGUSR1 or 10")->required()->type_name("SIG");
   add_job(signal, wanted);
@@ -246,6 +261,7 @@ int run_musterctl(int argc, char** argv) {
   if (app.got_subcommand("status")) return ask(control::StatusRequest{}, wanted, false);
   if (app.got_subcommand("logs")) return show_logs(wanted);
   if (app.got_subcommand("records")) return show_records(wanted);
+  if (app.got_subcommand("stacks")) return show_stacks(wanted);
   if (app.got_subcommand("signal")) return send_signal(wanted);
   return list(wanted);
 }

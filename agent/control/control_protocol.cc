@@ -121,6 +121,26 @@ void message_fields(auto& a, Like<RankRecords> auto& records) {
   a("calls", records.calls);
 }
 
+void message_fields(auto& a, Like<StackFrame> auto& frame) {
+  a("function", frame.function);
+  a("file", frame.file);
+  a("line", frame.line);
+}
+
+void message_fields(auto& a, Like<ThreadStack> auto& thread) {
+  a("thread", thread.thread);
+  a("name", thread.name);
+  a("frames", thread.frames);
+}
+
+void message_fields(auto& a, Like<RankStacks> auto& stacks) {
+  a("rank", stacks.rank);
+  a("pid", stacks.pid);
+  a("process", stacks.process);
+  a("threads", stacks.threads);
+  a("missing", stacks.missing);
+}
+
 struct Writer {
   json object = json::object();
 
@@ -254,6 +274,12 @@ Lines lines_request(Reader& read, int lines_max) {
   return request;
 }
 
+StacksRequest stacks_request(Reader& read) {
+  StacksRequest request;
+  read("ranks", request.ranks);
+  return request;
+}
+
 Request request_of(const json& object, std::string& problem) {
   if (object.is_null()) problem = "the line is not a JSON object";
   Reader read{object, problem};
@@ -262,8 +288,9 @@ Request request_of(const json& object, std::string& problem) {
   if (command == "signal") return signal_request(read);
   if (command == "logs") return lines_request<LogsRequest>(read, kLogLinesMax);
   if (command == "records") return lines_request<RecordsRequest>(read, kRecordLinesMax);
+  if (command == "stacks") return stacks_request(read);
   if (command != "status")
-    read.wrong("command", "a command; the commands are status, signal, logs and records");
+    read.wrong("command", "a command; the commands are status, signal, logs, records and stacks");
   return StatusRequest{};
 }
 
@@ -295,6 +322,7 @@ Reply reply_of(const json& object, std::string& problem) {
   if (object.contains("status")) return content_of<JobStatus>(read, "status");
   if (object.contains("logs")) return content_of<std::vector<LogText>>(read, "logs");
   if (object.contains("records")) return content_of<std::vector<RankRecords>>(read, "records");
+  if (object.contains("stacks")) return content_of<std::vector<RankStacks>>(read, "stacks");
   return Done{};
 }
 
@@ -318,6 +346,9 @@ std::string encode(const Request& request) {
   } else if (const auto* records = std::get_if<RecordsRequest>(&request)) {
     writer("command", "records");
     message_fields(writer, *records);
+  } else if (const auto* stacks = std::get_if<StacksRequest>(&request)) {
+    writer("command", "stacks");
+    writer("ranks", stacks->ranks);
   } else {
     writer("command", "status");
   }
@@ -334,6 +365,8 @@ std::string encode(const Reply& reply) {
     writer("logs", *logs);
   } else if (const auto* records = std::get_if<std::vector<RankRecords>>(&reply)) {
     writer("records", *records);
+  } else if (const auto* stacks = std::get_if<std::vector<RankStacks>>(&reply)) {
+    writer("stacks", *stacks);
   } else if (const auto* error = std::get_if<Error>(&reply)) {
     writer("error", error->message);
     writer("code", static_cast<int>(error->code));

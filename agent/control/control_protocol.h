@@ -5,9 +5,11 @@
 //   {"command":"signal","signal":"USR1","ranks":[0,[8,15]]}
 //   {"command":"logs","ranks":[3],"lines":20,"follow":true}
 //   {"command":"records","ranks":[3],"lines":20}
+//   {"command":"stacks","ranks":[3]}
 //
 //   {"version":1,"ok":true,"status":{...}} or "logs":[{"rank":3,"text":"...","position":512}]
 //       or "records":[{"rank":3,...}], with the fields of agent/hang/records.h
+//       or "stacks":[{"rank":3,...}], with the fields of agent/hang/stacks.h
 //   {"version":1,"ok":false,"error":"one line","code":121}
 //
 // A rank list holds ranks and inclusive [FIRST,LAST] ranges; without a list, all ranks are
@@ -27,6 +29,7 @@
 #include <sys/types.h>
 
 #include "agent/hang/records.h"
+#include "agent/hang/stacks.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/membership/agent_protocol.h"
 
@@ -65,7 +68,13 @@ struct RecordsRequest {
 
   friend bool operator==(const RecordsRequest&, const RecordsRequest&) = default;
 };
-using Request = std::variant<StatusRequest, SignalRequest, LogsRequest, RecordsRequest>;
+struct StacksRequest {
+  RankRanges ranks;
+
+  friend bool operator==(const StacksRequest&, const StacksRequest&) = default;
+};
+using Request =
+    std::variant<StatusRequest, SignalRequest, LogsRequest, RecordsRequest, StacksRequest>;
 
 using NodeStatus = membership::NodeLine;  // As the job's host told the agent that answers.
 
@@ -98,7 +107,8 @@ struct LogText {
 struct Done {
   friend bool operator==(const Done&, const Done&) = default;
 };
-using Reply = std::variant<Done, JobStatus, std::vector<LogText>, std::vector<RankRecords>, Error>;
+using Reply = std::variant<Done, JobStatus, std::vector<LogText>, std::vector<RankRecords>,
+                           std::vector<RankStacks>, Error>;
 
 // One line with its newline.
 std::string encode(const Request& request);

@@ -47,7 +47,7 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
       : server_(&server), socket_(std::move(socket)), patience_(server.io_), look_(server.io_) {}
 
   void start() {
-    wait_with_patience();
+    wait_with_patience(server_->options_.patience);
     read_request();
   }
 
@@ -64,8 +64,8 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
   }
 
  private:
-  void wait_with_patience() {
-    patience_.expires_after(server_->options_.patience);
+  void wait_with_patience(std::chrono::milliseconds patience) {
+    patience_.expires_after(patience);
     patience_.async_wait([self = shared_from_this()](error_code error) {
       if (error || self->server_ == nullptr) return;
       if (!self->answering_) return self->end();
@@ -102,7 +102,11 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
   // lost patience.
   template <typename Take>
   auto ask(Take take) {
-    wait_with_patience();
+    return ask(server_->options_.patience, take);
+  }
+  template <typename Take>
+  auto ask(std::chrono::milliseconds patience, Take take) {
+    wait_with_patience(patience);
     answering_ = true;
     return [self = shared_from_this(), question = ++asked_, take](auto answer) {
       if (self->server_ == nullptr || question != self->asked_) return;
@@ -136,6 +140,14 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
                                }));
   }
 
+  void serve(const control::StacksRequest& request) {
+    server_->handlers_.stacks(request,
+                              ask(server_->options_.for_stacks, [](Session& self, auto stacks) {
+                                if (!stacks) return self.reply(stacks.error());
+                                self.reply(std::move(*stacks));
+                              }));
+  }
+
   // A follower sends nothing more: anything readable is its end of file, or is ignored.
   void watch_for_the_end() {
     socket_.async_read_some(boost::asio::buffer(buffer_),
@@ -165,7 +177,7 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
     answering_ = false;
     answered_ = true;
     line_ = control::encode(what);
-    wait_with_patience();
+    wait_with_patience(server_->options_.patience);
     boost::asio::async_write(socket_, boost::asio::buffer(line_),
                              [self = shared_from_this()](error_code error, std::size_t) {
                                if (self->server_ == nullptr) return;

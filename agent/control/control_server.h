@@ -34,12 +34,14 @@ struct ControlHandlers {
 
   using StatusDone = std::function<void(control::JobStatus)>;
   using RecordsDone = std::function<void(Result<std::vector<RankRecords>>)>;
+  using StacksDone = std::function<void(Result<std::vector<RankStacks>>)>;
 
-  // Calls `done` once, on the control loop, at once or later; so do `logs` and `records`.
+  // Calls `done` once, on the control loop, at once or later; so do `logs`, `records`, `stacks`.
   std::function<void(StatusDone done)> status;
   std::function<Result<void>(int signal, const control::RankRanges& ranks)> signal;
   std::function<void(const LogsQuery& query, LogsDone done)> logs;
   std::function<void(const control::RecordsRequest& request, RecordsDone done)> records;
+  std::function<void(const control::StacksRequest& request, StacksDone done)> stacks;
 };
 
 class ControlServer {
@@ -47,6 +49,7 @@ class ControlServer {
   struct Options {
     std::size_t connections_max = 16;
     std::chrono::milliseconds patience{5000};      // To send a request, and to take an answer.
+    std::chrono::milliseconds for_stacks{12000};   // For the handler to read them.
     std::chrono::milliseconds follow_period{250};  // Between checks of a followed log.
   };
 

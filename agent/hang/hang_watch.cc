@@ -135,7 +135,42 @@ void HangWatch::look_at_ring(int local_rank, bool has_ended) {
 
 void HangWatch::look_at_processes() {
   const auto now = std::chrono::steady_clock::now();
-  if (wanted_.empty() || now < next_processes_) return;
+// Of a rank that is looked at, names that are not known yet are asked for, and come with a later
+// digest.
+void HangWatch::name_sites(int local_rank, const RecordedState& state,
+                           std::vector<RecordedCall>& calls) {
+  Worker& worker = workers_[static_cast<size_t>(local_rank)];
+  const bool is_wanted = std::ranges::count(wanted_, local_rank) > 0;
+  RankRing unnamed{
+      .rank = local_rank, .pid = worker.pid, .state = state, .calls = {}, .why_none = {}};
+  for (RecordedCall& call : calls) {
+    if (!call.site.empty() || call.site_address == 0) continue;
+    const auto site = worker.sites.find(call.site_address);
+    if (site != worker.sites.end()) {
+      call.site = site->second;
+    } else if (is_wanted && worker.sites.size() < kSitesNamed) {
+      worker.sites[call.site_address];
+      unnamed.calls.push_back(call);
+    }
+  }
+  if (unnamed.calls.empty()) return;
+  site_names_.name({std::move(unnamed)},
+                   [this, attempt = attempt_](const std::vector<RankRing>& named) {
+                     if (attempt != attempt_) return;
+                     Worker& owner = workers_[static_cast<size_t>(named.front().rank)];
+                     if (owner.generation != named.front().state->generation) return;
+                     for (const RecordedCall& call : named.front().calls)
+                       owner.sites[call.site_address] = call.site;
+                   });
+}
+
+void HangWatch::hold_looks(bool held) {
+  looks_are_held_ = held;
+  for (Worker& worker : workers_)
+    worker.look.reset();
+}
+
+  if (wanted_.empty() || looks_are_held_ || now < next_processes_) return;
   next_processes_ = now + limits_.look;
   for (const int rank : std::vector(wanted_)) {
     Worker& worker = workers_[static_cast<size_t>(rank)];

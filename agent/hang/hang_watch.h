@@ -44,6 +44,9 @@ class HangWatch {
   void suspended() { step(Suspended{}); }
   void resumed() { step(Resumed{}); }
 
+  // Processes are held to read their stacks, which is no state of theirs: none is looked at.
+  void hold_looks(bool held);
+
   // One line: "3 ranks wait for rank 2 in barrier #7 of group 'world', for 4.0 s"; empty: nobody
   // waits.
   std::string status() const;
@@ -56,11 +59,11 @@ class HangWatch {
     uint64_t generation = 0;
     bool owner_is_sound = false;
     std::optional<LifeLook> look;
+    // Names of native call sites, by address; empty: it was asked for.
+    std::map<uint64_t, std::string> sites;
   };
 
   void step(const Event& event);
-    // Names of native call sites, by address; empty: it was asked for.
-    std::map<uint64_t, std::string> sites;
   void wait_for_attachment();
   void look_soon();
   void look();
@@ -72,13 +75,14 @@ class HangWatch {
   boost::asio::io_context& io_;
   const Rings& rings_;
   const Limits limits_;
+  SiteNames& site_names_;
   const std::function<void(const Effect&)> found_;
   Detector detector_;
   std::vector<Worker> workers_;  // By local rank.
-  SiteNames& site_names_;
   std::vector<int> wanted_;      // Ranks whose processes are looked at.
   int not_started_ = 0;
   uint64_t attempt_ = 0;
+  bool looks_are_held_ = false;
   std::optional<AttachWait> attachment_;
   boost::asio::steady_timer timer_;
   Deadline next_processes_{};

@@ -77,7 +77,7 @@ std::string temp_timer_path(const std::string& temp_dir) {
 // the first, pay for this query.
 void AgentLoop::wait_for_device_memory(group::RequestRound request,
                                        std::chrono::steady_clock::time_point give_up) {
-  probe_.ask(
+  ask_driver(
       "--internal-device-users", kDriverAnswer, [this, request, give_up](Result<std::string> text) {
         const Result<std::vector<GpuProcess>> users = text.and_then(parse_gpu_processes);
         if (!users) {

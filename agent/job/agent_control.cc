@@ -54,7 +54,8 @@ void AgentLoop::open_control() {
               [this](auto done) { give_status(std::move(done)); },
               [this](int signal, const auto& ranks) { return signal_ranks(signal, ranks); },
               [this](const LogsQuery& query, auto done) { give_logs(query, std::move(done)); },
-              [this](const auto& request, auto done) { give_records(request, std::move(done)); }});
+              [this](const auto& request, auto done) { give_records(request, std::move(done)); },
+              [this](const auto& request, auto done) { give_stacks(request, std::move(done)); }});
     });
   });
 }

@@ -199,7 +199,8 @@ void AgentLoop::fail_early(const Error& error) {
 void AgentLoop::end(const group::JobOutcome& outcome) {
   if (ending_) return;
   ending_ = true;
-  probe_.cancel();
+  driver_.cancel();
+  stack_reader_.cancel();
   pause_.cancel();
   stuck_timer_.cancel();
   last_words_limit_.cancel();

@@ -42,6 +42,12 @@ void AgentLoop::on_hang(const hang::Effect& effect) {
           }},
       effect);
   if (!text.empty()) say(text);
+  if (const auto* const notice = std::get_if<hang::Notice>(&effect))
+    tell_stacks(notice->finding, /*quiet=*/true);
+  // After a failure the ranks are about to be stopped.
+  const auto* const verdict = std::get_if<hang::Verdict>(&effect);
+  if (verdict != nullptr && !verdict->finding.has_failed)
+    tell_stacks(verdict->finding, /*quiet=*/false);
 }
 
 // "all_reduce #17 of group 'world' for 3.2 s": what a rank had called when it ended; empty:

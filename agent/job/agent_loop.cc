@@ -52,7 +52,8 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
                        [this] { drive_->post(group::KillRefused{attempt_}); }}),
       rings_(spec_.recorder, [this](const std::string& text) { say(text); }),
       site_names_(io_),
-      probe_(io_, processes_),
+      driver_(io_, processes_),
+      stack_reader_(io_, processes_),
       run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
       null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),
       coordinated_(is_coordinated(spec_.rendezvous)),
@@ -138,12 +139,24 @@ void AgentLoop::on_run_open(Result<RunFolders> folders) {
   open_control();
   record_->set_log_dir(folders_.temporary ? std::string() : folders_.run_dir);
   if (!needs_devices(spec_)) return set_up(std::nullopt);
-  probe_.ask("--internal-devices", kDriverPatience, [this](Result<std::string> text) {
+  ask_driver("--internal-devices", kDriverPatience, [this](Result<std::string> text) {
     const Result<DeviceReport> devices = text.and_then(parse_device_report);
     if (!devices) return fail_early(devices.error());
     has_gpus_ = !devices->gpus.empty();
     set_up(*devices);
   });
+}
+
+void AgentLoop::ask_driver(const char* flag, Duration limit, HelperProcess::Done done) {
+  driver_.ask(
+      {.arguments = {flag},
+       .limit = limit,
+       .what = "ask the GPU driver",
+       .late = fmt::format("the GPU driver did not answer within {:.0f} s (does `nvidia-smi` hang "
+                           "too?); give --nproc-per-node a number and leave the GPU flags out to "
+                           "start without asking it",
+                           std::chrono::duration<double>(limit).count())},
+      std::move(done));
 }
 
 void AgentLoop::set_up(std::optional<DeviceReport> devices) {

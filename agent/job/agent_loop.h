@@ -28,13 +28,14 @@
 #include "agent/hang/records_text.h"
 #include "agent/hang/rings.h"
 #include "agent/hang/site_names.h"
+#include "agent/stacks/stack_reader.h"
 #include "agent/job/agent.h"
 #include "agent/job/job_record.h"
 #include "agent/job/node_setup.h"
 #include "agent/job/worker_group.h"
 #include "agent/output/output.h"
-#include "agent/process/device_probe.h"
 #include "agent/process/file_timer_server.h"
+#include "agent/process/helper_process.h"
 #include "agent/process/master_port.h"
 #include "agent/process/worker_processes.h"
 #include "agent/report/evidence.h"
@@ -60,6 +61,7 @@ class AgentLoop {
   bool start();
   std::string usable_temp_dir() const;
   void on_run_open(Result<RunFolders> folders);
+  void ask_driver(const char* flag, Duration limit, HelperProcess::Done done);
   void set_up(std::optional<DeviceReport> devices);
   void begin_group();
   void open_record();
@@ -84,6 +86,11 @@ class AgentLoop {
   // ---- musterctl records (agent_records.cc)
   void give_records(const control::RecordsRequest& request, ControlHandlers::RecordsDone done);
   RankRing read_ring(int local_rank, size_t calls_max) const;
+
+  // ---- stacks (agent_stacks.cc)
+  void give_stacks(const control::StacksRequest& request, ControlHandlers::StacksDone done);
+  void read_stacks(const std::vector<int>& local_ranks, bool quiet, StackReader::Done done);
+  void tell_stacks(const hang::Finding& finding, bool quiet);
 
   // ---- hangs (agent_hangs.cc)
   void watch_for_hangs();
@@ -182,7 +189,8 @@ class AgentLoop {
   Rings rings_;
   SiteNames site_names_;
   std::optional<hang::HangWatch> hang_watch_;  // Of a job that is watched.
-  DeviceProbe probe_;
+  HelperProcess driver_;
+  StackReader stack_reader_;
   KernelLog kernel_log_;  // Marked as an attempt starts, then read on the output thread.
   std::unique_ptr<Output> output_;
   std::unique_ptr<JobRecord> record_;

@@ -1,6 +1,6 @@
 // What this node contributes to a job, computed once before the first attempt: the number of
 // workers, the devices and CPUs of each, OMP_NUM_THREADS, and what the user has to be told about
-// it. Reads affinity, cgroup limits and sysfs, none of which blocks; DeviceProbe has queried the
+// it. Reads affinity, cgroup limits and sysfs, none of which blocks; HelperProcess has queried the
 // devices.
 #pragma once
 

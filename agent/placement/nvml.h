@@ -1,7 +1,7 @@
 // Queries the GPU driver through NVML, which needs no CUDA context and touches no device memory.
 // The library is opened at run time and the few functions are declared by hand, so the same binary
 // runs on machines with and without a driver. Every call here may block in the kernel indefinitely:
-// call it only in a process that can be killed (device_probe.h). No call throws or prints.
+// call it only in a process that can be killed (helper_process.h). No call throws or prints.
 #pragma once
 
 #include <filesystem>

@@ -1,6 +1,7 @@
 // Arbitrary input on either end of the control socket of a running job. Checked: what was decoded
-// can be encoded again with the same meaning; a refusal is one line.
+// can be encoded again with the same meaning; stacks have a harmless text; a refusal is one line.
 #include <string>
+#include <vector>
 
 #include "agent/control/control_protocol.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -29,6 +30,8 @@ void run(std::string_view input) {
     const std::string said = line_of(control::encode(*reply));
     const Result<control::Reply> again = control::decode_reply(said);
     CHECK(again && line_of(control::encode(*again)) == said);
+    if (const auto* const stacks = std::get_if<std::vector<RankStacks>>(&*reply))
+      CHECK(stacks_text(*stacks, /*details=*/true).find('\x1b') == std::string::npos);
   } else {
     check_refusal(reply.error());
   }

@@ -122,7 +122,7 @@ class Musterctl(unittest.TestCase):
         self.refused(2, "logs", "-n", "-1", names=["--lines"])
         code, out, _ = self.ask("--help")
         self.assertEqual(code, 0)
-        for word in "list", "status", "logs", "records", "signal":
+        for word in "list", "status", "logs", "records", "stacks", "signal":
             self.assertIn(word, out)
 
     def test_signals(self):
@@ -143,6 +143,18 @@ class Musterctl(unittest.TestCase):
         self.assertEqual(self.ask("logs", "-n", "0"), (0, "", ""))
         logs = json.loads(self.ask("logs", "--json", "--ranks", "0")[1])["logs"]
         self.assertEqual(logs, [{"rank": 0, "text": "rank 0 begins\nloss 0.5\nloss 0.4\n", "position": 32}])
+
+    def test_stacks(self):
+        self.start("job-a", 3)
+        late = "  rank 0 (pid 4710): read ← load (train.py:88)\n"
+        self.assertEqual(self.ask("stacks"), (0, late + "  2 ranks (1-2): read ← step (train.py:88)\n", ""))
+        self.assertEqual(self.ask("stacks", "job-a", "-a", "--ranks", "0"),
+                         (0, late + "    thread 4710 (main)\n      read\n      load (train.py:88)\n", ""))
+        code, out, _ = self.ask("stacks", "--json")
+        self.assertEqual(code, 0)
+        self.assertEqual([s["threads"][0]["frames"][1]["function"] for s in json.loads(out)["stacks"]][1:], ["step"] * 2)
+        self.refused(2, "stacks", "--ranks", "x", names=["--ranks"])
+        self.refused(2, "stacks", "-n", "3", names=["-n"])
 
     def test_records(self):
         self.host("job-a", ranks=3)

@@ -41,6 +41,8 @@ const std::vector<Request>& requests() {
       LogsRequest{{{0, 2147483647}}, kLogLinesMax, false},
       RecordsRequest{},
       RecordsRequest{{{3, 3}}, kRecordLinesMax},
+      StacksRequest{},
+      StacksRequest{{{3, 4}}},
   };
   return all;
 }
@@ -89,6 +91,15 @@ RankRecords some_records() {
   return records;
 }
 
+RankStacks some_stacks() {
+  return {.rank = 3,
+          .pid = 4711,
+          .process = 4712,
+          .threads = {{4712, "main", {{"read", "/lib/libc.so.6", 0}, {"load", "a.py", 88}}},
+                      {0, "", {}}},
+          .missing = "no Python frames"};
+}
+
 const std::vector<Reply>& replies() {
   static const std::vector<Reply> all{
       Done{},
@@ -98,6 +109,8 @@ const std::vector<Reply>& replies() {
       std::vector<LogText>{{3, "a line\nand \"more\"\n", 512}, {4, "", 0}},
       std::vector<RankRecords>{},
       std::vector<RankRecords>{some_records(), RankRecords{}},
+      std::vector<RankStacks>{},
+      std::vector<RankStacks>{some_stacks(), RankStacks{}},
       Error{ExitCode::environment, "the disk is stuck"},
   };
   return all;
@@ -116,6 +129,7 @@ TEST(ControlRequest, IsPlainJson) {
             "{\"command\":\"logs\",\"follow\":true,\"lines\":20}\n");
   EXPECT_EQ(encode(Request(RecordsRequest{{{3, 3}}, 20})),
             "{\"command\":\"records\",\"lines\":20,\"ranks\":[3]}\n");
+  EXPECT_EQ(encode(Request(StacksRequest{{{3, 3}}})), "{\"command\":\"stacks\",\"ranks\":[3]}\n");
 }
 
 TEST(ControlRequest, TakesWhatIsTypedByHand) {
@@ -148,7 +162,7 @@ TEST(ControlRequest, SaysWhatIsWrong) {
   EXPECT_EQ(request_complaint(R"({"command":"records","lines":4097})"), lines);
   EXPECT_EQ(request_complaint("{}"),
             "cannot read the request: command is not a command; the commands are status, signal, "
-            "logs and records" +
+            "logs, records and stacks" +
                 remedy);
   EXPECT_EQ(request_complaint(R"({"command":1})"),
             "cannot read the request: command is not a string" + remedy);
@@ -223,7 +237,8 @@ TEST(ControlReply, OfSomebodyElseIsRefused) {
         R"({"ok":true,"status":{"nodes":[1]}})", R"({"ok":true,"status":{"nodes":[{"host":1}]}})",
         R"({"ok":true,"logs":{}})", R"({"ok":true,"logs":[1]})",
         R"({"ok":true,"logs":[{"rank":"x"}]})", R"({"ok":true,"records":{}})",
-        R"({"ok":true,"records":[{"calls":[{"ordinal":"x"}]}]})",
+        R"({"ok":true,"records":[{"calls":[{"ordinal":"x"}]}]})", R"({"ok":true,"stacks":[1]})",
+        R"({"ok":true,"stacks":[{"threads":[{"frames":[{"line":"x"}]}]}]})",
         R"({"ok":true,"logs":[{"position":-1}]})", R"({"ok":false,"error":1})",
         R"({"ok":false,"code":256})"}) {
     EXPECT_NE(complaint_about_reply(wrong), "no complaint") << wrong;

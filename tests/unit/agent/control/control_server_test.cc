@@ -99,6 +99,12 @@ class ControlServerTest : public ::testing::Test {
       records.recorded = request.lines;
       done(std::vector{records});
     };
+    handlers_.stacks = [this](const control::StacksRequest& request, auto done) {
+      RankStacks stacks;
+      stacks.rank = request.ranks.empty() ? 0 : request.ranks.front().first;
+      stacks_done_ = [done = std::move(done), stacks] { done(std::vector{stacks}); };
+      if (!request.ranks.empty()) stacks_done_();
+    };
   }
 
   void TearDown() override { stop(); }
@@ -173,6 +179,7 @@ class ControlServerTest : public ::testing::Test {
 
   // Of the loop's thread.
   std::vector<std::pair<int, control::RankRanges>> signals_;
+  std::function<void()> stacks_done_;  // Of the last question.
   std::vector<ControlHandlers::LogsDone> held_;
   std::string log_ = "first\n";
   bool hold_logs_ = false;
@@ -220,6 +227,25 @@ TEST_F(ControlServerTest, ShowsRecords) {
   Client other = client();
   other.ask(control::RecordsRequest{});
   EXPECT_EQ(other.reply(), Result<Reply>(Error{ExitCode::environment, "calls are not recorded"}));
+}
+
+TEST_F(ControlServerTest, ShowsStacks) {
+  start(
+      {.patience = std::chrono::milliseconds(20'000), .for_stacks = std::chrono::milliseconds(1)});
+  Client asker = client();
+  asker.ask(control::StacksRequest{{{3, 4}}});
+  RankStacks stacks;
+  stacks.rank = 3;
+  EXPECT_EQ(asker.reply(), Result<Reply>(std::vector{stacks}));
+  EXPECT_TRUE(asker.ended());
+  Client other = client();
+  other.ask(control::StacksRequest{});
+  const Result<Reply> late = other.reply();
+  ASSERT_TRUE(late && std::holds_alternative<Error>(*late));
+  on_loop([this] {
+    stacks_done_();  // Nobody takes it any more.
+    return true;
+  });
 }
 
 TEST_F(ControlServerTest, ShowsLogs) {

@@ -232,6 +232,20 @@ TEST(RecordsSummary, SaysHowTheLastCallEnded) {
             "train.py:88 step");
 }
 
+TEST(RecordsSummary, DoesNotClaimThatACallIsPendingThatMayBeComplete) {
+  RankRing ring = rank_3();
+  ring.state->looked = kLookedAt - 3s;
+  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, "unknown");
+  EXPECT_EQ(summary(ring),
+            "between calls, or in all_reduce #1042 of group 'world' for 12.4 s: all_reduce (sum) "
+            "of 262144 float32, called at train.py:88 step; whether it is complete cannot be seen "
+            "now");
+  ring.state->looked = kLookedAt;
+  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, "pending");
+  ring.state->groups[0].completion_is_unknown = true;
+  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, "unknown");
+}
+
 TEST(RecordsSummary, SaysThatThereWasNoCallYet) {
   RankRing ring = rank_3();
   ring.calls.clear();

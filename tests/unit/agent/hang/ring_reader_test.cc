@@ -147,6 +147,21 @@ TEST_F(RingReaderTest, ReadsAGroupAsItWasRecorded) {
   EXPECT_EQ(seen.garbage, 0u);
 }
 
+TEST_F(RingReaderTest, ReadsWhetherCompletionsAreSeen) {
+  const int32_t world = open_world();
+  EXPECT_EQ(state().looked, std::nullopt);
+  EXPECT_FALSE(completions_are_stale(state(), ring_now() + std::chrono::hours(1)));
+  EXPECT_FALSE(state().groups[0].completion_is_unknown);
+  const Instant before = ring_now();
+  writer_->looked();
+  writer_->set_completion_unknown(world, true);
+  ASSERT_NE(state().looked, std::nullopt);
+  EXPECT_GE(*state().looked, before);
+  EXPECT_FALSE(completions_are_stale(state(), *state().looked + std::chrono::seconds(1)));
+  EXPECT_TRUE(completions_are_stale(state(), *state().looked + std::chrono::milliseconds(1001)));
+  EXPECT_TRUE(state().groups[0].completion_is_unknown);
+}
+
 TEST_F(RingReaderTest, TimesOfAGroupWithoutCallsAreThatOfItsState) {
   open_world();
   EXPECT_EQ(state().groups[0].called_at, state().groups[0].state_since);

@@ -79,6 +79,19 @@ TEST(WorkerEnvironment, ARingIsTheWorkersOwnOrNone) {
   EXPECT_EQ(worker_environment(inherited, second_node(), worker).at("MUSTER_RECORD_FD"), "101:2");
 }
 
+TEST(WorkerEnvironment, TheHookIsBeforeTheUsersPath) {
+  WorkerVariables worker = local_rank_one();
+  const auto path = [&worker](const Environment& inherited) {
+    return worker_environment(inherited, second_node(), worker).at("PYTHONPATH");
+  };
+  EXPECT_EQ(path({{"PYTHONPATH", "/own:/lib"}}), "/own:/lib");
+  worker.python_hook = "/run/7.python";
+  EXPECT_EQ(path({{"PYTHONPATH", "/own:/lib"}}), "/run/7.python:/own:/lib");
+  // An empty entry would be the current folder.
+  EXPECT_EQ(path({{"PYTHONPATH", ""}}), "/run/7.python");
+  EXPECT_EQ(path({}), "/run/7.python");
+}
+
 TEST(WorkerEnvironment, InterfacesAreNamedWhereTheUserNamedNone) {
   WorkerVariables worker = local_rank_one();
   worker.gloo_interface = "eth1";

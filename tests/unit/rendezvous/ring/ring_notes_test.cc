@@ -105,6 +105,35 @@ TEST_F(RecordedNotes, TheGroupThatWasClosedFirstGivesItsEntry) {
   EXPECT_EQ(open(), -1) << "a failed group is not closed";
 }
 
+TEST_F(RecordedNotes, WhetherCompletionsAreSeenMayChange) {
+  const int32_t handle = writer_->open_group({.id = "a", .size = 4, .completion_is_late = true});
+  EXPECT_EQ(ring_->head.looked_ticks, 0U);
+  writer_->set_completion_unknown(handle, true);
+  EXPECT_EQ(group(handle).flags, kCompletionIsLate | kCompletionIsUnknown);
+  writer_->set_completion_unknown(handle, false);
+  EXPECT_EQ(group(handle).flags, kCompletionIsLate);
+  writer_->looked();
+  EXPECT_GE(ring_->head.looked_ticks, ring_->head.attached_ticks);
+}
+
+TEST_F(RecordedNotes, APlaceWithATextHasOneEntry) {
+  const void* const site = writer_->name_site("train.py:88 step");
+  EXPECT_EQ(writer_->name_site(std::string("train.py:88 step")), site);
+  const void* const other = writer_->name_site("train.py:89 step");
+  EXPECT_NE(other, site);
+  writer_->called(open(), 1, {.kind = CallKind::barrier}, site);
+  const Site& entry = ring_->sites[ring_->records[0].what >> 48];
+  EXPECT_EQ(text_in(entry.text, std::size(entry.text)), "train.py:88 step");
+}
+
+TEST_F(RecordedNotes, WhereThereIsNoRoomAPlaceHasNoText) {
+  size_t named = 0;
+  for (size_t i = 0; i < 4 * kSites; ++i)
+    if (writer_->name_site("train.py:" + std::to_string(i)) != nullptr) ++named;
+  EXPECT_GT(named, kSites / 2);
+  EXPECT_LE(named, kSites);
+}
+
 TEST_F(RecordedNotes, AFormerHandleIsWithoutEffect) {
   for (size_t i = 1; i < kGroups; ++i)
     open();

@@ -1,4 +1,4 @@
-#include "agent/process/device_probe.h"
+#include "agent/process/helper_process.h"
 
 #include <cerrno>
 #include <cstring>
@@ -20,27 +20,32 @@
 
 namespace muster {
 
-DeviceProbe::DeviceProbe(boost::asio::io_context& io, WorkerProcesses& processes)
+HelperProcess::HelperProcess(boost::asio::io_context& io, WorkerProcesses& processes)
     : io_(io), processes_(processes), limit_timer_(io) {}
 
-DeviceProbe::~DeviceProbe() {
+HelperProcess::~HelperProcess() {
   cancel();
 }
 
-void DeviceProbe::ask(const std::string& flag, Duration limit, Done done) {
+void HelperProcess::ask(Question question, Done done) {
   done_ = std::move(done);
   ++question_;
+  start(question);
+}
+
+void HelperProcess::start(const Question& question) {
   int fds[2] = {-1, -1};
   const UniqueFd null_fd(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null_fd || pipe2(fds, O_CLOEXEC) != 0) {
     return finish(fail(ExitCode::environment,
-                       fmt::format("cannot ask the GPU driver: {}", std::strerror(errno))));
+                       fmt::format("cannot {}: {}", question.what, std::strerror(errno))));
   }
   pipe_ = std::make_shared<boost::asio::posix::stream_descriptor>(io_, fds[0]);
   UniqueFd answer(fds[1]);
   SpawnRequest request;
   request.executable = "/proc/self/exe";
-  request.argv = {"muster", flag};
+  request.argv = {"muster"};
+  request.argv.insert(request.argv.end(), question.arguments.begin(), question.arguments.end());
   request.environment = environment_strings(current_environment());
   request.stdin_fd = null_fd.get();
   request.stdout_fd = answer.get();
@@ -50,26 +55,27 @@ void DeviceProbe::ask(const std::string& flag, Duration limit, Done done) {
   if (!child) return finish(tl::unexpected<Error>(child.error()));
   child_ = *child;
   processes_.add_helper(child_.pid);
-  call_after(limit_timer_, limit, [this, limit, question = question_] {
-    if (question != question_) return;
-    finish(fail(
-        ExitCode::environment,
-        fmt::format(
-            "the GPU driver did not answer within {:.0f} s (does `nvidia-smi` hang too?); give "
-            "--nproc-per-node a number and leave the GPU flags out to start without asking it",
-            std::chrono::duration<double>(limit).count())));
+  text_ = std::make_shared<std::string>();
+  call_after(limit_timer_, question.limit, [this, question, number = question_] {
+    if (number != question_) return;
+    if (question.takes_part && text_->find('\n') != std::string::npos) return finish(*text_);
+    finish(fail(ExitCode::environment, question.late));
   });
-  const auto text = std::make_shared<std::string>();
   // It reads piece by piece without asking us in between, so it shares the pipe until it ends.
   boost::asio::async_read(
-      *pipe_, boost::asio::dynamic_buffer(*text),
-      [this, text, pipe = pipe_, question = question_](boost::system::error_code, size_t) {
-        if (question != question_) return;  // A late completion.
+      *pipe_, boost::asio::dynamic_buffer(*text_),
+      [this, text = text_, pipe = pipe_, number = question_](boost::system::error_code, size_t) {
+        if (number != question_) return;  // A late completion.
         finish(std::move(*text));
       });
 }
 
-void DeviceProbe::cancel() {
+void HelperProcess::cancel() {
+  done_ = nullptr;
+  end_child();
+}
+
+void HelperProcess::end_child() {
   ++question_;
   limit_timer_.cancel();
   if (pipe_) {
@@ -84,10 +90,10 @@ void DeviceProbe::cancel() {
   processes_.remove_helper(std::exchange(child_, {}).pid);
 }
 
-void DeviceProbe::finish(Result<std::string> result) {
-  cancel();
-  // Moved out first: the callback may start the next query.
-  const Done done = std::move(done_);
+void HelperProcess::finish(Result<std::string> result) {
+  end_child();
+  // Moved out first: the callback may ask the next question.
+  const Done done = std::exchange(done_, nullptr);
   done(std::move(result));
 }
 

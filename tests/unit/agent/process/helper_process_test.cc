@@ -1,4 +1,4 @@
-#include "agent/process/device_probe.h"
+#include "agent/process/helper_process.h"
 
 #include <string>
 
@@ -14,16 +14,17 @@ constexpr const char* kLongAnswer = "--gtest_list_tests";
 struct Asking {
   boost::asio::io_context io;
   WorkerProcesses processes{io, {}};
-  DeviceProbe probe{io, processes};
+  HelperProcess helper{io, processes};
   std::string answer;
 
   void ask() {
-    probe.ask(kLongAnswer, std::chrono::seconds{60},
-              [this](const Result<std::string>& result) { answer = result.value_or("failed"); });
+    helper.ask(
+        {.arguments = {kLongAnswer}, .limit = std::chrono::seconds{60}, .what = {}, .late = {}},
+        [this](const Result<std::string>& result) { answer = result.value_or("failed"); });
   }
 };
 
-TEST(DeviceProbe, AnswersWithAllThatTheChildPrinted) {
+TEST(HelperProcess, AnswersWithAllThatTheChildPrinted) {
   Asking asking;
   asking.ask();
   while (asking.answer.empty())
@@ -32,13 +33,13 @@ TEST(DeviceProbe, AnswersWithAllThatTheChildPrinted) {
   EXPECT_NE(asking.answer.find("AnswersWithAllThatTheChildPrinted"), std::string::npos);
 }
 
-TEST(DeviceProbe, MayBeCancelledBetweenTwoPiecesOfAnAnswer) {
+TEST(HelperProcess, MayBeCancelledBetweenTwoPiecesOfAnAnswer) {
   for (int turns = 1; turns < 6; ++turns) {
     Asking asking;
     asking.ask();
     for (int i = 0; i < turns && asking.answer.empty(); ++i)
       asking.io.run_one();
-    asking.probe.cancel();
+    asking.helper.cancel();
     asking.io.poll();
     EXPECT_NE(asking.answer, "failed") << turns;
   }

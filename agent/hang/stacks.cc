@@ -1,0 +1,184 @@
+#include "agent/hang/stacks.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "agent/report/text.h"
+#include "rendezvous/base/text.h"
+
+namespace muster {
+namespace {
+
+constexpr size_t kUserFramesMax = 4;
+constexpr size_t kFunctionCharactersMax = 100;
+constexpr size_t kStackCharactersMax = 600;
+
+std::string_view file_name(std::string_view path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+// From here on down a thread is in CPython's interpreter.
+bool is_interpreter(const StackFrame& frame) {
+  return starts_with_any(frame.function, {"_Py", "Py", "cfunction_", "method_vectorcall"});
+}
+
+// Code that the user of a training program has not written.
+bool is_of_a_library(const StackFrame& frame) {
+  if (is_interpreter(frame) || frame.function == "_start") return true;
+  if (frame.file.empty() || frame.file.starts_with('<')) return frame.line == 0;
+  return contains(file_name(frame.file), ".so") || contains(frame.file, "/site-packages/") ||
+         contains(frame.file, "/dist-packages/") || contains(frame.file, "/lib/python3");
+}
+
+std::string frame_text(const StackFrame& frame) {
+  const std::string function =
+      frame.function.empty() ? "?" : clean_line(frame.function, kFunctionCharactersMax);
+  const std::string file = clean_line(file_name(frame.file), kFunctionCharactersMax);
+  if (file.empty()) return function;
+  if (frame.line > 0) return fmt::format("{} ({}:{})", function, file, frame.line);
+  // The name of a function in a system library says enough.
+  return is_of_a_library(frame) && !frame.function.empty() ? function
+                                                           : fmt::format("{} ({})", function, file);
+}
+
+std::string thread_text(const ThreadStack& thread) {
+  std::string text = thread.thread == 0 ? "a thread" : fmt::format("thread {}", thread.thread);
+  if (!thread.name.empty()) text += fmt::format(" ({})", clean_line(thread.name, 64));
+  return text;
+}
+
+// Ranks of which the same line is said, in the order in which they came.
+using Entries = std::vector<std::pair<std::string, std::vector<const RankStacks*>>>;
+
+void add_entry(Entries& entries, const std::string& line, const RankStacks& rank) {
+  const auto same = std::ranges::find(entries, line, [](const auto& entry) { return entry.first; });
+  if (same == entries.end()) {
+    entries.push_back({line, {&rank}});
+  } else {
+    same->second.push_back(&rank);
+  }
+}
+
+std::string numbers_of(const std::vector<const RankStacks*>& ranks) {
+  if (ranks.size() == 1)
+    return fmt::format("rank {} (pid {})", ranks.front()->rank, ranks.front()->process);
+  std::vector<int> numbers;
+  for (const RankStacks* rank : ranks)
+    numbers.push_back(rank->rank);
+  std::ranges::sort(numbers);
+  return fmt::format("{} ranks ({})", numbers.size(), rank_ranges(numbers));
+}
+
+void add_threads(const RankStacks& rank, bool with_heading, std::string& text) {
+  if (with_heading) text += fmt::format("   rank {} (pid {})\n", rank.rank, rank.process);
+  for (const ThreadStack& thread : rank.threads) {
+    text += fmt::format("    {}\n", thread_text(thread));
+    for (const StackFrame& frame : thread.frames)
+      text += fmt::format("      {}\n", frame_text(frame));
+  }
+}
+
+bool is_word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+size_t end_of_brackets(std::string_view name, size_t begin, char open, char close) {
+  int depth = 0;
+  for (size_t i = begin; i < name.size(); ++i) {
+    if (name[i] == open) ++depth;
+    if (name[i] == close && --depth == 0) return i + 1;
+  }
+  return name.size();
+}
+
+}  // namespace
+
+std::vector<ThreadStack> merge_stacks(std::vector<ThreadStack> native,
+                                      std::vector<ThreadStack> python, pid_t process) {
+  for (ThreadStack& thread : python) {
+    if (thread.thread == 0 && thread.name == "MainThread") thread.thread = process;
+    const auto same = std::ranges::find_if(native, [&](const ThreadStack& one) {
+      return thread.thread != 0 && one.thread == thread.thread;
+    });
+    if (same == native.end()) {
+      native.push_back(std::move(thread));
+      continue;
+    }
+    same->frames.erase(std::ranges::find_if(same->frames, is_interpreter), same->frames.end());
+    same->frames.insert(same->frames.end(), thread.frames.begin(), thread.frames.end());
+    if (!thread.name.empty()) same->name = thread.name;
+  }
+  const auto main = std::ranges::find(native, process, &ThreadStack::thread);
+  if (main != native.end()) std::rotate(native.begin(), main, main + 1);
+  return native;
+}
+
+std::string short_function_name(std::string_view demangled) {
+  constexpr std::string_view kUnnamed = "(anonymous namespace)";
+  std::string name;
+  bool is_operator = false;
+  for (size_t i = 0; i < demangled.size();) {
+    const std::string_view rest = demangled.substr(i);
+    if (rest.starts_with(kUnnamed)) {
+      name += "{anonymous}";
+      i += kUnnamed.size();
+    } else if (rest.starts_with("operator") && (name.empty() || !is_word(name.back()))) {
+      is_operator = true;
+      const size_t end =
+          rest.starts_with("operator()") ? 10 : std::min(rest.find('('), rest.size());
+      name += rest.substr(0, end);
+      i += end;
+    } else if (rest.front() == '<') {
+      i = end_of_brackets(demangled, i, '<', '>');
+    } else if (rest.front() == '(') {
+      // "f(int)::{lambda()#1}::g()": the arguments of the function around it are not the last ones.
+      i = end_of_brackets(demangled, i, '(', ')');
+      if (!starts_with_any(demangled.substr(i), {"::", "#"})) break;
+    } else {
+      name += rest.front();
+      ++i;
+    }
+  }
+  // The type that a template returns comes first: "void f<int>(int)".
+  return is_operator ? name : name.substr(name.rfind(' ') + 1);
+}
+
+std::string stack_line(const std::vector<StackFrame>& frames) {
+  if (frames.empty()) return "no frames";
+  const bool has_own = !std::ranges::all_of(frames, is_of_a_library);
+  std::string text = frame_text(frames.front());
+  size_t shown = 0;
+  for (size_t i = 1; i < frames.size() && shown < kUserFramesMax; ++i) {
+    if (has_own && is_of_a_library(frames[i])) continue;
+    text += " ← " + frame_text(frames[i]);
+    ++shown;
+  }
+  return text;
+}
+
+std::string stacks_text(const std::vector<RankStacks>& ranks, bool details) {
+  Entries entries;
+  Entries missing;
+  for (const RankStacks& rank : ranks) {
+    const bool is_read = !rank.threads.empty();
+    add_entry(entries, is_read ? stack_line(rank.threads.front().frames) : rank.missing, rank);
+    if (is_read && !rank.missing.empty()) add_entry(missing, rank.missing, rank);
+  }
+  std::string text;
+  for (const auto& [line, same] : entries) {
+    text += fmt::format("  {}: {}\n", numbers_of(same), clean_line(line, kStackCharactersMax));
+    if (!details) continue;
+    for (const RankStacks* rank : same)
+      add_threads(*rank, same.size() > 1, text);
+  }
+  for (const auto& [line, same] : missing)
+    text += fmt::format("  {}: {}\n", numbers_of(same), clean_line(line));
+  return text;
+}
+
+}  // namespace muster

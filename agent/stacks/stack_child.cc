@@ -1,0 +1,238 @@
+#include "agent/stacks/stack_child.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/control/control_protocol.h"
+#include "agent/process/spawn.h"
+#include "agent/report/text.h"
+#include "agent/stacks/native_stacks.h"
+#include "agent/stacks/python_stacks.h"
+#include "rendezvous/base/stack_signal.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/unique_fd.h"
+
+namespace muster {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr auto kPySpyPatience = std::chrono::seconds(3);
+constexpr auto kDumpPatience = std::chrono::seconds(1);
+constexpr auto kDumpQuiet = std::chrono::milliseconds(30);
+constexpr size_t kOutputBytesMax = 4 << 20;
+
+std::string proc_text(pid_t pid, const char* name, size_t bytes_max = 64 * 1024) {
+  const UniqueFd fd(open(fmt::format("/proc/{}/{}", pid, name).c_str(), O_RDONLY | O_CLOEXEC));
+  return read_up_to(fd.get(), bytes_max);
+}
+
+bool is_executable(const std::filesystem::path& path) {
+  return access(path.c_str(), X_OK) == 0;
+}
+
+// Of a program that hides its files, the name of its main thread tells: PyTorch sets
+// "pt_main_thread".
+bool runs_python(pid_t pid) {
+  std::error_code error;
+  const std::string program =
+      std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), error).filename();
+  return starts_with_any(program, {"python", "pypy"}) ||
+         starts_with_any(proc_text(pid, "comm"), {"python", "pt_main"}) ||
+         contains(proc_text(pid, "maps", kOutputBytesMax), "/libpython");
+}
+
+// On PATH, or beside the worker's own Python. Empty: not installed.
+std::string find_py_spy(pid_t pid) {
+  const char* const path = std::getenv("PATH");
+  for (const std::string_view folder : split(path == nullptr ? "" : path, ':')) {
+    const std::filesystem::path file = std::filesystem::path(folder) / "py-spy";
+    if (!folder.empty() && is_executable(file)) return file;
+  }
+  const std::string arguments = proc_text(pid, "cmdline");
+  const std::filesystem::path python(arguments.c_str());
+  const std::filesystem::path file = python.parent_path() / "py-spy";
+  return python.is_absolute() && is_executable(file) ? file.string() : "";
+}
+
+// All that a program prints, on both streams, until it ends or time is over.
+Result<std::string> output_of(const std::vector<std::string>& argv) {
+  int fds[2] = {-1, -1};
+  const UniqueFd null_fd(open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null_fd || pipe2(fds, O_CLOEXEC) != 0)
+    return fail(ExitCode::environment, std::strerror(errno));
+  const UniqueFd pipe(fds[0]);
+  UniqueFd end(fds[1]);
+  SpawnRequest request;
+  request.executable = argv.front();
+  request.argv = argv;
+  request.environment = environment_strings(current_environment());
+  request.stdin_fd = null_fd.get();
+  request.stdout_fd = request.stderr_fd = end.get();
+  const Result<SpawnedProcess> child = spawn(request);
+  end.reset();
+  if (!child) return tl::unexpected(child.error());
+  const UniqueFd pidfd(child->pidfd);
+  std::string text;
+  const auto limit = steady_clock::now() + kPySpyPatience;
+  for (bool more = true; more && text.size() < kOutputBytesMax;) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(limit - steady_clock::now());
+    pollfd readable{pipe.get(), POLLIN, 0};
+    if (left.count() <= 0 || poll(&readable, 1, static_cast<int>(left.count())) <= 0) break;
+    char buffer[65536];
+    const ssize_t got = read(pipe.get(), buffer, sizeof buffer);
+    more = got > 0 || (got < 0 && errno == EINTR);
+    if (got > 0) text.append(buffer, static_cast<size_t>(got));
+  }
+  kill(child->pid, SIGKILL);
+  waitpid(child->pid, nullptr, 0);
+  return text;
+}
+
+// "Error: Permission denied" of what py-spy prints; else its first line.
+std::string complaint_in(std::string_view text) {
+  for (const std::string_view line : split(text, '\n')) {
+    if (line.starts_with("Error: ")) return clean_line(line.substr(7), 120);
+  }
+  const std::string first = clean_line(split(text, '\n').front(), 120);
+  return first.empty() ? "it does not answer" : first;
+}
+
+Result<std::vector<ThreadStack>> by_py_spy(const std::string& program, pid_t pid) {
+  const Result<std::string> text =
+      output_of({program, "dump", "--nonblocking", "--json", "--pid", std::to_string(pid)});
+  if (!text) return fail(ExitCode::environment, "py-spy: " + text.error().message);
+  if (auto stacks = stacks_of_py_spy(*text); stacks && !stacks->empty()) return *std::move(stacks);
+  return fail(ExitCode::environment, "py-spy: " + complaint_in(*text));
+}
+
+// proc_pid_status(5): a mask in hexadecimal digits, the lowest bit for signal 1.
+bool catches(pid_t pid, int signal) {
+  const std::string status = proc_text(pid, "status");
+  const std::optional<std::string_view> rest = text_after(status, "\nSigCgt:");
+  if (!rest) return false;
+  const auto mask = whole_number<uint64_t>(trim(rest->substr(0, rest->find('\n'))), 16);
+  return mask && (*mask >> (signal - 1) & 1) != 0;
+}
+
+int64_t size_of(const UniqueFd& file) {
+  struct stat status{};
+  return fstat(file.get(), &status) == 0 ? status.st_size : 0;
+}
+
+// Until the file has grown, and then grows no more.
+void wait_for_dump(const UniqueFd& file, int64_t before) {
+  const auto limit = steady_clock::now() + kDumpPatience;
+  int64_t size = before;
+  auto grown = steady_clock::now();
+  while (steady_clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    const int64_t now = size_of(file);
+    if (now != size) grown = steady_clock::now();
+    size = now;
+    if (size > before && steady_clock::now() - grown > kDumpQuiet) return;
+  }
+}
+
+// To the main thread, so that it is the current one in what faulthandler prints.
+Result<std::vector<ThreadStack>> by_signal(pid_t pid, const std::string& path) {
+  const UniqueFd file(path.empty() ? -1 : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!file || !catches(pid, stack_signal())) {
+    return fail(ExitCode::environment,
+                "no Python frames: py-spy is not installed (pip install py-spy), and the program "
+                "does not print them itself");
+  }
+  const int64_t before = size_of(file);
+  lseek(file.get(), before, SEEK_SET);
+  if (syscall(SYS_tgkill, pid, pid, stack_signal()) != 0)
+    return fail(ExitCode::environment,
+                fmt::format("no Python frames: cannot signal it: {}", std::strerror(errno)));
+  wait_for_dump(file, before);
+  std::vector<ThreadStack> stacks =
+      stacks_of_faulthandler(read_up_to(file.get(), kOutputBytesMax), pid);
+  if (!stacks.empty()) return stacks;
+  return fail(ExitCode::environment,
+              fmt::format("no Python frames: it did not print them within {} (it may be stopped)",
+                          duration_text(kDumpPatience)));
+}
+
+class Answer {
+ public:
+  explicit Answer(pid_t process) { stacks_.process = process; }
+
+  void add(std::string_view missing) {
+    if (!stacks_.missing.empty()) stacks_.missing += "; ";
+    stacks_.missing += missing;
+  }
+  void tell(std::vector<ThreadStack> threads) {
+    stacks_.threads = std::move(threads);
+    const std::string line = control::encode(control::Reply(std::vector{stacks_}));
+    std::fwrite(line.data(), 1, line.size(), stdout);
+    std::fflush(stdout);
+  }
+
+ private:
+  RankStacks stacks_;
+};
+
+Result<std::vector<ThreadStack>> python_stacks(pid_t pid, bool quiet, const std::string& path) {
+  const std::string py_spy = find_py_spy(pid);
+  Result<std::vector<ThreadStack>> stacks =
+      py_spy.empty() ? fail(ExitCode::environment, "no Python frames without py-spy")
+                     : by_py_spy(py_spy, pid);
+  if (stacks || quiet) return stacks;
+  Result<std::vector<ThreadStack>> printed = by_signal(pid, path);
+  return printed || py_spy.empty() ? printed : stacks;
+}
+
+}  // namespace
+
+int stacks_child_main(const std::vector<std::string>& args) {
+  const auto pid = args.size() < 2 ? std::nullopt : whole_number<pid_t>(args[1]);
+  if (!pid || *pid <= 0) return static_cast<int>(ExitCode::usage);
+  const bool quiet = args[0] == "quiet";
+  // Debug information is looked for on this machine only.
+  unsetenv("DEBUGINFOD_URLS");
+  Answer answer(*pid);
+  std::vector<ThreadStack> python;
+  if (runs_python(*pid)) {
+    Result<std::vector<ThreadStack>> read =
+        python_stacks(*pid, quiet, args.size() > 2 ? args[2] : "");
+    if (read) {
+      python = *std::move(read);
+    } else {
+      answer.add(read.error().message);
+    }
+  }
+  answer.tell(merge_stacks({}, python, *pid));
+  if (quiet) return 0;
+  std::string missing;
+  Result<std::vector<ThreadStack>> native = native_stacks(*pid, missing);
+  if (native && !missing.empty()) answer.add(missing);
+  if (!native) {
+    answer.add(native.error().message);
+    native.emplace();
+  }
+  answer.tell(merge_stacks(*std::move(native), std::move(python), *pid));
+  return 0;
+}
+
+}  // namespace muster

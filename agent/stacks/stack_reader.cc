@@ -1,0 +1,104 @@
+#include "agent/stacks/stack_reader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "agent/control/control_protocol.h"
+#include "agent/report/text.h"
+#include "agent/stacks/stack_child.h"
+
+namespace muster {
+namespace {
+
+constexpr auto kChildPatience = std::chrono::seconds(5);
+constexpr auto kQuestionPatience = std::chrono::seconds(10);
+
+// The last complete line of what a child printed.
+RankStacks stacks_in(const std::string& printed) {
+  const size_t end = printed.rfind('\n');
+  const size_t before = end == std::string::npos || end == 0 ? end : printed.rfind('\n', end - 1);
+  const size_t begin = before == std::string::npos ? 0 : before + 1;
+  const std::string line = printed.substr(begin, end == std::string::npos ? 0 : end - begin);
+  const Result<control::Reply> reply = control::decode_reply(line);
+  const auto* const list = reply ? std::get_if<std::vector<RankStacks>>(&*reply) : nullptr;
+  if (list != nullptr && list->size() == 1) return list->front();
+  RankStacks none;
+  none.missing = "its stacks could not be read: the process that reads them has failed";
+  return none;
+}
+
+}  // namespace
+
+StackReader::StackReader(boost::asio::io_context& io, WorkerProcesses& processes)
+    : children_{HelperProcess(io, processes), HelperProcess(io, processes),
+                HelperProcess(io, processes), HelperProcess(io, processes)} {}
+
+void StackReader::read(const std::vector<StackTarget>& targets, bool quiet, Done done) {
+  const auto question = std::make_shared<Question>();
+  question->stacks.resize(targets.size());
+  question->missing = targets.size();
+  question->quiet = quiet;
+  question->limit = std::chrono::steady_clock::now() + kQuestionPatience;
+  question->done = std::move(done);
+  if (targets.empty()) return question->done({});
+  for (size_t i = 0; i < targets.size(); ++i)
+    waiting_.push_back({question, i, targets[i]});
+  start_next();
+}
+
+bool StackReader::is_reading() const {
+  return std::ranges::any_of(children_, &HelperProcess::is_busy);
+}
+
+void StackReader::cancel() {
+  waiting_.clear();
+  for (HelperProcess& child : children_)
+    child.cancel();
+}
+
+void StackReader::start_next() {
+  for (HelperProcess& child : children_) {
+    if (waiting_.empty()) return;
+    if (child.is_busy()) continue;
+    Wanted wanted = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (wanted.target.process == 0) {
+      take(wanted, fail(ExitCode::environment, "the worker has ended"));
+      return start_next();
+    }
+    const auto left = wanted.question->limit - std::chrono::steady_clock::now();
+    HelperProcess::Question question{
+        .arguments = {kStacksFlag, wanted.question->quiet ? "quiet" : "thorough",
+                      std::to_string(wanted.target.process), wanted.target.file},
+        .limit = std::clamp<Duration>(left, std::chrono::milliseconds(1), kChildPatience),
+        .what = fmt::format("read the stacks of rank {}", wanted.target.rank),
+        .late = fmt::format("its stacks could not be read within {}",
+                            duration_text(left < kChildPatience ? Duration(kQuestionPatience)
+                                                                : Duration(kChildPatience))),
+        .takes_part = true};
+    child.ask(std::move(question), [this, wanted](Result<std::string> answer) mutable {
+      take(wanted, std::move(answer));
+      start_next();
+    });
+  }
+}
+
+void StackReader::take(Wanted& wanted, Result<std::string> answer) {
+  RankStacks stacks;
+  if (answer) {
+    stacks = stacks_in(*answer);
+  } else {
+    stacks.missing = answer.error().message;
+  }
+  stacks.rank = wanted.target.rank;
+  stacks.pid = wanted.target.pid;
+  stacks.process = wanted.target.process;
+  Question& question = *wanted.question;
+  question.stacks[wanted.index] = std::move(stacks);
+  if (--question.missing == 0) question.done(std::move(question.stacks));
+}
+
+}  // namespace muster

@@ -1,0 +1,65 @@
+// Asks children (stack_child.h) for the stacks of processes, a few at a time.
+//
+// Owned by the agent's loop; control loop only; never blocks.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+
+#include "agent/hang/stacks.h"
+#include "agent/process/helper_process.h"
+
+namespace muster {
+
+struct StackTarget {
+  int rank = 0;
+  pid_t pid = 0;      // The worker's.
+  pid_t process = 0;  // Whose stacks are wanted; 0: the worker has ended.
+  std::string file;   // Where its Python writes them when asked by a signal; empty: nowhere.
+};
+
+class StackReader {
+ public:
+  // In the order of the targets.
+  using Done = std::function<void(std::vector<RankStacks>)>;
+
+  StackReader(boost::asio::io_context& io, WorkerProcesses& processes);
+
+  // Takes 5 s for each target at most, four of them at a time, and 10 s in all. Calls `done` once,
+  // unless cancelled; what could not be read says why. `quiet`: see stack_child.h.
+  void read(const std::vector<StackTarget>& targets, bool quiet, Done done);
+  // Whether a process is being looked at now: some may be held by a debugger's means.
+  bool is_reading() const;
+  // Of all questions.
+  void cancel();
+
+ private:
+  static constexpr size_t kChildrenMax = 4;
+
+  struct Question {
+    std::vector<RankStacks> stacks;
+    size_t missing = 0;
+    bool quiet = false;
+    Deadline limit{};
+    Done done;
+  };
+  struct Wanted {
+    std::shared_ptr<Question> question;
+    size_t index = 0;
+    StackTarget target;
+  };
+
+  void start_next();
+  void take(Wanted& wanted, Result<std::string> answer);
+
+  std::array<HelperProcess, kChildrenMax> children_;
+  std::deque<Wanted> waiting_;
+};
+
+}  // namespace muster
