@@ -151,6 +151,7 @@ struct LaunchSpec {
   ExitCodePolicy exit_code = ExitCodePolicy::culprit;
   EventLogHandler event_log = EventLogHandler::null;
   bool recorder = true;  // --no-recorder: workers get no ring to record their calls in.
+  bool python_hook = true;  // --no-python-hook: Python programs do not record their calls.
 
   HangSpec hang;
   LogSpec log;

@@ -85,6 +85,8 @@ constexpr auto kRows = std::to_array<OptionRow>({
      kOwn},
     {"no-recorder", kHangs, "", "",
      "Do not record which collectives the ranks have called: a hang is then not explained.", kOwn},
+    {"no-python-hook", kHangs, "", "",
+     "Do not put the recorder of PyTorch's collectives before PYTHONPATH.", kOwn},
     {"log-dir", kOutput, "DIR", "a fresh folder in $TMPDIR",
      "Folder for logs and, where it is given, for result.json and events.jsonl; /dev/null: no "
      "files."},

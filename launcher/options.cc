@@ -164,6 +164,7 @@ Parsed<std::optional<double>> parse_hang_timeout(const std::string& text) {
 
 void read_hangs(Settings& settings, LaunchSpec& spec) {
   spec.recorder = !settings.on("no-recorder");
+  spec.python_hook = !settings.on("no-python-hook");
   std::optional<double> hang_timeout_s = spec.hang.hang_timeout_s;
   settings.read("hang-timeout", hang_timeout_s, parse_hang_timeout);
   spec.hang.off = !hang_timeout_s;

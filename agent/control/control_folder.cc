@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/process/python_hook.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
@@ -156,6 +157,10 @@ std::string control_entry_path(const std::string& folder, pid_t pid) {
   return fmt::format("{}/{}.json", folder, pid);
 }
 
+std::string control_hook_path(const std::string& folder, pid_t pid) {
+  return fmt::format("{}/{}.python", folder, pid);
+}
+
 Result<void> write_job_entry(const std::string& folder, const JobEntry& entry) {
   const json object{
       {"pid", entry.pid}, {"id", entry.id}, {"program", entry.program}, {"started", entry.started}};
@@ -177,6 +182,7 @@ Result<void> write_job_entry(const std::string& folder, const JobEntry& entry) {
 void remove_job_entry(const std::string& folder, pid_t pid) {
   unlink(control_entry_path(folder, pid).c_str());
   unlink(control_socket_path(folder, pid).c_str());
+  remove_python_hook(control_hook_path(folder, pid));
 }
 
 std::vector<JobEntry> running_jobs(const ControlPlace& place) {

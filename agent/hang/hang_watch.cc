@@ -127,14 +127,14 @@ void HangWatch::look_at_ring(int local_rank, bool has_ended) {
   const RingReader* const reader = rings_.reader(local_rank);
   const std::optional<RecordedState> state = reader != nullptr ? reader->state() : std::nullopt;
   if (!state || !is_sound(workers_[static_cast<size_t>(local_rank)], *state)) return;
-  RankDigest digest = digest_of(local_rank, *state, reader->calls(kCallsRead),
-                                to_instant(std::chrono::steady_clock::now()));
+  std::vector<RecordedCall> calls = reader->calls(kCallsRead);
+  name_sites(local_rank, *state, calls);
+  RankDigest digest =
+      digest_of(local_rank, *state, calls, to_instant(std::chrono::steady_clock::now()));
   digest.is_last = has_ended;
   step(Digested{std::move(digest)});
 }
 
-void HangWatch::look_at_processes() {
-  const auto now = std::chrono::steady_clock::now();
 // Of a rank that is looked at, names that are not known yet are asked for, and come with a later
 // digest.
 void HangWatch::name_sites(int local_rank, const RecordedState& state,
@@ -170,6 +170,8 @@ void HangWatch::hold_looks(bool held) {
     worker.look.reset();
 }
 
+void HangWatch::look_at_processes() {
+  const auto now = std::chrono::steady_clock::now();
   if (wanted_.empty() || looks_are_held_ || now < next_processes_) return;
   next_processes_ = now + limits_.look;
   for (const int rank : std::vector(wanted_)) {

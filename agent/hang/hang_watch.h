@@ -68,21 +68,22 @@ class HangWatch {
   void look_soon();
   void look();
   void look_at_ring(int local_rank, bool has_ended = false);
+  void name_sites(int local_rank, const RecordedState& state, std::vector<RecordedCall>& calls);
   void look_at_processes();
   bool is_sound(Worker& worker, const RecordedState& state) const;
   bool clock_jumped();
 
   boost::asio::io_context& io_;
   const Rings& rings_;
-  const Limits limits_;
   SiteNames& site_names_;
+  const Limits limits_;
   const std::function<void(const Effect&)> found_;
   Detector detector_;
   std::vector<Worker> workers_;  // By local rank.
   std::vector<int> wanted_;      // Ranks whose processes are looked at.
   int not_started_ = 0;
-  uint64_t attempt_ = 0;
   bool looks_are_held_ = false;
+  uint64_t attempt_ = 0;
   std::optional<AttachWait> attachment_;
   boost::asio::steady_timer timer_;
   Deadline next_processes_{};

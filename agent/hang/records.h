@@ -38,8 +38,8 @@ struct CallLine {
   int root = -1;  // Group rank of the root or the peer; -1: none, any or unknown.
   int tag = 0;
   bool synchronous = false;
-  // "pending", "complete", "failed", "withdrawn" (refused before anything was sent), or "abandoned"
-  // (its group was closed before it was complete).
+  // "pending", "complete", "failed", "withdrawn" (refused before anything was sent), "abandoned"
+  // (its group was closed before it was complete), or "unknown" (pending or complete).
   std::string state;
   double called_ago_s = 0;
   std::optional<double> took_s;  // Not set: it has not ended, or nobody knows when.

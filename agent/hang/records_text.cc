@@ -70,14 +70,14 @@ GroupLine group_line(const RecordedGroup& group, Instant now) {
 }
 
 // A collective is complete as well if a later one of its group is.
-const char* call_state(const RecordedCall& call, const RecordedGroup* group) {
+const char* call_state(const RecordedCall& call, const RecordedGroup* group, bool is_stale) {
   if (call.withdrawn) return "withdrawn";
   if (call.failed) return "failed";
   if (call.completed) return "complete";
   if (group != nullptr && !is_message(call.call.kind) && call.ordinal <= group->completed)
     return "complete";
   if (group == nullptr || group->state == ring::GroupState::closed) return "abandoned";
-  return "pending";
+  return is_stale || group->completion_is_unknown ? "unknown" : "pending";
 }
 
 std::string site_text(const RecordedCall& call) {
@@ -85,7 +85,8 @@ std::string site_text(const RecordedCall& call) {
   return fmt::format("{:#x}", call.site_address);
 }
 
-CallLine call_line(const RecordedCall& call, const RecordedGroup* group, Instant now) {
+CallLine call_line(const RecordedCall& call, const RecordedGroup* group, bool is_stale,
+                   Instant now) {
   CallLine line;
   if (group != nullptr) line.group = name_or_id(*group);
   line.ordinal = json_number(call.ordinal);
@@ -97,7 +98,7 @@ CallLine call_line(const RecordedCall& call, const RecordedGroup* group, Instant
   line.root = call.call.root;
   line.tag = call.tag;
   line.synchronous = call.call.is_synchronous;
-  line.state = call_state(call, group);
+  line.state = call_state(call, group, is_stale);
   line.called_ago_s = seconds_of(now - call.called);
   if (call.completed) line.took_s = seconds_of(*call.completed - call.called);
   line.site = site_text(call);
@@ -131,6 +132,9 @@ std::string in_call(const CallLine& call, std::string_view how) {
 }
 
 std::string between_calls(const CallLine& last) {
+  if (last.state == "unknown") {
+    return in_call(last, "between calls, or in") + "; whether it is complete cannot be seen now";
+  }
   if (!last.took_s) {
     return fmt::format("between calls; last: {}, {}, called {} ago{}", call_name(last), last.state,
                        seconds_text(last.called_ago_s), at_site(last));
@@ -290,8 +294,11 @@ RankRecords records_of(const RankRing& ring, Instant now, size_t calls_max) {
     return records;
   }
   put_state(*ring.state, now, records);
-  for (const RecordedCall& call : ring.calls)
-    records.calls.push_back(call_line(call, group_by_handle(ring.state->groups, call.group), now));
+  const bool is_stale = completions_are_stale(*ring.state, now);
+  for (const RecordedCall& call : ring.calls) {
+    const RecordedGroup* const group = group_by_handle(ring.state->groups, call.group);
+    records.calls.push_back(call_line(call, group, is_stale, now));
+  }
   records.summary = rank_summary(records);
   const size_t excess = records.calls.size() - std::min(records.calls.size(), calls_max);
   records.calls.erase(records.calls.begin(),

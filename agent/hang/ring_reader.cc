@@ -21,6 +21,7 @@ constexpr int64_t kMembersMax = 1'000'000;
 constexpr uint64_t kHandleMax = 0xffff;  // As records have it.
 constexpr uint64_t kTicksMask = (uint64_t{1} << 48) - 1;
 constexpr int kLooks = 2;
+constexpr Duration kLooksPatience = std::chrono::seconds(1);
 
 // No word is read twice to check and to use it. Acquire, for all of them: what is read later is at
 // least as new, so a sequence or a generation that has not changed in the end vouches for all that
@@ -97,6 +98,7 @@ class StateLook {
       state_.owner = static_cast<pid_t>(owner);
     state_.owner_started = load(ring_.head.owner_started);
     state_.attached = times_.attached();
+    if (const uint64_t looked = load(ring_.head.looked_ticks)) state_.looked = times_.at(looked);
     state_.calls = load(ring_.head.next_record);
     state_.dropped = load(ring_.head.dropped);
     state_.groups_left_out = load(ring_.head.without_group);
@@ -111,7 +113,9 @@ class StateLook {
     RecordedGroup group;
     const uint64_t size = load(from.size);
     const uint64_t own_rank = load(from.own_rank);
-    group.completion_is_late = (load(from.flags) & ring::kCompletionIsLate) != 0;
+    const uint64_t flags = load(from.flags);
+    group.completion_is_late = (flags & ring::kCompletionIsLate) != 0;
+    group.completion_is_unknown = (flags & ring::kCompletionIsUnknown) != 0;
     group.dropped = load(from.dropped);
     group.id = text_in(from.id, ring::kWordsOfText);
     group.name = text_in(from.name, ring::kWordsOfText);
@@ -322,6 +326,10 @@ auto of_one_owner(const ring::Head& head, const Take& take) -> std::optional<dec
 }
 
 }  // namespace
+
+bool completions_are_stale(const RecordedState& state, Instant now) {
+  return state.looked && now - *state.looked > kLooksPatience;
+}
 
 Result<RingReader> RingReader::open(const ring::RecordFd& record_fd) {
   std::string why;

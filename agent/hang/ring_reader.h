@@ -62,6 +62,7 @@ struct RecordedGroup {
   int size = 0;
   int own_rank = -1;
   bool completion_is_late = false;
+  bool completion_is_unknown = false;
   uint64_t called = 0;
   uint64_t launched = 0;
   uint64_t started = 0;
@@ -91,6 +92,7 @@ struct RecordedState {
   uint64_t owner_started = 0;  // Clock ticks since boot.
   uint64_t generation = 0;
   Instant attached;
+  std::optional<Instant> looked;  // For completed calls; not set: it tells of them as they happen.
   std::vector<RecordedGroup> groups;
   std::vector<RecordedMessages> messages;
   std::vector<RecordedSection> sections;  // The outermost first.
@@ -100,6 +102,10 @@ struct RecordedState {
   uint64_t groups_left_out = 0;
   uint64_t garbage = 0;  // Entries that were no such thing.
 };
+
+// Whether calls that look pending may be complete: the process looks 4 times a second, and has not
+// for longer (Python's hook, while the program holds the GIL).
+bool completions_are_stale(const RecordedState& state, Instant now);
 
 class RingReader {
  public:

@@ -241,6 +241,7 @@ SpawnRequest AgentLoop::spawn_request(int local_rank) {
   if (const auto record_fd = rings_.make(local_rank)) {
     variables.record_fd = ring::to_text(*record_fd);
     request.record_fd = record_fd->fd;
+    variables.python_hook = python_hook_;
   }
   request.executable = program_.executable;
   request.argv = program_.argv(local_rank);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent/job/agent_loop.h"
+#include "agent/process/python_hook.h"
 
 namespace muster {
 namespace {
@@ -31,19 +32,34 @@ std::string_view asked_for(const WorkerTail& tail, const LogsQuery& query, int r
   return fresh >= text.size() ? text : text.substr(text.size() - static_cast<size_t>(fresh));
 }
 
+// Its folder, which goes with the socket.
+Result<std::string> write_hook(const ControlServer::Socket& socket) {
+  const std::string folder = control_hook_path(socket.folder, socket.pid);
+  return write_python_hook(folder).map([&] { return folder; });
+}
+
 }  // namespace
 
-// Creating the folder and the socket may wait for a disk, so it runs on the output thread. The job
-// goes on without a control socket; the reason is only noted.
+// Creating the folder and the socket may wait for a disk, so it runs on the output thread, before
+// the first worker's streams are opened there. The job goes on without a control socket, and then
+// without the hook; the reason is only noted.
 void AgentLoop::open_control() {
   const ControlPlace place{lookup("MUSTER_RUN_DIR"), lookup("XDG_RUNTIME_DIR")};
   const JobEntry entry{
       getppid(), run_id_, program_.name, static_cast<double>(std::time(nullptr)), {}};
-  output_->perform([this, place, entry] {
+  const bool hook_wanted = rings_.wanted() && spec_.python_hook && has_python_hook();
+  output_->perform([this, place, entry, hook_wanted] {
     const Result<ControlServer::Socket> socket = ControlServer::open(place, entry);
-    boost::asio::post(io_, [this, socket] {
+    Result<std::string> hook;
+    if (socket && hook_wanted) hook = write_hook(*socket);
+    boost::asio::post(io_, [this, socket, hook] {
       if (!socket) return record_->note(JobEventKind::note, socket.error().message);
       control_socket_ = *socket;
+      if (hook) {
+        python_hook_ = *hook;
+      } else {
+        say("the calls of Python programs are not recorded: " + hook.error().message);
+      }
       if (ending_) {
         close(socket->fd);
         return close_control();

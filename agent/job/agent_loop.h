@@ -197,6 +197,7 @@ class AgentLoop {
   std::unique_ptr<FileTimerServer> file_timer_;
   std::unique_ptr<ControlServer> control_server_;
   std::optional<ControlServer::Socket> control_socket_;
+  std::string python_hook_;  // The folder of its files; empty: workers get none.
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   OomWatch oom_;
 

@@ -41,6 +41,10 @@ Environment worker_environment(const Environment& inherited, const RoundView& ro
   // One that is inherited belongs to a worker of another muster, whose program this launcher is.
   result.erase(std::string(env::kRecordFd));
   if (worker.record_fd) set(env::kRecordFd, *worker.record_fd);
+  if (!worker.python_hook.empty()) {
+    std::string& path = result[std::string(env::kPythonPath)];
+    path = path.empty() ? worker.python_hook : worker.python_hook + ":" + path;
+  }
   set(env::kSignalsToHandle, worker.signals_to_handle);
   // A value set by the user is kept; otherwise torch's default of "abort on error" needs the 1.
   result.try_emplace(std::string(env::kNcclAsyncErrorHandling), "1");

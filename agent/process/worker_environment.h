@@ -38,6 +38,7 @@ struct WorkerVariables {
   std::string error_file;                // Empty: no log folder.
   std::string failure_file;              // Likewise.
   std::optional<std::string> record_fd;  // ring::to_text(); not set: it has no ring.
+  std::string python_hook;               // The folder before PYTHONPATH; empty: none.
   std::string signals_to_handle;
   std::optional<std::string> timer_file;
   std::optional<int> omp_num_threads;         // Only if the user set none.

@@ -51,6 +51,8 @@ inline constexpr std::string_view kErrorFile = "TORCHELASTIC_ERROR_FILE";
 inline constexpr std::string_view kFailureFile = "MUSTER_FAILURE_FILE";
 // Ours: the descriptor of the ring in which a worker records its calls (ring/record_fd.h).
 inline constexpr std::string_view kRecordFd = "MUSTER_RECORD_FD";
+// Python's: folders of modules, that of the hook in front (agent/process/python_hook.h).
+inline constexpr std::string_view kPythonPath = "PYTHONPATH";
 inline constexpr std::string_view kSignalsToHandle = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr std::string_view kTimerFile = "TORCHELASTIC_TIMER_FILE";
 inline constexpr std::string_view kEnableFileTimer = "TORCHELASTIC_ENABLE_FILE_TIMER";

@@ -71,8 +71,9 @@ struct Head {
   Word dropped;        // Calls without a record: the slot was still being written.
   Word without_group;  // Groups without an entry: the table was full.
   Word futex;          // Its lower half counts attachments; woken by FUTEX_WAKE.
+  Word looked_ticks;   // When the owner last looked which calls are complete; 0: it need not look.
 };
-static_assert(sizeof(Head) == 16 * 8);
+static_assert(sizeof(Head) == 17 * 8);
 inline constexpr uint64_t kAttaching = uint64_t{1} << 32;
 
 // What the rank says of itself besides its calls.
@@ -101,7 +102,7 @@ struct Group {
   Word state;         // GroupState | generation << 8. Set last.
   Word size;          // Members.
   Word own_rank;      // In the group.
-  Word flags;         // kCompletionIsLate
+  Word flags;         // kCompletionIsLate, kCompletionIsUnknown
   Word called;        // The ordinal of the last call, from 1.
   Word launched;      // On a device.
   Word started;       // On a device.
@@ -122,10 +123,12 @@ static_assert(sizeof(Group) == 768);
 
 // The completion of a device's calls is noticed by a look at later calls, not at once.
 inline constexpr uint64_t kCompletionIsLate = 1;
+// Whether the last calls are complete cannot be seen.
+inline constexpr uint64_t kCompletionIsUnknown = 2;
 
 // A place in the program. Native code: `address`; Python: `text`, as "train.py:88 step".
 struct Site {
-  Word address;  // 0: unused. Taken by compare-exchange.
+  Word address;  // 0: unused. Taken by compare-exchange. With a text: a hash of it.
   Word text[15];
 };
 static_assert(sizeof(Site) == 128);

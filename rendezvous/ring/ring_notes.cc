@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 
 #include "rendezvous/base/text.h"
 #include "rendezvous/ring/ring_clock.h"
@@ -113,6 +114,27 @@ void RingWriter::set_state(int32_t group, GroupState state) {
   while (word >> 8 == generation &&
          !entry->state.compare_exchange_weak(word, state_word(generation, state), kRelease)) {
   }
+}
+
+void RingWriter::set_completion_unknown(int32_t group, bool unknown) {
+  Group* const entry = find(group);
+  if (entry == nullptr) return;
+  const uint64_t rest = entry->flags.load(kRelaxed) & ~kCompletionIsUnknown;
+  entry->flags.store(rest | (unknown ? kCompletionIsUnknown : 0), kRelease);
+}
+
+void RingWriter::looked() {
+  if (is_attached()) ring_->head.looked_ticks.store(ticks(tsc_), kRelease);
+}
+
+// The text follows the entry, so a reader may find it without: a number that is no address.
+const void* RingWriter::name_site(std::string_view text) {
+  if (!is_attached()) return nullptr;
+  const auto* const key = reinterpret_cast<const void*>(std::hash<std::string_view>()(text) | 1);
+  const size_t at = find_site(key);
+  if (at == kNoSite) return nullptr;
+  put_text(ring_->sites[at].text, text);
+  return key;
 }
 
 void RingWriter::note_failure(int32_t group, std::string_view message) {

@@ -58,7 +58,8 @@ void begin_generation(Ring& ring) {
   std::atomic_thread_fence(kRelease);  // Readers see that before what follows.
   if (generation == 0) return;         // A new ring; to clear it would cost memory for all of it.
   clear_tables(ring);
-  for (Word* const word : {&ring.head.next_record, &ring.head.dropped, &ring.head.without_group})
+  for (Word* const word : {&ring.head.next_record, &ring.head.dropped, &ring.head.without_group,
+                           &ring.head.looked_ticks})
     word->store(0, kRelaxed);
 }
 

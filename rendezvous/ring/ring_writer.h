@@ -68,6 +68,8 @@ class RingWriter {
   // The state is `forming`.
   int32_t open_group(const GroupFacts& facts);
   void set_state(int32_t group, GroupState state);
+  // From here on it cannot, or can again, be seen which of its calls are complete.
+  void set_completion_unknown(int32_t group, bool unknown);
 
   // ---- collectives
   // `ordinal`: from 1, one more than the call before. `site`: a return address; nullptr: unknown.
@@ -83,6 +85,13 @@ class RingWriter {
 
   // ---- messages: `call.root` is the peer (-1: any); ordinals are counted here
   Pending message_called(int32_t group, const Call& call, int tag, const void* site);
+
+  // ---- sources that do not see completions as they happen
+  // All calls that are complete by now are recorded as complete.
+  void looked();
+  // A place in a program that has a text: what to give as its `site`. nullptr: there is no room.
+  // Best remembered: it costs the length of the text.
+  const void* name_site(std::string_view text);
 
   // ---- notes
   // Keeps the first failure.

@@ -15,8 +15,9 @@ import sys
 
 import tidy
 
-PRODUCTS = ("muster", "musterctl", "worker_lib/libmuster.so.0.1.0", "worker_lib/libmuster_gloo.so.0.1.0")
-TARGETS = ("muster", "musterctl", "muster_worker", "muster_gloo")
+PRODUCTS = ("muster", "musterctl", "worker_lib/libmuster.so.0.1.0", "worker_lib/libmuster_gloo.so.0.1.0",
+            "worker_lib/recorder/python/_muster_ring.abi3.so")
+TARGETS = ("muster", "musterctl", "muster_worker", "muster_gloo", "muster_python_hook")
 PUBLIC = os.path.join("worker_lib", "include", "muster")
 SOURCES = ("agent", "launcher", "rendezvous", "worker_lib")
 
@@ -58,7 +59,8 @@ def link(build, root):
     say = "-Wl,--print-gc-sections"
     run("cmake", "-S", root, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug", "-DMUSTER_BUILD_TESTS=OFF",
         "-DCMAKE_CXX_FLAGS_DEBUG=-O0 -fkeep-inline-functions", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=64",
-        f"-DCMAKE_EXE_LINKER_FLAGS={say}", f"-DCMAKE_SHARED_LINKER_FLAGS={say}")
+        f"-DCMAKE_EXE_LINKER_FLAGS={say}", f"-DCMAKE_SHARED_LINKER_FLAGS={say}",
+        f"-DCMAKE_MODULE_LINKER_FLAGS={say}")
     for product in PRODUCTS:
         if os.path.exists(os.path.join(build, product)):
             os.remove(os.path.join(build, product))

@@ -1,7 +1,9 @@
 """Jobs in which one rank keeps the others waiting, and what is found: the cells of the matrix of hang detection.
 
-A cell is a fault (programs/hang_faults.cc, named by $MUSTER_HANG_FAULTS) with so many ranks; its outcome is a row. What the
-worker library finds by itself ends in the ordinary verdict on a failed job, and the detector must add nothing to it.
+A cell is a fault of a library's program with so many ranks; its outcome is a row. The libraries are worker_lib
+(programs/hang_faults.cc, named by $MUSTER_HANG_FAULTS), and torch and torch_ddp (programs/torch_faults.py on gloo, in the
+virtual environment that $MUSTER_TORCH_VENV names). What the worker library finds by itself, or gloo breaks at, ends in the
+ordinary verdict on a failed job, and the detector must add nothing to it.
 """
 import ctypes
 import dataclasses
@@ -17,15 +19,21 @@ import time
 from harness import Job, wait_for
 
 PROGRAM = os.environ.get("MUSTER_HANG_FAULTS", "")
+RECORDED_MISMATCH = os.environ.get("MUSTER_RECORDED_MISMATCH", "")  # Its ranks do nothing else than that.
 LIMIT_S = 60.0
 PROMISE_S = 15.0
 VERDICTS = ("hang", "mismatch")
 
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+PYTHON = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "python")
+TORCH = ("--python", PYTHON, os.path.join(HERE, "programs", "torch_faults.py"))
+
+
 @dataclasses.dataclass(frozen=True)
 class Expected:
     what: str  # The class; of a failed job "signal" as well.
-    by: str  # "failure": the job has failed of it.
+    by: str  # "failure": the job has failed of it; "proof or failure".
     ranks: str = "culprit"  # "pair": the next rank too; "tie": of two ranks both, since neither is right.
 
     def ranks_of(self, culprit, world):
@@ -55,20 +63,38 @@ FAULTS = {
 }
 
 
+MISMATCH_IN_TORCH = Expected("signature", "proof or failure", "tie")
+LIBRARIES = {
+    "worker_lib": FAULTS,
+    "torch": {"gil": Expected("never_entered", "time")} | {
+        fault: MISMATCH_IN_TORCH if expected == MISMATCH else expected for fault, expected in FAULTS.items()},
+}
+LIBRARIES["torch_ddp"] = {fault: LIBRARIES["torch"][fault] for fault in
+                          ("blocked_read", "gil", "endless_loop", "stopped", "other_size", "barrier_too_few", "early_exit",
+                           "killed")}
+
+
+def program_of(library):
+    """Arguments and environment of its job."""
+    if library == "worker_lib":
+        return ("--no-python", PROGRAM), {}
+    return TORCH, {"STEP": "ddp"} if library == "torch_ddp" else {}
+
+
 def limits(scale, busy_s=30):
     """Flags for all limits times `scale`; the defaults have no fixed one for ranks that are busy."""
     return () if scale == 1 else ("--hang-timeout", 12 * scale, "--busy-timeout", busy_s * scale)
 
 
 class HangJob(Job):
-    """A job of hang_faults with a log folder and a pipe that ends some faults."""
+    """A job with a fault, a log folder and a pipe that ends some faults."""
 
-    def __init__(self, folder, fault, *flags, ranks=4, culprit=1, env=None):
+    def __init__(self, folder, fault, *flags, ranks=4, culprit=1, env=None, program=("--no-python", PROGRAM)):
         home = tempfile.mkdtemp(dir=folder)
         self.logs, self.fifo = os.path.join(home, "logs"), os.path.join(home, "fifo")
         os.mkfifo(self.fifo)
-        super().__init__("--nproc-per-node", ranks, "--log-dir", self.logs, "--shutdown-timeout", 3, *flags, "--no-python",
-                         PROGRAM, env={"FAULT": fault, "CULPRIT": str(culprit), "FIFO": self.fifo, **(env or {})})
+        super().__init__("--nproc-per-node", ranks, "--log-dir", self.logs, "--shutdown-timeout", 3, *flags,
+                         *program, env={"FAULT": fault, "CULPRIT": str(culprit), "FIFO": self.fifo, **(env or {})})
 
     def go_on(self):
         """Ends the fault of a rank that reads."""
@@ -115,7 +141,7 @@ def failure_of(job):
         return None
     culprit, summary = result["culprit"], result["summary"]
     ranks, what = [culprit["rank"]], result["class"]
-    if re.search("all ranks must make the same calls|called something else", summary):
+    if result["reason"] == "mismatch" or re.search("all ranks must make the same calls|called something else", summary):
         what = "signature"
         if result["world"]["size"] == 2:
             ranks = sorted({int(rank) for rank in re.findall(r"\brank (\d+)", summary)})
@@ -126,30 +152,35 @@ def failure_of(job):
 
 def is_right(event, expected, culprit, world):
     # A circle is named in the order in which its ranks wait for each other.
-    return (event["class"], event["by"], sorted(event["ranks"])) == (expected.what, expected.by,
-                                                                     expected.ranks_of(culprit, world))
+    return (event["class"] == expected.what and event["by"] in expected.by.split(" or ")
+            and sorted(event["ranks"]) == expected.ranks_of(culprit, world))
 
 
-def perform(fault, ranks, culprit, scale):
+def perform(fault, ranks, culprit, scale, library="worker_lib"):
     """One cell: its row."""
+    expected = LIBRARIES[library][fault]
     # With the limits of every day a rank that may be busy is judged after a minute or ten: its notice counts.
-    last = ("waiting",) if FAULTS[fault].what == "busy" and scale == 1 else VERDICTS
+    last = ("waiting",) if expected.what == "busy" and scale == 1 else VERDICTS
+    program, env = program_of(library)
     with (tempfile.TemporaryDirectory() as folder,
-          HangJob(folder, fault, *limits(scale), ranks=ranks, culprit=culprit) as job):
+          HangJob(folder, fault, *limits(scale), ranks=ranks, culprit=culprit, env=env, program=program) as job):
         try:
             wait_for(lambda: job.found(*last) or job.process.poll() is not None, fault, LIMIT_S)
         except AssertionError:
             pass  # The row says so.
         job.stop()
-        return {"fault": fault, "ranks": ranks, "culprit": culprit, "scale": scale, **judged(job, fault, ranks, culprit)}
+        return {"library": library, "fault": fault, "ranks": ranks, "culprit": culprit, "scale": scale,
+                **judged(job, expected, ranks, culprit)}
 
 
-def judged(job, fault, ranks, culprit):
+def judged(job, expected, ranks, culprit):
     """What was found in a job that has ended, how long after the fault, and whether it is right."""
     failure, notices = failure_of(job), job.found("waiting")
-    verdicts = job.found(*VERDICTS) + ([failure] if failure else [])
+    verdicts = job.found(*VERDICTS)
+    if failure and not (verdicts and job.result()["reason"] == "mismatch"):  # Else it says the same.
+        verdicts.append(failure)
     began = re.search(r"fault ([\d.]+)", job.stdout())
-    right = [e for e in notices + verdicts if is_right(e, FAULTS[fault], culprit, ranks)]
+    right = [e for e in notices + verdicts if is_right(e, expected, culprit, ranks)]
     after = lambda events: round(seconds_of(events[0]) - float(began[1]), 3) if began and events else None
     named_s = after(right)
     return {"found": [{key: e[key] for key in ("class", "by", "ranks", "text")} for e in verdicts or notices],

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The matrix of hang detection: every fault with 2, 4 and 8 ranks, again and again, and how often it is explained rightly.
 
-    hang_matrix.py [--rows FILE] [--ranks 2,4,8] [--count N] [--scale 0.1] [FAULT...]
+    hang_matrix.py [--rows FILE] [--library worker_lib|torch|torch_ddp] [--ranks 2,4,8] [--count N] [--scale 0.1] [FAULT...]
     hang_matrix.py --healthy SECONDS [--ranks 4] [--scale 0.1]
 
-$MUSTER and $MUSTER_HANG_FAULTS name the launcher and the program. Each fault is run N times, with the numbers of ranks in
-turn; rows are appended to FILE, and those that it has are not run again. Prints a table of what was found; the exit status
+$MUSTER names the launcher; hang_cells.py says which programs the libraries need. Each fault is run N times, with the
+numbers of ranks in turn; rows are appended to FILE, and those that it has are not run again. Prints a table of what was found; the exit status
 is 1 if fewer than 98 % of all, or than 90 % of one fault, were explained rightly, or if a healthy job got a verdict.
 """
 import argparse
@@ -15,7 +15,7 @@ import os
 import statistics
 import sys
 
-from hang_cells import FAULTS, PROMISE_S, healthy, perform
+from hang_cells import LIBRARIES, PROMISE_S, healthy, perform
 from harness import require_muster
 
 RIGHT_MIN, RIGHT_MIN_OF_FAULT = 0.98, 0.9
@@ -36,7 +36,8 @@ def run_missing(options, rows):
             if (fault, number) in done:
                 continue
             ranks = options.ranks[number % len(options.ranks)]
-            row = {"number": number, **perform(fault, ranks, number // len(options.ranks) % ranks, options.scale)}
+            row = {"number": number, **perform(fault, ranks, number // len(options.ranks) % ranks, options.scale,
+                                                  options.library)}
             rows.append(row)
             with open(options.rows, "a") as f:
                 f.write(json.dumps(row) + "\n")
@@ -55,7 +56,7 @@ def times_text(rows, key):
     return f"{statistics.median(times):.2f}, {max(times):.2f} s" if times else ""
 
 
-def table(rows, faults):
+def table(rows, faults, expectations):
     """The confusion table in Markdown."""
     lines = ["| fault | expected | runs | right | wrong | nothing | named after (median, most) | verdict after | "
              "what was wrong |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
@@ -65,7 +66,7 @@ def table(rows, faults):
         nothing = sum(not r["found"] for r in own)
         wrong = collections.Counter(found_text(r) for r in own if not r["right"])
         words = "; ".join(f"{count} × {text}" for text, count in wrong.most_common(3))
-        expected = FAULTS[fault]
+        expected = expectations[fault]
         lines.append(f"| {fault} | {expected.what} by {expected.by} | {len(own)} | {right} | {len(own) - right - nothing} | "
                      f"{nothing} | {times_text(own, 'named_s')} | {times_text(own, 'verdict_s')} | {words} |")
     return "\n".join(lines)
@@ -89,11 +90,14 @@ def parse():
     parser.add_argument("--count", default=30, type=int)
     parser.add_argument("--scale", default=0.1, type=float)
     parser.add_argument("--healthy", type=float)
-    parser.add_argument("faults", nargs="*", default=list(FAULTS))
+    parser.add_argument("--library", default="worker_lib", choices=LIBRARIES)
+    parser.add_argument("faults", nargs="*")
     options = parser.parse_args()
-    unknown = set(options.faults) - set(FAULTS)
+    known = list(LIBRARIES[options.library])
+    options.faults = options.faults or known
+    unknown = set(options.faults) - set(known)
     if unknown:
-        parser.error(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
+        parser.error(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     return options
 
 
@@ -102,9 +106,10 @@ def main():
     require_muster()
     if options.healthy:
         return verdicts_of_healthy(options) > 0
-    rows = [r for r in rows_of(options.rows) if r["scale"] == options.scale and r["fault"] in options.faults]
+    rows = [r for r in rows_of(options.rows)
+            if (r["scale"], r["library"]) == (options.scale, options.library) and r["fault"] in options.faults]
     run_missing(options, rows)
-    print(table(rows, options.faults))
+    print(table(rows, options.faults, LIBRARIES[options.library]))
     shares = [sum(r["right"] for r in rows if r["fault"] == f) / sum(r["fault"] == f for r in rows) for f in options.faults]
     share = sum(r["right"] for r in rows) / len(rows)
     print(f"\n{share:.2%} of {len(rows)} runs right, {min(shares):.0%} of the worst fault")

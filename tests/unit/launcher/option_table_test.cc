@@ -57,10 +57,11 @@ TEST(OptionRow, HasOneOfFourLetters) {
 }
 
 TEST(OptionRow, TakesAValueUnlessItIsASwitch) {
-  EXPECT_EQ(names_where([](const OptionRow& row) { return !row.takes_value(); }),
-            (NameSet{"help", "keep-local-rank", "module", "no-iface-env", "no-python",
-                     "no-recorder", "pass-local-rank", "print-man", "report-bindings", "run-path",
-                     "standalone", "use-env", "version", "virtual-local-rank"}));
+  EXPECT_EQ(
+      names_where([](const OptionRow& row) { return !row.takes_value(); }),
+      (NameSet{"help", "keep-local-rank", "module", "no-iface-env", "no-python", "no-python-hook",
+               "no-recorder", "pass-local-rank", "print-man", "report-bindings", "run-path",
+               "standalone", "use-env", "version", "virtual-local-rank"}));
   EXPECT_EQ(names_where([](const OptionRow& row) {
               return !row.takes_value() && !row.default_text.empty();
             }),
@@ -75,14 +76,14 @@ TEST(OptionRow, SaysWhetherTorchrunLacksIt) {
                      "hang-timeout",    "iface",
                      "keep-local-rank", "lease",
                      "log-prefix",      "max-membership-changes",
-                     "no-iface-env",    "no-recorder",
-                     "pass-local-rank", "print-man",
-                     "python",          "ranks",
-                     "rdzv-token-file", "report-bindings",
-                     "spares",          "start-timeout",
-                     "stdin",           "store-allow",
-                     "use-env",         "version",
-                     "worker-port"}));
+                     "no-iface-env",    "no-python-hook",
+                     "no-recorder",     "pass-local-rank",
+                     "print-man",       "python",
+                     "ranks",           "rdzv-token-file",
+                     "report-bindings", "spares",
+                     "start-timeout",   "stdin",
+                     "store-allow",     "use-env",
+                     "version",         "worker-port"}));
 }
 
 TEST(OptionRow, SaysWhetherItAsksForAText) {

@@ -105,6 +105,7 @@ const std::vector<FlagCase>& flag_cases() {
       {{"--hang-timeout", "off"}, [](LaunchSpec& s) { s.hang.off = true; }},
       {{"--busy-timeout", "3"}, [](LaunchSpec& s) { s.hang.busy_timeout_s = 3; }},
       {{"--no-recorder"}, [](LaunchSpec& s) { s.recorder = false; }},
+      {{"--no-python-hook"}, [](LaunchSpec& s) { s.python_hook = false; }},
       {{"--report-bindings"}, [](LaunchSpec& s) { s.placement.report_bindings = true; }},
       {{"--numa-binding", "node"},
        [](LaunchSpec& s) { s.placement.numa_binding = NumaBinding::node; }},

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Hangs of unmodified PyTorch programs on gloo: each fault is found, and the words about one name the lines of Python.
+
+The program is programs/torch_faults.py, run by the Python of $MUSTER_TORCH_VENV; all limits are a tenth of their
+defaults. hang_matrix.py runs the faults with more ranks, and as often as one likes.
+"""
+import os
+import re
+import sys
+import unittest
+
+from hang_cells import LIBRARIES, PYTHON, TORCH, HangJob, limits, perform
+from harness import LiveTest, require_muster, wait_for
+
+SCALE = 0.1
+
+
+class TorchTest(LiveTest):
+    def setUp(self):
+        super().setUp()
+        if not os.access(PYTHON, os.X_OK):
+            self.skipTest(f"no PyTorch: {PYTHON} (set MUSTER_TORCH_VENV; ./dev test makes it)")
+
+
+class Faults(TorchTest):
+    def check(self, library):
+        for number, fault in enumerate(LIBRARIES[library]):
+            ranks = 2 + 2 * (number % 2)
+            with self.subTest(fault=fault):
+                row = perform(fault, ranks, number // 2 % ranks, SCALE, library)
+                print(f"\n    {library}: {fault}, rank {row['culprit']} of {ranks}: after {row['verdict_s']} s",
+                      file=sys.stderr, end=" ", flush=True)
+                self.assertTrue(row["right"], row)
+
+    def test_of_single_calls(self):
+        self.check("torch")
+
+    def test_of_ddp(self):
+        self.check("torch_ddp")
+
+
+class Words(TorchTest):
+    def test_of_a_rank_that_reads(self):
+        job = HangJob(self.folder.name, "blocked_read", *limits(SCALE), culprit=2, program=TORCH)
+        self.addCleanup(job.__exit__)
+        job.wait_found("hang")
+        said = wait_for(lambda: "they are now" in (s := job.stderr()) and s, "the stacks are said")
+        where = r"read_fifo \(torch_faults.py:\d+\) ← main \(torch_faults.py:\d+\) ← <module> \(torch_faults.py:\d+\)"
+        for pattern in (
+                r"muster: 3 ranks have waited \S+ s for rank 2 \(pid \d+\) in all_reduce #31 of group 'world' \(max of 1000 "
+                r"float32\) at torch_faults.py:\d+ plain_step; rank 2 has not called it and is blocked in read\(\)",
+                rf"muster: where it is now:\n  rank 2 \(pid \d+\): \S*{where}",
+                r"muster: rank 2 \(pid \d+\) never entered all_reduce #31 ",
+                rf"muster: where they are now, the late ones first:\n  rank 2 \(pid \d+\): \S*read ← .*{where}\n"
+                r"  3 ranks \(0-1,3\): .*plain_step \(torch_faults.py:\d+\) ← "):
+            self.assertTrue(re.search(pattern, said), f"{pattern}\n{said}")
+
+
+if __name__ == "__main__":
+    require_muster()
+    unittest.main(verbosity=2)

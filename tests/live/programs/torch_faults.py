@@ -1,0 +1,139 @@
+"""What hang_faults.cc does, as an ordinary program of torch.distributed on gloo that knows nothing of muster.
+
+    FAULT=blocked_read CULPRIT=2 FIFO=PATH muster --nproc-per-node 4 torch_faults.py
+
+STEP=ddp: each call is a step of DistributedDataParallel. $FIFO, $CALLS and $PAUSE_S are as there.
+"""
+import ctypes
+import os
+import signal
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+CULPRIT = int(os.environ.get("CULPRIT", "0"))
+FAULT = os.environ.get("FAULT", "none")
+PAUSE_S = float(os.environ.get("PAUSE_S", "1"))
+HEALTHY_CALLS = 30
+VALUES = torch.ones(1000)
+
+
+def plain_step():
+    dist.all_reduce(VALUES, op=dist.ReduceOp.MAX)
+
+
+def ddp_step():
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1000, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step():
+        optimizer.zero_grad()
+        model(VALUES).sum().backward()
+        optimizer.step()
+    return step
+
+
+def partner():
+    return (CULPRIT + 1) % dist.get_world_size()
+
+
+# ---- what the culprit does
+
+def read_fifo():
+    with open(os.environ["FIFO"], "r+b", buffering=0) as fifo:
+        fifo.read(1)
+
+
+def wait_for_lock():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def hold_gil():
+    ctypes.PyDLL(None).pause()
+
+
+def loop_for_ever():
+    while True:
+        pass
+
+
+def gather_instead():
+    dist.all_gather([torch.empty(1000) for _ in range(dist.get_world_size())], VALUES)
+
+
+def two(*calls):
+    return lambda: [call() for call in calls]
+
+
+def crossed_groups():
+    both = sorted({CULPRIT, partner()})
+    first, second = dist.new_group(both), dist.new_group(both)
+    if dist.get_rank() == partner():
+        first, second = second, first
+    if dist.get_rank() in both:
+        dist.barrier(group=first)
+        dist.barrier(group=second)
+
+
+def chain():
+    world, rank = dist.get_world_size(), dist.get_rank()
+    pairs = [dist.new_group(list(range(first, min(first + 2, world)))) for first in range(0, world, 2)]
+    across = [dist.new_group(list(range(first, world, 2))) for first in range(2)]
+    if rank == CULPRIT:
+        read_fifo()
+    dist.all_reduce(VALUES, group=pairs[rank // 2])
+    dist.all_reduce(VALUES, group=across[rank % 2])
+
+
+def broadcast(root):
+    return lambda: dist.broadcast(VALUES, src=root)
+
+
+def nothing():
+    pass
+
+
+FAULTS = {  # What the culprit does, and what the others do before all call on.
+    "none": (nothing, nothing),
+    "blocked_read": (read_fifo, nothing),
+    "lock": (wait_for_lock, nothing),
+    "gil": (hold_gil, nothing),
+    "endless_loop": (loop_for_ever, nothing),
+    "sleep": (lambda: time.sleep(3600), nothing),
+    "pause": (lambda: time.sleep(PAUSE_S), nothing),
+    "chain": (chain, chain),
+    "stopped": (lambda: os.kill(os.getpid(), signal.SIGSTOP), nothing),
+    "killed": (lambda: os.kill(os.getpid(), signal.SIGKILL), nothing),
+    "early_exit": (lambda: os._exit(0), nothing),
+    "crossed_groups": (crossed_groups, crossed_groups),
+    "recv_without_send": (lambda: dist.recv(VALUES, src=partner()), nothing),
+    "other_size": (lambda: dist.all_reduce(torch.ones(2000), op=dist.ReduceOp.MAX), plain_step),
+    "other_dtype": (lambda: dist.all_reduce(VALUES.double(), op=dist.ReduceOp.MAX), plain_step),
+    "other_operation": (gather_instead, plain_step),
+    "other_root": (broadcast(1), broadcast(0)),
+    "other_reduction": (lambda: dist.all_reduce(VALUES, op=dist.ReduceOp.SUM), plain_step),
+    "swapped": (two(broadcast(0), plain_step), two(plain_step, broadcast(0))),
+    "barrier_too_few": (nothing, dist.barrier),
+}
+
+
+def main():
+    dist.init_process_group("gloo")
+    step = ddp_step() if os.environ.get("STEP") == "ddp" else plain_step
+    for _ in range(HEALTHY_CALLS):
+        step()
+    is_culprit = dist.get_rank() == CULPRIT
+    if is_culprit:
+        print(f"fault {time.time():.3f}", flush=True)
+    FAULTS[FAULT][0 if is_culprit else 1]()
+    for _ in range(int(os.environ.get("CALLS", "3"))):
+        step()
+        time.sleep(0.001)
+    dist.destroy_process_group()
+
+
+main()

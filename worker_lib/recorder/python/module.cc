@@ -1,0 +1,296 @@
+// _muster_ring: for the recorder of a Python process (recorder.py), the few functions that it needs
+// of ring::RingWriter. A recorded call costs some 0.2 us. Every function may be called at any time;
+// without a ring, and in forked children, it does nothing.
+//
+// For the limited API, so that one file serves every CPython from 3.9 on: METH_FASTCALL is declared
+// from 3.10 on, and works in 3.7 already; all other names are older.
+#define Py_LIMITED_API 0x030a0000
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <Python.h>
+
+#include "rendezvous/base/stack_signal.h"
+#include "rendezvous/ring/record_fd.h"
+#include "rendezvous/ring/ring_writer.h"
+
+namespace muster::ring {
+
+// Instead of the static libstdc++'s own, whose printing of an exception's name takes a quarter of
+// the module's size.
+void terminate_handler() __asm__("_ZN9__gnu_cxx27__verbose_terminate_handlerEv");
+void terminate_handler() {
+  std::abort();
+}
+
+namespace {
+
+// Of this process, or of the one that forked it. Never destroyed: threads may record to the end.
+RingWriter* writer = nullptr;
+
+bool is_attached() {
+  return writer != nullptr && writer->is_attached();
+}
+
+PyObject* none() {
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+
+// The arguments of one call, in order. Once one is of another type a Python exception is set, and
+// the rest is zeroes.
+class Arguments {
+ public:
+  Arguments(PyObject* const* values, Py_ssize_t count, Py_ssize_t expected)
+      : next_(values), sound_(count == expected) {
+    if (!sound_) PyErr_SetString(PyExc_TypeError, "wrong number of arguments");
+  }
+
+  bool sound() const { return sound_; }
+
+  template <typename Number>
+  Number number() {
+    if (!sound_) return Number();
+    const long long value = PyLong_AsLongLong(*next_++);
+    if (value == -1 && PyErr_Occurred() != nullptr) sound_ = false;
+    return static_cast<Number>(value);
+  }
+
+  // Its UTF-8, which ends with the object.
+  std::string_view text() {
+    if (!sound_) return {};
+    Py_ssize_t size = 0;
+    const char* const text = PyUnicode_AsUTF8AndSize(*next_++, &size);
+    sound_ = text != nullptr;
+    return sound_ ? std::string_view(text, static_cast<size_t>(size)) : std::string_view();
+  }
+
+  // What called() returned; nullopt: None, or no such thing.
+  std::optional<Pending> pending() {
+    if (!sound_) return {};
+    PyObject* const object = *next_++;
+    if (object == Py_None) return {};
+    Pending pending;
+    char* bytes = nullptr;
+    Py_ssize_t size = 0;
+    sound_ = PyBytes_AsStringAndSize(object, &bytes, &size) == 0;
+    if (!sound_ || size != sizeof pending) return {};
+    std::memcpy(&pending, bytes, sizeof pending);
+    return pending;
+  }
+
+ private:
+  PyObject* const* next_;
+  bool sound_;
+};
+
+PyObject* to_python(const Pending& pending) {
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(&pending), sizeof pending);
+}
+
+// Another process, or another library in this one, records what this rank does.
+bool has_owner(std::string_view record_fd) {
+  std::string why;
+  const std::optional<RecordFd> named = parse_record_fd(record_fd);
+  Ring* const ring = named ? map_ring(*named, false, why) : nullptr;
+  if (ring == nullptr) return false;
+  const bool is_owned = ring->head.owner.load() != 0;
+  unmap_ring(ring);
+  return is_owned;
+}
+
+// None: attached. Else why not; "": because another one records.
+PyObject* attach(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
+  Arguments arguments(values, count, 1);
+  const std::string_view record_fd = arguments.text();
+  if (!arguments.sound()) return nullptr;
+  if (is_attached()) return none();
+  std::string why;
+  try {
+    writer = RingWriter::attach(record_fd, Source::python_hook, why).release();
+    if (writer == nullptr && has_owner(record_fd)) why.clear();
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  return writer != nullptr
+             ? none()
+             : PyUnicode_FromStringAndSize(why.data(), static_cast<Py_ssize_t>(why.size()));
+}
+
+PyObject* open_group(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
+  Arguments arguments(values, count, 5);
+  const std::string_view id = arguments.text();
+  const std::string_view name = arguments.text();
+  const std::string_view ranks = arguments.text();
+  const int size = arguments.number<int>();
+  const int own_rank = arguments.number<int>();
+  if (!arguments.sound()) return nullptr;
+  const int32_t group = is_attached() ? writer->open_group({.id = id,
+                                                            .name = name,
+                                                            .ranks = ranks,
+                                                            .size = size,
+                                                            .own_rank = own_rank,
+                                                            .completion_is_late = true})
+                                      : -1;
+  return PyLong_FromLong(group);
+}
+
+PyObject* set_state(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
+  Arguments arguments(values, count, 2);
+  const auto group = arguments.number<int32_t>();
+  const auto state = arguments.number<GroupState>();
+  if (!arguments.sound()) return nullptr;
+  if (is_attached()) writer->set_state(group, state);
+  return none();
+}
+
+PyObject* set_completion_unknown(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
+  Arguments arguments(values, count, 2);
+  const auto group = arguments.number<int32_t>();
+  const auto unknown = arguments.number<int>();
+  if (!arguments.sound()) return nullptr;
+  if (is_attached()) writer->set_completion_unknown(group, unknown != 0);
+  return none();
+}
+
+Call call_in(Arguments& arguments) {
+  Call call;
+  call.kind = arguments.number<CallKind>();
+  call.type = arguments.number<ElementType>();
+  call.reduction = arguments.number<Reduction>();
+  call.is_v = arguments.number<int>() != 0;
+  call.is_synchronous = arguments.number<int>() != 0;
+  call.root = arguments.number<int32_t>();
+  call.count = arguments.number<uint64_t>();
+  return call;
+}
+
+const void* site_in(Arguments& arguments) {
+  return reinterpret_cast<const void*>(arguments.number<uintptr_t>());
+}
+
+// (group, ordinal, kind, type, reduction, is_v, is_synchronous, root, count, site)
+PyObject* called(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
+  Arguments arguments(values, count, 10);
+  const auto group = arguments.number<int32_t>();
+  const auto ordinal = arguments.number<uint64_t>();
+  const Call call = call_in(arguments);
+  const void* const site = site_in(arguments);
+  if (!arguments.sound()) return nullptr;
+  return is_attached() ? to_python(writer->called(group, ordinal, call, site)) : none();
+}
+
+// (group, tag, kind, type, reduction, is_v, is_synchronous, peer, count, site)
+PyObject* message_called(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
+  Arguments arguments(values, count, 10);
+  const auto group = arguments.number<int32_t>();
+  const auto tag = arguments.number<int>();
+  const Call call = call_in(arguments);
+  const void* const site = site_in(arguments);
+  if (!arguments.sound()) return nullptr;
+  return is_attached() ? to_python(writer->message_called(group, call, tag, site)) : none();
+}
+
+using End = void (RingWriter::*)(const Pending&);
+
+template <End end>
+PyObject* ended(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
+  Arguments arguments(values, count, 1);
+  const std::optional<Pending> pending = arguments.pending();
+  if (!arguments.sound()) return nullptr;
+  if (pending && is_attached()) (writer->*end)(*pending);
+  return none();
+}
+
+PyObject* looked(PyObject* /*module*/, PyObject* const* /*values*/, Py_ssize_t /*count*/) {
+  if (is_attached()) writer->looked();
+  return none();
+}
+
+PyObject* name_site(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
+  Arguments arguments(values, count, 1);
+  const std::string_view text = arguments.text();
+  if (!arguments.sound()) return nullptr;
+  const void* const site = is_attached() ? writer->name_site(text) : nullptr;
+  return PyLong_FromLongLong(static_cast<long long>(reinterpret_cast<uintptr_t>(site)));
+}
+
+PyObject* note_failure(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
+  Arguments arguments(values, count, 2);
+  const auto group = arguments.number<int32_t>();
+  const std::string_view message = arguments.text();
+  if (!arguments.sound()) return nullptr;
+  if (is_attached()) writer->note_failure(group, message);
+  return none();
+}
+
+template <typename Function>
+PyMethodDef method(const char* name, Function function) {
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function)), METH_FASTCALL,
+          nullptr};
+}
+
+PyMethodDef methods[] = {
+    method("attach", attach),
+    method("open_group", open_group),
+    method("set_state", set_state),
+    method("set_completion_unknown", set_completion_unknown),
+    method("called", called),
+    method("message_called", message_called),
+    method("completed", ended<&RingWriter::completed>),
+    method("failed", ended<&RingWriter::failed>),
+    method("withdrawn", ended<&RingWriter::withdrawn>),
+    method("looked", looked),
+    method("name_site", name_site),
+    method("note_failure", note_failure),
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_muster_ring", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr,
+};
+
+// {"sum": 1, ...}, under `name`.
+template <typename Enum>
+bool add_numbers(PyObject* module, const char* name, Enum last) {
+  PyObject* const numbers = PyDict_New();
+  if (numbers == nullptr) return false;
+  bool added = true;
+  for (int i = 0; added && i <= static_cast<int>(last); ++i) {
+    PyObject* const number = PyLong_FromLong(i);
+    added = number != nullptr &&
+            PyDict_SetItemString(numbers, name_of(static_cast<Enum>(i)), number) == 0;
+    Py_XDECREF(number);
+  }
+  added = added && PyModule_AddObject(module, name, numbers) == 0;
+  if (!added) Py_DECREF(numbers);
+  return added;
+}
+
+bool add_constants(PyObject* module) {
+  return add_numbers(module, "KINDS", CallKind::allocate_shared) &&
+         add_numbers(module, "TYPES", ElementType::boolean) &&
+         add_numbers(module, "REDUCTIONS", Reduction::premultiplied_sum) &&
+         PyModule_AddIntConstant(module, "UNUSED", static_cast<long>(GroupState::unused)) == 0 &&
+         PyModule_AddIntConstant(module, "READY", static_cast<long>(GroupState::ready)) == 0 &&
+         PyModule_AddIntConstant(module, "FAILED", static_cast<long>(GroupState::failed)) == 0 &&
+         PyModule_AddIntConstant(module, "CLOSED", static_cast<long>(GroupState::closed)) == 0 &&
+         PyModule_AddIntConstant(module, "STACK_SIGNAL", stack_signal()) == 0 &&
+         PyModule_AddStringConstant(module, "STACK_FILE", kStackFile) == 0;
+}
+
+}  // namespace
+}  // namespace muster::ring
+
+PyMODINIT_FUNC PyInit__muster_ring() {
+  PyObject* const module = PyModule_Create(&muster::ring::definition);
+  if (module == nullptr || muster::ring::add_constants(module)) return module;
+  Py_DECREF(module);
+  return nullptr;
+}

@@ -1,0 +1,790 @@
+"""Records the collectives of a PyTorch program in the ring that its launcher reads, so that a hang can be explained.
+
+    the program's call ─▶ ProcessGroup ─▶ Group.before: the call, its place in the program
+                                       ─▶ Group.after:  its Work, kept until it is complete
+    Looker, 4 times a second           ─▶ Group.look:   what is complete by now
+
+PyTorch 2.15 has hooks, which also see what C++ calls (DDP's reducer, functional collectives). In older ones the methods
+of ProcessGroup are wrapped (MUSTER_PYTHON_HOOK=wrap: in all), and calls in between are known by their number alone.
+
+Nothing here may raise into the program, keep its tensors, or wait. An error of our own ends the recording, and takes
+this rank's groups out of the ring: what is no longer counted must not look late.
+"""
+import atexit
+import collections
+import contextlib
+import faulthandler
+import fcntl
+import functools
+import importlib.machinery
+import importlib.util
+import inspect
+import os
+import random
+import signal
+import sys
+import threading
+import weakref
+
+LOOK_S = 0.25
+FRAMES_MAX = 100
+CODES_MAX = 4096
+MESSAGES_MAX = 1000  # Of a group, that nobody has waited for.
+LOWEST_FD = 100  # As the ring's: away from the numbers that programs count on.
+
+# What a collective is: its kind, whose size is compared (1: what it gives, 0: what it gets), and whether members may
+# have different sizes ("many": if there is more than one tensor).
+HOOKED = {
+    "ALLREDUCE": ("all_reduce", 1, False),
+    "ALLREDUCE_COALESCED": ("all_reduce", 1, "many"),
+    "BROADCAST": ("broadcast", 1, False),
+    "REDUCE": ("reduce", 1, False),
+    "ALLGATHER": ("all_gather", 1, True),
+    "ALLGATHER_BASE": ("all_gather", 1, False),
+    "ALLGATHER_COALESCED": ("all_gather", 1, True),
+    "ALLGATHER_INTO_TENSOR_COALESCED": ("all_gather", 1, "many"),
+    "GATHER": ("gather", 1, False),
+    "SCATTER": ("scatter", 0, False),
+    "REDUCE_SCATTER": ("reduce_scatter", 0, True),
+    "REDUCE_SCATTER_BASE": ("reduce_scatter", 0, False),
+    "REDUCE_SCATTER_TENSOR_COALESCED": ("reduce_scatter", 0, "many"),
+    "ALLTOALL": ("all_to_all", 1, True),
+    "ALLTOALL_BASE": ("all_to_all", 1, True),
+    "BARRIER": ("barrier", 1, False),
+    "SEND": ("send", 1, False),
+    "RECV": ("recv", 0, False),
+}
+# Methods of ProcessGroup: its operation, and the places of what it gives and gets.
+WRAPPED = {
+    "allreduce": ("ALLREDUCE", 0, 0),
+    "allreduce_coalesced": ("ALLREDUCE_COALESCED", 0, 0),
+    "broadcast": ("BROADCAST", 0, 0),
+    "reduce": ("REDUCE", 0, 0),
+    "allgather": ("ALLGATHER", 1, 0),
+    "_allgather_base": ("ALLGATHER_BASE", 1, 0),
+    "all_gather_single": ("ALLGATHER_BASE", 1, 0),
+    "allgather_coalesced": ("ALLGATHER_COALESCED", 1, 0),
+    "allgather_into_tensor_coalesced": ("ALLGATHER_INTO_TENSOR_COALESCED", 1, 0),
+    "all_gather_single_coalesced": ("ALLGATHER_INTO_TENSOR_COALESCED", 1, 0),
+    "gather": ("GATHER", 1, 0),
+    "scatter": ("SCATTER", 1, 0),
+    "reduce_scatter": ("REDUCE_SCATTER", 1, 0),
+    "_reduce_scatter_base": ("REDUCE_SCATTER_BASE", 1, 0),
+    "reduce_scatter_single": ("REDUCE_SCATTER_BASE", 1, 0),
+    "reduce_scatter_tensor_coalesced": ("REDUCE_SCATTER_TENSOR_COALESCED", 1, 0),
+    "reduce_scatter_single_coalesced": ("REDUCE_SCATTER_TENSOR_COALESCED", 1, 0),
+    "alltoall": ("ALLTOALL", 1, 0),
+    "alltoall_base": ("ALLTOALL_BASE", 1, 0),
+    "all_to_all_single": ("ALLTOALL_BASE", 1, 0),
+    "barrier": ("BARRIER", 0, 0),
+    "send": ("SEND", 0, 0),
+    "recv": ("RECV", 0, 0),
+    "recv_anysource": ("RECV", 0, 0),
+}
+TYPES = {
+    "bool": "boolean", "float8_e4m3fn": "float8_e4m3", "float8_e4m3fnuz": "float8_e4m3",
+    "float8_e5m2fnuz": "float8_e5m2",
+}
+REDUCTIONS = {"AVG": "average", "PREMUL_SUM": "premultiplied_sum"}
+# Where torch's own functions have the operator, and which of them wait for what they call.
+OPERATORS = ("op", "reduceOp")
+WAITING = ("send", "recv")
+
+
+class Call:
+    """One that is not complete. `work`: None while torch is making it."""
+
+    __slots__ = ("record", "is_synchronous", "work", "is_done", "has_failed", "thread", "age")
+
+    def __init__(self, record, is_synchronous=False, is_done=False):
+        self.record, self.is_synchronous, self.work = record, is_synchronous, None
+        self.is_done, self.has_failed, self.age = is_done, False, 0
+        self.thread = threading.get_ident()
+
+
+class Recorder:
+    """Of this process."""
+
+    def __init__(self, ring, record_fd, c10d):
+        self.ring, self.record_fd, self.c10d = ring, record_fd, c10d
+        self.on = True
+        self.is_attached = False
+        self.groups = {}  # By id() of its ProcessGroup, which a reference would keep from being destroyed.
+        self.worlds = 0
+        self.opened = collections.Counter()  # Groups of this world, by name.
+        self.looker = None
+        self.sites = Sites(ring, os.path.dirname(os.path.dirname(c10d.__file__)))
+        self.constants = Constants(ring, c10d)
+
+    def guarded(self, function):
+        @functools.wraps(function)
+        def call(*arguments):
+            if not self.on:
+                return None
+            try:
+                return function(*arguments)
+            except Exception as error:
+                self.stop(error)
+                return None
+        return call
+
+    def stop(self, error=None):
+        """For good. With an error: says so."""
+        self.on = False
+        for group in list(self.groups.values()):
+            group.drop()
+            if error is not None:
+                self.ring.set_state(group.handle, self.ring.UNUSED)
+        if error is not None:
+            say(f"records no more calls, so a hang is not explained: {place_of(error)}{type(error).__name__}: {error} "
+                "(--no-python-hook leaves this out)")
+
+    def attach(self):
+        """By the first group: a process that only forks must not own the ring."""
+        if self.is_attached:
+            return True
+        why = self.ring.attach(self.record_fd)
+        if why is None:
+            self.is_attached = True
+            os.register_at_fork(after_in_child=self.forget)
+            atexit.register(self.end)
+            return True
+        self.on = False
+        if why:
+            say(f"records no calls, so a hang is not explained: {why} (see MUSTER_RECORD_FD)")
+        return False
+
+    def forget(self):
+        """In a forked child. Its locks may be held by threads that it does not have."""
+        self.on = False
+
+    def end(self):
+        """While there still is an interpreter for a hook to be called in, or destroyed."""
+        if not self.on:
+            return
+        self.look()
+        self.stop()
+        if self.looker is not None:
+            self.looker.end()
+        for group in list(self.groups.values()):
+            group.unhook()
+
+    def look(self):
+        for group in list(self.groups.values()):
+            group.look()
+        self.ring.looked()
+
+    # ---- groups
+
+    def forming(self, size, own_rank, ranks, backend, name, description):
+        """The members wait for each other. None: it is not this recorder's, or this process is no member."""
+        if "muster" in backend or own_rank is None or not self.attach():
+            return None
+        if not ranks:
+            self.worlds += 1
+            self.opened.clear()
+            description = "world"
+        return self.open(name, description, ranks or range(size), own_rank)
+
+    def open(self, name, description, ranks, own_rank):
+        """Its id is that of no other group of the job, and all members form as many of one name."""
+        self.opened[name] += 1
+        identity = name
+        if self.worlds > 1:
+            identity += f"@{self.worlds}"
+        if self.opened[name] > 1:
+            identity += f"#{self.opened[name]}"
+        ranks = list(ranks)
+        shown = name[:16] if description in (None, "", "undefined") else description
+        return Group(self, self.ring.open_group(identity, shown, ranks_text(ranks), len(ranks), own_rank))
+
+    def form_failed(self, group, error):
+        if group is not None:
+            self.ring.note_failure(group.handle, f"{type(error).__name__}: {error}")
+            self.ring.set_state(group.handle, self.ring.FAILED)
+
+    def formed(self, group, pg):
+        if group is None:
+            return
+        if not isinstance(pg, self.c10d.ProcessGroup) or id(pg) in self.groups and self.groups[id(pg)].pg() is pg:
+            self.ring.set_state(group.handle, self.ring.CLOSED)  # This process is no member, or it is an old one.
+            return
+        self.groups[id(pg)] = group
+        self.ring.set_state(group.handle, self.ring.READY)
+        group.follow(pg, is_hooked=not self.is_on_gpus(pg))
+        if self.looker is None:
+            self.looker = Looker(self)
+
+    def found(self, pg):
+        """One whose forming was not seen."""
+        if not isinstance(pg, self.c10d.ProcessGroup) or "muster" in self.backends(pg) or not self.attach():
+            return
+        if id(pg) in self.groups and self.groups[id(pg)].pg() is pg:
+            return
+        ranks = self.c10d.get_process_group_ranks(pg)
+        self.formed(self.open(pg.group_name, pg.group_desc, ranks, pg.rank()), pg)
+
+    def backends(self, pg):
+        return str(self.c10d._world.pg_backend_config.get(pg, "")) + str(self.c10d._world.pg_map.get(pg, ("",))[0])
+
+    def is_on_gpus(self, pg):
+        """Its calls are recorded by the plugin of the GPUs' library."""
+        return "nccl" in self.backends(pg) and sys.modules["torch"].cuda.device_count() > 0
+
+    def close_destroyed(self):
+        for key, group in list(self.groups.items()):
+            pg = group.pg()
+            if pg is None or pg not in self.c10d._world.pg_map:
+                group.look()
+                group.drop()
+                self.ring.set_state(group.handle, self.ring.CLOSED)
+                del self.groups[key]
+
+
+class Group:
+    """The calls of one process group."""
+
+    def __init__(self, recorder, handle):
+        self.recorder, self.ring, self.handle = recorder, recorder.ring, handle
+        self.ordinal = 0
+        self.pending = collections.deque()  # Collectives, in the order of their calls.
+        self.messages = collections.deque()
+        self.entered = {}  # Of these, what has not returned to its caller, by its number.
+        self.looking = threading.Lock()
+        self.pg = lambda: None
+        self.hook_id = None
+        self.sequence = None  # The group's own count of its collectives, as far as they are recorded.
+        self.within = 0  # Wrapped methods that are being called.
+        self.has_others = False  # The last calls are not among the recorded ones.
+        self.is_unknown = False  # As the ring says.
+        self.before = recorder.guarded(self.before)
+        self.after = recorder.guarded(self.after)
+        self.enter = recorder.guarded(self.enter)
+        self.leave = recorder.guarded(self.leave)
+        self.refuse = recorder.guarded(self.refuse)
+
+    def follow(self, pg, is_hooked):
+        self.pg = weakref.ref(pg)
+        if not is_hooked:
+            return
+        if has_hooks(pg):
+            self.hook_id = random.getrandbits(62)  # A repeated one would replace another's hook.
+            pg.register_pre_hook(self.hook_id, self.before)
+            pg.register_post_hook(self.hook_id, self.after)
+        else:
+            self.hook_id = 0
+            self.sequence = sequence_of(pg)
+
+    def unhook(self):
+        pg = self.pg()
+        if pg is not None and self.hook_id:
+            with contextlib.suppress(Exception):
+                pg.unregister_pre_hook(self.hook_id)
+                pg.unregister_post_hook(self.hook_id)
+
+    def drop(self):
+        self.pending.clear()
+        self.messages.clear()
+        self.entered.clear()
+
+    # ---- torch's hooks
+
+    def before(self, args):
+        operation = self.recorder.constants.operations.get(args.name)
+        if operation is None:
+            return
+        tensors = args.input_tensors if operation[1] else args.output_tensors
+        call = self.record(sys._getframe(1).f_back, operation, tensors, args.root, not args.async_op)
+        if call is not None:
+            self.entered[args.op_id] = call
+
+    def after(self, args):
+        call = self.entered.pop(args.op_id, None)
+        if call is not None:
+            self.returned(call, args.work)
+
+    # ---- both
+
+    def record(self, frame, operation, tensors, root, is_synchronous, operator=None):
+        kind, _, is_v, reduces, is_message = operation
+        if self.entered:
+            self.withdraw_refused()
+        if (self.pending or self.messages) and self.looking.acquire(False):
+            try:
+                self.advance()
+            finally:
+                self.looking.release()
+        site, value, waits = self.recorder.sites.look(frame, reduces, is_message)
+        reduction = self.recorder.constants.reduction(operator if value is None else value) if reduces else 0
+        if len(tensors) == 1:
+            count, dtype = tensors[0].numel(), tensors[0].dtype
+        elif tensors:
+            count, dtype = sum(tensor.numel() for tensor in tensors), tensors[0].dtype
+        else:
+            count, dtype = 0, None
+        if is_v == "many":
+            is_v = len(tensors) != 1
+        dtype = self.recorder.constants.types.get(dtype, 0)
+        if is_message:
+            record = self.ring.message_called(self.handle, value if isinstance(value, int) else 0, kind, dtype, 0, is_v,
+                                              is_synchronous or waits, root, count, site)
+        else:
+            self.ordinal += 1
+            record = self.ring.called(self.handle, self.ordinal, kind, dtype, reduction, is_v, is_synchronous or waits,
+                                      root, count, site)
+        if record is None:
+            return None
+        call = Call(record, is_synchronous or waits)
+        (self.messages if is_message else self.pending).append(call)
+        return call
+
+    def returned(self, call, work):
+        """Without a Work it is complete."""
+        call.is_done = work is None
+        call.work = work
+
+    def withdraw_refused(self, is_over=None):
+        """Of calls that raised an exception torch says nothing; so what this thread has entered is over."""
+        thread = threading.get_ident()
+        for number, call in list(self.entered.items()):
+            if is_over(call) if is_over else call.thread == thread:
+                self.entered.pop(number, None)
+                self.refused(call)
+
+    def refused(self, call):
+        """The next collective has its ordinal, if it was the last one."""
+        if call in self.messages:
+            self.messages.remove(call)
+            self.ring.withdrawn(call.record)
+        elif self.pending and self.pending[-1] is call:
+            self.pending.pop()
+            self.ordinal -= 1
+            self.ring.withdrawn(call.record)
+        else:
+            call.is_done = True
+
+    def is_complete(self, call, frames=None):
+        """If so its Work is dropped, which has its tensors. Some Works (gloo's reduce_scatter, send and recv) only know
+        what has been waited for, or not even that; then it counts that the caller has gone on."""
+        work = call.work
+        if call.is_done or work is None:
+            return call.is_done
+        if work.is_completed():
+            self.note_failure(call, work)
+        elif not call.is_synchronous or not self.has_gone_on(call, frames):
+            return False
+        call.work, call.is_done = None, True
+        return True
+
+    def note_failure(self, call, work):
+        """What the program is told, or will be, when it waits."""
+        future = future_of(work)
+        if future is None:
+            return
+        try:
+            future.value()
+        except Exception as error:
+            call.has_failed = True
+            self.ring.note_failure(self.handle, f"{type(error).__name__}: {error}")
+
+    def has_gone_on(self, call, frames):
+        """`frames`: of all threads; None: this one makes another call."""
+        if frames is None:
+            return call.thread == threading.get_ident()
+        return not self.recorder.sites.is_in_torch(frames.get(call.thread))
+
+    def advance(self):
+        """The first calls, as far as they are complete. REQUIRES: `looking` is held."""
+        last = None
+        while self.pending and self.is_complete(self.pending[0]):
+            last = self.pending.popleft()
+            if last.has_failed:
+                self.ring.failed(last.record)
+        if last is not None:
+            self.ring.completed(last.record)  # With those before it.
+        while self.messages and self.is_complete(self.messages[0]):
+            self.message_ended(self.messages.popleft())
+
+    def message_ended(self, call):
+        (self.ring.failed if call.has_failed else self.ring.completed)(call.record)
+
+    def look(self):
+        if not (self.pending or self.messages or self.sequence is not None) or not self.looking.acquire(False):
+            return
+        try:
+            frames = sys._current_frames()
+            is_later_done = False
+            for call in reversed(list(self.pending)):
+                if is_later_done and not call.is_done and self.is_mute(call):
+                    call.work, call.is_done = None, True
+                is_later_done = self.is_complete(call, frames) or is_later_done
+            for call in list(self.messages):
+                if self.is_complete(call, frames) or len(self.messages) > MESSAGES_MAX:
+                    self.messages.remove(call)
+                    self.message_ended(call)
+            self.advance()
+            if self.entered:
+                self.withdraw_left(frames)
+            if self.sequence is not None and self.within == 0:
+                self.count_others(self.pg())
+            self.tell_unknown(self.has_others or bool(self.pending) and self.is_mute(self.pending[0]))
+        finally:
+            self.looking.release()
+
+    def is_mute(self, call):
+        """Its Work never knows; so it is taken for complete once a later one is."""
+        return not call.is_synchronous and call.work is not None and future_of(call.work) is None
+
+    def withdraw_left(self, frames):
+        """Calls that raised an exception, and were the last ones: their threads are no longer in torch."""
+        def is_over(call):
+            call.age += 1
+            frame = frames.get(call.thread)
+            return call.age > 1 and frame is not None and not self.recorder.sites.is_in_torch(frame, anywhere=True)
+
+        self.withdraw_refused(is_over)
+
+    # ---- wrapped methods
+
+    def enter(self, pg, operation, given, arguments, keywords):
+        kind, is_given, is_v, reduces, is_message = operation
+        place = given[0] if is_given else given[1]
+        tensors = flattened(arguments[place]) if place < len(arguments) else []
+        options = next((one for one in (*arguments, *keywords.values()) if hasattr(one, "timeout")), None)
+        root = getattr(options, "rootRank", -1)
+        if is_message and len(arguments) > 2:  # recv_anysource() has tensors and tag.
+            root = arguments[1]
+        if not tensors:
+            is_v = True  # Nothing is known to compare.
+        if self.sequence is not None:
+            self.count_others(pg)
+        self.has_others = False
+        self.tell_unknown(False)  # This one can be seen, and the others with it.
+        frame = sys._getframe(3)
+        waits = frame.f_locals.get("async_op") is False
+        self.within += 1
+        return self.record(frame, (kind, is_given, is_v, reduces, is_message), tensors, root, waits,
+                           getattr(options, "reduceOp", None))
+
+    def leave(self, pg, call, work):
+        self.within -= 1
+        if call is not None:
+            self.returned(call, work)
+        if self.sequence is not None:
+            self.sequence = sequence_of(pg)  # Torch may count messages too, and a collective as several.
+
+    def refuse(self, pg, call):
+        self.within -= 1
+        if call is not None:
+            self.refused(call)
+        if self.sequence is not None:
+            self.sequence = sequence_of(pg)
+
+    def count_others(self, pg):
+        """Calls that C++ has made since: whether they are complete cannot be seen."""
+        now = sequence_of(pg) if pg is not None else None
+        if now is None or now <= self.sequence:
+            self.sequence = now
+            return
+        for _ in range(now - self.sequence):
+            self.ordinal += 1
+            record = self.ring.called(self.handle, self.ordinal, 0, 0, 0, True, False, -1, 0, 0)
+            self.pending.append(Call(record, is_done=True))
+        self.sequence = now
+        self.has_others = True
+
+    def tell_unknown(self, is_unknown):
+        if is_unknown != self.is_unknown:
+            self.is_unknown = is_unknown
+            self.ring.set_completion_unknown(self.handle, is_unknown)
+
+
+class Sites:
+    """Where in the program calls are made: the first frame outside of torch."""
+
+    def __init__(self, ring, torch_folder):
+        self.ring = ring
+        # And between its frames: decorators, context managers, what torch.compile has made.
+        self.inside = (torch_folder + os.sep, contextlib.__file__, functools.__file__, "<frozen", "<eval_with_key>")
+        self.codes = {}  # By id(): the code, so that the number stays its own, and what it is.
+        self.sites = {}
+
+    def what_is(self, code):
+        """None: the program's. Else whether it is a function of torch that has the operator, and one that waits."""
+        known = self.codes.get(id(code))
+        if known is not None:
+            return known[1]
+        path = code.co_filename
+        is_inside = path.startswith(self.inside) or path.endswith("typing_extensions.py") or "/torchinductor_" in path
+        is_one = path.endswith(("distributed_c10d.py", "_functional_collectives.py"))
+        what = (is_one, is_one and code.co_name in WAITING) if is_inside else None
+        if len(self.codes) >= CODES_MAX:
+            self.codes.clear()
+            self.sites.clear()
+        self.codes[id(code)] = (code, what)
+        return what
+
+    def look(self, frame, wants_operator, wants_tag):
+        """The site, the operator or the tag, and whether the caller waits."""
+        value, waits = None, False
+        for _ in range(FRAMES_MAX):
+            if frame is None:
+                break
+            code = frame.f_code
+            what = self.what_is(code)
+            if what is None:
+                key = id(code), frame.f_lasti
+                site = self.sites.get(key)
+                if site is None:
+                    site = self.sites[key] = self.ring.name_site(site_text(frame))
+                return site, value, waits
+            waits = waits or what[1]
+            if value is None and what[0] and (wants_operator or wants_tag):
+                names = frame.f_locals
+                if wants_tag:
+                    value = names.get("tag")
+                else:
+                    value = next((names[name] for name in OPERATORS if name in names), None)
+            frame = frame.f_back
+        return 0, value, waits
+
+    def is_in_torch(self, frame, anywhere=False):
+        """In a function that makes collectives."""
+        while frame is not None:
+            what = self.what_is(frame.f_code)
+            if what is not None and (anywhere or what[0]):
+                return True
+            frame = frame.f_back
+        return False
+
+
+class Constants:
+    """Torch's values as numbers of the ring."""
+
+    def __init__(self, ring, c10d):
+        torch = sys.modules["torch"]
+        self.types = {value: number for name, number in ring.TYPES.items()
+                      if isinstance(value := getattr(torch, name, None), torch.dtype)}
+        for name, ours in TYPES.items():
+            if hasattr(torch, name):
+                self.types[getattr(torch, name)] = ring.TYPES[ours]
+        self.reductions = {}
+        for name in ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"):
+            number = ring.REDUCTIONS[REDUCTIONS.get(name, name.lower())]
+            self.reductions[name.lower()] = number  # Functional collectives.
+            if hasattr(c10d.ReduceOp, name):
+                self.reductions[getattr(c10d.ReduceOp, name)] = number
+        self.by_name = {name: (ring.KINDS[kind], is_given, is_v, "reduce" in kind, kind in ("send", "recv"))
+                        for name, (kind, is_given, is_v) in HOOKED.items()}
+        names = getattr(sys.modules["torch._C._distributed_c10d"], "HookOpName", None)
+        self.operations = {getattr(names, name): operation for name, operation in self.by_name.items()
+                           if hasattr(names, name)}
+
+    def reduction(self, operator):
+        try:
+            return self.reductions.get(operator, 0)
+        except TypeError:  # One with a factor is an object around its operator.
+            return self.reductions.get(getattr(operator, "op", None), 0)
+
+
+class Looker:
+    """The thread that notices completions. It ends before the interpreter does, which would end it anywhere."""
+
+    def __init__(self, recorder):
+        self.recorder = recorder
+        self.ending = threading.Event()
+        recorder.ring.looked()  # From now on what is not looked at is unknown.
+        self.thread = threading.Thread(target=self.run, name="muster", daemon=True)
+        self.thread.start()
+
+    def run(self):
+        look = self.recorder.guarded(self.recorder.look)
+        while self.recorder.on and not self.ending.wait(LOOK_S):
+            look()
+
+    def end(self):
+        self.ending.set()
+        self.thread.join(1)
+
+
+def say(text):
+    with contextlib.suppress(Exception):
+        print(f"muster: rank {os.environ.get('RANK')} {text}", file=sys.stderr, flush=True)
+
+
+def place_of(error):
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno} "
+
+
+def site_text(frame):
+    code = frame.f_code
+    function = "" if code.co_name == "<module>" else f" {code.co_name}"
+    return f"{os.path.basename(code.co_filename)}:{frame.f_lineno}{function}"
+
+
+def ranks_text(ranks):
+    """0-3,7: in the order of the group."""
+    runs = []
+    for rank in ranks:
+        if runs and runs[-1][1] == rank - 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def flattened(tensors):
+    if not isinstance(tensors, (list, tuple)):
+        return [tensors]
+    return [one for inner in tensors for one in (inner if isinstance(inner, (list, tuple)) else [inner])]
+
+
+def sequence_of(pg):
+    """None: this group, or this PyTorch, does not count."""
+    try:
+        return pg._get_sequence_number_for_group()
+    except Exception:
+        return None
+
+
+def future_of(work):
+    try:
+        return work.get_future()
+    except Exception:  # It has none.
+        return None
+
+
+def has_hooks(pg):
+    return hasattr(pg, "register_pre_hook") and os.environ.get("MUSTER_PYTHON_HOOK") != "wrap"
+
+
+# ---- what is put into torch
+
+
+def wrap_forming(recorder, c10d):
+    original = c10d._new_process_group_helper
+    signature = inspect.signature(original)
+    forming, failed = recorder.guarded(recorder.forming), recorder.guarded(recorder.form_failed)
+    formed = recorder.guarded(recorder.formed)
+
+    def facts(args, kwargs):
+        given = signature.bind(*args, **kwargs).arguments
+        return forming(given["group_size"], given["group_rank"], list(given["global_ranks_in_group"] or ()),
+                       str(given["backend"]), str(given.get("group_name")), given.get("group_desc"))
+
+    facts = recorder.guarded(facts)
+
+    @functools.wraps(original)
+    def helper(*args, **kwargs):
+        group = facts(args, kwargs)
+        try:
+            made = original(*args, **kwargs)
+        except BaseException as error:
+            failed(group, error)
+            raise
+        formed(group, made[0])
+        return made
+
+    c10d._new_process_group_helper = helper
+
+
+def follow(c10d, name, then):
+    """Calls then(its result) after a function of torch."""
+    original = getattr(c10d, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def function(*args, **kwargs):
+        result = original(*args, **kwargs)
+        then(result)
+        return result
+
+    setattr(c10d, name, function)
+
+
+def wrap_method(recorder, cls, name):
+    original = getattr(cls, name, None)
+    if original is None:
+        return
+    called, *given = WRAPPED[name]
+    operation = recorder.constants.by_name[called]
+
+    @functools.wraps(original)
+    def method(self, *args, **kwargs):
+        group = recorder.groups.get(id(self))
+        if group is None or group.hook_id is None:
+            return original(self, *args, **kwargs)
+        call = group.enter(self, operation, given, args, kwargs)
+        try:
+            work = original(self, *args, **kwargs)
+        except BaseException:
+            group.refuse(self, call)
+            raise
+        group.leave(self, call, work)
+        return work
+
+    setattr(cls, name, method)
+
+
+def show_stacks(ring, folder):
+    """For the agent, that asks by a signal: see rendezvous/base/stack_signal.h. And for crashes, on stderr."""
+    if not faulthandler.is_enabled():
+        with contextlib.suppress(Exception):  # Without a stderr.
+            faulthandler.enable()
+    if signal.getsignal(ring.STACK_SIGNAL) is not signal.SIG_DFL:
+        return
+    made = os.open(os.path.join(folder, f"{ring.STACK_FILE}-{os.getpid()}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    fd = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, LOWEST_FD)
+    os.close(made)
+    faulthandler.register(ring.STACK_SIGNAL, file=fd, all_threads=True, chain=False)
+
+
+def load_ring(folder):
+    if sys.implementation.name != "cpython" or "t" in sys.abiflags:
+        raise ImportError("it needs CPython with its lock (GIL)")
+    path = os.path.join(folder, "_muster_ring.abi3.so")
+    loader = importlib.machinery.ExtensionFileLoader("_muster_ring", path)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location("_muster_ring", path, loader=loader))
+    loader.exec_module(module)
+    return module
+
+
+def start(folder, record_fd, c10d):
+    """`c10d`: torch.distributed.distributed_c10d, before anything has its functions."""
+    if not hasattr(c10d, "_new_process_group_helper"):
+        return  # A PyTorch without distributed.
+    ring = load_ring(folder)
+    with contextlib.suppress(Exception):  # No space, or not the main thread: without stacks.
+        show_stacks(ring, folder)
+    recorder = Recorder(ring, record_fd, c10d)
+    wrap_forming(recorder, c10d)
+    for name in ("split_group", "shrink_group"):
+        follow(c10d, name, recorder.guarded(recorder.found))
+    for name in ("destroy_process_group", "_abort_process_group"):
+        follow(c10d, name, recorder.guarded(lambda _: recorder.close_destroyed()))
+    if not has_hooks(c10d.ProcessGroup):
+        for name in WRAPPED:
+            wrap_method(recorder, c10d.ProcessGroup, name)
+
+
+def spec_of(name, path, folder, record_fd):
+    """Of torch's module, as the other finders find it; once it has been executed, the recorder starts."""
+    finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
+    spec = next(filter(None, (finder.find_spec(name, path, None) for finder in finders)), None)
+    if spec is None or spec.loader is None:
+        return spec
+    execute = spec.loader.exec_module
+
+    def exec_module(module):
+        execute(module)
+        try:
+            start(folder, record_fd, module)
+        except Exception as error:
+            say(f"records no calls, so a hang is not explained: {place_of(error)}{error}")
+
+    spec.loader.exec_module = exec_module
+    return spec
