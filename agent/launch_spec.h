@@ -150,7 +150,7 @@ struct LaunchSpec {
   std::optional<int> stdin_rank = 0;  // --stdin RANK (global); none: every worker gets /dev/null.
   ExitCodePolicy exit_code = ExitCodePolicy::culprit;
   EventLogHandler event_log = EventLogHandler::null;
-  bool recorder = true;  // --no-recorder: workers get no ring to record their calls in.
+  bool recorder = true;     // --no-recorder: workers get no ring to record their calls in.
   bool python_hook = true;  // --no-python-hook: Python programs do not record their calls.
 
   HangSpec hang;

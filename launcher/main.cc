@@ -11,12 +11,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "agent/stacks/stack_child.h"
 #include "agent/job/agent.h"
 #include "agent/job/cannot_start.h"
 #include "agent/job/node_setup.h"
 #include "agent/placement/nvml.h"
 #include "agent/process/spawn.h"
+#include "agent/stacks/stack_child.h"
 #include "launcher/front.h"
 #include "launcher/options.h"
 #include "launcher/program.h"

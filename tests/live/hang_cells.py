@@ -19,7 +19,7 @@ import time
 from harness import Job, wait_for
 
 PROGRAM = os.environ.get("MUSTER_HANG_FAULTS", "")
-RECORDED_MISMATCH = os.environ.get("MUSTER_RECORDED_MISMATCH", "")  # Its ranks do nothing else than that.
+RECORDED_MISMATCH = ("--no-python", os.environ.get("MUSTER_RECORDED_MISMATCH", ""))  # Its ranks do nothing else.
 LIMIT_S = 60.0
 PROMISE_S = 15.0
 VERDICTS = ("hang", "mismatch")

@@ -104,7 +104,7 @@ class Words(HangTest):
 
 class Failures(HangTest):
     def test_of_a_mismatch_that_makes_another_rank_fail(self):
-        job = self.job("none", program=("--no-python", RECORDED_MISMATCH), env={"ABORT": "1"})
+        job = self.job("none", program=RECORDED_MISMATCH, env={"ABORT": "1"})
         self.assertEqual(job.wait(), 128 + signal.SIGABRT, job.stderr())
         result = job.result()
         self.assertEqual([e["event"] for e in job.events()], ["mismatch"], job.stderr())
@@ -114,7 +114,7 @@ class Failures(HangTest):
         self.assertNotIn("the job goes on", job.stderr())
 
     def test_of_two_ranks_that_differ_both_are_shown(self):
-        job = self.job("none", program=("--no-python", RECORDED_MISMATCH), ranks=2, env={"ABORT": "1"})
+        job = self.job("none", program=RECORDED_MISMATCH, ranks=2, env={"ABORT": "1"})
         job.wait()
         self.assertEqual(job.result()["summary"], "rank 0 called all_reduce #1 of group 'world' with 1000 float32, rank 1 with "
                          "2000 float32; which of them is wrong cannot be told")
