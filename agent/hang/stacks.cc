@@ -29,7 +29,8 @@ bool is_interpreter(const StackFrame& frame) {
 
 // Code that the user of a training program has not written.
 bool is_of_a_library(const StackFrame& frame) {
-  if (is_interpreter(frame) || frame.function == "_start") return true;
+  // Static functions of a stripped interpreter have no name.
+  if (is_interpreter(frame) || is_one_of(frame.function, {"", "_start"})) return true;
   if (frame.file.empty() || frame.file.starts_with('<')) return frame.line == 0;
   return contains(file_name(frame.file), ".so") || contains(frame.file, "/site-packages/") ||
          contains(frame.file, "/dist-packages/") || contains(frame.file, "/lib/python3");

@@ -145,7 +145,7 @@ class Musterctl(unittest.TestCase):
         self.assertEqual(logs, [{"rank": 0, "text": "rank 0 begins\nloss 0.5\nloss 0.4\n", "position": 32}])
 
     def test_stacks(self):
-        self.start("job-a", 3)
+        self.host("job-a", ranks=3)
         late = "  rank 0 (pid 4710): read ← load (train.py:88)\n"
         self.assertEqual(self.ask("stacks"), (0, late + "  2 ranks (1-2): read ← step (train.py:88)\n", ""))
         self.assertEqual(self.ask("stacks", "job-a", "-a", "--ranks", "0"),
