@@ -59,13 +59,28 @@ bool runs_python(pid_t pid) {
          contains(proc_text(pid, "maps", kOutputBytesMax), "/libpython");
 }
 
-// On PATH, or beside the worker's own Python. Empty: not installed.
+// What follows a key in /proc/PID/status (proc_pid_status(5)), to the end of the line.
+std::string status_of(pid_t pid, std::string_view key) {
+  const std::string status = proc_text(pid, "status");
+  const std::optional<std::string_view> rest = text_after(status, key);
+  return rest ? std::string(trim(rest->substr(0, rest->find('\n')))) : "";
+}
+
+// By its real, effective, saved and file system user.
+bool runs_as_this_user(pid_t pid) {
+  const uid_t user = geteuid();
+  return status_of(pid, "\nUid:") == fmt::format("{0}\t{0}\t{0}\t{0}", user);
+}
+
+// On PATH, or beside the worker's own Python. Empty: not installed. A worker that runs as another
+// user does not get to say which program this one runs.
 std::string find_py_spy(pid_t pid) {
   const char* const path = std::getenv("PATH");
   for (const std::string_view folder : split(path == nullptr ? "" : path, ':')) {
     const std::filesystem::path file = std::filesystem::path(folder) / "py-spy";
     if (!folder.empty() && is_executable(file)) return file;
   }
+  if (!runs_as_this_user(pid)) return {};
   const std::string arguments = proc_text(pid, "cmdline");
   const std::filesystem::path python(arguments.c_str());
   const std::filesystem::path file = python.parent_path() / "py-spy";
@@ -124,12 +139,9 @@ Result<std::vector<ThreadStack>> by_py_spy(const std::string& program, pid_t pid
   return fail(ExitCode::environment, "py-spy: " + complaint_in(*text));
 }
 
-// proc_pid_status(5): a mask in hexadecimal digits, the lowest bit for signal 1.
+// By a mask in hexadecimal digits, the lowest bit for signal 1.
 bool catches(pid_t pid, int signal) {
-  const std::string status = proc_text(pid, "status");
-  const std::optional<std::string_view> rest = text_after(status, "\nSigCgt:");
-  if (!rest) return false;
-  const auto mask = whole_number<uint64_t>(trim(rest->substr(0, rest->find('\n'))), 16);
+  const auto mask = whole_number<uint64_t>(status_of(pid, "\nSigCgt:"), 16);
   return mask && (*mask >> (signal - 1) & 1) != 0;
 }
 

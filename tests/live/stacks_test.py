@@ -224,6 +224,21 @@ class OtherRights(StacksTest):
         self.assertEqual(self.shown().count("\n"), 2)
 
 
+    def test_of_a_rank_of_another_user_which_does_not_say_what_root_runs(self):
+        self.write("py-spy", f"#!/bin/sh\ntouch {self.path('was-run')}\n")
+        os.symlink("/usr/bin/python3", self.path("python"))
+        os.chmod(self.path("ranks.py"), 0o644)
+        os.chown(self.path("run"), 0, 0)
+        job = self.start("--nproc-per-node", 1, "--no-python", "setpriv", f"--reuid={USER}", "--clear-groups",
+                         self.path("python"), self.path("ranks.py"), "lock", env={"PATH": "/usr/bin:/bin"})
+        wait_for(lambda: "there" in job.stdout(), "the rank is there")
+        done = subprocess.run([MUSTERCTL, "stacks", str(job.pid)], env={**os.environ, **self.env}, capture_output=True,
+                              text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn(NO_PY_SPY, done.stdout)
+        self.assertFalse(self.exists("was-run"))
+
+
 class Missing(StacksTest):
     def test_py_spy(self):
         job = self.python("blocked_read", flags=("--python", "/usr/bin/python3"), env={"PATH": "/usr/bin:/bin"})
