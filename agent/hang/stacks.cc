@@ -155,7 +155,7 @@ std::string stack_line(const std::vector<StackFrame>& frames) {
   std::string text = frame_text(frames.front());
   size_t shown = 0;
   for (size_t i = 1; i < frames.size() && shown < kUserFramesMax; ++i) {
-    if (has_own && is_of_a_library(frames[i])) continue;
+    if (frames[i].function.empty() || (has_own && is_of_a_library(frames[i]))) continue;
     text += " ← " + frame_text(frames[i]);
     ++shown;
   }

@@ -42,6 +42,8 @@ TEST(Stacks, ALineHasTheInnermostFrameAndTheUsersOwn) {
   EXPECT_EQ(stack_line({kRead, kWait}), "read ← wait (x.py:7)");
   EXPECT_EQ(stack_line({{"", "/opt/a/libfoo.so", 0}, {"main", "/home/me/train", 0}}),
             "? (libfoo.so) ← main (train)");
+  EXPECT_EQ(stack_line({kRead, {"", "/usr/bin/python3.11", 0}, kEval}),
+            "read ← _PyEval_EvalFrameDefault");
   EXPECT_EQ(stack_line({}), "no frames");
 }
 
