@@ -218,12 +218,13 @@ def suspend(job, seconds):
     job.signal(signal.SIGCONT)
 
 
-def healthy(ranks, seconds, scale):
+def healthy(ranks, seconds, scale, library="worker_lib"):
     """A job without a fault: jitter, long computing, sleeping, writing, loading, and a person who stops and debugs it.
     (verdicts, notices), each a list of events."""
-    env = {"SECONDS": str(seconds), "PAUSE_S": str(30 * scale)}
+    program, env = program_of(library)
+    env = env | {"SECONDS": str(seconds), "PAUSE_S": str(30 * scale)}
     with (tempfile.TemporaryDirectory() as folder,
-          HangJob(folder, "healthy", *limits(scale, 60), ranks=ranks, env=env) as job):
+          HangJob(folder, "healthy", *limits(scale, 60), ranks=ranks, env=env, program=program) as job):
         wait_for(lambda: "fault" in job.stdout(), "the job runs", LIMIT_S)
         for turn in range(1 << 30):
             pid = job.pids()[turn % ranks]

@@ -2,7 +2,7 @@
 """The matrix of hang detection: every fault with 2, 4 and 8 ranks, again and again, and how often it is explained rightly.
 
     hang_matrix.py [--rows FILE] [--library worker_lib|torch|torch_ddp] [--ranks 2,4,8] [--count N] [--scale 0.1] [FAULT...]
-    hang_matrix.py --healthy SECONDS [--ranks 4] [--scale 0.1]
+    hang_matrix.py --healthy SECONDS [--library worker_lib|torch|torch_ddp] [--ranks 4] [--scale 0.1]
 
 $MUSTER names the launcher; hang_cells.py says which programs the libraries need. Each fault is run N times, with the
 numbers of ranks in turn; rows are appended to FILE, and those that it has are not run again. Prints a table of what was found; the exit status
@@ -76,7 +76,7 @@ def verdicts_of_healthy(options):
     """How many verdicts healthy jobs got."""
     total = 0
     for ranks in options.ranks:
-        verdicts, notices = healthy(ranks, options.healthy / len(options.ranks), options.scale)
+        verdicts, notices = healthy(ranks, options.healthy / len(options.ranks), options.scale, options.library)
         print(f"healthy, {ranks} ranks: verdicts: {len(verdicts)} (notices: {len(notices)})", flush=True)
         print("".join(f"    {v['text']}\n" for v in verdicts), end="")
         total += len(verdicts)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Hangs of unmodified PyTorch programs on gloo: each fault is found, and the words about one name the lines of Python.
+"""Hangs of unmodified PyTorch programs on gloo: each fault is found, healthy jobs are left alone, and the words about
+one name the lines of Python.
 
 The program is programs/torch_faults.py, run by the Python of $MUSTER_TORCH_VENV; all limits are a tenth of their
 defaults. hang_matrix.py runs the faults with more ranks, and as often as one likes.
@@ -9,10 +10,11 @@ import re
 import sys
 import unittest
 
-from hang_cells import LIBRARIES, PYTHON, TORCH, HangJob, limits, perform
+from hang_cells import LIBRARIES, PYTHON, TORCH, HangJob, healthy, limits, perform
 from harness import LiveTest, require_muster, wait_for
 
 SCALE = 0.1
+HEALTHY_S = float(os.environ.get("MUSTER_HEALTHY_S", "20"))
 
 
 class TorchTest(LiveTest):
@@ -37,6 +39,13 @@ class Faults(TorchTest):
 
     def test_of_ddp(self):
         self.check("torch_ddp")
+
+
+class Healthy(TorchTest):
+    def test_jobs_get_no_verdict(self):
+        verdicts, notices = healthy(4, HEALTHY_S, SCALE, "torch_ddp")
+        print(f"\n    verdicts: {len(verdicts)} (notices: {len(notices)})", file=sys.stderr, end=" ", flush=True)
+        self.assertEqual(verdicts, [])
 
 
 class Words(TorchTest):

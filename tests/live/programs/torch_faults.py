@@ -2,10 +2,11 @@
 
     FAULT=blocked_read CULPRIT=2 FIFO=PATH muster --nproc-per-node 4 torch_faults.py
 
-STEP=ddp: each call is a step of DistributedDataParallel. $FIFO, $CALLS and $PAUSE_S are as there.
+STEP=ddp: each call is a step of DistributedDataParallel. $FIFO, $CALLS, $PAUSE_S and $SECONDS are as there.
 """
 import ctypes
 import os
+import random
 import signal
 import threading
 import time
@@ -97,6 +98,53 @@ def nothing():
     pass
 
 
+# ---- a healthy job
+
+def compute():
+    end = time.monotonic() + PAUSE_S
+    while time.monotonic() < end:
+        torch.ones(100, 100) @ torch.ones(100, 100)
+
+
+def write_checkpoint():
+    end = time.monotonic() + PAUSE_S
+    while time.monotonic() < end:
+        torch.save(torch.ones(1 << 18), "/dev/null")
+
+
+def load():
+    """A process that is slow to load prepares what the rank then reads."""
+    end, other = os.pipe()
+    if os.fork() == 0:
+        compute()
+        os.write(other, b"x")
+        os._exit(0)
+    os.read(end, 1)
+    os.wait()
+
+
+def be_healthy(step):
+    """For $SECONDS of rank 0's clock: jitter, and one rank after the other that is late for a reason."""
+    rank, ended = dist.get_rank(), torch.zeros(1)
+    end = time.monotonic() + float(os.environ["SECONDS"])
+    scenes = [compute, lambda: time.sleep(PAUSE_S), write_checkpoint, load]
+    if rank == 0:
+        compute()  # It compiles its first step.
+    turn = 0
+    while not ended:
+        for _ in range(50):
+            time.sleep(random.random() * 0.004)
+            step()
+        works = [dist.all_reduce(torch.ones(10), async_op=True) for _ in range(3)]
+        if rank == turn % dist.get_world_size():
+            scenes[turn % len(scenes)]()
+        for work in works:
+            work.wait()
+        ended[0] = float(rank == 0 and time.monotonic() > end)
+        dist.broadcast(ended, src=0)
+        turn += 1
+
+
 FAULTS = {  # What the culprit does, and what the others do before all call on.
     "none": (nothing, nothing),
     "blocked_read": (read_fifo, nothing),
@@ -129,6 +177,9 @@ def main():
     is_culprit = dist.get_rank() == CULPRIT
     if is_culprit:
         print(f"fault {time.time():.3f}", flush=True)
+    if FAULT == "healthy":
+        be_healthy(step)
+        return dist.destroy_process_group()
     FAULTS[FAULT][0 if is_culprit else 1]()
     for _ in range(int(os.environ.get("CALLS", "3"))):
         step()
