@@ -34,12 +34,12 @@ Duration time_asleep() {
 }  // namespace
 
 HangWatch::HangWatch(boost::asio::io_context& io, const Rings& rings, SiteNames& site_names,
-                     const Limits& limits, std::function<void(const Effect&)> found)
+                     const Limits& limits, Callbacks callbacks)
     : io_(io),
       rings_(rings),
       site_names_(site_names),
       limits_(limits),
-      found_(std::move(found)),
+      callbacks_(std::move(callbacks)),
       detector_(limits),
       timer_(io) {}
 
@@ -164,19 +164,18 @@ void HangWatch::name_sites(int local_rank, const RecordedState& state,
                    });
 }
 
-void HangWatch::hold_looks(bool held) {
-  looks_are_held_ = held;
-  for (Worker& worker : workers_)
-    worker.look.reset();
+void HangWatch::was_held(int local_rank) {
+  if (static_cast<size_t>(local_rank) < workers_.size())
+    workers_[static_cast<size_t>(local_rank)].look.reset();
 }
 
 void HangWatch::look_at_processes() {
   const auto now = std::chrono::steady_clock::now();
-  if (wanted_.empty() || looks_are_held_ || now < next_processes_) return;
+  if (wanted_.empty() || now < next_processes_) return;
   next_processes_ = now + limits_.look;
   for (const int rank : std::vector(wanted_)) {
     Worker& worker = workers_[static_cast<size_t>(rank)];
-    if (worker.pid == 0) continue;
+    if (worker.pid == 0 || callbacks_.is_held(rank)) continue;
     LifeLook look = look_at(worker.pid, worker.owner_is_sound ? worker.owner : 0);
     if (worker.look) {
       const Life life = life_of(*worker.look, look);
@@ -196,7 +195,7 @@ void HangWatch::step(const Event& event) {
   for (const Effect& effect : effects) {
     const auto* const list = std::get_if<LookAt>(&effect);
     if (list == nullptr) {
-      found_(effect);
+      callbacks_.found(effect);
       continue;
     }
     for (size_t i = 0; i < workers_.size(); ++i) {

@@ -29,9 +29,14 @@ namespace muster::hang {
 
 class HangWatch {
  public:
-  // `found` gets every effect but LookAt.
+  struct Callbacks {
+    std::function<void(const Effect&)> found;  // Gets every effect but LookAt.
+    // Whether the rank's processes are held now to read their stacks, which is no state of theirs.
+    std::function<bool(int local_rank)> is_held;
+  };
+
   HangWatch(boost::asio::io_context& io, const Rings& rings, SiteNames& site_names,
-            const Limits& limits, std::function<void(const Effect&)> found);
+            const Limits& limits, Callbacks callbacks);
 
   // ---- an attempt
   // Ranks 0 .. workers - 1 are about to be started, their rings about to be made.
@@ -44,8 +49,8 @@ class HangWatch {
   void suspended() { step(Suspended{}); }
   void resumed() { step(Resumed{}); }
 
-  // Processes are held to read their stacks, which is no state of theirs: none is looked at.
-  void hold_looks(bool held);
+  // Its processes were held since the last look: two that come after that make a state.
+  void was_held(int local_rank);
 
   // One line: "3 ranks wait for rank 2 in barrier #7 of group 'world', for 4.0 s"; empty: nobody
   // waits.
@@ -77,12 +82,11 @@ class HangWatch {
   const Rings& rings_;
   SiteNames& site_names_;
   const Limits limits_;
-  const std::function<void(const Effect&)> found_;
+  const Callbacks callbacks_;
   Detector detector_;
   std::vector<Worker> workers_;  // By local rank.
   std::vector<int> wanted_;      // Ranks whose processes are looked at.
   int not_started_ = 0;
-  bool looks_are_held_ = false;
   uint64_t attempt_ = 0;
   std::optional<AttachWait> attachment_;
   boost::asio::steady_timer timer_;

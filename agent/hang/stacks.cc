@@ -31,6 +31,8 @@ bool is_interpreter(const StackFrame& frame) {
 bool is_of_a_library(const StackFrame& frame) {
   // Static functions of a stripped interpreter have no name.
   if (is_interpreter(frame) || is_one_of(frame.function, {"", "_start"})) return true;
+  if (frame.file.starts_with("<frozen ") || file_name(frame.file) == "_muster_recorder.py")
+    return true;
   if (frame.file.empty() || frame.file.starts_with('<')) return frame.line == 0;
   return contains(file_name(frame.file), ".so") || contains(frame.file, "/site-packages/") ||
          contains(frame.file, "/dist-packages/") || contains(frame.file, "/lib/python3");
@@ -51,6 +53,13 @@ std::string thread_text(const ThreadStack& thread) {
   std::string text = thread.thread == 0 ? "a thread" : fmt::format("thread {}", thread.thread);
   if (!thread.name.empty()) text += fmt::format(" ({})", clean_line(thread.name, 64));
   return text;
+}
+
+// Other threads say nothing of why the rank waits.
+std::string main_line(const RankStacks& rank) {
+  const ThreadStack& first = rank.threads.front();
+  return first.thread == rank.process ? stack_line(first.frames)
+                                      : "its main thread could not be looked at";
 }
 
 // Ranks of which the same line is said, in the order in which they came.
@@ -167,7 +176,7 @@ std::string stacks_text(const std::vector<RankStacks>& ranks, bool details) {
   Entries missing;
   for (const RankStacks& rank : ranks) {
     const bool is_read = !rank.threads.empty();
-    add_entry(entries, is_read ? stack_line(rank.threads.front().frames) : rank.missing, rank);
+    add_entry(entries, is_read ? main_line(rank) : rank.missing, rank);
     if (is_read && !rank.missing.empty()) add_entry(missing, rank.missing, rank);
   }
   std::string text;

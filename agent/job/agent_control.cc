@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <csignal>
 #include <ctime>
+#include <filesystem>
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
@@ -34,7 +35,9 @@ std::string_view asked_for(const WorkerTail& tail, const LogsQuery& query, int r
 
 // Its folder, which goes with the socket.
 Result<std::string> write_hook(const ControlServer::Socket& socket) {
-  const std::string folder = control_hook_path(socket.folder, socket.pid);
+  // Python compares it with what it makes of it.
+  const std::string folder =
+      std::filesystem::absolute(control_hook_path(socket.folder, socket.pid)).lexically_normal();
   return write_python_hook(folder).map([&] { return folder; });
 }
 

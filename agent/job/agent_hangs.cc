@@ -22,8 +22,11 @@ struct Overloaded : Ts... {
 void AgentLoop::watch_for_hangs() {
   if (!rings_.wanted() || spec_.hang.off || round_.world_size != setup_.workers) return;
   if (!hang_watch_) {
-    hang_watch_.emplace(io_, rings_, site_names_, hang::limits_of(spec_.hang),
-                        [this](const hang::Effect& effect) { on_hang(effect); });
+    hang_watch_.emplace(
+        io_, rings_, site_names_, hang::limits_of(spec_.hang),
+        hang::HangWatch::Callbacks{
+            [this](const hang::Effect& effect) { on_hang(effect); },
+            [this](int local_rank) { return stack_reader_.holds(processes_.pid(local_rank)); }});
   }
   hang_watch_->begin(setup_.workers);
 }

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
 // Files as they are: text for the compiler would take it seconds.
@@ -24,7 +25,7 @@
   extern const char name##_end[];                                                         \
   }
 MUSTER_FILE(muster_python_module, MUSTER_PYTHON_MODULE)
-MUSTER_FILE(muster_python_recorder, MUSTER_PYTHON_SOURCES "/recorder.py")
+MUSTER_FILE(muster_python_recorder, MUSTER_PYTHON_SOURCES "/_muster_recorder.py")
 MUSTER_FILE(muster_python_sitecustomize, MUSTER_PYTHON_SOURCES "/sitecustomize.py")
 #endif
 
@@ -39,7 +40,7 @@ struct HookFile {
 std::vector<HookFile> hook_files() {
 #ifdef MUSTER_PYTHON_MODULE
   return {{"_muster_ring.abi3.so", {muster_python_module, muster_python_module_end}},
-          {"recorder.py", {muster_python_recorder, muster_python_recorder_end}},
+          {"_muster_recorder.py", {muster_python_recorder, muster_python_recorder_end}},
           {"sitecustomize.py", {muster_python_sitecustomize, muster_python_sitecustomize_end}}};
 #else
   return {};
@@ -53,6 +54,7 @@ int write_new_file(const std::string& path, std::string_view content) {
 }
 
 std::string defect_after_writing(const std::string& folder) {
+  if (contains(folder, ":")) return "PYTHONPATH cannot hold a path with ':'";
   if (mkdir(folder.c_str(), 0700) != 0) return std::strerror(errno);
   struct statvfs info{};
   if (statvfs(folder.c_str(), &info) == 0 && (info.f_flag & ST_NOEXEC) != 0)

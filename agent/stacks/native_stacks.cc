@@ -203,9 +203,13 @@ class Unwinder {
     if (starts_with_any(frame.file, {"/lib", "/usr/lib"})) return frame;
     dwfl::Line* const line = api_.line_at(module, address);
     if (line == nullptr) return frame;
-    if (const char* const source =
-            api_.line_info(line, nullptr, &frame.line, nullptr, nullptr, nullptr))
+    int number = 0;
+    const char* const source = api_.line_info(line, nullptr, &number, nullptr, nullptr, nullptr);
+    // One of a header of the system is that of a function that was inlined there.
+    if (source != nullptr && !starts_with_any(source, {"/usr/include/", "/usr/lib/"})) {
       frame.file = source;
+      frame.line = number;
+    }
     return frame;
   }
 

@@ -66,7 +66,7 @@ std::optional<std::vector<ThreadStack>> stacks_of_py_spy(std::string_view text) 
 std::vector<ThreadStack> stacks_of_faulthandler(std::string_view text, pid_t thread) {
   std::vector<ThreadStack> threads;
   for (const std::string_view line : split(text, '\n')) {
-    const bool is_current = line.starts_with("Current thread 0x");
+    const bool is_current = starts_with_any(line, {"Current thread 0x", "Stack (most recent"});
     if (is_current || line.starts_with("Thread 0x")) {
       if (threads.size() == kStackThreadsMax) break;
       threads.push_back({is_current ? thread : 0, "", {}});

@@ -14,8 +14,9 @@ namespace muster {
 // What `py-spy dump --json` prints; nullopt: it is something else.
 std::optional<std::vector<ThreadStack>> stacks_of_py_spy(std::string_view text);
 
-// What CPython's faulthandler prints: "Thread 0x... (most recent call first):" and its frames. The
-// current thread is `thread`; the others are not known by number. Empty: there is none.
+// What CPython's faulthandler prints: "Thread 0x... (most recent call first):" and its frames, or
+// of one thread "Stack (most recent call first):". That one, and the current thread, is `thread`;
+// the others are not known by number. Empty: there is none.
 std::vector<ThreadStack> stacks_of_faulthandler(std::string_view text, pid_t thread);
 
 }  // namespace muster

@@ -1,5 +1,6 @@
 #include "agent/stacks/stack_child.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -164,10 +165,23 @@ void wait_for_dump(const UniqueFd& file, int64_t before) {
   }
 }
 
-// To the main thread, so that it is the current one in what faulthandler prints.
+// False: the program has closed the file, and its number may be that of one of its own by now.
+// True as well where /proc does not show it.
+bool has_open(pid_t pid, const UniqueFd& file) {
+  std::error_code hidden;
+  std::error_code gone;
+  const auto path =
+      std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", file.get()), gone);
+  const std::filesystem::directory_iterator files(fmt::format("/proc/{}/fd", pid), hidden);
+  return hidden || std::any_of(begin(files), end(files), [&](const auto& entry) {
+           return std::filesystem::read_symlink(entry.path(), gone) == path;
+         });
+}
+
+// To the main thread, which prints its own frames: those of threads that run cannot be walked.
 Result<std::vector<ThreadStack>> by_signal(pid_t pid, const std::string& path) {
   const UniqueFd file(path.empty() ? -1 : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!file || !catches(pid, stack_signal())) {
+  if (!file || !catches(pid, stack_signal()) || !has_open(pid, file)) {
     return fail(ExitCode::environment,
                 "no Python frames: py-spy is not installed (pip install py-spy), and the program "
                 "does not print them itself");

@@ -49,8 +49,11 @@ void StackReader::read(const std::vector<StackTarget>& targets, bool quiet, Done
   start_next();
 }
 
-bool StackReader::is_reading() const {
-  return std::ranges::any_of(children_, &HelperProcess::is_busy);
+bool StackReader::holds(pid_t worker) const {
+  for (size_t i = 0; i < children_.size(); ++i) {
+    if (children_[i].is_busy() && held_[i] == worker) return true;
+  }
+  return false;
 }
 
 void StackReader::cancel() {
@@ -60,7 +63,8 @@ void StackReader::cancel() {
 }
 
 void StackReader::start_next() {
-  for (HelperProcess& child : children_) {
+  for (size_t i = 0; i < children_.size(); ++i) {
+    HelperProcess& child = children_[i];
     if (waiting_.empty()) return;
     if (child.is_busy()) continue;
     Wanted wanted = std::move(waiting_.front());
@@ -79,6 +83,7 @@ void StackReader::start_next() {
                             duration_text(left < kChildPatience ? Duration(kQuestionPatience)
                                                                 : Duration(kChildPatience))),
         .takes_part = true};
+    held_[i] = wanted.question->quiet ? 0 : wanted.target.pid;
     child.ask(std::move(question), [this, wanted](Result<std::string> answer) mutable {
       take(wanted, std::move(answer));
       start_next();

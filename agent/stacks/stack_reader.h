@@ -34,8 +34,8 @@ class StackReader {
   // Takes 5 s for each target at most, four of them at a time, and 10 s in all. Calls `done` once,
   // unless cancelled; what could not be read says why. `quiet`: see stack_child.h.
   void read(const std::vector<StackTarget>& targets, bool quiet, Done done);
-  // Whether a process is being looked at now: some may be held by a debugger's means.
-  bool is_reading() const;
+  // Whether the process of this worker may be held now.
+  bool holds(pid_t worker) const;
   // Of all questions.
   void cancel();
 
@@ -59,6 +59,7 @@ class StackReader {
   void take(Wanted& wanted, Result<std::string> answer);
 
   std::array<HelperProcess, kChildrenMax> children_;
+  std::array<pid_t, kChildrenMax> held_{};  // By child: the worker, if it may be held.
   std::deque<Wanted> waiting_;
 };
 

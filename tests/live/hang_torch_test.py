@@ -7,7 +7,9 @@ defaults. hang_matrix.py runs the faults with more ranks, and as often as one li
 """
 import os
 import re
+import subprocess
 import sys
+import time
 import unittest
 
 from hang_cells import LIBRARIES, PYTHON, TORCH, HangJob, healthy, limits, perform
@@ -39,6 +41,19 @@ class Faults(TorchTest):
 
     def test_of_ddp(self):
         self.check("torch_ddp")
+
+
+class Watched(TorchTest):
+    def test_a_hang_that_somebody_looks_at_is_judged(self):
+        job = HangJob(self.folder.name, "blocked_read", *limits(0.5), program=TORCH)
+        self.addCleanup(job.__exit__)
+        wait_for(lambda: "fault" in job.stdout(), "the fault", 60)
+        for _ in range(20):
+            subprocess.run([os.environ["MUSTERCTL"], "stacks", str(job.pid)], capture_output=True, timeout=60, check=True)
+            time.sleep(2)  # As watch(1) does.
+            if job.found("hang"):
+                break
+        self.assertEqual([e["class"] for e in job.found("hang")], ["never_entered"], job.stderr())
 
 
 class Healthy(TorchTest):

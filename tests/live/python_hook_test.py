@@ -3,6 +3,7 @@
 
 Needs PyTorch in the virtual environment that $MUSTER_TORCH_VENV names.
 """
+import ast
 import json
 import os
 import re
@@ -105,10 +106,10 @@ class HookTest(LiveTest):
 
     def check_groups(self, rank, one):
         groups = {g["id"]: g for g in one["groups"]}
-        self.assertEqual((groups["0"]["name"], groups["0"]["ranks"], groups["0"]["own_rank"], groups["0"]["state"]),
+        self.assertEqual((groups["0@2"]["name"], groups["0@2"]["ranks"], groups["0@2"]["own_rank"], groups["0@2"]["state"]),
                          ("world", "0-1", rank, "ready"))
-        self.assertEqual((groups["1"]["ranks"], groups["1"]["own_rank"]), ("0-1", rank))
-        self.assertEqual("2" in groups, rank == 1)
+        self.assertEqual((groups["1@2"]["ranks"], groups["1@2"]["own_rank"]), ("0-1", rank))
+        self.assertEqual("2@2" in groups, rank == 1)
         self.assertEqual((one["source"], one["owner"], one["garbage"], one["dropped"]), ("python_hook", one["pid"], 0, 0))
 
 
@@ -204,6 +205,54 @@ class Hangs(HookTest):
         job.stop()
 
 
+# Rank 0 has had a world of its own; finders are wrapped, as import profilers do it.
+OTHER_WORLDS = """import importlib.util, os, sys, time
+class Wrapper:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+sys.meta_path = [Wrapper(finder) for finder in sys.meta_path]
+import torch, torch.distributed as dist
+if os.environ["RANK"] == "0":
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.all_reduce(torch.ones(1))
+    dist.destroy_process_group()
+dist.init_process_group("gloo")
+for _ in range(3):
+    dist.all_reduce(torch.ones(1))
+if dist.get_rank() == 2:
+    sys.stdin = open(os.environ["FIFO"])
+dist.all_reduce(torch.ones(1))
+"""
+# Of the members of a monitored barrier, each counts other messages.
+UNCOUNTED = """import time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.monitored_barrier()
+for _ in range(3):
+    dist.all_reduce(torch.ones(3))
+dist.broadcast(torch.ones(3), src=0)
+time.sleep(1.5)
+for _ in range(3):
+    dist.all_reduce(torch.ones(3))
+"""
+
+
+class Worlds(HookTest):
+    def test_a_rank_that_had_one_of_its_own_is_not_taken_for_late(self):
+        program = ("--python", PYTHON, self.write("worlds.py", OTHER_WORLDS))
+        job = HangJob(self.folder.name, "", *limits(SCALE), ranks=3, program=program)
+        self.addCleanup(job.__exit__)
+        self.assertEqual(job.wait_found("hang")["ranks"], [2], job.stderr())
+
+    def test_a_monitored_barrier_makes_no_mismatch_in_older_torch(self):
+        program = ("--python", PYTHON, self.write("uncounted.py", UNCOUNTED))
+        job = HangJob(self.folder.name, "", *limits(SCALE), ranks=3, program=program, env={"MUSTER_PYTHON_HOOK": "wrap"})
+        self.addCleanup(job.__exit__)
+        self.assertEqual(job.wait(TORCH_LIMIT_S), 0, job.stderr())
+        self.assertEqual(job.found("mismatch", "hang"), [])
+
+
 LOOK = """import os, subprocess, sys
 print(os.environ.get("PYTHONPATH"), [p for p in sys.path if p.endswith(".python")], getattr(sys, "is_the_users", None),
       os.path.basename(getattr(sys.modules.get("sitecustomize"), "__file__", "none")), flush=True)
@@ -232,6 +281,28 @@ class OtherPrograms(HookTest):
         for flag in ("--no-python-hook", "--no-recorder"):
             self.assertEqual(self.seen(flag), (["None [] None none"] * 2, ""))
 
+    def test_it_leaves_no_trace_however_the_run_folder_is_written(self):
+        run_folder = self.path("run")
+        for folder in (run_folder + "/", run_folder.replace("/run", "//run"), os.path.relpath(run_folder)):
+            lines, err = self.seen(MUSTER_RUN_DIR=folder)
+            self.assertEqual((lines[1], err), ("None [] None none", ""), folder)
+
+    def test_a_folder_that_pythonpath_cannot_hold_is_told_in_one_line(self):
+        os.mkdir(self.path("a:b"), 0o700)
+        lines, err = self.seen(MUSTER_RUN_DIR=self.path("a:b"))
+        self.assertEqual(lines, ["None [] None none"] * 2)
+        self.assertRegex(err, r"^muster: the calls of Python programs are not recorded: cannot write \S+: PYTHONPATH cannot hold a "
+                         r"path with ':'; [^\n]+\n$")
+
+    def test_its_first_file_is_for_the_oldest_python(self):
+        """By the oldest grammar that can be asked for; Python 2 adds nothing that this file needs."""
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../worker_lib/recorder/python/sitecustomize.py")
+        with open(path) as source:
+            text = source.read()
+        for node in ast.walk(ast.parse(text, feature_version=(3, 4))):
+            self.assertNotIsInstance(node, (ast.JoinedStr, ast.NamedExpr))
+        self.assertNotIn("print(", text)
+
     def test_the_users_own_is_run_and_his_path_is_kept(self):
         own = self.users("import sys\nsys.is_the_users = True\n")
         self.assertEqual(self.seen(PYTHONPATH=own), ([f"{own} [] True sitecustomize.py"] * 2, ""))
@@ -253,7 +324,7 @@ class OtherPrograms(HookTest):
     def test_other_programs_only_see_a_folder_more(self):
         code, out, _ = run("--no-python", "sh", "-c", 'echo $PYTHONPATH; ls ${PYTHONPATH%%:*}',
                            env={**self.env, "PYTHONPATH": "/users"})
-        self.assertEqual((code, out.split("\n", 1)[1]), (0, "_muster_ring.abi3.so\nrecorder.py\nsitecustomize.py\n"))
+        self.assertEqual((code, out.split("\n", 1)[1]), (0, "_muster_recorder.py\n_muster_ring.abi3.so\nsitecustomize.py\n"))
         self.assertRegex(out, rf"^{self.path('run')}/\d+\.python:/users\n")
         self.assertEqual(os.listdir(self.path("run")), [])
 

@@ -291,6 +291,44 @@ class OfPytorch(StacksTest):
         self.assertEqual(self.shown("--ranks", "0").count("\n"), 1)  # Asked again.
         self.assertEqual(job.process.poll(), None, job.stderr())
 
+    def without_py_spy(self, program, *args):
+        os.makedirs(self.path("bin"))
+        os.symlink(os.path.realpath(self.interpreter), self.path("bin/python3"))
+        packages = glob.glob(os.path.join(VENV, "lib", "python3*", "site-packages"))[0]
+        self.write("ranks.py", program)
+        job = self.start("--nproc-per-node", 1, "--python", self.path("bin/python3"), self.path("ranks.py"), *args,
+                         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": packages})
+        wait_for(lambda: "there" in job.stdout(), "the rank is there", 120)
+        return job
+
+    def test_that_threads_which_run_survive_it(self):
+        job = self.without_py_spy("""
+import json, threading, time, torch.distributed
+def walk(depth):
+    json.loads("[1]")
+    return depth and walk(depth - 1)
+def prefetch():
+    while True: walk(50)
+for _ in range(3): threading.Thread(target=prefetch, daemon=True).start()
+print("there", flush=True)
+time.sleep(1000)
+""")
+        for _ in range(15):
+            self.assertIn("<module> ranks.py:10", " ".join(frames(self.stacks()[0])))
+        self.assertEqual(job.process.poll(), None, job.stderr())
+
+    def test_that_nothing_is_written_to_other_files(self):
+        job = self.without_py_spy(f"""
+import os, time, torch.distributed
+os.closerange(3, 4096)
+files = [open({self.path('data')!r} + str(i), "w") for i in range(150)]
+print("there", flush=True)
+time.sleep(1000)
+""")
+        self.assertIn("no Python frames", self.stacks()[0]["missing"])
+        self.assertEqual({os.path.getsize(path) for path in glob.glob(self.path("data*"))}, {0})
+        self.assertEqual(job.process.poll(), None, job.stderr())
+
     def test_of_eight_ranks_of_pytorch(self):
         self.write("train.py", """
 import os, torch, torch.distributed as dist

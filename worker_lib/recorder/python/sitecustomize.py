@@ -1,42 +1,49 @@
 """muster's hook: Python runs this at its start, from a folder that muster puts before PYTHONPATH for a job's workers.
 
 It takes the folder out again, so that the processes that a worker starts know nothing of it, waits for
-torch.distributed, for which recorder.py, beside it, does the rest, and runs the sitecustomize that would have been run
-without it. All Python programs of a job pay for this file, whose compiling is most of that: so it is short.
+torch.distributed, for which _muster_recorder.py, beside it, does the rest, and runs the sitecustomize that would have
+been run without it. All Python programs of a job pay for this file, whose compiling is most of that: so it is short. Its
+syntax is that of Python 2, since scripts of the system may need an old one.
 """
 import os
 import sys
 
 
-class Torch:
-    """A finder of modules."""
+class Torch(object):
+    """A finder of modules. A program may wrap it, so it cannot count on being removed."""
+
+    is_done = False
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch.distributed.distributed_c10d":
+        if self.is_done or name != "torch.distributed.distributed_c10d":
             return None
-        sys.meta_path.remove(self)
+        self.is_done = True
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
         try:
             # Neither a module of sys.modules nor a compiled file in the folder.
-            with open(folder + "/recorder.py", encoding="utf-8") as source:
-                exec(compile(source.read(), source.name, "exec"), space := {"__name__": "muster_recorder"})
+            space = {"__name__": "muster_recorder"}
+            with open(folder + "/_muster_recorder.py", encoding="utf-8") as source:
+                exec(compile(source.read(), source.name, "exec"), space)
             return space["spec_of"](name, path, folder, record_fd)
         except Exception as error:  # It would fail the program's import.
-            print(f"muster: rank {os.environ.get('RANK')} records no calls, so a hang is not explained: {error}",
-                  file=sys.stderr)
+            sys.stderr.write("muster: rank %s records no calls, so a hang is not explained: %s\n"
+                             % (os.environ.get("RANK"), error))
 
 
-folder = __file__.rpartition("/")[0]
+folder = os.path.dirname(os.path.abspath(__file__))
 record_fd = os.environ.get("MUSTER_RECORD_FD")
 sys.path[:] = [path for path in sys.path if path != folder]
-if rest := ":".join(path for path in os.environ.pop("PYTHONPATH", "").split(":") if path != folder):
-    os.environ["PYTHONPATH"] = rest
+paths = [path for path in os.environ.pop("PYTHONPATH", "").split(":") if os.path.abspath(path) != folder]
+if any(paths):
+    os.environ["PYTHONPATH"] = ":".join(paths)
 if record_fd:
     sys.meta_path.insert(0, Torch())
 own = sys.modules.pop(__name__)
 try:
     import sitecustomize
 except ImportError as error:  # Others are site's to report, as without this file.
-    if error.name != __name__:
+    if getattr(error, "name", __name__) != __name__:
         raise
 finally:
     sys.modules.setdefault(__name__, own)  # The import that runs this file looks for it.

@@ -44,6 +44,8 @@ TEST(Stacks, ALineHasTheInnermostFrameAndTheUsersOwn) {
             "? (libfoo.so) ← main (train)");
   EXPECT_EQ(stack_line({kRead, {"", "/usr/bin/python3.11", 0}, kEval}),
             "read ← _PyEval_EvalFrameDefault");
+  EXPECT_EQ(stack_line({kRead, {"_find_and_load", "<frozen importlib._bootstrap>", 5}, kTrain}),
+            "read ← step (train.py:140)");
   EXPECT_EQ(stack_line({}), "no frames");
 }
 
@@ -63,6 +65,15 @@ TEST(Stacks, RanksInTheSameFunctionsShareALine) {
             "  3 ranks (0-1,3): read ← step (train.py:140)\n"
             "  rank 4 (pid 7): it has ended\n"
             "  rank 1 (pid 101): no Python frames: py-spy is not installed\n");
+}
+
+TEST(Stacks, AnotherThreadDoesNotSpeakForTheMainOne) {
+  RankStacks rank = rank_in(0, {kRead});
+  rank.threads[0].thread = 101;
+  rank.missing = "1 thread: in an uninterruptible sleep";
+  EXPECT_EQ(stacks_text({rank}, false),
+            "  rank 0 (pid 100): its main thread could not be looked at\n"
+            "  rank 0 (pid 100): 1 thread: in an uninterruptible sleep\n");
 }
 
 TEST(Stacks, NamesOfFunctionsHaveNoArguments) {

@@ -36,8 +36,8 @@ TEST_F(PythonHook, IsAFolderForTheUserAloneThatGoesWithAllThatIsInIt) {
   // Of a job that was killed, and had this number.
   fs::create_directories(folder_ + "/__pycache__");
   ASSERT_TRUE(write_python_hook(folder_));
-  EXPECT_EQ(files(),
-            (std::set<std::string>{"_muster_ring.abi3.so", "recorder.py", "sitecustomize.py"}));
+  EXPECT_EQ(files(), (std::set<std::string>{"_muster_recorder.py", "_muster_ring.abi3.so",
+                                            "sitecustomize.py"}));
   EXPECT_EQ(fs::status(folder_).permissions(), fs::perms::owner_all);
   fs::create_directories(folder_ + "/__pycache__");
   std::ofstream(folder_ + "/__pycache__/sitecustomize.cpython-311.pyc") << "code";

@@ -33,6 +33,10 @@ TEST(PythonStacks, OfFaulthandler) {
   EXPECT_EQ(stacks,
             (std::vector<ThreadStack>{{0, "", {{"wait", "/usr/lib/python3.11/threading.py", 324}}},
                                       {7, "", {{"<module>", "/a/\", line 9 in b", 3}}}}));
+  EXPECT_EQ(stacks_of_faulthandler("Stack (most recent call first):\n"
+                                   "  File \"a.py\", line 1 in f\n",
+                                   7),
+            (std::vector<ThreadStack>{{7, "", {{"f", "a.py", 1}}}}));
   EXPECT_TRUE(stacks_of_faulthandler("Segmentation fault\n  File \"a\", line 1 in f\n", 7).empty());
 }
 

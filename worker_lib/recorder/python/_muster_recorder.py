@@ -110,7 +110,8 @@ class Recorder:
         self.on = True
         self.is_attached = False
         self.groups = {}  # By id() of its ProcessGroup, which a reference would keep from being destroyed.
-        self.worlds = 0
+        self.worlds = collections.Counter()  # By size: ranks may have had others of their own.
+        self.world = ""
         self.opened = collections.Counter()  # Groups of this world, by name.
         self.looker = None
         self.sites = Sites(ring, os.path.dirname(os.path.dirname(c10d.__file__)))
@@ -181,7 +182,8 @@ class Recorder:
         if "muster" in backend or own_rank is None or not self.attach():
             return None
         if not ranks:
-            self.worlds += 1
+            self.worlds[size] += 1
+            self.world = f"@{size}" + (f".{self.worlds[size]}" if self.worlds[size] > 1 else "")
             self.opened.clear()
             description = "world"
         return self.open(name, description, ranks or range(size), own_rank)
@@ -189,9 +191,7 @@ class Recorder:
     def open(self, name, description, ranks, own_rank):
         """Its id is that of no other group of the job, and all members form as many of one name."""
         self.opened[name] += 1
-        identity = name
-        if self.worlds > 1:
-            identity += f"@{self.worlds}"
+        identity = name + self.world
         if self.opened[name] > 1:
             identity += f"#{self.opened[name]}"
         ranks = list(ranks)
@@ -730,17 +730,54 @@ def wrap_method(recorder, cls, name):
     setattr(cls, name, method)
 
 
+def wrap_uncounted(recorder, cls, name):
+    """Its messages move the group's count, on each member by another number."""
+    original = getattr(cls, name, None)
+    if original is None:
+        return
+
+    def count_before(group, pg):
+        if group.sequence is not None:
+            group.count_others(pg)
+
+    def count_after(group, pg):
+        if group.sequence is not None:
+            group.sequence = sequence_of(pg)
+
+    count_before, count_after = recorder.guarded(count_before), recorder.guarded(count_after)
+
+    @functools.wraps(original)
+    def method(self, *args, **kwargs):
+        group = recorder.groups.get(id(self))
+        if group is None or group.hook_id is None:
+            return original(self, *args, **kwargs)
+        count_before(group, self)
+        group.within += 1
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            group.within -= 1
+            count_after(group, self)
+
+    setattr(cls, name, method)
+
+
 def show_stacks(ring, folder):
     """For the agent, that asks by a signal: see rendezvous/base/stack_signal.h. And for crashes, on stderr."""
-    if not faulthandler.is_enabled():
+    crashes = (getattr(signal, name) for name in ("SIGSEGV", "SIGFPE", "SIGABRT", "SIGBUS", "SIGILL"))
+    # A library that handles one of them (a JVM, say) may mean to go on.
+    if not faulthandler.is_enabled() and all(signal.getsignal(crash) is signal.SIG_DFL for crash in crashes):
         with contextlib.suppress(Exception):  # Without a stderr.
             faulthandler.enable()
     if signal.getsignal(ring.STACK_SIGNAL) is not signal.SIG_DFL:
         return
     made = os.open(os.path.join(folder, f"{ring.STACK_FILE}-{os.getpid()}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    fd = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, LOWEST_FD)
-    os.close(made)
-    faulthandler.register(ring.STACK_SIGNAL, file=fd, all_threads=True, chain=False)
+    try:
+        fd = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, LOWEST_FD)
+    finally:
+        os.close(made)
+    # Not all threads: the others run on meanwhile, and their frames with them.
+    faulthandler.register(ring.STACK_SIGNAL, file=fd, all_threads=False, chain=False)
 
 
 def load_ring(folder):
@@ -769,6 +806,7 @@ def start(folder, record_fd, c10d):
     if not has_hooks(c10d.ProcessGroup):
         for name in WRAPPED:
             wrap_method(recorder, c10d.ProcessGroup, name)
+        wrap_uncounted(recorder, c10d.ProcessGroup, "monitored_barrier")
 
 
 def spec_of(name, path, folder, record_fd):
