@@ -1,6 +1,6 @@
-// _muster_ring: for the recorder of a Python process (_muster_recorder.py), the few functions that it
-// needs of ring::RingWriter. A recorded call costs some 0.2 us. Every function may be called at any
-// time; without a ring, and in forked children, it does nothing.
+// _muster_ring: for the recorder of a Python process (_muster_recorder.py), the few functions that
+// it needs of ring::RingWriter. A recorded call costs some 0.2 us. Every function may be called at
+// any time; without a ring, and in forked children, it does nothing.
 //
 // For the limited API, so that one file serves every CPython from 3.9 on: METH_FASTCALL is declared
 // from 3.10 on, and works in 3.7 already; all other names are older.
