@@ -24,6 +24,7 @@
 #include "agent/control/control_protocol.h"
 #include "agent/hang/records_text.h"
 #include "agent/hang/stacks.h"
+#include "agent/report/text.h"
 #include "launcher/musterctl_text.h"
 #include "launcher/values/rank_lists.h"
 #include "launcher/version.h"
@@ -51,6 +52,13 @@ struct Wanted {
 int complain_of(const Error& error) {
   std::fputs(("musterctl: " + error.message + "\n").c_str(), stderr);
   return error.code == ExitCode::usage ? kWrongUsage : kFailed;
+}
+
+// Returns the exit code.
+int complain_of_missing(const std::vector<std::string>& unanswered) {
+  for (const std::string& line : unanswered)
+    complain_of({ExitCode::environment, clean_line(line)});
+  return unanswered.empty() ? EXIT_SUCCESS : kFailed;
 }
 
 void print(std::string_view text) {
@@ -128,25 +136,39 @@ bool names_one_rank(const control::RankRanges& ranges) {
   return ranges.size() == 1 && ranges.front().first == ranges.front().second;
 }
 
+// Prints it, or with --json what is missing alone. Returns the exit code.
+int show_reply(const control::Reply& reply, const Wanted& wanted, LogPrinter& logs) {
+  if (const auto* error = std::get_if<Error>(&reply)) return std::min(complain_of(*error), kFailed);
+  const auto show = [&](const std::string& text) {
+    if (!wanted.json) print(text);
+  };
+  if (const auto* status = std::get_if<control::JobStatus>(&reply)) show(status_text(*status));
+  const auto* texts = std::get_if<std::vector<control::LogText>>(&reply);
+  if (texts != nullptr && !wanted.json) logs.add(*texts);
+  if (const auto* stacks = std::get_if<control::Stacks>(&reply)) {
+    show(stacks_text(stacks->ranks, wanted.all_threads));
+    return complain_of_missing(stacks->unanswered);
+  }
+  if (const auto* records = std::get_if<control::Records>(&reply)) {
+    show(records_text(records->ranks, wanted.calls > 0));
+    return complain_of_missing(records->unanswered);
+  }
+  return EXIT_SUCCESS;
+}
+
 // Prints replies until the job closes the connection. Returns the exit code.
 int show_replies(Conversation& talk, const Wanted& wanted, LogPrinter& logs) {
+  int code = EXIT_SUCCESS;
   for (bool answered = false;; answered = true) {
     const auto line = talk.next_line();
     if (!line) return complain_of(line.error());
-    if (!*line && answered) return EXIT_SUCCESS;
+    if (!*line && answered) return code;
     if (!*line) return complain_of({ExitCode::environment, "the job ended before it could answer"});
     const Result<control::Reply> reply = control::decode_reply(**line);
     if (!reply) return complain_of(reply.error());
     if (wanted.json) print(**line + "\n");
-    if (const auto* error = std::get_if<Error>(&*reply))
-      return std::min(complain_of(*error), kFailed);
-    if (wanted.json) continue;
-    if (const auto* status = std::get_if<control::JobStatus>(&*reply)) print(status_text(*status));
-    if (const auto* texts = std::get_if<std::vector<control::LogText>>(&*reply)) logs.add(*texts);
-    if (const auto* stacks = std::get_if<std::vector<RankStacks>>(&*reply))
-      print(stacks_text(*stacks, wanted.all_threads));
-    if (const auto* records = std::get_if<std::vector<RankRecords>>(&*reply))
-      print(records_text(*records, wanted.calls > 0));
+    code = show_reply(*reply, wanted, logs);
+    if (std::holds_alternative<Error>(*reply)) return code;
   }
 }
 
@@ -197,7 +219,9 @@ int show_records(const Wanted& wanted) {
 int show_stacks(const Wanted& wanted) {
   const auto ranges = ranges_of(wanted);
   if (!ranges) return complain_of(ranges.error());
-  return ask(control::StacksRequest{*ranges}, wanted, false);
+  control::StacksRequest request{*ranges};
+  request.main_threads = !wanted.all_threads && !wanted.json;
+  return ask(request, wanted, false);
 }
 
 void add_job(CLI::App& command, Wanted& wanted) {
@@ -227,14 +251,14 @@ void add_commands(CLI::App& app, Wanted& wanted) {
       ->check(CLI::Range(0, control::kLogLinesMax));
   logs.add_flag("-f,--follow", wanted.follow, "Keep printing new output");
   CLI::App& records = *app.add_subcommand(
-      "records", "Show which collective each rank on this node is in, or called last");
+      "records", "Show which collective each rank of the job is in, or called last");
   add_job(records, wanted);
   add_ranks(records, wanted);
   records.add_option("-n,--lines", wanted.calls, "Print its groups and last LINES calls as well")
       ->type_name("LINES")
       ->capture_default_str()
       ->check(CLI::Range(0, control::kRecordLinesMax));
-  CLI::App& stacks = *app.add_subcommand("stacks", "Show where the ranks on this node are");
+  CLI::App& stacks = *app.add_subcommand("stacks", "Show where the ranks of the job are");
   add_job(stacks, wanted);
   add_ranks(stacks, wanted);
   stacks.add_flag("-a,--all-threads", wanted.all_threads,

@@ -37,6 +37,12 @@ void message_fields(auto& a, Like<RecordsRequest> auto& request) {
   a("lines", request.lines);
 }
 
+void message_fields(auto& a, Like<StacksRequest> auto& request) {
+  a("ranks", request.ranks);
+  a("quiet", request.quiet);
+  a("main_threads", request.main_threads);
+}
+
 void message_fields(auto& a, Like<NodeStatus> auto& node) {
   a("node_rank", node.node_rank);
   a("host", node.host);
@@ -137,8 +143,19 @@ void message_fields(auto& a, Like<RankStacks> auto& stacks) {
   a("rank", stacks.rank);
   a("pid", stacks.pid);
   a("process", stacks.process);
+  a("in_call", stacks.in_call);
   a("threads", stacks.threads);
   a("missing", stacks.missing);
+}
+
+void message_fields(auto& a, Like<Records> auto& records) {
+  a("records", records.ranks);
+  a("unanswered", records.unanswered);
+}
+
+void message_fields(auto& a, Like<Stacks> auto& stacks) {
+  a("stacks", stacks.ranks);
+  a("unanswered", stacks.unanswered);
 }
 
 struct Writer {
@@ -153,6 +170,7 @@ struct Writer {
     for (const auto& [first, last] : ranges)
       object[key].push_back(first == last ? json(first) : json{first, last});
   }
+  void operator()(const char* key, const std::vector<std::string>& lines) { object[key] = lines; }
   template <typename Message>
   void operator()(const char* key, const std::vector<Message>& list) {
     object[key] = json::array();
@@ -228,6 +246,11 @@ struct Reader {
     }
     if (ranges.empty() || ranges.size() != count) wrong(key, "a list of ranks and [FIRST,LAST]");
   }
+  void take(const json& found, const char* key, std::vector<std::string>& lines) {
+    if (!found.is_array()) return wrong(key, "a list of strings");
+    for (const json& line : found)
+      take(line, key, lines.emplace_back());
+  }
   template <typename Message>
   void take(const json& found, const char* key, std::vector<Message>& list) {
     if (!found.is_array()) return wrong(key, kObjects);
@@ -274,10 +297,11 @@ Lines lines_request(Reader& read, int lines_max) {
   return request;
 }
 
-StacksRequest stacks_request(Reader& read) {
-  StacksRequest request;
-  read("ranks", request.ranks);
-  return request;
+template <typename Message>
+Message message_of(Reader& read) {
+  Message message;
+  message_fields(read, message);
+  return message;
 }
 
 Request request_of(const json& object, std::string& problem) {
@@ -288,7 +312,7 @@ Request request_of(const json& object, std::string& problem) {
   if (command == "signal") return signal_request(read);
   if (command == "logs") return lines_request<LogsRequest>(read, kLogLinesMax);
   if (command == "records") return lines_request<RecordsRequest>(read, kRecordLinesMax);
-  if (command == "stacks") return stacks_request(read);
+  if (command == "stacks") return message_of<StacksRequest>(read);
   if (command != "status")
     read.wrong("command", "a command; the commands are status, signal, logs, records and stacks");
   return StatusRequest{};
@@ -321,8 +345,8 @@ Reply reply_of(const json& object, std::string& problem) {
   if (!ok->get<bool>()) return error_of(read);
   if (object.contains("status")) return content_of<JobStatus>(read, "status");
   if (object.contains("logs")) return content_of<std::vector<LogText>>(read, "logs");
-  if (object.contains("records")) return content_of<std::vector<RankRecords>>(read, "records");
-  if (object.contains("stacks")) return content_of<std::vector<RankStacks>>(read, "stacks");
+  if (object.contains("records")) return message_of<Records>(read);
+  if (object.contains("stacks")) return message_of<Stacks>(read);
   return Done{};
 }
 
@@ -348,7 +372,7 @@ std::string encode(const Request& request) {
     message_fields(writer, *records);
   } else if (const auto* stacks = std::get_if<StacksRequest>(&request)) {
     writer("command", "stacks");
-    writer("ranks", stacks->ranks);
+    message_fields(writer, *stacks);
   } else {
     writer("command", "status");
   }
@@ -363,10 +387,10 @@ std::string encode(const Reply& reply) {
     writer("status", *status);
   } else if (const auto* logs = std::get_if<std::vector<LogText>>(&reply)) {
     writer("logs", *logs);
-  } else if (const auto* records = std::get_if<std::vector<RankRecords>>(&reply)) {
-    writer("records", *records);
-  } else if (const auto* stacks = std::get_if<std::vector<RankStacks>>(&reply)) {
-    writer("stacks", *stacks);
+  } else if (const auto* records = std::get_if<Records>(&reply)) {
+    message_fields(writer, *records);
+  } else if (const auto* stacks = std::get_if<Stacks>(&reply)) {
+    message_fields(writer, *stacks);
   } else if (const auto* error = std::get_if<Error>(&reply)) {
     writer("error", error->message);
     writer("code", static_cast<int>(error->code));

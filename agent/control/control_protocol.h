@@ -5,16 +5,18 @@
 //   {"command":"signal","signal":"USR1","ranks":[0,[8,15]]}
 //   {"command":"logs","ranks":[3],"lines":20,"follow":true}
 //   {"command":"records","ranks":[3],"lines":20}
-//   {"command":"stacks","ranks":[3]}
+//   {"command":"stacks","ranks":[3],"main_threads":true}
 //
 //   {"version":1,"ok":true,"status":{...}} or "logs":[{"rank":3,"text":"...","position":512}]
 //       or "records":[{"rank":3,...}], with the fields of agent/hang/records.h
 //       or "stacks":[{"rank":3,...}], with the fields of agent/hang/stacks.h
+//       and with either "unanswered":["one line",...], for ranks that are missing
 //   {"version":1,"ok":false,"error":"one line","code":121}
 //
 // A rank list holds ranks and inclusive [FIRST,LAST] ranges; without a list, all ranks are
 // selected. Unknown fields are ignored, so that both ends can be extended. Replacement characters
-// stand for text that is not UTF-8. Pure: neither end trusts the other, every size is bounded.
+// stand for text that is not UTF-8. Agents ask each other for records and stacks in the same lines
+// (agent/job/peers.h). Pure: neither end trusts the other, every size is bounded.
 #pragma once
 
 #include <cstdint>
@@ -70,6 +72,8 @@ struct RecordsRequest {
 };
 struct StacksRequest {
   RankRanges ranks;
+  bool quiet = false;         // Disturb no rank; see agent/stacks/stack_child.h.
+  bool main_threads = false;  // Without the others.
 
   friend bool operator==(const StacksRequest&, const StacksRequest&) = default;
 };
@@ -104,11 +108,21 @@ struct LogText {
   friend bool operator==(const LogText&, const LogText&) = default;
 };
 
+// Of the ranks that were selected on all nodes.
+template <typename Rank>
+struct OfRanks {
+  std::vector<Rank> ranks;
+  std::vector<std::string> unanswered;  // Which ranks are missing and why, a line each.
+
+  friend bool operator==(const OfRanks&, const OfRanks&) = default;
+};
+using Records = OfRanks<RankRecords>;
+using Stacks = OfRanks<RankStacks>;
+
 struct Done {
   friend bool operator==(const Done&, const Done&) = default;
 };
-using Reply = std::variant<Done, JobStatus, std::vector<LogText>, std::vector<RankRecords>,
-                           std::vector<RankStacks>, Error>;
+using Reply = std::variant<Done, JobStatus, std::vector<LogText>, Records, Stacks, Error>;
 
 // One line with its newline.
 std::string encode(const Request& request);

@@ -33,8 +33,8 @@ struct ControlHandlers {
   using LogsDone = std::function<void(Result<std::vector<control::LogText>>)>;
 
   using StatusDone = std::function<void(control::JobStatus)>;
-  using RecordsDone = std::function<void(Result<std::vector<RankRecords>>)>;
-  using StacksDone = std::function<void(Result<std::vector<RankStacks>>)>;
+  using RecordsDone = std::function<void(Result<control::Records>)>;
+  using StacksDone = std::function<void(Result<control::Stacks>)>;
 
   // Calls `done` once, on the control loop, at once or later; so do `logs`, `records`, `stacks`.
   std::function<void(StatusDone done)> status;

@@ -39,6 +39,7 @@ Detector::Detector(const Limits& limits)
 //              watching                        not watching   suspended
 // Begun        forget, watch                   watch          forget, watch
 // Digested     note; older: -                  -              note
+// Confirmed    note; older: -                  -              note
 // LifeSeen     note; older: -                  -              note
 // Ended        note; the first failure: judge  -              note
 //              mismatches, then nothing more
@@ -88,6 +89,11 @@ void Detector::on(Instant now, const Digested& event) {
   learn(digest, *rank.digest);
   calls_.note(*rank.digest, now);
   is_dirty_ = true;
+}
+
+void Detector::on(Instant now, const Confirmed& event) {
+  if (!is_rank(event.rank)) return;
+  if (ranks_[static_cast<size_t>(event.rank)].confirm(std::min(event.at, now))) is_dirty_ = true;
 }
 
 // Counts the calls of each group's first member.

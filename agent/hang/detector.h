@@ -124,6 +124,7 @@ class Detector {
   // ---- events
   void on(Instant now, const Begun& event);
   void on(Instant now, const Digested& event);
+  void on(Instant now, const Confirmed& event);
   void on(Instant now, const LifeSeen& event);
   void on(Instant now, const Ended& event);
   void on(Instant now, const Stopping& event);

@@ -77,6 +77,11 @@ struct Begun {
 struct Digested {
   RankDigest digest;
 };
+// The newest digest of a rank still held at that time.
+struct Confirmed {
+  int rank = 0;
+  Instant at{};
+};
 // What the two latest looks at a rank make.
 struct LifeSeen {
   int rank = 0;
@@ -96,7 +101,8 @@ struct Resumed {};
 struct Jumped {};
 struct Tick {};
 using Event =
-    std::variant<Begun, Digested, LifeSeen, Ended, Stopping, Suspended, Resumed, Jumped, Tick>;
+    std::variant<Begun, Digested, Confirmed, LifeSeen, Ended, Stopping, Suspended, Resumed, Jumped,
+                 Tick>;
 
 // ---- effects
 // From now on, look at these ranks once in Limits::look; replaces the list before. Empty: at none.

@@ -8,13 +8,14 @@
 namespace muster::hang {
 namespace {
 
-// It names its own place, and members that are ranks of the job.
-bool is_sound(const GroupDigest& group, int rank, int world_size) {
+// It names its own place, and members that are ranks of the job, as all that are `known` are.
+bool is_sound(const GroupDigest& group, int rank, const std::vector<int>& known, int world_size) {
   if (group.size <= 0 || group.own_rank < 0 || group.own_rank >= group.size) return false;
   if (group.completed > group.called) return false;
   if (group.ranks.empty()) return true;
   if (group.ranks.size() != static_cast<size_t>(group.size)) return false;
   if (group.ranks[static_cast<size_t>(group.own_rank)] != rank) return false;
+  if (group.ranks == known) return true;
   return std::ranges::all_of(group.ranks,
                              [&](int member) { return member >= 0 && member < world_size; });
 }
@@ -46,6 +47,7 @@ void silence_the_disproved(GroupView& view) {
     if (member.standing != Standing::known || member.called() >= witness->completed()) continue;
     const CallDigest* missed = find_call(*witness->digest, member.called() + 1);
     if (missed == nullptr) missed = find_call(*most->digest, member.called() + 1);
+    if (missed != nullptr && missed->has_failed) continue;  // It has ended there without that member.
     if (missed == nullptr || needs_all(missed->call)) member.standing = Standing::silent;
   }
 }
@@ -74,7 +76,9 @@ void GroupTable::note(RankDigest& digest, int world_size) {
 bool GroupTable::accept(const RankDigest& digest, GroupDigest& group, int world_size) {
   const GroupKey key{group.id, digest.generation};
   const auto found = groups_.find(key);
-  if (!is_sound(group, digest.rank, world_size)) {
+  static const std::vector<int> kNone;
+  if (!is_sound(group, digest.rank, found == groups_.end() ? kNone : found->second.ranks,
+                world_size)) {
     if (found != groups_.end()) found->second.seen.insert(digest.rank);
     return false;
   }

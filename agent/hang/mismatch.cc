@@ -11,7 +11,7 @@ namespace {
 
 // Of one group; what is older than so many newer ones is left to the hashes.
 constexpr size_t kOrdinalsKept = 128;
-constexpr size_t kHashesKept = 16;
+constexpr size_t kHashesKept = 64;
 // Among more different calls than that nobody looks for a majority.
 constexpr size_t kCampsMax = 64;
 constexpr uint64_t kOrderWindow = 16;

@@ -31,6 +31,12 @@ bool RankState::take(RankDigest& news, Instant now) {
   return true;
 }
 
+bool RankState::confirm(Instant at) {
+  if (!digest || digest->is_last || at <= digest->at) return false;
+  digest->at = at;
+  return true;
+}
+
 void RankState::see(LifeState state, std::string words, Instant at, Duration between) {
   if (at < life_seen) return;
   if (state != life || at - life_seen > kLooksMissed * between) life_since = at - between;

@@ -29,6 +29,8 @@ struct RankState {
 
   // `news` becomes the digest before it. False, and nothing changes: it is not newer.
   bool take(RankDigest& news, Instant now);
+  // The digest still held at that time. False, and nothing changes: that is no news.
+  bool confirm(Instant at);
   // What two looks make, the later one taken `at`, `between` after the other. If it comes much
   // later than the ones before, it says nothing of the time between.
   void see(LifeState state, std::string words, Instant at, Duration between);

@@ -37,6 +37,7 @@ struct RankStacks {
   int rank = 0;
   pid_t pid = 0;                     // The worker's.
   pid_t process = 0;                 // That was looked at: the worker, or one below it.
+  bool in_call = false;              // In a collective that is pending; of a rank that records.
   std::vector<ThreadStack> threads;  // The main thread first.
   std::string missing;               // One line: what could not be read, and why. Empty: nothing.
 

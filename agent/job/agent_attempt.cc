@@ -270,7 +270,10 @@ void AgentLoop::spawn_worker(int attempt, int local_rank) {
   streams.err.reset();
   if (pid) {
     record_->worker_started(local_rank, *pid);
-    if (hang_watch_) hang_watch_->started(local_rank, *pid);
+    if (hang_watch_) {
+      hang_watch_->started(local_rank, *pid,
+                           setup_.placement.workers[static_cast<size_t>(local_rank)].device);
+    }
     drive_->post(group::Spawned{attempt, local_rank, *pid});
   } else {
     report_failure(pid.error(), local_rank);
@@ -348,7 +351,12 @@ void AgentLoop::drain() {
   });
 }
 
+// What explains the first failure may be on its way from other nodes.
 void AgentLoop::on_drained(const AttemptRemains& remains) {
+  if (hang_watch_ && hang_watch_->is_settling()) {
+    after_settled_ = [this, remains] { on_drained(remains); };
+    return;
+  }
   if (!std::exchange(undrained_, false)) return;
   draining_ = false;
   record_->attempt_drained(remains);

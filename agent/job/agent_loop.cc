@@ -54,6 +54,7 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       site_names_(io_),
       driver_(io_, processes_),
       stack_reader_(io_, processes_),
+      peers_drive_(io_, peers_, [this](const Peers::Effect& effect) { on_peers(effect); }),
       run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
       null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),
       coordinated_(is_coordinated(spec_.rendezvous)),

@@ -30,7 +30,9 @@
 #include "agent/hang/site_names.h"
 #include "agent/job/agent.h"
 #include "agent/job/job_record.h"
+#include "agent/job/node_answers.h"
 #include "agent/job/node_setup.h"
+#include "agent/job/peers.h"
 #include "agent/job/worker_group.h"
 #include "agent/output/output.h"
 #include "agent/process/file_timer_server.h"
@@ -83,18 +85,41 @@ class AgentLoop {
   void give_logs(const LogsQuery& query, ControlHandlers::LogsDone done);
   Error no_such_rank_here() const;
 
+  // ---- the whole job's records and stacks (agent_peers.cc)
+  using AskedFor = std::function<control::Request(control::RankRanges)>;
+  using ReplyDone = std::function<void(control::Reply)>;
+  using AnswersDone = std::function<void(std::vector<NodeAnswer>)>;
+  Result<std::vector<int>> wanted_ranks(const control::RankRanges& ranges) const;
+  std::vector<int> local_ranks_of(const control::RankRanges& ranges) const;
+  void ask_job(const std::vector<int>& ranks, const AskedFor& request, Duration limit,
+               AnswersDone done);
+  using NodeLines = std::vector<membership::NodeLine>;
+  void find_nodes(std::function<void(const NodeLines&)> next);
+  void ask_others(std::vector<NodeAnswer> asked, const AskedFor& request, Duration limit,
+                  AnswersDone done);
+  void answer_here(const control::Request& request, ReplyDone done);
+  void on_peers(const Peers::Effect& effect);
+  void serve_peer(const Peers::Serve& serve);
+
   // ---- musterctl records (agent_records.cc)
   void give_records(const control::RecordsRequest& request, ControlHandlers::RecordsDone done);
+  void records_here(const control::RecordsRequest& request, ReplyDone done);
   RankRing read_ring(int local_rank, size_t calls_max) const;
 
   // ---- stacks (agent_stacks.cc)
   void give_stacks(const control::StacksRequest& request, ControlHandlers::StacksDone done);
+  void stacks_here(const control::StacksRequest& request, ReplyDone done);
+  // Of the main threads, in the order of `ranks`, on whichever node they run.
+  void ask_stacks(const std::vector<int>& ranks, bool quiet, StackReader::Done done);
   void read_stacks(const std::vector<int>& local_ranks, bool quiet, StackReader::Done done);
   void tell_stacks(const hang::Finding& finding, bool quiet);
 
   // ---- hangs (agent_hangs.cc)
   void watch_for_hangs();
   void on_hang(const hang::Effect& effect);
+  void tell_all(const HangNews& news);
+  void on_hang_news(std::string_view bytes);
+  void on_hangs_settled();
   std::string call_in_flight(int local_rank) const;
 
   // ---- effects of the machine (agent_effects.cc)
@@ -157,6 +182,8 @@ class AgentLoop {
   void export_interface();
   void on_stop_order(const member::StopWorkers& stop);
   void on_leave_announced();
+  void send(int to, std::string payload);
+  void on_datagram(const membership::Delivered& datagram);
   void on_job_ended(const membership::End& end);
   void on_rendezvous_failed(const Error& error);
 
@@ -189,8 +216,11 @@ class AgentLoop {
   Rings rings_;
   SiteNames site_names_;
   std::optional<hang::HangWatch> hang_watch_;  // Of a job that is watched.
+  std::function<void()> after_settled_;        // The attempt is drained.
   HelperProcess driver_;
   StackReader stack_reader_;
+  Peers peers_;
+  Drive<Peers, Peers::Tick> peers_drive_;  // Gets what arrives for it, and the end of each round.
   KernelLog kernel_log_;  // Marked as an attempt starts, then read on the output thread.
   std::unique_ptr<Output> output_;
   std::unique_ptr<JobRecord> record_;
@@ -225,6 +255,7 @@ class AgentLoop {
   bool coordinated_ = false;  // See is_coordinated().
   std::unique_ptr<Rendezvous> rendezvous_;
   membership::Round job_round_;  // The newest one that formed.
+  NodeLines job_nodes_;          // Of that round, once they were needed.
   std::optional<group::RequestRound> wanted_round_;
   bool opening_round_ = false;  // A round has formed and its streams are being opened.
   bool round_dropped_ = false;  // That round was ended meanwhile.

@@ -1,4 +1,4 @@
-// The agent's answer to `musterctl records`: what the ranks of this node have recorded.
+// The agent's answer to `musterctl records`: what the ranks of the job have recorded.
 #include <algorithm>
 #include <utility>
 
@@ -12,6 +12,16 @@ namespace {
 
 // The answer to a question for more would hold up the agent's loop for longer than 0.4 s.
 constexpr size_t kCallsMax = 32'768;
+// Of other nodes, which only look into memory. A node that stands still is lost soon after.
+constexpr auto kRecordsLimit = std::chrono::seconds(2);
+
+std::optional<Error> too_many(size_t ranks, int lines) {
+  if (ranks * static_cast<size_t>(lines) <= kCallsMax) return std::nullopt;
+  return Error{ExitCode::environment,
+               fmt::format("{} ranks with {} calls each are too many for one answer, which holds "
+                           "{}; ask for fewer",
+                           ranks, lines, kCallsMax)};
+}
 
 // Whether a live process writes the ring that has no business with it. What one that has ended left
 // there is believed: its last calls are what is asked for.
@@ -25,36 +35,38 @@ bool is_written_by_another(const RecordedState& state, pid_t worker) {
 
 void AgentLoop::give_records(const control::RecordsRequest& request,
                              ControlHandlers::RecordsDone done) {
+  const Result<std::vector<int>> ranks = wanted_ranks(request.ranks);
+  if (!ranks) return done(tl::unexpected(ranks.error()));
+  if (const auto error = too_many(ranks->size(), request.lines))
+    return done(tl::unexpected(*error));
+  const auto of = [request](control::RankRanges ranges) {
+    control::RecordsRequest part = request;
+    part.ranks = std::move(ranges);
+    return part;
+  };
+  ask_job(
+      *ranks, of, kRecordsLimit,
+      [done = std::move(done), strangers = strangers_text(request.ranks, round_.world_size)](
+          const std::vector<NodeAnswer>& answers) { done(joined_records(answers, strangers)); });
+}
+
+void AgentLoop::records_here(const control::RecordsRequest& request, ReplyDone done) {
   if (!rings_.wanted()) {
-    return done(fail(ExitCode::environment,
-                     "calls are not recorded: the job was started with --no-recorder"));
-  }
-  if (attempt_ < 0) {
-    return done(
-        fail(ExitCode::environment, "no worker is running yet; try again when the job has begun"));
+    return done(Error{ExitCode::environment,
+                      "calls are not recorded: the job was started with --no-recorder"});
   }
   const auto lines = static_cast<size_t>(request.lines);
-  std::vector<int> local_ranks;
-  for (int local_rank = 0; local_rank < setup_.workers; ++local_rank) {
-    if (control::selects(request.ranks, round_.base_rank + local_rank))
-      local_ranks.push_back(local_rank);
-  }
-  if (local_ranks.empty()) return done(tl::unexpected(no_such_rank_here()));
-  if (local_ranks.size() * lines > kCallsMax) {
-    return done(fail(ExitCode::environment,
-                     fmt::format("{} ranks with {} calls each are too many for one answer, which "
-                                 "holds {}; ask for fewer",
-                                 local_ranks.size(), lines, kCallsMax)));
-  }
+  const std::vector<int> local_ranks = local_ranks_of(request.ranks);
+  if (const auto error = too_many(local_ranks.size(), request.lines)) return done(*error);
   std::vector<RankRing> rings;
   for (const int local_rank : local_ranks)
     rings.push_back(read_ring(local_rank, std::max(lines, kCallsForSummary)));
   const Instant now = to_instant(std::chrono::steady_clock::now());
   site_names_.name(std::move(rings),
                    [now, lines, done = std::move(done)](const std::vector<RankRing>& named) {
-                     std::vector<RankRecords> records;
+                     control::Records records;
                      for (const RankRing& ring : named)
-                       records.push_back(records_of(ring, now, lines));
+                       records.ranks.push_back(records_of(ring, now, lines));
                      done(std::move(records));
                    });
 }

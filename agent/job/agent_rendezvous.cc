@@ -11,6 +11,7 @@
 
 #include "agent/job/agent_loop.h"
 #include "agent/job/rendezvous_options.h"
+#include "agent/letter.h"
 #include "agent/process/master_port.h"
 #include "agent/report/failure_wire.h"
 #include "rendezvous/base/contract.h"
@@ -45,6 +46,7 @@ bool AgentLoop::open_rendezvous(const std::string& token) {
   handlers.round = [this](const membership::Round& round) { on_round(round); };
   handlers.stop = [this](const member::StopWorkers& stop) { on_stop_order(stop); };
   handlers.leave_announced = [this] { on_leave_announced(); };
+  handlers.datagram = [this](const membership::Delivered& datagram) { on_datagram(datagram); };
   handlers.ended = [this](const membership::End& end) { on_job_ended(end); };
   handlers.failed = [this](const Error& error) { on_rendezvous_failed(error); };
   handlers.say = [this](const std::string& text) {
@@ -112,6 +114,8 @@ void AgentLoop::on(const group::Succeeded&) {
 
 void AgentLoop::on_round(const membership::Round& round) {
   if (!wanted_round_ || group_->finished()) return;
+  peers_drive_.post(Peers::RoundEnded{});
+  job_nodes_.clear();
   job_round_ = round;
   // Its end may come before its first worker: the verdict is about this world all the same.
   if (attempt_ < 0) record_->round_formed(round_view(round.restarts));
@@ -191,6 +195,22 @@ void AgentLoop::on_stop_order(const member::StopWorkers& stop) {
     return;
   }
   drive_->post(group::Regroup{attempt_});
+}
+
+// To the node of that rank in this round; -1: to all others. It may be lost.
+void AgentLoop::send(int to, std::string payload) {
+  if (!coordinated_ || !rendezvous_) return;
+  const Instant now = to_instant(std::chrono::steady_clock::now());
+  rendezvous_->send({job_round_.epoch, to, now, Duration{0}, std::move(payload)});
+}
+
+void AgentLoop::on_datagram(const membership::Delivered& datagram) {
+  if (datagram.epoch != job_round_.epoch || datagram.payload.empty()) return;
+  const auto kind = static_cast<Letter>(datagram.payload.front());
+  if (kind == Letter::question || kind == Letter::answer)
+    return peers_drive_.post(Peers::Arrived{datagram.from, datagram.payload});
+  if (hang_watch_)
+    hang_watch_->hear(datagram.from, datagram.payload, datagram.at, datagram.at_error);
 }
 
 void AgentLoop::on_leave_announced() {

@@ -1,5 +1,6 @@
-// Where the ranks of this node are: for musterctl, and for what the hang detector finds.
+// Where the ranks of the job are: for musterctl, and for what the hang detector finds.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,25 +15,63 @@ namespace {
 
 // Of those that are named, and of those that wait for them.
 constexpr size_t kRanksTold = 8;
+// Of other nodes, whose StackReader takes 8 s at most.
+constexpr auto kStacksLimit = std::chrono::seconds(10);
 
 }  // namespace
 
 void AgentLoop::give_stacks(const control::StacksRequest& request,
                             ControlHandlers::StacksDone done) {
-  if (attempt_ < 0) {
-    return done(
-        fail(ExitCode::environment, "no worker is running yet; try again when the job has begun"));
+  const Result<std::vector<int>> ranks = wanted_ranks(request.ranks);
+  if (!ranks) return done(tl::unexpected(ranks.error()));
+  const auto of = [request](control::RankRanges ranges) {
+    control::StacksRequest part = request;
+    part.ranks = std::move(ranges);
+    return part;
+  };
+  ask_job(*ranks, of, kStacksLimit,
+          [done = std::move(done), strangers = strangers_text(request.ranks, round_.world_size)](
+              const std::vector<NodeAnswer>& answers) { done(joined_stacks(answers, strangers)); });
+}
+
+void AgentLoop::stacks_here(const control::StacksRequest& request, ReplyDone done) {
+  std::vector<int> local_ranks = local_ranks_of(request.ranks);
+  std::set<int> in_calls;
+  for (const int local_rank : local_ranks) {
+    if (!call_in_flight(local_rank).empty()) in_calls.insert(round_.base_rank + local_rank);
   }
-  std::vector<int> local_ranks;  // First those that are in no call: others may wait for them.
-  std::vector<int> in_calls;
-  for (int local_rank = 0; local_rank < setup_.workers; ++local_rank) {
-    if (!control::selects(request.ranks, round_.base_rank + local_rank)) continue;
-    (call_in_flight(local_rank).empty() ? local_ranks : in_calls).push_back(local_rank);
-  }
-  local_ranks.insert(local_ranks.end(), in_calls.begin(), in_calls.end());
-  if (local_ranks.empty()) return done(tl::unexpected(no_such_rank_here()));
-  read_stacks(local_ranks, /*quiet=*/false,
-              [done = std::move(done)](std::vector<RankStacks> read) { done(std::move(read)); });
+  // First those that are in no call: others may wait for them.
+  std::ranges::sort(local_ranks, {}, [&](int local_rank) {
+    return std::pair(in_calls.contains(round_.base_rank + local_rank), local_rank);
+  });
+  read_stacks(local_ranks, request.quiet,
+              [in_calls, main_threads = request.main_threads,
+               done = std::move(done)](std::vector<RankStacks> read) {
+                for (RankStacks& stacks : read) {
+                  stacks.in_call = in_calls.contains(stacks.rank);
+                  if (main_threads && stacks.threads.size() > 1) stacks.threads.resize(1);
+                }
+                done(control::Stacks{std::move(read), {}});
+              });
+}
+
+void AgentLoop::ask_stacks(const std::vector<int>& ranks, bool quiet, StackReader::Done done) {
+  if (ranks.empty()) return done({});
+  std::vector<int> sorted = ranks;
+  std::ranges::sort(sorted);
+  give_stacks({.ranks = ranges_of(sorted), .quiet = quiet, .main_threads = true},
+              [ranks, done = std::move(done)](const Result<control::Stacks>& read) {
+                std::vector<RankStacks> in_order;
+                for (const int rank : ranks) {
+                  RankStacks& stacks = in_order.emplace_back();
+                  stacks.rank = rank;
+                  stacks.missing = "its node has not answered";
+                  if (!read) continue;
+                  const auto found = std::ranges::find(read->ranks, rank, &RankStacks::rank);
+                  if (found != read->ranks.end()) stacks = *found;
+                }
+                done(std::move(in_order));
+              });
 }
 
 // Of the process that records, or that it waits for; of a worker that records nothing, of the one
@@ -61,16 +100,12 @@ void AgentLoop::read_stacks(const std::vector<int>& local_ranks, bool quiet,
 
 // After a finding was said: where its ranks are, the late ones first.
 void AgentLoop::tell_stacks(const hang::Finding& finding, bool quiet) {
-  std::vector<int> local_ranks;
-  const auto add = [&](int rank) {
-    const int local_rank = rank - round_.base_rank;
-    if (local_rank >= 0 && local_rank < setup_.workers) local_ranks.push_back(local_rank);
-  };
+  std::vector<int> ranks;
   for (size_t i = 0; i < std::min(finding.ranks.size(), kRanksTold); ++i)
-    add(finding.ranks[i].rank);
+    ranks.push_back(finding.ranks[i].rank);
   for (size_t i = 0; !quiet && i < std::min(finding.waiting.size(), kRanksTold); ++i)
-    add(finding.waiting[i]);
-  read_stacks(local_ranks, quiet, [this, quiet](std::vector<RankStacks> read) {
+    ranks.push_back(finding.waiting[i]);
+  ask_stacks(ranks, quiet, [this, quiet](const std::vector<RankStacks>& read) {
     // What could not be read is worth a line only if something was.
     if (std::ranges::all_of(read, [](const RankStacks& one) { return one.threads.empty(); }))
       return;

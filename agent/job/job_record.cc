@@ -130,7 +130,7 @@ void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
   stop_.reset();
   findings_.clear();
   explanation_.reset();
-  evidence_ = {report_.host, round.group_rank, {}, {}};
+  evidence_ = {report_.host, round.group_rank, {}, {}, {}};
   for (const WorkerTraces& traces_of_one : traces) {
     WorkerFailure& failure = workers_.emplace_back().failure;
     failure.local_rank = static_cast<int>(workers_.size()) - 1;
@@ -253,6 +253,7 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
     }
     record.machine.full_log_disk = remains.full_log_disk;
     Examination examined = examine(record, stop_, unix_epoch);
+    examined.signs.told_by_library = record.library.has_value();
     record.failure.stopped_by_muster = examined.signs.by_stop;
     errors.push_back(std::move(examined.error));
     machines.push_back(record.machine);
@@ -263,7 +264,7 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
     WorkerEvidence& worker = evidence_.workers[i];
     worker.cause = classify(worker.failure, machines[i], errors[i]);
   }
-  blame_mismatch();
+  evidence_.mismatched = mismatched();
   JudgedAttempt judged = judge_attempt({evidence_});
   if (judged.culprit) judged_ = std::move(judged);  // Otherwise the last known failure stays.
 }
@@ -275,7 +276,7 @@ bool JobRecord::all_succeeded() const {
 }
 
 bool JobRecord::has_evidence() const {
-  if (evidence_.error) return true;
+  if (evidence_.error || !evidence_.mismatched.empty()) return true;
   return std::ranges::any_of(evidence_.workers, has_something_to_tell, &WorkerEvidence::signs);
 }
 

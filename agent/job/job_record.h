@@ -15,6 +15,7 @@
 #include "agent/process/worker_environment.h"
 #include "agent/process/worker_processes.h"
 #include "agent/report/event_log.h"
+#include "agent/report/hang_news.h"
 #include "agent/report/job_report.h"
 #include "agent/report/judged_attempt.h"
 #include "agent/report/signs.h"
@@ -83,12 +84,17 @@ class JobRecord {
     requested_at_ = requested_at_.value_or(std::chrono::steady_clock::now());
   }
 
-  // ---- what the hang detector finds (job_record_hangs.cc): each is an event; returns what is said
-  std::string hang_notice(const hang::Notice& notice);
-  std::string wait_ended(const hang::WaitEnded& ended);
-  std::string hang_verdict(const hang::Verdict& verdict);
-  std::string hang_withdrawn(const hang::Withdrawn& withdrawn);
+  // ---- what the hang detector finds (job_record_hangs.cc): each is an event; returns what all
+  // nodes are told
+  HangNews hang_notice(const hang::Notice& notice);
+  HangNews wait_ended(const hang::WaitEnded& ended);
+  HangNews hang_verdict(const hang::Verdict& verdict);
+  HangNews hang_withdrawn(const hang::Withdrawn& withdrawn);
   void hang_explained(const hang::Explained& explained);
+  // Where the ranks of other nodes are; their own is known.
+  void set_places(hang::PlaceOf others) { places_ = std::move(others); }
+  // What the node that runs the detector has told.
+  void take(const HangNews& news);
 
   // The attempt's output is complete: judges the attempt by what this node knows.
   void attempt_drained(const AttemptRemains& remains);
@@ -121,10 +127,11 @@ class JobRecord {
   TorchEventContext torch_context() const;
   TorchWorker torch_worker(int local_rank) const;
   void torch_line(std::string line);
-  std::string tell_hang(JobEventKind kind, const hang::Finding& finding, std::string line);
+  HangNews tell(JobEventKind kind, const hang::Finding& finding, const std::string& line,
+                std::string text);
+  std::vector<MismatchedRank> mismatched() const;
   hang::RankPlace place_of(int rank) const;
   std::optional<HangReport> standing_verdict() const;
-  void blame_mismatch();
   void attempt_failed(const WorkerFailure& culprit, const Cause& cause);
   void close_attempt(std::string why);
   WorkerRecord& worker(int local_rank) { return workers_[static_cast<size_t>(local_rank)]; }
@@ -141,6 +148,7 @@ class JobRecord {
   std::vector<WorkerRecord> workers_;  // By local rank.
   int ends_ = 0;
   std::optional<StopMark> stop_;
+  hang::PlaceOf places_;
   std::map<uint64_t, hang::Finding> findings_;  // By number.
   std::optional<hang::Finding> explanation_;    // The mismatch that made a worker fail.
 

@@ -1,6 +1,7 @@
 // What the hang detector finds, as events, lines and a part of the report.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +12,9 @@
 
 namespace muster {
 namespace {
+
+// More would help nobody; the evidence of a node has a limit.
+constexpr size_t kMismatchedMax = 16;
 
 bool is_mismatch(hang::Class what) {
   return what == hang::Class::signature || what == hang::Class::order;
@@ -26,7 +30,8 @@ HangReport report_of(const hang::Finding& finding, std::string line) {
   report.operation = finding.operation;
   report.ordinal = finding.ordinal;
   report.waiting = finding.waiting;
-  report.seconds = std::chrono::duration<double>(finding.waited).count();
+  // The same on all nodes, which are told milliseconds.
+  report.seconds = std::round(std::chrono::duration<double>(finding.waited).count() * 1e3) / 1e3;
   report.confidence =
       name_in<hang::Confidence::high>({"low", "medium", "high"}, finding.confidence);
   report.text = std::move(line);
@@ -38,42 +43,56 @@ HangReport report_of(const hang::Finding& finding, std::string line) {
 
 hang::RankPlace JobRecord::place_of(int rank) const {
   const int local_rank = rank - round_.base_rank;
-  if (local_rank < 0 || local_rank >= static_cast<int>(workers_.size())) return {};
+  if (local_rank < 0 || local_rank >= static_cast<int>(workers_.size()))
+    return places_ ? places_(rank) : hang::RankPlace{};
   const WorkerFailure& worker = workers_[static_cast<size_t>(local_rank)].failure;
   return {report_.nnodes > 1 ? worker.host : "", worker.pid, worker.device};
 }
 
-std::string JobRecord::tell_hang(JobEventKind kind, const hang::Finding& finding,
-                                 std::string line) {
-  JobEvent told = event(kind);
-  told.hang = report_of(finding, line);
+void JobRecord::take(const HangNews& news) {
+  JobEvent told = event(news.kind);
+  if (news.kind == JobEventKind::note) {
+    told.text = news.text;
+  } else {
+    told.hang = news.report;
+  }
   emit(told);
-  return line;
+  if (news.kind == JobEventKind::hang || news.kind == JobEventKind::mismatch) {
+    verdicts_.push_back({news.number, news.report});
+    verdicts_.back().report.attempt = attempt_;
+  } else if (news.kind == JobEventKind::withdrawn) {
+    std::erase_if(verdicts_, [&](const Standing& one) { return one.number == news.number; });
+  }
 }
 
-std::string JobRecord::hang_notice(const hang::Notice& notice) {
+HangNews JobRecord::tell(JobEventKind kind, const hang::Finding& finding, const std::string& line,
+                         std::string text) {
+  HangNews news{kind, finding.number, report_of(finding, line), std::move(text)};
+  take(news);
+  return news;
+}
+
+HangNews JobRecord::hang_notice(const hang::Notice& notice) {
   const hang::Finding& finding = findings_[notice.finding.number] = notice.finding;
-  return tell_hang(JobEventKind::waiting, finding,
-                   notice_text(finding, [this](int rank) { return place_of(rank); }));
+  const std::string line = notice_text(finding, [this](int rank) { return place_of(rank); });
+  return tell(JobEventKind::waiting, finding, line, line);
 }
 
-std::string JobRecord::wait_ended(const hang::WaitEnded& ended) {
+HangNews JobRecord::wait_ended(const hang::WaitEnded& ended) {
+  HangNews news;
   const auto found = findings_.find(ended.number);
-  if (found == findings_.end()) return {};
-  std::string line = wait_ended_text(ended, found->second);
+  if (found == findings_.end()) return news;
+  news.text = wait_ended_text(ended, found->second);
   findings_.erase(found);
-  note(JobEventKind::note, line);
-  return line;
+  take(news);
+  return news;
 }
 
-std::string JobRecord::hang_verdict(const hang::Verdict& verdict) {
+HangNews JobRecord::hang_verdict(const hang::Verdict& verdict) {
   const hang::Finding& finding = findings_[verdict.finding.number] = verdict.finding;
   const auto place = [this](int rank) { return place_of(rank); };
-  const std::string line = verdict_line(finding, place);
-  tell_hang(is_mismatch(finding.what) ? JobEventKind::mismatch : JobEventKind::hang, finding, line);
-  verdicts_.push_back({finding.number, report_of(finding, line)});
-  verdicts_.back().report.attempt = attempt_;
-  return verdict_text(finding, place, report_.run_id);
+  return tell(is_mismatch(finding.what) ? JobEventKind::mismatch : JobEventKind::hang, finding,
+              verdict_line(finding, place), verdict_text(finding, place, report_.run_id));
 }
 
 void JobRecord::hang_explained(const hang::Explained& explained) {
@@ -81,23 +100,21 @@ void JobRecord::hang_explained(const hang::Explained& explained) {
   if (found != findings_.end()) explanation_ = found->second;
 }
 
-// What the worker library has found itself comes first.
-void JobRecord::blame_mismatch() {
-  const auto has_spoken = [](const WorkerRecord& worker) { return worker.library.has_value(); };
-  if (!explanation_ || std::ranges::any_of(workers_, has_spoken)) return;
-  for (const hang::Suspect& suspect : explanation_->ranks) {
-    const auto worker = std::ranges::find(evidence_.workers, suspect.rank,
-                                          [](const auto& one) { return one.signs.rank; });
-    if (worker == evidence_.workers.end()) continue;
-    worker->signs.mismatched = true;
-    worker->cause.kind = FailureClass::user;
-    worker->cause.sentence = mismatch_cause(*explanation_, suspect.rank);
-    worker->cause.remedy =
-        "all ranks must make the same collective calls, with the same sizes and types" +
-        (suspect.site.empty() ? ""
-                              : fmt::format(": rank {} made this one at {}", suspect.rank,
-                                            clean_line(suspect.site)));
+// For the judge, who knows the workers of all nodes.
+std::vector<MismatchedRank> JobRecord::mismatched() const {
+  std::vector<MismatchedRank> ranks;
+  if (!explanation_) return ranks;
+  for (size_t i = 0; i < std::min(explanation_->ranks.size(), kMismatchedMax); ++i) {
+    const hang::Suspect& suspect = explanation_->ranks[i];
+    MismatchedRank& one = ranks.emplace_back();
+    one.rank = suspect.rank;
+    one.sentence = mismatch_cause(*explanation_, suspect.rank);
+    one.remedy = "all ranks must make the same collective calls, with the same sizes and types" +
+                 (suspect.site.empty() ? ""
+                                       : fmt::format(": rank {} made this one at {}", suspect.rank,
+                                                     clean_line(suspect.site)));
   }
+  return ranks;
 }
 
 // The newest one. An attempt that has succeeded has come out of its hangs, though it may have ended
@@ -111,13 +128,11 @@ std::optional<HangReport> JobRecord::standing_verdict() const {
   return std::nullopt;
 }
 
-std::string JobRecord::hang_withdrawn(const hang::Withdrawn& withdrawn) {
-  std::erase_if(verdicts_,
-                [&](const Standing& verdict) { return verdict.number == withdrawn.number; });
+HangNews JobRecord::hang_withdrawn(const hang::Withdrawn& withdrawn) {
   const auto found = findings_.find(withdrawn.number);
   if (found == findings_.end()) return {};
-  return tell_hang(JobEventKind::withdrawn, found->second,
-                   withdrawn_text(withdrawn, found->second));
+  const std::string line = withdrawn_text(withdrawn, found->second);
+  return tell(JobEventKind::withdrawn, found->second, line, line);
 }
 
 }  // namespace muster

@@ -45,7 +45,7 @@ void sign_fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
   wire::nanoseconds(a, "raised_error", m.raised_error, 0, kSpanMax);
   a.maybe("active_until", m.active_until, moment);
   a.flag("presumed", m.presumed);
-  a.flag_if_any("mismatched", m.mismatched);
+  a.flag_if_any("told_by_library", m.told_by_library);
   a.maybe("blame", m.blame, [](auto& inner, auto& blame) {
     wire::numbers(inner, "ranks", blame.ranks, kBlamedMax);
     inner.flag("any_connection", blame.any_connection);
@@ -60,12 +60,19 @@ void end_fields(auto& a, Like<WorkerFailure> auto& m) {
   if constexpr (wire::kReads<decltype(a)>) m.status = ExitStatus::from_signed_code(code);
 }
 
+void fields(auto& a, Like<MismatchedRank> auto& m) {
+  a.number("rank", m.rank, 0, wire::kCountMax);
+  a.text("sentence", m.sentence);
+  a.text("remedy", m.remedy);
+}
+
 void node_fields(auto& a, Like<NodeEvidence> auto& m) {
   int version = kEvidenceVersion;
   a.number("version", version, kEvidenceVersion, kEvidenceVersion);
   a.text("host", m.host);
   a.number("node_rank", m.node_rank, 0, wire::kCountMax);
   a.maybe("error", m.error);
+  a.list_if_any("mismatched", m.mismatched, [](auto& inner, auto& one) { fields(inner, one); });
 }
 
 // The part that the judge needs.
@@ -248,6 +255,7 @@ NodeEvidence evidence_of(const membership::Testimony& testimony) {
   }
   node.host = testimony.host_name;
   node.node_rank = testimony.node_rank;
+  if (node.node_rank != 0) node.mismatched.clear();  // Only that node can know.
   std::erase_if(node.workers, [&](const WorkerEvidence& worker) {
     const int local = worker.signs.rank - testimony.base_rank;
     return local < 0 || local >= testimony.workers || worker.failure.rank != worker.signs.rank;
@@ -261,6 +269,29 @@ NodeEvidence evidence_of(const membership::Testimony& testimony) {
   if (node.workers.empty())
     node.workers.push_back(evidence_in_short(*testimony.failure, testimony));
   return node;
+}
+
+// A node whose workers only ran until the stop has told nothing of them; one may be to blame all the
+// same.
+void add_mismatched(std::vector<NodeEvidence>& nodes,
+                    const std::vector<membership::Testimony>& testimonies) {
+  std::vector<MismatchedRank> mismatched;
+  for (const NodeEvidence& node : nodes)
+    mismatched.insert(mismatched.end(), node.mismatched.begin(), node.mismatched.end());
+  for (const MismatchedRank& one : mismatched) {
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const int local_rank = one.rank - testimonies[i].base_rank;
+      if (local_rank < 0 || local_rank >= testimonies[i].workers || !nodes[i].workers.empty())
+        continue;
+      WorkerEvidence& worker = nodes[i].workers.emplace_back();
+      worker.signs.rank = worker.failure.rank = one.rank;
+      worker.signs.node_rank = worker.failure.node_rank = testimonies[i].node_rank;
+      worker.failure.local_rank = local_rank;
+      worker.failure.host = testimonies[i].host_name;
+      worker.failure.summary_only = true;
+      worker.signs.by_stop = true;
+    }
+  }
 }
 
 std::vector<LostNode> lost_nodes(const std::vector<membership::Testimony>& testimonies) {
@@ -319,12 +350,15 @@ membership::Judgement judge_testimonies(const std::vector<membership::Testimony>
   std::vector<NodeEvidence> nodes;
   for (const membership::Testimony& testimony : testimonies)
     nodes.push_back(evidence_of(testimony));
-  JudgedAttempt judged = judge_attempt(nodes, lost_nodes(testimonies));
+  add_mismatched(nodes, testimonies);
+  JudgedAttempt judged = judge_attempt(std::move(nodes), lost_nodes(testimonies));
   for (const membership::Testimony& node : testimonies) {
     if (node.gone || node.evidence || node.failure) continue;
     for (int rank = 0; rank < node.workers; ++rank)
       judged.stopped_elsewhere.push_back(node.base_rank + rank);
   }
+  for (const WorkerFailure& failure : judged.failures)
+    std::erase(judged.stopped_elsewhere, failure.rank);
   membership::Judgement judgement;
   judgement.by_departure = judged.lost_node.has_value() && !judged.error;
   judgement.verdict = first_reported(testimonies);

@@ -62,6 +62,7 @@ struct WorkerSigns {
   // At the first failure it was seen to have made another call than the others, or it is one of two
   // camps of which nobody knows which is right.
   bool mismatched = false;
+  bool told_by_library = false;  // muster's worker library has reported why.
 
   friend bool operator==(const WorkerSigns&, const WorkerSigns&) = default;
 };

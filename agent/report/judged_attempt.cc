@@ -75,10 +75,40 @@ void name_witness(JudgedAttempt& judged) {
   }
 }
 
+WorkerEvidence* find_worker(std::vector<NodeEvidence>& nodes, int rank) {
+  for (NodeEvidence& node : nodes) {
+    const auto found = std::ranges::find(
+        node.workers, rank, [](const WorkerEvidence& worker) { return worker.signs.rank; });
+    if (found != node.workers.end()) return &*found;
+  }
+  return nullptr;
+}
+
+// What the worker library has found itself comes first.
+void blame_mismatched(std::vector<NodeEvidence>& nodes) {
+  const auto has_spoken = [](const NodeEvidence& node) {
+    return std::ranges::any_of(
+        node.workers, [](const WorkerEvidence& worker) { return worker.signs.told_by_library; });
+  };
+  if (std::ranges::any_of(nodes, has_spoken)) return;
+  std::vector<MismatchedRank> mismatched;
+  for (const NodeEvidence& node : nodes)
+    mismatched.insert(mismatched.end(), node.mismatched.begin(), node.mismatched.end());
+  for (const MismatchedRank& one : mismatched) {
+    WorkerEvidence* const worker = find_worker(nodes, one.rank);
+    if (worker == nullptr) continue;
+    worker->signs.mismatched = true;
+    worker->cause = {};
+    worker->cause.kind = FailureClass::user;
+    worker->cause.sentence = one.sentence;
+    worker->cause.remedy = one.remedy;
+  }
+}
+
 }  // namespace
 
-JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
-                            const std::vector<LostNode>& lost) {
+JudgedAttempt judge_attempt(std::vector<NodeEvidence> nodes, const std::vector<LostNode>& lost) {
+  blame_mismatched(nodes);
   JudgedAttempt judged;
   for (const NodeEvidence& node : nodes) {
     if (!node.error || judged.error) continue;

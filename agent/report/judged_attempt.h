@@ -21,11 +21,22 @@ struct WorkerEvidence {
   friend bool operator==(const WorkerEvidence&, const WorkerEvidence&) = default;
 };
 
+// A rank that made another call than the others, or belongs to one of two camps of which nobody knows
+// which is right, when the first worker failed.
+struct MismatchedRank {
+  int rank = 0;
+  std::string sentence;  // Follows "rank 3 ".
+  std::string remedy;
+
+  friend bool operator==(const MismatchedRank&, const MismatchedRank&) = default;
+};
+
 struct NodeEvidence {
   std::string host;
   int node_rank = 0;
   std::optional<Error> error;           // Of the node itself: the program cannot be executed.
   std::vector<WorkerEvidence> workers;  // Every worker that was started.
+  std::vector<MismatchedRank> mismatched;  // Of all nodes, on the one that runs the hang detector.
 
   friend bool operator==(const NodeEvidence&, const NodeEvidence&) = default;
 };
@@ -41,7 +52,7 @@ struct JudgedAttempt : AttemptFailures {
   friend bool operator==(const JudgedAttempt&, const JudgedAttempt&) = default;
 };
 
-JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
+JudgedAttempt judge_attempt(std::vector<NodeEvidence> nodes,
                             const std::vector<LostNode>& lost = {});
 
 // Copies it into a report. Does not change the report's end.

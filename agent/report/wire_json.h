@@ -94,6 +94,10 @@ class JsonWriter {
       elements.push_back(inner.take());
     }
   }
+  template <typename T, typename Walk>
+  void list_if_any(const char* key, const std::vector<T>& values, Walk&& walk) {
+    if (!values.empty()) list(key, values, walk);
+  }
   void put(const char* key, Json value) { json_[key] = std::move(value); }
 
   Json take() { return std::move(json_); }
@@ -160,6 +164,11 @@ class JsonReader {
       JsonReader inner(element, wrong_);
       walk(inner, values.emplace_back());
     });
+  }
+
+  template <typename T, typename Walk>
+  void list_if_any(const char* key, std::vector<T>& values, Walk&& walk) {
+    if (has(key)) list(key, values, walk);
   }
 
   // Visits the elements of a list of at most `count_max`; stops at the first error.

@@ -210,7 +210,7 @@ class Answer {
   }
   void tell(std::vector<ThreadStack> threads) {
     stacks_.threads = std::move(threads);
-    const std::string line = control::encode(control::Reply(std::vector{stacks_}));
+    const std::string line = control::encode(control::Reply(control::Stacks{{stacks_}, {}}));
     std::fwrite(line.data(), 1, line.size(), stdout);
     std::fflush(stdout);
   }

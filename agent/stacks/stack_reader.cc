@@ -14,7 +14,7 @@ namespace muster {
 namespace {
 
 constexpr auto kChildPatience = std::chrono::seconds(5);
-constexpr auto kQuestionPatience = std::chrono::seconds(10);
+constexpr auto kQuestionPatience = std::chrono::seconds(8);
 
 // The last complete line of what a child printed.
 RankStacks stacks_in(const std::string& printed) {
@@ -23,8 +23,8 @@ RankStacks stacks_in(const std::string& printed) {
   const size_t begin = before == std::string::npos ? 0 : before + 1;
   const std::string line = printed.substr(begin, end == std::string::npos ? 0 : end - begin);
   const Result<control::Reply> reply = control::decode_reply(line);
-  const auto* const list = reply ? std::get_if<std::vector<RankStacks>>(&*reply) : nullptr;
-  if (list != nullptr && list->size() == 1) return list->front();
+  const auto* const list = reply ? std::get_if<control::Stacks>(&*reply) : nullptr;
+  if (list != nullptr && list->ranks.size() == 1) return list->ranks.front();
   RankStacks none;
   none.missing = "its stacks could not be read: the process that reads them has failed";
   return none;

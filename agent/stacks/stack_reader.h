@@ -31,7 +31,7 @@ class StackReader {
 
   StackReader(boost::asio::io_context& io, WorkerProcesses& processes);
 
-  // Takes 5 s for each target at most, four of them at a time, and 10 s in all. Calls `done` once,
+  // Takes 5 s for each target at most, four of them at a time, and 8 s in all. Calls `done` once,
   // unless cancelled; what could not be read says why. `quiet`: see stack_child.h.
   void read(const std::vector<StackTarget>& targets, bool quiet, Done done);
   // Whether the process of this worker may be held now.

@@ -139,6 +139,10 @@ void JoinedRendezvous::tell(News news) {
   if (ready && !std::exchange(begun_, true)) client_.post(member::Begin{});
 }
 
+void JoinedRendezvous::send(membership::Datagram datagram) {
+  client_.send(std::move(datagram));
+}
+
 std::string JoinedRendezvous::status() {
   if (coordinator_ == nullptr) return client_.status();
   return fmt::format("{}; this node is the host: {}", client_.status(), coordinator_->status());

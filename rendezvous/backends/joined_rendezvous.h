@@ -25,6 +25,7 @@ class JoinedRendezvous : public Rendezvous {
                                                   Handlers handlers);
 
   void tell(News news) override;
+  void send(membership::Datagram datagram) override;
   std::string status() override;
   void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
   std::string address_towards_peers() override;

@@ -73,6 +73,9 @@ class Rendezvous {
   }
   // A signal ends this node's part; answered by leave_announced. Called again with reaped = true.
   void leaving(int signal, bool reaped) { tell(member::Leaving{signal, reaped}); }
+  // To another node of the epoch, or to all; `at` is in our clock. May be lost: see PROTOCOL.md.
+  // REQUIRES: a payload of at most kDatagramBytesMax. One node alone has nobody to send it to.
+  virtual void send(membership::Datagram /*datagram*/) {}
   // What this node waits for, in one line; callable at any time.
   virtual std::string status() = 0;
   // All nodes of the job, as its host sees them: those of the round by their rank, then the others.

@@ -1,5 +1,6 @@
 #include "rendezvous/backends/threaded_rendezvous.h"
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <mutex>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr auto kStatusPatience = std::chrono::milliseconds(100);
 constexpr auto kJoinPatience = std::chrono::seconds(1);
+constexpr size_t kUndeliveredBytesMax = size_t{16} << 20;
 
 }  // namespace
 
@@ -76,7 +78,21 @@ struct ThreadedRendezvous::Mailbox : std::enable_shared_from_this<Mailbox> {
     on.failed = posting(&Handlers::failed);
     if (handlers.refused) on.refused = posting(&Handlers::refused);
     on.say = posting(&Handlers::say);
+    if (handlers.datagram) {
+      on.datagram = [self](const membership::Delivered& one) { self->deliver_datagram(one); };
+    }
     return on;
+  }
+
+  // Dropped while the agent's loop is stuck: those of many nodes would soon fill the memory.
+  void deliver_datagram(const membership::Delivered& datagram) {
+    const size_t bytes = datagram.payload.size() + sizeof datagram;
+    if (undelivered_bytes > kUndeliveredBytesMax) return;
+    undelivered_bytes += bytes;
+    deliver([self = shared_from_this(), datagram, bytes](const Handlers& to) {
+      self->undelivered_bytes -= bytes;
+      to.datagram(datagram);
+    });
   }
 
   void close() {
@@ -89,6 +105,7 @@ struct ThreadedRendezvous::Mailbox : std::enable_shared_from_this<Mailbox> {
   boost::asio::io_context* agent_loop;
   Rendezvous::Handlers handlers;
   std::string address_towards_peers;
+  std::atomic<size_t> undelivered_bytes = 0;  // Of datagrams.
   bool alive = true;
 };
 
@@ -127,6 +144,10 @@ void ThreadedRendezvous::run(std::function<void(Rendezvous&)> action) {
 
 void ThreadedRendezvous::tell(News news) {
   run([news = std::move(news)](Rendezvous& inner) { inner.tell(news); });
+}
+
+void ThreadedRendezvous::send(membership::Datagram datagram) {
+  run([datagram = std::move(datagram)](Rendezvous& inner) { inner.send(datagram); });
 }
 
 // The thread answers within microseconds; if it ever does not, the last status is returned.

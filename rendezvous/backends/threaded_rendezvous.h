@@ -27,6 +27,7 @@ class ThreadedRendezvous : public Rendezvous {
   ~ThreadedRendezvous() override;
 
   void tell(News news) override;
+  void send(membership::Datagram datagram) override;
   std::string status() override;
   void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
   std::string address_towards_peers() override;  // As it was when the newest round formed.

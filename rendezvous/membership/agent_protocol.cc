@@ -122,6 +122,19 @@ void fields(auto& a, Like<Query> auto& m) {
   a.integer(m.id);
 }
 
+// What Datagram and Delivered have in common.
+void content_fields(auto& a, auto& m) {
+  a.instant(m.at);
+  a.duration(m.at_error);
+  a.text(m.payload, kDatagramBytesMax);
+}
+
+void fields(auto& a, Like<Datagram> auto& m) {
+  a.epoch(m.epoch);
+  a.number(m.to, -1, kNodesMax);
+  content_fields(a, m);
+}
+
 void fields(auto& a, Like<Challenge> auto& m) {
   a.raw(m.nonce);
   a.flag(m.token);
@@ -201,6 +214,12 @@ void fields(auto& a, Like<Nodes> auto& m) {
   a.flag(m.last);
   a.number(m.left_out, 0, kAnyInt);
   a.list(m.lines, kLinesInPart, [&](auto& line) { fields(a, line); });
+}
+
+void fields(auto& a, Like<Delivered> auto& m) {
+  a.epoch(m.epoch);
+  a.number(m.from, 0, kNodesMax);
+  content_fields(a, m);
 }
 
 template <typename Message>

@@ -34,7 +34,7 @@ namespace muster::membership {
 
 // The first bytes of an agent's connection; the version follows in the Hello.
 inline constexpr std::string_view kMagic = "MSTR";
-inline constexpr uint16_t kProtocolVersion = 2;
+inline constexpr uint16_t kProtocolVersion = 3;
 
 inline constexpr size_t kJobIdBytesMax = 1024;
 inline constexpr size_t kNameBytesMax = 1024;  // Host names, addresses, roles.
@@ -47,6 +47,7 @@ inline constexpr size_t kFrameBytesMax = 524288;
 inline constexpr size_t kStateBytesMax = 256;
 inline constexpr int kLinesInPart = 256;
 inline constexpr size_t kNodesBytesMax = size_t{1} << 20;
+inline constexpr size_t kDatagramBytesMax = 16384;  // Of the payload.
 // Enough for a Hello and a Join: the limit until the peer has proved that it knows the token.
 inline constexpr size_t kStrangerFrameBytesMax = 8192;
 
@@ -174,6 +175,17 @@ struct Query {
   friend bool operator==(const Query&, const Query&) = default;
 };
 
+// For another node of the epoch, by way of the host, to which the payload is opaque. May be lost,
+// is never repeated, and keeps its order among those between the same two nodes.
+struct Datagram {
+  Epoch epoch = 0;
+  int to = 0;           // Node rank; -1: all other nodes of the epoch.
+  Instant at{};         // When it was sent, in the host's clock.
+  Duration at_error{};  // The error of that conversion.
+  std::string payload;  // At most kDatagramBytesMax.
+  friend bool operator==(const Datagram&, const Datagram&) = default;
+};
+
 // ---- what the host says
 
 struct Challenge {
@@ -296,8 +308,18 @@ struct Nodes {
   friend bool operator==(const Nodes&, const Nodes&) = default;
 };
 
-using AgentMessage = std::variant<Hello, Join, Report, Goodbye, Query>;
-using HostMessage = std::variant<Challenge, Welcome, Refused, Order, Alive, Nodes>;
+// Another node's Datagram.
+struct Delivered {
+  Epoch epoch = 0;
+  int from = 0;  // Node rank.
+  Instant at{};
+  Duration at_error{};
+  std::string payload;
+  friend bool operator==(const Delivered&, const Delivered&) = default;
+};
+
+using AgentMessage = std::variant<Hello, Join, Report, Goodbye, Query, Datagram>;
+using HostMessage = std::variant<Challenge, Welcome, Refused, Order, Alive, Nodes, Delivered>;
 
 // One frame: u32 length of what follows, u8 type, fields. Little-endian.
 // REQUIRES: within the limits above (longer texts and details are cut at a UTF-8 boundary).

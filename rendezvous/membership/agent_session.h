@@ -42,6 +42,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   // Closes after all earlier sends; no handler is called any more.
   void finish();
 
+  size_t unsent() const { return stream_.unsent(); }
   bool is_joined() const { return step_ == Step::joined; }
   const std::string& job_id() const { return hello_.job_id; }
   const IpAddress& peer() const { return peer_.ip; }

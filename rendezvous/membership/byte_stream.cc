@@ -155,6 +155,10 @@ void ByteStream::write(std::string_view bytes) {
   if (!was_waiting && state.send_some()) state.after_send();
 }
 
+size_t ByteStream::unsent() const {
+  return state_->unsent.size();
+}
+
 void ByteStream::finish() {
   State& state = *state_;
   if (!state.open || state.finishing) return;

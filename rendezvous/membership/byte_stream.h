@@ -31,6 +31,7 @@ class ByteStream {
 
   void start(Handlers handlers);
   void write(std::string_view bytes);
+  size_t unsent() const;  // The number of bytes that wait.
   // Closes once everything written has been sent; reads nothing more. The object may be destroyed
   // right after this.
   void finish();

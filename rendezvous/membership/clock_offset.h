@@ -39,6 +39,12 @@ class ClockOffset {
     return Reading{when + offset_, error_at(when)};
   }
 
+  // What ours shows when the host's shows `host`; nullopt before the first exchange.
+  std::optional<Reading> own_time(Instant host) const {
+    if (!known_) return std::nullopt;
+    return Reading{host - offset_, error_at(host - offset_)};
+  }
+
  private:
   // Quartz is accurate to some 50 millionths, on either side. NTP may slew a clock faster for a
   // while; then later exchanges are the better ones.

@@ -30,7 +30,7 @@ void HostedJob::on_joined(membership::ConnectionId connection, membership::Join 
                           const IpAddress& seen) {
   // Only this process knows which agent is its own; any agent can claim to be.
   join.is_host = join.agent == options_.own_agent;
-  connections_.insert(connection);
+  connections_.try_emplace(connection);
   if (!join.is_host) others_.insert(connection);
   seen_[join.agent] = {join.advertised, seen};
   drive_.post(membership::Joined{connection, std::move(join)});
@@ -43,6 +43,8 @@ void HostedJob::on_message(membership::ConnectionId connection, const AgentMessa
     drive_.post(membership::Parted{connection});
   } else if (const auto* query = std::get_if<membership::Query>(&message)) {
     answer(connection, *query);
+  } else if (const auto* datagram = std::get_if<membership::Datagram>(&message)) {
+    relay(connection, *datagram);
   }
 }
 
@@ -52,6 +54,19 @@ void HostedJob::answer(membership::ConnectionId connection, const membership::Qu
   if (!is_too_curious(connection)) lines = nodes();
   for (membership::Nodes& part : membership::nodes_answer(query.id, std::move(lines)))
     handlers_.send(connection, std::move(part));
+}
+
+void HostedJob::relay(membership::ConnectionId connection, const membership::Datagram& datagram) {
+  const auto sender = connections_.find(connection);
+  const Instant now = to_instant(std::chrono::steady_clock::now());
+  if (sender == connections_.end() || sender->second.is_spent(now)) return;
+  const Membership::Route route = machine_.route(connection, datagram.epoch, datagram.to);
+  sender->second.spend(now, datagram.payload.size(), route.receivers.size());
+  if (route.receivers.empty()) return;
+  const membership::HostMessage message = membership::Delivered{
+      datagram.epoch, route.from, datagram.at, datagram.at_error, datagram.payload};
+  for (const membership::ConnectionId receiver : route.receivers)
+    handlers_.send(receiver, message);
 }
 
 bool HostedJob::is_too_curious(membership::ConnectionId connection) {

@@ -14,6 +14,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/membership/datagram_budget.h"
 #include "rendezvous/membership/job_store.h"
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/net/address.h"
@@ -71,6 +72,7 @@ class HostedJob {
   void perform(const Membership::Effect& effect);
   bool forget(membership::ConnectionId connection);
   void answer(membership::ConnectionId connection, const membership::Query& query);
+  void relay(membership::ConnectionId connection, const membership::Datagram& datagram);
   bool is_too_curious(membership::ConnectionId connection);
   void leave_notice(const membership::HostMessage& message);
   void open_store(const membership::OpenStore& request);
@@ -82,7 +84,7 @@ class HostedJob {
   Membership machine_;
   Drive<Membership, membership::Tick> drive_;
   std::map<membership::AgentId, Seen> seen_;
-  std::set<membership::ConnectionId> connections_;
+  std::map<membership::ConnectionId, DatagramBudget> connections_;
   std::set<membership::ConnectionId> others_;  // Of other processes.
   std::map<membership::ConnectionId, Curiosity> curious_;
   std::chrono::steady_clock::time_point others_until_{};

@@ -132,6 +132,8 @@ struct Handlers {
   std::function<void(const Error&)> failed;   // The nodes did not meet. No call follows.
   std::function<void(const Error&)> refused;  // Likewise, by the host. None: `failed` is called.
   std::function<void(const std::string&)> say;
+  std::function<void(const Delivered&)>
+      datagram;  // Its instant is in our own clock. None: dropped.
 };
 
 }  // namespace member
@@ -180,6 +182,14 @@ class Member {
 
   bool over() const { return link_ == Link::over; }
 
+  // Between our clock and the host's; nullopt as long as the host's is unknown.
+  std::optional<ClockOffset::Reading> host_time(Instant own) const {
+    return host_clock_.host_time(own);
+  }
+  std::optional<ClockOffset::Reading> own_time(Instant host) const {
+    return host_clock_.own_time(host);
+  }
+
  private:
   enum class Link { idle, connecting, joining, joined, pausing, over };
 
@@ -201,7 +211,8 @@ class Member {
   void hear(Instant now, const membership::Refused& message);
   void hear(Instant now, const membership::Order& message);
   void hear(Instant now, const membership::Alive& message);
-  void hear(Instant, const membership::Nodes&) {}  // Handled by the shell.
+  void hear(Instant, const membership::Nodes&) {}      // Handled by the shell.
+  void hear(Instant, const membership::Delivered&) {}  // Likewise.
 
   // One overload for each kind of order.
   void obey(Instant now, const membership::Wait& what);

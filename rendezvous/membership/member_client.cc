@@ -1,5 +1,6 @@
 #include "rendezvous/membership/member_client.h"
 
+#include <algorithm>
 #include <chrono>
 #include <variant>
 
@@ -16,6 +17,7 @@
 namespace muster {
 
 using membership::Challenge;
+using membership::Delivered;
 using membership::FrameReader;
 using membership::Hello;
 using membership::HostMessage;
@@ -33,6 +35,7 @@ constexpr size_t kStrangerBytesKept = 256;
 // unknown bytes without an answer.
 constexpr auto kSilenceBeforeProbe = std::chrono::milliseconds(500);
 constexpr auto kAnswerPatience = std::chrono::milliseconds(900);
+constexpr size_t kUnsentForDatagram = size_t{1} << 20;
 
 member::ConnectionFailed failed_for_good(std::string message) {
   return {{ExitCode::rendezvous, std::move(message)}, false, true};
@@ -172,6 +175,8 @@ void MemberClient::on_bytes(std::string_view bytes) {
 void MemberClient::on_message(const HostMessage& message) {
   if (const auto* nodes = std::get_if<Nodes>(&message); nodes && link_->step == Link::Step::joined)
     return on_nodes(*nodes);
+  if (const auto* one = std::get_if<Delivered>(&message); one && link_->step == Link::Step::joined)
+    return on_delivered(*one);
   if (link_->step == Link::Step::joined) return drive_.post(member::Received{message});
   stranger_.on_host();
   if (std::holds_alternative<Refused>(message)) return on_verdict(message);
@@ -238,6 +243,33 @@ void MemberClient::on_verdict(const HostMessage& message) {
   if (link == link_) drive_.post(member::Received{message});
 }
 
+bool MemberClient::is_joined() const {
+  return link_ && link_->step == Link::Step::joined && link_->stream;
+}
+
+// ---- Datagrams.
+
+void MemberClient::send(membership::Datagram datagram) {
+  CHECK(datagram.payload.size() <= membership::kDatagramBytesMax);
+  const std::optional<ClockOffset::Reading> there = machine_.host_time(datagram.at);
+  if (!is_joined() || !there || link_->stream->unsent() > kUnsentForDatagram) return;
+  datagram.at = there->at;
+  datagram.at_error += there->error;
+  std::string bytes;
+  membership::encode(membership::AgentMessage(std::move(datagram)), bytes);
+  link_->stream->write(bytes);
+}
+
+void MemberClient::on_delivered(const Delivered& message) {
+  const std::optional<ClockOffset::Reading> here = machine_.own_time(message.at);
+  if (!here || !handlers_.datagram) return;
+  Delivered delivered = message;
+  delivered.at = here->at;
+  // Another agent may state any error.
+  delivered.at_error = std::min(message.at_error, Duration::max() - here->error) + here->error;
+  handlers_.datagram(delivered);
+}
+
 // ---- All nodes of the job.
 
 void MemberClient::nodes(std::function<void(std::vector<membership::NodeLine>)> done) {
@@ -248,7 +280,7 @@ void MemberClient::nodes(std::function<void(std::vector<membership::NodeLine>)> 
 // Without contact the answer is empty, but comes from the loop like any other.
 void MemberClient::ask() {
   ++question_.id;
-  const bool joined = link_ && link_->step == Link::Step::joined && link_->stream;
+  const bool joined = is_joined();
   question_limit_.expires_after(joined ? kAnswerPatience : Duration::zero());
   question_limit_.async_wait([this, id = question_.id](boost::system::error_code error) {
     if (!error && id == question_.id) forget_question();

@@ -72,6 +72,9 @@ class MemberClient {
   // Asks the host for all nodes of the job. Calls back once, from the loop, within a second, with
   // an empty list if there is no contact; not at all after the destructor.
   void nodes(std::function<void(std::vector<membership::NodeLine>)> done);
+  // To other nodes of its epoch; `at` is in our own clock. Dropped if there is no contact, if the
+  // host's clock is unknown, or if too much waits to be sent.
+  void send(membership::Datagram datagram);
 
  private:
   // One connection, from dialling to its end.
@@ -94,6 +97,8 @@ class MemberClient {
   void on_welcome(const membership::Welcome& welcome);
   void on_verdict(const membership::HostMessage& message);
   void on_nodes(const membership::Nodes& part);
+  void on_delivered(const membership::Delivered& message);
+  bool is_joined() const;
   void ask();
   void answer_askers();
   void forget_question();

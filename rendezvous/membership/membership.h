@@ -192,6 +192,15 @@ class Membership {
   // N); for users' queries.
   std::vector<membership::NodeLine> nodes(Instant now) const;
 
+  // The way of a datagram within the epoch that runs or is being stopped. No receivers: it is
+  // dropped. O(log N) for each receiver.
+  struct Route {
+    int from = -1;  // The sender's node rank.
+    std::vector<membership::ConnectionId> receivers;
+  };
+  // `to`: a node rank; -1: all nodes of the epoch. The sender gets none of its own.
+  Route route(membership::ConnectionId sender, membership::Epoch epoch, int to) const;
+
  private:
   enum class Stage { forming, opening, running, stopping, ended };
 
@@ -308,6 +317,7 @@ class Membership {
   void form();
   void seat(const std::vector<Node*>& chosen);
   std::vector<Node*> choose();
+  std::optional<membership::ConnectionId> connection_at(int rank) const;
   void start_round(int port);
   void begin_stop(membership::StopWhy why, std::string text);
   void depart(const Node& node, membership::StopWhy why, std::string text);
@@ -383,6 +393,7 @@ class Membership {
   Duration status_every_{};
 
   // Of the epoch.
+  std::vector<membership::AgentId> seats_;  // By node rank.
   std::optional<FirstFailure> failure_;
   std::optional<Departure> departure_;
   std::map<membership::AgentId, membership::Testimony> gone_;  // Nodes of the epoch that are gone.

@@ -112,10 +112,12 @@ void Membership::seat(const std::vector<Node*>& chosen) {
     node.stop_order = 0;
   }
   std::vector<Round> rounds = lay_out(claims);
+  seats_.resize(chosen.size());
   for (size_t i = 0; i < chosen.size(); ++i) {
     chosen[i]->member = true;
     chosen[i]->rank = rounds[i].node_rank;
     chosen[i]->rank_epoch = epoch_;
+    seats_.at(static_cast<size_t>(rounds[i].node_rank)) = chosen[i]->join.agent;
     chosen[i]->round = std::move(rounds[i]);
   }
   for (auto& [agent, node] : nodes_)
@@ -136,6 +138,28 @@ void Membership::start_round(int port) {
     order(node, std::move(round));
     recount(node);
   }
+}
+
+// Its connection of now, if the node that has this rank in the epoch is here.
+std::optional<ConnectionId> Membership::connection_at(int rank) const {
+  if (rank < 0 || static_cast<size_t>(rank) >= seats_.size()) return std::nullopt;
+  const auto found = nodes_.find(seats_[static_cast<size_t>(rank)]);
+  return found != nodes_.end() && found->second.member ? found->second.connection : std::nullopt;
+}
+
+Membership::Route Membership::route(ConnectionId sender, Epoch epoch, int to) const {
+  const bool is_on = stage_ == Stage::running || stage_ == Stage::stopping;
+  const auto agent = by_connection_.find(sender);
+  if (!is_on || epoch != epoch_ || agent == by_connection_.end()) return {};
+  // A spare's rank, or one that a returning agent claims, is another node's.
+  Route route{nodes_.at(agent->second).rank, {}};
+  if (connection_at(route.from) != sender) return {};
+  const int nodes = static_cast<int>(seats_.size());
+  for (int rank = std::max(to, 0); rank < (to < 0 ? nodes : to + 1); ++rank) {
+    const std::optional<ConnectionId> connection = connection_at(rank);
+    if (connection && *connection != sender) route.receivers.push_back(*connection);
+  }
+  return route;
 }
 
 // Tells each waiting node what it waits for. A node that may have live workers gets its Stop first.

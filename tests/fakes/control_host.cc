@@ -4,7 +4,7 @@
 //   control_host ID [RANKS]    prints its pid, then "signal N to RANKS" for each signal; exits at
 //                              end of file on its standard input. Each line there is added to every
 //                              rank's log; "stuck" makes it leave all further requests for logs
-//                              unanswered.
+//                              unanswered, "silent" gives it a second node that does not answer.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -86,6 +86,10 @@ class ControlHost {
       stuck_ = true;
       return;
     }
+    if (line == "silent\n") {
+      unanswered_ = {"node-b\x1b[31m (ranks 3-4): no answer within 2 s"};
+      return;
+    }
     for (std::string& log : logs_)
       log += line;
   }
@@ -100,10 +104,10 @@ class ControlHost {
       if (!stuck_) done(logs(query));
     };
     handlers.records = [this](const control::RecordsRequest& request, auto done) {
-      done(records(request));
+      done(control::Records{records(request), unanswered_});
     };
     handlers.stacks = [this](const control::StacksRequest& request, auto done) {
-      done(stacks(request));
+      done(control::Stacks{stacks(request), unanswered_});
     };
     return handlers;
   }
@@ -194,6 +198,7 @@ class ControlHost {
   std::vector<std::string> logs_;
   ControlServer* server_ = nullptr;
   bool stuck_ = false;
+  std::vector<std::string> unanswered_;
 };
 
 }  // namespace

@@ -30,8 +30,8 @@ void run(std::string_view input) {
     const std::string said = line_of(control::encode(*reply));
     const Result<control::Reply> again = control::decode_reply(said);
     CHECK(again && line_of(control::encode(*again)) == said);
-    if (const auto* const stacks = std::get_if<std::vector<RankStacks>>(&*reply))
-      CHECK(stacks_text(*stacks, /*details=*/true).find('\x1b') == std::string::npos);
+    if (const auto* const stacks = std::get_if<control::Stacks>(&*reply))
+      CHECK(stacks_text(stacks->ranks, /*details=*/true).find('\x1b') == std::string::npos);
   } else {
     check_refusal(reply.error());
   }

@@ -17,6 +17,7 @@ import tempfile
 import time
 
 from harness import Job, wait_for
+from nodes_harness import free_port
 
 PROGRAM = os.environ.get("MUSTER_HANG_FAULTS", "")
 RECORDED_MISMATCH = ("--no-python", os.environ.get("MUSTER_RECORDED_MISMATCH", ""))  # Its ranks do nothing else.
@@ -64,10 +65,13 @@ FAULTS = {
 
 
 MISMATCH_IN_TORCH = Expected("signature", "proof or failure", "tie")
+# Ranks that gloo has told of a broken connection need a while to end; the others wait for ever.
+EXIT_IN_TORCH = Expected("exited", "proof or failure")
 LIBRARIES = {
     "worker_lib": FAULTS,
     "torch": {"gil": Expected("never_entered", "time")} | {
-        fault: MISMATCH_IN_TORCH if expected == MISMATCH else expected for fault, expected in FAULTS.items()},
+        fault: MISMATCH_IN_TORCH if expected == MISMATCH else expected for fault, expected in FAULTS.items()} | {
+            "early_exit": EXIT_IN_TORCH},
 }
 LIBRARIES["torch_ddp"] = {fault: LIBRARIES["torch"][fault] for fault in
                           ("blocked_read", "gil", "endless_loop", "stopped", "other_size", "barrier_too_few", "early_exit",
@@ -87,24 +91,41 @@ def limits(scale, busy_s=30):
 
 
 class HangJob(Job):
-    """A job with a fault, a log folder and a pipe that ends some faults."""
+    """A job with a fault, a log folder and a pipe that ends some faults. Of several nodes, each an agent on this machine,
+    it is the first; the others are its `others`."""
 
-    def __init__(self, folder, fault, *flags, ranks=4, culprit=1, env=None, program=("--no-python", PROGRAM)):
+    def __init__(self, folder, fault, *flags, ranks=4, culprit=1, env=None, program=("--no-python", PROGRAM), nodes=1):
         home = tempfile.mkdtemp(dir=folder)
         self.logs, self.fifo = os.path.join(home, "logs"), os.path.join(home, "fifo")
         os.mkfifo(self.fifo)
-        super().__init__("--nproc-per-node", ranks, "--log-dir", self.logs, "--shutdown-timeout", 3, *flags,
-                         *program, env={"FAULT": fault, "CULPRIT": str(culprit), "FIFO": self.fifo, **(env or {})})
+        common = ("--nproc-per-node", ranks // nodes, "--shutdown-timeout", 3, *flags)
+        if nodes > 1:
+            common = ("--nnodes", nodes, "--master-addr", "127.0.0.1", "--master-port", free_port(), *common)
+        env = {"FAULT": fault, "CULPRIT": str(culprit), "FIFO": self.fifo, **(env or {})}
+        place = lambda node: ("--node-rank", node, "--log-dir", self.logs_of(node)) if nodes > 1 else ("--log-dir", self.logs)
+        super().__init__(*common, *place(0), *program, env=env)
+        self.others = [Job(*common, *place(node), *program, env=env) for node in range(1, nodes)]
+
+    def __exit__(self, *exc):
+        for other in self.others:
+            other.__exit__(*exc)
+        super().__exit__(*exc)
+
+    def logs_of(self, node):
+        return self.logs if node == 0 else f"{self.logs}-{node}"
+
+    def stdout(self):
+        return super().stdout() + "".join(other.stdout() for other in self.others)
 
     def go_on(self):
         """Ends the fault of a rank that reads."""
         with open(self.fifo, "w") as f:
             f.write("x")
 
-    def events(self, *names):
-        """Those with these names; none: the notices, verdicts and withdrawals."""
+    def events(self, *names, node=0):
+        """Those with these names; none: the notices, verdicts and withdrawals. As a node has written them."""
         lines = []
-        for path in glob.glob(os.path.join(self.logs, "*", "events.jsonl")):
+        for path in glob.glob(os.path.join(self.logs_of(node), "*", "events.jsonl")):
             with open(path) as f:
                 lines = f.read().split("\n")[:-1]
         events = map(json.loads, lines)
@@ -116,18 +137,20 @@ class HangJob(Job):
     def wait_found(self, name):
         return wait_for(lambda: self.found(name), f"{name} in events.jsonl", LIMIT_S)[0]
 
-    def result(self):
-        with open(glob.glob(os.path.join(self.logs, "*", "result.json"))[0]) as f:
+    def result(self, node=0):
+        with open(glob.glob(os.path.join(self.logs_of(node), "*", "result.json"))[0]) as f:
             return json.load(f)
 
     def stop(self):
         """Its exit code. One that has ended already is only waited for."""
         if self.process.poll() is None:
             self.signal(signal.SIGTERM)
+        for other in self.others:
+            other.wait(LIMIT_S)
         return self.wait(LIMIT_S)
 
     def pids(self):
-        return [e["pid"] for e in self.events("worker_started")]
+        return [e["pid"] for node in range(1 + len(self.others)) for e in self.events("worker_started", node=node)]
 
 
 def seconds_of(event):
@@ -156,28 +179,37 @@ def is_right(event, expected, culprit, world):
             and sorted(event["ranks"]) == expected.ranks_of(culprit, world))
 
 
-def perform(fault, ranks, culprit, scale, library="worker_lib"):
+def perform(fault, ranks, culprit, scale, library="worker_lib", nodes=1):
     """One cell: its row."""
     expected = LIBRARIES[library][fault]
     # With the limits of every day a rank that may be busy is judged after a minute or ten: its notice counts.
     last = ("waiting",) if expected.what == "busy" and scale == 1 else VERDICTS
     program, env = program_of(library)
     with (tempfile.TemporaryDirectory() as folder,
-          HangJob(folder, fault, *limits(scale), ranks=ranks, culprit=culprit, env=env, program=program) as job):
+          HangJob(folder, fault, *limits(scale), ranks=ranks, culprit=culprit, env=env, program=program,
+                  nodes=nodes) as job):
         try:
             wait_for(lambda: job.found(*last) or job.process.poll() is not None, fault, LIMIT_S)
         except AssertionError:
             pass  # The row says so.
         job.stop()
-        return {"library": library, "fault": fault, "ranks": ranks, "culprit": culprit, "scale": scale,
-                **judged(job, expected, ranks, culprit)}
+        row = {"library": library, "fault": fault, "ranks": ranks, "nodes": nodes, "culprit": culprit, "scale": scale,
+               **judged(job, expected, ranks, culprit)}
+        return row | {"right": row["right"] and all_know(job)}
+
+
+def all_know(job):
+    """Whether each node has written the same verdicts."""
+    texts = [[e["text"] for e in job.events("hang", "mismatch", node=node)] for node in range(1 + len(job.others))]
+    return all(one == texts[0] for one in texts)
 
 
 def judged(job, expected, ranks, culprit):
     """What was found in a job that has ended, how long after the fault, and whether it is right."""
     failure, notices = failure_of(job), job.found("waiting")
     verdicts = job.found(*VERDICTS)
-    if failure and not (verdicts and job.result()["reason"] == "mismatch"):  # Else it says the same.
+    says_the_same = any((v["class"], v["ranks"]) == (failure["class"], failure["ranks"]) for v in verdicts if failure)
+    if failure and not (verdicts and (says_the_same or job.result()["reason"] == "mismatch")):
         verdicts.append(failure)
     began = re.search(r"fault ([\d.]+)", job.stdout())
     right = [e for e in notices + verdicts if is_right(e, expected, culprit, ranks)]
@@ -218,13 +250,13 @@ def suspend(job, seconds):
     job.signal(signal.SIGCONT)
 
 
-def healthy(ranks, seconds, scale, library="worker_lib"):
+def healthy(ranks, seconds, scale, library="worker_lib", nodes=1):
     """A job without a fault: jitter, long computing, sleeping, writing, loading, and a person who stops and debugs it.
     (verdicts, notices), each a list of events."""
     program, env = program_of(library)
     env = env | {"SECONDS": str(seconds), "PAUSE_S": str(30 * scale)}
     with (tempfile.TemporaryDirectory() as folder,
-          HangJob(folder, "healthy", *limits(scale, 60), ranks=ranks, env=env, program=program) as job):
+          HangJob(folder, "healthy", *limits(scale, 60), ranks=ranks, env=env, program=program, nodes=nodes) as job):
         wait_for(lambda: "fault" in job.stdout(), "the job runs", LIMIT_S)
         for turn in range(1 << 30):
             pid = job.pids()[turn % ranks]

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The matrix of hang detection: every fault with 2, 4 and 8 ranks, again and again, and how often it is explained rightly.
 
-    hang_matrix.py [--rows FILE] [--library worker_lib|torch|torch_ddp] [--ranks 2,4,8] [--count N] [--scale 0.1] [FAULT...]
-    hang_matrix.py --healthy SECONDS [--library worker_lib|torch|torch_ddp] [--ranks 4] [--scale 0.1]
+    hang_matrix.py [--rows FILE] [--library worker_lib|torch|torch_ddp] [--nodes 1] [--ranks 2,4,8] [--count N]
+                   [--scale 0.1] [FAULT...]
+    hang_matrix.py --healthy SECONDS [--library worker_lib|torch|torch_ddp] [--nodes 1] [--ranks 4] [--scale 0.1]
 
 $MUSTER names the launcher; hang_cells.py says which programs the libraries need. Each fault is run N times, with the
 numbers of ranks in turn; rows are appended to FILE, and those that it has are not run again. Prints a table of what was found; the exit status
@@ -37,7 +38,7 @@ def run_missing(options, rows):
                 continue
             ranks = options.ranks[number % len(options.ranks)]
             row = {"number": number, **perform(fault, ranks, number // len(options.ranks) % ranks, options.scale,
-                                                  options.library)}
+                                                  options.library, options.nodes)}
             rows.append(row)
             with open(options.rows, "a") as f:
                 f.write(json.dumps(row) + "\n")
@@ -76,7 +77,8 @@ def verdicts_of_healthy(options):
     """How many verdicts healthy jobs got."""
     total = 0
     for ranks in options.ranks:
-        verdicts, notices = healthy(ranks, options.healthy / len(options.ranks), options.scale, options.library)
+        verdicts, notices = healthy(ranks, options.healthy / len(options.ranks), options.scale, options.library,
+                                    options.nodes)
         print(f"healthy, {ranks} ranks: verdicts: {len(verdicts)} (notices: {len(notices)})", flush=True)
         print("".join(f"    {v['text']}\n" for v in verdicts), end="")
         total += len(verdicts)
@@ -90,6 +92,7 @@ def parse():
     parser.add_argument("--count", default=30, type=int)
     parser.add_argument("--scale", default=0.1, type=float)
     parser.add_argument("--healthy", type=float)
+    parser.add_argument("--nodes", default=1, type=int)
     parser.add_argument("--library", default="worker_lib", choices=LIBRARIES)
     parser.add_argument("faults", nargs="*")
     options = parser.parse_args()
@@ -107,7 +110,7 @@ def main():
     if options.healthy:
         return verdicts_of_healthy(options) > 0
     rows = [r for r in rows_of(options.rows)
-            if (r["scale"], r["library"]) == (options.scale, options.library) and r["fault"] in options.faults]
+            if (r["scale"], r["library"], r["nodes"]) == (options.scale, options.library, options.nodes) and r["fault"] in options.faults]
     run_missing(options, rows)
     print(table(rows, options.faults, LIBRARIES[options.library]))
     shares = [sum(r["right"] for r in rows if r["fault"] == f) / sum(r["fault"] == f for r in rows) for f in options.faults]

@@ -6,13 +6,13 @@ All limits are a tenth of their defaults. hang_matrix.py runs the faults with mo
 import os
 import re
 import signal
+import socket
 import sys
 import time
 import unittest
 
 from hang_cells import FAULTS, PROGRAM, RECORDED_MISMATCH, HangJob, healthy, limits, perform
 from harness import Job, LiveTest, require_muster, wait_for
-from nodes_harness import free_port
 
 SCALE = 0.1
 HEALTHY_S = float(os.environ.get("MUSTER_HEALTHY_S", "30"))
@@ -39,13 +39,19 @@ class HangTest(LiveTest):
 
 
 class Faults(HangTest):
-    def test_each_is_found_with_the_right_rank_and_class(self):
+    def check(self, nodes):
         for number, fault in enumerate(FAULTS):
             ranks = 2 + 2 * (number % 2)
             with self.subTest(fault=fault):
-                row = perform(fault, ranks, number // 2 % ranks, SCALE)
+                row = perform(fault, ranks, number // 2 % ranks, SCALE, nodes=nodes)
                 say(f"{fault}, rank {row['culprit']} of {ranks}: after {row['verdict_s']} s")
                 self.assertTrue(row["right"], row)
+
+    def test_each_is_found_with_the_right_rank_and_class(self):
+        self.check(nodes=1)
+
+    def test_each_is_found_over_two_nodes(self):
+        self.check(nodes=2)
 
 
 class Words(HangTest):
@@ -120,6 +126,53 @@ class Failures(HangTest):
                          "2000 float32; which of them is wrong cannot be told")
 
 
+class Nodes(HangTest):
+    """What the nodes of a job say of ranks elsewhere."""
+
+    def test_all_say_and_write_the_same(self):
+        job = self.job("blocked_read", culprit=3, nodes=2)
+        job.wait_found("hang")
+        other = job.others[0]
+        wait_for(lambda: "never entered" in other.stderr(), "the other node says it")
+        job.stop()
+        host = socket.gethostname()
+        blocked = rf"muster: rank 3 \({re.escape(host)}, pid {job.pids()[3]}\) never entered all_reduce #31 of group 'world'"
+        for one in (job, other):
+            self.assertRegex(one.stderr(), blocked)
+            self.assertRegex(one.stderr(), rf"muster: 3 ranks have waited \S+ s for rank 3 \({re.escape(host)}, pid \d+\) in")
+        keep = lambda events: [{k: v for k, v in e.items() if k != "time"} for e in events]
+        self.assertEqual(keep(job.events()), keep(job.events(node=1)))
+        self.assertEqual([e["class"] for e in job.events(node=1)], ["never_entered", "never_entered"])
+
+    def test_a_verdict_is_withdrawn_on_all(self):
+        job = self.job("blocked_read", culprit=2, nodes=2, env=Words.GOES_ON)
+        job.wait_found("hang")
+        job.go_on()
+        job.wait_found("withdrawn")
+        wait_for(lambda: "is withdrawn" in job.others[0].stderr(), "the other node says it")
+        job.stop()
+        for node in (0, 1):
+            self.assertIsNone(job.result(node)["hang"])
+
+    def test_a_mismatch_is_the_cause_on_whichever_node(self):
+        for culprit in (1, 2):
+            with self.subTest(culprit=culprit):
+                job = self.job("none", program=RECORDED_MISMATCH, ranks=4, nodes=2,
+                               env={"ABORT": "1", "CULPRIT": str(culprit)})
+                job.wait()
+                job.others[0].wait()
+                words = f"rank {culprit} called all_reduce #1 of group 'world' with 2000 float32, the others with 1000 float32"
+                for node in (0, 1):
+                    result = job.result(node)
+                    self.assertEqual((result["culprit"]["rank"], result["reason"], result["summary"]),
+                                     (culprit, "mismatch", words), job.stderr())
+
+    def test_a_job_is_silent_whose_ranks_wait_for_a_while_only(self):
+        job = self.job("pause", ranks=4, nodes=2, env={"PAUSE_S": "0.6"})
+        self.assertEqual(job.wait(), 0, job.stderr())
+        self.assertEqual(job.events(), [], job.stderr())
+
+
 class Nothing(HangTest):
     """Jobs of which nothing is said, though a rank is late."""
 
@@ -134,13 +187,6 @@ class Nothing(HangTest):
         for flags in (("--no-recorder",), ("--hang-timeout", "off")):
             with self.subTest(flags=flags):
                 self.assert_silent(self.job("pause", *flags, env=self.LATE))
-
-    def test_of_a_job_on_two_nodes(self):
-        port = free_port()
-        jobs = [self.job("pause", "--nnodes", 2, "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", port,
-                         ranks=2, env=self.LATE) for rank in (0, 1)]
-        for job in jobs:
-            self.assert_silent(job)
 
 
 class Healthy(HangTest):

@@ -176,6 +176,20 @@ class Musterctl(unittest.TestCase):
         self.refused(2, "records", "-n", "4097", names=["--lines"])
         self.refused(2, "records", "--ranks", "x", names=["--ranks"])
 
+    def test_a_node_that_does_not_answer_costs_a_line_and_the_exit_code(self):
+        host = self.host("job-a", ranks=3)
+        host.write("silent")
+        wait_for(lambda: self.ask("records")[0] == 1, "the line has arrived")
+        for command in "records", "stacks":
+            code, out, err = self.ask(command, "--ranks", "0-4")
+            self.assertEqual((code, err), (1, "musterctl: node-b (ranks 3-4): no answer within 2 s\n"))
+            self.assertIn("(pid 4710)", out)
+            code, out, err = self.ask(command, "--json")
+            self.assertEqual((code, err), (1, "musterctl: node-b (ranks 3-4): no answer within 2 s\n"))
+            answer = json.loads(out)
+            self.assertEqual([r["rank"] for r in answer[command]], [0, 1, 2])
+            self.assertEqual([line.partition("(")[2] for line in answer["unanswered"]], ["ranks 3-4): no answer within 2 s"])
+
     def test_follows_logs_until_the_job_ends(self):
         host = self.host("job-a", ranks=1)
         with subprocess.Popen([MUSTERCTL, "logs", "-f", "-n", "0", "--ranks", "0"], env=self.env, text=True,

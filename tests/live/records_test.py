@@ -102,7 +102,7 @@ class WhatIsRecorded(RecordsTest):
         self.assertEqual(len(self.shown("--ranks", 2).splitlines()), 1)
         self.assertEqual(len(re.findall(r"#\d+  world  all_reduce \(max\)", self.shown("--ranks", 2, "-n", 7))), 7)
         self.assertGreaterEqual(len(self.records("-n", 4096)[0]["calls"]), 31)
-        self.refused("--ranks", 7, names=["0 to 2"])
+        self.refused("--ranks", 7, names=["rank 7 is not of this job, whose ranks are 0-2"])
         self.go_on()
         self.assertEqual(job.wait(), 0, job.stderr())
 

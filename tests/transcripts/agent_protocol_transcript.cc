@@ -105,6 +105,10 @@ std::string message_text(const Query& m) {
   return fmt::format("Query{{{}}}", m.id);
 }
 
+std::string message_text(const Datagram& m) {
+  return fmt::format("Datagram{{epoch {}, to {}, {} bytes}}", m.epoch, m.to, m.payload.size());
+}
+
 std::string message_text(const Challenge& m) {
   return m.token ? "Challenge{token}" : "Challenge{}";
 }
@@ -161,6 +165,10 @@ std::string message_text(const Nodes& m) {
                        line.first_rank, line.workers, in_quotes(line.state));
   if (m.left_out > 0) out += fmt::format(", {} left out", m.left_out);
   return out + (m.last ? "}" : ", more}");
+}
+
+std::string message_text(const Delivered& m) {
+  return fmt::format("Delivered{{epoch {}, from {}, {} bytes}}", m.epoch, m.from, m.payload.size());
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Ranks that record a call as a library does that does not compare the calls itself: rank 1 passes
-// another size than the others. Rank 0 aborts in the call where $ABORT is set, once the others have
+// Ranks that record a call as a library does that does not compare the calls itself: rank $CULPRIT
+// passes another size than the others. Rank 0 aborts in the call where $ABORT is set, once the others have
 // told it through the pipe $FIFO that they are in it too; the others wait for ever.
 #include <cstdio>
 #include <cstdlib>
@@ -52,7 +52,7 @@ int main() {
                   .type = muster::ring::ElementType::float32,
                   .reduction = muster::ring::Reduction::sum,
                   .is_synchronous = true,
-                  .count = rank == 1 ? 2000U : 1000U},
+                  .count = rank == std::stoi(variable("CULPRIT")) ? 2000U : 1000U},
                  nullptr);
   if (!variable("ABORT").empty()) {
     if (!tell_rank_0(rank, size)) return 2;

@@ -42,7 +42,8 @@ const std::vector<Request>& requests() {
       RecordsRequest{},
       RecordsRequest{{{3, 3}}, kRecordLinesMax},
       StacksRequest{},
-      StacksRequest{{{3, 4}}},
+      StacksRequest{{{3, 4}}, true, false},
+      StacksRequest{{}, false, true},
   };
   return all;
 }
@@ -95,6 +96,7 @@ RankStacks some_stacks() {
   return {.rank = 3,
           .pid = 4711,
           .process = 4712,
+          .in_call = true,
           .threads = {{4712, "main", {{"read", "/lib/libc.so.6", 0}, {"load", "a.py", 88}}},
                       {0, "", {}}},
           .missing = "no Python frames"};
@@ -107,10 +109,12 @@ const std::vector<Reply>& replies() {
       some_status(),
       std::vector<LogText>{},
       std::vector<LogText>{{3, "a line\nand \"more\"\n", 512}, {4, "", 0}},
-      std::vector<RankRecords>{},
-      std::vector<RankRecords>{some_records(), RankRecords{}},
-      std::vector<RankStacks>{},
-      std::vector<RankStacks>{some_stacks(), RankStacks{}},
+      Records{},
+      Records{{some_records(), RankRecords{}}, {}},
+      Records{{some_records()}, {"node-b (ranks 4-7): no answer within 2 s", ""}},
+      Stacks{},
+      Stacks{{some_stacks(), RankStacks{}}, {}},
+      Stacks{{}, {"node-b (ranks 4-7): no answer within 10 s"}},
       Error{ExitCode::environment, "the disk is stuck"},
   };
   return all;
@@ -129,7 +133,8 @@ TEST(ControlRequest, IsPlainJson) {
             "{\"command\":\"logs\",\"follow\":true,\"lines\":20}\n");
   EXPECT_EQ(encode(Request(RecordsRequest{{{3, 3}}, 20})),
             "{\"command\":\"records\",\"lines\":20,\"ranks\":[3]}\n");
-  EXPECT_EQ(encode(Request(StacksRequest{{{3, 3}}})), "{\"command\":\"stacks\",\"ranks\":[3]}\n");
+  EXPECT_EQ(encode(Request(StacksRequest{{{3, 3}}, false, true})),
+            "{\"command\":\"stacks\",\"main_threads\":true,\"quiet\":false,\"ranks\":[3]}\n");
 }
 
 TEST(ControlRequest, TakesWhatIsTypedByHand) {
@@ -193,6 +198,8 @@ TEST(ControlReply, IsPlainJson) {
   EXPECT_EQ(encode(Reply(Done{})), "{\"ok\":true,\"version\":1}\n");
   EXPECT_EQ(encode(Reply(Error{ExitCode::environment, "no"})),
             "{\"code\":121,\"error\":\"no\",\"ok\":false,\"version\":1}\n");
+  EXPECT_EQ(encode(Reply(Records{{}, {"node-b: no answer"}})),
+            "{\"ok\":true,\"records\":[],\"unanswered\":[\"node-b: no answer\"],\"version\":1}\n");
 }
 
 TEST(ControlReply, KeepsTheEndOfALongLog) {
@@ -239,6 +246,7 @@ TEST(ControlReply, OfSomebodyElseIsRefused) {
         R"({"ok":true,"logs":[{"rank":"x"}]})", R"({"ok":true,"records":{}})",
         R"({"ok":true,"records":[{"calls":[{"ordinal":"x"}]}]})", R"({"ok":true,"stacks":[1]})",
         R"({"ok":true,"stacks":[{"threads":[{"frames":[{"line":"x"}]}]}]})",
+        R"({"ok":true,"stacks":[],"unanswered":{}})", R"({"ok":true,"stacks":[],"unanswered":[1]})",
         R"({"ok":true,"logs":[{"position":-1}]})", R"({"ok":false,"error":1})",
         R"({"ok":false,"code":256})"}) {
     EXPECT_NE(complaint_about_reply(wrong), "no complaint") << wrong;

@@ -97,12 +97,12 @@ class ControlServerTest : public ::testing::Test {
       RankRecords records;
       records.rank = request.ranks.front().first;
       records.recorded = request.lines;
-      done(std::vector{records});
+      done(control::Records{{records}, {}});
     };
     handlers_.stacks = [this](const control::StacksRequest& request, auto done) {
       RankStacks stacks;
       stacks.rank = request.ranks.empty() ? 0 : request.ranks.front().first;
-      stacks_done_ = [done = std::move(done), stacks] { done(std::vector{stacks}); };
+      stacks_done_ = [done = std::move(done), stacks] { done(control::Stacks{{stacks}, {}}); };
       if (!request.ranks.empty()) stacks_done_();
     };
   }
@@ -222,7 +222,7 @@ TEST_F(ControlServerTest, ShowsRecords) {
   RankRecords records;
   records.rank = 3;
   records.recorded = 7;
-  EXPECT_EQ(asker.reply(), Result<Reply>(std::vector{records}));
+  EXPECT_EQ(asker.reply(), Result<Reply>(control::Records{{records}, {}}));
   EXPECT_TRUE(asker.ended());
   Client other = client();
   other.ask(control::RecordsRequest{});
@@ -236,7 +236,7 @@ TEST_F(ControlServerTest, ShowsStacks) {
   asker.ask(control::StacksRequest{{{3, 4}}});
   RankStacks stacks;
   stacks.rank = 3;
-  EXPECT_EQ(asker.reply(), Result<Reply>(std::vector{stacks}));
+  EXPECT_EQ(asker.reply(), Result<Reply>(control::Stacks{{stacks}, {}}));
   EXPECT_TRUE(asker.ended());
   Client other = client();
   other.ask(control::StacksRequest{});

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "agent/hang/node_digest_fields.h"
 #include "tests/unit/agent/hang/detector_harness.h"
 
 namespace muster::hang {
@@ -17,6 +18,17 @@ constexpr Duration kTransfer = milliseconds(30);
 
 size_t at(auto index) {
   return static_cast<size_t>(index);
+}
+
+void shift(RankDigest& digest, Duration ahead) {
+  digest.at += ahead;
+  for (GroupDigest& group : digest.groups) {
+    group.since += ahead;
+    for (CallDigest& call : group.calls)
+      call.called += ahead;
+  }
+  for (MessageDigest& message : digest.messages)
+    message.called_at += ahead;
 }
 
 bool is_rooted(ring::CallKind kind) {
@@ -60,7 +72,21 @@ void World::plan() {
   }
   plan_steps();
   place_fault();
+  start_nodes();
   tell(Begun{world});
+}
+
+void World::start_nodes() {
+  const int nodes = std::min(options_.nodes, static_cast<int>(ranks_.size()));
+  if (nodes < 2) return;
+  std::vector<int> ranks_of(at(nodes));
+  ranks_of[0] = 1;
+  for (size_t rank = 1; rank < ranks_.size(); ++rank)
+    ++ranks_of[1 + rank % at(nodes - 1)];
+  truth_.resize(ranks_.size());
+  held_.resize(ranks_.size());
+  net_.emplace(ranks_of, options_.channel, options_.seed,
+               [this](const Event& event) { tell(event); });
 }
 
 void World::plan_steps() {
@@ -271,6 +297,10 @@ void World::end(int rank, int code) {
   moved_ = now_;
   RankDigest last = digest_of(rank);
   last.is_last = true;
+  if (net_) {
+    send(rank, Digested{last});
+    return send(rank, Ended{rank, code});
+  }
   // Both are told together, but the first may be lost.
   const Instant told = now_ + random(options_.channel.delay);
   if (prng_.below(100) >= at(options_.channel.lost)) post({told, Digested{last}});
@@ -392,7 +422,17 @@ void World::spoil(RankDigest& digest) {
   }
 }
 
-void World::send(const Event& event) {
+// From the rank's agent.
+void World::send(int rank, Event event) {
+  if (net_) {
+    const Duration ahead = net_->ahead(rank);
+    if (auto* const digested = std::get_if<Digested>(&event)) {
+      truth_[at(rank)][now_] = digested->digest;
+      shift(digested->digest, ahead);
+    }
+    if (auto* const life = std::get_if<LifeSeen>(&event)) *life->at += ahead;
+    return net_->see(now_, rank, event);
+  }
   const Channel& channel = options_.channel;
   if (prng_.below(100) < at(channel.lost)) return;
   const int times = prng_.below(100) < at(channel.repeated) ? 2 : 1;
@@ -405,18 +445,23 @@ void World::look() {
     if (ranks_[at(rank)].doing == Doing::ended) continue;
     RankDigest digest = digest_of(rank);
     if (rank == options_.channel.garbage) spoil(digest);
-    send(Digested{std::move(digest)});
+    send(rank, Digested{std::move(digest)});
   }
-  if (now_ < next_look_) return;
+  if (now_ >= next_look_) look_at_processes();
+  if (net_) net_->looked(now_);
+}
+
+void World::look_at_processes() {
   next_look_ = now_ + options_.limits.look;
-  for (const int rank : looked_at_) {
+  const std::vector<int> wanted = net_ ? net_->wanted(now_) : looked_at_;
+  for (const int rank : wanted) {
     const Rank& one = ranks_[at(rank)];
     if (one.doing == Doing::ended || !looked_before_.contains(rank)) continue;
     const bool is_steady = now_ - one.life_since >= options_.limits.look;
     const LifeState life = is_steady ? one.life : LifeState::running;
-    send(LifeSeen{rank, life, "so", now_});
+    send(rank, LifeSeen{rank, life, "so", now_});
   }
-  looked_before_ = {looked_at_.begin(), looked_at_.end()};
+  looked_before_ = {wanted.begin(), wanted.end()};
 }
 
 // In the order of arrival, behind those of the same time.
@@ -426,18 +471,44 @@ void World::post(News news) {
 }
 
 void World::deliver() {
+  if (net_) net_->deliver(now_);
   size_t count = 0;
   while (count < news_.size() && news_[count].at <= now_)
     tell(news_[count++].event);
   news_.erase(news_.begin(), news_.begin() + static_cast<ptrdiff_t>(count));
 }
 
+// At the time of a digest, or at which it is said to hold, a look has shown the same.
+void World::check_truth(const Event& event) {
+  int rank = -1;
+  if (const auto* const digested = std::get_if<Digested>(&event)) {
+    rank = digested->digest.rank;
+    RankDigest digest = digested->digest;
+    if (!held_[at(rank)].take(digest, now_)) return;
+  } else if (const auto* const confirmed = std::get_if<Confirmed>(&event)) {
+    rank = confirmed->rank;
+    if (!held_[at(rank)].confirm(std::min(confirmed->at, now_))) return;
+  }
+  if (rank < 0 || rank == options_.channel.garbage) return;
+  const RankDigest& held = *held_[at(rank)].digest;
+  auto look = truth_[at(rank)].lower_bound(held.at - 2 * NodeNet::kClockError);
+  const bool is_true = look != truth_[at(rank)].end() &&
+                       look->first <= held.at + 2 * NodeNet::kClockError &&
+                       say_alike(look->second, held);
+  if (!is_true)
+    untrue_.push_back(fmt::format("of rank {}: {} at {}", rank,
+                                  std::holds_alternative<Confirmed>(event) ? "confirmed" : "digest",
+                                  held.at.time_since_epoch() / milliseconds(1)));
+}
+
 void World::tell(const Event& event) {
+  if (net_) check_truth(event);
   std::vector<Effect> out;
   detector_.step(now_, event, out);
   for (Effect& effect : out) {
     if (const auto* const list = std::get_if<LookAt>(&effect)) {
       looked_at_ = list->ranks;
+      if (net_) net_->look_at(now_, list->ranks);
     } else {
       said_.push_back({now_, std::move(effect)});
     }

@@ -1,10 +1,11 @@
 // A small world for the properties of the hang detector: ranks that run a common program of
 // collectives and messages on virtual time, a fault, and an agent that reads and looks at them
-// through a channel that delays, loses, repeats and reorders what it says. It shares no code with
-// the detector: a call ends here because its members have come, not because counters say so.
+// through a channel that delays, loses, repeats and reorders what it says: one for all, or one on
+// each node. It shares no code with the detector: a call ends here because its members have come, not because counters say so.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -12,7 +13,9 @@
 #include <vector>
 
 #include "agent/hang/detector.h"
+#include "agent/hang/rank_state.h"
 #include "rendezvous/base/prng.h"
+#include "tests/unit/agent/hang/node_net.h"
 
 namespace muster::hang {
 
@@ -29,17 +32,11 @@ enum class Fault : uint8_t {
   fail,       // Exits with 1.
 };
 
-struct Channel {
-  Duration delay{};  // At most; each piece of news has its own.
-  int lost = 0;      // Percent.
-  int repeated = 0;  // Percent.
-  int garbage = -1;  // This rank's digests are altered at random.
-};
-
 struct WorldOptions {
   uint64_t seed = 0;
   Fault fault = Fault::none;
   Channel channel;
+  int nodes = 1;  // More than one speak as NodeReporters do, and the first one has rank 0 only.
   Limits limits;
   Duration busy_max = std::chrono::seconds(35);  // Longest time without waiting in a call, about.
   Duration block_max = std::chrono::seconds(8);  // Longest blocking for unknown reasons.
@@ -62,6 +59,8 @@ class World {
   bool somebody_waits() const;
   bool all_ended() const;
   std::optional<int> faulty() const { return struck_ ? std::optional(culprit_) : std::nullopt; }
+  // Of several nodes: what the detector was told of a rank, and was not so at that time.
+  const std::vector<std::string>& untrue() const { return untrue_; }
   std::string story() const;  // Seed, fault, and what was said.
 
  private:
@@ -121,7 +120,10 @@ class World {
   void live(int rank, LifeState life);
   RankDigest digest_of(int rank);
   void spoil(RankDigest& digest);
-  void send(const Event& event);
+  void send(int rank, Event event);
+  void look_at_processes();
+  void start_nodes();
+  void check_truth(const Event& event);
   void look();
   void post(News news);
   void deliver();
@@ -149,6 +151,11 @@ class World {
   Instant stop_at_{};    // Of a SIGSTOP.
   bool struck_ = false;
 
+  std::optional<NodeNet> net_;  // Of several nodes.
+  // By rank: what each look has shown, and what the detector holds for its newest digest.
+  std::vector<std::map<Instant, RankDigest>> truth_;
+  std::vector<RankState> held_;
+  std::vector<std::string> untrue_;
   std::vector<News> news_;
   std::vector<Said> said_;
   std::vector<int> looked_at_;

@@ -113,6 +113,17 @@ TEST_F(GroupTableTest, TwoThatHaveEndedACallSilenceOneThatDeniesIt) {
   EXPECT_EQ(standings(), (std::vector{known, silent, known}));
 }
 
+// gloo's ranks, when a member's connection breaks: each ends its call with an error.
+TEST_F(GroupTableTest, CallsThatHaveFailedSilenceNobody) {
+  GroupDigest failed = group_digest_of(0, 2, 2);
+  failed.calls[1].has_failed = true;
+  tell(4, {failed});
+  failed.own_rank = 1;
+  tell(2, {failed});
+  tell(0, {group_digest_of(2, 1, 1)});
+  EXPECT_EQ(standings(), (std::vector<Standing>{known, known, known}));
+}
+
 TEST_F(GroupTableTest, ACallThatMayEndEarlySilencesNobody) {
   GroupDigest root = group_digest_of(0, 5, 5);
   GroupDigest other = group_digest_of(2, 5, 5);

@@ -24,7 +24,7 @@ RecordedGroup world(uint32_t handle) {
   return group;
 }
 
-RecordedCall call_of(uint32_t group, uint64_t ordinal, ring::CallKind kind) {
+RecordedCall ring_call_of(uint32_t group, uint64_t ordinal, ring::CallKind kind) {
   RecordedCall call;
   call.group = group;
   call.ordinal = ordinal;
@@ -40,8 +40,8 @@ TEST(RingDigest, HoldsTheGroupsWithTheirMembersAndCalls) {
   state.groups = {world(129)};
   state.groups[0].hashes = {{16, 99}};
   state.sections = {{"epoch", kNow}, {"checkpoint", kNow}};
-  std::vector<RecordedCall> calls = {call_of(129, 1, ring::CallKind::barrier),
-                                     call_of(129, 2, ring::CallKind::all_reduce)};
+  std::vector<RecordedCall> calls = {ring_call_of(129, 1, ring::CallKind::barrier),
+                                     ring_call_of(129, 2, ring::CallKind::all_reduce)};
   calls[1].site_address = 0x1234;
 
   const RankDigest digest = digest_of(5, state, calls, kNow);
@@ -86,8 +86,8 @@ TEST(RingDigest, ShowsClosedGroupsAndLeavesOutWhatBelongsToNone) {
   state.groups[1].id = "other";
   state.messages = {{.group = 1, .peer = 0, .called = 3, .called_at = {}},
                     {.group = 9, .peer = 0, .called = 4, .called_at = {}}};
-  const std::vector<RecordedCall> calls = {call_of(1, 1, ring::CallKind::barrier),
-                                           call_of(9, 1, ring::CallKind::barrier)};
+  const std::vector<RecordedCall> calls = {ring_call_of(1, 1, ring::CallKind::barrier),
+                                           ring_call_of(9, 1, ring::CallKind::barrier)};
   const RankDigest digest = digest_of(0, state, calls, kNow);
   ASSERT_EQ(digest.groups.size(), 2U);
   EXPECT_EQ(digest.groups[0].phase, GroupPhase::closed);
@@ -100,8 +100,8 @@ TEST(RingDigest, ShowsClosedGroupsAndLeavesOutWhatBelongsToNone) {
 TEST(RingDigest, LeavesOutCallsThatWereRefusedOrAreNotCountedYet) {
   RecordedState state;
   state.groups = {world(1)};
-  std::vector<RecordedCall> calls = {call_of(1, 2, ring::CallKind::barrier),
-                                     call_of(1, 3, ring::CallKind::barrier)};
+  std::vector<RecordedCall> calls = {ring_call_of(1, 2, ring::CallKind::barrier),
+                                     ring_call_of(1, 3, ring::CallKind::barrier)};
   calls[0].withdrawn = true;
   EXPECT_TRUE(digest_of(0, state, calls, kNow).groups[0].calls.empty());
 }
@@ -111,9 +111,9 @@ TEST(RingDigest, SaysOfMessagesWhetherAndWhereTheLastIsAwaited) {
   state.groups = {world(1)};
   state.messages = {
       {.group = 1, .peer = 2, .is_recv = true, .called = 2, .completed = 1, .called_at = {}}};
-  std::vector<RecordedCall> calls = {call_of(1, 1, ring::CallKind::recv),
-                                     call_of(1, 2, ring::CallKind::recv),
-                                     call_of(1, 2, ring::CallKind::send)};
+  std::vector<RecordedCall> calls = {ring_call_of(1, 1, ring::CallKind::recv),
+                                     ring_call_of(1, 2, ring::CallKind::recv),
+                                     ring_call_of(1, 2, ring::CallKind::send)};
   for (RecordedCall& call : calls)
     call.call.root = 2;
   calls[1].call.is_synchronous = true;
@@ -131,7 +131,7 @@ TEST(RingDigest, KnowsNoCompletionOfAProcessThatHasNotLooked) {
   state.groups[1].completion_is_unknown = true;
   state.messages = {
       {.group = 1, .peer = 2, .is_recv = true, .called = 1, .completed = 0, .called_at = {}}};
-  std::vector<RecordedCall> calls = {call_of(1, 1, ring::CallKind::recv)};
+  std::vector<RecordedCall> calls = {ring_call_of(1, 1, ring::CallKind::recv)};
   calls[0].call.root = 2;
   calls[0].call.is_synchronous = true;
   state.looked = kNow - std::chrono::milliseconds(300);

@@ -89,21 +89,21 @@ constexpr const char* kVerdict =
     "rank 0 has waited 12.5 s; rank 1 is blocked in read() of a pipe";
 
 TEST_F(HangingJob, SaysANoticeAndThatItsWaitIsOver) {
-  const std::string line = record_.hang_notice({finding()});
+  const std::string line = record_.hang_notice({finding()}).text;
   EXPECT_EQ(line,
             "rank 0 has waited 12.5 s for rank 1 (GPU 1, pid 101) in all_reduce #17 of group "
             "'world' (sum of 8 float32); rank 1 has not called it and is blocked in read() of a "
             "pipe");
   const hang::WaitEnded ended{1, {1}, "world", std::chrono::seconds(31)};
   const std::string end = "rank 1 came to all_reduce #17 of group 'world' after 31.0 s";
-  EXPECT_EQ(record_.wait_ended(ended), end);
+  EXPECT_EQ(record_.wait_ended(ended).text, end);
   EXPECT_EQ(told(), (Strings{"waiting: " + line, "note: " + end}));
-  EXPECT_EQ(record_.wait_ended(ended), "") << "it is over already";
+  EXPECT_EQ(record_.wait_ended(ended).text, "") << "it is over already";
   EXPECT_EQ(stopped().hang, std::nullopt) << "a notice blames nobody";
 }
 
 TEST_F(HangingJob, TellsAVerdictToPeopleProgramsAndTheReport) {
-  EXPECT_EQ(record_.hang_verdict({finding()}),
+  EXPECT_EQ(record_.hang_verdict({finding()}).text,
             std::string(kVerdict) +
                 "\n  waiting: rank 0"
                 "\n  the last calls: musterctl records job1 --ranks 1"
@@ -147,7 +147,7 @@ TEST_F(HangingJob, CallsACallThatDoesNotMatchAMismatch) {
 TEST_F(HangingJob, ForgetsAVerdictThatWasWrong) {
   record_.hang_verdict({mismatch(1)});
   record_.hang_verdict({finding(2, 18)});
-  const std::string line = record_.hang_withdrawn({2, {1}, "world", std::chrono::seconds(24)});
+  const std::string line = record_.hang_withdrawn({2, {1}, "world", std::chrono::seconds(24)}).text;
   EXPECT_EQ(line,
             "rank 1 went on: the verdict on all_reduce #18 of group 'world' is withdrawn; from now "
             "on the limit is 24.0 s");
@@ -183,11 +183,11 @@ TEST_F(HangingJob, NamesTheNodeOfItsRanksWhereThereAreMany) {
   found.ranks[0].rank = 2;
   found.waiting = {0, 1};
   EXPECT_TRUE(
-      record_.hang_notice({found}).starts_with("2 ranks have waited 12.5 s for rank 2 (node7, GPU "
+      record_.hang_notice({found}).text.starts_with("2 ranks have waited 12.5 s for rank 2 (node7, GPU "
                                                "1, pid 111) in"));
   found.ranks[0].rank = 0;  // Of another node.
   found.waiting = {1, 2};
-  EXPECT_TRUE(record_.hang_notice({found}).starts_with("2 ranks have waited 12.5 s for rank 0 in"));
+  EXPECT_TRUE(record_.hang_notice({found}).text.starts_with("2 ranks have waited 12.5 s for rank 0 in"));
 }
 
 TEST_F(HangingJob, TheCallThatAWorkerDiedInIsReported) {
@@ -211,7 +211,7 @@ class MismatchedJob : public HangingJob {
     found.ranks[0].site = "train.py:90 step";
     found.has_failed = true;
     record_.worker_exited({0, 100, ExitStatus::signaled(6), std::chrono::seconds(3), 0, 0}, {});
-    EXPECT_EQ(record_.hang_verdict({found}),
+    EXPECT_EQ(record_.hang_verdict({found}).text,
               std::string(kLine) + "\n  rank 1: called it at train.py:90 step\n  waiting: rank 0");
     record_.hang_explained({1});
     record_.stop_begins(15, std::chrono::seconds(1), {AtStop::ended, AtStop::running});

@@ -107,7 +107,8 @@ bool told_in_full(const WorkerEvidence& worker) {
 
 TEST(EvidenceWire, ComesBackInTheClockOfItsReader) {
   NodeEvidence expected = node_b();
-  expected.workers[0].signs.mismatched = true;
+  expected.workers[0].signs.told_by_library = true;
+  expected.mismatched = {{1, "called barrier, the others broadcast", "look at train.py:88"}};
   const Result<NodeEvidence> read =
       decode_evidence(encode_evidence(expected, at_ms(40)), at_ms(1040), {});
   ASSERT_TRUE(read) << read.error().message;
@@ -274,6 +275,44 @@ TEST(JudgeTestimonies, TellsTheRanksOfNodesThatHadNothingToTell) {
                       "ranks 4-6\n"),
             std::string::npos)
       << render_end(report, {});
+}
+
+// Rank 3 was killed since rank 4, which still ran, had made another call.
+TEST(JudgeTestimonies, AMismatchIsTheCauseOnWhicheverNode) {
+  NodeEvidence a = node_a();
+  a.workers.clear();
+  a.mismatched = {{4, "called all_reduce #1 with 8 float32, the others with 16", "look at x.py:3"}};
+  Testimony silent;
+  silent.host_name = "node-c";
+  silent.node_rank = 2;
+  silent.base_rank = 4;
+  silent.workers = 2;
+  const membership::Judgement judgement =
+      judge_testimonies({testimony_of(a, 0), testimony_of(node_b(), 2), silent});
+  EXPECT_EQ(judgement.verdict.rank, 4);
+  EXPECT_EQ(judgement.verdict.node_rank, 2);
+  EXPECT_EQ(judgement.verdict.host_name, "node-c");
+  EXPECT_EQ(judgement.verdict.exit_code, 139) << "that of the worker that failed";
+  const JudgedAttempt judged = decoded_judgement(judgement);
+  EXPECT_EQ(judged.reason, Reason::mismatch);
+  EXPECT_EQ(judged.cause.sentence, "called all_reduce #1 with 8 float32, the others with 16");
+  EXPECT_EQ(judged.cause.remedy, "look at x.py:3");
+  EXPECT_EQ(judged.the_culprit().local_rank, 0);
+  EXPECT_EQ(judged.stopped_elsewhere, std::vector<int>{5});
+}
+
+TEST(JudgeTestimonies, WhatTheWorkerLibraryHasFoundComesBeforeAMismatch) {
+  NodeEvidence a = node_a();
+  a.mismatched = {{0, "called barrier, the others broadcast", ""}};
+  NodeEvidence b = node_b();
+  b.workers[0].signs.told_by_library = true;
+  EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 3);
+}
+
+TEST(JudgeTestimonies, OnlyTheNodeWithTheDetectorKnowsOfAMismatch) {
+  NodeEvidence b = node_b();
+  b.mismatched = {{0, "called barrier, the others broadcast", ""}};
+  EXPECT_EQ(judge_testimonies({testimony_of(node_a(), 0), testimony_of(b, 2)}).verdict.rank, 3);
 }
 
 TEST(JudgeTestimonies, ANodeMaySpeakOfNobodyElsesWorkers) {

@@ -75,6 +75,7 @@ class TestAgent {
     on.ended = [this](const membership::End& end) { ends.push_back(end); };
     on.failed = [this](const Error& error) { errors.push_back(error); };
     on.say = [this](const std::string& text) { said.push_back(text); };
+    on.datagram = [this](const membership::Delivered& one) { datagrams.push_back(one); };
     Result<std::unique_ptr<Rendezvous>> made = make_rendezvous(loop, options, std::move(on));
     if (made) {
       rendezvous_ = std::move(*made);
@@ -119,6 +120,7 @@ class TestAgent {
   std::vector<membership::End> ends;
   std::vector<Error> errors;
   std::vector<std::string> said;
+  std::vector<membership::Delivered> datagrams;
   int leaves_announced = 0;
 
  private:

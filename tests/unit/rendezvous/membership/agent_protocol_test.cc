@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "rendezvous/net/field_codec.h"
 #include "tests/transcripts/agent_protocol_transcript.h"
 
 namespace muster::membership {
@@ -93,6 +94,14 @@ End full_end() {
   return end;
 }
 
+Datagram full_datagram() {
+  return {.epoch = kEpochMax,
+          .to = -1,
+          .at = Instant{std::chrono::hours{9}},
+          .at_error = std::chrono::microseconds{70},
+          .payload = std::string(kDatagramBytesMax, '\xff')};
+}
+
 const std::vector<AgentMessage> kAgentMessages = {Hello{kProtocolVersion, "job 1", Nonce{1, 2, 3}},
                                                   Hello{},
                                                   Join{},
@@ -101,7 +110,9 @@ const std::vector<AgentMessage> kAgentMessages = {Hello{kProtocolVersion, "job 1
                                                   full_report(),
                                                   Goodbye{},
                                                   Query{},
-                                                  Query{0x0123456789abcdef}};
+                                                  Query{0x0123456789abcdef},
+                                                  Datagram{},
+                                                  full_datagram()};
 
 std::vector<HostMessage> host_messages() {
   const Round round{7, 1, 4, 8, 32, 8, 32, "10.0.0.1", 29400, 2, 5};
@@ -117,7 +128,10 @@ std::vector<HostMessage> host_messages() {
           Order{},
           Alive{99},
           Nodes{},
-          Nodes{8, false, 3, {{0, "node-0", 0, 8, "running"}, {-1, "", 0, 1, "spare"}}}};
+          Nodes{8, false, 3, {{0, "node-0", 0, 8, "running"}, {-1, "", 0, 1, "spare"}}},
+          Delivered{},
+          Delivered{kEpochMax, kNodesMax, Instant{std::chrono::hours{-9}},
+                    std::chrono::microseconds{80}, std::string("opaque\0bytes\xff", 13)}};
 }
 
 template <typename Message>
@@ -162,11 +176,23 @@ TEST(AgentProtocol, AReportIsTheseBytes) {
 }
 
 TEST(AgentProtocol, AHelloAndAnAliveAreTheseBytes) {
-  const std::string hello = bytes_of(AgentMessage{Hello{2, "ab", Nonce{0xff}}});
-  EXPECT_EQ(hello, std::string("\x19\0\0\0\x01\x02\0\x02\0\0\0ab\xff", 14) + std::string(15, '\0'));
+  const std::string hello = bytes_of(AgentMessage{Hello{3, "ab", Nonce{0xff}}});
+  EXPECT_EQ(hello, std::string("\x19\0\0\0\x01\x03\0\x02\0\0\0ab\xff", 14) + std::string(15, '\0'));
   EXPECT_EQ(
       bytes_of(HostMessage{Alive{5, 6, Instant{Duration{7}}}}),
       std::string("\x19\0\0\0\x45\x05\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0", 29));
+}
+
+TEST(AgentProtocol, ADatagramAndWhatBecomesOfItAreTheseBytes) {
+  const Instant at{Duration{7}};
+  EXPECT_EQ(bytes_of(AgentMessage{Datagram{5, -1, at, Duration{8}, "ab"}}),
+            std::string("\x23\0\0\0\x06\x05\0\0\0\0\0\0\0\xff\xff\xff\xff"
+                        "\x07\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\x02\0\0\0ab",
+                        39));
+  EXPECT_EQ(bytes_of(HostMessage{Delivered{5, 9, at, Duration{8}, "ab"}}),
+            std::string("\x23\0\0\0\x47\x05\0\0\0\0\0\0\0\x09\0\0\0"
+                        "\x07\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\x02\0\0\0ab",
+                        39));
 }
 
 TEST(AgentProtocol, BytesMayComeInAnyPortions) {
@@ -259,15 +285,15 @@ TEST(AgentProtocol, WhatIsNoFrameOfOursIsNamedAndNothingFollowsIt) {
       {"an empty frame", std::string(4, '\0'), "a frame of 0 bytes"},
       {"a huge frame", std::string("\xff\xff\xff\xff", 4), "a frame of 4294967295 bytes"},
       {"HTTP", "GET / HTTP/1.1\r\n\r\n", "a frame of 542393671 bytes"},
-      {"an unknown type", frame_of(6, ""), "unknown type 6"},
+      {"an unknown type", frame_of(7, ""), "unknown type 7"},
       {"a message of the other side", bytes_of(HostMessage{Alive{1}}), "unknown type 69"},
       {"too short", frame_of(3, report.substr(1)), "fewer bytes than it should have"},
       {"too long", frame_of(3, report + "x"), "more bytes than it should have"},
       {"a flag of 2", frame_of(3, no_flag), "a flag that is neither 0 nor 1"},
       {"an unknown phase", frame_of(3, no_phase), "an unknown kind"},
-      {"a text longer than allowed", frame_of(1, std::string("\x02\0\xff\xff\0\0", 6)),
+      {"a text longer than allowed", frame_of(1, std::string("\x03\0\xff\xff\0\0", 6)),
        "a text that is too long"},
-      {"a text longer than the frame", frame_of(1, std::string("\x02\0\x09\0\0\0ab", 8)),
+      {"a text longer than the frame", frame_of(1, std::string("\x03\0\x09\0\0\0ab", 8)),
        "fewer bytes than it should have"},
   };
   for (const Broken& broken : cases) {
@@ -306,6 +332,32 @@ TEST(AgentProtocol, NumbersThatCouldOverflowASumAreRefused) {
   EXPECT_TRUE(is_refused(with([](Join& j) { j.max_membership_changes = -1; })));
 }
 
+TEST(AgentProtocol, ADatagramOutOfItsLimitsIsRefused) {
+  const auto says = [](uint64_t epoch, int to, int64_t at, int64_t error, size_t payload) {
+    std::string body;
+    FieldWriter writer(body);
+    writer.integer(epoch);
+    writer.integer(to);
+    writer.integer(at);
+    writer.integer(error);
+    writer.text(std::string(payload, 'x'), payload);
+    FrameReader<AgentMessage> reader;
+    reader.feed(frame_of(6, body));
+    const auto message = reader.next();
+    if (message) return std::string("nothing");
+    return message.error().message.substr(message.error().message.find("type 6 with "));
+  };
+  EXPECT_EQ(says(kEpochMax, -1, 0, 0, kDatagramBytesMax), "nothing");
+  EXPECT_EQ(says(kEpochMax, kNodesMax, 0, 0, 0), "nothing");
+  const std::string rest = "; all nodes must run the same version of muster";
+  EXPECT_EQ(says(kEpochMax + 1, 0, 0, 0, 0), "type 6 with an epoch out of its range" + rest);
+  EXPECT_EQ(says(1, -2, 0, 0, 0), "type 6 with a number out of its range" + rest);
+  EXPECT_EQ(says(1, kNodesMax + 1, 0, 0, 0), "type 6 with a number out of its range" + rest);
+  EXPECT_EQ(says(1, 0, int64_t{1} << 61, 0, 0), "type 6 with an instant out of its range" + rest);
+  EXPECT_EQ(says(1, 0, 0, -1, 0), "type 6 with a negative duration" + rest);
+  EXPECT_EQ(says(1, 0, 0, 0, kDatagramBytesMax + 1), "type 6 with a text that is too long" + rest);
+}
+
 TEST(AgentProtocol, ATranscriptLineIsOneLine) {
   Join join = full_join();
   join.host_name = "bad\nname\x1b[31m";
@@ -320,6 +372,10 @@ TEST(AgentProtocol, ATranscriptLineIsOneLine) {
             "final, \"killed by SIGABRT (core dumped)\"}, evidence of 13 bytes}");
   EXPECT_EQ(to_text(HostMessage{Order{3, Stop{7, StopWhy::lost, "b was lost"}}}),
             "Order{3, Stop{epoch 7, lost, \"b was lost\"}}");
+  EXPECT_EQ(to_text(AgentMessage{Datagram{7, -1, {}, {}, "a\nb"}}),
+            "Datagram{epoch 7, to -1, 3 bytes}");
+  EXPECT_EQ(to_text(HostMessage{Delivered{7, 2, {}, {}, "a\nb"}}),
+            "Delivered{epoch 7, from 2, 3 bytes}");
 }
 
 RC_GTEST_PROP(AgentProtocolProperty, ArbitraryBytesNeverGiveMoreThanTheyHold,

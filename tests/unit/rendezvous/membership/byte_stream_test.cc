@@ -120,6 +120,22 @@ TEST_F(SmallByteStreamTest, TheLimitItselfIsStillSent) {
   EXPECT_EQ(ends_, std::vector<std::string>{"it does not take what is sent to it (0 bytes wait)"});
 }
 
+TEST_F(ByteStreamTest, CountsWhatWaitsToBeSent) {
+  start();
+  EXPECT_EQ(stream_->unsent(), 0u);
+  const std::string large(size_t{1} << 20, 'x');  // More than the socket takes.
+  stream_->write(large);
+  const size_t waits = stream_->unsent();
+  EXPECT_GT(waits, 0u);
+  EXPECT_LT(waits, large.size());
+  stream_->write("more");
+  EXPECT_EQ(stream_->unsent(), waits + 4);
+  while (stream_->unsent() > 0) {
+    ASSERT_NE(peer_->receive(), "");
+    settle();
+  }
+}
+
 TEST_F(SmallByteStreamTest, NothingIsSentAfterWhatWasDropped) {
   start();
   stream_->write("first ");

@@ -17,6 +17,7 @@ constexpr Instant at_us(int64_t us) {
 
 TEST(ClockOffset, KnowsNothingBeforeTheFirstExchange) {
   EXPECT_FALSE(ClockOffset().host_time(at_us(5)));
+  EXPECT_FALSE(ClockOffset().own_time(at_us(5)));
 }
 
 TEST(ClockOffset, IsTheMiddleOfAnExchangeAndWrongByHalfOfIt) {
@@ -27,6 +28,18 @@ TEST(ClockOffset, IsTheMiddleOfAnExchangeAndWrongByHalfOfIt) {
   EXPECT_EQ(reading->at, at_us(9'000'000));
   EXPECT_GE(reading->error, microseconds(100));
   EXPECT_LT(reading->error, microseconds(101));
+}
+
+TEST(ClockOffset, TranslatesBackWithTheSameError) {
+  ClockOffset clock;
+  clock.exchange(at_us(100), at_us(9'000'000), at_us(300));
+  EXPECT_EQ(clock.own_time(at_us(9'000'000))->at, at_us(200));
+  const Instant later = at_us(200) + hours(1);
+  const auto there = clock.host_time(later);
+  const auto back = clock.own_time(there->at);
+  EXPECT_EQ(back->at, later);
+  EXPECT_EQ(back->error, there->error);
+  EXPECT_GT(back->error, milliseconds(300));
 }
 
 TEST(ClockOffset, KeepsTheBestExchangeUntilDriftMakesItWorse) {
@@ -80,6 +93,9 @@ RC_GTEST_PROP(AnyExchanges, KeepTheTruthWithinTheStatedError, ()) {
   const Duration wrong =
       reading->at > truth(asked) ? reading->at - truth(asked) : truth(asked) - reading->at;
   RC_ASSERT(wrong <= reading->error + microseconds(1));
+  const auto back = clock.own_time(truth(asked));
+  RC_ASSERT((back->at > asked ? back->at - asked : asked - back->at) <=
+            back->error + microseconds(1));
 }
 
 }  // namespace

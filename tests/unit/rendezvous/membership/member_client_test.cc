@@ -66,12 +66,16 @@ class Client {
   Client(boost::asio::io_context& loop, int port, const MemberClient::Options& options)
       : dialler(loop, port), loop_(loop) {
     MemberClient::Handlers on;
-    on.round = [this](const membership::Round& round) { rounds.push_back(round); };
+    on.round = [this](const membership::Round& round) {
+      rounds.push_back(round);
+      if (on_round) on_round();
+    };
     on.stop = [this](const member::StopWorkers& stop) { stops.push_back(stop); };
     on.leave_announced = [] {};
     on.ended = [this](const membership::End& end) { ends.push_back(end); };
     on.failed = [this](const Error& error) { errors.push_back(error); };
     on.say = [](const std::string&) {};
+    on.datagram = [this](const membership::Delivered& one) { datagrams.push_back(one); };
     client = std::make_unique<MemberClient>(loop, dialler, options, std::move(on));
     client->post(member::Begin{});
     client->post(member::ReadyForRound{});
@@ -89,6 +93,8 @@ class Client {
   std::vector<member::StopWorkers> stops;
   std::vector<membership::End> ends;
   std::vector<Error> errors;
+  std::vector<membership::Delivered> datagrams;
+  std::function<void()> on_round;
 
  private:
   boost::asio::io_context& loop_;
@@ -113,6 +119,14 @@ class OddServer {
     accept();
   }
   int port() const { return acceptor_.local_endpoint().port(); }
+  // To the newest client that was kept.
+  void say(const std::string& bytes) { kept_.back().send(boost::asio::buffer(bytes)); }
+  // What it has said since.
+  std::string hear() {
+    std::string bytes(kept_.back().available(), ' ');
+    bytes.resize(kept_.back().receive(boost::asio::buffer(bytes)));
+    return bytes;
+  }
 
  private:
   void accept() {
@@ -145,6 +159,102 @@ TEST(MemberClient, JoinsARoundAndHearsItsEnd) {
     ASSERT_TRUE(run_until(loop, [&] { return client.client->is_over(); }));
     EXPECT_EQ(client.dialler.dials, 1);
   }
+}
+
+// ---- Datagrams.
+
+membership::Datagram datagram_of(std::string payload, Instant at = {}) {
+  return {.epoch = 1, .to = -1, .at = at, .at_error = {}, .payload = std::move(payload)};
+}
+
+std::string script_bytes(const std::vector<membership::HostMessage>& messages) {
+  std::string bytes;
+  for (const membership::HostMessage& message : messages)
+    membership::encode(message, bytes);
+  return bytes;
+}
+
+// What a host says until a round has formed.
+std::vector<membership::HostMessage> round_script() {
+  membership::Round round;
+  round.epoch = 1;
+  return {membership::Challenge{}, membership::Welcome{}, membership::Order{1, round}};
+}
+
+TEST(MemberClient, SendsAnotherNodeADatagramWithItsTime) {
+  boost::asio::io_context loop;
+  const auto host = host_with(loop, "");
+  MemberClient::Options options = client_options();
+  options.member.join.nodes_min = options.member.join.nodes_max = 2;
+  Client first(loop, host->port(), options);
+  options.member.join.agent = random_agent_id();
+  Client second(loop, host->port(), options);
+  ASSERT_TRUE(run_until(loop, [&] { return !first.rounds.empty() && !second.rounds.empty(); }));
+  const Instant at = to_instant(std::chrono::steady_clock::now()) - std::chrono::seconds(5);
+  membership::Datagram datagram = datagram_of("a letter", at);
+  datagram.epoch = first.rounds[0].epoch;
+  datagram.to = second.rounds[0].node_rank;
+  datagram.at_error = std::chrono::hours(1);
+  first.client->send(datagram);
+  ASSERT_TRUE(run_until(loop, [&] { return !second.datagrams.empty(); }));
+  const membership::Delivered& got = second.datagrams[0];
+  EXPECT_EQ(got.epoch, datagram.epoch);
+  EXPECT_EQ(got.from, first.rounds[0].node_rank);
+  EXPECT_EQ(got.payload, "a letter");
+  // Both have the same clock, and its translations are wrong by what is added to the error.
+  const Duration added = got.at_error - datagram.at_error;
+  EXPECT_GT(added, Duration::zero());
+  EXPECT_LE(got.at, at + added);
+  EXPECT_GE(got.at, at - added);
+  EXPECT_EQ(first.datagrams.size(), 0u);
+}
+
+TEST(MemberClient, NoDatagramComesOrGoesBeforeTheHostsClockIsKnown) {
+  boost::asio::io_context loop;
+  std::vector<membership::HostMessage> script = round_script();
+  script.insert(script.end() - 1, membership::Delivered{1, 1, {}, {}, "too early"});
+  script.push_back(membership::Alive{1, 1, Instant{std::chrono::hours(7)}});
+  const Duration most = Duration::max();  // Whatever another agent states.
+  script.push_back(membership::Delivered{1, 1, Instant{std::chrono::hours(7)}, most, "in time"});
+  OddServer server(loop, script_bytes(script), false);
+  Client client(loop, server.port(), client_options());
+  client.client->send(datagram_of("not connected"));
+  client.on_round = [&] { client.client->send(datagram_of("clock unknown")); };
+  ASSERT_TRUE(run_until(loop, [&] { return !client.datagrams.empty(); }));
+  EXPECT_EQ(client.datagrams[0].payload, "in time");
+  EXPECT_EQ(client.datagrams[0].at_error, most);
+  client.client->send(datagram_of("clock known"));
+  std::string heard;
+  ASSERT_TRUE(run_until(loop, [&] {
+    heard += server.hear();
+    return heard.find("clock known") != std::string::npos;
+  }));
+  EXPECT_EQ(heard.find("not connected"), std::string::npos);
+  EXPECT_EQ(heard.find("clock unknown"), std::string::npos);
+}
+
+TEST(MemberClient, DatagramsNeverCostItTheConnectionToASlowHost) {
+  boost::asio::io_context loop;
+  std::vector<membership::HostMessage> script = round_script();
+  script.push_back(membership::Alive{1, 1, Instant{std::chrono::hours(7)}});
+  script.push_back(membership::Delivered{1, 1, {}, {}, "begin"});
+  OddServer server(loop, script_bytes(script), false);  // It reads nothing.
+  Client client(loop, server.port(), client_options());
+  ASSERT_TRUE(run_until(loop, [&] { return client.datagrams.size() == 1; }));
+  EXPECT_GT(client.datagrams[0].at_error, Duration::zero());  // Of our own conversion.
+  const std::string large(membership::kDatagramBytesMax, 'x');
+  for (int i = 0; i < 2000; ++i)
+    client.client->send(datagram_of(large));
+  server.say(script_bytes({membership::Delivered{1, 1, {}, {}, "end"}}));
+  EXPECT_TRUE(run_until(loop, [&] { return client.datagrams.size() == 2; }));
+  EXPECT_EQ(client.dialler.dials, 1);
+}
+
+TEST(MemberClient, ATooLongDatagramIsABugOfTheSender) {
+  boost::asio::io_context loop;
+  Client client(loop, 1, client_options());
+  const std::string payload(membership::kDatagramBytesMax + 1, 'x');
+  EXPECT_DEATH(client.client->send(datagram_of(payload)), "internal error: CHECK");
 }
 
 TEST(MemberClient, AHostThatVanishesStopsTheRoundAndOneThatIsBackGivesANewOne) {

@@ -528,6 +528,22 @@ TEST(Member, ABetterLookAtTheHostsClockImprovesWhatIsSaidAgain) {
   EXPECT_LE(told->at_error, milliseconds{2});
 }
 
+TEST(Member, TranslatesBetweenTheTwoClocks) {
+  MemberDriver member;
+  member.run(7);
+  EXPECT_FALSE(member.machine().host_time(member.now()));
+  EXPECT_FALSE(member.machine().own_time(Instant{seconds{500}}));
+  const Instant sent = member.now();
+  member.pass(milliseconds{10});
+  member.answer(2, Instant{seconds{500}});
+  const auto there = member.machine().host_time(sent);
+  const auto here = member.machine().own_time(Instant{seconds{500}});
+  ASSERT_TRUE(there && here);
+  EXPECT_EQ(there->at, Instant{seconds{500}} - milliseconds{5});
+  EXPECT_EQ(here->at, sent + milliseconds{5});
+  EXPECT_GE(here->error, milliseconds{5});
+}
+
 TEST(Member, KnowsNothingOfAnotherHostsClock) {
   MemberDriver member;
   member.run(7);

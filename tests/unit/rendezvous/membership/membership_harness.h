@@ -202,6 +202,7 @@ class MembershipDriver {
   // As if this order had not arrived.
   void lose_order(const std::string& name) { taken_in_[name] = 0; }
 
+  bool has_joined(const std::string& name) const { return connections_.contains(name); }
   membership::ConnectionId connection(const std::string& name) const {
     return connections_.at(name);
   }

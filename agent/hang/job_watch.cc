@@ -1,0 +1,162 @@
+#include "agent/hang/job_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/hang/watch_wire.h"
+#include "agent/letter.h"
+#include "rendezvous/net/call_after.h"
+
+namespace muster::hang {
+namespace {
+
+Instant judging_now() {
+  return to_instant(std::chrono::steady_clock::now());
+}
+
+bool is_failure(const Event& event) {
+  const auto* const ended = std::get_if<Ended>(&event);
+  return ended != nullptr && ended->code != 0;
+}
+
+}  // namespace
+
+JobWatch::JobWatch(boost::asio::io_context& io, const Limits& limits, Callbacks callbacks)
+    : callbacks_(std::move(callbacks)), detector_(limits), settle_limit_(io) {}
+
+void JobWatch::begin(const WatchedRound& round) {
+  end();
+  settle();
+  round_ = round;
+  others_.reset();
+  if (round.nodes > 1) others_.emplace(round.world_size, round.base_rank, round.workers);
+  is_watching_ = true;
+  has_failure_ = is_ending_ = false;
+  last_heard_.clear();
+  wanted_.clear();
+  told_.clear();
+  news_.clear();
+  step(Begun{round.world_size});
+}
+
+void JobWatch::end() {
+  if (!std::exchange(is_watching_, false)) return;
+  if (is_settling()) {
+    is_ending_ = true;
+  } else {
+    step(Stopping{});
+  }
+}
+
+// ---- What is seen.
+
+void JobWatch::see(const Event& event) {
+  take(event);
+  settle_if_told();
+}
+
+void JobWatch::take(const Event& event) {
+  if (others_ && is_failure(event) && !std::exchange(has_failure_, true)) {
+    call_after(settle_limit_, kSettleMax, [this] { settle(); });
+    held_.push_back(event);
+  } else if (is_settling() && std::holds_alternative<Ended>(event)) {
+    held_.push_back(event);
+  } else {
+    step(event);
+  }
+}
+
+void JobWatch::looked() {
+  step(Tick{});
+  want();
+}
+
+void JobWatch::hear(int node_rank, std::string_view bytes, bool is_last, Instant then) {
+  if (!others_ || !(is_watching_ || is_settling())) return;
+  const std::optional<NodeDigest> digest = decode_node_digest(bytes, then);
+  if (!digest) return;
+  for (const Event& event : others_->take(node_rank, *digest))
+    take(event);
+  if (is_last) last_heard_.insert(node_rank);
+  settle_if_told();
+  step(Tick{});
+  want();
+  const uint64_t heard = others_->heard_by(node_rank);
+  for (size_t i = heard; i < std::min<size_t>(news_.size(), heard + kNewsAtOnce); ++i)
+    tell(node_rank, i);
+}
+
+void JobWatch::settle_if_told() {
+  if (is_settling() && static_cast<int>(last_heard_.size()) >= round_.nodes - 1) settle();
+}
+
+void JobWatch::settle() {
+  if (!is_settling()) return;
+  settle_limit_.cancel();
+  for (const Event& event : std::exchange(held_, {}))
+    step(event);
+  if (std::exchange(is_ending_, false)) step(Stopping{});
+  callbacks_.settled();
+}
+
+// ---- What the other nodes are told.
+
+// Level-triggered: what was lost is told again.
+void JobWatch::want() {
+  if (!others_) return;
+  const auto time = std::chrono::steady_clock::now();
+  const bool is_again = time >= want_again_;
+  if (is_again) want_again_ = time + kWantAgain;
+  std::map<int, std::vector<int>> parts = others_->by_node(wanted_);
+  for (const auto& [node_rank, ranks] : told_)
+    parts[node_rank];
+  size_t known = 0;
+  for (const auto& [node_rank, ranks] : parts) {
+    known += ranks.size();
+    std::vector<int>& told = told_[node_rank];
+    if (told == ranks && (ranks.empty() || !is_again)) continue;
+    told = ranks;
+    callbacks_.send(node_rank, letter_of(Letter::watch, encode_ranks(ranks)));
+  }
+  const auto is_own = [this](int rank) {
+    return rank >= round_.base_rank && rank < round_.base_rank + round_.workers;
+  };
+  known += static_cast<size_t>(std::ranges::count_if(wanted_, is_own));
+  if (is_again && known < wanted_.size())
+    callbacks_.send(-1, letter_of(Letter::watch, encode_ranks(wanted_)));
+}
+
+void JobWatch::publish(std::string news) {
+  if (!others_ || news_.size() >= kNewsMax) return;
+  news_.push_back(std::move(news));
+  tell(-1, news_.size() - 1);
+}
+
+void JobWatch::tell(int node_rank, size_t index) {
+  callbacks_.send(node_rank, letter_of(Letter::finding, encode_news(index + 1, news_[index])));
+}
+
+// ----
+
+std::string JobWatch::status() const {
+  return detector_.status(judging_now());
+}
+
+const RemoteNodes::Place* JobWatch::place_of(int rank) const {
+  return others_ ? others_->place_of(rank) : nullptr;
+}
+
+void JobWatch::step(const Event& event) {
+  std::vector<Effect> effects;
+  detector_.step(judging_now(), event, effects);
+  for (const Effect& effect : effects) {
+    if (const auto* const list = std::get_if<LookAt>(&effect)) {
+      wanted_ = list->ranks;
+      callbacks_.look_at(list->ranks);
+    } else {
+      callbacks_.found(effect);
+    }
+  }
+}
+
+}  // namespace muster::hang

@@ -1,0 +1,96 @@
+// The hang detector of a job, on the node with rank 0: takes what this node's NodeWatch sees and what
+// the other nodes say (node_reporter.h), tells them which processes to look at, and tells all of them
+// what is found. The shell around Detector.
+//
+// The first failure of a worker ends the watch, and may be explained by calls that other nodes have
+// not told of yet: the end is held back until each of them has sent its last message, which it does
+// as it begins to stop its own workers, or for kSettleMax.
+//
+// Owned by HangWatch, for all attempts; control loop only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/hang/detector.h"
+#include "agent/hang/remote_nodes.h"
+
+namespace muster::hang {
+
+// The part of a round that the watch has to know.
+struct WatchedRound {
+  int node_rank = 0;
+  int nodes = 1;
+  int base_rank = 0;
+  int workers = 1;  // On this node.
+  int world_size = 1;
+  std::string host;  // This node's own name for itself.
+};
+
+class JobWatch {
+ public:
+  struct Callbacks {
+    std::function<void(const Effect&)> found;  // Gets every effect but LookAt.
+    std::function<void(const std::vector<int>& ranks)> look_at;
+    // To the node of that rank; -1: to all others. It may be lost.
+    std::function<void(int node_rank, std::string payload)> send;
+    std::function<void()> settled;  // is_settling() was true, and no longer is.
+  };
+
+  JobWatch(boost::asio::io_context& io, const Limits& limits, Callbacks callbacks);
+
+  void begin(const WatchedRound& round);
+  // Nothing more is judged, once what has ended is explained.
+  void end();
+
+  void see(const Event& event);  // Of this node's ranks.
+  void looked();                 // This node has looked at its ranks.
+  void hear(int node_rank, std::string_view digest, bool is_last, Instant then);
+
+  // Tells all other nodes, again until they have heard it. At most kNewsMax in an attempt.
+  void publish(std::string news);
+
+  // Whether the first failure of the attempt is not explained yet.
+  bool is_settling() const { return !held_.empty(); }
+  std::string status() const;
+  const RemoteNodes::Place* place_of(int rank) const;
+
+ private:
+  static constexpr auto kSettleMax = std::chrono::milliseconds(300);
+  static constexpr auto kWantAgain = std::chrono::seconds(1);
+  static constexpr size_t kNewsMax = 64;
+  static constexpr size_t kNewsAtOnce = 8;
+
+  void step(const Event& event);
+  void take(const Event& event);
+  void settle();
+  void settle_if_told();
+  void want();
+  void tell(int node_rank, size_t index);
+
+  const Callbacks callbacks_;
+  Detector detector_;
+  WatchedRound round_;
+  std::optional<RemoteNodes> others_;  // Of a job of several nodes.
+  bool is_watching_ = false;
+  bool has_failure_ = false;
+  bool is_ending_ = false;    // As soon as what has ended is explained.
+  std::vector<Event> held_;   // The first failure, and the ends after it.
+  std::set<int> last_heard_;  // Nodes that have sent their last message.
+  std::vector<int> wanted_;
+  std::map<int, std::vector<int>> told_;  // The part of it that each node was told last.
+  Deadline want_again_{};
+  std::vector<std::string> news_;
+  boost::asio::steady_timer settle_limit_;
+};
+
+}  // namespace muster::hang

@@ -1,0 +1,62 @@
+#include "agent/hang/watch_wire.h"
+
+#include <algorithm>
+
+#include "rendezvous/net/field_codec.h"
+
+namespace muster::hang {
+namespace {
+
+constexpr size_t kRunsMax = 1024;
+constexpr int kRankMax = 1 << 30;
+
+}  // namespace
+
+std::string encode_ranks(const std::vector<int>& ranks) {
+  std::string bytes;
+  FieldWriter writer(bytes);
+  size_t runs = 0;
+  for (size_t i = 0; i < ranks.size() && runs < kRunsMax; ++runs) {
+    size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1)
+      ++end;
+    writer.integer(ranks[i]);
+    writer.integer(ranks[end - 1]);
+    i = end;
+  }
+  return bytes;
+}
+
+std::optional<std::vector<int>> decode_ranks(std::string_view bytes, int first, int last) {
+  std::vector<int> ranks;
+  constexpr size_t kRunBytes = 2 * sizeof(int);
+  if (bytes.size() % kRunBytes != 0 || bytes.size() > kRunsMax * kRunBytes) return std::nullopt;
+  for (; !bytes.empty(); bytes.remove_prefix(kRunBytes)) {
+    FieldReader reader(bytes.substr(0, kRunBytes));
+    int from = 0;
+    int to = 0;
+    reader.number(from, 0, kRankMax);
+    reader.number(to, 0, kRankMax);
+    if (reader.end() != nullptr || to < from) return std::nullopt;
+    for (int rank = std::max(from, first); rank <= std::min(to, last); ++rank)
+      ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::string encode_news(uint64_t number, std::string_view news) {
+  std::string bytes;
+  FieldWriter(bytes).integer(number);
+  bytes += news;
+  return bytes;
+}
+
+std::optional<NumberedNews> decode_news(std::string_view bytes) {
+  NumberedNews news;
+  if (bytes.size() < sizeof(news.number)) return std::nullopt;
+  FieldReader(bytes).integer(news.number);
+  news.news = bytes.substr(sizeof(news.number));
+  return news;
+}
+
+}  // namespace muster::hang

@@ -1,0 +1,136 @@
+#include "agent/job/node_answers.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "agent/report/text.h"
+
+namespace muster {
+namespace {
+
+constexpr const char* kUnknownNode = "the job's host has not said which node has them; try again";
+
+bool runs(const membership::NodeLine& node, int rank) {
+  const int64_t local_rank = int64_t{rank} - node.first_rank;
+  return node.node_rank >= 0 && local_rank >= 0 && local_rank < node.workers;
+}
+
+// What the node said of the ranks that it was asked for, and in a line what it did not say.
+template <typename Rank>
+void take_answer(const NodeAnswer& answer, control::OfRanks<Rank>& whole) {
+  const auto complain = [&](const std::string& why) {
+    whole.unanswered.push_back(answer.node.empty() ? why : fmt::format("{}: {}", answer.node, why));
+  };
+  if (!answer.reply) return complain(clean_line(answer.reply.error().message));
+  if (const auto* const error = std::get_if<Error>(&*answer.reply))
+    return complain(clean_line(error->message));
+  const auto* const said = std::get_if<control::OfRanks<Rank>>(&*answer.reply);
+  if (said == nullptr)
+    return complain("it has answered something else; is its muster another one?");
+  std::vector<int> missing = answer.ranks;
+  for (const Rank& rank : said->ranks) {
+    if (std::erase(missing, rank.rank) > 0) whole.ranks.push_back(rank);
+  }
+  if (!missing.empty()) complain("it has not answered for " + ranks_text(missing));
+}
+
+template <typename Rank>
+Result<control::OfRanks<Rank>> joined_answers(const std::vector<NodeAnswer>& answers,
+                                              const std::string& strangers) {
+  control::OfRanks<Rank> whole;
+  for (const NodeAnswer& answer : answers)
+    take_answer(answer, whole);
+  if (!strangers.empty()) whole.unanswered.push_back(strangers);
+  if (whole.ranks.empty() && whole.unanswered.size() == 1)
+    return fail(ExitCode::environment, whole.unanswered.front());
+  return whole;
+}
+
+}  // namespace
+
+std::vector<int> selected_ranks(const control::RankRanges& ranges, int world_size) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (control::selects(ranges, rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::string strangers_text(const control::RankRanges& ranges, int world_size) {
+  std::string strangers;
+  bool is_one = true;
+  for (const auto& [first, last] : ranges) {
+    if (last < world_size) continue;
+    const int from = std::max(first, world_size);
+    is_one = is_one && strangers.empty() && from == last;
+    strangers += strangers.empty() ? "" : ",";
+    strangers += from == last ? fmt::format("{}", last) : fmt::format("{}-{}", from, last);
+  }
+  if (strangers.empty()) return {};
+  return fmt::format(
+      "rank{} not of this job, whose {}",
+      is_one ? " " + strangers + " is" : "s " + clean_line(strangers) + " are",
+      world_size == 1 ? "only rank is 0" : fmt::format("ranks are 0-{}", world_size - 1));
+}
+
+std::string node_with_ranks(std::string_view node, int first_rank, int workers) {
+  return workers == 1
+             ? fmt::format("{} (rank {})", node, first_rank)
+             : fmt::format("{} (ranks {}-{})", node, first_rank, int64_t{first_rank} + workers - 1);
+}
+
+control::RankRanges ranges_of(const std::vector<int>& ranks) {
+  control::RankRanges ranges;
+  for (const int rank : ranks) {
+    if (ranges.empty() || ranges.back().second + 1 < rank) {
+      ranges.emplace_back(rank, rank);
+    } else {
+      ranges.back().second = rank;
+    }
+  }
+  return ranges;
+}
+
+std::vector<NodeAnswer> nodes_to_ask(const std::vector<int>& ranks,
+                                     const std::vector<membership::NodeLine>& nodes) {
+  std::vector<NodeAnswer> asked;
+  std::vector<int> rest = ranks;
+  for (const membership::NodeLine& node : nodes) {
+    std::vector<int> own;
+    const auto runs_there = [&](int rank) { return runs(node, rank); };
+    std::ranges::copy_if(rest, std::back_inserter(own), runs_there);
+    if (own.empty()) continue;
+    std::erase_if(rest, runs_there);
+    NodeAnswer& answer = asked.emplace_back();
+    answer.node_rank = node.node_rank;
+    answer.node = node_with_ranks(clean_line(node.host), node.first_rank, node.workers);
+    answer.ranks = std::move(own);
+  }
+  if (!rest.empty())
+    asked.push_back({-1, ranks_text(rest), rest, fail(ExitCode::environment, kUnknownNode)});
+  return asked;
+}
+
+Result<control::Records> joined_records(const std::vector<NodeAnswer>& answers,
+                                        const std::string& strangers) {
+  Result<control::Records> whole = joined_answers<RankRecords>(answers, strangers);
+  if (whole) std::ranges::sort(whole->ranks, {}, &RankRecords::rank);
+  return whole;
+}
+
+Result<control::Stacks> joined_stacks(const std::vector<NodeAnswer>& answers,
+                                      const std::string& strangers) {
+  Result<control::Stacks> whole = joined_answers<RankStacks>(answers, strangers);
+  if (whole) {
+    std::ranges::sort(whole->ranks, {}, [](const RankStacks& stacks) {
+      return std::tuple(stacks.in_call, stacks.rank);
+    });
+  }
+  return whole;
+}
+
+}  // namespace muster

@@ -1,0 +1,26 @@
+// What agents of one job say to each other, as datagrams over the rendezvous, which it does not
+// read: the first byte of each tells the kind. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace muster {
+
+enum class Letter : uint8_t {
+  digest = 1,       // hang/node_digest.h, to the node that runs the hang detector.
+  watch = 2,        // The ranks whose processes the detector wants looked at.
+  finding = 3,      // What the detector has found, for all nodes.
+  question = 4,     // job/peers.h
+  answer = 5,       // Likewise.
+  last_digest = 6,  // A digest that a node sends as it begins to stop its workers.
+};
+
+inline std::string letter_of(Letter kind, std::string_view content) {
+  std::string payload(1, static_cast<char>(kind));
+  payload += content;
+  return payload;
+}
+
+}  // namespace muster

@@ -1,0 +1,29 @@
+// What the hang detector has found, as the nodes of a job tell each other: the line or lines for
+// people, and the event for programs. Pure; decoding treats its input as hostile.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "agent/report/event_log.h"
+#include "agent/report/job_report.h"
+
+namespace muster {
+
+struct HangNews {
+  JobEventKind kind = JobEventKind::note;  // note, waiting, hang, mismatch or withdrawn.
+  uint64_t number = 0;                     // Of the finding; of a note: 0.
+  HangReport report;                       // Of a note: empty.
+  std::string text;                        // What is said, without the prefix; empty: nothing.
+
+  friend bool operator==(const HangNews&, const HangNews&) = default;
+};
+
+// At most kHangNewsBytesMax; what is too long is cut.
+inline constexpr size_t kHangNewsBytesMax = 12288;
+std::string encode_hang_news(const HangNews& news);
+std::optional<HangNews> decode_hang_news(std::string_view bytes);
+
+}  // namespace muster

@@ -1,0 +1,175 @@
+#include "agent/hang/job_watch.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <gtest/gtest.h>
+
+#include "agent/hang/node_reporter.h"
+#include "agent/hang/watch_wire.h"
+#include "agent/letter.h"
+#include "detector_harness.h"
+
+namespace muster::hang {
+namespace {
+
+using std::chrono::milliseconds;
+
+Instant now() {
+  return to_instant(std::chrono::steady_clock::now());
+}
+
+// Node 0 has rank 0, node 1 rank 1, of one group.
+class JobWatchTest : public testing::Test {
+ protected:
+  JobWatchTest()
+      : watch_(io_, Limits(),
+               {[this](const Effect& effect) { found_.push_back(to_text(effect)); },
+                [this](const std::vector<int>& ranks) { looked_at_ = ranks; },
+                [this](int node, std::string payload) { sent_.emplace_back(node, payload); },
+                [this] { ++settled_; }}),
+        other_("node-b", 1, 1) {
+    watch_.begin({.nodes = 2, .workers = 1, .world_size = 2, .host = "node-a"});
+    other_.started(1, 4711, "GPU 1");
+  }
+
+  static RankDigest calling(int rank, uint64_t count, Duration ago) {
+    RankDigest digest;
+    digest.rank = rank;
+    digest.generation = 1;
+    digest.source = 1;
+    digest.at = now();
+    GroupDigest& group = digest.groups.emplace_back();
+    group.id = group.name = "world";
+    group.ranks = {0, 1};
+    group.size = 2;
+    group.own_rank = rank;
+    group.since = now() - std::chrono::seconds(60);
+    group.called = count == 0 ? 0 : 1;
+    if (count > 0) group.calls.push_back({1, sum_of(count), now() - ago, "train.py:88", false});
+    return digest;
+  }
+
+  // What the other node says now.
+  void hear(const RankDigest& digest, bool is_last = false) {
+    other_.note(now(), Digested{digest});
+    const auto message = other_.message(now(), /*at_once=*/true);
+    ASSERT_TRUE(message);
+    watch_.hear(1, *message, is_last, now());
+  }
+
+  std::vector<std::string> sent_of(Letter kind, int node) const {
+    std::vector<std::string> contents;
+    for (const auto& [to, payload] : sent_) {
+      if (to == node && payload.front() == static_cast<char>(kind))
+        contents.push_back(payload.substr(1));
+    }
+    return contents;
+  }
+
+  boost::asio::io_context io_;
+  std::vector<std::string> found_;
+  std::vector<int> looked_at_;
+  std::vector<std::pair<int, std::string>> sent_;
+  int settled_ = 0;
+  JobWatch watch_;
+  NodeReporter other_;
+};
+
+TEST_F(JobWatchTest, AFailureIsExplainedByACallThatIsToldOfLater) {
+  watch_.see(Digested{calling(0, 8, {})});
+  watch_.see(Ended{0, -6});
+  EXPECT_TRUE(watch_.is_settling());
+  EXPECT_TRUE(found_.empty());
+  hear(calling(1, 16, {}));
+  EXPECT_TRUE(watch_.is_settling()) << "it may say more";
+  hear(calling(1, 16, {}), /*is_last=*/true);
+  EXPECT_FALSE(watch_.is_settling());
+  EXPECT_EQ(settled_, 1);
+  EXPECT_EQ(found_.size(), 2U);
+  EXPECT_TRUE(found_.at(0).starts_with("verdict signature 0,1 tie")) << found_.at(0);
+  EXPECT_EQ(found_.at(1), "explained by 1");
+}
+
+TEST_F(JobWatchTest, AFailureElsewhereIsExplainedAsWell) {
+  hear(calling(1, 16, {}));
+  watch_.see(Digested{calling(0, 8, {})});
+  other_.note(now(), Ended{1, -6});
+  watch_.hear(1, other_.message(now(), true).value(), /*is_last=*/true, now());
+  EXPECT_EQ(settled_, 1);
+  EXPECT_EQ(found_.back(), "explained by 1");
+}
+
+TEST_F(JobWatchTest, ANodeThatSaysNothingHoldsTheVerdictUpForAMomentOnly) {
+  watch_.see(Digested{calling(0, 8, {})});
+  watch_.see(Ended{0, 1});
+  watch_.end();
+  EXPECT_TRUE(watch_.is_settling());
+  io_.run();
+  EXPECT_FALSE(watch_.is_settling());
+  EXPECT_EQ(settled_, 1);
+  EXPECT_TRUE(found_.empty());
+}
+
+TEST_F(JobWatchTest, ANodeAloneIsNotHeldUp) {
+  watch_.begin({.nodes = 1, .workers = 2, .world_size = 2, .host = "node-a"});
+  watch_.see(Digested{calling(0, 8, {})});
+  watch_.see(Digested{calling(1, 16, {})});
+  watch_.see(Ended{0, -6});
+  EXPECT_FALSE(watch_.is_settling());
+  EXPECT_EQ(found_.back(), "explained by 1");
+}
+
+TEST_F(JobWatchTest, TheNextAttemptEndsTheWaitForAnExplanation) {
+  watch_.see(Ended{0, 1});
+  watch_.begin({.nodes = 2, .workers = 1, .world_size = 2, .host = "node-a"});
+  EXPECT_FALSE(watch_.is_settling());
+  EXPECT_EQ(settled_, 1);
+}
+
+// Rank 0 waits for rank 1, which is on the other node.
+TEST_F(JobWatchTest, TheOtherNodeIsToldWhichRanksToLookAtUntilNobodyWaits) {
+  watch_.see(Digested{calling(0, 8, std::chrono::seconds(5))});
+  hear(calling(1, 0, {}));
+  std::this_thread::sleep_for(milliseconds(260));  // Two evaluations are not closer together.
+  watch_.see(Digested{calling(0, 8, std::chrono::seconds(5))});
+  hear(calling(1, 0, {}));
+  EXPECT_EQ(looked_at_, (std::vector<int>{0, 1}));
+  ASSERT_FALSE(sent_of(Letter::watch, 1).empty());
+  EXPECT_EQ(decode_ranks(sent_of(Letter::watch, 1).back(), 0, 9), std::vector<int>{1});
+  ASSERT_NE(watch_.place_of(1), nullptr);
+  EXPECT_EQ(watch_.place_of(1)->host, "node-b");
+  EXPECT_EQ(watch_.place_of(1)->pid, 4711);
+
+  std::this_thread::sleep_for(milliseconds(260));
+  RankDigest done = calling(0, 8, std::chrono::seconds(5));
+  done.groups[0].completed = 1;
+  watch_.see(Digested{done});
+  hear(calling(1, 8, {}));
+  EXPECT_TRUE(looked_at_.empty());
+  EXPECT_EQ(sent_of(Letter::watch, 1).back(), "");
+}
+
+TEST_F(JobWatchTest, WhatIsFoundIsToldAgainToANodeThatHasNotHeardIt) {
+  watch_.publish("first");
+  EXPECT_EQ(sent_of(Letter::finding, -1).size(), 1U);
+  watch_.publish("second");
+  other_.heard(1);
+  hear(calling(1, 0, {}));
+  const std::vector<std::string> again = sent_of(Letter::finding, 1);
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_EQ(decode_news(again[0])->news, "second");
+  EXPECT_EQ(decode_news(again[0])->number, 2U);
+  other_.heard(2);
+  hear(calling(1, 0, {}));
+  EXPECT_EQ(sent_of(Letter::finding, 1).size(), 1U) << "nothing is left";
+}
+
+TEST_F(JobWatchTest, GarbageIsNothing) {
+  watch_.hear(1, "garbage", true, now());
+  watch_.see(Ended{0, 1});
+  EXPECT_TRUE(watch_.is_settling()) << "that was no last message";
+}
+
+}  // namespace
+}  // namespace muster::hang

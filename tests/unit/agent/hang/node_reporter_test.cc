@@ -1,0 +1,300 @@
+// When a node speaks, and of what.
+#include "agent/hang/node_reporter.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/agent/hang/detector_harness.h"
+
+namespace muster::hang {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A node with ranks 8 and 9 of 16, whose rings are read four times a second.
+class ReportingNode {
+ public:
+  explicit ReportingNode(int workers = 2) : reporter_("node-7", 8, workers) {
+    for (int rank = 8; rank < 8 + workers; ++rank) {
+      FakeRank& one = ranks.emplace_back(rank);
+      one.digest.groups.push_back({.id = "world",
+                                   .name = "world",
+                                   .ranks = all_of(16),
+                                   .size = 16,
+                                   .own_rank = rank,
+                                   .phase = GroupPhase::ready,
+                                   .since = now,
+                                   .calls = {},
+                                   .hashes = {}});
+      reporter_.started(rank, 100 + rank, "GPU 1");
+    }
+  }
+
+  GroupDigest& world(int rank) { return ranks[static_cast<size_t>(rank - 8)].group("world"); }
+  void call(int rank, bool completes) {
+    GroupDigest& group = world(rank);
+    if (completes) group.completed = group.called + 1;
+    group.calls.push_back({++group.called, sum_of(8), now, "train.py:1"});
+    if (group.calls.size() > 64) group.calls.erase(group.calls.begin());
+    if (group.called % 16 != 0) return;
+    group.hashes.push_back({group.called, 1000 + group.called});
+    if (group.hashes.size() > 8) group.hashes.erase(group.hashes.begin());
+  }
+  std::string look() {
+    now += NodeReporter::kLookEvery;
+    for (FakeRank& rank : ranks) {
+      if (rank.code) continue;
+      rank.digest.at = now;
+      reporter_.note(now, Digested{rank.digest});
+    }
+    return said(reporter_.message(now));
+  }
+  // Until no more than once a second is said, the last time just now.
+  void settle() { looks(13); }
+  // What so many looks make it say, one word for each of them.
+  std::string looks(int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i)
+      text += (i == 0 ? "" : " ") + look();
+    return text;
+  }
+  void end(int rank, int code) {
+    FakeRank& one = ranks[static_cast<size_t>(rank - 8)];
+    one.digest.at = now;
+    one.digest.is_last = true;
+    one.code = code;
+    reporter_.note(now, Digested{one.digest});
+    reporter_.note(now, Ended{rank, code});
+  }
+
+  // "-": nothing; else for each rank "full", "same", or "none".
+  std::string said(const std::optional<std::string>& bytes) {
+    if (!bytes) return "-";
+    EXPECT_LE(bytes->size(), NodeReporter::kLetterBytesMax);
+    last = decode_node_digest(*bytes, now).value();
+    std::string text;
+    for (const RankNews& news : last.ranks) {
+      if (!text.empty()) text += ',';
+      text += news.digest ? "full" : news.version == 0 ? "none" : "same";
+      if (news.code) text += fmt::format("({})", *news.code);
+    }
+    return text;
+  }
+
+  Instant now{seconds(1000)};
+  std::vector<FakeRank> ranks;
+  NodeDigest last;
+  NodeReporter reporter_;
+};
+
+TEST(NodeReporter, SpeaksOnceASecondWhileNothingWaits) {
+  ReportingNode node;
+  EXPECT_EQ(node.looks(10), "full,full - - - full,full - - - full,full -");
+  EXPECT_EQ(node.last.host, "node-7");
+  EXPECT_EQ(node.last.ranks[1].pid, 109);
+  EXPECT_EQ(node.last.ranks[1].device, "GPU 1");
+}
+
+TEST(NodeReporter, SpeaksAtEachLookWhileACallIsPendingAndSaysWhatHoldsLongerOnceASecond) {
+  ReportingNode node;
+  node.settle();
+  node.call(8, false);
+  EXPECT_EQ(node.looks(4), "full,same full,same full,same full,full");
+  EXPECT_EQ(node.looks(4), "same,same same,same same,same full,full");
+  node.world(8).completed = 1;
+  EXPECT_EQ(node.looks(4), "- - - full,full");
+}
+
+// A ring's times are read anew at each look, by two clocks.
+TEST(NodeReporter, OtherTimesOfTheSameCallsAreNoChange) {
+  ReportingNode node;
+  node.call(8, false);
+  node.settle();
+  node.world(8).since += std::chrono::microseconds(3);
+  node.world(8).calls.back().called -= std::chrono::microseconds(2);
+  EXPECT_EQ(node.looks(2), "same,same same,same");
+}
+
+TEST(NodeReporter, GroupsThatFormAndMessagesThatArePendingAreWaitsToo) {
+  ReportingNode node;
+  node.settle();
+  node.world(8).phase = GroupPhase::forming;
+  node.world(8).since = node.now;
+  EXPECT_EQ(node.looks(2), "full,same full,same");
+  node.world(8).phase = GroupPhase::ready;
+  EXPECT_EQ(node.looks(4), "- - - full,full");
+  node.ranks[1].digest.messages.push_back({.group = "world",
+                                           .peer = 3,
+                                           .is_recv = true,
+                                           .called = 1,
+                                           .called_at = node.now,
+                                           .site = ""});
+  EXPECT_EQ(node.looks(2), "full,full full,full");
+}
+
+TEST(NodeReporter, RanksThatTheDetectorWantsLookedAtAreSpokenOfUntilItForgetsThem) {
+  ReportingNode node;
+  node.settle();
+  node.reporter_.want(node.now, {3, 9});
+  EXPECT_EQ(node.reporter_.wanted(node.now), std::vector{9});
+  node.reporter_.note(node.now, LifeSeen{9, LifeState::blocked, "blocked in read()"});
+  node.reporter_.note(node.now, LifeSeen{8, LifeState::blocked, "blocked in read()"});
+  EXPECT_EQ(node.looks(2), "same,same same,same");
+  EXPECT_FALSE(node.last.ranks[0].life);
+  ASSERT_TRUE(node.last.ranks[1].life);
+  EXPECT_EQ(node.last.ranks[1].life->words, "blocked in read()");
+  EXPECT_EQ(node.last.ranks[1].life->at, node.now - milliseconds(500));
+  node.looks(18);
+  EXPECT_TRUE(node.reporter_.wanted(node.now).empty());
+  EXPECT_EQ(node.looks(5), "- - full,full - -");
+}
+
+TEST(NodeReporter, AnEndIsSaidAtOnceAndAgainEachTime) {
+  ReportingNode node;
+  node.settle();
+  node.call(8, false);
+  node.end(8, 3);
+  EXPECT_EQ(node.said(node.reporter_.message(node.now)), "full(3),same");
+  EXPECT_TRUE(node.last.ranks[0].digest->is_last);
+  EXPECT_EQ(node.looks(4), "- - - full(3),full");
+}
+
+TEST(NodeReporter, AStopOfTheJobOrTheClockIsSaidAtOnce) {
+  ReportingNode node;
+  node.settle();
+  node.reporter_.note(node.now, Suspended{});
+  EXPECT_EQ(node.looks(2), "same,same -");
+  EXPECT_TRUE(node.last.is_suspended);
+  node.reporter_.note(node.now, Resumed{});
+  node.reporter_.note(node.now, Jumped{});
+  EXPECT_EQ(node.looks(2), "same,same -");
+  EXPECT_FALSE(node.last.is_suspended);
+  EXPECT_EQ(node.last.jumps, 1U);
+}
+
+TEST(NodeReporter, WhatItIsAskedForIsSaidAtOnce) {
+  ReportingNode node;
+  node.settle();
+  node.reporter_.heard(7);
+  EXPECT_EQ(node.said(node.reporter_.message(node.now, true)), "same,same");
+  EXPECT_EQ(node.last.heard, 7U);
+}
+
+TEST(NodeReporter, KnowsNothingOfOtherNodesRanks) {
+  ReportingNode node;
+  node.settle();
+  RankDigest other;
+  other.rank = 7;
+  node.reporter_.note(node.now, Digested{other});
+  node.reporter_.note(node.now, Ended{10, 1});
+  EXPECT_EQ(node.looks(4), "- - - full,full");
+  EXPECT_EQ(node.last.ranks.size(), 2U);
+}
+
+TEST(NodeReporter, ARepetitionHoldsTheLastCallsAndThoseInFlight) {
+  ReportingNode node;
+  for (int i = 0; i < 60; ++i)
+    node.call(8, i < 30);
+  node.look();
+  EXPECT_EQ(node.last.ranks[0].digest->groups[0].calls.size(), 60U);
+  node.looks(4);
+  EXPECT_EQ(node.last.ranks[0].digest->groups[0].calls.size(), 30U);
+  node.world(8).completed = 60;
+  node.looks(4);
+  EXPECT_EQ(node.last.ranks[0].digest->groups[0].calls.size(), 60U);
+  node.looks(4);
+  EXPECT_EQ(node.last.ranks[0].digest->groups[0].calls.size(), 16U);
+}
+
+std::vector<uint64_t> ordinals(const RankNews& news) {
+  std::vector<uint64_t> found;
+  for (const HashDigest& hash : news.digest->groups[0].hashes)
+    found.push_back(hash.ordinal);
+  return found;
+}
+
+// 32 hashes a second, of which a ring shows eight.
+TEST(NodeReporter, HashesOfAllLooksAreThinnedByPowersOfTwo) {
+  ReportingNode node;
+  node.look();
+  for (int look = 0; look < 4; ++look) {
+    for (int i = 0; i < 128; ++i)
+      node.call(8, true);
+    node.look();
+  }
+  EXPECT_EQ(ordinals(node.last.ranks[0]), (std::vector<uint64_t>{256, 384, 448, 480, 496, 512}));
+  EXPECT_EQ(node.last.ranks[0].digest->groups[0].hashes.back().hash, 1512U);
+  // Again, until there are newer ones.
+  node.looks(4);
+  EXPECT_EQ(ordinals(node.last.ranks[0]).front(), 256U);
+  for (int i = 0; i < 16; ++i)
+    node.call(8, true);
+  node.looks(4);
+  EXPECT_EQ(ordinals(node.last.ranks[0]), (std::vector<uint64_t>{256, 384, 448, 480, 512, 528}));
+  for (int i = 0; i < 16; ++i)
+    node.call(8, true);
+  node.looks(4);
+  EXPECT_EQ(ordinals(node.last.ranks[0]), (std::vector<uint64_t>{512, 528, 544}));
+}
+
+// Ranks in different states, whose sites have nothing in common.
+TEST(NodeReporter, WhatIsTooLargeForAMessageComesWithTheNextOnes) {
+  ReportingNode node(8);
+  for (int rank = 8; rank < 16; ++rank) {
+    for (int i = 0; i < 64; ++i) {
+      node.call(rank, true);
+      node.world(rank).calls.back().site = fmt::format("rank {} {:60}", rank, i);
+    }
+  }
+  std::set<int> said;
+  for (int i = 0; i < 3; ++i) {
+    node.look();
+    EXPECT_LT(node.last.ranks.size(), 8U);
+    for (const RankNews& news : node.last.ranks) {
+      if (news.digest) said.insert(news.rank);
+    }
+  }
+  EXPECT_EQ(said.size(), 8U);
+}
+
+TEST(NodeReporter, ARankThatFillsAMessageAloneIsSaidWithFewerCallsAndMembers) {
+  ReportingNode node(1);
+  GroupDigest& world = node.world(8);
+  for (int i = 0; i < 7000; ++i)
+    world.ranks.push_back(i * i);
+  for (int i = 0; i < 64; ++i) {
+    node.call(8, i < 63);
+    world.calls.back().site = std::string(250, static_cast<char>('a' + i));
+  }
+  for (int i = 0; i < 60; ++i) {
+    GroupDigest other = node.world(8);
+    other.id = std::string(120, static_cast<char>('A' + i));
+    other.phase = i % 2 == 0 ? GroupPhase::closed : GroupPhase::ready;
+    node.ranks[0].digest.groups.push_back(other);
+  }
+  EXPECT_EQ(node.look(), "full");
+  const std::vector<GroupDigest>& said = node.last.ranks[0].digest->groups;
+  EXPECT_EQ(said.size(), 61U);
+  EXPECT_TRUE(said[0].ranks.empty());
+  ASSERT_EQ(said[0].calls.size(), 1U);
+  EXPECT_EQ(said[0].calls[0].ordinal, 64U);
+}
+
+// A group that is left out would look like one that the rank has not opened.
+TEST(NodeReporter, ARankThatFitsInNoWaySaysNothing) {
+  ReportingNode node(2);
+  for (int i = 0; i < 120; ++i) {
+    GroupDigest other = node.world(8);
+    other.id = fmt::format("{:120}", i);
+    other.name = fmt::format("{:121}", i);
+    node.ranks[0].digest.groups.push_back(other);
+  }
+  EXPECT_EQ(node.looks(7), "none full none full none full none");
+}
+
+}  // namespace
+}  // namespace muster::hang
