@@ -120,12 +120,21 @@ struct PlacementSpec {
   friend bool operator==(const PlacementSpec&, const PlacementSpec&) = default;
 };
 
+// What follows a verdict on a hang.
+enum class OnHang : uint8_t {
+  automatic,  // A proof: as `restart`; else as `report`.
+  report,     // The job goes on.
+  restart,    // A rank counts as failed: restarts as after any failure.
+  stop,       // Likewise, without a restart.
+};
+
 // When a hang of the job is judged (agent/hang/detector.h).
 struct HangSpec {
   bool off = false;            // --hang-timeout off
   double hang_timeout_s = 12;  // A rank that is blocked or stopped.
   // One that is late for any other reason. Not given: learnt from the job.
   std::optional<double> busy_timeout_s;
+  OnHang on_hang = OnHang::automatic;
 
   friend bool operator==(const HangSpec&, const HangSpec&) = default;
 };

@@ -83,6 +83,10 @@ constexpr auto kRows = std::to_array<OptionRow>({
     {"busy-timeout", kHangs, "SECONDS", "learnt from the job, 60 to 600",
      "The same for a rank that computes, sleeps or is late for a reason that cannot be seen.",
      kOwn},
+    {"on-hang", kHangs, "auto|report|restart|stop", "auto",
+     "What follows when a rank is named: report: nothing; restart: it counts as failed; stop: "
+     "likewise, without a restart; auto: restart where it is proven, else report.",
+     kOwn},
     {"no-recorder", kHangs, "", "",
      "Do not record which collectives the ranks have called: a hang is then not explained.", kOwn},
     {"no-python-hook", kHangs, "", "",

@@ -171,12 +171,15 @@ void read_hangs(Settings& settings, LaunchSpec& spec) {
   spec.hang.hang_timeout_s = hang_timeout_s.value_or(spec.hang.hang_timeout_s);
   settings.read("busy-timeout", spec.hang.busy_timeout_s,
                 [](const std::string& text) { return parse_seconds(text, false); });
-  if (!spec.recorder) {
-    settings.warn_without_effect("hang-timeout", "with --no-recorder");
-    settings.warn_without_effect("busy-timeout", "with --no-recorder");
-  } else if (spec.hang.off) {
-    settings.warn_without_effect("busy-timeout", "with --hang-timeout off");
-  }
+  const std::string action = settings.choice("on-hang");
+  if (action == "report") spec.hang.on_hang = OnHang::report;
+  if (action == "restart") spec.hang.on_hang = OnHang::restart;
+  if (action == "stop") spec.hang.on_hang = OnHang::stop;
+  if (!spec.recorder) settings.warn_without_effect("hang-timeout", "with --no-recorder");
+  if (spec.recorder && !spec.hang.off) return;
+  for (const char* const flag : {"busy-timeout", "on-hang"})
+    settings.warn_without_effect(flag,
+                                 spec.recorder ? "with --hang-timeout off" : "with --no-recorder");
 }
 
 // torchrun checks only the flag, not this variable; neither has an effect here.

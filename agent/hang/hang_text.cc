@@ -393,14 +393,14 @@ std::string waiting_line(const Finding& finding) {
   return fmt::format("\n  waiting: {}{}", ranks_text(waiting), called_at(finding.site));
 }
 
-std::string advice(const Finding& finding, const std::string& job) {
+std::string advice(const Finding& finding, const std::string& job, std::optional<int> failed) {
   if (finding.has_failed) return {};
   std::vector<int> ranks = late_ranks(finding);
   ranks.resize(std::min(ranks.size(), kSuspectsShown));
-  return fmt::format(
-      "\n  the last calls: musterctl records {} --ranks {}"
-      "\n  the job goes on; stop it with Ctrl-C, or with SIGTERM to muster",
-      cleaned(job), rank_ranges(ranks));
+  return fmt::format("\n  the last calls: musterctl records {} --ranks {}\n  {}", cleaned(job),
+                     rank_ranges(ranks),
+                     failed ? fmt::format("rank {} now counts as failed (--on-hang)", *failed)
+                            : "the job goes on; stop it with Ctrl-C, or with SIGTERM to muster");
 }
 
 }  // namespace
@@ -453,10 +453,11 @@ std::string verdict_line(const Finding& raw, const PlaceOf& place_of) {
   return fmt::format("{} {}{}", how_sure, line, doubt_text(finding));
 }
 
-std::string verdict_text(const Finding& raw, const PlaceOf& place_of, const std::string& job) {
+std::string verdict_text(const Finding& raw, const PlaceOf& place_of, const std::string& job,
+                         std::optional<int> failed) {
   const Finding finding = cleaned(raw);
   return verdict_line(finding, place_of) + suspect_lines(finding, place_of) +
-         waiting_line(finding) + advice(finding, job);
+         waiting_line(finding) + advice(finding, job, failed);
 }
 
 std::string mismatch_cause(const Finding& raw, int rank) {
@@ -476,6 +477,12 @@ std::string mismatch_cause(const Finding& raw, int rank) {
   std::erase(partners, rank);
   return (partners.empty() ? "" : fmt::format("and {} ", ranks_text(partners))) +
          what_camps_called(finding, std::move(camps), [](int) { return RankPlace(); });
+}
+
+std::string hang_cause(const Finding& raw, int rank) {
+  const std::string line = verdict_line(raw, [](int) { return RankPlace(); });
+  const std::string who = fmt::format("rank {} ", rank);
+  return line.starts_with(who) ? line.substr(who.size()) : "is part of a hang: " + line;
 }
 
 std::string withdrawn_text(const Withdrawn& withdrawn, const Finding& verdict) {

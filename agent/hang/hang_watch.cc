@@ -1,5 +1,6 @@
 #include "agent/hang/hang_watch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "agent/hang/watch_wire.h"
@@ -82,7 +83,7 @@ void HangWatch::hear(int node_rank, std::string_view payload, Instant then, Dura
   if (kind == Letter::digest || kind == Letter::last_digest) {
     // Instants that are known no better than that would make two looks of one.
     if (judges() && error <= limits_.look / 2)
-      job_.hear(node_rank, payload, kind == Letter::last_digest, then);
+      job_.hear(node_rank, payload, kind == Letter::last_digest, std::min(then, reporting_now()));
   } else if (kind == Letter::watch && reporter_ && node_rank == 0) {
     const int last = round_.base_rank + round_.workers - 1;
     const auto ranks = decode_ranks(payload, round_.base_rank, last);

@@ -23,7 +23,6 @@ void cut_lists(RankDigest& digest) {
   for (GroupDigest& group : digest.groups) {
     cut(group.calls, NewsBounds::kCalls);
     cut(group.hashes, NewsBounds::kHashes);
-    if (std::ranges::any_of(group.ranks, [](int rank) { return rank < 0; })) group.ranks.clear();
   }
 }
 
@@ -72,6 +71,7 @@ class NewsWriter : public VarintWriter {
     VarintWriter runs;
     int64_t last = 0;
     for (size_t i = 0; i < ranks.size();) {
+      if (ranks[i] < 0) return once({});  // No list of ranks.
       const int64_t first = ranks[i];
       const int64_t step = i + 1 < ranks.size() ? ranks[i + 1] - first : 0;
       size_t count = 1;
@@ -82,6 +82,7 @@ class NewsWriter : public VarintWriter {
       if (count > 1) runs.integer(step);
       i += count;
       last = ranks[i - 1];
+      if (last < 0) return once({});
     }
     once(std::move(runs.bytes));
   }

@@ -1,9 +1,9 @@
 // The fields of a NodeDigest in the order in which they are sent: the writer (node_digest.cc) and
 // the reader (node_digest_decode.cc) walk the same functions. Pure.
 //
-// Numbers are varints (7 bits a byte, the lowest first), signed ones zigzag. Bytes that often repeat
-// go through a table: 0 and new ones, or the place of earlier ones. A digest that says what that of
-// an earlier rank says refers to it, and its own instants follow as differences.
+// Numbers are varints (7 bits a byte, the lowest first), signed ones zigzag. Bytes that often
+// repeat go through a table: 0 and new ones, or the place of earlier ones. A digest that says what
+// that of an earlier rank says refers to it, and its own instants follow as differences.
 #pragma once
 
 #include <algorithm>

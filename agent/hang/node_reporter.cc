@@ -14,7 +14,7 @@ constexpr size_t kHashesSent = 64;  // Of a group.
 constexpr size_t kHashesGathered = 256;
 constexpr size_t kCallsRepeated = 16;
 
-bool is_open(const GroupDigest& group) {
+bool takes_calls(const GroupDigest& group) {
   return group.phase == GroupPhase::forming || group.phase == GroupPhase::ready;
 }
 
@@ -87,7 +87,7 @@ bool shorten(RankNews& news, int attempt) {
         group.ranks.clear();
       return true;
     case 3:
-      std::erase_if(digest.groups, [](const GroupDigest& group) { return !is_open(group); });
+      std::erase_if(digest.groups, [](const GroupDigest& group) { return !takes_calls(group); });
       std::erase_if(digest.messages, [&](const MessageDigest& message) {
         return std::ranges::count(digest.groups, message.group, &GroupDigest::id) == 0;
       });

@@ -1,8 +1,8 @@
 // What a node without the hang detector says of its ranks to the node that has it, and when. A pure
 // machine: what NodeWatch sees in, messages out.
 //
-//   at each look (kLookEvery)   if a rank of the node has waited in a call for kPendingAfter, if the
-//                               detector wants one of them looked at, or at the end of a rank
+//   at each look (kLookEvery)   if a rank of the node has waited in a call for kPendingAfter, if
+//                               the detector wants one looked at, or at the end of a rank
 //   else each second            so that late ranks are known, and hashes are compared
 //
 // A message holds all ranks, but for digests that were sent within a second, and kTellings times:

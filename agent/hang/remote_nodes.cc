@@ -56,8 +56,8 @@ void RemoteNodes::note_node(int node_rank, const NodeDigest& digest, std::vector
   }
 }
 
-// A digest that is not newer than the one before, by a clock that was corrected, would be dropped by
-// the detector, and is confirmed by nothing that is said of it.
+// A digest that is not newer than the one before, by a clock that was corrected, would be dropped
+// by the detector, and is confirmed by nothing that is said of it.
 void RemoteNodes::note_digest(Rank& rank, const RankNews& news, std::vector<Event>& events) {
   if (news.digest && news.version > rank.version &&
       (news.digest->at > rank.at || news.digest->is_last)) {

@@ -1,5 +1,5 @@
-// The detector's side of NodeReporter: turns what the other nodes say into the events of a Detector.
-// A node may speak of its own ranks only. Pure.
+// The detector's side of NodeReporter: turns what the other nodes say into the events of a
+// Detector. A node may speak of its own ranks only. Pure.
 #pragma once
 
 #include <cstdint>

@@ -16,6 +16,18 @@ struct Overloaded : Ts... {
   using Ts::operator()...;
 };
 
+// The rank that counts as failed for it: one of those that it names that still runs, else one that
+// waits for them; -1: none.
+int rank_to_fail(const hang::Finding& finding, OnHang policy) {
+  const bool acts = policy == OnHang::restart || policy == OnHang::stop ||
+                    (policy == OnHang::automatic && finding.by == hang::By::proof);
+  if (!acts || finding.has_failed) return -1;
+  const auto runs = [](const hang::Suspect& one) { return one.what != hang::Class::exited; };
+  const auto running = std::ranges::find_if(finding.ranks, runs);
+  if (running != finding.ranks.end()) return running->rank;
+  return finding.waiting.empty() ? -1 : finding.waiting.front();
+}
+
 }  // namespace
 
 void AgentLoop::watch_for_hangs() {
@@ -51,20 +63,48 @@ void AgentLoop::on_hang(const hang::Effect& effect) {
           [](const hang::LookAt&) { return HangNews(); },
           [this](const hang::Notice& notice) { return record_->hang_notice(notice); },
           [this](const hang::WaitEnded& ended) { return record_->wait_ended(ended); },
-          [this](const hang::Verdict& verdict) { return record_->hang_verdict(verdict); },
+          [this](const hang::Verdict& verdict) {
+            const int failed = rank_to_fail(verdict.finding, spec_.hang.on_hang);
+            return record_->hang_verdict(verdict,
+                                         failed < 0 ? std::nullopt : std::optional(failed));
+          },
           [this](const hang::Withdrawn& withdrawn) { return record_->hang_withdrawn(withdrawn); },
           [this](const hang::Explained& explained) {
-            record_->hang_explained(explained);
+            record_->hang_explained(explained.number);
             return HangNews();
           }},
       effect);
   tell_all(news);
   if (const auto* const notice = std::get_if<hang::Notice>(&effect))
-    tell_stacks(notice->finding, /*quiet=*/true);
+    tell_stacks(notice->finding, /*quiet=*/true, [] {});
   // After a failure the ranks are about to be stopped.
   const auto* const verdict = std::get_if<hang::Verdict>(&effect);
-  if (verdict != nullptr && !verdict->finding.has_failed)
-    tell_stacks(verdict->finding, /*quiet=*/false);
+  if (verdict == nullptr || verdict->finding.has_failed) return;
+  const hang::Finding& finding = verdict->finding;
+  tell_stacks(finding, /*quiet=*/false,
+              [this, number = finding.number, rank = rank_to_fail(finding, spec_.hang.on_hang)] {
+                if (rank >= 0) fail_for_hang(number, rank);
+              });
+}
+
+// Once it was seen where the ranks are. They may have failed or gone on meanwhile.
+void AgentLoop::fail_for_hang(uint64_t number, int rank) {
+  if (stop_began_ || !record_->stands(number)) return;
+  record_->hang_explained(number);
+  HangNews order;
+  order.number = number;
+  order.failed_rank = rank;
+  order.is_final = spec_.hang.on_hang == OnHang::stop;
+  hang_watch_->publish(encode_hang_news(order));
+  fail_rank(order);
+}
+
+// If it is one of this node.
+void AgentLoop::fail_rank(const HangNews& order) {
+  const int local_rank = order.failed_rank - round_.base_rank;
+  if (order.failed_rank < 0 || local_rank < 0 || local_rank >= setup_.workers) return;
+  never_again_ = order.is_final;
+  drive_->post(group::FailWorker{attempt_, local_rank, "is part of a hang", !order.is_final});
 }
 
 // On every node of the job.
@@ -78,6 +118,8 @@ void AgentLoop::tell_all(const HangNews& news) {
 void AgentLoop::on_hang_news(std::string_view bytes) {
   const std::optional<HangNews> news = decode_hang_news(bytes);
   if (!news) return;
+  fail_rank(*news);
+  if (news->text.empty()) return;
   record_->take(*news);
   say(news->text);
 }

@@ -112,12 +112,14 @@ class AgentLoop {
   // Of the main threads, in the order of `ranks`, on whichever node they run.
   void ask_stacks(const std::vector<int>& ranks, bool quiet, StackReader::Done done);
   void read_stacks(const std::vector<int>& local_ranks, bool quiet, StackReader::Done done);
-  void tell_stacks(const hang::Finding& finding, bool quiet);
+  void tell_stacks(const hang::Finding& finding, bool quiet, std::function<void()> told);
 
   // ---- hangs (agent_hangs.cc)
   void watch_for_hangs();
   void on_hang(const hang::Effect& effect);
   void tell_all(const HangNews& news);
+  void fail_for_hang(uint64_t number, int rank);
+  void fail_rank(const HangNews& order);
   void on_hang_news(std::string_view bytes);
   void on_hangs_settled();
   std::string call_in_flight(int local_rank) const;

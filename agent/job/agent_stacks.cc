@@ -99,20 +99,23 @@ void AgentLoop::read_stacks(const std::vector<int>& local_ranks, bool quiet,
 }
 
 // After a finding was said: where its ranks are, the late ones first.
-void AgentLoop::tell_stacks(const hang::Finding& finding, bool quiet) {
+void AgentLoop::tell_stacks(const hang::Finding& finding, bool quiet, std::function<void()> told) {
   std::vector<int> ranks;
   for (size_t i = 0; i < std::min(finding.ranks.size(), kRanksTold); ++i)
     ranks.push_back(finding.ranks[i].rank);
   for (size_t i = 0; !quiet && i < std::min(finding.waiting.size(), kRanksTold); ++i)
     ranks.push_back(finding.waiting[i]);
-  ask_stacks(ranks, quiet, [this, quiet](const std::vector<RankStacks>& read) {
-    // What could not be read is worth a line only if something was.
-    if (std::ranges::all_of(read, [](const RankStacks& one) { return one.threads.empty(); }))
-      return;
-    const std::string text = stacks_text(read, /*details=*/false);
-    say((quiet ? "where it is now:\n" : "where they are now, the late ones first:\n") +
-        text.substr(0, text.size() - 1));
-  });
+  ask_stacks(ranks, quiet,
+             [this, quiet, told = std::move(told)](const std::vector<RankStacks>& read) {
+               const auto has_some = [](const RankStacks& one) { return !one.threads.empty(); };
+               // What could not be read is worth a line only if something was.
+               if (std::ranges::any_of(read, has_some)) {
+                 const std::string text = stacks_text(read, /*details=*/false);
+                 say((quiet ? "where it is now:\n" : "where they are now, the late ones first:\n") +
+                     text.substr(0, text.size() - 1));
+               }
+               told();
+             });
 }
 
 }  // namespace muster

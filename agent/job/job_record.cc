@@ -264,7 +264,7 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
     WorkerEvidence& worker = evidence_.workers[i];
     worker.cause = classify(worker.failure, machines[i], errors[i]);
   }
-  evidence_.mismatched = mismatched();
+  evidence_.detected = detected();
   JudgedAttempt judged = judge_attempt({evidence_});
   if (judged.culprit) judged_ = std::move(judged);  // Otherwise the last known failure stays.
 }
@@ -276,7 +276,7 @@ bool JobRecord::all_succeeded() const {
 }
 
 bool JobRecord::has_evidence() const {
-  if (evidence_.error || !evidence_.mismatched.empty()) return true;
+  if (evidence_.error || !evidence_.detected.empty()) return true;
   return std::ranges::any_of(evidence_.workers, has_something_to_tell, &WorkerEvidence::signs);
 }
 

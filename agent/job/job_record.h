@@ -88,9 +88,13 @@ class JobRecord {
   // nodes are told
   HangNews hang_notice(const hang::Notice& notice);
   HangNews wait_ended(const hang::WaitEnded& ended);
-  HangNews hang_verdict(const hang::Verdict& verdict);
+  // `failed`: the rank that will count as failed for it.
+  HangNews hang_verdict(const hang::Verdict& verdict, std::optional<int> failed = {});
   HangNews hang_withdrawn(const hang::Withdrawn& withdrawn);
-  void hang_explained(const hang::Explained& explained);
+  // That verdict is why the attempt fails.
+  void hang_explained(uint64_t number);
+  // Whether that verdict is one of this attempt, and was not withdrawn.
+  bool stands(uint64_t number) const;
   // Where the ranks of other nodes are; their own is known.
   void set_places(hang::PlaceOf others) { places_ = std::move(others); }
   // What the node that runs the detector has told.
@@ -129,7 +133,7 @@ class JobRecord {
   void torch_line(std::string line);
   HangNews tell(JobEventKind kind, const hang::Finding& finding, const std::string& line,
                 std::string text);
-  std::vector<MismatchedRank> mismatched() const;
+  std::vector<DetectedCulprit> detected() const;
   hang::RankPlace place_of(int rank) const;
   std::optional<HangReport> standing_verdict() const;
   void attempt_failed(const WorkerFailure& culprit, const Cause& cause);
@@ -150,7 +154,7 @@ class JobRecord {
   std::optional<StopMark> stop_;
   hang::PlaceOf places_;
   std::map<uint64_t, hang::Finding> findings_;  // By number.
-  std::optional<hang::Finding> explanation_;    // The mismatch that made a worker fail.
+  std::optional<hang::Finding> explanation_;    // The hang or mismatch that made a worker fail.
 
   struct Standing {
     uint64_t number = 0;  // Of its finding.

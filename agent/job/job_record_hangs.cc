@@ -14,7 +14,7 @@ namespace muster {
 namespace {
 
 // More would help nobody; the evidence of a node has a limit.
-constexpr size_t kMismatchedMax = 16;
+constexpr size_t kDetectedMax = 16;
 
 bool is_mismatch(hang::Class what) {
   return what == hang::Class::signature || what == hang::Class::order;
@@ -88,33 +88,43 @@ HangNews JobRecord::wait_ended(const hang::WaitEnded& ended) {
   return news;
 }
 
-HangNews JobRecord::hang_verdict(const hang::Verdict& verdict) {
+HangNews JobRecord::hang_verdict(const hang::Verdict& verdict, std::optional<int> failed) {
   const hang::Finding& finding = findings_[verdict.finding.number] = verdict.finding;
   const auto place = [this](int rank) { return place_of(rank); };
   return tell(is_mismatch(finding.what) ? JobEventKind::mismatch : JobEventKind::hang, finding,
-              verdict_line(finding, place), verdict_text(finding, place, report_.run_id));
+              verdict_line(finding, place), verdict_text(finding, place, report_.run_id, failed));
 }
 
-void JobRecord::hang_explained(const hang::Explained& explained) {
-  const auto found = findings_.find(explained.number);
+void JobRecord::hang_explained(uint64_t number) {
+  const auto found = findings_.find(number);
   if (found != findings_.end()) explanation_ = found->second;
 }
 
+bool JobRecord::stands(uint64_t number) const {
+  return findings_.contains(number) &&
+         std::ranges::find(verdicts_, number, &Standing::number) != verdicts_.end();
+}
+
 // For the judge, who knows the workers of all nodes.
-std::vector<MismatchedRank> JobRecord::mismatched() const {
-  std::vector<MismatchedRank> ranks;
-  if (!explanation_) return ranks;
-  for (size_t i = 0; i < std::min(explanation_->ranks.size(), kMismatchedMax); ++i) {
+std::vector<DetectedCulprit> JobRecord::detected() const {
+  std::vector<DetectedCulprit> culprits;
+  if (!explanation_) return culprits;
+  for (size_t i = 0; i < std::min(explanation_->ranks.size(), kDetectedMax); ++i) {
     const hang::Suspect& suspect = explanation_->ranks[i];
-    MismatchedRank& one = ranks.emplace_back();
+    DetectedCulprit& one = culprits.emplace_back();
     one.rank = suspect.rank;
+    one.is_mismatch = is_mismatch(explanation_->what);
+    if (!one.is_mismatch) {
+      one.sentence = hang_cause(*explanation_, suspect.rank);
+      continue;
+    }
     one.sentence = mismatch_cause(*explanation_, suspect.rank);
     one.remedy = "all ranks must make the same collective calls, with the same sizes and types" +
                  (suspect.site.empty() ? ""
                                        : fmt::format(": rank {} made this one at {}", suspect.rank,
                                                      clean_line(suspect.site)));
   }
-  return ranks;
+  return culprits;
 }
 
 // The newest one. An attempt that has succeeded has come out of its hangs, though it may have ended

@@ -60,8 +60,9 @@ void end_fields(auto& a, Like<WorkerFailure> auto& m) {
   if constexpr (wire::kReads<decltype(a)>) m.status = ExitStatus::from_signed_code(code);
 }
 
-void fields(auto& a, Like<MismatchedRank> auto& m) {
+void fields(auto& a, Like<DetectedCulprit> auto& m) {
   a.number("rank", m.rank, 0, wire::kCountMax);
+  a.flag("is_mismatch", m.is_mismatch);
   a.text("sentence", m.sentence);
   a.text("remedy", m.remedy);
 }
@@ -72,7 +73,7 @@ void node_fields(auto& a, Like<NodeEvidence> auto& m) {
   a.text("host", m.host);
   a.number("node_rank", m.node_rank, 0, wire::kCountMax);
   a.maybe("error", m.error);
-  a.list_if_any("mismatched", m.mismatched, [](auto& inner, auto& one) { fields(inner, one); });
+  a.list_if_any("detected", m.detected, [](auto& inner, auto& one) { fields(inner, one); });
 }
 
 // The part that the judge needs.
@@ -255,7 +256,7 @@ NodeEvidence evidence_of(const membership::Testimony& testimony) {
   }
   node.host = testimony.host_name;
   node.node_rank = testimony.node_rank;
-  if (node.node_rank != 0) node.mismatched.clear();  // Only that node can know.
+  if (node.node_rank != 0) node.detected.clear();  // Only that node can know.
   std::erase_if(node.workers, [&](const WorkerEvidence& worker) {
     const int local = worker.signs.rank - testimony.base_rank;
     return local < 0 || local >= testimony.workers || worker.failure.rank != worker.signs.rank;
@@ -273,12 +274,12 @@ NodeEvidence evidence_of(const membership::Testimony& testimony) {
 
 // A node whose workers only ran until the stop has told nothing of them; one may be to blame all the
 // same.
-void add_mismatched(std::vector<NodeEvidence>& nodes,
-                    const std::vector<membership::Testimony>& testimonies) {
-  std::vector<MismatchedRank> mismatched;
+void add_detected(std::vector<NodeEvidence>& nodes,
+                  const std::vector<membership::Testimony>& testimonies) {
+  std::vector<DetectedCulprit> detected;
   for (const NodeEvidence& node : nodes)
-    mismatched.insert(mismatched.end(), node.mismatched.begin(), node.mismatched.end());
-  for (const MismatchedRank& one : mismatched) {
+    detected.insert(detected.end(), node.detected.begin(), node.detected.end());
+  for (const DetectedCulprit& one : detected) {
     for (size_t i = 0; i < nodes.size(); ++i) {
       const int local_rank = one.rank - testimonies[i].base_rank;
       if (local_rank < 0 || local_rank >= testimonies[i].workers || !nodes[i].workers.empty())
@@ -350,7 +351,7 @@ membership::Judgement judge_testimonies(const std::vector<membership::Testimony>
   std::vector<NodeEvidence> nodes;
   for (const membership::Testimony& testimony : testimonies)
     nodes.push_back(evidence_of(testimony));
-  add_mismatched(nodes, testimonies);
+  add_detected(nodes, testimonies);
   JudgedAttempt judged = judge_attempt(std::move(nodes), lost_nodes(testimonies));
   for (const membership::Testimony& node : testimonies) {
     if (node.gone || node.evidence || node.failure) continue;

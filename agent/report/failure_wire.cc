@@ -69,7 +69,7 @@ void head_fields(auto& a, Like<JudgedAttempt> auto& m) {
   int version = kVerdictVersion;
   a.number("version", version, kVerdictVersion, kVerdictVersion);
   a.number("attempt", m.attempt, 0, wire::kCountMax);
-  a.one_of("reason", m.reason, Reason::mismatch);
+  a.one_of("reason", m.reason, Reason::hang);
   a.maybe_number("lost_node", m.lost_node, 0, wire::kCountMax);
   a.maybe("error", m.error, [&m](auto& inner, auto& error) {
     wire::fields(inner, error);

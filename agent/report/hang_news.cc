@@ -27,13 +27,19 @@ void fields(auto& a, Like<HangReport> auto& m) {
   a.flag("is_mismatch", m.is_mismatch);
 }
 
+void fields(auto& a, Like<HangNews> auto& m) {
+  a.one_of("kind", m.kind, JobEventKind::job_ended);
+  a.number("number", m.number, 0, wire::kTimeMax);
+  a.number("failed_rank", m.failed_rank, -1, wire::kCountMax);
+  a.flag("is_final", m.is_final);
+  a.object("report", m.report, [](auto& inner, auto& report) { fields(inner, report); });
+}
+
 }  // namespace
 
 std::string encode_hang_news(const HangNews& news) {
   wire::JsonWriter writer(kNewsTextMax);
-  writer.one_of("kind", news.kind, JobEventKind::job_ended);
-  writer.number("number", news.number, 0, wire::kTimeMax);
-  writer.object("report", news.report, [](auto& inner, auto& report) { fields(inner, report); });
+  fields(writer, news);
   writer.put("text", wire::fitting_text(news.text, kSaidMax));
   return wire::dump(writer.take());
 }
@@ -45,9 +51,7 @@ std::optional<HangNews> decode_hang_news(std::string_view bytes) {
   std::string wrong;
   wire::JsonReader reader(json, wrong);
   HangNews news;
-  reader.one_of("kind", news.kind, JobEventKind::job_ended);
-  reader.number("number", news.number, 0, wire::kTimeMax);
-  reader.object("report", news.report, [](auto& inner, auto& report) { fields(inner, report); });
+  fields(reader, news);
   reader.text("text", news.text);
   const bool is_ours = news.kind == JobEventKind::note || news.kind == JobEventKind::waiting ||
                        news.kind == JobEventKind::hang || news.kind == JobEventKind::mismatch ||

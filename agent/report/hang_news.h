@@ -17,6 +17,8 @@ struct HangNews {
   uint64_t number = 0;                     // Of the finding; of a note: 0.
   HangReport report;                       // Of a note: empty.
   std::string text;                        // What is said, without the prefix; empty: nothing.
+  int failed_rank = -1;                    // It counts as failed from now on; -1: none.
+  bool is_final = false;                   // Without a restart.
 
   friend bool operator==(const HangNews&, const HangNews&) = default;
 };

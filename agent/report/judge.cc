@@ -119,7 +119,7 @@ class Case {
     weigh_presumed();
     const std::vector<size_t> own = all_of(Part::failed_later);
     const std::vector<size_t> victims = all_of(Part::victim);
-    if (!(own.empty() && victims.empty()) && name_mismatched()) return std::move(verdict_);
+    if (!(own.empty() && victims.empty()) && name_detected()) return std::move(verdict_);
     const bool victims_decide = own.empty() || is_echo_only(own, victims);
     if (victims_decide && name_the_named(victims)) return std::move(verdict_);
     if (!own.empty()) {
@@ -182,13 +182,14 @@ class Case {
     verdict_.reason = Reason::node_lost;
   }
 
-  bool name_mismatched() {
-    std::vector<size_t> mismatched;
+  bool name_detected() {
+    std::vector<size_t> detected;
     for (size_t i = 0; i < workers_.size(); ++i) {
-      if (workers_[i].mismatched) mismatched.push_back(i);
+      if (workers_[i].detected) detected.push_back(i);
     }
-    if (mismatched.empty()) return false;
-    name(first_of(mismatched, compare_times), Reason::mismatch);
+    if (detected.empty()) return false;
+    const size_t first = first_of(detected, compare_times);
+    name(first, *workers_[first].detected);
     return true;
   }
 
@@ -321,9 +322,10 @@ const char* part_name(Part part) {
 }
 
 const char* reason_name(Reason reason) {
-  return name_in<Reason::mismatch>({"only_failure", "fatal_signal", "raised_first", "died_first",
-                                    "named", "left_early", "node_lost", "first_victim", "mismatch"},
-                                   reason);
+  return name_in<Reason::hang>(
+      {"only_failure", "fatal_signal", "raised_first", "died_first", "named", "left_early",
+       "node_lost", "first_victim", "mismatch", "hang"},
+      reason);
 }
 
 }  // namespace muster

@@ -38,6 +38,20 @@
 
 namespace muster {
 
+// The rule that decided. The names are the values in result.json.
+enum class Reason : uint8_t {
+  only_failure,  // Nothing else failed by itself.
+  fatal_signal,  // Rule b.
+  raised_first,  // Rule c.
+  died_first,    // Rule d.
+  named,         // Rule e, from here on: its victims name it,
+  left_early,    // it exited with 0 while the others needed it,
+  node_lost,     // its node was lost,
+  first_victim,  // or no failure can be the cause of theirs.
+  mismatch,      // Rule g: calls that do not match,
+  hang,          // or a hang for which a rank was made to fail.
+};
+
 // What the judge reads of one worker. Instants are in one clock for all workers of an attempt.
 struct WorkerSigns {
   int rank = 0;
@@ -59,9 +73,8 @@ struct WorkerSigns {
   Duration clock_error{};               // Of every instant above, if its node has another clock.
 
   std::optional<Blame> blame;  // From its messages, its error file or the worker library.
-  // At the first failure it was seen to have made another call than the others, or it is one of two
-  // camps of which nobody knows which is right.
-  bool mismatched = false;
+  // The hang detector names it: Reason::mismatch or Reason::hang.
+  std::optional<Reason> detected;
   bool told_by_library = false;  // muster's worker library has reported why.
 
   friend bool operator==(const WorkerSigns&, const WorkerSigns&) = default;
@@ -87,19 +100,6 @@ enum class Part : uint8_t {
   failed_later,  // By itself, after the culprit.
   victim,        // It blames another rank.
   crashed,       // While it was being stopped.
-};
-
-// The rule that decided. The names are the values in result.json.
-enum class Reason : uint8_t {
-  only_failure,  // Nothing else failed by itself.
-  fatal_signal,  // Rule b.
-  raised_first,  // Rule c.
-  died_first,    // Rule d.
-  named,         // Rule e, from here on: its victims name it,
-  left_early,    // it exited with 0 while the others needed it,
-  node_lost,     // its node was lost,
-  first_victim,  // or no failure can be the cause of theirs.
-  mismatch,      // Rule g.
 };
 
 struct AttemptVerdict {

@@ -85,21 +85,21 @@ WorkerEvidence* find_worker(std::vector<NodeEvidence>& nodes, int rank) {
 }
 
 // What the worker library has found itself comes first.
-void blame_mismatched(std::vector<NodeEvidence>& nodes) {
+void blame_detected(std::vector<NodeEvidence>& nodes) {
   const auto has_spoken = [](const NodeEvidence& node) {
     return std::ranges::any_of(
         node.workers, [](const WorkerEvidence& worker) { return worker.signs.told_by_library; });
   };
   if (std::ranges::any_of(nodes, has_spoken)) return;
-  std::vector<MismatchedRank> mismatched;
+  std::vector<DetectedCulprit> detected;
   for (const NodeEvidence& node : nodes)
-    mismatched.insert(mismatched.end(), node.mismatched.begin(), node.mismatched.end());
-  for (const MismatchedRank& one : mismatched) {
+    detected.insert(detected.end(), node.detected.begin(), node.detected.end());
+  for (const DetectedCulprit& one : detected) {
     WorkerEvidence* const worker = find_worker(nodes, one.rank);
     if (worker == nullptr) continue;
-    worker->signs.mismatched = true;
+    worker->signs.detected = one.is_mismatch ? Reason::mismatch : Reason::hang;
     worker->cause = {};
-    worker->cause.kind = FailureClass::user;
+    worker->cause.kind = one.is_mismatch ? FailureClass::user : FailureClass::stuck;
     worker->cause.sentence = one.sentence;
     worker->cause.remedy = one.remedy;
   }
@@ -108,7 +108,7 @@ void blame_mismatched(std::vector<NodeEvidence>& nodes) {
 }  // namespace
 
 JudgedAttempt judge_attempt(std::vector<NodeEvidence> nodes, const std::vector<LostNode>& lost) {
-  blame_mismatched(nodes);
+  blame_detected(nodes);
   JudgedAttempt judged;
   for (const NodeEvidence& node : nodes) {
     if (!node.error || judged.error) continue;

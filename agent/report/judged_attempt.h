@@ -21,22 +21,24 @@ struct WorkerEvidence {
   friend bool operator==(const WorkerEvidence&, const WorkerEvidence&) = default;
 };
 
-// A rank that made another call than the others, or belongs to one of two camps of which nobody knows
-// which is right, when the first worker failed.
-struct MismatchedRank {
+// A rank that the hang detector names as the cause of the attempt's end: it made another call than the
+// others when the first worker failed (or belongs to one of two camps of which nobody knows which is
+// right), or others wait for it for ever.
+struct DetectedCulprit {
   int rank = 0;
+  bool is_mismatch = false;
   std::string sentence;  // Follows "rank 3 ".
   std::string remedy;
 
-  friend bool operator==(const MismatchedRank&, const MismatchedRank&) = default;
+  friend bool operator==(const DetectedCulprit&, const DetectedCulprit&) = default;
 };
 
 struct NodeEvidence {
   std::string host;
   int node_rank = 0;
-  std::optional<Error> error;           // Of the node itself: the program cannot be executed.
-  std::vector<WorkerEvidence> workers;  // Every worker that was started.
-  std::vector<MismatchedRank> mismatched;  // Of all nodes, on the one that runs the hang detector.
+  std::optional<Error> error;             // Of the node itself: the program cannot be executed.
+  std::vector<WorkerEvidence> workers;    // Every worker that was started.
+  std::vector<DetectedCulprit> detected;  // Of all nodes, on the one that runs the hang detector.
 
   friend bool operator==(const NodeEvidence&, const NodeEvidence&) = default;
 };

@@ -193,7 +193,8 @@ std::string render_failure(const JobReport& report, const RenderOptions& options
   text += who_line(report, culprit) + "\n";
   if (!culprit.call.empty())
     text += clean_line("It was in " + culprit.call, kHeadlineCharacters) + "\n";
-  if (report.reason != Reason::mismatch) text += hang_line(report, "Before the failure: ");
+  if (!is_one_of(report.reason, {Reason::mismatch, Reason::hang}))
+    text += hang_line(report, "Before the failure: ");
   if (!report.cause.remedy.empty()) {
     text += coloured(options, "33", "What to do: " + clean_line(report.cause.remedy)) + "\n";
   }

@@ -77,13 +77,14 @@ TEST(OptionRow, SaysWhetherTorchrunLacksIt) {
                      "keep-local-rank", "lease",
                      "log-prefix",      "max-membership-changes",
                      "no-iface-env",    "no-python-hook",
-                     "no-recorder",     "pass-local-rank",
-                     "print-man",       "python",
-                     "ranks",           "rdzv-token-file",
-                     "report-bindings", "spares",
-                     "start-timeout",   "stdin",
-                     "store-allow",     "use-env",
-                     "version",         "worker-port"}));
+                     "no-recorder",     "on-hang",
+                     "pass-local-rank", "print-man",
+                     "python",          "ranks",
+                     "rdzv-token-file", "report-bindings",
+                     "spares",          "start-timeout",
+                     "stdin",           "store-allow",
+                     "use-env",         "version",
+                     "worker-port"}));
 }
 
 TEST(OptionRow, SaysWhetherItAsksForAText) {
@@ -110,6 +111,7 @@ TEST(OptionRow, HasWordsToType) {
                        {"logs-specs", {"default"}},
                        {"nproc-per-node", {"auto", "gpu", "cpu", "xpu"}},
                        {"numa-binding", {"node", "socket", "exclusive", "core-complex"}},
+                       {"on-hang", {"auto", "report", "restart", "stop"}},
                        {"print-completion", {"bash", "zsh", "tcsh"}},
                        {"rdzv-backend", {"static", "c10d", "file"}},
                        {"start-method", {"spawn", "fork", "forkserver"}},

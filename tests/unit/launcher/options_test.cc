@@ -103,6 +103,10 @@ const std::vector<FlagCase>& flag_cases() {
        }},
       {{"--hang-timeout", "1.2"}, [](LaunchSpec& s) { s.hang.hang_timeout_s = 1.2; }},
       {{"--hang-timeout", "off"}, [](LaunchSpec& s) { s.hang.off = true; }},
+      {{"--on-hang", "auto"}, [](LaunchSpec&) {}},
+      {{"--on-hang", "report"}, [](LaunchSpec& s) { s.hang.on_hang = OnHang::report; }},
+      {{"--on-hang", "restart"}, [](LaunchSpec& s) { s.hang.on_hang = OnHang::restart; }},
+      {{"--on-hang", "stop"}, [](LaunchSpec& s) { s.hang.on_hang = OnHang::stop; }},
       {{"--busy-timeout", "3"}, [](LaunchSpec& s) { s.hang.busy_timeout_s = 3; }},
       {{"--no-recorder"}, [](LaunchSpec& s) { s.recorder = false; }},
       {{"--no-python-hook"}, [](LaunchSpec& s) { s.python_hook = false; }},
@@ -395,8 +399,9 @@ TEST(HangTimeouts, HaveNoEffectWhereNothingIsRecordedOrWatched) {
   EXPECT_EQ(warnings_of({"--no-recorder", "--hang-timeout", "5", "--busy-timeout", "9"}),
             Words({"--hang-timeout 5 has no effect with --no-recorder",
                    "--busy-timeout 9 has no effect with --no-recorder"}));
-  EXPECT_EQ(warnings_of({"--hang-timeout", "off", "--busy-timeout", "9"}),
-            Words({"--busy-timeout 9 has no effect with --hang-timeout off"}));
+  EXPECT_EQ(warnings_of({"--hang-timeout", "off", "--busy-timeout", "9", "--on-hang", "stop"}),
+            Words({"--busy-timeout 9 has no effect with --hang-timeout off",
+                   "--on-hang stop has no effect with --hang-timeout off"}));
 }
 
 TEST(ShutdownTimeout, FallsBackToItsOwnVariable) {

@@ -154,8 +154,8 @@ TEST_P(DetectorProperty, LateAndLostDigestsNeverMakeAWrongVerdict) {
   }
 }
 
-// That a rank is blocked, or has ended, or made another call, needs evidence, and so does that it has
-// been late for long; but what it waited for in the meantime may not have been heard of.
+// Without the limit for ranks that are busy: that one has waited for others in the meantime, and is
+// late only since then, may not have been heard of.
 TEST_P(DetectorProperty, AHealthyJobOfWhichHardlyAnythingIsHeardGetsNoVerdict) {
   for (const Channel& channel : {Channel{.delay = milliseconds(100), .lost = 95},
                                  Channel{.delay = seconds(15), .lost = 90, .repeated = 20}}) {

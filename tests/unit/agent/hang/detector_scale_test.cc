@@ -1,5 +1,5 @@
-// A job of 1,000 nodes with eight ranks each, one of which never makes its third call: it is named in
-// time, and no node says much for that.
+// A job of 1,000 nodes with eight ranks each, one of which never makes its third call: it is named
+// in time, and no node says much for that.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -21,7 +21,7 @@ constexpr int kNodes = 1000;
 constexpr int kRanksOfNode = 8;
 constexpr int kRanks = kNodes * kRanksOfNode;
 constexpr int kLate = 4321;
-constexpr Duration kStep = milliseconds(50);
+constexpr Duration kScaleStep = milliseconds(50);
 
 class LargeJob {
  public:
@@ -34,9 +34,12 @@ class LargeJob {
       RankDigest digest;
       digest.rank = rank;
       digest.generation = 1;
+      // One in each node says who the members are, which is enough, and cheaper to simulate.
+      const std::vector<int> listed =
+          rank % kRanksOfNode == 0 ? all_of(kRanks) : std::vector<int>();
       digest.groups.push_back({.id = "world",
                                .name = "world",
-                               .ranks = all_of(kRanks),
+                               .ranks = listed,
                                .size = kRanks,
                                .own_rank = rank,
                                .phase = GroupPhase::ready,
@@ -57,7 +60,7 @@ class LargeJob {
     }
   }
   void pass(Duration duration) {
-    for (const Instant end = now_ + duration; now_ < end; now_ += kStep) {
+    for (const Instant end = now_ + duration; now_ < end; now_ += kScaleStep) {
       if (now_ >= next_look_) look();
       net_.deliver(now_);
       tell(Tick{});
@@ -131,7 +134,7 @@ void expect_named_in_time(const Channel& channel) {
   const Instant begin = job.now();
   job.call(false);
   while (job.verdicts.empty() && job.now() - begin < seconds(30))
-    job.pass(kStep);
+    job.pass(kScaleStep);
   ASSERT_EQ(job.verdicts.size(), 1U);
   const Finding& verdict = job.verdicts.front();
   // The evidence: others have waited for so long, and its process has been blocked for so long.

@@ -1,7 +1,8 @@
 // A small world for the properties of the hang detector: ranks that run a common program of
 // collectives and messages on virtual time, a fault, and an agent that reads and looks at them
 // through a channel that delays, loses, repeats and reorders what it says: one for all, or one on
-// each node. It shares no code with the detector: a call ends here because its members have come, not because counters say so.
+// each node. It shares no code with the detector: a call ends here because its members have come,
+// not because counters say so.
 #pragma once
 
 #include <cstdint>

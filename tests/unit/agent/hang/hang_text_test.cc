@@ -386,6 +386,19 @@ TEST(HangVerdict, OfCallsThatAreNotRecordedAnyMoreSaysAmongWhichTheDifferenceIs)
             "them is wrong cannot be told");
 }
 
+TEST(HangVerdict, ThatMakesARankFailIsTheCauseOfItsFailure) {
+  EXPECT_EQ(hang_cause(blocked_in_read(), 5),
+            "never entered all_reduce #1042 of group 'world' (sum of 262144 float32); 7 other "
+            "ranks have waited 12.4 s; rank 5 is blocked in read() of a pipe");
+  const Finding circle = finding_of(Class::circle, {suspect(2), suspect(3)});
+  EXPECT_TRUE(hang_cause(circle, 3).starts_with("is part of a hang: ranks wait for each other:"));
+}
+
+TEST(HangVerdict, SaysWhichRankFailsForIt) {
+  const std::string text = verdict_text(blocked_in_read(), nowhere, "exp7", 5);
+  EXPECT_TRUE(text.ends_with("--ranks 5\n  rank 5 now counts as failed (--on-hang)")) << text;
+}
+
 TEST(HangVerdict, AsTheCauseOfAFailureBeginsWithItsRank) {
   const Suspect five = suspect(5, "", "all_reduce (sum) of 8 float32");
   Finding finding = mismatch(Class::signature, {five}, "all_reduce (sum) of 16 float32");

@@ -18,7 +18,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-const Instant kNow{seconds(100'000)};
+const Instant kSaid{seconds(100'000)};
 
 // In disorder and out of range as well: it is what rings of hostile workers lead to.
 class AnyNews {
@@ -51,7 +51,7 @@ class AnyNews {
   }
   // Now and then in the future.
   Instant instant() {
-    return kNow + milliseconds(5) - std::chrono::nanoseconds(prng_.below(3'600'000'000'000));
+    return kSaid + milliseconds(5) - std::chrono::nanoseconds(prng_.below(3'600'000'000'000));
   }
   RankDigest alike(RankDigest digest, int rank) {
     digest.rank = rank;
@@ -144,7 +144,7 @@ class AnyNews {
 
 // What is left of it on its way, if the reader's clock is that of the sender.
 Instant as_sent(Instant at) {
-  return kNow - microseconds(std::max<int64_t>((kNow - at) / microseconds(1), 0));
+  return kSaid - microseconds(std::max<int64_t>((kSaid - at) / microseconds(1), 0));
 }
 
 RankDigest as_sent(RankDigest digest) {
@@ -179,30 +179,30 @@ NodeDigest as_sent(NodeDigest digest) {
 
 RC_GTEST_PROP(NodeDigest, ArrivesAsItWasSaid, (uint64_t seed)) {
   const NodeDigest digest = AnyNews(seed).digest();
-  const auto arrived = decode_node_digest(encode(digest, kNow), kNow);
+  const auto arrived = decode_node_digest(encode(digest, kSaid), kSaid);
   RC_ASSERT(arrived.has_value());
   RC_ASSERT(*arrived == as_sent(digest));
 }
 
 RC_GTEST_PROP(NodeDigest, ThatWasCutShortIsRefused, (uint64_t seed)) {
-  const std::string bytes = encode(AnyNews(seed).digest(), kNow);
+  const std::string bytes = encode(AnyNews(seed).digest(), kSaid);
   Prng prng(seed);
   for (int i = 0; i < 20; ++i)
-    RC_ASSERT(!decode_node_digest(bytes.substr(0, prng.below(bytes.size())), kNow));
-  RC_ASSERT(!decode_node_digest(bytes + '\0', kNow));
+    RC_ASSERT(!decode_node_digest(bytes.substr(0, prng.below(bytes.size())), kSaid));
+  RC_ASSERT(!decode_node_digest(bytes + '\0', kSaid));
 }
 
 RC_GTEST_PROP(NodeDigest, WithWrongBitsIsRefusedOrSound, (uint64_t seed)) {
   Prng prng(seed);
-  const std::string bytes = encode(AnyNews(seed).digest(), kNow);
+  const std::string bytes = encode(AnyNews(seed).digest(), kSaid);
   for (int i = 0; i < 20; ++i) {
     std::string wrong = bytes;
     for (uint64_t flips = 1 + prng.below(3); flips > 0; --flips)
       wrong[prng.below(wrong.size())] ^= static_cast<char>(1 << prng.below(8));
-    const auto digest = decode_node_digest(wrong, kNow);
+    const auto digest = decode_node_digest(wrong, kSaid);
     if (!digest) continue;
     // It can be said again.
-    RC_ASSERT(decode_node_digest(encode(*digest, kNow), kNow) == as_sent(*digest));
+    RC_ASSERT(decode_node_digest(encode(*digest, kSaid), kSaid) == as_sent(*digest));
     for (size_t rank = 0; rank < digest->ranks.size(); ++rank)
       RC_ASSERT(digest->ranks[rank].rank > (rank == 0 ? -1 : digest->ranks[rank - 1].rank));
   }
@@ -216,7 +216,7 @@ RankNews waiting(int rank, Instant called) {
   digest.rank = rank;
   digest.generation = 1;
   digest.source = 1;
-  digest.at = kNow - milliseconds(3);
+  digest.at = kSaid - milliseconds(3);
   GroupDigest world{.id = "world/0123456789abcdef",
                     .name = "world",
                     .ranks = std::vector<int>(8000),
@@ -252,23 +252,23 @@ RankNews waiting(int rank, Instant called) {
           .version = 7,
           .at = digest.at,
           .digest = digest,
-          .life = RankLife{LifeState::blocked, "blocked in futex()", kNow - milliseconds(400)},
+          .life = RankLife{LifeState::blocked, "blocked in futex()", kSaid - milliseconds(400)},
           .code = {}};
 }
 
 TEST(NodeDigest, RanksInOneStateTakeOneLine) {
-  NodeDigest one{.host = "node-7", .ranks = {waiting(0, kNow - seconds(12))}};
+  NodeDigest one{.host = "node-7", .ranks = {waiting(0, kSaid - seconds(12))}};
   NodeDigest eight = one;
   for (int rank = 1; rank < 8; ++rank)
-    eight.ranks.push_back(waiting(rank, kNow - seconds(12) + microseconds(137 * rank)));
-  EXPECT_LE(encode(one, kNow).size(), 250U);
-  EXPECT_LE(encode(eight, kNow).size() - encode(one, kNow).size(), 7 * 50U);
+    eight.ranks.push_back(waiting(rank, kSaid - seconds(12) + microseconds(137 * rank)));
+  EXPECT_LE(encode(one, kSaid).size(), 250U);
+  EXPECT_LE(encode(eight, kSaid).size() - encode(one, kSaid).size(), 7 * 50U);
 }
 
 TEST(NodeDigest, AgesAreThoseOfTheSendersClock) {
-  const NodeDigest said{.host = "", .ranks = {waiting(0, kNow - seconds(12))}};
-  const Instant then = kNow + seconds(1000);  // The same moment by the reader's clock.
-  const auto heard = decode_node_digest(encode(said, kNow), then);
+  const NodeDigest said{.host = "", .ranks = {waiting(0, kSaid - seconds(12))}};
+  const Instant then = kSaid + seconds(1000);  // The same moment by the reader's clock.
+  const auto heard = decode_node_digest(encode(said, kSaid), then);
   ASSERT_TRUE(heard);
   const RankNews& news = heard->ranks.front();
   EXPECT_EQ(news.at, then - milliseconds(3));
@@ -282,8 +282,8 @@ TEST(NodeDigest, AgesAreThoseOfTheSendersClock) {
 TEST(NodeDigest, ListsOfMoreMembersThanAllowedAreLeftOut) {
   NodeDigest digest;
   for (int rank = 0; rank < 200; ++rank)
-    digest.ranks.push_back(waiting(rank, kNow));  // 9,000 members each.
-  const auto heard = decode_node_digest(encode(digest, kNow), kNow);
+    digest.ranks.push_back(waiting(rank, kSaid));  // 9,000 members each.
+  const auto heard = decode_node_digest(encode(digest, kSaid), kSaid);
   ASSERT_TRUE(heard);
   const auto count = [](const RankNews& news) { return news.digest->groups[0].ranks.size(); };
   EXPECT_EQ(count(heard->ranks.front()), 8000U);
@@ -295,11 +295,11 @@ TEST(NodeDigest, ListsOfMoreMembersThanAllowedAreLeftOut) {
 // A few bytes that refer to much: what is decoded stays within some megabytes, or is refused.
 TEST(NodeDigest, ReferencesDoNotMakeASmallMessageLarge) {
   NodeDigest digest;
-  RankNews big = waiting(0, kNow);
+  RankNews big = waiting(0, kSaid);
   big.digest->groups.resize(1);
   big.digest->groups[0].ranks.clear();
   for (uint64_t i = 4; i <= 64; ++i)
-    big.digest->groups[0].calls.push_back({i, {}, kNow, std::string(256, 'x')});
+    big.digest->groups[0].calls.push_back({i, {}, kSaid, std::string(256, 'x')});
   big.digest->groups[0].completed = 64;
   for (int group = 0; group < 60; ++group)
     big.digest->groups.push_back(big.digest->groups[0]);
@@ -307,26 +307,26 @@ TEST(NodeDigest, ReferencesDoNotMakeASmallMessageLarge) {
     big.rank = rank;
     digest.ranks.push_back(big);
   }
-  EXPECT_FALSE(decode_node_digest(encode(digest, kNow), kNow));
+  EXPECT_FALSE(decode_node_digest(encode(digest, kSaid), kSaid));
 }
 
 TEST(NodeDigest, ARunOfMembersIsBounded) {
-  NodeDigest digest{.host = "", .ranks = {waiting(0, kNow)}};
+  NodeDigest digest{.host = "", .ranks = {waiting(0, kSaid)}};
   digest.ranks[0].digest->groups.resize(1);
   std::vector<int>& ranks = digest.ranks[0].digest->groups[0].ranks;
   ranks.assign(1'000'000, 0);
-  const std::string bytes = encode(digest, kNow);
-  ASSERT_TRUE(decode_node_digest(bytes, kNow));
+  const std::string bytes = encode(digest, kSaid);
+  ASSERT_TRUE(decode_node_digest(bytes, kSaid));
   const std::string million{"\xc0\x84\x3d", 3};  // As a varint.
   const size_t place = bytes.find(million);
   ASSERT_NE(place, std::string::npos);
   for (const char* const count : {"\xc1\x84\x3d", "\x80\x80\x00", "\xff\xff\x7f"}) {
     std::string wrong = bytes;
     wrong.replace(place, 3, count, 3);
-    EXPECT_FALSE(decode_node_digest(wrong, kNow));
+    EXPECT_FALSE(decode_node_digest(wrong, kSaid));
   }
   ranks.push_back(0);
-  const auto heard = decode_node_digest(encode(digest, kNow), kNow);
+  const auto heard = decode_node_digest(encode(digest, kSaid), kSaid);
   ASSERT_TRUE(heard);
   EXPECT_TRUE(heard->ranks[0].digest->groups[0].ranks.empty());
 }
@@ -335,7 +335,7 @@ TEST(NodeDigest, TooLongTextsAreCutBetweenCharacters) {
   NodeDigest digest;
   for (int i = 0; i < 129; ++i)
     digest.host += "\xc3\xa4";
-  const auto heard = decode_node_digest(encode(digest, kNow), kNow);
+  const auto heard = decode_node_digest(encode(digest, kSaid), kSaid);
   ASSERT_TRUE(heard);
   EXPECT_EQ(heard->host, digest.host.substr(0, 256));
 }

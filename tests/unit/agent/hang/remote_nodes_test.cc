@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-Instant at(int time) {
+Instant after(int time) {
   return Instant{milliseconds(1'000'000 + time)};
 }
 
@@ -20,11 +20,11 @@ RankNews news_of(int rank, uint64_t version, int time, bool has_digest) {
   RankNews news;
   news.rank = rank;
   news.version = version;
-  news.at = at(time);
+  news.at = after(time);
   if (!has_digest) return news;
   news.digest.emplace();
   news.digest->rank = rank;
-  news.digest->at = at(time);
+  news.digest->at = after(time);
   return news;
 }
 RankNews full(int rank, uint64_t version, int time) {
@@ -36,11 +36,12 @@ RankNews same(int rank, uint64_t version, int time) {
 
 struct EventText {
   std::string operator()(const Digested& one) const {
-    return fmt::format("digest {} {}{}", one.digest.rank, (one.digest.at - at(0)) / milliseconds(1),
+    return fmt::format("digest {} {}{}", one.digest.rank,
+                       (one.digest.at - after(0)) / milliseconds(1),
                        one.digest.is_last ? " last" : "");
   }
   std::string operator()(const Confirmed& one) const {
-    return fmt::format("confirmed {} {}", one.rank, (one.at - at(0)) / milliseconds(1));
+    return fmt::format("confirmed {} {}", one.rank, (one.at - after(0)) / milliseconds(1));
   }
   std::string operator()(const LifeSeen& one) const { return fmt::format("life {}", one.rank); }
   std::string operator()(const Ended& one) const {
@@ -113,7 +114,7 @@ TEST(RemoteNodes, AnEndComesOnceAfterTheLastDigestAndAfterAllOtherNews) {
   ended.digest->is_last = true;
   ended.code = 1;
   RankNews waiting = same(3, 2, 500);
-  waiting.life = RankLife{LifeState::blocked, "", at(500)};
+  waiting.life = RankLife{LifeState::blocked, "", after(500)};
   EXPECT_EQ(others.take(1, {ended, waiting}),
             "digest 2 250 last | confirmed 3 500 | life 3 | ended 2 1");
   EXPECT_EQ(others.take(1, {ended, waiting}), "");

@@ -213,7 +213,7 @@ class MismatchedJob : public HangingJob {
     record_.worker_exited({0, 100, ExitStatus::signaled(6), std::chrono::seconds(3), 0, 0}, {});
     EXPECT_EQ(record_.hang_verdict({found}).text,
               std::string(kLine) + "\n  rank 1: called it at train.py:90 step\n  waiting: rank 0");
-    record_.hang_explained({1});
+    record_.hang_explained(1);
     record_.stop_begins(15, std::chrono::seconds(1), {AtStop::ended, AtStop::running});
     record_.worker_exited({1, 101, ExitStatus::signaled(15), std::chrono::seconds(3), 0, 0}, {});
     record_.attempt_drained(remains);
@@ -252,7 +252,7 @@ TEST_F(MismatchedJob, LeavesTheWordToTheWorkerLibraryWhereItHasSpoken) {
 
 TEST_F(MismatchedJob, IsForgottenInTheNextAttempt) {
   record_.hang_verdict({mismatch(1)});
-  record_.hang_explained({1});
+  record_.hang_explained(1);
   start_attempt(1);
   record_.worker_exited({0, 110, ExitStatus::exited(3), std::chrono::seconds(3), 0, 0}, {});
   record_.attempt_drained({});

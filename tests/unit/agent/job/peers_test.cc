@@ -12,8 +12,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "agent/letter.h"
 #include "rendezvous/base/prng.h"
 #include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/net/field_codec.h"
 
 namespace muster {
 namespace {
@@ -316,6 +318,37 @@ TEST(Peers, AnswerNoQuestionOfAnEarlierRound) {
   EXPECT_NE(std::get<Peers::Serve>(effects.at(1)).key, first);
   other.step(Instant{} + 1h, Peers::Answer{first, "old"}, effects);
   EXPECT_EQ(effects.size(), 2u);
+}
+
+std::string part(uint32_t number, uint32_t count, const std::string& bytes) {
+  std::string payload = letter_of(Letter::answer, "");
+  FieldWriter writer(payload);
+  writer.integer(uint64_t{1});
+  writer.integer(number);
+  writer.integer(count);
+  writer.text(bytes, Peers::kPartBytes);
+  return payload;
+}
+
+TEST(Peers, TakePartsThatContradictEachOtherForNothing) {
+  World world(3);
+  world.loses = [](int, int, const std::string&) { return true; };
+  const World::Asked& asked = world.ask(0, questions_to(1, 1));
+  const std::string full(Peers::kPartBytes, 'a');
+  const auto hear = [&](int from, const std::string& payload) {
+    world.post(0, Peers::Arrived{from, payload});
+  };
+  hear(1, part(0, 2, full));
+  hear(1, part(0, 2, std::string(Peers::kPartBytes, 'b')));  // Not again.
+  hear(1, part(60, 66, full));                               // Of a longer answer.
+  hear(1, part(0, 1, "c"));                                  // Of a shorter one.
+  hear(1, part(2, 2, "c"));
+  hear(1, part(1, 2, ""));
+  hear(1, part(1, uint32_t{1} << 31, full));
+  hear(2, part(1, 2, "c"));  // Of a node that was not asked.
+  EXPECT_FALSE(asked.is_done);
+  hear(1, part(1, 2, "z"));
+  EXPECT_EQ(asked.answers, (Texts{{1, full + "z"}}));
 }
 
 // Whatever a node sends, the others' answers are whole.

@@ -108,7 +108,7 @@ bool told_in_full(const WorkerEvidence& worker) {
 TEST(EvidenceWire, ComesBackInTheClockOfItsReader) {
   NodeEvidence expected = node_b();
   expected.workers[0].signs.told_by_library = true;
-  expected.mismatched = {{1, "called barrier, the others broadcast", "look at train.py:88"}};
+  expected.detected = {{1, true, "called barrier, the others broadcast", "look at train.py:88"}};
   const Result<NodeEvidence> read =
       decode_evidence(encode_evidence(expected, at_ms(40)), at_ms(1040), {});
   ASSERT_TRUE(read) << read.error().message;
@@ -281,7 +281,7 @@ TEST(JudgeTestimonies, TellsTheRanksOfNodesThatHadNothingToTell) {
 TEST(JudgeTestimonies, AMismatchIsTheCauseOnWhicheverNode) {
   NodeEvidence a = node_a();
   a.workers.clear();
-  a.mismatched = {{4, "called all_reduce #1 with 8 float32, the others with 16", "look at x.py:3"}};
+  a.detected = {{4, true, "called all_reduce #1 with 8 float32, the others with 16", "look at x.py:3"}};
   Testimony silent;
   silent.host_name = "node-c";
   silent.node_rank = 2;
@@ -303,7 +303,7 @@ TEST(JudgeTestimonies, AMismatchIsTheCauseOnWhicheverNode) {
 
 TEST(JudgeTestimonies, WhatTheWorkerLibraryHasFoundComesBeforeAMismatch) {
   NodeEvidence a = node_a();
-  a.mismatched = {{0, "called barrier, the others broadcast", ""}};
+  a.detected = {{0, true, "called barrier, the others broadcast", ""}};
   NodeEvidence b = node_b();
   b.workers[0].signs.told_by_library = true;
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 3);
@@ -311,7 +311,7 @@ TEST(JudgeTestimonies, WhatTheWorkerLibraryHasFoundComesBeforeAMismatch) {
 
 TEST(JudgeTestimonies, OnlyTheNodeWithTheDetectorKnowsOfAMismatch) {
   NodeEvidence b = node_b();
-  b.mismatched = {{0, "called barrier, the others broadcast", ""}};
+  b.detected = {{0, true, "called barrier, the others broadcast", ""}};
   EXPECT_EQ(judge_testimonies({testimony_of(node_a(), 0), testimony_of(b, 2)}).verdict.rank, 3);
 }
 

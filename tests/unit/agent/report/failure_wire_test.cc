@@ -179,7 +179,7 @@ TEST(FailureWire, KeepsEveryClassReasonAndPart) {
     judged.cause.kind = static_cast<FailureClass>(i);
     EXPECT_EQ(passed_on(judged).cause, judged.cause);
   }
-  for (int i = 0; i <= static_cast<int>(Reason::mismatch); ++i) {
+  for (int i = 0; i <= static_cast<int>(Reason::hang); ++i) {
     JudgedAttempt judged = culprits_verdict();
     judged.reason = static_cast<Reason>(i);
     EXPECT_EQ(passed_on(judged).reason, judged.reason);

@@ -26,6 +26,10 @@ TEST(HangNews, ComesBackOnAnotherNode) {
   EXPECT_EQ(decode_hang_news(encode_hang_news(verdict())), verdict());
   const HangNews note{JobEventKind::note, 0, {}, "rank 5 came after 31.0 s"};
   EXPECT_EQ(decode_hang_news(encode_hang_news(note)), note);
+  HangNews order;
+  order.failed_rank = 5;
+  order.is_final = true;
+  EXPECT_EQ(decode_hang_news(encode_hang_news(order)), order);
 }
 
 TEST(HangNews, FitsIntoOneMessageHoweverMuchItSays) {

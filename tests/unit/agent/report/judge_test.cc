@@ -311,7 +311,7 @@ TEST(Judge, AWorkerThatLeavesWithoutAWordAfterAVictimNamedAnotherIsOneMoreVictim
 // ---- Calls that did not match.
 
 WorkerSigns mismatched(WorkerSigns signs) {
-  signs.mismatched = true;
+  signs.detected = Reason::mismatch;
   return signs;
 }
 
@@ -325,6 +325,14 @@ TEST(Judge, OfTwoRanksWhoseCallsDifferTheFirstToEndIsNamed) {
   EXPECT_EQ(named({mismatched(blaming(raising(ended(0, kOne, 30), 20))),
                    mismatched(ended(1, ExitStatus::signaled(SIGABRT), 10))}),
             "1 mismatch");
+}
+
+TEST(Judge, ARankThatHangsIsTheCauseWhicheverWasMadeToFail) {
+  WorkerSigns hanging = stopped(0);
+  hanging.detected = Reason::hang;
+  WorkerSigns made_to_fail = stopped(1);
+  made_to_fail.declared = true;
+  EXPECT_EQ(named({hanging, made_to_fail}), "0 hang");
 }
 
 TEST(Judge, ACallThatDiffersIsNoFailure) {
