@@ -100,9 +100,8 @@ struct Resumed {};
 // The observer's own clock jumped, or it was stopped: all waits begin anew.
 struct Jumped {};
 struct Tick {};
-using Event =
-    std::variant<Begun, Digested, Confirmed, LifeSeen, Ended, Stopping, Suspended, Resumed, Jumped,
-                 Tick>;
+using Event = std::variant<Begun, Digested, Confirmed, LifeSeen, Ended, Stopping, Suspended,
+                           Resumed, Jumped, Tick>;
 
 // ---- effects
 // From now on, look at these ranks once in Limits::look; replaces the list before. Empty: at none.

@@ -47,7 +47,8 @@ void silence_the_disproved(GroupView& view) {
     if (member.standing != Standing::known || member.called() >= witness->completed()) continue;
     const CallDigest* missed = find_call(*witness->digest, member.called() + 1);
     if (missed == nullptr) missed = find_call(*most->digest, member.called() + 1);
-    if (missed != nullptr && missed->has_failed) continue;  // It has ended there without that member.
+    if (missed != nullptr && missed->has_failed)
+      continue;  // It has ended there without that member.
     if (missed == nullptr || needs_all(missed->call)) member.standing = Standing::silent;
   }
 }

@@ -1,4 +1,4 @@
-// This node's part in the watch for hangs: it reads its ranks (node_watch.h), and is either the node
+// This node's part in the watch for hangs: it reads its ranks (node_watch.h), and is either the one
 // that judges all of them (job_watch.h; node rank 0, and a node alone) or one that reports to it
 // (node_reporter.h).
 //

@@ -1,6 +1,6 @@
-// The hang detector of a job, on the node with rank 0: takes what this node's NodeWatch sees and what
-// the other nodes say (node_reporter.h), tells them which processes to look at, and tells all of them
-// what is found. The shell around Detector.
+// The hang detector of a job, on the node with rank 0: takes what this node's NodeWatch sees and
+// what the other nodes say (node_reporter.h), tells them which processes to look at, and tells all
+// of them what is found. The shell around Detector.
 //
 // The first failure of a worker ends the watch, and may be explained by calls that other nodes have
 // not told of yet: the end is held back until each of them has sent its last message, which it does

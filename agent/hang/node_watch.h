@@ -1,5 +1,5 @@
-// Reads the rings of a node's ranks, looks at their processes, and says what it sees as the events of
-// a Detector, which may run on another node.
+// Reads the rings of a node's ranks, looks at their processes, and says what it sees as the events
+// of a Detector, which may run on another node.
 //
 //   no ring attached     a thread waits for the first attachment (attach_wait.h): no wake-ups
 //   from then on         four looks a second at the rings, one a second at the processes of ranks

@@ -60,7 +60,7 @@ void end_fields(auto& a, Like<WorkerFailure> auto& m) {
   if constexpr (wire::kReads<decltype(a)>) m.status = ExitStatus::from_signed_code(code);
 }
 
-void fields(auto& a, Like<DetectedCulprit> auto& m) {
+void culprit_fields(auto& a, Like<DetectedCulprit> auto& m) {
   a.number("rank", m.rank, 0, wire::kCountMax);
   a.flag("is_mismatch", m.is_mismatch);
   a.text("sentence", m.sentence);
@@ -73,7 +73,7 @@ void node_fields(auto& a, Like<NodeEvidence> auto& m) {
   a.text("host", m.host);
   a.number("node_rank", m.node_rank, 0, wire::kCountMax);
   a.maybe("error", m.error);
-  a.list_if_any("detected", m.detected, [](auto& inner, auto& one) { fields(inner, one); });
+  a.list_if_any("detected", m.detected, [](auto& inner, auto& one) { culprit_fields(inner, one); });
 }
 
 // The part that the judge needs.
@@ -272,8 +272,8 @@ NodeEvidence evidence_of(const membership::Testimony& testimony) {
   return node;
 }
 
-// A node whose workers only ran until the stop has told nothing of them; one may be to blame all the
-// same.
+// A node whose workers only ran until the stop has told nothing of them; one may be to blame all
+// the same.
 void add_detected(std::vector<NodeEvidence>& nodes,
                   const std::vector<membership::Testimony>& testimonies) {
   std::vector<DetectedCulprit> detected;

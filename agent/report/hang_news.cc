@@ -7,11 +7,11 @@
 namespace muster {
 namespace {
 
-constexpr size_t kNewsRanksMax = 512;
-constexpr size_t kNewsTextMax = 512;
-constexpr size_t kSaidMax = 4096;
+constexpr size_t kNewsRanksMax = 256;
+constexpr size_t kNewsTextMax = 1024;
+constexpr size_t kSaidParts = 4;  // What is said may be so many times as long as one text.
 
-void fields(auto& a, Like<HangReport> auto& m) {
+void report_fields(auto& a, Like<HangReport> auto& m) {
   wire::numbers(a, "ranks", m.ranks, kNewsRanksMax);
   a.text("class", m.what);
   a.text("by", m.by);
@@ -27,21 +27,27 @@ void fields(auto& a, Like<HangReport> auto& m) {
   a.flag("is_mismatch", m.is_mismatch);
 }
 
-void fields(auto& a, Like<HangNews> auto& m) {
+void news_fields(auto& a, Like<HangNews> auto& m) {
   a.one_of("kind", m.kind, JobEventKind::job_ended);
   a.number("number", m.number, 0, wire::kTimeMax);
   a.number("failed_rank", m.failed_rank, -1, wire::kCountMax);
   a.flag("is_final", m.is_final);
-  a.object("report", m.report, [](auto& inner, auto& report) { fields(inner, report); });
+  a.object("report", m.report, [](auto& inner, auto& report) { report_fields(inner, report); });
 }
 
 }  // namespace
 
 std::string encode_hang_news(const HangNews& news) {
-  wire::JsonWriter writer(kNewsTextMax);
-  fields(writer, news);
-  writer.put("text", wire::fitting_text(news.text, kSaidMax));
-  return wire::dump(writer.take());
+  std::string bytes;
+  size_t text_max = kNewsTextMax;
+  do {
+    wire::JsonWriter writer(text_max);
+    news_fields(writer, news);
+    writer.put("text", wire::fitting_text(news.text, kSaidParts * text_max));
+    bytes = wire::dump(writer.take());
+    text_max /= 2;
+  } while (bytes.size() > kHangNewsBytesMax);
+  return bytes;
 }
 
 std::optional<HangNews> decode_hang_news(std::string_view bytes) {
@@ -51,7 +57,7 @@ std::optional<HangNews> decode_hang_news(std::string_view bytes) {
   std::string wrong;
   wire::JsonReader reader(json, wrong);
   HangNews news;
-  fields(reader, news);
+  news_fields(reader, news);
   reader.text("text", news.text);
   const bool is_ours = news.kind == JobEventKind::note || news.kind == JobEventKind::waiting ||
                        news.kind == JobEventKind::hang || news.kind == JobEventKind::mismatch ||

@@ -21,9 +21,9 @@ struct WorkerEvidence {
   friend bool operator==(const WorkerEvidence&, const WorkerEvidence&) = default;
 };
 
-// A rank that the hang detector names as the cause of the attempt's end: it made another call than the
-// others when the first worker failed (or belongs to one of two camps of which nobody knows which is
-// right), or others wait for it for ever.
+// A rank that the hang detector names as the cause of the attempt's end: it made another call than
+// the others when the first worker failed (or belongs to one of two camps of which nobody knows
+// which is right), or others wait for it for ever.
 struct DetectedCulprit {
   int rank = 0;
   bool is_mismatch = false;

@@ -1,6 +1,6 @@
 // Ranks that record a call as a library does that does not compare the calls itself: rank $CULPRIT
-// passes another size than the others. Rank 0 aborts in the call where $ABORT is set, once the others have
-// told it through the pipe $FIFO that they are in it too; the others wait for ever.
+// passes another size than the others. Rank 0 aborts in the call where $ABORT is set, once the
+// others have told it through the pipe $FIFO that they are in it too; the others wait for ever.
 #include <cstdio>
 #include <cstdlib>
 #include <string>

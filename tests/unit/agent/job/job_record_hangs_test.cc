@@ -182,12 +182,13 @@ TEST_F(HangingJob, NamesTheNodeOfItsRanksWhereThereAreMany) {
   hang::Finding found = finding();
   found.ranks[0].rank = 2;
   found.waiting = {0, 1};
-  EXPECT_TRUE(
-      record_.hang_notice({found}).text.starts_with("2 ranks have waited 12.5 s for rank 2 (node7, GPU "
-                                               "1, pid 111) in"));
+  EXPECT_TRUE(record_.hang_notice({found}).text.starts_with(
+      "2 ranks have waited 12.5 s for rank 2 (node7, GPU "
+      "1, pid 111) in"));
   found.ranks[0].rank = 0;  // Of another node.
   found.waiting = {1, 2};
-  EXPECT_TRUE(record_.hang_notice({found}).text.starts_with("2 ranks have waited 12.5 s for rank 0 in"));
+  EXPECT_TRUE(
+      record_.hang_notice({found}).text.starts_with("2 ranks have waited 12.5 s for rank 0 in"));
 }
 
 TEST_F(HangingJob, TheCallThatAWorkerDiedInIsReported) {

@@ -281,7 +281,8 @@ TEST(JudgeTestimonies, TellsTheRanksOfNodesThatHadNothingToTell) {
 TEST(JudgeTestimonies, AMismatchIsTheCauseOnWhicheverNode) {
   NodeEvidence a = node_a();
   a.workers.clear();
-  a.detected = {{4, true, "called all_reduce #1 with 8 float32, the others with 16", "look at x.py:3"}};
+  a.detected = {
+      {4, true, "called all_reduce #1 with 8 float32, the others with 16", "look at x.py:3"}};
   Testimony silent;
   silent.host_name = "node-c";
   silent.node_rank = 2;

@@ -348,7 +348,7 @@ TEST(FailureWire, RefusesValuesOutOfRange) {
   const std::vector<std::pair<const char*, nlohmann::json>> lies = {
       {"/version", 1},
       {"/attempt", -1},
-      {"/reason", 9},
+      {"/reason", 10},
       {"/reason", "named"},
       {"/lost_node", -1},
       {"/culprit", 4},
