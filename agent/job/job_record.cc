@@ -47,6 +47,13 @@ void tell_kills_apart(const std::vector<WorkerEvidence>& workers,
     machine.more_kills = killed > counted;
 }
 
+// Whether the worker library reported one that is not muster's own stop.
+bool has_found_a_failure(const std::optional<FailureRecord>& library,
+                         const std::optional<StopMark>& stop) {
+  if (!library || library->code == "stopped") return false;
+  return !stop || Instant{std::chrono::nanoseconds(library->time_ns)} < stop->at;
+}
+
 }  // namespace
 
 JobRecord::JobRecord(JobReport job, Options options)
@@ -253,7 +260,7 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
     }
     record.machine.full_log_disk = remains.full_log_disk;
     Examination examined = examine(record, stop_, unix_epoch);
-    examined.signs.told_by_library = record.library.has_value();
+    examined.signs.told_by_library = has_found_a_failure(record.library, stop_);
     record.failure.stopped_by_muster = examined.signs.by_stop;
     errors.push_back(std::move(examined.error));
     machines.push_back(record.machine);

@@ -30,9 +30,10 @@ std::optional<int> node_rank_of(const JobReport& report, const WorkerFailure& fa
 }
 
 // If muster had to stop the culprit, or it exited with 0, its status does not say how the job
-// failed; then the first worker that failed by itself does.
+// failed; then the first worker that failed by itself does. In a hang none did.
 int culprit_code(const AttemptFailures& attempt) {
   if (!attempt.culprit) return static_cast<int>(ExitCode::internal);
+  if (attempt.reason == Reason::hang) return 1;
   const auto tells = [](const WorkerFailure& failure) {
     return !failure.status.success() && !failure.stopped_by_muster;
   };

@@ -209,7 +209,7 @@ def judged(job, expected, ranks, culprit):
     failure, notices = failure_of(job), job.found("waiting")
     verdicts = job.found(*VERDICTS)
     says_the_same = any((v["class"], v["ranks"]) == (failure["class"], failure["ranks"]) for v in verdicts if failure)
-    if failure and not (verdicts and (says_the_same or job.result()["reason"] == "mismatch")):
+    if failure and not (verdicts and (says_the_same or job.result()["reason"] in ("mismatch", "hang"))):
         verdicts.append(failure)
     began = re.search(r"fault ([\d.]+)", job.stdout())
     right = [e for e in notices + verdicts if is_right(e, expected, culprit, ranks)]

@@ -173,6 +173,56 @@ class Nodes(HangTest):
         self.assertEqual(job.events(), [], job.stderr())
 
 
+class Actions(HangTest):
+    """--on-hang: what follows a verdict."""
+
+    CIRCLE = "is part of a hang: ranks wait for each other: "
+    BLOCKED = r"rank 3 never entered all_reduce #31 of group 'world' \(max of 1000 float32\); 3 other ranks have waited \S+ s; "
+
+    def failed(self, fault, *flags, **options):
+        """Each node's result.json of a job that ends by itself."""
+        job = self.job(fault, *flags, **options)
+        codes = [one.wait(60) for one in (job, *job.others)]
+        self.assertEqual(codes, [1] * len(codes), job.stderr())
+        self.assertIn("now counts as failed (--on-hang)\n", job.stderr())
+        return [job.result(node) for node in range(len(codes))], job
+
+    def test_a_proof_ends_the_job(self):
+        (result,), job = self.failed("crossed_groups", culprit=1)
+        self.assertEqual((result["outcome"], result["reason"], result["class"]), ("failed", "hang", "stuck"))
+        self.assertIn(result["culprit"]["rank"], (1, 2))
+        self.assertIn(self.CIRCLE, result["summary"])
+        self.assertIn("muster: where they are now, the late ones first:\n", job.stderr(), "before they are stopped")
+        self.assertEqual([e["event"] for e in job.events()], ["hang"])
+
+    def test_it_restarts_within_the_budget(self):
+        (result,), job = self.failed("blocked_read", "--on-hang", "restart", "--max-restarts", 1, culprit=3)
+        self.assertRegex(result["summary"], self.BLOCKED)
+        self.assertEqual((result["reason"], result["culprit"]["rank"], len(result["attempts"])), ("hang", 3, 2))
+        self.assertEqual([e["attempt"] for e in job.found("hang")], [0, 1])
+        self.assertEqual(len(job.events("restarting")), 1)
+
+    def test_stop_restarts_nothing(self):
+        (result,), job = self.failed("blocked_read", "--on-hang", "stop", "--max-restarts", 3, culprit=3)
+        self.assertRegex(result["summary"], self.BLOCKED)
+        self.assertEqual(len(result["attempts"]), 1)
+
+    def test_on_whichever_node(self):
+        for nodes_culprit in (0, 3):
+            with self.subTest(culprit=nodes_culprit):
+                results, job = self.failed("blocked_read", "--on-hang", "restart", nodes=2, culprit=nodes_culprit)
+                for result in results:
+                    self.assertEqual((result["reason"], result["culprit"]["rank"]), ("hang", nodes_culprit), job.stderr())
+                    self.assertIn(f"rank {nodes_culprit} never entered all_reduce #31 of group 'world'", result["summary"])
+
+    def test_report_leaves_the_job_alone(self):
+        job = self.job("crossed_groups", "--on-hang", "report", culprit=1)
+        job.wait_found("hang")
+        time.sleep(0.5)
+        self.assertIsNone(job.process.poll())
+        self.assertIn("the job goes on", job.stderr())
+
+
 class Nothing(HangTest):
     """Jobs of which nothing is said, though a rank is late."""
 
