@@ -158,12 +158,23 @@ void message_fields(auto& a, Like<Stacks> auto& stacks) {
   a("unanswered", stacks.unanswered);
 }
 
+void message_fields(auto& a, Like<Dump> auto& dump) {
+  a("path", dump.path);
+  a("unanswered", dump.unanswered);
+}
+
+void message_fields(auto& a, Like<Variable> auto& variable) {
+  a("name", variable.name);
+  a("value", variable.value);
+  a("digest", variable.digest);
+}
+
 struct Writer {
   json object = json::object();
 
   void operator()(const char* key, const auto& value) { object[key] = value; }
-  template <typename Number>
-  void operator()(const char* key, const std::optional<Number>& value) {
+  template <typename Value>
+  void operator()(const char* key, const std::optional<Value>& value) {
     if (value) object[key] = *value;
   }
   void operator()(const char* key, const RankRanges& ranges) {
@@ -235,9 +246,9 @@ struct Reader {
     if (!whole || !std::in_range<Number>(*whole)) return wrong(key, kInRange);
     number = static_cast<Number>(*whole);
   }
-  template <typename Number>
-  void take(const json& found, const char* key, std::optional<Number>& number) {
-    take(found, key, number.emplace());
+  template <typename Value>
+  void take(const json& found, const char* key, std::optional<Value>& value) {
+    take(found, key, value.emplace());
   }
   void take(const json& found, const char* key, RankRanges& ranges) {
     const std::size_t count = found.is_array() ? found.size() : 0;
@@ -274,8 +285,12 @@ json parsed_object(std::string_view line) {
   return value.is_object() ? value : json();
 }
 
+std::string text_of(const json& object) {
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 std::string line_of(const json& object) {
-  return object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  return text_of(object) + "\n";
 }
 
 SignalRequest signal_request(Reader& read) {
@@ -313,8 +328,12 @@ Request request_of(const json& object, std::string& problem) {
   if (command == "logs") return lines_request<LogsRequest>(read, kLogLinesMax);
   if (command == "records") return lines_request<RecordsRequest>(read, kRecordLinesMax);
   if (command == "stacks") return message_of<StacksRequest>(read);
-  if (command != "status")
-    read.wrong("command", "a command; the commands are status, signal, logs, records and stacks");
+  if (command == "dump") return DumpRequest{};
+  if (command == "variables") return VariablesRequest{};
+  if (command != "status") {
+    read.wrong("command",
+               "a command; the commands are status, signal, logs, records, stacks and dump");
+  }
   return StatusRequest{};
 }
 
@@ -347,6 +366,8 @@ Reply reply_of(const json& object, std::string& problem) {
   if (object.contains("logs")) return content_of<std::vector<LogText>>(read, "logs");
   if (object.contains("records")) return message_of<Records>(read);
   if (object.contains("stacks")) return message_of<Stacks>(read);
+  if (object.contains("path")) return message_of<Dump>(read);
+  if (object.contains("variables")) return content_of<Variables>(read, "variables");
   return Done{};
 }
 
@@ -373,6 +394,10 @@ std::string encode(const Request& request) {
   } else if (const auto* stacks = std::get_if<StacksRequest>(&request)) {
     writer("command", "stacks");
     message_fields(writer, *stacks);
+  } else if (std::holds_alternative<DumpRequest>(request)) {
+    writer("command", "dump");
+  } else if (std::holds_alternative<VariablesRequest>(request)) {
+    writer("command", "variables");
   } else {
     writer("command", "status");
   }
@@ -391,6 +416,10 @@ std::string encode(const Reply& reply) {
     message_fields(writer, *records);
   } else if (const auto* stacks = std::get_if<Stacks>(&reply)) {
     message_fields(writer, *stacks);
+  } else if (const auto* dump = std::get_if<Dump>(&reply)) {
+    message_fields(writer, *dump);
+  } else if (const auto* variables = std::get_if<Variables>(&reply)) {
+    writer("variables", *variables);
   } else if (const auto* error = std::get_if<Error>(&reply)) {
     writer("error", error->message);
     writer("code", static_cast<int>(error->code));
@@ -401,6 +430,14 @@ std::string encode(const Reply& reply) {
                             fmt::format("the answer has {} bytes, more than the limit of {}; ask "
                                         "for fewer ranks",
                                         line.size(), kReplyBytesMax)}));
+}
+
+std::string encode(const RankRecords& records) {
+  return text_of(Writer::object_of(records));
+}
+
+std::string encode(const RankStacks& stacks) {
+  return text_of(Writer::object_of(stacks));
 }
 
 Result<Request> decode_request(std::string_view line) {

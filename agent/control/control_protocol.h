@@ -6,17 +6,21 @@
 //   {"command":"logs","ranks":[3],"lines":20,"follow":true}
 //   {"command":"records","ranks":[3],"lines":20}
 //   {"command":"stacks","ranks":[3],"main_threads":true}
+//   {"command":"dump"}
+//   {"command":"variables"}      between agents
 //
 //   {"version":1,"ok":true,"status":{...}} or "logs":[{"rank":3,"text":"...","position":512}]
 //       or "records":[{"rank":3,...}], with the fields of agent/hang/records.h
 //       or "stacks":[{"rank":3,...}], with the fields of agent/hang/stacks.h
-//       and with either "unanswered":["one line",...], for ranks that are missing
+//       or "path":"/logs/job_x/dump_1.json"
+//       and with each of them "unanswered":["one line",...], for what is missing
+//       or "variables":[{"name":"LANG","value":"C","digest":4711}]
 //   {"version":1,"ok":false,"error":"one line","code":121}
 //
 // A rank list holds ranks and inclusive [FIRST,LAST] ranges; without a list, all ranks are
 // selected. Unknown fields are ignored, so that both ends can be extended. Replacement characters
-// stand for text that is not UTF-8. Agents ask each other for records and stacks in the same lines
-// (agent/job/peers.h). Pure: neither end trusts the other, every size is bounded.
+// stand for text that is not UTF-8. Agents ask each other for records, stacks and variables in the
+// same lines (agent/job/peers.h). Pure: neither end trusts the other, every size is bounded.
 #pragma once
 
 #include <cstdint>
@@ -77,8 +81,14 @@ struct StacksRequest {
 
   friend bool operator==(const StacksRequest&, const StacksRequest&) = default;
 };
-using Request =
-    std::variant<StatusRequest, SignalRequest, LogsRequest, RecordsRequest, StacksRequest>;
+struct DumpRequest {
+  friend bool operator==(const DumpRequest&, const DumpRequest&) = default;
+};
+struct VariablesRequest {
+  friend bool operator==(const VariablesRequest&, const VariablesRequest&) = default;
+};
+using Request = std::variant<StatusRequest, SignalRequest, LogsRequest, RecordsRequest,
+                             StacksRequest, DumpRequest, VariablesRequest>;
 
 using NodeStatus = membership::NodeLine;  // As the job's host told the agent that answers.
 
@@ -119,16 +129,38 @@ struct OfRanks {
 using Records = OfRanks<RankRecords>;
 using Stacks = OfRanks<RankStacks>;
 
+// The file that was written (agent/report/hang_bundle.h).
+struct Dump {
+  std::string path;
+  std::vector<std::string> unanswered;  // What is missing in it.
+
+  friend bool operator==(const Dump&, const Dump&) = default;
+};
+
+// Of the environment of a node's workers, as other nodes may see it.
+struct Variable {
+  std::string name;
+  std::optional<std::string> value;  // Not set: it may be a secret. A long one is cut.
+  int digest = 0;                    // 16 bits of the whole value.
+
+  friend bool operator==(const Variable&, const Variable&) = default;
+};
+using Variables = std::vector<Variable>;
+
 struct Done {
   friend bool operator==(const Done&, const Done&) = default;
 };
-using Reply = std::variant<Done, JobStatus, std::vector<LogText>, Records, Stacks, Error>;
+using Reply = std::variant<Done, JobStatus, std::vector<LogText>, Records, Stacks, Dump, Variables,
+                           Error>;
 
 // One line with its newline.
 std::string encode(const Request& request);
 // Likewise. Log texts are cut to their last kLogTextBytesMax bytes; a line longer than
 // kReplyBytesMax becomes an Error that says so.
 std::string encode(const Reply& reply);
+// The object of one rank, without a newline.
+std::string encode(const RankRecords& records);
+std::string encode(const RankStacks& stacks);
 
 // `line` has no newline. Fails with ExitCode::usage and a message for the other end.
 Result<Request> decode_request(std::string_view line);

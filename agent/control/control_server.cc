@@ -148,6 +148,17 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
                               }));
   }
 
+  void serve(const control::DumpRequest&) {
+    server_->handlers_.dump(ask(server_->options_.for_stacks, [](Session& self, auto dump) {
+      if (!dump) return self.reply(dump.error());
+      self.reply(std::move(*dump));
+    }));
+  }
+
+  void serve(const control::VariablesRequest&) {
+    reply(Error{ExitCode::usage, "variables are what agents ask each other for"});
+  }
+
   // A follower sends nothing more: anything readable is its end of file, or is ignored.
   void watch_for_the_end() {
     socket_.async_read_some(boost::asio::buffer(buffer_),

@@ -35,13 +35,15 @@ struct ControlHandlers {
   using StatusDone = std::function<void(control::JobStatus)>;
   using RecordsDone = std::function<void(Result<control::Records>)>;
   using StacksDone = std::function<void(Result<control::Stacks>)>;
+  using DumpDone = std::function<void(Result<control::Dump>)>;
 
-  // Calls `done` once, on the control loop, at once or later; so do `logs`, `records`, `stacks`.
+  // Calls `done` once, on the control loop, at once or later; so do all that take one.
   std::function<void(StatusDone done)> status;
   std::function<Result<void>(int signal, const control::RankRanges& ranks)> signal;
   std::function<void(const LogsQuery& query, LogsDone done)> logs;
   std::function<void(const control::RecordsRequest& request, RecordsDone done)> records;
   std::function<void(const control::StacksRequest& request, StacksDone done)> stacks;
+  std::function<void(DumpDone done)> dump;
 };
 
 class ControlServer {
@@ -49,7 +51,7 @@ class ControlServer {
   struct Options {
     std::size_t connections_max = 16;
     std::chrono::milliseconds patience{5000};      // To send a request, and to take an answer.
-    std::chrono::milliseconds for_stacks{12000};   // For the handler to read them.
+    std::chrono::milliseconds for_stacks{12000};   // For the handlers that read them.
     std::chrono::milliseconds follow_period{250};  // Between checks of a followed log.
   };
 

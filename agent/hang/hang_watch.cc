@@ -23,7 +23,7 @@ HangWatch::HangWatch(boost::asio::io_context& io, const Rings& rings, SiteNames&
              [this](int rank) { return callbacks_.is_held(rank - round_.base_rank); }}),
       job_(io, limits,
            {callbacks_.found, [this](const std::vector<int>& ranks) { node_.look_at(ranks); },
-            callbacks_.send, callbacks_.settled}) {}
+            [this] { node_.read_rings(); }, callbacks_.send, callbacks_.settled}) {}
 
 void HangWatch::begin(const WatchedRound& round) {
   end();

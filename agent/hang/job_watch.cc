@@ -59,6 +59,7 @@ void JobWatch::take(const Event& event) {
   if (others_ && is_failure(event) && !std::exchange(has_failure_, true)) {
     call_after(settle_limit_, kSettleMax, [this] { settle(); });
     held_.push_back(event);
+    callbacks_.read_rings();
   } else if (is_settling() && std::holds_alternative<Ended>(event)) {
     held_.push_back(event);
   } else {

@@ -41,6 +41,7 @@ class JobWatch {
   struct Callbacks {
     std::function<void(const Effect&)> found;  // Gets every effect but LookAt.
     std::function<void(const std::vector<int>& ranks)> look_at;
+    std::function<void()> read_rings;  // Of this node, now.
     // To the node of that rank; -1: to all others. It may be lost.
     std::function<void(int node_rank, std::string payload)> send;
     std::function<void()> settled;  // is_settling() was true, and no longer is.

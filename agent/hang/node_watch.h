@@ -52,6 +52,7 @@ class NodeWatch {
   void suspended() { callbacks_.seen(Suspended{}); }
   void resumed() { callbacks_.seen(Resumed{}); }
 
+  void read_rings() { look_at_rings(-1); }
   // From now on, looks at the processes of these ranks, of those that are of this node.
   void look_at(const std::vector<int>& ranks);
   // Its processes were held since the last look: two that come after that make a state.

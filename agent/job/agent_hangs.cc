@@ -132,17 +132,24 @@ void AgentLoop::on_hangs_settled() {
 // "all_reduce #17 of group 'world' for 3.2 s": what a rank had called when it ended; empty:
 // nothing.
 std::string AgentLoop::call_in_flight(int local_rank) const {
-  const Instant now = to_instant(std::chrono::steady_clock::now());
-  const RankRecords records =
-      records_of(read_ring(local_rank, kCallsForSummary), now, kCallsForSummary);
-  const auto in_flight = std::find_if(
-      records.calls.rbegin(), records.calls.rend(),
-      [](const CallLine& call) { return call.synchronous && call.state == "pending"; });
-  if (in_flight == records.calls.rend()) return {};
+  const std::optional<CallLine> in_flight = pending_call(local_rank, /*synchronous=*/true);
+  if (!in_flight) return {};
   return fmt::format("{} #{} of group '{}' for {}", in_flight->operation, in_flight->ordinal,
                      in_flight->group,
                      duration_text(std::chrono::duration_cast<Duration>(
                          std::chrono::duration<double>(in_flight->called_ago_s))));
+}
+
+// The newest one.
+std::optional<CallLine> AgentLoop::pending_call(int local_rank, bool synchronous) const {
+  const Instant now = to_instant(std::chrono::steady_clock::now());
+  const RankRecords records =
+      records_of(read_ring(local_rank, kCallsForSummary), now, kCallsForSummary);
+  const auto found =
+      std::find_if(records.calls.rbegin(), records.calls.rend(), [&](const CallLine& call) {
+        return call.state == "pending" && (call.synchronous || !synchronous);
+      });
+  return found == records.calls.rend() ? std::nullopt : std::optional(*found);
 }
 
 }  // namespace muster

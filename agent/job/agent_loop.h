@@ -123,6 +123,7 @@ class AgentLoop {
   void on_hang_news(std::string_view bytes);
   void on_hangs_settled();
   std::string call_in_flight(int local_rank) const;
+  std::optional<CallLine> pending_call(int local_rank, bool synchronous) const;
 
   // ---- effects of the machine (agent_effects.cc)
   void perform(const group::Effect& effect);

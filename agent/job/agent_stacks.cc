@@ -38,7 +38,8 @@ void AgentLoop::stacks_here(const control::StacksRequest& request, ReplyDone don
   std::vector<int> local_ranks = local_ranks_of(request.ranks);
   std::set<int> in_calls;
   for (const int local_rank : local_ranks) {
-    if (!call_in_flight(local_rank).empty()) in_calls.insert(round_.base_rank + local_rank);
+    if (pending_call(local_rank, /*synchronous=*/false))
+      in_calls.insert(round_.base_rank + local_rank);
   }
   // First those that are in no call: others may wait for them.
   std::ranges::sort(local_ranks, {}, [&](int local_rank) {

@@ -241,9 +241,11 @@ class Nothing(HangTest):
 
 class Healthy(HangTest):
     def test_no_verdict_whatever_a_healthy_job_does(self):
-        verdicts, notices = healthy(4, HEALTHY_S, SCALE)
-        say(f"{HEALTHY_S:.0f} s: verdicts: {len(verdicts)} (notices: {len(notices)})")
-        self.assertEqual(verdicts, [])
+        for nodes in (1, 2):
+            with self.subTest(nodes=nodes):
+                verdicts, notices = healthy(4, HEALTHY_S, SCALE, nodes=nodes)
+                say(f"{HEALTHY_S:.0f} s on {nodes} nodes: verdicts: {len(verdicts)} (notices: {len(notices)})")
+                self.assertEqual(verdicts, [])
 
 
 def switches(pid):

@@ -27,20 +27,20 @@ class TorchTest(LiveTest):
 
 
 class Faults(TorchTest):
-    def check(self, library):
+    def check(self, library, nodes):
         for number, fault in enumerate(LIBRARIES[library]):
             ranks = 2 + 2 * (number % 2)
             with self.subTest(fault=fault):
-                row = perform(fault, ranks, number // 2 % ranks, SCALE, library)
+                row = perform(fault, ranks, number // 2 % ranks, SCALE, library, nodes)
                 print(f"\n    {library}: {fault}, rank {row['culprit']} of {ranks}: after {row['verdict_s']} s",
                       file=sys.stderr, end=" ", flush=True)
                 self.assertTrue(row["right"], row)
 
     def test_of_single_calls(self):
-        self.check("torch")
+        self.check("torch", nodes=1)
 
-    def test_of_ddp(self):
-        self.check("torch_ddp")
+    def test_of_ddp_over_two_nodes(self):
+        self.check("torch_ddp", nodes=2)
 
 
 class Watched(TorchTest):
