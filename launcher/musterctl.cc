@@ -1,7 +1,7 @@
 // The main program of musterctl: shows the state, the workers' output, and the ranks' collectives
-// and stacks of this user's running jobs on this machine, and sends them signals. It finds the jobs
-// in a folder (control_folder.h), connects to one of them over its socket (control_protocol.h), and
-// keeps nothing open afterwards.
+// and stacks of this user's running jobs on this machine, has a job write what it knows into a
+// file, and sends signals. It finds the jobs in a folder (control_folder.h), connects to one of
+// them over its socket (control_protocol.h), and keeps nothing open afterwards.
 // Exit codes: 0, 1 if a job is missing or refuses, 2 for wrong usage.
 #include <algorithm>
 #include <array>
@@ -153,6 +153,10 @@ int show_reply(const control::Reply& reply, const Wanted& wanted, LogPrinter& lo
     show(records_text(records->ranks, wanted.calls > 0));
     return complain_of_missing(records->unanswered);
   }
+  if (const auto* dump = std::get_if<control::Dump>(&reply)) {
+    show(dump->path + "\n");
+    return complain_of_missing(dump->unanswered);
+  }
   return EXIT_SUCCESS;
 }
 
@@ -263,6 +267,9 @@ void add_commands(CLI::App& app, Wanted& wanted) {
   add_ranks(stacks, wanted);
   stacks.add_flag("-a,--all-threads", wanted.all_threads,
                   "Print all threads with all their frames, not the main threads only");
+  add_job(
+      *app.add_subcommand("dump", "Have the job write all of this into a file of its log folder"),
+      wanted);
   CLI::App& signal = *app.add_subcommand("signal", "Send a signal to workers");
   signal.add_option("signal", wanted.signal, "USR1, SIGUSR1 or 10")->required()->type_name("SIG");
   add_job(signal, wanted);
@@ -286,6 +293,7 @@ int run_musterctl(int argc, char** argv) {
   if (app.got_subcommand("logs")) return show_logs(wanted);
   if (app.got_subcommand("records")) return show_records(wanted);
   if (app.got_subcommand("stacks")) return show_stacks(wanted);
+  if (app.got_subcommand("dump")) return ask(control::DumpRequest{}, wanted, false);
   if (app.got_subcommand("signal")) return send_signal(wanted);
   return list(wanted);
 }

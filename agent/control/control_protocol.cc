@@ -285,12 +285,12 @@ json parsed_object(std::string_view line) {
   return value.is_object() ? value : json();
 }
 
-std::string text_of(const json& object) {
+std::string compact(const json& object) {
   return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 std::string line_of(const json& object) {
-  return text_of(object) + "\n";
+  return compact(object) + "\n";
 }
 
 SignalRequest signal_request(Reader& read) {
@@ -433,11 +433,11 @@ std::string encode(const Reply& reply) {
 }
 
 std::string encode(const RankRecords& records) {
-  return text_of(Writer::object_of(records));
+  return compact(Writer::object_of(records));
 }
 
 std::string encode(const RankStacks& stacks) {
-  return text_of(Writer::object_of(stacks));
+  return compact(Writer::object_of(stacks));
 }
 
 Result<Request> decode_request(std::string_view line) {

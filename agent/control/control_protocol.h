@@ -129,7 +129,7 @@ struct OfRanks {
 using Records = OfRanks<RankRecords>;
 using Stacks = OfRanks<RankStacks>;
 
-// The file that was written (agent/report/hang_bundle.h).
+// The file that was written (agent/job/hang_bundle.h).
 struct Dump {
   std::string path;
   std::vector<std::string> unanswered;  // What is missing in it.
@@ -150,8 +150,8 @@ using Variables = std::vector<Variable>;
 struct Done {
   friend bool operator==(const Done&, const Done&) = default;
 };
-using Reply = std::variant<Done, JobStatus, std::vector<LogText>, Records, Stacks, Dump, Variables,
-                           Error>;
+using Reply =
+    std::variant<Done, JobStatus, std::vector<LogText>, Records, Stacks, Dump, Variables, Error>;
 
 // One line with its newline.
 std::string encode(const Request& request);

@@ -95,11 +95,13 @@ void HangWatch::hear(int node_rank, std::string_view payload, Instant then, Dura
   }
 }
 
-// In order; what was lost is sent again.
+// In order; what was lost is sent again, unless it is too old.
 void HangWatch::take_news(std::string_view bytes) {
   const auto news = decode_news(bytes);
-  if (!news || news->number != heard_ + 1) return;
-  reporter_->heard(++heard_);
+  if (!news || news->number <= heard_) return;
+  if (news->number != heard_ + 1 && news->number != news->oldest) return;
+  heard_ = news->number;
+  reporter_->heard(heard_);
   callbacks_.told(news->news);
 }
 

@@ -34,8 +34,11 @@ void JobWatch::begin(const WatchedRound& round) {
   has_failure_ = is_ending_ = false;
   last_heard_.clear();
   wanted_.clear();
+  wanted_is_new_ = false;
   told_.clear();
   news_.clear();
+  dropped_ = 0;
+  own_suspended_ = others_suspended_ = false;
   step(Begun{round.world_size});
 }
 
@@ -50,7 +53,17 @@ void JobWatch::end() {
 
 // ---- What is seen.
 
+// The job is suspended while any of its nodes is. Whether the detector must not hear of the event:
+// `other`: the others, or this node, still are.
+bool JobWatch::is_held_back(const Event& event, bool& part, bool other) {
+  if (std::holds_alternative<Suspended>(event)) part = true;
+  if (!std::holds_alternative<Resumed>(event)) return false;
+  part = false;
+  return other;
+}
+
 void JobWatch::see(const Event& event) {
+  if (is_held_back(event, own_suspended_, others_suspended_)) return;
   take(event);
   settle_if_told();
 }
@@ -76,14 +89,16 @@ void JobWatch::hear(int node_rank, std::string_view bytes, bool is_last, Instant
   if (!others_ || !(is_watching_ || is_settling())) return;
   const std::optional<NodeDigest> digest = decode_node_digest(bytes, then);
   if (!digest) return;
-  for (const Event& event : others_->take(node_rank, *digest))
-    take(event);
+  for (const Event& event : others_->take(node_rank, *digest)) {
+    if (!is_held_back(event, others_suspended_, own_suspended_)) take(event);
+  }
   if (is_last) last_heard_.insert(node_rank);
   settle_if_told();
   step(Tick{});
   want();
   const uint64_t heard = others_->heard_by(node_rank);
-  for (size_t i = heard; i < std::min<size_t>(news_.size(), heard + kNewsAtOnce); ++i)
+  const size_t first = std::max(heard, dropped_) - dropped_;
+  for (size_t i = first; i < std::min(news_.size(), first + kNewsAtOnce); ++i)
     tell(node_rank, i);
 }
 
@@ -107,6 +122,7 @@ void JobWatch::want() {
   if (!others_) return;
   const auto time = std::chrono::steady_clock::now();
   const bool is_again = time >= want_again_;
+  if (!is_again && !std::exchange(wanted_is_new_, false)) return;
   if (is_again) want_again_ = time + kWantAgain;
   std::map<int, std::vector<int>> parts = others_->by_node(wanted_);
   for (const auto& [node_rank, ranks] : told_)
@@ -128,13 +144,18 @@ void JobWatch::want() {
 }
 
 void JobWatch::publish(std::string news) {
-  if (!others_ || news_.size() >= kNewsMax) return;
+  if (!others_) return;
   news_.push_back(std::move(news));
+  if (news_.size() > kNewsMax) {
+    news_.pop_front();
+    ++dropped_;
+  }
   tell(-1, news_.size() - 1);
 }
 
 void JobWatch::tell(int node_rank, size_t index) {
-  callbacks_.send(node_rank, letter_of(Letter::finding, encode_news(index + 1, news_[index])));
+  const NumberedNews news{dropped_ + index + 1, dropped_ + 1, news_[index]};
+  callbacks_.send(node_rank, letter_of(Letter::finding, encode_news(news)));
 }
 
 // ----
@@ -153,6 +174,7 @@ void JobWatch::step(const Event& event) {
   for (const Effect& effect : effects) {
     if (const auto* const list = std::get_if<LookAt>(&effect)) {
       wanted_ = list->ranks;
+      wanted_is_new_ = true;
       callbacks_.look_at(list->ranks);
     } else {
       callbacks_.found(effect);

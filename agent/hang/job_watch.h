@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -57,7 +58,7 @@ class JobWatch {
   void looked();                 // This node has looked at its ranks.
   void hear(int node_rank, std::string_view digest, bool is_last, Instant then);
 
-  // Tells all other nodes, again until they have heard it. At most kNewsMax in an attempt.
+  // Tells all other nodes, again until they have heard it, or kNewsMax others came after it.
   void publish(std::string news);
 
   // Whether the first failure of the attempt is not explained yet.
@@ -77,6 +78,7 @@ class JobWatch {
   void settle_if_told();
   void want();
   void tell(int node_rank, size_t index);
+  static bool is_held_back(const Event& event, bool& part, bool other);
 
   const Callbacks callbacks_;
   Detector detector_;
@@ -90,7 +92,11 @@ class JobWatch {
   std::vector<int> wanted_;
   std::map<int, std::vector<int>> told_;  // The part of it that each node was told last.
   Deadline want_again_{};
-  std::vector<std::string> news_;
+  bool wanted_is_new_ = false;
+  std::deque<std::string> news_;  // The newest.
+  uint64_t dropped_ = 0;          // Older ones.
+  bool own_suspended_ = false;
+  bool others_suspended_ = false;
   boost::asio::steady_timer settle_limit_;
 };
 

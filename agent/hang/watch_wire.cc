@@ -44,18 +44,23 @@ std::optional<std::vector<int>> decode_ranks(std::string_view bytes, int first, 
   return ranks;
 }
 
-std::string encode_news(uint64_t number, std::string_view news) {
+std::string encode_news(const NumberedNews& news) {
   std::string bytes;
-  FieldWriter(bytes).integer(number);
-  bytes += news;
+  FieldWriter writer(bytes);
+  writer.integer(news.number);
+  writer.integer(news.oldest);
+  bytes += news.news;
   return bytes;
 }
 
 std::optional<NumberedNews> decode_news(std::string_view bytes) {
   NumberedNews news;
-  if (bytes.size() < sizeof(news.number)) return std::nullopt;
-  FieldReader(bytes).integer(news.number);
-  news.news = bytes.substr(sizeof(news.number));
+  constexpr size_t kHeadBytes = sizeof(news.number) + sizeof(news.oldest);
+  if (bytes.size() < kHeadBytes) return std::nullopt;
+  FieldReader reader(bytes);
+  reader.integer(news.number);
+  reader.integer(news.oldest);
+  news.news = bytes.substr(kHeadBytes);
   return news;
 }
 

@@ -17,9 +17,10 @@ std::optional<std::vector<int>> decode_ranks(std::string_view bytes, int first, 
 
 struct NumberedNews {
   uint64_t number = 0;  // From 1 on, in the order in which it was found.
+  uint64_t oldest = 0;  // The first one that can still be told.
   std::string_view news;
 };
-std::string encode_news(uint64_t number, std::string_view news);
+std::string encode_news(const NumberedNews& news);
 std::optional<NumberedNews> decode_news(std::string_view bytes);
 
 }  // namespace muster::hang

@@ -224,18 +224,28 @@ bool AgentLoop::stdin_belongs_to_others() const {
   return foreground > 0 && foreground != context_.front_group;
 }
 
-SpawnRequest AgentLoop::spawn_request(int local_rank) {
-  const auto index = static_cast<size_t>(local_rank);
-  const WorkerPlacement& placement = setup_.placement.workers[index];
+// Without its files of this attempt, its ring and its hook.
+WorkerVariables AgentLoop::worker_variables(int local_rank) const {
+  const WorkerPlacement& placement = setup_.placement.workers[static_cast<size_t>(local_rank)];
   WorkerVariables variables;
   variables.local_rank = local_rank;
   variables.shown_local_rank = placement.local_rank;
-  variables.error_file = streams_[index].error_file;
-  variables.failure_file = streams_[index].failure_file;
   variables.signals_to_handle = spec_.signals_to_handle;
   if (file_timer_) variables.timer_file = file_timer_->path();
   variables.omp_num_threads = setup_.omp_num_threads;
+  if (interface_export_) {
+    variables.gloo_interface = interface_export_->gloo;
+    variables.nccl_interface = interface_export_->nccl;
+  }
   variables.device_variables = placement.env;
+  return variables;
+}
+
+SpawnRequest AgentLoop::spawn_request(int local_rank) {
+  const auto index = static_cast<size_t>(local_rank);
+  WorkerVariables variables = worker_variables(local_rank);
+  variables.error_file = streams_[index].error_file;
+  variables.failure_file = streams_[index].failure_file;
 
   SpawnRequest request;
   if (const auto record_fd = rings_.make(local_rank)) {
@@ -245,16 +255,12 @@ SpawnRequest AgentLoop::spawn_request(int local_rank) {
   }
   request.executable = program_.executable;
   request.argv = program_.argv(local_rank);
-  if (interface_export_) {
-    variables.gloo_interface = interface_export_->gloo;
-    variables.nccl_interface = interface_export_->nccl;
-  }
   request.environment = environment_strings(worker_environment(environment_, round_, variables));
   const bool gets_stdin = spec_.stdin_rank && *spec_.stdin_rank == round_.base_rank + local_rank;
   request.stdin_fd = gets_stdin && !stdin_belongs_to_others() ? STDIN_FILENO : null_fd_.get();
   request.stdout_fd = streams_[index].out.get();
   request.stderr_fd = streams_[index].err.get();
-  request.cpus = placement.cpus;
+  request.cpus = setup_.placement.workers[index].cpus;
   request.descriptor_limit = context_.descriptor_limit;
   request.keep_hangup_ignored = context_.hangup_ignored;
   return request;
@@ -336,6 +342,7 @@ void AgentLoop::drain() {
   // Streams of workers that were never started would keep the drain from reaching end of file.
   streams_.clear();
   if (std::exchange(draining_, true)) return;
+  close_bundles();
   const bool keep = coordinated_ || !record_->all_succeeded();
   output_->drain(keep, [this, traces = traces_, folders = folders_](DrainReport report) {
     AttemptRemains remains;
@@ -374,8 +381,9 @@ void AgentLoop::keep_evidence() {
                       evidence_file(record_->evidence(), now));
 }
 
+// And the first failure of the attempt is explained.
 void AgentLoop::when_drained(std::function<void()> next) {
-  if (!undrained_) return next();
+  if (!undrained_ && !(hang_watch_ && hang_watch_->is_settling())) return next();
   after_drain_.push_back(std::move(next));
 }
 

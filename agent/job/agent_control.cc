@@ -74,7 +74,8 @@ void AgentLoop::open_control() {
               [this](int signal, const auto& ranks) { return signal_ranks(signal, ranks); },
               [this](const LogsQuery& query, auto done) { give_logs(query, std::move(done)); },
               [this](const auto& request, auto done) { give_records(request, std::move(done)); },
-              [this](const auto& request, auto done) { give_stacks(request, std::move(done)); }});
+              [this](const auto& request, auto done) { give_stacks(request, std::move(done)); },
+              [this](auto done) { dump(std::move(done)); }});
     });
   });
 }
@@ -104,7 +105,7 @@ control::JobStatus AgentLoop::job_status() {
   status.max_membership_changes = spec_.rendezvous.max_membership_changes;
   status.uptime_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
-  status.log_dir = folders_.temporary ? std::string() : folders_.run_dir;
+  status.log_dir = log_folder();
   return status;
 }
 

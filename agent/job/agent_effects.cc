@@ -200,6 +200,7 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   if (ending_) return;
   ending_ = true;
   driver_.cancel();
+  close_bundles();
   stack_reader_.cancel();
   pause_.cancel();
   stuck_timer_.cancel();

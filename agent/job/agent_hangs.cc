@@ -16,19 +16,25 @@ struct Overloaded : Ts... {
   using Ts::operator()...;
 };
 
+}  // namespace
+
 // The rank that counts as failed for it: one of those that it names that still runs, else one that
-// waits for them; -1: none.
-int rank_to_fail(const hang::Finding& finding, OnHang policy) {
+// waits for them; -1: none. Its node must take part in the watch, or it would not hear of it.
+int AgentLoop::rank_to_fail(const hang::Finding& finding) const {
+  const OnHang policy = spec_.hang.on_hang;
   const bool acts = policy == OnHang::restart || policy == OnHang::stop ||
                     (policy == OnHang::automatic && finding.by == hang::By::proof);
   if (!acts || finding.has_failed) return -1;
-  const auto runs = [](const hang::Suspect& one) { return one.what != hang::Class::exited; };
-  const auto running = std::ranges::find_if(finding.ranks, runs);
-  if (running != finding.ranks.end()) return running->rank;
-  return finding.waiting.empty() ? -1 : finding.waiting.front();
+  const auto hears = [this](int rank) {
+    const bool is_own = rank >= round_.base_rank && rank < round_.base_rank + setup_.workers;
+    return is_own || hang_watch_->place_of(rank) != nullptr;
+  };
+  for (const hang::Suspect& one : finding.ranks) {
+    if (one.what != hang::Class::exited && hears(one.rank)) return one.rank;
+  }
+  const auto waiting = std::ranges::find_if(finding.waiting, hears);
+  return waiting == finding.waiting.end() ? -1 : *waiting;
 }
-
-}  // namespace
 
 void AgentLoop::watch_for_hangs() {
   if (!rings_.wanted() || spec_.hang.off) return;
@@ -64,7 +70,7 @@ void AgentLoop::on_hang(const hang::Effect& effect) {
           [this](const hang::Notice& notice) { return record_->hang_notice(notice); },
           [this](const hang::WaitEnded& ended) { return record_->wait_ended(ended); },
           [this](const hang::Verdict& verdict) {
-            const int failed = rank_to_fail(verdict.finding, spec_.hang.on_hang);
+            const int failed = rank_to_fail(verdict.finding);
             return record_->hang_verdict(verdict,
                                          failed < 0 ? std::nullopt : std::optional(failed));
           },
@@ -77,14 +83,13 @@ void AgentLoop::on_hang(const hang::Effect& effect) {
   tell_all(news);
   if (const auto* const notice = std::get_if<hang::Notice>(&effect))
     tell_stacks(notice->finding, /*quiet=*/true, [] {});
-  // After a failure the ranks are about to be stopped.
   const auto* const verdict = std::get_if<hang::Verdict>(&effect);
-  if (verdict == nullptr || verdict->finding.has_failed) return;
+  if (verdict == nullptr) return;
   const hang::Finding& finding = verdict->finding;
-  tell_stacks(finding, /*quiet=*/false,
-              [this, number = finding.number, rank = rank_to_fail(finding, spec_.hang.on_hang)] {
-                if (rank >= 0) fail_for_hang(number, rank);
-              });
+  look_into(finding, news,
+            [this, attempt = attempt_, number = finding.number, rank = rank_to_fail(finding)] {
+              if (rank >= 0 && attempt == attempt_) fail_for_hang(number, rank);
+            });
 }
 
 // Once it was seen where the ranks are. They may have failed or gone on meanwhile.
@@ -126,7 +131,10 @@ void AgentLoop::on_hang_news(std::string_view bytes) {
 
 // The first failure of the attempt is explained, as far as it can be.
 void AgentLoop::on_hangs_settled() {
-  if (const auto drained = std::exchange(after_settled_, nullptr)) drained();
+  if (const auto drained = std::exchange(after_settled_, nullptr)) return drained();
+  if (undrained_) return;
+  for (const auto& step : std::exchange(after_drain_, {}))
+    step();
 }
 
 // "all_reduce #17 of group 'world' for 3.2 s": what a rank had called when it ended; empty:

@@ -138,7 +138,7 @@ void AgentLoop::on_run_open(Result<RunFolders> folders) {
   if (!folders) return fail_early(folders.error());
   folders_ = std::move(*folders);
   open_control();
-  record_->set_log_dir(folders_.temporary ? std::string() : folders_.run_dir);
+  record_->set_log_dir(log_folder());
   if (!needs_devices(spec_)) return set_up(std::nullopt);
   ask_driver("--internal-devices", kDriverPatience, [this](Result<std::string> text) {
     const Result<DeviceReport> devices = text.and_then(parse_device_report);

@@ -11,7 +11,9 @@
 // Signals are handled during every one of these steps.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -29,6 +31,7 @@
 #include "agent/hang/rings.h"
 #include "agent/hang/site_names.h"
 #include "agent/job/agent.h"
+#include "agent/job/hang_bundle.h"
 #include "agent/job/job_record.h"
 #include "agent/job/node_answers.h"
 #include "agent/job/node_setup.h"
@@ -109,15 +112,27 @@ class AgentLoop {
   // ---- stacks (agent_stacks.cc)
   void give_stacks(const control::StacksRequest& request, ControlHandlers::StacksDone done);
   void stacks_here(const control::StacksRequest& request, ReplyDone done);
-  // Of the main threads, in the order of `ranks`, on whichever node they run.
-  void ask_stacks(const std::vector<int>& ranks, bool quiet, StackReader::Done done);
   void read_stacks(const std::vector<int>& local_ranks, bool quiet, StackReader::Done done);
   void tell_stacks(const hang::Finding& finding, bool quiet, std::function<void()> told);
+  void say_stacks(const hang::Finding& finding, bool quiet, const Result<control::Stacks>& read);
+
+  // ---- bundles: of verdicts, and for musterctl dump (agent_bundle.cc)
+  struct Bundle;
+  using BundleStacks = std::function<void(const Result<control::Stacks>&)>;
+  std::string log_folder() const;  // Empty: there is none.
+  void look_into(const hang::Finding& finding, const HangNews& said, std::function<void()> then);
+  void dump(ControlHandlers::DumpDone done);
+  void collect(Bundle bundle, const BundleStacks& on_stacks);
+  void add_to_bundle(uint64_t id, const std::function<void(HangBundle&)>& add);
+  void write_bundle(uint64_t id);
+  void on_bundle_written(uint64_t id, const std::optional<std::string>& failure);
+  void close_bundles();
 
   // ---- hangs (agent_hangs.cc)
   void watch_for_hangs();
   void on_hang(const hang::Effect& effect);
   void tell_all(const HangNews& news);
+  int rank_to_fail(const hang::Finding& finding) const;
   void fail_for_hang(uint64_t number, int rank);
   void fail_rank(const HangNews& order);
   void on_hang_news(std::string_view bytes);
@@ -156,6 +171,7 @@ class AgentLoop {
   void on_streams(int attempt, Result<std::vector<WorkerStreams>> streams);
   RoundView round_view(int restart_count) const;
   void spawn_worker(int attempt, int local_rank);
+  WorkerVariables worker_variables(int local_rank) const;
   SpawnRequest spawn_request(int local_rank);
   bool stdin_belongs_to_others() const;
   void on_worker_exit(const WorkerExit& exit);
@@ -218,8 +234,12 @@ class AgentLoop {
   WorkerProcesses processes_;
   Rings rings_;
   SiteNames site_names_;
-  std::optional<hang::HangWatch> hang_watch_;  // Of a job that is watched.
-  std::function<void()> after_settled_;        // The attempt is drained.
+  std::optional<hang::HangWatch> hang_watch_;            // Of a job that is watched.
+  std::function<void()> after_settled_;                  // The attempt is drained.
+  std::map<uint64_t, std::shared_ptr<Bundle>> bundles_;  // Until they are written.
+  uint64_t last_bundle_ = 0;
+  int hang_files_ = 0;
+  int dump_files_ = 0;
   HelperProcess driver_;
   StackReader stack_reader_;
   Peers peers_;

@@ -1,5 +1,5 @@
-// The records and stacks of all ranks of the job: this node's own, and what other nodes answer. A
-// question from another node is answered for this node's ranks alone.
+// The records and stacks of all ranks of the job, and the variables of its nodes: this node's own,
+// and what other nodes answer. A question from another node is answered for this node alone.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -31,8 +31,22 @@ std::string question_for(const NodeAnswer& node,
   return line_to_peer(request({{node.ranks.front(), node.ranks.back()}}));
 }
 
-std::string reply_for_peer(const control::Reply& reply) {
+// Rather the main threads alone than nothing.
+bool cut_to_main_threads(control::Reply& reply) {
+  auto* const stacks = std::get_if<control::Stacks>(&reply);
+  if (stacks == nullptr) return false;
+  for (RankStacks& rank : stacks->ranks) {
+    if (rank.threads.size() < 2) continue;
+    rank.threads.resize(1);
+    if (rank.missing.empty()) rank.missing = "without its other threads, which would not fit";
+  }
+  return true;
+}
+
+std::string reply_for_peer(control::Reply reply) {
   std::string line = line_to_peer(reply);
+  if (line.size() <= Peers::kAnswerBytesMax) return line;
+  if (cut_to_main_threads(reply)) line = line_to_peer(reply);
   if (line.size() <= Peers::kAnswerBytesMax) return line;
   return line_to_peer(control::Reply(
       Error{ExitCode::environment,
@@ -127,7 +141,9 @@ void AgentLoop::answer_here(const control::Request& request, ReplyDone done) {
     return records_here(*records, std::move(done));
   if (const auto* const stacks = std::get_if<control::StacksRequest>(&request))
     return stacks_here(*stacks, std::move(done));
-  done(Error{ExitCode::usage, "nodes ask each other for records and stacks alone"});
+  if (std::holds_alternative<control::VariablesRequest>(request))
+    return done(shown_variables(worker_environment(environment_, round_, worker_variables(0))));
+  done(Error{ExitCode::usage, "nodes ask each other for records, stacks and variables alone"});
 }
 
 void AgentLoop::on_peers(const Peers::Effect& effect) {

@@ -72,6 +72,7 @@ bool AgentLoop::open_rendezvous(const std::string& token) {
 // Old workers are reaped, their output is complete or took too long: now a round may form with us.
 void AgentLoop::request_round(const group::RequestRound& request) {
   if (group_->finished()) return;
+  if (hang_watch_) hang_watch_->end();  // Its last message is still of the old epoch.
   wanted_round_ = request;
   rendezvous_->ready();
 }

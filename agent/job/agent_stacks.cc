@@ -18,6 +18,16 @@ constexpr size_t kRanksTold = 8;
 // Of other nodes, whose StackReader takes 8 s at most.
 constexpr auto kStacksLimit = std::chrono::seconds(10);
 
+// The late ones first.
+std::vector<int> ranks_told(const hang::Finding& finding, bool quiet) {
+  std::vector<int> ranks;
+  for (size_t i = 0; i < std::min(finding.ranks.size(), kRanksTold); ++i)
+    ranks.push_back(finding.ranks[i].rank);
+  for (size_t i = 0; !quiet && i < std::min(finding.waiting.size(), kRanksTold); ++i)
+    ranks.push_back(finding.waiting[i]);
+  return ranks;
+}
+
 }  // namespace
 
 void AgentLoop::give_stacks(const control::StacksRequest& request,
@@ -56,25 +66,6 @@ void AgentLoop::stacks_here(const control::StacksRequest& request, ReplyDone don
               });
 }
 
-void AgentLoop::ask_stacks(const std::vector<int>& ranks, bool quiet, StackReader::Done done) {
-  if (ranks.empty()) return done({});
-  std::vector<int> sorted = ranks;
-  std::ranges::sort(sorted);
-  give_stacks({.ranks = ranges_of(sorted), .quiet = quiet, .main_threads = true},
-              [ranks, done = std::move(done)](const Result<control::Stacks>& read) {
-                std::vector<RankStacks> in_order;
-                for (const int rank : ranks) {
-                  RankStacks& stacks = in_order.emplace_back();
-                  stacks.rank = rank;
-                  stacks.missing = "its node has not answered";
-                  if (!read) continue;
-                  const auto found = std::ranges::find(read->ranks, rank, &RankStacks::rank);
-                  if (found != read->ranks.end()) stacks = *found;
-                }
-                done(std::move(in_order));
-              });
-}
-
 // Of the process that records, or that it waits for; of a worker that records nothing, of the one
 // that seems to do its work.
 void AgentLoop::read_stacks(const std::vector<int>& local_ranks, bool quiet,
@@ -99,24 +90,36 @@ void AgentLoop::read_stacks(const std::vector<int>& local_ranks, bool quiet,
       });
 }
 
-// After a finding was said: where its ranks are, the late ones first.
+// After a finding was said: where its ranks are.
 void AgentLoop::tell_stacks(const hang::Finding& finding, bool quiet, std::function<void()> told) {
-  std::vector<int> ranks;
-  for (size_t i = 0; i < std::min(finding.ranks.size(), kRanksTold); ++i)
-    ranks.push_back(finding.ranks[i].rank);
-  for (size_t i = 0; !quiet && i < std::min(finding.waiting.size(), kRanksTold); ++i)
-    ranks.push_back(finding.waiting[i]);
-  ask_stacks(ranks, quiet,
-             [this, quiet, told = std::move(told)](const std::vector<RankStacks>& read) {
-               const auto has_some = [](const RankStacks& one) { return !one.threads.empty(); };
-               // What could not be read is worth a line only if something was.
-               if (std::ranges::any_of(read, has_some)) {
-                 const std::string text = stacks_text(read, /*details=*/false);
-                 say((quiet ? "where it is now:\n" : "where they are now, the late ones first:\n") +
-                     text.substr(0, text.size() - 1));
-               }
-               told();
-             });
+  std::vector<int> ranks = ranks_told(finding, quiet);
+  if (ranks.empty()) return told();
+  std::ranges::sort(ranks);
+  give_stacks({.ranks = ranges_of(ranks), .quiet = quiet, .main_threads = true},
+              [this, finding, quiet, told = std::move(told)](const Result<control::Stacks>& read) {
+                say_stacks(finding, quiet, read);
+                told();
+              });
+}
+
+// `read`: of its ranks, and perhaps of others.
+void AgentLoop::say_stacks(const hang::Finding& finding, bool quiet,
+                           const Result<control::Stacks>& read) {
+  std::vector<RankStacks> in_order;
+  for (const int rank : ranks_told(finding, quiet)) {
+    RankStacks& stacks = in_order.emplace_back();
+    stacks.rank = rank;
+    stacks.missing = "its node has not answered";
+    if (!read) continue;
+    const auto found = std::ranges::find(read->ranks, rank, &RankStacks::rank);
+    if (found != read->ranks.end()) stacks = *found;
+  }
+  const auto has_some = [](const RankStacks& one) { return !one.threads.empty(); };
+  // What could not be read is worth a line only if something was.
+  if (std::ranges::none_of(in_order, has_some)) return;
+  const std::string text = stacks_text(in_order, /*details=*/false);
+  say((quiet ? "where it is now:\n" : "where they are now, the late ones first:\n") +
+      text.substr(0, text.size() - 1));
 }
 
 }  // namespace muster

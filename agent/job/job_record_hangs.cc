@@ -97,7 +97,9 @@ HangNews JobRecord::hang_verdict(const hang::Verdict& verdict, std::optional<int
 
 void JobRecord::hang_explained(uint64_t number) {
   const auto found = findings_.find(number);
-  if (found != findings_.end()) explanation_ = found->second;
+  if (found == findings_.end()) return;
+  explanation_ = found->second;
+  evidence_.detected = detected();  // This node's workers may have ended long ago.
 }
 
 bool JobRecord::stands(uint64_t number) const {

@@ -19,23 +19,37 @@ bool runs(const membership::NodeLine& node, int rank) {
   return node.node_rank >= 0 && local_rank >= 0 && local_rank < node.workers;
 }
 
+std::string complaint(const NodeAnswer& answer, const std::string& why) {
+  return answer.node.empty() ? why : fmt::format("{}: {}", answer.node, why);
+}
+
+// What the node said; nullptr: something else or nothing, which is said in a line.
+template <typename Said>
+const Said* said_by(const NodeAnswer& answer, std::vector<std::string>& unanswered) {
+  std::string why = "it has answered something else; is its muster another one?";
+  if (!answer.reply) {
+    why = clean_line(answer.reply.error().message);
+  } else if (const auto* const said = std::get_if<Said>(&*answer.reply)) {
+    return said;
+  } else if (const auto* const error = std::get_if<Error>(&*answer.reply)) {
+    why = clean_line(error->message);
+  }
+  unanswered.push_back(complaint(answer, why));
+  return nullptr;
+}
+
 // What the node said of the ranks that it was asked for, and in a line what it did not say.
 template <typename Rank>
 void take_answer(const NodeAnswer& answer, control::OfRanks<Rank>& whole) {
-  const auto complain = [&](const std::string& why) {
-    whole.unanswered.push_back(answer.node.empty() ? why : fmt::format("{}: {}", answer.node, why));
-  };
-  if (!answer.reply) return complain(clean_line(answer.reply.error().message));
-  if (const auto* const error = std::get_if<Error>(&*answer.reply))
-    return complain(clean_line(error->message));
-  const auto* const said = std::get_if<control::OfRanks<Rank>>(&*answer.reply);
-  if (said == nullptr)
-    return complain("it has answered something else; is its muster another one?");
+  const auto* const said = said_by<control::OfRanks<Rank>>(answer, whole.unanswered);
+  if (said == nullptr) return;
   std::vector<int> missing = answer.ranks;
   for (const Rank& rank : said->ranks) {
     if (std::erase(missing, rank.rank) > 0) whole.ranks.push_back(rank);
   }
-  if (!missing.empty()) complain("it has not answered for " + ranks_text(missing));
+  if (!missing.empty()) {
+    whole.unanswered.push_back(complaint(answer, "it has not answered for " + ranks_text(missing)));
+  }
 }
 
 template <typename Rank>
@@ -131,6 +145,16 @@ Result<control::Stacks> joined_stacks(const std::vector<NodeAnswer>& answers,
     });
   }
   return whole;
+}
+
+std::vector<NodeVariables> joined_variables(const std::vector<NodeAnswer>& answers,
+                                            std::vector<std::string>& unanswered) {
+  std::vector<NodeVariables> nodes;
+  for (const NodeAnswer& answer : answers) {
+    if (const auto* const variables = said_by<control::Variables>(answer, unanswered))
+      nodes.push_back({answer.node_rank, *variables});
+  }
+  return nodes;
 }
 
 }  // namespace muster

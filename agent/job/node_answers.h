@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/control/control_protocol.h"
+#include "agent/job/hang_bundle.h"
 #include "rendezvous/base/error.h"
 
 namespace muster {
@@ -40,5 +41,8 @@ Result<control::Records> joined_records(const std::vector<NodeAnswer>& answers,
 // Likewise, but first those that are in no call: others may wait for them.
 Result<control::Stacks> joined_stacks(const std::vector<NodeAnswer>& answers,
                                       const std::string& strangers);
+// Of the nodes that have answered; `unanswered` gets a line for each other one.
+std::vector<NodeVariables> joined_variables(const std::vector<NodeAnswer>& answers,
+                                            std::vector<std::string>& unanswered);
 
 }  // namespace muster

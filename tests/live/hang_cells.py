@@ -94,7 +94,8 @@ class HangJob(Job):
     """A job with a fault, a log folder and a pipe that ends some faults. Of several nodes, each an agent on this machine,
     it is the first; the others are its `others`."""
 
-    def __init__(self, folder, fault, *flags, ranks=4, culprit=1, env=None, program=("--no-python", PROGRAM), nodes=1):
+    def __init__(self, folder, fault, *flags, ranks=4, culprit=1, env=None, program=("--no-python", PROGRAM), nodes=1,
+                 env_of_others=None):
         home = tempfile.mkdtemp(dir=folder)
         self.logs, self.fifo = os.path.join(home, "logs"), os.path.join(home, "fifo")
         os.mkfifo(self.fifo)
@@ -104,6 +105,7 @@ class HangJob(Job):
         env = {"FAULT": fault, "CULPRIT": str(culprit), "FIFO": self.fifo, **(env or {})}
         place = lambda node: ("--node-rank", node, "--log-dir", self.logs_of(node)) if nodes > 1 else ("--log-dir", self.logs)
         super().__init__(*common, *place(0), *program, env=env)
+        env = {**env, **(env_of_others or {})}
         self.others = [Job(*common, *place(node), *program, env=env) for node in range(1, nodes)]
 
     def __exit__(self, *exc):
@@ -140,6 +142,15 @@ class HangJob(Job):
     def result(self, node=0):
         with open(glob.glob(os.path.join(self.logs_of(node), "*", "result.json"))[0]) as f:
             return json.load(f)
+
+    def bundles(self, node=0):
+        """By name: those of verdicts and of musterctl dump."""
+        found = {}
+        for path in glob.glob(os.path.join(self.logs_of(node), "*", "*_[0-9]*.json")):
+            if not os.path.basename(path).startswith("evidence_"):
+                with open(path) as f:
+                    found[os.path.basename(path)] = json.load(f)
+        return found
 
     def stop(self):
         """Its exit code. One that has ended already is only waited for."""

@@ -3,18 +3,21 @@
 
 All limits are a tenth of their defaults. hang_matrix.py runs the faults with more ranks, and as often as one likes.
 """
+import json
 import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 import unittest
 
-from hang_cells import FAULTS, PROGRAM, RECORDED_MISMATCH, HangJob, healthy, limits, perform
+from hang_cells import FAULTS, LIMIT_S, PROGRAM, RECORDED_MISMATCH, HangJob, healthy, limits, perform
 from harness import Job, LiveTest, require_muster, wait_for
 
 SCALE = 0.1
+MUSTERCTL = os.environ.get("MUSTERCTL", "")
 HEALTHY_S = float(os.environ.get("MUSTER_HEALTHY_S", "30"))
 WATCHED_S = 2
 LOOKS_A_SECOND = 4
@@ -173,6 +176,22 @@ class Nodes(HangTest):
         self.assertEqual(job.events(), [], job.stderr())
 
 
+class Suspension(HangTest):
+    def test_a_job_of_which_one_node_is_suspended_is_not_judged(self):
+        job = self.job("healthy", "--on-hang", "restart", ranks=4, nodes=2, env={"SECONDS": "6", "PAUSE_S": "0.1"})
+        other = job.others[0]
+        wait_for(lambda: "fault" in job.stdout(), "the job runs")
+        for one in (job, other):
+            one.signal(signal.SIGTSTP)
+            time.sleep(0.3)
+        time.sleep(1)
+        job.signal(signal.SIGCONT)
+        time.sleep(4)  # Node 1 is late for three limits.
+        other.signal(signal.SIGCONT)
+        self.assertEqual([one.wait(60) for one in (job, other)], [0, 0], job.stderr())
+        self.assertEqual(job.found("hang", "mismatch"), [], job.stderr())
+
+
 class Actions(HangTest):
     """--on-hang: what follows a verdict."""
 
@@ -221,6 +240,127 @@ class Actions(HangTest):
         time.sleep(0.5)
         self.assertIsNone(job.process.poll())
         self.assertIn("the job goes on", job.stderr())
+
+
+class Bundle(HangTest):
+    """What is kept of a verdict, and what musterctl dump writes."""
+
+    def told(self, job):
+        """The bundle of the only verdict."""
+        line, = wait_for(lambda: re.findall(r"muster: the whole picture: (\S+)\n", job.stderr()), "it is written", LIMIT_S)
+        self.assertEqual(list(job.bundles()), ["hang_1.json"])
+        with open(line) as f:
+            text = f.read()
+        return json.loads(text), text
+
+    def assert_whole(self, bundle, event):
+        """Of blocked_read with culprit 3 of 4 ranks."""
+        self.assertEqual(bundle["verdict"], {k: v for k, v in event.items() if k not in ("time", "event", "attempt")})
+        self.assertIn(event["text"], bundle["text"])
+        self.assertEqual((bundle["left_out"], bundle["unanswered"], bundle["run_id"] != ""), (0, [], True))
+        self.assertEqual([r["rank"] for r in bundle["records"]], [0, 1, 2, 3])
+        self.assertEqual([r["calls"][-1]["ordinal"] for r in bundle["records"]], [31, 31, 31, 30])
+        self.assertEqual([r["rank"] for r in bundle["stacks"]], [3, 0, 1, 2])
+        self.assertIn("read_fifo", json.dumps(bundle["stacks"][0]["threads"][0]))
+
+    def test_of_one_node(self):
+        job = self.job("blocked_read", culprit=3, env={"A_TOKEN": "hunter2"})
+        event = job.wait_found("hang")
+        bundle, text = self.told(job)
+        self.assert_whole(bundle, event)
+        self.assertEqual(bundle["variables"], [])
+        self.assertNotIn("hunter2", text)
+        said = job.stderr()
+        self.assertLess(said.index("where they are now"), said.index("the whole picture"))
+        job.stop()
+
+    def test_of_two_nodes_with_the_variables_that_differ(self):
+        job = self.job("blocked_read", culprit=3, nodes=2, env={"MODE": "fast", "A_TOKEN": "hunter2", "SAME": "x"},
+                       env_of_others={"MODE": "slow", "A_TOKEN": "swordfish", "MORE": "1"})
+        event = job.wait_found("hang")
+        bundle, text = self.told(job)
+        self.assert_whole(bundle, event)
+        value = lambda text, node: {"value": text, "nodes": [node]}
+        self.assertEqual(bundle["variables"], [
+            {"name": "A_TOKEN", "values": [value("(hidden)", 0), value("(hidden)", 1)]},
+            {"name": "MODE", "values": [value("fast", 0), value("slow", 1)]},
+            {"name": "MORE", "values": [value(None, 0), value("1", 1)]}])
+        self.assertNotRegex(text, "hunter2|swordfish")
+        self.assertEqual(job.bundles(node=1), {})
+        self.assertNotIn("the whole picture", job.others[0].stderr())
+        job.stop()
+
+    def test_comes_before_a_rank_is_made_to_fail(self):
+        job = self.job("crossed_groups", culprit=1)
+        job.wait()
+        bundle, _ = self.told(job)
+        self.assertEqual(bundle["verdict"]["class"], "circle")
+        self.assertEqual([len(r["threads"]) > 0 for r in bundle["stacks"]], [True] * 4, bundle["stacks"])
+
+    def test_of_a_failure_has_no_stacks(self):
+        job = self.job("none", program=RECORDED_MISMATCH, env={"ABORT": "1"})
+        job.wait()
+        (name, bundle), = job.bundles().items()
+        self.assertEqual((name, bundle["verdict"]["class"], bundle["stacks"]), ("hang_1.json", "signature", []))
+
+    def without_a_folder(self, fault, *flags):
+        fifo = os.path.join(self.folder.name, "fifo")
+        os.mkfifo(fifo)
+        job = Job("--nproc-per-node", 2, *limits(SCALE), *flags, "--no-python", PROGRAM,
+                  env={"FAULT": fault, "CULPRIT": "1", "FIFO": fifo})
+        self.addCleanup(job.__exit__)
+        return job
+
+    def test_there_is_none_without_a_log_folder(self):
+        job = self.without_a_folder("blocked_read")
+        wait_for(lambda: "where they are now" in job.stderr(), "the stacks are said", LIMIT_S)
+        job.signal(signal.SIGTERM)
+        job.wait()
+        self.assertNotIn("the whole picture", job.stderr())
+
+    def dump(self, job, *flags):
+        done = subprocess.run([MUSTERCTL, "dump", str(job.pid), *flags], capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_of_a_healthy_job_when_it_is_asked_for(self):
+        for node in (0, 1):
+            with self.subTest(node=node):
+                job = self.job("idle", nodes=2, env_of_others={"MODE": "slow"})
+                asked = [job, *job.others][node]
+                code, out, err = wait_for(lambda: (answer := self.dump(asked))[0] == 0 and answer, "all nodes answer")
+                self.assertEqual((code, err), (0, ""))
+                with open(out.strip()) as f:
+                    bundle = json.load(f)
+                self.assertRegex(out, r"/dump_\d+\.json\n$")
+                self.assertIsNone(bundle["verdict"])
+                self.assertEqual(sorted(r["rank"] for r in bundle["stacks"]), [0, 1, 2, 3])
+                self.assertEqual([v["name"] for v in bundle["variables"]], ["MODE"])
+                code, out, err = self.dump(asked, "--json")
+                self.assertEqual((code, err, len(out.splitlines())), (0, "", 1))
+                self.assertIn(os.path.basename(json.loads(out)["path"]), job.bundles(node))
+                job.stop()
+
+    def test_is_refused_without_a_log_folder(self):
+        job = self.without_a_folder("idle", "--log-dir", "/dev/null")
+        wait_for(lambda: "fault" in job.stdout(), "it runs")
+        self.assertEqual(self.dump(job), (1, "", "musterctl: the job has no log folder for it: give it one with --log-dir\n"))
+
+    def test_lacks_a_node_that_does_not_answer(self):
+        job = self.job("idle", "--lease", 60, nodes=2)
+        wait_for(lambda: self.dump(job)[0] == 0, "all nodes answer")
+        agent = job.others[0].agent()
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            code, out, err = self.dump(job)
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        self.assertEqual(code, 1)
+        self.assertRegex(err, r"^musterctl: \S+ \(ranks 2-3\): no answer within 9 s\n$")
+        with open(out.strip()) as f:
+            bundle = json.load(f)
+        self.assertEqual([r["rank"] for r in bundle["stacks"]], [0, 1])
+        self.assertEqual(bundle["unanswered"], [err[len("musterctl: "):-1]])
+        job.stop()
 
 
 class Nothing(HangTest):

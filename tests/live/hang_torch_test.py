@@ -12,11 +12,13 @@ import sys
 import time
 import unittest
 
+import hang_cells
 from hang_cells import LIBRARIES, PYTHON, TORCH, HangJob, healthy, limits, perform
 from harness import LiveTest, require_muster, wait_for
 
 SCALE = 0.1
 HEALTHY_S = float(os.environ.get("MUSTER_HEALTHY_S", "20"))
+PROGRAM_OF_NODES = ("--python", PYTHON, os.path.join(hang_cells.HERE, "programs", "torch_nodes.py"))
 
 
 class TorchTest(LiveTest):
@@ -61,6 +63,35 @@ class Healthy(TorchTest):
         verdicts, notices = healthy(4, HEALTHY_S, SCALE, "torch_ddp")
         print(f"\n    verdicts: {len(verdicts)} (notices: {len(notices)})", file=sys.stderr, end=" ", flush=True)
         self.assertEqual(verdicts, [])
+
+
+class Nodes(TorchTest):
+    """Two nodes, of which one has nothing left to do; see programs/torch_nodes.py."""
+
+    def job(self, program, *flags):
+        job = HangJob(self.folder.name, program, *limits(SCALE), *flags, program=PROGRAM_OF_NODES, nodes=2)
+        self.addCleanup(job.__exit__)
+        for one in (job, *job.others):
+            one.wait(60)
+        return job
+
+    def test_ranks_of_an_earlier_attempt_are_forgotten(self):
+        job = self.job("restart_after_an_early_end", "--max-restarts", 1)
+        self.assertEqual(job.process.returncode, 0, job.stderr())
+        self.assertEqual([e for e in job.found("hang", "mismatch") if e["attempt"] == 1], [], job.stderr())
+
+    def test_a_hang_is_the_cause_though_the_judges_own_ranks_have_ended(self):
+        job = self.job("the_judges_ranks_end")
+        for node in (0, 1):
+            result = job.result(node)
+            self.assertEqual(result["reason"], "hang", job.stderr())
+            self.assertIn(result["culprit"]["rank"], (0, 1))
+            self.assertIn("exited with 0", result["summary"])
+
+    def test_a_mismatch_is_the_cause_though_the_judges_own_ranks_have_ended(self):
+        job = self.job("a_mismatch_after_the_judges_ranks_have_ended")
+        for node in (0, 1):
+            self.assertEqual(job.result(node)["reason"], "mismatch", job.stderr())
 
 
 class Words(TorchTest):

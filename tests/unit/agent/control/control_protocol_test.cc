@@ -44,6 +44,8 @@ const std::vector<Request>& requests() {
       StacksRequest{},
       StacksRequest{{{3, 4}}, true, false},
       StacksRequest{{}, false, true},
+      DumpRequest{},
+      VariablesRequest{},
   };
   return all;
 }
@@ -115,6 +117,9 @@ const std::vector<Reply>& replies() {
       Stacks{},
       Stacks{{some_stacks(), RankStacks{}}, {}},
       Stacks{{}, {"node-b (ranks 4-7): no answer within 10 s"}},
+      Dump{"/logs/dump_1.json", {"node-b (ranks 4-7): no answer within 9 s"}},
+      Variables{},
+      Variables{{"LANG", "C", 65535}, {"A_TOKEN", std::nullopt, 7}, {"", "", 0}},
       Error{ExitCode::environment, "the disk is stuck"},
   };
   return all;
@@ -167,7 +172,7 @@ TEST(ControlRequest, SaysWhatIsWrong) {
   EXPECT_EQ(request_complaint(R"({"command":"records","lines":4097})"), lines);
   EXPECT_EQ(request_complaint("{}"),
             "cannot read the request: command is not a command; the commands are status, signal, "
-            "logs, records and stacks" +
+            "logs, records, stacks and dump" +
                 remedy);
   EXPECT_EQ(request_complaint(R"({"command":1})"),
             "cannot read the request: command is not a string" + remedy);
@@ -198,8 +203,18 @@ TEST(ControlReply, IsPlainJson) {
   EXPECT_EQ(encode(Reply(Done{})), "{\"ok\":true,\"version\":1}\n");
   EXPECT_EQ(encode(Reply(Error{ExitCode::environment, "no"})),
             "{\"code\":121,\"error\":\"no\",\"ok\":false,\"version\":1}\n");
+  EXPECT_EQ(encode(Request(DumpRequest{})), "{\"command\":\"dump\"}\n");
+  EXPECT_EQ(encode(Reply(Dump{"/logs/dump_1.json", {}})),
+            "{\"ok\":true,\"path\":\"/logs/dump_1.json\",\"unanswered\":[],\"version\":1}\n");
   EXPECT_EQ(encode(Reply(Records{{}, {"node-b: no answer"}})),
             "{\"ok\":true,\"records\":[],\"unanswered\":[\"node-b: no answer\"],\"version\":1}\n");
+}
+
+TEST(ControlReply, HasTheObjectsOfItsRanks) {
+  EXPECT_NE(encode(Reply(Records{{some_records()}, {}})).find(encode(some_records())),
+            std::string::npos);
+  EXPECT_NE(encode(Reply(Stacks{{some_stacks()}, {}})).find(encode(some_stacks())),
+            std::string::npos);
 }
 
 TEST(ControlReply, KeepsTheEndOfALongLog) {
@@ -238,17 +253,26 @@ TEST(ControlReply, OfSomebodyElseIsRefused) {
               "cannot read the job's answer: the line is not a reply of muster" + remedy)
         << junk;
   }
-  for (const char* wrong :
-       {R"({"ok":true,"status":1})", R"({"ok":true,"status":{"pid":"x"}})",
-        R"({"ok":true,"status":{"pid":99999999999}})", R"({"ok":true,"status":{"nodes":1}})",
-        R"({"ok":true,"status":{"nodes":[1]}})", R"({"ok":true,"status":{"nodes":[{"host":1}]}})",
-        R"({"ok":true,"logs":{}})", R"({"ok":true,"logs":[1]})",
-        R"({"ok":true,"logs":[{"rank":"x"}]})", R"({"ok":true,"records":{}})",
-        R"({"ok":true,"records":[{"calls":[{"ordinal":"x"}]}]})", R"({"ok":true,"stacks":[1]})",
-        R"({"ok":true,"stacks":[{"threads":[{"frames":[{"line":"x"}]}]}]})",
-        R"({"ok":true,"stacks":[],"unanswered":{}})", R"({"ok":true,"stacks":[],"unanswered":[1]})",
-        R"({"ok":true,"logs":[{"position":-1}]})", R"({"ok":false,"error":1})",
-        R"({"ok":false,"code":256})"}) {
+  for (const char* wrong : {R"({"ok":true,"status":1})",
+                            R"({"ok":true,"status":{"pid":"x"}})",
+                            R"({"ok":true,"status":{"pid":99999999999}})",
+                            R"({"ok":true,"status":{"nodes":1}})",
+                            R"({"ok":true,"status":{"nodes":[1]}})",
+                            R"({"ok":true,"status":{"nodes":[{"host":1}]}})",
+                            R"({"ok":true,"logs":{}})",
+                            R"({"ok":true,"logs":[1]})",
+                            R"({"ok":true,"logs":[{"rank":"x"}]})",
+                            R"({"ok":true,"records":{}})",
+                            R"({"ok":true,"records":[{"calls":[{"ordinal":"x"}]}]})",
+                            R"({"ok":true,"stacks":[1]})",
+                            R"({"ok":true,"stacks":[{"threads":[{"frames":[{"line":"x"}]}]}]})",
+                            R"({"ok":true,"stacks":[],"unanswered":{}})",
+                            R"({"ok":true,"stacks":[],"unanswered":[1]})",
+                            R"({"ok":true,"logs":[{"position":-1}]})",
+                            R"({"ok":false,"error":1})",
+                            R"({"ok":false,"code":256})",
+                            R"({"ok":true,"path":1})",
+                            R"({"ok":true,"variables":[{"value":1}]})"}) {
     EXPECT_NE(complaint_about_reply(wrong), "no complaint") << wrong;
   }
   EXPECT_EQ(complaint_about_reply(std::string(kReplyBytesMax + 1, ' ')),

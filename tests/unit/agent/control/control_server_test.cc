@@ -105,6 +105,7 @@ class ControlServerTest : public ::testing::Test {
       stacks_done_ = [done = std::move(done), stacks] { done(control::Stacks{{stacks}, {}}); };
       if (!request.ranks.empty()) stacks_done_();
     };
+    handlers_.dump = [](auto done) { done(control::Dump{"/logs/dump_1.json", {"node-b"}}); };
   }
 
   void TearDown() override { stop(); }
@@ -246,6 +247,22 @@ TEST_F(ControlServerTest, ShowsStacks) {
     stacks_done_();  // Nobody takes it any more.
     return true;
   });
+}
+
+TEST_F(ControlServerTest, SaysWhereADumpIs) {
+  start();
+  Client asker = client();
+  asker.ask(control::DumpRequest{});
+  EXPECT_EQ(asker.reply(), Result<Reply>(control::Dump{"/logs/dump_1.json", {"node-b"}}));
+  EXPECT_TRUE(asker.ended());
+}
+
+TEST_F(ControlServerTest, ShowsNoVariables) {
+  start();
+  Client asker = client();
+  asker.ask(control::VariablesRequest{});
+  const Result<Reply> refused = asker.reply();
+  EXPECT_TRUE(refused && std::holds_alternative<Error>(*refused));
 }
 
 TEST_F(ControlServerTest, ShowsLogs) {

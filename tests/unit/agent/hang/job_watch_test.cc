@@ -170,6 +170,43 @@ TEST_F(JobWatchTest, WhatIsFoundIsToldAgainToANodeThatHasNotHeardIt) {
   EXPECT_EQ(sent_of(Letter::finding, 1).size(), 1U) << "nothing is left";
 }
 
+TEST_F(JobWatchTest, ANodeThatHasMissedTooMuchIsToldTheNewest) {
+  for (int i = 1; i <= 100; ++i)
+    watch_.publish(std::to_string(i));
+  hear(calling(1, 0, {}));
+  const std::vector<std::string> again = sent_of(Letter::finding, 1);
+  ASSERT_FALSE(again.empty());
+  const auto first = decode_news(again.front());
+  EXPECT_EQ(first->number, first->oldest);
+  EXPECT_EQ(first->news, "37") << "the oldest of 64";
+  other_.heard(99);
+  hear(calling(1, 0, {}));
+  EXPECT_EQ(decode_news(sent_of(Letter::finding, 1).back())->news, "100");
+}
+
+// All ranks have waited for rank 0 long enough, and nothing is known of it.
+TEST_F(JobWatchTest, IsSuspendedWhileAnyNodeIs) {
+  const auto is_judging = [this] {
+    found_.clear();
+    watch_.see(Digested{calling(0, 8, {})});
+    hear(calling(1, 16, {}));
+    std::this_thread::sleep_for(milliseconds(450));  // A mismatch is settled then.
+    watch_.see(Digested{calling(0, 8, {})});
+    hear(calling(1, 16, {}));
+    return !found_.empty();
+  };
+  watch_.see(Suspended{});
+  other_.note(now(), Suspended{});
+  hear(calling(1, 0, {}));
+  watch_.see(Resumed{});
+  EXPECT_FALSE(is_judging()) << "the other node is still suspended";
+  watch_.see(Suspended{});
+  other_.note(now(), Resumed{});
+  EXPECT_FALSE(is_judging()) << "this node is still suspended";
+  watch_.see(Resumed{});
+  EXPECT_TRUE(is_judging());
+}
+
 TEST_F(JobWatchTest, GarbageIsNothing) {
   watch_.hear(1, "garbage", true, now());
   watch_.see(Ended{0, 1});

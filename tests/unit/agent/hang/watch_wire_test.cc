@@ -38,12 +38,13 @@ TEST(WatchWire, AListThatNobodyHasEncodedIsRefused) {
 }
 
 TEST(WatchWire, NewsComesBackWithItsNumber) {
-  const std::string bytes = encode_news(7, "rank 5 is late");
+  const std::string bytes = encode_news({7, 3, "rank 5 is late"});
   const auto news = decode_news(bytes);
   ASSERT_TRUE(news);
   EXPECT_EQ(news->number, 7U);
+  EXPECT_EQ(news->oldest, 3U);
   EXPECT_EQ(news->news, "rank 5 is late");
-  EXPECT_FALSE(decode_news(bytes.substr(0, 7)));
+  EXPECT_FALSE(decode_news(bytes.substr(0, 15)));
 }
 
 }  // namespace

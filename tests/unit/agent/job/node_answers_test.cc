@@ -126,6 +126,23 @@ TEST(JoinedAnswers, HoldEachRankOnceAndFromItsNode) {
                 {stacks_of(4)}, {"node-b (ranks 4-7): it has not answered for ranks 5-6"}}));
 }
 
+TEST(JoinedAnswers, HaveTheVariablesOfTheNodesThatAnswer) {
+  const control::Variables variables{{"LANG", "C", 1}};
+  NodeAnswer good = answer_of("", {0}, variables);
+  good.node_rank = 3;
+  std::vector<std::string> unanswered;
+  const std::vector<NodeVariables> nodes =
+      joined_variables({good, answer_of("node-b", {1}, control::Done{}),
+                        answer_of("node-c", {2}, Error{ExitCode::environment, "no"})},
+                       unanswered);
+  ASSERT_EQ(nodes.size(), 1u);
+  EXPECT_EQ(nodes[0].node_rank, 3);
+  EXPECT_EQ(nodes[0].variables, variables);
+  EXPECT_EQ(unanswered, (std::vector<std::string>{
+                            "node-b: it has answered something else; is its muster another one?",
+                            "node-c: no"}));
+}
+
 TEST(JoinedAnswers, AreAnErrorWhereThereIsNothingButOne) {
   EXPECT_EQ(joined_stacks({}, "rank 99 is not of this job"),
             Result<control::Stacks>(fail(ExitCode::environment, "rank 99 is not of this job")));
