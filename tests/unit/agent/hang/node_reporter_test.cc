@@ -161,6 +161,9 @@ TEST(NodeReporter, AnEndIsSaidAtOnceAndAgainEachTime) {
   EXPECT_EQ(node.said(node.reporter_.message(node.now)), "full(3),same");
   EXPECT_TRUE(node.last.ranks[0].digest->is_last);
   EXPECT_EQ(node.looks(4), "- - - full(3),full");
+  node.settle();
+  EXPECT_EQ(node.looks(4), "- - full(3),full -");
+  EXPECT_TRUE(node.last.ranks[0].digest->is_last);
 }
 
 TEST(NodeReporter, AStopOfTheJobOrTheClockIsSaidAtOnce) {
@@ -197,17 +200,21 @@ TEST(NodeReporter, KnowsNothingOfOtherNodesRanks) {
 
 TEST(NodeReporter, ARepetitionHoldsTheLastCallsAndThoseInFlight) {
   ReportingNode node;
+  const auto told = [&node] {
+    const std::optional<RankDigest>& digest = node.last.ranks[0].digest;
+    return digest ? static_cast<int>(digest->groups[0].calls.size()) : -1;
+  };
   for (int i = 0; i < 60; ++i)
     node.call(8, i < 30);
   node.look();
-  EXPECT_EQ(node.last.ranks[0].digest->groups[0].calls.size(), 60U);
-  node.looks(4);
-  EXPECT_EQ(node.last.ranks[0].digest->groups[0].calls.size(), 30U);
+  EXPECT_EQ(told(), 60);
+  EXPECT_EQ(node.looks(7), "full,full full,full full,full same,same same,same same,same full,full");
+  EXPECT_EQ(told(), 30);
   node.world(8).completed = 60;
   node.looks(4);
-  EXPECT_EQ(node.last.ranks[0].digest->groups[0].calls.size(), 60U);
-  node.looks(4);
-  EXPECT_EQ(node.last.ranks[0].digest->groups[0].calls.size(), 16U);
+  EXPECT_EQ(told(), 60);
+  node.looks(16);
+  EXPECT_EQ(told(), 16);
 }
 
 std::vector<uint64_t> ordinals(const RankNews& news) {
