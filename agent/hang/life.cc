@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "agent/report/text.h"
+#include "rendezvous/base/text.h"
 
 namespace muster::hang {
 namespace {
@@ -90,13 +91,23 @@ std::string uninterruptible_words(const LifeLook& look) {
   return words;
 }
 
+// The kernel counts how often a thread goes to sleep. Of one that a look met awake, as after a
+// signal or a debugger, that is once more than it is woken, or once less.
+uint64_t wakeups_between(const LifeLook& before, const LifeLook& after) {
+  const auto awake = [](const LifeLook& look) -> uint64_t {
+    return is_one_of(look.state, {'S', 'D', 'I'}) ? 0 : 1;
+  };
+  const uint64_t woken = after.wakeups + awake(after);
+  return woken - std::min(woken, before.wakeups + awake(before));
+}
+
 // Of a thread that is in a system call, and waits there.
 Life waiting_life(const LifeLook& before, const LifeLook& after, const SystemCall& call) {
   const std::string where = describe(call, after.target) + process_text(after, after.process);
   // The child that it waits for would be the waiting thread, had it been found.
   if (!call.is_known || call.waits_for == WaitsFor::child)
     return {LifeState::unknown, "waits in " + where};
-  const uint64_t wakeups = after.wakeups - std::min(after.wakeups, before.wakeups);
+  const uint64_t wakeups = wakeups_between(before, after);
   if (!call.has_timer) {
     if (wakeups == 0) return {LifeState::blocked, "blocked in " + where};
     return {LifeState::running, "running: woken in " + where};

@@ -150,6 +150,20 @@ TEST(Life, WithoutATimerAWakeUpIsWork) {
             (Life{LifeState::running, "running (process 101, loader)"}));
 }
 
+TEST(Life, GoingToSleepIsNoWakeUp) {
+  LifeLook awake = look_after({});
+  awake.state = 'R';  // As one that a debugger has just let go.
+  awake.call.reset();
+  LifeLook asleep = look_after(seconds(1));
+  ++asleep.wakeups;
+  EXPECT_EQ(life_of(awake, asleep).state, LifeState::blocked);
+  ++asleep.wakeups;
+  EXPECT_EQ(life_of(awake, asleep).state, LifeState::running);
+  awake.at = asleep.at + seconds(1);
+  awake.wakeups = asleep.wakeups;
+  EXPECT_EQ(life_of(asleep, awake).state, LifeState::running) << "woken, and not asleep since";
+}
+
 TEST(Life, WhatWantsACpuRunsEvenIfItGetsNone) {
   const auto want = [](LifeLook& look) { look.runnable[kChild] = 5; };
   EXPECT_EQ(life(want), (Life{LifeState::running, "running: it gets hardly any CPU"}));
