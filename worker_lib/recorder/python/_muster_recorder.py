@@ -86,8 +86,7 @@ TYPES = {
     "float8_e5m2fnuz": "float8_e5m2",
 }
 REDUCTIONS = {"AVG": "average", "PREMUL_SUM": "premultiplied_sum"}
-# Where torch's own functions have the operator, and which of them wait for what they call.
-OPERATORS = ("op", "reduceOp")
+# Which of torch's own functions wait for what they call.
 WAITING = ("send", "recv")
 
 
@@ -538,13 +537,11 @@ class Sites:
                 if site is None:
                     site = self.sites[key] = self.ring.name_site(site_text(frame))
                 return site, value, waits
-            waits = waits or what[1]
-            if value is None and what[0] and (wants_operator or wants_tag):
-                names = frame.f_locals
-                if wants_tag:
-                    value = names.get("tag")
-                else:
-                    value = next((names[name] for name in OPERATORS if name in names), None)
+            if what[0]:
+                waits = waits or what[1]
+                if value is None and (wants_operator or wants_tag):
+                    names = frame.f_locals
+                    value = names.get("tag") if wants_tag else names.get("op", names.get("reduceOp"))
             frame = frame.f_back
         return 0, value, waits
 
