@@ -13,7 +13,17 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+#ifdef __has_feature
+#if __has_feature(address_sanitizer)
+#define WITH_ADDRESS_SANITIZER
+#endif
+#endif
+
+#ifdef WITH_ADDRESS_SANITIZER
+constexpr uint64_t kRuns = 8;  // They take ten times as long.
+#else
 constexpr uint64_t kRuns = 30;
+#endif
 constexpr Duration kSlack = seconds(3);
 
 // On so many nodes.
