@@ -28,7 +28,7 @@ import time
 
 import results
 from bench import machine, note, stolen_and_total
-from worker_peers import PEERS, Failed, Job, build_mpi_bench, netns, versions
+from worker_peers import PEERS, UNRECORDED, Failed, Job, build_mpi_bench, netns, versions
 from worker_tables import PER_RANK, SHARED, Cell, complaints, print_summary, write_tables
 
 OPERATIONS = ("barrier", "broadcast", "reduce", "all_reduce", "gather", "all_gather", "scatter", "reduce_scatter",
@@ -82,7 +82,7 @@ def started(layout, options):
         cluster = stack.enter_context(netns.Cluster(2)) if layout.nodes > 1 else None
         series = []
         for peer in options.peers:
-            if peer == "Open MPI" and cluster:
+            if peer in ("Open MPI", UNRECORDED) and cluster:
                 continue
             job = Job(peer, layout.ranks, max(options.sizes) + FLOAT * layout.ranks, options.mpi_bench, cluster)
             stack.callback(job.end)
@@ -131,7 +131,8 @@ def parse_options():
     parser.add_argument("--ranks", type=numbers, default=[2, 4], help="comma list (default 2,4)")
     parser.add_argument("--nodes", type=numbers, help="comma list of 1 and 2 (default both)")
     parser.add_argument("--sizes", type=numbers, help="comma list, in bytes")
-    parser.add_argument("--peers", default=",".join(PEERS), help="comma list (default %(default)s)")
+    parser.add_argument("--peers", default=",".join(PEERS), help=f"comma list (default %(default)s); {UNRECORDED}: muster with "
+                        "--no-recorder, for what recording costs")
     parser.add_argument("--table", metavar="FILE", help="where the full tables go (default: after the summary)")
     parser.add_argument("--json", metavar="FILE", help="where medians and spreads go, for plots.py")
     options = parser.parse_args()
@@ -139,7 +140,7 @@ def parse_options():
     if options.quick:
         operations = [name for name in operations if name in ("barrier", "all_reduce")]
         options.peers = "muster,gloo"
-    options.peers = [peer for peer in PEERS if peer in options.peers.split(",")]
+    options.peers = [peer for peer in (*PEERS, UNRECORDED) if peer in options.peers.split(",")]
     options.sizes = options.sizes or ([8, 4 << 10, 2 << 20] if options.quick else list(SIZES))
     nodes = options.nodes or ([1] if options.quick else [1, 2])
     options.runs = options.runs or (3 if options.quick else 9)

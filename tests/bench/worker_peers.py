@@ -20,6 +20,7 @@ import netns  # noqa: E402
 
 PATIENCE = 120  # seconds for the ranks to come, and for one answer
 PEERS = ("muster", "gloo", "Open MPI")
+UNRECORDED = "unrecorded"  # muster with --no-recorder, on one node.
 # --oversubscribe only permits more ranks than slots. Pinning is left out since the others do not pin either.
 MPI_FLAGS = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none")
 PORTS_OF_NODES = {"muster": "29500", "gloo": "29501"}  # Rank 0 listens there, in a namespace of its own.
@@ -106,7 +107,8 @@ class Job:
         elif self.cluster:
             self.start_by_hand(peer, [worker_bench(), "--no-shared"])
         else:
-            self.run([muster(), "--nproc-per-node", str(self.ranks), worker_bench()])
+            flags = ["--no-recorder"] if peer == UNRECORDED else []
+            self.run([muster(), "--nproc-per-node", str(self.ranks), *flags, worker_bench()])
 
     def run(self, argv, node=None, **more):
         environment = self.environment | more

@@ -8,6 +8,8 @@ import dataclasses
 import statistics
 from typing import Any
 
+from worker_peers import UNRECORDED
+
 SHARED = "shared"  # muster's all_reduce on memory that the ranks of a node share.
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 REDUCING = ("reduce", "all_reduce", "reduce_scatter")
@@ -114,7 +116,7 @@ def print_summary(cells, samples):
         mine = [cell for cell in cells if cell.layout.nodes == count]
         where = "One node" if count == 1 else "Two nodes"
         print_grid(f"{where}: muster, µs", mine, lambda cell, name: median_text(samples, cell, name))
-        for other in ("gloo", "Open MPI"):
+        for other in ("gloo", "Open MPI", UNRECORDED):
             if ratios(mine, samples, other):
                 title = f"{where}: {other}'s time / muster's"
                 print_grid(title, mine, lambda cell, name, to=other: ratio_text(samples, cell, to, name))
@@ -125,6 +127,8 @@ def median_text(samples, cell, name):
 
 
 def ratio_text(samples, cell, other, name):
+    if (other, name) == (UNRECORDED, SHARED):
+        return ""  # It has none of its own.
     found = ratio(samples, cell, other, name)
     return number(found.value) if found else ""
 
