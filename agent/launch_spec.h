@@ -159,8 +159,11 @@ struct LaunchSpec {
   std::optional<int> stdin_rank = 0;  // --stdin RANK (global); none: every worker gets /dev/null.
   ExitCodePolicy exit_code = ExitCodePolicy::culprit;
   EventLogHandler event_log = EventLogHandler::null;
-  bool recorder = true;     // --no-recorder: workers get no ring to record their calls in.
-  bool python_hook = true;  // --no-python-hook: Python programs do not record their calls.
+  bool recorder = true;         // --no-recorder: workers get no ring to record their calls in.
+  bool python_hook = true;      // --no-python-hook: Python programs do not record their calls.
+  bool record_kernels = false;  // --record-kernels: of NCCL, when they run on the GPU.
+
+  std::string trace;  // --trace FILE; empty: none.
 
   HangSpec hang;
   LogSpec log;

@@ -15,6 +15,8 @@ enum class Letter : uint8_t {
   question = 4,     // job/peers.h
   answer = 5,       // Likewise.
   last_digest = 6,  // A digest that a node sends as it begins to stop its workers.
+  arrivals = 7,     // hang/arrivals.h, to the node that runs the hang detector.
+  clock = 8,        // What that node's wall clock shows: nanoseconds since 1970.
 };
 
 inline std::string letter_of(Letter kind, std::string_view content) {

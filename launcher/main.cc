@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "agent/hang/nccl_ras_child.h"
 #include "agent/job/agent.h"
 #include "agent/job/cannot_start.h"
 #include "agent/job/node_setup.h"
@@ -100,6 +101,8 @@ int run(const std::vector<std::string>& args) {
   if (args == std::vector<std::string>{"--internal-device-users"}) return device_users_child_main();
   if (!args.empty() && args.front() == kStacksFlag)
     return stacks_child_main({args.begin() + 1, args.end()});
+  if (!args.empty() && args.front() == hang::kRasFlag)
+    return hang::ras_child_main({args.begin() + 1, args.end()});
 
   fill_standard_descriptors();
   const Environment environment = current_environment();

@@ -1,7 +1,7 @@
 // The main program of musterctl: shows the state, the workers' output, and the ranks' collectives
-// and stacks of this user's running jobs on this machine, has a job write what it knows into a
-// file, and sends signals. It finds the jobs in a folder (control_folder.h), connects to one of
-// them over its socket (control_protocol.h), and keeps nothing open afterwards.
+// and stacks of this user's running jobs on this machine, once or again and again, has a job write
+// what it knows into a file, and sends signals. It finds the jobs in a folder (control_folder.h),
+// connects to one of them over its socket (control_protocol.h), and keeps nothing open afterwards.
 // Exit codes: 0, 1 if a job is missing or refuses, 2 for wrong usage.
 #include <algorithm>
 #include <array>
@@ -13,30 +13,31 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <sys/socket.h>
-#include <sys/time.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "agent/control/control_folder.h"
 #include "agent/control/control_protocol.h"
 #include "agent/hang/records_text.h"
 #include "agent/hang/stacks.h"
 #include "agent/report/text.h"
+#include "launcher/conversation.h"
 #include "launcher/musterctl_text.h"
+#include "launcher/musterctl_top.h"
 #include "launcher/values/rank_lists.h"
 #include "launcher/version.h"
-#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 namespace {
 
 constexpr int kFailed = 1;
 constexpr int kWrongUsage = 2;
-// Longer than the job's own limit, so that its answer arrives.
-constexpr time_t kAnswerSecondsMax = 15;
 
 struct Wanted {
   std::string job;
@@ -46,6 +47,8 @@ struct Wanted {
   int calls = control::RecordsRequest{}.lines;
   bool follow = false;
   bool all_threads = false;
+  double interval_s = 2;
+  bool once = false;
   bool json = false;
 };
 
@@ -75,53 +78,6 @@ std::vector<JobEntry> jobs_of_this_user() {
   return running_jobs(
       {variable_or_nothing("MUSTER_RUN_DIR"), variable_or_nothing("XDG_RUNTIME_DIR")});
 }
-
-// One connection: sends a request, receives lines.
-class Conversation {
- public:
-  static Result<Conversation> with(const JobEntry& job, const control::Request& request,
-                                   bool patient) {
-    Result<int> fd = connect_to_job(job.socket_path);
-    if (!fd) return tl::unexpected(fd.error());
-    Conversation talk{UniqueFd(*fd)};
-    const timeval limit{patient ? 0 : kAnswerSecondsMax, 0};
-    setsockopt(*fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    const std::string line = control::encode(request);
-    if (send(*fd, line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) {
-      return fail(ExitCode::environment,
-                  fmt::format("cannot ask the job with pid {}: {}; try again", job.pid,
-                              std::strerror(errno)));
-    }
-    return talk;
-  }
-
-  // nullopt: the job has closed the connection.
-  Result<std::optional<std::string>> next_line() {
-    std::array<char, 65536> buffer;
-    std::size_t newline = 0;
-    while ((newline = pending_.find('\n')) == std::string::npos) {
-      const ssize_t n = recv(fd_.get(), buffer.data(), buffer.size(), 0);
-      if (n == 0) return std::optional<std::string>();
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0 || pending_.size() > control::kReplyBytesMax) {
-        return fail(
-            ExitCode::environment,
-            fmt::format("the job does not answer ({}); it may be stopped or stuck: try again",
-                        n < 0 ? std::strerror(errno) : "the line is too long"));
-      }
-      pending_.append(buffer.data(), static_cast<std::size_t>(n));
-    }
-    std::string line = pending_.substr(0, newline);
-    pending_.erase(0, newline + 1);
-    return std::optional(std::move(line));
-  }
-
- private:
-  explicit Conversation(UniqueFd fd) : fd_(std::move(fd)) {}
-
-  UniqueFd fd_;
-  std::string pending_;
-};
 
 Result<control::RankRanges> ranges_of(const Wanted& wanted) {
   if (wanted.ranks.empty()) return control::RankRanges();
@@ -228,6 +184,96 @@ int show_stacks(const Wanted& wanted) {
   return ask(request, wanted, false);
 }
 
+// ---- top
+
+// At one time.
+struct Look {
+  control::JobStatus status;
+  control::Records records;
+  std::chrono::steady_clock::time_point at;
+};
+
+template <typename Wished>
+Result<Wished> wished(const JobEntry& job, const control::Request& request) {
+  Result<control::Reply> reply = reply_of(job, request);
+  if (!reply) return tl::unexpected(reply.error());
+  if (auto* const error = std::get_if<Error>(&*reply)) return tl::unexpected(*error);
+  if (auto* const found = std::get_if<Wished>(&*reply)) return std::move(*found);
+  return fail(ExitCode::environment, "the job has answered something else");
+}
+
+Result<Look> look_at(const JobEntry& job, const control::RecordsRequest& request) {
+  auto status = wished<control::JobStatus>(job, control::StatusRequest{});
+  if (!status) return tl::unexpected(status.error());
+  auto records = wished<control::Records>(job, request);
+  if (!records) return tl::unexpected(records.error());
+  return Look{*std::move(status), *std::move(records), std::chrono::steady_clock::now()};
+}
+
+Screen screen_of(int fd) {
+  winsize size{};
+  if (ioctl(fd, TIOCGWINSZ, &size) != 0) return {};
+  return {size.ws_row, size.ws_col};
+}
+
+// On a terminal over what was there, without flicker: each line ends with "erase to the right", the
+// last one with "erase below" (ECMA-48).
+void redraw(std::string_view text) {
+  std::string drawn = "\x1b[H";
+  for (const char c : text) {
+    if (c == '\n') drawn += "\x1b[K";
+    drawn += c;
+  }
+  print(drawn + "\x1b[J");
+}
+
+bool redraws(const Wanted& wanted) {
+  return !wanted.json && !wanted.once && isatty(STDOUT_FILENO) == 1;
+}
+
+void show_look(const Look* before, const Look& now, const Wanted& wanted) {
+  const double seconds =
+      before == nullptr ? 0 : std::chrono::duration<double>(now.at - before->at).count();
+  const std::vector<TopRank> ranks =
+      top_ranks(before == nullptr ? nullptr : &before->records, now.records, seconds);
+  const std::vector<std::string>& unanswered = now.records.unanswered;
+  if (wanted.json) return print(top_json(now.status, ranks, unanswered));
+  const Screen screen = redraws(wanted) ? screen_of(STDOUT_FILENO) : Screen{};
+  const std::string text = top_text(now.status, ranks, unanswered, screen);
+  if (redraws(wanted)) return redraw(text);
+  print(text + (wanted.once ? "" : "\n"));
+}
+
+bool is_running(const JobEntry& job) {
+  return std::ranges::any_of(jobs_of_this_user(),
+                             [&](const JobEntry& other) { return other.pid == job.pid; });
+}
+
+// Shows rates from the second look on. Until the job ends, or once.
+int show_top(const Wanted& wanted) {
+  const auto ranges = ranges_of(wanted);
+  if (!ranges) return complain_of(ranges.error());
+  const Result<JobEntry> job = pick_job(jobs_of_this_user(), wanted.job);
+  if (!job) return complain_of(job.error());
+  std::optional<Look> before;
+  for (;;) {
+    Result<Look> now = look_at(*job, control::RecordsRequest{*ranges, 0});
+    if (!now && before && !is_running(*job)) {
+      std::fputs("musterctl: the job has ended\n", stderr);
+      return wanted.once ? kFailed : EXIT_SUCCESS;
+    }
+    if (!now) {
+      const int code = std::min(complain_of(now.error()), kFailed);
+      if (!before || wanted.once) return code;
+    } else {
+      if (before || redraws(wanted)) show_look(before ? &*before : nullptr, *now, wanted);
+      if (wanted.once && before) return complain_of_missing(now->records.unanswered);
+      before = *std::move(now);
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(wanted.interval_s));
+  }
+}
+
 void add_job(CLI::App& command, Wanted& wanted) {
   command.add_option("job", wanted.job, "Job id or pid; may be omitted if only one job is running")
       ->type_name("JOB|PID");
@@ -262,6 +308,15 @@ void add_commands(CLI::App& app, Wanted& wanted) {
       ->type_name("LINES")
       ->capture_default_str()
       ->check(CLI::Range(0, control::kRecordLinesMax));
+  CLI::App& top = *app.add_subcommand(
+      "top", "Show again and again which ranks make calls, and which ones the others are ahead of");
+  add_job(top, wanted);
+  add_ranks(top, wanted);
+  top.add_option("-i,--interval", wanted.interval_s, "Look every SECONDS")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  top.add_flag("--once", wanted.once, "Look twice, print once, and end");
   CLI::App& stacks = *app.add_subcommand("stacks", "Show where the ranks of the job are");
   add_job(stacks, wanted);
   add_ranks(stacks, wanted);
@@ -292,6 +347,7 @@ int run_musterctl(int argc, char** argv) {
   if (app.got_subcommand("status")) return ask(control::StatusRequest{}, wanted, false);
   if (app.got_subcommand("logs")) return show_logs(wanted);
   if (app.got_subcommand("records")) return show_records(wanted);
+  if (app.got_subcommand("top")) return show_top(wanted);
   if (app.got_subcommand("stacks")) return show_stacks(wanted);
   if (app.got_subcommand("dump")) return ask(control::DumpRequest{}, wanted, false);
   if (app.got_subcommand("signal")) return send_signal(wanted);

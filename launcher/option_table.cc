@@ -91,6 +91,14 @@ constexpr auto kRows = std::to_array<OptionRow>({
      "Do not record which collectives the ranks have called: a hang is then not explained.", kOwn},
     {"no-python-hook", kHangs, "", "",
      "Do not put the recorder of PyTorch's collectives before PYTHONPATH.", kOwn},
+    {"record-kernels", kHangs, "", "",
+     "Record when NCCL's kernels start and end on the GPU as well, which costs time; not with NCCL "
+     "2.31.2.",
+     kOwn},
+    {"trace", kHangs, "FILE", "",
+     "Write every collective of every rank to FILE, for ui.perfetto.dev; of several nodes each "
+     "writes its own: FILE with .nodeN before its extension.",
+     kOwn},
     {"log-dir", kOutput, "DIR", "a fresh folder in $TMPDIR",
      "Folder for logs and, where it is given, for result.json and events.jsonl; /dev/null: no "
      "files."},

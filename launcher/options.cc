@@ -165,6 +165,10 @@ Parsed<std::optional<double>> parse_hang_timeout(const std::string& text) {
 void read_hangs(Settings& settings, LaunchSpec& spec) {
   spec.recorder = !settings.on("no-recorder");
   spec.python_hook = !settings.on("no-python-hook");
+  spec.trace = settings.non_blank("trace").value_or("");
+  if (!spec.recorder && !spec.trace.empty())
+    settings.refuse("--trace shows what the ranks record; leave out --no-recorder, or --trace");
+  spec.record_kernels = settings.on("record-kernels");
   std::optional<double> hang_timeout_s = spec.hang.hang_timeout_s;
   settings.read("hang-timeout", hang_timeout_s, parse_hang_timeout);
   spec.hang.off = !hang_timeout_s;
@@ -176,6 +180,8 @@ void read_hangs(Settings& settings, LaunchSpec& spec) {
   if (action == "restart") spec.hang.on_hang = OnHang::restart;
   if (action == "stop") spec.hang.on_hang = OnHang::stop;
   if (!spec.recorder) settings.warn_without_effect("hang-timeout", "with --no-recorder");
+  if (!spec.recorder && spec.record_kernels)
+    settings.warn("--record-kernels has no effect with --no-recorder");
   if (spec.recorder && !spec.hang.off) return;
   for (const char* const flag : {"busy-timeout", "on-hang"})
     settings.warn_without_effect(flag,

@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/process/python_hook.h"
+#include "agent/process/worker_hooks.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
@@ -182,7 +182,7 @@ Result<void> write_job_entry(const std::string& folder, const JobEntry& entry) {
 void remove_job_entry(const std::string& folder, pid_t pid) {
   unlink(control_entry_path(folder, pid).c_str());
   unlink(control_socket_path(folder, pid).c_str());
-  remove_python_hook(control_hook_path(folder, pid));
+  remove_hooks(control_hook_path(folder, pid));
 }
 
 std::vector<JobEntry> running_jobs(const ControlPlace& place) {

@@ -42,12 +42,12 @@ Result<void> check_control_folder(const std::string& path);
 
 std::string control_socket_path(const std::string& folder, pid_t pid);
 std::string control_entry_path(const std::string& folder, pid_t pid);
-// The folder of a job's Python hook (agent/process/python_hook.h).
+// The folder of a job's hooks (agent/process/worker_hooks.h).
 std::string control_hook_path(const std::string& folder, pid_t pid);
 
 // Written completely or not at all.
 Result<void> write_job_entry(const std::string& folder, const JobEntry& entry);
-// With its hook.
+// With its hooks.
 void remove_job_entry(const std::string& folder, pid_t pid);
 
 // The jobs that answer, by pid; removes the files of those that do not.

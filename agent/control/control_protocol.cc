@@ -124,6 +124,7 @@ void message_fields(auto& a, Like<RankRecords> auto& records) {
   a("failed_ago_s", records.failed_ago_s);
   a("groups", records.groups);
   a("sections", records.sections);
+  a("current", records.current);
   a("calls", records.calls);
 }
 
@@ -169,13 +170,17 @@ void message_fields(auto& a, Like<Variable> auto& variable) {
   a("digest", variable.digest);
 }
 
+// A message that stands alone in a field.
+template <typename Message>
+concept Single = std::same_as<Message, JobStatus> || std::same_as<Message, CallLine>;
+
 struct Writer {
   json object = json::object();
 
   void operator()(const char* key, const auto& value) { object[key] = value; }
   template <typename Value>
   void operator()(const char* key, const std::optional<Value>& value) {
-    if (value) object[key] = *value;
+    if (value) (*this)(key, *value);
   }
   void operator()(const char* key, const RankRanges& ranges) {
     for (const auto& [first, last] : ranges)
@@ -188,7 +193,7 @@ struct Writer {
     for (const Message& message : list)
       object[key].push_back(object_of(message));
   }
-  void operator()(const char* key, const JobStatus& status) { object[key] = object_of(status); }
+  void operator()(const char* key, const Single auto& message) { object[key] = object_of(message); }
   // Cuts the text's beginning off if it is too long.
   void end_of(const char* key, const std::string& text) {
     object[key] = text.substr(text.size() - std::min(text.size(), kLogTextBytesMax));
@@ -271,10 +276,10 @@ struct Reader {
       message_fields(inner, list.emplace_back());
     }
   }
-  void take(const json& found, const char* key, JobStatus& status) {
+  void take(const json& found, const char* key, Single auto& message) {
     if (!found.is_object()) return wrong(key, "an object");
     Reader inner{found, problem};
-    message_fields(inner, status);
+    message_fields(inner, message);
   }
 };
 

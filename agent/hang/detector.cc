@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "agent/hang/hang_text.h"
+#include "agent/hang/unseen.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"
 
@@ -171,6 +172,7 @@ void Detector::evaluate(Instant now) {
   evaluated_ = now;
   is_dirty_ = false;
   if (has_failure_) return look_at({});
+  settle_unseen(ranks_);
   judge_mismatches(now);
   const std::vector<GroupView> views = groups_.views(ranks_);
   calls_.forget_groups([this](const GroupKey& key) { return groups_.knows(key); });

@@ -65,6 +65,8 @@ struct Finding {
   std::string site;         // Where those that wait called it; empty: unknown, or many places.
   std::string doubt;        // Why the confidence is not high: "ranks 3-4 record nothing".
   bool has_failed = false;  // A worker has failed: the attempt is over.
+  // The calls of the group are NCCL's.
+  bool is_on_device = false;
 
   friend bool operator==(const Finding&, const Finding&) = default;
 };

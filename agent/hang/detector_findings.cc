@@ -111,6 +111,11 @@ Finding Detector::finding_of(const Case& one, const WaitGraph& graph, Duration w
   finding.operation = operation_in(one.key, one.call, one.peer);
   finding.ordinal = ordinal_in(one.key);
   finding.waited = std::max(waited, Duration{});
+  finding.is_on_device = std::ranges::any_of(ranks_, [&](const RankState& rank) {
+    const GroupDigest* const group =
+        rank.digest ? find_group(*rank.digest, one.key.group.id) : nullptr;
+    return group != nullptr && group->is_on_device;
+  });
   finding.site = one.waiting.empty() ? "" : site_of(one.waiting.front());
   for (const DirectWait& wait : one.waiting) {
     if (site_of(wait) != finding.site) finding.site.clear();
@@ -225,7 +230,8 @@ bool Detector::is_under_way(const GroupKey& key, uint64_t ordinal) const {
     const GroupDigest* const group = find_group(*rank.digest, key.id);
     if (group == nullptr || group->called < ordinal) return false;
     const CallDigest* const call = find_call(*group, ordinal);
-    return group->completed < ordinal || (call != nullptr && call->has_failed);
+    return group->completed < ordinal || (call != nullptr && call->has_failed) ||
+           (group->completion_is_unseen && group->called == ordinal);
   });
 }
 
@@ -256,6 +262,7 @@ Finding Detector::finding_of(const Mismatch& mismatch, Instant now) const {
     const GroupDigest* const group = find_group(*digest, mismatch.group.id);
     if (group == nullptr) continue;
     finding.group = group->name.empty() ? group->id : group->name;
+    finding.is_on_device |= group->is_on_device;
     const CallDigest* const call = find_call(*group, mismatch.ordinal);
     if (call != nullptr) since = std::min(since, call->called);
     const auto suspect =
@@ -265,8 +272,9 @@ Finding Detector::finding_of(const Mismatch& mismatch, Instant now) const {
       continue;
     }
     if (call != nullptr && mismatch.from_ordinal == 0) sites.insert(call->site);
-    if (group->completed < group->called && !ranks_[rank].code)
-      finding.waiting.push_back(static_cast<int>(rank));
+    const bool is_in_it = group->completed < group->called ||
+                          (group->completion_is_unseen && group->called <= mismatch.ordinal);
+    if (is_in_it && !ranks_[rank].code) finding.waiting.push_back(static_cast<int>(rank));
   }
   if (sites.size() == 1) finding.site = *sites.begin();
   finding.waited = now - since;

@@ -42,9 +42,12 @@ struct GroupDigest {
   uint64_t called = 0;
   uint64_t completed = 0;
   bool completion_is_late = false;     // Completions are noticed later, at a call or a wait.
-  bool completion_is_unknown = false;  // A source cannot tell now (a held GIL, captured graphs).
-  std::vector<CallDigest> calls;       // The last ones, by ordinal: those in flight among them.
-  std::vector<HashDigest> hashes;      // By ordinal.
+  bool completion_is_unknown = false;  // A source cannot tell now (a held GIL).
+  bool is_on_device = false;           // A device waits in the calls, whatever the process does.
+  // Calls are known to be incomplete only where a member has not made them: settle_unseen().
+  bool completion_is_unseen = false;
+  std::vector<CallDigest> calls;   // The last ones, by ordinal: those in flight among them.
+  std::vector<HashDigest> hashes;  // By ordinal.
 
   friend bool operator==(const GroupDigest&, const GroupDigest&) = default;
 };
@@ -56,8 +59,10 @@ struct MessageDigest {
   bool is_recv = false;
   uint64_t called = 0;
   uint64_t completed = 0;
-  bool is_synchronous = false;  // The last one.
-  Instant called_at{};          // The last one.
+  bool is_on_device = false;          // As its group.
+  bool completion_is_unseen = false;  // As its group.
+  bool is_synchronous = false;        // The last one.
+  Instant called_at{};                // The last one.
   std::string site;
 
   friend bool operator==(const MessageDigest&, const MessageDigest&) = default;

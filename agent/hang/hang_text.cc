@@ -59,16 +59,8 @@ std::string called_at(const std::string& site) {
   return site.empty() ? site : " at " + site;
 }
 
-// "rank 5 (node-b, GPU 1, pid 4711)"
 std::string described(int rank, const PlaceOf& place_of) {
-  const RankPlace place = place_of(rank);
-  const std::string device = cleaned(place.device);
-  std::vector<std::string> facts;
-  if (!place.host.empty()) facts.push_back(cleaned(place.host));
-  if (!device.empty()) facts.push_back(device.substr(0, device.find(" (")));
-  if (place.pid > 0) facts.push_back(fmt::format("pid {}", place.pid));
-  return facts.empty() ? fmt::format("rank {}", rank)
-                       : fmt::format("rank {} ({})", rank, fmt::join(facts, ", "));
+  return described_rank(rank, place_of(rank));
 }
 
 std::string described(const std::vector<int>& ranks, const PlaceOf& place_of) {
@@ -405,6 +397,16 @@ std::string advice(const Finding& finding, const std::string& job, std::optional
 
 }  // namespace
 
+std::string described_rank(int rank, const RankPlace& place) {
+  const std::string device = cleaned(place.device);
+  std::vector<std::string> facts;
+  if (!place.host.empty()) facts.push_back(cleaned(place.host));
+  if (!device.empty()) facts.push_back(device.substr(0, device.find(" (")));
+  if (place.pid > 0) facts.push_back(fmt::format("pid {}", place.pid));
+  return facts.empty() ? fmt::format("rank {}", rank)
+                       : fmt::format("rank {} ({})", rank, fmt::join(facts, ", "));
+}
+
 std::string call_text(std::string_view operation, uint64_t ordinal, std::string_view group) {
   if (ordinal > 0)
     return fmt::format("{} #{} of group '{}'", operation_of(operation).kind, ordinal, group);
@@ -483,6 +485,25 @@ std::string hang_cause(const Finding& raw, int rank) {
   const std::string line = verdict_line(raw, [](int) { return RankPlace(); });
   const std::string who = fmt::format("rank {} ", rank);
   return line.starts_with(who) ? line.substr(who.size()) : "is part of a hang: " + line;
+}
+
+std::string stragglers_text(const Stragglers& stragglers, const PlaceOf& place_of) {
+  std::string text = fmt::format("stragglers of the last {}:", duration_text(stragglers.time));
+  for (const Straggler& one : stragglers.ranks) {
+    const std::string waited =
+        one.waited < std::chrono::milliseconds(10)
+            ? fmt::format("{:.2f} ms",
+                          std::chrono::duration<double, std::milli>(one.waited).count())
+            : duration_text(one.waited);
+    text += fmt::format(
+        "{} {} made the {} of group '{}' wait {:.0f} % of the time ({} in each of {} calls)",
+        &one == &stragglers.ranks.front() ? "" : ";",
+        one.is_node ? fmt::format("the ranks of {}", cleaned(place_of(one.rank).host))
+                    : described(one.rank, place_of),
+        one.others == 1 ? "other rank" : fmt::format("{} others", one.others), cleaned(one.group),
+        one.share * 100, waited, one.calls);
+  }
+  return text;
 }
 
 std::string withdrawn_text(const Withdrawn& withdrawn, const Finding& verdict) {

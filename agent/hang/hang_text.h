@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include "agent/hang/detector.h"
+#include "agent/hang/stragglers.h"
 
 namespace muster::hang {
 
@@ -22,6 +23,9 @@ struct RankPlace {
   std::string device;  // Label of its device; empty: none.
 };
 using PlaceOf = std::function<RankPlace(int rank)>;
+
+// "rank 5 (node-b, GPU 1, pid 4711)"
+std::string described_rank(int rank, const RankPlace& place);
 
 // "all_reduce #17 of group 'world'". `operation` as in Finding; ordinal 0: "forming group 'tp'",
 // "recv from rank 3 of group 'pp'".
@@ -43,6 +47,9 @@ std::string mismatch_cause(const Finding& finding, int rank);
 
 // A hang as the cause of the failure of one of its ranks; follows "rank 5 ".
 std::string hang_cause(const Finding& finding, int rank);
+
+// Who made the others wait, in one line.
+std::string stragglers_text(const Stragglers& stragglers, const PlaceOf& place_of);
 
 std::string withdrawn_text(const Withdrawn& withdrawn, const Finding& verdict);
 

@@ -4,9 +4,14 @@
 #include <utility>
 
 #include "agent/hang/watch_wire.h"
+#include "rendezvous/net/field_codec.h"
 
 namespace muster::hang {
 namespace {
+
+constexpr auto kArrivalsEvery = std::chrono::seconds(1);
+constexpr size_t kArrivalsBytesMax = 16000;
+constexpr auto kClockEvery = std::chrono::seconds(5);
 
 Instant reporting_now() {
   return to_instant(std::chrono::steady_clock::now());
@@ -19,11 +24,17 @@ HangWatch::HangWatch(boost::asio::io_context& io, const Rings& rings, SiteNames&
     : limits_(limits),
       callbacks_(std::move(callbacks)),
       node_(io, rings, site_names, limits.look,
-            {[this](const Event& event) { see(event); }, [this] { looked(); },
+            {[this](const Event& event) { see(event); },
+             [this](int rank, const RecordedState& state, const RingReader& reader) {
+               sampler_->read(rank, state, reader);
+               callbacks_.read(rank, state, reader);
+             },
+             [this] { looked(); },
              [this](int rank) { return callbacks_.is_held(rank - round_.base_rank); }}),
       job_(io, limits,
            {callbacks_.found, [this](const std::vector<int>& ranks) { node_.look_at(ranks); },
-            [this] { node_.read_rings(); }, callbacks_.send, callbacks_.settled}) {}
+            [this] { node_.read_rings(); }, callbacks_.send, callbacks_.settled,
+            callbacks_.held_up}) {}
 
 void HangWatch::begin(const WatchedRound& round) {
   end();
@@ -32,8 +43,13 @@ void HangWatch::begin(const WatchedRound& round) {
   heard_ = 0;
   running_ = 0;
   reporter_.reset();
+  sampler_.emplace(round.nodes);
   node_.begin(round.base_rank, round.workers);
-  if (judges()) return job_.begin(round);
+  if (judges()) {
+    tell_clock();
+    next_clock_ = {};  // The others may not have begun yet.
+    return job_.begin(round);
+  }
   reporter_.emplace(round.host, round.base_rank, round.workers);
 }
 
@@ -49,12 +65,17 @@ void HangWatch::started(int local_rank, pid_t pid, std::string device) {
 void HangWatch::ended(int local_rank, int code) {
   if (!is_watching_) return;
   node_.ended(round_.base_rank + local_rank, code);
-  report(--running_ == 0 ? Letter::last_digest : Letter::digest, /*at_once=*/true);
+  if (--running_ == 0) {
+    tell_arrivals();
+    if (judges()) job_.report_stragglers();
+  }
+  report(running_ == 0 ? Letter::last_digest : Letter::digest, /*at_once=*/true);
 }
 
 void HangWatch::end() {
   if (!std::exchange(is_watching_, false)) return;
   node_.end();
+  tell_arrivals();
   job_.end();
   report(Letter::last_digest, /*at_once=*/true);
 }
@@ -65,6 +86,8 @@ void HangWatch::see(const Event& event) {
 }
 
 void HangWatch::looked() {
+  if (std::chrono::steady_clock::now() >= next_arrivals_) tell_arrivals();
+  if (judges() && std::chrono::steady_clock::now() >= next_clock_) tell_clock();
   if (!reporter_) return job_.looked();
   node_.look_at(reporter_->wanted(reporting_now()));
   report(Letter::digest, /*at_once=*/false);
@@ -76,6 +99,27 @@ void HangWatch::report(Letter kind, bool at_once) {
     callbacks_.send(0, letter_of(kind, *message));
 }
 
+void HangWatch::tell_arrivals() {
+  next_arrivals_ = std::chrono::steady_clock::now() + kArrivalsEvery;
+  std::vector<Arrivals> arrivals = sampler_->take(reporting_now());
+  if (arrivals.empty()) return;
+  if (judges()) return job_.arrived(round_.node_rank, arrivals, Duration(0));
+  callbacks_.send(0, letter_of(Letter::arrivals,
+                               encode_arrivals(arrivals, reporting_now(), kArrivalsBytesMax)));
+}
+
+void HangWatch::tell_clock() {
+  next_clock_ = std::chrono::steady_clock::now() + kClockEvery;
+  const int64_t wall = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                           std::chrono::system_clock::now().time_since_epoch())
+                           .count();
+  callbacks_.clock(reporting_now(), wall, Duration(0));
+  if (round_.nodes == 1) return;
+  std::string bytes;
+  FieldWriter(bytes).integer(wall);
+  callbacks_.send(-1, letter_of(Letter::clock, bytes));
+}
+
 void HangWatch::hear(int node_rank, std::string_view payload, Instant then, Duration error) {
   if (payload.empty()) return;
   const auto kind = static_cast<Letter>(payload.front());
@@ -84,6 +128,14 @@ void HangWatch::hear(int node_rank, std::string_view payload, Instant then, Dura
     // Instants that are known no better than that would make two looks of one.
     if (judges() && error <= limits_.look / 2)
       job_.hear(node_rank, payload, kind == Letter::last_digest, std::min(then, reporting_now()));
+  } else if (kind == Letter::arrivals) {
+    const auto arrivals = decode_arrivals(payload, then);
+    if (judges() && arrivals) job_.arrived(node_rank, *arrivals, error);
+  } else if (kind == Letter::clock && node_rank == 0) {
+    int64_t there = 0;
+    FieldReader reader(payload);
+    reader.integer(there);
+    if (reader.end() == nullptr) callbacks_.clock(then, there, error);
   } else if (kind == Letter::watch && reporter_ && node_rank == 0) {
     const int last = round_.base_rank + round_.workers - 1;
     const auto ranks = decode_ranks(payload, round_.base_rank, last);

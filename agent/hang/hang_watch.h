@@ -14,6 +14,7 @@
 #include <boost/asio/io_context.hpp>
 #include <sys/types.h>
 
+#include "agent/hang/arrivals.h"
 #include "agent/hang/job_watch.h"
 #include "agent/hang/node_reporter.h"
 #include "agent/hang/node_watch.h"
@@ -30,7 +31,12 @@ class HangWatch {
     std::function<void(int node_rank, std::string payload)> send;
     // Whether the rank's processes are held now to read their stacks, which is no state of theirs.
     std::function<bool(int local_rank)> is_held;
-    std::function<void()> settled;  // is_settling() was true, and no longer is.
+    std::function<void()> settled;                   // is_settling() was true, and no longer is.
+    std::function<void(const Stragglers&)> held_up;  // On the node that judges.
+    // The ring of a rank, at each look, and a last time when it has ended.
+    std::function<void(int rank, const RecordedState& state, const RingReader& reader)> read;
+    // The wall clock of the node that judges, in nanoseconds since 1970, at `own` of ours.
+    std::function<void(Instant own, int64_t there, Duration error)> clock;
   };
 
   HangWatch(boost::asio::io_context& io, const Rings& rings, SiteNames& site_names,
@@ -68,6 +74,8 @@ class HangWatch {
   void see(const Event& event);
   void looked();
   void report(Letter kind, bool at_once);
+  void tell_arrivals();
+  void tell_clock();
   void take_news(std::string_view bytes);
 
   const Limits limits_;
@@ -79,6 +87,9 @@ class HangWatch {
   JobWatch job_;
   std::optional<NodeReporter> reporter_;  // Unless this node judges.
   uint64_t heard_ = 0;                    // The newest news.
+  std::optional<ArrivalSampler> sampler_;
+  Deadline next_arrivals_{};
+  Deadline next_clock_{};
 };
 
 }  // namespace muster::hang

@@ -39,11 +39,14 @@ void JobWatch::begin(const WatchedRound& round) {
   news_.clear();
   dropped_ = 0;
   own_suspended_ = others_suspended_ = false;
+  stragglers_ = {};
+  next_stragglers_ = std::chrono::steady_clock::now() + kStragglersEvery;
   step(Begun{round.world_size});
 }
 
 void JobWatch::end() {
   if (!std::exchange(is_watching_, false)) return;
+  report_stragglers();
   if (is_settling()) {
     is_ending_ = true;
   } else {
@@ -83,6 +86,21 @@ void JobWatch::take(const Event& event) {
 void JobWatch::looked() {
   step(Tick{});
   want();
+  if (std::chrono::steady_clock::now() >= next_stragglers_) report_stragglers();
+}
+
+void JobWatch::arrived(int node_rank, const std::vector<Arrivals>& arrivals, Duration error) {
+  if (!is_watching_) return;
+  for (const Arrivals& one : arrivals) {
+    const RemoteNodes::Place* const place = place_of(one.last_rank);
+    if (node_rank == round_.node_rank || (place != nullptr && place->node_rank == node_rank))
+      stragglers_.take(node_rank, one, error);
+  }
+}
+
+void JobWatch::report_stragglers() {
+  next_stragglers_ = std::chrono::steady_clock::now() + kStragglersEvery;
+  if (const auto report = stragglers_.report(judging_now())) callbacks_.held_up(*report);
 }
 
 void JobWatch::hear(int node_rank, std::string_view bytes, bool is_last, Instant then) {
@@ -169,6 +187,9 @@ const RemoteNodes::Place* JobWatch::place_of(int rank) const {
 }
 
 void JobWatch::step(const Event& event) {
+  if (std::holds_alternative<Suspended>(event) || std::holds_alternative<Resumed>(event) ||
+      std::holds_alternative<Jumped>(event))
+    stragglers_.disturb(judging_now());
   std::vector<Effect> effects;
   detector_.step(judging_now(), event, effects);
   for (const Effect& effect : effects) {

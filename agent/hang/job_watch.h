@@ -24,6 +24,7 @@
 
 #include "agent/hang/detector.h"
 #include "agent/hang/remote_nodes.h"
+#include "agent/hang/stragglers.h"
 
 namespace muster::hang {
 
@@ -45,8 +46,10 @@ class JobWatch {
     std::function<void()> read_rings;  // Of this node, now.
     // To the node of that rank; -1: to all others. It may be lost.
     std::function<void(int node_rank, std::string payload)> send;
-    std::function<void()> settled;  // is_settling() was true, and no longer is.
+    std::function<void()> settled;                   // is_settling() was true, and no longer is.
+    std::function<void(const Stragglers&)> held_up;  // Each kStragglersEvery, and at the end.
   };
+  static constexpr auto kStragglersEvery = std::chrono::minutes(10);
 
   JobWatch(boost::asio::io_context& io, const Limits& limits, Callbacks callbacks);
 
@@ -57,6 +60,12 @@ class JobWatch {
   void see(const Event& event);  // Of this node's ranks.
   void looked();                 // This node has looked at its ranks.
   void hear(int node_rank, std::string_view digest, bool is_last, Instant then);
+
+  // When the ranks of a node made their calls, in our clock, and how wrong that may be.
+  void arrived(int node_rank, const std::vector<Arrivals>& arrivals, Duration error);
+
+  // Of the time since it was last called.
+  void report_stragglers();
 
   // Tells all other nodes, again until they have heard it, or kNewsMax others came after it.
   void publish(std::string news);
@@ -98,6 +107,8 @@ class JobWatch {
   bool own_suspended_ = false;
   bool others_suspended_ = false;
   boost::asio::steady_timer settle_limit_;
+  StragglerTable stragglers_;
+  Deadline next_stragglers_{};
 };
 
 }  // namespace muster::hang

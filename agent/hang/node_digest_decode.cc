@@ -135,7 +135,8 @@ class NewsReader : public VarintReader {
 
   void rank(RankNews& news) {
     const auto left = static_cast<uint64_t>(INT_MAX - int64_t{last_rank_});
-    news.rank = static_cast<int>(last_rank_ + 1 + static_cast<int64_t>(number_below(left)));
+    if (left == 0) return breach();
+    news.rank = last_rank_ + 1 + static_cast<int>(number_below(left));
     last_rank_ = news.rank;
     integer(news.pid);
     text(news.device);

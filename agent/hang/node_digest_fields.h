@@ -57,7 +57,8 @@ void walk_group(auto& a, Like<GroupDigest> auto& group) {
   a.one_of(group.phase, GroupPhase::closed);
   a.integer(group.called);
   a.integer(group.completed);
-  a.flags(group.completion_is_late, group.completion_is_unknown);
+  a.flags(group.completion_is_late, group.completion_is_unknown, group.is_on_device,
+          group.completion_is_unseen);
   uint64_t last = group.called;
   a.list(group.calls, NewsBounds::kCalls, [&](auto& made) {
     a.ordinal(made.ordinal, last);
@@ -81,7 +82,8 @@ inline bool say_alike(const RankDigest& a, const RankDigest& b) {
   const auto same_group = [&](const GroupDigest& x, const GroupDigest& y) {
     return x.called == y.called && x.completed == y.completed && x.phase == y.phase &&
            x.completion_is_late == y.completion_is_late &&
-           x.completion_is_unknown == y.completion_is_unknown && x.size == y.size && x.id == y.id &&
+           x.completion_is_unknown == y.completion_is_unknown && x.is_on_device == y.is_on_device &&
+           x.completion_is_unseen == y.completion_is_unseen && x.size == y.size && x.id == y.id &&
            x.name == y.name && std::ranges::equal(x.calls, y.calls, same_call) &&
            x.hashes == y.hashes && x.ranks == y.ranks;
   };
@@ -106,7 +108,8 @@ void walk_shape(auto& a, Like<RankDigest> auto& digest) {
   a.list(digest.messages, NewsBounds::kMessages, [&](auto& message) {
     a.text(message.group);
     a.integer(message.peer);
-    a.flags(message.is_recv, message.is_synchronous);
+    a.flags(message.is_recv, message.is_synchronous, message.is_on_device,
+            message.completion_is_unseen);
     a.integer(message.called);
     a.integer(message.completed);
     a.text(message.site);

@@ -24,7 +24,8 @@ bool is_waiting(const RankDigest& digest, Duration least) {
   const auto waits_in = [&](const GroupDigest& group) {
     if (group.phase == GroupPhase::forming) return is_old(group.since);
     if (group.phase != GroupPhase::ready || group.completed >= group.called) return false;
-    const auto call = std::ranges::find(group.calls, group.completed + 1, &CallDigest::ordinal);
+    const uint64_t ordinal = group.completion_is_unseen ? group.called : group.completed + 1;
+    const auto call = std::ranges::find(group.calls, ordinal, &CallDigest::ordinal);
     return call == group.calls.end() || is_old(call->called);
   };
   return std::ranges::any_of(digest.groups, waits_in) ||
@@ -58,7 +59,7 @@ void keep_calls(RankDigest& digest, size_t last) {
     const size_t skipped = group.calls.size() - std::min(group.calls.size(), last);
     const auto end = group.calls.begin() + static_cast<ptrdiff_t>(skipped);
     const auto kept = std::remove_if(group.calls.begin(), end, [&](const CallDigest& call) {
-      return call.ordinal <= group.completed;
+      return group.completion_is_unseen || call.ordinal <= group.completed;
     });
     group.calls.erase(kept, end);
   }

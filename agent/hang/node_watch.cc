@@ -156,6 +156,7 @@ void NodeWatch::look_at_ring(int rank, bool has_ended) {
   const RingReader* const reader = rings_.reader(rank - base_rank_);
   const std::optional<RecordedState> state = reader != nullptr ? reader->state() : std::nullopt;
   if (!state || !is_sound(*worker(rank), *state)) return;
+  callbacks_.read(rank, *state, *reader);
   std::vector<RecordedCall> calls = reader->calls(kCallsRead);
   name_sites(rank, *state, calls);
   RankDigest digest = digest_of(rank, *state, calls, to_instant(std::chrono::steady_clock::now()));

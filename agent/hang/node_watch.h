@@ -32,6 +32,8 @@ class NodeWatch {
   struct Callbacks {
     // Gets Digested, LifeSeen, Ended, Suspended, Resumed and Jumped.
     std::function<void(const Event&)> seen;
+    // The ring of a rank, at each look; `state` is of a sound owner.
+    std::function<void(int rank, const RecordedState& state, const RingReader& reader)> read;
     std::function<void()> looked;  // A look is complete.
     // Whether the rank's processes are held now to read their stacks, which is no state of theirs.
     std::function<bool(int rank)> is_held;

@@ -8,11 +8,12 @@ namespace {
 
 bool say_the_same(const RankDigest& a, const RankDigest& b) {
   const auto same_group = [](const GroupDigest& x, const GroupDigest& y) {
-    return x.called == y.called && x.completed == y.completed && x.phase == y.phase && x.id == y.id;
+    return x.called == y.called && (x.completed == y.completed || y.completion_is_unseen) &&
+           x.phase == y.phase && x.id == y.id;
   };
   const auto same_messages = [](const MessageDigest& x, const MessageDigest& y) {
-    return x.called == y.called && x.completed == y.completed && x.peer == y.peer &&
-           x.is_recv == y.is_recv && x.group == y.group;
+    return x.called == y.called && (x.completed == y.completed || y.completion_is_unseen) &&
+           x.peer == y.peer && x.is_recv == y.is_recv && x.group == y.group;
   };
   return a.generation == b.generation && std::ranges::equal(a.groups, b.groups, same_group) &&
          std::ranges::equal(a.messages, b.messages, same_messages);

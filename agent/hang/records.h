@@ -71,7 +71,10 @@ struct RankRecords {
   double failed_ago_s = 0;
   std::vector<GroupLine> groups;
   std::vector<SectionLine> sections;  // That it is in, the outermost first.
-  std::vector<CallLine> calls;        // The last ones, in the order of their calls.
+  // The call that it is in: the oldest pending one, before those that it does not wait for. None is
+  // pending: its last one.
+  std::optional<CallLine> current;
+  std::vector<CallLine> calls;  // The last ones, in the order of their calls.
 
   friend bool operator==(const RankRecords&, const RankRecords&) = default;
 };

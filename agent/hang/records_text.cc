@@ -62,7 +62,9 @@ GroupLine group_line(const RecordedGroup& group, Instant now) {
           .ranks = group.ranks,
           .size = group.size,
           .own_rank = group.own_rank,
-          .state = state_name(group.state),
+          .state = group.calls_are_unknown && group.state == ring::GroupState::ready
+                       ? "captured"
+                       : state_name(group.state),
           .called = json_number(group.called),
           .completed = json_number(group.completed),
           .state_ago_s = seconds_of(now - group.state_since),
@@ -77,7 +79,8 @@ const char* call_state(const RecordedCall& call, const RecordedGroup* group, boo
   if (group != nullptr && !is_message(call.call.kind) && call.ordinal <= group->completed)
     return "complete";
   if (group == nullptr || group->state == ring::GroupState::closed) return "abandoned";
-  return is_stale || group->completion_is_unknown ? "unknown" : "pending";
+  const bool is_unseen = group->is_on_device ? !call.started : is_stale;
+  return is_unseen || group->completion_is_unknown ? "unknown" : "pending";
 }
 
 std::string site_text(const RecordedCall& call) {
@@ -109,13 +112,6 @@ bool is_pending(const CallLine& call) {
   return call.state == "pending";
 }
 
-// "all_reduce #1042 of group 'world'"
-std::string call_name(const CallLine& call) {
-  return fmt::format(
-      "{}{} of {}", call.operation, call.ordinal == 0 ? "" : fmt::format(" #{}", call.ordinal),
-      call.group.empty() ? "a group that is gone" : fmt::format("group '{}'", call.group));
-}
-
 std::string at_site(const CallLine& call) {
   return call.site.empty() ? "" : " at " + call.site;
 }
@@ -145,18 +141,22 @@ std::string between_calls(const CallLine& last) {
                      good ? "" : ", " + last.state, called_from(last));
 }
 
-// The calls that the records show to be pending, the oldest first: a caller waits in the first
-// synchronous one.
-std::optional<std::string> pending_text(const std::vector<CallLine>& calls) {
+// The calls are the oldest first, and a caller waits in the first synchronous one.
+std::optional<CallLine> current_call(const std::vector<CallLine>& calls) {
+  if (calls.empty()) return std::nullopt;
   const auto first = std::ranges::find_if(calls, is_pending);
-  if (first == calls.end()) return std::nullopt;
+  if (first == calls.end()) return calls.back();
   const auto blocking = std::find_if(first, calls.end(), [](const CallLine& call) {
     return is_pending(call) && call.synchronous;
   });
-  if (blocking != calls.end()) return in_call(*blocking, "in");
-  const auto count = std::count_if(first, calls.end(), is_pending);
-  if (count == 1) return in_call(*first, "has in flight");
-  return in_call(*first, fmt::format("has {} calls in flight, the oldest", count));
+  return blocking != calls.end() ? *blocking : *first;
+}
+
+std::string pending_text(const CallLine& current, const std::vector<CallLine>& calls) {
+  if (current.synchronous) return in_call(current, "in");
+  const auto count = std::ranges::count_if(calls, is_pending);
+  if (count == 1) return in_call(current, "has in flight");
+  return in_call(current, fmt::format("has {} calls in flight, the oldest", count));
 }
 
 // What the groups alone show: one that is forming, or a pending call without a record. The groups
@@ -181,9 +181,10 @@ std::optional<std::string> group_text(const RankRecords& records) {
 }
 
 std::string doing_text(const RankRecords& records) {
-  if (auto text = pending_text(records.calls)) return *std::move(text);
+  const std::optional<CallLine>& current = records.current;
+  if (current && is_pending(*current)) return pending_text(*current, records.calls);
   if (auto text = group_text(records)) return *std::move(text);
-  if (!records.calls.empty()) return between_calls(records.calls.back());
+  if (current) return between_calls(*current);
   return fmt::format("no call yet; attached {} ago", seconds_text(records.attached_ago_s));
 }
 
@@ -285,6 +286,12 @@ std::string line_shown(const std::string& text) {
 
 }  // namespace
 
+std::string call_name(const CallLine& call) {
+  return fmt::format(
+      "{}{} of {}", call.operation, call.ordinal == 0 ? "" : fmt::format(" #{}", call.ordinal),
+      call.group.empty() ? "a group that is gone" : fmt::format("group '{}'", call.group));
+}
+
 RankRecords records_of(const RankRing& ring, Instant now, size_t calls_max) {
   RankRecords records;
   records.rank = ring.rank;
@@ -299,6 +306,7 @@ RankRecords records_of(const RankRing& ring, Instant now, size_t calls_max) {
     const RecordedGroup* const group = group_by_handle(ring.state->groups, call.group);
     records.calls.push_back(call_line(call, group, is_stale, now));
   }
+  records.current = current_call(records.calls);
   records.summary = rank_summary(records);
   const size_t excess = records.calls.size() - std::min(records.calls.size(), calls_max);
   records.calls.erase(records.calls.begin(),

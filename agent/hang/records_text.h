@@ -34,6 +34,9 @@ struct RankRing {
   std::string why_none;             // Without a state; empty: no process has attached.
 };
 
+// "all_reduce #1042 of group 'world'"; without the number where there is none.
+std::string call_name(const CallLine& call);
+
 // With the last `calls_max` calls.
 RankRecords records_of(const RankRing& ring, Instant now, size_t calls_max);
 

@@ -52,7 +52,11 @@ GroupDigest group_digest(const RecordedGroup& recorded, bool is_stale) {
   group.called = recorded.called;
   group.completed = recorded.completed;
   group.completion_is_late = recorded.completion_is_late;
-  group.completion_is_unknown = recorded.completion_is_unknown || is_stale;
+  group.completion_is_unknown =
+      recorded.completion_is_unknown || (is_stale && !recorded.is_on_device);
+  group.is_on_device = recorded.is_on_device;
+  group.completion_is_unseen = recorded.is_on_device && recorded.completed < recorded.called &&
+                               recorded.started <= recorded.completed;
   for (const RecordedHash& hash : recorded.hashes)
     group.hashes.push_back({hash.ordinal, hash.hash});
   return group;
@@ -75,17 +79,21 @@ RankDigest digest_of(int rank, const RecordedState& state, const std::vector<Rec
   std::map<uint32_t, size_t> places;  // By handle.
   std::map<uint32_t, std::string> ids;
   for (const RecordedGroup& recorded : state.groups) {
+    if (recorded.calls_are_unknown) continue;  // What it does not show must not look late.
     ids[recorded.handle] = recorded.id;
     places[recorded.handle] = digest.groups.size();
     digest.groups.push_back(group_digest(recorded, is_stale));
   }
   for (const RecordedMessages& recorded : state.messages) {
     if (!places.contains(recorded.group)) continue;
+    const GroupDigest& group = digest.groups[places[recorded.group]];
     digest.messages.push_back({.group = ids[recorded.group],
                                .peer = recorded.peer,
                                .is_recv = recorded.is_recv,
                                .called = recorded.called,
                                .completed = recorded.completed,
+                               .is_on_device = group.is_on_device,
+                               .completion_is_unseen = group.is_on_device,
                                .called_at = recorded.called_at,
                                .site = {}});
   }

@@ -116,6 +116,8 @@ class StateLook {
     const uint64_t flags = load(from.flags);
     group.completion_is_late = (flags & ring::kCompletionIsLate) != 0;
     group.completion_is_unknown = (flags & ring::kCompletionIsUnknown) != 0;
+    group.is_on_device = (flags & ring::kIsOnDevice) != 0;
+    group.calls_are_unknown = (flags & ring::kCallsAreUnknown) != 0;
     group.dropped = load(from.dropped);
     group.id = text_in(from.id, ring::kWordsOfText);
     group.name = text_in(from.name, ring::kWordsOfText);
@@ -250,7 +252,29 @@ class CallsLook {
     return calls;
   }
 
- private:
+  // From `position` on, which moves behind them.
+  std::vector<CallGlance> take_new(RingPosition& position) const {
+    const uint64_t next = load(ring_.head.next_record);
+    const uint64_t oldest = next - std::min<uint64_t>(next, ring::kRecords);
+    uint64_t n = std::clamp(position.next, oldest, next);
+    position.overwritten += n - std::min(n, position.next);
+    std::vector<CallGlance> glances;
+    for (; n < next; ++n) {
+      const uint64_t sequence = load(ring_.records[n % ring::kRecords].sequence);
+      if (sequence < 2 * n + 2 && position.unwritten != n + 1) {
+        position.unwritten = n + 1;
+        break;
+      }
+      if (const auto glance = glance_at(n)) {
+        glances.push_back(*glance);
+      } else {
+        ++position.overwritten;
+      }
+    }
+    position.next = n;
+    return glances;
+  }
+
   std::optional<RecordedCall> call_of(uint64_t n) const {
     const ring::Record& record = ring_.records[n % ring::kRecords];
     const uint64_t sequence = 2 * n + 2;
@@ -276,6 +300,26 @@ class CallsLook {
     call.completed = time_since(called, completed, n);
     put_site(what >> 48, call);
     return call;
+  }
+
+ private:
+  std::optional<CallGlance> glance_at(uint64_t n) const {
+    const ring::Record& record = ring_.records[n % ring::kRecords];
+    const uint64_t sequence = 2 * n + 2;
+    if (load(record.sequence) != sequence) return std::nullopt;
+    const uint64_t what = load(record.what);
+    const uint64_t ordinal = load(record.ordinal);
+    const uint64_t called = load(record.called_ticks);
+    const uint64_t completed = load(record.completed);
+    if (load(record.sequence) != sequence) return std::nullopt;
+    return CallGlance{.record = n,
+                      .group = static_cast<uint32_t>(what & kHandleMax),
+                      .ordinal = ordinal,
+                      .kind = known(what >> 16 & 0xff, ring::CallKind::allocate_shared),
+                      .is_synchronous = (what >> 40 & ring::kIsSynchronous) != 0,
+                      .withdrawn = (what >> 40 & ring::kWithdrawn) != 0,
+                      .called = times_.at(called),
+                      .completed = time_since(called, completed, n)};
   }
 
   template <typename Enum>
@@ -347,6 +391,28 @@ const std::atomic<uint32_t>& RingReader::attachments() const {
 std::optional<RecordedState> RingReader::state() const {
   return of_one_owner(ring_->head,
                       [&](uint64_t generation) { return StateLook(*ring_, generation).take(); });
+}
+
+void RingReader::read_on(RingPosition& position,
+                         const std::function<bool(const CallGlance&)>& visit) const {
+  RingPosition behind;
+  const auto glances = of_one_owner(ring_->head, [&](uint64_t generation) {
+    behind = position.generation == generation ? position : RingPosition{.generation = generation};
+    return CallsLook(*ring_).take_new(behind);
+  });
+  if (!glances) return;
+  const auto stopped = std::ranges::find_if_not(*glances, visit);
+  if (stopped != glances->end()) behind.next = stopped->record;
+  position = behind;
+}
+
+std::optional<RecordedCall> RingReader::call(const RingPosition& position, uint64_t record) const {
+  return of_one_owner(ring_->head,
+                      [&](uint64_t generation) -> std::optional<RecordedCall> {
+                        if (generation != position.generation) return std::nullopt;
+                        return CallsLook(*ring_).call_of(record);
+                      })
+      .value_or(std::nullopt);
 }
 
 std::vector<RecordedCall> RingReader::calls(size_t most) const {

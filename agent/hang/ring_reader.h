@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,6 +64,8 @@ struct RecordedGroup {
   int own_rank = -1;
   bool completion_is_late = false;
   bool completion_is_unknown = false;
+  bool is_on_device = false;
+  bool calls_are_unknown = false;
   uint64_t called = 0;
   uint64_t launched = 0;
   uint64_t started = 0;
@@ -103,6 +106,26 @@ struct RecordedState {
   uint64_t garbage = 0;  // Entries that were no such thing.
 };
 
+// Where a reader of all calls has come to. A new owner of the ring begins anew.
+struct RingPosition {
+  uint64_t generation = 0;
+  uint64_t next = 0;         // The number of a record.
+  uint64_t overwritten = 0;  // Calls that were gone before they could be read, so far.
+  uint64_t unwritten = 0;    // 1 + the record that was being written when it was last read.
+};
+
+// The part of a call that costs no text.
+struct CallGlance {
+  uint64_t record = 0;  // Its number: for call().
+  uint32_t group = 0;
+  uint64_t ordinal = 0;
+  ring::CallKind kind = ring::CallKind::unknown;
+  bool is_synchronous = false;
+  bool withdrawn = false;
+  Instant called;
+  std::optional<Instant> completed;
+};
+
 // Whether calls that look pending may be complete: the process looks 4 times a second, and has not
 // for longer (Python's hook, while the program holds the GIL).
 bool completions_are_stale(const RecordedState& state, Instant now);
@@ -120,6 +143,13 @@ class RingReader {
   //
   // A group whose entry is used for another one meanwhile is left out.
   std::optional<RecordedState> state() const;
+
+  // Shows `visit` the calls from `position` on, in the order of their records, and moves it on;
+  // stops before the first one that is just being written, or that `visit` returns false for: it is
+  // shown again by the next reading. A call that is still being written then is passed over.
+  void read_on(RingPosition& position, const std::function<bool(const CallGlance&)>& visit) const;
+  // One of those, whole; nullopt: it is overwritten.
+  std::optional<RecordedCall> call(const RingPosition& position, uint64_t record) const;
 
   // The last `most` calls that can be read, in the order of their records; none where state() would
   // be nullopt. What a field can only hold by mistake is unknown: a kind, a site, a time.

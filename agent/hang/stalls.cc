@@ -73,7 +73,9 @@ class StallFinder {
   }
 
   // nullopt: the rank does not wait in this call.
-  std::optional<Instant> wait_begin(int rank, bool is_synchronous, Instant called);
+  // `is_on_device`: not the process waits, but its device.
+  std::optional<Instant> wait_begin(int rank, bool is_synchronous, bool is_on_device,
+                                    Instant called);
   void add_wait(Wait wait, Instant since);
   void add_undecided(const GroupView& group, int rank, Instant since);
   void find_forming(const GroupView& group);
@@ -101,10 +103,12 @@ class StallFinder {
   std::vector<int> involved_;
 };
 
-std::optional<Instant> StallFinder::wait_begin(int rank, bool is_synchronous, Instant called) {
+std::optional<Instant> StallFinder::wait_begin(int rank, bool is_synchronous, bool is_on_device,
+                                               Instant called) {
   const Instant since = std::min(called, options_.now);
   if (is_synchronous) return since;
   if (is_old(since)) involved_.push_back(rank);
+  if (is_on_device) return since;
   if (life(rank) != LifeState::blocked) return std::nullopt;
   return std::max(since, state(rank).life_since);
 }
@@ -182,7 +186,7 @@ std::vector<StallFinder::Pending> StallFinder::pending_in(const GroupView& group
     const bool is_synchronous = call != nullptr && call->call.is_synchronous;
     const Instant called = call == nullptr ? state(member.rank).unchanged_since : call->called;
     if (is_old(called)) last_awaited = std::max(last_awaited, ordinal);
-    const auto since = wait_begin(member.rank, is_synchronous, called);
+    const auto since = wait_begin(member.rank, is_synchronous, digest.is_on_device, called);
     if (!since) continue;
     if (group.has_failed || member.standing != Standing::known) {
       add_undecided(group, member.rank, *since);
@@ -257,7 +261,8 @@ void StallFinder::add_collective(Stall stall, std::span<const Pending> pending,
     for (const Member& member : group.members) {
       if (member.standing != Standing::known) continue;
       if (member.completed() < ordinal) stall.unfinished.push_back(member.rank);
-      stall.has_finished |= member.completed() >= ordinal;
+      const bool is_seen = member.digest != nullptr && !member.digest->completion_is_unseen;
+      stall.has_finished |= is_seen && member.completed() >= ordinal;
     }
     std::ranges::sort(stall.unfinished);
   }
@@ -363,7 +368,8 @@ void StallFinder::find_message(int rank, int group, const MessageDigest& message
   if (message.peer == own->own_rank || message.peer >= own->size) return;
   if (is_old(message.called_at) && message.peer >= 0)
     involved_.push_back(view.members[static_cast<size_t>(message.peer)].rank);
-  const auto since = wait_begin(rank, message.is_synchronous, message.called_at);
+  const auto since =
+      wait_begin(rank, message.is_synchronous, message.is_on_device, message.called_at);
   if (!since) return;
   const bool is_sound = view.members[static_cast<size_t>(own->own_rank)].digest == own;
   if (view.has_failed || !is_sound) return add_undecided(view, rank, *since);

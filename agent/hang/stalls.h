@@ -2,7 +2,7 @@
 // depends on nothing else. Pure.
 //
 //   a rank waits   its synchronous call has not ended, or it has a call in flight and is blocked,
-//                  or it forms a group
+//                  or its device is in that call; or it forms a group
 //   late           a member that has not made that call; a peer that has not sent or received; one
 //                  that has made it but is stopped, or has ended, before it was complete
 //
@@ -65,7 +65,7 @@ struct Wait {
 
   int rank = 0;
   int stall = 0;
-  bool is_synchronous = false;  // Else the rank is blocked, presumably in this call.
+  bool is_synchronous = false;  // Else the rank is blocked, presumably in this call, or not at all.
   Certainty certainty = Certainty::none;
   int member = -1;
 };

@@ -252,6 +252,8 @@ SpawnRequest AgentLoop::spawn_request(int local_rank) {
     variables.record_fd = ring::to_text(*record_fd);
     request.record_fd = record_fd->fd;
     variables.python_hook = python_hook_;
+    variables.nccl_plugin = nccl_plugin_;
+    variables.record_kernels = spec_.record_kernels;
   }
   request.executable = program_.executable;
   request.argv = program_.argv(local_rank);
@@ -280,6 +282,10 @@ void AgentLoop::spawn_worker(int attempt, int local_rank) {
       hang_watch_->started(local_rank, *pid,
                            setup_.placement.workers[static_cast<size_t>(local_rank)].device);
     }
+    if (trace_) {
+      const int rank = round_.base_rank + local_rank;
+      trace_->started(rank, *pid, described_rank(rank, record_->place_of(rank)));
+    }
     drive_->post(group::Spawned{attempt, local_rank, *pid});
   } else {
     report_failure(pid.error(), local_rank);
@@ -295,6 +301,7 @@ void AgentLoop::on_worker_exit(const WorkerExit& exit) {
   if (!exit.status.success())
     record_->worker_was_in(exit.local_rank, call_in_flight(exit.local_rank));
   if (hang_watch_) hang_watch_->ended(exit.local_rank, exit.status.signed_code());
+  if (trace_) trace_->ended(round_.base_rank + exit.local_rank, exit.status.signed_code());
   if (!exit.status.success()) gather(exit);
   if (file_timer_) file_timer_->forget(exit.pid);
   drive_->post(group::Exited{attempt_, exit.local_rank, exit.status});

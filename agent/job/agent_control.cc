@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "agent/job/agent_loop.h"
-#include "agent/process/python_hook.h"
+#include "agent/process/worker_hooks.h"
 
 namespace muster {
 namespace {
@@ -33,35 +33,39 @@ std::string_view asked_for(const WorkerTail& tail, const LogsQuery& query, int r
   return fresh >= text.size() ? text : text.substr(text.size() - static_cast<size_t>(fresh));
 }
 
-// Its folder, which goes with the socket.
-Result<std::string> write_hook(const ControlServer::Socket& socket) {
+// Their folder, which goes with the socket.
+Result<std::string> write_hooks_beside(const ControlServer::Socket& socket,
+                                       const WorkerHooks& wanted) {
   // Python compares it with what it makes of it.
   const std::string folder =
       std::filesystem::absolute(control_hook_path(socket.folder, socket.pid)).lexically_normal();
-  return write_python_hook(folder).map([&] { return folder; });
+  return write_hooks(folder, wanted).map([&] { return folder; });
 }
 
 }  // namespace
 
 // Creating the folder and the socket may wait for a disk, so it runs on the output thread, before
 // the first worker's streams are opened there. The job goes on without a control socket, and then
-// without the hook; the reason is only noted.
+// without the hooks; the reason is only noted.
 void AgentLoop::open_control() {
   const ControlPlace place{lookup("MUSTER_RUN_DIR"), lookup("XDG_RUNTIME_DIR")};
   const JobEntry entry{
       getppid(), run_id_, program_.name, static_cast<double>(std::time(nullptr)), {}};
-  const bool hook_wanted = rings_.wanted() && spec_.python_hook && has_python_hook();
-  output_->perform([this, place, entry, hook_wanted] {
+  WorkerHooks wanted = rings_.wanted() ? built_in_hooks() : WorkerHooks{};
+  wanted.python &= spec_.python_hook;
+  output_->perform([this, place, entry, wanted] {
     const Result<ControlServer::Socket> socket = ControlServer::open(place, entry);
-    Result<std::string> hook;
-    if (socket && hook_wanted) hook = write_hook(*socket);
-    boost::asio::post(io_, [this, socket, hook] {
+    Result<std::string> hooks;
+    if (socket && wanted != WorkerHooks{}) hooks = write_hooks_beside(*socket, wanted);
+    boost::asio::post(io_, [this, socket, hooks, wanted] {
       if (!socket) return record_->note(JobEventKind::note, socket.error().message);
       control_socket_ = *socket;
-      if (hook) {
-        python_hook_ = *hook;
+      if (!hooks) {
+        say(fmt::format("the calls of {}NCCL are not recorded: {}",
+                        wanted.python ? "Python programs and of " : "", hooks.error().message));
       } else {
-        say("the calls of Python programs are not recorded: " + hook.error().message);
+        if (wanted.python) python_hook_ = *hooks;
+        if (wanted.nccl) nccl_plugin_ = nccl_plugin_in(*hooks);
       }
       if (ending_) {
         close(socket->fd);

@@ -202,6 +202,7 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   driver_.cancel();
   close_bundles();
   stack_reader_.cancel();
+  ras_.cancel();
   pause_.cancel();
   stuck_timer_.cancel();
   last_words_limit_.cancel();
@@ -211,6 +212,7 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
     output_->perform([path = file_timer_->path()] { unlink(path.c_str()); });
   }
   if (coordinated_) report_evidence(job_round_.epoch);
+  if (trace_) output_->perform([trace = std::shared_ptr<hang::Trace>(std::move(trace_))] {});
   JobReport report = record_->finish(outcome);
   if (job_end_) apply_end(report, *job_end_);
   if (report.end == JobEnd::unkillable) {

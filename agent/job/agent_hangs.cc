@@ -36,8 +36,24 @@ int AgentLoop::rank_to_fail(const hang::Finding& finding) const {
   return waiting == finding.waiting.end() ? -1 : *waiting;
 }
 
+// As the job starts; of several nodes, once the rank of this one is known.
+std::optional<Error> AgentLoop::open_trace() {
+  if (spec_.trace.empty() || trace_) return {};
+  const bool is_part = spec_.rendezvous.nnodes_max > 1;
+  if (is_part && attempt_ < 0) return hang::Trace::defect_of_folder(spec_.trace);
+  auto trace = hang::Trace::open(
+      is_part ? hang::Trace::path_of_node(spec_.trace, round_.group_rank, job_round_.epoch)
+              : spec_.trace,
+      site_names_, [this](const std::string& text) { say(text); });
+  if (!trace) return trace.error();
+  trace_ = *std::move(trace);
+  return {};
+}
+
 void AgentLoop::watch_for_hangs() {
-  if (!rings_.wanted() || spec_.hang.off) return;
+  if (!rings_.wanted() || (spec_.hang.off && spec_.trace.empty())) return;
+  if (const auto error = open_trace()) say(error->message);
+  if (trace_) trace_->begin(attempt_);
   if (!hang_watch_) {
     hang::HangWatch::Callbacks callbacks;
     callbacks.found = [this](const hang::Effect& effect) { on_hang(effect); };
@@ -47,8 +63,17 @@ void AgentLoop::watch_for_hangs() {
       return stack_reader_.holds(processes_.pid(local_rank));
     };
     callbacks.settled = [this] { on_hangs_settled(); };
-    hang_watch_.emplace(io_, rings_, site_names_, hang::limits_of(spec_.hang),
-                        std::move(callbacks));
+    callbacks.held_up = [this](const hang::Stragglers& stragglers) {
+      if (!spec_.hang.off) tell_all(record_->stragglers(stragglers));
+    };
+    callbacks.read = [this](int rank, const RecordedState& state, const RingReader& reader) {
+      if (trace_) trace_->read(rank, state, reader);
+    };
+    callbacks.clock = [this](Instant own, int64_t there, Duration error) {
+      if (trace_) trace_->set_clock(own, there, error);
+    };
+    const HangSpec spec = spec_.hang.off ? HangSpec{} : spec_.hang;  // For a trace: any will do.
+    hang_watch_.emplace(io_, rings_, site_names_, hang::limits_of(spec), std::move(callbacks));
     record_->set_places([this](int rank) {
       const hang::RemoteNodes::Place* const place = hang_watch_->place_of(rank);
       return place == nullptr ? hang::RankPlace{}
@@ -64,6 +89,7 @@ void AgentLoop::watch_for_hangs() {
 }
 
 void AgentLoop::on_hang(const hang::Effect& effect) {
+  if (spec_.hang.off) return;  // The rings are read for a trace only.
   const HangNews news = std::visit(
       Overloaded{
           [](const hang::LookAt&) { return HangNews(); },
@@ -100,6 +126,7 @@ void AgentLoop::fail_for_hang(uint64_t number, int rank) {
   order.number = number;
   order.failed_rank = rank;
   order.is_final = spec_.hang.on_hang == OnHang::stop;
+  record_->fails_for_hang();
   hang_watch_->publish(encode_hang_news(order));
   fail_rank(order);
 }
@@ -115,7 +142,7 @@ void AgentLoop::fail_rank(const HangNews& order) {
 // On every node of the job.
 void AgentLoop::tell_all(const HangNews& news) {
   if (news.text.empty()) return;
-  say(news.text);
+  say_of_hang(news.text);
   hang_watch_->publish(encode_hang_news(news));
 }
 
@@ -123,10 +150,16 @@ void AgentLoop::tell_all(const HangNews& news) {
 void AgentLoop::on_hang_news(std::string_view bytes) {
   const std::optional<HangNews> news = decode_hang_news(bytes);
   if (!news) return;
+  if (news->failed_rank >= 0) record_->fails_for_hang();
   fail_rank(*news);
   if (news->text.empty()) return;
   record_->take(*news);
-  say(news->text);
+  say_of_hang(news->text);
+}
+
+void AgentLoop::say_of_hang(const std::string& text) {
+  say(text);
+  if (trace_) trace_->mark(text);
 }
 
 // The first failure of the attempt is explained, as far as it can be.

@@ -54,6 +54,7 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       site_names_(io_),
       driver_(io_, processes_),
       stack_reader_(io_, processes_),
+      ras_(io_, processes_),
       peers_drive_(io_, peers_, [this](const Peers::Effect& effect) { on_peers(effect); }),
       run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
       null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),
@@ -96,10 +97,11 @@ bool AgentLoop::start() {
   options.hostname = own_hostname();
   options.temp_dir = temp_dir_;
   Result<std::unique_ptr<Output>> output = Output::start(std::move(options));
-  if (!output) {
-    const std::string line = "muster: " + output.error().message + "\n";
+  const std::optional<Error> error = output ? open_trace() : output.error();
+  if (error) {
+    const std::string line = "muster: " + error->message + "\n";
     std::fwrite(line.data(), 1, line.size(), stderr);
-    exit_code_ = static_cast<int>(output.error().code);
+    exit_code_ = static_cast<int>(error->code);
     return false;
   }
   output_ = std::move(*output);

@@ -30,6 +30,7 @@
 #include "agent/hang/records_text.h"
 #include "agent/hang/rings.h"
 #include "agent/hang/site_names.h"
+#include "agent/hang/trace.h"
 #include "agent/job/agent.h"
 #include "agent/job/hang_bundle.h"
 #include "agent/job/job_record.h"
@@ -128,8 +129,13 @@ class AgentLoop {
   void on_bundle_written(uint64_t id, const std::optional<std::string>& failure);
   void close_bundles();
 
+  // ---- NCCL's RAS (agent_ras.cc)
+  void ask_ras(std::function<void(std::string)> done);
+
   // ---- hangs (agent_hangs.cc)
   void watch_for_hangs();
+  std::optional<Error> open_trace();
+  void say_of_hang(const std::string& text);
   void on_hang(const hang::Effect& effect);
   void tell_all(const HangNews& news);
   int rank_to_fail(const hang::Finding& finding) const;
@@ -234,6 +240,7 @@ class AgentLoop {
   WorkerProcesses processes_;
   Rings rings_;
   SiteNames site_names_;
+  std::unique_ptr<hang::Trace> trace_;                   // --trace
   std::optional<hang::HangWatch> hang_watch_;            // Of a job that is watched.
   std::function<void()> after_settled_;                  // The attempt is drained.
   std::map<uint64_t, std::shared_ptr<Bundle>> bundles_;  // Until they are written.
@@ -242,6 +249,7 @@ class AgentLoop {
   int dump_files_ = 0;
   HelperProcess driver_;
   StackReader stack_reader_;
+  HelperProcess ras_;
   Peers peers_;
   Drive<Peers, Peers::Tick> peers_drive_;  // Gets what arrives for it, and the end of each round.
   KernelLog kernel_log_;  // Marked as an attempt starts, then read on the output thread.
@@ -251,6 +259,7 @@ class AgentLoop {
   std::unique_ptr<ControlServer> control_server_;
   std::optional<ControlServer::Socket> control_socket_;
   std::string python_hook_;  // The folder of its files; empty: workers get none.
+  std::string nccl_plugin_;  // Likewise.
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   OomWatch oom_;
 

@@ -191,7 +191,8 @@ std::string bundle_file(const HangBundle& bundle, size_t bytes_max) {
   std::map<int, size_t> bytes_of;
   records.add_bytes(bytes_of);
   stacks.add_bytes(bytes_of);
-  size_t bytes = wire::dump(head).size() + kAroundLists;
+  const std::string ras = bundle.nccl_ras.empty() ? "null" : bundle.nccl_ras;
+  size_t bytes = wire::dump(head).size() + ras.size() + kAroundLists;
   std::set<int> kept;
   for (const int rank : bundle.ranks) {
     bytes += bytes_of[rank];
@@ -201,7 +202,7 @@ std::string bundle_file(const HangBundle& bundle, size_t bytes_max) {
   head["left_out"] = bundle.world_size - static_cast<int>(kept.size());
   std::string file = wire::dump(head);
   file.pop_back();
-  return file + records.of(kept) + stacks.of(kept) + "}\n";
+  return file + ",\"nccl_ras\":" + ras + records.of(kept) + stacks.of(kept) + "}\n";
 }
 
 control::Variables shown_variables(const std::map<std::string, std::string>& environment) {

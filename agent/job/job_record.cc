@@ -47,11 +47,11 @@ void tell_kills_apart(const std::vector<WorkerEvidence>& workers,
     machine.more_kills = killed > counted;
 }
 
-// Whether the worker library reported one that is not muster's own stop.
-bool has_found_a_failure(const std::optional<FailureRecord>& library,
-                         const std::optional<StopMark>& stop) {
+// Whether the worker library reported one that is not muster's own doing. `over`: when the attempt
+// was over.
+bool has_found_a_failure(const std::optional<FailureRecord>& library, Instant over) {
   if (!library || library->code == "stopped") return false;
-  return !stop || Instant{std::chrono::nanoseconds(library->time_ns)} < stop->at;
+  return Instant{std::chrono::nanoseconds(library->time_ns)} < over;
 }
 
 }  // namespace
@@ -135,6 +135,7 @@ void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
   workers_.clear();
   ends_ = 0;
   stop_.reset();
+  failed_for_hang_ = Instant::max();
   findings_.clear();
   explanation_.reset();
   evidence_ = {report_.host, round.group_rank, {}, {}, {}};
@@ -212,6 +213,10 @@ void JobRecord::stop_begins(int signal, Duration grace, const std::vector<AtStop
     workers_[i].at_stop = seen[i];
 }
 
+void JobRecord::fails_for_hang() {
+  failed_for_hang_ = std::min(failed_for_hang_, steady_now());
+}
+
 void JobRecord::kill_sent(std::string whom) {
   note(JobEventKind::killing, std::move(whom));
   if (stop_) stop_->killed = true;
@@ -260,7 +265,8 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
     }
     record.machine.full_log_disk = remains.full_log_disk;
     Examination examined = examine(record, stop_, unix_epoch);
-    examined.signs.told_by_library = has_found_a_failure(record.library, stop_);
+    const Instant over = stop_ ? std::min(stop_->at, failed_for_hang_) : failed_for_hang_;
+    examined.signs.told_by_library = has_found_a_failure(record.library, over);
     record.failure.stopped_by_muster = examined.signs.by_stop;
     errors.push_back(std::move(examined.error));
     machines.push_back(record.machine);

@@ -88,6 +88,7 @@ class JobRecord {
   // nodes are told
   HangNews hang_notice(const hang::Notice& notice);
   HangNews wait_ended(const hang::WaitEnded& ended);
+  HangNews stragglers(const hang::Stragglers& stragglers);
   // `failed`: the rank that will count as failed for it.
   HangNews hang_verdict(const hang::Verdict& verdict, std::optional<int> failed = {});
   HangNews hang_withdrawn(const hang::Withdrawn& withdrawn);
@@ -95,6 +96,8 @@ class JobRecord {
   void hang_explained(uint64_t number);
   // Whether that verdict is one of this attempt, and was not withdrawn.
   bool stands(uint64_t number) const;
+  // A rank of any node is made to fail: what others find from now on is its consequence.
+  void fails_for_hang();
   // Where the ranks of other nodes are; their own is known.
   void set_places(hang::PlaceOf others) { places_ = std::move(others); }
   // What the node that runs the detector has told.
@@ -127,6 +130,9 @@ class JobRecord {
   JobReport finish(const group::JobOutcome& outcome);
   void write_final_events(const JobReport& report, int exit_code);
 
+  // As it is named in what people read.
+  hang::RankPlace place_of(int rank) const;
+
  private:
   TorchEventContext torch_context() const;
   TorchWorker torch_worker(int local_rank) const;
@@ -134,7 +140,6 @@ class JobRecord {
   HangNews tell(JobEventKind kind, const hang::Finding& finding, const std::string& line,
                 std::string text);
   std::vector<DetectedCulprit> detected() const;
-  hang::RankPlace place_of(int rank) const;
   std::optional<HangReport> standing_verdict() const;
   void attempt_failed(const WorkerFailure& culprit, const Cause& cause);
   void close_attempt(std::string why);
@@ -152,6 +157,7 @@ class JobRecord {
   std::vector<WorkerRecord> workers_;  // By local rank.
   int ends_ = 0;
   std::optional<StopMark> stop_;
+  Instant failed_for_hang_ = Instant::max();
   hang::PlaceOf places_;
   std::map<uint64_t, hang::Finding> findings_;  // By number.
   std::optional<hang::Finding> explanation_;    // The hang or mismatch that made a worker fail.

@@ -53,6 +53,10 @@ void JobRecord::take(const HangNews& news) {
   JobEvent told = event(news.kind);
   if (news.kind == JobEventKind::note) {
     told.text = news.text;
+  } else if (news.kind == JobEventKind::straggler) {
+    if (!news.report.ranks.empty()) told.rank = news.report.ranks.front();
+    told.seconds = news.report.seconds;
+    told.text = news.text;
   } else {
     told.hang = news.report;
   }
@@ -84,6 +88,17 @@ HangNews JobRecord::wait_ended(const hang::WaitEnded& ended) {
   if (found == findings_.end()) return news;
   news.text = wait_ended_text(ended, found->second);
   findings_.erase(found);
+  take(news);
+  return news;
+}
+
+HangNews JobRecord::stragglers(const hang::Stragglers& stragglers) {
+  HangNews news{.kind = JobEventKind::straggler, .report = {}, .text = {}};
+  news.text = stragglers_text(stragglers, [this](int rank) { return place_of(rank); });
+  for (const hang::Straggler& one : stragglers.ranks)
+    news.report.ranks.push_back(one.rank);
+  const auto seconds = std::chrono::duration<double>(stragglers.time).count();
+  news.report.seconds = std::round(stragglers.ranks.front().share * seconds * 1e3) / 1e3;
   take(news);
   return news;
 }

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/base/quiet_thread.h"
+
 namespace muster {
 
 namespace {
@@ -22,7 +24,7 @@ bool is_regular_file(int fd) {
 
 bool SinkWriter::start() {
   try {
-    thread_ = std::thread([this] { run(); });
+    thread_ = quiet_thread([this] { run(); });
   } catch (const std::system_error&) {
     return false;
   }

@@ -89,10 +89,10 @@ std::optional<std::string> Sink::failed(int error) {
   if (said_ || reader_gone_) return std::nullopt;
   said_ = true;
   const bool full = error == ENOSPC || error == EDQUOT;
-  return fmt::format(
-      "muster: cannot write {}: {}; what the workers print there is dropped, the workers "
-      "continue{}",
-      name_, std::strerror(error), full ? "; free some space to resume" : "");
+  return fmt::format("muster: cannot write {}: {}; {} is dropped, the workers continue{}", name_,
+                     std::strerror(error),
+                     content_.empty() ? "what the workers print there" : content_,
+                     full ? "; free some space to resume" : "");
 }
 
 std::optional<std::string> Sink::dropped_line() const {

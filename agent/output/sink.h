@@ -16,8 +16,12 @@ namespace muster {
 class Sink {
  public:
   Sink(int borrowed_fd, std::string name) : fd_(borrowed_fd), name_(std::move(name)) {}
-  Sink(UniqueFd fd, std::string name)
-      : fd_(fd.get()), owned_(std::move(fd)), name_(std::move(name)) {}
+  // `content`: what a message says is dropped; empty: what the workers print.
+  Sink(UniqueFd fd, std::string name, std::string content = {})
+      : fd_(fd.get()),
+        owned_(std::move(fd)),
+        name_(std::move(name)),
+        content_(std::move(content)) {}
 
   // Returns a message for the user on the first failure of this sink; later ones are only counted.
   std::optional<std::string> write(std::span<const std::string_view> pieces);
@@ -34,6 +38,7 @@ class Sink {
   int fd_;
   UniqueFd owned_;
   std::string name_;
+  std::string content_;
   uint64_t dropped_ = 0;
   bool reader_gone_ = false;
   bool said_ = false;

@@ -5,6 +5,28 @@
 #include "rendezvous/base/contract.h"
 
 namespace muster {
+namespace {
+
+// In the place of the user's own profiler, which the plugin loads. The launcher may itself be a
+// worker of another muster, whose plugin is no user's.
+void put_nccl_plugin(const WorkerVariables& worker, Environment& result) {
+  const std::string own(env::kNcclProfiler);
+  const std::string chain(env::kNcclProfilerChain);
+  const auto inherited = result.find(own);
+  if (inherited != result.end() && inherited->second.ends_with(env::kNcclPluginFile)) {
+    auto users = result.extract(chain);
+    result.erase(own);
+    if (!users.empty()) result[own] = users.mapped();
+  }
+  result.erase(chain);
+  result.erase(std::string(env::kRecordKernels));
+  if (worker.nccl_plugin.empty()) return;
+  if (auto users = result.extract(own); !users.empty()) result[chain] = users.mapped();
+  result[own] = worker.nccl_plugin;
+  if (worker.record_kernels) result[std::string(env::kRecordKernels)] = "1";
+}
+
+}  // namespace
 
 Environment worker_environment(const Environment& inherited, const RoundView& round,
                                const WorkerVariables& worker) {
@@ -41,6 +63,7 @@ Environment worker_environment(const Environment& inherited, const RoundView& ro
   // One that is inherited belongs to a worker of another muster, whose program this launcher is.
   result.erase(std::string(env::kRecordFd));
   if (worker.record_fd) set(env::kRecordFd, *worker.record_fd);
+  put_nccl_plugin(worker, result);
   if (!worker.python_hook.empty()) {
     std::string& path = result[std::string(env::kPythonPath)];
     path = path.empty() ? worker.python_hook : worker.python_hook + ":" + path;

@@ -39,6 +39,8 @@ struct WorkerVariables {
   std::string failure_file;              // Likewise.
   std::optional<std::string> record_fd;  // ring::to_text(); not set: it has no ring.
   std::string python_hook;               // The folder before PYTHONPATH; empty: none.
+  std::string nccl_plugin;               // The file; empty: none.
+  bool record_kernels = false;           // By that plugin.
   std::string signals_to_handle;
   std::optional<std::string> timer_file;
   std::optional<int> omp_num_threads;         // Only if the user set none.

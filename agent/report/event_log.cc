@@ -18,7 +18,7 @@ const char* event_name(JobEventKind kind) {
        "stopped",        "leftovers",   "signal_received", "signal_forwarded",
        "suspended",      "resumed",     "timer_expired",   "waiting",
        "hang",           "mismatch",    "withdrawn",       "membership_changed",
-       "note",           "job_ended"},
+       "straggler",      "note",        "job_ended"},
       kind);
 }
 

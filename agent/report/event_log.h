@@ -31,6 +31,8 @@ enum class JobEventKind {
   mismatch,            // hang: a verdict on calls that do not match
   withdrawn,           // hang: the verdict that was wrong
   membership_changed,  // text: which node came, went or was lost
+  straggler,           // rank: the one that made others wait most, seconds: they have, on
+                       // average, text: all that did
   note,                // text
   job_ended,           // text: the outcome's name, exit_code
 };

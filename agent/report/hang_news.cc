@@ -61,7 +61,7 @@ std::optional<HangNews> decode_hang_news(std::string_view bytes) {
   reader.text("text", news.text);
   const bool is_ours = news.kind == JobEventKind::note || news.kind == JobEventKind::waiting ||
                        news.kind == JobEventKind::hang || news.kind == JobEventKind::mismatch ||
-                       news.kind == JobEventKind::withdrawn;
+                       news.kind == JobEventKind::withdrawn || news.kind == JobEventKind::straggler;
   return wrong.empty() && is_ours ? std::optional(std::move(news)) : std::nullopt;
 }
 

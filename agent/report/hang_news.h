@@ -13,9 +13,9 @@
 namespace muster {
 
 struct HangNews {
-  JobEventKind kind = JobEventKind::note;  // note, waiting, hang, mismatch or withdrawn.
+  JobEventKind kind = JobEventKind::note;  // note, waiting, hang, mismatch, withdrawn or straggler.
   uint64_t number = 0;                     // Of the finding; of a note: 0.
-  HangReport report;                       // Of a note: empty.
+  HangReport report;                       // Of a note: empty; of a straggler: ranks and seconds.
   std::string text;                        // What is said, without the prefix; empty: nothing.
   int failed_rank = -1;                    // It counts as failed from now on; -1: none.
   bool is_final = false;                   // Without a restart.

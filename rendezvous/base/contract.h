@@ -51,7 +51,13 @@ inline constexpr std::string_view kErrorFile = "TORCHELASTIC_ERROR_FILE";
 inline constexpr std::string_view kFailureFile = "MUSTER_FAILURE_FILE";
 // Ours: the descriptor of the ring in which a worker records its calls (ring/record_fd.h).
 inline constexpr std::string_view kRecordFd = "MUSTER_RECORD_FD";
-// Python's: folders of modules, that of the hook in front (agent/process/python_hook.h).
+// Ours, for NCCL's profiler plugin (worker_lib/recorder/nccl_profiler/plugin.h): set where kernels
+// are recorded too, and the user's own kNcclProfiler, which the plugin takes the place of.
+inline constexpr std::string_view kRecordKernels = "MUSTER_RECORD_KERNELS";
+inline constexpr std::string_view kNcclProfilerChain = "MUSTER_NCCL_PROFILER_CHAIN";
+inline constexpr std::string_view kNcclProfiler = "NCCL_PROFILER_PLUGIN";
+inline constexpr std::string_view kNcclPluginFile = "libnccl-profiler-muster.so";
+// Python's: folders of modules, that of the hook in front (agent/process/worker_hooks.h).
 inline constexpr std::string_view kPythonPath = "PYTHONPATH";
 inline constexpr std::string_view kSignalsToHandle = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr std::string_view kTimerFile = "TORCHELASTIC_TIMER_FILE";

@@ -102,7 +102,7 @@ struct Group {
   Word state;         // GroupState | generation << 8. Set last.
   Word size;          // Members.
   Word own_rank;      // In the group.
-  Word flags;         // kCompletionIsLate, kCompletionIsUnknown
+  Word flags;         // kCompletionIsLate and the like.
   Word called;        // The ordinal of the last call, from 1.
   Word launched;      // On a device.
   Word started;       // On a device.
@@ -125,6 +125,11 @@ static_assert(sizeof(Group) == 768);
 inline constexpr uint64_t kCompletionIsLate = 1;
 // Whether the last calls are complete cannot be seen.
 inline constexpr uint64_t kCompletionIsUnknown = 2;
+// A device performs the calls, and waits in them whatever the process does. Completions are seen of
+// those that were seen to start there, and may be of none.
+inline constexpr uint64_t kIsOnDevice = 4;
+// Calls are made that are not recorded (by captured CUDA graphs).
+inline constexpr uint64_t kCallsAreUnknown = 8;
 
 // A place in the program. Native code: `address`; Python: `text`, as "train.py:88 step".
 struct Site {

@@ -36,7 +36,9 @@ void put_text(Word (&words)[n], std::string_view text) {
 void put_facts(Group& group, const GroupFacts& facts, uint64_t now) {
   group.size.store(static_cast<uint64_t>(facts.size), kRelaxed);
   group.own_rank.store(static_cast<uint64_t>(facts.own_rank), kRelaxed);
-  group.flags.store(facts.completion_is_late ? kCompletionIsLate : 0, kRelaxed);
+  group.flags.store(
+      (facts.completion_is_late ? kCompletionIsLate : 0) | (facts.is_on_device ? kIsOnDevice : 0),
+      kRelaxed);
   for (Word* const word : {&group.called, &group.launched, &group.started, &group.completed,
                            &group.dropped, &group.running_hash})
     word->store(0, kRelaxed);
@@ -121,6 +123,10 @@ void RingWriter::set_completion_unknown(int32_t group, bool unknown) {
   if (entry == nullptr) return;
   const uint64_t rest = entry->flags.load(kRelaxed) & ~kCompletionIsUnknown;
   entry->flags.store(rest | (unknown ? kCompletionIsUnknown : 0), kRelease);
+}
+
+void RingWriter::set_calls_unknown(int32_t group) {
+  if (Group* const entry = find(group)) entry->flags.fetch_or(kCallsAreUnknown, kRelease);
 }
 
 void RingWriter::looked() {

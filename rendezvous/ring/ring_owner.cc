@@ -87,6 +87,20 @@ bool take_ring(Ring& ring, Source source, bool tsc, std::string& why) {
   return true;
 }
 
+bool share_ring(const Ring& ring, Source source, bool& tsc) {
+  const Head& head = ring.head;
+  if (head.owner.load(kAcquire) != own_pid()) return false;
+  // A number that was another process's before is not ours to share.
+  if (head.owner_started.load(kRelaxed) != start_ticks(stat_fields(getpid()))) return false;
+  const uint64_t plugin = static_cast<uint64_t>(Source::nccl_plugin);
+  const uint64_t hook = static_cast<uint64_t>(Source::python_hook);
+  const uint64_t beside = source == Source::nccl_plugin ? hook : plugin;
+  const bool is_beside = source == Source::nccl_plugin || source == Source::python_hook;
+  if (!is_beside || head.source.load(kRelaxed) != beside) return false;
+  tsc = head.ticks_are_tsc.load(kRelaxed) != 0;
+  return true;
+}
+
 void leave_ring(Ring& ring) {
   uint64_t owner = own_pid();
   ring.head.owner.compare_exchange_strong(owner, 0, std::memory_order_acq_rel);

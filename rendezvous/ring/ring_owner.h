@@ -17,6 +17,10 @@ namespace muster::ring {
 // process, or this one, has it.
 bool take_ring(Ring& ring, Source source, bool tsc, std::string& why);
 
+// Whether this process has it already, by a library beside which `source` records: NCCL's plugin
+// and Python's hook, which see different calls. Then `tsc` becomes the clock of its times.
+bool share_ring(const Ring& ring, Source source, bool& tsc);
+
 // The ring stays as it is. REQUIRES: this process has it.
 void leave_ring(Ring& ring);
 

@@ -54,8 +54,8 @@ void move_up(Word& counter, uint64_t ordinal) {
 
 }  // namespace
 
-RingWriter::RingWriter(Ring* ring, ForkMark mark, bool tsc)
-    : ring_(ring), mark_(std::move(mark)), tsc_(tsc) {}
+RingWriter::RingWriter(Ring* ring, ForkMark mark, bool tsc, bool is_shared)
+    : ring_(ring), mark_(std::move(mark)), tsc_(tsc), is_shared_(is_shared) {}
 
 std::unique_ptr<RingWriter> RingWriter::attach(std::string_view record_fd, Source source,
                                                std::string& why, bool tsc) {
@@ -71,14 +71,15 @@ std::unique_ptr<RingWriter> RingWriter::attach(std::string_view record_fd, Sourc
   }
   Ring* const ring = map_ring(*parsed, /*writable=*/true, why);
   if (ring == nullptr) return nullptr;
-  if (take_ring(*ring, source, tsc, why))
-    return std::unique_ptr<RingWriter>(new RingWriter(ring, std::move(*mark), tsc));
+  const bool is_shared = share_ring(*ring, source, tsc);
+  if (is_shared || take_ring(*ring, source, tsc, why))
+    return std::unique_ptr<RingWriter>(new RingWriter(ring, std::move(*mark), tsc, is_shared));
   unmap_ring(ring);
   return nullptr;
 }
 
 RingWriter::~RingWriter() {
-  if (is_attached()) leave_ring(*ring_);
+  if (is_attached() && !is_shared_) leave_ring(*ring_);
   unmap_ring(ring_);
 }
 

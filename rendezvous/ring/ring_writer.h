@@ -37,6 +37,7 @@ struct GroupFacts {
   int size = 0;
   int own_rank = -1;
   bool completion_is_late = false;
+  bool is_on_device = false;
 };
 
 // A call that was recorded, to be completed. Plain values; may be copied and dropped.
@@ -52,11 +53,12 @@ struct Pending {
 
 class RingWriter {
  public:
-  // Maps the ring and takes it over if nobody owns it or its owner has ended. nullptr and `why`
-  // (one line) otherwise. Wakes who waits for Head::futex. Another `tsc` is for tests.
+  // Maps the ring and takes it over if nobody owns it or its owner has ended, or shares it
+  // (share_ring()). nullptr and `why` (one line) otherwise. Wakes who waits for Head::futex.
+  // Another `tsc` is for tests.
   static std::unique_ptr<RingWriter> attach(std::string_view record_fd, Source source,
                                             std::string& why, bool tsc = tsc_is_invariant());
-  // Leaves the ring as it is, for the reader, and gives up owning it.
+  // Leaves the ring as it is, for the reader, and gives up owning it, unless it is shared.
   ~RingWriter();
   RingWriter(const RingWriter&) = delete;
   RingWriter& operator=(const RingWriter&) = delete;
@@ -70,6 +72,8 @@ class RingWriter {
   void set_state(int32_t group, GroupState state);
   // From here on it cannot, or can again, be seen which of its calls are complete.
   void set_completion_unknown(int32_t group, bool unknown);
+  // From here on not all of its calls are recorded.
+  void set_calls_unknown(int32_t group);
 
   // ---- collectives
   // `ordinal`: from 1, one more than the call before. `site`: a return address; nullptr: unknown.
@@ -101,7 +105,7 @@ class RingWriter {
   void leave_section();
 
  private:
-  RingWriter(Ring* ring, ForkMark mark, bool tsc);
+  RingWriter(Ring* ring, ForkMark mark, bool tsc, bool is_shared);
 
   Group* find(int32_t group) const;  // nullptr: no such group, or not attached.
   int32_t take_group();
@@ -119,6 +123,7 @@ class RingWriter {
   Ring* const ring_;
   const ForkMark mark_;
   const bool tsc_;
+  const bool is_shared_;  // Another library of this process owns it.
   std::atomic<bool> has_failed_ = false;
 };
 

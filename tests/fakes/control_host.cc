@@ -171,6 +171,14 @@ class ControlHost {
         call.state = i < 3 ? "complete" : "pending";
         call.called_ago_s = 30 - 6 * i;
       }
+      records.source = "worker_lib";
+      records.current.emplace();
+      records.current->group = "world";
+      records.current->ordinal = 3;
+      records.current->operation = "barrier\x1b[31m";
+      records.current->state = "pending";
+      records.current->synchronous = true;
+      records.current->called_ago_s = 12;
     }
     return found;
   }

@@ -16,8 +16,9 @@ import sys
 import tidy
 
 PRODUCTS = ("muster", "musterctl", "worker_lib/libmuster.so.0.1.0", "worker_lib/libmuster_gloo.so.0.1.0",
-            "worker_lib/recorder/python/_muster_ring.abi3.so")
-TARGETS = ("muster", "musterctl", "muster_worker", "muster_gloo", "muster_python_hook")
+            "worker_lib/recorder/python/_muster_ring.abi3.so",
+            "worker_lib/recorder/nccl_profiler/libnccl-profiler-muster.so")
+TARGETS = ("muster", "musterctl", "muster_worker", "muster_gloo", "muster_python_hook", "muster_nccl_plugin")
 PUBLIC = os.path.join("worker_lib", "include", "muster")
 SOURCES = ("agent", "launcher", "rendezvous", "worker_lib")
 
@@ -35,7 +36,6 @@ FOR_TESTS = {
     "muster::StoreClient::num_keys": "that nothing is left in the store",
     "muster::calls::num_keys": "the same",
     "muster::error_messages": "each message, where a verdict takes the best",
-    "muster::ring::RingWriter::started": "a moment in the layout that only a profiler of GPUs can tell",
     "muster::tcpstore::RequestDecoder::validated": "the decoder's state",
     "muster::worker::CpuBackend::describe": "what a group's backend is made of",
     "muster::worker::Job::connect_store": "what is left in the store",

@@ -88,7 +88,7 @@ def output_of(*command):
 def known_flags():
     """What the programs take: of their help (which keeps one flag to itself), and of the sources of the examples."""
     help_texts = ["--print-man", output_of(MUSTER, "--help"),
-                  *(output_of(MUSTERCTL, *words, "--help") for words in ([], ["list"], ["status"], ["logs"], ["records"],
+                  *(output_of(MUSTERCTL, *words, "--help") for words in ([], ["list"], ["status"], ["logs"], ["records"], ["top"],
                                                               ["signal"]))]
     for path in glob.glob(f"{ROOT}/examples/*.cc") + glob.glob(f"{ROOT}/examples/*.py"):
         with open(path, encoding="utf-8") as f:

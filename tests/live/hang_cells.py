@@ -16,7 +16,7 @@ import signal
 import tempfile
 import time
 
-from harness import Job, wait_for
+from harness import Job, is_gone, wait_for
 from nodes_harness import free_port
 
 PROGRAM = os.environ.get("MUSTER_HANG_FAULTS", "")
@@ -276,8 +276,9 @@ def healthy(ranks, seconds, scale, library="worker_lib", nodes=1):
                 try:
                     if job.process.poll() is None:
                         act()
-                except ProcessLookupError:
-                    pass  # It has ended meanwhile.
+                except (ProcessLookupError, PermissionError):
+                    if not is_gone(pid):  # A process that has ended can't be traced either.
+                        raise
             if job.process.poll() is not None:
                 break
         if job.wait() != 0:

@@ -17,7 +17,7 @@ from hang_cells import LIBRARIES, PYTHON, TORCH, HangJob, healthy, limits, perfo
 from harness import LiveTest, require_muster, wait_for
 
 SCALE = 0.1
-HEALTHY_S = float(os.environ.get("MUSTER_HEALTHY_S", "20"))
+HEALTHY_S = float(os.environ.get("MUSTER_HEALTHY_S", "60"))
 PROGRAM_OF_NODES = ("--python", PYTHON, os.path.join(hang_cells.HERE, "programs", "torch_nodes.py"))
 
 

@@ -76,12 +76,13 @@ def is_gone(pid):
 class Job:
     """One launcher process under test, its output in files so that nothing ever blocks on us."""
 
-    def __init__(self, *args, env=None, stdin=subprocess.DEVNULL, cwd=None, **popen):
+    def __init__(self, *args, env=None, stdin=subprocess.DEVNULL, cwd=None, under=(), **popen):
+        """`under`: a command that runs the launcher; its process is the job's."""
         self.out = tempfile.TemporaryFile()
         self.err = tempfile.TemporaryFile()
         full = {**os.environ, "TMPDIR": _TEMP.name}
         full.update(env or {})
-        self.process = subprocess.Popen([MUSTER, *map(str, args)], stdin=stdin, stdout=popen.pop("stdout", self.out),
+        self.process = subprocess.Popen([*under, MUSTER, *map(str, args)], stdin=stdin, stdout=popen.pop("stdout", self.out),
                                         stderr=popen.pop("stderr", self.err), env=full, cwd=cwd, **popen)
         self.pid = self.process.pid
 

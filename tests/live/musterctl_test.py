@@ -122,7 +122,7 @@ class Musterctl(unittest.TestCase):
         self.refused(2, "logs", "-n", "-1", names=["--lines"])
         code, out, _ = self.ask("--help")
         self.assertEqual(code, 0)
-        for word in "list", "status", "logs", "records", "stacks", "signal":
+        for word in "list", "status", "logs", "records", "top", "stacks", "signal":
             self.assertIn(word, out)
 
     def test_signals(self):
@@ -175,6 +175,16 @@ class Musterctl(unittest.TestCase):
         self.assertEqual([(c["ordinal"], c["state"]) for c in records[0]["calls"]], [(3, "pending")])
         self.refused(2, "records", "-n", "4097", names=["--lines"])
         self.refused(2, "records", "--ranks", "x", names=["--ranks"])
+
+    def test_top(self):
+        self.host("job-a", ranks=3)
+        code, out, err = self.ask("top", "--once", "-i", "0.1")
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual([line.split() for line in out.splitlines()[3:]],
+                         [["0", "0", "-", "12.0", "s", "in", "barrier", "#3", "of", "group", "'world'"],
+                          ["1-2", "-", "-", "-", "no", "recorder", "attached"]])
+        self.refused(2, "top", "-i", "0", names=["--interval"])
+        self.refused(2, "top", "--ranks", "x", names=["--ranks"])
 
     def test_a_node_that_does_not_answer_costs_a_line_and_the_exit_code(self):
         host = self.host("job-a", ranks=3)

@@ -291,7 +291,7 @@ class OtherPrograms(HookTest):
         os.mkdir(self.path("a:b"), 0o700)
         lines, err = self.seen(MUSTER_RUN_DIR=self.path("a:b"))
         self.assertEqual(lines, ["None [] None none"] * 2)
-        self.assertRegex(err, r"^muster: the calls of Python programs are not recorded: cannot write \S+: PYTHONPATH cannot hold a "
+        self.assertRegex(err, r"^muster: the calls of Python programs and of NCCL are not recorded: cannot write \S+: PYTHONPATH cannot hold a "
                          r"path with ':'; [^\n]+\n$")
 
     def test_its_first_file_is_for_the_oldest_python(self):
@@ -324,7 +324,8 @@ class OtherPrograms(HookTest):
     def test_other_programs_only_see_a_folder_more(self):
         code, out, _ = run("--no-python", "sh", "-c", 'echo $PYTHONPATH; ls ${PYTHONPATH%%:*}',
                            env={**self.env, "PYTHONPATH": "/users"})
-        self.assertEqual((code, out.split("\n", 1)[1]), (0, "_muster_recorder.py\n_muster_ring.abi3.so\nsitecustomize.py\n"))
+        self.assertEqual((code, out.split("\n", 1)[1]), (0, "_muster_recorder.py\n_muster_ring.abi3.so\n"
+                                                         "libnccl-profiler-muster.so\nsitecustomize.py\n"))
         self.assertRegex(out, rf"^{self.path('run')}/\d+\.python:/users\n")
         self.assertEqual(os.listdir(self.path("run")), [])
 
@@ -337,7 +338,7 @@ class OtherPrograms(HookTest):
         lines, err = self.seen()
         self.assertEqual(lines, ["None [] None none"] * 2)
         self.assertEqual(len(err.splitlines()), 1, err)
-        self.assertRegex(err, r"^muster: the calls of Python programs are not recorded: .*noexec.*MUSTER_RUN_DIR")
+        self.assertRegex(err, r"^muster: the calls of Python programs and of NCCL are not recorded: .*noexec.*MUSTER_RUN_DIR")
 
 
 def main():

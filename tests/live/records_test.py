@@ -3,13 +3,17 @@
 The ranks are $MUSTER_HANG_FAULTS (programs/hang_faults.cc): 30 calls of all_reduce, then rank 1 reads $FIFO while the
 others call on.
 """
+import fcntl
 import json
 import os
+import pty
 import re
 import resource
 import signal
+import struct
 import subprocess
 import sys
+import termios
 
 from harness import MUSTER, Job, LiveTest, is_gone, main, run, wait_for
 
@@ -157,6 +161,65 @@ RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1 CULPRIT=0 exec {RANKS}
         self.start(swap, ranks=2)
         wait_for(lambda: "written by a process that is not the worker's" in self.ask("--ranks", 0)[1], "rank 1 has it")
         self.assertIn("no recorder attached", self.shown("--ranks", 1))
+
+
+class Top(RecordsTest):
+    """musterctl top."""
+
+    def top(self, *args, limit_s=30):
+        done = subprocess.run([MUSTERCTL, "top", *map(str, args)], env={**os.environ, **self.env}, capture_output=True,
+                              text=True, timeout=limit_s, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_shows_the_rank_first_that_the_others_are_ahead_of(self):
+        job = self.start()
+        self.wait_for_records(others_wait, "rank 1 has not come")
+        code, out, err = self.top("--once", "-i", 0.2)
+        self.assertEqual((code, err), (0, ""))
+        lines = out.splitlines()
+        self.assertRegex(lines[0], rf"^job \S+ \(pid {job.pid}\): .*; 3 ranks on 1 node, restarts: 0 of 0, up \d+ s$")
+        self.assertEqual(lines[2].split(), ["RANKS", "CALLS/S", "BEHIND", "FOR", "DOING"])
+        site = r"at hang_faults\+0x[0-9a-f]+$"
+        self.assertRegex(lines[3], r"^1 +0 +1 \('world'\) +\S+ \S+ +after all_reduce #30 of group 'world' " + site)
+        self.assertRegex(lines[4], r"^0,2 +0 +- +\S+ \S+ +in all_reduce #31 of group 'world' " + site)
+        self.assertEqual(len(lines), 5)
+        self.assertEqual(self.top("--once", "-i", 0.2, "--ranks", "0")[1].splitlines()[3][:2], "0 ")
+        code, out, err = self.top("--ranks", 7)
+        self.assertEqual((code, out), (1, ""))
+        self.assertIn("rank 7 is not of this job", err)
+
+    def test_follows_a_job_to_its_end(self):
+        self.env["SECONDS"] = "1000"
+        job = self.start(fault="straggle", ranks=4)
+        self.wait_for_records(lambda all_of: all(r["calls"] for r in all_of.values()), "all make calls")
+        with subprocess.Popen([MUSTERCTL, "top", "--json", "-i", "0.3", str(job.pid)], env={**os.environ, **self.env},
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as top:
+            looks = [json.loads(top.stdout.readline()) for _ in range(3)]
+            job.signal(signal.SIGTERM)
+            _, err = top.communicate(timeout=60)
+        self.assertEqual((top.returncode, err), (0, "musterctl: the job has ended\n"))
+        for rank in looks[-1]["ranks"]:
+            self.assertGreater(rank["calls_per_s"], 1)
+            self.assertRegex(rank["doing"], r"^calls all_reduce of group '\w+'$")
+
+    def test_fits_a_terminal(self):
+        self.start()
+        self.wait_for_records(others_wait, "rank 1 has not come")
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+        with subprocess.Popen([MUSTERCTL, "top", "-i", "0.2"], env={**os.environ, **self.env}, stdout=theirs, stderr=theirs,
+                              stdin=subprocess.DEVNULL) as top:
+            os.close(theirs)
+            drawn = b""
+            while drawn.count(b"\x1b[J") < 3:
+                drawn += os.read(ours, 65536)
+            top.send_signal(signal.SIGINT)
+        os.close(ours)
+        last_screen = drawn.split(b"\x1b[J")[2].decode()
+        self.assertTrue(last_screen.startswith("\x1b[H"), last_screen)
+        lines = last_screen.removeprefix("\x1b[H").replace("\x1b[K", "").split("\r\n")
+        self.assertEqual(lines[3][:22], "1      0        1 ('wo", lines)
+        self.assertLessEqual(max(map(len, lines)), 40)
 
 
 class JobsWithoutRecords(RecordsTest):

@@ -116,6 +116,8 @@ class Schema(NodesTest):
         with job("none", program=RECORDED_MISMATCH) as hanging:
             hanging.wait_found("mismatch")
             hanging.stop()
+        with job("straggle", env={"SECONDS": "8"}) as late:
+            late.wait(60)
 
     def check_hangs(self, events, results):
         names, fields, classes = documented_hangs()

@@ -150,7 +150,7 @@ class Frames(StacksTest):
         os.mkfifo(self.path("fifo"))
         self.start("--nproc-per-node", 3, "--no-python", NATIVE,
                    env={"FAULT": "blocked_read", "CULPRIT": "1", "FIFO": self.path("fifo")})
-        stacks = wait_for(lambda: self.ask("--json")[0] == 0 and self.stacks_with(1, "read"), "the ranks run")
+        stacks = wait_for(lambda: self.ask("--json")[0] == 0 and self.stacks_with(1, "read_fifo"), "the ranks run")
         self.assertRegex(" ".join(frames(stacks[1])), r"^\S*read .*hang_faults.cc:\d+")
         self.assertIn("main hang_faults.cc", " ".join(frames(stacks[0])))
         text = wait_for(lambda: (t := self.shown()).startswith("  rank 1 ") and t, "it comes first")
@@ -313,6 +313,7 @@ for _ in range(3): threading.Thread(target=prefetch, daemon=True).start()
 print("there", flush=True)
 time.sleep(1000)
 """)
+        self.stacks_with(0, "<module> ranks.py:10")
         for _ in range(15):
             self.assertIn("<module> ranks.py:10", " ".join(frames(self.stacks()[0])))
         self.assertEqual(job.process.poll(), None, job.stderr())

@@ -258,6 +258,12 @@ TABLE = (
         is_the_record,
     ),
     Difference(
+        "the recorder of NCCL's calls",
+        "NCCL's profiler plugin is muster's, which loads the one that was set.",
+        r"worker.*\.env\.NCCL_PROFILER_PLUGIN",
+        lambda finding: finding.torchrun == MISSING and finding.muster.endswith("/libnccl-profiler-muster.so"),
+    ),
+    Difference(
         "no empty temporary folders",
         "Without --log-dir, folders in $TMPDIR that hold nothing are removed at the end.",
         r"tmp:torchelastic_<8>.*",

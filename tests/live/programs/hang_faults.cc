@@ -149,6 +149,20 @@ void chain() {
   across.all_reduce(values);
 }
 
+// For some $SECONDS the culprit is late in each call, and so holds up ranks that then come late
+// themselves.
+void straggle() {
+  ProcessGroup pair = world().split(muster::rank() / 2, 0, {.name = "tp"});
+  ProcessGroup across = world().split(muster::rank() % 2, 0, {.name = "dp"});
+  const int calls = static_cast<int>(std::stod(variable("SECONDS", "10")) * 200);
+  for (int i = 0; i < calls; ++i) {
+    if (muster::rank() == culprit) std::this_thread::sleep_for(std::chrono::milliseconds(4));
+    pair.all_reduce(values);
+    across.all_reduce(values);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 // ---- a healthy job
 
 const std::vector<std::function<void()>> kLongScenes{
@@ -218,6 +232,7 @@ const std::map<std::string, Fault> kFaults{
     {"recv_without_send", {[] { world().recv(values, GroupRank{partner()}); }}},
     {"crossed_groups", {crossed_groups, crossed_groups}},
     {"chain", {chain, chain}},
+    {"straggle", {straggle, straggle}},
     {"early_exit", {[] { std::exit(0); }}},
     {"stopped", {[] { raise(SIGSTOP); }}},
     {"killed", {[] { raise(SIGKILL); }}},

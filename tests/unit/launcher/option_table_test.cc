@@ -60,8 +60,8 @@ TEST(OptionRow, TakesAValueUnlessItIsASwitch) {
   EXPECT_EQ(
       names_where([](const OptionRow& row) { return !row.takes_value(); }),
       (NameSet{"help", "keep-local-rank", "module", "no-iface-env", "no-python", "no-python-hook",
-               "no-recorder", "pass-local-rank", "print-man", "report-bindings", "run-path",
-               "standalone", "use-env", "version", "virtual-local-rank"}));
+               "no-recorder", "pass-local-rank", "print-man", "record-kernels", "report-bindings",
+               "run-path", "standalone", "use-env", "version", "virtual-local-rank"}));
   EXPECT_EQ(names_where([](const OptionRow& row) {
               return !row.takes_value() && !row.default_text.empty();
             }),
@@ -80,9 +80,10 @@ TEST(OptionRow, SaysWhetherTorchrunLacksIt) {
                      "no-recorder",     "on-hang",
                      "pass-local-rank", "print-man",
                      "python",          "ranks",
-                     "rdzv-token-file", "report-bindings",
-                     "spares",          "start-timeout",
-                     "stdin",           "store-allow",
+                     "rdzv-token-file", "record-kernels",
+                     "report-bindings", "spares",
+                     "start-timeout",   "stdin",
+                     "store-allow",     "trace",
                      "use-env",         "version",
                      "worker-port"}));
 }

@@ -109,7 +109,9 @@ const std::vector<FlagCase>& flag_cases() {
       {{"--on-hang", "stop"}, [](LaunchSpec& s) { s.hang.on_hang = OnHang::stop; }},
       {{"--busy-timeout", "3"}, [](LaunchSpec& s) { s.hang.busy_timeout_s = 3; }},
       {{"--no-recorder"}, [](LaunchSpec& s) { s.recorder = false; }},
+      {{"--trace", "out/trace.json"}, [](LaunchSpec& s) { s.trace = "out/trace.json"; }},
       {{"--no-python-hook"}, [](LaunchSpec& s) { s.python_hook = false; }},
+      {{"--record-kernels"}, [](LaunchSpec& s) { s.record_kernels = true; }},
       {{"--report-bindings"}, [](LaunchSpec& s) { s.placement.report_bindings = true; }},
       {{"--numa-binding", "node"},
        [](LaunchSpec& s) { s.placement.numa_binding = NumaBinding::node; }},
@@ -399,6 +401,8 @@ TEST(HangTimeouts, HaveNoEffectWhereNothingIsRecordedOrWatched) {
   EXPECT_EQ(warnings_of({"--no-recorder", "--hang-timeout", "5", "--busy-timeout", "9"}),
             Words({"--hang-timeout 5 has no effect with --no-recorder",
                    "--busy-timeout 9 has no effect with --no-recorder"}));
+  EXPECT_EQ(warnings_of({"--no-recorder", "--record-kernels"}),
+            Words({"--record-kernels has no effect with --no-recorder"}));
   EXPECT_EQ(warnings_of({"--hang-timeout", "off", "--busy-timeout", "9", "--on-hang", "stop"}),
             Words({"--busy-timeout 9 has no effect with --hang-timeout off",
                    "--on-hang stop has no effect with --hang-timeout off"}));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace muster::hang {
@@ -519,6 +520,33 @@ TEST(HangVerdict, StaysWhereItIsWhateverAWorkerWrote) {
     EXPECT_EQ(text.find_first_of("\r\x1b\xff"), std::string::npos) << text;
     EXPECT_LT(text.size(), 6000U);
   }
+}
+
+// ---- stragglers
+
+TEST(StragglersText, SaysWhoMadeHowManyWaitHowLong) {
+  Stragglers stragglers;
+  stragglers.time = std::chrono::minutes(10);
+  stragglers.ranks.push_back({.rank = 5,
+                              .share = 0.123,
+                              .waited = std::chrono::milliseconds(31),
+                              .calls = 2104,
+                              .group = "dp",
+                              .others = 7});
+  EXPECT_EQ(stragglers_text(stragglers, on_node_b),
+            "stragglers of the last 10 min 0 s: rank 5 (node-b, GPU 5, pid 4705) made the 7 others "
+            "of group 'dp' wait 12 % of the time (31 ms in each of 2104 calls)");
+  stragglers.ranks.push_back({.rank = 3,
+                              .node_rank = 1,
+                              .is_node = true,
+                              .share = 0.06,
+                              .waited = std::chrono::microseconds(1530),
+                              .calls = 9,
+                              .group = "tp\x1b[2J",
+                              .others = 1});
+  EXPECT_THAT(stragglers_text(stragglers, on_node_b),
+              testing::EndsWith("; the ranks of node-b made the other rank of group "
+                                "'tp' wait 6 % of the time (1.53 ms in each of 9 calls)"));
 }
 
 }  // namespace

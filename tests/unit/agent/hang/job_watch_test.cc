@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/hang/node_reporter.h"
@@ -30,7 +31,8 @@ class JobWatchTest : public testing::Test {
                   if (ring_) watch_.see(Digested{*ring_});
                 },
                 [this](int node, std::string payload) { sent_.emplace_back(node, payload); },
-                [this] { ++settled_; }}),
+                [this] { ++settled_; },
+                [this](const Stragglers& stragglers) { held_up_.push_back(stragglers); }}),
         other_("node-b", 1, 1) {
     watch_.begin({.nodes = 2, .workers = 1, .world_size = 2, .host = "node-a"});
     other_.started(1, 4711, "GPU 1");
@@ -75,6 +77,7 @@ class JobWatchTest : public testing::Test {
   std::vector<int> looked_at_;
   std::vector<std::pair<int, std::string>> sent_;
   int settled_ = 0;
+  std::vector<Stragglers> held_up_;
   std::optional<RankDigest> ring_;  // Of the own rank, as it is read now.
   JobWatch watch_;
   NodeReporter other_;
@@ -211,6 +214,33 @@ TEST_F(JobWatchTest, GarbageIsNothing) {
   watch_.hear(1, "garbage", true, now());
   watch_.see(Ended{0, 1});
   EXPECT_TRUE(watch_.is_settling()) << "that was no last message";
+}
+
+TEST_F(JobWatchTest, TheEndTellsWhoMadeTheOthersWait) {
+  hear(calling(1, 8, milliseconds(0)));
+  const Instant began = now() - std::chrono::seconds(100);
+  const auto part = [&](uint64_t call, int rank, Duration late) {
+    const Instant at = began + call * std::chrono::seconds(1) + late;
+    return Arrivals{.group = "world",
+                    .name = "world",
+                    .ordinal = call + 2,
+                    .size = 2,
+                    .ranks = 1,
+                    .mean = at,
+                    .last_rank = rank,
+                    .last = at};
+  };
+  for (uint64_t call = 0; call < 100; ++call) {
+    watch_.arrived(0, {part(call, 0, milliseconds(0))}, Duration(0));
+    watch_.arrived(1, {part(call, 0, milliseconds(900))}, Duration(0));  // Not a rank of its.
+    watch_.arrived(1, {part(call, 1, milliseconds(300))}, milliseconds(100));
+  }
+  EXPECT_THAT(held_up_, testing::IsEmpty());
+  watch_.end();
+  ASSERT_EQ(held_up_.size(), 1U);
+  ASSERT_EQ(held_up_[0].ranks.size(), 1U);
+  EXPECT_EQ(held_up_[0].ranks[0].rank, 1);
+  EXPECT_NEAR(held_up_[0].ranks[0].share, 0.2, 0.01);
 }
 
 }  // namespace

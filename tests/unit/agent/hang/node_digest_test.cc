@@ -93,6 +93,8 @@ class AnyNews {
                       .completed = prng_.below(80),
                       .completion_is_late = prng_.chance(1, 2),
                       .completion_is_unknown = prng_.chance(1, 2),
+                      .is_on_device = prng_.chance(1, 2),
+                      .completion_is_unseen = prng_.chance(1, 2),
                       .calls = {},
                       .hashes = {}};
     for (uint64_t i = prng_.below(12); i > 0; --i)
@@ -115,6 +117,8 @@ class AnyNews {
                                  .is_recv = prng_.chance(1, 2),
                                  .called = 1 + prng_.below(50),
                                  .completed = 0,
+                                 .is_on_device = prng_.chance(1, 2),
+                                 .completion_is_unseen = prng_.chance(1, 2),
                                  .is_synchronous = prng_.chance(1, 2),
                                  .called_at = instant(),
                                  .site = text()});

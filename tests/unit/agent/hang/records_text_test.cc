@@ -246,6 +246,18 @@ TEST(RecordsSummary, DoesNotClaimThatACallIsPendingThatMayBeComplete) {
   EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, "unknown");
 }
 
+TEST(RecordsSummary, KnowsOfADevicesCallThatItIsPendingOnceItWasSeenToStart) {
+  RankRing ring = rank_3();
+  RecordedGroup& group = ring.state->groups[0];
+  group.is_on_device = true;
+  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, "unknown");
+  ring.calls[2].started = kLookedAt - 5s;
+  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, "pending");
+  EXPECT_EQ(records_of(ring, kLookedAt, 9).groups[0].state, "ready");
+  group.calls_are_unknown = true;
+  EXPECT_EQ(records_of(ring, kLookedAt, 9).groups[0].state, "captured");
+}
+
 TEST(RecordsSummary, SaysThatThereWasNoCallYet) {
   RankRing ring = rank_3();
   ring.calls.clear();
@@ -302,6 +314,19 @@ TEST(RecordsOfARank, HoldTheLastCallsWithTheirFacts) {
                           .site = "train.py:88 step"};
   EXPECT_EQ(records.calls, std::vector<CallLine>{expected});
   EXPECT_EQ(records_of(rank_3(), kLookedAt, 9).calls.size(), 3u);
+}
+
+TEST(RecordsOfARank, HoldTheCallThatItIsIn) {
+  EXPECT_EQ(records_of(rank_3(), kLookedAt, 0).current,
+            records_of(rank_3(), kLookedAt, 1).calls[0]);
+  RankRing none = rank_3();
+  none.calls.clear();
+  EXPECT_EQ(records_of(none, kLookedAt, 9).current, std::nullopt);
+  RankRing all_complete = rank_3();
+  for (RecordedCall& call : all_complete.calls)
+    call.completed = kLookedAt;
+  EXPECT_EQ(records_of(all_complete, kLookedAt, 0).current.value().ordinal,
+            all_complete.calls.back().ordinal);
 }
 
 TEST(RecordsOfARank, TellHowEachCallStands) {

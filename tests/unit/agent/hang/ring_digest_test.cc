@@ -145,6 +145,35 @@ TEST(RingDigest, KnowsNoCompletionOfAProcessThatHasNotLooked) {
   EXPECT_FALSE(digest.messages[0].is_synchronous);
 }
 
+TEST(RingDigest, KnowsOfADevicesCallsNoCompletionUnlessOneWasSeenToStart) {
+  RecordedState state;
+  state.groups = {world(1)};
+  state.messages = {
+      {.group = 1, .peer = 2, .is_recv = true, .called = 1, .completed = 0, .called_at = {}}};
+  state.looked = kNow - seconds(2);  // Of Python's hook, whose calls these are not.
+  RecordedGroup& group = state.groups[0];
+  group.is_on_device = true;
+  group.started = group.completed = 1;
+  RankDigest digest = digest_of(0, state, {}, kNow);
+  EXPECT_FALSE(digest.groups[0].completion_is_unknown);
+  EXPECT_TRUE(digest.groups[0].is_on_device);
+  EXPECT_TRUE(digest.groups[0].completion_is_unseen);
+  EXPECT_TRUE(digest.messages[0].completion_is_unseen);
+  group.started = 2;
+  digest = digest_of(0, state, {}, kNow);
+  EXPECT_FALSE(digest.groups[0].completion_is_unseen);
+}
+
+TEST(RingDigest, LeavesOutGroupsWhoseCallsAreNotAllRecorded) {
+  RecordedState state;
+  state.groups = {world(1)};
+  state.groups[0].calls_are_unknown = true;
+  state.messages = {{.group = 1, .peer = 2, .called = 1, .called_at = {}}};
+  const RankDigest digest = digest_of(0, state, {ring_call_of(1, 1, ring::CallKind::recv)}, kNow);
+  EXPECT_TRUE(digest.groups.empty());
+  EXPECT_TRUE(digest.messages.empty());
+}
+
 TEST(RingDigest, TakesMembersForUnknownThatAreNoListOfThatSize) {
   for (const char* ranks :
        {"", "0-2", "0-2,5,6", "x", "0-", "3-1,4", "-1-2", "0-2,5x", "0-99999999999"}) {

@@ -162,6 +162,19 @@ TEST_F(RingReaderTest, ReadsWhetherCompletionsAreSeen) {
   EXPECT_TRUE(state().groups[0].completion_is_unknown);
 }
 
+TEST_F(RingReaderTest, ReadsWhoPerformsTheCallsAndWhetherAllAreRecorded) {
+  open_world();
+  EXPECT_FALSE(state().groups[0].is_on_device);
+  const int32_t other = writer_->open_group(
+      {.id = "id-2", .name = "tp", .ranks = {}, .size = 8, .own_rank = 3, .is_on_device = true});
+  writer_->set_state(other, GroupState::ready);
+  EXPECT_TRUE(state().groups[1].is_on_device);
+  EXPECT_FALSE(state().groups[1].calls_are_unknown);
+  writer_->set_calls_unknown(other);
+  EXPECT_TRUE(state().groups[1].is_on_device);
+  EXPECT_TRUE(state().groups[1].calls_are_unknown);
+}
+
 TEST_F(RingReaderTest, TimesOfAGroupWithoutCallsAreThatOfItsState) {
   open_world();
   EXPECT_EQ(state().groups[0].called_at, state().groups[0].state_since);
@@ -515,6 +528,78 @@ TEST_F(RingReaderTest, TicksOfAnyRateAreNanosecondsOfTheAgent) {
   const Duration since = only_call().called - state().attached;
   EXPECT_GE(since.count(), 500'000'000);
   EXPECT_LT(since.count(), 1'000'000'000);
+}
+
+// The ordinals of what a reader shows, up to and with the one to stop at.
+std::vector<uint64_t> ordinals_from(const RingReader& reader, RingPosition& position,
+                                    uint64_t stop_at = 0) {
+  std::vector<uint64_t> ordinals;
+  reader.read_on(position, [&](const CallGlance& call) {
+    if (call.ordinal == stop_at) return false;
+    ordinals.push_back(call.ordinal);
+    return true;
+  });
+  return ordinals;
+}
+
+TEST_F(RingReaderTest, ReadsOnFromWhereItStopped) {
+  const int32_t world = open_world();
+  RingPosition position;
+  writer_->called(world, 1, kCall, nullptr);
+  EXPECT_THAT(ordinals_from(reader_, position), ElementsAre(1));
+  EXPECT_THAT(ordinals_from(reader_, position), IsEmpty());
+  for (const uint64_t ordinal : {2U, 3U, 4U})
+    writer_->called(world, ordinal, kCall, nullptr);
+  EXPECT_THAT(ordinals_from(reader_, position, 3), ElementsAre(2));
+  EXPECT_THAT(ordinals_from(reader_, position), ElementsAre(3, 4));
+  EXPECT_EQ(position.overwritten, 0U);
+}
+
+TEST_F(RingReaderTest, CountsTheCallsThatWereGoneBeforeTheyWereRead) {
+  const int32_t world = open_world();
+  RingPosition position;
+  for (uint64_t ordinal = 1; ordinal <= ring::kRecords + 10; ++ordinal)
+    writer_->called(world, ordinal, kCall, nullptr);
+  const auto ordinals = ordinals_from(reader_, position);
+  EXPECT_THAT(ordinals, SizeIs(ring::kRecords));
+  EXPECT_EQ(ordinals.front(), 11U);
+  EXPECT_EQ(position.overwritten, 10U);
+}
+
+TEST_F(RingReaderTest, WaitsOneReadingForARecordThatIsBeingWritten) {
+  const int32_t world = open_world();
+  RingPosition position;
+  for (const uint64_t ordinal : {1U, 2U, 3U})
+    writer_->called(world, ordinal, kCall, nullptr);
+  ring_->records[1].sequence = 2 * 1 + 1;
+  EXPECT_THAT(ordinals_from(reader_, position), ElementsAre(1));
+  EXPECT_THAT(ordinals_from(reader_, position), ElementsAre(3));
+  EXPECT_EQ(position.overwritten, 1U);
+}
+
+TEST_F(RingReaderTest, BeginsAnewWithTheNextOwner) {
+  const int32_t world = open_world();
+  RingPosition position;
+  for (const uint64_t ordinal : {1U, 2U})
+    writer_->called(world, ordinal, kCall, nullptr);
+  EXPECT_THAT(ordinals_from(reader_, position), ElementsAre(1, 2));
+  writer_.reset();
+  record_call();
+  EXPECT_THAT(ordinals_from(reader_, position), ElementsAre(1));
+}
+
+TEST_F(RingReaderTest, TellsOneOfTheCallsWholeUntilItIsOverwritten) {
+  const int32_t world = open_world();
+  RingPosition position;
+  const ring::Pending pending = writer_->called(world, 1, kCall, nullptr);
+  ordinals_from(reader_, position);
+  EXPECT_FALSE(reader_.call(position, 0)->completed);
+  writer_->completed(pending);
+  ASSERT_TRUE(reader_.call(position, 0)->completed);
+  EXPECT_EQ(reader_.call(position, 0)->call.count, kCall.count);
+  for (uint64_t ordinal = 2; ordinal <= ring::kRecords + 1; ++ordinal)
+    writer_->called(world, ordinal, kCall, nullptr);
+  EXPECT_FALSE(reader_.call(position, 0));
 }
 
 }  // namespace

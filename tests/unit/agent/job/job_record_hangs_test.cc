@@ -251,6 +251,19 @@ TEST_F(MismatchedJob, LeavesTheWordToTheWorkerLibraryWhereItHasSpoken) {
   EXPECT_NE(failed(remains).reason, Reason::mismatch);
 }
 
+// On a node whose ranks hear of it before the node is told to stop.
+TEST_F(MismatchedJob, TakesWhatFollowsItsOwnFailureForNoFinding) {
+  record_.fails_for_hang();
+  const auto later = std::chrono::steady_clock::now().time_since_epoch();
+  AttemptRemains remains;
+  remains.workers.resize(2);
+  remains.workers[0].library =
+      FailureRecord{.time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(later).count(),
+                    .code = "peer_failed",
+                    .rank = 0};
+  EXPECT_EQ(failed(remains).reason, Reason::mismatch);
+}
+
 TEST_F(MismatchedJob, IsForgottenInTheNextAttempt) {
   record_.hang_verdict({mismatch(1)});
   record_.hang_explained(1);
@@ -260,6 +273,22 @@ TEST_F(MismatchedJob, IsForgottenInTheNextAttempt) {
   group::JobOutcome outcome;
   outcome.end = JobEnd::failed;
   EXPECT_EQ(record_.finish(outcome).reason, Reason::only_failure);
+}
+
+TEST_F(HangingJob, AStragglerIsOneEventOnEachNode) {
+  const hang::Stragglers stragglers{
+      .time = std::chrono::seconds(600),
+      .ranks = {{.rank = 1, .share = 0.1, .waited = {}, .calls = 3, .group = "dp", .others = 1}}};
+  const HangNews news = record_.stragglers(stragglers);
+  record_.take(news);
+  ASSERT_EQ(events_.size(), 2U);
+  EXPECT_EQ(events_[0]["event"], "straggler");
+  EXPECT_EQ(events_[0]["rank"], 1);
+  EXPECT_EQ(events_[0]["seconds"], 60.0);
+  EXPECT_EQ(events_[0]["text"], news.text);
+  events_[0].erase("time");
+  events_[1].erase("time");
+  EXPECT_EQ(events_[0], events_[1]);
 }
 
 }  // namespace

@@ -92,6 +92,44 @@ TEST(WorkerEnvironment, TheHookIsBeforeTheUsersPath) {
   EXPECT_EQ(path({}), "/run/7.python");
 }
 
+TEST(WorkerEnvironment, ThePluginTakesThePlaceOfTheUsersProfiler) {
+  WorkerVariables worker = local_rank_one();
+  const auto variables = [&worker](const Environment& inherited) {
+    Environment result = worker_environment(inherited, second_node(), worker);
+    std::erase_if(result,
+                  [](const auto& one) { return one.first.find("NCCL_P") == one.first.npos; });
+    return result;
+  };
+  const std::string other = "/run/6.python/libnccl-profiler-muster.so";
+  EXPECT_EQ(variables({{"NCCL_PROFILER_PLUGIN", "own"}}),
+            (Environment{{"NCCL_PROFILER_PLUGIN", "own"}}));
+  // Of the muster whose worker this launcher is.
+  EXPECT_EQ(variables({{"NCCL_PROFILER_PLUGIN", other}}), Environment{});
+  EXPECT_EQ(variables({{"NCCL_PROFILER_PLUGIN", other}, {"MUSTER_NCCL_PROFILER_CHAIN", "own"}}),
+            (Environment{{"NCCL_PROFILER_PLUGIN", "own"}}));
+  worker.nccl_plugin = "/run/7.python/libnccl-profiler-muster.so";
+  EXPECT_EQ(variables({}), (Environment{{"NCCL_PROFILER_PLUGIN", worker.nccl_plugin}}));
+  EXPECT_EQ(variables({{"NCCL_PROFILER_PLUGIN", other}}),
+            (Environment{{"NCCL_PROFILER_PLUGIN", worker.nccl_plugin}}));
+  EXPECT_EQ(variables({{"NCCL_PROFILER_PLUGIN", "own"}}),
+            (Environment{{"NCCL_PROFILER_PLUGIN", worker.nccl_plugin},
+                         {"MUSTER_NCCL_PROFILER_CHAIN", "own"}}));
+}
+
+TEST(WorkerEnvironment, KernelsAreRecordedWhereItIsAskedForAndThereIsAPlugin) {
+  WorkerVariables worker = local_rank_one();
+  worker.record_kernels = true;
+  const Environment inherited{{"MUSTER_RECORD_KERNELS", "1"}};
+  const auto is_set = [&] {
+    return worker_environment(inherited, second_node(), worker).contains("MUSTER_RECORD_KERNELS");
+  };
+  EXPECT_FALSE(is_set());
+  worker.nccl_plugin = "/run/7.python/libnccl-profiler-muster.so";
+  EXPECT_TRUE(is_set());
+  worker.record_kernels = false;
+  EXPECT_FALSE(is_set());
+}
+
 TEST(WorkerEnvironment, InterfacesAreNamedWhereTheUserNamedNone) {
   WorkerVariables worker = local_rank_one();
   worker.gloo_interface = "eth1";

@@ -114,7 +114,8 @@ TEST(EventLine, KnowsANameForEveryKind) {
   EXPECT_EQ(names,
             "job_started round_ready worker_started worker_exited attempt_failed restarting "
             "stopping killing stopped leftovers signal_received signal_forwarded suspended resumed "
-            "timer_expired waiting hang mismatch withdrawn membership_changed note job_ended ");
+            "timer_expired waiting hang mismatch withdrawn membership_changed straggler note "
+            "job_ended ");
 }
 
 }  // namespace

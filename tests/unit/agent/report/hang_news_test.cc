@@ -26,6 +26,9 @@ TEST(HangNews, ComesBackOnAnotherNode) {
   EXPECT_EQ(decode_hang_news(encode_hang_news(verdict())), verdict());
   const HangNews note{JobEventKind::note, 0, {}, "rank 5 came after 31.0 s"};
   EXPECT_EQ(decode_hang_news(encode_hang_news(note)), note);
+  HangNews straggler{JobEventKind::straggler, 0, {}, "rank 5 made 7 others wait"};
+  straggler.report.ranks = {5};
+  EXPECT_EQ(decode_hang_news(encode_hang_news(straggler)), straggler);
   HangNews order;
   order.failed_rank = 5;
   order.is_final = true;

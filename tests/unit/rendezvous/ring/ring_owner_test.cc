@@ -79,6 +79,39 @@ TEST(RingOwner, AProcessAttachesOnce) {
   EXPECT_EQ(ring->head.generation, 1U);
 }
 
+TEST(RingOwner, NcclsPluginAndPythonsHookShareIt) {
+  using enum Source;
+  const Source all[] = {worker_lib, python_hook, nccl_plugin};
+  for (const Source first : all) {
+    for (const Source second : all) {
+      TestRing ring;
+      const auto owner = RingWriter::attach(ring.text(), first, ring.why, /*tsc=*/false);
+      ASSERT_NE(owner, nullptr) << ring.why;
+      const int32_t group = owner->open_group({.id = "a", .size = 1, .own_rank = 0});
+      const auto guest = RingWriter::attach(ring.text(), second, ring.why);
+      const bool are_beside = first != worker_lib && second != worker_lib && first != second;
+      ASSERT_EQ(guest != nullptr, are_beside);
+      EXPECT_EQ(ring->head.source, static_cast<uint64_t>(first));
+      EXPECT_EQ(ring->head.generation, 1U);
+      if (!are_beside) continue;
+      EXPECT_NE(guest->open_group({.id = "b", .size = 1, .own_rank = 0}), group);
+      // With the owner's clock.
+      EXPECT_LE(ring->groups[1].state_ticks, monotonic_ns());
+    }
+  }
+}
+
+TEST(RingOwner, AGuestThatGoesLeavesTheRingToItsOwner) {
+  TestRing ring;
+  const auto owner = RingWriter::attach(ring.text(), Source::python_hook, ring.why);
+  RingWriter::attach(ring.text(), Source::nccl_plugin, ring.why).reset();
+  EXPECT_EQ(ring->head.owner, own_pid_in_head());
+  TestChild child([&] {
+    return RingWriter::attach(ring.text(), Source::nccl_plugin, ring.why) == nullptr ? 0 : 1;
+  });
+  EXPECT_EQ(child.wait(), 0);
+}
+
 TEST(RingOwner, WhoGivesItUpLeavesTheRecords) {
   TestRing ring;
   auto writer = ring.attach();

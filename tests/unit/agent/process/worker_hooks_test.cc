@@ -1,4 +1,4 @@
-#include "agent/process/python_hook.h"
+#include "agent/process/worker_hooks.h"
 
 #include <filesystem>
 #include <fstream>
@@ -12,13 +12,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class PythonHook : public testing::Test {
+constexpr WorkerHooks kBoth{.python = true, .nccl = true};
+
+class WorkerHooksTest : public testing::Test {
  protected:
-  PythonHook() {
+  WorkerHooksTest() {
     fs::remove_all(parent_);
     fs::create_directory(parent_);
   }
-  ~PythonHook() override { fs::remove_all(parent_); }
+  ~WorkerHooksTest() override { fs::remove_all(parent_); }
 
   std::set<std::string> files() const {
     std::set<std::string> names;
@@ -27,26 +29,33 @@ class PythonHook : public testing::Test {
     return names;
   }
 
-  const std::string parent_ = testing::TempDir() + "python_hook_test";
+  const std::string parent_ = testing::TempDir() + "worker_hooks_test";
   const std::string folder_ = parent_ + "/7.python";
 };
 
-TEST_F(PythonHook, IsAFolderForTheUserAloneThatGoesWithAllThatIsInIt) {
-  if (!has_python_hook()) GTEST_SKIP() << "this build has none: no python3-dev, or a sanitizer";
+TEST_F(WorkerHooksTest, IsAFolderForTheUserAloneThatGoesWithAllThatIsInIt) {
+  if (built_in_hooks() != kBoth)
+    GTEST_SKIP() << "this build has not both: no python3-dev, or a sanitizer";
   // Of a job that was killed, and had this number.
   fs::create_directories(folder_ + "/__pycache__");
-  ASSERT_TRUE(write_python_hook(folder_));
+  ASSERT_TRUE(write_hooks(folder_, kBoth));
   EXPECT_EQ(files(), (std::set<std::string>{"_muster_recorder.py", "_muster_ring.abi3.so",
-                                            "sitecustomize.py"}));
+                                            "libnccl-profiler-muster.so", "sitecustomize.py"}));
+  EXPECT_TRUE(fs::exists(nccl_plugin_in(folder_)));
   EXPECT_EQ(fs::status(folder_).permissions(), fs::perms::owner_all);
   fs::create_directories(folder_ + "/__pycache__");
   std::ofstream(folder_ + "/__pycache__/sitecustomize.cpython-311.pyc") << "code";
-  remove_python_hook(folder_);
+  remove_hooks(folder_);
   EXPECT_TRUE(fs::is_empty(parent_));
 }
 
-TEST_F(PythonHook, SaysWhyItCannotBeWritten) {
-  const Result<void> written = write_python_hook(parent_ + "/missing/7.python");
+TEST_F(WorkerHooksTest, AreWrittenAsFarAsTheyAreWanted) {
+  ASSERT_TRUE(write_hooks(folder_, {.nccl = built_in_hooks().nccl}));
+  EXPECT_EQ(files().size(), built_in_hooks().nccl ? 1U : 0U);
+}
+
+TEST_F(WorkerHooksTest, SaysWhyItCannotBeWritten) {
+  const Result<void> written = write_hooks(parent_ + "/missing/7.python", kBoth);
   ASSERT_FALSE(written);
   EXPECT_EQ(written.error().message, "cannot write " + parent_ +
                                          "/missing/7.python: No such file or directory; set "

@@ -1,0 +1,155 @@
+#include "agent/hang/stragglers.h"
+
+#include <algorithm>
+#include <set>
+
+namespace muster::hang {
+namespace {
+
+double counted_seconds(Duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+void StragglerTable::take(int node_rank, const Arrivals& arrivals, Duration error) {
+  if (arrivals.mean < disturbed_) return;
+  if (!since_) since_ = arrivals.mean;
+  if (groups_.size() >= kGroupsMax && !groups_.contains(arrivals.group)) return;
+  Group& group = groups_[arrivals.group];
+  if (group.size == 0) {
+    group.name = arrivals.name;
+    group.size = arrivals.size;
+  }
+  if (arrivals.size != group.size) return;
+  const auto [open, is_new] = group.open.try_emplace(arrivals.ordinal);
+  open_ += is_new ? 1 : 0;
+  open->second.try_emplace(node_rank, Part{arrivals, error});
+  int ranks = 0;
+  for (const auto& [node, part] : open->second)
+    ranks += part.arrivals.ranks;
+  const auto close = [&](std::map<uint64_t, Parts>::iterator call) {
+    group.open.erase(call);
+    --open_;
+  };
+  if (ranks >= group.size) {
+    if (ranks == group.size && group.size > 1) charge(group, open->second);
+    close(open);
+  } else if (group.open.size() > kOpenMax || open_ > kOpenOfAllMax) {
+    close(group.open.begin());
+  }
+}
+
+// All members have made the call.
+void StragglerTable::charge(Group& group, const Parts& parts) {
+  const auto& [last_node, last] = *std::ranges::max_element(
+      parts, {}, [](const auto& part) { return part.second.arrivals.last; });
+  const Instant end = last.arrivals.last;
+  double waited = 0;  // Of all others together.
+  double blocked = -counted_seconds(last.arrivals.last_blocked);
+  uint64_t stride = 1;
+  for (const auto& [node, part] : parts) {
+    const Duration unknown = node == last_node ? Duration(0) : part.error + last.error;
+    const Duration each = std::max(Duration(0), end - part.arrivals.mean - unknown);
+    waited += part.arrivals.ranks * counted_seconds(each);
+    blocked += part.arrivals.ranks * counted_seconds(part.arrivals.mean_blocked);
+    stride = std::max(stride, part.arrivals.stride);
+  }
+  const double others = group.size - 1;
+  const double elsewhere = counted_seconds(last.arrivals.last_blocked) - blocked / others;
+  const double own = waited / others - std::max(0.0, elsewhere);
+
+  const uint64_t ordinal = last.arrivals.ordinal;
+  group.first = group.complete == 0 ? ordinal : std::min(group.first, ordinal);
+  group.last = std::max(group.last, ordinal);
+  ++group.complete;
+  const auto weight = static_cast<double>(stride);
+  group.stood_for += weight;
+  group.nodes = std::max(group.nodes, parts.size());
+  if (own < counted_seconds(kWaitedMin)) return;
+  Charge& charge = group.charges[{last_node, last.arrivals.last_rank}];
+  charge.waited += own * weight;
+  charge.calls += weight;
+}
+
+void StragglerTable::disturb(Instant now) {
+  disturbed_ = now;
+  for (auto& [id, group] : groups_)
+    group.open.clear();
+  open_ = 0;
+}
+
+// Of the group's ranks, and of nodes with several that are slower than the other nodes.
+std::vector<Straggler> StragglerTable::shares(const Group& group, double seconds) {
+  std::vector<Straggler> found;
+  if (group.complete < kCallsMin) return found;
+  const double told =
+      std::max(1.0, static_cast<double>(group.last - group.first + 1) / group.stood_for);
+  const auto add = [&](int node_rank, int rank, bool is_node, const Charge& charge) {
+    found.push_back({.rank = rank,
+                     .node_rank = node_rank,
+                     .is_node = is_node,
+                     .share = charge.waited * told / seconds,
+                     .waited = Duration(static_cast<int64_t>(charge.waited / charge.calls * 1e9)),
+                     .calls = static_cast<uint64_t>(charge.calls * told),
+                     .group = group.name,
+                     .others = group.size - 1});
+  };
+  struct Node {
+    int ranks = 0;
+    int last = -1;
+    Charge sum;
+  };
+  std::map<int, Node> nodes;
+  for (const auto& [place, charge] : group.charges) {
+    add(place.first, place.second, /*is_node=*/false, charge);
+    Node& node = nodes[place.first];
+    ++node.ranks;
+    node.last = place.second;
+    node.sum.waited += charge.waited;
+    node.sum.calls += charge.calls;
+  }
+  double all = 0;
+  for (const auto& [node_rank, node] : nodes)
+    all += node.sum.waited;
+  const auto other_nodes = static_cast<double>(group.nodes - 1);
+  // One that is no slower than the others has their jitter, only.
+  for (const auto& [node_rank, node] : nodes) {
+    if (group.nodes > 1 && node.ranks > 1 &&
+        node.sum.waited >= 2 * (all - node.sum.waited) / other_nodes)
+      add(node_rank, node.last, /*is_node=*/true, node.sum);
+  }
+  return found;
+}
+
+std::optional<Stragglers> StragglerTable::report(Instant now) {
+  Stragglers report{.time = since_ ? now - *since_ : Duration(0), .ranks = {}};
+  if (since_) since_ = now;
+  std::map<std::pair<int, int>, Straggler> largest;  // By node rank, and rank or -1.
+  for (auto& [id, group] : groups_) {
+    for (Straggler& one : shares(group, counted_seconds(report.time))) {
+      Straggler& known = largest[{one.node_rank, one.is_node ? -1 : one.rank}];
+      if (one.share > known.share) known = std::move(one);
+    }
+    group.first = group.last = group.complete = 0;
+    group.stood_for = 0;
+    group.charges.clear();
+  }
+  std::erase_if(groups_, [](const auto& one) { return one.second.open.empty(); });
+  if (report.time < kTimeMin) return std::nullopt;
+  std::set<int> nodes_of_ranks;
+  for (auto& [place, one] : largest) {
+    if (one.share >= kShareMin && !one.is_node) nodes_of_ranks.insert(one.node_rank);
+  }
+  // A node is worth a word where none of its ranks is.
+  for (auto& [place, one] : largest) {
+    const bool is_said = one.is_node && nodes_of_ranks.contains(one.node_rank);
+    if (one.share >= kShareMin && !is_said) report.ranks.push_back(std::move(one));
+  }
+  std::ranges::sort(report.ranks, std::ranges::greater(), &Straggler::share);
+  if (report.ranks.size() > kListedMax) report.ranks.resize(kListedMax);
+  if (report.ranks.empty()) return std::nullopt;
+  return report;
+}
+
+}  // namespace muster::hang

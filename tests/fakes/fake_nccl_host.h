@@ -1,0 +1,79 @@
+// NCCL as its profiler plugin sees it, for each interface version from 3 to 7: loads the plugin as
+// NCCL does, and makes the calls that NCCL makes, in its order, with its handles, under its mask
+// (NCCL's src/plugin/profiler.cc). Without a GPU; one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker_lib/recorder/nccl_profiler/profiler_api.h"
+
+namespace muster::nccl {
+
+struct FakeCall {
+  std::string function = "AllReduce";
+  size_t count = 1000;
+  std::string datatype = "ncclFloat32";
+  int root = 0;  // Or the peer.
+  bool is_captured = false;
+};
+
+class FakeNccl {
+ public:
+  // `nccl`: as ncclGetVersion() says.
+  FakeNccl(const std::string& plugin, int version, int nccl = 0);
+
+  struct Communicator {
+    void* context = nullptr;
+    uint64_t hash = 0;
+    std::string name;
+    int rank = 0;
+    std::map<std::string, uint64_t> sequences;  // By function.
+  };
+  std::unique_ptr<Communicator> open(const std::string& name, uint64_t hash, int ranks, int rank);
+  void close(Communicator& communicator);
+
+  // A group of calls: entered, launched, and told of as tasks.
+  void call(Communicator& communicator, const std::vector<FakeCall>& calls);
+  // A graph of calls that were captured: tells of tasks once more.
+  void replay(Communicator& communicator, const std::vector<FakeCall>& calls);
+  // A call that stays within NCCL before its launch.
+  void enter(Communicator& communicator, const FakeCall& call);
+  // What the GPU does of the calls in the last group.
+  void start_kernels(Communicator& communicator);
+  void stop_kernels();
+
+  bool is_loaded() const { return table_ != nullptr; }
+  int mask() const { return mask_; }
+  size_t handles_left() const { return open_; }
+
+ private:
+  struct Task {
+    FakeCall call;
+    void* api = nullptr;
+    void* handle = nullptr;
+    std::vector<void*> channels = {};
+  };
+  bool asks(uint64_t types) const { return (static_cast<uint64_t>(mask_) & types) != 0; }
+  void* start(Communicator& communicator, void* descriptor);
+  void stop(void*& handle);
+  void enter_group(Communicator& communicator, const std::vector<FakeCall>& calls);
+  void enter_api(Communicator& communicator, Task& task);
+  void launch(Communicator& communicator);
+  void tell_tasks(Communicator& communicator, bool is_replay);
+  void* start_task(Communicator& communicator, const Task& task, void* group);
+
+  const int version_;
+  const void* table_ = nullptr;
+  Table<void*> calls_{};
+  int mask_ = 0;
+  size_t open_ = 0;
+  void* group_ = nullptr;  // Of calls.
+  std::vector<Task> tasks_;
+};
+
+}  // namespace muster::nccl

@@ -1,0 +1,227 @@
+// Calls on a device, of which it is not seen when they are complete (NCCL's, by its plugin): what
+// can be told of them, and what cannot.
+#include <gtest/gtest.h>
+
+#include "agent/hang/detector.h"
+#include "agent/hang/unseen.h"
+#include "tests/unit/agent/hang/detector_harness.h"
+
+namespace muster::hang {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr auto kNext = "all_reduce of 8 float32 #2 world";
+
+ring::Call on_device(ring::CallKind kind, int root = -1) {
+  ring::Call call = call_of(kind, root);
+  call.is_synchronous = false;
+  return call;
+}
+ring::Call sum_on_device() {
+  return on_device(ring::CallKind::all_reduce);
+}
+
+// Processes that have called turn round and round until their GPU is done.
+FakeJob device_job(int world) {
+  FakeJob job(world);
+  job.open("world", all_of(world));
+  for (int rank = 0; rank < world; ++rank) {
+    job.at(rank).group("world").is_on_device = true;
+    job.at(rank).group("world").completion_is_unseen = true;
+    job.call(rank, "world", sum_on_device());
+  }
+  return job;
+}
+
+void call_on_others(FakeJob& job, int late, const ring::Call& call) {
+  for (FakeRank& rank : job.ranks) {
+    if (rank.digest.rank != late) job.call(rank.digest.rank, "world", call);
+  }
+}
+
+void send_on_device(FakeJob& job, int rank, int peer, bool is_recv) {
+  job.message(rank, "world", peer, is_recv, /*completed=*/false, /*is_synchronous=*/false);
+  job.at(rank).digest.messages.back().is_on_device = true;
+  job.at(rank).digest.messages.back().completion_is_unseen = true;
+}
+
+TEST(DetectorUnseen, ARankThatHasNotMadeACallIsNamed) {
+  FakeJob job = device_job(3);
+  job.life(1, LifeState::blocked);
+  call_on_others(job, 1, sum_on_device());
+  job.pass(seconds(16));
+  EXPECT_EQ(job.said(), fmt::format("notice never_entered 1 <- 0,2 {} time high | "
+                                    "verdict never_entered 1 <- 0,2 {} time high",
+                                    kNext, kNext));
+  job.call(1, "world", sum_on_device());
+  job.pass(seconds(2));
+  EXPECT_EQ(job.said(), "withdrawn 1, limit 24.0 s");
+}
+
+TEST(DetectorUnseen, TheFirstOfTheCallsThatItHasNotMadeIsNamed) {
+  FakeJob job = device_job(3);
+  job.life(1, LifeState::blocked);
+  for (int i = 0; i < 5; ++i)
+    call_on_others(job, 1, sum_on_device());
+  job.pass(seconds(16));
+  ASSERT_NE(job.last<Verdict>(), nullptr);
+  EXPECT_EQ(job.last<Verdict>()->finding.ordinal, 2U);
+}
+
+TEST(DetectorUnseen, AVerdictSaysThatTheGroupIsOnADevice) {
+  FakeJob job = device_job(3);
+  job.life(1, LifeState::blocked);
+  call_on_others(job, 1, sum_on_device());
+  job.pass(seconds(16));
+  ASSERT_NE(job.last<Verdict>(), nullptr);
+  EXPECT_TRUE(job.last<Verdict>()->finding.is_on_device);
+}
+
+TEST(DetectorUnseen, AMismatchSaysWhetherTheGroupIsOnADevice) {
+  for (const bool is_on_device : {false, true}) {
+    FakeJob job = device_job(2);
+    for (FakeRank& rank : job.ranks)
+      rank.group("world").is_on_device = is_on_device;
+    job.call(0, "world", sum_on_device());
+    job.call(1, "world", on_device(ring::CallKind::broadcast, 0));
+    job.pass(seconds(2));
+    ASSERT_NE(job.last<Verdict>(), nullptr);
+    EXPECT_EQ(job.last<Verdict>()->finding.is_on_device, is_on_device);
+  }
+}
+
+TEST(DetectorUnseen, ACallThatAllHaveMadeAccusesNobody) {
+  FakeJob job = device_job(3);
+  for (const int rank : {0, 2})
+    job.life(rank, LifeState::blocked);
+  job.pass(seconds(700));
+  EXPECT_EQ(job.said(), "");
+}
+
+TEST(DetectorUnseen, AnEarlyExitIsProven) {
+  FakeJob job = device_job(3);
+  call_on_others(job, 1, sum_on_device());
+  job.end(1, 0);
+  job.pass(seconds(3));
+  EXPECT_EQ(job.said(), fmt::format("verdict exited 1 <- 0,2 {} proof high", kNext));
+}
+
+TEST(DetectorUnseen, NobodyWaitsInACallThatMayEndWithoutTheLateOne) {
+  for (const ring::Call& call :
+       {on_device(ring::CallKind::broadcast, 0), on_device(ring::CallKind::reduce, 1),
+        on_device(ring::CallKind::unknown)}) {
+    FakeJob job = device_job(3);
+    job.life(1, LifeState::blocked);
+    call_on_others(job, 1, call);
+    job.pass(seconds(700));
+    EXPECT_EQ(job.said(), "") << describe(call);
+  }
+}
+
+TEST(DetectorUnseen, MembersWaitForARootThatGivesAndARootThatTakesForAll) {
+  FakeJob job = device_job(3);
+  job.life(1, LifeState::blocked);
+  call_on_others(job, 1, on_device(ring::CallKind::broadcast, 1));
+  job.pass(seconds(16));
+  ASSERT_NE(job.last<Verdict>(), nullptr);
+  EXPECT_EQ(job.last<Verdict>()->finding.waiting, (std::vector<int>{0, 2}));
+  FakeJob other = device_job(3);
+  other.life(1, LifeState::blocked);
+  call_on_others(other, 1, on_device(ring::CallKind::reduce, 0));
+  other.pass(seconds(16));
+  ASSERT_NE(other.last<Verdict>(), nullptr);
+  EXPECT_EQ(other.last<Verdict>()->finding.waiting, std::vector<int>{0});
+}
+
+// Each may be about to make the other call, while its GPU has the first one.
+TEST(DetectorUnseen, CallsOfTwoGroupsInAnotherOrderProveNoCircle) {
+  FakeJob job = device_job(2);
+  job.open("tp", {0, 1});
+  for (FakeRank& rank : job.ranks) {
+    rank.group("tp").is_on_device = true;
+    rank.group("tp").completion_is_unseen = true;
+  }
+  job.call(0, "world", sum_on_device());
+  job.call(1, "tp", sum_on_device());
+  job.pass(seconds(9));
+  EXPECT_EQ(job.said(), "");
+  job.call(1, "world", sum_on_device());
+  job.call(0, "tp", sum_on_device());
+  job.pass(seconds(700));
+  EXPECT_EQ(job.said(), "");
+}
+
+TEST(DetectorUnseen, AReceiveWaitsForItsSendAndASendForNobody) {
+  FakeJob job = device_job(3);
+  send_on_device(job, 0, 2, /*is_recv=*/false);
+  send_on_device(job, 0, 1, /*is_recv=*/true);
+  job.life(1, LifeState::blocked);
+  job.pass(seconds(16));
+  EXPECT_EQ(job.said(),
+            "notice never_entered 1 <- 0 recv from rank 1 #0 world time high | "
+            "verdict never_entered 1 <- 0 recv from rank 1 #0 world time high");
+  send_on_device(job, 1, 0, /*is_recv=*/false);
+  job.pass(seconds(2));
+  EXPECT_EQ(job.said(), "withdrawn 1, limit 24.0 s");
+}
+
+TEST(DetectorUnseen, AReceiveFromAPeerOfWhichNothingIsKnownAccusesNobody) {
+  FakeJob job = device_job(2);
+  send_on_device(job, 0, 1, /*is_recv=*/true);
+  job.at(1).digest.groups.clear();
+  job.life(1, LifeState::blocked);
+  job.pass(seconds(700));
+  EXPECT_EQ(job.said(), "");
+}
+
+TEST(DetectorUnseen, AKernelThatWasSeenToStartAndDoesNotEndIsNoticed) {
+  FakeJob job = device_job(2);
+  for (FakeRank& rank : job.ranks)
+    rank.group("world").completion_is_unseen = false;
+  job.pass(seconds(16));
+  EXPECT_EQ(job.said(), "notice incomplete  <- 0-1 all_reduce of 8 float32 #1 world time high");
+}
+
+// Its own kernel may be queued behind others.
+TEST(DetectorUnseen, WhereOneKernelRunsTheOthersHaveNotFinished) {
+  for (const bool has_finished : {false, true}) {
+    FakeJob job = device_job(2);
+    job.at(0).group("world").completion_is_unseen = false;
+    if (has_finished) job.complete(1, "world");
+    job.at(1).group("world").completion_is_unseen = !has_finished;
+    job.pass(seconds(11));
+    EXPECT_EQ(job.said(), fmt::format("notice incomplete {} all_reduce of 8 float32 #1 world "
+                                      "time high",
+                                      has_finished ? "0 <- " : " <- 0"));
+  }
+}
+
+TEST(DetectorUnseen, AMismatchIsProven) {
+  FakeJob job = device_job(3);
+  call_on_others(job, 1, sum_on_device());
+  ring::Call other = sum_on_device();
+  other.count = 9;
+  job.call(1, "world", other);
+  job.pass(seconds(2));
+  EXPECT_EQ(job.said(), fmt::format("verdict signature 1 <- 0,2 {} proof high", kNext));
+}
+
+TEST(DetectorUnseen, WhatARingMayNotSayIsHarmless) {
+  std::vector<RankState> ranks(2);
+  ranks[1].digest.emplace();
+  ranks[1].digest->messages.push_back({.group = "none", .completion_is_unseen = true, .site = {}});
+  GroupDigest group;
+  group.id = "world";
+  group.called = 3;
+  group.completion_is_unseen = true;
+  group.calls.push_back({0, sum_on_device(), {}, {}});
+  ranks[1].digest->groups.push_back(group);
+  ranks[1].digest->messages.push_back(
+      {.group = "world", .is_recv = true, .called = 2, .completion_is_unseen = true, .site = {}});
+  settle_unseen(ranks);
+  EXPECT_EQ(ranks[1].digest->groups[0].completed, 0U);
+}
+
+}  // namespace
+}  // namespace muster::hang

@@ -1,0 +1,270 @@
+#include "agent/hang/trace.h"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "tests/unit/rendezvous/ring/ring_harness.h"
+
+namespace muster::hang {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr ring::Call kSynchronous{.kind = ring::CallKind::all_reduce,
+                                  .type = ring::ElementType::int8,
+                                  .reduction = ring::Reduction::max,
+                                  .is_synchronous = true,
+                                  .count = 8};
+
+// Rank 3's ring, and a trace of it on this machine's clock.
+class TraceTest : public testing::Test {
+ protected:
+  TraceTest() {
+    auto opened =
+        Trace::open(path_, names_, [this](const std::string& text) { said_.push_back(text); });
+    CHECK(opened);
+    trace_ = *std::move(opened);
+    trace_->begin(0);
+  }
+  ~TraceTest() override { std::filesystem::remove(path_); }
+
+  void tell_clock(std::chrono::nanoseconds ahead = {}) {
+    const Instant now = to_instant(std::chrono::steady_clock::now());
+    trace_->set_clock(now, now.time_since_epoch().count() + ahead.count(), Duration(0));
+  }
+  void attach() {
+    writer_.reset();
+    writer_ =
+        ring::RingWriter::attach(ring_.text(), ring::Source::worker_lib, ring_.why, /*tsc=*/false);
+    CHECK(writer_ != nullptr);
+    world_ = open("world");
+  }
+  int32_t open(const char* name) {
+    const int32_t group =
+        writer_->open_group({.id = name, .name = name, .ranks = "0-7", .size = 8, .own_rank = 3});
+    writer_->set_state(group, ring::GroupState::ready);
+    return group;
+  }
+  void read() { trace_->read(3, reader_.state().value(), reader_); }
+
+  // All events of the file, which is ended.
+  std::vector<json> events() {
+    trace_.reset();
+    std::ifstream file(path_);
+    std::stringstream text;
+    text << file.rdbuf();
+    return json::parse(text.str()).get<std::vector<json>>();
+  }
+  // Those of calls: [name, row, what is known of the end].
+  std::vector<json> calls() {
+    std::vector<json> found;
+    for (const json& event : events()) {
+      if (event.contains("cat"))
+        found.push_back({event["name"], event["tid"], event["args"].value("end", "")});
+    }
+    return found;
+  }
+
+  const std::string path_ =
+      std::filesystem::temp_directory_path() / ("trace_test." + std::to_string(getpid()) + ".json");
+  boost::asio::io_context io_;
+  SiteNames names_{io_};
+  std::vector<std::string> said_;
+  std::unique_ptr<Trace> trace_;
+  ring::TestRing ring_;
+  const RingReader reader_ = RingReader::open({ring_.fd(), ring::kTestNonce}).value();
+  std::unique_ptr<ring::RingWriter> writer_;
+  int32_t world_ = -1;
+};
+
+TEST_F(TraceTest, ShowsACallOnceItIsComplete) {
+  tell_clock();
+  attach();
+  const auto call = writer_->called(world_, 1, kSynchronous, nullptr);
+  read();
+  writer_->completed(call);
+  read();
+  read();
+  EXPECT_THAT(calls(), ElementsAre(json{"all_reduce #1", 1, ""}));
+}
+
+TEST_F(TraceTest, PutsCallsThatOverlapInRowsOfTheirGroup) {
+  tell_clock();
+  attach();
+  const int32_t tp = open("tp");
+  const auto first = writer_->called(world_, 1, kSynchronous, nullptr);
+  const auto second = writer_->called(world_, 2, kSynchronous, nullptr);
+  const auto other = writer_->called(tp, 1, kSynchronous, nullptr);
+  read();
+  for (const auto& call : {first, second, other})
+    writer_->completed(call);
+  read();
+  writer_->completed(writer_->called(world_, 3, kSynchronous, nullptr));
+  read();
+  std::vector<std::string> rows;
+  for (const json& event : events()) {
+    if (event["name"] == "thread_name") rows.push_back(event["args"]["name"]);
+    if (event["name"] == "all_reduce #3") {
+      EXPECT_EQ(event["tid"], 1);
+    }
+  }
+  EXPECT_THAT(rows, ElementsAre("world", "world (2)", "tp"));
+}
+
+TEST_F(TraceTest, EndsWhatIsOpenWithItsRank) {
+  tell_clock();
+  attach();
+  writer_->called(world_, 1, kSynchronous, nullptr);
+  read();
+  trace_->ended(3, -9);
+  const auto all = events();
+  EXPECT_EQ(all.at(all.size() - 2)["name"], "ended with -9");
+  const json call = all.at(all.size() - 3);
+  EXPECT_EQ(call["name"], "all_reduce #1");
+  EXPECT_EQ(call["args"]["end"], "not complete");
+  EXPECT_GT(call["dur"], 0);
+}
+
+TEST_F(TraceTest, DoesNotGuessTheEndOfACallThatALaterOneCompleted) {
+  tell_clock();
+  attach();
+  writer_->called(world_, 1, kSynchronous, nullptr);
+  const auto second = writer_->called(world_, 2, kSynchronous, nullptr);
+  read();
+  writer_->completed(second);
+  read();
+  EXPECT_THAT(calls(),
+              ElementsAre(json{"all_reduce #1", 1, "unknown"}, json{"all_reduce #2", 2, ""}));
+}
+
+TEST_F(TraceTest, AwaitsNoEndThatNobodySees) {
+  tell_clock();
+  attach();
+  const int32_t group = writer_->open_group(
+      {.id = "n", .name = "nccl", .size = 8, .own_rank = 3, .is_on_device = true});
+  writer_->set_state(group, ring::GroupState::ready);
+  writer_->called(group, 1, kSynchronous, nullptr);
+  const auto second = writer_->called(group, 2, kSynchronous, nullptr);
+  read();
+  writer_->launched(second);
+  writer_->started(second);
+  const auto third = writer_->called(group, 3, kSynchronous, nullptr);
+  read();
+  writer_->started(third);
+  writer_->completed(third);
+  read();
+  EXPECT_THAT(calls(),
+              ElementsAre(json{"all_reduce #1", 1, "unknown"}, json{"all_reduce #2", 1, "unknown"},
+                          json{"all_reduce #3", 1, ""}));
+}
+
+TEST_F(TraceTest, SaysHowManyCallsItHasMissed) {
+  tell_clock();
+  attach();
+  for (uint64_t ordinal = 1; ordinal <= ring::kRecords + 5; ++ordinal)
+    writer_->completed(writer_->called(world_, ordinal, kSynchronous, nullptr));
+  read();
+  trace_->ended(3, 0);
+  EXPECT_THAT(said_,
+              ElementsAre(HasSubstr(
+                  "rank 3 calls faster than the trace can be read: 5 of its calls are missing")));
+  EXPECT_EQ(calls().size(), ring::kRecords);
+}
+
+TEST_F(TraceTest, IsOnTheClockOfTheNodeThatJudges) {
+  tell_clock(std::chrono::hours(1));
+  attach();
+  writer_->completed(writer_->called(world_, 1, kSynchronous, nullptr));
+  read();
+  const auto own = std::chrono::duration_cast<std::chrono::microseconds>(
+      std::chrono::steady_clock::now().time_since_epoch());
+  const std::chrono::microseconds hour = std::chrono::hours(1);
+  for (const json& event : events()) {
+    if (!event.contains("cat")) continue;
+    const auto ahead = event["ts"].get<double>() - static_cast<double>(own.count());
+    EXPECT_NEAR(ahead, static_cast<double>(hour.count()), 60e6);
+  }
+}
+
+TEST_F(TraceTest, WaitsForThatClockBeforeItReads) {
+  attach();
+  writer_->completed(writer_->called(world_, 1, kSynchronous, nullptr));
+  read();
+  tell_clock();
+  read();
+  EXPECT_THAT(said_, IsEmpty());
+  EXPECT_THAT(calls(), ElementsAre(json{"all_reduce #1", 1, ""}));
+}
+
+TEST_F(TraceTest, KeepsABetterClock) {
+  const Instant now = to_instant(std::chrono::steady_clock::now());
+  trace_->set_clock(now, 1'000'000'000, std::chrono::microseconds(10));
+  trace_->set_clock(now, 9'000'000'000, std::chrono::milliseconds(10));
+  trace_->mark("now");
+  for (const json& event : events()) {
+    if (event["name"] == "now") {
+      EXPECT_NEAR(event["ts"].get<double>(), 1e6, 60e6);
+    }
+  }
+}
+
+TEST_F(TraceTest, BeginsAnewWithAnotherProcessOfTheRank) {
+  tell_clock();
+  attach();
+  writer_->called(world_, 1, kSynchronous, nullptr);
+  read();
+  attach();
+  writer_->completed(writer_->called(world_, 1, kSynchronous, nullptr));
+  read();
+  // The first process's end is not known.
+  EXPECT_THAT(calls(),
+              ElementsAre(json{"all_reduce #1", 1, "not complete"}, json{"all_reduce #1", 2, ""}));
+}
+
+TEST_F(TraceTest, IsReadableWhenNobodyEndedIt) {
+  tell_clock();
+  attach();
+  writer_->completed(writer_->called(world_, 1, kSynchronous, nullptr));
+  read();
+  std::string text;
+  for (int i = 0; i < 1000 && text.find("all_reduce") == std::string::npos; ++i) {
+    std::stringstream read;
+    read << std::ifstream(path_).rdbuf();
+    text = read.str();
+    usleep(10'000);
+  }
+  ASSERT_TRUE(text.ends_with(",\n")) << text;
+  EXPECT_TRUE(json::accept(text.substr(0, text.size() - 2) + "]"));
+}
+
+TEST(TracePath, HasTheNodeBeforeItsExtension) {
+  EXPECT_EQ(Trace::path_of_node("out/trace.json", 3, 1), "out/trace.node3.json");
+  EXPECT_EQ(Trace::path_of_node("a.b/trace", 0, 2), "a.b/trace.node0.round2");
+}
+
+TEST(TracePath, ThatCannotBeWrittenIsAnError) {
+  boost::asio::io_context io;
+  SiteNames names(io);
+  const auto trace = Trace::open("/proc/nothing/trace.json", names, [](const std::string&) {});
+  ASSERT_FALSE(trace);
+  EXPECT_EQ(trace.error().code, ExitCode::environment);
+  EXPECT_EQ(trace.error().message,
+            "cannot write the trace /proc/nothing/trace.json: No such file or directory; name "
+            "another file with --trace");
+}
+
+}  // namespace
+}  // namespace muster::hang

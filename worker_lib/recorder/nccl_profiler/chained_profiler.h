@@ -1,0 +1,61 @@
+// The user's own profiler, which NCCL would load if muster's were not there: opened as NCCL opens
+// it (openPluginLib() in NCCL's src/plugin/plugin_open.cc), and called for the events that it asks
+// for. Its handles stay apart from ours.
+//
+// One of an older version than NCCL's is served too: descriptors of version 5 begin like those of 6
+// and 7, and those of version 4 like 5's but for the parent. Version 3 is not like any other.
+//
+// Opened once, by open(); then any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "worker_lib/recorder/nccl_profiler/profiler_api.h"
+
+namespace muster::nccl {
+
+// What NCCL tells at init(); of version 3 nothing.
+struct InitFacts {
+  const char* name = nullptr;
+  uint64_t hash = 0;
+  int nodes = 0;
+  int ranks = 0;
+  int rank = -1;
+  Logger log = nullptr;
+};
+
+class ChainedProfiler {
+ public:
+  // `name`: as in NCCL_PROFILER_PLUGIN; nullptr: not set, so libnccl-profiler.so, if there is one.
+  // `version`: the one that NCCL uses. Returns what is wrong, in one line; empty: nothing.
+  std::string open(const char* name, int version);
+
+  explicit operator bool() const { return library_ != nullptr; }
+  // Whether it takes this communicator.
+  bool init(void** context, const InitFacts& facts);
+  // The events that it has asked for last; it may change that at any time.
+  int mask() const { return __atomic_load_n(&mask_, __ATOMIC_RELAXED) & known_; }
+  // Whether NCCL would begin such an event if only this profiler were there.
+  bool wants(uint64_t type) const;
+  bool takes_groups_as_parents() const { return version_ < 5; }
+
+  void start(void* context, void** handle, void* descriptor) const {
+    calls_.start(context, handle, descriptor);
+  }
+  void stop(void* handle) const { calls_.stop(handle); }
+  void record_state(void* handle, int state, void* arguments) const {
+    calls_.record_state(handle, state, arguments);
+  }
+  void finalize(void* context) const { calls_.finalize(context); }
+
+ private:
+  void* library_ = nullptr;
+  int version_ = 0;
+  int known_ = 0;  // Events of its version.
+  int mask_ = 0;   // Written by the profiler.
+  const void* table_ = nullptr;
+  Table<void*> calls_ = {};  // `init` by version_.
+};
+
+}  // namespace muster::nccl
