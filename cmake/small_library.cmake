@@ -1,7 +1,7 @@
 # muster_small_library(NAME SOURCES...): one that writes rings, is loaded into programs of any kind, and travels in the
 # launcher: it brings what it needs of libstdc++, shows no names but those marked so, and is small.
 function(muster_small_library name)
-  add_library(${name} MODULE ${ARGN} ${CMAKE_SOURCE_DIR}/cmake/fmt.cc)
+  add_library(${name} MODULE ${ARGN} ${CMAKE_SOURCE_DIR}/cmake/fmt.cc ${CMAKE_SOURCE_DIR}/cmake/terminate.cc)
   foreach(source base/process_stat ring/call_rules ring/fork_mark ring/memory_file ring/record_fd ring/ring_clock
           ring/ring_notes ring/ring_owner ring/ring_writer)
     target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/rendezvous/${source}.cc)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <set>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -157,7 +158,12 @@ void NodeWatch::look_at_ring(int rank, bool has_ended) {
   const std::optional<RecordedState> state = reader != nullptr ? reader->state() : std::nullopt;
   if (!state || !is_sound(*worker(rank), *state)) return;
   callbacks_.read(rank, *state, *reader);
-  std::vector<RecordedCall> calls = reader->calls(kCallsRead);
+  // What a device has not made is older than what the process has called since.
+  std::set<uint32_t> on_device;
+  for (const RecordedGroup& group : state->groups) {
+    if (group.is_on_device && group.completed < group.called) on_device.insert(group.handle);
+  }
+  std::vector<RecordedCall> calls = reader->recent_calls(kCallsRead, on_device);
   name_sites(rank, *state, calls);
   RankDigest digest = digest_of(rank, *state, calls, to_instant(std::chrono::steady_clock::now()));
   digest.is_last = has_ended;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "agent/hang/rank_state.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::hang {
@@ -80,6 +81,8 @@ RankDigest digest_of(int rank, const RecordedState& state, const std::vector<Rec
   std::map<uint32_t, std::string> ids;
   for (const RecordedGroup& recorded : state.groups) {
     if (recorded.calls_are_unknown) continue;  // What it does not show must not look late.
+    // Of a process that has several members of one group (with a GPU each) only the first is shown.
+    if (find_group(digest, recorded.id) != nullptr) continue;
     ids[recorded.handle] = recorded.id;
     places[recorded.handle] = digest.groups.size();
     digest.groups.push_back(group_digest(recorded, is_stale));

@@ -238,6 +238,9 @@ class StateLook {
 
 // One look at the calls.
 class CallsLook {
+  // Where messages are between the collectives.
+  static constexpr uint64_t kRecordsPerCall = 8;
+
  public:
   explicit CallsLook(const ring::Ring& ring) : ring_(ring), times_(ring.head) {}
 
@@ -246,6 +249,26 @@ class CallsLook {
     std::vector<RecordedCall> calls;
     for (uint64_t back = 1; back <= std::min<uint64_t>(next, ring::kRecords); ++back) {
       if (calls.size() >= most) break;
+      if (auto call = call_of(next - back)) calls.push_back(*std::move(call));
+    }
+    std::ranges::reverse(calls);
+    return calls;
+  }
+
+  std::vector<RecordedCall> take_recent(size_t most, std::set<uint32_t> also) const {
+    const uint64_t next = load(ring_.head.next_record);
+    const auto oldest = std::min<uint64_t>(next, ring::kRecords);
+    std::vector<RecordedCall> calls;
+    size_t collectives = 0;
+    for (uint64_t back = 1; back <= oldest; ++back) {
+      const bool is_recent = back <= most * kRecordsPerCall && collectives < most;
+      if (!is_recent && also.empty()) break;
+      const auto glance = glance_at(next - back);
+      if (!glance) continue;
+      const bool is_message = ring::is_message(glance->kind);
+      const bool is_last = !is_message && also.erase(glance->group) > 0;
+      if (!is_last && !(is_message ? back <= most : is_recent)) continue;
+      collectives += is_message ? 0 : 1;
       if (auto call = call_of(next - back)) calls.push_back(*std::move(call));
     }
     std::ranges::reverse(calls);
@@ -413,6 +436,14 @@ std::optional<RecordedCall> RingReader::call(const RingPosition& position, uint6
                         return CallsLook(*ring_).call_of(record);
                       })
       .value_or(std::nullopt);
+}
+
+std::vector<RecordedCall> RingReader::recent_calls(size_t most,
+                                                   const std::set<uint32_t>& also) const {
+  return of_one_owner(
+             ring_->head,
+             [&](uint64_t /*generation*/) { return CallsLook(*ring_).take_recent(most, also); })
+      .value_or(std::vector<RecordedCall>());
 }
 
 std::vector<RecordedCall> RingReader::calls(size_t most) const {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -150,6 +151,11 @@ class RingReader {
   void read_on(RingPosition& position, const std::function<bool(const CallGlance&)>& visit) const;
   // One of those, whole; nullopt: it is overwritten.
   std::optional<RecordedCall> call(const RingPosition& position, uint64_t record) const;
+
+  // As calls(), for a digest: the last `most` collectives, if messages leave them among the last
+  // records, and the last one of each group in `also` (handles), however old; messages of the last
+  // `most` records.
+  std::vector<RecordedCall> recent_calls(size_t most, const std::set<uint32_t>& also) const;
 
   // The last `most` calls that can be read, in the order of their records; none where state() would
   // be nullopt. What a field can only hold by mistake is unknown: a kind, a site, a time.

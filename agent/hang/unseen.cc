@@ -1,8 +1,9 @@
 #include "agent/hang/unseen.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
-#include <tuple>
+#include <utility>
 
 #include "agent/hang/group_table.h"
 #include "rendezvous/base/text.h"
@@ -10,58 +11,67 @@
 namespace muster::hang {
 namespace {
 
-// The members of one group that show it, by group rank.
-using ShownMembers = std::map<int, GroupDigest*>;
-using ShownGroups = std::map<GroupKey, ShownMembers>;
+// One group, by what its members show.
+struct Shown {
+  std::map<int, GroupDigest*> members;  // By group rank.
+  // What all members that are ready for calls have called.
+  uint64_t called_by_all = std::numeric_limits<uint64_t>::max();
+  std::map<std::pair<int, int>, uint64_t> sent;  // Messages, by sender and receiver.
+};
+using ShownGroups = std::map<GroupKey, Shown>;
 
-bool cannot_be_complete(const CallDigest& made, int own_rank, const ShownMembers& members) {
-  using enum ring::CallKind;
-  const ring::Call& call = made.call;
-  const auto has_not_called = [&](const auto& member) {
-    return member.second->phase == GroupPhase::ready && member.second->called < made.ordinal;
-  };
-  const bool is_taker = is_one_of(call.kind, {reduce, gather}) && call.root == own_rank;
-  if (needs_all(call) || (is_taker && call.count > 0))
-    return std::ranges::any_of(members, has_not_called);
-  if (!is_one_of(call.kind, {broadcast, scatter}) || call.root == own_rank || call.count == 0)
-    return false;
-  const auto giver = members.find(call.root);
-  return giver != members.end() && has_not_called(*giver);
+bool has_not_called(const GroupDigest& member, uint64_t ordinal) {
+  return member.phase == GroupPhase::ready && member.called < ordinal;
 }
 
-void settle_calls(const ShownMembers& members) {
-  for (const auto& [own_rank, group] : members) {
+bool cannot_be_complete(const CallDigest& made, int own_rank, const Shown& shown) {
+  using enum ring::CallKind;
+  const ring::Call& call = made.call;
+  const bool is_taker = is_one_of(call.kind, {reduce, gather}) && call.root == own_rank;
+  if (needs_all(call) || (is_taker && call.count > 0)) return shown.called_by_all < made.ordinal;
+  if (!is_one_of(call.kind, {broadcast, scatter}) || call.root == own_rank || call.count == 0)
+    return false;
+  const auto giver = shown.members.find(call.root);
+  return giver != shown.members.end() && has_not_called(*giver->second, made.ordinal);
+}
+
+void settle_calls(const Shown& shown) {
+  for (const auto& [own_rank, group] : shown.members) {
     if (!group->completion_is_unseen) continue;
     group->completed = group->called;
     for (const CallDigest& made : group->calls) {
-      if (made.ordinal <= group->completed && cannot_be_complete(made, own_rank, members))
+      if (made.ordinal <= group->completed && cannot_be_complete(made, own_rank, shown))
         group->completed = made.ordinal - 1;
     }
   }
 }
 
-void settle_messages(std::vector<RankState>& ranks, const ShownGroups& groups) {
-  std::map<std::tuple<GroupKey, int, int>, uint64_t> sent;  // By group, sender and receiver.
-  const auto for_each_unseen = [&](auto&& act) {
-    for (RankState& rank : ranks) {
-      if (!rank.digest) continue;
-      for (MessageDigest& message : rank.digest->messages) {
-        if (!message.completion_is_unseen) continue;
-        const GroupDigest* const group = find_group(*rank.digest, message.group);
+void for_each_unseen_message(std::vector<RankState>& ranks, ShownGroups& groups, auto&& act) {
+  for (RankState& rank : ranks) {
+    if (!rank.digest) continue;
+    const GroupDigest* group = nullptr;
+    auto shown = groups.end();
+    for (MessageDigest& message : rank.digest->messages) {
+      if (!message.completion_is_unseen) continue;
+      if (group == nullptr || group->id != message.group) {  // They come group by group.
+        group = find_group(*rank.digest, message.group);
         if (group == nullptr) continue;
-        act(message, GroupKey{group->id, rank.digest->generation}, group->own_rank);
+        shown = groups.find({group->id, rank.digest->generation});
       }
+      if (shown != groups.end()) act(message, shown->second, group->own_rank);
     }
-  };
-  for_each_unseen([&](MessageDigest& message, const GroupKey& key, int own_rank) {
+  }
+}
+
+void settle_messages(std::vector<RankState>& ranks, ShownGroups& groups) {
+  for_each_unseen_message(ranks, groups, [](MessageDigest& message, Shown& shown, int own_rank) {
     message.completed = message.called;
-    if (!message.is_recv) sent[{key, own_rank, message.peer}] = message.called;
+    if (!message.is_recv) shown.sent[{own_rank, message.peer}] = message.called;
   });
-  for_each_unseen([&](MessageDigest& message, const GroupKey& key, int own_rank) {
-    const auto group = groups.find(key);
-    if (!message.is_recv || group == groups.end() || !group->second.contains(message.peer)) return;
-    const auto found = sent.find({key, message.peer, own_rank});
-    message.completed = std::min(message.called, found == sent.end() ? 0 : found->second);
+  for_each_unseen_message(ranks, groups, [](MessageDigest& message, Shown& shown, int own_rank) {
+    if (!message.is_recv || !shown.members.contains(message.peer)) return;
+    const auto found = shown.sent.find({message.peer, own_rank});
+    message.completed = std::min(message.called, found == shown.sent.end() ? 0 : found->second);
   });
 }
 
@@ -72,13 +82,16 @@ void settle_unseen(std::vector<RankState>& ranks) {
   for (RankState& rank : ranks) {
     if (!rank.digest) continue;
     for (GroupDigest& group : rank.digest->groups) {
-      if (group.is_on_device)
-        groups[{group.id, rank.digest->generation}].emplace(group.own_rank, &group);
+      if (!group.is_on_device) continue;
+      Shown& shown = groups[{group.id, rank.digest->generation}];
+      if (!shown.members.emplace(group.own_rank, &group).second) continue;
+      if (group.phase == GroupPhase::ready)
+        shown.called_by_all = std::min(shown.called_by_all, group.called);
     }
   }
   if (groups.empty()) return;
-  for (const auto& [key, members] : groups)
-    settle_calls(members);
+  for (const auto& [key, shown] : groups)
+    settle_calls(shown);
   settle_messages(ranks, groups);
 }
 

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <climits>
 #include <csignal>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/process_stat.h"
+#include "rendezvous/ring/record_fd.h"
 #include "rendezvous/ring/ring_clock.h"
 
 namespace muster::ring {
@@ -99,6 +101,16 @@ bool share_ring(const Ring& ring, Source source, bool& tsc) {
   if (!is_beside || head.source.load(kRelaxed) != beside) return false;
   tsc = head.ticks_are_tsc.load(kRelaxed) != 0;
   return true;
+}
+
+bool has_owner(std::string_view record_fd) {
+  std::string why;
+  const std::optional<RecordFd> named = parse_record_fd(record_fd);
+  Ring* const ring = named ? map_ring(*named, /*writable=*/false, why) : nullptr;
+  if (ring == nullptr) return false;
+  const bool is_owned = ring->head.owner.load() != 0;
+  unmap_ring(ring);
+  return is_owned;
 }
 
 void leave_ring(Ring& ring) {

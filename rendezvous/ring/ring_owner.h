@@ -8,6 +8,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "rendezvous/ring/ring_layout.h"
 
@@ -20,6 +21,9 @@ bool take_ring(Ring& ring, Source source, bool tsc, std::string& why);
 // Whether this process has it already, by a library beside which `source` records: NCCL's plugin
 // and Python's hook, which see different calls. Then `tsc` becomes the clock of its times.
 bool share_ring(const Ring& ring, Source source, bool& tsc);
+
+// Whether another process, or another library in this one, records what this rank does.
+bool has_owner(std::string_view record_fd);
 
 // The ring stays as it is. REQUIRES: this process has it.
 void leave_ring(Ring& ring);

@@ -189,8 +189,9 @@ Pending RingWriter::message_called(int32_t group, const Call& call, int tag, con
     PeerCount& count = ring_->peers[static_cast<size_t>(pending.peer_count)];
     count.called_ticks.store(pending.called_ticks, kRelaxed);
     pending.ordinal = count.called.fetch_add(1, kRelease) + 1;
-  } else {
+  } else {  // The peer would wait for it for ever.
     entry->dropped.fetch_add(1, kRelaxed);
+    entry->flags.fetch_or(kCallsAreUnknown, kRelease);
   }
   pending.record = write_record(*entry, pending, call, tag, site);
   return pending;

@@ -6,7 +6,13 @@
 #include <dlfcn.h>
 
 static int fake_nccl_version = 0;
+static const int* fake_nccl_mask_now = nullptr;
 extern "C" __attribute__((visibility("default"))) int ncclGetVersion(int* version);
+// For the second profiler: what events NCCL begins just now.
+extern "C" __attribute__((visibility("default"))) int fake_nccl_mask();
+extern "C" int fake_nccl_mask() {
+  return fake_nccl_mask_now == nullptr ? 0 : *fake_nccl_mask_now;
+}
 extern "C" int ncclGetVersion(int* version) {
   *version = fake_nccl_version;
   return 0;
@@ -15,7 +21,7 @@ extern "C" int ncclGetVersion(int* version) {
 namespace muster::nccl {
 namespace {
 
-constexpr int kChannels = 2;
+constexpr int kKernelChannels = 2;
 constexpr uint64_t kUnderTasks = kProxyOp | kProxyStep | kKernelChannel | kNetPlugin;
 
 void log_nothing(int, unsigned long, const char*, int, const char*, ...) {}
@@ -36,7 +42,7 @@ void put_coll(CollOf4& coll, const FakeCall& call, uint64_t sequence) {
   coll.count = call.count * (in_bytes ? bytes_of(call.datatype) : 1);
   coll.datatype = in_bytes ? "ncclInt8" : call.datatype.c_str();
   coll.root = call.root;
-  coll.channels = kChannels;
+  coll.channels = static_cast<uint8_t>(call.channels);
 }
 
 void put_p2p(P2pOf4& p2p, const FakeCall& call) {
@@ -44,7 +50,7 @@ void put_p2p(P2pOf4& p2p, const FakeCall& call) {
   p2p.count = call.count;
   p2p.datatype = call.datatype.c_str();
   p2p.peer = call.root;
-  p2p.channels = kChannels;
+  p2p.channels = static_cast<uint8_t>(call.channels);
 }
 
 template <typename Descriptor>
@@ -60,6 +66,7 @@ Descriptor blank(uint64_t type, void* parent = nullptr) {
 
 FakeNccl::FakeNccl(const std::string& plugin, int version, int nccl) : version_(version) {
   constexpr int kSpeaks[] = {0, 0, 0, 22602, 22703, 22803, 22902, 23203};
+  fake_nccl_mask_now = &mask_;
   fake_nccl_version = nccl != 0 ? nccl : kSpeaks[version];
   void* const library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return;
@@ -91,8 +98,7 @@ void FakeNccl::close(Communicator& communicator) {
   if (communicator.context != nullptr) calls_.finalize(communicator.context);
 }
 
-void* FakeNccl::start(Communicator& communicator, void* descriptor) {
-  void* handle = nullptr;
+void* FakeNccl::start(Communicator& communicator, void* descriptor, void* handle) {
   calls_.start(communicator.context, &handle, descriptor);
   if (handle != nullptr) ++open_;
   return handle;
@@ -107,18 +113,23 @@ void FakeNccl::stop(void*& handle) {
 void FakeNccl::call(Communicator& communicator, const std::vector<FakeCall>& calls) {
   if (!is_loaded()) return;
   enter_group(communicator, calls);
-  if (!calls.front().is_captured) {
+  if (calls.front().is_captured) {
+    communicator.graph = tasks_;
+  } else {
     launch(communicator);
     tell_tasks(communicator, /*is_replay=*/false);
   }
   stop(group_);
 }
 
-void FakeNccl::replay(Communicator& communicator, const std::vector<FakeCall>& calls) {
-  tasks_.clear();
-  for (const FakeCall& call : calls)
-    tasks_.push_back({.call = call});
+void FakeNccl::replay(Communicator& communicator) {
+  tasks_ = communicator.graph;
   tell_tasks(communicator, /*is_replay=*/true);
+  communicator.graph = tasks_;
+}
+
+void FakeNccl::stop_last_call_again() {
+  if (tasks_.back().api != nullptr) calls_.stop(tasks_.back().api);
 }
 
 void FakeNccl::enter(Communicator& communicator, const FakeCall& call) {
@@ -208,13 +219,13 @@ void* FakeNccl::start_task(Communicator& communicator, const Task& task, void* g
     five.coll = {{}, group};
     put_coll(five.coll.as_before, call, sequence);
   }
-  if (version_ >= 5) return start(communicator, &five);
-  return start(communicator, version_ == 3 ? static_cast<void*>(&three) : &four);
+  if (version_ >= 5) return start(communicator, &five, task.handle);
+  return start(communicator, version_ == 3 ? static_cast<void*>(&three) : &four, task.handle);
 }
 
 void FakeNccl::start_kernels(Communicator& communicator) {
   for (Task& task : tasks_) {
-    for (int channel = 0; channel < kChannels && asks(kKernelChannel); ++channel) {
+    for (int channel = 0; channel < kKernelChannels && asks(kKernelChannel); ++channel) {
       auto four = blank<Descriptor4>(kKernelChannel, task.handle);
       auto five = blank<Descriptor5>(kKernelChannel, task.handle);
       task.channels.push_back(

@@ -20,9 +20,17 @@ struct FakeCall {
   std::string datatype = "ncclFloat32";
   int root = 0;  // Or the peer.
   bool is_captured = false;
+  int channels = 2;  // 0: as CollNet's.
 };
 
 class FakeNccl {
+  struct Task {
+    FakeCall call;
+    void* api = nullptr;
+    void* handle = nullptr;
+    std::vector<void*> channels = {};
+  };
+
  public:
   // `nccl`: as ncclGetVersion() says.
   FakeNccl(const std::string& plugin, int version, int nccl = 0);
@@ -33,14 +41,17 @@ class FakeNccl {
     std::string name;
     int rank = 0;
     std::map<std::string, uint64_t> sequences;  // By function.
+    std::vector<Task> graph;                    // Of captured calls; NCCL keeps its tasks.
   };
   std::unique_ptr<Communicator> open(const std::string& name, uint64_t hash, int ranks, int rank);
   void close(Communicator& communicator);
 
   // A group of calls: entered, launched, and told of as tasks.
   void call(Communicator& communicator, const std::vector<FakeCall>& calls);
-  // A graph of calls that were captured: tells of tasks once more.
-  void replay(Communicator& communicator, const std::vector<FakeCall>& calls);
+  // The graph of the calls that were captured last: tells of its tasks once more.
+  void replay(Communicator& communicator);
+  // NCCL from 2.28 on does not forget the handle of a call's event: ends it once more.
+  void stop_last_call_again();
   // A call that stays within NCCL before its launch.
   void enter(Communicator& communicator, const FakeCall& call);
   // What the GPU does of the calls in the last group.
@@ -52,14 +63,9 @@ class FakeNccl {
   size_t handles_left() const { return open_; }
 
  private:
-  struct Task {
-    FakeCall call;
-    void* api = nullptr;
-    void* handle = nullptr;
-    std::vector<void*> channels = {};
-  };
   bool asks(uint64_t types) const { return (static_cast<uint64_t>(mask_) & types) != 0; }
-  void* start(Communicator& communicator, void* descriptor);
+  // `handle`: what it held before.
+  void* start(Communicator& communicator, void* descriptor, void* handle = nullptr);
   void stop(void*& handle);
   void enter_group(Communicator& communicator, const std::vector<FakeCall>& calls);
   void enter_api(Communicator& communicator, Task& task);

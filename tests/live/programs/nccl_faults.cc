@@ -62,7 +62,7 @@ int main() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (call.is_captured) nccl.call(*world, {call, call});
-  if (call.is_captured) nccl.replay(*world, {call, call});
+  if (call.is_captured) nccl.replay(*world);
   // All have come here before the fault: the calls of a rank that is late otherwise are no fault.
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   FakeCall next;

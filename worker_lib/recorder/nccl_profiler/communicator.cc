@@ -1,5 +1,8 @@
 #include "worker_lib/recorder/nccl_profiler/communicator.h"
 
+#include <exception>
+#include <string>
+
 #include <fmt/format.h>
 
 #include "worker_lib/recorder/nccl_profiler/nccl_words.h"
@@ -16,12 +19,12 @@ bool has_root_in_nccl(CallKind kind) {
 
 }  // namespace
 
-Communicator::~Communicator() {
+void Communicator::close() {
   if (writer_ != nullptr && is_open_) writer_->set_state(group_, ring::GroupState::closed);
 }
 
 // NCCL calls members by their places in the communicator, so the ranks of the others are not known.
-void Communicator::open(std::string_view name, uint64_t hash, int size, int rank) {
+void Communicator::open(std::string_view name, uint64_t hash, int size, int rank) noexcept try {
   if (writer_ == nullptr) return;
   is_open_ = true;
   const std::string id = fmt::format("nccl-{:016x}", hash);
@@ -31,6 +34,7 @@ void Communicator::open(std::string_view name, uint64_t hash, int size, int rank
                                 .own_rank = rank,
                                 .is_on_device = true});
   writer_->set_state(group_, ring::GroupState::ready);
+} catch (const std::exception&) {
 }
 
 void Communicator::note_captured() {

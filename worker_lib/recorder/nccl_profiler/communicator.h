@@ -5,8 +5,8 @@
 //
 // Of a communicator whose calls are captured into a CUDA graph, which then repeats them without
 // telling, the ring says that not all calls are known. Versions 3 and 4 do not say what is
-// captured, but show repetitions, on some ranks, with a number that does not go up; captured
-// messages are not told from others there.
+// captured, but show repetitions, on ranks that need a proxy for them: of collectives with a number
+// that does not go up, of both kinds with the handle of the time before.
 //
 // A communicator is used by one thread at a time, as NCCL demands it of programs.
 #pragma once
@@ -33,6 +33,7 @@ struct EventFacts {
   uint64_t sequence = 0;
   int channels = 0;
   bool is_captured = false;
+  bool is_repeated = false;  // A graph makes the call once more; before version 5.
   void* parent_group = nullptr;
   // Version 3 only:
   const char* communicator = nullptr;
@@ -44,11 +45,11 @@ class Communicator {
   // `writer`: nullptr: nothing is recorded.
   explicit Communicator(ring::RingWriter* writer) : writer_(writer) {}
   Communicator(const Communicator&) = delete;
-  // The group is closed.
-  ~Communicator();
 
   bool is_open() const { return is_open_; }
-  void open(std::string_view name, uint64_t hash, int size, int rank);
+  // Without memory it stays closed.
+  void open(std::string_view name, uint64_t hash, int size, int rank) noexcept;
+  void close();
 
   ring::Pending collective_called(const EventFacts& event, bool has_launched);
   ring::Pending message_called(const EventFacts& event);

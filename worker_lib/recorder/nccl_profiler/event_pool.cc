@@ -18,6 +18,7 @@ Event* EventPool::take() {
     event.generation.fetch_add(1, std::memory_order_relaxed);
     event.channels_left.store(0, std::memory_order_relaxed);
     event.type = 0;
+    event.has_channels = false;
     event.theirs = event.parent = nullptr;
     event.pending = {};
     return &event;

@@ -21,6 +21,7 @@ inline constexpr size_t kEventBytes = 128;
 struct alignas(kEventBytes) Event {
   std::atomic<uint32_t> generation = 0;
   std::atomic<bool> is_in_use = false;
+  bool has_channels = false;
   std::atomic<int> channels_left = 0;  // Of its kernel, on the GPU.
   uint64_t type = 0;
   void* theirs = nullptr;  // The handle of the chained profiler.

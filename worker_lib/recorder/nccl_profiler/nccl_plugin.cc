@@ -1,19 +1,14 @@
 // libnccl-profiler-muster.so: the tables that NCCL looks for, one for each version of its profiler
 // interface, around the one Plugin of the process.
-#include <cstdlib>
-
 #include "worker_lib/recorder/nccl_profiler/plugin.h"
 
 namespace muster::nccl {
 
-// Instead of the static libstdc++'s own, whose printing of an exception's name takes a quarter of
-// the library's size.
-void plugin_terminate_handler() __asm__("_ZN9__gnu_cxx27__verbose_terminate_handlerEv");
-void plugin_terminate_handler() {
-  std::abort();
-}
-
 namespace {
+
+bool is_task(uint64_t type) {
+  return type == kColl || type == kP2p;
+}
 
 template <int version>
 struct Descriptors {
@@ -51,7 +46,7 @@ void read_p2p(EventFacts& facts, const P2pOf4& p2p) {
 
 void read(EventFacts& facts, const Descriptor3& descriptor) {
   const bool is_coll = facts.type == kColl;
-  if (!is_coll && facts.type != kP2p) return;
+  if (!is_task(facts.type)) return;
   is_coll ? read_coll(facts, descriptor.coll.rest) : read_p2p(facts, descriptor.p2p.rest);
   facts.communicator = is_coll ? descriptor.coll.communicator : descriptor.p2p.communicator;
   facts.hash = is_coll ? descriptor.coll.hash : descriptor.p2p.hash;
@@ -88,9 +83,14 @@ void read(EventFacts& facts, const Descriptor5& descriptor) {
 template <int version>
 Result start(void* context, void** handle, void* descriptor) {
   const auto& told = *static_cast<const typename Descriptors<version>::Type*>(descriptor);
-  if (context == nullptr) return 0;
+  if (context == nullptr) {
+    *handle = nullptr;  // NCCL does not clear it.
+    return 0;
+  }
   EventFacts facts{.type = told.type, .rank = told.rank};
   read(facts, told);
+  // NCCL makes each task's memory zeroes, and keeps that of a graph.
+  facts.is_repeated = version < 5 && *handle != nullptr && is_task(facts.type);
   Plugin::of_process().start(*static_cast<Communicator*>(context), handle, descriptor, facts);
   return 0;
 }

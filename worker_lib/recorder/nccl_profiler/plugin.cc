@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 
 #include "rendezvous/base/contract.h"
+#include "rendezvous/ring/ring_owner.h"
 
 namespace muster::nccl {
 
@@ -64,17 +65,17 @@ Plugin& Plugin::of_process() {
 }
 
 Communicator* Plugin::init(int version, int* mask, const InitFacts& facts) noexcept {
-  *mask = 0;
   try {
     const std::lock_guard lock(mutex_);
     if (!std::exchange(has_begun_, true)) begin(version, facts);
     auto made = std::make_unique<Communicator>(writer_.get());
-    if (version_ >= 4)
+    if (version >= 4)
       made->open(facts.name == nullptr ? "" : facts.name, facts.hash, facts.ranks, facts.rank);
     if (chained_) made->is_theirs = chained_.init(&made->their_context, facts);
     mask_ = mask;
     told_mask_ = whole_mask();
-    *mask = told_mask_;
+    // Other communicators are in use, so it is never less meanwhile.
+    __atomic_store_n(mask, told_mask_.load(), __ATOMIC_RELAXED);
     return made.release();
   } catch (const std::exception&) {
     return nullptr;
@@ -94,8 +95,14 @@ void Plugin::begin(int version, const InitFacts& facts) {
 void Plugin::attach() {
   const char* const record_fd = variable_text(env::kRecordFd);
   std::string why;
-  if (record_fd != nullptr)
-    writer_ = ring::RingWriter::attach(record_fd, ring::Source::nccl_plugin, why);
+  if (record_fd == nullptr) return;
+  writer_ = ring::RingWriter::attach(record_fd, ring::Source::nccl_plugin, why);
+  if (writer_ || ring::has_owner(record_fd)) return;
+  const char* const rank = variable_text(env::kRank);
+  std::fprintf(stderr,
+               "muster: rank %s records no calls of NCCL, so a hang is not explained: %s (see "
+               "MUSTER_RECORD_FD)\n",
+               rank == nullptr ? "?" : rank, why.c_str());
 }
 
 int Plugin::own_mask() const {
@@ -153,7 +160,7 @@ void Plugin::record(Communicator& communicator, Event& event, const EventFacts& 
       return record_task(communicator, event, facts);
     case kKernelChannel:
       if (const Event* const task = events_->find(event.parent))
-        if (task->pending.peer_count < 0) writer_->started(task->pending);
+        if (task->has_channels && task->pending.peer_count < 0) writer_->started(task->pending);
       return;
     default:
       return;
@@ -162,11 +169,14 @@ void Plugin::record(Communicator& communicator, Event& event, const EventFacts& 
 
 // What a kernel performs, behind its launch.
 void Plugin::record_task(Communicator& communicator, Event& event, const EventFacts& facts) {
+  // With none told (of CollNet's) it would not show when the last one ends.
+  event.has_channels = facts.channels > 0;
   event.channels_left = facts.channels;
   if (version_ == 3 && !communicator.is_open()) {
     communicator.open(facts.communicator == nullptr ? "" : facts.communicator, facts.hash,
                       size_of_world(facts.rank), facts.rank);
   }
+  if (facts.is_repeated) communicator.note_captured();
   if (facts.type == kP2p) {
     event.pending = communicator.message_called(facts);
   } else if (version_ < kFirstWithCalls) {
@@ -180,7 +190,8 @@ void Plugin::record_task(Communicator& communicator, Event& event, const EventFa
 void Plugin::stop(void* handle) {
   if (!events_->owns(handle)) return chained_ ? chained_.stop(handle) : void();
   Event* const event = events_->find(handle);
-  if (event == nullptr) return;
+  // NCCL may end an event of a call once more, with the next call, if that has none.
+  if (event == nullptr || !event->is_in_use) return;
   if (event->type == kKernelLaunch) writer_->launched(event->pending);
   if (event->type == kKernelChannel) {
     Event* const task = events_->find(event->parent);
@@ -200,7 +211,7 @@ void Plugin::record_state(void* handle, int state, void* arguments) {
 
 void Plugin::finalize(Communicator* communicator) {
   if (communicator->is_theirs) chained_.finalize(communicator->their_context);
-  delete communicator;
+  communicator->close();  // Of a shared one, threads that serve its proxies may still tell of it.
 }
 
 // With its own handle as the parent.

@@ -9,7 +9,7 @@
 //
 // It fails no call of NCCL: where there is nothing to do its activation mask is 0, and NCCL calls
 // it no more. Between init() and finalize() it makes no system call and takes neither lock nor
-// memory.
+// memory, but for the first call of a communicator of version 3.
 #pragma once
 
 #include <memory>

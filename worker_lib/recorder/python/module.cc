@@ -6,7 +6,6 @@
 // from 3.10 on, and works in 3.7 already; all other names are older.
 #define Py_LIMITED_API 0x030a0000
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -17,17 +16,10 @@
 #include <Python.h>
 
 #include "rendezvous/base/stack_signal.h"
-#include "rendezvous/ring/record_fd.h"
+#include "rendezvous/ring/ring_owner.h"
 #include "rendezvous/ring/ring_writer.h"
 
 namespace muster::ring {
-
-// Instead of the static libstdc++'s own, whose printing of an exception's name takes a quarter of
-// the module's size.
-void terminate_handler() __asm__("_ZN9__gnu_cxx27__verbose_terminate_handlerEv");
-void terminate_handler() {
-  std::abort();
-}
 
 namespace {
 
@@ -92,17 +84,6 @@ class Arguments {
 
 PyObject* to_python(const Pending& pending) {
   return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(&pending), sizeof pending);
-}
-
-// Another process, or another library in this one, records what this rank does.
-bool has_owner(std::string_view record_fd) {
-  std::string why;
-  const std::optional<RecordFd> named = parse_record_fd(record_fd);
-  Ring* const ring = named ? map_ring(*named, false, why) : nullptr;
-  if (ring == nullptr) return false;
-  const bool is_owned = ring->head.owner.load() != 0;
-  unmap_ring(ring);
-  return is_owned;
 }
 
 // None: attached. Else why not; "": because another one records.

@@ -1,5 +1,9 @@
 // Calls on a device, of which it is not seen when they are complete (NCCL's, by its plugin): what
 // can be told of them, and what cannot.
+#include <ctime>
+#include <utility>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "agent/hang/detector.h"
@@ -205,6 +209,28 @@ TEST(DetectorUnseen, AMismatchIsProven) {
   job.call(1, "world", other);
   job.pass(seconds(2));
   EXPECT_EQ(job.said(), fmt::format("verdict signature 1 <- 0,2 {} proof high", kNext));
+}
+
+// 8,192 members and 16 calls of each; with a look at all members for each call it takes seconds.
+TEST(DetectorUnseen, AllMembersOfALargeGroupAreLookedAtOnce) {
+  constexpr int kMembers = 8192;
+  std::vector<RankState> ranks(kMembers);
+  for (int rank = 0; rank < kMembers; ++rank) {
+    GroupDigest group;
+    group.id = "world";
+    group.own_rank = rank;
+    group.called = 16;
+    group.is_on_device = true;
+    group.completion_is_unseen = true;
+    for (uint64_t ordinal = 1; ordinal <= group.called; ++ordinal)
+      group.calls.push_back({ordinal, sum_on_device(), {}, {}});
+    RankDigest& digest = ranks[static_cast<size_t>(rank)].digest.emplace();
+    digest.groups.push_back(std::move(group));
+  }
+  const std::clock_t began = std::clock();
+  settle_unseen(ranks);
+  EXPECT_LT(std::clock() - began, 2 * CLOCKS_PER_SEC);
+  EXPECT_EQ(ranks[7].digest->groups[0].completed, 16U);
 }
 
 TEST(DetectorUnseen, WhatARingMayNotSayIsHarmless) {

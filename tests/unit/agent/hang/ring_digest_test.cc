@@ -33,6 +33,25 @@ RecordedCall ring_call_of(uint32_t group, uint64_t ordinal, ring::CallKind kind)
   return call;
 }
 
+// As a process with several GPUs has them; which member has sent what cannot be told.
+TEST(RingDigest, ShowsOneMemberOfAGroupThatAProcessHasSeveralOf) {
+  RecordedState state;
+  state.groups = {world(1), world(2)};
+  state.groups[1].own_rank = 2;
+  for (const uint32_t handle : {2U, 1U}) {
+    RecordedMessages sent;
+    sent.group = handle;
+    sent.peer = 1;
+    sent.called = 100 * handle;
+    state.messages.push_back(sent);
+  }
+  const RankDigest digest = digest_of(5, state, {}, kNow);
+  ASSERT_EQ(digest.groups.size(), 1U);
+  EXPECT_EQ(digest.groups[0].own_rank, 3);
+  ASSERT_EQ(digest.messages.size(), 1U);
+  EXPECT_EQ(digest.messages[0].called, 100U);
+}
+
 TEST(RingDigest, HoldsTheGroupsWithTheirMembersAndCalls) {
   RecordedState state;
   state.generation = 7;
@@ -128,6 +147,7 @@ TEST(RingDigest, SaysOfMessagesWhetherAndWhereTheLastIsAwaited) {
 TEST(RingDigest, KnowsNoCompletionOfAProcessThatHasNotLooked) {
   RecordedState state;
   state.groups = {world(1), world(2)};
+  state.groups[1].id = "other";
   state.groups[1].completion_is_unknown = true;
   state.messages = {
       {.group = 1, .peer = 2, .is_recv = true, .called = 1, .completed = 0, .called_at = {}}};

@@ -1,10 +1,12 @@
 #include "agent/hang/ring_reader.h"
 
 #include <cstring>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -71,6 +73,37 @@ class RingReaderTest : public testing::Test {
 
 void put_bytes(ring::Word* words, std::string_view bytes) {
   std::memcpy(static_cast<void*>(words), bytes.data(), bytes.size());
+}
+
+TEST_F(RingReaderTest, FindsCollectivesBetweenMessagesAndOldOnesOfAGivenGroup) {
+  const int32_t world = open_world();
+  const int32_t rare = writer_->open_group({.id = "rare", .size = 8, .own_rank = 3});
+  writer_->called(rare, 1, kCall, nullptr);
+  writer_->called(rare, 2, kCall, nullptr);
+  ring::Call send = kCall;
+  send.kind = ring::CallKind::send;
+  for (uint64_t ordinal = 1; ordinal <= 50; ++ordinal) {
+    for (send.root = 0; send.root < 3; ++send.root)
+      writer_->message_called(world, send, 0, nullptr);
+    writer_->called(world, ordinal, kCall, nullptr);
+  }
+  const auto seen = [&](const std::set<uint32_t>& also) {
+    std::vector<std::string> calls;
+    for (const RecordedCall& call : reader_.recent_calls(4, also))
+      calls.push_back(fmt::format("{}{} {}", ring::is_message(call.call.kind) ? "message " : "",
+                                  call.group, call.ordinal));
+    return calls;
+  };
+  const auto w = static_cast<uint32_t>(world);
+  const std::vector<std::string> last{
+      fmt::format("{} 47", w),         fmt::format("{} 48", w),
+      fmt::format("{} 49", w),         fmt::format("message {} 50", w),
+      fmt::format("message {} 50", w), fmt::format("message {} 50", w),
+      fmt::format("{} 50", w)};
+  EXPECT_EQ(seen({}), last);
+  std::vector<std::string> with_rare = last;
+  with_rare.insert(with_rare.begin(), fmt::format("{} 2", rare));
+  EXPECT_EQ(seen({w, static_cast<uint32_t>(rare)}), with_rare);
 }
 
 TEST_F(RingReaderTest, OpensOnlyTheRingOfItsNonce) {

@@ -264,6 +264,18 @@ TEST_F(RecordedCalls, PlacesThatFindNoRoomAreUnknown) {
 
 // ---- other handles
 
+// Else its receiver would wait for it for ever.
+TEST_F(RecordedCalls, AMessageThatFindsNoRoomIsToldOfItsWholeGroup) {
+  Call send;
+  send.kind = CallKind::send;
+  for (send.root = 0; group().dropped == 0; ++send.root) {
+    ASSERT_LE(send.root, static_cast<int>(kPeerCounts));
+    EXPECT_EQ(group().flags & kCallsAreUnknown, 0U);
+    writer_->message_called(group_, send, 0, nullptr);
+  }
+  EXPECT_EQ(group().flags & kCallsAreUnknown, kCallsAreUnknown);
+}
+
 TEST_F(RecordedCalls, WithoutAGroupNothingIsRecorded) {
   for (const int32_t none : {-1, group_ + 1, group_ + 128, 1 << 20}) {
     EXPECT_EQ(writer_->called(none, 1, kSum, nullptr).group, -1) << none;

@@ -1,15 +1,18 @@
 // The built plugin under a host that calls it as NCCL does, each in a process of its own, and what
 // an agent then reads from the ring.
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "agent/hang/records_text.h"
@@ -211,13 +214,52 @@ TEST_P(NcclPlugin, SaysThatCallsAreUnknownOnceAGraphRepeatsThem) {
                           const auto one = host.open("tp", kHash, kWorld, kOwnRank);
                           host.call(*one, {{}});
                           host.call(*one, {{.is_captured = true}, {.is_captured = true}});
-                          host.replay(*one, {{}, {}});
+                          host.replay(*one);
                         }),
             0);
   const RecordedState state = process.state();
   ASSERT_EQ(state.groups.size(), 1U);
   EXPECT_TRUE(state.groups[0].calls_are_unknown);
   EXPECT_TRUE(hang::digest_of(0, state, {}, Instant{}).groups.empty());
+}
+
+// Which NCCL tells of with each repetition, where they need a proxy.
+TEST_P(NcclPlugin, SaysThatCallsAreUnknownOnceAGraphRepeatsMessages) {
+  HostProcess process;
+  ASSERT_EQ(process.run(version(),
+                        [](FakeNccl& host) {
+                          const auto one = host.open("tp", kHash, kWorld, kOwnRank);
+                          host.call(*one, {{.function = "Send", .root = 2, .is_captured = true}});
+                          host.replay(*one);
+                          host.replay(*one);
+                        }),
+            0);
+  EXPECT_TRUE(process.state().groups.at(0).calls_are_unknown);
+}
+
+// An event that was not begun, of whatever call, would be one that the rank has not made.
+TEST_P(NcclPlugin, ListensToTheOthersWhileACommunicatorIsMade) {
+  HostProcess process({{"MUSTER_NCCL_PROFILER_CHAIN", kSecond}, {"SECOND_MASK", "2"}});
+  ASSERT_EQ(process.run(version(),
+                        [](FakeNccl& host) {
+                          host.open("dp", kHash, kWorld, kOwnRank);
+                          host.open("tp", kHash + 1, kWorld, kOwnRank);
+                        }),
+            0);
+  EXPECT_EQ(process.seen(), (Lines{"init", "init of one more"}));
+}
+
+TEST_P(NcclPlugin, TakesAnEventThatEndsTwiceForEndedOnce) {
+  HostProcess process(
+      {{"MUSTER_NCCL_PROFILER_CHAIN", kSecond}, {"SECOND_MASK", std::to_string(kCollApi | kColl)}});
+  ASSERT_EQ(process.run(version(),
+                        [](FakeNccl& host) {
+                          const auto one = host.open("tp", kHash, kWorld, kOwnRank);
+                          host.call(*one, {{}});
+                          host.stop_last_call_again();
+                        }),
+            0);
+  EXPECT_EQ(std::ranges::count(process.seen(), "stop 256"), version() < 5 ? 0 : 1);
 }
 
 TEST_P(NcclPlugin, SaysThatACommunicatorIsGone) {
@@ -295,6 +337,41 @@ TEST_P(NcclPlugin, SeesKernelsWhereItIsAskedToAndMayCountTheirChannels) {
   EXPECT_EQ(group.completed, sees ? 1U : 0U);
   const auto digest = hang::digest_of(0, process.state(), {}, Instant{});
   EXPECT_EQ(digest.groups.at(0).completion_is_unseen, !sees);
+}
+
+// Of CollNet's NCCL does not tell how many channels there are, so their ends cannot be counted.
+TEST_P(NcclPlugin, SeesNoKernelsOfWhichItIsNotToldTheChannels) {
+  HostProcess process(Variables{{"MUSTER_RECORD_KERNELS", "1"}});
+  ASSERT_EQ(process.run(version(),
+                        [](FakeNccl& host) {
+                          const auto one = host.open("tp", kHash, kWorld, kOwnRank);
+                          host.call(*one, {{.channels = 0}});
+                          host.start_kernels(*one);
+                          host.stop_kernels();
+                        }),
+            0);
+  EXPECT_EQ(process.state().groups.at(0).started, 0U);
+  const auto digest = hang::digest_of(0, process.state(), {}, Instant{});
+  EXPECT_TRUE(digest.groups.at(0).completion_is_unseen);
+}
+
+TEST_P(NcclPlugin, SaysWhyItRecordsNothing) {
+  const std::string words = testing::TempDir() + "nccl_plugin_words." + std::to_string(getpid());
+  HostProcess process(Variables{{"MUSTER_RECORD_FD", "999:1"}, {"RANK", "3"}});
+  ASSERT_EQ(process.run(version(),
+                        [&](FakeNccl& host) {
+                          ASSERT_NE(std::freopen(words.c_str(), "w", stderr), nullptr);
+                          std::setvbuf(stderr, nullptr, _IONBF, 0);
+                          host.open("tp", kHash, kWorld, kOwnRank);
+                          host.open("dp", kHash + 1, kWorld, kOwnRank);
+                        }),
+            0);
+  std::ifstream file(words);
+  const std::string said(std::istreambuf_iterator<char>(file), {});
+  EXPECT_THAT(said, testing::StartsWith("muster: rank 3 records no calls of NCCL, so a hang is not "
+                                        "explained: "));
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1);
+  std::filesystem::remove(words);
 }
 
 INSTANTIATE_TEST_SUITE_P(Versions, NcclPlugin, testing::Range(3, 8),
