@@ -22,6 +22,12 @@ constexpr uint32_t kArrivalTextMax = 128;
 constexpr int kCountMax = 1 << 30;
 constexpr Duration kAgeMax = std::chrono::hours(24);
 
+// Whether its node may tell it: a ring may say anything.
+bool can_be_told(const Arrivals& one) {
+  return one.size >= 1 && one.size <= kCountMax && one.ranks <= one.size &&
+         one.mean_blocked <= kAgeMax && one.last_blocked <= kAgeMax;
+}
+
 // FNV-1a, and the finalizer of MurmurHash3 (64 bits): all nodes must choose the same calls.
 uint64_t hash_of_call(std::string_view group, uint64_t ordinal) {
   uint64_t hash = 0xcbf29ce484222325ULL;
@@ -50,15 +56,15 @@ void walk_arrivals(auto& a, Like<Arrivals> auto& m) {
   a.number(m.last_rank, 0, kCountMax);
   a.instant(m.last);
   a.duration(m.last_blocked);
+  a.flag(m.hides_waits);
 }
 
 bool is_possible(const Arrivals& one) {
   const auto is_age = [](Instant age) {
     return age >= Instant{} && age.time_since_epoch() <= kAgeMax;
   };
-  return std::has_single_bit(one.stride) && one.stride <= kStrideMax && one.ranks <= one.size &&
-         is_age(one.mean) && is_age(one.last) && one.last <= one.mean &&
-         one.mean_blocked <= kAgeMax && one.last_blocked <= kAgeMax;
+  return can_be_told(one) && std::has_single_bit(one.stride) && one.stride <= kStrideMax &&
+         is_age(one.mean) && is_age(one.last) && one.last <= one.mean;
 }
 
 }  // namespace
@@ -108,13 +114,25 @@ bool ArrivalSampler::note(int rank, Rank& one, const RecordedState& state, const
   const RecordedGroup* const group = group_in(state, call.group);
   if (group == nullptr || call.withdrawn || group->is_on_device) return true;
   const bool blocks = call.is_synchronous && !group->completion_is_late;
-  if (blocks && !call.completed && state.calls - call.record < kCallsPassedMax) return false;
+  if (blocks && !call.completed && state.calls < call.record + kCallsPassedMax) return false;
   Group& known = one.groups[call.group];
-  if (!ring::is_message(call.kind) && call.ordinal > 1)
+  // A ring may show one twice; the first comes after the start-up.
+  const bool is_next = call.ordinal > std::max<uint64_t>(known.sampled, 1);
+  if (call.is_synchronous && !ring::is_message(call.kind) && is_next) {
+    known.sampled = call.ordinal;
     sample(rank, *group, call, one.blocked - known.blocked);
-  if (blocks && call.completed) one.blocked += *call.completed - call.called;
+  }
+  if (blocks && call.completed) one.was_blocked(call.called, *call.completed);
   known.blocked = one.blocked;
   return true;
+}
+
+// Threads of a rank may wait at the same time.
+void ArrivalSampler::Rank::was_blocked(Instant since, Instant until) {
+  since = std::max(since, blocked_until);
+  if (until <= since) return;
+  blocked += until - since;
+  blocked_until = until;
 }
 
 void ArrivalSampler::sample(int rank, const RecordedGroup& group, const CallGlance& call,
@@ -129,6 +147,7 @@ void ArrivalSampler::sample(int rank, const RecordedGroup& group, const CallGlan
     arrivals.size = group.size;
     arrivals.mean = call.called;
     arrivals.mean_blocked = blocked;
+    arrivals.hides_waits = group.completion_is_late;
   }
   arrivals.stride = std::max(arrivals.stride, lane.stride);
   ++arrivals.ranks;
@@ -147,7 +166,7 @@ std::vector<Arrivals> ArrivalSampler::take(Instant now) {
   for (auto& [id, lane] : lanes_) {
     std::erase_if(lane.open, [&, &members = lane.members](auto& open) {
       if (open.second.ranks < members) return false;
-      complete.push_back(std::move(open.second));
+      if (can_be_told(open.second)) complete.push_back(std::move(open.second));
       return true;
     });
   }

@@ -1,6 +1,7 @@
 // When the ranks of a node made their calls: what the search for stragglers (stragglers.h) is made
 // of. A collective cannot end before its last rank has called it, so that all others wait for that
-// one, by the difference of their times.
+// one, by the difference of their times. Only synchronous calls are told: in which of the others a
+// rank has waited, and for which of them together, nobody sees.
 //
 // Not every call of a busy group is told, but the same ones on all nodes: those whose hash ends in
 // enough zeroes, so that a program which repeats itself every 16 calls is seen in all of them. A
@@ -37,6 +38,7 @@ struct Arrivals {
   int last_rank = -1;       // Global.
   Instant last{};
   Duration last_blocked{};
+  bool hides_waits = false;  // What its ranks have waited in its calls is told nowhere else.
 
   friend bool operator==(const Arrivals&, const Arrivals&) = default;
 };
@@ -57,12 +59,16 @@ class ArrivalSampler {
  private:
   struct Group {  // As one rank sees it.
     std::string id;
-    Duration blocked{};  // What the rank had waited when its last call here was over.
+    Duration blocked{};    // What the rank had waited when its last call here was over.
+    uint64_t sampled = 0;  // Ordinal.
   };
   struct Rank {
     RingPosition position;
-    Duration blocked{};                // In calls that return when they are complete.
+    Duration blocked{};  // In calls that return when they are complete.
+    Instant blocked_until{};
     std::map<uint32_t, Group> groups;  // By handle.
+
+    void was_blocked(Instant since, Instant until);
   };
   struct Lane {       // A group, as the node sees it.
     int members = 0;  // Ranks of this node.

@@ -503,7 +503,9 @@ std::string stragglers_text(const Stragglers& stragglers, const PlaceOf& place_o
         one.others == 1 ? "other rank" : fmt::format("{} others", one.others), cleaned(one.group),
         one.share * 100, waited, one.calls);
   }
-  return text;
+  const bool is_unsure =
+      stragglers.ranks.size() > 1 && std::ranges::any_of(stragglers.ranks, &Straggler::hides_waits);
+  return text + (is_unsure ? "; it does not show which of them waited for another one" : "");
 }
 
 std::string withdrawn_text(const Withdrawn& withdrawn, const Finding& verdict) {

@@ -12,6 +12,12 @@ namespace {
 constexpr auto kArrivalsEvery = std::chrono::seconds(1);
 constexpr size_t kArrivalsBytesMax = 16000;
 constexpr auto kClockEvery = std::chrono::seconds(5);
+constexpr auto kClockAtFirstEvery = std::chrono::seconds(1);  // Letters may be lost.
+constexpr int kClocksAtFirst = 5;
+// Of a clock, by which another node's calls could still be compared with those here. Another agent
+// may state any.
+constexpr Duration kClockErrorMax = std::chrono::seconds(1);
+constexpr int64_t kWallMax = int64_t{1} << 62;  // Nanoseconds since 1970.
 
 Instant reporting_now() {
   return to_instant(std::chrono::steady_clock::now());
@@ -48,6 +54,7 @@ void HangWatch::begin(const WatchedRound& round) {
   if (judges()) {
     tell_clock();
     next_clock_ = {};  // The others may not have begun yet.
+    clocks_told_ = 0;
     return job_.begin(round);
   }
   reporter_.emplace(round.host, round.base_rank, round.workers);
@@ -109,7 +116,8 @@ void HangWatch::tell_arrivals() {
 }
 
 void HangWatch::tell_clock() {
-  next_clock_ = std::chrono::steady_clock::now() + kClockEvery;
+  const bool is_early = ++clocks_told_ <= kClocksAtFirst;
+  next_clock_ = std::chrono::steady_clock::now() + (is_early ? kClockAtFirstEvery : kClockEvery);
   const int64_t wall = std::chrono::duration_cast<std::chrono::nanoseconds>(
                            std::chrono::system_clock::now().time_since_epoch())
                            .count();
@@ -130,12 +138,13 @@ void HangWatch::hear(int node_rank, std::string_view payload, Instant then, Dura
       job_.hear(node_rank, payload, kind == Letter::last_digest, std::min(then, reporting_now()));
   } else if (kind == Letter::arrivals) {
     const auto arrivals = decode_arrivals(payload, then);
-    if (judges() && arrivals) job_.arrived(node_rank, *arrivals, error);
+    if (judges() && arrivals && error <= kClockErrorMax) job_.arrived(node_rank, *arrivals, error);
   } else if (kind == Letter::clock && node_rank == 0) {
     int64_t there = 0;
     FieldReader reader(payload);
     reader.integer(there);
-    if (reader.end() == nullptr) callbacks_.clock(then, there, error);
+    const bool is_time = reader.end() == nullptr && there >= 0 && there <= kWallMax;
+    if (is_time && error <= kClockErrorMax) callbacks_.clock(then, there, error);
   } else if (kind == Letter::watch && reporter_ && node_rank == 0) {
     const int last = round_.base_rank + round_.workers - 1;
     const auto ranks = decode_ranks(payload, round_.base_rank, last);

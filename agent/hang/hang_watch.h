@@ -90,6 +90,7 @@ class HangWatch {
   std::optional<ArrivalSampler> sampler_;
   Deadline next_arrivals_{};
   Deadline next_clock_{};
+  int clocks_told_ = 0;
 };
 
 }  // namespace muster::hang

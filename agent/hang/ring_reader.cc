@@ -424,8 +424,14 @@ void RingReader::read_on(RingPosition& position,
     return CallsLook(*ring_).take_new(behind);
   });
   if (!glances) return;
+  const uint64_t first = position.generation == behind.generation ? position.next : 0;
+  const uint64_t missed = position.generation == behind.generation ? position.overwritten : 0;
   const auto stopped = std::ranges::find_if_not(*glances, visit);
-  if (stopped != glances->end()) behind.next = stopped->record;
+  if (stopped != glances->end()) {
+    behind.next = stopped->record;
+    const auto shown = static_cast<uint64_t>(stopped - glances->begin());
+    behind.overwritten = missed + (behind.next - first) - shown;
+  }
   position = behind;
 }
 

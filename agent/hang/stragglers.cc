@@ -22,6 +22,7 @@ void StragglerTable::take(int node_rank, const Arrivals& arrivals, Duration erro
     group.size = arrivals.size;
   }
   if (arrivals.size != group.size) return;
+  group.hides_waits |= arrivals.hides_waits;
   const auto [open, is_new] = group.open.try_emplace(arrivals.ordinal);
   open_ += is_new ? 1 : 0;
   open->second.try_emplace(node_rank, Part{arrivals, error});
@@ -83,17 +84,20 @@ void StragglerTable::disturb(Instant now) {
 std::vector<Straggler> StragglerTable::shares(const Group& group, double seconds) {
   std::vector<Straggler> found;
   if (group.complete < kCallsMin) return found;
-  const double told =
-      std::max(1.0, static_cast<double>(group.last - group.first + 1) / group.stood_for);
+  // Ordinals and strides are those that nodes tell.
+  constexpr double kNumberMax = 1e18;
+  const double told = std::clamp(
+      static_cast<double>(group.last - group.first + 1) / group.stood_for, 1.0, kNumberMax);
   const auto add = [&](int node_rank, int rank, bool is_node, const Charge& charge) {
     found.push_back({.rank = rank,
                      .node_rank = node_rank,
                      .is_node = is_node,
-                     .share = charge.waited * told / seconds,
+                     .share = std::min(charge.waited * told / seconds, 1.0),
                      .waited = Duration(static_cast<int64_t>(charge.waited / charge.calls * 1e9)),
-                     .calls = static_cast<uint64_t>(charge.calls * told),
+                     .calls = static_cast<uint64_t>(std::min(charge.calls * told, kNumberMax)),
                      .group = group.name,
-                     .others = group.size - 1});
+                     .others = group.size - 1,
+                     .hides_waits = group.hides_waits});
   };
   struct Node {
     int ranks = 0;

@@ -25,12 +25,13 @@ namespace muster::hang {
 struct Straggler {
   int rank = -1;
   int node_rank = 0;
-  bool is_node = false;  // All ranks of that node together; `rank` is one of them.
-  double share = 0;      // Of the time: 0.12.
-  Duration waited{};     // By the others, in a call, on average.
-  uint64_t calls = 0;    // In which it was the last, as far as can be told from samples.
-  std::string group;     // Name.
-  int others = 0;        // Members.
+  bool is_node = false;      // All ranks of that node together; `rank` is one of them.
+  double share = 0;          // Of the time: 0.12.
+  Duration waited{};         // By the others, in a call, on average.
+  uint64_t calls = 0;        // In which it was the last, as far as can be told from samples.
+  std::string group;         // Name.
+  int others = 0;            // Members.
+  bool hides_waits = false;  // Arrivals::hides_waits
 
   friend bool operator==(const Straggler&, const Straggler&) = default;
 };
@@ -50,7 +51,8 @@ class StragglerTable {
   static constexpr auto kWaitedMin = std::chrono::microseconds(10);
   static constexpr size_t kListedMax = 3;
 
-  // `error`: of the node's clock against this one's. The parts of one call come in any order.
+  // `error`: of the node's clock against this one's, a second at most. The parts of one call come in
+  // any order.
   void take(int node_rank, const Arrivals& arrivals, Duration error);
   // The job was suspended, or a clock jumped: calls that began before say nothing.
   void disturb(Instant now);
@@ -72,6 +74,7 @@ class StragglerTable {
     std::string name;
     int size = 0;
     size_t nodes = 0;
+    bool hides_waits = false;
     std::map<uint64_t, Parts> open;  // By ordinal.
     // Since the last report. Samples stand for calls that nobody has told.
     uint64_t first = 0;

@@ -14,8 +14,10 @@ namespace muster::hang {
 namespace {
 
 constexpr mode_t kTraceMode = 0644;
-constexpr size_t kRowsMax = 64;  // Of a rank; more share the last one of their group.
+constexpr size_t kRowsMax = 64;          // Of a rank; further groups share the last one.
+constexpr size_t kCallsOfLook = 16'384;  // Some 0.1 s of the control loop.
 constexpr size_t kSitesTraced = 1024;
+constexpr auto kUnsure = std::chrono::seconds(1);
 
 Instant tracing_now() {
   return to_instant(std::chrono::steady_clock::now());
@@ -70,7 +72,11 @@ Trace::Trace(UniqueFd fd, const std::string& path, SiteNames& site_names,
     : site_names_(site_names),
       say_(std::move(say)),
       sink_(std::move(fd), path, "what the trace shows meanwhile"),
-      writer_(sink_, [] {}) {}
+      writer_(sink_, [] {}) {
+  // This machine's own clock, until a better one is known.
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  clock_.exchange(tracing_now() - kUnsure, Instant(wall), tracing_now() + kUnsure);
+}
 
 Trace::~Trace() {
   put(trace_end());
@@ -85,11 +91,11 @@ void Trace::put(std::string_view text) {
 
 void Trace::set_clock(Instant own, TraceTime there, Duration error) {
   clock_.exchange(own - error, Instant(Duration(there)), own + error);
+  has_clock_ = true;
 }
 
 TraceTime Trace::time_of(Instant own) const {
-  const auto there = clock_.host_time(own);
-  return (there ? there->at : own).time_since_epoch().count();
+  return clock_.host_time(own)->at.time_since_epoch().count();
 }
 
 void Trace::begin(int attempt) {
@@ -104,15 +110,24 @@ void Trace::started(int rank, pid_t pid, const std::string& name) {
   put(trace_rank(rank, name) + trace_instant(rank, time_of(tracing_now()), "started"));
 }
 
-void Trace::ended(int rank, int code) {
+void Trace::ended(int rank, int code, const RingReader* reader) {
   Rank& one = ranks_[rank];
+  if (const auto state = reader == nullptr ? std::nullopt : reader->state()) {
+    has_clock_ = true;  // It comes too late.
+    const auto is_unread = [&] {
+      return one.position.generation != state->generation || one.position.next < state->calls;
+    };
+    for (size_t looks = 0; looks <= ranks_.size() && writer_.has_room() && is_unread(); ++looks)
+      read(rank, *state, *reader);
+    if (is_unread()) one.missing += state->calls - one.position.next;
+  }
   const Instant now = tracing_now();
   give_up_open(rank, one);
   std::string text = trace_instant(rank, time_of(now), fmt::format("ended with {}", code));
-  if (one.position.overwritten > 0) {
+  if (const uint64_t unseen = one.missing + one.position.overwritten; unseen > 0) {
     const std::string missing =
         fmt::format("rank {} calls faster than the trace can be read: {} of its calls are missing",
-                    rank, one.position.overwritten);
+                    rank, unseen);
     text += trace_instant(rank, time_of(now), missing);
     if (!std::exchange(said_missing_, true)) say_("trace: " + missing);
   }
@@ -126,12 +141,10 @@ void Trace::mark(std::string_view text) {
 // A file that is slow keeps the calls in the rings.
 bool Trace::may_read() {
   const Instant now = tracing_now();
-  if (!clock_.host_time(now)) {
+  if (!has_clock_) {
     if (now - began_ < kClockPatience) return false;
     say_("the trace has this node's own clock: that of node rank 0 is not known");
-    const auto wall = std::chrono::system_clock::now().time_since_epoch();
-    constexpr auto kUnsure = std::chrono::seconds(1);  // Any better one replaces it.
-    set_clock(now, std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count(), kUnsure);
+    has_clock_ = true;
   }
   return writer_.has_room();
 }
@@ -140,20 +153,28 @@ void Trace::read(int rank, const RecordedState& state, const RingReader& reader)
   if (!may_read()) return;
   Rank& one = ranks_[rank];
   if (one.position.generation != state.generation) {
+    one.missing += one.position.overwritten;
     one.position = {.generation = state.generation};
     give_up_open(rank, one);
   }
   finish_open(rank, one, state, reader);
   std::vector<RecordedCall> unnamed;
   std::vector<CallGlance> glances;
+  const size_t most = std::max<size_t>(kCallsOfLook / ranks_.size(), 1);
   reader.read_on(one.position, [&](const CallGlance& glance) {
+    if (glances.size() == most) return false;
     glances.push_back(glance);
     return true;
   });
   for (const CallGlance& glance : glances) {
     const auto group = std::ranges::find(state.groups, glance.group, &RecordedGroup::handle);
     auto call = reader.call(one.position, glance.record);
-    if (!call || group == state.groups.end() || call->withdrawn) continue;
+    if (glance.withdrawn) continue;
+    if (!call || group == state.groups.end()) {
+      ++one.missing;
+      continue;
+    }
+    if (call->withdrawn) continue;
     if (call->site.empty() && call->site_address != 0 && !one.sites.contains(call->site_address))
       unnamed.push_back(*call);
     Open open{glance.record, row_for(rank, one, group->name, call->called), group->name,
@@ -200,10 +221,11 @@ size_t Trace::row_for(int rank, Rank& one, const std::string& group, Instant cal
     ++of_group;
     last = i;
   }
-  if (of_group > 0 && one.rows.size() >= kRowsMax) return last;
-  one.rows.push_back({group, {}});
-  put(trace_row(rank, static_cast<int>(one.rows.size()),
-                of_group == 0 ? group : fmt::format("{} ({})", group, of_group + 1)));
+  if (one.rows.size() >= kRowsMax) return of_group > 0 ? last : kRowsMax - 1;
+  const bool is_shared = one.rows.size() + 1 == kRowsMax;
+  const std::string name = of_group == 0 ? group : fmt::format("{} ({})", group, of_group + 1);
+  one.rows.push_back({is_shared ? "" : group, {}});
+  put(trace_row(rank, static_cast<int>(one.rows.size()), is_shared ? "further groups" : name));
   return one.rows.size() - 1;
 }
 

@@ -49,7 +49,9 @@ class Trace {
   void begin(int attempt);
   // `name`: "rank 5 (node-b, GPU 1)".
   void started(int rank, pid_t pid, const std::string& name);
-  void ended(int rank, int code);  // ExitStatus::signed_code(); after its last ring.
+  // `code`: ExitStatus::signed_code(). `reader`: of what it has recorded to its end; nullptr:
+  // nothing.
+  void ended(int rank, int code, const RingReader* reader);
 
   // The clock of node rank 0 showed so many nanoseconds since 1970 at `own` of ours; the difference
   // is wrong by at most `error`. Before the first one nothing is read from the rings, but for
@@ -76,6 +78,7 @@ class Trace {
   struct Rank {
     pid_t pid = 0;
     RingPosition position;
+    uint64_t missing = 0;  // Calls, besides those that `position` counts.
     std::vector<Open> open;
     // Calls of one group that overlap are in different rows.
     std::vector<Row> rows;
@@ -100,6 +103,7 @@ class Trace {
   Sink sink_;
   SinkWriter writer_;
   std::map<int, Rank> ranks_;
+  bool has_clock_ = false;  // That of node rank 0, or it is awaited no more.
   uint64_t attempt_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For names that come later.
   Instant began_{};

@@ -301,7 +301,10 @@ void AgentLoop::on_worker_exit(const WorkerExit& exit) {
   if (!exit.status.success())
     record_->worker_was_in(exit.local_rank, call_in_flight(exit.local_rank));
   if (hang_watch_) hang_watch_->ended(exit.local_rank, exit.status.signed_code());
-  if (trace_) trace_->ended(round_.base_rank + exit.local_rank, exit.status.signed_code());
+  if (trace_) {
+    trace_->ended(round_.base_rank + exit.local_rank, exit.status.signed_code(),
+                  rings_.reader(exit.local_rank));
+  }
   if (!exit.status.success()) gather(exit);
   if (file_timer_) file_timer_->forget(exit.pid);
   drive_->post(group::Exited{attempt_, exit.local_rank, exit.status});

@@ -35,8 +35,8 @@ class SinkWriter {
   SinkWriter(const SinkWriter&) = delete;
   SinkWriter& operator=(const SinkWriter&) = delete;
 
-  // False if no thread could be started; then the caller must write itself. The thread inherits the
-  // caller's signal mask.
+  // False if no thread could be started; then the caller must write itself. The thread gets no
+  // signals.
   bool start();
   void put(const LineMux::Pieces& pieces);
   bool has_room();

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 namespace muster {
 
@@ -81,7 +82,21 @@ std::optional<std::string> Sink::write(std::span<const std::string_view> pieces)
   if (end.error == 0) return std::nullopt;
   dropped_ += total - end.written;
   torn_ = last_byte_ != '\n';
+  if (torn_ && !content_.empty()) torn_ = !take_back_torn_line(pieces, end.written);
   return failed(end.error);
+}
+
+// Of a file. Its beginning is in `pieces`, of which so many bytes were written.
+bool Sink::take_back_torn_line(std::span<const std::string_view> pieces, size_t written) {
+  size_t torn = 0;
+  for (std::string_view piece : pieces) {
+    piece = piece.substr(0, written);
+    written -= piece.size();
+    const size_t newline = piece.rfind('\n');
+    torn = newline == std::string_view::npos ? torn + piece.size() : piece.size() - newline - 1;
+  }
+  const off_t end = ::lseek(fd_, 0, SEEK_CUR) - static_cast<off_t>(torn);
+  return end >= 0 && ::ftruncate(fd_, end) == 0 && ::lseek(fd_, end, SEEK_SET) == end;
 }
 
 std::optional<std::string> Sink::failed(int error) {

@@ -16,7 +16,8 @@ namespace muster {
 class Sink {
  public:
   Sink(int borrowed_fd, std::string name) : fd_(borrowed_fd), name_(std::move(name)) {}
-  // `content`: what a message says is dropped; empty: what the workers print.
+  // Of workers' output. With `content` of our own, which has whole lines: that is what a message says
+  // is dropped, and a line that a full disk cuts is taken back.
   Sink(UniqueFd fd, std::string name, std::string content = {})
       : fd_(fd.get()),
         owned_(std::move(fd)),
@@ -34,6 +35,7 @@ class Sink {
 
  private:
   std::optional<std::string> failed(int error);
+  bool take_back_torn_line(std::span<const std::string_view> pieces, size_t written);
 
   int fd_;
   UniqueFd owned_;

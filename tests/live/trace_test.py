@@ -158,6 +158,9 @@ class Nodes(TraceTest):
         calls = calls_of(files[0] + files[1])
         self.assertEqual(len(calls), 80)
         self.assert_overlap(calls, 4, CLOCK_ERROR_US)
+        first_call = min(event["ts"] for by_rank in calls.values() for event in by_rank.values())
+        for event in files[0] + files[1]:  # Marks too, though the clock may not have been known yet.
+            self.assertLess(abs(event.get("ts", first_call) - first_call), 100e6, event)
         self.assertFalse(os.path.exists(self.file))
 
     def test_a_file_that_cannot_be_written_ends_each_at_once(self):

@@ -35,11 +35,12 @@ class RecordingRank {
     writer_->set_state(group, ring::GroupState::ready);
     return group;
   }
-  // Synchronous; without `took` it is not over.
+  // Without `took` it is not over.
   void call(int32_t group, uint64_t ordinal, Duration at,
-            std::optional<Duration> took = Duration(1)) {
+            std::optional<Duration> took = Duration(1), bool is_synchronous = true) {
     const ring::Pending pending = writer_->called(
-        group, ordinal, {.kind = ring::CallKind::all_reduce, .is_synchronous = true, .count = 8},
+        group, ordinal,
+        {.kind = ring::CallKind::all_reduce, .is_synchronous = is_synchronous, .count = 8},
         nullptr);
     ring::Record& record = ring_->records[pending.record % ring::kRecords];
     record.called_ticks = static_cast<uint64_t>(at.count());
@@ -101,6 +102,40 @@ TEST_F(ArrivalSamplerTest, LeavesCallsOnADeviceOut) {
     ranks_[i].call(group, 2, milliseconds(10), std::nullopt);
   }
   EXPECT_THAT(look(), IsEmpty());
+}
+
+// As DDP's buckets: the others have waited for all of them together, once.
+TEST_F(ArrivalSamplerTest, LeavesAsynchronousCallsOut) {
+  for (uint64_t ordinal = 2; ordinal <= 20; ++ordinal) {
+    ranks_[0].call(first_, ordinal, milliseconds(ordinal), milliseconds(1), false);
+    ranks_[1].call(second_, ordinal, milliseconds(ordinal + 2), milliseconds(1), false);
+  }
+  EXPECT_THAT(look(), IsEmpty());
+}
+
+TEST_F(ArrivalSamplerTest, TellsNothingThatARingMayNotSay) {
+  for (int i = 0; i < 6; ++i)
+    ranks_[0].call(first_, 2, milliseconds(10));  // One rank cannot be all of them.
+  ranks_[1].call(second_, 2, milliseconds(30));
+  const int32_t alone = ranks_[0].open("none", 0);
+  ranks_[0].call(alone, 2, milliseconds(10));
+  const auto arrivals = look();
+  ASSERT_THAT(arrivals, SizeIs(1));
+  EXPECT_EQ(arrivals[0].ranks, 2);
+  EXPECT_TRUE(decode_arrivals(encode_arrivals(arrivals, Instant(seconds(1)), 1000), Instant{}));
+}
+
+TEST_F(ArrivalSamplerTest, ThreadsThatWaitAtTheSameTimeHaveWaitedOnce) {
+  const int32_t tp = ranks_[1].open("tp", 8);
+  const int32_t pp = ranks_[1].open("pp", 8);
+  ranks_[0].call(first_, 2, milliseconds(1));
+  ranks_[1].call(tp, 2, milliseconds(1), milliseconds(100));
+  ranks_[1].call(pp, 2, milliseconds(2), milliseconds(100));
+  ranks_[1].call(second_, 2, milliseconds(110));
+  std::vector<Arrivals> of_group = look();
+  std::erase_if(of_group, [](const Arrivals& one) { return one.group != "dp"; });
+  ASSERT_THAT(of_group, SizeIs(1));
+  EXPECT_EQ(of_group[0].last_blocked, milliseconds(101));
 }
 
 TEST_F(ArrivalSamplerTest, WaitsForTheLateOnes) {

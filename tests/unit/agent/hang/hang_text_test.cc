@@ -547,6 +547,9 @@ TEST(StragglersText, SaysWhoMadeHowManyWaitHowLong) {
   EXPECT_THAT(stragglers_text(stragglers, on_node_b),
               testing::EndsWith("; the ranks of node-b made the other rank of group "
                                 "'tp' wait 6 % of the time (1.53 ms in each of 9 calls)"));
+  stragglers.ranks[1].hides_waits = true;
+  EXPECT_THAT(stragglers_text(stragglers, on_node_b),
+              testing::EndsWith("9 calls); it does not show which of them waited for another one"));
 }
 
 }  // namespace

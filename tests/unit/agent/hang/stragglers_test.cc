@@ -227,6 +227,32 @@ TEST_F(StragglerTableTest, NodesThatContradictEachOtherAccuseNobody) {
   EXPECT_FALSE(table_.report(time_of(2 * kCalls)));
 }
 
+TEST_F(StragglerTableTest, NoNumberOfANodeMakesMoreThanTheWholeTime) {
+  for (uint64_t call = 0; call < kCalls; ++call) {
+    Arrivals one = arrivals_of(
+        call, {.ranks = 4, .mean = seconds(500), .last_rank = 3, .last = seconds(2000)});
+    one.ordinal = call == 0 ? 1 : ~uint64_t{0} - call;
+    one.stride = uint64_t{1} << 30;
+    table_.take(0, one, seconds(1));
+  }
+  const auto found = report();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->ranks[0].share, 1.0);
+}
+
+TEST_F(StragglerTableTest, KnowsWhereWaitsDoNotShow) {
+  for (const bool hides_waits : {false, true}) {
+    for (uint64_t call = 0; call < kCalls; ++call) {
+      Arrivals one = arrivals_of(
+          call, {.ranks = 4, .mean = milliseconds(5), .last_rank = 3, .last = milliseconds(20)});
+      one.hides_waits = hides_waits;
+      table_.take(0, one, {});
+    }
+    EXPECT_EQ(report()->ranks[0].hides_waits, hides_waits);
+    table_ = {};
+  }
+}
+
 TEST_F(StragglerTableTest, ARankIsChargedInTheGroupWhereItIsSlowest) {
   calls({{.ranks = 4, .mean = milliseconds(5), .last_rank = 3, .last = milliseconds(20)}});
   calls({{.ranks = 4, .mean = milliseconds(10), .last_rank = 3, .last = milliseconds(40)}}, {},

@@ -129,7 +129,7 @@ TEST_F(TraceTest, EndsWhatIsOpenWithItsRank) {
   attach();
   writer_->called(world_, 1, kSynchronous, nullptr);
   read();
-  trace_->ended(3, -9);
+  trace_->ended(3, -9, &reader_);
   const auto all = events();
   EXPECT_EQ(all.at(all.size() - 2)["name"], "ended with -9");
   const json call = all.at(all.size() - 3);
@@ -177,11 +177,76 @@ TEST_F(TraceTest, SaysHowManyCallsItHasMissed) {
   for (uint64_t ordinal = 1; ordinal <= ring::kRecords + 5; ++ordinal)
     writer_->completed(writer_->called(world_, ordinal, kSynchronous, nullptr));
   read();
-  trace_->ended(3, 0);
+  trace_->ended(3, 0, &reader_);
   EXPECT_THAT(said_,
               ElementsAre(HasSubstr(
                   "rank 3 calls faster than the trace can be read: 5 of its calls are missing")));
   EXPECT_EQ(calls().size(), ring::kRecords);
+}
+
+TEST_F(TraceTest, CountsTheMissedCallsOfEachProcess) {
+  tell_clock();
+  for (int process = 0; process < 2; ++process) {
+    attach();
+    for (uint64_t ordinal = 1; ordinal <= ring::kRecords + 5; ++ordinal)
+      writer_->completed(writer_->called(world_, ordinal, kSynchronous, nullptr));
+    read();
+  }
+  trace_->ended(3, 0, &reader_);
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("10 of its calls are missing")));
+}
+
+TEST_F(TraceTest, ReadsAShareOfManyRanksAtATimeAndAllAtTheEnd) {
+  tell_clock();
+  attach();
+  for (int rank = 100; rank < 115; ++rank)
+    trace_->started(rank, getpid(), "rank");
+  for (uint64_t ordinal = 1; ordinal <= 3000; ++ordinal)
+    writer_->completed(writer_->called(world_, ordinal, kSynchronous, nullptr));
+  read();
+  writer_->completed(writer_->called(world_, 3001, kSynchronous, nullptr));
+  trace_->ended(3, 0, &reader_);
+  EXPECT_THAT(said_, IsEmpty());
+  const auto all = calls();
+  ASSERT_EQ(all.size(), 3001U);
+  EXPECT_EQ(all.back()[0], "all_reduce #3001");
+}
+
+TEST_F(TraceTest, ReadsAtTheEndWhatRanksCalledWhileNobodyLooked) {
+  attach();
+  writer_->completed(writer_->called(world_, 1, kSynchronous, nullptr));
+  writer_->called(world_, 2, kSynchronous, nullptr);
+  trace_->ended(3, 0, &reader_);
+  EXPECT_THAT(calls(),
+              ElementsAre(json{"all_reduce #1", 1, ""}, json{"all_reduce #2", 1, "not complete"}));
+}
+
+TEST_F(TraceTest, HasTheTimeOfDayBeforeThatClockIsKnown) {
+  trace_->started(3, getpid(), "rank 3");
+  const auto wall = std::chrono::duration_cast<std::chrono::microseconds>(
+      std::chrono::system_clock::now().time_since_epoch());
+  for (const json& event : events()) {
+    if (event["name"] == "started") {
+      EXPECT_NEAR(event["ts"].get<double>(), static_cast<double>(wall.count()), 60e6);
+    }
+  }
+}
+
+TEST_F(TraceTest, FurtherGroupsShareARow) {
+  tell_clock();
+  attach();
+  for (int i = 0; i < 100; ++i) {
+    const int32_t group = open(("step " + std::to_string(i)).c_str());
+    writer_->completed(writer_->called(group, 1, kSynchronous, nullptr));
+    read();
+    writer_->set_state(group, ring::GroupState::closed);
+  }
+  std::vector<std::string> rows;
+  for (const json& event : events()) {
+    if (event["name"] == "thread_name") rows.push_back(event["args"]["name"]);
+  }
+  EXPECT_EQ(rows.size(), 64U);
+  EXPECT_EQ(rows.back(), "further groups");
 }
 
 TEST_F(TraceTest, IsOnTheClockOfTheNodeThatJudges) {

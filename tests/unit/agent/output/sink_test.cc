@@ -92,30 +92,44 @@ TEST_F(SinkTest, AReaderThatIsGoneIsNoMessage) {
   EXPECT_EQ(sink.dropped_line(), std::nullopt);
 }
 
-// A file size limit fails a write in its middle, as a disk that fills up does.
-TEST_F(SinkTest, WritesAgainWhenThereIsRoomAndBeginsANewLine) {
+// Three lines, of which the second does not fit: what is in the file then. A file size limit fails a
+// write in its middle, as a disk that fills up does.
+std::string written_to_full_disk(const std::string& content, std::optional<std::string>& message) {
   char name[] = "/tmp/sink_test_XXXXXX";
   const int fd = ::mkstemp(name);
-  ASSERT_GE(fd, 0);
+  if (fd < 0) std::abort();
   ::unlink(name);
   ::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  ::getrlimit(RLIMIT_FSIZE, &before);
   rlimit small = before;
   small.rlim_cur = 8;
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  Sink sink(UniqueFd(fd), "log");
-  const auto message = sink.write("one\ntwo three\n");
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  Sink sink(UniqueFd(fd), "log", content);
+  message = sink.write("one\ntwo three\n");
+  ::setrlimit(RLIMIT_FSIZE, &before);
   ::signal(SIGXFSZ, SIG_DFL);
+  EXPECT_EQ(sink.dropped(), 6u);
+  EXPECT_EQ(sink.write("four\n"), std::nullopt);
+  char all[64];
+  const ssize_t n = ::pread(fd, all, sizeof all, 0);
+  return {all, static_cast<size_t>(n)};
+}
+
+TEST_F(SinkTest, WritesAgainWhenThereIsRoomAndBeginsANewLine) {
+  std::optional<std::string> message;
+  EXPECT_EQ(written_to_full_disk("", message), "one\ntwo \nfour\n");
   EXPECT_EQ(message,
             "muster: cannot write log: File too large; what the workers print there is dropped, "
             "the workers continue");
-  EXPECT_EQ(sink.dropped(), 6u);
-  EXPECT_EQ(sink.write("four\n"), std::nullopt);
-  char content[64];
-  const ssize_t n = ::pread(fd, content, sizeof content, 0);
-  EXPECT_EQ(std::string(content, static_cast<size_t>(n)), "one\ntwo \nfour\n");
+}
+
+TEST_F(SinkTest, OfWholeLinesTakesTheTornOneBack) {
+  std::optional<std::string> message;
+  EXPECT_EQ(written_to_full_disk("what the trace shows", message), "one\nfour\n");
+  EXPECT_EQ(message,
+            "muster: cannot write log: File too large; what the trace shows is dropped, the "
+            "workers continue");
 }
 
 constexpr Instant kSinkStart{std::chrono::seconds(100)};
