@@ -53,7 +53,7 @@ class HangWatch {
   void suspended() { node_.suspended(); }
   void resumed() { node_.resumed(); }
   // Its processes were held since the last look: two that come after that make a state.
-  void was_held(int local_rank) { node_.was_held(round_.base_rank + local_rank); }
+  void was_held(int rank) { node_.was_held(rank); }
 
   // A message of another node, about hangs: of a kind of Letter's. `then`: when it was sent, in our
   // clock, and how wrong that may be.

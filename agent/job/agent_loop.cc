@@ -53,7 +53,10 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       rings_(spec_.recorder, [this](const std::string& text) { say(text); }),
       site_names_(io_),
       driver_(io_, processes_),
-      stack_reader_(io_, processes_),
+      stack_reader_(io_, processes_,
+                    [this](int rank) {
+                      if (hang_watch_) hang_watch_->was_held(rank);
+                    }),
       ras_(io_, processes_),
       peers_drive_(io_, peers_, [this](const Peers::Effect& effect) { on_peers(effect); }),
       run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),

@@ -80,14 +80,7 @@ void AgentLoop::read_stacks(const std::vector<int>& local_ranks, bool quiet,
         python_hook_.empty() ? "" : fmt::format("{}/{}-{}", python_hook_, kStackFile, process);
     targets.push_back({.rank = ring.rank, .pid = ring.pid, .process = process, .file = file});
   }
-  stack_reader_.read(
-      targets, quiet,
-      [this, local_ranks, quiet, done = std::move(done)](std::vector<RankStacks> read) {
-        for (const int local_rank : local_ranks) {
-          if (!quiet && hang_watch_) hang_watch_->was_held(local_rank);
-        }
-        done(std::move(read));
-      });
+  stack_reader_.read(targets, quiet, std::move(done));
 }
 
 // After a finding was said: where its ranks are.

@@ -32,8 +32,10 @@ RankStacks stacks_in(const std::string& printed) {
 
 }  // namespace
 
-StackReader::StackReader(boost::asio::io_context& io, WorkerProcesses& processes)
-    : children_{HelperProcess(io, processes), HelperProcess(io, processes),
+StackReader::StackReader(boost::asio::io_context& io, WorkerProcesses& processes,
+                         std::function<void(int rank)> released)
+    : released_(std::move(released)),
+      children_{HelperProcess(io, processes), HelperProcess(io, processes),
                 HelperProcess(io, processes), HelperProcess(io, processes)} {}
 
 void StackReader::read(const std::vector<StackTarget>& targets, bool quiet, Done done) {
@@ -102,6 +104,7 @@ void StackReader::take(Wanted& wanted, Result<std::string> answer) {
   stacks.pid = wanted.target.pid;
   stacks.process = wanted.target.process;
   Question& question = *wanted.question;
+  if (!question.quiet) released_(wanted.target.rank);
   question.stacks[wanted.index] = std::move(stacks);
   if (--question.missing == 0) question.done(std::move(question.stacks));
 }

@@ -29,7 +29,9 @@ class StackReader {
   // In the order of the targets.
   using Done = std::function<void(std::vector<RankStacks>)>;
 
-  StackReader(boost::asio::io_context& io, WorkerProcesses& processes);
+  // `released`: told of each rank that may have been held, once it no longer is.
+  StackReader(boost::asio::io_context& io, WorkerProcesses& processes,
+              std::function<void(int rank)> released);
 
   // Takes 5 s for each target at most, four of them at a time, and 8 s in all. Calls `done` once,
   // unless cancelled; what could not be read says why. `quiet`: see stack_child.h.
@@ -58,6 +60,7 @@ class StackReader {
   void start_next();
   void take(Wanted& wanted, Result<std::string> answer);
 
+  const std::function<void(int rank)> released_;
   std::array<HelperProcess, kChildrenMax> children_;
   std::array<pid_t, kChildrenMax> held_{};  // By child: the worker, if it may be held.
   std::deque<Wanted> waiting_;

@@ -47,9 +47,14 @@ class Faults(TorchTest):
 
 class Watched(TorchTest):
     def test_a_hang_that_somebody_looks_at_is_judged(self):
-        job = HangJob(self.folder.name, "blocked_read", *limits(0.5), program=TORCH)
+        """Where it takes a while to read the stacks of the other ranks, as on a busy machine."""
+        self.write("py-spy", f'#!/bin/sh\ncase " $* " in *" $(cat {self.path("late")}) "*) ;; *) sleep 1.5;; esac\n'
+                             f'exec {os.path.join(os.path.dirname(PYTHON), "py-spy")} "$@"\n')
+        job = HangJob(self.folder.name, "blocked_read", *limits(0.5), program=TORCH, culprit=1,
+                      env={"PATH": f"{self.folder.name}:{os.environ['PATH']}"})
         self.addCleanup(job.__exit__)
         wait_for(lambda: "fault" in job.stdout(), "the fault", 60)
+        self.write("late", str(job.pids()[1]))
         for _ in range(20):
             subprocess.run([os.environ["MUSTERCTL"], "stacks", str(job.pid)], capture_output=True, timeout=60, check=True)
             time.sleep(2)  # As watch(1) does.

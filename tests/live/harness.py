@@ -52,7 +52,8 @@ def processes():
                 cmdline = f.read().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        found[int(name)] = (int(rest[1]), rest[0], cmdline)
+        if rest:  # Else it has ended between open() and read().
+            found[int(name)] = (int(rest[1]), rest[0], cmdline)
     return found
 
 
