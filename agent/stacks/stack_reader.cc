@@ -72,7 +72,8 @@ void StackReader::start_next() {
     Wanted wanted = std::move(waiting_.front());
     waiting_.pop_front();
     if (wanted.target.process == 0) {
-      take(wanted, fail(ExitCode::environment, "the worker has ended"));
+      take(wanted, fail(ExitCode::environment, wanted.target.pid == 0 ? "the worker has not started"
+                                                                      : "the worker has ended"));
       return start_next();
     }
     const auto left = wanted.question->limit - std::chrono::steady_clock::now();

@@ -19,7 +19,7 @@ namespace muster {
 
 struct StackTarget {
   int rank = 0;
-  pid_t pid = 0;      // The worker's.
+  pid_t pid = 0;      // The worker's; 0: it has not started.
   pid_t process = 0;  // Whose stacks are wanted; 0: the worker has ended.
   std::string file;   // Where its Python writes them when asked by a signal; empty: nowhere.
 };
