@@ -51,8 +51,8 @@ class StragglerTable {
   static constexpr auto kWaitedMin = std::chrono::microseconds(10);
   static constexpr size_t kListedMax = 3;
 
-  // `error`: of the node's clock against this one's, a second at most. The parts of one call come in
-  // any order.
+  // `error`: of the node's clock against this one's, a second at most. The parts of one call come
+  // in any order.
   void take(int node_rank, const Arrivals& arrivals, Duration error);
   // The job was suspended, or a clock jumped: calls that began before say nothing.
   void disturb(Instant now);

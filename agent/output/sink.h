@@ -16,8 +16,8 @@ namespace muster {
 class Sink {
  public:
   Sink(int borrowed_fd, std::string name) : fd_(borrowed_fd), name_(std::move(name)) {}
-  // Of workers' output. With `content` of our own, which has whole lines: that is what a message says
-  // is dropped, and a line that a full disk cuts is taken back.
+  // Of workers' output. With `content` of our own, which has whole lines: that is what a message
+  // says is dropped, and a line that a full disk cuts is taken back.
   Sink(UniqueFd fd, std::string name, std::string content = {})
       : fd_(fd.get()),
         owned_(std::move(fd)),

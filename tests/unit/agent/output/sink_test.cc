@@ -92,8 +92,8 @@ TEST_F(SinkTest, AReaderThatIsGoneIsNoMessage) {
   EXPECT_EQ(sink.dropped_line(), std::nullopt);
 }
 
-// Three lines, of which the second does not fit: what is in the file then. A file size limit fails a
-// write in its middle, as a disk that fills up does.
+// Three lines, of which the second does not fit: what is in the file then. A file size limit fails
+// a write in its middle, as a disk that fills up does.
 std::string written_to_full_disk(const std::string& content, std::optional<std::string>& message) {
   char name[] = "/tmp/sink_test_XXXXXX";
   const int fd = ::mkstemp(name);
