@@ -18,7 +18,6 @@ using wire::Json;
 
 constexpr int kRasDepthMax = 16;  // NCCL's has 7; the library recurses when it prints.
 constexpr size_t kProcessesTold = 4;
-constexpr size_t kErrorLinesTold = 8;
 constexpr size_t kHostCharactersMax = 64;
 constexpr int kInProgress = 7;
 
@@ -128,23 +127,6 @@ class Complaints {
   std::map<std::string, std::map<HostAndPid, SizeAndRank>> by_complaint_;
 };
 
-// What stands below "Errors", up to "Warnings": "INCOMPLETE; Missing communicator data from 1 job
-// process; Process 4711 on node 10.0.0.1 managing GPU 5".
-std::string errors_in_text(std::string_view answer) {
-  const auto errors = text_after(answer, "\nErrors\n======\n");
-  if (!errors) return {};
-  std::string line;
-  size_t told = 0;
-  for (const std::string_view one : split(errors->substr(0, errors->find("\nWarnings\n")), '\n')) {
-    const std::string_view words = trim(one);
-    if (words.empty()) continue;
-    if (told++ == kErrorLinesTold) return line + "; ...";
-    line += line.empty() ? "" : "; ";
-    line += clean_line(words);
-  }
-  return line;
-}
-
 void leave_out_healthy(Json& json) {
   for (Json& communicator : json["communicators"]) {
     std::string wrong;
@@ -183,13 +165,13 @@ RasWitness ras_witness(std::string_view address, std::string_view answer, std::s
   const bool is_strange = is_read && !complaints.names_own();
   if (is_strange) fault = "it names no process of this node: it may be another job's";
   RasWitness witness;
-  if (!is_strange) witness.line = clean_line(is_read ? complaints.line() : errors_in_text(answer));
+  if (is_read && !is_strange) witness.line = clean_line(complaints.line());
   if (is_read) witness.member = member_of(address, json, fault);
   if (witness.member.size() > kRasMemberBytesMax) {
     leave_out_healthy(json);
     witness.member = member_of(address, std::move(json), fault);
   }
-  // Of a text a byte may take 6 in JSON.
+  // A byte of a text may take 6 in JSON.
   if (!is_read || witness.member.size() > kRasMemberBytesMax)
     witness.member = member_of(address, wire::fitting_text(answer, kRasMemberBytesMax / 8), fault);
   return witness;

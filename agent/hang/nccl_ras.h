@@ -1,6 +1,7 @@
-// What NCCL's RAS says of a job (a thread of each process, NCCL 2.24 and newer), read as a witness
-// of a hang. It is for people only: it counts launches, not completions, and has called jobs well
-// that hung for half an hour, so no verdict rests on it. All of it may be anybody's bytes. Pure.
+// What NCCL's RAS says of a job (a thread of each process; NCCL 2.28.7 and newer), read as a
+// witness of a hang. It is for people only: it counts launches, not completions, and has called
+// jobs well that hung for half an hour, so no verdict rests on it. All of it may be anybody's
+// bytes. Pure.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +26,9 @@ inline constexpr size_t kRasMemberBytesMax = size_t{256} << 10;
 
 // `address` as people write it; empty: none was asked.
 RasWitness ras_silent(std::string_view address, std::string_view why_none);
-// JSON (NCCL 2.28.7 and newer) or text. Healthy ranks are left out of JSON that is too long.
+// `answer`: JSON, else nothing is made of it; healthy ranks are left out of what is too long.
 // `fault`: why it may lack its end; empty: it is whole. `own_pids`: of the ranks of this node that
-// are in NCCL, as they see themselves: JSON that names none of them is of another job.
+// are in NCCL, as they see themselves: an answer that names none of them is of another job.
 RasWitness ras_witness(std::string_view address, std::string_view answer, std::string_view fault,
                        const std::vector<pid_t>& own_pids);
 

@@ -39,9 +39,13 @@ RasWitness ask_ras(const std::string& address, const std::vector<pid_t>& own_pid
   const std::string late = fmt::format("no answer within {}", duration_text(kRasPatience));
   if (!reply_to("CLIENT PROTOCOL 2\n").starts_with("SERVER PROTOCOL "))
     return ras_silent(address, is_late() ? late : "what listens there is not NCCL's RAS");
-  // Before 2.28.7 it knows no formats, and says so: then the answer is text.
   reply_to(kRasTimeout);
-  reply_to("SET FORMAT json\n");
+  // Before 2.28.7 it knows no formats, and says so. To ask those for the status has crashed jobs
+  // (github.com/NVIDIA/nccl/issues/1669 and 1718), which may not hang after all.
+  if (reply_to("SET FORMAT json\n") != "OK")
+    return ras_silent(address, is_late() ? late
+                                         : "it is older than NCCL 2.28.7, and may crash the job "
+                                           "when it is asked");
   ras << "STATUS\n" << std::flush;
   std::string answer(kRasAnswerBytesMax, '\0');
   ras.read(answer.data(), static_cast<std::streamsize>(answer.size()));

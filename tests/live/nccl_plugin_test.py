@@ -155,10 +155,11 @@ class RasTest(PluginTest):
         self.assertEqual(server.asked, [self.ASKED])
 
     def test_one_of_an_older_version(self):
-        text = "NCCL version 2.27.5\n\nErrors\n======\n\nDEAD\n  1 job process\x1b[2J\n\nWarnings\n========\n"
-        member, said = self.witness(self.ras(lambda: text, knows_json=False).address)
-        self.assertEqual((member["answer"], member["why_none"]), (text, None))
-        self.assertEqual(said, ["muster: NCCL's RAS: DEAD; 1 job process"])
+        """Which could crash: it is not asked for the status."""
+        server = self.ras(lambda: "NCCL version 2.27.5\n", knows_json=False)
+        member, said = self.witness(server.address)
+        self.assertEqual((member["answer"], said, server.asked), (None, [], [self.ASKED[:-1]]))
+        self.assertEqual(member["why_none"], "it is older than NCCL 2.28.7, and may crash the job when it is asked")
 
     def test_one_of_another_job(self):
         member, said = self.witness(self.ras(lambda: self.status(pid=1)).address)
