@@ -5,6 +5,7 @@ A cell is a fault of a library's program with so many ranks; its outcome is a ro
 virtual environment that $MUSTER_TORCH_VENV names). What the worker library finds by itself, or gloo breaks at, ends in the
 ordinary verdict on a failed job, and the detector must add nothing to it.
 """
+import contextlib
 import ctypes
 import dataclasses
 import datetime
@@ -23,6 +24,7 @@ PROGRAM = os.environ.get("MUSTER_HANG_FAULTS", "")
 RECORDED_MISMATCH = ("--no-python", os.environ.get("MUSTER_RECORDED_MISMATCH", ""))  # Its ranks do nothing else.
 LIMIT_S = 60.0
 PROMISE_S = 15.0
+TOLD_S = 5.0  # A node tells the others at once, and again after a second.
 VERDICTS = ("hang", "mismatch")
 
 
@@ -199,10 +201,9 @@ def perform(fault, ranks, culprit, scale, library="worker_lib", nodes=1):
     with (tempfile.TemporaryDirectory() as folder,
           HangJob(folder, fault, *limits(scale), ranks=ranks, culprit=culprit, env=env, program=program,
                   nodes=nodes) as job):
-        try:
+        with contextlib.suppress(AssertionError):  # The row says so.
             wait_for(lambda: job.found(*last) or job.process.poll() is not None, fault, LIMIT_S)
-        except AssertionError:
-            pass  # The row says so.
+            wait_for(lambda: all_know(job), "all nodes know", TOLD_S)  # Before the job is stopped.
         job.stop()
         row = {"library": library, "fault": fault, "ranks": ranks, "nodes": nodes, "culprit": culprit, "scale": scale,
                **judged(job, expected, ranks, culprit)}
