@@ -59,8 +59,9 @@ can be set as PET_A_FLAG; the command line wins. Flags without a value take 1 or
 The secret that the nodes of a job share, where \-\-rdzv\-token\-file is not given.
 .TP
 .B MUSTER_RUN_DIR
-A folder of this user's where musterctl finds the job. Without it: muster in
-XDG_RUNTIME_DIR, or /tmp/muster\-UID.
+A folder of this user's where musterctl finds the job, or one that others can
+enter, too: then muster\-UID in it. Without it: muster in XDG_RUNTIME_DIR, or
+/tmp/muster\-UID.
 .TP
 .B PYTHON_EXEC
 The Python interpreter where \-\-python is not given. Without either: python or

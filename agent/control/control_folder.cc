@@ -43,6 +43,15 @@ bool is_own_folder(const std::string& path) {
   return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
 }
 
+// Whether no other user can put another folder in the place of ours.
+bool keeps_what_is_in_it(const std::string& path) {
+  struct stat status{};
+  if (lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return false;
+  const bool is_ours = status.st_uid == geteuid() || status.st_uid == 0;
+  return is_ours &&
+         ((status.st_mode & (S_IWGRP | S_IWOTH)) == 0 || (status.st_mode & S_ISVTX) != 0);
+}
+
 // The pid in "4711.json"; 0: something else.
 pid_t pid_of_entry(std::string_view name) {
   const pid_t pid = take_number<pid_t>(name).value_or(0);
@@ -104,7 +113,8 @@ int connect_within(const std::string& socket_path) {
 }  // namespace
 
 std::vector<std::string> control_folders(const ControlPlace& place, uid_t uid) {
-  if (!place.run_dir.empty()) return {place.run_dir};
+  if (!place.run_dir.empty())
+    return {place.run_dir, fmt::format("{}/muster-{}", place.run_dir, uid)};
   std::vector<std::string> folders;
   const std::string own = place.runtime_dir + "/muster";
   if (place.runtime_dir.starts_with('/') && own.size() + kSocketNameMax <= kSocketPathMax) {
@@ -127,9 +137,8 @@ Result<void> check_control_folder(const std::string& path) {
     return tl::unexpected(
         control_folder_error(path, fmt::format("it belongs to user {}", status.st_uid)));
   }
-  if ((status.st_mode & 0077) != 0 && fchmod(fd.get(), 0700) != 0) {
+  if ((status.st_mode & 0077) != 0)
     return tl::unexpected(control_folder_error(path, "other users can access it"));
-  }
   return {};
 }
 
@@ -138,6 +147,8 @@ Result<std::string> make_control_folder(const ControlPlace& place) {
   for (const std::string& folder : control_folders(place, geteuid())) {
     const bool in_runtime_dir = folder == place.runtime_dir + "/muster";
     if (in_runtime_dir && !is_own_folder(place.runtime_dir)) continue;
+    const bool in_run_dir = !place.run_dir.empty() && folder != place.run_dir;
+    if (in_run_dir && !keeps_what_is_in_it(place.run_dir)) continue;
     if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
       last = control_folder_error(folder, std::strerror(errno));
       continue;

@@ -1,9 +1,10 @@
 // Where a user's running jobs can be found: a folder of that user, 0700, with <pid>.sock
-// (control_server.h) and <pid>.json for every job on this machine. It is $MUSTER_RUN_DIR if set,
-// else $XDG_RUNTIME_DIR/muster, or /tmp/muster-UID if the runtime folder is missing or not ours. A
-// folder that is a link or belongs to another user is never used, even if it existed first. Files
-// of a killed job are recognised by connecting: no process accepts on its socket. These functions
-// wait for the file system, so an agent calls them off its control loop.
+// (control_server.h) and <pid>.json for every job on this machine. It is $MUSTER_RUN_DIR if set, or
+// muster-UID in that if others can enter it (as /tmp); else $XDG_RUNTIME_DIR/muster, or
+// /tmp/muster-UID if the runtime folder is missing or not ours. A folder that is a link, belongs to
+// another user or can be entered by one is never used, even if it existed first, and never changed.
+// Files of a killed job are recognised by connecting: no process accepts on its socket. These
+// functions wait for the file system, so an agent calls them off its control loop.
 #pragma once
 
 #include <string>
@@ -27,7 +28,7 @@ struct JobEntry {
 
 // The two variables that determine the folder.
 struct ControlPlace {
-  std::string run_dir;      // $MUSTER_RUN_DIR: only this folder is used. Empty: not set.
+  std::string run_dir;      // $MUSTER_RUN_DIR: no other is used. Empty: not set.
   std::string runtime_dir;  // $XDG_RUNTIME_DIR. Empty: not set.
 };
 
@@ -37,7 +38,7 @@ std::vector<std::string> control_folders(const ControlPlace& place, uid_t uid);
 // Creates the first folder that is or can be ours. Fails with ExitCode::environment.
 Result<std::string> make_control_folder(const ControlPlace& place);
 
-// Whether `path` is a real folder of ours that no other user can enter; a loose mode is corrected.
+// Whether `path` is a real folder of ours that no other user can enter.
 Result<void> check_control_folder(const std::string& path);
 
 std::string control_socket_path(const std::string& folder, pid_t pid);

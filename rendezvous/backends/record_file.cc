@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/base/file_trust.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster {
@@ -47,7 +48,12 @@ bool link_exclusively(const std::string& from, const std::string& to) {
 Result<std::optional<std::string>> read_text(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd && errno == ENOENT) return std::nullopt;
-  if (!fd) return file_trouble("read", path, errno);
+  struct stat info{};
+  if (!fd || fstat(fd.get(), &info) != 0) return file_trouble("read", path, errno);
+  if (const std::string why = why_untrusted(info, geteuid()); !why.empty()) {
+    return fail(ExitCode::environment,
+                fmt::format("the rendezvous file {} {}; or choose another path", path, why));
+  }
   std::string text;
   std::array<char, 4096> buffer;
   ssize_t n = 0;

@@ -11,8 +11,10 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/base/file_trust.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster::membership {
@@ -96,7 +98,11 @@ bool same_proof(const Proof& a, const Proof& b) {
 Result<std::string> read_token_file(const std::string& path) {
   // Non-blocking: a FIFO without a writer would block forever.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) return bad_file(path, fmt::format("cannot be opened: {}", std::strerror(errno)));
+  struct stat info{};
+  if (!file || ::fstat(file.get(), &info) != 0)
+    return bad_file(path, fmt::format("cannot be opened: {}", std::strerror(errno)));
+  if (const std::string why = why_untrusted(info, geteuid()); !why.empty())
+    return bad_file(path, why);
   Result<std::string> token = read_token(file.get(), path);
   if (!token) return token;
   if (token->ends_with('\n')) token->pop_back();

@@ -1,4 +1,5 @@
 """Workers that take on another user's identity, under a muster of an ordinary user: said at once, and never waited for.
+And folders that others own or use, under a muster that runs as root.
 
 Needs root, to make a program set-user-ID and to start muster as another user.
 """
@@ -11,10 +12,29 @@ import tempfile
 import time
 
 import harness
-from harness import Job, LiveTest, is_gone, main, wait_for
+from harness import Job, LiveTest, is_gone, main, run, wait_for
 
 BUILD = os.environ["MUSTER_BUILD"]
 USER = 65534
+
+
+class Folders(LiveTest):
+    """What existed keeps its mode and its owner, though muster runs as root and may change everything."""
+
+    def test_of_whatever_mode_and_owner_stay_as_they_were(self):
+        for mode in 0o700, 0o755, 0o777, 0o1777, 0o2775:
+            for owner in 0, USER:
+                folder = self.path(f"folder-{mode:o}-{owner}")
+                os.mkdir(folder)
+                os.chown(folder, owner, owner)
+                os.chmod(folder, mode)
+                before = os.stat(folder)
+                for use in {"MUSTER_RUN_DIR": folder}, {"TMPDIR": folder}, {}:
+                    flags = () if use else ("--log-dir", folder)
+                    code, _, err = run("--nproc-per-node", 2, *flags, "--no-python", "true", env=use)
+                    self.assertEqual(code, 0, err)
+                after = os.stat(folder)
+                self.assertEqual((after.st_mode, after.st_uid, after.st_gid), (before.st_mode, before.st_uid, before.st_gid))
 
 
 class OtherUser(LiveTest):

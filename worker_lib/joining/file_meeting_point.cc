@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/base/file_trust.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::worker {
@@ -103,6 +104,10 @@ tl::unexpected<Failure> in_use(const std::string& path, const std::optional<Meet
 Outcome<> check_is_ours(const std::string& path, int fd, std::string_view text) {
   struct stat info{};
   const bool is_file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  if (const std::string why = why_untrusted(info, geteuid()); is_file && !why.empty()) {
+    return failed(ErrorCode::environment,
+                  fmt::format("the meeting file {} {}; or choose another path", path, why));
+  }
   if (is_file && (text.starts_with(kMeetingHead) || kMeetingHead.starts_with(text))) return Done{};
   return failed(ErrorCode::environment,
                 fmt::format("{} is not a meeting file: remove it, or choose another path", path));

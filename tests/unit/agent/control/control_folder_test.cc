@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -57,7 +58,7 @@ TEST(ControlFolders, AreTheSessionsFirstAndThenOneInTmp) {
   EXPECT_EQ(control_folders({"", ""}, 7), Folders({"/tmp/muster-7"}));
   EXPECT_EQ(control_folders({"", "run/user"}, 7), Folders({"/tmp/muster-7"}));
   EXPECT_EQ(control_folders({"", "/" + std::string(120, 'x')}, 7), Folders({"/tmp/muster-7"}));
-  EXPECT_EQ(control_folders({"/mine", "/run/user/7"}, 7), Folders({"/mine"}));
+  EXPECT_EQ(control_folders({"/mine", "/run/user/7"}, 7), Folders({"/mine", "/mine/muster-7"}));
 }
 
 TEST_F(ControlFolder, IsMadeForItsUserAlone) {
@@ -66,11 +67,40 @@ TEST_F(ControlFolder, IsMadeForItsUserAlone) {
   EXPECT_EQ(make_control_folder(place()), Result<std::string>(folder()));
 }
 
-TEST_F(ControlFolder, IsClosedToOthersWhereItWasOpen) {
+TEST_F(ControlFolder, IsOneBelowWhereTheNamedOneIsOpenToOthers) {
+  const std::string below = fmt::format("{}/muster-{}", folder(), geteuid());
+  for (const unsigned mode : {0755u, 01777u}) {
+    fs::create_directory(folder());
+    ASSERT_EQ(chmod(folder().c_str(), mode), 0);
+    const auto socket = ControlServer::open(place(), entry(4000001, "a"));
+    ASSERT_TRUE(socket) << socket.error().message;
+    const UniqueFd fd(socket->fd);
+    EXPECT_EQ(socket->folder, below);
+    EXPECT_EQ(mode_of(folder()), mode) << "what existed stays as it was";
+    EXPECT_EQ(mode_of(below), 0700u);
+    EXPECT_THAT(running_jobs(place()), testing::SizeIs(1));
+    fs::remove_all(folder());
+  }
+}
+
+TEST_F(ControlFolder, IsNotWhereOthersCouldPutAnother) {
   fs::create_directory(folder());
-  fs::permissions(folder(), fs::perms(0777));
-  EXPECT_EQ(make_control_folder(place()), Result<std::string>(folder()));
-  EXPECT_EQ(mode_of(folder()), 0700u);
+  ASSERT_EQ(chmod(folder().c_str(), 0777), 0);
+  const Result<std::string> made = make_control_folder(place());
+  ASSERT_FALSE(made);
+  EXPECT_THAT(made.error().message, HasSubstr("other users can access it"));
+  EXPECT_EQ(mode_of(folder()), 0777u);
+  EXPECT_TRUE(fs::is_empty(folder()));
+}
+
+TEST_F(ControlFolder, OnceMadeStaysItsUsersAlone) {
+  fs::create_directory(folder());
+  ASSERT_EQ(chmod(folder().c_str(), 01777), 0);
+  const std::string below = fmt::format("{}/muster-{}", folder(), geteuid());
+  fs::create_directory(below);
+  ASSERT_EQ(chmod(below.c_str(), 0755), 0);
+  EXPECT_FALSE(make_control_folder(place())) << "it may have been another user's idea";
+  EXPECT_EQ(mode_of(below), 0755u);
 }
 
 TEST_F(ControlFolder, IsNeverALinkOrAFile) {

@@ -104,6 +104,19 @@ TEST(RecordFile, SomebodyElsesFileIsNeverTouched) {
   EXPECT_EQ(folder.text(), "my thesis");
 }
 
+TEST(RecordFile, OneThatAnotherUserMayHaveWrittenIsRefused) {
+  const SharedFolder folder;
+  folder.write("meet", encode(record_of(1, 1001)));
+  ASSERT_EQ(chmod(folder.file().c_str(), 0666), 0);
+  const auto found = RecordFile(folder.file()).look();
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().code, ExitCode::environment);
+  EXPECT_EQ(found.error().message,
+            "the rendezvous file " + folder.file() +
+                " can be written by other users (mode 0666): what it says is not believed; chmod "
+                "go-w it; or choose another path");
+}
+
 TEST(RecordFile, TheFirstRecordIsItsOwnClaim) {
   const SharedFolder folder;
   RecordFile host(folder.file());

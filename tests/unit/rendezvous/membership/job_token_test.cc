@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -112,6 +113,23 @@ TEST_F(TokenFile, ThatIsNotThereIsAnErrorWithItsName) {
   path_ = folder_;
   EXPECT_EQ(error(), "the token file " + path_ + " cannot be read: Is a directory");
   EXPECT_EQ(read_token_file(folder_).error().code, ExitCode::environment);
+}
+
+TEST_F(TokenFile, ThatAnotherUserMayHaveWrittenIsRefused) {
+  write("a token");
+  for (const unsigned mode : {0620u, 0602u}) {
+    ASSERT_EQ(::chmod(path_.c_str(), mode), 0);
+    EXPECT_EQ(error(), fmt::format("the token file {} can be written by other users (mode {:04o}): "
+                                   "what it says is not believed; chmod go-w it",
+                                   path_, mode));
+  }
+  ASSERT_EQ(::chmod(path_.c_str(), 0644), 0);
+  EXPECT_EQ(read_token_file(path_), "a token");
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to give the file to another user";
+  ASSERT_EQ(::chown(path_.c_str(), 12345, 0), 0);
+  EXPECT_EQ(error(), "the token file " + path_ +
+                         " belongs to user 12345, not to this one (0) or root: what it says is not "
+                         "believed");
 }
 
 TEST_F(TokenFile, APipeWithoutAWriterHoldsNobody) {

@@ -134,6 +134,18 @@ TEST_F(WorkerMeetingFile, SomethingElseInItsPlaceIsAnErrorForThoseWhoLookAsWell)
   EXPECT_FALSE(FileMeetingPoint::open(folder_.root().string(), false).has_value());
 }
 
+TEST_F(WorkerMeetingFile, ThatAnotherUserMayHaveWrittenIsRefused) {
+  write(record().encode());
+  ASSERT_EQ(chmod(path_.c_str(), 0666), 0);
+  const auto looked = look_at_meeting_file(path_, false);
+  ASSERT_FALSE(looked.has_value());
+  EXPECT_THAT(looked.error().message, HasSubstr("can be written by other users (mode 0666)"));
+  const auto opened = FileMeetingPoint::open(path_, false);
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().message, looked.error().message);
+  EXPECT_TRUE(is_there());
+}
+
 TEST_F(WorkerMeetingFile, OneThatIsBeingWrittenIsNothingYet) {
   const std::string text = record().encode();
   for (size_t length = 0; length < text.size(); ++length) {
