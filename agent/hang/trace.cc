@@ -63,7 +63,7 @@ Result<std::unique_ptr<Trace>> Trace::open(const std::string& path, SiteNames& s
   std::unique_ptr<Trace> trace(new Trace(std::move(fd), path, site_names, std::move(say)));
   if (!trace->writer_.start())
     return fail(ExitCode::environment, "cannot start a thread that writes the trace");
-  trace->put(trace_begin());
+  trace->writer_.put({trace_begin()});
   return trace;
 }
 
@@ -79,7 +79,7 @@ Trace::Trace(UniqueFd fd, const std::string& path, SiteNames& site_names,
 }
 
 Trace::~Trace() {
-  put(trace_end());
+  writer_.put({trace_end()});
   writer_.finish();
 }
 

@@ -31,7 +31,8 @@ namespace muster::hang {
 
 class Trace {
  public:
-  // Fails with ExitCode::environment. `say` gets one line for people.
+  // Fails with ExitCode::environment. `say` gets one line for people; not from open(), nor from the
+  // end of the trace, which may be on another thread.
   static Result<std::unique_ptr<Trace>> open(const std::string& path, SiteNames& site_names,
                                              std::function<void(const std::string&)> say);
   // Of a job of several nodes, each of which has a file of its own, by its first rank: for

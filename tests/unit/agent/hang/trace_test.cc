@@ -320,6 +320,19 @@ TEST(TracePath, HasTheNodeBeforeItsExtension) {
   EXPECT_EQ(Trace::path_of_node("a.b/trace", 0, 2), "a.b/trace.node0.round2");
 }
 
+// The agent cannot speak yet, or no longer.
+TEST(TracePath, OnAFullDiskSaysNothingBeforeTheJobAndBehindIt) {
+  boost::asio::io_context io;
+  SiteNames names(io);
+  int said = 0;
+  for (int i = 0; i < 20; ++i) {
+    const auto trace = Trace::open("/dev/full", names, [&](const std::string&) { ++said; });
+    ASSERT_TRUE(trace);
+    usleep(5'000);  // Until its first line has failed.
+  }
+  EXPECT_EQ(said, 0);
+}
+
 TEST(TracePath, ThatCannotBeWrittenIsAnError) {
   boost::asio::io_context io;
   SiteNames names(io);
