@@ -191,7 +191,7 @@ Pending RingWriter::message_called(int32_t group, const Call& call, int tag, con
     pending.ordinal = count.called.fetch_add(1, kRelease) + 1;
   } else {  // The peer would wait for it for ever.
     entry->dropped.fetch_add(1, kRelaxed);
-    entry->flags.fetch_or(kCallsAreUnknown, kRelease);
+    set_calls_unknown(group);
   }
   pending.record = write_record(*entry, pending, call, tag, site);
   return pending;
