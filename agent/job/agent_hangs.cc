@@ -150,7 +150,6 @@ void AgentLoop::tell_all(const HangNews& news) {
 void AgentLoop::on_hang_news(std::string_view bytes) {
   const std::optional<HangNews> news = decode_hang_news(bytes);
   if (!news) return;
-  if (news->failed_rank >= 0) record_->fails_for_hang();
   fail_rank(*news);
   if (news->text.empty()) return;
   record_->take(*news);

@@ -49,9 +49,10 @@ void tell_kills_apart(const std::vector<WorkerEvidence>& workers,
 
 // Whether the worker library reported one that is not muster's own doing. `over`: when the attempt
 // was over.
-bool has_found_a_failure(const std::optional<FailureRecord>& library, Instant over) {
-  if (!library || library->code == "stopped") return false;
-  return Instant{std::chrono::nanoseconds(library->time_ns)} < over;
+std::optional<Instant> finding_before(const std::optional<FailureRecord>& library, Instant stop) {
+  if (!library || library->code == "stopped") return std::nullopt;
+  const Instant at{std::chrono::nanoseconds(library->time_ns)};
+  return at < stop ? std::optional(at) : std::nullopt;
 }
 
 }  // namespace
@@ -135,7 +136,7 @@ void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
   workers_.clear();
   ends_ = 0;
   stop_.reset();
-  failed_for_hang_ = Instant::max();
+  failed_for_hang_.reset();
   findings_.clear();
   explanation_.reset();
   evidence_ = {report_.host, round.group_rank, {}, {}, {}};
@@ -214,7 +215,7 @@ void JobRecord::stop_begins(int signal, Duration grace, const std::vector<AtStop
 }
 
 void JobRecord::fails_for_hang() {
-  failed_for_hang_ = std::min(failed_for_hang_, steady_now());
+  failed_for_hang_ = std::min(failed_for_hang_.value_or(Instant::max()), steady_now());
 }
 
 void JobRecord::kill_sent(std::string whom) {
@@ -265,8 +266,8 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
     }
     record.machine.full_log_disk = remains.full_log_disk;
     Examination examined = examine(record, stop_, unix_epoch);
-    const Instant over = stop_ ? std::min(stop_->at, failed_for_hang_) : failed_for_hang_;
-    examined.signs.told_by_library = has_found_a_failure(record.library, over);
+    examined.signs.told_by_library =
+        finding_before(record.library, stop_ ? stop_->at : Instant::max());
     record.failure.stopped_by_muster = examined.signs.by_stop;
     errors.push_back(std::move(examined.error));
     machines.push_back(record.machine);

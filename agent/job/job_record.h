@@ -157,7 +157,7 @@ class JobRecord {
   std::vector<WorkerRecord> workers_;  // By local rank.
   int ends_ = 0;
   std::optional<StopMark> stop_;
-  Instant failed_for_hang_ = Instant::max();
+  std::optional<Instant> failed_for_hang_;
   hang::PlaceOf places_;
   std::map<uint64_t, hang::Finding> findings_;  // By number.
   std::optional<hang::Finding> explanation_;    // The hang or mismatch that made a worker fail.

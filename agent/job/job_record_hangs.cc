@@ -131,6 +131,7 @@ std::vector<DetectedCulprit> JobRecord::detected() const {
     DetectedCulprit& one = culprits.emplace_back();
     one.rank = suspect.rank;
     one.is_mismatch = is_mismatch(explanation_->what);
+    one.failed = failed_for_hang_;
     if (!one.is_mismatch) {
       one.sentence = hang_cause(*explanation_, suspect.rank);
       continue;

@@ -19,7 +19,7 @@ namespace {
 
 using wire::Json;
 
-constexpr int kEvidenceVersion = 2;
+constexpr int kEvidenceVersion = 3;
 constexpr size_t kWorkersMax = 4096;
 constexpr size_t kBlamedMax = 1024;
 constexpr int64_t kSpanMax = int64_t{1} << 58;  // ns: 9 years.
@@ -45,7 +45,7 @@ void sign_fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
   wire::nanoseconds(a, "raised_error", m.raised_error, 0, kSpanMax);
   a.maybe("active_until", m.active_until, moment);
   a.flag("presumed", m.presumed);
-  a.flag_if_any("told_by_library", m.told_by_library);
+  a.maybe_if_any("told_by_library", m.told_by_library, moment);
   a.maybe("blame", m.blame, [](auto& inner, auto& blame) {
     wire::numbers(inner, "ranks", blame.ranks, kBlamedMax);
     inner.flag("any_connection", blame.any_connection);
@@ -60,20 +60,23 @@ void end_fields(auto& a, Like<WorkerFailure> auto& m) {
   if constexpr (wire::kReads<decltype(a)>) m.status = ExitStatus::from_signed_code(code);
 }
 
-void culprit_fields(auto& a, Like<DetectedCulprit> auto& m) {
+void culprit_fields(auto& a, Like<DetectedCulprit> auto& m, Instant since) {
   a.number("rank", m.rank, 0, wire::kCountMax);
   a.flag("is_mismatch", m.is_mismatch);
   a.text("sentence", m.sentence);
   a.text("remedy", m.remedy);
+  a.maybe_if_any("failed", m.failed,
+                 [since](auto& inner, auto& at) { instant(inner, "at", at, since); });
 }
 
-void node_fields(auto& a, Like<NodeEvidence> auto& m) {
+void node_fields(auto& a, Like<NodeEvidence> auto& m, Instant since) {
   int version = kEvidenceVersion;
   a.number("version", version, kEvidenceVersion, kEvidenceVersion);
   a.text("host", m.host);
   a.number("node_rank", m.node_rank, 0, wire::kCountMax);
   a.maybe("error", m.error);
-  a.list_if_any("detected", m.detected, [](auto& inner, auto& one) { culprit_fields(inner, one); });
+  a.list_if_any("detected", m.detected,
+                [since](auto& inner, auto& one) { culprit_fields(inner, one, since); });
 }
 
 // The part that the judge needs.
@@ -169,7 +172,7 @@ Json workers_json(const std::vector<WorkerEvidence>& workers, Instant since, siz
 
 Json node_json(const NodeEvidence& node, Instant since) {
   wire::JsonWriter writer(membership::kTextBytesMax);
-  node_fields(writer, node);
+  node_fields(writer, node, since);
   Json json = writer.take();
   json["workers"] = Json::array();
   const size_t head = wire::dump(json).size();
@@ -210,7 +213,7 @@ WorkerEvidence read_worker_evidence(const Json& json, Instant since, std::string
 NodeEvidence read_node(const Json& json, Instant since, Duration clock_error, std::string& wrong) {
   wire::JsonReader reader(json, wrong);
   NodeEvidence node;
-  node_fields(reader, node);
+  node_fields(reader, node, since);
   reader.each("workers", kWorkersMax, [&](const Json& one) {
     node.workers.push_back(read_worker_evidence(one, since, wrong));
     node.workers.back().signs.clock_error = std::clamp(clock_error, Duration{0}, kErrorMax);

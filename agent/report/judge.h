@@ -75,7 +75,7 @@ struct WorkerSigns {
   std::optional<Blame> blame;  // From its messages, its error file or the worker library.
   // The hang detector names it: Reason::mismatch or Reason::hang.
   std::optional<Reason> detected;
-  bool told_by_library = false;  // muster's worker library has reported why.
+  std::optional<Instant> told_by_library;  // When muster's worker library reported why.
 
   friend bool operator==(const WorkerSigns&, const WorkerSigns&) = default;
 };

@@ -84,16 +84,24 @@ WorkerEvidence* find_worker(std::vector<NodeEvidence>& nodes, int rank) {
   return nullptr;
 }
 
-// What the worker library has found itself comes first.
+// What the worker library has found itself comes first, unless a rank had been made to fail by
+// then: ranks hear of that from each other, before their own node is told to stop.
 void blame_detected(std::vector<NodeEvidence>& nodes) {
-  const auto has_spoken = [](const NodeEvidence& node) {
-    return std::ranges::any_of(
-        node.workers, [](const WorkerEvidence& worker) { return worker.signs.told_by_library; });
-  };
-  if (std::ranges::any_of(nodes, has_spoken)) return;
   std::vector<DetectedCulprit> detected;
-  for (const NodeEvidence& node : nodes)
+  Instant over = Instant::max();
+  for (const NodeEvidence& node : nodes) {
     detected.insert(detected.end(), node.detected.begin(), node.detected.end());
+    for (const DetectedCulprit& one : node.detected)
+      over = std::min(over, one.failed.value_or(over));
+  }
+  const auto has_spoken = [over](const WorkerEvidence& worker) {
+    const WorkerSigns& signs = worker.signs;
+    return signs.told_by_library && *signs.told_by_library + signs.clock_error < over;
+  };
+  const auto has_anybody_spoken = [&](const NodeEvidence& node) {
+    return std::ranges::any_of(node.workers, has_spoken);
+  };
+  if (std::ranges::any_of(nodes, has_anybody_spoken)) return;
   for (const DetectedCulprit& one : detected) {
     WorkerEvidence* const worker = find_worker(nodes, one.rank);
     if (worker == nullptr) continue;

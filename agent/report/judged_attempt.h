@@ -29,6 +29,7 @@ struct DetectedCulprit {
   bool is_mismatch = false;
   std::string sentence;  // Follows "rank 3 ".
   std::string remedy;
+  std::optional<Instant> failed = {};  // When a rank was made to fail for it.
 
   friend bool operator==(const DetectedCulprit&, const DetectedCulprit&) = default;
 };

@@ -79,6 +79,10 @@ class JsonWriter {
     put(key, {});
     if (value) object(key, *value, walk);
   }
+  template <typename T, typename Walk>
+  void maybe_if_any(const char* key, const std::optional<T>& value, const Walk& walk) {
+    if (value) object(key, *value, walk);
+  }
   template <typename T, typename Walk = AllFields>
   void object(const char* key, const T& value, const Walk& walk = Walk()) {
     JsonWriter inner(text_max_);
@@ -152,6 +156,10 @@ class JsonReader {
   template <typename T, typename Walk = AllFields>
   void maybe(const char* key, std::optional<T>& value, const Walk& walk = Walk()) {
     if (!at(key).is_null()) object(key, value.emplace(), walk);
+  }
+  template <typename T, typename Walk>
+  void maybe_if_any(const char* key, std::optional<T>& value, const Walk& walk) {
+    if (has(key)) object(key, value.emplace(), walk);
   }
   template <typename T, typename Walk = AllFields>
   void object(const char* key, T& value, const Walk& walk = Walk()) {

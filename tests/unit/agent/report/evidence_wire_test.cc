@@ -107,15 +107,18 @@ bool told_in_full(const WorkerEvidence& worker) {
 
 TEST(EvidenceWire, ComesBackInTheClockOfItsReader) {
   NodeEvidence expected = node_b();
-  expected.workers[0].signs.told_by_library = true;
-  expected.detected = {{1, true, "called barrier, the others broadcast", "look at train.py:88"}};
+  expected.workers[0].signs.told_by_library = at_ms(45);
+  expected.detected = {
+      {1, true, "called barrier, the others broadcast", "look at train.py:88", at_ms(50)}};
   const Result<NodeEvidence> read =
       decode_evidence(encode_evidence(expected, at_ms(40)), at_ms(1040), {});
   ASSERT_TRUE(read) << read.error().message;
   for (WorkerEvidence& worker : expected.workers) {
     worker.signs.ended += milliseconds(1000);
-    if (worker.signs.active_until) *worker.signs.active_until += milliseconds(1000);
+    for (auto* at : {&worker.signs.active_until, &worker.signs.told_by_library})
+      if (*at) **at += milliseconds(1000);
   }
+  *expected.detected[0].failed += milliseconds(1000);
   EXPECT_EQ(*read, expected);
   const Result<NodeEvidence> other =
       decode_evidence(encode_evidence(node_a(), at_ms(40)), at_ms(40), {});
@@ -306,8 +309,25 @@ TEST(JudgeTestimonies, WhatTheWorkerLibraryHasFoundComesBeforeAMismatch) {
   NodeEvidence a = node_a();
   a.detected = {{0, true, "called barrier, the others broadcast", ""}};
   NodeEvidence b = node_b();
-  b.workers[0].signs.told_by_library = true;
+  b.workers[0].signs.told_by_library = at_ms(100);
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 3);
+  a.detected[0].failed = at_ms(102);  // The clocks differ by a millisecond at most.
+  EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 3);
+}
+
+// On another node ranks hear of each other's end before the node is told to stop; and who can say
+// what came first if the clocks are not that good.
+TEST(JudgeTestimonies, WhatFollowsAFailureForAHangIsNoFindingOfTheWorkerLibrary) {
+  NodeEvidence a = node_a();
+  a.detected = {{0, false, "never entered all_reduce #31", "", at_ms(100)}};
+  NodeEvidence b = node_b();
+  b.workers[0].signs.told_by_library = at_ms(101);
+  EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 0);
+  b.workers[0].signs.told_by_library = at_ms(98);
+  EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 3);
+  Testimony vague = testimony_of(b, 2);
+  vague.evidence->since_error = milliseconds{2};
+  EXPECT_EQ(judge_testimonies({testimony_of(a, 0), vague}).verdict.rank, 0);
 }
 
 TEST(JudgeTestimonies, OnlyTheNodeWithTheDetectorKnowsOfAMismatch) {
