@@ -62,7 +62,7 @@ muster_test(worker_unit_tests unit
     unit/worker_lib/group_labels_test.cc unit/worker_lib/joining/env_reader_test.cc unit/worker_lib/joining/env_test.cc
     unit/worker_lib/joining/failure_notice_test.cc unit/worker_lib/joining/file_meeting_point_test.cc
     unit/worker_lib/joining/foreign_launcher_test.cc unit/worker_lib/joining/gpu_count_test.cc
-    unit/worker_lib/joining/identity_test.cc unit/worker_lib/joining/init_test.cc
+    unit/worker_lib/joining/identity_test.cc unit/worker_lib/joining/job_secret_test.cc unit/worker_lib/joining/init_test.cc
     unit/worker_lib/joining/meeting_text_test.cc unit/worker_lib/joining/own_address_test.cc
     unit/worker_lib/joining/rank_record_test.cc unit/worker_lib/members_test.cc unit/worker_lib/rank_runs_test.cc
     unit/worker_lib/reduction/reduce_kernels_test.cc unit/worker_lib/reduction/reduce_loops_test.cc

@@ -182,6 +182,7 @@ RoundView AgentLoop::round_view(int restart_count) const {
   round.restart_count = restart_count;
   round.max_restarts = spec_.max_restarts;
   round.run_id = run_id_;
+  round.worker_secret = job_round_.worker_secret;
   return round;
 }
 

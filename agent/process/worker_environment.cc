@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/hex.h"
 
 namespace muster {
 namespace {
@@ -53,6 +54,7 @@ Environment worker_environment(const Environment& inherited, const RoundView& ro
   set_number(env::kRestartCount, round.restart_count);
   set_number(env::kMaxRestarts, round.max_restarts);
   set(env::kRunId, round.run_id);
+  set(env::kWorkerSecret, to_hex(round.worker_secret));
   set(env::kUseAgentStore, round.agent_store ? "True" : "False");
   set(env::kErrorFile, worker.error_file);
   if (worker.failure_file.empty()) {

@@ -30,6 +30,7 @@ struct RoundView {
   int restart_count = 0;
   int max_restarts = 0;
   std::string run_id;
+  std::string worker_secret;  // Bytes: by which the job's workers know each other.
 };
 
 struct WorkerVariables {

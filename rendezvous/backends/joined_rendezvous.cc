@@ -31,6 +31,7 @@ Coordinator::Options hosting_options(const RendezvousOptions& options) {
   hosting.job_id = options.job_id;
   hosting.own_agent = random_agent_id();
   hosting.instance = random_u64();
+  hosting.secret = random_bytes(sizeof(Mac));
   hosting.token = options.token;
   hosting.worker_port = options.worker_port;
   hosting.judge = options.judge;

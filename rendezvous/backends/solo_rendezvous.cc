@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/random.h"
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/resolve.h"
 
@@ -86,6 +87,7 @@ void SoloRendezvous::on(const member::ReadyForRound&) {
   round.master_addr = place_.master_addr;
   round.master_port = *port;
   round.restarts = restarts_;
+  round.worker_secret = random_bytes(sizeof(Mac));
   handlers_.round(round);
 }
 

@@ -69,6 +69,8 @@ inline constexpr std::string_view kUninterruptibleTimeout =
 inline constexpr std::string_view kHealthCheckPort = "TORCHELASTIC_HEALTH_CHECK_PORT";
 inline constexpr std::string_view kNcclAsyncErrorHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 inline constexpr std::string_view kToken = "MUSTER_TOKEN";  // Ours; never passed on to workers.
+// Ours: hexadecimal digits, the same for all workers of a job; only they and their agents know it.
+inline constexpr std::string_view kWorkerSecret = "MUSTER_WORKER_SECRET";
 inline constexpr std::string_view kGlooSocketIfname = "GLOO_SOCKET_IFNAME";
 inline constexpr std::string_view kNcclSocketIfname = "NCCL_SOCKET_IFNAME";
 inline constexpr std::string_view kDisableShareStore = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";

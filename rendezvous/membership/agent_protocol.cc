@@ -143,6 +143,7 @@ void fields(auto& a, Like<Challenge> auto& m) {
 void fields(auto& a, Like<Welcome> auto& m) {
   a.raw(m.proof);
   a.integer(m.host_instance);
+  a.raw(m.worker_seed);
   a.duration(m.lease);
   a.duration(m.heartbeat);
 }

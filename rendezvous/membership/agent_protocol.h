@@ -28,13 +28,14 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/mac.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::membership {
 
 // The first bytes of an agent's connection; the version follows in the Hello.
 inline constexpr std::string_view kMagic = "MSTR";
-inline constexpr uint16_t kProtocolVersion = 3;
+inline constexpr uint16_t kProtocolVersion = 4;
 
 inline constexpr size_t kJobIdBytesMax = 1024;
 inline constexpr size_t kNameBytesMax = 1024;  // Host names, addresses, roles.
@@ -59,7 +60,7 @@ inline constexpr uint64_t kEpochMax = uint64_t{1} << 48;
 
 using Epoch = uint64_t;  // Number of a round. 0: none yet.
 using Nonce = std::array<uint8_t, 16>;
-using Proof = std::array<uint8_t, 32>;  // HMAC-SHA256.
+using Proof = Mac;
 
 // One life of one agent process: random, so that a restarted agent is never taken for the old one.
 struct AgentId {
@@ -197,6 +198,7 @@ struct Challenge {
 struct Welcome {
   Proof proof{};
   uint64_t host_instance = 0;  // Random: a host that returns has another one.
+  Mac worker_seed{};           // Of the job; see worker_secret() in job_token.h.
   Duration lease{};
   Duration heartbeat{};
   friend bool operator==(const Welcome&, const Welcome&) = default;
@@ -230,6 +232,7 @@ struct Round {
   int restarts = 0;  // Taken from the budget so far: TORCHELASTIC_RESTART_COUNT.
   int changes = 0;
   std::optional<Verdict> before = {};  // Why the previous epoch failed, if it did; detail in short.
+  std::string worker_secret = {};      // Not on the wire: the agent's side fills it in.
   friend bool operator==(const Round&, const Round&) = default;
 };
 

@@ -20,6 +20,12 @@ using membership::RefusalKind;
 using membership::Refused;
 using membership::Welcome;
 
+namespace {
+
+constexpr std::string_view kSeedLabel = "muster worker seed 1";
+
+}  // namespace
+
 AgentSession::AgentSession(boost::asio::io_context& io, Arrival arrival, Options options)
     : options_(std::move(options)),
       peer_(arrival.peer),
@@ -46,6 +52,7 @@ void AgentSession::send(const HostMessage& message) {
     Welcome welcome = *plain;
     welcome.host_instance = options_.host_instance;
     welcome.proof = membership::host_proof(options_.token, hello_.job_id, hello_.nonce, nonce_);
+    welcome.worker_seed = mac_of(options_.host_secret, {kSeedLabel, hello_.job_id});
     membership::encode(HostMessage(welcome), bytes);
   } else {
     membership::encode(message, bytes);
@@ -110,7 +117,7 @@ void AgentSession::on_hello(const Hello& hello) {
 void AgentSession::on_join(const Join& join) {
   const membership::Proof wanted =
       membership::agent_proof(options_.token, hello_.job_id, hello_.nonce, nonce_);
-  if (!options_.token.empty() && !membership::same_proof(wanted, join.proof)) {
+  if (!options_.token.empty() && !same_mac(wanted, join.proof)) {
     return refuse(RefusalKind::token,
                   "the job token of this node is not the host's: give all nodes the same "
                   "--rdzv-token-file or MUSTER_TOKEN");

@@ -23,6 +23,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   struct Options {
     std::string token;
     uint64_t host_instance = 0;
+    std::string host_secret;  // Of this host alone; each job's workers get a secret made from it.
     size_t unsent_bytes_max = 0;
   };
   struct Handlers {
@@ -36,7 +37,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
 
   // Handlers may be called from inside this.
   void start(Handlers handlers);
-  // A Welcome gets the host's instance and proof.
+  // A Welcome gets the host's instance and proof, and the job's seed.
   void send(const membership::HostMessage& message);
   void refuse(membership::RefusalKind kind, std::string text);
   // Closes after all earlier sends; no handler is called any more.

@@ -82,7 +82,8 @@ void Coordinator::on_agent(Arrival arrival) {
   const membership::ConnectionId id = ++last_connection_;
   const auto session = std::make_shared<AgentSession>(
       io_, std::move(arrival),
-      AgentSession::Options{options_.token, options_.instance, options_.unsent_bytes_max});
+      AgentSession::Options{options_.token, options_.instance, options_.secret,
+                            options_.unsent_bytes_max});
   sessions_[id] = session;
   handshakes_.emplace_back(std::chrono::steady_clock::now() + options_.handshake_limit, id);
   if (handshakes_.size() == 1) expire_handshakes();

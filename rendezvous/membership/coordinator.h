@@ -40,6 +40,7 @@ class Coordinator {
     std::string job_id;             // The job whose store shares the port.
     membership::AgentId own_agent;  // Of this process: node rank 0 unless another node has it.
     uint64_t instance = 0;          // Random: a host that returns has another one.
+    std::string secret;             // Random; see AgentSession.
     std::string token;              // Empty: none is required.
     membership::Judge judge;
     std::optional<int> worker_port;  // The store of job_id listens there instead (0: a free one).

@@ -1,15 +1,11 @@
 #include "rendezvous/membership/job_token.h"
 
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,34 +19,13 @@ namespace {
 // The proving side, so that a proof cannot be sent back to its sender as the other side's.
 constexpr std::string_view kAgentLabel = "muster agent proof 1";
 constexpr std::string_view kHostLabel = "muster host proof 1";
+constexpr std::string_view kWorkersLabel = "muster worker secret 1";
 constexpr int kWriterPatienceMs = 10'000;  // For each read from a pipe.
 
-void append_part(std::string& message, std::string_view part) {
-  const uint64_t size = part.size();
-  for (int shift = 0; shift < 64; shift += 8)
-    message.push_back(static_cast<char>(size >> shift & 0xff));
-  message.append(part);
-}
-
-std::string_view bytes_of(const Nonce& nonce) {
-  return {reinterpret_cast<const char*>(nonce.data()), nonce.size()};
-}
-
-// Every part is preceded by its length, so different lists of parts never encode alike.
 Proof proof_of(std::string_view label, std::string_view token, std::string_view job_id,
                const Nonce& agent_nonce, const Nonce& host_nonce) {
-  Proof proof{};
-  if (token.empty()) return proof;
-  std::string message;
-  for (const std::string_view part : {label, job_id, bytes_of(agent_nonce), bytes_of(host_nonce)})
-    append_part(message, part);
-  unsigned length = 0;
-  CHECK(token.size() <= INT32_MAX);
-  const unsigned char* mac = HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()),
-                                  reinterpret_cast<const unsigned char*>(message.data()),
-                                  message.size(), proof.data(), &length);
-  CHECK(mac != nullptr && length == proof.size());
-  return proof;
+  if (token.empty()) return {};
+  return mac_of(token, {label, job_id, raw_bytes(agent_nonce), raw_bytes(host_nonce)});
 }
 
 tl::unexpected<Error> bad_file(const std::string& path, std::string_view what) {
@@ -91,8 +66,8 @@ Proof host_proof(std::string_view token, std::string_view job_id, const Nonce& a
   return proof_of(kHostLabel, token, job_id, agent_nonce, host_nonce);
 }
 
-bool same_proof(const Proof& a, const Proof& b) {
-  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+Mac worker_secret(std::string_view token, std::string_view job_id, const Mac& seed) {
+  return mac_of(token, {kWorkersLabel, job_id, raw_bytes(seed)});
 }
 
 Result<std::string> read_token_file(const std::string& path) {

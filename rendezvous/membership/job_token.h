@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/mac.h"
 #include "rendezvous/membership/agent_protocol.h"
 
 namespace muster::membership {
@@ -20,8 +21,9 @@ Proof agent_proof(std::string_view token, std::string_view job_id, const Nonce& 
 Proof host_proof(std::string_view token, std::string_view job_id, const Nonce& agent_nonce,
                  const Nonce& host_nonce);
 
-// Compares in a time that does not depend on where they differ.
-bool same_proof(const Proof& a, const Proof& b);
+// By which the workers of the job know each other, on all nodes; `seed`: of the host's Welcome.
+// With a token, who reads the connection learns nothing of it.
+Mac worker_secret(std::string_view token, std::string_view job_id, const Mac& seed);
 
 // The file's bytes without one trailing newline; may wait some seconds for the writer of a pipe.
 // Fails if the file cannot be read, is empty or is longer than kTokenBytesMax.

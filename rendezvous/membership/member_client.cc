@@ -106,7 +106,11 @@ void MemberClient::perform(const Member::Effect& effect) {
       membership::encode(e.message, bytes);
       self.link_->stream->write(bytes);
     }
-    void operator()(const member::RoundFormed& e) const { self.handlers_.round(e.round); }
+    void operator()(const member::RoundFormed& e) const {
+      membership::Round round = e.round;
+      round.worker_secret = raw_bytes(self.worker_secret_);
+      self.handlers_.round(round);
+    }
     void operator()(const member::StopWorkers& e) const { self.handlers_.stop(e); }
     void operator()(const member::LeaveAnnounced&) const { self.handlers_.leave_announced(); }
     void operator()(const member::JobEnded& e) const { self.handlers_.ended(e.end); }
@@ -217,7 +221,7 @@ void MemberClient::on_welcome(const Welcome& welcome) {
   if (!options_.token.empty()) {
     const membership::Proof wanted = membership::host_proof(options_.token, options_.job_id,
                                                             link_->agent_nonce, link_->host_nonce);
-    if (!membership::same_proof(wanted, welcome.proof)) {
+    if (!same_mac(wanted, welcome.proof)) {
       return fail_link(failed_for_good(
           fmt::format("the host at {} does not know this job's token: give all nodes the same "
                       "--rdzv-token-file or MUSTER_TOKEN",
@@ -231,6 +235,7 @@ void MemberClient::on_welcome(const Welcome& welcome) {
                                             link_->host.to_string(), options_.member.endpoint)},
          true});
   }
+  worker_secret_ = membership::worker_secret(options_.token, options_.job_id, welcome.worker_seed);
   on_verdict(welcome);
 }
 

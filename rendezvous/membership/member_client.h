@@ -119,7 +119,8 @@ class MemberClient {
   Drive<Member, member::Tick> drive_;
   std::shared_ptr<Link> link_;  // Null while there is no connection.
   std::string own_address_;
-  Question question_;  // Without askers nothing is pending.
+  Mac worker_secret_{};  // From the newest Welcome.
+  Question question_;    // Without askers nothing is pending.
   boost::asio::steady_timer question_limit_;
 };
 

@@ -29,6 +29,7 @@ using Interrupted = std::function<std::optional<Failure>()>;
 struct GroupSetup {
   std::string name;  // For messages.
   Members members;
+  std::string secret = {};  // The job's; see link_proof.h.
   // Keys of this group and backend alone. Used during set-up by the calling thread, never later.
   StoreClient store;
   Deadline deadline;                   // For the set-up.

@@ -115,6 +115,7 @@ Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadlin
       store->with_prefix(fmt::format("group/{}/{}", plan_.id, kQueueKeys[index]));
   GroupSetup setup{.name = plan_.name,
                    .members = members_,
+                   .secret = host_->secret,
                    .store = mine.with_prefix("setup"),
                    .deadline = deadline,
                    .limit = limit,

@@ -57,6 +57,7 @@ class GroupHost {
   ~GroupHost();
 
   Members world;
+  std::string secret;  // The job's; see link_proof.h.
   // Opens a new connection to the job's store, with the prefix of this initialisation (several
   // threads may make groups at the same time, and monitored_barrier() keeps a connection). Not
   // called in a world of one unless GPU memory is used.

@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/contract.h"
 #include "worker_lib/joining/foreign_launcher.h"
+#include "worker_lib/joining/job_secret.h"
 
 namespace muster::worker {
 namespace {
@@ -104,6 +105,7 @@ Outcome<Identity> read_contract(EnvReader& env, const InitOptions& options) {
   read_place(env, nullptr, options, self);
   self.restart_count = env.number(env::kRestartCount, 0).value_or(0);
   self.run_id = env.text(env::kRunId).value_or("");
+  self.secret = read_job_secret(env);
   check_contract(env, self);
   if (self.world_size > 1 || at.agent_serves) self.meeting_point = std::move(at);
   return finish_identity(env, std::move(self));
@@ -147,6 +149,7 @@ Outcome<Identity> read_foreign(EnvReader& env, const LauncherNames& names,
   self.world_size = options.world_size.value_or(env.number(size, 1).value_or(1));
   read_place(env, &names, options, self);
   env.demand_below(names.rank, self.rank, size, self.world_size);
+  self.secret = read_job_secret(env);
   if (!env.complaint()) choose_foreign_meeting(env, names, self);
   return finish_identity(env, std::move(self));
 }
@@ -206,6 +209,8 @@ Outcome<Identity> read_explicit(EnvReader& env, const InitOptions& options, Meet
     at->agent_serves = env.truth(env::kUseAgentStore).value_or(false) &&
                        env.text(env::kMasterAddr) == at->host &&
                        env.number(env::kMasterPort, 1, 65535) == int{at->port};
+    // Ranks of several launchers may meet elsewhere.
+    if (at->agent_serves) self.secret = read_job_secret(env);
   }
   self.meeting_point = std::move(point);
   read_place(env, nullptr, options, self);

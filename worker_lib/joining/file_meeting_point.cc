@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/file_trust.h"
+#include "rendezvous/base/hex.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::worker {
@@ -137,6 +138,10 @@ bool read_meeting_line(std::string_view name, std::string_view value, MeetingRec
     if (life) record.life = *life;
     return life.has_value();
   }
+  if (name == "secret") {
+    record.secret = from_hex(value).value_or("");
+    return !record.secret.empty();
+  }
   if (name == "address") record.addresses.emplace_back(value);
   if (name == "node") record.node = value;
   if (name == "host") record.host = value;
@@ -148,6 +153,7 @@ bool read_meeting_line(std::string_view name, std::string_view value, MeetingRec
 std::string MeetingRecord::encode() const {
   std::string text = fmt::format("{}nonce {}\nport {}\nnode {}\nprocess {}\nhost {}\n",
                                  kMeetingHead, nonce, port, node, life.to_string(), host);
+  if (!secret.empty()) text += fmt::format("secret {}\n", to_hex(secret));
   for (const std::string& address : addresses)
     text += fmt::format("address {}\n", address);
   return text.append(kMeetingEnd);
@@ -176,8 +182,7 @@ Outcome<FileMeetingPoint> FileMeetingPoint::open(const std::string& path, bool m
       return tl::unexpected(made.error());
   }
   for (int i = 0; i < kLockTries; ++i) {
-    UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
-                         make_folder ? 0600 : 0644));
+    UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600));
     const int fd = file.get();
     if (!file) return meeting_trouble("open", path, errno);
     const Lock lock = try_meeting_lock(fd);
@@ -197,6 +202,11 @@ Outcome<FileMeetingPoint> FileMeetingPoint::open(const std::string& path, bool m
 
 FileMeetingPoint::~FileMeetingPoint() {
   if (file_ && is_still_at(path_, file_.get())) unlink(path_.c_str());
+}
+
+bool FileMeetingPoint::is_private() const {
+  struct stat info{};
+  return fstat(file_.get(), &info) == 0 && (info.st_mode & 077) == 0;
 }
 
 Outcome<> FileMeetingPoint::publish(const MeetingRecord& record) {

@@ -29,7 +29,8 @@ struct MeetingRecord {
   std::vector<std::string> addresses;  // The best first.
   std::string node;                    // node_identity(): on that node, loopback reaches it.
   ProcessLife life;
-  std::string host;  // For people.
+  std::string host;         // For people.
+  std::string secret = {};  // The job's, if the file is private: bytes; see job_secret.h.
 
   std::string encode() const;
   // nullopt for anything else, including an incomplete record.
@@ -47,6 +48,8 @@ class FileMeetingPoint {
   FileMeetingPoint(FileMeetingPoint&&) = default;
   ~FileMeetingPoint();  // Removes the file.
 
+  // Whether no other user can read it.
+  bool is_private() const;
   Outcome<> publish(const MeetingRecord& record);
 
  private:

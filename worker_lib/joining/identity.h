@@ -60,6 +60,7 @@ struct Identity {
   PlaceTold place_told;
   int restart_count = 0;
   std::string run_id;
+  std::string secret;  // The job's, if this rank was given one; see job_secret.h.
   Launcher launcher = Launcher::none;
   MeetingPoint meeting_point = MeetNobody{};
 

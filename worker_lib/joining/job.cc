@@ -57,6 +57,7 @@ Outcome<std::shared_ptr<Watch>> start_watch(const Identity& self, const Met& met
                                             const InitOptions& options, Deadline deadline) {
   Watch::Options watch;
   watch.world = met.world;
+  watch.secret = met.secret;
   if (met.store) watch.store = met.store->with_prefix("watch");
   watch.deadline = deadline;
   watch.lives = met.lives;
@@ -135,6 +136,7 @@ Outcome<> Job::set_up(const Met& met, Deadline deadline) {
     return host == nullptr ? std::string() : host->progress().encode();
   });
   groups_->world = met.world;
+  groups_->secret = met.secret;
   groups_->connect_store = connector_of(met);
   groups_->watch = watch_;
   groups_->recorder = process_recorder();

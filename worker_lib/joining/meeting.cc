@@ -14,6 +14,7 @@
 
 #include "rendezvous/net/connect.h"
 #include "worker_lib/joining/file_meeting_point.h"
+#include "worker_lib/joining/job_secret.h"
 #include "worker_lib/joining/meeting_round.h"
 #include "worker_lib/joining/meeting_text.h"
 #include "worker_lib/joining/own_address.h"
@@ -68,7 +69,7 @@ Met meet_nobody() {
   Members world;
   world.peers = {own_record(0, "127.0.0.1").peer};
   world.me = 0;
-  return {std::move(world), {}, {}, std::nullopt, nullptr};
+  return {std::move(world), {}, {}, {}, std::nullopt, nullptr};
 }
 
 // So that a rank that has reached the wrong store notices at once.
@@ -149,9 +150,12 @@ Outcome<Met> host_by_file(const Identity& self, const MeetingOptions& options,
   record.node = node_identity();
   record.life = life_of_process(getpid());
   record.host = own_host_name();
+  Identity knowing = self;
+  if (self.secret.empty() && file->is_private())
+    knowing.secret = record.secret = random_job_secret();
   if (Outcome<> written = file->publish(record); !written) return tl::unexpected(written.error());
   const std::string address = record.addresses.empty() ? "127.0.0.1" : record.addresses.front();
-  return meet_at_own_store(self, options, std::move(*hosted), {}, address);
+  return meet_at_own_store(knowing, options, std::move(*hosted), {}, address);
 }
 
 using Reached = std::optional<std::pair<StoreClient, StoreAccess>>;
@@ -216,7 +220,9 @@ class FileAttendance {
       const std::vector<std::string> outward = reachable_addresses(options_.interface);
       if (!outward.empty()) address = outward.front();
     }
-    MeetingRound round(self_, options_, std::move(reached->first), access, *address);
+    Identity knowing = self_;
+    if (knowing.secret.empty()) knowing.secret = record.secret;
+    MeetingRound round(knowing, options_, std::move(reached->first), access, *address);
     Outcome<Met> met = round.run();
     if (met) return std::move(*met);
     if (round.lost_store()) return std::nullopt;
@@ -258,9 +264,11 @@ class FileAttendance {
 
 }  // namespace
 
-RankRecord own_record(int rank, std::string address) {
+RankRecord own_record(int rank, std::string address, std::string secret_word) {
   const ProcessLife life = life_of_process(getpid());
-  return {{GlobalRank{rank}, node_identity(), own_host_name(), life.pid, std::move(address)}, life};
+  return {{GlobalRank{rank}, node_identity(), own_host_name(), life.pid, std::move(address)},
+          life,
+          std::move(secret_word)};
 }
 
 Outcome<StoreClient> StoreAccess::connect(Deadline deadline) const {

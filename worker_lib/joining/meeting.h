@@ -52,11 +52,12 @@ struct StoreAccess {
 };
 
 // What this process, as `rank`, says of itself when the ranks meet.
-RankRecord own_record(int rank, std::string address);
+RankRecord own_record(int rank, std::string address, std::string secret_word = {});
 
 struct Met {
   Members world;
   std::vector<ProcessLife> lives = {};  // By rank; empty in a world of one.
+  std::string secret = {};              // The job's; empty in a world of one.
   StoreAccess access;
   std::optional<StoreClient> store;   // Connected, below access.prefix; none in a world of one.
   std::shared_ptr<HostStore> hosted;  // Null: this process does not host the store.

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "worker_lib/fields.h"
+#include "worker_lib/joining/job_secret.h"
 #include "worker_lib/joining/meeting_text.h"
 
 namespace muster::worker {
@@ -45,7 +46,7 @@ MeetingRound::MeetingRound(const Identity& self, const MeetingOptions& options, 
                            StoreAccess access, std::string address)
     : self_(self),
       options_(options),
-      me_(own_record(self.rank, std::move(address))),
+      me_(own_record(self.rank, std::move(address), secret_word(self))),
       prefix_(fmt::format("muster/{}", self.restart_count)),
       everything_(std::move(store)),
       root_(everything_.with_prefix(prefix_)),
@@ -219,6 +220,7 @@ Outcome<Met> MeetingRound::read_everyone(const std::string& said) {
   const std::optional<std::vector<std::string>> records = decode_fields(said);
   Members world;
   std::vector<ProcessLife> lives;
+  std::vector<std::string> words;
   world.me = self_.rank;
   for (size_t i = 0; records && i < records->size(); ++i) {
     const std::optional<RankRecord> record = RankRecord::decode((*records)[i]);
@@ -231,11 +233,20 @@ Outcome<Met> MeetingRound::read_everyone(const std::string& said) {
     }
     world.peers.push_back(record->peer);
     lives.push_back(record->life);
+    words.push_back(record->secret_word);
   }
   if (world.size() != self_.world_size)
     return failed(ErrorCode::rendezvous, "the store holds something other than this job's ranks");
+  Outcome<std::string> secret = agree_on_secret(self_, world, words);
+  if (!secret) return tl::unexpected(secret.error());
   access_.prefix = fmt::format("{}/{}", prefix_, generation_);
-  return Met{std::move(world), std::move(lives), access_, store_, access_.own.lock(), root_,
+  return Met{std::move(world),
+             std::move(lives),
+             std::move(*secret),
+             access_,
+             store_,
+             access_.own.lock(),
+             root_,
              generation_};
 }
 

@@ -14,6 +14,7 @@ namespace muster::worker {
 struct RankRecord {
   Peer peer;
   ProcessLife life;
+  std::string secret_word = {};  // See job_secret.h.
 
   std::string encode() const;
   // nullopt for anything else, including records of other versions.

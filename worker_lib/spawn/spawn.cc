@@ -15,9 +15,11 @@
 #include <unistd.h>
 
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/hex.h"
 #include "worker_lib/fields.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/joining/host_store.h"
+#include "worker_lib/joining/job_secret.h"
 #include "worker_lib/raise.h"
 
 namespace muster {
@@ -145,13 +147,13 @@ Outcome<SpawnResult> start_and_wait(int nprocs, const SpawnOptions& options,
   Outcome<std::shared_ptr<HostStore>> store = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   if (!store) return tl::unexpected(store.error());
   const SpawnMark mark{call, life_of_process(getpid())};
+  const SpawnMeeting meeting{(*store)->port(), random_job_secret()};
   const std::vector<std::string> inherited = own_environment();
   const std::vector<std::string> arguments = rank_arguments(options);
   RankKeeper keeper(options);
   for (int rank = 0; rank < nprocs; ++rank) {
     Outcome<StartedRank> started = start_rank(
-        arguments,
-        rank_environment(inherited, rank, nprocs, (*store)->port(), mark, options.environment));
+        arguments, rank_environment(inherited, rank, nprocs, meeting, mark, options.environment));
     if (!started) return tl::unexpected(started.error());
     keeper.add(*started);
   }
@@ -177,8 +179,8 @@ std::optional<SpawnMark> SpawnMark::decode(const std::string& text) {
 }
 
 std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, int rank,
-                                          int nprocs, uint16_t store_port, const SpawnMark& mark,
-                                          const EnvironmentPairs& added) {
+                                          int nprocs, const SpawnMeeting& meeting,
+                                          const SpawnMark& mark, const EnvironmentPairs& added) {
   std::vector<std::string> environment = inherited;
   std::erase_if(environment, is_launchers_own);
   const std::string of_rank = std::to_string(rank);
@@ -189,8 +191,9 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
   set_variable(environment, env::kLocalWorldSize, of_world);
   set_variable(environment, env::kGroupRank, "0");
   set_variable(environment, env::kMasterAddr, "127.0.0.1");
-  set_variable(environment, env::kMasterPort, std::to_string(store_port));
+  set_variable(environment, env::kMasterPort, std::to_string(meeting.store_port));
   set_variable(environment, env::kUseAgentStore, "True");
+  set_variable(environment, env::kWorkerSecret, to_hex(meeting.secret));
   for (const auto& [name, value] : added)
     set_variable(environment, name, value);
   set_variable(environment, kSpawnVariable, mark.encode());

@@ -27,11 +27,17 @@ inline constexpr const char* kSpawnVariable = "MUSTER_SPAWN";
 
 using EnvironmentPairs = std::vector<std::pair<std::string, std::string>>;
 
+// By which the ranks find and know each other.
+struct SpawnMeeting {
+  uint16_t store_port = 0;
+  std::string secret;  // Bytes.
+};
+
 // "NAME=value" for one rank: `inherited` without another launcher's variables, with the contract's,
 // and with `added`, which takes precedence.
 std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, int rank,
-                                          int nprocs, uint16_t store_port, const SpawnMark& mark,
-                                          const EnvironmentPairs& added);
+                                          int nprocs, const SpawnMeeting& meeting,
+                                          const SpawnMark& mark, const EnvironmentPairs& added);
 
 // Runs the function in this process, which is a rank, and returns its exit code; prints exceptions.
 int run_as_rank(int rank, const std::function<int(int)>& function);

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "rendezvous/base/hex.h"
+#include "rendezvous/base/random.h"
 #include "rendezvous/base/text.h"
 #include "worker_lib/watch/stop_signal.h"
 #include "worker_lib/watch/watch_board.h"
@@ -20,7 +22,6 @@
 namespace muster::worker {
 namespace {
 
-using watch::Nonce;
 using watch::Socket;
 
 // How long to wait for other ranks before checking that they are still alive.
@@ -30,26 +31,29 @@ constexpr auto kHostsEnd = std::chrono::milliseconds(200);
 constexpr auto kHostsEndLook = std::chrono::milliseconds(5);
 
 // Where the ranks find each other: "up/<rank>" is set when that rank listens; rank 0's holds the
-// nonce and its port.
+// watch's id and its port.
 std::string up_key(int rank) {
   return fmt::format("up/{}", rank);
 }
 
+constexpr size_t kIdBytes = 16;
+
 struct RootRecord {
-  Nonce nonce{};
+  std::string id;
   uint16_t port = 0;
 };
 
 std::string to_text(const RootRecord& record) {
-  return fmt::format("{} {}", watch::to_hex(record.nonce), record.port);
+  return fmt::format("{} {}", to_hex(record.id), record.port);
 }
 
 std::optional<RootRecord> root_record_of(std::string_view text) {
   const size_t space = text.find(' ');
   if (space == std::string_view::npos) return std::nullopt;
-  const std::optional<Nonce> nonce = watch::nonce_from_hex(text.substr(0, space));
+  const std::optional<std::string> id = from_hex(text.substr(0, space));
   const std::optional<uint16_t> port = whole_number<uint16_t>(text.substr(space + 1));
-  return nonce && port ? std::optional(RootRecord{*nonce, *port}) : std::nullopt;
+  if (!id || id->size() != kIdBytes || !port) return std::nullopt;
+  return RootRecord{*id, *port};
 }
 
 bool has_several_nodes(const Members& world) {
@@ -149,7 +153,7 @@ Outcome<> meet(Watch::Options& options, WatchLoop::Options& loop) {
   StoreClient& store = *options.store;
   RootRecord root;
   if (world.me == 0) {
-    root.nonce = watch::random_nonce();
+    root.id = random_bytes(kIdBytes);
   } else {
     if (Outcome<> up = wait_for_ranks(options, {0}); !up) return up;
     const Result<std::string> text = store.get(up_key(0));
@@ -158,8 +162,8 @@ Outcome<> meet(Watch::Options& options, WatchLoop::Options& loop) {
     if (!read) return failed(ErrorCode::rendezvous, "the store holds an unreadable watch record");
     root = *read;
   }
-  loop.nonce = root.nonce;
-  Outcome<Socket> local = watch::listen_unix(watch::unix_name(root.nonce, world.me));
+  loop.keys = {options.secret, root.id};
+  Outcome<Socket> local = watch::listen_unix(watch::unix_name(loop.keys, world.me));
   if (!local) return tl::unexpected(local.error());
   loop.unix_listener = std::move(*local);
   if (has_several_nodes(world)) {
@@ -217,7 +221,7 @@ class RealWatch final : public Watch {
   std::unique_ptr<Questions> questions() override {
     if (world_.size() == 1) return nullptr;
     return std::make_unique<watch::SocketQuestions>(watch::SocketQuestions::Directory{
-        .world = world_, .lives = lives_, .nonce = loop_->nonce(), .ports = loop_->ports()});
+        .world = world_, .lives = lives_, .keys = loop_->keys(), .ports = loop_->ports()});
   }
   bool stop_requested() const override { return stop_.signal().came(); }
   void request_stop() override { stop_.signal().pretend(); }

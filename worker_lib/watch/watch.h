@@ -68,6 +68,7 @@ class Watch {
 
   struct Options {
     Members world;
+    std::string secret = {};  // The job's: who does not know it is no rank. The same for all ranks.
     // Keys of the watch alone; used during set-up only. A world of one needs none.
     std::optional<StoreClient> store = std::nullopt;
     Deadline deadline;

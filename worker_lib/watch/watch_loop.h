@@ -32,7 +32,7 @@ class WatchLoop {
  public:
   struct Options {
     Members world;
-    watch::Nonce nonce{};
+    watch::WatchKeys keys;
     watch::Socket unix_listener;  // Not open in a world of one.
     watch::Socket tcp_listener;   // Open where there are several nodes.
     uint16_t port = 0;            // Of the TCP listener.
@@ -69,7 +69,7 @@ class WatchLoop {
   // Ends the thread and closes all links at once, without telling other ranks.
   void stop();
 
-  const watch::Nonce& nonce() const { return options_.nonce; }
+  const watch::WatchKeys& keys() const { return options_.keys; }
   // By rank: where it listens for other nodes. REQUIRES: start() has succeeded.
   const std::vector<uint16_t>& ports() const { return ports_; }
 
@@ -83,10 +83,12 @@ class WatchLoop {
   struct Link {
     watch::Socket socket;
     Stage stage = Stage::greeting;
-    int rank = -1;         // Of an accepted link: once it is linked.
+    int rank = -1;         // Of an accepted link: once it has said it.
     bool dialled = false;  // By us.
     uint16_t port = 0;     // Of the Dial.
     bool over_unix = false;
+    bool asks = false;  // It only has a question.
+    LinkTerms terms;
     bool wants_to_write = false;
     watch::Decoder input;
     std::string output;
@@ -132,7 +134,13 @@ class WatchLoop {
   void read(LinkId id);
   void take_messages(LinkId id);
   bool greet(LinkId id, const watch::Message& message);
-  bool answer(LinkId id, const watch::Question& question);
+  bool take(LinkId id, const watch::Hello& hello);
+  bool take(LinkId id, const watch::Question& question);
+  bool take(LinkId id, const watch::Challenge& challenge);
+  bool take(LinkId id, const watch::Proof& proof);
+  bool take(LinkId, const auto&) { return false; }
+  bool challenge(LinkId id, const auto& visitor, bool asks);
+  void admit(LinkId id);
   template <typename Visitor>
   bool is_acceptable(const Link& link, const Visitor& visitor) const;
   void send(Link& link, const watch::Message& message);
@@ -152,7 +160,7 @@ class WatchLoop {
   Instant accept_again_ = kNever;  // No connection is accepted before.
   Instant next_look_ = kNever;     // For ranks that have ended.
   LinkId next_link_ = 16;          // Lower numbers are the loop's own tags.
-  size_t strangers_ = 0;           // Accepted links that have not shown the nonce.
+  size_t strangers_ = 0;           // Accepted links that have proved nothing.
   std::vector<WatchTree::Event> inbox_;
   bool pumping_ = false;
   bool quit_ = false;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/random.h"
 #include "rendezvous/base/unique_fd.h"
 #include "worker_lib/watch/watch_loop.h"
 
@@ -22,7 +23,7 @@ using namespace watch;  // NOLINT: the words of the machine
 namespace {
 
 constexpr Duration kDialAgain = std::chrono::milliseconds(10);
-// For a peer that dialled us to show the nonce.
+// For a peer that dialled us to prove that it belongs to the job.
 constexpr Duration kGreetingMax = std::chrono::seconds(5);
 constexpr Duration kReapMax = std::chrono::milliseconds(50);
 constexpr size_t kStrangersMax = 4096;
@@ -42,7 +43,7 @@ void WatchLoop::begin_dial(const Dial& dial) {
   const bool local = world[dial.rank].node == world.self().node;
   uint16_t port = dial.port;
   if (port == 0 && dial.rank == 0) port = options_.root_port;
-  Dialled made = local ? dial_unix(unix_name(options_.nonce, dial.rank))
+  Dialled made = local ? dial_unix(unix_name(options_.keys, dial.rank))
                        : dial_tcp(world[dial.rank].address, port);
   if (is_refusal(made.error)) return step(DialFailed{dial.rank, Silence::refused});
   if (is_out_of_descriptors(made.error) && tree_.is_setting_up())
@@ -67,8 +68,12 @@ void WatchLoop::begin_dial(const Dial& dial) {
 }
 
 void WatchLoop::on_connected(LinkId id, Link& link) {
+  const Members& world = options_.world;
   link.stage = Stage::greeting;
-  send(link, Hello{options_.nonce, options_.world.me, options_.world.size()});
+  link.terms = {link_purpose(options_.keys, world, world.me, link.rank, false),
+                random_value<LinkNonce>(),
+                {}};
+  send(link, Hello{link.terms.dialler, world.me, world.size()});
   flush(id, link);
 }
 
@@ -238,39 +243,70 @@ void WatchLoop::take_messages(LinkId id) {
 
 // False: the peer must not be linked.
 bool WatchLoop::greet(LinkId id, const Message& message) {
-  if (const auto* const question = std::get_if<Question>(&message)) return answer(id, *question);
-  const auto* const hello = std::get_if<Hello>(&message);
+  return std::visit([&](const auto& one) { return take(id, one); }, message);
+}
+
+bool WatchLoop::take(LinkId id, const Hello& hello) {
+  return challenge(id, hello, false);
+}
+
+bool WatchLoop::take(LinkId id, const Question& question) {
+  return options_.progress && challenge(id, question, true);
+}
+
+bool WatchLoop::challenge(LinkId id, const auto& visitor, bool asks) {
   Link& link = links_.at(id);
-  if (hello == nullptr || !is_acceptable(link, *hello)) return false;
-  if (!link.dialled) {
-    --strangers_;
-    send(link, Hello{options_.nonce, options_.world.me, options_.world.size()});
+  if (link.dialled || link.rank >= 0 || !is_acceptable(link, visitor)) return false;
+  const Members& world = options_.world;
+  link.rank = visitor.rank;
+  link.asks = asks;
+  link.terms = {link_purpose(options_.keys, world, visitor.rank, world.me, asks), visitor.nonce,
+                random_value<LinkNonce>()};
+  send(link, Challenge{link.terms.listener, listener_proof(options_.keys.secret, link.terms)});
+  flush(id, link);
+  return true;
+}
+
+bool WatchLoop::take(LinkId id, const Challenge& challenge) {
+  Link& link = links_.at(id);
+  link.terms.listener = challenge.nonce;
+  const std::string& secret = options_.keys.secret;
+  if (!link.dialled || !same_mac(challenge.proof, listener_proof(secret, link.terms))) return false;
+  send(link, Proof{dialler_proof(secret, link.terms)});
+  admit(id);
+  return true;
+}
+
+bool WatchLoop::take(LinkId id, const Proof& proof) {
+  Link& link = links_.at(id);
+  const bool is_due = !link.dialled && link.rank >= 0;
+  if (!is_due || !same_mac(proof.proof, dialler_proof(options_.keys.secret, link.terms)))
+    return false;
+  if (link.asks) {  // It stays a stranger: the end of its connection does not mean a death.
+    send(link, Answer{options_.progress()});
+    flush(id, link);
+    return true;
   }
-  link.rank = hello->rank;
+  --strangers_;
+  admit(id);
+  return true;
+}
+
+void WatchLoop::admit(LinkId id) {
+  Link& link = links_.at(id);
   link.stage = Stage::linked;
   link.until = kNever;
   link.input.trust();
   flush(id, link);
-  step(Linked{id, hello->rank});
-  return true;
-}
-
-// It stays a stranger: the end of its connection does not mean a death.
-bool WatchLoop::answer(LinkId id, const Question& question) {
-  Link& link = links_.at(id);
-  if (link.dialled || !is_acceptable(link, question) || !options_.progress) return false;
-  send(link, Answer{options_.progress()});
-  flush(id, link);
-  return true;
+  step(Linked{id, link.rank});
 }
 
 template <typename Visitor>
 bool WatchLoop::is_acceptable(const Link& link, const Visitor& visitor) const {
   const Members& world = options_.world;
-  if (!is_equal(visitor.nonce, options_.nonce) || visitor.world_size != world.size()) return false;
+  if (visitor.world_size != world.size()) return false;
   if (visitor.rank < 0 || visitor.rank >= world.size() || visitor.rank == world.me) return false;
-  if (link.over_unix && world[visitor.rank].node != world.self().node) return false;
-  return !link.dialled || visitor.rank == link.rank;
+  return !link.over_unix || world[visitor.rank].node == world.self().node;
 }
 
 // ---- writing

@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "rendezvous/base/random.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster::worker::watch {
@@ -32,40 +33,56 @@ void SocketQuestions::ask(int rank) {
   const Members& world = directory_.world;
   const bool local = world[rank].node == world.self().node;
   Dialled dialled =
-      local ? dial_unix(unix_name(directory_.nonce, rank))
+      local ? dial_unix(unix_name(directory_.keys, rank))
             : dial_tcp(world[rank].address, directory_.ports[static_cast<size_t>(rank)]);
   if (is_refusal(dialled.error)) replies_.push_back({rank, Reply::Kind::refused});
   if (is_out_of_descriptors(dialled.error)) replies_.push_back({rank, Reply::Kind::unasked});
   if (dialled.error != 0 && dialled.error != EINPROGRESS) return;
   Asked asked;
   asked.socket = std::move(dialled.socket);
-  asked.output = encode(Question{directory_.nonce, world.me, world.size()});
-  asked.input.trust();
+  asked.terms = {
+      link_purpose(directory_.keys, world, world.me, rank, true), random_value<LinkNonce>(), {}};
+  asked.output = encode(Question{asked.terms.dialler, world.me, world.size()});
   asked_[rank] = std::move(asked);
 }
 
 // After an error: a connection that ends without an answer means that the process ended; a network
 // that is down counts as silence.
-SocketQuestions::Progress SocketQuestions::progress(Asked& asked, std::string& said) {
+SocketQuestions::Progress SocketQuestions::progress(Asked& asked, std::string& said) const {
   const auto after = [](int error) {
     if (error == EAGAIN || error == ENOTCONN) return Progress::open;
     return is_refusal(error) ? Progress::refused : Progress::lost;
   };
-  if (const int error = send_some(asked.socket, asked.output)) return after(error);
   std::array<char, 16384> bytes;
   for (;;) {
+    if (const int error = send_some(asked.socket, asked.output)) return after(error);
     const ssize_t got = ::recv(asked.socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return after(errno);
     if (got == 0) return Progress::refused;
     asked.input.feed({bytes.data(), static_cast<size_t>(got)});
-    const std::optional<Message> message = asked.input.next();
-    if (!message && !asked.input.broken()) continue;
-    const auto* const answer = message ? std::get_if<Answer>(&*message) : nullptr;
+    if (const Progress now = hear(asked, said); now != Progress::open) return now;
+  }
+}
+
+SocketQuestions::Progress SocketQuestions::hear(Asked& asked, std::string& said) const {
+  const std::optional<Message> message = asked.input.next();
+  if (!message) return asked.input.broken() ? Progress::lost : Progress::open;
+  const std::string& secret = directory_.keys.secret;
+  if (asked.is_proved) {
+    const auto* const answer = std::get_if<Answer>(&*message);
     if (answer == nullptr) return Progress::lost;
     said = answer->text;
     return Progress::said;
   }
+  const auto* const challenge = std::get_if<Challenge>(&*message);
+  if (challenge == nullptr) return Progress::lost;
+  asked.terms.listener = challenge->nonce;
+  if (!same_mac(challenge->proof, listener_proof(secret, asked.terms))) return Progress::lost;
+  asked.is_proved = true;
+  asked.input.trust();
+  asked.output += encode(Proof{dialler_proof(secret, asked.terms)});
+  return Progress::open;
 }
 
 std::vector<Reply> SocketQuestions::wait(Deadline until) {

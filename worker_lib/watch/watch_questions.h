@@ -22,7 +22,7 @@ class SocketQuestions final : public Watch::Questions {
   struct Directory {
     const Members& world;
     const std::vector<ProcessLife>& lives;  // By rank, if known.
-    const Nonce& nonce;
+    const WatchKeys& keys;
     const std::vector<uint16_t>& ports;  // By rank: for other nodes.
   };
 
@@ -37,9 +37,12 @@ class SocketQuestions final : public Watch::Questions {
     Socket socket;
     std::string output;
     Decoder input;
+    LinkTerms terms;
+    bool is_proved = false;  // That it is the rank.
   };
   enum class Progress : uint8_t { open, said, refused, lost };
-  static Progress progress(Asked& asked, std::string& said);
+  Progress progress(Asked& asked, std::string& said) const;
+  Progress hear(Asked& asked, std::string& said) const;
 
   const Directory directory_;
   std::map<int, Asked> asked_;  // Without an answer so far.

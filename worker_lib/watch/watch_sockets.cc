@@ -1,12 +1,10 @@
 #include "worker_lib/watch/watch_sockets.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -14,16 +12,16 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "rendezvous/base/random.h"
+#include "rendezvous/base/hex.h"
 #include "rendezvous/net/abstract_address.h"
 #include "rendezvous/net/interfaces.h"
 #include "worker_lib/fork_guard.h"
-#include "worker_lib/hex.h"
 
 namespace muster::worker::watch {
 namespace {
 
 constexpr int kWatchBacklog = 4096;
+constexpr size_t kNameBytes = 16;  // Of a name that nobody must guess.
 constexpr int kFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 struct TcpAddress {
@@ -83,31 +81,14 @@ Socket::~Socket() {
   ::close(fd_);
 }
 
-Nonce random_nonce() {
-  return random_value<Nonce>();
+std::string link_purpose(const WatchKeys& keys, const Members& world, int from, int to, bool asks) {
+  return fmt::format("watch {} of {} ranks: {} {} {}", to_hex(keys.id), world.size(), from,
+                     asks ? "asks" : "joins", to);
 }
 
-std::string to_hex(const Nonce& nonce) {
-  return fmt::format("{:02x}", fmt::join(nonce, ""));
-}
-
-std::optional<Nonce> nonce_from_hex(std::string_view text) {
-  Nonce nonce;
-  const std::optional<std::string> bytes = from_hex(text);
-  if (!bytes || bytes->size() != nonce.size()) return std::nullopt;
-  std::ranges::copy(*bytes, nonce.begin());
-  return nonce;
-}
-
-bool is_equal(const Nonce& a, const Nonce& b) {
-  unsigned difference = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    difference |= static_cast<unsigned>(a[i] ^ b[i]);
-  return difference == 0;
-}
-
-std::string unix_name(const Nonce& nonce, int rank) {
-  return fmt::format("muster-watch-{}-{}", to_hex(nonce), rank);
+std::string unix_name(const WatchKeys& keys, int rank) {
+  const Mac mac = mac_of(keys.secret, {"muster watch name 1", keys.id, std::to_string(rank)});
+  return "muster-watch-" + to_hex(raw_bytes(mac).substr(0, kNameBytes));
 }
 
 Outcome<Socket> listen_unix(const std::string& name) {

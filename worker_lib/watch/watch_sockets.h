@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "worker_lib/failure.h"
+#include "worker_lib/members.h"
 #include "worker_lib/watch/watch_wire.h"
 
 namespace muster::worker::watch {
@@ -33,17 +34,21 @@ class Socket {
   int fd_ = -1;
 };
 
+// What the ranks of a job have in common.
+struct WatchKeys {
+  std::string secret;  // The job's; never sent.
+  std::string id;      // Of this watch: random bytes, no secret.
+};
+
+// For the proofs on a connection that `from` dials to `to`, to link itself or to ask.
+std::string link_purpose(const WatchKeys& keys, const Members& world, int from, int to, bool asks);
+
 // "cannot make an epoll set to watch the other ranks: ...", for this errno.
 tl::unexpected<Failure> watch_system_failure(std::string_view what);
 
-Nonce random_nonce();
-std::string to_hex(const Nonce& nonce);
-std::optional<Nonce> nonce_from_hex(std::string_view text);
-// In constant time.
-bool is_equal(const Nonce& a, const Nonce& b);
-
-// The name that rank `rank` listens at, for processes of its network namespace.
-std::string unix_name(const Nonce& nonce, int rank);
+// The name that rank `rank` listens at, for processes of its network namespace. All users can read
+// the names of a machine, but not tell from them the name of another rank.
+std::string unix_name(const WatchKeys& keys, int rank);
 
 Outcome<Socket> listen_unix(const std::string& name);
 // Listens at `address`, or at all addresses if the machine does not have it (NAT). Sets `port` to

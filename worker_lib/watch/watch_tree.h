@@ -50,7 +50,7 @@ using LinkId = uint64_t;
 // ---- events
 
 struct Begin {};
-// Both sides have shown the nonce; `rank` is the peer, whichever side dialled.
+// Both sides have proved that they belong to the job; `rank` is the peer, whichever side dialled.
 struct Linked {
   LinkId link = 0;
   int rank = -1;
@@ -191,8 +191,9 @@ class WatchTree {
   void take(watch::LinkId link, const watch::Go& go);
   void take(watch::LinkId link, const watch::GiveUp& event);
   void take(watch::LinkId link, const watch::Heard&);
-  // A second Hello; questions and their answers use connections of their own, not links.
-  void take(watch::LinkId, const Like<watch::Hello, watch::Question, watch::Answer> auto&) {}
+  // A second greeting; questions and their answers use connections of their own, not links.
+  void take(watch::LinkId, const Like<watch::Hello, watch::Question, watch::Answer,
+                                      watch::Challenge, watch::Proof> auto&) {}
 
   bool publish(const Watch::News& news, std::optional<watch::LinkId> from);
   void announce(Watch::News news);

@@ -46,6 +46,15 @@ void fields(auto& a, Like<Answer> auto& m) {
   a.text(m.text, kAnswerBytesMax);
 }
 
+void fields(auto& a, Like<Challenge> auto& m) {
+  a.raw(m.nonce);
+  a.raw(m.proof);
+}
+
+void fields(auto& a, Like<Proof> auto& m) {
+  a.raw(m.proof);
+}
+
 }  // namespace
 
 std::string encode(const Message& message) {

@@ -3,7 +3,6 @@
 // may dial a TCP port.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,16 +12,15 @@
 #include <vector>
 
 #include "worker_lib/failure.h"
+#include "worker_lib/link_proof.h"
 #include "worker_lib/watch/watch.h"
 
 namespace muster::worker::watch {
 
-using Nonce = std::array<uint8_t, 16>;
-
-// The first frame in both directions. The nonce is the job's secret: a peer that has not got it
-// from the store does not belong to the job.
+// The first frames: the dialler's Hello, the listener's Challenge, the dialler's Proof; see
+// link_proof.h. Then both ends know that the other belongs to the job.
 struct Hello {
-  Nonce nonce{};
+  LinkNonce nonce{};
   int rank = -1;
   int world_size = 0;
   friend bool operator==(const Hello&, const Hello&) = default;
@@ -60,7 +58,7 @@ struct Heard {
 
 // Instead of a Hello, from a rank that only asks for this one's progress: it makes no link.
 struct Question {
-  Nonce nonce{};
+  LinkNonce nonce{};
   int rank = -1;
   int world_size = 0;
   friend bool operator==(const Question&, const Question&) = default;
@@ -72,16 +70,28 @@ struct Answer {
   friend bool operator==(const Answer&, const Answer&) = default;
 };
 
-using Message = std::variant<Hello, Watch::News, Ready, Go, GiveUp, Heard, Question, Answer>;
+struct Challenge {
+  LinkNonce nonce{};
+  Mac proof{};  // The listener's.
+  friend bool operator==(const Challenge&, const Challenge&) = default;
+};
+
+struct Proof {
+  Mac proof{};  // The dialler's.
+  friend bool operator==(const Proof&, const Proof&) = default;
+};
+
+using Message =
+    std::variant<Hello, Watch::News, Ready, Go, GiveUp, Heard, Question, Answer, Challenge, Proof>;
 
 inline constexpr size_t kAnswerBytesMax = size_t{1} << 20;  // Longer answers are cut.
 inline constexpr size_t kTextBytesMax = 4096;               // Longer texts are cut.
 inline constexpr size_t kFrameBytesMax = size_t{1} << 22;
-inline constexpr size_t kHelloBytes = 16 + 4 + 4;  // Of its body, and of a Question's.
+inline constexpr size_t kGreetingBytesMax = 16 + 32;  // Of the bodies of the first frames.
 
 std::string encode(const Message& message);
 
-// Cuts a stream into messages. Takes only frames of a Hello's size until it is told to trust.
+// Cuts a stream into messages. Takes only frames that may come first until it is told to trust.
 class Decoder {
  public:
   void trust() { frame_bytes_max_ = kFrameBytesMax; }
@@ -92,7 +102,7 @@ class Decoder {
   bool broken() const { return broken_; }
 
  private:
-  size_t frame_bytes_max_ = kHelloBytes;
+  size_t frame_bytes_max_ = kGreetingBytesMax;
   std::string buffer_;
   size_t read_ = 0;  // Of buffer_.
   bool broken_ = false;

@@ -1,8 +1,10 @@
-// A rank of worker_netns_test.py: does what its first argument says and prints one line about it.
+// A rank of worker_netns_test.py and no_way_in_test.py: does what its first argument says and
+// prints one line about it.
 //
 //   tour              collectives and messages of many sizes, checked; "rank 1: 64 checks"
 //   stop R            rank R stops itself (SIGSTOP); the others print how their all_reduce ended
 //   die R             rank R kills itself (SIGKILL) meanwhile; the others print how theirs ended
+//   until F           all_reduces and messages until file F is there; "rank 1: 2000 rounds"
 //   loop              all_reduces until one fails; prints how ("looping" after the first)
 #include <chrono>
 #include <csignal>
@@ -85,6 +87,21 @@ int tour(muster::ProcessGroup& world) {
   return 0;
 }
 
+int until(muster::ProcessGroup& world, const char* file) {
+  int rounds = 0;
+  std::vector<int32_t> over(1, 0);
+  while (over[0] == 0) {
+    check_messages(world, 100);
+    over[0] = muster::rank() == 0 && access(file, F_OK) == 0 ? 1 : 0;
+    world.all_reduce(over);
+    if (++rounds == 1) std::printf("rank %d: looping\n", muster::rank());
+    std::fflush(stdout);
+    usleep(1000);
+  }
+  std::printf("rank %d: %d rounds\n", muster::rank(), rounds);
+  return 0;
+}
+
 // Calls all_reduce until it fails.
 int loop(muster::ProcessGroup& world, int stops, int signal) {
   std::vector<float> data(100'000, 0.0f);
@@ -115,12 +132,14 @@ int loop(muster::ProcessGroup& world, int stops, int signal) {
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "tour";
   const int which = argc > 2 ? std::atoi(argv[2]) : -1;
-  muster::init_process_group({.timeout = std::chrono::seconds{mode == "tour" ? 60 : 2}});
+  const bool is_patient = mode == "tour" || mode == "until";
+  muster::init_process_group({.timeout = std::chrono::seconds{is_patient ? 60 : 2}});
   muster::ProcessGroup world = muster::world();
-  const int result = mode == "tour"   ? tour(world)
-                     : mode == "stop" ? loop(world, which, SIGSTOP)
-                     : mode == "die"  ? loop(world, which, SIGKILL)
-                                      : loop(world, -1, 0);
+  const int result = mode == "tour"    ? tour(world)
+                     : mode == "until" ? until(world, argv[2])
+                     : mode == "stop"  ? loop(world, which, SIGSTOP)
+                     : mode == "die"   ? loop(world, which, SIGKILL)
+                                       : loop(world, -1, 0);
   muster::destroy_process_group();
   return result;
 }

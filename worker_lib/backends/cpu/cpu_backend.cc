@@ -73,8 +73,8 @@ Outcome<> CpuBackend::make_sockets(GroupSetup& setup) {
   if (!addresses) return tl::unexpected(addresses.error());
   addresses_ = std::move(*addresses);
 
-  auto links = SocketLinks::make(Purpose::collectives, members_, addresses_);
-  auto transfer_links = SocketLinks::make(Purpose::transfers, members_, addresses_);
+  auto links = SocketLinks::make(Purpose::collectives, members_, addresses_, setup.secret);
+  auto transfer_links = SocketLinks::make(Purpose::transfers, members_, addresses_, setup.secret);
   if (!links) return tl::unexpected(links.error());
   if (!transfer_links) return tl::unexpected(transfer_links.error());
   links_ = std::move(*links);
@@ -82,6 +82,7 @@ Outcome<> CpuBackend::make_sockets(GroupSetup& setup) {
 
   auto acceptor = Acceptor::start(
       {.size = members_.size(),
+       .secret = setup.secret,
        .open = std::move(*open),
        .deliver = {
            [to = links_.get()](int from, Socket s) { to->deliver(from, std::move(s)); },

@@ -3,37 +3,38 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "rendezvous/base/hex.h"
+#include "rendezvous/base/random.h"
 #include "worker_lib/quiet_thread.h"
 
 namespace muster::worker {
 namespace {
 
-// A connection without a complete hello by then is closed: a port scanner, or a peer that died.
+// A connection that has not proved itself by then is closed: a port scanner, or a peer that died.
 constexpr std::chrono::seconds kHelloLimit{10};
-// Connections without a complete hello. More wait in the kernel's queue.
+// Connections that have not proved themselves. More wait in the kernel's queue.
 constexpr size_t kVisitorsMax = 256;
 
 }  // namespace
 
-Hello make_hello(Purpose purpose, int from, const ListenAddress& to) {
-  Hello hello;
-  hello.purpose = static_cast<uint8_t>(purpose);
-  hello.from = from;
-  std::memcpy(hello.secret, to.secret.data(), kSecretBytes);
-  return hello;
+std::string link_purpose(const LinkHello& hello, const ListenAddress& to) {
+  return fmt::format("data {} from {} to {}", hello.purpose, hello.from, to_hex(to.local));
 }
 
 struct Acceptor::Candidate {
   Socket socket;
   std::chrono::steady_clock::time_point until;
-  size_t heard = 0;
-  Hello hello;
+  size_t heard = 0;  // Of the LinkHello, then of the proof.
+  LinkHello hello = {};
+  bool is_challenged = false;
+  LinkTerms terms = {};
+  Mac proof{};
 };
 
 Outcome<std::unique_ptr<Acceptor>> Acceptor::start(Options options) {
@@ -83,34 +84,54 @@ void Acceptor::accept_from(int listener) {
     }
     if (!is_own_user(socket.get())) continue;
     set_no_delay(socket.get());
-    Candidate candidate{std::move(socket), std::chrono::steady_clock::now() + kHelloLimit, 0, {}};
+    Candidate candidate{std::move(socket), std::chrono::steady_clock::now() + kHelloLimit};
     if (!hear(candidate)) candidates_.push_back(std::move(candidate));
   }
 }
 
 // Whether the candidate is done: admitted, or closed.
 bool Acceptor::hear(Candidate& candidate) {
-  auto* bytes = reinterpret_cast<char*>(&candidate.hello);
-  const ssize_t got = recv(candidate.socket.get(), bytes + candidate.heard,
-                           sizeof(Hello) - candidate.heard, MSG_DONTWAIT);
-  if (got < 0) return errno != EAGAIN && errno != EINTR;
-  if (got == 0) return true;
-  candidate.heard += static_cast<size_t>(got);
-  if (candidate.heard < sizeof(Hello)) return false;
-  admit(candidate);
-  return true;
+  for (;;) {
+    const bool proves = candidate.is_challenged;
+    auto* const bytes = proves ? reinterpret_cast<char*>(candidate.proof.data())
+                               : reinterpret_cast<char*>(&candidate.hello);
+    const size_t size = proves ? sizeof candidate.proof : sizeof candidate.hello;
+    const ssize_t got =
+        recv(candidate.socket.get(), bytes + candidate.heard, size - candidate.heard, MSG_DONTWAIT);
+    if (got < 0) return errno != EAGAIN && errno != EINTR;
+    if (got == 0) return true;
+    candidate.heard += static_cast<size_t>(got);
+    if (candidate.heard < size) continue;
+    if (proves) {
+      admit(candidate);
+      return true;
+    }
+    if (!challenge(candidate)) return true;
+  }
+}
+
+// False: it is a stranger.
+bool Acceptor::challenge(Candidate& candidate) const {
+  const LinkHello& hello = candidate.hello;
+  const LinkHello expected;
+  if (hello.magic != expected.magic || hello.version != expected.version) return false;
+  if (hello.from < 0 || hello.from >= options_.size) return false;
+  if (hello.purpose > static_cast<uint8_t>(Purpose::transfers)) return false;
+  candidate.is_challenged = true;
+  candidate.heard = 0;
+  candidate.terms = {link_purpose(hello, options_.open.address), hello.nonce,
+                     random_value<LinkNonce>()};
+  const LinkChallenge answer{candidate.terms.listener,
+                             listener_proof(options_.secret, candidate.terms)};
+  // A fresh connection has room for it.
+  return send(candidate.socket.get(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(sizeof answer);
 }
 
 void Acceptor::admit(Candidate& candidate) {
-  const Hello& hello = candidate.hello;
-  const Hello expected;
-  const bool known =
-      hello.magic == expected.magic && hello.version == expected.version && hello.from >= 0 &&
-      hello.from < options_.size &&
-      std::memcmp(hello.secret, options_.open.address.secret.data(), kSecretBytes) == 0;
-  if (!known || hello.purpose > static_cast<uint8_t>(Purpose::transfers)) return;
-  const Deliver& deliver = options_.deliver[hello.purpose];
-  if (deliver) deliver(hello.from, std::move(candidate.socket));
+  if (!same_mac(candidate.proof, dialler_proof(options_.secret, candidate.terms))) return;
+  const Deliver& deliver = options_.deliver[candidate.hello.purpose];
+  if (deliver) deliver(candidate.hello.from, std::move(candidate.socket));
 }
 
 }  // namespace muster::worker

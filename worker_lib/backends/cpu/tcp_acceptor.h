@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "worker_lib/backends/cpu/tcp_listeners.h"
+#include "worker_lib/link_proof.h"
 #include "worker_lib/members.h"
 
 namespace muster::worker {
@@ -18,25 +20,35 @@ namespace muster::worker {
 // What a connection is for. The numbers go over the wire.
 enum class Purpose : uint8_t { collectives = 0, transfers = 1 };
 
-// The first bytes of every connection, in host byte order: both ends run the same program.
-struct Hello {
+// The first bytes of every connection, in host byte order, since both ends run the same program:
+// the dialler's LinkHello, the listener's LinkChallenge, the dialler's proof (see link_proof.h),
+// data.
+struct LinkHello {
   static constexpr uint32_t kMagic = 0x4b4c554d;  // "MULK"
   uint32_t magic = kMagic;
-  uint32_t version = 1;
+  uint32_t version = 2;
   uint8_t purpose = 0;
   uint8_t unused[3] = {};
   int32_t from = 0;  // Group rank.
-  uint8_t secret[kSecretBytes] = {};
+  LinkNonce nonce{};
 };
-static_assert(sizeof(Hello) == 32);
+static_assert(sizeof(LinkHello) == 32);
 
-Hello make_hello(Purpose purpose, int from, const ListenAddress& to);
+struct LinkChallenge {
+  LinkNonce nonce{};
+  Mac proof{};
+};
+static_assert(sizeof(LinkChallenge) == 48);
+
+// For the proofs on a connection that begins with this LinkHello, to the listener at this address.
+std::string link_purpose(const LinkHello& hello, const ListenAddress& to);
 
 class Acceptor {
  public:
   using Deliver = std::function<void(int from, Socket connection)>;
   struct Options {
     int size = 0;
+    std::string secret;  // Of the job.
     Listeners open;
     // Called on the acceptor's thread, by Purpose.
     Deliver deliver[2];
@@ -53,6 +65,7 @@ class Acceptor {
   void serve();
   void accept_from(int listener);
   bool hear(Candidate& candidate);
+  bool challenge(Candidate& candidate) const;
   void admit(Candidate& candidate);
 
   Options options_;

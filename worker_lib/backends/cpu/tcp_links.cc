@@ -29,9 +29,10 @@ size_t at(int rank) {
 
 }  // namespace
 
-Outcome<std::unique_ptr<SocketLinks>> SocketLinks::make(
-    Purpose purpose, const Members& members, const std::vector<ListenAddress>& addresses) {
-  std::unique_ptr<SocketLinks> links(new SocketLinks(purpose, members, addresses));
+Outcome<std::unique_ptr<SocketLinks>> SocketLinks::make(Purpose purpose, const Members& members,
+                                                        const std::vector<ListenAddress>& addresses,
+                                                        const std::string& secret) {
+  std::unique_ptr<SocketLinks> links(new SocketLinks(purpose, members, addresses, secret));
   Outcome<WakeEvent> event = WakeEvent::make();
   if (!event) return tl::unexpected(event.error());
   links->event_ = std::move(*event);
@@ -39,10 +40,11 @@ Outcome<std::unique_ptr<SocketLinks>> SocketLinks::make(
 }
 
 SocketLinks::SocketLinks(Purpose purpose, const Members& members,
-                         const std::vector<ListenAddress>& addresses)
+                         const std::vector<ListenAddress>& addresses, std::string secret)
     : purpose_(purpose),
       members_(members),
       addresses_(addresses),
+      secret_(std::move(secret)),
       outs_(addresses.size()),
       ins_(addresses.size()) {}
 
@@ -106,24 +108,61 @@ Outcome<bool> SocketLinks::open(int peer, Out& out) {
   return true;
 }
 
-// False: the hello is not completely sent.
+void SocketLinks::begin_greeting(int peer, Out& out) const {
+  LinkHello hello;
+  hello.purpose = static_cast<uint8_t>(purpose_);
+  hello.from = members_.me;
+  hello.nonce = random_value<LinkNonce>();
+  out.terms = {link_purpose(hello, addresses_[at(peer)]), hello.nonce, {}};
+  out.output.assign(reinterpret_cast<const char*>(&hello), sizeof hello);
+}
+
+// False: it has not come yet.
+Outcome<bool> SocketLinks::hear_challenge(int peer, Out& out) const {
+  auto* const bytes = reinterpret_cast<char*>(&out.challenge);
+  const ssize_t got =
+      recv(out.socket.get(), bytes + out.heard, sizeof out.challenge - out.heard, MSG_DONTWAIT);
+  if (got < 0 && is_not_now(errno)) return false;
+  if (got <= 0) return tl::unexpected(lost(peer, got < 0 ? errno : ECONNRESET));
+  out.heard += static_cast<size_t>(got);
+  if (out.heard < sizeof out.challenge) return false;
+  out.terms.listener = out.challenge.nonce;
+  if (!same_mac(out.challenge.proof, listener_proof(secret_, out.terms))) {
+    return failed(ErrorCode::peer_failed,
+                  fmt::format("what answers at {}, the address of {}, does not belong to the job",
+                              addresses_[at(peer)].tcp.to_string(), describe(members_[peer])),
+                  {members_[peer].rank});
+  }
+  out.output = raw_bytes(dialler_proof(secret_, out.terms));
+  out.is_proved = true;
+  return true;
+}
+
+// False: the greeting is not over.
 Outcome<bool> SocketLinks::greet(int peer, Out& out) {
   if (!out.socket || out.connecting) {
     const Outcome<bool> opened = open(peer, out);
     if (!opened || !*opened) return opened;
+    begin_greeting(peer, out);
   }
-  const Hello hello = make_hello(purpose_, members_.me, addresses_[at(peer)]);
-  const auto* bytes = reinterpret_cast<const char*>(&hello);
-  const ssize_t sent = send(out.socket.get(), bytes + out.greeted, sizeof hello - out.greeted,
-                            MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE);
-  if (sent < 0 && !is_not_now(errno)) return tl::unexpected(lost(peer, errno));
-  if (sent > 0) out.greeted += static_cast<size_t>(sent);
-  return out.greeted == sizeof hello;
+  for (;;) {
+    if (!out.output.empty()) {
+      const ssize_t sent = send(out.socket.get(), out.output.data(), out.output.size(),
+                                MSG_DONTWAIT | MSG_NOSIGNAL | (out.is_proved ? MSG_MORE : 0));
+      if (sent < 0 && !is_not_now(errno)) return tl::unexpected(lost(peer, errno));
+      if (sent > 0) out.output.erase(0, static_cast<size_t>(sent));
+      if (!out.output.empty()) return false;
+    }
+    out.is_open = out.is_proved;
+    if (out.is_open) return true;
+    const Outcome<bool> challenged = hear_challenge(peer, out);
+    if (!challenged || !*challenged) return challenged;
+  }
 }
 
 Outcome<size_t> SocketLinks::write(int peer, std::span<const iovec> parts) {
   Out& out = outs_[at(peer)];
-  if (out.greeted < sizeof(Hello)) [[unlikely]] {
+  if (!out.is_open) [[unlikely]] {
     const Outcome<bool> greeted = greet(peer, out);
     if (!greeted) return tl::unexpected(greeted.error());
     if (!*greeted) return 0;
@@ -168,7 +207,10 @@ void SocketLinks::arm(const Interest& interest) {
   }
   for (const int peer : interest.writing) {
     const Out& out = outs_[at(peer)];
-    if (out.socket) polled_.push_back({out.socket.get(), POLLOUT, 0});
+    // It may wait for the LinkChallenge.
+    const bool listens = !out.connecting && !out.is_open && out.output.empty();
+    if (out.socket)
+      polled_.push_back({out.socket.get(), static_cast<short>(listens ? POLLIN : POLLOUT), 0});
   }
 }
 

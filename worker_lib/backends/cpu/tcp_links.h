@@ -22,9 +22,10 @@ namespace muster::worker {
 
 class SocketLinks final : public ByteLinks {
  public:
-  // `addresses`: by group rank.
+  // `addresses`: by group rank. `secret`: the job's.
   static Outcome<std::unique_ptr<SocketLinks>> make(Purpose purpose, const Members& members,
-                                                    const std::vector<ListenAddress>& addresses);
+                                                    const std::vector<ListenAddress>& addresses,
+                                                    const std::string& secret);
 
   // Takes a connection on which `from` writes to us.
   void deliver(int from, Socket connection);
@@ -41,15 +42,23 @@ class SocketLinks final : public ByteLinks {
   struct Out {
     Socket socket;
     bool connecting = false;
-    size_t greeted = 0;  // Bytes of the hello that were sent.
+    bool is_proved = false;  // Both ends are, but for what is in `output`.
+    bool is_open = false;
+    std::string output;  // Of the greeting.
+    LinkChallenge challenge;
+    size_t heard = 0;  // Bytes of that.
+    LinkTerms terms;
   };
   struct In {
     Socket socket;
     bool ended = false;
   };
 
-  SocketLinks(Purpose purpose, const Members& members, const std::vector<ListenAddress>& addresses);
+  SocketLinks(Purpose purpose, const Members& members, const std::vector<ListenAddress>& addresses,
+              std::string secret);
   Outcome<bool> open(int peer, Out& out);
+  void begin_greeting(int peer, Out& out) const;
+  Outcome<bool> hear_challenge(int peer, Out& out) const;
   Outcome<bool> greet(int peer, Out& out);
   void take_delivered();
   Failure lost(int peer, int error) const;
@@ -57,6 +66,7 @@ class SocketLinks final : public ByteLinks {
   const Purpose purpose_;
   const Members& members_;
   const std::vector<ListenAddress>& addresses_;
+  const std::string secret_;
   std::vector<Out> outs_;
   std::vector<In> ins_;
   WakeEvent event_;

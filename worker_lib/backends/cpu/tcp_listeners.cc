@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/hex.h"
 #include "rendezvous/base/random.h"
 #include "rendezvous/net/listening_socket.h"
 #include "worker_lib/backends/store_exchange.h"
-#include "worker_lib/hex.h"
 
 namespace muster::worker {
 
@@ -16,18 +16,16 @@ std::string random_socket_name() {
 }
 
 std::string ListenAddress::encode() const {
-  return fmt::format("{} {} {}", tcp.to_string(), to_hex(local), to_hex(secret));
+  return fmt::format("{} {}", tcp.to_string(), to_hex(local));
 }
 
 std::optional<ListenAddress> ListenAddress::decode(std::string_view text) {
-  const size_t first = text.find(' ');
-  const size_t second = first == std::string_view::npos ? first : text.find(' ', first + 1);
-  if (second == std::string_view::npos) return std::nullopt;
-  const auto address = SocketAddress::parse(text.substr(0, first));
-  const auto name = from_hex(text.substr(first + 1, second - first - 1));
-  const auto secret = from_hex(text.substr(second + 1));
-  if (!address || !name || !secret || secret->size() != kSecretBytes) return std::nullopt;
-  return ListenAddress{*address, *name, *secret};
+  const size_t blank = text.find(' ');
+  if (blank == std::string_view::npos) return std::nullopt;
+  const auto address = SocketAddress::parse(text.substr(0, blank));
+  const auto name = from_hex(text.substr(blank + 1));
+  if (!address || !name) return std::nullopt;
+  return ListenAddress{*address, *name};
 }
 
 Outcome<Listeners> open_listeners(const Peer& self) {
@@ -44,7 +42,6 @@ Outcome<Listeners> open_listeners(const Peer& self) {
   for (ListeningSocket& one : *listening)
     open.listeners.push_back(std::move(one.fd));
   open.address.tcp = {*ip, listening->front().address.port};
-  open.address.secret = random_bytes(kSecretBytes);
   open.address.local = random_socket_name();
   Outcome<Socket> local = listen_local(open.address.local);
   if (!local) return tl::unexpected(local.error());

@@ -1,6 +1,6 @@
 // How the members of a group find each other's sockets: each opens listening sockets, writes their
-// addresses into the group's set-up store, and reads those of the others. A connection must present
-// the secret in the address: only processes that read the store, the group's members, know it.
+// addresses into the group's set-up store, and reads those of the others. The addresses are no
+// secret; see link_proof.h.
 #pragma once
 
 #include <optional>
@@ -14,15 +14,12 @@
 
 namespace muster::worker {
 
-inline constexpr size_t kSecretBytes = 16;
-
 // A name for an abstract Unix socket, which others cannot guess.
 std::string random_socket_name();
 
 struct ListenAddress {
   SocketAddress tcp;
-  std::string local;   // The name of an abstract Unix socket, for ranks of the same node.
-  std::string secret;  // kSecretBytes random bytes.
+  std::string local;  // The name of an abstract Unix socket, for ranks of the same node.
 
   std::string encode() const;
   static std::optional<ListenAddress> decode(std::string_view text);

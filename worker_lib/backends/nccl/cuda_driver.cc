@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/contract.h"
-#include "worker_lib/hex.h"
+#include "rendezvous/base/hex.h"
 
 namespace muster::worker {
 

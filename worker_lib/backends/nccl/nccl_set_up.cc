@@ -10,10 +10,10 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/hex.h"
 #include "rendezvous/base/text.h"
 #include "worker_lib/backends/nccl/nccl_backend.h"
 #include "worker_lib/backends/store_exchange.h"
-#include "worker_lib/hex.h"
 
 namespace muster::worker {
 

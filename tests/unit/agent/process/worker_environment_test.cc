@@ -20,6 +20,7 @@ RoundView second_node() {
   round.restart_count = 1;
   round.max_restarts = 3;
   round.run_id = "job7";
+  round.worker_secret = "\x01\xfe";
   return round;
 }
 
@@ -40,6 +41,7 @@ TEST(WorkerEnvironment, HasTheWholeContractAndNothingElse) {
       {"LOCAL_WORLD_SIZE", "3"},
       {"MASTER_ADDR", "node-1"},
       {"MASTER_PORT", "45678"},
+      {"MUSTER_WORKER_SECRET", "01fe"},
       {"RANK", "3"},
       {"ROLE_NAME", "trainer"},
       {"ROLE_RANK", "3"},

@@ -55,7 +55,9 @@ TEST(SoloMeeting, ARoundFormsAtOnceWithAStoreOfItsOwn) {
   expected.world_size = expected.role_world_size = 4;
   expected.master_addr = "127.0.0.1";
   expected.master_port = agent.rounds[0].master_port;
+  expected.worker_secret = agent.rounds[0].worker_secret;
   EXPECT_EQ(agent.rounds[0], expected);
+  EXPECT_EQ(expected.worker_secret.size(), sizeof(Mac));
 
   auto store = StoreClient::connect(store_at(agent.rounds[0]));
   ASSERT_TRUE(store);
@@ -156,6 +158,8 @@ TEST(EndpointMeeting, TwoAgentsFormARoundAndShareItsStore) {
   EXPECT_EQ(a.node_rank + b.node_rank, 1);
   EXPECT_EQ(a.master_port, b.master_port);
   EXPECT_EQ(a.master_addr, "127.0.0.1");
+  EXPECT_EQ(a.worker_secret.size(), sizeof(Mac));
+  EXPECT_EQ(a.worker_secret, b.worker_secret);
 
   auto first = StoreClient::connect(store_at(a));
   auto second = StoreClient::connect(store_at(b));

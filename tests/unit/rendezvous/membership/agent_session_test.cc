@@ -72,7 +72,8 @@ class AgentSessionTest : public testing::Test {
     Arrival arrival{UniqueFd(ends[0]), std::string(membership::kMagic) + early,
                     socket_at("10.0.0.7:4711")};
     session_ = std::make_shared<AgentSession>(
-        loop_, std::move(arrival), AgentSession::Options{std::string(token), 42, size_t{1} << 20});
+        loop_, std::move(arrival),
+        AgentSession::Options{std::string(token), 42, "host", size_t{1} << 20});
     session_->start(
         {[this](const Join& join) { joins_.push_back(join); },
          [this](const AgentMessage& message) { messages_.push_back(message); },
@@ -193,7 +194,7 @@ TEST_F(AgentSessionTest, AnotherVersionIsRefusedByBothVersionsNames) {
   say(hello);
   turn_until_over();
   const std::string text =
-      "this node's muster speaks version 4 of the rendezvous protocol, the host's version 3: "
+      "this node's muster speaks version 5 of the rendezvous protocol, the host's version 4: "
       "install the same muster on all nodes";
   EXPECT_EQ(heard_, std::vector<HostMessage>{Refused(RefusalKind::version, text)});
   EXPECT_EQ(ends_, (std::vector<SessionEnd>{{text, true}}));
@@ -254,7 +255,7 @@ TEST_F(AgentSessionTest, OnlyAnAgentThatHasJoinedMaySendLargeFrames) {
   EXPECT_EQ(messages_, std::vector<AgentMessage>{large});
 }
 
-TEST_F(AgentSessionTest, AWelcomeCarriesTheHostsInstanceAndItsProof) {
+TEST_F(AgentSessionTest, AWelcomeCarriesTheHostsInstanceItsProofAndTheSeed) {
   start(kToken);
   say(hello_of("job"));
   const membership::Nonce nonce = challenge().nonce;
@@ -265,6 +266,9 @@ TEST_F(AgentSessionTest, AWelcomeCarriesTheHostsInstanceAndItsProof) {
   turn([this] { return heard_.size() >= 3; }, "the messages arrive");
   welcome.host_instance = 42;
   welcome.proof = membership::host_proof(kToken, "job", hello_of("job").nonce, nonce);
+  ASSERT_TRUE(std::holds_alternative<Welcome>(heard_[1]));
+  welcome.worker_seed = std::get<Welcome>(heard_[1]).worker_seed;
+  EXPECT_NE(welcome.worker_seed, Mac{});
   EXPECT_EQ(heard_[1], HostMessage(welcome));
   EXPECT_EQ(heard_[2], HostMessage(Alive{1, 2, {}}));
 }

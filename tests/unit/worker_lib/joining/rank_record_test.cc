@@ -19,6 +19,7 @@ RankRecord any_record() {
                  *rc::gen::nonNegative<int>(), *text};
   record.life = {*rc::gen::nonEmpty(text), *rc::gen::arbitrary<uint64_t>(),
                  *rc::gen::arbitrary<int>(), *rc::gen::arbitrary<uint64_t>()};
+  record.secret_word = *text;
   return record;
 }
 
@@ -39,15 +40,16 @@ RC_GTEST_PROP(RankRecord, SpoiledBytesAreRefusedOrAnotherRecord, ()) {
 }
 
 TEST(RankRecord, EveryFieldIsChecked) {
-  const std::vector<std::string> good{"muster 1", "3",        "node",      "host",
-                                      "4711",     "10.0.0.1", "boot/1/2/3"};
-  const RankRecord expected{{GlobalRank{3}, "node", "host", 4711, "10.0.0.1"}, {"boot", 1, 2, 3}};
+  const std::vector<std::string> good{"muster 2", "3",        "node",       "host",
+                                      "4711",     "10.0.0.1", "boot/1/2/3", "knows 01"};
+  const RankRecord expected{
+      {GlobalRank{3}, "node", "host", 4711, "10.0.0.1"}, {"boot", 1, 2, 3}, "knows 01"};
   EXPECT_EQ(RankRecord::decode(encode_fields(good)), expected);
   struct Case {
     size_t field;
     const char* text;
   };
-  const std::vector<Case> cases{{0, "muster 2"}, {0, "muster 10"},  {0, ""},      {1, ""}, {1, "x"},
+  const std::vector<Case> cases{{0, "muster 1"}, {0, "muster 20"},  {0, ""},      {1, ""}, {1, "x"},
                                 {1, "3 "},       {1, "2147483648"}, {4, "4711x"}, {4, ""}, {6, ""},
                                 {6, "boot/1/2"}, {6, "boot/1/x/3"}, {6, "/1/2/3"}};
   for (const Case& one : cases) {
@@ -59,7 +61,7 @@ TEST(RankRecord, EveryFieldIsChecked) {
   std::vector<std::string> more = good;
   more.emplace_back();
   EXPECT_EQ(RankRecord::decode(encode_fields(more)), std::nullopt);
-  more.resize(6);
+  more.resize(7);
   EXPECT_EQ(RankRecord::decode(encode_fields(more)), std::nullopt);
 }
 

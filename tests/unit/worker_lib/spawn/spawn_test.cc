@@ -316,14 +316,16 @@ TEST(WorkerSpawn, RefusesInAForkedChild) {
 TEST(WorkerSpawn, ARanksEnvironmentIsTheContractAndNobodyElses) {
   const std::vector<std::string> environment = worker::rank_environment(
       {"HOME=/h", "RANK=7", "RANKS=kept", "TORCHELASTIC_RESTART_COUNT=3", "ROLE_NAME=x",
-       "TORCHELASTIC_ERROR_FILE=/e", "MUSTER_RECORD_FD=100:1", "MASTER_PORT=1", "odd"},
-      1, 2, 4242, {"call", {"boot", 1, 2, 3}}, {{"OMP_NUM_THREADS", "2"}, {"MASTER_ADDR", "::1"}});
+       "TORCHELASTIC_ERROR_FILE=/e", "MUSTER_RECORD_FD=100:1", "MASTER_PORT=1", "odd",
+       "MUSTER_WORKER_SECRET=the launcher's"},
+      1, 2, {4242, "\x01\xfe"}, {"call", {"boot", 1, 2, 3}},
+      {{"OMP_NUM_THREADS", "2"}, {"MASTER_ADDR", "::1"}});
   EXPECT_THAT(environment,
               testing::UnorderedElementsAre(
                   "HOME=/h", "RANKS=kept", "odd", "RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2",
                   "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0", "MASTER_ADDR=::1", "MASTER_PORT=4242",
-                  "TORCHELASTIC_USE_AGENT_STORE=True", "OMP_NUM_THREADS=2",
-                  "MUSTER_SPAWN=4:call10:boot/1/2/3"));
+                  "MUSTER_WORKER_SECRET=01fe", "TORCHELASTIC_USE_AGENT_STORE=True",
+                  "OMP_NUM_THREADS=2", "MUSTER_SPAWN=4:call10:boot/1/2/3"));
 }
 
 TEST(WorkerSpawn, AMarkComesBackAsItWas) {

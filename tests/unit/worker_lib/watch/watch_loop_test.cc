@@ -1,4 +1,4 @@
-// The watch's threads without a store: loops that share a nonce, in one process. Small enough for
+// The watch's threads without a store: loops that share a secret, in one process. Small enough for
 // every sanitizer; what happens is simple, when it happens is not.
 #include "worker_lib/watch/watch_loop.h"
 
@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "rendezvous/base/random.h"
 #include "worker_lib/watch/watch_board.h"
 
 namespace muster::worker {
@@ -28,7 +29,7 @@ struct LoopRank {
 // Ranks on `nodes` nodes in turn, all in this process; nodes talk by TCP on loopback.
 class Loops {
  public:
-  Loops(int ranks, int nodes) : nonce_(watch::random_nonce()), nodes_(nodes) {
+  Loops(int ranks, int nodes) : keys_{"of this job", random_bytes(16)}, nodes_(nodes) {
     for (int rank = 0; rank < ranks; ++rank) {
       const std::string node = "node" + std::to_string(rank % nodes);
       world_.peers.push_back({{rank}, node, node, 100 + rank, "127.0.0.1"});
@@ -54,8 +55,8 @@ class Loops {
     WatchLoop::Options options;
     options.world = world_;
     options.world.me = rank;
-    options.nonce = nonce_;
-    options.unix_listener = std::move(*watch::listen_unix(watch::unix_name(nonce_, rank)));
+    options.keys = keys_;
+    options.unix_listener = std::move(*watch::listen_unix(watch::unix_name(keys_, rank)));
     if (nodes_ > 1) options.tcp_listener = std::move(*watch::listen_tcp("127.0.0.1", options.port));
     if (rank == 0) root_port_ = options.port;
     options.root_port = root_port_;
@@ -65,7 +66,7 @@ class Loops {
     self.loop = std::move(*WatchLoop::make(std::move(options)));
   }
 
-  const watch::Nonce nonce_;
+  const watch::WatchKeys keys_;
   const int nodes_;
   uint16_t root_port_ = 0;
   Members world_;
@@ -164,8 +165,8 @@ TEST(WatchLoop, AStartCanBeGivenUpFromOutside) {
   world.me = 0;
   WatchLoop::Options options;
   options.world = world;
-  options.nonce = watch::random_nonce();
-  options.unix_listener = std::move(*watch::listen_unix(watch::unix_name(options.nonce, 0)));
+  options.keys = {"of this job", random_bytes(16)};
+  options.unix_listener = std::move(*watch::listen_unix(watch::unix_name(options.keys, 0)));
   options.deadline = std::chrono::steady_clock::now() + 60s;
   options.announce = [](const watch::Announce&) {};
   const auto loop = std::move(*WatchLoop::make(std::move(options)));

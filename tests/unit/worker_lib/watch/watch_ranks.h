@@ -75,6 +75,7 @@ class WatchRanks {
     Watch::Options options;
     options.world = world_;
     options.world.me = rank;
+    options.secret = secret;
     Result<StoreClient> store = StoreClient::connect({"127.0.0.1", store_.port(), limit, limit});
     EXPECT_TRUE(store.has_value());
     options.store = store->with_prefix("watch");
@@ -116,6 +117,7 @@ class WatchRanks {
   store_test::RunningStore& store() { return store_; }
 
   std::vector<ProcessLife> lives;  // By rank, or empty: nobody knows.
+  std::string secret = "of this job";
 
  private:
   store_test::RunningStore store_;

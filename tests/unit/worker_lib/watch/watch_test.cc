@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "rendezvous/base/hex.h"
 #include "tests/unit/worker_lib/watch/watch_ranks.h"
 #include "worker_lib/watch/watch_board.h"
 #include "worker_lib/watch/watch_sockets.h"
@@ -287,39 +288,116 @@ TEST(Watch, AStopThatIsAskedForIsSeenByWhoeverAsks) {
 
 // ---- strangers
 
-// Whoever finds the port and knows no nonce: says junk, says nothing, or a hello of another job.
+// A connection of somebody who does not know the secret, but all that the store holds.
+class Stranger {
+ public:
+  explicit Stranger(watch::Dialled dialled) : socket_(std::move(dialled.socket)) {
+    EXPECT_TRUE(socket_.is_open());
+    // Blocking from here on: what was said is read, and answered, soon.
+    EXPECT_EQ(::fcntl(socket_.fd(), F_SETFL, 0), 0);
+  }
+
+  void say(const std::string& bytes) const {
+    const ssize_t said = ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    EXPECT_EQ(said, static_cast<ssize_t>(bytes.size()));
+  }
+  void say(const watch::Message& message) const { say(watch::encode(message)); }
+  // The next message; nullopt: the other side hung up.
+  std::optional<watch::Message> hear() {
+    for (;;) {
+      if (std::optional<watch::Message> message = input_.next()) return message;
+      char byte;
+      if (::recv(socket_.fd(), &byte, 1, 0) <= 0) return std::nullopt;
+      input_.feed({&byte, 1});
+    }
+  }
+
+ private:
+  watch::Socket socket_;
+  watch::Decoder input_;
+};
+
+std::pair<std::string, uint16_t> root_of(WatchRanks& ranks) {
+  Result<StoreClient> store = StoreClient::connect({"127.0.0.1", ranks.store().port()});
+  const std::string record = *store->with_prefix("watch").get("up/0");
+  const size_t blank = record.find(' ');
+  return {*from_hex(record.substr(0, blank)),
+          static_cast<uint16_t>(std::stoi(record.substr(blank + 1)))};
+}
+
 TEST(Watch, StrangersAtThePortChangeNothing) {
   WatchRanks ranks(kTwoNodes);
   ranks.start();
   expect_started(ranks);
-  Result<StoreClient> store = StoreClient::connect({"127.0.0.1", ranks.store().port()});
-  const std::string record = *store->with_prefix("watch").get("up/0");
-  const auto port = static_cast<uint16_t>(std::stoi(record.substr(record.find(' ') + 1)));
-  const std::array<std::string, 3> speeches{
-      std::string(4096, '\xff'), watch::encode(watch::Hello{{1, 2, 3}, 1, 5}),
-      watch::encode(News{Kind::died, {1}, {}, {ErrorCode::peer_failed, "it died"}})};
-  for (const std::string& speech : speeches) {
-    watch::Dialled stranger = watch::dial_tcp("127.0.0.1", port);
-    // Blocking from here on: the end comes as soon as it was read.
-    ASSERT_TRUE(stranger.socket.is_open());
-    ASSERT_EQ(::fcntl(stranger.socket.fd(), F_SETFL, 0), 0);
-    const ssize_t said = ::send(stranger.socket.fd(), speech.data(), speech.size(), MSG_NOSIGNAL);
-    EXPECT_EQ(said, static_cast<ssize_t>(speech.size()));
-    char byte;
-    EXPECT_LE(::recv(stranger.socket.fd(), &byte, 1, 0), 0) << "nothing is answered";
+  const auto [id, port] = root_of(ranks);
+  const News death{Kind::died, {1}, {}, {ErrorCode::peer_failed, "it died"}};
+  const int last = ranks.size() - 1;
+  const watch::Hello hello{{1, 2, 3}, last, ranks.size()};
+  for (const std::string& speech :
+       {std::string(4096, '\xff'), watch::encode(watch::Hello{{1, 2, 3}, 1, ranks.size() + 1}),
+        watch::encode(watch::Hello{{1, 2, 3}, 0, ranks.size()}),
+        watch::encode(watch::Hello{{1, 2, 3}, -1, ranks.size()}), watch::encode(death),
+        watch::encode(watch::Proof{}), watch::encode(watch::Challenge{})}) {
+    Stranger stranger(watch::dial_tcp("127.0.0.1", port));
+    stranger.say(speech);
+    EXPECT_EQ(stranger.hear(), std::nullopt) << "nothing is answered";
+  }
+  // They know the id, and the word of the one that they dialled.
+  const watch::WatchKeys guessed{"of another job", id};
+  Members world;
+  world.peers.resize(static_cast<size_t>(ranks.size()));
+  for (const bool asks : {false, true}) {
+    for (const bool echoes : {false, true}) {
+      Stranger stranger(watch::dial_tcp("127.0.0.1", port));
+      stranger.say(asks ? watch::Message(watch::Question{hello.nonce, hello.rank, ranks.size()})
+                        : watch::Message(hello));
+      const std::optional<watch::Message> answer = stranger.hear();
+      ASSERT_TRUE(answer && std::holds_alternative<watch::Challenge>(*answer));
+      const auto& challenge = std::get<watch::Challenge>(*answer);
+      const LinkTerms terms{watch::link_purpose(guessed, world, last, 0, asks), hello.nonce,
+                            challenge.nonce};
+      EXPECT_FALSE(same_mac(challenge.proof, listener_proof(guessed.secret, terms)));
+      stranger.say(watch::Proof{echoes ? challenge.proof : dialler_proof(guessed.secret, terms)});
+      EXPECT_EQ(stranger.hear(), std::nullopt);
+    }
+    Stranger hasty(watch::dial_tcp("127.0.0.1", port));
+    hasty.say(hello);
+    ASSERT_TRUE(hasty.hear());
+    hasty.say(asks ? watch::Message(death) : watch::Message(hello));
+    EXPECT_EQ(hasty.hear(), std::nullopt) << "news without a proof, or a second hello";
   }
   ranks[4].watch->tell_aborted("g", {ErrorCode::aborted, "enough"});
   EXPECT_EQ(ranks[0].ear->wait(1)[0].kind, Kind::aborted);
   EXPECT_EQ(ranks[1].ear->wait(1).size(), 1U);
 }
 
-TEST(WatchSockets, ANonceComesBackFromItsText) {
-  const watch::Nonce nonce = watch::random_nonce();
-  EXPECT_EQ(watch::nonce_from_hex(watch::to_hex(nonce)), nonce);
-  EXPECT_TRUE(watch::is_equal(nonce, nonce));
-  EXPECT_FALSE(watch::is_equal(nonce, watch::random_nonce()));
-  EXPECT_EQ(watch::nonce_from_hex("12"), std::nullopt);
-  EXPECT_EQ(watch::nonce_from_hex(std::string(32, 'g')), std::nullopt);
+// Who has read the store knows where a rank is expected, and may take its place before it comes.
+TEST(Watch, AnImpostorAtARanksPlaceIsToldNothing) {
+  WatchRanks ranks({0, 1});
+  uint16_t port = 0;
+  const watch::Socket listener = std::move(*watch::listen_tcp("127.0.0.1", port));
+  Result<StoreClient> store = StoreClient::connect({"127.0.0.1", ranks.store().port()});
+  const std::string record = to_hex(std::string(16, 'i')) + " " + std::to_string(port);
+  ASSERT_TRUE(store->with_prefix("watch").set("up/0", record).has_value());
+  std::thread victim([&] { ranks.start_one(ranks.options(1, 3s)); });
+  ASSERT_EQ(::fcntl(listener.fd(), F_SETFL, 0), 0);
+  int error = 0;
+  Stranger impostor({std::move(*watch::accept_tcp(listener, error)), 0});
+  const std::optional<watch::Message> hello = impostor.hear();
+  ASSERT_TRUE(hello && std::holds_alternative<watch::Hello>(*hello));
+  impostor.say(watch::Challenge{{1}, {2}});
+  EXPECT_EQ(impostor.hear(), std::nullopt);
+  victim.join();
+  ASSERT_TRUE(ranks[1].failure.has_value());
+  EXPECT_THAT(ranks[1].failure->ranks, ElementsAre(GlobalRank{0}));
+}
+
+TEST(WatchSockets, NamesTellNothingOfEachOther) {
+  const watch::WatchKeys keys{"secret", std::string(16, 'i')};
+  EXPECT_EQ(watch::unix_name(keys, 1), watch::unix_name(keys, 1));
+  EXPECT_NE(watch::unix_name(keys, 1), watch::unix_name(keys, 2));
+  EXPECT_NE(watch::unix_name(keys, 1), watch::unix_name({"other", keys.id}, 1));
+  EXPECT_THAT(watch::unix_name(keys, 1), testing::Not(HasSubstr(to_hex(keys.id))));
 }
 
 }  // namespace

@@ -25,7 +25,9 @@ std::vector<Message> all_kinds() {
           Heard{},
           Question{{9, 8, 7}, 3, 16},
           Answer{std::string(3 * kTextBytesMax, 'w')},
-          Answer{}};
+          Answer{},
+          Challenge{{5, 6, 7}, {8, 9}},
+          Proof{{255, 1}}};
 }
 
 TEST(WatchWire, EveryMessageComesBackAsItWas) {
@@ -56,11 +58,15 @@ TEST(WatchWire, MessagesComeOutWhereverTheStreamIsCut) {
   }
 }
 
-TEST(WatchWire, AStrangerMaySayHelloOrAskOnly) {
+TEST(WatchWire, AStrangerMayGreetOnly) {
   Decoder stranger;
   stranger.feed(encode(Hello{{}, 1, 2}));
   EXPECT_TRUE(stranger.next().has_value());
   stranger.feed(encode(Question{{}, 1, 2}));
+  EXPECT_TRUE(stranger.next().has_value());
+  stranger.feed(encode(Challenge{}));
+  EXPECT_TRUE(stranger.next().has_value());
+  stranger.feed(encode(Proof{}));
   EXPECT_TRUE(stranger.next().has_value());
   Decoder long_frame;
   long_frame.feed(std::string("\x00\x00\x40\x00\x01", 5));

@@ -29,7 +29,7 @@ ListenAddress any_listen_address() {
   std::copy_n(number.begin(), v6.size(), v6.begin());
   v6[0] = 0xfd;  // No IPv4 address in IPv6's clothes.
   const IpAddress ip = *rc::gen::arbitrary<bool>() ? IpAddress::v4(v4) : IpAddress::v6(v6);
-  return {{ip, *rc::gen::arbitrary<uint16_t>()}, bytes(0, 20), bytes(16, 17)};
+  return {{ip, *rc::gen::arbitrary<uint16_t>()}, bytes(0, 20)};
 }
 
 RC_GTEST_PROP(TcpListeners, AnAddressComesBackAsItWas, ()) {
@@ -37,7 +37,7 @@ RC_GTEST_PROP(TcpListeners, AnAddressComesBackAsItWas, ()) {
   RC_ASSERT(ListenAddress::decode(address.encode()) == address);
 }
 
-// Whatever a store holds: it is refused, or an address with a whole secret.
+// Whatever a store holds.
 RC_GTEST_PROP(TcpListeners, ASpoiledAddressIsRefusedOrWhole, ()) {
   std::string text = any_listen_address().encode();
   for (int left = *rc::gen::inRange(1, 4); left > 0; --left) {
@@ -51,20 +51,7 @@ RC_GTEST_PROP(TcpListeners, ASpoiledAddressIsRefusedOrWhole, ()) {
   }
   const std::optional<ListenAddress> address = ListenAddress::decode(text);
   if (!address) return;
-  RC_ASSERT(address->secret.size() == kSecretBytes);
   RC_ASSERT(ListenAddress::decode(address->encode()) == address);
-}
-
-TEST(TcpListeners, ASecretIsExactlySoLong) {
-  const std::string start = "10.0.0.1:2 6162 ";
-  const std::string secret(2 * kSecretBytes, '0');
-  const std::optional<ListenAddress> whole = ListenAddress::decode(start + secret);
-  ASSERT_TRUE(whole.has_value());
-  EXPECT_EQ(whole->local, "ab");
-  EXPECT_EQ(whole->secret, std::string(kSecretBytes, '\0'));
-  for (const std::string& wrong : {secret + "00", secret.substr(2), secret.substr(1), secret + " ",
-                                   "F" + secret.substr(1), std::string()})
-    EXPECT_EQ(ListenAddress::decode(start + wrong), std::nullopt) << wrong;
 }
 
 // ---- listening
@@ -84,22 +71,19 @@ TEST(TcpListeners, AreReachedWhereTheAddressSays) {
   EXPECT_TRUE(is_reached(begin_connect_local(open->address.local), open->listeners.back()));
 }
 
-TEST(TcpListeners, NoTwoHaveTheSameAddressOrSecret) {
+TEST(TcpListeners, NoTwoHaveTheSameAddress) {
   const Outcome<Listeners> one = open_listeners(kListeningPeer);
   const Outcome<Listeners> other = open_listeners(kListeningPeer);
   ASSERT_TRUE(one.has_value() && other.has_value());
   EXPECT_NE(one->address.tcp, other->address.tcp);
   EXPECT_NE(one->address.local, other->address.local);
-  EXPECT_NE(one->address.secret, other->address.secret);
-  EXPECT_EQ(one->address.secret.size(), kSecretBytes);
 }
 
 // ---- telling each other
 
 ListenAddress address_of_rank(int rank) {
   return {{IpAddress::loopback_v4(), static_cast<uint16_t>(1000 + rank)},
-          "local" + std::to_string(rank),
-          std::string(kSecretBytes, static_cast<char>(rank))};
+          "local" + std::to_string(rank)};
 }
 
 TEST(TcpListeners, AllMembersReadAllAddressesInTheirOrder) {
@@ -119,7 +103,7 @@ TEST(TcpListeners, TheRankThatWroteNoAddressIsNamed) {
   BackendRanks ranks(2);
   ranks.adjust = [](GroupSetup& setup) { setup.members.peers[1] = kListeningPeer; };
   GroupSetup setup = ranks.setup_of(0, after(std::chrono::seconds{60}));
-  ASSERT_TRUE(setup.store.set("address/1", "10.0.0.1:2 6162 00"));
+  ASSERT_TRUE(setup.store.set("address/1", "10.0.0.1:2 616"));
   const auto addresses = exchange_addresses(setup, address_of_rank(0));
   ASSERT_FALSE(addresses.has_value());
   EXPECT_EQ(addresses.error(),

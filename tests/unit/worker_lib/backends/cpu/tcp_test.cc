@@ -1,9 +1,10 @@
 // The sockets of a group: what the record of an address says, who is let in, what is asked and
 // answered.
 #include <atomic>
-#include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -26,6 +27,8 @@ using std::chrono::seconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+const std::string kSecret = "of the job";
+
 Peer peer_at(int rank, const std::string& node) {
   return {GlobalRank{rank}, node, "host" + std::to_string(rank), 100 + rank, "127.0.0.1"};
 }
@@ -42,19 +45,18 @@ Members members_on(const std::string& nodes, int me) {
 
 TEST(ListenAddress, ReadsWhatItWrites) {
   for (const char* tcp : {"10.0.0.1:29500", "[fe80::1%2]:1", "[::1]:65535"}) {
-    const ListenAddress address{*SocketAddress::parse(tcp), "muster-0123",
-                                random_bytes(kSecretBytes)};
+    const ListenAddress address{*SocketAddress::parse(tcp), "muster-0123"};
     EXPECT_EQ(ListenAddress::decode(address.encode()), address) << address.encode();
   }
 }
 
 TEST(ListenAddress, RefusesWhatIsNoAddress) {
-  const ListenAddress address{*SocketAddress::parse("10.0.0.1:2"), "x", random_bytes(kSecretBytes)};
+  const ListenAddress address{*SocketAddress::parse("10.0.0.1:2"), "x"};
   const std::string good = address.encode();
   for (const std::string& text :
-       {std::string(), std::string("x"), std::string("10.0.0.1:2"), std::string("10.0.0.1:2 78"),
-        std::string("10.0.0.1:2 78 00"), good + "00", good.substr(0, good.size() - 1),
-        "host" + good, good.substr(0, good.size() - 1) + "x"})
+       {std::string(), std::string("x"), std::string("10.0.0.1:2"), std::string("10.0.0.1:2 7"),
+        std::string("10.0.0.1:2 78 00"), good.substr(0, good.size() - 1), "host" + good,
+        good.substr(0, good.size() - 1) + "x"})
     EXPECT_FALSE(ListenAddress::decode(text)) << text;
 }
 
@@ -93,8 +95,8 @@ class Receiving : public testing::Test {
         arrivals_.fetch_add(1);
       };
     };
-    auto started =
-        Acceptor::start({.size = 3, .open = std::move(*open), .deliver = {keep(0), keep(1)}});
+    auto started = Acceptor::start(
+        {.size = 3, .secret = kSecret, .open = std::move(*open), .deliver = {keep(0), keep(1)}});
     ASSERT_TRUE(started);
     acceptor_ = std::move(*started);
   }
@@ -104,6 +106,37 @@ class Receiving : public testing::Test {
     pollfd state{begun->get(), POLLOUT, 0};
     EXPECT_EQ(poll(&state, 1, 30'000), 1);
     return std::move(*begun);
+  }
+  static LinkHello hello_of(Purpose purpose, int from) {
+    LinkHello hello;
+    hello.purpose = static_cast<uint8_t>(purpose);
+    hello.from = from;
+    hello.nonce = random_value<LinkNonce>();
+    return hello;
+  }
+  // What comes after the hello; nullopt: the other end hangs up.
+  static std::optional<LinkChallenge> challenge_from(const Socket& socket) {
+    LinkChallenge challenge;
+    size_t heard = 0;
+    while (heard < sizeof challenge) {
+      pollfd state{socket.get(), POLLIN, 0};
+      EXPECT_EQ(poll(&state, 1, 30'000), 1);
+      const ssize_t got = ::recv(socket.get(), reinterpret_cast<char*>(&challenge) + heard,
+                                 sizeof challenge - heard, MSG_DONTWAIT);
+      if (got <= 0) return std::nullopt;
+      heard += static_cast<size_t>(got);
+    }
+    return challenge;
+  }
+  // As a member does it.
+  void greet(const Socket& socket, const LinkHello& hello) const {
+    say(socket, &hello, sizeof hello);
+    const std::optional<LinkChallenge> challenge = challenge_from(socket);
+    ASSERT_TRUE(challenge);
+    const LinkTerms terms{link_purpose(hello, address_), hello.nonce, challenge->nonce};
+    EXPECT_TRUE(same_mac(challenge->proof, listener_proof(kSecret, terms)));
+    const Mac proof = dialler_proof(kSecret, terms);
+    say(socket, proof.data(), proof.size());
   }
   Socket by_tcp() const { return visit(begin_connect(address_.tcp)); }
   Socket by_unix() const { return visit(begin_connect_local(address_.local)); }
@@ -134,34 +167,38 @@ class Receiving : public testing::Test {
 
 TEST_F(Receiving, HandsConnectionsToWhomTheyAreFor) {
   const Socket first = by_tcp();
-  const Hello hello = make_hello(Purpose::transfers, 2, address_);
-  say(first, &hello, sizeof hello);
+  greet(first, hello_of(Purpose::transfers, 2));
   EXPECT_THAT(wait_for_arrivals(1), ElementsAre(std::pair(1, 2)));
   const Socket second = by_unix();
-  const Hello other = make_hello(Purpose::collectives, 1, address_);
-  say(second, &other, sizeof other);
+  greet(second, hello_of(Purpose::collectives, 1));
   EXPECT_THAT(wait_for_arrivals(2), ElementsAre(std::pair(1, 2), std::pair(0, 1)));
 }
 
-TEST_F(Receiving, ReadsAHelloThatComesInPieces) {
+TEST_F(Receiving, ReadsAGreetingThatComesInPieces) {
   const Socket socket = by_tcp();
-  const Hello hello = make_hello(Purpose::collectives, 1, address_);
+  const LinkHello hello = hello_of(Purpose::collectives, 1);
   const auto* bytes = reinterpret_cast<const char*>(&hello);
   for (size_t i = 0; i < sizeof hello; ++i)
     say(socket, bytes + i, 1);
+  const std::optional<LinkChallenge> challenge = challenge_from(socket);
+  ASSERT_TRUE(challenge);
+  const Mac proof =
+      dialler_proof(kSecret, {link_purpose(hello, address_), hello.nonce, challenge->nonce});
+  for (const uint8_t& byte : proof)
+    say(socket, &byte, 1);
   EXPECT_THAT(wait_for_arrivals(1), ElementsAre(std::pair(0, 1)));
 }
 
 TEST_F(Receiving, SendsStrangersAway) {
-  Hello wrong_secret = make_hello(Purpose::collectives, 1, address_);
-  wrong_secret.secret[3] ^= 1;
-  Hello wrong_magic = make_hello(Purpose::collectives, 1, address_);
+  LinkHello wrong_magic = hello_of(Purpose::collectives, 1);
   wrong_magic.magic ^= 1;
-  Hello wrong_version = make_hello(Purpose::collectives, 1, address_);
+  LinkHello wrong_version = hello_of(Purpose::collectives, 1);
   ++wrong_version.version;
-  const Hello wrong_rank = make_hello(Purpose::collectives, 3, address_);
-  const Hello negative = make_hello(Purpose::collectives, -1, address_);
-  for (const Hello& hello : {wrong_secret, wrong_magic, wrong_version, wrong_rank, negative}) {
+  LinkHello wrong_purpose = hello_of(Purpose::collectives, 1);
+  wrong_purpose.purpose = 2;
+  for (const LinkHello& hello :
+       {wrong_magic, wrong_version, wrong_purpose, hello_of(Purpose::collectives, 3),
+        hello_of(Purpose::collectives, -1)}) {
     const Socket socket = by_tcp();
     say(socket, &hello, sizeof hello);
     EXPECT_TRUE(is_sent_away(socket));
@@ -173,14 +210,78 @@ TEST_F(Receiving, SendsStrangersAway) {
   EXPECT_EQ(arrivals_.load(), 0);
 }
 
+// Who has read the address, but does not know the secret: by a guess, by the listener's own proof,
+// by a proof for another rank, purpose, listener or connection.
+TEST_F(Receiving, LetsNobodyInWithoutTheSecret) {
+  const LinkHello hello = hello_of(Purpose::collectives, 1);
+  ListenAddress elsewhere = address_;
+  elsewhere.local += "x";
+  const auto proofs = [&](const LinkChallenge& heard) {
+    const std::string purpose = link_purpose(hello, address_);
+    const auto of = [&](const LinkHello& said, const ListenAddress& to) {
+      return dialler_proof(kSecret, {link_purpose(said, to), hello.nonce, heard.nonce});
+    };
+    return std::vector<Mac>{
+        Mac{},
+        dialler_proof("guess", {purpose, hello.nonce, heard.nonce}),
+        heard.proof,
+        of(hello_of(Purpose::collectives, 2), address_),
+        of(hello_of(Purpose::transfers, 1), address_),
+        of(hello, elsewhere),
+        dialler_proof(kSecret, {purpose, hello.nonce, hello.nonce}),
+        dialler_proof(kSecret, {purpose, random_value<LinkNonce>(), heard.nonce})};
+  };
+  for (size_t i = 0; i < proofs({}).size(); ++i) {
+    const Socket socket = by_tcp();
+    say(socket, &hello, sizeof hello);
+    const std::optional<LinkChallenge> heard = challenge_from(socket);
+    ASSERT_TRUE(heard);
+    const Mac proof = proofs(*heard)[i];
+    say(socket, proof.data(), proof.size());
+    EXPECT_TRUE(is_sent_away(socket)) << i;
+  }
+  EXPECT_EQ(arrivals_.load(), 0);
+}
+
 TEST_F(Receiving, MuteVisitorsDoNotKeepOthersOut) {
   std::vector<Socket> mute;
   for (int i = 0; i < 100; ++i)
     mute.push_back(by_tcp());
   const Socket socket = by_tcp();
-  const Hello hello = make_hello(Purpose::collectives, 2, address_);
-  say(socket, &hello, sizeof hello);
+  greet(socket, hello_of(Purpose::collectives, 2));
   EXPECT_THAT(wait_for_arrivals(1), ElementsAre(std::pair(0, 2)));
+}
+
+// ---- links
+
+// The listener of rank 1, without an acceptor: what rank 0 says to whoever is there.
+TEST(SocketLinks, SayNothingToAnImpostor) {
+  const Members members = members_on("ab", 0);
+  auto there = open_listeners(members[1]);
+  ASSERT_TRUE(there);
+  const std::vector<ListenAddress> addresses{there->address, there->address};
+  const auto links = SocketLinks::make(Purpose::collectives, members, addresses, kSecret);
+  ASSERT_TRUE(links);
+  std::string data = "gradients";
+  const iovec part{data.data(), data.size()};
+  Socket impostor;
+  std::string heard;
+  Outcome<size_t> written = size_t{0};
+  const auto until = std::chrono::steady_clock::now() + seconds(30);
+  while (written && *written == 0 && std::chrono::steady_clock::now() < until) {
+    written = (*links)->write(1, {&part, 1});
+    if (!impostor) impostor = Socket(accept4(there->listeners[0].get(), nullptr, nullptr, 0));
+    char byte;
+    while (impostor && ::recv(impostor.get(), &byte, 1, MSG_DONTWAIT) == 1)
+      heard += byte;
+    if (heard.size() != sizeof(LinkHello)) continue;
+    const LinkChallenge forged{random_value<LinkNonce>(), {}};
+    ::send(impostor.get(), &forged, sizeof forged, MSG_NOSIGNAL);
+  }
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, ErrorCode::peer_failed);
+  EXPECT_THAT(written.error().message, HasSubstr("does not belong to the job"));
+  EXPECT_EQ(heard.size(), sizeof(LinkHello)) << "no data";
 }
 
 // ---- layout

@@ -1,0 +1,224 @@
+"""Another user of a machine on which a job runs: tries to get into it, and prints what came of each attempt.
+
+    stranger.py WORLD_SIZE PID...
+
+What it learns it learns as anybody can: from /proc, the file systems, and ports. A line for each attempt, "ATTEMPT: what
+came"; "ATTEMPT: IN" if it got in. With "text" as the first argument it prints all texts that it can read instead.
+"""
+import os
+import re
+import signal
+import socket
+import struct
+import sys
+
+LIMIT_S = 5.0
+# Of worker_lib/watch/watch_wire.h: the numbers of messages, and of what has happened to a rank.
+HELLO, NEWS, QUESTION, CHALLENGE, PROOF = 0, 1, 6, 8, 9
+DIED, ABORTED = 0, 2
+PEER_FAILED = 3
+
+
+def say(attempt, what):
+    print(f"{attempt}: {what}", flush=True)
+
+
+def frame(kind, body):
+    return struct.pack("<IB", len(body), kind) + body
+
+
+def text(value):
+    return struct.pack("<I", len(value)) + value
+
+
+def news(kind, rank, group=b""):
+    failure = struct.pack("<B", PEER_FAILED) + text(b"a stranger's words") + struct.pack("<Ii", 1, rank)
+    return frame(NEWS, struct.pack("<Bi", kind, rank) + text(group) + failure)
+
+
+def unix_names():
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as f:
+        words = [line.split() for line in f]
+    return sorted({w[7][1:] for w in words if len(w) > 7 and w[7].startswith("@")})
+
+
+def listening_ports():
+    """[(address, port)] of TCP on this machine."""
+    found = []
+    for name, family in ("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6):
+        with open(f"/proc/net/{name}", encoding="utf-8") as f:
+            for line in list(f)[1:]:
+                words = line.split()
+                if words[3] != "0A":
+                    continue
+                raw, port = words[1].split(":")
+                packed = b"".join(struct.pack("=I", int(raw[i:i + 8], 16)) for i in range(0, len(raw), 8))
+                found.append((socket.inet_ntop(family, packed), int(port, 16)))
+    return found
+
+
+def connect(place):
+    """To an abstract name, or to an address and port; None where nobody lets us."""
+    if isinstance(place, str):
+        made = [(socket.AF_UNIX, kind, b"\0" + place.encode()) for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)]
+    else:
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(place[0], place[0])
+        made = [(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, (host, place[1]))]
+    for family, kind, address in made:
+        link = socket.socket(family, kind)
+        link.settimeout(LIMIT_S)
+        try:
+            link.connect(address)
+            return link
+        except OSError:
+            link.close()
+    return None
+
+
+def answer_to(link, bytes_sent, count):
+    """What comes back, at most `count` bytes; less once the other end hangs up or stays silent."""
+    heard = b""
+    try:
+        link.sendall(bytes_sent)
+        while len(heard) < count:
+            more = link.recv(count - len(heard))
+            if not more:
+                break
+            heard += more
+    except OSError:
+        pass
+    return heard
+
+
+def forge_watch(place, world):
+    """A death, an abort, a rank, a question."""
+    came = []
+    for rank in range(world):
+        for first in HELLO, QUESTION:
+            for then in (news(DIED, 0), news(ABORTED, rank, b"world")), ():
+                link = connect(place)
+                if link is None:
+                    return "no connection"
+                nonce = os.urandom(16)
+                hello = frame(first, nonce + struct.pack("<ii", rank, world))
+                heard = answer_to(link, hello, 5 + 48)
+                if len(heard) == 5 + 48 and heard[4] == CHALLENGE:
+                    echo = heard[21:53]
+                    heard = answer_to(link, frame(PROOF, echo) + b"".join(then), 1)
+                    came.append("IN" if heard else "refused after a challenge")
+                else:
+                    came.append("IN" if heard else "refused")
+                link.close()
+    return "IN" if "IN" in came else sorted(set(came))[-1]
+
+
+def forge_data(place, world):
+    """Takes over a connection on which a rank's data comes, or hands one over to a process of its own."""
+    came = set()
+    for rank in range(world):
+        for purpose in 0, 1:
+            link = connect(place)
+            if link is None:
+                return "no connection"
+            heard = answer_to(link, struct.pack("=IIB3xi", 0x4b4c554d, 2, purpose, rank) + os.urandom(16), 48)
+            if len(heard) == 48:
+                heard = answer_to(link, heard[16:] + b"data" * 1000, 1)
+                came.add("IN" if heard else "refused after a challenge")
+            else:
+                came.add("refused" if not heard else "another protocol")
+            link.close()
+    return "IN" if "IN" in came else sorted(came)[-1]
+
+
+def take_memory(name):
+    """The node's shared memory: a descriptor that comes with the answer."""
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    link.settimeout(LIMIT_S)
+    try:
+        link.connect(b"\0" + name.encode())
+        link.send(struct.pack("=i", 1))
+        _, ancillary, _, _ = link.recvmsg(1, socket.CMSG_SPACE(4))
+        return "IN" if ancillary else "refused"
+    except OSError:
+        return "refused"
+    finally:
+        link.close()
+
+
+def send_signals(pids):
+    for pid in pids:
+        for number in signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP:
+            try:
+                os.kill(pid, number)
+                return "IN"
+            except PermissionError:
+                pass
+    return "refused"
+
+
+def look_into(pids):
+    for pid in pids:
+        for name in "environ", "mem", "maps", "fd", "cwd", "exe", "stack", "syscall", "fdinfo", "map_files":
+            path = f"/proc/{pid}/{name}"
+            try:
+                if name in ("fd", "fdinfo", "map_files"):
+                    opened = os.listdir(path)
+                elif name in ("cwd", "exe"):
+                    opened = os.readlink(path)
+                else:
+                    with open(path, "rb") as f:
+                        opened = f.read(1)
+                if opened:
+                    return f"IN by {path}"
+            except OSError:
+                pass
+    return "refused"
+
+
+def readable_texts():
+    """Whatever a secret could have leaked into."""
+    yield "\n".join(unix_names())
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        for name in "cmdline", "environ", "comm", "status", "wchan":
+            yield read(f"/proc/{pid}/{name}")
+    for root in "/tmp", "/dev/shm", "/run", "/var/tmp", *filter(os.path.isdir, sys.argv[2:]):
+        for folder, _, files in os.walk(root):
+            yield folder
+            for name in files:
+                path = os.path.join(folder, name)
+                yield name
+                if os.path.isfile(path) and os.path.getsize(path) < 1 << 20:
+                    yield read(path)
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
+def main():
+    if sys.argv[1] == "text":
+        for one in readable_texts():
+            print(one)
+        return
+    world, pids = int(sys.argv[1]), [int(pid) for pid in sys.argv[2:]]
+    say("signals", send_signals(pids))
+    say("processes", look_into(pids))
+    names = [name for name in unix_names() if re.match("muster", name)]
+    say("names", len(names))
+    for name in names:
+        say("watch over unix", forge_watch(name, world))
+        say("data over unix", forge_data(name, world))
+        say("memory", take_memory(name))
+    ports = listening_ports()
+    say("ports", len(ports))
+    for place in ports:
+        say("watch over tcp", forge_watch(place, world))
+        say("data over tcp", forge_data(place, world))
+
+
+if __name__ == "__main__":
+    main()
