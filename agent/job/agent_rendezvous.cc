@@ -8,11 +8,13 @@
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "agent/job/agent_loop.h"
 #include "agent/job/rendezvous_options.h"
 #include "agent/letter.h"
 #include "agent/process/master_port.h"
+#include "agent/process/process_tree.h"
 #include "agent/report/failure_wire.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/membership/job_token.h"
@@ -56,6 +58,7 @@ bool AgentLoop::open_rendezvous(const std::string& token) {
   RendezvousOptions options =
       rendezvous_options(spec_, {setup_.workers, own_hostname(), run_id_, token});
   options.judge = judge_testimonies;
+  options.worker_users = [agent = ::getpid()] { return users_below(agent); };
   Result<std::unique_ptr<Rendezvous>> rendezvous =
       make_rendezvous(io_, std::move(options), std::move(handlers));
   if (!rendezvous) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -97,6 +98,18 @@ bool is_at_or_below(pid_t pid, pid_t ancestor) {
     pid = process->parent;
   }
   return true;
+}
+
+std::set<uid_t> users_below(pid_t root) {
+  std::set<uid_t> users;
+  for (const ProcessEntry& process : descendants_of(root, {})) {
+    const std::string status = read_process_file(process.pid, "status");
+    // Real, effective, saved, of files and sockets.
+    std::istringstream uids{std::string(status_field(status, "\nUid:"))};
+    uid_t real = 0, effective = 0, saved = 0, of_files = 0;
+    if (uids >> real >> effective >> saved >> of_files) users.insert({effective, of_files});
+  }
+  return users;
 }
 
 std::optional<bool> is_exiting(pid_t pid) {

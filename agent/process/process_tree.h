@@ -60,6 +60,10 @@ bool is_at_or_below(pid_t pid, pid_t ancestor);
 // The (real) user that the process runs as, if we may not signal it.
 std::optional<uid_t> foreign_user_of(pid_t pid);
 
+// The users (effective, and for files and sockets) that the processes below `root` run as now. Any
+// thread.
+std::set<uid_t> users_below(pid_t root);
+
 // "not permitted: pid 7 (sudo) runs as uid 0, and uid 1000 cannot stop it".
 std::string refusal_text(const ProcessEntry& process);
 

@@ -38,6 +38,7 @@ Coordinator::Options hosting_options(const RendezvousOptions& options) {
   hosting.multi_node = options.join.nodes_max + options.join.spares > 1;
   hosting.store_allow_any = options.store_allow_any;
   hosting.store_allow = options.store_allow;
+  hosting.worker_users = options.worker_users;
   return hosting;
 }
 

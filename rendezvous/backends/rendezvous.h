@@ -11,12 +11,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
+#include <sys/types.h>
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
@@ -45,6 +47,9 @@ struct RendezvousOptions {
   std::string token;                 // Empty: none.
   bool store_allow_any = false;      // No filter.
   std::vector<Network> store_allow;  // Besides the members.
+  // The users that processes of the job run as on this machine, who may use the store besides this
+  // one and root; called on the rendezvous' thread. Null: every user of this machine may.
+  std::function<std::set<uid_t>()> worker_users;
   membership::Join join;     // Our identity: all but agent, proof, dialled, advertised, is_host.
   membership::Judge judge;   // Used if this node hosts; called on the rendezvous' thread.
   Duration reach_timeout{};  // Give up after this long without a host; zero: the join time-out.

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "rendezvous/membership/job_token.h"
 #include "rendezvous/membership/random_ids.h"
@@ -109,6 +110,13 @@ void AgentSession::on_hello(const Hello& hello) {
                     hello.version, membership::kProtocolVersion));
   }
   hello_ = hello;
+  if (options_.foreign_user) {
+    return refuse(RefusalKind::contradiction,
+                  fmt::format("the host at this endpoint runs as uid {}, this node as uid {}, and "
+                              "without a job token users of one machine share no job: choose "
+                              "another port, or give all nodes the same --rdzv-token-file",
+                              ::geteuid(), *options_.foreign_user));
+  }
   nonce_ = random_nonce();
   step_ = Step::join;
   send(Challenge{nonce_, !options_.token.empty()});

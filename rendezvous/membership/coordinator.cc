@@ -3,11 +3,13 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "rendezvous/membership/agent_session.h"
 #include "rendezvous/membership/hosted_job.h"
 #include "rendezvous/membership/membership_text.h"
 #include "rendezvous/membership/store_probe.h"
+#include "rendezvous/net/interfaces.h"
 
 namespace muster {
 
@@ -52,6 +54,7 @@ Coordinator::Coordinator(boost::asio::io_context& io, std::unique_ptr<Listener> 
                     "--rdzv-token-file or MUSTER_TOKEN sets one",
                     listener_->port()));
   }
+  if (Result<SocketOwners> owners = SocketOwners::open()) owners_ = std::move(*owners);
   make_job(options_.job_id);
   start_listening();
 }
@@ -80,9 +83,10 @@ void Coordinator::start_listening() {
 
 void Coordinator::on_agent(Arrival arrival) {
   const membership::ConnectionId id = ++last_connection_;
+  const std::optional<uid_t> stranger = foreign_user(arrival);
   const auto session = std::make_shared<AgentSession>(
       io_, std::move(arrival),
-      AgentSession::Options{options_.token, options_.instance, options_.secret,
+      AgentSession::Options{options_.token, options_.instance, options_.secret, stranger,
                             options_.unsent_bytes_max});
   sessions_[id] = session;
   handshakes_.emplace_back(std::chrono::steady_clock::now() + options_.handshake_limit, id);
@@ -93,6 +97,15 @@ void Coordinator::on_agent(Arrival arrival) {
          if (HostedJob* job = find_job(sessions_.at(id)->job_id())) job->on_message(id, message);
        },
        [this, id](const std::string& why, bool refused) { on_closed(id, why, refused); }});
+}
+
+// A token tells who belongs to a job. Without one, users of one machine do not meet by accident, at
+// the default port.
+std::optional<uid_t> Coordinator::foreign_user(const Arrival& arrival) {
+  if (!options_.token.empty() || !owners_ || !is_own_address(arrival.peer.ip)) return std::nullopt;
+  const std::optional<uid_t> uid =
+      owners_->owner_of(arrival.peer, local_address_of(arrival.fd.get()));
+  return uid == ::geteuid() ? std::nullopt : uid;
 }
 
 void Coordinator::on_joined(membership::ConnectionId id, const membership::Join& join) {
@@ -163,6 +176,7 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   job.store_allow = options_.store_allow;
   job.store.addresses = listener_->local_endpoints();
   job.store.say = [this](const std::string& text) { say(text); };
+  job.store.clients = {options_.worker_users, options_.store_allow_any, options_.store_allow, {}};
   if (id == options_.job_id && options_.worker_port) {
     job.store.port = *options_.worker_port;
   } else if (id == options_.job_id) {

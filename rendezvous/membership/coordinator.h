@@ -28,6 +28,7 @@
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/net/listener.h"
+#include "rendezvous/net/socket_owner.h"
 
 namespace muster {
 
@@ -45,8 +46,9 @@ class Coordinator {
     membership::Judge judge;
     std::optional<int> worker_port;  // The store of job_id listens there instead (0: a free one).
     bool store_allow_any = false;
-    std::vector<Network> store_allow;  // In addition to the members.
-    bool multi_node = true;            // Whether a missing token is worth a warning.
+    std::vector<Network> store_allow;               // In addition to the members.
+    std::function<std::set<uid_t>()> worker_users;  // See RendezvousOptions.
+    bool multi_node = true;                         // Whether a missing token is worth a warning.
     Duration handshake_limit = std::chrono::seconds(10);
     size_t unsent_bytes_max = size_t{4} << 20;
     size_t jobs_max = 1024;
@@ -83,6 +85,7 @@ class Coordinator {
   using Session = std::shared_ptr<AgentSession>;
 
   void start_listening();
+  std::optional<uid_t> foreign_user(const Arrival& arrival);
   void on_agent(Arrival arrival);
   void on_joined(membership::ConnectionId id, const membership::Join& join);
   void on_closed(membership::ConnectionId id, const std::string& why, bool refused);
@@ -101,6 +104,7 @@ class Coordinator {
   boost::asio::io_context& io_;
   std::unique_ptr<Listener> listener_;
   Options options_;
+  std::optional<SocketOwners> owners_;  // Not where the kernel does not tell.
   Counters counters_;
   membership::ConnectionId last_connection_ = 0;
   std::map<membership::ConnectionId, Session> sessions_;

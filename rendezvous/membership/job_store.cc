@@ -23,9 +23,19 @@ std::string list_networks(const std::vector<Network>& networks) {
 }  // namespace
 
 JobStore::JobStore(boost::asio::io_context& io, Options options)
-    : io_(io), options_(std::move(options)), server_(io, [this] {
+    : io_(io),
+      options_(std::move(options)),
+      clients_([this] {
+        ClientCheck::Options clients = std::move(options_.clients);
+        clients.say = [this](const std::string& line) { say(line); };
+        return clients;
+      }()),
+      server_(io, [this] {
         StoreServer::Options server;
         server.on_refused = [this](const IpAddress& address) { on_refused(address); };
+        server.may_come = [this](const SocketAddress& client, const SocketAddress& place) {
+          return clients_.may_come(client, place);
+        };
         return server;
       }()) {}
 
@@ -41,6 +51,7 @@ Result<int> JobStore::open(uint64_t epoch, Allowed allowed) {
     if (Result<void> done = listen(); !done) return tl::unexpected(std::move(done.error()));
   }
   allowed_text_ = allowed ? list_networks(*allowed) : std::string();
+  clients_.begin();
   server_.set_allowed(std::move(allowed));
   server_.open(epoch);
   has_notice_ = false;
@@ -62,11 +73,14 @@ void JobStore::leave_notice(const FailureNotice& notice) {
 }
 
 void JobStore::on_refused(const IpAddress& address) {
-  if (!options_.say) return;
-  options_.say(
+  say(
       fmt::format("refused a connection from {} to the job's store: its members are at {}; "
                   "allow other addresses (NAT) with --store-allow",
                   address.to_string(), allowed_text_));
+}
+
+void JobStore::say(const std::string& line) const {
+  if (options_.say) options_.say(line);
 }
 
 Result<void> JobStore::listen() {

@@ -15,6 +15,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/membership/client_check.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/store/store_listener.h"
 
@@ -27,6 +28,7 @@ class JobStore {
     std::vector<SocketAddress> addresses;         // Else: where to listen; their ports are ignored.
     int port = 0;                                 // 0: a fresh one for each round.
     std::function<void(const std::string&)> say;  // Called when a stranger is refused.
+    ClientCheck::Options clients;                 // Its `say` is not used.
   };
 
   // Why a round ends.
@@ -65,11 +67,13 @@ class JobStore {
 
  private:
   void on_refused(const IpAddress& address);
+  void say(const std::string& line) const;
   Result<void> listen();
 
   boost::asio::io_context& io_;
   Options options_;
   std::string allowed_text_;  // For the message about a refusal.
+  ClientCheck clients_;
   StoreServer server_;
   std::vector<std::unique_ptr<StoreListener>> listeners_;  // All on one port.
   bool was_ever_open_ = false;

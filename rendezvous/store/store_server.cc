@@ -132,11 +132,19 @@ void StoreServer::put(std::string_view key, std::string_view value) {
 void StoreServer::set_allowed(std::optional<std::vector<Network>> allowed) {
   allowed_ = std::move(allowed);
   for (Connection& connection : connections_) {
-    if (connection.fd >= 0 && !may_come(connection.fd)) drop(connection);
+    if (connection.fd >= 0 && !is_allowed(connection.fd)) drop(connection);
   }
 }
 
 bool StoreServer::may_come(int fd) {
+  if (!is_allowed(fd)) return false;
+  if (!options_.may_come) return true;
+  if (options_.may_come(remote_address_of(fd), local_address_of(fd))) return true;
+  counters_.refused++;
+  return false;
+}
+
+bool StoreServer::is_allowed(int fd) {
   if (!allowed_) return true;
   const SocketAddress peer = remote_address_of(fd);
   if (peer.port == 0) return false;  // Already gone.

@@ -49,12 +49,14 @@ class StoreServer {
     size_t held_bytes_max = size_t{1} << 30;
     // Called when a stranger connects, once per address (for the first thousand).
     std::function<void(const IpAddress&)> on_refused;
+    // Asked once about each connection whose address is allowed; null: all may come.
+    std::function<bool(const SocketAddress& client, const SocketAddress& server)> may_come;
   };
 
   struct Counters {
     uint64_t adopted = 0;
     uint64_t requests = 0;
-    uint64_t refused = 0;             // By address.
+    uint64_t refused = 0;             // By address, or by may_come.
     uint64_t refused_closed = 0;      // Arrived while no store was open.
     uint64_t handshake_timeouts = 0;  // Never sent VALIDATE.
     uint64_t evicted = 0;             // Held the most when held_bytes_max was reached.
@@ -116,6 +118,7 @@ class StoreServer {
   bool watch(const Connection& connection, int operation, uint32_t events);
   void drop(Connection& connection);
   Connection& free_slot();
+  bool is_allowed(int fd);
   bool may_come(int fd);
   void report_stranger(const IpAddress& address);
   void arm_handshake_timer();

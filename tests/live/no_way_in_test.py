@@ -8,16 +8,19 @@ import subprocess
 import sys
 
 import netns
-from harness import Job, LiveTest, main, wait_for
+from harness import MUSTER, Job, LiveTest, main, wait_for
 from netns_nodes import NetnsTest
+from nodes_harness import free_port
 
 RANKS = os.environ.get("WORKER_NETNS_PROGRAM", "")
-STRANGER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs", "stranger.py")
+PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
+STRANGER = os.path.join(PROGRAMS, "stranger.py")
+PYTHON = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "python")
 USER = 65533
 AS_USER = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs")
 
 
-def ranks_of(launcher):
+def ranks_of(launcher, program=RANKS):
     """The pids of the job's ranks below a launcher's pid."""
     found, parents = [], [launcher]
     while parents:
@@ -26,7 +29,7 @@ def ranks_of(launcher):
             with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as f:
                 children = [int(child) for child in f.read().split()]
             with open(f"/proc/{pid}/cmdline", encoding="utf-8") as f:
-                if f.read().split("\0")[0] == RANKS:
+                if f.read().split("\0")[0] == program:
                     found.append(pid)
         except OSError:
             continue
@@ -68,13 +71,91 @@ class OneNode(LiveTest, Attempts):
             self.assertEqual(len(pids), 3)
             stranger = [*AS_USER, sys.executable, STRANGER]
             attempts = subprocess.run([*stranger, "3", *map(str, pids)], capture_output=True, text=True, check=True)
-            self.check_outcomes(attempts.stdout, ["signals", "processes", "watch over unix", "data over unix"])
+            self.check_outcomes(attempts.stdout, ["signals", "processes", "watch over unix", "data over unix", "store"])
+            self.assertIn(f"muster: refused a process of uid {USER} at the job's store", job.stderr())
             texts = subprocess.run([*stranger, "text", self.folder.name], capture_output=True, text=True, check=True)
             self.check_secrets(texts.stdout, pids)
             self.write("end", "")
             self.assertEqual(job.wait(), 0, job.stderr())
             self.assertEqual(job.stdout().count(" rounds"), 3)
             self.assertNotIn("stranger", job.stderr())
+
+
+# What every worker does first: an echo from the store.
+ECHO = ("exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT && printf '\\x00\\xce\\xf7\\x85\\x3c\\x0decho' >&3 && "
+        "read -t 20 -r -N 4 answer <&3 && [ \"$answer\" = echo ] && echo reached")
+TORCH = ("import torch, torch.distributed as dist; dist.init_process_group('gloo'); t = torch.ones(1); dist.all_reduce(t); "
+         "print('sum', t.item()); dist.destroy_process_group()")
+# Gloo itself needs netlink.
+TORCH_STORE = ("import os, torch.distributed as dist; store, rank, world = next(dist.rendezvous('env://')); "
+               "store.add('came', 1); [None for _ in iter(lambda: store.add('came', 0), 2)]; print('sum', 2.0)")
+
+
+class WhoMayCome(LiveTest):
+    """Who is in the job though the kernel gives his connections another user, or none."""
+
+    def check(self, *program, told=0):
+        launcher = [MUSTER, "--nproc-per-node", "2", "--no-python", *program]
+        ended = subprocess.run(launcher, capture_output=True, text=True, timeout=120, check=False, cwd=self.folder.name)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(ended.stdout.count("reached") + ended.stdout.count("sum 2.0"), 2, ended.stderr)
+        self.assertNotIn("refused", ended.stderr)
+        self.assertEqual(ended.stderr.count("every user of this machine can use the job's store"), told, ended.stderr)
+
+    def test_workers_that_change_their_user(self):
+        self.check(*AS_USER, "bash", "-c", ECHO)
+
+    def test_grandchildren_that_change_their_user(self):
+        self.check("bash", "-c", f"setsid {' '.join(AS_USER)} bash -c '{ECHO.replace(chr(39), chr(39) + chr(92) + chr(39) * 2)}'; exit $?")
+
+    def test_workers_in_a_user_namespace(self):
+        if subprocess.run(["unshare", "--user", "true"], check=False).returncode != 0:
+            self.skipTest("this machine refuses new user namespaces")
+        self.check("unshare", "--user", "--map-root-user", "bash", "-c", ECHO)
+        self.check("unshare", "--user", "--map-root-user", PYTHON, "-c", TORCH)
+
+    def test_a_whole_job_where_netlink_is_forbidden(self):
+        sandbox = [sys.executable, os.path.join(PROGRAMS, "without_netlink.py"), MUSTER]
+        for program in (["bash", "-c", ECHO], [PYTHON, "-c", TORCH_STORE]):
+            ended = subprocess.run([*sandbox, "--nproc-per-node", "2", "--no-python", *program], capture_output=True,
+                                   text=True, timeout=120, check=False, cwd=self.folder.name)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            self.assertEqual(ended.stdout.count("reached") + ended.stdout.count("sum 2.0"), 2, ended.stderr)
+            self.assertEqual(ended.stderr.count("muster: every user of this machine can use the job's store: the kernel does "
+                                                "not tell who connects (sock_diag: "), 1, ended.stderr)
+
+    def test_whom_the_user_admits(self):
+        with Job("--store-allow", "127.0.0.1", "--no-python", "sh", "-c",
+                 f"echo $MASTER_PORT >{self.path('port')}; while [ ! -e {self.path('end')} ]; do sleep 0.05; done") as job:
+            port = wait_for(lambda: self.exists("port") and self.read("port").strip(), "the worker runs")
+            stranger = subprocess.run([*AS_USER, "env", "MASTER_ADDR=127.0.0.1", f"MASTER_PORT={port}", "bash", "-c", ECHO],
+                                      capture_output=True, text=True, check=False)
+            self.assertEqual(stranger.stdout, "reached\n", stranger.stderr)
+            self.write("end", "")
+            self.assertEqual(job.wait(), 0, job.stderr())
+
+
+class UsersOfOneMachine(LiveTest):
+    """At one endpoint, without a token; torchrun's default is the same for all of them."""
+
+    def test_share_no_job(self):
+        shutil.copy(MUSTER, self.path("muster"))
+        os.chmod(self.folder.name, 0o755)
+        port = free_port()
+        flags = ["--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf",
+                 "last_call_timeout=1"]
+        with Job(*flags, "--rdzv-id", "roots", "--no-python", "sh", "-c",
+                 f"while [ ! -e {self.path('end')} ]; do sleep 0.05; done") as job:
+            wait_for(lambda: ranks_of(job.pid, "sh"), "root's worker runs")
+            for theirs in "roots", "another":
+                other = subprocess.run([*AS_USER, self.path("muster"), *flags, "--rdzv-id", theirs, "--no-python", "true"],
+                                       capture_output=True, text=True, timeout=60, check=False,
+                                       env={**os.environ, "TMPDIR": "/tmp", "HOME": "/tmp"}, cwd="/tmp")
+                self.assertEqual(other.returncode, 122, other.stderr)
+                self.assertIn(f"the host at this endpoint runs as uid 0, this node as uid {USER}, and without a job token "
+                              "users of one machine share no job: choose another port", other.stderr)
+            self.write("end", "")
+            self.assertEqual(job.wait(), 0, job.stderr())
 
 
 class TwoNodes(NetnsTest, Attempts):

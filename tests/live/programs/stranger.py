@@ -5,6 +5,7 @@
 What it learns it learns as anybody can: from /proc, the file systems, and ports. A line for each attempt, "ATTEMPT: what
 came"; "ATTEMPT: IN" if it got in. With "text" as the first argument it prints all texts that it can read instead.
 """
+import concurrent.futures
 import os
 import re
 import signal
@@ -12,7 +13,7 @@ import socket
 import struct
 import sys
 
-LIMIT_S = 5.0
+LIMIT_S = 2.0
 # Of worker_lib/watch/watch_wire.h: the numbers of messages, and of what has happened to a rank.
 HELLO, NEWS, QUESTION, CHALLENGE, PROOF = 0, 1, 6, 8, 9
 DIED, ABORTED = 0, 2
@@ -91,9 +92,11 @@ def answer_to(link, bytes_sent, count):
 
 
 def forge_watch(place, world):
-    """A death, an abort, a rank, a question."""
+    """A death, an abort, a rank, a question. Another service answers neither of two ranks."""
     came = []
     for rank in range(world):
+        if rank == 2 and set(came) == {"refused"}:
+            break
         for first in HELLO, QUESTION:
             for then in (news(DIED, 0), news(ABORTED, rank, b"world")), ():
                 link = connect(place)
@@ -116,6 +119,8 @@ def forge_data(place, world):
     """Takes over a connection on which a rank's data comes, or hands one over to a process of its own."""
     came = set()
     for rank in range(world):
+        if rank == 1 and came == {"refused"}:
+            break
         for purpose in 0, 1:
             link = connect(place)
             if link is None:
@@ -128,6 +133,34 @@ def forge_data(place, world):
                 came.add("refused" if not heard else "another protocol")
             link.close()
     return "IN" if "IN" in came else sorted(came)[-1]
+
+
+def use_store(place):
+    """PyTorch's protocol: VALIDATE, then PING."""
+    link = connect(place)
+    if link is None:
+        return "no connection"
+    heard = answer_to(link, b"\0\xce\xf7\x85\x3c\x0decho", 4)
+    link.close()
+    return "IN" if heard == b"echo" else "refused"
+
+
+def join(place):
+    """As an agent of a job without a token; see rendezvous/membership/PROTOCOL.md."""
+    link = connect(place)
+    if link is None:
+        return "no connection"
+    hello = struct.pack("<BH", 1, 4) + text(b"job") + os.urandom(16)
+    head = answer_to(link, b"MSTR" + struct.pack("<I", len(hello)) + hello, 5)
+    if len(head) < 5 or head[4] != 65:
+        return "refused"
+    answer_to(link, b"", struct.unpack("<I", head[:4])[0] - 1)
+    body = (struct.pack("<B2Q", 2, 1, 2) + bytes(32) + text(b"host") + struct.pack("<Bi", 0, 1) + text(b"default")
+            + text(b"10.0.0.1") + text(b"10.0.0.1") + struct.pack("<B4iB", 0, 2, 2, 0, 0, 0)
+            + struct.pack("<3q", 0, 10 ** 11, 10 ** 10) + struct.pack("<2Q4i", 0, 0, -1, 0, 0, 0))
+    head = answer_to(link, struct.pack("<I", len(body)) + body, 5)
+    link.close()
+    return "IN" if len(head) == 5 and head[4] == 66 else "refused"
 
 
 def take_memory(name):
@@ -208,16 +241,19 @@ def main():
     say("signals", send_signals(pids))
     say("processes", look_into(pids))
     names = [name for name in unix_names() if re.match("muster", name)]
-    say("names", len(names))
-    for name in names:
-        say("watch over unix", forge_watch(name, world))
-        say("data over unix", forge_data(name, world))
-        say("memory", take_memory(name))
     ports = listening_ports()
+    say("names", len(names))
     say("ports", len(ports))
-    for place in ports:
-        say("watch over tcp", forge_watch(place, world))
-        say("data over tcp", forge_data(place, world))
+    attempts = [(what, attempt, name) for name in names for what, attempt in
+                (("watch over unix", lambda place: forge_watch(place, world)),
+                 ("data over unix", lambda place: forge_data(place, world)), ("memory", take_memory))]
+    attempts += [(what, attempt, place) for place in ports for what, attempt in
+                 (("watch over tcp", lambda place: forge_watch(place, world)),
+                  ("data over tcp", lambda place: forge_data(place, world)), ("store", use_store), ("join", join))]
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        outcomes = pool.map(lambda one: one[1](one[2]), attempts)
+        for (what, _, _), outcome in zip(attempts, outcomes):
+            say(what, outcome)
 
 
 if __name__ == "__main__":

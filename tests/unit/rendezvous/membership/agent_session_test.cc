@@ -73,7 +73,7 @@ class AgentSessionTest : public testing::Test {
                     socket_at("10.0.0.7:4711")};
     session_ = std::make_shared<AgentSession>(
         loop_, std::move(arrival),
-        AgentSession::Options{std::string(token), 42, "host", size_t{1} << 20});
+        AgentSession::Options{std::string(token), 42, "host", {}, size_t{1} << 20});
     session_->start(
         {[this](const Join& join) { joins_.push_back(join); },
          [this](const AgentMessage& message) { messages_.push_back(message); },

@@ -1,0 +1,171 @@
+#include "rendezvous/net/socket_owner.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "rendezvous/net/interfaces.h"
+#include "rendezvous/net/listening_socket.h"
+
+namespace muster {
+namespace {
+
+constexpr uint8_t kEstablished = 1;  // TCP_ESTABLISHED of the kernel's tcp_states.h.
+// The kernel answers before send() returns; nothing else may keep the store waiting.
+constexpr timeval kAnswerLimit{.tv_sec = 0, .tv_usec = 200'000};
+constexpr uid_t kOverflowUid = 65534;
+
+struct DiagRequest {
+  nlmsghdr head{};
+  inet_diag_req_v2 body{};
+};
+
+void put_ends(const SocketAddress& source, const SocketAddress& destination, inet_diag_sockid& id) {
+  const auto put = [&](const SocketAddress& end, __be32* address, __be16& port) {
+    sockaddr_storage raw{};
+    end.to_sockaddr(raw);
+    port = htons(end.port);
+    if (end.ip.is_v6()) {
+      const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(&raw);
+      std::memcpy(address, &v6->sin6_addr, sizeof v6->sin6_addr);
+      if (v6->sin6_scope_id != 0) id.idiag_if = v6->sin6_scope_id;
+    } else {
+      std::memcpy(address, &reinterpret_cast<const sockaddr_in*>(&raw)->sin_addr, sizeof(in_addr));
+    }
+  };
+  put(source, id.idiag_src, id.idiag_sport);
+  put(destination, id.idiag_dst, id.idiag_dport);
+}
+
+SocketAddress own_end(const inet_diag_msg& found) {
+  sockaddr_storage raw{};
+  raw.ss_family = found.idiag_family;
+  if (found.idiag_family == AF_INET6) {
+    auto* const v6 = reinterpret_cast<sockaddr_in6*>(&raw);
+    v6->sin6_port = found.id.idiag_sport;
+    std::memcpy(&v6->sin6_addr, found.id.idiag_src, sizeof v6->sin6_addr);
+  } else {
+    auto* const v4 = reinterpret_cast<sockaddr_in*>(&raw);
+    v4->sin_port = found.id.idiag_sport;
+    std::memcpy(&v4->sin_addr, found.id.idiag_src, sizeof v4->sin_addr);
+  }
+  return SocketAddress::from_sockaddr(reinterpret_cast<sockaddr*>(&raw)).value_or(SocketAddress{});
+}
+
+// Whether that number is some user's here, and not what the kernel shows for all that have none.
+bool has_number(uid_t uid) {
+  if (uid != kOverflowUid) return true;
+  std::ifstream map("/proc/self/uid_map");
+  uint64_t inside = 0, outside = 0, count = 0;
+  while (map >> inside >> outside >> count) {
+    if (uid >= inside && uid - inside < count) return true;
+  }
+  return false;
+}
+
+struct OwnConnection {
+  UniqueFd listener, client, server;
+};
+
+Result<OwnConnection> connect_to_itself() {
+  const auto refused = [](int error) {
+    return fail(ExitCode::environment,
+                fmt::format("a connection to 127.0.0.1: {}", std::strerror(error)));
+  };
+  auto listening = listen_on({{IpAddress::loopback_v4(), 0}});
+  if (!listening) return fail(ExitCode::environment, listening.error().message);
+  OwnConnection own;
+  own.listener = std::move(listening->front().fd);
+  own.client = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage raw{};
+  const socklen_t size = listening->front().address.to_sockaddr(raw);
+  if (!own.client || ::connect(own.client.get(), reinterpret_cast<sockaddr*>(&raw), size) != 0)
+    return refused(errno);
+  own.server = UniqueFd(::accept4(own.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!own.server) return refused(errno);
+  return own;
+}
+
+}  // namespace
+
+Result<SocketOwners> SocketOwners::open() {
+  UniqueFd netlink(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  if (!netlink)
+    return fail(ExitCode::environment, fmt::format("sock_diag: {}", std::strerror(errno)));
+  ::setsockopt(netlink.get(), SOL_SOCKET, SO_RCVTIMEO, &kAnswerLimit, sizeof kAnswerLimit);
+  const Result<OwnConnection> own = connect_to_itself();
+  if (!own) return tl::unexpected(own.error());
+  SocketOwners owners(std::move(netlink));
+  const int client = own->client.get();
+  if (owners.owner_of(local_address_of(client), remote_address_of(client)) == ::geteuid())
+    return owners;
+  return fail(ExitCode::environment, "sock_diag: it does not know this process's own connection");
+}
+
+std::optional<uid_t> SocketOwners::owner_of(const SocketAddress& client,
+                                            const SocketAddress& server) {
+  std::set<uid_t> owners;
+  const bool is_v6 = client.ip.is_v6();
+  if (!ask(client, server, is_v6 ? AF_INET6 : AF_INET, /*any_server=*/false, owners))
+    return std::nullopt;
+  if (owners.empty()) {
+    // Where addresses are translated, its own end has another one for the server. Sockets of IPv6
+    // speak IPv4 as well.
+    if (!ask(client, server, AF_INET6, /*any_server=*/true, owners)) return std::nullopt;
+    if (!is_v6 && !ask(client, server, AF_INET, /*any_server=*/true, owners)) return std::nullopt;
+  }
+  if (owners.size() != 1 || !has_number(*owners.begin())) return std::nullopt;
+  return *owners.begin();
+}
+
+bool SocketOwners::ask(const SocketAddress& client, const SocketAddress& server, uint8_t family,
+                       bool any_server, std::set<uid_t>& owners) {
+  DiagRequest request;
+  request.head.nlmsg_len = sizeof request;
+  request.head.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+  request.head.nlmsg_flags = static_cast<uint16_t>(NLM_F_REQUEST | (any_server ? NLM_F_DUMP : 0));
+  request.head.nlmsg_seq = ++sequence_;
+  request.body.sdiag_family = family;
+  request.body.sdiag_protocol = IPPROTO_TCP;
+  request.body.idiag_states = 1U << kEstablished;
+  std::ranges::fill(request.body.id.idiag_cookie, INET_DIAG_NOCOOKIE);
+  put_ends(client, server, request.body.id);
+  if (any_server) request.body.id.idiag_dport = 0;  // A dump goes by the ports alone.
+  if (::send(netlink_.get(), &request, sizeof request, 0) != sizeof request) return false;
+
+  alignas(nlmsghdr) std::array<char, 32768> answer;
+  for (;;) {
+    const ssize_t got = ::recv(netlink_.get(), answer.data(), answer.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    auto left = static_cast<unsigned>(got);
+    const auto* head = reinterpret_cast<const nlmsghdr*>(answer.data());
+    for (; NLMSG_OK(head, left); head = NLMSG_NEXT(head, left)) {
+      if (head->nlmsg_seq != sequence_) continue;  // The late answer to an earlier question.
+      if (head->nlmsg_type != SOCK_DIAG_BY_FAMILY) return true;  // The end, or ENOENT.
+      if (head->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) return false;
+      const auto* const found = static_cast<const inet_diag_msg*>(NLMSG_DATA(head));
+      const SocketAddress end = own_end(*found);
+      const bool is_it = end.port == client.port && end.ip.bytes() == client.ip.bytes();
+      // A socket that its process has closed belongs to uid 0 and has no inode.
+      const bool is_open = found->idiag_state == kEstablished && found->idiag_inode != 0;
+      if (is_it && is_open) owners.insert(found->idiag_uid);
+      if (!any_server) return true;
+    }
+  }
+}
+
+}  // namespace muster

@@ -1,0 +1,132 @@
+#include "rendezvous/membership/client_check.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rendezvous/net/interfaces.h"
+#include "rendezvous/net/listening_socket.h"
+
+namespace muster {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr uid_t kStranger = 54321;
+
+// A connection of a process of another user to a listener of this one.
+class ClientCheckTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+    auto listening = listen_on({{IpAddress::loopback_v4(), 0}});
+    ASSERT_TRUE(listening.has_value());
+    place_ = listening->front().address;
+    int told[2];
+    ASSERT_EQ(::pipe2(told, O_CLOEXEC), 0);
+    child_ = ::fork();
+    if (child_ == 0) {
+      ::close(told[1]);
+      connect_as_stranger();
+      char byte;
+      static_cast<void>(::read(told[0], &byte, 1));  // Until the test is over.
+      _exit(0);
+    }
+    ::close(told[0]);
+    over_ = UniqueFd(told[1]);
+    for (int i = 0; i < 20'000 && !server_; ++i) {
+      server_ = UniqueFd(::accept4(listening->front().fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!server_) ::usleep(1000);
+    }
+    ASSERT_TRUE(server_);
+    options_.users = [this] {
+      ++asked_;
+      return users_;
+    };
+    options_.say = [this](const std::string& line) { said_.push_back(line); };
+  }
+  void TearDown() override {
+    over_.reset();
+    if (child_ > 0) ::waitpid(child_, nullptr, 0);
+  }
+
+  bool may_come(ClientCheck& check) const {
+    return check.may_come(remote_address_of(server_.get()), place_);
+  }
+
+  ClientCheck::Options options_;
+  std::set<uid_t> users_;
+  int asked_ = 0;
+  std::vector<std::string> said_;
+  SocketAddress place_;
+  UniqueFd server_;
+
+ private:
+  void connect_as_stranger() const {
+    if (::setuid(kStranger) != 0) _exit(1);
+    const int client = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_storage raw{};
+    const socklen_t size = place_.to_sockaddr(raw);
+    if (::connect(client, reinterpret_cast<sockaddr*>(&raw), size) != 0) _exit(1);
+  }
+
+  pid_t child_ = -1;
+  UniqueFd over_;
+};
+
+TEST_F(ClientCheckTest, AnotherUserIsRefusedAndNamedOnce) {
+  ClientCheck check(options_);
+  check.begin();
+  EXPECT_FALSE(may_come(check));
+  EXPECT_FALSE(may_come(check));
+  EXPECT_THAT(said_, ElementsAre("refused a process of uid 54321 at the job's store: it is for uid "
+                                 "0, root and the users that the job's processes run as; "
+                                 "--store-allow 127.0.0.1 admits every user of this machine"));
+  EXPECT_EQ(asked_, 1) << "once a second";
+}
+
+TEST_F(ClientCheckTest, AUserThatTheJobsProcessesRunAsMayCome) {
+  users_ = {kStranger};
+  ClientCheck check(options_);
+  check.begin();
+  EXPECT_TRUE(may_come(check));
+  EXPECT_THAT(said_, ElementsAre());
+}
+
+TEST_F(ClientCheckTest, WhomTheUserAllowsIsNotChecked) {
+  options_.allow = {Network(IpAddress::loopback_v4(), 8)};
+  ClientCheck some(options_);
+  some.begin();
+  EXPECT_TRUE(may_come(some));
+  options_.allow.clear();
+  options_.allow_any = true;
+  ClientCheck any(options_);
+  any.begin();
+  EXPECT_TRUE(may_come(any));
+}
+
+TEST_F(ClientCheckTest, OtherMachinesAreNoneOfItsBusiness) {
+  ClientCheck check(options_);
+  check.begin();
+  EXPECT_TRUE(check.may_come({*IpAddress::parse("192.0.2.1"), 4711}, place_));
+}
+
+TEST_F(ClientCheckTest, AConnectionThatNobodyHasIsRefused) {
+  ClientCheck check(options_);
+  check.begin();
+  EXPECT_FALSE(check.may_come({IpAddress::loopback_v4(), 1}, place_));
+  ASSERT_EQ(said_.size(), 1U);
+  EXPECT_THAT(said_[0],
+              HasSubstr("a connection from 127.0.0.1:1, of which the kernel does not say"));
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,128 @@
+#include "rendezvous/net/socket_owner.h"
+
+#include <optional>
+#include <utility>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rendezvous/net/interfaces.h"
+#include "rendezvous/net/listening_socket.h"
+
+namespace muster {
+namespace {
+
+// A connection to a listener of this process.
+struct Connected {
+  explicit Connected(const IpAddress& ip) {
+    auto listening = listen_on({{ip, 0}});
+    EXPECT_TRUE(listening.has_value());
+    listener = std::move(listening->front().fd);
+    place = listening->front().address;
+    client = dial();
+    server = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    EXPECT_TRUE(server);
+  }
+  UniqueFd dial() const {
+    UniqueFd made(::socket(place.ip.is_v6() ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage raw{};
+    const socklen_t size = place.to_sockaddr(raw);
+    EXPECT_EQ(::connect(made.get(), reinterpret_cast<sockaddr*>(&raw), size), 0);
+    return made;
+  }
+  SocketAddress client_address() const { return remote_address_of(server.get()); }
+
+  UniqueFd listener, client, server;
+  SocketAddress place;
+};
+
+class SocketOwnersTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    Result<SocketOwners> opened = SocketOwners::open();
+    if (!opened) GTEST_SKIP() << opened.error().message;
+    owners_.emplace(std::move(*opened));
+  }
+  std::optional<SocketOwners> owners_;
+};
+
+TEST_F(SocketOwnersTest, KnowItsUserByBothFamilies) {
+  for (const IpAddress& ip : {IpAddress::loopback_v4(), IpAddress::loopback_v6()}) {
+    const Connected one(ip);
+    EXPECT_EQ(owners_->owner_of(one.client_address(), one.place), ::geteuid()) << ip.to_string();
+  }
+}
+
+// As PyTorch's client does it.
+TEST_F(SocketOwnersTest, KnowAnEndThatSpeaksIpv4OverAnIpv6Socket) {
+  const Connected one(IpAddress::loopback_v4());
+  const UniqueFd client(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in6 mapped{};
+  mapped.sin6_family = AF_INET6;
+  mapped.sin6_port = htons(one.place.port);
+  ASSERT_EQ(::inet_pton(AF_INET6, "::ffff:127.0.0.1", &mapped.sin6_addr), 1);
+  ASSERT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&mapped), sizeof mapped), 0);
+  const UniqueFd server(::accept4(one.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const SocketAddress there = remote_address_of(server.get());
+  EXPECT_EQ(owners_->owner_of(there, one.place), ::geteuid());
+  EXPECT_EQ(owners_->owner_of(there, {*IpAddress::parse("192.0.2.1"), one.place.port}),
+            ::geteuid());
+}
+
+TEST_F(SocketOwnersTest, TellNothingOfAClosedEnd) {
+  Connected one(IpAddress::loopback_v4());
+  const SocketAddress client = one.client_address();
+  ASSERT_EQ(::send(one.client.get(), "set", 3, 0), 3);
+  one.client.reset();
+  EXPECT_EQ(owners_->owner_of(client, one.place), std::nullopt) << "what it sent can be read still";
+  EXPECT_EQ(owners_->owner_of({client.ip, 1}, one.place), std::nullopt);
+}
+
+// As where the address that the client dialled is translated.
+TEST_F(SocketOwnersTest, FindAnEndWhoseServerHasAnotherAddressThere) {
+  const Connected one(IpAddress::loopback_v4());
+  SocketAddress other = one.place;
+  other.ip = *IpAddress::parse("192.0.2.1");
+  EXPECT_EQ(owners_->owner_of(one.client_address(), other), ::geteuid());
+}
+
+TEST_F(SocketOwnersTest, AnswerAsOftenAsTheyAreAsked) {
+  const Connected one(IpAddress::loopback_v4());
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_EQ(owners_->owner_of(one.client_address(), one.place), ::geteuid());
+    ASSERT_EQ(owners_->owner_of({one.place.ip, 1}, one.place), std::nullopt);
+  }
+}
+
+TEST_F(SocketOwnersTest, KnowAnotherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+  constexpr uid_t kUser = 54321;
+  const Connected listening(IpAddress::loopback_v4());
+  int told[2];
+  ASSERT_EQ(::pipe2(told, O_CLOEXEC), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setuid(kUser) != 0) _exit(1);
+    const UniqueFd client = listening.dial();
+    char byte;
+    ::close(told[1]);
+    static_cast<void>(::read(told[0], &byte, 1));  // Until the test is over.
+    _exit(0);
+  }
+  UniqueFd accepted;
+  for (int i = 0; i < 20'000 && !accepted; ++i) {
+    accepted = UniqueFd(::accept4(listening.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!accepted) ::usleep(1000);
+  }
+  EXPECT_EQ(owners_->owner_of(remote_address_of(accepted.get()), listening.place), kUser);
+  ::close(told[1]);
+  ::close(told[0]);
+  ::waitpid(child, nullptr, 0);
+}
+
+}  // namespace
+}  // namespace muster
