@@ -121,12 +121,12 @@ void AgentLoop::on_hang(const hang::Effect& effect) {
 // Once it was seen where the ranks are. They may have failed or gone on meanwhile.
 void AgentLoop::fail_for_hang(uint64_t number, int rank) {
   if (stop_began_ || !record_->stands(number)) return;
+  record_->fails_for_hang();
   record_->hang_explained(number);
   HangNews order;
   order.number = number;
   order.failed_rank = rank;
   order.is_final = spec_.hang.on_hang == OnHang::stop;
-  record_->fails_for_hang();
   hang_watch_->publish(encode_hang_news(order));
   fail_rank(order);
 }

@@ -1,5 +1,6 @@
 #include "rendezvous/backends/solo_rendezvous.h"
 
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -49,7 +50,11 @@ JobStore::Options SoloRendezvous::store_options(const RendezvousOptions& options
   store.addresses = place.addresses;
   store.port = options.worker_port.value_or(options.port);
   store.say = handlers.say;
-  store.clients = {options.worker_users, options.store_allow_any, options.store_allow, {}};
+  store.clients = {options.worker_users,
+                   options.store_allow_any,
+                   options.store_allow,
+                   std::make_shared<LocalUsers>(),
+                   {}};
   return store;
 }
 

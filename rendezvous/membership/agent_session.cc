@@ -110,12 +110,12 @@ void AgentSession::on_hello(const Hello& hello) {
                     hello.version, membership::kProtocolVersion));
   }
   hello_ = hello;
-  if (options_.foreign_user) {
+  if (!options_.foreign_user.empty()) {
     return refuse(RefusalKind::contradiction,
-                  fmt::format("the host at this endpoint runs as uid {}, this node as uid {}, and "
+                  fmt::format("the host at this endpoint runs as uid {}, this node as {}, and "
                               "without a job token users of one machine share no job: choose "
                               "another port, or give all nodes the same --rdzv-token-file",
-                              ::geteuid(), *options_.foreign_user));
+                              ::geteuid(), options_.foreign_user));
   }
   nonce_ = random_nonce();
   step_ = Step::join;

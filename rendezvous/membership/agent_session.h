@@ -6,12 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include <boost/asio/io_context.hpp>
-#include <sys/types.h>
 
 #include "rendezvous/membership/agent_protocol.h"
 #include "rendezvous/membership/byte_stream.h"
@@ -25,8 +23,8 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   struct Options {
     std::string token;
     uint64_t host_instance = 0;
-    std::string host_secret;  // Of this host alone; each job's workers get a secret made from it.
-    std::optional<uid_t> foreign_user;  // The other end's, who must not join.
+    std::string host_secret;   // Of this host alone; each job's workers get a secret made from it.
+    std::string foreign_user;  // "uid 7": the other end's, who must not join; empty: it may.
     size_t unsent_bytes_max = 0;
   };
   struct Handlers {

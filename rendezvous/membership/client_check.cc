@@ -12,6 +12,7 @@ namespace muster {
 namespace {
 
 constexpr auto kUsersKept = std::chrono::seconds(1);
+constexpr size_t kLooksMax = 10;  // In that time: each is a pass over /proc.
 constexpr size_t kRefusedSaid = 100;
 
 }  // namespace
@@ -19,36 +20,36 @@ constexpr size_t kRefusedSaid = 100;
 ClientCheck::ClientCheck(Options options) : options_(std::move(options)) {}
 
 void ClientCheck::begin() {
-  if (!options_.users || options_.allow_any) return;
-  own_addresses_ = read_own_addresses();
-  if (std::exchange(begun_, true)) return;
-  Result<SocketOwners> opened = SocketOwners::open();
-  if (opened) {
-    owners_ = std::move(*opened);
-  } else {
-    options_.say(
-        fmt::format("every user of this machine can use the job's store: the kernel does "
-                    "not tell who connects ({})",
-                    opened.error().message));
-  }
+  if (!options_.users || options_.allow_any || options_.local->works()) return;
+  if (std::exchange(said_, true)) return;
+  options_.say(
+      fmt::format("every user of this machine can use the job's store: the kernel does "
+                  "not tell who connects ({})",
+                  options_.local->why_not()));
 }
 
-bool ClientCheck::may_come(const SocketAddress& client, const SocketAddress& server) {
-  if (!owners_ || !is_own_address(client.ip, own_addresses_)) return true;
+bool ClientCheck::may_come(int fd) {
+  if (!options_.users || options_.allow_any) return true;
+  const SocketAddress client = remote_address_of(fd);
   const auto holds_it = [&](const Network& network) { return network.contains(client.ip); };
   if (std::ranges::any_of(options_.allow, holds_it)) return true;
-  const std::optional<uid_t> uid = owners_->owner_of(client, server);
-  if (uid && is_ours(*uid)) return true;
-  say_refusal(uid, client);
+  const LocalUsers::Found found = options_.local->look(fd);
+  if (!found.is_local || (found.uid && is_ours(*found.uid))) return true;
+  say_refusal(found.uid, client);
   return false;
 }
 
 bool ClientCheck::is_ours(uid_t uid) {
-  if (uid == 0 || uid == ::geteuid() || users_.contains(uid)) return true;
+  if (uid == 0 || uid == ::geteuid() || admitted_.contains(uid) || users_.contains(uid))
+    return true;
   const auto now = std::chrono::steady_clock::now();
-  if (now < users_until_) return false;
+  if (now >= since_ + kUsersKept) {
+    strangers_.clear();
+    since_ = now;
+  }
+  if (strangers_.contains(uid) || strangers_.size() >= kLooksMax) return false;
   users_ = options_.users();
-  users_until_ = std::chrono::steady_clock::now() + kUsersKept;
+  if (!users_.contains(uid)) strangers_.insert(uid);
   return users_.contains(uid);
 }
 

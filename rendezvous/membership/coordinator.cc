@@ -9,7 +9,6 @@
 #include "rendezvous/membership/hosted_job.h"
 #include "rendezvous/membership/membership_text.h"
 #include "rendezvous/membership/store_probe.h"
-#include "rendezvous/net/interfaces.h"
 
 namespace muster {
 
@@ -54,7 +53,6 @@ Coordinator::Coordinator(boost::asio::io_context& io, std::unique_ptr<Listener> 
                     "--rdzv-token-file or MUSTER_TOKEN sets one",
                     listener_->port()));
   }
-  if (Result<SocketOwners> owners = SocketOwners::open()) owners_ = std::move(*owners);
   make_job(options_.job_id);
   start_listening();
 }
@@ -83,16 +81,16 @@ void Coordinator::start_listening() {
 
 void Coordinator::on_agent(Arrival arrival) {
   const membership::ConnectionId id = ++last_connection_;
-  const std::optional<uid_t> stranger = foreign_user(arrival);
+  const LocalUsers::Found user = local_->look(arrival.fd.get());
   const auto session = std::make_shared<AgentSession>(
       io_, std::move(arrival),
-      AgentSession::Options{options_.token, options_.instance, options_.secret, stranger,
+      AgentSession::Options{options_.token, options_.instance, options_.secret, foreign_user(user),
                             options_.unsent_bytes_max});
   sessions_[id] = session;
   handshakes_.emplace_back(std::chrono::steady_clock::now() + options_.handshake_limit, id);
   if (handshakes_.size() == 1) expire_handshakes();
   session->start(
-      {[this, id](const membership::Join& join) { on_joined(id, join); },
+      {[this, id, user](const membership::Join& join) { on_joined(id, join, user.uid); },
        [this, id](const AgentMessage& message) {
          if (HostedJob* job = find_job(sessions_.at(id)->job_id())) job->on_message(id, message);
        },
@@ -100,15 +98,14 @@ void Coordinator::on_agent(Arrival arrival) {
 }
 
 // A token tells who belongs to a job. Without one, users of one machine do not meet by accident, at
-// the default port.
-std::optional<uid_t> Coordinator::foreign_user(const Arrival& arrival) {
-  if (!options_.token.empty() || !owners_ || !is_own_address(arrival.peer.ip)) return std::nullopt;
-  const std::optional<uid_t> uid =
-      owners_->owner_of(arrival.peer, local_address_of(arrival.fd.get()));
-  return uid == ::geteuid() ? std::nullopt : uid;
+// the default port. Empty: it is ours, or elsewhere.
+std::string Coordinator::foreign_user(const LocalUsers::Found& found) const {
+  if (!options_.token.empty() || !found.is_local || found.uid == ::geteuid()) return {};
+  return found.uid ? fmt::format("uid {}", *found.uid) : "a user that the kernel does not tell";
 }
 
-void Coordinator::on_joined(membership::ConnectionId id, const membership::Join& join) {
+void Coordinator::on_joined(membership::ConnectionId id, const membership::Join& join,
+                            std::optional<uid_t> user) {
   const Session session = sessions_.at(id);
   HostedJob* job = find_job(session->job_id());
   if (job == nullptr && jobs_.size() < options_.jobs_max) job = make_job(session->job_id());
@@ -119,6 +116,7 @@ void Coordinator::on_joined(membership::ConnectionId id, const membership::Join&
                     jobs_.size(), sessions_.size() - 1));
   }
   ++counters_.joined;
+  if (user) job->store().admit(*user);
   job->on_joined(id, join, session->peer());
   look_at_neighbours();
 }
@@ -176,7 +174,8 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   job.store_allow = options_.store_allow;
   job.store.addresses = listener_->local_endpoints();
   job.store.say = [this](const std::string& text) { say(text); };
-  job.store.clients = {options_.worker_users, options_.store_allow_any, options_.store_allow, {}};
+  job.store.clients = {
+      options_.worker_users, options_.store_allow_any, options_.store_allow, local_, {}};
   if (id == options_.job_id && options_.worker_port) {
     job.store.port = *options_.worker_port;
   } else if (id == options_.job_id) {

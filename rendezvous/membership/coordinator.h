@@ -28,7 +28,7 @@
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/net/listener.h"
-#include "rendezvous/net/socket_owner.h"
+#include "rendezvous/net/local_users.h"
 
 namespace muster {
 
@@ -85,9 +85,10 @@ class Coordinator {
   using Session = std::shared_ptr<AgentSession>;
 
   void start_listening();
-  std::optional<uid_t> foreign_user(const Arrival& arrival);
+  std::string foreign_user(const LocalUsers::Found& found) const;
   void on_agent(Arrival arrival);
-  void on_joined(membership::ConnectionId id, const membership::Join& join);
+  void on_joined(membership::ConnectionId id, const membership::Join& join,
+                 std::optional<uid_t> user);
   void on_closed(membership::ConnectionId id, const std::string& why, bool refused);
   void say_refusal(const AgentSession& session, const std::string& told);
   void on_store_client(Arrival arrival);
@@ -104,7 +105,7 @@ class Coordinator {
   boost::asio::io_context& io_;
   std::unique_ptr<Listener> listener_;
   Options options_;
-  std::optional<SocketOwners> owners_;  // Not where the kernel does not tell.
+  const std::shared_ptr<LocalUsers> local_ = std::make_shared<LocalUsers>();
   Counters counters_;
   membership::ConnectionId last_connection_ = 0;
   std::map<membership::ConnectionId, Session> sessions_;

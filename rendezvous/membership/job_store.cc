@@ -33,9 +33,7 @@ JobStore::JobStore(boost::asio::io_context& io, Options options)
       server_(io, [this] {
         StoreServer::Options server;
         server.on_refused = [this](const IpAddress& address) { on_refused(address); };
-        server.may_come = [this](const SocketAddress& client, const SocketAddress& place) {
-          return clients_.may_come(client, place);
-        };
+        server.may_come = [this](int fd) { return clients_.may_come(fd); };
         return server;
       }()) {}
 

@@ -52,6 +52,7 @@ class JobStore {
   // Opens a new, empty store; returns the port. Fails if the port cannot be bound.
   Result<int> open(uint64_t epoch, Allowed allowed);
   void close();
+  void admit(uid_t uid) { clients_.admit(uid); }  // See ClientCheck.
   // Stores why the running round ends, for workers that are about to be stopped; the first reason
   // counts. No effect if no store is open. See kFailureNoticeKey.
   void leave_notice(const FailureNotice& notice);

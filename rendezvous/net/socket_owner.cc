@@ -13,6 +13,7 @@
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -65,15 +66,13 @@ SocketAddress own_end(const inet_diag_msg& found) {
   return SocketAddress::from_sockaddr(reinterpret_cast<sockaddr*>(&raw)).value_or(SocketAddress{});
 }
 
-// Whether that number is some user's here, and not what the kernel shows for all that have none.
+// Whether that number is some user's here. That of the overflow user is also what the kernel shows
+// for users that have none, unless all have one.
 bool has_number(uid_t uid) {
   if (uid != kOverflowUid) return true;
   std::ifstream map("/proc/self/uid_map");
   uint64_t inside = 0, outside = 0, count = 0;
-  while (map >> inside >> outside >> count) {
-    if (uid >= inside && uid - inside < count) return true;
-  }
-  return false;
+  return map >> inside >> outside >> count && inside == 0 && outside == 0 && count >= UINT32_MAX;
 }
 
 struct OwnConnection {
@@ -101,6 +100,13 @@ Result<OwnConnection> connect_to_itself() {
 
 }  // namespace
 
+bool is_established(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+         info.tcpi_state == kEstablished;
+}
+
 Result<SocketOwners> SocketOwners::open() {
   UniqueFd netlink(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (!netlink)
@@ -117,22 +123,23 @@ Result<SocketOwners> SocketOwners::open() {
 
 std::optional<uid_t> SocketOwners::owner_of(const SocketAddress& client,
                                             const SocketAddress& server) {
-  std::set<uid_t> owners;
+  Ends ends;
   const bool is_v6 = client.ip.is_v6();
-  if (!ask(client, server, is_v6 ? AF_INET6 : AF_INET, /*any_server=*/false, owners))
+  if (!ask(client, server, is_v6 ? AF_INET6 : AF_INET, /*any_server=*/false, ends))
     return std::nullopt;
-  if (owners.empty()) {
+  if (!ends.is_there) {
     // Where addresses are translated, its own end has another one for the server. Sockets of IPv6
-    // speak IPv4 as well.
-    if (!ask(client, server, AF_INET6, /*any_server=*/true, owners)) return std::nullopt;
-    if (!is_v6 && !ask(client, server, AF_INET, /*any_server=*/true, owners)) return std::nullopt;
+    // speak IPv4 as well. An end that is there, but half-closed, must not be taken for another
+    // user's at the same port.
+    if (!ask(client, server, AF_INET6, /*any_server=*/true, ends)) return std::nullopt;
+    if (!is_v6 && !ask(client, server, AF_INET, /*any_server=*/true, ends)) return std::nullopt;
   }
-  if (owners.size() != 1 || !has_number(*owners.begin())) return std::nullopt;
-  return *owners.begin();
+  if (ends.owners.size() != 1 || !has_number(*ends.owners.begin())) return std::nullopt;
+  return *ends.owners.begin();
 }
 
 bool SocketOwners::ask(const SocketAddress& client, const SocketAddress& server, uint8_t family,
-                       bool any_server, std::set<uid_t>& owners) {
+                       bool any_server, Ends& ends) {
   DiagRequest request;
   request.head.nlmsg_len = sizeof request;
   request.head.nlmsg_type = SOCK_DIAG_BY_FAMILY;
@@ -162,7 +169,8 @@ bool SocketOwners::ask(const SocketAddress& client, const SocketAddress& server,
       const bool is_it = end.port == client.port && end.ip.bytes() == client.ip.bytes();
       // A socket that its process has closed belongs to uid 0 and has no inode.
       const bool is_open = found->idiag_state == kEstablished && found->idiag_inode != 0;
-      if (is_it && is_open) owners.insert(found->idiag_uid);
+      if (is_it) ends.is_there = true;
+      if (is_it && is_open) ends.owners.insert(found->idiag_uid);
       if (!any_server) return true;
     }
   }

@@ -15,6 +15,9 @@
 
 namespace muster {
 
+// Whether neither end of this TCP connection is closed, or half-closed.
+bool is_established(int fd);
+
 class SocketOwners {
  public:
   // Asks about a connection of its own first. Fails with the reason where the kernel does not tell:
@@ -30,9 +33,13 @@ class SocketOwners {
 
  private:
   explicit SocketOwners(UniqueFd netlink) : netlink_(std::move(netlink)) {}
+  struct Ends {
+    bool is_there = false;  // One at the client's address, in whatever state.
+    std::set<uid_t> owners;
+  };
   // False: no answer.
   bool ask(const SocketAddress& client, const SocketAddress& server, uint8_t family,
-           bool any_server, std::set<uid_t>& owners);
+           bool any_server, Ends& ends);
 
   UniqueFd netlink_;
   uint32_t sequence_ = 0;

@@ -138,8 +138,7 @@ void StoreServer::set_allowed(std::optional<std::vector<Network>> allowed) {
 
 bool StoreServer::may_come(int fd) {
   if (!is_allowed(fd)) return false;
-  if (!options_.may_come) return true;
-  if (options_.may_come(remote_address_of(fd), local_address_of(fd))) return true;
+  if (!options_.may_come || options_.may_come(fd)) return true;
   counters_.refused++;
   return false;
 }

@@ -50,7 +50,7 @@ class StoreServer {
     // Called when a stranger connects, once per address (for the first thousand).
     std::function<void(const IpAddress&)> on_refused;
     // Asked once about each connection whose address is allowed; null: all may come.
-    std::function<bool(const SocketAddress& client, const SocketAddress& server)> may_come;
+    std::function<bool(int fd)> may_come;
   };
 
   struct Counters {

@@ -54,6 +54,13 @@ Outcome<std::string> agree_on_secret(const Identity& self, const Members& world,
                               offers ? "has none" : "has one"),
                   {world[rank].rank});
   }
+  // Somebody else may have written all words.
+  if (!self.secret.empty() && first != secret_word(self)) {
+    return failed(ErrorCode::environment,
+                  fmt::format("the ranks that meet at this store have another {} than this one: "
+                              "start all ranks of the job with the same one",
+                              env::kWorkerSecret));
+  }
   if (!offers) return self.secret;
   std::optional<std::string> offered = from_hex(std::string_view(first).substr(kOffers.size()));
   if (offered && offered->size() >= kSecretBytesMin) return *offered;

@@ -264,11 +264,9 @@ class FileAttendance {
 
 }  // namespace
 
-RankRecord own_record(int rank, std::string address, std::string secret_word) {
+RankRecord own_record(int rank, std::string address) {
   const ProcessLife life = life_of_process(getpid());
-  return {{GlobalRank{rank}, node_identity(), own_host_name(), life.pid, std::move(address)},
-          life,
-          std::move(secret_word)};
+  return {{GlobalRank{rank}, node_identity(), own_host_name(), life.pid, std::move(address)}, life};
 }
 
 Outcome<StoreClient> StoreAccess::connect(Deadline deadline) const {

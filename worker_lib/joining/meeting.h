@@ -52,7 +52,7 @@ struct StoreAccess {
 };
 
 // What this process, as `rank`, says of itself when the ranks meet.
-RankRecord own_record(int rank, std::string address, std::string secret_word = {});
+RankRecord own_record(int rank, std::string address);
 
 struct Met {
   Members world;

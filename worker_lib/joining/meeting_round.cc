@@ -46,7 +46,8 @@ MeetingRound::MeetingRound(const Identity& self, const MeetingOptions& options, 
                            StoreAccess access, std::string address)
     : self_(self),
       options_(options),
-      me_(own_record(self.rank, std::move(address), secret_word(self))),
+      me_(own_record(self.rank, std::move(address))),
+      secret_word_(secret_word(self)),
       prefix_(fmt::format("muster/{}", self.restart_count)),
       everything_(std::move(store)),
       root_(everything_.with_prefix(prefix_)),
@@ -55,12 +56,19 @@ MeetingRound::MeetingRound(const Identity& self, const MeetingOptions& options, 
 
 Outcome<Met> MeetingRound::run() {
   if (Outcome<> entered = enter(); !entered) return tl::unexpected(entered.error());
-  if (auto set = store_.set(rank_key(self_.rank), me_.encode()); !set)
+  if (auto set = store_.set(rank_key(self_.rank), told_record()); !set)
     return meeting_store_failure(set.error());
   const Result<int64_t> came = store_.add("came", 1);
   if (!came) return meeting_store_failure(came.error());
   if (*came == self_.world_size) return gather();
   return wait_for_everyone();
+}
+
+// With the word on the secret, which may be an offer; these keys go when all have met.
+std::string MeetingRound::told_record() const {
+  RankRecord record = me_;
+  record.secret_word = secret_word_;
+  return record.encode();
 }
 
 // Runs before this rank writes anything there: otherwise the ranks of two jobs would become one
@@ -235,7 +243,8 @@ Outcome<Met> MeetingRound::read_everyone(const std::string& said) {
     lives.push_back(record->life);
     words.push_back(record->secret_word);
   }
-  if (world.size() != self_.world_size)
+  const auto own = static_cast<size_t>(self_.rank);
+  if (world.size() != self_.world_size || (*records)[own] != told_record())
     return failed(ErrorCode::rendezvous, "the store holds something other than this job's ranks");
   Outcome<std::string> secret = agree_on_secret(self_, world, words);
   if (!secret) return tl::unexpected(secret.error());

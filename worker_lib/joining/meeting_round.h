@@ -33,6 +33,7 @@ class MeetingRound {
   bool lost_store() const { return !store_.connected(); }
 
  private:
+  std::string told_record() const;
   Outcome<> check_job();
   Outcome<> claim_rank();
   Outcome<> enter();
@@ -49,6 +50,7 @@ class MeetingRound {
   const Identity& self_;
   const MeetingOptions& options_;
   const RankRecord me_;
+  const std::string secret_word_;
   std::string prefix_;
   StoreClient everything_;  // Without the prefix.
   StoreClient root_;

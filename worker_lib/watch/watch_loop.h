@@ -87,7 +87,8 @@ class WatchLoop {
     bool dialled = false;  // By us.
     uint16_t port = 0;     // Of the Dial.
     bool over_unix = false;
-    bool asks = false;  // It only has a question.
+    bool asks = false;           // It only has a question.
+    bool is_challenged = false;  // By the listener that we dialled.
     LinkTerms terms;
     bool wants_to_write = false;
     watch::Decoder input;
@@ -138,6 +139,7 @@ class WatchLoop {
   bool take(LinkId id, const watch::Question& question);
   bool take(LinkId id, const watch::Challenge& challenge);
   bool take(LinkId id, const watch::Proof& proof);
+  bool take(LinkId id, const watch::Admitted&);
   bool take(LinkId, const auto&) { return false; }
   bool challenge(LinkId id, const auto& visitor, bool asks);
   void admit(LinkId id);
@@ -147,6 +149,7 @@ class WatchLoop {
   void flush(LinkId id, Link& link);
   void drop(LinkId id);
   void abandon(LinkId id, watch::Silence silence);
+  uint16_t port_of(int rank, uint16_t port) const;
   void end_of(LinkId id);
   void conclude_ending(LinkId id);
   void expire_links(Instant now);

@@ -41,10 +41,8 @@ uint32_t events_for(bool wants_to_write) {
 void WatchLoop::begin_dial(const Dial& dial) {
   const Members& world = options_.world;
   const bool local = world[dial.rank].node == world.self().node;
-  uint16_t port = dial.port;
-  if (port == 0 && dial.rank == 0) port = options_.root_port;
   Dialled made = local ? dial_unix(unix_name(options_.keys, dial.rank))
-                       : dial_tcp(world[dial.rank].address, port);
+                       : dial_tcp(world[dial.rank].address, port_of(dial.rank, dial.port));
   if (is_refusal(made.error)) return step(DialFailed{dial.rank, Silence::refused});
   if (is_out_of_descriptors(made.error) && tree_.is_setting_up())
     return surrender("connect to " + describe(world[dial.rank]), made.error);
@@ -67,10 +65,16 @@ void WatchLoop::begin_dial(const Dial& dial) {
   if (made.error == 0) on_connected(id, links_.at(id));
 }
 
+// That of rank 0 is known from the start.
+uint16_t WatchLoop::port_of(int rank, uint16_t port) const {
+  return port == 0 && rank == 0 ? options_.root_port : port;
+}
+
 void WatchLoop::on_connected(LinkId id, Link& link) {
   const Members& world = options_.world;
   link.stage = Stage::greeting;
-  link.terms = {link_purpose(options_.keys, world, world.me, link.rank, false),
+  const uint16_t port = link.over_unix ? uint16_t{0} : port_of(link.rank, link.port);
+  link.terms = {link_purpose(options_.keys, world, world.me, link.rank, false, port),
                 random_value<LinkNonce>(),
                 {}};
   send(link, Hello{link.terms.dialler, world.me, world.size()});
@@ -220,7 +224,11 @@ void WatchLoop::read(LinkId id) {
       continue;
     }
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    return link.stage == Stage::linked ? end_of(id) : abandon(id, Silence::refused);
+    if (link.stage == Stage::linked) return end_of(id);
+    if (!link.is_challenged) return abandon(id, Silence::refused);
+    // It is there, but had waited too long for us: this process was stopped, perhaps.
+    retries_[link.rank] = {{link.rank, link.port, link.until}, watch_now() + kDialAgain};
+    return drop(id);
   }
 }
 
@@ -260,8 +268,9 @@ bool WatchLoop::challenge(LinkId id, const auto& visitor, bool asks) {
   const Members& world = options_.world;
   link.rank = visitor.rank;
   link.asks = asks;
-  link.terms = {link_purpose(options_.keys, world, visitor.rank, world.me, asks), visitor.nonce,
-                random_value<LinkNonce>()};
+  const uint16_t port = link.over_unix ? uint16_t{0} : options_.port;
+  link.terms = {link_purpose(options_.keys, world, visitor.rank, world.me, asks, port),
+                visitor.nonce, random_value<LinkNonce>()};
   send(link, Challenge{link.terms.listener, listener_proof(options_.keys.secret, link.terms)});
   flush(id, link);
   return true;
@@ -271,8 +280,15 @@ bool WatchLoop::take(LinkId id, const Challenge& challenge) {
   Link& link = links_.at(id);
   link.terms.listener = challenge.nonce;
   const std::string& secret = options_.keys.secret;
-  if (!link.dialled || !same_mac(challenge.proof, listener_proof(secret, link.terms))) return false;
+  const bool is_due = link.dialled && !std::exchange(link.is_challenged, true);
+  if (!is_due || !same_mac(challenge.proof, listener_proof(secret, link.terms))) return false;
   send(link, Proof{dialler_proof(secret, link.terms)});
+  flush(id, link);
+  return true;
+}
+
+bool WatchLoop::take(LinkId id, const Admitted&) {
+  if (!links_.at(id).is_challenged) return false;
   admit(id);
   return true;
 }
@@ -288,6 +304,7 @@ bool WatchLoop::take(LinkId id, const Proof& proof) {
     return true;
   }
   --strangers_;
+  send(link, Admitted{});
   admit(id);
   return true;
 }

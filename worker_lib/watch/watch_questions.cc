@@ -40,8 +40,10 @@ void SocketQuestions::ask(int rank) {
   if (dialled.error != 0 && dialled.error != EINPROGRESS) return;
   Asked asked;
   asked.socket = std::move(dialled.socket);
-  asked.terms = {
-      link_purpose(directory_.keys, world, world.me, rank, true), random_value<LinkNonce>(), {}};
+  const uint16_t port = local ? uint16_t{0} : directory_.ports[static_cast<size_t>(rank)];
+  asked.terms = {link_purpose(directory_.keys, world, world.me, rank, true, port),
+                 random_value<LinkNonce>(),
+                 {}};
   asked.output = encode(Question{asked.terms.dialler, world.me, world.size()});
   asked_[rank] = std::move(asked);
 }

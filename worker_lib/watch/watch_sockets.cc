@@ -81,9 +81,10 @@ Socket::~Socket() {
   ::close(fd_);
 }
 
-std::string link_purpose(const WatchKeys& keys, const Members& world, int from, int to, bool asks) {
-  return fmt::format("watch {} of {} ranks: {} {} {}", to_hex(keys.id), world.size(), from,
-                     asks ? "asks" : "joins", to);
+std::string link_purpose(const WatchKeys& keys, const Members& world, int from, int to, bool asks,
+                         uint16_t port) {
+  return fmt::format("watch {} of {} ranks: {} {} {} at {} {}", to_hex(keys.id), world.size(), from,
+                     asks ? "asks" : "joins", to, port == 0 ? "" : world[to].address, port);
 }
 
 std::string unix_name(const WatchKeys& keys, int rank) {

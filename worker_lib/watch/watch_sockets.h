@@ -40,8 +40,10 @@ struct WatchKeys {
   std::string id;      // Of this watch: random bytes, no secret.
 };
 
-// For the proofs on a connection that `from` dials to `to`, to link itself or to ask.
-std::string link_purpose(const WatchKeys& keys, const Members& world, int from, int to, bool asks);
+// For the proofs on a connection that `from` dials to `to`, to link itself or to ask. `port`: where
+// it is dialled on another node, so that nobody can relay it from elsewhere; 0 within a node.
+std::string link_purpose(const WatchKeys& keys, const Members& world, int from, int to, bool asks,
+                         uint16_t port);
 
 // "cannot make an epoll set to watch the other ranks: ...", for this errno.
 tl::unexpected<Failure> watch_system_failure(std::string_view what);

@@ -40,7 +40,7 @@ void fields(auto& a, Like<GiveUp> auto& m) {
   fields(a, m.failure);
 }
 
-void fields(auto&, Like<Heard> auto&) {}
+void fields(auto&, Like<Heard, Admitted> auto&) {}
 
 void fields(auto& a, Like<Answer> auto& m) {
   a.text(m.text, kAnswerBytesMax);

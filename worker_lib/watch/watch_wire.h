@@ -18,7 +18,7 @@
 namespace muster::worker::watch {
 
 // The first frames: the dialler's Hello, the listener's Challenge, the dialler's Proof; see
-// link_proof.h. Then both ends know that the other belongs to the job.
+// link_proof.h. Then both ends know that the other belongs to the job. An Admitted ends it.
 struct Hello {
   LinkNonce nonce{};
   int rank = -1;
@@ -81,8 +81,13 @@ struct Proof {
   friend bool operator==(const Proof&, const Proof&) = default;
 };
 
-using Message =
-    std::variant<Hello, Watch::News, Ready, Go, GiveUp, Heard, Question, Answer, Challenge, Proof>;
+// The listener's word that the dialler is linked.
+struct Admitted {
+  friend bool operator==(const Admitted&, const Admitted&) = default;
+};
+
+using Message = std::variant<Hello, Watch::News, Ready, Go, GiveUp, Heard, Question, Answer,
+                             Challenge, Proof, Admitted>;
 
 inline constexpr size_t kAnswerBytesMax = size_t{1} << 20;  // Longer answers are cut.
 inline constexpr size_t kTextBytesMax = 4096;               // Longer texts are cut.

@@ -9,7 +9,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "rendezvous/base/hex.h"
 #include "rendezvous/base/random.h"
 #include "worker_lib/quiet_thread.h"
 
@@ -24,7 +23,7 @@ constexpr size_t kVisitorsMax = 256;
 }  // namespace
 
 std::string link_purpose(const LinkHello& hello, const ListenAddress& to) {
-  return fmt::format("data {} from {} to {}", hello.purpose, hello.from, to_hex(to.local));
+  return fmt::format("data {} from {} to {}", hello.purpose, hello.from, to.encode());
 }
 
 struct Acceptor::Candidate {
@@ -130,6 +129,7 @@ bool Acceptor::challenge(Candidate& candidate) const {
 
 void Acceptor::admit(Candidate& candidate) {
   if (!same_mac(candidate.proof, dialler_proof(options_.secret, candidate.terms))) return;
+  if (send(candidate.socket.get(), &kAdmitted, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) return;
   const Deliver& deliver = options_.deliver[candidate.hello.purpose];
   if (deliver) deliver(candidate.hello.from, std::move(candidate.socket));
 }

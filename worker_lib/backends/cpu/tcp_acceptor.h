@@ -22,7 +22,7 @@ enum class Purpose : uint8_t { collectives = 0, transfers = 1 };
 
 // The first bytes of every connection, in host byte order, since both ends run the same program:
 // the dialler's LinkHello, the listener's LinkChallenge, the dialler's proof (see link_proof.h),
-// data.
+// the listener's kAdmitted, data.
 struct LinkHello {
   static constexpr uint32_t kMagic = 0x4b4c554d;  // "MULK"
   uint32_t magic = kMagic;
@@ -39,6 +39,8 @@ struct LinkChallenge {
   Mac proof{};
 };
 static_assert(sizeof(LinkChallenge) == 48);
+
+inline constexpr char kAdmitted = 'a';
 
 // For the proofs on a connection that begins with this LinkHello, to the listener at this address.
 std::string link_purpose(const LinkHello& hello, const ListenAddress& to);

@@ -10,6 +10,9 @@
 namespace muster::worker {
 namespace {
 
+// Connections to one peer that may end while they are greeted.
+constexpr int kTriesMax = 3;
+
 bool is_not_now(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
@@ -117,15 +120,29 @@ void SocketLinks::begin_greeting(int peer, Out& out) const {
   out.output.assign(reinterpret_cast<const char*>(&hello), sizeof hello);
 }
 
-// False: it has not come yet.
-Outcome<bool> SocketLinks::hear_challenge(int peer, Out& out) const {
-  auto* const bytes = reinterpret_cast<char*>(&out.challenge);
-  const ssize_t got =
-      recv(out.socket.get(), bytes + out.heard, sizeof out.challenge - out.heard, MSG_DONTWAIT);
+// The next word of the listener. False: it has not come yet, or the socket was closed to try again.
+Outcome<bool> SocketLinks::hear(int peer, Out& out) const {
+  char admitted = 0;
+  char* const bytes =
+      out.is_proved ? &admitted : reinterpret_cast<char*>(&out.challenge) + out.heard;
+  const size_t size = out.is_proved ? 1 : sizeof out.challenge - out.heard;
+  const ssize_t got = recv(out.socket.get(), bytes, size, MSG_DONTWAIT);
   if (got < 0 && is_not_now(errno)) return false;
-  if (got <= 0) return tl::unexpected(lost(peer, got < 0 ? errno : ECONNRESET));
+  if (got <= 0) {
+    // A listener does not wait for ever: this process may have been stopped meanwhile.
+    const int error = got < 0 ? errno : ECONNRESET;
+    if (out.tries >= kTriesMax) return tl::unexpected(lost(peer, error));
+    Out again;
+    again.tries = out.tries + 1;
+    out = std::move(again);
+    return false;
+  }
+  if (out.is_proved) return out.is_open = admitted == kAdmitted;
   out.heard += static_cast<size_t>(got);
-  if (out.heard < sizeof out.challenge) return false;
+  return out.heard == sizeof out.challenge ? prove(peer, out) : false;
+}
+
+Outcome<bool> SocketLinks::prove(int peer, Out& out) const {
   out.terms.listener = out.challenge.nonce;
   if (!same_mac(out.challenge.proof, listener_proof(secret_, out.terms))) {
     return failed(ErrorCode::peer_failed,
@@ -140,24 +157,23 @@ Outcome<bool> SocketLinks::hear_challenge(int peer, Out& out) const {
 
 // False: the greeting is not over.
 Outcome<bool> SocketLinks::greet(int peer, Out& out) {
-  if (!out.socket || out.connecting) {
-    const Outcome<bool> opened = open(peer, out);
-    if (!opened || !*opened) return opened;
-    begin_greeting(peer, out);
-  }
-  for (;;) {
-    if (!out.output.empty()) {
-      const ssize_t sent = send(out.socket.get(), out.output.data(), out.output.size(),
-                                MSG_DONTWAIT | MSG_NOSIGNAL | (out.is_proved ? MSG_MORE : 0));
-      if (sent < 0 && !is_not_now(errno)) return tl::unexpected(lost(peer, errno));
-      if (sent > 0) out.output.erase(0, static_cast<size_t>(sent));
-      if (!out.output.empty()) return false;
+  while (!out.is_open) {
+    if (!out.socket || out.connecting) {
+      const Outcome<bool> opened = open(peer, out);
+      if (!opened || !*opened) return opened;
+      begin_greeting(peer, out);
     }
-    out.is_open = out.is_proved;
-    if (out.is_open) return true;
-    const Outcome<bool> challenged = hear_challenge(peer, out);
-    if (!challenged || !*challenged) return challenged;
+    if (!out.output.empty()) {
+      const ssize_t sent =
+          send(out.socket.get(), out.output.data(), out.output.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (sent < 0 && is_not_now(errno)) return false;
+      out.output.erase(0, sent < 0 ? out.output.size() : static_cast<size_t>(sent));
+      if (!out.output.empty()) return false;  // After an error it is heard what is wrong.
+    }
+    const Outcome<bool> heard = hear(peer, out);
+    if (!heard || (!*heard && out.socket)) return heard;
   }
+  return true;
 }
 
 Outcome<size_t> SocketLinks::write(int peer, std::span<const iovec> parts) {

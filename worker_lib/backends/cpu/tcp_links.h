@@ -42,9 +42,10 @@ class SocketLinks final : public ByteLinks {
   struct Out {
     Socket socket;
     bool connecting = false;
-    bool is_proved = false;  // Both ends are, but for what is in `output`.
-    bool is_open = false;
-    std::string output;  // Of the greeting.
+    bool is_proved = false;  // The listener.
+    bool is_open = false;    // The listener has admitted us.
+    int tries = 0;           // Connections that ended before that.
+    std::string output;      // Of the greeting.
     LinkChallenge challenge;
     size_t heard = 0;  // Bytes of that.
     LinkTerms terms;
@@ -58,7 +59,8 @@ class SocketLinks final : public ByteLinks {
               std::string secret);
   Outcome<bool> open(int peer, Out& out);
   void begin_greeting(int peer, Out& out) const;
-  Outcome<bool> hear_challenge(int peer, Out& out) const;
+  Outcome<bool> hear(int peer, Out& out) const;
+  Outcome<bool> prove(int peer, Out& out) const;
   Outcome<bool> greet(int peer, Out& out);
   void take_delivered();
   Failure lost(int peer, int error) const;

@@ -1,5 +1,6 @@
 #include "rendezvous/membership/client_check.h"
 
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -47,6 +48,7 @@ class ClientCheckTest : public testing::Test {
       if (!server_) ::usleep(1000);
     }
     ASSERT_TRUE(server_);
+    options_.local = std::make_shared<LocalUsers>();
     options_.users = [this] {
       ++asked_;
       return users_;
@@ -58,9 +60,7 @@ class ClientCheckTest : public testing::Test {
     if (child_ > 0) ::waitpid(child_, nullptr, 0);
   }
 
-  bool may_come(ClientCheck& check) const {
-    return check.may_come(remote_address_of(server_.get()), place_);
-  }
+  bool may_come(ClientCheck& check) const { return check.may_come(server_.get()); }
 
   ClientCheck::Options options_;
   std::set<uid_t> users_;
@@ -113,19 +113,33 @@ TEST_F(ClientCheckTest, WhomTheUserAllowsIsNotChecked) {
   EXPECT_TRUE(may_come(any));
 }
 
-TEST_F(ClientCheckTest, OtherMachinesAreNoneOfItsBusiness) {
+TEST_F(ClientCheckTest, AUserOfAnotherAgentMayComeToo) {
   ClientCheck check(options_);
   check.begin();
-  EXPECT_TRUE(check.may_come({*IpAddress::parse("192.0.2.1"), 4711}, place_));
+  check.admit(kStranger);
+  EXPECT_TRUE(may_come(check));
 }
 
-TEST_F(ClientCheckTest, AConnectionThatNobodyHasIsRefused) {
+// Who comes later is looked for anew, whatever was found a moment ago.
+TEST_F(ClientCheckTest, AUserIsNotRefusedBecauseAnotherWas) {
   ClientCheck check(options_);
   check.begin();
-  EXPECT_FALSE(check.may_come({IpAddress::loopback_v4(), 1}, place_));
+  users_ = {1};
+  EXPECT_FALSE(may_come(check));
+  ClientCheck other(options_);
+  other.begin();
+  users_ = {kStranger};
+  EXPECT_TRUE(may_come(other));
+  EXPECT_FALSE(may_come(check)) << "the same user, within a second";
+}
+
+TEST_F(ClientCheckTest, WhatIsNoConnectionAnyMoreIsRefused) {
+  ClientCheck check(options_);
+  check.begin();
+  ASSERT_EQ(::shutdown(server_.get(), SHUT_WR), 0);
+  EXPECT_FALSE(may_come(check));
   ASSERT_EQ(said_.size(), 1U);
-  EXPECT_THAT(said_[0],
-              HasSubstr("a connection from 127.0.0.1:1, of which the kernel does not say"));
+  EXPECT_THAT(said_[0], HasSubstr("of which the kernel does not say whose it is"));
 }
 
 }  // namespace

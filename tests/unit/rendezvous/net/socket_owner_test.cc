@@ -90,6 +90,17 @@ TEST_F(SocketOwnersTest, FindAnEndWhoseServerHasAnotherAddressThere) {
   EXPECT_EQ(owners_->owner_of(one.client_address(), other), ::geteuid());
 }
 
+// Half-closed, it could be taken for another user's at the same port to another server.
+TEST_F(SocketOwnersTest, TellNothingOfAHalfClosedEndThoughItsPortHasAnotherUse) {
+  const Connected one(IpAddress::loopback_v4());
+  const Connected other(IpAddress::loopback_v4());
+  const SocketAddress client = one.client_address();
+  ASSERT_EQ(::shutdown(one.client.get(), SHUT_WR), 0);
+  EXPECT_EQ(owners_->owner_of(client, one.place), std::nullopt);
+  EXPECT_FALSE(is_established(one.server.get()));
+  EXPECT_TRUE(is_established(other.server.get()));
+}
+
 TEST_F(SocketOwnersTest, AnswerAsOftenAsTheyAreAsked) {
   const Connected one(IpAddress::loopback_v4());
   for (int i = 0; i < 1000; ++i) {

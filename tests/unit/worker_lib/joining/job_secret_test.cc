@@ -84,6 +84,20 @@ TEST(JobSecret, AllNameTheRankThatDiffers) {
   }
 }
 
+// Who can write the store could offer a secret of his own.
+TEST(JobSecret, ARankThatHasOneTakesNoOther) {
+  const std::string his = secret_word(rank_knowing(0, ""));
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{his, ""},
+        {secret_word(rank_knowing(0, kOther)), secret_word(rank_knowing(1, kOther))}}) {
+    const auto outcome = agree_on_secret(rank_knowing(1, kSecret), world_of(2, 1), words);
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_EQ(outcome.error().code, ErrorCode::environment);
+    EXPECT_THAT(outcome.error().message,
+                HasSubstr("have another MUSTER_WORKER_SECRET than this one"));
+  }
+}
+
 TEST(JobSecret, AnOfferThatIsNoneIsRefused) {
   for (const char* word : {"offers ", "offers 00", "offers xyz"}) {
     const auto outcome = agree_on_secret(rank_knowing(1, ""), world_of(2, 1), {word, ""});

@@ -354,7 +354,7 @@ TEST(Watch, StrangersAtThePortChangeNothing) {
       const std::optional<watch::Message> answer = stranger.hear();
       ASSERT_TRUE(answer && std::holds_alternative<watch::Challenge>(*answer));
       const auto& challenge = std::get<watch::Challenge>(*answer);
-      const LinkTerms terms{watch::link_purpose(guessed, world, last, 0, asks), hello.nonce,
+      const LinkTerms terms{watch::link_purpose(guessed, world, last, 0, asks, port), hello.nonce,
                             challenge.nonce};
       EXPECT_FALSE(same_mac(challenge.proof, listener_proof(guessed.secret, terms)));
       stranger.say(watch::Proof{echoes ? challenge.proof : dialler_proof(guessed.secret, terms)});

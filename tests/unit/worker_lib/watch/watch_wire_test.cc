@@ -27,7 +27,8 @@ std::vector<Message> all_kinds() {
           Answer{std::string(3 * kTextBytesMax, 'w')},
           Answer{},
           Challenge{{5, 6, 7}, {8, 9}},
-          Proof{{255, 1}}};
+          Proof{{255, 1}},
+          Admitted{}};
 }
 
 TEST(WatchWire, EveryMessageComesBackAsItWas) {

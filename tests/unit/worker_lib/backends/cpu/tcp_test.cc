@@ -137,6 +137,11 @@ class Receiving : public testing::Test {
     EXPECT_TRUE(same_mac(challenge->proof, listener_proof(kSecret, terms)));
     const Mac proof = dialler_proof(kSecret, terms);
     say(socket, proof.data(), proof.size());
+    char admitted = 0;
+    pollfd state{socket.get(), POLLIN, 0};
+    EXPECT_EQ(poll(&state, 1, 30'000), 1);
+    EXPECT_EQ(::recv(socket.get(), &admitted, 1, MSG_DONTWAIT), 1);
+    EXPECT_EQ(admitted, kAdmitted);
   }
   Socket by_tcp() const { return visit(begin_connect(address_.tcp)); }
   Socket by_unix() const { return visit(begin_connect_local(address_.local)); }
@@ -282,6 +287,40 @@ TEST(SocketLinks, SayNothingToAnImpostor) {
   EXPECT_EQ(written.error().code, ErrorCode::peer_failed);
   EXPECT_THAT(written.error().message, HasSubstr("does not belong to the job"));
   EXPECT_EQ(heard.size(), sizeof(LinkHello)) << "no data";
+}
+
+// As after this process was stopped for so long that the listener gave it up.
+TEST(SocketLinks, GreetAgainWhereTheListenerDidNotWait) {
+  const Members members = members_on("ab", 0);
+  auto there = open_listeners(members[1]);
+  ASSERT_TRUE(there);
+  const std::vector<ListenAddress> addresses{there->address, there->address};
+  const auto links = SocketLinks::make(Purpose::collectives, members, addresses, kSecret);
+  ASSERT_TRUE(links);
+  std::string data = "gradients";
+  const iovec part{data.data(), data.size()};
+  std::atomic<int> came = 0;
+  std::unique_ptr<Acceptor> acceptor;
+  Outcome<size_t> written = size_t{0};
+  const auto until = std::chrono::steady_clock::now() + seconds(30);
+  while (written && *written == 0 && std::chrono::steady_clock::now() < until) {
+    written = (*links)->write(1, {&part, 1});
+    if (acceptor) continue;
+    const Socket first(accept4(there->listeners[0].get(), nullptr, nullptr, 0));
+    if (!first) continue;
+    LinkHello hello;
+    ASSERT_EQ(::recv(first.get(), &hello, sizeof hello, MSG_WAITALL),
+              static_cast<ssize_t>(sizeof hello));
+    auto started = Acceptor::start({.size = 2,
+                                    .secret = kSecret,
+                                    .open = std::move(*there),
+                                    .deliver = {[&](int, Socket) { ++came; }, {}}});
+    ASSERT_TRUE(started);
+    acceptor = std::move(*started);
+  }
+  ASSERT_TRUE(written) << written.error().message;
+  EXPECT_EQ(*written, data.size());
+  EXPECT_EQ(came, 1);
 }
 
 // ---- layout

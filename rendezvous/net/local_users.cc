@@ -1,0 +1,48 @@
+#include "rendezvous/net/local_users.h"
+
+#include <utility>
+
+#include "rendezvous/net/interfaces.h"
+
+namespace muster {
+namespace {
+
+constexpr auto kAddressesKept = std::chrono::seconds(1);
+
+}  // namespace
+
+LocalUsers::LocalUsers() {
+  works();
+}
+
+bool LocalUsers::works() {
+  if (owners_) return true;
+  Result<SocketOwners> opened = SocketOwners::open();
+  if (opened) {
+    owners_ = std::move(*opened);
+  } else {
+    why_not_ = opened.error().message;
+  }
+  return owners_.has_value();
+}
+
+LocalUsers::Found LocalUsers::look(int fd) {
+  const SocketAddress client = remote_address_of(fd);
+  if (!owners_ || !is_own(client.ip)) return {};
+  const std::optional<uid_t> uid = owners_->owner_of(client, local_address_of(fd));
+  // A client that has closed its end may have been mistaken for another.
+  return {true, is_established(fd) ? uid : std::nullopt};
+}
+
+bool LocalUsers::is_own(const IpAddress& address) {
+  if (address.is_loopback()) return true;
+  const auto now = std::chrono::steady_clock::now();
+  if (now >= own_until_) {
+    std::vector<IpAddress> found = read_own_addresses();
+    if (!found.empty()) own_ = std::move(found);  // Else there was no descriptor.
+    own_until_ = now + kAddressesKept;
+  }
+  return is_own_address(address, own_);
+}
+
+}  // namespace muster

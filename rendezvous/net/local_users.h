@@ -1,0 +1,41 @@
+// Whose the clients on this machine are: SocketOwners with what this machine's addresses are. One
+// thread.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "rendezvous/net/address.h"
+#include "rendezvous/net/socket_owner.h"
+
+namespace muster {
+
+class LocalUsers {
+ public:
+  LocalUsers();
+
+  // Whether the kernel tells whose a connection is; tries again if it did not.
+  bool works();
+  const std::string& why_not() const { return why_not_; }
+
+  struct Found {
+    bool is_local = false;     // It comes from an address of this machine, and the kernel tells.
+    std::optional<uid_t> uid;  // nullopt: of a local one, that nobody can be said to own it.
+  };
+  // Of the accepted connection `fd`.
+  Found look(int fd);
+
+ private:
+  bool is_own(const IpAddress& address);
+
+  std::optional<SocketOwners> owners_;
+  std::string why_not_;
+  std::vector<IpAddress> own_;
+  std::chrono::steady_clock::time_point own_until_{};
+};
+
+}  // namespace muster
