@@ -7,6 +7,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "rendezvous/membership/byte_stream.h"
 #include "rendezvous/membership/job_token.h"
@@ -53,6 +54,7 @@ struct MemberClient::Link {
   Nonce host_nonce{};
   std::optional<uint64_t> wanted_instance;
   SocketAddress host;
+  int fd = -1;  // Of the stream.
   std::unique_ptr<ByteStream> stream;
   FrameReader<HostMessage> reader;
   std::string heard;  // Bytes before the first whole message.
@@ -134,6 +136,7 @@ void MemberClient::on_dialled(DialOutcome outcome) {
   Link& link = *link_;
   const int fd = outcome->socket.release();
   link.stream = std::make_unique<ByteStream>(io_, fd, options_.unsent_bytes_max);
+  link.fd = fd;
   link.host = remote_address_of(fd);
   link.join.dialled = link.host.ip.to_string();
   own_address_ = local_address_of(fd).ip.to_string();
@@ -205,6 +208,18 @@ void MemberClient::on_challenge(const Challenge& challenge) {
         fmt::format("the host at {} has no job token, but this node has one: give all nodes the "
                     "same --rdzv-token-file or MUSTER_TOKEN",
                     endpoint)));
+  }
+  // A token tells that the host belongs to the job. Without one, whoever has listened first at the
+  // endpoint would host it; root may.
+  const LocalUsers::Found host = local_users_.look(link_->fd);
+  const bool is_ours = host.uid == ::geteuid() || host.uid == uid_t{0};
+  if (options_.token.empty() && !link_->join.is_host && host.is_local && !is_ours) {
+    return fail_link(failed_for_good(fmt::format(
+        "the host at {} runs as {}, this node as uid {}, and without a job token users of one "
+        "machine share no job: choose another port, or give all nodes the same --rdzv-token-file",
+        endpoint,
+        host.uid ? fmt::format("uid {}", *host.uid) : "a user that the kernel does not tell",
+        ::geteuid())));
   }
   link_->host_nonce = challenge.nonce;
   if (challenge.token) {

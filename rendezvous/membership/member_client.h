@@ -23,6 +23,7 @@
 #include "rendezvous/membership/stranger_watch.h"
 #include "rendezvous/net/connect.h"
 #include "rendezvous/net/drive.h"
+#include "rendezvous/net/local_users.h"
 
 namespace muster {
 
@@ -120,7 +121,8 @@ class MemberClient {
   std::shared_ptr<Link> link_;  // Null while there is no connection.
   std::string own_address_;
   Mac worker_secret_{};  // From the newest Welcome.
-  Question question_;    // Without askers nothing is pending.
+  LocalUsers local_users_;
+  Question question_;  // Without askers nothing is pending.
   boost::asio::steady_timer question_limit_;
 };
 

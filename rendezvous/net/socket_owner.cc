@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -24,7 +25,11 @@
 namespace muster {
 namespace {
 
-constexpr uint8_t kEstablished = 1;  // TCP_ESTABLISHED of the kernel's tcp_states.h.
+// Of the kernel's tcp_states.h.
+constexpr uint8_t kEstablished = 1;
+constexpr uint8_t kTimeWait = 6;
+constexpr uint8_t kListens = 10;
+constexpr int kSearchesMax = 20;  // In a second.
 // The kernel answers before send() returns; nothing else may keep the store waiting.
 constexpr timeval kAnswerLimit{.tv_sec = 0, .tv_usec = 200'000};
 constexpr uid_t kOverflowUid = 65534;
@@ -128,14 +133,26 @@ std::optional<uid_t> SocketOwners::owner_of(const SocketAddress& client,
   if (!ask(client, server, is_v6 ? AF_INET6 : AF_INET, /*any_server=*/false, ends))
     return std::nullopt;
   if (!ends.is_there) {
-    // Where addresses are translated, its own end has another one for the server. Sockets of IPv6
-    // speak IPv4 as well. An end that is there, but half-closed, must not be taken for another
-    // user's at the same port.
+    // Where addresses are translated, its own end has another one for the server. So it is one of
+    // those at the client's port: all of them have to be one user's, in whatever state they are.
+    // Sockets of IPv6 speak IPv4 as well.
+    if (!may_search()) return std::nullopt;
     if (!ask(client, server, AF_INET6, /*any_server=*/true, ends)) return std::nullopt;
     if (!is_v6 && !ask(client, server, AF_INET, /*any_server=*/true, ends)) return std::nullopt;
   }
-  if (ends.owners.size() != 1 || !has_number(*ends.owners.begin())) return std::nullopt;
+  const bool is_clear = ends.owners.size() == 1 && !ends.has_closed;
+  if (!is_clear || !has_number(*ends.owners.begin())) return std::nullopt;
   return *ends.owners.begin();
+}
+
+// A search goes through all connections of the machine, and anybody can make one necessary.
+bool SocketOwners::may_search() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now >= searches_since_ + std::chrono::seconds(1)) {
+    searches_since_ = now;
+    searches_ = 0;
+  }
+  return ++searches_ <= kSearchesMax;
 }
 
 bool SocketOwners::ask(const SocketAddress& client, const SocketAddress& server, uint8_t family,
@@ -147,7 +164,7 @@ bool SocketOwners::ask(const SocketAddress& client, const SocketAddress& server,
   request.head.nlmsg_seq = ++sequence_;
   request.body.sdiag_family = family;
   request.body.sdiag_protocol = IPPROTO_TCP;
-  request.body.idiag_states = 1U << kEstablished;
+  request.body.idiag_states = ~(1U << kTimeWait | 1U << kListens);
   std::ranges::fill(request.body.id.idiag_cookie, INET_DIAG_NOCOOKIE);
   put_ends(client, server, request.body.id);
   if (any_server) request.body.id.idiag_dport = 0;  // A dump goes by the ports alone.
@@ -167,10 +184,12 @@ bool SocketOwners::ask(const SocketAddress& client, const SocketAddress& server,
       const auto* const found = static_cast<const inet_diag_msg*>(NLMSG_DATA(head));
       const SocketAddress end = own_end(*found);
       const bool is_it = end.port == client.port && end.ip.bytes() == client.ip.bytes();
+      if (is_it || !any_server) ends.is_there = true;
       // A socket that its process has closed belongs to uid 0 and has no inode.
-      const bool is_open = found->idiag_state == kEstablished && found->idiag_inode != 0;
-      if (is_it) ends.is_there = true;
-      if (is_it && is_open) ends.owners.insert(found->idiag_uid);
+      const bool is_open = found->idiag_inode != 0;
+      const bool is_whole = is_open && (any_server || found->idiag_state == kEstablished);
+      if (is_it && is_whole) ends.owners.insert(found->idiag_uid);
+      if (is_it && !is_whole) ends.has_closed = true;
       if (!any_server) return true;
     }
   }

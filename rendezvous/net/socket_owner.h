@@ -2,6 +2,7 @@
 // INET_DIAG). Blocks for some microseconds. One thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -26,22 +27,27 @@ class SocketOwners {
 
   // The user of the process that opened the end at `client` of an established connection to
   // `server`, both of this network namespace, numbered as this process's user namespace has it.
-  // Where no such end has `server`, since addresses are translated on the way, the one at `client`
-  // counts. nullopt: there is none, it was closed, its user has no number here, or several users
-  // have one.
+  // Where no such end has `server`, since addresses are translated on the way, those at `client`
+  // count, twenty times a second. nullopt: there is none, it was closed, its user has no number
+  // here, or several users have one.
   std::optional<uid_t> owner_of(const SocketAddress& client, const SocketAddress& server);
 
  private:
   explicit SocketOwners(UniqueFd netlink) : netlink_(std::move(netlink)) {}
   struct Ends {
-    bool is_there = false;  // One at the client's address, in whatever state.
+    bool is_there = false;    // One at the client's address, in whatever state.
+    bool has_closed = false;  // One that is closed, or half-closed.
     std::set<uid_t> owners;
   };
   // False: no answer.
   bool ask(const SocketAddress& client, const SocketAddress& server, uint8_t family,
            bool any_server, Ends& ends);
 
+  bool may_search();
+
   UniqueFd netlink_;
+  std::chrono::steady_clock::time_point searches_since_{};
+  int searches_ = 0;
   uint32_t sequence_ = 0;
 };
 

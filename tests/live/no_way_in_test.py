@@ -4,6 +4,7 @@ Needs root, to be another user, and for two machines iproute2; else ends with 77
 """
 import os
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -156,6 +157,37 @@ class UsersOfOneMachine(LiveTest):
                               "users of one machine share no job: choose another port", other.stderr)
             self.write("end", "")
             self.assertEqual(job.wait(), 0, job.stderr())
+
+    def test_nor_does_a_stranger_host_one(self):
+        port = free_port()
+        shutil.copy(MUSTER, self.path("muster"))
+        os.chmod(self.folder.name, 0o755)
+        flags = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "same"]
+        # A host that cannot ask who joins.
+        sandbox = [sys.executable, os.path.join(PROGRAMS, "without_netlink.py"), self.path("muster")]
+        with subprocess.Popen([*AS_USER, *sandbox, *flags, "--no-python", "true"], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": "/tmp", "HOME": "/tmp"},
+                              cwd="/tmp") as host:
+            try:
+                wait_for(lambda: not is_free(port), "the stranger listens")
+                ended = subprocess.run([MUSTER, *flags, "--no-python", "true"], capture_output=True, text=True, timeout=60,
+                                       check=False)
+                self.assertEqual(ended.returncode, 122, ended.stderr)
+                self.assertIn(f"runs as uid {USER}, this node as uid 0, and without a job token users of one machine share no "
+                              "job", ended.stderr)
+            finally:
+                host.terminate()
+                host.communicate()
+
+
+def is_free(port):
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+            return True
+        except OSError:
+            return False
 
 
 class TwoNodes(NetnsTest, Attempts):
