@@ -35,7 +35,7 @@ bool ClientCheck::may_come(int fd) {
   if (std::ranges::any_of(options_.allow, holds_it)) return true;
   const LocalUsers::Found found = options_.local->look(fd);
   if (!found.is_local || (found.uid && is_ours(*found.uid))) return true;
-  say_refusal(found.uid, client);
+  if (!found.is_over) say_refusal(found.uid, client);
   return false;
 }
 

@@ -36,7 +36,8 @@ class ClientCheck {
 
   // Before clients come. Says once if the kernel does not tell who they are: then all may come.
   void begin();
-  // Whether the client of this connection may be served. Says once for each user if not.
+  // Whether the client of this connection may be served. Says once for each user if not, and
+  // nothing of one that has gone already.
   bool may_come(int fd);
   // An agent that has proved the token runs as this user here, and so may its workers.
   void admit(uid_t uid) { admitted_.insert(uid); }

@@ -31,7 +31,8 @@ LocalUsers::Found LocalUsers::look(int fd) {
   if (!owners_ || !is_own(client.ip)) return {};
   const std::optional<uid_t> uid = owners_->owner_of(client, local_address_of(fd));
   // A client that has closed its end may have been mistaken for another.
-  return {true, is_established(fd) ? uid : std::nullopt};
+  const bool is_over = !is_established(fd);
+  return {true, is_over, is_over ? std::nullopt : uid};
 }
 
 bool LocalUsers::is_own(const IpAddress& address) {

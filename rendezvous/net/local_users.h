@@ -24,6 +24,7 @@ class LocalUsers {
 
   struct Found {
     bool is_local = false;     // It comes from an address of this machine, and the kernel tells.
+    bool is_over = false;      // One of its ends is closed, or half-closed: nobody is to be served.
     std::optional<uid_t> uid;  // nullopt: of a local one, that nobody can be said to own it.
   };
   // Of the accepted connection `fd`.

@@ -63,23 +63,25 @@ class Attempts:
         self.assertIn("muster-watch-", texts, "the stranger reads names at all")
 
 
-class OneNode(LiveTest, Attempts):
+class OneNode(NetnsTest, Attempts):
+    """In a network namespace of its own, since other tests serve stores on this machine."""
+
     def test_ranks_are_not_deceived(self):
-        with Job("--nproc-per-node", 3, "--log-dir", self.path("logs"), "--no-python", RANKS, "until",
-                 self.path("end")) as job:
-            wait_for(lambda: job.stdout().count("looping") == 3, "the ranks loop")
-            pids = ranks_of(job.pid)
-            self.assertEqual(len(pids), 3)
-            stranger = [*AS_USER, sys.executable, STRANGER]
-            attempts = subprocess.run([*stranger, "3", *map(str, pids)], capture_output=True, text=True, check=True)
-            self.check_outcomes(attempts.stdout, ["signals", "processes", "watch over unix", "data over unix", "store"])
-            self.assertIn(f"muster: refused a process of uid {USER} at the job's store", job.stderr())
-            texts = subprocess.run([*stranger, "text", self.folder.name], capture_output=True, text=True, check=True)
-            self.check_secrets(texts.stdout, pids)
-            self.write("end", "")
-            self.assertEqual(job.wait(), 0, job.stderr())
-            self.assertEqual(job.stdout().count(" rounds"), 3)
-            self.assertNotIn("stranger", job.stderr())
+        self.make(1)
+        job = self.start(1, "--nproc-per-node", 3, "--log-dir", self.path("logs"),
+                         program=["--no-python", RANKS, "until", self.path("end")])
+        wait_for(lambda: job.stdout().count("looping") == 3, "the ranks loop")
+        pids = ranks_of(job.pid)
+        self.assertEqual(len(pids), 3)
+        stranger = [*AS_USER, sys.executable, STRANGER]
+        self.check_outcomes(self.cluster.output(1, [*stranger, 3, *pids], limit_s=200),
+                            ["signals", "processes", "watch over unix", "data over unix", "store"])
+        self.assertIn(f"muster: refused a process of uid {USER} at the job's store", job.stderr())
+        self.check_secrets(self.cluster.output(1, [*stranger, "text", self.folder.name]), pids)
+        self.write("end", "")
+        self.assert_exit(job, 0)
+        self.assertEqual(job.stdout().count(" rounds"), 3)
+        self.assertNotIn("a stranger's words", job.stderr())
 
 
 # What every worker does first: an echo from the store.

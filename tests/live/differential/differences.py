@@ -258,6 +258,12 @@ TABLE = (
         is_the_record,
     ),
     Difference(
+        "the workers' secret",
+        "By which the ranks of the worker library know each other.",
+        r"worker.*\.env\.MUSTER_WORKER_SECRET",
+        lambda finding: finding.torchrun == MISSING and re.fullmatch(r"[0-9a-f]{64}", finding.muster),
+    ),
+    Difference(
         "the recorder of NCCL's calls",
         "NCCL's profiler plugin is muster's, which loads the one that was set.",
         r"worker.*\.env\.NCCL_PROFILER_PLUGIN",

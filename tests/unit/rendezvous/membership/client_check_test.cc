@@ -19,7 +19,6 @@ namespace muster {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 constexpr uid_t kStranger = 54321;
 
@@ -133,13 +132,13 @@ TEST_F(ClientCheckTest, AUserIsNotRefusedBecauseAnotherWas) {
   EXPECT_FALSE(may_come(check)) << "the same user, within a second";
 }
 
-TEST_F(ClientCheckTest, WhatIsNoConnectionAnyMoreIsRefused) {
+// As a program that only looks whether somebody listens.
+TEST_F(ClientCheckTest, WhoHasGoneAlreadyIsRefusedWithoutAWord) {
   ClientCheck check(options_);
   check.begin();
   ASSERT_EQ(::shutdown(server_.get(), SHUT_WR), 0);
   EXPECT_FALSE(may_come(check));
-  ASSERT_EQ(said_.size(), 1U);
-  EXPECT_THAT(said_[0], HasSubstr("of which the kernel does not say whose it is"));
+  EXPECT_THAT(said_, ElementsAre());
 }
 
 }  // namespace
