@@ -86,7 +86,7 @@ def verdicts_of_healthy(options):
 
 
 def parse():
-    parser = argparse.ArgumentParser(usage=__doc__)
+    parser = argparse.ArgumentParser(usage=__doc__.replace("%", "%%"))
     parser.add_argument("--rows", default="hang_matrix.jsonl")
     parser.add_argument("--ranks", default="2,4,8", type=lambda text: [int(word) for word in text.split(",")])
     parser.add_argument("--count", default=30, type=int)
