@@ -47,8 +47,7 @@ void tell_kills_apart(const std::vector<WorkerEvidence>& workers,
     machine.more_kills = killed > counted;
 }
 
-// Whether the worker library reported one that is not muster's own doing. `over`: when the attempt
-// was over.
+// When the worker library reported a failure that is not muster's own doing, if before `stop`.
 std::optional<Instant> finding_before(const std::optional<FailureRecord>& library, Instant stop) {
   if (!library || library->code == "stopped") return std::nullopt;
   const Instant at{std::chrono::nanoseconds(library->time_ns)};
@@ -215,7 +214,7 @@ void JobRecord::stop_begins(int signal, Duration grace, const std::vector<AtStop
 }
 
 void JobRecord::fails_for_hang() {
-  failed_for_hang_ = std::min(failed_for_hang_.value_or(Instant::max()), steady_now());
+  if (!failed_for_hang_) failed_for_hang_ = steady_now();
 }
 
 void JobRecord::kill_sent(std::string whom) {

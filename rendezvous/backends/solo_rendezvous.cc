@@ -50,11 +50,8 @@ JobStore::Options SoloRendezvous::store_options(const RendezvousOptions& options
   store.addresses = place.addresses;
   store.port = options.worker_port.value_or(options.port);
   store.say = handlers.say;
-  store.clients = {options.worker_users,
-                   options.store_allow_any,
-                   options.store_allow,
-                   std::make_shared<LocalUsers>(),
-                   {}};
+  store.clients = {options.worker_users, options.store_allow_any, options.store_allow,
+                   std::make_shared<LocalUsers>()};
   return store;
 }
 

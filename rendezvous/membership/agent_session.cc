@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "rendezvous/membership/job_token.h"
+#include "rendezvous/membership/membership_text.h"
 #include "rendezvous/membership/random_ids.h"
+#include "rendezvous/net/local_users.h"
 
 namespace muster {
 
@@ -112,10 +114,8 @@ void AgentSession::on_hello(const Hello& hello) {
   hello_ = hello;
   if (!options_.foreign_user.empty()) {
     return refuse(RefusalKind::contradiction,
-                  fmt::format("the host at this endpoint runs as uid {}, this node as {}, and "
-                              "without a job token users of one machine share no job: choose "
-                              "another port, or give all nodes the same --rdzv-token-file",
-                              ::geteuid(), options_.foreign_user));
+                  membership::users_differ_text("this endpoint", user_text(::geteuid()),
+                                                options_.foreign_user));
   }
   nonce_ = random_nonce();
   step_ = Step::join;

@@ -17,12 +17,13 @@ constexpr size_t kRefusedSaid = 100;
 
 }  // namespace
 
-ClientCheck::ClientCheck(Options options) : options_(std::move(options)) {}
+ClientCheck::ClientCheck(Options options, std::function<void(const std::string&)> say)
+    : options_(std::move(options)), say_(std::move(say)) {}
 
 void ClientCheck::begin() {
   if (!options_.users || options_.allow_any || options_.local->works()) return;
   if (std::exchange(said_, true)) return;
-  options_.say(
+  say_(
       fmt::format("every user of this machine can use the job's store: the kernel does "
                   "not tell who connects ({})",
                   options_.local->why_not()));
@@ -60,7 +61,7 @@ void ClientCheck::say_refusal(std::optional<uid_t> uid, const SocketAddress& cli
                                     "a connection from {}, of which the kernel does not "
                                     "say whose it is,",
                                     client.to_string());
-  options_.say(
+  say_(
       fmt::format("refused {} at the job's store: it is for uid {}, root and the users "
                   "that the job's processes run as; --store-allow {} admits every user of "
                   "this machine",

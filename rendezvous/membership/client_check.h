@@ -29,10 +29,9 @@ class ClientCheck {
     bool allow_any = false;      // --store-allow any
     std::vector<Network> allow;  // Not checked.
     std::shared_ptr<LocalUsers> local;
-    std::function<void(const std::string&)> say;
   };
 
-  explicit ClientCheck(Options options);
+  ClientCheck(Options options, std::function<void(const std::string&)> say);
 
   // Before clients come. Says once if the kernel does not tell who they are: then all may come.
   void begin();
@@ -46,7 +45,8 @@ class ClientCheck {
   bool is_ours(uid_t uid);
   void say_refusal(std::optional<uid_t> uid, const SocketAddress& client);
 
-  Options options_;
+  const Options options_;
+  const std::function<void(const std::string&)> say_;
   bool said_ = false;  // That the kernel does not tell.
   std::set<uid_t> admitted_;
   std::set<uid_t> users_;      // At the last look.

@@ -101,7 +101,7 @@ void Coordinator::on_agent(Arrival arrival) {
 // the default port. Empty: it is ours, or elsewhere.
 std::string Coordinator::foreign_user(const LocalUsers::Found& found) const {
   if (!options_.token.empty() || !found.is_local || found.uid == ::geteuid()) return {};
-  return found.uid ? fmt::format("uid {}", *found.uid) : "a user that the kernel does not tell";
+  return user_text(found.uid);
 }
 
 void Coordinator::on_joined(membership::ConnectionId id, const membership::Join& join,
@@ -174,8 +174,8 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   job.store_allow = options_.store_allow;
   job.store.addresses = listener_->local_endpoints();
   job.store.say = [this](const std::string& text) { say(text); };
-  job.store.clients = {
-      options_.worker_users, options_.store_allow_any, options_.store_allow, local_, {}};
+  job.store.clients = {options_.worker_users, options_.store_allow_any, options_.store_allow,
+                       local_};
   if (id == options_.job_id && options_.worker_port) {
     job.store.port = *options_.worker_port;
   } else if (id == options_.job_id) {

@@ -25,11 +25,7 @@ std::string list_networks(const std::vector<Network>& networks) {
 JobStore::JobStore(boost::asio::io_context& io, Options options)
     : io_(io),
       options_(std::move(options)),
-      clients_([this] {
-        ClientCheck::Options clients = std::move(options_.clients);
-        clients.say = [this](const std::string& line) { say(line); };
-        return clients;
-      }()),
+      clients_(std::move(options_.clients), [this](const std::string& line) { say(line); }),
       server_(io, [this] {
         StoreServer::Options server;
         server.on_refused = [this](const IpAddress& address) { on_refused(address); };

@@ -28,7 +28,7 @@ class JobStore {
     std::vector<SocketAddress> addresses;         // Else: where to listen; their ports are ignored.
     int port = 0;                                 // 0: a fresh one for each round.
     std::function<void(const std::string&)> say;  // Called when a stranger is refused.
-    ClientCheck::Options clients;                 // Its `say` is not used.
+    ClientCheck::Options clients;
   };
 
   // Why a round ends.

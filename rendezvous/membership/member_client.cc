@@ -11,9 +11,11 @@
 
 #include "rendezvous/membership/byte_stream.h"
 #include "rendezvous/membership/job_token.h"
+#include "rendezvous/membership/membership_text.h"
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/membership/store_probe.h"
 #include "rendezvous/net/interfaces.h"
+#include "rendezvous/net/local_users.h"
 
 namespace muster {
 
@@ -209,18 +211,7 @@ void MemberClient::on_challenge(const Challenge& challenge) {
                     "same --rdzv-token-file or MUSTER_TOKEN",
                     endpoint)));
   }
-  // A token tells that the host belongs to the job. Without one, whoever has listened first at the
-  // endpoint would host it; root may.
-  const LocalUsers::Found host = local_users_.look(link_->fd);
-  const bool is_ours = host.uid == ::geteuid() || host.uid == uid_t{0};
-  if (options_.token.empty() && !link_->join.is_host && host.is_local && !is_ours) {
-    return fail_link(failed_for_good(fmt::format(
-        "the host at {} runs as {}, this node as uid {}, and without a job token users of one "
-        "machine share no job: choose another port, or give all nodes the same --rdzv-token-file",
-        endpoint,
-        host.uid ? fmt::format("uid {}", *host.uid) : "a user that the kernel does not tell",
-        ::geteuid())));
-  }
+  if (const std::string why = why_not_ours(); !why.empty()) return fail_link(failed_for_good(why));
   link_->host_nonce = challenge.nonce;
   if (challenge.token) {
     link_->join.proof = membership::agent_proof(options_.token, options_.job_id, link_->agent_nonce,
@@ -230,6 +221,16 @@ void MemberClient::on_challenge(const Challenge& challenge) {
   std::string bytes;
   membership::encode(membership::AgentMessage(link_->join), bytes);
   link_->stream->write(bytes);
+}
+
+// A token tells that the host belongs to the job. Without one, whoever has listened first at the
+// endpoint would host it; root may.
+std::string MemberClient::why_not_ours() const {
+  if (!options_.token.empty() || link_->join.is_host) return {};
+  const LocalUsers::Found host = LocalUsers().look(link_->fd);
+  if (!host.is_local || host.uid == ::geteuid() || host.uid == uid_t{0}) return {};
+  return membership::users_differ_text(options_.member.endpoint, user_text(host.uid),
+                                       user_text(::geteuid()));
 }
 
 void MemberClient::on_welcome(const Welcome& welcome) {

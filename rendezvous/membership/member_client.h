@@ -23,7 +23,6 @@
 #include "rendezvous/membership/stranger_watch.h"
 #include "rendezvous/net/connect.h"
 #include "rendezvous/net/drive.h"
-#include "rendezvous/net/local_users.h"
 
 namespace muster {
 
@@ -95,6 +94,7 @@ class MemberClient {
   void on_bytes(std::string_view bytes);
   void on_message(const membership::HostMessage& message);
   void on_challenge(const membership::Challenge& challenge);
+  std::string why_not_ours() const;
   void on_welcome(const membership::Welcome& welcome);
   void on_verdict(const membership::HostMessage& message);
   void on_nodes(const membership::Nodes& part);
@@ -121,8 +121,7 @@ class MemberClient {
   std::shared_ptr<Link> link_;  // Null while there is no connection.
   std::string own_address_;
   Mac worker_secret_{};  // From the newest Welcome.
-  LocalUsers local_users_;
-  Question question_;  // Without askers nothing is pending.
+  Question question_;    // Without askers nothing is pending.
   boost::asio::steady_timer question_limit_;
 };
 

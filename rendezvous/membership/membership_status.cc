@@ -40,6 +40,14 @@ std::string precise_seconds(Duration duration) {
   return fmt::format("{:.1f} s", std::chrono::duration<double>(duration).count());
 }
 
+std::string users_differ_text(std::string_view where, std::string_view host,
+                              std::string_view node) {
+  return fmt::format(
+      "the host at {} runs as {}, this node as {}, and without a job token users of one machine "
+      "share no job: choose another port, or give all nodes the same --rdzv-token-file",
+      where, host, node);
+}
+
 std::string nodes_text(int count) {
   return count == 1 ? "1 node" : fmt::format("{} nodes", count);
 }

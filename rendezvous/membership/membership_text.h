@@ -22,6 +22,9 @@ std::string quiet_name(std::string_view name);
 // A sentence of another node without control characters, cut to half of kTextBytesMax.
 std::string quiet_line(std::string_view text);
 
+// Why an agent does not join a host, whose users these are: "uid 7". `where`: the host's endpoint.
+std::string users_differ_text(std::string_view where, std::string_view host, std::string_view node);
+
 // "1 node", "3 nodes".
 std::string nodes_text(int count);
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "rendezvous/net/interfaces.h"
 
 namespace muster {
@@ -10,6 +12,10 @@ namespace {
 constexpr auto kAddressesKept = std::chrono::seconds(1);
 
 }  // namespace
+
+std::string user_text(const std::optional<uid_t>& uid) {
+  return uid ? fmt::format("uid {}", *uid) : "a user that the kernel does not tell";
+}
 
 LocalUsers::LocalUsers() {
   works();

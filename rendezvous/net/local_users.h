@@ -14,6 +14,9 @@
 
 namespace muster {
 
+// "uid 7"; "a user that the kernel does not tell".
+std::string user_text(const std::optional<uid_t>& uid);
+
 class LocalUsers {
  public:
   LocalUsers();

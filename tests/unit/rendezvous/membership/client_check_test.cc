@@ -1,5 +1,6 @@
 #include "rendezvous/membership/client_check.h"
 
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -52,13 +53,15 @@ class ClientCheckTest : public testing::Test {
       ++asked_;
       return users_;
     };
-    options_.say = [this](const std::string& line) { said_.push_back(line); };
   }
   void TearDown() override {
     over_.reset();
     if (child_ > 0) ::waitpid(child_, nullptr, 0);
   }
 
+  std::function<void(const std::string&)> say() {
+    return [this](const std::string& line) { said_.push_back(line); };
+  }
   bool may_come(ClientCheck& check) const { return check.may_come(server_.get()); }
 
   ClientCheck::Options options_;
@@ -82,7 +85,7 @@ class ClientCheckTest : public testing::Test {
 };
 
 TEST_F(ClientCheckTest, AnotherUserIsRefusedAndNamedOnce) {
-  ClientCheck check(options_);
+  ClientCheck check(options_, say());
   check.begin();
   EXPECT_FALSE(may_come(check));
   EXPECT_FALSE(may_come(check));
@@ -94,7 +97,7 @@ TEST_F(ClientCheckTest, AnotherUserIsRefusedAndNamedOnce) {
 
 TEST_F(ClientCheckTest, AUserThatTheJobsProcessesRunAsMayCome) {
   users_ = {kStranger};
-  ClientCheck check(options_);
+  ClientCheck check(options_, say());
   check.begin();
   EXPECT_TRUE(may_come(check));
   EXPECT_THAT(said_, ElementsAre());
@@ -102,18 +105,18 @@ TEST_F(ClientCheckTest, AUserThatTheJobsProcessesRunAsMayCome) {
 
 TEST_F(ClientCheckTest, WhomTheUserAllowsIsNotChecked) {
   options_.allow = {Network(IpAddress::loopback_v4(), 8)};
-  ClientCheck some(options_);
+  ClientCheck some(options_, say());
   some.begin();
   EXPECT_TRUE(may_come(some));
   options_.allow.clear();
   options_.allow_any = true;
-  ClientCheck any(options_);
+  ClientCheck any(options_, say());
   any.begin();
   EXPECT_TRUE(may_come(any));
 }
 
 TEST_F(ClientCheckTest, AUserOfAnotherAgentMayComeToo) {
-  ClientCheck check(options_);
+  ClientCheck check(options_, say());
   check.begin();
   check.admit(kStranger);
   EXPECT_TRUE(may_come(check));
@@ -121,11 +124,11 @@ TEST_F(ClientCheckTest, AUserOfAnotherAgentMayComeToo) {
 
 // Who comes later is looked for anew, whatever was found a moment ago.
 TEST_F(ClientCheckTest, AUserIsNotRefusedBecauseAnotherWas) {
-  ClientCheck check(options_);
+  ClientCheck check(options_, say());
   check.begin();
   users_ = {1};
   EXPECT_FALSE(may_come(check));
-  ClientCheck other(options_);
+  ClientCheck other(options_, say());
   other.begin();
   users_ = {kStranger};
   EXPECT_TRUE(may_come(other));
@@ -134,7 +137,7 @@ TEST_F(ClientCheckTest, AUserIsNotRefusedBecauseAnotherWas) {
 
 // As a program that only looks whether somebody listens.
 TEST_F(ClientCheckTest, WhoHasGoneAlreadyIsRefusedWithoutAWord) {
-  ClientCheck check(options_);
+  ClientCheck check(options_, say());
   check.begin();
   ASSERT_EQ(::shutdown(server_.get(), SHUT_WR), 0);
   EXPECT_FALSE(may_come(check));

@@ -259,23 +259,39 @@ TEST_F(Receiving, MuteVisitorsDoNotKeepOthersOut) {
 
 // ---- links
 
-// The listener of rank 1, without an acceptor: what rank 0 says to whoever is there.
-TEST(SocketLinks, SayNothingToAnImpostor) {
-  const Members members = members_on("ab", 0);
-  auto there = open_listeners(members[1]);
-  ASSERT_TRUE(there);
-  const std::vector<ListenAddress> addresses{there->address, there->address};
-  const auto links = SocketLinks::make(Purpose::collectives, members, addresses, kSecret);
-  ASSERT_TRUE(links);
-  std::string data = "gradients";
-  const iovec part{data.data(), data.size()};
+// Rank 0 writes to rank 1, of which only the listener is there.
+class SocketLinksTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto open = open_listeners(members_[1]);
+    ASSERT_TRUE(open);
+    there_ = std::move(*open);
+    addresses_.assign(2, there_.address);
+    auto made = SocketLinks::make(Purpose::collectives, members_, addresses_, kSecret);
+    ASSERT_TRUE(made);
+    links_ = std::move(*made);
+  }
+  Outcome<size_t> write() { return links_->write(1, {&part_, 1}); }
+  Socket accept_one() const {
+    return Socket(accept4(there_.listeners[0].get(), nullptr, nullptr, 0));
+  }
+
+  const Members members_ = members_on("ab", 0);
+  std::string data_ = "gradients";
+  const iovec part_{data_.data(), data_.size()};
+  Listeners there_;
+  std::vector<ListenAddress> addresses_;
+  std::unique_ptr<SocketLinks> links_;
+};
+
+TEST_F(SocketLinksTest, SayNothingToAnImpostor) {
   Socket impostor;
   std::string heard;
   Outcome<size_t> written = size_t{0};
   const auto until = std::chrono::steady_clock::now() + seconds(30);
   while (written && *written == 0 && std::chrono::steady_clock::now() < until) {
-    written = (*links)->write(1, {&part, 1});
-    if (!impostor) impostor = Socket(accept4(there->listeners[0].get(), nullptr, nullptr, 0));
+    written = write();
+    if (!impostor) impostor = accept_one();
     char byte;
     while (impostor && ::recv(impostor.get(), &byte, 1, MSG_DONTWAIT) == 1)
       heard += byte;
@@ -290,36 +306,28 @@ TEST(SocketLinks, SayNothingToAnImpostor) {
 }
 
 // As after this process was stopped for so long that the listener gave it up.
-TEST(SocketLinks, GreetAgainWhereTheListenerDidNotWait) {
-  const Members members = members_on("ab", 0);
-  auto there = open_listeners(members[1]);
-  ASSERT_TRUE(there);
-  const std::vector<ListenAddress> addresses{there->address, there->address};
-  const auto links = SocketLinks::make(Purpose::collectives, members, addresses, kSecret);
-  ASSERT_TRUE(links);
-  std::string data = "gradients";
-  const iovec part{data.data(), data.size()};
+TEST_F(SocketLinksTest, GreetAgainWhereTheListenerDidNotWait) {
   std::atomic<int> came = 0;
   std::unique_ptr<Acceptor> acceptor;
   Outcome<size_t> written = size_t{0};
   const auto until = std::chrono::steady_clock::now() + seconds(30);
   while (written && *written == 0 && std::chrono::steady_clock::now() < until) {
-    written = (*links)->write(1, {&part, 1});
+    written = write();
     if (acceptor) continue;
-    const Socket first(accept4(there->listeners[0].get(), nullptr, nullptr, 0));
+    const Socket first = accept_one();
     if (!first) continue;
     LinkHello hello;
     ASSERT_EQ(::recv(first.get(), &hello, sizeof hello, MSG_WAITALL),
               static_cast<ssize_t>(sizeof hello));
     auto started = Acceptor::start({.size = 2,
                                     .secret = kSecret,
-                                    .open = std::move(*there),
+                                    .open = std::move(there_),
                                     .deliver = {[&](int, Socket) { ++came; }, {}}});
     ASSERT_TRUE(started);
     acceptor = std::move(*started);
   }
   ASSERT_TRUE(written) << written.error().message;
-  EXPECT_EQ(*written, data.size());
+  EXPECT_EQ(*written, data_.size());
   // It is told before it is handed on.
   while (came == 0 && std::chrono::steady_clock::now() < until)
     std::this_thread::yield();
