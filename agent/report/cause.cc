@@ -181,6 +181,27 @@ bool is_open(const Cause& cause, const ExitStatus& status) {
           (status.killed_by(SIGABRT) || status.killed_by(SIGBUS)));
 }
 
+// Whether neither the program nor a remedy says what happened, but at most how to learn more.
+bool is_unexplained(const Cause& cause) {
+  if (!cause.remedy.empty())
+    return is_one_of<std::string_view>(cause.remedy, {kGpuKernelRemedy, kNcclRemedy});
+  return cause.kind != FailureClass::user || cause.exception.empty() ||
+         contains(cause.exception, "CUDA");
+}
+
+void add_xid(Cause& cause, const WorkerFailure& failure, const Xid& xid) {
+  const bool is_own = xid.pid == failure.pid;
+  cause.sentence += fmt::format("; the GPU driver logged Xid {} ({}){}{}{}", xid.number, xid.gpu,
+                                is_own ? "" : " meanwhile", xid.text.empty() ? "" : ": ", xid.text);
+  if (xid_of_hardware(xid.number) && (is_own || is_unexplained(cause))) {
+    cause.kind = FailureClass::gpu;
+    cause.remedy = kGpuHardwareRemedy;
+  } else if (xid_of_program(xid.number) && is_own && is_open(cause, failure.status)) {
+    cause.kind = FailureClass::gpu;
+    cause.remedy = kGpuKernelRemedy;
+  }
+}
+
 }  // namespace
 
 Cause classify(const WorkerFailure& failure, const HostEvidence& evidence, const OwnError& error) {
@@ -196,6 +217,7 @@ Cause classify(const WorkerFailure& failure, const HostEvidence& evidence, const
       cause.remedy = std::move(known->text);
     }
   }
+  if (evidence.xid && !failure.stopped_by_muster) add_xid(cause, failure, *evidence.xid);
   const bool exited = failure.status.kind == ExitStatus::Kind::exited;
   if (exited && cause.remedy.empty() && evidence.oom_kills > 0)
     cause.remedy = memory_note(cause, evidence);

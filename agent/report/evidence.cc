@@ -170,8 +170,9 @@ HostEvidence gather_evidence(const EvidenceRequest& request) {
   look_at_shm(request, evidence);
   look_at_log_disk(request, evidence);
   if (request.signal != 0) look_for_core(request, evidence);
-  if (request.signal == SIGKILL && request.kernel_log)
-    evidence.oom_victim = request.kernel_log->oom_killed(request.pid);
+  if (!request.kernel_log) return evidence;
+  if (request.signal == SIGKILL) evidence.oom_victim = request.kernel_log->oom_killed(request.pid);
+  evidence.xid = request.kernel_log->xid_of(request.pid);
   return evidence;
 }
 

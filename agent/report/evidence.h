@@ -41,7 +41,7 @@ struct EvidenceRequest {
   std::string comm;                 // Its name in the kernel (15 bytes); empty: unknown.
   std::string cwd;                  // Of the worker; base of a relative core pattern.
   std::string log_dir;              // Empty: do not check its disk.
-  KernelLog* kernel_log = nullptr;  // Asked about a SIGKILL.
+  KernelLog* kernel_log = nullptr;  // Asked about a SIGKILL, and about GPUs.
   std::string proc_root = "/proc";
   std::string shm_dir = "/dev/shm";
 };

@@ -58,12 +58,23 @@ struct WorkerFailure {
   friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };
 
+// A fault that the NVIDIA driver logged of a GPU.
+struct Xid {
+  int number = 0;    // In NVIDIA's catalogue of them.
+  pid_t pid = 0;     // Whom it names; 0: nobody.
+  std::string gpu;   // "0000:c1:00"
+  std::string text;  // "GPU has fallen off the bus", or empty; one printable line.
+
+  friend bool operator==(const Xid&, const Xid&) = default;
+};
+
 // What the machine showed right after a death. Every field has a value for "not checked".
 struct HostEvidence {
   int64_t oom_kills = 0;  // By the kernel in our own memory cgroup since the attempt started.
   int64_t machine_oom_kills = 0;   // The same for the whole machine (or container VM).
   bool more_kills = false;         // More workers died of SIGKILL than oom_kills can account for.
   std::optional<bool> oom_victim;  // Whether the kernel log says that it killed this worker.
+  std::optional<Xid> xid;          // Logged during the attempt.
   int64_t memory_limit_bytes = 0;  // Of that cgroup; 0: unknown or unlimited.
   int64_t shm_free_bytes = -1;     // /dev/shm; -1: not checked.
   int64_t shm_total_bytes = 0;

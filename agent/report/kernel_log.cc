@@ -3,17 +3,22 @@
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "agent/report/remedies.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
 
 constexpr size_t kRecordBytesMax = 8192;  // The kernel's CONSOLE_EXT_LOG_MAX.
+constexpr size_t kXidsMax = 16;
+constexpr size_t kXidTextMax = 160;
+constexpr int kXidOfCleanup = 45;  // What a process leaves on a GPU, whatever it died of.
 
 // The kernel's PROC_PID_INIT_INO: the same on every machine since Linux 3.8.
 constexpr std::string_view kFirstPidNamespace = "pid:[4026531836]";
@@ -30,6 +35,36 @@ std::optional<pid_t> victim_of(std::string_view record) {
   return victim ? take_number<pid_t>(*victim) : std::nullopt;
 }
 
+// The value of a field that `text` begins with, which is taken off; empty: it begins otherwise.
+std::string_view cut_field(std::string_view& text, std::string_view name) {
+  if (!text.starts_with(name)) return {};
+  const size_t end = std::min({text.find(", "), text.find(". "), text.size()});
+  const std::string_view value = text.substr(name.size(), end - name.size());
+  text.remove_prefix(std::min(end + 2, text.size()));
+  return value;
+}
+
+// "NVRM: Xid (PCI:0000:c1:00): 31, pid=4711, name=python3, Ch 0000000b, intr 00000000. MMU Fault:
+// ...", where any field may be missing, and the pid be '<unknown>'.
+std::optional<Xid> xid_in(std::string_view record) {
+  const std::optional<std::string_view> found = text_after(record, "NVRM: Xid (PCI:");
+  if (!found) return std::nullopt;
+  const std::string_view line = found->substr(0, found->find('\n'));
+  std::optional<std::string_view> rest = text_after(line, "): ");
+  const std::optional<int> number = rest ? take_number<int>(*rest) : std::nullopt;
+  if (!number) return std::nullopt;
+  if (rest->starts_with(", ")) rest->remove_prefix(2);
+  std::string_view pid = cut_field(*rest, "pid=");
+  for (const char* field : {"name=", "channel ", "Ch ", "intr "})
+    cut_field(*rest, field);
+  std::string_view text = rest->substr(0, rest->find(". "));
+  if (text.ends_with('.')) text.remove_suffix(1);
+  return Xid{.number = *number,
+             .pid = take_number<pid_t>(pid).value_or(0),
+             .gpu = printable(line.substr(0, line.find(')')), 16),
+             .text = printable(text, kXidTextMax)};
+}
+
 }  // namespace
 
 KernelLog::KernelLog(std::string path, const std::string& proc_root) : path_(std::move(path)) {
@@ -42,6 +77,7 @@ void KernelLog::mark() {
   if (!file_) file_ = UniqueFd(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   if (file_ && ::lseek(file_.get(), 0, SEEK_END) < 0) file_.reset();
   killed_.clear();
+  xids_.clear();
   lost_ = false;
 }
 
@@ -56,9 +92,18 @@ void KernelLog::read() {
     }
     if (got < 0 && errno != EAGAIN) lost_ = true;
     if (got <= 0) return;
-    if (const auto pid = victim_of({record.data(), static_cast<size_t>(got)}))
-      killed_.push_back(*pid);
+    const std::string_view message(record.data(), static_cast<size_t>(got));
+    if (const auto pid = victim_of(message)) killed_.push_back(*pid);
+    if (auto xid = xid_in(message)) keep(*std::move(xid));
   }
+}
+
+void KernelLog::keep(Xid xid) {
+  const bool known = std::ranges::any_of(xids_, [&xid](const Xid& other) {
+    return std::tie(other.pid, other.number) == std::tie(xid.pid, xid.number);
+  });
+  if (known || xids_.size() >= kXidsMax || xid.number == kXidOfCleanup) return;
+  xids_.push_back(std::move(xid));
 }
 
 std::optional<bool> KernelLog::oom_killed(pid_t pid) {
@@ -66,6 +111,19 @@ std::optional<bool> KernelLog::oom_killed(pid_t pid) {
   read();
   if (std::ranges::find(killed_, pid) != killed_.end()) return true;
   return lost_ ? std::nullopt : std::optional(false);
+}
+
+std::optional<Xid> KernelLog::xid_of(pid_t pid) {
+  if (!file_) return std::nullopt;
+  read();
+  const auto weight = [pid](const Xid& xid) {
+    const bool of_hardware = xid_of_hardware(xid.number);
+    return std::tuple(xid.pid == pid, of_hardware, xid.pid == 0);
+  };
+  const auto found = std::ranges::max_element(xids_, {}, weight);
+  if (found == xids_.end() || weight(*found) == std::tuple(false, false, false))
+    return std::nullopt;
+  return *found;
 }
 
 }  // namespace muster

@@ -1,12 +1,15 @@
-// Which processes the kernel's out-of-memory killer has killed, according to the kernel log, the
-// only source that names them: a cgroup's counter only counts them. The log uses the pids of the
-// first pid namespace. It may be unreadable for a user (kernel.dmesg_restrict) or missing (in a
-// container); then it is of no use. One thread at a time.
+// Which processes the kernel's out-of-memory killer has killed, and which faults the NVIDIA driver
+// has seen, according to the kernel log. It is the only source that names the processes: a cgroup's
+// counter only counts the kills. The log uses the pids of the first pid namespace. It may be
+// unreadable for a user (kernel.dmesg_restrict) or missing (in a container); then it is of no use.
+// One thread at a time.
 //
-// The message is that of __oom_kill_process() in Linux, "Killed process 4711 (python3)
+// The message of a kill is that of __oom_kill_process() in Linux, "Killed process 4711 (python3)
 // total-vm:...". It follows the SIGKILL at once, in practice long before the process is reaped. A
-// process that is killed because it shares the victim's memory gets no message. /dev/kmsg does not
-// block and returns one record per read (Documentation/ABI/testing/dev-kmsg).
+// process that is killed because it shares the victim's memory gets no message. The driver's
+// message, "NVRM: Xid (PCI:0000:c1:00): 31, pid=4711, name=python3, ...", names no process, or
+// whichever ran, where the GPU as a whole fails. /dev/kmsg does not block and returns one record
+// per read (Documentation/ABI/testing/dev-kmsg).
 #pragma once
 
 #include <optional>
@@ -15,6 +18,7 @@
 
 #include <sys/types.h>
 
+#include "agent/report/job_report.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster {
@@ -29,14 +33,20 @@ class KernelLog {
   // Whether that process was killed; nullopt if the log cannot tell.
   std::optional<bool> oom_killed(pid_t pid);
 
+  // One that names that process, else one that need not be another's; of several the first of
+  // failing hardware, or the first.
+  std::optional<Xid> xid_of(pid_t pid);
+
  private:
   void read();
+  void keep(Xid xid);
 
   std::string path_;
   bool names_our_pids_ = false;
   UniqueFd file_;
   std::vector<pid_t> killed_;
-  bool lost_ = false;  // Records were overwritten before they were read.
+  std::vector<Xid> xids_;  // The first few different ones.
+  bool lost_ = false;      // Records were overwritten before they were read.
 };
 
 }  // namespace muster

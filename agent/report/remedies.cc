@@ -16,12 +16,8 @@ struct KnownMessage {
 constexpr std::string_view kGpuMemoryRemedy =
     "the GPU's memory is full: use a smaller batch or model part; nvidia-smi lists the processes "
     "that use it";
-constexpr std::string_view kGpuKernelRemedy =
-    "GPU errors surface late: run again with CUDA_LAUNCH_BLOCKING=1 to see the call that is guilty";
 constexpr std::string_view kNoGpuRemedy =
     "no GPU is visible: check CUDA_VISIBLE_DEVICES and `nvidia-smi -L`, or use the backend gloo";
-constexpr std::string_view kNcclRemedy =
-    "run again with NCCL_DEBUG=INFO: NCCL prints its reason on the rank that failed first";
 constexpr std::string_view kInterfaceRemedy =
     "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names a network interface that is not here: `ip -br "
     "address` lists them; unset it, or give --iface";
@@ -114,6 +110,14 @@ std::optional<Remedy> known_remedy(std::string_view message) {
     }
   }
   return {};
+}
+
+bool xid_of_hardware(int number) {
+  return is_one_of(number, {48, 74, 79, 94, 95, 119, 120, 140});
+}
+
+bool xid_of_program(int number) {
+  return is_one_of(number, {13, 31, 43});
 }
 
 }  // namespace muster

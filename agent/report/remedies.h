@@ -17,6 +17,14 @@ inline constexpr std::string_view kShmRemedy =
     "give /dev/shm more room: docker run --shm-size=8g (or --ipc=host); on Kubernetes mount an "
     "emptyDir with medium: Memory there";
 
+inline constexpr std::string_view kGpuHardwareRemedy =
+    "the GPU or its link failed: take the node out of the job, and see `nvidia-smi -q` and the "
+    "kernel log";
+inline constexpr std::string_view kGpuKernelRemedy =
+    "GPU errors surface late: run again with CUDA_LAUNCH_BLOCKING=1 to see the call that is guilty";
+inline constexpr std::string_view kNcclRemedy =
+    "run again with NCCL_DEBUG=INFO: NCCL prints its reason on the rank that failed first";
+
 struct Remedy {
   FailureClass kind = FailureClass::user;
   std::string text;
@@ -26,5 +34,12 @@ struct Remedy {
 
 // The first entry of the table that `message` contains (an exception, or the last lines of stderr).
 std::optional<Remedy> known_remedy(std::string_view message);
+
+// In NVIDIA's catalogue of Xids: memory that cannot be corrected, NVLink, off the bus, GSP. They
+// concern the whole GPU, so a process that the driver names is not always one that used it.
+bool xid_of_hardware(int number);
+
+// Likewise: an illegal access or instruction of the process that is named, and what it leads to.
+bool xid_of_program(int number);
 
 }  // namespace muster

@@ -253,6 +253,66 @@ TEST(Cause, OfAnExceptionAfterAKilledChildDoesNotSayThatItWasTheReason) {
       << cause.remedy;
 }
 
+constexpr const char* kIllegalAccess =
+    "Traceback (most recent call last):\n  File \"a.py\", line 2, in <module>\n"
+    "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n";
+
+// Of the rank 0 of these tests.
+HostEvidence logged(int number, const std::string& text, pid_t pid = 1000) {
+  HostEvidence evidence;
+  evidence.xid = Xid{number, pid, "0000:c1:00", text};
+  return evidence;
+}
+
+TEST(Cause, NamesTheXidOfTheWorker) {
+  const Cause cause = classify_status(
+      ExitStatus::exited(1), logged(31, "MMU Fault: ENGINE GRAPHICS GPC1"), kIllegalAccess);
+  EXPECT_EQ(cause.sentence,
+            "exited with 1: torch.AcceleratorError: CUDA error: an illegal memory access was "
+            "encountered; the GPU driver logged Xid 31 (0000:c1:00): MMU Fault: ENGINE GRAPHICS "
+            "GPC1");
+  EXPECT_EQ(cause.remedy, kGpuKernelRemedy);
+  EXPECT_EQ(
+      classify_status(ExitStatus::signaled(SIGABRT), logged(43, "")),
+      (Cause{FailureClass::gpu, "killed by SIGABRT; the GPU driver logged Xid 43 (0000:c1:00)", "",
+             std::string(kGpuKernelRemedy)}));
+}
+
+TEST(Cause, OfAFailingGpuIsNotTheProgram) {
+  const Cause own =
+      classify_status(ExitStatus::exited(1), logged(94, "Contained: SM (0x1)"), kPlainTraceback);
+  EXPECT_EQ(own.kind, FailureClass::gpu);
+  EXPECT_EQ(own.remedy, kGpuHardwareRemedy);
+  const HostEvidence lost = logged(79, "GPU has fallen off the bus", 0);
+  const Cause cause = classify_status(ExitStatus::exited(1), lost, kIllegalAccess);
+  EXPECT_TRUE(
+      cause.sentence.ends_with("; the GPU driver logged Xid 79 (0000:c1:00) meanwhile: GPU "
+                               "has fallen off the bus"))
+      << cause.sentence;
+  EXPECT_EQ(cause.remedy, kGpuHardwareRemedy);
+  for (const char* tail :
+       {"",
+        "Traceback (most recent call last):\n  File \"a.py\", line 2, in <module>\n"
+        "torch.distributed.DistBackendError: NCCL error in: a.cpp:1, unhandled cuda error\n"}) {
+    EXPECT_EQ(classify_status(ExitStatus::exited(1), lost, tail).kind, FailureClass::gpu) << tail;
+  }
+}
+
+TEST(Cause, OfAnXidThatNeedNotBeTheWorkersIsWhatTheProgramSays) {
+  const HostEvidence lost = logged(79, "GPU has fallen off the bus", 0);
+  const Cause cause = classify_status(ExitStatus::exited(1), lost, kPlainTraceback);
+  EXPECT_EQ(cause.kind, FailureClass::user);
+  EXPECT_EQ(cause.remedy, "");
+  EXPECT_TRUE(cause.sentence.starts_with("exited with 1: ValueError: boom; the GPU driver"));
+  const Cause remap = classify_status(ExitStatus::exited(1), logged(63, "Row Remapper", 0));
+  EXPECT_EQ(remap.kind, FailureClass::user);
+}
+
+TEST(Cause, OfAStoppedWorkerHasNoXid) {
+  const WorkerFailure stopped = sample_stopped(0);
+  EXPECT_EQ(cause_of(stopped, logged(43, "")), cause_of(stopped));
+}
+
 TEST(Cause, OfABusErrorWithAFullShmSaysSo) {
   HostEvidence evidence;
   evidence.shm_total_bytes = int64_t{64} << 20;

@@ -81,6 +81,34 @@ Log: /logs/stderr.log
 )");
 }
 
+TEST(VerdictScreen, OfAGpuThatIsLost) {
+  HostEvidence evidence;
+  evidence.xid = Xid{79, 0, "0000:c1:00", "GPU has fallen off the bus"};
+  EXPECT_EQ(screen({logged_failure(1, ExitStatus::exited(1),
+                                   "Traceback (most recent call last):\n"
+                                   "  File \"train.py\", line 31, in <module>\n"
+                                   "torch.AcceleratorError: CUDA error: unknown error\n")},
+                   evidence),
+            R"(============================================================
+train.py FAILED: rank 1 of 4 exited with 1: torch.AcceleratorError: CUDA error: unknown error; the GPU driver logged Xid 79 (0000:c1:00) meanwhile: GPU has fallen off the bus
+on node-7, pid 1001, 2 min 14 s after its start
+What to do: the GPU or its link failed: take the node out of the job, and see `nvidia-smi -q` and the kernel log
+The last 3 lines of its stderr:
+  | Traceback (most recent call last):
+  |   File "train.py", line 31, in <module>
+  | torch.AcceleratorError: CUDA error: unknown error
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:48
+  host      : node-7
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 1001)
+  traceback : torch.AcceleratorError: CUDA error: unknown error
+  failed (exitcode: 1) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+Log: /logs/stderr.log
+============================================================
+)");
+}
+
 TEST(VerdictScreen, OfACppProgramThatThrew) {
   HostEvidence evidence;
   evidence.core_path = "/work/core.1000";
