@@ -285,7 +285,7 @@ std::optional<Finding> from_log(const MessageLines& lines, size_t at) {
   finding.blame = blame_of({}, words);
   finding.uncaught = entry->level == 'F';
   if (!finding.uncaught && !finding.blame) return {};
-  finding.text = in_one_line(without_preamble(words));
+  finding.text = trimmed(in_one_line(without_preamble(words)));
   finding.end = skip_frames(lines, finding.end);
   return finding;
 }
