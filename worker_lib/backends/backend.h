@@ -63,9 +63,13 @@ class GroupBackend {
   // them; a mismatch is a suspicion if the backend has not heard from all members.
   virtual Outcome<> run(const Operation& operation, Deadline deadline) = 0;
 
-  // Backends for GPU memory start collectives on a stream instead; for these run() is never called.
+  // Backends for GPU memory put collectives on a stream instead. Then run() returns at once, and
+  // the call's stream waits for the result; a barrier still blocks. REQUIRES: stream_waits.
   virtual bool is_asynchronous() const { return false; }
   virtual Outcome<std::shared_ptr<WorkState>> start(const Operation& operation, Deadline deadline);
+  // Whether all that was put on a stream is complete or has failed; wait_idle() blocks until then.
+  virtual bool is_idle() const { return true; }
+  virtual void wait_idle() {}
 
   // Performs a send or a receive on the calling thread. Returns the sender's group rank.
   virtual Outcome<int> transfer(const Transfer& transfer, Deadline deadline) = 0;

@@ -43,7 +43,7 @@ bool CollectiveQueue::try_take_turn(std::unique_lock<std::mutex>& turn) {
 // published before the numbers are read, so at least one side sees the other.
 template <typename Enter, typename Act>
 Outcome<> CollectiveQueue::take_turn(const char* name, const Enter& enter, const Act& act,
-                                     std::chrono::milliseconds limit) {
+                                     std::chrono::milliseconds limit, bool is_launched) {
   const uint64_t mine = begun_.load(std::memory_order_relaxed) + 1;
   const auto label = [&] { return operation_label(name, mine, state_->group_name()); };
   if (!state_->usable()) {
@@ -56,7 +56,12 @@ Outcome<> CollectiveQueue::take_turn(const char* name, const Enter& enter, const
   Outcome<> outcome = missing ? Outcome<>(tl::unexpected(std::move(*missing))) : Outcome<>(act());
   if (outcome) [[likely]] {
     ended_.store(mine, std::memory_order_release);
-    is_asynchronous_ ? record.launched() : record.completed();
+    if (is_launched) {
+      record.launched();
+      if (record) in_flight_.push_back(record);
+    } else {
+      record.completed();
+    }
     return outcome;
   }
   // In flight until the ranks to blame are known: other ranks may ask this one meanwhile.
@@ -79,7 +84,8 @@ Outcome<> CollectiveQueue::run(Operation& operation, const char* name, Deadline 
         operation.sequence = number;
         return recorder_.called(operation, is_awaited);
       },
-      [&] { return backend_->run(operation, deadline); }, operation.limit);
+      [&] { return backend_->run(operation, deadline); }, operation.limit,
+      is_asynchronous_ && !is_awaited);
 }
 
 // Notes which of the calls before are complete by now; nothing else says so if nobody waits for
@@ -99,9 +105,7 @@ Outcome<std::shared_ptr<WorkState>> CollectiveQueue::start(Operation& operation,
       name,
       [&](uint64_t number) {
         operation.sequence = number;
-        // Of those that are not begun, only a barrier blocks the caller.
-        const bool is_awaited = operation.stream_waits && operation.kind == OpKind::barrier;
-        return record = recorder_.called(operation, is_awaited);
+        return record = recorder_.called(operation, false);
       },
       [&]() -> Outcome<> {
         Outcome<std::shared_ptr<WorkState>> started = backend_->start(operation, deadline);
@@ -109,38 +113,17 @@ Outcome<std::shared_ptr<WorkState>> CollectiveQueue::start(Operation& operation,
         state = std::move(*started);
         return Done{};
       },
-      operation.limit);
+      operation.limit, true);
   if (!outcome) return tl::unexpected(outcome.error());
-  last_started_ = state;
-  if (record) in_flight_.push_back(record);
   return state;
 }
 
 Outcome<> CollectiveQueue::perform(Operation& operation, const char* name, Deadline deadline) {
   if (is_asynchronous_) {
-    const std::unique_lock turn(turn_);
+    const std::lock_guard turn(turn_);
     operation.stream_waits = true;
-    CallRecord record;
-    Outcome<std::shared_ptr<WorkState>> state = start(operation, name, deadline, record);
-    if (!state) return tl::unexpected(std::move(state.error()));
-    // The call's stream waits for it, not this thread; except for a barrier, which has no buffers
-    // for which a stream could wait.
-    const std::optional<Outcome<>> outcome = operation.kind == OpKind::barrier
-                                                 ? (*state)->synchronize(deadline)
-                                                 : (*state)->wait(deadline);
-    Failure late{ErrorCode::timeout,
-                 "not done in time; check the ranks of the group that have not called it"};
-    late.is_suspicion = true;
-    const Outcome<> ended = outcome.value_or(tl::unexpected(std::move(late)));
-    if (ended) {
-      if (operation.kind == OpKind::barrier) record.ended(true);
-      return ended;
-    }
-    Failure failure = state_->settle(
-        ended.error(), operation_label(name, operation.sequence, state_->group_name()),
-        {lane(), operation.sequence, false, false, operation.limit});
-    record.ended(false);
-    return tl::unexpected(std::move(failure));
+    record_completed();
+    return run(operation, name, deadline, operation.kind == OpKind::barrier);
   }
   std::unique_lock turn(turn_, std::defer_lock);
   if (try_take_turn(turn)) [[likely]] {
@@ -208,17 +191,12 @@ bool CollectiveQueue::idle() {
   const GroupQueue* const queue = queue_.load(std::memory_order_acquire);
   if (queue != nullptr && !queue->idle()) return false;
   const std::unique_lock turn(turn_, std::try_to_lock);
-  return turn.owns_lock() && (last_started_ == nullptr || last_started_->outcome().has_value());
+  return turn.owns_lock() && backend_->is_idle();
 }
 
 void CollectiveQueue::wait_idle() {
   if (GroupQueue* const queue = queue_.load(std::memory_order_acquire)) queue->wait_idle();
-  std::shared_ptr<WorkState> last;
-  {
-    const std::lock_guard turn(turn_);
-    last = std::move(last_started_);
-  }
-  if (last != nullptr) last->synchronize(Deadline::max());
+  backend_->wait_idle();
 }
 
 }  // namespace muster::worker

@@ -56,7 +56,8 @@ class CollectiveQueue {
  private:
   template <typename Enter, typename Act>
   Outcome<> take_turn(const char* name, const Enter& enter, const Act& act,
-                      std::chrono::milliseconds limit = std::chrono::milliseconds{0});
+                      std::chrono::milliseconds limit = std::chrono::milliseconds{0},
+                      bool is_launched = false);
   Lane lane() const { return index_ == 0 ? Lane::host : Lane::device; }
   Outcome<> run(Operation& operation, const char* name, Deadline deadline, bool is_awaited);
   Outcome<std::shared_ptr<WorkState>> start(Operation& operation, const char* name,
@@ -76,9 +77,7 @@ class CollectiveQueue {
   std::atomic<uint64_t> begun_{0};  // Changed only while turn_ is held.
   std::atomic<uint64_t> ended_{0};
   std::atomic<const char*> last_{""};  // The name of the operation begun last.
-  // Guarded by turn_. Asynchronous backends only.
-  std::shared_ptr<WorkState> last_started_;
-  std::deque<CallRecord> in_flight_;
+  std::deque<CallRecord> in_flight_;   // Guarded by turn_. Asynchronous backends only.
   std::once_flag queue_once_;
   std::atomic<GroupQueue*> queue_{nullptr};
   std::unique_ptr<GroupQueue> queue_owner_;  // Last: its thread uses all of the above.

@@ -10,10 +10,10 @@ GpuEvents::~GpuEvents() {
     gpu_->cuda().event_destroy(event);
 }
 
-Outcome<std::shared_ptr<GpuEvents::Mark>> GpuEvents::mark(CudaStream stream) {
+Outcome<CudaEvent> GpuEvents::record(CudaStream stream, CudaEvent spare) {
   const CudaApi& cuda = gpu_->cuda();
-  CudaEvent event = nullptr;
-  {
+  CudaEvent event = spare;
+  if (event == nullptr) {
     const std::lock_guard lock(mutex_);
     if (!free_.empty()) {
       event = free_.back();
@@ -25,10 +25,18 @@ Outcome<std::shared_ptr<GpuEvents::Mark>> GpuEvents::mark(CudaStream stream) {
         cuda.check(cuda.event_create(&event, kCudaEventDisableTiming), "cuEventCreate");
     if (!made) return tl::unexpected(made.error());
   }
-  auto mark = std::make_shared<Mark>(shared_from_this(), event);
-  const Outcome<> recorded = cuda.check(cuda.event_record(event, stream), "cuEventRecord");
-  if (!recorded) return tl::unexpected(recorded.error());
-  return mark;
+  if (const Outcome<> recorded = cuda.check(cuda.event_record(event, stream), "cuEventRecord");
+      !recorded) {
+    if (event != spare) give_back(event);
+    return tl::unexpected(recorded.error());
+  }
+  return event;
+}
+
+Outcome<std::shared_ptr<GpuEvents::Mark>> GpuEvents::mark(CudaStream stream) {
+  const Outcome<CudaEvent> event = record(stream);
+  if (!event) return tl::unexpected(event.error());
+  return std::make_shared<Mark>(shared_from_this(), *event);
 }
 
 void GpuEvents::give_back(CudaEvent event) {
@@ -36,11 +44,10 @@ void GpuEvents::give_back(CudaEvent event) {
   free_.push_back(event);
 }
 
-Outcome<bool> GpuEvents::Mark::is_reached() const {
-  if (is_done()) return true;
-  const Gpu::Current current(*events_->gpu_);
-  const CudaApi& cuda = events_->gpu_->cuda();
-  const int state = cuda.event_query(event_);
+Outcome<bool> GpuEvents::is_reached(CudaEvent event) const {
+  const Gpu::Current current(*gpu_);
+  const CudaApi& cuda = gpu_->cuda();
+  const int state = cuda.event_query(event);
   if (state == kCudaNotReady) return false;
   // A captured event is a node of a graph; whether the graph has run is not checked here.
   if (state != kCudaCapturedEvent) {

@@ -31,8 +31,10 @@ class GpuEvents : public std::enable_shared_from_this<GpuEvents> {
     Mark& operator=(const Mark&) = delete;
     ~Mark() { events_->give_back(event_); }
 
-    // Whether the work before it is complete or was stopped. Fails with backend if the GPU failed.
-    Outcome<bool> is_reached() const;
+    // Of its event; true at once if that is known.
+    Outcome<bool> is_reached() const {
+      return is_done() ? Outcome<bool>(true) : events_->is_reached(event_);
+    }
     // Makes what is put into `stream` from now on wait for it.
     Outcome<> hold(CudaStream stream) const;
     // Records that it was reached while nothing had been stopped, for later callers of is_done().
@@ -48,9 +50,14 @@ class GpuEvents : public std::enable_shared_from_this<GpuEvents> {
   // Marks the end of what is in `stream` now.
   Outcome<std::shared_ptr<Mark>> mark(CudaStream stream);
 
- private:
+  // The same without an object, for whoever gives the event back. `spare`: the event to be used; if
+  // this fails, it is still the caller's.
+  Outcome<CudaEvent> record(CudaStream stream, CudaEvent spare = nullptr);
   void give_back(CudaEvent event);
+  // Whether the work before it is complete or was stopped. Fails with backend if the GPU failed.
+  Outcome<bool> is_reached(CudaEvent event) const;
 
+ private:
   std::shared_ptr<Gpu> gpu_;
   std::mutex mutex_;
   std::vector<CudaEvent> free_;

@@ -24,7 +24,7 @@ class GpuWork final : public WorkState {
   std::optional<Outcome<>> wait(Deadline until) override {
     if (w_.is_barrier) return synchronize(until);
     if (w_.mark->is_done()) return Done{};
-    if (std::optional<Failure> failure = w_.core->failure()) return tl::unexpected(*failure);
+    if (w_.core->has_failed()) return tl::unexpected(*w_.core->failure());
     if (w_.is_on_stream) return Done{};
     return w_.mark->hold(w_.stream);
   }
@@ -61,31 +61,42 @@ NcclTarget NcclBackend::target(CudaStream stream) const {
   return {comm.nccl(), comm.handle(), stream, members_.me, members_.size(), core_->barrier_word()};
 }
 
+Outcome<> NcclBackend::check(const Operation& operation) const {
+  if (operation.kind != OpKind::barrier) {
+    if (Outcome<> fine = check(operation.device); !fine) return fine;
+  }
+  if (const std::string why = nccl_refuses(operation); !why.empty())
+    return failed(ErrorCode::invalid_argument, why);
+  return Done{};
+}
+
 Outcome<> NcclBackend::run(const Operation& operation, Deadline deadline) {
-  const Outcome<std::shared_ptr<WorkState>> work = start(operation, deadline);
-  if (!work) return tl::unexpected(work.error());
-  // The core ends it at its deadline.
-  return *(*work)->synchronize(Deadline::max());
+  if (operation.kind == OpKind::barrier) {
+    const Outcome<std::shared_ptr<WorkState>> work = start(operation, deadline);
+    if (!work) return tl::unexpected(work.error());
+    // The core ends it at its deadline.
+    return *(*work)->synchronize(Deadline::max());
+  }
+  if (Outcome<> fine = check(operation); !fine) return fine;
+  return core_->launch(operation.stream, {operation.kind, operation.sequence, deadline},
+                       [&](CudaStream stream) { return put_on_stream(target(stream), operation); });
 }
 
 Outcome<std::shared_ptr<WorkState>> NcclBackend::start(const Operation& operation,
                                                        Deadline deadline) {
-  const bool is_barrier = operation.kind == OpKind::barrier;
-  if (Outcome<> fine = is_barrier ? Outcome<>(Done{}) : check(operation.device); !fine)
-    return tl::unexpected(fine.error());
-  if (const std::string why = nccl_refuses(operation); !why.empty())
-    return failed(ErrorCode::invalid_argument, why);
-  const auto launch = operation.stream_waits ? &NcclCore::launch : &NcclCore::launch_aside;
+  if (Outcome<> fine = check(operation); !fine) return tl::unexpected(fine.error());
+  const auto launch = operation.stream_waits ? &NcclCore::launch_marked : &NcclCore::launch_aside;
   Outcome<NcclCore::MarkPtr> mark =
       std::invoke(launch, *core_, operation.stream,
                   NcclCore::Call{operation.kind, operation.sequence, deadline},
                   [&](CudaStream stream) { return put_on_stream(target(stream), operation); });
   if (!mark) return tl::unexpected(mark.error());
-  return std::make_shared<GpuWork>(GpuWork::Options{.core = core_,
-                                                    .mark = std::move(*mark),
-                                                    .stream = operation.stream,
-                                                    .is_on_stream = operation.stream_waits,
-                                                    .is_barrier = is_barrier});
+  return std::make_shared<GpuWork>(
+      GpuWork::Options{.core = core_,
+                       .mark = std::move(*mark),
+                       .stream = operation.stream,
+                       .is_on_stream = operation.stream_waits,
+                       .is_barrier = operation.kind == OpKind::barrier});
 }
 
 std::string NcclBackend::refuses(const Transfer& transfer) const {
@@ -94,11 +105,11 @@ std::string NcclBackend::refuses(const Transfer& transfer) const {
 
 Outcome<int> NcclBackend::transfer(const Transfer& transfer, Deadline deadline) {
   if (Outcome<> fine = check(transfer.device); !fine) return tl::unexpected(fine.error());
-  Outcome<NcclCore::MarkPtr> mark =
+  const Outcome<> launched =
       core_->launch(transfer.stream, {transfer.kind, 0, deadline}, [&](CudaStream stream) {
         return put_on_stream(target(stream), std::vector<Transfer>{transfer});
       });
-  if (!mark) return tl::unexpected(mark.error());
+  if (!launched) return tl::unexpected(launched.error());
   return transfer.peer;
 }
 

@@ -20,7 +20,6 @@ class NcclBackend final : public GroupBackend {
   ~NcclBackend() override;
 
   bool is_asynchronous() const override { return true; }
-  // start(), then waits until the result is in memory.
   Outcome<> run(const Operation& operation, Deadline deadline) override;
   Outcome<std::shared_ptr<WorkState>> start(const Operation& operation, Deadline deadline) override;
   Outcome<int> transfer(const Transfer& transfer, Deadline deadline) override;
@@ -29,9 +28,12 @@ class NcclBackend final : public GroupBackend {
   std::string refuses(const Transfer& transfer) const override;
   void abort(const Failure& failure) override;
   std::optional<uint64_t> first_under_way() const override { return core_->first_under_way(); }
+  bool is_idle() const override { return core_->has_failed() || !core_->first_under_way(); }
+  void wait_idle() override { core_->wait_idle(); }
 
  private:
   Outcome<> check(Device device) const;
+  Outcome<> check(const Operation& operation) const;
   NcclTarget target(CudaStream stream) const;
 
   const Members members_;

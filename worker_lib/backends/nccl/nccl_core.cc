@@ -36,20 +36,38 @@ void end_process(const std::string& reason) {
 // Registers a thread that is in NCCL or about to enter it, from before it waits for the mutex.
 class NcclCore::Inside {
  public:
-  Inside(NcclCore& core, const Call& call) : core_(core), call_(call) {
+  // `event`: gets one that was used before, if there is one.
+  Inside(NcclCore& core, const Call& call, CudaEvent& event) : core_(core), call_(call) {
     const std::lock_guard lock(core_.mutex_);
     core_.inside_.push_back(&call_);
+    if (core_.spare_.empty()) return;
+    event = core_.spare_.back();
+    core_.spare_.pop_back();
   }
   ~Inside() {
+    if (!is_inside_) return;
     const std::lock_guard lock(core_.mutex_);
     std::erase(core_.inside_, &call_);
   }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
 
+  // Hands the call over to the operations under way, so that it is always watched. Returns how many
+  // these are now.
+  size_t leave(CudaEvent event, MarkPtr mark, CudaStream stream) {
+    is_inside_ = false;
+    const std::lock_guard lock(core_.mutex_);
+    std::erase(core_.inside_, &call_);
+    core_.under_way_.push_back({event, std::move(mark), stream, ++core_.launched_, call_});
+    if (core_.first_.load(std::memory_order_relaxed) == 0)
+      core_.first_.store(call_.sequence, std::memory_order_release);
+    return core_.under_way_.size();
+  }
+
  private:
   NcclCore& core_;
   const Call& call_;  // Outlives this object.
+  bool is_inside_ = true;
 };
 
 NcclCore::NcclCore(Options options)
@@ -62,6 +80,10 @@ NcclCore::NcclCore(Options options)
 // Freed only here: a thread that has missed a failure may still be putting work on the stream.
 NcclCore::~NcclCore() {
   const Gpu::Current current(*gpu_);
+  for (const UnderWay& one : under_way_)
+    if (one.mark == nullptr) spare_.push_back(one.event);
+  for (const CudaEvent event : spare_)
+    events_->give_back(event);
   if (own_stream_ != nullptr) gpu_->cuda().stream_destroy(own_stream_);
   if (barrier_word_ != 0) gpu_->cuda().mem_free(barrier_word_);
 }
@@ -92,36 +114,50 @@ bool NcclCore::is_captured(CudaStream stream) const {
          status != kCudaCaptureNone;
 }
 
-Outcome<NcclCore::MarkPtr> NcclCore::launch(CudaStream stream, const Call& call, const Put& put) {
-  if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());
+Outcome<> NcclCore::launch(CudaStream stream, const Call& call, const Put& put) {
+  return put_and_watch(stream, call, put, nullptr);
+}
+
+Outcome<NcclCore::MarkPtr> NcclCore::launch_marked(CudaStream stream, const Call& call,
+                                                   const Put& put) {
+  MarkPtr mark;
+  const Outcome<> done = put_and_watch(stream, call, put, &mark);
+  return done ? Outcome<MarkPtr>(std::move(mark)) : tl::unexpected(done.error());
+}
+
+// Sets `*mark`, unless that is null.
+Outcome<> NcclCore::put_and_watch(CudaStream stream, const Call& call, const Put& put,
+                                  MarkPtr* mark) {
+  if (has_failed()) return tl::unexpected(*failure());
   const Gpu::Current current(*gpu_);
-  const Inside inside(*this, call);  // Until under_way_ has it, so that it is always watched.
-  Outcome<MarkPtr> mark(nullptr);
+  CudaEvent spare = nullptr;
+  Inside inside(*this, call, spare);
+  Outcome<CudaEvent> event(nullptr);
   {
     const std::lock_guard lock(communicator().mutex());
     // Checked again: the thread that held the lock may have ended the communicator.
-    if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());
-    const Outcome<> done = put(stream);
-    mark = done ? events_->mark(stream) : Outcome<MarkPtr>(tl::unexpected(done.error()));
+    const Outcome<> done = has_failed() ? tl::unexpected(*failure()) : put(stream);
+    event = done ? events_->record(stream, spare) : tl::unexpected(done.error());
   }
-  if (!mark) {
+  if (!event) {
+    if (spare != nullptr) events_->give_back(spare);
     // If the group was aborted meanwhile, that failure explains NCCL's error better.
-    fail(mark.error());
+    fail(event.error());
     return tl::unexpected(*failure());
   }
-  if (is_captured(stream)) return mark;
-  std::unique_lock lock(mutex_);
-  under_way_.push_back({*mark, call});
-  const bool is_long = under_way_.size() >= kLongList;
-  lock.unlock();
+  if (mark != nullptr) *mark = std::make_shared<GpuEvents::Mark>(events_, *event);
+  if (is_captured(stream)) {
+    if (mark == nullptr) events_->give_back(*event);
+    return Done{};
+  }
   // Errors are left to the core's thread.
-  if (is_long) look_for_done();
-  return mark;
+  if (inside.leave(*event, mark != nullptr ? *mark : nullptr, stream) >= kLongList) look_for_done();
+  return Done{};
 }
 
 Outcome<NcclCore::MarkPtr> NcclCore::launch_aside(CudaStream after, const Call& call,
                                                   const Put& put) {
-  if (has_failed_.load(std::memory_order_acquire)) return tl::unexpected(*failure());
+  if (has_failed()) return tl::unexpected(*failure());
   const Gpu::Current current(*gpu_);
   Outcome<MarkPtr> before = events_->mark(after);
   Outcome<> held =
@@ -130,7 +166,7 @@ Outcome<NcclCore::MarkPtr> NcclCore::launch_aside(CudaStream after, const Call& 
     fail(held.error());
     return tl::unexpected(*failure());
   }
-  return launch(own_stream_, call, put);
+  return launch_marked(own_stream_, call, put);
 }
 
 std::optional<Outcome<>> NcclCore::outcome_of(GpuEvents::Mark& mark) {
@@ -203,7 +239,8 @@ void NcclCore::watch() {
 void NcclCore::look() {
   std::optional<Failure> found = look_for_done();
   if (found) return fail(*found);
-  if (const std::optional<Call> late = find_late()) return fail(explain_late(*late));
+  if (const std::optional<UnderWay> late = find_late(); late && !is_reached_late(*late))
+    return fail(explain_late(late->call));
   std::unique_lock in_nccl(communicator().mutex(), std::try_to_lock);
   if (!in_nccl) return;
   const Outcome<> state = communicator().check();
@@ -211,38 +248,76 @@ void NcclCore::look() {
   if (!state) fail(state.error());
 }
 
-// NCCL performs the operations of one communicator in launch order, whatever their streams.
+// What is before an operation on its stream is complete with it, so one question is mostly enough:
+// the newest is asked first, then one in the middle of what is before it, and so on. Another thread
+// may forget the one that is asked meanwhile and use its event anew, which only makes the answer
+// late.
 std::optional<Failure> NcclCore::look_for_done() {
   std::unique_lock lock(mutex_);
-  while (!under_way_.empty()) {
-    const MarkPtr first = under_way_.front().mark;
+  for (size_t looked_at = under_way_.size(); looked_at > 0;) {
+    const UnderWay one = under_way_[looked_at - 1];
     lock.unlock();
-    const Outcome<bool> reached = first->is_reached();
+    const Outcome<bool> reached = events_->is_reached(one.event);
     lock.lock();
     if (!reached) return reached.error();
-    if (!*reached || failure_) break;
-    first->note_done();
-    // Another thread may have removed it meanwhile.
-    if (!under_way_.empty() && under_way_.front().mark == first) under_way_.pop_front();
+    if (failure_) break;  // Operations that a failure stopped count as reached.
+    // Another thread may have made the list shorter.
+    looked_at = std::min(*reached ? forget_done(one) : looked_at / 2, under_way_.size());
   }
   return std::nullopt;
 }
 
-std::optional<uint64_t> NcclCore::first_under_way() const {
-  const std::lock_guard lock(mutex_);
-  for (const UnderWay& one : under_way_)
-    if (one.call.sequence > 0) return one.call.sequence;
-  return std::nullopt;
+// Returns how many of those launched before it are left: those of other streams.
+size_t NcclCore::forget_done(const UnderWay& reached) {
+  std::erase_if(under_way_, [&](const UnderWay& one) {
+    const bool is_done = one.stream == reached.stream && one.serial <= reached.serial;
+    if (is_done && one.mark != nullptr) one.mark->note_done();
+    if (is_done && one.mark == nullptr) spare_.push_back(one.event);
+    return is_done;
+  });
+  note_first();
+  const auto later = std::ranges::find_if(
+      under_way_, [&](const UnderWay& one) { return one.serial > reached.serial; });
+  return static_cast<size_t>(later - under_way_.begin());
 }
 
-std::optional<NcclCore::Call> NcclCore::find_late() const {
+void NcclCore::note_first() {
+  const auto first =
+      std::ranges::find_if(under_way_, [](const UnderWay& one) { return one.call.sequence > 0; });
+  first_.store(first == under_way_.end() ? 0 : first->call.sequence, std::memory_order_release);
+}
+
+void NcclCore::wait_idle() {
+  for (microseconds pause{10}; !has_failed(); pause = std::min(pause * 2, kNcclPollMost)) {
+    look_for_done();
+    if (!first_under_way()) return;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+std::optional<uint64_t> NcclCore::first_under_way() const {
+  const uint64_t first = first_.load(std::memory_order_acquire);
+  return first > 0 ? std::optional(first) : std::nullopt;
+}
+
+std::optional<NcclCore::UnderWay> NcclCore::find_late() const {
   const auto now = std::chrono::steady_clock::now();
   const std::lock_guard lock(mutex_);
   for (const UnderWay& one : under_way_)
-    if (now >= one.call.deadline) return one.call;
+    if (now >= one.call.deadline) return one;
   for (const Call* call : inside_)
-    if (now >= call->deadline) return *call;
+    if (now >= call->deadline) return UnderWay{nullptr, nullptr, nullptr, 0, *call};
   return std::nullopt;
+}
+
+// look_for_done() does not ask for each.
+bool NcclCore::is_reached_late(const UnderWay& late) {
+  if (late.event == nullptr) return false;
+  const Outcome<bool> reached = events_->is_reached(late.event);
+  if (!reached || !*reached) return false;
+  const std::lock_guard lock(mutex_);
+  if (!failure_) forget_done(late);
+  return true;
 }
 
 Failure NcclCore::explain_late(const Call& late) const {

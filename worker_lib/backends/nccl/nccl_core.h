@@ -69,15 +69,20 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
   // Puts an operation on the stream that it is given.
   using Put = std::function<Outcome<>(CudaStream)>;
 
-  // Calls `put` to put an operation on `stream`, marks its end, and watches it until it is complete
-  // (unless the stream is being captured into a graph: then nothing is in flight). Fails with the
-  // group's failure, or with the error of `put`, which fails the group.
-  Outcome<MarkPtr> launch(CudaStream stream, const Call& call, const Put& put);
+  // Calls `put` to put an operation on `stream` and watches it until it is complete (unless the
+  // stream is being captured into a graph: then nothing is in flight). Fails with the group's
+  // failure, or with the error of `put`, which fails the group.
+  Outcome<> launch(CudaStream stream, const Call& call, const Put& put);
+  // The same, with a mark of its end.
+  Outcome<MarkPtr> launch_marked(CudaStream stream, const Call& call, const Put& put);
   // The same on a stream of the core's own, for operations that the call's stream does not wait for
   // at once: ordered after what is on `after` by now.
   Outcome<MarkPtr> launch_aside(CudaStream after, const Call& call, const Put& put);
 
-  // The number of the first collective that is not complete.
+  // Blocks until no operation is in flight, or one has failed.
+  void wait_idle();
+
+  // The number of the first collective that is not known to be complete. Takes no lock.
   std::optional<uint64_t> first_under_way() const;
 
   // The outcome of a launched operation; nullopt: still in flight.
@@ -87,6 +92,7 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
 
   // The first failure counts. Returns at once; the core's thread stops the operations in flight.
   void fail(const Failure& failure);
+  bool has_failed() const { return has_failed_.load(std::memory_order_acquire); }
   std::optional<Failure> failure() const;
 
   // Returns when the communicator is gone, within about end_bound. If operations are still in
@@ -95,18 +101,25 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
 
  private:
   struct UnderWay {
+    CudaEvent event;  // Null: a thread is still inside. Of `mark`, if there is one.
     MarkPtr mark;
+    CudaStream stream;
+    uint64_t serial;  // In launch order.
     Call call;
   };
   class Inside;
 
   Outcome<> make_resources();
   bool is_captured(CudaStream stream) const;
+  Outcome<> put_and_watch(CudaStream stream, const Call& call, const Put& put, MarkPtr* mark);
   bool is_idle() const { return under_way_.empty() && inside_.empty(); }  // REQUIRES: mutex_.
   void watch();
   void look();
   std::optional<Failure> look_for_done();
-  std::optional<Call> find_late() const;
+  void note_first();
+  size_t forget_done(const UnderWay& reached);
+  std::optional<UnderWay> find_late() const;
+  bool is_reached_late(const UnderWay& late);
   Failure explain_late(const Call& late) const;
   void end_communicator();
   void note(bool& what);  // Sets it, and wakes all that wait for a change.
@@ -125,6 +138,9 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
   std::optional<Failure> failure_;
   std::vector<const Call*> inside_;  // Of threads in NCCL or waiting to enter it.
   std::deque<UnderWay> under_way_;
+  std::vector<CudaEvent> spare_;  // Of operations without a mark.
+  uint64_t launched_ = 0;
+  std::atomic<uint64_t> first_{0};  // first_under_way(); 0: none.
   bool closing_ = false;
   bool ended_ = false;     // The communicator is gone.
   bool is_stuck_ = false;  // The communicator cannot be ended: a thread does not return from NCCL.

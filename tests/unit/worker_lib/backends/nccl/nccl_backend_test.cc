@@ -23,6 +23,13 @@
 namespace muster::worker {
 namespace {
 
+// Until the result is in memory.
+Outcome<> finish(GroupBackend& backend, const Operation& operation, Deadline deadline) {
+  const Outcome<std::shared_ptr<WorkState>> work = backend.start(operation, deadline);
+  if (!work) return tl::unexpected(work.error());
+  return *(*work)->synchronize(Deadline::max());
+}
+
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::Each;
@@ -102,7 +109,7 @@ void perform_all(const Backends& backends, int rank, const std::vector<BackendCa
     op.device = Device::cuda(rank);
     if (sequence % 2 == 0) {
       ASSERT_EQ(perform(of(backends, rank), op), "done") << one.text();
-      ASSERT_EQ(ending(of(backends, rank).run(barrier(++sequence), soon())), "done");
+      ASSERT_EQ(ending(finish(of(backends, rank), barrier(++sequence), soon())), "done");
     } else {
       const auto work = of(backends, rank).start(op, soon());
       ASSERT_TRUE(work) << one.text();
@@ -136,7 +143,7 @@ TEST_F(NcclBackendTest, ABarrierReturnsWhenAllHaveCome) {
     for (int round = 1; round <= 20; ++round) {
       came += 1;
       const auto sequence = static_cast<uint64_t>(round) * 2;
-      ASSERT_EQ(ending(of(backends, rank).run(barrier(sequence), soon())), "done");
+      ASSERT_EQ(ending(finish(of(backends, rank), barrier(sequence), soon())), "done");
       ASSERT_GE(came.load(), round * 3);
       // Whoever waits for an asynchronous one means his thread as well.
       const auto work = of(backends, rank).start(barrier(sequence + 1), soon());
@@ -212,7 +219,7 @@ TEST_F(NcclBackendTest, EachOperationIsTheRightCallOfNccl) {
     for (std::string& call : calls)
       call.resize(call.find(" on "));
     EXPECT_EQ(calls, expected.calls);
-    ASSERT_EQ(ending(of(backends, 0).run(barrier(2), soon())), "done");
+    ASSERT_EQ(ending(finish(of(backends, 0), barrier(2), soon())), "done");
     fake_machine().take_log();
   }
   fmt::print("{} operations\n", table.size());
@@ -225,7 +232,7 @@ TEST_F(NcclBackendTest, WhatIsInPlaceAlreadyIsNotSentToItself) {
   for (const OpKind kind : {OpKind::gather, OpKind::scatter}) {
     Operation op = reduce_all(0, data);
     op.kind = kind;
-    ASSERT_EQ(ending(of(backends, 0).run(op, soon())), "done");
+    ASSERT_EQ(ending(finish(of(backends, 0), op, soon())), "done");
   }
   EXPECT_THAT(fake_machine().take_log(), IsEmpty());
 }
@@ -297,7 +304,7 @@ TEST_F(NcclBackendTest, RefusesWhatNcclHasNotBeforeAnythingIsSent) {
     op.reduce = refusal.reduce;
     op.device = refusal.device;
     const std::string expected = "invalid_argument: " + refusal.why;
-    EXPECT_EQ(ending(of(backends, 0).run(op, soon())), expected);
+    EXPECT_EQ(ending(finish(of(backends, 0), op, soon())), expected);
     const auto work = of(backends, 0).start(op, soon());
     ASSERT_FALSE(work);
     EXPECT_EQ(ending(work.error()), expected);
@@ -386,7 +393,7 @@ TEST_F(NcclBackendTest, ARankThatDoesNotComeEndsTheCallAtItsDeadline) {
   EXPECT_EQ(end, "timeout: all_reduce 7 did not finish on the GPU in time; rank 1 is not in 7");
   EXPECT_EQ(ending((*work)->wait(soon())), end);
   EXPECT_EQ(ending((*work)->outcome()), end);
-  EXPECT_EQ(ending(of(backends, 0).run(reduce_all(0, data), soon())), end);
+  EXPECT_EQ(ending(finish(of(backends, 0), reduce_all(0, data), soon())), end);
   // So that the GPU, and who waits for it, comes free.
   EXPECT_TRUE(comes_true([] { return fake_machine().aborts == 1; }));
   EXPECT_EQ(fake_machine().revokes, 1);
@@ -411,7 +418,7 @@ TEST_F(NcclBackendTest, AbortEndsWaitersWithItsReasonAndFreesTheStream) {
   of(backends, 0).abort({ErrorCode::stopped, "a later reason does not count"});
   passed.get_future().wait();  // What a cudaStreamSynchronize() of the program waits for.
   EXPECT_EQ(ending((*work)->wait(soon())), ending(reason));
-  EXPECT_EQ(ending(of(backends, 0).run(barrier(3), soon())), ending(reason));
+  EXPECT_EQ(ending(finish(of(backends, 0), barrier(3), soon())), ending(reason));
 }
 
 TEST_F(NcclBackendTest, WhatWasDoneBeforeAFailureStaysDone) {
@@ -457,9 +464,9 @@ TEST_F(NcclBackendTest, ACallThatNcclRefusesFailsTheGroupWithNcclsReason) {
   std::vector<float> data(4, 1);
   const Backends backends = make(group);
   fake_machine().next_call_result = 5;
-  const std::string end = ending(of(backends, 0).run(reduce_all(0, data), soon()));
+  const std::string end = ending(finish(of(backends, 0), reduce_all(0, data), soon()));
   EXPECT_EQ(end, "backend: NCCL failed: invalid usage (the fake was told to fail)");
-  EXPECT_EQ(ending(of(backends, 0).run(reduce_all(0, data), soon())), end);
+  EXPECT_EQ(ending(finish(of(backends, 0), reduce_all(0, data), soon())), end);
 }
 
 // As it does when it makes a connection to a peer that is gone.
@@ -473,7 +480,7 @@ TEST_F(NcclBackendTest, AbortGetsACallerOutWhoIsStuckInNccl) {
     std::this_thread::yield();
     of(backends, 0).abort(reason);
   });
-  EXPECT_EQ(ending(of(backends, 0).run(reduce_all(0, data), soon())), ending(reason));
+  EXPECT_EQ(ending(finish(of(backends, 0), reduce_all(0, data), soon())), ending(reason));
   aborting.join();
   fake_machine().calls_hang = false;
 }
@@ -484,7 +491,7 @@ TEST_F(NcclBackendTest, ACallThatIsStuckInNcclEndsAtItsDeadline) {
   std::vector<float> data(4, 1);
   const Backends backends = make(group);
   fake_machine().calls_hang = true;
-  EXPECT_THAT(ending(of(backends, 0).run(reduce_all(0, data), after(milliseconds{100}))),
+  EXPECT_THAT(ending(finish(of(backends, 0), reduce_all(0, data), after(milliseconds{100}))),
               HasSubstr("timeout: all_reduce 1 did not finish on the GPU in time"));
   fake_machine().calls_hang = false;
 }
@@ -495,11 +502,12 @@ TEST_F(NcclBackendTest, WhoWaitsBehindACallThatIsStuckInNcclHasItsDeadlineToo) {
   const Backends backends = make(group);
   fake_machine().calls_hang = true;
   std::thread stuck([&] {
-    EXPECT_THAT(ending(of(backends, 0).run(reduce_all(0, data), soon())), HasSubstr("barrier 2"));
+    EXPECT_THAT(ending(finish(of(backends, 0), reduce_all(0, data), soon())),
+                HasSubstr("barrier 2"));
   });
   while (fake_machine().in_calls == 0)
     std::this_thread::yield();
-  EXPECT_THAT(ending(of(backends, 0).run(barrier(2), after(milliseconds{100}))),
+  EXPECT_THAT(ending(finish(of(backends, 0), barrier(2), after(milliseconds{100}))),
               HasSubstr("timeout: barrier 2 did not finish on the GPU in time"));
   stuck.join();
   fake_machine().calls_hang = false;
@@ -523,9 +531,9 @@ TEST_F(NcclBackendTest, CallsThatMeetTheEndNeverTouchAGoneCommunicator) {
     std::string end;
     for (uint64_t i = 1; end.empty(); ++i, ++calls) {
       begun = true;
-      const std::string outcome = i % 2 == 0
-                                      ? perform(of(backends, 0), reduce_all(0, data, i))
-                                      : ending(of(backends, 0).run(reduce_all(0, data, i), soon()));
+      const std::string outcome =
+          i % 2 == 0 ? perform(of(backends, 0), reduce_all(0, data, i))
+                     : ending(finish(of(backends, 0), reduce_all(0, data, i), soon()));
       if (outcome != "done") end = outcome;
     }
     aborting.join();
@@ -543,7 +551,7 @@ TEST_F(NcclBackendTest, ADroppedGroupFinishesWhatIsUnderWay) {
   backends[0].reset();
   EXPECT_EQ(ending((*work)->outcome()), "under way");
   std::vector<float> late(4, 2);
-  ASSERT_EQ(ending(of(backends, 1).run(reduce_all(1, late), soon())), "done");
+  ASSERT_EQ(ending(finish(of(backends, 1), reduce_all(1, late), soon())), "done");
   EXPECT_EQ(ending((*work)->synchronize(soon())), "done");
   EXPECT_EQ(data, std::vector<float>(4, 3));
   EXPECT_TRUE(comes_true([] { return fake_machine().destroys == 1; }));
@@ -556,8 +564,8 @@ TEST_F(NcclBackendTest, AGroupThatIsDoneIsDestroyedInOrder) {
   std::vector<std::vector<float>> data(2, std::vector<float>(4, 1));
   group.each([&](int rank) {
     auto& mine = data[static_cast<size_t>(rank)];
-    ASSERT_TRUE(of(backends, rank).run(reduce_all(rank, mine), soon()));
-    ASSERT_TRUE(of(backends, rank).run(barrier(2), soon()));
+    ASSERT_TRUE(finish(of(backends, rank), reduce_all(rank, mine), soon()));
+    ASSERT_TRUE(finish(of(backends, rank), barrier(2), soon()));
   });
   backends.clear();
   EXPECT_EQ(fake_machine().destroys, 2);
@@ -569,8 +577,8 @@ TEST_F(NcclBackendTest, AnIdleGroupAsksTheGpuNothing) {
   BackendRanks group(1);
   std::vector<float> data(4, 1);
   const Backends backends = make(group);
-  ASSERT_TRUE(of(backends, 0).run(reduce_all(0, data), soon()));
-  ASSERT_TRUE(of(backends, 0).run(barrier(2), soon()));
+  ASSERT_TRUE(finish(of(backends, 0), reduce_all(0, data), soon()));
+  ASSERT_TRUE(finish(of(backends, 0), barrier(2), soon()));
   // Its thread has a last look, and then a hundred chances for another.
   int before = -1;
   ASSERT_TRUE(comes_true([&] {
@@ -587,7 +595,7 @@ TEST_F(NcclBackendTest, EventsAreUsedAgain) {
   for (uint64_t i = 1; i <= 2000; ++i) {
     ASSERT_EQ(perform(of(backends, 0), reduce_all(0, data, i)), "done");
     if (i % 100 == 0) {
-      ASSERT_TRUE(of(backends, 0).run(barrier(i), soon()));
+      ASSERT_TRUE(finish(of(backends, 0), barrier(i), soon()));
     }
   }
   EXPECT_LT(fake_machine().events, 1000);
