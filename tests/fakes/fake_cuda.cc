@@ -1,5 +1,6 @@
 #include "tests/fakes/fake_cuda.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -229,6 +230,28 @@ FAKE_API int cuMemcpyHtoD_v2(unsigned long long to, const void* from, size_t byt
 
 FAKE_API int cuMemcpyDtoH_v2(void* to, unsigned long long from, size_t bytes) {
   std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  return 0;
+}
+
+FAKE_API int cuMemsetD32Async(unsigned long long to, unsigned value, size_t count, void* stream) {
+  FakeStream* const on = stream_of(stream);
+  if (on == nullptr) return misuse(kInvalidContext);
+  on->put([=] { std::fill_n(reinterpret_cast<unsigned*>(to), count, value); });
+  return 0;
+}
+
+FAKE_API int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t bytes,
+                                  void* stream) {
+  FakeStream* const on = stream_of(stream);
+  if (on == nullptr) return misuse(kInvalidContext);
+  on->put([=] {
+    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  });
+  return 0;
+}
+
+FAKE_API int cuMemGetInfo_v2(size_t* free, size_t* total) {
+  *free = *total = size_t{1} << 40;
   return 0;
 }
 

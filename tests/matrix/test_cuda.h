@@ -53,6 +53,14 @@ class CudaDriver {
   }
   void wait_for(void* stream) { check("cuStreamSynchronize", synchronize_stream_(stream)); }
 
+  // Any other function of the driver, by its exported name.
+  template <typename... Args>
+  void call(const char* name, Args... args) {
+    int (*function)(Args...) = nullptr;
+    find(function, name);
+    check(name, function(args...));
+  }
+
  private:
   CudaDriver() {
     const char* const named = std::getenv("MUSTER_CUDA_LIBRARY");  // As the library itself does.
