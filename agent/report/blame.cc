@@ -145,6 +145,8 @@ constexpr std::array kBlamingSayings = {
     Saying{"", {"dump signal from another rank"}},
     Saying{"", {kWatchdog}},
     Saying{"", {"NCCL communicator was aborted"}},
+    // Its thread for dumps went with the main thread, after an error that was told before.
+    Saying{"", {"watchdog thread terminated with exception: std::future_error"}},
     Saying{"", {"WorkNCCL", "timed out in blocking wait"}},
     Saying{"", {"ncclRemoteError"}},
     Saying{"", {"remote process exited or there was a network error"}},
