@@ -32,6 +32,10 @@ const char* name_of(Class what) {
       what);
 }
 
+bool is_late(Class what) {
+  return is_one_of(what, {Class::never_entered, Class::busy, Class::stopped});
+}
+
 Detector::Detector(const Limits& limits)
     : limits_(limits), period_(period_of(limits)), calls_(settle_time(limits)), learnt_(limits) {}
 

@@ -27,6 +27,12 @@ const MessageDigest* find_message(const RankDigest& digest, const StallKey& key)
   return found == digest.messages.end() ? nullptr : &*found;
 }
 
+// As by a time-out, though no other member has come.
+bool has_call_failed(const GroupDigest& group, uint64_t ordinal) {
+  const CallDigest* const call = find_call(group, ordinal);
+  return call != nullptr && call->has_failed;
+}
+
 }  // namespace
 
 // ---- The end of a case.
@@ -102,7 +108,8 @@ bool Detector::has_progressed(const DirectWait& wait) const {
   const GroupDigest* const group = find_group(*digest, wait.key.group.id);
   if (group == nullptr) return false;
   if (wait.key.kind == StallKey::Kind::forming) return group->phase == GroupPhase::ready;
-  if (wait.key.kind == StallKey::Kind::collective) return group->completed >= wait.key.ordinal;
+  if (wait.key.kind == StallKey::Kind::collective)
+    return group->completed >= wait.key.ordinal && !has_call_failed(*group, wait.key.ordinal);
   const MessageDigest* const message = find_message(*digest, wait.key);
   return message != nullptr && message->completed >= wait.key.ordinal;
 }
@@ -115,6 +122,8 @@ bool Detector::is_over(const DirectWait& wait) const {
   const GroupDigest* const group = find_group(*rank.digest, wait.key.group.id);
   const bool is_forming = wait.key.kind == StallKey::Kind::forming;
   if (group == nullptr || group->phase != (is_forming ? GroupPhase::forming : GroupPhase::ready))
+    return true;
+  if (wait.key.kind == StallKey::Kind::collective && has_call_failed(*group, wait.key.ordinal))
     return true;
   return has_progressed(wait);
 }

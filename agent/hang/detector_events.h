@@ -25,6 +25,7 @@ enum class Class : uint8_t {
   incomplete,
 };
 const char* name_of(Class what);  // The value in events.jsonl and result.json.
+bool is_late(Class what);         // Those that it names have not come, and may come yet.
 
 enum class By : uint8_t { proof, time };
 enum class Confidence : uint8_t { low, medium, high };

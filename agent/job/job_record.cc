@@ -137,6 +137,7 @@ void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
   stop_.reset();
   failed_for_hang_.reset();
   findings_.clear();
+  given_up_.reset();
   explanation_.reset();
   evidence_ = {report_.host, round.group_rank, {}, {}, {}};
   for (const WorkerTraces& traces_of_one : traces) {
@@ -289,7 +290,8 @@ bool JobRecord::all_succeeded() const {
 }
 
 bool JobRecord::has_evidence() const {
-  if (evidence_.error || !evidence_.detected.empty()) return true;
+  const auto is_cause = [](const DetectedCulprit& one) { return one.waiting.empty(); };
+  if (evidence_.error || std::ranges::any_of(evidence_.detected, is_cause)) return true;
   return std::ranges::any_of(evidence_.workers, has_something_to_tell, &WorkerEvidence::signs);
 }
 

@@ -140,6 +140,7 @@ class JobRecord {
   HangNews tell(JobEventKind kind, const hang::Finding& finding, const std::string& line,
                 std::string text);
   std::vector<DetectedCulprit> detected() const;
+  std::vector<DetectedCulprit> awaited() const;
   std::optional<HangReport> standing_verdict() const;
   void attempt_failed(const WorkerFailure& culprit, const Cause& cause);
   void close_attempt(std::string why);
@@ -160,6 +161,7 @@ class JobRecord {
   std::optional<Instant> failed_for_hang_;
   hang::PlaceOf places_;
   std::map<uint64_t, hang::Finding> findings_;  // By number.
+  std::optional<hang::Finding> given_up_;       // The newest whose waiting ranks gave up.
   std::optional<hang::Finding> explanation_;    // The hang or mismatch that made a worker fail.
 
   struct Standing {

@@ -87,6 +87,10 @@ HangNews JobRecord::wait_ended(const hang::WaitEnded& ended) {
   const auto found = findings_.find(ended.number);
   if (found == findings_.end()) return news;
   news.text = wait_ended_text(ended, found->second);
+  if (!ended.have_come) {
+    given_up_ = std::move(found->second);
+    given_up_->waited = ended.waited;
+  }
   findings_.erase(found);
   take(news);
   return news;
@@ -125,7 +129,7 @@ bool JobRecord::stands(uint64_t number) const {
 // For the judge, who knows the workers of all nodes.
 std::vector<DetectedCulprit> JobRecord::detected() const {
   std::vector<DetectedCulprit> culprits;
-  if (!explanation_) return culprits;
+  if (!explanation_) return awaited();
   for (size_t i = 0; i < std::min(explanation_->ranks.size(), kDetectedMax); ++i) {
     const hang::Suspect& suspect = explanation_->ranks[i];
     DetectedCulprit& one = culprits.emplace_back();
@@ -142,6 +146,25 @@ std::vector<DetectedCulprit> JobRecord::detected() const {
                                        : fmt::format(": rank {} made this one at {}", suspect.rank,
                                                      clean_line(suspect.site)));
   }
+  return culprits;
+}
+
+// Those for which others wait; what ends of that, as by a time-out, does not say for whom.
+std::vector<DetectedCulprit> JobRecord::awaited() const {
+  std::vector<DetectedCulprit> culprits;
+  const auto add = [&](const hang::Finding& finding) {
+    if (!hang::is_late(finding.what)) return;
+    for (const hang::Suspect& suspect : finding.ranks) {
+      if (culprits.size() == kDetectedMax) return;
+      culprits.push_back({.rank = suspect.rank,
+                          .sentence = hang_cause(finding, suspect.rank),
+                          .remedy = {},
+                          .waiting = finding.waiting});
+    }
+  };
+  if (given_up_) add(*given_up_);
+  for (const auto& [number, finding] : findings_)
+    add(finding);
   return culprits;
 }
 

@@ -67,6 +67,8 @@ void culprit_fields(auto& a, Like<DetectedCulprit> auto& m, Instant since) {
   a.text("remedy", m.remedy);
   a.maybe_if_any("failed", m.failed,
                  [since](auto& inner, auto& at) { instant(inner, "at", at, since); });
+  a.list_if_any("waiting", m.waiting,
+                [](auto& inner, auto& rank) { inner.number("rank", rank, 0, wire::kCountMax); });
 }
 
 void node_fields(auto& a, Like<NodeEvidence> auto& m, Instant since) {

@@ -49,7 +49,7 @@ enum class Reason : uint8_t {
   node_lost,     // its node was lost,
   first_victim,  // or no failure can be the cause of theirs.
   mismatch,      // Rule g: calls that do not match,
-  hang,          // or a hang for which a rank was made to fail.
+  hang,          // or a hang for which a rank was made to fail, or gave up.
 };
 
 // What the judge reads of one worker. Instants are in one clock for all workers of an attempt.

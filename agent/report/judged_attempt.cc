@@ -84,6 +84,17 @@ WorkerEvidence* find_worker(std::vector<NodeEvidence>& nodes, int rank) {
   return nullptr;
 }
 
+bool blame(std::vector<NodeEvidence>& nodes, const DetectedCulprit& one) {
+  WorkerEvidence* const worker = find_worker(nodes, one.rank);
+  if (worker == nullptr) return false;
+  worker->signs.detected = one.is_mismatch ? Reason::mismatch : Reason::hang;
+  worker->cause = {};
+  worker->cause.kind = one.is_mismatch ? FailureClass::user : FailureClass::stuck;
+  worker->cause.sentence = one.sentence;
+  worker->cause.remedy = one.remedy;
+  return true;
+}
+
 // What the worker library has found itself comes first, unless a rank had been made to fail by
 // then: ranks hear of that from each other, before their own node is told to stop.
 void blame_detected(std::vector<NodeEvidence>& nodes) {
@@ -102,18 +113,29 @@ void blame_detected(std::vector<NodeEvidence>& nodes) {
     return std::ranges::any_of(node.workers, has_spoken);
   };
   if (std::ranges::any_of(nodes, has_anybody_spoken)) return;
-  for (const DetectedCulprit& one : detected) {
-    WorkerEvidence* const worker = find_worker(nodes, one.rank);
-    if (worker == nullptr) continue;
-    worker->signs.detected = one.is_mismatch ? Reason::mismatch : Reason::hang;
-    worker->cause = {};
-    worker->cause.kind = one.is_mismatch ? FailureClass::user : FailureClass::stuck;
-    worker->cause.sentence = one.sentence;
-    worker->cause.remedy = one.remedy;
-  }
+  for (const DetectedCulprit& one : detected)
+    if (one.waiting.empty()) blame(nodes, one);
+}
+
+// Those for which `victim` waited. Returns whether there are any.
+bool blame_awaited(std::vector<NodeEvidence>& nodes, int victim) {
+  bool is_found = false;
+  std::vector<DetectedCulprit> detected;
+  for (const NodeEvidence& node : nodes)
+    detected.insert(detected.end(), node.detected.begin(), node.detected.end());
+  for (const DetectedCulprit& one : detected)
+    is_found |= std::ranges::find(one.waiting, victim) != one.waiting.end() && blame(nodes, one);
+  return is_found;
 }
 
 }  // namespace
+
+std::vector<WorkerSigns> signs_of(const std::vector<Seen>& all) {
+  std::vector<WorkerSigns> signs;
+  for (const Seen& seen : all)
+    signs.push_back(seen.worker->signs);
+  return signs;
+}
 
 JudgedAttempt judge_attempt(std::vector<NodeEvidence> nodes, const std::vector<LostNode>& lost) {
   blame_detected(nodes);
@@ -125,10 +147,10 @@ JudgedAttempt judge_attempt(std::vector<NodeEvidence> nodes, const std::vector<L
     judged.error_node_rank = node.node_rank;
   }
   const std::vector<Seen> all = in_order(nodes);
-  std::vector<WorkerSigns> signs;
-  for (const Seen& seen : all)
-    signs.push_back(seen.worker->signs);
-  const AttemptVerdict verdict = judge(signs, lost);
+  AttemptVerdict verdict = judge(signs_of(all), lost);
+  const bool is_awaited = verdict.culprit && verdict.reason == Reason::first_victim &&
+                          blame_awaited(nodes, all[*verdict.culprit].worker->signs.rank);
+  if (is_awaited) verdict = judge(signs_of(all), lost);
   judged.reason = verdict.reason;
   if (verdict.lost) judged.lost_node = lost[*verdict.lost].node_rank;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -148,6 +170,7 @@ JudgedAttempt judge_attempt(std::vector<NodeEvidence> nodes, const std::vector<L
     name_witness(judged);
     tell_what_others_say(judged, all, verdict);
   }
+  if (is_awaited) name_witness(judged);
   return judged;
 }
 

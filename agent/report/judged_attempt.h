@@ -23,13 +23,15 @@ struct WorkerEvidence {
 
 // A rank that the hang detector names as the cause of the attempt's end: it made another call than
 // the others when the first worker failed (or belongs to one of two camps of which nobody knows
-// which is right), or others wait for it for ever.
+// which is right), or others wait for it for ever. With `waiting`, others only waited for it: it
+// explains the end of one of those that blames nobody by name, as a time-out, and nothing else.
 struct DetectedCulprit {
   int rank = 0;
   bool is_mismatch = false;
   std::string sentence;  // Follows "rank 3 ".
   std::string remedy;
   std::optional<Instant> failed = {};  // When a rank was made to fail for it.
+  std::vector<int> waiting = {};
 
   friend bool operator==(const DetectedCulprit&, const DetectedCulprit&) = default;
 };

@@ -99,6 +99,29 @@ class Nodes(TorchTest):
             self.assertEqual(job.result(node)["reason"], "mismatch", job.stderr())
 
 
+class TimeOut(TorchTest):
+    """Of PyTorch itself, which does not say who is missing, before there is a verdict."""
+
+    def check(self, nodes):
+        program = ("--python", PYTHON, os.path.join(os.path.dirname(hang_cells.HERE), "gpu", "torch_gpu.py"), "timeout")
+        job = HangJob(self.folder.name, "", "--hang-timeout", 2, ranks=2, program=program, nodes=nodes,
+                      env={"CUDA_VISIBLE_DEVICES": ""})
+        self.addCleanup(job.__exit__)
+        for one in (job, *job.others):
+            self.assertNotEqual(one.wait(60), 0)
+        for node in range(nodes):
+            result = job.result(node)
+            self.assertEqual((result["reason"], result["culprit"]["rank"]), ("hang", 1), job.stderr())
+            self.assertRegex(result["summary"], r"^rank 1 (of 2 )?has not called all_reduce #2 of group 'world' ")
+        self.assertIn("muster: the wait for rank 1 in all_reduce #2 of group 'world' is over after ", job.stderr())
+
+    def test_the_rank_that_did_not_come_is_the_culprit(self):
+        self.check(nodes=1)
+
+    def test_of_another_node(self):
+        self.check(nodes=2)
+
+
 class Words(TorchTest):
     def test_of_a_rank_that_reads(self):
         job = HangJob(self.folder.name, "blocked_read", *limits(SCALE), culprit=2, program=TORCH)

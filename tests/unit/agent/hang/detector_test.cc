@@ -87,6 +87,19 @@ TEST(Detector, ARankThatComesEndsTheWait) {
   EXPECT_EQ(job.said(), "came 1");
 }
 
+TEST(Detector, ACallThatFailsWithoutARankIsNoSignThatItCame) {
+  FakeJob job = running_job(2);
+  job.life(1, LifeState::running);
+  call_without(job, {1});
+  job.pass(seconds(20));
+  job.said();
+  job.complete(0, "world");
+  job.ranks[0].group("world").calls.back().has_failed = true;
+  job.pass(seconds(1));
+  ASSERT_NE(job.last<WaitEnded>(), nullptr);
+  EXPECT_FALSE(job.last<WaitEnded>()->have_come);
+}
+
 TEST(Detector, ShortWaitsAreNobodysBusiness) {
   FakeJob job = running_job(3);
   for (int i = 0; i < 30; ++i) {

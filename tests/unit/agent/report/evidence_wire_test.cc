@@ -109,7 +109,8 @@ TEST(EvidenceWire, ComesBackInTheClockOfItsReader) {
   NodeEvidence expected = node_b();
   expected.workers[0].signs.told_by_library = at_ms(45);
   expected.detected = {
-      {1, true, "called barrier, the others broadcast", "look at train.py:88", at_ms(50)}};
+      {1, true, "called barrier, the others broadcast", "look at train.py:88", at_ms(50)},
+      {2, false, "never entered barrier #3", "", {}, {0, 1, 3}}};
   const Result<NodeEvidence> read =
       decode_evidence(encode_evidence(expected, at_ms(40)), at_ms(1040), {});
   ASSERT_TRUE(read) << read.error().message;
@@ -328,6 +329,31 @@ TEST(JudgeTestimonies, WhatFollowsAFailureForAHangIsNoFindingOfTheWorkerLibrary)
   Testimony vague = testimony_of(b, 2);
   vague.evidence->since_error = milliseconds{2};
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), vague}).verdict.rank, 0);
+}
+
+// As a time-out of NCCL, which does not say who is missing.
+TEST(JudgeTestimonies, WhomAVictimThatNamesNobodyWaitedForIsTheCulprit) {
+  NodeEvidence a = node_a();
+  a.workers[0].signs.blame = Blame{};
+  a.detected = {{2, false, "never entered all_reduce #31", "", {}, {0, 1}}};
+  NodeEvidence b;  // Its ranks only ran until the stop.
+  const membership::Judgement judgement =
+      judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)});
+  EXPECT_EQ(judgement.verdict.rank, 2);
+  const JudgedAttempt judged = decoded_judgement(judgement);
+  EXPECT_EQ(judged.reason, Reason::hang);
+  EXPECT_EQ(judged.cause.sentence, "never entered all_reduce #31");
+  ASSERT_TRUE(judged.witness);
+  EXPECT_EQ(judged.failures[*judged.witness].rank, 0);
+
+  // Others wait for it.
+  a.detected[0].waiting = {1};
+  EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 0);
+  // Something has failed by itself.
+  a.detected[0].waiting = {0, 1};
+  EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(node_b(), 2)}).verdict.rank, 3);
+  a.workers[0].signs.blame.reset();
+  EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 0);
 }
 
 TEST(JudgeTestimonies, OnlyTheNodeWithTheDetectorKnowsOfAMismatch) {
