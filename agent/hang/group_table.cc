@@ -53,6 +53,30 @@ void silence_the_disproved(GroupView& view) {
   }
 }
 
+bool is_nameless(const GroupView& view) {
+  return view.name == view.key->id;
+}
+
+bool has_same_members(const GroupView& one, const GroupView& other) {
+  return one.key->generation == other.key->generation &&
+         std::ranges::equal(one.members, other.members, {}, &Member::rank, &Member::rank);
+}
+
+// NCCL knows its communicators by a number. The program that made it may have named a group of the
+// same members, whose own calls, which do not go to NCCL, would be recorded there. Empty: none, or
+// several.
+std::string name_by_members(const GroupView& nameless, const std::vector<GroupView>& views) {
+  const auto has_calls = [](const Member& member) { return member.called() > 0; };
+  std::string name;
+  for (const GroupView& view : views) {
+    if (is_nameless(view) || !has_same_members(view, nameless)) continue;
+    if (std::ranges::any_of(view.members, has_calls)) continue;
+    if (!name.empty()) return {};
+    name = view.name;
+  }
+  return name;
+}
+
 }  // namespace
 
 bool needs_all(const ring::Call& call) {
@@ -110,6 +134,13 @@ std::vector<GroupView> GroupTable::views(const std::vector<RankState>& ranks) {
     views.push_back(view_of(key, group, ranks));
     group.shown.clear();
   }
+  std::vector<std::pair<GroupView*, std::string>> found;
+  for (GroupView& view : views) {
+    if (is_nameless(view) && !view.has_unknown)
+      found.emplace_back(&view, name_by_members(view, views));
+  }
+  for (auto& [view, name] : found)
+    if (!name.empty()) view->name = std::move(name);
   return views;
 }
 

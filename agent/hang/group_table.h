@@ -45,7 +45,7 @@ struct Member {
 // Valid until the next digest.
 struct GroupView {
   const GroupKey* key = nullptr;
-  std::string name;
+  std::string name;               // Of one without, that of the only group of the same members.
   std::vector<Member> members;    // By group rank.
   bool has_failed = false;        // On a member, so the library has told the program.
   bool has_unknown = false;       // Of some members only the number is known.

@@ -304,10 +304,6 @@ std::string incomplete_line(const Finding& finding, const PlaceOf& place_of) {
                             Verb(finding).is());
 }
 
-bool is_late(Class what) {
-  return is_one_of(what, {Class::never_entered, Class::busy, Class::stopped});
-}
-
 std::string finding_line(const Finding& finding, const PlaceOf& place_of) {
   const bool is_mixed = std::ranges::any_of(
       finding.ranks, [&](const Suspect& suspect) { return suspect.what != finding.what; });
@@ -443,8 +439,8 @@ std::string wait_ended_text(const WaitEnded& ended, const Finding& notice) {
     return fmt::format("{} {} {} after {}", ranks_text(ended.ranks),
                        deed == "called" ? "came to" : deed, call, after);
   }
-  return fmt::format("the wait for {} in {} is over after {}", ranks_text(ended.ranks), call,
-                     after);
+  const std::string whom = ended.ranks.empty() ? "" : " for " + ranks_text(ended.ranks);
+  return fmt::format("the wait{} in {} is over after {}", whom, call, after);
 }
 
 std::string verdict_line(const Finding& raw, const PlaceOf& place_of) {

@@ -56,6 +56,48 @@ class GroupTableTest : public testing::Test {
   int told_ = 0;
 };
 
+TEST_F(GroupTableTest, ACommunicatorWithoutANameHasThatOfTheGroupOfItsMembers) {
+  const auto shown = [](std::string id, std::string name, std::vector<int> ranks, int own_rank,
+                        uint64_t called = 0) {
+    GroupDigest group = group_digest_of(own_rank, called, 0);
+    group.id = std::move(id);
+    group.name = std::move(name);
+    group.ranks = std::move(ranks);
+    return group;
+  };
+  const auto tell_all = [&](const std::vector<std::vector<GroupDigest>>& more) {
+    const std::vector<int> members{4, 2, 0};
+    for (int own = 0; own < 3; ++own) {
+      std::vector<GroupDigest> groups{shown("nccl-1f", "nccl-1f", {}, own, 7)};
+      const auto& others = more[static_cast<size_t>(own)];
+      groups.insert(groups.end(), others.begin(), others.end());
+      tell(members[static_cast<size_t>(own)], groups);
+    }
+  };
+  const auto on_all = [&](std::string id, std::string name, uint64_t called,
+                          std::vector<int> ranks = {4, 2, 0}) {
+    std::vector<std::vector<GroupDigest>> all(3);
+    for (int own = 0; own < 3; ++own)
+      all[static_cast<size_t>(own)].push_back(shown(id, name, ranks, own, called));
+    return all;
+  };
+  auto with_host_group = on_all("t-0", "world", 0);
+  const auto on_host = on_all("t-1", "gloo", 3);
+  for (size_t i = 0; i < 3; ++i)
+    with_host_group[i].push_back(on_host[i][0]);
+  tell_all(with_host_group);
+  EXPECT_EQ(view().key->id, "nccl-1f");
+  EXPECT_EQ(view().name, "world");
+
+  // Two would do.
+  const auto second = on_all("t-2", "dp", 0);
+  auto both = with_host_group;
+  for (size_t i = 0; i < 3; ++i)
+    both[i].push_back(second[i][0]);
+  tell_all(both);
+  EXPECT_EQ(view().name, "nccl-1f");
+}
+
 TEST_F(GroupTableTest, MembersAreThoseOfAnyDigest) {
   GroupDigest without = group_digest_of(1, 2, 1);
   without.ranks.clear();

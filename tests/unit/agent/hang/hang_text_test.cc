@@ -157,6 +157,8 @@ TEST(HangNotice, EndsWithALineAboutTheWait) {
   notice.operation = "forming the group";
   EXPECT_EQ(wait_ended_text({1, {5, 6}, "world", std::chrono::seconds(31)}, notice),
             "the wait for ranks 5-6 in forming group 'world' is over after 31.0 s");
+  EXPECT_EQ(wait_ended_text({1, {}, "world", std::chrono::seconds(31)}, notice),
+            "the wait in forming group 'world' is over after 31.0 s");
 }
 
 // ---- verdicts
