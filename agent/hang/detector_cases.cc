@@ -27,10 +27,13 @@ const MessageDigest* find_message(const RankDigest& digest, const StallKey& key)
   return found == digest.messages.end() ? nullptr : &*found;
 }
 
-// As by a time-out, though no other member has come.
+// As by a time-out, though no other member has come. On a device a later one that fails counts as
+// the end of those before it.
 bool has_call_failed(const GroupDigest& group, uint64_t ordinal) {
-  const CallDigest* const call = find_call(group, ordinal);
-  return call != nullptr && call->has_failed;
+  return std::ranges::any_of(group.calls, [&](const CallDigest& call) {
+    return call.has_failed &&
+           (call.ordinal == ordinal || (group.is_on_device && call.ordinal > ordinal));
+  });
 }
 
 }  // namespace

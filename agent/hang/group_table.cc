@@ -57,24 +57,31 @@ bool is_nameless(const GroupView& view) {
   return view.name == view.key->id;
 }
 
-bool has_same_members(const GroupView& one, const GroupView& other) {
-  return one.key->generation == other.key->generation &&
-         std::ranges::equal(one.members, other.members, {}, &Member::rank, &Member::rank);
-}
-
-// NCCL knows its communicators by a number. The program that made it may have named a group of the
-// same members, whose own calls, which do not go to NCCL, would be recorded there. Empty: none, or
-// several.
-std::string name_by_members(const GroupView& nameless, const std::vector<GroupView>& views) {
-  const auto has_calls = [](const Member& member) { return member.called() > 0; };
-  std::string name;
-  for (const GroupView& view : views) {
-    if (is_nameless(view) || !has_same_members(view, nameless)) continue;
-    if (std::ranges::any_of(view.members, has_calls)) continue;
-    if (!name.empty()) return {};
-    name = view.name;
+// NCCL knows its communicators by a number. The program that made one may have named a group of the
+// same members, whose own calls, which do not go to NCCL, would be recorded there. With several of
+// either nobody can tell which is which.
+void name_by_members(std::vector<GroupView>& views) {
+  struct Alike {
+    const std::string* name = nullptr;
+    int named = 0;
+    GroupView* nameless = nullptr;
+    int without = 0;
+  };
+  std::map<std::pair<uint64_t, std::vector<int>>, Alike> by_members;
+  for (GroupView& view : views) {
+    if (view.has_unknown) continue;
+    const auto has_calls = [](const Member& member) { return member.called() > 0; };
+    const bool is_named = !is_nameless(view);
+    if (is_named && std::ranges::any_of(view.members, has_calls)) continue;
+    std::vector<int> ranks;
+    for (const Member& member : view.members)
+      ranks.push_back(member.rank);
+    Alike& alike = by_members[{view.key->generation, std::move(ranks)}];
+    is_named ? ++alike.named : ++alike.without;
+    is_named ? void(alike.name = &view.name) : void(alike.nameless = &view);
   }
-  return name;
+  for (const auto& [members, alike] : by_members)
+    if (alike.named == 1 && alike.without == 1) alike.nameless->name = *alike.name;
 }
 
 }  // namespace
@@ -134,13 +141,7 @@ std::vector<GroupView> GroupTable::views(const std::vector<RankState>& ranks) {
     views.push_back(view_of(key, group, ranks));
     group.shown.clear();
   }
-  std::vector<std::pair<GroupView*, std::string>> found;
-  for (GroupView& view : views) {
-    if (is_nameless(view) && !view.has_unknown)
-      found.emplace_back(&view, name_by_members(view, views));
-  }
-  for (auto& [view, name] : found)
-    if (!name.empty()) view->name = std::move(name);
+  name_by_members(views);
   return views;
 }
 

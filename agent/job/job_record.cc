@@ -290,8 +290,7 @@ bool JobRecord::all_succeeded() const {
 }
 
 bool JobRecord::has_evidence() const {
-  const auto is_cause = [](const DetectedCulprit& one) { return one.waiting.empty(); };
-  if (evidence_.error || std::ranges::any_of(evidence_.detected, is_cause)) return true;
+  if (evidence_.error || !evidence_.detected.empty()) return true;
   return std::ranges::any_of(evidence_.workers, has_something_to_tell, &WorkerEvidence::signs);
 }
 

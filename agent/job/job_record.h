@@ -161,7 +161,8 @@ class JobRecord {
   std::optional<Instant> failed_for_hang_;
   hang::PlaceOf places_;
   std::map<uint64_t, hang::Finding> findings_;  // By number.
-  std::optional<hang::Finding> given_up_;       // The newest whose waiting ranks gave up.
+  std::optional<hang::Finding> given_up_;       // The newest whose waiting ranks gave up,
+  Instant given_up_at_{};                       // and when.
   std::optional<hang::Finding> explanation_;    // The hang or mismatch that made a worker fail.
 
   struct Standing {

@@ -15,6 +15,10 @@ namespace {
 
 // More would help nobody; the evidence of a node has a limit.
 constexpr size_t kDetectedMax = 16;
+constexpr size_t kAwaitedMax = 4;
+constexpr size_t kWaitingMax = 1024;
+// From the end of a wait that failed to that of the rank that waited.
+constexpr Duration kGiveUpToEnd = std::chrono::seconds(10);
 
 bool is_mismatch(hang::Class what) {
   return what == hang::Class::signature || what == hang::Class::order;
@@ -90,6 +94,7 @@ HangNews JobRecord::wait_ended(const hang::WaitEnded& ended) {
   if (!ended.have_come) {
     given_up_ = std::move(found->second);
     given_up_->waited = ended.waited;
+    given_up_at_ = to_instant(std::chrono::steady_clock::now());
   }
   findings_.erase(found);
   take(news);
@@ -155,16 +160,23 @@ std::vector<DetectedCulprit> JobRecord::awaited() const {
   const auto add = [&](const hang::Finding& finding) {
     if (!hang::is_late(finding.what)) return;
     for (const hang::Suspect& suspect : finding.ranks) {
-      if (culprits.size() == kDetectedMax) return;
+      if (culprits.size() == kAwaitedMax) return;
       culprits.push_back({.rank = suspect.rank,
                           .sentence = hang_cause(finding, suspect.rank),
                           .remedy = {},
                           .waiting = finding.waiting});
+      std::vector<int>& waiting = culprits.back().waiting;
+      waiting.resize(std::min(waiting.size(), kWaitingMax));
     }
   };
-  if (given_up_) add(*given_up_);
+  const auto is_of_the_end = [this] {
+    const Instant end = stop_ ? stop_->at : to_instant(std::chrono::steady_clock::now());
+    return end - given_up_at_ < kGiveUpToEnd;
+  };
+  if (given_up_ && is_of_the_end()) add(*given_up_);
+  // Of a verdict it does not show when those that waited gave up.
   for (const auto& [number, finding] : findings_)
-    add(finding);
+    if (!stands(number)) add(finding);
   return culprits;
 }
 
@@ -182,8 +194,10 @@ std::optional<HangReport> JobRecord::standing_verdict() const {
 HangNews JobRecord::hang_withdrawn(const hang::Withdrawn& withdrawn) {
   const auto found = findings_.find(withdrawn.number);
   if (found == findings_.end()) return {};
-  const std::string line = withdrawn_text(withdrawn, found->second);
-  return tell(JobEventKind::withdrawn, found->second, line, line);
+  const hang::Finding finding = std::move(found->second);
+  findings_.erase(found);
+  const std::string line = withdrawn_text(withdrawn, finding);
+  return tell(JobEventKind::withdrawn, finding, line, line);
 }
 
 }  // namespace muster

@@ -189,8 +189,15 @@ bool is_unexplained(const Cause& cause) {
          contains(cause.exception, "CUDA");
 }
 
+bool speaks_of_gpu(const Cause& cause) {
+  return cause.kind == FailureClass::gpu || contains(cause.sentence, "CUDA") ||
+         contains(cause.sentence, "NCCL");
+}
+
+// One that does not name the worker may be of another job's GPU.
 void add_xid(Cause& cause, const WorkerFailure& failure, const Xid& xid) {
   const bool is_own = xid.pid == failure.pid;
+  if (!is_own && !speaks_of_gpu(cause)) return;
   cause.sentence += fmt::format("; the GPU driver logged Xid {} ({}){}{}{}", xid.number, xid.gpu,
                                 is_own ? "" : " meanwhile", xid.text.empty() ? "" : ": ", xid.text);
   if (xid_of_hardware(xid.number) && (is_own || is_unexplained(cause))) {

@@ -67,8 +67,12 @@ void culprit_fields(auto& a, Like<DetectedCulprit> auto& m, Instant since) {
   a.text("remedy", m.remedy);
   a.maybe_if_any("failed", m.failed,
                  [since](auto& inner, auto& at) { instant(inner, "at", at, since); });
-  a.list_if_any("waiting", m.waiting,
-                [](auto& inner, auto& rank) { inner.number("rank", rank, 0, wire::kCountMax); });
+  std::optional<std::vector<int>> waiting;
+  if (!m.waiting.empty()) waiting = m.waiting;
+  a.maybe_if_any("waiting", waiting, [](auto& inner, auto& ranks) {
+    wire::numbers(inner, "ranks", ranks, kBlamedMax);
+  });
+  if constexpr (wire::kReads<decltype(a)>) m.waiting = waiting.value_or(std::vector<int>());
 }
 
 void node_fields(auto& a, Like<NodeEvidence> auto& m, Instant since) {
@@ -178,7 +182,8 @@ Json node_json(const NodeEvidence& node, Instant since) {
   Json json = writer.take();
   json["workers"] = Json::array();
   const size_t head = wire::dump(json).size();
-  json["workers"] = workers_json(node.workers, since, membership::kDetailBytesMax - head);
+  const size_t room = membership::kDetailBytesMax - std::min(head, membership::kDetailBytesMax);
+  json["workers"] = workers_json(node.workers, since, room);
   return json;
 }
 
@@ -287,7 +292,9 @@ void add_detected(std::vector<NodeEvidence>& nodes,
   for (const DetectedCulprit& one : detected) {
     for (size_t i = 0; i < nodes.size(); ++i) {
       const int local_rank = one.rank - testimonies[i].base_rank;
-      if (local_rank < 0 || local_rank >= testimonies[i].workers || !nodes[i].workers.empty())
+      const auto is_told = [&](const WorkerEvidence& told) { return told.signs.rank == one.rank; };
+      if (local_rank < 0 || local_rank >= testimonies[i].workers ||
+          std::ranges::any_of(nodes[i].workers, is_told))
         continue;
       WorkerEvidence& worker = nodes[i].workers.emplace_back();
       worker.signs.rank = worker.failure.rank = one.rank;

@@ -1,6 +1,7 @@
 #include "agent/report/judged_attempt.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -117,15 +118,33 @@ void blame_detected(std::vector<NodeEvidence>& nodes) {
     if (one.waiting.empty()) blame(nodes, one);
 }
 
-// Those for which `victim` waited. Returns whether there are any.
+// A time-out that names nobody.
+bool is_plain_timeout(const WorkerEvidence& worker) {
+  const std::optional<Blame>& blame = worker.signs.blame;
+  return blame && blame->ranks.empty() &&
+         (contains(worker.cause.sentence, "imed out") ||
+          contains(worker.cause.sentence, "timeout"));
+}
+
+// The only one for which `victim` waited and that did not wait itself. Returns whether there is
+// one.
 bool blame_awaited(std::vector<NodeEvidence>& nodes, int victim) {
-  bool is_found = false;
-  std::vector<DetectedCulprit> detected;
-  for (const NodeEvidence& node : nodes)
-    detected.insert(detected.end(), node.detected.begin(), node.detected.end());
-  for (const DetectedCulprit& one : detected)
-    is_found |= std::ranges::find(one.waiting, victim) != one.waiting.end() && blame(nodes, one);
-  return is_found;
+  std::vector<DetectedCulprit> awaited;
+  std::set<int> waiting;
+  for (const NodeEvidence& node : nodes) {
+    for (const DetectedCulprit& one : node.detected) {
+      waiting.insert(one.waiting.begin(), one.waiting.end());
+      const bool is_new =
+          std::ranges::find(awaited, one.rank, &DetectedCulprit::rank) == awaited.end();
+      if (is_new && std::ranges::find(one.waiting, victim) != one.waiting.end())
+        awaited.push_back(one);
+    }
+  }
+  std::erase_if(awaited, [&](const DetectedCulprit& one) {
+    const WorkerEvidence* const worker = find_worker(nodes, one.rank);
+    return waiting.contains(one.rank) || worker == nullptr || worker->signs.blame;
+  });
+  return awaited.size() == 1 && blame(nodes, awaited.front());
 }
 
 }  // namespace
@@ -149,6 +168,7 @@ JudgedAttempt judge_attempt(std::vector<NodeEvidence> nodes, const std::vector<L
   const std::vector<Seen> all = in_order(nodes);
   AttemptVerdict verdict = judge(signs_of(all), lost);
   const bool is_awaited = verdict.culprit && verdict.reason == Reason::first_victim &&
+                          is_plain_timeout(*all[*verdict.culprit].worker) &&
                           blame_awaited(nodes, all[*verdict.culprit].worker->signs.rank);
   if (is_awaited) verdict = judge(signs_of(all), lost);
   judged.reason = verdict.reason;

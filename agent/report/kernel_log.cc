@@ -16,7 +16,7 @@ namespace muster {
 namespace {
 
 constexpr size_t kRecordBytesMax = 8192;  // The kernel's CONSOLE_EXT_LOG_MAX.
-constexpr size_t kXidsMax = 16;
+constexpr size_t kXidsMax = 64;
 constexpr size_t kXidTextMax = 160;
 constexpr int kXidOfCleanup = 45;  // What a process leaves on a GPU, whatever it died of.
 
@@ -100,7 +100,7 @@ void KernelLog::read() {
 
 void KernelLog::keep(Xid xid) {
   const bool known = std::ranges::any_of(xids_, [&xid](const Xid& other) {
-    return std::tie(other.pid, other.number) == std::tie(xid.pid, xid.number);
+    return std::tie(other.pid, other.number, other.gpu) == std::tie(xid.pid, xid.number, xid.gpu);
   });
   if (known || xids_.size() >= kXidsMax || xid.number == kXidOfCleanup) return;
   xids_.push_back(std::move(xid));
@@ -117,8 +117,9 @@ std::optional<Xid> KernelLog::xid_of(pid_t pid) {
   if (!file_) return std::nullopt;
   read();
   const auto weight = [pid](const Xid& xid) {
-    const bool of_hardware = xid_of_hardware(xid.number);
-    return std::tuple(xid.pid == pid, of_hardware, xid.pid == 0);
+    // One of memory is that process's alone.
+    const bool of_all = xid_of_hardware(xid.number) && (xid.pid == 0 || !xid_of_memory(xid.number));
+    return std::tuple(xid.pid == pid, of_all, xid.pid == 0);
   };
   const auto found = std::ranges::max_element(xids_, {}, weight);
   if (found == xids_.end() || weight(*found) == std::tuple(false, false, false))

@@ -116,6 +116,10 @@ bool xid_of_hardware(int number) {
   return is_one_of(number, {48, 74, 79, 94, 95, 119, 120, 140});
 }
 
+bool xid_of_memory(int number) {
+  return is_one_of(number, {48, 94, 95});
+}
+
 bool xid_of_program(int number) {
   return is_one_of(number, {13, 31, 43});
 }

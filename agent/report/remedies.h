@@ -39,6 +39,9 @@ std::optional<Remedy> known_remedy(std::string_view message);
 // concern the whole GPU, so a process that the driver names is not always one that used it.
 bool xid_of_hardware(int number);
 
+// Of these, those that hit the named process only.
+bool xid_of_memory(int number);
+
 // Likewise: an illegal access or instruction of the process that is named, and what it leads to.
 bool xid_of_program(int number);
 

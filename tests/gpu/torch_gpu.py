@@ -29,7 +29,7 @@ from torch import nn
 GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda:0" if GPU else "cpu")
 STEPS = 12
-CULPRIT = 1
+CULPRIT = int(os.environ.get("CULPRIT", "1"))
 
 
 def start(seconds=120):

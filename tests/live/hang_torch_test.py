@@ -102,24 +102,26 @@ class Nodes(TorchTest):
 class TimeOut(TorchTest):
     """Of PyTorch itself, which does not say who is missing, before there is a verdict."""
 
-    def check(self, nodes):
+    def check(self, nodes, culprit=1):
         program = ("--python", PYTHON, os.path.join(os.path.dirname(hang_cells.HERE), "gpu", "torch_gpu.py"), "timeout")
-        job = HangJob(self.folder.name, "", "--hang-timeout", 2, ranks=2, program=program, nodes=nodes,
+        job = HangJob(self.folder.name, "", "--hang-timeout", 2, ranks=2, culprit=culprit, program=program, nodes=nodes,
                       env={"CUDA_VISIBLE_DEVICES": ""})
         self.addCleanup(job.__exit__)
         for one in (job, *job.others):
             self.assertNotEqual(one.wait(60), 0)
         for node in range(nodes):
             result = job.result(node)
-            self.assertEqual((result["reason"], result["culprit"]["rank"]), ("hang", 1), job.stderr())
-            self.assertRegex(result["summary"], r"^rank 1 (of 2 )?has not called all_reduce #2 of group 'world' ")
-        self.assertIn("muster: the wait for rank 1 in all_reduce #2 of group 'world' is over after ", job.stderr())
+            self.assertEqual((result["reason"], result["culprit"]["rank"]), ("hang", culprit), job.stderr())
+            self.assertRegex(result["summary"], rf"^rank {culprit} (of 2 )?has not called all_reduce #2 of group 'world' ")
+        self.assertIn(f"muster: the wait for rank {culprit} in all_reduce #2 of group 'world' is over after ", job.stderr())
 
     def test_the_rank_that_did_not_come_is_the_culprit(self):
         self.check(nodes=1)
 
     def test_of_another_node(self):
-        self.check(nodes=2)
+        for culprit in (0, 1):
+            with self.subTest(culprit=culprit):
+                self.check(2, culprit)
 
 
 class Words(TorchTest):

@@ -60,7 +60,7 @@ Outcome<> CollectiveQueue::take_turn(const char* name, const Enter& enter, const
       record.launched();
       if (record) in_flight_.push_back(record);
     } else {
-      record.completed();
+      is_asynchronous_ ? record.ended(true) : record.completed();
     }
     return outcome;
   }
@@ -71,7 +71,7 @@ Outcome<> CollectiveQueue::take_turn(const char* name, const Enter& enter, const
     record.withdrawn();
   } else {
     ended_.store(mine);
-    record.failed();
+    is_asynchronous_ ? record.ended(false) : record.failed();
   }
   return tl::unexpected(std::move(failure));
 }
@@ -196,6 +196,8 @@ bool CollectiveQueue::idle() {
 
 void CollectiveQueue::wait_idle() {
   if (GroupQueue* const queue = queue_.load(std::memory_order_acquire)) queue->wait_idle();
+  // A call that has the turn may not be in flight yet.
+  const std::lock_guard turn(turn_);
   backend_->wait_idle();
 }
 

@@ -28,7 +28,7 @@ class NcclBackend final : public GroupBackend {
   std::string refuses(const Transfer& transfer) const override;
   void abort(const Failure& failure) override;
   std::optional<uint64_t> first_under_way() const override { return core_->first_under_way(); }
-  bool is_idle() const override { return core_->has_failed() || !core_->first_under_way(); }
+  bool is_idle() const override { return core_->is_all_done(); }
   void wait_idle() override { core_->wait_idle(); }
 
  private:

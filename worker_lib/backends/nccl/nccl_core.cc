@@ -133,11 +133,21 @@ Outcome<> NcclCore::put_and_watch(CudaStream stream, const Call& call, const Put
   CudaEvent spare = nullptr;
   Inside inside(*this, call, spare);
   Outcome<CudaEvent> event(nullptr);
+  size_t under_way = 0;
   {
     const std::lock_guard lock(communicator().mutex());
     // Checked again: the thread that held the lock may have ended the communicator.
     const Outcome<> done = has_failed() ? tl::unexpected(*failure()) : put(stream);
     event = done ? events_->record(stream, spare) : tl::unexpected(done.error());
+    if (event) {
+      if (mark != nullptr) *mark = std::make_shared<GpuEvents::Mark>(events_, *event);
+      // Under the lock, so that the order of a stream is that of the serials.
+      if (!is_captured(stream)) {
+        under_way = inside.leave(*event, mark != nullptr ? *mark : nullptr, stream);
+      } else if (mark == nullptr) {
+        events_->give_back(*event);
+      }
+    }
   }
   if (!event) {
     if (spare != nullptr) events_->give_back(spare);
@@ -145,13 +155,8 @@ Outcome<> NcclCore::put_and_watch(CudaStream stream, const Call& call, const Put
     fail(event.error());
     return tl::unexpected(*failure());
   }
-  if (mark != nullptr) *mark = std::make_shared<GpuEvents::Mark>(events_, *event);
-  if (is_captured(stream)) {
-    if (mark == nullptr) events_->give_back(*event);
-    return Done{};
-  }
   // Errors are left to the core's thread.
-  if (inside.leave(*event, mark != nullptr ? *mark : nullptr, stream) >= kLongList) look_for_done();
+  if (under_way >= kLongList && under_way % (kLongList / 2) == 0) look_for_done();
   return Done{};
 }
 
@@ -287,12 +292,14 @@ void NcclCore::note_first() {
   first_.store(first == under_way_.end() ? 0 : first->call.sequence, std::memory_order_release);
 }
 
+bool NcclCore::is_all_done() {
+  look_for_done();
+  return has_failed() || !first_under_way();
+}
+
 void NcclCore::wait_idle() {
-  for (microseconds pause{10}; !has_failed(); pause = std::min(pause * 2, kNcclPollMost)) {
-    look_for_done();
-    if (!first_under_way()) return;
+  for (microseconds pause{10}; !is_all_done(); pause = std::min(pause * 2, kNcclPollMost))
     std::this_thread::sleep_for(pause);
-  }
 }
 
 std::optional<uint64_t> NcclCore::first_under_way() const {
@@ -314,10 +321,13 @@ std::optional<NcclCore::UnderWay> NcclCore::find_late() const {
 bool NcclCore::is_reached_late(const UnderWay& late) {
   if (late.event == nullptr) return false;
   const Outcome<bool> reached = events_->is_reached(late.event);
-  if (!reached || !*reached) return false;
   const std::lock_guard lock(mutex_);
-  if (!failure_) forget_done(late);
-  return true;
+  if (reached && *reached) {
+    if (!failure_) forget_done(late);
+    return true;
+  }
+  // Another thread may have found it complete meanwhile, and used its event anew.
+  return std::ranges::find(under_way_, late.serial, &UnderWay::serial) == under_way_.end();
 }
 
 Failure NcclCore::explain_late(const Call& late) const {

@@ -79,7 +79,8 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
   // at once: ordered after what is on `after` by now.
   Outcome<MarkPtr> launch_aside(CudaStream after, const Call& call, const Put& put);
 
-  // Blocks until no operation is in flight, or one has failed.
+  // Whether no collective is in flight, or one has failed; wait_idle() blocks until then.
+  bool is_all_done();
   void wait_idle();
 
   // The number of the first collective that is not known to be complete. Takes no lock.

@@ -100,6 +100,22 @@ TEST(Detector, ACallThatFailsWithoutARankIsNoSignThatItCame) {
   EXPECT_FALSE(job.last<WaitEnded>()->have_come);
 }
 
+// What is counted as complete on a device goes up to the call that failed.
+TEST(Detector, NorIsALaterCallOnADeviceThatFails) {
+  FakeJob job = running_job(2);
+  job.life(1, LifeState::running);
+  job.ranks[0].group("world").is_on_device = true;
+  call_without(job, {1});
+  job.pass(seconds(20));
+  job.said();
+  job.call(0, "world", sum_of(8));
+  job.complete(0, "world");
+  job.ranks[0].group("world").calls.back().has_failed = true;
+  job.pass(seconds(1));
+  ASSERT_NE(job.last<WaitEnded>(), nullptr);
+  EXPECT_FALSE(job.last<WaitEnded>()->have_come);
+}
+
 TEST(Detector, ShortWaitsAreNobodysBusiness) {
   FakeJob job = running_job(3);
   for (int i = 0; i < 30; ++i) {

@@ -96,6 +96,13 @@ TEST_F(GroupTableTest, ACommunicatorWithoutANameHasThatOfTheGroupOfItsMembers) {
     both[i].push_back(second[i][0]);
   tell_all(both);
   EXPECT_EQ(view().name, "nccl-1f");
+
+  // Of two communicators either may be it.
+  auto beside_another = with_host_group;
+  for (int own = 0; own < 3; ++own)
+    beside_another[static_cast<size_t>(own)].push_back(shown("nccl-2e", "nccl-2e", {}, own, 1));
+  tell_all(beside_another);
+  EXPECT_EQ(view().name, "nccl-1f");
 }
 
 TEST_F(GroupTableTest, MembersAreThoseOfAnyDigest) {

@@ -202,6 +202,69 @@ TEST_F(HangingJob, TheCallThatAWorkerDiedInIsReported) {
   EXPECT_EQ(report.the_culprit().call, "barrier #7 of group 'world' for 3.2 s");
 }
 
+// ---- a time-out, which names nobody
+
+class TimedOutJob : public HangingJob {
+ protected:
+  // Rank 0 gives up; rank 1 is stopped.
+  JobReport failed() {
+    record_.worker_exited({0, 100, ExitStatus::exited(1), std::chrono::seconds(3), 0, 0}, {});
+    record_.stop_begins(15, std::chrono::seconds(1), {AtStop::ended, AtStop::running});
+    record_.worker_exited({1, 101, ExitStatus::signaled(15), std::chrono::seconds(3), 0, 0}, {});
+    AttemptRemains remains;
+    remains.workers.resize(2);
+    remains.workers[0].printed.err_tail =
+        "Traceback (most recent call last):\n  File \"a.py\", line 2, in <module>\n"
+        "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 5000ms for recv "
+        "operation to complete\n";
+    remains.workers[0].printed.err_total = remains.workers[0].printed.err_total_before_stop =
+        remains.workers[0].printed.err_tail.size();
+    record_.attempt_drained(remains);
+    group::JobOutcome outcome;
+    outcome.end = JobEnd::failed;
+    return record_.finish(outcome);
+  }
+  static hang::WaitEnded given_up() { return {1, {1}, "world", std::chrono::seconds(31), false}; }
+};
+
+TEST_F(TimedOutJob, IsTheFaultOfTheRankForWhichItWaited) {
+  record_.hang_notice({finding()});
+  const JobReport report = failed();
+  ASSERT_TRUE(report.culprit);
+  EXPECT_EQ(report.the_culprit().rank, 1);
+  EXPECT_EQ(report.reason, Reason::hang);
+  EXPECT_TRUE(report.cause.sentence.starts_with("never entered all_reduce #17 of group 'world'"));
+}
+
+TEST_F(TimedOutJob, AlsoWhereItIsKnownToHaveGivenUp) {
+  record_.hang_notice({finding()});
+  record_.wait_ended(given_up());
+  EXPECT_EQ(failed().the_culprit().rank, 1);
+}
+
+TEST_F(TimedOutJob, NotOfOneThatHasCome) {
+  record_.hang_notice({finding()});
+  record_.wait_ended({1, {1}, "world", std::chrono::seconds(31)});
+  EXPECT_EQ(failed().the_culprit().rank, 0);
+}
+
+TEST_F(TimedOutJob, NotOfOneWhoseVerdictWasWithdrawn) {
+  record_.hang_verdict({finding()});
+  record_.hang_withdrawn({1, {1}, "world", {}});
+  EXPECT_EQ(failed().the_culprit().rank, 0);
+}
+
+TEST_F(TimedOutJob, NorOfAnEarlierAttempt) {
+  record_.hang_notice({finding()});
+  record_.wait_ended(given_up());
+  start_attempt(1);
+  record_.worker_exited({0, 110, ExitStatus::exited(3), std::chrono::seconds(3), 0, 0}, {});
+  record_.attempt_drained({});
+  group::JobOutcome outcome;
+  outcome.end = JobEnd::failed;
+  EXPECT_EQ(record_.finish(outcome).the_culprit().rank, 0);
+}
+
 // ---- a mismatch that made workers fail
 
 class MismatchedJob : public HangingJob {

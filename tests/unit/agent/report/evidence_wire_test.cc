@@ -335,6 +335,7 @@ TEST(JudgeTestimonies, WhatFollowsAFailureForAHangIsNoFindingOfTheWorkerLibrary)
 TEST(JudgeTestimonies, WhomAVictimThatNamesNobodyWaitedForIsTheCulprit) {
   NodeEvidence a = node_a();
   a.workers[0].signs.blame = Blame{};
+  a.workers[0].cause.sentence = "killed by SIGABRT: Watchdog caught collective operation timeout";
   a.detected = {{2, false, "never entered all_reduce #31", "", {}, {0, 1}}};
   NodeEvidence b;  // Its ranks only ran until the stop.
   const membership::Judgement judgement =
@@ -346,6 +347,17 @@ TEST(JudgeTestimonies, WhomAVictimThatNamesNobodyWaitedForIsTheCulprit) {
   ASSERT_TRUE(judged.witness);
   EXPECT_EQ(judged.failures[*judged.witness].rank, 0);
 
+  // It waited itself, so the one behind it is to blame; of two nobody can tell.
+  a.detected.push_back({3, false, "never entered barrier #7", "", {}, {0, 2}});
+  EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 3);
+  a.detected[1].waiting = {0};
+  EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 0);
+  a.detected.pop_back();
+  // A connection that broke is no time-out.
+  a.workers[0].cause.sentence = "exited with 1: RuntimeError: Connection closed by peer";
+  EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 0);
+  a.workers[0].cause.sentence = "exited with 1: RuntimeError: Timed out waiting 5000ms";
+  EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 2);
   // Others wait for it.
   a.detected[0].waiting = {1};
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 0);

@@ -149,8 +149,8 @@ TEST_F(KernelLogTest, KeepsAFewXidsOfOneLineEach) {
   EXPECT_EQ(log.xid_of(1)->text, "?[31m" + std::string(155, 'x'));
   for (int pid = 2; pid < 100; ++pid)
     log_xid(log, fmt::format("31, pid={0}, name=a\n31, pid={0}, name=a", pid));
-  EXPECT_TRUE(log.xid_of(16));
-  EXPECT_FALSE(log.xid_of(17));
+  EXPECT_TRUE(log.xid_of(64));
+  EXPECT_FALSE(log.xid_of(65));
 }
 
 TEST_F(KernelLogTest, WhatOnlyLooksLikeAnXidIsNone) {
