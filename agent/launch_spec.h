@@ -87,6 +87,7 @@ struct RendezvousSpec {
   std::optional<std::string> token;  // $MUSTER_TOKEN, never empty; unset if there is a token_file.
   bool store_allow_any = false;      // --store-allow any
   std::vector<Network> store_allow;  // Besides the members.
+  size_t store_bytes_max = size_t{1} << 30;  // --store-limit
 
   friend bool operator==(const RendezvousSpec&, const RendezvousSpec&) = default;
 };

@@ -194,6 +194,10 @@ constexpr auto kRows = std::to_array<OptionRow>({
      "File with a secret that all nodes share; nodes without it are refused.", kOwn},
     {"store-allow", kNetwork, "CIDR[,CIDR]|any", "the addresses of the nodes",
      "Further addresses from which workers may use the store, as behind NAT.", kOwn},
+    {"store-limit", kNetwork, "SIZE", "1G",
+     "How much the workers may keep in the store, keys and values together, in bytes or with K, M, "
+     "G or T behind; whoever wants more loses the connection.",
+     kOwn},
     {"help", kInformative, "", "", "Print this text.", kInformation, 'h'},
     {"version", kInformative, "", "", "Print the version.", kOwnInformation},
     {"print-completion", kInformative, "bash|zsh|tcsh", "",

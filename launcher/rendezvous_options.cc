@@ -312,6 +312,21 @@ Parsed<std::string> parse_interface(const std::string& text) {
   return text;
 }
 
+// As Slurm writes sizes: powers of 1,024.
+Parsed<size_t> parse_store_limit(const std::string& text) {
+  constexpr std::string_view kUnits = "KMGT";
+  constexpr size_t kLeast = size_t{1} << 20;
+  std::string_view rest = text;
+  const std::optional<size_t> number = take_number<size_t>(rest);
+  const size_t unit = rest.size() == 1 ? kUnits.find(rest.front()) : std::string_view::npos;
+  const bool has_unit = unit != std::string_view::npos;
+  const size_t shift = has_unit ? 10 * (unit + 1) : 0;
+  if (!number || (!rest.empty() && !has_unit) || *number > (SIZE_MAX >> 1 >> shift))
+    return problem("not a size; give for example 512M, 4G or a number of bytes");
+  if (const size_t bytes = *number << shift; bytes >= kLeast) return bytes;
+  return problem("too small; give at least 1M: PyTorch itself keeps addresses of all ranks there");
+}
+
 void read_network(Settings& settings, RendezvousSpec& spec) {
   settings.read("iface", spec.iface, parse_interface);
   spec.export_iface = !settings.on("no-iface-env");
@@ -324,6 +339,7 @@ void read_network(Settings& settings, RendezvousSpec& spec) {
   const std::optional<Setting> allow = settings.find("store-allow");
   spec.store_allow_any = allow && trim(allow->value) == "any";
   if (!spec.store_allow_any) settings.read("store-allow", spec.store_allow, parse_networks);
+  settings.read("store-limit", spec.store_bytes_max, parse_store_limit);
 }
 
 // Messages never show the token.

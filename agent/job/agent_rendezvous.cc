@@ -55,6 +55,10 @@ bool AgentLoop::open_rendezvous(const std::string& token) {
     say(text);
     if (wanted_round_) record_->note(JobEventKind::waiting, text);
   };
+  handlers.store_full = [this](const std::string& text) {
+    say(text);
+    record_->store_is_full(text);
+  };
   RendezvousOptions options =
       rendezvous_options(spec_, {setup_.workers, own_hostname(), run_id_, token});
   options.judge = judge_testimonies;

@@ -283,6 +283,11 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
   if (judged.culprit) judged_ = std::move(judged);  // Otherwise the last known failure stays.
 }
 
+void JobRecord::store_is_full(const std::string& line) {
+  note(JobEventKind::waiting, line);
+  evidence_.store_full = line;
+}
+
 bool JobRecord::all_succeeded() const {
   return std::ranges::all_of(workers_, [](const WorkerRecord& worker) {
     return worker.ended && worker.failure.status.success();
@@ -290,7 +295,7 @@ bool JobRecord::all_succeeded() const {
 }
 
 bool JobRecord::has_evidence() const {
-  if (evidence_.error || !evidence_.detected.empty()) return true;
+  if (evidence_.error || !evidence_.detected.empty() || evidence_.store_full) return true;
   return std::ranges::any_of(evidence_.workers, has_something_to_tell, &WorkerEvidence::signs);
 }
 

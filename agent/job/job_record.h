@@ -118,6 +118,7 @@ class JobRecord {
   bool all_succeeded() const;  // Every worker of the attempt has exited with 0.
   // Whether evidence() holds anything that the judge could need.
   bool has_evidence() const;
+  void store_is_full(const std::string& line);
 
   // Replaces this node's own verdict on the newest judged attempt by the one over all nodes.
   void take_verdict(JudgedAttempt judged) { judged_ = std::move(judged); }

@@ -44,6 +44,7 @@ RendezvousOptions rendezvous_options(const LaunchSpec& spec, const NodeFacts& no
   options.token = node.token;
   options.store_allow = rendezvous.store_allow;
   options.store_allow_any = rendezvous.store_allow_any;
+  options.store_bytes_max = rendezvous.store_bytes_max;
   options.join = own_join(spec, node);
   options.reach_timeout =
       whole_duration(rendezvous.times.reach_timeout_s.value_or(rendezvous.times.join_timeout_s));

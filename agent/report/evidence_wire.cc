@@ -83,6 +83,8 @@ void node_fields(auto& a, Like<NodeEvidence> auto& m, Instant since) {
   a.maybe("error", m.error);
   a.list_if_any("detected", m.detected,
                 [since](auto& inner, auto& one) { culprit_fields(inner, one, since); });
+  a.maybe_if_any("store_full", m.store_full,
+                 [](auto& inner, auto& line) { inner.text("line", line); });
 }
 
 // The part that the judge needs.

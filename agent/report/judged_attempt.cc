@@ -149,6 +149,20 @@ bool blame_awaited(std::vector<NodeEvidence>& nodes, int victim) {
 
 }  // namespace
 
+// Whoever lost its connection to the store, and blames no rank.
+void explain_by_store(JudgedAttempt& judged, const std::vector<NodeEvidence>& nodes,
+                      const std::vector<WorkerSigns>& signs, const AttemptVerdict& verdict) {
+  if (!verdict.culprit || !is_one_of(verdict.reason, {Reason::first_victim, Reason::only_failure}))
+    return;
+  const std::optional<Blame>& blame = signs[*verdict.culprit].blame;
+  if (!blame || !blame->ranks.empty()) return;
+  for (const NodeEvidence& node : nodes) {
+    if (!node.store_full) continue;
+    judged.cause.sentence += "; " + *node.store_full;
+    judged.cause.remedy = "give a larger --store-limit, or keep large values out of the store";
+  }
+}
+
 std::vector<WorkerSigns> signs_of(const std::vector<Seen>& all) {
   std::vector<WorkerSigns> signs;
   for (const Seen& seen : all)
@@ -191,6 +205,7 @@ JudgedAttempt judge_attempt(std::vector<NodeEvidence> nodes, const std::vector<L
     tell_what_others_say(judged, all, verdict);
   }
   if (is_awaited) name_witness(judged);
+  explain_by_store(judged, nodes, signs_of(all), verdict);
   return judged;
 }
 

@@ -42,6 +42,7 @@ struct NodeEvidence {
   std::optional<Error> error;             // Of the node itself: the program cannot be executed.
   std::vector<WorkerEvidence> workers;    // Every worker that was started.
   std::vector<DetectedCulprit> detected;  // Of all nodes, on the one that runs the hang detector.
+  std::optional<std::string> store_full = {};  // On the store's node, if it was: a line about it.
 
   friend bool operator==(const NodeEvidence&, const NodeEvidence&) = default;
 };

@@ -38,6 +38,7 @@ Coordinator::Options hosting_options(const RendezvousOptions& options) {
   hosting.multi_node = options.join.nodes_max + options.join.spares > 1;
   hosting.store_allow_any = options.store_allow_any;
   hosting.store_allow = options.store_allow;
+  hosting.store_bytes_max = options.store_bytes_max;
   hosting.worker_users = options.worker_users;
   return hosting;
 }
@@ -102,6 +103,7 @@ JoinedRendezvous::JoinedRendezvous(boost::asio::io_context& io, const Rendezvous
       client_(io, *finder_, client_options(advertised), client_handlers()),
       goodbye_timer_(io) {
   hosting_.say = handlers_.say;
+  hosting_.on_store_full = handlers_.store_full;
 }
 
 MemberClient::Options JoinedRendezvous::client_options(const std::string& advertised) const {

@@ -43,10 +43,11 @@ struct RendezvousOptions {
   bool fixed_master_addr = false;  // static: MASTER_ADDR is `host` as typed.
   std::optional<int> worker_port;  // The workers' store listens here instead (0: a free port).
   std::optional<std::string> local_addr;
-  std::string interface;             // --iface
-  std::string token;                 // Empty: none.
-  bool store_allow_any = false;      // No filter.
-  std::vector<Network> store_allow;  // Besides the members.
+  std::string interface;                     // --iface
+  std::string token;                         // Empty: none.
+  bool store_allow_any = false;              // No filter.
+  std::vector<Network> store_allow;          // Besides the members.
+  size_t store_bytes_max = size_t{1} << 30;  // Of keys and values.
   // The users that processes of the job run as on this machine, who may use the store besides this
   // one and root; called on the rendezvous' thread. Null: every user of this machine may.
   std::function<std::set<uid_t>()> worker_users;

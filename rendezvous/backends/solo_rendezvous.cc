@@ -50,6 +50,8 @@ JobStore::Options SoloRendezvous::store_options(const RendezvousOptions& options
   store.addresses = place.addresses;
   store.port = options.worker_port.value_or(options.port);
   store.say = handlers.say;
+  store.on_full = handlers.store_full;
+  store.bytes_max = options.store_bytes_max;
   store.clients = {options.worker_users, options.store_allow_any, options.store_allow,
                    std::make_shared<LocalUsers>()};
   return store;

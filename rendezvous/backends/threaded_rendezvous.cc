@@ -78,6 +78,7 @@ struct ThreadedRendezvous::Mailbox : std::enable_shared_from_this<Mailbox> {
     on.failed = posting(&Handlers::failed);
     if (handlers.refused) on.refused = posting(&Handlers::refused);
     on.say = posting(&Handlers::say);
+    if (handlers.store_full) on.store_full = posting(&Handlers::store_full);
     if (handlers.datagram) {
       on.datagram = [self](const membership::Delivered& one) { self->deliver_datagram(one); };
     }

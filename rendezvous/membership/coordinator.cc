@@ -174,6 +174,8 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   job.store_allow = options_.store_allow;
   job.store.addresses = listener_->local_endpoints();
   job.store.say = [this](const std::string& text) { say(text); };
+  job.store.on_full = id == options_.job_id ? options_.on_store_full : job.store.say;
+  job.store.bytes_max = options_.store_bytes_max;
   job.store.clients = {options_.worker_users, options_.store_allow_any, options_.store_allow,
                        local_};
   if (id == options_.job_id && options_.worker_port) {

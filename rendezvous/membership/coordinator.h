@@ -46,14 +46,16 @@ class Coordinator {
     membership::Judge judge;
     std::optional<int> worker_port;  // The store of job_id listens there instead (0: a free one).
     bool store_allow_any = false;
-    std::vector<Network> store_allow;               // In addition to the members.
+    std::vector<Network> store_allow;  // In addition to the members.
+    size_t store_bytes_max = size_t{1} << 30;
     std::function<std::set<uid_t>()> worker_users;  // See RendezvousOptions.
     bool multi_node = true;                         // Whether a missing token is worth a warning.
     Duration handshake_limit = std::chrono::seconds(10);
     size_t unsent_bytes_max = size_t{4} << 20;
     size_t jobs_max = 1024;
     size_t agents_max = 65536;
-    std::function<void(const std::string&)> say;  // For the user.
+    std::function<void(const std::string&)> say;            // For the user.
+    std::function<void(const std::string&)> on_store_full;  // Of job_id; see JobStore.
   };
 
   struct Counters {

@@ -30,6 +30,8 @@ JobStore::JobStore(boost::asio::io_context& io, Options options)
         StoreServer::Options server;
         server.on_refused = [this](const IpAddress& address) { on_refused(address); };
         server.may_come = [this](int fd) { return clients_.may_come(fd); };
+        server.on_full = [this](int fd) { on_full(fd); };
+        server.machine.stored_bytes_max = options_.bytes_max;
         return server;
       }()) {}
 
@@ -48,7 +50,7 @@ Result<int> JobStore::open(uint64_t epoch, Allowed allowed) {
   clients_.begin();
   server_.set_allowed(std::move(allowed));
   server_.open(epoch);
-  has_notice_ = false;
+  has_notice_ = is_full_ = false;
   was_ever_open_ = true;
   return options_.shared_port ? *options_.shared_port : static_cast<int>(listeners_[0]->port());
 }
@@ -71,6 +73,14 @@ void JobStore::on_refused(const IpAddress& address) {
       fmt::format("refused a connection from {} to the job's store: its members are at {}; "
                   "allow other addresses (NAT) with --store-allow",
                   address.to_string(), allowed_text_));
+}
+
+void JobStore::on_full(int fd) {
+  if (std::exchange(is_full_, true) || !options_.on_full) return;
+  options_.on_full(fmt::format(
+      "the job's store is full: a worker at {} wants more than the {} MiB of keys and values that "
+      "it may hold (--store-limit), so its connection was closed",
+      remote_address_of(fd).ip.to_string(), options_.bytes_max >> 20));
 }
 
 void JobStore::say(const std::string& line) const {

@@ -27,7 +27,10 @@ class JobStore {
     std::optional<int> shared_port;               // The port of the agents; nothing is bound here.
     std::vector<SocketAddress> addresses;         // Else: where to listen; their ports are ignored.
     int port = 0;                                 // 0: a fresh one for each round.
+    size_t bytes_max = size_t{1} << 30;           // Of keys and values: --store-limit.
     std::function<void(const std::string&)> say;  // Called when a stranger is refused.
+    // Called once for each round in which the store cannot hold all, with a line about it.
+    std::function<void(const std::string&)> on_full;
     ClientCheck::Options clients;
   };
 
@@ -68,6 +71,7 @@ class JobStore {
 
  private:
   void on_refused(const IpAddress& address);
+  void on_full(int fd);
   void say(const std::string& line) const;
   Result<void> listen();
 
@@ -79,6 +83,7 @@ class JobStore {
   std::vector<std::unique_ptr<StoreListener>> listeners_;  // All on one port.
   bool was_ever_open_ = false;
   bool has_notice_ = false;  // In the store that is open.
+  bool is_full_ = false;     // That is said.
 };
 
 }  // namespace muster

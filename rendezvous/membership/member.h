@@ -132,6 +132,8 @@ struct Handlers {
   std::function<void(const Error&)> failed;   // The nodes did not meet. No call follows.
   std::function<void(const Error&)> refused;  // Likewise, by the host. None: `failed` is called.
   std::function<void(const std::string&)> say;
+  // The workers' store, which this node hosts, cannot hold all; a line about it. May be null.
+  std::function<void(const std::string&)> store_full;
   std::function<void(const Delivered&)>
       datagram;  // Its instant is in our own clock. None: dropped.
 };

@@ -40,7 +40,7 @@ class StoreMachine {
     // From a connection's arrival to its VALIDATE.
     Duration handshake_timeout = std::chrono::seconds{5};
     size_t reply_bytes_max = size_t{256} << 20;
-    size_t stored_bytes_max = size_t{8} << 30;
+    size_t stored_bytes_max = size_t{1} << 30;
     // Keeps strangers from choosing keys that collide; the owner draws it at random.
     uint64_t hash_seed = 0;
   };

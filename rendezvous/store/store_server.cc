@@ -332,6 +332,7 @@ StoreServer::Fate StoreServer::serve(Connection& connection, std::string_view in
     }
     if (breach) {
       counters_.breaches[static_cast<size_t>(*breach)]++;
+      if (*breach == Breach::store_full && options_.on_full) options_.on_full(connection.fd);
       flush(connection);
       return Fate::close;
     }

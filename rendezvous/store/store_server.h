@@ -51,6 +51,8 @@ class StoreServer {
     std::function<void(const IpAddress&)> on_refused;
     // Asked once about each connection whose address is allowed; null: all may come.
     std::function<bool(int fd)> may_come;
+    // Called before a connection is closed because the store cannot hold what it sent.
+    std::function<void(int fd)> on_full;
   };
 
   struct Counters {

@@ -247,6 +247,31 @@ class Torchrun(TorchTest):
         self.is_turned_away(self.static(1), self.static(0))
 
 
+class StoreLimit(TorchTest):
+    """What a worker of the other node does to the store that the first one hosts."""
+
+    def test_whoever_wants_more_is_told(self):
+        program = self.write("fill.py", """if True:
+            import torch.distributed as dist
+            dist.init_process_group("gloo")
+            store = dist.distributed_c10d._get_default_store()
+            dist.barrier()
+            if dist.get_rank() == 3:
+                for number in range(40):
+                    store.set(f"key {number}", "x" * 100_000)
+                store.get("key 39")
+            dist.barrier()
+            """)
+        jobs = self.pair("static", PYTHON, program, flags=("--store-limit", "1M", "--no-python"))
+        for job in jobs:
+            self.assertEqual(job.wait(PATIENCE_S), 1, job.stderr())
+        line = r"the job's store is full: a worker at 127\.0\.0\.1 wants more than the 1 MiB of keys and values"
+        self.assertEqual([len(re.findall(f"^muster: {line}", job.stderr(), re.M)) for job in jobs], [1, 0])
+        for job in jobs:
+            self.assertRegex(job.stderr(), rf"FAILED: rank 3 of 4 exited with 1: .*; {line}")
+            self.assertIn("What to do: give a larger --store-limit", job.stderr())
+
+
 if __name__ == "__main__":
     serving.need_torch()
     main()

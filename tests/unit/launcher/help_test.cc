@@ -69,7 +69,7 @@ TEST(OptionTable, HasEveryFlagOfTorchrun) {
 TEST(OptionTable, HasAVariableForEveryFlagAboutNodes) {
   for (const std::string_view name :
        {"start-timeout", "lease", "spares", "max-membership-changes", "iface", "no-iface-env",
-        "worker-port", "rdzv-token-file", "store-allow"}) {
+        "worker-port", "rdzv-token-file", "store-allow", "store-limit"}) {
     EXPECT_TRUE(option_row(name).traits.reads_variable) << name;
   }
   EXPECT_EQ(option_row("max-membership-changes").variable(), "PET_MAX_MEMBERSHIP_CHANGES");

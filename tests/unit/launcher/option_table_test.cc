@@ -83,9 +83,9 @@ TEST(OptionRow, SaysWhetherTorchrunLacksIt) {
                      "rdzv-token-file", "record-kernels",
                      "report-bindings", "spares",
                      "start-timeout",   "stdin",
-                     "store-allow",     "trace",
-                     "use-env",         "version",
-                     "worker-port"}));
+                     "store-allow",     "store-limit",
+                     "trace",           "use-env",
+                     "version",         "worker-port"}));
 }
 
 TEST(OptionRow, SaysWhetherItAsksForAText) {

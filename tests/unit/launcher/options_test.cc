@@ -149,6 +149,8 @@ const std::vector<FlagCase>& flag_cases() {
       {{"--worker-port", "4000"}, [](LaunchSpec& s) { s.rendezvous.worker_port = 4000; }},
       {{"--rdzv-token-file", "/t"}, [](LaunchSpec& s) { s.rendezvous.token_file = "/t"; }},
       {{"--store-allow", "any"}, [](LaunchSpec& s) { s.rendezvous.store_allow_any = true; }},
+      {{"--store-limit", "2G"},
+       [](LaunchSpec& s) { s.rendezvous.store_bytes_max = size_t{2} << 30; }},
       {{"--node-rank", "0"}, [](LaunchSpec& s) { s.rendezvous.node_rank = 0; }},
       {{"--nnodes", "1:1"}, [](LaunchSpec&) {}},
       {{"--standalone"},

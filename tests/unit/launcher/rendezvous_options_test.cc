@@ -402,6 +402,15 @@ TEST(RendezvousOptions, CheckEverythingOfSeveralNodes) {
       {{"--store-allow", "any,10.0.0.0/8"},
        "--store-allow any,10.0.0.0/8: any is neither an address nor a network; give for example "
        "10.0.0.0/8,fd00::/8, or any"},
+      {{"--store-limit", "1GB"},
+       "--store-limit 1GB: not a size; give for example 512M, 4G or a number of bytes"},
+      {{"--store-limit", "99999999999G"},
+       "--store-limit 99999999999G: not a size; give for example 512M, 4G or a number of bytes"},
+      {{"--store-limit", "-1"},
+       "--store-limit -1: not a size; give for example 512M, 4G or a number of bytes"},
+      {{"--store-limit", "5"},
+       "--store-limit 5: too small; give at least 1M: PyTorch itself keeps addresses of all ranks "
+       "there"},
       {{"--rdzv-token-file", ""}, "--rdzv-token-file '': no file is given; give its PATH"},
   };
   for (const auto& [flags, expected] : cases)
@@ -419,6 +428,8 @@ TEST(RendezvousOptions, ChangeWhatTheySayAndNothingElse) {
       {{"--no-iface-env"}, [](RendezvousSpec& s) { s.export_iface = false; }},
       {{"--rdzv-token-file", "/t"}, [](RendezvousSpec& s) { s.token_file = "/t"; }},
       {{"--store-allow", "any"}, [](RendezvousSpec& s) { s.store_allow_any = true; }},
+      {{"--store-limit", "512M"}, [](RendezvousSpec& s) { s.store_bytes_max = size_t{512} << 20; }},
+      {{"--store-limit", "2000000"}, [](RendezvousSpec& s) { s.store_bytes_max = 2000000; }},
       {{"--store-allow", "10.0.0.0/8,fd00::/8"},
        [](RendezvousSpec& s) {
          s.store_allow = {*Network::parse("10.0.0.0/8"), *Network::parse("fd00::/8")};
