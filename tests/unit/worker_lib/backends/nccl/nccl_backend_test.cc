@@ -602,6 +602,38 @@ TEST_F(NcclBackendTest, EventsAreUsedAgain) {
   fmt::print("{} events for 2000 operations\n", fake_machine().events.load());
 }
 
+TEST_F(NcclBackendTest, WhatOnlyItsStreamWaitsForIsWatchedToItsEnd) {
+  BackendRanks group(1);
+  std::vector<float> data(4, 0);
+  const Backends backends = make(group);
+  for (uint64_t i = 1; i <= 2000; ++i) {
+    Operation op = reduce_all(0, data, i);
+    op.stream_waits = true;
+    ASSERT_EQ(ending(of(backends, 0).run(op, soon())), "done");
+    if (i % 100 != 0) continue;
+    of(backends, 0).wait_idle();
+    // At once, not when the thread that watches them looks again.
+    ASSERT_TRUE(of(backends, 0).is_idle());
+    ASSERT_EQ(of(backends, 0).first_under_way(), std::nullopt);
+  }
+  EXPECT_LT(fake_machine().events, 1000);
+}
+
+TEST_F(NcclBackendTest, WhatOnlyItsStreamWaitsForHasItsDeadline) {
+  BackendRanks group(2);
+  std::vector<float> data(4, 1);
+  const Backends backends = make(group);
+  Operation op = reduce_all(0, data, 7);
+  op.stream_waits = true;
+  ASSERT_EQ(ending(of(backends, 0).run(op, after(milliseconds{100}))), "done");
+  EXPECT_FALSE(of(backends, 0).is_idle());
+  EXPECT_EQ(of(backends, 0).first_under_way(), 7U);
+  of(backends, 0).wait_idle();
+  EXPECT_TRUE(of(backends, 0).is_idle());
+  EXPECT_THAT(ending(of(backends, 0).run(op, soon())),
+              testing::StartsWith("timeout: all_reduce 7 did not finish on the GPU in time"));
+}
+
 TEST_F(NcclBackendTest, WhatIsCapturedIntoAGraphIsNotWaitedFor) {
   BackendRanks group(2);
   std::vector<float> data(4, 1);
