@@ -11,7 +11,6 @@
 namespace muster::membership {
 namespace {
 
-constexpr size_t kLengthBytes = 4;
 constexpr int kAnyInt = std::numeric_limits<int>::max();
 
 // The first message type of each direction. The directions share no type, so a message from the
@@ -20,6 +19,10 @@ template <typename Message>
 constexpr uint8_t first_type() {
   return std::same_as<Message, AgentMessage> ? 1 : 65;
 }
+
+constexpr uint8_t kRefusedType = 67;
+static_assert(std::same_as<Refused, std::variant_alternative_t<
+                                        kRefusedType - first_type<HostMessage>(), HostMessage>>);
 
 // For `fields` below.
 class AgentFieldWriter : public FieldWriter {
@@ -62,7 +65,6 @@ void job_fields(auto& a, Like<Join> auto& m) {
 void fields(auto& a, Like<Join> auto& m) {
   a.integer(m.agent.high);
   a.integer(m.agent.low);
-  a.raw(m.proof);
   a.text(m.host_name, kNameBytesMax);
   a.maybe(m.node_rank, [&](auto& value) { a.number(value, 0, kNodesMax); });
   a.number(m.slots, 1, kSlotsMax);
@@ -141,7 +143,6 @@ void fields(auto& a, Like<Challenge> auto& m) {
 }
 
 void fields(auto& a, Like<Welcome> auto& m) {
-  a.raw(m.proof);
   a.integer(m.host_instance);
   a.raw(m.worker_seed);
   a.duration(m.lease);
@@ -230,9 +231,9 @@ void encode_frame(const Message& message, std::string& out) {
   writer.integer(uint32_t{0});
   writer.integer(static_cast<uint8_t>(first_type<Message>() + message.index()));
   std::visit([&](const auto& m) { fields(writer, m); }, message);
-  const size_t length = out.size() - begin - kLengthBytes;
+  const size_t length = out.size() - begin - kFrameLengthBytes;
   CHECK(length <= kFrameBytesMax);
-  for (size_t i = 0; i < kLengthBytes; ++i)
+  for (size_t i = 0; i < kFrameLengthBytes; ++i)
     out[begin + i] = static_cast<char>(length >> (8 * i) & 0xff);
 }
 
@@ -244,14 +245,13 @@ tl::unexpected<Error> not_ours(std::string_view what) {
 }
 
 template <typename Message>
-Result<Message> decode_body(std::string_view body) {
-  const auto type = static_cast<uint8_t>(body.front());
+Result<Message> decode_body(uint8_t type, std::string_view body) {
   const size_t index = type - size_t{first_type<Message>()};
   if (index >= std::variant_size_v<Message>)
     return not_ours(fmt::format("a frame of unknown type {}", type));
   Message message;
   emplace_nth(message, index);
-  AgentFieldReader reader(body.substr(1));
+  AgentFieldReader reader(body);
   std::visit([&](auto& m) { fields(reader, m); }, message);
   if (const char* why = reader.end())
     return not_ours(fmt::format("a frame of type {} with {}", type, why));
@@ -302,16 +302,35 @@ template <typename Message>
 Result<std::optional<Message>> FrameReader<Message>::next() {
   if (broken_) return not_ours("it was given up before");
   const std::string_view held = std::string_view(buffer_).substr(consumed_);
-  if (held.size() < kLengthBytes) return std::nullopt;
+  if (held.size() < kFrameLengthBytes) return std::nullopt;
   uint32_t length = 0;
   FieldReader(held).integer(length);
   if (length == 0 || length > frame_bytes_max_)
     return break_off(not_ours(fmt::format("a frame of {} bytes", length)).value());
-  if (held.size() - kLengthBytes < length) return std::nullopt;
-  Result<Message> message = decode_body<Message>(held.substr(kLengthBytes, length));
+  if (held.size() - kFrameLengthBytes < length) return std::nullopt;
+  const std::string_view frame = held.substr(0, kFrameLengthBytes + length);
+  auto type = static_cast<uint8_t>(frame[kFrameLengthBytes]);
+  std::string_view body = frame.substr(kFrameLengthBytes + 1);
+  if (seal_) {
+    if (!is_seal_right(frame, type)) {
+      is_seal_broken_ = true;
+      return break_off({ExitCode::rendezvous, std::string(kBrokenSeal)});
+    }
+    if (is_sealed_) {
+      type = static_cast<uint8_t>(type & ~FrameSeal::kTypeBit);
+      body.remove_suffix(FrameSeal::kBytes);
+    }
+  }
+  Result<Message> message = decode_body<Message>(type, body);
   if (!message) return break_off(std::move(message.error()));
-  consumed_ += kLengthBytes + length;
+  consumed_ += frame.size();
   return std::optional<Message>(std::move(*message));
+}
+
+template <typename Message>
+bool FrameReader<Message>::is_seal_right(std::string_view frame, uint8_t type) {
+  is_sealed_ = (type & FrameSeal::kTypeBit) != 0;
+  return is_sealed_ ? seal_->opens(frame) : type == kRefusedType;
 }
 
 template <typename Message>

@@ -5,13 +5,14 @@
 // Both directions are level-triggered: a Report is all that the host has to know of an agent now,
 // an Order all that an agent has to do now. Either may be lost, repeated or late: the newest one
 // (by its sequence number) counts, and a sender without an answer repeats it. That is why a lost
-// connection costs only the time to open a new one.
+// connection costs only the time to open a new one. Where the job has a token, all from the Join on
+// carries a seal (frame_seal.h), by which each side also proves that it knows the token.
 //
 //   agent                             host
 //   magic, Hello{job, nonce}          ─▶
 //                                     ◀─   Challenge{nonce}            (or Refused)
-//   Join{agent, slots, proof}         ─▶
-//                                     ◀─   Welcome{lease, proof}       (or Refused)
+//   Join{agent, slots}                ─▶
+//                                     ◀─   Welcome{lease}              (or Refused)
 //   Report{ready}                     ─▶
 //                                     ◀─   Order{round 7, your ranks, the store}
 //   Report{running 7}, repeated       ─▶
@@ -30,12 +31,13 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/mac.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/membership/frame_seal.h"
 
 namespace muster::membership {
 
 // The first bytes of an agent's connection; the version follows in the Hello.
 inline constexpr std::string_view kMagic = "MSTR";
-inline constexpr uint16_t kProtocolVersion = 4;
+inline constexpr uint16_t kProtocolVersion = 5;
 
 inline constexpr size_t kJobIdBytesMax = 1024;
 inline constexpr size_t kNameBytesMax = 1024;  // Host names, addresses, roles.
@@ -60,7 +62,6 @@ inline constexpr uint64_t kEpochMax = uint64_t{1} << 48;
 
 using Epoch = uint64_t;  // Number of a round. 0: none yet.
 using Nonce = std::array<uint8_t, 16>;
-using Proof = Mac;
 
 // One life of one agent process: random, so that a restarted agent is never taken for the old one.
 struct AgentId {
@@ -80,8 +81,6 @@ struct Hello {
 
 struct Join {
   AgentId agent;
-  Proof proof{};  // All zero if the job has no token.
-
   std::string host_name;
   std::optional<int> node_rank;  // --node-rank, if given.
   int slots = 1;                 // Workers on this node.
@@ -196,7 +195,6 @@ struct Challenge {
 };
 
 struct Welcome {
-  Proof proof{};
   uint64_t host_instance = 0;  // Random: a host that returns has another one.
   Mac worker_seed{};           // Of the job; see worker_secret() in job_token.h.
   Duration lease{};
@@ -340,6 +338,14 @@ class FrameReader {
   // For a peer that has authenticated itself.
   void allow_frames_of(size_t bytes_max) { frame_bytes_max_ = bytes_max; }
 
+  // From the next frame on each has to carry this seal: all but a Refused, of a host that does not
+  // know the token.
+  void expect(const FrameSeal& seal) { seal_ = seal; }
+  // Whether the newest message carried it.
+  bool is_sealed() const { return is_sealed_; }
+  // Whether the error is that of a seal: not what the other side has sent, or not sent by it.
+  bool is_seal_broken() const { return is_seal_broken_; }
+
   // Adds received bytes, those after the magic.
   void feed(std::string_view bytes);
   // nullopt: more bytes are needed. An Error: the other side does not speak this protocol.
@@ -347,8 +353,12 @@ class FrameReader {
 
  private:
   tl::unexpected<Error> break_off(Error error);
+  bool is_seal_right(std::string_view frame, uint8_t type);
 
   size_t frame_bytes_max_;
+  std::optional<FrameSeal> seal_;
+  bool is_sealed_ = false;
+  bool is_seal_broken_ = false;
   std::string buffer_;
   size_t consumed_ = 0;  // Of buffer_: frames that were returned.
   bool broken_ = false;

@@ -54,12 +54,12 @@ void AgentSession::send(const HostMessage& message) {
   if (const auto* plain = std::get_if<Welcome>(&message)) {
     Welcome welcome = *plain;
     welcome.host_instance = options_.host_instance;
-    welcome.proof = membership::host_proof(options_.token, hello_.job_id, hello_.nonce, nonce_);
     welcome.worker_seed = mac_of(options_.host_secret, {kSeedLabel, hello_.job_id});
     membership::encode(HostMessage(welcome), bytes);
   } else {
     membership::encode(message, bytes);
   }
+  if (seal_ && is_joined()) seal_->close(bytes);
   stream_.write(bytes);
 }
 
@@ -80,13 +80,20 @@ void AgentSession::on_bytes(std::string_view bytes) {
   reader_.feed(bytes);
   while (step_ != Step::over) {
     const Result<std::optional<AgentMessage>> message = reader_.next();
-    if (!message) {
-      stream_.close();
-      return on_closed(message.error().message, false);
-    }
+    if (!message) return on_bad_frame(message.error().message);
     if (!*message) return;
     on_message(**message);
   }
+}
+
+void AgentSession::on_bad_frame(const std::string& why) {
+  if (step_ == Step::join && reader_.is_seal_broken()) {
+    return refuse(RefusalKind::token,
+                  "the job token of this node is not the host's: give all nodes the same "
+                  "--rdzv-token-file or MUSTER_TOKEN");
+  }
+  stream_.close();
+  on_closed(why, false);
 }
 
 void AgentSession::on_message(const AgentMessage& message) {
@@ -117,19 +124,18 @@ void AgentSession::on_hello(const Hello& hello) {
                   membership::users_differ_text("this endpoint", user_text(::geteuid()),
                                                 options_.foreign_user));
   }
-  nonce_ = random_nonce();
+  const membership::Nonce nonce = random_nonce();
+  if (!options_.token.empty()) {
+    const membership::FrameSeals seals =
+        membership::frame_seals(options_.token, hello.job_id, hello.nonce, nonce);
+    reader_.expect(seals.agent);
+    seal_ = seals.host;
+  }
   step_ = Step::join;
-  send(Challenge{nonce_, !options_.token.empty()});
+  send(Challenge{nonce, !options_.token.empty()});
 }
 
 void AgentSession::on_join(const Join& join) {
-  const membership::Proof wanted =
-      membership::agent_proof(options_.token, hello_.job_id, hello_.nonce, nonce_);
-  if (!options_.token.empty() && !same_mac(wanted, join.proof)) {
-    return refuse(RefusalKind::token,
-                  "the job token of this node is not the host's: give all nodes the same "
-                  "--rdzv-token-file or MUSTER_TOKEN");
-  }
   step_ = Step::joined;
   reader_.allow_frames_of(membership::kFrameBytesMax);
   const Handlers held = handlers_;

@@ -1,11 +1,12 @@
 // The host's end of one agent's connection: the handshake (Hello, Challenge, Join), then whole
-// messages in both directions. Knows nothing of jobs: peers that prove the token are handed on, all
-// others are refused or disconnected here. One thread: the loop's.
+// messages in both directions, sealed where there is a token. Knows nothing of jobs: peers that
+// prove the token are handed on, all others are refused or disconnected here. One thread: the loop's.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -38,7 +39,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
 
   // Handlers may be called from inside this.
   void start(Handlers handlers);
-  // A Welcome gets the host's instance and proof, and the job's seed.
+  // A Welcome gets the host's instance and the job's seed.
   void send(const membership::HostMessage& message);
   void refuse(membership::RefusalKind kind, std::string text);
   // Closes after all earlier sends; no handler is called any more.
@@ -46,6 +47,8 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
 
   size_t unsent() const { return stream_.unsent(); }
   bool is_joined() const { return step_ == Step::joined; }
+  // Whether it ended because somebody on the path meddled with it. Of an agent that had joined.
+  bool is_seal_broken() const { return reader_.is_seal_broken(); }
   const std::string& job_id() const { return hello_.job_id; }
   const IpAddress& peer() const { return peer_.ip; }
 
@@ -53,6 +56,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   enum class Step { hello, join, joined, over };
 
   void on_bytes(std::string_view bytes);
+  void on_bad_frame(const std::string& why);
   void on_message(const membership::AgentMessage& message);
   void on_hello(const membership::Hello& hello);
   void on_join(const membership::Join& join);
@@ -66,7 +70,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   Step step_ = Step::hello;
   membership::FrameReader<membership::AgentMessage> reader_{membership::kStrangerFrameBytesMax};
   membership::Hello hello_;
-  membership::Nonce nonce_{};
+  std::optional<membership::FrameSeal> seal_;  // Of what is sent, once the agent has joined.
 };
 
 }  // namespace muster

@@ -49,8 +49,9 @@ Coordinator::Coordinator(boost::asio::io_context& io, std::unique_ptr<Listener> 
   if (options_.multi_node && options_.token.empty() &&
       !is_loopback_only(listener_->local_endpoints())) {
     say(
-        fmt::format("no job token: anyone who can reach port {} of this machine can join the job; "
-                    "--rdzv-token-file or MUSTER_TOKEN sets one",
+        fmt::format("no job token: anyone who can reach port {} of this machine can join the job, "
+                    "and who is on the way can change what its nodes say; --rdzv-token-file or "
+                    "MUSTER_TOKEN sets one",
                     listener_->port()));
   }
   make_job(options_.job_id);
@@ -128,16 +129,30 @@ void Coordinator::on_closed(membership::ConnectionId id, const std::string& why,
   sessions_.erase(found);
   ++(refused ? counters_.refused : counters_.broken);
   if (refused) say_refusal(*session, why);
+  if (!refused && session->is_seal_broken()) say_meddling(*session, why);
   if (HostedJob* job = find_job(session->job_id())) job->on_disconnected(id);
   look_if_idle();
 }
 
 // The refused node reports this itself, but a user who waits for that node looks at this screen.
 void Coordinator::say_refusal(const AgentSession& session, const std::string& told) {
-  const std::string address = session.peer().to_string();
-  if (refusals_said_.size() >= kRefusalsSaid || !refusals_said_.insert(address + told).second)
-    return;
-  say(fmt::format("refused a node at {}; it was told: {}", address, told));
+  if (is_new_trouble(session, told))
+    say(fmt::format("refused a node at {}; it was told: {}", session.peer().to_string(), told));
+}
+
+void Coordinator::say_meddling(const AgentSession& session, const std::string& what) {
+  if (is_new_trouble(session, what)) {
+    say(fmt::format(
+        "the connection of the node at {} was closed, and may be opened anew: {}; with a job token "
+        "that costs the connection only",
+        session.peer().to_string(), what));
+  }
+}
+
+// Whether a line about it is due.
+bool Coordinator::is_new_trouble(const AgentSession& session, const std::string& what) {
+  return refusals_said_.size() < kRefusalsSaid &&
+         refusals_said_.insert(session.peer().to_string() + what).second;
 }
 
 // ---- the store's clients on the agents' port
@@ -170,6 +185,7 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   job.own_agent = options_.own_agent;
   job.membership.host_instance = options_.instance;
   job.membership.judge = options_.judge;
+  job.membership.reconnect_grace = options_.reconnect_grace;
   job.store_allow_any = options_.store_allow_any;
   job.store_allow = options_.store_allow;
   job.store.addresses = listener_->local_endpoints();

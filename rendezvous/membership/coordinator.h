@@ -51,6 +51,7 @@ class Coordinator {
     std::function<std::set<uid_t>()> worker_users;  // See RendezvousOptions.
     bool multi_node = true;                         // Whether a missing token is worth a warning.
     Duration handshake_limit = std::chrono::seconds(10);
+    Duration reconnect_grace = Membership::Options().reconnect_grace;
     size_t unsent_bytes_max = size_t{4} << 20;
     size_t jobs_max = 1024;
     size_t agents_max = 65536;
@@ -93,6 +94,8 @@ class Coordinator {
                  std::optional<uid_t> user);
   void on_closed(membership::ConnectionId id, const std::string& why, bool refused);
   void say_refusal(const AgentSession& session, const std::string& told);
+  void say_meddling(const AgentSession& session, const std::string& what);
+  bool is_new_trouble(const AgentSession& session, const std::string& what);
   void on_store_client(Arrival arrival);
   HostedJob* find_job(const std::string& id);
   HostedJob* make_job(const std::string& id);

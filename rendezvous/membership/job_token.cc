@@ -16,17 +16,11 @@
 namespace muster::membership {
 namespace {
 
-// The proving side, so that a proof cannot be sent back to its sender as the other side's.
-constexpr std::string_view kAgentLabel = "muster agent proof 1";
-constexpr std::string_view kHostLabel = "muster host proof 1";
+// The sending side, so that no frame can be sent back to its sender as the other side's.
+constexpr std::string_view kAgentLabel = "muster agent frames 1";
+constexpr std::string_view kHostLabel = "muster host frames 1";
 constexpr std::string_view kWorkersLabel = "muster worker secret 1";
 constexpr int kWriterPatienceMs = 10'000;  // For each read from a pipe.
-
-Proof proof_of(std::string_view label, std::string_view token, std::string_view job_id,
-               const Nonce& agent_nonce, const Nonce& host_nonce) {
-  if (token.empty()) return {};
-  return mac_of(token, {label, job_id, raw_bytes(agent_nonce), raw_bytes(host_nonce)});
-}
 
 tl::unexpected<Error> bad_file(const std::string& path, std::string_view what) {
   return fail(ExitCode::environment, fmt::format("the token file {} {}", path, what));
@@ -56,14 +50,13 @@ Result<std::string> read_token(int fd, const std::string& path) {
 
 }  // namespace
 
-Proof agent_proof(std::string_view token, std::string_view job_id, const Nonce& agent_nonce,
-                  const Nonce& host_nonce) {
-  return proof_of(kAgentLabel, token, job_id, agent_nonce, host_nonce);
-}
-
-Proof host_proof(std::string_view token, std::string_view job_id, const Nonce& agent_nonce,
-                 const Nonce& host_nonce) {
-  return proof_of(kHostLabel, token, job_id, agent_nonce, host_nonce);
+FrameSeals frame_seals(std::string_view token, std::string_view job_id, const Nonce& agent_nonce,
+                       const Nonce& host_nonce) {
+  CHECK(!token.empty());
+  const auto seal = [&](std::string_view label) {
+    return FrameSeal(mac_of(token, {label, job_id, raw_bytes(agent_nonce), raw_bytes(host_nonce)}));
+  };
+  return {seal(kAgentLabel), seal(kHostLabel)};
 }
 
 Mac worker_secret(std::string_view token, std::string_view job_id, const Mac& seed) {

@@ -1,7 +1,7 @@
 // The job token, which tells the agents of a job from strangers. It is never sent. Each side sends
-// a nonce and proves that it knows the token by an HMAC-SHA256 over its role, the job id and both
-// nonces, so a proof is useless on another connection, for another job, or for the other side. Any
-// thread.
+// a nonce, and seals its frames with a key that is made from the token, the job id and both nonces:
+// so it proves that it knows the token, and no frame is worth anything on another connection, for
+// another job, or in the other direction. Any thread.
 #pragma once
 
 #include <string>
@@ -10,16 +10,20 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/mac.h"
 #include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/membership/frame_seal.h"
 
 namespace muster::membership {
 
 inline constexpr size_t kTokenBytesMax = 4096;
 
-// The proofs of the agent (in its Join) and the host (in its Welcome). All zero for an empty token.
-Proof agent_proof(std::string_view token, std::string_view job_id, const Nonce& agent_nonce,
-                  const Nonce& host_nonce);
-Proof host_proof(std::string_view token, std::string_view job_id, const Nonce& agent_nonce,
-                 const Nonce& host_nonce);
+// The seals of one connection: of what its agent sends, and of what the host sends.
+struct FrameSeals {
+  FrameSeal agent;
+  FrameSeal host;
+};
+// REQUIRES: a token.
+FrameSeals frame_seals(std::string_view token, std::string_view job_id, const Nonce& agent_nonce,
+                       const Nonce& host_nonce);
 
 // By which the workers of the job know each other, on all nodes; `seed`: of the host's Welcome.
 // With a token, who reads the connection learns nothing of it.

@@ -80,7 +80,7 @@ struct Tick {};
 // ---- effects
 
 struct Connect {
-  Join join;  // The shell fills in proof, dialled and advertised.
+  Join join;  // The shell fills in dialled and advertised.
   friend bool operator==(const Connect&, const Connect&) = default;
 };
 // Takes effect after all earlier sends. No more events of this connection are posted.

@@ -9,7 +9,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/membership/byte_stream.h"
+#include "rendezvous/membership/frame_seal.h"
 #include "rendezvous/membership/job_token.h"
 #include "rendezvous/membership/membership_text.h"
 #include "rendezvous/membership/random_ids.h"
@@ -53,7 +55,7 @@ struct MemberClient::Link {
   Step step = Step::dialling;
   Join join;
   Nonce agent_nonce{};
-  Nonce host_nonce{};
+  std::optional<membership::FrameSeal> seal;  // Of what is sent, from the Join on.
   std::optional<uint64_t> wanted_instance;
   SocketAddress host;
   int fd = -1;  // Of the stream.
@@ -106,9 +108,7 @@ void MemberClient::perform(const Member::Effect& effect) {
     }
     void operator()(const member::Send& e) const {
       if (!self.link_ || !self.link_->stream) return;
-      std::string bytes;
-      membership::encode(e.message, bytes);
-      self.link_->stream->write(bytes);
+      self.write(e.message);
     }
     void operator()(const member::RoundFormed& e) const {
       membership::Round round = e.round;
@@ -174,6 +174,7 @@ void MemberClient::on_bytes(std::string_view bytes) {
     const Result<std::optional<HostMessage>> message = link->reader.next();
     if (!message) {
       if (link->step == Link::Step::hello) return on_stranger(stranger_.on_bytes(link->heard));
+      if (link->reader.is_seal_broken()) return on_broken_seal();
       return on_closed(message.error().message);
     }
     if (!*message) return;
@@ -186,6 +187,9 @@ void MemberClient::on_message(const HostMessage& message) {
     return on_nodes(*nodes);
   if (const auto* one = std::get_if<Delivered>(&message); one && link_->step == Link::Step::joined)
     return on_delivered(*one);
+  const bool proven = options_.token.empty() || link_->reader.is_sealed();
+  if (const auto* refused = std::get_if<Refused>(&message); refused && !proven)
+    return on_unproven_refusal(*refused);
   if (link_->step == Link::Step::joined) return drive_.post(member::Received{message});
   stranger_.on_host();
   if (std::holds_alternative<Refused>(message)) return on_verdict(message);
@@ -212,15 +216,14 @@ void MemberClient::on_challenge(const Challenge& challenge) {
                     endpoint)));
   }
   if (const std::string why = why_not_ours(); !why.empty()) return fail_link(failed_for_good(why));
-  link_->host_nonce = challenge.nonce;
   if (challenge.token) {
-    link_->join.proof = membership::agent_proof(options_.token, options_.job_id, link_->agent_nonce,
-                                                link_->host_nonce);
+    const membership::FrameSeals seals = membership::frame_seals(
+        options_.token, options_.job_id, link_->agent_nonce, challenge.nonce);
+    link_->reader.expect(seals.host);
+    link_->seal = seals.agent;
   }
   link_->step = Link::Step::join;
-  std::string bytes;
-  membership::encode(membership::AgentMessage(link_->join), bytes);
-  link_->stream->write(bytes);
+  write(link_->join);
 }
 
 // A token tells that the host belongs to the job. Without one, whoever has listened first at the
@@ -234,16 +237,7 @@ std::string MemberClient::why_not_ours() const {
 }
 
 void MemberClient::on_welcome(const Welcome& welcome) {
-  if (!options_.token.empty()) {
-    const membership::Proof wanted = membership::host_proof(options_.token, options_.job_id,
-                                                            link_->agent_nonce, link_->host_nonce);
-    if (!same_mac(wanted, welcome.proof)) {
-      return fail_link(failed_for_good(
-          fmt::format("the host at {} does not know this job's token: give all nodes the same "
-                      "--rdzv-token-file or MUSTER_TOKEN",
-                      options_.member.endpoint)));
-    }
-  }
+  host_has_proved_ = !options_.token.empty();  // Else the seal would be broken.
   if (link_->wanted_instance && *link_->wanted_instance != welcome.host_instance) {
     dialler_.distrust();
     return fail_link(
@@ -255,6 +249,34 @@ void MemberClient::on_welcome(const Welcome& welcome) {
   on_verdict(welcome);
 }
 
+// A host that does not know the token, or somebody on the way.
+void MemberClient::on_broken_seal() {
+  if (link_->step == Link::Step::join) {
+    return fail_link(failed_for_good(
+        fmt::format("the host at {} does not know this job's token: give all nodes the same "
+                    "--rdzv-token-file or MUSTER_TOKEN",
+                    options_.member.endpoint)));
+  }
+  const std::string why(membership::kBrokenSeal);
+  if (!std::exchange(meddling_said_, true)) {
+    handlers_.say(fmt::format(
+        "the connection to the host at {} was closed, and is opened anew: {}; with a job token "
+        "that costs the connection only",
+        options_.member.endpoint, why));
+  }
+  on_closed(why);
+}
+
+// Before any host has proved that it knows the token, this is what a wrong token looks like. Later
+// it may be anybody's word: the host that we know, or the job's next one, can do better.
+void MemberClient::on_unproven_refusal(const Refused& refused) {
+  if (link_->step == Link::Step::joined) return on_broken_seal();
+  stranger_.on_host();
+  if (!host_has_proved_) return on_verdict(refused);
+  on_closed(fmt::format("it refuses this node without a proof that it knows the job's token: {}",
+                        printable(refused.text, refused.text.size())));
+}
+
 // Welcome or Refused: from here on the machine receives every message.
 void MemberClient::on_verdict(const HostMessage& message) {
   const std::shared_ptr<Link> link = link_;
@@ -262,6 +284,14 @@ void MemberClient::on_verdict(const HostMessage& message) {
   link->limit.cancel();
   drive_.post(member::ConnectionUp{link->join.dialled, link->join.advertised});
   if (link == link_) drive_.post(member::Received{message});
+}
+
+// REQUIRES: a stream.
+void MemberClient::write(const membership::AgentMessage& message) {
+  std::string bytes;
+  membership::encode(message, bytes);
+  if (link_->seal) link_->seal->close(bytes);
+  link_->stream->write(bytes);
 }
 
 bool MemberClient::is_joined() const {
@@ -276,9 +306,7 @@ void MemberClient::send(membership::Datagram datagram) {
   if (!is_joined() || !there || link_->stream->unsent() > kUnsentForDatagram) return;
   datagram.at = there->at;
   datagram.at_error += there->error;
-  std::string bytes;
-  membership::encode(membership::AgentMessage(std::move(datagram)), bytes);
-  link_->stream->write(bytes);
+  write(std::move(datagram));
 }
 
 void MemberClient::on_delivered(const Delivered& message) {
@@ -307,9 +335,7 @@ void MemberClient::ask() {
     if (!error && id == question_.id) forget_question();
   });
   if (!joined) return;
-  std::string bytes;
-  membership::encode(membership::AgentMessage(membership::Query{question_.id}), bytes);
-  link_->stream->write(bytes);
+  write(membership::Query{question_.id});
 }
 
 void MemberClient::on_nodes(const Nodes& part) {
@@ -385,6 +411,8 @@ void MemberClient::on_stranger(member::ConnectionFailed failure) {
 
 void MemberClient::fail_link(member::ConnectionFailed failure) {
   link_.reset();
+  // What fails now may be the work of somebody on the way, who must not end a running job's node.
+  failure.fatal = failure.fatal && !host_has_proved_;
   drive_.post(std::move(failure));
 }
 

@@ -1,5 +1,5 @@
 // The shell of an agent's side: connects to the host, proves the job's token and has the host prove
-// it, and performs what the Member machine decides. A Dialler (an endpoint, a file) finds and
+// it, seals and checks every frame by it, and performs what the Member machine decides. A Dialler (an endpoint, a file) finds and
 // reaches the host; this class checks that what answers is a muster host, and identifies it if it
 // is not. One thread: the loop's; handlers are called from it.
 #pragma once
@@ -96,9 +96,12 @@ class MemberClient {
   void on_challenge(const membership::Challenge& challenge);
   std::string why_not_ours() const;
   void on_welcome(const membership::Welcome& welcome);
+  void on_broken_seal();
+  void on_unproven_refusal(const membership::Refused& refused);
   void on_verdict(const membership::HostMessage& message);
   void on_nodes(const membership::Nodes& part);
   void on_delivered(const membership::Delivered& message);
+  void write(const membership::AgentMessage& message);
   bool is_joined() const;
   void ask();
   void answer_askers();
@@ -120,8 +123,10 @@ class MemberClient {
   Drive<Member, member::Tick> drive_;
   std::shared_ptr<Link> link_;  // Null while there is no connection.
   std::string own_address_;
-  Mac worker_secret_{};  // From the newest Welcome.
-  Question question_;    // Without askers nothing is pending.
+  Mac worker_secret_{};           // From the newest Welcome.
+  bool host_has_proved_ = false;  // That it knows the token: once, on any connection.
+  bool meddling_said_ = false;
+  Question question_;  // Without askers nothing is pending.
   boost::asio::steady_timer question_limit_;
 };
 

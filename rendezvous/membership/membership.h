@@ -101,7 +101,7 @@ struct Tick {};
 
 // ---- effects
 
-// The owner fills in the proof in a Welcome.
+// The owner fills in what a Welcome says of the host.
 struct Send {
   ConnectionId connection = 0;
   HostMessage message;

@@ -2,7 +2,7 @@
 // FieldReader walk the same list.
 //
 //   void fields(auto& a, Like<Welcome> auto& m) {
-//     a.raw(m.proof);
+//     a.raw(m.worker_seed);
 //     a.text(m.host_name, kNameBytesMax);
 //   }
 //

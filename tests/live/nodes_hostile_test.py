@@ -111,11 +111,11 @@ class Recorder:
 
 
 # What one hostile connection sends: (what it is called, its bytes from a random generator and a recorded handshake).
-JOIN_PROOF_AT = 4 + 1 + 16  # Behind length, type and the agent's id.
+SEAL_BYTES = 32
 
 
-def wrong_proof(rng, hello, join):
-    at = JOIN_PROOF_AT + rng.randrange(32)
+def wrong_seal(rng, hello, join):
+    at = len(join) - 1 - rng.randrange(SEAL_BYTES)
     return hello + join[:at] + bytes([join[at] ^ 0x55]) + join[at + 1:]
 
 
@@ -153,7 +153,7 @@ KINDS = {
     "half handshakes": half_handshake,
     "torn handshakes": torn_handshake,
     "a Hello, then silence": lambda rng, hello, join: hello,
-    "a wrong proof": wrong_proof,
+    "a wrong seal": wrong_seal,
     "replays": lambda rng, hello, join: hello + join,
     "probes": lambda rng, *_: b"MSPROBE1" + rng.randbytes(16),
     "half probes": lambda rng, *_: b"MSPROBE1"[:rng.randrange(1, 9)],

@@ -15,8 +15,6 @@ namespace {
 Join full_join() {
   Join join;
   join.agent = {0x0123456789abcdef, 0xfedcba9876543210};
-  for (size_t i = 0; i < join.proof.size(); ++i)
-    join.proof[i] = static_cast<uint8_t>(255 - i);
   join.host_name = "node-10.cluster";
   join.node_rank = 3;
   join.slots = 8;
@@ -118,7 +116,7 @@ std::vector<HostMessage> host_messages() {
   const Round round{7, 1, 4, 8, 32, 8, 32, "10.0.0.1", 29400, 2, 5};
   return {Challenge{Nonce{9}, true},
           Challenge{},
-          Welcome{Proof{1, 2}, 42, Mac{3}, std::chrono::seconds{3}, std::chrono::seconds{1}},
+          Welcome{42, Mac{3}, std::chrono::seconds{3}, std::chrono::seconds{1}},
           Refused{RefusalKind::full, "too many"},
           Refused{RefusalKind::version, ""},
           Order{1, Wait{true, "a spare"}},
@@ -291,9 +289,9 @@ TEST(AgentProtocol, WhatIsNoFrameOfOursIsNamedAndNothingFollowsIt) {
       {"too long", frame_of(3, report + "x"), "more bytes than it should have"},
       {"a flag of 2", frame_of(3, no_flag), "a flag that is neither 0 nor 1"},
       {"an unknown phase", frame_of(3, no_phase), "an unknown kind"},
-      {"a text longer than allowed", frame_of(1, std::string("\x04\0\xff\xff\0\0", 6)),
+      {"a text longer than allowed", frame_of(1, std::string("\x05\0\xff\xff\0\0", 6)),
        "a text that is too long"},
-      {"a text longer than the frame", frame_of(1, std::string("\x04\0\x09\0\0\0ab", 8)),
+      {"a text longer than the frame", frame_of(1, std::string("\x05\0\x09\0\0\0ab", 8)),
        "fewer bytes than it should have"},
   };
   for (const Broken& broken : cases) {

@@ -21,6 +21,7 @@ namespace {
 using membership::AgentMessage;
 using membership::Alive;
 using membership::Challenge;
+using membership::FrameSeal;
 using membership::Goodbye;
 using membership::Hello;
 using membership::HostMessage;
@@ -36,6 +37,12 @@ constexpr std::string_view kToken = "a secret of the job";
 std::string session_frame(const AgentMessage& message) {
   std::string bytes;
   membership::encode(message, bytes);
+  return bytes;
+}
+
+std::string sealed_frame(const AgentMessage& message, FrameSeal& seal) {
+  std::string bytes = session_frame(message);
+  seal.close(bytes);
   return bytes;
 }
 
@@ -98,6 +105,19 @@ class AgentSessionTest : public testing::Test {
     say(join_of_agent(1));
     turn([this] { return !joins_.empty(); }, "the agent joins");
   }
+  // The same with a token; returns the seal of what the agent says next.
+  FrameSeal join_sealed() {
+    joins_.clear(), messages_.clear(), ends_.clear(), heard_.clear();
+    reader_ = membership::FrameReader<HostMessage>();
+    start(kToken);
+    say(hello_of("job"));
+    membership::FrameSeals seals =
+        membership::frame_seals(kToken, "job", hello_of("job").nonce, challenge().nonce);
+    reader_.expect(seals.host);
+    agent_->write(sealed_frame(join_of_agent(1), seals.agent));
+    turn([this] { return !joins_.empty(); }, "the agent joins");
+    return seals.agent;
+  }
 
   boost::asio::io_context loop_;
   std::unique_ptr<ByteStream> agent_;
@@ -107,6 +127,7 @@ class AgentSessionTest : public testing::Test {
   std::vector<Join> joins_;
   std::vector<AgentMessage> messages_;
   std::vector<SessionEnd> ends_;
+  membership::FrameReader<HostMessage> reader_;  // The agent's.
 
  private:
   void on_bytes(std::string_view bytes) {
@@ -118,47 +139,53 @@ class AgentSessionTest : public testing::Test {
       heard_.push_back(**message);
     }
   }
-
-  membership::FrameReader<HostMessage> reader_;
 };
 
 TEST_F(AgentSessionTest, AnAgentThatProvesTheTokenIsHandedOn) {
-  start(kToken);
-  say(hello_of("job"));
-  const Challenge challenged = challenge();
-  EXPECT_TRUE(challenged.token);
-  EXPECT_FALSE(session_->is_joined());
-  Join join = join_of_agent(1);
-  join.proof = membership::agent_proof(kToken, "job", hello_of("job").nonce, challenged.nonce);
-  say(join);
-  turn([this] { return !joins_.empty(); }, "the agent joins");
-  EXPECT_EQ(joins_, std::vector<Join>{join});
+  join_sealed();
+  EXPECT_TRUE(std::get<Challenge>(heard_.front()).token);
+  EXPECT_EQ(joins_, std::vector<Join>{join_of_agent(1)});
   EXPECT_TRUE(session_->is_joined());
   EXPECT_EQ(session_->job_id(), "job");
   EXPECT_EQ(session_->peer(), ip("10.0.0.7"));
   EXPECT_TRUE(ends_.empty());
 }
 
-// A proof for another job, of an earlier connection, or made by the host itself.
-TEST_F(AgentSessionTest, AProofOfSomethingElseIsRefused) {
+// A seal for another job, of an earlier connection, of the host itself, of a second frame, or none.
+TEST_F(AgentSessionTest, AJoinWithASealOfSomethingElseIsRefused) {
   const std::string refusal =
       "the job token of this node is not the host's: give all nodes the same --rdzv-token-file or "
       "MUSTER_TOKEN";
   const membership::Nonce ours = hello_of("job").nonce;
-  using Make = membership::Proof (*)(const membership::Nonce& ours, const membership::Nonce& host);
+  const std::string join = session_frame(join_of_agent(1));
+  const auto by = [](FrameSeal seal, std::string frame) {
+    seal.close(frame);
+    return frame;
+  };
+  using Make = std::function<std::string(const membership::Nonce& host)>;
   const std::vector<Make> wrong = {
-      [](const auto& a, const auto& h) { return membership::agent_proof("guess", "job", a, h); },
-      [](const auto& a, const auto& h) { return membership::agent_proof(kToken, "other", a, h); },
-      [](const auto& a, const auto&) { return membership::agent_proof(kToken, "job", a, a); },
-      [](const auto& a, const auto& h) { return membership::host_proof(kToken, "job", a, h); },
-      [](const auto&, const auto&) { return membership::Proof{}; }};
-  for (const Make make : wrong) {
+      [&](const auto& h) {
+        return by(membership::frame_seals("guess", "job", ours, h).agent, join);
+      },
+      [&](const auto& h) {
+        return by(membership::frame_seals(kToken, "other", ours, h).agent, join);
+      },
+      [&](const auto&) {
+        return by(membership::frame_seals(kToken, "job", ours, ours).agent, join);
+      },
+      [&](const auto& h) { return by(membership::frame_seals(kToken, "job", ours, h).host, join); },
+      [&](const auto& h) {
+        FrameSeal seal = membership::frame_seals(kToken, "job", ours, h).agent;
+        sealed_frame(join_of_agent(1), seal);
+        return sealed_frame(join_of_agent(1), seal);
+      },
+      [&](const auto&) { return join; },
+      [&](const auto&) { return by(FrameSeal({}), session_frame(Goodbye())); }};
+  for (const Make& make : wrong) {
     heard_.clear(), ends_.clear(), is_cut_off_ = false;
     start(kToken);
     say(hello_of("job"));
-    Join join = join_of_agent(1);
-    join.proof = make(ours, challenge().nonce);
-    say(join);
+    agent_->write(make(challenge().nonce));
     turn_until_over();
     EXPECT_EQ(heard_.back(), HostMessage(Refused{RefusalKind::token, refusal}));
     EXPECT_EQ(ends_, (std::vector<SessionEnd>{{refusal, true}}));
@@ -166,15 +193,69 @@ TEST_F(AgentSessionTest, AProofOfSomethingElseIsRefused) {
   }
 }
 
-TEST_F(AgentSessionTest, WithoutATokenAnyProofWillDo) {
+TEST_F(AgentSessionTest, WithoutATokenNothingIsSealed) {
   start();
   say(hello_of("job"));
   EXPECT_FALSE(challenge().token);
-  Join join = join_of_agent(1);
-  join.proof.fill(0xab);
-  say(join);
-  turn([this] { return !joins_.empty(); }, "the agent joins");
-  EXPECT_EQ(joins_, std::vector<Join>{join});
+  FrameSeal seal({});
+  agent_->write(sealed_frame(join_of_agent(1), seal));
+  turn_until_over();
+  EXPECT_NE(ends_.at(0).why.find("a frame of unknown type 130"), std::string::npos);
+  EXPECT_TRUE(joins_.empty());
+}
+
+// What somebody on the way does to an agent's frames: nothing of it, nor what follows, is believed.
+TEST_F(AgentSessionTest, AFrameThatIsNotTheNextOneOfTheAgentEndsTheSession) {
+  using Change = std::function<std::string(FrameSeal&)>;
+  const std::vector<Change> changes = {
+      [](FrameSeal& seal) {  // Changed.
+        std::string frame = sealed_frame(Query{2}, seal);
+        frame[6] = static_cast<char>(frame[6] ^ 1);
+        return frame;
+      },
+      [](FrameSeal& seal) {  // Left out.
+        sealed_frame(Query{2}, seal);
+        return sealed_frame(Query{3}, seal);
+      },
+      [](FrameSeal&) { return session_frame(Goodbye()); },  // Put in, plain.
+      [](FrameSeal&) {                                      // Put in, with what looks like a seal.
+        FrameSeal other({});
+        return sealed_frame(Goodbye(), other) + session_frame(Goodbye());
+      },
+      [](FrameSeal& seal) {  // Its seal taken off.
+        std::string frame = sealed_frame(Query{2}, seal);
+        frame.resize(frame.size() - FrameSeal::kBytes);
+        frame[0] = static_cast<char>(frame[0] - static_cast<int>(FrameSeal::kBytes));
+        return frame;
+      }};
+  for (const Change& change : changes) {
+    FrameSeal seal = join_sealed();
+    std::string bytes = sealed_frame(Query{1}, seal);
+    bytes += change(seal);
+    bytes += sealed_frame(Query{4}, seal);
+    agent_->write(bytes);
+    turn_until_over();
+    EXPECT_EQ(messages_, std::vector<AgentMessage>{Query{1}});
+    EXPECT_EQ(ends_, (std::vector<SessionEnd>{{std::string(membership::kBrokenSeal), false}}));
+    EXPECT_TRUE(session_->is_seal_broken());
+    is_cut_off_ = false;
+  }
+  FrameSeal seal = join_sealed();
+  const std::string frame = sealed_frame(Query{1}, seal);
+  agent_->write(frame + frame);  // Repeated.
+  turn_until_over();
+  EXPECT_EQ(messages_, std::vector<AgentMessage>{Query{1}});
+}
+
+// With a seal of its own each message of the host's comes in its order, a late refusal too.
+TEST_F(AgentSessionTest, WhatTheHostSaysIsSealed) {
+  join_sealed();
+  session_->send(Alive{1, 2, {}});
+  session_->refuse(RefusalKind::full, "no room");
+  turn([this] { return is_cut_off_; }, "the connection is closed");
+  EXPECT_EQ(heard_.size(), 3u);
+  EXPECT_EQ(heard_.back(), HostMessage(Refused{RefusalKind::full, "no room"}));
+  EXPECT_TRUE(reader_.is_sealed());
 }
 
 TEST_F(AgentSessionTest, EachSessionChallengesWithANonceOfItsOwn) {
@@ -194,7 +275,7 @@ TEST_F(AgentSessionTest, AnotherVersionIsRefusedByBothVersionsNames) {
   say(hello);
   turn_until_over();
   const std::string text =
-      "this node's muster speaks version 5 of the rendezvous protocol, the host's version 4: "
+      "this node's muster speaks version 6 of the rendezvous protocol, the host's version 5: "
       "install the same muster on all nodes";
   EXPECT_EQ(heard_, std::vector<HostMessage>{Refused(RefusalKind::version, text)});
   EXPECT_EQ(ends_, (std::vector<SessionEnd>{{text, true}}));
@@ -255,17 +336,14 @@ TEST_F(AgentSessionTest, OnlyAnAgentThatHasJoinedMaySendLargeFrames) {
   EXPECT_EQ(messages_, std::vector<AgentMessage>{large});
 }
 
-TEST_F(AgentSessionTest, AWelcomeCarriesTheHostsInstanceItsProofAndTheSeed) {
-  start(kToken);
-  say(hello_of("job"));
-  const membership::Nonce nonce = challenge().nonce;
+TEST_F(AgentSessionTest, AWelcomeCarriesTheHostsInstanceAndTheSeed) {
+  join_sealed();
   Welcome welcome;
   welcome.lease = std::chrono::seconds(30);
   session_->send(welcome);
   session_->send(Alive{1, 2, {}});
   turn([this] { return heard_.size() >= 3; }, "the messages arrive");
   welcome.host_instance = 42;
-  welcome.proof = membership::host_proof(kToken, "job", hello_of("job").nonce, nonce);
   ASSERT_TRUE(std::holds_alternative<Welcome>(heard_[1]));
   welcome.worker_seed = std::get<Welcome>(heard_[1]).worker_seed;
   EXPECT_NE(welcome.worker_seed, Mac{});

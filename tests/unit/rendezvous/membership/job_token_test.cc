@@ -1,7 +1,6 @@
 #include "rendezvous/membership/job_token.h"
 
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -13,43 +12,67 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/base/hex.h"
+#include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/membership/frame_seal.h"
+
 namespace muster::membership {
 namespace {
 
 const Nonce kAgent{1, 2, 3};
 const Nonce kHost{4, 5, 6};
 
-std::string hex(const Proof& proof) {
-  std::string out;
-  for (const uint8_t byte : proof) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", byte);
-    out += digits;
-  }
-  return out;
+// An Alive as it is sealed first.
+std::string sealed(FrameSeal seal) {
+  std::string frame;
+  encode(HostMessage{Alive{}}, frame);
+  seal.close(frame);
+  return frame;
 }
 
-// Computed with Python's hmac: hmac.new(b"secret", m, "sha256"), m as PROTOCOL.md says.
-TEST(JobToken, TheProofsAreThese) {
-  EXPECT_EQ(hex(agent_proof("secret", "job 1", kAgent, kHost)),
-            "549f839f10f49ee31d2f518a0ba95528d3e077e9b3e1def553bc3951471a7338");
-  EXPECT_EQ(hex(host_proof("secret", "job 1", kAgent, kHost)),
-            "fd4ea40748201c66c004e09ef12b431f2cf5342a3f4dce932a90ce01fe458eaf");
+std::string sealed_by(std::string_view token, std::string_view job, const Nonce& agent,
+                      const Nonce& host, FrameSeal FrameSeals::* side = &FrameSeals::agent) {
+  return sealed(frame_seals(token, job, agent, host).*side);
 }
 
-TEST(JobToken, AProofIsWorthNothingElsewhere) {
-  const std::set<Proof> all = {
-      agent_proof("secret", "job", kAgent, kHost),  host_proof("secret", "job", kAgent, kHost),
-      agent_proof("Secret", "job", kAgent, kHost),  agent_proof("secret", "job2", kAgent, kHost),
-      agent_proof("secret", "job", Nonce{}, kHost), agent_proof("secret", "job", kAgent, Nonce{}),
-      agent_proof("secret", "job", kHost, kAgent),  host_proof("secret", "job", kHost, kAgent),
-      agent_proof("secret", "", kAgent, kHost),     Proof{}};
-  EXPECT_EQ(all.size(), 10u);
+// Computed with Python's hmac, as PROTOCOL.md says.
+TEST(JobToken, TheSealsAreThese) {
+  FrameSeals seals = frame_seals("secret", "job 1", kAgent, kHost);
+  const auto goodbye = [&] {
+    std::string frame;
+    encode(AgentMessage{Goodbye{}}, frame);
+    seals.agent.close(frame);
+    return to_hex(frame);
+  };
+  EXPECT_EQ(goodbye(),
+            "21000000"
+            "84382dafdcee9d09c354cc6696571596a65b63f7ee97cd2e1634b3685cadee82d7");
+  EXPECT_EQ(goodbye(),
+            "21000000"
+            "849651d98a8ae6f85d3f4d9f08559c8212101d51c93d0cd256aa3d21ca0b385ec4");
+  std::string refused;
+  encode(HostMessage{Refused{RefusalKind::contradiction, "no"}}, refused);
+  seals.host.close(refused);
+  EXPECT_EQ(to_hex(refused),
+            "28000000c302020000006e6f"
+            "474b7c844ff2c2419bad3cbb939cb75ef8da741eac1c77a246bde6b3a263b160");
 }
 
-TEST(JobToken, WithoutATokenTheProofIsZero) {
-  EXPECT_EQ(agent_proof("", "job", kAgent, kHost), Proof{});
-  EXPECT_EQ(host_proof("", "job", kAgent, kHost), Proof{});
+TEST(JobToken, ASealIsWorthNothingElsewhere) {
+  const std::set<std::string> all = {sealed_by("secret", "job", kAgent, kHost),
+                                     sealed_by("secret", "job", kAgent, kHost, &FrameSeals::host),
+                                     sealed_by("Secret", "job", kAgent, kHost),
+                                     sealed_by("secret", "job2", kAgent, kHost),
+                                     sealed_by("secret", "job", Nonce{}, kHost),
+                                     sealed_by("secret", "job", kAgent, Nonce{}),
+                                     sealed_by("secret", "job", kHost, kAgent),
+                                     sealed_by("secret", "job", kHost, kAgent, &FrameSeals::host),
+                                     sealed_by("secret", "", kAgent, kHost)};
+  EXPECT_EQ(all.size(), 9u);
+}
+
+TEST(JobToken, WithoutATokenThereIsNoSeal) {
+  EXPECT_DEATH(frame_seals("", "job", kAgent, kHost), "internal error: CHECK");
 }
 
 // With the token, or with the seed alone, nobody has the workers' secret.

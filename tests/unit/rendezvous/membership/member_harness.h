@@ -90,8 +90,7 @@ class MemberDriver {
   MemberEffects welcome(uint64_t host = kHost) {
     if (host != host_) orders_ = 0;
     host_ = host;
-    return hear(membership::Welcome{.proof = {},
-                                    .host_instance = host,
+    return hear(membership::Welcome{.host_instance = host,
                                     .lease = std::chrono::seconds{3},
                                     .heartbeat = std::chrono::seconds{1}});
   }

@@ -122,8 +122,7 @@ void LegalAgent::connect(unsigned which) {
   if (!connected_) return;
   if (which % 3 != 0 && !welcomed_) {
     welcomed_ = true;
-    return say(member::Received{membership::Welcome{.proof = {},
-                                                    .host_instance = 1 + which % 2,
+    return say(member::Received{membership::Welcome{.host_instance = 1 + which % 2,
                                                     .lease = milliseconds{900},
                                                     .heartbeat = milliseconds{300}}});
   }

@@ -48,9 +48,9 @@ TEST(Membership, AWelcomeNamesTheLeaseAndTheHostsLife) {
   join.lease = seconds{6};
   std::vector<Membership::Effect> effects;
   machine.step(Instant{}, Joined{5, join}, effects);
-  EXPECT_EQ(effects, (std::vector<Membership::Effect>{
-                         Send{5, Welcome{Proof{}, 99, Mac{}, seconds{6}, seconds{2}}},
-                         Note{"a node without a name is here"}}));
+  EXPECT_EQ(effects,
+            (std::vector<Membership::Effect>{Send{5, Welcome{99, Mac{}, seconds{6}, seconds{2}}},
+                                             Note{"a node without a name is here"}}));
 }
 
 TEST(Membership, WithoutALeaseOfTheirOwnAgentsGetTheDefault) {

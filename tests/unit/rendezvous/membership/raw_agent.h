@@ -17,6 +17,8 @@
 
 #include "rendezvous/membership/agent_protocol.h"
 #include "rendezvous/membership/byte_stream.h"
+#include "rendezvous/membership/frame_seal.h"
+#include "rendezvous/membership/job_token.h"
 #include "tests/unit/rendezvous/backends/rendezvous_harness.h"
 
 namespace muster {
@@ -36,9 +38,15 @@ class RawAgent {
   }
 
   void send(std::string_view bytes) { stream_->write(bytes); }
+  // From now on, as if it knew the token.
+  void seal(const membership::FrameSeals& seals) {
+    seal_ = seals.agent;
+    reader_.expect(seals.host);
+  }
   void send(const membership::AgentMessage& message) {
     std::string bytes;
     membership::encode(message, bytes);
+    if (seal_) seal_->close(bytes);
     stream_->write(bytes);
   }
   void hello(const membership::Hello& hello) {
@@ -78,6 +86,7 @@ class RawAgent {
   boost::asio::io_context& loop_;
   membership::FrameReader<membership::HostMessage> reader_;
   std::unique_ptr<ByteStream> stream_;
+  std::optional<membership::FrameSeal> seal_;
 };
 
 }  // namespace muster
