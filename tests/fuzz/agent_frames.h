@@ -2,10 +2,13 @@
 // direction.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/membership/frame_seal.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/transcripts/agent_protocol_transcript.h"
 
@@ -15,6 +18,9 @@ namespace muster::fuzz {
 template <typename Message>
 class Conversation {
  public:
+  Conversation() = default;
+  explicit Conversation(const membership::FrameSeal& seal) { reader_.expect(seal); }
+
   void hear(std::string_view bytes) {
     if (broken_off_) return;
     reader_.feed(bytes);
@@ -27,6 +33,7 @@ class Conversation {
         return;
       }
       if (!*next) return;
+      sealed_ += reader_.is_sealed() ? 1 : 0;
       messages_.push_back(std::move(**next));
     }
   }
@@ -37,28 +44,38 @@ class Conversation {
 
   bool broken_off() const { return broken_off_; }
   const std::vector<Message>& messages() const { return messages_; }
+  size_t sealed() const { return sealed_; }
 
  private:
   membership::FrameReader<Message> reader_{membership::kStrangerFrameBytesMax};
   std::vector<Message> messages_;
+  size_t sealed_ = 0;
   bool broken_off_ = false;
 };
 
-// Cuts make no difference; what was decoded can be encoded again with the same meaning; its text is
-// one line.
+// Cuts make no difference; what was decoded can be encoded again with the same meaning, with a seal
+// too; its text is one line. Nobody makes a seal by chance.
 template <typename Message>
 void check_frames(std::string_view input) {
-  Conversation<Message> whole, cut, again;
+  membership::FrameSeal seal(Mac{});
+  Conversation<Message> whole, cut, again, sealed(seal), forged(seal);
   whole.hear(input);
+  forged.hear(input);
+  CHECK(forged.sealed() == 0);
   feed_in_pieces(input, input.size(), [&](std::string_view piece) { cut.hear(piece); });
   CHECK(whole == cut);
   std::string said;
   for (const Message& message : whole.messages()) {
-    membership::encode(message, said);
+    std::string frame;
+    membership::encode(message, frame);
+    said += frame;
+    seal.close(frame);  // Which may make it too long for a stranger's.
+    sealed.hear(frame);
     CHECK(membership::to_text(message).find('\n') == std::string::npos);
   }
   again.hear(said);
   CHECK(!again.broken_off() && again.messages() == whole.messages());
+  CHECK(sealed.broken_off() || sealed.sealed() == whole.messages().size());
 }
 
 }  // namespace muster::fuzz

@@ -5,13 +5,15 @@ Needs root, to be another user, and for two machines iproute2; else ends with 77
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 
 import netns
 from harness import MUSTER, Job, LiveTest, main, wait_for
 from netns_nodes import NetnsTest
-from nodes_harness import free_port
+from nodes_harness import NodesTest, free_port
+from relay import Relay
 
 RANKS = os.environ.get("WORKER_NETNS_PROGRAM", "")
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
@@ -221,6 +223,82 @@ class TwoNodes(NetnsTest, Attempts):
         self.write("token", "only the job's nodes know it")
         os.chmod(self.path("token"), 0o600)
         self.check("--rdzv-token-file", self.path("token"))
+
+
+def frame(kind, fields):
+    return struct.pack("<IB", 1 + len(fields), kind) + fields
+
+
+def text(words):
+    return struct.pack("<I", len(words)) + words
+
+
+WORDS = b"so says the relay"
+# Frames as PROTOCOL.md has them, which a node would obey, or show: it ends well; its round is over; it must leave;
+# a letter of another node; who the nodes are.
+TO_NODE = {
+    "End": frame(68, struct.pack("<QBBiii", 1 << 62, 3, 0, 0, 0, -1) + text(b"") + text(WORDS) + struct.pack("<Bii", 0, 0, 0)),
+    "Stop": frame(68, struct.pack("<QBQB", 1 << 62, 2, 1, 0) + text(WORDS)),
+    "Refused": frame(67, b"\x04" + text(WORDS)),
+    "Delivered": frame(71, struct.pack("<Qiqq", 1, 0, 0, 0) + text(WORDS)),
+    "Nodes": frame(70, struct.pack("<QBiI", 1, 1, 0, 0)),
+}
+# It has failed; it has gone; a letter to all; a question.
+TO_HOST = {
+    "Report": frame(3, struct.pack("<QQQBBiB", 1 << 62, 0, 1, 2, 1, 0, 1) + struct.pack("<iiiB", 1, 0, 66, 1) + text(WORDS) +
+                    struct.pack("<qqB", 0, 0, 0)),
+    "Goodbye": frame(4, b""),
+    "Datagram": frame(6, struct.pack("<Qiqq", 1, -1, 0, 0) + text(WORDS)),
+    "Query": frame(5, struct.pack("<Q", 1)),
+}
+
+
+def with_a_seal(lie):
+    """The same frame in the form of a sealed one, by somebody who does not know the token."""
+    length, kind = struct.unpack("<IB", lie[:5])
+    return struct.pack("<IB", length + 32, kind | 0x80) + lie[5:] + bytes(32)
+
+
+class OnThePath(NodesTest):
+    """Somebody on the way of a node's connection puts in frames of his own. They cost that connection, and no more."""
+
+    def start(self, *flags):
+        flags = ("--rdzv-conf", "last_call_timeout=1,is_host=true", *flags)
+        host = self.elastic("host", "1:2", *flags)
+        relay = Relay(self.port)
+        self.addCleanup(relay.close)
+        self.port = relay.port
+        node = self.elastic("node", "1:2", *(flag.replace("is_host=true", "is_host=false") for flag in flags))
+        wait_for(lambda: {start.world for start in self.starts()[-2:]} == {2}, "both nodes run", 60)
+        return host, node, relay
+
+    def newest(self, relay):
+        return wait_for(lambda: next((way for way in relay.ways[-1:] if way.is_joined()), None), "the node is connected", 60)
+
+    def test_with_a_token_nothing_that_is_put_in_is_believed(self):
+        host, node, relay = self.start("--rdzv-token-file", self.write("token", "opensesame\n", 0o600))
+        for lies, end in (TO_NODE, "near"), (TO_HOST, "far"):
+            for name, lie in lies.items():
+                for put_in in lie, with_a_seal(lie):
+                    way = self.newest(relay)
+                    getattr(way, end).sendall(put_in)
+                    self.assertTrue(way.over.wait(60), f"{name} costs the connection")
+        self.newest(relay)
+        self.order("done")
+        for job in host, node:
+            self.assert_exit(job, 0)
+            self.assertNotIn(WORDS.decode(), job.stderr())
+        changed = "what came was changed, repeated, left out or put in on the way"
+        self.assertEqual(node.stderr().count(f"was closed, and is opened anew: {changed}"), 1, node.stderr())
+        self.assertEqual(host.stderr().count(f"was closed, and may be opened anew: {changed}"), 1, host.stderr())
+
+    def test_without_one_the_node_believes_it(self):
+        """What the test above is worth: these frames are right but for the seal."""
+        host, node, relay = self.start()
+        self.newest(relay).near.sendall(TO_NODE["End"])
+        self.assert_exit(node, 0)
+        self.order("done")
+        self.assert_exit(host, 0)
 
 
 if __name__ == "__main__":

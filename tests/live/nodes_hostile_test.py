@@ -8,7 +8,6 @@ by one line that names it, and whoever is killed, nothing is left.
 import multiprocessing
 import os
 import random
-import select
 import signal
 import socket
 import struct
@@ -20,6 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "sto
 import serving
 from harness import children_of, main, wait_for
 from nodes_harness import NodesTest, free_port
+from relay import Relay
 
 SEED = int(os.environ.get("SEED", "20240229"))
 HOSTILE = 2000
@@ -49,65 +49,6 @@ while not os.path.exists({folder!r} + "/do"):
     time.sleep(0.002)
 # {marker}
 """
-
-
-class Recorder:
-    """Passes one node's connections on to the host and keeps what the node said on each.
-
-    On a busy machine the first one may end before its handshake does."""
-
-    def __init__(self, port):
-        self.server = socket.create_server(("127.0.0.1", 0))
-        self.port = self.server.getsockname()[1]
-        self.target = port
-        self.said = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                near, _ = self.server.accept()
-            except OSError:
-                return
-            try:
-                far = socket.create_connection(("127.0.0.1", self.target))
-            except OSError:  # The host is not up yet.
-                near.close()
-                continue
-            self.said.append(bytearray())
-            threading.Thread(target=self._pass_on, args=(near, far, self.said[-1]), daemon=True).start()
-
-    def _pass_on(self, near, far, said):
-        try:
-            while True:
-                for source in select.select([near, far], [], [])[0]:
-                    data = source.recv(65536)
-                    if source is near:
-                        said += data
-                    (far if source is near else near).sendall(data)
-                    if not data:
-                        return
-        except OSError:
-            pass
-        finally:
-            near.close()
-            far.close()
-
-    def handshake(self):
-        """(magic and Hello, Join) as the node sent them."""
-        def cut():
-            for said in map(bytes, self.said):
-                frames, rest = [], said[4:]
-                while len(rest) >= 4 and len(rest) >= 4 + struct.unpack("<I", rest[:4])[0]:
-                    size = 4 + struct.unpack("<I", rest[:4])[0]
-                    frames, rest = frames + [rest[:size]], rest[size:]
-                if len(frames) >= 2:
-                    return said[:4] + frames[0], frames[1]
-            return None
-        return wait_for(cut, "the node's handshake was recorded")
-
-    def close(self):
-        self.server.close()
 
 
 # What one hostile connection sends: (what it is called, its bytes from a random generator and a recorded handshake).
@@ -245,11 +186,11 @@ class HostileConnections(NodesTest):
 
     def test_two_thousand_hostile_connections_change_nothing_for_the_job(self):
         host = self.guarded("n0", self.port, True)
-        recorder = Recorder(self.port)
+        recorder = Relay(self.port)
         self.addCleanup(recorder.close)
         second = self.guarded("n1", recorder.port, False)
         self.wait_starts(2)
-        agent, recorded = host.agent(), recorder.handshake()
+        agent, recorded = host.agent(), wait_for(recorder.handshake, "the node's handshake was recorded")
         with serving.RawClient(self.port) as client:
             client.say(serving.request(serving.SET, b"/large", bytes(MIB)) + serving.ping())
             self.assertEqual(client.hear(4), serving.PONG)

@@ -1,0 +1,85 @@
+"""Somebody on the way between a node and the host of its job."""
+import select
+import socket
+import struct
+import threading
+
+
+def frames_of(said):
+    """The whole frames of what one side has said, as the node's after its magic."""
+    frames, rest = [], bytes(said)
+    while len(rest) >= 4 and len(rest) >= 4 + struct.unpack("<I", rest[:4])[0]:
+        size = 4 + struct.unpack("<I", rest[:4])[0]
+        frames, rest = frames + [rest[:size]], rest[size:]
+    return frames
+
+
+class Way:
+    """One connection: what each side has said, and whether it has ended."""
+
+    def __init__(self, near, far):
+        self.near, self.far = near, far
+        self.said, self.heard = bytearray(), bytearray()
+        self.over = threading.Event()
+
+    def pass_on(self):
+        try:
+            while True:
+                for source in select.select([self.near, self.far], [], [])[0]:
+                    data = source.recv(65536)
+                    if source is self.near:
+                        self.said += data
+                        self.far.sendall(data)
+                    else:
+                        self.heard += data
+                        self.near.sendall(data)
+                    if not data:
+                        return
+        except OSError:
+            pass
+        finally:
+            self.over.set()
+            self.near.close()
+            self.far.close()
+
+    def is_joined(self):
+        """Whether its handshake is over, and it still lives."""
+        return not self.over.is_set() and len(frames_of(self.heard)) > 2
+
+
+class Relay:
+    """Passes one node's connections on to the host, and keeps what was said on each.
+
+    On a busy machine the first one may end before its handshake does."""
+
+    def __init__(self, port):
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port = self.server.getsockname()[1]
+        self.target = port
+        self.ways = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self.server.accept()
+            except OSError:
+                return
+            try:
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:  # The host is not up yet.
+                near.close()
+                continue
+            self.ways.append(Way(near, far))
+            threading.Thread(target=self.ways[-1].pass_on, daemon=True).start()
+
+    def handshake(self):
+        """(magic and Hello, Join) as the node sent them, or None."""
+        for said in (bytes(way.said) for way in self.ways):
+            frames = frames_of(said[4:])
+            if len(frames) >= 2:
+                return said[:4] + frames[0], frames[1]
+        return None
+
+    def close(self):
+        self.server.close()
