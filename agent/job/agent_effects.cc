@@ -22,7 +22,7 @@
 namespace muster {
 namespace {
 
-// After a second Ctrl-C the output gets this long before it is abandoned.
+// After a signal at the job's end the output gets this long before it is abandoned.
 constexpr auto kLastOutputPatience = std::chrono::milliseconds(300);
 // After this long the user is told why the launcher has not exited.
 constexpr auto kSilentOutputPatience = std::chrono::seconds(3);
@@ -240,7 +240,14 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
     if (!report.error.message.empty()) content = launcher_error_file(report.error, report.ended);
     if (content) output_->write_file(path, *content);
   }
-  if (killed_) call_after(leave_limit_, kLastOutputPatience, [this] { leave(); });
+  // All requests before this one have been performed then; finish() may wait for a console.
+  output_->perform([this] {
+    boost::asio::post(io_, [this] {
+      files_written_ = true;
+      if (abandoned_) leave_soon();
+    });
+  });
+  if (killed_) leave_soon();
   say_goodbye();
 }
 
@@ -253,18 +260,30 @@ void AgentLoop::say_goodbye() {
 
 void AgentLoop::finish_output() {
   output_->finish(succeeded_, [this] { boost::asio::post(io_, [this] { leave(); }); });
-  if (killed_) return;
+  if (abandoned_) return;
   call_after(leave_limit_, kSilentOutputPatience, [] {
     say_past_the_output(
         "the job has ended; waiting for its last output to be read; Ctrl-C stops waiting");
   });
 }
 
-// The output may hang in a console that nobody reads: after a second Ctrl-C it is abandoned.
+// A signal once the job has ended. It may have been meant for the job, so the console gets a little
+// time to take the last output, and the files are waited for, since they tell how the job ended.
+// After a second signal the files are waited for no longer than the console.
+void AgentLoop::leave_soon() {
+  abandoned_ = true;
+  call_after(leave_limit_, kLastOutputPatience, [this] {
+    if (killed_ || files_written_) return leave();
+    say_past_the_output(
+        "the job has ended; its last files are not written yet; a second signal leaves without "
+        "them");
+  });
+}
+
 void AgentLoop::leave() {
   // The front may be suspending itself at this very moment; nothing else would wake it up.
   syscall(SYS_pidfd_send_signal, context_.front_pidfd, SIGCONT, nullptr, 0);
-  if (killed_ && output_) output_->abandon();
+  if (abandoned_ && output_) output_->abandon();
   io_.stop();
 }
 

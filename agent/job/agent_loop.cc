@@ -274,11 +274,7 @@ void AgentLoop::die_with_the_front() {
 }
 
 void AgentLoop::request_stop(int signal) {
-  if (ending_) {
-    // The job has ended; only a console has not taken the last output yet.
-    killed_ = true;
-    return leave();
-  }
+  if (ending_) return leave_soon();
   record_->note(JobEventKind::signal_received, {}, signal);
   record_->stop_requested();
   if (drive_ && coordinated_ && !group_->finished()) {
@@ -297,13 +293,13 @@ void AgentLoop::request_stop(int signal) {
 
 void AgentLoop::request_kill(int signal) {
   killed_ = true;
-  if (!drive_) return ending_ ? leave() : request_stop(signal);
+  if (!drive_) return request_stop(signal);
   if (!group_->finished()) {
     // The stop still waits for its announcement. It is the reason for the kill, so it goes first.
     if (leaving_signal_) drive_->post(group::StopRequested{*leaving_signal_});
     return drive_->post(group::KillRequested{});
   }
-  if (ending_) return leave();
+  if (ending_) return leave_soon();
   on_drained({});  // end() waits for the output; this user does not.
 }
 

@@ -60,7 +60,7 @@ class AgentLoop {
   int run();
 
   // Whether a write of the output thread may still hang.
-  bool abandoned() const { return killed_; }
+  bool abandoned() const { return abandoned_; }
 
  private:
   // ---- start (agent_loop.cc)
@@ -218,6 +218,7 @@ class AgentLoop {
   void fail_early(const Error& error);
   void say_goodbye();
   void finish_output();
+  void leave_soon();
   void leave();
 
   void say(const std::string& text) { output_->say("muster: " + text); }
@@ -303,8 +304,10 @@ class AgentLoop {
   std::optional<WorkerGroup> group_;
   std::optional<Drive<WorkerGroup, group::Tick>> drive_;
   bool has_gpus_ = false;  // As far as it was queried.
-  bool killed_ = false;    // The user wants muster to exit now.
+  bool killed_ = false;    // A second signal: the user wants muster to exit now.
   bool ending_ = false;
+  bool files_written_ = false;  // The last ones, among them result.json.
+  bool abandoned_ = false;      // After ending_: the user does not wait for the last output.
   int exit_code_ = 0;
   bool succeeded_ = false;
 };

@@ -1,11 +1,13 @@
 """Signals to the launcher: orderly ends at every moment, forwarding, nohup, terminal job control, PID 1."""
+import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import time
 
-from harness import MUSTER, Job, LiveTest, alive_with, is_gone, main, processes, run, wait_for
+from harness import LIMIT_S, MUSTER, Job, LiveTest, alive_with, is_gone, main, processes, run, wait_for
 
 # Says which signals it got, in a file per signal; ends by TERM/INT/... only after `ending` seconds.
 COUNTING = """#!/usr/bin/env python3
@@ -134,6 +136,79 @@ class Ending(Base):
         wait_for(lambda: job.stderr().count("restart") >= 4, "a few quick deaths")
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)
+
+
+class AfterTheEnd(LiveTest):
+    """A signal that comes when the workers have ended: the files say how the job ended, as the exit code does."""
+
+    def start_gated(self, home, *flags, env=None):
+        """A job whose only worker ends when the gate is opened: (job, pidfd of the worker)."""
+        os.mkfifo(f"{home}/gate")
+        job = Job("--log-dir", f"{home}/logs", *flags, "--no-python", "bash", "-c",
+                  f"cd {home}; echo $BASHPID >new; mv new pid; exec cat gate", env=env)
+        self.addCleanup(job.__exit__)
+        wait_for(lambda: os.path.exists(f"{home}/pid"), "the worker is up")
+        with open(f"{home}/pid") as f:
+            return job, self.pidfd(int(f.read()))
+
+    def pidfd(self, pid):
+        fd = os.pidfd_open(pid)
+        self.addCleanup(os.close, fd)
+        return fd
+
+    def open_gate(self, home, worker):
+        with open(f"{home}/gate", "wb"):
+            pass
+        self.assertTrue(select.select([worker], [], [], LIMIT_S)[0], "the worker ends")
+
+    def check_files(self, home, code):
+        run_folder, = [entry.path for entry in os.scandir(f"{home}/logs")]
+        with open(f"{run_folder}/events.jsonl") as f:
+            events = [json.loads(line) for line in f]
+        with open(f"{run_folder}/result.json") as f:
+            result = json.load(f)
+        self.assertEqual((events[-1]["event"], events[-1]["exit_code"]), ("job_ended", code))
+        self.assertEqual((result["exit_code"], result["outcome"]), (code, "stopped" if code == 143 else "success"))
+
+    def rounds(self, to_agent, *flags):
+        for moment in range(20):
+            with self.subTest(moment=moment):
+                home = self.path(str(moment))
+                os.mkdir(home)
+                job, worker = self.start_gated(home, *[flag.format(home) for flag in flags])
+                agent = self.pidfd(job.agent())
+                self.open_gate(home, worker)
+                # Not for anything to happen: each round meets another moment of the end.
+                select.select([agent], [], [], moment / 4000)
+                if not to_agent:
+                    job.signal(signal.SIGTERM)
+                elif not select.select([agent], [], [], 0)[0]:
+                    signal.pidfd_send_signal(agent, signal.SIGTERM)
+                code = job.wait()
+                self.assertIn(code, (0, 143))  # Which, is up to when the signal came.
+                self.check_files(home, code)
+
+    def test_at_every_moment(self):
+        self.rounds(False)
+
+    def test_at_every_moment_to_the_agent(self):
+        self.rounds(True)
+
+    def test_at_every_moment_of_a_job_of_nodes(self):
+        self.rounds(False, "--rdzv-backend", "file", "--rdzv-endpoint", "{}/meet")
+
+    def test_a_first_signal_waits_for_the_files(self):
+        """They are written behind the removal of the job's folder for musterctl, which is on a disk that is frozen."""
+        disk, freeze, thaw = self.frozen_disk()
+        job, worker = self.start_gated(self.folder.name, env={"MUSTER_RUN_DIR": disk})
+        freeze()
+        self.open_gate(self.folder.name, worker)
+        wait_for(lambda: "the job has ended" in job.stderr(), "the end")
+        job.signal(signal.SIGTERM)
+        wait_for(lambda: "a second signal leaves without them" in job.stderr(), "the reason for staying")
+        thaw()
+        self.assertEqual(job.wait(), 0)
+        self.check_files(self.folder.name, 0)
 
 
 class Forwarding(Base):
