@@ -33,13 +33,14 @@ NcclUnit unit_of(DType dtype) {
   return kUnits[i];
 }
 
-NcclReduction reduction_of(ReduceOp op) {
+// NCCL before 2.29.7 leaves out the last elements of an average over one rank, which is its sum.
+NcclReduction reduction_of(ReduceOp op, int ranks) {
   static constexpr std::array kReductions{NcclReduction::sum, NcclReduction::average,
                                           NcclReduction::product, NcclReduction::min,
                                           NcclReduction::max};
   const auto i = static_cast<size_t>(op);
   CHECK(i < kReductions.size());  // nccl_refuses() excludes the others.
-  return kReductions[i];
+  return op == ReduceOp::average && ranks == 1 ? NcclReduction::sum : kReductions[i];
 }
 
 // Puts one operation on the stream. Keeps the first error, after which it only ends an open group.
@@ -113,11 +114,11 @@ void NcclCall::put(const Operation& op) {
       return put_broadcast(op);
     case OpKind::reduce:
       return note(t_.nccl.reduce(op.in, at_root(op) ? op.out : nullptr, op.count,
-                                 unit_of(op.dtype).type, reduction_of(op.reduce), op.root, t_.comm,
-                                 t_.stream));
+                                 unit_of(op.dtype).type, reduction_of(op.reduce, t_.ranks), op.root,
+                                 t_.comm, t_.stream));
     case OpKind::all_reduce:
       return note(t_.nccl.all_reduce(op.in, op.out, op.count, unit_of(op.dtype).type,
-                                     reduction_of(op.reduce), t_.comm, t_.stream));
+                                     reduction_of(op.reduce, t_.ranks), t_.comm, t_.stream));
     case OpKind::gather:
     case OpKind::scatter:
       return put_gather_or_scatter(op);
@@ -190,13 +191,13 @@ void NcclCall::put_all_gather(const Operation& op) {
 void NcclCall::put_reduce_scatter(const Operation& op) {
   const NcclType type = unit_of(op.dtype).type;
   if (!op.is_v) {
-    note(t_.nccl.reduce_scatter(op.in, op.out, op.count, type, reduction_of(op.reduce), t_.comm,
-                                t_.stream));
+    note(t_.nccl.reduce_scatter(op.in, op.out, op.count, type, reduction_of(op.reduce, t_.ranks),
+                                t_.comm, t_.stream));
     return;
   }
   for_blocks(op.send_counts, op.count, [&](int root, size_t count, size_t first) {
     note(t_.nccl.reduce(op.in + first * size_of(op.dtype), root == t_.rank ? op.out : nullptr,
-                        count, type, reduction_of(op.reduce), root, t_.comm, t_.stream));
+                        count, type, reduction_of(op.reduce, t_.ranks), root, t_.comm, t_.stream));
   });
 }
 

