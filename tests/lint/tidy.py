@@ -9,7 +9,7 @@ muster_*_core, see CMakeLists.txt, and headers that call themselves pure with th
 random device and include no Boost; folders include each other as layers.py allows it;
 headers begin with `#pragma once` under a comment that says what they are; one namespace; names in
 anonymous namespaces are unique among sources that may share a unity batch; tables and drawings in comments are whole; links lead to public
-documentation, or to a file that is there; the README has at most 150 lines; no coroutines; no notes to self.
+documentation, or to a file that is there; each test is named by a CMake file; the README has at most 150 lines; no coroutines; no notes to self.
 """
 import os
 import re
@@ -190,6 +190,19 @@ def name_complaints(root, sources):
                     yield f"{path}:{number}: {name} is in an anonymous namespace of {first[name]} as well; name it anew, or share it"
 
 
+def unlisted_test_complaints(root):
+    """Tests that no CMake file names: they would be green for ever."""
+    paths = [path for path in files_below(root) if path.startswith("tests" + os.sep)]
+    named = set()
+    for path in paths:
+        if path.endswith((".cmake", "CMakeLists.txt")):
+            text = "\n".join(line.split("#")[0] for line in read_lines(root, path))
+            named |= {os.path.join(os.path.dirname(path), word.lstrip("/")) for word in re.findall(r"[\w./-]+_test\.\w+", text)}
+    for path in paths:
+        if re.search(r"_test\.(?:cc|py|sh)$", path) and path not in named:
+            yield f"{path}:1: a test that no CMake file below tests/ names, so nothing runs it"
+
+
 def document_complaints(root, path, lines):
     if path == "README.md" and len(lines) > README_LINES_MAX:
         yield 1, f"{len(lines)} lines; the limit is {README_LINES_MAX}: what is long belongs into docs/"
@@ -314,6 +327,7 @@ def main(root):
             test_lines += len(lines)
         complaints += [f"{path}:{number}: {message}" for number, message in sorted(found)]
     complaints += name_complaints(root, sources)
+    complaints += unlisted_test_complaints(root)
     complaints += layers.layer_complaints(sources)
     complaints += measure_complaints(file_lengths, functions)
     ratio = test_lines / max(1, code_lines)

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 import tempfile
 import unittest
 
@@ -28,7 +29,7 @@ class TidyTest(unittest.TestCase):
         with contextlib.redirect_stdout(said):
             status = check.main(self.folder.name)
         lines = said.getvalue().splitlines()
-        found = [line for line in lines[:-1] if ".h:" in line or ".cc:" in line or ".md:" in line]
+        found = [line for line in lines[:-1] if re.search(r"\.(?:h|cc|md|py):", line)]
         self.assertEqual(status, 1 if found else 0, lines)
         return found
 
@@ -88,6 +89,15 @@ class TidyTest(unittest.TestCase):
     def test_a_name_that_two_anonymous_namespaces_have(self):
         text = "namespace muster {\nnamespace {\n\nvoid twice() {}\n\n}  // namespace\n}  // namespace muster\n"
         self.assert_one("twice is in an anonymous namespace of agent/a.cc as well", {"agent/a.cc": text, "agent/b.cc": text})
+
+    def test_a_test_that_nothing_runs(self):
+        tests = {"tests/unit/a_test.cc": "", "tests/live/b_test.py": ""}
+        lists = {"tests/CMakeLists.txt": "muster_live_test(b live/b_test.py TIMEOUT 60)\n",
+                 "tests/unit/more.cmake": "muster_test(all unit SOURCES a_test.cc)\n"}
+        self.assertEqual(self.complaints({**tests, **lists}), [])
+        self.assert_one("tests/unit/a_test.cc:1: a test that no CMake file",
+                        {"tests/unit/more.cmake": "muster_test(all unit SOURCES  # a_test.cc\n  a_a_test.cc)\n"})
+        self.assert_one("tests/live/c_test.py:1: a test that no CMake file", {**lists, "tests/live/c_test.py": ""})
 
     def test_a_long_readme(self):
         self.assert_one("151 lines; the limit is 150", {"README.md": "\n" * 151})
