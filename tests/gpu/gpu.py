@@ -21,9 +21,11 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -398,6 +400,39 @@ def memory_before_restart(gpu):
     expect(result.code == 0 and len(free) == 2, f"exit code {result.code}, free {free}")
     expect(abs(free[0] - free[1]) < 0.6, f"{free[0]} GB were free at first, and {free[1]} GB in the second attempt")
     return f"{free[0]} GB were free at first, {free[1]} GB in the second attempt"
+
+
+@part(150)
+def holder(gpu):
+    """A process outside the job has the worker's descriptors of the GPU: muster says that its memory is held, and restarts."""
+    folder, kept = tempfile.mkdtemp(dir=gpu.scratch), []
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"{folder}/holder")
+    listener.listen()
+
+    def hold():
+        connection, _ = listener.accept()
+        with connection:
+            while True:
+                data, descriptors, _, _ = socket.recv_fds(connection, 1, 100)
+                kept.extend(descriptors)
+                if not data:
+                    return
+
+    threading.Thread(target=hold, daemon=True).start()
+    try:
+        result = gpu.torch("held", folder, flags=("--report-bindings", "--max-restarts", "1"), ranks=1, FAKE_NVML=fake_machine(gpu))
+    finally:
+        listener.close()
+        for descriptor in kept:
+            os.close(descriptor)
+    worker, given = result.find(r"^pid (\d+) gave (\d+) descriptors away$").groups()
+    expect(len(kept) == int(given) > 0, f"{given} descriptors given, {len(kept)} held")
+    # The driver lists memory under the pid that took it, as long as anybody has its descriptors.
+    line = result.find(r"^muster: (GPU memory of the last attempt is still held: GPU \d+ by pid (\d+) \(([\d.]+) GiB\); starting anyway)$")
+    expect(line[2] == worker and float(line[3]) >= 8, f"pid {worker} took 8 GiB, and it says: {line[1]}")
+    expect(result.code == 0, f"exit code {result.code}")
+    return line[1]
 
 
 def kernel_log_is_readable():

@@ -10,11 +10,14 @@ out_of_memory, illegal_access, device_assert
 timeout        rank 1 sleeps, and the others wait in an all_reduce of a group with a limit of 5 s
 hang           rank 1 reads from a pipe into which nobody writes, and the others wait in an all_reduce
 full           one rank takes all memory of the GPU, and is killed in the first attempt
+held           one rank takes memory of the GPU, hands what it has open of the GPU to the process that listens at
+               FOLDER/holder, and fails in the first attempt; without a GPU it tells the stand-in of the driver that it did
 records        three calls, and then rank 0 shows what musterctl ($MUSTERCTL) knows of them
 """
 import datetime
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -144,6 +147,28 @@ def full():
     del kept
 
 
+def held():
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0":
+        return
+    size = 8 << 30
+    if GPU:
+        kept = torch.empty(size, dtype=torch.uint8, device=DEVICE).fill_(1)
+        torch.cuda.synchronize()
+    else:
+        with open(os.environ["FAKE_NVML"], "a") as machine:
+            machine.write(f"process 0 {os.getpid()} {size}\n")
+    with os.scandir("/proc/self/fd") as entries:
+        ours = [int(e.name) for e in entries if os.readlink(e.path).startswith("/dev/nvidia" if GPU else "/dev/null")]
+    with socket.socket(socket.AF_UNIX) as holder:
+        holder.connect(os.path.join(sys.argv[2], "holder"))
+        for some in range(0, max(len(ours), 1), 100):  # unix(7): at most 253 in one message.
+            socket.send_fds(holder, [b"x"], ours[some:some + 100])
+        holder.shutdown(socket.SHUT_WR)
+        holder.recv(1)  # It has them all.
+    print(f"pid {os.getpid()} gave {len(ours)} descriptors away", flush=True)
+    os._exit(1)
+
+
 def records():
     start()
     for count in 1000, 2000, 3000:
@@ -168,6 +193,7 @@ HOW = {
     "timeout": lambda: on_the_culprit(lambda: time.sleep(1000), 5),
     "hang": lambda: on_the_culprit(read_what_nobody_writes, 1800),
     "full": full,
+    "held": held,
     "records": records,
 }
 
