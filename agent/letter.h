@@ -17,6 +17,7 @@ enum class Letter : uint8_t {
   last_digest = 6,  // A digest that a node sends as it begins to stop its workers.
   arrivals = 7,     // hang/arrivals.h, to the node that runs the hang detector.
   clock = 8,        // What that node's wall clock shows: nanoseconds since 1970.
+  heard = 9,        // The answer to a last digest: the ranks whose last calls are compared.
 };
 
 inline std::string letter_of(Letter kind, std::string_view content) {

@@ -47,7 +47,8 @@ Detector::Detector(const Limits& limits)
 // Confirmed    note; older: -                  -              note
 // LifeSeen     note; older: -                  -              note
 // Ended        note; the first failure: judge  -              note
-//              mismatches, then nothing more
+//              mismatches, then nothing more;
+//              the last: judge mismatches
 // Stopping     end                             -              end
 // Suspended    hold                            -              -
 // Resumed      -                               -              waits begin anew
@@ -129,11 +130,18 @@ void Detector::on(Instant now, const Ended& event) {
   rank.ended = now;
   is_dirty_ = true;
   // What ranks call after the first failure is its consequence.
-  if (event.code == 0 || std::exchange(has_failure_, true)) return;
+  if (has_failure_) return;
+  has_failure_ = event.code != 0;
+  if (is_over()) judge_mismatches(now);
+  if (!has_failure_) return;
   cases_.clear();
   status_.clear();
-  judge_mismatches(now);
   explain_failure();
+}
+
+bool Detector::is_over() const {
+  return has_failure_ ||
+         std::ranges::all_of(ranks_, [](const RankState& rank) { return rank.code.has_value(); });
 }
 
 void Detector::on(Instant, const Stopping&) {

@@ -37,7 +37,8 @@
 // make the calls; else it is judged by time.
 //
 // The first worker that fails ends the watch: it is told whether a mismatch is why. What ranks call
-// after that is its consequence.
+// after that is its consequence. When the last of those that succeed has ended, mismatches are
+// judged a last time.
 //
 // What the worker library finds itself (a failure that it has reported: RankDigest::has_failed)
 // gets no second verdict. Missing evidence (ranks without records, unknown signs of life) lowers
@@ -134,6 +135,7 @@ class Detector {
   void on(Instant now, const Tick& event);
   void learn(const RankDigest& before, const RankDigest& news);
   void begin_anew(Instant now);
+  bool is_over() const;  // A rank has failed, or all have ended.
   void end_watch();
 
   // ---- an evaluation

@@ -62,10 +62,10 @@ struct Finding {
   uint64_t ordinal = 0;      // 0: forming, or a message.
   // Not 0: one of the calls from here to `ordinal` differs, and it is not known any more which one.
   uint64_t from_ordinal = 0;
-  Duration waited{};        // Since the first rank began to wait.
-  std::string site;         // Where those that wait called it; empty: unknown, or many places.
-  std::string doubt;        // Why the confidence is not high: "ranks 3-4 record nothing".
-  bool has_failed = false;  // A worker has failed: the attempt is over.
+  Duration waited{};     // Since the first rank began to wait.
+  std::string site;      // Where those that wait called it; empty: unknown, or many places.
+  std::string doubt;     // Why the confidence is not high: "ranks 3-4 record nothing".
+  bool is_over = false;  // The attempt is: a worker has failed, or all have ended.
   // The calls of the group are NCCL's.
   bool is_on_device = false;
 

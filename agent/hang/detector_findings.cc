@@ -208,7 +208,7 @@ Finding Detector::finding_of_circle(Instant now, const Case& one, const WaitGrap
 
 void Detector::judge_mismatches(Instant now) {
   if (!calls_.is_pending()) return;
-  for (const Mismatch& mismatch : calls_.take(ranks_, now, has_failure_)) {
+  for (const Mismatch& mismatch : calls_.take(ranks_, now, is_over())) {
     Finding finding = finding_of(mismatch, now);
     finding.number = ++last_number_;
     mismatches_.push_back({finding.number, mismatch.group, mismatch.ordinal});
@@ -239,7 +239,7 @@ Finding Detector::finding_of(const Mismatch& mismatch, Instant now) const {
   Finding finding;
   finding.what = mismatch.is_order ? Class::order : Class::signature;
   finding.by = By::proof;
-  finding.has_failed = has_failure_;
+  finding.is_over = is_over();
   finding.is_tie = mismatch.is_tie;
   finding.ordinal = mismatch.ordinal;
   finding.from_ordinal = mismatch.from_ordinal;

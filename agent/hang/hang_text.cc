@@ -382,7 +382,7 @@ std::string waiting_line(const Finding& finding) {
 }
 
 std::string advice(const Finding& finding, const std::string& job, std::optional<int> failed) {
-  if (finding.has_failed) return {};
+  if (finding.is_over) return {};
   std::vector<int> ranks = late_ranks(finding);
   ranks.resize(std::min(ranks.size(), kSuspectsShown));
   return fmt::format("\n  the last calls: musterctl records {} --ranks {}\n  {}", cleaned(job),

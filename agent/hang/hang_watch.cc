@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "agent/hang/watch_wire.h"
+#include "rendezvous/net/call_after.h"
 #include "rendezvous/net/field_codec.h"
 
 namespace muster::hang {
@@ -40,7 +41,8 @@ HangWatch::HangWatch(boost::asio::io_context& io, const Rings& rings, SiteNames&
       job_(io, limits,
            {callbacks_.found, [this](const std::vector<int>& ranks) { node_.look_at(ranks); },
             [this] { node_.read_rings(); }, callbacks_.send, callbacks_.settled,
-            callbacks_.held_up}) {}
+            callbacks_.held_up}),
+      judged_limit_(io) {}
 
 void HangWatch::begin(const WatchedRound& round) {
   end();
@@ -79,8 +81,21 @@ void HangWatch::ended(int local_rank, int code) {
   report(running_ == 0 ? Letter::last_digest : Letter::digest, /*at_once=*/true);
 }
 
+void HangWatch::when_judged(std::function<void()> then) {
+  if (!is_watching_ || !reporter_ || !reporter_->awaits_judgement()) return then();
+  after_judged_ = std::move(then);
+  call_after(judged_limit_, kJudgedMax, [this] { go_on(); });
+}
+
+void HangWatch::go_on() {
+  judged_limit_.cancel();
+  if (const auto then = std::exchange(after_judged_, nullptr)) then();
+}
+
 void HangWatch::end() {
   if (!std::exchange(is_watching_, false)) return;
+  judged_limit_.cancel();
+  after_judged_ = nullptr;
   node_.end();
   tell_arrivals();
   job_.end();
@@ -97,6 +112,7 @@ void HangWatch::looked() {
   if (judges() && std::chrono::steady_clock::now() >= next_clock_) tell_clock();
   if (!reporter_) return job_.looked();
   node_.look_at(reporter_->wanted(reporting_now()));
+  if (after_judged_) return report(Letter::last_digest, /*at_once=*/true);  // One was lost.
   report(Letter::digest, /*at_once=*/false);
 }
 
@@ -145,15 +161,21 @@ void HangWatch::hear(int node_rank, std::string_view payload, Instant then, Dura
     reader.integer(there);
     const bool is_time = reader.end() == nullptr && there >= 0 && there <= kWallMax;
     if (is_time && error <= kClockErrorMax) callbacks_.clock(then, there, error);
-  } else if (kind == Letter::watch && reporter_ && node_rank == 0) {
+  } else if ((kind == Letter::watch || kind == Letter::heard) && reporter_ && node_rank == 0) {
     const int last = round_.base_rank + round_.workers - 1;
     const auto ranks = decode_ranks(payload, round_.base_rank, last);
     if (!ranks) return;
+    if (kind == Letter::heard) return note_judged(*ranks);
     reporter_->want(reporting_now(), *ranks);
     node_.look_at(*ranks);
   } else if (kind == Letter::finding && reporter_ && node_rank == 0) {
     take_news(payload);
   }
+}
+
+void HangWatch::note_judged(const std::vector<int>& ranks) {
+  if (reporter_->judged(ranks)) report(Letter::last_digest, /*at_once=*/true);
+  if (!reporter_->awaits_judgement()) go_on();
 }
 
 // In order; what was lost is sent again, unless it is too old.

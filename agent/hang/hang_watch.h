@@ -5,6 +5,7 @@
 // Owned by the agent's loop, for all attempts; control loop only.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <sys/types.h>
 
 #include "agent/hang/arrivals.h"
@@ -47,6 +49,10 @@ class HangWatch {
   void begin(const WatchedRound& round);
   void started(int local_rank, pid_t pid, std::string device);
   void ended(int local_rank, int code);  // ExitStatus::signed_code()
+  // Calls `then` once the node that judges has compared the last calls of this node's workers, which
+  // have all ended; at once if it need not, after kJudgedMax if it does not say so, and not at all
+  // after end().
+  void when_judged(std::function<void()> then);
   // The workers are being stopped, or all have ended; the rings may be freed after it.
   void end();
 
@@ -70,6 +76,8 @@ class HangWatch {
   const RemoteNodes::Place* place_of(int rank) const { return job_.place_of(rank); }
 
  private:
+  static constexpr auto kJudgedMax = std::chrono::seconds(1);
+
   bool judges() const { return round_.node_rank == 0; }
   void see(const Event& event);
   void looked();
@@ -77,6 +85,8 @@ class HangWatch {
   void tell_arrivals();
   void tell_clock();
   void take_news(std::string_view bytes);
+  void note_judged(const std::vector<int>& ranks);
+  void go_on();
 
   const Limits limits_;
   const Callbacks callbacks_;
@@ -87,6 +97,8 @@ class HangWatch {
   JobWatch job_;
   std::optional<NodeReporter> reporter_;  // Unless this node judges.
   uint64_t heard_ = 0;                    // The newest news.
+  std::function<void()> after_judged_;
+  boost::asio::steady_timer judged_limit_;
   std::optional<ArrivalSampler> sampler_;
   Deadline next_arrivals_{};
   Deadline next_clock_{};

@@ -118,6 +118,10 @@ void JobWatch::hear(int node_rank, std::string_view bytes, bool is_last, Instant
   const size_t first = std::max(heard, dropped_) - dropped_;
   for (size_t i = first; i < std::min(news_.size(), first + kNewsAtOnce); ++i)
     tell(node_rank, i);
+  // After what was found, so that the node can say it before its job ends.
+  if (is_last)
+    callbacks_.send(node_rank,
+                    letter_of(Letter::heard, encode_ranks(others_->ended_on(node_rank))));
 }
 
 void JobWatch::settle_if_told() {

@@ -6,6 +6,10 @@
 // not told of yet: the end is held back until each of them has sent its last message, which it does
 // as it begins to stop its own workers, or for kSettleMax.
 //
+// A job whose workers all succeed ends as soon as its nodes have said so, and with it the watch:
+// each last message is answered, and a node says that it is done once all its ranks were in such an
+// answer (HangWatch::when_judged), so that a mismatch in the last calls is found and told.
+//
 // Owned by HangWatch, for all attempts; control loop only.
 #pragma once
 

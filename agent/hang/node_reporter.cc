@@ -204,6 +204,20 @@ bool NodeReporter::is_wanted(Instant now, int rank) const {
   return now - wanted_at_ < kWantedFor && std::ranges::binary_search(wanted_, rank);
 }
 
+bool NodeReporter::judged(const std::vector<int>& ranks) {
+  bool is_news = false;
+  for (const int rank : ranks) {
+    if (Rank* const one = own(rank)) is_news |= !std::exchange(one->is_judged, true);
+  }
+  return is_news && awaits_judgement();
+}
+
+bool NodeReporter::awaits_judgement() const {
+  return std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.code.has_value(); }) &&
+         std::ranges::any_of(ranks_,
+                             [](const Rank& rank) { return rank.digest && !rank.is_judged; });
+}
+
 // ---- What is said of it.
 
 bool NodeReporter::is_due(Instant now) const {

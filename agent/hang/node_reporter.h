@@ -46,6 +46,11 @@ class NodeReporter {
   // Ranks whose processes are to be looked at now, by rank.
   std::vector<int> wanted(Instant now) const;
   void heard(uint64_t finding) { heard_ = finding; }
+  // The detector has compared all calls of these ranks, which have ended. Whether that is news and
+  // others are missing: the next message is best sent at once.
+  bool judged(const std::vector<int>& ranks);
+  // Whether all ranks have ended, and judged() has not named each of those that record.
+  bool awaits_judgement() const;
 
   // To be called after each look: the message to send now, if one is due. `at_once`: one is, since
   // the detector asks for it.
@@ -67,6 +72,7 @@ class NodeReporter {
     std::map<std::string, Hashes> hashes;  // By the group's id.
     std::optional<RankLife> life;
     std::optional<int> code;
+    bool is_judged = false;
     int tellings = 0;  // How often the digest was sent.
     Instant sent{};    // When it was, last.
   };

@@ -86,6 +86,15 @@ const RemoteNodes::Place* RemoteNodes::place_of(int rank) const {
   return place.node_rank < 0 ? nullptr : &place;
 }
 
+std::vector<int> RemoteNodes::ended_on(int node_rank) const {
+  std::vector<int> ended;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].has_ended && ranks_[rank].place.node_rank == node_rank)
+      ended.push_back(static_cast<int>(rank));
+  }
+  return ended;
+}
+
 uint64_t RemoteNodes::heard_by(int node_rank) const {
   const auto node = nodes_.find(node_rank);
   return node == nodes_.end() ? 0 : node->second.heard;

@@ -32,7 +32,8 @@ class RemoteNodes {
   // that speaks of a rank owns it.
   std::vector<Event> take(int node_rank, const NodeDigest& digest);
 
-  const Place* place_of(int rank) const;   // nullptr: nothing was heard of it.
+  const Place* place_of(int rank) const;           // nullptr: nothing was heard of it.
+  std::vector<int> ended_on(int node_rank) const;  // The node's ranks that have ended.
   uint64_t heard_by(int node_rank) const;  // The newest finding that the node has been told of.
   // The part of a list of ranks that each node owns, by node rank; without ranks of unknown nodes.
   std::map<int, std::vector<int>> by_node(const std::vector<int>& ranks) const;

@@ -63,7 +63,7 @@ std::string AgentLoop::log_folder() const {
 void AgentLoop::look_into(const hang::Finding& finding, const HangNews& said,
                           std::function<void()> then) {
   // After a failure the ranks are about to be stopped.
-  const bool with_stacks = !finding.has_failed;
+  const bool with_stacks = !finding.is_over;
   const bool with_ras = with_stacks && finding.is_on_device;
   if (log_folder().empty()) {
     if (with_ras) ask_ras([](const std::string&) {});

@@ -24,7 +24,7 @@ int AgentLoop::rank_to_fail(const hang::Finding& finding) const {
   const OnHang policy = spec_.hang.on_hang;
   const bool acts = policy == OnHang::restart || policy == OnHang::stop ||
                     (policy == OnHang::automatic && finding.by == hang::By::proof);
-  if (!acts || finding.has_failed) return -1;
+  if (!acts || finding.is_over) return -1;
   const auto hears = [this](int rank) {
     const bool is_own = rank >= round_.base_rank && rank < round_.base_rank + setup_.workers;
     return is_own || hang_watch_->place_of(rank) != nullptr;

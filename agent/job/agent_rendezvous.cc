@@ -114,8 +114,14 @@ void AgentLoop::tell_evidence(membership::Epoch epoch) {
   rendezvous_->evidence_found(epoch, {now, Duration{0}, encode_evidence(record_->evidence(), now)});
 }
 
+// The node that judges may still find a mismatch in their last calls, and says so while the job
+// lasts.
 void AgentLoop::on(const group::Succeeded&) {
-  rendezvous_->workers_done(job_round_.epoch);
+  const auto tell = [this, epoch = job_round_.epoch] {
+    if (!ending_) rendezvous_->workers_done(epoch);
+  };
+  if (!hang_watch_) return tell();
+  hang_watch_->when_judged(tell);
 }
 
 // ---- what the others decide

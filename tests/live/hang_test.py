@@ -201,6 +201,20 @@ class Nodes(HangTest):
                     self.assertEqual((result["culprit"]["rank"], result["reason"], result["summary"]),
                                      (culprit, "mismatch", words), job.stderr())
 
+    def test_a_mismatch_that_nobody_notices_is_told_though_the_job_ends_at_once(self):
+        for nodes in (1, 2):
+            with self.subTest(nodes=nodes):
+                job = self.job("none", program=RECORDED_MISMATCH, ranks=2, nodes=nodes, env={"LEAVE": "1"})
+                for node, one in enumerate((job, *job.others)):
+                    self.assertEqual(one.wait(), 0, one.stderr())
+                    self.assertEqual([(e["event"], e["by"], e["ranks"]) for e in job.events(node=node)],
+                                     [("mismatch", "proof", [0, 1])], one.stderr())
+                    self.assertEqual((job.result(node)["exit_code"], job.result(node)["mismatch"]["ranks"]), (0, [0, 1]))
+                    self.assertRegex(one.stderr(), r"muster: rank 0 \(.*pid \d+\) called all_reduce #1 of group 'world' with 1000 "
+                                                   r"float32, rank 1 \(.*pid \d+\) with 2000 float32; which of them is wrong cannot")
+                    self.assertNotRegex(one.stderr(), "counts as failed|the job goes on|musterctl")
+                self.assertEqual([b["verdict"]["ranks"] for b in job.bundles().values()], [[0, 1]])
+
     def test_a_job_is_silent_whose_ranks_wait_for_a_while_only(self):
         job = self.job("pause", ranks=4, nodes=2, env={"PAUSE_S": "0.6"})
         self.assertEqual(job.wait(), 0, job.stderr())

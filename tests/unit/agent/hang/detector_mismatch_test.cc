@@ -65,6 +65,31 @@ TEST(DetectorMismatch, ItIsJudgedAtOnceWhenARankFails) {
       "by 1");
 }
 
+// Nobody has noticed it, and there will be no second look.
+TEST(DetectorMismatch, ItIsJudgedAtOnceWhenTheLastRankEnds) {
+  FakeJob job = job_of_calls({sum_of(8), sum_of(8), sum_of(9)});
+  for (const int rank : {0, 1, 2})
+    job.complete(rank, "world");
+  job.end(2, 0);
+  job.end(0, 0);
+  EXPECT_EQ(job.said(), "");
+  job.end(1, 0);
+  ASSERT_NE(job.last<Verdict>(), nullptr);
+  EXPECT_TRUE(job.last<Verdict>()->finding.is_over);
+  EXPECT_EQ(job.said(),
+            "verdict signature 2 <-  all_reduce (sum) of 8 float32 #2 world proof high");
+}
+
+TEST(DetectorMismatch, TheLastEndDoesNotWaitForAMemberThatHasNotCalled) {
+  FakeJob job = running_job(3);
+  job.call(0, "world", sum_of(8));
+  job.call(1, "world", sum_of(9));
+  for (const int rank : {0, 1, 2})
+    job.end(rank, 0);
+  EXPECT_EQ(job.said(),
+            "verdict signature 0-1 tie <-  all_reduce (sum) of 8 float32 #2 world proof high");
+}
+
 TEST(DetectorMismatch, OneThatWasToldBeforeExplainsTheFailureThatItCauses) {
   FakeJob job = job_of_calls({sum_of(8), sum_of(9), sum_of(8)});
   job.pass(seconds(1));

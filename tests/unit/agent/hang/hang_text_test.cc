@@ -425,7 +425,7 @@ TEST(HangVerdict, AsTheCauseOfAFailureBeginsWithItsRank) {
 
 TEST(HangVerdict, OfAJobThatHasFailedSaysNotThatItGoesOn) {
   Finding finding = mismatch(Class::signature, {suspect(5, "", "barrier")}, "all_reduce");
-  finding.has_failed = true;
+  finding.is_over = true;
   EXPECT_EQ(verdict_text(finding, nowhere, "job7"),
             verdict_line(finding, nowhere) + "\n  waiting: ranks 0-4,6-7");
 }

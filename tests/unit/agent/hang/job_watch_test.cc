@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +31,10 @@ class JobWatchTest : public testing::Test {
                 [this] {
                   if (ring_) watch_.see(Digested{*ring_});
                 },
-                [this](int node, std::string payload) { sent_.emplace_back(node, payload); },
+                [this](int node, std::string payload) {
+                  on_send_();
+                  sent_.emplace_back(node, payload);
+                },
                 [this] { ++settled_; },
                 [this](const Stragglers& stragglers) { held_up_.push_back(stragglers); }}),
         other_("node-b", 1, 1) {
@@ -76,6 +80,7 @@ class JobWatchTest : public testing::Test {
   std::vector<std::string> found_;
   std::vector<int> looked_at_;
   std::vector<std::pair<int, std::string>> sent_;
+  std::function<void()> on_send_ = [] {};
   int settled_ = 0;
   std::vector<Stragglers> held_up_;
   std::optional<RankDigest> ring_;  // Of the own rank, as it is read now.
@@ -106,6 +111,23 @@ TEST_F(JobWatchTest, AFailureElsewhereIsExplainedByACallOfAnOwnRankThatWasNotRea
   watch_.hear(1, other_.message(now(), true).value(), /*is_last=*/true, now());
   EXPECT_EQ(settled_, 1);
   EXPECT_EQ(found_.back(), "explained by 1");
+}
+
+TEST_F(JobWatchTest, ANodeIsAnsweredOnceItsLastCallsAreComparedAndAllIsTold) {
+  watch_.see(Digested{calling(0, 8, {})});
+  watch_.see(Ended{0, 0});
+  hear(calling(1, 16, {}));
+  EXPECT_EQ(sent_of(Letter::heard, 1), std::vector<std::string>());
+  other_.note(now(), Ended{1, 0});
+  size_t found_by_then = 0;
+  on_send_ = [&] { found_by_then = found_.size(); };
+  hear(calling(1, 16, {}), /*is_last=*/true);
+  EXPECT_EQ(found_by_then, 1U);
+  EXPECT_TRUE(found_.at(0).starts_with("verdict signature 0,1 tie")) << found_.at(0);
+  EXPECT_EQ(sent_of(Letter::heard, 1), std::vector<std::string>{encode_ranks({1})});
+  // It was lost.
+  hear(calling(1, 16, {}), /*is_last=*/true);
+  EXPECT_EQ(sent_of(Letter::heard, 1).size(), 2U);
 }
 
 TEST_F(JobWatchTest, ANodeThatSaysNothingHoldsTheVerdictUpForAMomentOnly) {

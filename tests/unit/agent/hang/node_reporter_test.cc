@@ -248,6 +248,29 @@ TEST(NodeReporter, HashesOfAllLooksAreThinnedByPowersOfTwo) {
   EXPECT_EQ(ordinals(node.last.ranks[0]), (std::vector<uint64_t>{512, 528, 544}));
 }
 
+TEST(NodeReporter, AwaitsTheJudgementOfAllRanksThatRecordOnceAllHaveEnded) {
+  ReportingNode node(3);
+  node.look();
+  node.end(8, 0);
+  node.end(9, 0);
+  EXPECT_FALSE(node.reporter_.judged({8}));
+  EXPECT_FALSE(node.reporter_.awaits_judgement()) << "rank 10 runs";
+  node.reporter_.note(node.now, Ended{10, 0});
+  EXPECT_TRUE(node.reporter_.awaits_judgement());
+  EXPECT_FALSE(node.reporter_.judged({8})) << "no news";
+  EXPECT_FALSE(node.reporter_.judged({7, 11}));
+  EXPECT_TRUE(node.reporter_.judged({8, 9})) << "a rank is missing";
+  EXPECT_FALSE(node.reporter_.judged({8, 9, 10}));
+  EXPECT_FALSE(node.reporter_.awaits_judgement());
+}
+
+TEST(NodeReporter, RanksThatRecordNothingAwaitNoJudgement) {
+  NodeReporter reporter("node-7", 8, 2);
+  reporter.note(Instant(), Ended{8, 0});
+  reporter.note(Instant(), Ended{9, 0});
+  EXPECT_FALSE(reporter.awaits_judgement());
+}
+
 // Ranks in different states, whose sites have nothing in common.
 TEST(NodeReporter, WhatIsTooLargeForAMessageComesWithTheNextOnes) {
   ReportingNode node(8);

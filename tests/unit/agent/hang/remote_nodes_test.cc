@@ -127,6 +127,20 @@ TEST(RemoteNodes, ARankThatRecordsNothingEndsWithoutADigest) {
   EXPECT_EQ(others.take(1, {ended}), "ended 2 0");
 }
 
+TEST(RemoteNodes, KnowsWhichRanksOfANodeHaveEndedAsSoonAsTheirLastDigestHasCome) {
+  Others others;
+  const auto ended = [](RankNews news) {
+    news.code = 0;
+    return news;
+  };
+  others.take(1, {ended(full(2, 1, 0)), ended(same(3, 1, 0)), full(4, 1, 0)});
+  others.take(2, {ended(full(5, 1, 0))});
+  EXPECT_EQ(others.nodes.ended_on(1), std::vector<int>{2});
+  others.take(1, {ended(full(3, 1, 0))});
+  EXPECT_EQ(others.nodes.ended_on(1), (std::vector<int>{2, 3}));
+  EXPECT_EQ(others.nodes.ended_on(3), std::vector<int>());
+}
+
 TEST(RemoteNodes, ANodeSpeaksOfItsOwnRanksOnly) {
   Others others;
   others.take(1, {full(2, 1, 0)});

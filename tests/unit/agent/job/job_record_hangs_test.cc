@@ -273,7 +273,7 @@ class MismatchedJob : public HangingJob {
   JobReport failed(const AttemptRemains& remains = {}) {
     hang::Finding found = mismatch(1);
     found.ranks[0].site = "train.py:90 step";
-    found.has_failed = true;
+    found.is_over = true;
     record_.worker_exited({0, 100, ExitStatus::signaled(6), std::chrono::seconds(3), 0, 0}, {});
     EXPECT_EQ(record_.hang_verdict({found}).text,
               std::string(kLine) + "\n  rank 1: called it at train.py:90 step\n  waiting: rank 0");
