@@ -73,6 +73,7 @@ class Detector {
   // One line for people: "7 ranks wait for rank 5 in all_reduce #1042 of group 'world', for 12.4
   // s"; empty: nobody waits.
   std::string status(Instant now) const;
+  bool has_ended(int rank) const { return is_rank(rank) && state(rank).code.has_value(); }
 
  private:
   struct DirectWait {
@@ -194,7 +195,6 @@ class Detector {
   void pronounce(Case& one, Finding finding);
 
   const RankState& state(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
-  bool has_ended(int rank) const { return state(rank).code.has_value(); }
   bool is_rank(int rank) const { return rank >= 0 && static_cast<size_t>(rank) < ranks_.size(); }
 
   const Limits limits_;

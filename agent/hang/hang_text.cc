@@ -381,14 +381,13 @@ std::string waiting_line(const Finding& finding) {
   return fmt::format("\n  waiting: {}{}", ranks_text(waiting), called_at(finding.site));
 }
 
-std::string advice(const Finding& finding, const std::string& job, std::optional<int> failed) {
+std::string advice(const Finding& finding, const std::string& job, bool goes_on) {
   if (finding.is_over) return {};
   std::vector<int> ranks = late_ranks(finding);
   ranks.resize(std::min(ranks.size(), kSuspectsShown));
-  return fmt::format("\n  the last calls: musterctl records {} --ranks {}\n  {}", cleaned(job),
-                     rank_ranges(ranks),
-                     failed ? fmt::format("rank {} now counts as failed (--on-hang)", *failed)
-                            : "the job goes on; stop it with Ctrl-C, or with SIGTERM to muster");
+  return fmt::format(
+      "\n  the last calls: musterctl records {} --ranks {}{}", cleaned(job), rank_ranges(ranks),
+      goes_on ? "\n  the job goes on; stop it with Ctrl-C, or with SIGTERM to muster" : "");
 }
 
 }  // namespace
@@ -452,10 +451,10 @@ std::string verdict_line(const Finding& raw, const PlaceOf& place_of) {
 }
 
 std::string verdict_text(const Finding& raw, const PlaceOf& place_of, const std::string& job,
-                         std::optional<int> failed) {
+                         bool goes_on) {
   const Finding finding = cleaned(raw);
   return verdict_line(finding, place_of) + suspect_lines(finding, place_of) +
-         waiting_line(finding) + advice(finding, job, failed);
+         waiting_line(finding) + advice(finding, job, goes_on);
 }
 
 std::string mismatch_cause(const Finding& raw, int rank) {

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -36,10 +35,10 @@ std::string wait_ended_text(const WaitEnded& ended, const Finding& notice);
 
 // The verdict in one line.
 std::string verdict_line(const Finding& finding, const PlaceOf& place_of);
-// The line, and what helps to find the fault. `job`: what musterctl calls the job. `failed`: the
-// rank that counts as failed for it.
+// The line, and what helps to find the fault. `job`: what musterctl calls the job. `goes_on`: no
+// rank is to fail for it.
 std::string verdict_text(const Finding& finding, const PlaceOf& place_of, const std::string& job,
-                         std::optional<int> failed = {});
+                         bool goes_on = true);
 
 // A mismatch as the cause of the failure of one of its ranks; follows "rank 3 ": "called all_reduce
 // #17 of group 'world' with 8 float32, the others with 16 float32".

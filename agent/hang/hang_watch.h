@@ -72,6 +72,8 @@ class HangWatch {
   // One line: "3 ranks wait for rank 2 in barrier #7 of group 'world', for 4.0 s"; empty: nobody
   // waits, or this node does not judge.
   std::string status() const { return job_.status(); }
+  // As far as this node knows, which judges.
+  bool has_ended(int rank) const { return job_.has_ended(rank); }
   // Of a rank of another node; nullptr: unknown.
   const RemoteNodes::Place* place_of(int rank) const { return job_.place_of(rank); }
 

@@ -25,14 +25,14 @@ int AgentLoop::rank_to_fail(const hang::Finding& finding) const {
   const bool acts = policy == OnHang::restart || policy == OnHang::stop ||
                     (policy == OnHang::automatic && finding.by == hang::By::proof);
   if (!acts || finding.is_over) return -1;
-  const auto hears = [this](int rank) {
+  const auto may_fail = [this](int rank) {
     const bool is_own = rank >= round_.base_rank && rank < round_.base_rank + setup_.workers;
-    return is_own || hang_watch_->place_of(rank) != nullptr;
+    return (is_own || hang_watch_->place_of(rank) != nullptr) && !hang_watch_->has_ended(rank);
   };
   for (const hang::Suspect& one : finding.ranks) {
-    if (one.what != hang::Class::exited && hears(one.rank)) return one.rank;
+    if (one.what != hang::Class::exited && may_fail(one.rank)) return one.rank;
   }
-  const auto waiting = std::ranges::find_if(finding.waiting, hears);
+  const auto waiting = std::ranges::find_if(finding.waiting, may_fail);
   return waiting == finding.waiting.end() ? -1 : *waiting;
 }
 
@@ -96,9 +96,7 @@ void AgentLoop::on_hang(const hang::Effect& effect) {
           [this](const hang::Notice& notice) { return record_->hang_notice(notice); },
           [this](const hang::WaitEnded& ended) { return record_->wait_ended(ended); },
           [this](const hang::Verdict& verdict) {
-            const int failed = rank_to_fail(verdict.finding);
-            return record_->hang_verdict(verdict,
-                                         failed < 0 ? std::nullopt : std::optional(failed));
+            return record_->hang_verdict(verdict, /*goes_on=*/rank_to_fail(verdict.finding) < 0);
           },
           [this](const hang::Withdrawn& withdrawn) { return record_->hang_withdrawn(withdrawn); },
           [this](const hang::Explained& explained) {
@@ -112,22 +110,24 @@ void AgentLoop::on_hang(const hang::Effect& effect) {
   const auto* const verdict = std::get_if<hang::Verdict>(&effect);
   if (verdict == nullptr) return;
   const hang::Finding& finding = verdict->finding;
-  look_into(finding, news,
-            [this, attempt = attempt_, number = finding.number, rank = rank_to_fail(finding)] {
-              if (rank >= 0 && attempt == attempt_) fail_for_hang(number, rank);
-            });
+  look_into(finding, news, [this, attempt = attempt_, finding] {
+    if (attempt == attempt_) fail_for_hang(finding);
+  });
 }
 
-// Once it was seen where the ranks are. They may have failed or gone on meanwhile.
-void AgentLoop::fail_for_hang(uint64_t number, int rank) {
-  if (stop_began_ || !record_->stands(number)) return;
+// Once it was seen where the ranks are. They may have failed, ended or gone on meanwhile.
+void AgentLoop::fail_for_hang(const hang::Finding& finding) {
+  const int rank = rank_to_fail(finding);
+  if (rank < 0 || stop_began_ || !record_->stands(finding.number)) return;
   record_->fails_for_hang();
-  record_->hang_explained(number);
+  record_->hang_explained(finding.number);
   HangNews order;
-  order.number = number;
+  order.number = finding.number;
+  order.text = fmt::format("rank {} now counts as failed (--on-hang)", rank);
   order.failed_rank = rank;
   order.is_final = spec_.hang.on_hang == OnHang::stop;
-  hang_watch_->publish(encode_hang_news(order));
+  record_->take(order);
+  tell_all(order);
   fail_rank(order);
 }
 

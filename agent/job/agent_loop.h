@@ -139,7 +139,7 @@ class AgentLoop {
   void on_hang(const hang::Effect& effect);
   void tell_all(const HangNews& news);
   int rank_to_fail(const hang::Finding& finding) const;
-  void fail_for_hang(uint64_t number, int rank);
+  void fail_for_hang(const hang::Finding& finding);
   void fail_rank(const HangNews& order);
   void on_hang_news(std::string_view bytes);
   void on_hangs_settled();

@@ -89,8 +89,8 @@ class JobRecord {
   HangNews hang_notice(const hang::Notice& notice);
   HangNews wait_ended(const hang::WaitEnded& ended);
   HangNews stragglers(const hang::Stragglers& stragglers);
-  // `failed`: the rank that will count as failed for it.
-  HangNews hang_verdict(const hang::Verdict& verdict, std::optional<int> failed = {});
+  // `goes_on`: no rank is to fail for it.
+  HangNews hang_verdict(const hang::Verdict& verdict, bool goes_on = true);
   HangNews hang_withdrawn(const hang::Withdrawn& withdrawn);
   // That verdict is why the attempt fails.
   void hang_explained(uint64_t number);

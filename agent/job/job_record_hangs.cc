@@ -112,11 +112,11 @@ HangNews JobRecord::stragglers(const hang::Stragglers& stragglers) {
   return news;
 }
 
-HangNews JobRecord::hang_verdict(const hang::Verdict& verdict, std::optional<int> failed) {
+HangNews JobRecord::hang_verdict(const hang::Verdict& verdict, bool goes_on) {
   const hang::Finding& finding = findings_[verdict.finding.number] = verdict.finding;
   const auto place = [this](int rank) { return place_of(rank); };
   return tell(is_mismatch(finding.what) ? JobEventKind::mismatch : JobEventKind::hang, finding,
-              verdict_line(finding, place), verdict_text(finding, place, report_.run_id, failed));
+              verdict_line(finding, place), verdict_text(finding, place, report_.run_id, goes_on));
 }
 
 void JobRecord::hang_explained(uint64_t number) {

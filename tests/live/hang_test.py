@@ -204,7 +204,7 @@ class Nodes(HangTest):
     def test_a_mismatch_that_nobody_notices_is_told_though_the_job_ends_at_once(self):
         for nodes in (1, 2):
             with self.subTest(nodes=nodes):
-                job = self.job("none", program=RECORDED_MISMATCH, ranks=2, nodes=nodes, env={"LEAVE": "1"})
+                job = self.job("none", program=RECORDED_MISMATCH, ranks=2, nodes=nodes, env={"LEAVE": "all"})
                 for node, one in enumerate((job, *job.others)):
                     self.assertEqual(one.wait(), 0, one.stderr())
                     self.assertEqual([(e["event"], e["by"], e["ranks"]) for e in job.events(node=node)],
@@ -258,6 +258,16 @@ class Actions(HangTest):
         self.assertIn(self.CIRCLE, result["summary"])
         self.assertIn("muster: where they are now, the late ones first:\n", job.stderr(), "before they are stopped")
         self.assertEqual([e["event"] for e in job.events()], ["hang"])
+
+    def test_a_rank_that_has_ended_well_does_not_fail(self):
+        job = self.job("none", program=RECORDED_MISMATCH, ranks=3, culprit=0, env={"LEAVE": "first"})
+        self.assertEqual(job.wait_found("mismatch")["ranks"], [0])
+        wait_for(lambda: "the whole picture" in job.stderr(), "what follows has happened")
+        self.assertEqual(job.stop(), 128 + signal.SIGTERM)
+        self.assertEqual(job.result()["mismatch"]["ranks"], [0])
+        self.assertEqual(job.events("attempt_failed"), [], job.stderr())
+        self.assertNotIn("counts as failed", job.stderr())
+        self.assertIn("the job goes on", job.stderr())
 
     def test_it_restarts_within_the_budget(self):
         (result,), job = self.failed("blocked_read", "--on-hang", "restart", "--max-restarts", 1, culprit=3)

@@ -1,7 +1,8 @@
 // Ranks that record a call as a library does that does not compare the calls itself: rank $CULPRIT
 // passes another size than the others. Rank 0 aborts in the call where $ABORT is set, once the
 // others have told it through the pipe $FIFO that they are in it too; the others wait for ever.
-// Where $LEAVE is set the call ends as if all were well, and so do all ranks.
+// Where $LEAVE is "all" the call ends as if all were well, and so do all ranks; where it is "first"
+// only rank 0 does, which makes its call when the others have made theirs.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -48,6 +49,8 @@ int main() {
   const int group = writer->open_group(
       {.id = "world", .name = "world", .ranks = ranks, .size = size, .own_rank = rank});
   writer->set_state(group, muster::ring::GroupState::ready);
+  const std::string leave = variable("LEAVE");
+  if (leave == "first" && rank == 0 && !tell_rank_0(rank, size)) return 2;
   const muster::ring::Pending call =
       writer->called(group, 1,
                      {.kind = CallKind::all_reduce,
@@ -56,9 +59,10 @@ int main() {
                       .is_synchronous = true,
                       .count = rank == std::stoi(variable("CULPRIT")) ? 2000U : 1000U},
                      nullptr);
-  if (!variable("LEAVE").empty()) {
+  if (!leave.empty()) {
     writer->completed(call);
-    _exit(0);  // Libraries own their rings to the end.
+    if (leave == "all" || rank == 0) _exit(0);  // Libraries own their rings to the end.
+    if (!tell_rank_0(rank, size)) return 2;
   }
   if (!variable("ABORT").empty()) {
     if (!tell_rank_0(rank, size)) return 2;

@@ -397,9 +397,9 @@ TEST(HangVerdict, ThatMakesARankFailIsTheCauseOfItsFailure) {
   EXPECT_TRUE(hang_cause(circle, 3).starts_with("is part of a hang: ranks wait for each other:"));
 }
 
-TEST(HangVerdict, SaysWhichRankFailsForIt) {
-  const std::string text = verdict_text(blocked_in_read(), nowhere, "exp7", 5);
-  EXPECT_TRUE(text.ends_with("--ranks 5\n  rank 5 now counts as failed (--on-hang)")) << text;
+TEST(HangVerdict, SaysNotThatTheJobGoesOnWhereARankIsToFail) {
+  const std::string text = verdict_text(blocked_in_read(), nowhere, "exp7", /*goes_on=*/false);
+  EXPECT_TRUE(text.ends_with("\n  the last calls: musterctl records exp7 --ranks 5")) << text;
 }
 
 TEST(HangVerdict, AsTheCauseOfAFailureBeginsWithItsRank) {
