@@ -99,6 +99,7 @@ struct Saying {
   std::string_view type;
   std::array<std::string_view, 2> words;
   Ranks (*ranks)(std::string_view) = no_ranks;
+  bool is_hearsay = false;
 };
 
 constexpr std::string_view kGloo = "gloo/transport/";
@@ -141,8 +142,11 @@ constexpr std::array kBlamingSayings = {
     // torch's NCCL backend, and NCCL itself.
     Saying{"", {"is setting up NCCL communicator", "but store->get("}},
     Saying{"", {"remote error detected from rank"}, behind_from_rank},
-    Saying{"", {"dump signal due to a collective timeout from", "rank "}, behind_from_rank},
-    Saying{"", {"dump signal from another rank"}},
+    // The rank from which its flight recorder's signal comes is one that has waited.
+    Saying{"", {"dump signal due to a collective timeout from this local rank"}},
+    Saying{"", {"dump signal due to a collective timeout from"}, no_ranks, /*is_hearsay=*/true},
+    Saying{"", {"dump signal from another rank"}, no_ranks, /*is_hearsay=*/true},
+    Saying{"", {"to dump debug info, due to collective timeout"}, no_ranks, /*is_hearsay=*/true},
     Saying{"", {kWatchdog}},
     Saying{"", {"NCCL communicator was aborted"}},
     // Its thread for dumps went with the main thread, after an error that was told before.
@@ -296,7 +300,7 @@ std::optional<Blame> blame_of(std::string_view type, std::string_view words) {
   if (is_pythons_connection_error(type, words)) return Blame{{}, /*any_connection=*/true};
   if (is_bare_connection_error(type, words)) return Blame{};
   for (const Saying& saying : kBlamingSayings) {
-    if (says(saying, type, words)) return tidied({saying.ranks(words), false});
+    if (says(saying, type, words)) return tidied({saying.ranks(words), false, saying.is_hearsay});
   }
   return {};
 }
@@ -305,6 +309,7 @@ Blame merged(const Blame& one, const Blame& other) {
   Blame both = one;
   both.ranks.insert(both.ranks.end(), other.ranks.begin(), other.ranks.end());
   both.any_connection = one.any_connection && other.any_connection;
+  both.is_hearsay = one.is_hearsay && other.is_hearsay;
   return tidied(std::move(both));
 }
 

@@ -18,6 +18,8 @@ struct Blame {
   std::vector<int> ranks;
   // The message is Python's own about a lost connection, which may have been to any host.
   bool any_connection = false;
+  // It only tells that some rank has given up waiting. Its writer may be the one that did not come.
+  bool is_hearsay = false;
 
   friend bool operator==(const Blame&, const Blame&) = default;
 };

@@ -49,6 +49,7 @@ void sign_fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
   a.maybe("blame", m.blame, [](auto& inner, auto& blame) {
     wire::numbers(inner, "ranks", blame.ranks, kBlamedMax);
     inner.flag("any_connection", blame.any_connection);
+    inner.flag_if_any("is_hearsay", blame.is_hearsay);
   });
 }
 

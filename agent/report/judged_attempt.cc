@@ -118,17 +118,21 @@ void blame_detected(std::vector<NodeEvidence>& nodes) {
     if (one.waiting.empty()) blame(nodes, one);
 }
 
+bool is_hearsay(const WorkerSigns& signs) {
+  return signs.blame && signs.blame->is_hearsay;
+}
+
 // A time-out that names nobody.
 bool is_plain_timeout(const WorkerEvidence& worker) {
   const std::optional<Blame>& blame = worker.signs.blame;
   return blame && blame->ranks.empty() &&
-         (contains(worker.cause.sentence, "imed out") ||
+         (blame->is_hearsay || contains(worker.cause.sentence, "imed out") ||
           contains(worker.cause.sentence, "timeout"));
 }
 
-// The only one for which `victim` waited and that did not wait itself. Returns whether there is
-// one.
-bool blame_awaited(std::vector<NodeEvidence>& nodes, int victim) {
+// The only one for which `victim` waited, or whoever `victim` has heard of, and that did not wait
+// itself. Returns whether there is one.
+bool blame_awaited(std::vector<NodeEvidence>& nodes, const WorkerSigns& victim) {
   std::vector<DetectedCulprit> awaited;
   std::set<int> waiting;
   for (const NodeEvidence& node : nodes) {
@@ -136,13 +140,15 @@ bool blame_awaited(std::vector<NodeEvidence>& nodes, int victim) {
       waiting.insert(one.waiting.begin(), one.waiting.end());
       const bool is_new =
           std::ranges::find(awaited, one.rank, &DetectedCulprit::rank) == awaited.end();
-      if (is_new && std::ranges::find(one.waiting, victim) != one.waiting.end())
-        awaited.push_back(one);
+      const bool is_meant =
+          is_hearsay(victim) || std::ranges::find(one.waiting, victim.rank) != one.waiting.end();
+      if (is_new && is_meant && !one.waiting.empty()) awaited.push_back(one);
     }
   }
   std::erase_if(awaited, [&](const DetectedCulprit& one) {
     const WorkerEvidence* const worker = find_worker(nodes, one.rank);
-    return waiting.contains(one.rank) || worker == nullptr || worker->signs.blame;
+    return waiting.contains(one.rank) || worker == nullptr ||
+           (worker->signs.blame && !is_hearsay(worker->signs));
   });
   return awaited.size() == 1 && blame(nodes, awaited.front());
 }
@@ -183,7 +189,7 @@ JudgedAttempt judge_attempt(std::vector<NodeEvidence> nodes, const std::vector<L
   AttemptVerdict verdict = judge(signs_of(all), lost);
   const bool is_awaited = verdict.culprit && verdict.reason == Reason::first_victim &&
                           is_plain_timeout(*all[*verdict.culprit].worker) &&
-                          blame_awaited(nodes, all[*verdict.culprit].worker->signs.rank);
+                          blame_awaited(nodes, all[*verdict.culprit].worker->signs);
   if (is_awaited) verdict = judge(signs_of(all), lost);
   judged.reason = verdict.reason;
   if (verdict.lost) judged.lost_node = lost[*verdict.lost].node_rank;

@@ -58,6 +58,9 @@ class JsonWriter {
     if (!value.empty()) text(key, value);
   }
   void flag(const char* key, bool value) { json_[key] = value; }
+  void flag_if_any(const char* key, bool value) {
+    if (value) flag(key, value);
+  }
   template <std::integral T>
   void number(const char* key, T value, int64_t low, int64_t high) {
     json_[key] = std::clamp(static_cast<int64_t>(value), low, high);
@@ -126,6 +129,9 @@ class JsonReader {
     const Json& found = at(key);
     if (!found.is_boolean()) return miss(key);
     value = found.get<bool>();
+  }
+  void flag_if_any(const char* key, bool& value) {
+    if (has(key)) flag(key, value);
   }
   template <std::integral T>
   void number(const char* key, T& value, int64_t low, int64_t high) {

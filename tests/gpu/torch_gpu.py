@@ -7,7 +7,8 @@ ddp, fsdp2     train the same model on the same data; rank 0 prints the loss of 
 killed         as ddp with a checkpoint in FOLDER after each step; rank 1 is killed in the first attempt, at step 5
 out_of_memory, illegal_access, device_assert
                rank 1 fails so on the GPU, while the others wait in an all_reduce
-timeout        rank 1 sleeps, and the others wait in an all_reduce of a group with a limit of 5 s
+timeout        rank 1 sleeps, and the others wait in an all_reduce of a group with a limit of 5 s; it prints the file
+               $TOLD, if any, as PyTorch's flight recorder prints who has given up
 hang           rank 1 reads from a pipe into which nobody writes, and the others wait in an all_reduce
 full           one rank takes all memory of the GPU, and is killed in the first attempt
 held           one rank takes memory of the GPU, hands what it has open of the GPU to the process that listens at
@@ -133,6 +134,13 @@ def assert_on_the_device():
     torch.zeros(4, device=DEVICE)[torch.tensor([7], device=DEVICE)].sum().item()
 
 
+def sleep_and_be_told():
+    if "TOLD" in os.environ:
+        with open(os.environ["TOLD"], encoding="utf-8") as f:
+            print(f.read(), file=sys.stderr, flush=True)
+    time.sleep(1000)
+
+
 def read_what_nobody_writes():
     os.read(os.pipe()[0], 1)
 
@@ -190,7 +198,7 @@ HOW = {
     "out_of_memory": lambda: on_the_culprit(allocate_too_much),
     "illegal_access": lambda: on_the_culprit(access_illegally),
     "device_assert": lambda: on_the_culprit(assert_on_the_device),
-    "timeout": lambda: on_the_culprit(lambda: time.sleep(1000), 5),
+    "timeout": lambda: on_the_culprit(sleep_and_be_told, 5),
     "hang": lambda: on_the_culprit(read_what_nobody_writes, 1800),
     "full": full,
     "held": held,

@@ -102,10 +102,10 @@ class Nodes(TorchTest):
 class TimeOut(TorchTest):
     """Of PyTorch itself, which does not say who is missing, before there is a verdict."""
 
-    def check(self, nodes, culprit=1):
+    def check(self, nodes, culprit=1, **env):
         program = ("--python", PYTHON, os.path.join(os.path.dirname(hang_cells.HERE), "gpu", "torch_gpu.py"), "timeout")
         job = HangJob(self.folder.name, "", "--hang-timeout", 2, ranks=2, culprit=culprit, program=program, nodes=nodes,
-                      env={"CUDA_VISIBLE_DEVICES": ""})
+                      env={"CUDA_VISIBLE_DEVICES": "", **env})
         self.addCleanup(job.__exit__)
         for one in (job, *job.others):
             self.assertNotEqual(one.wait(60), 0)
@@ -117,6 +117,9 @@ class TimeOut(TorchTest):
 
     def test_the_rank_that_did_not_come_is_the_culprit(self):
         self.check(nodes=1)
+
+    def test_though_it_was_told_who_gave_up(self):
+        self.check(nodes=1, TOLD=os.path.join(os.path.dirname(hang_cells.HERE), "fixtures", "last_words", "nccl_dump_signal.stderr"))
 
     def test_of_another_node(self):
         for culprit in (0, 1):

@@ -2,6 +2,7 @@
 // tests/fixtures/last_words.
 #include "agent/report/blame.h"
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,10 @@ const std::vector<Accusation>& accusations() {
       {"", "[PG ID 0 PG GUID 0(default_pg) Rank 0]  remote error detected from rank: 2", {2}},
       {"c10::DistBackendError", "NCCL communicator was aborted on rank 1. ", {}},
       {"", "Observed flight recorder dump signal from another rank via TCPStore.", {}},
+      {"",
+       "[PG ID 0 PG GUID 0(default_pg) Rank 1] Received a dump signal due to a collective timeout "
+       "from  rank 0 and we will try our best to dump the debug info.",
+       {}},
       {"RuntimeError", "Work WorkNCCL(SeqNum=1, OpType=ALLREDUCE) timed out in blocking wait.", {}},
       {"", "Net : Call to recv from 10.0.0.1<58355> failed : Broken pipe", {}},
       {"",
@@ -143,6 +148,28 @@ const std::vector<Accusation>& accusations() {
 void expect_ranks(const std::optional<Blame>& blame, const Accusation& one) {
   ASSERT_TRUE(blame.has_value()) << one.type << ": " << one.words;
   EXPECT_EQ(blame->ranks, one.ranks) << one.type << ": " << one.words;
+}
+
+// The rank that it comes from has waited, and whoever repeats it may be the one that did not come.
+TEST(Blame, IsHearsayWhereAnotherRankHasGivenUp) {
+  const std::string signal = "Received a dump signal due to a collective timeout from ";
+  for (const auto& [words, is_hearsay] : std::map<std::string, bool>{
+           {signal + " rank 0 and we will try our best", true},
+           {signal + "this local rank and we will try our best", false},
+           {"Observed flight recorder dump signal from another rank via TCPStore.", true},
+           {"Terminating the process after attempting to dump debug info, due to collective "
+            "timeout or exception.",
+            true},
+           {"Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)", false}}) {
+    const std::optional<Blame> blame = blame_of("", words);
+    ASSERT_TRUE(blame) << words;
+    EXPECT_EQ(blame->is_hearsay, is_hearsay) << words;
+    EXPECT_TRUE(blame->ranks.empty()) << words;
+  }
+  EXPECT_FALSE(blame_of("",
+                        "Terminating the process after attempting to dump debug info, due to "
+                        "ProcessGroupNCCL watchdog hang."));
+  EXPECT_FALSE(merged({{}, false, true}, {{}, false, false}).is_hearsay);
 }
 
 TEST(Blame, KnowsEverySaying) {

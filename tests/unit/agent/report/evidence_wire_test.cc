@@ -108,6 +108,7 @@ bool told_in_full(const WorkerEvidence& worker) {
 TEST(EvidenceWire, ComesBackInTheClockOfItsReader) {
   NodeEvidence expected = node_b();
   expected.workers[0].signs.told_by_library = at_ms(45);
+  expected.workers[0].signs.blame = Blame{{}, false, /*is_hearsay=*/true};
   expected.detected = {
       {1, true, "called barrier, the others broadcast", "look at train.py:88", at_ms(50)},
       {2, false, "never entered barrier #3", "", {}, {0, 1, 3}}};
@@ -366,6 +367,38 @@ TEST(JudgeTestimonies, WhomAVictimThatNamesNobodyWaitedForIsTheCulprit) {
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(node_b(), 2)}).verdict.rank, 3);
   a.workers[0].signs.blame.reset();
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 0);
+}
+
+// As PyTorch's flight recorder tells the rank that did not come who gave up.
+TEST(JudgeTestimonies, WhoHasOnlyHeardOfATimeOutMayBeTheCulprit) {
+  NodeEvidence a = node_a();
+  a.workers[0].signs.blame = Blame{};
+  a.workers[0].cause.sentence = "killed by SIGABRT: Watchdog caught collective operation timeout";
+  a.detected = {{2, false, "never entered all_reduce #31", "", {}, {0, 1}}};
+  NodeEvidence b = node_b();
+  b.workers.erase(b.workers.begin());
+  WorkerSigns& late = b.workers[0].signs;
+  late.raised = at_ms(85);
+  late.presumed = true;
+  late.blame = Blame{{}, false, /*is_hearsay=*/true};
+  const auto culprit = [&] {
+    const membership::Judgement judgement =
+        judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)});
+    EXPECT_EQ(judgement.verdict.rank, 2);
+    return decoded_judgement(judgement).cause.sentence;
+  };
+  EXPECT_EQ(culprit(), "never entered all_reduce #31");
+  // Its process ended before those of the ranks that waited, which were stopped.
+  std::swap(a.workers[0].signs.status, late.status);
+  a.workers[0].signs.by_stop = true;
+  a.workers[0].signs.raised.reset();
+  a.workers[0].signs.blame.reset();
+  late.by_stop = late.presumed = false;
+  late.at_stop = AtStop::ended;
+  EXPECT_EQ(culprit(), "never entered all_reduce #31");
+  // A victim of its own.
+  late.blame->is_hearsay = false;
+  EXPECT_NE(culprit(), "never entered all_reduce #31");
 }
 
 TEST(JudgeTestimonies, OnlyTheNodeWithTheDetectorKnowsOfAMismatch) {

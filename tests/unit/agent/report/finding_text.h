@@ -21,6 +21,7 @@ inline std::string text_of(const std::optional<Finding>& finding) {
   if (finding->tells_of_child) text += " | of a child";
   if (!finding->blame) return text;
   text += fmt::format(" | blames {}", fmt::join(finding->blame->ranks, ","));
+  if (finding->blame->is_hearsay) text += "hearsay";
   return text + (finding->blame->any_connection ? "any connection" : "");
 }
 

@@ -45,7 +45,8 @@ const std::vector<Sample>& samples() {
                     {}};
       if (!entry.at("blame").is_null()) {
         sample.blame =
-            Blame{entry.at("blame").get<std::vector<int>>(), entry.value("any_connection", false)};
+            Blame{entry.at("blame").get<std::vector<int>>(), entry.value("any_connection", false),
+                  entry.value("is_hearsay", false)};
       }
       read.push_back(std::move(sample));
     }
